@@ -1,0 +1,1 @@
+//! What the stack should look like: pure functions from topology and facts to limits and findings.

@@ -1,0 +1,2 @@
+//! The `wattle` command.
+fn main() {}

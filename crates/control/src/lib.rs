@@ -1,0 +1,1 @@
+//! Scan, assemble, create and commit metadata: what an array is, and who may use it.

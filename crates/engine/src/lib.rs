@@ -1,0 +1,1 @@
+//! The data plane: geometry, plans, stripes, mirrors and degraded I/O.

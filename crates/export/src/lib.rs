@@ -1,0 +1,1 @@
+//! Volumes offered to clients: the NBD server.

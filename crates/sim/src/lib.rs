@@ -1,0 +1,1 @@
+//! The world around wattle: crashes, faults, schedules, a model and its checkers.

@@ -1,0 +1,162 @@
+//! Where an export is offered: the grammar of `--export TYPE=ADDRESS`.
+//!
+//! ```text
+//! nbd=unix:PATH          a Unix socket
+//! nbd=tcp:HOST:PORT      a TCP socket; an IPv6 HOST stands in brackets
+//! fuse=DIR  vhost-user=DIR  ublk        known, not offered by this version
+//! ```
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use thiserror::Error;
+
+/// Where an export is offered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Address {
+    /// To NBD clients.
+    Nbd(NbdAddress),
+}
+
+/// Where the NBD server listens.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NbdAddress {
+    /// A Unix socket of this path.
+    Unix(PathBuf),
+    /// A TCP socket.
+    Tcp {
+        /// A host name or an address; IPv6 without its brackets.
+        host: String,
+        /// The port; 0 lets the system choose.
+        port: u16,
+    },
+}
+
+/// Why a text is no [`Address`].
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum AddressError {
+    /// The type is none of the known ones.
+    #[error("`{0}` is no kind of export: use nbd=unix:PATH or nbd=tcp:HOST:PORT")]
+    UnknownKind(String),
+    /// The type is known, but this version does not offer it.
+    #[error("exports of type `{0}` are not offered by this version; nbd is")]
+    NotYet(&'static str),
+    /// An NBD address starts with neither `unix:` nor `tcp:`.
+    #[error("`{0}` is no NBD address: use unix:PATH or tcp:HOST:PORT")]
+    UnknownTransport(String),
+    /// `unix:` without a path.
+    #[error("the path of the Unix socket is missing: use nbd=unix:PATH")]
+    MissingPath,
+    /// `tcp:` without a host or without a port.
+    #[error("`{0}` is not HOST:PORT (an IPv6 address stands in brackets)")]
+    NotHostPort(String),
+    /// The port is no number from 0 to 65535.
+    #[error("`{0}` is no port: use a number from 0 to 65535")]
+    BadPort(String),
+}
+
+/// The types of export that are part of the grammar and not offered yet.
+const NOT_YET: [&str; 3] = ["fuse", "vhost-user", "ublk"];
+
+impl FromStr for Address {
+    type Err = AddressError;
+
+    fn from_str(text: &str) -> Result<Self, AddressError> {
+        let (kind, rest) = text.split_once('=').unwrap_or((text, ""));
+        if let Some(kind) = NOT_YET.into_iter().find(|known| *known == kind) {
+            return Err(AddressError::NotYet(kind));
+        }
+        if kind != "nbd" {
+            return Err(AddressError::UnknownKind(kind.to_owned()));
+        }
+        rest.parse().map(Self::Nbd)
+    }
+}
+
+impl FromStr for NbdAddress {
+    type Err = AddressError;
+
+    fn from_str(text: &str) -> Result<Self, AddressError> {
+        match text.split_once(':') {
+            Some(("unix", "")) => Err(AddressError::MissingPath),
+            Some(("unix", path)) => Ok(Self::Unix(PathBuf::from(path))),
+            Some(("tcp", host_port)) => parse_tcp(host_port),
+            _ => Err(AddressError::UnknownTransport(text.to_owned())),
+        }
+    }
+}
+
+fn parse_tcp(text: &str) -> Result<NbdAddress, AddressError> {
+    let malformed = || AddressError::NotHostPort(text.to_owned());
+    let (host, port) = text.rsplit_once(':').ok_or_else(malformed)?;
+    let bracketed = host.strip_prefix('[').map(|rest| rest.strip_suffix(']').ok_or_else(malformed)).transpose()?;
+    // Without brackets the colons of an IPv6 address cannot be told from the one before the port.
+    let host = match bracketed {
+        Some(inside) => inside,
+        None if host.contains(':') => return Err(malformed()),
+        None => host,
+    };
+    if host.is_empty() {
+        return Err(malformed());
+    }
+    let port = port.parse().map_err(|_| AddressError::BadPort(port.to_owned()))?;
+    Ok(NbdAddress::Tcp { host: host.to_owned(), port })
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Nbd(address) => write!(f, "nbd={address}"),
+        }
+    }
+}
+
+impl fmt::Display for NbdAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+            Self::Tcp { host, port } if host.contains(':') => write!(f, "tcp:[{host}]:{port}"),
+            Self::Tcp { host, port } => write!(f, "tcp:{host}:{port}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_parsed_and_shown_alike() {
+        for text in ["nbd=unix:/run/w.sock", "nbd=unix:a:b=c", "nbd=tcp:localhost:10809", "nbd=tcp:[::1]:0"] {
+            assert_eq!(text.parse::<Address>().unwrap().to_string(), text);
+        }
+        let tcp = NbdAddress::Tcp { host: "::1".to_owned(), port: 0 };
+        assert_eq!("nbd=tcp:[::1]:0".parse(), Ok(Address::Nbd(tcp)));
+    }
+
+    #[test]
+    fn what_is_wrong_is_said() {
+        let refused = [
+            ("", AddressError::UnknownKind(String::new())),
+            ("iscsi=x", AddressError::UnknownKind("iscsi".to_owned())),
+            ("nbd", AddressError::UnknownTransport(String::new())),
+            ("nbd=/run/w.sock", AddressError::UnknownTransport("/run/w.sock".to_owned())),
+            ("nbd=unix:", AddressError::MissingPath),
+            ("nbd=tcp:10809", AddressError::NotHostPort("10809".to_owned())),
+            ("nbd=tcp::10809", AddressError::NotHostPort(":10809".to_owned())),
+            ("nbd=tcp:::1:10809", AddressError::NotHostPort("::1:10809".to_owned())),
+            ("nbd=tcp:[::1:10809", AddressError::NotHostPort("[::1:10809".to_owned())),
+            ("nbd=tcp:h:65536", AddressError::BadPort("65536".to_owned())),
+            ("nbd=tcp:h:", AddressError::BadPort(String::new())),
+            ("fuse=/mnt", AddressError::NotYet("fuse")),
+            ("vhost-user=/run", AddressError::NotYet("vhost-user")),
+            ("ublk", AddressError::NotYet("ublk")),
+        ];
+        for (text, error) in refused {
+            assert_eq!(text.parse::<Address>(), Err(error), "{text}");
+        }
+    }
+}

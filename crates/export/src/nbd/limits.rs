@@ -1,0 +1,95 @@
+//! Every bound of the server, in one place, with its arithmetic.
+//!
+//! Memory: a connection holds one stream buffer ([`STREAM_BUFFER_BYTES`]), a reserve of its own
+//! ([`Limits::reserve_bytes`]) and, beyond that, what it borrows from its core's share of [`Limits::shared_bytes_max`].
+//! At the defaults: 256 connections x (256 KiB + 1 MiB) + 1 GiB = 1.3 GiB at most, whatever clients do.
+
+use std::time::Duration;
+
+/// The longest read or write: what the protocol lets a client assume that negotiated nothing.
+pub const REQUEST_BYTES_MAX: u32 = 32 << 20;
+
+/// What a connection receives into. Large enough for 60 writes of 4 KiB in one system call.
+pub const STREAM_BUFFER_BYTES: usize = 256 << 10;
+
+/// Payloads up to this length pass through the stream buffer and are copied out of it, many per system call; longer ones are
+/// received in place. A quarter of the stream buffer, so that a payload that fits is never far from complete.
+pub const COPY_BYTES_MAX: usize = STREAM_BUFFER_BYTES / 4;
+
+/// Data of an option beyond this is skipped and refused: a name of 4096 bytes and some hundreds of information requests fit.
+pub const OPTION_BYTES_MAX: usize = 8 << 10;
+
+/// Options of one handshake. A client that lists and then asks about each export needs two more than there are exports.
+pub const OPTIONS_MAX: u32 = 1024;
+
+/// Slices of one send; the kernel takes 1024 (`IOV_MAX`), and each reply is at most two.
+pub const SLICES_PER_SEND_MAX: usize = 1024;
+
+/// What one server grants its clients, all of them together and each alone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Limits {
+    /// Connections at a time; further ones are closed as soon as they are accepted.
+    pub connections_max: u32,
+    /// From accepting a connection to the end of its handshake; then it is closed.
+    pub handshake_time_max: Duration,
+    /// Requests of one connection that were read and not yet answered; the rest stays in the socket.
+    pub requests_max: u32,
+    /// Bytes of data of these requests, at least [`REQUEST_BYTES_MAX`].
+    pub connection_bytes_max: u64,
+    /// The part of it that a connection never waits for.
+    pub reserve_bytes: u64,
+    /// What all connections together hold beyond their reserves. Each core has an equal share, at least
+    /// [`REQUEST_BYTES_MAX`].
+    pub shared_bytes_max: u64,
+    /// While some connection waits this long for shared memory, the one whose client has kept the most patient socket
+    /// operation waiting, at least this long, is closed if it holds some.
+    pub stall_time_max: Duration,
+    /// After [`ServerHandle::stop`](super::ServerHandle::stop), clients have this long to take their last replies.
+    pub drain_time_max: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections_max: 256,
+            handshake_time_max: Duration::from_secs(10),
+            requests_max: 1024,
+            connection_bytes_max: 64 << 20,
+            reserve_bytes: 1 << 20,
+            shared_bytes_max: 1 << 30,
+            stall_time_max: Duration::from_secs(10),
+            drain_time_max: Duration::from_secs(5),
+        }
+    }
+}
+
+impl Limits {
+    /// One core's share of the shared memory.
+    #[must_use]
+    pub fn shared_bytes_per_core(&self, cores: usize) -> u64 {
+        (self.shared_bytes_max / cores.max(1) as u64).max(u64::from(REQUEST_BYTES_MAX))
+    }
+
+    /// What one connection may hold: enough for the longest request, whatever was asked for.
+    #[must_use]
+    pub fn connection_bytes(&self) -> u64 {
+        self.connection_bytes_max.max(u64::from(REQUEST_BYTES_MAX))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_request_fits_whatever_was_asked_for() {
+        let tight = Limits { connection_bytes_max: 0, shared_bytes_max: 0, ..Limits::default() };
+        assert!(tight.connection_bytes() >= u64::from(REQUEST_BYTES_MAX));
+        assert!(tight.shared_bytes_per_core(64) >= u64::from(REQUEST_BYTES_MAX));
+    }
+
+    #[test]
+    fn an_option_with_the_longest_name_fits() {
+        assert!(OPTION_BYTES_MAX >= super::super::protocol::NAME_BYTES_MAX + 4 + 2 + 2 * 256);
+    }
+}

@@ -1,0 +1,443 @@
+//! The NBD protocol to the byte: constants, and codecs between bytes and values. Pure; no I/O, no allocation beyond replies.
+//!
+//! Source: "The NBD protocol", doc/proto.md of the NetworkBlockDevice project (public domain). Every integer is big-endian.
+//!
+//! ```text
+//! request           magic u32 | flags u16 | type u16 | cookie u64 | offset u64 | length u32        28 bytes, + payload of a write
+//! simple reply      magic u32 | error u32 | cookie u64                                             16 bytes, + data of a read
+//! structured reply  magic u32 | flags u16 | type u16 | cookie u64 | length u32                     20 bytes, + `length` bytes
+//! option            "IHAVEOPT" | option u32 | length u32                                           16 bytes, + `length` bytes
+//! option reply      magic u64 | option u32 | reply u32 | length u32                                20 bytes, + `length` bytes
+//! ```
+
+/// First eight bytes of every server: "NBDMAGIC".
+pub const NBD_MAGIC: u64 = 0x4e42_444d_4147_4943;
+/// Starts the server's second half of the greeting and every option of the client: "IHAVEOPT".
+pub const OPTION_MAGIC: u64 = 0x4948_4156_454f_5054;
+/// Starts every reply to an option.
+pub const OPTION_REPLY_MAGIC: u64 = 0x0003_e889_0455_65a9;
+/// Starts every request.
+pub const REQUEST_MAGIC: u32 = 0x2560_9513;
+/// Starts every simple reply.
+pub const SIMPLE_REPLY_MAGIC: u32 = 0x6744_6698;
+/// Starts every chunk of a structured reply.
+pub const STRUCTURED_REPLY_MAGIC: u32 = 0x668e_33ef;
+
+/// Length of the server's greeting.
+pub const GREETING_BYTES: usize = 18;
+/// Length of the client's answer to the greeting.
+pub const CLIENT_FLAGS_BYTES: usize = 4;
+/// Length of an option without its data.
+pub const OPTION_HEADER_BYTES: usize = 16;
+/// Length of a request without its payload.
+pub const REQUEST_BYTES: usize = 28;
+/// The longest name the protocol allows.
+pub const NAME_BYTES_MAX: usize = 4096;
+
+/// Handshake flags, the same bits from the server and from the client.
+pub mod handshake_flags {
+    /// Options other than `EXPORT_NAME` are understood.
+    pub const FIXED_NEWSTYLE: u16 = 1 << 0;
+    /// The 124 zeroes after the answer to `EXPORT_NAME` may be left out.
+    pub const NO_ZEROES: u16 = 1 << 1;
+}
+
+/// What a client asks for during the handshake.
+pub mod options {
+    /// Chooses an export and ends the handshake; cannot be refused but by hanging up.
+    pub const EXPORT_NAME: u32 = 1;
+    /// Ends the handshake and the connection.
+    pub const ABORT: u32 = 2;
+    /// Names the exports.
+    pub const LIST: u32 = 3;
+    /// Turns on TLS.
+    pub const STARTTLS: u32 = 5;
+    /// Describes an export.
+    pub const INFO: u32 = 6;
+    /// Describes an export, chooses it and ends the handshake.
+    pub const GO: u32 = 7;
+    /// Reads are answered with structured replies from now on.
+    pub const STRUCTURED_REPLY: u32 = 8;
+    /// Names the metadata contexts.
+    pub const LIST_META_CONTEXT: u32 = 9;
+    /// Chooses metadata contexts.
+    pub const SET_META_CONTEXT: u32 = 10;
+}
+
+/// Answers to options.
+pub mod replies {
+    /// Done, or the end of a list.
+    pub const ACK: u32 = 1;
+    /// One export of a list.
+    pub const SERVER: u32 = 2;
+    /// One piece of information on an export.
+    pub const INFO: u32 = 3;
+    /// The option is not known.
+    pub const ERR_UNSUP: u32 = (1 << 31) + 1;
+    /// The option's data is malformed.
+    pub const ERR_INVALID: u32 = (1 << 31) + 3;
+    /// No such export.
+    pub const ERR_UNKNOWN: u32 = (1 << 31) + 6;
+    /// The server is stopping.
+    pub const ERR_SHUTDOWN: u32 = (1 << 31) + 7;
+    /// The option's data is longer than the server reads.
+    pub const ERR_TOO_BIG: u32 = (1 << 31) + 9;
+}
+
+/// Pieces of information on an export.
+pub mod infos {
+    /// Size and transmission flags; always sent.
+    pub const EXPORT: u16 = 0;
+    /// The canonical name.
+    pub const NAME: u16 = 1;
+    /// A sentence for people.
+    pub const DESCRIPTION: u16 = 2;
+    /// Minimum, preferred and maximum size of a request.
+    pub const BLOCK_SIZE: u16 = 3;
+}
+
+/// What an export can do.
+pub mod transmission_flags {
+    /// The other flags are meant.
+    pub const HAS_FLAGS: u16 = 1 << 0;
+    /// Writes are refused.
+    pub const READ_ONLY: u16 = 1 << 1;
+    /// `FLUSH` is understood.
+    pub const SEND_FLUSH: u16 = 1 << 2;
+    /// The flag `FUA` is understood.
+    pub const SEND_FUA: u16 = 1 << 3;
+    /// `TRIM` is understood.
+    pub const SEND_TRIM: u16 = 1 << 5;
+    /// `WRITE_ZEROES` is understood.
+    pub const SEND_WRITE_ZEROES: u16 = 1 << 6;
+    /// The flag `DF` is understood.
+    pub const SEND_DF: u16 = 1 << 7;
+    /// A flush on one connection covers the writes of every connection.
+    pub const CAN_MULTI_CONN: u16 = 1 << 8;
+}
+
+/// Flags of a request.
+pub mod command_flags {
+    /// The reply waits until the data is durable.
+    pub const FUA: u16 = 1 << 0;
+    /// Zeroes are written, not punched.
+    pub const NO_HOLE: u16 = 1 << 1;
+    /// The data of a read comes in one chunk.
+    pub const DF: u16 = 1 << 2;
+}
+
+/// Types of requests.
+pub mod commands {
+    /// Reads a range.
+    pub const READ: u16 = 0;
+    /// Writes a range; the payload follows the request.
+    pub const WRITE: u16 = 1;
+    /// Ends the connection; no reply.
+    pub const DISC: u16 = 2;
+    /// Makes every acknowledged write durable.
+    pub const FLUSH: u16 = 3;
+    /// The range is no longer needed.
+    pub const TRIM: u16 = 4;
+    /// Makes a range read as zeroes.
+    pub const WRITE_ZEROES: u16 = 6;
+}
+
+/// Types and flags of structured replies.
+mod chunks {
+    pub(super) const FLAG_DONE: u16 = 1 << 0;
+    pub(super) const NONE: u16 = 0;
+    pub(super) const OFFSET_DATA: u16 = 1;
+    pub(super) const ERROR: u16 = (1 << 15) + 1;
+}
+
+/// The errors a reply can carry; the protocol fixes their numbers on every platform.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Errno {
+    /// `EPERM`: a write to a read-only export.
+    NotPermitted = 1,
+    /// `EIO`: the data could not be read or written.
+    Io = 5,
+    /// `EINVAL`: the request makes no sense here.
+    Invalid = 22,
+    /// `ENOSPC`: the write reaches beyond the end, or a member is full.
+    NoSpace = 28,
+    /// `EOVERFLOW`: longer than the server answers in one piece.
+    Overflow = 75,
+    /// `ESHUTDOWN`: the server is stopping.
+    Shutdown = 108,
+}
+
+/// A request as it stands on the wire, without its payload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Request {
+    /// [`command_flags`].
+    pub flags: u16,
+    /// One of [`commands`], or anything else.
+    pub kind: u16,
+    /// The client's name for the request, returned in the reply.
+    pub cookie: u64,
+    /// First byte of the range.
+    pub offset_bytes: u64,
+    /// Length of the range.
+    pub length_bytes: u32,
+}
+
+impl Request {
+    /// Decodes a request; `None` if the magic is wrong, after which the stream cannot be trusted any more.
+    #[must_use]
+    pub fn decode(bytes: &[u8; REQUEST_BYTES]) -> Option<Self> {
+        let mut fields = Fields(bytes);
+        let magic = fields.u32()?;
+        let request = Self {
+            flags: fields.u16()?,
+            kind: fields.u16()?,
+            cookie: fields.u64()?,
+            offset_bytes: fields.u64()?,
+            length_bytes: fields.u32()?,
+        };
+        (magic == REQUEST_MAGIC).then_some(request)
+    }
+
+    /// Encodes the request; the inverse of [`Request::decode`].
+    #[must_use]
+    pub fn encode(&self) -> [u8; REQUEST_BYTES] {
+        let mut bytes = [0; REQUEST_BYTES];
+        bytes[0..4].copy_from_slice(&REQUEST_MAGIC.to_be_bytes());
+        bytes[4..6].copy_from_slice(&self.flags.to_be_bytes());
+        bytes[6..8].copy_from_slice(&self.kind.to_be_bytes());
+        bytes[8..16].copy_from_slice(&self.cookie.to_be_bytes());
+        bytes[16..24].copy_from_slice(&self.offset_bytes.to_be_bytes());
+        bytes[24..28].copy_from_slice(&self.length_bytes.to_be_bytes());
+        bytes
+    }
+
+    /// Bytes that follow the request on the wire. They follow whether or not the request makes sense.
+    #[must_use]
+    pub fn payload_bytes(&self) -> u32 {
+        if self.kind == commands::WRITE { self.length_bytes } else { 0 }
+    }
+}
+
+/// Everything of a reply but the data of a read: at most [`ReplyHeader::BYTES_MAX`] bytes.
+#[derive(Debug, Clone, Copy)]
+pub struct ReplyHeader {
+    bytes: [u8; Self::BYTES_MAX],
+    length: u8,
+}
+
+impl ReplyHeader {
+    /// A structured reply with the offset of its data.
+    pub const BYTES_MAX: usize = 28;
+
+    /// The bytes to send.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.length)]
+    }
+
+    /// A simple reply; data of a read follows a success.
+    #[must_use]
+    pub fn simple(cookie: u64, error: Option<Errno>) -> Self {
+        let mut header = Self { bytes: [0; Self::BYTES_MAX], length: 0 };
+        header.push(&SIMPLE_REPLY_MAGIC.to_be_bytes());
+        header.push(&error.map_or(0, |errno| errno as u32).to_be_bytes());
+        header.push(&cookie.to_be_bytes());
+        header
+    }
+
+    /// The only chunk of a structured reply with data: `length_bytes` of it follow, at least one.
+    #[must_use]
+    pub fn data(cookie: u64, offset_bytes: u64, length_bytes: u32) -> Self {
+        let mut header = Self::chunk(chunks::OFFSET_DATA, cookie, length_bytes + 8);
+        header.push(&offset_bytes.to_be_bytes());
+        header
+    }
+
+    /// The only chunk of a structured reply that has no data to return.
+    #[must_use]
+    pub fn none(cookie: u64) -> Self {
+        Self::chunk(chunks::NONE, cookie, 0)
+    }
+
+    /// The only chunk of a structured reply that failed, without a message.
+    #[must_use]
+    pub fn error(cookie: u64, errno: Errno) -> Self {
+        let mut header = Self::chunk(chunks::ERROR, cookie, 6);
+        header.push(&(errno as u32).to_be_bytes());
+        header.push(&0_u16.to_be_bytes());
+        header
+    }
+
+    fn chunk(kind: u16, cookie: u64, length_bytes: u32) -> Self {
+        let mut header = Self { bytes: [0; Self::BYTES_MAX], length: 0 };
+        header.push(&STRUCTURED_REPLY_MAGIC.to_be_bytes());
+        header.push(&chunks::FLAG_DONE.to_be_bytes());
+        header.push(&kind.to_be_bytes());
+        header.push(&cookie.to_be_bytes());
+        header.push(&length_bytes.to_be_bytes());
+        header
+    }
+
+    fn push(&mut self, field: &[u8]) {
+        let start = usize::from(self.length);
+        self.bytes[start..start + field.len()].copy_from_slice(field);
+        self.length += field.len() as u8;
+    }
+}
+
+/// The server's greeting.
+#[must_use]
+pub fn greeting() -> [u8; GREETING_BYTES] {
+    let mut bytes = [0; GREETING_BYTES];
+    bytes[0..8].copy_from_slice(&NBD_MAGIC.to_be_bytes());
+    bytes[8..16].copy_from_slice(&OPTION_MAGIC.to_be_bytes());
+    let flags = handshake_flags::FIXED_NEWSTYLE | handshake_flags::NO_ZEROES;
+    bytes[16..18].copy_from_slice(&flags.to_be_bytes());
+    bytes
+}
+
+/// Appends a reply to `option`. `data` is a handful of bytes or a name, so its length fits.
+pub fn push_option_reply(out: &mut Vec<u8>, option: u32, reply: u32, data: &[u8]) {
+    out.extend_from_slice(&OPTION_REPLY_MAGIC.to_be_bytes());
+    out.extend_from_slice(&option.to_be_bytes());
+    out.extend_from_slice(&reply.to_be_bytes());
+    out.extend_from_slice(&(data.len() as u32).to_be_bytes());
+    out.extend_from_slice(data);
+}
+
+/// What `INFO` and `GO` carry: a name and the pieces of information asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InfoQuery<'a> {
+    /// Name of the export; empty is the default export.
+    pub name: &'a str,
+    wanted: &'a [u8],
+}
+
+impl<'a> InfoQuery<'a> {
+    /// Decodes the data of `INFO` or `GO`; `None` if it is malformed.
+    #[must_use]
+    pub fn decode(data: &'a [u8]) -> Option<Self> {
+        let mut fields = Fields(data);
+        let name_bytes = fields.u32()? as usize;
+        if name_bytes > NAME_BYTES_MAX {
+            return None;
+        }
+        let name = str::from_utf8(fields.take(name_bytes)?).ok()?;
+        let count = usize::from(fields.u16()?);
+        let wanted = fields.take(2 * count)?;
+        fields.0.is_empty().then_some(Self { name, wanted })
+    }
+
+    /// The client asked for this one of [`infos`].
+    #[must_use]
+    pub fn wants(&self, info: u16) -> bool {
+        self.wanted.chunks_exact(2).any(|code| code == info.to_be_bytes())
+    }
+}
+
+/// Reads big-endian fields off the front of a slice; `None` when it ends early.
+pub(crate) struct Fields<'a>(pub(crate) &'a [u8]);
+
+impl<'a> Fields<'a> {
+    pub(crate) fn take(&mut self, count: usize) -> Option<&'a [u8]> {
+        let (front, rest) = self.0.split_at_checked(count)?;
+        self.0 = rest;
+        Some(front)
+    }
+
+    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (front, rest) = self.0.split_first_chunk::<N>()?;
+        self.0 = rest;
+        Some(*front)
+    }
+
+    pub(crate) fn u16(&mut self) -> Option<u16> {
+        self.array().map(u16::from_be_bytes)
+    }
+
+    pub(crate) fn u32(&mut self) -> Option<u32> {
+        self.array().map(u32::from_be_bytes)
+    }
+
+    pub(crate) fn u64(&mut self) -> Option<u64> {
+        self.array().map(u64::from_be_bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_survive_a_round_trip() {
+        let request = Request {
+            flags: 0x0102,
+            kind: 0x0304,
+            cookie: 0x1112_1314_1516_1718,
+            offset_bytes: 0x2122_2324_2526_2728,
+            length_bytes: 0x3132_3334,
+        };
+        let bytes = request.encode();
+        assert_eq!(Request::decode(&bytes), Some(request));
+        // Every field stands where the protocol has it.
+        let expected = [
+            0x25, 0x60, 0x95, 0x13, 1, 2, 3, 4, 0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x17, 0x18, 0x21, 0x22, 0x23, 0x24,
+            0x25, 0x26, 0x27, 0x28, 0x31, 0x32, 0x33, 0x34,
+        ];
+        assert_eq!(bytes, expected);
+    }
+
+    #[test]
+    fn a_wrong_magic_is_no_request() {
+        let request = Request { flags: 0, kind: 0, cookie: 0, offset_bytes: 0, length_bytes: 0 };
+        for bit in 0..32 {
+            let mut bytes = request.encode();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(Request::decode(&bytes), None, "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn only_writes_have_a_payload() {
+        for kind in 0..16 {
+            let request = Request { flags: 0, kind, cookie: 0, offset_bytes: 0, length_bytes: 7 };
+            assert_eq!(request.payload_bytes(), if kind == 1 { 7 } else { 0 });
+        }
+    }
+
+    #[test]
+    fn reply_headers_are_what_the_protocol_says() {
+        let hex = |header: ReplyHeader| header.as_bytes().iter().map(|b| format!("{b:02x}")).collect::<String>();
+        assert_eq!(hex(ReplyHeader::simple(0xab, None)), "674466980000000000000000000000ab");
+        assert_eq!(hex(ReplyHeader::simple(0xab, Some(Errno::Io))), "674466980000000500000000000000ab");
+        assert_eq!(hex(ReplyHeader::none(0xab)), "668e33ef0001000000000000000000ab00000000");
+        assert_eq!(
+            hex(ReplyHeader::data(0xab, 0x1000, 0x200)),
+            "668e33ef0001000100000000000000ab000002080000000000001000"
+        );
+        assert_eq!(
+            hex(ReplyHeader::error(0xab, Errno::Shutdown)),
+            "668e33ef0001800100000000000000ab000000060000006c0000"
+        );
+    }
+
+    #[test]
+    fn the_greeting_reads_as_it_should() {
+        assert_eq!(&greeting(), b"NBDMAGICIHAVEOPT\x00\x03");
+    }
+
+    #[test]
+    fn info_queries_are_exactly_as_long_as_they_say() {
+        let data = b"\x00\x00\x00\x02md\x00\x02\x00\x03\x00\x01";
+        let query = InfoQuery::decode(data).unwrap();
+        assert_eq!(query.name, "md");
+        assert!(query.wants(infos::BLOCK_SIZE) && query.wants(infos::NAME) && !query.wants(infos::DESCRIPTION));
+        for end in 0..data.len() {
+            assert_eq!(InfoQuery::decode(&data[..end]), None, "cut at {end}");
+        }
+        assert_eq!(InfoQuery::decode(b"\x00\x00\x00\x02md\x00\x00\x00"), None, "a byte too many");
+        assert_eq!(InfoQuery::decode(b"\xff\xff\xff\xffmd\x00\x00"), None, "a name longer than the data");
+        assert_eq!(InfoQuery::decode(b"\x00\x00\x00\x01\xff\x00\x00"), None, "a name that is not UTF-8");
+    }
+}

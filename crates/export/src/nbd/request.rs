@@ -1,0 +1,139 @@
+//! What a request asks for, or why it is refused. Pure.
+//!
+//! [`decide`] sees every request before anything of it is done. The errors are the ones the protocol recommends.
+
+use wattle_rt::{Durability, Unmap};
+
+use super::handshake::ExportFacts;
+use super::limits::REQUEST_BYTES_MAX;
+use super::protocol::{Errno, Request, command_flags as flags, commands};
+
+/// A request that can be done: its range lies inside the export, and the export allows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Command {
+    /// Read the range; the data goes into the reply.
+    Read,
+    /// Write the payload to the range.
+    Write(Durability),
+    /// Make acknowledged writes durable.
+    Flush,
+    /// Forget the range.
+    Trim(Durability),
+    /// Make the range read as zeroes.
+    WriteZeroes(Unmap, Durability),
+    /// A range of no bytes.
+    Nothing,
+}
+
+/// Decides about a request.
+///
+/// # Errors
+/// `EPERM` for a change of a read-only export; `EINVAL` for unknown commands and flags, for ranges beyond the end and for
+/// reads and writes longer than [`REQUEST_BYTES_MAX`]; `ENOSPC` for writes beyond the end.
+pub fn decide(request: &Request, export: &ExportFacts, structured: bool) -> Result<Command, Errno> {
+    // `flags_allowed`: FUA is allowed everywhere, clients are known to set it on anything.
+    let df = if structured { flags::DF } else { 0 };
+    let (flags_allowed, changes, beyond_end, length_max) = match request.kind {
+        commands::READ => (flags::FUA | df, false, Errno::Invalid, REQUEST_BYTES_MAX),
+        commands::WRITE => (flags::FUA, true, Errno::NoSpace, REQUEST_BYTES_MAX),
+        commands::FLUSH => (flags::FUA, false, Errno::Invalid, 0),
+        commands::TRIM => (flags::FUA, true, Errno::Invalid, u32::MAX),
+        commands::WRITE_ZEROES => (flags::FUA | flags::NO_HOLE, true, Errno::NoSpace, u32::MAX),
+        _ => return Err(Errno::Invalid),
+    };
+    if changes && export.read_only {
+        return Err(Errno::NotPermitted);
+    }
+    if request.flags & !flags_allowed != 0 || request.length_bytes > length_max {
+        return Err(Errno::Invalid);
+    }
+    let end = request.offset_bytes.checked_add(u64::from(request.length_bytes));
+    if end.is_none_or(|end| end > export.size_bytes) {
+        return Err(beyond_end);
+    }
+
+    let durability = if request.flags & flags::FUA != 0 { Durability::Fua } else { Durability::Cached };
+    let unmap = if request.flags & flags::NO_HOLE != 0 { Unmap::No } else { Unmap::Yes };
+    Ok(match request.kind {
+        commands::FLUSH => Command::Flush,
+        _ if request.length_bytes == 0 => Command::Nothing,
+        commands::READ => Command::Read,
+        commands::WRITE => Command::Write(durability),
+        commands::TRIM => Command::Trim(durability),
+        _ => Command::WriteZeroes(unmap, durability),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SIZE: u64 = 1 << 30;
+
+    fn ask(kind: u16, flags: u16, offset_bytes: u64, length_bytes: u32, read_only: bool) -> Result<Command, Errno> {
+        let export = ExportFacts {
+            name: String::new(),
+            description: String::new(),
+            size_bytes: SIZE,
+            read_only,
+            io_min_bytes: 512,
+        };
+        decide(&Request { flags, kind, cookie: 0, offset_bytes, length_bytes }, &export, true)
+    }
+
+    #[test]
+    fn good_requests_become_commands() {
+        use Durability::{Cached, Fua};
+        assert_eq!(ask(commands::READ, flags::DF | flags::FUA, SIZE - 1, 1, true), Ok(Command::Read));
+        assert_eq!(ask(commands::WRITE, 0, 0, REQUEST_BYTES_MAX, false), Ok(Command::Write(Cached)));
+        assert_eq!(ask(commands::WRITE, flags::FUA, 3, 5, false), Ok(Command::Write(Fua)));
+        assert_eq!(ask(commands::FLUSH, flags::FUA, 0, 0, true), Ok(Command::Flush));
+        assert_eq!(ask(commands::TRIM, flags::FUA, 0, SIZE as u32, false), Ok(Command::Trim(Fua)));
+        let zeroes = |flags| ask(commands::WRITE_ZEROES, flags, 0, SIZE as u32, false);
+        assert_eq!(zeroes(0), Ok(Command::WriteZeroes(Unmap::Yes, Cached)));
+        assert_eq!(zeroes(flags::NO_HOLE | flags::FUA), Ok(Command::WriteZeroes(Unmap::No, Fua)));
+        assert_eq!(ask(commands::READ, 0, SIZE, 0, false), Ok(Command::Nothing));
+    }
+
+    #[test]
+    fn ranges_end_inside_the_export() {
+        for (kind, errno) in [
+            (commands::READ, Errno::Invalid),
+            (commands::WRITE, Errno::NoSpace),
+            (commands::TRIM, Errno::Invalid),
+            (commands::WRITE_ZEROES, Errno::NoSpace),
+        ] {
+            for offset in [SIZE - 4095, SIZE, u64::MAX - 100, u64::MAX] {
+                assert_eq!(ask(kind, 0, offset, 4096, false), Err(errno), "{kind} at {offset}");
+            }
+            assert!(ask(kind, 0, SIZE - 4096, 4096, false).is_ok());
+        }
+    }
+
+    #[test]
+    fn a_read_only_export_is_only_read() {
+        for kind in [commands::WRITE, commands::TRIM, commands::WRITE_ZEROES] {
+            assert_eq!(ask(kind, 0, 0, 512, true), Err(Errno::NotPermitted));
+            // Even where the request is wrong in other ways, and where nothing would change.
+            assert_eq!(ask(kind, u16::MAX, SIZE, 0, true), Err(Errno::NotPermitted));
+        }
+    }
+
+    #[test]
+    fn what_is_not_known_is_invalid() {
+        for kind in (0..=u16::MAX).filter(|kind| ![0, 1, 3, 4, 6].contains(kind)) {
+            assert_eq!(ask(kind, 0, 0, 512, false), Err(Errno::Invalid), "command {kind}");
+        }
+        for (kind, allowed) in [(0, 0b101), (1, 0b001), (3, 0b001), (4, 0b001), (6, 0b011)] {
+            for bit in 0..16 {
+                let good = ask(kind, 1 << bit, 0, 0, false).is_ok();
+                assert_eq!(good, allowed & (1 << bit) != 0, "flag {bit} of command {kind}");
+            }
+        }
+        let long = REQUEST_BYTES_MAX + 1;
+        assert_eq!(ask(commands::READ, 0, 0, long, false), Err(Errno::Invalid));
+        assert_eq!(ask(commands::WRITE, 0, 0, long, false), Err(Errno::Invalid));
+        assert_eq!(ask(commands::FLUSH, 0, 0, 1, false), Err(Errno::Invalid));
+        assert_eq!(ask(commands::FLUSH, 0, SIZE + 1, 0, false), Err(Errno::Invalid));
+    }
+}

@@ -1,1 +1,44 @@
-//! The runtime: one executor per core, ops that own their buffers, and backends for io_uring, plain system calls and simulated drives.
+//! The runtime: one executor per core, ops that own their buffers, and backends for io_uring, plain system calls and
+//! simulated drives.
+//!
+//! Nothing above this crate reads a clock, starts a thread or touches a descriptor, so everything above it runs
+//! unchanged on a machine ([`run`]) and in virtual time ([`World`]).
+//!
+//! Reading order: [`Core`] (what tasks see), `executor` (tasks, timers, operations), [`Backend`] (the seam), then the
+//! three behind it: `uring`, `syscall`, `sim`.
+//!
+//! This crate and the parity kernels are the only ones with `unsafe` code; here it is system calls, the ring, and the
+//! memory of buffers.
+#![allow(unsafe_code)]
+
+mod backend;
+mod buf;
+mod core;
+mod device;
+mod error;
+mod executor;
+pub mod mailbox;
+mod mem;
+mod op;
+mod process;
+mod rng;
+mod runtime;
+pub mod sim;
+mod stream;
+pub mod sync;
+mod time;
+
+pub use crate::core::{Core, CoreIx, JoinHandle, OpFuture, Sleep};
+pub use backend::{Backend, BackendChoice, BackendError, Wait};
+pub use buf::{BUF_ALIGN_BYTES, Buf, BufMut};
+pub use device::{Device, Direct, Lock, OpenError, OpenOptions};
+pub use error::{IoError, IoErrorKind};
+pub use mailbox::{Receiver, Sender, mailbox};
+pub use op::{Bufs, Done, Durability, Key, Op, Transfer, Unmap};
+pub use process::{Child, Signal, set_io_flusher};
+pub use rng::Rng;
+pub use runtime::{RuntimeConfig, run};
+pub use sim::{DriveConfig, DriveControl, DriveSnapshot, Outcome, World, WorldConfig};
+pub use stream::{ListenError, Listener, Stream};
+pub use sync::{Event, Notify, Permit, Semaphore, oneshot};
+pub use time::{Instant, WallTime};

@@ -1,0 +1,366 @@
+//! Buffers that operations own: 4096-aligned, always initialised, taken from a thread-local pool.
+//!
+//! A [`BufMut`] is one thread's to write; [`BufMut::freeze`] turns it into a [`Buf`], which many may read at once.
+//! Both are ranges of one reference-counted block. Invariants, on which all `unsafe` here rests:
+//! 1. a block's memory is initialised from its first allocation (zeroed) to its end;
+//! 2. the ranges of all live `BufMut`s of a block are disjoint from each other and from all `Buf`s of that block.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::cell::RefCell;
+use std::fmt;
+use std::mem::ManuallyDrop;
+use std::ops::{Bound, Deref, DerefMut, RangeBounds};
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+/// Alignment of every buffer's first byte; enough for `O_DIRECT` on every device Linux has.
+pub const BUF_ALIGN_BYTES: usize = 4096;
+/// The largest class the pool keeps; larger buffers go back to the allocator.
+const CLASS_MAX_BYTES: usize = 8 << 20;
+/// Classes are powers of two from 4 KiB to 8 MiB.
+const CLASSES: usize = (CLASS_MAX_BYTES / BUF_ALIGN_BYTES).ilog2() as usize + 1;
+/// A thread keeps at most this much unused memory.
+const POOL_MAX_BYTES: usize = 64 << 20;
+/// Zeros up to this length are slices of one block per thread.
+const ZEROS_SHARED_BYTES: usize = 1 << 20;
+
+/// One allocation. Freed when the last handle goes and the pool does not take it.
+struct Block {
+    memory: NonNull<u8>,
+    capacity_bytes: usize,
+}
+
+// SAFETY: a block is plain memory; who may touch which bytes is governed by the handles (invariant 2).
+unsafe impl Send for Block {}
+// SAFETY: as above; a shared block by itself gives access to no byte.
+unsafe impl Sync for Block {}
+
+impl Block {
+    fn new(capacity_bytes: usize) -> Block {
+        let layout = Block::layout(capacity_bytes);
+        // SAFETY: the layout's size is not zero: capacities are at least one alignment unit.
+        let memory = unsafe { alloc_zeroed(layout) };
+        let Some(memory) = NonNull::new(memory) else { handle_alloc_error(layout) };
+        Block { memory, capacity_bytes }
+    }
+
+    fn layout(capacity_bytes: usize) -> Layout {
+        Layout::from_size_align(capacity_bytes, BUF_ALIGN_BYTES).expect("a buffer is far below isize::MAX")
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        // SAFETY: `memory` came from `alloc_zeroed` with this very layout, and no handle is left.
+        unsafe { dealloc(self.memory.as_ptr(), Block::layout(self.capacity_bytes)) }
+    }
+}
+
+/// Unused blocks of this thread, by class.
+struct Pool {
+    classes: [Vec<Arc<Block>>; CLASSES],
+    held_bytes: usize,
+}
+
+thread_local! {
+    static POOL: RefCell<Pool> = const { RefCell::new(Pool { classes: [const { Vec::new() }; CLASSES], held_bytes: 0 }) };
+    static ZEROS: Buf = BufMut::alloc(ZEROS_SHARED_BYTES).freeze();
+}
+
+/// The class of a pooled capacity, `None` for those the pool does not keep.
+fn class_of(capacity_bytes: usize) -> Option<usize> {
+    (capacity_bytes <= CLASS_MAX_BYTES).then(|| (capacity_bytes / BUF_ALIGN_BYTES).ilog2() as usize)
+}
+
+/// The capacity that serves `len`: a power of two while pooled, whole alignment units above.
+fn capacity_for(len: usize) -> usize {
+    let rounded = len.max(1).next_multiple_of(BUF_ALIGN_BYTES);
+    if rounded <= CLASS_MAX_BYTES { rounded.next_power_of_two() } else { rounded }
+}
+
+/// A block of at least `len` bytes, and whether it is fresh from the allocator, so still zero.
+fn take_block(len: usize) -> (Arc<Block>, bool) {
+    let capacity_bytes = capacity_for(len);
+    let pooled = class_of(capacity_bytes).and_then(|class| {
+        let take = |pool: &RefCell<Pool>| {
+            let mut pool = pool.borrow_mut();
+            let block = pool.classes[class].pop()?;
+            pool.held_bytes -= capacity_bytes;
+            Some(block)
+        };
+        // At the end of a thread the pool may be gone already: then the allocator serves.
+        POOL.try_with(take).ok().flatten()
+    });
+    match pooled {
+        Some(block) => (block, false),
+        None => (Arc::new(Block::new(capacity_bytes)), true),
+    }
+}
+
+/// Gives up one handle's reference; the last one returns the block to this thread's pool.
+fn release(mut block: Arc<Block>) {
+    // Two threads that release the last two references at once may both see the other's: then the block is freed
+    // instead of pooled, which is correct and rare.
+    let Some(capacity_bytes) = Arc::get_mut(&mut block).map(|block| block.capacity_bytes) else { return };
+    let Some(class) = class_of(capacity_bytes) else { return };
+    let _ = POOL.try_with(|pool| {
+        let mut pool = pool.borrow_mut();
+        if pool.held_bytes + capacity_bytes <= POOL_MAX_BYTES {
+            pool.held_bytes += capacity_bytes;
+            pool.classes[class].push(block);
+        }
+    });
+}
+
+/// A unique, writable, aligned buffer. Fresh ones hold old but initialised bytes; see [`BufMut::zeroed`].
+pub struct BufMut {
+    block: ManuallyDrop<Arc<Block>>,
+    start: usize,
+    len: usize,
+}
+
+impl BufMut {
+    /// A buffer of `len` bytes, its first byte aligned to [`BUF_ALIGN_BYTES`]. The contents are unspecified but
+    /// initialised: what an earlier buffer of this thread left, or zeros.
+    pub fn alloc(len: usize) -> BufMut {
+        BufMut { block: ManuallyDrop::new(take_block(len).0), start: 0, len }
+    }
+
+    /// A buffer of `len` zeros.
+    pub fn zeroed(len: usize) -> BufMut {
+        let (block, fresh) = take_block(len);
+        let mut buf = BufMut { block: ManuallyDrop::new(block), start: 0, len };
+        if !fresh {
+            buf.fill(0);
+        }
+        buf
+    }
+
+    /// A buffer that holds a copy of `bytes`.
+    pub fn copy_of(bytes: &[u8]) -> BufMut {
+        let mut buf = BufMut::alloc(bytes.len());
+        buf.copy_from_slice(bytes);
+        buf
+    }
+
+    /// Splits off the first `n` bytes and returns them; `self` keeps the rest. Panics if `n > len`.
+    pub fn split_to(&mut self, n: usize) -> BufMut {
+        assert!(n <= self.len, "split_to({n}) of a buffer of {} bytes", self.len);
+        let front = BufMut { block: self.block.clone(), start: self.start, len: n };
+        self.start += n;
+        self.len -= n;
+        front
+    }
+
+    /// Splits off the bytes from `at` on and returns them; `self` keeps the first `at`. Panics if `at > len`.
+    pub fn split_off(&mut self, at: usize) -> BufMut {
+        assert!(at <= self.len, "split_off({at}) of a buffer of {} bytes", self.len);
+        let back = BufMut { block: self.block.clone(), start: self.start + at, len: self.len - at };
+        self.len = at;
+        back
+    }
+
+    /// Joins `other`, which must follow `self` directly in the same allocation. Panics otherwise.
+    pub fn unsplit(&mut self, other: BufMut) {
+        assert!(
+            Arc::ptr_eq(&self.block, &other.block) && self.start + self.len == other.start,
+            "unsplit needs two adjacent halves of one allocation"
+        );
+        self.len += other.len;
+    }
+
+    /// Shortens the buffer to `len` bytes; nothing happens if it is shorter already.
+    pub fn truncate(&mut self, len: usize) {
+        self.len = self.len.min(len);
+    }
+
+    /// Gives up the right to write, so that the bytes can be shared.
+    pub fn freeze(self) -> Buf {
+        let (block, start, len) = self.into_parts();
+        Buf { block: ManuallyDrop::new(block), start, len }
+    }
+
+    /// Moves the fields out without running `drop`.
+    fn into_parts(self) -> (Arc<Block>, usize, usize) {
+        let mut this = ManuallyDrop::new(self);
+        // SAFETY: `this` is never dropped nor used again, so the block is taken exactly once.
+        let block = unsafe { ManuallyDrop::take(&mut this.block) };
+        (block, this.start, this.len)
+    }
+}
+
+impl Deref for BufMut {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        // SAFETY: the range lies inside the block, is initialised (1), and only this handle writes it (2).
+        unsafe { std::slice::from_raw_parts(self.block.memory.as_ptr().add(self.start), self.len) }
+    }
+}
+
+impl DerefMut for BufMut {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `deref`, and `&mut self` excludes every other access to this range.
+        unsafe { std::slice::from_raw_parts_mut(self.block.memory.as_ptr().add(self.start), self.len) }
+    }
+}
+
+impl Drop for BufMut {
+    fn drop(&mut self) {
+        // SAFETY: the value is going away; its block is taken exactly once.
+        release(unsafe { ManuallyDrop::take(&mut self.block) });
+    }
+}
+
+impl fmt::Debug for BufMut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "BufMut({} bytes)", self.len)
+    }
+}
+
+/// A shared, immutable range of bytes. Cloning and slicing copy no bytes.
+pub struct Buf {
+    block: ManuallyDrop<Arc<Block>>,
+    start: usize,
+    len: usize,
+}
+
+impl Buf {
+    /// `len` zeros: up to 1 MiB without any allocation.
+    pub fn zeros(len: usize) -> Buf {
+        if len > ZEROS_SHARED_BYTES {
+            return BufMut::zeroed(len).freeze();
+        }
+        ZEROS.try_with(|zeros| zeros.slice(..len)).unwrap_or_else(|_| BufMut::zeroed(len).freeze())
+    }
+
+    /// A buffer that holds a copy of `bytes`.
+    pub fn copy_of(bytes: &[u8]) -> Buf {
+        BufMut::copy_of(bytes).freeze()
+    }
+
+    /// The bytes of `range`, shared. Panics if the range does not lie inside.
+    pub fn slice(&self, range: impl RangeBounds<usize>) -> Buf {
+        let from = match range.start_bound() {
+            Bound::Included(&at) => at,
+            Bound::Excluded(&at) => at + 1,
+            Bound::Unbounded => 0,
+        };
+        let to = match range.end_bound() {
+            Bound::Included(&at) => at + 1,
+            Bound::Excluded(&at) => at,
+            Bound::Unbounded => self.len,
+        };
+        assert!(from <= to && to <= self.len, "slice {from}..{to} of a buffer of {} bytes", self.len);
+        Buf { block: self.block.clone(), start: self.start + from, len: to - from }
+    }
+
+    /// Makes the bytes writable again if no other handle shares their allocation; else gives the buffer back.
+    pub fn try_into_mut(self) -> Result<BufMut, Buf> {
+        let mut this = ManuallyDrop::new(self);
+        let unique = Arc::get_mut(&mut this.block).is_some();
+        // SAFETY: `this` is never dropped nor used again, so the block is taken exactly once.
+        let block = ManuallyDrop::new(unsafe { ManuallyDrop::take(&mut this.block) });
+        let (start, len) = (this.start, this.len);
+        if unique { Ok(BufMut { block, start, len }) } else { Err(Buf { block, start, len }) }
+    }
+}
+
+impl Clone for Buf {
+    fn clone(&self) -> Buf {
+        Buf { block: self.block.clone(), start: self.start, len: self.len }
+    }
+}
+
+impl Deref for Buf {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        // SAFETY: the range lies inside the block, is initialised (1), and no `BufMut` overlaps it (2).
+        unsafe { std::slice::from_raw_parts(self.block.memory.as_ptr().add(self.start), self.len) }
+    }
+}
+
+impl Drop for Buf {
+    fn drop(&mut self) {
+        // SAFETY: the value is going away; its block is taken exactly once.
+        release(unsafe { ManuallyDrop::take(&mut self.block) });
+    }
+}
+
+impl From<BufMut> for Buf {
+    fn from(buf: BufMut) -> Buf {
+        buf.freeze()
+    }
+}
+
+impl fmt::Debug for Buf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Buf({} bytes)", self.len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn every_buffer_is_aligned_and_as_long_as_asked() {
+        for len in [0, 1, 511, 4096, 4097, 1 << 20, CLASS_MAX_BYTES, CLASS_MAX_BYTES + 1] {
+            let buf = BufMut::alloc(len);
+            assert_eq!(buf.len(), len);
+            assert_eq!(buf.as_ptr().addr() % BUF_ALIGN_BYTES, 0);
+        }
+    }
+
+    #[test]
+    fn the_pool_gives_the_same_memory_again_and_zeroed_means_zero() {
+        let mut first = BufMut::alloc(5000);
+        first.fill(7);
+        let at = first.as_ptr().addr();
+        drop(first);
+        let second = BufMut::zeroed(6000);
+        assert_eq!(second.as_ptr().addr(), at);
+        assert!(second.iter().all(|&byte| byte == 0));
+    }
+
+    #[test]
+    fn a_half_keeps_the_whole_alive() {
+        let mut back = BufMut::copy_of(b"abcdef");
+        let front = back.split_to(2);
+        let kept = back.split_off(2);
+        drop(back);
+        let kept = kept.freeze();
+        let tail = kept.slice(1..);
+        drop((front, kept));
+        assert_eq!(&tail[..], b"f");
+    }
+
+    #[test]
+    fn only_a_lone_buffer_becomes_writable_again() {
+        let buf = Buf::copy_of(b"xyz");
+        let other = buf.clone();
+        let buf = buf.try_into_mut().expect_err("two handles");
+        drop(other);
+        let mut buf = buf.try_into_mut().expect("one handle");
+        buf[0] = b'X';
+        assert_eq!(&buf[..], b"Xyz");
+        assert!(Buf::zeros(100).try_into_mut().is_err());
+    }
+
+    #[test]
+    #[should_panic(expected = "adjacent halves")]
+    fn strangers_do_not_join() {
+        BufMut::alloc(8).unsplit(BufMut::alloc(8));
+    }
+
+    proptest! {
+        #[test]
+        fn splitting_and_joining_is_the_identity(bytes in prop::collection::vec(any::<u8>(), 0..300), cut in 0usize..300) {
+            let mut front = BufMut::copy_of(&bytes);
+            let back = front.split_off(cut.min(bytes.len()));
+            prop_assert_eq!([&front[..], &back[..]].concat(), bytes.clone());
+            front.unsplit(back);
+            prop_assert_eq!(&front[..], &bytes[..]);
+        }
+    }
+}

@@ -1,0 +1,472 @@
+//! The handle of one core's executor: the only way to do I/O, to wait, to know the time and to start tasks.
+//!
+//! Operations are eager: they are queued when the method is called and leave in one batch at the end of the turn, so
+//! starting many and awaiting them one after the other runs them side by side. A dropped future abandons its
+//! operation, not its buffers: they are released when the operation is done.
+
+use crate::buf::{Buf, BufMut};
+use crate::device::Device;
+use crate::error::IoError;
+use crate::executor::Inner;
+use crate::op::{Bufs, Durability, Key, Op, Transfer, Unmap};
+use crate::stream::{Listener, Stream};
+use crate::sync::{OneshotReceiver, oneshot};
+use crate::time::{Instant, WallTime};
+use std::any::Any;
+use std::fmt;
+use std::os::fd::AsFd;
+use std::panic::Location;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+/// Names a core of the runtime: 0 up to the number of cores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct CoreIx(pub usize);
+
+/// The handle of one core's executor. Cheap to clone; belongs to its thread.
+#[derive(Clone)]
+pub struct Core {
+    inner: Rc<Inner>,
+}
+
+impl Core {
+    pub(crate) fn of(inner: Rc<Inner>) -> Core {
+        Core { inner }
+    }
+
+    // Time.
+
+    /// The time, real or virtual.
+    pub fn now(&self) -> Instant {
+        self.inner.now()
+    }
+
+    /// The wall clock, real or virtual: for what is recorded on drives and shown to people, never for durations.
+    pub fn wall_clock(&self) -> WallTime {
+        self.inner.with_backend(|backend| backend.wall_clock())
+    }
+
+    /// Waits for `duration`, counted from this call.
+    pub fn sleep(&self, duration: Duration) -> Sleep {
+        self.sleep_until(self.now() + duration)
+    }
+
+    /// Waits until `deadline`. Sleepers wake in the order of their deadlines.
+    pub fn sleep_until(&self, deadline: Instant) -> Sleep {
+        Sleep { core: self.clone(), deadline, timer: None }
+    }
+
+    /// Lets every other ready task, and the operations queued so far, go first.
+    pub fn yield_now(&self) -> impl Future<Output = ()> + use<> {
+        let mut yielded = false;
+        std::future::poll_fn(move |context| {
+            if yielded {
+                return Poll::Ready(());
+            }
+            yielded = true;
+            context.waker().wake_by_ref();
+            Poll::Pending
+        })
+    }
+
+    // Drives.
+
+    /// Fills `buf` from `offset` (bytes). The buffer comes back either way; after an error its contents are
+    /// unspecified.
+    ///
+    /// # Cancellation
+    /// Dropping the future abandons the read; the buffer is released when the drive is done with it.
+    #[track_caller]
+    pub fn read(&self, device: &Device, offset: u64, buf: BufMut) -> OpFuture<(Result<(), IoError>, BufMut)> {
+        self.start_read(device, offset, Bufs::One(buf), |result, op| match op {
+            Op::Read(Transfer { bufs: Bufs::One(buf), .. }) => (result.map(drop), buf),
+            _ => unreachable!("a read comes back as the read it was"),
+        })
+    }
+
+    /// Fills `bufs` one after the other from `offset` (bytes), as one operation. As [`Core::read`] otherwise.
+    #[track_caller]
+    pub fn readv(
+        &self,
+        device: &Device,
+        offset: u64,
+        bufs: Vec<BufMut>,
+    ) -> OpFuture<(Result<(), IoError>, Vec<BufMut>)> {
+        self.start_read(device, offset, Bufs::Many(bufs), |result, op| match op {
+            Op::Read(Transfer { bufs: Bufs::Many(bufs), .. }) => (result.map(drop), bufs),
+            _ => unreachable!("a read comes back as the read it was"),
+        })
+    }
+
+    /// Writes `buf` at `offset` (bytes). A write beyond the end is refused with `NoSpace` and writes nothing.
+    ///
+    /// # Cancellation
+    /// Dropping the future does not stop the write.
+    #[track_caller]
+    pub fn write(
+        &self,
+        device: &Device,
+        offset: u64,
+        buf: Buf,
+        durability: Durability,
+    ) -> OpFuture<Result<(), IoError>> {
+        self.start_write(device, offset, Bufs::One(buf), durability)
+    }
+
+    /// Writes `bufs` one after the other at `offset` (bytes), as one operation. As [`Core::write`] otherwise.
+    #[track_caller]
+    pub fn writev(
+        &self,
+        device: &Device,
+        offset: u64,
+        bufs: Vec<Buf>,
+        durability: Durability,
+    ) -> OpFuture<Result<(), IoError>> {
+        self.start_write(device, offset, Bufs::Many(bufs), durability)
+    }
+
+    /// Makes every write that completed before this call durable.
+    #[track_caller]
+    pub fn flush(&self, device: &Device) -> OpFuture<Result<(), IoError>> {
+        let op = Op::Flush { device: device.clone() };
+        // There is nothing to make durable on a drive opened for reading.
+        let known = if device.writable() { None } else { Some(Ok(0)) };
+        self.start(op, known, |result, _| result.map(drop))
+    }
+
+    /// Makes `len` bytes at `offset` read as zeros without moving any. A drive that cannot answers `Unsupported`: then
+    /// the caller writes the zeros itself. Durable only after a flush.
+    #[track_caller]
+    pub fn write_zeroes(
+        &self,
+        device: &Device,
+        offset: u64,
+        len: u64,
+        unmap: Unmap,
+    ) -> OpFuture<Result<(), IoError>> {
+        let known = match device.check_range(offset, len, true) {
+            Err(error) => Some(Err(error)),
+            Ok(()) if len == 0 => Some(Ok(0)),
+            Ok(()) => None,
+        };
+        self.start(Op::WriteZeroes { device: device.clone(), offset, len, unmap }, known, |result, _| {
+            result.map(drop)
+        })
+    }
+
+    #[track_caller]
+    fn start_read<T>(
+        &self,
+        device: &Device,
+        offset: u64,
+        bufs: Bufs<BufMut>,
+        finish: Finish<T>,
+    ) -> OpFuture<T> {
+        let transfer = Transfer { device: device.clone(), offset, bufs, moved: 0 };
+        let len = transfer.len();
+        let known = match device.check_range(offset, len as u64, false) {
+            Err(error) => Some(Err(error)),
+            Ok(()) if len == 0 => Some(Ok(0)),
+            Ok(()) => None,
+        };
+        self.start(Op::Read(transfer), known, finish)
+    }
+
+    #[track_caller]
+    fn start_write(
+        &self,
+        device: &Device,
+        offset: u64,
+        bufs: Bufs<Buf>,
+        durability: Durability,
+    ) -> OpFuture<Result<(), IoError>> {
+        let transfer = Transfer { device: device.clone(), offset, bufs, moved: 0 };
+        let len = transfer.len();
+        let known = match device.check_range(offset, len as u64, true) {
+            Err(error) => Some(Err(error)),
+            Ok(()) if len == 0 => Some(Ok(0)),
+            Ok(()) => None,
+        };
+        self.start(Op::Write(transfer, durability), known, |result, _| result.map(drop))
+    }
+
+    #[track_caller]
+    fn start<T>(&self, op: Op, known: Option<Result<usize, IoError>>, finish: Finish<T>) -> OpFuture<T> {
+        let key = match known {
+            Some(result) => self.inner.finished(result, op, Location::caller()),
+            None => self.inner.start(op, Location::caller()),
+        };
+        OpFuture { core: self.clone(), key: Some(key), finish }
+    }
+
+    // Streams.
+
+    /// Waits for one connection.
+    ///
+    /// # Cancellation
+    /// Dropping the future stops the waiting; a connection that came in that moment is closed.
+    #[track_caller]
+    pub fn accept(&self, listener: &Listener) -> OpFuture<Result<Stream, IoError>> {
+        let op = Op::Accept { listener: listener.clone(), accepted: None };
+        self.start(op, None, |result, op| match (result, op) {
+            (Err(error), _) => Err(error),
+            (Ok(_), Op::Accept { accepted: Some(stream), .. }) => Ok(stream),
+            _ => unreachable!("a finished accept has its connection"),
+        })
+    }
+
+    /// Waits for some bytes and puts them at the front of `buf`. `Ok(0)` means the peer has closed.
+    ///
+    /// # Cancellation
+    /// Dropping the future stops the waiting; bytes that came in that moment are lost.
+    #[track_caller]
+    pub fn recv(&self, stream: &Stream, buf: BufMut) -> OpFuture<(Result<usize, IoError>, BufMut)> {
+        let known = if buf.is_empty() { Some(Ok(0)) } else { None };
+        self.start(Op::Recv { stream: stream.clone(), buf }, known, |result, op| match op {
+            Op::Recv { buf, .. } => (result, buf),
+            _ => unreachable!("a receive comes back as the receive it was"),
+        })
+    }
+
+    /// Sends all bytes of `bufs`. Two sends on one stream must not overlap in time: their bytes could mix.
+    ///
+    /// # Cancellation
+    /// Dropping the future leaves an unknown part unsent: the stream is then only good for closing.
+    #[track_caller]
+    pub fn send(&self, stream: &Stream, bufs: Vec<Buf>) -> OpFuture<Result<(), IoError>> {
+        let known = if bufs.iter().all(|buf| buf.is_empty()) { Some(Ok(0)) } else { None };
+        self.start(Op::Send { stream: stream.clone(), bufs, moved: 0 }, known, |result, _| result.map(drop))
+    }
+
+    /// Waits until `fd` is readable. Works on a duplicate, so the caller may close its own.
+    #[track_caller]
+    pub fn readable(&self, fd: &impl AsFd) -> OpFuture<Result<(), IoError>> {
+        let finish: Finish<Result<(), IoError>> = |result, _| result.map(drop);
+        match fd.as_fd().try_clone_to_owned() {
+            Ok(fd) => self.start(Op::Poll { fd }, None, finish),
+            Err(error) => {
+                let op = Op::Flush { device: Device::null(0) };
+                self.start(op, Some(Err(IoError::from_std(&error))), finish)
+            }
+        }
+    }
+
+    // Tasks and cores.
+
+    /// Starts a task on this core. Dropping the handle lets the task run on.
+    #[track_caller]
+    pub fn spawn<F>(&self, future: F) -> JoinHandle<F::Output>
+    where
+        F: Future + 'static,
+    {
+        let (sender, receiver) = oneshot();
+        let task = async move { drop(sender.send(future.await)) };
+        self.inner.spawn(Box::pin(task), Location::caller());
+        JoinHandle { receiver }
+    }
+
+    /// Which core this is.
+    pub fn index(&self) -> CoreIx {
+        self.inner.shared.ix
+    }
+
+    /// How many cores the runtime has.
+    pub fn cores(&self) -> usize {
+        self.inner.group.len()
+    }
+
+    /// Runs `f` and its future on core `to` and brings the result back; on this very core without a hop, at once.
+    /// Panics if there is no such core.
+    ///
+    /// # Cancellation
+    /// Dropping the future does not stop the work on the other core.
+    #[track_caller]
+    pub fn call<T, F, Fut>(&self, to: CoreIx, f: F) -> impl Future<Output = T> + use<T, F, Fut>
+    where
+        F: FnOnce(Core) -> Fut + Send + 'static,
+        Fut: Future<Output = T> + 'static,
+        T: Send + 'static,
+    {
+        assert!(to.0 < self.cores(), "core {} of {}", to.0, self.cores());
+        if to == self.index() {
+            return Call::Here(Box::pin(f(self.clone())));
+        }
+        let answer = Arc::new(Answer { slot: Mutex::new((None, None)) });
+        let reply = answer.clone();
+        let spawned = Location::caller();
+        self.inner.group[to.0].send(Box::new(move |core: Core| {
+            let future = f(core.clone());
+            core.inner.spawn(Box::pin(async move { reply.put(future.await) }), spawned);
+        }));
+        Call::There(answer)
+    }
+
+    /// Keeps a value for this core under `key`, for the tasks that come later; replaces an earlier one.
+    pub fn put_local<T: 'static>(&self, key: u64, value: Rc<T>) {
+        let earlier = self.inner.locals.borrow_mut().insert(key, value as Rc<dyn Any>);
+        drop(earlier);
+    }
+
+    /// The value of this core under `key`, if it is there and a `T`.
+    pub fn local<T: 'static>(&self, key: u64) -> Option<Rc<T>> {
+        self.inner.locals.borrow().get(&key)?.clone().downcast().ok()
+    }
+
+    /// Takes the value of this core under `key` out, if it is there and a `T`.
+    pub fn take_local<T: 'static>(&self, key: u64) -> Option<Rc<T>> {
+        let value = self.local(key)?;
+        let kept = self.inner.locals.borrow_mut().remove(&key);
+        drop(kept);
+        Some(value)
+    }
+
+    /// How many operations are queued or in flight on this core.
+    pub fn ops_in_flight(&self) -> usize {
+        self.inner.in_flight()
+    }
+}
+
+impl fmt::Debug for Core {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Core({} of {})", self.index().0, self.cores())
+    }
+}
+
+/// Turns a finished operation into what its caller asked for.
+type Finish<T> = fn(Result<usize, IoError>, Op) -> T;
+
+/// An operation under way; see [`Core`]. It runs whether or not it is polled.
+#[must_use = "the outcome of an operation may be an error"]
+pub struct OpFuture<T> {
+    core: Core,
+    key: Option<Key>,
+    finish: Finish<T>,
+}
+
+impl<T> Future for OpFuture<T> {
+    type Output = T;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
+        let key = self.key.expect("a future is not polled after it is done");
+        let Poll::Ready((result, op)) = self.core.inner.poll_op(key, context) else { return Poll::Pending };
+        self.key = None;
+        Poll::Ready((self.finish)(result, op))
+    }
+}
+
+impl<T> Drop for OpFuture<T> {
+    fn drop(&mut self) {
+        if let Some(key) = self.key {
+            self.core.inner.forget_op(key);
+        }
+    }
+}
+
+/// Waits for a time; see [`Core::sleep`].
+#[must_use = "a sleep does nothing unless awaited"]
+pub struct Sleep {
+    core: Core,
+    deadline: Instant,
+    timer: Option<(Instant, u64)>,
+}
+
+impl Sleep {
+    /// When it ends.
+    pub fn deadline(&self) -> Instant {
+        self.deadline
+    }
+}
+
+impl Future for Sleep {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let inner = &self.core.inner;
+        let wake = inner.wake_of(context);
+        let fired = match self.timer {
+            Some(timer) => !inner.reset_timer(timer, wake),
+            None => {
+                let timer = inner.set_timer(self.deadline, wake);
+                self.timer = Some(timer);
+                false
+            }
+        };
+        if fired { Poll::Ready(()) } else { Poll::Pending }
+    }
+}
+
+impl Drop for Sleep {
+    fn drop(&mut self) {
+        if let Some(timer) = self.timer {
+            self.core.inner.clear_timer(timer);
+        }
+    }
+}
+
+/// Awaits a spawned task; see [`Core::spawn`].
+pub struct JoinHandle<T> {
+    receiver: OneshotReceiver<T>,
+}
+
+impl<T> JoinHandle<T> {
+    /// Whether the task is done.
+    pub fn is_finished(&self) -> bool {
+        self.receiver.is_ready()
+    }
+}
+
+impl<T> Future for JoinHandle<T> {
+    type Output = T;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
+        match Pin::new(&mut self.receiver).poll(context) {
+            Poll::Ready(Some(value)) => Poll::Ready(value),
+            // The task was dropped unfinished, which only the end of the runtime does: nobody polls then.
+            Poll::Ready(None) | Poll::Pending => Poll::Pending,
+        }
+    }
+}
+
+/// The result of a call to another core on its way back. Locked by two threads at most, once each.
+struct Answer<T> {
+    slot: Mutex<(Option<T>, Option<Waker>)>,
+}
+
+impl<T> Answer<T> {
+    fn put(&self, value: T) {
+        let waker = {
+            let mut slot = self.slot.lock().unwrap_or_else(PoisonError::into_inner);
+            slot.0 = Some(value);
+            slot.1.take()
+        };
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+enum Call<T, Fut> {
+    Here(Pin<Box<Fut>>),
+    There(Arc<Answer<T>>),
+}
+
+impl<T, Fut: Future<Output = T>> Future for Call<T, Fut> {
+    type Output = T;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
+        match &mut *self {
+            Call::Here(future) => future.as_mut().poll(context),
+            Call::There(answer) => {
+                let mut slot = answer.slot.lock().unwrap_or_else(PoisonError::into_inner);
+                if let Some(value) = slot.0.take() {
+                    return Poll::Ready(value);
+                }
+                slot.1 = Some(context.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+}

@@ -1,0 +1,612 @@
+//! One core's executor: tasks, wakers, timers and the table of operations. Single-threaded; other threads reach it
+//! only through [`CoreShared`].
+//!
+//! A turn takes what other cores sent, fires timers, polls every task that was ready when the turn began, gives the
+//! operations those started to the backend as one batch, and takes the completions. Nothing is allocated per poll or
+//! per operation in the steady state.
+
+use crate::backend::{Backend, Wait};
+use crate::core::{Core, CoreIx};
+use crate::error::IoError;
+use crate::op::{Done, Key, Op, Progress};
+use crate::time::Instant;
+use std::any::Any;
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, VecDeque};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::panic::Location;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::task::{Context, Poll, Waker};
+
+/// Work sent to another core.
+pub(crate) type Job = Box<dyn FnOnce(Core) + Send>;
+/// A task's future.
+type TaskFuture = Pin<Box<dyn Future<Output = ()>>>;
+
+/// The slot of the main future, which the caller of the turn holds.
+const MAIN: u32 = 0;
+
+/// What other threads may touch of a core.
+pub(crate) struct CoreShared {
+    pub(crate) ix: CoreIx,
+    inbox: mpsc::Sender<Job>,
+    /// Tasks woken from elsewhere.
+    woken: Mutex<Vec<u32>>,
+    has_woken: AtomicBool,
+    /// The core is about to block, or blocks, and must be told of news.
+    asleep: AtomicBool,
+    /// Ends a blocking reap; simulated cores have none, they never block.
+    event: Option<OwnedFd>,
+    /// The runtime ends.
+    pub(crate) stop: AtomicBool,
+}
+
+impl CoreShared {
+    pub(crate) fn new(ix: CoreIx, event: Option<OwnedFd>) -> (Arc<CoreShared>, mpsc::Receiver<Job>) {
+        let (inbox, receiver) = mpsc::channel();
+        let shared = CoreShared {
+            ix,
+            inbox,
+            woken: Mutex::default(),
+            has_woken: AtomicBool::new(false),
+            asleep: AtomicBool::new(false),
+            event,
+            stop: AtomicBool::new(false),
+        };
+        (Arc::new(shared), receiver)
+    }
+
+    pub(crate) fn send(&self, job: Job) {
+        // A core that is gone takes no work: the runtime is ending and so is the caller.
+        let _ = self.inbox.send(job);
+        self.notify();
+    }
+
+    fn wake_task(&self, slot: u32) {
+        self.woken.lock().unwrap_or_else(PoisonError::into_inner).push(slot);
+        self.has_woken.store(true, Ordering::Release);
+        self.notify();
+    }
+
+    /// Ends the sleep of the core, if it sleeps. Call after the news is in place.
+    pub(crate) fn notify(&self) {
+        // Either this sees `asleep`, or the core, which stores it before it looks for news, sees the news.
+        fence(Ordering::SeqCst);
+        if self.asleep.load(Ordering::Relaxed) && self.asleep.swap(false, Ordering::AcqRel) {
+            self.ring();
+        }
+    }
+
+    fn ring(&self) {
+        let Some(event) = &self.event else { return };
+        let one: u64 = 1;
+        // SAFETY: an eventfd takes 8 bytes, which `one` has. It cannot be full: a reader empties it.
+        unsafe { libc::write(event.as_raw_fd(), (&raw const one).cast(), 8) };
+    }
+
+    pub(crate) fn event(&self) -> Option<&OwnedFd> {
+        self.event.as_ref()
+    }
+}
+
+/// The waker of one task slot. Lives as long as the slot, so tasks that reuse the slot reuse it too; a wake that
+/// comes late then polls a stranger once, which is harmless.
+struct SlotWaker {
+    core: Arc<CoreShared>,
+    slot: u32,
+}
+
+impl std::task::Wake for SlotWaker {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        let local = CURRENT.try_with(|current| match &*current.borrow() {
+            Some(inner) if Arc::ptr_eq(&inner.shared, &self.core) => {
+                inner.make_ready(self.slot);
+                true
+            }
+            _ => false,
+        });
+        if local != Ok(true) {
+            self.core.wake_task(self.slot);
+        }
+    }
+}
+
+thread_local! {
+    /// The core whose turn this thread runs.
+    static CURRENT: RefCell<Option<Rc<Inner>>> = const { RefCell::new(None) };
+}
+
+/// Makes a core the current one of this thread until dropped.
+pub(crate) struct Entered(Option<Rc<Inner>>);
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        CURRENT.set(self.0.take());
+    }
+}
+
+/// Whom to wake: a task of this core by its slot, which costs nothing to remember, or any other waker.
+#[derive(Clone, Debug)]
+pub(crate) enum Wake {
+    Task(u32),
+    Other(Waker),
+}
+
+struct Task {
+    future: Option<TaskFuture>,
+    waker: Waker,
+    queued: bool,
+    live: bool,
+    spawned: &'static Location<'static>,
+}
+
+enum OpState {
+    Free,
+    Pending { wake: Option<Wake>, wanted: bool },
+    Done(Result<usize, IoError>, Op),
+}
+
+struct OpSlot {
+    state: OpState,
+    started: &'static Location<'static>,
+}
+
+/// The state of one core.
+pub(crate) struct Inner {
+    pub(crate) shared: Arc<CoreShared>,
+    pub(crate) group: Arc<[Arc<CoreShared>]>,
+    inbox: mpsc::Receiver<Job>,
+    backend: RefCell<Box<dyn Backend>>,
+    tasks: RefCell<Vec<Task>>,
+    free_tasks: RefCell<Vec<u32>>,
+    ready: RefCell<VecDeque<u32>>,
+    /// Identity of the waker of the task being polled, and its slot.
+    polling: Cell<(*const (), u32)>,
+    timers: RefCell<BTreeMap<(Instant, u64), Wake>>,
+    timer_seq: Cell<u64>,
+    ops: RefCell<Vec<OpSlot>>,
+    free_ops: RefCell<Vec<u32>>,
+    in_flight: Cell<usize>,
+    batch: RefCell<Vec<(Key, Op)>>,
+    /// What this core executed itself, for drives in memory; completes at the next reap.
+    inline_done: RefCell<Vec<Done>>,
+    done: RefCell<Vec<Done>>,
+    pub(crate) locals: RefCell<BTreeMap<u64, Rc<dyn Any>>>,
+}
+
+impl Inner {
+    pub(crate) fn new(
+        shared: Arc<CoreShared>,
+        group: Arc<[Arc<CoreShared>]>,
+        inbox: mpsc::Receiver<Job>,
+        backend: Box<dyn Backend>,
+    ) -> Rc<Inner> {
+        let inner = Inner {
+            shared,
+            group,
+            inbox,
+            backend: RefCell::new(backend),
+            tasks: RefCell::default(),
+            free_tasks: RefCell::default(),
+            ready: RefCell::default(),
+            polling: Cell::new((std::ptr::null(), u32::MAX)),
+            timers: RefCell::default(),
+            timer_seq: Cell::new(0),
+            ops: RefCell::default(),
+            free_ops: RefCell::default(),
+            in_flight: Cell::new(0),
+            batch: RefCell::default(),
+            inline_done: RefCell::default(),
+            done: RefCell::default(),
+            locals: RefCell::default(),
+        };
+        let main = inner.new_task(Location::caller());
+        debug_assert_eq!(main, MAIN);
+        Rc::new(inner)
+    }
+
+    /// Makes this core the current one of the thread.
+    pub(crate) fn enter(self: &Rc<Inner>) -> Entered {
+        Entered(CURRENT.replace(Some(self.clone())))
+    }
+
+    // Tasks.
+
+    fn new_task(&self, spawned: &'static Location<'static>) -> u32 {
+        let mut tasks = self.tasks.borrow_mut();
+        let slot = match self.free_tasks.borrow_mut().pop() {
+            Some(slot) => {
+                let task = &mut tasks[slot as usize];
+                (task.live, task.spawned) = (true, spawned);
+                slot
+            }
+            None => {
+                let slot = u32::try_from(tasks.len()).expect("fewer tasks than memory");
+                let waker = Waker::from(Arc::new(SlotWaker { core: self.shared.clone(), slot }));
+                tasks.push(Task { future: None, waker, queued: false, live: true, spawned });
+                slot
+            }
+        };
+        drop(tasks);
+        self.make_ready(slot);
+        slot
+    }
+
+    pub(crate) fn spawn(&self, future: TaskFuture, spawned: &'static Location<'static>) {
+        let slot = self.new_task(spawned);
+        self.tasks.borrow_mut()[slot as usize].future = Some(future);
+    }
+
+    fn make_ready(&self, slot: u32) {
+        let mut tasks = self.tasks.borrow_mut();
+        let task = &mut tasks[slot as usize];
+        if task.live && !task.queued {
+            task.queued = true;
+            self.ready.borrow_mut().push_back(slot);
+        }
+    }
+
+    /// Remembers whom to wake, without touching a reference count if it is the task being polled.
+    pub(crate) fn wake_of(&self, context: &Context<'_>) -> Wake {
+        let (waker, slot) = self.polling.get();
+        if std::ptr::eq(context.waker().data(), waker) {
+            Wake::Task(slot)
+        } else {
+            Wake::Other(context.waker().clone())
+        }
+    }
+
+    pub(crate) fn wake(&self, wake: Wake) {
+        match wake {
+            Wake::Task(slot) => self.make_ready(slot),
+            Wake::Other(waker) => waker.wake(),
+        }
+    }
+
+    /// True if a task could run, or something from elsewhere waits to be looked at.
+    pub(crate) fn has_work(&self) -> bool {
+        !self.ready.borrow().is_empty() || !self.inline_done.borrow().is_empty()
+    }
+
+    /// Takes what other cores sent; true if there was anything.
+    pub(crate) fn take_news(self: &Rc<Inner>) -> bool {
+        let mut any = false;
+        if self.shared.has_woken.load(Ordering::Relaxed)
+            && self.shared.has_woken.swap(false, Ordering::Acquire)
+        {
+            let woken =
+                std::mem::take(&mut *self.shared.woken.lock().unwrap_or_else(PoisonError::into_inner));
+            woken.into_iter().for_each(|slot| self.make_ready(slot));
+            any = true;
+        }
+        while let Ok(job) = self.inbox.try_recv() {
+            job(Core::of(self.clone()));
+            any = true;
+        }
+        any
+    }
+
+    /// Polls the tasks that are ready now; those they wake wait for the next turn, so that operations leave. True if
+    /// the main future is done.
+    pub(crate) fn run_ready(&self, main: Pin<&mut dyn Future<Output = ()>>, limit: usize) -> bool {
+        let mut main = main;
+        let count = self.ready.borrow().len().min(limit);
+        for left in (1..=count).rev() {
+            let chosen = self.backend.borrow_mut().pick(left);
+            let Some(slot) = self.ready.borrow_mut().remove(chosen) else { break };
+            if self.poll_task(slot, main.as_mut()) {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Polls one task; true if it was the main future and is done.
+    fn poll_task(&self, slot: u32, main: Pin<&mut dyn Future<Output = ()>>) -> bool {
+        let (future, waker) = {
+            let mut tasks = self.tasks.borrow_mut();
+            let task = &mut tasks[slot as usize];
+            task.queued = false;
+            // The waker is lent out, not cloned: a poll touches no reference count.
+            (task.future.take(), std::mem::replace(&mut task.waker, Waker::noop().clone()))
+        };
+        let mut context = Context::from_waker(&waker);
+        let outer = self.polling.replace((waker.data(), slot));
+        let (poll, future) = match future {
+            Some(mut future) => (future.as_mut().poll(&mut context), Some(future)),
+            None if slot == MAIN => (main.poll(&mut context), None),
+            None => (Poll::Pending, None),
+        };
+        self.polling.set(outer);
+
+        let finished = poll.is_ready();
+        {
+            let mut tasks = self.tasks.borrow_mut();
+            let task = &mut tasks[slot as usize];
+            task.waker = waker;
+            if !finished {
+                task.future = future;
+                return false;
+            }
+            task.live = false;
+        }
+        if slot == MAIN {
+            return true;
+        }
+        // The future's own drop may spawn, wake or start operations: no table is borrowed here. Only then may the
+        // slot be used again.
+        drop(future);
+        self.free_tasks.borrow_mut().push(slot);
+        false
+    }
+
+    // Timers.
+
+    pub(crate) fn now(&self) -> Instant {
+        self.backend.borrow().now()
+    }
+
+    pub(crate) fn with_backend<T>(&self, f: impl FnOnce(&mut dyn Backend) -> T) -> T {
+        f(&mut **self.backend.borrow_mut())
+    }
+
+    /// Sets a timer, in order of deadlines and, among equals, of this call.
+    pub(crate) fn set_timer(&self, deadline: Instant, wake: Wake) -> (Instant, u64) {
+        let seq = self.timer_seq.get();
+        self.timer_seq.set(seq + 1);
+        self.timers.borrow_mut().insert((deadline, seq), wake);
+        (deadline, seq)
+    }
+
+    /// Changes whom a timer wakes; false if it has fired.
+    pub(crate) fn reset_timer(&self, timer: (Instant, u64), wake: Wake) -> bool {
+        self.timers.borrow_mut().get_mut(&timer).map(|slot| *slot = wake).is_some()
+    }
+
+    pub(crate) fn clear_timer(&self, timer: (Instant, u64)) {
+        self.timers.borrow_mut().remove(&timer);
+    }
+
+    pub(crate) fn next_timer(&self) -> Option<Instant> {
+        self.timers.borrow().first_key_value().map(|(&(deadline, _), _)| deadline)
+    }
+
+    /// Wakes everything whose time has come.
+    pub(crate) fn fire_timers(&self) {
+        let Some(next) = self.next_timer() else { return };
+        let now = self.now();
+        if next > now {
+            return;
+        }
+        loop {
+            let due = {
+                let mut timers = self.timers.borrow_mut();
+                match timers.first_entry() {
+                    Some(first) if first.key().0 <= now => first.remove(),
+                    _ => return,
+                }
+            };
+            self.wake(due);
+        }
+    }
+
+    // Operations.
+
+    /// Queues an operation for the next batch.
+    pub(crate) fn start(&self, op: Op, started: &'static Location<'static>) -> Key {
+        let key = self.new_op(OpState::Pending { wake: None, wanted: true }, started);
+        self.in_flight.set(self.in_flight.get() + 1);
+        self.batch.borrow_mut().push((key, op));
+        key
+    }
+
+    /// An operation that needs no backend: its outcome is known.
+    pub(crate) fn finished(
+        &self,
+        result: Result<usize, IoError>,
+        op: Op,
+        at: &'static Location<'static>,
+    ) -> Key {
+        self.new_op(OpState::Done(result, op), at)
+    }
+
+    fn new_op(&self, state: OpState, started: &'static Location<'static>) -> Key {
+        let mut ops = self.ops.borrow_mut();
+        let slot = OpSlot { state, started };
+        match self.free_ops.borrow_mut().pop() {
+            Some(index) => {
+                ops[index as usize] = slot;
+                Key(index)
+            }
+            None => {
+                ops.push(slot);
+                Key(u32::try_from(ops.len() - 1).expect("fewer operations than memory"))
+            }
+        }
+    }
+
+    /// The outcome of an operation, if it has come; frees the slot.
+    pub(crate) fn poll_op(&self, key: Key, context: &Context<'_>) -> Poll<(Result<usize, IoError>, Op)> {
+        let mut ops = self.ops.borrow_mut();
+        let state = &mut ops[key.0 as usize].state;
+        if let OpState::Pending { wake, .. } = state {
+            *wake = Some(self.wake_of(context));
+            return Poll::Pending;
+        }
+        let OpState::Done(result, op) = std::mem::replace(state, OpState::Free) else {
+            unreachable!("a future polls its own slot, which is pending or done")
+        };
+        self.free_ops.borrow_mut().push(key.0);
+        Poll::Ready((result, op))
+    }
+
+    /// Nobody wants the outcome any more. The slot stays until the operation is done, with its buffers.
+    pub(crate) fn forget_op(&self, key: Key) {
+        let dropped = {
+            let mut ops = self.ops.borrow_mut();
+            let state = &mut ops[key.0 as usize].state;
+            match state {
+                OpState::Pending { wake, wanted } => {
+                    (*wake, *wanted) = (None, false);
+                    None
+                }
+                _ => Some(std::mem::replace(state, OpState::Free)),
+            }
+        };
+        if dropped.is_some() {
+            // The outcome is dropped outside the borrow: a stream may close, a buffer may go.
+            self.free_ops.borrow_mut().push(key.0);
+            return;
+        }
+        // Not submitted yet: waiting on a peer need not even begin.
+        let mut batch = self.batch.borrow_mut();
+        let queued = batch.iter().rposition(|(queued, op)| *queued == key && op.waits_on_peer());
+        let unstarted = queued.map(|at| batch.remove(at));
+        drop(batch);
+        match unstarted {
+            Some((key, op)) => {
+                self.complete(Done { key, result: Err(IoError::from_errno(libc::ECANCELED)), op })
+            }
+            None => self.backend.borrow_mut().cancel(key),
+        }
+    }
+
+    /// Gives everything queued to the backend. Drives in memory are served here, by every backend alike.
+    pub(crate) fn submit(&self) {
+        let mut batch = self.batch.borrow_mut();
+        if batch.is_empty() {
+            return;
+        }
+        if batch.iter().any(|(_, op)| is_inline(op)) {
+            let mut inline_done = self.inline_done.borrow_mut();
+            for (key, mut op) in batch.extract_if(.., |(_, op)| is_inline(op)) {
+                let result = crate::device::run_inline(&mut op);
+                inline_done.push(Done { key, result, op });
+            }
+        }
+        if !batch.is_empty() {
+            self.backend.borrow_mut().submit(&mut batch);
+            assert!(batch.is_empty(), "a backend takes the whole batch");
+        }
+    }
+
+    /// Takes completions; blocks as told only if nothing is there.
+    pub(crate) fn reap(&self, wait: Wait) -> bool {
+        let mut done = std::mem::take(&mut *self.done.borrow_mut());
+        done.append(&mut self.inline_done.borrow_mut());
+        let wait = if done.is_empty() { wait } else { Wait::No };
+        self.backend.borrow_mut().reap(&mut done, wait);
+        let any = !done.is_empty();
+        done.drain(..).for_each(|done| self.complete(done));
+        *self.done.borrow_mut() = done;
+        any
+    }
+
+    fn complete(&self, done: Done) {
+        let Done { key, result, mut op } = done;
+        let mut ops = self.ops.borrow_mut();
+        let state = &mut ops[key.0 as usize].state;
+        let OpState::Pending { wake, wanted } = state else {
+            unreachable!("a backend completes an operation once")
+        };
+        // A peer's operation that nobody wants is not continued; a drive's write is, or it would be torn.
+        let abandoned = !*wanted && op.waits_on_peer();
+        let result = match op.progress(result) {
+            Progress::Continue if !abandoned => {
+                self.batch.borrow_mut().push((key, op));
+                return;
+            }
+            Progress::Continue => Err(IoError::from_errno(libc::ECANCELED)),
+            Progress::Finished(result) => result,
+        };
+        self.in_flight.set(self.in_flight.get() - 1);
+        let wake = wake.take();
+        let dropped = if *wanted {
+            *state = OpState::Done(result, op);
+            None
+        } else {
+            *state = OpState::Free;
+            self.free_ops.borrow_mut().push(key.0);
+            Some(op)
+        };
+        drop(ops);
+        drop(dropped);
+        if let Some(wake) = wake {
+            self.wake(wake);
+        }
+    }
+
+    pub(crate) fn in_flight(&self) -> usize {
+        self.in_flight.get()
+    }
+
+    // The core's life.
+
+    /// Blocks until there is news, unless there is some already.
+    pub(crate) fn sleep(self: &Rc<Inner>) {
+        self.shared.asleep.store(true, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        let wait = if self.take_news() || self.has_work() || self.shared.stop.load(Ordering::Acquire) {
+            Wait::No
+        } else {
+            Wait::Until(self.next_timer())
+        };
+        self.reap(wait);
+        self.shared.asleep.store(false, Ordering::Relaxed);
+    }
+
+    /// Drops every task, timer and local value, then waits for the operations the kernel still holds. After this
+    /// nothing refers to the core from inside itself.
+    pub(crate) fn shut_down(self: &Rc<Inner>, wait_for_ops: bool) {
+        let _entered = self.enter();
+        // Dropping may spawn, put or send again; a bound ends a destructor that never stops.
+        for _ in 0..64 {
+            while self.inbox.try_recv().is_ok() {}
+            let futures: Vec<TaskFuture> =
+                self.tasks.borrow_mut().iter_mut().filter_map(|task| task.future.take()).collect();
+            let timers = std::mem::take(&mut *self.timers.borrow_mut());
+            let locals = std::mem::take(&mut *self.locals.borrow_mut());
+            if futures.is_empty() && timers.is_empty() && locals.is_empty() {
+                break;
+            }
+            drop((futures, timers, locals));
+        }
+        if !wait_for_ops {
+            self.batch.borrow_mut().clear();
+            return;
+        }
+        // Futures held elsewhere may still want an outcome; but nobody will poll them any more.
+        let waiting: Vec<Key> = (0..self.ops.borrow().len()).map(|index| Key(index as u32)).collect();
+        for key in waiting {
+            let pending = matches!(self.ops.borrow()[key.0 as usize].state, OpState::Pending { .. });
+            if pending {
+                self.forget_op(key);
+            }
+        }
+        while self.in_flight() > 0 {
+            self.submit();
+            self.reap(Wait::Until(None));
+        }
+    }
+
+    /// Where each live task was spawned, for the report of a world that is stuck.
+    pub(crate) fn live_tasks(&self) -> Vec<&'static Location<'static>> {
+        self.tasks.borrow().iter().skip(1).filter(|task| task.live).map(|task| task.spawned).collect()
+    }
+
+    /// Where the caller started an operation.
+    pub(crate) fn op_started(&self, key: Key) -> &'static Location<'static> {
+        self.ops.borrow()[key.0 as usize].started
+    }
+}
+
+fn is_inline(op: &Op) -> bool {
+    op.device().is_some_and(crate::device::Device::is_inline)
+}

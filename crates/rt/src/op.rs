@@ -1,0 +1,230 @@
+//! Operations as values: what a core asks of a backend. An op owns its buffers until it is done.
+
+use crate::buf::{Buf, BufMut};
+use crate::device::Device;
+use crate::error::IoError;
+use crate::stream::{Listener, Stream};
+use std::fmt;
+use std::os::fd::OwnedFd;
+
+/// Names an operation in flight: the index of its slot in the core's table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Key(pub u32);
+
+/// How durable a write is when it completes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Durability {
+    /// The device has it; a flush makes it durable.
+    Cached,
+    /// Durable at completion: forced unit access, `RWF_DSYNC`.
+    Fua,
+}
+
+/// Whether zeroing may release the space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Unmap {
+    /// Punch a hole: the range reads as zeros and holds no space.
+    Yes,
+    /// Keep the space allocated.
+    No,
+}
+
+/// One or several buffers; one is the common case and needs no list.
+#[derive(Debug)]
+pub enum Bufs<B> {
+    /// A single buffer.
+    One(B),
+    /// Buffers that follow each other on the device.
+    Many(Vec<B>),
+}
+
+impl<B> Bufs<B> {
+    /// The buffers in order.
+    pub fn as_slice(&self) -> &[B] {
+        match self {
+            Bufs::One(buf) => std::slice::from_ref(buf),
+            Bufs::Many(bufs) => bufs,
+        }
+    }
+
+    /// The buffers in order, writable.
+    pub fn as_mut_slice(&mut self) -> &mut [B] {
+        match self {
+            Bufs::One(buf) => std::slice::from_mut(buf),
+            Bufs::Many(bufs) => bufs,
+        }
+    }
+}
+
+/// A transfer between a device and buffers.
+#[derive(Debug)]
+pub struct Transfer<B> {
+    /// The device.
+    pub device: Device,
+    /// Where on the device the first byte of the first buffer belongs, in bytes.
+    pub offset: u64,
+    /// The buffers.
+    pub bufs: Bufs<B>,
+    /// How many bytes earlier rounds have moved already: short transfers are continued here.
+    pub moved: usize,
+}
+
+impl<B: std::ops::Deref<Target = [u8]>> Transfer<B> {
+    /// The whole length in bytes.
+    pub fn len(&self) -> usize {
+        self.bufs.as_slice().iter().map(|buf| buf.len()).sum()
+    }
+
+    /// True if there is nothing to move.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// What a core asks of a backend.
+#[derive(Debug)]
+pub enum Op {
+    /// Fill the buffers from the device.
+    Read(Transfer<BufMut>),
+    /// Write the buffers to the device.
+    Write(Transfer<Buf>, Durability),
+    /// Make every completed write durable.
+    Flush {
+        /// The device.
+        device: Device,
+    },
+    /// Make a range read as zeros without moving any.
+    WriteZeroes {
+        /// The device.
+        device: Device,
+        /// First byte.
+        offset: u64,
+        /// Length in bytes.
+        len: u64,
+        /// Whether the space may go.
+        unmap: Unmap,
+    },
+    /// Wait for one connection.
+    Accept {
+        /// The listener.
+        listener: Listener,
+        /// The connection, once done.
+        accepted: Option<Stream>,
+    },
+    /// Wait for some bytes.
+    Recv {
+        /// The stream.
+        stream: Stream,
+        /// Where they go.
+        buf: BufMut,
+    },
+    /// Send all bytes of the buffers.
+    Send {
+        /// The stream.
+        stream: Stream,
+        /// What to send.
+        bufs: Vec<Buf>,
+        /// How many bytes earlier rounds have sent.
+        moved: usize,
+    },
+    /// Wait until a descriptor is readable.
+    Poll {
+        /// Our own duplicate, so that the number cannot be reused under us.
+        fd: OwnedFd,
+    },
+}
+
+/// A finished operation on its way back to the core.
+#[derive(Debug)]
+pub struct Done {
+    /// Which operation.
+    pub key: Key,
+    /// How many bytes moved in this round (0 for operations that move none), or the failure.
+    pub result: Result<usize, IoError>,
+    /// The operation with its buffers.
+    pub op: Op,
+}
+
+/// What to do with an operation that a backend handed back.
+pub(crate) enum Progress {
+    Finished(Result<usize, IoError>),
+    Continue,
+}
+
+impl Op {
+    /// Whether this waits on a peer instead of a drive, so may last for ever and is cancelled when nobody wants it.
+    pub fn waits_on_peer(&self) -> bool {
+        matches!(self, Op::Accept { .. } | Op::Recv { .. } | Op::Send { .. } | Op::Poll { .. })
+    }
+
+    /// The device of a drive operation.
+    pub fn device(&self) -> Option<&Device> {
+        match self {
+            Op::Read(transfer) => Some(&transfer.device),
+            Op::Write(transfer, _) => Some(&transfer.device),
+            Op::Flush { device } | Op::WriteZeroes { device, .. } => Some(device),
+            _ => None,
+        }
+    }
+
+    /// Accounts for one round. Interrupted and short rounds are continued; a round that moved nothing met the end.
+    pub(crate) fn progress(&mut self, result: Result<usize, IoError>) -> Progress {
+        let count = match result {
+            Ok(count) => count,
+            Err(error) if matches!(error.errno(), libc::EINTR | libc::EAGAIN) => return Progress::Continue,
+            Err(error) => return Progress::Finished(Err(error)),
+        };
+        let (moved, len) = match self {
+            Op::Read(transfer) => {
+                let len = transfer.len();
+                (&mut transfer.moved, len)
+            }
+            Op::Write(transfer, _) => {
+                let len = transfer.len();
+                (&mut transfer.moved, len)
+            }
+            Op::Send { bufs, moved, .. } => {
+                let len = bufs.iter().map(|buf| buf.len()).sum();
+                (moved, len)
+            }
+            _ => return Progress::Finished(Ok(count)),
+        };
+        *moved += count;
+        assert!(*moved <= len, "the kernel moved more bytes than were asked for");
+        match (*moved == len, count) {
+            (true, _) => Progress::Finished(Ok(len)),
+            (false, 0) => Progress::Finished(Err(IoError::END_OF_DEVICE)),
+            (false, _) => Progress::Continue,
+        }
+    }
+}
+
+impl fmt::Display for Op {
+    /// One line for the report of what is still pending.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Op::Read(transfer) => {
+                write!(
+                    f,
+                    "read {} at {} for {} bytes",
+                    transfer.device.name(),
+                    transfer.offset,
+                    transfer.len()
+                )
+            }
+            Op::Write(transfer, durability) => {
+                let fua = if *durability == Durability::Fua { " (FUA)" } else { "" };
+                let name = transfer.device.name();
+                write!(f, "write{fua} {name} at {} for {} bytes", transfer.offset, transfer.len())
+            }
+            Op::Flush { device } => write!(f, "flush {}", device.name()),
+            Op::WriteZeroes { device, offset, len, .. } => {
+                write!(f, "write zeroes {} at {offset} for {len} bytes", device.name())
+            }
+            Op::Accept { .. } => f.write_str("accept a connection"),
+            Op::Recv { .. } => f.write_str("receive"),
+            Op::Send { .. } => f.write_str("send"),
+            Op::Poll { .. } => f.write_str("wait until readable"),
+        }
+    }
+}

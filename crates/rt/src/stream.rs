@@ -1,0 +1,229 @@
+//! Sockets and pipes: what exports and the control socket talk over.
+
+use crate::error::IoError;
+use std::fmt;
+use std::io;
+use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// A connected socket, a pipe or a terminal. Clones share the connection; the last one closes it.
+#[derive(Clone)]
+pub struct Stream(Arc<StreamInner>);
+
+struct StreamInner {
+    fd: OwnedFd,
+    is_socket: bool,
+}
+
+impl Stream {
+    /// Wraps any readable or writable descriptor; sockets are recognised.
+    pub fn from_fd(fd: OwnedFd) -> Stream {
+        let is_socket = socket_option(fd.as_fd(), libc::SO_TYPE).is_ok();
+        Stream(Arc::new(StreamInner { fd, is_socket }))
+    }
+
+    /// Connects to a Unix socket. Blocks only as long as the listener's queue is full.
+    pub fn connect_unix(path: &Path) -> Result<Stream, IoError> {
+        UnixStream::connect(path).map(Stream::from).map_err(|error| IoError::from_std(&error))
+    }
+
+    /// Connects over TCP, trying each address of the host in turn. Blocks.
+    pub fn connect_tcp(host: &str, port: u16) -> Result<Stream, IoError> {
+        let stream = TcpStream::connect((host, port)).map_err(|error| IoError::from_std(&error))?;
+        stream.set_nodelay(true).map_err(|error| IoError::from_std(&error))?;
+        Ok(Stream::from(stream))
+    }
+
+    /// Two streams connected to each other.
+    pub fn pair() -> Result<(Stream, Stream), IoError> {
+        let (a, b) = UnixStream::pair().map_err(|error| IoError::from_std(&error))?;
+        Ok((Stream::from(a), Stream::from(b)))
+    }
+
+    /// The standard output, as a duplicate of its own.
+    pub fn stdout() -> Result<Stream, IoError> {
+        let fd = io::stdout().as_fd().try_clone_to_owned().map_err(|error| IoError::from_std(&error))?;
+        Ok(Stream::from_fd(fd))
+    }
+
+    /// The standard input, as a duplicate of its own.
+    pub fn stdin() -> Result<Stream, IoError> {
+        let fd = io::stdin().as_fd().try_clone_to_owned().map_err(|error| IoError::from_std(&error))?;
+        Ok(Stream::from_fd(fd))
+    }
+
+    /// Ends both directions of a socket: the peer reads the end, and pending receives here complete with 0 bytes.
+    pub fn shutdown(&self) {
+        // SAFETY: shutdown only takes integers; an error (not connected any more) leaves what we want.
+        unsafe { libc::shutdown(self.0.fd.as_raw_fd(), libc::SHUT_RDWR) };
+    }
+
+    /// The user id of the peer of a Unix socket, `None` for anything else.
+    pub fn peer_uid(&self) -> Option<u32> {
+        let mut cred = libc::ucred { pid: 0, uid: 0, gid: 0 };
+        let mut len = size_of::<libc::ucred>() as libc::socklen_t;
+        // SAFETY: `cred` and `len` are live and `len` is the size of `cred`.
+        let rc = unsafe {
+            let cred = (&raw mut cred).cast();
+            libc::getsockopt(self.0.fd.as_raw_fd(), libc::SOL_SOCKET, libc::SO_PEERCRED, cred, &raw mut len)
+        };
+        // TCP sockets answer with the "nobody knows" id instead of an error.
+        (rc == 0 && cred.pid != 0).then_some(cred.uid)
+    }
+
+    /// Whether socket calls work on it.
+    pub(crate) fn is_socket(&self) -> bool {
+        self.0.is_socket
+    }
+
+    /// Latency matters more than packets on every connection of ours.
+    pub(crate) fn accepted(fd: OwnedFd) -> Stream {
+        let on: libc::c_int = 1;
+        // SAFETY: the option value is a live int of the given size. Unix sockets refuse it, which is fine.
+        unsafe {
+            let value = (&raw const on).cast();
+            let len = size_of::<libc::c_int>() as libc::socklen_t;
+            libc::setsockopt(fd.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_NODELAY, value, len);
+        }
+        Stream(Arc::new(StreamInner { fd, is_socket: true }))
+    }
+}
+
+/// Reads an integer socket option.
+fn socket_option(fd: BorrowedFd<'_>, name: libc::c_int) -> Result<libc::c_int, IoError> {
+    let mut value: libc::c_int = 0;
+    let mut len = size_of::<libc::c_int>() as libc::socklen_t;
+    // SAFETY: `value` and `len` are live and `len` is the size of `value`.
+    let rc = unsafe {
+        let value = (&raw mut value).cast();
+        libc::getsockopt(fd.as_raw_fd(), libc::SOL_SOCKET, name, value, &raw mut len)
+    };
+    if rc == 0 { Ok(value) } else { Err(IoError::last_os()) }
+}
+
+impl AsFd for Stream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.fd.as_fd()
+    }
+}
+
+impl From<UnixStream> for Stream {
+    fn from(stream: UnixStream) -> Stream {
+        Stream(Arc::new(StreamInner { fd: stream.into(), is_socket: true }))
+    }
+}
+
+impl From<TcpStream> for Stream {
+    fn from(stream: TcpStream) -> Stream {
+        Stream::accepted(stream.into())
+    }
+}
+
+impl fmt::Debug for Stream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Stream({})", self.0.fd.as_raw_fd())
+    }
+}
+
+/// A listening socket. Clones share it; the last one closes it and removes a Unix socket's path.
+#[derive(Clone)]
+pub struct Listener(Arc<ListenerInner>);
+
+struct ListenerInner {
+    fd: OwnedFd,
+    unlink: Option<PathBuf>,
+}
+
+/// Why a listener could not be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ListenError {
+    /// Another process serves there.
+    #[error("another process already listens there")]
+    InUse,
+    /// The path exists and is not a socket.
+    #[error("the path exists and is not a socket")]
+    NotASocket,
+    /// The host name has no address.
+    #[error("the host name has no address")]
+    NoAddress,
+    /// The operating system refused.
+    #[error(transparent)]
+    Other(#[from] IoError),
+}
+
+impl Listener {
+    /// Listens on a Unix socket. A socket left by a dead process is replaced; a live one is not, nor any other file.
+    pub fn unix(path: &Path) -> Result<Listener, ListenError> {
+        remove_dead_socket(path)?;
+        let listener = UnixListener::bind(path).map_err(|error| match error.kind() {
+            io::ErrorKind::AddrInUse => ListenError::InUse,
+            _ => IoError::from_std(&error).into(),
+        })?;
+        Ok(Listener(Arc::new(ListenerInner { fd: listener.into(), unlink: Some(path.to_owned()) })))
+    }
+
+    /// Listens on a TCP port of a host name or address, IPv4 or IPv6; port 0 lets the kernel choose.
+    pub fn tcp(host: &str, port: u16) -> Result<Listener, ListenError> {
+        let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+        let addresses: Vec<SocketAddr> =
+            (host, port).to_socket_addrs().map_err(|_| ListenError::NoAddress)?.collect();
+        let listener = TcpListener::bind(&addresses[..]).map_err(|error| match error.kind() {
+            io::ErrorKind::AddrInUse => ListenError::InUse,
+            _ => ListenError::Other(IoError::from_std(&error)),
+        })?;
+        Ok(Listener(Arc::new(ListenerInner { fd: listener.into(), unlink: None })))
+    }
+
+    /// Wraps a socket that listens already, for instance one passed by the service manager.
+    pub fn from_fd(fd: OwnedFd) -> Listener {
+        Listener(Arc::new(ListenerInner { fd, unlink: None }))
+    }
+
+    /// The TCP address it listens on, `None` for Unix sockets.
+    pub fn local_addr(&self) -> Option<SocketAddr> {
+        let fd = self.0.fd.try_clone().ok()?;
+        TcpListener::from(fd).local_addr().ok()
+    }
+}
+
+/// Makes room for a socket at `path`: removes one that nobody serves.
+fn remove_dead_socket(path: &Path) -> Result<(), ListenError> {
+    let Ok(metadata) = std::fs::symlink_metadata(path) else { return Ok(()) };
+    if !metadata.file_type().is_socket() {
+        return Err(ListenError::NotASocket);
+    }
+    match UnixStream::connect(path) {
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+            std::fs::remove_file(path).map_err(|error| IoError::from_std(&error).into())
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        // It answered, or it is there but not for us: it is alive.
+        _ => Err(ListenError::InUse),
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.fd.as_fd()
+    }
+}
+
+impl Drop for ListenerInner {
+    fn drop(&mut self) {
+        if let Some(path) = &self.unlink {
+            // Best effort: whoever listens next removes a dead socket itself.
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+impl fmt::Debug for Listener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Listener({})", self.0.fd.as_raw_fd())
+    }
+}

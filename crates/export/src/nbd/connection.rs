@@ -1,0 +1,330 @@
+//! One connection, on one core, from greeting to close.
+//!
+//! Two tasks and one per request in flight: the reader parses as many requests as one receive brought and starts a task for
+//! each; the writer sends all replies that are ready in one call. Requests of one connection are done side by side and
+//! answered in the order they finish, as the protocol allows.
+//!
+//! Invariants:
+//! 1. A request is started only when all of it was received, payload included.
+//! 2. Everything a request holds is taken from the connection's [`Account`] before it is received, and given back when its
+//!    reply was sent or can no longer be.
+//! 3. Every started request runs to its end, whatever happens to the connection, and is answered unless the connection broke.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use wattle_engine::{Volume, VolumeError};
+use wattle_rt::mailbox::Receiver;
+use wattle_rt::sync::{Event, Notify};
+use wattle_rt::{Buf, BufMut, Core, Durability, IoError, Stream};
+
+use super::handshake::{Chosen, ExportFacts, Handshake, Step};
+use super::input::{Ended, Input};
+use super::limits::{Limits, SLICES_PER_SEND_MAX};
+use super::memory::{Account, ClientWait, Memory};
+use super::protocol::{self as proto, Errno, REQUEST_BYTES, ReplyHeader, Request, commands};
+use super::race::{Either, race};
+use super::request::{Command, decide};
+
+/// What every connection of a server on one core needs.
+pub(super) struct Shard {
+    pub(super) facts: Vec<ExportFacts>,
+    pub(super) volumes: Vec<Volume>,
+    pub(super) limits: Limits,
+    pub(super) memory: Rc<Memory>,
+}
+
+/// Tells a connection to finish what it has begun and close.
+pub(super) struct Stop;
+
+/// Serves one client until it leaves, breaks the protocol, or is told to go.
+pub(super) async fn serve(core: Core, shard: Rc<Shard>, stream: Stream, stop: Receiver<Stop>) {
+    let told = watch(&core, stop);
+    let mut input = Input::new(core.clone(), stream.clone());
+    let chosen = {
+        let deadline = core.sleep(shard.limits.handshake_time_max);
+        let handshake = shake_hands(&core, &stream, &mut input, &shard.facts);
+        match race(handshake, race(deadline, told.wait())).await {
+            Either::First(Some(chosen)) => chosen,
+            Either::First(None) | Either::Second(_) => return stream.shutdown(),
+        }
+    };
+
+    let open = shard.memory.open(&shard.limits, stream.clone());
+    let connection = Rc::new(Connection {
+        core: core.clone(),
+        stream: stream.clone(),
+        volume: shard.volumes[chosen.export].clone(),
+        facts: shard.facts[chosen.export].clone(),
+        structured: chosen.structured,
+        account: open.account.clone(),
+        replies: RefCell::default(),
+        replies_changed: Notify::new(),
+        reading_over: Cell::new(false),
+        broken: Event::new(),
+    });
+    let mut writer = core.spawn(write_replies(connection.clone()));
+    race(read_requests(&connection, &mut input), race(connection.broken.wait(), told.wait())).await;
+
+    connection.reading_over.set(true);
+    connection.replies_changed.notify_all();
+    if let Either::Second(()) = race(&mut writer, told.wait()).await {
+        race(&mut writer, core.sleep(shard.limits.drain_time_max)).await;
+    }
+    stream.shutdown();
+}
+
+/// Turns the mailbox into an event: polling a mailbox locks, and the connection polls this one with every batch.
+fn watch(core: &Core, mut stop: Receiver<Stop>) -> Rc<Event> {
+    let told = Rc::new(Event::new());
+    let event = told.clone();
+    // Ends with the connection at the latest: then the server drops the sender.
+    core.spawn(async move {
+        stop.recv().await;
+        event.set();
+    });
+    told
+}
+
+/// Greets the client and answers its options; `None` if it is to be hung up on.
+async fn shake_hands(core: &Core, stream: &Stream, input: &mut Input, exports: &[ExportFacts]) -> Option<Chosen> {
+    /// Answers are collected up to this length while the client has sent more options already.
+    const ANSWERS_BYTES: usize = 16 << 10;
+    let mut handshake = Handshake::new(exports);
+    let mut out = proto::greeting().to_vec();
+    loop {
+        let (used, step) = handshake.advance(input.bytes(), &mut out);
+        input.consume(used);
+        if step != Step::Reply || out.len() >= ANSWERS_BYTES {
+            core.send(stream, vec![Buf::copy_of(&out)]).await.ok()?;
+            out.clear();
+        }
+        match step {
+            Step::Reply => {}
+            Step::More => input.fill().await.ok()?,
+            Step::Transmit(chosen) => return Some(chosen),
+            Step::Close => return None,
+        }
+    }
+}
+
+/// A connection in its transmission phase.
+struct Connection {
+    core: Core,
+    stream: Stream,
+    volume: Volume,
+    facts: ExportFacts,
+    structured: bool,
+    account: Rc<Account>,
+    /// Ready to be sent.
+    replies: RefCell<Vec<Reply>>,
+    replies_changed: Notify,
+    reading_over: Cell<bool>,
+    /// Nothing can be sent any more.
+    broken: Event,
+}
+
+/// A finished request.
+struct Reply {
+    header: ReplyHeader,
+    data: Option<Buf>,
+    held_bytes: u64,
+}
+
+/// Why reading requests ended.
+#[derive(Debug)]
+enum ReadEnd {
+    /// The client said goodbye.
+    Disconnect,
+    /// The client sent something that is no request.
+    NotARequest,
+    /// The connection ended.
+    Ended(#[expect(dead_code, reason = "for whoever debugs a connection")] Ended),
+}
+
+impl From<Ended> for ReadEnd {
+    fn from(ended: Ended) -> Self {
+        Self::Ended(ended)
+    }
+}
+
+async fn read_requests(connection: &Rc<Connection>, input: &mut Input) -> ReadEnd {
+    loop {
+        match read_request(connection, input).await {
+            Ok(()) => {}
+            Err(end) => return end,
+        }
+    }
+}
+
+/// Reads one request with its payload and starts it.
+async fn read_request(connection: &Rc<Connection>, input: &mut Input) -> Result<(), ReadEnd> {
+    let request = loop {
+        if let Some(bytes) = input.bytes().first_chunk::<REQUEST_BYTES>() {
+            break Request::decode(bytes).ok_or(ReadEnd::NotARequest)?;
+        }
+        input.fill().await?;
+    };
+    input.consume(REQUEST_BYTES);
+    if request.kind == commands::DISC {
+        return Err(ReadEnd::Disconnect);
+    }
+
+    let command = match decide(&request, &connection.facts, connection.structured) {
+        Ok(command) => command,
+        Err(errno) => {
+            connection.account.take(&connection.core, 0).await;
+            input.skip(request.payload_bytes() as usize).await?;
+            connection.reply(&request, 0, Err(errno));
+            return Ok(());
+        }
+    };
+    let held_bytes = match command {
+        Command::Read | Command::Write(_) => u64::from(request.length_bytes),
+        _ => 0,
+    };
+    connection.account.take(&connection.core, held_bytes).await;
+    let payload = match command {
+        Command::Write(_) => Some(connection.payload(input, request.length_bytes as usize).await?),
+        _ => None,
+    };
+    let connection = connection.clone();
+    connection.core.clone().spawn(async move {
+        let outcome = connection.execute(&request, command, payload).await;
+        connection.reply(&request, held_bytes, outcome);
+    });
+    Ok(())
+}
+
+/// Sends replies until the connection breaks, or everything is answered and nothing more is read.
+async fn write_replies(connection: Rc<Connection>) {
+    let mut batch = Vec::new();
+    loop {
+        std::mem::swap(&mut batch, &mut *connection.replies.borrow_mut());
+        if batch.is_empty() {
+            if connection.reading_over.get() && connection.account.requests() == 0 {
+                return;
+            }
+            connection.replies_changed.wait().await;
+            continue;
+        }
+        let sent = connection.send(&mut batch).await;
+        if sent.is_err() {
+            // What is still running finds the connection broken and releases itself.
+            connection.broken.set();
+            connection.replies.borrow_mut().drain(..).for_each(|reply| connection.account.release(1, reply.held_bytes));
+            return;
+        }
+    }
+}
+
+impl Connection {
+    async fn payload(&self, input: &mut Input, length: usize) -> Result<Buf, Ended> {
+        if input.bytes().len() < length {
+            self.account.wait_begins(ClientWait::Payload, self.core.now());
+        }
+        let payload = input.payload(length).await;
+        self.account.wait_ends(ClientWait::Payload);
+        payload.map(BufMut::freeze)
+    }
+
+    /// Does what a request asks for. The data of a read comes back.
+    async fn execute(&self, request: &Request, command: Command, payload: Option<Buf>) -> Result<Option<Buf>, Errno> {
+        let (volume, offset) = (&self.volume, request.offset_bytes);
+        let length = u64::from(request.length_bytes);
+        match command {
+            Command::Nothing => Ok(()),
+            Command::Read => {
+                let (result, data) = volume.read(offset, BufMut::alloc(request.length_bytes as usize)).await;
+                return result.map(|()| Some(data.freeze())).map_err(errno);
+            }
+            Command::Write(durability) => {
+                let payload = payload.expect("a write was read with its payload");
+                volume.write(offset, payload, durability).await
+            }
+            Command::Flush => volume.flush().await,
+            Command::Trim(durability) => match volume.discard(offset, length).await {
+                Ok(()) if durability == Durability::Fua => volume.flush().await,
+                result => result,
+            },
+            Command::WriteZeroes(unmap, durability) => volume.write_zeroes(offset, length, unmap, durability).await,
+        }
+        .map(|()| None)
+        .map_err(errno)
+    }
+
+    /// Queues the reply to a request.
+    fn reply(&self, request: &Request, held_bytes: u64, outcome: Result<Option<Buf>, Errno>) {
+        if self.broken.is_set() {
+            return self.account.release(1, held_bytes);
+        }
+        let cookie = request.cookie;
+        let structured = self.structured && request.kind == commands::READ;
+        let header = match &outcome {
+            Ok(Some(_)) if structured => ReplyHeader::data(cookie, request.offset_bytes, request.length_bytes),
+            Ok(None) if structured => ReplyHeader::none(cookie),
+            Err(errno) if structured => ReplyHeader::error(cookie, *errno),
+            outcome => ReplyHeader::simple(cookie, outcome.as_ref().err().copied()),
+        };
+        let mut replies = self.replies.borrow_mut();
+        replies.push(Reply { header, data: outcome.ok().flatten(), held_bytes });
+        if replies.len() == 1 {
+            self.replies_changed.notify_all();
+        }
+    }
+
+    /// Sends the replies of `batch`, leaving it empty, and releases what they held, sent or not.
+    async fn send(&self, batch: &mut Vec<Reply>) -> Result<(), IoError> {
+        let mut result = Ok(());
+        while !batch.is_empty() {
+            let count = batch.len().min(SLICES_PER_SEND_MAX / 2);
+            let mut held_bytes = 0;
+            let slices = gather(batch.drain(..count).inspect(|reply| held_bytes += reply.held_bytes), count);
+            if result.is_ok() {
+                self.account.wait_begins(ClientWait::Replies, self.core.now());
+                result = self.core.send(&self.stream, slices).await;
+                self.account.wait_ends(ClientWait::Replies);
+            }
+            self.account.release(count as u32, held_bytes);
+        }
+        result
+    }
+}
+
+/// The slices to send for `count` replies: the headers share one buffer, and those without data between them one slice; data
+/// is sent from where it is.
+fn gather(replies: impl Iterator<Item = Reply>, count: usize) -> Vec<Buf> {
+    // Which bytes of the headers precede which data.
+    let mut headers = BufMut::alloc(count * ReplyHeader::BYTES_MAX);
+    let (mut length, mut cuts) = (0, Vec::with_capacity(count));
+    for reply in replies {
+        let header = reply.header.as_bytes();
+        headers[length..length + header.len()].copy_from_slice(header);
+        length += header.len();
+        if let Some(data) = reply.data {
+            cuts.push((length, data));
+        }
+    }
+    let headers = headers.freeze();
+    let (mut from, mut slices) = (0, Vec::with_capacity(2 * cuts.len() + 1));
+    for (to, data) in cuts {
+        slices.extend([headers.slice(from..to), data]);
+        from = to;
+    }
+    if from < length {
+        slices.push(headers.slice(from..length));
+    }
+    slices
+}
+
+/// What a client is told about a failure.
+fn errno(error: VolumeError) -> Errno {
+    match error {
+        VolumeError::OutOfRange => Errno::Invalid,
+        VolumeError::ReadOnly => Errno::NotPermitted,
+        VolumeError::NoSpace => Errno::NoSpace,
+        VolumeError::Stopped => Errno::Shutdown,
+        // Data that cannot be read, a write that failed, a broken array, and whatever else comes to be.
+        _ => Errno::Io,
+    }
+}

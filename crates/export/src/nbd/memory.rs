@@ -1,0 +1,171 @@
+//! Who may hold how much memory: an [`Account`] per connection, a [`Memory`] per core.
+//!
+//! Invariants: an account holds at most its limit; what it holds beyond its reserve is borrowed from the core's shared
+//! memory, first come, first served; nothing is held for a request before its account has taken it. So a client can make its
+//! own connection wait, and no other: the reserve is never lent, and shared memory that a client leaves lying in its socket is
+//! taken back by closing that connection as soon as another one has waited long enough for it.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::pin::pin;
+use std::rc::Rc;
+use std::time::Duration;
+
+use wattle_rt::sync::{Notify, Semaphore};
+use wattle_rt::{Core, Instant, Stream};
+
+use super::limits::Limits;
+use super::race::{Either, race};
+
+/// The memory that the connections of one core share.
+pub(super) struct Memory {
+    shared_bytes: Semaphore,
+    stall_time_max: Duration,
+    accounts: RefCell<BTreeMap<u64, Rc<Account>>>,
+    next_id: Cell<u64>,
+}
+
+impl Memory {
+    pub(super) fn new(limits: &Limits, cores: usize) -> Self {
+        Self {
+            shared_bytes: Semaphore::new(limits.shared_bytes_per_core(cores) as usize),
+            stall_time_max: limits.stall_time_max,
+            accounts: RefCell::default(),
+            next_id: Cell::new(0),
+        }
+    }
+
+    /// Opens an account for the connection over `stream`; it is closed when the result is dropped.
+    pub(super) fn open(self: &Rc<Self>, limits: &Limits, stream: Stream) -> OpenAccount {
+        let id = self.next_id.replace(self.next_id.get() + 1);
+        let account = Rc::new(Account {
+            memory: self.clone(),
+            stream,
+            bytes_max: limits.connection_bytes(),
+            reserve_bytes: limits.reserve_bytes,
+            requests_max: limits.requests_max.max(1),
+            held_bytes: Cell::new(0),
+            borrowed_bytes: Cell::new(0),
+            requests: Cell::new(0),
+            released: Notify::new(),
+            waits: [const { Cell::new(None) }; 2],
+        });
+        self.accounts.borrow_mut().insert(id, account.clone());
+        OpenAccount { id, account }
+    }
+
+    /// Closes the connection that keeps shared memory waiting on its client for longest, if that is too long.
+    fn evict(&self, now: Instant) {
+        let accounts = self.accounts.borrow();
+        let stalled = accounts.values().filter(|account| account.borrowed_bytes.get() > 0);
+        let oldest = stalled.filter_map(|account| Some((account.waiting_since()?, account))).min_by_key(|(since, _)| *since);
+        if let Some((since, account)) = oldest
+            && now >= since + self.stall_time_max
+        {
+            account.stream.shutdown();
+        }
+    }
+}
+
+/// Registers an account with its core's memory for as long as the connection lives.
+pub(super) struct OpenAccount {
+    id: u64,
+    pub(super) account: Rc<Account>,
+}
+
+impl Drop for OpenAccount {
+    fn drop(&mut self) {
+        self.account.memory.accounts.borrow_mut().remove(&self.id);
+    }
+}
+
+/// What a connection may wait for on its client's side.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum ClientWait {
+    /// The rest of a payload.
+    Payload,
+    /// Room for replies in the socket.
+    Replies,
+}
+
+/// What one connection holds for requests that were read and not yet answered.
+pub(super) struct Account {
+    memory: Rc<Memory>,
+    stream: Stream,
+    bytes_max: u64,
+    reserve_bytes: u64,
+    requests_max: u32,
+    held_bytes: Cell<u64>,
+    borrowed_bytes: Cell<u64>,
+    requests: Cell<u32>,
+    released: Notify,
+    waits: [Cell<Option<Instant>>; 2],
+}
+
+impl Account {
+    /// Takes the memory for one request of `bytes` (at most the longest request), waiting for earlier ones to be answered and
+    /// for other connections. Only the task that reads the connection takes.
+    ///
+    /// # Cancellation
+    /// Dropping the future takes nothing.
+    pub(super) async fn take(&self, core: &Core, bytes: u64) {
+        while self.requests.get() >= self.requests_max || self.held_bytes.get() + bytes > self.bytes_max {
+            self.released.wait().await;
+        }
+        let borrow = (self.held_bytes.get() + bytes).saturating_sub(self.reserve_bytes + self.borrowed_bytes.get());
+        if borrow > 0 {
+            self.borrow(core, borrow as usize).await;
+            self.borrowed_bytes.set(self.borrowed_bytes.get() + borrow);
+        }
+        self.held_bytes.set(self.held_bytes.get() + bytes);
+        self.requests.set(self.requests.get() + 1);
+        // Requests answered while we waited may have made some of it superfluous.
+        self.pay_back();
+    }
+
+    async fn borrow(&self, core: &Core, bytes: usize) {
+        let mut acquire = pin!(self.memory.shared_bytes.acquire(bytes));
+        loop {
+            match race(acquire.as_mut(), core.sleep(self.memory.stall_time_max)).await {
+                Either::First(permit) => return permit.forget(),
+                Either::Second(()) => self.memory.evict(core.now()),
+            }
+        }
+    }
+
+    /// Gives back the memory of `requests` requests with `bytes` in all, which were answered.
+    pub(super) fn release(&self, requests: u32, bytes: u64) {
+        self.requests.set(self.requests.get() - requests);
+        self.held_bytes.set(self.held_bytes.get() - bytes);
+        self.pay_back();
+        self.released.notify_all();
+    }
+
+    fn pay_back(&self) {
+        let needed = self.held_bytes.get().saturating_sub(self.reserve_bytes);
+        let surplus = self.borrowed_bytes.get().saturating_sub(needed);
+        if surplus > 0 {
+            self.borrowed_bytes.set(self.borrowed_bytes.get() - surplus);
+            self.memory.shared_bytes.add(surplus as usize);
+        }
+    }
+
+    /// Requests taken and not yet released.
+    pub(super) fn requests(&self) -> u32 {
+        self.requests.get()
+    }
+
+    /// From here until [`Account::wait_ends`] it is the client who keeps us waiting.
+    pub(super) fn wait_begins(&self, wait: ClientWait, now: Instant) {
+        self.waits[wait as usize].set(Some(now));
+    }
+
+    /// The client did its part.
+    pub(super) fn wait_ends(&self, wait: ClientWait) {
+        self.waits[wait as usize].set(None);
+    }
+
+    fn waiting_since(&self) -> Option<Instant> {
+        self.waits.iter().filter_map(Cell::get).min()
+    }
+}

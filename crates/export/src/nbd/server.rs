@@ -1,0 +1,183 @@
+//! Accepts connections and spreads them over the cores.
+//!
+//! The core that started the server accepts; each connection then lives on the core with the fewest of them, whole.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use wattle_engine::{VolumeError, VolumeRef};
+use wattle_rt::mailbox::{Sender, mailbox};
+use wattle_rt::sync::{Event, Notify};
+use wattle_rt::{Core, CoreIx, JoinHandle, Listener, Stream};
+
+use super::connection::{self, Shard, Stop};
+use super::handshake::ExportFacts;
+use super::limits::Limits;
+use super::memory::Memory;
+use super::race::{Either, race};
+
+/// A volume and what clients are told about it. Clients ask for it by the volume's name.
+#[derive(Clone)]
+pub struct Export {
+    /// The volume.
+    pub volume: VolumeRef,
+    /// A sentence for people; empty for none.
+    pub description: String,
+}
+
+/// The NBD server.
+#[derive(Debug)]
+pub struct Server;
+
+impl Server {
+    /// Serves `exports` to whoever connects to `listener`, on every core of the runtime, until [`ServerHandle::stop`].
+    ///
+    /// A single export also answers to the empty name. Of several exports of one name the first is found.
+    ///
+    /// # Errors
+    /// [`VolumeError::Stopped`] if one of the volumes cannot be opened any more. Nothing is served then.
+    pub async fn start(
+        core: &Core,
+        listener: Listener,
+        exports: Vec<Export>,
+        limits: Limits,
+    ) -> Result<ServerHandle, VolumeError> {
+        let offer = Arc::new(Offer { exports, limits });
+        for ix in 0..core.cores() {
+            let offer = offer.clone();
+            core.call(CoreIx(ix), move |core| async move {
+                core.put_local(offer.key(), offer.open(&core)?);
+                Ok(())
+            })
+            .await?;
+        }
+        let state = Rc::new(State {
+            offer,
+            stopping: Event::new(),
+            connections: RefCell::default(),
+            next_id: Cell::new(0),
+            per_core: RefCell::new(vec![0; core.cores()]),
+            one_left: Notify::new(),
+        });
+        let accepting = core.spawn(accept(core.clone(), listener, state.clone()));
+        Ok(ServerHandle { state, accepting })
+    }
+}
+
+/// A running server. Dropping the handle leaves it running.
+pub struct ServerHandle {
+    state: Rc<State>,
+    accepting: JoinHandle<()>,
+}
+
+impl ServerHandle {
+    /// Clients connected now, those in their handshake included.
+    #[must_use]
+    pub fn connections(&self) -> usize {
+        self.state.connections.borrow().len()
+    }
+
+    /// Stops accepting, lets every request that was received in full finish and be answered, and closes the connections.
+    /// Takes as long as the slowest request, and at most [`Limits::drain_time_max`] for clients that do not take their
+    /// replies. The volumes stay open.
+    pub async fn stop(self, core: &Core) {
+        self.state.stopping.set();
+        self.accepting.await;
+        for stop in self.state.connections.borrow().values() {
+            // An error says that the connection has ended by itself.
+            let _ = stop.send(Stop);
+        }
+        while !self.state.connections.borrow().is_empty() {
+            self.state.one_left.wait().await;
+        }
+        let key = self.state.offer.key();
+        for ix in 0..core.cores() {
+            core.call(CoreIx(ix), move |core| async move { drop(core.take_local::<Shard>(key)) }).await;
+        }
+    }
+}
+
+/// What is offered; the same on every core.
+struct Offer {
+    exports: Vec<Export>,
+    limits: Limits,
+}
+
+impl Offer {
+    /// The name of this server's shard on each core: the address of the offer, which outlives every shard.
+    fn key(self: &Arc<Self>) -> u64 {
+        Arc::as_ptr(self).addr() as u64
+    }
+
+    /// Opens the volumes on a core.
+    fn open(&self, core: &Core) -> Result<Rc<Shard>, VolumeError> {
+        let volumes = self.exports.iter().map(|export| export.volume.open(core)).collect::<Result<Vec<_>, _>>()?;
+        let facts = self.exports.iter().zip(&volumes).map(|(export, volume)| ExportFacts {
+            name: volume.name().to_owned(),
+            description: export.description.clone(),
+            size_bytes: volume.size_bytes(),
+            read_only: volume.read_only(),
+            io_min_bytes: volume.io_min_bytes(),
+        });
+        Ok(Rc::new(Shard {
+            facts: facts.collect(),
+            volumes,
+            limits: self.limits.clone(),
+            memory: Rc::new(Memory::new(&self.limits, core.cores())),
+        }))
+    }
+}
+
+/// The accepting core's view of the server.
+struct State {
+    offer: Arc<Offer>,
+    stopping: Event,
+    connections: RefCell<BTreeMap<u64, Sender<Stop>>>,
+    next_id: Cell<u64>,
+    per_core: RefCell<Vec<u32>>,
+    one_left: Notify,
+}
+
+async fn accept(core: Core, listener: Listener, state: Rc<State>) {
+    /// A failing accept mostly means that descriptors are short: connections that end free some.
+    const PAUSE: Duration = Duration::from_millis(100);
+    loop {
+        match race(core.accept(&listener), state.stopping.wait()).await {
+            Either::First(Ok(stream)) => admit(&core, &state, stream),
+            Either::First(Err(_)) => core.sleep(PAUSE).await,
+            Either::Second(()) => return,
+        }
+    }
+}
+
+/// Starts a connection on the core with the fewest, unless there are too many.
+fn admit(core: &Core, state: &Rc<State>, stream: Stream) {
+    if state.connections.borrow().len() >= state.offer.limits.connections_max as usize {
+        return stream.shutdown();
+    }
+    let (sender, stop) = mailbox();
+    let id = state.next_id.replace(state.next_id.get() + 1);
+    state.connections.borrow_mut().insert(id, sender);
+    let ix = {
+        let mut per_core = state.per_core.borrow_mut();
+        let ix = (0..per_core.len()).min_by_key(|ix| per_core[*ix]).expect("there is a core");
+        per_core[ix] += 1;
+        ix
+    };
+
+    let key = state.offer.key();
+    let ended = core.call(CoreIx(ix), move |core| async move {
+        let shard = core.local::<Shard>(key).expect("shards outlive the connections");
+        connection::serve(core, shard, stream, stop).await;
+    });
+    let state = state.clone();
+    core.spawn(async move {
+        ended.await;
+        state.connections.borrow_mut().remove(&id);
+        state.per_core.borrow_mut()[ix] -= 1;
+        state.one_left.notify_all();
+    });
+}

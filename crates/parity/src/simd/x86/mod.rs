@@ -1,0 +1,9 @@
+//! x86-64: AVX2, AVX-512 (BW), and AVX-512 with GFNI.
+
+mod avx2;
+mod avx512;
+mod gfni;
+
+pub use avx2::Avx2;
+pub use avx512::Avx512;
+pub use gfni::Gfni;

@@ -29,7 +29,7 @@ impl<'a> Source<'a> {
 
 /// Parity arithmetic for one instruction set.
 ///
-/// Blocks may have any length and alignment; speed is best from 64-byte alignment up. Blocks of 256 KiB and more are
+/// Blocks may have any length and alignment; speed is best from 64-byte alignment up. Blocks of 2 MiB and more are
 /// generated past the caches where the instruction set can.
 ///
 /// # Panics

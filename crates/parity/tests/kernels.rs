@@ -54,10 +54,10 @@ fn generation_at_long_lengths() {
     }
 }
 
-/// From 256 KiB up, aligned outputs take the path past the caches, which has its own stores and tail.
+/// From 2 MiB up, aligned outputs take the path past the caches, which has its own stores and tail.
 #[test]
 fn generation_past_the_caches() {
-    for len in [256 << 10, (256 << 10) + 1, (256 << 10) + 8 * 64 + 31] {
+    for len in [2 << 20, (2 << 20) + 8 * 64 + 31] {
         check_generation(&Row::new(&dense(2), len, None));
         check_generation(&Row::new(&dense(2), len, Some(1)));
     }

@@ -8,9 +8,9 @@
 use super::{Job, MAX_VECTOR_BYTES, Vector};
 use crate::{Source, field};
 
-/// Outputs at least this long go past the caches when nobody can find them there anyway: it saves reading the lines
-/// about to be overwritten.
-const STREAM_FROM_BYTES: usize = 256 << 10;
+/// Outputs at least this long, longer than a core's own caches, go past them: nobody would find their beginning there
+/// anyway, and the lines about to be overwritten need not be read first. Measured: +20 % from memory, nothing below.
+const STREAM_FROM_BYTES: usize = 2 << 20;
 
 /// Does the job with vectors `V`, `U` at a time.
 ///
@@ -228,18 +228,15 @@ impl<V: Vector, const ADD: bool> Step<V> for Xor<'_, ADD> {
             loop {
                 match rest {
                     [first, second, others @ ..] => {
-                        let first: [V; U] = load(access, first.as_ptr(), offset);
-                        let second: [V; U] = load(access, second.as_ptr(), offset);
                         for i in 0..U {
-                            sum[i] = sum[i].xor3(first[i], second[i]);
+                            let first: V = load_at(access, first.as_ptr(), offset, i);
+                            let second: V = load_at(access, second.as_ptr(), offset, i);
+                            sum[i] = sum[i].xor3(first, second);
                         }
                         rest = others;
                     }
                     [last] => {
-                        let last: [V; U] = load(access, last.as_ptr(), offset);
-                        for i in 0..U {
-                            sum[i] = sum[i].xor(last[i]);
-                        }
+                        add(&mut sum, load(access, last.as_ptr(), offset));
                         break;
                     }
                     [] => break,
@@ -333,11 +330,11 @@ impl<V: Vector, F: Finish<V>> Step<V> for Horner<'_, F> {
                     [lower_ones @ .., lower, upper]
                         if upper.exponent + 1 == exponent && lower.exponent + 2 == exponent =>
                     {
-                        let upper: [V; U] = load(access, upper.block.as_ptr(), offset);
-                        let lower_block: [V; U] = load(access, lower.block.as_ptr(), offset);
                         for i in 0..U {
-                            p[i] = p[i].xor3(upper[i], lower_block[i]);
-                            q[i] = q[i].double_add_twice(upper[i], lower_block[i]);
+                            let upper: V = load_at(access, upper.block.as_ptr(), offset, i);
+                            let lower: V = load_at(access, lower.block.as_ptr(), offset, i);
+                            p[i] = p[i].xor3(upper, lower);
+                            q[i] = q[i].double_add_twice(upper, lower);
                         }
                         exponent = lower.exponent;
                         rest = lower_ones;
@@ -348,10 +345,10 @@ impl<V: Vector, F: Finish<V>> Step<V> for Horner<'_, F> {
                                 *vector = vector.double_add(V::zero());
                             }
                         }
-                        let block: [V; U] = load(access, next.block.as_ptr(), offset);
                         for i in 0..U {
-                            p[i] = p[i].xor(block[i]);
-                            q[i] = q[i].double_add(block[i]);
+                            let block: V = load_at(access, next.block.as_ptr(), offset, i);
+                            p[i] = p[i].xor(block);
+                            q[i] = q[i].double_add(block);
                         }
                         exponent = next.exponent;
                         rest = lower_ones;
@@ -486,13 +483,14 @@ impl<V: Vector> Finish<V> for SolveTwo<V> {
 #[inline(always)]
 unsafe fn load<V: Vector, const U: usize>(access: impl Access, block: *const u8, offset: usize) -> [V; U] {
     // SAFETY: the caller guarantees `U` vectors (or the tail) at `offset`.
-    unsafe {
-        let mut vectors = [V::zero(); U];
-        for (i, vector) in vectors.iter_mut().enumerate() {
-            *vector = access.load(block.add(offset + i * V::BYTES));
-        }
-        vectors
-    }
+    std::array::from_fn(|nth| unsafe { load_at(access, block, offset, nth) })
+}
+
+/// The `nth` vector at `block + offset`.
+#[inline(always)]
+unsafe fn load_at<V: Vector>(access: impl Access, block: *const u8, offset: usize, nth: usize) -> V {
+    // SAFETY: the caller guarantees that vector (or the tail) at `offset`.
+    unsafe { access.load(block.add(offset + nth * V::BYTES)) }
 }
 
 /// Writes `U` vectors at `block + offset`.

@@ -140,13 +140,11 @@ impl Device {
     }
 
     fn of(name: String, size_bytes: u64, kind: Kind) -> Device {
-        Device(Arc::new(DeviceInner {
-            name,
-            size_bytes,
-            geometry: BlockGeometry::PLAIN,
-            writable: true,
-            kind,
-        }))
+        Device::with_kind(name, size_bytes, BlockGeometry::PLAIN, kind)
+    }
+
+    pub(crate) fn with_kind(name: String, size_bytes: u64, geometry: BlockGeometry, kind: Kind) -> Device {
+        Device(Arc::new(DeviceInner { name, size_bytes, geometry, writable: true, kind }))
     }
 
     /// The size when it was opened, in bytes.

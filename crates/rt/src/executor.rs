@@ -298,8 +298,9 @@ impl Inner {
     pub(crate) fn run_ready(&self, main: Pin<&mut dyn Future<Output = ()>>, limit: usize) -> bool {
         let mut main = main;
         let count = self.ready.borrow().len().min(limit);
-        for left in (1..=count).rev() {
-            let chosen = self.backend.borrow_mut().pick(left);
+        for _ in 0..count {
+            let ready = self.ready.borrow().len();
+            let chosen = self.backend.borrow_mut().pick(ready);
             let Some(slot) = self.ready.borrow_mut().remove(chosen) else { break };
             if self.poll_task(slot, main.as_mut()) {
                 return true;

@@ -38,7 +38,7 @@ pub use op::{Bufs, Done, Durability, Key, Op, Transfer, Unmap};
 pub use process::{Child, Signal, set_io_flusher};
 pub use rng::Rng;
 pub use runtime::{RuntimeConfig, run};
-pub use sim::{DriveConfig, DriveControl, DriveSnapshot, Outcome, World, WorldConfig};
+pub use sim::{DriveConfig, DriveControl, DriveSnapshot, Outcome, World, WorldConfig, WriteRecord};
 pub use stream::{ListenError, Listener, Stream};
 pub use sync::{Event, Notify, Permit, Semaphore, oneshot};
 pub use time::{Instant, WallTime};

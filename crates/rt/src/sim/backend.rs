@@ -1,0 +1,164 @@
+//! The simulated backend: operations become events of the world.
+
+use crate::backend::{Backend, Wait};
+use crate::device::{Device, Kind};
+use crate::error::IoError;
+use crate::op::{Done, Key, Op};
+use crate::rng::{Rng, mix};
+use crate::sim::DriveHandle;
+use crate::sim::drive::Accepted;
+use crate::time::{Instant, WallTime};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// When virtual worlds begin on the wall clock: 2026-01-01T00:00:00Z.
+const WALL_CLOCK_START_SECS: u64 = 1_767_225_600;
+
+/// What the cores of one run share with their world.
+pub(crate) struct Shared {
+    pub(crate) rng: Rng,
+    pub(crate) clock: Arc<AtomicU64>,
+    /// What is in flight, by time of completion; the second part of the key breaks ties by chance.
+    pub(crate) events: BTreeMap<EventKey, Event>,
+    /// What has completed, by core, until the core takes it.
+    pub(crate) done: Vec<Vec<Done>>,
+    pub(crate) ops_submitted: u64,
+    /// The power goes when this many operations have been submitted.
+    pub(crate) cut_after_ops: Option<u64>,
+    /// The power is gone.
+    pub(crate) cut: bool,
+    pub(crate) trace: u64,
+    /// Numbers events.
+    pub(crate) serial: u64,
+}
+
+/// Orders events: time, chance, and a serial number so that keys are unique.
+pub(crate) type EventKey = (Instant, u64, u64);
+
+/// An operation in flight.
+pub(crate) struct Event {
+    pub(crate) core: usize,
+    pub(crate) key: Key,
+    pub(crate) op: Op,
+    pub(crate) accepted: Accepted,
+}
+
+impl Event {
+    pub(crate) fn drive(&self) -> &DriveHandle {
+        drive_of(&self.op).expect("only operations on simulated drives become events")
+    }
+}
+
+impl Shared {
+    pub(crate) fn now(&self) -> Instant {
+        Instant::from_nanos(self.clock.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn set_now(&mut self, now: Instant) {
+        debug_assert!(now >= self.now(), "time does not run backwards");
+        self.clock.store(now.as_nanos(), Ordering::Relaxed);
+    }
+
+    /// Folds something that happened into the trace.
+    pub(crate) fn note(&mut self, what: u64, detail: u64) {
+        self.trace = mix(self.trace ^ mix(what) ^ detail.rotate_left(17));
+    }
+
+    pub(crate) fn schedule(&mut self, at: Instant, event: Event) {
+        let tie = self.rng.next_u64();
+        self.serial += 1;
+        self.events.insert((at, tie, self.serial), event);
+    }
+
+    fn submit(&mut self, core: usize, key: Key, op: Op) {
+        if self.cut {
+            return;
+        }
+        let now = self.now();
+        let Some(drive) = drive_of(&op).cloned() else {
+            // Files and sockets of the machine do not exist in here.
+            self.done[core].push(Done { key, result: Err(IoError::UNSUPPORTED), op });
+            return;
+        };
+        let accepted = {
+            let mut drive = drive.lock();
+            let accepted = drive.accept(&op, now);
+            self.note(drive.id, drive.ops);
+            accepted
+        };
+        self.note(kind_of(&op), accepted.at.as_nanos());
+        self.schedule(accepted.at, Event { core, key, op, accepted });
+        self.ops_submitted += 1;
+        if self.cut_after_ops.is_some_and(|at| self.ops_submitted >= at) {
+            self.cut_after_ops = None;
+            self.cut = true;
+        }
+    }
+}
+
+fn drive_of(op: &Op) -> Option<&DriveHandle> {
+    match op.device().map(|device: &Device| &device.0.kind) {
+        Some(Kind::Sim(drive)) => Some(drive),
+        _ => None,
+    }
+}
+
+/// Distinguishes operations in the trace.
+fn kind_of(op: &Op) -> u64 {
+    match op {
+        Op::Read(transfer) => 1 ^ (transfer.offset << 8) ^ ((transfer.len() as u64) << 40),
+        Op::Write(transfer, durability) => {
+            2 ^ (*durability as u64) << 4 ^ (transfer.offset << 8) ^ ((transfer.len() as u64) << 40)
+        }
+        Op::Flush { .. } => 3,
+        Op::WriteZeroes { offset, len, .. } => 4 ^ (offset << 8) ^ (len << 40),
+        _ => 5,
+    }
+}
+
+/// One core's view of the world.
+pub(crate) struct SimBackend {
+    pub(crate) shared: Rc<RefCell<Shared>>,
+    pub(crate) core: usize,
+}
+
+impl Backend for SimBackend {
+    fn submit(&mut self, batch: &mut Vec<(Key, Op)>) {
+        let mut shared = self.shared.borrow_mut();
+        batch.drain(..).for_each(|(key, op)| shared.submit(self.core, key, op));
+    }
+
+    fn reap(&mut self, done: &mut Vec<Done>, wait: Wait) -> bool {
+        assert_eq!(wait, Wait::No, "the world decides when time passes");
+        let completed = &mut self.shared.borrow_mut().done[self.core];
+        let any = !completed.is_empty();
+        done.append(completed);
+        any
+    }
+
+    fn cancel(&mut self, _key: Key) {
+        // Nothing here waits on a peer: such operations completed when they were submitted.
+    }
+
+    fn now(&self) -> Instant {
+        self.shared.borrow().now()
+    }
+
+    fn wall_clock(&self) -> WallTime {
+        let nanos = self.now().as_nanos();
+        WallTime {
+            secs: WALL_CLOCK_START_SECS + nanos / 1_000_000_000,
+            micros: (nanos % 1_000_000_000 / 1000) as u32,
+        }
+    }
+
+    fn pick(&mut self, ready: usize) -> usize {
+        let mut shared = self.shared.borrow_mut();
+        let picked = if ready > 1 { shared.rng.below(ready as u64) as usize } else { 0 };
+        shared.note(6, (picked as u64) << 32 | ready as u64);
+        picked
+    }
+}

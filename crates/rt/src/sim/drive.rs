@@ -1,0 +1,540 @@
+//! One simulated drive: what is on it, what its volatile cache holds, and what is wrong with it.
+
+use crate::error::IoError;
+use crate::op::{Durability, Op};
+use crate::rng::Rng;
+use crate::sim::control::WriteRecord;
+use crate::time::{Instant, nanos};
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// How a simulated drive is made. Latencies are drawn evenly from their ranges, so completions come out of order.
+#[derive(Clone, Debug)]
+pub struct DriveConfig {
+    /// Size in bytes, a multiple of the sector.
+    pub size_bytes: u64,
+    /// The atomic unit: 512 or 4096.
+    pub sector_bytes: u32,
+    /// How long a read takes.
+    pub read_latency: Range<Duration>,
+    /// How long a write takes.
+    pub write_latency: Range<Duration>,
+    /// How long a flush takes.
+    pub flush_latency: Range<Duration>,
+    /// Bytes per second that reads share, 0 for no limit.
+    pub read_bytes_per_second: u64,
+    /// Bytes per second that writes share, 0 for no limit.
+    pub write_bytes_per_second: u64,
+    /// Operations per second that all share, 0 for no limit.
+    pub ops_per_second: u64,
+    /// Whether completed writes stay volatile until a flush. Without it they are durable at completion.
+    pub volatile_cache: bool,
+    /// Its name in reports.
+    pub name: String,
+}
+
+impl Default for DriveConfig {
+    /// 1 MiB of 512-byte sectors, 50 to 150 µs for everything, a volatile cache.
+    fn default() -> DriveConfig {
+        let latency = Duration::from_micros(50)..Duration::from_micros(150);
+        DriveConfig {
+            size_bytes: 1 << 20,
+            sector_bytes: 512,
+            read_latency: latency.clone(),
+            write_latency: latency.clone(),
+            flush_latency: latency,
+            read_bytes_per_second: 0,
+            write_bytes_per_second: 0,
+            ops_per_second: 0,
+            volatile_cache: true,
+            name: "sim".to_owned(),
+        }
+    }
+}
+
+/// A drive shared between its handles. One thread steps a world, so the lock is never contended.
+#[derive(Clone)]
+pub(crate) struct DriveHandle(Arc<Mutex<Drive>>);
+
+impl DriveHandle {
+    pub(crate) fn new(drive: Drive) -> DriveHandle {
+        DriveHandle(Arc::new(Mutex::new(drive)))
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Drive> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Contents are kept in pages, which snapshots share until one side writes.
+const PAGE_BYTES: u64 = 4096;
+
+#[derive(Clone)]
+struct Page([u8; PAGE_BYTES as usize]);
+
+/// What one sector holds.
+#[derive(Clone, Debug)]
+enum Content {
+    Bytes(Box<[u8]>),
+    Unreadable,
+}
+
+/// One version of a sector; the number orders completions.
+type Version = (u64, Content);
+
+/// Everything on a drive, volatile or not.
+#[derive(Clone, Default)]
+pub(crate) struct Contents {
+    /// What a reader sees. Absent pages are zeros.
+    pages: BTreeMap<u64, Arc<Page>>,
+    /// Sectors that answer reads with a medium error.
+    unreadable: BTreeSet<u64>,
+    /// Sectors with completed but unflushed writes: first what is durable, then each version since, oldest first.
+    unflushed: BTreeMap<u64, Vec<Version>>,
+}
+
+/// A drive's contents at one moment, its volatile cache included. Cheap: pages are shared.
+#[derive(Clone)]
+pub struct DriveSnapshot(pub(crate) Contents);
+
+/// What is wrong with a drive.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Faults {
+    pub(crate) gone: bool,
+    pub(crate) gone_after_ops: Option<u64>,
+    pub(crate) fail_reads: u64,
+    pub(crate) fail_writes: u64,
+    pub(crate) fail_flushes: u64,
+    pub(crate) lose_writes: u64,
+    pub(crate) misdirect_sectors: Option<i64>,
+    pub(crate) lying_flush: bool,
+    pub(crate) no_write_zeroes: bool,
+    pub(crate) stalled_until: Instant,
+    pub(crate) slow: u32,
+}
+
+pub(crate) struct Drive {
+    pub(crate) id: u64,
+    pub(crate) config: DriveConfig,
+    pub(crate) contents: Contents,
+    pub(crate) faults: Faults,
+    /// Operations submitted so far.
+    pub(crate) ops: u64,
+    /// The number of the next completed write.
+    next_version: u64,
+    /// When the shared part of the drive (bus, platter) is free again.
+    busy_until: Instant,
+    pub(crate) log: Option<Vec<WriteRecord>>,
+    rng: Rng,
+}
+
+/// What an operation on its way through a drive must remember from its submission.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Accepted {
+    /// When it completes, unless the drive stalls.
+    pub(crate) at: Instant,
+    /// A flush covers the versions below this.
+    covers_below: u64,
+    /// Its fate, if that is decided already.
+    verdict: Verdict,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    Serve,
+    Refuse(IoError),
+    Lose,
+    Misdirect(i64),
+}
+
+impl Drive {
+    pub(crate) fn new(id: u64, config: DriveConfig, rng: Rng) -> Drive {
+        assert!(matches!(config.sector_bytes, 512 | 4096), "sectors are 512 or 4096 bytes");
+        assert!(config.size_bytes.is_multiple_of(u64::from(config.sector_bytes)), "a drive is whole sectors");
+        Drive {
+            id,
+            config,
+            contents: Contents::default(),
+            faults: Faults { slow: 1, ..Faults::default() },
+            ops: 0,
+            next_version: 1,
+            busy_until: Instant::START,
+            log: None,
+            rng,
+        }
+    }
+
+    fn sector_bytes(&self) -> u64 {
+        u64::from(self.config.sector_bytes)
+    }
+
+    // The life of an operation.
+
+    /// Takes an operation in: decides when it completes and, where a fault waits for it, how.
+    pub(crate) fn accept(&mut self, op: &Op, now: Instant) -> Accepted {
+        self.ops += 1;
+        match &mut self.faults.gone_after_ops {
+            Some(0) => self.faults.gone = true,
+            Some(left) => *left -= 1,
+            None => {}
+        }
+        let verdict = if self.faults.gone { Verdict::Refuse(IoError::GONE) } else { self.verdict(op) };
+        Accepted { at: self.completion_time(op, now), covers_below: self.next_version, verdict }
+    }
+
+    fn verdict(&mut self, op: &Op) -> Verdict {
+        let faults = &mut self.faults;
+        let take = |count: &mut u64| {
+            let any = *count > 0;
+            *count -= u64::from(any);
+            any
+        };
+        let (offset, len) = extent(op);
+        let sector = u64::from(self.config.sector_bytes);
+        if !offset.is_multiple_of(sector) || !len.is_multiple_of(sector) {
+            return Verdict::Refuse(IoError::INVALID);
+        }
+        let failed = match op {
+            Op::Read(_) => take(&mut faults.fail_reads),
+            Op::Write(..) | Op::WriteZeroes { .. } => take(&mut faults.fail_writes),
+            _ => take(&mut faults.fail_flushes),
+        };
+        match op {
+            _ if failed => Verdict::Refuse(IoError::MEDIUM),
+            Op::WriteZeroes { .. } if faults.no_write_zeroes => Verdict::Refuse(IoError::UNSUPPORTED),
+            Op::Write(..) if take(&mut faults.lose_writes) => Verdict::Lose,
+            Op::Write(..) => faults.misdirect_sectors.take().map_or(Verdict::Serve, Verdict::Misdirect),
+            _ => Verdict::Serve,
+        }
+    }
+
+    fn completion_time(&mut self, op: &Op, now: Instant) -> Instant {
+        let (_, len) = extent(op);
+        let config = &self.config;
+        let (latency, bytes_per_second) = match op {
+            Op::Read(_) => (&config.read_latency, config.read_bytes_per_second),
+            Op::Write(..) => (&config.write_latency, config.write_bytes_per_second),
+            Op::WriteZeroes { .. } => (&config.write_latency, 0),
+            _ => (&config.flush_latency, 0),
+        };
+        let (from, to) = (nanos(latency.start), nanos(latency.end));
+        let latency = from + if to > from { self.rng.below(to - from) } else { 0 };
+        let share = |amount: u64, per_second: u64| match per_second {
+            0 => 0,
+            _ => (u128::from(amount) * 1_000_000_000 / u128::from(per_second)) as u64,
+        };
+        let busy = share(len, bytes_per_second).max(share(1, config.ops_per_second));
+        let slow = u64::from(self.faults.slow.max(1));
+        self.busy_until = self.busy_until.max(now) + Duration::from_nanos(busy.saturating_mul(slow));
+        self.busy_until + Duration::from_nanos(latency.saturating_mul(slow))
+    }
+
+    /// Completes an operation: its effect becomes visible now, all at once.
+    pub(crate) fn complete(
+        &mut self,
+        op: &mut Op,
+        accepted: Accepted,
+        now: Instant,
+    ) -> Result<usize, IoError> {
+        let verdict = match accepted.verdict {
+            Verdict::Serve if self.faults.gone => Verdict::Refuse(IoError::GONE),
+            verdict => verdict,
+        };
+        if let Verdict::Refuse(error) = verdict {
+            // A write that failed may have landed in parts, unless the drive never looked at it.
+            if matches!(error, IoError::MEDIUM) || accepted.verdict == Verdict::Serve {
+                self.write_in_parts(op, &mut |rng| if rng.coin() { Landing::New } else { Landing::Old });
+            }
+            return Err(error);
+        }
+        match op {
+            Op::Read(transfer) => {
+                let len = transfer.len() as u64;
+                self.check_readable(transfer.offset, len)?;
+                let mut at = transfer.offset;
+                for buf in transfer.bufs.as_mut_slice() {
+                    self.contents.read(at, buf);
+                    at += buf.len() as u64;
+                }
+                Ok(len as usize)
+            }
+            Op::Write(transfer, durability) => {
+                let len = transfer.len();
+                let mut offset = transfer.offset;
+                match verdict {
+                    Verdict::Lose => return Ok(len),
+                    Verdict::Misdirect(sectors) => offset = self.misdirected(offset, len as u64, sectors),
+                    _ => {}
+                }
+                let bytes = flat(transfer.bufs.as_slice());
+                self.write(offset, &bytes, *durability == Durability::Fua);
+                self.record(offset, len as u64, *durability, now);
+                Ok(len)
+            }
+            Op::WriteZeroes { offset, len, .. } => {
+                self.write_zeroes(*offset, *len);
+                self.record(*offset, *len, Durability::Cached, now);
+                Ok(0)
+            }
+            _ => {
+                if !self.faults.lying_flush {
+                    self.contents.flush(accepted.covers_below);
+                }
+                Ok(0)
+            }
+        }
+    }
+
+    /// The power goes while `op` is in flight.
+    pub(crate) fn tear(
+        &mut self,
+        op: &Op,
+        accepted: Accepted,
+        unreadable_ppm: u32,
+        choose: &mut Chooser<'_>,
+    ) {
+        if matches!(accepted.verdict, Verdict::Serve) && !self.faults.gone {
+            self.write_in_parts(op, &mut |rng| {
+                if unreadable_ppm > 0 && rng.chance_ppm(unreadable_ppm) {
+                    return Landing::Unreadable;
+                }
+                if choose(rng, 2) == 1 { Landing::New } else { Landing::Old }
+            });
+        }
+    }
+
+    /// The power goes: of each unflushed sector, any version lands. What was durable before may be it too.
+    pub(crate) fn lose_cache(&mut self, choose: &mut Chooser<'_>) {
+        for (sector, mut versions) in std::mem::take(&mut self.contents.unflushed) {
+            let chosen = choose(&mut self.rng, versions.len());
+            let (_, content) = versions.swap_remove(chosen);
+            self.contents.set(sector, self.sector_bytes(), content);
+        }
+        self.busy_until = Instant::START;
+    }
+
+    /// Everything in the cache is durable: after a power cut there is no cache that could lose it.
+    pub(crate) fn settle_cache(&mut self) {
+        self.contents.unflushed.clear();
+    }
+
+    /// Writes some sectors of a write: the rest stays as it is. What lands is durable or not like any write.
+    fn write_in_parts(&mut self, op: &Op, fate: &mut dyn FnMut(&mut Rng) -> Landing) {
+        let (offset, bytes) = match op {
+            Op::Write(transfer, _) => (transfer.offset, flat(transfer.bufs.as_slice())),
+            Op::WriteZeroes { offset, len, .. } => (*offset, Cow::Owned(vec![0; *len as usize])),
+            _ => return,
+        };
+        let sector_bytes = self.sector_bytes();
+        for (index, bytes) in bytes.chunks_exact(sector_bytes as usize).enumerate() {
+            let at = offset + index as u64 * sector_bytes;
+            match fate(&mut self.rng) {
+                Landing::Old => {}
+                Landing::New => self.write(at, bytes, false),
+                Landing::Unreadable => {
+                    self.contents.unflushed.remove(&(at / sector_bytes));
+                    self.contents.set(at / sector_bytes, sector_bytes, Content::Unreadable);
+                }
+            }
+        }
+    }
+
+    fn misdirected(&self, offset: u64, len: u64, sectors: i64) -> u64 {
+        let wanted = offset.saturating_add_signed(sectors.saturating_mul(self.sector_bytes().cast_signed()));
+        wanted.min(self.config.size_bytes - len)
+    }
+
+    fn check_readable(&self, offset: u64, len: u64) -> Result<(), IoError> {
+        let sectors = offset / self.sector_bytes()..(offset + len) / self.sector_bytes();
+        match self.contents.unreadable.range(sectors).next() {
+            Some(_) => Err(IoError::MEDIUM),
+            None => Ok(()),
+        }
+    }
+
+    fn record(&mut self, offset_bytes: u64, len_bytes: u64, durability: Durability, completed: Instant) {
+        if let Some(log) = &mut self.log {
+            log.push(WriteRecord { offset_bytes, len_bytes, durability, completed });
+        }
+    }
+
+    // Contents.
+
+    /// Writes whole sectors; durable at once if the drive has no volatile cache or is told to (and does not lie).
+    fn write(&mut self, offset: u64, bytes: &[u8], forced: bool) {
+        let durable = !self.config.volatile_cache || (forced && !self.faults.lying_flush);
+        let sector_bytes = self.sector_bytes();
+        let version = self.next_version;
+        self.next_version += 1;
+        for (index, bytes) in bytes.chunks_exact(sector_bytes as usize).enumerate() {
+            let sector = offset / sector_bytes + index as u64;
+            self.contents.write_sector(sector, sector_bytes, bytes, (!durable).then_some(version));
+        }
+    }
+
+    /// Zeroes whole sectors. Only those that are not durably zero already need work, so zeroing a large, empty
+    /// drive costs nothing.
+    fn write_zeroes(&mut self, offset: u64, len: u64) {
+        let sector_bytes = self.sector_bytes();
+        let sectors = offset / sector_bytes..(offset + len) / sector_bytes;
+        let pages = offset / PAGE_BYTES..(offset + len).div_ceil(PAGE_BYTES);
+        let contents = &self.contents;
+        let mut touched: BTreeSet<u64> = contents.unreadable.range(sectors.clone()).copied().collect();
+        touched.extend(contents.unflushed.range(sectors.clone()).map(|(sector, _)| *sector));
+        let per_page = PAGE_BYTES / sector_bytes;
+        for (page, _) in contents.pages.range(pages) {
+            touched
+                .extend((page * per_page..(page + 1) * per_page).filter(|sector| sectors.contains(sector)));
+        }
+        let version = self.next_version;
+        self.next_version += 1;
+        let zeros = [0; 4096];
+        let cached = self.config.volatile_cache.then_some(version);
+        for sector in touched {
+            self.contents.write_sector(sector, sector_bytes, &zeros[..sector_bytes as usize], cached);
+        }
+    }
+
+    /// Sets bytes at any offset, durably.
+    pub(crate) fn poke(&mut self, offset: u64, bytes: &[u8]) {
+        let sector_bytes = self.sector_bytes();
+        let first = offset / sector_bytes;
+        let end = (offset + bytes.len() as u64).div_ceil(sector_bytes);
+        let mut whole = vec![0; ((end - first) * sector_bytes) as usize];
+        self.contents.read(first * sector_bytes, &mut whole);
+        let within = (offset - first * sector_bytes) as usize;
+        whole[within..within + bytes.len()].copy_from_slice(bytes);
+        for (index, bytes) in whole.chunks_exact(sector_bytes as usize).enumerate() {
+            self.contents.write_sector(first + index as u64, sector_bytes, bytes, None);
+        }
+    }
+
+    /// What a power cut that lost the whole cache would leave.
+    pub(crate) fn peek_durable(&self, offset: u64, bytes: &mut [u8]) {
+        let sector_bytes = self.sector_bytes();
+        self.contents.read(offset, bytes);
+        let end = offset + bytes.len() as u64;
+        let sectors = offset / sector_bytes..end.div_ceil(sector_bytes);
+        for (sector, versions) in self.contents.unflushed.range(sectors) {
+            let Some((_, Content::Bytes(durable))) = versions.first() else { continue };
+            let at = sector * sector_bytes;
+            let (from, to) = (at.max(offset), (at + sector_bytes).min(end));
+            bytes[(from - offset) as usize..(to - offset) as usize]
+                .copy_from_slice(&durable[(from - at) as usize..(to - at) as usize]);
+        }
+    }
+}
+
+/// Decides one of `n` outcomes of a power cut.
+pub(crate) type Chooser<'a> = dyn FnMut(&mut Rng, usize) -> usize + 'a;
+
+enum Landing {
+    Old,
+    New,
+    Unreadable,
+}
+
+impl Contents {
+    pub(crate) fn read(&self, offset: u64, bytes: &mut [u8]) {
+        let mut at = 0;
+        while at < bytes.len() {
+            let here = offset + at as u64;
+            let within = (here % PAGE_BYTES) as usize;
+            let step = (PAGE_BYTES as usize - within).min(bytes.len() - at);
+            match self.pages.get(&(here / PAGE_BYTES)) {
+                Some(page) => bytes[at..at + step].copy_from_slice(&page.0[within..within + step]),
+                None => bytes[at..at + step].fill(0),
+            }
+            at += step;
+        }
+    }
+
+    /// Writes one sector: as an unflushed version, or durably (`None`), which ends all earlier versions.
+    fn write_sector(&mut self, sector: u64, sector_bytes: u64, bytes: &[u8], cached: Option<u64>) {
+        match cached {
+            None => drop(self.unflushed.remove(&sector)),
+            Some(version) => {
+                if !self.unflushed.contains_key(&sector) {
+                    let durable = self.get(sector, sector_bytes);
+                    self.unflushed.insert(sector, vec![(0, durable)]);
+                }
+                let versions = self.unflushed.get_mut(&sector).expect("it was just put there");
+                versions.push((version, Content::Bytes(bytes.into())));
+            }
+        }
+        self.set_bytes(sector * sector_bytes, bytes);
+        if !self.unreadable.is_empty() {
+            self.unreadable.remove(&sector);
+        }
+    }
+
+    /// Makes the versions below `below` durable: the newest of them replaces what was.
+    fn flush(&mut self, below: u64) {
+        self.unflushed.retain(|_, versions| {
+            let newest = versions.iter().rposition(|(version, _)| *version < below).unwrap_or(0);
+            versions.drain(..newest);
+            versions.len() > 1
+        });
+    }
+
+    fn get(&self, sector: u64, sector_bytes: u64) -> Content {
+        if self.unreadable.contains(&sector) {
+            return Content::Unreadable;
+        }
+        let mut bytes = vec![0; sector_bytes as usize].into_boxed_slice();
+        self.read(sector * sector_bytes, &mut bytes);
+        Content::Bytes(bytes)
+    }
+
+    fn set(&mut self, sector: u64, sector_bytes: u64, content: Content) {
+        match content {
+            Content::Unreadable => drop(self.unreadable.insert(sector)),
+            Content::Bytes(bytes) => {
+                self.unreadable.remove(&sector);
+                self.set_bytes(sector * sector_bytes, &bytes);
+            }
+        }
+    }
+
+    /// Sets bytes that lie within one page.
+    fn set_bytes(&mut self, offset: u64, bytes: &[u8]) {
+        let within = (offset % PAGE_BYTES) as usize;
+        let page =
+            self.pages.entry(offset / PAGE_BYTES).or_insert_with(|| Arc::new(Page([0; PAGE_BYTES as usize])));
+        Arc::make_mut(page).0[within..within + bytes.len()].copy_from_slice(bytes);
+    }
+
+    pub(crate) fn mark_unreadable(&mut self, sector: u64) {
+        self.unflushed.remove(&sector);
+        self.unreadable.insert(sector);
+    }
+
+    pub(crate) fn is_unreadable(&self, sector: u64) -> bool {
+        self.unreadable.contains(&sector)
+    }
+
+    pub(crate) fn unflushed_sectors(&self) -> usize {
+        self.unflushed.len()
+    }
+}
+
+/// Where an operation begins and how long it is, in bytes.
+fn extent(op: &Op) -> (u64, u64) {
+    match op {
+        Op::Read(transfer) => (transfer.offset, transfer.len() as u64),
+        Op::Write(transfer, _) => (transfer.offset, transfer.len() as u64),
+        Op::WriteZeroes { offset, len, .. } => (*offset, *len),
+        _ => (0, 0),
+    }
+}
+
+/// The buffers as one run of bytes; a single buffer is not copied.
+fn flat<B: std::ops::Deref<Target = [u8]>>(bufs: &[B]) -> Cow<'_, [u8]> {
+    match bufs {
+        [buf] => Cow::Borrowed(buf),
+        bufs => Cow::Owned(bufs.iter().flat_map(|buf| buf.iter().copied()).collect()),
+    }
+}

@@ -1,0 +1,272 @@
+//! The array's home: the one place where its state changes, one change at a time, durable before anybody relies on it.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use wattle_rt::{Core, Semaphore};
+
+use super::health::{Event, Health};
+use super::shard::Shard;
+use super::{Fixed, Pass, each_core};
+use crate::error::{FailError, VolumeError};
+use crate::metadata::{Change, Metadata, Record};
+use crate::units::{MemberIx, MemberSet};
+
+/// Key of an array's home in its core's registry, beside the shard's.
+pub(crate) const fn home_key(key: u64) -> u64 {
+    key | 1 << 63
+}
+
+/// The home of one array, on its home core.
+pub(crate) struct Home {
+    core: Core,
+    fixed: Arc<Fixed>,
+    metadata: Box<dyn Metadata>,
+    health: RefCell<Arc<Health>>,
+    dirty: Cell<bool>,
+    stopped: Cell<bool>,
+    /// One change of state at a time.
+    transition: Semaphore,
+    /// One owner of the whole array at a time.
+    exclusive: Semaphore,
+}
+
+impl Home {
+    pub fn new(
+        core: &Core,
+        fixed: &Arc<Fixed>,
+        health: Arc<Health>,
+        metadata: Box<dyn Metadata>,
+    ) -> Rc<Self> {
+        Rc::new(Self {
+            core: core.clone(),
+            fixed: fixed.clone(),
+            metadata,
+            health: RefCell::new(health),
+            dirty: Cell::new(false),
+            stopped: Cell::new(false),
+            transition: Semaphore::new(1),
+            exclusive: Semaphore::new(1),
+        })
+    }
+
+    pub fn is_dirty(&self) -> bool {
+        self.dirty.get()
+    }
+
+    pub fn health(&self) -> Arc<Health> {
+        self.health.borrow().clone()
+    }
+
+    /// Records the array dirty, and opens every core's gate for changes.
+    pub async fn activate(self: &Rc<Self>) -> Result<(), VolumeError> {
+        let _turn = self.transition.acquire(1).await;
+        if self.stopped.get() {
+            return Err(VolumeError::Stopped);
+        }
+        if self.health().broken {
+            return Err(VolumeError::Broken);
+        }
+        if !self.dirty.get() {
+            self.commit(Change::Activate, true).await?;
+            self.dirty.set(true);
+            self.core.spawn(self.clone().go_clean_when_idle());
+        }
+        self.on_every_core(|shard| async move { shard.gate.set_dirty(shard.core.now()) }).await;
+        Ok(())
+    }
+
+    /// Fails `slots` and returns when that is durable and known on every core: what skipped them may be acknowledged.
+    pub async fn fail(&self, slots: MemberSet) -> Result<(), VolumeError> {
+        let _turn = self.transition.acquire(1).await;
+        self.fail_in_turn(slots).await
+    }
+
+    pub async fn fail_by_operator(&self, slot: MemberIx) -> Result<(), FailError> {
+        let _turn = self.transition.acquire(1).await;
+        let health = self.health();
+        if self.fixed.read_only {
+            return Err(FailError::ReadOnly);
+        }
+        if !health.members.get(usize::from(slot.0)).is_some_and(|state| state.writable()) {
+            return Err(FailError::NotPresent(slot));
+        }
+        let slots: MemberSet = [slot].into_iter().collect();
+        if self.fixed.geometry.redundancy() == 0
+            || !self.fixed.geometry.survives(&health.lost().union(&slots))
+        {
+            return Err(FailError::LastCopy(slot));
+        }
+        self.fail_in_turn(slots).await.map_err(|_| FailError::NotRecorded)
+    }
+
+    /// A flush failed where no redundancy can absorb it: nothing acknowledged since the last good one is certain (invariant 6).
+    pub async fn break_array(&self) {
+        let _turn = self.transition.acquire(1).await;
+        // Breaking is what it reports.
+        let _ = self.enter(Event::Broke).await;
+    }
+
+    /// Runs with nothing else in flight on any core; the array is recorded dirty first.
+    pub async fn exclusively<T>(self: &Rc<Self>, job: impl AsyncFnOnce(Pass) -> T) -> Result<T, VolumeError> {
+        let _owner = self.exclusive.acquire(1).await;
+        self.on_every_core(|shard| async move { shard.gate.close().await }).await;
+        // The pass keeps the array from being recorded clean once it is recorded dirty.
+        let shard = self.shard();
+        let pass = shard.gate.pass(self.core.now());
+        let result = match self.activate().await {
+            Ok(()) => Ok(job(pass).await),
+            Err(error) => Err(error),
+        };
+        self.on_every_core(|shard| async move { shard.gate.open() }).await;
+        result
+    }
+
+    /// Drains, flushes, records clean.
+    pub async fn stop(self: &Rc<Self>) -> Result<(), VolumeError> {
+        let _owner = self.exclusive.acquire(1).await;
+        if self.stopped.replace(true) {
+            return Ok(());
+        }
+        self.on_every_core(|shard| async move { shard.gate.close().await }).await;
+        let _turn = self.transition.acquire(1).await;
+        let result = self.deactivate_for_good().await;
+        self.on_every_core(|shard| async move {
+            // Whoever waits at the gate finds the array stopped.
+            shard.stopped.set(true);
+            shard.gate.open();
+            drop(shard.core.take_local::<Shard>(shard.fixed.key));
+        })
+        .await;
+        drop(self.core.take_local::<Self>(home_key(self.fixed.key)));
+        result
+    }
+
+    /// Runs while the array is dirty.
+    async fn go_clean_when_idle(self: Rc<Self>) {
+        let delay = self.fixed.tuning.clean_delay;
+        while self.dirty.get() && !self.stopped.get() && !self.health().broken {
+            self.core.sleep(delay).await;
+            let _turn = self.transition.acquire(1).await;
+            if self.dirty.get() && !self.stopped.get() && self.quiet().await {
+                // An array that cannot be recorded clean stays dirty: that is what the error left behind.
+                let _ = self.deactivate_in_turn().await;
+            }
+        }
+    }
+
+    /// Whether no core has had a change in flight for a while. Those that say yes let none through from here on; should
+    /// another say no, their next change finds its way through [`Self::activate`].
+    async fn quiet(&self) -> bool {
+        for index in each_core(&self.core) {
+            let (key, idle) = (self.fixed.key, self.fixed.tuning.clean_delay);
+            let quiet = self
+                .core
+                .call(index, move |core| async move {
+                    core.local::<Shard>(key).is_none_or(|shard| shard.gate.try_set_clean(core.now(), idle))
+                })
+                .await;
+            if !quiet {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Leaves an array as it should be found: everything on the members, recorded clean if it was dirty.
+    async fn deactivate_for_good(&self) -> Result<(), VolumeError> {
+        if self.dirty.get() {
+            return self.deactivate_in_turn().await;
+        }
+        if !self.fixed.read_only && !self.shard().flush_members().await.is_empty() {
+            return Err(VolumeError::Broken);
+        }
+        Ok(())
+    }
+
+    /// Dirty to clean. Nothing is in flight.
+    async fn deactivate_in_turn(&self) -> Result<(), VolumeError> {
+        if self.health().broken {
+            return Err(VolumeError::Broken);
+        }
+        // What is acknowledged must be durable before anything says that copies and parity agree (invariant 3).
+        let failed = self.shard().flush_members().await;
+        if !failed.is_empty() {
+            self.fail_in_turn(failed).await?;
+        }
+        self.commit(Change::Deactivate, false).await?;
+        self.dirty.set(false);
+        Ok(())
+    }
+
+    async fn fail_in_turn(&self, slots: MemberSet) -> Result<(), VolumeError> {
+        let health = self.health();
+        if health.broken {
+            return Err(VolumeError::Broken);
+        }
+        let new = slots.without(&health.failed);
+        if new.is_empty() {
+            return Ok(());
+        }
+        self.enter(Event::Failed(new)).await?;
+        if self.fixed.read_only {
+            return self.settle().await;
+        }
+        self.commit(Change::MembersFailed, self.dirty.get()).await
+    }
+
+    /// Makes the present state durable. Members on which that fails are failed, and the smaller array tries again.
+    async fn commit(&self, change: Change, dirty: bool) -> Result<(), VolumeError> {
+        loop {
+            let health = self.health();
+            let record = Record { change, dirty, failed: health.failed };
+            let Err(slots) = self.metadata.commit(&record).await else { return self.settle().await };
+            let new = slots.without(&health.failed);
+            // Each turn fails at least one more member, so turns are bounded by the number of members.
+            self.enter(if new.is_empty() { Event::Broke } else { Event::Failed(new) }).await?;
+        }
+    }
+
+    /// Applies an event and tells every core, so that no read is served from a member that missed a write.
+    async fn enter(&self, event: Event) -> Result<(), VolumeError> {
+        let health = Arc::new(self.health().apply(&self.fixed.geometry, event));
+        *self.health.borrow_mut() = health.clone();
+        let broken = health.broken;
+        self.on_every_core(move |shard| {
+            let health = health.clone();
+            async move { shard.set_health(health) }
+        })
+        .await;
+        if broken { Err(VolumeError::Broken) } else { Ok(()) }
+    }
+
+    /// Tells every core that the present state is durable.
+    async fn settle(&self) -> Result<(), VolumeError> {
+        let epoch = self.health().epoch;
+        self.on_every_core(move |shard| async move { shard.set_recorded(epoch) }).await;
+        Ok(())
+    }
+
+    /// The home core's shard.
+    pub fn shard(&self) -> Rc<Shard> {
+        self.core.local::<Shard>(self.fixed.key).expect("the home core's shard lives as long as its home")
+    }
+
+    async fn on_every_core<F, Fut>(&self, f: F)
+    where
+        F: Fn(Rc<Shard>) -> Fut + Clone + Send + 'static,
+        Fut: Future<Output = ()> + 'static,
+    {
+        for index in each_core(&self.core) {
+            let (key, f) = (self.fixed.key, f.clone());
+            self.core
+                .call(index, move |core| async move {
+                    if let Some(shard) = core.local::<Shard>(key) {
+                        f(shard).await;
+                    }
+                })
+                .await;
+        }
+    }
+}

@@ -1,0 +1,293 @@
+//! An array on one core: the members as this core sees them, and the requests it works on.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use wattle_rt::sync::OneshotSender;
+use wattle_rt::{Buf, BufMut, Core, Device, Durability, IoError, IoErrorKind, Notify, Semaphore, oneshot};
+
+use super::gate::{Gate, Pass};
+use super::health::Health;
+use super::home::{Home, home_key};
+use super::status::Counters;
+use super::{Fixed, MemberState};
+use crate::error::VolumeError;
+use crate::mirror::RangeLocks;
+use crate::stripe::StripeTable;
+use crate::units::{MemberIx, MemberSet, SECTOR_BYTES, Sector};
+
+/// One core's part of an array.
+pub(crate) struct Shard {
+    pub core: Core,
+    pub fixed: Arc<Fixed>,
+    pub gate: Rc<Gate>,
+    pub stopped: Cell<bool>,
+    /// Stripes with work on this core.
+    pub stripes: StripeTable,
+    /// Mirrored ranges being written on this core.
+    pub ranges: RangeLocks,
+    /// Bounds the stripes worked on at once.
+    pub stripe_slots: Semaphore,
+    pub counters: Counters,
+    members: Vec<MemberLoad>,
+    health: RefCell<Arc<Health>>,
+    /// The newest epoch of health that is durable in the superblocks.
+    recorded_epoch: Cell<u64>,
+    recorded: Notify,
+    flushes: RefCell<Flushes>,
+}
+
+/// What this core has going with one member.
+#[derive(Debug, Default)]
+pub(crate) struct MemberLoad {
+    /// Mirror reads in flight, to spread them.
+    pub reads: Cell<u32>,
+    pub read_errors: Cell<u32>,
+    /// Where the last read ended, to let sequential readers stay on one mirror.
+    pub last_read_end: Cell<Sector>,
+}
+
+/// Flush requests that arrive while one runs share the next.
+#[derive(Default)]
+struct Flushes {
+    running: bool,
+    waiting: Vec<OneshotSender<Result<(), VolumeError>>>,
+}
+
+impl Shard {
+    pub fn new(core: &Core, fixed: Arc<Fixed>, health: Arc<Health>) -> Self {
+        Self {
+            core: core.clone(),
+            gate: Rc::new(Gate::new(core.now())),
+            stopped: Cell::new(false),
+            stripes: StripeTable::default(),
+            ranges: RangeLocks::default(),
+            stripe_slots: Semaphore::new(fixed.tuning.stripes_active_max),
+            counters: Counters::default(),
+            members: fixed.members.iter().map(|_| MemberLoad::default()).collect(),
+            health: RefCell::new(health),
+            recorded_epoch: Cell::new(0),
+            recorded: Notify::new(),
+            flushes: RefCell::default(),
+            fixed,
+        }
+    }
+
+    /// The members' states as of now.
+    pub fn health(&self) -> Arc<Health> {
+        self.health.borrow().clone()
+    }
+
+    /// Whether every member is in sync.
+    pub fn optimal(&self) -> bool {
+        self.health.borrow().optimal
+    }
+
+    pub fn set_health(&self, health: Arc<Health>) {
+        *self.health.borrow_mut() = health;
+    }
+
+    pub fn set_recorded(&self, epoch: u64) {
+        self.recorded_epoch.set(epoch);
+        self.recorded.notify_all();
+    }
+
+    pub fn member_state(&self, member: MemberIx) -> MemberState {
+        self.health.borrow().members[usize::from(member.0)]
+    }
+
+    /// Read errors by slot.
+    pub fn read_errors(&self) -> Vec<u64> {
+        self.members.iter().map(|load| u64::from(load.read_errors.get())).collect()
+    }
+
+    pub fn load(&self, member: MemberIx) -> &MemberLoad {
+        &self.members[usize::from(member.0)]
+    }
+
+    /// Lets a change in, once the array is recorded dirty.
+    pub async fn enter_write(&self) -> Result<Pass, VolumeError> {
+        if self.fixed.read_only {
+            return Err(VolumeError::ReadOnly);
+        }
+        loop {
+            self.gate.opened().await;
+            self.check_running()?;
+            if self.health.borrow().broken {
+                return Err(VolumeError::Broken);
+            }
+            if let Some(pass) = self.gate.enter_write(self.core.now()) {
+                return Ok(pass);
+            }
+            self.home(|home| async move { home.activate().await }).await?;
+        }
+    }
+
+    /// Lets a reconstruction in.
+    pub async fn enter_read(&self) -> Result<Pass, VolumeError> {
+        loop {
+            self.gate.opened().await;
+            self.check_running()?;
+            if let Some(pass) = self.gate.enter_read(self.core.now()) {
+                return Ok(pass);
+            }
+        }
+    }
+
+    pub fn check_running(&self) -> Result<(), VolumeError> {
+        if self.stopped.get() { Err(VolumeError::Stopped) } else { Ok(()) }
+    }
+
+    /// Fails members at the array's home; returns when what skipped them may be acknowledged.
+    pub async fn fail(&self, slots: MemberSet) -> Result<(), VolumeError> {
+        self.home(move |home| async move { home.fail(slots).await }).await
+    }
+
+    /// Waits until the superblocks say what a plan made in `epoch` took for granted (invariant 2).
+    pub async fn recorded(&self, epoch: u64) -> Result<(), VolumeError> {
+        while self.recorded_epoch.get() < epoch {
+            if self.health.borrow().broken {
+                return Err(VolumeError::Broken);
+            }
+            self.recorded.wait().await;
+        }
+        Ok(())
+    }
+
+    /// Makes every acknowledged write of any core durable on every member in use.
+    pub async fn flush(self: &Rc<Self>) -> Result<(), VolumeError> {
+        self.check_running()?;
+        if self.fixed.read_only {
+            return Ok(());
+        }
+        let (sender, receiver) = oneshot();
+        let start = {
+            let mut flushes = self.flushes.borrow_mut();
+            flushes.waiting.push(sender);
+            !std::mem::replace(&mut flushes.running, true)
+        };
+        if start {
+            self.core.spawn(self.clone().run_flushes());
+        }
+        receiver.await.unwrap_or(Err(VolumeError::Stopped))
+    }
+
+    async fn run_flushes(self: Rc<Self>) {
+        loop {
+            let waiting = {
+                let mut flushes = self.flushes.borrow_mut();
+                flushes.running = !flushes.waiting.is_empty();
+                std::mem::take(&mut flushes.waiting)
+            };
+            if waiting.is_empty() {
+                return;
+            }
+            let result = self.flush_once().await;
+            waiting.into_iter().for_each(|sender| answer(sender, result));
+        }
+    }
+
+    async fn flush_once(&self) -> Result<(), VolumeError> {
+        self.counters.flushes.add(1);
+        let epoch = {
+            let health = self.health.borrow();
+            if health.broken {
+                return Err(VolumeError::Broken);
+            }
+            health.epoch
+        };
+        let failed = self.flush_members().await;
+        if failed.is_empty() {
+            return self.recorded(epoch).await;
+        }
+        // What a member lost in a failed flush is unknown, so it is out (invariant 6). The others hold everything.
+        if self.fixed.geometry.redundancy() == 0 {
+            self.home(|home| async move {
+                home.break_array().await;
+                Ok(())
+            })
+            .await?;
+            return Err(VolumeError::Broken);
+        }
+        self.fail(failed).await
+    }
+
+    /// Flushes every member that takes writes; returns those that failed.
+    pub async fn flush_members(&self) -> MemberSet {
+        let slots = self.health.borrow().writable();
+        let flushes: Vec<_> = slots.iter().map(|slot| (slot, self.core.flush(self.device(slot)))).collect();
+        let mut failed = MemberSet::default();
+        for (slot, flush) in flushes {
+            if flush.await.is_err() {
+                failed.insert(slot);
+            }
+        }
+        failed
+    }
+
+    /// Reads data sectors of a member. The operation is queued at once.
+    pub fn read(
+        &self,
+        member: MemberIx,
+        sector: Sector,
+        bufs: Vec<BufMut>,
+    ) -> impl Future<Output = (Result<(), IoError>, Vec<BufMut>)> + use<> {
+        let (device, offset) = self.place(member, sector);
+        self.core.readv(device, offset, bufs)
+    }
+
+    /// Writes data sectors of a member. The operation is queued at once.
+    pub fn write(
+        &self,
+        member: MemberIx,
+        sector: Sector,
+        bufs: Vec<Buf>,
+        durability: Durability,
+    ) -> impl Future<Output = Result<(), IoError>> + use<> {
+        let (device, offset) = self.place(member, sector);
+        self.core.writev(device, offset, bufs, durability)
+    }
+
+    /// Decides what a read error means: the member is gone (`true`), or only these sectors could not be read.
+    pub fn judge_read_error(&self, member: MemberIx, error: IoError) -> bool {
+        let load = self.load(member);
+        load.read_errors.update(|errors| errors + 1);
+        error.kind() != IoErrorKind::Medium || load.read_errors.get() > self.fixed.tuning.read_errors_max
+    }
+
+    pub fn device(&self, member: MemberIx) -> &Device {
+        self.fixed.members[usize::from(member.0)].device.as_ref().expect("a member in use has a device")
+    }
+
+    /// Where a data sector of a member is on its device, in bytes.
+    pub fn offset(&self, member: MemberIx, sector: Sector) -> u64 {
+        (self.fixed.members[usize::from(member.0)].data_offset.0 + sector.0) * SECTOR_BYTES
+    }
+
+    fn place(&self, member: MemberIx, sector: Sector) -> (&Device, u64) {
+        (self.device(member), self.offset(member, sector))
+    }
+
+    /// Runs `f` at the array's home.
+    pub async fn home<F, Fut>(&self, f: F) -> Result<(), VolumeError>
+    where
+        F: FnOnce(Rc<Home>) -> Fut + Send + 'static,
+        Fut: Future<Output = Result<(), VolumeError>> + 'static,
+    {
+        let key = self.fixed.key;
+        self.core
+            .call(self.fixed.home, move |core| async move {
+                match core.local::<Home>(home_key(key)) {
+                    Some(home) => f(home).await,
+                    None => Err(VolumeError::Stopped),
+                }
+            })
+            .await
+    }
+}
+
+/// Answers a request. Whoever asked may have gone; the work is done all the same.
+pub(crate) fn answer<T>(sender: OneshotSender<T>, value: T) {
+    let _ = sender.send(value);
+}

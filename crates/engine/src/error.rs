@@ -1,0 +1,53 @@
+//! What a client of a volume, or an operator of an array, can be told. Device errors are values inside the engine and end here.
+
+use thiserror::Error;
+
+use crate::units::MemberIx;
+
+/// Why a request on a volume was not done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum VolumeError {
+    /// The range ends beyond the volume. Nothing was done.
+    #[error("the request reaches beyond the end of the volume")]
+    OutOfRange,
+    /// The array is served read-only. Nothing was done.
+    #[error("the array is read-only")]
+    ReadOnly,
+    /// The data cannot be produced: more members or sectors are gone than redundancy covers, or parity cannot be trusted.
+    #[error("the data cannot be read: it is beyond what redundancy can restore")]
+    Unreadable,
+    /// The write could not be made durable within redundancy; what the range now holds is any mix of old and new sectors.
+    #[error("the write failed on more members than redundancy covers")]
+    WriteFailed,
+    /// More members failed than redundancy covers; every further write and flush gets this answer. Restart after repair.
+    #[error("the array is broken: more members failed than its redundancy covers")]
+    Broken,
+    /// The array was stopped.
+    #[error("the array is stopped")]
+    Stopped,
+    /// A member has no space left for this write (a sparse file on a full file system), on a level that cannot do without it.
+    #[error("a member has no space left on its file system")]
+    NoSpace,
+}
+
+/// Why a member was not failed on the operator's request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum FailError {
+    /// Without this member data would be unreadable.
+    #[error("failing member {0} would lose data: the array has no redundancy left for it")]
+    LastCopy(MemberIx),
+    /// The slot does not exist, or nothing is in it.
+    #[error("slot {0} holds no working member")]
+    NotPresent(MemberIx),
+    /// The array is served read-only, so nothing can be recorded.
+    #[error("the array is read-only")]
+    ReadOnly,
+    /// The change could not be recorded in the survivors' superblocks.
+    #[error("the failure could not be recorded in the survivors' superblocks")]
+    NotRecorded,
+    /// The array was stopped.
+    #[error("the array is stopped")]
+    Stopped,
+}

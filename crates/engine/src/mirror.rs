@@ -1,0 +1,204 @@
+//! RAID 1 and RAID 10: copies.
+//!
+//! Writes to one range go one after the other, so that copies agree whatever clients do; reads go to the copy that is nearest
+//! or least busy. What one copy cannot read comes from another and is rewritten.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use wattle_rt::{Buf, BufMut, CoreIx, Durability, IoErrorKind, Notify};
+
+use crate::array::{Health, Shard};
+use crate::error::VolumeError;
+use crate::geometry::{Copy, Run};
+use crate::striped::{FailedRun, read_runs, sectors};
+use crate::units::{MemberSet, SECTOR_BYTES, Sector};
+
+/// Mirrors without chunks (RAID 1) are dealt out to cores in ranges of this size: 1 MiB.
+const REGION: Sector = Sector(2048);
+
+/// Ranges of array sectors that are being written or repaired on this core.
+#[derive(Default)]
+pub(crate) struct RangeLocks {
+    held: RefCell<Vec<(Sector, Sector)>>,
+    freed: Notify,
+}
+
+struct RangeLock<'a> {
+    locks: &'a RangeLocks,
+    range: (Sector, Sector),
+}
+
+impl RangeLocks {
+    async fn lock(&self, start: Sector, end: Sector) -> RangeLock<'_> {
+        loop {
+            let free = self.held.borrow().iter().all(|held| held.1 <= start || end <= held.0);
+            if free {
+                self.held.borrow_mut().push((start, end));
+                return RangeLock { locks: self, range: (start, end) };
+            }
+            self.freed.wait().await;
+        }
+    }
+}
+
+impl Drop for RangeLock<'_> {
+    fn drop(&mut self) {
+        let mut held = self.locks.held.borrow_mut();
+        let at = held.iter().position(|&range| range == self.range).expect("a held range is listed");
+        held.swap_remove(at);
+        drop(held);
+        self.locks.freed.notify_all();
+    }
+}
+
+/// Cuts a range where the copies' places or the owning core change.
+pub(crate) fn pieces(shard: &Shard, lba: Sector, len: Sector) -> impl Iterator<Item = (Sector, Sector)> {
+    let chunk = shard.fixed.geometry.chunk();
+    let unit = if chunk > Sector(0) { chunk } else { REGION };
+    let end = lba + len;
+    std::iter::successors(Some(lba), move |at| Some(Sector((at.0 / unit.0 + 1) * unit.0)))
+        .take_while(move |&at| at < end)
+        .map(move |at| (at, Sector((at.0 / unit.0 + 1) * unit.0).min(end) - at))
+}
+
+/// The core that orders changes of the piece at `lba`.
+pub(crate) fn owner(shard: &Shard, lba: Sector) -> CoreIx {
+    let chunk = shard.fixed.geometry.chunk();
+    let unit = if chunk > Sector(0) { chunk } else { REGION };
+    CoreIx((lba.0 / unit.0 % shard.core.cores() as u64) as usize)
+}
+
+/// Writes one piece to every copy. This core owns it and the caller holds a pass.
+pub(crate) async fn write(
+    shard: &Rc<Shard>,
+    lba: Sector,
+    buf: Buf,
+    durability: Durability,
+) -> Result<(), VolumeError> {
+    let len = sectors(buf.len());
+    let _lock = shard.ranges.lock(lba, lba + len).await;
+    let health = shard.health();
+    if health.broken {
+        return Err(VolumeError::Broken);
+    }
+    let copies = shard.fixed.geometry.copies(lba);
+    let writes: Vec<_> = copies
+        .iter()
+        .filter(|copy| health.members[usize::from(copy.member.0)].writable())
+        .map(|copy| (copy.member, shard.write(copy.member, copy.sector, vec![buf.clone()], durability)))
+        .collect();
+    if writes.is_empty() {
+        return Err(VolumeError::Broken);
+    }
+    let mut failed = MemberSet::default();
+    let mut beyond = VolumeError::WriteFailed;
+    for (member, write) in writes {
+        if let Err(error) = write.await {
+            failed.insert(member);
+            if error.kind() == IoErrorKind::NoSpace {
+                beyond = VolumeError::NoSpace;
+            }
+        }
+    }
+    if failed.is_empty() {
+        shard.recorded(health.epoch).await
+    } else {
+        shard.fail(failed).await.map_err(|_| beyond)
+    }
+}
+
+/// Reads each piece from the best copy; returns what failed.
+pub(crate) async fn read(
+    shard: &Rc<Shard>,
+    lba: Sector,
+    buf: BufMut,
+) -> (Result<Vec<FailedRun>, VolumeError>, BufMut) {
+    let health = shard.health();
+    let mut runs: Vec<Run> = Vec::new();
+    for (at, len) in pieces(shard, lba, sectors(buf.len())) {
+        let copies = shard.fixed.geometry.copies(at);
+        let readable = copies.iter().filter(|copy| readable(&health, copy, len)).copied();
+        let Some(copy) = choose(shard, readable, at + len) else {
+            return (Err(VolumeError::Unreadable), buf);
+        };
+        match runs.last_mut() {
+            Some(run) if run.member == copy.member && run.sector + run.len == copy.sector => {
+                run.len += len;
+            }
+            _ => runs.push(Run { member: copy.member, sector: copy.sector, len }),
+        }
+    }
+    let (failed, buf) = read_runs(shard, &runs, buf).await;
+    (Ok(failed), buf)
+}
+
+/// Reads a piece that a copy could not deliver from another, and rewrites the copies that failed. This core owns the piece
+/// and the caller holds a pass.
+pub(crate) async fn read_and_repair(
+    shard: &Rc<Shard>,
+    lba: Sector,
+    mut buf: BufMut,
+) -> (Result<(), VolumeError>, BufMut) {
+    let len = sectors(buf.len());
+    let _lock = shard.ranges.lock(lba, lba + len).await;
+    let copies = shard.fixed.geometry.copies(lba);
+    let mut bad: Vec<Copy> = Vec::new();
+    for copy in copies.iter() {
+        // Asked anew for each copy: an earlier one may have been failed meanwhile.
+        if !readable(&shard.health(), copy, len) {
+            continue;
+        }
+        let (result, mut bufs) = shard.read(copy.member, copy.sector, vec![buf]).await;
+        buf = bufs.pop().expect("the buffer that was passed comes back");
+        let Err(error) = result else {
+            let buf = buf.freeze();
+            rewrite(shard, &bad, &buf).await;
+            return (Ok(()), buf.try_into_mut().unwrap_or_else(|shared| BufMut::copy_of(&shared)));
+        };
+        if shard.judge_read_error(copy.member, error) {
+            if let Err(error) = shard.fail([copy.member].into_iter().collect()).await {
+                // Broken: other copies may still be readable.
+                let _ = error;
+            }
+        } else {
+            bad.push(*copy);
+        }
+    }
+    (Err(VolumeError::Unreadable), buf)
+}
+
+/// Gives copies that could not be read their content back. A member that does not take it is failed; the data is right
+/// either way.
+async fn rewrite(shard: &Rc<Shard>, bad: &[Copy], buf: &Buf) {
+    if shard.fixed.read_only || shard.health().broken {
+        return;
+    }
+    for copy in bad {
+        shard.counters.repaired.add(1);
+        if shard.write(copy.member, copy.sector, vec![buf.clone()], Durability::Cached).await.is_err() {
+            let _ = shard.fail([copy.member].into_iter().collect()).await;
+        }
+    }
+}
+
+fn readable(health: &Health, copy: &Copy, len: Sector) -> bool {
+    health.members[usize::from(copy.member.0)].readable_to(copy.sector + len)
+}
+
+/// The copy to read from. Where copies may differ (after a crash, before a resync) always the first, so that the same
+/// sector never shows two contents in turn; else the one whose member read just before it, else the least busy.
+fn choose(shard: &Shard, mut copies: impl Iterator<Item = Copy>, end: Sector) -> Option<Copy> {
+    if end > shard.fixed.synced_below {
+        return copies.next();
+    }
+    copies.min_by_key(|copy| {
+        let load = shard.load(copy.member);
+        (load.last_read_end.get() != copy.sector, load.reads.get())
+    })
+}
+
+/// Bytes of a piece.
+pub(crate) fn bytes(len: Sector) -> usize {
+    (len.0 * SECTOR_BYTES) as usize
+}

@@ -1,0 +1,232 @@
+//! The stripe path: requests that need a stripe to themselves, one task per active stripe.
+//!
+//! Requests for a stripe queue here. The first one starts the stripe's task; what arrives while it works leaves together as
+//! the next batch, so neighbours merge into fewer and fuller rows, and a request alone never waits for company. A batch is
+//! cut into rows (`rows`), each row gets a plan ([`crate::plan`]), and the batch is carried out (`write`, `read`) with as few
+//! member operations as the rows allow (`transfer`).
+//!
+//! Stripe tasks are spawned and never dropped: a stripe that was begun is finished, whatever becomes of the client.
+
+mod compute;
+mod read;
+mod rows;
+mod transfer;
+mod write;
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
+
+use wattle_rt::sync::OneshotSender;
+use wattle_rt::{Buf, BufMut, CoreIx, Durability, oneshot};
+
+use crate::array::{Health, Shard, answer};
+use crate::error::VolumeError;
+use crate::geometry::StripeMap;
+use crate::plan::{BlockSet, Refusal, View};
+use crate::units::{MemberIx, SECTOR_BYTES, StripeNo};
+use rows::Segment;
+
+/// Most requests in one batch: bounds rows, and with them the buffers of one vectored operation (2 x 256 + 1 < IOV_MAX).
+const BATCH_MAX: usize = 256;
+
+/// A write inside one stripe.
+pub(crate) struct WritePiece {
+    /// First byte, counted through the stripe's data in array order.
+    pub start: u64,
+    pub buf: Buf,
+    pub durability: Durability,
+}
+
+/// A read inside one stripe that needs the stripe to itself, because something has to be reconstructed.
+pub(crate) struct ReadPiece {
+    /// First byte, counted through the stripe's data in array order.
+    pub start: u64,
+    pub buf: BufMut,
+}
+
+type ReadResult = (Result<(), VolumeError>, BufMut);
+
+enum Request {
+    Write(WritePiece, OneshotSender<Result<(), VolumeError>>),
+    Read(ReadPiece, OneshotSender<ReadResult>),
+}
+
+enum Batch {
+    Writes(Vec<(WritePiece, OneshotSender<Result<(), VolumeError>>)>),
+    Reads(Vec<(ReadPiece, OneshotSender<ReadResult>)>),
+}
+
+/// The stripes of one core that have work, with what waits for each. An entry exists while its task runs.
+#[derive(Default)]
+pub(crate) struct StripeTable {
+    waiting: RefCell<BTreeMap<StripeNo, VecDeque<Request>>>,
+}
+
+/// The core that owns a stripe. Neighbouring stripes go to different cores, so a sequential stream uses all of them.
+pub(crate) fn owner(stripe: StripeNo, cores: usize) -> CoreIx {
+    CoreIx((stripe.0 % cores as u64) as usize)
+}
+
+/// Writes a piece; this core owns the stripe and the caller holds a pass.
+pub(crate) async fn write(shard: &Rc<Shard>, stripe: StripeNo, piece: WritePiece) -> Result<(), VolumeError> {
+    let (sender, receiver) = oneshot();
+    enqueue(shard, stripe, Request::Write(piece, sender));
+    receiver.await.unwrap_or(Err(VolumeError::Stopped))
+}
+
+/// Reads a piece with reconstruction; this core owns the stripe and the caller holds a pass.
+pub(crate) async fn read(shard: &Rc<Shard>, stripe: StripeNo, piece: ReadPiece) -> ReadResult {
+    let (sender, receiver) = oneshot();
+    enqueue(shard, stripe, Request::Read(piece, sender));
+    receiver.await.unwrap_or_else(|| (Err(VolumeError::Stopped), BufMut::alloc(0)))
+}
+
+fn enqueue(shard: &Rc<Shard>, stripe: StripeNo, request: Request) {
+    let mut waiting = shard.stripes.waiting.borrow_mut();
+    let idle = !waiting.contains_key(&stripe);
+    waiting.entry(stripe).or_default().push_back(request);
+    if idle {
+        shard.core.spawn(serve(shard.clone(), stripe));
+    }
+}
+
+/// Serves one stripe until nothing waits on it. The table guarantees one such task per stripe (invariant 4).
+async fn serve(shard: Rc<Shard>, stripe: StripeNo) {
+    let _slot = shard.stripe_slots.acquire(1).await;
+    let work = Work::new(&shard, stripe);
+    while let Some(batch) = shard.stripes.take_batch(stripe) {
+        match batch {
+            Batch::Writes(batch) => {
+                if batch.len() > 1 {
+                    shard.counters.merged.add(batch.len() as u64 - 1);
+                }
+                let (pieces, senders): (Vec<_>, Vec<_>) = batch.into_iter().unzip();
+                let result = work.write(pieces).await;
+                senders.into_iter().for_each(|sender| answer(sender, result));
+            }
+            Batch::Reads(batch) => {
+                let (mut pieces, senders): (Vec<_>, Vec<_>) = batch.into_iter().unzip();
+                let result = work.read(&mut pieces).await;
+                pieces
+                    .into_iter()
+                    .zip(senders)
+                    .for_each(|(piece, sender)| answer(sender, (result, piece.buf)));
+            }
+        }
+    }
+}
+
+impl StripeTable {
+    /// The next requests of one kind, in the order they came, up to the first that touches the same bytes as one before
+    /// it. Ends the stripe's entry when nothing waits.
+    fn take_batch(&self, stripe: StripeNo) -> Option<Batch> {
+        let mut waiting = self.waiting.borrow_mut();
+        let queue = waiting.get_mut(&stripe)?;
+        let Some(first) = queue.pop_front() else {
+            waiting.remove(&stripe);
+            return None;
+        };
+        Some(match first {
+            Request::Read(piece, sender) => {
+                let mut batch = vec![(piece, sender)];
+                while batch.len() < BATCH_MAX
+                    && let Some(Request::Read(piece, sender)) =
+                        queue.pop_front_if(|next| matches!(next, Request::Read(..)))
+                {
+                    batch.push((piece, sender));
+                }
+                Batch::Reads(batch)
+            }
+            Request::Write(piece, sender) => {
+                let mut taken = vec![piece.range()];
+                let mut batch = vec![(piece, sender)];
+                let joins = |next: &mut Request, taken: &[std::ops::Range<u64>]| {
+                    matches!(next, Request::Write(next, _)
+                        if taken.iter().all(|range| next.range().start >= range.end || range.start >= next.range().end))
+                };
+                while batch.len() < BATCH_MAX
+                    && let Some(Request::Write(piece, sender)) =
+                        queue.pop_front_if(|next| joins(next, &taken))
+                {
+                    taken.push(piece.range());
+                    batch.push((piece, sender));
+                }
+                Batch::Writes(batch)
+            }
+        })
+    }
+}
+
+impl WritePiece {
+    fn range(&self) -> std::ops::Range<u64> {
+        self.start..self.start + self.buf.len() as u64
+    }
+}
+
+/// One stripe being worked on.
+struct Work<'a> {
+    shard: &'a Rc<Shard>,
+    map: StripeMap,
+    chunk_bytes: u64,
+    /// Parity agrees with the data here.
+    trusted: bool,
+}
+
+impl<'a> Work<'a> {
+    fn new(shard: &'a Rc<Shard>, stripe: StripeNo) -> Self {
+        let geometry = &shard.fixed.geometry;
+        let map = geometry.stripe(stripe);
+        let end = map.member_sector + geometry.chunk();
+        let trusted = end <= shard.fixed.synced_below;
+        Self { shard, map, chunk_bytes: geometry.chunk().0 * SECTOR_BYTES, trusted }
+    }
+
+    fn data(&self) -> usize {
+        self.map.data_blocks()
+    }
+
+    fn blocks(&self) -> usize {
+        self.data() + self.parities()
+    }
+
+    fn parities(&self) -> usize {
+        1 + usize::from(self.map.q().is_some())
+    }
+
+    /// The member that holds a block.
+    fn member(&self, block: usize) -> MemberIx {
+        match block.checked_sub(self.data()) {
+            None => self.map.data_member(block),
+            Some(0) => self.map.p(),
+            Some(_) => self.map.q().expect("a second parity block exists only where there is a Q"),
+        }
+    }
+
+    /// The stripe as `health` has it, without the blocks that could not be read just now.
+    fn view(&self, health: &Health, unreadable: &BlockSet) -> View {
+        let end = self.map.member_sector + self.shard.fixed.geometry.chunk();
+        let state = |block: usize| health.members[usize::from(self.member(block).0)];
+        View {
+            data: self.data(),
+            parities: self.parities(),
+            readable: (0..self.blocks())
+                .filter(|&block| state(block).readable_to(end) && !unreadable.contains(block))
+                .collect(),
+            writable: (0..self.blocks()).filter(|&block| state(block).writable()).collect(),
+            trusted: self.trusted,
+        }
+    }
+
+    fn segments(&self, pieces: impl Iterator<Item = (u64, usize)>) -> Vec<Segment> {
+        rows::segments(pieces, self.chunk_bytes)
+    }
+}
+
+/// What a client is told when there is no plan.
+fn refusal(refusal: Refusal) -> VolumeError {
+    match refusal {
+        Refusal::BeyondRedundancy => VolumeError::Broken,
+        Refusal::Unreadable | Refusal::Untrusted => VolumeError::Unreadable,
+    }
+}

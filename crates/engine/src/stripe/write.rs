@@ -1,0 +1,115 @@
+//! Carries out a batch of writes on one stripe.
+
+use wattle_rt::{Buf, BufMut, Durability};
+
+use super::rows::{self, Grid, Row, Segment};
+use super::transfer::Lost;
+use super::{Work, WritePiece, refusal};
+use crate::error::VolumeError;
+use crate::plan::{self, BlockSet, Method, WritePlan};
+
+impl Work<'_> {
+    /// Writes the pieces, which touch no byte twice, and returns when they may be acknowledged.
+    ///
+    /// # Errors
+    /// Nothing is acknowledged; which sectors hold new data is then unknown.
+    pub(super) async fn write(&self, pieces: Vec<WritePiece>) -> Result<(), VolumeError> {
+        let segments = self.segments(pieces.iter().map(|piece| (piece.start, piece.buf.len())));
+        let rows = rows::rows(&segments);
+        let fua = pieces.iter().any(|piece| piece.durability == Durability::Fua);
+        let durability = if fua { Durability::Fua } else { Durability::Cached };
+        let mut unreadable = BlockSet::EMPTY;
+        // Each turn that does not end loses a member or a block that the turns before had, so there are few of them.
+        for _turn in 0..=2 * self.blocks() {
+            let health = self.shard.health();
+            if health.broken {
+                return Err(VolumeError::Broken);
+            }
+            let view = self.view(&health, &unreadable);
+            let plans = rows
+                .iter()
+                .map(|row| plan::decide_write(&view, &row.touched))
+                .collect::<Result<Vec<_>, _>>()
+                .map_err(refusal)?;
+            let fetched = match self.fetch(&rows, |row| plans[row].fetch).await {
+                Ok(fetched) => fetched,
+                Err(lost) => {
+                    self.lose(lost, &mut unreadable).await?;
+                    continue;
+                }
+            };
+            self.count(&plans);
+            let blocks = self.fill(&rows, &segments, &pieces, &plans, fetched, &unreadable);
+            let loss = self.store(&rows, blocks, durability).await;
+            return if loss.members.is_empty() {
+                self.shard.recorded(health.epoch).await
+            } else {
+                let beyond = if loss.no_space { VolumeError::NoSpace } else { VolumeError::WriteFailed };
+                self.shard.fail(loss.members).await.map_err(|_| beyond)
+            };
+        }
+        unreachable!("a stripe of {} blocks lost more than all of them", self.blocks())
+    }
+
+    /// Takes a failed fetch into account before the next turn.
+    pub(super) async fn lose(&self, lost: Lost, unreadable: &mut BlockSet) -> Result<(), VolumeError> {
+        *unreadable = unreadable.union(&lost.unreadable);
+        if lost.members.is_empty() { Ok(()) } else { self.shard.fail(lost.members).await }
+    }
+
+    /// The blocks to store: the requests' own buffers, parity made from them and what was fetched, and blocks that were
+    /// recovered on the way where the member could not read them.
+    fn fill(
+        &self,
+        rows: &[Row],
+        segments: &[Segment],
+        pieces: &[WritePiece],
+        plans: &[WritePlan],
+        mut fetched: Grid<BufMut>,
+        unreadable: &BlockSet,
+    ) -> Grid<Buf> {
+        let mut blocks = Grid::new(rows.len(), self.blocks());
+        for segment in segments {
+            for row in rows::covered(rows, segment) {
+                let at = segment.at + (rows[row].bytes.start - segment.bytes.start) as usize;
+                blocks.set(row, segment.block, pieces[segment.piece].buf.slice(at..at + rows[row].len()));
+            }
+        }
+        for (row, plan) in plans.iter().enumerate() {
+            let len = rows[row].len();
+            let old = fetched.row_mut(row);
+            if plan.method == Method::Recover {
+                self.recover(old, len);
+            }
+            let new = blocks.row_mut(row);
+            match plan.method {
+                Method::DataOnly => {}
+                Method::ReadModify => self.update_parity(old, new, plan),
+                Method::Reconstruct | Method::Recover => self.encode_parity(old, new, plan, len),
+            }
+            for block in 0..self.data() {
+                let repaired =
+                    plan.method == Method::Recover && unreadable.contains(block) && new[block].is_none();
+                if repaired {
+                    new[block] = old[block].take().map(BufMut::freeze);
+                } else if !plan.store.contains(block) {
+                    new[block] = None;
+                }
+            }
+        }
+        blocks
+    }
+
+    fn count(&self, plans: &[WritePlan]) {
+        let counters = &self.shard.counters;
+        for plan in plans {
+            counters.pre_reads.add(plan.fetch.len() as u64);
+            match plan.method {
+                Method::Reconstruct if plan.fetch.is_empty() => counters.rows_full.add(1),
+                Method::Reconstruct => counters.rows_reconstruct.add(1),
+                Method::ReadModify => counters.rows_read_modify.add(1),
+                Method::DataOnly | Method::Recover => counters.rows_degraded.add(1),
+            }
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! Requests that need nobody's leave: reads of data that is where it should be, and writes where there is no redundancy.
+//!
+//! A request is cut into runs, and runs that follow one another on a member go as one vectored operation.
+
+use std::rc::Rc;
+
+use wattle_rt::{Buf, BufMut, Durability, IoErrorKind};
+
+use crate::array::Shard;
+use crate::error::VolumeError;
+use crate::geometry::Run;
+use crate::units::{MemberIx, SECTOR_BYTES, Sector};
+
+/// Most buffers in one vectored operation, below Linux' IOV_MAX of 1024.
+const VECTOR_MAX: usize = 512;
+
+/// A run that could not be read, with its part of the request's buffer.
+#[derive(Debug)]
+pub(crate) struct FailedRun {
+    pub run: Run,
+    /// Where in the request it starts, in bytes.
+    pub at: usize,
+    /// Whether the member is to be failed, rather than just these sectors be unreadable.
+    pub fatal: bool,
+}
+
+struct Group<B> {
+    member: MemberIx,
+    sector: Sector,
+    end: Sector,
+    /// Number of the run, and its buffer.
+    parts: Vec<(usize, B)>,
+}
+
+/// Groups runs by member, in the order of their members' sectors within the request.
+fn group<B>(runs: &[Run], mut cut: impl FnMut(usize) -> B) -> Vec<Group<B>> {
+    let mut groups: Vec<Group<B>> = Vec::new();
+    for (number, run) in runs.iter().enumerate() {
+        let buf = cut((run.len.0 * SECTOR_BYTES) as usize);
+        let last = groups.iter_mut().rev().find(|group| group.member == run.member);
+        match last.filter(|group| group.end == run.sector && group.parts.len() < VECTOR_MAX) {
+            Some(group) => {
+                group.end += run.len;
+                group.parts.push((number, buf));
+            }
+            None => groups.push(Group {
+                member: run.member,
+                sector: run.sector,
+                end: run.sector + run.len,
+                parts: vec![(number, buf)],
+            }),
+        }
+    }
+    groups
+}
+
+/// Reads `runs` into `buf`, which they fill from end to end; returns it with the runs that failed.
+pub(crate) async fn read_runs(shard: &Shard, runs: &[Run], mut buf: BufMut) -> (Vec<FailedRun>, BufMut) {
+    let groups = group(runs, |len| buf.split_to(len));
+    debug_assert!(buf.is_empty(), "the runs of a request fill its buffer");
+    let mut reads = Vec::with_capacity(groups.len());
+    for group in groups {
+        let load = shard.load(group.member);
+        load.reads.set(load.reads.get() + 1);
+        load.last_read_end.set(group.end);
+        let (numbers, bufs): (Vec<_>, Vec<_>) = group.parts.into_iter().unzip();
+        reads.push((group.member, numbers, shard.read(group.member, group.sector, bufs)));
+    }
+    let mut parts: Vec<Option<BufMut>> = runs.iter().map(|_| None).collect();
+    let mut failed = Vec::new();
+    for (member, numbers, read) in reads {
+        let (result, bufs) = read.await;
+        let load = shard.load(member);
+        load.reads.set(load.reads.get() - 1);
+        if let Err(error) = result {
+            let fatal = shard.judge_read_error(member, error);
+            failed.extend(numbers.iter().map(|&number| FailedRun { run: runs[number], at: number, fatal }));
+        }
+        for (number, part) in numbers.into_iter().zip(bufs) {
+            parts[number] = Some(part);
+        }
+    }
+    for part in parts.into_iter().flatten() {
+        if buf.is_empty() { buf = part } else { buf.unsplit(part) }
+    }
+    for failure in &mut failed {
+        let before = runs[..failure.at].iter().map(|run| run.len.0 * SECTOR_BYTES).sum::<u64>();
+        failure.at = before as usize;
+    }
+    failed.sort_by_key(|failure| failure.at);
+    (failed, buf)
+}
+
+/// Reads from a level without redundancy.
+pub(crate) async fn read(shard: &Rc<Shard>, lba: Sector, buf: BufMut) -> (Result<(), VolumeError>, BufMut) {
+    let runs = runs(shard, lba, sectors(buf.len()));
+    let (failed, buf) = read_runs(shard, &runs, buf).await;
+    (if failed.is_empty() { Ok(()) } else { Err(VolumeError::Unreadable) }, buf)
+}
+
+/// Writes to a level without redundancy: a failed write is the client's to know, the member stays.
+pub(crate) async fn write(
+    shard: &Rc<Shard>,
+    lba: Sector,
+    mut buf: Buf,
+    durability: Durability,
+) -> Result<(), VolumeError> {
+    let runs = runs(shard, lba, sectors(buf.len()));
+    let groups = group(&runs, |len| {
+        let part = buf.slice(..len);
+        buf = buf.slice(len..);
+        part
+    });
+    let writes: Vec<_> = groups
+        .into_iter()
+        .map(|group| {
+            let bufs = group.parts.into_iter().map(|(_, buf)| buf).collect();
+            shard.write(group.member, group.sector, bufs, durability)
+        })
+        .collect();
+    let mut result = Ok(());
+    for write in writes {
+        if let Err(error) = write.await {
+            let no_space = error.kind() == IoErrorKind::NoSpace;
+            result = Err(if no_space { VolumeError::NoSpace } else { VolumeError::WriteFailed });
+        }
+    }
+    result
+}
+
+/// The runs of a range of a level without redundancy.
+pub(crate) fn runs(shard: &Shard, mut lba: Sector, mut len: Sector) -> Vec<Run> {
+    let mut runs = Vec::new();
+    while len > Sector(0) {
+        let run = shard.fixed.geometry.map(lba);
+        let run = Run { len: run.len.min(len), ..run };
+        lba += run.len;
+        len -= run.len;
+        runs.push(run);
+    }
+    runs
+}
+
+pub(crate) fn sectors(bytes: usize) -> Sector {
+    debug_assert_eq!(bytes as u64 % SECTOR_BYTES, 0);
+    Sector(bytes as u64 / SECTOR_BYTES)
+}

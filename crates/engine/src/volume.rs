@@ -1,0 +1,534 @@
+//! Where requests enter: bounds, alignment, cutting, and the way to the core that owns each part.
+
+use std::rc::Rc;
+
+use wattle_rt::{Buf, BufMut, Core, Durability, Unmap};
+
+use crate::array::{ArrayHandle, Pass, Shard};
+use crate::error::VolumeError;
+use crate::geometry::{Geometry, Kind, Run};
+use crate::stripe::{self, ReadPiece, WritePiece};
+use crate::striped::{FailedRun, read_runs, sectors};
+use crate::units::{SECTOR_BYTES, Sector, StripeNo};
+use crate::{mirror, striped, zero};
+
+/// A volume that can be opened on any core.
+#[derive(Debug, Clone)]
+pub struct VolumeRef {
+    array: ArrayHandle,
+}
+
+impl VolumeRef {
+    pub(crate) fn new(array: ArrayHandle) -> Self {
+        Self { array }
+    }
+
+    /// The volume's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.array.fixed().name
+    }
+
+    /// Its size in bytes.
+    #[must_use]
+    pub fn size_bytes(&self) -> u64 {
+        self.array.fixed().geometry.array_sectors().0 * SECTOR_BYTES
+    }
+
+    /// Opens it on the core it is called on.
+    ///
+    /// # Errors
+    /// [`VolumeError::Stopped`] once the array is stopped.
+    pub fn open(&self, core: &Core) -> Result<Volume, VolumeError> {
+        let shard = core.local::<Shard>(self.array.fixed().key).ok_or(VolumeError::Stopped)?;
+        Ok(Volume { shard, exclusive: false })
+    }
+}
+
+/// A volume on one core.
+#[derive(Clone)]
+pub struct Volume {
+    shard: Rc<Shard>,
+    /// Its user has the array to itself and passes the closed gate.
+    exclusive: bool,
+}
+
+impl Volume {
+    /// The volume's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.shard.fixed.name
+    }
+
+    /// Its size in bytes.
+    #[must_use]
+    pub fn size_bytes(&self) -> u64 {
+        self.geometry().array_sectors().0 * SECTOR_BYTES
+    }
+
+    /// Whether every write is refused.
+    #[must_use]
+    pub fn read_only(&self) -> bool {
+        self.shard.fixed.read_only
+    }
+
+    /// The granularity of requests that cost nothing extra, in bytes. Any range works: unaligned reads read their edges too,
+    /// unaligned writes stop everything else for a moment.
+    #[must_use]
+    pub fn block_bytes(&self) -> u32 {
+        self.shard.fixed.block_bytes
+    }
+
+    /// The smallest request that is efficient, in bytes: the chunk (md's `minimum_io_size`).
+    #[must_use]
+    pub fn io_min_bytes(&self) -> u32 {
+        self.geometry().io_min_bytes()
+    }
+
+    /// The request size that keeps every data member busy, in bytes (md's `optimal_io_size`); 0 if there is none.
+    #[must_use]
+    pub fn io_opt_bytes(&self) -> u32 {
+        self.geometry().io_opt_bytes()
+    }
+
+    /// Fills `buf` from `offset_bytes` on. The buffer comes back whatever happens; after an error its contents mean nothing.
+    pub async fn read(&self, offset_bytes: u64, mut buf: BufMut) -> (Result<(), VolumeError>, BufMut) {
+        if let Err(error) = self.check(offset_bytes, buf.len() as u64) {
+            return (Err(error), buf);
+        }
+        if buf.is_empty() {
+            return (Ok(()), buf);
+        }
+        self.shard.counters.reads.add(1);
+        self.shard.counters.read_bytes.add(buf.len() as u64);
+        let (start, end) = self.widen(offset_bytes, buf.len() as u64);
+        if end - start == buf.len() as u64 {
+            return self.read_aligned(start, buf).await;
+        }
+        let (result, wide) = self.read_aligned(start, BufMut::alloc((end - start) as usize)).await;
+        if result.is_ok() {
+            let at = (offset_bytes - start) as usize;
+            let len = buf.len();
+            buf.copy_from_slice(&wide[at..at + len]);
+        }
+        (result, buf)
+    }
+
+    /// Writes `buf` at `offset_bytes`. With [`Durability::Fua`] it is durable when this returns.
+    ///
+    /// # Cancellation
+    /// Dropping the future does not take the write back: it runs to its end, so that the array never looks idle while
+    /// members are being written.
+    ///
+    /// # Errors
+    /// After [`VolumeError::WriteFailed`] the range holds an unknown mix of old and new sectors.
+    pub async fn write(
+        &self,
+        offset_bytes: u64,
+        buf: Buf,
+        durability: Durability,
+    ) -> Result<(), VolumeError> {
+        self.check(offset_bytes, buf.len() as u64)?;
+        if self.read_only() {
+            return Err(VolumeError::ReadOnly);
+        }
+        if buf.is_empty() {
+            return Ok(());
+        }
+        self.shard.counters.writes.add(1);
+        self.shard.counters.write_bytes.add(buf.len() as u64);
+        let (start, end) = self.widen(offset_bytes, buf.len() as u64);
+        if end - start == buf.len() as u64 {
+            let volume = self.clone();
+            return self
+                .shard
+                .core
+                .spawn(async move {
+                    let _pass = volume.shard.enter_write().await?;
+                    volume.write_aligned(start, buf, durability).await
+                })
+                .await;
+        }
+        // The edges are read, and must not change until they are written back: this write has the array to itself.
+        self.exclusively(move |volume| async move {
+            let (result, mut wide) = volume.read_aligned(start, BufMut::alloc((end - start) as usize)).await;
+            result?;
+            let at = (offset_bytes - start) as usize;
+            wide[at..at + buf.len()].copy_from_slice(&buf);
+            volume.write_aligned(start, wide.freeze(), durability).await
+        })
+        .await
+    }
+
+    /// Makes every write that was acknowledged before, on any core, durable.
+    ///
+    /// # Errors
+    /// [`VolumeError::Broken`], now and from then on, if that failed and redundancy could not absorb it.
+    pub async fn flush(&self) -> Result<(), VolumeError> {
+        self.shard.flush().await
+    }
+
+    /// Tells the members that a range holds nothing of value. It may read as zeros afterwards, or as before; redundancy
+    /// stays right. Parts that do not cover whole stripes, and members that cannot discard, are left alone.
+    ///
+    /// # Errors
+    /// As [`Self::write`].
+    pub async fn discard(&self, offset_bytes: u64, len_bytes: u64) -> Result<(), VolumeError> {
+        self.check(offset_bytes, len_bytes)?;
+        if self.read_only() {
+            return Err(VolumeError::ReadOnly);
+        }
+        let inner = self.whole(offset_bytes, len_bytes);
+        if inner.is_empty() {
+            return Ok(());
+        }
+        self.exclusively(move |volume| async move {
+            zero::whole(&volume.shard, inner, Unmap::Yes, zero::Unsupported::Skip, Durability::Cached).await
+        })
+        .await
+    }
+
+    /// Writes zeros; with [`Unmap::Yes`] members may free the space.
+    ///
+    /// # Errors
+    /// As [`Self::write`].
+    pub async fn write_zeroes(
+        &self,
+        offset_bytes: u64,
+        len_bytes: u64,
+        unmap: Unmap,
+        durability: Durability,
+    ) -> Result<(), VolumeError> {
+        self.check(offset_bytes, len_bytes)?;
+        if self.read_only() {
+            return Err(VolumeError::ReadOnly);
+        }
+        let inner = self.whole(offset_bytes, len_bytes);
+        if inner.is_empty() {
+            return self.write_zero_bytes(offset_bytes, offset_bytes + len_bytes, durability).await;
+        }
+        let (inner_start, inner_end) = (inner.start.0 * SECTOR_BYTES, inner.end.0 * SECTOR_BYTES);
+        self.write_zero_bytes(offset_bytes, inner_start, durability).await?;
+        self.write_zero_bytes(inner_end, offset_bytes + len_bytes, durability).await?;
+        self.exclusively(move |volume| async move {
+            zero::whole(&volume.shard, inner, unmap, zero::Unsupported::Write, durability).await
+        })
+        .await
+    }
+
+    async fn write_zero_bytes(
+        &self,
+        mut at: u64,
+        end: u64,
+        durability: Durability,
+    ) -> Result<(), VolumeError> {
+        while at < end {
+            // Pieces end on the same boundaries as the volume's blocks, so only the very edges are unaligned.
+            let stop = ((at / zero::PIECE_BYTES + 1) * zero::PIECE_BYTES).min(end);
+            self.write(at, Buf::zeros((stop - at) as usize), durability).await?;
+            at = stop;
+        }
+        Ok(())
+    }
+
+    fn geometry(&self) -> &Geometry {
+        &self.shard.fixed.geometry
+    }
+
+    fn check(&self, offset: u64, len: u64) -> Result<(), VolumeError> {
+        self.shard.check_running()?;
+        let end = offset.checked_add(len).ok_or(VolumeError::OutOfRange)?;
+        if end <= self.size_bytes() { Ok(()) } else { Err(VolumeError::OutOfRange) }
+    }
+
+    /// The smallest range of whole blocks around a range, in bytes. The last block of a volume may be short where its size is
+    /// no multiple of a 4 KiB block.
+    fn widen(&self, offset: u64, len: u64) -> (u64, u64) {
+        let block = u64::from(self.block_bytes());
+        let end = (offset + len).div_ceil(block) * block;
+        (offset / block * block, end.min(self.size_bytes()))
+    }
+
+    /// The largest range of whole stripes (or blocks, where there is no parity) inside a range.
+    fn whole(&self, offset: u64, len: u64) -> std::ops::Range<Sector> {
+        let unit = match self.geometry().kind() {
+            Kind::Parity => self.geometry().stripe_data_sectors().0 * SECTOR_BYTES,
+            Kind::Striped | Kind::Mirrored => u64::from(self.block_bytes()),
+        };
+        let (start, end) = (offset.div_ceil(unit) * unit, (offset + len) / unit * unit);
+        Sector(start / SECTOR_BYTES)..Sector(end.max(start) / SECTOR_BYTES)
+    }
+
+    async fn read_aligned(&self, offset: u64, buf: BufMut) -> (Result<(), VolumeError>, BufMut) {
+        let lba = Sector(offset / SECTOR_BYTES);
+        match self.geometry().kind() {
+            Kind::Striped => striped::read(&self.shard, lba, buf).await,
+            Kind::Mirrored => match mirror::read(&self.shard, lba, buf).await {
+                (Ok(failed), buf) if failed.is_empty() => (Ok(()), buf),
+                (Ok(failed), buf) => self.reread(lba, failed, buf).await,
+                (Err(error), buf) => (Err(error), buf),
+            },
+            Kind::Parity if self.shard.optimal() => {
+                let runs = self.parity_runs(lba, sectors(buf.len()));
+                match read_runs(&self.shard, &runs, buf).await {
+                    (failed, buf) if failed.is_empty() => (Ok(()), buf),
+                    (failed, buf) => self.reread(lba, failed, buf).await,
+                }
+            }
+            Kind::Parity => self.read_degraded(lba, buf).await,
+        }
+    }
+
+    /// The data blocks of a range, as they lie on the members.
+    fn parity_runs(&self, mut lba: Sector, len: Sector) -> Vec<Run> {
+        let end = lba + len;
+        let mut runs = Vec::new();
+        while lba < end {
+            let run = self.parity_run(lba, end);
+            lba += run.len;
+            runs.push(run);
+        }
+        runs
+    }
+
+    fn parity_run(&self, lba: Sector, end: Sector) -> Run {
+        let run = self.geometry().data_place(lba);
+        Run { len: run.len.min(end - lba), ..run }
+    }
+
+    /// Reads stripe by stripe: directly where every block is where it should be, else by reconstruction.
+    async fn read_degraded(&self, lba: Sector, mut buf: BufMut) -> (Result<(), VolumeError>, BufMut) {
+        let mut parts = Vec::new();
+        for (stripe, start, len) in self.stripes(lba, sectors(buf.len())) {
+            let part = buf.split_to(mirror::bytes(len));
+            let volume = self.clone();
+            parts.push(self.shard.core.spawn(async move { volume.read_stripe(stripe, start, part).await }));
+        }
+        let mut result = Ok(());
+        for part in parts {
+            let (part_result, part) = part.await;
+            result = result.and(part_result);
+            if buf.is_empty() { buf = part } else { buf.unsplit(part) }
+        }
+        (result, buf)
+    }
+
+    async fn read_stripe(
+        &self,
+        stripe: StripeNo,
+        lba: Sector,
+        buf: BufMut,
+    ) -> (Result<(), VolumeError>, BufMut) {
+        let runs = self.parity_runs(lba, sectors(buf.len()));
+        let direct =
+            runs.iter().all(|run| self.shard.member_state(run.member).readable_to(run.sector + run.len));
+        if !direct {
+            return self.reconstruct(stripe, lba, buf).await;
+        }
+        match read_runs(&self.shard, &runs, buf).await {
+            (failed, buf) if failed.is_empty() => (Ok(()), buf),
+            (failed, buf) => self.reread(lba, failed, buf).await,
+        }
+    }
+
+    /// Reads what failed from redundancy, part by part.
+    async fn reread(
+        &self,
+        lba: Sector,
+        failed: Vec<FailedRun>,
+        mut buf: BufMut,
+    ) -> (Result<(), VolumeError>, BufMut) {
+        let fatal = failed.iter().filter(|failure| failure.fatal).map(|failure| failure.run.member).collect();
+        if failed.iter().any(|failure| failure.fatal) && self.shard.fail(fatal).await.is_err() {
+            // Broken, but what is asked for may still be on other members.
+        }
+        for failure in failed {
+            let mut at = lba + Sector(failure.at as u64 / SECTOR_BYTES);
+            let end = at + failure.run.len;
+            while at < end {
+                let (result, part, len) = match self.geometry().kind() {
+                    Kind::Parity => {
+                        let (stripe, start, len) = self
+                            .stripes(at, end - at)
+                            .next()
+                            .expect("a range that is not empty has a stripe");
+                        let (result, part) =
+                            self.reconstruct(stripe, start, BufMut::alloc(mirror::bytes(len))).await;
+                        (result, part, len)
+                    }
+                    Kind::Mirrored | Kind::Striped => {
+                        let (start, len) = mirror::pieces(&self.shard, at, end - at)
+                            .next()
+                            .expect("a range that is not empty has a piece");
+                        let (result, part) =
+                            self.repair_mirror(start, BufMut::alloc(mirror::bytes(len))).await;
+                        (result, part, len)
+                    }
+                };
+                if result.is_err() {
+                    return (result, buf);
+                }
+                let offset = mirror::bytes(at - lba);
+                buf[offset..offset + part.len()].copy_from_slice(&part);
+                at += len;
+            }
+        }
+        (Ok(()), buf)
+    }
+
+    async fn enter_read(&self) -> Result<Option<Pass>, VolumeError> {
+        if self.exclusive { Ok(None) } else { self.shard.enter_read().await.map(Some) }
+    }
+
+    async fn reconstruct(
+        &self,
+        stripe: StripeNo,
+        lba: Sector,
+        buf: BufMut,
+    ) -> (Result<(), VolumeError>, BufMut) {
+        let pass = match self.enter_read().await {
+            Ok(pass) => pass,
+            Err(error) => return (Err(error), buf),
+        };
+        let owner = stripe::owner(stripe, self.shard.core.cores());
+        let piece = ReadPiece { start: self.offset_in_stripe(stripe, lba), buf };
+        let volume = self.clone();
+        let work = async move {
+            let _pass = pass;
+            volume.at(owner, move |shard| async move { stripe::read(&shard, stripe, piece).await }).await
+        };
+        self.shard.core.spawn(work).await
+    }
+
+    async fn repair_mirror(&self, lba: Sector, buf: BufMut) -> (Result<(), VolumeError>, BufMut) {
+        let pass = match self.enter_read().await {
+            Ok(pass) => pass,
+            Err(error) => return (Err(error), buf),
+        };
+        let owner = mirror::owner(&self.shard, lba);
+        let volume = self.clone();
+        let work = async move {
+            let _pass = pass;
+            volume
+                .at(owner, move |shard| async move { mirror::read_and_repair(&shard, lba, buf).await })
+                .await
+        };
+        self.shard.core.spawn(work).await
+    }
+
+    /// Writes whole blocks. The caller holds a pass.
+    async fn write_aligned(&self, offset: u64, buf: Buf, durability: Durability) -> Result<(), VolumeError> {
+        let lba = Sector(offset / SECTOR_BYTES);
+        match self.geometry().kind() {
+            Kind::Striped => striped::write(&self.shard, lba, buf, durability).await,
+            Kind::Mirrored => {
+                let pieces: Vec<_> = mirror::pieces(&self.shard, lba, sectors(buf.len())).collect();
+                let mut rest = buf;
+                let cut = pieces.into_iter().map(|(at, len)| {
+                    let part = rest.slice(..mirror::bytes(len));
+                    rest = rest.slice(mirror::bytes(len)..);
+                    (at, part)
+                });
+                self.join(cut.collect(), move |volume, (at, part): (Sector, Buf)| async move {
+                    let owner = mirror::owner(&volume.shard, at);
+                    volume
+                        .at(
+                            owner,
+                            move |shard| async move { mirror::write(&shard, at, part, durability).await },
+                        )
+                        .await
+                })
+                .await
+            }
+            Kind::Parity => {
+                let mut rest = buf;
+                let mut pieces = Vec::new();
+                for (stripe, at, len) in self.stripes(lba, sectors(rest.len())) {
+                    let part = rest.slice(..mirror::bytes(len));
+                    rest = rest.slice(mirror::bytes(len)..);
+                    pieces.push((
+                        stripe,
+                        WritePiece { start: self.offset_in_stripe(stripe, at), buf: part, durability },
+                    ));
+                }
+                self.join(pieces, |volume, (stripe, piece)| async move {
+                    let owner = stripe::owner(stripe, volume.shard.core.cores());
+                    volume
+                        .at(owner, move |shard| async move { stripe::write(&shard, stripe, piece).await })
+                        .await
+                })
+                .await
+            }
+        }
+    }
+
+    /// Cuts a range at stripe boundaries: stripe, first array sector, length.
+    fn stripes(&self, lba: Sector, len: Sector) -> impl Iterator<Item = (StripeNo, Sector, Sector)> + use<> {
+        let width = self.geometry().stripe_data_sectors();
+        let end = lba + len;
+        std::iter::successors(Some(lba), move |at| Some(Sector((at.0 / width.0 + 1) * width.0)))
+            .take_while(move |&at| at < end)
+            .map(move |at| {
+                let stripe = StripeNo(at.0 / width.0);
+                (stripe, at, Sector((stripe.0 + 1) * width.0).min(end) - at)
+            })
+    }
+
+    fn offset_in_stripe(&self, stripe: StripeNo, lba: Sector) -> u64 {
+        (lba.0 - stripe.0 * self.geometry().stripe_data_sectors().0) * SECTOR_BYTES
+    }
+
+    /// Runs `f` for every piece at once; the first error wins, but every piece ends first.
+    async fn join<P, F, Fut>(&self, pieces: Vec<P>, f: F) -> Result<(), VolumeError>
+    where
+        F: Fn(Self, P) -> Fut,
+        Fut: Future<Output = Result<(), VolumeError>> + 'static,
+    {
+        let mut pieces = pieces;
+        if pieces.len() == 1 {
+            let piece = pieces.pop().expect("there is one");
+            return f(self.clone(), piece).await;
+        }
+        let tasks: Vec<_> =
+            pieces.into_iter().map(|piece| self.shard.core.spawn(f(self.clone(), piece))).collect();
+        let mut result = Ok(());
+        for task in tasks {
+            result = result.and(task.await);
+        }
+        result
+    }
+
+    /// Runs `f` on the core `owner`.
+    async fn at<T, F, Fut>(&self, owner: wattle_rt::CoreIx, f: F) -> T
+    where
+        T: Send + 'static,
+        F: FnOnce(Rc<Shard>) -> Fut + Send + 'static,
+        Fut: Future<Output = T> + 'static,
+    {
+        if owner == self.shard.core.index() {
+            return f(self.shard.clone()).await;
+        }
+        let key = self.shard.fixed.key;
+        self.shard
+            .core
+            .call(owner, move |core| async move {
+                // The caller's pass keeps the array running, and with it every core's shard.
+                f(core.local::<Shard>(key).expect("a running array has a shard on every core")).await
+            })
+            .await
+    }
+
+    /// Runs `job` at the array's home with nothing else in flight.
+    async fn exclusively<F, Fut>(&self, job: F) -> Result<(), VolumeError>
+    where
+        F: FnOnce(Self) -> Fut + Send + 'static,
+        Fut: Future<Output = Result<(), VolumeError>> + 'static,
+    {
+        self.shard
+            .home(move |home| async move {
+                let volume = Self { shard: home.shard(), exclusive: true };
+                home.exclusively(|_pass| job(volume)).await?
+            })
+            .await
+    }
+}

@@ -248,7 +248,6 @@ mod tests {
     #[derive(Clone)]
     struct Stripe {
         blocks: Vec<u8>,
-        data: usize,
     }
 
     impl Stripe {
@@ -258,7 +257,7 @@ mod tests {
                 .collect();
             let parity = encode(&blocks, parities);
             blocks.extend(parity);
-            Self { blocks, data }
+            Self { blocks }
         }
     }
 

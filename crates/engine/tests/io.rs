@@ -51,7 +51,7 @@ fn geometry(case: Case) -> Geometry {
         level: case.level,
         layout: case.layout,
         chunk: Sector(case.chunk),
-        raid_disks: case.members,
+        raid_disks: case.members as u32,
         component_size: Sector(MEMBER_SECTORS),
         member_sizes: vec![Sector(MEMBER_SECTORS); case.members],
     })
@@ -151,10 +151,10 @@ async fn check(volume: &Volume, model: &Rc<RefCell<Vec<u8>>>) {
     assert!(buf[..] == model.borrow()[..], "the whole volume differs from the model");
 }
 
-fn run<T: 'static, F: Future<Output = T> + 'static>(
+fn run<T: std::fmt::Debug + 'static>(
     fixture: &mut Fixture,
     what: &str,
-    main: impl FnOnce(Core) -> F + 'static,
+    main: impl AsyncFnOnce(Core) -> T + 'static,
 ) -> T {
     match fixture.world.run(main) {
         Outcome::Done(value) => value,
@@ -194,7 +194,7 @@ fn every_level_reads_back_what_was_written_with_every_tolerable_loss() {
                     let spec = fixture.spec(missing);
                     let before = contents.clone();
                     let seed = (number * 1000 + round * 10) as u64 + u64::from(degraded);
-                    contents = run(&mut fixture, &format!("without {missing:?}"), move |core| async move {
+                    contents = run(&mut fixture, &format!("without {missing:?}"), async move |core: Core| {
                         let model = Rc::new(RefCell::new(before));
                         let array = ArrayHandle::start(&core, spec, Box::new(NoMetadata)).await;
                         let volume = array.volume().open(&core).unwrap();
@@ -220,7 +220,7 @@ fn a_member_that_goes_away_in_mid_flight_costs_nothing() {
             }
             let spec = fixture.spec(&[]);
             let slots = lost.clone();
-            run(&mut fixture, &format!("losing {lost:?}"), move |core| async move {
+            run(&mut fixture, &format!("losing {lost:?}"), async move |core: Core| {
                 let array = ArrayHandle::start(&core, spec, Box::new(NoMetadata)).await;
                 let volume = array.volume().open(&core).unwrap();
                 let model = Rc::new(RefCell::new(vec![0; volume.size_bytes() as usize]));
@@ -242,7 +242,7 @@ fn latent_errors_are_read_around_and_rewritten() {
     for (number, &case) in CASES.iter().enumerate().filter(|(_, case)| geometry(**case).redundancy() > 0) {
         let mut fixture = Fixture::new(case, 40 + number as u64, 2);
         let spec = fixture.spec(&[]);
-        let contents = run(&mut fixture, "filling", move |core| async move {
+        let contents = run(&mut fixture, "filling", async move |core: Core| {
             let array = ArrayHandle::start(&core, spec, Box::new(NoMetadata)).await;
             let volume = array.volume().open(&core).unwrap();
             let model = Rc::new(RefCell::new(vec![0; volume.size_bytes() as usize]));
@@ -255,7 +255,7 @@ fn latent_errors_are_read_around_and_rewritten() {
             fixture.world.drive(&fixture.drives[1]).latent(sector);
         }
         let spec = fixture.spec(&[]);
-        run(&mut fixture, "reading around", move |core| async move {
+        run(&mut fixture, "reading around", async move |core: Core| {
             let model = Rc::new(RefCell::new(contents));
             let array = ArrayHandle::start(&core, spec, Box::new(NoMetadata)).await;
             let volume = array.volume().open(&core).unwrap();
@@ -275,7 +275,7 @@ fn writes_that_overlap_leave_redundancy_that_agrees() {
     for (number, &case) in CASES.iter().enumerate().filter(|(_, case)| geometry(**case).redundancy() > 0) {
         let mut fixture = Fixture::new(case, 80 + number as u64, 3);
         let spec = fixture.spec(&[]);
-        let whole = run(&mut fixture, "overlapping", move |core| async move {
+        let whole = run(&mut fixture, "overlapping", async move |core: Core| {
             let array = ArrayHandle::start(&core, spec, Box::new(NoMetadata)).await;
             let handles: Vec<_> = (0..6u8)
                 .map(|writer| {
@@ -305,7 +305,7 @@ fn writes_that_overlap_leave_redundancy_that_agrees() {
         });
         for missing in losses(case).into_iter().skip(1) {
             let spec = fixture.spec(&missing);
-            let degraded = run(&mut fixture, "comparing", move |core| async move {
+            let degraded = run(&mut fixture, "comparing", async move |core: Core| {
                 let array = ArrayHandle::start(&core, spec, Box::new(NoMetadata)).await;
                 let volume = array.volume().open(&core).unwrap();
                 let (result, buf) = volume.read(0, BufMut::alloc(32 * 512)).await;

@@ -19,7 +19,7 @@ impl Work<'_> {
             .enumerate()
             .map(|(k, cell)| {
                 let block: &mut [u8] = cell.get_or_insert_with(|| BufMut::alloc(len));
-                (self.map.exponent(k), if missing[k] { Block::Lost(block) } else { Block::Known(block) })
+                (self.exponent(k), if missing[k] { Block::Lost(block) } else { Block::Known(block) })
             })
             .collect();
         blocks.sort_unstable_by_key(|(exponent, _)| *exponent);
@@ -46,7 +46,7 @@ impl Work<'_> {
         let mut sources: Vec<Source<'_>> = (0..self.data())
             .map(|k| {
                 let block = new[k].as_deref().or(old[k].as_deref());
-                Source::new(self.map.exponent(k), block.expect("a plan fetches what is not written"))
+                Source::new(self.exponent(k), block.expect("a plan fetches what is not written"))
             })
             .collect();
         sources.sort_unstable_by_key(|source| source.exponent);
@@ -85,9 +85,9 @@ impl Work<'_> {
         for k in 0..self.data() {
             let (Some(new), Some(old)) = (new[k].as_deref(), old[k].as_deref()) else { continue };
             match (&mut p, &mut q) {
-                (Some(p), Some(q)) => kernels.delta_pq(p, q, self.map.exponent(k), old, new),
+                (Some(p), Some(q)) => kernels.delta_pq(p, q, self.exponent(k), old, new),
                 (Some(p), None) => kernels.delta_p(p, old, new),
-                (None, Some(q)) => kernels.delta_q(q, self.map.exponent(k), old, new),
+                (None, Some(q)) => kernels.delta_q(q, self.exponent(k), old, new),
                 (None, None) => {}
             }
         }

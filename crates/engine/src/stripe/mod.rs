@@ -194,6 +194,11 @@ impl<'a> Work<'a> {
         1 + usize::from(self.map.q().is_some())
     }
 
+    /// Exponent of a data block in Q; where there is no Q any order will do.
+    fn exponent(&self, k: usize) -> u8 {
+        if self.map.q().is_some() { self.map.exponent(k) } else { k as u8 }
+    }
+
     /// The member that holds a block.
     fn member(&self, block: usize) -> MemberIx {
         match block.checked_sub(self.data()) {

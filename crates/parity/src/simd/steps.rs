@@ -228,10 +228,10 @@ impl<V: Vector, const ADD: bool> Step<V> for Xor<'_, ADD> {
             loop {
                 match rest {
                     [first, second, others @ ..] => {
-                        for i in 0..U {
+                        for (i, sum) in sum.iter_mut().enumerate() {
                             let first: V = load_at(access, first.as_ptr(), offset, i);
                             let second: V = load_at(access, second.as_ptr(), offset, i);
-                            sum[i] = sum[i].xor3(first, second);
+                            *sum = sum.xor3(first, second);
                         }
                         rest = others;
                     }
@@ -327,9 +327,8 @@ impl<V: Vector, F: Finish<V>> Step<V> for Horner<'_, F> {
             let mut exponent = top.exponent;
             loop {
                 match rest {
-                    [lower_ones @ .., lower, upper]
-                        if upper.exponent + 1 == exponent && lower.exponent + 2 == exponent =>
-                    {
+                    // Exponents ascend strictly, so nothing fits between these two and `exponent` but `upper`.
+                    [lower_ones @ .., lower, upper] if lower.exponent + 2 == exponent => {
                         for i in 0..U {
                             let upper: V = load_at(access, upper.block.as_ptr(), offset, i);
                             let lower: V = load_at(access, lower.block.as_ptr(), offset, i);

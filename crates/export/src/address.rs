@@ -92,7 +92,8 @@ impl FromStr for NbdAddress {
 fn parse_tcp(text: &str) -> Result<NbdAddress, AddressError> {
     let malformed = || AddressError::NotHostPort(text.to_owned());
     let (host, port) = text.rsplit_once(':').ok_or_else(malformed)?;
-    let bracketed = host.strip_prefix('[').map(|rest| rest.strip_suffix(']').ok_or_else(malformed)).transpose()?;
+    let bracketed =
+        host.strip_prefix('[').map(|rest| rest.strip_suffix(']').ok_or_else(malformed)).transpose()?;
     // Without brackets the colons of an IPv6 address cannot be told from the one before the port.
     let host = match bracketed {
         Some(inside) => inside,

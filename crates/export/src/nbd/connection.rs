@@ -16,7 +16,7 @@ use std::rc::Rc;
 use wattle_engine::{Volume, VolumeError};
 use wattle_rt::mailbox::Receiver;
 use wattle_rt::sync::{Event, Notify};
-use wattle_rt::{Buf, BufMut, Core, Durability, IoError, Stream};
+use wattle_rt::{BUF_ALIGN_BYTES, Buf, BufMut, Core, Durability, IoError, Stream};
 
 use super::handshake::{Chosen, ExportFacts, Handshake, Step};
 use super::input::{Ended, Input};
@@ -87,7 +87,12 @@ fn watch(core: &Core, mut stop: Receiver<Stop>) -> Rc<Event> {
 }
 
 /// Greets the client and answers its options; `None` if it is to be hung up on.
-async fn shake_hands(core: &Core, stream: &Stream, input: &mut Input, exports: &[ExportFacts]) -> Option<Chosen> {
+async fn shake_hands(
+    core: &Core,
+    stream: &Stream,
+    input: &mut Input,
+    exports: &[ExportFacts],
+) -> Option<Chosen> {
     /// Answers are collected up to this length while the client has sent more options already.
     const ANSWERS_BYTES: usize = 16 << 10;
     let mut handshake = Handshake::new(exports);
@@ -180,7 +185,7 @@ async fn read_request(connection: &Rc<Connection>, input: &mut Input) -> Result<
         }
     };
     let held_bytes = match command {
-        Command::Read | Command::Write(_) => u64::from(request.length_bytes),
+        Command::Read | Command::Write(_) => charged_bytes(request.length_bytes),
         _ => 0,
     };
     connection.account.take(&connection.core, held_bytes).await;
@@ -212,7 +217,11 @@ async fn write_replies(connection: Rc<Connection>) {
         if sent.is_err() {
             // What is still running finds the connection broken and releases itself.
             connection.broken.set();
-            connection.replies.borrow_mut().drain(..).for_each(|reply| connection.account.release(1, reply.held_bytes));
+            connection
+                .replies
+                .borrow_mut()
+                .drain(..)
+                .for_each(|reply| connection.account.release(1, reply.held_bytes));
             return;
         }
     }
@@ -229,7 +238,12 @@ impl Connection {
     }
 
     /// Does what a request asks for. The data of a read comes back.
-    async fn execute(&self, request: &Request, command: Command, payload: Option<Buf>) -> Result<Option<Buf>, Errno> {
+    async fn execute(
+        &self,
+        request: &Request,
+        command: Command,
+        payload: Option<Buf>,
+    ) -> Result<Option<Buf>, Errno> {
         let (volume, offset) = (&self.volume, request.offset_bytes);
         let length = u64::from(request.length_bytes);
         match command {
@@ -247,7 +261,9 @@ impl Connection {
                 Ok(()) if durability == Durability::Fua => volume.flush().await,
                 result => result,
             },
-            Command::WriteZeroes(unmap, durability) => volume.write_zeroes(offset, length, unmap, durability).await,
+            Command::WriteZeroes(unmap, durability) => {
+                volume.write_zeroes(offset, length, unmap, durability).await
+            }
         }
         .map(|()| None)
         .map_err(errno)
@@ -261,7 +277,9 @@ impl Connection {
         let cookie = request.cookie;
         let structured = self.structured && request.kind == commands::READ;
         let header = match &outcome {
-            Ok(Some(_)) if structured => ReplyHeader::data(cookie, request.offset_bytes, request.length_bytes),
+            Ok(Some(_)) if structured => {
+                ReplyHeader::data(cookie, request.offset_bytes, request.length_bytes)
+            }
             Ok(None) if structured => ReplyHeader::none(cookie),
             Err(errno) if structured => ReplyHeader::error(cookie, *errno),
             outcome => ReplyHeader::simple(cookie, outcome.as_ref().err().copied()),
@@ -315,6 +333,11 @@ fn gather(replies: impl Iterator<Item = Reply>, count: usize) -> Vec<Buf> {
         slices.push(headers.slice(from..length));
     }
     slices
+}
+
+/// What a buffer of `length` bytes costs: the pool deals in powers of two from a page on.
+fn charged_bytes(length: u32) -> u64 {
+    u64::from(length).next_power_of_two().max(BUF_ALIGN_BYTES as u64)
 }
 
 /// What a client is told about a failure.

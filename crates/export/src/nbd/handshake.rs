@@ -4,7 +4,9 @@
 //! server hold no more than [`HANDSHAKE_BYTES_MAX`] bytes; an unknown or refused option leaves the state as it was.
 
 use super::limits::{OPTION_BYTES_MAX, OPTIONS_MAX, REQUEST_BYTES_MAX};
-use super::protocol::{self as proto, Fields, InfoQuery, handshake_flags, infos, options, replies, transmission_flags};
+use super::protocol::{
+    self as proto, Fields, InfoQuery, handshake_flags, infos, options, replies, transmission_flags,
+};
 
 /// The longest unfinished message of a client: an option with the most data that is read.
 pub const HANDSHAKE_BYTES_MAX: usize = proto::OPTION_HEADER_BYTES + OPTION_BYTES_MAX;
@@ -86,14 +88,23 @@ enum State {
     ClientFlags,
     Option,
     /// The data of an option that is too long to be read.
-    Skip { option: u32, left_bytes: u32 },
+    Skip {
+        option: u32,
+        left_bytes: u32,
+    },
 }
 
 impl<'a> Handshake<'a> {
     /// A handshake that offers these exports. [`proto::greeting`] is to be sent first.
     #[must_use]
     pub fn new(exports: &'a [ExportFacts]) -> Self {
-        Self { exports, state: State::ClientFlags, client_flags: 0, structured: false, options_left: OPTIONS_MAX }
+        Self {
+            exports,
+            state: State::ClientFlags,
+            client_flags: 0,
+            structured: false,
+            options_left: OPTIONS_MAX,
+        }
     }
 
     /// Takes at most one message off the front of `input` and appends the answer to `out`. Returns the bytes consumed and
@@ -211,10 +222,13 @@ impl<'a> Handshake<'a> {
         };
         let facts = &self.exports[export];
 
-        reply(replies::INFO, &info(infos::EXPORT, |data| {
-            data.extend_from_slice(&facts.size_bytes.to_be_bytes());
-            data.extend_from_slice(&facts.flags(self.structured).to_be_bytes());
-        }));
+        reply(
+            replies::INFO,
+            &info(infos::EXPORT, |data| {
+                data.extend_from_slice(&facts.size_bytes.to_be_bytes());
+                data.extend_from_slice(&facts.flags(self.structured).to_be_bytes());
+            }),
+        );
         if query.wants(infos::NAME) {
             reply(replies::INFO, &info(infos::NAME, |data| data.extend_from_slice(facts.name.as_bytes())));
         }
@@ -223,9 +237,12 @@ impl<'a> Handshake<'a> {
             reply(replies::INFO, &info(infos::DESCRIPTION, |data| data.extend_from_slice(text)));
         }
         if query.wants(infos::BLOCK_SIZE) {
-            reply(replies::INFO, &info(infos::BLOCK_SIZE, |data| {
-                facts.block_sizes().iter().for_each(|size| data.extend_from_slice(&size.to_be_bytes()));
-            }));
+            reply(
+                replies::INFO,
+                &info(infos::BLOCK_SIZE, |data| {
+                    facts.block_sizes().iter().for_each(|size| data.extend_from_slice(&size.to_be_bytes()));
+                }),
+            );
         }
         reply(replies::ACK, &[]);
         match option {
@@ -312,7 +329,8 @@ mod tests {
         while !out.is_empty() {
             let mut fields = Fields(out);
             assert_eq!(fields.u64(), Some(proto::OPTION_REPLY_MAGIC));
-            let (option, reply, length) = (fields.u32().unwrap(), fields.u32().unwrap(), fields.u32().unwrap());
+            let (option, reply, length) =
+                (fields.u32().unwrap(), fields.u32().unwrap(), fields.u32().unwrap());
             split.push((option, reply, fields.take(length as usize).unwrap().to_vec()));
             out = fields.0;
         }
@@ -343,7 +361,9 @@ mod tests {
 
     #[test]
     fn export_name_is_answered_without_zeroes_only_if_the_client_agrees() {
-        for (flags, zeroes) in [([0, 0, 0, 3], 0), ([0, 0, 0, 2], 0), ([0, 0, 0, 1], 124), ([0, 0, 0, 0], 124)] {
+        for (flags, zeroes) in
+            [([0, 0, 0, 3], 0), ([0, 0, 0, 2], 0), ([0, 0, 0, 1], 124), ([0, 0, 0, 0], 124)]
+        {
             let mut input = flags.to_vec();
             input.extend(option(options::EXPORT_NAME, b"a"));
             let (out, step, _) = run(&[export("a")], &input, 5);
@@ -389,7 +409,8 @@ mod tests {
     #[test]
     fn what_is_not_offered_is_refused_and_the_handshake_goes_on() {
         let mut input = FIXED.to_vec();
-        let refused = [options::STARTTLS, options::LIST_META_CONTEXT, options::SET_META_CONTEXT, 11, 0, u32::MAX];
+        let refused =
+            [options::STARTTLS, options::LIST_META_CONTEXT, options::SET_META_CONTEXT, 11, 0, u32::MAX];
         refused.iter().for_each(|unknown| input.extend(option(*unknown, b"data")));
         input.extend(option(options::GO, &query("none such", &[])));
         input.extend(option(options::GO, b"junk"));

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-/// The longest read or write: what the protocol lets a client assume that negotiated nothing.
+/// The longest read or write: what the protocol lets a client assume that negotiated nothing. A power of two, as buffers are.
 pub const REQUEST_BYTES_MAX: u32 = 32 << 20;
 
 /// What a connection receives into. Large enough for 60 writes of 4 KiB in one system call.
@@ -18,6 +18,7 @@ pub const COPY_BYTES_MAX: usize = STREAM_BUFFER_BYTES / 4;
 
 /// Data of an option beyond this is skipped and refused: a name of 4096 bytes and some hundreds of information requests fit.
 pub const OPTION_BYTES_MAX: usize = 8 << 10;
+const _: () = assert!(OPTION_BYTES_MAX >= super::protocol::NAME_BYTES_MAX + 4 + 2 + 2 * 256);
 
 /// Options of one handshake. A client that lists and then asks about each export needs two more than there are exports.
 pub const OPTIONS_MAX: u32 = 1024;
@@ -41,8 +42,8 @@ pub struct Limits {
     /// What all connections together hold beyond their reserves. Each core has an equal share, at least
     /// [`REQUEST_BYTES_MAX`].
     pub shared_bytes_max: u64,
-    /// While some connection waits this long for shared memory, the one whose client has kept the most patient socket
-    /// operation waiting, at least this long, is closed if it holds some.
+    /// When a connection has waited this long for shared memory, the one that holds some and whose client has left its
+    /// socket waiting for longest, at least this long, is closed. Nobody is closed while there is memory for all.
     pub stall_time_max: Duration,
     /// After [`ServerHandle::stop`](super::ServerHandle::stop), clients have this long to take their last replies.
     pub drain_time_max: Duration,
@@ -86,10 +87,5 @@ mod tests {
         let tight = Limits { connection_bytes_max: 0, shared_bytes_max: 0, ..Limits::default() };
         assert!(tight.connection_bytes() >= u64::from(REQUEST_BYTES_MAX));
         assert!(tight.shared_bytes_per_core(64) >= u64::from(REQUEST_BYTES_MAX));
-    }
-
-    #[test]
-    fn an_option_with_the_longest_name_fits() {
-        assert!(OPTION_BYTES_MAX >= super::super::protocol::NAME_BYTES_MAX + 4 + 2 + 2 * 256);
     }
 }

@@ -58,7 +58,9 @@ impl Memory {
     fn evict(&self, now: Instant) {
         let accounts = self.accounts.borrow();
         let stalled = accounts.values().filter(|account| account.borrowed_bytes.get() > 0);
-        let oldest = stalled.filter_map(|account| Some((account.waiting_since()?, account))).min_by_key(|(since, _)| *since);
+        let oldest = stalled
+            .filter_map(|account| Some((account.waiting_since()?, account)))
+            .min_by_key(|(since, _)| *since);
         if let Some((since, account)) = oldest
             && now >= since + self.stall_time_max
         {
@@ -112,7 +114,8 @@ impl Account {
         while self.requests.get() >= self.requests_max || self.held_bytes.get() + bytes > self.bytes_max {
             self.released.wait().await;
         }
-        let borrow = (self.held_bytes.get() + bytes).saturating_sub(self.reserve_bytes + self.borrowed_bytes.get());
+        let borrow =
+            (self.held_bytes.get() + bytes).saturating_sub(self.reserve_bytes + self.borrowed_bytes.get());
         if borrow > 0 {
             self.borrow(core, borrow as usize).await;
             self.borrowed_bytes.set(self.borrowed_bytes.get() + borrow);

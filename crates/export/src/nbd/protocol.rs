@@ -382,8 +382,8 @@ mod tests {
         assert_eq!(Request::decode(&bytes), Some(request));
         // Every field stands where the protocol has it.
         let expected = [
-            0x25, 0x60, 0x95, 0x13, 1, 2, 3, 4, 0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x17, 0x18, 0x21, 0x22, 0x23, 0x24,
-            0x25, 0x26, 0x27, 0x28, 0x31, 0x32, 0x33, 0x34,
+            0x25, 0x60, 0x95, 0x13, 1, 2, 3, 4, 0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x17, 0x18, 0x21, 0x22,
+            0x23, 0x24, 0x25, 0x26, 0x27, 0x28, 0x31, 0x32, 0x33, 0x34,
         ];
         assert_eq!(bytes, expected);
     }
@@ -408,7 +408,8 @@ mod tests {
 
     #[test]
     fn reply_headers_are_what_the_protocol_says() {
-        let hex = |header: ReplyHeader| header.as_bytes().iter().map(|b| format!("{b:02x}")).collect::<String>();
+        let hex =
+            |header: ReplyHeader| header.as_bytes().iter().map(|b| format!("{b:02x}")).collect::<String>();
         assert_eq!(hex(ReplyHeader::simple(0xab, None)), "674466980000000000000000000000ab");
         assert_eq!(hex(ReplyHeader::simple(0xab, Some(Errno::Io))), "674466980000000500000000000000ab");
         assert_eq!(hex(ReplyHeader::none(0xab)), "668e33ef0001000000000000000000ab00000000");
@@ -432,7 +433,9 @@ mod tests {
         let data = b"\x00\x00\x00\x02md\x00\x02\x00\x03\x00\x01";
         let query = InfoQuery::decode(data).unwrap();
         assert_eq!(query.name, "md");
-        assert!(query.wants(infos::BLOCK_SIZE) && query.wants(infos::NAME) && !query.wants(infos::DESCRIPTION));
+        assert!(
+            query.wants(infos::BLOCK_SIZE) && query.wants(infos::NAME) && !query.wants(infos::DESCRIPTION)
+        );
         for end in 0..data.len() {
             assert_eq!(InfoQuery::decode(&data[..end]), None, "cut at {end}");
         }

@@ -70,7 +70,13 @@ mod tests {
 
     const SIZE: u64 = 1 << 30;
 
-    fn ask(kind: u16, flags: u16, offset_bytes: u64, length_bytes: u32, read_only: bool) -> Result<Command, Errno> {
+    fn ask(
+        kind: u16,
+        flags: u16,
+        offset_bytes: u64,
+        length_bytes: u32,
+        read_only: bool,
+    ) -> Result<Command, Errno> {
         let export = ExportFacts {
             name: String::new(),
             description: String::new(),

@@ -46,14 +46,7 @@ impl Server {
         limits: Limits,
     ) -> Result<ServerHandle, VolumeError> {
         let offer = Arc::new(Offer { exports, limits });
-        for ix in 0..core.cores() {
-            let offer = offer.clone();
-            core.call(CoreIx(ix), move |core| async move {
-                core.put_local(offer.key(), offer.open(&core)?);
-                Ok(())
-            })
-            .await?;
-        }
+        offer.open_everywhere(core).await?;
         let state = Rc::new(State {
             offer,
             stopping: Event::new(),
@@ -93,10 +86,7 @@ impl ServerHandle {
         while !self.state.connections.borrow().is_empty() {
             self.state.one_left.wait().await;
         }
-        let key = self.state.offer.key();
-        for ix in 0..core.cores() {
-            core.call(CoreIx(ix), move |core| async move { drop(core.take_local::<Shard>(key)) }).await;
-        }
+        self.state.offer.close_everywhere(core).await;
     }
 }
 
@@ -112,9 +102,33 @@ impl Offer {
         Arc::as_ptr(self).addr() as u64
     }
 
+    async fn open_everywhere(self: &Arc<Self>, core: &Core) -> Result<(), VolumeError> {
+        for ix in 0..core.cores() {
+            let offer = self.clone();
+            let open = move |core: Core| async move {
+                let shard = offer.open(&core)?;
+                core.put_local(offer.key(), shard);
+                Ok(())
+            };
+            if let Err(error) = core.call(CoreIx(ix), open).await {
+                self.close_everywhere(core).await;
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    async fn close_everywhere(self: &Arc<Self>, core: &Core) {
+        let key = self.key();
+        for ix in 0..core.cores() {
+            core.call(CoreIx(ix), move |core| async move { drop(core.take_local::<Shard>(key)) }).await;
+        }
+    }
+
     /// Opens the volumes on a core.
     fn open(&self, core: &Core) -> Result<Rc<Shard>, VolumeError> {
-        let volumes = self.exports.iter().map(|export| export.volume.open(core)).collect::<Result<Vec<_>, _>>()?;
+        let volumes =
+            self.exports.iter().map(|export| export.volume.open(core)).collect::<Result<Vec<_>, _>>()?;
         let facts = self.exports.iter().zip(&volumes).map(|(export, volume)| ExportFacts {
             name: volume.name().to_owned(),
             description: export.description.clone(),

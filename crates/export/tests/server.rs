@@ -1,0 +1,363 @@
+//! The server against a client that speaks the protocol byte by byte, well and badly.
+
+#![allow(clippy::unwrap_used, reason = "a failure here fails the test")]
+
+mod support;
+
+use std::time::Duration;
+
+use support::{Client, MIB, Rig, info_query, pattern, with_server, within};
+use wattle_export::nbd::Limits;
+use wattle_export::nbd::limits::{REQUEST_BYTES_MAX, STREAM_BUFFER_BYTES};
+use wattle_export::nbd::protocol::{Request, command_flags, commands, options, replies};
+
+const ONE: &[(&str, u64, bool)] = &[("disk", 64 * MIB, false)];
+const SOON: Duration = Duration::from_secs(5);
+
+#[test]
+fn what_is_written_is_read_at_every_size_and_alignment() {
+    with_server(1, Limits::default(), ONE, async |rig: Rig| {
+        let mut client = Client::connect(&rig.core, &rig.socket, "disk", false).await;
+        let lengths = [
+            1,
+            511,
+            4096,
+            65_535,
+            65_536,
+            65_537,
+            STREAM_BUFFER_BYTES,
+            3_000_001,
+            REQUEST_BYTES_MAX as usize,
+        ];
+        for (seed, length) in lengths.into_iter().enumerate() {
+            let (offset, data) = (8 * MIB + seed as u64 * 4097, pattern(seed as u64, length));
+            assert_eq!(client.write(offset, &data).await, 0);
+            assert!(client.read(offset, length).await.unwrap() == data, "{length} bytes at {offset}");
+        }
+        assert_eq!(client.command(commands::FLUSH, 0, 0, 0).await, 0);
+    });
+}
+
+#[test]
+fn structured_reads_carry_their_offset() {
+    with_server(1, Limits::default(), ONE, async |rig: Rig| {
+        let mut client = Client::connect(&rig.core, &rig.socket, "", true).await;
+        let data = pattern(1, 5000);
+        assert_eq!(client.write(100, &data).await, 0);
+        client.request(commands::READ, command_flags::DF, 5, 100, 5000).await;
+        let (cookie, kind, payload) = client.chunk().await.unwrap();
+        assert_eq!((cookie, kind, &payload[..8]), (5, 1, &100_u64.to_be_bytes()[..]));
+        assert!(payload[8..] == data);
+        // An error, and no bytes at all.
+        client.request(commands::READ, 0, 6, 64 * MIB, 1).await;
+        assert_eq!(client.chunk().await.unwrap(), (6, 0x8001, vec![0, 0, 0, 22, 0, 0]));
+        client.request(commands::READ, 0, 7, 0, 0).await;
+        assert_eq!(client.chunk().await.unwrap(), (7, 0, vec![]));
+    });
+}
+
+#[test]
+fn zeroes_and_trims_are_done() {
+    with_server(1, Limits::default(), ONE, async |rig: Rig| {
+        let mut client = Client::connect(&rig.core, &rig.socket, "", false).await;
+        assert_eq!(client.write(0, &pattern(1, 1 << 20)).await, 0);
+        assert_eq!(client.command(commands::WRITE_ZEROES, command_flags::FUA, 1000, 500_000).await, 0);
+        assert_eq!(client.command(commands::WRITE_ZEROES, command_flags::NO_HOLE, 600_000, 1).await, 0);
+        let mut expected = pattern(1, 1 << 20);
+        expected[1000..501_000].fill(0);
+        expected[600_000] = 0;
+        assert!(client.read(0, 1 << 20).await.unwrap() == expected);
+        assert_eq!(client.command(commands::TRIM, command_flags::FUA, 0, 64 << 20).await, 0);
+    });
+}
+
+#[test]
+fn refused_requests_leave_the_connection_in_step() {
+    with_server(1, Limits::default(), ONE, async |rig: Rig| {
+        let mut client = Client::connect(&rig.core, &rig.socket, "", false).await;
+        // The payload of a refused write is on the wire all the same.
+        assert_eq!(client.write(64 * MIB - 10, &pattern(1, 11)).await, 28);
+        assert_eq!(client.write(0, &vec![7; REQUEST_BYTES_MAX as usize + 1]).await, 22);
+        assert_eq!(client.read(64 * MIB, 1).await, Err(22));
+        assert_eq!(client.read(0, REQUEST_BYTES_MAX as usize + 1).await, Err(22));
+        assert_eq!(client.command(99, 0, 0, 0).await, 22);
+        assert_eq!(client.command(commands::READ, command_flags::DF, 0, 1).await, 22);
+        assert_eq!(client.command(commands::WRITE_ZEROES, 0, 64 * MIB, 1).await, 28);
+        assert_eq!(client.read(0, 3).await.unwrap(), [0, 0, 0]);
+    });
+}
+
+#[test]
+fn a_read_only_export_refuses_changes() {
+    with_server(1, Limits::default(), &[("disk", MIB, true)], async |rig: Rig| {
+        let mut client = Client::connect(&rig.core, &rig.socket, "", false).await;
+        assert_eq!(client.write(0, &[1; 4096]).await, 1);
+        assert_eq!(client.command(commands::TRIM, 0, 0, 4096).await, 1);
+        assert_eq!(client.command(commands::WRITE_ZEROES, 0, 0, 4096).await, 1);
+        assert_eq!(client.command(commands::FLUSH, 0, 0, 0).await, 0);
+        assert_eq!(client.read(0, 4096).await.unwrap(), [0; 4096]);
+    });
+}
+
+#[test]
+fn requests_in_flight_are_told_apart() {
+    with_server(1, Limits::default(), ONE, async |rig: Rig| {
+        let mut client = Client::connect(&rig.core, &rig.socket, "", false).await;
+        // More than one receive, and more than the requests a connection may have in flight.
+        let count = 3000_u64;
+        let block = |ix: u64| pattern(ix, 700);
+        let mut writes = Vec::new();
+        for ix in 0..count {
+            let request = Request {
+                flags: 0,
+                kind: commands::WRITE,
+                cookie: ix,
+                offset_bytes: ix * 700,
+                length_bytes: 700,
+            };
+            writes.extend(request.encode());
+            writes.extend(block(ix));
+        }
+        client.send(&writes).await;
+        let mut answered = vec![false; count as usize];
+        for _ in 0..count {
+            let (cookie, error) = client.simple().await.unwrap();
+            assert!(error == 0 && !std::mem::replace(&mut answered[cookie as usize], true));
+        }
+        for ix in 0..count {
+            client.request(commands::READ, 0, ix, ix * 700, 700).await;
+        }
+        for _ in 0..count {
+            let (cookie, error) = client.simple().await.unwrap();
+            assert_eq!(error, 0);
+            assert!(client.exactly(700).await.unwrap() == block(cookie));
+        }
+    });
+}
+
+#[test]
+fn exports_are_found_by_name() {
+    with_server(1, Limits::default(), &[("a", MIB, false), ("vg/b", 2 * MIB, true)], async |rig: Rig| {
+        let mut client = Client::dial(&rig.core, &rig.socket);
+        client.greet().await;
+        client.option(options::LIST, &[]).await;
+        assert_eq!(client.option_reply().await.2, b"\0\0\0\x01a");
+        assert_eq!(client.option_reply().await.2, b"\0\0\0\x04vg/b");
+        assert_eq!(client.option_reply().await.1, replies::ACK);
+        for unknown in ["", "c"] {
+            client.option(options::GO, &info_query(unknown)).await;
+            assert_eq!(client.option_reply().await.1, replies::ERR_UNKNOWN);
+        }
+        client.option(options::INFO, &info_query("vg/b")).await;
+        let (_, kind, data) = client.option_reply().await;
+        assert_eq!((kind, &data[..10]), (replies::INFO, &b"\0\0\0\0\0\0\0\x20\0\0"[..]));
+        assert_eq!(client.option_reply().await.1, replies::ACK);
+
+        let mut first = Client::connect(&rig.core, &rig.socket, "a", false).await;
+        let mut second = Client::connect(&rig.core, &rig.socket, "vg/b", false).await;
+        assert_eq!(first.write(0, b"for a").await, 0);
+        assert_eq!(second.read(0, 5).await.unwrap(), [0; 5]);
+    });
+}
+
+#[test]
+fn a_goodbye_is_heard_after_the_answers() {
+    with_server(1, Limits::default(), ONE, async |rig: Rig| {
+        let mut client = Client::connect(&rig.core, &rig.socket, "", false).await;
+        client.request(commands::WRITE, 0, 1, 0, 4096).await;
+        client.send(&[9; 4096]).await;
+        client.request(commands::DISC, 0, 2, 0, 0).await;
+        assert_eq!(client.simple().await, Some((1, 0)));
+        assert!(client.is_closed_within(SOON).await);
+    });
+}
+
+/// A client that was killed in the middle of a write must not have written half of it.
+#[test]
+fn a_write_cut_short_changes_nothing() {
+    with_server(1, Limits::default(), ONE, async |rig: Rig| {
+        for length in [4096, 1 << 20] {
+            let client = Client::connect(&rig.core, &rig.socket, "", false).await;
+            client.request(commands::WRITE, 0, 1, 0, length).await;
+            client.send(&vec![9; length as usize - 1]).await;
+            client.stream.shutdown();
+        }
+        while rig.server.connections() > 0 {
+            rig.core.sleep(Duration::from_millis(1)).await;
+        }
+        let mut client = Client::connect(&rig.core, &rig.socket, "", false).await;
+        assert!(client.read(0, 1 << 20).await.unwrap().iter().all(|byte| *byte == 0));
+    });
+}
+
+#[test]
+fn garbage_ends_its_own_connection_only() {
+    with_server(1, Limits::default(), ONE, async |rig: Rig| {
+        let mut good = Client::connect(&rig.core, &rig.socket, "", false).await;
+        for seed in 0..50 {
+            let mut client = Client::dial(&rig.core, &rig.socket);
+            client.send(&pattern(seed, 10_000)).await;
+            assert!(client.is_closed_within(SOON).await, "seed {seed} in the handshake");
+            let mut client = Client::connect(&rig.core, &rig.socket, "", false).await;
+            client.send(&pattern(seed, 10_000)).await;
+            assert!(client.is_closed_within(SOON).await, "seed {seed} in transmission");
+            assert_eq!(good.write(seed * 4096, &pattern(seed, 4096)).await, 0);
+        }
+    });
+}
+
+#[test]
+fn the_handshake_has_a_time_limit() {
+    let limits = Limits { handshake_time_max: Duration::from_millis(200), ..Limits::default() };
+    with_server(1, limits, ONE, async |rig: Rig| {
+        let mut silent = Client::dial(&rig.core, &rig.socket);
+        let mut slow = Client::dial(&rig.core, &rig.socket);
+        let mut good = Client::connect(&rig.core, &rig.socket, "", false).await;
+        slow.greet().await;
+        let trickle = async {
+            loop {
+                slow.option(options::LIST, &[]).await;
+                rig.core.sleep(Duration::from_millis(20)).await;
+                let (got, _) = rig.core.recv(&slow.stream, wattle_rt::BufMut::alloc(4096)).await;
+                if !matches!(got, Ok(1..)) {
+                    return;
+                }
+            }
+        };
+        assert!(within(&rig.core, SOON, trickle).await.is_some(), "options do not buy time");
+        assert!(silent.is_closed_within(SOON).await);
+        assert_eq!(good.write(0, &[1; 512]).await, 0, "transmission has no time limit");
+    });
+}
+
+#[test]
+fn a_client_that_takes_no_replies_waits_alone() {
+    with_server(1, Limits::default(), ONE, async |rig: Rig| {
+        let mut lazy = Client::connect(&rig.core, &rig.socket, "", false).await;
+        let count = 500;
+        for cookie in 0..count {
+            lazy.request(commands::READ, 0, cookie, 0, MIB as u32).await;
+        }
+        let mut good = Client::connect(&rig.core, &rig.socket, "", false).await;
+        for ix in 0..100 {
+            assert_eq!(good.write(ix * MIB / 4, &pattern(ix, 1 << 18)).await, 0);
+        }
+        // When it changes its mind, everything is there.
+        for _ in 0..count {
+            assert_eq!(lazy.simple().await.unwrap().1, 0);
+            assert_eq!(lazy.exactly(1 << 20).await.unwrap().len(), 1 << 20);
+        }
+    });
+}
+
+/// Shared memory that lies in a client's socket is taken back when somebody else needs it, and not before.
+#[test]
+fn a_client_that_hoards_memory_is_closed_when_another_needs_it() {
+    let limits =
+        Limits { shared_bytes_max: 0, stall_time_max: Duration::from_millis(200), ..Limits::default() };
+    with_server(1, limits, ONE, async |rig: Rig| {
+        for half_a_write in [false, true] {
+            let mut hoarder = Client::connect(&rig.core, &rig.socket, "", false).await;
+            if half_a_write {
+                hoarder.request(commands::WRITE, 0, 1, 0, REQUEST_BYTES_MAX).await;
+                hoarder.send(&[1; 4096]).await;
+            } else {
+                hoarder.request(commands::READ, 0, 1, 0, REQUEST_BYTES_MAX).await;
+            }
+            rig.core.sleep(Duration::from_millis(500)).await;
+            assert_eq!(rig.server.connections(), 1 + usize::from(half_a_write));
+
+            let mut good = Client::connect(&rig.core, &rig.socket, "", false).await;
+            // The reserve needs nobody's leave.
+            let small = within(&rig.core, Duration::from_millis(150), good.read(0, 1 << 20)).await;
+            assert_eq!(small.unwrap().unwrap().len(), 1 << 20);
+            assert_eq!(
+                good.read(0, REQUEST_BYTES_MAX as usize).await.unwrap().len(),
+                REQUEST_BYTES_MAX as usize
+            );
+            assert!(hoarder.is_closed_within(SOON).await);
+            if !half_a_write {
+                // Stays connected, idle, through the second round: it holds nothing.
+                std::mem::forget(good);
+            }
+        }
+    });
+}
+
+#[test]
+fn connections_beyond_the_limit_are_closed() {
+    let limits = Limits { connections_max: 2, ..Limits::default() };
+    with_server(1, limits, ONE, async |rig: Rig| {
+        let first = Client::connect(&rig.core, &rig.socket, "", false).await;
+        let mut second = Client::connect(&rig.core, &rig.socket, "", false).await;
+        assert!(Client::dial(&rig.core, &rig.socket).is_closed_within(SOON).await);
+        drop(first);
+        while rig.server.connections() > 1 {
+            rig.core.sleep(Duration::from_millis(1)).await;
+        }
+        let mut third = Client::connect(&rig.core, &rig.socket, "", false).await;
+        assert_eq!(third.write(0, &[3; 512]).await, 0);
+        assert_eq!(second.read(0, 512).await.unwrap(), [3; 512]);
+    });
+}
+
+#[test]
+fn many_connections_share_two_cores() {
+    with_server(2, Limits::default(), ONE, async |rig: Rig| {
+        let mut clients = Vec::new();
+        for _ in 0..64 {
+            clients.push(Client::connect(&rig.core, &rig.socket, "disk", false).await);
+        }
+        assert_eq!(rig.server.connections(), 64);
+        let tasks = clients.into_iter().enumerate().map(|(ix, mut client)| {
+            rig.core.spawn(async move {
+                let base = ix as u64 * MIB;
+                for round in 0..20 {
+                    let data = pattern(round + base, 8192);
+                    assert_eq!(client.write(base + round * 8192, &data).await, 0);
+                    assert!(client.read(base + round * 8192, 8192).await.unwrap() == data);
+                }
+            })
+        });
+        let tasks: Vec<_> = tasks.collect();
+        for task in tasks {
+            task.await;
+        }
+    });
+}
+
+#[test]
+fn stopping_answers_what_was_asked_and_closes() {
+    with_server(2, Limits::default(), ONE, async |rig: Rig| {
+        let mut clients = Vec::new();
+        for ix in 0..4_u64 {
+            let client = Client::connect(&rig.core, &rig.socket, "", false).await;
+            client.request(commands::WRITE, 0, ix, ix * MIB, MIB as u32).await;
+            client.send(&pattern(ix, 1 << 20)).await;
+            clients.push(client);
+        }
+        let mut in_handshake = Client::dial(&rig.core, &rig.socket);
+        rig.core.sleep(Duration::from_millis(100)).await;
+        rig.server.stop(&rig.core).await;
+        for (ix, client) in clients.iter_mut().enumerate() {
+            assert_eq!(client.simple().await, Some((ix as u64, 0)));
+            assert!(client.is_closed_within(SOON).await);
+        }
+        assert!(in_handshake.is_closed_within(SOON).await);
+        assert!(wattle_rt::Stream::connect_unix(&rig.socket).is_err(), "nobody listens any more");
+    });
+}
+
+#[test]
+fn stopping_does_not_wait_for_ever_for_a_client() {
+    let limits = Limits { drain_time_max: Duration::from_millis(300), ..Limits::default() };
+    with_server(1, limits, ONE, async |rig: Rig| {
+        let lazy = Client::connect(&rig.core, &rig.socket, "", false).await;
+        for cookie in 0..20 {
+            lazy.request(commands::READ, 0, cookie, 0, MIB as u32).await;
+        }
+        rig.core.sleep(Duration::from_millis(50)).await;
+        let core = rig.core.clone();
+        assert!(within(&core, SOON, rig.server.stop(&rig.core)).await.is_some());
+    });
+}

@@ -122,18 +122,18 @@ fn compare(kernels: &Kernels, isal: &Isal, op: Op, sources: usize, len: usize) -
     let mut row = Row::new(sources, len);
     let passes = (BYTES_PER_TIMING / (sources * len)).max(1);
 
-    row.ours(kernels, op);
+    row.ours(kernels, op, 1);
     let expected = row.parity(op);
-    row.isal(isal, op);
+    row.isal(isal, op, 1);
     assert!(expected == row.parity(op), "ISA-L computes a different parity");
 
     let (mut ours_seconds, mut isal_seconds) = (Vec::new(), Vec::new());
     for round in 0..ROUNDS {
         for turn in 0..2 {
             if (round + turn) % 2 == 0 {
-                ours_seconds.push(seconds_of(passes, || row.ours(kernels, op)));
+                ours_seconds.push(row.ours(kernels, op, passes));
             } else {
-                isal_seconds.push(seconds_of(passes, || row.isal(isal, op)));
+                isal_seconds.push(row.isal(isal, op, passes));
             }
         }
     }
@@ -203,35 +203,41 @@ impl Row {
         Row { blocks, len }
     }
 
-    fn ours(&mut self, kernels: &Kernels, op: Op) {
+    /// Seconds for some passes of our kernel; the list of blocks is made beforehand, as for ISA-L.
+    fn ours(&mut self, kernels: &Kernels, op: Op, passes: usize) -> f64 {
         let Some((data, [p, q])) = self.blocks.split_last_chunk_mut() else {
             unreachable!("a row ends with P and Q")
         };
         match op {
             Op::Xor => {
                 let sources: Vec<_> = data.iter().map(Aligned::bytes).collect();
-                kernels.xor_gen(black_box(p.bytes_mut()), black_box(&sources));
+                let p = p.bytes_mut();
+                seconds_of(passes, || kernels.xor_gen(black_box(p), black_box(&sources)))
             }
             Op::Pq => {
                 let sources: Vec<_> =
                     (0..).zip(data).map(|(e, block)| Source::new(e, block.bytes())).collect();
-                kernels.pq_gen(black_box(p.bytes_mut()), black_box(q.bytes_mut()), black_box(&sources));
+                let (p, q) = (p.bytes_mut(), q.bytes_mut());
+                seconds_of(passes, || kernels.pq_gen(black_box(p), black_box(q), black_box(&sources)))
             }
         }
     }
 
-    fn isal(&mut self, isal: &Isal, op: Op) {
+    /// Seconds for some passes of ISA-L's.
+    fn isal(&mut self, isal: &Isal, op: Op, passes: usize) -> f64 {
         let mut pointers: Vec<*mut c_void> =
             self.blocks.iter_mut().map(|block| block.bytes_mut().as_mut_ptr().cast()).collect();
         let (function, blocks) = match op {
             Op::Xor => (isal.xor_gen, pointers.len() - 1),
             Op::Pq => (isal.pq_gen, pointers.len()),
         };
-        // SAFETY: the signatures are those of isa-l/raid.h; every pointer has `len` bytes, a multiple of 32, on a
-        // 4096-byte boundary, and the last one or two are exclusively ours to write.
-        let status =
-            unsafe { function(blocks as c_int, self.len as c_int, black_box(pointers.as_mut_ptr())) };
-        assert_eq!(status, 0, "ISA-L refused");
+        let len = self.len as c_int;
+        seconds_of(passes, || {
+            // SAFETY: the signatures are those of isa-l/raid.h; every pointer has `len` bytes, a multiple of 32, on a
+            // 4096-byte boundary, and the last one or two are exclusively ours to write.
+            let status = unsafe { function(blocks as c_int, len, black_box(pointers.as_mut_ptr())) };
+            assert_eq!(status, 0, "ISA-L refused");
+        })
     }
 
     fn parity(&self, op: Op) -> Vec<u8> {

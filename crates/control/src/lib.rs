@@ -1,1 +1,31 @@
 //! Scan, assemble, create and commit metadata: what an array is, and who may use it.
+//!
+//! A command reads from top to bottom: [`members`] opens what the operator named, [`scan`] reads every superblock and groups
+//! members to arrays, [`assemble`] decides what each array is and what each member is to it, [`start`] claims the members and
+//! starts the engine, [`commit`] keeps the superblocks true while it runs. [`create`] makes new arrays. [`problem`] is how
+//! all of them say no.
+//!
+//! **Invariants.**
+//! 1. Looking never writes: `scan` and `assemble` hold members that are open for reading only.
+//! 2. A decision is a pure function of facts (`assemble`, `create::plan`, `commit::next`); what acts on it adds no decision.
+//! 3. Nothing is written before everything was checked, and to nothing that was not claimed under an exclusive lock.
+//! 4. What cannot be shown to be right is refused or served read-only, with a code, a reason and a way out.
+
+pub mod assemble;
+pub mod commit;
+pub mod compat;
+pub mod create;
+pub mod facts;
+pub mod members;
+pub mod problem;
+pub mod reason;
+pub mod scan;
+pub mod size;
+pub mod start;
+
+pub use assemble::{Access, Assembly, Slot, SyncState, Verdict, assemble};
+pub use create::{CreatePlan, CreateRequest};
+pub use members::{Claim, Member, MemberAddress, MemberError};
+pub use problem::{Check, Code, Forced, Kind, Problem};
+pub use scan::{ArrayScan, MemberScan, Scan};
+pub use start::Claimed;

@@ -1,0 +1,293 @@
+//! Keeps md superblocks true while an array runs: which superblocks, which event count, in which order.
+//!
+//! [`MdState::next`] is the decision, pure: the superblocks of the next generation. [`MdMetadata`] writes them: flush and
+//! then write through, on all members at once. The rules (docs/formats.md §1.5, §1.7):
+//!
+//! - Every round has one event more than the last. A return to clean may take the event of the dirty round back, so that
+//!   flipping does not burn numbers; but never while the array is degraded or has a bitmap, nor below 2, as md does it.
+//!   A generation never means two things: N is clean and N+1 dirty, however often; a change of membership is always new.
+//! - Members that failed are counted out in the superblocks of the others and never written again. Slots that were empty
+//!   when the array was started are counted out by the first round: a member that reappears one event behind must not be
+//!   taken for a current one.
+//! - Spares are only written when membership changes or the array is degraded; their event count does not matter.
+//! - A member that is being rebuilt keeps its recovery offset: what wattle writes below it and above it is written to it too.
+//!
+//! **Bitmap** (until wattle maintains it). The bitmap's superblock keeps its own event count (docs/formats.md §2.2). It is left
+//! alone, and the array's count moves ahead of it for ever: whoever reads the bitmap next sees that it is stale and takes
+//! every bit as set. That is why counts never go back with a bitmap: at N again, the bitmap of N would be believed, and
+//! a resync would skip what was written meanwhile.
+//!
+//! **Partial parity log** (until wattle writes it). Logs from before describe writes that are long done; replayed after a crash of
+//! ours they would "repair" parity to old data. So the first header of every member's log is zeroed, durably, before the
+//! first dirty superblock. The scan of a log starts there and ends at the first header that is not valid, so one block
+//! is enough for single logs and rings alike; whoever finds no log resyncs everything.
+
+use std::cell::{Cell, RefCell};
+
+use wattle_engine::metadata::{LocalBoxFuture, Metadata, Record};
+use wattle_engine::units::{MemberIx, MemberSet, SECTOR_BYTES};
+use wattle_format::md::{Features, Role, Superblock, Timestamp};
+use wattle_rt::{Buf, BufMut, Core, Device, Durability, IoError, WallTime};
+
+use crate::assemble::Assembly;
+use crate::facts::CLEAN;
+
+/// What the superblocks on disk say, and what decides the next ones.
+#[derive(Debug, Clone)]
+pub struct MdState {
+    /// Of every working member, by slot; `None` where nobody is, or failed.
+    slots: Vec<Option<Superblock>>,
+    spares: Vec<Superblock>,
+    /// What each device number is, from the freshest superblock and kept up.
+    roles: Vec<Role>,
+    events: u64,
+    /// `resync_offset` when nothing is in flight.
+    idle_offset: u64,
+    /// Some slot is empty or only partly rebuilt.
+    degraded: bool,
+    /// The last round only turned the array dirty.
+    may_go_back: bool,
+}
+
+/// The superblocks to write.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Round {
+    /// Of members, by slot.
+    pub slots: Vec<(MemberIx, Superblock)>,
+    /// Of spares, by their index; all or none.
+    pub spares: Vec<(usize, Superblock)>,
+}
+
+impl MdState {
+    /// The state of an array as it was assembled: the superblocks of its members by slot, and of its spares.
+    #[must_use]
+    pub fn new(assembly: &Assembly, slots: Vec<Option<Superblock>>, spares: Vec<Superblock>) -> Self {
+        Self {
+            slots,
+            spares,
+            roles: assembly.array.roles.clone(),
+            events: assembly.array.events,
+            idle_offset: assembly.synced_below_sectors,
+            degraded: assembly.degraded() > 0,
+            may_go_back: false,
+        }
+    }
+
+    /// The event count on disk.
+    #[must_use]
+    pub fn events(&self) -> u64 {
+        self.events
+    }
+
+    /// The superblocks that record `record`, and the state when they are written. The state holds whether or not all of
+    /// them arrive: what may be on disk counts.
+    #[must_use]
+    pub fn next(&self, record: &Record, now: WallTime) -> (Self, Round) {
+        let mut next = self.clone();
+        let failed: Vec<_> = record.failed.iter().filter(|slot| self.member(*slot).is_some()).collect();
+        for slot in &failed {
+            let Some(lost) = next.slots[slot.index()].take() else { continue };
+            next.count_out(lost.dev_number());
+        }
+        next.degraded |= !failed.is_empty();
+
+        let only_a_flip = failed.is_empty() && !next.degraded;
+        let goes_back = self.may_go_back
+            && only_a_flip
+            && !record.dirty
+            && !self.has_bitmap()
+            && self.idle_offset == CLEAN
+            && self.events > 1;
+        next.events = if goes_back { self.events - 1 } else { self.events + 1 };
+        next.may_go_back = only_a_flip && record.dirty;
+
+        let resync_offset = if record.dirty { 0 } else { next.idle_offset };
+        let roles = next.wanted_roles();
+        let (events, utime) = (next.events, Timestamp { secs: now.secs, micros: now.micros });
+        let renew = |superblock: &mut Superblock| {
+            for (dev_number, &role) in (0..).zip(&roles) {
+                if superblock.role_of(dev_number) != role {
+                    set_role(superblock, dev_number, role);
+                }
+            }
+            superblock.set_events(events);
+            superblock.set_resync_offset(resync_offset);
+            superblock.set_utime(utime);
+        };
+        next.slots.iter_mut().flatten().for_each(renew);
+        if !only_a_flip {
+            next.spares.iter_mut().for_each(renew);
+        }
+        let written =
+            |(slot, superblock): (u16, &Option<Superblock>)| Some((MemberIx(slot), superblock.clone()?));
+        let round = Round {
+            slots: (0..).zip(&next.slots).filter_map(written).collect(),
+            spares: if only_a_flip { Vec::new() } else { next.spares.iter().cloned().enumerate().collect() },
+        };
+        (next, round)
+    }
+
+    fn member(&self, slot: MemberIx) -> Option<&Superblock> {
+        self.slots.get(slot.index())?.as_ref()
+    }
+
+    fn has_bitmap(&self) -> bool {
+        self.slots.iter().flatten().any(|superblock| superblock.features().contains(Features::BITMAP))
+    }
+
+    fn count_out(&mut self, dev_number: u32) {
+        if let Some(role) = self.roles.get_mut(dev_number as usize) {
+            *role = Role::Faulty;
+        }
+    }
+
+    /// The role table of the next round: as known, and nobody in a slot but the member that is there.
+    fn wanted_roles(&self) -> Vec<Role> {
+        let holds = |slot: u16, dev_number: u32| {
+            self.member(MemberIx(slot)).is_some_and(|superblock| superblock.dev_number() == dev_number)
+        };
+        (0..)
+            .zip(&self.roles)
+            .map(|(dev_number, &role)| match role {
+                Role::Active(slot) if !holds(slot, dev_number) => Role::Spare,
+                role => role,
+            })
+            .collect()
+    }
+}
+
+/// Where a superblock is written.
+#[derive(Debug, Clone)]
+pub struct Place {
+    /// The member, open for writing and ours alone.
+    pub device: Device,
+}
+
+impl Place {
+    /// Bytes to write at a time: the member's logical block.
+    fn block_bytes(&self) -> usize {
+        self.device.logical_block_bytes().max(SECTOR_BYTES as u32) as usize
+    }
+
+    /// The superblock's blocks, whole: with logical blocks of 4 KiB what follows the superblock is written back as it was.
+    fn encode(&self, superblock: &Superblock) -> Buf {
+        let bytes = superblock.bytes();
+        let len = superblock.len_bytes().next_multiple_of(self.block_bytes()).min(bytes.len());
+        BufMut::copy_of(&bytes[..len]).freeze()
+    }
+}
+
+/// The superblocks of a running md array.
+pub struct MdMetadata {
+    core: Core,
+    state: RefCell<MdState>,
+    slots: Vec<Option<Place>>,
+    spares: Vec<Place>,
+    /// The partial parity logs of before are gone.
+    logs_invalid: Cell<bool>,
+}
+
+impl MdMetadata {
+    /// The superblocks of `assembly` as they are on disk, by slot, and of its spares; all are written on `core`.
+    #[must_use]
+    pub fn new(
+        core: &Core,
+        assembly: &Assembly,
+        slots: Vec<Option<(Place, Superblock)>>,
+        spares: Vec<(Place, Superblock)>,
+    ) -> Self {
+        let (slot_places, slot_superblocks) = slots.into_iter().map(Option::unzip).unzip();
+        let (spare_places, spare_superblocks) = spares.into_iter().unzip();
+        Self {
+            core: core.clone(),
+            state: RefCell::new(MdState::new(assembly, slot_superblocks, spare_superblocks)),
+            slots: slot_places,
+            spares: spare_places,
+            logs_invalid: Cell::new(false),
+        }
+    }
+
+    /// Writes a round.
+    ///
+    /// # Cancellation
+    /// Not safe: some members may have the round and others not. The next round is a new generation and mends it.
+    async fn write(&self, record: &Record) -> Result<(), MemberSet> {
+        let round = {
+            let mut state = self.state.borrow_mut();
+            let (next, round) = state.next(record, self.core.wall_clock());
+            *state = next;
+            round
+        };
+        if record.dirty && !self.logs_invalid.get() {
+            self.invalidate_logs(&round).await?;
+            self.logs_invalid.set(true);
+        }
+        let members = round
+            .slots
+            .iter()
+            .filter_map(|(slot, superblock)| Some((*slot, self.slots[slot.index()].as_ref()?, superblock)));
+        let members: Vec<_> = members.collect();
+        // Operations start when they are called: all members flush at once, then all write at once.
+        let flushes: Vec<_> =
+            members.iter().map(|(slot, place, _)| (*slot, self.core.flush(&place.device))).collect();
+        let unflushed = failures(flushes).await;
+        let writes = members.iter().filter(|(slot, _, _)| !unflushed.contains(*slot));
+        let writes: Vec<_> =
+            writes.map(|(slot, place, sb)| (*slot, self.write_superblock(place, sb))).collect();
+        let spares: Vec<_> =
+            round.spares.iter().map(|(ix, sb)| self.write_superblock(&self.spares[*ix], sb)).collect();
+        let unwritten = failures(writes).await;
+        for spare in spares {
+            // A spare that cannot be written is found out when it is needed; its superblock counts for nothing until then.
+            let _ = spare.await;
+        }
+        match unflushed.union(&unwritten) {
+            failed if failed.is_empty() => Ok(()),
+            failed => Err(failed),
+        }
+    }
+
+    fn write_superblock(
+        &self,
+        place: &Place,
+        superblock: &Superblock,
+    ) -> impl Future<Output = Result<(), IoError>> + use<> {
+        let at = superblock.found_at_sectors() * SECTOR_BYTES;
+        self.core.write(&place.device, at, place.encode(superblock), Durability::Fua)
+    }
+
+    /// Zeroes the first header of every member's partial parity log, durably.
+    async fn invalidate_logs(&self, round: &Round) -> Result<(), MemberSet> {
+        /// The length of a log's header.
+        const HEADER_BYTES: usize = 4096;
+        let writes = round.slots.iter().filter_map(|(slot, superblock)| {
+            let place = self.slots[slot.index()].as_ref()?;
+            let start = superblock
+                .found_at_sectors()
+                .checked_add_signed(i64::from(superblock.ppl()?.offset_sectors))?;
+            let zeros = Buf::zeros(HEADER_BYTES);
+            Some((*slot, self.core.write(&place.device, start * SECTOR_BYTES, zeros, Durability::Fua)))
+        });
+        match failures(writes.collect()).await {
+            failed if failed.is_empty() => Ok(()),
+            failed => Err(failed),
+        }
+    }
+}
+
+impl Metadata for MdMetadata {
+    fn commit<'a>(&'a self, record: &'a Record) -> LocalBoxFuture<'a, Result<(), MemberSet>> {
+        Box::pin(self.write(record))
+    }
+}
+
+/// Waits for operations that are under way and returns the slots of those that failed.
+async fn failures(operations: Vec<(MemberIx, impl Future<Output = Result<(), IoError>>)>) -> MemberSet {
+    let mut failed = MemberSet::EMPTY;
+    for (slot, operation) in operations {
+        if operation.await.is_err() {
+            failed.insert(slot);
+        }
+    }
+    failed
+}

@@ -1,0 +1,110 @@
+//! New arrays: a plan that is pure and can be shown, and its execution.
+//!
+//! Numbers are mdadm's (docs/formats.md §1.8), so that an array made here is the array that mdadm would have made. Two things
+//! differ, and the plan says so:
+//! - A RAID 5 has all its members from the start, as `mdadm --create --force` makes it, instead of rebuilding its last one.
+//! - Where every member's data area is known to hold only zeros, parity and copies agree already: the array starts clean.
+//!   Otherwise it starts dirty (`resync_offset` 0): parity is not trusted until something has synchronised it.
+//!
+//! Order of writes: old superblocks that would be found again are wiped; bitmaps and bad-block logs; flush; superblocks last;
+//! flush. A crash leaves either nothing that assembles, or a whole array.
+//!
+//! Invariant: [`plan`] has checked everything, and every member is claimed, before [`CreatePlan::execute`] writes a byte.
+
+use wattle_engine::geometry::{Geometry, Level};
+use wattle_format::md::{Uuid, Version};
+use wattle_rt::WallTime;
+
+use crate::compat::Compatibility;
+use crate::members::Member;
+use crate::problem::{Forced, Problem};
+
+/// What an operator asks for.
+#[derive(Debug, Clone)]
+pub struct CreateRequest {
+    /// The array's name as it is stored: `name` or `host:name`, at most 32 bytes.
+    pub name: String,
+    /// The level.
+    pub level: Level,
+    /// By slot; `None` for `missing`.
+    pub members: Vec<Option<Member>>,
+    /// Spares.
+    pub spares: Vec<Member>,
+    /// Metadata version.
+    pub version: Version,
+    /// Bytes; the default of the level if `None`.
+    pub chunk_bytes: Option<u64>,
+    /// By mdadm's names; the default of the level if `None`.
+    pub layout: Option<String>,
+    /// Bytes from the start of each member; mdadm's choice if `None`.
+    pub data_offset_bytes: Option<u64>,
+    /// Bytes used of each member; as much as the smallest one has if `None`.
+    pub size_bytes: Option<u64>,
+    /// The operator vouches that parity and copies agree.
+    pub assume_clean: bool,
+    /// What tells which parts differ after a crash.
+    pub consistency: Consistency,
+    /// Checks the operator overrides.
+    pub forced: Forced,
+    /// The array's UUID, random.
+    pub set_uuid: Uuid,
+    /// When.
+    pub now: WallTime,
+}
+
+/// What tells which parts of an array differ after a crash.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Consistency {
+    /// Nothing: all of it is synchronised.
+    Resync,
+    /// A write-intent bitmap beside the superblock.
+    Bitmap {
+        /// Bytes for each bit; mdadm's choice if `None`.
+        chunk_bytes: Option<u64>,
+    },
+    /// A partial parity log. Not supported yet.
+    Ppl,
+    /// A journal device. Not supported yet.
+    Journal,
+}
+
+/// What will be written, and why it is right.
+#[derive(Debug)]
+pub struct CreatePlan {
+    /// The array's map.
+    pub geometry: Geometry,
+    /// Members in slot order, then spares.
+    pub devices: Vec<DevicePlan>,
+    /// Whether the array starts clean.
+    pub clean: bool,
+    /// Why it does or does not, a sentence.
+    pub clean_reason: &'static str,
+    /// What else will open it.
+    pub compatibility: Compatibility,
+    /// The mdadm command that makes the same array.
+    pub mdadm_command: String,
+    /// Problems that the operator overrides.
+    pub overridden: Vec<Problem>,
+}
+
+/// One device of a plan.
+#[derive(Debug, Clone)]
+pub struct DevicePlan {
+    /// The member.
+    pub member: Member,
+    /// Its slot; `None` for a spare.
+    pub slot: Option<u16>,
+    /// In the order they are written.
+    pub writes: Vec<PlannedWrite>,
+}
+
+/// A range and what goes there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PlannedWrite {
+    /// What it is: `superblock`, `bitmap`, `bad-block log`, `wipe of ...`.
+    pub what: String,
+    /// Where.
+    pub offset_bytes: u64,
+    /// The bytes.
+    pub bytes: Vec<u8>,
+}

@@ -1,0 +1,336 @@
+//! Opening what an operator calls a member: a file, a block device, or a made-up drive.
+//!
+//! A member is opened once to be looked at, read-only and without a lock, and a second time by [`Member::claim`] when it is
+//! about to be used: with a lock against a second owner, and for writing only if the array will be written.
+//! Invariant: what is not going to be written is never open for writing.
+
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use thiserror::Error;
+use wattle_rt::{Device, Direct, IoError, Lock, OpenError, OpenOptions};
+
+use crate::problem::{Code, Problem};
+use crate::size::{SizeError, parse_size};
+
+/// Where a member is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MemberAddress {
+    /// A file or a block device.
+    Path(PathBuf),
+    /// `mem:SIZE`: memory, all zeros at first, gone with the process.
+    Mem {
+        /// Its size.
+        size_bytes: u64,
+    },
+    /// `null:SIZE`: reads as zeros and forgets what is written.
+    Null {
+        /// Its size.
+        size_bytes: u64,
+    },
+}
+
+impl FromStr for MemberAddress {
+    type Err = MemberError;
+
+    fn from_str(text: &str) -> Result<Self, MemberError> {
+        let size = |size: &str| {
+            parse_size(size).map_err(|source| MemberError::BadSize { name: text.to_owned(), source })
+        };
+        if let Some(rest) = text.strip_prefix("mem:") {
+            return Ok(Self::Mem { size_bytes: size(rest)? });
+        }
+        if let Some(rest) = text.strip_prefix("null:") {
+            return Ok(Self::Null { size_bytes: size(rest)? });
+        }
+        for scheme in ["nbd://", "nbds://", "nbd+unix://", "nbds+unix://", "model:"] {
+            if text.starts_with(scheme) {
+                return Err(MemberError::NotSupportedYet { name: text.to_owned(), scheme });
+            }
+        }
+        if text.is_empty() {
+            return Err(MemberError::EmptyName);
+        }
+        Ok(Self::Path(PathBuf::from(text)))
+    }
+}
+
+/// What makes two names one member.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Identity {
+    /// A file, by its file system and inode.
+    File { dev: u64, ino: u64 },
+    /// A block device, by its number: several nodes may lead to it.
+    Block { rdev: u64 },
+    /// A made-up drive is only the same as itself.
+    MadeUp,
+}
+
+/// How a member is going to be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Claim {
+    /// Read, and nobody else may write: a shared lock.
+    Read,
+    /// Written: an exclusive lock.
+    Write,
+}
+
+/// An open member.
+#[derive(Debug, Clone)]
+pub struct Member {
+    /// As the operator named it.
+    pub name: String,
+    /// Where it is.
+    pub address: MemberAddress,
+    /// The open drive.
+    pub device: Device,
+    identity: Identity,
+}
+
+impl Member {
+    /// Opens a member to look at it: read-only, without a lock. Made-up drives can be written at once.
+    ///
+    /// # Errors
+    /// [`MemberError`], naming the member.
+    pub fn look(name: &str) -> Result<Self, MemberError> {
+        let address: MemberAddress = name.parse()?;
+        let (device, identity) = match &address {
+            MemberAddress::Mem { size_bytes } => {
+                (Device::mem(not_empty(name, *size_bytes)?), Identity::MadeUp)
+            }
+            MemberAddress::Null { size_bytes } => {
+                (Device::null(not_empty(name, *size_bytes)?), Identity::MadeUp)
+            }
+            MemberAddress::Path(path) => {
+                let device =
+                    open(name, path, OpenOptions { write: false, direct: Direct::Auto, lock: Lock::None })?;
+                let metadata = std::fs::metadata(path).map_err(|_| open_error(name, OpenError::NotFound))?;
+                (device, identity_of(&metadata))
+            }
+        };
+        Ok(Self { name: name.to_owned(), address, device, identity })
+    }
+
+    /// Opens the member again to use it, with a lock, and checks that it is still the same.
+    ///
+    /// # Errors
+    /// [`MemberError`]: locked by somebody else, not writable, changed since it was looked at.
+    pub fn claim(&self, claim: Claim) -> Result<Self, MemberError> {
+        let MemberAddress::Path(path) = &self.address else { return Ok(self.clone()) };
+        let options = match claim {
+            Claim::Read => OpenOptions { write: false, direct: Direct::Auto, lock: Lock::Shared },
+            Claim::Write => OpenOptions { write: true, direct: Direct::Auto, lock: Lock::Exclusive },
+        };
+        let device = open(&self.name, path, options)?;
+        let metadata = std::fs::metadata(path).map_err(|_| open_error(&self.name, OpenError::NotFound))?;
+        if identity_of(&metadata) != self.identity || device.size_bytes() != self.device.size_bytes() {
+            return Err(MemberError::Changed { name: self.name.clone() });
+        }
+        Ok(Self { device, ..self.clone() })
+    }
+
+    /// Whether it is a drive in memory or none at all, which nobody else can have written before.
+    #[must_use]
+    pub fn is_made_up(&self) -> bool {
+        self.identity == Identity::MadeUp
+    }
+
+    /// Whether the file holds no allocated block, so that all of it reads as zeros.
+    #[must_use]
+    pub fn is_hole(&self) -> bool {
+        match &self.address {
+            MemberAddress::Path(path) => {
+                std::fs::metadata(path).is_ok_and(|m| m.file_type().is_file() && m.blocks() == 0)
+            }
+            MemberAddress::Mem { .. } | MemberAddress::Null { .. } => false,
+        }
+    }
+}
+
+/// Opens members to look at them, in the order given.
+///
+/// # Errors
+/// The first member that cannot be opened or is given twice.
+pub fn look_all<S: AsRef<str>>(names: &[S]) -> Result<Vec<Member>, MemberError> {
+    let mut members: Vec<Member> = Vec::with_capacity(names.len());
+    for name in names {
+        let member = Member::look(name.as_ref())?;
+        let same = |other: &&Member| other.identity == member.identity && !member.is_made_up();
+        if let Some(first) = members.iter().find(same) {
+            return Err(MemberError::GivenTwice { name: member.name, first: first.name.clone() });
+        }
+        members.push(member);
+    }
+    Ok(members)
+}
+
+fn not_empty(name: &str, size_bytes: u64) -> Result<u64, MemberError> {
+    if size_bytes == 0 { Err(open_error(name, OpenError::Empty)) } else { Ok(size_bytes) }
+}
+
+fn open(name: &str, path: &PathBuf, options: OpenOptions) -> Result<Device, MemberError> {
+    Device::open(path, options).map_err(|source| match source {
+        // Opened for writing, a read-only file answers "permission denied" to everybody but root.
+        OpenError::PermissionDenied if options.write => {
+            MemberError::Open { name: name.to_owned(), source: OpenError::ReadOnly }
+        }
+        source => open_error(name, source),
+    })
+}
+
+fn open_error(name: &str, source: OpenError) -> MemberError {
+    MemberError::Open { name: name.to_owned(), source }
+}
+
+fn identity_of(metadata: &std::fs::Metadata) -> Identity {
+    if metadata.file_type().is_block_device() {
+        Identity::Block { rdev: metadata.rdev() }
+    } else {
+        Identity::File { dev: metadata.dev(), ino: metadata.ino() }
+    }
+}
+
+/// Why a member cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum MemberError {
+    /// The operating system or the runtime did not open it.
+    #[error("{name}: {source}")]
+    Open {
+        /// The member.
+        name: String,
+        /// Why.
+        source: OpenError,
+    },
+    /// `mem:` and `null:` need a size.
+    #[error("{name}: {source}")]
+    BadSize {
+        /// The member.
+        name: String,
+        /// What is there instead.
+        source: SizeError,
+    },
+    /// An empty argument.
+    #[error("a member's name is empty")]
+    EmptyName,
+    /// A kind of member that this version cannot open.
+    #[error("{name}: members of the kind `{scheme}` are not supported yet")]
+    NotSupportedYet {
+        /// The member.
+        name: String,
+        /// Its kind.
+        scheme: &'static str,
+    },
+    /// Two names lead to one drive.
+    #[error("{name} and {first} are the same file or device")]
+    GivenTwice {
+        /// The second name.
+        name: String,
+        /// The first name.
+        first: String,
+    },
+    /// Another file is there now, or its size or superblock changed.
+    #[error("{name} changed while it was being opened")]
+    Changed {
+        /// The member.
+        name: String,
+    },
+    /// A read of metadata failed.
+    #[error("{name}: reading {len_bytes} bytes at byte {offset_bytes}: {source}")]
+    Read {
+        /// The member.
+        name: String,
+        /// Where.
+        offset_bytes: u64,
+        /// How much.
+        len_bytes: u64,
+        /// Why.
+        source: IoError,
+    },
+}
+
+impl From<MemberError> for Problem {
+    fn from(error: MemberError) -> Self {
+        let what = error.to_string();
+        match error {
+            MemberError::Open { name, source } => open_problem(&name, what, source),
+            MemberError::BadSize { name, source } => {
+                let Problem { why, next, code, .. } = source.into();
+                Self::new(code, what, why, next).of_member(name)
+            }
+            MemberError::EmptyName => Self::new(
+                Code::BadMember,
+                what,
+                "an unset variable in a script often expands to an empty argument",
+                "name a file, a block device, mem:SIZE or null:SIZE",
+            ),
+            MemberError::NotSupportedYet { name, .. } => Self::new(
+                Code::NotSupportedYet,
+                what,
+                "this version opens files, block devices, mem:SIZE and null:SIZE",
+                "connect the device with the system's own client (`nbd-client`) and give its node, or copy it to a file",
+            )
+            .of_member(name),
+            MemberError::GivenTwice { name, .. } => Self::new(
+                Code::GivenTwice,
+                what,
+                "a member counted twice is redundancy that is not there",
+                "give each member once",
+            )
+            .of_member(name),
+            MemberError::Changed { name } => Self::new(
+                Code::Changed,
+                what,
+                "another file is at this path now, or its size or superblock is another than a moment ago",
+                "find out who is writing it, and try again",
+            )
+            .of_member(name),
+            MemberError::Read { name, .. } => Self::new(
+                Code::ReadFailed,
+                what,
+                "without its metadata a member cannot be judged",
+                "leave the member out if the others are enough, or copy the drive first (ddrescue) and give the copy",
+            )
+            .of_member(name),
+        }
+    }
+}
+
+fn open_problem(name: &str, what: String, source: OpenError) -> Problem {
+    let (code, why, next) = match source {
+        OpenError::NotFound => {
+            (Code::NotFound, "a member is a file or a block device that exists", "check the path")
+        }
+        OpenError::PermissionDenied => (
+            Code::PermissionDenied,
+            "this user may not open it",
+            "change its permissions, join the group that owns it (often `disk`), or run as its owner",
+        ),
+        OpenError::IsDirectory => {
+            (Code::IsDirectory, "a member is a file or a block device", "name the files in it: DIRECTORY/*")
+        }
+        OpenError::NotAFileOrBlockDevice => (
+            Code::NotADrive,
+            "a pipe, socket or character device has no sectors to go back to",
+            "name a file or a block device",
+        ),
+        OpenError::Empty => (
+            Code::EmptyMember,
+            "a member needs room for a superblock and data",
+            "check the copy or download it came from",
+        ),
+        OpenError::ReadOnly => (
+            Code::ReadOnlyMember,
+            "it must be written and the file, its file system or the device is read-only",
+            "make it writable, or use --read-only where the command has it",
+        ),
+        OpenError::Locked => (
+            Code::Locked,
+            "two owners of one member destroy the array",
+            "stop the other owner first (`wattle status`, `lsblk`, `fuser`)",
+        ),
+        _ => (Code::OpenFailed, "the operating system refused", "see the system's error above and its log"),
+    };
+    Problem::new(code, what, why, next).of_member(name)
+}

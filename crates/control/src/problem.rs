@@ -1,0 +1,414 @@
+//! What an operator is told when something is wrong: what, why, what next, and a stable code.
+//!
+//! Every error of this crate becomes a [`Problem`]. The codes are one table ([`Code`]): `wattle explain`, the exit status
+//! and the documentation read it, and nothing else assigns a number. A number is never reused.
+//! The safety checks that an operator may override one by one are one list too ([`Check`]).
+
+use std::fmt;
+use std::str::FromStr;
+
+use thiserror::Error;
+
+/// How a command ended when it did not succeed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// It was tried, or could not be.
+    Failed,
+    /// What was asked for makes no sense as it was asked.
+    Usage,
+    /// It could be done and was not: a safety check says that data may be lost or wrong.
+    Refused,
+}
+
+impl Kind {
+    /// The exit status: 1 failed, 2 usage, 3 refused.
+    #[must_use]
+    pub fn exit_code(self) -> u8 {
+        match self {
+            Self::Failed => 1,
+            Self::Usage => 2,
+            Self::Refused => 3,
+        }
+    }
+}
+
+macro_rules! codes {
+    ($($name:ident = $number:literal, $kind:ident, $title:literal, $text:literal;)*) => {
+        /// Every code, with what it means.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+        #[non_exhaustive]
+        pub enum Code {
+            $(
+                #[doc = $title]
+                $name = $number,
+            )*
+        }
+
+        impl Code {
+            /// In the order of their numbers.
+            pub const ALL: &'static [Code] = &[$(Code::$name),*];
+
+            /// How a command that meets it ends.
+            #[must_use]
+            pub fn kind(self) -> Kind {
+                match self { $(Code::$name => Kind::$kind),* }
+            }
+
+            /// A few words.
+            #[must_use]
+            pub fn title(self) -> &'static str {
+                match self { $(Code::$name => $title),* }
+            }
+
+            /// What it means and what to do, at length: `wattle explain`.
+            #[must_use]
+            pub fn explanation(self) -> &'static str {
+                match self { $(Code::$name => $text),* }
+            }
+        }
+    };
+}
+
+codes! {
+    Usage = 1, Usage, "the command line is not understood",
+        "An argument is missing, unknown, or does not fit another one. `wattle COMMAND --help` lists them.";
+    BadSize = 2, Usage, "not a size",
+        "A size is a whole number of bytes, or a whole number with one of the suffixes K, M, G, T, P, E. They are binary, as \
+         in mdadm and LVM: 64K is 65536 bytes. `s` counts sectors of 512 bytes: 2048s is 1M.";
+    BadMember = 3, Usage, "not a member",
+        "A member is a file, a block device, or a made-up drive: `mem:SIZE` lives in memory and is gone with the process, \
+         `null:SIZE` reads as zeros and forgets what is written. A file whose name looks like one of these is given as `./NAME`.";
+    GivenTwice = 4, Usage, "a member is given twice",
+        "Two of the names given lead to the same file or the same block device. An array on them would have less redundancy \
+         than it says; writing both would write the same sectors twice. Symbolic and hard links count as the same file.";
+    UnknownCheck = 5, Usage, "no such check to override",
+        "`--force=CHECK` overrides exactly one named safety check; there is no bare force. The message that refuses names the \
+         check that may be overridden.";
+    NoSuchVolume = 6, Usage, "no volume of that name",
+        "A volume is named by its array (the part of the array's name behind the colon will do) or its UUID. `wattle scan` lists them.";
+    SeveralVolumes = 7, Usage, "several volumes to choose from",
+        "The members given hold more than one volume and the command works on one. Name it with `-V`, or give only the \
+         members of one array.";
+    BadRequest = 8, Usage, "an array like that cannot exist",
+        "The level, the number of members, the chunk and the layout do not fit together. RAID 1 needs two members, RAID 4 and 5 \
+         three (two with care), RAID 6 four, RAID 10 two. Chunks of RAID 4, 5, 6 and 10 are powers of two of at least 4 KiB.";
+    NotSupportedYet = 9, Failed, "not supported yet",
+        "The format allows it and this version of wattle does not do it. Nothing was changed.";
+
+    NotFound = 20, Failed, "no such file or device",
+        "Nothing is at that path. For a file created by `wattle create`, create it first: `truncate -s SIZE FILE`.";
+    PermissionDenied = 21, Failed, "permission denied",
+        "This user may not open the member. Block devices usually belong to the group `disk`; reading is enough for `scan`, \
+         `examine` and `cat`.";
+    IsDirectory = 22, Failed, "it is a directory",
+        "A member is a file or a block device. To give all images of a directory, write `DIR/*`.";
+    NotADrive = 23, Failed, "neither a file nor a block device",
+        "Pipes, sockets and character devices have no sectors to go back to.";
+    EmptyMember = 24, Failed, "the member is empty",
+        "The file has no bytes. A download or a copy may have failed. A new member is made with `truncate -s SIZE FILE`.";
+    ReadOnlyMember = 25, Failed, "the member cannot be written",
+        "The file, its file system or the device is read-only, and the command must write. `--read-only` serves an array \
+         without writing a byte.";
+    Locked = 26, Refused, "somebody else uses the member",
+        "Another process has locked it (a `wattle serve`, a virtual machine), or the kernel uses it (mounted, in an md array, in \
+         a volume group). Two owners destroy an array within seconds. `wattle status` lists what wattle serves; `lsblk`, \
+         `/proc/mdstat` and `fuser` tell the rest.";
+    OpenFailed = 27, Failed, "the member cannot be opened",
+        "The operating system refused for another reason than the usual ones; its error is in the message.";
+    ReadFailed = 28, Failed, "the member cannot be read",
+        "The drive returned an error where metadata may be. If it is dying, copy it first (ddrescue) and give the copy.";
+    WriteFailed = 29, Failed, "the member cannot be written to",
+        "The drive returned an error for a write of metadata. The message says what was written before.";
+    NoSpace = 30, Failed, "no space left under a member",
+        "The member is a sparse file (or a thin volume) and what holds it is full. Free space there, or allocate the file first: \
+         `fallocate -l SIZE FILE`.";
+    Changed = 31, Refused, "a member changed while it was being opened",
+        "Between looking at the member and locking it somebody wrote its superblock or changed its size. Whoever it was may still be \
+         at it. Find out who, and try again.";
+
+    NoArray = 40, Failed, "no array on these members",
+        "None of the members has an md superblock at any place where one may be. If they are partitions of a whole-disk image, or \
+         the other way around, the offsets differ.";
+    DamagedSuperblock = 41, Failed, "a superblock is damaged",
+        "The magic number of a superblock is there and the rest does not hold: a checksum, a size, or a field out of range. The \
+         message names the field, what it says and what it should say. Such a member is not used. The others may be enough.";
+    SeveralSuperblocks = 42, Refused, "a member has several superblocks",
+        "The member carries valid superblocks of two versions, often because a disk was used in an older array and its end was \
+         never erased, or because a partition ends where its disk ends. Which one describes the data cannot be known for sure. \
+         `--force=newest-superblock` takes the one whose array was created last, as mdadm does.";
+    Truncated = 43, Failed, "the member is shorter than its superblock says",
+        "The data area ends beyond the end of the file or device: a copy that stopped early, or an image of a partition with \
+         the size of another. Copy it again. The member is not used as it is.";
+    ImpossibleGeometry = 44, Failed, "the superblock describes an impossible array",
+        "The checksum is right and the numbers are not: a chunk of zero, more slots than a superblock has roles, a size beyond \
+         any drive. The superblock was written by something else than md, or changed on purpose.";
+    DuplicateRole = 45, Refused, "two members claim one slot",
+        "Two members say that they are the same part of the array and are equally fresh. One may be a copy of the other \
+         (an image beside its disk), and they may have diverged. Give only the one you trust.";
+    SplitBrain = 46, Refused, "the members disagree about who failed",
+        "Each side says that the other has failed: the array was run twice, with different halves of its members, and both halves \
+         were changed. Mixing them yields neither. Give only one side's members, or choose the freshest with `--force=split-brain`.";
+    ForeignMember = 47, Failed, "a member describes another array",
+        "The member has the array's UUID and another level, layout or chunk than its freshest members. It is not used.";
+    NotEnoughMembers = 48, Failed, "not enough members",
+        "More members are missing, stale or failed than the array's redundancy covers. The message lists what each slot \
+         needs. A stale member is one the array went on without; its data is old.";
+    DirtyDegraded = 49, Refused, "the array is dirty and degraded",
+        "A member is missing and the array was not stopped cleanly: stripes that were being written may have parity that does not \
+         fit their data, and the missing member's blocks, which are computed from both, may be wrong there, even blocks nobody \
+         was writing. Give all members if you can. `--force=dirty-degraded` goes on in spite of it (as mdadm --force does); \
+         check the file systems and the data afterwards.";
+    UnknownFeature = 50, Refused, "the superblock uses unknown features",
+        "Feature bits are set that this version does not know. Reading by old rules may return wrong data. Use a newer wattle, or \
+         the kernel that made the array.";
+    Reshaping = 51, Refused, "a reshape is in progress",
+        "The array is partly in an old and partly in a new geometry. This version cannot follow that; the kernel can: assemble \
+         the array there and let the reshape finish.";
+    JournalNotEmpty = 52, Refused, "the journal holds data that is not in the array yet",
+        "The RAID 5 journal has entries that were acknowledged and perhaps not written to the members. This version does not \
+         replay it; the kernel does when it assembles the array.";
+    JournalMissing = 53, Refused, "the journal is missing",
+        "The array has a journal device and it is not among the members. What it held may be newer than the members. The \
+         array can be read, not written.";
+    Clustered = 54, Refused, "the array belongs to a cluster",
+        "A clustered bitmap is coordinated between nodes by a lock manager that wattle does not speak. The array can be read, \
+         if no node is writing it.";
+    Raid0Layout = 55, Refused, "the RAID 0 layout is unknown",
+        "The members differ in size, and kernels before 3.14 and after place the data behind the smallest member differently. The \
+         superblock does not say which made this array. Guessing would mix up the data.";
+    BadBlocks = 56, Refused, "a member has bad blocks recorded",
+        "The member's bad-block log lists sectors whose data is lost on it. This version keeps no map of them: it reads such an \
+         array without that member, if the others are enough, and does not write it.";
+    UnsupportedLevel = 57, Failed, "the level is not supported",
+        "Only linear, RAID 0, 1, 4, 5, 6 and 10 are.";
+    CollidingLayout = 58, Refused, "the RAID 10 layout destroys its own copies",
+        "With this layout word and this number of members, two chunks share one place or both copies of a chunk are on one \
+         member (the kernel accepts it all the same). Such an array is not created, and at most read.";
+    ForeignBitmap = 59, Refused, "the bitmap's version is unknown or reserved",
+        "Bitmap versions 5 (clustered) and 6 (lockless, Linux 6.18) carry meaning that a writer must keep up. This version can \
+         only read such an array.";
+    Ambiguous = 60, Refused, "the freshest member cannot be told",
+        "Members that are equally fresh describe the array differently. Something has changed a superblock outside md.";
+
+    SignatureFound = 80, Refused, "the member is not empty",
+        "Something is on the member: a superblock, a file system, a partition table, a volume group. Creating an array there \
+         destroys it. `--force=signature` goes on; what is overwritten cannot be brought back.";
+    TooSmall = 81, Failed, "the member is too small",
+        "After the superblock and the space kept for metadata not one chunk of data is left.";
+
+    MetadataNotWritten = 90, Failed, "the superblocks could not be written",
+        "A change of the array's state could not be made durable on enough members. The array takes no more writes.";
+
+    ServerNotFound = 100, Failed, "nothing is served under that name",
+        "No running `wattle serve` answers in the runtime directory (`--runtime-dir`, WATTLE_RUNTIME_DIR, \
+         $XDG_RUNTIME_DIR/wattle, /run/wattle) for that array.";
+    ServerFailed = 101, Failed, "the server could not do it",
+        "The process that serves the array answered with an error, which is in the message.";
+    ListenFailed = 102, Failed, "cannot listen there",
+        "The socket is in use, its directory does not exist, or this user may not create it. A socket that a dead process left \
+         behind is removed by wattle itself.";
+    BackendUnavailable = 103, Failed, "the I/O backend is not available",
+        "io_uring is forbidden here (a container's seccomp profile, kernel.io_uring_disabled) and was asked for by name. \
+         Without a backend named, wattle falls back to plain system calls.";
+    VolumeFailed = 104, Failed, "reading or writing the volume failed",
+        "More is lost at that place than redundancy can restore, or the array is broken. `wattle status` and `wattle examine` \
+         tell which member is the cause.";
+    OutputFailed = 105, Failed, "the output cannot be written",
+        "Standard output or the file to write to returned an error.";
+}
+
+impl Code {
+    /// `WTL-0042`.
+    #[must_use]
+    pub fn id(self) -> String {
+        format!("WTL-{:04}", self as u16)
+    }
+
+    /// The code of `WTL-0042`, `wtl-42` or `42`.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let digits = text.get(..4).filter(|p| p.eq_ignore_ascii_case("wtl-")).map_or(text, |_| &text[4..]);
+        let number: u16 = digits.parse().ok()?;
+        Self::ALL.iter().copied().find(|code| *code as u16 == number)
+    }
+}
+
+impl fmt::Display for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "WTL-{:04}", *self as u16)
+    }
+}
+
+/// What an operator is told. Sentences without a final stop; `next` is an instruction.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("{what}: {why} ({code})")]
+pub struct Problem {
+    /// The stable code.
+    pub code: Code,
+    /// The member it is about, as the operator named it.
+    pub member: Option<String>,
+    /// What is wrong, naming the member and the field.
+    pub what: String,
+    /// Why that is a problem: what was found, what was expected.
+    pub why: String,
+    /// What to do next.
+    pub next: String,
+    /// The check that was not passed, if it may be overridden.
+    pub force: Option<Check>,
+}
+
+impl Problem {
+    /// A problem that is about no member.
+    #[must_use]
+    pub fn new(code: Code, what: impl Into<String>, why: impl Into<String>, next: impl Into<String>) -> Self {
+        Self { code, member: None, what: what.into(), why: why.into(), next: next.into(), force: None }
+    }
+
+    /// The same about one member.
+    #[must_use]
+    pub fn of_member(mut self, member: impl Into<String>) -> Self {
+        self.member = Some(member.into());
+        self
+    }
+
+    /// The same, overridable by `--force=check`.
+    #[must_use]
+    pub fn forced_by(mut self, check: Check) -> Self {
+        self.force = Some(check);
+        self
+    }
+
+    /// How a command that meets it ends.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        self.code.kind()
+    }
+
+    /// The exit status: 1, 2 or 3.
+    #[must_use]
+    pub fn exit_code(&self) -> u8 {
+        self.kind().exit_code()
+    }
+}
+
+/// A safety check that `--force=NAME` overrides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Check {
+    /// Use a dirty and degraded array with parity.
+    DirtyDegraded,
+    /// Create over whatever is on the members.
+    Signature,
+    /// Use the freshest side of an array that was run in two halves.
+    SplitBrain,
+    /// Of several superblocks on a member take the one whose array was created last.
+    NewestSuperblock,
+}
+
+impl Check {
+    /// Every check.
+    pub const ALL: &'static [Check] =
+        &[Self::DirtyDegraded, Self::Signature, Self::SplitBrain, Self::NewestSuperblock];
+
+    /// As on the command line.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::DirtyDegraded => "dirty-degraded",
+            Self::Signature => "signature",
+            Self::SplitBrain => "split-brain",
+            Self::NewestSuperblock => "newest-superblock",
+        }
+    }
+}
+
+impl fmt::Display for Check {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// `--force` named a check that does not exist.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("`{name}` is not a check that can be overridden")]
+pub struct UnknownCheck {
+    /// As it was given.
+    pub name: String,
+}
+
+impl FromStr for Check {
+    type Err = UnknownCheck;
+
+    fn from_str(name: &str) -> Result<Self, UnknownCheck> {
+        Self::ALL
+            .iter()
+            .copied()
+            .find(|check| check.name() == name)
+            .ok_or_else(|| UnknownCheck { name: name.to_owned() })
+    }
+}
+
+impl From<UnknownCheck> for Problem {
+    fn from(error: UnknownCheck) -> Self {
+        let names: Vec<_> = Check::ALL.iter().map(|check| check.name()).collect();
+        Self::new(
+            Code::UnknownCheck,
+            format!("--force={}", error.name),
+            error.to_string(),
+            format!("use the name that the refusal gave: one of {}", names.join(", ")),
+        )
+    }
+}
+
+/// The checks an operator overrides in one command.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Forced(u8);
+
+impl Forced {
+    /// Adds a check.
+    #[must_use]
+    pub fn with(self, check: Check) -> Self {
+        Self(self.0 | 1 << check as u8)
+    }
+
+    /// Whether the operator overrides `check`.
+    #[must_use]
+    pub fn has(self, check: Check) -> bool {
+        self.0 & 1 << check as u8 != 0
+    }
+}
+
+impl FromIterator<Check> for Forced {
+    fn from_iter<I: IntoIterator<Item = Check>>(checks: I) -> Self {
+        checks.into_iter().fold(Self::default(), Self::with)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_are_unique_ordered_and_parse_back() {
+        // A number used twice would make `explain` and every script that matches on it lie.
+        assert!(Code::ALL.windows(2).all(|pair| (pair[0] as u16) < pair[1] as u16));
+        for &code in Code::ALL {
+            assert_eq!(Code::parse(&code.id()), Some(code));
+            assert_eq!(Code::parse(&code.id().to_lowercase()), Some(code));
+            assert!(code.explanation().len() > 40, "{code} explains itself");
+        }
+        assert_eq!(Code::parse("WTL-9999"), None);
+        assert_eq!(Code::parse("wtl"), None);
+        assert_eq!(Code::parse("49"), Some(Code::DirtyDegraded));
+    }
+
+    #[test]
+    fn only_named_checks_are_overridden() {
+        for &check in Check::ALL {
+            assert_eq!(check.name().parse(), Ok(check));
+            assert!(Forced::default().with(check).has(check) && !Forced::default().has(check));
+        }
+        let problem = Problem::from("all".parse::<Check>().unwrap_err());
+        assert_eq!(problem.exit_code(), 2);
+        assert!(problem.next.contains("dirty-degraded"));
+    }
+}

@@ -3,6 +3,7 @@
 //! A tool that is not installed skips its test, loudly; with `CI` in the environment it fails it.
 
 #![allow(clippy::unwrap_used, reason = "a failure here fails the test")]
+#![allow(clippy::print_stderr, reason = "a skipped test says so")]
 
 mod support;
 

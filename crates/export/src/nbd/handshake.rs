@@ -275,6 +275,7 @@ fn info(kind: u16, fill: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     fn export(name: &str) -> ExportFacts {
         ExportFacts {
@@ -469,5 +470,32 @@ mod tests {
         let facts = ExportFacts { read_only: true, ..export("a") };
         // Has flags, read-only, flush, multi-conn.
         assert_eq!(facts.flags(false), 0x107);
+    }
+
+    /// Sometimes an option that makes sense, sometimes any bytes.
+    fn message() -> impl Strategy<Value = Vec<u8>> {
+        let data = prop_oneof![
+            prop::collection::vec(any::<u8>(), 0..40),
+            Just(query("a", &[0, 1, 2, 3])),
+            Just(query("b", &[])),
+            Just(vec![0; OPTION_BYTES_MAX + 1]),
+        ];
+        prop_oneof![
+            8 => (0..12_u32, data).prop_map(|(code, data)| option(code, &data)),
+            1 => prop::collection::vec(any::<u8>(), 0..40),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn the_answer_depends_on_the_bytes_and_not_on_their_arrival(
+            messages in prop::collection::vec(message(), 0..20),
+            flags in 0..4_u8,
+            piece in 1..3000_usize,
+        ) {
+            let input = [vec![0, 0, 0, flags], messages.concat()].concat();
+            let exports = [export("a"), export("b")];
+            prop_assert_eq!(run(&exports, &input, piece), run(&exports, &input, usize::MAX / 2));
+        }
     }
 }

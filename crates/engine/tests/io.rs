@@ -283,11 +283,14 @@ fn writes_that_overlap_leave_redundancy_that_agrees() {
                     let at = wattle_rt::CoreIx(usize::from(writer) % core.cores());
                     core.call(at, move |core| async move {
                         let volume = volume.open(&core).unwrap();
-                        for round in 0..30u64 {
+                        let writes = (0..30u64).map(|round| {
                             let mut buf = BufMut::alloc(6 * 512);
                             buf.fill(writer * 30 + round as u8);
-                            let start = round * 7 % 20 * 512;
-                            assert_eq!(volume.write(start, buf.freeze(), Durability::Cached).await, Ok(()));
+                            let (volume, start) = (volume.clone(), round * 7 % 20 * 512);
+                            core.spawn(async move { volume.write(start, buf.freeze(), Durability::Cached).await })
+                        });
+                        for write in writes.collect::<Vec<_>>() {
+                            assert_eq!(write.await, Ok(()));
                         }
                     })
                 })

@@ -1,0 +1,35 @@
+# The commands of this repository. `make help` lists them.
+SHELL := /bin/bash
+CARGO ?= cargo
+
+.PHONY: help test lint demo fuzz sim bench guest deps
+
+help: ## this list
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
+
+test: deps lint ## everything CI runs: format, lints, all tests, the Linux guest
+	$(CARGO) test --workspace --no-fail-fast
+
+lint: ## rustfmt, clippy without warnings, shellcheck where it is installed
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	@if command -v shellcheck > /dev/null; then shellcheck -x -P guest guest/build guest/run guest/init guest/lib.sh guest/jobs/* scripts/* .ci/run; \
+	else echo "SKIPPED: shellcheck is not installed"; fi
+
+deps: ## the Debian packages the tests use (installs when root, else says what is missing)
+	scripts/deps
+
+guest: ## the Linux guest that judges our arrays, into .guest/
+	guest/build
+
+demo: ## a tour on made-up drives, about a minute
+	scripts/demo
+
+sim: ## the long simulation: seeded crashes and faults
+	scripts/sim
+
+fuzz: ## every decoder, a minute each (needs cargo-fuzz)
+	scripts/fuzz
+
+bench: ## the figures of docs/performance.md
+	scripts/bench

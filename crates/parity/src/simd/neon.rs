@@ -31,7 +31,7 @@ impl Neon {
 /// # Safety
 /// The CPU has NEON, and `len` is the checked [`Job::checked_len`].
 #[target_feature(enable = "neon")]
-unsafe fn run(job: Job<'_>, len: usize) {
+unsafe fn run(job: &mut Job<'_>, len: usize) {
     // SAFETY: passed on from the caller.
     unsafe { steps::run::<V128, 4>(job, len) }
 }

@@ -7,7 +7,7 @@ use crate::field;
 ///
 /// # Safety
 /// [`Job::checked_len`] has checked the job.
-pub(crate) unsafe fn run(job: Job<'_>, len: usize) {
+pub(crate) unsafe fn run(job: &mut Job<'_>, len: usize) {
     // SAFETY: `u64` needs no CPU feature; the caller checked the job.
     unsafe { steps::run::<u64, 4>(job, len) }
 }

@@ -17,27 +17,28 @@ const STREAM_FROM_BYTES: usize = 2 << 20;
 /// # Safety
 /// The CPU has `V`'s instructions, and `len` is what [`Job::checked_len`] returned for this job.
 #[inline(always)]
-pub(super) unsafe fn run<V: Vector, const U: usize>(job: Job<'_>, len: usize) {
+pub(super) unsafe fn run<V: Vector, const U: usize>(job: &mut Job<'_>, len: usize) {
     // SAFETY: all blocks are `len` long, which is what `drive` relies on; outputs are exclusive borrows, so their
     // pointers alias neither each other nor the inputs. The caller vouches for the instructions.
     unsafe {
         match job {
             Job::XorGen { dst, sources } => {
-                drive_writes::<V, U>(len, &[dst.as_ptr()], &Xor::<false> { dst: dst.as_mut_ptr(), sources });
+                // XOR needs half of P+Q's registers: twice the width, +25 % with 16 sources.
+                drive_writes::<V, 8>(len, &[dst.as_ptr()], &Xor::<false> { dst: dst.as_mut_ptr(), sources });
             }
             Job::XorAdd { dst, sources } => {
                 drive::<V, U, Whole>(len, Whole, &Xor::<true> { dst: dst.as_mut_ptr(), sources });
             }
             Job::MulInto { dst, factor, src } => {
-                let (dst, src, factor) = (dst.as_mut_ptr(), src.as_ptr(), V::factor(factor));
+                let (dst, src, factor) = (dst.as_mut_ptr(), src.as_ptr(), V::factor(*factor));
                 drive::<V, U, Whole>(len, Whole, &Mul::<V, false> { dst, src, factor });
             }
             Job::MulAdd { dst, factor, src } => {
-                let (dst, src, factor) = (dst.as_mut_ptr(), src.as_ptr(), V::factor(factor));
+                let (dst, src, factor) = (dst.as_mut_ptr(), src.as_ptr(), V::factor(*factor));
                 drive::<V, U, Whole>(len, Whole, &Mul::<V, true> { dst, src, factor });
             }
             Job::DeltaQ { q, factor, old, new } => {
-                let (old, new, factor) = (old.as_ptr(), new.as_ptr(), V::factor(factor));
+                let (old, new, factor) = (old.as_ptr(), new.as_ptr(), V::factor(*factor));
                 drive::<V, U, Whole>(
                     len,
                     Whole,
@@ -45,7 +46,7 @@ pub(super) unsafe fn run<V: Vector, const U: usize>(job: Job<'_>, len: usize) {
                 );
             }
             Job::DeltaPq { p, q, factor, old, new } => {
-                let (old, new, factor) = (old.as_ptr(), new.as_ptr(), V::factor(factor));
+                let (old, new, factor) = (old.as_ptr(), new.as_ptr(), V::factor(*factor));
                 let p = Some(p.as_mut_ptr());
                 drive::<V, U, Whole>(len, Whole, &Delta::<V> { p, q: q.as_mut_ptr(), factor, old, new });
             }
@@ -59,18 +60,22 @@ pub(super) unsafe fn run<V: Vector, const U: usize>(job: Job<'_>, len: usize) {
                 drive_writes::<V, U>(len, &outputs, &Horner::new(sources, write));
             }
             Job::DataFromQ { data, factor, q, sources } => {
-                let finish =
-                    SolveFromQ { data: data.as_mut_ptr(), p: None, q: q.as_ptr(), factor: V::factor(factor) };
+                let finish = SolveFromQ {
+                    data: data.as_mut_ptr(),
+                    p: None,
+                    q: q.as_ptr(),
+                    factor: V::factor(*factor),
+                };
                 drive::<V, U, Whole>(len, Whole, &Horner::new(sources, finish));
             }
             Job::DataAndP { data, p, factor, q, sources } => {
                 let p = Some(p.as_mut_ptr());
                 let finish =
-                    SolveFromQ { data: data.as_mut_ptr(), p, q: q.as_ptr(), factor: V::factor(factor) };
+                    SolveFromQ { data: data.as_mut_ptr(), p, q: q.as_ptr(), factor: V::factor(*factor) };
                 drive::<V, U, Whole>(len, Whole, &Horner::new(sources, finish));
             }
             Job::DataAndQ { data, q, factor, p, sources } => {
-                let (data, q, factor) = (data.as_mut_ptr(), q.as_mut_ptr(), V::factor(factor));
+                let (data, q, factor) = (data.as_mut_ptr(), q.as_mut_ptr(), V::factor(*factor));
                 drive::<V, U, Whole>(
                     len,
                     Whole,
@@ -83,8 +88,8 @@ pub(super) unsafe fn run<V: Vector, const U: usize>(job: Job<'_>, len: usize) {
                     y: y.as_mut_ptr(),
                     p: p.as_ptr(),
                     q: q.as_ptr(),
-                    factor_p: V::factor(factor_p),
-                    factor_q: V::factor(factor_q),
+                    factor_p: V::factor(*factor_p),
+                    factor_q: V::factor(*factor_q),
                 };
                 drive::<V, U, Whole>(len, Whole, &Horner::new(sources, finish));
             }

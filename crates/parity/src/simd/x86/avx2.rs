@@ -33,7 +33,7 @@ impl Avx2 {
 /// # Safety
 /// The CPU has AVX2, and `len` is the checked [`Job::checked_len`].
 #[target_feature(enable = "avx2")]
-unsafe fn run(job: Job<'_>, len: usize) {
+unsafe fn run(job: &mut Job<'_>, len: usize) {
     // SAFETY: passed on from the caller.
     unsafe { steps::run::<V256, 4>(job, len) }
 }

@@ -33,7 +33,7 @@ impl Avx512 {
 /// # Safety
 /// The CPU has AVX-512 F and BW, and `len` is the checked [`Job::checked_len`].
 #[target_feature(enable = "avx512f,avx512bw")]
-unsafe fn run(job: Job<'_>, len: usize) {
+unsafe fn run(job: &mut Job<'_>, len: usize) {
     // SAFETY: passed on from the caller.
     unsafe { steps::run::<V512, 4>(job, len) }
 }

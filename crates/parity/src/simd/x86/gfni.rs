@@ -29,7 +29,7 @@ impl Gfni {
 /// # Safety
 /// The CPU has AVX-512 F and BW and GFNI, and `len` is the checked [`Job::checked_len`].
 #[target_feature(enable = "avx512f,avx512bw,gfni")]
-unsafe fn run(job: Job<'_>, len: usize) {
+unsafe fn run(job: &mut Job<'_>, len: usize) {
     // SAFETY: passed on from the caller.
     unsafe { steps::run::<Affine, 4>(job, len) }
 }

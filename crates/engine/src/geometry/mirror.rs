@@ -198,16 +198,13 @@ impl Mirror {
         whole.copy_sets().any(|set| set.len() < copies).then_some(Hazard::CopiesShareMember)
     }
 
-    /// The array sector a copy of which is at a data sector of a member; `None` where none is. Has no meaning if chunks
-    /// collide.
+    /// The array sector a copy of which is at a data sector of a member, below `member_sectors`; `None` where none is. Has no
+    /// meaning if chunks collide.
     pub fn array_sector_at(&self, member: MemberIx, sector: Sector) -> Option<Sector> {
         let (row, offset) = self.chunk.split(sector.0);
         let far = u64::from(self.far);
         let (repetition, row) =
             if self.offset { (row % far, row / far) } else { (row / self.rows, row % self.rows) };
-        if repetition >= far {
-            return None;
-        }
         let shifted = |first: u16| (0..repetition).fold(first, |member, _| self.next_far(member));
         let first = (0..self.members).find(|&first| shifted(first) == member.0)?;
         let chunk = (row * u64::from(self.members) + u64::from(first)) / u64::from(self.near);

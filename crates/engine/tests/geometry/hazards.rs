@@ -31,8 +31,8 @@ fn by_rule(near: u32, far: u32, offset: bool, mode: u32, members: u32) -> bool {
     if near == 1 || far == 1 {
         return false;
     }
-    let rows_meet = offset && members % near != 0;
-    let sets_meet = mode == 2 && members > 2 * near * far && members % (near * far) != 0;
+    let rows_meet = offset && !members.is_multiple_of(near);
+    let sets_meet = mode == 2 && members > 2 * near * far && !members.is_multiple_of(near * far);
     rows_meet || sets_meet
 }
 

@@ -47,7 +47,7 @@ fn raid0(params: &Params) -> Vec<Vec<Place>> {
         .into_iter()
         .flat_map(|(slot, start)| (0..chunk).map(move |o| vec![(slot, start + o)]))
         .collect();
-    let end: u64 = rows.iter().map(|rows| rows * chunk & !(chunk - 1)).sum();
+    let end: u64 = rows.iter().map(|rows| (rows * chunk) & !(chunk - 1)).sum();
     sectors.truncate(end as usize);
     sectors
 }

@@ -18,7 +18,7 @@ use wattle_engine::units::{MemberIx, MemberSet, Sector};
 use crate::facts::{
     BadRange, BitmapFacts, CLEAN, Features, JournalFacts, MemberFacts, Role, SuperblockFacts, Uuid, Version,
 };
-use crate::problem::{Check, Forced, Problem};
+use crate::problem::{Forced, Problem};
 use crate::reason::Reason;
 
 /// What became of a member, with the facts behind it. Its text is a whole explanation.

@@ -26,7 +26,7 @@ use std::cell::{Cell, RefCell};
 
 use wattle_engine::metadata::{LocalBoxFuture, Metadata, Record};
 use wattle_engine::units::{MemberIx, MemberSet, SECTOR_BYTES};
-use wattle_format::md::{Features, Role, Superblock, Timestamp};
+use wattle_format::md::{Features, Role, SUPERBLOCK_BYTES, Superblock, Timestamp, Version};
 use wattle_rt::{Buf, BufMut, Core, Device, Durability, IoError, WallTime};
 
 use crate::assemble::Assembly;
@@ -106,9 +106,7 @@ impl MdState {
         let (events, utime) = (next.events, Timestamp { secs: now.secs, micros: now.micros });
         let renew = |superblock: &mut Superblock| {
             for (dev_number, &role) in (0..).zip(&roles) {
-                if superblock.role_of(dev_number) != role {
-                    set_role(superblock, dev_number, role);
-                }
+                set_role(superblock, dev_number, role);
             }
             superblock.set_events(events);
             superblock.set_resync_offset(resync_offset);
@@ -156,6 +154,19 @@ impl MdState {
     }
 }
 
+/// Gives a device its role in one superblock. In 0.90 only slots are touched: entries behind them follow by themselves.
+fn set_role(superblock: &mut Superblock, dev_number: u32, role: Role) {
+    let follows = !superblock.version().is_1x() && dev_number >= superblock.raid_disks();
+    if follows || superblock.role_of(dev_number) == role {
+        return;
+    }
+    let set = match role {
+        Role::Spare => superblock.remove_device(dev_number),
+        role => superblock.set_role(dev_number, role).map(|_| ()),
+    };
+    set.expect("a role that one superblock of the array stores fits into the others");
+}
+
 /// Where a superblock is written.
 #[derive(Debug, Clone)]
 pub struct Place {
@@ -172,7 +183,11 @@ impl Place {
     /// The superblock's blocks, whole: with logical blocks of 4 KiB what follows the superblock is written back as it was.
     fn encode(&self, superblock: &Superblock) -> Buf {
         let bytes = superblock.bytes();
-        let len = superblock.len_bytes().next_multiple_of(self.block_bytes()).min(bytes.len());
+        let own_bytes = match superblock.version() {
+            Version::V090 => SUPERBLOCK_BYTES,
+            _ => 256 + 2 * superblock.max_devices() as usize,
+        };
+        let len = own_bytes.next_multiple_of(self.block_bytes()).min(bytes.len());
         BufMut::copy_of(&bytes[..len]).freeze()
     }
 }

@@ -11,6 +11,7 @@
 //! 3. Nothing is written before everything was checked, and to nothing that was not claimed under an exclusive lock.
 //! 4. What cannot be shown to be right is refused or served read-only, with a code, a reason and a way out.
 
+mod areas;
 pub mod assemble;
 pub mod commit;
 pub mod compat;

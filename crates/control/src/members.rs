@@ -130,6 +130,28 @@ impl Member {
         Ok(Self { device, ..self.clone() })
     }
 
+    /// Whole sectors of the member.
+    #[must_use]
+    pub fn size_sectors(&self) -> u64 {
+        self.device.size_bytes() / 512
+    }
+
+    /// Reads `len_bytes` at `offset_bytes`, at once: for metadata, before anything runs on the member.
+    ///
+    /// # Errors
+    /// [`MemberError::Read`].
+    pub fn read(&self, offset_bytes: u64, len_bytes: usize) -> Result<Vec<u8>, MemberError> {
+        let mut bytes = vec![0; len_bytes];
+        let len = len_bytes as u64;
+        self.device.read_blocking(offset_bytes, &mut bytes).map_err(|source| MemberError::Read {
+            name: self.name.clone(),
+            offset_bytes,
+            len_bytes: len,
+            source,
+        })?;
+        Ok(bytes)
+    }
+
     /// Whether it is a drive in memory or none at all, which nobody else can have written before.
     #[must_use]
     pub fn is_made_up(&self) -> bool {

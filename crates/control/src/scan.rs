@@ -3,15 +3,15 @@
 //! Invariant: only reads, a few dozen kilobytes of each member. A member that cannot be made sense of never stops the scan
 //! of the others: what is wrong with it is a [`Problem`] of that member.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use wattle_format::md::{self, RawSuperblock, Superblock, SuperblockError};
-use wattle_format::probe::{self, Signature};
-use wattle_rt::Device;
+use wattle_format::probe::Signature;
 
 use crate::areas;
 use crate::assemble::{Assembly, assemble};
-use crate::facts::{MemberFacts, SuperblockFacts, Uuid, Version};
+use crate::facts::{MemberFacts, Uuid};
 use crate::members::{Member, MemberError};
 use crate::problem::{Check, Code, Forced, Problem};
 
@@ -32,7 +32,7 @@ pub struct MemberScan {
     /// Valid superblocks, in order of preference.
     pub superblocks: Vec<Superblock>,
     /// Superblocks that are there and not valid, with every check they fail.
-    pub damaged: Vec<Damaged>,
+    pub damaged: Vec<RawSuperblock>,
     /// Everything else that is recognised: file systems, partition tables, volume groups, foreign RAID metadata.
     pub signatures: Vec<Signature>,
     /// What assembly knows of it; `None` for a stranger.
@@ -49,17 +49,12 @@ impl MemberScan {
     pub fn superblock(&self) -> Option<&Superblock> {
         self.chosen.map(|ix| &self.superblocks[ix])
     }
-}
 
-/// A superblock that failed its checks.
-#[derive(Debug)]
-pub struct Damaged {
-    /// Where it was found.
-    pub version: Version,
-    /// As it was read, for `examine`.
-    pub raw: RawSuperblock,
-    /// What is wrong, at least one.
-    pub errors: Vec<SuperblockError>,
+    /// Whether any superblock on it, valid or not, names this array.
+    fn names(&self, uuid: Uuid) -> bool {
+        self.superblocks.iter().any(|superblock| superblock.set_uuid() == uuid)
+            || self.damaged.iter().any(|raw| raw.fields().set_uuid() == uuid)
+    }
 }
 
 /// An array and its members.
@@ -67,8 +62,8 @@ pub struct Damaged {
 pub struct ArrayScan {
     /// Indices into [`Scan::members`], in the order of [`Assembly::verdicts`].
     pub members: Vec<usize>,
-    /// Indices of members whose damaged superblock names this array.
-    pub damaged: Vec<usize>,
+    /// Indices of members that name this array and cannot be used, each with a [`MemberScan::problem`].
+    pub unused: Vec<usize>,
     /// What it is.
     pub assembly: Assembly,
 }
@@ -149,29 +144,132 @@ fn group(members: &[MemberScan], forced: Forced) -> Vec<ArrayScan> {
             by_uuid.entry(facts.superblock.set_uuid).or_default().push(ix);
         }
     }
-    let mut arrays: Vec<_> = by_uuid
-        .into_iter()
-        .filter_map(|(uuid, indices)| {
-            let facts: Vec<_> = indices.iter().filter_map(|&ix| members[ix].facts.clone()).collect();
-            let names_it = |ix: &usize| {
-                members[*ix].facts.is_none()
-                    && members[*ix].damaged.iter().any(|damaged| damaged.raw.set_uuid() == uuid)
-            };
-            let damaged = (0..members.len()).filter(names_it).collect();
-            Some(ArrayScan { assembly: assemble(&facts, forced)?, members: indices, damaged })
-        })
-        .collect();
+    let array = |(uuid, indices): (Uuid, Vec<usize>)| {
+        let facts: Vec<_> = indices.iter().filter_map(|&ix| members[ix].facts.clone()).collect();
+        let unused =
+            (0..members.len()).filter(|&ix| members[ix].facts.is_none() && members[ix].names(uuid)).collect();
+        Some(ArrayScan { assembly: assemble(&facts, forced)?, members: indices, unused })
+    };
+    let mut arrays: Vec<_> = by_uuid.into_iter().filter_map(array).collect();
     arrays.sort_by_key(|array| array.members[0]);
     arrays
 }
 
 fn look_at(member: Member, forced: Forced) -> Result<MemberScan, MemberError> {
-    let (superblocks, damaged) = read_superblocks(&member)?;
-    let signatures = read_signatures(&member)?;
-    let (chosen, problem) = choose(&member, &superblocks, &damaged, forced);
-    let facts = match chosen {
-        Some(ix) => Some(areas::member_facts(&member, &superblocks[ix])?),
+    let Superblocks { valid, damaged } = read_superblocks(&member)?;
+    let signatures = areas::signatures(&member)?;
+    let mut found = MemberScan {
+        member,
+        superblocks: valid,
+        damaged,
+        signatures,
+        facts: None,
+        chosen: None,
+        problem: None,
+    };
+    found.chosen = match found.superblocks.as_slice() {
+        [] => None,
+        [_] => Some(0),
+        several if forced.has(Check::NewestSuperblock) => {
+            (0..several.len()).max_by_key(|&ix| (several[ix].ctime(), Reverse(ix)))
+        }
+        several => {
+            found.problem = Some(several_superblocks(&found.member, several));
+            None
+        }
+    };
+    found.facts = match found.superblock() {
+        Some(superblock) => Some(areas::member_facts(&found.member, superblock)?),
         None => None,
     };
-    Ok(MemberScan { member, superblocks, damaged, signatures, facts, chosen, problem })
+    if found.chosen.is_none() && found.problem.is_none() {
+        judge_damaged(&mut found);
+    }
+    Ok(found)
+}
+
+/// A member without a valid superblock. One that is only shorter than it should be still knows its array.
+fn judge_damaged(found: &mut MemberScan) {
+    let Some(raw) = found.damaged.first() else { return };
+    let shortened =
+        raw.problems().iter().all(|error| matches!(error, SuperblockError::DeviceTooSmall { .. }));
+    if shortened {
+        found.facts = Some(areas::shortened_facts(&found.member, raw.fields()));
+    }
+    found.problem = Some(damaged_superblock(&found.member, raw));
+}
+
+/// The superblocks of a member.
+#[derive(Debug)]
+pub(crate) struct Superblocks {
+    /// Those that passed every check.
+    pub valid: Vec<Superblock>,
+    /// Those that did not.
+    pub damaged: Vec<RawSuperblock>,
+}
+
+/// Reads every place where a superblock may be.
+pub(crate) fn read_superblocks(member: &Member) -> Result<Superblocks, MemberError> {
+    let mut found = Superblocks { valid: Vec::new(), damaged: Vec::new() };
+    let size_sectors = member.size_sectors();
+    for place in md::scan_component(size_sectors) {
+        let bytes = member.read(place.offset_bytes, place.len_bytes)?;
+        match md::identify(place.version, &bytes, size_sectors) {
+            Ok(None) => {}
+            Ok(Some(superblock)) => found.valid.push(superblock),
+            Err(raw) => found.damaged.push(raw),
+        }
+    }
+    Ok(found)
+}
+
+fn several_superblocks(member: &Member, several: &[Superblock]) -> Problem {
+    let list: Vec<_> = several
+        .iter()
+        .map(|superblock| {
+            format!(
+                "{} of array {} at sector {}",
+                superblock.version(),
+                superblock.set_uuid(),
+                superblock.found_at_sectors()
+            )
+        })
+        .collect();
+    Problem::new(
+        Code::SeveralSuperblocks,
+        format!("{}: {} valid superblocks: {}", member.name, several.len(), list.join(", ")),
+        "only one of them describes the data, and a wrong choice would mix up the array",
+        "--force=newest-superblock takes the array that was created last; erasing the old one settles it for good",
+    )
+    .of_member(&member.name)
+    .forced_by(Check::NewestSuperblock)
+}
+
+fn damaged_superblock(member: &Member, raw: &RawSuperblock) -> Problem {
+    let errors: Vec<_> = raw.problems().iter().map(ToString::to_string).collect();
+    let (code, why, next) = match raw.problems().first() {
+        Some(SuperblockError::DeviceTooSmall { .. } | SuperblockError::WrongOffset { .. }) => (
+            Code::Truncated,
+            "the member has another size than when its superblock was written",
+            "copy the member again, whole; or give the disk or partition that it is a part of",
+        ),
+        Some(
+            SuperblockError::UnknownFeatures(_)
+            | SuperblockError::ConflictingFeatures(_)
+            | SuperblockError::ReservedNotZero { .. },
+        ) => (
+            Code::UnknownFeature,
+            "data read by old rules may be wrong",
+            "use a newer wattle, or the kernel that made the array",
+        ),
+        _ => (
+            Code::DamagedSuperblock,
+            "what such a superblock says cannot be relied on, so the member is not used",
+            "leave the member out if the others are enough; `wattle examine` shows every field",
+        ),
+    };
+    let place =
+        format!("{} superblock at sector {}", raw.fields().version(), raw.fields().found_at_sectors());
+    Problem::new(code, format!("{}: {place}: {}", member.name, errors.join("; ")), why, next)
+        .of_member(&member.name)
 }

@@ -9,7 +9,7 @@ use wattle_rt::{Core, Device};
 use crate::assemble::{Access, Assembly, Slot};
 use crate::commit::{MdMetadata, Place};
 use crate::members::{Claim, Member, MemberError};
-use crate::problem::Problem;
+use crate::problem::{Code, Problem};
 use crate::scan::{ArrayScan, Scan, read_superblocks};
 
 /// An array whose members are ours: locked, open for what is going to be done with them, and unchanged since the decision.
@@ -39,6 +39,13 @@ pub fn claim(scan: &Scan, array: &ArrayScan, read_only: bool) -> Result<Claimed,
     if let Some(refusal) = assembly.refusal() {
         return Err(refusal);
     }
+    // A member that may or may not be part of the array makes the array uncertain, even if the others were enough.
+    let uncertain = |ix: &usize| {
+        scan.members[*ix].problem.as_ref().filter(|problem| problem.code == Code::SeveralSuperblocks)
+    };
+    if let Some(problem) = array.unused.iter().find_map(uncertain) {
+        return Err(problem.clone());
+    }
     let read_only = read_only || assembly.access != Access::ReadWrite;
     let claim = if read_only { Claim::Read } else { Claim::Write };
     let claim_one = |ix: usize| claim_member(scan, array.members[ix], claim);
@@ -57,8 +64,8 @@ fn claim_member(scan: &Scan, member: usize, claim: Claim) -> Result<ClaimedMembe
     let seen = &scan.members[member];
     let claimed: Member = seen.member.claim(claim)?;
     // Between the look and the lock another process may have run the array.
-    let (superblocks, _) = read_superblocks(&claimed)?;
-    let Some(superblock) = seen.superblock().filter(|known| superblocks.contains(known)) else {
+    let now = read_superblocks(&claimed)?;
+    let Some(superblock) = seen.superblock().filter(|known| now.valid.contains(known)) else {
         return Err(MemberError::Changed { name: claimed.name });
     };
     Ok(ClaimedMember { device: claimed.device, superblock: superblock.clone() })

@@ -111,6 +111,9 @@ impl Home {
     /// Runs with nothing else in flight on any core; the array is recorded dirty first.
     pub async fn exclusively<T>(self: &Rc<Self>, job: impl AsyncFnOnce(Pass) -> T) -> Result<T, VolumeError> {
         let _owner = self.exclusive.acquire(1).await;
+        if self.stopped.get() {
+            return Err(VolumeError::Stopped);
+        }
         self.on_every_core(|shard| async move { shard.gate.close().await }).await;
         // The pass keeps the array from being recorded clean once it is recorded dirty.
         let shard = self.shard();

@@ -86,6 +86,8 @@ impl Shard {
 
     pub fn set_health(&self, health: Arc<Health>) {
         *self.health.borrow_mut() = health;
+        // Whoever waits for a record that a broken array will never write must hear of it.
+        self.recorded.notify_all();
     }
 
     pub fn set_recorded(&self, epoch: u64) {

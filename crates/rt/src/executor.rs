@@ -87,6 +87,14 @@ impl CoreShared {
         unsafe { libc::write(event.as_raw_fd(), (&raw const one).cast(), 8) };
     }
 
+    /// Takes the ring of the bell, so that the next one is heard.
+    pub(crate) fn take_ring(&self) {
+        let Some(event) = &self.event else { return };
+        let mut count: u64 = 0;
+        // SAFETY: an eventfd gives 8 bytes, which `count` has; it never blocks (EFD_NONBLOCK).
+        unsafe { libc::read(event.as_raw_fd(), (&raw mut count).cast(), 8) };
+    }
+
     pub(crate) fn event(&self) -> Option<&OwnedFd> {
         self.event.as_ref()
     }
@@ -593,6 +601,9 @@ impl Inner {
         }
         while self.in_flight() > 0 {
             self.submit();
+            // The reap looks for results once more after this and only then blocks.
+            self.shared.asleep.store(true, Ordering::Relaxed);
+            fence(Ordering::SeqCst);
             self.reap(Wait::Until(None));
         }
     }

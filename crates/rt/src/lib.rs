@@ -13,10 +13,12 @@
 
 mod backend;
 mod buf;
+mod clock;
 mod core;
 mod device;
 mod error;
 mod executor;
+mod iov;
 pub mod mailbox;
 mod mem;
 mod op;
@@ -26,7 +28,9 @@ mod runtime;
 pub mod sim;
 mod stream;
 pub mod sync;
+mod syscall;
 mod time;
+mod uring;
 
 pub use crate::core::{Core, CoreIx, JoinHandle, OpFuture, Sleep};
 pub use backend::{Backend, BackendChoice, BackendError, Wait};

@@ -1,1 +1,17 @@
 //! On-disk formats as values: md superblocks, bitmap, bad-block log, PPL, journal; losslessly there and back.
+//!
+//! Bytes come in as slices and go out as arrays or vectors; nothing here opens a file, reads a clock or knows a path.
+//! The byte layouts are written down in docs/formats.md and cited by section.
+//!
+//! Invariants:
+//! - No input makes a decoder panic, loop for ever, or allocate more than a small multiple of the input's length.
+//! - Every byte of a superblock or bitmap header that this crate does not understand survives a rewrite.
+//! - What the bytes merely say ([`md::RawSuperblock`]) and what passed the load checks ([`md::Superblock`]) are two types.
+//!
+//! Reading order: [`md`] (start with `md/superblock.rs`), then [`probe`].
+
+mod bytes;
+#[doc(hidden)]
+pub mod fuzzing;
+pub mod md;
+pub mod probe;

@@ -1,0 +1,816 @@
+//! One view over all superblock versions, in two trusts.
+//!
+//! [`RawSuperblock`] is what the bytes say, with the list of load checks they fail. [`Superblock`] has passed all of
+//! them. Both read through [`Fields`]; only a `Superblock` can be changed. Setters patch the original bytes and renew
+//! the checksum, so what this crate does not understand survives: encoding what was decoded gives the same bytes, and
+//! setting one field changes that field and the checksum only.
+
+use std::fmt;
+use std::ops::Deref;
+
+use super::error::{SetError, SuperblockError};
+use super::features::{BadBlockArea, DeviceFlags, Features, PplArea, Reshape, Role, Timestamp};
+use super::location::{SUPERBLOCK_BYTES, Version, super_offset_sectors};
+use super::superblock0::{self, ByteOrder, Descriptor, Fields0, word};
+use super::superblock1::{self, Fields1, field};
+use super::uuid::Uuid;
+use crate::bytes::{be32, le32};
+
+/// Looks for a superblock of `version` in the bytes read from its place on a component of `size_sectors`.
+///
+/// `Ok(None)`: no superblock of this version here. `Err`: there is one and it failed its load checks, see
+/// [`RawSuperblock::problems`].
+///
+/// # Errors
+/// The superblock is damaged or of a kind that must not be loaded.
+pub fn identify(
+    version: Version,
+    bytes: &[u8],
+    size_sectors: u64,
+) -> Result<Option<Superblock>, RawSuperblock> {
+    read(version, bytes, size_sectors).map(RawSuperblock::validate).transpose()
+}
+
+/// Reads whatever carries the magic at the place of `version`, and runs the load checks. `None`: nothing there, the
+/// component is too small, or what is there belongs to the other major version.
+#[must_use]
+pub fn read(version: Version, bytes: &[u8], size_sectors: u64) -> Option<RawSuperblock> {
+    let found_at_sectors = super_offset_sectors(version, size_sectors)?;
+    let mut block = Box::new([0; SUPERBLOCK_BYTES]);
+    let got = bytes.len().min(SUPERBLOCK_BYTES);
+    block[..got].copy_from_slice(&bytes[..got]);
+
+    let order = ByteOrder::of_magic(&block[..])?;
+    let major = match order {
+        ByteOrder::Little => le32(&block[..], field::MAJOR_VERSION),
+        ByteOrder::Big => be32(&block[..], field::MAJOR_VERSION),
+    };
+    let (fields, own_major) = match version {
+        Version::V090 => (Fields::V0(Fields0 { order, found_at_sectors, bytes: block }), 0),
+        _ if order == ByteOrder::Big => return None,
+        _ => (Fields::V1(Fields1 { version, found_at_sectors, bytes: block }), 1),
+    };
+    let mut problems = Vec::new();
+    if got < SUPERBLOCK_BYTES {
+        problems.push(SuperblockError::Truncated { need: SUPERBLOCK_BYTES, got });
+    }
+    match major {
+        _ if major == own_major => problems.extend(fields.problems(size_sectors)),
+        0 | 1 => return None,
+        found => problems.push(SuperblockError::MajorVersion { found }),
+    }
+    Some(RawSuperblock { fields, problems })
+}
+
+/// What the bytes of a superblock say, believed or not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RawSuperblock {
+    fields: Fields,
+    problems: Vec<SuperblockError>,
+}
+
+impl RawSuperblock {
+    /// The fields, to show to a person. Nothing may be decided from them while there are problems.
+    #[must_use]
+    pub fn fields(&self) -> &Fields {
+        &self.fields
+    }
+
+    /// The failed load checks; empty when the superblock can be loaded.
+    #[must_use]
+    pub fn problems(&self) -> &[SuperblockError] {
+        &self.problems
+    }
+
+    /// The trusted superblock, when all checks passed.
+    ///
+    /// # Errors
+    /// Gives the untrusted one back when a check failed.
+    pub fn validate(self) -> Result<Superblock, RawSuperblock> {
+        if self.problems.is_empty() { Ok(Superblock { fields: self.fields }) } else { Err(self) }
+    }
+}
+
+impl fmt::Display for RawSuperblock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "md {} superblock at sector {}", self.fields.version(), self.fields.found_at_sectors())?;
+        for (i, problem) in self.problems.iter().enumerate() {
+            write!(f, "{}{problem}", if i == 0 { ": " } else { "; " })?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for RawSuperblock {}
+
+/// The fields of a superblock of any version. No getter panics, whatever the bytes.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Fields {
+    /// 0.90.
+    V0(Fields0),
+    /// 1.0, 1.1, 1.2.
+    V1(Fields1),
+}
+
+/// Getters that both versions answer themselves.
+macro_rules! both {
+    ($($(#[$doc:meta])* $name:ident($($arg:ident: $type:ty)?) -> $answer:ty;)*) => {
+        impl Fields {$(
+            $(#[$doc])*
+            #[must_use]
+            pub fn $name(&self $(, $arg: $type)?) -> $answer {
+                match self {
+                    Fields::V0(fields) => fields.$name($($arg)?),
+                    Fields::V1(fields) => fields.$name($($arg)?),
+                }
+            }
+        )*}
+    };
+}
+
+both! {
+    /// Id of the array, in printed order: equal ids print equal in every version.
+    set_uuid() -> Uuid;
+    /// Id of the array as stored, which is what its bitmap carries and its PPL and journal checksums start from.
+    stored_uuid() -> [u8; 16];
+    /// Name of the array up to its padding, usually `host:name`. Empty for 0.90.
+    name_bytes() -> &[u8];
+    /// When the array was made.
+    ctime() -> Timestamp;
+    /// When the superblock was last updated.
+    utime() -> Timestamp;
+    /// RAID level: -1 linear, 0, 1, 4, 5, 6, 10 (-4 multipath, -5 faulty).
+    level() -> i32;
+    /// Layout word of the level. For level 0 valid only with [`Features::RAID0_LAYOUT`]. The old one in a reshape.
+    layout() -> u32;
+    /// Sectors used of each component; 0 for linear and RAID 0 (1.x), where each uses its own data_size.
+    size_sectors() -> u64;
+    /// Chunk in sectors; 0 for RAID 1. The old one in a reshape.
+    chunk_sectors() -> u32;
+    /// Slots. The new number in a reshape.
+    raid_disks() -> u32;
+    /// Feature bits; for 0.90 those its state and minor version stand for.
+    features() -> Features;
+    /// From the superblock to the bitmap, in sectors, when there is one.
+    bitmap_offset_sectors() -> Option<i32>;
+    /// The reshape in progress.
+    reshape() -> Option<Reshape>;
+    /// Number of this device: its index in the role table. In 0.90 it follows the role.
+    dev_number() -> u32;
+    /// Generation of the superblock.
+    events() -> u64;
+    /// `u64::MAX`: in sync and no write in flight. Else everything below is in sync, and 0 means dirty. Component
+    /// sectors, array sectors for RAID 10 (docs/formats.md §1.6).
+    resync_offset() -> u64;
+    /// Stored checksum.
+    checksum() -> u32;
+    /// What a device is to the array. Numbers past the table are spares (§1.5).
+    role_of(dev_number: u32) -> Role;
+    /// Flags of this device.
+    device_flags() -> DeviceFlags;
+}
+
+/// Getters that one version answers for all, or that depend on the version.
+impl Fields {
+    /// Metadata version.
+    #[must_use]
+    pub fn version(&self) -> Version {
+        match self {
+            Fields::V0(_) => Version::V090,
+            Fields::V1(fields) => fields.version,
+        }
+    }
+
+    /// The bytes as they are, or would be written: [`SUPERBLOCK_BYTES`] from the superblock's first sector.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8; SUPERBLOCK_BYTES] {
+        match self {
+            Fields::V0(fields) => &fields.bytes,
+            Fields::V1(fields) => &fields.bytes,
+        }
+    }
+
+    /// Where the superblock is, in sectors. On a [`Superblock`] the same as `super_offset_sectors`.
+    #[must_use]
+    pub fn found_at_sectors(&self) -> u64 {
+        match self {
+            Fields::V0(fields) => fields.found_at_sectors,
+            Fields::V1(fields) => fields.found_at_sectors,
+        }
+    }
+
+    /// Where the superblock says it is, in sectors. 0.90 does not say.
+    #[must_use]
+    pub fn super_offset_sectors(&self) -> u64 {
+        match self {
+            Fields::V0(fields) => fields.found_at_sectors,
+            Fields::V1(fields) => fields.super_offset_sectors(),
+        }
+    }
+
+    /// Byte order of a 0.90 superblock; 1.x is little-endian.
+    #[must_use]
+    pub fn byte_order(&self) -> ByteOrder {
+        match self {
+            Fields::V0(fields) => fields.order,
+            Fields::V1(_) => ByteOrder::Little,
+        }
+    }
+
+    /// Name of the array as text; bytes that are not UTF-8 are replaced.
+    #[must_use]
+    pub fn name(&self) -> String {
+        String::from_utf8_lossy(self.name_bytes()).into_owned()
+    }
+
+    /// First data sector of this device; 0 for 0.90.
+    #[must_use]
+    pub fn data_offset_sectors(&self) -> u64 {
+        match self {
+            Fields::V0(_) => 0,
+            Fields::V1(fields) => fields.data_offset_sectors(),
+        }
+    }
+
+    /// Sectors usable for data on this device; for 0.90 all before the superblock.
+    #[must_use]
+    pub fn data_size_sectors(&self) -> u64 {
+        match self {
+            Fields::V0(fields) => fields.found_at_sectors,
+            Fields::V1(fields) => fields.data_size_sectors(),
+        }
+    }
+
+    /// What this device is to the array, by its own superblock.
+    #[must_use]
+    pub fn role(&self) -> Role {
+        self.role_of(self.dev_number())
+    }
+
+    /// Entries of the role table.
+    #[must_use]
+    pub fn max_devices(&self) -> u32 {
+        match self {
+            Fields::V0(_) => superblock0::MAX_DEVICES,
+            Fields::V1(fields) => fields.max_devices(),
+        }
+    }
+
+    /// All roles by device number.
+    pub fn roles(&self) -> impl Iterator<Item = Role> + '_ {
+        (0..self.max_devices()).map(|dev_number| self.role_of(dev_number))
+    }
+
+    /// This device's data is valid below this, in sectors from data_offset; `None`: everywhere.
+    #[must_use]
+    pub fn recovery_offset(&self) -> Option<u64> {
+        match self {
+            Fields::V0(_) => None,
+            Fields::V1(fields) => fields.recovery_offset(),
+        }
+    }
+
+    /// Ring position of the oldest journal block needed, in sectors from data_offset, when this is the journal.
+    #[must_use]
+    pub fn journal_tail(&self) -> Option<u64> {
+        match self {
+            Fields::V0(_) => None,
+            Fields::V1(fields) => fields.journal_tail(),
+        }
+    }
+
+    /// Id of this device; 0.90 has none.
+    #[must_use]
+    pub fn device_uuid(&self) -> Option<Uuid> {
+        match self {
+            Fields::V0(_) => None,
+            Fields::V1(fields) => fields.device_uuid(),
+        }
+    }
+
+    /// Read errors mended by rewriting.
+    #[must_use]
+    pub fn corrected_reads(&self) -> u32 {
+        match self {
+            Fields::V0(_) => 0,
+            Fields::V1(fields) => fields.corrected_reads(),
+        }
+    }
+
+    /// The bad block log's place. It holds entries only when [`Features::BAD_BLOCKS`] is set.
+    #[must_use]
+    pub fn bad_block_log(&self) -> Option<BadBlockArea> {
+        match self {
+            Fields::V0(_) => None,
+            Fields::V1(fields) => fields.bad_block_log(),
+        }
+    }
+
+    /// The partial parity log's place.
+    #[must_use]
+    pub fn ppl(&self) -> Option<PplArea> {
+        match self {
+            Fields::V0(_) => None,
+            Fields::V1(fields) => fields.ppl(),
+        }
+    }
+
+    /// Logical block size of the array in bytes, when stored (§10.1). Kept on write, never added.
+    #[must_use]
+    pub fn logical_block_size(&self) -> Option<u32> {
+        match self {
+            Fields::V0(_) => None,
+            Fields::V1(fields) => fields.logical_block_size(),
+        }
+    }
+
+    /// What the checksum should be.
+    #[must_use]
+    pub fn computed_checksum(&self) -> u32 {
+        match self {
+            Fields::V0(fields) => fields.computed_checksum(),
+            Fields::V1(fields) => fields.computed_checksum(),
+        }
+    }
+
+    /// Entry of the 0.90 descriptor table; `None` for 1.x and past its end.
+    #[must_use]
+    pub fn descriptor(&self, index: u32) -> Option<Descriptor> {
+        match self {
+            Fields::V0(fields) => fields.descriptor(index),
+            Fields::V1(_) => None,
+        }
+    }
+
+    /// Preferred md minor number; 1.x has none.
+    #[must_use]
+    pub fn md_minor(&self) -> Option<u32> {
+        match self {
+            Fields::V0(fields) => Some(fields.md_minor()),
+            Fields::V1(_) => None,
+        }
+    }
+
+    /// A device sector relative to the superblock; `None` when it lies before the device's start.
+    #[must_use]
+    pub fn sector_from_superblock(&self, offset_sectors: i32) -> Option<u64> {
+        self.found_at_sectors().checked_add_signed(i64::from(offset_sectors))
+    }
+
+    /// The load checks that fail on a component of `size_sectors`.
+    fn problems(&self, size_sectors: u64) -> Vec<SuperblockError> {
+        match self {
+            Fields::V0(fields) => fields.problems(),
+            Fields::V1(fields) => fields.problems(size_sectors),
+        }
+    }
+}
+
+impl fmt::Debug for Fields {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Fields")
+            .field("version", &self.version())
+            .field("set_uuid", &self.set_uuid())
+            .field("level", &self.level())
+            .field("raid_disks", &self.raid_disks())
+            .field("role", &self.role())
+            .field("events", &self.events())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A superblock that passed the load checks. Reads through [`Fields`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Superblock {
+    fields: Fields,
+}
+
+impl Deref for Superblock {
+    type Target = Fields;
+    fn deref(&self) -> &Fields {
+        &self.fields
+    }
+}
+
+/// What differs between the superblocks of one array.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeviceFields {
+    /// Index in the role table.
+    pub dev_number: u32,
+    /// Id of the device (1.x).
+    pub device_uuid: Uuid,
+    /// Place of the superblock, in sectors.
+    pub super_offset_sectors: u64,
+    /// First data sector (1.x).
+    pub data_offset_sectors: u64,
+    /// Sectors usable for data (1.x).
+    pub data_size_sectors: u64,
+    /// The device is valid below this only; sets [`Features::RECOVERY_OFFSET`] (1.x).
+    pub recovery_offset: Option<u64>,
+    /// The second holder of its slot (1.x).
+    pub replacement: bool,
+    /// Bad block log (1.x).
+    pub bad_block_log: Option<BadBlockArea>,
+    /// Flags.
+    pub flags: DeviceFlags,
+}
+
+/// A setter for a field that only 1.x has.
+macro_rules! only_1x {
+    ($self:ident, $field:literal, $fields:ident => $change:expr) => {{
+        let version = $self.version();
+        let Fields::V1($fields) = &mut $self.fields else {
+            return Err(SetError::NotInVersion { version, field: $field });
+        };
+        $change;
+        $self.seal();
+        Ok(())
+    }};
+}
+
+/// Setters of what changes while an array runs. After each the checksum is right.
+impl Superblock {
+    /// Wraps fields built by `create`, sealing them.
+    pub(super) fn from_fields(fields: Fields) -> Self {
+        let mut superblock = Superblock { fields };
+        superblock.seal();
+        superblock
+    }
+
+    /// The load checks again, for a component of `size_sectors`: to be asked before writing, since setters can
+    /// combine what must not be combined.
+    #[must_use]
+    pub fn check(&self, size_sectors: u64) -> Vec<SuperblockError> {
+        self.fields.problems(size_sectors)
+    }
+
+    /// Generation.
+    pub fn set_events(&mut self, events: u64) {
+        match &mut self.fields {
+            Fields::V0(fields) => fields.put_events(events),
+            Fields::V1(fields) => fields.put_u64(field::EVENTS, events),
+        }
+        self.seal();
+    }
+
+    /// See [`Fields::resync_offset`]. 0.90 stores at most 2^32−2; more is stored as that.
+    pub fn set_resync_offset(&mut self, offset: u64) {
+        match &mut self.fields {
+            Fields::V0(fields) => fields.put_resync_offset(offset),
+            Fields::V1(fields) => fields.put_u64(field::RESYNC_OFFSET, offset),
+        }
+        self.seal();
+    }
+
+    /// Time of the update.
+    pub fn set_utime(&mut self, time: Timestamp) {
+        match &mut self.fields {
+            Fields::V0(fields) => fields.put_word(word::UTIME, time.secs as u32),
+            Fields::V1(fields) => fields.put_u64(field::UTIME, time.to_raw()),
+        }
+        self.seal();
+    }
+
+    /// Gives a device a role and returns the number it has afterwards. In 1.x that is `dev_number` and the table grows
+    /// as needed. In 0.90 numbers follow roles: an active device moves to the descriptor of its slot, a failed or
+    /// spare one behind the slots; states, counters and `this_disk` follow as md keeps them.
+    ///
+    /// # Errors
+    /// The table has no such entry and cannot grow, or 0.90 cannot express the role.
+    pub fn set_role(&mut self, dev_number: u32, role: Role) -> Result<u32, SetError> {
+        let number = match &mut self.fields {
+            Fields::V0(fields) => fields.put_role(dev_number, Some(role))?.unwrap_or(dev_number),
+            Fields::V1(fields) => fields.put_role(dev_number, role).map(|()| dev_number)?,
+        };
+        self.seal();
+        Ok(number)
+    }
+
+    /// Forgets a device: its entry becomes unused.
+    ///
+    /// # Errors
+    /// As [`Superblock::set_role`].
+    pub fn remove_device(&mut self, dev_number: u32) -> Result<(), SetError> {
+        match &mut self.fields {
+            Fields::V0(fields) => fields.put_role(dev_number, None).map(|_| ())?,
+            Fields::V1(fields) if dev_number >= fields.max_devices() => {}
+            Fields::V1(fields) => fields.put_role(dev_number, Role::Spare)?,
+        }
+        self.seal();
+        Ok(())
+    }
+
+    /// Sets feature bits. 0.90 knows only [`Features::BITMAP`].
+    ///
+    /// # Errors
+    /// 0.90 has no such bit.
+    pub fn add_features(&mut self, bits: Features) -> Result<(), SetError> {
+        self.put_features(bits, true)
+    }
+
+    /// Clears feature bits. Clearing what 0.90 does not have is no error.
+    pub fn clear_features(&mut self, bits: Features) {
+        let bits = if self.version().is_1x() { bits } else { Features(bits.0 & Features::BITMAP.0) };
+        self.put_features(bits, false).expect("clearing bits that exist fails in no version");
+    }
+
+    fn put_features(&mut self, bits: Features, on: bool) -> Result<(), SetError> {
+        match &mut self.fields {
+            Fields::V1(fields) => fields.put_feature(bits, on),
+            Fields::V0(fields) if bits == Features::BITMAP => fields.put_bitmap(on),
+            Fields::V0(_) if bits == Features::default() => {}
+            Fields::V0(_) => {
+                return Err(SetError::NotInVersion { version: Version::V090, field: "feature bits" });
+            }
+        }
+        self.seal();
+        Ok(())
+    }
+
+    /// How far this device is rebuilt, with its feature bit; `None` when it is whole.
+    ///
+    /// # Errors
+    /// 0.90 has no such field: a half-rebuilt device starts over.
+    pub fn set_recovery_offset(&mut self, offset: Option<u64>) -> Result<(), SetError> {
+        only_1x!(self, "recovery_offset", fields => {
+            fields.put_feature(Features::RECOVERY_OFFSET, offset.is_some());
+            fields.put_u64(field::RECOVERY_OFFSET, offset.unwrap_or(0));
+        })
+    }
+
+    /// Ring position of the oldest journal block needed.
+    ///
+    /// # Errors
+    /// 0.90 has no journal.
+    pub fn set_journal_tail(&mut self, position_sectors: u64) -> Result<(), SetError> {
+        only_1x!(self, "journal_tail", fields => fields.put_u64(field::RECOVERY_OFFSET, position_sectors))
+    }
+
+    /// Read errors mended so far.
+    ///
+    /// # Errors
+    /// 0.90 does not count them.
+    pub fn set_corrected_reads(&mut self, count: u32) -> Result<(), SetError> {
+        only_1x!(self, "corrected_reads", fields => fields.put_u32(field::CORRECTED_READS, count))
+    }
+
+    /// Flags of this device.
+    pub fn set_device_flags(&mut self, flags: DeviceFlags) {
+        match &mut self.fields {
+            Fields::V0(fields) => fields.put_device_flags(flags),
+            Fields::V1(fields) => fields.put_bytes(field::DEVFLAGS, &[flags.0]),
+        }
+        self.seal();
+    }
+
+    /// Name of the array, at most 32 bytes.
+    ///
+    /// # Errors
+    /// Too long, or 0.90.
+    pub fn set_name(&mut self, name: &[u8]) -> Result<(), SetError> {
+        only_1x!(self, "the array name", fields => fields.put_name(name)?)
+    }
+
+    /// Id of the array. Its bitmap, PPL and journal carry the id too and must be rewritten.
+    pub fn set_set_uuid(&mut self, uuid: Uuid) {
+        match &mut self.fields {
+            Fields::V0(fields) => fields.put_uuid(uuid),
+            Fields::V1(fields) => fields.put_bytes(field::SET_UUID, &uuid.0),
+        }
+        self.seal();
+    }
+
+    fn seal(&mut self) {
+        match &mut self.fields {
+            Fields::V0(fields) => fields.seal(),
+            Fields::V1(fields) => fields.seal(),
+        }
+    }
+}
+
+/// Setters of the array's shape: reshape, takeover, grow.
+impl Superblock {
+    /// Level.
+    pub fn set_level(&mut self, level: i32) {
+        self.put_either(word::LEVEL, field::LEVEL, level as u32);
+    }
+
+    /// Layout word.
+    pub fn set_layout(&mut self, layout: u32) {
+        self.put_either(word::LAYOUT, field::LAYOUT, layout);
+    }
+
+    /// Slots. Roles are not touched.
+    pub fn set_raid_disks(&mut self, raid_disks: u32) {
+        self.put_either(word::RAID_DISKS, field::RAID_DISKS, raid_disks);
+    }
+
+    fn put_either(&mut self, word: usize, at: usize, value: u32) {
+        match &mut self.fields {
+            Fields::V0(fields) => fields.put_word(word, value),
+            Fields::V1(fields) => fields.put_u32(at, value),
+        }
+        self.seal();
+    }
+
+    /// Chunk, in sectors.
+    ///
+    /// # Errors
+    /// 0.90 counts bytes in 32 bits.
+    pub fn set_chunk_sectors(&mut self, sectors: u32) -> Result<(), SetError> {
+        match &mut self.fields {
+            Fields::V0(fields) => fields.put_chunk_sectors(sectors)?,
+            Fields::V1(fields) => fields.put_u32(field::CHUNK, sectors),
+        }
+        self.seal();
+        Ok(())
+    }
+
+    /// Sectors used of each component. 0.90 counts KiB and drops an odd sector.
+    ///
+    /// # Errors
+    /// 0.90 counts KiB in 32 bits.
+    pub fn set_size_sectors(&mut self, sectors: u64) -> Result<(), SetError> {
+        match &mut self.fields {
+            Fields::V0(fields) => fields.put_size_sectors(sectors)?,
+            Fields::V1(fields) => fields.put_u64(field::SIZE, sectors),
+        }
+        self.seal();
+        Ok(())
+    }
+
+    /// Where this device's data starts and how much fits. Entries of a bad block log stay as they are: they count
+    /// from the start of the device.
+    ///
+    /// # Errors
+    /// 0.90 data starts at sector 0 and ends at the superblock.
+    pub fn set_data_area(&mut self, offset_sectors: u64, size_sectors: u64) -> Result<(), SetError> {
+        only_1x!(self, "data_offset", fields => {
+            fields.put_u64(field::DATA_OFFSET, offset_sectors);
+            fields.put_u64(field::DATA_SIZE, size_sectors);
+        })
+    }
+
+    /// The reshape in progress, with its feature bits (0.90: with minor version 91).
+    ///
+    /// # Errors
+    /// 0.90 counts the new chunk as bytes in 32 bits.
+    pub fn set_reshape(&mut self, reshape: Option<Reshape>) -> Result<(), SetError> {
+        match &mut self.fields {
+            Fields::V0(fields) => fields.put_reshape(reshape)?,
+            Fields::V1(fields) => fields.put_reshape(reshape),
+        }
+        self.seal();
+        Ok(())
+    }
+
+    /// Position of the reshape in progress, in array sectors; nothing else changes.
+    pub fn set_reshape_position(&mut self, position: u64) {
+        if let Some(reshape) = self.reshape() {
+            self.set_reshape(Some(Reshape { position, ..reshape }))
+                .expect("a reshape read from a superblock fits back");
+        }
+    }
+
+    /// Where the bitmap is, with its feature bit; `None` removes both. For 0.90 the place is fixed (8 sectors on).
+    ///
+    /// # Errors
+    /// 0.90 and another place.
+    pub fn set_bitmap_offset(&mut self, offset_sectors: Option<i32>) -> Result<(), SetError> {
+        match &mut self.fields {
+            Fields::V0(fields) => match offset_sectors {
+                None => fields.put_bitmap(false),
+                Some(superblock0::BITMAP_OFFSET_SECTORS) => fields.put_bitmap(true),
+                Some(_) => {
+                    return Err(SetError::NotInVersion {
+                        version: Version::V090,
+                        field: "a bitmap at another place than 8 sectors after the superblock",
+                    });
+                }
+            },
+            Fields::V1(fields) => {
+                fields.put_feature(Features::BITMAP, offset_sectors.is_some());
+                fields.put_u32(field::BITMAP_OFFSET, offset_sectors.unwrap_or(0) as u32);
+            }
+        }
+        self.seal();
+        Ok(())
+    }
+
+    /// The PPL area. Which of the two feature bits says so is the caller's ([`Superblock::add_features`]).
+    ///
+    /// # Errors
+    /// 0.90 has none.
+    pub fn set_ppl_area(&mut self, area: PplArea) -> Result<(), SetError> {
+        only_1x!(self, "ppl_offset", fields => fields.put_ppl(area))
+    }
+
+    /// The bad block log's place. [`Features::BAD_BLOCKS`] is separate: it says that the log holds entries.
+    ///
+    /// # Errors
+    /// 0.90 has none.
+    pub fn set_bad_block_log(&mut self, area: Option<BadBlockArea>) -> Result<(), SetError> {
+        only_1x!(self, "bblog_offset", fields => fields.put_bad_block_log(area))
+    }
+
+    /// Logical block size (§10.1). Only on an explicit wish: kernels up to 6.18 then refuse the array.
+    ///
+    /// # Errors
+    /// 0.90 has no place for it.
+    pub fn set_logical_block_size(&mut self, bytes: Option<u32>) -> Result<(), SetError> {
+        only_1x!(self, "logical_block_size", fields => {
+            fields.put_u32(field::LOGICAL_BLOCK_SIZE, bytes.unwrap_or(0));
+        })
+    }
+}
+
+/// Superblocks made from other members' superblocks.
+impl Superblock {
+    /// The superblock of another device of this array: all that describes the array from here, the rest from `device`.
+    ///
+    /// # Errors
+    /// 0.90 and a number past its table.
+    pub fn for_device(&self, device: &DeviceFields) -> Result<Superblock, SetError> {
+        let mut new = self.clone();
+        match &mut new.fields {
+            Fields::V0(fields) => {
+                fields.found_at_sectors = device.super_offset_sectors;
+                fields.put_dev_number(device.dev_number)?;
+                fields.put_device_flags(device.flags);
+            }
+            Fields::V1(fields) => put_device(fields, device),
+        }
+        new.seal();
+        Ok(new)
+    }
+
+    /// Takes over what `fresh`, a superblock of the same array and version, says about the array, keeping what
+    /// describes this device. In 0.90 this device is then the one with the given number of the fresh table.
+    ///
+    /// # Errors
+    /// The versions differ, or the number lies past the 0.90 table.
+    pub fn follow(&mut self, fresh: &Superblock, dev_number: u32) -> Result<(), SetError> {
+        let version = self.version();
+        let next = match (&self.fields, &fresh.fields) {
+            (Fields::V0(own), Fields::V0(_)) => {
+                let mut next = fresh.clone();
+                if let Fields::V0(fields) = &mut next.fields {
+                    fields.found_at_sectors = own.found_at_sectors;
+                    fields.put_dev_number(dev_number)?;
+                }
+                next
+            }
+            (Fields::V1(own), Fields::V1(other)) if own.version == other.version => {
+                let mut next = own.clone();
+                follow_1x(&mut next, other);
+                next.put_u32(field::DEV_NUMBER, dev_number);
+                Superblock { fields: Fields::V1(next) }
+            }
+            _ => return Err(SetError::NotInVersion { version, field: "another version's superblock" }),
+        };
+        *self = next;
+        self.seal();
+        Ok(())
+    }
+}
+
+/// Byte ranges of a 1.x superblock that describe the array; feature_map is handled by its bits, and new_offset,
+/// data area, recovery state, ids and the bad block log belong to the device.
+const ARRAY_RANGES: [(usize, usize); 5] = [
+    (field::SET_UUID, field::NEW_OFFSET),
+    (field::UTIME, field::CHECKSUM),
+    (field::MAX_DEV, field::LOGICAL_BLOCK_SIZE),
+    (field::LOGICAL_BLOCK_SIZE, field::DEV_ROLES),
+    (field::DEV_ROLES, SUPERBLOCK_BYTES),
+];
+
+fn follow_1x(own: &mut Fields1, fresh: &Fields1) {
+    let device_bits = own.features().0 & Features::OF_DEVICE.0;
+    let features = fresh.features().without(Features::OF_DEVICE) | Features(device_bits);
+    own.put_u32(field::FEATURE_MAP, features.0);
+    for (start, end) in ARRAY_RANGES {
+        own.bytes[start..end].copy_from_slice(&fresh.bytes[start..end]);
+    }
+}
+
+pub(super) fn put_device(fields: &mut Fields1, device: &DeviceFields) {
+    fields.found_at_sectors = device.super_offset_sectors;
+    fields.put_u64(field::SUPER_OFFSET, device.super_offset_sectors);
+    fields.put_u64(field::DATA_OFFSET, device.data_offset_sectors);
+    fields.put_u64(field::DATA_SIZE, device.data_size_sectors);
+    fields.put_u64(field::RECOVERY_OFFSET, device.recovery_offset.unwrap_or(0));
+    fields.put_u32(field::DEV_NUMBER, device.dev_number);
+    fields.put_u32(field::CORRECTED_READS, 0);
+    fields.put_bytes(field::DEVICE_UUID, &device.device_uuid.0);
+    fields.put_bytes(field::DEVFLAGS, &[device.flags.0]);
+    fields.put_u32(field::NEW_OFFSET, 0);
+    fields.put_bad_block_log(device.bad_block_log);
+    fields.put_feature(Features::OF_DEVICE, false);
+    fields.put_feature(Features::RECOVERY_OFFSET, device.recovery_offset.is_some());
+    fields.put_feature(Features::REPLACEMENT, device.replacement);
+}
+
+/// Entries of the role table of a new 1.x array for this many devices: 128 for small arrays.
+pub(super) fn table_entries(devices: u32) -> u32 {
+    superblock1::table_entries(devices)
+}

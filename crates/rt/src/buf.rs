@@ -161,6 +161,7 @@ impl BufMut {
     }
 
     /// Joins `other`, which must follow `self` directly in the same allocation. Panics otherwise.
+    #[expect(clippy::needless_pass_by_value, reason = "the other half must not be used again")]
     pub fn unsplit(&mut self, other: BufMut) {
         assert!(
             Arc::ptr_eq(&self.block, &other.block) && self.start + self.len == other.start,

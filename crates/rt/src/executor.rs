@@ -157,7 +157,12 @@ struct Task {
 
 enum OpState {
     Free,
-    Pending { wake: Option<Wake>, wanted: bool },
+    /// `peer`: it waits on a peer, so it is cancelled once nobody wants it. Anything else runs to its end.
+    Pending {
+        wake: Option<Wake>,
+        wanted: bool,
+        peer: bool,
+    },
     Done(Result<usize, IoError>, Op),
 }
 
@@ -410,7 +415,8 @@ impl Inner {
 
     /// Queues an operation for the next batch.
     pub(crate) fn start(&self, op: Op, started: &'static Location<'static>) -> Key {
-        let key = self.new_op(OpState::Pending { wake: None, wanted: true }, started);
+        let key =
+            self.new_op(OpState::Pending { wake: None, wanted: true, peer: op.waits_on_peer() }, started);
         self.in_flight.set(self.in_flight.get() + 1);
         self.batch.borrow_mut().push((key, op));
         key
@@ -462,8 +468,11 @@ impl Inner {
             let mut ops = self.ops.borrow_mut();
             let state = &mut ops[key.0 as usize].state;
             match state {
-                OpState::Pending { wake, wanted } => {
+                OpState::Pending { wake, wanted, peer } => {
                     (*wake, *wanted) = (None, false);
+                    if !*peer {
+                        return;
+                    }
                     None
                 }
                 _ => Some(std::mem::replace(state, OpState::Free)),
@@ -476,12 +485,12 @@ impl Inner {
         }
         // Not submitted yet: waiting on a peer need not even begin.
         let mut batch = self.batch.borrow_mut();
-        let queued = batch.iter().rposition(|(queued, op)| *queued == key && op.waits_on_peer());
+        let queued = batch.iter().rposition(|(queued, _)| *queued == key);
         let unstarted = queued.map(|at| batch.remove(at));
         drop(batch);
         match unstarted {
             Some((key, op)) => {
-                self.complete(Done { key, result: Err(IoError::from_errno(libc::ECANCELED)), op })
+                self.complete(Done { key, result: Err(IoError::from_errno(libc::ECANCELED)), op });
             }
             None => self.backend.borrow_mut().cancel(key),
         }
@@ -522,11 +531,11 @@ impl Inner {
         let Done { key, result, mut op } = done;
         let mut ops = self.ops.borrow_mut();
         let state = &mut ops[key.0 as usize].state;
-        let OpState::Pending { wake, wanted } = state else {
+        let OpState::Pending { wake, wanted, peer } = state else {
             unreachable!("a backend completes an operation once")
         };
         // A peer's operation that nobody wants is not continued; a drive's write is, or it would be torn.
-        let abandoned = !*wanted && op.waits_on_peer();
+        let abandoned = !*wanted && *peer;
         let result = match op.progress(result) {
             Progress::Continue if !abandoned => {
                 self.batch.borrow_mut().push((key, op));

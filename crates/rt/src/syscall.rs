@@ -304,7 +304,7 @@ impl Drop for Pool {
 
 /// One round of a drive operation, blocking.
 fn execute(op: &mut Op) -> Result<usize, IoError> {
-    let Some(fd) = op.device().and_then(|device| device.raw_fd()) else {
+    let Some(fd) = op.device().and_then(crate::device::Device::raw_fd) else {
         return Err(IoError::UNSUPPORTED); // A drive of another world.
     };
     let mut iov = Vec::new();

@@ -1,4 +1,11 @@
 //! One suite for every backend: what holds on io_uring holds on plain system calls and in virtual time.
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    clippy::needless_pass_by_value,
+    clippy::semicolon_if_nothing_returned,
+    reason = "tests"
+)]
 
 use std::cell::RefCell;
 use std::rc::Rc;

@@ -1,5 +1,12 @@
 //! The simulated world: equal seeds are equal worlds, power cuts leave what they may leave and nothing else, faults
 //! do what they say.
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    clippy::needless_pass_by_value,
+    clippy::semicolon_if_nothing_returned,
+    reason = "tests"
+)]
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;

@@ -1,0 +1,271 @@
+//! Sockets, pipes, signals and children on both real backends.
+#![allow(unsafe_code)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    clippy::needless_pass_by_value,
+    clippy::semicolon_if_nothing_returned,
+    reason = "tests"
+)]
+
+use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
+use std::process::Command;
+use std::time::Duration;
+use wattle_rt::{
+    BackendChoice, BackendError, Buf, BufMut, Core, CoreIx, ListenError, Listener, Rng, RuntimeConfig,
+    Signal, Stream, run,
+};
+
+fn on_both_backends(test: impl AsyncFn(Core)) {
+    for backend in [BackendChoice::Uring, BackendChoice::Syscall] {
+        match run(RuntimeConfig { backend, cores: 2, ..RuntimeConfig::default() }, async |core| {
+            test(core).await
+        }) {
+            Ok(()) => {}
+            Err(BackendError::UringForbidden { errno }) => println!("no io_uring here: errno {errno}"),
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+/// Reads until the peer closes.
+async fn read_all(core: &Core, stream: &Stream) -> Vec<u8> {
+    let (mut all, mut buf) = (Vec::new(), BufMut::alloc(10_000));
+    loop {
+        let (result, back) = core.recv(stream, buf).await;
+        buf = back;
+        match result.unwrap() {
+            0 => return all,
+            count => all.extend_from_slice(&buf[..count]),
+        }
+    }
+}
+
+fn noise(len: usize) -> Buf {
+    let mut buf = BufMut::alloc(len);
+    Rng::new(5).fill(&mut buf);
+    buf.freeze()
+}
+
+async fn echo(core: &Core, listener: &Listener, client: Stream) {
+    let server = core.accept(listener).await.unwrap();
+    // Far more than a socket buffer holds, in unequal pieces: short sends must be continued.
+    let data = noise(5 << 20);
+    let pieces =
+        vec![data.slice(..1), data.slice(1..100_000), data.slice(100_000..100_000), data.slice(100_000..)];
+    let (core2, sender) = (core.clone(), client.clone());
+    let sending = core.spawn(async move {
+        core2.send(&sender, pieces).await.unwrap();
+        sender.shutdown();
+    });
+    let seen = read_all(core, &server).await;
+    sending.await;
+    assert!(seen[..] == data[..]);
+    // The peer is gone: an error, not a signal that kills the process.
+    drop(client);
+    let lost = async {
+        loop {
+            core.send(&server, vec![noise(1 << 20)]).await?;
+        }
+    };
+    let lost: Result<(), wattle_rt::IoError> = lost.await;
+    assert!(lost.is_err());
+}
+
+#[test]
+fn unix_streams_carry_every_byte_and_report_the_end() {
+    on_both_backends(async |core| {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("socket");
+        let listener = Listener::unix(&path).unwrap();
+        let client = Stream::connect_unix(&path).unwrap();
+        // Our own user is the owner of what we just made.
+        let uid = std::os::unix::fs::MetadataExt::uid(&std::fs::metadata(dir.path()).unwrap());
+        assert_eq!(client.peer_uid(), Some(uid));
+        echo(&core, &listener, client).await;
+        assert_eq!(listener.local_addr(), None);
+        drop(listener);
+        assert!(!path.exists(), "a listener removes its path");
+    });
+}
+
+#[test]
+fn tcp_streams_carry_every_byte_over_both_families() {
+    on_both_backends(async |core| {
+        for host in ["127.0.0.1", "[::1]", "localhost"] {
+            let listener = match Listener::tcp(host, 0) {
+                Ok(listener) => listener,
+                Err(_) if host.contains(':') => continue, // A machine without IPv6.
+                Err(error) => panic!("{host}: {error}"),
+            };
+            let address = listener.local_addr().unwrap();
+            let client = Stream::connect_tcp(&address.ip().to_string(), address.port()).unwrap();
+            assert_eq!(client.peer_uid(), None);
+            echo(&core, &listener, client).await;
+        }
+    });
+}
+
+#[test]
+fn a_live_socket_is_not_replaced_and_a_dead_one_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("socket");
+    let first = Listener::unix(&path).unwrap();
+    assert_eq!(Listener::unix(&path).unwrap_err(), ListenError::InUse);
+    assert!(path.exists());
+    drop(first);
+    drop(std::os::unix::net::UnixListener::bind(&path).unwrap()); // std leaves its path behind.
+    assert!(path.exists());
+    drop(Listener::unix(&path).unwrap());
+    std::fs::write(&path, "precious").unwrap();
+    assert_eq!(Listener::unix(&path).unwrap_err(), ListenError::NotASocket);
+    assert_eq!(std::fs::read(&path).unwrap(), b"precious");
+    let taken = Listener::tcp("127.0.0.1", 0).unwrap();
+    let port = taken.local_addr().unwrap().port();
+    assert_eq!(Listener::tcp("127.0.0.1", port).unwrap_err(), ListenError::InUse);
+}
+
+#[test]
+fn waiting_on_a_peer_ends_when_nobody_wants_it() {
+    // A receive that outlived its future once took the bytes meant for the next one.
+    on_both_backends(async |core| {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("socket");
+        let listener = Listener::unix(&path).unwrap();
+        drop(core.accept(&listener));
+        let waiting = core.accept(&listener);
+        core.sleep(Duration::from_millis(5)).await;
+        drop(waiting);
+        core.sleep(Duration::from_millis(5)).await;
+        assert_eq!(core.ops_in_flight(), 0);
+
+        let client = Stream::connect_unix(&path).unwrap();
+        let server = core.accept(&listener).await.unwrap();
+        for _ in 0..10 {
+            let waiting = core.recv(&server, BufMut::alloc(100));
+            core.sleep(Duration::from_millis(1)).await;
+            drop(waiting);
+        }
+        core.sleep(Duration::from_millis(5)).await;
+        core.send(&client, vec![Buf::copy_of(b"hello")]).await.unwrap();
+        let (result, buf) = core.recv(&server, BufMut::alloc(100)).await;
+        assert_eq!((result, &buf[..5]), (Ok(5), &b"hello"[..]));
+
+        // Shutting down ends a pending receive of our own.
+        let waiting = core.recv(&server, BufMut::alloc(100));
+        core.sleep(Duration::from_millis(1)).await;
+        server.shutdown();
+        assert_eq!(waiting.await.0, Ok(0));
+        // Left waiting when the runtime ends: it must end all the same.
+        let left = (server, client, listener.clone());
+        drop(core.call(CoreIx(1), move |core| async move {
+            let (server, _client, listener) = left;
+            let _ = core.accept(&listener).await;
+            drop(server);
+        }));
+        let forgotten = core.accept(&listener);
+        std::mem::forget(forgotten);
+        core.sleep(Duration::from_millis(5)).await;
+    });
+}
+
+#[test]
+fn pipes_are_streams_too_also_in_non_blocking_mode() {
+    on_both_backends(async |core| {
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        let (mut out, out_writer) = std::io::pipe().unwrap();
+        let reader = Stream::from_fd(OwnedFd::from(reader));
+        let waiting = core.recv(&reader, BufMut::alloc(100));
+        core.sleep(Duration::from_millis(2)).await;
+        writer.write_all(b"abc").unwrap();
+        let (result, buf) = waiting.await;
+        assert_eq!((result, &buf[..3]), (Ok(3), &b"abc"[..]));
+        drop(writer);
+        assert!(read_all(&core, &reader).await.is_empty());
+
+        let data = noise(1 << 20);
+        let expected = data.clone();
+        let drain = core.call(CoreIx(1), move |_core| async move {
+            let mut all = Vec::new();
+            out.read_to_end(&mut all).unwrap();
+            all[..] == expected[..]
+        });
+        let writer = Stream::from_fd(OwnedFd::from(out_writer));
+        core.send(&writer, vec![data.slice(..500_001), data.slice(500_001..)]).await.unwrap();
+        drop(writer);
+        assert!(drain.await);
+
+        let (a, b) = std::os::unix::net::UnixStream::pair().unwrap();
+        a.set_nonblocking(true).unwrap();
+        b.set_nonblocking(true).unwrap();
+        let (a, b) = (Stream::from(a), Stream::from(b));
+        let (core2, data2) = (core.clone(), data.clone());
+        let sending = core.spawn(async move {
+            core2.send(&a, vec![data2]).await.unwrap();
+        });
+        assert!(read_all(&core, &b).await[..] == data[..]);
+        sending.await;
+    });
+}
+
+#[test]
+fn descriptors_become_readable() {
+    on_both_backends(async |core| {
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        let readable = core.readable(&reader);
+        drop(reader); // The wait has a descriptor of its own.
+        core.sleep(Duration::from_millis(1)).await;
+        writer.write_all(b"x").unwrap();
+        readable.await.unwrap();
+    });
+}
+
+#[test]
+fn children_are_awaited_with_open_signals() {
+    on_both_backends(async |core| {
+        let mut command = Command::new("sh");
+        command.args(["-c", "sleep 0.05; exit 7"]);
+        let mut child = core.spawn_child(command).unwrap();
+        assert_eq!(child.wait(&core).await.unwrap().code(), Some(7));
+        assert_eq!(child.wait(&core).await.unwrap().code(), Some(7));
+
+        // From a helper thread, where every signal is blocked: the child must not inherit that.
+        let code = core.call(CoreIx(1), |core| async move {
+            let mut command = Command::new("sleep");
+            command.arg("60");
+            let mut child = core.spawn_child(command).unwrap();
+            child.signal(15);
+            let status = child.wait(&core).await.unwrap();
+            child.signal(15);
+            std::os::unix::process::ExitStatusExt::signal(&status)
+        });
+        assert_eq!(code.await, Some(15));
+    });
+}
+
+/// The signals of a process concern all its threads, so this test runs itself again as a process of its own.
+#[test]
+fn termination_is_awaited_from_any_core() {
+    const MARK: &str = "WATTLE_RT_TEST_TERMINATION";
+    if std::env::var_os(MARK).is_none() {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        // One test thread and its main thread would still take the signal: it is sent to this very thread below.
+        command.args(["--exact", "termination_is_awaited_from_any_core"]).env(MARK, "1");
+        assert!(command.output().unwrap().status.success());
+        return;
+    }
+    on_both_backends(async |core| {
+        for (signal, expected) in [(15, Signal::Terminate), (2, Signal::Interrupt)] {
+            let waiting = core.call(CoreIx(1), |core| async move { core.terminated().await });
+            let (core2, mut waiting) = (core.clone(), std::pin::pin!(waiting));
+            let kick = core.spawn(async move {
+                core2.sleep(Duration::from_millis(20)).await;
+                // SAFETY: it only sends a signal to this thread, which blocks it by now.
+                unsafe { libc::pthread_kill(libc::pthread_self(), signal) };
+            });
+            assert_eq!(waiting.as_mut().await.unwrap(), expected);
+            kick.await;
+        }
+    });
+}

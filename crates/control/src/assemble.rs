@@ -10,8 +10,6 @@
 //!
 //! Invariant: nothing here opens, reads or writes anything, so every case is a test with made-up superblocks.
 
-use std::fmt;
-
 use wattle_engine::geometry::{Geometry, GeometryError, Kind, Level, Params};
 use wattle_engine::units::{MemberIx, MemberSet, Sector};
 
@@ -20,165 +18,7 @@ use crate::facts::{
 };
 use crate::problem::{Forced, Problem};
 use crate::reason::Reason;
-
-/// What became of a member, with the facts behind it. Its text is a whole explanation.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Verdict {
-    /// In sync, in this slot.
-    Fresh {
-        /// Its slot.
-        slot: u16,
-        /// One event behind the freshest, which still says that it is in sync.
-        one_behind: bool,
-    },
-    /// In this slot and only partly rebuilt.
-    Rebuilding {
-        /// Its slot.
-        slot: u16,
-        /// Valid below this sector of its data.
-        valid_below_sectors: u64,
-    },
-    /// The second member of its slot, being built to replace the first one. Not used.
-    Replacement {
-        /// The slot.
-        slot: u16,
-    },
-    /// Waiting for something to do.
-    Spare,
-    /// The journal.
-    Journal,
-    /// The freshest superblock says that it failed.
-    Faulty {
-        /// Whose superblock says so.
-        according_to: String,
-    },
-    /// The array went on without it.
-    Stale {
-        /// The slot it says it is.
-        slot: Option<u16>,
-        /// How many events it lacks.
-        events_behind: u64,
-        /// When its superblock was last written, seconds since the epoch.
-        utime_secs: u64,
-    },
-    /// Another member is in the slot that it claims.
-    Duplicate {
-        /// The slot.
-        slot: u16,
-        /// The member in it (or, if both are equally fresh, the other claimant).
-        other: String,
-    },
-    /// It was run without the freshest member.
-    SplitBrain {
-        /// The freshest member.
-        freshest: String,
-    },
-    /// It describes the array differently.
-    Foreign {
-        /// What differs.
-        field: &'static str,
-        /// What the freshest member says.
-        expected: i64,
-        /// What this one says.
-        found: i64,
-    },
-    /// It is shorter than its superblock says.
-    Truncated {
-        /// Sectors that its superblock needs.
-        expected_sectors: u64,
-        /// Sectors that there are.
-        found_sectors: u64,
-    },
-    /// Parts of its data are lost; another member stands in for it.
-    BadBlocks {
-        /// Its slot.
-        slot: u16,
-        /// Ranges within the data.
-        ranges: usize,
-    },
-}
-
-impl Verdict {
-    /// One word, for tables.
-    #[must_use]
-    pub fn word(&self) -> &'static str {
-        match self {
-            Self::Fresh { .. } => "fresh",
-            Self::Rebuilding { .. } => "rebuilding",
-            Self::Replacement { .. } => "replacement",
-            Self::Spare => "spare",
-            Self::Journal => "journal",
-            Self::Faulty { .. } => "faulty",
-            Self::Stale { .. } => "stale",
-            Self::Duplicate { .. } => "duplicate",
-            Self::SplitBrain { .. } => "split-brain",
-            Self::Foreign { .. } => "foreign",
-            Self::Truncated { .. } => "truncated",
-            Self::BadBlocks { .. } => "bad-blocks",
-        }
-    }
-
-    /// The slot that the member is used in.
-    #[must_use]
-    pub fn slot(&self) -> Option<u16> {
-        match self {
-            Self::Fresh { slot, .. } | Self::Rebuilding { slot, .. } => Some(*slot),
-            _ => None,
-        }
-    }
-}
-
-impl fmt::Display for Verdict {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Fresh { slot, one_behind: false } => write!(f, "fresh: in sync in slot {slot}"),
-            Self::Fresh { slot, one_behind: true } => {
-                write!(
-                    f,
-                    "fresh: in sync in slot {slot}, one event behind, and the freshest superblock still counts it in"
-                )
-            }
-            Self::Rebuilding { slot, valid_below_sectors } => {
-                write!(f, "rebuilding: in slot {slot}, valid below sector {valid_below_sectors} of its data")
-            }
-            Self::Replacement { slot } => {
-                write!(f, "replacement: being built for slot {slot}, whose member is there; not used")
-            }
-            Self::Spare => f.write_str("spare"),
-            Self::Journal => f.write_str("journal"),
-            Self::Faulty { according_to } => {
-                write!(f, "faulty: according to {according_to} it has failed; not used")
-            }
-            Self::Stale { slot, events_behind, utime_secs } => {
-                f.write_str("stale: the array went on without it")?;
-                if let Some(slot) = slot {
-                    write!(f, " in slot {slot}")?;
-                }
-                write!(
-                    f,
-                    ", {events_behind} events behind, last written at {utime_secs} (seconds since 1970); not used"
-                )
-            }
-            Self::Duplicate { slot, other } => {
-                write!(f, "duplicate: it claims slot {slot}, and so does {other}; not used")
-            }
-            Self::SplitBrain { freshest } => {
-                write!(f, "split-brain: it was run without {freshest}, and has changes of its own; not used")
-            }
-            Self::Foreign { field, expected, found } => {
-                write!(f, "foreign: its {field} is {found}, the array's is {expected}; not used")
-            }
-            Self::Truncated { expected_sectors, found_sectors } => write!(
-                f,
-                "truncated: its superblock needs {expected_sectors} sectors and there are {found_sectors}; not used"
-            ),
-            Self::BadBlocks { slot, ranges } => write!(
-                f,
-                "bad-blocks: {ranges} ranges of its data are recorded as lost, the other members stand in for slot {slot}; not used"
-            ),
-        }
-    }
-}
+pub use crate::verdict::Verdict;
 
 /// What may be done with an array.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -520,10 +360,10 @@ fn check_split_brain(
     let current: Vec<u16> = verdicts.iter().filter_map(Verdict::slot).collect();
     for (member, verdict) in members.iter().zip(verdicts) {
         let own = &member.superblock;
-        // A superblock of the same generation that was one behind has another table for good reason.
         let separate = match verdict {
             Verdict::Fresh { .. } | Verdict::Rebuilding { .. } => !own.fills(fresh_slot),
-            Verdict::Faulty { .. } | Verdict::Stale { slot: Some(_), .. } => {
+            // One event behind, the freshest table may have it as a spare: it was not there when that was written.
+            Verdict::Faulty { .. } | Verdict::Stale { slot: Some(_), .. } | Verdict::Spare => {
                 matches!(own.own_role(), Role::Active(_)) && current.iter().all(|&slot| !own.fills(slot))
             }
             _ => false,

@@ -7,17 +7,25 @@
 //!   Otherwise it starts dirty (`resync_offset` 0): parity is not trusted until something has synchronised it.
 //!
 //! Order of writes: old superblocks that would be found again are wiped; bitmaps and bad-block logs; flush; superblocks last;
-//! flush. A crash leaves either nothing that assembles, or a whole array.
+//! flush. A crash leaves either nothing that assembles as the new array, or all of it.
 //!
 //! Invariant: [`plan`] has checked everything, and every member is claimed, before [`CreatePlan::execute`] writes a byte.
 
+mod execute;
+mod plan;
+
+pub use execute::ExecuteError;
+pub use plan::{MemberState, plan};
+
 use wattle_engine::geometry::{Geometry, Level};
-use wattle_format::md::{Uuid, Version};
+use wattle_format::md::{Superblock, Uuid, Version};
 use wattle_rt::WallTime;
 
 use crate::compat::Compatibility;
-use crate::members::Member;
+use crate::members::{Member, MemberError};
 use crate::problem::{Forced, Problem};
+use crate::scan::read_superblocks;
+use crate::signature::{Signature, signatures};
 
 /// What an operator asks for.
 #[derive(Debug, Clone)]
@@ -46,7 +54,7 @@ pub struct CreateRequest {
     pub consistency: Consistency,
     /// Checks the operator overrides.
     pub forced: Forced,
-    /// The array's UUID, random.
+    /// The array's UUID, random. The devices' UUIDs are derived from it.
     pub set_uuid: Uuid,
     /// When.
     pub now: WallTime,
@@ -73,17 +81,19 @@ pub enum Consistency {
 pub struct CreatePlan {
     /// The array's map.
     pub geometry: Geometry,
+    /// The first member's superblock, for showing what the array will be.
+    pub superblock: Superblock,
     /// Members in slot order, then spares.
     pub devices: Vec<DevicePlan>,
     /// Whether the array starts clean.
     pub clean: bool,
-    /// Why it does or does not, a sentence.
+    /// Why it does or does not.
     pub clean_reason: &'static str,
     /// What else will open it.
     pub compatibility: Compatibility,
     /// The mdadm command that makes the same array.
     pub mdadm_command: String,
-    /// Problems that the operator overrides.
+    /// Refusals that the operator overrides.
     pub overridden: Vec<Problem>,
 }
 
@@ -94,17 +104,66 @@ pub struct DevicePlan {
     pub member: Member,
     /// Its slot; `None` for a spare.
     pub slot: Option<u16>,
-    /// In the order they are written.
+    /// In the order they are written; the superblock is the last.
     pub writes: Vec<PlannedWrite>,
 }
 
 /// A range and what goes there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlannedWrite {
-    /// What it is: `superblock`, `bitmap`, `bad-block log`, `wipe of ...`.
+    /// What it is: `superblock`, `bitmap`, `bad-block log`, `zeros over the md 0.90 superblock`.
     pub what: String,
     /// Where.
     pub offset_bytes: u64,
     /// The bytes.
     pub bytes: Vec<u8>,
+}
+
+/// Looks at what is on a member, for [`plan`].
+///
+/// # Errors
+/// The member cannot be read.
+pub fn inspect(member: &Member) -> Result<MemberState, MemberError> {
+    let superblocks = read_superblocks(member)?;
+    let found =
+        superblocks.valid.iter().map(|superblock| (superblock.version(), superblock.found_at_sectors()));
+    let damaged =
+        superblocks.damaged.iter().map(|raw| (raw.fields().version(), raw.fields().found_at_sectors()));
+    let superblocks: Vec<_> = found
+        .chain(damaged)
+        .map(|(version, sector)| Signature {
+            what: format!("md {version} superblock"),
+            offset_bytes: sector * 512,
+        })
+        .collect();
+    Ok(MemberState {
+        size_sectors: member.size_sectors(),
+        superblocks,
+        signatures: signatures(member)?,
+        zeros: reads_as_zeros(member)?,
+    })
+}
+
+/// Members up to this size are read to learn whether they hold only zeros; larger ones must say so themselves.
+const READ_FOR_ZEROS_MAX_BYTES: u64 = 256 << 20;
+
+/// Whether the whole member is known to read as zeros: a file without a single allocated block, or a small one that was read.
+fn reads_as_zeros(member: &Member) -> Result<bool, MemberError> {
+    const PIECE_BYTES: u64 = 1 << 20;
+    if member.is_hole() {
+        return Ok(true);
+    }
+    let size_bytes = member.device.size_bytes();
+    if size_bytes > READ_FOR_ZEROS_MAX_BYTES {
+        return Ok(false);
+    }
+    let mut at = 0;
+    while at < size_bytes {
+        let len = PIECE_BYTES.min(size_bytes - at);
+        if member.read(at, len as usize)?.iter().any(|&byte| byte != 0) {
+            return Ok(false);
+        }
+        at += len;
+    }
+    Ok(true)
 }

@@ -21,8 +21,10 @@ pub mod members;
 pub mod problem;
 pub mod reason;
 pub mod scan;
+pub mod signature;
 pub mod size;
 pub mod start;
+pub mod verdict;
 
 pub use assemble::{Access, Assembly, Slot, SyncState, Verdict, assemble};
 pub use create::{CreatePlan, CreateRequest};

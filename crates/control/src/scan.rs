@@ -6,8 +6,8 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
+use crate::signature::{Signature, signatures};
 use wattle_format::md::{self, RawSuperblock, Superblock, SuperblockError};
-use wattle_format::probe::Signature;
 
 use crate::areas;
 use crate::assemble::{Assembly, assemble};
@@ -157,7 +157,7 @@ fn group(members: &[MemberScan], forced: Forced) -> Vec<ArrayScan> {
 
 fn look_at(member: Member, forced: Forced) -> Result<MemberScan, MemberError> {
     let Superblocks { valid, damaged } = read_superblocks(&member)?;
-    let signatures = areas::signatures(&member)?;
+    let signatures = signatures(&member)?;
     let mut found = MemberScan {
         member,
         superblocks: valid,

@@ -1,0 +1,551 @@
+//! The assembly decision, one row for each way an array can be found: members described by hand, verdicts and access expected.
+
+use wattle_control::assemble::{Access, Assembly, Slot, SyncState, Verdict, assemble};
+use wattle_control::facts::{
+    BadRange, BitmapFacts, CLEAN, Features, JournalFacts, MemberFacts, Role, SuperblockFacts, Uuid, Version,
+};
+use wattle_control::reason::Reason;
+use wattle_control::{Check, Code, Forced};
+
+const EVENTS: u64 = 20;
+
+/// Members of a healthy array of `level` over `n` members, device `i` in slot `i`.
+fn array(level: i32, n: u16) -> Vec<MemberFacts> {
+    let mut roles = vec![Role::Spare; 128];
+    for slot in 0..n {
+        roles[usize::from(slot)] = Role::Active(slot);
+    }
+    let layout = match level {
+        0 => 1,
+        5 | 6 => 2,
+        10 => 0x102,
+        _ => 0,
+    };
+    (0..n)
+        .map(|slot| MemberFacts {
+            name: format!("m{slot}"),
+            size_sectors: 16384,
+            superblock: SuperblockFacts {
+                version: Version::V12,
+                set_uuid: Uuid([7; 16]),
+                set_name: "host:data".to_owned(),
+                level,
+                layout,
+                chunk_sectors: if level == 1 { 0 } else { 128 },
+                size_sectors: if level > 0 { 14336 } else { 0 },
+                raid_disks: u32::from(n),
+                dev_number: u32::from(slot),
+                roles: roles.clone(),
+                events: EVENTS,
+                ctime_secs: 1000,
+                utime_secs: 2000,
+                resync_offset: CLEAN,
+                recovery_offset: None,
+                data_offset_sectors: 2048,
+                data_size_sectors: 14336,
+                features: if level == 0 { Features::RAID0_LAYOUT } else { Features::default() },
+            },
+            bitmap: BitmapFacts::None,
+            bad_blocks: Some(Vec::new()),
+            journal: None,
+        })
+        .collect()
+}
+
+/// The same without some slots.
+fn without(mut members: Vec<MemberFacts>, slots: &[usize]) -> Vec<MemberFacts> {
+    let mut ix = 0;
+    members.retain(|_| {
+        ix += 1;
+        !slots.contains(&(ix - 1))
+    });
+    members
+}
+
+fn each(members: &mut [MemberFacts], mut change: impl FnMut(&mut SuperblockFacts)) {
+    members.iter_mut().for_each(|member| change(&mut member.superblock));
+}
+
+fn decide(members: &[MemberFacts]) -> Assembly {
+    assemble(members, Forced::default()).expect("there are members")
+}
+
+fn words(assembly: &Assembly) -> Vec<&'static str> {
+    assembly.verdicts.iter().map(Verdict::word).collect()
+}
+
+fn refusals(assembly: &Assembly) -> Vec<Code> {
+    match &assembly.access {
+        Access::Refused(reasons) => reasons.iter().map(Reason::code).collect(),
+        other => panic!("expected a refusal, found {other:?}"),
+    }
+}
+
+fn read_only(assembly: &Assembly) -> Vec<Code> {
+    match &assembly.access {
+        Access::ReadOnly(reasons) => reasons.iter().map(Reason::code).collect(),
+        other => panic!("expected read-only access, found {other:?}"),
+    }
+}
+
+#[test]
+fn no_member_is_no_array() {
+    assert!(assemble(&[], Forced::default()).is_none());
+}
+
+#[test]
+fn healthy_arrays_of_every_level_in_any_order() {
+    for (level, n) in [(-1, 2), (0, 4), (1, 2), (1, 3), (4, 3), (5, 4), (6, 6), (10, 3), (10, 4)] {
+        let mut members = array(level, n);
+        members.reverse();
+        let assembly = decide(&members);
+        assert_eq!(assembly.access, Access::ReadWrite, "level {level}");
+        assert_eq!(assembly.degraded(), 0);
+        assert_eq!(assembly.state, SyncState::Clean);
+        assert_eq!(assembly.synced_below_sectors, CLEAN);
+        assert_eq!(assembly.name(), "data");
+        for (slot, place) in assembly.slots.iter().enumerate() {
+            assert_eq!(*place, Slot::InSync { member: usize::from(n) - 1 - slot });
+        }
+    }
+}
+
+/// Every combination of missing members: readable exactly when no more are missing than the level covers.
+#[test]
+fn missing_members_up_to_redundancy() {
+    for (level, n, covers) in [(0, 3, 0), (-1, 3, 0), (1, 3, 2), (4, 4, 1), (5, 4, 1), (6, 5, 2)] {
+        for lost in 1u32..(1 << n) - 1 {
+            let slots: Vec<usize> = (0..usize::from(n)).filter(|slot| lost >> slot & 1 == 1).collect();
+            let assembly = decide(&without(array(level, n), &slots));
+            assert_eq!(assembly.missing().len(), slots.len());
+            if slots.len() <= covers {
+                assert_eq!(assembly.access, Access::ReadWrite, "level {level} without {slots:?}");
+            } else {
+                assert_eq!(refusals(&assembly), [Code::NotEnoughMembers], "level {level} without {slots:?}");
+                let problem = assembly.refusal().unwrap();
+                assert_eq!(problem.exit_code(), 1);
+                assert!(problem.what.contains(&slots[0].to_string()), "{}", problem.what);
+            }
+        }
+    }
+}
+
+#[test]
+fn raid10_survives_what_its_copies_survive() {
+    assert_eq!(decide(&without(array(10, 4), &[0, 2])).access, Access::ReadWrite);
+    assert_eq!(refusals(&decide(&without(array(10, 4), &[0, 1]))), [Code::NotEnoughMembers]);
+}
+
+#[test]
+fn one_event_behind_is_current_if_the_freshest_says_so() {
+    let mut members = array(5, 4);
+    members[1].superblock.events -= 1;
+    let assembly = decide(&members);
+    assert_eq!(assembly.verdicts[1], Verdict::Fresh { slot: 1, one_behind: true });
+    assert_eq!(assembly.access, Access::ReadWrite);
+}
+
+/// Hazard: the update that failed a member is the one it missed, so it is exactly one event behind and thinks it is fine.
+#[test]
+fn one_event_behind_is_not_current_if_that_event_failed_it() {
+    let mut members = array(5, 4);
+    each(&mut members, |superblock| superblock.roles[2] = Role::Faulty);
+    members[2].superblock.events -= 1;
+    members[2].superblock.roles[2] = Role::Active(2);
+    let assembly = decide(&members);
+    assert_eq!(assembly.verdicts[2], Verdict::Faulty { according_to: "m0".to_owned() });
+    assert_eq!(assembly.missing(), [2]);
+    assert_eq!(assembly.access, Access::ReadWrite);
+}
+
+#[test]
+fn two_events_behind_is_stale() {
+    let mut members = array(5, 4);
+    members[3].superblock.events -= 2;
+    members[3].superblock.utime_secs = 1500;
+    let assembly = decide(&members);
+    assert_eq!(assembly.verdicts[3], Verdict::Stale { slot: Some(3), events_behind: 2, utime_secs: 1500 });
+    assert_eq!(words(&assembly), ["fresh", "fresh", "fresh", "stale"]);
+    assert_eq!(assembly.degraded(), 1);
+    assert_eq!(assembly.access, Access::ReadWrite);
+}
+
+#[test]
+fn too_many_stale_members_are_not_used_to_fill_up() {
+    let mut members = array(5, 4);
+    members[2].superblock.events -= 5;
+    members[3].superblock.events -= 9;
+    assert_eq!(refusals(&decide(&members)), [Code::NotEnoughMembers]);
+}
+
+#[test]
+fn spares_wait_however_old_they_are() {
+    let mut members = array(5, 3);
+    let mut spare = members[0].clone();
+    spare.superblock.dev_number = 5;
+    spare.superblock.events = 2;
+    members.push(spare);
+    let assembly = decide(&members);
+    assert_eq!(assembly.verdicts[3], Verdict::Spare);
+    assert_eq!(assembly.spares, [3]);
+    assert_eq!(assembly.access, Access::ReadWrite);
+}
+
+/// A spare that was given a slot by the update it missed has nothing of the data yet. Taking it as in sync would serve garbage.
+#[test]
+fn a_spare_that_missed_its_own_promotion_is_empty() {
+    let mut members = array(5, 3);
+    each(&mut members, |superblock| superblock.roles[4] = Role::Active(2));
+    members[2].superblock.dev_number = 4;
+    members[2].superblock.roles[4] = Role::Spare;
+    members[2].superblock.events -= 1;
+    each(&mut members, |superblock| superblock.roles[2] = Role::Spare);
+    let assembly = decide(&members);
+    assert_eq!(assembly.verdicts[2], Verdict::Rebuilding { slot: 2, valid_below_sectors: 0 });
+    assert_eq!(assembly.slots[2], Slot::Rebuilding { member: 2, valid_below_sectors: 0 });
+}
+
+#[test]
+fn a_member_that_is_being_rebuilt_counts_as_degraded() {
+    let mut members = array(5, 4);
+    members[3].superblock.features = Features::RECOVERY_OFFSET;
+    members[3].superblock.recovery_offset = Some(4096);
+    let assembly = decide(&members);
+    assert_eq!(assembly.slots[3], Slot::Rebuilding { member: 3, valid_below_sectors: 4096 });
+    assert_eq!(assembly.degraded(), 1);
+    assert_eq!(assembly.access, Access::ReadWrite);
+    let rest = decide(&without(members, &[0]));
+    assert_eq!(refusals(&rest), [Code::NotEnoughMembers], "it cannot stand in for another missing member");
+}
+
+#[test]
+fn foreign_members_are_told_by_the_field_that_differs() {
+    for (field, change) in [
+        ("level", (|superblock: &mut SuperblockFacts| superblock.level = 6) as fn(&mut SuperblockFacts)),
+        ("layout", |superblock| superblock.layout = 0),
+        ("chunksize", |superblock| superblock.chunk_sectors = 64),
+        ("data_size", |superblock| superblock.data_size_sectors = 14335),
+    ] {
+        let mut members = array(5, 4);
+        change(&mut members[2].superblock);
+        let assembly = decide(&members);
+        assert!(
+            matches!(assembly.verdicts[2], Verdict::Foreign { field: found, .. } if found == field),
+            "{field}"
+        );
+        assert_eq!(assembly.missing(), [2]);
+    }
+}
+
+#[test]
+fn a_shortened_member_is_not_used() {
+    let mut members = array(5, 4);
+    members[1].size_sectors = 16383;
+    let assembly = decide(&members);
+    assert_eq!(assembly.verdicts[1], Verdict::Truncated { expected_sectors: 16384, found_sectors: 16383 });
+    assert_eq!(assembly.missing(), [1]);
+}
+
+/// An image beside the disk it was taken from: nobody can say which one went on.
+#[test]
+fn two_equally_fresh_members_of_one_slot_are_refused() {
+    let mut members = array(5, 4);
+    members.push(MemberFacts { name: "copy".to_owned(), ..members[1].clone() });
+    let assembly = decide(&members);
+    assert_eq!(refusals(&assembly), [Code::DuplicateRole]);
+    let problem = assembly.refusal().unwrap();
+    assert!(problem.what.contains("m1") && problem.what.contains("copy") && problem.exit_code() == 3);
+}
+
+#[test]
+fn of_two_members_of_one_slot_the_fresher_one_is_used() {
+    let mut members = array(5, 4);
+    members.push(MemberFacts { name: "copy".to_owned(), ..members[1].clone() });
+    members[1].superblock.events -= 1;
+    let assembly = decide(&members);
+    assert_eq!(assembly.slots[1], Slot::InSync { member: 4 });
+    assert_eq!(assembly.verdicts[1], Verdict::Duplicate { slot: 1, other: "copy".to_owned() });
+    assert_eq!(assembly.access, Access::ReadWrite);
+}
+
+/// Both halves of a mirror were run alone. The one with fewer events looks stale; its changes would be lost silently.
+#[test]
+fn a_mirror_run_in_two_halves_is_refused() {
+    for events_of_the_other in [EVENTS, EVENTS - 1, EVENTS - 7] {
+        let mut members = array(1, 2);
+        members[0].superblock.roles[1] = Role::Spare;
+        members[1].superblock.roles[0] = Role::Faulty;
+        members[1].superblock.events = events_of_the_other;
+        members[1].superblock.utime_secs = 1900;
+        let assembly = decide(&members);
+        assert_eq!(refusals(&assembly), [Code::SplitBrain], "{events_of_the_other}");
+        assert_eq!(assembly.refusal().unwrap().force, Some(Check::SplitBrain));
+
+        let forced = assemble(&members, Forced::default().with(Check::SplitBrain)).unwrap();
+        assert_eq!(forced.access, Access::ReadWrite);
+        assert_eq!(forced.slots, [Slot::InSync { member: 0 }, Slot::Missing]);
+        assert_eq!(forced.overridden.len(), 1);
+    }
+}
+
+/// A member that failed and was left behind knows the others as they were: that is no split.
+#[test]
+fn a_member_left_behind_is_no_split_brain() {
+    let mut members = array(1, 3);
+    each(&mut members, |superblock| superblock.roles[2] = Role::Faulty);
+    members[2].superblock.events -= 4;
+    members[2].superblock.roles[2] = Role::Active(2);
+    // When it left, another slot was empty, which has been rebuilt since.
+    members[2].superblock.roles[0] = Role::Faulty;
+    let assembly = decide(&members);
+    assert_eq!(words(&assembly), ["fresh", "fresh", "stale"]);
+    assert_eq!(assembly.access, Access::ReadWrite);
+}
+
+#[test]
+fn dirty_arrays_are_served_and_not_trusted() {
+    for (offset, state) in [(0, SyncState::Dirty), (4096, SyncState::Resyncing { below_sectors: 4096 })] {
+        let mut members = array(5, 4);
+        each(&mut members, |superblock| superblock.resync_offset = offset);
+        let assembly = decide(&members);
+        assert_eq!(assembly.access, Access::ReadWrite);
+        assert_eq!((assembly.state, assembly.synced_below_sectors), (state, offset));
+    }
+}
+
+/// A crash between two members' dirty superblocks: the fresher one says dirty, and the array is.
+#[test]
+fn half_written_rounds_are_dirty() {
+    let mut members = array(5, 4);
+    members[2].superblock.events += 1;
+    members[2].superblock.resync_offset = 0;
+    let assembly = decide(&members);
+    assert_eq!(assembly.state, SyncState::Dirty);
+    assert_eq!(assembly.degraded(), 0, "the others are one behind and current");
+}
+
+#[test]
+fn dirty_and_degraded_parity_is_refused_unless_forced() {
+    for level in [4, 5, 6] {
+        let mut members = array(level, 4);
+        each(&mut members, |superblock| superblock.resync_offset = 0);
+        let members = without(members, &[1]);
+        let assembly = decide(&members);
+        assert_eq!(refusals(&assembly), [Code::DirtyDegraded], "level {level}");
+        let problem = assembly.refusal().unwrap();
+        assert_eq!((problem.exit_code(), problem.force), (3, Some(Check::DirtyDegraded)));
+        assert!(problem.next.contains("--force=dirty-degraded"));
+
+        let forced = assemble(&members, [Check::DirtyDegraded].into_iter().collect()).unwrap();
+        assert_eq!(forced.access, Access::ReadWrite);
+        assert_eq!(forced.synced_below_sectors, CLEAN, "the operator vouches for it");
+        assert_eq!(forced.state, SyncState::Dirty);
+    }
+}
+
+#[test]
+fn dirty_and_degraded_mirrors_are_served() {
+    for (level, n) in [(1, 2), (10, 4)] {
+        let mut members = array(level, n);
+        each(&mut members, |superblock| superblock.resync_offset = 0);
+        assert_eq!(decide(&without(members, &[0])).access, Access::ReadWrite);
+    }
+}
+
+#[test]
+fn levels_without_redundancy_are_never_dirty() {
+    let mut members = array(0, 3);
+    each(&mut members, |superblock| superblock.resync_offset = 0);
+    assert_eq!(decide(&members).state, SyncState::Clean);
+}
+
+#[test]
+fn a_partial_parity_log_is_not_replayed_yet() {
+    let mut members = array(5, 4);
+    each(&mut members, |superblock| {
+        superblock.features = Features::MULTIPLE_PPLS;
+        superblock.resync_offset = 0;
+    });
+    let all = decide(&members);
+    assert_eq!((all.access.clone(), all.synced_below_sectors), (Access::ReadWrite, 0));
+    let degraded = decide(&without(members, &[0]));
+    assert_eq!(refusals(&degraded), [Code::DirtyDegraded]);
+    assert!(degraded.refusal().unwrap().why.contains("partial parity logs"));
+}
+
+#[test]
+fn features_that_cost_access() {
+    type Change = fn(&mut SuperblockFacts);
+    let refused: [(Change, Code); 2] = [
+        (|superblock| superblock.features = Features::RESHAPE, Code::Reshaping),
+        (|superblock| superblock.features = Features(0x4000), Code::UnknownFeature),
+    ];
+    for (change, code) in refused {
+        let mut members = array(5, 4);
+        each(&mut members, change);
+        assert_eq!(refusals(&decide(&members)), [code]);
+    }
+    let mut clustered = array(1, 2);
+    each(&mut clustered, |superblock| superblock.features = Features::CLUSTERED);
+    assert_eq!(read_only(&decide(&clustered)), [Code::Clustered]);
+
+    let mut hazard = array(10, 5);
+    each(&mut hazard, |superblock| superblock.layout = 0x10202);
+    assert_eq!(read_only(&decide(&hazard)), [Code::CollidingLayout]);
+}
+
+#[test]
+fn bitmaps_by_version() {
+    let with = |bitmap| {
+        let mut members = array(1, 2);
+        each(&mut members, |superblock| superblock.features = Features::BITMAP);
+        members.iter_mut().for_each(|member| member.bitmap = bitmap);
+        decide(&members)
+    };
+    assert_eq!(with(BitmapFacts::Version(4)).access, Access::ReadWrite);
+    assert_eq!(with(BitmapFacts::Version(3)).access, Access::ReadWrite);
+    for bitmap in [BitmapFacts::Version(5), BitmapFacts::Version(6), BitmapFacts::Invalid] {
+        assert_eq!(read_only(&with(bitmap)), [Code::ForeignBitmap], "{bitmap:?}");
+    }
+}
+
+#[test]
+fn journals() {
+    let journaled = |journal: Option<JournalFacts>| {
+        let mut members = array(5, 3);
+        each(&mut members, |superblock| {
+            superblock.features = Features::JOURNAL;
+            superblock.roles[3] = Role::Journal;
+        });
+        if let Some(log) = journal {
+            let mut device = members[0].clone();
+            device.superblock.dev_number = 3;
+            device.journal = Some(log);
+            members.push(device);
+        }
+        decide(&members)
+    };
+    assert_eq!(read_only(&journaled(None)), [Code::JournalMissing]);
+    let empty = journaled(Some(JournalFacts::Empty));
+    assert_eq!(empty.verdicts[3], Verdict::Journal);
+    assert_eq!(read_only(&empty), [Code::NotSupportedYet]);
+    assert_eq!(refusals(&journaled(Some(JournalFacts::NotEmpty))), [Code::JournalNotEmpty]);
+}
+
+#[test]
+fn replacements_are_not_used_beside_their_original() {
+    let mut members = array(1, 2);
+    let mut replacement = members[1].clone();
+    replacement.superblock.dev_number = 2;
+    replacement.superblock.features = Features::REPLACEMENT | Features::RECOVERY_OFFSET;
+    replacement.superblock.recovery_offset = Some(0);
+    members.push(replacement);
+    each(&mut members, |superblock| superblock.roles[2] = Role::Active(1));
+    let assembly = decide(&members);
+    assert_eq!(assembly.verdicts[2], Verdict::Replacement { slot: 1 });
+    assert_eq!(read_only(&assembly), [Code::NotSupportedYet]);
+
+    // Whole, and its original is gone: it is the member now.
+    members[2].superblock.features = Features::REPLACEMENT;
+    members[2].superblock.recovery_offset = None;
+    let alone = decide(&without(members, &[1]));
+    assert_eq!(alone.slots[1], Slot::InSync { member: 1 });
+    assert_eq!(alone.access, Access::ReadWrite);
+}
+
+/// The policy until there is a map of bad ranges: read around the member where redundancy allows, never write.
+#[test]
+fn bad_blocks_take_their_member_out() {
+    let bad = |n: u16, start_sector: u64, lost: &[usize]| {
+        let mut members = array(5, n);
+        members[1].superblock.features = Features::BAD_BLOCKS;
+        members[1].bad_blocks = Some(vec![BadRange { start_sector, len_sectors: 8 }]);
+        decide(&without(members, lost))
+    };
+    let excluded = bad(4, 3000, &[]);
+    assert_eq!(excluded.verdicts[1], Verdict::BadBlocks { slot: 1, ranges: 1 });
+    assert_eq!((read_only(&excluded), excluded.missing()), (vec![Code::BadBlocks], vec![1]));
+    assert_eq!(refusals(&bad(4, 3000, &[3])), [Code::BadBlocks], "nobody could stand in for it");
+    let outside = bad(4, 100, &[]);
+    assert_eq!((read_only(&outside), outside.missing()), (vec![Code::BadBlocks], vec![]));
+
+    let mut unreadable = array(5, 4);
+    unreadable[1].superblock.features = Features::BAD_BLOCKS;
+    unreadable[1].bad_blocks = None;
+    assert_eq!(decide(&unreadable).missing(), [1], "a log that cannot be read may say anything");
+}
+
+#[test]
+fn raid0_over_unequal_members_needs_a_layout() {
+    let mut members = array(0, 3);
+    members[2].superblock.data_size_sectors = 7000;
+    each(&mut members, |superblock| superblock.features = Features::default());
+    assert_eq!(refusals(&decide(&members)), [Code::Raid0Layout]);
+    each(&mut members, |superblock| superblock.features = Features::RAID0_LAYOUT);
+    assert_eq!(decide(&members).access, Access::ReadWrite);
+}
+
+#[test]
+fn impossible_numbers_name_their_field() {
+    type Change = fn(&mut SuperblockFacts);
+    let rows: [(&str, Change, Code); 7] = [
+        ("chunk", |superblock| superblock.chunk_sectors = 0, Code::ImpossibleGeometry),
+        ("chunk", |superblock| superblock.chunk_sectors = 7, Code::ImpossibleGeometry),
+        ("raid_disks", |superblock| superblock.raid_disks = 300, Code::ImpossibleGeometry),
+        ("raid_disks", |superblock| superblock.raid_disks = 0, Code::ImpossibleGeometry),
+        ("component_size", |superblock| superblock.size_sectors = 0, Code::ImpossibleGeometry),
+        ("layout", |superblock| superblock.layout = 77, Code::ImpossibleGeometry),
+        ("level", |superblock| superblock.level = -4, Code::UnsupportedLevel),
+    ];
+    for (field, change, code) in rows {
+        let mut members = array(5, 4);
+        each(&mut members, change);
+        let assembly = decide(&members);
+        let problem = assembly.refusal().unwrap_or_else(|| panic!("{field} must be refused"));
+        assert_eq!((problem.code, problem.exit_code()), (code, 1), "{field}");
+        assert!(problem.what.contains(field), "{}", problem.what);
+        assert!(!problem.next.is_empty() && !problem.why.is_empty());
+    }
+}
+
+#[test]
+fn a_size_beyond_the_data_area_is_refused() {
+    let mut members = array(5, 4);
+    each(&mut members, |superblock| superblock.size_sectors = 1 << 40);
+    assert!(decide(&members).refusal().is_some());
+}
+
+#[test]
+fn equally_fresh_members_that_disagree_are_refused() {
+    let mut members = array(5, 4);
+    members[3].superblock.size_sectors = 7168;
+    assert_eq!(refusals(&decide(&members)), [Code::Ambiguous]);
+}
+
+#[test]
+fn only_spares_make_no_array() {
+    let mut members = array(5, 2);
+    each(&mut members, |superblock| superblock.roles = vec![Role::Spare; 128]);
+    assert_eq!(refusals(&decide(&members)), [Code::NotEnoughMembers]);
+}
+
+/// Every reason has words for what, why and what next, and refusals by safety checks exit with 3.
+#[test]
+fn whatever_is_found_is_explained() {
+    let mut members = array(5, 4);
+    each(&mut members, |superblock| {
+        superblock.features = Features::JOURNAL | Features::RESHAPE | Features::CLUSTERED;
+        superblock.resync_offset = 0;
+    });
+    let assembly = decide(&without(members, &[0]));
+    let problems = assembly.problems();
+    assert_eq!(problems.len(), 4);
+    for problem in problems {
+        assert!(problem.what.starts_with("array data: "), "{}", problem.what);
+        assert!(problem.why.len() > 10 && problem.next.len() > 10);
+        assert_eq!(problem.exit_code(), 3);
+    }
+    for verdict in &assembly.verdicts {
+        assert!(verdict.to_string().starts_with(verdict.word()));
+    }
+}

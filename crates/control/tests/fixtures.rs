@@ -1,0 +1,126 @@
+//! Arrays that a real kernel wrote, as they are in the repository's fixtures: every member gets the verdict that the case's
+//! story tells.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use wattle_control::assemble::{Access, SyncState, Verdict};
+use wattle_control::members::look_all;
+use wattle_control::scan::{Scan, scan};
+use wattle_control::{Forced, start};
+
+/// Unpacks a case; `None` (loudly, and never in CI) if there is no `zstd`.
+fn unpack(case: &str) -> Option<(tempfile::TempDir, Vec<String>)> {
+    let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures").join(case);
+    let mut packed: Vec<PathBuf> = std::fs::read_dir(from).ok()?.map(|entry| entry.unwrap().path()).collect();
+    packed.retain(|path| path.extension().is_some_and(|extension| extension == "zst"));
+    packed.sort();
+    let into = tempfile::tempdir().unwrap();
+    let mut images = Vec::new();
+    for path in packed {
+        let image = into.path().join(path.file_stem().unwrap());
+        let done = Command::new("zstd").args(["-dq", "-o"]).arg(&image).arg(&path).status();
+        match done {
+            Ok(status) => assert!(status.success(), "zstd cannot unpack {}", path.display()),
+            Err(error) if std::env::var_os("CI").is_none() => {
+                eprintln!("SKIPPED: {case} needs zstd: {error}");
+                return None;
+            }
+            Err(error) => panic!("{case} needs zstd: {error}"),
+        }
+        images.push(image.to_str().unwrap().to_owned());
+    }
+    Some((into, images))
+}
+
+fn scan_of(images: &[String]) -> Scan {
+    scan(look_all(images).unwrap(), Forced::default()).unwrap()
+}
+
+const HEALTHY: [&str; 10] = [
+    "lvm-linear-on-raid5",
+    "raid0-4d-64k",
+    "raid1-2d-v10",
+    "raid10-3d-o2",
+    "raid10-4d-f2",
+    "raid10-4d-n2",
+    "raid5-4d-64k",
+    "raid5-4d-bitmap",
+    "raid5-5d-256k",
+    "raid6-6d-64k",
+];
+
+#[test]
+fn healthy_arrays_assemble_in_any_order_and_scanning_writes_nothing() {
+    for case in HEALTHY {
+        let Some((_dir, mut images)) = unpack(case) else { continue };
+        images.reverse();
+        let before: Vec<_> = images.iter().map(|image| std::fs::read(image).unwrap()).collect();
+        let found = scan_of(&images);
+        let [array] = found.arrays.as_slice() else { panic!("{case}: {:?}", found.find(None).err()) };
+        let assembly = &array.assembly;
+        assert_eq!(assembly.access, Access::ReadWrite, "{case}");
+        assert_eq!((assembly.degraded(), assembly.state), (0, SyncState::Clean), "{case}");
+        let last = images.len() - 1;
+        for (ix, verdict) in assembly.verdicts.iter().enumerate() {
+            assert_eq!(verdict.slot(), Some((last - ix) as u16), "{case}: {verdict}");
+        }
+        let sectors: u64 = expected_sectors(case);
+        assert_eq!(assembly.geometry.as_ref().unwrap().array_sectors().0, sectors, "{case}");
+        let claimed = start::claim(&found, array, true).unwrap();
+        assert!(claimed.read_only());
+        let after: Vec<_> = images.iter().map(|image| std::fs::read(image).unwrap()).collect();
+        assert!(before == after, "{case}: scanning and claiming for reading changed a member");
+    }
+}
+
+/// `"array_sectors": N` of the case, for LVM of the array below.
+fn expected_sectors(case: &str) -> u64 {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures").join(case);
+    let json = std::fs::read_to_string(path.join("case.json")).unwrap();
+    if case.starts_with("lvm") {
+        let log = std::fs::read_to_string(path.join("guest.log")).unwrap();
+        let (_, rest) = log.split_once("Array Size : ").unwrap();
+        return 2 * rest.split_whitespace().next().unwrap().parse::<u64>().unwrap();
+    }
+    let (_, rest) = json.split_once("\"array_sectors\": ").unwrap();
+    rest.split(|c: char| !c.is_ascii_digit()).next().unwrap().parse().unwrap()
+}
+
+#[test]
+fn a_member_that_failed_is_stale_and_the_rest_is_degraded() {
+    let Some((_dir, images)) = unpack("raid5-4d-one-failed") else { return };
+    let found = scan_of(&images);
+    let assembly = &found.arrays[0].assembly;
+    assert!(
+        matches!(assembly.verdicts[2], Verdict::Stale { slot: Some(2), events_behind: 2.., .. }),
+        "{}",
+        assembly.verdicts[2]
+    );
+    assert_eq!((assembly.missing(), assembly.access.clone()), (vec![2], Access::ReadWrite));
+    for ix in [0, 1, 3] {
+        assert_eq!(assembly.verdicts[ix], Verdict::Fresh { slot: ix as u16, one_behind: false });
+    }
+}
+
+#[test]
+fn members_of_two_arrays_and_a_stranger_are_told_apart() {
+    let (Some((_a, one)), Some((_b, two))) = (unpack("raid5-4d-64k"), unpack("raid1-2d-v10")) else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let stranger = dir.path().join("stranger");
+    std::fs::write(&stranger, vec![0; 1 << 20]).unwrap();
+    let mixed: Vec<String> =
+        [&two[1], &one[3], &one[0], stranger.to_str().unwrap(), &two[0], &one[2], &one[1]]
+            .into_iter()
+            .map(|name: &str| name.to_owned())
+            .collect();
+    let found = scan_of(&mixed);
+    assert_eq!(found.arrays.len(), 2);
+    assert_eq!((&found.arrays[0].members, &found.arrays[1].members), (&vec![0, 4], &vec![1, 2, 5, 6]));
+    assert!(found.arrays.iter().all(|array| array.assembly.access == Access::ReadWrite));
+    assert!(found.members[3].facts.is_none() && found.members[3].problem.is_none());
+    let problem = found.find(None).unwrap_err();
+    assert_eq!(problem.exit_code(), 2, "{problem}");
+    let uuid = found.arrays[1].assembly.uuid().to_string();
+    assert_eq!(found.find(Some(&uuid)).unwrap().members.len(), 4);
+}

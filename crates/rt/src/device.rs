@@ -211,10 +211,11 @@ impl Device {
             Kind::File { fd, direct: true, .. } => {
                 let block = u64::from(self.0.geometry.logical);
                 let from = offset / block * block;
-                let to = (offset + bytes.len() as u64).next_multiple_of(block).min(self.0.size_bytes);
-                let mut bounce = BufMut::alloc((to - from) as usize);
-                pread_all(fd, from, &mut bounce)?;
+                let to = (offset + bytes.len() as u64).next_multiple_of(block);
                 let skip = (offset - from) as usize;
+                let mut bounce = BufMut::alloc((to - from) as usize);
+                // The last block may lie beyond the end of a file of odd size.
+                pread_at_least(fd, from, &mut bounce, skip + bytes.len())?;
                 bytes.copy_from_slice(&bounce[skip..skip + bytes.len()]);
             }
         }
@@ -432,18 +433,22 @@ fn direct_alignment(path: &CString) -> Option<(u32, u32)> {
     known.then_some((stat.stx_dio_mem_align, stat.stx_dio_offset_align))
 }
 
-fn pread_all(fd: &OwnedFd, mut offset: u64, mut bytes: &mut [u8]) -> Result<(), IoError> {
-    while !bytes.is_empty() {
+fn pread_all(fd: &OwnedFd, offset: u64, bytes: &mut [u8]) -> Result<(), IoError> {
+    pread_at_least(fd, offset, bytes, bytes.len())
+}
+
+/// Reads until the first `needed` bytes are there.
+fn pread_at_least(fd: &OwnedFd, offset: u64, bytes: &mut [u8], needed: usize) -> Result<(), IoError> {
+    let mut count = 0;
+    while count < needed {
+        let (bytes, offset) = (&mut bytes[count..], offset + count as u64);
         // SAFETY: the pointer and length are those of a live slice.
         let n = unsafe {
             libc::pread(fd.as_raw_fd(), bytes.as_mut_ptr().cast(), bytes.len(), offset.cast_signed())
         };
         match usize::try_from(n) {
             Ok(0) => return Err(IoError::END_OF_DEVICE),
-            Ok(n) => {
-                bytes = &mut bytes[n..];
-                offset += n as u64;
-            }
+            Ok(n) => count += n,
             Err(_) if IoError::last_os().errno() == libc::EINTR => {}
             Err(_) => return Err(IoError::last_os()),
         }

@@ -413,12 +413,19 @@ impl Inner {
 
     // Operations.
 
-    /// Queues an operation for the next batch.
-    pub(crate) fn start(&self, op: Op, started: &'static Location<'static>) -> Key {
-        let key =
-            self.new_op(OpState::Pending { wake: None, wanted: true, peer: op.waits_on_peer() }, started);
+    /// Queues an operation for the next batch. Drives in memory are served right here, under every backend alike;
+    /// their operations too complete with the next reap, so that they give way to others.
+    pub(crate) fn start(&self, mut op: Op, started: &'static Location<'static>) -> Key {
+        let pending = OpState::Pending { wake: None, wanted: true, peer: op.waits_on_peer() };
+        let key = self.new_op(pending, started);
         self.in_flight.set(self.in_flight.get() + 1);
-        self.batch.borrow_mut().push((key, op));
+        match op.device() {
+            Some(device) if device.is_inline() => {
+                let result = crate::device::run_inline(&mut op);
+                self.inline_done.borrow_mut().push(Done { key, result, op });
+            }
+            _ => self.batch.borrow_mut().push((key, op)),
+        }
         key
     }
 
@@ -496,19 +503,9 @@ impl Inner {
         }
     }
 
-    /// Gives everything queued to the backend. Drives in memory are served here, by every backend alike.
+    /// Gives everything queued to the backend.
     pub(crate) fn submit(&self) {
         let mut batch = self.batch.borrow_mut();
-        if batch.is_empty() {
-            return;
-        }
-        if batch.iter().any(|(_, op)| is_inline(op)) {
-            let mut inline_done = self.inline_done.borrow_mut();
-            for (key, mut op) in batch.extract_if(.., |(_, op)| is_inline(op)) {
-                let result = crate::device::run_inline(&mut op);
-                inline_done.push(Done { key, result, op });
-            }
-        }
         if !batch.is_empty() {
             self.backend.borrow_mut().submit(&mut batch);
             assert!(batch.is_empty(), "a backend takes the whole batch");
@@ -626,8 +623,4 @@ impl Inner {
     pub(crate) fn op_started(&self, key: Key) -> &'static Location<'static> {
         self.ops.borrow()[key.0 as usize].started
     }
-}
-
-fn is_inline(op: &Op) -> bool {
-    op.device().is_some_and(crate::device::Device::is_inline)
 }

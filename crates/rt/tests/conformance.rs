@@ -460,6 +460,17 @@ fn blocking_reads_take_any_offset_also_without_the_page_cache() {
 }
 
 #[test]
+fn the_tail_of_a_file_of_odd_size_can_be_read() {
+    // Without the page cache the last, partial block comes as a short read.
+    let file = file();
+    file.as_file().set_len(5000).unwrap();
+    let drive = Device::open(file.path(), OpenOptions::default()).unwrap();
+    let mut seen = [1; 900];
+    drive.read_blocking(4100, &mut seen).unwrap();
+    assert_eq!(seen, [0; 900]);
+}
+
+#[test]
 fn a_panic_on_any_core_ends_the_runtime() {
     // Core 0 waits for an answer that never comes: without the alarm this would hang for ever.
     let ran = std::panic::catch_unwind(|| {

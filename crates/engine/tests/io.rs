@@ -287,7 +287,9 @@ fn writes_that_overlap_leave_redundancy_that_agrees() {
                             let mut buf = BufMut::alloc(6 * 512);
                             buf.fill(writer * 30 + round as u8);
                             let (volume, start) = (volume.clone(), round * 7 % 20 * 512);
-                            core.spawn(async move { volume.write(start, buf.freeze(), Durability::Cached).await })
+                            core.spawn(
+                                async move { volume.write(start, buf.freeze(), Durability::Cached).await },
+                            )
                         });
                         for write in writes.collect::<Vec<_>>() {
                             assert_eq!(write.await, Ok(()));

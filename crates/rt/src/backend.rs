@@ -32,6 +32,11 @@ pub trait Backend {
     /// The wall clock.
     fn wall_clock(&self) -> WallTime;
 
+    /// Whether there is no machine underneath: no signals, no children, no descriptors.
+    fn is_simulated(&self) -> bool {
+        false
+    }
+
     /// Which of `ready` runnable tasks runs next. A simulation permutes; a machine takes the oldest.
     fn pick(&mut self, ready: usize) -> usize {
         let _ = ready;

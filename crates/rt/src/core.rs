@@ -323,6 +323,11 @@ impl Core {
         Some(value)
     }
 
+    /// Whether this is a simulated world, in which time is virtual and no machine lies underneath.
+    pub fn is_simulated(&self) -> bool {
+        self.inner.with_backend(|backend| backend.is_simulated())
+    }
+
     /// How many operations are queued or in flight on this core.
     pub fn ops_in_flight(&self) -> usize {
         self.inner.in_flight()

@@ -79,17 +79,25 @@ impl Drop for SignalMask {
 
 impl Core {
     /// Waits for `SIGTERM` or `SIGINT`. From the first poll on they no longer kill the process, and each one sent
-    /// ends one wait: a second Ctrl-C can be awaited by calling this again.
+    /// ends one wait: a second Ctrl-C can be awaited by calling this again. A simulated world has no signals: there
+    /// this waits for ever.
     ///
     /// # Cancellation
     /// Dropping the future loses no signal that the next call would not see; the signals stay blocked until the
     /// runtime ends.
     pub async fn terminated(&self) -> Result<Signal, IoError> {
+        if self.is_simulated() {
+            std::future::pending::<()>().await;
+        }
         self.call(CoreIx(0), |core| async move { wait_for_signal(&core).await }).await
     }
 
-    /// Starts a child process. It gets an open signal mask, whatever this process blocks.
+    /// Starts a child process. It gets an open signal mask, whatever this process blocks. A simulated
+    /// world has no processes and answers `Unsupported`.
     pub fn spawn_child(&self, mut command: Command) -> Result<Child, IoError> {
+        if self.is_simulated() {
+            return Err(IoError::UNSUPPORTED);
+        }
         let open = empty_set();
         // SAFETY: between fork and exec only pthread_sigmask is called, which is async-signal-safe.
         unsafe {

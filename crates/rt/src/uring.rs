@@ -197,7 +197,8 @@ impl UringBackend {
 fn build(entries: u32) -> std::io::Result<IoUring> {
     let base = || {
         let mut builder = IoUring::builder();
-        builder.setup_cqsize(entries * 2).setup_clamp();
+        // Room for every operation, for a cancellation of each, and for the event: completions never overflow.
+        builder.setup_cqsize(entries * 4).setup_clamp();
         builder
     };
     // Since 6.1: one thread submits, completions are worked off only when it asks.

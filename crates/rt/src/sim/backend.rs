@@ -155,6 +155,10 @@ impl Backend for SimBackend {
         }
     }
 
+    fn is_simulated(&self) -> bool {
+        true
+    }
+
     fn pick(&mut self, ready: usize) -> usize {
         let mut shared = self.shared.borrow_mut();
         let picked = if ready > 1 { shared.rng.below(ready as u64) as usize } else { 0 };

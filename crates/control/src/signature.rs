@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use wattle_format::probe;
+
 use crate::members::{Member, MemberError};
 
 /// Something that is recognised by its bytes.
@@ -20,6 +22,22 @@ impl fmt::Display for Signature {
 }
 
 /// Everything but md superblocks that is recognised on a member.
-pub(crate) fn signatures(_member: &Member) -> Result<Vec<Signature>, MemberError> {
-    Ok(Vec::new())
+pub(crate) fn signatures(member: &Member) -> Result<Vec<Signature>, MemberError> {
+    let size_bytes = member.device.size_bytes();
+    let mut parts = Vec::new();
+    for range in probe::ranges(size_bytes) {
+        parts.push((range.start, member.read(range.start, (range.end - range.start) as usize)?));
+    }
+    let parts: Vec<_> = parts.iter().map(|(offset_bytes, bytes)| (*offset_bytes, bytes.as_slice())).collect();
+    Ok(probe::identify(size_bytes, &parts).into_iter().map(Signature::from).collect())
+}
+
+impl From<probe::Signature> for Signature {
+    fn from(found: probe::Signature) -> Self {
+        let label = found
+            .label
+            .filter(|label| !label.is_empty())
+            .map_or(String::new(), |label| format!(" `{label}`"));
+        Self { what: format!("{}{label}", found.kind.name()), offset_bytes: found.offset_bytes }
+    }
 }

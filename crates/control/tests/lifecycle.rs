@@ -1,0 +1,282 @@
+//! From `create` to a stopped array and back, on files and in memory, through the real engine.
+
+use std::os::unix::fs::FileExt;
+
+use tempfile::TempDir;
+use wattle_control::assemble::{Access, SyncState, Verdict};
+use wattle_control::create::{Consistency, CreatePlan, CreateRequest, inspect, plan};
+use wattle_control::members::look_all;
+use wattle_control::scan::{Scan, scan};
+use wattle_control::{Check, Code, Forced, Member, Problem, start};
+use wattle_engine::geometry::Level;
+use wattle_engine::units::MemberIx;
+use wattle_format::md::{Uuid, Version};
+use wattle_rt::{Buf, BufMut, Core, Durability, RuntimeConfig, WallTime};
+
+fn files(count: usize, size_bytes: u64) -> (TempDir, Vec<String>) {
+    let dir = tempfile::tempdir().unwrap();
+    let names = (0..count).map(|ix| {
+        let path = dir.path().join(format!("d{ix}"));
+        std::fs::File::create(&path).unwrap().set_len(size_bytes).unwrap();
+        path.to_str().unwrap().to_owned()
+    });
+    let names = names.collect();
+    (dir, names)
+}
+
+fn request(level: Level, members: Vec<Option<Member>>) -> CreateRequest {
+    CreateRequest {
+        name: "host:t".to_owned(),
+        level,
+        members,
+        spares: Vec::new(),
+        version: Version::V12,
+        chunk_bytes: (level != Level::Raid1).then_some(65536),
+        layout: None,
+        data_offset_bytes: None,
+        size_bytes: None,
+        assume_clean: false,
+        consistency: Consistency::Resync,
+        forced: Forced::default(),
+        set_uuid: Uuid(*b"0123456789abcdef"),
+        now: WallTime { secs: 1_700_000_000, micros: 0 },
+    }
+}
+
+fn looked(names: &[String]) -> Vec<Option<Member>> {
+    look_all(names).unwrap().into_iter().map(Some).collect()
+}
+
+fn create(request: &CreateRequest) -> Result<CreatePlan, Problem> {
+    let members = request.members.iter().flatten().chain(&request.spares);
+    let states: Vec<_> = members.map(inspect).collect::<Result<_, _>>()?;
+    let plan = plan(request, &states)?;
+    plan.execute(&states)?;
+    Ok(plan)
+}
+
+fn scan_of(names: &[String]) -> Scan {
+    scan(look_all(names).unwrap(), Forced::default()).unwrap()
+}
+
+fn on_a_core<T: Send + 'static>(job: impl AsyncFnOnce(Core) -> T + Send + 'static) -> T {
+    wattle_rt::run(RuntimeConfig::default(), |core| async move { job(core).await }).unwrap()
+}
+
+fn events(names: &[String]) -> Vec<u64> {
+    scan_of(names)
+        .members
+        .iter()
+        .map(|member| member.superblock().map_or(0, |superblock| superblock.events()))
+        .collect()
+}
+
+const LEVELS: [(Level, usize); 7] = [
+    (Level::Linear, 2),
+    (Level::Raid0, 3),
+    (Level::Raid1, 2),
+    (Level::Raid4, 3),
+    (Level::Raid5, 4),
+    (Level::Raid6, 5),
+    (Level::Raid10, 4),
+];
+
+#[test]
+fn created_arrays_assemble_clean_at_every_level_and_version() {
+    for (level, count) in LEVELS {
+        for version in Version::ALL {
+            let (_dir, names) = files(count, 8 << 20);
+            let mut request = request(level, looked(&names));
+            request.version = version;
+            let plan = create(&request).unwrap();
+            assert!(plan.clean, "{level} {version}: the members are holes");
+            let found = scan_of(&names);
+            let assembly = &found.arrays[0].assembly;
+            assert_eq!(assembly.access, Access::ReadWrite, "{level} {version}");
+            assert_eq!(assembly.degraded(), 0);
+            assert_eq!(assembly.geometry.as_ref().unwrap().array_sectors(), plan.geometry.array_sectors());
+        }
+    }
+}
+
+#[test]
+fn unknown_content_starts_dirty_and_missing_members_start_degraded() {
+    let (_dir, names) = files(4, 8 << 20);
+    std::fs::OpenOptions::new()
+        .write(true)
+        .open(&names[1])
+        .unwrap()
+        .write_all_at(&[1; 4096], 4 << 20)
+        .unwrap();
+    assert!(!create(&request(Level::Raid5, looked(&names))).unwrap().clean);
+    let found = scan_of(&names);
+    assert_eq!(found.arrays[0].assembly.state, SyncState::Dirty);
+
+    let (_dir, names) = files(3, 8 << 20);
+    let mut members = looked(&names);
+    members.insert(1, None);
+    assert!(create(&request(Level::Raid5, members)).unwrap().clean);
+    let found = scan_of(&names);
+    assert_eq!(found.arrays[0].assembly.missing(), [1]);
+    assert_eq!(found.arrays[0].assembly.access, Access::ReadWrite);
+}
+
+/// What the kernel does (docs/formats.md §1.5): created 0, first write 1, clean 2, write 3, clean 2.
+#[test]
+fn events_go_as_the_kernel_counts_them() {
+    let (_dir, names) = files(3, 8 << 20);
+    create(&request(Level::Raid5, looked(&names))).unwrap();
+    assert_eq!(events(&names), [0; 3]);
+    for (dirty, clean) in [(1, 2), (3, 2), (3, 2)] {
+        let found = scan_of(&names);
+        let claimed = start::claim(&found, &found.arrays[0], false).unwrap();
+        drop(found);
+        let looked_at = names.clone();
+        on_a_core(async move |core| {
+            let array = claimed.start(&core).await;
+            let volume = array.volume().open(&core).unwrap();
+            volume.write(4096, Buf::copy_of(&[7; 4096]), Durability::Cached).await.unwrap();
+            assert_eq!(events(&looked_at), [dirty; 3]);
+            let looked = scan_of(&looked_at);
+            assert_eq!(looked.arrays[0].assembly.state, SyncState::Dirty);
+            array.stop(&core).await.unwrap();
+        });
+        assert_eq!(events(&names), [clean; 3]);
+        assert_eq!(scan_of(&names).arrays[0].assembly.state, SyncState::Clean);
+    }
+}
+
+#[test]
+fn what_was_written_is_read_without_any_one_member_and_a_failed_member_stays_out() {
+    for version in Version::ALL {
+        let (_dir, names) = files(4, 8 << 20);
+        let mut request = request(Level::Raid5, looked(&names));
+        request.version = version;
+        create(&request).unwrap();
+        let data: Vec<u8> = (0..1 << 20).map(|i| (i / 251) as u8).collect();
+        let found = scan_of(&names);
+        let claimed = start::claim(&found, &found.arrays[0], false).unwrap();
+        drop(found);
+        let written = data.clone();
+        on_a_core(async move |core| {
+            let array = claimed.start(&core).await;
+            let volume = array.volume().open(&core).unwrap();
+            volume.write(0, Buf::copy_of(&written[..1 << 19]), Durability::Cached).await.unwrap();
+            array.fail(&core, MemberIx(2)).await.unwrap();
+            volume.write(1 << 19, Buf::copy_of(&written[1 << 19..]), Durability::Cached).await.unwrap();
+            array.stop(&core).await.unwrap();
+        });
+        let found = scan_of(&names);
+        let assembly = &found.arrays[0].assembly;
+        assert_eq!(assembly.missing(), [2], "{version}");
+        assert!(
+            matches!(assembly.verdicts[2], Verdict::Stale { .. } | Verdict::Faulty { .. }),
+            "{}",
+            assembly.verdicts[2]
+        );
+        let events = events(&names);
+        assert!(events[2] + 2 <= events[0], "the failed member is left behind: {events:?}");
+        let claimed = start::claim(&found, &found.arrays[0], true).unwrap();
+        let read = on_a_core(async move |core| {
+            let array = claimed.start(&core).await;
+            let (result, buf) = array.volume().open(&core).unwrap().read(0, BufMut::alloc(1 << 20)).await;
+            result.unwrap();
+            array.stop(&core).await.unwrap();
+            buf.to_vec()
+        });
+        assert!(read == data, "{version}: the data is not what was written");
+    }
+}
+
+/// A member that was absent must not come back as current when the array stops one event later (a crash right after the
+/// first dirty round).
+#[test]
+fn an_absent_member_is_counted_out_by_the_first_round() {
+    let (_dir, names) = files(4, 8 << 20);
+    create(&request(Level::Raid5, looked(&names))).unwrap();
+    let found = scan_of(&names[..3]);
+    let claimed = start::claim(&found, &found.arrays[0], false).unwrap();
+    let all = names.clone();
+    on_a_core(async move |core| {
+        let array = claimed.start(&core).await;
+        array.volume().open(&core).unwrap().write(0, Buf::copy_of(&[1; 512]), Durability::Fua).await.unwrap();
+        let crashed = scan_of(&all);
+        let assembly = &crashed.arrays[0].assembly;
+        assert_eq!(assembly.verdicts[3], Verdict::Spare, "one event behind, and not of the array any more");
+        array.stop(&core).await.unwrap();
+    });
+}
+
+/// The bitmap's own count stays behind for ever, so that nobody believes its bits (docs/formats.md §2.2).
+#[test]
+fn a_bitmap_is_left_stale() {
+    let (_dir, names) = files(2, 8 << 20);
+    let mut request = request(Level::Raid1, looked(&names));
+    request.consistency = Consistency::Bitmap { chunk_bytes: None };
+    create(&request).unwrap();
+    for expected in [2, 4, 6] {
+        let found = scan_of(&names);
+        let claimed = start::claim(&found, &found.arrays[0], false).unwrap();
+        drop(found);
+        on_a_core(async move |core| {
+            let array = claimed.start(&core).await;
+            array
+                .volume()
+                .open(&core)
+                .unwrap()
+                .write(0, Buf::copy_of(&[1; 512]), Durability::Cached)
+                .await
+                .unwrap();
+            array.stop(&core).await.unwrap();
+        });
+        assert_eq!(events(&names), [expected; 2], "counts never go back with a bitmap");
+    }
+    let member = Member::look(&names[0]).unwrap();
+    let header = wattle_format::md::bitmap::Header::decode(&member.read(8192, 4096).unwrap()).unwrap();
+    assert_eq!(header.events(), 0);
+}
+
+#[test]
+fn create_refuses_what_is_there_and_wipes_it_when_told() {
+    let (_dir, names) = files(2, 8 << 20);
+    let mut old = request(Level::Raid1, looked(&names));
+    old.version = Version::V090;
+    create(&old).unwrap();
+    let new = request(Level::Raid1, looked(&names));
+    let before: Vec<_> = names.iter().map(|name| std::fs::read(name).unwrap()).collect();
+    let problem = create(&new).unwrap_err();
+    assert_eq!(
+        (problem.code, problem.exit_code(), problem.force),
+        (Code::SignatureFound, 3, Some(Check::Signature))
+    );
+    assert!(problem.what.contains("md 0.90 superblock at byte 8323072"), "{}", problem.what);
+    assert!(before == names.iter().map(|name| std::fs::read(name).unwrap()).collect::<Vec<_>>());
+
+    let forced = CreateRequest { forced: Forced::default().with(Check::Signature), ..new };
+    let plan = create(&forced).unwrap();
+    assert_eq!(plan.overridden.len(), 2);
+    let found = scan_of(&names);
+    assert!(found.members.iter().all(|member| member.superblocks.len() == 1), "the old superblocks are gone");
+    assert_eq!(found.arrays[0].assembly.array.version, Version::V12);
+}
+
+#[test]
+fn two_superblocks_on_a_member_are_not_guessed_between() {
+    let (_dir, names) = files(2, 8 << 20);
+    create(&request(Level::Raid1, looked(&names))).unwrap();
+    let kept: Vec<_> = names.iter().map(|name| std::fs::read(name).unwrap()).collect();
+    let mut old = request(Level::Raid1, looked(&names));
+    old.version = Version::V090;
+    old.forced = Forced::default().with(Check::Signature);
+    old.set_uuid = Uuid([9; 16]);
+    old.now.secs -= 1000;
+    create(&old).unwrap();
+    for (name, bytes) in names.iter().zip(&kept) {
+        let file = std::fs::OpenOptions::new().write(true).open(name).unwrap();
+        file.write_all_at(&bytes[4096..8192], 4096).unwrap();
+    }
+    let problem = scan_of(&names).find(None).unwrap_err();
+    assert_eq!((problem.code, problem.exit_code()), (Code::SeveralSuperblocks, 3), "{problem}");
+    let found = scan(look_all(&names).unwrap(), Forced::default().with(Check::NewestSuperblock)).unwrap();
+    assert_eq!(found.find(None).unwrap().assembly.array.version, Version::V12, "the newer one");
+}

@@ -35,9 +35,13 @@ fn touch(fields: &Fields) {
 }
 
 fn change(mut superblock: Superblock, size_sectors: u64) {
-    for (dev_number, role) in
-        [(0, Role::Faulty), (3, Role::Active(1)), (26, Role::Spare), (1919, Role::Active(0)), (u32::MAX, Role::Spare)]
-    {
+    for (dev_number, role) in [
+        (0, Role::Faulty),
+        (3, Role::Active(1)),
+        (26, Role::Spare),
+        (1919, Role::Active(0)),
+        (u32::MAX, Role::Spare),
+    ] {
         let _ = superblock.set_role(dev_number, role);
     }
     let _ = superblock.remove_device(1);
@@ -117,8 +121,11 @@ pub fn fuzz_probe(data: &[u8]) {
     let _ = probe::identify(0, &[(0, data)]);
 }
 
-/// All of them.
-pub const ALL: [(&str, fn(&[u8])); 6] = [
+/// Takes any bytes and returns, or the decoder has a bug.
+pub type Target = fn(&[u8]);
+
+/// All of them, by the name of their file in `fuzz/`.
+pub const ALL: [(&str, Target); 6] = [
     ("superblock", fuzz_superblock),
     ("bitmap", fuzz_bitmap),
     ("badblocks", fuzz_badblocks),

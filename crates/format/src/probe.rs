@@ -168,9 +168,9 @@ fn bare(kind: Kind, offset_bytes: u64) -> Signature {
 
 /// The LVM2 label: in one of the first four sectors, with the PV id 32 bytes on.
 fn lvm2(view: &View<'_>) -> Option<Signature> {
-    let offset_bytes = (0..4).map(|sector| 512 * sector).find(|&at| {
-        view.has(at, b"LABELONE") && view.has(at + 24, b"LVM2 001")
-    })?;
+    let offset_bytes = (0..4)
+        .map(|sector| 512 * sector)
+        .find(|&at| view.has(at, b"LABELONE") && view.has(at + 24, b"LVM2 001"))?;
     let uuid = view.at(offset_bytes + 32, 32).and_then(lvm_id);
     Some(Signature { uuid, ..bare(Kind::Lvm2, offset_bytes) })
 }
@@ -245,7 +245,12 @@ fn ext(view: &View<'_>) -> Option<Signature> {
 
 fn xfs(view: &View<'_>) -> Option<Signature> {
     let block = view.at(0, 120).filter(|block| block.starts_with(b"XFSB"))?;
-    Some(Signature { kind: Kind::Xfs, offset_bytes: 0, uuid: uuid(&block[32..48]), label: text(&block[108..120]) })
+    Some(Signature {
+        kind: Kind::Xfs,
+        offset_bytes: 0,
+        uuid: uuid(&block[32..48]),
+        label: text(&block[108..120]),
+    })
 }
 
 fn btrfs(view: &View<'_>) -> Option<Signature> {
@@ -316,8 +321,11 @@ fn imsm(view: &View<'_>) -> Option<Signature> {
 fn text(bytes: &[u8]) -> Option<String> {
     let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
     let text = String::from_utf8_lossy(&bytes[..end]);
-    let shown: String =
-        text.trim_end().chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect();
+    let shown: String = text
+        .trim_end()
+        .chars()
+        .map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c })
+        .collect();
     (!shown.is_empty()).then_some(shown)
 }
 
@@ -360,6 +368,9 @@ mod tests {
 
     const SIZE: usize = 1 << 20;
 
+    /// Bytes at a place.
+    type Patch<'a> = (usize, &'a [u8]);
+
     fn probed(device: &[u8]) -> Vec<Signature> {
         let size = device.len() as u64;
         let ranges = ranges(size);
@@ -368,13 +379,13 @@ mod tests {
         identify(size, &parts)
     }
 
-    fn with(patches: &[(usize, &[u8])]) -> Vec<Signature> {
+    fn with(patches: &[Patch<'_>]) -> Vec<Signature> {
         let mut device = vec![0; SIZE];
         patches.iter().for_each(|&(at, bytes)| put(&mut device, at, bytes));
         probed(&device)
     }
 
-    fn kinds(patches: &[(usize, &[u8])]) -> Vec<Kind> {
+    fn kinds(patches: &[Patch<'_>]) -> Vec<Kind> {
         with(patches).into_iter().map(|signature| signature.kind).collect()
     }
 
@@ -389,7 +400,7 @@ mod tests {
 
     #[test]
     fn every_magic_at_its_place() {
-        let rows: [(Kind, &[(usize, &[u8])]); 17] = [
+        let rows: [(Kind, &[Patch<'_>]); 17] = [
             (Kind::DmRaid, &[(0, b"DmRd")]),
             (Kind::SquashFs, &[(0, b"hsqs")]),
             (Kind::BitLocker, &[(3, b"-FVE-FS-"), (510, &[0x55, 0xaa])]),
@@ -416,7 +427,7 @@ mod tests {
     #[test]
     fn partition_tables() {
         let entry = |kind: u8| [0, 0, 0, 0, kind, 0, 0, 0, 1, 0, 0, 0, 9, 0, 0, 0];
-        let mark: (usize, &[u8]) = (510, &[0x55, 0xaa]);
+        let mark: Patch<'_> = (510, &[0x55, 0xaa]);
         assert_eq!(kinds(&[mark]), [], "boot code without partitions");
         assert_eq!(kinds(&[mark, (446, &entry(0x83))]), [Kind::Mbr]);
         assert_eq!(kinds(&[mark, (446, &entry(0xee))]), [Kind::Gpt], "GPT with a damaged header");
@@ -437,7 +448,11 @@ mod tests {
             assert_eq!((found[0].kind, found[0].offset_bytes), (Kind::Lvm2, at as u64));
             assert_eq!(found[0].uuid.as_deref(), Some("GGDpSf-LFyb-wZiG-iIXo-ZxEI-ta7h-Bry5le"));
         }
-        assert_eq!(kinds(&[(2048, b"LABELONE"), (2072, b"LVM2 001")]), [], "the fifth sector is not searched");
+        assert_eq!(
+            kinds(&[(2048, b"LABELONE"), (2072, b"LVM2 001")]),
+            [],
+            "the fifth sector is not searched"
+        );
     }
 
     #[test]

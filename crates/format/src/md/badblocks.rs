@@ -152,7 +152,8 @@ impl BadBlocks {
             [left, right].map(|(start, end)| BadRange { sector: start, sectors: end.saturating_sub(start) })
         };
         if gone.sectors > 0 {
-            self.ranges = merge(self.ranges.iter().flat_map(outside).filter(|part| part.sectors > 0).collect());
+            self.ranges =
+                merge(self.ranges.iter().flat_map(outside).filter(|part| part.sectors > 0).collect());
         }
     }
 }
@@ -166,7 +167,7 @@ pub fn empty_area(area_bytes: usize) -> Vec<u8> {
 fn whole_units(range: &BadRange, shift: u8) -> BadRange {
     let unit_mask = (1_u64 << shift) - 1;
     let sector = range.sector & !unit_mask;
-    let end = range.end().checked_add(unit_mask).map_or(u64::MAX & !unit_mask, |end| end & !unit_mask);
+    let end = range.end().checked_add(unit_mask).map_or(!unit_mask, |end| end & !unit_mask);
     BadRange { sector, sectors: end - sector }
 }
 

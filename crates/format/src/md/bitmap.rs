@@ -245,7 +245,8 @@ impl Header {
         if self.kind() == Kind::Lockless {
             return None;
         }
-        let bits = (u128::from(self.sync_size_sectors()) * 512).div_ceil(u128::from(self.chunk_field().max(1)));
+        let bits =
+            (u128::from(self.sync_size_sectors()) * 512).div_ceil(u128::from(self.chunk_field().max(1)));
         u64::try_from(bits).ok()
     }
 
@@ -360,9 +361,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const UUID: [u8; 16] = [
-        0xc1, 0x10, 0x14, 0x93, 0xbd, 0x98, 0x48, 0x88, 0x60, 0x12, 0x59, 0xeb, 0x64, 0xc1, 0xaf, 0xd5,
-    ];
+    const UUID: [u8; 16] =
+        [0xc1, 0x10, 0x14, 0x93, 0xbd, 0x98, 0x48, 0x88, 0x60, 0x12, 0x59, 0xeb, 0x64, 0xc1, 0xaf, 0xd5];
 
     fn new(sync_size_sectors: u64, chunk_bytes: u32) -> NewBitmap {
         NewBitmap { uuid: UUID, sync_size_sectors, chunk_bytes, daemon_sleep_secs: 5, write_behind: 0 }

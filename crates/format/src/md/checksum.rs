@@ -7,11 +7,8 @@ use crate::bytes::{le16, le32};
 /// a left-over u16 added, the word at `checksum_at` taken as zero, folded once into 32 bits.
 pub(crate) fn superblock1(covered: &[u8], checksum_at: usize) -> u32 {
     let whole = covered.len() & !3;
-    let mut sum: u64 = (0..whole)
-        .step_by(4)
-        .filter(|&at| at != checksum_at)
-        .map(|at| u64::from(le32(covered, at)))
-        .sum();
+    let mut sum: u64 =
+        (0..whole).step_by(4).filter(|&at| at != checksum_at).map(|at| u64::from(le32(covered, at))).sum();
     if covered.len() - whole == 2 {
         sum += u64::from(le16(covered, whole));
     }

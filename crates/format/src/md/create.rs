@@ -5,8 +5,9 @@
 
 use super::error::{SetError, SuperblockError};
 use super::features::{DeviceFlags, Features, PplArea, Role, Timestamp};
+use super::fields::Fields;
 use super::location::{SUPERBLOCK_BYTES, Version};
-use super::superblock::{DeviceFields, Fields, Superblock, put_device, table_entries};
+use super::superblock::{DeviceFields, Superblock, put_device};
 use super::superblock0::{self, ByteOrder, Fields0, word};
 use super::superblock1::{self, Fields1, MAGIC, field};
 use super::uuid::Uuid;
@@ -63,7 +64,11 @@ pub enum CreateError {
 ///
 /// # Errors
 /// Values that do not fit the version, or a combination that no reader accepts.
-pub fn superblock(array: &NewArray, device: &DeviceFields, size_sectors: u64) -> Result<Superblock, CreateError> {
+pub fn superblock(
+    array: &NewArray,
+    device: &DeviceFields,
+    size_sectors: u64,
+) -> Result<Superblock, CreateError> {
     let mut superblock = match array.version {
         Version::V090 => version_0(array, device)?,
         _ => version_1(array, device)?,
@@ -115,7 +120,7 @@ fn version_1(array: &NewArray, device: &DeviceFields) -> Result<Superblock, Crea
         let (value, max) = (u64::from(devices), u64::from(superblock1::MAX_DEVICES));
         return Err(SetError::TooLarge { field: "devices", value, max }.into());
     }
-    let entries = table_entries(devices);
+    let entries = superblock1::table_entries(devices);
     fields.put_u32(field::MAX_DEV, entries);
     fields.bytes[field::DEV_ROLES..field::DEV_ROLES + 2 * entries as usize].fill(0xff);
     for (dev_number, role) in (0..).zip(&array.roles) {

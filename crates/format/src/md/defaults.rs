@@ -145,16 +145,20 @@ pub struct Areas {
 /// (the superblock's `size`, hence 0 for RAID 0). `None`: the device is too small for this version's superblock, or
 /// the bitmap is larger than any offset can span.
 #[must_use]
-pub fn areas(version: Version, size_sectors: u64, component_size_sectors: u64, guard: Guard) -> Option<Areas> {
+pub fn areas(
+    version: Version,
+    size_sectors: u64,
+    component_size_sectors: u64,
+    guard: Guard,
+) -> Option<Areas> {
     let super_offset_sectors = super_offset_sectors(version, size_sectors)?;
     let bitmap_sectors = match guard {
         Guard::Bitmap { bytes } => Some(i32::try_from(bytes.div_ceil(4096) * 8).ok()?),
         Guard::None | Guard::Ppl => None,
     };
     let ppl = guard == Guard::Ppl;
-    let bad_block_log = |offset_sectors| {
-        Some(BadBlockArea { offset_sectors, size_sectors: BAD_BLOCK_LOG_SECTORS, shift: 0 })
-    };
+    let bad_block_log =
+        |offset_sectors| Some(BadBlockArea { offset_sectors, size_sectors: BAD_BLOCK_LOG_SECTORS, shift: 0 });
     let ppl_at = |offset_sectors| ppl.then_some(PplArea { offset_sectors, size_sectors: PPL_SECTORS });
     Some(match version {
         Version::V090 => Areas {
@@ -223,7 +227,11 @@ mod tests {
         ];
         for (size, offset) in rows {
             assert_eq!(data_offset_sectors(Version::V12, size, 0, false), offset, "{size} sectors");
-            assert_eq!(data_offset_sectors(Version::V11, size, 128, false), offset, "{size} sectors, 64K chunk");
+            assert_eq!(
+                data_offset_sectors(Version::V11, size, 128, false),
+                offset,
+                "{size} sectors, 64K chunk"
+            );
             assert_eq!(data_offset_sectors(Version::V10, size, 0, false), 0);
         }
         assert_eq!(data_offset_sectors(Version::V12, 0, 0, false), 2048, "headroom may shrink to nothing");

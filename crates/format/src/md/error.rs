@@ -105,7 +105,9 @@ pub enum SuperblockError {
         found: u8,
     },
     /// The data would overwrite the superblock.
-    #[error("data starts at sector {data_offset}, inside the superblock that ends at sector {superblock_end}")]
+    #[error(
+        "data starts at sector {data_offset}, inside the superblock that ends at sector {superblock_end}"
+    )]
     DataOverSuperblock {
         /// The smaller of data_offset and data_offset + new_offset, in sectors.
         data_offset: i128,

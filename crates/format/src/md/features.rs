@@ -86,11 +86,7 @@ impl Features {
     #[must_use]
     pub fn conflict(self) -> Option<Features> {
         let ppl = Self::PPL | Self::MULTIPLE_PPLS;
-        let guards = [
-            self.intersects(ppl),
-            self.contains(Self::BITMAP),
-            self.contains(Self::JOURNAL),
-        ];
+        let guards = [self.intersects(ppl), self.contains(Self::BITMAP), self.contains(Self::JOURNAL)];
         if self.contains(ppl) || guards.into_iter().filter(|&guard| guard).count() > 1 {
             return Some(Features(self.0 & (ppl | Self::BITMAP | Self::JOURNAL).0));
         }
@@ -99,7 +95,11 @@ impl Features {
 
     /// Names of the known bits that are set, in bit order.
     pub fn names(self) -> impl Iterator<Item = &'static str> {
-        Self::NAMES.into_iter().enumerate().filter(move |(bit, _)| self.0 >> bit & 1 == 1).map(|(_, name)| name)
+        Self::NAMES
+            .into_iter()
+            .enumerate()
+            .filter(move |(bit, _)| self.0 >> bit & 1 == 1)
+            .map(|(_, name)| name)
     }
 }
 

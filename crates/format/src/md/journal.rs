@@ -322,10 +322,14 @@ mod tests {
     #[test]
     fn bytes_of_a_data_payload() {
         let payload = Payload::Data { flags: 0, sector: 0x1122, checksums: vec![0xdead_beef] };
-        let block = MetaBlock { seq: 9, position_sectors: 24, payloads: vec![payload] }.encode(sum()).unwrap();
+        let block =
+            MetaBlock { seq: 9, position_sectors: 24, payloads: vec![payload] }.encode(sum()).unwrap();
         assert_eq!(block[..4], [0x09, 0xc5, 0x33, 0x64]);
         assert_eq!(le32(&block[..], 12), 32 + 20);
-        assert_eq!(block[32..52], [0, 0, 0, 0, 8, 0, 0, 0, 0x22, 0x11, 0, 0, 0, 0, 0, 0, 0xef, 0xbe, 0xad, 0xde]);
+        assert_eq!(
+            block[32..52],
+            [0, 0, 0, 0, 8, 0, 0, 0, 0x22, 0x11, 0, 0, 0, 0, 0, 0, 0xef, 0xbe, 0xad, 0xde]
+        );
     }
 
     #[test]
@@ -341,7 +345,10 @@ mod tests {
         let other = MetaBlock::decode(&good[..], JournalChecksum::new(&[4; 16]), 24, None);
         assert!(matches!(other, Err(JournalError::BadChecksum { .. })));
         for size in [0, 31, 4097, u32::MAX] {
-            assert_eq!(decode(&resealed(good.clone(), 12, size)[..]), Err(JournalError::MetaSize { found: size }));
+            assert_eq!(
+                decode(&resealed(good.clone(), 12, size)[..]),
+                Err(JournalError::MetaSize { found: size })
+            );
         }
         assert_eq!(decode(&resealed(good.clone(), 8, 2)[..]), Err(JournalError::Version { found: 2 }));
     }
@@ -380,10 +387,16 @@ mod tests {
     fn payload() -> impl Strategy<Value = Payload> {
         let sums = || prop::collection::vec(any::<u32>(), 1..5);
         prop_oneof![
-            (any::<u16>(), any::<u64>(), sums())
-                .prop_map(|(flags, sector, checksums)| Payload::Data { flags, sector, checksums }),
-            (any::<u16>(), any::<u64>(), sums())
-                .prop_map(|(flags, sector, checksums)| Payload::Parity { flags, sector, checksums }),
+            (any::<u16>(), any::<u64>(), sums()).prop_map(|(flags, sector, checksums)| Payload::Data {
+                flags,
+                sector,
+                checksums
+            }),
+            (any::<u16>(), any::<u64>(), sums()).prop_map(|(flags, sector, checksums)| Payload::Parity {
+                flags,
+                sector,
+                checksums
+            }),
             (any::<u16>(), prop::collection::vec(any::<u64>(), 0..5))
                 .prop_map(|(flags, stripes)| Payload::Flush { flags, stripes }),
         ]

@@ -129,7 +129,11 @@ mod tests {
         }
         assert!(scan_component(23).is_empty());
         assert_eq!(scan_component(127).len(), 3, "too small for 0.90");
-        assert_eq!(scan_component(128)[3].offset_bytes, 0, "0.90 on the smallest component starts at its start");
+        assert_eq!(
+            scan_component(128)[3].offset_bytes,
+            0,
+            "0.90 on the smallest component starts at its start"
+        );
     }
 
     #[test]

@@ -10,6 +10,7 @@ pub mod create;
 pub mod defaults;
 mod error;
 mod features;
+mod fields;
 pub mod journal;
 mod location;
 pub mod ppl;
@@ -21,11 +22,12 @@ mod uuid;
 pub use checksum::{JournalChecksum, crc, ppl_signature};
 pub use error::{SetError, SuperblockError};
 pub use features::{BadBlockArea, DeviceFlags, Features, PplArea, Reshape, Role, Timestamp};
+pub use fields::Fields;
 pub use location::{
     Candidate, MIN_SECTORS_1X, MIN_SECTORS_090, ParseVersionError, SUPERBLOCK_BYTES, Version, scan_component,
     super_offset_sectors,
 };
-pub use superblock::{DeviceFields, Fields, RawSuperblock, Superblock, identify, read};
+pub use superblock::{DeviceFields, RawSuperblock, Superblock, identify, read};
 pub use superblock0::{ByteOrder, Descriptor};
 pub use uuid::{ParseUuidError, Uuid};
 

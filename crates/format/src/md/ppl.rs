@@ -148,7 +148,8 @@ pub struct Shape {
 }
 
 /// What an entry asks recovery to do: for row `i` of `rows`, parity = XOR over the modified disks `d` of the blocks at
-/// array sector data_sector + i·row + d·chunk, XOR row `i` of the partial parity (if any).
+/// array sector data_sector + i·row_sectors + d·chunk that lie before `end_sector`, XOR row `i` of the partial parity
+/// (if any). All rows lie in one chunk row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Work {
     /// Rows to recompute.
@@ -157,6 +158,8 @@ pub struct Work {
     pub row_sectors: u64,
     /// Data disks modified in each row.
     pub data_disks: u64,
+    /// First array sector past the modified data.
+    pub end_sector: u64,
     /// Whether partial parity follows the header, rather than every data disk being modified.
     pub has_partial_parity: bool,
 }
@@ -231,20 +234,20 @@ impl Entry {
             _ if data_sectors % pp_sectors != 0 => return Err(sizes),
             _ => (data_sectors / pp_sectors, pp_sectors),
         };
-        let in_chunk = self.data_sector % chunk;
-        let first_row_fits = sectors_per_disk <= chunk;
-        if data_disks > all_disks || !first_row_fits {
+        // Everything stays in one chunk row; a writer has no reason to leave it, and recovery would follow it anywhere.
+        if data_disks > all_disks || self.data_sector % chunk + sectors_per_disk > chunk {
             return Err(sizes);
         }
-        let span = (data_disks - 1) * chunk + sectors_per_disk.min(chunk - in_chunk);
-        match self.data_sector.checked_add(span) {
-            Some(end) if end <= shape.array_sectors => {}
-            _ => return Err(EntryError::PastEnd),
-        }
-        let aligned = self.data_sector % 8 == 0 && sectors_per_disk % 8 == 0;
+        let span = match pp_sectors == chunk {
+            true => data_sectors,
+            false => (data_disks - 1) * chunk + sectors_per_disk,
+        };
+        let end_sector = self.data_sector.checked_add(span).filter(|&end| end <= shape.array_sectors);
+        let Some(end_sector) = end_sector else { return Err(EntryError::PastEnd) };
+        let aligned = self.data_sector.is_multiple_of(8) && sectors_per_disk.is_multiple_of(8);
         let row_sectors = if aligned { 8 } else { 1 };
         let rows = sectors_per_disk / row_sectors;
-        Ok(Work { rows, row_sectors, data_disks, has_partial_parity: pp_bytes > 0 })
+        Ok(Work { rows, row_sectors, data_disks, end_sector, has_partial_parity: pp_bytes > 0 })
     }
 }
 
@@ -321,7 +324,11 @@ mod tests {
         };
         let ring: Vec<u8> = [log(11, 4096), log(12, 0), log(13, 8192), log(4, 4096)].concat();
         let newest = newest(&ring, &UUID).unwrap();
-        assert_eq!((newest.offset_bytes, newest.header.generation), (3 * 4096, 13), "log 4 is from the last lap");
+        assert_eq!(
+            (newest.offset_bytes, newest.header.generation),
+            (3 * 4096, 13),
+            "log 4 is from the last lap"
+        );
         assert_eq!(super::newest(&ring[1..], &UUID), None);
         let empty = super::newest(&empty_area(&UUID, 1 << 20), &UUID).unwrap();
         assert_eq!((empty.header.generation, empty.header.entries.len()), (0, 0));
@@ -330,16 +337,18 @@ mod tests {
     #[test]
     fn work_of_entries() {
         let work = |data_sector, data, pp| entry(data_sector, data, pp).work(&SHAPE).unwrap();
-        let rows = |rows, row_sectors, data_disks, has_partial_parity| Work {
+        let rows = |rows, row_sectors, data_disks, end_sector, has_partial_parity| Work {
             rows,
             row_sectors,
             data_disks,
+            end_sector,
             has_partial_parity,
         };
-        assert_eq!(work(0, 4096, 4096), rows(1, 8, 1, true));
-        assert_eq!(work(8, 16384, 8192), rows(2, 8, 2, true));
-        assert_eq!(work(0, 3 * 4096, 0), rows(1, 8, 3, false));
-        assert_eq!(work(3, 1024, 1024), rows(2, 1, 1, true));
+        assert_eq!(work(0, 4096, 4096), rows(1, 8, 1, 8, true));
+        assert_eq!(work(8, 16384, 8192), rows(2, 8, 2, 8 + 128 + 16, true));
+        assert_eq!(work(0, 3 * 4096, 0), rows(1, 8, 3, 256 + 8, false));
+        assert_eq!(work(3, 1024, 1024), rows(2, 1, 1, 5, true));
+        assert_eq!(work(128, 65536 + 4096, 65536), rows(16, 8, 2, 128 + 136, true), "a chunk and a bit");
     }
 
     /// Hazard 13 of docs/formats.md §19: a corrupt entry under a good checksum crashes the kernel. Every number is
@@ -348,11 +357,17 @@ mod tests {
     fn impossible_entries_are_refused() {
         let wrong_parity = Entry { parity_disk: 4, ..entry(0, 4096, 4096) };
         assert_eq!(wrong_parity.work(&SHAPE), Err(EntryError::ParityDisk(4)));
-        for (data, pp) in [(0, 0), (0, 4096), (100, 0), (4096, 0), (4096, 100), (5 * 4096, 4096), (u32::MAX, 512)] {
+        for (data, pp) in
+            [(0, 0), (0, 4096), (100, 0), (4096, 0), (4096, 100), (5 * 4096, 4096), (u32::MAX, 512)]
+        {
             assert!(matches!(entry(0, data, pp).work(&SHAPE), Err(EntryError::Sizes { .. })), "{data} {pp}");
         }
+        assert!(
+            matches!(entry(124, 4096, 4096).work(&SHAPE), Err(EntryError::Sizes { .. })),
+            "leaves its chunk"
+        );
         assert_eq!(entry(43008, 4096, 4096).work(&SHAPE), Err(EntryError::PastEnd));
-        assert_eq!(entry(u64::MAX, 4096, 4096).work(&SHAPE), Err(EntryError::PastEnd));
+        assert_eq!(entry(u64::MAX - 127, 4096, 4096).work(&SHAPE), Err(EntryError::PastEnd));
         assert_eq!(entry(0, 512, 0).work(&Shape { chunk_sectors: 0, ..SHAPE }), Err(EntryError::Shape));
     }
 

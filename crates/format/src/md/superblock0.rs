@@ -433,7 +433,9 @@ impl Fields0 {
     /// The device node numbers of a descriptor, which only `mdadm` output reads.
     pub(super) fn put_node(&mut self, index: u32, major: u32, minor: u32) {
         let first = word::DISKS + word::DESCRIPTOR * index.min(MAX_DEVICES - 1) as usize;
-        for first in [Some(first), (index == self.dev_number()).then_some(word::THIS_DISK)].into_iter().flatten() {
+        for first in
+            [Some(first), (index == self.dev_number()).then_some(word::THIS_DISK)].into_iter().flatten()
+        {
             self.put_word(first + 1, major);
             self.put_word(first + 2, minor);
         }
@@ -490,7 +492,8 @@ impl Fields0 {
         for device in devices.iter().rev() {
             let Some(slot) = device.role.slot() else { continue };
             if u32::from(slot) >= raid_disks.min(MAX_DEVICES) {
-                let (value, max) = (u64::from(slot), u64::from(raid_disks.min(MAX_DEVICES)).saturating_sub(1));
+                let (value, max) =
+                    (u64::from(slot), u64::from(raid_disks.min(MAX_DEVICES)).saturating_sub(1));
                 return Err(SetError::TooLarge { field: "slot", value, max });
             }
             let place = &mut table[usize::from(slot)];

@@ -85,8 +85,7 @@ impl Fields1 {
         }
         let moved = i128::from(data_offset) + i128::from(self.new_offset().unwrap_or(0));
         let lowest = moved.min(i128::from(data_offset));
-        let superblock_end =
-            self.found_at_sectors.saturating_add((self.covered_len() as u64).div_ceil(512));
+        let superblock_end = self.found_at_sectors.saturating_add((self.covered_len() as u64).div_ceil(512));
         if self.version != Version::V10 && lowest < i128::from(superblock_end) {
             problems.push(SuperblockError::DataOverSuperblock { data_offset: lowest, superblock_end });
         }
@@ -131,10 +130,7 @@ impl Fields1 {
             SuperblockError::LogicalBlockSize { found: block },
         );
         let bblog_size = le16(&self.bytes[..], field::BBLOG_SIZE);
-        check(
-            bblog_size > MAX_BAD_BLOCK_LOG_SECTORS,
-            SuperblockError::BadBlockLogSize { found: bblog_size },
-        );
+        check(bblog_size > MAX_BAD_BLOCK_LOG_SECTORS, SuperblockError::BadBlockLogSize { found: bblog_size });
         let shift = self.bytes[field::BBLOG_SHIFT];
         check(shift >= 64, SuperblockError::BadBlockShift { found: shift });
         problems
@@ -233,8 +229,7 @@ impl Fields1 {
             delta_disks,
             new_layout: le32(&self.bytes[..], field::NEW_LAYOUT),
             new_chunk_sectors: le32(&self.bytes[..], field::NEW_CHUNK),
-            backwards: delta_disks < 0
-                || delta_disks == 0 && features.contains(Features::RESHAPE_BACKWARDS),
+            backwards: delta_disks < 0 || delta_disks == 0 && features.contains(Features::RESHAPE_BACKWARDS),
             new_offset_sectors: self.new_offset(),
         })
     }
@@ -422,7 +417,9 @@ mod tests {
 
     #[test]
     fn role_table_sizes() {
-        for (devices, entries) in [(1, 128), (128, 128), (129, 384), (384, 384), (1920, 1920), (u32::MAX, 1920)] {
+        for (devices, entries) in
+            [(1, 128), (128, 128), (129, 384), (384, 384), (1920, 1920), (u32::MAX, 1920)]
+        {
             assert_eq!(table_entries(devices), entries, "{devices} devices");
         }
     }

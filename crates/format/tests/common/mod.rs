@@ -1,0 +1,134 @@
+//! Example structures and a small deterministic generator, shared by the integration tests.
+#![allow(dead_code, reason = "each test file uses its part")]
+
+use wattle_format::md::create::{NewArray, superblock};
+use wattle_format::md::defaults::{Guard, areas};
+use wattle_format::md::{
+    DeviceFields, DeviceFlags, Features, JournalChecksum, Role, Superblock, Timestamp, Uuid, Version,
+    badblocks, bitmap, journal, ppl, read,
+};
+
+/// Sectors of the example component.
+pub const SIZE_SECTORS: u64 = 16384;
+
+/// splitmix64.
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let z = (self.0 ^ self.0 >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let z = (z ^ z >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ z >> 31
+    }
+
+    pub fn below(&mut self, limit: usize) -> usize {
+        (self.next() % limit as u64) as usize
+    }
+
+    pub fn bytes(&mut self, len: usize) -> Vec<u8> {
+        (0..len).map(|_| self.next() as u8).collect()
+    }
+}
+
+/// A RAID 5 of four members, as `create` makes it.
+pub fn array(version: Version) -> NewArray {
+    NewArray {
+        version,
+        set_uuid: "d4456855:878c1153:a132709f:86ddf6a8".parse().unwrap(),
+        name: if version.is_1x() { b"(none):0".to_vec() } else { Vec::new() },
+        ctime: Timestamp { secs: 1_795_214_738, micros: 0 },
+        level: 5,
+        layout: 2,
+        chunk_sectors: 128,
+        raid_disks: 4,
+        size_sectors: 14336,
+        resync_offset: u64::MAX,
+        roles: (0..4).map(Role::Active).collect(),
+        bitmap_offset_sectors: None,
+        ppl: None,
+        features: Features::default(),
+        md_minor: 0,
+        nodes: vec![(254, 0), (254, 16), (254, 32), (254, 48)],
+    }
+}
+
+pub fn device(version: Version, dev_number: u32) -> DeviceFields {
+    let areas = areas(version, SIZE_SECTORS, 14336, Guard::None).unwrap();
+    let near_start = matches!(version, Version::V11 | Version::V12);
+    DeviceFields {
+        dev_number,
+        device_uuid: Uuid([dev_number as u8; 16]),
+        super_offset_sectors: areas.super_offset_sectors,
+        data_offset_sectors: if near_start { 2048 } else { 0 },
+        data_size_sectors: if near_start { SIZE_SECTORS - 2048 } else { 16352 },
+        recovery_offset: None,
+        replacement: false,
+        bad_block_log: areas.bad_block_log,
+        flags: DeviceFlags::default(),
+    }
+}
+
+pub fn member(version: Version, dev_number: u32) -> Superblock {
+    superblock(&array(version), &device(version, dev_number), SIZE_SECTORS).unwrap()
+}
+
+/// A 0.90 superblock as a big-endian machine would have written it: every word swapped, and the halves of the two
+/// u64 event counts exchanged.
+pub fn big_endian(little: &[u8]) -> Vec<u8> {
+    let mut words: Vec<[u8; 4]> = little.chunks_exact(4).map(|w| [w[3], w[2], w[1], w[0]]).collect();
+    for low in [39, 41, 44] {
+        words.swap(low, low + 1);
+    }
+    words.concat()
+}
+
+/// Valid structures of every kind. Superblocks carry the 8 bytes of component size that the fuzz target expects.
+pub fn seeds() -> Vec<Vec<u8>> {
+    let sized = |bytes: &[u8]| [&SIZE_SECTORS.to_le_bytes()[..], bytes].concat();
+    let mut seeds: Vec<Vec<u8>> =
+        Version::ALL.into_iter().map(|version| sized(&member(version, 1).bytes()[..])).collect();
+    seeds.push(sized(&big_endian(&member(Version::V090, 1).bytes()[..])));
+    let new = bitmap::NewBitmap {
+        uuid: [0; 16],
+        sync_size_sectors: 14336,
+        chunk_bytes: 65536,
+        daemon_sleep_secs: 5,
+        write_behind: 0,
+    };
+    seeds.push(bitmap::new_image(&new, 4096).unwrap());
+    let mut bad = badblocks::BadBlocks::default();
+    bad.insert(badblocks::BadRange { sector: 3000, sectors: 1500 });
+    seeds.push([&[0][..], &bad.encode(4096, 0).unwrap()].concat());
+    let entry = ppl::Entry { data_sector: 8, pp_bytes: 8192, data_bytes: 16384, parity_disk: 1, checksum: 0 };
+    seeds.push(ppl::Header { generation: 1, entries: vec![entry; 3] }.encode(&[0; 16]).to_vec());
+    let payloads = vec![
+        journal::Payload::Data { flags: 0, sector: 8, checksums: vec![1, 2] },
+        journal::Payload::Flush { flags: 0, stripes: vec![8, 16] },
+    ];
+    let meta = journal::MetaBlock { seq: 7, position_sectors: 0, payloads };
+    seeds.push(meta.encode(JournalChecksum::new(&[0; 16])).unwrap().to_vec());
+    seeds
+}
+
+/// Repairs the checksum of a superblock seed, so that mutations reach the code behind it.
+pub fn reseal(bytes: &mut [u8]) {
+    let Some((size, block)) = bytes.split_first_chunk_mut::<8>() else { return };
+    let size = u64::from_le_bytes(*size);
+    for version in Version::ALL {
+        if let Some(raw) = read(version, block, size) {
+            let at = if version == Version::V090 { 4 * 38 } else { 216 };
+            let sum = raw.fields().computed_checksum();
+            let order = raw.fields().byte_order();
+            let sum = if order == wattle_format::md::ByteOrder::Big {
+                sum.to_be_bytes()
+            } else {
+                sum.to_le_bytes()
+            };
+            if let Some(target) = block.get_mut(at..at + 4) {
+                target.copy_from_slice(&sum);
+                return;
+            }
+        }
+    }
+}

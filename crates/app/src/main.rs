@@ -1,2 +1,24 @@
-//! The `wattle` command.
-fn main() {}
+//! The `wattle` command: software RAID and volumes in user space.
+//!
+//! This crate is the only one that prints, ends the process, or reads arguments and the environment. Reading order: `cli` (what
+//! can be typed), `commands` (one file per command: from what was typed to what is meant, then the work), `output` (how it is
+//! shown), `control_socket` (how commands talk to a running `wattle serve`).
+
+mod cli;
+mod commands;
+mod control_socket;
+mod members;
+mod output;
+mod race;
+mod serving;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+fn main() -> ExitCode {
+    match cli::Cli::try_parse() {
+        Ok(cli) => commands::run(cli),
+        Err(error) => output::usage(&error),
+    }
+}

@@ -1,0 +1,411 @@
+//! What can be typed: the one definition that parsing, usage errors and `--help` come from.
+//!
+//! Nothing is decided here beyond "that is a number"; each command turns its arguments into what is meant.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use wattle_control::Check;
+use wattle_control::size::parse_size;
+use wattle_export::Address;
+use wattle_rt::BackendChoice;
+
+/// Software RAID and volumes in user space: opens, serves and makes Linux md arrays, without root and without kernel modules.
+#[derive(Debug, Parser)]
+#[command(name = "wattle", version, before_help = EXAMPLES, after_help = AFTER, max_term_width = 120)]
+#[command(disable_help_subcommand = true)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+    /// How output looks.
+    #[command(flatten)]
+    pub look: Look,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  wattle scan *.img                                         what is on these drives, and how it is
+  wattle cat *.img > array.raw                              the array's bytes
+  wattle serve *.img --export nbd=unix:/tmp/array.sock      the array for any NBD client, until Ctrl-C
+  wattle serve mem:1G mem:1G mem:1G --level 5 --run 'nbdinfo \"$uri\"'
+  truncate -s 1G a b c d && wattle create data a b c d --level 5
+  wattle status";
+
+const AFTER: &str = "\
+A MEMBER is a file, a block device, or a made-up drive: mem:SIZE, null:SIZE.
+Sizes: 64K and 4M are binary, as in mdadm and LVM; s counts sectors of 512 bytes.
+Exit status: 0 done, 1 failed, 2 usage, 3 refused by a safety check. Errors carry a code: `wattle explain WTL-0049`.";
+
+/// How output looks.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Output")]
+pub struct Look {
+    /// Units of sizes: bytes, 1024s or 1000s.
+    #[arg(long, global = true, value_enum, default_value_t = UnitsArg::Iec)]
+    pub units: UnitsArg,
+    /// Colours: auto is on for terminals unless NO_COLOR is set.
+    #[arg(long, global = true, value_enum, default_value_t = ColorArg::Auto)]
+    pub color: ColorArg,
+}
+
+/// `--units`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum UnitsArg {
+    /// Bytes.
+    B,
+    /// KiB, MiB, GiB.
+    Iec,
+    /// kB, MB, GB.
+    Si,
+}
+
+/// `--color`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ColorArg {
+    /// On terminals.
+    Auto,
+    /// On.
+    Always,
+    /// Off.
+    Never,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    Scan(ScanArgs),
+    Examine(ExamineArgs),
+    Create(CreateArgs),
+    Cat(CatArgs),
+    Serve(ServeArgs),
+    Status(StatusArgs),
+    Stop(StopArgs),
+    Fail(FailArgs),
+    Explain(ExplainArgs),
+}
+
+/// Shows what is on members: arrays, their members and health, and what else is there. Writes nothing.
+///
+/// Members are found by what is on them, so their order does not matter, and others may be among them.
+#[derive(Debug, Args)]
+#[command(before_help = "\
+Examples:
+  wattle scan /dev/sd[b-f]
+  wattle scan --json disk*.img | jq '.arrays[].health'")]
+pub struct ScanArgs {
+    /// Files, block devices, made-up drives.
+    #[arg(value_name = "MEMBER", required = true)]
+    pub members: Vec<String>,
+    #[command(flatten)]
+    pub force: Force,
+    #[command(flatten)]
+    pub json: Json,
+}
+
+/// Shows every field of every superblock, bitmap, bad-block log, PPL and journal header found on members. Writes nothing.
+#[derive(Debug, Args)]
+#[command(before_help = "\
+Examples:
+  wattle examine disk0.img
+  wattle examine --json /dev/sdb | jq '.members[].superblocks[].fields.events'")]
+pub struct ExamineArgs {
+    /// Files or block devices.
+    #[arg(value_name = "MEMBER", required = true)]
+    pub members: Vec<String>,
+    #[command(flatten)]
+    pub json: Json,
+}
+
+/// Makes a new array on members, with the defaults of mdadm.
+///
+/// Refuses to write over anything it recognises. Files must exist and have their size: `truncate -s 1G a b c`.
+#[derive(Debug, Args)]
+#[command(before_help = "\
+Examples:
+  wattle create data a.img b.img c.img d.img --level 5
+  wattle create data a.img missing c.img --level 5 --dry-run
+  wattle create fast /dev/nvme[0-3]n1 --level 10 --layout f2 --chunk 256K")]
+pub struct CreateArgs {
+    /// Name of the array.
+    #[arg(value_name = "NAME")]
+    pub name: String,
+    /// By slot; `missing` stands for an absent member. Spares come last.
+    #[arg(value_name = "MEMBER", required = true)]
+    pub members: Vec<String>,
+    /// linear, 0, 1, 4, 5, 6 or 10.
+    #[arg(long, short)]
+    pub level: String,
+    /// Bytes per member before the next member's turn [default: 512K for striped levels].
+    #[arg(long, short, value_name = "SIZE")]
+    pub chunk: Option<Size>,
+    /// Where parity or copies go: left-symmetric, n2, f2, o2, … [default: as mdadm].
+    #[arg(long, short = 'p')]
+    pub layout: Option<String>,
+    /// Version of the superblock: 0.90, 1.0, 1.1 or 1.2.
+    #[arg(long, short = 'e', value_name = "VERSION", default_value = "1.2")]
+    pub metadata: String,
+    /// Write-intent bitmap: internal or none [default: as mdadm].
+    #[arg(long, value_name = "WHERE")]
+    pub bitmap: Option<String>,
+    /// What covers a power cut: resync, bitmap, ppl or journal [default: as mdadm].
+    #[arg(long, value_name = "POLICY")]
+    pub consistency: Option<String>,
+    /// How many of the members, the last ones, are spares.
+    #[arg(long, short = 'x', value_name = "N", default_value_t = 0)]
+    pub spares: u16,
+    /// Where the data starts on each member [default: as mdadm].
+    #[arg(long, value_name = "SIZE")]
+    pub data_offset: Option<Size>,
+    /// Bytes to use of each member [default: all of the smallest].
+    #[arg(long, short = 'z', value_name = "SIZE")]
+    pub size: Option<Size>,
+    /// Take parity or copies as they are. Only right on members whose content already agrees, like zeros.
+    #[arg(long)]
+    pub assume_clean: bool,
+    /// Show what would be written, byte range by byte range, and write nothing.
+    #[arg(long, short = 'n')]
+    pub dry_run: bool,
+    /// Answer prompts with yes.
+    #[arg(long, short)]
+    pub yes: bool,
+    #[command(flatten)]
+    pub force: Force,
+    #[command(flatten)]
+    pub json: Json,
+}
+
+/// Writes a volume's bytes to the standard output. Writes nothing to members.
+#[derive(Debug, Args)]
+#[command(before_help = "\
+Examples:
+  wattle cat disk*.img > array.raw
+  wattle cat disk*.img --offset 1M --length 4K | hexdump -C")]
+pub struct CatArgs {
+    /// Files or block devices, in any order, others among them.
+    #[arg(value_name = "MEMBER", required = true)]
+    pub members: Vec<String>,
+    /// The volume, by name or UUID; needed if there are several.
+    #[arg(long, short = 'V', value_name = "VOLUME")]
+    pub volume: Option<String>,
+    /// Where to start.
+    #[arg(long, value_name = "SIZE", default_value = "0")]
+    pub offset: Size,
+    /// How much [default: to the end].
+    #[arg(long, value_name = "SIZE")]
+    pub length: Option<Size>,
+    #[command(flatten)]
+    pub force: Force,
+    #[command(flatten)]
+    pub engine: Engine,
+}
+
+/// Serves arrays to NBD clients, in the foreground, until a signal or `wattle stop`.
+///
+/// Writes to members when a client writes, and then keeps their superblocks as the kernel would. Members are locked
+/// against a second owner.
+#[derive(Debug, Args)]
+#[command(before_help = "\
+Examples:
+  wattle serve disk*.img --export nbd=unix:/run/user/1000/array.sock
+  wattle serve /dev/sd[b-f] --read-only --export nbd=tcp:127.0.0.1:10809
+  wattle serve disk*.img --run 'nbdcopy \"$uri\" copy.raw'
+  wattle serve mem:64M mem:64M mem:64M --level 5        an array without metadata, gone at the end")]
+pub struct ServeArgs {
+    /// Files, block devices, made-up drives, in any order, others among them.
+    #[arg(value_name = "MEMBER", required = true)]
+    pub members: Vec<String>,
+    /// Serve only this volume, by name or UUID; may be given several times [default: all].
+    #[arg(long = "volume", short = 'V', value_name = "VOLUME")]
+    pub volumes: Vec<String>,
+    /// nbd=unix:PATH or nbd=tcp:HOST:PORT; may be given several times [default: a Unix socket in the runtime directory].
+    #[arg(long = "export", value_name = "TYPE=ADDRESS")]
+    pub exports: Vec<Address>,
+    /// Refuse writes, and write nothing to members, not even an event count.
+    #[arg(long, short)]
+    pub read_only: bool,
+    /// Run CMD in a shell once ready, with $uri, $unixsocket and $nbd set, and end when it ends, with its status.
+    #[arg(long, value_name = "CMD")]
+    pub run: Option<String>,
+    /// Name of this server, for its socket in the runtime directory [default: the first array's].
+    #[arg(long)]
+    pub name: Option<String>,
+    /// Write the process id here once ready.
+    #[arg(long, value_name = "FILE")]
+    pub pidfile: Option<PathBuf>,
+    #[command(flatten)]
+    pub made_up: MadeUp,
+    #[command(flatten)]
+    pub force: Force,
+    #[command(flatten)]
+    pub engine: Engine,
+    #[command(flatten)]
+    pub runtime: Runtime,
+}
+
+/// An array without metadata over made-up drives.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Array without metadata (only mem: and null: members, in the order given)")]
+pub struct MadeUp {
+    /// linear, 0, 1, 4, 5, 6 or 10.
+    #[arg(long)]
+    pub level: Option<String>,
+    /// Bytes per member before the next member's turn [default: 512K].
+    #[arg(long, value_name = "SIZE", requires = "level")]
+    pub chunk: Option<Size>,
+    /// Where parity or copies go [default: as mdadm].
+    #[arg(long, requires = "level")]
+    pub layout: Option<String>,
+}
+
+/// Shows the arrays being served: members, health, counters.
+///
+/// With --check the exit status tells: 0 good, 1 degraded, 2 unusable, 4 cannot tell.
+#[derive(Debug, Args)]
+#[command(before_help = "\
+Examples:
+  wattle status
+  wattle status data --check || echo 'look at it'
+  wattle status --json | jq '.arrays[] | {name, health}'")]
+pub struct StatusArgs {
+    /// The array, by name or UUID [default: all].
+    #[arg(value_name = "NAME")]
+    pub name: Option<String>,
+    /// Tell by the exit status: 0 good, 1 degraded, 2 unusable, 4 cannot tell.
+    #[arg(long)]
+    pub check: bool,
+    #[command(flatten)]
+    pub json: Json,
+    #[command(flatten)]
+    pub runtime: Runtime,
+}
+
+/// Stops an array that is being served: finishes what is in flight, flushes, records it clean. The last one ends its server.
+#[derive(Debug, Args)]
+#[command(before_help = "\
+Examples:
+  wattle stop data")]
+pub struct StopArgs {
+    /// The array, by name or UUID.
+    #[arg(value_name = "NAME")]
+    pub name: String,
+    #[command(flatten)]
+    pub runtime: Runtime,
+}
+
+/// Fails a member of an array that is being served, as if its drive had: the array goes on without it.
+#[derive(Debug, Args)]
+#[command(before_help = "\
+Examples:
+  wattle fail data disk2.img
+  wattle fail data 2                            by slot")]
+pub struct FailArgs {
+    /// The array, by name or UUID.
+    #[arg(value_name = "NAME")]
+    pub name: String,
+    /// The member, by its path as `wattle status` shows it, its file name, or its slot.
+    #[arg(value_name = "MEMBER")]
+    pub member: String,
+    #[command(flatten)]
+    pub runtime: Runtime,
+}
+
+/// Explains an error code.
+#[derive(Debug, Args)]
+#[command(before_help = "\
+Examples:
+  wattle explain WTL-0049
+  wattle explain                                every code")]
+pub struct ExplainArgs {
+    /// WTL-0049 or 49 [default: list all].
+    #[arg(value_name = "CODE")]
+    pub code: Option<String>,
+    #[command(flatten)]
+    pub json: Json,
+}
+
+/// `--force`.
+#[derive(Debug, Args)]
+pub struct Force {
+    /// Override one safety check, the one that a refusal named; may be given several times.
+    #[arg(long = "force", value_name = "CHECK", value_parser = check_parser())]
+    pub checks: Vec<Check>,
+}
+
+/// `--json`.
+#[derive(Debug, Args)]
+pub struct Json {
+    /// JSON with a schema_version: sizes in bytes, times as RFC 3339.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// How the work is done.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Engine")]
+pub struct Engine {
+    /// Threads, each with its own ring [default: by the number of processors].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub cores: Option<u16>,
+    /// auto, uring or syscall: auto falls back to system calls where io_uring is forbidden.
+    #[arg(long, value_name = "BACKEND", default_value = "auto", value_parser = backend_parser())]
+    pub backend: BackendChoice,
+}
+
+/// Where servers are found.
+#[derive(Debug, Args)]
+pub struct Runtime {
+    /// Directory of control sockets [default: $WATTLE_RUNTIME_DIR, $XDG_RUNTIME_DIR/wattle, or /run/wattle].
+    #[arg(long, value_name = "DIR")]
+    pub runtime_dir: Option<PathBuf>,
+}
+
+/// A number of bytes, with or without a suffix.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Size(pub u64);
+
+impl FromStr for Size {
+    type Err = wattle_control::size::SizeError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        parse_size(text).map(Self)
+    }
+}
+
+fn check_parser() -> impl clap::builder::TypedValueParser<Value = Check> {
+    use clap::builder::TypedValueParser;
+    let names = Check::ALL.iter().map(|check| check.name());
+    clap::builder::PossibleValuesParser::new(names)
+        .map(|name| name.parse::<Check>().expect("only names of checks pass the parser"))
+}
+
+fn backend_parser() -> impl clap::builder::TypedValueParser<Value = BackendChoice> {
+    use clap::builder::TypedValueParser;
+    clap::builder::PossibleValuesParser::new(["auto", "uring", "syscall"]).map(|name| match name.as_str() {
+        "uring" => BackendChoice::Uring,
+        "syscall" => BackendChoice::Syscall,
+        _ => BackendChoice::Auto,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_definition_is_consistent() {
+        // clap finds clashing short options and impossible defaults only when asked.
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_starts_its_help_with_examples() {
+        for command in Cli::command().get_subcommands() {
+            let help = command.get_before_help().map(ToString::to_string).unwrap_or_default();
+            assert!(help.starts_with("Examples:\n  wattle "), "{} has no examples", command.get_name());
+        }
+    }
+}

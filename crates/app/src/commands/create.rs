@@ -1,0 +1,280 @@
+//! `wattle create`: a new array on members. The plan is made first and can be shown; writing it adds no decision.
+
+use std::io::{self, BufRead, IsTerminal, Read};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde::Serialize;
+use wattle_control::create::{self, Consistency, CreatePlan, CreateRequest};
+use wattle_control::members::{Member, look_all};
+use wattle_control::{Code, Problem};
+use wattle_engine::geometry::{Level, layout_name};
+use wattle_engine::units::SECTOR_BYTES;
+use wattle_format::md::{Uuid, Version};
+use wattle_rt::WallTime;
+
+use crate::cli::CreateArgs;
+use crate::members;
+use crate::output::text::{printable, table};
+use crate::output::{self, ErrorReport, SCHEMA_VERSION, Screen};
+
+/// What stands for an absent member.
+const MISSING: &str = "missing";
+
+/// Bytes of the name in a superblock.
+const NAME_BYTES_MAX: usize = 32;
+
+#[derive(Serialize)]
+struct Report {
+    schema_version: u32,
+    /// Nothing was written.
+    dry_run: bool,
+    name: String,
+    uuid: String,
+    metadata: String,
+    level: String,
+    layout: Option<String>,
+    chunk_bytes: Option<u64>,
+    size_bytes: u64,
+    clean: bool,
+    clean_reason: &'static str,
+    members: Vec<MemberReport>,
+    mdadm_command: String,
+    linux: String,
+    mdadm: String,
+    notes: Vec<&'static str>,
+    overridden: Vec<ErrorReport>,
+}
+
+#[derive(Serialize)]
+struct MemberReport {
+    member: String,
+    /// Absent for a spare.
+    slot: Option<u16>,
+    writes: Vec<WriteReport>,
+}
+
+#[derive(Serialize)]
+struct WriteReport {
+    what: String,
+    offset_bytes: u64,
+    len_bytes: u64,
+}
+
+/// # Errors
+/// The array cannot be made as asked, something is on a member, or a write failed.
+pub fn run(args: &CreateArgs, screen: Screen) -> Result<(), Problem> {
+    let request = request(args)?;
+    let all = request.members.iter().flatten().chain(&request.spares);
+    let states = all.map(create::inspect).collect::<Result<Vec<_>, _>>()?;
+    let plan = create::plan(&request, &states)?;
+    if !args.dry_run {
+        confirm(args, &plan)?;
+        plan.execute(&states)?;
+    }
+    let report = report(args, &request, &plan);
+    if args.json.json { output::print_json(&report) } else { output::print(&render(&report, screen)) }
+}
+
+fn request(args: &CreateArgs) -> Result<CreateRequest, Problem> {
+    let level: Level = args.level.parse().map_err(|error| usage(format!("--level {}: {error}", args.level)))?;
+    let version: Version =
+        args.metadata.parse().map_err(|error| usage(format!("--metadata {}: {error}", args.metadata)))?;
+    let spares = usize::from(args.spares);
+    let Some(slots) = args.members.len().checked_sub(spares).filter(|slots| *slots > 0) else {
+        return Err(usage(format!("--spares {spares}: {} members are given in all", args.members.len())));
+    };
+    let mut members = open(&args.members)?;
+    let spares = members.split_off(slots).into_iter().collect::<Option<Vec<_>>>();
+    let spares = spares.ok_or_else(|| usage(format!("a spare cannot be `{MISSING}`")))?;
+    Ok(CreateRequest {
+        name: stored_name(&args.name),
+        level,
+        members,
+        spares,
+        version,
+        chunk_bytes: args.chunk.map(|size| size.0),
+        layout: args.layout.clone(),
+        data_offset_bytes: args.data_offset.map(|size| size.0),
+        size_bytes: args.size.map(|size| size.0),
+        assume_clean: args.assume_clean,
+        consistency: consistency(args)?,
+        forced: members::forced(&args.force),
+        set_uuid: random_uuid()?,
+        now: now(),
+    })
+}
+
+fn usage(what: String) -> Problem {
+    Problem::new(Code::Usage, what, "the options have to fit together", "see `wattle create --help`")
+}
+
+/// `None` for members that are missing.
+fn open(names: &[String]) -> Result<Vec<Option<Member>>, Problem> {
+    let present: Vec<_> = names.iter().filter(|name| *name != MISSING).collect();
+    let mut opened = look_all(&present)?.into_iter();
+    if let Some(made_up) = opened.as_slice().iter().find(|member| member.is_made_up()) {
+        return Err(Problem::new(
+            Code::BadMember,
+            format!("{}: a made-up drive is gone when this command ends", made_up.name),
+            "an array on it would be gone too",
+            "use `wattle serve` with --level for an array over made-up drives, or name files or devices",
+        )
+        .of_member(&made_up.name));
+    }
+    Ok(names.iter().map(|name| if name == MISSING { None } else { opened.next() }).collect())
+}
+
+fn consistency(args: &CreateArgs) -> Result<Consistency, Problem> {
+    let bitmap = Consistency::Bitmap { chunk_bytes: None };
+    let from_bitmap = match args.bitmap.as_deref() {
+        None => None,
+        Some("none") => Some(Consistency::Resync),
+        Some("internal") => Some(bitmap),
+        Some(other) => return Err(usage(format!("--bitmap {other}: expected internal or none"))),
+    };
+    let from_policy = match args.consistency.as_deref() {
+        None => None,
+        Some("resync") => Some(Consistency::Resync),
+        Some("bitmap") => Some(bitmap),
+        Some("ppl") => Some(Consistency::Ppl),
+        Some("journal") => Some(Consistency::Journal),
+        Some(other) => {
+            return Err(usage(format!("--consistency {other}: expected resync, bitmap, ppl or journal")));
+        }
+    };
+    match (from_bitmap, from_policy) {
+        (Some(one), Some(other)) if one != other => Err(usage("--bitmap and --consistency contradict".to_owned())),
+        (one, other) => Ok(one.or(other).unwrap_or(Consistency::Resync)),
+    }
+}
+
+/// As mdadm stores it: behind the host's name where both fit, so that the array belongs to this machine.
+fn stored_name(name: &str) -> String {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let host = host.trim();
+    let fits = host.len() + 1 + name.len() < NAME_BYTES_MAX;
+    if host.is_empty() || name.contains(':') || !fits { name.to_owned() } else { format!("{host}:{name}") }
+}
+
+fn random_uuid() -> Result<Uuid, Problem> {
+    let mut bytes = [0; 16];
+    let read = std::fs::File::open("/dev/urandom").and_then(|mut random| random.read_exact(&mut bytes));
+    read.map(|()| Uuid(bytes)).map_err(|error| {
+        Problem::new(
+            Code::OpenFailed,
+            format!("/dev/urandom: {error}"),
+            "an array needs a random UUID, or it could be mistaken for another",
+            "make /dev/urandom available here",
+        )
+    })
+}
+
+#[allow(clippy::disallowed_methods, reason = "the time enters here; below, it is a value")]
+fn now() -> WallTime {
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    WallTime { secs: since_epoch.as_secs(), micros: since_epoch.subsec_micros() }
+}
+
+/// Asks a person before something on the members is destroyed. Elsewhere `--force=signature` is the whole answer.
+fn confirm(args: &CreateArgs, plan: &CreatePlan) -> Result<(), Problem> {
+    let on_terminal = io::stdin().is_terminal() && io::stderr().is_terminal();
+    if plan.overridden.is_empty() || args.yes || !on_terminal {
+        return Ok(());
+    }
+    for problem in &plan.overridden {
+        output::note(&printable(&problem.what));
+    }
+    output::note(&format!("to destroy this, type the name of the new array ({}):", args.name));
+    let mut answer = String::new();
+    let read = io::stdin().lock().read_line(&mut answer);
+    if read.is_ok() && answer.trim() == args.name {
+        return Ok(());
+    }
+    let first = plan.overridden.first().expect("it was checked that there is one");
+    Err(Problem::new(first.code, &first.what, "the name was not typed, so nothing was written", "--yes does not ask"))
+}
+
+fn report(args: &CreateArgs, request: &CreateRequest, plan: &CreatePlan) -> Report {
+    let geometry = &plan.geometry;
+    let chunk_bytes = geometry.chunk().0 * SECTOR_BYTES;
+    let members = plan.devices.iter().map(|device| MemberReport {
+        member: device.member.name.clone(),
+        slot: device.slot,
+        writes: device
+            .writes
+            .iter()
+            .map(|write| WriteReport {
+                what: write.what.clone(),
+                offset_bytes: write.offset_bytes,
+                len_bytes: write.bytes.len() as u64,
+            })
+            .collect(),
+    });
+    Report {
+        schema_version: SCHEMA_VERSION,
+        dry_run: args.dry_run,
+        name: request.name.clone(),
+        uuid: plan.superblock.set_uuid().to_string(),
+        metadata: request.version.to_string(),
+        level: geometry.level().to_string(),
+        layout: layout_name(geometry.level(), geometry.layout()),
+        chunk_bytes: (chunk_bytes > 0).then_some(chunk_bytes),
+        size_bytes: geometry.array_sectors().0 * SECTOR_BYTES,
+        clean: plan.clean,
+        clean_reason: plan.clean_reason,
+        members: members.collect(),
+        mdadm_command: plan.mdadm_command.clone(),
+        linux: plan.compatibility.kernels(),
+        mdadm: plan.compatibility.mdadm(),
+        notes: plan.compatibility.notes.clone(),
+        overridden: plan.overridden.iter().map(ErrorReport::from).collect(),
+    }
+}
+
+fn render(report: &Report, screen: Screen) -> String {
+    let Screen { units, style, .. } = screen;
+    let mut what = vec![report.level.clone()];
+    what.extend(report.layout.clone());
+    what.extend(report.chunk_bytes.map(|bytes| format!("chunk {}", units.show(bytes))));
+    what.push(units.show_capacity(report.size_bytes));
+    what.push(format!("metadata {}", report.metadata));
+    let verb = if report.dry_run { "would create" } else { "created" };
+    let mut text = format!("{verb} {}  {}\n", style.bold(&printable(&report.name)), what.join(", "));
+    let state = format!("{}: {}", if report.clean { "clean" } else { "not in sync" }, report.clean_reason);
+    let mut facts = vec![("uuid", report.uuid.clone()), ("state", state)];
+    facts.push(("opens in", format!("{}; {}", report.linux, report.mdadm)));
+    facts.extend(report.notes.iter().map(|note| ("", (*note).to_owned())));
+    facts.push(("mdadm", report.mdadm_command.clone()));
+    facts.extend(report.overridden.iter().map(|problem| ("overrides", printable(&problem.what))));
+    let facts: Vec<_> = facts.into_iter().map(|(label, value)| vec![label.to_owned(), value]).collect();
+    text.push_str(&table("  ", &facts));
+    let mut rows = vec![["slot", "bytes", "", "member"].map(str::to_owned).to_vec()];
+    for member in &report.members {
+        let slot = member.slot.map_or("spare".to_owned(), |slot| slot.to_string());
+        for write in &member.writes {
+            let range = format!("{}..{}", write.offset_bytes, write.offset_bytes + write.len_bytes);
+            rows.push(vec![slot.clone(), range, write.what.clone(), printable(&member.member)]);
+        }
+    }
+    text.push_str(&format!("  {}:\n", if report.dry_run { "would write" } else { "wrote" }));
+    text.push_str(&table("    ", &rows));
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_stored_with_its_host_only_where_it_fits() {
+        assert_eq!(stored_name("other:data"), "other:data");
+        let long = "x".repeat(NAME_BYTES_MAX);
+        assert_eq!(stored_name(&long), long);
+        assert!(stored_name("data").ends_with("data"));
+    }
+
+    #[test]
+    fn two_uuids_differ() {
+        assert_ne!(random_uuid().unwrap(), random_uuid().unwrap());
+    }
+}

@@ -1,0 +1,146 @@
+//! `wattle examine`: every field of the metadata on members, believed or not. Decides nothing.
+
+mod areas;
+mod fields;
+
+use serde::Serialize;
+use serde_json::{Map, Value};
+use wattle_control::{Problem, Scan};
+use wattle_control::scan::MemberScan;
+use wattle_format::md;
+
+use crate::cli::{ExamineArgs, Force};
+use crate::members;
+use crate::output::text::{printable, table};
+use crate::output::{self, ErrorReport, SCHEMA_VERSION, Screen};
+use fields::Field;
+
+#[derive(Serialize)]
+struct Report {
+    schema_version: u32,
+    members: Vec<MemberReport>,
+}
+
+#[derive(Serialize)]
+struct MemberReport {
+    member: String,
+    size_bytes: u64,
+    superblocks: Vec<SuperblockReport>,
+    signatures: Vec<String>,
+    problem: Option<ErrorReport>,
+}
+
+#[derive(Serialize)]
+struct SuperblockReport {
+    metadata: String,
+    offset_bytes: u64,
+    /// Passed every check of the kernel.
+    valid: bool,
+    /// The checks it failed.
+    errors: Vec<String>,
+    fields: Vec2Map,
+    /// What it points to.
+    areas: Vec<AreaReport>,
+}
+
+/// A structure that a superblock points to.
+#[derive(Serialize)]
+struct AreaReport {
+    /// `bitmap`, `bad_block_log`, `ppl`, `journal`.
+    kind: &'static str,
+    offset_bytes: Option<u64>,
+    /// Why it cannot be read.
+    error: Option<String>,
+    fields: Vec2Map,
+}
+
+/// Fields in the order of the format; an object in JSON.
+struct Vec2Map(Vec<Field>);
+
+impl Serialize for Vec2Map {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let map: Map<String, Value> = self.0.iter().map(|f| (f.name.to_owned(), f.value.clone())).collect();
+        map.serialize(serializer)
+    }
+}
+
+/// # Errors
+/// A member cannot be opened or read; or, after the report, the first problem of a member.
+pub fn run(args: &ExamineArgs, screen: Screen) -> Result<(), Problem> {
+    let scan = members::look(&args.members, &Force { checks: Vec::new() })?;
+    let report = report(&scan)?;
+    if args.json.json {
+        output::print_json(&report)?;
+    } else {
+        output::print(&render(&report, screen))?;
+    }
+    scan.members.into_iter().find_map(|member| member.problem).map_or(Ok(()), Err)
+}
+
+fn report(scan: &Scan) -> Result<Report, Problem> {
+    let members = scan.members.iter().map(member_report).collect::<Result<_, _>>()?;
+    Ok(Report { schema_version: SCHEMA_VERSION, members })
+}
+
+fn member_report(scan: &MemberScan) -> Result<MemberReport, Problem> {
+    let valid = scan.superblocks.iter().map(|superblock| (&**superblock, Vec::new()));
+    let damaged = scan.damaged.iter().map(|raw| (raw.fields(), raw.problems().iter().map(ToString::to_string).collect()));
+    let superblocks = valid.chain(damaged).map(|(fields, errors)| superblock_report(scan, fields, errors));
+    Ok(MemberReport {
+        member: scan.member.name.clone(),
+        size_bytes: scan.member.device.size_bytes(),
+        superblocks: superblocks.collect::<Result<_, _>>()?,
+        signatures: scan.signatures.iter().map(ToString::to_string).collect(),
+        problem: scan.problem.as_ref().map(ErrorReport::from),
+    })
+}
+
+fn superblock_report(scan: &MemberScan, found: &md::Fields, errors: Vec<String>) -> Result<SuperblockReport, Problem> {
+    Ok(SuperblockReport {
+        metadata: found.version().to_string(),
+        offset_bytes: fields::bytes(found.found_at_sectors()),
+        valid: errors.is_empty(),
+        // Where a damaged superblock points to is as doubtful as the rest of it, but reading there does no harm.
+        areas: areas::of(&scan.member, found)?,
+        errors,
+        fields: Vec2Map(fields::of_superblock(found)),
+    })
+}
+
+fn render(report: &Report, screen: Screen) -> String {
+    let parts: Vec<_> = report.members.iter().map(|member| render_member(member, screen)).collect();
+    parts.join("\n")
+}
+
+fn render_member(member: &MemberReport, screen: Screen) -> String {
+    let Screen { units, style, .. } = screen;
+    let mut text = format!("{}  {}\n", style.bold(&printable(&member.member)), units.show(member.size_bytes));
+    if member.superblocks.is_empty() {
+        text.push_str("  no md superblock\n");
+    }
+    for superblock in &member.superblocks {
+        let heading = format!("superblock {} at byte {}", superblock.metadata, superblock.offset_bytes);
+        text.push_str(&format!("  {}\n", style.bold(&heading)));
+        for error in &superblock.errors {
+            text.push_str(&format!("    {}: {}\n", style.red("not valid"), printable(error)));
+        }
+        text.push_str(&render_fields(&superblock.fields));
+        for area in &superblock.areas {
+            let place = area.offset_bytes.map_or("before the start".to_owned(), |at| format!("at byte {at}"));
+            text.push_str(&format!("  {}\n", style.bold(&format!("{} {place}", area.kind.replace('_', " ")))));
+            if let Some(error) = &area.error {
+                text.push_str(&format!("    {}: {}\n", style.yellow("not valid"), printable(error)));
+            }
+            text.push_str(&render_fields(&area.fields));
+        }
+    }
+    for signature in &member.signatures {
+        text.push_str(&format!("  {}\n", printable(signature)));
+    }
+    text
+}
+
+fn render_fields(fields: &Vec2Map) -> String {
+    let rows: Vec<_> = fields.0.iter().map(|field| vec![field.name.to_owned(), printable(&field.shown)]).collect();
+    table("    ", &rows)
+}

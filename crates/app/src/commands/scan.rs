@@ -1,0 +1,299 @@
+//! `wattle scan`: what is on members, as a tree.
+
+use serde::Serialize;
+use wattle_control::compat::{Compatibility, compatibility};
+use wattle_control::{Access, ArrayScan, Problem, Scan, Slot, SyncState};
+use wattle_engine::geometry::{Level, layout_name};
+use wattle_engine::units::SECTOR_BYTES;
+
+use crate::cli::ScanArgs;
+use crate::control_socket::protocol::Health;
+use crate::members;
+use crate::output::text::{printable, table};
+use crate::output::time::rfc3339;
+use crate::output::{self, ErrorReport, SCHEMA_VERSION, Screen};
+
+#[derive(Serialize)]
+struct Report {
+    schema_version: u32,
+    arrays: Vec<ArrayReport>,
+    members: Vec<MemberReport>,
+}
+
+#[derive(Serialize)]
+struct ArrayReport {
+    name: String,
+    /// With the host, as it is stored.
+    full_name: String,
+    uuid: String,
+    metadata: String,
+    level: String,
+    layout: Option<String>,
+    chunk_bytes: Option<u64>,
+    /// Absent when the geometry is not known.
+    size_bytes: Option<u64>,
+    raid_disks: u32,
+    health: Health,
+    /// `[UU_U]`.
+    slots: String,
+    degraded: usize,
+    /// `clean`, `dirty`, `resyncing`.
+    state: &'static str,
+    /// In the unit of md's `resync_offset`, while it is resyncing.
+    synced_below_bytes: Option<u64>,
+    events: u64,
+    created: Option<String>,
+    updated: Option<String>,
+    features: Vec<&'static str>,
+    /// `read_write`, `read_only`, `refused`.
+    access: &'static str,
+    problems: Vec<ErrorReport>,
+    overridden: Vec<String>,
+    opened_by: OpenedBy,
+    members: Vec<ArrayMemberReport>,
+    missing_slots: Vec<u16>,
+}
+
+#[derive(Serialize)]
+struct OpenedBy {
+    linux: String,
+    mdadm: String,
+    notes: Vec<&'static str>,
+}
+
+#[derive(Serialize)]
+struct ArrayMemberReport {
+    member: String,
+    /// Where it is used, or would be.
+    slot: Option<u16>,
+    verdict: &'static str,
+    explanation: String,
+    events: u64,
+    updated: Option<String>,
+}
+
+#[derive(Serialize)]
+struct MemberReport {
+    member: String,
+    size_bytes: u64,
+    /// The array it belongs to.
+    array: Option<String>,
+    /// What else is on it.
+    signatures: Vec<String>,
+    problem: Option<ErrorReport>,
+}
+
+/// # Errors
+/// A member cannot be opened or read; or, after the report, the first problem of a member or an array.
+pub fn run(args: &ScanArgs, screen: Screen) -> Result<(), Problem> {
+    let scan = members::look(&args.members, &args.force)?;
+    let report = report(&scan);
+    if args.json.json {
+        output::print_json(&report)?;
+    } else {
+        output::print(&render(&report, screen))?;
+    }
+    first_problem(&scan).map_or(Ok(()), Err)
+}
+
+/// What a script should stop at: a member that is damaged, an array that cannot be read. Degraded is not among it.
+fn first_problem(scan: &Scan) -> Option<Problem> {
+    let of_members = scan.members.iter().filter_map(|member| member.problem.clone());
+    let of_arrays = scan.arrays.iter().filter_map(|array| array.assembly.refusal());
+    of_members.chain(of_arrays).next()
+}
+
+fn report(scan: &Scan) -> Report {
+    Report {
+        schema_version: SCHEMA_VERSION,
+        arrays: scan.arrays.iter().map(|array| array_report(scan, array)).collect(),
+        members: (0..scan.members.len()).map(|ix| member_report(scan, ix)).collect(),
+    }
+}
+
+fn array_report(scan: &Scan, found: &ArrayScan) -> ArrayReport {
+    let assembly = &found.assembly;
+    let array = &assembly.array;
+    let level = Level::from_md(array.level);
+    let problems = assembly.problems();
+    let (state, synced_below_bytes) = match assembly.state {
+        SyncState::Clean => ("clean", None),
+        SyncState::Dirty => ("dirty", None),
+        SyncState::Resyncing { below_sectors } => ("resyncing", Some(bytes(below_sectors))),
+    };
+    let access = match assembly.access {
+        Access::ReadWrite => "read_write",
+        Access::ReadOnly(_) => "read_only",
+        Access::Refused(_) => "refused",
+    };
+    let Compatibility { notes, .. } = compat(scan, found);
+    ArrayReport {
+        name: assembly.name().to_owned(),
+        full_name: array.set_name.clone(),
+        uuid: array.set_uuid.to_string(),
+        metadata: array.version.to_string(),
+        level: level.map_or_else(|| array.level.to_string(), |level| level.to_string()),
+        layout: level.and_then(|level| layout_name(level, array.layout)),
+        chunk_bytes: (array.chunk_sectors > 0).then(|| bytes(u64::from(array.chunk_sectors))),
+        size_bytes: assembly.geometry.as_ref().map(|geometry| bytes(geometry.array_sectors().0)),
+        raid_disks: array.raid_disks,
+        health: match (access, assembly.degraded()) {
+            ("refused", _) => Health::Unusable,
+            (_, 0) => Health::Good,
+            _ => Health::Degraded,
+        },
+        slots: slots_view(&assembly.slots),
+        degraded: assembly.degraded(),
+        state,
+        synced_below_bytes,
+        events: array.events,
+        created: rfc3339(array.ctime_secs),
+        updated: rfc3339(array.utime_secs),
+        features: array.features.names().collect(),
+        access,
+        problems: problems.iter().map(ErrorReport::from).collect(),
+        overridden: assembly.overridden.iter().map(ToString::to_string).collect(),
+        opened_by: OpenedBy { linux: compat(scan, found).kernels(), mdadm: compat(scan, found).mdadm(), notes },
+        members: (0..found.members.len()).map(|ix| array_member(scan, found, ix)).collect(),
+        missing_slots: assembly.missing(),
+    }
+}
+
+fn compat(scan: &Scan, found: &ArrayScan) -> Compatibility {
+    let freshest = &scan.members[found.members[found.assembly.freshest]];
+    let bitmap = freshest.facts.as_ref().map_or(wattle_control::facts::BitmapFacts::None, |facts| facts.bitmap);
+    let logical_block_bytes = freshest.superblock().and_then(|superblock| superblock.logical_block_size());
+    compatibility(&found.assembly.array, bitmap, logical_block_bytes.unwrap_or(0))
+}
+
+fn array_member(scan: &Scan, found: &ArrayScan, ix: usize) -> ArrayMemberReport {
+    let member = &scan.members[found.members[ix]];
+    let verdict = &found.assembly.verdicts[ix];
+    let superblock = member.facts.as_ref().map(|facts| &facts.superblock);
+    ArrayMemberReport {
+        member: member.member.name.clone(),
+        slot: verdict.slot().or_else(|| superblock.and_then(|superblock| superblock.own_role().slot())),
+        verdict: verdict.word(),
+        explanation: members::explain(verdict),
+        events: superblock.map_or(0, |superblock| superblock.events),
+        updated: superblock.and_then(|superblock| rfc3339(superblock.utime_secs)),
+    }
+}
+
+fn member_report(scan: &Scan, ix: usize) -> MemberReport {
+    let member = &scan.members[ix];
+    MemberReport {
+        member: member.member.name.clone(),
+        size_bytes: member.member.device.size_bytes(),
+        array: member.facts.as_ref().map(|facts| facts.superblock.set_uuid.to_string()),
+        signatures: member.signatures.iter().map(ToString::to_string).collect(),
+        problem: member.problem.as_ref().map(ErrorReport::from),
+    }
+}
+
+/// As mdstat shows it: up, or not, by slot.
+fn slots_view(slots: &[Slot]) -> String {
+    let letter = |slot: &Slot| if matches!(slot, Slot::InSync { .. }) { 'U' } else { '_' };
+    format!("[{}]", slots.iter().map(letter).collect::<String>())
+}
+
+/// Saturates: a damaged superblock may say anything.
+fn bytes(sectors: u64) -> u64 {
+    sectors.saturating_mul(SECTOR_BYTES)
+}
+
+fn render(report: &Report, screen: Screen) -> String {
+    let mut parts: Vec<_> = report.arrays.iter().map(|array| render_array(array, screen)).collect();
+    let strangers: Vec<_> = report
+        .members
+        .iter()
+        .filter(|member| member.array.is_none() || member.problem.is_some() || !member.signatures.is_empty())
+        .map(|member| render_stranger(member, screen))
+        .collect();
+    if !strangers.is_empty() {
+        parts.push(strangers.concat());
+    }
+    parts.join("\n")
+}
+
+fn render_array(array: &ArrayReport, screen: Screen) -> String {
+    let Screen { units, style, .. } = screen;
+    let mut what = vec![array.level.clone()];
+    what.extend(array.layout.clone());
+    what.extend(array.chunk_bytes.map(|bytes| format!("chunk {}", units.show(bytes))));
+    what.extend(array.size_bytes.map(|bytes| units.show_capacity(bytes)));
+    what.push(format!("metadata {}", array.metadata));
+    let mut text = format!("{}  {}\n", style.bold(&printable(&array.name)), what.join(", "));
+
+    let health = format!("{} {}", array.slots, array.health.word());
+    let health = match array.health {
+        Health::Good => style.green(&health),
+        Health::Degraded => style.yellow(&health),
+        Health::Unusable => style.red(&health),
+    };
+    let state = match array.synced_below_bytes {
+        Some(below) => format!("{}, in sync below {}", array.state, units.show(below)),
+        None => array.state.to_owned(),
+    };
+    let updated = array.updated.as_ref().map_or(String::new(), |time| format!(", updated {time}"));
+    let mut facts = vec![("health", health), ("state", state), ("access", array.access.replace('_', "-"))];
+    facts.push(("uuid", array.uuid.clone()));
+    facts.push(("events", format!("{}{updated}", array.events)));
+    if !array.features.is_empty() {
+        facts.push(("features", array.features.join(", ")));
+    }
+    facts.push(("opens in", format!("{}; {}", array.opened_by.linux, array.opened_by.mdadm)));
+    facts.extend(array.opened_by.notes.iter().map(|note| ("", (*note).to_owned())));
+    facts.extend(array.overridden.iter().map(|reason| ("override", printable(reason))));
+    let facts: Vec<_> = facts.into_iter().map(|(label, value)| vec![label.to_owned(), value]).collect();
+    text.push_str(&table("  ", &facts));
+
+    let mut rows = vec![["slot", "verdict", "events", "member"].map(str::to_owned).to_vec()];
+    let mut members: Vec<_> = array.members.iter().collect();
+    members.sort_by_key(|member| member.slot.unwrap_or(u16::MAX));
+    for member in members {
+        let slot = member.slot.map_or("-".to_owned(), |slot| slot.to_string());
+        let in_use = member.verdict == "fresh";
+        let verdict = if in_use { member.verdict.to_owned() } else { style.yellow(member.verdict) };
+        let mut name = printable(&member.member);
+        if !in_use {
+            // The verdict's word has a column of its own.
+            let why = member.explanation.split_once(": ").map_or("", |(_, why)| why);
+            name = if why.is_empty() { name } else { format!("{name}  ({})", printable(why)) };
+        }
+        rows.push(vec![slot, verdict, member.events.to_string(), name]);
+    }
+    // A slot with an unusable claimant has its line already.
+    let claimed = |slot: &&u16| array.members.iter().any(|member| member.slot == Some(**slot));
+    let missing = array.missing_slots.iter().filter(|slot| !claimed(slot));
+    rows.extend(missing.map(|slot| vec![slot.to_string(), style.yellow("missing"), "-".to_owned(), "-".to_owned()]));
+    text.push_str(&table("  ", &rows));
+    for problem in &array.problems {
+        text.push_str(&render_problem(problem, screen));
+    }
+    text
+}
+
+fn render_problem(problem: &ErrorReport, screen: Screen) -> String {
+    let head = screen.style.yellow(&problem.code);
+    format!(
+        "  {head}: {}\n    why: {}\n    next: {}\n",
+        printable(&problem.what),
+        printable(&problem.why),
+        printable(&problem.next)
+    )
+}
+
+fn render_stranger(member: &MemberReport, screen: Screen) -> String {
+    let name = screen.style.bold(&printable(&member.member));
+    let mut found = member.signatures.iter().map(|signature| printable(signature)).collect::<Vec<_>>();
+    if member.array.is_none() && member.problem.is_none() {
+        found.insert(0, "no md array".to_owned());
+    }
+    let size = screen.units.show(member.size_bytes);
+    let mut text = format!("{name}  {size}{}{}\n", if found.is_empty() { "" } else { ", " }, found.join(", "));
+    if let Some(problem) = &member.problem {
+        text.push_str(&render_problem(problem, screen));
+    }
+    text
+}

@@ -1,0 +1,19 @@
+//! `wattle stop`: ends the serving of an array.
+
+use wattle_control::Problem;
+
+use crate::cli::StopArgs;
+use crate::control_socket::RuntimeDir;
+use crate::control_socket::client::{Servers, request};
+use crate::control_socket::protocol::Request;
+use crate::output;
+
+/// # Errors
+/// No such array is being served, or its server could not record it clean.
+pub fn run(args: &StopArgs) -> Result<(), Problem> {
+    let dir = RuntimeDir::find(args.runtime.runtime_dir.as_deref());
+    let servers = Servers::ask(&dir);
+    let (socket, _) = servers.find(&dir, &args.name)?;
+    output::note(&request(socket, &Request::Stop { array: args.name.clone() })?);
+    Ok(())
+}

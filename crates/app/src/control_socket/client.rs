@@ -1,0 +1,138 @@
+//! The commands' side: finds the server of an array and asks it.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use wattle_control::{Code, Problem};
+
+use super::RuntimeDir;
+use super::protocol::{ArrayReport, LINE_BYTES_MAX, Request, Response, ServerReport, decode, encode};
+
+/// A server that does not tell its status within this time hangs: nothing it does for that waits on a drive.
+const STATUS_TIME_MAX: Duration = Duration::from_secs(5);
+
+/// What the sockets of the runtime directory answered.
+#[derive(Debug, Default)]
+pub struct Servers {
+    /// Servers that answered, and their sockets.
+    pub answered: Vec<(PathBuf, ServerReport)>,
+    /// Sockets where somebody listens and does not answer properly.
+    pub silent: Vec<Problem>,
+}
+
+impl Servers {
+    /// Asks every socket there is.
+    pub fn ask(dir: &RuntimeDir) -> Self {
+        let mut servers = Self::default();
+        for socket in dir.sockets() {
+            match status(&socket) {
+                Ok(Some(report)) => servers.answered.push((socket, report)),
+                Ok(None) => {}
+                Err(problem) => servers.silent.push(problem),
+            }
+        }
+        servers
+    }
+
+    /// Every array and the socket of its server.
+    pub fn arrays(&self) -> impl Iterator<Item = (&Path, &ArrayReport)> {
+        self.answered.iter().flat_map(|(socket, report)| report.arrays.iter().map(|array| (socket.as_path(), array)))
+    }
+
+    /// The one array of this name or UUID.
+    ///
+    /// # Errors
+    /// There is none, or there are several.
+    pub fn find(&self, dir: &RuntimeDir, name: &str) -> Result<(&Path, &ArrayReport), Problem> {
+        let matches = |array: &ArrayReport| array.name == name || array.uuid.as_deref() == Some(name);
+        let found: Vec<_> = self.arrays().filter(|(_, array)| matches(array)).collect();
+        match found[..] {
+            [one] => Ok(one),
+            [] => Err(self.not_found(dir, name)),
+            [..] => Err(Problem::new(
+                Code::SeveralVolumes,
+                format!("{} arrays called {name} are being served", found.len()),
+                format!("their UUIDs are {}", list(found.iter().filter_map(|(_, array)| array.uuid.as_deref()))),
+                "name the array by its UUID",
+            )),
+        }
+    }
+
+    fn not_found(&self, dir: &RuntimeDir, name: &str) -> Problem {
+        if let Some(problem) = self.silent.first() {
+            return problem.clone();
+        }
+        let served = list(self.arrays().map(|(_, array)| array.name.as_str()));
+        let why = match served.as_str() {
+            "" => format!("no server listens in {}", dir.path().display()),
+            served => format!("the servers in {} serve {served}", dir.path().display()),
+        };
+        Problem::new(
+            Code::ServerNotFound,
+            format!("no array called {name} is being served"),
+            why,
+            "check the name with `wattle status`; a server started with another --runtime-dir is found with the same one",
+        )
+    }
+}
+
+fn list<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    names.collect::<Vec<_>>().join(", ")
+}
+
+/// Asks one server to do something and waits as long as it takes.
+///
+/// # Errors
+/// What the server answered, or that it did not.
+pub fn request(socket: &Path, request: &Request) -> Result<String, Problem> {
+    match exchange(socket, request, None)? {
+        Some(Response::Done { message }) => Ok(message),
+        Some(Response::Error(report)) => Err(report.into()),
+        Some(Response::Status(_)) => Err(silent(socket, "it answered something else than was asked")),
+        None => Err(silent(socket, "it has ended")),
+    }
+}
+
+/// `None` if nobody listens there any more.
+fn status(socket: &Path) -> Result<Option<ServerReport>, Problem> {
+    match exchange(socket, &Request::Status, Some(STATUS_TIME_MAX))? {
+        Some(Response::Status(report)) => Ok(Some(report)),
+        Some(Response::Error(report)) => Err(report.into()),
+        Some(Response::Done { .. }) => Err(silent(socket, "it answered something else than was asked")),
+        None => Ok(None),
+    }
+}
+
+/// One request and its response. `None` if nobody listens at the socket.
+fn exchange(socket: &Path, request: &Request, time_max: Option<Duration>) -> Result<Option<Response>, Problem> {
+    let failed = |error: io::Error| match error.kind() {
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => silent(socket, "it did not answer in time"),
+        _ => silent(socket, &error.to_string()),
+    };
+    let mut stream = match UnixStream::connect(socket) {
+        Ok(stream) => stream,
+        Err(error) if matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound) => {
+            return Ok(None);
+        }
+        Err(error) => return Err(failed(error)),
+    };
+    stream.set_read_timeout(time_max).and_then(|()| stream.set_write_timeout(time_max)).map_err(failed)?;
+    stream.write_all(&encode(request)).map_err(failed)?;
+    let mut line = Vec::new();
+    BufReader::new(stream).take(LINE_BYTES_MAX as u64).read_until(b'\n', &mut line).map_err(failed)?;
+    if !line.ends_with(b"\n") {
+        return Err(silent(socket, "it closed the connection without an answer"));
+    }
+    decode(&line).map(Some)
+}
+
+fn silent(socket: &Path, why: &str) -> Problem {
+    Problem::new(
+        Code::ServerFailed,
+        format!("the server at {} does not answer", socket.display()),
+        why,
+        "look at the server's own messages; `fuser` with this path names its process",
+    )
+}

@@ -1,0 +1,151 @@
+//! The runtime directory: where servers put their sockets and commands look for them.
+
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+
+use wattle_control::{Code, Problem};
+
+/// Control sockets end in this.
+const SUFFIX: &str = "sock";
+
+/// Where servers are found.
+#[derive(Debug, Clone)]
+pub struct RuntimeDir {
+    path: PathBuf,
+    /// Somebody named it, so it has to work.
+    pub asked_for: bool,
+}
+
+impl RuntimeDir {
+    /// The one asked for, `$WATTLE_RUNTIME_DIR`, `$XDG_RUNTIME_DIR/wattle` or `/run/wattle`.
+    pub fn find(asked: Option<&Path>) -> Self {
+        let from_env = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+        let asked = asked.map(Path::to_owned).or_else(|| from_env("WATTLE_RUNTIME_DIR"));
+        let asked_for = asked.is_some();
+        let default = || from_env("XDG_RUNTIME_DIR").map(|dir| dir.join("wattle"));
+        let path = asked.or_else(default).unwrap_or_else(|| PathBuf::from("/run/wattle"));
+        Self { path, asked_for }
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Makes it if it is not there, and checks that nobody else can write to it.
+    ///
+    /// # Errors
+    /// It cannot be made, or is open to others.
+    pub fn make(&self) -> Result<(), Problem> {
+        let shown = self.path.display();
+        let failed = |error: io::Error| {
+            Problem::new(
+                Code::ListenFailed,
+                format!("the runtime directory {shown} cannot be made: {error}"),
+                "the socket that `wattle status`, `fail` and `stop` use goes there",
+                "name a directory of yours: --runtime-dir DIR, or WATTLE_RUNTIME_DIR",
+            )
+        };
+        DirBuilder::new().recursive(true).mode(0o700).create(&self.path).map_err(failed)?;
+        let mode = fs::metadata(&self.path).map_err(failed)?.mode();
+        if mode & 0o022 != 0 {
+            return Err(Problem::new(
+                Code::ListenFailed,
+                format!("the runtime directory {shown} can be written by others (mode {:04o})", mode & 0o7777),
+                "whoever can replace the control socket can pretend to be the server",
+                format!("chmod 700 {shown}, or name another one: --runtime-dir DIR"),
+            ));
+        }
+        Ok(())
+    }
+
+    /// Where the server of this name listens for commands.
+    pub fn control_socket(&self, server: &str) -> PathBuf {
+        self.path.join(format!("{}.{SUFFIX}", file_name(server)))
+    }
+
+    /// Where the server of this name listens for NBD clients if nothing else is said.
+    pub fn nbd_socket(&self, server: &str) -> PathBuf {
+        self.path.join(format!("{}.nbd", file_name(server)))
+    }
+
+    /// Control sockets that are there, dead ones included, sorted.
+    pub fn sockets(&self) -> Vec<PathBuf> {
+        let Ok(entries) = fs::read_dir(&self.path) else { return Vec::new() };
+        let is_socket = |path: &PathBuf| {
+            path.extension().is_some_and(|suffix| suffix == SUFFIX)
+                && fs::symlink_metadata(path).is_ok_and(|m| m.file_type().is_socket())
+        };
+        let mut sockets: Vec<_> = entries.flatten().map(|entry| entry.path()).filter(is_socket).collect();
+        sockets.sort();
+        sockets
+    }
+
+    /// Removes control sockets that processes left behind that did not end well.
+    pub fn sweep(&self) {
+        for socket in self.sockets() {
+            let dead = UnixStream::connect(&socket).is_err_and(|e| e.kind() == io::ErrorKind::ConnectionRefused);
+            if dead {
+                // Best effort: another server may sweep at the same time.
+                let _ = fs::remove_file(&socket);
+            }
+        }
+    }
+}
+
+/// Lets nobody but the owner connect.
+///
+/// # Errors
+/// The operating system's.
+pub fn restrict(socket: &Path) -> io::Result<()> {
+    fs::set_permissions(socket, fs::Permissions::from_mode(0o600))
+}
+
+/// A server's name as a file name: array names come from drives and may hold anything.
+fn file_name(server: &str) -> String {
+    /// Far below the 108 bytes that the path of a socket may have.
+    const LEN_MAX: usize = 40;
+    let safe = |c: char| if c.is_ascii_alphanumeric() || "-_+@".contains(c) { c } else { '_' };
+    server.chars().map(safe).take(LEN_MAX).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    #[test]
+    fn a_name_from_a_drive_stays_inside_the_directory() {
+        let dir = RuntimeDir { path: PathBuf::from("/run/wattle"), asked_for: false };
+        assert_eq!(dir.control_socket("../../etc/x"), Path::new("/run/wattle/______etc_x.sock"));
+        assert_eq!(dir.nbd_socket("data"), Path::new("/run/wattle/data.nbd"));
+    }
+
+    #[test]
+    fn only_dead_sockets_are_swept() {
+        let temp = tempfile::tempdir().unwrap();
+        let dir = RuntimeDir { path: temp.path().to_owned(), asked_for: true };
+        let live = UnixListener::bind(dir.control_socket("live")).unwrap();
+        drop(UnixListener::bind(dir.control_socket("dead")).unwrap());
+        fs::write(temp.path().join("file.sock"), "not a socket").unwrap();
+        assert_eq!(dir.sockets().len(), 2);
+        dir.sweep();
+        assert_eq!(dir.sockets(), [dir.control_socket("live")]);
+        assert!(temp.path().join("file.sock").exists());
+        drop(live);
+    }
+
+    #[test]
+    fn a_directory_that_others_can_write_is_refused() {
+        let temp = tempfile::tempdir().unwrap();
+        let dir = RuntimeDir { path: temp.path().join("a/b"), asked_for: true };
+        dir.make().unwrap();
+        assert_eq!(fs::metadata(dir.path()).unwrap().mode() & 0o777, 0o700);
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o777)).unwrap();
+        assert_eq!(dir.make().unwrap_err().code, Code::ListenFailed);
+    }
+}

@@ -1,0 +1,60 @@
+//! What commands that work on members have in common: opening them, finding arrays on them, and the runtime the work is done in.
+
+use wattle_control::{ArrayScan, Code, Forced, Problem, Scan, Verdict, members, scan};
+use wattle_rt::{Core, RuntimeConfig};
+
+use crate::cli::{Engine, Force};
+use crate::output::{self, text::printable, time::rfc3339};
+
+/// Opens members for reading and finds what is on them.
+///
+/// # Errors
+/// One cannot be opened or read, or is given twice.
+pub fn look(names: &[String], force: &Force) -> Result<Scan, Problem> {
+    let members = members::look_all(names)?;
+    Ok(scan::scan(members, forced(force))?)
+}
+
+/// The checks that the operator overrides.
+pub fn forced(force: &Force) -> Forced {
+    force.checks.iter().copied().collect()
+}
+
+/// Tells, before an array is used without some of the members given, which and why.
+pub fn note_unused(scan: &Scan, array: &ArrayScan) {
+    let verdicts = array.members.iter().zip(&array.assembly.verdicts).filter(|(_, verdict)| {
+        !matches!(verdict, Verdict::Fresh { .. } | Verdict::Rebuilding { .. } | Verdict::Spare | Verdict::Journal)
+    });
+    for (&ix, verdict) in verdicts {
+        output::note(&printable(&format!("{}: {}", scan.members[ix].member.name, explain(verdict))));
+    }
+    for problem in array.unused.iter().filter_map(|&ix| scan.members[ix].problem.as_ref()) {
+        output::note(&printable(&format!("{} ({}); not used", problem.what, problem.code)));
+    }
+}
+
+/// A verdict in words, with times that people read.
+pub fn explain(verdict: &Verdict) -> String {
+    let Verdict::Stale { slot, events_behind, utime_secs } = verdict else { return verdict.to_string() };
+    let slot = slot.map_or(String::new(), |slot| format!(" in slot {slot}"));
+    let updated = rfc3339(*utime_secs).map_or(String::new(), |time| format!(", last written {time}"));
+    format!("stale: the array went on without it{slot}, {events_behind} events behind{updated}; not used")
+}
+
+/// Runs `main` on as many cores as asked for, or else as there are, up to `cores_max`.
+///
+/// # Errors
+/// The backend cannot be had here, or what `main` says.
+pub fn run<T>(engine: &Engine, cores_max: usize, main: impl AsyncFnOnce(Core) -> Result<T, Problem>) -> Result<T, Problem> {
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    let cores = engine.cores.map_or(processors.min(cores_max), usize::from);
+    let config = RuntimeConfig { cores, backend: engine.backend, ..RuntimeConfig::default() };
+    wattle_rt::run(config, main).map_err(|error| {
+        Problem::new(
+            Code::BackendUnavailable,
+            error.to_string(),
+            format!("{cores} executors with the backend `{:?}` were asked for", engine.backend),
+            "use --backend auto or syscall, or fewer --cores",
+        )
+    })?
+}

@@ -1,0 +1,96 @@
+//! How things are shown: stdout carries data, stderr everything else.
+//!
+//! Commands render to a `String` (pure, testable) and hand it over here; only this module and `cat` write to stdout.
+
+mod problem;
+pub mod style;
+pub mod text;
+pub mod time;
+pub mod units;
+
+use std::io::{self, ErrorKind, Write};
+use std::process::ExitCode;
+
+use serde::Serialize;
+use wattle_control::{Code, Problem};
+
+use crate::cli::Look;
+pub use problem::ErrorReport;
+pub use style::Style;
+pub use units::Units;
+
+/// The version of every JSON document that wattle prints. It changes when a field is removed or changes its meaning; new fields
+/// may appear any time.
+pub const SCHEMA_VERSION: u32 = 1;
+
+/// How output looks, decided.
+#[derive(Debug, Clone, Copy)]
+pub struct Screen {
+    /// Units of sizes.
+    pub units: Units,
+    /// Colours on stdout.
+    pub style: Style,
+    /// Colours on stderr.
+    pub style_err: Style,
+}
+
+impl Screen {
+    /// From the command line, the environment and the terminal.
+    pub fn new(look: &Look) -> Self {
+        Self {
+            units: look.units.into(),
+            style: Style::decide(look.color, &io::stdout()),
+            style_err: Style::decide(look.color, &io::stderr()),
+        }
+    }
+}
+
+/// Writes a report to stdout. A reader that closed its end early has what it wanted: that is not an error.
+///
+/// # Errors
+/// The output cannot be written.
+pub fn print(text: &str) -> Result<(), Problem> {
+    let mut stdout = io::stdout().lock();
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(output_failed(&error)),
+        _ => Ok(()),
+    }
+}
+
+/// Writes a report to stdout as one JSON document.
+///
+/// # Errors
+/// The output cannot be written.
+pub fn print_json(report: &impl Serialize) -> Result<(), Problem> {
+    let mut text = serde_json::to_string_pretty(report).expect("reports have string keys and finite numbers only");
+    text.push('\n');
+    print(&text)
+}
+
+/// Writes a line to stderr, for people. What cannot be said there cannot be said anywhere.
+pub fn note(line: &str) {
+    let _ = writeln!(io::stderr().lock(), "wattle: {line}");
+}
+
+/// Writes a problem to stderr and returns its exit status.
+pub fn report(problem: &Problem, style: Style) -> ExitCode {
+    let _ = io::stderr().lock().write_all(problem::render(problem, style).as_bytes());
+    ExitCode::from(problem.exit_code())
+}
+
+/// Shows what clap made of the command line: help and version on stdout, mistakes on stderr.
+pub fn usage(error: &clap::Error) -> ExitCode {
+    // The reader of a help text may leave early.
+    let _ = error.print();
+    ExitCode::from(if error.use_stderr() { 2 } else { 0 })
+}
+
+/// The problem of a failed write to stdout.
+pub fn output_failed(error: &dyn std::fmt::Display) -> Problem {
+    Problem::new(
+        Code::OutputFailed,
+        format!("standard output: {error}"),
+        "the bytes could not be handed on; what was written before stays written",
+        "free space where the output goes, or redirect it elsewhere",
+    )
+}

@@ -1,0 +1,106 @@
+//! Where clients connect: listening there, and the NBD URIs that lead there.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use wattle_control::{Code, Problem};
+use wattle_export::{Address, NbdAddress};
+use wattle_rt::{ListenError, Listener};
+
+/// A listening socket and how to reach it.
+pub struct Endpoint {
+    /// The socket.
+    pub listener: Listener,
+    /// Where it is.
+    pub address: NbdAddress,
+}
+
+/// Listens at an address.
+///
+/// # Errors
+/// The socket is in use, cannot be made, or the kind of export is not offered.
+pub fn listen(address: &Address) -> Result<Endpoint, Problem> {
+    let Address::Nbd(nbd) = address else {
+        return Err(Problem::new(
+            Code::NotSupportedYet,
+            format!("--export {address}"),
+            "this version offers nbd only",
+            "use nbd=unix:PATH or nbd=tcp:HOST:PORT",
+        ));
+    };
+    let listener = match nbd {
+        NbdAddress::Unix(path) => Listener::unix(path),
+        NbdAddress::Tcp { host, port } => Listener::tcp(host, *port),
+    };
+    let listener = listener.map_err(|error| listen_problem(address, error))?;
+    // Port 0 lets the system choose; clients need to know what it chose.
+    let address = match (nbd, listener.local_addr()) {
+        (NbdAddress::Tcp { host, .. }, Some(local)) => NbdAddress::Tcp { host: host.clone(), port: local.port() },
+        (nbd, _) => nbd.clone(),
+    };
+    Ok(Endpoint { listener, address })
+}
+
+fn listen_problem(address: &Address, error: ListenError) -> Problem {
+    let next = match error {
+        ListenError::InUse => "choose another address, or stop what listens there (`wattle status` lists servers)",
+        ListenError::NotASocket => "choose another path; files that are no sockets are never removed",
+        ListenError::NoAddress => "check the host name, or use an address like 127.0.0.1",
+        _ => "check that the directory exists and belongs to this user; ports below 1024 need privileges",
+    };
+    Problem::new(Code::ListenFailed, format!("cannot listen at {address}"), error.to_string(), next)
+}
+
+impl Endpoint {
+    /// The URI of an export, by the NBD URI specification; the empty name is the default export.
+    pub fn uri(&self, export: &str) -> String {
+        match &self.address {
+            NbdAddress::Unix(path) => {
+                let path = std::path::absolute(path).unwrap_or_else(|_| path.clone());
+                format!("nbd+unix:///{}?socket={}", percent(export, ""), percent(&path.to_string_lossy(), "/"))
+            }
+            NbdAddress::Tcp { host, port } if host.contains(':') => format!("nbd://[{host}]:{port}/{}", percent(export, "")),
+            NbdAddress::Tcp { host, port } => format!("nbd://{host}:{port}/{}", percent(export, "")),
+        }
+    }
+
+    /// The path of a Unix socket.
+    pub fn unix_path(&self) -> Option<&Path> {
+        match &self.address {
+            NbdAddress::Unix(path) => Some(path),
+            NbdAddress::Tcp { .. } => None,
+        }
+    }
+
+    /// The port of a TCP socket.
+    pub fn port(&self) -> Option<u16> {
+        match self.address {
+            NbdAddress::Unix(_) => None,
+            NbdAddress::Tcp { port, .. } => Some(port),
+        }
+    }
+}
+
+/// Escapes what is not unreserved in a URI, nor in `also`.
+fn percent(text: &str, also: &str) -> String {
+    let mut escaped = String::new();
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) || also.as_bytes().contains(&byte) {
+            escaped.push(char::from(byte));
+        } else {
+            write!(escaped, "%{byte:02X}").expect("writing to a string cannot fail");
+        }
+    }
+    escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_uri_survives_odd_names() {
+        assert_eq!(percent("host:my data", ""), "host%3Amy%20data");
+        assert_eq!(percent("/run/ü/a.sock", "/"), "/run/%C3%BC/a.sock");
+    }
+}

@@ -1,0 +1,164 @@
+//! A real Linux kernel as judge. Arrays that md made are read and written by wattle and then checked by md; arrays that wattle
+//! made are assembled, checked and written by md and then read back. Degraded ones and failures under wattle included.
+//!
+//! Boots the project's guest (guest/README.md) a few times, each time for many arrays: case K has member M in slice K of disk M.
+
+mod cases;
+mod judge;
+mod nbd;
+mod pattern;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use cases::{Case, made_by_wattle};
+use judge::{Guest, Slices};
+use pattern::Pattern;
+
+/// Runs the binary under test and returns its standard output.
+fn wattle(args: &[&str], members: &[PathBuf]) -> Vec<u8> {
+    let output = Command::new(env!("CARGO_BIN_EXE_wattle")).args(args).args(members).output().expect("wattle runs");
+    assert!(
+        output.status.success(),
+        "wattle {args:?} {members:?}: {}\n{}",
+        output.status,
+        String::from_utf8_lossy(&output.stderr)
+    );
+    output.stdout
+}
+
+/// Serves `members` while `script` runs in a shell, with `$uri` and `$wattle` (the binary with its runtime directory) set.
+fn serve(members: &[PathBuf], dir: &Path, script: &str) {
+    let runtime = dir.join("run");
+    let binary = env!("CARGO_BIN_EXE_wattle");
+    let script = format!("set -e; runtime='{}'; wattle='{binary}'; {script}", runtime.display());
+    let args = ["serve", "--runtime-dir", runtime.to_str().expect("utf-8"), "--run", &script];
+    wattle(&args, members);
+}
+
+/// Writes every range of `pattern` through qemu-io, then flushes.
+fn write_script(pattern: &Pattern, sectors: u64, dir: &Path) -> String {
+    let mut script = String::from("qemu-io -f raw");
+    for (number, (start, bytes)) in pattern.ranges(sectors).into_iter().enumerate() {
+        let file = dir.join(format!("write-{number}"));
+        std::fs::write(&file, &bytes).expect("scratch space");
+        let fua = if number % 3 == 0 { "-f" } else { "" };
+        script += &format!(" -c 'write -q {fua} -s {} {} {}'", file.display(), start * 512, bytes.len());
+    }
+    script + " -c flush \"$uri\"; "
+}
+
+fn check_content(what: &str, members: &[PathBuf], expected: &[u8]) {
+    let bytes = wattle(&["cat"], members);
+    assert_eq!(bytes.len(), expected.len(), "{what}: size");
+    if let Some(at) = bytes.chunks(512).zip(expected.chunks(512)).position(|(a, b)| a != b) {
+        panic!("{what}: sector {at} differs");
+    }
+}
+
+/// What wattle does with one array that md made; returns the line by which md judges the result, if there is something to judge.
+fn take_over(case: &Case, facts: &BTreeMap<String, String>, slices: &Slices, k: usize) -> Option<String> {
+    let id = &case.id;
+    let sectors: u64 = facts["array_sectors"].parse().expect("a number");
+    let mut pattern = Pattern::parse(&facts["pattern"]);
+    let members = slices.extract(k, case);
+    let dir = slices.dir(k);
+    if case.reshaping() {
+        // Not served yet: refused with the reason, as a safety check, and nothing is changed.
+        let output = Command::new(env!("CARGO_BIN_EXE_wattle")).arg("cat").args(&members).output().expect("runs");
+        assert_eq!(output.status.code(), Some(3), "{id}: {}", String::from_utf8_lossy(&output.stderr));
+        assert!(String::from_utf8_lossy(&output.stderr).contains("reshap"), "{id}");
+        return None;
+    }
+    let mut shuffled = members.clone();
+    shuffled.rotate_left(k % members.len().max(1));
+    check_content(id, &shuffled, &pattern.bytes(sectors));
+    if case.whole() && case.redundant() {
+        for left_out in 0..case.raid_disks() {
+            let rest: Vec<_> = (0..members.len()).filter(|&m| m != left_out).map(|m| members[m].clone()).collect();
+            check_content(&format!("{id} without {left_out}"), &rest, &pattern.bytes(sectors));
+        }
+    }
+    if case.journal() {
+        return None; // read-only: its journal is not kept
+    }
+    let before = Pattern::scattered(3000 + k as u64, sectors, case.chunk_sectors());
+    let mut script = write_script(&before, sectors, &dir);
+    pattern.extend(&before);
+    let loses = case.whole() && case.redundant() && k % 2 == 1;
+    let lost = k / 2 % case.raid_disks();
+    if loses {
+        let after = Pattern::scattered(5000 + k as u64, sectors, case.chunk_sectors() + 24);
+        let after_dir = dir.join("after");
+        std::fs::create_dir_all(&after_dir).expect("scratch space");
+        script += &format!(
+            "name=$(\"$wattle\" status --json --runtime-dir \"$runtime\" | sed -n 's/^.*\"uuid\": *\"\\([^\"]*\\)\".*$/\\1/p' | head -1); \
+             \"$wattle\" fail \"$name\" '{}' --runtime-dir \"$runtime\"; ",
+            members[lost].display()
+        );
+        script += &write_script(&after, sectors, &after_dir);
+        pattern.extend(&after);
+    }
+    serve(&members, &dir, &script);
+    check_content(&format!("{id} after writing"), &members, &pattern.bytes(sectors));
+    slices.put_back(k, case, &members);
+    Some(case.judged(&pattern, loses.then_some(lost), sectors))
+}
+
+#[test]
+fn linux_and_wattle_take_turns() {
+    let Some(guest) = Guest::ready("6.12") else { return };
+    let scratch = tempfile::tempdir().expect("scratch space");
+    let theirs = Case::read("matrix.txt");
+    let ours = made_by_wattle();
+    let slices = Slices::new(scratch.path(), theirs.len() + ours.len());
+
+    let facts = guest.run("make-arrays", &[Path::new("matrix.txt").into()], &slices);
+    let mut lines = vec![format!("slice {}", judge::SLICE_SECTORS)];
+    for (k, case) in theirs.iter().enumerate() {
+        let facts = facts.get(&case.id).unwrap_or_else(|| panic!("{}: the kernel made nothing", case.id));
+        let line = if facts["ok"] == "yes" { take_over(case, facts, &slices, k) } else { None };
+        // A case that is not judged keeps its place: slices go by number.
+        lines.push(line.unwrap_or_else(|| format!("skip-{} level=none members=1", case.id)));
+    }
+    for (number, array) in ours.iter().enumerate() {
+        let k = theirs.len() + number;
+        lines.push(array.make(&slices, k));
+    }
+    let cases = scratch.path().join("cases.txt");
+    std::fs::write(&cases, lines.join("\n") + "\n").expect("scratch space");
+    let verdicts = guest.run("check-arrays", &[cases], &slices);
+    let judged = verdicts.values().filter(|facts| facts["ok"] == "yes").count();
+    assert!(judged >= 60 + ours.len(), "the kernel judged only {judged} arrays");
+
+    // What the kernel wrote to wattle's arrays comes back through wattle.
+    for (number, array) in ours.iter().enumerate() {
+        array.reread(&slices, theirs.len() + number);
+    }
+}
+
+/// Linux 6.8 to 6.13 have no linear level, so another kernel judges it.
+#[test]
+fn linear_arrays_go_both_ways() {
+    let Some(guest) = Guest::ready("6.1") else { return };
+    let scratch = tempfile::tempdir().expect("scratch space");
+    let theirs = Case::read("matrix-linear.txt");
+    let slices = Slices::new(scratch.path(), theirs.len());
+    let facts = guest.run("make-arrays", &[Path::new("matrix-linear.txt").into()], &slices);
+    let mut lines = vec![format!("slice {}", judge::SLICE_SECTORS)];
+    for (k, case) in theirs.iter().enumerate() {
+        lines.push(take_over(case, &facts[&case.id], &slices, k).expect("linear arrays are served"));
+    }
+    let cases = scratch.path().join("cases.txt");
+    std::fs::write(&cases, lines.join("\n") + "\n").expect("scratch space");
+    let verdicts = guest.run("check-arrays", &[cases], &slices);
+    assert_eq!(verdicts.values().filter(|facts| facts["ok"] == "yes").count(), theirs.len());
+}
+
+/// The guest's own NBD client mounts file systems on arrays that wattle serves over TCP.
+#[test]
+fn the_kernels_nbd_client_mounts_what_wattle_serves() {
+    let Some(guest) = Guest::ready("6.12") else { return };
+    nbd::mount(&guest);
+}

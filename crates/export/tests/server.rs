@@ -6,7 +6,7 @@ mod support;
 
 use std::time::Duration;
 
-use support::{Client, MIB, Rig, info_query, pattern, with_server, within};
+use support::{Client, MIB, Rig, info_query, pattern, reads, with_server, within};
 use wattle_export::nbd::Limits;
 use wattle_export::nbd::limits::{REQUEST_BYTES_MAX, STREAM_BUFFER_BYTES};
 use wattle_export::nbd::protocol::{Request, command_flags, commands, options, replies};
@@ -118,15 +118,13 @@ fn requests_in_flight_are_told_apart() {
             writes.extend(request.encode());
             writes.extend(block(ix));
         }
-        client.send(&writes).await;
+        client.send_meanwhile(&writes);
         let mut answered = vec![false; count as usize];
         for _ in 0..count {
             let (cookie, error) = client.simple().await.unwrap();
             assert!(error == 0 && !std::mem::replace(&mut answered[cookie as usize], true));
         }
-        for ix in 0..count {
-            client.request(commands::READ, 0, ix, ix * 700, 700).await;
-        }
+        client.send_meanwhile(&reads(count, 700, 700));
         for _ in 0..count {
             let (cookie, error) = client.simple().await.unwrap();
             assert_eq!(error, 0);
@@ -235,9 +233,7 @@ fn a_client_that_takes_no_replies_waits_alone() {
     with_server(1, Limits::default(), ONE, async |rig: Rig| {
         let mut lazy = Client::connect(&rig.core, &rig.socket, "", false).await;
         let count = 500;
-        for cookie in 0..count {
-            lazy.request(commands::READ, 0, cookie, 0, MIB as u32).await;
-        }
+        lazy.send_meanwhile(&reads(count, MIB as u32, 0));
         let mut good = Client::connect(&rig.core, &rig.socket, "", false).await;
         for ix in 0..100 {
             assert_eq!(good.write(ix * MIB / 4, &pattern(ix, 1 << 18)).await, 0);

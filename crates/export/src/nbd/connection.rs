@@ -21,7 +21,7 @@ use wattle_rt::{BUF_ALIGN_BYTES, Buf, BufMut, Core, Durability, IoError, Stream}
 use super::handshake::{Chosen, ExportFacts, Handshake, Step};
 use super::input::{Ended, Input};
 use super::limits::{Limits, SLICES_PER_SEND_MAX};
-use super::memory::{Account, ClientWait, Memory};
+use super::memory::{Account, ClientWait, Hold, Memory};
 use super::protocol::{self as proto, Errno, REQUEST_BYTES, ReplyHeader, Request, commands};
 use super::race::{Either, race};
 use super::request::{Command, decide};
@@ -133,7 +133,8 @@ struct Connection {
 struct Reply {
     header: ReplyHeader,
     data: Option<Buf>,
-    held_bytes: u64,
+    /// Given back when this was sent, or can no longer be.
+    _hold: Hold,
 }
 
 /// Why reading requests ended.
@@ -178,17 +179,17 @@ async fn read_request(connection: &Rc<Connection>, input: &mut Input) -> Result<
     let command = match decide(&request, &connection.facts, connection.structured) {
         Ok(command) => command,
         Err(errno) => {
-            connection.account.take(&connection.core, 0).await;
+            let hold = connection.account.take(&connection.core, 0).await;
             input.skip(request.payload_bytes() as usize).await?;
-            connection.reply(&request, 0, Err(errno));
+            connection.reply(&request, hold, Err(errno));
             return Ok(());
         }
     };
-    let held_bytes = match command {
+    let bytes = match command {
         Command::Read | Command::Write(_) => charged_bytes(request.length_bytes),
         _ => 0,
     };
-    connection.account.take(&connection.core, held_bytes).await;
+    let hold = connection.account.take(&connection.core, bytes).await;
     let payload = match command {
         Command::Write(_) => Some(connection.payload(input, request.length_bytes as usize).await?),
         _ => None,
@@ -196,7 +197,7 @@ async fn read_request(connection: &Rc<Connection>, input: &mut Input) -> Result<
     let connection = connection.clone();
     connection.core.clone().spawn(async move {
         let outcome = connection.execute(&request, command, payload).await;
-        connection.reply(&request, held_bytes, outcome);
+        connection.reply(&request, hold, outcome);
     });
     Ok(())
 }
@@ -213,16 +214,10 @@ async fn write_replies(connection: Rc<Connection>) {
             connection.replies_changed.wait().await;
             continue;
         }
-        let sent = connection.send(&mut batch).await;
-        if sent.is_err() {
-            // What is still running finds the connection broken and releases itself.
+        if connection.send(&mut batch).await.is_err() {
+            // What still runs finds the connection broken and drops its answer.
             connection.broken.set();
-            connection
-                .replies
-                .borrow_mut()
-                .drain(..)
-                .for_each(|reply| connection.account.release(1, reply.held_bytes));
-            return;
+            return connection.replies.borrow_mut().clear();
         }
     }
 }
@@ -270,9 +265,9 @@ impl Connection {
     }
 
     /// Queues the reply to a request.
-    fn reply(&self, request: &Request, held_bytes: u64, outcome: Result<Option<Buf>, Errno>) {
+    fn reply(&self, request: &Request, hold: Hold, outcome: Result<Option<Buf>, Errno>) {
         if self.broken.is_set() {
-            return self.account.release(1, held_bytes);
+            return;
         }
         let cookie = request.cookie;
         let structured = self.structured && request.kind == commands::READ;
@@ -285,52 +280,49 @@ impl Connection {
             outcome => ReplyHeader::simple(cookie, outcome.as_ref().err().copied()),
         };
         let mut replies = self.replies.borrow_mut();
-        replies.push(Reply { header, data: outcome.ok().flatten(), held_bytes });
+        replies.push(Reply { header, data: outcome.ok().flatten(), _hold: hold });
         if replies.len() == 1 {
             self.replies_changed.notify_all();
         }
     }
 
-    /// Sends the replies of `batch`, leaving it empty, and releases what they held, sent or not.
+    /// Sends the replies of `batch` and leaves it empty.
     async fn send(&self, batch: &mut Vec<Reply>) -> Result<(), IoError> {
         let mut result = Ok(());
-        while !batch.is_empty() {
-            let count = batch.len().min(SLICES_PER_SEND_MAX / 2);
-            let mut held_bytes = 0;
-            let slices = gather(batch.drain(..count).inspect(|reply| held_bytes += reply.held_bytes), count);
-            if result.is_ok() {
-                self.account.wait_begins(ClientWait::Replies, self.core.now());
-                result = self.core.send(&self.stream, slices).await;
-                self.account.wait_ends(ClientWait::Replies);
+        for part in batch.chunks_mut(SLICES_PER_SEND_MAX / 2) {
+            self.account.wait_begins(ClientWait::Replies, self.core.now());
+            result = self.core.send(&self.stream, gather(part)).await;
+            self.account.wait_ends(ClientWait::Replies);
+            if result.is_err() {
+                break;
             }
-            self.account.release(count as u32, held_bytes);
         }
+        batch.clear();
         result
     }
 }
 
-/// The slices to send for `count` replies: the headers share one buffer, and those without data between them one slice; data
-/// is sent from where it is.
-fn gather(replies: impl Iterator<Item = Reply>, count: usize) -> Vec<Buf> {
-    // Which bytes of the headers precede which data.
-    let mut headers = BufMut::alloc(count * ReplyHeader::BYTES_MAX);
-    let (mut length, mut cuts) = (0, Vec::with_capacity(count));
-    for reply in replies {
+/// The slices to send for some replies: the headers share one buffer, and those without data between them one slice; data is
+/// sent from where it is.
+fn gather(replies: &mut [Reply]) -> Vec<Buf> {
+    let mut headers = BufMut::alloc(replies.len() * ReplyHeader::BYTES_MAX);
+    let mut length = 0;
+    for reply in replies.iter() {
         let header = reply.header.as_bytes();
         headers[length..length + header.len()].copy_from_slice(header);
         length += header.len();
-        if let Some(data) = reply.data {
-            cuts.push((length, data));
-        }
     }
     let headers = headers.freeze();
-    let (mut from, mut slices) = (0, Vec::with_capacity(2 * cuts.len() + 1));
-    for (to, data) in cuts {
-        slices.extend([headers.slice(from..to), data]);
-        from = to;
+    let (mut from, mut to, mut slices) = (0, 0, Vec::with_capacity(2 * replies.len()));
+    for reply in replies {
+        to += reply.header.as_bytes().len();
+        if let Some(data) = reply.data.take() {
+            slices.extend([headers.slice(from..to), data]);
+            from = to;
+        }
     }
-    if from < length {
-        slices.push(headers.slice(from..length));
+    if from < to {
+        slices.push(headers.slice(from..to));
     }
     slices
 }

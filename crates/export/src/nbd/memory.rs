@@ -110,7 +110,7 @@ impl Account {
     ///
     /// # Cancellation
     /// Dropping the future takes nothing.
-    pub(super) async fn take(&self, core: &Core, bytes: u64) {
+    pub(super) async fn take(self: &Rc<Self>, core: &Core, bytes: u64) -> Hold {
         while self.requests.get() >= self.requests_max || self.held_bytes.get() + bytes > self.bytes_max {
             self.released.wait().await;
         }
@@ -124,6 +124,7 @@ impl Account {
         self.requests.set(self.requests.get() + 1);
         // Requests answered while we waited may have made some of it superfluous.
         self.pay_back();
+        Hold { account: self.clone(), bytes }
     }
 
     async fn borrow(&self, core: &Core, bytes: usize) {
@@ -136,14 +137,6 @@ impl Account {
         }
     }
 
-    /// Gives back the memory of `requests` requests with `bytes` in all, which were answered.
-    pub(super) fn release(&self, requests: u32, bytes: u64) {
-        self.requests.set(self.requests.get() - requests);
-        self.held_bytes.set(self.held_bytes.get() - bytes);
-        self.pay_back();
-        self.released.notify_all();
-    }
-
     fn pay_back(&self) {
         let needed = self.held_bytes.get().saturating_sub(self.reserve_bytes);
         let surplus = self.borrowed_bytes.get().saturating_sub(needed);
@@ -153,7 +146,7 @@ impl Account {
         }
     }
 
-    /// Requests taken and not yet released.
+    /// Requests that hold something.
     pub(super) fn requests(&self) -> u32 {
         self.requests.get()
     }
@@ -170,5 +163,21 @@ impl Account {
 
     fn waiting_since(&self) -> Option<Instant> {
         self.waits.iter().filter_map(Cell::get).min()
+    }
+}
+
+/// What one request holds; given back on drop, at whatever point the request ends.
+pub(super) struct Hold {
+    account: Rc<Account>,
+    bytes: u64,
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        let account = &self.account;
+        account.requests.set(account.requests.get() - 1);
+        account.held_bytes.set(account.held_bytes.get() - self.bytes);
+        account.pay_back();
+        account.released.notify_all();
     }
 }

@@ -140,6 +140,12 @@ impl Client {
         let _ = self.core.send(&self.stream, vec![Buf::copy_of(bytes)]).await;
     }
 
+    /// Sends bytes without waiting for the server to take them: a server that is right may not, before its replies are taken.
+    pub fn send_meanwhile(&self, bytes: &[u8]) {
+        let (core, stream, bytes) = (self.core.clone(), self.stream.clone(), Buf::copy_of(bytes));
+        self.core.spawn(async move { core.send(&stream, vec![bytes]).await });
+    }
+
     /// The next `count` bytes; `None` if the server closes before.
     pub async fn exactly(&mut self, count: usize) -> Option<Vec<u8>> {
         while self.received.len() < count {
@@ -224,6 +230,18 @@ impl Client {
         let core = self.core.clone();
         within(&core, time, async { while self.exactly(1).await.is_some() {} }).await.is_some()
     }
+}
+
+/// `count` reads of `length_bytes`, one behind the other, with cookies from 0.
+pub fn reads(count: u64, length_bytes: u32, stride_bytes: u64) -> Vec<u8> {
+    let read = |cookie| Request {
+        flags: 0,
+        kind: proto::commands::READ,
+        cookie,
+        offset_bytes: cookie * stride_bytes,
+        length_bytes,
+    };
+    (0..count).flat_map(|cookie| read(cookie).encode()).collect()
 }
 
 /// Data of `INFO` and `GO`.

@@ -64,7 +64,7 @@ struct Pool {
 
 thread_local! {
     static POOL: RefCell<Pool> = const { RefCell::new(Pool { classes: [const { Vec::new() }; CLASSES], held_bytes: 0 }) };
-    static ZEROS: Buf = BufMut::alloc(ZEROS_SHARED_BYTES).freeze();
+    static ZEROS: Buf = BufMut::zeroed(ZEROS_SHARED_BYTES).freeze();
 }
 
 /// The class of a pooled capacity, `None` for those the pool does not keep.
@@ -322,6 +322,21 @@ mod tests {
         let second = BufMut::zeroed(6000);
         assert_eq!(second.as_ptr().addr(), at);
         assert!(second.iter().all(|&byte| byte == 0));
+    }
+
+    /// The shared zeros were once made of recycled memory: `write_zeroes` wrote what an earlier client had left.
+    #[test]
+    #[allow(clippy::disallowed_methods, reason = "a thread of its own has a pool of its own")]
+    fn zeros_are_zeros_even_from_recycled_memory() {
+        let check = || {
+            let mut dirty = BufMut::alloc(ZEROS_SHARED_BYTES);
+            dirty.fill(0xee);
+            drop(dirty);
+            for len in [512, ZEROS_SHARED_BYTES, ZEROS_SHARED_BYTES + 1] {
+                assert!(Buf::zeros(len).iter().all(|&byte| byte == 0), "{len}");
+            }
+        };
+        std::thread::spawn(check).join().expect("the thread ends well");
     }
 
     #[test]

@@ -177,11 +177,11 @@ pub fn assemble(members: &[MemberFacts], forced: Forced) -> Option<Assembly> {
     let geometry = (slot_count > 0).then(|| build_geometry(members, &slots, fresh, &mut reasons)).flatten();
     if let Some(geometry) = &geometry {
         exclude_bad_blocks(members, &mut verdicts, &mut slots, geometry, &mut reasons);
-        check_enough(&slots, geometry, array, &mut reasons);
     }
     let resync_offset = resync_offset(members, &verdicts, array);
     let state = SyncState::of(array.level, resync_offset);
-    let forced_clean = check_dirty_degraded(&slots, state, array, &mut reasons);
+    let enough = geometry.as_ref().is_none_or(|geometry| check_enough(&slots, geometry, array, &mut reasons));
+    let forced_clean = enough && check_dirty_degraded(&slots, state, array, &mut reasons);
     check_features(members, &verdicts, fresh, &mut reasons);
 
     let synced_below_sectors = match state {
@@ -509,11 +509,14 @@ fn bad_ranges_in_data(member: &MemberFacts) -> Option<usize> {
     Some(ranges.iter().filter(touches).count())
 }
 
-fn check_enough(slots: &[Slot], geometry: &Geometry, array: &SuperblockFacts, reasons: &mut Reasons) {
-    if !geometry.survives(&lost(slots)) {
+/// Refuses an array that is missing more than it can do without; whether it is not.
+fn check_enough(slots: &[Slot], geometry: &Geometry, array: &SuperblockFacts, reasons: &mut Reasons) -> bool {
+    let enough = geometry.survives(&lost(slots));
+    if !enough {
         let missing = not_in_sync(slots);
         reasons.refuse(Reason::NotEnoughMembers { missing, raid_disks: array.raid_disks });
     }
+    enough
 }
 
 /// Refuses parity that cannot be trusted where data would be computed from it. True if the operator trusts it all the same.

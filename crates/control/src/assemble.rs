@@ -220,9 +220,9 @@ impl Reasons {
     fn refuse(&mut self, reason: Reason) -> bool {
         let overridden = reason.check().is_some_and(|check| self.forced.has(check));
         if overridden {
-            self.overridden.push(reason)
+            self.overridden.push(reason);
         } else {
-            self.refused.push(reason)
+            self.refused.push(reason);
         }
         overridden
     }

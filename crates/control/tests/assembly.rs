@@ -1,4 +1,5 @@
 //! The assembly decision, one row for each way an array can be found: members described by hand, verdicts and access expected.
+#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "helpers of tests are tests")]
 
 use wattle_control::assemble::{Access, Assembly, Slot, SyncState, Verdict, assemble};
 use wattle_control::facts::{

@@ -1,4 +1,5 @@
 //! What an operator gets wrong, and what drives do to their data: one clear error each, and no byte changed.
+#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "helpers of tests are tests")]
 
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;

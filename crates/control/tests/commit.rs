@@ -1,5 +1,6 @@
 //! The superblocks of the next generation: every short sequence of changes, checked against what must always hold, and the
 //! write orders on simulated drives.
+#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "helpers of tests are tests")]
 
 use wattle_control::assemble::{Access, Assembly, Slot, assemble};
 use wattle_control::commit::MdState;
@@ -181,8 +182,8 @@ fn every_crash_within_every_short_sequence_assembles_to_something_right() {
             let disks = superblocks(version, false, 0);
             let present: Vec<_> = disks
                 .iter()
-                .cloned()
                 .filter(|disk| absent.is_none_or(|slot| disk.dev_number() != u32::from(slot)))
+                .cloned()
                 .collect();
             explore(&start(&present), &disks, absent, &mut Vec::new(), 4);
         }

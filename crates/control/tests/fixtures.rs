@@ -1,5 +1,6 @@
 //! Arrays that a real kernel wrote, as they are in the repository's fixtures: every member gets the verdict that the case's
 //! story tells.
+#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "helpers of tests are tests")]
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,4 +1,5 @@
 //! From `create` to a stopped array and back, on files and in memory, through the real engine.
+#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "helpers of tests are tests")]
 
 use std::os::unix::fs::FileExt;
 

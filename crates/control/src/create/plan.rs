@@ -51,7 +51,7 @@ pub fn plan(request: &CreateRequest, states: &[MemberState]) -> Result<CreatePla
     let mut superblocks = Vec::with_capacity(devices.len());
     for (device, state) in devices.iter().zip(states) {
         let superblock =
-            superblock(&array, &shape, device, state).map_err(|error| bad_request(device.member, error))?;
+            superblock(&array, &shape, device, state).map_err(|error| bad_request(device.member, &error))?;
         plans.push(DevicePlan {
             member: device.member.clone(),
             slot: device.slot,
@@ -99,7 +99,7 @@ fn refuse_request(what: impl Into<String>, why: impl Into<String>, next: impl In
     Problem::new(Code::BadRequest, what, why, next)
 }
 
-fn bad_request(member: &Member, error: impl ToString) -> Problem {
+fn bad_request(member: &Member, error: &impl ToString) -> Problem {
     refuse_request(
         format!("{}: {}", member.name, error.to_string()),
         "the metadata version cannot store it",
@@ -319,7 +319,7 @@ fn shape(
 
 fn chunk_sectors(request: &CreateRequest) -> Result<u32, Problem> {
     let Some(bytes) = request.chunk_bytes else { return Ok(defaults::chunk_sectors(request.level.to_md())) };
-    u32::try_from(bytes / 512).ok().filter(|_| bytes % 512 == 0).ok_or_else(|| {
+    u32::try_from(bytes / 512).ok().filter(|_| bytes.is_multiple_of(512)).ok_or_else(|| {
         refuse_request(
             format!("a chunk of {bytes} bytes"),
             "a chunk is a whole number of sectors, at most 2 GiB",
@@ -339,7 +339,7 @@ fn data_offset(bytes: u64, version: Version) -> Result<u64, Problem> {
             .checked_add(u64::from(log.size_sectors))
     });
     let sectors = bytes / 512;
-    if bytes % 4096 != 0 || sectors < first_free.unwrap_or(0) {
+    if !bytes.is_multiple_of(4096) || sectors < first_free.unwrap_or(0) {
         return Err(refuse_request(
             format!("data offset of {bytes} bytes"),
             format!(
@@ -532,7 +532,8 @@ fn writes(
             (_, Guard::Bitmap { bytes }) => bytes.next_multiple_of(4096),
             _ => 0,
         };
-        let bytes = bitmap::new_image(&new, room_bytes).map_err(|error| bad_request(device.member, error))?;
+        let bytes =
+            bitmap::new_image(&new, room_bytes).map_err(|error| bad_request(device.member, &error))?;
         writes.push(PlannedWrite { what: "bitmap".to_owned(), offset_bytes, bytes });
     }
     if let Some((offset_bytes, area)) =

@@ -22,7 +22,7 @@ use wattle_format::md::{Superblock, Uuid, Version};
 use wattle_rt::WallTime;
 
 use crate::compat::Compatibility;
-use crate::members::{Member, MemberError};
+use crate::members::{Member, MemberAddress, MemberError};
 use crate::problem::{Forced, Problem};
 use crate::scan::read_superblocks;
 use crate::signature::{Signature, signatures};
@@ -144,17 +144,22 @@ pub fn inspect(member: &Member) -> Result<MemberState, MemberError> {
     })
 }
 
-/// Members up to this size are read to learn whether they hold only zeros; larger ones must say so themselves.
+/// Files and devices up to this size are read to learn whether they hold only zeros; larger ones must say so themselves.
 const READ_FOR_ZEROS_MAX_BYTES: u64 = 256 << 20;
+/// The same for drives in memory, which are read in seconds.
+const READ_MEMORY_MAX_BYTES: u64 = 16 << 30;
 
-/// Whether the whole member is known to read as zeros: a file without a single allocated block, or a small one that was read.
+/// Whether the whole member is known to read as zeros: a file without a single allocated block, or one that was read.
 fn reads_as_zeros(member: &Member) -> Result<bool, MemberError> {
     const PIECE_BYTES: u64 = 1 << 20;
-    if member.is_hole() {
-        return Ok(true);
-    }
+    let max_bytes = match member.address {
+        MemberAddress::Null { .. } => return Ok(true),
+        MemberAddress::Mem { .. } => READ_MEMORY_MAX_BYTES,
+        MemberAddress::Path(_) if member.is_hole() => return Ok(true),
+        MemberAddress::Path(_) => READ_FOR_ZEROS_MAX_BYTES,
+    };
     let size_bytes = member.device.size_bytes();
-    if size_bytes > READ_FOR_ZEROS_MAX_BYTES {
+    if size_bytes > max_bytes {
         return Ok(false);
     }
     let mut at = 0;

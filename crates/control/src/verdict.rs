@@ -160,3 +160,48 @@ impl fmt::Display for Verdict {
         }
     }
 }
+
+/// A time as RFC 3339 shows it: `2026-11-21T08:08:26Z`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Utc(
+    /// Seconds since the epoch.
+    pub u64,
+);
+
+impl fmt::Display for Utc {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (days, second) = (self.0 / 86400, self.0 % 86400);
+        // Years that start in March: the day that leap years add is their last. 400 years have 146097 days.
+        let day_of_eras = days + 719_468;
+        let (era, day) = (day_of_eras / 146_097, day_of_eras % 146_097);
+        let year_of_era = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
+        let day_of_year = day - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+        let march_month = (5 * day_of_year + 2) / 153;
+        let day_of_month = day_of_year - (153 * march_month + 2) / 5 + 1;
+        let month = if march_month < 10 { march_month + 3 } else { march_month - 9 };
+        let year = era * 400 + year_of_era + u64::from(month <= 2);
+        let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+        write!(f, "{year:04}-{month:02}-{day_of_month:02}T{hour:02}:{minute:02}:{second:02}Z")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_told_as_date_does() {
+        let rows = [
+            (0, "1970-01-01T00:00:00Z"),
+            (951_782_400, "2000-02-29T00:00:00Z"),
+            (951_868_799, "2000-02-29T23:59:59Z"),
+            (1_795_248_506, "2026-11-21T08:08:26Z"),
+            (4_107_542_400, "2100-03-01T00:00:00Z"),
+            // The largest that 40 bits hold, as a hostile superblock may say.
+            ((1 << 40) - 1, "36812-02-20T00:36:15Z"),
+        ];
+        for (secs, text) in rows {
+            assert_eq!(Utc(secs).to_string(), text);
+        }
+    }
+}

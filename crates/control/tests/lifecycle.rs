@@ -11,7 +11,7 @@ use wattle_control::scan::{Scan, scan};
 use wattle_control::{Check, Code, Forced, Member, Problem, start};
 use wattle_engine::geometry::Level;
 use wattle_engine::units::MemberIx;
-use wattle_format::md::{Uuid, Version};
+use wattle_format::md::{self, Features, PplArea, Uuid, Version};
 use wattle_rt::{Buf, BufMut, Core, Durability, RuntimeConfig, WallTime};
 
 fn files(count: usize, size_bytes: u64) -> (TempDir, Vec<String>) {
@@ -280,4 +280,57 @@ fn two_superblocks_on_a_member_are_not_guessed_between() {
     assert_eq!((problem.code, problem.exit_code()), (Code::SeveralSuperblocks, 3), "{problem}");
     let found = scan(look_all(&names).unwrap(), Forced::default().with(Check::NewestSuperblock)).unwrap();
     assert_eq!(found.find(None).unwrap().assembly.array.version, Version::V12, "the newer one");
+}
+
+/// A log of before describes writes that are long done. Replayed after a crash of ours it would put old parity back, so it is
+/// gone before the first dirty superblock, and stays untouched as long as nothing is written.
+#[test]
+fn partial_parity_logs_are_invalidated_before_the_first_write() {
+    const LOG_AT: u64 = 16 * 512;
+    let (_dir, names) = files(3, 8 << 20);
+    create(&request(Level::Raid5, looked(&names))).unwrap();
+    for name in &names {
+        let member = Member::look(name).unwrap();
+        let block = member.read(4096, 4096).unwrap();
+        let mut superblock = md::identify(Version::V12, &block, member.size_sectors()).unwrap().unwrap();
+        superblock.add_features(Features::PPL).unwrap();
+        superblock.set_ppl_area(PplArea { offset_sectors: 8, size_sectors: 1024 }).unwrap();
+        superblock.set_bad_block_log(None).unwrap();
+        let file = std::fs::OpenOptions::new().write(true).open(name).unwrap();
+        file.write_all_at(superblock.bytes(), 4096).unwrap();
+        file.write_all_at(&[0x5a; 8192], LOG_AT).unwrap();
+    }
+    let logs = || -> Vec<Vec<u8>> {
+        names.iter().map(|name| Member::look(name).unwrap().read(LOG_AT, 8192).unwrap()).collect()
+    };
+    let run = |write: bool| {
+        let found = scan_of(&names);
+        let claimed = start::claim(&found, &found.arrays[0], false).unwrap();
+        drop(found);
+        on_a_core(async move |core| {
+            let array = claimed.start(&core).await;
+            if write {
+                let volume = array.volume().open(&core).unwrap();
+                volume.write(0, Buf::copy_of(&[1; 512]), Durability::Cached).await.unwrap();
+            }
+            array.stop(&core).await.unwrap();
+        });
+    };
+    run(false);
+    assert!(logs().iter().all(|log| log[..] == [0x5a; 8192]), "nothing was written, so nothing is touched");
+    run(true);
+    for log in logs() {
+        assert!(log[..4096] == [0; 4096] && log[4096..] == [0x5a; 4096], "the first header, and no more");
+    }
+}
+
+/// A drive in memory is created and served by one process.
+#[test]
+fn drives_in_memory() {
+    let members = look_all(&["mem:8M", "mem:8M", "mem:8M"]).unwrap();
+    let plan = create(&request(Level::Raid5, members.iter().cloned().map(Some).collect())).unwrap();
+    assert!(plan.clean);
+    let found = scan(members, Forced::default()).unwrap();
+    let claimed = start::claim(&found, found.find(Some("t")).unwrap(), false).unwrap();
+    assert!(!claimed.read_only());
 }

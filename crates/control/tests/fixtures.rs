@@ -6,9 +6,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use wattle_control::assemble::{Access, SyncState, Verdict};
+use wattle_control::create::{Consistency, CreateRequest, inspect, plan};
 use wattle_control::members::look_all;
 use wattle_control::scan::{Scan, scan};
-use wattle_control::{Forced, start};
+use wattle_control::{Forced, Member, start};
+use wattle_engine::geometry::{Level, layout_name};
+use wattle_format::md::{Features, Version};
+use wattle_rt::WallTime;
 
 /// Unpacks a case; `None` (loudly, and never in CI) if there is no `zstd`.
 fn unpack(case: &str) -> Option<(tempfile::TempDir, Vec<String>)> {
@@ -120,4 +124,61 @@ fn members_of_two_arrays_and_a_stranger_are_told_apart() {
     assert_eq!(problem.exit_code(), 2, "{problem}");
     let uuid = found.arrays[1].assembly.uuid().to_string();
     assert_eq!(found.find(Some(&uuid)).unwrap().members.len(), 4);
+}
+
+/// `create` chooses what mdadm chose for the same members: places, sizes, tables.
+#[test]
+fn create_chooses_mdadms_numbers() {
+    for case in HEALTHY {
+        let Some((_dir, images)) = unpack(case) else { continue };
+        let found = scan_of(&images);
+        let mdadms = found.members[0].superblock().unwrap();
+        let level = Level::from_md(mdadms.level()).unwrap();
+        let members = images.iter().map(|image| {
+            let size = std::fs::metadata(image).unwrap().len();
+            Some(Member::look(&format!("mem:{size}")).unwrap())
+        });
+        let bitmap = mdadms.bitmap_offset_sectors().map(|offset| {
+            let at = mdadms.sector_from_superblock(offset).unwrap() * 512;
+            let bytes = found.members[0].member.read(at, 256).unwrap();
+            u64::from(u32::from_le_bytes(bytes[52..56].try_into().unwrap()))
+        });
+        let request = CreateRequest {
+            name: mdadms.name(),
+            level,
+            members: members.collect(),
+            spares: Vec::new(),
+            version: mdadms.version(),
+            chunk_bytes: (mdadms.chunk_sectors() > 0).then(|| u64::from(mdadms.chunk_sectors()) * 512),
+            layout: layout_name(level, mdadms.layout())
+                .map(|name| name.replace("offset=", "o").replace("far=", "f")),
+            data_offset_bytes: None,
+            size_bytes: None,
+            assume_clean: false,
+            consistency: bitmap
+                .map_or(Consistency::Resync, |chunk| Consistency::Bitmap { chunk_bytes: Some(chunk) }),
+            forced: Forced::default(),
+            set_uuid: mdadms.set_uuid(),
+            now: WallTime { secs: 0, micros: 0 },
+        };
+        let states: Vec<_> =
+            request.members.iter().flatten().map(|member| inspect(member).unwrap()).collect();
+        let plan = plan(&request, &states).unwrap();
+        let ours = &plan.superblock;
+        assert_eq!(ours.data_offset_sectors(), mdadms.data_offset_sectors(), "{case}");
+        assert_eq!(ours.data_size_sectors(), mdadms.data_size_sectors(), "{case}");
+        assert_eq!(ours.size_sectors(), mdadms.size_sectors(), "{case}");
+        assert_eq!(ours.found_at_sectors(), mdadms.found_at_sectors(), "{case}");
+        assert_eq!(ours.bitmap_offset_sectors(), mdadms.bitmap_offset_sectors(), "{case}");
+        assert_eq!(ours.bad_block_log(), mdadms.bad_block_log(), "{case}");
+        assert_eq!(ours.max_devices(), mdadms.max_devices(), "{case}");
+        assert_eq!(ours.name_bytes(), mdadms.name_bytes(), "{case}");
+        // mdadm 4.2 left the layout of RAID 0 unstated; later ones state it, and so do we.
+        let stated = if level == Level::Raid0 { Features::RAID0_LAYOUT } else { Features::default() };
+        assert_eq!(ours.features(), mdadms.features() | stated, "{case}");
+        if level != Level::Raid0 {
+            assert_eq!(ours.layout(), mdadms.layout(), "{case}");
+        }
+        assert!(mdadms.version() == Version::V12 || case == "raid1-2d-v10");
+    }
 }

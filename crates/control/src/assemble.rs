@@ -315,6 +315,8 @@ fn check_numbers(fresh: &MemberFacts, reasons: &mut Reasons) {
         bad("raid_disks", u64::from(array.raid_disks), "at most one slot for each role in the superblock");
     } else if array.raid_disks == 0 {
         bad("raid_disks", 0, "at least 1");
+    } else if array.events > u64::MAX / 2 {
+        bad("events", array.events, "a count that was reached by counting, below 2^63");
     } else if array.own_role().slot().is_some() && array.size_sectors > array.data_size_sectors {
         bad("size", array.size_sectors, "at most data_size");
     }

@@ -489,7 +489,8 @@ fn raid0_over_unequal_members_needs_a_layout() {
 #[test]
 fn impossible_numbers_name_their_field() {
     type Change = fn(&mut SuperblockFacts);
-    let rows: [(&str, Change, Code); 7] = [
+    let rows: [(&str, Change, Code); 8] = [
+        ("events", |superblock| superblock.events = u64::MAX, Code::ImpossibleGeometry),
         ("chunk", |superblock| superblock.chunk_sectors = 0, Code::ImpossibleGeometry),
         ("chunk", |superblock| superblock.chunk_sectors = 7, Code::ImpossibleGeometry),
         ("raid_disks", |superblock| superblock.raid_disks = 300, Code::ImpossibleGeometry),

@@ -26,9 +26,9 @@ pub struct Cli {
 
 const EXAMPLES: &str = "\
 Examples:
-  wattle scan *.img                                         what is on these drives, and how it is
-  wattle cat *.img > array.raw                              the array's bytes
-  wattle serve *.img --export nbd=unix:/tmp/array.sock      the array for any NBD client, until Ctrl-C
+  wattle scan *.img                                  what is on these drives, and how it is
+  wattle cat *.img > array.raw                       the array's bytes
+  wattle serve *.img --export nbd=unix:/tmp/a.sock   the array for NBD clients, until Ctrl-C
   wattle serve mem:1G mem:1G mem:1G --level 5 --run 'nbdinfo \"$uri\"'
   truncate -s 1G a b c d && wattle create data a b c d --level 5
   wattle status";
@@ -36,7 +36,8 @@ Examples:
 const AFTER: &str = "\
 A MEMBER is a file, a block device, or a made-up drive: mem:SIZE, null:SIZE.
 Sizes: 64K and 4M are binary, as in mdadm and LVM; s counts sectors of 512 bytes.
-Exit status: 0 done, 1 failed, 2 usage, 3 refused by a safety check. Errors carry a code: `wattle explain WTL-0049`.";
+Exit status: 0 done, 1 failed, 2 usage, 3 refused by a safety check.
+Errors carry a code: `wattle explain WTL-0049`.";
 
 /// How output looks.
 #[derive(Debug, Args)]
@@ -53,22 +54,16 @@ pub struct Look {
 /// `--units`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum UnitsArg {
-    /// Bytes.
     B,
-    /// KiB, MiB, GiB.
     Iec,
-    /// kB, MB, GB.
     Si,
 }
 
 /// `--color`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum ColorArg {
-    /// On terminals.
     Auto,
-    /// On.
     Always,
-    /// Off.
     Never,
 }
 
@@ -86,9 +81,9 @@ pub enum Command {
     Explain(ExplainArgs),
 }
 
-/// Shows what is on members: arrays, their members and health, and what else is there. Writes nothing.
+/// Shows what is on members: arrays and their health, and what else is there.
 ///
-/// Members are found by what is on them, so their order does not matter, and others may be among them.
+/// Writes nothing. Members are found by what is on them, so their order does not matter, and others may be among them.
 #[derive(Debug, Args)]
 #[command(before_help = "\
 Examples:
@@ -104,7 +99,9 @@ pub struct ScanArgs {
     pub json: Json,
 }
 
-/// Shows every field of every superblock, bitmap, bad-block log, PPL and journal header found on members. Writes nothing.
+/// Shows every field of the metadata on members.
+///
+/// Superblocks, valid or not, bitmaps, bad-block logs, partial parity logs and journal headers. Writes nothing.
 #[derive(Debug, Args)]
 #[command(before_help = "\
 Examples:
@@ -176,7 +173,9 @@ pub struct CreateArgs {
     pub json: Json,
 }
 
-/// Writes a volume's bytes to the standard output. Writes nothing to members.
+/// Writes a volume's bytes to the standard output.
+///
+/// Writes nothing to members.
 #[derive(Debug, Args)]
 #[command(before_help = "\
 Examples:
@@ -281,7 +280,9 @@ pub struct StatusArgs {
     pub runtime: Runtime,
 }
 
-/// Stops an array that is being served: finishes what is in flight, flushes, records it clean. The last one ends its server.
+/// Stops an array that is being served.
+///
+/// Finishes what is in flight, flushes, records it clean. The last array ends its server.
 #[derive(Debug, Args)]
 #[command(before_help = "\
 Examples:
@@ -294,7 +295,9 @@ pub struct StopArgs {
     pub runtime: Runtime,
 }
 
-/// Fails a member of an array that is being served, as if its drive had: the array goes on without it.
+/// Fails a member of an array that is being served.
+///
+/// As if its drive had failed: the others record it, and the array goes on without it.
 #[derive(Debug, Args)]
 #[command(before_help = "\
 Examples:

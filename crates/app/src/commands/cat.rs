@@ -17,7 +17,7 @@ use crate::output;
 
 /// Read and written at a time. Large enough that costs per request vanish and that every member of a wide array has work, small
 /// enough that a window is still in the cache when it is written.
-const WINDOW_BYTES: u64 = 1 << 20;
+const WINDOW_BYTES: u64 = 2 << 20;
 
 /// Windows read ahead per core.
 const WINDOWS_PER_CORE: usize = 2;

@@ -1,0 +1,170 @@
+//! What every command keeps: help, usage errors, codes, JSON, colours, and hands off what it has no business with.
+
+use std::io::Write;
+use std::process::Stdio;
+
+use crate::harness::{Room, run, said, wattle};
+
+const COMMANDS: [&str; 9] = ["scan", "examine", "create", "cat", "serve", "status", "stop", "fail", "explain"];
+
+/// The whole text, because it is the first thing that a user reads. Change it on purpose.
+const HELP: &str = "\
+Examples:
+  wattle scan *.img                                  what is on these drives, and how it is
+  wattle cat *.img > array.raw                       the array's bytes
+  wattle serve *.img --export nbd=unix:/tmp/a.sock   the array for NBD clients, until Ctrl-C
+  wattle serve mem:1G mem:1G mem:1G --level 5 --run 'nbdinfo \"$uri\"'
+  truncate -s 1G a b c d && wattle create data a b c d --level 5
+  wattle status
+";
+
+#[test]
+fn every_command_has_help_that_starts_with_examples() {
+    let help = run(["--help"]).ok();
+    assert!(help.text().starts_with(HELP), "{}", help.text());
+    for command in COMMANDS {
+        assert!(help.text().contains(&format!("\n  {command} ")), "{command} is not listed");
+        for option in ["--help", "-h"] {
+            let help = run([command, option]).ok();
+            assert!(help.text().starts_with("Examples:\n  wattle "), "{command}");
+            assert!(help.stderr.is_empty());
+        }
+    }
+}
+
+#[test]
+fn commands_that_do_not_work_yet_do_not_exist() {
+    for command in ["copy", "why", "grow", "erase", "undo", "plan", "audit", "bench", "lv", "help"] {
+        assert_eq!(run([command]).status, 2, "{command}");
+    }
+}
+
+#[test]
+fn mistakes_on_the_command_line_are_status_2_and_say_so_on_stderr() {
+    for command in COMMANDS {
+        let said = run([command, "--no-such-option"]);
+        assert_eq!(said.status, 2, "{command}");
+        assert!(said.stdout.is_empty() && said.stderr.contains("--no-such-option"), "{command}: {}", said.stderr);
+    }
+    for args in [
+        &["cat"][..],
+        &["scan"],
+        &["stop"],
+        &["cat", "x", "--offset", "1.5G"],
+        &["cat", "x", "--force", "everything"],
+        &["cat", "x", "--force"],
+        &["serve", "x", "--export", "fuse=/mnt"],
+        &["serve", "x", "--cores", "0"],
+        &["serve", "mem:1M", "--chunk", "4K"],
+        &["create", "a", "b"],
+        &["explain", "--units", "furlongs"],
+    ] {
+        assert_eq!(run(args).status, 2, "{args:?}");
+    }
+}
+
+#[test]
+fn a_member_that_is_not_there_is_named() {
+    let room = Room::new();
+    let missing = room.name("nowhere.img");
+    for command in ["scan", "examine", "cat", "serve"] {
+        room.untouched(|| run([command, &missing])).failed(1, "WTL-0020", &[&missing]);
+    }
+    let create = ["create", "data", &missing, &room.name("b"), "--level", "1"];
+    room.untouched(|| run(create)).failed(1, "WTL-0020", &[&missing]);
+}
+
+#[test]
+fn reports_in_json_have_a_version() {
+    let room = Room::new();
+    let members = room.array("5", 3);
+    for command in [["scan", "--json"], ["examine", "--json"]] {
+        let report = room.untouched(|| run(command.map(str::to_owned).into_iter().chain(members.clone()))).ok().json();
+        assert_eq!(report["schema_version"], 1);
+        assert!(report["members"][0]["size_bytes"].is_u64());
+    }
+    for command in [&["explain", "--json"][..], &["status", "--json", "--runtime-dir", "/nonexistent"]] {
+        assert_eq!(run(command).ok().json()["schema_version"], 1, "{command:?}");
+    }
+    let dry = ["create", "data", "--level", "0", "--dry-run", "--json", "--force=signature"].map(str::to_owned);
+    let plan = room.untouched(|| run(dry.into_iter().chain(members))).ok().json();
+    assert_eq!((&plan["schema_version"], &plan["dry_run"]), (&1.into(), &true.into()));
+    assert!(plan["members"][0]["writes"][0]["len_bytes"].as_u64().unwrap() > 0);
+}
+
+#[test]
+fn looking_changes_no_byte_and_no_colour_reaches_a_pipe() {
+    let room = Room::new();
+    let members = room.array("6", 4);
+    room.untouched(|| {
+        for command in ["scan", "examine", "cat"] {
+            let said = run([command.to_owned()].into_iter().chain(members.clone())).ok();
+            assert!(command == "cat" || !said.stdout.contains(&0x1b));
+        }
+        let coloured = run(["scan", "--color", "always"].map(str::to_owned).into_iter().chain(members.clone())).ok();
+        assert!(coloured.stdout.contains(&0x1b));
+    });
+}
+
+#[test]
+fn units_are_the_ones_asked_for() {
+    let room = Room::new();
+    let members = room.array("1", 2);
+    for (units, size) in [("b", "15728640 B"), ("iec", "15 MiB"), ("si", "15.72 MB")] {
+        let said = run(["scan", "--units", units].map(str::to_owned).into_iter().chain(members.clone())).ok();
+        assert!(said.text().contains(size), "{}", said.text());
+    }
+}
+
+#[test]
+fn a_reader_that_leaves_early_is_no_error() {
+    // `wattle cat … | head` once ended with a panic about a broken pipe.
+    let room = Room::new();
+    let members = room.array("0", 2);
+    for args in [&["cat"][..], &["examine"], &["explain"]] {
+        let members = if args[0] == "explain" { &[][..] } else { &members };
+        let mut child = wattle().args(args).args(members).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        drop(child.stdout.take());
+        let said = said(child.wait_with_output().unwrap());
+        assert_eq!((said.status, said.stderr.as_str()), (0, ""), "{args:?}");
+    }
+}
+
+#[test]
+fn an_output_that_cannot_be_written_is_an_error() {
+    let room = Room::new();
+    let members = room.array("0", 2);
+    for args in [&["cat"][..], &["scan"], &["scan", "--json"]] {
+        let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+        said(wattle().args(args).args(&members).stdout(full).output().unwrap()).failed(1, "WTL-0105", &["No space left"]);
+    }
+}
+
+#[test]
+fn every_code_explains_itself() {
+    let list = run(["explain"]).ok();
+    for line in list.text().lines() {
+        let (code, title) = line.split_once("  ").unwrap();
+        let text = run(["explain", code]).ok();
+        assert!(text.text().starts_with(&format!("{code}: {title}\n\n")), "{}", text.text());
+    }
+    run(["explain", "WTL-9999"]).failed(2, "WTL-0001", &["WTL-9999"]);
+}
+
+#[test]
+fn nothing_served_is_told_apart_from_nothing_wrong() {
+    let room = Room::new();
+    let dir = room.name("run");
+    let status = |args: &[&str]| run(["status"].iter().chain(args).copied().chain(["--runtime-dir", &dir]));
+    assert!(status(&[]).ok().stdout.is_empty());
+    assert_eq!(status(&["--check"]).status, 4);
+    assert_eq!(status(&["--check", "data"]).status, 4);
+    status(&["data"]).failed(1, "WTL-0100", &["data"]);
+    run(["stop", "data", "--runtime-dir", &dir]).failed(1, "WTL-0100", &["data"]);
+    run(["fail", "data", "0", "--runtime-dir", &dir]).failed(1, "WTL-0100", &["data"]);
+    // A socket that a dead server left is nobody; a file that is no socket is no server.
+    std::fs::create_dir(&dir).unwrap();
+    drop(std::os::unix::net::UnixListener::bind(room.path("run/dead.sock")).unwrap());
+    std::fs::File::create(room.path("run/file.sock")).unwrap().write_all(b"x").unwrap();
+    assert_eq!(status(&["--check"]).status, 4);
+}

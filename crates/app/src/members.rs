@@ -23,7 +23,10 @@ pub fn forced(force: &Force) -> Forced {
 /// Tells, before an array is used without some of the members given, which and why.
 pub fn note_unused(scan: &Scan, array: &ArrayScan) {
     let verdicts = array.members.iter().zip(&array.assembly.verdicts).filter(|(_, verdict)| {
-        !matches!(verdict, Verdict::Fresh { .. } | Verdict::Rebuilding { .. } | Verdict::Spare | Verdict::Journal)
+        !matches!(
+            verdict,
+            Verdict::Fresh { .. } | Verdict::Rebuilding { .. } | Verdict::Spare | Verdict::Journal
+        )
     });
     for (&ix, verdict) in verdicts {
         output::note(&printable(&format!("{}: {}", scan.members[ix].member.name, explain(verdict))));
@@ -45,7 +48,11 @@ pub fn explain(verdict: &Verdict) -> String {
 ///
 /// # Errors
 /// The backend cannot be had here, or what `main` says.
-pub fn run<T>(engine: &Engine, cores_max: usize, main: impl AsyncFnOnce(Core) -> Result<T, Problem>) -> Result<T, Problem> {
+pub fn run<T>(
+    engine: &Engine,
+    cores_max: usize,
+    main: impl AsyncFnOnce(Core) -> Result<T, Problem>,
+) -> Result<T, Problem> {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let cores = engine.cores.map_or(processors.min(cores_max), usize::from);
     let config = RuntimeConfig { cores, backend: engine.backend, ..RuntimeConfig::default() };

@@ -173,7 +173,8 @@ mod tests {
 
     #[test]
     fn windows_cover_the_range_once_and_in_order() {
-        for (start_bytes, end_bytes) in [(0, 0), (5, 5), (1, WINDOW_BYTES), (3, 5 * WINDOW_BYTES + 7), (0, 1)] {
+        for (start_bytes, end_bytes) in [(0, 0), (5, 5), (1, WINDOW_BYTES), (3, 5 * WINDOW_BYTES + 7), (0, 1)]
+        {
             let mut at = start_bytes;
             for window in windows(Range { start_bytes, end_bytes }) {
                 assert_eq!(window.start_bytes, at);

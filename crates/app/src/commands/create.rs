@@ -76,7 +76,8 @@ pub fn run(args: &CreateArgs, screen: Screen) -> Result<(), Problem> {
 }
 
 fn request(args: &CreateArgs) -> Result<CreateRequest, Problem> {
-    let level: Level = args.level.parse().map_err(|error| usage(format!("--level {}: {error}", args.level)))?;
+    let level: Level =
+        args.level.parse().map_err(|error| usage(format!("--level {}: {error}", args.level)))?;
     let version: Version =
         args.metadata.parse().map_err(|error| usage(format!("--metadata {}: {error}", args.metadata)))?;
     let spares = usize::from(args.spares);
@@ -143,7 +144,9 @@ fn consistency(args: &CreateArgs) -> Result<Consistency, Problem> {
         }
     };
     match (from_bitmap, from_policy) {
-        (Some(one), Some(other)) if one != other => Err(usage("--bitmap and --consistency contradict".to_owned())),
+        (Some(one), Some(other)) if one != other => {
+            Err(usage("--bitmap and --consistency contradict".to_owned()))
+        }
         (one, other) => Ok(one.or(other).unwrap_or(Consistency::Resync)),
     }
 }
@@ -191,7 +194,12 @@ fn confirm(args: &CreateArgs, plan: &CreatePlan) -> Result<(), Problem> {
         return Ok(());
     }
     let first = plan.overridden.first().expect("it was checked that there is one");
-    Err(Problem::new(first.code, &first.what, "the name was not typed, so nothing was written", "--yes does not ask"))
+    Err(Problem::new(
+        first.code,
+        &first.what,
+        "the name was not typed, so nothing was written",
+        "--yes does not ask",
+    ))
 }
 
 fn report(args: &CreateArgs, request: &CreateRequest, plan: &CreatePlan) -> Report {

@@ -153,7 +153,11 @@ fn array_report(scan: &Scan, found: &ArrayScan) -> ArrayReport {
         access,
         problems: problems.iter().map(ErrorReport::from).collect(),
         overridden: assembly.overridden.iter().map(ToString::to_string).collect(),
-        opened_by: OpenedBy { linux: compat(scan, found).kernels(), mdadm: compat(scan, found).mdadm(), notes },
+        opened_by: OpenedBy {
+            linux: compat(scan, found).kernels(),
+            mdadm: compat(scan, found).mdadm(),
+            notes,
+        },
         members: (0..found.members.len()).map(|ix| array_member(scan, found, ix)).collect(),
         missing_slots: assembly.missing(),
     }
@@ -161,7 +165,8 @@ fn array_report(scan: &Scan, found: &ArrayScan) -> ArrayReport {
 
 fn compat(scan: &Scan, found: &ArrayScan) -> Compatibility {
     let freshest = &scan.members[found.members[found.assembly.freshest]];
-    let bitmap = freshest.facts.as_ref().map_or(wattle_control::facts::BitmapFacts::None, |facts| facts.bitmap);
+    let bitmap =
+        freshest.facts.as_ref().map_or(wattle_control::facts::BitmapFacts::None, |facts| facts.bitmap);
     let logical_block_bytes = freshest.superblock().and_then(|superblock| superblock.logical_block_size());
     compatibility(&found.assembly.array, bitmap, logical_block_bytes.unwrap_or(0))
 }
@@ -266,7 +271,9 @@ fn render_array(array: &ArrayReport, screen: Screen) -> String {
     // A slot with an unusable claimant has its line already.
     let claimed = |slot: &&u16| array.members.iter().any(|member| member.slot == Some(**slot));
     let missing = array.missing_slots.iter().filter(|slot| !claimed(slot));
-    rows.extend(missing.map(|slot| vec![slot.to_string(), style.yellow("missing"), "-".to_owned(), "-".to_owned()]));
+    rows.extend(
+        missing.map(|slot| vec![slot.to_string(), style.yellow("missing"), "-".to_owned(), "-".to_owned()]),
+    );
     text.push_str(&table("  ", &rows));
     for problem in &array.problems {
         text.push_str(&render_problem(problem, screen));
@@ -291,7 +298,8 @@ fn render_stranger(member: &MemberReport, screen: Screen) -> String {
         found.insert(0, "no md array".to_owned());
     }
     let size = screen.units.show(member.size_bytes);
-    let mut text = format!("{name}  {size}{}{}\n", if found.is_empty() { "" } else { ", " }, found.join(", "));
+    let mut text =
+        format!("{name}  {size}{}{}\n", if found.is_empty() { "" } else { ", " }, found.join(", "));
     if let Some(problem) = &member.problem {
         text.push_str(&render_problem(problem, screen));
     }

@@ -190,7 +190,11 @@ fn uris(serving: &Serving, endpoints: &[Endpoint]) -> Vec<String> {
     endpoints.iter().flat_map(|endpoint| (0..arrays.len()).map(move |ix| endpoint.uri(name(ix)))).collect()
 }
 
-async fn start_exports(core: &Core, serving: &Serving, endpoints: Vec<Endpoint>) -> Result<Vec<ServerHandle>, Problem> {
+async fn start_exports(
+    core: &Core,
+    serving: &Serving,
+    endpoints: Vec<Endpoint>,
+) -> Result<Vec<ServerHandle>, Problem> {
     let mut handles = Vec::new();
     for endpoint in endpoints {
         let arrays = serving.arrays();
@@ -200,7 +204,12 @@ async fn start_exports(core: &Core, serving: &Serving, endpoints: Vec<Endpoint>)
         });
         let started = Server::start(core, endpoint.listener, exports.collect(), Limits::default()).await;
         handles.push(started.map_err(|error| {
-            Problem::new(Code::ServerFailed, error.to_string(), "the array stopped while it was being started", "try again")
+            Problem::new(
+                Code::ServerFailed,
+                error.to_string(),
+                "the array stopped while it was being started",
+                "try again",
+            )
         })?);
     }
     Ok(handles)
@@ -266,7 +275,8 @@ async fn wait_for_end(
     let Some(command) = command else { return asked.await.map(|()| ExitCode::SUCCESS) };
     let mut shell = Command::new("/bin/sh");
     shell.arg("-c").arg(command).envs(env);
-    let mut child = core.spawn_child(shell).map_err(|error| run_problem("starting the command of --run", error))?;
+    let mut child =
+        core.spawn_child(shell).map_err(|error| run_problem("starting the command of --run", error))?;
     let waited = match race(child.wait(core), asked).await {
         Either::First(status) => status,
         Either::Second(asked) => {
@@ -311,5 +321,10 @@ fn interrupted() -> Problem {
 }
 
 fn run_problem(what: &str, error: IoError) -> Problem {
-    Problem::new(Code::ServerFailed, format!("{what}: {error}"), "the operating system refused", "see its log")
+    Problem::new(
+        Code::ServerFailed,
+        format!("{what}: {error}"),
+        "the operating system refused",
+        "see its log",
+    )
 }

@@ -37,9 +37,14 @@ pub fn run(args: &StatusArgs, screen: Screen) -> Result<ExitCode, Problem> {
     let dir = RuntimeDir::find(args.runtime.runtime_dir.as_deref());
     let servers = Servers::ask(&dir);
     let shown = match &args.name {
-        None => Ok(servers.answered.iter().flat_map(|(_, server)| server.arrays.iter().map(move |a| (server, a))).collect()),
+        None => Ok(servers
+            .answered
+            .iter()
+            .flat_map(|(_, server)| server.arrays.iter().map(move |a| (server, a)))
+            .collect()),
         Some(name) => servers.find(&dir, name).map(|(socket, array)| {
-            let (_, server) = servers.answered.iter().find(|(s, _)| s == socket).expect("it was found among them");
+            let (_, server) =
+                servers.answered.iter().find(|(s, _)| s == socket).expect("it was found among them");
             vec![(server, array)]
         }),
     };
@@ -65,7 +70,9 @@ pub fn run(args: &StatusArgs, screen: Screen) -> Result<ExitCode, Problem> {
         output::note(&format!("nothing is being served (looked in {})", dir.path().display()));
     }
     match (args.check, failed) {
-        (true, failed) => Ok(ExitCode::from(check_status(shown.iter().map(|(_, a)| a.health), failed.is_some()))),
+        (true, failed) => {
+            Ok(ExitCode::from(check_status(shown.iter().map(|(_, a)| a.health), failed.is_some())))
+        }
         (false, Some(failed)) => Ok(failed),
         (false, None) => Ok(ExitCode::SUCCESS),
     }

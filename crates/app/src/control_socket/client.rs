@@ -38,7 +38,9 @@ impl Servers {
 
     /// Every array and the socket of its server.
     pub fn arrays(&self) -> impl Iterator<Item = (&Path, &ArrayReport)> {
-        self.answered.iter().flat_map(|(socket, report)| report.arrays.iter().map(|array| (socket.as_path(), array)))
+        self.answered
+            .iter()
+            .flat_map(|(socket, report)| report.arrays.iter().map(|array| (socket.as_path(), array)))
     }
 
     /// The one array of this name or UUID.
@@ -54,7 +56,10 @@ impl Servers {
             [..] => Err(Problem::new(
                 Code::SeveralVolumes,
                 format!("{} arrays called {name} are being served", found.len()),
-                format!("their UUIDs are {}", list(found.iter().filter_map(|(_, array)| array.uuid.as_deref()))),
+                format!(
+                    "their UUIDs are {}",
+                    list(found.iter().filter_map(|(_, array)| array.uuid.as_deref()))
+                ),
                 "name the array by its UUID",
             )),
         }
@@ -106,7 +111,11 @@ fn status(socket: &Path) -> Result<Option<ServerReport>, Problem> {
 }
 
 /// One request and its response. `None` if nobody listens at the socket.
-fn exchange(socket: &Path, request: &Request, time_max: Option<Duration>) -> Result<Option<Response>, Problem> {
+fn exchange(
+    socket: &Path,
+    request: &Request,
+    time_max: Option<Duration>,
+) -> Result<Option<Response>, Problem> {
     let failed = |error: io::Error| match error.kind() {
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => silent(socket, "it did not answer in time"),
         _ => silent(socket, &error.to_string()),

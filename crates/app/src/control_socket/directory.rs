@@ -22,7 +22,8 @@ pub struct RuntimeDir {
 impl RuntimeDir {
     /// The one asked for, `$WATTLE_RUNTIME_DIR`, `$XDG_RUNTIME_DIR/wattle` or `/run/wattle`.
     pub fn find(asked: Option<&Path>) -> Self {
-        let from_env = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+        let from_env =
+            |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
         let asked = asked.map(Path::to_owned).or_else(|| from_env("WATTLE_RUNTIME_DIR"));
         let asked_for = asked.is_some();
         let default = || from_env("XDG_RUNTIME_DIR").map(|dir| dir.join("wattle"));
@@ -54,7 +55,10 @@ impl RuntimeDir {
         if mode & 0o022 != 0 {
             return Err(Problem::new(
                 Code::ListenFailed,
-                format!("the runtime directory {shown} can be written by others (mode {:04o})", mode & 0o7777),
+                format!(
+                    "the runtime directory {shown} can be written by others (mode {:04o})",
+                    mode & 0o7777
+                ),
                 "whoever can replace the control socket can pretend to be the server",
                 format!("chmod 700 {shown}, or name another one: --runtime-dir DIR"),
             ));
@@ -87,7 +91,8 @@ impl RuntimeDir {
     /// Removes control sockets that processes left behind that did not end well.
     pub fn sweep(&self) {
         for socket in self.sockets() {
-            let dead = UnixStream::connect(&socket).is_err_and(|e| e.kind() == io::ErrorKind::ConnectionRefused);
+            let dead =
+                UnixStream::connect(&socket).is_err_and(|e| e.kind() == io::ErrorKind::ConnectionRefused);
             if dead {
                 // Best effort: another server may sweep at the same time.
                 let _ = fs::remove_file(&socket);

@@ -62,7 +62,8 @@ pub fn print(text: &str) -> Result<(), Problem> {
 /// # Errors
 /// The output cannot be written.
 pub fn print_json(report: &impl Serialize) -> Result<(), Problem> {
-    let mut text = serde_json::to_string_pretty(report).expect("reports have string keys and finite numbers only");
+    let mut text =
+        serde_json::to_string_pretty(report).expect("reports have string keys and finite numbers only");
     text.push('\n');
     print(&text)
 }

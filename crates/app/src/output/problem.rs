@@ -76,7 +76,8 @@ mod tests {
 
     #[test]
     fn a_problem_survives_the_socket() {
-        let problem = Problem::new(Code::DirtyDegraded, "a", "b", "c").of_member("m").forced_by(Check::DirtyDegraded);
+        let problem =
+            Problem::new(Code::DirtyDegraded, "a", "b", "c").of_member("m").forced_by(Check::DirtyDegraded);
         assert_eq!(Problem::from(ErrorReport::from(&problem)), problem);
         let newer = ErrorReport { code: "WTL-9999".to_owned(), ..ErrorReport::from(&problem) };
         assert_eq!(Problem::from(newer).code, Code::ServerFailed);

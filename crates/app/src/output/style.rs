@@ -22,7 +22,9 @@ impl Style {
             ColorArg::Always => true,
             ColorArg::Never => false,
             ColorArg::Auto => {
-                stream.is_terminal() && set("NO_COLOR").is_none() && set("TERM").is_none_or(|term| term != "dumb")
+                stream.is_terminal()
+                    && set("NO_COLOR").is_none()
+                    && set("TERM").is_none_or(|term| term != "dumb")
             }
         };
         Self { on }

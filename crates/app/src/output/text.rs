@@ -3,7 +3,8 @@
 /// Lines up the columns of rows, two spaces apart, each line behind `indent`. The last column is not padded.
 pub fn table(indent: &str, rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let width = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| visible_len(cell)).max();
+    let width =
+        |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| visible_len(cell)).max();
     let widths: Vec<_> = (0..columns).map(|column| width(column).unwrap_or(0)).collect();
     let mut text = String::new();
     for row in rows {
@@ -46,11 +47,10 @@ mod tests {
 
     #[test]
     fn columns_line_up_also_with_colours() {
-        let rows = [vec!["a".to_owned(), "\x1b[1mbb\x1b[0m".to_owned(), "c".to_owned()], vec![
-            "aaa".to_owned(),
-            "b".to_owned(),
-            "c".to_owned(),
-        ]];
+        let rows = [
+            vec!["a".to_owned(), "\x1b[1mbb\x1b[0m".to_owned(), "c".to_owned()],
+            vec!["aaa".to_owned(), "b".to_owned(), "c".to_owned()],
+        ];
         assert_eq!(table("  ", &rows), "  a    \x1b[1mbb\x1b[0m  c\n  aaa  b   c\n");
     }
 

@@ -7,7 +7,8 @@ use std::time::{Duration, UNIX_EPOCH};
 pub fn rfc3339(secs: u64) -> Option<String> {
     /// 9999-12-31T23:59:59Z, the last second that RFC 3339 can write.
     const LAST_SECS: u64 = 253_402_300_799;
-    (secs <= LAST_SECS).then(|| humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_secs(secs)).to_string())
+    (secs <= LAST_SECS)
+        .then(|| humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_secs(secs)).to_string())
 }
 
 #[cfg(test)]

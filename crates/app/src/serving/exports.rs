@@ -35,7 +35,9 @@ pub fn listen(address: &Address) -> Result<Endpoint, Problem> {
     let listener = listener.map_err(|error| listen_problem(address, error))?;
     // Port 0 lets the system choose; clients need to know what it chose.
     let address = match (nbd, listener.local_addr()) {
-        (NbdAddress::Tcp { host, .. }, Some(local)) => NbdAddress::Tcp { host: host.clone(), port: local.port() },
+        (NbdAddress::Tcp { host, .. }, Some(local)) => {
+            NbdAddress::Tcp { host: host.clone(), port: local.port() }
+        }
         (nbd, _) => nbd.clone(),
     };
     Ok(Endpoint { listener, address })
@@ -43,7 +45,9 @@ pub fn listen(address: &Address) -> Result<Endpoint, Problem> {
 
 fn listen_problem(address: &Address, error: ListenError) -> Problem {
     let next = match error {
-        ListenError::InUse => "choose another address, or stop what listens there (`wattle status` lists servers)",
+        ListenError::InUse => {
+            "choose another address, or stop what listens there (`wattle status` lists servers)"
+        }
         ListenError::NotASocket => "choose another path; files that are no sockets are never removed",
         ListenError::NoAddress => "check the host name, or use an address like 127.0.0.1",
         _ => "check that the directory exists and belongs to this user; ports below 1024 need privileges",
@@ -57,9 +61,15 @@ impl Endpoint {
         match &self.address {
             NbdAddress::Unix(path) => {
                 let path = std::path::absolute(path).unwrap_or_else(|_| path.clone());
-                format!("nbd+unix:///{}?socket={}", percent(export, ""), percent(&path.to_string_lossy(), "/"))
+                format!(
+                    "nbd+unix:///{}?socket={}",
+                    percent(export, ""),
+                    percent(&path.to_string_lossy(), "/")
+                )
             }
-            NbdAddress::Tcp { host, port } if host.contains(':') => format!("nbd://[{host}]:{port}/{}", percent(export, "")),
+            NbdAddress::Tcp { host, port } if host.contains(':') => {
+                format!("nbd://[{host}]:{port}/{}", percent(export, ""))
+            }
             NbdAddress::Tcp { host, port } => format!("nbd://{host}:{port}/{}", percent(export, "")),
         }
     }

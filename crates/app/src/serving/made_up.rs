@@ -30,7 +30,13 @@ impl MadeUpArray {
     ///
     /// # Errors
     /// A member is a file, or the numbers do not fit together.
-    pub fn new(name: &str, names: &[String], level: &str, args: &MadeUp, read_only: bool) -> Result<Self, Problem> {
+    pub fn new(
+        name: &str,
+        names: &[String],
+        level: &str,
+        args: &MadeUp,
+        read_only: bool,
+    ) -> Result<Self, Problem> {
         let members = members::look_all(names)?;
         if let Some(real) = members.iter().find(|member| !member.is_made_up()) {
             return Err(Problem::new(
@@ -80,7 +86,9 @@ fn geometry(members: &[Member], level: &str, args: &MadeUp) -> Result<Geometry, 
     let raid_disks = u32::try_from(members.len()).unwrap_or(u32::MAX);
     let layout = match &args.layout {
         None => default_layout(level),
-        Some(name) => parse_layout(level, raid_disks, name).map_err(|error| bad(format!("--layout {name}: {error}")))?,
+        Some(name) => {
+            parse_layout(level, raid_disks, name).map_err(|error| bad(format!("--layout {name}: {error}")))?
+        }
     };
     let chunk = match (level, args.chunk) {
         (Level::Raid1, _) | (Level::Linear, None) => 0,

@@ -44,7 +44,8 @@ impl Facts {
         let assembly = claimed.assembly();
         let geometry = assembly.geometry.as_ref().expect("an array that is not refused has a geometry");
         let overridden = assembly.overridden.iter().map(|reason| format!("overridden: {reason}"));
-        let notes = assembly.problems().into_iter().map(|problem| format!("{} ({})", problem.what, problem.code));
+        let notes =
+            assembly.problems().into_iter().map(|problem| format!("{} ({})", problem.what, problem.code));
         Self {
             name: assembly.name().to_owned(),
             uuid: Some(assembly.uuid().to_string()),
@@ -184,14 +185,18 @@ impl Serving {
         let slot = find_member(&served.facts, member)?;
         let shown = served.facts.members[slot.index()].as_deref().unwrap_or("-").to_owned();
         match served.handle.fail(&self.core, slot).await {
-            Ok(()) => Ok(format!("{shown} (slot {slot}) of {} is failed; the array goes on without it", served.facts.name)),
+            Ok(()) => Ok(format!(
+                "{shown} (slot {slot}) of {} is failed; the array goes on without it",
+                served.facts.name
+            )),
             Err(error) => Err(fail_problem(&served.facts.name, &shown, error)),
         }
     }
 
     fn find(&self, name: &str) -> Result<Rc<Served>, Problem> {
         let arrays = self.arrays.borrow();
-        let found = arrays.iter().find(|s| s.facts.name == name || s.facts.uuid.as_deref() == Some(name)).cloned();
+        let found =
+            arrays.iter().find(|s| s.facts.name == name || s.facts.uuid.as_deref() == Some(name)).cloned();
         found.filter(|_| !self.ending.get()).ok_or_else(|| {
             Problem::new(
                 Code::ServerNotFound,
@@ -244,9 +249,11 @@ fn fail_problem(array: &str, member: &str, error: FailError) -> Problem {
             "its data would be gone: nothing else holds a copy of it",
             "replace the members that are missing first; to end the array use `wattle stop`",
         ),
-        FailError::NotPresent(_) => {
-            (Code::BadMember, "it is missing or has failed already", "`wattle status` shows the members' states")
-        }
+        FailError::NotPresent(_) => (
+            Code::BadMember,
+            "it is missing or has failed already",
+            "`wattle status` shows the members' states",
+        ),
         FailError::ReadOnly => (
             Code::ReadOnlyMember,
             "the failure could not be recorded in the other members' superblocks",
@@ -289,7 +296,8 @@ mod tests {
     #[test]
     fn a_member_is_named_by_path_then_file_then_slot() {
         let facts = facts(&[Some("/a/x.img"), None, Some("/b/y.img"), Some("0")]);
-        let slot = |asked: &str| find_member(&facts, asked).map(|slot| slot.0).map_err(|problem| problem.code);
+        let slot =
+            |asked: &str| find_member(&facts, asked).map(|slot| slot.0).map_err(|problem| problem.code);
         assert_eq!(slot("/a/x.img"), Ok(0));
         assert_eq!(slot("y.img"), Ok(2));
         assert_eq!(slot("2"), Ok(2));

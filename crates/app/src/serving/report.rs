@@ -1,7 +1,7 @@
 //! What the engine reports, as the control socket and `wattle status` show it.
 
-use wattle_engine::array::{ArrayStatus, MemberStatus};
 use wattle_engine::MemberState;
+use wattle_engine::array::{ArrayStatus, MemberStatus};
 use wattle_engine::units::{SECTOR_BYTES, Sector};
 
 use super::Facts;
@@ -27,7 +27,10 @@ pub fn array_report(facts: &Facts, status: &ArrayStatus) -> ArrayReport {
         read_only: status.read_only,
         notes: facts.notes.clone(),
         degraded: status.degraded,
-        members: (0..).zip(&status.members).map(|(slot, member)| member_report(facts, slot, member)).collect(),
+        members: (0..)
+            .zip(&status.members)
+            .map(|(slot, member)| member_report(facts, slot, member))
+            .collect(),
         counters: counters(status),
     }
 }
@@ -86,7 +89,8 @@ mod tests {
     #[test]
     fn health_is_shown_as_mdstat_does() {
         let rebuilding = MemberState::Rebuilding { valid_below: Sector(8) };
-        let states = [MemberState::InSync, MemberState::Missing, rebuilding, MemberState::Faulty, MemberState::InSync];
+        let states =
+            [MemberState::InSync, MemberState::Missing, rebuilding, MemberState::Faulty, MemberState::InSync];
         assert_eq!(slots_view(&states), "[U___U]");
     }
 }

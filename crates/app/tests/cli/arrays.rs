@@ -128,7 +128,9 @@ fn raid6_reads_back() {
 
 #[test]
 fn raid10_reads_back() {
-    let pairs = |set: &BTreeSet<usize>, pairs: &[[usize; 2]]| pairs.iter().any(|pair| pair.iter().all(|ix| set.contains(ix)));
+    let pairs = |set: &BTreeSet<usize>, pairs: &[[usize; 2]]| {
+        pairs.iter().any(|pair| pair.iter().all(|ix| set.contains(ix)))
+    };
     check("raid10-4d-n2", 3, |left_out| !pairs(left_out, &[[0, 1], [2, 3]]));
     check("raid10-4d-f2", 3, |left_out| !pairs(left_out, &[[0, 1], [1, 2], [2, 3], [3, 0]]));
     check("raid10-3d-o2", 2, |left_out| left_out.len() <= 1);
@@ -138,7 +140,8 @@ fn raid10_reads_back() {
 fn the_array_under_lvm_is_found_whole() {
     let Some(case) = Case::unpack("lvm-linear-on-raid5") else { return };
     case.room.untouched(|| {
-        let scan = run(["scan", "--json"].map(str::to_owned).into_iter().chain(case.members.clone())).ok().json();
+        let scan =
+            run(["scan", "--json"].map(str::to_owned).into_iter().chain(case.members.clone())).ok().json();
         let array = &scan["arrays"][0];
         assert_eq!((&array["slots"], &array["access"]), (&"[UUUUU]".into(), &"read_write".into()));
         let whole = cat(case.members.clone()).ok().stdout;
@@ -152,7 +155,9 @@ fn the_array_under_lvm_is_found_whole() {
 
 #[test]
 fn order_and_strangers_do_not_matter() {
-    let (Some(case), Some(other)) = (Case::unpack("raid6-6d-64k"), Case::unpack("raid1-2d-v10")) else { return };
+    let (Some(case), Some(other)) = (Case::unpack("raid6-6d-64k"), Case::unpack("raid1-2d-v10")) else {
+        return;
+    };
     let uuid = case.uuid();
     let text = case.room.name("readme.txt");
     fs::write(&text, "not a member").unwrap();
@@ -173,12 +178,16 @@ fn any_byte_range_is_that_range() {
     let Some(case) = Case::unpack("raid5-4d-64k") else { return };
     let expected = case.expected();
     let end = expected.len();
-    for (offset, length) in [(0, 1), (1, 511), (65535, 2), (end - 1, 1), (end, 0), (196_607, 3 << 20), (12345, 0)] {
+    for (offset, length) in
+        [(0, 1), (1, 511), (65535, 2), (end - 1, 1), (end, 0), (196_607, 3 << 20), (12345, 0)]
+    {
         let range = ["--offset".to_owned(), offset.to_string(), "--length".to_owned(), length.to_string()];
         let said = cat(case.members.iter().cloned().chain(range).collect()).ok();
         assert!(said.stdout == expected[offset..offset + length], "{length} bytes from {offset}");
     }
-    for range in [["--offset", "1G"].to_vec(), vec!["--offset", "21M", "--length", "1M"], vec!["--length", "15E"]] {
+    for range in
+        [["--offset", "1G"].to_vec(), vec!["--offset", "21M", "--length", "1M"], vec!["--length", "15E"]]
+    {
         let said = cat(case.members.iter().cloned().chain(range.iter().map(|s| (*s).to_owned())).collect());
         assert!(said.failed(2, "WTL-0001", &["beyond the end", "22020096"]).stdout.is_empty());
     }

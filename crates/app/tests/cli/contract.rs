@@ -5,7 +5,8 @@ use std::process::Stdio;
 
 use crate::harness::{Room, run, said, wattle};
 
-const COMMANDS: [&str; 9] = ["scan", "examine", "create", "cat", "serve", "status", "stop", "fail", "explain"];
+const COMMANDS: [&str; 9] =
+    ["scan", "examine", "create", "cat", "serve", "status", "stop", "fail", "explain"];
 
 /// The whole text, because it is the first thing that a user reads. Change it on purpose.
 const HELP: &str = "\
@@ -44,7 +45,11 @@ fn mistakes_on_the_command_line_are_status_2_and_say_so_on_stderr() {
     for command in COMMANDS {
         let said = run([command, "--no-such-option"]);
         assert_eq!(said.status, 2, "{command}");
-        assert!(said.stdout.is_empty() && said.stderr.contains("--no-such-option"), "{command}: {}", said.stderr);
+        assert!(
+            said.stdout.is_empty() && said.stderr.contains("--no-such-option"),
+            "{command}: {}",
+            said.stderr
+        );
     }
     for args in [
         &["cat"][..],
@@ -79,14 +84,16 @@ fn reports_in_json_have_a_version() {
     let room = Room::new();
     let members = room.array("5", 3);
     for command in [["scan", "--json"], ["examine", "--json"]] {
-        let report = room.untouched(|| run(command.map(str::to_owned).into_iter().chain(members.clone()))).ok().json();
+        let report =
+            room.untouched(|| run(command.map(str::to_owned).into_iter().chain(members.clone()))).ok().json();
         assert_eq!(report["schema_version"], 1);
         assert!(report["members"][0]["size_bytes"].is_u64());
     }
     for command in [&["explain", "--json"][..], &["status", "--json", "--runtime-dir", "/nonexistent"]] {
         assert_eq!(run(command).ok().json()["schema_version"], 1, "{command:?}");
     }
-    let dry = ["create", "data", "--level", "0", "--dry-run", "--json", "--force=signature"].map(str::to_owned);
+    let dry =
+        ["create", "data", "--level", "0", "--dry-run", "--json", "--force=signature"].map(str::to_owned);
     let plan = room.untouched(|| run(dry.into_iter().chain(members))).ok().json();
     assert_eq!((&plan["schema_version"], &plan["dry_run"]), (&1.into(), &true.into()));
     assert!(plan["members"][0]["writes"][0]["len_bytes"].as_u64().unwrap() > 0);
@@ -101,7 +108,8 @@ fn looking_changes_no_byte_and_no_colour_reaches_a_pipe() {
             let said = run([command.to_owned()].into_iter().chain(members.clone())).ok();
             assert!(command == "cat" || !said.stdout.contains(&0x1b));
         }
-        let coloured = run(["scan", "--color", "always"].map(str::to_owned).into_iter().chain(members.clone())).ok();
+        let coloured =
+            run(["scan", "--color", "always"].map(str::to_owned).into_iter().chain(members.clone())).ok();
         assert!(coloured.stdout.contains(&0x1b));
     });
 }
@@ -123,7 +131,8 @@ fn a_reader_that_leaves_early_is_no_error() {
     let members = room.array("0", 2);
     for args in [&["cat"][..], &["examine"], &["explain"]] {
         let members = if args[0] == "explain" { &[][..] } else { &members };
-        let mut child = wattle().args(args).args(members).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut child =
+            wattle().args(args).args(members).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         drop(child.stdout.take());
         let said = said(child.wait_with_output().unwrap());
         assert_eq!((said.status, said.stderr.as_str()), (0, ""), "{args:?}");
@@ -136,7 +145,11 @@ fn an_output_that_cannot_be_written_is_an_error() {
     let members = room.array("0", 2);
     for args in [&["cat"][..], &["scan"], &["scan", "--json"]] {
         let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
-        said(wattle().args(args).args(&members).stdout(full).output().unwrap()).failed(1, "WTL-0105", &["No space left"]);
+        said(wattle().args(args).args(&members).stdout(full).output().unwrap()).failed(
+            1,
+            "WTL-0105",
+            &["No space left"],
+        );
     }
 }
 

@@ -124,7 +124,10 @@ pub fn require(tool: &str) -> bool {
     let found = std::env::var_os("PATH")
         .is_some_and(|path| std::env::split_paths(&path).any(|dir| dir.join(tool).is_file()));
     if !found {
-        assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "{tool} is not installed: run scripts/deps");
+        assert!(
+            std::env::var_os("CI").is_none_or(|ci| ci != "true"),
+            "{tool} is not installed: run scripts/deps"
+        );
         eprintln!("SKIPPED: {tool} is not installed; scripts/deps installs it");
     }
     found

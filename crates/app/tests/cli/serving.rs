@@ -90,8 +90,18 @@ fn qemu_writes_and_verifies() {
     let room = Room::new();
     let members = room.array("5", 4);
     let serve = Serve::start(&room, &[], &members);
-    let script = ["-c", "write -P 1 0 1M", "-c", "write -P 2 4097 70001", "-c", "flush", "-c", "write -z 128k 64k"];
-    let checks = ["-c", "read -P 1 0 4097", "-c", "read -P 2 4097 70001", "-c", "read -P 0 128k 64k", "-c", "discard 2M 1M"];
+    let script =
+        ["-c", "write -P 1 0 1M", "-c", "write -P 2 4097 70001", "-c", "flush", "-c", "write -z 128k 64k"];
+    let checks = [
+        "-c",
+        "read -P 1 0 4097",
+        "-c",
+        "read -P 2 4097 70001",
+        "-c",
+        "read -P 0 128k 64k",
+        "-c",
+        "discard 2M 1M",
+    ];
     tool("qemu-io", [&["-f", "raw", &serve.uri][..], &script, &checks].concat());
     tool("qemu-io", ["-f", "raw", "-t", "writethrough", &serve.uri, "-c", "write -f -P 3 3M 64k"]);
     assert!(tool("qemu-img", ["info", "-f", "raw", &serve.uri]).contains("45 MiB"));
@@ -110,8 +120,16 @@ fn fio_verifies_what_it_wrote() {
     let members = room.array("6", 5);
     let serve = Serve::start(&room, &[], &members);
     let fio = [
-        "--name=verify", "--ioengine=nbd", "--rw=randwrite", "--bsrange=512-128k", "--size=8M", "--iodepth=16",
-        "--verify=crc32c", "--verify_fatal=1", "--randseed=7", "--output",
+        "--name=verify",
+        "--ioengine=nbd",
+        "--rw=randwrite",
+        "--bsrange=512-128k",
+        "--size=8M",
+        "--iodepth=16",
+        "--verify=crc32c",
+        "--verify_fatal=1",
+        "--randseed=7",
+        "--output",
     ];
     let uri = format!("--uri={}", serve.uri);
     let output = room.name("fio.txt");
@@ -151,7 +169,8 @@ fn a_member_has_one_owner() {
     let room = Room::new();
     let members = room.array("5", 3);
     let serve = Serve::start(&room, &["--name", "first"], &members);
-    let second = Serve::try_start(&room, &["--name", "second"], &members).err().expect("a second owner is refused");
+    let second =
+        Serve::try_start(&room, &["--name", "second"], &members).err().expect("a second owner is refused");
     second.failed(3, "WTL-0026", &["member-0"]);
     run(["cat".to_owned()].into_iter().chain(members.clone())).failed(3, "WTL-0026", &["member-0"]);
     // Looking is always allowed.
@@ -256,7 +275,11 @@ fn a_full_disk_under_a_sparse_member_is_an_error_to_the_client_and_not_a_lie() {
     let sparse = small.join("sparse").to_str().unwrap().to_owned();
     fs::File::create(&sparse).unwrap().set_len(16 << 20).unwrap();
     members.push(sparse.clone());
-    run(["create", "data", "--level", "5", "--chunk", "64K"].map(str::to_owned).into_iter().chain(members.clone())).ok();
+    run(["create", "data", "--level", "5", "--chunk", "64K"]
+        .map(str::to_owned)
+        .into_iter()
+        .chain(members.clone()))
+    .ok();
     let serve = Serve::start(&room, &[], &members);
     let output = std::process::Command::new("qemu-io")
         .args(["-f", "raw", "-c", "write -P 7 0 24M", "-c", "flush", "-c", "read -P 7 0 24M", &serve.uri])
@@ -283,7 +306,9 @@ fn garbage_and_slow_clients_on_the_control_socket_block_nobody() {
     assert_eq!(fs::metadata(room.path("run")).unwrap().permissions().mode() & 0o777, 0o700);
     let mut idle: Vec<_> = (0..4).map(|_| UnixStream::connect(&socket).unwrap()).collect();
     idle[0].write_all(b"{\"schema_ver").unwrap();
-    for garbage in [&b"GET / HTTP/1.1\r\n\r\n"[..], b"\n", b"\xff\x00\n", b"{}\n", b"[[[[[[[[\n", &[b'x'; 20_000]] {
+    for garbage in
+        [&b"GET / HTTP/1.1\r\n\r\n"[..], b"\n", b"\xff\x00\n", b"{}\n", b"[[[[[[[[\n", &[b'x'; 20_000]]
+    {
         let mut client = UnixStream::connect(&socket).unwrap();
         client.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
         // The server may hang up before it has read everything.
@@ -293,12 +318,19 @@ fn garbage_and_slow_clients_on_the_control_socket_block_nobody() {
         assert!(answer.is_empty() || answer.contains("\"result\":\"error\""), "{answer}");
     }
     let mut client = UnixStream::connect(&socket).unwrap();
-    client.write_all(b"{\"schema_version\":1,\"command\":\"status\"}\n{\"schema_version\":9,\"command\":\"stop\"}\n").unwrap();
+    client
+        .write_all(
+            b"{\"schema_version\":1,\"command\":\"status\"}\n{\"schema_version\":9,\"command\":\"stop\"}\n",
+        )
+        .unwrap();
     let mut answers = String::new();
     client.read_to_string(&mut answers).unwrap();
     let answers: Vec<_> = answers.lines().collect();
     assert_eq!(answers.len(), 2);
-    assert!(answers[0].starts_with("{\"schema_version\":1,\"result\":\"status\"") && answers[1].contains("\"error\""));
+    assert!(
+        answers[0].starts_with("{\"schema_version\":1,\"result\":\"status\"")
+            && answers[1].contains("\"error\"")
+    );
     assert_eq!(serve.command(&["status", "--check"]).status, 0);
     drop(idle);
     serve.stop();
@@ -309,10 +341,14 @@ fn status_tells_the_numbers_that_scripts_use() {
     let room = Room::new();
     let members = room.array("6", 4);
     let pidfile = room.name("pid");
-    let mut serve = Serve::start(&room, &["--pidfile", &pidfile, "--export", "nbd=tcp:127.0.0.1:0"], &members);
+    let mut serve =
+        Serve::start(&room, &["--pidfile", &pidfile, "--export", "nbd=tcp:127.0.0.1:0"], &members);
     let report = serve.command(&["status", "data", "--json"]).ok().json();
     let array = &report["arrays"][0];
-    assert_eq!((&report["schema_version"], &array["level"], &array["health"]), (&1.into(), &"raid6".into(), &"good".into()));
+    assert_eq!(
+        (&report["schema_version"], &array["level"], &array["health"]),
+        (&1.into(), &"raid6".into(), &"good".into())
+    );
     assert_eq!((&array["slots"], &array["chunk_bytes"]), (&"[UUUU]".into(), &65536.into()));
     assert_eq!(array["members"][3]["member"], members[3]);
     assert_eq!(fs::read_to_string(&pidfile).unwrap().trim(), array["pid"].to_string());

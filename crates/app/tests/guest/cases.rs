@@ -18,7 +18,8 @@ pub struct Case {
 impl Case {
     /// The cases of one of the guest's files.
     pub fn read(file: &str) -> Vec<Self> {
-        let text = std::fs::read_to_string(root().join("guest").join(file)).expect("the guest's case files are there");
+        let text = std::fs::read_to_string(root().join("guest").join(file))
+            .expect("the guest's case files are there");
         text.lines()
             .map(str::trim)
             .filter(|line| !line.is_empty() && !line.starts_with('#') && !line.starts_with("slice "))
@@ -29,8 +30,10 @@ impl Case {
     fn parse(line: &str) -> Self {
         let mut words = line.split_whitespace();
         let id = words.next().expect("a case has a name").to_owned();
-        let (options, keys): (Vec<_>, Vec<_>) = words.map(str::to_owned).partition(|word| word.starts_with("--"));
-        let keys = keys.iter().filter_map(|word| word.split_once('=')).map(|(k, v)| (k.into(), v.into())).collect();
+        let (options, keys): (Vec<_>, Vec<_>) =
+            words.map(str::to_owned).partition(|word| word.starts_with("--"));
+        let keys =
+            keys.iter().filter_map(|word| word.split_once('=')).map(|(k, v)| (k.into(), v.into())).collect();
         Self { id, keys, options }
     }
 
@@ -39,7 +42,9 @@ impl Case {
     }
 
     fn list(&self, key: &str) -> Vec<usize> {
-        self.keys.get(key).map_or(vec![], |value| value.split(',').map(|n| n.parse().expect("a number")).collect())
+        self.keys
+            .get(key)
+            .map_or(vec![], |value| value.split(',').map(|n| n.parse().expect("a number")).collect())
     }
 
     pub fn raid_disks(&self) -> usize {
@@ -97,7 +102,8 @@ impl Case {
         let sizes = self.keys.get("sizes").map_or(String::new(), |sizes| format!(" sizes={sizes}"));
         let missing = self.missing();
         let missing: Vec<String> = missing.iter().map(ToString::to_string).collect();
-        let missing = if missing.is_empty() { String::new() } else { format!(" missing={}", missing.join(",")) };
+        let missing =
+            if missing.is_empty() { String::new() } else { format!(" missing={}", missing.join(",")) };
         let degraded = self.degraded() + usize::from(failed.is_some());
         let dirty = if self.keys.contains_key("rebuilt_to") { " dirty=yes" } else { "" };
         format!(
@@ -126,15 +132,31 @@ pub fn made_by_wattle() -> Vec<Ours> {
     let mut add = |id: String, level, members, missing: &[usize], args: &[&'static str]| {
         all.push(Ours { id, level, members, missing: missing.to_vec(), args: args.to_vec() });
     };
-    for layout in
-        ["left-asymmetric", "right-asymmetric", "left-symmetric", "right-symmetric", "parity-first", "parity-last"]
-    {
+    for layout in [
+        "left-asymmetric",
+        "right-asymmetric",
+        "left-symmetric",
+        "right-symmetric",
+        "parity-first",
+        "parity-last",
+    ] {
         add(format!("w5-{layout}"), "5", 4, &[], &["--chunk", "16K", "--layout", layout]);
     }
     for layout in [
-        "left-asymmetric", "right-asymmetric", "left-symmetric", "right-symmetric", "parity-first", "parity-last",
-        "ddf-zero-restart", "ddf-N-restart", "ddf-N-continue", "left-asymmetric-6", "right-asymmetric-6",
-        "left-symmetric-6", "right-symmetric-6", "parity-first-6",
+        "left-asymmetric",
+        "right-asymmetric",
+        "left-symmetric",
+        "right-symmetric",
+        "parity-first",
+        "parity-last",
+        "ddf-zero-restart",
+        "ddf-N-restart",
+        "ddf-N-continue",
+        "left-asymmetric-6",
+        "right-asymmetric-6",
+        "left-symmetric-6",
+        "right-symmetric-6",
+        "parity-first-6",
     ] {
         add(format!("w6-{layout}"), "6", 5, &[], &["--chunk", "16K", "--layout", layout]);
     }
@@ -160,7 +182,8 @@ pub fn made_by_wattle() -> Vec<Ours> {
 impl Ours {
     fn case(&self) -> Case {
         let missing: Vec<String> = self.missing.iter().map(ToString::to_string).collect();
-        let missing = if missing.is_empty() { String::new() } else { format!(" missing={}", missing.join(",")) };
+        let missing =
+            if missing.is_empty() { String::new() } else { format!(" missing={}", missing.join(",")) };
         Case::parse(&format!("{} level={} members={}{missing}", self.id, self.level, self.members))
     }
 
@@ -180,10 +203,14 @@ impl Ours {
         let dir = slices.dir(k);
         let paths = slices.members(k, self.members);
         for path in &paths {
-            std::fs::File::create(path).and_then(|file| file.set_len(SLICE_SECTORS * 512)).expect("scratch space");
+            std::fs::File::create(path)
+                .and_then(|file| file.set_len(SLICE_SECTORS * 512))
+                .expect("scratch space");
         }
         let offered: Vec<PathBuf> = (paths.iter().enumerate())
-            .map(|(member, path)| if self.missing.contains(&member) { "missing".into() } else { path.clone() })
+            .map(
+                |(member, path)| if self.missing.contains(&member) { "missing".into() } else { path.clone() },
+            )
             .collect();
         let mut args = vec!["create", "--level", self.level];
         args.extend(&self.args);
@@ -210,7 +237,11 @@ impl Ours {
         let sectors = wattle(&["cat"], &members).len() as u64 / 512;
         let mut pattern = self.written(k, sectors);
         pattern.extend(&Pattern::parse(&KernelWrite::of(k).text()));
-        check_content(&format!("{} after the kernel wrote to it", self.id), &members, &pattern.bytes(sectors));
+        check_content(
+            &format!("{} after the kernel wrote to it", self.id),
+            &members,
+            &pattern.bytes(sectors),
+        );
     }
 }
 

@@ -24,11 +24,17 @@ impl Guest {
     /// The guest, or nothing where it cannot be built, said loudly; in CI that is a failure.
     pub fn ready(kernel: &'static str) -> Option<Self> {
         let build = root().join("guest/build");
-        let status = Command::new(&build).env("WATTLE_GUEST_KERNEL", kernel).stdout(std::process::Stdio::null()).status();
+        let status = Command::new(&build)
+            .env("WATTLE_GUEST_KERNEL", kernel)
+            .stdout(std::process::Stdio::null())
+            .status();
         if status.as_ref().is_ok_and(std::process::ExitStatus::success) {
             return Some(Self { kernel });
         }
-        assert!(std::env::var_os("CI").is_none(), "guest/build failed ({status:?}), and in CI nothing is skipped");
+        assert!(
+            std::env::var_os("CI").is_none(),
+            "guest/build failed ({status:?}), and in CI nothing is skipped"
+        );
         eprintln!("SKIPPED, NOT TESTED: no Linux {kernel} guest here: guest/build failed ({status:?})");
         None
     }
@@ -53,7 +59,8 @@ impl Guest {
             command.arg("-f").arg(file);
         }
         let output = command.arg(guest.join("jobs").join(job)).args(disks).output().expect("guest/run runs");
-        let (text, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        let (text, errors) =
+            (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         assert!(output.status.success(), "{job} in the guest: {}\n{text}\n{errors}", output.status);
         text.lines().filter_map(|line| line.strip_prefix("RESULT ")).map(facts).collect()
     }
@@ -62,7 +69,13 @@ impl Guest {
 fn facts(line: &str) -> (String, Facts) {
     let mut words = line.split_whitespace();
     let id = words.next().expect("a result names its case").to_owned();
-    (id, words.filter_map(|word| word.split_once('=')).map(|(key, value)| (key.into(), value.into())).collect())
+    (
+        id,
+        words
+            .filter_map(|word| word.split_once('='))
+            .map(|(key, value)| (key.into(), value.into()))
+            .collect(),
+    )
 }
 
 pub fn root() -> PathBuf {
@@ -79,7 +92,9 @@ impl Slices {
     pub fn new(scratch: &Path, cases: usize) -> Self {
         let disks: Vec<PathBuf> = (0..DISKS).map(|disk| scratch.join(format!("disk{disk:02}"))).collect();
         for disk in &disks {
-            File::create(disk).and_then(|file| file.set_len(cases as u64 * SLICE_SECTORS * 512)).expect("scratch space");
+            File::create(disk)
+                .and_then(|file| file.set_len(cases as u64 * SLICE_SECTORS * 512))
+                .expect("scratch space");
         }
         Self { scratch: scratch.to_owned(), disks }
     }
@@ -103,7 +118,12 @@ impl Slices {
             let len = case.slice_sectors(member) * 512;
             copy(&self.disks[member], k as u64 * SLICE_SECTORS * 512, path, 0, len);
         }
-        paths.into_iter().enumerate().filter(|(member, _)| !case.missing().contains(member)).map(|(_, path)| path).collect()
+        paths
+            .into_iter()
+            .enumerate()
+            .filter(|(member, _)| !case.missing().contains(member))
+            .map(|(_, path)| path)
+            .collect()
     }
 
     /// Copies members back into the disks.

@@ -18,7 +18,8 @@ use pattern::Pattern;
 
 /// Runs the binary under test and returns its standard output.
 fn wattle(args: &[&str], members: &[PathBuf]) -> Vec<u8> {
-    let output = Command::new(env!("CARGO_BIN_EXE_wattle")).args(args).args(members).output().expect("wattle runs");
+    let output =
+        Command::new(env!("CARGO_BIN_EXE_wattle")).args(args).args(members).output().expect("wattle runs");
     assert!(
         output.status.success(),
         "wattle {args:?} {members:?}: {}\n{}",
@@ -66,7 +67,8 @@ fn take_over(case: &Case, facts: &BTreeMap<String, String>, slices: &Slices, k: 
     let dir = slices.dir(k);
     if case.reshaping() {
         // Not served yet: refused with the reason, as a safety check, and nothing is changed.
-        let output = Command::new(env!("CARGO_BIN_EXE_wattle")).arg("cat").args(&members).output().expect("runs");
+        let output =
+            Command::new(env!("CARGO_BIN_EXE_wattle")).arg("cat").args(&members).output().expect("runs");
         assert_eq!(output.status.code(), Some(3), "{id}: {}", String::from_utf8_lossy(&output.stderr));
         assert!(String::from_utf8_lossy(&output.stderr).contains("reshap"), "{id}");
         return None;
@@ -76,7 +78,8 @@ fn take_over(case: &Case, facts: &BTreeMap<String, String>, slices: &Slices, k: 
     check_content(id, &shuffled, &pattern.bytes(sectors));
     if case.whole() && case.redundant() {
         for left_out in 0..case.raid_disks() {
-            let rest: Vec<_> = (0..members.len()).filter(|&m| m != left_out).map(|m| members[m].clone()).collect();
+            let rest: Vec<_> =
+                (0..members.len()).filter(|&m| m != left_out).map(|m| members[m].clone()).collect();
             check_content(&format!("{id} without {left_out}"), &rest, &pattern.bytes(sectors));
         }
     }

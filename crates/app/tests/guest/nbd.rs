@@ -12,7 +12,8 @@ pub fn mount(guest: &Guest) {
     let mut servers = Vec::new();
     let mut lines = String::new();
     for (fs, missing) in [("xfs", false), ("ext4", true)] {
-        let mut members: Vec<_> = (0..4).map(|member| scratch.path().join(format!("{fs}{member}.img"))).collect();
+        let mut members: Vec<_> =
+            (0..4).map(|member| scratch.path().join(format!("{fs}{member}.img"))).collect();
         for member in &members {
             std::fs::File::create(member).and_then(|file| file.set_len(160 << 20)).expect("scratch space");
         }
@@ -38,7 +39,8 @@ pub fn mount(guest: &Guest) {
     let results = guest.run_with("nbd-client", &[cases], &[], &[("GUEST_NET", "1")]);
     assert_eq!(results.values().filter(|facts| facts["ok"] == "yes").count(), 2, "{results:?}");
     for (mut server, members) in servers {
-        let stopped = Command::new("kill").arg("-TERM").arg(server.id().to_string()).status().expect("kill runs");
+        let stopped =
+            Command::new("kill").arg("-TERM").arg(server.id().to_string()).status().expect("kill runs");
         assert!(stopped.success());
         assert!(server.wait().expect("it ends").success(), "a server that is asked to end ends well");
         wattle(&["scan"], &members);

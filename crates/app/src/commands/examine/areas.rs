@@ -2,7 +2,9 @@
 
 use serde_json::json;
 use wattle_control::{Member, Problem};
-use wattle_format::md::{BadBlockArea, Features, Fields, JournalChecksum, PplArea, badblocks, bitmap, journal, ppl};
+use wattle_format::md::{
+    BadBlockArea, Features, Fields, JournalChecksum, PplArea, badblocks, bitmap, journal, ppl,
+};
 
 use super::fields::{Field, bytes, plain, sectors, shown};
 use super::{AreaReport, Vec2Map};
@@ -45,7 +47,12 @@ fn area(kind: &'static str, offset_bytes: Option<u64>) -> AreaReport {
 }
 
 /// Where an area relative to the superblock starts, and its first `len` bytes; the error if there is nothing.
-fn start(member: &Member, found: &Fields, offset: i32, len: u64) -> Result<(Option<u64>, Result<Vec<u8>, String>), Problem> {
+fn start(
+    member: &Member,
+    found: &Fields,
+    offset: i32,
+    len: u64,
+) -> Result<(Option<u64>, Result<Vec<u8>, String>), Problem> {
     let Some(at) = found.sector_from_superblock(offset).map(bytes) else {
         return Ok((None, Err(format!("it would start {} sectors before the member", -i64::from(offset)))));
     };
@@ -118,14 +125,16 @@ fn of_bad_blocks(member: &Member, found: &Fields, log: BadBlockArea) -> Result<A
         report.fields.0.push(shown("bad_ranges", json!([]), "none".to_owned()));
         return Ok(report);
     }
-    match area_bytes.and_then(|area| badblocks::BadBlocks::decode(&area, log.shift).map_err(|error| error.to_string())) {
+    match area_bytes
+        .and_then(|area| badblocks::BadBlocks::decode(&area, log.shift).map_err(|error| error.to_string()))
+    {
         Ok(blocks) => {
-            let range = |range: &badblocks::BadRange| {
-                json!({ "offset_bytes": bytes(range.sector), "len_bytes": bytes(range.sectors) })
-            };
+            let range = |range: &badblocks::BadRange| json!({ "offset_bytes": bytes(range.sector), "len_bytes": bytes(range.sectors) });
             let list: Vec<_> = blocks.ranges().iter().map(range).collect();
-            let text: Vec<_> = blocks.ranges().iter().map(|r| format!("{}+{}", r.sector, r.sectors)).collect();
-            let text = if text.is_empty() { "none".to_owned() } else { format!("sectors {}", text.join(", ")) };
+            let text: Vec<_> =
+                blocks.ranges().iter().map(|r| format!("{}+{}", r.sector, r.sectors)).collect();
+            let text =
+                if text.is_empty() { "none".to_owned() } else { format!("sectors {}", text.join(", ")) };
             report.fields.0.push(shown("bad_ranges", list, text));
         }
         Err(error) => report.error = Some(error),
@@ -134,12 +143,15 @@ fn of_bad_blocks(member: &Member, found: &Fields, log: BadBlockArea) -> Result<A
 }
 
 fn of_ppl(member: &Member, found: &Fields, log: PplArea) -> Result<AreaReport, Problem> {
-    let (at, area_bytes) = start(member, found, i32::from(log.offset_sectors), bytes(u64::from(log.size_sectors)))?;
+    let (at, area_bytes) =
+        start(member, found, i32::from(log.offset_sectors), bytes(u64::from(log.size_sectors)))?;
     let mut report = area("ppl", at);
     let uuid = found.stored_uuid();
     let header = area_bytes.and_then(|area| match ppl::newest(&area, &uuid) {
         Some(newest) => Ok((newest.offset_bytes as u64, newest.header)),
-        None => ppl::Header::decode(&area, &uuid).map(|header| (0, header)).map_err(|error| error.to_string()),
+        None => {
+            ppl::Header::decode(&area, &uuid).map(|header| (0, header)).map_err(|error| error.to_string())
+        }
     });
     match header {
         Ok((offset_bytes, header)) => report.fields.0.extend([

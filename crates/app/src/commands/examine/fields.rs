@@ -67,10 +67,14 @@ pub fn of_superblock(found: &Fields) -> Vec<Field> {
         plain("set_name", found.name()),
         time("ctime", found.ctime()),
         shown("level", found.level(), format!("{} ({level_name})", found.level())),
-        shown("layout", found.layout(), match layout {
-            Some(name) => format!("{} ({name})", found.layout()),
-            None => found.layout().to_string(),
-        }),
+        shown(
+            "layout",
+            found.layout(),
+            match layout {
+                Some(name) => format!("{} ({name})", found.layout()),
+                None => found.layout().to_string(),
+            },
+        ),
         sectors("size", found.size_sectors()),
         sectors("chunksize", u64::from(found.chunk_sectors())),
         plain("raid_disks", found.raid_disks()),

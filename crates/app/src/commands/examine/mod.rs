@@ -5,8 +5,8 @@ mod fields;
 
 use serde::Serialize;
 use serde_json::{Map, Value};
-use wattle_control::{Problem, Scan};
 use wattle_control::scan::MemberScan;
+use wattle_control::{Problem, Scan};
 use wattle_format::md;
 
 use crate::cli::{ExamineArgs, Force};
@@ -84,7 +84,10 @@ fn report(scan: &Scan) -> Result<Report, Problem> {
 
 fn member_report(scan: &MemberScan) -> Result<MemberReport, Problem> {
     let valid = scan.superblocks.iter().map(|superblock| (&**superblock, Vec::new()));
-    let damaged = scan.damaged.iter().map(|raw| (raw.fields(), raw.problems().iter().map(ToString::to_string).collect()));
+    let damaged = scan
+        .damaged
+        .iter()
+        .map(|raw| (raw.fields(), raw.problems().iter().map(ToString::to_string).collect()));
     let superblocks = valid.chain(damaged).map(|(fields, errors)| superblock_report(scan, fields, errors));
     Ok(MemberReport {
         member: scan.member.name.clone(),
@@ -95,7 +98,11 @@ fn member_report(scan: &MemberScan) -> Result<MemberReport, Problem> {
     })
 }
 
-fn superblock_report(scan: &MemberScan, found: &md::Fields, errors: Vec<String>) -> Result<SuperblockReport, Problem> {
+fn superblock_report(
+    scan: &MemberScan,
+    found: &md::Fields,
+    errors: Vec<String>,
+) -> Result<SuperblockReport, Problem> {
     Ok(SuperblockReport {
         metadata: found.version().to_string(),
         offset_bytes: fields::bytes(found.found_at_sectors()),
@@ -127,7 +134,10 @@ fn render_member(member: &MemberReport, screen: Screen) -> String {
         text.push_str(&render_fields(&superblock.fields));
         for area in &superblock.areas {
             let place = area.offset_bytes.map_or("before the start".to_owned(), |at| format!("at byte {at}"));
-            text.push_str(&format!("  {}\n", style.bold(&format!("{} {place}", area.kind.replace('_', " ")))));
+            text.push_str(&format!(
+                "  {}\n",
+                style.bold(&format!("{} {place}", area.kind.replace('_', " ")))
+            ));
             if let Some(error) = &area.error {
                 text.push_str(&format!("    {}: {}\n", style.yellow("not valid"), printable(error)));
             }
@@ -141,6 +151,7 @@ fn render_member(member: &MemberReport, screen: Screen) -> String {
 }
 
 fn render_fields(fields: &Vec2Map) -> String {
-    let rows: Vec<_> = fields.0.iter().map(|field| vec![field.name.to_owned(), printable(&field.shown)]).collect();
+    let rows: Vec<_> =
+        fields.0.iter().map(|field| vec![field.name.to_owned(), printable(&field.shown)]).collect();
     table("    ", &rows)
 }

@@ -532,7 +532,13 @@ impl Volume {
         self.shard
             .home(move |home| async move {
                 let volume = Self { shard: home.shard(), exclusive: true };
-                home.exclusively(|_pass| job(volume)).await?
+                home.exclusively(async move |pass| {
+                    let result = job(volume).await;
+                    // Until here, so that the array is not taken for idle and recorded clean meanwhile.
+                    drop(pass);
+                    result
+                })
+                .await?
             })
             .await
     }

@@ -182,10 +182,14 @@ impl Home {
         if self.dirty.get() {
             return self.deactivate_in_turn().await;
         }
-        if !self.fixed.read_only && !self.shard().flush_members().await.is_empty() {
+        if self.fixed.read_only {
+            return Ok(());
+        }
+        if self.health().broken {
             return Err(VolumeError::Broken);
         }
-        Ok(())
+        let failed = self.shard().flush_members().await;
+        if failed.is_empty() { Ok(()) } else { self.fail_in_turn(failed).await }
     }
 
     /// Dirty to clean. Nothing is in flight.

@@ -219,7 +219,8 @@ impl<'a> Work<'a> {
                 .filter(|&block| state(block).readable_to(end) && !unreadable.contains(block))
                 .collect(),
             writable: (0..self.blocks()).filter(|&block| state(block).writable()).collect(),
-            trusted: self.trusted,
+            // A broken array has writes that reached some members and not others, which nobody records as failed.
+            trusted: self.trusted && !health.broken,
         }
     }
 

@@ -180,7 +180,7 @@ impl ArrayHandle {
         &self.fixed
     }
 
-    /// Runs `f` at the array's home; `None` once it is stopped.
+    /// Runs `f` at the array's home, to its end even if nobody waits for it; `None` once it is stopped.
     async fn at_home<T, F, Fut>(&self, core: &Core, f: F) -> Option<T>
     where
         T: Send + 'static,
@@ -188,11 +188,10 @@ impl ArrayHandle {
         Fut: Future<Output = T> + 'static,
     {
         let key = self.fixed.key;
-        core.call(
-            self.fixed.home,
-            move |core| async move { Some(f(core.local::<Home>(home_key(key))?).await) },
-        )
-        .await
+        let change = core.call(self.fixed.home, move |core| async move {
+            Some(f(core.local::<Home>(home_key(key))?).await)
+        });
+        core.spawn(change).await
     }
 }
 

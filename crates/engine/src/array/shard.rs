@@ -271,21 +271,20 @@ impl Shard {
         (self.device(member), self.offset(member, sector))
     }
 
-    /// Runs `f` at the array's home.
+    /// Runs `f` at the array's home. A change of state that was begun is finished, whatever becomes of the client.
     pub async fn home<F, Fut>(&self, f: F) -> Result<(), VolumeError>
     where
         F: FnOnce(Rc<Home>) -> Fut + Send + 'static,
         Fut: Future<Output = Result<(), VolumeError>> + 'static,
     {
         let key = self.fixed.key;
-        self.core
-            .call(self.fixed.home, move |core| async move {
-                match core.local::<Home>(home_key(key)) {
-                    Some(home) => f(home).await,
-                    None => Err(VolumeError::Stopped),
-                }
-            })
-            .await
+        let change = self.core.call(self.fixed.home, move |core| async move {
+            match core.local::<Home>(home_key(key)) {
+                Some(home) => f(home).await,
+                None => Err(VolumeError::Stopped),
+            }
+        });
+        self.core.spawn(change).await
     }
 }
 

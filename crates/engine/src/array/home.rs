@@ -80,12 +80,18 @@ impl Home {
     /// Fails `slots` and returns when that is durable and known on every core: what skipped them may be acknowledged.
     pub async fn fail(&self, slots: MemberSet) -> Result<(), VolumeError> {
         let _turn = self.transition.acquire(1).await;
+        if self.has_ended() {
+            return Err(VolumeError::Stopped);
+        }
         self.fail_in_turn(slots).await
     }
 
     pub async fn fail_by_operator(&self, slot: MemberIx) -> Result<(), FailError> {
         let _turn = self.transition.acquire(1).await;
         let health = self.health();
+        if self.has_ended() {
+            return Err(FailError::Stopped);
+        }
         if self.fixed.read_only {
             return Err(FailError::ReadOnly);
         }
@@ -135,6 +141,8 @@ impl Home {
         self.on_every_core(|shard| async move { shard.gate.close().await }).await;
         let _turn = self.transition.acquire(1).await;
         let result = self.deactivate_for_good().await;
+        // The home goes first: whoever finds it finds its shard too.
+        drop(self.core.take_local::<Self>(home_key(self.fixed.key)));
         self.on_every_core(|shard| async move {
             // Whoever waits at the gate finds the array stopped.
             shard.stopped.set(true);
@@ -142,7 +150,6 @@ impl Home {
             drop(shard.core.take_local::<Shard>(shard.fixed.key));
         })
         .await;
-        drop(self.core.take_local::<Self>(home_key(self.fixed.key)));
         result
     }
 
@@ -253,6 +260,11 @@ impl Home {
         let epoch = self.health().epoch;
         self.on_every_core(move |shard| async move { shard.set_recorded(epoch) }).await;
         Ok(())
+    }
+
+    /// The stop is done: the members are no longer ours to write.
+    fn has_ended(&self) -> bool {
+        self.core.local::<Self>(home_key(self.fixed.key)).is_none()
     }
 
     /// The home core's shard.

@@ -119,7 +119,7 @@ pub(crate) async fn read(
     for (at, len) in pieces(shard, lba, sectors(buf.len())) {
         let copies = shard.fixed.geometry.copies(at);
         let readable = copies.iter().filter(|copy| readable(&health, copy, len)).copied();
-        let Some(copy) = choose(shard, readable, at + len) else {
+        let Some(copy) = choose(shard, &health, readable, at + len) else {
             return (Err(VolumeError::Unreadable), buf);
         };
         match runs.last_mut() {
@@ -186,10 +186,15 @@ fn readable(health: &Health, copy: &Copy, len: Sector) -> bool {
     health.members[usize::from(copy.member.0)].readable_to(copy.sector + len)
 }
 
-/// The copy to read from. Where copies may differ (after a crash, before a resync) always the first, so that the same
-/// sector never shows two contents in turn; else the one whose member read just before it, else the least busy.
-fn choose(shard: &Shard, mut copies: impl Iterator<Item = Copy>, end: Sector) -> Option<Copy> {
-    if end > shard.fixed.synced_below {
+/// The copy to read from. Where copies may differ (after a crash, before a resync; after the write that broke the array)
+/// always the first, so that the same sector never shows two contents in turn; else the one whose member read just before it, else the least busy.
+fn choose(
+    shard: &Shard,
+    health: &Health,
+    mut copies: impl Iterator<Item = Copy>,
+    end: Sector,
+) -> Option<Copy> {
+    if health.broken || end > shard.fixed.synced_below {
         return copies.next();
     }
     copies.min_by_key(|copy| {

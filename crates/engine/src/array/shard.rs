@@ -251,11 +251,16 @@ impl Shard {
         self.core.writev(device, offset, bufs, durability)
     }
 
-    /// Decides what a read error means: the member is gone (`true`), or only these sectors could not be read.
+    /// Decides what a read error means: the member is gone (`true`), or only these sectors could not be read. Bad sectors
+    /// alone never cost a member that nothing can replace.
     pub fn judge_read_error(&self, member: MemberIx, error: IoError) -> bool {
         let load = self.load(member);
         load.read_errors.update(|errors| errors + 1);
-        error.kind() != IoErrorKind::Medium || load.read_errors.get() > self.fixed.tuning.read_errors_max
+        if error.kind() != IoErrorKind::Medium {
+            return true;
+        }
+        let without = self.health.borrow().lost().union(&[member].into_iter().collect());
+        load.read_errors.get() > self.fixed.tuning.read_errors_max && self.fixed.geometry.survives(&without)
     }
 
     pub fn device(&self, member: MemberIx) -> &Device {

@@ -100,6 +100,7 @@ impl Home {
         }
         let slots: MemberSet = [slot].into_iter().collect();
         if self.fixed.geometry.redundancy() == 0
+            || !self.fixed.parity_trusted()
             || !self.fixed.geometry.survives(&health.lost().union(&slots))
         {
             return Err(FailError::LastCopy(slot));

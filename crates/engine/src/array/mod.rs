@@ -16,7 +16,7 @@ use std::time::Duration;
 use wattle_rt::{Core, CoreIx, Device};
 
 use crate::error::{FailError, VolumeError};
-use crate::geometry::Geometry;
+use crate::geometry::{Geometry, Kind};
 use crate::metadata::Metadata;
 use crate::units::{MemberIx, Sector};
 use crate::volume::VolumeRef;
@@ -88,6 +88,17 @@ pub(crate) struct Fixed {
     pub tuning: Tuning,
     /// Requests aligned to this cost no read of their edges. The largest logical block of the members.
     pub block_bytes: u32,
+}
+
+impl Fixed {
+    /// Whether all parity is known to be right; what is not known to be right replaces no member. Copies always do.
+    fn parity_trusted(&self) -> bool {
+        let geometry = &self.geometry;
+        geometry.kind() != Kind::Parity || {
+            let stripes = geometry.array_sectors().0 / geometry.stripe_data_sectors().0;
+            stripes * geometry.chunk().0 <= self.synced_below.0
+        }
+    }
 }
 
 #[derive(Debug)]

@@ -298,16 +298,16 @@ impl Volume {
 
     /// Reads stripe by stripe: directly where every block is where it should be, else by reconstruction.
     async fn read_degraded(&self, lba: Sector, mut buf: BufMut) -> (Result<(), VolumeError>, BufMut) {
-        let (stripe, start, len) =
+        let (_, start, len) =
             self.stripes(lba, sectors(buf.len())).next().expect("a request that is not empty has a stripe");
         if len == sectors(buf.len()) {
-            return self.read_stripe(stripe, start, buf).await;
+            return self.read_stripe(start, buf).await;
         }
         let mut parts = Vec::new();
-        for (stripe, start, len) in self.stripes(lba, sectors(buf.len())) {
+        for (_, start, len) in self.stripes(lba, sectors(buf.len())) {
             let part = buf.split_to(mirror::bytes(len));
             let volume = self.clone();
-            parts.push(self.shard.core.spawn(async move { volume.read_stripe(stripe, start, part).await }));
+            parts.push(self.shard.core.spawn(async move { volume.read_stripe(start, part).await }));
         }
         let mut result = Ok(());
         for part in parts {
@@ -318,17 +318,12 @@ impl Volume {
         (result, buf)
     }
 
-    async fn read_stripe(
-        &self,
-        stripe: StripeNo,
-        lba: Sector,
-        buf: BufMut,
-    ) -> (Result<(), VolumeError>, BufMut) {
+    async fn read_stripe(&self, lba: Sector, buf: BufMut) -> (Result<(), VolumeError>, BufMut) {
         let runs = self.parity_runs(lba, sectors(buf.len()));
         let direct =
             runs.iter().all(|run| self.shard.member_state(run.member).readable_to(run.sector + run.len));
         if !direct {
-            return self.reconstruct(stripe, lba, buf).await;
+            return self.recover(lba, buf).await;
         }
         match read_runs(&self.shard, &runs, buf).await {
             (failed, buf) if failed.is_empty() => (Ok(()), buf),
@@ -351,25 +346,14 @@ impl Volume {
             let mut at = lba + Sector(failure.at as u64 / SECTOR_BYTES);
             let end = at + failure.run.len;
             while at < end {
-                let (result, part, len) = match self.geometry().kind() {
-                    Kind::Parity => {
-                        let (stripe, start, len) = self
-                            .stripes(at, end - at)
-                            .next()
-                            .expect("a range that is not empty has a stripe");
-                        let (result, part) =
-                            self.reconstruct(stripe, start, BufMut::alloc(mirror::bytes(len))).await;
-                        (result, part, len)
-                    }
+                let len = match self.geometry().kind() {
+                    Kind::Parity => self.stripes(at, end - at).next().map(|(_, _, len)| len),
                     Kind::Mirrored | Kind::Striped => {
-                        let (start, len) = mirror::pieces(&self.shard, at, end - at)
-                            .next()
-                            .expect("a range that is not empty has a piece");
-                        let (result, part) =
-                            self.repair_mirror(start, BufMut::alloc(mirror::bytes(len))).await;
-                        (result, part, len)
+                        mirror::pieces(&self.shard, at, end - at).next().map(|(_, len)| len)
                     }
                 };
+                let len = len.expect("a range that is not empty has a piece");
+                let (result, part) = self.recover(at, BufMut::alloc(mirror::bytes(len))).await;
                 if result.is_err() {
                     return (result, buf);
                 }
@@ -379,6 +363,35 @@ impl Volume {
             }
         }
         (Ok(()), buf)
+    }
+
+    /// Reads a part of one stripe, or of one mirrored range, from redundancy. Where sectors of several members cannot be read,
+    /// the part as a whole may be beyond redundancy although none of its blocks is: then block by block.
+    async fn recover(&self, lba: Sector, buf: BufMut) -> (Result<(), VolumeError>, BufMut) {
+        let (result, mut buf) = self.recover_at_once(lba, buf).await;
+        let block = self.block_bytes() as usize;
+        if result != Err(VolumeError::Unreadable) || buf.len() <= block {
+            return (result, buf);
+        }
+        for at in (0..buf.len()).step_by(block) {
+            let len = block.min(buf.len() - at);
+            let (result, part) = self.recover_at_once(lba + sectors(at), BufMut::alloc(len)).await;
+            if result.is_err() {
+                return (result, buf);
+            }
+            buf[at..at + len].copy_from_slice(&part);
+        }
+        (Ok(()), buf)
+    }
+
+    async fn recover_at_once(&self, lba: Sector, buf: BufMut) -> (Result<(), VolumeError>, BufMut) {
+        match self.geometry().kind() {
+            Kind::Parity => {
+                let (stripe, ..) = self.geometry().locate(lba);
+                self.reconstruct(stripe, lba, buf).await
+            }
+            Kind::Mirrored | Kind::Striped => self.repair_mirror(lba, buf).await,
+        }
     }
 
     async fn enter_read(&self) -> Result<Option<Pass>, VolumeError> {

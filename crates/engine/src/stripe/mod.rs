@@ -102,7 +102,7 @@ async fn serve(shard: Rc<Shard>, stripe: StripeNo) {
                     shard.counters.merged.add(batch.len() as u64 - 1);
                 }
                 let (pieces, senders): (Vec<_>, Vec<_>) = batch.into_iter().unzip();
-                let result = work.write(pieces).await;
+                let result = work.write(&pieces).await;
                 senders.into_iter().for_each(|sender| answer(sender, result));
             }
             Batch::Reads(batch) => {

@@ -11,9 +11,28 @@ use crate::plan::{self, BlockSet, Method, WritePlan};
 impl Work<'_> {
     /// Writes the pieces, which touch no byte twice, and returns when they may be acknowledged.
     ///
+    /// Where sectors of several members cannot be read, the batch as a whole may be beyond redundancy although none of its
+    /// blocks is: then block by block.
+    ///
     /// # Errors
     /// Nothing is acknowledged; which sectors hold new data is then unknown.
-    pub(super) async fn write(&self, pieces: Vec<WritePiece>) -> Result<(), VolumeError> {
+    pub(super) async fn write(&self, pieces: &[WritePiece]) -> Result<(), VolumeError> {
+        let result = self.write_at_once(pieces).await;
+        let block = self.shard.fixed.block_bytes as usize;
+        if result != Err(VolumeError::Unreadable) || pieces.iter().map(|piece| piece.buf.len()).sum::<usize>() <= block {
+            return result;
+        }
+        for piece in pieces {
+            for at in (0..piece.buf.len()).step_by(block) {
+                let buf = piece.buf.slice(at..(at + block).min(piece.buf.len()));
+                let start = piece.start + at as u64;
+                self.write_at_once(&[WritePiece { start, buf, durability: piece.durability }]).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn write_at_once(&self, pieces: &[WritePiece]) -> Result<(), VolumeError> {
         let segments = self.segments(pieces.iter().map(|piece| (piece.start, piece.buf.len())));
         let rows = rows::rows(&segments);
         let fua = pieces.iter().any(|piece| piece.durability == Durability::Fua);
@@ -39,7 +58,7 @@ impl Work<'_> {
                 }
             };
             self.count(&plans);
-            let blocks = self.fill(&rows, &segments, &pieces, &plans, fetched, &unreadable);
+            let blocks = self.fill(&rows, &segments, pieces, &plans, fetched, &unreadable);
             let loss = self.store(&rows, blocks, durability).await;
             return if loss.members.is_empty() {
                 self.shard.recorded(health.epoch).await

@@ -6,6 +6,8 @@
 //! - Every round has one event more than the last. A return to clean may take the event of the dirty round back, so that
 //!   flipping does not burn numbers; but never while the array is degraded or has a bitmap, nor below 2, as md does it.
 //!   A generation never means two things: N is clean and N+1 dirty, however often; a change of membership is always new.
+//! - Members that are one event apart (after a crash, or when a return to clean did not reach all) are brought level before the
+//!   next round, so that a crash in that leaves nobody two events behind, which would make a stale member of a whole one.
 //! - Members that failed are counted out in the superblocks of the others and never written again. Slots that were empty
 //!   when the array was started are counted out by the first round: a member that reappears one event behind must not be
 //!   taken for a current one.
@@ -41,6 +43,10 @@ pub struct MdState {
     /// What each device number is, from the freshest superblock and kept up.
     roles: Vec<Role>,
     events: u64,
+    /// What the superblocks of this generation say.
+    resync_offset: u64,
+    /// Members may be one event apart, after a crash or a return to clean that did not reach all of them.
+    uneven: bool,
     /// `resync_offset` when nothing is in flight.
     idle_offset: u64,
     /// Some slot is empty or only partly rebuilt.
@@ -63,13 +69,15 @@ impl MdState {
     #[must_use]
     pub fn new(assembly: &Assembly, slots: Vec<Option<Superblock>>, spares: Vec<Superblock>) -> Self {
         Self {
-            slots,
             spares,
             roles: assembly.array.roles.clone(),
             events: assembly.array.events,
+            resync_offset: assembly.array.resync_offset,
+            uneven: slots.iter().flatten().any(|superblock| superblock.events() != assembly.array.events),
             idle_offset: assembly.synced_below_sectors,
             degraded: assembly.degraded() > 0,
             may_go_back: false,
+            slots,
         }
     }
 
@@ -102,6 +110,7 @@ impl MdState {
         next.may_go_back = only_a_flip && record.dirty;
 
         let resync_offset = if record.dirty { 0 } else { next.idle_offset };
+        next.resync_offset = resync_offset;
         let roles = next.wanted_roles();
         let (events, utime) = (next.events, Timestamp { secs: now.secs, micros: now.micros });
         let renew = |superblock: &mut Superblock| {
@@ -123,6 +132,21 @@ impl MdState {
             spares: if only_a_flip { Vec::new() } else { next.spares.iter().cloned().enumerate().collect() },
         };
         (next, round)
+    }
+
+    /// The present generation once more, for every member but those that `failed`: what comes next is at most one event ahead
+    /// of all of them, so that a crash in it leaves nobody stale.
+    fn level(&self, failed: &MemberSet) -> Round {
+        let again = |(slot, superblock): (u16, &Option<Superblock>)| {
+            let (slot, mut superblock) = (MemberIx(slot), superblock.clone()?);
+            for (dev_number, &role) in (0..).zip(&self.roles) {
+                set_role(&mut superblock, dev_number, role);
+            }
+            superblock.set_events(self.events);
+            superblock.set_resync_offset(self.resync_offset);
+            (!failed.contains(slot)).then_some((slot, superblock))
+        };
+        Round { slots: (0..).zip(&self.slots).filter_map(again).collect(), spares: Vec::new() }
     }
 
     fn member(&self, slot: MemberIx) -> Option<&Superblock> {
@@ -227,16 +251,29 @@ impl MdMetadata {
     /// # Cancellation
     /// Not safe: some members may have the round and others not. The next round is a new generation and mends it.
     async fn write(&self, record: &Record) -> Result<(), MemberSet> {
-        let round = {
-            let mut state = self.state.borrow_mut();
-            let (next, round) = state.next(record, self.core.wall_clock());
-            *state = next;
-            round
-        };
+        let before = self.state.borrow().clone();
+        if before.uneven {
+            self.write_round(&before.level(&record.failed)).await?;
+            self.state.borrow_mut().uneven = false;
+        }
+        let before = MdState { uneven: false, ..before };
+        let (next, round) = before.next(record, self.core.wall_clock());
+        let went_back = next.events < before.events;
+        *self.state.borrow_mut() = next;
         if record.dirty && !self.logs_invalid.get() {
             self.invalidate_logs(&round).await?;
             self.logs_invalid.set(true);
         }
+        let written = self.write_round(&round).await;
+        if written.is_err() && went_back {
+            // Who did not take it still has the dirty generation, and the number of that must not get a second meaning.
+            *self.state.borrow_mut() = MdState { uneven: true, may_go_back: false, ..before };
+        }
+        written
+    }
+
+    /// Flushes the members of a round, and writes it through on all of them.
+    async fn write_round(&self, round: &Round) -> Result<(), MemberSet> {
         let members = round
             .slots
             .iter()

@@ -103,15 +103,22 @@ async fn serve(shard: Rc<Shard>, stripe: StripeNo) {
                 }
                 let (pieces, senders): (Vec<_>, Vec<_>) = batch.into_iter().unzip();
                 let result = work.write(&pieces).await;
-                senders.into_iter().for_each(|sender| answer(sender, result));
+                let shared = pieces.len() == 1 || result != Err(VolumeError::Unreadable);
+                for (piece, sender) in pieces.iter().zip(senders) {
+                    // What cannot be had is the error of those who need it, not of those who came with them.
+                    let result = if shared { result } else { work.write(std::slice::from_ref(piece)).await };
+                    answer(sender, result);
+                }
             }
             Batch::Reads(batch) => {
                 let (mut pieces, senders): (Vec<_>, Vec<_>) = batch.into_iter().unzip();
                 let result = work.read(&mut pieces).await;
-                pieces
-                    .into_iter()
-                    .zip(senders)
-                    .for_each(|(piece, sender)| answer(sender, (result, piece.buf)));
+                let shared = pieces.len() == 1 || result != Err(VolumeError::Unreadable);
+                for (mut piece, sender) in pieces.into_iter().zip(senders) {
+                    let one = std::slice::from_mut(&mut piece);
+                    let result = if shared { result } else { work.read(one).await };
+                    answer(sender, (result, piece.buf));
+                }
             }
         }
     }

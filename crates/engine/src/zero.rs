@@ -51,14 +51,17 @@ pub(crate) async fn whole(
         .collect();
     let mut failed = MemberSet::default();
     let mut left: Vec<Run> = Vec::new();
+    let mut untouched = true;
     for (run, zeroed) in runs.iter().zip(zeroes) {
         match zeroed.await {
-            Ok(()) => {}
-            Err(error) if error.kind() == IoErrorKind::Unsupported => left.push(*run),
-            Err(_) => failed.insert(run.member),
+            Ok(()) => untouched = false,
+            // Drives refuse to zero with all kinds of errors, and may have begun; a member goes only if it takes no writes.
+            Err(error) => {
+                untouched &= error.kind() == IoErrorKind::Unsupported;
+                left.push(*run);
+            }
         }
     }
-    let untouched = left.len() == runs.len();
     if !(untouched && unsupported == Unsupported::Skip) {
         for run in left {
             if write_zeros(shard, run).await.is_err() {

@@ -195,6 +195,9 @@ pub fn decide_write(view: &View, written: &BlockSet) -> Result<WritePlan, Refusa
     if lost.len() > view.parities {
         return Err(Refusal::BeyondRedundancy);
     }
+    if !view.trusted && !written.is_subset(&view.writable) {
+        return Err(Refusal::Untrusted);
+    }
     let parity = view.all_parity().intersection(&view.writable);
     let store = written.union(&parity).intersection(&view.writable);
     if parity.is_empty() {

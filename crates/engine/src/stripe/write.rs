@@ -60,12 +60,14 @@ impl Work<'_> {
             self.count(&plans);
             let blocks = self.fill(&rows, &segments, pieces, &plans, fetched, &unreadable);
             let loss = self.store(&rows, blocks, durability).await;
-            return if loss.members.is_empty() {
-                self.shard.recorded(health.epoch).await
-            } else {
-                let beyond = if loss.no_space { VolumeError::NoSpace } else { VolumeError::WriteFailed };
-                self.shard.fail(loss.members).await.map_err(|_| beyond)
-            };
+            if loss.members.is_empty() {
+                return self.shard.recorded(health.epoch).await;
+            }
+            let beyond = if loss.no_space { VolumeError::NoSpace } else { VolumeError::WriteFailed };
+            self.shard.fail(loss.members).await.map_err(|_| beyond)?;
+            // What only parity holds now is there if parity can be trusted.
+            let holds = |segment: &Segment| !loss.members.contains(self.member(segment.block));
+            return if self.trusted || segments.iter().all(holds) { Ok(()) } else { Err(beyond) };
         }
         unreachable!("a stripe of {} blocks lost more than all of them", self.blocks())
     }

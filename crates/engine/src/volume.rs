@@ -32,7 +32,7 @@ impl VolumeRef {
     /// Its size in bytes.
     #[must_use]
     pub fn size_bytes(&self) -> u64 {
-        self.array.fixed().geometry.array_sectors().0 * SECTOR_BYTES
+        self.array.fixed().volume_bytes()
     }
 
     /// Opens it on the core it is called on.
@@ -60,10 +60,10 @@ impl Volume {
         &self.shard.fixed.name
     }
 
-    /// Its size in bytes.
+    /// Its size in bytes, a multiple of [`Self::block_bytes`].
     #[must_use]
     pub fn size_bytes(&self) -> u64 {
-        self.geometry().array_sectors().0 * SECTOR_BYTES
+        self.shard.fixed.volume_bytes()
     }
 
     /// Whether every write is refused.
@@ -241,12 +241,10 @@ impl Volume {
         if end <= self.size_bytes() { Ok(()) } else { Err(VolumeError::OutOfRange) }
     }
 
-    /// The smallest range of whole blocks around a range, in bytes. The last block of a volume may be short where its size is
-    /// no multiple of a 4 KiB block.
+    /// The smallest range of whole blocks around a range, in bytes.
     fn widen(&self, offset: u64, len: u64) -> (u64, u64) {
         let block = u64::from(self.block_bytes());
-        let end = (offset + len).div_ceil(block) * block;
-        (offset / block * block, end.min(self.size_bytes()))
+        (offset / block * block, (offset + len).div_ceil(block) * block)
     }
 
     /// The largest range of whole stripes (or blocks, where there is no parity) inside a range.

@@ -18,7 +18,7 @@ use wattle_rt::{Core, CoreIx, Device};
 use crate::error::{FailError, VolumeError};
 use crate::geometry::{Geometry, Kind};
 use crate::metadata::Metadata;
-use crate::units::{MemberIx, Sector};
+use crate::units::{MemberIx, SECTOR_BYTES, Sector};
 use crate::volume::VolumeRef;
 pub(crate) use gate::Pass;
 pub(crate) use health::Health;
@@ -91,6 +91,12 @@ pub(crate) struct Fixed {
 }
 
 impl Fixed {
+    /// The array in whole blocks: a last one that is cut off, where members have blocks of 4 KiB, can neither be read nor written.
+    pub fn volume_bytes(&self) -> u64 {
+        let bytes = self.geometry.array_sectors().0 * SECTOR_BYTES;
+        bytes - bytes % u64::from(self.block_bytes)
+    }
+
     /// Whether all parity is known to be right; what is not known to be right replaces no member. Copies always do.
     fn parity_trusted(&self) -> bool {
         let geometry = &self.geometry;

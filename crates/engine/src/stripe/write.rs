@@ -19,7 +19,9 @@ impl Work<'_> {
     pub(super) async fn write(&self, pieces: &[WritePiece]) -> Result<(), VolumeError> {
         let result = self.write_at_once(pieces).await;
         let block = self.shard.fixed.block_bytes as usize;
-        if result != Err(VolumeError::Unreadable) || pieces.iter().map(|piece| piece.buf.len()).sum::<usize>() <= block {
+        if result != Err(VolumeError::Unreadable)
+            || pieces.iter().map(|piece| piece.buf.len()).sum::<usize>() <= block
+        {
             return result;
         }
         for piece in pieces {

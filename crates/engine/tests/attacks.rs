@@ -65,7 +65,7 @@ impl Fixture {
         };
         ArraySpec {
             name: "a".into(),
-            geometry: geometry.unwrap(),
+            geometry: geometry.expect("a plain geometry"),
             members: (0..members).map(member).collect(),
             synced_below: self.synced_below,
             read_only: false,
@@ -79,11 +79,11 @@ impl Fixture {
         self.world
             .run(async move |core: Core| {
                 let array = ArrayHandle::start(&core, spec, Box::new(NoMetadata)).await;
-                let volume = array.volume().open(&core).unwrap();
+                let volume = array.volume().open(&core).expect("it runs");
                 let pattern: Vec<u8> =
                     (0..volume.size_bytes()).map(|i| (i / 512 * 7 + i % 251) as u8).collect();
                 assert_eq!(write(&volume, 0, &pattern).await, Ok(()));
-                array.stop(&core).await.unwrap();
+                array.stop(&core).await.expect("nothing fails");
                 pattern
             })
             .expect_done()
@@ -107,23 +107,21 @@ async fn read(volume: &Volume, at: u64, len: usize) -> Result<Vec<u8>, VolumeErr
 }
 
 /// Takes its time, and remembers what was durable when.
-#[derive(Clone, Default)]
 struct Slow {
-    core: Rc<RefCell<Option<Core>>>,
+    core: Core,
     records: Rc<RefCell<Vec<Record>>>,
 }
 
 impl Slow {
     fn new(core: &Core) -> Self {
-        Self { core: Rc::new(RefCell::new(Some(core.clone()))), ..Self::default() }
+        Self { core: core.clone(), records: Rc::default() }
     }
 }
 
 impl Metadata for Slow {
     fn commit<'a>(&'a self, record: &'a Record) -> LocalBoxFuture<'a, Result<(), MemberSet>> {
         Box::pin(async {
-            let core = self.core.borrow().clone().unwrap();
-            core.sleep(Duration::from_millis(5)).await;
+            self.core.sleep(Duration::from_millis(5)).await;
             self.records.borrow_mut().push(record.clone());
             Ok(())
         })
@@ -588,4 +586,80 @@ fn the_cut_off_end_of_a_mirror_on_large_blocks_costs_no_member() {
             array.stop(&core).await.unwrap();
         })
         .expect_done();
+}
+
+/// Watches invariants 1 and 3 from the members' side: what reached them, and what was unflushed, at each record.
+struct Watch {
+    drives: Vec<DriveControl>,
+    dirty: Rc<RefCell<bool>>,
+    core: Core,
+}
+
+impl Metadata for Watch {
+    fn commit<'a>(&'a self, record: &'a Record) -> LocalBoxFuture<'a, Result<(), MemberSet>> {
+        Box::pin(async {
+            if !*self.dirty.borrow() {
+                let written: usize = self.drives.iter().map(|drive| drive.take_write_log().len()).sum();
+                assert_eq!(written, 0, "members were written while the array was recorded clean");
+            }
+            if !record.dirty {
+                for (slot, drive) in (0..).map(MemberIx).zip(&self.drives) {
+                    let out = record.failed.contains(slot);
+                    assert!(out || drive.unflushed_sectors() == 0, "slot {slot} is recorded clean unflushed");
+                }
+            }
+            self.core.sleep(Duration::from_micros(300)).await;
+            if !record.dirty {
+                self.drives.iter().for_each(|drive| drop(drive.take_write_log()));
+            }
+            *self.dirty.borrow_mut() = record.dirty;
+            Ok(())
+        })
+    }
+}
+
+/// Bursts of requests of every kind on three cores, with pauses around the time after which an idle array is recorded clean.
+#[test]
+fn nothing_is_written_while_recorded_clean_and_nothing_is_unflushed_then() {
+    for seed in 0..30 {
+        let level = if seed % 2 == 0 { Level::Raid5 } else { Level::Raid1 };
+        let mut fixture = Fixture::seeded(level, 4, 3, seed);
+        let mut spec = fixture.spec(&[]);
+        spec.tuning.clean_delay = Duration::from_millis(1);
+        let drives: Vec<_> = (0..4).map(|slot| fixture.drive(slot)).collect();
+        drives.iter().for_each(DriveControl::record_writes);
+        drives[seed as usize % 4].gone_after_ops(200);
+        fixture
+            .world
+            .run(async move |core: Core| {
+                let dirty = Rc::default();
+                let watch = Watch { drives, dirty, core: core.clone() };
+                let array = ArrayHandle::start(&core, spec, Box::new(watch)).await;
+                let clients = (0..3usize).map(|ix| {
+                    let volume = array.volume();
+                    core.call(CoreIx(ix), move |core| async move {
+                        let volume = volume.open(&core).unwrap();
+                        let mut rng = wattle_rt::Rng::new(seed * 3 + ix as u64);
+                        for _ in 0..120 {
+                            let at = rng.below(volume.size_bytes() / 512 - 8) * 512;
+                            match rng.below(10) {
+                                0 => volume.discard(0, volume.size_bytes() / 2).await.unwrap(),
+                                1 => write(&volume, at + 3, &[1; 600]).await.unwrap(),
+                                2..=6 => write(&volume, at, &[2; 4096]).await.unwrap(),
+                                7 => drop(read(&volume, at, 4096).await.unwrap()),
+                                8 => volume.flush().await.unwrap(),
+                                _ => core.sleep(Duration::from_micros(500 + rng.below(1500))).await,
+                            }
+                        }
+                    })
+                });
+                for client in clients.collect::<Vec<_>>() {
+                    client.await;
+                }
+                core.sleep(Duration::from_millis(20)).await;
+                assert!(!array.status(&core).await.dirty);
+                array.stop(&core).await.unwrap();
+            })
+            .expect_done();
+    }
 }

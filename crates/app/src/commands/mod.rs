@@ -26,7 +26,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Examine(args) => done(examine::run(&args, screen)),
         Command::Create(args) => done(create::run(&args, screen)),
         Command::Cat(args) => done(cat::run(&args)),
-        Command::Serve(args) => serve::run(args, screen),
+        Command::Serve(args) => serve::run(&args, screen),
         Command::Status(args) => status::run(&args, screen),
         Command::Stop(args) => done(stop::run(&args)),
         Command::Fail(args) => fail::run(&args, screen),

@@ -28,17 +28,17 @@ const CORES_MAX: usize = 8;
 /// # Errors
 /// No array can be served as asked, or one could not be recorded clean in the end. The exit status of `--run` is that of the
 /// command.
-pub fn run(args: ServeArgs, screen: Screen) -> Result<ExitCode, Problem> {
-    let arrays = find_arrays(&args)?;
+pub fn run(args: &ServeArgs, screen: Screen) -> Result<ExitCode, Problem> {
+    let arrays = find_arrays(args)?;
     let server = args.name.clone().unwrap_or_else(|| arrays[0].facts().name.clone());
     let dir = RuntimeDir::find(args.runtime.runtime_dir.as_deref());
     let control = listen_for_commands(&dir, &server)?;
-    let endpoints = listen_for_clients(&args, &dir, &server)?;
+    let endpoints = listen_for_clients(args, &dir, &server)?;
     // Without the privilege it cannot be had, and is not needed unless a file system is mounted on an export of this machine.
     let _ = wattle_rt::set_io_flusher();
     let engine = &args.engine;
     members::run(engine, CORES_MAX, async |core| {
-        serve(&core, &args, Setup { server, arrays, control, endpoints }, screen).await
+        serve(&core, args, Setup { server, arrays, control, endpoints }, screen).await
     })
 }
 
@@ -64,13 +64,13 @@ impl Ready {
         }
     }
 
-    async fn start(self, core: &Core) -> Served {
+    async fn start(self, core: &Core, exports: Vec<String>) -> Served {
         let facts = self.facts().clone();
         let handle = match self {
             Self::Claimed(_, claimed) => claimed.start(core).await,
             Self::MadeUp(array) => array.start(core).await,
         };
-        Served { facts, handle }
+        Served { facts, handle, exports }
     }
 }
 
@@ -148,11 +148,14 @@ fn listen_for_clients(args: &ServeArgs, dir: &RuntimeDir, server: &str) -> Resul
 
 async fn serve(core: &Core, args: &ServeArgs, setup: Setup, screen: Screen) -> Result<ExitCode, Problem> {
     let Setup { server, arrays, control, endpoints } = setup;
+    let count = arrays.len();
     let mut served = Vec::new();
     for array in arrays {
-        served.push(array.start(core).await);
+        let exports = uris(&endpoints, &array.facts().name, count);
+        served.push(array.start(core, exports).await);
     }
     let serving = Rc::new(Serving::new(core, server, served));
+    obey_signals(core, &serving).await;
     let control = control.map(|listener| {
         let serving = serving.clone();
         ControlServer::start(core, listener, move |request| {
@@ -160,11 +163,9 @@ async fn serve(core: &Core, args: &ServeArgs, setup: Setup, screen: Screen) -> R
             Box::pin(async move { serving.answer(request).await })
         })
     });
-    let uris = uris(&serving, &endpoints);
-    serving.set_exports(uris.clone());
     let child_env = child_env(&serving, &endpoints);
     let exports = start_exports(core, &serving, endpoints).await?;
-    announce(core, &serving, &uris, screen).await;
+    announce(core, &serving, screen).await;
     write_pidfile(args.pidfile.as_deref())?;
 
     let ended = wait_for_end(core, &serving, args.run.as_deref(), child_env).await;
@@ -183,11 +184,18 @@ async fn serve(core: &Core, args: &ServeArgs, setup: Setup, screen: Screen) -> R
     finished.and(ended)
 }
 
-/// One for each way to each array. A single array is also the default export, whose name is empty.
-fn uris(serving: &Serving, endpoints: &[Endpoint]) -> Vec<String> {
-    let arrays = serving.arrays();
-    let name = |ix: usize| if arrays.len() == 1 { "" } else { arrays[ix].facts.name.as_str() };
-    endpoints.iter().flat_map(|endpoint| (0..arrays.len()).map(move |ix| endpoint.uri(name(ix)))).collect()
+/// From here on a signal is a request to end, not death: before, nothing was there that needed an orderly end.
+async fn obey_signals(core: &Core, serving: &Serving) {
+    // The first poll is what changes their meaning; the second future is ready at once.
+    if let Either::First(_) = race(core.terminated(), async {}).await {
+        serving.last_stop.set();
+    }
+}
+
+/// The ways to an array. A single one is also the default export, whose name is empty.
+fn uris(endpoints: &[Endpoint], array: &str, arrays: usize) -> Vec<String> {
+    let export = if arrays == 1 { "" } else { array };
+    endpoints.iter().map(|endpoint| endpoint.uri(export)).collect()
 }
 
 async fn start_exports(
@@ -215,9 +223,9 @@ async fn start_exports(
     Ok(handles)
 }
 
-async fn announce(core: &Core, serving: &Serving, uris: &[String], screen: Screen) {
+async fn announce(core: &Core, serving: &Serving, screen: Screen) {
     for served in serving.arrays() {
-        let report = serving::array_report(&served.facts, &served.handle.status(core).await);
+        let report = serving::array_report(&served, &served.handle.status(core).await);
         let access = if report.read_only { "read-only" } else { "read-write" };
         let size = screen.units.show_capacity(report.size_bytes);
         output::note(&format!(
@@ -229,6 +237,7 @@ async fn announce(core: &Core, serving: &Serving, uris: &[String], screen: Scree
         ));
         report.notes.iter().for_each(|note| output::note(&output::text::printable(note)));
     }
+    let uris: Vec<_> = serving.arrays().iter().flat_map(|served| served.exports.clone()).collect();
     output::note(&format!("ready: {}", uris.join(" ")));
 }
 
@@ -244,16 +253,13 @@ fn write_pidfile(path: Option<&Path>) -> Result<(), Problem> {
     })
 }
 
-/// What `--run` commands are told, under nbdkit's names.
+/// What `--run` commands are told, under nbdkit's names: the first way to the first array.
 fn child_env(serving: &Serving, endpoints: &[Endpoint]) -> Vec<(&'static str, String)> {
-    let Some(endpoint) = endpoints.first() else { return Vec::new() };
     let arrays = serving.arrays();
-    let export = match &arrays[..] {
-        [_] => String::new(),
-        several => several.first().map(|served| served.facts.name.clone()).unwrap_or_default(),
-    };
-    let uri = endpoint.uri(&export);
-    let mut env = vec![("nbd", uri.clone()), ("uri", uri), ("exportname", export)];
+    let (Some(endpoint), Some(first)) = (endpoints.first(), arrays.first()) else { return Vec::new() };
+    let export = if arrays.len() == 1 { "" } else { &first.facts.name };
+    let uri = endpoint.uri(export);
+    let mut env = vec![("nbd", uri.clone()), ("uri", uri), ("exportname", export.to_owned())];
     env.extend(endpoint.unix_path().map(|path| ("unixsocket", path.display().to_string())));
     env.extend(endpoint.port().map(|port| ("port", port.to_string())));
     env

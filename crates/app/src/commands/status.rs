@@ -28,7 +28,6 @@ struct ServedArray<'a> {
     array: &'a ArrayReport,
     server: &'a str,
     pid: u32,
-    exports: &'a [String],
 }
 
 /// # Errors
@@ -65,7 +64,10 @@ pub fn run(args: &StatusArgs, screen: Screen) -> Result<ExitCode, Problem> {
     } else {
         output::print(&render_all(&shown, screen))?;
     }
-    let failed = silent.iter().map(|problem| output::report(problem, screen.style_err)).last();
+    let mut failed = None;
+    for problem in silent {
+        failed = Some(output::report(problem, screen.style_err));
+    }
     if shown.is_empty() && failed.is_none() {
         output::note(&format!("nothing is being served (looked in {})", dir.path().display()));
     }
@@ -87,7 +89,7 @@ fn check_status(arrays: impl Iterator<Item = Health>, silent: bool) -> u8 {
 }
 
 fn served<'a>(server: &'a ServerReport, array: &'a ArrayReport) -> ServedArray<'a> {
-    ServedArray { array, server: &server.server, pid: server.pid, exports: &server.exports }
+    ServedArray { array, server: &server.server, pid: server.pid }
 }
 
 fn render_all(shown: &[(&ServerReport, &ArrayReport)], screen: Screen) -> String {
@@ -116,7 +118,7 @@ fn render(server: &ServerReport, array: &ArrayReport, screen: Screen) -> String 
     ];
     facts.extend(array.uuid.iter().map(|uuid| vec!["uuid".to_owned(), uuid.clone()]));
     facts.push(vec!["server".to_owned(), format!("{} (pid {})", printable(&server.server), server.pid)]);
-    facts.extend(server.exports.iter().map(|export| vec!["export".to_owned(), printable(export)]));
+    facts.extend(array.exports.iter().map(|export| vec!["export".to_owned(), printable(export)]));
     facts.extend(array.notes.iter().map(|note| vec!["note".to_owned(), printable(note)]));
     text.push_str(&table("  ", &facts));
 

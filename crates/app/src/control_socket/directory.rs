@@ -109,6 +109,19 @@ pub fn restrict(socket: &Path) -> io::Result<()> {
     fs::set_permissions(socket, fs::Permissions::from_mode(0o600))
 }
 
+/// Whether a socket can have this path: the system's own message for one that is too long says nothing.
+///
+/// # Errors
+/// Why it cannot.
+pub fn check_socket_path(path: &Path) -> Result<(), String> {
+    /// `sun_path` has 108 bytes, the last one a zero.
+    const LEN_MAX: usize = 107;
+    match path.as_os_str().len() {
+        ..=LEN_MAX => Ok(()),
+        len => Err(format!("the path has {len} bytes, and that of a socket at most {LEN_MAX}")),
+    }
+}
+
 /// A server's name as a file name: array names come from drives and may hold anything.
 fn file_name(server: &str) -> String {
     /// Far below the 108 bytes that the path of a socket may have.
@@ -128,6 +141,16 @@ mod tests {
         let dir = RuntimeDir { path: PathBuf::from("/run/wattle"), asked_for: false };
         assert_eq!(dir.control_socket("../../etc/x"), Path::new("/run/wattle/______etc_x.sock"));
         assert_eq!(dir.nbd_socket("data"), Path::new("/run/wattle/data.nbd"));
+    }
+
+    #[test]
+    fn a_path_too_long_for_a_socket_is_said_to_be() {
+        let path = |len: usize| PathBuf::from("x".repeat(len));
+        assert_eq!(check_socket_path(&path(107)), Ok(()));
+        assert!(check_socket_path(&path(108)).unwrap_err().contains("108"));
+        let temp = tempfile::tempdir().unwrap();
+        let longest = temp.path().join("x".repeat(107 - temp.path().as_os_str().len() - 1));
+        assert!(UnixListener::bind(&longest).is_ok());
     }
 
     #[test]

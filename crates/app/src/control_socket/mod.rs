@@ -9,4 +9,4 @@ mod directory;
 pub mod protocol;
 pub mod server;
 
-pub use directory::RuntimeDir;
+pub use directory::{RuntimeDir, check_socket_path};

@@ -61,8 +61,6 @@ pub struct ServerReport {
     pub server: String,
     /// Its process.
     pub pid: u32,
-    /// Where clients connect.
-    pub exports: Vec<String>,
     /// What it serves.
     pub arrays: Vec<ArrayReport>,
 }
@@ -90,6 +88,8 @@ pub struct ArrayReport {
     pub state: String,
     /// Nothing is written.
     pub read_only: bool,
+    /// Where clients connect.
+    pub exports: Vec<String>,
     /// Why it is read-only, or which checks were overridden.
     pub notes: Vec<String>,
     /// How many slots have no member that is in sync.

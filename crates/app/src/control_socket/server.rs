@@ -13,7 +13,7 @@ use std::time::Duration;
 use wattle_control::{Code, Problem};
 use wattle_rt::{Buf, BufMut, Core, Listener, Notify, Semaphore, Stream};
 
-use super::directory::restrict;
+use super::directory::{check_socket_path, restrict};
 use super::protocol::{REQUEST_BYTES_MAX, Request, Response, decode, encode};
 use crate::output::ErrorReport;
 use crate::race::{Either, race};
@@ -54,6 +54,7 @@ impl ControlServer {
                 "stop the other server, or give this one a name of its own: --name",
             )
         };
+        check_socket_path(socket).map_err(failed)?;
         let listener = Listener::unix(socket).map_err(|error| failed(error.to_string()))?;
         restrict(socket).map_err(|error| failed(error.to_string()))?;
         Ok(listener)

@@ -7,6 +7,8 @@ use wattle_control::{Code, Problem};
 use wattle_export::{Address, NbdAddress};
 use wattle_rt::{ListenError, Listener};
 
+use crate::control_socket::check_socket_path;
+
 /// A listening socket and how to reach it.
 pub struct Endpoint {
     /// The socket.
@@ -28,11 +30,18 @@ pub fn listen(address: &Address) -> Result<Endpoint, Problem> {
             "use nbd=unix:PATH or nbd=tcp:HOST:PORT",
         ));
     };
+    let problem = |why: String, next| {
+        Problem::new(Code::ListenFailed, format!("cannot listen at {address}"), why, next)
+    };
     let listener = match nbd {
-        NbdAddress::Unix(path) => Listener::unix(path),
+        NbdAddress::Unix(path) => {
+            check_socket_path(path)
+                .map_err(|why| problem(why, "choose a shorter path, or go to its directory first"))?;
+            Listener::unix(path)
+        }
         NbdAddress::Tcp { host, port } => Listener::tcp(host, *port),
     };
-    let listener = listener.map_err(|error| listen_problem(address, error))?;
+    let listener = listener.map_err(|error| problem(error.to_string(), listen_next(error)))?;
     // Port 0 lets the system choose; clients need to know what it chose.
     let address = match (nbd, listener.local_addr()) {
         (NbdAddress::Tcp { host, .. }, Some(local)) => {
@@ -43,16 +52,15 @@ pub fn listen(address: &Address) -> Result<Endpoint, Problem> {
     Ok(Endpoint { listener, address })
 }
 
-fn listen_problem(address: &Address, error: ListenError) -> Problem {
-    let next = match error {
+fn listen_next(error: ListenError) -> &'static str {
+    match error {
         ListenError::InUse => {
             "choose another address, or stop what listens there (`wattle status` lists servers)"
         }
         ListenError::NotASocket => "choose another path; files that are no sockets are never removed",
         ListenError::NoAddress => "check the host name, or use an address like 127.0.0.1",
         _ => "check that the directory exists and belongs to this user; ports below 1024 need privileges",
-    };
-    Problem::new(Code::ListenFailed, format!("cannot listen at {address}"), error.to_string(), next)
+    }
 }
 
 impl Endpoint {

@@ -75,13 +75,14 @@ pub struct Served {
     pub facts: Facts,
     /// Itself.
     pub handle: ArrayHandle,
+    /// Where clients connect.
+    pub exports: Vec<String>,
 }
 
 /// Everything that the process serves.
 pub struct Serving {
     core: Core,
     server: String,
-    exports: RefCell<Vec<String>>,
     arrays: RefCell<Vec<Rc<Served>>>,
     /// Commands that wait for the process to have given everything back.
     waiting_for_end: RefCell<Vec<OneshotSender<Result<(), Problem>>>>,
@@ -96,17 +97,11 @@ impl Serving {
         Self {
             core: core.clone(),
             server,
-            exports: RefCell::default(),
             arrays: RefCell::new(arrays.into_iter().map(Rc::new).collect()),
             waiting_for_end: RefCell::default(),
             ending: Cell::new(false),
             last_stop: Event::new(),
         }
-    }
-
-    /// Where clients connect, from now on.
-    pub fn set_exports(&self, exports: Vec<String>) {
-        *self.exports.borrow_mut() = exports;
     }
 
     /// The arrays that run now.
@@ -130,10 +125,9 @@ impl Serving {
     async fn status(&self) -> ServerReport {
         let mut arrays = Vec::new();
         for served in self.arrays() {
-            arrays.push(array_report(&served.facts, &served.handle.status(&self.core).await));
+            arrays.push(array_report(&served, &served.handle.status(&self.core).await));
         }
-        let exports = self.exports.borrow().clone();
-        ServerReport { server: self.server.clone(), pid: std::process::id(), exports, arrays }
+        ServerReport { server: self.server.clone(), pid: std::process::id(), arrays }
     }
 
     /// Stops one array. The last one ends the process, and the answer waits until it has let go of the members: whoever stops

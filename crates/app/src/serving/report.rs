@@ -4,11 +4,12 @@ use wattle_engine::MemberState;
 use wattle_engine::array::{ArrayStatus, MemberStatus};
 use wattle_engine::units::{SECTOR_BYTES, Sector};
 
-use super::Facts;
+use super::{Facts, Served};
 use crate::control_socket::protocol::{ArrayReport, Counters, Health, MemberReport};
 
 /// What an array is and does.
-pub fn array_report(facts: &Facts, status: &ArrayStatus) -> ArrayReport {
+pub fn array_report(served: &Served, status: &ArrayStatus) -> ArrayReport {
+    let facts = &served.facts;
     let states: Vec<_> = status.members.iter().map(|member| member.state).collect();
     ArrayReport {
         name: facts.name.clone(),
@@ -25,6 +26,7 @@ pub fn array_report(facts: &Facts, status: &ArrayStatus) -> ArrayReport {
         slots: slots_view(&states),
         state: if status.dirty { "active" } else { "clean" }.to_owned(),
         read_only: status.read_only,
+        exports: served.exports.clone(),
         notes: facts.notes.clone(),
         degraded: status.degraded,
         members: (0..)

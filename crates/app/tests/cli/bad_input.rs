@@ -57,8 +57,8 @@ fn no_member_at_all() {
     let directory = room.name("folder");
     fs::create_dir(&directory).unwrap();
     let empty = room.blank(1, 0).remove(0);
-    all_fail(&room, &[directory.clone()], 1, "WTL-0022", &[&directory]);
-    all_fail(&room, &[empty.clone()], 1, "WTL-0024", &[&empty]);
+    all_fail(&room, std::slice::from_ref(&directory), 1, "WTL-0022", &[&directory]);
+    all_fail(&room, std::slice::from_ref(&empty), 1, "WTL-0024", &[&empty]);
     all_fail(&room, &["/dev/null".to_owned()], 1, "WTL-0023", &["/dev/null"]);
     all_fail(&room, &[String::new()], 2, "WTL-0003", &["empty"]);
     all_fail(&room, &["nbd://host/x".to_owned()], 1, "WTL-0009", &["nbd://host/x"]);

@@ -5,6 +5,8 @@
     clippy::disallowed_methods,
     reason = "these are tests: they fail loudly and may wait"
 )]
+#![allow(clippy::print_stderr, reason = "a test that is skipped says so")]
+#![allow(clippy::zombie_processes, reason = "Serve waits for its process when it is dropped")]
 
 mod arrays;
 mod bad_input;

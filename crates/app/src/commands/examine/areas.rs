@@ -46,22 +46,23 @@ fn area(kind: &'static str, offset_bytes: Option<u64>) -> AreaReport {
     AreaReport { kind, offset_bytes, error: None, fields: Vec2Map(Vec::new()) }
 }
 
-/// Where an area relative to the superblock starts, and its first `len` bytes; the error if there is nothing.
-fn start(
-    member: &Member,
-    found: &Fields,
-    offset: i32,
-    len: u64,
-) -> Result<(Option<u64>, Result<Vec<u8>, String>), Problem> {
+/// Where an area is, and its bytes or why there are none.
+struct Start {
+    at: Option<u64>,
+    bytes: Result<Vec<u8>, String>,
+}
+
+/// The first `len` bytes of an area relative to the superblock.
+fn start(member: &Member, found: &Fields, offset: i32, len: u64) -> Result<Start, Problem> {
     let Some(at) = found.sector_from_superblock(offset).map(bytes) else {
-        return Ok((None, Err(format!("it would start {} sectors before the member", -i64::from(offset)))));
+        return Ok(Start { at: None, bytes: Err("it would start before the member does".to_owned()) });
     };
-    let found = read(member, at, len)?;
-    Ok((Some(at), found.ok_or_else(|| "it lies beyond the end of the member".to_owned())))
+    let read = read(member, at, len)?;
+    Ok(Start { at: Some(at), bytes: read.ok_or_else(|| "it lies beyond the end of the member".to_owned()) })
 }
 
 fn of_bitmap(member: &Member, found: &Fields, offset: i32) -> Result<AreaReport, Problem> {
-    let (at, header) = start(member, found, offset, bitmap::HEADER_BYTES as u64)?;
+    let Start { at, bytes: header } = start(member, found, offset, bitmap::HEADER_BYTES as u64)?;
     let mut report = area("bitmap", at);
     let header = header.and_then(|bytes| bitmap::Header::decode(&bytes).map_err(|error| error.to_string()));
     match (header, at) {
@@ -118,7 +119,8 @@ fn count_dirty(member: &Member, mut at: u64, bits: u64) -> Result<Option<u64>, P
 }
 
 fn of_bad_blocks(member: &Member, found: &Fields, log: BadBlockArea) -> Result<AreaReport, Problem> {
-    let (at, area_bytes) = start(member, found, log.offset_sectors, bytes(u64::from(log.size_sectors)))?;
+    let Start { at, bytes: area_bytes } =
+        start(member, found, log.offset_sectors, bytes(u64::from(log.size_sectors)))?;
     let mut report = area("bad_block_log", at);
     // Without the feature bit the space is only reserved and may hold anything.
     if !found.features().contains(Features::BAD_BLOCKS) {
@@ -143,7 +145,7 @@ fn of_bad_blocks(member: &Member, found: &Fields, log: BadBlockArea) -> Result<A
 }
 
 fn of_ppl(member: &Member, found: &Fields, log: PplArea) -> Result<AreaReport, Problem> {
-    let (at, area_bytes) =
+    let Start { at, bytes: area_bytes } =
         start(member, found, i32::from(log.offset_sectors), bytes(u64::from(log.size_sectors)))?;
     let mut report = area("ppl", at);
     let uuid = found.stored_uuid();

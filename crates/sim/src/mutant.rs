@@ -1,0 +1,74 @@
+//! Planted bugs: a simulator that never fails is unproven.
+//!
+//! Each is planted from outside, so that nothing in the data path knows of them.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use wattle_engine::metadata::{Change, LocalBoxFuture, Metadata, Record};
+use wattle_engine::units::MemberSet;
+use wattle_rt::Core;
+
+use crate::books::Lenient;
+
+/// A planted bug.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mutant {
+    /// Metadata that does not record the array dirty before the first write.
+    SkipDirty,
+    /// Metadata that says that a failure is recorded before it is.
+    EarlyFailure,
+    /// Drives that acknowledge flushes and forced writes and keep everything in their cache.
+    LyingFlush,
+    /// An export that drops "forced" from writes.
+    DropForced,
+    /// Assembly that takes stale members for current.
+    AcceptStale,
+    /// Assembly that starts dirty and degraded arrays with parity trusted.
+    AcceptDirtyDegraded,
+}
+
+impl Mutant {
+    /// All of them, with their names on the command line.
+    pub const ALL: [(&'static str, Mutant); 6] = [
+        ("skip-dirty", Mutant::SkipDirty),
+        ("early-failure", Mutant::EarlyFailure),
+        ("lying-flush", Mutant::LyingFlush),
+        ("drop-forced", Mutant::DropForced),
+        ("accept-stale", Mutant::AcceptStale),
+        ("accept-dirty-degraded", Mutant::AcceptDirtyDegraded),
+    ];
+
+    /// How assembly is bent.
+    #[must_use]
+    pub fn lenient(self) -> Lenient {
+        Lenient { stale: self == Mutant::AcceptStale, dirty_degraded: self == Mutant::AcceptDirtyDegraded }
+    }
+}
+
+/// Metadata with a planted bug; any other mutant leaves it alone.
+pub struct Mutated {
+    /// The honest one.
+    pub inner: Rc<dyn Metadata>,
+    /// The bug.
+    pub mutant: Option<Mutant>,
+    /// Where unfinished work goes on.
+    pub core: Core,
+}
+
+impl Metadata for Mutated {
+    fn commit<'a>(&'a self, record: &'a Record) -> LocalBoxFuture<'a, Result<(), MemberSet>> {
+        match (self.mutant, record.change) {
+            (Some(Mutant::SkipDirty), Change::Activate) => Box::pin(std::future::ready(Ok(()))),
+            (Some(Mutant::EarlyFailure), Change::MembersFailed) => {
+                let (inner, record, core) = (self.inner.clone(), record.clone(), self.core.clone());
+                self.core.spawn(async move {
+                    core.sleep(Duration::from_millis(5)).await;
+                    inner.commit(&record).await
+                });
+                Box::pin(std::future::ready(Ok(())))
+            }
+            _ => self.inner.commit(record),
+        }
+    }
+}

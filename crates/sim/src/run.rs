@@ -1,0 +1,529 @@
+//! Runs a scenario: lifetime after lifetime, with everything checked in between.
+
+use std::rc::Rc;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use wattle_engine::geometry::Kind;
+use wattle_engine::metadata::{Metadata, NoMetadata};
+use wattle_engine::units::MemberSet;
+use wattle_engine::{ArrayHandle, VolumeError};
+use wattle_rt::{Core, CoreIx, DriveConfig, DriveControl, Outcome, Rng, World, WorldConfig};
+
+use crate::books::{Found, Lenient, Refusal, Start};
+use crate::client::{self, Habits, Shared, Stats, Truth};
+use crate::model::{Model, View};
+use crate::mutant::{Mutant, Mutated};
+use crate::scenario::{End, Fault, Lifetime, Scenario};
+use crate::scrub;
+use crate::site::{Plan, Site};
+use crate::watch::{self, Watch, Watched, lock};
+
+/// How a scenario is run.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// A planted bug.
+    pub mutant: Option<Mutant>,
+    /// Whether the engine's promises are watched as they are made; without it only their consequences are seen.
+    pub watch: bool,
+    /// Whether the report tells what happened.
+    pub verbose: bool,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { mutant: None, watch: true, verbose: false }
+    }
+}
+
+/// What came of a scenario.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// What must not happen and did.
+    pub wrong: Option<String>,
+    /// Counts.
+    pub stats: Stats,
+    /// Equal scenarios have equal hashes.
+    pub trace: u64,
+    /// What happened, in order.
+    pub log: Vec<String>,
+}
+
+/// How a lifetime ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ended {
+    /// Stopped, and recorded clean if parity and copies agree.
+    Stopped,
+    /// Stopped with an error, or killed.
+    Dropped,
+    PowerCut,
+}
+
+/// Runs a scenario.
+#[must_use]
+pub fn run(scenario: &Scenario, options: Options) -> Report {
+    let mut run = Run::new(scenario, options);
+    for life in &scenario.lifetimes {
+        if !run.live(life) {
+            break;
+        }
+    }
+    let world = &run.site.world;
+    let (operations, trace) = (world.ops_submitted(), world.trace_hash());
+    let truth = &mut *lock(&run.truth);
+    truth.stats.operations = operations;
+    Report { wrong: truth.wrong.take(), stats: truth.stats, trace, log: truth.log.take().unwrap_or_default() }
+}
+
+/// Builds the drives of a scenario, with the metadata of a new array on them.
+#[must_use]
+pub fn build(scenario: &Scenario) -> Site {
+    let mut world = World::new(WorldConfig {
+        seed: scenario.seed,
+        cores: scenario.cores,
+        time_limit: Duration::from_secs(600),
+        poll_limit: 3_000_000,
+        torn_unreadable_ppm: scenario.torn_unreadable_ppm,
+    });
+    let member_sectors = scenario.member_sectors();
+    let unit = u64::from(scenario.drive.sector_bytes) / 512;
+    let drive_sectors: Vec<u64> = member_sectors
+        .iter()
+        .map(|&sectors| scenario.books.drive_sectors(sectors).next_multiple_of(unit))
+        .collect();
+    let drives: Vec<_> = (0..)
+        .zip(&drive_sectors)
+        .map(|(slot, sectors)| {
+            let (size_bytes, name) = (sectors * 512, format!("drive{slot}"));
+            world.add_drive(DriveConfig { size_bytes, name, ..scenario.drive.clone() })
+        })
+        .collect();
+    let controls: Vec<_> = drives.iter().map(|drive| world.drive(drive)).collect();
+    controls.iter().for_each(|control| control.no_write_zeroes(scenario.no_write_zeroes));
+    let plan = Plan {
+        controls,
+        drive_sectors,
+        params: scenario.params.clone(),
+        geometry: scenario.geometry(),
+        data_offset: scenario.books.data_offset(),
+        sector_bytes: scenario.drive.sector_bytes,
+    };
+    scenario.books.create(&plan, &member_sectors);
+    Site { world, drives, plan }
+}
+
+struct Run<'a> {
+    scenario: &'a Scenario,
+    options: Options,
+    site: Site,
+    truth: Shared,
+    rng: Rng,
+    /// The last lifetime ended in good order, and parity and copies agreed before it.
+    surely_clean: bool,
+    /// What a power cut would leave is what a reader sees.
+    settled: bool,
+    /// Slots whose failure was recorded, in any lifetime.
+    out: MemberSet,
+}
+
+impl<'a> Run<'a> {
+    fn new(scenario: &'a Scenario, options: Options) -> Run<'a> {
+        let site = build(scenario);
+        let truth = Truth {
+            model: Model::new(site.plan.geometry.array_sectors().0),
+            view: View::default(),
+            kind: site.plan.geometry.kind(),
+            synced: true,
+            faults: false,
+            beyond: scenario.beyond,
+            data_offset_units: site.plan.data_offset * 512 / u64::from(site.plan.sector_bytes),
+            wrong: None,
+            stats: Stats::default(),
+            log: options.verbose.then(Vec::new),
+        };
+        if options.mutant == Some(Mutant::LyingFlush) {
+            site.plan.controls.iter().for_each(|control| control.lying_flush(true));
+        }
+        Run {
+            scenario,
+            options,
+            site,
+            truth: Arc::new(Mutex::new(truth)),
+            rng: Rng::new(scenario.seed ^ 0x0c1e_4757),
+            surely_clean: true,
+            settled: true,
+            out: MemberSet::EMPTY,
+        }
+    }
+
+    fn accuse(&self, what: impl Into<String>) {
+        lock(&self.truth).accuse(what);
+    }
+
+    fn tell(&self, what: impl FnOnce() -> String) {
+        lock(&self.truth).tell(what);
+    }
+
+    /// One lifetime; whether there can be another.
+    fn live(&mut self, life: &Lifetime) -> bool {
+        let Some(present) = self.plug_in(life) else {
+            let truth = &mut *lock(&self.truth);
+            truth.stats.not_enough += 1;
+            if !(self.scenario.beyond && truth.faults) {
+                truth.accuse("no metadata is left on any member");
+            }
+            return false;
+        };
+        let Some(start) = self.assemble(life, present) else { return false };
+        self.check_start(&start);
+        if lock(&self.truth).wrong.is_some() {
+            return false;
+        }
+        let (synced, in_sync) = (start.synced(), start.in_sync());
+        let watch = Arc::new(Mutex::new(Watch::new(
+            self.scenario.books,
+            &self.site.plan,
+            in_sync,
+            synced,
+            self.scenario.repairs(),
+            self.scenario.drive.write_latency.start,
+        )));
+        let ended = self.run_world(life, start, &watch);
+        let watch = &mut *lock(&watch);
+        watch.look_at_writes();
+        self.out = self.out.union(&watch.failed);
+        if watch.commits > 0 {
+            // The first record counts out who was not there.
+            let all: MemberSet = self.site.plan.slots().collect();
+            self.out = self.out.union(&all.without(&in_sync));
+        }
+        let truth = &mut *lock(&self.truth);
+        truth.stats.commits += watch.commits;
+        if let Some(broken) = watch.broken.take().filter(|_| self.options.watch) {
+            truth.accuse(broken);
+        }
+        truth.tell(|| format!("the lifetime ended: {ended:?}"));
+        match ended {
+            Some(Ended::Stopped) => truth.model.stopped(),
+            Some(Ended::PowerCut) => truth.model.power_cut(),
+            Some(Ended::Dropped) => truth.model.killed(),
+            None => {}
+        }
+        truth.stats.cuts += u64::from(ended == Some(Ended::PowerCut));
+        truth.stats.kills += u64::from(ended == Some(Ended::Dropped));
+        if ended == Some(Ended::PowerCut) && self.scenario.torn_unreadable_ppm > 0 {
+            truth.fault();
+        }
+        self.surely_clean = ended == Some(Ended::Stopped) && synced;
+        self.settled = matches!(ended, Some(Ended::Stopped | Ended::PowerCut));
+        truth.wrong.is_none() && ended.is_some()
+    }
+
+    /// Brings drives back, but for those that stay away. `None` if no metadata that counts is left: beyond redundancy.
+    fn plug_in(&mut self, life: &Lifetime) -> Option<MemberSet> {
+        let plan = &self.site.plan;
+        for control in &plan.controls {
+            control.come_back();
+            control.fail_next_reads(0);
+            control.fail_next_writes(0);
+            control.fail_next_flushes(0);
+            control.slow(1);
+        }
+        let all: MemberSet = plan.slots().collect();
+        let present = all.without(&life.withheld);
+        // Where everybody who knows how things stand is away, the rest cannot know that it is out of date. That is beyond
+        // every promise of an array without a witness.
+        let entries = all
+            .without(&self.out)
+            .iter()
+            .filter_map(|slot| Some((slot, self.scenario.books.entry(plan, slot)?)));
+        let entries: Vec<_> = entries.collect();
+        let newest = entries.iter().map(|(_, entry)| entry.events).max()?;
+        let known = entries.iter().any(|(slot, entry)| present.contains(*slot) && entry.events == newest);
+        if !known || life.withheld.is_empty() {
+            return Some(all);
+        }
+        life.withheld.iter().for_each(|slot| plan.controls[slot.index()].gone_now());
+        lock(&self.truth).fault();
+        Some(present)
+    }
+
+    fn assemble(&mut self, life: &Lifetime, present: MemberSet) -> Option<Start> {
+        let lenient = self.options.mutant.map_or_else(Lenient::default, Mutant::lenient);
+        let mut found = self.scenario.books.assemble(&self.site.plan, present, lenient);
+        if let Found::Usable(start) = &found
+            && life.resynced
+            && !start.synced()
+            && self.resync(start, present)
+        {
+            found = self.scenario.books.assemble(&self.site.plan, present, lenient);
+        }
+        let refusal = match found {
+            Found::Usable(start) => return Some(*start),
+            Found::Refused(refusal) => refusal,
+        };
+        self.tell(|| format!("refused: {refusal:?}"));
+        let truth = &mut *lock(&self.truth);
+        let beyond = self.scenario.beyond && truth.faults;
+        match refusal {
+            Refusal::DirtyDegraded if !self.surely_clean => truth.stats.write_hole_refusals += 1,
+            _ if beyond => truth.stats.not_enough += 1,
+            refusal => truth
+                .accuse(format!("the array is refused, and what happened does not explain it: {refusal:?}")),
+        }
+        None
+    }
+
+    /// Does what the kernel would do with an array that was not stopped cleanly; whether it could.
+    fn resync(&self, start: &Start, present: MemberSet) -> bool {
+        let plan = &self.site.plan;
+        let readable = |slot| !plan.unreadable(slot, 0, plan.geometry.member_sectors(slot).0);
+        let whole = start.in_sync().len() == plan.controls.len() && present.iter().all(readable);
+        if !whole || plan.controls.iter().any(|control| control.unflushed_sectors() > 0) {
+            return false;
+        }
+        scrub::resync(plan);
+        self.scenario.books.set_clean(plan);
+        let truth = &mut *lock(&self.truth);
+        truth.model.resynced(truth.view);
+        true
+    }
+
+    fn check_start(&mut self, start: &Start) {
+        let (plan, in_sync) = (&self.site.plan, start.in_sync());
+        let truth = &mut *lock(&self.truth);
+        let synced = start.synced();
+        let degraded = in_sync.len() < plan.controls.len();
+        truth.tell(|| format!("assembled: {:?}, synced {synced}", start.states));
+        truth.synced = synced;
+        truth.view.copies_may_differ = truth.kind == Kind::Mirrored && !synced;
+        truth.view.copy_lost |= degraded;
+        truth.stats.lifetimes += 1;
+        truth.stats.degraded += u64::from(degraded);
+        truth.stats.clean_degraded += u64::from(degraded && synced && !self.surely_clean);
+        truth.stats.unsynced += u64::from(!synced);
+        let zombies = in_sync.intersection(&self.out);
+        if !zombies.is_empty() {
+            truth.accuse(format!("members {zombies:?} were recorded as failed and are assembled as current"));
+        }
+        if self.surely_clean && !synced {
+            truth.accuse("the array was stopped cleanly and is found dirty");
+        }
+        if degraded && !synced && truth.kind == Kind::Parity && self.options.mutant.is_none() {
+            truth.accuse("a dirty and degraded array with parity was started");
+        }
+        if synced {
+            let mut views = vec![false];
+            if self.settled {
+                views.push(true);
+            }
+            for durable in views {
+                if let Err(what) = scrub::check(plan, in_sync, durable) {
+                    truth.accuse(format!("the array says that it is clean (durable: {durable}), but {what}"));
+                }
+            }
+        }
+    }
+
+    /// Runs a lifetime in the world; `None` if it did not end as it has to.
+    fn run_world(&mut self, life: &Lifetime, start: Start, watch: &watch::Shared) -> Option<Ended> {
+        let world = &mut self.site.world;
+        match life.end {
+            End::CutAfterOps(operations) => world.power_cut_after_ops(operations),
+            End::CutAfter(after) => world.power_cut_at(world.now() + after),
+            End::Stop | End::Kill(_) => {}
+        }
+        let spec = {
+            let mut spec = start.spec(&self.site);
+            spec.tuning.stripes_active_max = self.scenario.stripes_active_max;
+            spec.tuning.clean_delay = self.scenario.clean_delay;
+            spec.tuning.read_errors_max = self.scenario.read_errors_max;
+            spec
+        };
+        let session = Session {
+            life: life.clone(),
+            habits: Habits {
+                requests: life.requests,
+                request_max: self.scenario.request_max,
+                reach: self.scenario.reach,
+                mix: self.scenario.mix,
+                unit: u64::from(self.scenario.drive.sector_bytes) / 512 * 8,
+                clean_delay: self.scenario.clean_delay,
+                mutant: self.options.mutant,
+            },
+            clients: self.scenario.clients,
+            controls: self.site.plan.controls.clone(),
+            truth: self.truth.clone(),
+            watch: watch.clone(),
+            rng: self.rng.fork(),
+        };
+        let (mutant, drives, truth) = (self.options.mutant, self.site.drives.clone(), self.truth.clone());
+        let outcome = self.site.world.run(async move |core: Core| {
+            let metadata: Box<dyn Metadata> = match start.metadata(&core, &drives) {
+                None => Box::new(NoMetadata),
+                Some(inner) => {
+                    let inner = Rc::new(Watched { inner, watch: watch.clone(), truth, core: core.clone() });
+                    Box::new(Mutated { inner, mutant, core: core.clone() })
+                }
+            };
+            let array = ArrayHandle::start(&core, spec, metadata).await;
+            session.run(core, array).await
+        });
+        self.site.world.cancel_power_cut();
+        match outcome {
+            Outcome::PowerCut => Some(Ended::PowerCut),
+            Outcome::Done(Ended::PowerCut) => {
+                self.site.world.power_cut_now();
+                Some(Ended::PowerCut)
+            }
+            Outcome::Done(ended) => Some(ended),
+            Outcome::Stuck(report) => {
+                self.accuse(format!("nothing moves any more:\n{}", report.join("\n")));
+                None
+            }
+            Outcome::TimeLimit => {
+                self.accuse("requests do not complete within ten minutes");
+                None
+            }
+        }
+    }
+}
+
+/// A lifetime inside the world.
+struct Session {
+    life: Lifetime,
+    habits: Habits,
+    clients: usize,
+    controls: Vec<DriveControl>,
+    truth: Shared,
+    watch: watch::Shared,
+    rng: Rng,
+}
+
+impl Session {
+    async fn run(self, core: Core, array: ArrayHandle) -> Ended {
+        let watch = self.watch.clone();
+        let ended = self.run_to_end(core, array).await;
+        let watch = &mut *lock(&watch);
+        watch.look_at_writes();
+        watch.ended = true;
+        ended
+    }
+
+    async fn run_to_end(mut self, core: Core, array: ArrayHandle) -> Ended {
+        if let End::Kill(after) = self.life.end {
+            let killed = core.clone();
+            core.spawn(self.live(core.clone(), array));
+            killed.sleep(after).await;
+            return Ended::Dropped;
+        }
+        let end = self.life.end.clone();
+        let (pause, cut) = (self.habits.clean_delay * self.rng.below(300) as u32 / 100, end != End::Stop);
+        let truth = self.truth.clone();
+        self.live(core.clone(), array.clone()).await;
+        if cut {
+            core.sleep(pause).await;
+            return Ended::PowerCut;
+        }
+        let stopped = array.stop(&core).await;
+        let mut pending = 0;
+        for index in (0..core.cores()).map(CoreIx) {
+            pending += core.call(index, |core: Core| async move { core.ops_in_flight() }).await;
+        }
+        let truth = &mut *lock(&truth);
+        truth.tell(|| format!("stop: {stopped:?}"));
+        if pending > 0 {
+            truth.accuse(format!("{pending} operations are in flight after the array was stopped"));
+        }
+        match stopped {
+            Ok(()) => Ended::Stopped,
+            Err(error) => {
+                truth.judge_stop(error);
+                Ended::Dropped
+            }
+        }
+    }
+
+    /// What the clients see of it.
+    async fn live(mut self, core: Core, array: ArrayHandle) {
+        let Ok(volume) = array.volume().open(&core) else {
+            lock(&self.truth).accuse("a running array has no volume");
+            return;
+        };
+        client::verify(&volume, &self.truth).await;
+        if self.rng.coin() {
+            client::verify(&volume, &self.truth).await;
+        }
+        if self.habits.requests == 0 {
+            return;
+        }
+        core.spawn(misfortunes(
+            core.clone(),
+            array.clone(),
+            std::mem::take(&mut self.life.faults),
+            self.controls.clone(),
+            self.truth.clone(),
+        ));
+        let mut clients = Vec::new();
+        for number in 0..self.clients {
+            let (volume, truth, rng, habits) =
+                (array.volume(), self.truth.clone(), self.rng.fork(), self.habits);
+            clients.push(core.call(CoreIx(number % core.cores()), move |core| async move {
+                match volume.open(&core) {
+                    Ok(volume) => client::client(core, volume, truth, rng, habits).await,
+                    Err(_) => lock(&truth).accuse("a running array has no volume on some core"),
+                }
+            }));
+        }
+        for client in clients {
+            client.await;
+        }
+        if self.rng.coin() {
+            client::verify(&volume, &self.truth).await;
+        }
+    }
+}
+
+/// Lets faults happen at their times.
+async fn misfortunes(
+    core: Core,
+    array: ArrayHandle,
+    mut faults: Vec<(Duration, Fault)>,
+    controls: Vec<DriveControl>,
+    truth: Shared,
+) {
+    faults.sort_by_key(|(after, _)| *after);
+    let began = core.now();
+    for (after, fault) in faults {
+        core.sleep_until(began + after).await;
+        lock(&truth).tell(|| format!("fault: {fault:?}"));
+        if !matches!(fault, Fault::Stall(..) | Fault::Slow(..)) {
+            lock(&truth).fault();
+        }
+        match fault {
+            Fault::Gone(slot) => controls[slot.index()].gone_now(),
+            Fault::GoneAfterOps(slot, operations) => controls[slot.index()].gone_after_ops(operations),
+            Fault::FailWrites(slot, n) => controls[slot.index()].fail_next_writes(n),
+            Fault::FailFlush(slot) => controls[slot.index()].fail_next_flushes(1),
+            Fault::FailReads(slot, n) => controls[slot.index()].fail_next_reads(n),
+            Fault::Operator(slot) => drop(array.fail(&core, slot).await),
+            Fault::Latent(sectors) => {
+                for (slot, sector) in sectors {
+                    let control = &controls[slot.index()];
+                    let first = lock(&truth).data_offset_units;
+                    control.latent(first + sector);
+                }
+            }
+            Fault::Stall(slot, duration) => controls[slot.index()].stall(duration),
+            Fault::Slow(slot, factor) => controls[slot.index()].slow(factor),
+        }
+    }
+}
+
+impl Truth {
+    fn judge_stop(&mut self, error: VolumeError) {
+        if !self.beyond && self.kind != Kind::Striped {
+            self.accuse(format!("the array could not be stopped in good order: {error}"));
+        }
+    }
+}

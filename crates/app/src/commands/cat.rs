@@ -54,12 +54,12 @@ fn range_of(args: &CatArgs, volume: &VolumeRef) -> Result<Range, Problem> {
     let (offset, length) = (args.offset.0, args.length.map(|length| length.0));
     range_within(volume.size_bytes(), offset, length).ok_or_else(|| {
         let (what, asked) = match length {
-            Some(length) => ("--offset and --length", format!("{length} bytes from byte {offset} on")),
-            None => ("--offset", format!("from byte {offset} on")),
+            Some(length) => ("--offset and --length lie", format!("{length} bytes from byte {offset} on")),
+            None => ("--offset lies", format!("from byte {offset} on")),
         };
         Problem::new(
             Code::Usage,
-            format!("{what} lie beyond the end of {}: asked for {asked}", volume.name()),
+            format!("{what} beyond the end of {}: asked for {asked}", volume.name()),
             format!("the volume has {} bytes", volume.size_bytes()),
             "ask for less; without --length everything to the end is written",
         )

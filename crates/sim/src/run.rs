@@ -62,7 +62,22 @@ enum Ended {
 /// Runs a scenario.
 #[must_use]
 pub fn run(scenario: &Scenario, options: Options) -> Report {
+    play(scenario, Run::new(scenario, options))
+}
+
+/// Runs a scenario in which `choose` decides what each power cut leaves: it answers a number below the one that it is given.
+#[must_use]
+pub fn run_choosing(
+    scenario: &Scenario,
+    options: Options,
+    choose: impl FnMut(usize) -> usize + 'static,
+) -> Report {
     let mut run = Run::new(scenario, options);
+    run.site.world.choose_power_cuts(choose);
+    play(scenario, run)
+}
+
+fn play(scenario: &Scenario, mut run: Run<'_>) -> Report {
     for life in &scenario.lifetimes {
         if !run.live(life) {
             break;

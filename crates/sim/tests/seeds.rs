@@ -41,7 +41,7 @@ seeds! {
 
 #[test]
 fn the_first_seeds_pass() {
-    (0..1200).for_each(passes);
+    (0..4000).for_each(passes);
 }
 
 /// A seed that is replayed must tell the same story.

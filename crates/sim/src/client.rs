@@ -68,6 +68,8 @@ pub struct Truth {
     pub kind: Kind,
     /// Parity and copies agreed when the array was started.
     pub synced: bool,
+    /// A member was missing when the array was started.
+    pub degraded: bool,
     /// Something but the power failed, ever.
     pub faults: bool,
     /// Faults may exceed redundancy.
@@ -272,7 +274,8 @@ impl Request<'_> {
         let result = self.volume.flush().await;
         let truth = &mut *lock(self.truth);
         if result.is_ok() {
-            truth.model.end_flush(began);
+            let everywhere = !truth.degraded;
+            truth.model.end_flush(began, everywhere);
         }
         truth.tell(|| format!("flush: {result:?}"));
         truth.judge(|| "flush".to_owned(), result);

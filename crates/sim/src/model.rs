@@ -126,6 +126,8 @@ struct Entry {
     /// Everything that was done about it was done before the last restart, so whether it is there no longer changes.
     settled: bool,
     weak: bool,
+    /// Only other copies than the first have it, and no power cut changes that.
+    elsewhere: bool,
 }
 
 impl Entry {
@@ -141,6 +143,7 @@ impl Entry {
             landed: false,
             settled: false,
             weak: false,
+            elsewhere: false,
         }
     }
 }
@@ -315,6 +318,7 @@ impl Model {
             landed: false,
             settled: false,
             weak: false,
+            elsewhere: false,
         });
     }
 
@@ -350,15 +354,17 @@ impl Model {
         self.tick()
     }
 
-    /// A flush that began at `began` was acknowledged.
-    pub fn end_flush(&mut self, began: u32) {
+    /// A flush that began at `began` was acknowledged. Without `everywhere` a member was away that nobody has counted out yet:
+    /// what an earlier program wrote may still be volatile there.
+    pub fn end_flush(&mut self, began: u32, everywhere: bool) {
         self.tick();
         let oldest = self.reads.iter().copied().min().unwrap_or(NEVER);
         let sectors = &mut self.sectors;
         self.open.retain(|&sector| {
             let history = &mut sectors[sector as usize];
             for entry in history.iter_mut() {
-                entry.durable |= entry.ended == Ended::Good && entry.completed < began;
+                entry.durable |=
+                    entry.ended == Ended::Good && entry.completed < began && (everywhere || !entry.settled);
             }
             bury(history, oldest);
             history.len() > 1
@@ -429,9 +435,9 @@ impl Model {
     }
 
     /// The array was stopped in good order: everything acknowledged is durable.
-    pub fn stopped(&mut self) {
+    pub fn stopped(&mut self, everywhere: bool) {
         let began = self.begin_flush();
-        self.end_flush(began);
+        self.end_flush(began, everywhere);
         self.restarted(false);
     }
 
@@ -457,8 +463,8 @@ impl Model {
                     (entry.ended, entry.completed) = (Ended::Maybe, now);
                 }
                 if power_cut {
-                    // The first copy's cache may have held back what only other copies showed.
-                    entry.weak &= entry.landed;
+                    // What the first copy only had in its cache uncovers what it had before.
+                    entry.weak &= entry.elsewhere;
                     // Which one is there is open again, and no flush will tell.
                     entry.ended = Ended::Maybe;
                     entry.completed = now;
@@ -497,8 +503,11 @@ fn narrow(history: &mut Vec<Entry>, seen: &[bool], began: u32, now: u32, view: V
         index += 1;
         if seen {
             // It is there, whatever became of its write; of two copies it is now the one that is read.
-            (entry.ended, entry.weak) = (Ended::Good, false);
-            entry.durable |= entry.landed;
+            (entry.weak, entry.elsewhere) = (false, false);
+            if !view.copies_may_differ {
+                entry.ended = Ended::Good;
+                entry.durable |= entry.landed;
+            }
             return true;
         }
         if entry.superseded < NEVER {
@@ -507,6 +516,7 @@ fn narrow(history: &mut Vec<Entry>, seen: &[bool], began: u32, now: u32, view: V
         // What was written since the restart went to every copy.
         if view.copies_may_differ && entry.settled {
             entry.weak = true;
+            entry.elsewhere |= entry.landed && landed;
             return true;
         }
         entry.superseded = now;
@@ -564,7 +574,7 @@ mod tests {
             let versions = [Content::Zeros, write(&mut model, false), write(&mut model, false)];
             if flushed {
                 let began = model.begin_flush();
-                model.end_flush(began);
+                model.end_flush(began, true);
             }
             model.power_cut();
             if flushed {
@@ -584,7 +594,7 @@ mod tests {
         let writing = model.begin_write(0..1, &version).unwrap();
         let began = model.begin_flush();
         model.end_write(&writing, true, false);
-        model.end_flush(began);
+        model.end_flush(began, true);
         model.power_cut();
         assert_eq!(read(&mut model, 0, &Content::Zeros), Ok(()));
     }

@@ -149,6 +149,7 @@ impl<'a> Run<'a> {
             view: View::default(),
             kind: site.plan.geometry.kind(),
             synced: true,
+            degraded: false,
             faults: false,
             beyond: scenario.beyond,
             data_offset_units: site.plan.data_offset * 512 / u64::from(site.plan.sector_bytes),
@@ -219,7 +220,10 @@ impl<'a> Run<'a> {
         }
         truth.tell(|| format!("the lifetime ended: {ended:?}"));
         match ended {
-            Some(Ended::Stopped) => truth.model.stopped(),
+            Some(Ended::Stopped) => {
+                let everywhere = !truth.degraded;
+                truth.model.stopped(everywhere);
+            }
             Some(Ended::PowerCut) => truth.model.power_cut(),
             Some(Ended::Dropped) => truth.model.killed(),
             None => {}
@@ -311,6 +315,7 @@ impl<'a> Run<'a> {
         let degraded = in_sync.len() < plan.controls.len();
         truth.tell(|| format!("assembled: {:?}, synced {synced}", start.states));
         truth.synced = synced;
+        truth.degraded = degraded;
         truth.view.copies_may_differ = truth.kind == Kind::Mirrored && !synced;
         truth.view.copy_lost |= degraded;
         truth.stats.lifetimes += 1;

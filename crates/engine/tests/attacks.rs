@@ -538,7 +538,13 @@ fn what_is_acknowledged_before_a_resync_can_be_read() {
                     let seen = read(&volume, 0, 4096).await;
                     assert!(written.is_err() || seen == Ok(vec![value; 4096]), "{level:?}: {:?}", seen.err());
                 }
-                array.stop(&core).await.unwrap();
+                // Nor is the member given up: what it holds is all there is.
+                let status = array.status(&core).await;
+                assert!(
+                    status.broken && status.members.iter().all(|m| m.state == MemberState::InSync),
+                    "{status:?}"
+                );
+                assert_eq!(array.stop(&core).await, Err(VolumeError::Broken));
             })
             .expect_done();
     }
@@ -659,6 +665,41 @@ fn nothing_is_written_while_recorded_clean_and_nothing_is_unflushed_then() {
                 }
                 core.sleep(Duration::from_millis(20)).await;
                 assert!(!array.status(&core).await.dirty);
+                array.stop(&core).await.unwrap();
+            })
+            .expect_done();
+    }
+}
+
+/// A system tells that it lost data once, to one of those who flush. Cores that flushed on their own could be told that all is
+/// well while another still knew better.
+#[test]
+fn a_flush_that_went_well_says_so_after_a_failed_one_is_dealt_with() {
+    for seed in 0..20 {
+        let mut fixture = Fixture::seeded(Level::Raid1, 2, 2, seed);
+        fixture.fill();
+        let spec = fixture.spec(&[]);
+        let control = fixture.drive(1);
+        fixture
+            .world
+            .run(async move |core: Core| {
+                let array = ArrayHandle::start(&core, spec, Box::new(NoMetadata)).await;
+                let volume = array.volume().open(&core).unwrap();
+                assert_eq!(write(&volume, 0, &[9; 4096]).await, Ok(()));
+                control.fail_next_flushes(1);
+                let flushes: Vec<_> = (0..2)
+                    .map(|at| {
+                        let (volume, array) = (array.volume(), array.clone());
+                        core.call(wattle_rt::CoreIx(at), move |core| async move {
+                            let flushed = volume.open(&core).unwrap().flush().await;
+                            // Whoever hears that all is well finds the member that lost writes out of the array.
+                            (flushed, array.status(&core).await.members[1].state)
+                        })
+                    })
+                    .collect();
+                for flush in flushes {
+                    assert_eq!(flush.await, (Ok(()), MemberState::Faulty));
+                }
                 array.stop(&core).await.unwrap();
             })
             .expect_done();

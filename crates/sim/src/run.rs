@@ -542,7 +542,11 @@ async fn misfortunes(
 
 impl Truth {
     fn judge_stop(&mut self, error: VolumeError) {
-        if !self.beyond && self.kind != Kind::Striped {
+        // Parity that is not trusted makes up for no member, so any failure is beyond redundancy there.
+        let excused = self.beyond
+            || self.kind == Kind::Striped
+            || (self.kind == Kind::Parity && self.faults && !self.synced);
+        if !excused {
             self.accuse(format!("the array could not be stopped in good order: {error}"));
         }
     }

@@ -82,12 +82,15 @@ impl Health {
         (0..).zip(&self.members).filter(|&(_, &state)| is(state)).map(|(slot, _)| MemberIx(slot)).collect()
     }
 
-    /// The state after `event`.
-    pub fn apply(&self, geometry: &Geometry, event: Event) -> Self {
+    /// The state after `event`. Parity that is not trusted makes up for no member: to record one as failed would give its
+    /// data up for good, while a broken array keeps it for the next start.
+    pub fn apply(&self, geometry: &Geometry, parity_trusted: bool, event: Event) -> Self {
         let mut next = Self { epoch: self.epoch + 1, ..self.clone() };
         match event {
             Event::Broke => next.broken = true,
-            Event::Failed(slots) if !geometry.survives(&self.lost().union(&slots)) => next.broken = true,
+            Event::Failed(slots) if !parity_trusted || !geometry.survives(&self.lost().union(&slots)) => {
+                next.broken = true;
+            }
             Event::Failed(slots) => {
                 for slot in slots.iter() {
                     next.members[usize::from(slot.0)] = MemberState::Faulty;

@@ -4,14 +4,15 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use wattle_rt::{Core, Semaphore};
+use wattle_rt::sync::OneshotSender;
+use wattle_rt::{Core, Semaphore, oneshot};
 
 use super::health::{Event, Health};
-use super::shard::Shard;
+use super::shard::{Shard, answer};
 use super::{Fixed, Pass, each_core};
 use crate::error::{FailError, VolumeError};
 use crate::metadata::{Change, Metadata, Record};
-use crate::units::{MemberIx, MemberSet};
+use crate::units::{MemberIx, MemberSet, Sector};
 
 /// Key of an array's home in its core's registry, beside the shard's.
 pub(crate) const fn home_key(key: u64) -> u64 {
@@ -30,6 +31,16 @@ pub(crate) struct Home {
     transition: Semaphore,
     /// One owner of the whole array at a time.
     exclusive: Semaphore,
+    flushes: RefCell<Flushes>,
+    /// A member that is absent may hold, unflushed, what was acknowledged before a crash: nothing counts it out yet.
+    absentee_may_return: Cell<bool>,
+}
+
+/// Flush requests that arrive while one runs share the next.
+#[derive(Default)]
+struct Flushes {
+    running: bool,
+    waiting: Vec<OneshotSender<Result<(), VolumeError>>>,
 }
 
 impl Home {
@@ -39,6 +50,10 @@ impl Home {
         health: Arc<Health>,
         metadata: Box<dyn Metadata>,
     ) -> Rc<Self> {
+        let absentee_may_return = !fixed.read_only
+            && fixed.geometry.redundancy() > 0
+            && fixed.synced_below != Sector::MAX
+            && !health.optimal;
         Rc::new(Self {
             core: core.clone(),
             fixed: fixed.clone(),
@@ -48,6 +63,8 @@ impl Home {
             stopped: Cell::new(false),
             transition: Semaphore::new(1),
             exclusive: Semaphore::new(1),
+            flushes: RefCell::default(),
+            absentee_may_return: Cell::new(absentee_may_return),
         })
     }
 
@@ -65,6 +82,10 @@ impl Home {
         if self.stopped.get() {
             return Err(VolumeError::Stopped);
         }
+        self.activate_in_turn().await
+    }
+
+    async fn activate_in_turn(self: &Rc<Self>) -> Result<(), VolumeError> {
         if self.health().broken {
             return Err(VolumeError::Broken);
         }
@@ -108,11 +129,63 @@ impl Home {
         self.fail_in_turn(slots).await.map_err(|_| FailError::NotRecorded)
     }
 
-    /// A flush failed where no redundancy can absorb it: nothing acknowledged since the last good one is certain (invariant 6).
-    pub async fn break_array(&self) {
-        let _turn = self.transition.acquire(1).await;
-        // Breaking is what it reports.
-        let _ = self.enter(Event::Broke).await;
+    /// Makes every write that any core has acknowledged durable. Requests that come while a flush runs share the next one.
+    pub async fn flush(self: &Rc<Self>) -> Result<(), VolumeError> {
+        let (sender, receiver) = oneshot();
+        let start = {
+            let mut flushes = self.flushes.borrow_mut();
+            flushes.waiting.push(sender);
+            !std::mem::replace(&mut flushes.running, true)
+        };
+        if start {
+            self.core.spawn(self.clone().run_flushes());
+        }
+        receiver.await.unwrap_or(Err(VolumeError::Stopped))
+    }
+
+    async fn run_flushes(self: Rc<Self>) {
+        loop {
+            // One flush at a time, and no change of state beside it: a member's failure to flush is recorded before anybody
+            // is told that a later flush went well, and before the array is recorded clean.
+            let turn = self.transition.acquire(1).await;
+            let waiting = {
+                let mut flushes = self.flushes.borrow_mut();
+                flushes.running = !flushes.waiting.is_empty();
+                std::mem::take(&mut flushes.waiting)
+            };
+            if waiting.is_empty() {
+                return;
+            }
+            let result = self.flush_in_turn().await;
+            drop(turn);
+            waiting.into_iter().for_each(|sender| answer(sender, result));
+        }
+    }
+
+    async fn flush_in_turn(self: &Rc<Self>) -> Result<(), VolumeError> {
+        if self.has_ended() {
+            return Err(VolumeError::Stopped);
+        }
+        if self.health().broken {
+            return Err(VolumeError::Broken);
+        }
+        if self.absentee_may_return.get() {
+            // What is flushed now must not be undone by a member that was away: the record counts it out.
+            self.activate_in_turn().await?;
+        }
+        let shard = self.shard();
+        shard.counters.flushes.add(1);
+        let failed = shard.flush_members().await;
+        if failed.is_empty() {
+            return Ok(());
+        }
+        // What a member lost in a failed flush is unknown, so it is out. Where no redundancy makes up for it, nothing
+        // acknowledged since the last good flush is certain, and the array stays broken (invariant 6).
+        if self.fixed.geometry.redundancy() == 0 {
+            self.enter(Event::Broke).await
+        } else {
+            self.fail_in_turn(failed).await
+        }
     }
 
     /// Runs with nothing else in flight on any core; the array is recorded dirty first.
@@ -236,7 +309,10 @@ impl Home {
         loop {
             let health = self.health();
             let record = Record { change, dirty, failed: health.failed };
-            let Err(slots) = self.metadata.commit(&record).await else { return self.settle().await };
+            let Err(slots) = self.metadata.commit(&record).await else {
+                self.absentee_may_return.set(false);
+                return self.settle().await;
+            };
             let new = slots.without(&health.failed);
             // Each turn fails at least one more member, so turns are bounded by the number of members.
             self.enter(if new.is_empty() { Event::Broke } else { Event::Failed(new) }).await?;
@@ -245,7 +321,7 @@ impl Home {
 
     /// Applies an event and tells every core, so that no read is served from a member that missed a write.
     async fn enter(&self, event: Event) -> Result<(), VolumeError> {
-        let health = Arc::new(self.health().apply(&self.fixed.geometry, event));
+        let health = Arc::new(self.health().apply(&self.fixed.geometry, self.fixed.parity_trusted(), event));
         *self.health.borrow_mut() = health.clone();
         let broken = health.broken;
         self.on_every_core(move |shard| {

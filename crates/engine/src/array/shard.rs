@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use wattle_rt::sync::OneshotSender;
-use wattle_rt::{Buf, BufMut, Core, Device, Durability, IoError, IoErrorKind, Notify, Semaphore, oneshot};
+use wattle_rt::{Buf, BufMut, Core, Device, Durability, IoError, IoErrorKind, Notify, Semaphore};
 
 use super::gate::{Gate, Pass};
 use super::health::Health;
@@ -35,7 +35,6 @@ pub(crate) struct Shard {
     /// The newest epoch of health that is durable in the superblocks.
     recorded_epoch: Cell<u64>,
     recorded: Notify,
-    flushes: RefCell<Flushes>,
 }
 
 /// What this core has going with one member.
@@ -46,13 +45,6 @@ pub(crate) struct MemberLoad {
     pub read_errors: Cell<u32>,
     /// Where the last read ended, to let sequential readers stay on one mirror.
     pub last_read_end: Cell<Sector>,
-}
-
-/// Flush requests that arrive while one runs share the next.
-#[derive(Default)]
-struct Flushes {
-    running: bool,
-    waiting: Vec<OneshotSender<Result<(), VolumeError>>>,
 }
 
 impl Shard {
@@ -69,7 +61,6 @@ impl Shard {
             health: RefCell::new(health),
             recorded_epoch: Cell::new(0),
             recorded: Notify::new(),
-            flushes: RefCell::default(),
             fixed,
         }
     }
@@ -158,64 +149,16 @@ impl Shard {
     }
 
     /// Makes every acknowledged write of any core durable on every member in use.
-    pub async fn flush(self: &Rc<Self>) -> Result<(), VolumeError> {
+    pub async fn flush(&self) -> Result<(), VolumeError> {
         self.check_running()?;
         if self.fixed.read_only {
             return Ok(());
         }
-        let (sender, receiver) = oneshot();
-        let start = {
-            let mut flushes = self.flushes.borrow_mut();
-            flushes.waiting.push(sender);
-            !std::mem::replace(&mut flushes.running, true)
-        };
-        if start {
-            self.core.spawn(self.clone().run_flushes());
-        }
-        receiver.await.unwrap_or(Err(VolumeError::Stopped))
+        self.home(|home| async move { home.flush().await }).await
     }
 
-    async fn run_flushes(self: Rc<Self>) {
-        loop {
-            let waiting = {
-                let mut flushes = self.flushes.borrow_mut();
-                flushes.running = !flushes.waiting.is_empty();
-                std::mem::take(&mut flushes.waiting)
-            };
-            if waiting.is_empty() {
-                return;
-            }
-            let result = self.flush_once().await;
-            waiting.into_iter().for_each(|sender| answer(sender, result));
-        }
-    }
-
-    async fn flush_once(&self) -> Result<(), VolumeError> {
-        self.counters.flushes.add(1);
-        let epoch = {
-            let health = self.health.borrow();
-            if health.broken {
-                return Err(VolumeError::Broken);
-            }
-            health.epoch
-        };
-        let failed = self.flush_members().await;
-        if failed.is_empty() {
-            return self.recorded(epoch).await;
-        }
-        // What a member lost in a failed flush is unknown, so it is out (invariant 6). The others hold everything.
-        if self.fixed.geometry.redundancy() == 0 {
-            self.home(|home| async move {
-                home.break_array().await;
-                Ok(())
-            })
-            .await?;
-            return Err(VolumeError::Broken);
-        }
-        self.fail(failed).await
-    }
-
-    /// Flushes every member that takes writes; returns those that failed.
+    /// Flushes every member that takes writes; returns those that failed. Only at home, in its turn: a system reports that
+    /// it lost data once, to one of those who flush.
     pub async fn flush_members(&self) -> MemberSet {
         let slots = self.health.borrow().writable();
         let flushes: Vec<_> = slots.iter().map(|slot| (slot, self.core.flush(self.device(slot)))).collect();

@@ -135,10 +135,7 @@ impl fmt::Display for Verdict {
                 if let Some(slot) = slot {
                     write!(f, " in slot {slot}")?;
                 }
-                write!(
-                    f,
-                    ", {events_behind} events behind, last written at {utime_secs} (seconds since 1970); not used"
-                )
+                write!(f, ", {events_behind} events behind, last written {}; not used", Utc(*utime_secs))
             }
             Self::Duplicate { slot, other } => {
                 write!(f, "duplicate: it claims slot {slot}, and so does {other}; not used")
@@ -188,6 +185,14 @@ impl fmt::Display for Utc {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// An operator asks whether the array went on for a minute or for a year; a number of seconds does not tell.
+    #[test]
+    fn a_stale_member_says_when_it_was_last_written() {
+        let stale = Verdict::Stale { slot: Some(2), events_behind: 7, utime_secs: 1_795_248_506 };
+        let text = "stale: the array went on without it in slot 2, 7 events behind, last written 2026-11-21T08:08:26Z; not used";
+        assert_eq!(stale.to_string(), text);
+    }
 
     #[test]
     fn times_are_told_as_date_does() {

@@ -215,6 +215,10 @@ codes! {
          tell which member is the cause.";
     OutputFailed = 105, Failed, "the output cannot be written",
         "Standard output or the file to write to returned an error.";
+    LastCopy = 106, Refused, "nothing else holds the member's data",
+        "Failing the member would lose data: as many members as the level's redundancy covers are missing already, or parity \
+         is not trusted since the array was not stopped cleanly. Nothing was changed. Bring the missing members back first; to end the \
+         array use `wattle stop`.";
 }
 
 impl Code {

@@ -29,7 +29,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Serve(args) => serve::run(&args, screen),
         Command::Status(args) => status::run(&args, screen),
         Command::Stop(args) => done(stop::run(&args)),
-        Command::Fail(args) => fail::run(&args, screen),
+        Command::Fail(args) => done(fail::run(&args)),
         Command::Explain(args) => done(explain::run(&args)),
     };
     result.unwrap_or_else(|problem| output::report(&problem, screen.style_err))

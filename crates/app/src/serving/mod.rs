@@ -239,7 +239,7 @@ fn find_member(facts: &Facts, asked: &str) -> Result<MemberIx, Problem> {
 fn fail_problem(array: &str, member: &str, error: FailError) -> Problem {
     let (code, why, next) = match error {
         FailError::LastCopy(_) => (
-            Code::NotEnoughMembers,
+            Code::LastCopy,
             "its data would be gone: nothing else holds a copy of it",
             "replace the members that are missing first; to end the array use `wattle stop`",
         ),

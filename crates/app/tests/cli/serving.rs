@@ -249,7 +249,7 @@ fn the_last_copy_is_not_failed() {
     serve.command(&["fail", "data", &members[0]]).ok();
     let again = serve.command(&["fail", "data", "0"]);
     again.failed(2, "WTL-0003", &["member-0"]);
-    serve.command(&["fail", "data", "member-1"]).failed(3, "WTL-0048", &["member-1"]);
+    serve.command(&["fail", "data", "member-1"]).failed(3, "WTL-0106", &["member-1"]);
     let status = serve.command(&["status"]).ok();
     assert!(status.text().contains("[_U] degraded"), "{}", status.text());
     serve.stop();

@@ -551,12 +551,16 @@ fn check_features(members: &[MemberFacts], verdicts: &[Verdict], fresh: &MemberF
     }
     if array.has(Features::JOURNAL) {
         let journal = members.iter().zip(verdicts).find(|(_, verdict)| **verdict == Verdict::Journal);
+        let mut not_empty = |member: &MemberFacts, pages| {
+            reasons.refuse(Reason::JournalNotEmpty { member: member.name.clone(), pages });
+        };
         match journal.map(|(member, _)| (member, member.journal)) {
             None => reasons.read_only(Reason::JournalMissing),
-            Some((_, Some(JournalFacts::Empty))) => reasons.read_only(Reason::JournalUnused),
-            Some((member, _)) => {
-                reasons.refuse(Reason::JournalNotEmpty { member: member.name.clone() });
+            Some((_, Some(JournalFacts::Empty | JournalFacts::Written { .. }))) => {
+                reasons.read_only(Reason::JournalUnused);
             }
+            Some((member, Some(JournalFacts::Ahead { pages }))) => not_empty(member, Some(pages)),
+            Some((member, Some(JournalFacts::NotEmpty) | None)) => not_empty(member, None),
         }
     }
     if array.has(Features::BITMAP) {

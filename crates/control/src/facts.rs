@@ -92,13 +92,23 @@ pub enum BitmapFacts {
     Invalid,
 }
 
-/// The journal device's log, as far as its tail goes.
+/// The journal device's log behind its tail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum JournalFacts {
-    /// Nothing is logged behind the tail.
+    /// Nothing is logged.
     Empty,
-    /// Something is, or may be.
+    /// Something is, or may be, and it was not or cannot be compared with the members.
     NotEmpty,
+    /// All that is logged is on the members too.
+    Written {
+        /// Of 4 KiB each.
+        pages: u64,
+    },
+    /// Something is logged that the members do not have.
+    Ahead {
+        /// How many pages of 4 KiB, those for members that are not there included.
+        pages: u64,
+    },
 }
 
 /// An entry of a bad-block log.

@@ -17,6 +17,7 @@ pub mod commit;
 pub mod compat;
 pub mod create;
 pub mod facts;
+mod journal;
 pub mod members;
 pub mod problem;
 pub mod reason;

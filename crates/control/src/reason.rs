@@ -53,8 +53,10 @@ pub enum Reason {
     JournalNotEmpty {
         /// The journal.
         member: String,
+        /// Pages of 4 KiB that only the journal has; `None` if its log cannot be compared with the members.
+        pages: Option<u64>,
     },
-    /// The journal is there and empty; a writer would have to use it.
+    /// The journal is there and nothing is only in it; a writer would have to use it.
     JournalUnused,
     /// The journal is not among the members.
     JournalMissing,
@@ -177,7 +179,7 @@ impl Reason {
             Self::DuplicateRole { second: member, .. }
             | Self::SplitBrain { member, .. }
             | Self::UnknownFeatures { member, .. }
-            | Self::JournalNotEmpty { member }
+            | Self::JournalNotEmpty { member, .. }
             | Self::BadBlocks { member, .. }
             | Self::BitmapVersion { member, .. }
             | Self::BitmapInvalid { member }
@@ -291,7 +293,18 @@ impl fmt::Display for Reason {
                 write!(f, "{member}: feature_map has unknown bits {bits:#x}")
             }
             Self::Reshaping => f.write_str("a reshape is in progress"),
-            Self::JournalNotEmpty { member } => write!(f, "the journal on {member} is not empty"),
+            Self::JournalNotEmpty { member, pages: None } => {
+                write!(
+                    f,
+                    "the journal on {member} is not empty, and its log cannot be compared with the members"
+                )
+            }
+            Self::JournalNotEmpty { member, pages: Some(pages) } => {
+                write!(
+                    f,
+                    "the journal on {member} is not empty: {pages} of its pages of 4 KiB are on no member"
+                )
+            }
             Self::JournalMissing => f.write_str("its journal device is not among the members"),
             Self::JournalUnused => f.write_str("it has a journal"),
             Self::Clustered => f.write_str("it belongs to a cluster"),

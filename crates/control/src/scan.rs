@@ -1,6 +1,7 @@
 //! Looks at members: every superblock, the metadata areas it names, other signatures; groups members to arrays.
 //!
-//! Invariant: only reads, a few dozen kilobytes of each member. A member that cannot be made sense of never stops the scan
+//! Invariant: only reads, a few dozen kilobytes of each member; where a journal's log is not empty, also the log and what it
+//! is about ([`journal`]). A member that cannot be made sense of never stops the scan
 //! of the others: what is wrong with it is a [`Problem`] of that member.
 
 use std::cmp::Reverse;
@@ -10,8 +11,9 @@ use crate::signature::{Signature, signatures};
 use wattle_format::md::{self, RawSuperblock, Superblock, SuperblockError};
 
 use crate::areas;
-use crate::assemble::{Assembly, assemble};
-use crate::facts::{MemberFacts, Uuid};
+use crate::assemble::{Assembly, Slot, Verdict, assemble};
+use crate::facts::{JournalFacts, MemberFacts, Uuid};
+use crate::journal::{self, DataArea};
 use crate::members::{Member, MemberError};
 use crate::problem::{Check, Code, Forced, Problem};
 
@@ -145,14 +147,46 @@ fn group(members: &[MemberScan], forced: Forced) -> Vec<ArrayScan> {
         }
     }
     let array = |(uuid, indices): (Uuid, Vec<usize>)| {
-        let facts: Vec<_> = indices.iter().filter_map(|&ix| members[ix].facts.clone()).collect();
+        let mut facts: Vec<_> = indices.iter().filter_map(|&ix| members[ix].facts.clone()).collect();
+        let mut assembly = assemble(&facts, forced)?;
+        if compare_journal(members, &indices, &mut facts, &assembly) {
+            assembly = assemble(&facts, forced)?;
+        }
         let unused =
             (0..members.len()).filter(|&ix| members[ix].facts.is_none() && members[ix].names(uuid)).collect();
-        Some(ArrayScan { assembly: assemble(&facts, forced)?, members: indices, unused })
+        Some(ArrayScan { assembly, members: indices, unused })
     };
     let mut arrays: Vec<_> = by_uuid.into_iter().filter_map(array).collect();
     arrays.sort_by_key(|array| array.members[0]);
     arrays
+}
+
+/// Where the array's journal has something in its log: finds out whether the members have it too, which takes the array's
+/// map. True if the facts know more now.
+fn compare_journal(
+    members: &[MemberScan],
+    indices: &[usize],
+    facts: &mut [MemberFacts],
+    assembly: &Assembly,
+) -> bool {
+    let Some(geometry) = &assembly.geometry else { return false };
+    let in_use = |ix: &usize| {
+        assembly.verdicts[*ix] == Verdict::Journal && facts[*ix].journal == Some(JournalFacts::NotEmpty)
+    };
+    let Some(ix) = (0..facts.len()).find(in_use) else { return false };
+    let Some(superblock) = members[indices[ix]].superblock() else { return false };
+    let area = |slot: &Slot| match slot {
+        // What is not rebuilt yet will be, from the others; it holds nothing that counts.
+        Slot::Missing | Slot::Rebuilding { .. } => None,
+        Slot::InSync { member } => Some(DataArea {
+            member: &members[indices[*member]].member,
+            data_offset_sectors: facts[*member].superblock.data_offset_sectors,
+        }),
+    };
+    let slots: Vec<_> = assembly.slots.iter().map(area).collect();
+    let found = journal::compare(&members[indices[ix]].member, superblock, geometry, &slots);
+    facts[ix].journal = Some(found);
+    found != JournalFacts::NotEmpty
 }
 
 fn look_at(member: Member, forced: Forced) -> Result<MemberScan, MemberError> {

@@ -430,7 +430,11 @@ fn journals() {
     let empty = journaled(Some(JournalFacts::Empty));
     assert_eq!(empty.verdicts[3], Verdict::Journal);
     assert_eq!(read_only(&empty), [Code::NotSupportedYet]);
+    assert_eq!(read_only(&journaled(Some(JournalFacts::Written { pages: 9 }))), [Code::NotSupportedYet]);
     assert_eq!(refusals(&journaled(Some(JournalFacts::NotEmpty))), [Code::JournalNotEmpty]);
+    let ahead = journaled(Some(JournalFacts::Ahead { pages: 3 }));
+    assert_eq!(refusals(&ahead), [Code::JournalNotEmpty]);
+    assert!(ahead.refusal().unwrap().what.contains("3 of its pages"));
 }
 
 #[test]

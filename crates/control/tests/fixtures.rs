@@ -7,7 +7,9 @@ use std::process::Command;
 
 use wattle_control::assemble::{Access, SyncState, Verdict};
 use wattle_control::create::{Consistency, CreateRequest, inspect, plan};
+use wattle_control::facts::JournalFacts;
 use wattle_control::members::look_all;
+use wattle_control::reason::Reason;
 use wattle_control::scan::{Scan, scan};
 use wattle_control::{Forced, Member, start};
 use wattle_engine::geometry::{Level, layout_name};
@@ -102,6 +104,75 @@ fn a_member_that_failed_is_stale_and_the_rest_is_degraded() {
     for ix in [0, 1, 3] {
         assert_eq!(assembly.verdicts[ix], Verdict::Fresh { slot: ix as u16, one_behind: false });
     }
+}
+
+/// Linux leaves a clean array's log full of what the members have; refusing that refuses every array with a journal.
+/// What the members do not have must be noticed, however little of it there is.
+#[test]
+fn a_journal_is_read_over_if_the_members_have_all_of_it() {
+    let Some((_dir, images)) = unpack("raid5-3d-journal") else { return };
+    let before: Vec<_> = images.iter().map(|image| std::fs::read(image).unwrap()).collect();
+    let found = scan_of(&images);
+    let array = &found.arrays[0];
+    let journal = |found: &Scan| found.members[3].facts.as_ref().unwrap().journal;
+    assert_eq!(journal(&found), Some(JournalFacts::NotEmpty), "the tail alone does not tell");
+    assert!(
+        matches!(&array.assembly.access, Access::ReadOnly(reasons) if reasons == &[Reason::JournalUnused])
+    );
+    assert_eq!((array.assembly.degraded(), array.assembly.state), (0, SyncState::Clean));
+    assert_eq!(array.assembly.geometry.as_ref().unwrap().array_sectors().0, 28672);
+    assert!(start::claim(&found, array, false).unwrap().read_only());
+
+    let refused = |found: &Scan| match &found.arrays[0].assembly.access {
+        Access::Refused(reasons) => reasons.iter().find_map(|reason| match reason {
+            Reason::JournalNotEmpty { pages, .. } => Some(*pages),
+            _ => None,
+        }),
+        _ => None,
+    };
+    // The log has seven pages of data for member 2 and their parity on member 0: without these nothing can be compared.
+    let without = |left_out: usize| {
+        let rest: Vec<_> = (0..4).filter(|&ix| ix != left_out).map(|ix| images[ix].clone()).collect();
+        refused(&scan_of(&rest))
+    };
+    assert_eq!([0, 1, 2].map(without), [Some(Some(7)), None, Some(Some(7))]);
+    let places = logged_places(&before);
+    assert_eq!([0, 1, 2].map(|member| places.iter().filter(|place| place.0 == member).count()), [7, 0, 7]);
+    for &(member, at) in &places {
+        let mut damaged = before[member].clone();
+        damaged[at + 4095] ^= 1;
+        std::fs::write(&images[member], &damaged).unwrap();
+        assert_eq!(refused(&scan_of(&images)), Some(Some(1)), "member {member} at {at}");
+        std::fs::write(&images[member], &before[member]).unwrap();
+    }
+    assert!(refused(&scan_of(&images)).is_none());
+    // A page of the log that is not what was logged: nobody knows what was.
+    let last = (LOG_TAIL_BYTES..before[3].len()).rev().find(|&at| before[3][at] != 0).unwrap();
+    let mut damaged = before[3].clone();
+    damaged[last] ^= 1;
+    std::fs::write(&images[3], &damaged).unwrap();
+    assert_eq!(refused(&scan_of(&images)), Some(None));
+}
+
+/// Where the log of `raid5-3d-journal` begins on member 3: 2280 sectors into its data.
+const LOG_TAIL_BYTES: usize = (2048 + 2280) * 512;
+
+/// Members' pages that are in the log too, found the naive way: by comparing every page with every page.
+fn logged_places(images: &[Vec<u8>]) -> Vec<(usize, usize)> {
+    let data = 2048 * 512;
+    let logged: std::collections::BTreeSet<&[u8]> = images[3][LOG_TAIL_BYTES..]
+        .chunks_exact(4096)
+        .filter(|page| page.iter().any(|&byte| byte != 0))
+        .collect();
+    let pages = |member: usize| {
+        let pages = images[member][data..].chunks_exact(4096).enumerate();
+        pages.map(move |(ix, page)| (member, data + ix * 4096, page))
+    };
+    (0..3)
+        .flat_map(pages)
+        .filter(|(_, _, page)| logged.contains(page))
+        .map(|(member, at, _)| (member, at))
+        .collect()
 }
 
 #[test]

@@ -106,7 +106,7 @@ pub enum JournalFacts {
     },
     /// Something is logged that the members do not have.
     Ahead {
-        /// How many pages of 4 KiB, those for members that are not there included.
+        /// How many pages of 4 KiB.
         pages: u64,
     },
 }

@@ -2,8 +2,9 @@
 //!
 //! A journal that writes through puts a stripe into its log, writes it to the members, and moves the tail later: after a clean
 //! stop the log is long and all of it is on the members. So the log is walked from its tail (docs/formats.md §5) and every
-//! page is compared with the place it is for, byte by byte. If all are there, replaying the log would change nothing, and
-//! the members alone are right, parity included.
+//! page is compared with the place it is for, byte by byte; data of a member that is missing with what the others give for
+//! it, which is what a reader would get. If all are there, replaying the log would change nothing, and the members alone
+//! are right, parity included. Parity of a missing member holds nothing that anybody could read.
 //!
 //! Invariants: this only reads. Whatever is not understood, not readable or not there never counts as written.
 //!
@@ -28,9 +29,11 @@ const PAGES_MAX: usize = 1 << 22;
 pub(crate) struct DataArea<'a> {
     pub member: &'a Member,
     pub data_offset_sectors: u64,
+    /// What is not rebuilt yet counts as missing.
+    pub valid_below_sectors: u64,
 }
 
-/// Walks the log of `superblock`'s journal, and compares it with the members by slot; those that are not whole are `None`.
+/// Walks the log of `superblock`'s journal, and compares it with the members by slot; those that are missing are `None`.
 pub(crate) fn compare(
     journal: &Member,
     superblock: &Superblock,
@@ -43,11 +46,40 @@ pub(crate) fn compare(
     let mut ahead = 0;
     for (place, position) in latest {
         let Some(logged) = ring.block(position) else { return JournalFacts::NotEmpty };
-        let slot = slots.get(place.member.index()).copied().flatten();
-        let written = slot.and_then(|area| read_block(area.member, area.data_offset_sectors, place.sector));
-        ahead += u64::from(written != Some(logged));
+        ahead += u64::from(!is_written(place, &logged, geometry, slots));
     }
     if ahead == 0 { JournalFacts::Written { pages } } else { JournalFacts::Ahead { pages: ahead } }
+}
+
+/// Whether whoever reads the members gets the logged page.
+fn is_written(
+    place: PlaceOfPage,
+    logged: &[u8],
+    geometry: &Geometry,
+    slots: &[Option<DataArea<'_>>],
+) -> bool {
+    let PlaceOfPage { sector, member } = place;
+    let area = |slot: MemberIx| {
+        let area = slots.get(slot.index()).copied().flatten();
+        area.filter(|area| sector.saturating_add(BLOCK_SECTORS) <= area.valid_below_sectors)
+    };
+    let read = |slot| area(slot).and_then(|area| read_block(area.member, area.data_offset_sectors, sector));
+    if area(member).is_some() {
+        return read(member).is_some_and(|page| page == logged);
+    }
+    let map = geometry.stripe(StripeNo(sector / geometry.chunk().0));
+    let parity = [Some(map.p()), map.q()];
+    if parity.contains(&Some(member)) {
+        return true;
+    }
+    // P is the XOR of the data: so is each of them of the others and P. What would take Q is not looked at.
+    let others = (0..geometry.raid_disks() as u16).map(MemberIx);
+    let mut others = others.filter(|&slot| slot != member && Some(slot) != map.q());
+    let recovered = others.try_fold(vec![0; BLOCK_BYTES], |mut sum, slot| {
+        sum.iter_mut().zip(read(slot)?).for_each(|(sum, byte)| *sum ^= byte);
+        Some(sum)
+    });
+    recovered.is_some_and(|page| page == logged)
 }
 
 /// Where a logged page belongs. Ordered by sector first: a stripe of the log is one page of every member at one sector.

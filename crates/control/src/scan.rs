@@ -175,13 +175,17 @@ fn compare_journal(
     };
     let Some(ix) = (0..facts.len()).find(in_use) else { return false };
     let Some(superblock) = members[indices[ix]].superblock() else { return false };
-    let area = |slot: &Slot| match slot {
-        // What is not rebuilt yet will be, from the others; it holds nothing that counts.
-        Slot::Missing | Slot::Rebuilding { .. } => None,
-        Slot::InSync { member } => Some(DataArea {
-            member: &members[indices[*member]].member,
-            data_offset_sectors: facts[*member].superblock.data_offset_sectors,
-        }),
+    let area = |slot: &Slot| {
+        let (member, valid_below_sectors) = match *slot {
+            Slot::Missing => return None,
+            Slot::InSync { member } => (member, u64::MAX),
+            Slot::Rebuilding { member, valid_below_sectors } => (member, valid_below_sectors),
+        };
+        Some(DataArea {
+            member: &members[indices[member]].member,
+            data_offset_sectors: facts[member].superblock.data_offset_sectors,
+            valid_below_sectors,
+        })
     };
     let slots: Vec<_> = assembly.slots.iter().map(area).collect();
     let found = journal::compare(&members[indices[ix]].member, superblock, geometry, &slots);

@@ -12,6 +12,9 @@
 //!   when the array was started are counted out by the first round: a member that reappears one event behind must not be
 //!   taken for a current one.
 //! - Spares are only written when membership changes or the array is degraded; their event count does not matter.
+//! - A superblock that does not fit one logical block (0.90; 1.x with very many roles) can be torn by a power cut, and then
+//!   nobody knows what the member is. Turning clean or dirty only changes its first block; a round that changes more (membership)
+//!   is written in waves, so that the members outside each wave are enough for the array, or one half at least is whole.
 //! - A member that is being rebuilt keeps its recovery offset: what wattle writes below it and above it is written to it too.
 //!
 //! **Bitmap** (until wattle maintains it). The bitmap's superblock keeps its own event count (docs/formats.md §2.2). It is left
@@ -26,6 +29,7 @@
 
 use std::cell::{Cell, RefCell};
 
+use wattle_engine::geometry::Geometry;
 use wattle_engine::metadata::{LocalBoxFuture, Metadata, Record};
 use wattle_engine::units::{MemberIx, MemberSet, SECTOR_BYTES};
 use wattle_format::md::{Features, Role, SUPERBLOCK_BYTES, Superblock, Timestamp, Version};
@@ -204,6 +208,14 @@ impl Place {
         self.device.logical_block_bytes().max(SECTOR_BYTES as u32) as usize
     }
 
+    /// Whether a power cut can leave a superblock that is neither of the two: they differ behind the first block.
+    fn may_tear(&self, before: Option<&Superblock>, after: &Superblock) -> bool {
+        let behind_first = |superblock: &Superblock| {
+            self.encode(superblock).get(self.block_bytes()..).unwrap_or_default().to_vec()
+        };
+        before.map(behind_first).unwrap_or_default() != behind_first(after)
+    }
+
     /// The superblock's blocks, whole: with logical blocks of 4 KiB what follows the superblock is written back as it was.
     fn encode(&self, superblock: &Superblock) -> Buf {
         let bytes = superblock.bytes();
@@ -219,6 +231,7 @@ impl Place {
 /// The superblocks of a running md array.
 pub struct MdMetadata {
     core: Core,
+    geometry: Option<Geometry>,
     state: RefCell<MdState>,
     slots: Vec<Option<Place>>,
     spares: Vec<Place>,
@@ -239,6 +252,7 @@ impl MdMetadata {
         let (spare_places, spare_superblocks) = spares.into_iter().unzip();
         Self {
             core: core.clone(),
+            geometry: assembly.geometry.clone(),
             state: RefCell::new(MdState::new(assembly, slot_superblocks, spare_superblocks)),
             slots: slot_places,
             spares: spare_places,
@@ -253,7 +267,7 @@ impl MdMetadata {
     async fn write(&self, record: &Record) -> Result<(), MemberSet> {
         let before = self.state.borrow().clone();
         if before.uneven {
-            self.write_round(&before.level(&record.failed)).await?;
+            self.write_round(&before.level(&record.failed), &before).await?;
             self.state.borrow_mut().uneven = false;
         }
         let before = MdState { uneven: false, ..before };
@@ -264,7 +278,7 @@ impl MdMetadata {
             self.invalidate_logs(&round).await?;
             self.logs_invalid.set(true);
         }
-        let written = self.write_round(&round).await;
+        let written = self.write_round(&round, &before).await;
         if written.is_err() && went_back {
             // Who did not take it still has the dirty generation, and the number of that must not get a second meaning.
             *self.state.borrow_mut() = MdState { uneven: true, may_go_back: false, ..before };
@@ -272,8 +286,9 @@ impl MdMetadata {
         written
     }
 
-    /// Flushes the members of a round, and writes it through on all of them.
-    async fn write_round(&self, round: &Round) -> Result<(), MemberSet> {
+    /// Flushes the members of a round, and writes it through on all of them: at once, or in waves if it could tear what
+    /// `before` says.
+    async fn write_round(&self, round: &Round, before: &MdState) -> Result<(), MemberSet> {
         let members = round
             .slots
             .iter()
@@ -282,21 +297,23 @@ impl MdMetadata {
         // Operations start when they are called: all members flush at once, then all write at once.
         let flushes: Vec<_> =
             members.iter().map(|(slot, place, _)| (*slot, self.core.flush(&place.device))).collect();
-        let unflushed = failures(flushes).await;
-        let writes = members.iter().filter(|(slot, _, _)| !unflushed.contains(*slot));
-        let writes: Vec<_> =
-            writes.map(|(slot, place, sb)| (*slot, self.write_superblock(place, sb))).collect();
+        let mut failed = failures(flushes).await;
         let spares: Vec<_> =
             round.spares.iter().map(|(ix, sb)| self.write_superblock(&self.spares[*ix], sb)).collect();
-        let unwritten = failures(writes).await;
+        let written: MemberSet = members.iter().map(|(slot, _, _)| *slot).collect();
+        let torn = members.iter().any(|(slot, place, sb)| place.may_tear(before.member(*slot), sb));
+        let waves = if torn { waves(self.geometry.as_ref(), &written) } else { vec![written] };
+        for wave in waves {
+            let writes =
+                members.iter().filter(|(slot, _, _)| wave.contains(*slot) && !failed.contains(*slot));
+            let writes = writes.map(|(slot, place, sb)| (*slot, self.write_superblock(place, sb))).collect();
+            failed = failed.union(&failures(writes).await);
+        }
         for spare in spares {
             // A spare that cannot be written is found out when it is needed; its superblock counts for nothing until then.
             let _ = spare.await;
         }
-        match unflushed.union(&unwritten) {
-            failed if failed.is_empty() => Ok(()),
-            failed => Err(failed),
-        }
+        if failed.is_empty() { Ok(()) } else { Err(failed) }
     }
 
     fn write_superblock(
@@ -333,6 +350,34 @@ impl Metadata for MdMetadata {
     }
 }
 
+/// Cuts `members`, all that is left of an array, into sets that the array can do without one at a time. If it can do without
+/// nobody, two halves: then one tells at least what the array was.
+fn waves(geometry: Option<&Geometry>, members: &MemberSet) -> Vec<MemberSet> {
+    let spared = |wave: &MemberSet| {
+        geometry.is_some_and(|geometry| {
+            let slots = (0..geometry.raid_disks() as u16).map(MemberIx);
+            geometry
+                .survives(&slots.filter(|slot| !members.contains(*slot) || wave.contains(*slot)).collect())
+        })
+    };
+    if !members.iter().all(|slot| spared(&std::iter::once(slot).collect())) {
+        let half = |odd: usize| {
+            let every_other = members.iter().enumerate().filter(|(ix, _)| ix % 2 == odd);
+            every_other.map(|(_, slot)| slot).collect()
+        };
+        return [half(0), half(1)].into_iter().filter(|wave: &MemberSet| !wave.is_empty()).collect();
+    }
+    let mut waves: Vec<MemberSet> = Vec::new();
+    for slot in members.iter() {
+        let only: MemberSet = std::iter::once(slot).collect();
+        match waves.iter_mut().find(|wave| spared(&wave.union(&only))) {
+            Some(wave) => wave.insert(slot),
+            None => waves.push(only),
+        }
+    }
+    waves
+}
+
 /// Waits for operations that are under way and returns the slots of those that failed.
 async fn failures(operations: Vec<(MemberIx, impl Future<Output = Result<(), IoError>>)>) -> MemberSet {
     let mut failed = MemberSet::EMPTY;
@@ -342,4 +387,44 @@ async fn failures(operations: Vec<(MemberIx, impl Future<Output = Result<(), IoE
         }
     }
     failed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wattle_engine::geometry::{Level, Params};
+    use wattle_engine::units::Sector;
+
+    fn geometry(level: Level, layout: u32, raid_disks: u32) -> Geometry {
+        let chunk = Sector(if level == Level::Raid1 { 0 } else { 8 });
+        let component_size = Sector(64);
+        Geometry::new(&Params { level, layout, chunk, raid_disks, component_size, member_sizes: Vec::new() })
+            .unwrap()
+    }
+
+    fn set(slots: &[u16]) -> MemberSet {
+        slots.iter().map(|&slot| MemberIx(slot)).collect()
+    }
+
+    /// A power cut tears every superblock that is being written, at worst. All at once, and the array is gone.
+    #[test]
+    fn no_wave_takes_what_the_array_needs() {
+        let rows = [
+            (geometry(Level::Raid1, 0, 3), set(&[0, 2]), vec![set(&[0]), set(&[2])]),
+            (geometry(Level::Raid1, 0, 3), set(&[0, 1, 2]), vec![set(&[0, 1]), set(&[2])]),
+            (
+                geometry(Level::Raid6, 2, 5),
+                set(&[0, 1, 2, 4]),
+                vec![set(&[0]), set(&[1]), set(&[2]), set(&[4])],
+            ),
+            (geometry(Level::Raid6, 2, 4), set(&[0, 1, 2, 3]), vec![set(&[0, 1]), set(&[2, 3])]),
+            (geometry(Level::Raid10, 0x102, 4), set(&[0, 1, 2, 3]), vec![set(&[0, 2]), set(&[1, 3])]),
+            // Nobody can be spared: halves.
+            (geometry(Level::Raid5, 2, 4), set(&[0, 1, 3]), vec![set(&[0, 3]), set(&[1])]),
+            (geometry(Level::Raid1, 0, 2), set(&[1]), vec![set(&[1])]),
+        ];
+        for (geometry, members, expected) in rows {
+            assert_eq!(waves(Some(&geometry), &members), expected, "{} of {members:?}", geometry.level());
+        }
+    }
 }

@@ -228,6 +228,9 @@ mod tests {
         Geometry::new(&params).unwrap()
     }
 
+    /// A payload and its pages.
+    type Logged = (Payload, Vec<Vec<u8>>);
+
     fn page(fill: u8) -> Vec<u8> {
         vec![fill; BLOCK_BYTES]
     }
@@ -236,15 +239,15 @@ mod tests {
         JournalChecksum::new(&[7; 16])
     }
 
-    fn data(sector: u64, fill: u8) -> (Payload, Vec<Vec<u8>>) {
+    fn data(sector: u64, fill: u8) -> Logged {
         (Payload::Data { flags: 0, sector, checksums: vec![sum().of(&page(fill))] }, vec![page(fill)])
     }
 
-    fn parity(sector: u64, fill: u8) -> (Payload, Vec<Vec<u8>>) {
+    fn parity(sector: u64, fill: u8) -> Logged {
         (Payload::Parity { flags: 0, sector, checksums: vec![sum().of(&page(fill))] }, vec![page(fill)])
     }
 
-    fn flush(sector: u64) -> (Payload, Vec<Vec<u8>>) {
+    fn flush(sector: u64) -> Logged {
         (Payload::Flush { flags: 1, stripes: vec![sector] }, Vec::new())
     }
 
@@ -257,7 +260,7 @@ mod tests {
     }
 
     /// A ring with these meta blocks from position `tail` on, and what its walk finds: (member, sector, first byte).
-    fn walked(tail: u64, log: &[Vec<(Payload, Vec<Vec<u8>>)>]) -> Option<Vec<(u16, u64, u8)>> {
+    fn walked(tail: u64, log: &[Vec<Logged>]) -> Option<Vec<(u16, u64, u8)>> {
         let mut blocks = Vec::new();
         let mut position = tail;
         for (seq, entries) in (SEQ..).zip(log) {
@@ -283,7 +286,7 @@ mod tests {
     #[test]
     fn the_last_entry_of_a_place_counts_and_flushed_ones_do_not() {
         let first = vec![data(0, 1), data(8, 2), parity(0, 3)];
-        assert_eq!(walked(0, &[first.clone()]), Some(vec![(0, 0, 1), (2, 0, 3), (0, 8, 2)]));
+        assert_eq!(walked(0, std::slice::from_ref(&first)), Some(vec![(0, 0, 1), (2, 0, 3), (0, 8, 2)]));
         let again = vec![data(0, 4)];
         assert_eq!(walked(0, &[first.clone(), again.clone()]), Some(vec![(0, 0, 4), (2, 0, 3), (0, 8, 2)]));
         assert_eq!(walked(0, &[first.clone(), vec![flush(0)]]), Some(vec![(0, 8, 2)]));

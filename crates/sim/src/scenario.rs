@@ -163,7 +163,8 @@ impl Scenario {
         let books = if one_in(rng, 3) { Books::Tiny } else { Books::Md(one_of(rng, &VERSIONS)) };
         let books = match books {
             // 0.90 keeps no sizes of single members and has no room for RAID 0's layout.
-            // And it covers eight sectors of 512 bytes, so that there a power cut can tear it (docs/media.md).
+            // And it covers eight sectors of 512 bytes, so that there a power cut can tear it: a member more is lost than faults
+            // explain (docs/media.md).
             Books::Md(Version::V090) if striped || sector_bytes == 512 => Books::Md(Version::V12),
             books => books,
         };

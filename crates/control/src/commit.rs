@@ -394,6 +394,8 @@ mod tests {
     use super::*;
     use wattle_engine::geometry::{Level, Params};
     use wattle_engine::units::Sector;
+    use wattle_format::md::create::{self, NewArray};
+    use wattle_format::md::{DeviceFields, DeviceFlags, Uuid, super_offset_sectors};
 
     fn geometry(level: Level, layout: u32, raid_disks: u32) -> Geometry {
         let chunk = Sector(if level == Level::Raid1 { 0 } else { 8 });
@@ -425,6 +427,61 @@ mod tests {
         ];
         for (geometry, members, expected) in rows {
             assert_eq!(waves(Some(&geometry), &members), expected, "{} of {members:?}", geometry.level());
+        }
+    }
+
+    fn some_superblock(version: Version) -> Superblock {
+        let sectors = 16384;
+        let place = super_offset_sectors(version, sectors).unwrap();
+        let array = NewArray {
+            version,
+            set_uuid: Uuid([5; 16]),
+            name: b"host:t".to_vec(),
+            ctime: Timestamp { secs: 1000, micros: 0 },
+            level: 1,
+            layout: 0,
+            chunk_sectors: 0,
+            raid_disks: 2,
+            size_sectors: 8192,
+            resync_offset: u64::MAX,
+            roles: vec![Role::Active(0), Role::Active(1)],
+            bitmap_offset_sectors: None,
+            ppl: None,
+            features: Features::default(),
+            md_minor: 0,
+            nodes: Vec::new(),
+        };
+        let (data_offset_sectors, data_size_sectors) =
+            if version == Version::V090 { (0, place) } else { (2048, 8192) };
+        let device = DeviceFields {
+            dev_number: 0,
+            device_uuid: Uuid([0; 16]),
+            super_offset_sectors: place,
+            data_offset_sectors,
+            data_size_sectors,
+            recovery_offset: None,
+            replacement: false,
+            bad_block_log: None,
+            flags: DeviceFlags::default(),
+        };
+        create::superblock(&array, &device, sectors).unwrap()
+    }
+
+    /// Waves cost a round trip each: turning clean and dirty must not pay it. It need not, as it changes only the first sector.
+    #[test]
+    fn only_changes_of_membership_in_a_long_superblock_can_tear_it() {
+        let place = Place { device: Device::mem(16384 * SECTOR_BYTES) };
+        assert_eq!(place.block_bytes(), 512);
+        for version in [Version::V090, Version::V12] {
+            let before = some_superblock(version);
+            let mut flipped = before.clone();
+            flipped.set_events(before.events() + 1);
+            flipped.set_resync_offset(0);
+            flipped.set_utime(Timestamp { secs: 2000, micros: 7 });
+            assert!(!place.may_tear(Some(&before), &flipped), "{version}");
+            let mut alone = flipped.clone();
+            set_role(&mut alone, 1, Role::Faulty);
+            assert_eq!(place.may_tear(Some(&before), &alone), version == Version::V090, "{version}");
         }
     }
 }

@@ -88,6 +88,11 @@ impl Case {
         chunk.map_or(1024, |kib| kib.parse::<u64>().expect("a number") * 2)
     }
 
+    /// Members the array went on without; their superblocks stay as they were then.
+    fn stale(&self) -> Vec<usize> {
+        if self.keys.contains_key("readd") { vec![] } else { self.list("fail") }
+    }
+
     /// Slots the array lacks when the kernel made it.
     fn degraded(&self) -> usize {
         if self.keys.contains_key("rebuilt_to") {
@@ -105,9 +110,11 @@ impl Case {
         let missing =
             if missing.is_empty() { String::new() } else { format!(" missing={}", missing.join(",")) };
         let degraded = self.degraded() + usize::from(failed.is_some());
+        let stale: Vec<String> = self.stale().into_iter().chain(failed).map(|member| member.to_string()).collect();
+        let stale = if stale.is_empty() { String::new() } else { format!(" stale={}", stale.join(",")) };
         let dirty = if self.keys.contains_key("rebuilt_to") { " dirty=yes" } else { "" };
         format!(
-            "{} level={} members={}{sizes}{missing}{dirty} pattern={pattern} array_sectors={sectors} degraded={}",
+            "{} level={} members={}{sizes}{missing}{stale}{dirty} pattern={pattern} array_sectors={sectors} degraded={}",
             self.id,
             self.keys["level"],
             self.slices(),

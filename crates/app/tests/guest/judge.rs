@@ -1,5 +1,7 @@
 //! The guest, and the slices of disks by which many arrays go in and out of one boot.
 
+#![allow(clippy::print_stderr, reason = "what is skipped is said loudly")]
+
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;

@@ -35,7 +35,7 @@ use wattle_engine::units::{MemberIx, MemberSet, SECTOR_BYTES};
 use wattle_format::md::{Features, Role, SUPERBLOCK_BYTES, Superblock, Timestamp, Version};
 use wattle_rt::{Buf, BufMut, Core, Device, Durability, IoError, WallTime};
 
-use crate::assemble::Assembly;
+use crate::assemble::{Assembly, Slot, SyncState};
 use crate::facts::CLEAN;
 
 /// What the superblocks on disk say, and what decides the next ones.
@@ -72,11 +72,22 @@ impl MdState {
     /// The state of an array as it was assembled: the superblocks of its members by slot, and of its spares.
     #[must_use]
     pub fn new(assembly: &Assembly, slots: Vec<Option<Superblock>>, spares: Vec<Superblock>) -> Self {
+        let slots: Vec<_> = slots
+            .into_iter()
+            .zip(&assembly.slots)
+            .map(|(superblock, slot)| as_far_as_rebuilt(superblock?, *slot))
+            .collect();
+        // Members of the freshest generation may disagree after a crash; assembly took the least that one of them says.
+        let resync_offset = match assembly.state {
+            SyncState::Clean => CLEAN,
+            SyncState::Dirty => 0,
+            SyncState::Resyncing { below_sectors } => below_sectors,
+        };
         Self {
             spares,
             roles: assembly.array.roles.clone(),
             events: assembly.array.events,
-            resync_offset: assembly.array.resync_offset,
+            resync_offset,
             uneven: slots.iter().flatten().any(|superblock| superblock.events() != assembly.array.events),
             idle_offset: assembly.synced_below_sectors,
             degraded: assembly.degraded() > 0,
@@ -180,6 +191,15 @@ impl MdState {
             })
             .collect()
     }
+}
+
+/// The superblock of a member that is rebuilt as far as `slot` says. One that was a spare when the others gave it its slot does
+/// not say so itself, and would count as whole once it is in the slot. 0.90 cannot say so: such a member is not written,
+/// and stays what it was.
+fn as_far_as_rebuilt(mut superblock: Superblock, slot: Slot) -> Option<Superblock> {
+    let Slot::Rebuilding { valid_below_sectors, .. } = slot else { return Some(superblock) };
+    superblock.set_recovery_offset(Some(valid_below_sectors)).ok()?;
+    Some(superblock)
 }
 
 /// Gives a device its role in one superblock. In 0.90 only slots are touched: entries behind them follow by themselves.

@@ -155,6 +155,26 @@ fn what_was_not_synchronised_is_not_made_so_by_stopping() {
     assert_eq!(clean.events(), 2, "never back to a count that meant something else");
 }
 
+/// A crash while a spare is given its slot leaves it a spare one event behind. Recorded in the slot and nothing else, it would
+/// be taken for whole at the next start, and its garbage for data.
+#[test]
+fn a_spare_that_missed_its_promotion_is_recorded_as_empty() {
+    let mut disks = superblocks(Version::V12, false, 1);
+    disks.remove(3);
+    for disk in &mut disks[..3] {
+        disk.set_role(3, Role::Faulty).unwrap();
+        disk.set_role(4, Role::Active(3)).unwrap();
+        disk.set_events(1);
+    }
+    assert!(matches!(decide(&disks).slots[3], Slot::Rebuilding { valid_below_sectors: 0, .. }));
+    let (_, round) = start(&disks).next(&record(true, &[]), NOW);
+    for (slot, superblock) in round.slots {
+        disks[slot.index()] = superblock;
+    }
+    assert_eq!(disks[3].role(), Role::Active(3));
+    assert!(matches!(decide(&disks).slots[3], Slot::Rebuilding { valid_below_sectors: 0, .. }));
+}
+
 #[test]
 fn spares_are_written_with_changes_of_membership_only() {
     let disks = superblocks(Version::V12, false, 1);

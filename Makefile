@@ -22,7 +22,8 @@ deps: ## the Debian packages the tests use (installs when root, else says what i
 guest: ## the Linux guest that judges our arrays, into .guest/
 	guest/build
 
-demo: ## a tour on made-up drives, about a minute
+demo: ## a tour on five drives, under a minute once it is built (installs what it needs when root)
+	scripts/deps demo
 	scripts/demo
 
 sim: ## the long simulation: seeded crashes and faults

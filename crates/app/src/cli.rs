@@ -260,7 +260,7 @@ pub struct MadeUp {
 
 /// Shows the arrays being served: members, health, counters.
 ///
-/// With --check the exit status tells: 0 good, 1 degraded, 2 unusable, 4 cannot tell.
+/// With --check the exit status tells: 0 good, 1 degraded or not synced, 2 unusable, 4 cannot tell.
 #[derive(Debug, Args)]
 #[command(before_help = "\
 Examples:
@@ -271,7 +271,7 @@ pub struct StatusArgs {
     /// The array, by name or UUID [default: all].
     #[arg(value_name = "NAME")]
     pub name: Option<String>,
-    /// Tell by the exit status: 0 good, 1 degraded, 2 unusable, 4 cannot tell.
+    /// Tell by the exit status: 0 good, 1 degraded or not synced, 2 unusable, 4 cannot tell.
     #[arg(long)]
     pub check: bool,
     #[command(flatten)]

@@ -125,6 +125,27 @@ impl Assembly {
         self.array.set_uuid
     }
 
+    /// Whether parity and copies are trusted everywhere: read from the superblocks, or vouched for by the operator.
+    #[must_use]
+    pub fn synced(&self) -> bool {
+        self.synced_below_sectors == CLEAN
+    }
+
+    /// What it means that parity or copies are not trusted everywhere; `None` if they are.
+    #[must_use]
+    pub fn unsynced_note(&self) -> Option<&'static str> {
+        let mirrored = Level::from_md(self.array.level).is_some_and(|level| level.kind() == Kind::Mirrored);
+        match (self.synced(), mirrored) {
+            (true, _) => None,
+            (false, false) => Some(
+                "parity is not known to be right: a member lost now loses data; the kernel resyncs it when it assembles the array",
+            ),
+            (false, true) => Some(
+                "copies are not known to agree: what was never written, or in flight at a crash, may change when a member is lost; the kernel resyncs them when it assembles the array",
+            ),
+        }
+    }
+
     /// Slots that are not in sync.
     #[must_use]
     pub fn degraded(&self) -> usize {

@@ -32,6 +32,9 @@ pub fn run(args: &CatArgs) -> Result<(), Problem> {
     let array = scan.find(args.volume.as_deref())?;
     let claimed = start::claim(&scan, array, true)?;
     members::note_unused(&scan, array);
+    if let Some(note) = array.assembly.unsynced_note() {
+        output::note(note);
+    }
     members::run(&args.engine, CORES_MAX, async |core| {
         let handle = claimed.start(&core).await;
         let volume = handle.volume();

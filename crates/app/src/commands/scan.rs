@@ -41,6 +41,11 @@ struct ArrayReport {
     state: &'static str,
     /// In the unit of md's `resync_offset`, while it is resyncing.
     synced_below_bytes: Option<u64>,
+    /// Parity and copies are trusted everywhere.
+    synced: bool,
+    /// What it means that they are not.
+    #[serde(skip)]
+    unsynced_note: Option<&'static str>,
     events: u64,
     created: Option<String>,
     updated: Option<String>,
@@ -146,6 +151,8 @@ fn array_report(scan: &Scan, found: &ArrayScan) -> ArrayReport {
         degraded: assembly.degraded(),
         state,
         synced_below_bytes,
+        synced: assembly.synced(),
+        unsynced_note: assembly.unsynced_note(),
         events: array.events,
         created: rfc3339(array.ctime_secs),
         updated: rfc3339(array.utime_secs),
@@ -230,10 +237,10 @@ fn render_array(array: &ArrayReport, screen: Screen) -> String {
     what.push(format!("metadata {}", array.metadata));
     let mut text = format!("{}  {}\n", style.bold(&printable(&array.name)), what.join(", "));
 
-    let health = format!("{} {}", array.slots, array.health.word());
+    let health = format!("{} {}", array.slots, array.health.word(array.synced));
     let health = match array.health {
-        Health::Good => style.green(&health),
-        Health::Degraded => style.yellow(&health),
+        Health::Good if array.synced => style.green(&health),
+        Health::Good | Health::Degraded => style.yellow(&health),
         Health::Unusable => style.red(&health),
     };
     let state = match array.synced_below_bytes {
@@ -241,7 +248,9 @@ fn render_array(array: &ArrayReport, screen: Screen) -> String {
         None => array.state.to_owned(),
     };
     let updated = array.updated.as_ref().map_or(String::new(), |time| format!(", updated {time}"));
-    let mut facts = vec![("health", health), ("state", state), ("access", array.access.replace('_', "-"))];
+    let mut facts = vec![("health", health), ("state", state)];
+    facts.extend(array.unsynced_note.map(|note| ("", note.to_owned())));
+    facts.push(("access", array.access.replace('_', "-")));
     facts.push(("uuid", array.uuid.clone()));
     facts.push(("events", format!("{}{updated}", array.events)));
     if !array.features.is_empty() {

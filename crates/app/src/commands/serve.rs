@@ -233,7 +233,7 @@ async fn announce(core: &Core, serving: &Serving, screen: Screen) {
             output::text::printable(&report.name),
             report.level,
             report.slots,
-            report.health.word()
+            report.health.word(report.synced)
         ));
         report.notes.iter().for_each(|note| output::note(&output::text::printable(note)));
     }

@@ -73,7 +73,7 @@ pub fn run(args: &StatusArgs, screen: Screen) -> Result<ExitCode, Problem> {
     }
     match (args.check, failed) {
         (true, failed) => {
-            Ok(ExitCode::from(check_status(shown.iter().map(|(_, a)| a.health), failed.is_some())))
+            Ok(ExitCode::from(check_status(shown.iter().map(|(_, a)| a.check_status()), failed.is_some())))
         }
         (false, Some(failed)) => Ok(failed),
         (false, None) => Ok(ExitCode::SUCCESS),
@@ -81,9 +81,9 @@ pub fn run(args: &StatusArgs, screen: Screen) -> Result<ExitCode, Problem> {
 }
 
 /// The worst array counts; a server that does not answer may hide a worse one.
-fn check_status(arrays: impl Iterator<Item = Health>, silent: bool) -> u8 {
+fn check_status(arrays: impl Iterator<Item = u8>, silent: bool) -> u8 {
     match arrays.max() {
-        Some(worst) if !silent => worst.check_status(),
+        Some(worst) if !silent => worst,
         _ => CANNOT_TELL,
     }
 }
@@ -105,10 +105,10 @@ fn render(server: &ServerReport, array: &ArrayReport, screen: Screen) -> String 
     what.push(units.show_capacity(array.size_bytes));
     let mut text = format!("{}  {}\n", style.bold(&printable(&array.name)), what.join(", "));
 
-    let health = format!("{} {}", array.slots, array.health.word());
+    let health = format!("{} {}", array.slots, array.health.word(array.synced));
     let health = match array.health {
-        Health::Good => style.green(&health),
-        Health::Degraded => style.yellow(&health),
+        Health::Good if array.synced => style.green(&health),
+        Health::Good | Health::Degraded => style.yellow(&health),
         Health::Unusable => style.red(&health),
     };
     let access = if array.read_only { "read-only" } else { "read-write" };
@@ -157,11 +157,10 @@ mod tests {
 
     #[test]
     fn the_worst_array_counts_and_silence_is_not_good() {
-        use Health::{Degraded, Good, Unusable};
-        assert_eq!(check_status([Good, Good].into_iter(), false), 0);
-        assert_eq!(check_status([Good, Degraded].into_iter(), false), 1);
-        assert_eq!(check_status([Unusable, Degraded].into_iter(), false), 2);
+        assert_eq!(check_status([0, 0].into_iter(), false), 0);
+        assert_eq!(check_status([0, 1].into_iter(), false), 1);
+        assert_eq!(check_status([2, 1].into_iter(), false), 2);
         assert_eq!(check_status([].into_iter(), false), 4);
-        assert_eq!(check_status([Good].into_iter(), true), 4);
+        assert_eq!(check_status([0].into_iter(), true), 4);
     }
 }

@@ -84,13 +84,16 @@ pub struct ArrayReport {
     pub health: Health,
     /// `[UU_U]`.
     pub slots: String,
-    /// `clean`, `active` (writes in flight, or just ended) or `stopped`.
+    /// `clean`, or `active` (writes in flight, or just ended); `clean, not synced` and `active, not synced` where parity or
+    /// copies are not trusted.
     pub state: String,
+    /// Parity and copies are known to agree with the data, so that the redundancy that the members promise is there.
+    pub synced: bool,
     /// Nothing is written.
     pub read_only: bool,
     /// Where clients connect.
     pub exports: Vec<String>,
-    /// Why it is read-only, or which checks were overridden.
+    /// Why it is read-only or not redundant, which checks were overridden.
     pub notes: Vec<String>,
     /// How many slots have no member that is in sync.
     pub degraded: usize,
@@ -98,6 +101,13 @@ pub struct ArrayReport {
     pub members: Vec<MemberReport>,
     /// Since the start.
     pub counters: Counters,
+}
+
+impl ArrayReport {
+    /// mdadm's exit status of `--detail --test`; whole members whose parity is not trusted are no redundancy.
+    pub fn check_status(&self) -> u8 {
+        self.health.check_status().max(u8::from(!self.synced))
+    }
 }
 
 /// What an array is fit for; in the order of severity.
@@ -118,12 +128,13 @@ impl Health {
         self as u8
     }
 
-    /// In a word.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Good => "good",
-            Self::Degraded => "degraded",
-            Self::Unusable => "unusable",
+    /// In a word. Members may be whole and their parity not be trusted: that is not good.
+    pub fn word(self, synced: bool) -> &'static str {
+        match (self, synced) {
+            (Self::Good, true) => "good",
+            (Self::Good, false) => "not synced",
+            (Self::Degraded, _) => "degraded",
+            (Self::Unusable, _) => "unusable",
         }
     }
 }

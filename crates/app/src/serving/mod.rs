@@ -34,7 +34,7 @@ pub struct Facts {
     pub chunk_bytes: Option<u64>,
     /// By slot, as the operator named them.
     pub members: Vec<Option<String>>,
-    /// Why it is read-only, which checks were overridden.
+    /// Why it is read-only or not redundant, which checks were overridden.
     pub notes: Vec<String>,
 }
 
@@ -44,13 +44,14 @@ impl Facts {
         let assembly = claimed.assembly();
         let geometry = assembly.geometry.as_ref().expect("an array that is not refused has a geometry");
         let overridden = assembly.overridden.iter().map(|reason| format!("overridden: {reason}"));
+        let unsynced = assembly.unsynced_note().map(str::to_owned);
         let notes =
             assembly.problems().into_iter().map(|problem| format!("{} ({})", problem.what, problem.code));
         Self {
             name: assembly.name().to_owned(),
             uuid: Some(assembly.uuid().to_string()),
             members: Vec::new(),
-            notes: overridden.chain(notes).collect(),
+            notes: overridden.chain(unsynced).chain(notes).collect(),
             ..Self::of_geometry(geometry)
         }
     }

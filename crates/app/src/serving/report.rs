@@ -10,6 +10,7 @@ use crate::control_socket::protocol::{ArrayReport, Counters, Health, MemberRepor
 /// What an array is and does.
 pub fn array_report(served: &Served, status: &ArrayStatus) -> ArrayReport {
     let facts = &served.facts;
+    let synced = status.synced_below == Sector::MAX;
     let states: Vec<_> = status.members.iter().map(|member| member.state).collect();
     ArrayReport {
         name: facts.name.clone(),
@@ -24,7 +25,8 @@ pub fn array_report(served: &Served, status: &ArrayStatus) -> ArrayReport {
             (false, _) => Health::Degraded,
         },
         slots: slots_view(&states),
-        state: if status.dirty { "active" } else { "clean" }.to_owned(),
+        state: state(status.dirty, synced).to_owned(),
+        synced,
         read_only: status.read_only,
         exports: served.exports.clone(),
         notes: facts.notes.clone(),
@@ -34,6 +36,15 @@ pub fn array_report(served: &Served, status: &ArrayStatus) -> ArrayReport {
             .map(|(slot, member)| member_report(facts, slot, member))
             .collect(),
         counters: counters(status),
+    }
+}
+
+fn state(dirty: bool, synced: bool) -> &'static str {
+    match (dirty, synced) {
+        (false, true) => "clean",
+        (true, true) => "active",
+        (false, false) => "clean, not synced",
+        (true, false) => "active, not synced",
     }
 }
 

@@ -148,6 +148,8 @@ pub struct Serve {
     stderr: BufReader<std::process::ChildStderr>,
     pub runtime_dir: PathBuf,
     pub uri: String,
+    /// What it said before it was ready.
+    pub said: String,
 }
 
 impl Serve {
@@ -167,7 +169,7 @@ impl Serve {
             }
             if let Some(uris) = said[start..].strip_prefix("wattle: ready: ") {
                 let uri = uris.split_whitespace().next().unwrap().to_owned();
-                return Ok(Self { child, stderr, runtime_dir, uri });
+                return Ok(Self { child, stderr, runtime_dir, uri, said });
             }
         }
     }

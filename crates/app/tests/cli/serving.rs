@@ -380,3 +380,46 @@ fn a_socket_in_use_is_not_taken_and_a_file_is_not_replaced() {
 fn run_serve(room: &Room, export: &str, members: &[String]) -> crate::harness::Said {
     Serve::try_start(room, &["--export", export], members).err().expect("it is refused")
 }
+
+/// An array on members that hold something, so that nobody knows that parity is right.
+fn unsynced(room: &Room, level: &str, count: usize) -> Vec<String> {
+    let members = room.blank(count, 16 << 20);
+    for member in &members {
+        fs::write(member, vec![0x5A; 16 << 20]).unwrap();
+    }
+    run(["create", "data", "--level", level].map(str::to_owned).into_iter().chain(members.clone())).ok();
+    members
+}
+
+/// All members are there and none may be lost: a tester's array said `[UUU] good`, and the next lost drive took data with it.
+#[test]
+fn whole_members_without_trusted_parity_are_not_good() {
+    for (level, count, word) in
+        [("5", 3, "parity"), ("6", 4, "parity"), ("4", 3, "parity"), ("1", 2, "copies")]
+    {
+        let room = Room::new();
+        let members = unsynced(&room, level, count);
+        let scan = |json: &[&str]| {
+            run([&["scan"], json].concat().into_iter().map(str::to_owned).chain(members.clone())).ok()
+        };
+        assert_eq!(scan(&["--json"]).json()["arrays"][0]["synced"], false);
+        let (text, note) = (scan(&[]).text().to_owned(), format!("{word} "));
+        assert!(text.contains("] not synced\n") && text.contains(&note) && !text.contains("good"), "{text}");
+        let cat = run(["cat".to_owned()].into_iter().chain(members.clone())).ok();
+        assert!(cat.stderr.contains("the kernel resyncs"), "{}", cat.stderr);
+
+        let serve = Serve::start(&room, &[], &members);
+        assert!(serve.said.contains("] not synced, ") && serve.said.contains(&note), "{}", serve.said);
+        let status = serve.command(&["status", "--json"]).ok().json()["arrays"][0].clone();
+        assert_eq!((&status["synced"], &status["state"]), (&false.into(), &"clean, not synced".into()));
+        let text = serve.command(&["status"]).ok().text().to_owned();
+        assert!(text.contains("] not synced\n") && text.contains("the kernel resyncs"), "{text}");
+        assert_eq!(serve.command(&["status", "--check"]).status, 1, "level {level}");
+        serve.stop();
+    }
+    let room = Room::new();
+    let serve = Serve::start(&room, &[], &room.array("5", 3));
+    let status = serve.command(&["status", "--json", "--check"]).ok().json()["arrays"][0].clone();
+    assert_eq!((&status["synced"], &status["state"]), (&true.into(), &"clean".into()));
+    serve.stop();
+}

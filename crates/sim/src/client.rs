@@ -274,8 +274,7 @@ impl Request<'_> {
         let result = self.volume.flush().await;
         let truth = &mut *lock(self.truth);
         if result.is_ok() {
-            let everywhere = !truth.degraded;
-            truth.model.end_flush(began, everywhere);
+            truth.model.end_flush(began, true);
         }
         truth.tell(|| format!("flush: {result:?}"));
         truth.judge(|| "flush".to_owned(), result);

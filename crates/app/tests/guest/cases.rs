@@ -110,7 +110,8 @@ impl Case {
         let missing =
             if missing.is_empty() { String::new() } else { format!(" missing={}", missing.join(",")) };
         let degraded = self.degraded() + usize::from(failed.is_some());
-        let stale: Vec<String> = self.stale().into_iter().chain(failed).map(|member| member.to_string()).collect();
+        let stale: Vec<String> =
+            self.stale().into_iter().chain(failed).map(|member| member.to_string()).collect();
         let stale = if stale.is_empty() { String::new() } else { format!(" stale={}", stale.join(",")) };
         let dirty = if self.keys.contains_key("rebuilt_to") { " dirty=yes" } else { "" };
         format!(

@@ -90,7 +90,8 @@ impl Case {
 
     /// Members the array went on without; their superblocks stay as they were then.
     fn stale(&self) -> Vec<usize> {
-        if self.keys.contains_key("readd") { vec![] } else { self.list("fail") }
+        let failed = if self.keys.contains_key("readd") { vec![] } else { self.list("fail") };
+        failed.into_iter().chain(self.list("replace")).collect()
     }
 
     /// Slots the array lacks when the kernel made it.

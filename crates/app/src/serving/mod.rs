@@ -9,8 +9,9 @@ use std::rc::Rc;
 
 use wattle_control::start::Claimed;
 use wattle_control::{Code, Problem};
-use wattle_engine::geometry::{Geometry, layout_name};
-use wattle_engine::units::{MemberIx, SECTOR_BYTES};
+use wattle_engine::array::ArrayStatus;
+use wattle_engine::geometry::{Geometry, Kind, layout_name};
+use wattle_engine::units::{MemberIx, SECTOR_BYTES, Sector};
 use wattle_engine::{ArrayHandle, FailError, VolumeError};
 use wattle_rt::sync::{OneshotSender, oneshot};
 use wattle_rt::{Core, Event};
@@ -135,6 +136,7 @@ impl Serving {
     /// an array wants to do something with them.
     async fn stop(&self, name: &str) -> Result<String, Problem> {
         let served = self.find(name)?;
+        let message = stopped_message(&served.facts, &served.handle.status(&self.core).await);
         if self.arrays.borrow().len() > 1 {
             let stopped = served.handle.stop(&self.core).await;
             self.arrays.borrow_mut().retain(|other| !Rc::ptr_eq(other, &served));
@@ -146,9 +148,8 @@ impl Serving {
             let name = served.facts.name.clone();
             drop(served);
             ended.await.unwrap_or_else(|| Err(stop_problem(&name, VolumeError::Stopped)))?;
-            return Ok(format!("{name} is stopped and recorded clean"));
         }
-        Ok(format!("{} is stopped and recorded clean", served.facts.name))
+        Ok(message)
     }
 
     /// Stops every array and lets go of it; nothing is served afterwards. The first problem, if there are any.
@@ -262,6 +263,23 @@ fn fail_problem(array: &str, member: &str, error: FailError) -> Problem {
         _ => (Code::ServerFailed, "the array is being stopped", "`wattle status` shows what is served"),
     };
     Problem::new(code, format!("{array}: {member} was not failed: {error}"), why, next).of_member(member)
+}
+
+/// What a stop leaves behind. Only what was recorded is said to be: an array whose parity was not trusted stays dirty.
+fn stopped_message(facts: &Facts, status: &ArrayStatus) -> String {
+    let left = match (status.read_only, status.level.kind(), status.synced_below == Sector::MAX) {
+        _ if facts.uuid.is_none() => " and gone: it had no metadata",
+        (true, _, _) => "; it was served read-only, and its members are as they were",
+        (false, Kind::Striped, _) => " and flushed",
+        (false, _, true) => " and recorded clean",
+        (false, Kind::Parity, false) => {
+            " and flushed; parity is still not known to be right: the kernel resyncs it when it assembles the array"
+        }
+        (false, Kind::Mirrored, false) => {
+            " and flushed; copies are still not known to agree: the kernel resyncs them when it assembles the array"
+        }
+    };
+    format!("{} is stopped{left}", facts.name)
 }
 
 fn stop_problem(array: &str, error: VolumeError) -> Problem {

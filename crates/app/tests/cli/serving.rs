@@ -423,3 +423,27 @@ fn whole_members_without_trusted_parity_are_not_good() {
     assert_eq!((&status["synced"], &status["state"]), (&true.into(), &"clean".into()));
     serve.stop();
 }
+
+/// Whoever reads "recorded clean" pulls the drives; the kernel then resyncs for hours, or refuses a degraded array.
+#[test]
+fn a_stop_says_what_was_recorded() {
+    let stopped = |room: &Room, args: &[&str], members: &[String]| {
+        let mut serve = Serve::start(room, args, members);
+        let said = serve.command(&["stop", "data"]).ok().stderr;
+        assert_eq!(serve.wait(), 0);
+        said
+    };
+    let (clean, dirty, mirror, striped) = (Room::new(), Room::new(), Room::new(), Room::new());
+    let members = clean.array("5", 3);
+    assert_eq!(stopped(&clean, &[], &members), "wattle: data is stopped and recorded clean\n");
+    let said = stopped(&clean, &["--read-only"], &members);
+    assert!(said.contains("read-only") && !said.contains("clean"), "{said}");
+    let said = stopped(&dirty, &[], &unsynced(&dirty, "5", 3));
+    assert!(said.contains("parity is still not known to be right") && !said.contains("clean"), "{said}");
+    let said = stopped(&mirror, &[], &unsynced(&mirror, "1", 2));
+    assert!(said.contains("copies are still not known to agree") && !said.contains("clean"), "{said}");
+    assert_eq!(stopped(&striped, &[], &striped.array("0", 2)), "wattle: data is stopped and flushed\n");
+    let made_up = ["--level", "5", "--name", "data"];
+    let said = stopped(&Room::new(), &made_up, &["mem:8M", "mem:8M", "mem:8M"].map(str::to_owned));
+    assert!(said.contains("no metadata"), "{said}");
+}

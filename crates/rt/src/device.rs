@@ -2,6 +2,7 @@
 
 use crate::buf::{BUF_ALIGN_BYTES, BufMut};
 use crate::error::IoError;
+use crate::lock::{Lock, lock_fd};
 use crate::mem::MemDrive;
 use crate::op::Op;
 use crate::sim::DriveHandle;
@@ -65,18 +66,6 @@ pub enum Direct {
     Never,
 }
 
-/// Protection against a second owner, by `flock`; it conflicts between two opens of one process too.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Lock {
-    /// None: other owners are somebody else's concern.
-    #[default]
-    None,
-    /// Readers that nobody may write under.
-    Shared,
-    /// The only owner; block devices are opened `O_EXCL` too, against mounts and the kernel's md and dm.
-    Exclusive,
-}
-
 /// Why a drive could not be opened. Whoever asked knows the path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -99,7 +88,7 @@ pub enum OpenError {
     /// It can be read but not written.
     #[error("it is read-only")]
     ReadOnly,
-    /// Somebody else holds it: another process, a mount, or the kernel's md or dm.
+    /// Somebody else holds it: another process, QEMU's included, a mount, or the kernel's md or dm.
     #[error("it is in use by another process or mounted")]
     Locked,
     /// The operating system refused.
@@ -111,7 +100,7 @@ pub enum OpenError {
 }
 
 impl OpenError {
-    fn from_io(error: IoError) -> OpenError {
+    pub(crate) fn from_io(error: IoError) -> OpenError {
         match error.errno() {
             libc::ENOENT | libc::ENOTDIR => OpenError::NotFound,
             libc::EACCES | libc::EPERM => OpenError::PermissionDenied,
@@ -359,17 +348,6 @@ fn open_fd(path: &CString, flags: i32) -> Result<OwnedFd, OpenError> {
     }
     // SAFETY: the kernel just gave us this descriptor and nobody else knows it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
-}
-
-fn lock_fd(fd: &OwnedFd, lock: Lock) -> Result<(), OpenError> {
-    let operation = match lock {
-        Lock::None => return Ok(()),
-        Lock::Shared => libc::LOCK_SH,
-        Lock::Exclusive => libc::LOCK_EX,
-    };
-    // SAFETY: flock only takes a descriptor, which `fd` keeps open, and a flag.
-    let rc = unsafe { libc::flock(fd.as_raw_fd(), operation | libc::LOCK_NB) };
-    if rc == 0 { Ok(()) } else { Err(OpenError::from_io(IoError::last_os())) }
 }
 
 /// The size by seeking to the end, which works for files and block devices alike.

@@ -15,6 +15,16 @@ pub fn look(names: &[String], force: &Force) -> Result<Scan, Problem> {
     Ok(scan::scan(members, forced(force))?)
 }
 
+/// As [`look`], for commands that only show: those that can be opened and read, and why others cannot be opened.
+///
+/// # Errors
+/// One is given twice.
+pub fn look_each(names: &[String], force: &Force) -> Result<(Scan, Vec<Problem>), Problem> {
+    let (members, errors) = members::look_each(names)?;
+    let unopened = errors.into_iter().map(Problem::from).collect();
+    Ok((scan::scan_each(members, forced(force)), unopened))
+}
+
 /// The checks that the operator overrides.
 pub fn forced(force: &Force) -> Forced {
     force.checks.iter().copied().collect()

@@ -175,16 +175,33 @@ impl Member {
 /// # Errors
 /// The first member that cannot be opened or is given twice.
 pub fn look_all<S: AsRef<str>>(names: &[S]) -> Result<Vec<Member>, MemberError> {
+    let (members, errors) = look_each(names)?;
+    errors.into_iter().next().map_or(Ok(members), Err)
+}
+
+/// Opens those members that can be opened, in the order given; and why the others cannot. Of a dead machine's drives some are
+/// often dead too, and the others are what matters.
+///
+/// # Errors
+/// One is given twice.
+pub fn look_each<S: AsRef<str>>(names: &[S]) -> Result<(Vec<Member>, Vec<MemberError>), MemberError> {
     let mut members: Vec<Member> = Vec::with_capacity(names.len());
+    let mut errors = Vec::new();
     for name in names {
-        let member = Member::look(name.as_ref())?;
+        let member = match Member::look(name.as_ref()) {
+            Ok(member) => member,
+            Err(error) => {
+                errors.push(error);
+                continue;
+            }
+        };
         let same = |other: &&Member| other.identity == member.identity && !member.is_made_up();
         if let Some(first) = members.iter().find(same) {
             return Err(MemberError::GivenTwice { name: member.name, first: first.name.clone() });
         }
         members.push(member);
     }
-    Ok(members)
+    Ok((members, errors))
 }
 
 fn not_empty(name: &str, size_bytes: u64) -> Result<u64, MemberError> {

@@ -138,6 +138,25 @@ pub fn scan(members: Vec<Member>, forced: Forced) -> Result<Scan, MemberError> {
     Ok(Scan { members, arrays })
 }
 
+/// As [`scan`], and a member that cannot be read is one with a [`MemberScan::problem`]: for looking, where the others count.
+#[must_use]
+pub fn scan_each(members: Vec<Member>, forced: Forced) -> Scan {
+    let look = |member: Member| {
+        look_at(member.clone(), forced).unwrap_or_else(|error| MemberScan {
+            member,
+            superblocks: Vec::new(),
+            damaged: Vec::new(),
+            signatures: Vec::new(),
+            facts: None,
+            chosen: None,
+            problem: Some(error.into()),
+        })
+    };
+    let members: Vec<_> = members.into_iter().map(look).collect();
+    let arrays = group(&members, forced);
+    Scan { members, arrays }
+}
+
 /// Groups by array, in the order of first members.
 fn group(members: &[MemberScan], forced: Forced) -> Vec<ArrayScan> {
     let mut by_uuid: BTreeMap<Uuid, Vec<usize>> = BTreeMap::new();

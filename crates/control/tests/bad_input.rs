@@ -317,3 +317,21 @@ fn create_on_a_locked_member_writes_to_none() {
     let _taken = Member::look(&names[2]).unwrap().claim(Claim::Read).unwrap();
     world.refuses(Code::Locked, 3, &["n2"], || create(Level::Raid5, &names, None));
 }
+
+/// A drive that opens and does not read.
+#[test]
+fn a_member_that_cannot_be_read_does_not_hide_the_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let names = ["a", "b"].map(|name| dir.path().join(name).to_str().unwrap().to_owned());
+    for name in &names {
+        std::fs::File::create(name).unwrap().set_len(1 << 20).unwrap();
+    }
+    let (members, errors) = wattle_control::members::look_each(&names).unwrap();
+    assert!(errors.is_empty());
+    // Reads behind the end fail as those of a broken drive do.
+    std::fs::File::options().write(true).open(&names[0]).unwrap().set_len(0).unwrap();
+    assert!(wattle_control::scan::scan(members.clone(), Default::default()).is_err());
+    let found = wattle_control::scan::scan_each(members, Default::default());
+    let codes: Vec<_> = found.members.iter().map(|m| m.problem.as_ref().map(|p| p.code)).collect();
+    assert_eq!(codes, [Some(wattle_control::Code::ReadFailed), None]);
+}

@@ -80,7 +80,8 @@ struct ArrayMemberReport {
 #[derive(Serialize)]
 struct MemberReport {
     member: String,
-    size_bytes: u64,
+    /// Absent when it cannot be opened.
+    size_bytes: Option<u64>,
     /// The array it belongs to.
     array: Option<String>,
     /// What else is on it.
@@ -89,16 +90,17 @@ struct MemberReport {
 }
 
 /// # Errors
-/// A member cannot be opened or read; or, after the report, the first problem of a member or an array.
+/// A member is given twice; or, after the report of the others, one that cannot be opened or read; or the first problem of a member or an array.
 pub fn run(args: &ScanArgs, screen: Screen) -> Result<(), Problem> {
-    let scan = members::look(&args.members, &args.force)?;
-    let report = report(&scan);
+    let (scan, unopened) = members::look_each(&args.members, &args.force)?;
+    let mut report = report(&scan);
+    report.members.extend(unopened.iter().map(unopened_report));
     if args.json.json {
         output::print_json(&report)?;
     } else {
         output::print(&render(&report, screen))?;
     }
-    first_problem(&scan).map_or(Ok(()), Err)
+    unopened.into_iter().next().or_else(|| first_problem(&scan)).map_or(Ok(()), Err)
 }
 
 /// What a script should stop at: a member that is damaged, an array that cannot be read. Degraded is not among it.
@@ -196,10 +198,21 @@ fn member_report(scan: &Scan, ix: usize) -> MemberReport {
     let member = &scan.members[ix];
     MemberReport {
         member: member.member.name.clone(),
-        size_bytes: member.member.device.size_bytes(),
+        size_bytes: Some(member.member.device.size_bytes()),
         array: member.facts.as_ref().map(|facts| facts.superblock.set_uuid.to_string()),
         signatures: member.signatures.iter().map(ToString::to_string).collect(),
         problem: member.problem.as_ref().map(ErrorReport::from),
+    }
+}
+
+/// A member of which nothing but its problem is known.
+fn unopened_report(problem: &Problem) -> MemberReport {
+    MemberReport {
+        member: problem.member.clone().unwrap_or_default(),
+        size_bytes: None,
+        array: None,
+        signatures: Vec::new(),
+        problem: Some(problem.into()),
     }
 }
 
@@ -306,7 +319,7 @@ fn render_stranger(member: &MemberReport, screen: Screen) -> String {
     if member.array.is_none() && member.problem.is_none() {
         found.insert(0, "no md array".to_owned());
     }
-    let size = screen.units.show(member.size_bytes);
+    let size = member.size_bytes.map_or("size unknown".to_owned(), |bytes| screen.units.show(bytes));
     let mut text =
         format!("{name}  {size}{}{}\n", if found.is_empty() { "" } else { ", " }, found.join(", "));
     if let Some(problem) = &member.problem {

@@ -291,3 +291,28 @@ fn only_the_check_that_was_named_is_overridden() {
     let scan = run(["scan", "--json"].map(str::to_owned).into_iter().chain(members.clone())).ok().json();
     assert_eq!(scan["arrays"][0]["name"], "again");
 }
+
+/// The drives of a dead machine: some are dead too, and the others are what matters.
+#[test]
+fn members_that_cannot_be_opened_do_not_hide_the_others() {
+    let room = Room::new();
+    let mut members = room.array("5", 3);
+    let (gone, folder) = (room.name("gone"), room.name("folder"));
+    fs::create_dir(&folder).unwrap();
+    members.splice(0..1, [gone.clone(), folder.clone()]);
+    let shown = room.untouched(|| with("scan", &members)).failed(1, "WTL-0020", &[&gone]);
+    for word in ["[_UU] degraded", &gone, &folder, "WTL-0020", "WTL-0022"] {
+        assert!(shown.text().contains(word), "expected `{word}`: {}", shown.text());
+    }
+    let json = with("scan", &[members.clone(), vec!["--json".to_owned()]].concat()).json();
+    assert_eq!(json["arrays"][0]["slots"], "[_UU]");
+    let codes: Vec<_> = json["members"].as_array().unwrap().iter().map(|m| &m["problem"]["code"]).collect();
+    assert_eq!(
+        codes,
+        [&serde_json::Value::Null, &serde_json::Value::Null, &"WTL-0020".into(), &"WTL-0022".into()]
+    );
+    let shown = with("examine", &members).failed(1, "WTL-0020", &[&gone]);
+    assert!(shown.text().contains("superblock 1.2 at byte 4096") && shown.text().contains(&folder));
+    // Whoever names a member to use it means it.
+    with("cat", &members).failed(1, "WTL-0020", &[&gone]);
+}

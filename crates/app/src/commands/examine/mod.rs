@@ -24,7 +24,8 @@ struct Report {
 #[derive(Serialize)]
 struct MemberReport {
     member: String,
-    size_bytes: u64,
+    /// Absent when it cannot be opened.
+    size_bytes: Option<u64>,
     superblocks: Vec<SuperblockReport>,
     signatures: Vec<String>,
     problem: Option<ErrorReport>,
@@ -67,14 +68,27 @@ impl Serialize for Vec2Map {
 /// # Errors
 /// A member cannot be opened or read; or, after the report, the first problem of a member.
 pub fn run(args: &ExamineArgs, screen: Screen) -> Result<(), Problem> {
-    let scan = members::look(&args.members, &Force { checks: Vec::new() })?;
-    let report = report(&scan)?;
+    let (scan, unopened) = members::look_each(&args.members, &Force { checks: Vec::new() })?;
+    let mut report = report(&scan)?;
+    report.members.extend(unopened.iter().map(unopened_report));
     if args.json.json {
         output::print_json(&report)?;
     } else {
         output::print(&render(&report, screen))?;
     }
-    scan.members.into_iter().find_map(|member| member.problem).map_or(Ok(()), Err)
+    let of_members = scan.members.into_iter().filter_map(|member| member.problem);
+    unopened.into_iter().chain(of_members).next().map_or(Ok(()), Err)
+}
+
+/// A member of which nothing but its problem is known.
+fn unopened_report(problem: &Problem) -> MemberReport {
+    MemberReport {
+        member: problem.member.clone().unwrap_or_default(),
+        size_bytes: None,
+        superblocks: Vec::new(),
+        signatures: Vec::new(),
+        problem: Some(problem.into()),
+    }
 }
 
 fn report(scan: &Scan) -> Result<Report, Problem> {
@@ -91,7 +105,7 @@ fn member_report(scan: &MemberScan) -> Result<MemberReport, Problem> {
     let superblocks = valid.chain(damaged).map(|(fields, errors)| superblock_report(scan, fields, errors));
     Ok(MemberReport {
         member: scan.member.name.clone(),
-        size_bytes: scan.member.device.size_bytes(),
+        size_bytes: Some(scan.member.device.size_bytes()),
         superblocks: superblocks.collect::<Result<_, _>>()?,
         signatures: scan.signatures.iter().map(ToString::to_string).collect(),
         problem: scan.problem.as_ref().map(ErrorReport::from),
@@ -121,8 +135,11 @@ fn render(report: &Report, screen: Screen) -> String {
 
 fn render_member(member: &MemberReport, screen: Screen) -> String {
     let Screen { units, style, .. } = screen;
-    let mut text = format!("{}  {}\n", style.bold(&printable(&member.member)), units.show(member.size_bytes));
-    if member.superblocks.is_empty() {
+    let size = member.size_bytes.map_or("size unknown".to_owned(), |bytes| units.show(bytes));
+    let mut text = format!("{}  {size}\n", style.bold(&printable(&member.member)));
+    if member.superblocks.is_empty() && member.problem.is_some() {
+        text.push_str("  not read: see the error\n");
+    } else if member.superblocks.is_empty() {
         text.push_str("  no md superblock\n");
     }
     for superblock in &member.superblocks {

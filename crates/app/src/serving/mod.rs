@@ -180,11 +180,15 @@ impl Serving {
         let served = self.find(name)?;
         let slot = find_member(&served.facts, member)?;
         let shown = served.facts.members[slot.index()].as_deref().unwrap_or("-").to_owned();
+        let status = served.handle.status(&self.core).await;
         match served.handle.fail(&self.core, slot).await {
             Ok(()) => Ok(format!(
                 "{shown} (slot {slot}) of {} is failed; the array goes on without it",
                 served.facts.name
             )),
+            Err(FailError::LastCopy(_)) if is_untrusted(&status) => {
+                Err(untrusted_problem(&served.facts.name, &shown))
+            }
             Err(error) => Err(fail_problem(&served.facts.name, &shown, error)),
         }
     }
@@ -236,6 +240,21 @@ fn find_member(facts: &Facts, asked: &str) -> Result<MemberIx, Problem> {
         format!("its members are {}", names.join(", ")),
         "name one of them by its path, its file name or its slot",
     ))
+}
+
+/// No member is spared, whole as they all are, because what would replace it is not known to be right.
+fn is_untrusted(status: &ArrayStatus) -> bool {
+    status.level.kind() == Kind::Parity && status.synced_below != Sector::MAX
+}
+
+fn untrusted_problem(array: &str, member: &str) -> Problem {
+    Problem::new(
+        Code::LastCopy,
+        format!("{array}: {member} was not failed: parity is not known to be right, so it cannot stand in for it"),
+        "its data would be gone: the array was not stopped cleanly, or was never synchronised",
+        "`wattle stop` it and let the kernel resync it (`mdadm --assemble`), or copy the data off first: `wattle cat`",
+    )
+    .of_member(member)
 }
 
 fn fail_problem(array: &str, member: &str, error: FailError) -> Problem {

@@ -134,7 +134,14 @@ fn listen_for_commands(dir: &RuntimeDir, server: &str) -> Result<Option<Listener
         Ok(()) => {}
     }
     dir.sweep();
-    ControlServer::listen(&dir.control_socket(server)).map(Some)
+    match ControlServer::listen(&dir.control_socket(server)) {
+        // The directory is another user's: the same as none.
+        Err(problem) if !dir.asked_for && !dir.is_ours() => {
+            output::note(&format!("{}: status, fail and stop will not find this server", problem.what));
+            Ok(None)
+        }
+        listening => listening.map(Some),
+    }
 }
 
 fn listen_for_clients(args: &ServeArgs, dir: &RuntimeDir, server: &str) -> Result<Vec<Endpoint>, Problem> {
@@ -142,6 +149,14 @@ fn listen_for_clients(args: &ServeArgs, dir: &RuntimeDir, server: &str) -> Resul
         return args.exports.iter().map(serving::listen).collect();
     }
     dir.make()?;
+    if !dir.is_ours() {
+        return Err(Problem::new(
+            Code::ListenFailed,
+            format!("the runtime directory {} belongs to another user", dir.path().display()),
+            "without --export, clients connect to a socket there",
+            "name a directory of yours: --runtime-dir DIR, or a socket: --export nbd=unix:PATH",
+        ));
+    }
     let default = Address::Nbd(NbdAddress::Unix(dir.nbd_socket(server)));
     Ok(vec![serving::listen(&default)?])
 }

@@ -26,6 +26,7 @@ impl Servers {
     /// Asks every socket there is.
     pub fn ask(dir: &RuntimeDir) -> Self {
         let mut servers = Self::default();
+        servers.silent.extend(dir.check_readable().err());
         for socket in dir.sockets() {
             match status(&socket) {
                 Ok(Some(report)) => servers.answered.push((socket, report)),

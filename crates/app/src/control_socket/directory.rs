@@ -76,6 +76,32 @@ impl RuntimeDir {
         self.path.join(format!("{}.nbd", file_name(server)))
     }
 
+    /// Whether this user can make sockets in it, once it is there and nobody else may write to it: its owner can, and root.
+    pub fn is_ours(&self) -> bool {
+        let owner = |path: &Path| fs::metadata(path).map(|metadata| metadata.uid());
+        match (owner(Path::new("/proc/self")), owner(&self.path)) {
+            (Ok(us), Ok(owner)) => us == 0 || us == owner,
+            // Whoever cannot tell finds out by trying.
+            _ => true,
+        }
+    }
+
+    /// That its sockets cannot be listed, which is not the same as that there are none.
+    ///
+    /// # Errors
+    /// Why not; a directory that is not there has no sockets.
+    pub fn check_readable(&self) -> Result<(), Problem> {
+        match fs::read_dir(&self.path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Problem::new(
+                Code::PermissionDenied,
+                format!("the runtime directory {} cannot be read: {error}", self.path.display()),
+                "servers of another user may be there, and nobody can tell",
+                "ask as the user who serves, or name another directory: --runtime-dir DIR",
+            )),
+            _ => Ok(()),
+        }
+    }
+
     /// Control sockets that are there, dead ones included, sorted.
     pub fn sockets(&self) -> Vec<PathBuf> {
         let Ok(entries) = fs::read_dir(&self.path) else { return Vec::new() };

@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use crate::harness::{Room, Serve, require, run, tool};
+use crate::harness::{Room, Said, Serve, require, run, said, tool};
 
 /// A file of bytes that differ everywhere.
 fn noise(room: &Room, name: &str, len: usize) -> String {
@@ -446,4 +446,49 @@ fn a_stop_says_what_was_recorded() {
     let made_up = ["--level", "5", "--name", "data"];
     let said = stopped(&Room::new(), &made_up, &["mem:8M", "mem:8M", "mem:8M"].map(str::to_owned));
     assert!(said.contains("no metadata"), "{said}");
+}
+
+#[test]
+fn a_member_that_untrusted_parity_cannot_replace_is_not_failed_and_that_is_said() {
+    let room = Room::new();
+    let serve = Serve::start(&room, &[], &unsynced(&room, "5", 3));
+    let said =
+        serve.command(&["fail", "data", "1"]).failed(3, "WTL-0106", &["parity is not known to be right"]);
+    assert!(!said.stderr.contains("missing"), "nothing is missing: {}", said.stderr);
+    serve.stop();
+}
+
+/// Runs the command as a user who is not root, who looks for servers in `XDG_RUNTIME_DIR`. `None` if root cannot become one.
+fn as_nobody(xdg: &std::path::Path, args: &[&str]) -> Option<Said> {
+    let mut command = std::process::Command::new("setpriv");
+    command.args(["--reuid=65534", "--regid=65534", "--clear-groups", env!("CARGO_BIN_EXE_wattle")]);
+    command.args(args).env_remove("WATTLE_RUNTIME_DIR").env("XDG_RUNTIME_DIR", xdg);
+    let said = said(command.output().ok()?);
+    (!said.stderr.contains("setpriv: ")).then_some(said)
+}
+
+#[test]
+fn a_runtime_directory_of_another_user() {
+    let room = Room::new();
+    fs::set_permissions(room.dir.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    let others = room.path("wattle");
+    fs::create_dir(&others).unwrap();
+    fs::set_permissions(&others, fs::Permissions::from_mode(0o755)).unwrap();
+    let export = format!("nbd=unix:{}", room.name("export.sock"));
+    let serve = ["serve", "mem:8M", "mem:8M", "mem:8M", "--level", "5", "--run", "true"];
+    let Some(exported) = as_nobody(room.dir.path(), &[&serve[..], &["--export", &export]].concat()) else {
+        eprintln!("SKIPPED: cannot become another user");
+        return;
+    };
+    // Clients have their way in; commands do not, and that is said.
+    assert!(exported.ok().stderr.contains("status, fail and stop will not find this server"));
+    let refused = as_nobody(room.dir.path(), &serve).unwrap();
+    assert!(refused.status == 1 && refused.stderr.contains("--runtime-dir DIR"), "{}", refused.stderr);
+    // What cannot be looked at may hold any number of servers.
+    fs::set_permissions(&others, fs::Permissions::from_mode(0o700)).unwrap();
+    let status = |args: &[&str]| as_nobody(room.dir.path(), &[&["status"], args].concat()).unwrap();
+    let said = status(&[]).failed(1, "WTL-0021", &["wattle"]);
+    assert!(!said.stderr.contains("nothing is being served"), "{}", said.stderr);
+    assert_eq!(status(&["--check"]).status, 4);
+    assert_eq!(status(&["data", "--check"]).status, 4);
 }

@@ -153,6 +153,9 @@ fn consistency(args: &CreateArgs) -> Result<Consistency, Problem> {
 
 /// As mdadm stores it: behind the host's name where both fit, so that the array belongs to this machine.
 fn stored_name(name: &str) -> String {
+    if name.is_empty() {
+        return String::new();
+    }
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let host = host.trim();
     let fits = host.len() + 1 + name.len() < NAME_BYTES_MAX;

@@ -316,3 +316,38 @@ fn members_that_cannot_be_opened_do_not_hide_the_others() {
     // Whoever names a member to use it means it.
     with("cat", &members).failed(1, "WTL-0020", &[&gone]);
 }
+
+#[test]
+fn create_refuses_names_that_no_device_node_could_have() {
+    let room = Room::new();
+    let members = room.blank(2, 16 << 20);
+    for name in ["", "host:", "a/b", "../x", "a\nb", "\u{1b}[31m"] {
+        let args = ["create", name, "--level", "1"].map(str::to_owned);
+        room.untouched(|| run(args.into_iter().chain(members.clone()))).failed(2, "WTL-0008", &["the name"]);
+    }
+}
+
+/// A bad option was answered with "use --force=signature", and forcing is not what the operator needed.
+#[test]
+fn create_checks_what_was_asked_before_what_is_there() {
+    let room = Room::new();
+    let members = room.array("5", 3);
+    let args = ["create", "again", "--level", "5", "--chunk", "5000"].map(str::to_owned);
+    room.untouched(|| run(args.into_iter().chain(members.clone()))).failed(2, "WTL-0008", &["chunk"]);
+}
+
+#[test]
+fn the_mdadm_command_can_be_pasted_whatever_members_are_called() {
+    let room = Room::new();
+    let members = ["a b", "c;d'e"].map(|name| room.name(name));
+    for member in &members {
+        fs::File::create(member).unwrap().set_len(16 << 20).unwrap();
+    }
+    let args = ["create", "my data", "--level", "1", "--dry-run", "--json"].map(str::to_owned);
+    let json = run(args.into_iter().chain(members.clone())).ok().json();
+    let script = format!("set -- {}; printf '%s\\n' \"$@\"", json["mdadm_command"].as_str().unwrap());
+    let output = Command::new("sh").args(["-c", &script]).output().unwrap();
+    let words = String::from_utf8(output.stdout).unwrap();
+    let words: Vec<_> = words.lines().collect();
+    assert!(words.ends_with(&[&members[0], &members[1]]) && words.contains(&"/dev/md/my data"), "{words:?}");
+}

@@ -42,9 +42,10 @@ pub fn plan(request: &CreateRequest, states: &[MemberState]) -> Result<CreatePla
     check_request(request)?;
     let devices = devices(request);
     assert_eq!(devices.len(), states.len(), "one state for each member and spare");
-    let overridden = check_empty(request, &devices, states)?;
+    // A request that makes no sense is refused as that, whatever is on the members: nobody should force one past the other.
     let shape = shape(request, &devices, states)?;
     let (clean, clean_reason) = starts_clean(request, &shape, states)?;
+    let overridden = check_empty(request, &devices, states)?;
     let array = new_array(request, &shape, &devices, clean);
 
     let mut plans = Vec::with_capacity(devices.len());
@@ -127,6 +128,14 @@ fn check_request(request: &CreateRequest) -> Result<(), Problem> {
             "choose a shorter name",
         ));
     }
+    let short = request.name.rsplit(':').next().unwrap_or_default();
+    if short.is_empty() || request.name.contains(|c: char| c == '/' || c.is_control()) {
+        return Err(refuse_request(
+            format!("the name `{}`", request.name.escape_default()),
+            "it names a device node, /dev/md/NAME, and sockets",
+            "use 1 to 32 bytes without `/` and control characters, optionally with `host:` in front",
+        ));
+    }
     if present < members.len() && !redundant {
         return Err(refuse_request(
             format!("{level} with a missing member"),
@@ -198,7 +207,7 @@ fn check_empty(
         }
         let problem = Problem::new(
             Code::SignatureFound,
-            format!("{}: there is a {}", device.member.name, found.join(", a ")),
+            format!("{}: it holds data: {}", device.member.name, found.join(", ")),
             "creating an array here destroys it",
             "check that this is the right member; --force=signature creates the array all the same",
         )
@@ -554,9 +563,13 @@ fn writes(
 /// The same array by mdadm.
 fn mdadm_command(request: &CreateRequest, shape: &Shape, clean: bool) -> String {
     let name = request.name.rsplit_once(':').map_or(request.name.as_str(), |(_, name)| name);
-    let mut words = vec![format!("mdadm --create /dev/md/{name} --metadata={}", request.version)];
+    let mut words = vec![format!(
+        "mdadm --create {} --metadata={}",
+        shell_word(&format!("/dev/md/{name}")),
+        request.version
+    )];
     if let Some((host, _)) = request.name.rsplit_once(':') {
-        words.push(format!("--homehost={host}"));
+        words.push(shell_word(&format!("--homehost={host}")));
     }
     words.push(format!("--level={} --raid-devices={}", request.level, request.members.len()));
     if !request.spares.is_empty() {
@@ -601,7 +614,17 @@ fn mdadm_command(request: &CreateRequest, shape: &Shape, clean: bool) -> String 
     }
     let members =
         request.members.iter().map(|member| member.as_ref().map_or("missing", |member| member.name.as_str()));
-    words.extend(members.map(str::to_owned));
-    words.extend(request.spares.iter().map(|spare| spare.name.clone()));
+    words.extend(members.map(shell_word));
+    words.extend(request.spares.iter().map(|spare| shell_word(&spare.name)));
     words.join(" ")
+}
+
+/// A word that a shell takes as it is: people paste the command, and run it as root.
+fn shell_word(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@%+=,".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', "'\\''"))
+    }
 }

@@ -4,7 +4,7 @@ use wattle_control::{ArrayScan, Code, Forced, Problem, Scan, Verdict, members, s
 use wattle_rt::{Core, RuntimeConfig};
 
 use crate::cli::{Engine, Force};
-use crate::output::{self, text::printable, time::rfc3339};
+use crate::output::{self, text::printable};
 
 /// Opens members for reading and finds what is on them.
 ///
@@ -39,19 +39,11 @@ pub fn note_unused(scan: &Scan, array: &ArrayScan) {
         )
     });
     for (&ix, verdict) in verdicts {
-        output::note(&printable(&format!("{}: {}", scan.members[ix].member.name, explain(verdict))));
+        output::note(&printable(&format!("{}: {}", scan.members[ix].member.name, verdict)));
     }
     for problem in array.unused.iter().filter_map(|&ix| scan.members[ix].problem.as_ref()) {
         output::note(&printable(&format!("{} ({}); not used", problem.what, problem.code)));
     }
-}
-
-/// A verdict in words, with times that people read.
-pub fn explain(verdict: &Verdict) -> String {
-    let Verdict::Stale { slot, events_behind, utime_secs } = verdict else { return verdict.to_string() };
-    let slot = slot.map_or(String::new(), |slot| format!(" in slot {slot}"));
-    let updated = rfc3339(*utime_secs).map_or(String::new(), |time| format!(", last written {time}"));
-    format!("stale: the array went on without it{slot}, {events_behind} events behind{updated}; not used")
 }
 
 /// Runs `main` on as many cores as asked for, or else as there are, up to `cores_max`.

@@ -188,7 +188,7 @@ fn array_member(scan: &Scan, found: &ArrayScan, ix: usize) -> ArrayMemberReport 
         member: member.member.name.clone(),
         slot: verdict.slot().or_else(|| superblock.and_then(|superblock| superblock.own_role().slot())),
         verdict: verdict.word(),
-        explanation: members::explain(verdict),
+        explanation: verdict.to_string(),
         events: superblock.map_or(0, |superblock| superblock.events),
         updated: superblock.and_then(|superblock| rfc3339(superblock.utime_secs)),
     }

@@ -322,6 +322,9 @@ fn render_stranger(member: &MemberReport, screen: Screen) -> String {
     let size = member.size_bytes.map_or("size unknown".to_owned(), |bytes| screen.units.show(bytes));
     let mut text =
         format!("{name}  {size}{}{}\n", if found.is_empty() { "" } else { ", " }, found.join(", "));
+    if member.array.is_none() && found.iter().any(|what| what.contains("partition table")) {
+        text.push_str("  next: md members may be in its partitions: give the partition, or an image of it\n");
+    }
     if let Some(problem) = &member.problem {
         text.push_str(&render_problem(problem, screen));
     }

@@ -192,3 +192,19 @@ fn any_byte_range_is_that_range() {
         assert!(said.failed(2, "WTL-0001", &["beyond the end", "22020096"]).stdout.is_empty());
     }
 }
+
+/// A whole disk shows a partition table; its array is in a partition, and whoever scans it must be told so.
+#[test]
+fn a_disk_with_only_partitions_is_told_apart_from_an_empty_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = dir.path().join("disk.img");
+    let mut bytes = vec![0; 1 << 20];
+    // One Linux RAID partition from sector 2048, and the table's signature.
+    bytes[446..462].copy_from_slice(&[0, 0, 0, 0, 0xfd, 0, 0, 0, 0, 8, 0, 0, 0, 8, 0, 0]);
+    bytes[510..512].copy_from_slice(&[0x55, 0xaa]);
+    std::fs::write(&disk, bytes).unwrap();
+    let output =
+        std::process::Command::new(env!("CARGO_BIN_EXE_wattle")).arg("scan").arg(&disk).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.contains("MBR partition table") && text.contains("give the partition"), "{text}");
+}

@@ -9,7 +9,6 @@ mod commands;
 mod control_socket;
 mod members;
 mod output;
-mod race;
 mod serving;
 
 use std::process::ExitCode;

@@ -19,8 +19,8 @@ use crate::control_socket::RuntimeDir;
 use crate::control_socket::server::ControlServer;
 use crate::members;
 use crate::output::{self, Screen};
-use crate::race::{Either, race};
 use crate::serving::{self, Endpoint, Facts, MadeUpArray, Served, Serving};
+use wattle_rt::{Either, race};
 
 /// Executors unless asked for more: beyond that, drives are the limit.
 const CORES_MAX: usize = 8;

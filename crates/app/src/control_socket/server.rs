@@ -16,7 +16,7 @@ use wattle_rt::{Buf, BufMut, Core, Listener, Notify, Semaphore, Stream};
 use super::directory::{check_socket_path, restrict};
 use super::protocol::{REQUEST_BYTES_MAX, Request, Response, decode, encode};
 use crate::output::ErrorReport;
-use crate::race::{Either, race};
+use wattle_rt::{Either, race};
 
 /// For a client to send a request, and to take an answer.
 const REQUEST_TIME_MAX: Duration = Duration::from_secs(10);

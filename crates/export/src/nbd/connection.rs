@@ -23,8 +23,8 @@ use super::input::{Ended, Input};
 use super::limits::{Limits, SLICES_PER_SEND_MAX};
 use super::memory::{Account, ClientWait, Hold, Memory};
 use super::protocol::{self as proto, Errno, REQUEST_BYTES, ReplyHeader, Request, commands};
-use super::race::{Either, race};
 use super::request::{Command, decide};
+use wattle_rt::{Either, race};
 
 /// What every connection of a server on one core needs.
 pub(super) struct Shard {

@@ -15,7 +15,7 @@ use wattle_rt::sync::{Notify, Semaphore};
 use wattle_rt::{Core, Instant, Stream};
 
 use super::limits::Limits;
-use super::race::{Either, race};
+use wattle_rt::{Either, race};
 
 /// The memory that the connections of one core share.
 pub(super) struct Memory {

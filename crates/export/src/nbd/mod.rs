@@ -12,7 +12,6 @@ mod input;
 pub mod limits;
 mod memory;
 pub mod protocol;
-mod race;
 pub mod request;
 mod server;
 

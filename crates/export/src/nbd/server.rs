@@ -17,7 +17,7 @@ use super::connection::{self, Shard, Stop};
 use super::handshake::ExportFacts;
 use super::limits::Limits;
 use super::memory::Memory;
-use super::race::{Either, race};
+use wattle_rt::{Either, race};
 
 /// A volume and what clients are told about it. Clients ask for it by the volume's name.
 #[derive(Clone)]

@@ -97,12 +97,9 @@ impl Claimed {
             .zip(&self.slots)
             .map(|(slot, claimed)| member_spec(*slot, claimed.as_ref()));
         let spec = ArraySpec {
-            name: self.assembly.name().to_owned(),
-            members: members.collect(),
             synced_below: Sector(self.assembly.synced_below_sectors),
             read_only: self.read_only,
-            tuning: Default::default(),
-            geometry,
+            ..ArraySpec::new(self.assembly.name(), geometry, members.collect())
         };
         // Without redundancy there is nothing that could be dirty, and md writes nothing either.
         let recorded = !self.read_only && spec.geometry.redundancy() > 0;
@@ -132,5 +129,6 @@ fn member_spec(slot: Slot, claimed: Option<&ClaimedMember>) -> MemberSpec {
         device: claimed.map(|claimed| claimed.device.clone()),
         data_offset: Sector(data_offset),
         state,
+        ..MemberSpec::missing()
     }
 }

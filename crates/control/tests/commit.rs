@@ -7,7 +7,7 @@ use wattle_control::commit::MdState;
 use wattle_control::facts::{BitmapFacts, CLEAN, Features, MemberFacts, Role, SuperblockFacts, Version};
 use wattle_control::{Code, Forced};
 use wattle_engine::metadata::{Change, Record};
-use wattle_engine::units::{MemberIx, MemberSet};
+use wattle_engine::units::{MemberIx, Sector};
 use wattle_format::md::create::{NewArray, superblock};
 use wattle_format::md::{DeviceFields, DeviceFlags, Superblock, Timestamp, Uuid};
 use wattle_rt::WallTime;
@@ -106,7 +106,8 @@ fn start(disks: &[Superblock]) -> MdState {
 
 fn record(dirty: bool, failed: &[u16]) -> Record {
     let change = if dirty { Change::Activate } else { Change::Deactivate };
-    Record { change, dirty, failed: failed.iter().map(|&slot| MemberIx(slot)).collect::<MemberSet>() }
+    let failed = failed.iter().map(|&slot| MemberIx(slot)).collect();
+    Record { change, dirty, synced_below: Sector::MAX, failed, seats: Vec::new() }
 }
 
 const NOW: WallTime = WallTime { secs: 2000, micros: 7 };

@@ -19,18 +19,24 @@
 //!    stays broken.
 
 pub mod array;
+pub mod bad;
 pub mod error;
 pub mod geometry;
+pub mod intent;
+pub mod log;
 pub mod metadata;
 mod mirror;
 pub mod plan;
+pub mod regions;
 mod stripe;
 mod striped;
 pub mod units;
 pub mod volume;
 mod zero;
 
-pub use array::{ArrayHandle, ArraySpec, MemberSpec, MemberState};
+pub use array::{ArrayHandle, ArraySpec, MemberKey, MemberSpec, MemberState};
+pub use bad::BadRanges;
 pub use error::{FailError, VolumeError};
-pub use metadata::{Change, Metadata, Record};
+pub use metadata::{Change, Metadata, Record, SeatRecord};
+pub use regions::Regions;
 pub use volume::{Volume, VolumeRef};

@@ -5,8 +5,11 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 
-use crate::units::MemberSet;
+use crate::array::{MemberKey, MemberState};
+use crate::bad::BadRanges;
+use crate::units::{MemberSet, Sector};
 
 /// A future on one core.
 pub type LocalBoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
@@ -18,8 +21,10 @@ pub enum Change {
     Activate,
     /// Dirty to clean: nothing is in flight and every member was flushed.
     Deactivate,
-    /// Members failed. Acknowledgements wait for it.
-    MembersFailed,
+    /// Members failed, joined, left or are rebuilt, or the bad sectors known of one changed. Acknowledgements wait for it.
+    Members,
+    /// A resync or a rebuild has come as far as the record says, and every member was flushed.
+    Checkpoint,
 }
 
 /// The state of an array that must be durable when [`Metadata::commit`] returns.
@@ -27,10 +32,28 @@ pub enum Change {
 pub struct Record {
     /// What changed since the last record.
     pub change: Change,
-    /// Writes may be in flight, or parity and copies are not known to agree.
+    /// Writes may be in flight.
     pub dirty: bool,
-    /// Slots whose member failed since the array was started; they are never written again.
+    /// Parity and copies agree below this wherever nothing is in flight: [`Sector::MAX`] everywhere. In the unit of md's
+    /// `resync_offset`: member data sectors, for RAID 10 array sectors.
+    pub synced_below: Sector,
+    /// Seats whose member failed; they are never written again.
     pub failed: MemberSet,
+    /// By seat: the slots, then a replacement for each.
+    pub seats: Vec<SeatRecord>,
+}
+
+/// Who is in a seat, to be made durable.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SeatRecord {
+    /// The device; `None` if nobody is known.
+    pub key: Option<MemberKey>,
+    /// What it is.
+    pub state: MemberState,
+    /// It is rebuilt only where the bitmap has bits: re-added after an absence.
+    pub by_regions: bool,
+    /// Its bad sectors.
+    pub bad: Arc<BadRanges>,
 }
 
 /// Makes records durable on the members. One per array, used on its home core by one task at a time.
@@ -38,9 +61,28 @@ pub trait Metadata {
     /// Writes `record` to every member that is still part of the array and returns when it is durable on all of them.
     ///
     /// # Errors
-    /// The slots on which it could not be made durable. The engine fails these members and commits again, so each call
+    /// The seats on which it could not be made durable. The engine fails these members and commits again, so each call
     /// that fails shrinks the array; a record is only relied on after an `Ok`.
     fn commit<'a>(&'a self, record: &'a Record) -> LocalBoxFuture<'a, Result<(), MemberSet>>;
+
+    /// Sets the bits of `regions` in the write-intent bitmap of every member in use, durably. Called only for arrays that were
+    /// started with an intent bitmap.
+    ///
+    /// # Errors
+    /// As [`Self::commit`].
+    fn mark<'a>(&'a self, regions: &'a [u64]) -> LocalBoxFuture<'a, Result<(), MemberSet>> {
+        let _ = regions;
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    /// Clears the bits of `regions`; this need not be durable on return.
+    ///
+    /// # Errors
+    /// As [`Self::commit`].
+    fn unmark<'a>(&'a self, regions: &'a [u64]) -> LocalBoxFuture<'a, Result<(), MemberSet>> {
+        let _ = regions;
+        Box::pin(std::future::ready(Ok(())))
+    }
 }
 
 /// For arrays without superblocks to write: levels without redundancy, read-only arrays, tests.

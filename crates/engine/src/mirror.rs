@@ -4,6 +4,7 @@
 //! or least busy. What one copy cannot read comes from another and is rewritten.
 
 use std::cell::RefCell;
+use std::ops::Range;
 use std::rc::Rc;
 
 use wattle_rt::{Buf, BufMut, CoreIx, Durability, IoErrorKind, Notify};
@@ -85,8 +86,8 @@ pub(crate) async fn write(
     let copies = shard.fixed.geometry.copies(lba);
     let writes: Vec<_> = copies
         .iter()
-        .filter(|copy| health.members[usize::from(copy.member.0)].writable())
-        .map(|copy| (copy.member, shard.write(copy.member, copy.sector, vec![buf.clone()], durability)))
+        .flat_map(|copy| health.writable_for(copy.member).map(|seat| (seat, copy.sector)))
+        .map(|(seat, sector)| (seat, shard.write(seat, sector, vec![buf.clone()], durability)))
         .collect();
     if writes.is_empty() {
         return Err(VolumeError::Broken);
@@ -119,7 +120,7 @@ pub(crate) async fn read(
     for (at, len) in pieces(shard, lba, sectors(buf.len())) {
         let copies = shard.fixed.geometry.copies(at);
         let readable = copies.iter().filter(|copy| readable(&health, copy, len)).copied();
-        let Some(copy) = choose(shard, &health, readable, at + len) else {
+        let Some(copy) = choose(shard, &health, readable, at..at + len) else {
             return (Err(VolumeError::Unreadable), buf);
         };
         match runs.last_mut() {
@@ -183,7 +184,7 @@ async fn rewrite(shard: &Rc<Shard>, bad: &[Copy], buf: &Buf) {
 }
 
 fn readable(health: &Health, copy: &Copy, len: Sector) -> bool {
-    health.members[usize::from(copy.member.0)].readable_to(copy.sector + len)
+    health.readable(copy.member, copy.sector..copy.sector + len)
 }
 
 /// The copy to read from. Where copies may differ (after a crash, before a resync; after the write that broke the array)
@@ -192,9 +193,9 @@ fn choose(
     shard: &Shard,
     health: &Health,
     mut copies: impl Iterator<Item = Copy>,
-    end: Sector,
+    range: Range<Sector>,
 ) -> Option<Copy> {
-    if health.broken || end > shard.fixed.synced_below {
+    if health.broken || !health.trust.covers(range) {
         return copies.next();
     }
     copies.min_by_key(|copy| {

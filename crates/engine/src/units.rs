@@ -10,8 +10,11 @@ use std::ops::{Add, AddAssign, Sub, SubAssign};
 pub const SECTOR_BYTES: u64 = 512;
 
 /// Most slots of an array. md's superblock has room for more, but no array that was ever seen comes near; the bound lets a set
-/// of members be six words that are copied freely.
+/// of members be twelve words that are copied freely.
 pub const MEMBERS_MAX: usize = 384;
+
+/// Most seats of an array: its slots, and a replacement for each.
+pub const SEATS_MAX: usize = 2 * MEMBERS_MAX;
 
 /// Most sectors of an array or of a member: byte addresses must fit a signed 64-bit file offset.
 pub const SECTORS_MAX: Sector = Sector(i64::MAX as u64 / SECTOR_BYTES);
@@ -28,7 +31,8 @@ pub struct Bytes(pub u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct StripeNo(pub u64);
 
-/// The slot of a member in its array, from 0.
+/// The seat of a member in its array: its slot, from 0; behind the slots, in the same order, the members that are about to replace
+/// those in the slots (hot-replace).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct MemberIx(pub u16);
 
@@ -133,18 +137,18 @@ macro_rules! display {
 }
 display!(Sector Bytes StripeNo MemberIx);
 
-/// A set of slots.
+/// A set of seats.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub struct MemberSet([u64; MEMBERS_MAX / 64]);
+pub struct MemberSet([u64; SEATS_MAX / 64]);
 
 impl MemberSet {
     /// The empty set.
-    pub const EMPTY: Self = Self([0; MEMBERS_MAX / 64]);
+    pub const EMPTY: Self = Self([0; SEATS_MAX / 64]);
 
     /// Adds a slot.
     ///
     /// # Panics
-    /// If the slot is [`MEMBERS_MAX`] or more; no geometry has such slots.
+    /// If the slot is [`SEATS_MAX`] or more; no geometry has such slots.
     pub fn insert(&mut self, member: MemberIx) {
         self.0[member.index() / 64] |= 1 << (member.0 % 64);
     }
@@ -195,7 +199,7 @@ impl MemberSet {
     /// The slots, ascending.
     pub fn iter(&self) -> impl Iterator<Item = MemberIx> + use<> {
         let set = *self;
-        (0..MEMBERS_MAX as u16).map(MemberIx).filter(move |&member| set.contains(member))
+        (0..SEATS_MAX as u16).map(MemberIx).filter(move |&member| set.contains(member))
     }
 }
 
@@ -235,9 +239,9 @@ mod tests {
 
     #[test]
     fn sets_of_members_hold_every_slot() {
-        let all: MemberSet = (0..MEMBERS_MAX as u16).map(MemberIx).collect();
-        assert_eq!(all.len(), MEMBERS_MAX);
-        assert!(all.iter().eq((0..MEMBERS_MAX as u16).map(MemberIx)));
+        let all: MemberSet = (0..SEATS_MAX as u16).map(MemberIx).collect();
+        assert_eq!(all.len(), SEATS_MAX);
+        assert!(all.iter().eq((0..SEATS_MAX as u16).map(MemberIx)));
         let mut some: MemberSet = [MemberIx(0), MemberIx(64), MemberIx(383)].into_iter().collect();
         assert_eq!(all.without(&some).union(&some), all);
         assert_eq!(all.intersection(&some), some);

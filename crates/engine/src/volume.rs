@@ -319,7 +319,7 @@ impl Volume {
     async fn read_stripe(&self, lba: Sector, buf: BufMut) -> (Result<(), VolumeError>, BufMut) {
         let runs = self.parity_runs(lba, sectors(buf.len()));
         let direct =
-            runs.iter().all(|run| self.shard.member_state(run.member).readable_to(run.sector + run.len));
+            runs.iter().all(|run| self.shard.readable(run.member, run.sector..run.sector + run.len));
         if !direct {
             return self.recover(lba, buf).await;
         }

@@ -40,13 +40,13 @@ pub(crate) async fn whole(
     }
     let runs: Vec<Run> = runs(shard, range)
         .into_iter()
-        .filter(|run| health.members[usize::from(run.member.0)].writable())
+        .flat_map(|run| health.writable_for(run.member).map(move |member| Run { member, ..run }).collect::<Vec<_>>())
         .collect();
     let zeroes: Vec<_> = runs
         .iter()
         .map(|run| {
-            let offset = shard.offset(run.member, run.sector);
-            shard.core.write_zeroes(shard.device(run.member), offset, run.len.0 * SECTOR_BYTES, unmap)
+            let (device, offset) = shard.place(run.member, run.sector);
+            shard.core.write_zeroes(&device, offset, run.len.0 * SECTOR_BYTES, unmap)
         })
         .collect();
     let mut failed = MemberSet::default();

@@ -56,21 +56,12 @@ impl Fixture {
             member_sizes: vec![Sector(MEMBER_SECTORS); members],
         });
         let member = |slot| match missing.contains(&slot) {
-            true => MemberSpec { device: None, data_offset: Sector(0), state: MemberState::Missing },
-            false => MemberSpec {
-                device: Some(self.drives[slot].clone()),
-                data_offset: Sector(0),
-                state: MemberState::InSync,
-            },
+            true => MemberSpec::missing(),
+            false => MemberSpec::in_sync(self.drives[slot].clone(), Sector(0)),
         };
-        ArraySpec {
-            name: "a".into(),
-            geometry: geometry.expect("a plain geometry"),
-            members: (0..members).map(member).collect(),
-            synced_below: self.synced_below,
-            read_only: false,
-            tuning: Default::default(),
-        }
+        let geometry = geometry.expect("a plain geometry");
+        let spec = ArraySpec::new("a", geometry, (0..members).map(member).collect());
+        ArraySpec { synced_below: self.synced_below, ..spec }
     }
 
     /// Fills the whole array with a pattern and stops it; returns the pattern.
@@ -565,19 +556,8 @@ fn the_cut_off_end_of_a_mirror_on_large_blocks_costs_no_member() {
         component_size: Sector(252),
         member_sizes: vec![Sector(252); 2],
     });
-    let member = |device: &Device| MemberSpec {
-        device: Some(device.clone()),
-        data_offset: Sector(0),
-        state: MemberState::InSync,
-    };
-    let spec = ArraySpec {
-        name: "a".into(),
-        geometry: geometry.unwrap(),
-        members: drives.iter().map(member).collect(),
-        synced_below: Sector::MAX,
-        read_only: false,
-        tuning: Default::default(),
-    };
+    let member = |device: &Device| MemberSpec::in_sync(device.clone(), Sector(0));
+    let spec = ArraySpec::new("a", geometry.unwrap(), drives.iter().map(member).collect());
     world
         .run(async move |core: Core| {
             let array = ArrayHandle::start(&core, spec, Box::new(NoMetadata)).await;

@@ -80,23 +80,11 @@ impl Fixture {
     }
 
     fn spec(&self, missing: &[usize]) -> ArraySpec {
-        ArraySpec {
-            name: "a".into(),
-            geometry: geometry(self.case),
-            members: (0..self.case.members)
-                .map(|slot| match missing.contains(&slot) {
-                    true => MemberSpec { device: None, data_offset: OFFSET, state: MemberState::Missing },
-                    false => MemberSpec {
-                        device: Some(self.drives[slot].clone()),
-                        data_offset: OFFSET,
-                        state: MemberState::InSync,
-                    },
-                })
-                .collect(),
-            synced_below: Sector::MAX,
-            read_only: false,
-            tuning: Default::default(),
-        }
+        let member = |slot| match missing.contains(&slot) {
+            true => MemberSpec::missing(),
+            false => MemberSpec::in_sync(self.drives[slot].clone(), OFFSET),
+        };
+        ArraySpec::new("a", geometry(self.case), (0..self.case.members).map(member).collect())
     }
 }
 

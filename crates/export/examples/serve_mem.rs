@@ -6,11 +6,10 @@ use std::env;
 use std::error::Error;
 use std::path::PathBuf;
 
-use wattle_engine::array::Tuning;
 use wattle_engine::geometry::{Geometry, Level, Params};
 use wattle_engine::metadata::NoMetadata;
 use wattle_engine::units::Sector;
-use wattle_engine::{ArrayHandle, ArraySpec, MemberSpec, MemberState};
+use wattle_engine::{ArrayHandle, ArraySpec, MemberSpec};
 use wattle_export::nbd::{Export, Limits, Server};
 use wattle_rt::{Core, Device, Listener, RuntimeConfig};
 
@@ -35,19 +34,8 @@ async fn serve(core: &Core, socket: &std::path::Path, member_bytes: u64) -> Resu
         component_size: Sector(0),
         member_sizes: vec![Sector(member_bytes / 512); MEMBERS as usize],
     })?;
-    let member = |_| MemberSpec {
-        device: Some(Device::mem(member_bytes)),
-        data_offset: Sector(0),
-        state: MemberState::InSync,
-    };
-    let spec = ArraySpec {
-        name: "mem".to_owned(),
-        geometry,
-        members: (0..MEMBERS).map(member).collect(),
-        synced_below: Sector::MAX,
-        read_only: false,
-        tuning: Tuning::default(),
-    };
+    let member = |_| MemberSpec::in_sync(Device::mem(member_bytes), Sector(0));
+    let spec = ArraySpec::new("mem", geometry, (0..MEMBERS).map(member).collect());
     let volume = ArrayHandle::start(core, spec, Box::new(NoMetadata)).await.volume();
     let export = Export { volume, description: String::new() };
     let server = Server::start(core, Listener::unix(socket)?, vec![export], Limits::default()).await?;

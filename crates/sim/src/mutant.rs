@@ -60,7 +60,7 @@ impl Metadata for Mutated {
     fn commit<'a>(&'a self, record: &'a Record) -> LocalBoxFuture<'a, Result<(), MemberSet>> {
         match (self.mutant, record.change) {
             (Some(Mutant::SkipDirty), Change::Activate) => Box::pin(std::future::ready(Ok(()))),
-            (Some(Mutant::EarlyFailure), Change::MembersFailed) => {
+            (Some(Mutant::EarlyFailure), Change::Members) => {
                 let (inner, record, core) = (self.inner.clone(), record.clone(), self.core.clone());
                 self.core.spawn(async move {
                     core.sleep(Duration::from_millis(5)).await;

@@ -130,7 +130,7 @@ impl Watch {
         match record.change {
             Change::Activate => self.dirty_since = self.dirty_since.or(Some(now)),
             Change::Deactivate => self.dirty_since = None,
-            Change::MembersFailed => {}
+            Change::Members | Change::Checkpoint => {}
         }
         self.failed = self.failed.union(&record.failed);
         let mut least = u64::MAX;

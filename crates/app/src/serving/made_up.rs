@@ -6,7 +6,7 @@ use wattle_control::{Code, Problem};
 use wattle_engine::geometry::{Geometry, Kind, Level, Params, default_layout, parse_layout};
 use wattle_engine::metadata::NoMetadata;
 use wattle_engine::units::{SECTOR_BYTES, Sector};
-use wattle_engine::{ArrayHandle, ArraySpec, MemberSpec, MemberState};
+use wattle_engine::{ArrayHandle, ArraySpec, MemberSpec};
 use wattle_rt::Core;
 
 use super::Facts;
@@ -55,20 +55,10 @@ impl MadeUpArray {
 
     /// Starts it on every core.
     pub async fn start(self, core: &Core) -> ArrayHandle {
-        let spec = |member: Member| MemberSpec {
-            device: Some(member.device),
-            data_offset: Sector::ZERO,
-            state: MemberState::InSync,
-        };
-        let spec = ArraySpec {
-            name: self.facts.name,
-            geometry: self.geometry,
-            members: self.members.into_iter().map(spec).collect(),
-            // They are all zeros, and so are the parity and the copies of zeros.
-            synced_below: Sector::MAX,
-            read_only: self.read_only,
-            tuning: Default::default(),
-        };
+        let spec = |member: Member| MemberSpec::in_sync(member.device, Sector::ZERO);
+        let members = self.members.into_iter().map(spec).collect();
+        // In sync: they are all zeros, and so are the parity and the copies of zeros.
+        let spec = ArraySpec { read_only: self.read_only, ..ArraySpec::new(self.facts.name, self.geometry, members) };
         ArrayHandle::start(core, spec, Box::new(NoMetadata)).await
     }
 }

@@ -14,6 +14,8 @@ pub(crate) struct Gate {
     /// Somebody has the array to himself.
     closed: Cell<bool>,
     in_flight: Cell<u32>,
+    /// Steps of a resync or a rebuild: whoever wants the array to himself waits for them, but they keep no array dirty.
+    background: Cell<u32>,
     last_use: Cell<Instant>,
     /// Signalled when the gate opens and when nothing is in flight any more.
     moved: Notify,
@@ -24,12 +26,18 @@ pub(crate) struct Pass {
     gate: Rc<Gate>,
 }
 
+/// A step of a resync or a rebuild in flight; leaving is its drop.
+pub(crate) struct BackgroundPass {
+    gate: Rc<Gate>,
+}
+
 impl Gate {
     pub fn new(now: Instant) -> Self {
         Self {
             recorded_dirty: Cell::new(false),
             closed: Cell::new(false),
             in_flight: Cell::new(0),
+            background: Cell::new(0),
             last_use: Cell::new(now),
             moved: Notify::new(),
         }
@@ -51,6 +59,19 @@ impl Gate {
     /// Enters something that needs stripes to itself but changes no data: a reconstruction.
     pub fn enter_read(self: &Rc<Self>, now: Instant) -> Option<Pass> {
         (!self.closed.get()).then(|| self.pass(now))
+    }
+
+    /// Enters a step of a resync or a rebuild.
+    pub fn enter_background(self: &Rc<Self>) -> Option<BackgroundPass> {
+        (!self.closed.get()).then(|| {
+            self.background.update(|steps| steps + 1);
+            BackgroundPass { gate: self.clone() }
+        })
+    }
+
+    /// When a client last changed something here.
+    pub fn last_use(&self) -> Instant {
+        self.last_use.get()
     }
 
     /// A pass regardless of the gate, for whoever closed it.
@@ -79,7 +100,7 @@ impl Gate {
     /// Closes the gate and waits until nothing is in flight.
     pub async fn close(&self) {
         self.closed.set(true);
-        while self.in_flight.get() > 0 {
+        while self.in_flight.get() + self.background.get() > 0 {
             self.moved.wait().await;
         }
     }
@@ -95,6 +116,15 @@ impl Drop for Pass {
         let left = self.gate.in_flight.get() - 1;
         self.gate.in_flight.set(left);
         if left == 0 {
+            self.gate.moved.notify_all();
+        }
+    }
+}
+
+impl Drop for BackgroundPass {
+    fn drop(&mut self) {
+        self.gate.background.update(|steps| steps - 1);
+        if self.gate.background.get() == 0 {
             self.gate.moved.notify_all();
         }
     }

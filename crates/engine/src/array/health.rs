@@ -1,19 +1,28 @@
 //! The state of an array's members, and how events change it. Pure: the home core applies, every core keeps a copy.
 
-use crate::geometry::Geometry;
+use std::ops::Range;
+use std::sync::Arc;
+
+use wattle_rt::Device;
+
+use crate::bad::BadRanges;
+use crate::geometry::{Geometry, Kind};
+use crate::log::LogArea;
+use crate::regions::Regions;
 use crate::units::{MemberIx, MemberSet, Sector};
 
-/// What a slot holds.
+/// What a seat holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MemberState {
     /// Current everywhere.
     InSync,
-    /// Takes every write; its content is current below `valid_below` (member data sectors) only.
+    /// Takes every write; its content is current below `valid_below` (member data sectors), and outside the regions it is known
+    /// to have missed, only.
     Rebuilding {
         /// First data sector that is not rebuilt yet.
         valid_below: Sector,
     },
-    /// Nothing is in the slot.
+    /// Nothing is in the seat.
     Missing,
     /// Its member failed while the array was served, or was found failed. Never read, never written.
     Faulty,
@@ -25,80 +34,220 @@ impl MemberState {
     pub fn writable(self) -> bool {
         matches!(self, Self::InSync | Self::Rebuilding { .. })
     }
+}
 
-    /// Whether the member's data sectors below `end` are current.
-    #[must_use]
-    pub fn readable_to(self, end: Sector) -> bool {
-        match self {
-            Self::InSync => true,
-            Self::Rebuilding { valid_below } => end <= valid_below,
-            Self::Missing | Self::Faulty => false,
-        }
+/// A device's identity between the engine and the keeper of its metadata.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct MemberKey(pub u32);
+
+/// Who is in a seat, and what is known of its content.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Seat {
+    pub key: Option<MemberKey>,
+    pub device: Option<Device>,
+    /// Where its data area starts on the device.
+    pub data_offset: Sector,
+    /// Where its partial parity log is.
+    pub log: Option<LogArea>,
+    /// While it is rebuilding: the regions that it missed; outside them it is current. `None`: all above `valid_below`.
+    pub stale: Option<Arc<Regions>>,
+    /// Data sectors that hold nothing that can be read.
+    pub bad: Arc<BadRanges>,
+}
+
+/// Where parity and copies are known to agree. Positions are in the unit of md's `resync_offset`: member data sectors, for
+/// RAID 10 array sectors.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Trust {
+    /// They agree below.
+    pub below: Sector,
+    /// With a bitmap: they agree outside these regions.
+    pub needs: Option<Arc<Regions>>,
+}
+
+impl Trust {
+    /// Whether they agree in all of a range.
+    pub fn covers(&self, range: Range<Sector>) -> bool {
+        let start = range.start.max(self.below);
+        start >= range.end || self.needs.as_ref().is_some_and(|needs| !needs.any_in(start..range.end))
+    }
+
+    /// Whether they agree everywhere below `end`.
+    pub fn complete(&self, end: Sector) -> bool {
+        self.covers(Sector(0)..end)
     }
 }
 
-/// The members' states and what follows from them. Immutable; a change makes a new one with a higher epoch.
+/// The members' states and what follows from them. Immutable; a change makes a new one.
 #[derive(Debug, Clone)]
 pub(crate) struct Health {
-    /// Counts changes. An acknowledgement waits until the epoch its plan was made in is recorded on disk.
+    /// Counts changes. An acknowledgement waits until the epoch its plan was made in is recorded on disk. Progress of a resync or
+    /// a rebuild is no change in this sense.
     pub epoch: u64,
-    /// By slot.
+    /// By seat.
     pub members: Vec<MemberState>,
-    /// Slots that failed since the array was started.
+    /// By seat.
+    pub seats: Vec<Seat>,
+    /// Seats whose member failed.
     pub failed: MemberSet,
     /// More failed than redundancy covers. Members that failed last are not recorded as failed: what they hold may be all
     /// there is.
     pub broken: bool,
-    /// Every member is [`MemberState::InSync`]: reads need not ask.
+    /// Every slot has a member in sync without a bad sector: reads need not ask.
     pub optimal: bool,
+    pub trust: Trust,
 }
 
 /// What can happen to the members of a running array.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub(crate) enum Event {
     /// Members failed a write, a flush or a superblock update, or are gone, or the operator said so.
     Failed(MemberSet),
     /// Something was lost that redundancy cannot make up for.
     Broke,
+    /// A member takes an empty seat.
+    Joined { seat: MemberIx, who: Seat, state: MemberState },
+    /// A seat is emptied; nobody working is in it.
+    Left(MemberIx),
+    /// A member is rebuilt, durably.
+    Rebuilt(MemberIx),
+    /// The replacement of a slot's member is a whole copy of it, durably, and takes the slot; the member it replaces counts as
+    /// failed, in the replacement's seat.
+    Replaced(MemberIx),
+    /// Rebuilding and resync went on.
+    Progress { valid_below: Vec<(MemberIx, Sector)>, trust: Option<Trust> },
+    /// What is known of a member's bad sectors changed.
+    BadSectors { seat: MemberIx, bad: Arc<BadRanges> },
 }
 
 impl Health {
-    pub fn new(members: Vec<MemberState>) -> Self {
-        let optimal = members.iter().all(|&state| state == MemberState::InSync);
-        Self { epoch: 0, members, failed: MemberSet::default(), broken: false, optimal }
+    pub fn new(members: Vec<MemberState>, seats: Vec<Seat>, trust: Trust) -> Self {
+        let failed = (0..).zip(&members).filter(|(_, state)| **state == MemberState::Faulty);
+        let failed = failed.map(|(seat, _)| MemberIx(seat)).collect();
+        let health = Self { epoch: 0, members, seats, failed, broken: false, optimal: false, trust };
+        Self { optimal: health.is_optimal(), ..health }
+    }
+
+    /// Number of slots; there are as many seats for replacements behind them.
+    pub fn slots(&self) -> usize {
+        self.members.len() / 2
+    }
+
+    pub fn state(&self, seat: MemberIx) -> MemberState {
+        self.members[seat.index()]
+    }
+
+    /// The seat of the replacement of a slot's member.
+    pub fn replacement_of(&self, slot: MemberIx) -> MemberIx {
+        MemberIx(slot.0 + self.slots() as u16)
+    }
+
+    /// The seats that a write to `slot` goes to: the slot's, and its replacement's.
+    pub fn writable_for(&self, slot: MemberIx) -> impl Iterator<Item = MemberIx> + '_ {
+        [slot, self.replacement_of(slot)].into_iter().filter(|seat| self.state(*seat).writable())
+    }
+
+    /// Whether data sectors of a member are current and can be read, as far as is known.
+    pub fn readable(&self, seat: MemberIx, range: Range<Sector>) -> bool {
+        let who = &self.seats[seat.index()];
+        let current = match self.state(seat) {
+            MemberState::InSync => true,
+            MemberState::Rebuilding { valid_below } => {
+                let start = range.start.max(valid_below);
+                start >= range.end || who.stale.as_ref().is_some_and(|stale| !stale.any_in(start..range.end))
+            }
+            MemberState::Missing | MemberState::Faulty => false,
+        };
+        current && (who.bad.is_empty() || !who.bad.overlaps(range))
     }
 
     /// Slots whose member is not in sync.
     pub fn lost(&self) -> MemberSet {
-        self.slots(|state| state != MemberState::InSync)
+        (0..self.slots() as u16)
+            .map(MemberIx)
+            .filter(|slot| self.state(*slot) != MemberState::InSync)
+            .collect()
     }
 
-    /// Slots whose member takes writes.
+    /// Seats whose member takes writes.
     pub fn writable(&self) -> MemberSet {
-        self.slots(MemberState::writable)
+        (0..self.members.len() as u16).map(MemberIx).filter(|seat| self.state(*seat).writable()).collect()
     }
 
-    fn slots(&self, is: impl Fn(MemberState) -> bool) -> MemberSet {
-        (0..).zip(&self.members).filter(|&(_, &state)| is(state)).map(|(slot, _)| MemberIx(slot)).collect()
+    /// Seats with a member that is being filled.
+    pub fn rebuilding(&self) -> impl Iterator<Item = (MemberIx, Sector)> + '_ {
+        (0..).zip(&self.members).filter_map(|(seat, state)| match state {
+            MemberState::Rebuilding { valid_below } => Some((MemberIx(seat), *valid_below)),
+            _ => None,
+        })
+    }
+
+    fn is_optimal(&self) -> bool {
+        self.lost().is_empty() && self.seats[..self.slots()].iter().all(|seat| seat.bad.is_empty())
+    }
+
+    /// Whether all parity is known to be right; what is not known to be right replaces no member. Copies always do.
+    pub fn parity_trusted(&self, geometry: &Geometry) -> bool {
+        geometry.kind() != Kind::Parity || self.trust.complete(geometry.sync_sectors())
     }
 
     /// The state after `event`. Parity that is not trusted makes up for no member: to record one as failed would give its
     /// data up for good, while a broken array keeps it for the next start.
-    pub fn apply(&self, geometry: &Geometry, parity_trusted: bool, event: Event) -> Self {
-        let mut next = Self { epoch: self.epoch + 1, ..self.clone() };
+    pub fn apply(&self, geometry: &Geometry, event: Event) -> Self {
+        let progress = matches!(event, Event::Progress { .. });
+        let mut next = Self { epoch: self.epoch + u64::from(!progress), ..self.clone() };
         match event {
             Event::Broke => next.broken = true,
-            Event::Failed(slots) if !parity_trusted || !geometry.survives(&self.lost().union(&slots)) => {
-                next.broken = true;
-            }
-            Event::Failed(slots) => {
-                for slot in slots.iter() {
-                    next.members[usize::from(slot.0)] = MemberState::Faulty;
-                    next.failed.insert(slot);
+            Event::Failed(seats) => {
+                let lost = self.lost();
+                let slots: MemberSet = seats.iter().filter(|seat| seat.index() < self.slots()).collect();
+                let new = slots.without(&lost);
+                if !new.is_empty()
+                    && (!self.parity_trusted(geometry) || !geometry.survives(&lost.union(&slots)))
+                {
+                    next.broken = true;
+                    return next;
                 }
-                next.optimal = false;
+                for seat in seats.iter() {
+                    next.members[seat.index()] = MemberState::Faulty;
+                    next.failed.insert(seat);
+                }
             }
+            Event::Joined { seat, who, state } => {
+                next.failed.remove(seat);
+                next.members[seat.index()] = state;
+                next.seats[seat.index()] = who;
+            }
+            Event::Left(seat) => next.empty(seat),
+            Event::Rebuilt(seat) => {
+                next.members[seat.index()] = MemberState::InSync;
+                next.seats[seat.index()].stale = None;
+            }
+            Event::Replaced(slot) => {
+                let replacement = self.replacement_of(slot);
+                next.seats.swap(slot.index(), replacement.index());
+                next.seats[slot.index()].stale = None;
+                next.members[slot.index()] = MemberState::InSync;
+                next.members[replacement.index()] = MemberState::Faulty;
+                next.failed.insert(replacement);
+            }
+            Event::Progress { valid_below, trust } => {
+                for (seat, to) in valid_below {
+                    if let MemberState::Rebuilding { valid_below } = &mut next.members[seat.index()] {
+                        *valid_below = to.max(*valid_below);
+                    }
+                }
+                next.trust = trust.unwrap_or(next.trust);
+            }
+            Event::BadSectors { seat, bad } => next.seats[seat.index()].bad = bad,
         }
+        next.optimal = next.is_optimal();
         next
+    }
+
+    fn empty(&mut self, seat: MemberIx) {
+        self.failed.remove(seat);
+        self.members[seat.index()] = MemberState::Missing;
+        self.seats[seat.index()] = Seat::default();
     }
 }

@@ -11,7 +11,7 @@ use super::health::{Event, Health};
 use super::shard::{Shard, answer};
 use super::{Fixed, Pass, each_core};
 use crate::error::{FailError, VolumeError};
-use crate::metadata::{Change, Metadata, Record};
+use crate::metadata::{Change, Metadata, Record, SeatRecord};
 use crate::units::{MemberIx, MemberSet, Sector};
 
 /// Key of an array's home in its core's registry, beside the shard's.
@@ -52,7 +52,7 @@ impl Home {
     ) -> Rc<Self> {
         let absentee_may_return = !fixed.read_only
             && fixed.geometry.redundancy() > 0
-            && fixed.synced_below != Sector::MAX
+            && !health.trust.complete(fixed.geometry.sync_sectors())
             && !health.optimal;
         Rc::new(Self {
             core: core.clone(),
@@ -116,14 +116,11 @@ impl Home {
         if self.fixed.read_only {
             return Err(FailError::ReadOnly);
         }
-        if !health.members.get(usize::from(slot.0)).is_some_and(|state| state.writable()) {
+        if !health.members.get(slot.index()).is_some_and(|state| state.writable()) {
             return Err(FailError::NotPresent(slot));
         }
         let slots: MemberSet = [slot].into_iter().collect();
-        if self.fixed.geometry.redundancy() == 0
-            || !self.fixed.parity_trusted()
-            || !self.fixed.geometry.survives(&health.lost().union(&slots))
-        {
+        if health.apply(&self.fixed.geometry, Event::Failed(slots)).broken && !health.broken {
             return Err(FailError::LastCopy(slot));
         }
         self.fail_in_turn(slots).await.map_err(|_| FailError::NotRecorded)
@@ -301,14 +298,14 @@ impl Home {
         if self.fixed.read_only {
             return self.settle().await;
         }
-        self.commit(Change::MembersFailed, self.dirty.get()).await
+        self.commit(Change::Members, self.dirty.get()).await
     }
 
     /// Makes the present state durable. Members on which that fails are failed, and the smaller array tries again.
     async fn commit(&self, change: Change, dirty: bool) -> Result<(), VolumeError> {
         loop {
             let health = self.health();
-            let record = Record { change, dirty, failed: health.failed };
+            let record = self.record(&health, change, dirty);
             let Err(slots) = self.metadata.commit(&record).await else {
                 self.absentee_may_return.set(false);
                 return self.settle().await;
@@ -319,9 +316,26 @@ impl Home {
         }
     }
 
+    fn record(&self, health: &Health, change: Change, dirty: bool) -> Record {
+        let seats = health.members.iter().zip(&health.seats).map(|(&state, seat)| SeatRecord {
+            key: seat.key,
+            state,
+            by_regions: seat.stale.is_some(),
+            bad: seat.bad.clone(),
+        });
+        let synced = health.trust.complete(self.fixed.geometry.sync_sectors());
+        Record {
+            change,
+            dirty,
+            synced_below: if synced { Sector::MAX } else { health.trust.below },
+            failed: health.failed,
+            seats: seats.collect(),
+        }
+    }
+
     /// Applies an event and tells every core, so that no read is served from a member that missed a write.
     async fn enter(&self, event: Event) -> Result<(), VolumeError> {
-        let health = Arc::new(self.health().apply(&self.fixed.geometry, self.fixed.parity_trusted(), event));
+        let health = Arc::new(self.health().apply(&self.fixed.geometry, event));
         *self.health.borrow_mut() = health.clone();
         let broken = health.broken;
         self.on_every_core(move |shard| {

@@ -15,14 +15,18 @@ use std::time::Duration;
 
 use wattle_rt::{Core, CoreIx, Device};
 
+use crate::bad::BadRanges;
 use crate::error::{FailError, VolumeError};
-use crate::geometry::{Geometry, Kind};
+use crate::geometry::Geometry;
+use crate::intent::IntentSpec;
+use crate::log::{LogArea, LogSpec, PAGE_BYTES as LOG_PAGE_BYTES};
 use crate::metadata::Metadata;
+use crate::regions::Regions;
 use crate::units::{MemberIx, SECTOR_BYTES, Sector};
 use crate::volume::VolumeRef;
 pub(crate) use gate::Pass;
-pub(crate) use health::Health;
-pub use health::MemberState;
+pub(crate) use health::{Event, Health, Seat, Trust};
+pub use health::{MemberKey, MemberState};
 use home::{Home, home_key};
 pub(crate) use shard::{Shard, answer};
 pub use status::{ArrayStatus, CounterTotals, MemberStatus};
@@ -36,24 +40,101 @@ pub struct ArraySpec {
     pub geometry: Geometry,
     /// By slot; as many as the geometry has members.
     pub members: Vec<MemberSpec>,
+    /// By slot, the members that are being made to replace those in the slots; empty if there are none.
+    pub replacements: Vec<MemberSpec>,
     /// Parity and copies agree below this position: [`Sector::MAX`] everywhere, 0 nowhere for certain. In the unit of md's
     /// `resync_offset`: member data sectors, for RAID 10 array sectors.
     pub synced_below: Sector,
+    /// Above `synced_below`, they agree outside these regions; `None` if nothing is known there.
+    pub needs: Option<Regions>,
     /// Nothing is ever written to a member, neither data nor metadata.
     pub read_only: bool,
+    /// The write-intent bitmap to keep.
+    pub intent: Option<IntentSpec>,
+    /// The partial parity log to write (RAID 5).
+    pub log: Option<LogSpec>,
     /// Bounds and times.
     pub tuning: Tuning,
 }
 
-/// One slot of an [`ArraySpec`].
+impl ArraySpec {
+    /// An array in sync, to be written, without bitmap or log.
+    #[must_use]
+    pub fn new(name: impl Into<String>, geometry: Geometry, members: Vec<MemberSpec>) -> Self {
+        Self {
+            name: name.into(),
+            geometry,
+            members,
+            replacements: Vec::new(),
+            synced_below: Sector::MAX,
+            needs: None,
+            read_only: false,
+            intent: None,
+            log: None,
+            tuning: Tuning::default(),
+        }
+    }
+}
+
+/// Who is in a seat of an array.
 #[derive(Debug, Clone)]
 pub struct MemberSpec {
-    /// Where the member's data is; `None` for a slot that is missing or faulty.
+    /// What the keeper of the metadata knows it by; `None` if nobody is known.
+    pub key: Option<MemberKey>,
+    /// Where its data is; `None` for a seat that is missing or faulty.
     pub device: Option<Device>,
     /// Where its data area starts on the device.
     pub data_offset: Sector,
+    /// Where its partial parity log is.
+    pub log: Option<LogArea>,
     /// Its state at the start.
     pub state: MemberState,
+    /// For a member that is being rebuilt and was away: the regions that it missed (the space of [`Geometry::sync_sectors`]).
+    pub stale: Option<Regions>,
+    /// Its sectors that cannot be read.
+    pub bad: BadRanges,
+}
+
+impl MemberSpec {
+    /// A member that is current everywhere.
+    #[must_use]
+    pub fn in_sync(device: Device, data_offset: Sector) -> Self {
+        Self { device: Some(device), data_offset, state: MemberState::InSync, ..Self::missing() }
+    }
+
+    /// A member to be filled from the start.
+    #[must_use]
+    pub fn blank(device: Device, data_offset: Sector) -> Self {
+        let state = MemberState::Rebuilding { valid_below: Sector(0) };
+        Self { device: Some(device), data_offset, state, ..Self::missing() }
+    }
+
+    /// Nobody.
+    #[must_use]
+    pub fn missing() -> Self {
+        Self {
+            key: None,
+            device: None,
+            data_offset: Sector(0),
+            log: None,
+            state: MemberState::Missing,
+            stale: None,
+            bad: BadRanges::NONE,
+        }
+    }
+
+    fn seat(self) -> (MemberState, Seat) {
+        assert!(self.device.is_some() || !self.state.writable(), "a working member has a device");
+        let seat = Seat {
+            key: self.key,
+            device: self.device,
+            data_offset: self.data_offset,
+            log: self.log,
+            stale: self.stale.map(Arc::new),
+            bad: Arc::new(self.bad),
+        };
+        (self.state, seat)
+    }
 }
 
 /// Bounds and times of an array.
@@ -82,11 +163,12 @@ pub(crate) struct Fixed {
     pub home: CoreIx,
     pub name: String,
     pub geometry: Geometry,
-    pub members: Vec<FixedMember>,
-    pub synced_below: Sector,
     pub read_only: bool,
+    pub intent: Option<IntentSpec>,
+    pub log: Option<LogSpec>,
     pub tuning: Tuning,
-    /// Requests aligned to this cost no read of their edges. The largest logical block of the members.
+    /// Requests aligned to this cost no read of their edges. The largest logical block of the members; with a partial parity
+    /// log at least its page.
     pub block_bytes: u32,
 }
 
@@ -96,21 +178,6 @@ impl Fixed {
         let bytes = self.geometry.array_sectors().0 * SECTOR_BYTES;
         bytes - bytes % u64::from(self.block_bytes)
     }
-
-    /// Whether all parity is known to be right; what is not known to be right replaces no member. Copies always do.
-    fn parity_trusted(&self) -> bool {
-        let geometry = &self.geometry;
-        geometry.kind() != Kind::Parity || {
-            let stripes = geometry.array_sectors().0 / geometry.stripe_data_sectors().0;
-            stripes * geometry.chunk().0 <= self.synced_below.0
-        }
-    }
-}
-
-#[derive(Debug)]
-pub(crate) struct FixedMember {
-    pub device: Option<Device>,
-    pub data_offset: Sector,
 }
 
 /// A running array. Cheap to clone; may go to other cores.
@@ -129,29 +196,27 @@ impl ArrayHandle {
     pub async fn start(core: &Core, spec: ArraySpec, metadata: Box<dyn Metadata>) -> Self {
         // Only tells arrays of one process apart; never shown, never ordered by.
         static NEXT_KEY: AtomicU64 = AtomicU64::new(1);
-        assert_eq!(spec.members.len(), spec.geometry.raid_disks(), "one member spec per slot");
-        let health = Arc::new(Health::new(spec.members.iter().map(|member| member.state).collect()));
+        let slots = spec.geometry.raid_disks();
+        assert_eq!(spec.members.len(), slots, "one member spec per slot");
+        let mut who = spec.members;
+        who.extend(spec.replacements);
+        who.resize_with(2 * slots, MemberSpec::missing);
+        let (states, seats): (Vec<_>, Vec<_>) = who.into_iter().map(MemberSpec::seat).unzip();
+        let blocks = seats.iter().filter_map(|seat| seat.device.as_ref()).map(Device::logical_block_bytes);
+        let block_bytes = blocks.max().unwrap_or(512).max(if spec.log.is_some() { LOG_PAGE_BYTES } else { 512 });
+        let trust = Trust { below: spec.synced_below, needs: spec.needs.map(Arc::new) };
+        let health = Arc::new(Health::new(states, seats, trust));
         assert!(spec.geometry.survives(&health.lost()), "assembly starts no array that cannot be read");
-        let members: Vec<_> = spec
-            .members
-            .into_iter()
-            .map(|member| {
-                assert!(member.device.is_some() || !member.state.writable(), "a working member has a device");
-                FixedMember { device: member.device, data_offset: member.data_offset }
-            })
-            .collect();
-        let block_bytes =
-            members.iter().filter_map(|member| member.device.as_ref()).map(Device::logical_block_bytes).max();
         let fixed = Arc::new(Fixed {
             key: NEXT_KEY.fetch_add(1, Ordering::Relaxed),
             home: core.index(),
             name: spec.name,
             geometry: spec.geometry,
-            members,
-            synced_below: spec.synced_below,
             read_only: spec.read_only,
+            intent: spec.intent,
+            log: spec.log,
             tuning: spec.tuning,
-            block_bytes: block_bytes.unwrap_or(512).max(512),
+            block_bytes,
         });
         for index in each_core(core) {
             let (fixed, health) = (fixed.clone(), health.clone());

@@ -1,6 +1,7 @@
 //! An array on one core: the members as this core sees them, and the requests it works on.
 
 use std::cell::{Cell, RefCell};
+use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use super::gate::{Gate, Pass};
 use super::health::Health;
 use super::home::{Home, home_key};
 use super::status::Counters;
-use super::{Fixed, MemberState};
+use super::Fixed;
 use crate::error::VolumeError;
 use crate::mirror::RangeLocks;
 use crate::stripe::StripeTable;
@@ -57,7 +58,7 @@ impl Shard {
             ranges: RangeLocks::default(),
             stripe_slots: Semaphore::new(fixed.tuning.stripes_active_max),
             counters: Counters::default(),
-            members: fixed.members.iter().map(|_| MemberLoad::default()).collect(),
+            members: health.members.iter().map(|_| MemberLoad::default()).collect(),
             health: RefCell::new(health),
             recorded_epoch: Cell::new(0),
             recorded: Notify::new(),
@@ -86,11 +87,12 @@ impl Shard {
         self.recorded.notify_all();
     }
 
-    pub fn member_state(&self, member: MemberIx) -> MemberState {
-        self.health.borrow().members[usize::from(member.0)]
+    /// Whether data sectors of a member are current and can be read, as far as is known.
+    pub fn readable(&self, member: MemberIx, range: Range<Sector>) -> bool {
+        self.health.borrow().readable(member, range)
     }
 
-    /// Read errors by slot.
+    /// Read errors by seat.
     pub fn read_errors(&self) -> Vec<u64> {
         self.members.iter().map(|load| u64::from(load.read_errors.get())).collect()
     }
@@ -161,7 +163,7 @@ impl Shard {
     /// it lost data once, to one of those who flush.
     pub async fn flush_members(&self) -> MemberSet {
         let slots = self.health.borrow().writable();
-        let flushes: Vec<_> = slots.iter().map(|slot| (slot, self.core.flush(self.device(slot)))).collect();
+        let flushes: Vec<_> = slots.iter().map(|slot| (slot, self.core.flush(&self.device(slot)))).collect();
         let mut failed = MemberSet::default();
         for (slot, flush) in flushes {
             if flush.await.is_err() {
@@ -179,7 +181,7 @@ impl Shard {
         bufs: Vec<BufMut>,
     ) -> impl Future<Output = (Result<(), IoError>, Vec<BufMut>)> + use<> {
         let (device, offset) = self.place(member, sector);
-        self.core.readv(device, offset, bufs)
+        self.core.readv(&device, offset, bufs)
     }
 
     /// Writes data sectors of a member. The operation is queued at once.
@@ -191,7 +193,7 @@ impl Shard {
         durability: Durability,
     ) -> impl Future<Output = Result<(), IoError>> + use<> {
         let (device, offset) = self.place(member, sector);
-        self.core.writev(device, offset, bufs, durability)
+        self.core.writev(&device, offset, bufs, durability)
     }
 
     /// Decides what a read error means: the member is gone (`true`), or only these sectors could not be read. Bad sectors
@@ -206,17 +208,20 @@ impl Shard {
         load.read_errors.get() > self.fixed.tuning.read_errors_max && self.fixed.geometry.survives(&without)
     }
 
-    pub fn device(&self, member: MemberIx) -> &Device {
-        self.fixed.members[usize::from(member.0)].device.as_ref().expect("a member in use has a device")
+    /// The device in a seat.
+    ///
+    /// # Panics
+    /// If nobody is there: states say who is.
+    pub fn device(&self, member: MemberIx) -> Device {
+        self.health.borrow().seats[member.index()].device.clone().expect("a member in use has a device")
     }
 
-    /// Where a data sector of a member is on its device, in bytes.
-    pub fn offset(&self, member: MemberIx, sector: Sector) -> u64 {
-        (self.fixed.members[usize::from(member.0)].data_offset.0 + sector.0) * SECTOR_BYTES
-    }
-
-    fn place(&self, member: MemberIx, sector: Sector) -> (&Device, u64) {
-        (self.device(member), self.offset(member, sector))
+    /// The device in a seat, and where on it a data sector is, in bytes.
+    pub fn place(&self, member: MemberIx, sector: Sector) -> (Device, u64) {
+        let health = self.health.borrow();
+        let seat = &health.seats[member.index()];
+        let device = seat.device.clone().expect("a member in use has a device");
+        (device, (seat.data_offset + sector).0 * SECTOR_BYTES)
     }
 
     /// Runs `f` at the array's home. A change of state that was begun is finished, whatever becomes of the client.

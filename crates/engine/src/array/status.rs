@@ -7,7 +7,7 @@ use wattle_rt::Core;
 
 use super::home::{Home, home_key};
 use super::shard::Shard;
-use super::{Fixed, MemberState, each_core};
+use super::{Fixed, Health, MemberState, each_core};
 use crate::geometry::Level;
 use crate::units::Sector;
 
@@ -95,6 +95,8 @@ pub struct ArrayStatus {
     pub synced_below: Sector,
     /// By slot.
     pub members: Vec<MemberStatus>,
+    /// By slot: what is being made to replace its member.
+    pub replacements: Vec<MemberStatus>,
     /// Since the start.
     pub counters: CounterTotals,
 }
@@ -108,6 +110,8 @@ pub struct MemberStatus {
     pub state: MemberState,
     /// Read errors since the start, corrected or not.
     pub read_errors: u64,
+    /// Sectors in its bad-block log.
+    pub bad_sectors: u64,
 }
 
 pub(super) async fn collect(core: &Core, fixed: &Arc<Fixed>) -> ArrayStatus {
@@ -118,7 +122,8 @@ pub(super) async fn collect(core: &Core, fixed: &Arc<Fixed>) -> ArrayStatus {
         })
         .await;
     let mut counters = CounterTotals::default();
-    let mut read_errors = vec![0; fixed.members.len()];
+    let slots = fixed.geometry.raid_disks();
+    let mut read_errors = vec![0; 2 * slots];
     for index in each_core(core) {
         let part = core
             .call(index, move |core| async move {
@@ -130,7 +135,21 @@ pub(super) async fn collect(core: &Core, fixed: &Arc<Fixed>) -> ArrayStatus {
         read_errors.iter_mut().zip(errors).for_each(|(sum, n)| *sum += n);
     }
     let (dirty, health) = home.map_or((false, None), |(dirty, health)| (dirty, Some(health)));
-    let state = |slot: usize| health.as_ref().map_or(MemberState::Missing, |health| health.members[slot]);
+    let member = |(seat, read_errors): (usize, u64)| match &health {
+        None => MemberStatus { device: None, state: MemberState::Missing, read_errors, bad_sectors: 0 },
+        Some(health) => MemberStatus {
+            device: health.seats[seat].device.as_ref().map(|device| device.name().to_string()),
+            state: health.members[seat],
+            read_errors,
+            bad_sectors: health.seats[seat].bad.sectors(),
+        },
+    };
+    let mut members: Vec<_> = read_errors.into_iter().enumerate().map(member).collect();
+    let replacements = members.split_off(slots);
+    let synced = |health: &Arc<Health>| match health.trust.complete(fixed.geometry.sync_sectors()) {
+        true => Sector::MAX,
+        false => health.trust.below,
+    };
     ArrayStatus {
         name: fixed.name.clone(),
         level: fixed.geometry.level(),
@@ -138,15 +157,10 @@ pub(super) async fn collect(core: &Core, fixed: &Arc<Fixed>) -> ArrayStatus {
         dirty,
         broken: health.as_ref().is_some_and(|health| health.broken),
         read_only: fixed.read_only,
-        degraded: (0..fixed.members.len()).filter(|&slot| state(slot) != MemberState::InSync).count(),
-        synced_below: fixed.synced_below,
-        members: (fixed.members.iter().zip(read_errors).enumerate())
-            .map(|(slot, (member, read_errors))| MemberStatus {
-                device: member.device.as_ref().map(|device| device.name().to_string()),
-                state: state(slot),
-                read_errors,
-            })
-            .collect(),
+        degraded: members.iter().filter(|member| member.state != MemberState::InSync).count(),
+        synced_below: health.as_ref().map_or(Sector(0), synced),
+        members,
+        replacements,
         counters,
     }
 }

@@ -340,6 +340,16 @@ impl Geometry {
         parity
     }
 
+    /// Sectors of the space that resync positions and write-intent bitmaps count in: a member's data, for RAID 10 the array
+    /// (md's `resync_offset`, docs/formats.md §1.6).
+    #[must_use]
+    pub fn sync_sectors(&self) -> Sector {
+        match self.kind() {
+            Kind::Parity => Sector(self.stripes() * self.chunk.0),
+            Kind::Mirrored | Kind::Striped => self.array_sectors(),
+        }
+    }
+
     /// Number of stripes.
     ///
     /// # Panics

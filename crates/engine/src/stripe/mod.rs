@@ -15,6 +15,7 @@ mod write;
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
 use std::rc::Rc;
 
 use wattle_rt::sync::OneshotSender;
@@ -24,8 +25,8 @@ use crate::array::{Health, Shard, answer};
 use crate::error::VolumeError;
 use crate::geometry::StripeMap;
 use crate::plan::{BlockSet, Refusal, View};
-use crate::units::{MemberIx, SECTOR_BYTES, StripeNo};
-use rows::Segment;
+use crate::units::{MemberIx, SECTOR_BYTES, Sector, StripeNo};
+use rows::{Row, Segment};
 
 /// Most requests in one batch: bounds rows, and with them the buffers of one vectored operation (2 x 256 + 1 < IOV_MAX).
 const BATCH_MAX: usize = 256;
@@ -50,9 +51,16 @@ type ReadResult = (Result<(), VolumeError>, BufMut);
 enum Request {
     Write(WritePiece, OneshotSender<Result<(), VolumeError>>),
     Read(ReadPiece, OneshotSender<ReadResult>),
+    Turn(OneshotSender<Turn>),
+}
+
+/// A stripe to oneself, until this is dropped.
+pub(crate) struct Turn {
+    _done: OneshotSender<()>,
 }
 
 enum Batch {
+    Turn(OneshotSender<Turn>),
     Writes(Vec<(WritePiece, OneshotSender<Result<(), VolumeError>>)>),
     Reads(Vec<(ReadPiece, OneshotSender<ReadResult>)>),
 }
@@ -82,6 +90,14 @@ pub(crate) async fn read(shard: &Rc<Shard>, stripe: StripeNo, piece: ReadPiece) 
     receiver.await.unwrap_or_else(|| (Err(VolumeError::Stopped), BufMut::alloc(0)))
 }
 
+/// Waits until the stripe is free and keeps it: for a resync, a rebuild or a scrub. This core owns the stripe and the caller
+/// holds a background pass. `None` once the array is stopped.
+pub(crate) async fn turn(shard: &Rc<Shard>, stripe: StripeNo) -> Option<Turn> {
+    let (sender, receiver) = oneshot();
+    enqueue(shard, stripe, Request::Turn(sender));
+    receiver.await.ok()
+}
+
 fn enqueue(shard: &Rc<Shard>, stripe: StripeNo, request: Request) {
     let mut waiting = shard.stripes.waiting.borrow_mut();
     let idle = !waiting.contains_key(&stripe);
@@ -97,6 +113,12 @@ async fn serve(shard: Rc<Shard>, stripe: StripeNo) {
     let work = Work::new(&shard, stripe);
     while let Some(batch) = shard.stripes.take_batch(stripe) {
         match batch {
+            Batch::Turn(sender) => {
+                let (done, dropped) = oneshot();
+                if sender.send(Turn { _done: done }).is_ok() {
+                    let _ = dropped.await;
+                }
+            }
             Batch::Writes(batch) => {
                 if batch.len() > 1 {
                     shard.counters.merged.add(batch.len() as u64 - 1);
@@ -135,6 +157,7 @@ impl StripeTable {
             return None;
         };
         Some(match first {
+            Request::Turn(sender) => Batch::Turn(sender),
             Request::Read(piece, sender) => {
                 let mut batch = vec![(piece, sender)];
                 while batch.len() < BATCH_MAX
@@ -176,17 +199,24 @@ struct Work<'a> {
     shard: &'a Rc<Shard>,
     map: StripeMap,
     chunk_bytes: u64,
-    /// Parity agrees with the data here.
-    trusted: bool,
 }
 
 impl<'a> Work<'a> {
     fn new(shard: &'a Rc<Shard>, stripe: StripeNo) -> Self {
         let geometry = &shard.fixed.geometry;
-        let map = geometry.stripe(stripe);
-        let end = map.member_sector + geometry.chunk();
-        let trusted = end <= shard.fixed.synced_below;
-        Self { shard, map, chunk_bytes: geometry.chunk().0 * SECTOR_BYTES, trusted }
+        Self { shard, map: geometry.stripe(stripe), chunk_bytes: geometry.chunk().0 * SECTOR_BYTES }
+    }
+
+    /// Parity agrees with the data in this stripe.
+    fn trusted(&self, health: &Health) -> bool {
+        // A broken array has writes that reached some members and not others, which nobody records as failed.
+        !health.broken && health.trust.covers(self.sectors(0..self.chunk_bytes))
+    }
+
+    /// The member data sectors of a range of bytes in the stripe's chunks.
+    fn sectors(&self, bytes: Range<u64>) -> Range<Sector> {
+        let at = |byte| Sector(self.map.member_sector.0 + byte / SECTOR_BYTES);
+        at(bytes.start)..at(bytes.end)
     }
 
     fn data(&self) -> usize {
@@ -215,19 +245,18 @@ impl<'a> Work<'a> {
         }
     }
 
-    /// The stripe as `health` has it, without the blocks that could not be read just now.
-    fn view(&self, health: &Health, unreadable: &BlockSet) -> View {
-        let end = self.map.member_sector + self.shard.fixed.geometry.chunk();
-        let state = |block: usize| health.members[usize::from(self.member(block).0)];
+    /// A row as `health` has it, without the blocks that could not be read just now.
+    fn view(&self, health: &Health, row: &Row, unreadable: &BlockSet) -> View {
+        let sectors = self.sectors(row.bytes.clone());
+        let readable = |block: usize| health.readable(self.member(block), sectors.clone());
         View {
             data: self.data(),
             parities: self.parities(),
             readable: (0..self.blocks())
-                .filter(|&block| state(block).readable_to(end) && !unreadable.contains(block))
+                .filter(|&block| !unreadable.contains(block) && readable(block))
                 .collect(),
-            writable: (0..self.blocks()).filter(|&block| state(block).writable()).collect(),
-            // A broken array has writes that reached some members and not others, which nobody records as failed.
-            trusted: self.trusted && !health.broken,
+            writable: (0..self.blocks()).filter(|&block| health.state(self.member(block)).writable()).collect(),
+            trusted: self.trusted(health),
         }
     }
 

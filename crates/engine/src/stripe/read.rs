@@ -19,10 +19,9 @@ impl Work<'_> {
         // Bounded as in `write`.
         for _turn in 0..=2 * self.blocks() {
             let health = self.shard.health();
-            let view = self.view(&health, &unreadable);
             let plans = rows
                 .iter()
-                .map(|row| plan::decide_read(&view, &row.touched))
+                .map(|row| plan::decide_read(&self.view(&health, row, &unreadable), &row.touched))
                 .collect::<Result<Vec<_>, _>>()
                 .map_err(refusal)?;
             let mut fetched = match self.fetch(&rows, |row| plans[row].fetch).await {
@@ -49,7 +48,7 @@ impl Work<'_> {
             // Either way the data is right.
             if !unreadable.is_empty() && !self.shard.fixed.read_only && !health.broken {
                 let repairs = self.repairs(&rows, &unreadable, fetched);
-                let loss = self.store(&rows, repairs, Durability::Cached).await;
+                let loss = self.store(&health, &rows, repairs, Durability::Cached).await;
                 if !loss.members.is_empty() {
                     let _ = self.shard.fail(loss.members).await;
                 }

@@ -6,6 +6,7 @@ use wattle_rt::{Buf, BufMut, Durability, IoErrorKind};
 
 use super::Work;
 use super::rows::{Grid, Row};
+use crate::array::Health;
 use crate::plan::BlockSet;
 use crate::units::{MemberSet, SECTOR_BYTES, Sector};
 
@@ -59,9 +60,11 @@ impl Work<'_> {
         if lost.unreadable.is_empty() && lost.members.is_empty() { Ok(grid) } else { Err(lost) }
     }
 
-    /// Writes the blocks that `blocks` holds. All operations are queued before the first is awaited.
+    /// Writes the blocks that `blocks` holds, to the members that took writes in `health`, in which they were planned: what is
+    /// left out must be recorded as left out. All operations are queued before the first is awaited.
     pub(super) async fn store(
         &self,
+        health: &Health,
         rows: &[Row],
         mut blocks: Grid<Buf>,
         durability: Durability,
@@ -79,9 +82,10 @@ impl Work<'_> {
         let mut writes = Vec::with_capacity(runs.len());
         for (block, run) in runs {
             let start = self.sector(&rows[run.start]);
-            let bufs = run.filter_map(|row| blocks.take(row, block)).collect();
-            let member = self.member(block);
-            writes.push((member, self.shard.write(member, start, bufs, durability)));
+            let bufs: Vec<Buf> = run.filter_map(|row| blocks.take(row, block)).collect();
+            for seat in health.writable_for(self.member(block)) {
+                writes.push((seat, self.shard.write(seat, start, bufs.clone(), durability)));
+            }
         }
         let mut loss = StoreLoss::default();
         for (member, write) in writes {

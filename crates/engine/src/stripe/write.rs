@@ -46,10 +46,9 @@ impl Work<'_> {
             if health.broken {
                 return Err(VolumeError::Broken);
             }
-            let view = self.view(&health, &unreadable);
             let plans = rows
                 .iter()
-                .map(|row| plan::decide_write(&view, &row.touched))
+                .map(|row| plan::decide_write(&self.view(&health, row, &unreadable), &row.touched))
                 .collect::<Result<Vec<_>, _>>()
                 .map_err(refusal)?;
             let fetched = match self.fetch(&rows, |row| plans[row].fetch).await {
@@ -61,7 +60,7 @@ impl Work<'_> {
             };
             self.count(&plans);
             let blocks = self.fill(&rows, &segments, pieces, &plans, fetched, &unreadable);
-            let loss = self.store(&rows, blocks, durability).await;
+            let loss = self.store(&health, &rows, blocks, durability).await;
             if loss.members.is_empty() {
                 return self.shard.recorded(health.epoch).await;
             }
@@ -69,7 +68,7 @@ impl Work<'_> {
             self.shard.fail(loss.members).await.map_err(|_| beyond)?;
             // What only parity holds now is there if parity can be trusted.
             let holds = |segment: &Segment| !loss.members.contains(self.member(segment.block));
-            return if self.trusted || segments.iter().all(holds) { Ok(()) } else { Err(beyond) };
+            return if self.trusted(&health) || segments.iter().all(holds) { Ok(()) } else { Err(beyond) };
         }
         unreachable!("a stripe of {} blocks lost more than all of them", self.blocks())
     }

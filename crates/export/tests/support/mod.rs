@@ -8,11 +8,10 @@ use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
-use wattle_engine::array::Tuning;
 use wattle_engine::geometry::{Geometry, Level, Params};
 use wattle_engine::metadata::NoMetadata;
 use wattle_engine::units::Sector;
-use wattle_engine::{ArrayHandle, ArraySpec, MemberSpec, MemberState, VolumeRef};
+use wattle_engine::{ArrayHandle, ArraySpec, MemberSpec, VolumeRef};
 use wattle_export::nbd::protocol::{self as proto, Request, options};
 use wattle_export::nbd::{Export, Limits, Server, ServerHandle};
 use wattle_rt::{Buf, BufMut, Core, Device, Listener, RuntimeConfig, Stream};
@@ -63,19 +62,9 @@ pub async fn volume(core: &Core, name: &str, size_bytes: u64, read_only: bool) -
         component_size: Sector(0),
         member_sizes: vec![Sector(member_bytes / 512); MEMBERS as usize],
     });
-    let member = |_| MemberSpec {
-        device: Some(Device::mem(member_bytes)),
-        data_offset: Sector(0),
-        state: MemberState::InSync,
-    };
-    let spec = ArraySpec {
-        name: name.to_owned(),
-        geometry: geometry.unwrap(),
-        members: (0..MEMBERS).map(member).collect(),
-        synced_below: Sector::MAX,
-        read_only,
-        tuning: Tuning::default(),
-    };
+    let member = |_| MemberSpec::in_sync(Device::mem(member_bytes), Sector(0));
+    let spec = ArraySpec::new(name, geometry.unwrap(), (0..MEMBERS).map(member).collect());
+    let spec = ArraySpec { read_only, ..spec };
     ArrayHandle::start(core, spec, Box::new(NoMetadata)).await.volume()
 }
 

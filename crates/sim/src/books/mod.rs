@@ -9,7 +9,7 @@ pub mod tiny;
 use wattle_engine::metadata::Metadata;
 use wattle_engine::units::Sector;
 use wattle_engine::units::{MemberIx, MemberSet};
-use wattle_engine::{ArraySpec, MemberSpec, MemberState};
+use wattle_engine::{ArraySpec, MemberKey, MemberSpec, MemberState};
 use wattle_rt::Core;
 
 use crate::site::{Plan, Site};
@@ -99,18 +99,15 @@ impl Start {
     #[must_use]
     pub fn spec(&self, site: &Site) -> ArraySpec {
         let member = |(slot, &state): (usize, &MemberState)| MemberSpec {
+            key: Some(MemberKey(slot as u32)),
             device: state.writable().then(|| site.drives[slot].clone()),
             data_offset: Sector(site.plan.data_offset),
             state,
+            ..MemberSpec::missing()
         };
-        ArraySpec {
-            name: "sim".to_owned(),
-            geometry: site.plan.geometry.clone(),
-            members: self.states.iter().enumerate().map(member).collect(),
-            synced_below: Sector(self.synced_below),
-            read_only: false,
-            tuning: Default::default(),
-        }
+        let members = self.states.iter().enumerate().map(member).collect();
+        let spec = ArraySpec::new("sim", site.plan.geometry.clone(), members);
+        ArraySpec { synced_below: Sector(self.synced_below), ..spec }
     }
 
     /// What keeps the books while the array runs; `None` where there is nothing to record.

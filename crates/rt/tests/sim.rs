@@ -452,3 +452,115 @@ fn small_runs_are_cheap() {
     }
     assert_eq!(runs.get(), 2000);
 }
+
+/// A drive of 100k reads or 50k writes a second, 80 and 20 µs, 2000 and 1000 MB/s, without a volatile cache.
+fn modelled() -> DriveConfig {
+    let micros = |n| Duration::from_micros(n)..Duration::from_micros(n);
+    DriveConfig {
+        size_bytes: 1 << 40,
+        sector_bytes: 4096,
+        read_latency: micros(80),
+        write_latency: micros(20),
+        flush_latency: micros(5),
+        read_bytes_per_second: 2_000_000_000,
+        write_bytes_per_second: 1_000_000_000,
+        reads_per_second: 100_000,
+        writes_per_second: 50_000,
+        volatile_cache: false,
+        kept_bytes: 0..1 << 20,
+        ..DriveConfig::default()
+    }
+}
+
+#[test]
+fn reads_and_writes_share_the_time_of_a_drive() {
+    let mut world = world(12);
+    world.keep_order();
+    let drive = world.add_drive(modelled());
+    let control = world.drive(&drive);
+    world
+        .run(async |core| {
+            let read = |at: u64, len| core.read(&drive, at << 20, BufMut::alloc(len));
+            let write = |at: u64, len| core.write(&drive, at << 20, Buf::zeros(len), Durability::Cached);
+            let micros = |from| (core.now() - from).as_micros();
+            // Alone, each takes its share of a second and its latency.
+            let start = core.now();
+            read(1, 4096).await.0.unwrap();
+            assert_eq!(micros(start), 10 + 80);
+            let start = core.now();
+            write(1, 4096).await.unwrap();
+            assert_eq!(micros(start), 20 + 20);
+            // Large ones are bound by bandwidth.
+            let start = core.now();
+            write(1, 1 << 20).await.unwrap();
+            assert_eq!(micros(start), 1048 + 20);
+            let start = core.now();
+            read(1, 2 << 20).await.0.unwrap();
+            assert_eq!(micros(start), 1048 + 80);
+            // A hundred of each add up; what waits for one waits for the other.
+            let (start, before) = (core.now(), control.totals());
+            let ops: Vec<_> = (0..100).map(|at| (read(at, 4096), write(at, 4096))).collect();
+            // A flush of a drive without a cache has nothing to wait for.
+            core.flush(&drive).await.unwrap();
+            assert_eq!(micros(start), 5);
+            let (mut reads, mut writes) = (0, 0);
+            for (read, write) in ops {
+                read.await.0.unwrap();
+                reads = micros(start);
+                write.await.unwrap();
+                writes = micros(start);
+            }
+            assert_eq!((reads, writes), (100 * 10 + 99 * 20 + 80, 3060));
+            let totals = control.totals() - before;
+            assert_eq!((totals.reads, totals.writes, totals.flushes), (100, 100, 1));
+            assert_eq!((totals.read_bytes, totals.written_bytes), (409_600, 409_600));
+            assert_eq!(totals.busy, Duration::from_micros(3000));
+            // Reads wait 30 k + 10 + 80 µs for k from 0 to 99, writes 30 k + 30 + 20.
+            assert_eq!(totals.in_flight.as_micros(), 157_500 + 153_500 + 5);
+        })
+        .expect_done();
+}
+
+#[test]
+fn a_busy_time_counts_as_it_passes() {
+    let mut world = world(13);
+    world.keep_order();
+    let drive = world.add_drive(modelled());
+    let control = world.drive(&drive);
+    world
+        .run(async |core| {
+            let write = core.write(&drive, 0, Buf::zeros(1_000_000 / 4096 * 4096), Durability::Cached);
+            core.sleep(Duration::from_micros(400)).await;
+            assert_eq!(control.totals().busy, Duration::from_micros(400));
+            assert_eq!(control.totals().in_flight, Duration::from_micros(400));
+            write.await.unwrap();
+        })
+        .expect_done();
+}
+
+#[test]
+fn what_is_not_kept_reads_as_zeros() {
+    let mut world = world(14);
+    let drive = world.add_drive(modelled());
+    let control = world.drive(&drive);
+    control.latent(1 << 20);
+    world
+        .run(async |core| {
+            let far = (1 << 20) * 4096;
+            for at in [4096, far] {
+                let data = Buf::copy_of(&[7; 8192]);
+                core.write(&drive, at, data, Durability::Cached).await.unwrap();
+            }
+            // It was unreadable, and the write made it readable like any other.
+            for (at, expected) in [(4096, 7), (far, 0)] {
+                let (result, buf) = core.read(&drive, at, BufMut::copy_of(&[1; 8192])).await;
+                result.unwrap();
+                assert!(buf.iter().all(|&byte| byte == expected));
+            }
+            let edge = (1 << 20) - 4096;
+            core.write(&drive, edge, Buf::copy_of(&[9; 8192]), Durability::Cached).await.unwrap();
+            let (_, buf) = core.read(&drive, edge, BufMut::alloc(8192)).await;
+            assert_eq!((buf[0], buf[4095], buf[4096]), (9, 9, 0));
+        })
+        .expect_done();
+}

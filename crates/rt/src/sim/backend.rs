@@ -33,6 +33,8 @@ pub(crate) struct Shared {
     pub(crate) trace: u64,
     /// Numbers events.
     pub(crate) serial: u64,
+    /// Nothing is left to chance that a machine would do in order.
+    pub(crate) orderly: bool,
 }
 
 /// Orders events: time, chance, and a serial number so that keys are unique.
@@ -68,7 +70,7 @@ impl Shared {
     }
 
     pub(crate) fn schedule(&mut self, at: Instant, event: Event) {
-        let tie = self.rng.next_u64();
+        let tie = if self.orderly { 0 } else { self.rng.next_u64() };
         self.serial += 1;
         self.events.insert((at, tie, self.serial), event);
     }
@@ -161,7 +163,8 @@ impl Backend for SimBackend {
 
     fn pick(&mut self, ready: usize) -> usize {
         let mut shared = self.shared.borrow_mut();
-        let picked = if ready > 1 { shared.rng.below(ready as u64) as usize } else { 0 };
+        let by_chance = ready > 1 && !shared.orderly;
+        let picked = if by_chance { shared.rng.below(ready as u64) as usize } else { 0 };
         shared.note(6, (picked as u64) << 32 | ready as u64);
         picked
     }

@@ -2,6 +2,7 @@
 
 use crate::op::Durability;
 use crate::sim::drive::{DriveHandle, DriveSnapshot};
+use crate::sim::service::DriveTotals;
 use crate::time::Instant;
 use std::fmt;
 use std::sync::Arc;
@@ -139,6 +140,11 @@ impl DriveControl {
     /// How many operations were submitted to it so far.
     pub fn ops(&self) -> u64 {
         self.drive.lock().ops
+    }
+
+    /// What it has done so far.
+    pub fn totals(&self) -> DriveTotals {
+        self.drive.lock().service.totals(Instant::from_nanos(self.clock.load(Ordering::Relaxed)))
     }
 
     /// Begins to record completed writes, from an empty log.

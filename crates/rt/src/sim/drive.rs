@@ -4,14 +4,20 @@ use crate::error::IoError;
 use crate::op::{Durability, Op};
 use crate::rng::Rng;
 use crate::sim::control::WriteRecord;
-use crate::time::{Instant, nanos};
+use crate::sim::service::Service;
+use crate::time::Instant;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// How a simulated drive is made. Latencies are drawn evenly from their ranges, so completions come out of order.
+/// How a simulated drive is made.
+///
+/// Its time: everything it does goes through one server, in the order of arrival. An operation occupies it for the longest of
+/// what the limits below ask for, so reads and writes share one budget; a latency is added on top, during which the next is
+/// served. Latencies are drawn evenly from their ranges, so completions come out of order; a range that ends where it starts
+/// is that latency always.
 #[derive(Clone, Debug)]
 pub struct DriveConfig {
     /// Size in bytes, a multiple of the sector.
@@ -30,8 +36,15 @@ pub struct DriveConfig {
     pub write_bytes_per_second: u64,
     /// Operations per second that all share, 0 for no limit.
     pub ops_per_second: u64,
+    /// Reads per second, 0 for no limit: a read occupies the drive for at least its share of a second.
+    pub reads_per_second: u64,
+    /// Writes and zeroings per second, 0 for no limit.
+    pub writes_per_second: u64,
     /// Whether completed writes stay volatile until a flush. Without it they are durable at completion.
     pub volatile_cache: bool,
+    /// Bytes whose contents are kept; everything else reads as zeros whatever is written, so that large drives cost no memory.
+    /// Parity and copies of zeros agree, so such a drive is consistent as a member. Whole sectors.
+    pub kept_bytes: Range<u64>,
     /// Its name in reports.
     pub name: String,
 }
@@ -49,7 +62,10 @@ impl Default for DriveConfig {
             read_bytes_per_second: 0,
             write_bytes_per_second: 0,
             ops_per_second: 0,
+            reads_per_second: 0,
+            writes_per_second: 0,
             volatile_cache: true,
+            kept_bytes: 0..u64::MAX,
             name: "sim".to_owned(),
         }
     }
@@ -125,8 +141,7 @@ pub(crate) struct Drive {
     pub(crate) ops: u64,
     /// The number of the next completed write.
     next_version: u64,
-    /// When the shared part of the drive (bus, platter) is free again.
-    busy_until: Instant,
+    pub(crate) service: Service,
     pub(crate) log: Option<Vec<WriteRecord>>,
     rng: Rng,
 }
@@ -161,7 +176,7 @@ impl Drive {
             faults: Faults { slow: 1, ..Faults::default() },
             ops: 0,
             next_version: 1,
-            busy_until: Instant::START,
+            service: Service::default(),
             log: None,
             rng,
         }
@@ -182,7 +197,8 @@ impl Drive {
             None => {}
         }
         let verdict = if self.faults.gone { Verdict::Refuse(IoError::GONE) } else { self.verdict(op) };
-        Accepted { at: self.completion_time(op, now), covers_below: self.next_version, verdict }
+        let at = self.service.accept(&self.config, op, self.faults.slow, &mut self.rng, now);
+        Accepted { at, covers_below: self.next_version, verdict }
     }
 
     fn verdict(&mut self, op: &Op) -> Verdict {
@@ -211,27 +227,6 @@ impl Drive {
         }
     }
 
-    fn completion_time(&mut self, op: &Op, now: Instant) -> Instant {
-        let (_, len) = extent(op);
-        let config = &self.config;
-        let (latency, bytes_per_second) = match op {
-            Op::Read(_) => (&config.read_latency, config.read_bytes_per_second),
-            Op::Write(..) => (&config.write_latency, config.write_bytes_per_second),
-            Op::WriteZeroes { .. } => (&config.write_latency, 0),
-            _ => (&config.flush_latency, 0),
-        };
-        let (from, to) = (nanos(latency.start), nanos(latency.end));
-        let latency = from + if to > from { self.rng.below(to - from) } else { 0 };
-        let share = |amount: u64, per_second: u64| match per_second {
-            0 => 0,
-            _ => (u128::from(amount) * 1_000_000_000 / u128::from(per_second)) as u64,
-        };
-        let busy = share(len, bytes_per_second).max(share(1, config.ops_per_second));
-        let slow = u64::from(self.faults.slow.max(1));
-        self.busy_until = self.busy_until.max(now) + Duration::from_nanos(busy.saturating_mul(slow));
-        self.busy_until + Duration::from_nanos(latency.saturating_mul(slow))
-    }
-
     /// Completes an operation: its effect becomes visible now, all at once.
     pub(crate) fn complete(
         &mut self,
@@ -239,6 +234,7 @@ impl Drive {
         accepted: Accepted,
         now: Instant,
     ) -> Result<usize, IoError> {
+        self.service.complete(now);
         let verdict = match accepted.verdict {
             Verdict::Serve if self.faults.gone => Verdict::Refuse(IoError::GONE),
             verdict => verdict,
@@ -256,7 +252,7 @@ impl Drive {
                 self.check_readable(transfer.offset, len)?;
                 let mut at = transfer.offset;
                 for buf in transfer.bufs.as_mut_slice() {
-                    self.contents.read(at, buf);
+                    self.read(at, buf);
                     at += buf.len() as u64;
                 }
                 Ok(len as usize)
@@ -269,8 +265,10 @@ impl Drive {
                     Verdict::Misdirect(sectors) => offset = self.misdirected(offset, len as u64, sectors),
                     _ => {}
                 }
-                let bytes = flat(transfer.bufs.as_slice());
-                self.write(offset, &bytes, *durability == Durability::Fua);
+                if self.keeps_any(offset, len as u64) || !self.contents.unreadable.is_empty() {
+                    let bytes = flat(transfer.bufs.as_slice());
+                    self.write(offset, &bytes, *durability == Durability::Fua);
+                }
                 self.record(offset, len as u64, *durability, now);
                 Ok(len)
             }
@@ -313,7 +311,7 @@ impl Drive {
             let (_, content) = versions.swap_remove(chosen);
             self.contents.set(sector, self.sector_bytes(), content);
         }
-        self.busy_until = Instant::START;
+        self.service.reset();
     }
 
     /// Everything in the cache is durable: after a power cut there is no cache that could lose it.
@@ -363,6 +361,22 @@ impl Drive {
 
     // Contents.
 
+    fn keeps_any(&self, offset: u64, len: u64) -> bool {
+        offset < self.config.kept_bytes.end && self.config.kept_bytes.start < offset + len
+    }
+
+    fn keeps(&self, sector: u64) -> bool {
+        self.config.kept_bytes.contains(&(sector * self.sector_bytes()))
+    }
+
+    fn read(&self, offset: u64, bytes: &mut [u8]) {
+        if self.keeps_any(offset, bytes.len() as u64) {
+            self.contents.read(offset, bytes);
+        } else {
+            bytes.fill(0);
+        }
+    }
+
     /// Writes whole sectors; durable at once if the drive has no volatile cache or is told to (and does not lie).
     fn write(&mut self, offset: u64, bytes: &[u8], forced: bool) {
         let durable = !self.config.volatile_cache || (forced && !self.faults.lying_flush);
@@ -371,7 +385,11 @@ impl Drive {
         self.next_version += 1;
         for (index, bytes) in bytes.chunks_exact(sector_bytes as usize).enumerate() {
             let sector = offset / sector_bytes + index as u64;
-            self.contents.write_sector(sector, sector_bytes, bytes, (!durable).then_some(version));
+            if self.keeps(sector) {
+                self.contents.write_sector(sector, sector_bytes, bytes, (!durable).then_some(version));
+            } else {
+                self.contents.unreadable.remove(&sector);
+            }
         }
     }
 
@@ -408,7 +426,9 @@ impl Drive {
         let within = (offset - first * sector_bytes) as usize;
         whole[within..within + bytes.len()].copy_from_slice(bytes);
         for (index, bytes) in whole.chunks_exact(sector_bytes as usize).enumerate() {
-            self.contents.write_sector(first + index as u64, sector_bytes, bytes, None);
+            if self.keeps(first + index as u64) {
+                self.contents.write_sector(first + index as u64, sector_bytes, bytes, None);
+            }
         }
     }
 
@@ -522,7 +542,7 @@ impl Contents {
 }
 
 /// Where an operation begins and how long it is, in bytes.
-fn extent(op: &Op) -> (u64, u64) {
+pub(crate) fn extent(op: &Op) -> (u64, u64) {
     match op {
         Op::Read(transfer) => (transfer.offset, transfer.len() as u64),
         Op::Write(transfer, _) => (transfer.offset, transfer.len() as u64),

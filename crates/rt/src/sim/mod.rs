@@ -7,9 +7,11 @@
 mod backend;
 mod control;
 mod drive;
+mod service;
 mod world;
 
 pub use control::{DriveControl, WriteRecord};
 pub(crate) use drive::DriveHandle;
 pub use drive::{DriveConfig, DriveSnapshot};
+pub use service::DriveTotals;
 pub use world::{Outcome, World, WorldConfig};

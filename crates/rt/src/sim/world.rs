@@ -100,6 +100,7 @@ impl World {
             cut: false,
             trace: 0,
             serial: 0,
+            orderly: false,
         };
         World {
             config,
@@ -150,6 +151,12 @@ impl World {
     /// sectors 0 is the durable version and `n - 1` the newest, for sectors in flight 1 means that it landed.
     pub fn choose_power_cuts(&mut self, choose: impl FnMut(usize) -> usize + 'static) {
         self.choose = Some(Box::new(choose));
+    }
+
+    /// From now on cores see every completion on time and run their tasks in the order in which these became ready, instead of
+    /// as chance has it: for measurements, where what is late is to be late for a reason.
+    pub fn keep_order(&mut self) {
+        self.shared.borrow_mut().orderly = true;
     }
 
     /// The virtual time. It runs on from run to run.
@@ -276,7 +283,11 @@ impl World {
         // A busy core sees completions late and then several at once: now and then time skips ahead a little, though
         // never past a timer.
         let ahead = next + SKIP;
-        if shared.rng.below(8) == 0 && timer.is_none_or(|timer| timer > ahead) && ahead <= deadline {
+        if !shared.orderly
+            && shared.rng.below(8) == 0
+            && timer.is_none_or(|timer| timer > ahead)
+            && ahead <= deadline
+        {
             let last = shared.events.range(..(ahead, 0, 0)).next_back().map(|((at, _, _), _)| *at);
             shared.set_now(last.unwrap_or(now).max(next).max(now));
         }

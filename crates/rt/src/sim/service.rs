@@ -1,0 +1,135 @@
+//! The time a simulated drive takes: one server that works off what arrives, and a latency on top.
+
+use crate::op::Op;
+use crate::rng::Rng;
+use crate::sim::drive::{DriveConfig, extent};
+use crate::time::{Instant, nanos};
+use std::time::Duration;
+
+/// What a drive has done since it was made; subtract two to measure what lies between.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DriveTotals {
+    /// Reads submitted.
+    pub reads: u64,
+    /// Bytes of these.
+    pub read_bytes: u64,
+    /// Writes submitted.
+    pub writes: u64,
+    /// Bytes of these.
+    pub written_bytes: u64,
+    /// Zeroings submitted.
+    pub zeroings: u64,
+    /// Flushes submitted.
+    pub flushes: u64,
+    /// How long it has been at work: that part of its operations' service times that has passed.
+    pub busy: Duration,
+    /// How long operations have been in flight, added up over operations: divided by a time it is the mean queue depth.
+    pub in_flight: Duration,
+}
+
+impl std::ops::Sub for DriveTotals {
+    type Output = DriveTotals;
+
+    fn sub(self, earlier: DriveTotals) -> DriveTotals {
+        DriveTotals {
+            reads: self.reads - earlier.reads,
+            read_bytes: self.read_bytes - earlier.read_bytes,
+            writes: self.writes - earlier.writes,
+            written_bytes: self.written_bytes - earlier.written_bytes,
+            zeroings: self.zeroings - earlier.zeroings,
+            flushes: self.flushes - earlier.flushes,
+            busy: self.busy.saturating_sub(earlier.busy),
+            in_flight: self.in_flight.saturating_sub(earlier.in_flight),
+        }
+    }
+}
+
+/// The schedule of one drive.
+#[derive(Debug, Default)]
+pub(crate) struct Service {
+    /// When the part of the drive that all operations share is free again.
+    busy_until: Instant,
+    totals: DriveTotals,
+    in_flight: u32,
+    /// When `in_flight` last changed.
+    changed: Instant,
+}
+
+impl Service {
+    /// Takes an operation in, `slow` times as slow as `config` says; answers when it completes.
+    pub(crate) fn accept(
+        &mut self,
+        config: &DriveConfig,
+        op: &Op,
+        slow: u32,
+        rng: &mut Rng,
+        now: Instant,
+    ) -> Instant {
+        let len = extent(op).1;
+        self.count(op, len);
+        self.change_in_flight(now, 1);
+        let (latency, bytes_per_second, per_second) = match op {
+            Op::Read(_) => (&config.read_latency, config.read_bytes_per_second, config.reads_per_second),
+            Op::Write(..) => (&config.write_latency, config.write_bytes_per_second, config.writes_per_second),
+            Op::WriteZeroes { .. } => (&config.write_latency, 0, config.writes_per_second),
+            _ => (&config.flush_latency, 0, 0),
+        };
+        let (from, to) = (nanos(latency.start), nanos(latency.end));
+        let latency = from + if to > from { rng.below(to - from) } else { 0 };
+        let slow = u64::from(slow.max(1));
+        let latency = Duration::from_nanos(latency.saturating_mul(slow));
+        if matches!(op, Op::Flush { .. }) && !config.volatile_cache {
+            // There is nothing to write out, so nothing to wait for.
+            return now + latency;
+        }
+        let share = |amount: u64, per_second: u64| match per_second {
+            0 => 0,
+            _ => (u128::from(amount) * 1_000_000_000 / u128::from(per_second)) as u64,
+        };
+        let busy =
+            share(len, bytes_per_second).max(share(1, config.ops_per_second)).max(share(1, per_second));
+        let busy = Duration::from_nanos(busy.saturating_mul(slow));
+        self.totals.busy += busy;
+        self.busy_until = self.busy_until.max(now) + busy;
+        self.busy_until + latency
+    }
+
+    /// An operation that was taken in has completed.
+    pub(crate) fn complete(&mut self, now: Instant) {
+        self.change_in_flight(now, -1);
+    }
+
+    /// The power is gone, and with it the queue.
+    pub(crate) fn reset(&mut self) {
+        self.busy_until = Instant::START;
+        self.in_flight = 0;
+    }
+
+    pub(crate) fn totals(&self, now: Instant) -> DriveTotals {
+        let ahead = self.busy_until - now;
+        let in_flight = self.totals.in_flight + (now - self.changed) * self.in_flight;
+        DriveTotals { busy: self.totals.busy.saturating_sub(ahead), in_flight, ..self.totals }
+    }
+
+    fn count(&mut self, op: &Op, len: u64) {
+        let totals = &mut self.totals;
+        match op {
+            Op::Read(_) => {
+                totals.reads += 1;
+                totals.read_bytes += len;
+            }
+            Op::Write(..) => {
+                totals.writes += 1;
+                totals.written_bytes += len;
+            }
+            Op::WriteZeroes { .. } => totals.zeroings += 1,
+            _ => totals.flushes += 1,
+        }
+    }
+
+    fn change_in_flight(&mut self, now: Instant, by: i32) {
+        self.totals.in_flight += (now - self.changed) * self.in_flight;
+        self.changed = now;
+        self.in_flight = self.in_flight.saturating_add_signed(by);
+    }
+}

@@ -51,3 +51,67 @@ pub enum FailError {
     #[error("the array is stopped")]
     Stopped,
 }
+
+/// Why a member was not taken into an array.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum JoinError {
+    /// A working member is in the seat.
+    #[error("seat {0} has a working member")]
+    Taken(MemberIx),
+    /// The array has no such slot, or nobody works in the slot who could be replaced.
+    #[error("there is nothing to fill in seat {0}")]
+    NoSuchSeat(MemberIx),
+    /// The device is in another seat of this array.
+    #[error("the device is a member of the array already")]
+    Member,
+    /// Its logical blocks are larger than those the array was started with, so that some requests would not fit them.
+    #[error("the device's logical blocks are larger than the array's")]
+    BlockSize,
+    /// Nothing could fill it.
+    #[error("the array has no redundancy that a new member could be filled from")]
+    NoRedundancy,
+    /// The array is served read-only.
+    #[error("the array is read-only")]
+    ReadOnly,
+    /// More members failed than redundancy covers.
+    #[error("the array is broken: more members failed than its redundancy covers")]
+    Broken,
+    /// The change could not be recorded in the members' superblocks.
+    #[error("the new member could not be recorded in the superblocks")]
+    NotRecorded,
+    /// The array was stopped.
+    #[error("the array is stopped")]
+    Stopped,
+}
+
+impl From<VolumeError> for JoinError {
+    fn from(error: VolumeError) -> Self {
+        match error {
+            VolumeError::Broken => Self::Broken,
+            VolumeError::Stopped => Self::Stopped,
+            _ => Self::NotRecorded,
+        }
+    }
+}
+
+/// Why a seat was not emptied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum LeaveError {
+    /// Its member works: fail it first.
+    #[error("the member in seat {0} works; fail it first")]
+    InUse(MemberIx),
+    /// Nobody is in the seat.
+    #[error("seat {0} is empty")]
+    NotPresent(MemberIx),
+    /// More members failed than redundancy covers.
+    #[error("the array is broken: more members failed than its redundancy covers")]
+    Broken,
+    /// The change could not be recorded in the members' superblocks.
+    #[error("the removal could not be recorded in the superblocks")]
+    NotRecorded,
+    /// The array was stopped.
+    #[error("the array is stopped")]
+    Stopped,
+}

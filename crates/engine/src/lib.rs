@@ -36,7 +36,7 @@ mod zero;
 
 pub use array::{ArrayHandle, ArraySpec, MemberKey, MemberSpec, MemberState};
 pub use bad::BadRanges;
-pub use error::{FailError, VolumeError};
+pub use error::{FailError, JoinError, LeaveError, VolumeError};
 pub use metadata::{Change, Metadata, Record, SeatRecord};
 pub use regions::Regions;
 pub use volume::{Volume, VolumeRef};

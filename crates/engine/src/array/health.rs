@@ -84,6 +84,8 @@ pub(crate) struct Health {
     /// Counts changes. An acknowledgement waits until the epoch its plan was made in is recorded on disk. Progress of a resync or
     /// a rebuild is no change in this sense.
     pub epoch: u64,
+    /// Counts everything: what a core knows is never replaced by something older.
+    pub version: u64,
     /// By seat.
     pub members: Vec<MemberState>,
     /// By seat.
@@ -124,7 +126,7 @@ impl Health {
     pub fn new(members: Vec<MemberState>, seats: Vec<Seat>, trust: Trust) -> Self {
         let failed = (0..).zip(&members).filter(|(_, state)| **state == MemberState::Faulty);
         let failed = failed.map(|(seat, _)| MemberIx(seat)).collect();
-        let health = Self { epoch: 0, members, seats, failed, broken: false, optimal: false, trust };
+        let health = Self { epoch: 0, version: 0, members, seats, failed, broken: false, optimal: false, trust };
         Self { optimal: health.is_optimal(), ..health }
     }
 
@@ -195,7 +197,8 @@ impl Health {
     /// data up for good, while a broken array keeps it for the next start.
     pub fn apply(&self, geometry: &Geometry, event: Event) -> Self {
         let progress = matches!(event, Event::Progress { .. });
-        let mut next = Self { epoch: self.epoch + u64::from(!progress), ..self.clone() };
+        let mut next =
+            Self { epoch: self.epoch + u64::from(!progress), version: self.version + 1, ..self.clone() };
         match event {
             Event::Broke => next.broken = true,
             Event::Failed(seats) => {

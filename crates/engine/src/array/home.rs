@@ -5,14 +5,14 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use wattle_rt::sync::OneshotSender;
-use wattle_rt::{Core, Semaphore, oneshot};
+use wattle_rt::{Core, Notify, Semaphore, oneshot};
 
 use super::health::{Event, Health};
 use super::shard::{Shard, answer};
 use super::{Fixed, Pass, each_core};
-use crate::error::{FailError, VolumeError};
+use crate::error::VolumeError;
 use crate::metadata::{Change, Metadata, Record, SeatRecord};
-use crate::units::{MemberIx, MemberSet, Sector};
+use crate::units::{MemberSet, Sector};
 
 /// Key of an array's home in its core's registry, beside the shard's.
 pub(crate) const fn home_key(key: u64) -> u64 {
@@ -21,19 +21,21 @@ pub(crate) const fn home_key(key: u64) -> u64 {
 
 /// The home of one array, on its home core.
 pub(crate) struct Home {
-    core: Core,
-    fixed: Arc<Fixed>,
+    pub(super) core: Core,
+    pub(super) fixed: Arc<Fixed>,
     metadata: Box<dyn Metadata>,
     health: RefCell<Arc<Health>>,
     dirty: Cell<bool>,
     stopped: Cell<bool>,
     /// One change of state at a time.
-    transition: Semaphore,
+    pub(super) transition: Semaphore,
     /// One owner of the whole array at a time.
     exclusive: Semaphore,
     flushes: RefCell<Flushes>,
     /// A member that is absent may hold, unflushed, what was acknowledged before a crash: nothing counts it out yet.
     absentee_may_return: Cell<bool>,
+    /// Signalled when anything about the members changed.
+    pub(super) changed: Notify,
 }
 
 /// Flush requests that arrive while one runs share the next.
@@ -65,6 +67,7 @@ impl Home {
             exclusive: Semaphore::new(1),
             flushes: RefCell::default(),
             absentee_may_return: Cell::new(absentee_may_return),
+            changed: Notify::new(),
         })
     }
 
@@ -105,25 +108,6 @@ impl Home {
             return Err(VolumeError::Stopped);
         }
         self.fail_in_turn(slots).await
-    }
-
-    pub async fn fail_by_operator(&self, slot: MemberIx) -> Result<(), FailError> {
-        let _turn = self.transition.acquire(1).await;
-        let health = self.health();
-        if self.has_ended() {
-            return Err(FailError::Stopped);
-        }
-        if self.fixed.read_only {
-            return Err(FailError::ReadOnly);
-        }
-        if !health.members.get(slot.index()).is_some_and(|state| state.writable()) {
-            return Err(FailError::NotPresent(slot));
-        }
-        let slots: MemberSet = [slot].into_iter().collect();
-        if health.apply(&self.fixed.geometry, Event::Failed(slots)).broken && !health.broken {
-            return Err(FailError::LastCopy(slot));
-        }
-        self.fail_in_turn(slots).await.map_err(|_| FailError::NotRecorded)
     }
 
     /// Makes every write that any core has acknowledged durable. Requests that come while a flush runs share the next one.
@@ -221,6 +205,7 @@ impl Home {
             drop(shard.core.take_local::<Shard>(shard.fixed.key));
         })
         .await;
+        self.changed.notify_all();
         result
     }
 
@@ -285,7 +270,7 @@ impl Home {
         Ok(())
     }
 
-    async fn fail_in_turn(&self, slots: MemberSet) -> Result<(), VolumeError> {
+    pub(super) async fn fail_in_turn(&self, slots: MemberSet) -> Result<(), VolumeError> {
         let health = self.health();
         if health.broken {
             return Err(VolumeError::Broken);
@@ -302,7 +287,7 @@ impl Home {
     }
 
     /// Makes the present state durable. Members on which that fails are failed, and the smaller array tries again.
-    async fn commit(&self, change: Change, dirty: bool) -> Result<(), VolumeError> {
+    pub(super) async fn commit(&self, change: Change, dirty: bool) -> Result<(), VolumeError> {
         loop {
             let health = self.health();
             let record = self.record(&health, change, dirty);
@@ -334,7 +319,7 @@ impl Home {
     }
 
     /// Applies an event and tells every core, so that no read is served from a member that missed a write.
-    async fn enter(&self, event: Event) -> Result<(), VolumeError> {
+    pub(super) async fn enter(&self, event: Event) -> Result<(), VolumeError> {
         let health = Arc::new(self.health().apply(&self.fixed.geometry, event));
         *self.health.borrow_mut() = health.clone();
         let broken = health.broken;
@@ -343,6 +328,7 @@ impl Home {
             async move { shard.set_health(health) }
         })
         .await;
+        self.changed.notify_all();
         if broken { Err(VolumeError::Broken) } else { Ok(()) }
     }
 
@@ -354,7 +340,7 @@ impl Home {
     }
 
     /// The stop is done: the members are no longer ours to write.
-    fn has_ended(&self) -> bool {
+    pub(super) fn has_ended(&self) -> bool {
         self.core.local::<Self>(home_key(self.fixed.key)).is_none()
     }
 
@@ -363,7 +349,7 @@ impl Home {
         self.core.local::<Shard>(self.fixed.key).expect("the home core's shard lives as long as its home")
     }
 
-    async fn on_every_core<F, Fut>(&self, f: F)
+    pub(super) async fn on_every_core<F, Fut>(&self, f: F)
     where
         F: Fn(Rc<Shard>) -> Fut + Clone + Send + 'static,
         Fut: Future<Output = ()> + 'static,

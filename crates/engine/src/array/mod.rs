@@ -5,6 +5,7 @@
 mod gate;
 mod health;
 mod home;
+mod members;
 mod shard;
 mod status;
 
@@ -16,7 +17,7 @@ use std::time::Duration;
 use wattle_rt::{Core, CoreIx, Device};
 
 use crate::bad::BadRanges;
-use crate::error::{FailError, VolumeError};
+use crate::error::{FailError, JoinError, LeaveError, VolumeError};
 use crate::geometry::Geometry;
 use crate::intent::IntentSpec;
 use crate::log::{LogArea, LogSpec, PAGE_BYTES as LOG_PAGE_BYTES};
@@ -25,7 +26,7 @@ use crate::regions::Regions;
 use crate::units::{MemberIx, SECTOR_BYTES, Sector};
 use crate::volume::VolumeRef;
 pub(crate) use gate::Pass;
-pub(crate) use health::{Event, Health, Seat, Trust};
+pub(crate) use health::{Health, Seat, Trust};
 pub use health::{MemberKey, MemberState};
 use home::{Home, home_key};
 pub(crate) use shard::{Shard, answer};
@@ -243,6 +244,52 @@ impl ArrayHandle {
         self.at_home(core, move |home| async move { home.fail_by_operator(slot).await })
             .await
             .unwrap_or(Err(FailError::Stopped))
+    }
+
+    /// Puts a member into a slot that is empty or whose member failed. It is filled from there on, and counts as redundancy when
+    /// it is whole.
+    ///
+    /// # Errors
+    /// See [`JoinError`]; the array is then as it was.
+    pub async fn add(&self, core: &Core, slot: MemberIx, who: MemberSpec) -> Result<(), JoinError> {
+        if slot.index() >= self.fixed.geometry.raid_disks() {
+            return Err(JoinError::NoSuchSeat(slot));
+        }
+        self.at_home(core, move |home| async move { home.join(slot, who).await })
+            .await
+            .unwrap_or(Err(JoinError::Stopped))
+    }
+
+    /// Starts to make a copy of the working member in `slot` on another device, which takes the slot when it is whole; what it
+    /// replaces is failed then.
+    ///
+    /// # Errors
+    /// See [`JoinError`]; the array is then as it was.
+    pub async fn replace(&self, core: &Core, slot: MemberIx, with: MemberSpec) -> Result<(), JoinError> {
+        let slots = self.fixed.geometry.raid_disks();
+        if slot.index() >= slots {
+            return Err(JoinError::NoSuchSeat(slot));
+        }
+        let seat = MemberIx(slot.0 + slots as u16);
+        self.at_home(core, move |home| async move { home.join(seat, with).await })
+            .await
+            .unwrap_or(Err(JoinError::Stopped))
+    }
+
+    /// Empties a seat whose member failed.
+    ///
+    /// # Errors
+    /// See [`LeaveError`]; the array is then as it was.
+    pub async fn remove(&self, core: &Core, seat: MemberIx) -> Result<(), LeaveError> {
+        self.at_home(core, move |home| async move { home.leave(seat).await })
+            .await
+            .unwrap_or(Err(LeaveError::Stopped))
+    }
+
+    /// Waits until anything about the members changed since `version` (0: since the start), and returns the present version;
+    /// `None` once the array is stopped.
+    pub async fn changed(&self, core: &Core, version: u64) -> Option<u64> {
+        self.at_home(core, move |home| async move { home.changed_since(version).await }).await?
     }
 
     /// Takes no more requests, waits for those in flight, flushes the members, records the array clean and forgets it.

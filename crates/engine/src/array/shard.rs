@@ -77,19 +77,29 @@ impl Shard {
     }
 
     pub fn set_health(&self, health: Arc<Health>) {
-        *self.health.borrow_mut() = health;
+        // Two changes may be on their way to this core at once.
+        if health.version > self.health.borrow().version {
+            *self.health.borrow_mut() = health;
+        }
         // Whoever waits for a record that a broken array will never write must hear of it.
         self.recorded.notify_all();
     }
 
     pub fn set_recorded(&self, epoch: u64) {
-        self.recorded_epoch.set(epoch);
+        self.recorded_epoch.set(epoch.max(self.recorded_epoch.get()));
         self.recorded.notify_all();
     }
 
     /// Whether data sectors of a member are current and can be read, as far as is known.
     pub fn readable(&self, member: MemberIx, range: Range<Sector>) -> bool {
         self.health.borrow().readable(member, range)
+    }
+
+    /// Somebody else takes a seat.
+    pub fn forget(&self, seat: MemberIx) {
+        let load = self.load(seat);
+        load.read_errors.set(0);
+        load.last_read_end.set(Sector(0));
     }
 
     /// Read errors by seat.

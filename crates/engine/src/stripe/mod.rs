@@ -95,7 +95,7 @@ pub(crate) async fn read(shard: &Rc<Shard>, stripe: StripeNo, piece: ReadPiece) 
 pub(crate) async fn turn(shard: &Rc<Shard>, stripe: StripeNo) -> Option<Turn> {
     let (sender, receiver) = oneshot();
     enqueue(shard, stripe, Request::Turn(sender));
-    receiver.await.ok()
+    receiver.await
 }
 
 fn enqueue(shard: &Rc<Shard>, stripe: StripeNo, request: Request) {

@@ -1,0 +1,217 @@
+//! Members that join, leave, are rebuilt or replaced while the array runs. All of it at the home, one change at a time, and
+//! durable before anybody relies on it.
+//!
+//! Who joins or leaves does so with nothing in flight, so that no write planned with other members in mind is under way. Progress
+//! is only told to every core; it is recorded by the next record of any kind, which is true of what was written before it because
+//! [`crate::Metadata::commit`] flushes first.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use super::health::{Event, Seat, Trust};
+use super::home::Home;
+use super::{MemberSpec, MemberState};
+use crate::bad::BadRanges;
+use crate::error::{FailError, JoinError, LeaveError, VolumeError};
+use crate::metadata::Change;
+use crate::units::{MemberIx, MemberSet, Sector};
+
+impl Home {
+    /// Fails the member in a seat on the operator's word.
+    pub async fn fail_by_operator(self: &Rc<Self>, seat: MemberIx) -> Result<(), FailError> {
+        let _turn = self.transition.acquire(1).await;
+        let health = self.health();
+        if self.has_ended() {
+            return Err(FailError::Stopped);
+        }
+        if self.fixed.read_only {
+            return Err(FailError::ReadOnly);
+        }
+        if !health.members.get(seat.index()).is_some_and(|state| state.writable()) {
+            return Err(FailError::NotPresent(seat));
+        }
+        let seats: MemberSet = [seat].into_iter().collect();
+        let without = health.apply(&self.fixed.geometry, Event::Failed(seats));
+        if self.fixed.geometry.redundancy() == 0 || without.broken {
+            return Err(FailError::LastCopy(seat));
+        }
+        self.fail_in_turn(seats).await.map_err(|_| FailError::NotRecorded)
+    }
+
+    /// Puts a member into a seat that is empty or whose member failed; it is filled from there on.
+    pub async fn join(self: &Rc<Self>, seat: MemberIx, who: MemberSpec) -> Result<(), JoinError> {
+        self.may_join(seat, &who)?;
+        let home = self.clone();
+        let joined = self.exclusively(async move |_pass| {
+            let _turn = home.transition.acquire(1).await;
+            // Somebody may have been quicker.
+            home.may_join(seat, &who)?;
+            let (state, who) = who.seat();
+            home.forget(seat).await;
+            let event = Event::Joined { seat, who, state };
+            if home.enter(event).await.is_err() || home.commit(Change::Members, home.is_dirty()).await.is_err() {
+                return Err(JoinError::NotRecorded);
+            }
+            if home.health().state(seat).writable() { Ok(()) } else { Err(JoinError::NotRecorded) }
+        });
+        joined.await.unwrap_or_else(|error| Err(JoinError::from(error)))
+    }
+
+    fn may_join(&self, seat: MemberIx, who: &MemberSpec) -> Result<(), JoinError> {
+        let health = self.health();
+        let replaces = seat.index().checked_sub(health.slots()).map(|slot| MemberIx(slot as u16));
+        if self.has_ended() {
+            return Err(JoinError::Stopped);
+        }
+        if self.fixed.read_only {
+            return Err(JoinError::ReadOnly);
+        }
+        if health.broken {
+            return Err(JoinError::Broken);
+        }
+        if self.fixed.geometry.redundancy() == 0 {
+            return Err(JoinError::NoRedundancy);
+        }
+        if seat.index() >= health.members.len()
+            || replaces.is_some_and(|slot| health.state(slot) != MemberState::InSync)
+        {
+            return Err(JoinError::NoSuchSeat(seat));
+        }
+        if health.state(seat).writable() {
+            return Err(JoinError::Taken(seat));
+        }
+        let device = who.device.as_ref();
+        let same = |other: &Seat| other.device.as_ref().zip(device).is_some_and(|(a, b)| a.same(b));
+        // A failed member may come back to its own seat, but nobody sits in two.
+        let elsewhere = (0..).zip(&health.seats).filter(|(ix, _)| MemberIx(*ix) != seat);
+        if elsewhere.zip(&health.members).any(|((_, other), state)| state.writable() && same(other)) {
+            return Err(JoinError::Member);
+        }
+        if device.is_none_or(|device| device.logical_block_bytes() > self.fixed.block_bytes) {
+            return Err(JoinError::BlockSize);
+        }
+        Ok(())
+    }
+
+    /// Empties a seat whose member failed.
+    pub async fn leave(self: &Rc<Self>, seat: MemberIx) -> Result<(), LeaveError> {
+        let health = self.health();
+        if self.has_ended() {
+            return Err(LeaveError::Stopped);
+        }
+        match health.members.get(seat.index()) {
+            None | Some(MemberState::Missing) => return Err(LeaveError::NotPresent(seat)),
+            Some(MemberState::InSync | MemberState::Rebuilding { .. }) => {
+                return Err(LeaveError::InUse(seat));
+            }
+            Some(MemberState::Faulty) => {}
+        }
+        if health.broken {
+            return Err(LeaveError::Broken);
+        }
+        let home = self.clone();
+        let left = self.exclusively(async move |_pass| {
+            let _turn = home.transition.acquire(1).await;
+            if home.health().state(seat) != MemberState::Faulty {
+                return Err(LeaveError::NotPresent(seat));
+            }
+            let entered = home.enter(Event::Left(seat)).await;
+            match entered {
+                Ok(()) => home
+                    .commit(Change::Members, home.is_dirty())
+                    .await
+                    .map_err(|_| LeaveError::NotRecorded),
+                Err(_) => Err(LeaveError::NotRecorded),
+            }
+        });
+        left.await.unwrap_or(Err(LeaveError::NotRecorded))
+    }
+
+    /// Tells every core how far rebuilding and resync have come. Nothing is recorded.
+    pub async fn advance(&self, valid_below: Vec<(MemberIx, Sector)>, trust: Option<Trust>) {
+        // Progress breaks nothing.
+        let _ = self.enter(Event::Progress { valid_below, trust }).await;
+    }
+
+    /// Records how far rebuilding and resync have come.
+    pub async fn checkpoint(&self) -> Result<(), VolumeError> {
+        let _turn = self.transition.acquire(1).await;
+        self.record_in_turn(None, Change::Checkpoint).await
+    }
+
+    /// The member in `seat` is filled: it counts as a whole one once that is recorded.
+    pub async fn rebuilt(&self, seat: MemberIx) -> Result<(), VolumeError> {
+        let _turn = self.transition.acquire(1).await;
+        if !matches!(self.health().state(seat), MemberState::Rebuilding { .. }) {
+            return Ok(());
+        }
+        self.record_in_turn(Some(Event::Rebuilt(seat)), Change::Members).await
+    }
+
+    /// The replacement of a slot's member is filled and takes the slot; the member that it replaces is failed.
+    pub async fn replaced(self: &Rc<Self>, slot: MemberIx) -> Result<(), VolumeError> {
+        let home = self.clone();
+        self.exclusively(async move |_pass| {
+            let _turn = home.transition.acquire(1).await;
+            let health = home.health();
+            let filled = health.state(health.replacement_of(slot)).writable();
+            if !filled {
+                return Ok(());
+            }
+            home.record_in_turn(Some(Event::Replaced(slot)), Change::Members).await
+        })
+        .await?
+    }
+
+    /// What is known of a member's bad sectors changed; recorded when this returns. A member that cannot record it is failed.
+    pub async fn set_bad(
+        &self,
+        seat: MemberIx,
+        change: impl FnOnce(&mut BadRanges),
+    ) -> Result<(), VolumeError> {
+        let _turn = self.transition.acquire(1).await;
+        let health = self.health();
+        if !health.state(seat).writable() {
+            return Ok(());
+        }
+        let before = &health.seats[seat.index()].bad;
+        let mut bad = BadRanges::clone(before);
+        change(&mut bad);
+        if bad == **before {
+            return Ok(());
+        }
+        self.record_in_turn(Some(Event::BadSectors { seat, bad: Arc::new(bad) }), Change::Members).await
+    }
+
+    async fn record_in_turn(&self, event: Option<Event>, change: Change) -> Result<(), VolumeError> {
+        if self.has_ended() {
+            return Err(VolumeError::Stopped);
+        }
+        if self.health().broken {
+            return Err(VolumeError::Broken);
+        }
+        if let Some(event) = event {
+            self.enter(event).await?;
+        }
+        self.commit(change, self.is_dirty()).await
+    }
+
+    /// The version of the members' state once it is newer than `version`.
+    pub async fn changed_since(&self, version: u64) -> Option<u64> {
+        loop {
+            if self.has_ended() {
+                return None;
+            }
+            let now = self.health().version;
+            if now > version {
+                return Some(now);
+            }
+            self.changed.wait().await;
+        }
+    }
+
+    /// The counts of whoever was in a seat before are not those of whoever comes.
+    async fn forget(&self, seat: MemberIx) {
+        self.on_every_core(move |shard| async move { shard.forget(seat) }).await;
+    }
+}

@@ -17,6 +17,7 @@
 
 pub mod books;
 pub mod client;
+pub mod figures;
 pub mod model;
 pub mod mutant;
 pub mod run;

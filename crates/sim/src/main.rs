@@ -8,12 +8,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use wattle_sim::client::Stats;
+use wattle_sim::figures::tables::TABLES;
 use wattle_sim::watch::lock;
 use wattle_sim::{Mutant, Options, Report, Scenario, run};
 
 const USAGE: &str = "\
 usage: sim SEED                      replay one seed and tell what happens
        sim --seeds A..B              run seeds A to B-1
+       sim figures [TABLE]...        measure the engine on modelled drives in virtual time
   --seconds N    stop after N seconds
   --jobs N       threads (default 1)
   --failures N   stop after N failures (default 10)
@@ -30,6 +32,10 @@ struct Arguments {
 }
 
 fn main() {
+    if std::env::args().nth(1).as_deref() == Some("figures") {
+        figures(&std::env::args().skip(2).collect::<Vec<_>>());
+        return;
+    }
     let arguments = parse(std::env::args().skip(1)).unwrap_or_else(|| {
         println!("{USAGE}");
         exit(2);
@@ -70,6 +76,19 @@ fn parse(mut words: impl Iterator<Item = String>) -> Option<Arguments> {
         }
     }
     (!arguments.seeds.is_empty()).then_some(arguments)
+}
+
+/// Prints the tables of these names, or every table.
+fn figures(names: &[String]) {
+    let known: Vec<_> = TABLES.iter().map(|table| table.name).collect();
+    if let Some(name) = names.iter().find(|name| !known.contains(&name.as_str())) {
+        println!("no table is called {name}; there are {}", known.join(", "));
+        exit(2);
+    }
+    for table in TABLES.iter().filter(|table| names.is_empty() || names.iter().any(|name| name == table.name))
+    {
+        println!("== {}\n{}", table.name, (table.make)());
+    }
 }
 
 fn replay(arguments: &Arguments) -> u64 {

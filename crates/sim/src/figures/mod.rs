@@ -1,0 +1,16 @@
+//! Figures in virtual time: what the production engine makes of modelled drives.
+//!
+//! Nothing here depends on the machine it runs on. A drive has limits ([`site::drive`]), processors cost nothing, and equal set-ups
+//! give equal figures, so what is measured is the schedule: which operations the engine asks for, in which order, and what
+//! waits for what. `sim figures` prints the tables of [`tables`]; `tests/figures.rs` holds the engine to its bounds.
+//!
+//! [`site`] builds an array on modelled drives, [`load`] is a closed loop of clients with a measured window, [`limits`] says what
+//! the drives could do at best.
+
+pub mod limits;
+pub mod load;
+pub mod site;
+pub mod tables;
+
+pub use load::{Access, Load, Measured, MemberUse};
+pub use site::{Setup, Site};

@@ -1,0 +1,105 @@
+//! Figures as tables of text, each with the bound it is held to.
+
+use std::fmt::Write;
+
+use super::limits;
+use super::load::{Load, Measured};
+use super::site::Setup;
+
+/// A table under a name.
+pub struct Table {
+    /// What it is asked for by.
+    pub name: &'static str,
+    /// Makes it; takes a few seconds.
+    pub make: fn() -> String,
+}
+
+/// Every table.
+pub const TABLES: &[Table] = &[Table { name: "limits", make: against_limits }];
+
+/// Rows of one line each, columns aligned; the first row is the heading.
+fn aligned(rows: &[Vec<String>]) -> String {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |column: usize| {
+        rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..columns).map(width).collect();
+    let mut text = String::new();
+    for row in rows {
+        for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
+            let _ = match column {
+                0 => write!(text, "{cell:<width$}"),
+                _ => write!(text, "  {cell:>width$}"),
+            };
+        }
+        text.push('\n');
+    }
+    text
+}
+
+fn row(cells: &[&dyn std::fmt::Display]) -> Vec<String> {
+    cells.iter().map(ToString::to_string).collect()
+}
+
+fn percent(part: f64) -> String {
+    format!("{:.1} %", part * 100.0)
+}
+
+fn micros(measured: &Measured, percentile: f64) -> u128 {
+    measured.all().percentile(percentile).as_micros()
+}
+
+/// Least and most busy member.
+fn busy(measured: &Measured) -> String {
+    let uses = measured.uses();
+    let (least, most) = uses
+        .iter()
+        .fold((f64::MAX, 0.0f64), |(least, most), member| (least.min(member.busy), most.max(member.busy)));
+    format!("{:.0}-{:.0} %", least * 100.0, most * 100.0)
+}
+
+/// Random requests of 4 KiB on an array in sync, without bitmap or log, against what the drives could do at best.
+fn against_limits() -> String {
+    let mut rows = vec![row(&[
+        &"4 KiB random",
+        &"QD",
+        &"per second",
+        &"limit",
+        &"of it",
+        &"p50 us",
+        &"p99 us",
+        &"members busy",
+    ])];
+    let setups = [
+        ("RAID 5", Setup::RAID5),
+        ("RAID 6", Setup::RAID6),
+        ("RAID 10 near", Setup::raid10(0x102)),
+        ("RAID 10 far", Setup::raid10(0x201)),
+        ("RAID 10 offset", Setup::raid10(0x10201)),
+    ];
+    for (name, setup) in setups {
+        for (kind, reads_percent) in [("write", 0), ("read", 100)] {
+            for depth in [1, 64, 256] {
+                let load = Load { reads_percent, ..Load::random_writes(depth) };
+                let measured = setup.measure(&load);
+                let limit = match (reads_percent, depth) {
+                    (0, 1) => 1.0 / limits::write_alone_seconds(&setup, 4096),
+                    (0, _) => limits::random_writes_per_second(&setup, 4096),
+                    (_, 1) => 1.0 / limits::read_alone_seconds(4096),
+                    _ => limits::random_reads_per_second(&setup, 4096),
+                };
+                rows.push(row(&[
+                    &format!("{name} {kind}"),
+                    &depth,
+                    &format!("{:.0}", measured.per_second()),
+                    &format!("{limit:.0}"),
+                    &percent(measured.per_second() / limit),
+                    &micros(&measured, 50.0),
+                    &micros(&measured, 99.0),
+                    &busy(&measured),
+                ]));
+            }
+        }
+    }
+    aligned(&rows)
+}

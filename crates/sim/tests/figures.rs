@@ -1,0 +1,28 @@
+//! The engine on modelled drives in virtual time, held to its bounds. The tables are `sim figures`.
+
+use wattle_sim::figures::{Load, Setup, limits};
+
+/// Without anything to slow it down, random writes come close to what the drives can do, and a write alone takes one turn of
+/// reads and one of writes.
+#[test]
+fn random_writes_to_raid_5_come_close_to_the_limit_of_the_drives() {
+    let setup = Setup::RAID5;
+    let deep = setup.measure(&Load::random_writes(64)).per_second();
+    let limit = limits::random_writes_per_second(&setup, 4096);
+    assert!((0.90..=1.0).contains(&(deep / limit)), "{deep} of {limit} per second");
+    let alone = setup.measure(&Load::random_writes(1)).per_second();
+    let limit = 1.0 / limits::write_alone_seconds(&setup, 4096);
+    assert!((0.99..=1.01).contains(&(alone / limit)), "{alone} of {limit} per second");
+}
+
+/// Figures that differ from run to run would prove nothing.
+#[test]
+fn equal_set_ups_give_equal_figures() {
+    let once = |cores| {
+        let load = Load { reads_percent: 30, ..Load::random_writes(16) };
+        let measured = Setup { cores, ..Setup::RAID6 }.measure(&load);
+        (measured.members.clone(), measured.all().percentile(99.0), measured.per_second().to_bits())
+    };
+    assert_eq!(once(1), once(1));
+    assert_eq!(once(3), once(3));
+}

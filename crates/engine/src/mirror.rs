@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 use wattle_rt::{Buf, BufMut, CoreIx, Durability, IoErrorKind, Notify};
 
-use crate::array::{Health, Shard};
+use crate::array::{Health, Shard, WriteLoss};
 use crate::error::VolumeError;
 use crate::geometry::{Copy, Run};
 use crate::striped::{FailedRun, read_runs, sectors};
@@ -87,21 +87,29 @@ pub(crate) async fn write(
     let writes: Vec<_> = copies
         .iter()
         .flat_map(|copy| health.writable_for(copy.member).map(|seat| (seat, copy.sector)))
-        .map(|(seat, sector)| (seat, shard.write(seat, sector, vec![buf.clone()], durability)))
+        .map(|(seat, sector)| {
+            (seat, sector..sector + len, shard.write(seat, sector, vec![buf.clone()], durability))
+        })
         .collect();
     if writes.is_empty() {
         return Err(VolumeError::Broken);
     }
     let mut failed = MemberSet::default();
+    let mut mended = Vec::new();
     let mut beyond = VolumeError::WriteFailed;
-    for (member, write) in writes {
-        if let Err(error) = write.await {
-            failed.insert(member);
-            if error.kind() == IoErrorKind::NoSpace {
-                beyond = VolumeError::NoSpace;
+    for (seat, sectors, write) in writes {
+        match write.await {
+            Ok(()) if health.seats[seat.index()].bad.overlaps(sectors.clone()) => mended.push((seat, sectors)),
+            Ok(()) => {}
+            Err(error) => {
+                failed.insert(seat);
+                if error.kind() == IoErrorKind::NoSpace {
+                    beyond = VolumeError::NoSpace;
+                }
             }
         }
     }
+    shard.mend(mended).await?;
     if failed.is_empty() {
         shard.recorded(health.epoch).await
     } else {
@@ -145,7 +153,12 @@ pub(crate) async fn read_and_repair(
     let _lock = shard.ranges.lock(lba, lba + len).await;
     let copies = shard.fixed.geometry.copies(lba);
     let mut bad: Vec<Copy> = Vec::new();
-    for copy in copies.iter() {
+    let mut order: Vec<&Copy> = copies.iter().collect();
+    if shard.health().trust.covers(lba..lba + len) {
+        // A stable order: slow members last. Where copies may differ, always the first that can be read.
+        order.sort_by_key(|copy| shard.is_slow(copy.member));
+    }
+    for copy in order {
         // Asked anew for each copy: an earlier one may have been failed meanwhile.
         if !readable(&shard.health(), copy, len) {
             continue;
@@ -169,16 +182,17 @@ pub(crate) async fn read_and_repair(
     (Err(VolumeError::Unreadable), buf)
 }
 
-/// Gives copies that could not be read their content back. A member that does not take it is failed; the data is right
-/// either way.
+/// Gives copies that could not be read their content back. Whatever becomes of that, the data is right.
 async fn rewrite(shard: &Rc<Shard>, bad: &[Copy], buf: &Buf) {
     if shard.fixed.read_only || shard.health().broken {
         return;
     }
     for copy in bad {
         shard.counters.repaired.add(1);
-        if shard.write(copy.member, copy.sector, vec![buf.clone()], Durability::Cached).await.is_err() {
-            let _ = shard.fail([copy.member].into_iter().collect()).await;
+        let (seat, sectors) = (copy.member, copy.sector..copy.sector + sectors(buf.len()));
+        let write = shard.write(seat, copy.sector, vec![buf.clone()], Durability::Cached);
+        if let Err(error) = write.await {
+            shard.bury(vec![WriteLoss { seat, sectors, error }]).await;
         }
     }
 }
@@ -200,7 +214,7 @@ fn choose(
     }
     copies.min_by_key(|copy| {
         let load = shard.load(copy.member);
-        (load.last_read_end.get() != copy.sector, load.reads.get())
+        (shard.is_slow(copy.member), load.last_read_end.get() != copy.sector, load.reads.get())
     })
 }
 

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use wattle_rt::{Buf, BufMut, Durability, IoErrorKind};
 
-use crate::array::Shard;
+use crate::array::{Shard, in_time};
 use crate::error::VolumeError;
 use crate::geometry::Run;
 use crate::units::{MemberIx, SECTOR_BYTES, Sector};
@@ -22,6 +22,8 @@ pub(crate) struct FailedRun {
     pub at: usize,
     /// Whether the member is to be failed, rather than just these sectors be unreadable.
     pub fatal: bool,
+    /// The member only did not answer in time.
+    pub late: bool,
 }
 
 struct Group<B> {
@@ -55,7 +57,7 @@ fn group<B>(runs: &[Run], mut cut: impl FnMut(usize) -> B) -> Vec<Group<B>> {
 }
 
 /// Reads `runs` into `buf`, which they fill from end to end; returns it with the runs that failed.
-pub(crate) async fn read_runs(shard: &Shard, runs: &[Run], mut buf: BufMut) -> (Vec<FailedRun>, BufMut) {
+pub(crate) async fn read_runs(shard: &Rc<Shard>, runs: &[Run], mut buf: BufMut) -> (Vec<FailedRun>, BufMut) {
     let groups = group(runs, |len| buf.split_to(len));
     debug_assert!(buf.is_empty(), "the runs of a request fill its buffer");
     let mut reads = Vec::with_capacity(groups.len());
@@ -68,20 +70,35 @@ pub(crate) async fn read_runs(shard: &Shard, runs: &[Run], mut buf: BufMut) -> (
     }
     let mut parts: Vec<Option<BufMut>> = runs.iter().map(|_| None).collect();
     let mut failed = Vec::new();
+    let redundant = shard.fixed.geometry.redundancy() > 0;
+    let mut late_parts = false;
     for (member, numbers, read) in reads {
-        let (result, bufs) = read.await;
+        let answer = if redundant { in_time(shard, read).await } else { Some(read.await) };
         let load = shard.load(member);
         load.reads.set(load.reads.get() - 1);
+        let Some((result, bufs)) = answer else {
+            // The member still has the buffers of these runs.
+            shard.note_late(member);
+            late_parts = true;
+            let late = |&number: &usize| FailedRun { run: runs[number], at: number, fatal: false, late: true };
+            failed.extend(numbers.iter().map(late));
+            continue;
+        };
         if let Err(error) = result {
             let fatal = shard.judge_read_error(member, error);
-            failed.extend(numbers.iter().map(|&number| FailedRun { run: runs[number], at: number, fatal }));
+            let of = |&number: &usize| FailedRun { run: runs[number], at: number, fatal, late: false };
+            failed.extend(numbers.iter().map(of));
         }
         for (number, part) in numbers.into_iter().zip(bufs) {
             parts[number] = Some(part);
         }
     }
-    for part in parts.into_iter().flatten() {
-        if buf.is_empty() { buf = part } else { buf.unsplit(part) }
+    if late_parts {
+        buf = copied(runs, &parts);
+    } else {
+        for part in parts.into_iter().flatten() {
+            if buf.is_empty() { buf = part } else { buf.unsplit(part) }
+        }
     }
     for failure in &mut failed {
         let before = runs[..failure.at].iter().map(|run| run.len.0 * SECTOR_BYTES).sum::<u64>();
@@ -89,6 +106,21 @@ pub(crate) async fn read_runs(shard: &Shard, runs: &[Run], mut buf: BufMut) -> (
     }
     failed.sort_by_key(|failure| failure.at);
     (failed, buf)
+}
+
+/// One buffer for all runs, with what is there of them.
+fn copied(runs: &[Run], parts: &[Option<BufMut>]) -> BufMut {
+    let len = runs.iter().map(|run| run.len.0 * SECTOR_BYTES).sum::<u64>() as usize;
+    let mut whole = BufMut::alloc(len);
+    let mut at = 0;
+    for (run, part) in runs.iter().zip(parts) {
+        let end = at + (run.len.0 * SECTOR_BYTES) as usize;
+        if let Some(part) = part {
+            whole[at..end].copy_from_slice(part);
+        }
+        at = end;
+    }
+    whole
 }
 
 /// Reads from a level without redundancy.

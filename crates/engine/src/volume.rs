@@ -318,9 +318,11 @@ impl Volume {
 
     async fn read_stripe(&self, lba: Sector, buf: BufMut) -> (Result<(), VolumeError>, BufMut) {
         let runs = self.parity_runs(lba, sectors(buf.len()));
-        let direct =
-            runs.iter().all(|run| self.shard.readable(run.member, run.sector..run.sector + run.len));
-        if !direct {
+        let slow = self.shard.slow();
+        let direct = |run: &Run| {
+            !slow.contains(run.member) && self.shard.readable(run.member, run.sector..run.sector + run.len)
+        };
+        if !runs.iter().all(direct) {
             return self.recover(lba, buf).await;
         }
         match read_runs(&self.shard, &runs, buf).await {
@@ -407,7 +409,8 @@ impl Volume {
             Err(error) => return (Err(error), buf),
         };
         let owner = stripe::owner(stripe, self.shard.core.cores());
-        let piece = ReadPiece { start: self.offset_in_stripe(stripe, lba), buf };
+        let avoid = self.shard.slow();
+        let piece = ReadPiece { start: self.offset_in_stripe(stripe, lba), buf, avoid };
         let volume = self.clone();
         let work = async move {
             let _pass = pass;

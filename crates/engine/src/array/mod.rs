@@ -2,6 +2,7 @@
 //!
 //! `shard` is an array on one core, `home` decides its changes of state, `health` is that state, `gate` is what changes wait at.
 
+mod deadline;
 mod gate;
 mod health;
 mod home;
@@ -25,11 +26,12 @@ use crate::metadata::Metadata;
 use crate::regions::Regions;
 use crate::units::{MemberIx, SECTOR_BYTES, Sector};
 use crate::volume::VolumeRef;
+pub(crate) use deadline::in_time;
 pub(crate) use gate::Pass;
 pub(crate) use health::{Health, Seat, Trust};
 pub use health::{MemberKey, MemberState};
 use home::{Home, home_key};
-pub(crate) use shard::{Shard, answer};
+pub(crate) use shard::{Shard, WriteLoss, answer};
 pub use status::{ArrayStatus, CounterTotals, MemberStatus};
 
 /// What an array is started from.
@@ -148,11 +150,14 @@ pub struct Tuning {
     pub clean_delay: Duration,
     /// A member is failed after this many read errors, even if all were corrected (md's `max_read_errors`).
     pub read_errors_max: u32,
+    /// A read that a member has not answered after this long is answered from redundancy instead, and the member counts as slow
+    /// for a while: it is asked again now and then.
+    pub read_deadline: Duration,
 }
 
 impl Default for Tuning {
     fn default() -> Self {
-        Self { stripes_active_max: 256, clean_delay: Duration::from_millis(200), read_errors_max: 20 }
+        Self { stripes_active_max: 256, clean_delay: Duration::from_millis(200), read_errors_max: 20, read_deadline: Duration::from_secs(2) }
     }
 }
 

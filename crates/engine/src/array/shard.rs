@@ -4,19 +4,26 @@ use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use wattle_rt::sync::OneshotSender;
-use wattle_rt::{Buf, BufMut, Core, Device, Durability, IoError, IoErrorKind, Notify, Semaphore};
+use wattle_rt::{Buf, BufMut, Core, Device, Durability, Instant, IoError, IoErrorKind, Notify, Semaphore};
 
+use super::deadline::Deadlines;
 use super::gate::{Gate, Pass};
 use super::health::Health;
 use super::home::{Home, home_key};
-use super::status::Counters;
+use super::status::{Counters, Troubles};
 use super::Fixed;
+use crate::bad::BadRanges;
 use crate::error::VolumeError;
 use crate::mirror::RangeLocks;
 use crate::stripe::StripeTable;
 use crate::units::{MemberIx, MemberSet, SECTOR_BYTES, Sector};
+
+/// How long a member counts as slow the first time, and at most.
+const SLOW_MIN: Duration = Duration::from_secs(5);
+const SLOW_MAX: Duration = Duration::from_secs(60);
 
 /// One core's part of an array.
 pub(crate) struct Shard {
@@ -31,11 +38,22 @@ pub(crate) struct Shard {
     /// Bounds the stripes worked on at once.
     pub stripe_slots: Semaphore,
     pub counters: Counters,
+    pub deadlines: Deadlines,
+    /// Some member may be slow.
+    any_slow: Cell<bool>,
     members: Vec<MemberLoad>,
     health: RefCell<Arc<Health>>,
     /// The newest epoch of health that is durable in the superblocks.
     recorded_epoch: Cell<u64>,
     recorded: Notify,
+}
+
+/// A write that failed.
+#[derive(Debug)]
+pub(crate) struct WriteLoss {
+    pub seat: MemberIx,
+    pub sectors: Range<Sector>,
+    pub error: IoError,
 }
 
 /// What this core has going with one member.
@@ -46,6 +64,12 @@ pub(crate) struct MemberLoad {
     pub read_errors: Cell<u32>,
     /// Where the last read ended, to let sequential readers stay on one mirror.
     pub last_read_end: Cell<Sector>,
+    /// Reads that were given up.
+    pub late_reads: Cell<u64>,
+    /// It counts as slow until then.
+    slow_until: Cell<Option<Instant>>,
+    /// For how long it counted as slow the last time.
+    slow_for: Cell<Duration>,
 }
 
 impl Shard {
@@ -58,6 +82,8 @@ impl Shard {
             ranges: RangeLocks::default(),
             stripe_slots: Semaphore::new(fixed.tuning.stripes_active_max),
             counters: Counters::default(),
+            deadlines: Deadlines::default(),
+            any_slow: Cell::new(false),
             members: health.members.iter().map(|_| MemberLoad::default()).collect(),
             health: RefCell::new(health),
             recorded_epoch: Cell::new(0),
@@ -71,9 +97,41 @@ impl Shard {
         self.health.borrow().clone()
     }
 
-    /// Whether every member is in sync.
+    /// Whether every member is in sync, and none is slow: reads need not ask.
     pub fn optimal(&self) -> bool {
-        self.health.borrow().optimal
+        self.health.borrow().optimal && !self.any_slow.get()
+    }
+
+    /// A read was given up: the member counts as slow for a while, twice as long as the last time if that was not long ago.
+    pub fn note_late(&self, member: MemberIx) {
+        let (load, now) = (self.load(member), self.core.now());
+        load.late_reads.update(|reads| reads + 1);
+        self.any_slow.set(true);
+        let (until, last) = (load.slow_until.get(), load.slow_for.get());
+        if until.is_some_and(|until| now < until) {
+            return;
+        }
+        let again = until.is_some_and(|until| now - until < last);
+        let period = if again { (2 * last).min(SLOW_MAX) } else { SLOW_MIN };
+        load.slow_for.set(period);
+        load.slow_until.set(Some(now + period));
+    }
+
+    /// Whether a member counts as slow.
+    pub fn is_slow(&self, member: MemberIx) -> bool {
+        self.any_slow.get()
+            && self.load(member).slow_until.get().is_some_and(|until| self.core.now() < until)
+    }
+
+    /// The members that count as slow.
+    pub fn slow(&self) -> MemberSet {
+        if !self.any_slow.get() {
+            return MemberSet::EMPTY;
+        }
+        let slow: MemberSet =
+            (0..self.members.len() as u16).map(MemberIx).filter(|member| self.is_slow(*member)).collect();
+        self.any_slow.set(!slow.is_empty());
+        slow
     }
 
     pub fn set_health(&self, health: Arc<Health>) {
@@ -99,12 +157,19 @@ impl Shard {
     pub fn forget(&self, seat: MemberIx) {
         let load = self.load(seat);
         load.read_errors.set(0);
+        load.late_reads.set(0);
+        load.slow_until.set(None);
         load.last_read_end.set(Sector(0));
     }
 
-    /// Read errors by seat.
-    pub fn read_errors(&self) -> Vec<u64> {
-        self.members.iter().map(|load| u64::from(load.read_errors.get())).collect()
+    /// What this core saw of the members' troubles, by seat.
+    pub fn troubles(&self) -> Vec<Troubles> {
+        let of = |(seat, load): (u16, &MemberLoad)| Troubles {
+            read_errors: u64::from(load.read_errors.get()),
+            late_reads: load.late_reads.get(),
+            slow: self.is_slow(MemberIx(seat)),
+        };
+        (0..).zip(&self.members).map(of).collect()
     }
 
     pub fn load(&self, member: MemberIx) -> &MemberLoad {
@@ -149,6 +214,30 @@ impl Shard {
         self.home(move |home| async move { home.fail(slots).await }).await
     }
 
+    /// Sectors that could not be read and did not take their content back either are recorded as bad. A member that cannot
+    /// record that, or fails in another way, is failed. The data is had from redundancy in any case, so errors end here.
+    pub async fn bury(&self, losses: Vec<WriteLoss>) {
+        for WriteLoss { seat, sectors, error } in losses {
+            let _ = match error.kind() {
+                IoErrorKind::Medium => {
+                    let bad = move |bad: &mut BadRanges| bad.insert(sectors);
+                    self.home(move |home| async move { home.set_bad(seat, bad).await }).await
+                }
+                _ => self.fail([seat].into_iter().collect()).await,
+            };
+        }
+    }
+
+    /// Sectors that were bad hold something now. Returns when that is recorded: a bad sector is not read, and one that holds
+    /// the only copy of something must not count as bad after a restart.
+    pub async fn mend(&self, mended: Vec<(MemberIx, Range<Sector>)>) -> Result<(), VolumeError> {
+        for (seat, sectors) in mended {
+            let good = move |bad: &mut BadRanges| bad.remove(sectors);
+            self.home(move |home| async move { home.set_bad(seat, good).await }).await?;
+        }
+        Ok(())
+    }
+
     /// Waits until the superblocks say what a plan made in `epoch` took for granted (invariant 2).
     pub async fn recorded(&self, epoch: u64) -> Result<(), VolumeError> {
         while self.recorded_epoch.get() < epoch {
@@ -189,7 +278,7 @@ impl Shard {
         member: MemberIx,
         sector: Sector,
         bufs: Vec<BufMut>,
-    ) -> impl Future<Output = (Result<(), IoError>, Vec<BufMut>)> + use<> {
+    ) -> impl Future<Output = (Result<(), IoError>, Vec<BufMut>)> + Unpin + use<> {
         let (device, offset) = self.place(member, sector);
         self.core.readv(&device, offset, bufs)
     }

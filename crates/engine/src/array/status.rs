@@ -110,8 +110,28 @@ pub struct MemberStatus {
     pub state: MemberState,
     /// Read errors since the start, corrected or not.
     pub read_errors: u64,
+    /// Reads that it did not answer in time.
+    pub late_reads: u64,
+    /// It counts as slow: what can be had from others is not asked of it.
+    pub slow: bool,
     /// Sectors in its bad-block log.
     pub bad_sectors: u64,
+}
+
+/// What a core saw of a member's troubles.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Troubles {
+    pub read_errors: u64,
+    pub late_reads: u64,
+    pub slow: bool,
+}
+
+impl Troubles {
+    fn add(&mut self, other: Self) {
+        self.read_errors += other.read_errors;
+        self.late_reads += other.late_reads;
+        self.slow |= other.slow;
+    }
 }
 
 pub(super) async fn collect(core: &Core, fixed: &Arc<Fixed>) -> ArrayStatus {
@@ -123,28 +143,30 @@ pub(super) async fn collect(core: &Core, fixed: &Arc<Fixed>) -> ArrayStatus {
         .await;
     let mut counters = CounterTotals::default();
     let slots = fixed.geometry.raid_disks();
-    let mut read_errors = vec![0; 2 * slots];
+    let mut troubles = vec![Troubles::default(); 2 * slots];
     for index in each_core(core) {
         let part = core
             .call(index, move |core| async move {
-                core.local::<Shard>(key).map(|shard| (shard.counters.totals(), shard.read_errors()))
+                core.local::<Shard>(key).map(|shard| (shard.counters.totals(), shard.troubles()))
             })
             .await;
-        let Some((totals, errors)) = part else { continue };
+        let Some((totals, more)) = part else { continue };
         counters = counters.plus(totals);
-        read_errors.iter_mut().zip(errors).for_each(|(sum, n)| *sum += n);
+        troubles.iter_mut().zip(more).for_each(|(sum, more)| sum.add(more));
     }
     let (dirty, health) = home.map_or((false, None), |(dirty, health)| (dirty, Some(health)));
-    let member = |(seat, read_errors): (usize, u64)| match &health {
-        None => MemberStatus { device: None, state: MemberState::Missing, read_errors, bad_sectors: 0 },
-        Some(health) => MemberStatus {
-            device: health.seats[seat].device.as_ref().map(|device| device.name().to_string()),
-            state: health.members[seat],
-            read_errors,
-            bad_sectors: health.seats[seat].bad.sectors(),
-        },
+    let member = |(seat, troubles): (usize, Troubles)| {
+        let who = health.as_ref().map(|health| (health.members[seat], &health.seats[seat]));
+        MemberStatus {
+            device: who.and_then(|(_, seat)| Some(seat.device.as_ref()?.name().to_string())),
+            state: who.map_or(MemberState::Missing, |(state, _)| state),
+            read_errors: troubles.read_errors,
+            late_reads: troubles.late_reads,
+            slow: troubles.slow,
+            bad_sectors: who.map_or(0, |(_, seat)| seat.bad.sectors()),
+        }
     };
-    let mut members: Vec<_> = read_errors.into_iter().enumerate().map(member).collect();
+    let mut members: Vec<_> = troubles.into_iter().enumerate().map(member).collect();
     let replacements = members.split_off(slots);
     let synced = |health: &Arc<Health>| match health.trust.complete(fixed.geometry.sync_sectors()) {
         true => Sector::MAX,

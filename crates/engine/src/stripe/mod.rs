@@ -25,7 +25,7 @@ use crate::array::{Health, Shard, answer};
 use crate::error::VolumeError;
 use crate::geometry::StripeMap;
 use crate::plan::{BlockSet, Refusal, View};
-use crate::units::{MemberIx, SECTOR_BYTES, Sector, StripeNo};
+use crate::units::{MemberIx, MemberSet, SECTOR_BYTES, Sector, StripeNo};
 use rows::{Row, Segment};
 
 /// Most requests in one batch: bounds rows, and with them the buffers of one vectored operation (2 x 256 + 1 < IOV_MAX).
@@ -44,6 +44,8 @@ pub(crate) struct ReadPiece {
     /// First byte, counted through the stripe's data in array order.
     pub start: u64,
     pub buf: BufMut,
+    /// Members not to ask as long as there is another way: they do not answer in time.
+    pub avoid: MemberSet,
 }
 
 type ReadResult = (Result<(), VolumeError>, BufMut);

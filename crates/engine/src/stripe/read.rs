@@ -6,6 +6,7 @@ use super::rows::{self, Grid};
 use super::{ReadPiece, Work, refusal};
 use crate::error::VolumeError;
 use crate::plan::{self, BlockSet};
+use crate::units::MemberSet;
 
 impl Work<'_> {
     /// Fills the pieces' buffers.
@@ -15,15 +16,17 @@ impl Work<'_> {
     pub(super) async fn read(&self, pieces: &mut [ReadPiece]) -> Result<(), VolumeError> {
         let segments = self.segments(pieces.iter().map(|piece| (piece.start, piece.buf.len())));
         let rows = rows::rows(&segments);
+        let avoid = pieces.iter().fold(MemberSet::EMPTY, |all, piece| all.union(&piece.avoid));
+        let slow: BlockSet = (0..self.blocks()).filter(|&block| avoid.contains(self.member(block))).collect();
         let mut unreadable = BlockSet::EMPTY;
         // Bounded as in `write`.
         for _turn in 0..=2 * self.blocks() {
             let health = self.shard.health();
-            let plans = rows
-                .iter()
-                .map(|row| plan::decide_read(&self.view(&health, row, &unreadable), &row.touched))
-                .collect::<Result<Vec<_>, _>>()
-                .map_err(refusal)?;
+            let decide = |without: &BlockSet| {
+                let plan = |row| plan::decide_read(&self.view(&health, row, without), &row.touched);
+                rows.iter().map(plan).collect::<Result<Vec<_>, _>>()
+            };
+            let plans = decide(&unreadable.union(&slow)).or_else(|_| decide(&unreadable)).map_err(refusal)?;
             let mut fetched = match self.fetch(&rows, |row| plans[row].fetch).await {
                 Ok(fetched) => fetched,
                 Err(lost) => {
@@ -44,14 +47,11 @@ impl Work<'_> {
                     pieces[segment.piece].buf[at..at + source.len()].copy_from_slice(source);
                 }
             }
-            // A member that takes the rewrite keeps its place; one that does not is failed like after any failed write.
-            // Either way the data is right.
+            // Whatever becomes of the rewrite, the data is right.
             if !unreadable.is_empty() && !self.shard.fixed.read_only && !health.broken {
                 let repairs = self.repairs(&rows, &unreadable, fetched);
-                let loss = self.store(&health, &rows, repairs, Durability::Cached).await;
-                if !loss.members.is_empty() {
-                    let _ = self.shard.fail(loss.members).await;
-                }
+                let stored = self.store(&health, &rows, repairs, Durability::Cached).await;
+                self.shard.bury(stored.losses).await;
             }
             return Ok(());
         }

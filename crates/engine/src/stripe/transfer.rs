@@ -6,9 +6,9 @@ use wattle_rt::{Buf, BufMut, Durability, IoErrorKind};
 
 use super::Work;
 use super::rows::{Grid, Row};
-use crate::array::Health;
+use crate::array::{Health, WriteLoss};
 use crate::plan::BlockSet;
-use crate::units::{MemberSet, SECTOR_BYTES, Sector};
+use crate::units::{MemberIx, MemberSet, SECTOR_BYTES, Sector};
 
 /// What could not be read.
 #[derive(Debug, Default)]
@@ -19,11 +19,16 @@ pub(super) struct Lost {
     pub members: MemberSet,
 }
 
-/// What could not be written.
+/// What came of writes.
 #[derive(Debug, Default)]
-pub(super) struct StoreLoss {
-    pub members: MemberSet,
+pub(super) struct Stored {
+    /// Seats on which a write failed.
+    pub failed: MemberSet,
     pub no_space: bool,
+    /// The writes that failed.
+    pub losses: Vec<WriteLoss>,
+    /// Sectors that were known to be bad, and hold something now.
+    pub mended: Vec<(MemberIx, Range<Sector>)>,
 }
 
 impl Work<'_> {
@@ -68,7 +73,7 @@ impl Work<'_> {
         rows: &[Row],
         mut blocks: Grid<Buf>,
         durability: Durability,
-    ) -> StoreLoss {
+    ) -> Stored {
         let present = |row: usize| {
             blocks
                 .row(row)
@@ -81,20 +86,27 @@ impl Work<'_> {
         let runs: Vec<_> = runs(rows, self.blocks(), present).collect();
         let mut writes = Vec::with_capacity(runs.len());
         for (block, run) in runs {
-            let start = self.sector(&rows[run.start]);
+            let sectors = self.sectors(rows[run.start].bytes.start..rows[run.end - 1].bytes.end);
             let bufs: Vec<Buf> = run.filter_map(|row| blocks.take(row, block)).collect();
             for seat in health.writable_for(self.member(block)) {
-                writes.push((seat, self.shard.write(seat, start, bufs.clone(), durability)));
+                writes.push((seat, sectors.clone(), self.shard.write(seat, sectors.start, bufs.clone(), durability)));
             }
         }
-        let mut loss = StoreLoss::default();
-        for (member, write) in writes {
-            if let Err(error) = write.await {
-                loss.members.insert(member);
-                loss.no_space |= error.kind() == IoErrorKind::NoSpace;
+        let mut stored = Stored::default();
+        for (seat, sectors, write) in writes {
+            match write.await {
+                Ok(()) if health.seats[seat.index()].bad.overlaps(sectors.clone()) => {
+                    stored.mended.push((seat, sectors));
+                }
+                Ok(()) => {}
+                Err(error) => {
+                    stored.failed.insert(seat);
+                    stored.no_space |= error.kind() == IoErrorKind::NoSpace;
+                    stored.losses.push(WriteLoss { seat, sectors, error });
+                }
             }
         }
-        loss
+        stored
     }
 
     fn sector(&self, row: &Row) -> Sector {

@@ -60,14 +60,15 @@ impl Work<'_> {
             };
             self.count(&plans);
             let blocks = self.fill(&rows, &segments, pieces, &plans, fetched, &unreadable);
-            let loss = self.store(&health, &rows, blocks, durability).await;
-            if loss.members.is_empty() {
+            let stored = self.store(&health, &rows, blocks, durability).await;
+            self.shard.mend(stored.mended).await?;
+            if stored.failed.is_empty() {
                 return self.shard.recorded(health.epoch).await;
             }
-            let beyond = if loss.no_space { VolumeError::NoSpace } else { VolumeError::WriteFailed };
-            self.shard.fail(loss.members).await.map_err(|_| beyond)?;
+            let beyond = if stored.no_space { VolumeError::NoSpace } else { VolumeError::WriteFailed };
+            self.shard.fail(stored.failed).await.map_err(|_| beyond)?;
             // What only parity holds now is there if parity can be trusted.
-            let holds = |segment: &Segment| !loss.members.contains(self.member(segment.block));
+            let holds = |segment: &Segment| !stored.failed.contains(self.member(segment.block));
             return if self.trusted(&health) || segments.iter().all(holds) { Ok(()) } else { Err(beyond) };
         }
         unreachable!("a stripe of {} blocks lost more than all of them", self.blocks())

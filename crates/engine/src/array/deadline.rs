@@ -1,0 +1,112 @@
+//! Reads that a member does not answer in time: they are given up, so that redundancy can answer instead.
+//!
+//! A timer for each read would cost more than the read: instead one task looks at all reads of a core a few times per deadline, while
+//! there are any. A read that is given up goes on by itself and keeps its buffer until the member answers.
+
+use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::task::{Poll, Waker};
+
+use super::shard::Shard;
+
+/// How often per deadline somebody looks: a read is given up after one to one and a quarter deadlines.
+const LOOKS: u32 = 4;
+
+/// The reads in flight on one core.
+#[derive(Default)]
+pub(crate) struct Deadlines {
+    reads: RefCell<Vec<Entry>>,
+    free: RefCell<Vec<usize>>,
+    in_flight: Cell<usize>,
+    looks: Cell<u64>,
+    looking: Cell<bool>,
+}
+
+#[derive(Default)]
+struct Entry {
+    waker: Option<Waker>,
+    started: u64,
+    expired: bool,
+}
+
+/// A read's place in the list; leaving is its drop.
+struct Place<'a> {
+    deadlines: &'a Deadlines,
+    at: usize,
+}
+
+impl Deadlines {
+    fn enter(&self) -> Place<'_> {
+        let entry = Entry { waker: None, started: self.looks.get(), expired: false };
+        let mut reads = self.reads.borrow_mut();
+        let at = match self.free.borrow_mut().pop() {
+            Some(at) => {
+                reads[at] = entry;
+                at
+            }
+            None => {
+                reads.push(entry);
+                reads.len() - 1
+            }
+        };
+        self.in_flight.update(|reads| reads + 1);
+        Place { deadlines: self, at }
+    }
+
+    fn look(&self) {
+        self.looks.update(|looks| looks + 1);
+        let expired = |entry: &mut Entry| {
+            let late = self.looks.get() - entry.started > u64::from(LOOKS);
+            entry.expired |= late;
+            late.then(|| entry.waker.take()).flatten()
+        };
+        let wakers: Vec<Waker> = self.reads.borrow_mut().iter_mut().filter_map(expired).collect();
+        wakers.into_iter().for_each(Waker::wake);
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        // Nobody is woken for a place that is free.
+        self.deadlines.reads.borrow_mut()[self.at].waker = None;
+        self.deadlines.free.borrow_mut().push(self.at);
+        self.deadlines.in_flight.update(|reads| reads - 1);
+    }
+}
+
+/// What `read` gives; `None` if that takes longer than the array's deadline for reads. `read` goes on in that case.
+pub(crate) async fn in_time<F: Future + Unpin>(shard: &Rc<Shard>, mut read: F) -> Option<F::Output> {
+    let deadlines = &shard.deadlines;
+    let mut place: Option<Place<'_>> = None;
+    poll_fn(|context| {
+        if let Poll::Ready(value) = std::pin::Pin::new(&mut read).poll(context) {
+            return Poll::Ready(Some(value));
+        }
+        let place = place.get_or_insert_with(|| {
+            if !deadlines.looking.replace(true) {
+                shard.core.spawn(look_while_reading(shard.clone()));
+            }
+            deadlines.enter()
+        });
+        let mut reads = deadlines.reads.borrow_mut();
+        let entry = &mut reads[place.at];
+        if entry.expired {
+            return Poll::Ready(None);
+        }
+        if !entry.waker.as_ref().is_some_and(|waker| waker.will_wake(context.waker())) {
+            entry.waker = Some(context.waker().clone());
+        }
+        Poll::Pending
+    })
+    .await
+}
+
+async fn look_while_reading(shard: Rc<Shard>) {
+    let pause = shard.fixed.tuning.read_deadline / LOOKS;
+    while shard.deadlines.in_flight.get() > 0 {
+        shard.core.sleep(pause).await;
+        shard.deadlines.look();
+    }
+    shard.deadlines.looking.set(false);
+}

@@ -33,6 +33,9 @@ impl BadRanges {
 
     /// Takes a range out.
     pub fn remove(&mut self, range: Range<Sector>) {
+        if range.is_empty() {
+            return;
+        }
         let keep = |old: &Range<Sector>| {
             [old.start..old.end.min(range.start), old.start.max(range.end)..old.end]
                 .into_iter()

@@ -1,0 +1,211 @@
+//! Members that read badly or slowly: what they cannot deliver comes from redundancy, what they cannot take is recorded.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use wattle_engine::geometry::{Geometry, Level, Params};
+use wattle_engine::metadata::{LocalBoxFuture, Metadata, Record};
+use wattle_engine::units::{MemberIx, MemberSet, Sector};
+use wattle_engine::{ArrayHandle, ArraySpec, MemberSpec, MemberState, Volume};
+use wattle_rt::{Buf, BufMut, Core, Device, DriveConfig, Durability, World, WorldConfig};
+
+const MEMBER_SECTORS: u64 = 256;
+
+/// Remembers what was recorded; members may have no bad-block log.
+#[derive(Clone, Default)]
+struct Books {
+    records: Rc<RefCell<Vec<Record>>>,
+    without_log: bool,
+}
+
+impl Metadata for Books {
+    fn commit<'a>(&'a self, record: &'a Record) -> LocalBoxFuture<'a, Result<(), MemberSet>> {
+        self.records.borrow_mut().push(record.clone());
+        let seats = (0..).map(MemberIx).zip(&record.seats);
+        let full = seats.filter(|(_, seat)| self.without_log && seat.state.writable() && !seat.bad.is_empty());
+        let refused: MemberSet = full.map(|(seat, _)| seat).collect();
+        Box::pin(std::future::ready(if refused.is_empty() { Ok(()) } else { Err(refused) }))
+    }
+}
+
+struct Fixture {
+    world: World,
+    drives: Vec<Device>,
+    level: Level,
+}
+
+impl Fixture {
+    fn new(level: Level, members: usize) -> Self {
+        let mut world = World::new(WorldConfig { seed: 7, cores: 2, ..WorldConfig::default() });
+        let size_bytes = MEMBER_SECTORS * 512;
+        let drive = |slot| DriveConfig { size_bytes, name: format!("drive{slot}"), ..DriveConfig::default() };
+        let drives = (0..members).map(|slot| world.add_drive(drive(slot))).collect();
+        Self { world, drives, level }
+    }
+
+    fn spec(&self) -> ArraySpec {
+        let mirror = self.level == Level::Raid1;
+        let geometry = Geometry::new(&Params {
+            level: self.level,
+            layout: if mirror { 0 } else { 2 },
+            chunk: Sector(if mirror { 0 } else { 32 }),
+            raid_disks: self.drives.len() as u32,
+            component_size: Sector(MEMBER_SECTORS),
+            member_sizes: Vec::new(),
+        });
+        let members = self.drives.iter().map(|drive| MemberSpec::in_sync(drive.clone(), Sector(0)));
+        ArraySpec::new("a", geometry.unwrap(), members.collect())
+    }
+
+    /// The slot and sector that array sector 0 is read from first.
+    fn first(&self) -> (usize, u64) {
+        match self.level {
+            Level::Raid1 => (0, 0),
+            _ => {
+                let run = self.spec().geometry.data_place(Sector(0));
+                (run.member.index(), run.sector.0)
+            }
+        }
+    }
+}
+
+fn pattern(len: usize) -> Vec<u8> {
+    (0..len).map(|at| (at * 7 + at / 512 * 13) as u8).collect()
+}
+
+async fn fill(volume: &Volume) -> Vec<u8> {
+    let bytes = pattern(volume.size_bytes() as usize);
+    volume.write(0, BufMut::copy_of(&bytes).freeze(), Durability::Fua).await.unwrap();
+    bytes
+}
+
+async fn read(volume: &Volume, at: u64, len: usize) -> Vec<u8> {
+    let (result, buf) = volume.read(at, BufMut::alloc(len)).await;
+    result.unwrap();
+    buf.to_vec()
+}
+
+#[test]
+fn a_stalled_member_delays_one_read_by_the_deadline_and_the_next_not_at_all() {
+    for level in [Level::Raid5, Level::Raid6, Level::Raid1] {
+        let mut fixture = Fixture::new(level, if level == Level::Raid1 { 2 } else { 4 });
+        let (slot, _) = fixture.first();
+        let control = fixture.world.drive(&fixture.drives[slot]);
+        let spec = fixture.spec();
+        let deadline = spec.tuning.read_deadline;
+        let run = fixture.world.run(async move |core: Core| {
+            let array = ArrayHandle::start(&core, spec, Box::new(Books::default())).await;
+            let volume = array.volume().open(&core).unwrap();
+            let bytes = fill(&volume).await;
+            control.stall(Duration::from_secs(60));
+            let started = core.now();
+            // Mirrors may choose the other copy by themselves: enough reads ask both.
+            for at in 0..4 {
+                assert!(read(&volume, at * 4096, 4096).await == bytes[at as usize * 4096..][..4096]);
+            }
+            let took = core.now() - started;
+            assert!(took >= deadline && took < 2 * deadline, "{level}: {took:?}");
+            let started = core.now();
+            assert!(read(&volume, 0, 65536).await == bytes[..65536]);
+            assert!(core.now() - started < Duration::from_millis(10), "{level}: {:?}", core.now() - started);
+            let status = array.status(&core).await;
+            let slow: Vec<bool> = status.members.iter().map(|member| member.slow).collect();
+            assert!(slow.iter().enumerate().all(|(ix, &is)| is == (ix == slot)), "{slow:?}");
+            assert!(status.members[slot].late_reads > 0);
+            assert_eq!(status.members[slot].state, MemberState::InSync);
+            // It is asked again once it is well, and counts as slow no more.
+            core.sleep(Duration::from_secs(61)).await;
+            for _ in 0..4 {
+                assert!(read(&volume, 0, 65536).await == bytes[..65536]);
+            }
+            assert!(array.status(&core).await.members.iter().all(|member| !member.slow));
+            array.stop(&core).await.unwrap();
+        });
+        run.expect_done();
+    }
+}
+
+#[test]
+fn sectors_that_neither_read_nor_take_a_rewrite_are_recorded_and_good_again_once_written() {
+    for level in [Level::Raid5, Level::Raid6, Level::Raid1] {
+        let mut fixture = Fixture::new(level, if level == Level::Raid1 { 2 } else { 4 });
+        let (slot, sector) = fixture.first();
+        let control = fixture.world.drive(&fixture.drives[slot]);
+        let spec = fixture.spec();
+        let run = fixture.world.run(async move |core: Core| {
+            let books = Books::default();
+            let array = ArrayHandle::start(&core, spec, Box::new(books.clone())).await;
+            let volume = array.volume().open(&core).unwrap();
+            let bytes = fill(&volume).await;
+            let bad = |books: &Books| {
+                let record = books.records.borrow().last().cloned().unwrap();
+                record.seats[slot].bad.iter().collect::<Vec<_>>()
+            };
+            control.latent(sector);
+            control.fail_next_writes(1);
+            for _ in 0..4 {
+                assert!(read(&volume, 0, 4096).await == bytes[..4096], "{level}");
+            }
+            assert_eq!(bad(&books), [Sector(sector)..Sector(sector + 8)], "{level}");
+            let status = array.status(&core).await;
+            assert_eq!(status.members[slot].state, MemberState::InSync);
+            assert_eq!(status.members[slot].bad_sectors, 8);
+            // Part of it is written: that part is good, and durably so before the write is acknowledged.
+            volume.write(512, Buf::zeros(512), Durability::Cached).await.unwrap();
+            assert_eq!(
+                bad(&books),
+                [Sector(sector)..Sector(sector + 1), Sector(sector + 2)..Sector(sector + 8)],
+                "{level}"
+            );
+            volume.write(0, BufMut::copy_of(&bytes[..4096]).freeze(), Durability::Cached).await.unwrap();
+            assert_eq!(bad(&books), [], "{level}");
+            assert!(read(&volume, 0, 65536).await == bytes[..65536], "{level}");
+            array.stop(&core).await.unwrap();
+        });
+        run.expect_done();
+    }
+}
+
+#[test]
+fn a_member_without_a_bad_block_log_is_failed_instead() {
+    let mut fixture = Fixture::new(Level::Raid5, 4);
+    let (slot, sector) = fixture.first();
+    let control = fixture.world.drive(&fixture.drives[slot]);
+    let spec = fixture.spec();
+    let run = fixture.world.run(async move |core: Core| {
+        let books = Books { without_log: true, ..Books::default() };
+        let array = ArrayHandle::start(&core, spec, Box::new(books.clone())).await;
+        let volume = array.volume().open(&core).unwrap();
+        let bytes = fill(&volume).await;
+        control.latent(sector);
+        control.fail_next_writes(1);
+        assert!(read(&volume, 0, 4096).await == bytes[..4096]);
+        assert_eq!(array.status(&core).await.members[slot].state, MemberState::Faulty);
+        assert!(books.records.borrow().last().unwrap().failed.contains(MemberIx(slot as u16)));
+        assert!(read(&volume, 0, 65536).await == bytes[..65536]);
+        array.stop(&core).await.unwrap();
+    });
+    run.expect_done();
+}
+
+#[test]
+fn known_bad_sectors_are_never_asked_for() {
+    let mut fixture = Fixture::new(Level::Raid5, 4);
+    let (slot, sector) = fixture.first();
+    let mut spec = fixture.spec();
+    spec.members[slot].bad = [Sector(sector)..Sector(sector + 3)].into_iter().collect();
+    let control = fixture.world.drive(&fixture.drives[slot]);
+    let run = fixture.world.run(async move |core: Core| {
+        let array = ArrayHandle::start(&core, spec, Box::new(Books::default())).await;
+        let volume = array.volume().open(&core).unwrap();
+        // Zeros everywhere, and the parity of zeros; what lies in the bad sectors is garbage.
+        control.poke(sector * 512, &[0xee; 3 * 512]);
+        assert!(read(&volume, 0, 65536).await == vec![0; 65536]);
+        volume.write(4096, Buf::zeros(512), Durability::Cached).await.unwrap();
+        assert!(read(&volume, 0, 65536).await == vec![0; 65536]);
+        assert_eq!(array.status(&core).await.members[slot].bad_sectors, 3);
+        array.stop(&core).await.unwrap();
+    });
+    run.expect_done();
+}

@@ -12,6 +12,7 @@ use wattle_rt::{Buf, BufMut, CoreIx, Durability, IoErrorKind, Notify};
 use crate::array::{Health, Shard, WriteLoss};
 use crate::error::VolumeError;
 use crate::geometry::{Copy, Run};
+use crate::intent;
 use crate::striped::{FailedRun, read_runs, sectors};
 use crate::units::{MemberSet, SECTOR_BYTES, Sector};
 
@@ -79,6 +80,7 @@ pub(crate) async fn write(
 ) -> Result<(), VolumeError> {
     let len = sectors(buf.len());
     let _lock = shard.ranges.lock(lba, lba + len).await;
+    let _intent = intent::enter(shard, lba..lba + len).await?;
     let health = shard.health();
     if health.broken {
         return Err(VolumeError::Broken);

@@ -9,6 +9,7 @@ use wattle_rt::{Buf, Durability, IoErrorKind, Unmap};
 use crate::array::Shard;
 use crate::error::VolumeError;
 use crate::geometry::{Kind, Run};
+use crate::intent;
 use crate::mirror;
 use crate::striped;
 use crate::units::{MemberIx, MemberSet, SECTOR_BYTES, Sector};
@@ -34,6 +35,7 @@ pub(crate) async fn whole(
     unsupported: Unsupported,
     durability: Durability,
 ) -> Result<(), VolumeError> {
+    let _intent = intent::enter(shard, intent::sync_range(&shard.fixed.geometry, range.clone())).await?;
     let health = shard.health();
     if health.broken {
         return Err(VolumeError::Broken);

@@ -1,5 +1,7 @@
 //! The array's home: the one place where its state changes, one change at a time, durable before anybody relies on it.
 
+mod intent;
+
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -11,6 +13,7 @@ use super::health::{Event, Health};
 use super::shard::{Shard, answer};
 use super::{Fixed, Pass, each_core};
 use crate::error::VolumeError;
+use crate::intent::IntentHome;
 use crate::metadata::{Change, Metadata, Record, SeatRecord};
 use crate::units::{MemberSet, Sector};
 
@@ -36,6 +39,7 @@ pub(crate) struct Home {
     absentee_may_return: Cell<bool>,
     /// Signalled when anything about the members changed.
     pub(super) changed: Notify,
+    intent: Option<IntentHome>,
 }
 
 /// Flush requests that arrive while one runs share the next.
@@ -68,6 +72,8 @@ impl Home {
             flushes: RefCell::default(),
             absentee_may_return: Cell::new(absentee_may_return),
             changed: Notify::new(),
+            intent: (fixed.intent.as_ref().filter(|_| !fixed.read_only))
+                .map(|spec| IntentHome::new(spec, core.cores())),
         })
     }
 
@@ -195,6 +201,7 @@ impl Home {
         }
         self.on_every_core(|shard| async move { shard.gate.close().await }).await;
         let _turn = self.transition.acquire(1).await;
+        self.clear_at_stop().await;
         let result = self.deactivate_for_good().await;
         // The home goes first: whoever finds it finds its shard too.
         drop(self.core.take_local::<Self>(home_key(self.fixed.key)));
@@ -329,6 +336,7 @@ impl Home {
         })
         .await;
         self.changed.notify_all();
+        self.look_for_idle_regions();
         if broken { Err(VolumeError::Broken) } else { Ok(()) }
     }
 

@@ -17,6 +17,7 @@ use super::status::{Counters, Troubles};
 use super::Fixed;
 use crate::bad::BadRanges;
 use crate::error::VolumeError;
+use crate::intent::IntentShard;
 use crate::mirror::RangeLocks;
 use crate::stripe::StripeTable;
 use crate::units::{MemberIx, MemberSet, SECTOR_BYTES, Sector};
@@ -41,6 +42,8 @@ pub(crate) struct Shard {
     pub deadlines: Deadlines,
     /// Some member may be slow.
     any_slow: Cell<bool>,
+    /// The write-intent bitmap, if there is one to keep.
+    pub intent: Option<IntentShard>,
     members: Vec<MemberLoad>,
     health: RefCell<Arc<Health>>,
     /// The newest epoch of health that is durable in the superblocks.
@@ -84,6 +87,7 @@ impl Shard {
             counters: Counters::default(),
             deadlines: Deadlines::default(),
             any_slow: Cell::new(false),
+            intent: fixed.intent.as_ref().filter(|_| !fixed.read_only).map(IntentShard::new),
             members: health.members.iter().map(|_| MemberLoad::default()).collect(),
             health: RefCell::new(health),
             recorded_epoch: Cell::new(0),

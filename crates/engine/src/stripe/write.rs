@@ -6,6 +6,7 @@ use super::rows::{self, Grid, Row, Segment};
 use super::transfer::Lost;
 use super::{Work, WritePiece, refusal};
 use crate::error::VolumeError;
+use crate::intent;
 use crate::plan::{self, BlockSet, Method, WritePlan};
 
 impl Work<'_> {
@@ -40,6 +41,9 @@ impl Work<'_> {
         let fua = pieces.iter().any(|piece| piece.durability == Durability::Fua);
         let durability = if fua { Durability::Fua } else { Durability::Cached };
         let mut unreadable = BlockSet::EMPTY;
+        let touched =
+            rows.first().map_or(0, |row| row.bytes.start)..rows.last().map_or(0, |row| row.bytes.end);
+        let _intent = intent::enter(self.shard, self.sectors(touched)).await?;
         // Each turn that does not end loses a member or a block that the turns before had, so there are few of them.
         for _turn in 0..=2 * self.blocks() {
             let health = self.shard.health();

@@ -1,0 +1,121 @@
+//! The regions as the array's home sees them: which bits are set on the members, and which cores may write where.
+
+use std::cell::{Cell, RefCell};
+
+use wattle_rt::CoreIx;
+use wattle_rt::sync::OneshotSender;
+
+use super::IntentSpec;
+use crate::array::Health;
+use crate::error::VolumeError;
+use crate::regions::Regions;
+
+/// A core that waits for regions.
+pub(crate) struct Asking {
+    pub core: CoreIx,
+    pub regions: Vec<u64>,
+    pub sender: OneshotSender<Result<(), VolumeError>>,
+}
+
+/// The home's part of an array's write intent. All but [`Self::wait`] happens in the array's turn.
+pub(crate) struct IntentHome {
+    /// Bits that are set, durably, on every member in use.
+    marked: RefCell<Regions>,
+    /// By core, what it was granted.
+    held: RefCell<Vec<Regions>>,
+    waiting: RefCell<Vec<Asking>>,
+    /// A task serves those who wait.
+    serving: Cell<bool>,
+    /// A task sweeps.
+    pub sweeping: Cell<bool>,
+    /// Bits were set, or members or their state changed: there may be bits to clear. Before that nothing is written.
+    pub used: Cell<bool>,
+}
+
+impl IntentHome {
+    pub fn new(spec: &IntentSpec, cores: usize) -> Self {
+        let none = Regions::new(spec.marked.size(), spec.marked.total());
+        Self {
+            marked: RefCell::new(spec.marked.clone()),
+            held: RefCell::new(vec![none; cores]),
+            waiting: RefCell::default(),
+            serving: Cell::new(false),
+            sweeping: Cell::new(false),
+            used: Cell::new(false),
+        }
+    }
+
+    /// Queues who asks; says whether somebody has to be started who serves.
+    pub fn wait(&self, asking: Asking) -> bool {
+        self.waiting.borrow_mut().push(asking);
+        !self.serving.replace(true)
+    }
+
+    /// All who wait; with nobody, serving ends.
+    pub fn take_waiting(&self) -> Vec<Asking> {
+        let waiting = std::mem::take(&mut *self.waiting.borrow_mut());
+        self.serving.set(!waiting.is_empty());
+        waiting
+    }
+
+    /// What has to be marked before all of them can go on, ascending.
+    pub fn missing(&self, asking: &[Asking]) -> Vec<u64> {
+        let marked = self.marked.borrow();
+        let asked = asking.iter().flat_map(|asking| &asking.regions).copied();
+        let mut missing: Vec<u64> = asked.filter(|&region| !marked.contains(region)).collect();
+        missing.sort_unstable();
+        missing.dedup();
+        missing
+    }
+
+    /// The bits are set on every member in use, durably.
+    pub fn set_marked(&self, regions: &[u64]) {
+        let mut marked = self.marked.borrow_mut();
+        regions.iter().for_each(|&region| marked.insert(region));
+    }
+
+    /// Lets a core write to regions that are marked.
+    pub fn grant(&self, core: CoreIx, regions: &[u64]) {
+        let (marked, mut held) = (self.marked.borrow(), self.held.borrow_mut());
+        for &region in regions {
+            debug_assert!(marked.contains(region), "the bit comes before the grant");
+            held[core.0].insert(region);
+        }
+    }
+
+    /// A core has given regions back.
+    pub fn released(&self, core: CoreIx, regions: &[u64]) {
+        let mut held = self.held.borrow_mut();
+        regions.iter().for_each(|&region| held[core.0].remove(region));
+    }
+
+    /// Whether a core may write somewhere.
+    pub fn any_held(&self) -> bool {
+        self.held.borrow().iter().any(|held| !held.is_empty())
+    }
+
+    /// The bits that can be cleared once every member is flushed: nobody can write there, nothing there has to be resynced, and
+    /// no member is away or incomplete that would have to be told what it misses.
+    pub fn clearable(&self, health: &Health) -> Vec<u64> {
+        let incomplete = health.rebuilding().any(|(seat, _)| health.seats[seat.index()].stale.is_some());
+        if health.broken || incomplete || !health.lost().is_empty() {
+            return Vec::new();
+        }
+        let marked = self.marked.borrow();
+        let mut held = Regions::new(marked.size(), marked.total());
+        self.held.borrow().iter().for_each(|of_core| held.union_with(of_core));
+        let idle = marked.iter().filter(|&region| !held.contains(region));
+        idle.filter(|&region| health.trust.covers(marked.range_of(region))).collect()
+    }
+
+    /// The bits are being cleared, on some members at least: whoever writes there marks again.
+    pub fn set_unmarked(&self, regions: &[u64]) {
+        let mut marked = self.marked.borrow_mut();
+        regions.iter().for_each(|&region| marked.remove(region));
+    }
+
+    /// How many bits are set.
+    pub fn marked_count(&self) -> u64 {
+        self.marked.borrow().len()
+    }
+}

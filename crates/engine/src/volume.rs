@@ -1,5 +1,6 @@
 //! Where requests enter: bounds, alignment, cutting, and the way to the core that owns each part.
 
+use std::ops::Range;
 use std::rc::Rc;
 
 use wattle_rt::{Buf, BufMut, Core, Durability, Unmap};
@@ -10,7 +11,7 @@ use crate::geometry::{Geometry, Kind, Run};
 use crate::stripe::{self, ReadPiece, WritePiece};
 use crate::striped::{FailedRun, read_runs, sectors};
 use crate::units::{SECTOR_BYTES, Sector, StripeNo};
-use crate::{mirror, striped, zero};
+use crate::{log, mirror, striped, zero};
 
 /// A volume that can be opened on any core.
 #[derive(Debug, Clone)]
@@ -183,7 +184,7 @@ impl Volume {
             return Ok(());
         }
         self.exclusively(move |volume| async move {
-            zero::whole(&volume.shard, inner, Unmap::Yes, zero::Unsupported::Skip, Durability::Cached).await
+            volume.zero_whole(inner, Unmap::Yes, zero::Unsupported::Skip, Durability::Cached).await
         })
         .await
     }
@@ -211,9 +212,44 @@ impl Volume {
         self.write_zero_bytes(offset_bytes, inner_start, durability).await?;
         self.write_zero_bytes(inner_end, offset_bytes + len_bytes, durability).await?;
         self.exclusively(move |volume| async move {
-            zero::whole(&volume.shard, inner, unmap, zero::Unsupported::Write, durability).await
+            volume.zero_whole(inner, unmap, zero::Unsupported::Write, durability).await
         })
         .await
+    }
+
+    /// Zeroes whole stripes, or blocks where there is no parity; with a partial parity log as many at once as it has entries for.
+    /// The volume has the array to itself.
+    async fn zero_whole(
+        &self,
+        range: Range<Sector>,
+        unmap: Unmap,
+        unsupported: zero::Unsupported,
+        durability: Durability,
+    ) -> Result<(), VolumeError> {
+        let Some(stripes_max) = log::stripes_max(&self.shard) else {
+            return zero::whole(&self.shard, range, unmap, unsupported, durability).await;
+        };
+        let width = self.geometry().stripe_data_sectors().0;
+        let (mut stripe, end) = (range.start.0 / width, range.end.0 / width);
+        while stripe < end {
+            let stop = end.min(stripe + stripes_max);
+            let part = Sector(stripe * width)..Sector(stop * width);
+            if let Some(tickets) = log::announce(&self.shard, stripe..stop).await? {
+                let result = zero::whole(&self.shard, part, unmap, unsupported, durability).await;
+                tickets.into_iter().for_each(|ticket| ticket.release(&self.shard, result.is_ok()));
+                result?;
+            } else if unsupported == zero::Unsupported::Write {
+                // With a member missing, parity holds what that lacks: only ordinary writes can be made up for.
+                let (mut at, end) = (part.start.0 * SECTOR_BYTES, part.end.0 * SECTOR_BYTES);
+                while at < end {
+                    let len = zero::PIECE_BYTES.min(end - at);
+                    self.write_aligned(at, Buf::zeros(len as usize), durability).await?;
+                    at += len;
+                }
+            }
+            stripe = stop;
+        }
+        Ok(())
     }
 
     async fn write_zero_bytes(
@@ -248,7 +284,7 @@ impl Volume {
     }
 
     /// The largest range of whole stripes (or blocks, where there is no parity) inside a range.
-    fn whole(&self, offset: u64, len: u64) -> std::ops::Range<Sector> {
+    fn whole(&self, offset: u64, len: u64) -> Range<Sector> {
         let unit = match self.geometry().kind() {
             Kind::Parity => self.geometry().stripe_data_sectors().0 * SECTOR_BYTES,
             Kind::Striped | Kind::Mirrored => u64::from(self.block_bytes()),

@@ -99,6 +99,7 @@ impl Home {
             return Err(VolumeError::Broken);
         }
         if !self.dirty.get() {
+            self.prepare_log().await?;
             self.commit(Change::Activate, true).await?;
             self.dirty.set(true);
             self.core.spawn(self.clone().go_clean_when_idle());

@@ -47,6 +47,9 @@ impl Home {
             // Somebody may have been quicker.
             home.may_join(seat, &who)?;
             let (state, who) = who.seat();
+            if !home.clear_log(&who).await {
+                return Err(JoinError::NotRecorded);
+            }
             home.forget(seat).await;
             let event = Event::Joined { seat, who, state };
             if home.enter(event).await.is_err() || home.commit(Change::Members, home.is_dirty()).await.is_err() {

@@ -6,6 +6,7 @@ mod deadline;
 mod gate;
 mod health;
 mod home;
+mod log;
 mod members;
 mod shard;
 mod status;

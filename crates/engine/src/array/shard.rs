@@ -18,6 +18,7 @@ use super::Fixed;
 use crate::bad::BadRanges;
 use crate::error::VolumeError;
 use crate::intent::IntentShard;
+use crate::log::LogShard;
 use crate::mirror::RangeLocks;
 use crate::stripe::StripeTable;
 use crate::units::{MemberIx, MemberSet, SECTOR_BYTES, Sector};
@@ -45,6 +46,8 @@ pub(crate) struct Shard {
     /// The write-intent bitmap, if there is one to keep.
     pub intent: Option<IntentShard>,
     members: Vec<MemberLoad>,
+    /// The partial parity log.
+    pub log: Option<LogShard>,
     health: RefCell<Arc<Health>>,
     /// The newest epoch of health that is durable in the superblocks.
     recorded_epoch: Cell<u64>,
@@ -89,6 +92,7 @@ impl Shard {
             any_slow: Cell::new(false),
             intent: fixed.intent.as_ref().filter(|_| !fixed.read_only).map(IntentShard::new),
             members: health.members.iter().map(|_| MemberLoad::default()).collect(),
+            log: fixed.log.as_ref().map(|spec| LogShard::new(spec, &fixed.geometry)),
             health: RefCell::new(health),
             recorded_epoch: Cell::new(0),
             recorded: Notify::new(),
@@ -164,6 +168,9 @@ impl Shard {
         load.late_reads.set(0);
         load.slow_until.set(None);
         load.last_read_end.set(Sector(0));
+        if let Some(log) = &self.log {
+            log.forget(seat);
+        }
     }
 
     /// What this core saw of the members' troubles, by seat.

@@ -42,6 +42,14 @@ pub struct LogEntry {
     pub partial: Vec<Buf>,
 }
 
+impl LogEntry {
+    /// Bytes of partial parity.
+    #[must_use]
+    pub fn partial_bytes(&self) -> u64 {
+        self.partial.iter().map(|part| part.len() as u64).sum()
+    }
+}
+
 /// Encodes logs. Pure.
 pub trait LogFormat: fmt::Debug + Send + Sync {
     /// The header that goes before the partial parity of `entries`, a whole number of pages.

@@ -8,6 +8,7 @@
 //! Stripe tasks are spawned and never dropped: a stripe that was begun is finished, whatever becomes of the client.
 
 mod compute;
+mod logged;
 mod read;
 mod rows;
 mod transfer;

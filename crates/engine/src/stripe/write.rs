@@ -3,10 +3,12 @@
 use wattle_rt::{Buf, BufMut, Durability};
 
 use super::rows::{self, Grid, Row, Segment};
-use super::transfer::Lost;
+use super::transfer::{Lost, Stored};
 use super::{Work, WritePiece, refusal};
+use crate::array::Health;
 use crate::error::VolumeError;
 use crate::intent;
+use crate::log::{self, LogError};
 use crate::plan::{self, BlockSet, Method, WritePlan};
 
 impl Work<'_> {
@@ -18,7 +20,7 @@ impl Work<'_> {
     /// # Errors
     /// Nothing is acknowledged; which sectors hold new data is then unknown.
     pub(super) async fn write(&self, pieces: &[WritePiece]) -> Result<(), VolumeError> {
-        let result = self.write_at_once(pieces).await;
+        let result = self.write_in_passes(pieces).await;
         let block = self.shard.fixed.block_bytes as usize;
         if result != Err(VolumeError::Unreadable)
             || pieces.iter().map(|piece| piece.buf.len()).sum::<usize>() <= block
@@ -29,13 +31,28 @@ impl Work<'_> {
             for at in (0..piece.buf.len()).step_by(block) {
                 let buf = piece.buf.slice(at..(at + block).min(piece.buf.len()));
                 let start = piece.start + at as u64;
-                self.write_at_once(&[WritePiece { start, buf, durability: piece.durability }]).await?;
+                self.write_in_passes(&[WritePiece { start, buf, durability: piece.durability }]).await?;
             }
         }
         Ok(())
     }
 
-    async fn write_at_once(&self, pieces: &[WritePiece]) -> Result<(), VolumeError> {
+    /// Writes the pieces at once, or as the partial parity log has it: part after part.
+    async fn write_in_passes(&self, pieces: &[WritePiece]) -> Result<(), VolumeError> {
+        let Some(mut left) = self.write_at_once(pieces).await? else { return Ok(()) };
+        while let Some(pass) = left.pop() {
+            if let Some(parts) = self.write_at_once(&pass).await? {
+                left.extend(parts);
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the pieces, or says in which parts they have to be written, the last one first.
+    async fn write_at_once(
+        &self,
+        pieces: &[WritePiece],
+    ) -> Result<Option<Vec<Vec<WritePiece>>>, VolumeError> {
         let segments = self.segments(pieces.iter().map(|piece| (piece.start, piece.buf.len())));
         let rows = rows::rows(&segments);
         let fua = pieces.iter().any(|piece| piece.durability == Durability::Fua);
@@ -55,6 +72,10 @@ impl Work<'_> {
                 .map(|row| plan::decide_write(&self.view(&health, row, &unreadable), &row.touched))
                 .collect::<Result<Vec<_>, _>>()
                 .map_err(refusal)?;
+            let logged = log::usable(self.shard, &health, self.map.p());
+            if logged && let Some(parts) = self.parts(&health, &rows, &segments, pieces) {
+                return Ok(Some(parts));
+            }
             let fetched = match self.fetch(&rows, |row| plans[row].fetch).await {
                 Ok(fetched) => fetched,
                 Err(lost) => {
@@ -64,18 +85,38 @@ impl Work<'_> {
             };
             self.count(&plans);
             let blocks = self.fill(&rows, &segments, pieces, &plans, fetched, &unreadable);
+            let ticket = if logged {
+                match log::append(self.shard, self.map.p(), self.entries(&rows, &segments, pieces, &blocks))
+                    .await
+                {
+                    Ok(ticket) => Some(ticket),
+                    Err(LogError::NoParity) => continue,
+                    Err(LogError::Ended(error)) => return Err(error),
+                }
+            } else {
+                None
+            };
             let stored = self.store(&health, &rows, blocks, durability).await;
-            self.shard.mend(stored.mended).await?;
-            if stored.failed.is_empty() {
-                return self.shard.recorded(health.epoch).await;
+            let result = self.settle(&health, &segments, stored).await;
+            if let Some(ticket) = ticket {
+                ticket.release(self.shard, result.is_ok());
             }
-            let beyond = if stored.no_space { VolumeError::NoSpace } else { VolumeError::WriteFailed };
-            self.shard.fail(stored.failed).await.map_err(|_| beyond)?;
-            // What only parity holds now is there if parity can be trusted.
-            let holds = |segment: &Segment| !stored.failed.contains(self.member(segment.block));
-            return if self.trusted(&health) || segments.iter().all(holds) { Ok(()) } else { Err(beyond) };
+            return result.map(|()| None);
         }
         unreachable!("a stripe of {} blocks lost more than all of them", self.blocks())
+    }
+
+    /// Whether what was stored may be acknowledged: what could not be stored is recorded as missing.
+    async fn settle(&self, health: &Health, segments: &[Segment], stored: Stored) -> Result<(), VolumeError> {
+        self.shard.mend(stored.mended).await?;
+        if stored.failed.is_empty() {
+            return self.shard.recorded(health.epoch).await;
+        }
+        let beyond = if stored.no_space { VolumeError::NoSpace } else { VolumeError::WriteFailed };
+        self.shard.fail(stored.failed).await.map_err(|_| beyond)?;
+        // What only parity holds now is there if parity can be trusted.
+        let holds = |segment: &Segment| !stored.failed.contains(self.member(segment.block));
+        if self.trusted(health) || segments.iter().all(holds) { Ok(()) } else { Err(beyond) }
     }
 
     /// Takes a failed fetch into account before the next turn.

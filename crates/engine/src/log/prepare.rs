@@ -1,0 +1,87 @@
+//! Makes logs empty.
+
+use std::rc::Rc;
+
+use wattle_rt::{Buf, Core, Device, Durability, IoError};
+
+use super::{LogArea, LogSpec, PAGE_BYTES};
+use crate::array::Shard;
+use crate::units::{MemberIx, MemberSet};
+
+/// Longest write of zeros.
+const PIECE_BYTES: u64 = 1 << 20;
+
+/// Empties the logs of every member in use, durably, once in the life of an array: before the first record of it as dirty. Returns
+/// the seats on which that failed; then it is to be tried again without them.
+///
+/// Two steps: no log is made valid again before none of them has entries. Otherwise, after a crash in between, those that still
+/// have some could pass for all there are, although others were found damaged.
+pub(crate) async fn prepare(shard: &Rc<Shard>) -> MemberSet {
+    let Some(log) = shard.log.as_ref().filter(|log| !log.prepared.get()) else { return MemberSet::EMPTY };
+    let health = shard.health();
+    let members: Vec<(MemberIx, Device, LogArea)> = (0..)
+        .map(MemberIx)
+        .zip(&health.seats)
+        .filter(|(seat, _)| health.state(*seat).writable())
+        .filter_map(|(seat, who)| Some((seat, who.device.clone()?, who.log?)))
+        .collect();
+    let mut failed = MemberSet::EMPTY;
+    for empty in [false, true] {
+        let steps: Vec<_> = members
+            .iter()
+            .map(|(seat, device, area)| {
+                let (core, device, area, spec) =
+                    (shard.core.clone(), device.clone(), *area, log.spec.clone());
+                let step = async move {
+                    if empty {
+                        put_header(&core, &device, area, &spec).await
+                    } else {
+                        zero(&core, &device, area).await
+                    }
+                };
+                (*seat, shard.core.spawn(step))
+            })
+            .collect();
+        for (seat, step) in steps {
+            if step.await.is_err() {
+                failed.insert(seat);
+            }
+        }
+        if !failed.is_empty() {
+            return failed;
+        }
+    }
+    log.prepared.set(true);
+    failed
+}
+
+/// Empties the log of a member that is about to join, durably.
+///
+/// # Errors
+/// As the device says; the log is then as it was, invalid, or empty.
+pub(crate) async fn clear(
+    core: &Core,
+    device: &Device,
+    area: LogArea,
+    spec: &LogSpec,
+) -> Result<(), IoError> {
+    zero(core, device, area).await?;
+    put_header(core, device, area, spec).await
+}
+
+/// All of it, not only the first header: a log is walked to the first place where none follows, and old ones must not follow new.
+async fn zero(core: &Core, device: &Device, area: LogArea) -> Result<(), IoError> {
+    let len_bytes = area.size_bytes - area.size_bytes % u64::from(PAGE_BYTES);
+    let mut at = 0;
+    while at < len_bytes {
+        let zeros = Buf::zeros(PIECE_BYTES.min(len_bytes - at) as usize);
+        let len = zeros.len() as u64;
+        core.write(device, area.offset_bytes + at, zeros, Durability::Fua).await?;
+        at += len;
+    }
+    Ok(())
+}
+
+async fn put_header(core: &Core, device: &Device, area: LogArea, spec: &LogSpec) -> Result<(), IoError> {
+    core.write(device, area.offset_bytes, spec.format.header(0, &[]), Durability::Fua).await
+}

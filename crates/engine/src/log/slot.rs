@@ -1,0 +1,190 @@
+//! The log of one slot, on the core that owns it.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use wattle_rt::sync::OneshotSender;
+use wattle_rt::{Buf, Device, Durability, Notify, oneshot};
+
+use super::{LogArea, LogEntry, LogError, LogShard, LogSpec};
+use crate::array::{Shard, answer};
+use crate::error::VolumeError;
+use crate::units::MemberIx;
+
+/// The log of a slot's member, whoever that is.
+#[derive(Default)]
+pub(crate) struct SlotLog {
+    state: RefCell<State>,
+    /// Signalled when the last ticket of a log write is back.
+    idle: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    waiting: VecDeque<Waiting>,
+    /// A task writes what waits.
+    writing: bool,
+    /// Tickets of the last log write that are not back.
+    out: usize,
+    /// Writes of the last log write may still be in volatile caches.
+    unflushed: bool,
+    /// A write ended badly: what the log says of it is needed until somebody follows it.
+    lost: bool,
+    generation: u64,
+    /// The member the log is on, and where in its area the next log goes.
+    next: Option<(Device, u64)>,
+}
+
+struct Waiting {
+    entries: Vec<LogEntry>,
+    sender: OneshotSender<Result<(), LogError>>,
+}
+
+impl Waiting {
+    fn payload_bytes(&self) -> u64 {
+        self.entries.iter().map(LogEntry::partial_bytes).sum()
+    }
+}
+
+impl SlotLog {
+    pub fn release(&self, well: bool) {
+        let mut state = self.state.borrow_mut();
+        state.out -= 1;
+        state.lost |= !well;
+        if state.out == 0 {
+            self.idle.notify_all();
+        }
+    }
+
+    pub fn forget(&self) {
+        self.state.borrow_mut().next = None;
+    }
+
+    /// Whether a log may be written: `Ok(true)`, or `Ok(false)` after a flush. Waits for the tickets that are out.
+    async fn free(&self) -> Result<bool, VolumeError> {
+        loop {
+            let back = {
+                let state = self.state.borrow();
+                if state.out == 0 {
+                    return if state.lost { Err(VolumeError::Broken) } else { Ok(!state.unflushed) };
+                }
+                self.idle.wait()
+            };
+            back.await;
+        }
+    }
+
+    /// As much of what waits as fits into one log write, in the order it came.
+    fn take(&self, log: &LogShard) -> Vec<Waiting> {
+        let limits = log.limits();
+        let (mut entries, mut payload_bytes) = (0, 0);
+        let mut taken = Vec::new();
+        let mut state = self.state.borrow_mut();
+        while let Some(next) = state.waiting.pop_front_if(|next| {
+            entries += next.entries.len();
+            payload_bytes += next.payload_bytes();
+            entries <= limits.entries && payload_bytes <= limits.payload_bytes
+        }) {
+            taken.push(next);
+        }
+        assert!(!taken.is_empty() || state.waiting.is_empty(), "passes fit into one log write");
+        taken
+    }
+
+    /// The next log, and where on its device it goes, in bytes.
+    fn next(&self, spec: &LogSpec, device: &Device, area: LogArea, entries: &[LogEntry]) -> (u64, Vec<Buf>) {
+        let mut state = self.state.borrow_mut();
+        state.generation += 1;
+        let mut bufs = vec![spec.format.header(state.generation, entries)];
+        bufs.extend(entries.iter().flat_map(|entry| &entry.partial).cloned());
+        let len_bytes = bufs.iter().map(|buf| buf.len() as u64).sum::<u64>();
+        assert!(len_bytes <= area.size_bytes, "the format knows how much fits into an area");
+        let behind = state.next.take().filter(|(on, _)| spec.ring && on.same(device)).map(|(_, at)| at);
+        let at = behind.filter(|at| at + len_bytes <= area.size_bytes).unwrap_or(0);
+        state.next = Some((device.clone(), at + len_bytes));
+        (area.offset_bytes + at, bufs)
+    }
+}
+
+/// Queues entries and waits until they are durable; this core owns the slot's log.
+pub(super) async fn append(
+    shard: &Rc<Shard>,
+    slot: MemberIx,
+    entries: Vec<LogEntry>,
+) -> Result<(), LogError> {
+    let Some(log) = &shard.log else { return Err(LogError::Ended(VolumeError::Stopped)) };
+    let (sender, receiver) = oneshot();
+    let idle = {
+        let mut state = log.slots[slot.index()].state.borrow_mut();
+        state.waiting.push_back(Waiting { entries, sender });
+        !std::mem::replace(&mut state.writing, true)
+    };
+    if idle {
+        shard.core.spawn(run(shard.clone(), slot));
+    }
+    receiver.await.unwrap_or(Err(LogError::Ended(VolumeError::Stopped)))
+}
+
+/// Writes what waits until nothing does.
+async fn run(shard: Rc<Shard>, slot: MemberIx) {
+    let log = shard.log.as_ref().expect("whoever appends has a log");
+    let own = &log.slots[slot.index()];
+    loop {
+        let ready = match own.free().await {
+            Ok(true) => Ok(()),
+            Ok(false) => shard.flush().await,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = ready {
+            let waiting = std::mem::take(&mut own.state.borrow_mut().waiting);
+            own.state.borrow_mut().writing = false;
+            waiting.into_iter().for_each(|next| answer(next.sender, Err(LogError::Ended(error))));
+            return;
+        }
+        own.state.borrow_mut().unflushed = false;
+        let taken = own.take(log);
+        if taken.is_empty() {
+            own.state.borrow_mut().writing = false;
+            return;
+        }
+        let parts = taken.into_iter().map(|next| (next.entries, next.sender));
+        let (entries, senders): (Vec<_>, Vec<_>) = parts.unzip();
+        let result = write(&shard, log, slot, &entries.concat()).await;
+        if result.is_ok() {
+            let mut state = own.state.borrow_mut();
+            state.out = senders.len();
+            state.unflushed = true;
+        }
+        senders.into_iter().for_each(|sender| answer(sender, result));
+        if own.state.borrow().waiting.is_empty() {
+            // Whoever comes next waits for the tickets, and flushes: nobody does for a write that never comes.
+            own.state.borrow_mut().writing = false;
+            return;
+        }
+    }
+}
+
+/// Writes one log.
+async fn write(
+    shard: &Rc<Shard>,
+    log: &LogShard,
+    slot: MemberIx,
+    entries: &[LogEntry],
+) -> Result<(), LogError> {
+    let health = shard.health();
+    if health.broken {
+        return Err(LogError::Ended(VolumeError::Broken));
+    }
+    let seat = &health.seats[slot.index()];
+    let place = seat.device.as_ref().filter(|_| health.state(slot).writable()).zip(seat.log);
+    if let Some((device, area)) = place {
+        let (at, bufs) = log.slots[slot.index()].next(&log.spec, device, area, entries);
+        if shard.core.writev(device, at, bufs, Durability::Fua).await.is_ok() {
+            return Ok(());
+        }
+    }
+    // A member that takes no log goes like one that takes no write; if it is gone already, this waits until all know.
+    shard.fail([slot].into_iter().collect()).await.map_err(LogError::Ended)?;
+    Err(LogError::NoParity)
+}

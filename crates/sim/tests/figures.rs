@@ -1,6 +1,6 @@
 //! The engine on modelled drives in virtual time, held to its bounds. The tables are `sim figures`.
 
-use wattle_sim::figures::{Load, Setup, limits};
+use wattle_sim::figures::{Load, Setup, costs, limits};
 
 /// Without anything to slow it down, random writes come close to what the drives can do, and a write alone takes one turn of
 /// reads and one of writes.
@@ -25,4 +25,22 @@ fn equal_set_ups_give_equal_figures() {
     };
     assert_eq!(once(1), once(1));
     assert_eq!(once(3), once(3));
+}
+
+/// Bits are set before the first write to a region; whoever writes there again pays nothing.
+#[test]
+fn a_bitmap_costs_at_most_3_percent() {
+    let setup = Setup { member_bytes: 1 << 40, ..Setup::RAID5 };
+    let cost = costs::cost(&setup, &costs::dirty(64, 0..512, &setup), costs::with_intent);
+    assert!((500..=512).contains(&cost.counts.marked.get()), "{:?}", cost.counts);
+    assert!(cost.part() <= 0.03, "{:.1} %", cost.part() * 100.0);
+}
+
+/// What is alone waits for nobody: md's bitmap makes such writes a hundred times as slow.
+#[test]
+fn a_bitmap_costs_a_write_alone_at_most_5_percent() {
+    let setup = Setup { member_bytes: 1 << 40, ..Setup::RAID5 };
+    let cost = costs::cost(&setup, &costs::dirty(1, 0..16, &setup), costs::with_intent);
+    assert_eq!(cost.counts.marked.get(), 16, "{:?}", cost.counts);
+    assert!(cost.part() <= 0.05, "{:.1} %", cost.part() * 100.0);
 }

@@ -7,6 +7,8 @@
 //! [`site`] builds an array on modelled drives, [`load`] is a closed loop of clients with a measured window, [`limits`] says what
 //! the drives could do at best.
 
+pub mod costs;
+pub mod keeper;
 pub mod limits;
 pub mod load;
 pub mod site;

@@ -1,7 +1,9 @@
 //! Figures as tables of text, each with the bound it is held to.
 
 use std::fmt::Write;
+use std::time::Duration;
 
+use super::costs::{Cost, cost, dirty, with_intent, with_log};
 use super::limits;
 use super::load::{Load, Measured};
 use super::site::Setup;
@@ -15,7 +17,11 @@ pub struct Table {
 }
 
 /// Every table.
-pub const TABLES: &[Table] = &[Table { name: "limits", make: against_limits }];
+pub const TABLES: &[Table] = &[
+    Table { name: "limits", make: against_limits },
+    Table { name: "intent", make: intent },
+    Table { name: "log", make: log },
+];
 
 /// Rows of one line each, columns aligned; the first row is the heading.
 fn aligned(rows: &[Vec<String>]) -> String {
@@ -99,6 +105,61 @@ fn against_limits() -> String {
                     &busy(&measured),
                 ]));
             }
+        }
+    }
+    aligned(&rows)
+}
+
+fn cost_row(name: &str, depth: usize, cost: &Cost, bound: &str) -> Vec<String> {
+    row(&[
+        &name,
+        &depth,
+        &format!("{:.0}", cost.without.per_second()),
+        &format!("{:.0}", cost.with.per_second()),
+        &percent(cost.part()),
+        &bound,
+        &micros(&cost.without, 99.0),
+        &micros(&cost.with, 99.0),
+    ])
+}
+
+fn cost_heading(what: &str) -> Vec<String> {
+    let with = format!("with {what}");
+    row(&[&"4 KiB random writes", &"QD", &"without", &with, &"cost", &"bound", &"p99 us without", &"with"])
+}
+
+/// What a write-intent bitmap costs, over 8 members.
+fn intent() -> String {
+    let mut rows = vec![cost_heading("bitmap")];
+    let large = |setup| Setup { member_bytes: 1 << 40, ..setup };
+    let setups = [("RAID 5", Setup::RAID5), ("RAID 6", Setup::RAID6), ("RAID 10 near", Setup::raid10(0x102))];
+    for (name, setup) in setups.map(|(name, setup)| (name, large(setup))) {
+        for (depth, regions, bound) in [(64, 1024, "3 %"), (1, 16, "5 %")] {
+            let cost = cost(&setup, &dirty(depth, 0..regions, &setup), with_intent);
+            rows.push(cost_row(&format!("{name}, dirty regions"), depth, &cost, bound));
+        }
+        for depth in [64, 1] {
+            let load = Load { warm_up: Duration::ZERO, ..Load::random_writes(depth) };
+            rows.push(cost_row(
+                &format!("{name}, first touch, 16384 regions"),
+                depth,
+                &cost(&setup, &load, with_intent),
+                "",
+            ));
+        }
+    }
+    aligned(&rows)
+}
+
+/// What a partial parity log costs on RAID 5.
+fn log() -> String {
+    let mut rows = vec![cost_heading("log")];
+    for members in [4, 8, 16] {
+        for depth in [1, 16, 64, 256] {
+            let setup = Setup { members, ..Setup::RAID5 };
+            let bound = if (members, depth) == (8, 64) { "15 %" } else { "" };
+            let cost = cost(&setup, &Load::random_writes(depth), with_log);
+            rows.push(cost_row(&format!("RAID 5 over {members} members"), depth, &cost, bound));
         }
     }
     aligned(&rows)

@@ -1,111 +1,102 @@
-//! The areas beside a superblock, as far as decisions need them: bitmap header, bad-block log, journal tail, other signatures.
+//! The areas beside a superblock, as far as decisions need them: bitmap, bad-block log, partial parity
+//! log, journal tail.
 
 use wattle_format::md::badblocks::BadBlocks;
 use wattle_format::md::journal::{self, MetaBlock};
 use wattle_format::md::{self, Features, Fields, JournalChecksum, Role, Superblock, bitmap};
 
-use crate::facts::{BadRange, BitmapFacts, JournalFacts, MemberFacts, SuperblockFacts};
+use crate::facts::{BadRange, BitmapFacts, JournalFacts, MemberFacts, PplFacts, PplNewest, SuperblockFacts};
 use crate::members::{Member, MemberError};
 
-/// What assembly needs of a member with this superblock. An area that lies outside the member counts as damaged.
-pub(crate) fn member_facts(member: &Member, superblock: &Superblock) -> Result<MemberFacts, MemberError> {
-    Ok(MemberFacts {
-        bitmap: bitmap_facts(member, superblock)?,
-        bad_blocks: bad_blocks(member, superblock)?,
-        journal: journal_facts(member, superblock)?,
-        ..shortened_facts(member, superblock)
-    })
+/// The longest bitmap that is read: mdadm makes none of more than 128 KiB unless it is told to.
+const BITMAP_MAX_BYTES: u64 = 16 << 20;
+
+/// What assembly needs of a member with this superblock. An area that lies outside the member counts as damaged, and one that
+/// the drive does not give as unknown: neither hides the rest of the member.
+pub(crate) fn member_facts(member: &Member, superblock: &Superblock) -> MemberFacts {
+    let mut facts = shortened_facts(member, superblock);
+    read_bitmap(member, superblock, &mut facts);
+    read_ppl(member, superblock, &mut facts);
+    facts.bad_blocks = bad_blocks(member, superblock);
+    facts.journal = journal_facts(member, superblock);
+    facts
 }
 
 /// The same of a member that is shorter than its superblock says: its areas may be gone.
 pub(crate) fn shortened_facts(member: &Member, fields: &Fields) -> MemberFacts {
-    MemberFacts {
-        name: member.name.clone(),
-        size_sectors: member.size_sectors(),
-        superblock: superblock_facts(fields),
-        bitmap: BitmapFacts::None,
-        bad_blocks: Some(Vec::new()),
-        journal: None,
-    }
+    MemberFacts::new(member.name.clone(), member.size_sectors(), SuperblockFacts::of(fields))
 }
 
-/// The fields that decide.
-#[must_use]
-pub(crate) fn superblock_facts(fields: &Fields) -> SuperblockFacts {
-    SuperblockFacts {
-        version: fields.version(),
-        set_uuid: fields.set_uuid(),
-        set_name: fields.md_minor().map_or_else(|| fields.name(), |minor| format!("md{minor}")),
-        level: fields.level(),
-        layout: fields.layout(),
-        chunk_sectors: fields.chunk_sectors(),
-        size_sectors: fields.size_sectors(),
-        raid_disks: fields.raid_disks(),
-        dev_number: fields.dev_number(),
-        roles: fields.roles().collect(),
-        events: fields.events(),
-        ctime_secs: fields.ctime().secs,
-        utime_secs: fields.utime().secs,
-        resync_offset: fields.resync_offset(),
-        recovery_offset: fields.recovery_offset(),
-        data_offset_sectors: fields.data_offset_sectors(),
-        data_size_sectors: fields.data_size_sectors(),
-        features: fields.features(),
-    }
-}
-
-fn bitmap_facts(member: &Member, superblock: &Superblock) -> Result<BitmapFacts, MemberError> {
-    let Some(offset) = superblock.bitmap_offset_sectors() else { return Ok(BitmapFacts::None) };
-    let Some(bytes) = read_area(member, superblock, offset, bitmap::HEADER_BYTES)? else {
-        return Ok(BitmapFacts::Invalid);
+fn read_bitmap(member: &Member, superblock: &Superblock, facts: &mut MemberFacts) {
+    let Some(offset) = superblock.bitmap_offset_sectors() else { return };
+    let uuid = superblock.stored_uuid();
+    let header = match read_area(member, superblock, offset, bitmap::HEADER_BYTES) {
+        Ok(Some(header)) => header,
+        Ok(None) => return facts.bitmap = BitmapFacts::Invalid,
+        Err(_) => return facts.bitmap = BitmapFacts::Unreadable,
     };
-    let header = bitmap::Header::decode(&bytes).ok();
-    Ok(match header.filter(|header| header.uuid() == superblock.stored_uuid()).map(|header| header.kind()) {
-        None => BitmapFacts::Invalid,
-        Some(bitmap::Kind::HostEndian) => BitmapFacts::Version(3),
-        Some(bitmap::Kind::Normal) => BitmapFacts::Version(4),
-        Some(bitmap::Kind::Clustered) => BitmapFacts::Version(5),
-        Some(bitmap::Kind::Lockless) => BitmapFacts::Version(6),
-    })
+    let len = bitmap::Header::decode(&header).ok().and_then(|header| header.image_bytes());
+    let image = len
+        .filter(|len| *len <= BITMAP_MAX_BYTES)
+        .and_then(|len| read_area(member, superblock, offset, len as usize).ok().flatten());
+    // Without its bits the header still says what kind of bitmap a writer would have to keep.
+    facts.set_bitmap(&image.unwrap_or(header), &uuid);
+}
+
+fn read_ppl(member: &Member, superblock: &Superblock, facts: &mut MemberFacts) {
+    let Some(area) = superblock.ppl() else { return };
+    let len_sectors = u64::from(area.size_sectors);
+    let Some(start_sector) = superblock.sector_from_superblock(i32::from(area.offset_sectors)) else {
+        let newest = PplNewest::Missing;
+        return facts.ppl = Some(PplFacts { start_sector: 0, len_sectors, newest });
+    };
+    match read_sectors(member, start_sector, usize::from(area.size_sectors) * 512) {
+        Ok(bytes) => {
+            facts.set_ppl(&bytes.unwrap_or_default(), start_sector, &superblock.stored_uuid());
+        }
+        Err(_) => {
+            facts.ppl = Some(PplFacts { start_sector, len_sectors, newest: PplNewest::Unreadable });
+        }
+    }
 }
 
 /// The recorded bad ranges; `None` if there are some and they cannot be read.
-fn bad_blocks(member: &Member, superblock: &Superblock) -> Result<Option<Vec<BadRange>>, MemberError> {
+fn bad_blocks(member: &Member, superblock: &Superblock) -> Option<Vec<BadRange>> {
     if !superblock.features().contains(Features::BAD_BLOCKS) {
-        return Ok(Some(Vec::new()));
+        return Some(Vec::new());
     }
-    let Some(area) = superblock.bad_block_log() else { return Ok(None) };
+    let area = superblock.bad_block_log()?;
     let len_bytes = usize::from(area.size_sectors) * 512;
-    let Some(bytes) = read_area(member, superblock, area.offset_sectors, len_bytes)? else { return Ok(None) };
+    let bytes = read_area(member, superblock, area.offset_sectors, len_bytes).ok()??;
     let range =
         |range: &md::badblocks::BadRange| BadRange { start_sector: range.sector, len_sectors: range.sectors };
-    Ok(BadBlocks::decode(&bytes, area.shift).ok().map(|log| log.ranges().iter().map(range).collect()))
+    Some(BadBlocks::decode(&bytes, area.shift).ok()?.ranges().iter().map(range).collect())
 }
 
 /// Whether a journal's log is empty: a valid block at the tail that logs nothing, and none that follows it.
-fn journal_facts(member: &Member, superblock: &Superblock) -> Result<Option<JournalFacts>, MemberError> {
-    let (Role::Journal, Some(tail)) = (superblock.role(), superblock.journal_tail()) else { return Ok(None) };
+fn journal_facts(member: &Member, superblock: &Superblock) -> Option<JournalFacts> {
+    let (Role::Journal, Some(tail)) = (superblock.role(), superblock.journal_tail()) else { return None };
+    // A log that cannot be read, at its tail or behind, is not known to be empty.
+    let follows = log_goes_on(member, superblock, tail);
+    Some(if matches!(follows, Ok(Some(false))) { JournalFacts::Empty } else { JournalFacts::NotEmpty })
+}
+
+/// Whether a block follows the empty one at the tail; `None` if there is no empty one at the tail.
+fn log_goes_on(member: &Member, superblock: &Superblock, tail: u64) -> Result<Option<bool>, MemberError> {
     let ring_sectors = superblock.data_size_sectors() / journal::BLOCK_SECTORS * journal::BLOCK_SECTORS;
     let checksum = JournalChecksum::new(&superblock.stored_uuid());
     let block_at = |position: u64, seq| -> Result<Option<MetaBlock>, MemberError> {
         let sector =
             superblock.data_offset_sectors().checked_add(position).filter(|_| position < ring_sectors);
-        let Some(bytes) =
-            sector.map(|sector| read_sectors(member, sector, journal::BLOCK_BYTES)).transpose()?.flatten()
-        else {
-            return Ok(None);
-        };
-        Ok(MetaBlock::decode(&bytes, checksum, position, seq).ok())
+        let bytes = sector.map(|sector| read_sectors(member, sector, journal::BLOCK_BYTES)).transpose()?;
+        let bytes = bytes.flatten();
+        Ok(bytes.and_then(|bytes| MetaBlock::decode(&bytes, checksum, position, seq).ok()))
     };
-    // A tail that cannot be read is not known to be empty.
     let Some(first) = block_at(tail, None)?.filter(|block| block.payloads.is_empty()) else {
-        return Ok(Some(JournalFacts::NotEmpty));
+        return Ok(None);
     };
-    let Some(next) = first.next_position_sectors(ring_sectors) else {
-        return Ok(Some(JournalFacts::NotEmpty));
-    };
-    let follows = block_at(next, Some(first.seq.wrapping_add(1)))?.is_some();
-    Ok(Some(if follows { JournalFacts::NotEmpty } else { JournalFacts::Empty }))
+    let Some(next) = first.next_position_sectors(ring_sectors) else { return Ok(None) };
+    Ok(Some(block_at(next, Some(first.seq.wrapping_add(1)))?.is_some()))
 }
 
 fn read_area(

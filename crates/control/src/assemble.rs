@@ -4,21 +4,57 @@
 //! 1. The freshest member describes the array: of those in a slot or being the journal, the one with the most events.
 //! 2. A member is current with at most one event less; being one behind, it is what the *freshest* superblock says it is,
 //!    because that very update may have failed it.
-//! 3. Members that describe another array, do not fit their device, or were run without the freshest one are not used.
-//! 4. A slot has one member. Two equally fresh ones are refused.
+//! 3. Members that describe another array, do not fit their device, or were run without the freshest one are not used; nor is one
+//!    whose list of bad blocks cannot be read, as long as the others are enough: every sector of it may be lost.
+//! 4. A slot has one member, and one that is being made to replace it. Two equally fresh ones of either kind are refused.
 //! 5. What is known to be wrong, or not known to be right, costs access: first writing, then reading. Never less.
+//!
+//! `judge` has the rules about members, `slots` who is in which place, `sync` what is known of parity and copies, and who may come
+//! back.
 //!
 //! Invariant: nothing here opens, reads or writes anything, so every case is a test with made-up superblocks.
 
-use wattle_engine::geometry::{Geometry, GeometryError, Kind, Level, Params};
-use wattle_engine::units::{MemberIx, MemberSet, Sector};
+mod judge;
+mod reasons;
+mod slots;
+mod sync;
 
-use crate::facts::{
-    BadRange, BitmapFacts, CLEAN, Features, JournalFacts, MemberFacts, Role, SuperblockFacts, Uuid, Version,
-};
+use std::ops::Range;
+
+use wattle_engine::geometry::{Geometry, Kind, Level};
+use wattle_engine::units::Sector;
+use wattle_engine::{BadRanges, Regions};
+
+use crate::facts::{CLEAN, Features, JournalFacts, MemberFacts, SuperblockFacts, Uuid};
 use crate::problem::{Forced, Problem};
 use crate::reason::Reason;
 pub use crate::verdict::Verdict;
+use reasons::Reasons;
+
+/// Whether an array is used while a slot is not in sync.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Degraded {
+    /// As far as its redundancy goes.
+    #[default]
+    Auto,
+    /// Never: it is refused.
+    Never,
+}
+
+/// What the operator wants to be so.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Policy {
+    /// Checks that are overridden.
+    pub forced: Forced,
+    /// What to do with an array that is not whole.
+    pub degraded: Degraded,
+}
+
+impl From<Forced> for Policy {
+    fn from(forced: Forced) -> Self {
+        Self { forced, degraded: Degraded::Auto }
+    }
+}
 
 /// What may be done with an array.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -73,6 +109,8 @@ pub enum Slot {
         member: usize,
         /// Valid below this sector of its data.
         valid_below_sectors: u64,
+        /// It was away, and what is not set in the bitmap is valid too ([`Assembly::bitmap`]).
+        by_bitmap: bool,
     },
 }
 
@@ -87,6 +125,84 @@ impl Slot {
     }
 }
 
+/// A member that is being made to replace the one in its slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Replacement {
+    /// Its index among the members given.
+    pub member: usize,
+    /// Valid below this sector of its data; the largest number if it is whole.
+    pub valid_below_sectors: u64,
+}
+
+/// Where parity and copies have to be brought in line with the data.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Needs {
+    /// Nowhere.
+    Nothing,
+    /// Everywhere.
+    Everything,
+    /// From here on, in the unit of md's `resync_offset`.
+    Above {
+        /// Sectors of a member's data; of the array for RAID 10.
+        below_sectors: u64,
+    },
+    /// In these regions.
+    Regions(Regions),
+}
+
+/// Why the bits of a bitmap are not believed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Distrust {
+    /// Somebody ran the array without keeping it.
+    Behind {
+        /// Its generation.
+        events: u64,
+        /// The array's.
+        array_events: u64,
+    },
+    /// It is marked as stale.
+    SaysSo,
+    /// Equally fresh copies have regions of different sizes.
+    Disagree,
+}
+
+/// The array's write-intent bitmap.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Bitmap {
+    /// Why its bits are not believed; `None` if they are.
+    pub distrust: Option<Distrust>,
+    /// The bits set on any member that is in sync; all of them if they are not believed.
+    pub set: Regions,
+    /// A member with at least as many events lacks only what is set.
+    pub events_cleared: u64,
+    /// Seconds between sweeps.
+    pub sweep_secs: u32,
+}
+
+/// How much of a returning member has to be written again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Recovery {
+    /// All of it.
+    Full,
+    /// What the bitmap has bits for.
+    Regions,
+}
+
+/// A member that the array went on without, and that may come back into its empty slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReAdd {
+    /// Its index among the members given.
+    pub member: usize,
+    /// Its slot.
+    pub slot: u16,
+    /// What has to be written.
+    pub recovery: Recovery,
+    /// How many events it lacks.
+    pub events_behind: u64,
+    /// The array recorded that it failed; otherwise it was just not there.
+    pub failed: bool,
+}
+
 /// An array, decided.
 #[derive(Debug, Clone)]
 pub struct Assembly {
@@ -98,12 +214,25 @@ pub struct Assembly {
     pub geometry: Option<Geometry>,
     /// By slot.
     pub slots: Vec<Slot>,
-    /// Indices of spares.
+    /// By slot, who is being made to replace its member.
+    pub replacements: Vec<Option<Replacement>>,
+    /// Indices of spares. Members that may come back into a slot of theirs are in `re_addable` instead.
     pub spares: Vec<usize>,
+    /// Members that may come back, by slot, those with the most events first.
+    pub re_addable: Vec<ReAdd>,
+    /// The bad ranges of each member given, in their order, in sectors of its data.
+    pub bad: Vec<BadRanges>,
     /// What the superblocks say of parity and copies.
     pub state: SyncState,
-    /// What the engine may trust, in the unit of `resync_offset`: as `state`, and everything where the operator said so.
+    /// What has to be resynced; nothing where the operator vouches for it.
+    pub needs: Needs,
+    /// Parity and copies agree below this, in the unit of `resync_offset`; above it, outside of what `needs` names.
     pub synced_below_sectors: u64,
+    /// Partial parity logs have to be replayed before anything is read or written. Only when all of that succeeded are parity and
+    /// copies what `needs` says no more; an array that is degraded besides must not be used if it did not.
+    pub replay_log: bool,
+    /// The bitmap that has to be kept while the array is written; `None` if it has none.
+    pub bitmap: Option<Bitmap>,
     /// One for each member given, in their order.
     pub verdicts: Vec<Verdict>,
     /// What may be done, and why not more.
@@ -137,13 +266,29 @@ impl Assembly {
         let mirrored = Level::from_md(self.array.level).is_some_and(|level| level.kind() == Kind::Mirrored);
         match (self.synced(), mirrored) {
             (true, _) => None,
+            (false, _) if self.replay_log => Some(
+                "parity in flight at the crash is in the partial parity logs: serving the array read-write replays them",
+            ),
             (false, false) => Some(
-                "parity is not known to be right: a member lost now loses data; the kernel resyncs it when it assembles the array",
+                "parity is not known to be right everywhere: a member lost now loses data there; serving the array read-write resyncs it",
             ),
             (false, true) => Some(
-                "copies are not known to agree: what was never written, or in flight at a crash, may change when a member is lost; the kernel resyncs them when it assembles the array",
+                "copies are not known to agree everywhere: what was never written, or in flight at a crash, may change when a member is lost; serving the array read-write resyncs them",
             ),
         }
+    }
+
+    /// The bad ranges of the member in a slot, in sectors of its data.
+    #[must_use]
+    pub fn bad_in_slot(&self, slot: u16) -> BadRanges {
+        let member = self.slots.get(usize::from(slot)).and_then(|slot| slot.member());
+        member.map_or(BadRanges::NONE, |member| self.bad[member].clone())
+    }
+
+    /// What a member that was away has to have written again before it is current; `None` if nobody knows.
+    #[must_use]
+    pub fn stale_regions(&self) -> Option<&Regions> {
+        self.bitmap.as_ref().filter(|bitmap| bitmap.distrust.is_none()).map(|bitmap| &bitmap.set)
     }
 
     /// Slots that are not in sync.
@@ -182,379 +327,86 @@ impl Assembly {
 /// Decides what the array made of `members` is. They all have its UUID; strangers were sorted out before. `None` if there is
 /// no member at all.
 #[must_use]
-pub fn assemble(members: &[MemberFacts], forced: Forced) -> Option<Assembly> {
-    let freshest = freshest(members)?;
+pub fn assemble(members: &[MemberFacts], policy: impl Into<Policy>) -> Option<Assembly> {
+    let freshest = judge::freshest(members)?;
     let fresh = &members[freshest];
     let array = &fresh.superblock;
-    let mut verdicts: Vec<_> = members.iter().map(|member| judge(member, fresh)).collect();
-    let mut reasons = Reasons { forced, ..Reasons::default() };
+    let mut verdicts: Vec<_> = members.iter().map(|member| judge::judge(member, fresh)).collect();
+    let mut reasons = Reasons { policy: policy.into(), ..Reasons::default() };
 
-    check_numbers(fresh, &mut reasons);
-    check_agreement(members, &verdicts, fresh, &mut reasons);
-    check_split_brain(members, &mut verdicts, fresh, &mut reasons);
+    judge::check_numbers(fresh, &mut reasons);
+    judge::check_agreement(members, &verdicts, fresh, &mut reasons);
+    judge::check_split_brain(members, &mut verdicts, fresh, &mut reasons);
 
     let slot_count = if reasons.refused.is_empty() { array.raid_disks as usize } else { 0 };
-    let mut slots = fill_slots(members, &mut verdicts, slot_count, &mut reasons);
-    let geometry = (slot_count > 0).then(|| build_geometry(members, &slots, fresh, &mut reasons)).flatten();
+    let mut filled = slots::fill_slots(members, &mut verdicts, slot_count, &mut reasons);
+    let geometry = (slot_count > 0)
+        .then(|| slots::build_geometry(members, &filled.slots, fresh, &mut reasons))
+        .flatten();
     if let Some(geometry) = &geometry {
-        exclude_bad_blocks(members, &mut verdicts, &mut slots, geometry, &mut reasons);
+        slots::exclude_unknown_bad_blocks(members, &mut verdicts, &mut filled, geometry, &mut reasons);
     }
-    let resync_offset = resync_offset(members, &verdicts, array);
-    let state = SyncState::of(array.level, resync_offset);
-    let enough = geometry.as_ref().is_none_or(|geometry| check_enough(&slots, geometry, array, &mut reasons));
-    let forced_clean = enough && check_dirty_degraded(&slots, state, array, &mut reasons);
+    let bitmap = geometry
+        .as_ref()
+        .and_then(|geometry| sync::bitmap(members, &verdicts, array, geometry, &mut reasons));
+    if bitmap.as_ref().is_none_or(|bitmap| bitmap.distrust.is_some()) {
+        filled.slots.iter_mut().for_each(forget_bitmap);
+    }
+
+    let state = SyncState::of(array.level, sync::resync_offset(members, &verdicts, array));
+    let mut known = sync::needs(state, &filled, bitmap.as_ref(), geometry.as_ref());
+    let enough = geometry
+        .as_ref()
+        .is_none_or(|geometry| slots::check_enough(&filled.slots, geometry, array, &mut reasons));
+    if enough {
+        slots::check_degraded(&filled.slots, &mut reasons);
+        let vouched = sync::check_dirty_degraded(
+            members,
+            &filled.slots,
+            &known,
+            array,
+            geometry.as_ref(),
+            &mut reasons,
+        );
+        if vouched {
+            known.needs = Needs::Nothing;
+            known.synced_below_sectors = CLEAN;
+        }
+    }
     check_features(members, &verdicts, fresh, &mut reasons);
 
-    let synced_below_sectors = match state {
-        SyncState::Clean => CLEAN,
-        _ if forced_clean => CLEAN,
-        SyncState::Dirty => 0,
-        SyncState::Resyncing { below_sectors } => below_sectors,
-    };
-    let spares = (0..members.len()).filter(|&ix| verdicts[ix] == Verdict::Spare).collect();
+    let re_addable = sync::re_addable(members, &verdicts, &filled.slots, bitmap.as_ref(), array);
+    let returning = |ix: usize| re_addable.iter().any(|re_add| re_add.member == ix);
+    let spares = (0..members.len()).filter(|&ix| verdicts[ix] == Verdict::Spare && !returning(ix)).collect();
+    let sectors = |range: Range<u64>| Sector(range.start)..Sector(range.end);
+    let bad = |member| slots::bad_in_data(member).into_iter().flatten().map(sectors).collect();
     let overridden = std::mem::take(&mut reasons.overridden);
     Some(Assembly {
         array: array.clone(),
         freshest,
         geometry,
-        slots,
+        slots: filled.slots,
+        replacements: filled.replacements,
         spares,
+        re_addable,
+        bad: members.iter().map(bad).collect(),
         state,
-        synced_below_sectors,
+        needs: known.needs,
+        synced_below_sectors: known.synced_below_sectors,
+        replay_log: sync::replays_log(state, array),
+        bitmap,
         verdicts,
         access: reasons.access(),
         overridden,
     })
 }
 
-/// What was found to be wrong, and what the operator says about it.
-#[derive(Default)]
-struct Reasons {
-    forced: Forced,
-    refused: Vec<Reason>,
-    read_only: Vec<Reason>,
-    overridden: Vec<Reason>,
-}
-
-impl Reasons {
-    /// Refuses the array; returns whether the operator overrides that.
-    fn refuse(&mut self, reason: Reason) -> bool {
-        let overridden = reason.check().is_some_and(|check| self.forced.has(check));
-        if overridden {
-            self.overridden.push(reason);
-        } else {
-            self.refused.push(reason);
-        }
-        overridden
+/// A member that was being brought back by a bitmap that nobody believes any more is valid as far as it was rebuilt, and no
+/// further.
+fn forget_bitmap(slot: &mut Slot) {
+    if let Slot::Rebuilding { by_bitmap, .. } = slot {
+        *by_bitmap = false;
     }
-
-    fn read_only(&mut self, reason: Reason) {
-        self.read_only.push(reason);
-    }
-
-    fn access(self) -> Access {
-        match (self.refused, self.read_only) {
-            (refused, read_only) if !refused.is_empty() => {
-                Access::Refused(refused.into_iter().chain(read_only).collect())
-            }
-            (_, read_only) if !read_only.is_empty() => Access::ReadOnly(read_only),
-            _ => Access::ReadWrite,
-        }
-    }
-}
-
-/// The member whose superblock describes the array. Equal events are told apart by time, then by the order given; only
-/// spares and failed members are left to describe an array that has nothing else.
-fn freshest(members: &[MemberFacts]) -> Option<usize> {
-    let rank = |ix: &usize| {
-        let superblock = &members[*ix].superblock;
-        let in_use = matches!(superblock.own_role(), Role::Active(_) | Role::Journal);
-        (in_use, superblock.events, superblock.utime_secs, std::cmp::Reverse(*ix))
-    };
-    (0..members.len()).max_by_key(rank)
-}
-
-/// What a member is by itself and beside the freshest one. Slots with two claimants are settled later.
-fn judge(member: &MemberFacts, fresh: &MemberFacts) -> Verdict {
-    let (own, array) = (&member.superblock, &fresh.superblock);
-    if let Some((field, expected, found)) = difference(own, array) {
-        return Verdict::Foreign { field, expected, found };
-    }
-    let end = own.data_offset_sectors.saturating_add(own.data_size_sectors);
-    if end > member.size_sectors {
-        return Verdict::Truncated { expected_sectors: end, found_sectors: member.size_sectors };
-    }
-    if array.size_sectors > own.data_size_sectors && own.own_role().slot().is_some() {
-        let (expected, found) = (array.size_sectors.cast_signed(), own.data_size_sectors.cast_signed());
-        return Verdict::Foreign { field: "data_size", expected, found };
-    }
-    let behind = array.events.saturating_sub(own.events);
-    let role = if behind == 1 { array.role_of(own.dev_number) } else { own.own_role() };
-    let stale = |slot| Verdict::Stale { slot, events_behind: behind, utime_secs: own.utime_secs };
-    match (own.own_role(), role) {
-        (_, Role::Faulty | Role::Unknown(_)) => Verdict::Faulty { according_to: fresh.name.clone() },
-        (_, Role::Spare) if behind <= 1 => Verdict::Spare,
-        // Spares need not be written when nothing about them changes, so they may lag.
-        (Role::Spare, _) if behind > 1 => match array.role_of(own.dev_number) {
-            Role::Active(slot) => stale(Some(slot)),
-            _ => Verdict::Spare,
-        },
-        (Role::Active(slot), _) if behind > 1 => stale(Some(slot)),
-        (_, _) if behind > 1 => stale(None),
-        (_, Role::Journal) => Verdict::Journal,
-        (_, Role::Active(slot)) if u32::from(slot) >= array.raid_disks => Verdict::Spare,
-        // Its slot was given to it by the very update it missed: nothing has been rebuilt on it yet.
-        (Role::Spare, Role::Active(slot)) => Verdict::Rebuilding { slot, valid_below_sectors: 0 },
-        (_, Role::Active(slot)) => match own.recovery_offset {
-            Some(valid_below_sectors) => Verdict::Rebuilding { slot, valid_below_sectors },
-            None => Verdict::Fresh { slot, one_behind: behind == 1 },
-        },
-        (_, Role::Spare) => Verdict::Spare,
-    }
-}
-
-/// The first thing in which a member describes another array: members belong together when these agree.
-fn difference(own: &SuperblockFacts, array: &SuperblockFacts) -> Option<(&'static str, i64, i64)> {
-    let fields = [
-        ("level", i64::from(array.level), i64::from(own.level)),
-        ("layout", i64::from(array.layout), i64::from(own.layout)),
-        ("chunksize", i64::from(array.chunk_sectors), i64::from(own.chunk_sectors)),
-    ];
-    fields.into_iter().find(|(_, expected, found)| expected != found)
-}
-
-/// Numbers that the geometry does not see.
-fn check_numbers(fresh: &MemberFacts, reasons: &mut Reasons) {
-    let array = &fresh.superblock;
-    let slots_max = if array.version == Version::V090 { 27 } else { array.roles.len() as u64 };
-    let mut bad = |field, found, expected| {
-        reasons.refuse(Reason::BadNumber { member: fresh.name.clone(), field, found, expected });
-    };
-    if Level::from_md(array.level).is_none() {
-        reasons.refuse(Reason::UnsupportedLevel { level: array.level });
-    } else if u64::from(array.raid_disks) > slots_max {
-        bad("raid_disks", u64::from(array.raid_disks), "at most one slot for each role in the superblock");
-    } else if array.raid_disks == 0 {
-        bad("raid_disks", 0, "at least 1");
-    } else if array.events > u64::MAX / 2 {
-        bad("events", array.events, "a count that was reached by counting, below 2^63");
-    } else if array.own_role().slot().is_some() && array.size_sectors > array.data_size_sectors {
-        bad("size", array.size_sectors, "at most data_size");
-    }
-}
-
-/// Members of one generation say the same of the array; if they do not, somebody else wrote one of them.
-fn check_agreement(
-    members: &[MemberFacts],
-    verdicts: &[Verdict],
-    fresh: &MemberFacts,
-    reasons: &mut Reasons,
-) {
-    let array = &fresh.superblock;
-    for (member, verdict) in members.iter().zip(verdicts) {
-        let own = &member.superblock;
-        if verdict.slot().is_none() || own.events != array.events {
-            continue;
-        }
-        let fields = [
-            ("raid_disks", u64::from(array.raid_disks), u64::from(own.raid_disks)),
-            ("size", array.size_sectors, own.size_sectors),
-        ];
-        if let Some((field, expected, found)) =
-            fields.into_iter().find(|(_, expected, found)| expected != found)
-        {
-            reasons.refuse(Reason::Ambiguous { field, expected, member: member.name.clone(), found });
-        }
-    }
-}
-
-/// Finds members that went on without the freshest one, as in an array that was run in two halves.
-///
-/// A current member that counts the freshest one's slot out was not there when that one was last written, whatever its
-/// events say. A stale member is evidence only if it counts out *every* current member: a member that merely left
-/// earlier still knows those that stayed.
-fn check_split_brain(
-    members: &[MemberFacts],
-    verdicts: &mut [Verdict],
-    fresh: &MemberFacts,
-    reasons: &mut Reasons,
-) {
-    let Role::Active(fresh_slot) = fresh.superblock.own_role() else { return };
-    let current: Vec<u16> = verdicts.iter().filter_map(Verdict::slot).collect();
-    for (member, verdict) in members.iter().zip(verdicts) {
-        let own = &member.superblock;
-        let separate = match verdict {
-            Verdict::Fresh { .. } | Verdict::Rebuilding { .. } => !own.fills(fresh_slot),
-            // One event behind, the freshest table may have it as a spare: it was not there when that was written.
-            Verdict::Faulty { .. } | Verdict::Stale { slot: Some(_), .. } | Verdict::Spare => {
-                matches!(own.own_role(), Role::Active(_)) && current.iter().all(|&slot| !own.fills(slot))
-            }
-            _ => false,
-        };
-        if separate {
-            *verdict = Verdict::SplitBrain { freshest: fresh.name.clone() };
-            reasons.refuse(Reason::SplitBrain { member: member.name.clone(), freshest: fresh.name.clone() });
-        }
-    }
-}
-
-/// Gives each slot its member: of several claimants the fresher one, the original before its replacement.
-fn fill_slots(
-    members: &[MemberFacts],
-    verdicts: &mut [Verdict],
-    count: usize,
-    reasons: &mut Reasons,
-) -> Vec<Slot> {
-    (0..count as u16)
-        .map(|slot| {
-            let rank = |ix: usize| {
-                let own = &members[ix].superblock;
-                (!own.has(Features::REPLACEMENT), own.events)
-            };
-            let mut claimants: Vec<_> =
-                (0..members.len()).filter(|&ix| verdicts[ix].slot() == Some(slot)).collect();
-            claimants.sort_by_key(|&ix| (std::cmp::Reverse(rank(ix)), ix));
-            let [winner, losers @ ..] = claimants.as_slice() else { return Slot::Missing };
-            for &loser in losers {
-                let other = members[*winner].name.clone();
-                if rank(loser) == rank(*winner) {
-                    let second = members[loser].name.clone();
-                    reasons.refuse(Reason::DuplicateRole { slot, first: other.clone(), second });
-                }
-                let replacement = members[loser].superblock.has(Features::REPLACEMENT) && rank(*winner).0;
-                verdicts[loser] = if replacement {
-                    Verdict::Replacement { slot }
-                } else {
-                    Verdict::Duplicate { slot, other }
-                };
-                if replacement {
-                    reasons.read_only(Reason::Replacing { slot });
-                }
-            }
-            match verdicts[*winner] {
-                Verdict::Rebuilding { valid_below_sectors, .. } => {
-                    Slot::Rebuilding { member: *winner, valid_below_sectors }
-                }
-                _ => Slot::InSync { member: *winner },
-            }
-        })
-        .collect()
-}
-
-/// The map, or the reason why there is none.
-fn build_geometry(
-    members: &[MemberFacts],
-    slots: &[Slot],
-    fresh: &MemberFacts,
-    reasons: &mut Reasons,
-) -> Option<Geometry> {
-    let array = &fresh.superblock;
-    let level = Level::from_md(array.level)?;
-    let sizes = slots.iter().map(|slot| Some(Sector(members[slot.member()?].superblock.data_size_sectors)));
-    let sizes: Option<Vec<_>> = sizes.collect();
-    let member_sizes = match (level.kind(), sizes) {
-        (Kind::Striped, Some(sizes)) => sizes,
-        (Kind::Striped, None) => {
-            reasons.refuse(Reason::NotEnoughMembers {
-                missing: not_in_sync(slots),
-                raid_disks: array.raid_disks,
-            });
-            return None;
-        }
-        _ => Vec::new(),
-    };
-    let raid0_unstated = level == Level::Raid0 && !array.has(Features::RAID0_LAYOUT);
-    let params = Params {
-        level,
-        layout: if raid0_unstated { 0 } else { array.layout },
-        chunk: Sector(u64::from(array.chunk_sectors)),
-        raid_disks: array.raid_disks,
-        component_size: Sector(array.size_sectors),
-        member_sizes,
-    };
-    match Geometry::new(&params) {
-        Ok(geometry) => {
-            if geometry.hazard().is_some() {
-                reasons.read_only(Reason::CollidingLayout { layout: array.layout });
-            }
-            Some(geometry)
-        }
-        Err(GeometryError::Raid0LayoutUnknown { .. }) => {
-            reasons.refuse(Reason::Raid0Layout);
-            None
-        }
-        Err(source) => {
-            reasons.refuse(Reason::Geometry { member: fresh.name.clone(), source });
-            None
-        }
-    }
-}
-
-/// Takes members with bad blocks in their data out where the others are enough, and refuses the array where not.
-fn exclude_bad_blocks(
-    members: &[MemberFacts],
-    verdicts: &mut [Verdict],
-    slots: &mut [Slot],
-    geometry: &Geometry,
-    reasons: &mut Reasons,
-) {
-    for ix in 0..slots.len() {
-        let Some(member) = slots[ix].member() else { continue };
-        let Some(ranges) = bad_ranges_in_data(&members[member]) else { continue };
-        let name = members[member].name.clone();
-        if ranges == 0 {
-            reasons.read_only(Reason::BadBlocks { member: name, ranges });
-            continue;
-        }
-        let kept = std::mem::replace(&mut slots[ix], Slot::Missing);
-        if geometry.survives(&lost(slots)) {
-            verdicts[member] = Verdict::BadBlocks { slot: ix as u16, ranges };
-            reasons.read_only(Reason::BadBlocks { member: name, ranges });
-        } else {
-            slots[ix] = kept;
-            reasons.refuse(Reason::BadBlocks { member: name, ranges });
-        }
-    }
-}
-
-/// How many recorded bad ranges lie in a member's data; `None` if its log is empty. A log that cannot be read may say
-/// anything.
-fn bad_ranges_in_data(member: &MemberFacts) -> Option<usize> {
-    let own = &member.superblock;
-    if !own.has(Features::BAD_BLOCKS) {
-        return None;
-    }
-    let Some(ranges) = &member.bad_blocks else { return Some(1) };
-    let data = own.data_offset_sectors..own.data_offset_sectors.saturating_add(own.data_size_sectors);
-    let touches = |range: &&BadRange| {
-        range.start_sector < data.end && range.start_sector.saturating_add(range.len_sectors) > data.start
-    };
-    Some(ranges.iter().filter(touches).count())
-}
-
-/// Refuses an array that is missing more than it can do without; whether it is not.
-fn check_enough(slots: &[Slot], geometry: &Geometry, array: &SuperblockFacts, reasons: &mut Reasons) -> bool {
-    let enough = geometry.survives(&lost(slots));
-    if !enough {
-        let missing = not_in_sync(slots);
-        reasons.refuse(Reason::NotEnoughMembers { missing, raid_disks: array.raid_disks });
-    }
-    enough
-}
-
-/// Refuses parity that cannot be trusted where data would be computed from it. True if the operator trusts it all the same.
-fn check_dirty_degraded(
-    slots: &[Slot],
-    state: SyncState,
-    array: &SuperblockFacts,
-    reasons: &mut Reasons,
-) -> bool {
-    let missing = not_in_sync(slots);
-    if missing.is_empty() || state == SyncState::Clean || !matches!(array.level, 4..=6) {
-        return false;
-    }
-    let ppl = array.features.intersects(Features::PPL | Features::MULTIPLE_PPLS);
-    reasons.refuse(Reason::DirtyDegraded { missing, ppl })
 }
 
 /// What the superblocks' features cost.
@@ -584,45 +436,6 @@ fn check_features(members: &[MemberFacts], verdicts: &[Verdict], fresh: &MemberF
             Some((member, Some(JournalFacts::NotEmpty) | None)) => not_empty(member, None),
         }
     }
-    if array.has(Features::BITMAP) {
-        check_bitmaps(members, verdicts, reasons);
-    }
-}
-
-/// Bitmaps that a writer could not keep true: the first one found speaks for all.
-fn check_bitmaps(members: &[MemberFacts], verdicts: &[Verdict], reasons: &mut Reasons) {
-    let used = members.iter().zip(verdicts).filter(|(_, verdict)| verdict.slot().is_some());
-    for (member, _) in used {
-        let reason = match member.bitmap {
-            BitmapFacts::Version(3 | 4) => continue,
-            BitmapFacts::Version(version) => Reason::BitmapVersion { member: member.name.clone(), version },
-            BitmapFacts::None | BitmapFacts::Invalid => Reason::BitmapInvalid { member: member.name.clone() },
-        };
-        return reasons.read_only(reason);
-    }
-}
-
-/// How far parity and copies agree: the least that a current member says. Those of one generation agree except when a
-/// crash cut an update in two.
-fn resync_offset(members: &[MemberFacts], verdicts: &[Verdict], array: &SuperblockFacts) -> u64 {
-    let current = members
-        .iter()
-        .zip(verdicts)
-        .filter(|(member, verdict)| verdict.slot().is_some() && member.superblock.events == array.events);
-    current
-        .map(|(member, _)| member.superblock.resync_offset)
-        .min()
-        .unwrap_or(array.resync_offset)
-        .min(array.resync_offset)
-}
-
-fn not_in_sync(slots: &[Slot]) -> Vec<u16> {
-    (0..).zip(slots).filter(|(_, slot)| !matches!(slot, Slot::InSync { .. })).map(|(ix, _)| ix).collect()
-}
-
-/// Slots that cannot be relied on for all of their data.
-fn lost(slots: &[Slot]) -> MemberSet {
-    not_in_sync(slots).into_iter().map(MemberIx).collect()
 }
 
 fn has_redundancy(level: i32) -> bool {

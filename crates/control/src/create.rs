@@ -124,7 +124,10 @@ pub struct PlannedWrite {
 /// # Errors
 /// The member cannot be read.
 pub fn inspect(member: &Member) -> Result<MemberState, MemberError> {
-    let superblocks = read_superblocks(member)?;
+    let superblocks = read_superblocks(member);
+    if let Some(error) = superblocks.unreadable.into_iter().next() {
+        return Err(error);
+    }
     let found =
         superblocks.valid.iter().map(|superblock| (superblock.version(), superblock.found_at_sectors()));
     let damaged =

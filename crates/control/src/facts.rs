@@ -4,6 +4,7 @@
 //! geometry. All sectors have 512 bytes.
 
 pub use wattle_format::md::{Features, Role, Uuid, Version};
+use wattle_format::md::{Fields, bitmap, ppl};
 
 /// `resync_offset` of an array whose parity and copies agree everywhere.
 pub const CLEAN: u64 = u64::MAX;
@@ -50,6 +51,31 @@ pub struct SuperblockFacts {
 }
 
 impl SuperblockFacts {
+    /// The fields that decide.
+    #[must_use]
+    pub fn of(fields: &Fields) -> Self {
+        Self {
+            version: fields.version(),
+            set_uuid: fields.set_uuid(),
+            set_name: fields.md_minor().map_or_else(|| fields.name(), |minor| format!("md{minor}")),
+            level: fields.level(),
+            layout: fields.layout(),
+            chunk_sectors: fields.chunk_sectors(),
+            size_sectors: fields.size_sectors(),
+            raid_disks: fields.raid_disks(),
+            dev_number: fields.dev_number(),
+            roles: fields.roles().collect(),
+            events: fields.events(),
+            ctime_secs: fields.ctime().secs,
+            utime_secs: fields.utime().secs,
+            resync_offset: fields.resync_offset(),
+            recovery_offset: fields.recovery_offset(),
+            data_offset_sectors: fields.data_offset_sectors(),
+            data_size_sectors: fields.data_size_sectors(),
+            features: fields.features(),
+        }
+    }
+
     /// What the superblock says its own device is.
     #[must_use]
     pub fn own_role(&self) -> Role {
@@ -88,8 +114,64 @@ pub enum BitmapFacts {
     None,
     /// Its header says this version.
     Version(u32),
-    /// What is there is not a bitmap of this array, or cannot be read.
+    /// What is there is not a bitmap of this array.
     Invalid,
+    /// The drive does not give its header.
+    Unreadable,
+}
+
+/// What a bitmap of version 3 or 4 says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BitmapContent {
+    /// The generation of superblocks that it was last written with.
+    pub events: u64,
+    /// The generation at which bits were last cleared: a member at least this new lacks nothing but what is set.
+    pub events_cleared: u64,
+    /// It says itself that it is stale.
+    pub stale: bool,
+    /// Sectors for each bit, at least 1.
+    pub region_sectors: u64,
+    /// Sectors it covers: of each member's data; of the array for RAID 10.
+    pub covered_sectors: u64,
+    /// Seconds between sweeps.
+    pub sweep_secs: u32,
+    /// The bits that are set, ascending.
+    pub set: Vec<u64>,
+}
+
+impl BitmapContent {
+    /// How many bits it has.
+    #[must_use]
+    pub fn regions(&self) -> u64 {
+        self.covered_sectors.div_ceil(self.region_sectors.max(1))
+    }
+}
+
+/// A member's partial parity log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PplFacts {
+    /// Where its area starts, from the start of the device.
+    pub start_sector: u64,
+    /// How long that is.
+    pub len_sectors: u64,
+    /// Its newest header.
+    pub newest: PplNewest,
+}
+
+/// The newest header of a partial parity log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PplNewest {
+    /// There is no valid one: what was in flight is not known.
+    Missing,
+    /// The drive does not give it.
+    Unreadable,
+    /// It is valid.
+    Header {
+        /// Larger is newer.
+        generation: u64,
+        /// Ranges of stripes that were in flight.
+        entries: usize,
+    },
 }
 
 /// The journal device's log behind its tail.
@@ -131,8 +213,74 @@ pub struct MemberFacts {
     pub superblock: SuperblockFacts,
     /// Its bitmap.
     pub bitmap: BitmapFacts,
+    /// What its bitmap says; `None` if it has none of version 3 or 4, or its bits cannot be read.
+    pub bitmap_content: Option<BitmapContent>,
+    /// Its partial parity log; `None` if its superblock names none.
+    pub ppl: Option<PplFacts>,
     /// Its bad blocks, if the superblock says that there are any; `None` if the log cannot be read.
     pub bad_blocks: Option<Vec<BadRange>>,
     /// Its log, if it is a journal.
     pub journal: Option<JournalFacts>,
+}
+
+impl MemberFacts {
+    /// A member of which only the superblock is known: as if it named no areas.
+    #[must_use]
+    pub fn new(name: impl Into<String>, size_sectors: u64, superblock: SuperblockFacts) -> Self {
+        Self {
+            name: name.into(),
+            size_sectors,
+            superblock,
+            bitmap: BitmapFacts::None,
+            bitmap_content: None,
+            ppl: None,
+            bad_blocks: Some(Vec::new()),
+            journal: None,
+        }
+    }
+
+    /// Takes in a member's bitmap from its bytes: the header, and the bits behind it as far as they could be read.
+    /// `stored_uuid` is the array's as its superblocks store it.
+    pub fn set_bitmap(&mut self, bytes: &[u8], stored_uuid: &[u8; 16]) {
+        let header = bitmap::Header::decode(bytes).ok().filter(|header| header.uuid() == *stored_uuid);
+        self.bitmap = match header.as_ref().map(bitmap::Header::kind) {
+            None => BitmapFacts::Invalid,
+            Some(bitmap::Kind::HostEndian) => BitmapFacts::Version(3),
+            Some(bitmap::Kind::Normal) => BitmapFacts::Version(4),
+            Some(bitmap::Kind::Clustered) => BitmapFacts::Version(5),
+            Some(bitmap::Kind::Lockless) => BitmapFacts::Version(6),
+        };
+        self.bitmap_content = header.and_then(|header| BitmapContent::of(&header, bytes));
+    }
+
+    /// Takes in a member's partial parity log from the bytes of its area, which starts at `start_sector`.
+    pub fn set_ppl(&mut self, area: &[u8], start_sector: u64, stored_uuid: &[u8; 16]) {
+        let newest = match ppl::newest(area, stored_uuid) {
+            None => PplNewest::Missing,
+            Some(ppl::Newest { header, .. }) => {
+                PplNewest::Header { generation: header.generation, entries: header.entries.len() }
+            }
+        };
+        self.ppl = Some(PplFacts { start_sector, len_sectors: area.len() as u64 / 512, newest });
+    }
+}
+
+impl BitmapContent {
+    /// What the bits behind a header say; `None` if not all of them are there, or each does not stand for one region.
+    fn of(header: &bitmap::Header, bytes: &[u8]) -> Option<Self> {
+        if !matches!(header.kind(), bitmap::Kind::Normal | bitmap::Kind::HostEndian) {
+            return None;
+        }
+        let (bits, image_bytes) = (header.bits()?, header.image_bytes()?);
+        let image = usize::try_from(image_bytes).ok().and_then(|len| bytes.get(..len))?;
+        Some(Self {
+            events: header.events(),
+            events_cleared: header.events_cleared(),
+            stale: header.state() & bitmap::Header::STALE != 0,
+            region_sectors: u64::from(header.chunk_field() / 512),
+            covered_sectors: header.sync_size_sectors(),
+            sweep_secs: header.daemon_sleep_secs(),
+            set: bitmap::ones(&image[bitmap::HEADER_BYTES..], bits).collect(),
+        })
+    }
 }

@@ -27,7 +27,7 @@ pub mod size;
 pub mod start;
 pub mod verdict;
 
-pub use assemble::{Access, Assembly, Slot, SyncState, Verdict, assemble};
+pub use assemble::{Access, Assembly, Degraded, Needs, Policy, Slot, SyncState, Verdict, assemble};
 pub use create::{CreatePlan, CreateRequest};
 pub use members::{Claim, Member, MemberAddress, MemberError};
 pub use problem::{Check, Code, Forced, Kind, Problem};

@@ -156,7 +156,8 @@ codes! {
     DirtyDegraded = 49, Refused, "the array is dirty and degraded",
         "A member is missing and the array was not stopped cleanly: stripes that were being written may have parity that does not \
          fit their data, and the missing member's blocks, which are computed from both, may be wrong there, even blocks nobody \
-         was writing. Give all members if you can. `--force=dirty-degraded` goes on in spite of it (as mdadm --force does); \
+         was writing. A bitmap says which regions these are, and an array whose bitmap has none starts; a partial parity log \
+         repairs them. Give all members if you can. `--force=dirty-degraded` goes on in spite of it (as mdadm --force does); \
          check the file systems and the data afterwards.";
     UnknownFeature = 50, Refused, "the superblock uses unknown features",
         "Feature bits are set that this version does not know. Reading by old rules may return wrong data. Use a newer wattle, or \
@@ -176,9 +177,10 @@ codes! {
     Raid0Layout = 55, Refused, "the RAID 0 layout is unknown",
         "The members differ in size, and kernels before 3.14 and after place the data behind the smallest member differently. The \
          superblock does not say which made this array. Guessing would mix up the data.";
-    BadBlocks = 56, Refused, "a member has bad blocks recorded",
-        "The member's bad-block log lists sectors whose data is lost on it. This version keeps no map of them: it reads such an \
-         array without that member, if the others are enough, and does not write it.";
+    BadBlocks = 56, Refused, "a member's list of bad blocks cannot be read",
+        "The member's superblock says that sectors of it are lost, and its bad-block log, which says which, is damaged or not \
+         readable. Such a member counts as missing; here the others cannot do without it. A list that can be read costs nothing: \
+         these sectors are read from the other members.";
     UnsupportedLevel = 57, Failed, "the level is not supported",
         "Only linear, RAID 0, 1, 4, 5, 6 and 10 are.";
     CollidingLayout = 58, Refused, "the RAID 10 layout destroys its own copies",
@@ -189,6 +191,10 @@ codes! {
          only read such an array.";
     Ambiguous = 60, Refused, "the freshest member cannot be told",
         "Members that are equally fresh describe the array differently. Something has changed a superblock outside md.";
+
+    Degraded = 61, Refused, "the array is degraded, and that was not to be",
+        "A slot is empty or only partly rebuilt. `--degraded=never` refuses such an array, for machines where an operator is to \
+         look first; `--degraded=auto`, the default, serves it as far as its redundancy goes.";
 
     SignatureFound = 80, Refused, "the member is not empty",
         "Something is on the member: a superblock, a file system, a partition table, a volume group. Creating an array there \

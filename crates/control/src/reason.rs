@@ -21,8 +21,15 @@ pub enum Reason {
     DirtyDegraded {
         /// Slots that are missing or only partly rebuilt.
         missing: Vec<u16>,
-        /// The array has partial parity logs, which could be replayed.
+        /// The array has partial parity logs, which do not tell all that was in flight.
         ppl: bool,
+        /// What the bitmap knows: how many of its regions may be wrong, and how many it has. `None`: all of the array may be.
+        regions: Option<(u64, u64)>,
+    },
+    /// A slot is not in sync, and the operator wants whole arrays only.
+    DegradedNotAllowed {
+        /// Slots that are missing or only partly rebuilt.
+        missing: Vec<u16>,
     },
     /// Two equally fresh members are in one slot.
     DuplicateRole {
@@ -64,12 +71,10 @@ pub enum Reason {
     Clustered,
     /// RAID 0 with several zones and no layout.
     Raid0Layout,
-    /// A bad-block log is not empty.
+    /// A bad-block log is not empty and cannot be read.
     BadBlocks {
         /// Whose.
         member: String,
-        /// Inside the data.
-        ranges: usize,
     },
     /// Multipath, faulty, container, or something new.
     UnsupportedLevel {
@@ -91,6 +96,11 @@ pub enum Reason {
     /// The superblock names a bitmap and what is there is none.
     BitmapInvalid {
         /// Whose.
+        member: String,
+    },
+    /// No member gives the bits of the bitmap.
+    BitmapUnreadable {
+        /// One whose bitmap was tried.
         member: String,
     },
     /// Equally fresh members disagree.
@@ -122,11 +132,6 @@ pub enum Reason {
         /// Which do not.
         source: GeometryError,
     },
-    /// Two members of a slot while one is copied to the other.
-    Replacing {
-        /// The slot.
-        slot: u16,
-    },
 }
 
 impl Reason {
@@ -136,19 +141,21 @@ impl Reason {
         match self {
             Self::NotEnoughMembers { .. } => Code::NotEnoughMembers,
             Self::DirtyDegraded { .. } => Code::DirtyDegraded,
+            Self::DegradedNotAllowed { .. } => Code::Degraded,
             Self::DuplicateRole { .. } => Code::DuplicateRole,
             Self::SplitBrain { .. } => Code::SplitBrain,
             Self::UnknownFeatures { .. } => Code::UnknownFeature,
             Self::Reshaping => Code::Reshaping,
             Self::JournalNotEmpty { .. } => Code::JournalNotEmpty,
             Self::JournalMissing => Code::JournalMissing,
-            Self::JournalUnused | Self::Replacing { .. } => Code::NotSupportedYet,
+            Self::JournalUnused => Code::NotSupportedYet,
             Self::Clustered => Code::Clustered,
             Self::Raid0Layout => Code::Raid0Layout,
             Self::BadBlocks { .. } => Code::BadBlocks,
             Self::UnsupportedLevel { .. } => Code::UnsupportedLevel,
             Self::CollidingLayout { .. } => Code::CollidingLayout,
             Self::BitmapVersion { .. } | Self::BitmapInvalid { .. } => Code::ForeignBitmap,
+            Self::BitmapUnreadable { .. } => Code::ReadFailed,
             Self::Ambiguous { .. } => Code::Ambiguous,
             Self::BadNumber { .. } | Self::Geometry { .. } => Code::ImpossibleGeometry,
         }
@@ -180,9 +187,10 @@ impl Reason {
             | Self::SplitBrain { member, .. }
             | Self::UnknownFeatures { member, .. }
             | Self::JournalNotEmpty { member, .. }
-            | Self::BadBlocks { member, .. }
+            | Self::BadBlocks { member }
             | Self::BitmapVersion { member, .. }
             | Self::BitmapInvalid { member }
+            | Self::BitmapUnreadable { member }
             | Self::Ambiguous { member, .. }
             | Self::BadNumber { member, .. }
             | Self::Geometry { member, .. } => Some(member),
@@ -196,14 +204,23 @@ impl Reason {
                 "more slots are empty than the level's redundancy covers",
                 "give the members of these slots too; `wattle scan` says why a member given was not used",
             ),
-            Self::DirtyDegraded { ppl: false, .. } => (
+            Self::DirtyDegraded { ppl: true, .. } => (
+                "a partial parity log cannot be read, or none says what was in flight: stripes may have parity that does not fit \
+                 their data, and the missing member's data is computed from it",
+                "give all members if you have them; --force=dirty-degraded goes on and may return wrong data in these stripes",
+            ),
+            Self::DirtyDegraded { regions: Some(_), .. } => (
+                "in these regions parity may not fit the data, and the missing member's data is computed from it; the rest is right",
+                "give all members if you have them; --force=dirty-degraded goes on and may return wrong data in these regions",
+            ),
+            Self::DirtyDegraded { .. } => (
                 "stripes in flight when it stopped may have parity that does not fit their data, and the missing member's \
                  data is computed from it",
                 "give all members if you have them; --force=dirty-degraded goes on and may return wrong data in these stripes",
             ),
-            Self::DirtyDegraded { ppl: true, .. } => (
-                "its partial parity logs could repair the stripes in flight, and this version does not replay them",
-                "assemble it with the kernel once, which replays them; --force=dirty-degraded goes on without",
+            Self::DegradedNotAllowed { .. } => (
+                "--degraded=never asks for whole arrays only",
+                "give the members of these slots too, or serve it as it is: --degraded=auto",
             ),
             Self::DuplicateRole { .. } => (
                 "one may be an old copy of the other, and only one can be right",
@@ -242,8 +259,8 @@ impl Reason {
                 "set the layout with the kernel that made it (`mdadm --assemble --update=layout-original` or `layout-alternate`)",
             ),
             Self::BadBlocks { .. } => (
-                "this version keeps no map of bad blocks and must not read there",
-                "serve it with --read-only if enough other members are there, or repair it with the kernel",
+                "any of its sectors may be among those that are lost, and the other members cannot stand in for it",
+                "give the missing members too, or copy the drive (ddrescue) and give the copy",
             ),
             Self::UnsupportedLevel { .. } => {
                 ("only linear, RAID 0, 1, 4, 5, 6 and 10 hold data in a known way", "use mdadm")
@@ -259,16 +276,16 @@ impl Reason {
                 "the kernel would refuse the array, and a writer must not guess",
                 "serve it with --read-only, or remove the bitmap with mdadm",
             ),
+            Self::BitmapUnreadable { .. } => (
+                "a writer must keep the bitmap up, and cannot know what it says",
+                "serve it with --read-only, or copy the drive (ddrescue) and give the copy",
+            ),
             Self::Ambiguous { .. } => {
                 ("members of the same generation agree on everything", "leave out the member that is wrong")
             }
             Self::BadNumber { .. } | Self::Geometry { .. } => (
                 "md writes no such superblock; it is damaged or was made to look like one",
                 "leave the member out; `wattle examine` shows every field",
-            ),
-            Self::Replacing { .. } => (
-                "writes would have to go to the replacement too, which this version cannot",
-                "serve it with --read-only, or let the kernel finish the replacement",
             ),
         }
     }
@@ -280,9 +297,15 @@ impl fmt::Display for Reason {
             Self::NotEnoughMembers { missing, raid_disks } => {
                 write!(f, "{} of {raid_disks} members are missing ({})", missing.len(), Slots(missing))
             }
-            Self::DirtyDegraded { missing, .. } => {
+            Self::DirtyDegraded { missing, regions: None, .. } => {
                 write!(f, "it was not stopped cleanly and is degraded ({})", Slots(missing))
             }
+            Self::DirtyDegraded { missing, regions: Some((set, count)), .. } => write!(
+                f,
+                "it was not stopped cleanly, with {set} of {count} regions in flight, and is degraded ({})",
+                Slots(missing)
+            ),
+            Self::DegradedNotAllowed { missing } => write!(f, "it is degraded ({})", Slots(missing)),
             Self::DuplicateRole { slot, first, second } => {
                 write!(f, "{first} and {second} both claim slot {slot}")
             }
@@ -309,11 +332,8 @@ impl fmt::Display for Reason {
             Self::JournalUnused => f.write_str("it has a journal"),
             Self::Clustered => f.write_str("it belongs to a cluster"),
             Self::Raid0Layout => f.write_str("its RAID 0 layout is not recorded"),
-            Self::BadBlocks { member, ranges: 0 } => {
-                write!(f, "{member} has bad blocks recorded, outside the data")
-            }
-            Self::BadBlocks { member, ranges } => {
-                write!(f, "{member} has {ranges} ranges of bad blocks recorded in the data")
+            Self::BadBlocks { member } => {
+                write!(f, "{member} has bad blocks recorded, and the list of them cannot be read")
             }
             Self::UnsupportedLevel { level } => write!(f, "level {level} is not supported"),
             Self::CollidingLayout { layout } => write!(f, "RAID 10 layout {layout:#x} makes copies collide"),
@@ -323,6 +343,7 @@ impl fmt::Display for Reason {
             Self::BitmapInvalid { member } => {
                 write!(f, "{member}: the superblock names a bitmap and none of this array is there")
             }
+            Self::BitmapUnreadable { member } => write!(f, "{member}: its bitmap cannot be read"),
             Self::Ambiguous { field, expected, member, found } => {
                 write!(f, "{member}: {field} is {found}, and {expected} on an equally fresh member")
             }
@@ -330,7 +351,6 @@ impl fmt::Display for Reason {
                 write!(f, "{member}: {field} is {found}, expected {expected}")
             }
             Self::Geometry { member, source } => write!(f, "{member}: {source}"),
-            Self::Replacing { slot } => write!(f, "slot {slot} is being replaced"),
         }
     }
 }

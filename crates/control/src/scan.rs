@@ -7,11 +7,11 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use crate::signature::{Signature, signatures};
+use crate::signature::{Signature, readable_signatures};
 use wattle_format::md::{self, RawSuperblock, Superblock, SuperblockError};
 
 use crate::areas;
-use crate::assemble::{Assembly, Slot, Verdict, assemble};
+use crate::assemble::{Assembly, Policy, Slot, Verdict, assemble};
 use crate::facts::{JournalFacts, MemberFacts, Uuid};
 use crate::journal::{self, DataArea};
 use crate::members::{Member, MemberError};
@@ -37,6 +37,10 @@ pub struct MemberScan {
     pub damaged: Vec<RawSuperblock>,
     /// Everything else that is recognised: file systems, partition tables, volume groups, foreign RAID metadata.
     pub signatures: Vec<Signature>,
+    /// Places where metadata may be and the drive does not give it: those of superblocks first.
+    pub unreadable: Vec<MemberError>,
+    /// How many of `unreadable` are places of superblocks.
+    unread_places: usize,
     /// What assembly knows of it; `None` for a stranger.
     pub facts: Option<MemberFacts>,
     /// Which of `superblocks` is the one that counts.
@@ -50,6 +54,16 @@ impl MemberScan {
     #[must_use]
     pub fn superblock(&self) -> Option<&Superblock> {
         self.chosen.map(|ix| &self.superblocks[ix])
+    }
+
+    /// Why some place of a superblock could not be read, if one could not.
+    fn unread_superblock(&self) -> Option<&MemberError> {
+        self.unreadable.first().filter(|_| self.unread_places > 0)
+    }
+
+    /// Whether nothing can be told of it: no superblock was found, and some place could not be read.
+    fn is_unread(&self) -> bool {
+        self.superblocks.is_empty() && self.damaged.is_empty() && !self.unreadable.is_empty()
     }
 
     /// Whether any superblock on it, valid or not, names this array.
@@ -130,35 +144,52 @@ fn describe(assembly: &Assembly) -> String {
 /// Reads what is on `members` and decides what arrays they are.
 ///
 /// # Errors
-/// Only if a member cannot be read where its metadata may be; everything else is found in the result.
-pub fn scan(members: Vec<Member>, forced: Forced) -> Result<Scan, MemberError> {
-    let members: Vec<_> =
-        members.into_iter().map(|member| look_at(member, forced)).collect::<Result<_, _>>()?;
-    let arrays = group(&members, forced);
-    Ok(Scan { members, arrays })
+/// Only if nothing can be told of a member because it cannot be read where its metadata may be; everything else is found in
+/// the result.
+pub fn scan(members: Vec<Member>, policy: impl Into<Policy>) -> Result<Scan, MemberError> {
+    let found = scan_each(members, policy);
+    match found.members.iter().find(|member| member.is_unread()) {
+        Some(member) => Err(member.unreadable[0].clone()),
+        None => Ok(found),
+    }
 }
 
-/// As [`scan`], and a member that cannot be read is one with a [`MemberScan::problem`]: for looking, where the others count.
+/// As [`scan`], and a member of which nothing can be told is one with a [`MemberScan::problem`]: for looking, where the others
+/// count.
 #[must_use]
-pub fn scan_each(members: Vec<Member>, forced: Forced) -> Scan {
-    let look = |member: Member| {
-        look_at(member.clone(), forced).unwrap_or_else(|error| MemberScan {
-            member,
-            superblocks: Vec::new(),
-            damaged: Vec::new(),
-            signatures: Vec::new(),
-            facts: None,
-            chosen: None,
-            problem: Some(error.into()),
-        })
-    };
-    let members: Vec<_> = members.into_iter().map(look).collect();
-    let arrays = group(&members, forced);
+pub fn scan_each(members: Vec<Member>, policy: impl Into<Policy>) -> Scan {
+    let policy = policy.into();
+    let mut members: Vec<_> = members.into_iter().map(|member| look_at(member, policy.forced)).collect();
+    drop_unconfirmed(&mut members, policy.forced);
+    let arrays = group(&members, policy);
     Scan { members, arrays }
 }
 
+/// Takes away what was found on a member at one place, while another place could not be read, unless a member that was read
+/// everywhere names the same array. The unread place may hold the superblock that counts: the one that was found may be
+/// left over from an older array, which the member would then become again, alone.
+fn drop_unconfirmed(members: &mut [MemberScan], forced: Forced) {
+    if forced.has(Check::NewestSuperblock) {
+        return;
+    }
+    let confirmed: Vec<Uuid> = members
+        .iter()
+        .filter(|member| member.unread_superblock().is_none())
+        .filter_map(|member| Some(member.superblock()?.set_uuid()))
+        .collect();
+    for member in members {
+        let Some(error) = member.unread_superblock() else { continue };
+        if member.superblock().is_none_or(|superblock| confirmed.contains(&superblock.set_uuid())) {
+            continue;
+        }
+        member.problem = Some(Problem::from(error.clone()).forced_by(Check::NewestSuperblock));
+        member.facts = None;
+        member.chosen = None;
+    }
+}
+
 /// Groups by array, in the order of first members.
-fn group(members: &[MemberScan], forced: Forced) -> Vec<ArrayScan> {
+fn group(members: &[MemberScan], policy: Policy) -> Vec<ArrayScan> {
     let mut by_uuid: BTreeMap<Uuid, Vec<usize>> = BTreeMap::new();
     for (ix, member) in members.iter().enumerate() {
         if let Some(facts) = &member.facts {
@@ -167,9 +198,9 @@ fn group(members: &[MemberScan], forced: Forced) -> Vec<ArrayScan> {
     }
     let array = |(uuid, indices): (Uuid, Vec<usize>)| {
         let mut facts: Vec<_> = indices.iter().filter_map(|&ix| members[ix].facts.clone()).collect();
-        let mut assembly = assemble(&facts, forced)?;
+        let mut assembly = assemble(&facts, policy)?;
         if compare_journal(members, &indices, &mut facts, &assembly) {
-            assembly = assemble(&facts, forced)?;
+            assembly = assemble(&facts, policy)?;
         }
         let unused =
             (0..members.len()).filter(|&ix| members[ix].facts.is_none() && members[ix].names(uuid)).collect();
@@ -198,7 +229,7 @@ fn compare_journal(
         let (member, valid_below_sectors) = match *slot {
             Slot::Missing => return None,
             Slot::InSync { member } => (member, u64::MAX),
-            Slot::Rebuilding { member, valid_below_sectors } => (member, valid_below_sectors),
+            Slot::Rebuilding { member, valid_below_sectors, .. } => (member, valid_below_sectors),
         };
         Some(DataArea {
             member: &members[indices[member]].member,
@@ -212,14 +243,17 @@ fn compare_journal(
     found != JournalFacts::NotEmpty
 }
 
-fn look_at(member: Member, forced: Forced) -> Result<MemberScan, MemberError> {
-    let Superblocks { valid, damaged } = read_superblocks(&member)?;
-    let signatures = signatures(&member)?;
+fn look_at(member: Member, forced: Forced) -> MemberScan {
+    let Superblocks { valid, damaged, unreadable } = read_superblocks(&member);
+    let (signatures, unread_signatures) = readable_signatures(&member);
+    let places = unreadable.len();
     let mut found = MemberScan {
         member,
         superblocks: valid,
         damaged,
         signatures,
+        unread_places: places,
+        unreadable: unreadable.into_iter().chain(unread_signatures).collect(),
         facts: None,
         chosen: None,
         problem: None,
@@ -235,14 +269,14 @@ fn look_at(member: Member, forced: Forced) -> Result<MemberScan, MemberError> {
             None
         }
     };
-    found.facts = match found.superblock() {
-        Some(superblock) => Some(areas::member_facts(&found.member, superblock)?),
-        None => None,
-    };
+    found.facts = found.superblock().map(|superblock| areas::member_facts(&found.member, superblock));
     if found.chosen.is_none() && found.problem.is_none() {
         judge_damaged(&mut found);
     }
-    Ok(found)
+    if found.is_unread() && found.problem.is_none() {
+        found.problem = found.unreadable.first().cloned().map(Problem::from);
+    }
+    found
 }
 
 /// A member without a valid superblock. One that is only shorter than it should be still knows its array.
@@ -263,21 +297,25 @@ pub(crate) struct Superblocks {
     pub valid: Vec<Superblock>,
     /// Those that did not.
     pub damaged: Vec<RawSuperblock>,
+    /// Why some places could not be read.
+    pub unreadable: Vec<MemberError>,
 }
 
-/// Reads every place where a superblock may be.
-pub(crate) fn read_superblocks(member: &Member) -> Result<Superblocks, MemberError> {
-    let mut found = Superblocks { valid: Vec::new(), damaged: Vec::new() };
+/// Reads every place where a superblock may be. A place that cannot be read does not hide the others.
+pub(crate) fn read_superblocks(member: &Member) -> Superblocks {
+    let mut found = Superblocks { valid: Vec::new(), damaged: Vec::new(), unreadable: Vec::new() };
     let size_sectors = member.size_sectors();
     for place in md::scan_component(size_sectors) {
-        let bytes = member.read(place.offset_bytes, place.len_bytes)?;
-        match md::identify(place.version, &bytes, size_sectors) {
-            Ok(None) => {}
-            Ok(Some(superblock)) => found.valid.push(superblock),
-            Err(raw) => found.damaged.push(raw),
+        match member.read(place.offset_bytes, place.len_bytes) {
+            Err(error) => found.unreadable.push(error),
+            Ok(bytes) => match md::identify(place.version, &bytes, size_sectors) {
+                Ok(None) => {}
+                Ok(Some(superblock)) => found.valid.push(superblock),
+                Err(raw) => found.damaged.push(raw),
+            },
         }
     }
-    Ok(found)
+    found
 }
 
 fn several_superblocks(member: &Member, several: &[Superblock]) -> Problem {

@@ -22,14 +22,27 @@ impl fmt::Display for Signature {
 }
 
 /// Everything but md superblocks that is recognised on a member.
+///
+/// # Errors
+/// The first place that could not be read: something may be there.
 pub(crate) fn signatures(member: &Member) -> Result<Vec<Signature>, MemberError> {
+    let (found, unread) = readable_signatures(member);
+    unread.into_iter().next().map_or(Ok(found), Err)
+}
+
+/// The same of what the drive gives, and why some places could not be read.
+pub(crate) fn readable_signatures(member: &Member) -> (Vec<Signature>, Vec<MemberError>) {
     let size_bytes = member.device.size_bytes();
-    let mut parts = Vec::new();
+    let (mut parts, mut unread) = (Vec::new(), Vec::new());
     for range in probe::ranges(size_bytes) {
-        parts.push((range.start, member.read(range.start, (range.end - range.start) as usize)?));
+        match member.read(range.start, (range.end - range.start) as usize) {
+            Ok(bytes) => parts.push((range.start, bytes)),
+            Err(error) => unread.push(error),
+        }
     }
     let parts: Vec<_> = parts.iter().map(|(offset_bytes, bytes)| (*offset_bytes, bytes.as_slice())).collect();
-    Ok(probe::identify(size_bytes, &parts).into_iter().map(Signature::from).collect())
+    let found = probe::identify(size_bytes, &parts).into_iter().map(Signature::from).collect();
+    (found, unread)
 }
 
 impl From<probe::Signature> for Signature {

@@ -64,9 +64,10 @@ fn claim_member(scan: &Scan, member: usize, claim: Claim) -> Result<ClaimedMembe
     let seen = &scan.members[member];
     let claimed: Member = seen.member.claim(claim)?;
     // Between the look and the lock another process may have run the array.
-    let now = read_superblocks(&claimed)?;
+    let now = read_superblocks(&claimed);
     let Some(superblock) = seen.superblock().filter(|known| now.valid.contains(known)) else {
-        return Err(MemberError::Changed { name: claimed.name });
+        let changed = MemberError::Changed { name: claimed.name };
+        return Err(now.unreadable.into_iter().next().unwrap_or(changed));
     };
     Ok(ClaimedMember { device: claimed.device, superblock: superblock.clone() })
 }

@@ -19,10 +19,12 @@ pub enum Verdict {
         /// Valid below this sector of its data.
         valid_below_sectors: u64,
     },
-    /// The second member of its slot, being built to replace the first one. Not used.
+    /// The second member of its slot, being made to replace the first one.
     Replacement {
         /// The slot.
         slot: u16,
+        /// Valid below this sector of its data; the largest number if it is whole.
+        valid_below_sectors: u64,
     },
     /// Waiting for something to do.
     Spare,
@@ -70,12 +72,10 @@ pub enum Verdict {
         /// Sectors that there are.
         found_sectors: u64,
     },
-    /// Parts of its data are lost; another member stands in for it.
+    /// Its list of lost sectors cannot be read, so any of its data may be lost; the other members stand in for it.
     BadBlocks {
         /// Its slot.
         slot: u16,
-        /// Ranges within the data.
-        ranges: usize,
     },
 }
 
@@ -122,9 +122,13 @@ impl fmt::Display for Verdict {
             Self::Rebuilding { slot, valid_below_sectors } => {
                 write!(f, "rebuilding: in slot {slot}, valid below sector {valid_below_sectors} of its data")
             }
-            Self::Replacement { slot } => {
-                write!(f, "replacement: being built for slot {slot}, whose member is there; not used")
+            Self::Replacement { slot, valid_below_sectors: u64::MAX } => {
+                write!(f, "replacement: made to replace the member of slot {slot}, and whole")
             }
+            Self::Replacement { slot, valid_below_sectors } => write!(
+                f,
+                "replacement: being made to replace the member of slot {slot}, valid below sector {valid_below_sectors} of its data"
+            ),
             Self::Spare => f.write_str("spare"),
             Self::Journal => f.write_str("journal"),
             Self::Faulty { according_to } => {
@@ -150,9 +154,9 @@ impl fmt::Display for Verdict {
                 f,
                 "truncated: its superblock needs {expected_sectors} sectors and there are {found_sectors}; not used"
             ),
-            Self::BadBlocks { slot, ranges } => write!(
+            Self::BadBlocks { slot } => write!(
                 f,
-                "bad-blocks: {ranges} ranges of its data are recorded as lost, the other members stand in for slot {slot}; not used"
+                "bad-blocks: sectors of it are recorded as lost and the list cannot be read; the other members stand in for slot {slot}; not used"
             ),
         }
     }

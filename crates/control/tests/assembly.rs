@@ -47,6 +47,8 @@ fn array(level: i32, n: u16) -> Vec<MemberFacts> {
                 features: if level == 0 { Features::RAID0_LAYOUT } else { Features::default() },
             },
             bitmap: BitmapFacts::None,
+            bitmap_content: None,
+            ppl: None,
             bad_blocks: Some(Vec::new()),
             journal: None,
         })
@@ -65,6 +67,10 @@ fn without(mut members: Vec<MemberFacts>, slots: &[usize]) -> Vec<MemberFacts> {
 
 fn each(members: &mut [MemberFacts], mut change: impl FnMut(&mut SuperblockFacts)) {
     members.iter_mut().for_each(|member| change(&mut member.superblock));
+}
+
+fn rebuilding(member: usize, valid_below_sectors: u64) -> Slot {
+    Slot::Rebuilding { member, valid_below_sectors, by_bitmap: false }
 }
 
 fn decide(members: &[MemberFacts]) -> Assembly {
@@ -203,7 +209,7 @@ fn a_spare_that_missed_its_own_promotion_is_empty() {
     each(&mut members, |superblock| superblock.roles[2] = Role::Spare);
     let assembly = decide(&members);
     assert_eq!(assembly.verdicts[2], Verdict::Rebuilding { slot: 2, valid_below_sectors: 0 });
-    assert_eq!(assembly.slots[2], Slot::Rebuilding { member: 2, valid_below_sectors: 0 });
+    assert_eq!(assembly.slots[2], rebuilding(2, 0));
 }
 
 #[test]
@@ -212,7 +218,7 @@ fn a_member_that_is_being_rebuilt_counts_as_degraded() {
     members[3].superblock.features = Features::RECOVERY_OFFSET;
     members[3].superblock.recovery_offset = Some(4096);
     let assembly = decide(&members);
-    assert_eq!(assembly.slots[3], Slot::Rebuilding { member: 3, valid_below_sectors: 4096 });
+    assert_eq!(assembly.slots[3], rebuilding(3, 4096));
     assert_eq!(assembly.degraded(), 1);
     assert_eq!(assembly.access, Access::ReadWrite);
     let rest = decide(&without(members, &[0]));
@@ -337,7 +343,7 @@ fn dirty_and_degraded_parity_is_refused_unless_forced() {
         assert_eq!((problem.exit_code(), problem.force), (3, Some(Check::DirtyDegraded)));
         assert!(problem.next.contains("--force=dirty-degraded"));
 
-        let forced = assemble(&members, [Check::DirtyDegraded].into_iter().collect()).unwrap();
+        let forced = assemble(&members, Forced::default().with(Check::DirtyDegraded)).unwrap();
         assert_eq!(forced.access, Access::ReadWrite);
         assert_eq!(forced.synced_below_sectors, CLEAN, "the operator vouches for it");
         assert_eq!(forced.state, SyncState::Dirty);
@@ -361,20 +367,6 @@ fn levels_without_redundancy_are_never_dirty() {
 }
 
 #[test]
-fn a_partial_parity_log_is_not_replayed_yet() {
-    let mut members = array(5, 4);
-    each(&mut members, |superblock| {
-        superblock.features = Features::MULTIPLE_PPLS;
-        superblock.resync_offset = 0;
-    });
-    let all = decide(&members);
-    assert_eq!((all.access.clone(), all.synced_below_sectors), (Access::ReadWrite, 0));
-    let degraded = decide(&without(members, &[0]));
-    assert_eq!(refusals(&degraded), [Code::DirtyDegraded]);
-    assert!(degraded.refusal().unwrap().why.contains("partial parity logs"));
-}
-
-#[test]
 fn features_that_cost_access() {
     type Change = fn(&mut SuperblockFacts);
     let refused: [(Change, Code); 2] = [
@@ -393,21 +385,6 @@ fn features_that_cost_access() {
     let mut hazard = array(10, 5);
     each(&mut hazard, |superblock| superblock.layout = 0x10202);
     assert_eq!(read_only(&decide(&hazard)), [Code::CollidingLayout]);
-}
-
-#[test]
-fn bitmaps_by_version() {
-    let with = |bitmap| {
-        let mut members = array(1, 2);
-        each(&mut members, |superblock| superblock.features = Features::BITMAP);
-        members.iter_mut().for_each(|member| member.bitmap = bitmap);
-        decide(&members)
-    };
-    assert_eq!(with(BitmapFacts::Version(4)).access, Access::ReadWrite);
-    assert_eq!(with(BitmapFacts::Version(3)).access, Access::ReadWrite);
-    for bitmap in [BitmapFacts::Version(5), BitmapFacts::Version(6), BitmapFacts::Invalid] {
-        assert_eq!(read_only(&with(bitmap)), [Code::ForeignBitmap], "{bitmap:?}");
-    }
 }
 
 #[test]
@@ -437,47 +414,39 @@ fn journals() {
     assert!(ahead.refusal().unwrap().what.contains("3 of its pages"));
 }
 
+/// A list of lost sectors that can be read is passed on, in sectors of the member's data. One that cannot may say anything, so
+/// that its member counts as missing.
 #[test]
-fn replacements_are_not_used_beside_their_original() {
-    let mut members = array(1, 2);
-    let mut replacement = members[1].clone();
-    replacement.superblock.dev_number = 2;
-    replacement.superblock.features = Features::REPLACEMENT | Features::RECOVERY_OFFSET;
-    replacement.superblock.recovery_offset = Some(0);
-    members.push(replacement);
-    each(&mut members, |superblock| superblock.roles[2] = Role::Active(1));
-    let assembly = decide(&members);
-    assert_eq!(assembly.verdicts[2], Verdict::Replacement { slot: 1 });
-    assert_eq!(read_only(&assembly), [Code::NotSupportedYet]);
-
-    // Whole, and its original is gone: it is the member now.
-    members[2].superblock.features = Features::REPLACEMENT;
-    members[2].superblock.recovery_offset = None;
-    let alone = decide(&without(members, &[1]));
-    assert_eq!(alone.slots[1], Slot::InSync { member: 1 });
-    assert_eq!(alone.access, Access::ReadWrite);
-}
-
-/// The policy until there is a map of bad ranges: read around the member where redundancy allows, never write.
-#[test]
-fn bad_blocks_take_their_member_out() {
-    let bad = |n: u16, start_sector: u64, lost: &[usize]| {
-        let mut members = array(5, n);
+fn bad_blocks_are_passed_on_and_unknown_ones_take_their_member_out() {
+    let bad = |ranges: Option<&[(u64, u64)]>, lost: &[usize]| {
+        let mut members = array(5, 4);
         members[1].superblock.features = Features::BAD_BLOCKS;
-        members[1].bad_blocks = Some(vec![BadRange { start_sector, len_sectors: 8 }]);
+        let range = |&(start_sector, len_sectors): &(u64, u64)| BadRange { start_sector, len_sectors };
+        members[1].bad_blocks = ranges.map(|ranges| ranges.iter().map(range).collect());
         decide(&without(members, lost))
     };
-    let excluded = bad(4, 3000, &[]);
-    assert_eq!(excluded.verdicts[1], Verdict::BadBlocks { slot: 1, ranges: 1 });
-    assert_eq!((read_only(&excluded), excluded.missing()), (vec![Code::BadBlocks], vec![1]));
-    assert_eq!(refusals(&bad(4, 3000, &[3])), [Code::BadBlocks], "nobody could stand in for it");
-    let outside = bad(4, 100, &[]);
-    assert_eq!((read_only(&outside), outside.missing()), (vec![Code::BadBlocks], vec![]));
-
-    let mut unreadable = array(5, 4);
-    unreadable[1].superblock.features = Features::BAD_BLOCKS;
-    unreadable[1].bad_blocks = None;
-    assert_eq!(decide(&unreadable).missing(), [1], "a log that cannot be read may say anything");
+    let sectors = |assembly: &Assembly| -> Vec<(u64, u64)> {
+        assembly.bad_in_slot(1).iter().map(|range| (range.start.0, range.end.0)).collect()
+    };
+    // The data is at sectors 2048 to 16383 of the device.
+    let rows: [(&[(u64, u64)], &[(u64, u64)]); 5] = [
+        (&[(3000, 8)], &[(952, 960)]),
+        (&[(100, 8)], &[]),
+        (&[(2040, 16), (16380, 8)], &[(0, 8), (14332, 14336)]),
+        (&[(0, u64::MAX)], &[(0, 14336)]),
+        (&[(u64::MAX, 5), (16384, 1)], &[]),
+    ];
+    for (ranges, expected) in rows {
+        for lost in [&[][..], &[3]] {
+            let assembly = bad(Some(ranges), lost);
+            assert_eq!(assembly.access, Access::ReadWrite, "{ranges:?}");
+            assert_eq!((sectors(&assembly), assembly.missing().len()), (expected.to_vec(), lost.len()));
+        }
+    }
+    let excluded = bad(None, &[]);
+    assert_eq!(excluded.verdicts[1], Verdict::BadBlocks { slot: 1 });
+    assert_eq!((excluded.access.clone(), excluded.missing()), (Access::ReadWrite, vec![1]));
+    assert_eq!(refusals(&bad(None, &[3])), [Code::BadBlocks], "nobody could stand in for it");
 }
 
 #[test]

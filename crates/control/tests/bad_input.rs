@@ -330,8 +330,8 @@ fn a_member_that_cannot_be_read_does_not_hide_the_others() {
     assert!(errors.is_empty());
     // Reads behind the end fail as those of a broken drive do.
     std::fs::File::options().write(true).open(&names[0]).unwrap().set_len(0).unwrap();
-    assert!(wattle_control::scan::scan(members.clone(), Default::default()).is_err());
-    let found = wattle_control::scan::scan_each(members, Default::default());
+    assert!(wattle_control::scan::scan(members.clone(), Forced::default()).is_err());
+    let found = wattle_control::scan::scan_each(members, Forced::default());
     let codes: Vec<_> = found.members.iter().map(|m| m.problem.as_ref().map(|p| p.code)).collect();
     assert_eq!(codes, [Some(wattle_control::Code::ReadFailed), None]);
 }

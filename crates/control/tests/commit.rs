@@ -4,7 +4,9 @@
 
 use wattle_control::assemble::{Access, Assembly, Slot, assemble};
 use wattle_control::commit::MdState;
-use wattle_control::facts::{BitmapFacts, CLEAN, Features, MemberFacts, Role, SuperblockFacts, Version};
+use wattle_control::facts::{
+    BitmapContent, BitmapFacts, CLEAN, Features, MemberFacts, Role, SuperblockFacts, Version,
+};
 use wattle_control::{Code, Forced};
 use wattle_engine::metadata::{Change, Record};
 use wattle_engine::units::{MemberIx, Sector};
@@ -88,6 +90,16 @@ fn facts(name: String, superblock: &Superblock) -> MemberFacts {
         },
         bad_blocks: Some(Vec::new()),
         journal: None,
+        bitmap_content: superblock.features().contains(Features::BITMAP).then(|| BitmapContent {
+            events: 0,
+            events_cleared: 0,
+            stale: false,
+            region_sectors: 128,
+            covered_sectors: SECTORS,
+            sweep_secs: 5,
+            set: Vec::new(),
+        }),
+        ppl: None,
     }
 }
 

@@ -12,9 +12,8 @@ use wattle_format::md::{
 };
 
 use super::{Consistency, CreatePlan, CreateRequest, DevicePlan, PlannedWrite};
-use crate::areas::superblock_facts;
 use crate::compat::compatibility;
-use crate::facts::{BitmapFacts, CLEAN};
+use crate::facts::{BitmapFacts, CLEAN, SuperblockFacts};
 use crate::members::Member;
 use crate::problem::{Check, Code, Problem};
 use crate::signature::Signature;
@@ -64,7 +63,7 @@ pub fn plan(request: &CreateRequest, states: &[MemberState]) -> Result<CreatePla
     let bitmap =
         if array.bitmap_offset_sectors.is_some() { BitmapFacts::Version(4) } else { BitmapFacts::None };
     Ok(CreatePlan {
-        compatibility: compatibility(&superblock_facts(&first), bitmap, 0),
+        compatibility: compatibility(&SuperblockFacts::of(&first), bitmap, 0),
         mdadm_command: mdadm_command(request, &shape, clean),
         geometry: shape.geometry,
         superblock: first,

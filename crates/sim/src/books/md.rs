@@ -139,6 +139,8 @@ fn facts(plan: &Plan, slot: MemberIx, superblock: &Superblock) -> MemberFacts {
         bitmap: BitmapFacts::None,
         bad_blocks: None,
         journal: None,
+        bitmap_content: None,
+        ppl: None,
     }
 }
 

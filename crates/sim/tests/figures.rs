@@ -1,6 +1,6 @@
 //! The engine on modelled drives in virtual time, held to its bounds. The tables are `sim figures`.
 
-use wattle_sim::figures::{Load, Setup, costs, limits};
+use wattle_sim::figures::{Load, Measured, Setup, costs, limits};
 
 /// Without anything to slow it down, random writes come close to what the drives can do, and a write alone takes one turn of
 /// reads and one of writes.
@@ -43,4 +43,17 @@ fn a_bitmap_costs_a_write_alone_at_most_5_percent() {
     let cost = costs::cost(&setup, &costs::dirty(1, 0..16, &setup), costs::with_intent);
     assert_eq!(cost.counts.marked.get(), 16, "{:?}", cost.counts);
     assert!(cost.part() <= 0.05, "{:.1} %", cost.part() * 100.0);
+}
+
+/// A log write that many stripes share costs little where many wait; md documents 30 to 40 %.
+#[test]
+fn a_partial_parity_log_costs_at_most_15_percent() {
+    let cost = costs::cost(&Setup::RAID5, &Load::random_writes(64), costs::with_log);
+    let writes = |measured: &Measured| {
+        let writes: u64 = measured.members.iter().map(|totals| totals.writes).sum();
+        writes as f64 / measured.writes.count() as f64
+    };
+    let (without, with) = (writes(&cost.without), writes(&cost.with));
+    assert!((1.9..=2.1).contains(&without) && with > without + 0.1, "{without} and {with} writes for one");
+    assert!(cost.part() <= 0.15, "{:.1} %", cost.part() * 100.0);
 }

@@ -13,6 +13,7 @@
 
 mod areas;
 pub mod assemble;
+pub mod bitmap;
 pub mod commit;
 pub mod compat;
 pub mod create;

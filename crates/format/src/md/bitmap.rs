@@ -153,8 +153,20 @@ impl Header {
         if self.uuid() != *array_uuid {
             return Err(BitmapError::OtherArray);
         }
-        let stale = self.events() < array_events || self.state() & Self::STALE != 0;
-        Ok(if stale { Freshness::Stale } else { Freshness::Current })
+        Ok(if self.is_fresh(array_events) { Freshness::Current } else { Freshness::Stale })
+    }
+
+    /// Whether the bits of a bitmap of this array can be believed: it was kept up to the array's last event, and does not say
+    /// itself that it is stale or that a write of it failed.
+    #[must_use]
+    pub fn is_fresh(&self, array_events: u64) -> bool {
+        self.events() >= array_events && self.state() & (Self::STALE | Self::WRITE_ERROR) == 0
+    }
+
+    /// Whether it has one bit per chunk, as a writer outside a cluster can keep up.
+    #[must_use]
+    pub fn one_bit_per_chunk(&self) -> bool {
+        matches!(self.kind(), Kind::Normal | Kind::HostEndian)
     }
 
     fn checked_kind(&self) -> Result<Kind, BitmapError> {
@@ -422,8 +434,12 @@ mod tests {
         assert_eq!(header.freshness(&UUID, 8), Ok(Freshness::Stale));
         assert_eq!(header.freshness(&UUID, 6), Ok(Freshness::Current));
         assert_eq!(header.freshness(&[0; 16], 7), Err(BitmapError::OtherArray));
-        header.set_state(Header::STALE);
-        assert_eq!(header.freshness(&UUID, 7), Ok(Freshness::Stale), "it may say so itself");
+        for state in [Header::STALE, Header::WRITE_ERROR, Header::STALE | Header::HOST_ENDIAN] {
+            header.set_state(state);
+            assert_eq!(header.freshness(&UUID, 7), Ok(Freshness::Stale), "it may say so itself");
+        }
+        header.set_state(Header::HOST_ENDIAN);
+        assert_eq!(header.freshness(&UUID, 7), Ok(Freshness::Current));
     }
 
     #[test]

@@ -2,90 +2,15 @@
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "helpers of tests are tests")]
 
 use wattle_control::assemble::{Access, Assembly, Slot, SyncState, Verdict, assemble};
-use wattle_control::facts::{
-    BadRange, BitmapFacts, CLEAN, Features, JournalFacts, MemberFacts, Role, SuperblockFacts, Uuid, Version,
-};
+use wattle_control::facts::{BadRange, CLEAN, Features, JournalFacts, MemberFacts, Role, SuperblockFacts};
 use wattle_control::reason::Reason;
 use wattle_control::{Check, Code, Forced};
 
-const EVENTS: u64 = 20;
-
-/// Members of a healthy array of `level` over `n` members, device `i` in slot `i`.
-fn array(level: i32, n: u16) -> Vec<MemberFacts> {
-    let mut roles = vec![Role::Spare; 128];
-    for slot in 0..n {
-        roles[usize::from(slot)] = Role::Active(slot);
-    }
-    let layout = match level {
-        0 => 1,
-        5 | 6 => 2,
-        10 => 0x102,
-        _ => 0,
-    };
-    (0..n)
-        .map(|slot| MemberFacts {
-            name: format!("m{slot}"),
-            size_sectors: 16384,
-            superblock: SuperblockFacts {
-                version: Version::V12,
-                set_uuid: Uuid([7; 16]),
-                set_name: "host:data".to_owned(),
-                level,
-                layout,
-                chunk_sectors: if level == 1 { 0 } else { 128 },
-                size_sectors: if level > 0 { 14336 } else { 0 },
-                raid_disks: u32::from(n),
-                dev_number: u32::from(slot),
-                roles: roles.clone(),
-                events: EVENTS,
-                ctime_secs: 1000,
-                utime_secs: 2000,
-                resync_offset: CLEAN,
-                recovery_offset: None,
-                data_offset_sectors: 2048,
-                data_size_sectors: 14336,
-                features: if level == 0 { Features::RAID0_LAYOUT } else { Features::default() },
-            },
-            bitmap: BitmapFacts::None,
-            bitmap_content: None,
-            ppl: None,
-            bad_blocks: Some(Vec::new()),
-            journal: None,
-        })
-        .collect()
-}
-
-/// The same without some slots.
-fn without(mut members: Vec<MemberFacts>, slots: &[usize]) -> Vec<MemberFacts> {
-    let mut ix = 0;
-    members.retain(|_| {
-        ix += 1;
-        !slots.contains(&(ix - 1))
-    });
-    members
-}
-
-fn each(members: &mut [MemberFacts], mut change: impl FnMut(&mut SuperblockFacts)) {
-    members.iter_mut().for_each(|member| change(&mut member.superblock));
-}
-
-fn rebuilding(member: usize, valid_below_sectors: u64) -> Slot {
-    Slot::Rebuilding { member, valid_below_sectors, by_bitmap: false }
-}
-
-fn decide(members: &[MemberFacts]) -> Assembly {
-    assemble(members, Forced::default()).expect("there are members")
-}
+mod support;
+use support::{EVENTS, array, decide, each, rebuilding, refusals, without};
 
 fn words(assembly: &Assembly) -> Vec<&'static str> {
     assembly.verdicts.iter().map(Verdict::word).collect()
-}
-
-fn refusals(assembly: &Assembly) -> Vec<Code> {
-    match &assembly.access {
-        Access::Refused(reasons) => reasons.iter().map(Reason::code).collect(),
-        other => panic!("expected a refusal, found {other:?}"),
-    }
 }
 
 fn read_only(assembly: &Assembly) -> Vec<Code> {

@@ -113,9 +113,86 @@ impl IntentHome {
         let mut marked = self.marked.borrow_mut();
         regions.iter().for_each(|&region| marked.remove(region));
     }
+}
 
-    /// How many bits are set.
-    pub fn marked_count(&self) -> u64 {
-        self.marked.borrow().len()
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::array::{MemberState, Seat, Trust};
+    use crate::units::Sector;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    fn home(marked: &[u64]) -> IntentHome {
+        let mut regions = Regions::new(Sector(8), Sector(80));
+        marked.iter().for_each(|&region| regions.insert(region));
+        IntentHome::new(&IntentSpec { marked: regions, sweep: Duration::from_secs(5) }, 2)
+    }
+
+    /// Two slots, and a replacement for each.
+    fn health(states: [MemberState; 4], stale: Option<u64>, needs: Option<u64>) -> Health {
+        let one = |region| {
+            let mut regions = Regions::new(Sector(8), Sector(80));
+            regions.insert(region);
+            Arc::new(regions)
+        };
+        let mut seats = vec![Seat::default(); 4];
+        for (seat, state) in seats.iter_mut().zip(states) {
+            seat.stale = stale.filter(|_| matches!(state, MemberState::Rebuilding { .. })).map(one);
+        }
+        let trust = match needs {
+            None => Trust { below: Sector::MAX, needs: None },
+            Some(region) => Trust { below: Sector(0), needs: Some(one(region)) },
+        };
+        Health::new(states.to_vec(), seats, trust)
+    }
+
+    /// docs/formats.md §2.3 and §2.4: which bits may go.
+    #[test]
+    fn bits_go_when_nobody_needs_them() {
+        use MemberState::{Faulty, InSync, Missing};
+        let rebuilding = MemberState::Rebuilding { valid_below: Sector(8) };
+        let clearable = |states, stale, needs| home(&[1, 2, 9]).clearable(&health(states, stale, needs));
+        let whole = [InSync, InSync, Missing, Missing];
+        assert_eq!(clearable(whole, None, None), [1, 2, 9]);
+        assert_eq!(clearable(whole, None, Some(2)), [1, 9], "a resync has to pass first");
+        for away in [Missing, Faulty, rebuilding] {
+            assert_eq!(
+                clearable([InSync, away, Missing, Missing], None, None),
+                [],
+                "kept for slot 1: {away:?}"
+            );
+        }
+        assert_eq!(
+            clearable([InSync, InSync, rebuilding, Missing], None, None),
+            [1, 2, 9],
+            "it is copied as a whole"
+        );
+        assert_eq!(
+            clearable([InSync, InSync, rebuilding, Missing], Some(9), None),
+            [],
+            "it is copied by the bits"
+        );
+        assert_eq!(clearable([InSync, InSync, Faulty, Missing], None, None), [1, 2, 9]);
+        let broken = Health { broken: true, ..health(whole, None, None) };
+        assert_eq!(home(&[1]).clearable(&broken), [], "what is on whom is not known");
+    }
+
+    #[test]
+    fn a_region_is_held_until_every_core_has_given_it_back() {
+        let (home, whole) = (home(&[1]), health([MemberState::InSync; 4], None, None));
+        let (sender, _receiver) = wattle_rt::oneshot();
+        let asking = [Asking { core: CoreIx(0), regions: vec![5, 1, 5], sender }];
+        assert_eq!(home.missing(&asking), [5], "1 is marked already");
+        home.set_marked(&[5]);
+        assert_eq!(home.missing(&asking), []);
+        home.grant(CoreIx(0), &[1, 5]);
+        home.grant(CoreIx(1), &[5]);
+        home.released(CoreIx(0), &[1, 5]);
+        assert_eq!(home.clearable(&whole), [1]);
+        home.released(CoreIx(1), &[5]);
+        assert_eq!(home.clearable(&whole), [1, 5]);
+        home.set_unmarked(&[1, 5]);
+        assert_eq!((home.clearable(&whole), home.any_held()), (vec![], false));
     }
 }

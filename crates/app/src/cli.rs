@@ -76,8 +76,15 @@ pub enum Command {
     Cat(CatArgs),
     Serve(ServeArgs),
     Status(StatusArgs),
+    Why(WhyArgs),
     Stop(StopArgs),
     Fail(FailArgs),
+    Remove(RemoveArgs),
+    Add(AddArgs),
+    Replace(ReplaceArgs),
+    Check(CheckArgs),
+    Repair(RepairArgs),
+    Set(SetArgs),
     Explain(ExplainArgs),
 }
 
@@ -143,9 +150,12 @@ pub struct CreateArgs {
     /// Version of the superblock: 0.90, 1.0, 1.1 or 1.2.
     #[arg(long, short = 'e', value_name = "VERSION", default_value = "1.2")]
     pub metadata: String,
-    /// Write-intent bitmap: internal or none [default: as mdadm].
+    /// Write-intent bitmap: internal or none [default: internal].
     #[arg(long, value_name = "WHERE")]
     pub bitmap: Option<String>,
+    /// What a bit of the bitmap stands for [default: as mdadm].
+    #[arg(long, value_name = "SIZE")]
+    pub bitmap_chunk: Option<Size>,
     /// What covers a power cut: resync, bitmap, ppl or journal [default: as mdadm].
     #[arg(long, value_name = "POLICY")]
     pub consistency: Option<String>,
@@ -224,6 +234,13 @@ pub struct ServeArgs {
     /// Refuse writes, and write nothing to members, not even an event count.
     #[arg(long, short)]
     pub read_only: bool,
+    /// Whether an array may start with members missing: auto starts it wherever all data is there.
+    #[arg(long, value_name = "WHEN", value_enum, default_value_t = DegradedArg::Auto)]
+    pub degraded: DegradedArg,
+    /// Directory of scrub histories [default: $WATTLE_STATE_DIR, $XDG_STATE_HOME/wattle, ~/.local/state/wattle, or as root
+    /// /var/lib/wattle].
+    #[arg(long, value_name = "DIR")]
+    pub state_dir: Option<PathBuf>,
     /// Run CMD in a shell once ready, with $uri, $unixsocket and $nbd set, and end when it ends, with its status.
     #[arg(long, value_name = "CMD")]
     pub run: Option<String>,
@@ -243,6 +260,15 @@ pub struct ServeArgs {
     pub runtime: Runtime,
 }
 
+/// `--degraded`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum DegradedArg {
+    /// Start it, and say what is missing.
+    Auto,
+    /// Refuse it.
+    Never,
+}
+
 /// An array without metadata over made-up drives.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Array without metadata (only mem: and null: members, in the order given)")]
@@ -258,7 +284,7 @@ pub struct MadeUp {
     pub layout: Option<String>,
 }
 
-/// Shows the arrays being served: members, health, counters.
+/// Shows the arrays being served: members, health, background work and what limits it, what checks found.
 ///
 /// With --check the exit status tells: 0 good, 1 degraded or not synced, 2 unusable, 4 cannot tell.
 #[derive(Debug, Args)]
@@ -266,6 +292,7 @@ pub struct MadeUp {
 Examples:
   wattle status
   wattle status data --check || echo 'look at it'
+  wattle status --mdstat                        as in /proc/mdstat
   wattle status --json | jq '.arrays[] | {name, health}'")]
 pub struct StatusArgs {
     /// The array, by name or UUID [default: all].
@@ -274,6 +301,29 @@ pub struct StatusArgs {
     /// Tell by the exit status: 0 good, 1 degraded or not synced, 2 unusable, 4 cannot tell.
     #[arg(long)]
     pub check: bool,
+    /// In the format of /proc/mdstat.
+    #[arg(long, conflicts_with = "json")]
+    pub mdstat: bool,
+    #[command(flatten)]
+    pub json: Json,
+    #[command(flatten)]
+    pub runtime: Runtime,
+}
+
+/// Explains an array: what was decided about each member, from which event counts and times, and what helps.
+///
+/// Of an array that is being served, by its name; or, without a server, of what is on members. Writes nothing.
+#[derive(Debug, Args)]
+#[command(before_help = "\
+Examples:
+  wattle why data                               an array that is being served
+  wattle why /dev/sd[b-f]                       why these members would be used as they would")]
+pub struct WhyArgs {
+    /// The name or UUID of an array that is served, or members.
+    #[arg(value_name = "NAME|MEMBER", required = true)]
+    pub targets: Vec<String>,
+    #[command(flatten)]
+    pub force: Force,
     #[command(flatten)]
     pub json: Json,
     #[command(flatten)]
@@ -310,6 +360,156 @@ pub struct FailArgs {
     /// The member, by its path as `wattle status` shows it, its file name, or its slot.
     #[arg(value_name = "MEMBER")]
     pub member: String,
+    #[command(flatten)]
+    pub runtime: Runtime,
+}
+
+/// Lets go of a member that failed, or of a spare.
+///
+/// Its file or device is free when the command returns.
+#[derive(Debug, Args)]
+#[command(before_help = "\
+Examples:
+  wattle fail data disk2.img && wattle remove data disk2.img")]
+pub struct RemoveArgs {
+    /// The array, by name or UUID.
+    #[arg(value_name = "NAME")]
+    pub name: String,
+    /// The member, by its path as `wattle status` shows it, its file name, or its slot.
+    #[arg(value_name = "MEMBER")]
+    pub member: String,
+    #[command(flatten)]
+    pub runtime: Runtime,
+}
+
+/// Adds a member to an array that is being served.
+///
+/// One that was away is taken back and brought up to date where its bitmap says so; a new one is filled in the place of one
+/// that is missing; if none is missing it becomes a spare.
+#[derive(Debug, Args)]
+#[command(before_help = "\
+Examples:
+  wattle add data disk5.img
+  wattle add data /dev/sdf --wait               returns when it is in sync")]
+pub struct AddArgs {
+    /// The array, by name or UUID.
+    #[arg(value_name = "NAME")]
+    pub name: String,
+    /// A file or a block device.
+    #[arg(value_name = "MEMBER")]
+    pub member: String,
+    /// Wait until it is in sync.
+    #[arg(long)]
+    pub wait: bool,
+    #[command(flatten)]
+    pub force: Force,
+    #[command(flatten)]
+    pub runtime: Runtime,
+}
+
+/// Replaces a member while it still works: redundancy is kept all the time.
+///
+/// The new member is filled from the old one where that can be read and takes its slot; the old one then counts as failed
+/// and can be removed.
+#[derive(Debug, Args)]
+#[command(before_help = "\
+Examples:
+  wattle replace data disk2.img --with disk6.img
+  wattle replace data /dev/sdc                  with a spare of the array")]
+pub struct ReplaceArgs {
+    /// The array, by name or UUID.
+    #[arg(value_name = "NAME")]
+    pub name: String,
+    /// The member, by its path as `wattle status` shows it, its file name, or its slot.
+    #[arg(value_name = "MEMBER")]
+    pub member: String,
+    /// The new file or block device [default: a spare of the array].
+    #[arg(long, value_name = "NEW")]
+    pub with: Option<String>,
+    /// Wait until it is done.
+    #[arg(long)]
+    pub wait: bool,
+    #[command(flatten)]
+    pub force: Force,
+    #[command(flatten)]
+    pub runtime: Runtime,
+}
+
+/// Compares parity or copies with the data, everywhere, and tells where they do not agree.
+///
+/// Reads, and writes nothing, except what it finds that cannot be read and redundancy can give. What it found stays in
+/// `wattle status`. With --wait the exit status is 1 if anything did not agree.
+#[derive(Debug, Args)]
+#[command(before_help = "\
+Examples:
+  wattle check data
+  wattle check data --wait || wattle status data
+  wattle check data --abort")]
+pub struct CheckArgs {
+    /// The array, by name or UUID.
+    #[arg(value_name = "NAME")]
+    pub name: String,
+    #[command(flatten)]
+    pub scrub: Scrub,
+    #[command(flatten)]
+    pub runtime: Runtime,
+}
+
+/// Makes parity or copies agree again, from a source that is stated.
+///
+/// --source data: the data is right, and parity is made to fit it (RAID 4, 5, 6). --source proof: on RAID 6, the one member that
+/// P and Q prove wrong is made anew from the others. --source MEMBER: on mirrors, this member's copy goes to the others; --source
+/// majority: what more than half of the copies say.
+#[derive(Debug, Args)]
+#[command(before_help = "\
+Examples:
+  wattle repair data --source data              parity from data
+  wattle repair data --source proof --wait      RAID 6: the member that is proved wrong
+  wattle repair mirror --source disk1.img       this member's copy")]
+pub struct RepairArgs {
+    /// The array, by name or UUID.
+    #[arg(value_name = "NAME")]
+    pub name: String,
+    /// What is right where they do not agree: data, proof, majority, or a member of a mirror.
+    #[arg(long, value_name = "SOURCE")]
+    pub source: Option<String>,
+    #[command(flatten)]
+    pub scrub: Scrub,
+    #[command(flatten)]
+    pub runtime: Runtime,
+}
+
+/// What else `check` and `repair` do.
+#[derive(Debug, Args)]
+pub struct Scrub {
+    /// Wait for its end.
+    #[arg(long)]
+    pub wait: bool,
+    /// End the one that runs.
+    #[arg(long, conflicts_with_all = ["wait", "pause", "resume"])]
+    pub abort: bool,
+    /// Hold background work.
+    #[arg(long, conflicts_with_all = ["wait", "resume"])]
+    pub pause: bool,
+    /// Let background work go on.
+    #[arg(long, conflicts_with = "wait")]
+    pub resume: bool,
+}
+
+/// Changes settings of an array that is being served, until it is stopped; without any it shows them.
+#[derive(Debug, Args)]
+#[command(before_help = "\
+Examples:
+  wattle set data                               what can be set, and how it is
+  wattle set data sync_speed_max=50M            50 MiB a second; a plain number is KiB, as in md
+  wattle set data sync_action=idle")]
+pub struct SetArgs {
+    /// The array, by name or UUID.
+    #[arg(value_name = "NAME")]
+    pub name: String,
+    /// What to change.
+    #[arg(value_name = "KEY=VALUE")]
+    pub settings: Vec<String>,
     #[command(flatten)]
     pub runtime: Runtime,
 }

@@ -1,9 +1,10 @@
 //! What commands that work on members have in common: opening them, finding arrays on them, and the runtime the work is done in.
 
+use wattle_control::assemble::{Degraded, Policy};
 use wattle_control::{ArrayScan, Code, Forced, Problem, Scan, Verdict, members, scan};
 use wattle_rt::{Core, RuntimeConfig};
 
-use crate::cli::{Engine, Force};
+use crate::cli::{DegradedArg, Engine, Force};
 use crate::output::{self, text::printable};
 
 /// Opens members for reading and finds what is on them.
@@ -13,6 +14,19 @@ use crate::output::{self, text::printable};
 pub fn look(names: &[String], force: &Force) -> Result<Scan, Problem> {
     let members = members::look_all(names)?;
     Ok(scan::scan(members, forced(force))?)
+}
+
+/// As [`look`], with what the operator wants to be so of arrays that are not whole.
+///
+/// # Errors
+/// One cannot be opened or read, or is given twice.
+pub fn look_to_serve(names: &[String], force: &Force, degraded: DegradedArg) -> Result<Scan, Problem> {
+    let degraded = match degraded {
+        DegradedArg::Auto => Degraded::Auto,
+        DegradedArg::Never => Degraded::Never,
+    };
+    let members = members::look_all(names)?;
+    Ok(scan::scan(members, Policy { forced: forced(force), degraded })?)
 }
 
 /// As [`look`], for commands that only show: those that can be opened and read, and why others cannot be opened.

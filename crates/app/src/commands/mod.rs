@@ -4,11 +4,14 @@ mod cat;
 mod create;
 mod examine;
 mod explain;
-mod fail;
+mod member;
 mod scan;
+mod scrub;
 mod serve;
+mod set;
 mod status;
 mod stop;
+mod why;
 
 use std::process::ExitCode;
 
@@ -29,8 +32,18 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Serve(args) => serve::run(&args, screen),
         Command::Status(args) => status::run(&args, screen),
         Command::Stop(args) => done(stop::run(&args)),
-        Command::Fail(args) => done(fail::run(&args)),
+        Command::Why(args) => done(why::run(&args, screen)),
+        Command::Fail(args) => done(member::fail(&args)),
+        Command::Remove(args) => done(member::remove(&args)),
+        Command::Add(args) => done(member::add(&args)),
+        Command::Replace(args) => done(member::replace(&args)),
+        Command::Check(args) => scrub::check(&args),
+        Command::Repair(args) => scrub::repair(&args),
+        Command::Set(args) => done(set::run(&args)),
         Command::Explain(args) => done(explain::run(&args)),
     };
     result.unwrap_or_else(|problem| output::report(&problem, screen.style_err))
 }
+
+#[cfg(test)]
+pub(crate) use status::tests;

@@ -7,7 +7,7 @@ use wattle_engine::geometry::{Level, layout_name};
 use wattle_engine::units::SECTOR_BYTES;
 
 use crate::cli::ScanArgs;
-use crate::control_socket::protocol::Health;
+use crate::control_socket::report::Health;
 use crate::members;
 use crate::output::text::{printable, table};
 use crate::output::time::rfc3339;

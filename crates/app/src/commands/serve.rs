@@ -19,6 +19,7 @@ use crate::control_socket::RuntimeDir;
 use crate::control_socket::server::ControlServer;
 use crate::members;
 use crate::output::{self, Screen};
+use crate::serving::history::{History, StateDir};
 use crate::serving::{self, Endpoint, Facts, MadeUpArray, Served, Serving};
 use wattle_rt::{Either, race};
 
@@ -64,13 +65,17 @@ impl Ready {
         }
     }
 
-    async fn start(self, core: &Core, exports: Vec<String>) -> Served {
+    async fn start(self, core: &Core, exports: Vec<String>, state_dir: &StateDir) -> Rc<Served> {
         let facts = self.facts().clone();
         let handle = match self {
             Self::Claimed(_, claimed) => claimed.start(core).await,
             Self::MadeUp(array) => array.start(core).await,
         };
-        Served { facts, handle, exports }
+        let (history, problem) = History::open(state_dir, facts.uuid.as_deref());
+        if let Some(problem) = problem {
+            output::note(&output::text::printable(&problem.what));
+        }
+        Served::start(core, facts, handle, exports, history).await
     }
 }
 
@@ -80,7 +85,7 @@ fn find_arrays(args: &ServeArgs) -> Result<Vec<Ready>, Problem> {
         let array = MadeUpArray::new(name, &args.members, level, &args.made_up, args.read_only)?;
         return Ok(vec![Ready::MadeUp(array)]);
     }
-    let scan = members::look(&args.members, &args.force)?;
+    let scan = members::look_to_serve(&args.members, &args.force, args.degraded)?;
     let chosen = choose(&scan, &args.volumes)?;
     refuse_same_names(&chosen)?;
     chosen.into_iter().map(|array| claim(&scan, array, args.read_only)).collect()
@@ -117,10 +122,7 @@ fn refuse_same_names(arrays: &[&ArrayScan]) -> Result<(), Problem> {
 fn claim(scan: &Scan, array: &ArrayScan, read_only: bool) -> Result<Ready, Problem> {
     let claimed = start::claim(scan, array, read_only)?;
     members::note_unused(scan, array);
-    let member_name = |ix: usize| scan.members[array.members[ix]].member.name.clone();
-    let members = array.assembly.slots.iter().map(|slot| slot.member().map(member_name)).collect();
-    let facts = Facts { members, ..Facts::of_claimed(&claimed) };
-    Ok(Ready::Claimed(facts, Box::new(claimed)))
+    Ok(Ready::Claimed(Facts::of_claimed(&claimed), Box::new(claimed)))
 }
 
 /// `None`, with a note, where there is no runtime directory and nobody asked for one: serving matters more.
@@ -164,10 +166,11 @@ fn listen_for_clients(args: &ServeArgs, dir: &RuntimeDir, server: &str) -> Resul
 async fn serve(core: &Core, args: &ServeArgs, setup: Setup, screen: Screen) -> Result<ExitCode, Problem> {
     let Setup { server, arrays, control, endpoints } = setup;
     let count = arrays.len();
+    let state_dir = StateDir::find(args.state_dir.as_deref());
     let mut served = Vec::new();
     for array in arrays {
         let exports = uris(&endpoints, &array.facts().name, count);
-        served.push(array.start(core, exports).await);
+        served.push(array.start(core, exports, &state_dir).await);
     }
     let serving = Rc::new(Serving::new(core, server, served));
     obey_signals(core, &serving).await;
@@ -180,7 +183,7 @@ async fn serve(core: &Core, args: &ServeArgs, setup: Setup, screen: Screen) -> R
     });
     let child_env = child_env(&serving, &endpoints);
     let exports = start_exports(core, &serving, endpoints).await?;
-    announce(core, &serving, screen).await;
+    announce(&serving, screen).await;
     write_pidfile(args.pidfile.as_deref())?;
 
     let ended = wait_for_end(core, &serving, args.run.as_deref(), child_env).await;
@@ -238,9 +241,9 @@ async fn start_exports(
     Ok(handles)
 }
 
-async fn announce(core: &Core, serving: &Serving, screen: Screen) {
+async fn announce(serving: &Serving, screen: Screen) {
     for served in serving.arrays() {
-        let report = serving::array_report(&served, &served.handle.status(core).await);
+        let report = served.report().await;
         let access = if report.read_only { "read-only" } else { "read-write" };
         let size = screen.units.show_capacity(report.size_bytes);
         output::note(&format!(

@@ -8,7 +8,9 @@ use std::time::Duration;
 use wattle_control::{Code, Problem};
 
 use super::RuntimeDir;
-use super::protocol::{ArrayReport, LINE_BYTES_MAX, Request, Response, ServerReport, decode, encode};
+use super::protocol::{LINE_BYTES_MAX, Request, Response, decode, encode};
+use super::report::{ArrayReport, ServerReport};
+use super::why::WhyReport;
 
 /// A server that does not tell its status within this time hangs: nothing it does for that waits on a drive.
 const STATUS_TIME_MAX: Duration = Duration::from_secs(5);
@@ -79,7 +81,10 @@ impl Servers {
             Code::ServerNotFound,
             format!("no array called {name} is being served"),
             why,
-            "check the name with `wattle status`; a server started with another --runtime-dir is found with the same one",
+            format!(
+                "`wattle status` lists what is; to serve it: `wattle serve MEMBER... -V {name}`; a server started with another \
+                 --runtime-dir is found with the same one"
+            ),
         )
     }
 }
@@ -96,17 +101,30 @@ pub fn request(socket: &Path, request: &Request) -> Result<String, Problem> {
     match exchange(socket, request, None)? {
         Some(Response::Done { message }) => Ok(message),
         Some(Response::Error(report)) => Err(report.into()),
-        Some(Response::Status(_)) => Err(silent(socket, "it answered something else than was asked")),
+        Some(_) => Err(silent(socket, "it answered something else than was asked")),
+        None => Err(silent(socket, "it has ended")),
+    }
+}
+
+/// Asks one server why an array is as it is.
+///
+/// # Errors
+/// As [`request`].
+pub fn why(socket: &Path, array: &str) -> Result<WhyReport, Problem> {
+    match exchange(socket, &Request::Why { array: array.to_owned() }, Some(STATUS_TIME_MAX))? {
+        Some(Response::Why(report)) => Ok(report),
+        Some(Response::Error(report)) => Err(report.into()),
+        Some(_) => Err(silent(socket, "it answered something else than was asked")),
         None => Err(silent(socket, "it has ended")),
     }
 }
 
 /// `None` if nobody listens there any more.
-fn status(socket: &Path) -> Result<Option<ServerReport>, Problem> {
+pub(super) fn status(socket: &Path) -> Result<Option<ServerReport>, Problem> {
     match exchange(socket, &Request::Status, Some(STATUS_TIME_MAX))? {
         Some(Response::Status(report)) => Ok(Some(report)),
         Some(Response::Error(report)) => Err(report.into()),
-        Some(Response::Done { .. }) => Err(silent(socket, "it answered something else than was asked")),
+        Some(_) => Err(silent(socket, "it answered something else than was asked")),
         None => Ok(None),
     }
 }
@@ -138,7 +156,7 @@ fn exchange(
     decode(&line).map(Some)
 }
 
-fn silent(socket: &Path, why: &str) -> Problem {
+pub(super) fn silent(socket: &Path, why: &str) -> Problem {
     Problem::new(
         Code::ServerFailed,
         format!("the server at {} does not answer", socket.display()),

@@ -7,6 +7,10 @@
 pub mod client;
 mod directory;
 pub mod protocol;
+pub mod report;
 pub mod server;
+mod target;
+pub mod why;
 
 pub use directory::{RuntimeDir, check_socket_path};
+pub use target::Target;

@@ -6,18 +6,22 @@
 //! {"schema_version":1,"command":"fail","array":"data","member":"2"}
 //! {"schema_version":1,"result":"error","code":"WTL-0101","what":…,"why":…,"next":…}
 //! ```
-//! Fields that the other side does not know are ignored, so that both can grow; a higher `schema_version` is refused.
+//! Fields that the other side does not know are ignored, so that both can grow; a higher `schema_version` is refused. A request
+//! is answered when it is recorded, not when what it began is finished: a check that runs for a day is answered at once, and
+//! whoever wants its end asks for the status again.
 
 use serde::{Deserialize, Serialize};
 use wattle_control::{Code, Problem};
 
+use super::report::ServerReport;
+use super::why::WhyReport;
 use crate::output::{ErrorReport, SCHEMA_VERSION};
 
 /// The longest line either side takes. A status of 384 members with paths of 4096 bytes fits three times.
 pub const LINE_BYTES_MAX: usize = 8 << 20;
 
-/// The longest request a server takes: two names.
-pub const REQUEST_BYTES_MAX: usize = 16 << 10;
+/// The longest request a server takes: three names.
+pub const REQUEST_BYTES_MAX: usize = 32 << 10;
 
 /// What a command asks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,6 +41,88 @@ pub enum Request {
         /// The member's path, file name or slot.
         member: String,
     },
+    /// Let go of a member that failed, or of a spare.
+    Remove {
+        /// The array's name or UUID.
+        array: String,
+        /// The member's path, file name or slot.
+        member: String,
+    },
+    /// Take a member: back, into an empty slot, or as a spare.
+    Add {
+        /// The array's name or UUID.
+        array: String,
+        /// The path of the file or device, absolute: the server has another working directory.
+        member: String,
+        /// Checks to override.
+        #[serde(default)]
+        force: Vec<String>,
+    },
+    /// Copy a working member to another, which then takes its slot.
+    Replace {
+        /// The array's name or UUID.
+        array: String,
+        /// The member's path, file name or slot.
+        member: String,
+        /// The path of the new one, absolute; a spare of the array if there is none.
+        #[serde(default)]
+        with: Option<String>,
+        /// Checks to override.
+        #[serde(default)]
+        force: Vec<String>,
+    },
+    /// Compare parity or copies with the data, everywhere.
+    Check {
+        /// The array's name or UUID.
+        array: String,
+    },
+    /// Make parity or copies agree again.
+    Repair {
+        /// The array's name or UUID.
+        array: String,
+        /// What is right where they do not.
+        source: RepairSource,
+    },
+    /// End a check or repair that runs.
+    Abort {
+        /// The array's name or UUID.
+        array: String,
+    },
+    /// Hold background work, or let it go on.
+    Pause {
+        /// The array's name or UUID.
+        array: String,
+        /// Hold it.
+        paused: bool,
+    },
+    /// Change a setting.
+    Set {
+        /// The array's name or UUID.
+        array: String,
+        /// Its name.
+        key: String,
+        /// As it was typed.
+        value: String,
+    },
+    /// Explain what the array is doing, and each member's part in it.
+    Why {
+        /// The array's name or UUID.
+        array: String,
+    },
+}
+
+/// What a repair takes for right where parity or copies do not agree.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RepairSource {
+    /// The data blocks: parity is made anew from them.
+    Data,
+    /// What RAID 6 proves: the one member that fits neither P nor Q is made anew from the others.
+    Proof,
+    /// What more than half of the copies of a mirror say.
+    Majority,
+    /// A member of a mirror, by path, file name or slot: its copy goes to the others.
+    Member(String),
 }
 
 /// What the server answers.
@@ -45,6 +131,8 @@ pub enum Request {
 pub enum Response {
     /// To [`Request::Status`].
     Status(ServerReport),
+    /// To [`Request::Why`].
+    Why(WhyReport),
     /// It is done.
     Done {
         /// What was done, for people.
@@ -52,125 +140,6 @@ pub enum Response {
     },
     /// It was not.
     Error(ErrorReport),
-}
-
-/// A server and its arrays.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ServerReport {
-    /// Its name.
-    pub server: String,
-    /// Its process.
-    pub pid: u32,
-    /// What it serves.
-    pub arrays: Vec<ArrayReport>,
-}
-
-/// An array being served. Also the shape of `wattle status --json`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ArrayReport {
-    /// Its name.
-    pub name: String,
-    /// As mdadm shows it; absent for an array without metadata.
-    pub uuid: Option<String>,
-    /// `raid5`.
-    pub level: String,
-    /// `left-symmetric`; absent where the level has no choice.
-    pub layout: Option<String>,
-    /// Absent where the level has none.
-    pub chunk_bytes: Option<u64>,
-    /// What clients see.
-    pub size_bytes: u64,
-    /// What it is fit for.
-    pub health: Health,
-    /// `[UU_U]`.
-    pub slots: String,
-    /// `clean`, or `active` (writes in flight, or just ended); `clean, not synced` and `active, not synced` where parity or
-    /// copies are not trusted.
-    pub state: String,
-    /// Parity and copies are known to agree with the data, so that the redundancy that the members promise is there.
-    pub synced: bool,
-    /// Nothing is written.
-    pub read_only: bool,
-    /// Where clients connect.
-    pub exports: Vec<String>,
-    /// Why it is read-only or not redundant, which checks were overridden.
-    pub notes: Vec<String>,
-    /// How many slots have no member that is in sync.
-    pub degraded: usize,
-    /// By slot.
-    pub members: Vec<MemberReport>,
-    /// Since the start.
-    pub counters: Counters,
-}
-
-impl ArrayReport {
-    /// mdadm's exit status of `--detail --test`; whole members whose parity is not trusted are no redundancy.
-    pub fn check_status(&self) -> u8 {
-        self.health.check_status().max(u8::from(!self.synced))
-    }
-}
-
-/// What an array is fit for; in the order of severity.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Health {
-    /// Every slot is in sync.
-    Good,
-    /// Some are not; all data is there.
-    Degraded,
-    /// More failed than redundancy covers.
-    Unusable,
-}
-
-impl Health {
-    /// mdadm's exit status of `--detail --test`.
-    pub fn check_status(self) -> u8 {
-        self as u8
-    }
-
-    /// In a word. Members may be whole and their parity not be trusted: that is not good.
-    pub fn word(self, synced: bool) -> &'static str {
-        match (self, synced) {
-            (Self::Good, true) => "good",
-            (Self::Good, false) => "not synced",
-            (Self::Degraded, _) => "degraded",
-            (Self::Unusable, _) => "unusable",
-        }
-    }
-}
-
-/// A slot.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct MemberReport {
-    /// Which.
-    pub slot: u16,
-    /// As it was named when the server was started; absent if nothing is there.
-    pub member: Option<String>,
-    /// `in_sync`, `rebuilding`, `missing` or `faulty`.
-    pub state: String,
-    /// Current below this byte of its data, while it is being rebuilt.
-    pub valid_below_bytes: Option<u64>,
-    /// Since the start, corrected or not.
-    pub read_errors: u64,
-}
-
-/// What an array has done.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Counters {
-    pub reads: u64,
-    pub read_bytes: u64,
-    pub writes: u64,
-    pub write_bytes: u64,
-    pub flushes: u64,
-    pub rows_full: u64,
-    pub rows_reconstruct: u64,
-    pub rows_read_modify: u64,
-    pub rows_degraded: u64,
-    pub rows_recovered: u64,
-    pub pre_reads: u64,
-    pub merged: u64,
-    pub repaired: u64,
 }
 
 /// What is around every message.
@@ -229,6 +198,14 @@ mod tests {
         assert_eq!(String::from_utf8(encode(&fail)).unwrap(), line);
         assert_eq!(decode::<Request>(line.as_bytes()).unwrap(), fail);
         assert_eq!(encode(&Request::Status), b"{\"schema_version\":1,\"command\":\"status\"}\n");
+        let repair = Request::Repair { array: "a".to_owned(), source: RepairSource::Member("2".to_owned()) };
+        let line =
+            "{\"schema_version\":1,\"command\":\"repair\",\"array\":\"a\",\"source\":{\"member\":\"2\"}}\n";
+        assert_eq!(String::from_utf8(encode(&repair)).unwrap(), line);
+        assert_eq!(decode::<Request>(line.as_bytes()).unwrap(), repair);
+        let add = br#"{"schema_version":1,"command":"add","array":"a","member":"/d"}"#;
+        let add_expected = Request::Add { array: "a".to_owned(), member: "/d".to_owned(), force: Vec::new() };
+        assert_eq!(decode::<Request>(add).unwrap(), add_expected);
         let done = Response::Done { message: "x".to_owned() };
         assert_eq!(encode(&done), b"{\"schema_version\":1,\"result\":\"done\",\"message\":\"x\"}\n");
     }
@@ -247,11 +224,5 @@ mod tests {
         ] {
             assert_eq!(decode::<Request>(bad).unwrap_err().code, Code::ServerFailed);
         }
-    }
-
-    #[test]
-    fn check_statuses_are_those_of_mdadm() {
-        let statuses = [Health::Good, Health::Degraded, Health::Unusable].map(Health::check_status);
-        assert_eq!(statuses, [0, 1, 2]);
     }
 }

@@ -3,12 +3,13 @@
 //! Commands render to a `String` (pure, testable) and hand it over here; only this module and `cat` write to stdout.
 
 mod problem;
+pub mod progress;
 pub mod style;
 pub mod text;
 pub mod time;
 pub mod units;
 
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::process::ExitCode;
 
 use serde::Serialize;
@@ -71,6 +72,16 @@ pub fn print_json(report: &impl Serialize) -> Result<(), Problem> {
 /// Writes a line to stderr, for people. What cannot be said there cannot be said anywhere.
 pub fn note(line: &str) {
     let _ = writeln!(io::stderr().lock(), "wattle: {line}");
+}
+
+/// Shows how far something is that a command waits for, in place of what was shown before; `None` takes it away. Only on
+/// terminals: a log wants no such lines.
+pub fn progress(line: Option<&str>) {
+    let mut stderr = io::stderr().lock();
+    if stderr.is_terminal() {
+        let _ = write!(stderr, "\r\x1b[K{}", line.unwrap_or_default());
+        let _ = stderr.flush();
+    }
 }
 
 /// Writes a problem to stderr and returns its exit status.

@@ -20,7 +20,6 @@ const CHUNK_BYTES: u64 = 512 << 10;
 pub struct MadeUpArray {
     /// What it is.
     pub facts: Facts,
-    geometry: Geometry,
     members: Vec<Member>,
     read_only: bool,
 }
@@ -48,9 +47,7 @@ impl MadeUpArray {
             .of_member(&real.name));
         }
         let geometry = geometry(&members, level, args)?;
-        let names = members.iter().map(|member| Some(member.name.clone())).collect();
-        let facts = Facts { name: name.to_owned(), members: names, ..Facts::of_geometry(&geometry) };
-        Ok(Self { facts, geometry, members, read_only })
+        Ok(Self { facts: Facts::without_metadata(name, geometry), members, read_only })
     }
 
     /// Starts it on every core.
@@ -58,7 +55,8 @@ impl MadeUpArray {
         let spec = |member: Member| MemberSpec::in_sync(member.device, Sector::ZERO);
         let members = self.members.into_iter().map(spec).collect();
         // In sync: they are all zeros, and so are the parity and the copies of zeros.
-        let spec = ArraySpec { read_only: self.read_only, ..ArraySpec::new(self.facts.name, self.geometry, members) };
+        let spec = ArraySpec::new(self.facts.name, self.facts.geometry, members);
+        let spec = ArraySpec { read_only: self.read_only, ..spec };
         ArrayHandle::start(core, spec, Box::new(NoMetadata)).await
     }
 }

@@ -1,23 +1,26 @@
 //! What the engine reports, as the control socket and `wattle status` show it.
 
+use std::collections::BTreeMap;
+
 use wattle_engine::MemberState;
 use wattle_engine::array::{ArrayStatus, MemberStatus};
 use wattle_engine::units::{SECTOR_BYTES, Sector};
 
-use super::{Facts, Served};
-use crate::control_socket::protocol::{ArrayReport, Counters, Health, MemberReport};
+use super::Facts;
+use crate::control_socket::report::{ArrayReport, Counters, Health, MemberReport};
 
-/// What an array is and does.
-pub fn array_report(served: &Served, status: &ArrayStatus) -> ArrayReport {
-    let facts = &served.facts;
+/// What an array is and does, as far as the engine knows.
+pub fn array_report(facts: &Facts, status: &ArrayStatus) -> ArrayReport {
     let synced = status.synced_below == Sector::MAX;
     let states: Vec<_> = status.members.iter().map(|member| member.state).collect();
+    let replacements = (0..).zip(&status.replacements).filter(|(_, member)| member.device.is_some());
     ArrayReport {
         name: facts.name.clone(),
         uuid: facts.uuid.clone(),
         level: status.level.to_string(),
-        layout: facts.layout.clone(),
-        chunk_bytes: facts.chunk_bytes,
+        layout: facts.layout(),
+        layout_code: facts.layout().map(|_| facts.geometry.layout()),
+        chunk_bytes: facts.chunk_bytes(),
         size_bytes: bytes(status.size),
         health: match (status.broken, status.degraded) {
             (true, _) => Health::Unusable,
@@ -28,13 +31,21 @@ pub fn array_report(served: &Served, status: &ArrayStatus) -> ArrayReport {
         state: state(status.dirty, synced).to_owned(),
         synced,
         read_only: status.read_only,
-        exports: served.exports.clone(),
+        exports: Vec::new(),
         notes: facts.notes.clone(),
         degraded: status.degraded,
-        members: (0..)
-            .zip(&status.members)
-            .map(|(slot, member)| member_report(facts, slot, member))
-            .collect(),
+        members: (0..).zip(&status.members).map(|(slot, member)| member_report(slot, member)).collect(),
+        replacements: replacements.map(|(slot, member)| member_report(slot, member)).collect(),
+        spares: Vec::new(),
+        metadata: facts.metadata.clone(),
+        member_bytes: facts.member_bytes(),
+        consistency: Some(facts.consistency.to_owned()),
+        bitmap: None,
+        sync: None,
+        paused: false,
+        scrubs: Vec::new(),
+        settings: BTreeMap::new(),
+        events: Vec::new(),
         counters: counters(status),
     }
 }
@@ -54,20 +65,23 @@ fn slots_view(states: &[MemberState]) -> String {
     format!("[{}]", states.iter().map(letter).collect::<String>())
 }
 
-fn member_report(facts: &Facts, slot: u16, member: &MemberStatus) -> MemberReport {
+fn member_report(slot: u16, member: &MemberStatus) -> MemberReport {
     let (state, valid_below_bytes) = match member.state {
         MemberState::InSync => ("in_sync", None),
         MemberState::Rebuilding { valid_below } => ("rebuilding", Some(bytes(valid_below))),
         MemberState::Missing => ("missing", None),
         MemberState::Faulty => ("faulty", None),
     };
-    let name = facts.members.get(usize::from(slot)).cloned().flatten();
     MemberReport {
         slot,
-        member: name.or_else(|| member.device.clone()),
+        member: member.device.clone(),
         state: state.to_owned(),
         valid_below_bytes,
         read_errors: member.read_errors,
+        bad_blocks: Vec::new(),
+        bad_bytes: member.bad_sectors * SECTOR_BYTES,
+        slow: member.slow,
+        reads_overdue: member.late_reads,
     }
 }
 

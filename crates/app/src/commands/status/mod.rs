@@ -1,4 +1,7 @@
-//! `wattle status`: the arrays being served, and whether they are well.
+//! `wattle status`: the arrays being served, whether they are well, and what they are doing.
+
+mod mdstat;
+pub mod text;
 
 use std::process::ExitCode;
 
@@ -8,8 +11,7 @@ use wattle_control::Problem;
 use crate::cli::StatusArgs;
 use crate::control_socket::RuntimeDir;
 use crate::control_socket::client::Servers;
-use crate::control_socket::protocol::{ArrayReport, Health, MemberReport, ServerReport};
-use crate::output::text::{printable, table};
+use crate::control_socket::report::{ArrayReport, ServerReport};
 use crate::output::{self, ErrorReport, SCHEMA_VERSION, Screen};
 
 /// `--check`: nobody can tell. mdadm's number.
@@ -61,8 +63,11 @@ pub fn run(args: &StatusArgs, screen: Screen) -> Result<ExitCode, Problem> {
         let arrays = shown.iter().map(|(server, array)| served(server, array)).collect();
         let errors = silent.iter().map(ErrorReport::from).collect();
         output::print_json(&Report { schema_version: SCHEMA_VERSION, arrays, errors })?;
+    } else if args.mdstat {
+        output::print(&mdstat::render(shown.iter().map(|(_, array)| *array)))?;
     } else {
-        output::print(&render_all(&shown, screen))?;
+        let parts: Vec<_> = shown.iter().map(|(server, array)| text::render(server, array, screen)).collect();
+        output::print(&parts.join("\n"))?;
     }
     let mut failed = None;
     for problem in silent {
@@ -92,68 +97,50 @@ fn served<'a>(server: &'a ServerReport, array: &'a ArrayReport) -> ServedArray<'
     ServedArray { array, server: &server.server, pid: server.pid }
 }
 
-fn render_all(shown: &[(&ServerReport, &ArrayReport)], screen: Screen) -> String {
-    let parts: Vec<_> = shown.iter().map(|(server, array)| render(server, array, screen)).collect();
-    parts.join("\n")
-}
-
-fn render(server: &ServerReport, array: &ArrayReport, screen: Screen) -> String {
-    let Screen { units, style, .. } = screen;
-    let mut what = vec![array.level.clone()];
-    what.extend(array.layout.clone());
-    what.extend(array.chunk_bytes.map(|bytes| format!("chunk {}", units.show(bytes))));
-    what.push(units.show_capacity(array.size_bytes));
-    let mut text = format!("{}  {}\n", style.bold(&printable(&array.name)), what.join(", "));
-
-    let health = format!("{} {}", array.slots, array.health.word(array.synced));
-    let health = match array.health {
-        Health::Good if array.synced => style.green(&health),
-        Health::Good | Health::Degraded => style.yellow(&health),
-        Health::Unusable => style.red(&health),
-    };
-    let access = if array.read_only { "read-only" } else { "read-write" };
-    let mut facts = vec![
-        vec!["health".to_owned(), health],
-        vec!["state".to_owned(), format!("{}, {access}", array.state)],
-    ];
-    facts.extend(array.uuid.iter().map(|uuid| vec!["uuid".to_owned(), uuid.clone()]));
-    facts.push(vec!["server".to_owned(), format!("{} (pid {})", printable(&server.server), server.pid)]);
-    facts.extend(array.exports.iter().map(|export| vec!["export".to_owned(), printable(export)]));
-    facts.extend(array.notes.iter().map(|note| vec!["note".to_owned(), printable(note)]));
-    text.push_str(&table("  ", &facts));
-
-    let mut rows = vec![["slot", "state", "errors", "member"].map(str::to_owned).to_vec()];
-    rows.extend(array.members.iter().map(|member| member_row(member, screen)));
-    text.push_str(&table("  ", &rows));
-    let c = &array.counters;
-    text.push_str(&format!(
-        "  since start: {} reads ({}), {} writes ({}), {} flushes\n",
-        c.reads,
-        units.show(c.read_bytes),
-        c.writes,
-        units.show(c.write_bytes),
-        c.flushes,
-    ));
-    text
-}
-
-fn member_row(member: &MemberReport, screen: Screen) -> Vec<String> {
-    let state = match (member.state.as_str(), member.valid_below_bytes) {
-        ("rebuilding", Some(bytes)) => format!("rebuilding, current below {}", screen.units.show(bytes)),
-        (state, _) => state.replace('_', " "),
-    };
-    let state = match member.state.as_str() {
-        "in_sync" => state,
-        "faulty" => screen.style.red(&state),
-        _ => screen.style.yellow(&state),
-    };
-    let name = member.member.as_deref().map_or("-".to_owned(), printable);
-    vec![member.slot.to_string(), state, member.read_errors.to_string(), name]
-}
-
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+    use crate::control_socket::report::{Counters, Health, MemberReport};
+
+    /// A whole array on members of these names.
+    pub(crate) fn array(name: &str, level: &str, members: &[&str]) -> ArrayReport {
+        let member = |(slot, name): (u16, &&str)| MemberReport {
+            slot,
+            member: Some((*name).to_owned()),
+            state: "in_sync".to_owned(),
+            ..MemberReport::default()
+        };
+        ArrayReport {
+            name: name.to_owned(),
+            uuid: Some("d4456855:878c1153:a132709f:86ddf6a8".to_owned()),
+            level: level.to_owned(),
+            layout: Some("left-symmetric".to_owned()),
+            chunk_bytes: Some(64 << 10),
+            size_bytes: 21 << 20,
+            health: Health::Good,
+            slots: format!("[{}]", "U".repeat(members.len())),
+            state: "clean".to_owned(),
+            synced: true,
+            read_only: false,
+            exports: Vec::new(),
+            notes: Vec::new(),
+            degraded: 0,
+            members: (0..).zip(members).map(member).collect(),
+            replacements: Vec::new(),
+            spares: Vec::new(),
+            metadata: Some("1.2".to_owned()),
+            layout_code: Some(2),
+            member_bytes: Some(7 << 20),
+            consistency: Some("bitmap".to_owned()),
+            bitmap: None,
+            sync: None,
+            paused: false,
+            scrubs: Vec::new(),
+            settings: std::collections::BTreeMap::new(),
+            events: Vec::new(),
+            counters: Counters::default(),
+        }
+    }
 
     #[test]
     fn the_worst_array_counts_and_silence_is_not_good() {

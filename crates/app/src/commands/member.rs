@@ -1,0 +1,88 @@
+//! `wattle fail`, `remove`, `add` and `replace`: the members of an array that is being served.
+
+use std::path::Path;
+
+use wattle_control::{Check, Problem};
+
+use crate::cli::{AddArgs, FailArgs, Force, RemoveArgs, ReplaceArgs, Runtime};
+use crate::control_socket::Target;
+use crate::control_socket::client::request;
+use crate::control_socket::protocol::Request;
+use crate::output;
+
+/// # Errors
+/// No such array or member, nothing else holds its data, or it could not be recorded.
+pub fn fail(args: &FailArgs) -> Result<(), Problem> {
+    let fail = Request::Fail { array: args.name.clone(), member: args.member.clone() };
+    order(&args.runtime, &args.name, &fail).map(drop)
+}
+
+/// # Errors
+/// No such array or member, it works, or it could not be recorded.
+pub fn remove(args: &RemoveArgs) -> Result<(), Problem> {
+    let remove = Request::Remove { array: args.name.clone(), member: args.member.clone() };
+    order(&args.runtime, &args.name, &remove).map(drop)
+}
+
+/// # Errors
+/// No such array, the member cannot be used, or it could not be recorded; with `--wait` also if it is not in sync in the end.
+pub fn add(args: &AddArgs) -> Result<(), Problem> {
+    let add =
+        Request::Add { array: args.name.clone(), member: absolute(&args.member), force: forced(&args.force) };
+    let target = order(&args.runtime, &args.name, &add)?;
+    if args.wait { target.wait_until_filled(&absolute(&args.member)) } else { Ok(()) }
+}
+
+/// # Errors
+/// As [`add`], or the member to be replaced does not work.
+pub fn replace(args: &ReplaceArgs) -> Result<(), Problem> {
+    let with = args.with.as_deref().map(absolute);
+    let replace = Request::Replace {
+        array: args.name.clone(),
+        member: args.member.clone(),
+        with: with.clone(),
+        force: forced(&args.force),
+    };
+    let target = order(&args.runtime, &args.name, &replace)?;
+    match (args.wait, with) {
+        (false, _) => Ok(()),
+        (true, Some(with)) => target.wait_until_filled(&with),
+        (true, None) => target.wait_until_idle().map(drop),
+    }
+}
+
+/// Asks the server of the array and tells what it says.
+fn order(runtime: &Runtime, name: &str, order: &Request) -> Result<Target, Problem> {
+    let target = Target::find(runtime.runtime_dir.as_deref(), name)?;
+    output::note(&request(target.socket(), order)?);
+    Ok(target)
+}
+
+fn forced(force: &Force) -> Vec<String> {
+    force.checks.iter().map(|check: &Check| check.name().to_owned()).collect()
+}
+
+/// The path as the server can use it, whose working directory is another one. Made-up drives and addresses have none.
+fn absolute(member: &str) -> String {
+    let made_up = member.starts_with("mem:") || member.starts_with("null:") || member.contains("://");
+    if made_up || member.is_empty() {
+        return member.to_owned();
+    }
+    let path = std::path::absolute(member).unwrap_or_else(|_| Path::new(member).to_owned());
+    path.to_str().map_or_else(|| member.to_owned(), str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_elsewhere_finds_the_member() {
+        let here = std::env::current_dir().unwrap();
+        assert_eq!(absolute("a.img"), here.join("a.img").to_str().unwrap());
+        assert_eq!(absolute("./mem:1G"), here.join("mem:1G").to_str().unwrap());
+        for same in ["/dev/sda", "mem:64M", "null:1G", "nbd://host/export", ""] {
+            assert_eq!(absolute(same), same);
+        }
+    }
+}

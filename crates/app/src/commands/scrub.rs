@@ -1,0 +1,117 @@
+//! `wattle check` and `wattle repair`.
+
+use std::process::ExitCode;
+
+use wattle_control::{Code, Problem};
+
+use super::status::text::{places, scrub_line};
+use crate::cli::{CheckArgs, RepairArgs, Runtime, Scrub};
+use crate::control_socket::Target;
+use crate::control_socket::client::request;
+use crate::control_socket::protocol::{RepairSource, Request};
+use crate::output;
+
+/// Something did not agree, or it did not come to its end.
+const FOUND: u8 = 1;
+
+/// # Errors
+/// No such array, or something else runs. What it finds is an exit status.
+pub fn check(args: &CheckArgs) -> Result<ExitCode, Problem> {
+    scrub(&args.name, &args.scrub, &args.runtime, |_| Ok(Request::Check { array: args.name.clone() }))
+}
+
+/// # Errors
+/// As [`check`], or the source is not stated or is none for this level.
+pub fn repair(args: &RepairArgs) -> Result<ExitCode, Problem> {
+    scrub(&args.name, &args.scrub, &args.runtime, |level| {
+        let source = source(level, args.source.as_deref())?;
+        Ok(Request::Repair { array: args.name.clone(), source })
+    })
+}
+
+fn scrub(
+    name: &str,
+    args: &Scrub,
+    runtime: &Runtime,
+    start: impl FnOnce(&str) -> Result<Request, Problem>,
+) -> Result<ExitCode, Problem> {
+    let target = Target::find(runtime.runtime_dir.as_deref(), name)?;
+    let order = match (args.abort, args.pause, args.resume) {
+        (true, ..) => Request::Abort { array: name.to_owned() },
+        (_, true, _) | (_, _, true) => Request::Pause { array: name.to_owned(), paused: args.pause },
+        _ => start(&target.array().level)?,
+    };
+    output::note(&request(target.socket(), &order)?);
+    if !args.wait {
+        return Ok(ExitCode::SUCCESS);
+    }
+    let array = target.wait_for_scrub()?;
+    let Some(run) = array.scrubs.first() else { return Ok(ExitCode::from(FOUND)) };
+    output::note(&scrub_line(run));
+    places(&array, run).iter().for_each(|line| output::note(&format!("  {line}")));
+    let left = run.mismatch_sectors.saturating_sub(run.repaired_sectors) + run.unreadable_sectors;
+    Ok(if run.outcome == "done" && left == 0 { ExitCode::SUCCESS } else { ExitCode::from(FOUND) })
+}
+
+/// What is right where parity or copies do not agree. Nothing is guessed: the wrong source makes damage permanent.
+fn source(level: &str, stated: Option<&str>) -> Result<RepairSource, Problem> {
+    let bad = |what: String| {
+        let next = match level {
+            "raid6" => {
+                "state it: --source data (parity is made to fit the data), or --source proof (the member that P and Q prove wrong)"
+            }
+            "raid1" | "raid10" => {
+                "state it: --source MEMBER (its copy goes to the others; `wattle status` lists them), or --source majority"
+            }
+            _ => "state it: --source data (parity is made to fit the data)",
+        };
+        Problem::new(
+            Code::Usage,
+            what,
+            "a repair makes what does not agree fit what is said to be right; with the wrong source, damage becomes permanent",
+            next,
+        )
+    };
+    let mirror = matches!(level, "raid1" | "raid10");
+    match stated {
+        None => Err(bad("the source of the repair is not stated".to_owned())),
+        Some("data") if !mirror => Ok(RepairSource::Data),
+        Some("proof") if level == "raid6" => Ok(RepairSource::Proof),
+        Some("majority") if mirror => Ok(RepairSource::Majority),
+        Some(other @ ("data" | "proof" | "majority")) => {
+            Err(bad(format!("--source {other}: {level} has no such source")))
+        }
+        Some(member) if mirror => Ok(RepairSource::Member(member.to_owned())),
+        Some(other) => Err(bad(format!("--source {other}: {level} has no such source"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_level_has_its_sources() {
+        let rows = [
+            ("raid5", "data", Some(RepairSource::Data)),
+            ("raid4", "data", Some(RepairSource::Data)),
+            ("raid6", "data", Some(RepairSource::Data)),
+            ("raid6", "proof", Some(RepairSource::Proof)),
+            ("raid1", "a.img", Some(RepairSource::Member("a.img".to_owned()))),
+            ("raid10", "2", Some(RepairSource::Member("2".to_owned()))),
+            ("raid1", "majority", Some(RepairSource::Majority)),
+            ("raid6", "majority", None),
+            ("raid5", "proof", None),
+            ("raid5", "a.img", None),
+            ("raid1", "data", None),
+            ("raid1", "proof", None),
+        ];
+        for (level, stated, expected) in rows {
+            assert_eq!(source(level, Some(stated)).ok(), expected, "{level} {stated}");
+        }
+        for level in ["raid1", "raid4", "raid5", "raid6", "raid10"] {
+            let problem = source(level, None).unwrap_err();
+            assert!(problem.exit_code() == 2 && problem.next.contains("--source"), "{level}");
+        }
+    }
+}

@@ -1,0 +1,470 @@
+//! An array for people: what it is, whether it is well, what it is doing and what limits that, what was found.
+
+use crate::control_socket::report::{
+    ArrayReport, Health, MemberReport, MismatchReport, ScrubReport, ServerReport, SyncReport,
+};
+use crate::output::Screen;
+use crate::output::progress::{duration, mdstat_line};
+use crate::output::text::{printable, table};
+
+/// Places of a scrub that are listed; `--json` has more.
+const PLACES_SHOWN: usize = 8;
+
+/// Checks and repairs that are listed.
+const SCRUBS_SHOWN: usize = 3;
+
+/// Events that are listed.
+const EVENTS_SHOWN: usize = 5;
+
+/// Ranges of bad blocks that are listed for each member.
+const RANGES_SHOWN: usize = 4;
+
+/// Everything that is known of it.
+pub fn render(server: &ServerReport, array: &ArrayReport, screen: Screen) -> String {
+    let Screen { units, style, .. } = screen;
+    let mut what = vec![array.level.clone()];
+    what.extend(array.layout.clone());
+    what.extend(array.chunk_bytes.map(|bytes| format!("chunk {}", units.show(bytes))));
+    what.push(units.show_capacity(array.size_bytes));
+    let mut text = format!("{}  {}\n", style.bold(&printable(&array.name)), what.join(", "));
+    text.push_str(&table("  ", &facts(server, array, screen)));
+    text.push_str(&table("  ", &members(array, screen)));
+    for line in bad_blocks(array) {
+        text.push_str(&format!("  {line}\n"));
+    }
+    for (ix, scrub) in array.scrubs.iter().take(SCRUBS_SHOWN).enumerate() {
+        text.push_str(&format!("  {}\n", style_scrub(scrub, screen)));
+        // Where it was is told of the last one only: earlier ones are for comparing numbers.
+        if ix == 0 {
+            places(array, scrub).iter().for_each(|line| text.push_str(&format!("    {line}\n")));
+        }
+    }
+    for event in array.events.iter().take(EVENTS_SHOWN) {
+        text.push_str(&format!("  {}  {}\n", event.time, printable(&event.what)));
+    }
+    let c = &array.counters;
+    text.push_str(&format!(
+        "  since start: {} reads ({}), {} writes ({}), {} flushes\n",
+        c.reads,
+        units.show(c.read_bytes),
+        c.writes,
+        units.show(c.write_bytes),
+        c.flushes,
+    ));
+    text
+}
+
+fn facts(server: &ServerReport, array: &ArrayReport, screen: Screen) -> Vec<Vec<String>> {
+    let style = screen.style;
+    let health = format!("{} {}", array.slots, array.health.word(array.synced));
+    let health = match array.health {
+        Health::Good if array.synced => style.green(&health),
+        Health::Good | Health::Degraded => style.yellow(&health),
+        Health::Unusable => style.red(&health),
+    };
+    let access = if array.read_only { "read-only" } else { "read-write" };
+    let mut facts = vec![("health", health), ("state", format!("{}, {access}", array.state))];
+    if let Some(sync) = &array.sync {
+        let line = mdstat_line(sync, &sync.action);
+        facts.push(("doing", if sync.paused { style.yellow(&line) } else { line }));
+        facts.extend(doing(sync, screen).into_iter().map(|line| ("", line)));
+    } else if array.paused {
+        facts.push((
+            "doing",
+            style.yellow("nothing in the background, until `wattle set NAME sync_action=idle`"),
+        ));
+    }
+    facts.extend(array.uuid.iter().map(|uuid| ("uuid", uuid.clone())));
+    facts.extend(after_crash(array, screen).map(|text| ("crash", text)));
+    facts.push(("server", format!("{} (pid {})", printable(&server.server), server.pid)));
+    facts.extend(array.exports.iter().map(|export| ("export", printable(export))));
+    facts.extend(array.notes.iter().map(|note| ("note", printable(note))));
+    facts.into_iter().map(|(label, value)| vec![label.to_owned(), value]).collect()
+}
+
+/// What the progress line of md does not tell: who is filled, how long it takes, and what would make it faster.
+fn doing(sync: &SyncReport, screen: Screen) -> Vec<String> {
+    let mut lines = Vec::new();
+    let speed = format!("{}/s", screen.units.show(sync.speed_bytes_per_sec));
+    let mut parts = Vec::new();
+    if !sync.members.is_empty() {
+        let names: Vec<_> = sync.members.iter().map(|member| printable(member)).collect();
+        parts.push(format!("onto {}", names.join(", ")));
+    }
+    match (sync.paused, sync.remaining_secs) {
+        (true, _) => parts.push("paused".to_owned()),
+        (false, Some(secs)) => parts.push(format!("{} left at {speed}", duration(secs))),
+        (false, None) => parts.push(speed),
+    }
+    if matches!(sync.action.as_str(), "check" | "repair") {
+        parts.push(format!("{} so far", sectors(sync.mismatch_sectors)));
+    }
+    lines.push(parts.join(", "));
+    lines.extend(sync.limited_by.iter().map(|limit| format!("limited by {}", printable(&limit.text))));
+    lines
+}
+
+/// What a crash now would cost.
+fn after_crash(array: &ArrayReport, screen: Screen) -> Option<String> {
+    let units = screen.units;
+    match (array.consistency.as_deref()?, &array.bitmap) {
+        ("bitmap", Some(bitmap)) => Some(format!(
+            "write-intent bitmap: {} of {} regions of {} would be resynced",
+            bitmap.bits_set,
+            bitmap.bits,
+            units.show(bitmap.chunk_bytes)
+        )),
+        ("ppl", _) => {
+            Some("partial parity log: only stripes in flight are recovered; no write hole".to_owned())
+        }
+        ("resync", _) => Some("everything would be resynced: no bitmap, no log".to_owned()),
+        _ => None,
+    }
+}
+
+fn members(array: &ArrayReport, screen: Screen) -> Vec<Vec<String>> {
+    let mut rows = vec![["slot", "state", "errors", "bad", "member"].map(str::to_owned).to_vec()];
+    for member in &array.members {
+        rows.push(member_row(member, false, screen));
+        let replacements = array.replacements.iter().filter(|other| other.slot == member.slot);
+        rows.extend(replacements.map(|other| member_row(other, true, screen)));
+    }
+    for spare in &array.spares {
+        let state =
+            if spare.state == "faulty" { screen.style.red(&spare.state) } else { spare.state.clone() };
+        rows.push(vec!["-".to_owned(), state, "-".to_owned(), "-".to_owned(), printable(&spare.member)]);
+    }
+    rows
+}
+
+fn member_row(member: &MemberReport, replacement: bool, screen: Screen) -> Vec<String> {
+    let current = member.valid_below_bytes.map(|bytes| screen.units.show(bytes));
+    let mut state = match (member.state.as_str(), current, replacement) {
+        ("rebuilding", Some(bytes), false) => format!("rebuilding, current below {bytes}"),
+        ("rebuilding", Some(bytes), true) => format!("replacement, current below {bytes}"),
+        (state, _, _) => state.replace('_', " "),
+    };
+    if member.slow {
+        state.push_str(&format!(", slow ({} reads went around it)", member.reads_overdue));
+    }
+    let state = match member.state.as_str() {
+        "in_sync" if !member.slow => state,
+        "faulty" => screen.style.red(&state),
+        _ => screen.style.yellow(&state),
+    };
+    let name = member.member.as_deref().map_or("-".to_owned(), printable);
+    let bad = if member.bad_bytes == 0 { "-".to_owned() } else { screen.units.show(member.bad_bytes) };
+    vec![member.slot.to_string(), state, member.read_errors.to_string(), bad, name]
+}
+
+/// The bad-block logs, member by member.
+fn bad_blocks(array: &ArrayReport) -> Vec<String> {
+    let with_bad = array.members.iter().chain(&array.replacements).filter(|member| member.bad_bytes > 0);
+    with_bad
+        .map(|member| {
+            let ranges = member.bad_blocks.iter().take(RANGES_SHOWN);
+            let mut shown: Vec<_> = ranges
+                .map(|range| format!("{}..{}", range.start_byte, range.start_byte + range.len_bytes))
+                .collect();
+            if member.bad_blocks.len() > RANGES_SHOWN {
+                shown.push("…".to_owned());
+            }
+            let name = member.member.as_deref().map_or("-".to_owned(), printable);
+            format!("bad blocks of {name}, bytes of its data: {}", shown.join(", "))
+        })
+        .collect()
+}
+
+fn style_scrub(scrub: &ScrubReport, screen: Screen) -> String {
+    let text = scrub_line(scrub);
+    match (scrub.outcome.as_str(), scrub.mismatch_sectors) {
+        ("failed", _) => screen.style.red(&text),
+        ("done" | "running", 0) => text,
+        _ => screen.style.yellow(&text),
+    }
+}
+
+/// One line of the history.
+pub fn scrub_line(scrub: &ScrubReport) -> String {
+    let mut what = scrub.action.clone();
+    if let Some(source) = &scrub.source {
+        what.push_str(&format!(" from {}", printable(source)));
+    }
+    let found = match (scrub.mismatch_sectors, scrub.action.as_str()) {
+        (0, _) => "no mismatch".to_owned(),
+        (n, "repair") => format!("{}, {} repaired", sectors(n), scrub.repaired_sectors),
+        (n, _) => sectors(n),
+    };
+    let unreadable = match scrub.unreadable_sectors {
+        0 => String::new(),
+        n => format!(", {n} sectors could not be compared"),
+    };
+    let after = scrub.duration_secs.map(|secs| format!(" after {}", duration(secs))).unwrap_or_default();
+    let end = match (scrub.outcome.as_str(), &scrub.error) {
+        ("running", _) => "running".to_owned(),
+        ("done", _) => format!("done{after}: {found}{unreadable}"),
+        ("interrupted", _) => "interrupted: the server ended first".to_owned(),
+        ("failed", Some(error)) => format!("failed{after}: {}", printable(error)),
+        (outcome, _) => format!("{outcome}{after}: {found}{unreadable} until then"),
+    };
+    format!("{} {what}: {end}", scrub.started)
+}
+
+fn sectors(count: u64) -> String {
+    match count {
+        0 => "no mismatch".to_owned(),
+        1 => "1 sector does not agree".to_owned(),
+        n => format!("{n} sectors do not agree"),
+    }
+}
+
+/// Where it found something, and what that means.
+pub fn places(array: &ArrayReport, scrub: &ScrubReport) -> Vec<String> {
+    if scrub.mismatches.is_empty() {
+        return Vec::new();
+    }
+    let mut lines: Vec<_> = scrub.mismatches.iter().take(PLACES_SHOWN).map(place).collect();
+    if scrub.truncated || scrub.mismatches.len() > PLACES_SHOWN {
+        lines.push("… and more: `wattle status --json` lists what was kept".to_owned());
+    }
+    if scrub.mismatch_sectors > scrub.repaired_sectors {
+        lines.extend(meaning(&array.level, scrub).into_iter().map(str::to_owned));
+    }
+    lines
+}
+
+fn place(mismatch: &MismatchReport) -> String {
+    let end = |start: u64, len: u64| start.saturating_add(len);
+    let whose = match (&mismatch.member, mismatch.slot) {
+        (Some(member), Some(slot)) => format!("{} (slot {slot}) is the odd one out", printable(member)),
+        (None, Some(slot)) => format!("slot {slot} is the odd one out"),
+        _ => match (mismatch.kind.as_str(), &mismatch.differ[..]) {
+            ("parity", _) => "parity does not fit the data".to_owned(),
+            (_, []) => "copies differ".to_owned(),
+            (_, differ) => format!("copies differ: slot {}", list(differ)),
+        },
+    };
+    format!(
+        "array bytes {}..{}, members' data at {}..{}: {whose}",
+        mismatch.array_start_byte,
+        end(mismatch.array_start_byte, mismatch.array_len_bytes),
+        mismatch.member_start_byte,
+        end(mismatch.member_start_byte, mismatch.member_len_bytes),
+    )
+}
+
+fn list(slots: &[u16]) -> String {
+    slots.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+/// What a mismatch means and what to do: a number alone has frightened many for nothing, and calmed others wrongly.
+pub fn meaning(level: &str, scrub: &ScrubReport) -> Vec<&'static str> {
+    let located = scrub.mismatches.iter().any(|mismatch| mismatch.slot.is_some());
+    match level {
+        "raid1" | "raid10" => vec![
+            "means: copies differ, and md keeps no checksum that could tell which is right. Memory that a client changed while it",
+            "was written leaves harmless ones; a drive that lost or changed data leaves real ones. Compare the file's content, then",
+            "`wattle repair NAME --source MEMBER` copies that member's version to the others",
+        ],
+        "raid6" if located => vec![
+            "means: P and Q agree that the member named holds wrong bytes: reads of its data return them. `wattle repair NAME",
+            "--source proof` makes them anew from the others; a member that is named often should be replaced",
+        ],
+        "raid6" => vec![
+            "means: more than one block of the stripe is wrong, so nothing tells which. `wattle repair NAME --source data` makes P and",
+            "Q fit the data as it is, and forgets that something was wrong: check the files there first",
+        ],
+        _ => vec![
+            "means: parity does not fit the data. Reads return the data as it is; if a member is lost now, its blocks in these stripes",
+            "come back wrong. One parity cannot tell whether it or the data is wrong: check the files there, then",
+            "`wattle repair NAME --source data` makes parity fit the data",
+        ],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::status::tests::array;
+    use crate::control_socket::report::{BitmapReport, EventReport, LimitReport, RangeReport, SpareReport};
+    use crate::output::progress::tests::sync;
+    use crate::output::{Style, Units};
+
+    const PLAIN: Screen = Screen { units: Units::Iec, style: Style::PLAIN, style_err: Style::PLAIN };
+
+    fn shown(array: &ArrayReport) -> String {
+        let server = ServerReport { server: "data".to_owned(), pid: 7, arrays: Vec::new() };
+        render(&server, array, PLAIN)
+    }
+
+    fn scrub() -> ScrubReport {
+        ScrubReport {
+            run: 1,
+            action: "check".to_owned(),
+            source: None,
+            started: "2026-11-21T12:00:00Z".to_owned(),
+            duration_secs: Some(3),
+            outcome: "done".to_owned(),
+            error: None,
+            mismatch_sectors: 0,
+            repaired_sectors: 0,
+            unreadable_sectors: 0,
+            rewritten_blocks: 0,
+            mismatches: Vec::new(),
+            truncated: false,
+        }
+    }
+
+    fn mismatch(slot: Option<u16>) -> MismatchReport {
+        MismatchReport {
+            array_start_byte: 196_608,
+            array_len_bytes: 12_288,
+            member_start_byte: 65_536,
+            member_len_bytes: 4096,
+            slot,
+            member: slot.map(|slot| format!("disk-{slot}")),
+            kind: "parity".to_owned(),
+            differ: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_rebuild_says_how_far_how_fast_how_long_and_what_limits_it() {
+        let mut data = array("data", "raid5", &["a", "b", "c"]);
+        data.slots = "[U_U]".to_owned();
+        data.health = Health::Degraded;
+        data.members[1].state = "rebuilding".to_owned();
+        data.members[1].valid_below_bytes = Some(1 << 20);
+        data.sync = Some(SyncReport {
+            members: vec!["b".to_owned()],
+            limited_by: Some(LimitReport {
+                kind: "sync_speed_max".to_owned(),
+                text: "sync_speed_max, 1000 KiB/s".to_owned(),
+            }),
+            ..sync("recovery", 126 << 10, 1000 << 10)
+        });
+        data.bitmap = Some(BitmapReport { chunk_bytes: 64 << 20, bits: 15, bits_set: 3 });
+        let text = shown(&data);
+        let expected = "\
+data  raid5, left-symmetric, chunk 64 KiB, 21 MiB
+  health  [U_U] degraded
+  state   clean, read-write
+  doing   [==>..................]  recovery = 12.6% (126/1000) finish=0.5min speed=26691K/sec
+          onto b, 34 s left at 26.06 MiB/s
+          limited by sync_speed_max, 1000 KiB/s
+  uuid    d4456855:878c1153:a132709f:86ddf6a8
+  crash   write-intent bitmap: 3 of 15 regions of 64 MiB would be resynced
+  server  data (pid 7)
+  slot  state                            errors  bad  member
+  0     in sync                          0       -    a
+  1     rebuilding, current below 1 MiB  0       -    b
+  2     in sync                          0       -    c
+  since start: 0 reads (0 B), 0 writes (0 B), 0 flushes
+";
+        assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn a_slow_member_bad_blocks_a_replacement_and_a_spare_are_shown() {
+        let mut data = array("data", "raid1", &["a", "b"]);
+        data.members[0].slow = true;
+        data.members[0].reads_overdue = 17;
+        data.members[1].bad_bytes = 8192;
+        data.members[1].bad_blocks =
+            (0..6).map(|n| RangeReport { start_byte: n * 9000, len_bytes: 512 }).collect();
+        data.replacements = vec![MemberReport {
+            slot: 0,
+            member: Some("new".to_owned()),
+            state: "rebuilding".to_owned(),
+            valid_below_bytes: Some(0),
+            ..MemberReport::default()
+        }];
+        data.spares = vec![SpareReport { member: "s".to_owned(), state: "spare".to_owned() }];
+        data.events = vec![EventReport {
+            time: "2026-11-21T12:00:00Z".to_owned(),
+            what: "a is \x1b[31mslow".to_owned(),
+        }];
+        let text = shown(&data);
+        for line in [
+            "  0     in sync, slow (17 reads went around it)  0       -      a\n",
+            "  0     replacement, current below 0 B           0       -      new\n",
+            "  1     in sync                                  0       8 KiB  b\n",
+            "  -     spare                                    -       -      s\n",
+            "  bad blocks of b, bytes of its data: 0..512, 9000..9512, 18000..18512, 27000..27512, …\n",
+            "  2026-11-21T12:00:00Z  a is ?[31mslow\n",
+        ] {
+            assert!(text.contains(line), "expected {line:?} in\n{text}");
+        }
+    }
+
+    #[test]
+    fn the_history_says_how_each_ended() {
+        let rows = [
+            (scrub(), "done after 3 s: no mismatch"),
+            (ScrubReport { mismatch_sectors: 8, ..scrub() }, "done after 3 s: 8 sectors do not agree"),
+            (
+                ScrubReport { unreadable_sectors: 8, ..scrub() },
+                "done after 3 s: no mismatch, 8 sectors could not be compared",
+            ),
+            (
+                ScrubReport { outcome: "aborted".to_owned(), ..scrub() },
+                "aborted after 3 s: no mismatch until then",
+            ),
+            (
+                ScrubReport { outcome: "interrupted".to_owned(), duration_secs: None, ..scrub() },
+                "interrupted: the server ended first",
+            ),
+            (
+                ScrubReport { outcome: "failed".to_owned(), error: Some("stopped".to_owned()), ..scrub() },
+                "failed after 3 s: stopped",
+            ),
+        ];
+        for (scrub, end) in rows {
+            assert_eq!(scrub_line(&scrub), format!("2026-11-21T12:00:00Z check: {end}"));
+        }
+        let repair = ScrubReport {
+            action: "repair".to_owned(),
+            source: Some("data".to_owned()),
+            mismatch_sectors: 8,
+            repaired_sectors: 8,
+            ..scrub()
+        };
+        assert!(
+            scrub_line(&repair)
+                .ends_with("repair from data: done after 3 s: 8 sectors do not agree, 8 repaired")
+        );
+        let mut data = array("data", "raid5", &["a", "b", "c"]);
+        data.scrubs = vec![repair, scrub(), scrub(), scrub()];
+        assert_eq!(shown(&data).matches(" check: ").count(), SCRUBS_SHOWN - 1);
+    }
+
+    #[test]
+    fn a_mismatch_is_placed_and_explained_by_level() {
+        let rows = [
+            ("raid5", None, "makes parity fit the data"),
+            ("raid6", Some(2), "--source proof"),
+            ("raid6", None, "--source data"),
+            ("raid1", None, "--source MEMBER"),
+            ("raid10", None, "--source MEMBER"),
+        ];
+        for (level, slot, next) in rows {
+            let found = ScrubReport { mismatch_sectors: 8, mismatches: vec![mismatch(slot)], ..scrub() };
+            let mut data = array("data", level, &["a", "b", "c"]);
+            data.scrubs = vec![found];
+            let text = shown(&data);
+            assert!(text.contains("array bytes 196608..208896, members' data at 65536..69632: "), "{text}");
+            assert!(text.contains(next), "{level}: {text}");
+            assert_eq!(text.contains("disk-2 (slot 2) is the odd one out"), slot.is_some());
+        }
+        // What was repaired is not explained away a second time.
+        let repaired = ScrubReport {
+            mismatch_sectors: 8,
+            repaired_sectors: 8,
+            mismatches: vec![mismatch(None)],
+            ..scrub()
+        };
+        let mut data = array("data", "raid5", &["a", "b", "c"]);
+        data.scrubs = vec![repaired];
+        assert!(!shown(&data).contains("means:"));
+    }
+}

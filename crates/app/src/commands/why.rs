@@ -1,0 +1,106 @@
+//! `wattle why`: what was decided about an array and each of its members, from which event counts and times, and what helps.
+
+use std::path::Path;
+
+use serde::Serialize;
+use wattle_control::{Code, Problem};
+
+use crate::cli::WhyArgs;
+use crate::control_socket::RuntimeDir;
+use crate::control_socket::client::{self, Servers};
+use crate::control_socket::why::{DecisionReport, WhyReport};
+use crate::members;
+use crate::output::{self, SCHEMA_VERSION, Screen, text::printable};
+use crate::serving::why;
+
+#[derive(Serialize)]
+struct Report {
+    schema_version: u32,
+    arrays: Vec<WhyReport>,
+}
+
+/// # Errors
+/// No such array is served, and no such member is there.
+pub fn run(args: &WhyArgs, screen: Screen) -> Result<(), Problem> {
+    let arrays = match served(args)? {
+        Some(report) => vec![report],
+        None => {
+            let (scan, unopened) = members::look_each(&args.targets, &args.force)?;
+            for problem in unopened {
+                output::report(&problem, screen.style_err);
+            }
+            why::offline(&scan)
+        }
+    };
+    if args.json.json {
+        return output::print_json(&Report { schema_version: SCHEMA_VERSION, arrays });
+    }
+    if arrays.is_empty() {
+        output::note("no array on these members");
+    }
+    let parts: Vec<_> = arrays.iter().map(|array| render(array, screen)).collect();
+    output::print(&parts.join("\n"))
+}
+
+/// What the server of an array says, if the one thing named is an array that is served.
+fn served(args: &WhyArgs) -> Result<Option<WhyReport>, Problem> {
+    let [name] = &args.targets[..] else { return Ok(None) };
+    let dir = RuntimeDir::find(args.runtime.runtime_dir.as_deref());
+    let servers = Servers::ask(&dir);
+    match servers.find(&dir, name) {
+        Ok((socket, _)) => client::why(socket, name).map(Some),
+        // Whatever is there under that name is a member.
+        Err(_) if Path::new(name).exists() => Ok(None),
+        Err(problem) if problem.code == Code::ServerNotFound => {
+            let next = "name an array that `wattle status` lists, or the members of one that is not served";
+            Err(Problem::new(
+                problem.code,
+                problem.what,
+                format!("{}, nor is there a file or device of that name", problem.why),
+                next,
+            ))
+        }
+        Err(problem) => Err(problem),
+    }
+}
+
+fn render(report: &WhyReport, screen: Screen) -> String {
+    let style = screen.style;
+    let uuid = report.uuid.as_ref().map(|uuid| format!("  {uuid}")).unwrap_or_default();
+    let mut text = format!("{}{uuid}\n", style.bold(&printable(&report.array)));
+    for DecisionReport { member, what, why, next } in &report.decisions {
+        let whose = member.as_ref().map(|member| format!("{}: ", printable(member))).unwrap_or_default();
+        text.push_str(&format!("  {whose}{}\n", printable(what)));
+        if !why.is_empty() {
+            text.push_str(&format!("    {}: {}\n", style.bold("why"), printable(why)));
+        }
+        if let Some(next) = next {
+            text.push_str(&format!("    {}: {}\n", style.bold("next"), printable(next)));
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::output::{Style, Units};
+
+    #[test]
+    fn a_decision_says_what_why_and_what_helps() {
+        let decision = |member: Option<&str>, next: Option<&str>| DecisionReport {
+            member: member.map(str::to_owned),
+            what: "what".to_owned(),
+            why: "because\n".to_owned(),
+            next: next.map(str::to_owned),
+        };
+        let report = WhyReport {
+            array: "data".to_owned(),
+            uuid: Some("a:b:c:d".to_owned()),
+            decisions: vec![decision(None, None), decision(Some("a.img"), Some("wattle add data a.img"))],
+        };
+        let plain = Screen { units: Units::Iec, style: Style::PLAIN, style_err: Style::PLAIN };
+        let text = "data  a:b:c:d\n  what\n    why: because?\n  a.img: what\n    why: because?\n    next: wattle add data a.img\n";
+        assert_eq!(render(&report, plain), text);
+    }
+}

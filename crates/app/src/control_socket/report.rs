@@ -1,0 +1,325 @@
+//! The shapes of `wattle status --json`, which are also what a server tells over its control socket.
+//!
+//! Sizes are integers of bytes, times RFC 3339. Fields are only ever added: an older server leaves out what it does not know,
+//! so what was added later has a default.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// A server and its arrays.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServerReport {
+    /// Its name.
+    pub server: String,
+    /// Its process.
+    pub pid: u32,
+    /// What it serves.
+    pub arrays: Vec<ArrayReport>,
+}
+
+/// An array being served. Also the shape of `wattle status --json`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ArrayReport {
+    /// Its name.
+    pub name: String,
+    /// As mdadm shows it; absent for an array without metadata.
+    pub uuid: Option<String>,
+    /// `raid5`.
+    pub level: String,
+    /// `left-symmetric`; absent where the level has no choice.
+    pub layout: Option<String>,
+    /// Absent where the level has none.
+    pub chunk_bytes: Option<u64>,
+    /// What clients see.
+    pub size_bytes: u64,
+    /// What it is fit for.
+    pub health: Health,
+    /// `[UU_U]`.
+    pub slots: String,
+    /// `clean`, or `active` (writes in flight, or just ended); `clean, not synced` and `active, not synced` where parity or
+    /// copies are not trusted.
+    pub state: String,
+    /// Parity and copies are known to agree with the data, so that the redundancy that the members promise is there.
+    pub synced: bool,
+    /// Nothing is written.
+    pub read_only: bool,
+    /// Where clients connect.
+    pub exports: Vec<String>,
+    /// Why it is read-only or not redundant, which checks were overridden.
+    pub notes: Vec<String>,
+    /// How many slots have no member that is in sync.
+    pub degraded: usize,
+    /// By slot.
+    pub members: Vec<MemberReport>,
+    /// What is being made to replace members, by the slot it will take.
+    #[serde(default)]
+    pub replacements: Vec<MemberReport>,
+    /// Members without a slot: waiting for work, or counted out and not removed yet.
+    #[serde(default)]
+    pub spares: Vec<SpareReport>,
+    /// The version of the superblocks, `1.2`; absent without metadata.
+    #[serde(default)]
+    pub metadata: Option<String>,
+    /// md's number of the layout; absent where the level has none.
+    #[serde(default)]
+    pub layout_code: Option<u32>,
+    /// What the array uses of each member; absent where members differ.
+    #[serde(default)]
+    pub member_bytes: Option<u64>,
+    /// What makes parity and copies agree after a crash: `bitmap`, `ppl`, `resync`, or `none` where there is nothing to agree.
+    #[serde(default)]
+    pub consistency: Option<String>,
+    /// The write-intent bitmap.
+    #[serde(default)]
+    pub bitmap: Option<BitmapReport>,
+    /// The background work that runs or is paused.
+    #[serde(default)]
+    pub sync: Option<SyncReport>,
+    /// Nothing runs in the background until somebody resumes.
+    #[serde(default)]
+    pub paused: bool,
+    /// Checks and repairs, the last one first, also of earlier runs of the server.
+    #[serde(default)]
+    pub scrubs: Vec<ScrubReport>,
+    /// What `wattle set` changes.
+    #[serde(default)]
+    pub settings: BTreeMap<String, String>,
+    /// What happened since the start, the last first.
+    #[serde(default)]
+    pub events: Vec<EventReport>,
+    /// Since the start.
+    pub counters: Counters,
+}
+
+impl ArrayReport {
+    /// mdadm's exit status of `--detail --test`; whole members whose parity is not trusted are no redundancy.
+    pub fn check_status(&self) -> u8 {
+        self.health.check_status().max(u8::from(!self.synced))
+    }
+}
+
+/// What an array is fit for; in the order of severity.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Health {
+    /// Every slot is in sync.
+    Good,
+    /// Some are not; all data is there.
+    Degraded,
+    /// More failed than redundancy covers.
+    Unusable,
+}
+
+impl Health {
+    /// mdadm's exit status of `--detail --test`.
+    pub fn check_status(self) -> u8 {
+        self as u8
+    }
+
+    /// In a word. Members may be whole and their parity not be trusted: that is not good.
+    pub fn word(self, synced: bool) -> &'static str {
+        match (self, synced) {
+            (Self::Good, true) => "good",
+            (Self::Good, false) => "not synced",
+            (Self::Degraded, _) => "degraded",
+            (Self::Unusable, _) => "unusable",
+        }
+    }
+}
+
+/// A slot.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemberReport {
+    /// Which.
+    pub slot: u16,
+    /// As it was named when the server was started; absent if nothing is there.
+    pub member: Option<String>,
+    /// `in_sync`, `rebuilding`, `missing` or `faulty`.
+    pub state: String,
+    /// Current below this byte of its data, while it is being rebuilt.
+    pub valid_below_bytes: Option<u64>,
+    /// Since the start, corrected or not.
+    pub read_errors: u64,
+    /// Ranges of its data that hold nothing that can be read: its bad-block log. The first of them, if there are very many.
+    #[serde(default)]
+    pub bad_blocks: Vec<RangeReport>,
+    /// All of them together.
+    #[serde(default)]
+    pub bad_bytes: u64,
+    /// It answers much later than the others, and reads go around it where redundancy allows.
+    #[serde(default)]
+    pub slow: bool,
+    /// Reads that were served from redundancy because it did not answer within the deadline.
+    #[serde(default)]
+    pub reads_overdue: u64,
+}
+
+/// A member without a slot.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SpareReport {
+    /// As it was named.
+    pub member: String,
+    /// `spare`, or `faulty`.
+    pub state: String,
+}
+
+/// A range of bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RangeReport {
+    /// Its first byte.
+    pub start_byte: u64,
+    /// How many.
+    pub len_bytes: u64,
+}
+
+/// A write-intent bitmap.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BitmapReport {
+    /// What a bit stands for.
+    pub chunk_bytes: u64,
+    /// How many bits there are.
+    pub bits: u64,
+    /// How many of them are set: what a crash now would have to resync.
+    pub bits_set: u64,
+}
+
+/// Background work.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SyncReport {
+    /// `resync`, `recovery` (also of a replacement), `check` or `repair`.
+    pub action: String,
+    /// The members that are being filled.
+    #[serde(default)]
+    pub members: Vec<String>,
+    /// How far it is, in the space of md's `sync_completed`: bytes of a member's data, for RAID 10 of the array's.
+    pub done_bytes: u64,
+    /// Where it ends.
+    pub total_bytes: u64,
+    /// Since it began; pauses count.
+    pub elapsed_secs: u64,
+    /// Over the last seconds.
+    pub speed_bytes_per_sec: u64,
+    /// At that speed; absent while nothing moves.
+    pub remaining_secs: Option<u64>,
+    /// Until somebody resumes.
+    pub paused: bool,
+    /// What keeps it from being faster.
+    pub limited_by: Option<LimitReport>,
+    /// Sectors of 512 bytes that did not agree, so far: md's `mismatch_cnt`.
+    pub mismatch_sectors: u64,
+    /// When it began.
+    pub started: Option<String>,
+}
+
+/// What limits background work.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LimitReport {
+    /// `sync_speed_max`, `foreground`, `member` or `paused`.
+    pub kind: String,
+    /// In words, with the member and the figures.
+    pub text: String,
+}
+
+/// A check or repair, as it is kept in the history.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ScrubReport {
+    /// Tells the runs of one array apart.
+    pub run: u64,
+    /// `check` or `repair`.
+    pub action: String,
+    /// What a repair took for right: `data`, `proof`, `majority` or a member.
+    #[serde(default)]
+    pub source: Option<String>,
+    /// When it began.
+    pub started: String,
+    /// How long it took; absent while it runs, or if nobody saw its end.
+    #[serde(default)]
+    pub duration_secs: Option<u64>,
+    /// `running`, `done`, `aborted`, `failed`, or `interrupted`: the server ended first.
+    pub outcome: String,
+    /// Why it failed.
+    #[serde(default)]
+    pub error: Option<String>,
+    /// Sectors of 512 bytes that did not agree: md's `mismatch_cnt`.
+    #[serde(default)]
+    pub mismatch_sectors: u64,
+    /// Of these, how many were made to agree.
+    #[serde(default)]
+    pub repaired_sectors: u64,
+    /// Sectors that could not be compared, because they cannot be read.
+    #[serde(default)]
+    pub unreadable_sectors: u64,
+    /// Blocks that could not be read and were rewritten from redundancy.
+    #[serde(default)]
+    pub rewritten_blocks: u64,
+    /// Where they are: the first of them.
+    #[serde(default)]
+    pub mismatches: Vec<MismatchReport>,
+    /// There are more than are listed.
+    #[serde(default)]
+    pub truncated: bool,
+}
+
+/// A place where parity or copies do not agree.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MismatchReport {
+    /// Where the data that it covers starts in the array.
+    pub array_start_byte: u64,
+    /// How much of the array it covers.
+    pub array_len_bytes: u64,
+    /// Where it is on each member, in its data area.
+    pub member_start_byte: u64,
+    /// How much of each member.
+    pub member_len_bytes: u64,
+    /// The slot that is the odd one out, where that can be told.
+    #[serde(default)]
+    pub slot: Option<u16>,
+    /// Its member.
+    #[serde(default)]
+    pub member: Option<String>,
+    /// What does not agree: `parity` or `copies`.
+    pub kind: String,
+    /// The slots whose copy is not what the majority says, or if there is none, what the first says.
+    #[serde(default)]
+    pub differ: Vec<u16>,
+}
+
+/// Something that happened.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EventReport {
+    /// When.
+    pub time: String,
+    /// What.
+    pub what: String,
+}
+
+/// What an array has done.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Counters {
+    pub reads: u64,
+    pub read_bytes: u64,
+    pub writes: u64,
+    pub write_bytes: u64,
+    pub flushes: u64,
+    pub rows_full: u64,
+    pub rows_reconstruct: u64,
+    pub rows_read_modify: u64,
+    pub rows_degraded: u64,
+    pub rows_recovered: u64,
+    pub pre_reads: u64,
+    pub merged: u64,
+    pub repaired: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn check_statuses_are_those_of_mdadm() {
+        let statuses = [Health::Good, Health::Degraded, Health::Unusable].map(Health::check_status);
+        assert_eq!(statuses, [0, 1, 2]);
+    }
+}

@@ -1,0 +1,162 @@
+//! The one array that a command is about: its server, and waiting for what goes on there.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use wattle_control::{Code, Problem};
+
+use super::RuntimeDir;
+use super::client::{Servers, silent, status};
+use super::report::ArrayReport;
+use crate::output;
+use crate::output::progress::mdstat_line;
+
+/// Between two looks at what is being waited for: short at first, since small arrays are done at once.
+const LOOKS: [Duration; 4] = [
+    Duration::from_millis(20),
+    Duration::from_millis(50),
+    Duration::from_millis(200),
+    Duration::from_secs(1),
+];
+
+/// Looks before the next longer pause.
+const LOOKS_EACH: usize = 20;
+
+/// An array that is being served.
+pub struct Target {
+    socket: PathBuf,
+    /// Names are not unique in time: an array of the same name may be another one a moment later.
+    uuid: Option<String>,
+    array: ArrayReport,
+}
+
+impl Target {
+    /// The array of this name or UUID.
+    ///
+    /// # Errors
+    /// There is none, or there are several.
+    pub fn find(runtime_dir: Option<&Path>, name: &str) -> Result<Self, Problem> {
+        let dir = RuntimeDir::find(runtime_dir);
+        let servers = Servers::ask(&dir);
+        let (socket, array) = servers.find(&dir, name)?;
+        Ok(Self { socket: socket.to_owned(), uuid: array.uuid.clone(), array: array.clone() })
+    }
+
+    /// Where its server listens for commands.
+    pub fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    /// It, when it was found.
+    pub fn array(&self) -> &ArrayReport {
+        &self.array
+    }
+
+    /// It, as it is now.
+    fn look(&self) -> Result<ArrayReport, Problem> {
+        let report = status(&self.socket)?.ok_or_else(|| silent(&self.socket, "it has ended"))?;
+        let same = |array: &ArrayReport| array.name == self.array.name && array.uuid == self.uuid;
+        report.arrays.into_iter().find(same).ok_or_else(|| {
+            Problem::new(
+                Code::ServerNotFound,
+                format!("{} is not being served any more", self.array.name),
+                "it was stopped while this command waited",
+                "`wattle status` shows what is served",
+            )
+        })
+    }
+
+    /// Waits until `done` says so, and shows how far it is meanwhile.
+    fn wait(&self, done: impl Fn(&ArrayReport) -> Result<bool, Problem>) -> Result<ArrayReport, Problem> {
+        let mut looks = 0;
+        loop {
+            let array = self.look()?;
+            if done(&array)? {
+                output::progress(None);
+                return Ok(array);
+            }
+            output::progress(array.sync.as_ref().map(|sync| mdstat_line(sync, &sync.action)).as_deref());
+            pause(LOOKS[(looks / LOOKS_EACH).min(LOOKS.len() - 1)]);
+            looks += 1;
+        }
+    }
+
+    /// Waits until no check or repair runs; the array then.
+    ///
+    /// # Errors
+    /// The array is stopped, or its server does not answer.
+    pub fn wait_for_scrub(&self) -> Result<ArrayReport, Problem> {
+        self.wait(|array| Ok(array.scrubs.first().is_none_or(|run| run.outcome != "running")))
+    }
+
+    /// Waits until nothing runs in the background; the array then.
+    ///
+    /// # Errors
+    /// As [`Self::wait_for_scrub`].
+    pub fn wait_until_idle(&self) -> Result<ArrayReport, Problem> {
+        self.wait(|array| {
+            Ok(array.sync.is_none() && array.replacements.iter().all(|other| other.state != "rebuilding"))
+        })
+    }
+
+    /// Waits until the member is in sync, or a spare that nobody needs.
+    ///
+    /// # Errors
+    /// As [`Self::wait_for_scrub`], or it failed.
+    pub fn wait_until_filled(&self, member: &str) -> Result<(), Problem> {
+        let end = self.wait(|array| filled(array, member))?;
+        let spare = end.spares.iter().any(|spare| spare.member == member);
+        output::note(&match spare {
+            true => format!("{member} is a spare of {}", self.array.name),
+            false => format!("{member} is in sync in {}", self.array.name),
+        });
+        Ok(())
+    }
+}
+
+/// Whether nothing is left to wait for.
+fn filled(array: &ArrayReport, member: &str) -> Result<bool, Problem> {
+    let seats = array.members.iter().chain(&array.replacements);
+    let state = seats.filter(|seat| seat.member.as_deref() == Some(member)).map(|seat| seat.state.as_str());
+    let spare = array.spares.iter().filter(|spare| spare.member == member).map(|spare| spare.state.as_str());
+    match state.chain(spare).next() {
+        Some("in_sync") => Ok(true),
+        Some("rebuilding") => Ok(false),
+        Some("spare") => Ok(array.sync.is_none()),
+        other => Err(Problem::new(
+            Code::WriteFailed,
+            format!("{member} is not in sync in {} and will not be", array.name),
+            other.map_or("it is no member any more".to_owned(), |state| format!("it is {state}")),
+            format!("`wattle status {0}` shows what happened, `wattle why {0}` why", array.name),
+        )
+        .of_member(member)),
+    }
+}
+
+#[allow(clippy::disallowed_methods, reason = "a command that waits has no core to await on")]
+fn pause(duration: Duration) {
+    std::thread::sleep(duration);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::tests::array;
+    use crate::control_socket::report::SpareReport;
+    use crate::output::progress::tests::sync;
+
+    #[test]
+    fn waiting_ends_when_it_is_in_sync_and_when_it_never_will_be() {
+        let mut data = array("data", "raid5", &["/a", "/b", "/c"]);
+        assert_eq!(filled(&data, "/b"), Ok(true));
+        data.members[1].state = "rebuilding".to_owned();
+        assert_eq!(filled(&data, "/b"), Ok(false));
+        data.members[1].state = "faulty".to_owned();
+        assert_eq!(filled(&data, "/b").unwrap_err().exit_code(), 1);
+        assert_eq!(filled(&data, "/x").unwrap_err().exit_code(), 1);
+        data.spares = vec![SpareReport { member: "/x".to_owned(), state: "spare".to_owned() }];
+        assert_eq!(filled(&data, "/x"), Ok(true));
+        data.sync = Some(sync("recovery", 1, 2));
+        assert_eq!(filled(&data, "/x"), Ok(false));
+    }
+}

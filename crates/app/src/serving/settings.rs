@@ -1,0 +1,151 @@
+//! `wattle set NAME KEY=VALUE`: from what was typed to what is meant. Keys are md's where md has one.
+
+use std::time::Duration;
+
+use wattle_control::size::parse_size;
+use wattle_control::{Code, Problem};
+
+/// What `sync_action` may be set to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Action {
+    /// Ends a check or repair, and lets what is needed go on.
+    Idle,
+    /// Holds everything.
+    Frozen,
+    /// Starts a check.
+    Check,
+    /// Starts what md calls a repair: parity from data.
+    Repair,
+}
+
+/// A setting and its new value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Change {
+    /// Background work is not slowed down for clients below this, bytes of each member a second.
+    SyncSpeedMin(u64),
+    /// It is never faster than this; `None` for no limit.
+    SyncSpeedMax(Option<u64>),
+    /// What runs in the background.
+    SyncAction(Action),
+    /// Reads that a member has not answered after this long are served from redundancy.
+    ReadDeadline(Duration),
+}
+
+/// Every setting: its name, what it may be, and what it is for.
+pub const KEYS: &[(&str, &str, &str)] = &[
+    (
+        "sync_speed_min",
+        "KiB/s or SIZE",
+        "background work gets at least this of each member, whatever clients do",
+    ),
+    ("sync_speed_max", "KiB/s, SIZE or none", "background work takes at most this of each member"),
+    ("sync_action", "idle, check, repair or frozen", "what runs in the background; frozen holds it"),
+    ("read_deadline_ms", "milliseconds", "reads that a member has not answered by then come from redundancy"),
+];
+
+/// Understands one `KEY=VALUE`.
+///
+/// # Errors
+/// There is no such key, or the value makes no sense for it.
+pub fn parse(key: &str, value: &str) -> Result<Change, Problem> {
+    let bad = || bad_value(key, value);
+    match key {
+        "sync_speed_min" => speed(value).map(Change::SyncSpeedMin).ok_or_else(bad),
+        "sync_speed_max" if matches!(value, "none" | "0") => Ok(Change::SyncSpeedMax(None)),
+        "sync_speed_max" => speed(value).map(|speed| Change::SyncSpeedMax(Some(speed))).ok_or_else(bad),
+        "sync_action" => action(value).map(Change::SyncAction).ok_or_else(bad),
+        "read_deadline_ms" => {
+            let millis = value.parse::<u64>().ok().filter(|millis| (1..=3_600_000).contains(millis));
+            millis.map(|millis| Change::ReadDeadline(Duration::from_millis(millis))).ok_or_else(bad)
+        }
+        _ => Err(Problem::new(
+            Code::Usage,
+            format!("there is no setting {key}"),
+            format!("settings are {}", KEYS.iter().map(|(key, ..)| *key).collect::<Vec<_>>().join(", ")),
+            "`wattle set NAME` shows them and what they are",
+        )),
+    }
+}
+
+fn action(value: &str) -> Option<Action> {
+    match value {
+        "idle" => Some(Action::Idle),
+        "frozen" => Some(Action::Frozen),
+        "check" => Some(Action::Check),
+        "repair" => Some(Action::Repair),
+        _ => None,
+    }
+}
+
+/// Bytes a second: a plain number is KiB, as in md's files; one with a suffix is a size.
+fn speed(value: &str) -> Option<u64> {
+    match value.parse::<u64>() {
+        Ok(kib) => kib.checked_mul(1024),
+        Err(_) => parse_size(value.strip_suffix("/s").unwrap_or(value)).ok(),
+    }
+}
+
+fn bad_value(key: &str, value: &str) -> Problem {
+    let known = KEYS.iter().find(|(name, ..)| *name == key);
+    Problem::new(
+        Code::Usage,
+        format!("{key}={value}: not a value of this setting"),
+        known.map_or(String::new(), |(_, values, _)| format!("expected {values}")),
+        "write it like sync_speed_max=50000 (KiB/s), sync_speed_max=50M, sync_action=idle, read_deadline_ms=500",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn speeds_are_in_kib_as_in_md_unless_a_unit_is_given() {
+        for (value, speed) in [
+            ("1000", Some(1_024_000)),
+            ("50M", Some(50 << 20)),
+            ("50M/s", Some(50 << 20)),
+            ("50MiB/s", Some(50 << 20)),
+            ("none", None),
+            ("0", None),
+        ] {
+            assert_eq!(parse("sync_speed_max", value), Ok(Change::SyncSpeedMax(speed)), "{value}");
+        }
+        assert_eq!(parse("sync_speed_min", "0"), Ok(Change::SyncSpeedMin(0)));
+    }
+
+    #[test]
+    fn what_makes_no_sense_says_what_would() {
+        let rows = [
+            ("sync_speed_max", "fast", "KiB/s"),
+            ("sync_speed_max", "99999999999999999999", "KiB/s"),
+            ("sync_speed_max", "18446744073709551615", "KiB/s"),
+            ("sync_speed_min", "-1", "KiB/s"),
+            ("sync_action", "reshape", "idle, check"),
+            ("read_deadline_ms", "0", "milliseconds"),
+            ("read_deadline_ms", "soon", "milliseconds"),
+            ("stripe_cache", "1", "sync_speed_min, sync_speed_max, sync_action"),
+            ("", "", "sync_speed_min, sync_speed_max, sync_action"),
+        ];
+        for (key, value, word) in rows {
+            let problem = parse(key, value).unwrap_err();
+            assert_eq!(problem.exit_code(), 2);
+            assert!(problem.why.contains(word), "{key}={value}: {problem}");
+        }
+        for (key, ..) in KEYS {
+            assert!(parse(key, "?").unwrap_err().why.starts_with("expected "), "{key} is known");
+        }
+    }
+
+    #[test]
+    fn actions_are_those_of_md() {
+        for (value, action) in [
+            ("idle", Action::Idle),
+            ("frozen", Action::Frozen),
+            ("check", Action::Check),
+            ("repair", Action::Repair),
+        ] {
+            assert_eq!(parse("sync_action", value), Ok(Change::SyncAction(action)));
+        }
+    }
+}

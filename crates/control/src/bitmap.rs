@@ -30,6 +30,8 @@ use wattle_format::md::bitmap::{self, HEADER_BYTES, Header};
 use wattle_format::md::{Features, Role, Superblock};
 use wattle_rt::{Buf, BufMut, Core, Device, Durability, IoError};
 
+use crate::assemble;
+
 /// Where a member's copy is.
 #[derive(Debug, Clone)]
 pub struct Place {
@@ -107,6 +109,13 @@ pub struct Bits {
     pub events_cleared: u64,
     /// Somebody ran the array without it.
     pub stale: bool,
+}
+
+impl From<&assemble::Bitmap> for Bits {
+    fn from(found: &assemble::Bitmap) -> Self {
+        let (regions, events_cleared) = (found.set.clone(), found.events_cleared);
+        Self { regions, events_cleared, stale: found.distrust.is_some() }
+    }
 }
 
 /// What it takes to bring a member back that was away.

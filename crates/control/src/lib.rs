@@ -11,8 +11,10 @@
 //! 3. Nothing is written before everything was checked, and to nothing that was not claimed under an exclusive lock.
 //! 4. What cannot be shown to be right is refused or served read-only, with a code, a reason and a way out.
 
+pub mod admit;
 mod areas;
 pub mod assemble;
+pub mod badblocks;
 pub mod bitmap;
 pub mod commit;
 pub mod compat;
@@ -20,6 +22,7 @@ pub mod create;
 pub mod facts;
 mod journal;
 pub mod members;
+pub mod ppl;
 pub mod problem;
 pub mod reason;
 pub mod scan;
@@ -27,6 +30,7 @@ pub mod signature;
 pub mod size;
 pub mod start;
 pub mod verdict;
+pub mod why;
 
 pub use assemble::{Access, Assembly, Degraded, Needs, Policy, Slot, SyncState, Verdict, assemble};
 pub use create::{CreatePlan, CreateRequest};

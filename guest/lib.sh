@@ -79,6 +79,9 @@ md() {
 	say "${value:--}"
 }
 
+# rdev SLICE: the sysfs directory of a member of the running array.
+rdev() { say "/sys/block/md0/md/dev-dm-$((16#$(stat -L -c %T "$1")))"; }
+
 # settle DEGRADED: waits until nothing is being rebuilt, redundancy is in sync and so many members are missing.
 settle() {
 	local action start degraded since=$SECONDS

@@ -3,7 +3,7 @@
 //! Writes to one range go one after the other, so that copies agree whatever clients do; reads go to the copy that is nearest
 //! or least busy. What one copy cannot read comes from another and is rewritten.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -19,38 +19,61 @@ use crate::units::{MemberSet, SECTOR_BYTES, Sector};
 /// Mirrors without chunks (RAID 1) are dealt out to cores in ranges of this size: 1 MiB.
 const REGION: Sector = Sector(2048);
 
-/// Ranges of array sectors that are being written or repaired on this core.
-#[derive(Default)]
+/// Ranges of array sectors that are being written, repaired or filled on this core, and those that wait for it: in the order in which
+/// they came, so that nobody waits for ever.
+#[derive(Default, Clone)]
 pub(crate) struct RangeLocks {
-    held: RefCell<Vec<(Sector, Sector)>>,
+    state: Rc<LockState>,
+}
+
+#[derive(Default)]
+struct LockState {
+    /// Oldest first.
+    entries: RefCell<Vec<LockEntry>>,
+    next: Cell<u64>,
     freed: Notify,
 }
 
-struct RangeLock<'a> {
-    locks: &'a RangeLocks,
-    range: (Sector, Sector),
+struct LockEntry {
+    ticket: u64,
+    start: Sector,
+    end: Sector,
+}
+
+/// A range to oneself, or the place of one who waits for it; giving it up is its drop.
+pub(crate) struct RangeLock {
+    state: Rc<LockState>,
+    ticket: u64,
 }
 
 impl RangeLocks {
-    async fn lock(&self, start: Sector, end: Sector) -> RangeLock<'_> {
+    pub(crate) async fn lock(&self, start: Sector, end: Sector) -> RangeLock {
+        let state = &self.state;
+        let ticket = state.next.get();
+        state.next.set(ticket + 1);
+        state.entries.borrow_mut().push(LockEntry { ticket, start, end });
+        let lock = RangeLock { state: state.clone(), ticket };
         loop {
-            let free = self.held.borrow().iter().all(|held| held.1 <= start || end <= held.0);
+            let free = state
+                .entries
+                .borrow()
+                .iter()
+                .take_while(|entry| entry.ticket != ticket)
+                .all(|earlier| earlier.end <= start || end <= earlier.start);
             if free {
-                self.held.borrow_mut().push((start, end));
-                return RangeLock { locks: self, range: (start, end) };
+                return lock;
             }
-            self.freed.wait().await;
+            state.freed.wait().await;
         }
     }
 }
 
-impl Drop for RangeLock<'_> {
+impl Drop for RangeLock {
     fn drop(&mut self) {
-        let mut held = self.locks.held.borrow_mut();
-        let at = held.iter().position(|&range| range == self.range).expect("a held range is listed");
-        held.swap_remove(at);
-        drop(held);
-        self.locks.freed.notify_all();
+        let mut entries = self.state.entries.borrow_mut();
+        entries.retain(|entry| entry.ticket != self.ticket);
+        drop(entries);
+        self.state.freed.notify_all();
     }
 }
 
@@ -129,7 +152,7 @@ pub(crate) async fn read(
     let mut runs: Vec<Run> = Vec::new();
     for (at, len) in pieces(shard, lba, sectors(buf.len())) {
         let copies = shard.fixed.geometry.copies(at);
-        let readable = copies.iter().filter(|copy| readable(&health, copy, len)).copied();
+        let readable = copies.iter().filter(|copy| readable(&health, copy, at, len)).copied();
         let Some(copy) = choose(shard, &health, readable, at..at + len) else {
             return (Err(VolumeError::Unreadable), buf);
         };
@@ -162,7 +185,7 @@ pub(crate) async fn read_and_repair(
     }
     for copy in order {
         // Asked anew for each copy: an earlier one may have been failed meanwhile.
-        if !readable(&shard.health(), copy, len) {
+        if !readable(&shard.health(), copy, lba, len) {
             continue;
         }
         let (result, mut bufs) = shard.read(copy.member, copy.sector, vec![buf]).await;
@@ -199,8 +222,8 @@ async fn rewrite(shard: &Rc<Shard>, bad: &[Copy], buf: &Buf) {
     }
 }
 
-fn readable(health: &Health, copy: &Copy, len: Sector) -> bool {
-    health.readable(copy.member, copy.sector..copy.sector + len)
+fn readable(health: &Health, copy: &Copy, lba: Sector, len: Sector) -> bool {
+    health.readable_at(copy.member, copy.sector..copy.sector + len, lba..lba + len)
 }
 
 /// The copy to read from. Where copies may differ (after a crash, before a resync; after the write that broke the array)

@@ -694,7 +694,9 @@ fn a_flush_without_a_member_after_a_crash_counts_it_out() {
         let mut fixture = Fixture::new(Level::Raid1, 2, 2);
         fixture.fill();
         fixture.synced_below = synced_below;
-        let spec = fixture.spec(&[1]);
+        let mut spec = fixture.spec(&[1]);
+        // A resync records what it did, too.
+        spec.tuning.sync.frozen = true;
         fixture
             .world
             .run(async move |core: Core| {

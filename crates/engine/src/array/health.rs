@@ -53,6 +53,8 @@ pub(crate) struct Seat {
     pub stale: Option<Arc<Regions>>,
     /// Data sectors that hold nothing that can be read.
     pub bad: Arc<BadRanges>,
+    /// The version of the health in which it joined: tells it from whoever had the seat before, or itself at another time.
+    pub since: u64,
 }
 
 /// Where parity and copies are known to agree. Positions are in the unit of md's `resync_offset`: member data sectors, for
@@ -151,12 +153,17 @@ impl Health {
 
     /// Whether data sectors of a member are current and can be read, as far as is known.
     pub fn readable(&self, seat: MemberIx, range: Range<Sector>) -> bool {
+        self.readable_at(seat, range.clone(), range)
+    }
+
+    /// As [`Self::readable`], where regions are counted in another space: `synced` is what `range` is there. So it is on RAID 10,
+    /// whose regions are of array sectors.
+    pub fn readable_at(&self, seat: MemberIx, range: Range<Sector>, synced: Range<Sector>) -> bool {
         let who = &self.seats[seat.index()];
         let current = match self.state(seat) {
             MemberState::InSync => true,
             MemberState::Rebuilding { valid_below } => {
-                let start = range.start.max(valid_below);
-                start >= range.end || who.stale.as_ref().is_some_and(|stale| !stale.any_in(start..range.end))
+                range.end <= valid_below || who.stale.as_ref().is_some_and(|stale| !stale.any_in(synced))
             }
             MemberState::Missing | MemberState::Faulty => false,
         };
@@ -219,7 +226,7 @@ impl Health {
             Event::Joined { seat, who, state } => {
                 next.failed.remove(seat);
                 next.members[seat.index()] = state;
-                next.seats[seat.index()] = who;
+                next.seats[seat.index()] = Seat { since: next.version, ..who };
             }
             Event::Left(seat) => next.empty(seat),
             Event::Rebuilt(seat) => {

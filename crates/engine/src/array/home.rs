@@ -14,6 +14,7 @@ use super::shard::{Shard, answer};
 use super::{Fixed, Pass, each_core};
 use crate::error::VolumeError;
 use crate::intent::IntentHome;
+use crate::sync::Control;
 use crate::metadata::{Change, Metadata, Record, SeatRecord};
 use crate::units::{MemberSet, Sector};
 
@@ -24,6 +25,8 @@ pub(crate) const fn home_key(key: u64) -> u64 {
 
 /// The home of one array, on its home core.
 pub(crate) struct Home {
+    /// Resync, recovery, check and repair.
+    pub(crate) sync: Control,
     pub(super) core: Core,
     pub(super) fixed: Arc<Fixed>,
     metadata: Box<dyn Metadata>,
@@ -61,6 +64,7 @@ impl Home {
             && !health.trust.complete(fixed.geometry.sync_sectors())
             && !health.optimal;
         Rc::new(Self {
+            sync: Control::new(&fixed.tuning.sync),
             core: core.clone(),
             fixed: fixed.clone(),
             metadata,
@@ -196,6 +200,7 @@ impl Home {
 
     /// Drains, flushes, records clean.
     pub async fn stop(self: &Rc<Self>) -> Result<(), VolumeError> {
+        self.sync.halt().await;
         let _owner = self.exclusive.acquire(1).await;
         if self.stopped.replace(true) {
             return Ok(());
@@ -337,6 +342,7 @@ impl Home {
         })
         .await;
         self.changed.notify_all();
+        self.sync.wake();
         self.look_for_idle_regions();
         if broken { Err(VolumeError::Broken) } else { Ok(()) }
     }

@@ -25,13 +25,15 @@ use crate::intent::IntentSpec;
 use crate::log::{LogArea, LogSpec, PAGE_BYTES as LOG_PAGE_BYTES};
 use crate::metadata::Metadata;
 use crate::regions::Regions;
+use crate::sync;
 use crate::units::{MemberIx, SECTOR_BYTES, Sector};
 use crate::volume::VolumeRef;
 pub(crate) use deadline::in_time;
 pub(crate) use gate::Pass;
 pub(crate) use health::{Health, Seat, Trust};
 pub use health::{MemberKey, MemberState};
-use home::{Home, home_key};
+pub(crate) use home::Home;
+use home::home_key;
 pub(crate) use shard::{Shard, WriteLoss, answer};
 pub use status::{ArrayStatus, CounterTotals, MemberStatus};
 
@@ -136,6 +138,7 @@ impl MemberSpec {
             log: self.log,
             stale: self.stale.map(Arc::new),
             bad: Arc::new(self.bad),
+            since: 0,
         };
         (self.state, seat)
     }
@@ -154,11 +157,13 @@ pub struct Tuning {
     /// A read that a member has not answered after this long is answered from redundancy instead, and the member counts as slow
     /// for a while: it is asked again now and then.
     pub read_deadline: Duration,
+    /// Resync, recovery, check and repair.
+    pub sync: sync::Tuning,
 }
 
 impl Default for Tuning {
     fn default() -> Self {
-        Self { stripes_active_max: 256, clean_delay: Duration::from_millis(200), read_errors_max: 20, read_deadline: Duration::from_secs(2) }
+        Self { stripes_active_max: 256, clean_delay: Duration::from_millis(200), read_errors_max: 20, read_deadline: Duration::from_secs(2), sync: sync::Tuning::default() }
     }
 }
 
@@ -232,7 +237,12 @@ impl ArrayHandle {
             })
             .await;
         }
-        core.put_local(home_key(fixed.key), Home::new(core, &fixed, health, metadata));
+        let home = Home::new(core, &fixed, health, metadata);
+        core.put_local(home_key(fixed.key), home.clone());
+        if !fixed.read_only && fixed.geometry.redundancy() > 0 {
+            home.sync.begins();
+            core.spawn(sync::run(core.clone(), home, fixed.clone()));
+        }
         Self { fixed }
     }
 
@@ -316,7 +326,7 @@ impl ArrayHandle {
     }
 
     /// Runs `f` at the array's home, to its end even if nobody waits for it; `None` once it is stopped.
-    async fn at_home<T, F, Fut>(&self, core: &Core, f: F) -> Option<T>
+    pub(crate) async fn at_home<T, F, Fut>(&self, core: &Core, f: F) -> Option<T>
     where
         T: Send + 'static,
         F: FnOnce(Rc<Home>) -> Fut + Send + 'static,

@@ -21,6 +21,7 @@ use crate::intent::IntentShard;
 use crate::log::LogShard;
 use crate::mirror::RangeLocks;
 use crate::stripe::StripeTable;
+use crate::sync::Holds;
 use crate::units::{MemberIx, MemberSet, SECTOR_BYTES, Sector};
 
 /// How long a member counts as slow the first time, and at most.
@@ -37,6 +38,8 @@ pub(crate) struct Shard {
     pub stripes: StripeTable,
     /// Mirrored ranges being written on this core.
     pub ranges: RangeLocks,
+    /// What steps of a resync, a rebuild or a check hold of the two above.
+    pub holds: Holds,
     /// Bounds the stripes worked on at once.
     pub stripe_slots: Semaphore,
     pub counters: Counters,
@@ -86,6 +89,7 @@ impl Shard {
             stopped: Cell::new(false),
             stripes: StripeTable::default(),
             ranges: RangeLocks::default(),
+            holds: Holds::default(),
             stripe_slots: Semaphore::new(fixed.tuning.stripes_active_max),
             counters: Counters::default(),
             deadlines: Deadlines::default(),

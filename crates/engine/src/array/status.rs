@@ -9,6 +9,7 @@ use super::home::{Home, home_key};
 use super::shard::Shard;
 use super::{Fixed, Health, MemberState, each_core};
 use crate::geometry::Level;
+use crate::sync::{SyncReport, SyncStatus};
 use crate::units::Sector;
 
 /// A counter of one core: no atomics, added up when somebody asks.
@@ -18,6 +19,10 @@ pub(crate) struct Count(Cell<u64>);
 impl Count {
     pub fn add(&self, n: u64) {
         self.0.set(self.0.get() + n);
+    }
+
+    pub fn get(&self) -> u64 {
+        self.0.get()
     }
 }
 
@@ -99,6 +104,10 @@ pub struct ArrayStatus {
     pub replacements: Vec<MemberStatus>,
     /// Since the start.
     pub counters: CounterTotals,
+    /// The resync, recovery, check or repair under way.
+    pub sync: Option<SyncStatus>,
+    /// The last one that ended.
+    pub last: Option<SyncReport>,
 }
 
 /// One slot as it is now.
@@ -138,7 +147,10 @@ pub(super) async fn collect(core: &Core, fixed: &Arc<Fixed>) -> ArrayStatus {
     let key = fixed.key;
     let home = core
         .call(fixed.home, move |core| async move {
-            core.local::<Home>(home_key(key)).map(|home| (home.is_dirty(), home.health()))
+            core.local::<Home>(home_key(key)).map(|home| {
+                let (sync, last) = home.sync.report(core.now());
+                (home.is_dirty(), home.health(), sync, last)
+            })
         })
         .await;
     let mut counters = CounterTotals::default();
@@ -154,7 +166,10 @@ pub(super) async fn collect(core: &Core, fixed: &Arc<Fixed>) -> ArrayStatus {
         counters = counters.plus(totals);
         troubles.iter_mut().zip(more).for_each(|(sum, more)| sum.add(more));
     }
-    let (dirty, health) = home.map_or((false, None), |(dirty, health)| (dirty, Some(health)));
+    let (dirty, health, sync, last) = match home {
+        Some((dirty, health, sync, last)) => (dirty, Some(health), sync, last),
+        None => (false, None, None, None),
+    };
     let member = |(seat, troubles): (usize, Troubles)| {
         let who = health.as_ref().map(|health| (health.members[seat], &health.seats[seat]));
         MemberStatus {
@@ -184,5 +199,7 @@ pub(super) async fn collect(core: &Core, fixed: &Arc<Fixed>) -> ArrayStatus {
         members,
         replacements,
         counters,
+        sync,
+        last,
     }
 }

@@ -1,0 +1,157 @@
+//! How fast a job goes.
+//!
+//! Alone it keeps a full window in flight. Beside clients its steps are small, and just as many of them are in flight as bring it to its
+//! share of what it reached alone: so a request of a client waits for little, and the job still ends.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use wattle_rt::Instant;
+
+use super::{LimitedBy, Pace, Tuning};
+
+/// Clients count as active for this long after a request.
+const ACTIVE: Duration = Duration::from_millis(100);
+/// A job begins alone, to learn how fast it can be.
+const LEARN: Duration = Duration::from_millis(60);
+/// What the rate beside clients is steered by.
+const SHORT: Duration = Duration::from_millis(60);
+/// What is shown.
+const LONG: Duration = Duration::from_secs(3);
+/// How often the number of steps in flight is adjusted.
+const ADJUST: Duration = Duration::from_millis(20);
+/// The share that is aimed at, in percent of the best rate: at least, at most.
+const SHARE: (u64, u64) = (38, 50);
+
+pub(super) struct Throttle {
+    started: Instant,
+    /// Requests of clients seen so far, by core.
+    clients: BTreeMap<usize, u64>,
+    active_until: Instant,
+    /// Bytes done and when, the last [`LONG`].
+    done: VecDeque<(Instant, u64)>,
+    /// The best rate that was reached alone.
+    best: u64,
+    /// Steps in flight beside clients.
+    steps: u64,
+    adjusted: Instant,
+    next_launch: Instant,
+    pub limited_by: LimitedBy,
+}
+
+impl Throttle {
+    pub fn new(now: Instant) -> Self {
+        Self {
+            started: now,
+            clients: BTreeMap::new(),
+            active_until: now,
+            done: VecDeque::new(),
+            best: 0,
+            steps: 1,
+            adjusted: now,
+            next_launch: now,
+            limited_by: LimitedBy::Nothing,
+        }
+    }
+
+    /// Takes note of how many requests a core has seen.
+    pub fn saw_clients(&mut self, now: Instant, core: usize, requests: u64) {
+        let before = self.clients.insert(core, requests);
+        if before.is_some_and(|before| before < requests) {
+            self.active_until = now + ACTIVE;
+        }
+    }
+
+    pub fn completed(&mut self, now: Instant, bytes: u64) {
+        self.done.push_back((now, bytes));
+        while self.done.front().is_some_and(|(at, _)| now - *at > LONG) {
+            self.done.pop_front();
+        }
+    }
+
+    /// Bytes per second over the last `over`.
+    fn rate(&self, now: Instant, over: Duration) -> u64 {
+        let over = over.min(now - self.started);
+        if over.is_zero() {
+            return 0;
+        }
+        let since = |(at, _): &&(Instant, u64)| now - *at <= over;
+        let bytes: u64 = self.done.iter().rev().take_while(since).map(|(_, bytes)| bytes).sum();
+        (u128::from(bytes) * 1_000_000_000 / over.as_nanos()) as u64
+    }
+
+    /// What is shown as the speed.
+    pub fn speed(&self, now: Instant) -> u64 {
+        self.rate(now, LONG)
+    }
+
+    fn beside_clients(&self, now: Instant) -> bool {
+        now < self.active_until && now - self.started >= LEARN
+    }
+
+    /// Most bytes of a member in one step.
+    pub fn step_bytes(&self, now: Instant, tuning: &Tuning) -> u64 {
+        match self.beside_clients(now) {
+            true => tuning.step_beside_clients_bytes.min(tuning.step_bytes),
+            false => tuning.step_bytes,
+        }
+    }
+
+    /// Most bytes of a member in flight; at least one step always may be.
+    pub fn window_bytes(&mut self, now: Instant, tuning: &Tuning, pace: Pace) -> u64 {
+        if !self.beside_clients(now) {
+            if now - self.started >= LEARN && now - self.active_until >= SHORT {
+                self.best = self.best.max(self.rate(now, SHORT));
+            } else if self.best == 0 {
+                self.best = self.rate(now, SHORT);
+            }
+            return tuning.window_bytes;
+        }
+        let step = self.step_bytes(now, tuning);
+        if now - self.adjusted >= ADJUST {
+            self.adjusted = now;
+            let rate = self.rate(now, SHORT);
+            let (least, most) = self.share(pace);
+            if rate < least {
+                self.steps = (self.steps + 1).min((tuning.window_bytes / step).max(1));
+            } else if rate > most {
+                self.steps = (self.steps - 1).max(1);
+            }
+        }
+        self.steps * step
+    }
+
+    /// The rate that is aimed at beside clients.
+    fn share(&self, pace: Pace) -> (u64, u64) {
+        let least = (self.best / 100 * SHARE.0).max(pace.min_bytes_per_second);
+        (least, (self.best / 100 * SHARE.1).max(least))
+    }
+
+    /// When the next step may start.
+    pub fn next_launch(&mut self, now: Instant) -> Option<Instant> {
+        (self.next_launch > now).then_some(self.next_launch)
+    }
+
+    /// A step starts.
+    pub fn launched(&mut self, now: Instant, bytes: u64, pace: Pace) {
+        let (limit, why) = match self.beside_clients(now) {
+            true if self.share(pace).1 < pace.max_bytes_per_second => (self.share(pace).1, LimitedBy::Foreground),
+            _ => (pace.max_bytes_per_second, LimitedBy::SpeedMax),
+        };
+        if limit == u64::MAX {
+            self.next_launch = now;
+            if !matches!(self.limited_by, LimitedBy::Member(_)) {
+                self.limited_by = LimitedBy::Nothing;
+            }
+            return;
+        }
+        let time = u128::from(bytes) * 1_000_000_000 / u128::from(limit.max(1));
+        let time = Duration::from_nanos(u64::try_from(time).unwrap_or(u64::MAX));
+        // What was not used a while ago is not made up for.
+        let from = self.next_launch.max(Instant::from_nanos(now.as_nanos().saturating_sub(20_000_000)));
+        self.next_launch = from + time;
+        if self.next_launch > now {
+            self.limited_by = why;
+        }
+    }
+}

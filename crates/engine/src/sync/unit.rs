@@ -1,0 +1,308 @@
+//! One step of a job: a range, held, read, compared or completed, written.
+//!
+//! A range is tried as a whole; where something in it cannot be read it is halved until what is wrong is a single block, which then is made
+//! up from redundancy, or recorded as lost. So one bad sector costs no neighbour its place.
+
+use std::collections::BTreeMap;
+use std::future::poll_fn;
+use std::ops::Range;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use wattle_rt::{Buf, BufMut, Core, Durability, IoErrorKind};
+
+use super::findings::Found;
+use super::{RepairSource, copies, hold};
+use crate::array::{Health, MemberState, Shard, WriteLoss};
+use crate::bad::BadRanges;
+use crate::geometry::Kind;
+use crate::units::{MemberIx, MemberSet, SECTOR_BYTES, Sector};
+
+/// Most buffers in one vectored operation.
+const VECTOR_MAX: usize = 256;
+
+/// What a job does to a range.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Task {
+    Resync,
+    /// Fills the members in these seats; a range of member sectors.
+    Recover(Vec<MemberIx>),
+    Check,
+    Repair(RepairSource),
+}
+
+/// Why a step did not come to its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Trouble {
+    /// The members are not what they were: somebody decides anew.
+    Changed,
+    /// Missing data could be had only from parity that may be wrong.
+    Untrusted,
+}
+
+/// What came of trying a range.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Attempt {
+    Done,
+    /// Something in it cannot be read: smaller, please.
+    Split,
+}
+
+/// What a step reports.
+#[derive(Debug)]
+pub(super) struct Outcome {
+    pub end: Result<(), Trouble>,
+    pub found: Found,
+    /// How many requests of clients the step's core has seen so far, and which core that is.
+    pub clients: (usize, u64),
+    /// How long each member's operations took, added up.
+    pub busy: BTreeMap<MemberIx, Duration>,
+}
+
+/// A step at work.
+pub(super) struct Step<'a> {
+    pub shard: &'a Rc<Shard>,
+    pub task: &'a Task,
+    pub found: Found,
+    pub busy: BTreeMap<MemberIx, Duration>,
+}
+
+/// Takes one step, on the core it is called on.
+pub(super) async fn run(core: Core, key: u64, number: u64, task: Arc<Task>, range: Range<Sector>) -> Outcome {
+    let clients = |shard: Option<&Rc<Shard>>| {
+        let seen = shard.map_or(0, |shard| shard.counters.reads.get() + shard.counters.writes.get());
+        (core.index().0, seen)
+    };
+    let nothing = |shard: Option<&Rc<Shard>>| Outcome {
+        end: Err(Trouble::Changed),
+        found: Found::default(),
+        clients: clients(shard),
+        busy: BTreeMap::new(),
+    };
+    let Some(shard) = core.local::<Shard>(key) else { return nothing(None) };
+    let _pass = loop {
+        shard.gate.opened().await;
+        if shard.stopped.get() {
+            return nothing(Some(&shard));
+        }
+        if let Some(pass) = shard.gate.enter_background() {
+            break pass;
+        }
+    };
+    let parts = match shard.fixed.geometry.kind() {
+        Kind::Parity => hold::stripes(&shard, range.start, range.end),
+        Kind::Mirrored | Kind::Striped => hold::ranges(&shard, copies::held(&shard, &task, &range)),
+    };
+    let mut step = Step { shard: &shard, task: &task, found: Found::default(), busy: BTreeMap::new() };
+    let end = match hold::take(&core, key, number, &parts).await {
+        true => step.go(range).await,
+        false => Err(Trouble::Changed),
+    };
+    let Step { found, busy, .. } = step;
+    hold::give_back(&core, key, number, &parts).await;
+    Outcome { end, found, clients: clients(Some(&shard)), busy }
+}
+
+impl Step<'_> {
+    async fn go(&mut self, range: Range<Sector>) -> Result<(), Trouble> {
+        let block = self.block();
+        let mut rest = vec![range];
+        while let Some(range) = rest.pop() {
+            let len = range.end - range.start;
+            let last = len <= block;
+            let attempt = match self.shard.fixed.geometry.kind() {
+                Kind::Parity => self.stripes(&range, last).await?,
+                Kind::Mirrored | Kind::Striped => self.copies(&range, last).await?,
+            };
+            if attempt == Attempt::Split {
+                assert!(!last, "a single block is not halved");
+                let middle = range.start + Sector((len.0 / 2).next_multiple_of(block.0));
+                rest.push(middle..range.end);
+                rest.push(range.start..middle);
+            }
+        }
+        Ok(())
+    }
+
+    /// What goes bad together: a block of the members.
+    pub fn block(&self) -> Sector {
+        Sector(u64::from(self.shard.fixed.block_bytes) / SECTOR_BYTES)
+    }
+
+    pub fn slots(&self) -> usize {
+        self.shard.fixed.geometry.raid_disks()
+    }
+
+    /// The slot that a seat belongs to.
+    pub fn slot_of(&self, seat: MemberIx) -> MemberIx {
+        MemberIx(seat.0 % self.slots() as u16)
+    }
+
+    /// The members as they are now.
+    pub fn health(&self) -> Result<Arc<Health>, Trouble> {
+        let health = self.shard.health();
+        if health.broken || self.shard.stopped.get() { Err(Trouble::Changed) } else { Ok(health) }
+    }
+
+    /// Takes note of reads that failed. Members that are gone are failed, which ends the step.
+    pub async fn judge(
+        &mut self,
+        errors: Vec<(MemberIx, wattle_rt::IoError)>,
+        last: bool,
+    ) -> Result<(), Trouble> {
+        // Halving reads a bad sector several times: it counts once.
+        let gone = |(seat, error): &(MemberIx, wattle_rt::IoError)| match error.kind() {
+            IoErrorKind::Medium if !last => false,
+            _ => self.shard.judge_read_error(*seat, *error),
+        };
+        let gone: MemberSet = errors.iter().filter(|error| gone(error)).map(|(seat, _)| *seat).collect();
+        if gone.is_empty() {
+            return Ok(());
+        }
+        let _ = self.shard.fail(gone).await;
+        Err(Trouble::Changed)
+    }
+
+    /// Writes. What a member does not take is recorded as bad on it, or the member is failed.
+    pub async fn store(&mut self, writes: Writes) -> Result<(), Trouble> {
+        if writes.runs.is_empty() {
+            return Ok(());
+        }
+        let health = self.shard.health();
+        let mut ops = Vec::with_capacity(writes.runs.len());
+        let mut ranges = Vec::with_capacity(writes.runs.len());
+        for Run { seat, start, end, bufs } in writes.runs {
+            if !health.state(seat).writable() {
+                return Err(Trouble::Changed);
+            }
+            ops.push((seat, self.shard.write(seat, start, bufs, Durability::Cached)));
+            ranges.push((seat, start..end));
+        }
+        let results = timed(&self.shard.core, ops, &mut self.busy).await;
+        let (mut losses, mut mended) = (Vec::new(), Vec::new());
+        for ((seat, sectors), result) in ranges.into_iter().zip(results) {
+            match result {
+                Err(error) => losses.push(WriteLoss { seat, sectors, error }),
+                Ok(()) if health.seats[seat.index()].bad.overlaps(sectors.clone()) => mended.push((seat, sectors)),
+                Ok(()) => {}
+            }
+        }
+        let lost: Vec<MemberIx> = losses.iter().map(|loss| loss.seat).collect();
+        self.shard.bury(losses).await;
+        self.shard.mend(mended).await.map_err(|_| Trouble::Changed)?;
+        let health = self.health()?;
+        if lost.iter().all(|seat| health.state(*seat).writable()) { Ok(()) } else { Err(Trouble::Changed) }
+    }
+
+    /// Records that sectors of a member hold nothing: before anything relies on the member there.
+    pub async fn mark_bad(&self, seat: MemberIx, sectors: Range<Sector>) -> Result<(), Trouble> {
+        let bad = move |bad: &mut BadRanges| bad.insert(sectors);
+        let marked = self.shard.home(move |home| async move { home.set_bad(seat, bad).await }).await;
+        marked.map_err(|_| Trouble::Changed)?;
+        if self.health()?.state(seat).writable() { Ok(()) } else { Err(Trouble::Changed) }
+    }
+
+    /// Nobody has what a member that is being filled was to get.
+    pub async fn pass_on(&mut self, seat: MemberIx, sectors: Range<Sector>) -> Result<(), Trouble> {
+        self.found.passed_on_sectors += (sectors.end - sectors.start).0;
+        self.mark_bad(seat, sectors).await
+    }
+}
+
+/// Whether a member counts as whole, so that what it cannot read is a defect and not just not there yet.
+pub(super) fn in_sync(health: &Health, seat: MemberIx) -> bool {
+    health.state(seat) == MemberState::InSync
+}
+
+/// Bytes of a length.
+pub(super) fn bytes(len: Sector) -> usize {
+    (len.0 * SECTOR_BYTES) as usize
+}
+
+/// The parts of two equally long buffers that differ, in whole blocks, joined where they follow one another.
+pub(super) fn differences(a: &[u8], b: &[u8], block: usize) -> Vec<Range<usize>> {
+    let mut runs: Vec<Range<usize>> = Vec::new();
+    if a == b {
+        return runs;
+    }
+    for at in (0..a.len()).step_by(block) {
+        let end = (at + block).min(a.len());
+        if a[at..end] != b[at..end] {
+            match runs.last_mut() {
+                Some(last) if last.end == at => last.end = end,
+                _ => runs.push(at..end),
+            }
+        }
+    }
+    runs
+}
+
+/// Writes of one step, joined where they follow one another on a member.
+#[derive(Default)]
+pub(super) struct Writes {
+    runs: Vec<Run>,
+}
+
+struct Run {
+    seat: MemberIx,
+    start: Sector,
+    end: Sector,
+    bufs: Vec<Buf>,
+}
+
+impl Writes {
+    pub fn add(&mut self, seat: MemberIx, start: Sector, buf: Buf) {
+        let end = start + Sector(buf.len() as u64 / SECTOR_BYTES);
+        let last = self.runs.iter_mut().rev().find(|run| run.seat == seat);
+        match last.filter(|run| run.end == start && run.bufs.len() < VECTOR_MAX) {
+            Some(run) => {
+                run.end = end;
+                run.bufs.push(buf);
+            }
+            None => self.runs.push(Run { seat, start, end, bufs: vec![buf] }),
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.runs.is_empty()
+    }
+}
+
+/// Reads of one step: several buffers that follow one another on a member go as one.
+pub(super) async fn read(
+    step: &mut Step<'_>,
+    runs: Vec<(MemberIx, Sector, Vec<BufMut>)>,
+) -> Vec<(MemberIx, Result<(), wattle_rt::IoError>, Vec<BufMut>)> {
+    let seats: Vec<MemberIx> = runs.iter().map(|(seat, ..)| *seat).collect();
+    let ops = runs.into_iter().map(|(seat, at, bufs)| (seat, step.shard.read(seat, at, bufs))).collect();
+    let results = timed(&step.shard.core, ops, &mut step.busy).await;
+    seats.into_iter().zip(results).map(|(seat, (result, bufs))| (seat, result, bufs)).collect()
+}
+
+/// Awaits operations that were queued just now, and notes how long each took.
+async fn timed<F: Future>(
+    core: &Core,
+    ops: Vec<(MemberIx, F)>,
+    busy: &mut BTreeMap<MemberIx, Duration>,
+) -> Vec<F::Output> {
+    let started = core.now();
+    let (seats, mut ops): (Vec<_>, Vec<_>) =
+        ops.into_iter().map(|(seat, op)| (seat, Some(Box::pin(op)))).unzip();
+    let mut results: Vec<Option<F::Output>> = ops.iter().map(|_| None).collect();
+    poll_fn(|context| {
+        for (at, cell) in ops.iter_mut().enumerate() {
+            if let Some(op) = cell
+                && let Poll::Ready(result) = op.as_mut().poll(context)
+            {
+                results[at] = Some(result);
+                *cell = None;
+                *busy.entry(seats[at]).or_default() += core.now() - started;
+            }
+        }
+        if ops.iter().all(Option::is_none) { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+    results.into_iter().map(|result| result.expect("every operation is done")).collect()
+}

@@ -7,7 +7,7 @@
 //!
 //! **Invariant.** After any crash, following the newest log of every member leaves parity right in every row, and every sector that
 //! nobody was writing with its content; what was being written on members that are still there is old or new. A data member
-//! that dies in the very crash takes along what was being written to it, and nothing else. This rests on:
+//! that dies in the very crash takes along the blocks (of 4 KiB) that were being written to it, and nothing else. This rests on:
 //!
 //! 1. *Log first.* The entries of a write are durable before any of its data or parity goes out ([`append`]).
 //! 2. *Only the newest counts.* A member's next log is written when every write of its last one has ended on the members, and

@@ -6,7 +6,7 @@ use wattle_rt::{Buf, Core, Device, Durability, IoError};
 
 use super::{LogArea, LogSpec, PAGE_BYTES};
 use crate::array::Shard;
-use crate::units::{MemberIx, MemberSet};
+use crate::units::{MemberIx, MemberSet, SECTOR_BYTES};
 
 /// Longest write of zeros.
 const PIECE_BYTES: u64 = 1 << 20;
@@ -15,7 +15,8 @@ const PIECE_BYTES: u64 = 1 << 20;
 /// the seats on which that failed; then it is to be tried again without them.
 ///
 /// Two steps: no log is made valid again before none of them has entries. Otherwise, after a crash in between, those that still
-/// have some could pass for all there are, although others were found damaged.
+/// have some could pass for all there are, although others were found damaged. An empty log of generation 1 says that every write
+/// since has an entry, one of generation 0 that this is not so.
 pub(crate) async fn prepare(shard: &Rc<Shard>) -> MemberSet {
     let Some(log) = shard.log.as_ref().filter(|log| !log.prepared.get()) else { return MemberSet::EMPTY };
     let health = shard.health();
@@ -25,6 +26,7 @@ pub(crate) async fn prepare(shard: &Rc<Shard>) -> MemberSet {
         .filter(|(seat, _)| health.state(*seat).writable())
         .filter_map(|(seat, who)| Some((seat, who.device.clone()?, who.log?)))
         .collect();
+    let generation = u64::from(health.parity_trusted(&shard.fixed.geometry));
     let mut failed = MemberSet::EMPTY;
     for empty in [false, true] {
         let steps: Vec<_> = members
@@ -34,7 +36,7 @@ pub(crate) async fn prepare(shard: &Rc<Shard>) -> MemberSet {
                     (shard.core.clone(), device.clone(), *area, log.spec.clone());
                 let step = async move {
                     if empty {
-                        put_header(&core, &device, area, &spec).await
+                        put_header(&core, &device, area, &spec, generation).await
                     } else {
                         zero(&core, &device, area).await
                     }
@@ -66,11 +68,15 @@ pub(crate) async fn clear(
     spec: &LogSpec,
 ) -> Result<(), IoError> {
     zero(core, device, area).await?;
-    put_header(core, device, area, spec).await
+    put_header(core, device, area, spec, 0).await
 }
 
 /// All of it, not only the first header: a log is walked to the first place where none follows, and old ones must not follow new.
 async fn zero(core: &Core, device: &Device, area: LogArea) -> Result<(), IoError> {
+    // First the signature, as one block: what is left of a header must not look like one that was being written.
+    let block = u64::from(device.logical_block_bytes()).max(SECTOR_BYTES);
+    let at = area.offset_bytes + SECTOR_BYTES / block * block;
+    core.write(device, at, Buf::zeros(block as usize), Durability::Fua).await?;
     let len_bytes = area.size_bytes - area.size_bytes % u64::from(PAGE_BYTES);
     let mut at = 0;
     while at < len_bytes {
@@ -82,6 +88,12 @@ async fn zero(core: &Core, device: &Device, area: LogArea) -> Result<(), IoError
     Ok(())
 }
 
-async fn put_header(core: &Core, device: &Device, area: LogArea, spec: &LogSpec) -> Result<(), IoError> {
-    core.write(device, area.offset_bytes, spec.format.header(0, &[]), Durability::Fua).await
+async fn put_header(
+    core: &Core,
+    device: &Device,
+    area: LogArea,
+    spec: &LogSpec,
+    generation: u64,
+) -> Result<(), IoError> {
+    core.write(device, area.offset_bytes, spec.format.header(generation, &[]), Durability::Fua).await
 }

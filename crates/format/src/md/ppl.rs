@@ -136,6 +136,23 @@ fn checksum_of(bytes: &[u8; HEADER_BYTES]) -> u32 {
     crc(&zeroed)
 }
 
+/// Whether an area starts with what was, or was becoming, a header of this array, and is none now: a write that the power cut
+/// short. What precedes the generation is the same in every header.
+#[must_use]
+pub fn is_torn(area: &[u8], set_uuid: &[u8; 16]) -> bool {
+    let known = area.get(..GENERATION).is_some_and(|start| {
+        start[..SIGNATURE].iter().all(|&byte| byte == 0xff)
+            && le32(start, SIGNATURE) == ppl_signature(set_uuid)
+    });
+    known && matches!(Header::decode(area, set_uuid), Err(PplError::BadChecksum { .. }))
+}
+
+/// The checksum of an entry's partial parity, given in parts: CRC-32C of all of it.
+#[must_use]
+pub fn partial_checksum<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> u32 {
+    parts.into_iter().fold(0, |sum, part| crc32c::crc32c_append(sum, part))
+}
+
 /// Shape of the array, to check entries against.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
@@ -313,6 +330,31 @@ mod tests {
         put_le32(&mut many[..], CHECKSUM, sum);
         assert_eq!(Header::decode(&many[..], &UUID), Err(PplError::Count { found: 149 }));
         assert_eq!(Header::decode(&good[..4095], &UUID), Err(PplError::Truncated { got: 4095 }));
+    }
+
+    #[test]
+    fn a_torn_header_is_told_from_none() {
+        let old = Header { generation: 0, entries: Vec::new() }.encode(&UUID);
+        let new = Header { generation: 9, entries: vec![entry(0, 4096, 4096); 100] }.encode(&UUID);
+        assert!(!is_torn(&old[..], &UUID) && !is_torn(&new[..], &UUID));
+        for landed in 1..7u32 {
+            let mut torn = old.clone();
+            for sector in (0..8).filter(|sector| landed >> sector & 1 == 1) {
+                torn[sector * 512..(sector + 1) * 512]
+                    .copy_from_slice(&new[sector * 512..(sector + 1) * 512]);
+            }
+            // Sector 0 is the same in both.
+            assert_eq!(is_torn(&torn[..], &UUID), landed > 1, "{landed:b}");
+            assert!(!is_torn(&torn[..], &[8; 16]));
+        }
+        assert!(!is_torn(&[0; 4096], &UUID) && !is_torn(&[0xff; 4096], &UUID) && !is_torn(&[], &UUID));
+    }
+
+    #[test]
+    fn a_checksum_in_parts_is_that_of_the_whole() {
+        assert_eq!(partial_checksum([&b"123"[..], b"", b"456789"]), 0xe306_9283);
+        assert_eq!(partial_checksum([]), 0, "full stripes");
+        assert_eq!(ppl_signature(&std::array::from_fn(|i| i as u8)), 0xd9c9_08eb);
     }
 
     #[test]

@@ -15,6 +15,7 @@ mod execute;
 mod plan;
 
 pub use execute::ExecuteError;
+pub(crate) use plan::shell_word;
 pub use plan::{MemberState, plan};
 
 use wattle_engine::geometry::{Geometry, Level};

@@ -200,7 +200,14 @@ codes! {
         "Something is on the member: a superblock, a file system, a partition table, a volume group. Creating an array there \
          destroys it. `--force=signature` goes on; what is overwritten cannot be brought back.";
     TooSmall = 81, Failed, "the member is too small",
-        "After the superblock and the space kept for metadata not one chunk of data is left.";
+        "For a new array: after the superblock and the space kept for metadata not one chunk of data is left. For one that runs: \
+         the array uses more of each member than the device has.";
+    BlocksTooLarge = 82, Failed, "the member's blocks are too large",
+        "The device takes only writes of whole logical blocks (often 4 KiB) and the array promised its clients smaller ones. A \
+         running array cannot take that promise back. Use a drive with smaller blocks; many can be reformatted to 512 bytes.";
+    NoPlace = 83, Failed, "there is no place for the member",
+        "The slot asked for is not empty, its member is not whole or already being replaced, or the level has no redundancy from \
+         which a new member could be filled. `wattle status` shows the slots.";
 
     MetadataNotWritten = 90, Failed, "the superblocks could not be written",
         "A change of the array's state could not be made durable on enough members. The array takes no more writes.";

@@ -354,7 +354,8 @@ fn bad_blocks_are_passed_on_and_unknown_ones_take_their_member_out() {
         assembly.bad_in_slot(1).iter().map(|range| (range.start.0, range.end.0)).collect()
     };
     // The data is at sectors 2048 to 16383 of the device.
-    let rows: [(&[(u64, u64)], &[(u64, u64)]); 5] = [
+    type Ranges = &'static [(u64, u64)];
+    let rows: [(Ranges, Ranges); 5] = [
         (&[(3000, 8)], &[(952, 960)]),
         (&[(100, 8)], &[]),
         (&[(2040, 16), (16380, 8)], &[(0, 8), (14332, 14336)]),

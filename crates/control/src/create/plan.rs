@@ -619,7 +619,7 @@ fn mdadm_command(request: &CreateRequest, shape: &Shape, clean: bool) -> String 
 }
 
 /// A word that a shell takes as it is: people paste the command, and run it as root.
-fn shell_word(word: &str) -> String {
+pub(crate) fn shell_word(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@%+=,".contains(c);
     if !word.is_empty() && word.chars().all(plain) {
         word.to_owned()

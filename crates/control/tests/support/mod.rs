@@ -82,7 +82,7 @@ pub fn refusals(assembly: &Assembly) -> Vec<Code> {
 pub fn with_bitmap(members: &mut [MemberFacts], events_cleared: u64, set: &[u64]) {
     let covered_sectors = if members[0].superblock.level == 10 { 2 * 14336 } else { 14336 };
     for member in members {
-        member.superblock.features = member.superblock.features | Features::BITMAP;
+        member.superblock.features |= Features::BITMAP;
         member.bitmap = BitmapFacts::Version(4);
         member.bitmap_content = Some(BitmapContent {
             events: member.superblock.events,

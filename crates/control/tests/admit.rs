@@ -1,0 +1,396 @@
+//! Who may join a running array, and what becomes of it: superblocks made by hand, one row for each device that may be offered.
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
+
+use wattle_control::admit::{Admission, Device, Offer, Place, Running, Seat, admit};
+use wattle_control::assemble::Recovery;
+use wattle_control::signature::Signature;
+use wattle_control::{Check, Code, Forced, Problem};
+use wattle_format::md::create::{NewArray, superblock};
+use wattle_format::md::{
+    BadBlockArea, DeviceFields, DeviceFlags, Features, PplArea, Role, Superblock, Timestamp, Uuid, Version,
+    badblocks, identify, ppl, super_offset_sectors,
+};
+
+const SECTORS: u64 = 16384;
+const NEW_UUID: Uuid = Uuid([0xee; 16]);
+
+#[derive(Clone, Copy)]
+struct Kind {
+    version: Version,
+    level: i32,
+    size_sectors: u64,
+    bitmap: bool,
+    ppl: bool,
+}
+
+const RAID5: Kind = Kind { version: Version::V12, level: 5, size_sectors: 12288, bitmap: false, ppl: false };
+
+/// The superblock of device `ix` of an array of four: three members, and a number 3 that nobody has any more.
+fn disk(kind: Kind, set_uuid: Uuid, ix: u32) -> Superblock {
+    let at_start = matches!(kind.version, Version::V11 | Version::V12);
+    let roles = if kind.version == Version::V090 { 3 } else { 4 };
+    let mut roles: Vec<_> = (0..roles).map(Role::Active).collect();
+    roles.truncate(3);
+    roles.push(if kind.version == Version::V090 { Role::Spare } else { Role::Faulty });
+    let array = NewArray {
+        version: kind.version,
+        set_uuid,
+        name: b"host:data".to_vec(),
+        ctime: Timestamp { secs: 1000, micros: 0 },
+        level: kind.level,
+        layout: if kind.level == 5 { 2 } else { 0 },
+        chunk_sectors: if kind.level == 1 { 0 } else { 128 },
+        raid_disks: 4,
+        size_sectors: kind.size_sectors,
+        resync_offset: u64::MAX,
+        roles,
+        bitmap_offset_sectors: kind.bitmap.then_some(if at_start || kind.version == Version::V090 {
+            8
+        } else {
+            -16
+        }),
+        ppl: kind.ppl.then_some(PplArea { offset_sectors: 8, size_sectors: 1024 }),
+        features: Features::default(),
+        md_minor: 0,
+        nodes: Vec::new(),
+    };
+    let place = super_offset_sectors(kind.version, SECTORS).unwrap();
+    let (data_offset_sectors, data_size_sectors) = match kind.version {
+        Version::V090 => (0, place),
+        Version::V10 => (0, place - 24),
+        _ => (2048, SECTORS - 2048),
+    };
+    let offset_sectors = if at_start { if kind.ppl { 1032 } else { 16 } } else { -8 };
+    let device = DeviceFields {
+        dev_number: ix,
+        device_uuid: Uuid([ix as u8 + 1; 16]),
+        super_offset_sectors: place,
+        data_offset_sectors,
+        data_size_sectors,
+        recovery_offset: None,
+        replacement: false,
+        bad_block_log: (kind.version != Version::V090).then_some(BadBlockArea {
+            offset_sectors,
+            size_sectors: 8,
+            shift: 0,
+        }),
+        flags: DeviceFlags::default(),
+    };
+    let mut superblock = superblock(&array, &device, SECTORS).unwrap();
+    superblock.set_events(20);
+    superblock
+}
+
+const OURS: Uuid = Uuid([7; 16]);
+
+fn running(kind: Kind) -> Running {
+    let device = |ix: u32| Device {
+        name: format!("m{ix}"),
+        dev_number: ix,
+        device_uuid: disk(kind, OURS, ix).device_uuid(),
+        spare: false,
+    };
+    Running {
+        template: disk(kind, OURS, 0),
+        devices: (0..3).map(device).collect(),
+        in_sync: vec![0, 1, 2],
+        empty: vec![3],
+        replacing: Vec::new(),
+        events_cleared: kind.bitmap.then_some(15),
+        logical_block_bytes: 512,
+    }
+}
+
+fn offer(size_sectors: u64, superblocks: Vec<Superblock>) -> Offer {
+    Offer {
+        name: "new".to_owned(),
+        size_sectors,
+        logical_block_bytes: 512,
+        superblocks,
+        damaged: Vec::new(),
+        signatures: Vec::new(),
+    }
+}
+
+fn ask(offer: &Offer, running: &Running, place: Place) -> Result<Admission, Problem> {
+    admit(offer, running, place, NEW_UUID, Forced::default())
+}
+
+#[track_caller]
+fn refuses(result: Result<Admission, Problem>, code: Code, word: &str) -> Problem {
+    let problem = result.map(|admission| admission.seat).expect_err("this must be refused");
+    assert_eq!(problem.code, code, "{problem}");
+    assert!(problem.what.contains(word) || problem.why.contains(word), "`{word}` is not in: {problem}");
+    assert!(problem.what.starts_with("new: ") && problem.next.len() > 10);
+    problem
+}
+
+/// The member that was in slot 3, as it was `behind` events ago.
+fn former(kind: Kind, behind: u64) -> Superblock {
+    let mut own = disk(kind, OURS, 3);
+    own.set_role(3, Role::Active(3)).unwrap();
+    own.set_events(20 - behind);
+    own
+}
+
+#[test]
+fn an_empty_device_fills_the_empty_slot() {
+    for version in [Version::V12, Version::V11, Version::V10] {
+        let kind = Kind { version, ..RAID5 };
+        let running = running(kind);
+        // Another size moves a superblock at the end.
+        for size_sectors in [SECTORS, SECTORS + 4096] {
+            let admission = ask(&offer(size_sectors, Vec::new()), &running, Place::Any).unwrap();
+            assert_eq!((admission.seat, admission.recovery), (Seat::Slot(3), Recovery::Full), "{version}");
+            let new = &admission.superblock;
+            // Number 3 was somebody's who may come back.
+            assert_eq!(
+                (admission.dev_number, new.role(), new.role_of(3)),
+                (4, Role::Active(3), Role::Faulty)
+            );
+            assert_eq!((new.recovery_offset(), new.events()), (Some(0), 20));
+            assert_eq!((new.device_uuid(), new.set_uuid()), (Some(NEW_UUID), OURS));
+            assert_eq!(new.data_offset_sectors(), running.template.data_offset_sectors());
+            assert_eq!(Some(new.found_at_sectors()), super_offset_sectors(version, size_sectors));
+            // A reader of the device finds exactly this.
+            assert_eq!(identify(version, new.bytes(), size_sectors).unwrap().as_ref(), Some(new));
+            let [log] = admission.writes.as_slice() else { panic!("{:?}", admission.writes) };
+            let area = new.bad_block_log().unwrap();
+            assert_eq!(log.offset_bytes, new.sector_from_superblock(area.offset_sectors).unwrap() * 512);
+            assert_eq!(log.bytes, badblocks::empty_area(4096));
+        }
+    }
+}
+
+#[test]
+fn areas_lie_beside_the_data_on_devices_of_every_size() {
+    let kind = Kind { version: Version::V10, bitmap: true, ..RAID5 };
+    let admission = ask(&offer(12288 + 40, Vec::new()), &running(kind), Place::Any).unwrap();
+    let new = &admission.superblock;
+    let bitmap = new.sector_from_superblock(new.bitmap_offset_sectors().unwrap()).unwrap();
+    assert!(new.data_offset_sectors() + new.data_size_sectors() <= bitmap, "the data ends before the bitmap");
+    assert!(new.data_size_sectors() >= 12288);
+    refuses(ask(&offer(12288 + 24, Vec::new()), &running(kind), Place::Any), Code::TooSmall, "needed");
+
+    let kind = Kind { ppl: true, ..RAID5 };
+    let admission = ask(&offer(SECTORS, Vec::new()), &running(kind), Place::Any).unwrap();
+    let log = admission.writes.iter().find(|write| write.what == "partial parity log").unwrap();
+    assert_eq!(log.offset_bytes, 16 * 512);
+    assert_eq!(ppl::newest(&log.bytes, &OURS.0).unwrap().header.entries, []);
+}
+
+#[test]
+fn too_small_by_one_sector() {
+    let running = running(RAID5);
+    assert!(ask(&offer(2048 + 12288, Vec::new()), &running, Place::Spare).is_ok());
+    for (size_sectors, place) in
+        [(2048 + 12287, Place::Any), (2048 + 12287, Place::Spare), (8, Place::Replace(1))]
+    {
+        let problem =
+            refuses(ask(&offer(size_sectors, Vec::new()), &running, place), Code::TooSmall, "12288");
+        assert_eq!((problem.exit_code(), problem.force), (1, None));
+    }
+}
+
+#[test]
+fn blocks_that_clients_may_write_in_part() {
+    let coarse = Offer { logical_block_bytes: 4096, ..offer(SECTORS, Vec::new()) };
+    let mut running = running(RAID5);
+    refuses(ask(&coarse, &running, Place::Any), Code::BlocksTooLarge, "4096");
+    running.logical_block_bytes = 4096;
+    assert!(ask(&coarse, &running, Place::Any).is_ok());
+    assert!(ask(&offer(SECTORS, Vec::new()), &running, Place::Any).is_ok(), "finer ones do");
+}
+
+#[test]
+fn places_that_there_are_not() {
+    let mut running = running(RAID5);
+    let new = offer(SECTORS, Vec::new());
+    for (place, seat) in [
+        (Place::Slot(3), Seat::Slot(3)),
+        (Place::Replace(1), Seat::Replacement(1)),
+        (Place::Spare, Seat::Spare),
+    ] {
+        assert_eq!(ask(&new, &running, place).unwrap().seat, seat);
+    }
+    refuses(ask(&new, &running, Place::Slot(1)), Code::NoPlace, "slot 1 is not empty");
+    refuses(ask(&new, &running, Place::Slot(9)), Code::NoPlace, "slot 9");
+    refuses(ask(&new, &running, Place::Replace(3)), Code::NoPlace, "no whole member");
+    running.replacing.push(1);
+    refuses(ask(&new, &running, Place::Replace(1)), Code::NoPlace, "already");
+    running.empty.clear();
+    let spare = ask(&new, &running, Place::Any).unwrap();
+    assert_eq!((spare.seat, spare.superblock.role()), (Seat::Spare, Role::Spare));
+    assert_eq!(spare.superblock.recovery_offset(), None);
+
+    let raid0 = Kind { level: 0, size_sectors: 0, ..RAID5 };
+    let mut striped = self::running(Kind { ..RAID5 });
+    striped.template.set_level(raid0.level);
+    refuses(ask(&new, &striped, Place::Any), Code::NoPlace, "no redundancy");
+}
+
+#[test]
+fn a_replacement_says_so() {
+    let admission = ask(&offer(SECTORS, Vec::new()), &running(RAID5), Place::Replace(1)).unwrap();
+    let new = &admission.superblock;
+    assert!(new.features().contains(Features::REPLACEMENT | Features::RECOVERY_OFFSET));
+    assert_eq!((new.role(), new.recovery_offset()), (Role::Active(1), Some(0)));
+}
+
+#[test]
+fn the_same_device_twice() {
+    let running = running(RAID5);
+    let itself = Offer { name: "m1".to_owned(), ..offer(SECTORS, vec![disk(RAID5, OURS, 1)]) };
+    for place in [Place::Any, Place::Replace(1), Place::Replace(2), Place::Spare] {
+        let problem = ask(&itself, &running, place).map(|admission| admission.seat).unwrap_err();
+        assert_eq!((problem.code, problem.exit_code()), (Code::GivenTwice, 2));
+        // Under another name it is a copy, however old: no check overrides that.
+        let mut old = disk(RAID5, OURS, 1);
+        old.set_events(3);
+        let copy = offer(SECTORS, vec![old]);
+        let all = Check::ALL.iter().copied().collect();
+        refuses(admit(&copy, &running, place, NEW_UUID, all), Code::DuplicateRole, "m1");
+    }
+}
+
+#[test]
+fn what_is_on_a_device_is_named_and_overridden_by_name_only() {
+    let running = running(RAID5);
+    let ext4 = Signature { what: "ext4 `photos`".to_owned(), offset_bytes: 1024 };
+    let old = Signature { what: "damaged md 0.90 superblock".to_owned(), offset_bytes: 8_323_072 };
+    let foreign = disk(RAID5, Uuid([9; 16]), 1);
+    let rows = [
+        (Offer { signatures: vec![ext4], ..offer(SECTORS, Vec::new()) }, "photos", 1),
+        (Offer { damaged: vec![old], ..offer(SECTORS, Vec::new()) }, "byte 8323072", 2),
+        (offer(SECTORS, vec![foreign.clone()]), "a member of array host:data (09090909", 1),
+        // One of ours is no excuse for what else is there.
+        (offer(SECTORS, vec![former(RAID5, 2), foreign]), "a member of array", 1),
+    ];
+    for (offer, word, writes) in rows {
+        let problem = refuses(ask(&offer, &running, Place::Any), Code::SignatureFound, word);
+        assert_eq!((problem.exit_code(), problem.force), (3, Some(Check::Signature)));
+        let other = Forced::default().with(Check::SplitBrain).with(Check::DirtyDegraded);
+        refuses(admit(&offer, &running, Place::Any, NEW_UUID, other), Code::SignatureFound, word);
+        let forced = Forced::default().with(Check::Signature);
+        let admission = admit(&offer, &running, Place::Any, NEW_UUID, forced).unwrap();
+        assert_eq!((admission.overridden.len(), admission.writes.len()), (1, writes), "{word}");
+        assert_eq!(admission.recovery, Recovery::Full);
+    }
+}
+
+#[test]
+fn a_member_that_was_away_comes_back_by_the_bitmap() {
+    let kind = Kind { bitmap: true, ..RAID5 };
+    let running = running(kind);
+    // What is in an array with its superblock at the end looks like something on its members.
+    let seen = vec![Signature { what: "ext4".to_owned(), offset_bytes: 1024 }];
+    for (behind, recovery) in [(1, Recovery::Regions), (5, Recovery::Regions), (6, Recovery::Full)] {
+        let back = Offer { signatures: seen.clone(), ..offer(SECTORS, vec![former(kind, behind)]) };
+        let admission = ask(&back, &running, Place::Any).unwrap();
+        assert_eq!((admission.seat, admission.recovery), (Seat::Slot(3), recovery), "{behind}");
+        let new = &admission.superblock;
+        assert_eq!((admission.dev_number, new.device_uuid()), (3, Some(Uuid([4; 16]))), "it is still itself");
+        assert_eq!((new.role(), new.recovery_offset(), new.events()), (Role::Active(3), Some(0), 20));
+        assert_eq!(new.features().contains(Features::RECOVERY_BITMAP), recovery == Recovery::Regions);
+    }
+    // Its bad sectors are as bad as they were, unless all of it is written.
+    let mut bad = former(kind, 5);
+    bad.add_features(Features::BAD_BLOCKS).unwrap();
+    let admission = ask(&offer(SECTORS, vec![bad.clone()]), &running, Place::Any).unwrap();
+    assert!(admission.superblock.features().contains(Features::BAD_BLOCKS) && admission.writes.is_empty());
+    bad.set_events(1);
+    let admission = ask(&offer(SECTORS, vec![bad]), &running, Place::Any).unwrap();
+    assert!(!admission.superblock.features().contains(Features::BAD_BLOCKS));
+    assert_eq!(admission.writes.len(), 1, "an empty list");
+}
+
+#[test]
+fn what_makes_a_returning_member_like_a_new_one() {
+    let kind = Kind { bitmap: true, ..RAID5 };
+    let full = |own: Superblock, running: &Running, place| {
+        let admission = ask(&offer(SECTORS, vec![own]), running, place).unwrap();
+        assert_eq!(admission.recovery, Recovery::Full);
+        assert!(!admission.superblock.features().contains(Features::RECOVERY_BITMAP));
+        admission.seat
+    };
+    let whole = running(kind);
+    let mut half = former(kind, 2);
+    half.set_recovery_offset(Some(64)).unwrap();
+    assert_eq!(full(half, &whole, Place::Any), Seat::Slot(3), "it was not whole when it left");
+    let mut parted = former(kind, 2);
+    parted.set_role(0, Role::Faulty).unwrap();
+    assert_eq!(full(parted, &whole, Place::Any), Seat::Slot(3), "member 0 was not with it");
+    assert_eq!(full(former(kind, 2), &whole, Place::Replace(0)), Seat::Replacement(0), "another slot");
+    assert_eq!(full(former(kind, 2), &whole, Place::Spare), Seat::Spare);
+    let no_bitmap = Running { events_cleared: None, ..whole.clone() };
+    assert_eq!(full(former(kind, 2), &no_bitmap, Place::Any), Seat::Slot(3));
+    let taken = Running { empty: vec![1], in_sync: vec![0, 2, 3], ..whole };
+    assert_eq!(full(former(kind, 2), &taken, Place::Any), Seat::Slot(1), "its slot is somebody else's");
+}
+
+#[test]
+fn a_member_that_went_on_alone_is_not_taken_back_silently() {
+    let kind = Kind { bitmap: true, ..RAID5 };
+    let running = running(kind);
+    let mut ahead = former(kind, 0);
+    ahead.set_events(21);
+    let mut alone = former(kind, 3);
+    (0..3).for_each(|ix| alone.set_role(ix, Role::Faulty).map(drop).unwrap());
+    for own in [ahead, alone] {
+        let back = offer(SECTORS, vec![own]);
+        let problem = refuses(ask(&back, &running, Place::Any), Code::SplitBrain, "changes of its own");
+        assert_eq!((problem.exit_code(), problem.force), (3, Some(Check::SplitBrain)));
+        let forced = Forced::default().with(Check::SplitBrain);
+        let admission = admit(&back, &running, Place::Any, NEW_UUID, forced).unwrap();
+        assert_eq!((admission.recovery, admission.overridden.len()), (Recovery::Full, 1));
+    }
+}
+
+#[test]
+fn a_spare_takes_a_slot_or_replaces_a_member() {
+    let mut running = running(RAID5);
+    let mut own = disk(RAID5, OURS, 5);
+    own.set_role(5, Role::Spare).unwrap();
+    running.devices.push(Device {
+        name: "new".to_owned(),
+        dev_number: 5,
+        device_uuid: own.device_uuid(),
+        spare: true,
+    });
+    let spare = offer(SECTORS, vec![own]);
+    for (place, seat) in [(Place::Slot(3), Seat::Slot(3)), (Place::Replace(1), Seat::Replacement(1))] {
+        let admission = ask(&spare, &running, place).unwrap();
+        assert_eq!((admission.seat, admission.dev_number, admission.recovery), (seat, 5, Recovery::Full));
+        assert_eq!(admission.superblock.recovery_offset(), Some(0));
+    }
+    refuses(ask(&spare, &running, Place::Any), Code::GivenTwice, "a spare of this array already");
+}
+
+#[test]
+fn numbers_of_those_who_may_come_back_are_used_last() {
+    let mut running = running(RAID5);
+    let mut take = |dev_number| {
+        let device = Device { name: format!("m{dev_number}"), dev_number, device_uuid: None, spare: true };
+        running.devices.push(device);
+    };
+    (4..1920).for_each(&mut take);
+    let admission = ask(&offer(SECTORS, Vec::new()), &running, Place::Any).unwrap();
+    assert_eq!(admission.dev_number, 3, "all others are taken");
+    let device = Device { name: "m3".to_owned(), dev_number: 3, device_uuid: None, spare: true };
+    running.devices.push(device);
+    refuses(ask(&offer(SECTORS, Vec::new()), &running, Place::Any), Code::NoPlace, "no device number left");
+}
+
+/// 0.90 cannot say how far a member is rebuilt: it stays a spare until it is whole.
+#[test]
+fn with_metadata_090_a_new_member_is_a_spare_until_it_is_whole() {
+    let kind = Kind { version: Version::V090, ..RAID5 };
+    let running = running(kind);
+    let admission = ask(&offer(SECTORS, Vec::new()), &running, Place::Any).unwrap();
+    assert_eq!((admission.seat, admission.recovery), (Seat::Slot(3), Recovery::Full));
+    let new = &admission.superblock;
+    assert_eq!((new.role(), new.dev_number()), (Role::Spare, admission.dev_number));
+    assert!(admission.dev_number >= 4, "behind the slots");
+    assert_eq!(identify(Version::V090, new.bytes(), SECTORS).unwrap().as_ref(), Some(new));
+    refuses(ask(&offer(SECTORS, Vec::new()), &running, Place::Replace(0)), Code::NoPlace, "0.90");
+}

@@ -23,7 +23,6 @@ pub mod facts;
 mod journal;
 pub mod members;
 pub mod ppl;
-pub mod ppl;
 pub mod problem;
 pub mod reason;
 pub mod scan;

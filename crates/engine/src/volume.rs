@@ -347,7 +347,8 @@ impl Volume {
         for part in parts {
             let (part_result, part) = part.await;
             result = result.and(part_result);
-            if buf.is_empty() { buf = part } else { buf.unsplit(part) }
+            // A part that was answered late is not where it was.
+            if buf.is_empty() { buf = part } else { buf.append(part) }
         }
         (result, buf)
     }

@@ -170,6 +170,17 @@ impl BufMut {
         self.len += other.len;
     }
 
+    /// Appends `other`: joined where the two are adjacent halves of one allocation, copied together where they are not.
+    pub fn append(&mut self, other: BufMut) {
+        if Arc::ptr_eq(&self.block, &other.block) && self.start + self.len == other.start {
+            return self.unsplit(other);
+        }
+        let mut whole = BufMut::alloc(self.len + other.len);
+        whole[..self.len].copy_from_slice(self);
+        whole[self.len..].copy_from_slice(&other);
+        *self = whole;
+    }
+
     /// Shortens the buffer to `len` bytes; nothing happens if it is shorter already.
     pub fn truncate(&mut self, len: usize) {
         self.len = self.len.min(len);

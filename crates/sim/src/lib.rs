@@ -20,6 +20,7 @@ pub mod client;
 pub mod figures;
 pub mod model;
 pub mod mutant;
+pub mod operator;
 pub mod run;
 pub mod scenario;
 pub mod scrub;

@@ -22,6 +22,8 @@ pub enum Mutant {
     LyingFlush,
     /// An export that drops "forced" from writes.
     DropForced,
+    /// Metadata that does not set bits in the write-intent bitmap.
+    SkipMark,
     /// Assembly that takes stale members for current.
     AcceptStale,
     /// Assembly that starts dirty and degraded arrays with parity trusted.
@@ -30,11 +32,12 @@ pub enum Mutant {
 
 impl Mutant {
     /// All of them, with their names on the command line.
-    pub const ALL: [(&'static str, Mutant); 6] = [
+    pub const ALL: [(&'static str, Mutant); 7] = [
         ("skip-dirty", Mutant::SkipDirty),
         ("early-failure", Mutant::EarlyFailure),
         ("lying-flush", Mutant::LyingFlush),
         ("drop-forced", Mutant::DropForced),
+        ("skip-mark", Mutant::SkipMark),
         ("accept-stale", Mutant::AcceptStale),
         ("accept-dirty-degraded", Mutant::AcceptDirtyDegraded),
     ];
@@ -70,5 +73,16 @@ impl Metadata for Mutated {
             }
             _ => self.inner.commit(record),
         }
+    }
+
+    fn mark<'a>(&'a self, regions: &'a [u64]) -> LocalBoxFuture<'a, Result<(), MemberSet>> {
+        match self.mutant {
+            Some(Mutant::SkipMark) => Box::pin(std::future::ready(Ok(()))),
+            _ => self.inner.mark(regions),
+        }
+    }
+
+    fn unmark<'a>(&'a self, regions: &'a [u64]) -> LocalBoxFuture<'a, Result<(), MemberSet>> {
+        self.inner.unmark(regions)
     }
 }

@@ -6,16 +6,17 @@ use std::time::Duration;
 
 use wattle_engine::geometry::Kind;
 use wattle_engine::metadata::{Metadata, NoMetadata};
-use wattle_engine::units::MemberSet;
-use wattle_engine::{ArrayHandle, VolumeError};
-use wattle_rt::{Core, CoreIx, DriveConfig, DriveControl, Outcome, Rng, World, WorldConfig};
+use wattle_engine::units::{MemberIx, MemberSet};
+use wattle_engine::{ArrayHandle, MemberState, VolumeError};
+use wattle_rt::{Core, CoreIx, DriveConfig, Outcome, Rng, World, WorldConfig};
 
-use crate::books::{Found, Lenient, Refusal, Start};
+use crate::books::{Found, Hardware, Lenient, Refusal, Start};
 use crate::client::{self, Habits, Shared, Stats, Truth};
 use crate::model::{Model, View};
 use crate::mutant::{Mutant, Mutated};
-use crate::scenario::{End, Fault, Lifetime, Scenario};
+use crate::scenario::{End, Lifetime, Scenario};
 use crate::scrub;
+use crate::operator::{self, Desk};
 use crate::site::{Plan, Site};
 use crate::watch::{self, Watch, Watched, lock};
 
@@ -102,8 +103,11 @@ pub fn build(scenario: &Scenario) -> Site {
     });
     let member_sectors = scenario.member_sectors();
     let unit = u64::from(scenario.drive.sector_bytes) / 512;
+    // Spares are as large as the members of arrays that can use them.
+    let spares = std::iter::repeat_n(&member_sectors[0], scenario.spares);
     let drive_sectors: Vec<u64> = member_sectors
         .iter()
+        .chain(spares)
         .map(|&sectors| scenario.books.drive_sectors(sectors).next_multiple_of(unit))
         .collect();
     let drives: Vec<_> = (0..)
@@ -122,9 +126,12 @@ pub fn build(scenario: &Scenario) -> Site {
         geometry: scenario.geometry(),
         data_offset: scenario.books.data_offset(),
         sector_bytes: scenario.drive.sector_bytes,
+        regions: scenario.regions(),
+        seating: Arc::new(Mutex::new((0..member_sectors.len()).collect())),
     };
     scenario.books.create(&plan, &member_sectors);
-    Site { world, drives, plan }
+    let hardware = Hardware { drives, sector_bytes: scenario.drive.sector_bytes };
+    Site { world, hardware, plan }
 }
 
 struct Run<'a> {
@@ -137,13 +144,14 @@ struct Run<'a> {
     surely_clean: bool,
     /// What a power cut would leave is what a reader sees.
     settled: bool,
-    /// Slots whose failure was recorded, in any lifetime.
+    /// Drives that the last record counts out, or does not know.
     out: MemberSet,
 }
 
 impl<'a> Run<'a> {
     fn new(scenario: &'a Scenario, options: Options) -> Run<'a> {
         let site = build(scenario);
+        let spares = site.plan.geometry.raid_disks()..site.plan.controls.len();
         let truth = Truth {
             model: Model::new(site.plan.geometry.array_sectors().0),
             view: View::default(),
@@ -168,7 +176,7 @@ impl<'a> Run<'a> {
             rng: Rng::new(scenario.seed ^ 0x0c1e_4757),
             surely_clean: true,
             settled: true,
-            out: MemberSet::EMPTY,
+            out: spares.map(|drive| MemberIx(drive as u16)).collect(),
         }
     }
 
@@ -195,24 +203,26 @@ impl<'a> Run<'a> {
         if lock(&self.truth).wrong.is_some() {
             return false;
         }
-        let (synced, in_sync) = (start.synced(), start.in_sync());
+        let synced = start.synced();
+        for slot in self.site.plan.slots() {
+            if let Some(drive) = start.seats[slot.index()].drive {
+                self.site.plan.seat(slot, drive);
+            }
+        }
+        let filling = start.seats.iter().any(|seat| matches!(seat.state, MemberState::Rebuilding { .. }));
+        let filling = filling || !synced || self.scenario.rebuilds();
         let watch = Arc::new(Mutex::new(Watch::new(
             self.scenario.books,
             &self.site.plan,
-            in_sync,
-            synced,
-            self.scenario.repairs(),
+            self.out,
+            self.scenario.repairs() || filling,
             self.scenario.drive.write_latency.start,
         )));
         let ended = self.run_world(life, start, &watch);
         let watch = &mut *lock(&watch);
         watch.look_at_writes();
-        self.out = self.out.union(&watch.failed);
-        if watch.commits > 0 {
-            // The first record counts out who was not there.
-            let all: MemberSet = self.site.plan.slots().collect();
-            self.out = self.out.union(&all.without(&in_sync));
-        }
+        self.out = watch.out;
+        let synced = if watch.commits > 0 { watch.synced } else { synced };
         let truth = &mut *lock(&self.truth);
         truth.stats.commits += watch.commits;
         if let Some(broken) = watch.broken.take().filter(|_| self.options.watch) {
@@ -248,14 +258,14 @@ impl<'a> Run<'a> {
             control.fail_next_flushes(0);
             control.slow(1);
         }
-        let all: MemberSet = plan.slots().collect();
+        let all: MemberSet = (0..plan.controls.len() as u16).map(MemberIx).collect();
         let present = all.without(&life.withheld);
         // Where everybody who knows how things stand is away, the rest cannot know that it is out of date. That is beyond
         // every promise of an array without a witness.
         let entries = all
             .without(&self.out)
             .iter()
-            .filter_map(|slot| Some((slot, self.scenario.books.entry(plan, slot)?)));
+            .filter_map(|drive| Some((drive, self.scenario.books.entry(plan, drive.index())?)));
         let entries: Vec<_> = entries.collect();
         let newest = entries.iter().map(|(_, entry)| entry.events).max()?;
         let known = entries.iter().any(|(slot, entry)| present.contains(*slot) && entry.events == newest);
@@ -297,7 +307,9 @@ impl<'a> Run<'a> {
     fn resync(&self, start: &Start, present: MemberSet) -> bool {
         let plan = &self.site.plan;
         let readable = |slot| !plan.unreadable(slot, 0, plan.geometry.member_sectors(slot).0);
-        let whole = start.in_sync().len() == plan.controls.len() && present.iter().all(readable);
+        let whole = start.in_sync().len() == plan.geometry.raid_disks()
+            && start.drives().without(&present).is_empty()
+            && plan.slots().all(readable);
         if !whole || plan.controls.iter().any(|control| control.unflushed_sectors() > 0) {
             return false;
         }
@@ -312,8 +324,8 @@ impl<'a> Run<'a> {
         let (plan, in_sync) = (&self.site.plan, start.in_sync());
         let truth = &mut *lock(&self.truth);
         let synced = start.synced();
-        let degraded = in_sync.len() < plan.controls.len();
-        truth.tell(|| format!("assembled: {:?}, synced {synced}", start.states));
+        let degraded = in_sync.len() < plan.geometry.raid_disks();
+        truth.tell(|| format!("assembled: {:?}, synced {synced}", start.seats));
         truth.synced = synced;
         truth.degraded = degraded;
         truth.view.copies_may_differ = truth.kind == Kind::Mirrored && !synced;
@@ -322,7 +334,7 @@ impl<'a> Run<'a> {
         truth.stats.degraded += u64::from(degraded);
         truth.stats.clean_degraded += u64::from(degraded && synced && !self.surely_clean);
         truth.stats.unsynced += u64::from(!synced);
-        let zombies = in_sync.intersection(&self.out);
+        let zombies = start.drives().intersection(&self.out);
         if !zombies.is_empty() {
             truth.accuse(format!("members {zombies:?} were recorded as failed and are assembled as current"));
         }
@@ -358,6 +370,7 @@ impl<'a> Run<'a> {
             spec.tuning.stripes_active_max = self.scenario.stripes_active_max;
             spec.tuning.clean_delay = self.scenario.clean_delay;
             spec.tuning.read_errors_max = self.scenario.read_errors_max;
+            spec.tuning.read_deadline = self.scenario.read_deadline;
             spec
         };
         let session = Session {
@@ -372,14 +385,20 @@ impl<'a> Run<'a> {
                 mutant: self.options.mutant,
             },
             clients: self.scenario.clients,
-            controls: self.site.plan.controls.clone(),
+            desk: Desk {
+                plan: self.site.plan.clone(),
+                drives: self.site.hardware.drives.clone(),
+                bits: start.bits(),
+                truth: self.truth.clone(),
+            },
+            finish: self.scenario.must_finish(),
             truth: self.truth.clone(),
             watch: watch.clone(),
             rng: self.rng.fork(),
         };
-        let (mutant, drives, truth) = (self.options.mutant, self.site.drives.clone(), self.truth.clone());
+        let (mutant, hardware, truth) = (self.options.mutant, self.site.hardware.clone(), self.truth.clone());
         let outcome = self.site.world.run(async move |core: Core| {
-            let metadata: Box<dyn Metadata> = match start.metadata(&core, &drives) {
+            let metadata: Box<dyn Metadata> = match start.metadata(&core, &hardware) {
                 None => Box::new(NoMetadata),
                 Some(inner) => {
                     let inner = Rc::new(Watched { inner, watch: watch.clone(), truth, core: core.clone() });
@@ -414,7 +433,9 @@ struct Session {
     life: Lifetime,
     habits: Habits,
     clients: usize,
-    controls: Vec<DriveControl>,
+    desk: Desk,
+    /// Resync and rebuilding have to come to their end in a lifetime without faults.
+    finish: bool,
     truth: Shared,
     watch: watch::Shared,
     rng: Rng,
@@ -445,14 +466,17 @@ impl Session {
             core.sleep(pause).await;
             return Ended::PowerCut;
         }
+        let status = array.status(&core).await;
         let stopped = array.stop(&core).await;
-        let mut pending = 0;
+        let mut pending = 0u64;
         for index in (0..core.cores()).map(CoreIx) {
-            pending += core.call(index, |core: Core| async move { core.ops_in_flight() }).await;
+            pending += core.call(index, |core: Core| async move { core.ops_in_flight() as u64 }).await;
         }
         let truth = &mut *lock(&truth);
         truth.tell(|| format!("stop: {stopped:?}"));
-        if pending > 0 {
+        // Reads that were answered from redundancy meanwhile go on until their drives answer.
+        let late: u64 = status.members.iter().map(|member| member.late_reads).sum();
+        if pending > late {
             truth.accuse(format!("{pending} operations are in flight after the array was stopped"));
         }
         match stopped {
@@ -475,15 +499,14 @@ impl Session {
             client::verify(&volume, &self.truth).await;
         }
         if self.habits.requests == 0 {
+            if self.finish {
+                operator::wait_until_whole(&core, &array, &self.truth).await;
+                client::verify(&volume, &self.truth).await;
+            }
             return;
         }
-        core.spawn(misfortunes(
-            core.clone(),
-            array.clone(),
-            std::mem::take(&mut self.life.faults),
-            self.controls.clone(),
-            self.truth.clone(),
-        ));
+        let faults = std::mem::take(&mut self.life.faults);
+        core.spawn(operator::misfortunes(core.clone(), array.clone(), faults, self.desk.clone()));
         let mut clients = Vec::new();
         for number in 0..self.clients {
             let (volume, truth, rng, habits) =
@@ -500,42 +523,6 @@ impl Session {
         }
         if self.rng.coin() {
             client::verify(&volume, &self.truth).await;
-        }
-    }
-}
-
-/// Lets faults happen at their times.
-async fn misfortunes(
-    core: Core,
-    array: ArrayHandle,
-    mut faults: Vec<(Duration, Fault)>,
-    controls: Vec<DriveControl>,
-    truth: Shared,
-) {
-    faults.sort_by_key(|(after, _)| *after);
-    let began = core.now();
-    for (after, fault) in faults {
-        core.sleep_until(began + after).await;
-        lock(&truth).tell(|| format!("fault: {fault:?}"));
-        if !matches!(fault, Fault::Stall(..) | Fault::Slow(..)) {
-            lock(&truth).fault();
-        }
-        match fault {
-            Fault::Gone(slot) => controls[slot.index()].gone_now(),
-            Fault::GoneAfterOps(slot, operations) => controls[slot.index()].gone_after_ops(operations),
-            Fault::FailWrites(slot, n) => controls[slot.index()].fail_next_writes(n),
-            Fault::FailFlush(slot) => controls[slot.index()].fail_next_flushes(1),
-            Fault::FailReads(slot, n) => controls[slot.index()].fail_next_reads(n),
-            Fault::Operator(slot) => drop(array.fail(&core, slot).await),
-            Fault::Latent(sectors) => {
-                for (slot, sector) in sectors {
-                    let control = &controls[slot.index()];
-                    let first = lock(&truth).data_offset_units;
-                    control.latent(first + sector);
-                }
-            }
-            Fault::Stall(slot, duration) => controls[slot.index()].stall(duration),
-            Fault::Slow(slot, factor) => controls[slot.index()].slow(factor),
         }
     }
 }

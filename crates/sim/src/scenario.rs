@@ -6,6 +6,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use wattle_engine::geometry::{Geometry, Kind, Level, Params};
+use wattle_engine::Regions;
 use wattle_engine::units::{MemberIx, MemberSet, Sector};
 use wattle_format::md::Version;
 use wattle_rt::{DriveConfig, Rng};
@@ -46,6 +47,25 @@ pub enum Fault {
     Stall(MemberIx, Duration),
     /// Everything takes this many times as long.
     Slow(MemberIx, u32),
+    /// The drive that a slot had at first is back and is given its slot again, if nobody is there.
+    Return(MemberIx),
+    /// A drive is added to a slot, if nobody is there.
+    Spare(MemberIx, MemberIx),
+    /// A drive is to replace the member in a slot.
+    Replace(MemberIx, MemberIx),
+    /// The failed member in a seat is removed.
+    Remove(MemberIx),
+}
+
+impl Fault {
+    /// Whether anything is lost by it.
+    #[must_use]
+    pub fn loses_something(&self) -> bool {
+        !matches!(
+            self,
+            Fault::Stall(..) | Fault::Slow(..) | Fault::Spare(..) | Fault::Replace(..) | Fault::Remove(_)
+        )
+    }
 }
 
 /// One lifetime of the array: from its assembly to its end.
@@ -103,6 +123,12 @@ pub struct Scenario {
     pub clean_delay: Duration,
     /// Read errors that fail a member.
     pub read_errors_max: u32,
+    /// After how long a read is answered from redundancy.
+    pub read_deadline: Duration,
+    /// Sectors of a region of the write-intent bitmap, if there is one.
+    pub region: Option<u64>,
+    /// Drives that belong to nobody at first.
+    pub spares: usize,
     /// Requests in flight.
     pub clients: usize,
     /// Longest request in sectors.
@@ -208,6 +234,20 @@ impl Scenario {
             withheld: withheld(rng, &victims),
             resynced: false,
         });
+        // A second stream: what was drawn above means the same whatever is added here.
+        let rng2 = &mut Rng::new(seed ^ 0x0bad_5ec7);
+        let redundant = geometry.redundancy() > 0;
+        let operated = redundant && !one_in(rng2, 3) && books == Books::Tiny;
+        let spares = if operated { rng2.below(3) as usize } else { 0 };
+        if operated {
+            for life in lifetimes.iter_mut().filter(|life| life.requests > 0) {
+                operate(rng2, &geometry, &victims, spares, life);
+            }
+        }
+        // What a crash left is as often made good by the array itself as by somebody else.
+        lifetimes.iter_mut().for_each(|life| life.resynced &= one_in(rng2, 2));
+        let region = (redundant && rng2.coin()).then(|| one_of(rng2, &[8, 8, 16, 64, 256]));
+        let read_deadline = Duration::from_micros(one_of(rng2, &[300, 5_000, 2_000_000, 2_000_000]));
         Scenario {
             seed,
             books,
@@ -217,6 +257,9 @@ impl Scenario {
             clean_delay,
             // Where latent errors are spread over members, failing a member for them would be one loss too many.
             read_errors_max: if latent { u32::MAX / 2 } else { one_of(rng, &[0, 20, 20]) },
+            read_deadline,
+            region: if books == Books::Tiny { region } else { None },
+            spares,
             clients,
             request_max,
             reach: if one_in(rng, 3) { size } else { one_of(rng, &[chunk, chunk * 3, chunk * 8]).min(size) },
@@ -246,6 +289,25 @@ impl Scenario {
             Kind::Striped => self.params.member_sizes.iter().map(|size| size.0).collect(),
             _ => vec![self.params.component_size.0; self.params.raid_disks as usize],
         }
+    }
+
+    /// The shape of the write-intent bitmap.
+    #[must_use]
+    pub fn regions(&self) -> Option<Regions> {
+        Some(Regions::new(Sector(self.region?), self.geometry().sync_sectors()))
+    }
+
+    /// Whether members are filled while the array runs.
+    #[must_use]
+    pub fn rebuilds(&self) -> bool {
+        let fills = |fault: &Fault| matches!(fault, Fault::Return(_) | Fault::Spare(..) | Fault::Replace(..));
+        self.lifetimes.iter().any(|life| life.faults.iter().any(|(_, fault)| fills(fault)))
+    }
+
+    /// Whether resync and rebuilding have to come to their end once nothing fails any more.
+    #[must_use]
+    pub fn must_finish(&self) -> bool {
+        !self.beyond && std::env::var_os("X").is_none()
     }
 
     /// Whether sectors that cannot be read may be rewritten in passing, so that drives see writes that nobody asked for.
@@ -381,6 +443,30 @@ fn lifetime(
         _ => End::CutAfterOps(logarithmic(rng, operations * 2)),
     };
     Lifetime { requests, end, faults, withheld: withheld(rng, victims), resynced: one_in(rng, 3) }
+}
+
+/// What an operator does in a lifetime: takes drives back, adds spares, replaces members, removes failed ones.
+fn operate(rng: &mut Rng, geometry: &Geometry, victims: &MemberSet, spares: usize, life: &mut Lifetime) {
+    let slots = geometry.raid_disks() as u64;
+    let moment = |rng: &mut Rng| Duration::from_micros(logarithmic(rng, 60_000));
+    for slot in victims.iter() {
+        for _ in 0..rng.below(3) {
+            let fault = match rng.below(4) {
+                0 | 1 => Fault::Return(slot),
+                2 if spares > 0 => Fault::Spare(slot, MemberIx((slots + rng.below(spares as u64)) as u16)),
+                _ => Fault::Remove(slot),
+            };
+            life.faults.push((moment(rng), fault));
+        }
+    }
+    if spares > 0 && rng.coin() {
+        let slot = MemberIx(rng.below(slots) as u16);
+        let spare = MemberIx((slots + rng.below(spares as u64)) as u16);
+        life.faults.push((moment(rng), Fault::Replace(slot, spare)));
+        if rng.coin() {
+            life.faults.push((moment(rng), Fault::Remove(MemberIx(slot.0 + slots as u16))));
+        }
+    }
 }
 
 /// Victims that stay away.

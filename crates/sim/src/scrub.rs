@@ -15,7 +15,7 @@ pub fn check(plan: &Plan, in_sync: MemberSet, durable: bool) -> Result<(), Strin
     match plan.geometry.kind() {
         Kind::Striped => Ok(()),
         Kind::Mirrored => check_copies(plan, in_sync, durable),
-        Kind::Parity if in_sync.len() < plan.controls.len() => Ok(()),
+        Kind::Parity if in_sync.len() < plan.geometry.raid_disks() => Ok(()),
         Kind::Parity => {
             (0..plan.geometry.stripes()).try_for_each(|stripe| check_stripe(plan, StripeNo(stripe), durable))
         }
@@ -29,7 +29,7 @@ pub fn resync(plan: &Plan) {
         Kind::Mirrored => each_run(plan, |copies, len| {
             let data = plan.data(copies[0].0, copies[0].1, len, false);
             for (member, sector) in &copies[1..] {
-                plan.controls[member.index()].poke((plan.data_offset + sector) * 512, &data);
+                plan.control_in(*member).poke((plan.data_offset + sector) * 512, &data);
             }
         }),
         Kind::Parity => {
@@ -37,9 +37,9 @@ pub fn resync(plan: &Plan) {
                 let map = plan.geometry.stripe(stripe);
                 let [p, q] = parity(plan, stripe, false);
                 let at = (plan.data_offset + map.member_sector.0) * 512;
-                plan.controls[map.p().index()].poke(at, &p);
+                plan.control_in(map.p()).poke(at, &p);
                 if let Some(member) = map.q() {
-                    plan.controls[member.index()].poke(at, &q);
+                    plan.control_in(member).poke(at, &q);
                 }
             }
         }

@@ -1,23 +1,44 @@
 //! The hardware of a scenario: a world, its drives, and where data and metadata are on them.
 
+use std::sync::{Arc, Mutex};
+
 use wattle_engine::geometry::{Geometry, Params};
-use wattle_engine::units::MemberIx;
+use wattle_engine::units::{MemberIx, Sector};
+use wattle_engine::{MemberKey, MemberSpec, Regions};
 use wattle_rt::{Device, DriveControl, World};
 
-/// Drives, one for each slot and in that order.
+use crate::books::Hardware;
+use crate::watch::lock;
+
+/// Drives: one for each slot and in that order, then those that may join later.
 pub struct Site {
     /// Their world.
     pub world: World,
     /// As the engine sees them.
-    pub drives: Vec<Device>,
+    pub hardware: Hardware,
     /// As a test sees them.
     pub plan: Plan,
+}
+
+impl Site {
+    /// A drive as a member.
+    #[must_use]
+    pub fn member(&self, drive: usize) -> MemberSpec {
+        member(&self.hardware.drives, &self.plan, drive)
+    }
+}
+
+/// A drive as a member that is filled from the start.
+#[must_use]
+pub fn member(drives: &[Device], plan: &Plan, drive: usize) -> MemberSpec {
+    let blank = MemberSpec::blank(drives[drive].clone(), Sector(plan.data_offset));
+    MemberSpec { key: Some(MemberKey(drive as u32)), ..blank }
 }
 
 /// What is where, and the controls of the drives.
 #[derive(Clone)]
 pub struct Plan {
-    /// By slot.
+    /// By drive.
     pub controls: Vec<DriveControl>,
     /// Sizes of the drives in sectors of 512 bytes.
     pub drive_sectors: Vec<u64>,
@@ -29,18 +50,39 @@ pub struct Plan {
     pub data_offset: u64,
     /// The drives' atomic unit in bytes.
     pub sector_bytes: u32,
+    /// The shape of its write-intent bitmap: no region.
+    pub regions: Option<Regions>,
+    /// Which drive is in which slot, by the last record.
+    pub seating: Arc<Mutex<Vec<usize>>>,
 }
 
 impl Plan {
     /// Every slot.
     pub fn slots(&self) -> impl Iterator<Item = MemberIx> + use<> {
-        (0..self.controls.len() as u16).map(MemberIx)
+        (0..self.geometry.raid_disks() as u16).map(MemberIx)
+    }
+
+    /// The drive in a slot, by number.
+    #[must_use]
+    pub fn drive_in(&self, slot: MemberIx) -> usize {
+        lock(&self.seating)[slot.index()]
+    }
+
+    /// The drive in a slot.
+    #[must_use]
+    pub fn control_in(&self, slot: MemberIx) -> &DriveControl {
+        &self.controls[self.drive_in(slot)]
+    }
+
+    /// Puts a drive into a slot.
+    pub fn seat(&self, slot: MemberIx, drive: usize) {
+        lock(&self.seating)[slot.index()] = drive;
     }
 
     /// Data sectors of a member, as a reader sees them or as they would survive a power cut.
     #[must_use]
     pub fn data(&self, member: MemberIx, sector: u64, sectors: u64, durable: bool) -> Vec<u8> {
-        let control = &self.controls[member.index()];
+        let control = self.control_in(member);
         let (at, len) = ((self.data_offset + sector) * 512, (sectors * 512) as usize);
         if durable { control.peek_durable(at, len) } else { control.peek(at, len) }
     }
@@ -50,6 +92,6 @@ impl Plan {
     pub fn unreadable(&self, member: MemberIx, sector: u64, sectors: u64) -> bool {
         let unit = u64::from(self.sector_bytes) / 512;
         let (first, end) = (self.data_offset + sector, self.data_offset + sector + sectors);
-        (first / unit..end.div_ceil(unit)).any(|at| self.controls[member.index()].is_unreadable(at))
+        (first / unit..end.div_ceil(unit)).any(|at| self.control_in(member).is_unreadable(at))
     }
 }

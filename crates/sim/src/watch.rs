@@ -9,7 +9,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use wattle_engine::metadata::{Change, LocalBoxFuture, Metadata, Record};
-use wattle_engine::units::MemberSet;
+use wattle_engine::MemberState;
+use wattle_engine::units::{MemberIx, MemberSet, Sector};
 use wattle_rt::{Core, Instant};
 
 use crate::books::Books;
@@ -20,16 +21,15 @@ use crate::site::Plan;
 pub struct Watch {
     books: Books,
     plan: Plan,
-    /// Slots that were in sync at the start.
-    used: MemberSet,
-    synced: bool,
-    /// Sectors are rewritten in passing, clean or not: writes and caches prove nothing.
+    /// Sectors are rewritten in passing, or members filled, clean or not: writes and caches prove nothing.
     repairs: bool,
     least_write: Duration,
     dirty_since: Option<Instant>,
     events: u64,
-    /// Slots whose failure the engine was told to be durable.
-    pub failed: MemberSet,
+    /// Drives that the last record counts out, or does not know.
+    pub out: MemberSet,
+    /// Whether the last record says that parity and copies agree when nothing is in flight.
+    pub synced: bool,
     /// The first promise that was broken.
     pub broken: Option<String>,
     /// Records committed.
@@ -52,8 +52,7 @@ impl Watch {
     pub fn new(
         books: Books,
         plan: &Plan,
-        used: MemberSet,
-        synced: bool,
+        out: MemberSet,
         repairs: bool,
         least_write: Duration,
     ) -> Watch {
@@ -63,13 +62,12 @@ impl Watch {
         Watch {
             books,
             plan: plan.clone(),
-            used,
-            synced,
             repairs,
             least_write,
             dirty_since: None,
             events: 0,
-            failed: MemberSet::EMPTY,
+            out,
+            synced: false,
             broken: None,
             commits: 0,
             ended: false,
@@ -87,27 +85,36 @@ impl Watch {
         if self.ended {
             return;
         }
-        for (slot, control) in self.plan.clone().controls.iter().enumerate() {
+        for (drive, control) in self.plan.clone().controls.iter().enumerate() {
             let log = control.take_write_log();
             if self.repairs || self.plan.geometry.redundancy() == 0 {
                 continue;
             }
             for write in log {
                 let data = self.plan.data_offset * 512;
-                let area = data..data + self.data_bytes(slot);
+                let area = data..data + self.data_bytes();
                 let early = self.dirty_since.is_none_or(|since| write.completed < since + self.least_write);
                 if area.contains(&write.offset_bytes) && early {
                     self.accuse(|| {
-                        format!("drive {slot}: {write:?} was sent while the array was recorded clean")
+                        format!("drive {drive}: {write:?} was sent while the array was recorded clean")
                     });
                 }
             }
         }
     }
 
-    fn data_bytes(&self, slot: usize) -> u64 {
-        let slot = wattle_engine::units::MemberIx(slot as u16);
-        self.plan.geometry.member_sectors(slot).0 * 512
+    /// Bytes of data on a member of an array with redundancy, where all have the same.
+    fn data_bytes(&self) -> u64 {
+        self.plan.geometry.member_sectors(MemberIx(0)).0 * 512
+    }
+
+    /// The drives of the members that take writes, by a record.
+    fn members(record: &Record) -> impl Iterator<Item = (MemberIx, usize)> + '_ {
+        (0..)
+            .map(MemberIx)
+            .zip(&record.seats)
+            .filter(|(_, seat)| seat.state.writable())
+            .filter_map(|(ix, seat)| Some((ix, seat.key?.0 as usize)))
     }
 
     fn before(&mut self, record: &Record) {
@@ -115,11 +122,16 @@ impl Watch {
         if record.change != Change::Deactivate || self.repairs {
             return;
         }
-        for slot in self.used.without(&record.failed).iter() {
-            let unflushed = self.plan.controls[slot.index()].unflushed_sectors();
+        if record.seats.iter().any(|seat| matches!(seat.state, MemberState::Rebuilding { .. }))
+            || record.synced_below != Sector::MAX
+        {
+            return;
+        }
+        for (_, drive) in Self::members(record) {
+            let unflushed = self.plan.controls[drive].unflushed_sectors();
             if unflushed > 0 {
                 self.accuse(|| {
-                    format!("member {slot} is to be recorded clean with {unflushed} sectors unflushed")
+                    format!("drive {drive} is to be recorded clean with {unflushed} sectors unflushed")
                 });
             }
         }
@@ -132,25 +144,33 @@ impl Watch {
             Change::Deactivate => self.dirty_since = None,
             Change::Members | Change::Checkpoint => {}
         }
-        self.failed = self.failed.union(&record.failed);
+        let slots = self.plan.geometry.raid_disks();
+        self.out = (0..self.plan.controls.len() as u16).map(MemberIx).collect();
         let mut least = u64::MAX;
-        for slot in self.used.without(&record.failed).iter() {
-            let Some(entry) = self.books.entry(&self.plan, slot) else {
-                self.accuse(|| format!("member {slot} has no metadata after a commit"));
+        let failed: MemberSet = record.failed.iter().filter(|seat| seat.index() < slots).collect();
+        for (seat, drive) in Self::members(record) {
+            self.out.remove(MemberIx(drive as u16));
+            if seat.index() < slots {
+                self.plan.seat(seat, drive);
+            }
+            let Some(entry) = self.books.entry(&self.plan, drive) else {
+                self.accuse(|| format!("drive {drive} has no metadata after a commit"));
                 continue;
             };
             least = least.min(entry.events);
-            let clean = !record.dirty && self.synced;
+            let clean = !record.dirty && record.synced_below == Sector::MAX;
             if entry.clean != clean {
                 self.accuse(|| {
-                    format!("member {slot} durably says clean = {} after {record:?}", entry.clean)
+                    format!("drive {drive} durably says clean = {} after {record:?}", entry.clean)
                 });
             }
-            if !record.failed.without(&entry.out).is_empty() {
-                self.accuse(|| format!("member {slot} durably counts out {:?} after {record:?}", entry.out));
+            if !failed.without(&entry.out).is_empty() {
+                self.accuse(|| format!("drive {drive} durably counts out {:?} after {record:?}", entry.out));
             }
         }
-        let degraded = !record.failed.is_empty() || self.used.len() < self.plan.controls.len();
+        let whole = record.seats[..slots].iter().filter(|seat| seat.state == MemberState::InSync).count();
+        let degraded = whole < slots;
+        self.synced = record.synced_below == Sector::MAX;
         if degraded && least <= self.events && least != u64::MAX {
             let before = self.events;
             self.accuse(|| format!("events went from {before} to {least} while degraded"));
@@ -184,6 +204,20 @@ impl Metadata for Watched {
                 lock(&self.watch).after(record, self.core.now());
             }
             result
+        })
+    }
+
+    fn mark<'a>(&'a self, regions: &'a [u64]) -> LocalBoxFuture<'a, Result<(), MemberSet>> {
+        Box::pin(async move {
+            lock(&self.truth).tell(|| format!("mark {regions:?} at {:?}", self.core.now()));
+            self.inner.mark(regions).await
+        })
+    }
+
+    fn unmark<'a>(&'a self, regions: &'a [u64]) -> LocalBoxFuture<'a, Result<(), MemberSet>> {
+        Box::pin(async move {
+            lock(&self.truth).tell(|| format!("unmark {regions:?} at {:?}", self.core.now()));
+            self.inner.unmark(regions).await
         })
     }
 }

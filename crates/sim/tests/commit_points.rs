@@ -77,6 +77,9 @@ fn scenario(books: Books, level: Level, raid_disks: u32, fail_after: Option<u64>
             ..DriveConfig::default()
         },
         cores: 1,
+        read_deadline: Duration::from_secs(2),
+        region: None,
+        spares: 0,
         stripes_active_max: 2,
         clean_delay: Duration::from_millis(1),
         read_errors_max: 20,

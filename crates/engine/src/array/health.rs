@@ -238,6 +238,7 @@ impl Health {
                 next.seats.swap(slot.index(), replacement.index());
                 next.seats[slot.index()].stale = None;
                 next.members[slot.index()] = MemberState::InSync;
+                next.failed.remove(slot);
                 next.members[replacement.index()] = MemberState::Faulty;
                 next.failed.insert(replacement);
             }

@@ -10,7 +10,7 @@ use wattle_control::problem::{Check, Forced};
 use wattle_control::reason::Reason;
 use wattle_engine::MemberState;
 use wattle_engine::geometry::Level;
-use wattle_engine::units::{MemberIx, MemberSet};
+use wattle_engine::units::{MemberIx, MemberSet, Sector};
 use wattle_format::md::create::{NewArray, superblock};
 use wattle_format::md::{
     DeviceFields, DeviceFlags, Features, Role, SUPERBLOCK_BYTES, Superblock, Timestamp, Uuid, Version,
@@ -18,7 +18,7 @@ use wattle_format::md::{
 };
 use wattle_rt::{Core, Device};
 
-use super::{Entry, Found, Keep, Lenient, Refusal, Start};
+use super::{Entry, Found, Keep, Lenient, Refusal, Seating, Start};
 use crate::site::Plan;
 
 pub(super) fn data_offset(version: Version) -> u64 {
@@ -81,18 +81,19 @@ pub(super) fn create(plan: &Plan, version: Version, member_sectors: &[u64]) {
 
 /// Makes every superblock clean, a generation later.
 pub(super) fn set_clean(plan: &Plan, version: Version) {
+    let drives = 0..plan.controls.len();
     let superblocks: Vec<_> =
-        plan.slots().filter_map(|slot| Some((slot, read(plan, version, slot, false)?))).collect();
+        drives.filter_map(|drive| Some((drive, read(plan, version, drive, false)?))).collect();
     let events = superblocks.iter().map(|(_, superblock)| superblock.events()).max().unwrap_or(0) + 2;
-    for (slot, mut superblock) in superblocks {
+    for (drive, mut superblock) in superblocks {
         superblock.set_events(events);
         superblock.set_resync_offset(CLEAN);
-        plan.controls[slot.index()].poke(superblock.found_at_sectors() * 512, superblock.bytes());
+        plan.controls[drive].poke(superblock.found_at_sectors() * 512, superblock.bytes());
     }
 }
 
-fn read(plan: &Plan, version: Version, slot: MemberIx, durable: bool) -> Option<Superblock> {
-    let (control, size_sectors) = (&plan.controls[slot.index()], plan.drive_sectors[slot.index()]);
+fn read(plan: &Plan, version: Version, drive: usize, durable: bool) -> Option<Superblock> {
+    let (control, size_sectors) = (&plan.controls[drive], plan.drive_sectors[drive]);
     let at = super_offset_sectors(version, size_sectors)?;
     let unit = u64::from(plan.sector_bytes) / 512;
     let readable = (at / unit..(at + 8).div_ceil(unit)).all(|sector| !control.is_unreadable(sector));
@@ -103,19 +104,19 @@ fn read(plan: &Plan, version: Version, slot: MemberIx, durable: bool) -> Option<
     identify(version, &bytes, size_sectors).ok().flatten().filter(|_| readable)
 }
 
-/// What would survive on a member.
+/// What would survive on a drive.
 #[must_use]
-pub fn entry(plan: &Plan, version: Version, member: MemberIx) -> Option<Entry> {
-    let superblock = read(plan, version, member, true)?;
+pub fn entry(plan: &Plan, version: Version, drive: usize) -> Option<Entry> {
+    let superblock = read(plan, version, drive, true)?;
     let roles: Vec<_> = superblock.roles().collect();
     let out = plan.slots().filter(|slot| !roles.contains(&Role::Active(slot.0))).collect();
     Some(Entry { events: superblock.events(), clean: superblock.resync_offset() == CLEAN, out })
 }
 
-fn facts(plan: &Plan, slot: MemberIx, superblock: &Superblock) -> MemberFacts {
+fn facts(plan: &Plan, drive: usize, superblock: &Superblock) -> MemberFacts {
     MemberFacts {
-        name: format!("drive{slot}"),
-        size_sectors: plan.drive_sectors[slot.index()],
+        name: format!("drive{drive}"),
+        size_sectors: plan.drive_sectors[drive],
         superblock: SuperblockFacts {
             version: superblock.version(),
             set_uuid: superblock.set_uuid(),
@@ -161,10 +162,11 @@ impl Kept {
 /// Decides what the array is.
 #[must_use]
 pub fn assemble(plan: &Plan, version: Version, present: MemberSet, lenient: Lenient) -> Found {
-    let superblocks: Vec<(MemberIx, Superblock)> =
-        present.iter().filter_map(|slot| Some((slot, read(plan, version, slot, false)?))).collect();
+    let here = present.iter().map(MemberIx::index);
+    let superblocks: Vec<(usize, Superblock)> =
+        here.filter_map(|drive| Some((drive, read(plan, version, drive, false)?))).collect();
     let mut members: Vec<MemberFacts> =
-        superblocks.iter().map(|(slot, superblock)| facts(plan, *slot, superblock)).collect();
+        superblocks.iter().map(|(drive, superblock)| facts(plan, *drive, superblock)).collect();
     if lenient.stale {
         forget_events(&mut members);
     }
@@ -178,15 +180,19 @@ pub fn assemble(plan: &Plan, version: Version, present: MemberSet, lenient: Leni
             reasons => Refusal::Other(format!("{reasons:?}")),
         });
     }
-    let mut kept: Vec<Option<Superblock>> = vec![None; plan.controls.len()];
-    let mut states = vec![MemberState::Missing; plan.controls.len()];
+    let slots = plan.geometry.raid_disks();
+    let mut kept: Vec<Option<Superblock>> = vec![None; slots];
+    let mut seats = vec![Seating::empty(); 2 * slots];
     for (slot, state) in assembly.slots.iter().enumerate() {
-        let Slot::InSync { member } = *state else { continue };
-        let (of, superblock) = &superblocks[member];
-        if of.index() != slot {
-            return Found::Refused(Refusal::Other(format!("drive {of} was put into slot {slot}")));
-        }
-        states[slot] = MemberState::InSync;
+        let (member, state) = match *state {
+            Slot::Missing => continue,
+            Slot::InSync { member } => (member, MemberState::InSync),
+            Slot::Rebuilding { member, valid_below_sectors, .. } => {
+                (member, MemberState::Rebuilding { valid_below: Sector(valid_below_sectors) })
+            }
+        };
+        let (drive, superblock) = &superblocks[member];
+        seats[slot] = Seating { drive: Some(*drive), state, ..Seating::empty() };
         kept[slot] = Some(superblock.clone());
     }
     let synced_below = assembly.synced_below_sectors;
@@ -194,7 +200,7 @@ pub fn assemble(plan: &Plan, version: Version, present: MemberSet, lenient: Leni
         0 => Keep::Nothing,
         _ => Keep::Md(Box::new(Kept { assembly, superblocks: kept })),
     };
-    Found::Usable(Box::new(Start { states, synced_below, keep }))
+    Found::Usable(Box::new(Start { seats, synced_below, needs: None, marked: None, keep }))
 }
 
 /// Makes stale members look current, for the mutant.

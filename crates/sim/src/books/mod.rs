@@ -6,11 +6,16 @@
 pub mod md;
 pub mod tiny;
 
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use wattle_engine::intent::IntentSpec;
 use wattle_engine::metadata::Metadata;
 use wattle_engine::units::Sector;
 use wattle_engine::units::{MemberIx, MemberSet};
-use wattle_engine::{ArraySpec, MemberKey, MemberSpec, MemberState};
-use wattle_rt::Core;
+use wattle_engine::{ArraySpec, BadRanges, MemberSpec, MemberState, Regions};
+use wattle_rt::{Buf, BufMut, Core, Device};
 
 use crate::site::{Plan, Site};
 
@@ -32,7 +37,7 @@ pub struct Lenient {
     pub dirty_degraded: bool,
 }
 
-/// What a member's metadata says, read from its drive by other code than wrote it.
+/// What a drive's metadata says, read from its drive by other code than wrote it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// Its generation.
@@ -62,63 +67,158 @@ pub enum Refusal {
     Other(String),
 }
 
+/// Who is in a seat at the start.
+#[derive(Clone, Debug)]
+pub struct Seating {
+    /// The drive, by number.
+    pub drive: Option<usize>,
+    /// Its state.
+    pub state: MemberState,
+    /// The regions that it missed, if it is being rebuilt by them.
+    pub stale: Option<Regions>,
+    /// Its bad sectors.
+    pub bad: BadRanges,
+}
+
+impl Seating {
+    fn in_sync(drive: usize) -> Seating {
+        Seating { drive: Some(drive), state: MemberState::InSync, ..Seating::empty() }
+    }
+
+    fn empty() -> Seating {
+        Seating { drive: None, state: MemberState::Missing, stale: None, bad: BadRanges::NONE }
+    }
+}
+
 /// An array as assembly hands it to the engine.
 pub struct Start {
-    /// By slot.
-    pub states: Vec<MemberState>,
+    /// By seat: the slots, and a replacement for each.
+    pub seats: Vec<Seating>,
     /// Parity and copies agree below this.
     pub synced_below: u64,
+    /// Above it, they agree outside these regions.
+    pub needs: Option<Regions>,
+    /// The bits of the write-intent bitmap, if there is one.
+    pub marked: Option<Regions>,
     keep: Keep,
 }
 
 enum Keep {
     /// Levels without redundancy record nothing.
     Nothing,
-    Tiny(tiny::Record),
+    Tiny(tiny::Record, Bits),
     Md(Box<md::Kept>),
 }
 
+/// The bits of a bitmap, shared between its keeper and whoever re-adds a member by them.
+#[derive(Clone, Debug, Default)]
+pub struct Bits(Rc<RefCell<Option<Regions>>>);
+
+impl Bits {
+    fn of(regions: Option<&Regions>) -> Bits {
+        Bits(Rc::new(RefCell::new(regions.cloned())))
+    }
+
+    /// As they are now.
+    #[must_use]
+    pub fn now(&self) -> Option<Regions> {
+        self.0.borrow().clone()
+    }
+
+    fn set(&self, regions: &[u64], on: bool) {
+        if let Some(bits) = self.0.borrow_mut().as_mut() {
+            for &region in regions {
+                if on { bits.insert(region) } else { bits.remove(region) }
+            }
+        }
+    }
+
+    fn bytes(&self, len: usize) -> Option<Buf> {
+        let bits = self.0.borrow();
+        let mut bytes = BufMut::zeroed(len);
+        for bit in bits.as_ref()?.iter() {
+            bytes[(bit / 8) as usize] |= 1 << (bit % 8);
+        }
+        Some(bytes.freeze())
+    }
+}
+
 impl Start {
+    fn synced_start(seats: Vec<Seating>, keep: Keep) -> Start {
+        Start { seats, synced_below: u64::MAX, needs: None, marked: None, keep }
+    }
+
     /// Whether parity and copies agree.
     #[must_use]
     pub fn synced(&self) -> bool {
-        self.synced_below == u64::MAX
+        self.synced_below == u64::MAX || self.needs.as_ref().is_some_and(Regions::is_empty)
     }
 
     /// Slots whose member is in sync.
     #[must_use]
     pub fn in_sync(&self) -> MemberSet {
-        (0..)
-            .zip(&self.states)
-            .filter(|(_, state)| **state == MemberState::InSync)
-            .map(|(slot, _)| MemberIx(slot))
-            .collect()
+        let slots = self.seats.len() / 2;
+        let whole = |(_, seat): &(u16, &Seating)| seat.state == MemberState::InSync;
+        (0..).zip(&self.seats[..slots]).filter(whole).map(|(slot, _)| MemberIx(slot)).collect()
+    }
+
+    /// Drives that take part.
+    #[must_use]
+    pub fn drives(&self) -> MemberSet {
+        self.seats.iter().filter_map(|seat| seat.drive).map(|drive| MemberIx(drive as u16)).collect()
     }
 
     /// What the engine starts from.
     #[must_use]
     pub fn spec(&self, site: &Site) -> ArraySpec {
-        let member = |(slot, &state): (usize, &MemberState)| MemberSpec {
-            key: Some(MemberKey(slot as u32)),
-            device: state.writable().then(|| site.drives[slot].clone()),
-            data_offset: Sector(site.plan.data_offset),
-            state,
-            ..MemberSpec::missing()
+        let member = |seat: &Seating| MemberSpec {
+            state: seat.state,
+            stale: seat.stale.clone(),
+            bad: seat.bad.clone(),
+            ..seat.drive.map_or_else(MemberSpec::missing, |drive| site.member(drive))
         };
-        let members = self.states.iter().enumerate().map(member).collect();
+        let mut members: Vec<_> = self.seats.iter().map(member).collect();
+        let replacements = members.split_off(members.len() / 2);
         let spec = ArraySpec::new("sim", site.plan.geometry.clone(), members);
-        ArraySpec { synced_below: Sector(self.synced_below), ..spec }
+        let sweep = Duration::from_millis(20);
+        ArraySpec {
+            replacements,
+            synced_below: Sector(self.synced_below),
+            needs: self.needs.clone(),
+            intent: self.marked.clone().map(|marked| IntentSpec { marked, sweep }),
+            ..spec
+        }
+    }
+
+    /// The bitmap's bits as they will be kept.
+    #[must_use]
+    pub fn bits(&self) -> Bits {
+        match &self.keep {
+            Keep::Tiny(_, bits) => bits.clone(),
+            Keep::Nothing | Keep::Md(_) => Bits::default(),
+        }
     }
 
     /// What keeps the books while the array runs; `None` where there is nothing to record.
     #[must_use]
-    pub fn metadata(self, core: &Core, devices: &[wattle_rt::Device]) -> Option<Box<dyn Metadata>> {
+    pub fn metadata(self, core: &Core, site: &Hardware) -> Option<Box<dyn Metadata>> {
         match self.keep {
             Keep::Nothing => None,
-            Keep::Tiny(record) => Some(Box::new(tiny::Keeper::new(core, devices, &self.states, record))),
-            Keep::Md(kept) => Some(Box::new(kept.metadata(core, devices))),
+            Keep::Tiny(record, bits) => {
+                Some(Box::new(tiny::Keeper::new(core, &site.drives, record, bits, site.sector_bytes)))
+            }
+            Keep::Md(kept) => Some(Box::new(kept.metadata(core, &site.drives))),
         }
     }
+}
+
+/// The drives, for those who keep books on them.
+#[derive(Clone)]
+pub struct Hardware {
+    /// By number.
+    pub drives: Vec<Device>,
+    /// Their atomic unit.
+    pub sector_bytes: u32,
 }
 
 impl Books {
@@ -126,7 +226,7 @@ impl Books {
     #[must_use]
     pub fn data_offset(self) -> u64 {
         match self {
-            Books::Tiny => 8,
+            Books::Tiny => 16,
             Books::Md(version) => md::data_offset(version),
         }
     }
@@ -135,7 +235,7 @@ impl Books {
     #[must_use]
     pub fn drive_sectors(self, data_sectors: u64) -> u64 {
         match self {
-            Books::Tiny => 8 + data_sectors,
+            Books::Tiny => 16 + data_sectors,
             Books::Md(version) => md::drive_sectors(version, data_sectors),
         }
     }
@@ -148,7 +248,7 @@ impl Books {
         }
     }
 
-    /// What the array on the drives `present` (slots) is.
+    /// What the array on the drives `present` (by number) is.
     #[must_use]
     pub fn assemble(self, plan: &Plan, present: MemberSet, lenient: Lenient) -> Found {
         match self {
@@ -165,12 +265,12 @@ impl Books {
         }
     }
 
-    /// What a power cut would leave of a member's metadata; `None` if it is no metadata.
+    /// What a power cut would leave of a drive's metadata; `None` if it is no metadata.
     #[must_use]
-    pub fn entry(self, plan: &Plan, member: MemberIx) -> Option<Entry> {
+    pub fn entry(self, plan: &Plan, drive: usize) -> Option<Entry> {
         match self {
-            Books::Tiny => tiny::entry(plan, member),
-            Books::Md(version) => md::entry(plan, version, member),
+            Books::Tiny => tiny::entry(plan, drive),
+            Books::Md(version) => md::entry(plan, version, drive),
         }
     }
 }

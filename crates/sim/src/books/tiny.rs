@@ -1,37 +1,76 @@
-//! Metadata in one sector: the least that keeps the engine's promises.
+//! Metadata in one sector, and a bitmap in another: the least that keeps the engine's promises.
 //!
-//! A record has a generation, says whether the array is dirty, and which slots are out. The freshest record describes the
-//! array; a member is current if that does not count it out. A commit
-//! flushes every member and then forces a record of the next generation onto all of them.
+//! A record has a generation and says what the engine wants recorded: whether the array is dirty, how far it is in sync, and who is
+//! in which seat. The freshest record describes the array; a drive is a member if that names it. A commit flushes every member,
+//! writes the bitmap to all of them, and then forces a record of the next generation onto all of them.
 
 use std::cell::RefCell;
 
-use wattle_engine::MemberState;
 use wattle_engine::geometry::Kind;
-use wattle_engine::metadata::{self, LocalBoxFuture, Metadata};
-use wattle_engine::units::{MemberIx, MemberSet};
+use wattle_engine::metadata::{self, LocalBoxFuture, Metadata, SeatRecord};
+use wattle_engine::units::{MemberIx, MemberSet, Sector};
+use wattle_engine::{BadRanges, MemberKey, MemberState};
 use wattle_rt::{Buf, BufMut, Core, Device, Durability};
 
-use super::{Entry, Found, Keep, Lenient, Refusal, Start};
+use super::{Bits, Entry, Found, Keep, Lenient, Refusal, Seating, Start};
 use crate::site::Plan;
 
 const MAGIC: u64 = 0x5449_4e59_2042_4f4f;
 
+/// Bytes of a record that mean something; the least sector has room for them.
+const RECORD_BYTES: usize = 512;
+
+/// Where the bitmap is, a sector of the drive long.
+const BITMAP_AT: u64 = 4096;
+
 /// What is recorded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
     generation: u64,
     dirty: bool,
-    /// Dirty even when nothing is in flight: nothing has made parity and copies agree.
-    unsynced: bool,
-    /// Bit by slot; simulated arrays have fewer than 64.
-    out: u64,
+    synced_below: u64,
+    seats: Vec<SeatRecord>,
 }
 
 impl Record {
-    fn encode(&self, slot: MemberIx, sector_bytes: usize) -> Buf {
-        let flags = u64::from(self.dirty) | u64::from(self.unsynced) << 1;
-        let words = [MAGIC, self.generation, flags, self.out, u64::from(slot.0)];
+    fn new(plan: &Plan) -> Record {
+        let slots = plan.geometry.raid_disks();
+        let seat = |seat: usize| SeatRecord {
+            key: (seat < slots).then_some(MemberKey(seat as u32)),
+            state: if seat < slots { MemberState::InSync } else { MemberState::Missing },
+            by_regions: false,
+            bad: BadRanges::NONE.into(),
+        };
+        Record {
+            generation: 1,
+            dirty: false,
+            synced_below: u64::MAX,
+            seats: (0..2 * slots).map(seat).collect(),
+        }
+    }
+
+    /// Bad sectors are not kept: a member that has some is refused.
+    fn encode(&self, drive: usize, sector_bytes: usize) -> Buf {
+        let mut words = vec![
+            MAGIC,
+            self.generation,
+            u64::from(self.dirty),
+            self.synced_below,
+            drive as u64,
+            self.seats.len() as u64,
+        ];
+        for seat in &self.seats {
+            let (state, valid_below) = match seat.state {
+                MemberState::Missing => (0, 0),
+                MemberState::InSync => (1, 0),
+                MemberState::Rebuilding { valid_below } => (2, valid_below.0),
+                MemberState::Faulty => (3, 0),
+            };
+            let key = seat.key.map_or(0, |key| u64::from(key.0) + 1);
+            words.push(key << 8 | state << 1 | u64::from(seat.by_regions));
+            words.push(valid_below);
+        }
+        assert!(words.len() * 8 <= RECORD_BYTES, "a record fits the least sector");
         let mut bytes = BufMut::zeroed(sector_bytes);
         for (bytes, word) in bytes.chunks_exact_mut(8).zip(words) {
             bytes.copy_from_slice(&word.to_le_bytes());
@@ -39,17 +78,32 @@ impl Record {
         bytes.freeze()
     }
 
-    fn decode(bytes: &[u8], slot: MemberIx) -> Option<Record> {
+    fn decode(bytes: &[u8], drive: usize) -> Option<Record> {
         let mut words =
             bytes.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().expect("eight bytes")));
         let mut next = || words.next().unwrap_or(0);
-        let (magic, generation, flags, out, of) = (next(), next(), next(), next(), next());
-        let record = Record { generation, dirty: flags & 1 == 1, unsynced: flags & 2 == 2, out };
-        (magic == MAGIC && of == u64::from(slot.0)).then_some(record)
+        let (magic, generation, dirty, synced_below, of) = (next(), next(), next(), next(), next());
+        let seats = (0..next()).map(|_| {
+            let (word, valid_below) = (next(), next());
+            let state = match word >> 1 & 3 {
+                0 => MemberState::Missing,
+                1 => MemberState::InSync,
+                2 => MemberState::Rebuilding { valid_below: Sector(valid_below) },
+                _ => MemberState::Faulty,
+            };
+            let key = (word >> 8).checked_sub(1).map(|key| MemberKey(key as u32));
+            SeatRecord { key, state, by_regions: word & 1 == 1, bad: BadRanges::NONE.into() }
+        });
+        if magic != MAGIC || of != drive as u64 {
+            return None;
+        }
+        Some(Record { generation, dirty: dirty == 1, synced_below, seats: seats.collect() })
     }
 
-    fn counts_out(&self, slot: MemberIx) -> bool {
-        self.out >> slot.0 & 1 == 1
+    /// The seat of a drive that works.
+    fn seat_of(&self, drive: usize) -> Option<usize> {
+        let is = |seat: &SeatRecord| seat.state.writable() && seat.key == Some(MemberKey(drive as u32));
+        self.seats.iter().position(is)
     }
 }
 
@@ -57,127 +111,232 @@ fn redundant(plan: &Plan) -> bool {
     plan.geometry.redundancy() > 0
 }
 
-/// Clean records on every drive.
+/// Clean records on every drive that has a slot.
 pub fn create(plan: &Plan) {
-    let record = Record { generation: 1, dirty: false, unsynced: false, out: 0 };
-    for slot in plan.slots() {
-        plan.controls[slot.index()].poke(0, &record.encode(slot, plan.sector_bytes as usize));
+    let record = Record::new(plan);
+    for drive in 0..plan.geometry.raid_disks() {
+        plan.controls[drive].poke(0, &record.encode(drive, plan.sector_bytes as usize));
     }
 }
 
-/// Makes every record clean.
+/// Makes every record clean, and no region marked.
 pub fn set_clean(plan: &Plan) {
-    for slot in plan.slots() {
-        let Some(record) = read(plan, slot) else { continue };
-        let record = Record { generation: record.generation + 2, dirty: false, unsynced: false, ..record };
-        plan.controls[slot.index()].poke(0, &record.encode(slot, plan.sector_bytes as usize));
+    for (drive, control) in plan.controls.iter().enumerate() {
+        let Some(record) = read(plan, drive, false) else { continue };
+        let record =
+            Record { generation: record.generation + 2, dirty: false, synced_below: u64::MAX, ..record };
+        control.poke(0, &record.encode(drive, plan.sector_bytes as usize));
+        control.poke(BITMAP_AT, &vec![0; plan.sector_bytes as usize]);
     }
 }
 
-fn read(plan: &Plan, slot: MemberIx) -> Option<Record> {
-    let control = &plan.controls[slot.index()];
-    if control.is_unreadable(0) { None } else { Record::decode(&control.peek(0, 40), slot) }
-}
-
-/// What would survive on a member.
-#[must_use]
-pub fn entry(plan: &Plan, member: MemberIx) -> Option<Entry> {
-    let control = &plan.controls[member.index()];
+fn read(plan: &Plan, drive: usize, durable: bool) -> Option<Record> {
+    let control = &plan.controls[drive];
     if control.is_unreadable(0) {
         return None;
     }
-    let record = Record::decode(&control.peek_durable(0, 40), member)?;
-    let out = plan.slots().filter(|slot| record.counts_out(*slot)).collect();
-    Some(Entry { events: record.generation, clean: !record.dirty && !record.unsynced, out })
+    let bytes =
+        if durable { control.peek_durable(0, RECORD_BYTES) } else { control.peek(0, RECORD_BYTES) };
+    Record::decode(&bytes, drive)
 }
 
-/// Decides what the array is.
+/// What would survive on a drive.
+#[must_use]
+pub fn entry(plan: &Plan, drive: usize) -> Option<Entry> {
+    let record = read(plan, drive, true)?;
+    let working = |slot: &MemberIx| record.seats[slot.index()].state.writable();
+    Some(Entry {
+        events: record.generation,
+        clean: !record.dirty && record.synced_below == u64::MAX,
+        out: plan.slots().filter(|slot| !working(slot)).collect(),
+    })
+}
+
+/// Decides what the array on the drives `present` is.
 #[must_use]
 pub fn assemble(plan: &Plan, present: MemberSet, lenient: Lenient) -> Found {
-    let records: Vec<Option<Record>> =
-        plan.slots().map(|slot| present.contains(slot).then(|| read(plan, slot)).flatten()).collect();
-    let Some(freshest) = records.iter().flatten().max_by_key(|record| record.generation).copied() else {
+    let here = present.iter().map(MemberIx::index);
+    let records: Vec<(usize, Record)> =
+        here.filter_map(|drive| Some((drive, read(plan, drive, false)?))).collect();
+    let Some((_, freshest)) = records.iter().max_by_key(|(_, record)| record.generation) else {
         return Found::Refused(Refusal::NotEnough);
     };
-    let current = |slot: MemberIx| {
-        let record = records[slot.index()];
-        record.is_some_and(|record| {
-            record.generation == freshest.generation || !freshest.counts_out(slot) || lenient.stale
-        })
-    };
-    let states: Vec<_> = plan
-        .slots()
-        .map(|slot| if current(slot) { MemberState::InSync } else { MemberState::Missing })
-        .collect();
-    let missing: MemberSet = plan.slots().filter(|slot| !current(*slot)).collect();
-    if !plan.geometry.survives(&missing) {
-        return Found::Refused(Refusal::NotEnough);
-    }
+    let mut record = freshest.clone();
+    let slots = plan.geometry.raid_disks();
     if !redundant(plan) {
-        return Found::Usable(Box::new(Start { states, synced_below: u64::MAX, keep: Keep::Nothing }));
+        let drives: Vec<usize> = records.iter().map(|(drive, _)| *drive).collect();
+        if drives.len() < slots {
+            return Found::Refused(Refusal::NotEnough);
+        }
+        let seats = (0..2 * slots).map(|seat| match seat < slots {
+            true => Seating::in_sync(seat),
+            false => Seating::empty(),
+        });
+        return Found::Usable(Box::new(Start::synced_start(seats.collect(), Keep::Nothing)));
     }
-    let of_freshest = records.iter().flatten().filter(|record| record.generation == freshest.generation);
-    let unsynced = of_freshest.clone().any(|record| record.dirty || record.unsynced);
-    let refused = unsynced && !missing.is_empty() && plan.geometry.kind() == Kind::Parity;
-    if refused && !lenient.dirty_degraded {
-        return Found::Refused(Refusal::DirtyDegraded);
+    if lenient.stale {
+        for (drive, old) in &records {
+            if let Some(seat) = old.seat_of(*drive).filter(|seat| *seat < slots && record.seat_of(*drive).is_none()) {
+                record.seats[seat] = old.seats[seat].clone();
+            }
+        }
     }
-    let unsynced = unsynced && !refused;
-    let out = missing.iter().fold(0, |out, slot| out | 1 << slot.0);
-    let record = Record { dirty: false, unsynced, out, ..freshest };
-    let synced_below = if unsynced { 0 } else { u64::MAX };
-    Found::Usable(Box::new(Start { states, synced_below, keep: Keep::Tiny(record) }))
+    // A member of an earlier generation is current all the same, if the freshest record names it: it missed only records.
+    let drives: Vec<usize> = records.iter().map(|(drive, _)| *drive).collect();
+    let bits = plan.regions.as_ref().map(|shape| {
+        let mut bits = shape.clone();
+        for drive in drives.iter().filter(|drive| record.seat_of(**drive).is_some()) {
+            let bytes = plan.controls[*drive].peek(BITMAP_AT, plan.sector_bytes as usize);
+            (0..bits.count())
+                .filter(|bit| bytes[(bit / 8) as usize] >> (bit % 8) & 1 == 1)
+                .for_each(|bit| bits.insert(bit));
+        }
+        bits
+    });
+    for seat in &mut record.seats {
+        if seat.state.writable() && !seat.key.is_some_and(|key| drives.contains(&(key.0 as usize))) {
+            seat.state = MemberState::Missing;
+            seat.by_regions = false;
+        }
+    }
+    let seating: Vec<Seating> = record
+        .seats
+        .iter()
+        .map(|seat| Seating {
+            drive: seat.key.filter(|_| seat.state.writable()).map(|key| key.0 as usize),
+            state: if seat.state == MemberState::Faulty { MemberState::Missing } else { seat.state },
+            stale: bits.clone().filter(|_| seat.by_regions),
+            bad: BadRanges::NONE,
+        })
+        .collect();
+    let lost: MemberSet =
+        plan.slots().filter(|slot| seating[slot.index()].state != MemberState::InSync).collect();
+    if !plan.geometry.survives(&lost) {
+        return Found::Refused(Refusal::NotEnough);
+    }
+    let dirty = records
+        .iter()
+        .any(|(_, other)| other.generation == record.generation && (other.dirty || other.synced_below != u64::MAX));
+    let mut synced_below = if record.dirty { 0 } else { record.synced_below };
+    let mut needs = None;
+    if dirty && !lost.is_empty() && plan.geometry.kind() == Kind::Parity {
+        if !lenient.dirty_degraded {
+            return Found::Refused(Refusal::DirtyDegraded);
+        }
+        synced_below = u64::MAX;
+    } else if dirty {
+        needs = bits.clone();
+    }
+    record.dirty = false;
+    let keep = Keep::Tiny(record, Bits::of(bits.as_ref()));
+    Found::Usable(Box::new(Start { seats: seating, synced_below, needs, marked: bits, keep }))
 }
 
 /// Keeps the records of a running array.
 pub struct Keeper {
     core: Core,
-    members: Vec<Option<Device>>,
+    /// Every drive, by number.
+    drives: Vec<Device>,
     record: RefCell<Record>,
+    bits: Bits,
+    sector_bytes: usize,
 }
 
 impl Keeper {
-    pub(super) fn new(core: &Core, devices: &[Device], states: &[MemberState], record: Record) -> Keeper {
-        let members =
-            devices.iter().zip(states).map(|(device, state)| state.writable().then(|| device.clone()));
-        Keeper { core: core.clone(), members: members.collect(), record: RefCell::new(record) }
+    pub(super) fn new(core: &Core, drives: &[Device], record: Record, bits: Bits, sector_bytes: u32) -> Keeper {
+        Keeper {
+            core: core.clone(),
+            drives: drives.to_vec(),
+            record: RefCell::new(record),
+            bits,
+            sector_bytes: sector_bytes as usize,
+        }
     }
 
-    async fn write(&self, record: &metadata::Record) -> Result<(), MemberSet> {
+    /// Seats in use, with their drives.
+    fn members(&self, seats: &[SeatRecord]) -> Vec<(MemberIx, usize)> {
+        (0..)
+            .map(MemberIx)
+            .zip(seats)
+            .filter(|(_, seat)| seat.state.writable())
+            .filter_map(|(ix, seat)| Some((ix, seat.key?.0 as usize)))
+            .collect()
+    }
+
+    async fn write(&self, wanted: &metadata::Record) -> Result<(), MemberSet> {
+        // Bad sectors have no room here.
+        let full: MemberSet = (0..)
+            .map(MemberIx)
+            .zip(&wanted.seats)
+            .filter(|(_, seat)| seat.state.writable() && !seat.bad.is_empty())
+            .map(|(ix, _)| ix)
+            .collect();
+        if !full.is_empty() {
+            return Err(full);
+        }
         let next = {
             let mut kept = self.record.borrow_mut();
             kept.generation += 1;
-            kept.dirty = record.dirty;
-            kept.out = record.failed.iter().fold(kept.out, |out, slot| out | 1 << slot.0);
-            *kept
+            kept.dirty = wanted.dirty;
+            kept.synced_below = wanted.synced_below.0;
+            kept.seats = wanted.seats.clone();
+            kept.clone()
         };
-        let slots = (0..).map(MemberIx).zip(&self.members);
-        let members: Vec<_> = slots
-            .filter_map(|(slot, device)| Some((slot, device.as_ref()?)))
-            .filter(|(slot, _)| !record.failed.contains(*slot))
-            .collect();
+        let members = self.members(&next.seats);
         let mut failed = MemberSet::EMPTY;
-        let flushes: Vec<_> = members.iter().map(|(slot, device)| (*slot, self.core.flush(device))).collect();
-        for (slot, flush) in flushes {
+        let flushes = members.iter().map(|(seat, drive)| (*seat, self.core.flush(&self.drives[*drive])));
+        for (seat, flush) in flushes.collect::<Vec<_>>() {
             if flush.await.is_err() {
-                failed.insert(slot);
+                failed.insert(seat);
             }
         }
-        let writes = members.iter().map(|(slot, device)| {
-            let bytes = next.encode(*slot, device.logical_block_bytes() as usize);
-            (*slot, self.core.write(device, 0, bytes, Durability::Fua))
+        failed = failed.union(&self.write_bits(&members, Durability::Fua).await);
+        let writes = members.iter().map(|(seat, drive)| {
+            let bytes = next.encode(*drive, self.sector_bytes);
+            (*seat, self.core.write(&self.drives[*drive], 0, bytes, Durability::Fua))
         });
-        for (slot, write) in writes.collect::<Vec<_>>() {
+        for (seat, write) in writes.collect::<Vec<_>>() {
             if write.await.is_err() {
-                failed.insert(slot);
+                failed.insert(seat);
             }
         }
         if failed.is_empty() { Ok(()) } else { Err(failed) }
+    }
+
+    async fn write_bits(&self, members: &[(MemberIx, usize)], durability: Durability) -> MemberSet {
+        let mut failed = MemberSet::EMPTY;
+        let Some(bytes) = self.bits.bytes(self.sector_bytes) else { return failed };
+        let writes = members.iter().map(|(seat, drive)| {
+            (*seat, self.core.write(&self.drives[*drive], BITMAP_AT, bytes.clone(), durability))
+        });
+        for (seat, write) in writes.collect::<Vec<_>>() {
+            if write.await.is_err() {
+                failed.insert(seat);
+            }
+        }
+        failed
+    }
+
+    async fn change_bits(&self, regions: &[u64], on: bool, durability: Durability) -> Result<(), MemberSet> {
+        self.bits.set(regions, on);
+        let members = self.members(&self.record.borrow().seats);
+        match self.write_bits(&members, durability).await {
+            failed if failed.is_empty() => Ok(()),
+            failed => Err(failed),
+        }
     }
 }
 
 impl Metadata for Keeper {
     fn commit<'a>(&'a self, record: &'a metadata::Record) -> LocalBoxFuture<'a, Result<(), MemberSet>> {
         Box::pin(self.write(record))
+    }
+
+    fn mark<'a>(&'a self, regions: &'a [u64]) -> LocalBoxFuture<'a, Result<(), MemberSet>> {
+        Box::pin(self.change_bits(regions, true, Durability::Fua))
+    }
+
+    fn unmark<'a>(&'a self, regions: &'a [u64]) -> LocalBoxFuture<'a, Result<(), MemberSet>> {
+        Box::pin(self.change_bits(regions, false, Durability::Cached))
     }
 }

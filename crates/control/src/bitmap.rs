@@ -361,8 +361,9 @@ impl Keeper {
     pub async fn unmark(&self, in_use: &InUse, regions: &[u64]) -> Result<(), MemberSet> {
         let mut failed = self.make_level(in_use, false).await;
         let events = self.image.borrow().header.events();
-        if self.image.borrow().header.events_cleared() != events || self.cleared_lazily.get() {
-            self.image.borrow_mut().put_header(|header| header.set_events_cleared(events));
+        let known = self.image.borrow().header.events_cleared();
+        if known < events || self.cleared_lazily.get() {
+            self.image.borrow_mut().put_header(|header| header.set_events_cleared(known.max(events)));
             // Without this a member that left before would be taken for one that lacks nothing here. A block is written whole or not
             // at all, so bits beside the header need not wait for it.
             let beside = |(_, key): &(MemberIx, MemberKey)| {

@@ -12,7 +12,7 @@ use wattle_engine::geometry::{Geometry, Kind, Level, Params};
 use wattle_engine::intent::IntentSpec;
 use wattle_engine::metadata::{LocalBoxFuture, Metadata, Record};
 use wattle_engine::units::{MemberIx, MemberSet, Sector, StripeNo};
-use wattle_engine::{ArrayHandle, ArraySpec, MemberSpec, Regions, VolumeRef};
+use wattle_engine::{ArrayHandle, ArraySpec, MemberSpec, MemberState, Regions, VolumeRef};
 use wattle_rt::{
     Buf, BufMut, Core, CoreIx, Device, DriveConfig, DriveControl, Durability, IoError, Rng, Unmap, World,
     WorldConfig,
@@ -181,6 +181,8 @@ struct Fixture {
     books: Rc<Books>,
     mutant: Mutant,
     marked: Regions,
+    /// After a crash: what is marked has to be resynced.
+    dirty: bool,
 }
 
 impl Fixture {
@@ -193,7 +195,7 @@ impl Fixture {
         };
         let devices = (0..case.members).map(|slot| world.add_drive(drive(slot))).collect();
         let marked = Regions::new(REGION, geometry(case).sync_sectors());
-        Self { world, devices, case, books: Rc::default(), mutant: Mutant::No, marked }
+        Self { world, devices, case, books: Rc::default(), mutant: Mutant::No, marked, dirty: false }
     }
 
     fn drive(&self, slot: usize) -> DriveControl {
@@ -210,6 +212,10 @@ impl Fixture {
         let clean_delay = SWEEP * 2;
         let mut spec = ArraySpec::new("a", geometry(self.case), members);
         spec.tuning = Tuning { clean_delay, ..Tuning::default() };
+        if self.dirty {
+            spec.synced_below = Sector(0);
+            spec.needs = Some(self.marked.clone());
+        }
         spec.intent = Some(IntentSpec { marked: self.marked.clone(), sweep: SWEEP });
         let mut bits = vec![0; 512];
         self.marked.iter().for_each(|region| bits[(region / 8) as usize] |= 1 << (region % 8));
@@ -548,5 +554,79 @@ fn a_member_that_takes_no_mark_is_failed_and_the_write_goes_on() {
             })
             .expect_done();
         fixture.check("a mark failed");
+    }
+}
+
+/// The bits are what a resync needs to know: after it everything agrees, and nothing is marked any more.
+#[test]
+fn after_a_power_cut_a_resync_of_what_is_marked_is_enough() {
+    let mut healed = 0;
+    for (case, seed) in CASES.into_iter().flat_map(|case| (200..220).map(move |seed| (case, seed))) {
+        let mut fixture = life(case, seed, 1 + Rng::new(seed * 977).below(900), Mutant::No, false);
+        healed += usize::from(!fixture.differing().is_empty());
+        let set: BTreeSet<u64> = (0..case.members).flat_map(|slot| fixture.set(slot)).collect();
+        set.iter().for_each(|&region| fixture.marked.insert(region));
+        fixture.dirty = true;
+        let start = fixture.starter();
+        fixture
+            .world
+            .run(async move |core: Core| {
+                let array = start(&core).await;
+                core.sleep(Duration::from_secs(60)).await;
+                array.stop(&core).await.unwrap();
+            })
+            .expect_done();
+        assert_eq!(fixture.differing(), BTreeSet::new(), "{case:?} seed {seed}: not all of it was marked");
+        assert!(
+            (0..case.members).all(|slot| fixture.set(slot).is_empty()),
+            "{case:?} seed {seed}: bits are left"
+        );
+    }
+    assert!(healed > 30, "only {healed} lives left something to resync");
+}
+
+/// A member that comes back is given what is marked, also what was written after that was looked up, and nothing else.
+#[test]
+fn a_member_that_comes_back_is_given_what_it_missed() {
+    for case in CASES {
+        let mut fixture = Fixture::new(case, 3, 2);
+        let (start, books) = (fixture.starter(), fixture.books.clone());
+        let device = fixture.devices[1].clone();
+        let mut lacks = fixture.marked.clone();
+        fixture
+            .world
+            .run(async move |core: Core| {
+                let array = start(&core).await;
+                let sectors = array.volume().size_bytes() / 512;
+                let volume = array.volume().open(&core).unwrap();
+                write(&core, &array.volume(), 0, sectors, 1).await;
+                core.sleep(SWEEP * 5).await;
+                array.fail(&core, MemberIx(1)).await.unwrap();
+                write(&core, &array.volume(), 0, 1, 2).await;
+                lacks.insert(0);
+                // It is looked up what the member lacks, and then somebody writes.
+                write(&core, &array.volume(), sectors - 1, 1, 3).await;
+                books.failed.set(MemberSet::EMPTY);
+                let state = MemberState::Rebuilding { valid_below: Sector(0) };
+                let who = MemberSpec { state, stale: Some(lacks), ..MemberSpec::in_sync(device, DATA) };
+                array.add(&core, MemberIx(1), who).await.unwrap();
+                let reads = (0..20).map(|_| {
+                    let volume = volume.clone();
+                    core.spawn(async move { volume.read((sectors - 1) * 512, BufMut::alloc(512)).await })
+                });
+                let reads: Vec<_> = reads.collect();
+                for read in reads {
+                    let (result, buf) = read.await;
+                    assert_eq!(result, Ok(()));
+                    assert!(buf.iter().all(|&byte| byte == 3), "{case:?}: what it missed was read from it");
+                }
+                core.sleep(Duration::from_secs(60)).await;
+                let status = array.status(&core).await;
+                assert_eq!(status.members[1].state, MemberState::InSync, "{case:?}");
+                array.stop(&core).await.unwrap();
+            })
+            .expect_done();
+        assert_eq!(fixture.differing(), BTreeSet::new(), "{case:?}");
+        assert!((0..case.members).all(|slot| fixture.set(slot).is_empty()), "{case:?}: whole again, bits go");
     }
 }

@@ -46,7 +46,8 @@ impl Home {
             let _turn = home.transition.acquire(1).await;
             // Somebody may have been quicker.
             home.may_join(seat, &who)?;
-            let (state, who) = who.seat();
+            let (state, mut who) = who.seat();
+            home.add_missed_regions(&mut who);
             if !home.clear_log(&who).await {
                 return Err(JoinError::NotRecorded);
             }

@@ -108,6 +108,11 @@ impl IntentHome {
         idle.filter(|&region| health.trust.covers(marked.range_of(region))).collect()
     }
 
+    /// Adds every region whose bit is set.
+    pub fn add_marked(&self, regions: &mut Regions) {
+        self.marked.borrow().iter().for_each(|region| regions.insert(region));
+    }
+
     /// The bits are being cleared, on some members at least: whoever writes there marks again.
     pub fn set_unmarked(&self, regions: &[u64]) {
         let mut marked = self.marked.borrow_mut();

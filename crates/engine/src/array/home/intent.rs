@@ -1,11 +1,12 @@
 //! The home's side of write intent: grants, sweeps, and what is cleared when ([`crate::intent`]).
 
 use std::rc::Rc;
+use std::sync::Arc;
 
 use wattle_rt::{CoreIx, oneshot};
 
 use super::{Event, Home, home_key};
-use crate::array::{Shard, answer, each_core};
+use crate::array::{Seat, Shard, answer, each_core};
 use crate::error::VolumeError;
 use crate::intent::{Asking, IntentHome, IntentShard};
 
@@ -116,6 +117,14 @@ impl Home {
         match self.metadata.unmark(&clearable).await {
             Ok(()) => Ok(()),
             Err(seats) => self.fail_in_turn(seats).await,
+        }
+    }
+
+    /// Completes what a member that comes back lacks with what was written since that was looked up: bits are not cleared while its
+    /// seat is empty. Nothing is in flight.
+    pub(in crate::array) fn add_missed_regions(&self, who: &mut Seat) {
+        if let (Some(intent), Some(stale)) = (&self.intent, &mut who.stale) {
+            intent.add_marked(Arc::make_mut(stale));
         }
     }
 

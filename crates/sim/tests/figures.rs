@@ -1,5 +1,6 @@
 //! The engine on modelled drives in virtual time, held to its bounds. The tables are `sim figures`.
 
+use wattle_sim::figures::jobs::{self, Work};
 use wattle_sim::figures::{Load, Measured, Setup, costs, limits};
 
 /// Without anything to slow it down, random writes come close to what the drives can do, and a write alone takes one turn of
@@ -56,4 +57,42 @@ fn a_partial_parity_log_costs_at_most_15_percent() {
     let (without, with) = (writes(&cost.without), writes(&cost.with));
     assert!((1.9..=2.1).contains(&without) && with > without + 0.1, "{without} and {with} writes for one");
     assert!(cost.part() <= 0.15, "{:.1} %", cost.part() * 100.0);
+}
+
+const LEVELS: [Setup; 5] =
+    [Setup::RAID5, Setup::RAID6, Setup::raid10(0x102), Setup::raid10(0x201), Setup::raid10(0x10201)];
+
+/// With nothing beside, whatever goes over the whole array goes as fast as the drives.
+#[track_caller]
+fn reaches_95_percent(work: Work) {
+    for setup in LEVELS {
+        let setup = Setup { member_bytes: 128 << 20, ..setup };
+        let speed = jobs::alone(&setup, work).bytes_per_second();
+        let part = speed / work.limit_bytes_per_second();
+        assert!(
+            (0.95..=1.0).contains(&part),
+            "{setup:?}: {work:?} at {:.1} % of what drives allow",
+            part * 100.0
+        );
+    }
+}
+
+#[test]
+fn a_rebuild_alone_keeps_its_target_busy() {
+    reaches_95_percent(Work::Rebuild);
+}
+
+#[test]
+fn a_replacement_alone_keeps_its_target_busy() {
+    reaches_95_percent(Work::Replace);
+}
+
+#[test]
+fn a_check_alone_keeps_every_member_busy() {
+    reaches_95_percent(Work::Check);
+}
+
+#[test]
+fn a_resync_alone_keeps_every_member_busy() {
+    reaches_95_percent(Work::Resync);
 }

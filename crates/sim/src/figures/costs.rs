@@ -42,8 +42,14 @@ impl Cost {
 /// Keeps a bitmap of which no bit is set.
 #[must_use]
 pub fn with_intent(spec: ArraySpec) -> ArraySpec {
+    with_swept_intent(spec, SWEEP)
+}
+
+/// Keeps a bitmap of which no bit is set, and looks for bits to clear so often.
+#[must_use]
+pub fn with_swept_intent(spec: ArraySpec, sweep: Duration) -> ArraySpec {
     let marked = Regions::new(REGION, spec.geometry.sync_sectors());
-    ArraySpec { intent: Some(IntentSpec { marked, sweep: SWEEP }), ..spec }
+    ArraySpec { intent: Some(IntentSpec { marked, sweep }), ..spec }
 }
 
 /// Writes a partial parity log.

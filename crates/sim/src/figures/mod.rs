@@ -8,6 +8,7 @@
 //! the drives could do at best.
 
 pub mod costs;
+pub mod jobs;
 pub mod keeper;
 pub mod limits;
 pub mod load;

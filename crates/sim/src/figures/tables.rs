@@ -3,7 +3,8 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use super::costs::{Cost, cost, dirty, with_intent, with_log};
+use super::costs::{Cost, cost, dirty, with_intent, with_log, with_swept_intent};
+use super::jobs::{self, Work};
 use super::limits;
 use super::load::{Load, Measured};
 use super::site::Setup;
@@ -21,6 +22,17 @@ pub const TABLES: &[Table] = &[
     Table { name: "limits", make: against_limits },
     Table { name: "intent", make: intent },
     Table { name: "log", make: log },
+    Table { name: "jobs", make: jobs },
+    Table { name: "beside", make: beside },
+    Table { name: "onset", make: onset },
+];
+
+const SETUPS: [(&str, Setup); 5] = [
+    ("RAID 5", Setup::RAID5),
+    ("RAID 6", Setup::RAID6),
+    ("RAID 10 near", Setup::raid10(0x102)),
+    ("RAID 10 far", Setup::raid10(0x201)),
+    ("RAID 10 offset", Setup::raid10(0x10201)),
 ];
 
 /// Rows of one line each, columns aligned; the first row is the heading.
@@ -76,14 +88,7 @@ fn against_limits() -> String {
         &"p99 us",
         &"members busy",
     ])];
-    let setups = [
-        ("RAID 5", Setup::RAID5),
-        ("RAID 6", Setup::RAID6),
-        ("RAID 10 near", Setup::raid10(0x102)),
-        ("RAID 10 far", Setup::raid10(0x201)),
-        ("RAID 10 offset", Setup::raid10(0x10201)),
-    ];
-    for (name, setup) in setups {
+    for (name, setup) in SETUPS {
         for (kind, reads_percent) in [("write", 0), ("read", 100)] {
             for depth in [1, 64, 256] {
                 let load = Load { reads_percent, ..Load::random_writes(depth) };
@@ -138,6 +143,10 @@ fn intent() -> String {
             let cost = cost(&setup, &dirty(depth, 0..regions, &setup), with_intent);
             rows.push(cost_row(&format!("{name}, dirty regions"), depth, &cost, bound));
         }
+        // A sweep looks at every region: here a hundred times as often as it does.
+        let often = |spec| with_swept_intent(spec, Duration::from_millis(50));
+        let cost_of_sweeps = cost(&setup, &dirty(64, 0..1024, &setup), often);
+        rows.push(cost_row(&format!("{name}, dirty regions, sweeps at 20 Hz"), 64, &cost_of_sweeps, "3 %"));
         for depth in [64, 1] {
             let load = Load { warm_up: Duration::ZERO, ..Load::random_writes(depth) };
             rows.push(cost_row(
@@ -163,4 +172,95 @@ fn log() -> String {
         }
     }
     aligned(&rows)
+}
+
+fn megabytes(bytes_per_second: f64) -> String {
+    format!("{:.0}", bytes_per_second / 1e6)
+}
+
+/// Rebuild, replacement, check and resync of members of 1 GiB with nothing beside.
+fn jobs() -> String {
+    let mut rows =
+        vec![row(&[&"alone", &"MB/s and member", &"drives allow", &"of it", &"bound", &"members busy"])];
+    for (name, setup) in SETUPS {
+        for work in Work::ALL {
+            let alone = jobs::alone(&Setup { member_bytes: 1 << 30, ..setup }, work);
+            let limit = work.limit_bytes_per_second();
+            let busy: Vec<f64> = alone.uses().iter().map(|member| member.busy * 100.0).collect();
+            let least =
+                busy.iter().take(setup.members as usize).fold(f64::MAX, |least, busy| least.min(*busy));
+            let most = busy.iter().fold(0.0f64, |most, busy| most.max(*busy));
+            rows.push(row(&[
+                &format!("{name} {work:?}"),
+                &megabytes(alone.bytes_per_second()),
+                &megabytes(limit),
+                &percent(alone.bytes_per_second() / limit),
+                &"95 %",
+                &format!("{least:.0}-{most:.0} %"),
+            ]));
+        }
+    }
+    aligned(&rows)
+}
+
+/// The same beside clients with random requests of 4 KiB, when the job has settled.
+fn beside() -> String {
+    let mut rows = vec![beside_heading()];
+    for (name, setup) in SETUPS {
+        for work in [Work::Rebuild, Work::Check] {
+            for (reads_percent, depth) in [(70, 1), (70, 16), (70, 64), (0, 64), (100, 64)] {
+                rows.push(beside_row(name, &setup, work, &jobs::clients(depth, reads_percent)));
+            }
+        }
+    }
+    aligned(&rows)
+}
+
+/// The same, counted from the moment when the job begins.
+fn onset() -> String {
+    let mut rows = vec![beside_heading()];
+    for (name, setup) in SETUPS {
+        for (reads_percent, depth) in [(70, 16), (70, 64), (0, 64)] {
+            let load = jobs::clients(depth, reads_percent);
+            let load = Load { warm_up: Duration::ZERO, ..load };
+            rows.push(beside_row(name, &setup, Work::Rebuild, &load));
+        }
+    }
+    aligned(&rows)
+}
+
+fn beside_heading() -> Vec<String> {
+    row(&[
+        &"beside clients",
+        &"reads",
+        &"QD",
+        &"MB/s and member",
+        &"of the drive's",
+        &"bound",
+        &"p99 us: whole",
+        &"job at rest",
+        &"beside it",
+        &"ratio",
+        &"bound",
+        &"requests left",
+    ])
+}
+
+fn beside_row(name: &str, setup: &Setup, work: Work, load: &Load) -> Vec<String> {
+    let beside = jobs::beside(setup, work, load);
+    let (without, with) = (micros(&beside.without, 99.0), micros(&beside.with, 99.0));
+    row(&[
+        &format!("{name} {work:?}"),
+        &format!("{} %", load.reads_percent),
+        &load.depth,
+        &megabytes(beside.bytes_per_second),
+        &percent(beside.bytes_per_second / work.limit_bytes_per_second()),
+        &if work == Work::Rebuild { "30 %" } else { "" },
+        &micros(&beside.whole, 99.0),
+        &without,
+        &with,
+        &format!("{:.2}", with as f64 / without as f64),
+        &if work == Work::Rebuild { "2.00" } else { "" },
+        &percent(beside.with.per_second() / beside.without.per_second()),
+    ])
 }

@@ -1,0 +1,192 @@
+//! How fast an array is rebuilt and scrubbed, alone and beside clients.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use wattle_engine::metadata::Metadata;
+use wattle_engine::sync::{Job, JobEnd};
+use wattle_engine::units::{MemberIx, Sector};
+use wattle_engine::{ArrayHandle, ArraySpec, MemberSpec};
+use wattle_rt::sim::DriveTotals;
+use wattle_rt::{Core, Device, DriveControl};
+
+use super::keeper::{Counts, Keeper};
+use super::load::{Load, Measured, MemberUse};
+use super::site::{DATA_OFFSET, READ_BYTES_PER_SECOND, Setup, WRITE_BYTES_PER_SECOND};
+
+/// What is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Work {
+    /// The last slot's member is filled from the others.
+    Rebuild,
+    /// A copy of the last slot's member is made on a spare.
+    Replace,
+    /// Everything is read and compared.
+    Check,
+    /// Nothing is known to agree; everything is read and compared.
+    Resync,
+}
+
+impl Work {
+    /// All of them.
+    pub const ALL: [Work; 4] = [Work::Rebuild, Work::Replace, Work::Check, Work::Resync];
+
+    /// What bounds it: bytes per second that the member which is filled takes, or that each member delivers.
+    #[must_use]
+    pub fn limit_bytes_per_second(self) -> f64 {
+        match self {
+            Work::Rebuild | Work::Replace => WRITE_BYTES_PER_SECOND as f64,
+            Work::Check | Work::Resync => READ_BYTES_PER_SECOND as f64,
+        }
+    }
+
+    fn spec(self, setup: &Setup, drives: &[Device]) -> ArraySpec {
+        let mut spec = setup.spec(drives);
+        match self {
+            Work::Rebuild => {
+                let last = spec.members.last_mut().expect("there are members");
+                *last = MemberSpec::blank(drives[setup.members as usize - 1].clone(), DATA_OFFSET);
+            }
+            Work::Resync => spec.synced_below = Sector(0),
+            Work::Replace | Work::Check => {}
+        }
+        spec
+    }
+
+    async fn start(self, setup: &Setup, core: &Core, drives: &[Device]) -> ArrayHandle {
+        let members = &drives[..setup.members as usize];
+        let keeper = Keeper::new(core, members, Rc::new(Counts::default()));
+        let array = ArrayHandle::start(core, self.spec(setup, drives), Box::new(keeper)).await;
+        match self {
+            Work::Rebuild | Work::Resync => {}
+            Work::Check => {
+                array.start_job(core, Job::Check { range: None }).await.expect("nothing else is done")
+            }
+            Work::Replace => {
+                let spare = MemberSpec::blank(drives[setup.members as usize].clone(), DATA_OFFSET);
+                let last = MemberIx(setup.members as u16 - 1);
+                array.replace(core, last, spare).await.expect("the last slot has no replacement yet");
+            }
+        }
+        array
+    }
+}
+
+/// How it went beside nothing else.
+#[derive(Clone, Debug)]
+pub struct Alone {
+    /// Bytes of each member that were gone over (filled, or read).
+    pub bytes: u64,
+    /// How long it took, from the start of the array to the last record.
+    pub took: Duration,
+    /// What the drives did meanwhile.
+    pub drives: Vec<DriveTotals>,
+}
+
+impl Alone {
+    /// Bytes per second and member.
+    #[must_use]
+    pub fn bytes_per_second(&self) -> f64 {
+        self.bytes as f64 / self.took.as_secs_f64()
+    }
+
+    /// How the drives were used.
+    #[must_use]
+    pub fn uses(&self) -> Vec<MemberUse> {
+        self.drives.iter().map(|totals| MemberUse::new(totals, self.took)).collect()
+    }
+}
+
+/// Measures it from start to end with no client in sight.
+///
+/// # Panics
+/// If it does not come to a good end.
+#[must_use]
+pub fn alone(setup: &Setup, work: Work) -> Alone {
+    let mut site = setup.build(1);
+    let (drives, controls, setup) = (site.drives.clone(), site.controls.clone(), *setup);
+    let run = async move |core: Core| {
+        let began = core.now();
+        let array = work.start(&setup, &core, &drives).await;
+        let report = loop {
+            if let Some(report) = array.report(&core).await {
+                break report;
+            }
+            core.sleep(Duration::from_micros(200)).await;
+        };
+        assert_eq!(report.end, JobEnd::Finished, "{report:?}");
+        let took = core.now() - began;
+        let drives = controls.iter().map(DriveControl::totals).collect();
+        array.stop(&core).await.expect("nothing is wrong with the drives");
+        Alone { bytes: setup.member_bytes, took, drives }
+    };
+    site.world.run(run).expect_done()
+}
+
+/// How clients fared with and without.
+#[derive(Clone, Debug)]
+pub struct Beside {
+    /// Clients of an array that is whole and has nothing to do.
+    pub whole: Measured,
+    /// Clients of an array in the same state, in which nothing is done about it.
+    pub without: Measured,
+    /// Clients while it is done.
+    pub with: Measured,
+    /// Bytes per second and member that were gone over meanwhile.
+    pub bytes_per_second: f64,
+}
+
+/// Measures it while `load` runs.
+///
+/// # Panics
+/// If it comes to its end before the load does.
+#[must_use]
+pub fn beside(setup: &Setup, work: Work, load: &Load) -> Beside {
+    let mut site = setup.build(1);
+    let (drives, controls, setup) = (site.drives.clone(), site.controls.clone(), *setup);
+    let clients = load.clone();
+    let run = async move |core: Core| {
+        let array = work.start(&setup, &core, &drives).await;
+        let watch = core.spawn({
+            let (core, array, load) = (core.clone(), array.clone(), clients.clone());
+            async move {
+                core.sleep(load.warm_up).await;
+                let before = part_done(&core, &array).await;
+                core.sleep(load.window).await;
+                part_done(&core, &array).await - before
+            }
+        });
+        let with = clients.run(&core, &array, &controls).await;
+        (with, watch.await)
+    };
+    let (with, part) = site.world.run(run).expect_done();
+    let absent = move |mut spec: ArraySpec| {
+        if work == Work::Rebuild {
+            *spec.members.last_mut().expect("there are members") = MemberSpec::missing();
+        }
+        spec
+    };
+    let keeper = |core: &Core, drives: &[Device]| -> Box<dyn Metadata> {
+        Box::new(Keeper::new(core, drives, Rc::new(Counts::default())))
+    };
+    Beside {
+        whole: setup.measure(load),
+        without: setup.measure_with(load, absent, keeper),
+        with,
+        bytes_per_second: part * setup.member_bytes as f64 / load.window.as_secs_f64(),
+    }
+}
+
+/// What part of the job is done: its positions are in different units.
+async fn part_done(core: &Core, array: &ArrayHandle) -> f64 {
+    let status = array.status(core).await;
+    let job = status.sync.expect("it lasts longer than the load");
+    job.position.0 as f64 / job.end.0 as f64
+}
+
+/// Random requests of 4 KiB for [`beside`]: counted after a job has had time to notice them.
+#[must_use]
+pub fn clients(depth: usize, reads_percent: u64) -> Load {
+    let (warm_up, window) = (Duration::from_millis(300), Duration::from_millis(300));
+    Load { reads_percent, warm_up, window, ..Load::random_writes(depth) }
+}

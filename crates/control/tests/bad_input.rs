@@ -6,9 +6,10 @@ use std::path::Path;
 
 use tempfile::TempDir;
 use wattle_control::create::{Consistency, CreateRequest, inspect, plan};
+use wattle_control::facts::BitmapFacts;
 use wattle_control::members::look_all;
 use wattle_control::scan::scan;
-use wattle_control::{Claim, Code, Forced, Member, Problem, start};
+use wattle_control::{Access, Check, Claim, Code, Forced, Member, Problem, start};
 use wattle_engine::geometry::Level;
 use wattle_format::md::{Uuid, Version};
 use wattle_rt::WallTime;
@@ -94,8 +95,8 @@ impl World {
     }
 }
 
-fn create(level: Level, names: &[String], size_bytes: Option<u64>) -> Result<(), Problem> {
-    let request = CreateRequest {
+fn request(level: Level, names: &[String], size_bytes: Option<u64>) -> Result<CreateRequest, Problem> {
+    Ok(CreateRequest {
         name: "t".to_owned(),
         level,
         members: look_all(names)?.into_iter().map(Some).collect(),
@@ -110,7 +111,11 @@ fn create(level: Level, names: &[String], size_bytes: Option<u64>) -> Result<(),
         forced: Forced::default(),
         set_uuid: Uuid([3; 16]),
         now: WallTime { secs: 1_700_000_000, micros: 0 },
-    };
+    })
+}
+
+fn create(level: Level, names: &[String], size_bytes: Option<u64>) -> Result<(), Problem> {
+    let request = request(level, names, size_bytes)?;
     let states: Vec<_> = request.members.iter().flatten().map(inspect).collect::<Result<_, _>>()?;
     plan(&request, &states)?.execute(&states)?;
     Ok(())
@@ -334,4 +339,48 @@ fn a_member_that_cannot_be_read_does_not_hide_the_others() {
     let found = wattle_control::scan::scan_each(members, Forced::default());
     let codes: Vec<_> = found.members.iter().map(|m| m.problem.as_ref().map(|p| p.code)).collect();
     assert_eq!(codes, [Some(wattle_control::Code::ReadFailed), None]);
+}
+
+/// A drive that gives one place and not another: everything that can be told from what it gives is told.
+#[test]
+fn a_place_that_cannot_be_read_hides_only_what_is_there() {
+    let world = World::new();
+    let members = look_all(&world.names).unwrap();
+    // Reads behind the new end fail as those of a broken drive do: the 1.2 superblock can be read, the places of the others,
+    // at the end, cannot.
+    std::fs::File::options().write(true).open(&world.names[0]).unwrap().set_len(8192).unwrap();
+    let found = scan(members.clone(), Forced::default()).unwrap();
+    assert!(!found.members[0].unreadable.is_empty() && found.members[0].problem.is_none());
+    let assembly = &found.find(None).unwrap().assembly;
+    assert_eq!((assembly.degraded(), assembly.verdicts[0].word()), (0, "fresh"));
+    let told = wattle_control::why::why(&found, &found.arrays[0]);
+    assert!(told.decisions.iter().any(|decision| decision.what.contains("not all of it could be read")));
+
+    // Nobody else names that array: what was found may be left over from an older one.
+    let alone = scan(members[..1].to_vec(), Forced::default()).unwrap();
+    let problem = alone.find(None).unwrap_err();
+    assert_eq!((problem.code, problem.force), (Code::ReadFailed, Some(Check::NewestSuperblock)), "{problem}");
+    let forced = scan(members[..1].to_vec(), Forced::default().with(Check::NewestSuperblock)).unwrap();
+    assert_eq!(forced.arrays[0].assembly.verdicts[0].word(), "fresh");
+}
+
+/// The bitmap behind the superblock is not given by one drive: the copies of the others say the same.
+#[test]
+fn an_area_that_cannot_be_read_does_not_end_the_scan() {
+    let world = World::new();
+    let names: Vec<_> = (0..3).map(|ix| world.file(&format!("m{ix}"), 4 << 20)).collect();
+    let mut request = request(Level::Raid1, &names, None).unwrap();
+    request.chunk_bytes = None;
+    request.consistency = Consistency::Bitmap { chunk_bytes: None };
+    let states: Vec<_> = request.members.iter().flatten().map(inspect).collect::<Result<_, _>>().unwrap();
+    plan(&request, &states).unwrap().execute(&states).unwrap();
+    let members = look_all(&names).unwrap();
+    std::fs::File::options().write(true).open(&names[1]).unwrap().set_len(8192).unwrap();
+    let found = scan(members, Forced::default()).unwrap();
+    let facts = |ix: usize| found.members[ix].facts.as_ref().unwrap();
+    assert_eq!((facts(1).bitmap, &facts(1).bitmap_content), (BitmapFacts::Unreadable, &None));
+    assert_eq!((facts(0).bitmap, facts(0).bitmap_content.is_some()), (BitmapFacts::Version(4), true));
+    let assembly = &found.find(None).unwrap().assembly;
+    assert_eq!((&assembly.access, assembly.degraded()), (&Access::ReadWrite, 0));
+    assert!(assembly.bitmap.as_ref().is_some_and(|bitmap| bitmap.distrust.is_none()));
 }

@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use wattle_control::assemble::{Access, SyncState, Verdict};
+use wattle_control::assemble::{Access, Needs, SyncState, Verdict};
 use wattle_control::create::{Consistency, CreateRequest, inspect, plan};
 use wattle_control::facts::JournalFacts;
 use wattle_control::members::look_all;
@@ -13,7 +13,7 @@ use wattle_control::reason::Reason;
 use wattle_control::scan::{Scan, scan};
 use wattle_control::{Forced, Member, start};
 use wattle_engine::geometry::{Level, layout_name};
-use wattle_format::md::{Features, Version};
+use wattle_format::md::{self, Features, Version};
 use wattle_rt::WallTime;
 
 /// Unpacks a case; `None` (loudly, and never in CI) if there is no `zstd`.
@@ -183,6 +183,48 @@ fn logged_places(images: &[Vec<u8>]) -> Vec<(usize, usize)> {
         .filter(|(_, _, page)| logged.contains(page))
         .map(|(member, at, _)| (member, at))
         .collect()
+}
+
+/// Linux's own bitmap, its bits and its counts, as a crash in the middle of writes leaves them; and the same after somebody wrote
+/// without keeping it.
+#[test]
+fn a_bitmap_that_linux_wrote_says_what_to_resync() {
+    let Some((_dir, images)) = unpack("raid5-4d-bitmap") else { return };
+    let at = {
+        let found = scan_of(&images);
+        let superblock = found.members[0].superblock().unwrap();
+        assert_eq!(found.arrays[0].assembly.needs, Needs::Nothing, "it was stopped cleanly");
+        assert_eq!(found.arrays[0].assembly.bitmap.as_ref().unwrap().distrust, None, "Linux kept it");
+        superblock.sector_from_superblock(superblock.bitmap_offset_sectors().unwrap()).unwrap() as usize * 512
+    };
+    // Leaves only these bits, in every copy, and makes every superblock dirty and `events` newer than the bitmap.
+    let leave = |bits: &[u64], events: u64| {
+        for image in &images {
+            let mut bytes = std::fs::read(image).unwrap();
+            let size_sectors = bytes.len() as u64 / 512;
+            let mut superblock =
+                md::identify(Version::V12, &bytes[4096..8192], size_sectors).unwrap().unwrap();
+            superblock.set_resync_offset(0);
+            let mut header = md::bitmap::Header::decode(&bytes[at..]).unwrap();
+            header.set_events(superblock.events());
+            superblock.set_events(superblock.events() + events);
+            bytes[4096..8192].copy_from_slice(superblock.bytes());
+            bytes[at..at + 256].copy_from_slice(header.bytes());
+            bytes[at + 256..at + 4096].fill(0);
+            for &bit in bits {
+                bytes[at + 256 + bit as usize / 8] |= 1 << (bit % 8);
+            }
+            std::fs::write(image, &bytes).unwrap();
+        }
+        scan_of(&images).arrays.remove(0).assembly
+    };
+    let crashed = leave(&[2, 5], 0);
+    let Needs::Regions(regions) = &crashed.needs else { panic!("{:?}", crashed.needs) };
+    assert_eq!(regions.iter().collect::<Vec<_>>(), [2, 5]);
+    // Of each member's data, in the regions that --bitmap-chunk=64K asked for.
+    assert_eq!((regions.total().0, regions.size().0), (14336, 128));
+    assert_eq!(leave(&[], 0).needs, Needs::Nothing);
+    assert_eq!(leave(&[2], 1).needs, Needs::Everything);
 }
 
 #[test]

@@ -12,25 +12,18 @@ use super::{AreaReport, Vec2Map};
 /// A bitmap is read in pieces of this size to count its bits.
 const PIECE_BYTES: u64 = 1 << 20;
 
-/// Everything that `found` points to.
-///
-/// # Errors
-/// The member cannot be read there.
-pub fn of(member: &Member, found: &Fields) -> Result<Vec<AreaReport>, Problem> {
-    let mut areas = Vec::new();
-    if let Some(offset) = found.bitmap_offset_sectors() {
-        areas.push(of_bitmap(member, found, offset)?);
-    }
-    if let Some(log) = found.bad_block_log() {
-        areas.push(of_bad_blocks(member, found, log)?);
-    }
-    if let Some(area) = found.ppl() {
-        areas.push(of_ppl(member, found, area)?);
-    }
-    if let Some(tail) = found.journal_tail() {
-        areas.push(of_journal(member, found, tail)?);
-    }
-    Ok(areas)
+/// Everything that `found` points to. An area that the drive does not give is reported as that, beside the others.
+pub fn of(member: &Member, found: &Fields) -> Vec<AreaReport> {
+    let areas = [
+        found.bitmap_offset_sectors().map(|offset| ("bitmap", of_bitmap(member, found, offset))),
+        found.bad_block_log().map(|log| ("bad_block_log", of_bad_blocks(member, found, log))),
+        found.ppl().map(|log| ("ppl", of_ppl(member, found, log))),
+        found.journal_tail().map(|tail| ("journal", of_journal(member, found, tail))),
+    ];
+    let report = |(kind, read): (&'static str, Result<AreaReport, Problem>)| {
+        read.unwrap_or_else(|problem| AreaReport { error: Some(problem.what), ..area(kind, None) })
+    };
+    areas.into_iter().flatten().map(report).collect()
 }
 
 /// Reads up to `len` bytes, less at the end of the member; `None` if nothing is there at all.

@@ -69,7 +69,7 @@ impl Serialize for Vec2Map {
 /// A member cannot be opened or read; or, after the report, the first problem of a member.
 pub fn run(args: &ExamineArgs, screen: Screen) -> Result<(), Problem> {
     let (scan, unopened) = members::look_each(&args.members, &Force { checks: Vec::new() })?;
-    let mut report = report(&scan)?;
+    let mut report = report(&scan);
     report.members.extend(unopened.iter().map(unopened_report));
     if args.json.json {
         output::print_json(&report)?;
@@ -91,41 +91,37 @@ fn unopened_report(problem: &Problem) -> MemberReport {
     }
 }
 
-fn report(scan: &Scan) -> Result<Report, Problem> {
-    let members = scan.members.iter().map(member_report).collect::<Result<_, _>>()?;
-    Ok(Report { schema_version: SCHEMA_VERSION, members })
+fn report(scan: &Scan) -> Report {
+    let members = scan.members.iter().map(member_report).collect();
+    Report { schema_version: SCHEMA_VERSION, members }
 }
 
-fn member_report(scan: &MemberScan) -> Result<MemberReport, Problem> {
+fn member_report(scan: &MemberScan) -> MemberReport {
     let valid = scan.superblocks.iter().map(|superblock| (&**superblock, Vec::new()));
     let damaged = scan
         .damaged
         .iter()
         .map(|raw| (raw.fields(), raw.problems().iter().map(ToString::to_string).collect()));
     let superblocks = valid.chain(damaged).map(|(fields, errors)| superblock_report(scan, fields, errors));
-    Ok(MemberReport {
+    MemberReport {
         member: scan.member.name.clone(),
         size_bytes: Some(scan.member.device.size_bytes()),
-        superblocks: superblocks.collect::<Result<_, _>>()?,
+        superblocks: superblocks.collect(),
         signatures: scan.signatures.iter().map(ToString::to_string).collect(),
         problem: scan.problem.as_ref().map(ErrorReport::from),
-    })
+    }
 }
 
-fn superblock_report(
-    scan: &MemberScan,
-    found: &md::Fields,
-    errors: Vec<String>,
-) -> Result<SuperblockReport, Problem> {
-    Ok(SuperblockReport {
+fn superblock_report(scan: &MemberScan, found: &md::Fields, errors: Vec<String>) -> SuperblockReport {
+    SuperblockReport {
         metadata: found.version().to_string(),
         offset_bytes: fields::bytes(found.found_at_sectors()),
         valid: errors.is_empty(),
         // Where a damaged superblock points to is as doubtful as the rest of it, but reading there does no harm.
-        areas: areas::of(&scan.member, found)?,
+        areas: areas::of(&scan.member, found),
         errors,
         fields: Vec2Map(fields::of_superblock(found)),
-    })
+    }
 }
 
 fn render(report: &Report, screen: Screen) -> String {

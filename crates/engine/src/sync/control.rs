@@ -110,7 +110,9 @@ impl Control {
             paused,
             limited_by: match progress.throttle.limited_by {
                 _ if paused => LimitedBy::Paused,
-                LimitedBy::Nothing => slowest.map_or(LimitedBy::Nothing, |(seat, _)| LimitedBy::Member(*seat)),
+                LimitedBy::Nothing => {
+                    slowest.map_or(LimitedBy::Nothing, |(seat, _)| LimitedBy::Member(*seat))
+                }
                 limit => limit,
             },
             mismatch_sectors: progress.findings.mismatch_sectors,
@@ -200,7 +202,9 @@ fn repair_source(geometry: &Geometry, source: Option<RepairSource>) -> Result<Re
         (Level::Raid1 | Level::Raid10, None | Some(RepairSource::Majority)) if copies >= 3 => {
             Ok(RepairSource::Majority)
         }
-        (_, None) | (Level::Raid1 | Level::Raid10, Some(RepairSource::Majority)) => Err(JobError::NeedsSource),
+        (_, None) | (Level::Raid1 | Level::Raid10, Some(RepairSource::Majority)) => {
+            Err(JobError::NeedsSource)
+        }
         _ => Err(JobError::WrongSource),
     }
 }

@@ -6,9 +6,9 @@ use std::rc::Rc;
 
 use wattle_rt::{Buf, BufMut};
 
+use super::RepairSource;
 use super::findings::{Mismatch, MismatchKind};
 use super::unit::{Attempt, Step, Task, Trouble, Writes, bytes, differences, in_sync, read};
-use super::RepairSource;
 use crate::array::{Health, Shard};
 use crate::geometry::Geometry;
 use crate::units::{MemberIx, MemberSet, SECTOR_BYTES, Sector};
@@ -31,7 +31,8 @@ impl Piece {
         let copies = geometry.copies(lba);
         let slots = geometry.raid_disks() as u16;
         let in_slots = copies.iter().map(|copy| (copy.member, copy.sector));
-        let places = in_slots.clone().chain(in_slots.map(|(slot, sector)| (MemberIx(slot.0 + slots), sector)));
+        let places =
+            in_slots.clone().chain(in_slots.map(|(slot, sector)| (MemberIx(slot.0 + slots), sector)));
         Self { lba, len, places: places.collect(), targets: Vec::new() }
     }
 
@@ -92,9 +93,8 @@ impl Step<'_> {
         let mut unreadable: BTreeSet<Place> = BTreeSet::new();
         loop {
             let health = self.health()?;
-            let at_hand = |piece: &Piece, place: &Place| {
-                !unreadable.contains(place) && piece.readable(&health, *place)
-            };
+            let at_hand =
+                |piece: &Piece, place: &Place| !unreadable.contains(place) && piece.readable(&health, *place);
             let mut wanted: Vec<(usize, Place)> = Vec::new();
             for (number, piece) in pieces.iter().enumerate() {
                 let here = piece.places.iter().copied().filter(|place| at_hand(piece, place));
@@ -169,13 +169,11 @@ impl Step<'_> {
     }
 
     /// Where a piece is copied from: for a replacement from the member that it replaces, while that reads.
-    fn source(
-        &self,
-        needed: &[Place],
-        here: impl Iterator<Item = Place> + Clone,
-    ) -> Option<Place> {
+    fn source(&self, needed: &[Place], here: impl Iterator<Item = Place> + Clone) -> Option<Place> {
         let replaced = |place: &Place| {
-            needed.iter().any(|(seat, at)| *seat != place.0 && self.slot_of(*seat) == place.0 && *at == place.1)
+            needed
+                .iter()
+                .any(|(seat, at)| *seat != place.0 && self.slot_of(*seat) == place.0 && *at == place.1)
         };
         let mut all = here.filter(|place| !needed.contains(place));
         all.clone().find(replaced).or_else(|| all.next())

@@ -65,7 +65,8 @@ impl Found {
 
 impl Mismatch {
     fn join(&mut self, next: &Self) -> bool {
-        let alike = self.kind == next.kind && self.culprit == next.culprit && self.member.end == next.member.start;
+        let alike =
+            self.kind == next.kind && self.culprit == next.culprit && self.member.end == next.member.start;
         // Rows of one stripe span its data blocks, so their array ranges overlap; those of copies and culprits follow one another.
         let follows = next.array.start >= self.array.start && next.array.start <= self.array.end;
         if alike && follows {

@@ -43,9 +43,7 @@ pub(super) async fn take(core: &Core, key: u64, step: u64, parts: &BTreeMap<Core
                             Some(turn) => Held::Turn { _turn: turn },
                             None => return false,
                         },
-                        Part::Range(start, end) => {
-                            Held::Range { _lock: shard.ranges.lock(start, end).await }
-                        }
+                        Part::Range(start, end) => Held::Range { _lock: shard.ranges.lock(start, end).await },
                     };
                     shard.holds.held.borrow_mut().entry(step).or_default().push(held);
                 }

@@ -137,7 +137,7 @@ impl Default for Tuning {
             pace: Pace { min_bytes_per_second: 1000 << 10, max_bytes_per_second: u64::MAX },
             checkpoint_every: Duration::from_secs(10),
             step_bytes: 1 << 20,
-            step_beside_clients_bytes: 64 << 10,
+            step_beside_clients_bytes: 32 << 10,
             window_bytes: 16 << 20,
             frozen: false,
         }

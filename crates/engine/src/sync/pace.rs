@@ -21,7 +21,7 @@ const LONG: Duration = Duration::from_secs(3);
 /// How often the number of steps in flight is adjusted.
 const ADJUST: Duration = Duration::from_millis(20);
 /// The share that is aimed at, in percent of the best rate: at least, at most.
-const SHARE: (u64, u64) = (38, 50);
+const SHARE: (u64, u64) = (33, 38);
 
 pub(super) struct Throttle {
     started: Instant,
@@ -135,7 +135,9 @@ impl Throttle {
     /// A step starts.
     pub fn launched(&mut self, now: Instant, bytes: u64, pace: Pace) {
         let (limit, why) = match self.beside_clients(now) {
-            true if self.share(pace).1 < pace.max_bytes_per_second => (self.share(pace).1, LimitedBy::Foreground),
+            true if self.share(pace).1 < pace.max_bytes_per_second => {
+                (self.share(pace).1, LimitedBy::Foreground)
+            }
             _ => (pace.max_bytes_per_second, LimitedBy::SpeedMax),
         };
         if limit == u64::MAX {
@@ -147,8 +149,9 @@ impl Throttle {
         }
         let time = u128::from(bytes) * 1_000_000_000 / u128::from(limit.max(1));
         let time = Duration::from_nanos(u64::try_from(time).unwrap_or(u64::MAX));
-        // What was not used a while ago is not made up for.
-        let from = self.next_launch.max(Instant::from_nanos(now.as_nanos().saturating_sub(20_000_000)));
+        // What was not used a while ago is not made up for; beside clients nothing is: steps that come together are waited for.
+        let slack = if why == LimitedBy::Foreground { 0 } else { 20_000_000 };
+        let from = self.next_launch.max(Instant::from_nanos(now.as_nanos().saturating_sub(slack)));
         self.next_launch = from + time;
         if self.next_launch > now {
             self.limited_by = why;

@@ -5,9 +5,9 @@ use std::ops::Range;
 use wattle_parity::{Block, Kernels, Suspect, locate};
 use wattle_rt::{Buf, BufMut};
 
+use super::RepairSource;
 use super::findings::{Mismatch, MismatchKind};
 use super::unit::{Attempt, Step, Task, Trouble, Writes, bytes, differences, in_sync, read};
-use super::RepairSource;
 use crate::array::Health;
 use crate::geometry::StripeMap;
 use crate::units::{MemberIx, MemberSet, SECTOR_BYTES, Sector, StripeNo};
@@ -146,7 +146,9 @@ impl Step<'_> {
         loop {
             let health = self.health()?;
             let wants = |seat: &MemberIx| {
-                health.state(*seat).writable() && !in_sync(&health, *seat) && !health.readable(*seat, range.clone())
+                health.state(*seat).writable()
+                    && !in_sync(&health, *seat)
+                    && !health.readable(*seat, range.clone())
             };
             let mut needed: Vec<MemberIx> = targets.iter().copied().filter(wants).collect();
             let have = self.at_hand(&health, range, &unreadable);
@@ -247,8 +249,9 @@ impl Step<'_> {
                 let [p, q] = [&fresh[0], &fresh[1]];
                 let parity = part.parity().zip([p, q]);
                 let data = part.data().map(|slot| (slot, &row[slot.index()]));
-                for (slot, right, is_parity) in
-                    data.map(|(slot, right)| (slot, right, false)).chain(parity.map(|(slot, right)| (slot, right, true)))
+                for (slot, right, is_parity) in data
+                    .map(|(slot, right)| (slot, right, false))
+                    .chain(parity.map(|(slot, right)| (slot, right, true)))
                 {
                     let right = right.as_ref().expect("it was read or made").slice(part.bytes.clone());
                     for seat in [slot, health.replacement_of(slot)] {
@@ -256,7 +259,9 @@ impl Step<'_> {
                             continue;
                         }
                         match &row[seat.index()] {
-                            Some(found) => self.correct(&mut writes, seat, part, &right, &found[part.bytes.clone()]),
+                            Some(found) => {
+                                self.correct(&mut writes, seat, part, &right, &found[part.bytes.clone()])
+                            }
                             // It could not be read, so it is not known to agree; who is being filled here gets it later.
                             None if in_sync(&health, seat) || unreadable.contains(seat) => {
                                 writes.add(seat, part.sectors.start, right.clone());

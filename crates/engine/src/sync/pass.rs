@@ -82,8 +82,6 @@ fn next(home: &Home, fixed: &Fixed) -> Option<(Task, Range<Sector>)> {
 /// A step under way.
 struct InFlight {
     range: Range<Sector>,
-    bytes: u64,
-    stripes: usize,
     outcome: Rc<RefCell<Option<Outcome>>>,
 }
 
@@ -269,7 +267,8 @@ impl<'a> Pass<'a> {
         let health = self.home.health();
         match &*self.task {
             Task::Resync => {
-                let trust = Trust { below: position.max(health.trust.below), needs: health.trust.needs.clone() };
+                let trust =
+                    Trust { below: position.max(health.trust.below), needs: health.trust.needs.clone() };
                 self.home.advance(Vec::new(), Some(trust)).await;
             }
             Task::Recover(targets) => {
@@ -366,7 +365,7 @@ impl<'a> Pass<'a> {
             all_stripes.update(|all| all - stripes);
             home.sync.news.set();
         });
-        self.steps.push_back(InFlight { range, bytes, stripes, outcome });
+        self.steps.push_back(InFlight { range, outcome });
     }
 
     /// The next range with something to do. Ranges without are passed over.
@@ -392,7 +391,9 @@ impl<'a> Pass<'a> {
                             return None;
                         };
                         let mut region_end = needs.range_of(region).end;
-                        while region_end < aligned(self.cursor) && needs.any_in(region_end..region_end + Sector(1)) {
+                        while region_end < aligned(self.cursor)
+                            && needs.any_in(region_end..region_end + Sector(1))
+                        {
                             region_end = needs.range_of(region_end.0 / needs.size().0).end;
                         }
                         // Whole blocks, also where regions are smaller.
@@ -518,5 +519,10 @@ impl<'a> Pass<'a> {
 
 /// Who sits where, and whether he works.
 fn signature(health: &Health) -> Vec<(u64, std::mem::Discriminant<MemberState>)> {
-    health.seats.iter().zip(&health.members).map(|(seat, state)| (seat.since, std::mem::discriminant(state))).collect()
+    health
+        .seats
+        .iter()
+        .zip(&health.members)
+        .map(|(seat, state)| (seat.since, std::mem::discriminant(state)))
+        .collect()
 }

@@ -185,7 +185,9 @@ impl Step<'_> {
         for ((seat, sectors), result) in ranges.into_iter().zip(results) {
             match result {
                 Err(error) => losses.push(WriteLoss { seat, sectors, error }),
-                Ok(()) if health.seats[seat.index()].bad.overlaps(sectors.clone()) => mended.push((seat, sectors)),
+                Ok(()) if health.seats[seat.index()].bad.overlaps(sectors.clone()) => {
+                    mended.push((seat, sectors))
+                }
                 Ok(()) => {}
             }
         }
@@ -263,10 +265,6 @@ impl Writes {
             }
             None => self.runs.push(Run { seat, start, end, bufs: vec![buf] }),
         }
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.runs.is_empty()
     }
 }
 

@@ -1,0 +1,314 @@
+//! Members that are filled, while clients write.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use wattle_engine::sync::{Action, JobEnd};
+use wattle_engine::units::{MemberIx, Sector};
+use wattle_engine::{ArrayHandle, ArraySpec, MemberSpec, MemberState, Regions, VolumeError};
+use wattle_rt::{BufMut, Core};
+
+use crate::world::{CASES, Case, Fixture, OFFSET, client, settled};
+
+/// Runs an array until all is in sync, beside `clients` who write; what they wrote goes into the model.
+fn settle(fixture: &mut Fixture, spec: ArraySpec, model: Vec<u8>, clients: usize) -> Vec<u8> {
+    let (drives, books) = (fixture.drives.clone(), fixture.books.clone());
+    let model = Rc::new(RefCell::new(model));
+    let shared = model.clone();
+    let outcome = fixture.world.run(async move |core: Core| {
+        let array = ArrayHandle::start(&core, spec, books.keeper(&core, &drives)).await;
+        let volume = array.volume().open(&core).unwrap();
+        if clients > 0 {
+            client(core.clone(), volume, shared, 7, clients).await;
+        }
+        let status = settled(&core, &array).await;
+        assert!(status.members.iter().all(|member| member.state == MemberState::InSync), "{status:?}");
+        assert_eq!(status.last.map(|last| last.end), Some(JobEnd::Finished));
+        array.stop(&core).await.unwrap();
+    });
+    match outcome {
+        wattle_rt::Outcome::Done(()) => {}
+        other => panic!("{:?}: {other:?}", fixture.case),
+    }
+    Rc::try_unwrap(model).expect("the clients are gone").into_inner()
+}
+
+#[test]
+fn a_blank_member_is_filled_beside_clients() {
+    for (number, &case) in CASES.iter().enumerate() {
+        for cores in [1, 3] {
+            for (slot, clients) in [(0, 60), (case.members - 1, 0), (case.members / 2, 60)] {
+                let mut fixture = Fixture::new(case, number as u64, cores);
+                let model = fixture.populate(11);
+                fixture.scribble(slot, 99);
+                let mut spec = fixture.spec();
+                spec.members[slot] = fixture.blank(slot);
+                let model = settle(&mut fixture, spec, model, clients);
+                fixture.verify(&fixture.slots(), &model, "filled");
+                let record = fixture.books.last().expect("that was recorded");
+                assert_eq!(record.seats[slot].state, MemberState::InSync);
+            }
+        }
+    }
+}
+
+#[test]
+fn two_members_are_filled_at_once() {
+    for &case in CASES.iter().filter(|case| case.members > 2) {
+        let mut fixture = Fixture::new(case, 5, 2);
+        let lost: Vec<usize> = vec![0, case.members / 2];
+        if !fixture.geometry.survives(&lost.iter().map(|slot| MemberIx(*slot as u16)).collect()) {
+            continue;
+        }
+        let model = fixture.populate(3);
+        let mut spec = fixture.spec();
+        for &slot in &lost {
+            fixture.scribble(slot, 98);
+            spec.members[slot] = fixture.blank(slot);
+        }
+        let model = settle(&mut fixture, spec, model, 40);
+        fixture.verify(&fixture.slots(), &model, "two");
+    }
+}
+
+#[test]
+fn what_may_disagree_is_made_to_agree() {
+    for (number, &case) in CASES.iter().enumerate() {
+        for (cores, clients) in [(1, 0), (2, 50)] {
+            let mut fixture = Fixture::new(case, number as u64, cores);
+            let mut model = fixture.populate(12);
+            // Parity and later copies are stale; what a client reads is not.
+            for slot in 0..case.members {
+                for sector in (slot as u64..256).step_by(5) {
+                    let place = fixture.geometry.array_sector_at(MemberIx(slot as u16), Sector(sector));
+                    let first = place.is_some_and(|lba| {
+                        fixture.geometry.kind() == wattle_engine::geometry::Kind::Parity || {
+                            let copies = fixture.geometry.copies(lba);
+                            let first = copies.as_slice()[0];
+                            (first.member.index(), first.sector.0) == (slot, sector)
+                        }
+                    });
+                    if !first {
+                        fixture.drive(slot).poke((OFFSET.0 + sector) * 512, &[0x77; 512]);
+                    }
+                }
+            }
+            let spec = ArraySpec { synced_below: Sector(0), ..fixture.spec() };
+            model = settle(&mut fixture, spec, model, clients);
+            fixture.verify(&fixture.slots(), &model, "resync");
+            assert_eq!(fixture.books.last().expect("it was recorded").synced_below, Sector::MAX);
+        }
+    }
+}
+
+#[test]
+fn only_regions_that_need_it_are_resynced() {
+    for &case in CASES {
+        let mut fixture = Fixture::new(case, 1, 2);
+        let model = fixture.populate(13);
+        let total = fixture.geometry.sync_sectors();
+        let mut needs = Regions::new(Sector(24), total);
+        [1, 2, 5, needs.count() - 1].into_iter().for_each(|region| needs.insert(region));
+        let controls: Vec<_> = fixture.slots().into_iter().map(|slot| fixture.drive(slot)).collect();
+        let before: u64 = controls.iter().map(|drive| drive.totals().read_bytes).sum();
+        let spec = ArraySpec { synced_below: Sector(0), needs: Some(needs), ..fixture.spec() };
+        let model = settle(&mut fixture, spec, model, 0);
+        let read = controls.iter().map(|drive| drive.totals().read_bytes).sum::<u64>() - before;
+        let all = 512 * 256 * case.members as u64;
+        assert!(read > 0 && read < all * 7 / 10, "{case:?}: {read} of {all} bytes read");
+        fixture.verify(&fixture.slots(), &model, "regions");
+    }
+}
+
+#[test]
+fn a_replacement_takes_the_slot_of_whom_it_replaces() {
+    for (number, &case) in CASES.iter().enumerate() {
+        for clients in [0, 50] {
+            let mut fixture = Fixture::new(case, number as u64, 2);
+            let model = fixture.populate(14);
+            let slot = 1;
+            let spare = case.members;
+            fixture.scribble(spare, 97);
+            let mut spec = fixture.spec();
+            spec.replacements = vec![MemberSpec::missing(); case.members];
+            spec.replacements[slot] = fixture.blank(spare);
+            let model = settle(&mut fixture, spec, model, clients);
+            let mut drives = fixture.slots();
+            drives[slot] = spare;
+            fixture.verify(&drives, &model, "replaced");
+            let record = fixture.books.last().expect("that was recorded");
+            assert_eq!(record.seats[slot].state, MemberState::InSync);
+            assert_eq!(record.seats[case.members + slot].state, MemberState::Faulty);
+        }
+    }
+}
+
+/// A replacement is copied, so it needs nothing of the other members; where its member cannot be read they help.
+#[test]
+fn a_replacement_survives_bad_sectors_of_whom_it_replaces() {
+    for &case in CASES {
+        let mut fixture = Fixture::new(case, 4, 2);
+        let model = fixture.populate(15);
+        let spare = case.members;
+        let mut spec = fixture.spec();
+        spec.replacements = vec![MemberSpec::missing(); case.members];
+        spec.replacements[0] = fixture.blank(spare);
+        for sector in [3, 77, 78, 200] {
+            fixture.drive(0).latent(OFFSET.0 + sector);
+        }
+        let model = settle(&mut fixture, spec, model, 0);
+        let mut drives = fixture.slots();
+        drives[0] = spare;
+        fixture.verify(&drives, &model, "replaced");
+        assert!(
+            fixture.books.last().is_some_and(|record| record.seats.iter().all(|seat| seat.bad.is_empty()))
+        );
+    }
+}
+
+/// A member that was away gets what it missed and nothing else.
+#[test]
+fn a_member_that_was_away_gets_only_what_it_missed() {
+    for &case in CASES {
+        let mut fixture = Fixture::new(case, 6, 2);
+        let model = fixture.populate(16);
+        let total = fixture.geometry.sync_sectors();
+        let mut stale = Regions::new(Sector(16), total);
+        [0, 3, 4, stale.count() - 1].into_iter().for_each(|region| stale.insert(region));
+        let slot = case.members - 1;
+        // What it missed is wrong on it; whatever else is written to it shows.
+        for region in stale.iter() {
+            for at in stale.range_of(region).start.0..stale.range_of(region).end.0 {
+                let sectors: Vec<u64> = match case.level {
+                    wattle_engine::geometry::Level::Raid10 => {
+                        let copies = fixture.geometry.copies(Sector(at));
+                        copies
+                            .iter()
+                            .filter(|copy| copy.member.index() == slot)
+                            .map(|copy| copy.sector.0)
+                            .collect()
+                    }
+                    _ => vec![at],
+                };
+                for sector in sectors {
+                    fixture.drive(slot).poke((OFFSET.0 + sector) * 512, &[0x11; 512]);
+                }
+            }
+        }
+        let control = fixture.drive(slot);
+        control.record_writes();
+        let mut spec = fixture.spec();
+        spec.members[slot] = MemberSpec { stale: Some(stale.clone()), ..fixture.blank(slot) };
+        let model = settle(&mut fixture, spec, model, 0);
+        fixture.verify(&fixture.slots(), &model, "returned");
+        let written: u64 = control.take_write_log().iter().map(|write| write.len_bytes).sum();
+        assert!(written > 0 && written < 512 * 256 * 3 / 4, "{case:?}: {written} bytes written");
+    }
+}
+
+#[test]
+fn a_second_member_that_fails_during_a_recovery_is_made_up_for() {
+    for case in [CASES[7], CASES[8]] {
+        let mut fixture = Fixture::new(case, 8, 2);
+        let model = fixture.populate(17);
+        fixture.scribble(1, 95);
+        let mut spec = fixture.spec();
+        spec.members[1] = fixture.blank(1);
+        spec.tuning.sync.pace.max_bytes_per_second = 8 << 20;
+        let spare = fixture.blank(case.members);
+        let control = fixture.drive(2);
+        let (drives, books) = (fixture.drives.clone(), fixture.books.clone());
+        fixture
+            .world
+            .run(async move |core: Core| {
+                let array = ArrayHandle::start(&core, spec, books.keeper(&core, &drives)).await;
+                core.sleep(Duration::from_millis(5)).await;
+                assert!(array.status(&core).await.sync.is_some_and(|sync| sync.action == Action::Recover));
+                control.gone_now();
+                let status = settled(&core, &array).await;
+                assert_eq!(
+                    (status.members[1].state, status.members[2].state),
+                    (MemberState::InSync, MemberState::Faulty)
+                );
+                array.add(&core, MemberIx(2), spare).await.unwrap();
+                let status = settled(&core, &array).await;
+                assert_eq!(status.members[2].state, MemberState::InSync);
+                array.stop(&core).await.unwrap();
+            })
+            .expect_done();
+        let mut drives = fixture.slots();
+        drives[2] = case.members;
+        fixture.verify(&drives, &model, "second failure");
+    }
+}
+
+/// Where a source cannot be read either, the range is recorded as bad on the member that was to get it: nobody reads made-up data.
+#[test]
+fn what_nobody_has_is_recorded_as_bad_and_never_made_up() {
+    for case in [CASES[0], CASES[3], CASES[4], CASES[9], CASES[11]] {
+        let mut fixture = Fixture::new(case, 9, 2);
+        let model = fixture.populate(18);
+        fixture.scribble(0, 94);
+        // The sector of the first array sector that has a copy, or a row mate, on slot 0.
+        let lost: Vec<(usize, u64)> = (1..case.members).map(|slot| (slot, 40)).collect();
+        for &(slot, sector) in &lost {
+            fixture.drive(slot).latent(OFFSET.0 + sector);
+        }
+        let mut spec = fixture.spec();
+        spec.members[0] = fixture.blank(0);
+        let geometry = fixture.geometry.clone();
+        let (drives, books) = (fixture.drives.clone(), fixture.books.clone());
+        let readable = fixture
+            .world
+            .run(async move |core: Core| {
+                let array = ArrayHandle::start(&core, spec, books.keeper(&core, &drives)).await;
+                let status = settled(&core, &array).await;
+                assert_eq!(status.members[0].state, MemberState::InSync);
+                let last = status.last.expect("a recovery ended");
+                assert_eq!((last.action, last.end), (Action::Recover, JobEnd::Finished));
+                assert!(last.bad_sectors_passed_on > 0, "{last:?}");
+                assert_eq!(status.members[0].bad_sectors, last.bad_sectors_passed_on);
+                let volume = array.volume().open(&core).unwrap();
+                let mut readable = Vec::new();
+                for lba in 0..geometry.array_sectors().0 {
+                    let (result, buf) = volume.read(lba * 512, BufMut::alloc(512)).await;
+                    assert!(matches!(result, Ok(()) | Err(VolumeError::Unreadable)), "{result:?}");
+                    readable.push(result.is_ok().then(|| buf.to_vec()));
+                }
+                array.stop(&core).await.unwrap();
+                readable
+            })
+            .expect_done();
+        let unreadable = readable.iter().filter(|sector| sector.is_none()).count();
+        assert!(unreadable > 0 && unreadable <= lost.len() + 1, "{case:?}: {unreadable} sectors");
+        for (lba, found) in readable.iter().enumerate() {
+            if let Some(found) = found {
+                assert!(found[..] == model[lba * 512..][..512], "{case:?}: sector {lba} was made up");
+            }
+        }
+    }
+}
+
+/// Parity that may be wrong recovers nothing: the member stays unfilled, and says so.
+#[test]
+fn missing_data_is_not_made_from_parity_that_may_be_wrong() {
+    let case: Case = CASES[4];
+    let mut fixture = Fixture::new(case, 10, 1);
+    fixture.populate(19);
+    let mut spec = ArraySpec { synced_below: Sector(0), ..fixture.spec() };
+    spec.members[0] = fixture.blank(0);
+    let (drives, books) = (fixture.drives.clone(), fixture.books.clone());
+    fixture
+        .world
+        .run(async move |core: Core| {
+            let array = ArrayHandle::start(&core, spec, books.keeper(&core, &drives)).await;
+            core.sleep(Duration::from_millis(200)).await;
+            let status = array.status(&core).await;
+            assert_eq!(status.sync, None);
+            assert!(matches!(status.members[0].state, MemberState::Rebuilding { .. }), "{status:?}");
+            assert!(matches!(status.last.expect("it was tried").end, JobEnd::Failed(_)));
+            array.stop(&core).await.unwrap();
+        })
+        .expect_done();
+}

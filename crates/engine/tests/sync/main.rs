@@ -1,0 +1,7 @@
+//! Resync, recovery, replacement, check and repair against slow oracles, in virtual time.
+
+mod check;
+mod crash;
+mod fill;
+mod speed;
+mod world;

@@ -196,9 +196,7 @@ pub struct SyncReport {
     pub done_bytes: u64,
     /// Where it ends.
     pub total_bytes: u64,
-    /// Since it began; pauses count.
-    pub elapsed_secs: u64,
-    /// Over the last seconds.
+    /// Of each member, over the last seconds.
     pub speed_bytes_per_sec: u64,
     /// At that speed; absent while nothing moves.
     pub remaining_secs: Option<u64>,
@@ -208,8 +206,6 @@ pub struct SyncReport {
     pub limited_by: Option<LimitReport>,
     /// Sectors of 512 bytes that did not agree, so far: md's `mismatch_cnt`.
     pub mismatch_sectors: u64,
-    /// When it began.
-    pub started: Option<String>,
 }
 
 /// What limits background work.

@@ -48,13 +48,11 @@ pub(crate) mod tests {
             members: Vec::new(),
             done_bytes,
             total_bytes,
-            elapsed_secs: 5,
             speed_bytes_per_sec: 26_691 << 10,
             remaining_secs: Some(34),
             paused: false,
             limited_by: None,
             mismatch_sectors: 0,
-            started: None,
         }
     }
 

@@ -10,6 +10,7 @@ mod report;
 mod served;
 pub mod settings;
 pub mod why;
+mod work;
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;

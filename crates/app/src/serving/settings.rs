@@ -1,7 +1,5 @@
 //! `wattle set NAME KEY=VALUE`: from what was typed to what is meant. Keys are md's where md has one.
 
-use std::time::Duration;
-
 use wattle_control::size::parse_size;
 use wattle_control::{Code, Problem};
 
@@ -27,8 +25,6 @@ pub enum Change {
     SyncSpeedMax(Option<u64>),
     /// What runs in the background.
     SyncAction(Action),
-    /// Reads that a member has not answered after this long are served from redundancy.
-    ReadDeadline(Duration),
 }
 
 /// Every setting: its name, what it may be, and what it is for.
@@ -40,7 +36,6 @@ pub const KEYS: &[(&str, &str, &str)] = &[
     ),
     ("sync_speed_max", "KiB/s, SIZE or none", "background work takes at most this of each member"),
     ("sync_action", "idle, check, repair or frozen", "what runs in the background; frozen holds it"),
-    ("read_deadline_ms", "milliseconds", "reads that a member has not answered by then come from redundancy"),
 ];
 
 /// Understands one `KEY=VALUE`.
@@ -54,10 +49,6 @@ pub fn parse(key: &str, value: &str) -> Result<Change, Problem> {
         "sync_speed_max" if matches!(value, "none" | "0") => Ok(Change::SyncSpeedMax(None)),
         "sync_speed_max" => speed(value).map(|speed| Change::SyncSpeedMax(Some(speed))).ok_or_else(bad),
         "sync_action" => action(value).map(Change::SyncAction).ok_or_else(bad),
-        "read_deadline_ms" => {
-            let millis = value.parse::<u64>().ok().filter(|millis| (1..=3_600_000).contains(millis));
-            millis.map(|millis| Change::ReadDeadline(Duration::from_millis(millis))).ok_or_else(bad)
-        }
         _ => Err(Problem::new(
             Code::Usage,
             format!("there is no setting {key}"),
@@ -91,7 +82,7 @@ fn bad_value(key: &str, value: &str) -> Problem {
         Code::Usage,
         format!("{key}={value}: not a value of this setting"),
         known.map_or(String::new(), |(_, values, _)| format!("expected {values}")),
-        "write it like sync_speed_max=50000 (KiB/s), sync_speed_max=50M, sync_action=idle, read_deadline_ms=500",
+        "write it like sync_speed_max=50000 (KiB/s), sync_speed_max=50M, sync_action=idle",
     )
 }
 
@@ -122,8 +113,6 @@ mod tests {
             ("sync_speed_max", "18446744073709551615", "KiB/s"),
             ("sync_speed_min", "-1", "KiB/s"),
             ("sync_action", "reshape", "idle, check"),
-            ("read_deadline_ms", "0", "milliseconds"),
-            ("read_deadline_ms", "soon", "milliseconds"),
             ("stripe_cache", "1", "sync_speed_min, sync_speed_max, sync_action"),
             ("", "", "sync_speed_min, sync_speed_max, sync_action"),
         ];

@@ -1,31 +1,22 @@
 //! Why an array is as it is, as `wattle why` shows it.
 
-use wattle_control::{ArrayScan, Scan};
+use wattle_control::Scan;
+use wattle_control::why::{Why, why};
 
 use crate::control_socket::why::{DecisionReport, WhyReport};
 
 /// Of every array on members that nobody serves.
 pub fn offline(scan: &Scan) -> Vec<WhyReport> {
-    scan.arrays.iter().map(|array| of_scan(scan, array)).collect()
+    scan.arrays.iter().map(|array| report(why(scan, array))).collect()
 }
 
-fn of_scan(scan: &Scan, array: &ArrayScan) -> WhyReport {
-    let assembly = &array.assembly;
-    let about_array = assembly.problems().into_iter().map(|problem| DecisionReport {
-        member: None,
-        what: problem.what,
-        why: problem.why,
-        next: Some(problem.next),
+/// The decisions that an array was started from.
+pub fn report(why: Why) -> WhyReport {
+    let decisions = why.decisions.into_iter().map(|decision| DecisionReport {
+        member: decision.member,
+        what: decision.what,
+        why: decision.why,
+        next: decision.next,
     });
-    let about_members = array.members.iter().zip(&assembly.verdicts).map(|(&ix, verdict)| DecisionReport {
-        member: Some(scan.members[ix].member.name.clone()),
-        what: verdict.to_string(),
-        why: String::new(),
-        next: None,
-    });
-    WhyReport {
-        array: assembly.name().to_owned(),
-        uuid: Some(assembly.uuid().to_string()),
-        decisions: about_array.chain(about_members).collect(),
-    }
+    WhyReport { array: why.array, uuid: Some(why.uuid.to_string()), decisions: decisions.collect() }
 }

@@ -48,6 +48,10 @@ pub enum Distrust {
     /// A member's log has no valid header.
     #[error("the partial parity log of slot {0} has no valid header")]
     NoHeader(MemberIx),
+    /// The newest log of a member is not where the others lead: the power went while a ring started over. wattle does that in two
+    /// steps, so that it never comes to this.
+    #[error("the partial parity log of slot {0} starts over and was cut off")]
+    CutOff(MemberIx),
     /// An entry has numbers that no writer produces.
     #[error("the partial parity log of slot {slot} is damaged: {error}")]
     Entry {
@@ -139,6 +143,10 @@ pub(super) fn plan(geometry: &Geometry, set_uuid: &[u8; 16], areas: &[Area<'_>])
             }
             continue;
         };
+        if ppl::has_newer(area, set_uuid, &newest) {
+            plan.outcome.distrust(Distrust::CutOff(slot));
+            continue;
+        }
         logged |= newest.header.generation > 0;
         let mut at = newest.offset_bytes + HEADER_BYTES;
         for entry in &newest.header.entries {
@@ -326,6 +334,17 @@ mod tests {
         ring[8192..8192 + 4096].copy_from_slice(&second[..]);
         ring[12288..16384].fill(0x5a);
         assert_eq!(planned(&ring).parities, [parity(8, 8, &[1], 12288..16384)]);
+    }
+
+    /// Half a lap is gone, and the first log of the last one is all that is left of it: its entry is long done.
+    #[test]
+    fn a_ring_that_was_cut_off_while_it_started_over_is_not_followed() {
+        let mut ring = log(3, &[entry(0, 1, 1)]);
+        let newer = Header { generation: 5, entries: vec![entry(40, 1, 1)] }.encode(&UUID);
+        ring[16384..16384 + 4096].copy_from_slice(&newer[..]);
+        let found = planned(&ring);
+        assert_eq!(found.outcome, Outcome::Untrusted(Distrust::CutOff(MemberIx(3))));
+        assert_eq!(found.parities, []);
     }
 
     #[test]

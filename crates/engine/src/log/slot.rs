@@ -5,9 +5,9 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use wattle_rt::sync::OneshotSender;
-use wattle_rt::{Buf, Device, Durability, Notify, oneshot};
+use wattle_rt::{Buf, Device, Durability, IoError, Notify, oneshot};
 
-use super::{LogArea, LogEntry, LogError, LogShard, LogSpec};
+use super::{LogArea, LogEntry, LogError, LogShard, LogSpec, PAGE_BYTES};
 use crate::array::{Shard, answer};
 use crate::error::VolumeError;
 use crate::units::MemberIx;
@@ -92,18 +92,47 @@ impl SlotLog {
         taken
     }
 
-    /// The next log, and where on its device it goes, in bytes.
-    fn next(&self, spec: &LogSpec, device: &Device, area: LogArea, entries: &[LogEntry]) -> (u64, Vec<Buf>) {
+    /// The next log.
+    ///
+    /// A ring is walked from its start along the logs to the newest. While its first log is overwritten, old ones could be found
+    /// that no newer one follows any more, and taken for the newest: so then an empty one takes its place first, by itself.
+    fn next(&self, spec: &LogSpec, device: &Device, area: LogArea, entries: &[LogEntry]) -> Next {
         let mut state = self.state.borrow_mut();
-        state.generation += 1;
-        let mut bufs = vec![spec.format.header(state.generation, entries)];
-        bufs.extend(entries.iter().flat_map(|entry| &entry.partial).cloned());
-        let len_bytes = bufs.iter().map(|buf| buf.len() as u64).sum::<u64>();
+        let partial_bytes = entries.iter().map(LogEntry::partial_bytes).sum::<u64>();
+        let len_bytes = u64::from(PAGE_BYTES) + partial_bytes;
         assert!(len_bytes <= area.size_bytes, "the format knows how much fits into an area");
         let behind = state.next.take().filter(|(on, _)| spec.ring && on.same(device)).map(|(_, at)| at);
-        let at = behind.filter(|at| at + len_bytes <= area.size_bytes).unwrap_or(0);
+        let at = behind.filter(|at| at + len_bytes <= area.size_bytes);
+        let mut header = |entries: &[LogEntry]| {
+            state.generation += 1;
+            let header = spec.format.header(state.generation, entries);
+            assert_eq!(header.len(), PAGE_BYTES as usize, "a header is a page");
+            header
+        };
+        let restart = (behind.is_some() && at.is_none()).then(|| header(&[]));
+        let mut log = vec![header(entries)];
+        log.extend(entries.iter().flat_map(|entry| &entry.partial).cloned());
+        let at = at.unwrap_or(0);
         state.next = Some((device.clone(), at + len_bytes));
-        (area.offset_bytes + at, bufs)
+        Next { at_bytes: area.offset_bytes + at, restart, log }
+    }
+}
+
+/// A log to write.
+struct Next {
+    /// Where on its device.
+    at_bytes: u64,
+    /// What has to be there before.
+    restart: Option<Buf>,
+    log: Vec<Buf>,
+}
+
+impl Next {
+    async fn write(self, shard: &Shard, device: &Device) -> Result<(), IoError> {
+        if let Some(restart) = self.restart {
+            shard.core.write(device, self.at_bytes, restart, Durability::Fua).await?;
+        }
+        shard.core.writev(device, self.at_bytes, self.log, Durability::Fua).await
     }
 }
 
@@ -179,8 +208,8 @@ async fn write(
     let seat = &health.seats[slot.index()];
     let place = seat.device.as_ref().filter(|_| health.state(slot).writable()).zip(seat.log);
     if let Some((device, area)) = place {
-        let (at, bufs) = log.slots[slot.index()].next(&log.spec, device, area, entries);
-        if shard.core.writev(device, at, bufs, Durability::Fua).await.is_ok() {
+        let next = log.slots[slot.index()].next(&log.spec, device, area, entries);
+        if next.write(shard, device).await.is_ok() {
             return Ok(());
         }
     }

@@ -52,7 +52,7 @@ impl LogEntry {
 
 /// Encodes logs. Pure.
 pub trait LogFormat: fmt::Debug + Send + Sync {
-    /// The header that goes before the partial parity of `entries`, a whole number of pages.
+    /// The header that goes before the partial parity of `entries`: one page.
     fn header(&self, generation: u64, entries: &[LogEntry]) -> Buf;
 
     /// Most entries of one log.

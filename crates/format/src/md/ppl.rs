@@ -136,6 +136,15 @@ fn checksum_of(bytes: &[u8; HEADER_BYTES]) -> u32 {
     crc(&zeroed)
 }
 
+/// Whether a header further on is newer than the newest that the walk finds. Then the walk was cut off: a ring that starts over
+/// overwrites its first logs, and if the power goes meanwhile what is left of them may lead nowhere.
+#[must_use]
+pub fn has_newer(area: &[u8], set_uuid: &[u8; 16], newest: &Newest) -> bool {
+    let pages = area.get(newest.offset_bytes..).unwrap_or_default().chunks_exact(HEADER_BYTES).skip(1);
+    let mut headers = pages.filter_map(|page| Header::decode(page, set_uuid).ok());
+    headers.any(|header| header.generation > newest.header.generation)
+}
+
 /// Whether an area starts with what was, or was becoming, a header of this array, and is none now: a write that the power cut
 /// short. What precedes the generation is the same in every header.
 #[must_use]
@@ -372,6 +381,11 @@ mod tests {
             "log 4 is from the last lap"
         );
         assert_eq!(super::newest(&ring[1..], &UUID), None);
+        assert!(!has_newer(&ring, &UUID, &newest));
+        let mut cut = ring.clone();
+        cut[8192] ^= 1;
+        let found = super::newest(&cut, &UUID).unwrap();
+        assert!(found.header.generation == 11 && has_newer(&cut, &UUID, &found), "13 is still there");
         let empty = super::newest(&empty_area(&UUID, 1 << 20), &UUID).unwrap();
         assert_eq!((empty.header.generation, empty.header.entries.len()), (0, 0));
     }

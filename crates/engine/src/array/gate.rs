@@ -69,11 +69,6 @@ impl Gate {
         })
     }
 
-    /// When a client last changed something here.
-    pub fn last_use(&self) -> Instant {
-        self.last_use.get()
-    }
-
     /// A pass regardless of the gate, for whoever closed it.
     pub fn pass(self: &Rc<Self>, now: Instant) -> Pass {
         self.in_flight.set(self.in_flight.get() + 1);

@@ -260,7 +260,7 @@ impl Step<'_> {
                         }
                         match &row[seat.index()] {
                             Some(found) => {
-                                self.correct(&mut writes, seat, part, &right, &found[part.bytes.clone()])
+                                self.correct(&mut writes, seat, part, &right, &found[part.bytes.clone()]);
                             }
                             // It could not be read, so it is not known to agree; who is being filled here gets it later.
                             None if in_sync(&health, seat) || unreadable.contains(seat) => {
@@ -360,7 +360,7 @@ impl Step<'_> {
             }
             let mut writes = Writes::default();
             for part in &parts {
-                self.check_part(&health, source, range, part, &mut row, &have, &mut writes);
+                self.check_part(&health, source, part, &mut row, &have, &mut writes);
             }
             if let [part] = &parts[..]
                 && last
@@ -396,7 +396,6 @@ impl Step<'_> {
         &mut self,
         health: &Health,
         source: Option<RepairSource>,
-        range: &Range<Sector>,
         part: &Part,
         row: &mut [Option<BufMut>],
         have: &MemberSet,
@@ -407,7 +406,7 @@ impl Step<'_> {
             // What is there is needed to make up for what is not: nothing is left to compare.
             return;
         }
-        let len = bytes(range.end - range.start);
+        let len = row.iter().flatten().next().map_or(0, |buf| buf.len());
         let (p, q) = (part.map.p(), part.map.q());
         let has_q = q.is_some_and(|q| have.contains(q));
         // Missing data is made from P; Q is compared then.

@@ -186,7 +186,7 @@ impl Step<'_> {
             match result {
                 Err(error) => losses.push(WriteLoss { seat, sectors, error }),
                 Ok(()) if health.seats[seat.index()].bad.overlaps(sectors.clone()) => {
-                    mended.push((seat, sectors))
+                    mended.push((seat, sectors));
                 }
                 Ok(()) => {}
             }

@@ -418,7 +418,7 @@ fn rewriting_a_marked_region_writes_no_bitmap() {
                 assert_eq!(books.marks.get(), 1);
                 drives.iter().for_each(DriveControl::record_writes);
                 for fill in 0..50 {
-                    write(&core, &array.volume(), 0, 8.min(case.chunk.max(8)), fill).await;
+                    write(&core, &array.volume(), 0, 8, fill).await;
                 }
                 assert_eq!((books.marks.get(), books.unmarks.get()), (1, 0), "{case:?}");
                 let bitmap = |drive: &DriveControl| {

@@ -1,6 +1,6 @@
 //! The regions as one core sees them.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::ops::Range;
 
 use wattle_rt::Notify;
@@ -19,11 +19,15 @@ const AGE_ONE: u32 = 1 << 28;
 const YOUNG: u32 = 2 * AGE_ONE;
 /// Writes in flight.
 const COUNT: u32 = AGE_ONE - 1;
+/// Regions in a page of states.
+const PAGE: u64 = 1024;
 
 /// One core's part of an array's write intent: a word for each region, nothing shared.
 pub(crate) struct IntentShard {
     region_sectors: u64,
-    states: Vec<Cell<u32>>,
+    regions: u64,
+    /// By region, in pages that are made when they are first used.
+    states: Vec<OnceCell<Box<[Cell<u32>]>>>,
     /// The regions that are granted, in no order.
     granted: RefCell<Vec<u64>>,
     /// Signalled when the home has answered.
@@ -41,7 +45,8 @@ impl IntentShard {
     pub fn new(spec: &IntentSpec) -> Self {
         Self {
             region_sectors: spec.marked.size().0,
-            states: (0..spec.marked.count()).map(|_| Cell::new(0)).collect(),
+            regions: spec.marked.count(),
+            states: (0..spec.marked.count().div_ceil(PAGE)).map(|_| OnceCell::new()).collect(),
             granted: RefCell::default(),
             answered: Notify::new(),
         }
@@ -52,7 +57,7 @@ impl IntentShard {
         if range.is_empty() {
             return 0..0;
         }
-        let end = range.end.0.div_ceil(self.region_sectors).min(self.states.len() as u64);
+        let end = range.end.0.div_ceil(self.region_sectors).min(self.regions);
         range.start.0 / self.region_sectors..end
     }
 
@@ -126,7 +131,9 @@ impl IntentShard {
     }
 
     fn state(&self, region: u64) -> &Cell<u32> {
-        &self.states[region as usize]
+        let page =
+            self.states[(region / PAGE) as usize].get_or_init(|| (0..PAGE).map(|_| Cell::new(0)).collect());
+        &page[(region % PAGE) as usize]
     }
 }
 

@@ -56,6 +56,12 @@ impl BadRanges {
         self.0.iter().cloned()
     }
 
+    /// How many entries of at most `sectors_max` sectors say it.
+    #[must_use]
+    pub fn entries(&self, sectors_max: u64) -> usize {
+        self.0.iter().map(|range| (range.end - range.start).0.div_ceil(sectors_max) as usize).sum()
+    }
+
     /// How many sectors are bad.
     #[must_use]
     pub fn sectors(&self) -> u64 {

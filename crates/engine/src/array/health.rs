@@ -53,6 +53,8 @@ pub(crate) struct Seat {
     pub stale: Option<Arc<Regions>>,
     /// Data sectors that hold nothing that can be read.
     pub bad: Arc<BadRanges>,
+    /// How many entries its bad-block log has room for.
+    pub bad_entries_max: usize,
     /// The version of the health in which it joined: tells it from whoever had the seat before, or itself at another time.
     pub since: u64,
 }

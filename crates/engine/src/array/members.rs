@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use super::health::{Event, Seat, Trust};
 use super::home::Home;
-use super::{MemberSpec, MemberState};
+use super::{BAD_ENTRY_SECTORS, MemberSpec, MemberState};
 use crate::bad::BadRanges;
 use crate::error::{FailError, JoinError, LeaveError, VolumeError};
 use crate::metadata::Change;
@@ -167,7 +167,11 @@ impl Home {
         .await?
     }
 
-    /// What is known of a member's bad sectors changed; recorded when this returns. A member that cannot record it is failed.
+    /// What is known of a member's bad sectors changed; recorded when this returns. A member that has no room to record it is failed,
+    /// if the array can do without.
+    ///
+    /// # Errors
+    /// [`VolumeError::Unreadable`] if it cannot: then nothing has changed.
     pub async fn set_bad(
         &self,
         seat: MemberIx,
@@ -183,6 +187,14 @@ impl Home {
         change(&mut bad);
         if bad == **before {
             return Ok(());
+        }
+        if bad.entries(BAD_ENTRY_SECTORS) > health.seats[seat.index()].bad_entries_max {
+            let seats: MemberSet = [seat].into_iter().collect();
+            let without = health.apply(&self.fixed.geometry, Event::Failed(seats));
+            if without.broken {
+                return Err(VolumeError::Unreadable);
+            }
+            return self.fail_in_turn(seats).await;
         }
         self.record_in_turn(Some(Event::BadSectors { seat, bad: Arc::new(bad) }), Change::Members).await
     }

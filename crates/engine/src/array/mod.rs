@@ -99,7 +99,12 @@ pub struct MemberSpec {
     pub stale: Option<Regions>,
     /// Its sectors that cannot be read.
     pub bad: BadRanges,
+    /// How many entries (of at most [`BAD_ENTRY_SECTORS`]) its bad-block log has room for; 0 if it has none.
+    pub bad_entries_max: usize,
 }
+
+/// Most sectors that one entry of a bad-block log covers (docs/formats.md §3).
+pub const BAD_ENTRY_SECTORS: u64 = 512;
 
 impl MemberSpec {
     /// A member that is current everywhere.
@@ -126,6 +131,7 @@ impl MemberSpec {
             state: MemberState::Missing,
             stale: None,
             bad: BadRanges::NONE,
+            bad_entries_max: 512,
         }
     }
 
@@ -138,6 +144,7 @@ impl MemberSpec {
             log: self.log,
             stale: self.stale.map(Arc::new),
             bad: Arc::new(self.bad),
+            bad_entries_max: self.bad_entries_max,
             since: 0,
         };
         (self.state, seat)

@@ -116,7 +116,11 @@ impl Step<'_> {
                         if !last && piece.places.iter().any(defect) {
                             return Ok(Attempt::Split);
                         }
-                        wanted.extend(here.map(|place| (number, place)));
+                        // What is there once agrees with itself; a check reads it all the same.
+                        let alone = *self.task == Task::Resync && here.clone().count() == 1;
+                        if !alone || piece.places.iter().any(defect) {
+                            wanted.extend(here.map(|place| (number, place)));
+                        }
                     }
                 }
             }
@@ -257,9 +261,10 @@ impl Step<'_> {
         writes: &mut Writes,
     ) -> Result<(), Trouble> {
         let Some((first, others)) = found.split_first() else {
-            if !defects.is_empty() {
-                self.found.unreadable_sectors += piece.len.0;
+            if defects.is_empty() {
+                return Ok(());
             }
+            self.found.unreadable_sectors += piece.len.0;
             // They agree in that nobody can read them, and shall go on to.
             for place in defects.iter().filter(|place| unreadable.contains(place)) {
                 self.mark_bad(place.0, piece.sectors(*place)).await?;

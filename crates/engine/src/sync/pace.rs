@@ -142,9 +142,7 @@ impl Throttle {
         };
         if limit == u64::MAX {
             self.next_launch = now;
-            if !matches!(self.limited_by, LimitedBy::Member(_)) {
-                self.limited_by = LimitedBy::Nothing;
-            }
+            self.limited_by = LimitedBy::Nothing;
             return;
         }
         let time = u128::from(bytes) * 1_000_000_000 / u128::from(limit.max(1));
@@ -153,8 +151,6 @@ impl Throttle {
         let slack = if why == LimitedBy::Foreground { 0 } else { 20_000_000 };
         let from = self.next_launch.max(Instant::from_nanos(now.as_nanos().saturating_sub(slack)));
         self.next_launch = from + time;
-        if self.next_launch > now {
-            self.limited_by = why;
-        }
+        self.limited_by = if self.next_launch > now { why } else { LimitedBy::Nothing };
     }
 }

@@ -228,6 +228,15 @@ impl Step<'_> {
                 };
             }
             let mut seats = have;
+            let compared = |slot: MemberIx| {
+                health.state(slot).writable() || health.state(health.replacement_of(slot)).writable()
+            };
+            let replaced = (0..self.slots() as u16).map(|slot| health.replacement_of(MemberIx(slot)));
+            let replaced = replaced.into_iter().any(|seat| health.state(seat).writable());
+            if !replaced && !parts.iter().any(|part| part.parity().any(compared)) {
+                // Degraded: there is no parity that could disagree.
+                return Ok(Attempt::Done);
+            }
             for slot in (0..self.slots() as u16).map(MemberIx) {
                 let seat = health.replacement_of(slot);
                 if !unreadable.contains(seat) && health.readable(seat, range.clone()) {

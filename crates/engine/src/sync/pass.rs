@@ -118,9 +118,14 @@ impl<'a> Pass<'a> {
         let health = home.health();
         let block = u64::from(fixed.block_bytes) / SECTOR_BYTES;
         let now = core.now();
-        // A last block that is cut off can neither be read nor written.
+        let whole = match task {
+            Task::Recover(_) => fixed.geometry.member_sectors(MemberIx(0)),
+            _ => fixed.geometry.sync_sectors(),
+        };
+        // Whole blocks; a last one that is cut off can neither be read nor written.
         let start = Sector(range.start.0 / block * block);
-        let range = start..Sector(range.end.0 / block * block).max(start);
+        let end = Sector(range.end.0.next_multiple_of(block).min(whole.0 / block * block));
+        let range = start..end.max(start);
         Self {
             core,
             home,
@@ -459,7 +464,7 @@ impl<'a> Pass<'a> {
             return;
         }
         match self.trouble {
-            Some(Trouble::Untrusted) => {
+            Some(trouble @ (Trouble::Untrusted | Trouble::NoRoom)) => {
                 let action = self.action();
                 let epoch = self.home.health().epoch;
                 let mut gave_up = control.gave_up.borrow_mut();
@@ -469,7 +474,11 @@ impl<'a> Pass<'a> {
                 if matches!(action, Action::Check | Action::Repair) {
                     control.request.borrow_mut().take();
                 }
-                control.finish(now, JobEnd::Failed(JobFailure::Untrusted));
+                let why = match trouble {
+                    Trouble::NoRoom => JobFailure::NoRoom,
+                    _ => JobFailure::Untrusted,
+                };
+                control.finish(now, JobEnd::Failed(why));
             }
             _ if self.home.health().broken => {
                 control.request.borrow_mut().take();

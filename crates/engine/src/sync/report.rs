@@ -75,6 +75,9 @@ pub enum JobFailure {
     /// Data that is missing could be had only from parity that may be wrong.
     #[error("data is missing where parity may be wrong")]
     Untrusted,
+    /// Sectors are bad, and their member has no bad-block log, or no room in it.
+    #[error("a member has no room in a bad-block log for sectors that cannot be read")]
+    NoRoom,
     /// The array broke.
     #[error("the array is broken")]
     Broken,

@@ -17,6 +17,7 @@ use super::findings::Found;
 use super::{RepairSource, copies, hold};
 use crate::array::{Health, MemberState, Shard, WriteLoss};
 use crate::bad::BadRanges;
+use crate::error::VolumeError;
 use crate::geometry::Kind;
 use crate::units::{MemberIx, MemberSet, SECTOR_BYTES, Sector};
 
@@ -40,6 +41,8 @@ pub(super) enum Trouble {
     Changed,
     /// Missing data could be had only from parity that may be wrong.
     Untrusted,
+    /// A member has no room to record that sectors of it are bad.
+    NoRoom,
 }
 
 /// What came of trying a range.
@@ -202,7 +205,10 @@ impl Step<'_> {
     pub async fn mark_bad(&self, seat: MemberIx, sectors: Range<Sector>) -> Result<(), Trouble> {
         let bad = move |bad: &mut BadRanges| bad.insert(sectors);
         let marked = self.shard.home(move |home| async move { home.set_bad(seat, bad).await }).await;
-        marked.map_err(|_| Trouble::Changed)?;
+        marked.map_err(|error| match error {
+            VolumeError::Unreadable => Trouble::NoRoom,
+            _ => Trouble::Changed,
+        })?;
         if self.health()?.state(seat).writable() { Ok(()) } else { Err(Trouble::Changed) }
     }
 

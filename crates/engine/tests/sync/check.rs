@@ -25,7 +25,7 @@ fn job(fixture: &mut Fixture, spec: ArraySpec, job: Job) -> Result<SyncReport, J
                     _ => core.sleep(Duration::from_micros(300)).await,
                 }
             };
-            array.stop(&core).await.unwrap();
+            array.stop(&core).await.expect("it stops");
             Ok(report)
         })
         .expect_done()
@@ -300,7 +300,7 @@ fn pause_abort_and_the_speed_limit_do_what_they_say() {
                 array.start_job(&core, CHECK).await.unwrap();
                 core.sleep(Duration::from_millis(5)).await;
                 let before = core.now();
-                array.stop(&core).await.unwrap();
+                array.stop(&core).await.expect("it stops");
                 assert!(core.now() - before < Duration::from_millis(20));
             })
             .expect_done();
@@ -322,7 +322,7 @@ fn exclusive_requests_pass_between_steps() {
             .world
             .run(async move |core: Core| {
                 let array = ArrayHandle::start(&core, spec, books.keeper(&core, &drives)).await;
-                let volume = array.volume().open(&core).unwrap();
+                let volume = array.volume().open(&core).expect("it runs");
                 for at in 0..20 {
                     let unmap = wattle_rt::Unmap::No;
                     let zeroed =
@@ -330,7 +330,7 @@ fn exclusive_requests_pass_between_steps() {
                     assert_eq!(zeroed, Ok(()));
                 }
                 settled(&core, &array).await;
-                array.stop(&core).await.unwrap();
+                array.stop(&core).await.expect("it stops");
             })
             .expect_done();
         for at in 0..20 {

@@ -23,7 +23,7 @@ fn run_with_cuts(fixture: &mut Fixture, spec: &ArraySpec, mut ops: u64, writes: 
         let outcome = fixture.world.run(async move |core: Core| {
             let array = ArrayHandle::start(&core, now, books.keeper(&core, &drives)).await;
             if writes > 0 {
-                let volume = array.volume().open(&core).unwrap();
+                let volume = array.volume().open(&core).expect("it runs");
                 let model = Rc::new(RefCell::new(vec![0; volume.size_bytes() as usize]));
                 let writer = core.spawn({
                     let core = core.clone();
@@ -32,7 +32,7 @@ fn run_with_cuts(fixture: &mut Fixture, spec: &ArraySpec, mut ops: u64, writes: 
                 writer.await;
             }
             settled(&core, &array).await;
-            array.stop(&core).await.unwrap();
+            array.stop(&core).await.expect("it stops");
         });
         match outcome {
             Outcome::Done(()) => {
@@ -108,7 +108,7 @@ fn a_replacement_goes_on_from_where_it_was_recorded() {
                 let _ = fixture.world.run(async move |core: Core| {
                     let array = ArrayHandle::start(&core, now, books.keeper(&core, &drives)).await;
                     settled(&core, &array).await;
-                    array.stop(&core).await.unwrap();
+                    array.stop(&core).await.expect("it stops");
                 });
             }
             fixture.world.cancel_power_cut();
@@ -167,10 +167,10 @@ fn a_client_sees_its_writes_before_and_after() {
         .world
         .run(async move |core: Core| {
             let array = ArrayHandle::start(&core, spec, books.keeper(&core, &drives)).await;
-            let volume = array.volume().open(&core).unwrap();
+            let volume = array.volume().open(&core).expect("it runs");
             client(core.clone(), volume, shared, 3, 80).await;
             settled(&core, &array).await;
-            array.stop(&core).await.unwrap();
+            array.stop(&core).await.expect("it stops");
         })
         .expect_done();
     fixture.verify(&fixture.slots(), &model.borrow(), "in the end");

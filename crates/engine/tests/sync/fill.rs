@@ -18,14 +18,14 @@ fn settle(fixture: &mut Fixture, spec: ArraySpec, model: Vec<u8>, clients: usize
     let shared = model.clone();
     let outcome = fixture.world.run(async move |core: Core| {
         let array = ArrayHandle::start(&core, spec, books.keeper(&core, &drives)).await;
-        let volume = array.volume().open(&core).unwrap();
+        let volume = array.volume().open(&core).expect("it runs");
         if clients > 0 {
             client(core.clone(), volume, shared, 7, clients).await;
         }
         let status = settled(&core, &array).await;
         assert!(status.members.iter().all(|member| member.state == MemberState::InSync), "{status:?}");
         assert_eq!(status.last.map(|last| last.end), Some(JobEnd::Finished));
-        array.stop(&core).await.unwrap();
+        array.stop(&core).await.expect("it stops");
     });
     match outcome {
         wattle_rt::Outcome::Done(()) => {}
@@ -234,7 +234,7 @@ fn a_second_member_that_fails_during_a_recovery_is_made_up_for() {
                 array.add(&core, MemberIx(2), spare).await.unwrap();
                 let status = settled(&core, &array).await;
                 assert_eq!(status.members[2].state, MemberState::InSync);
-                array.stop(&core).await.unwrap();
+                array.stop(&core).await.expect("it stops");
             })
             .expect_done();
         let mut drives = fixture.slots();
@@ -269,14 +269,14 @@ fn what_nobody_has_is_recorded_as_bad_and_never_made_up() {
                 assert_eq!((last.action, last.end), (Action::Recover, JobEnd::Finished));
                 assert!(last.bad_sectors_passed_on > 0, "{last:?}");
                 assert_eq!(status.members[0].bad_sectors, last.bad_sectors_passed_on);
-                let volume = array.volume().open(&core).unwrap();
+                let volume = array.volume().open(&core).expect("it runs");
                 let mut readable = Vec::new();
                 for lba in 0..geometry.array_sectors().0 {
                     let (result, buf) = volume.read(lba * 512, BufMut::alloc(512)).await;
                     assert!(matches!(result, Ok(()) | Err(VolumeError::Unreadable)), "{result:?}");
                     readable.push(result.is_ok().then(|| buf.to_vec()));
                 }
-                array.stop(&core).await.unwrap();
+                array.stop(&core).await.expect("it stops");
                 readable
             })
             .expect_done();
@@ -308,7 +308,7 @@ fn missing_data_is_not_made_from_parity_that_may_be_wrong() {
             assert_eq!(status.sync, None);
             assert!(matches!(status.members[0].state, MemberState::Rebuilding { .. }), "{status:?}");
             assert!(matches!(status.last.expect("it was tried").end, JobEnd::Failed(_)));
-            array.stop(&core).await.unwrap();
+            array.stop(&core).await.expect("it stops");
         })
         .expect_done();
 }

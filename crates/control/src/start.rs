@@ -1,14 +1,19 @@
-//! From a decision to a running array: claims the members, makes sure that nothing changed, and starts the engine.
+//! From a decision to a running array: claims the members, makes sure that nothing changed, follows partial parity logs, and starts
+//! the engine.
 
-use wattle_engine::metadata::{Metadata, NoMetadata};
-use wattle_engine::units::Sector;
-use wattle_engine::{ArrayHandle, ArraySpec, MemberSpec, MemberState};
+use std::rc::Rc;
+
+use wattle_engine::metadata::{Change, Metadata, NoMetadata, Record, SeatRecord};
+use wattle_engine::units::{MemberIx, MemberSet, Sector};
+use wattle_engine::{ArrayHandle, ArraySpec, BadRanges, MemberKey, MemberSpec, MemberState, Regions};
 use wattle_format::md::Superblock;
 use wattle_rt::{Core, Device};
 
-use crate::assemble::{Access, Assembly, Slot};
-use crate::commit::{MdMetadata, Place};
+use crate::assemble::{Access, Assembly, Needs, ReAdd, Slot};
+use crate::bitmap::{self, Bits};
+use crate::commit::{MdMetadata, Place, Shared};
 use crate::members::{Claim, Member, MemberError};
+use crate::ppl::{self, LogMember};
 use crate::problem::{Code, Problem};
 use crate::scan::{ArrayScan, Scan, read_superblocks};
 
@@ -16,21 +21,46 @@ use crate::scan::{ArrayScan, Scan, read_superblocks};
 #[derive(Debug)]
 pub struct Claimed {
     assembly: Assembly,
-    slots: Vec<Option<ClaimedMember>>,
+    /// The slots, then a replacement for each.
+    seats: Vec<Option<ClaimedMember>>,
     spares: Vec<ClaimedMember>,
+    /// Members that may come back.
+    returning: Vec<(ReAdd, ClaimedMember)>,
     read_only: bool,
 }
 
 /// A member that is ours, and its superblock as it is on disk.
-#[derive(Debug)]
-struct ClaimedMember {
-    device: Device,
-    superblock: Superblock,
+#[derive(Debug, Clone)]
+pub struct ClaimedMember {
+    /// As the operator named it.
+    pub name: String,
+    /// Open for writing, unless the array is only read.
+    pub device: Device,
+    /// As it is on disk.
+    pub superblock: Superblock,
+    /// Its bad sectors.
+    pub bad: BadRanges,
+}
+
+/// An array that was started, and what else belongs to it.
+pub struct Started {
+    /// The array.
+    pub handle: ArrayHandle,
+    /// What keeps its superblocks; `None` if nothing is recorded.
+    pub books: Option<Rc<MdMetadata>>,
+    /// Spares, by key.
+    pub spares: Vec<(MemberKey, ClaimedMember)>,
+    /// Members that may come back.
+    pub returning: Vec<(ReAdd, ClaimedMember)>,
+    /// Names of the members in seats, by key.
+    pub names: Vec<(MemberKey, String)>,
+    /// Parity that was made right from the partial parity logs: how many pieces.
+    pub replayed: Option<usize>,
 }
 
 /// Claims the members of an array that `scan` found: exclusively if it will be written, otherwise against writers. Members that
-/// the array does not use are left alone. An array that may only be read is claimed for reading, whatever was asked for;
-/// [`Claimed::read_only`] and [`Assembly::problems`] say so.
+/// the array does not use are left alone, but for those that may come back to it. An array that may only be read is claimed for
+/// reading, whatever was asked for; [`Claimed::read_only`] and [`Assembly::problems`] say so.
 ///
 /// # Errors
 /// A [`Problem`]: the array is refused, a member is in use or cannot be written, or one changed since the scan.
@@ -48,16 +78,21 @@ pub fn claim(scan: &Scan, array: &ArrayScan, read_only: bool) -> Result<Claimed,
     }
     let read_only = read_only || assembly.access != Access::ReadWrite;
     let claim = if read_only { Claim::Read } else { Claim::Write };
-    let claim_one = |ix: usize| claim_member(scan, array.members[ix], claim);
-    let slots = assembly
-        .slots
-        .iter()
-        .map(|slot| slot.member().map(claim_one).transpose())
-        .collect::<Result<_, _>>()?;
-    // Whoever only reads needs no spares.
+    let claim_one = |ix: usize| {
+        let claimed = claim_member(scan, array.members[ix], claim)?;
+        Ok::<_, MemberError>(ClaimedMember { bad: assembly.bad[ix].clone(), ..claimed })
+    };
+    let slots = assembly.slots.iter().map(|slot| slot.member());
+    let replacements = assembly.replacements.iter().map(|who| who.map(|who| who.member));
+    let seats =
+        slots.chain(replacements).map(|who| who.map(claim_one).transpose()).collect::<Result<_, _>>()?;
+    // Whoever only reads needs nobody else.
     let spares = if read_only { &[][..] } else { &assembly.spares };
     let spares = spares.iter().map(|&ix| claim_one(ix)).collect::<Result<_, _>>()?;
-    Ok(Claimed { assembly, slots, spares, read_only })
+    let returning = if read_only { &[][..] } else { &assembly.re_addable };
+    // The array can do without those that are not to be had.
+    let returning = returning.iter().filter_map(|who| Some((*who, claim_one(who.member).ok()?))).collect();
+    Ok(Claimed { seats, spares, returning, read_only, assembly })
 }
 
 fn claim_member(scan: &Scan, member: usize, claim: Claim) -> Result<ClaimedMember, MemberError> {
@@ -66,13 +101,27 @@ fn claim_member(scan: &Scan, member: usize, claim: Claim) -> Result<ClaimedMembe
     // Between the look and the lock another process may have run the array.
     let now = read_superblocks(&claimed);
     let Some(superblock) = seen.superblock().filter(|known| now.valid.contains(known)) else {
-        let changed = MemberError::Changed { name: claimed.name };
-        return Err(now.unreadable.into_iter().next().unwrap_or(changed));
+        return Err(MemberError::Changed { name: claimed.name });
     };
-    Ok(ClaimedMember { device: claimed.device, superblock: superblock.clone() })
+    let superblock = superblock.clone();
+    Ok(ClaimedMember { name: claimed.name, device: claimed.device, superblock, bad: BadRanges::NONE })
 }
 
 impl Claimed {
+    /// An array whose members are open and ours by other means: drives of a simulation. `seats` are the slots, then a replacement for
+    /// each.
+    #[must_use]
+    pub fn of(
+        assembly: Assembly,
+        seats: Vec<Option<ClaimedMember>>,
+        spares: Vec<ClaimedMember>,
+        returning: Vec<(ReAdd, ClaimedMember)>,
+        read_only: bool,
+    ) -> Self {
+        let read_only = read_only || assembly.access != Access::ReadWrite;
+        Self { assembly, seats, spares, returning, read_only }
+    }
+
     /// What the array is.
     #[must_use]
     pub fn assembly(&self) -> &Assembly {
@@ -85,51 +134,263 @@ impl Claimed {
         self.read_only
     }
 
-    /// Starts the array on every core of the runtime, with `core` as its home. Nothing is written before the first write.
+    /// Starts the array on every core of the runtime, with `core` as its home. Nothing is written before the first write, but where
+    /// partial parity logs have to be followed, or something is to be rebuilt or resynced.
+    ///
+    /// # Errors
+    /// A [`Problem`]: partial parity logs do not make up for a missing member, or the bitmap cannot be kept.
     ///
     /// # Panics
     /// Never: an array that may be read has a geometry and enough members.
-    pub async fn start(self, core: &Core) -> ArrayHandle {
+    pub async fn launch(self, core: &Core) -> Result<Started, Problem> {
         let geometry = self.assembly.geometry.clone().expect("an array that is not refused has a geometry");
-        let members = self
-            .assembly
-            .slots
-            .iter()
-            .zip(&self.slots)
-            .map(|(slot, claimed)| member_spec(*slot, claimed.as_ref()));
-        let spec = ArraySpec {
-            synced_below: Sector(self.assembly.synced_below_sectors),
-            read_only: self.read_only,
-            ..ArraySpec::new(self.assembly.name(), geometry, members.collect())
-        };
         // Without redundancy there is nothing that could be dirty, and md writes nothing either.
-        let recorded = !self.read_only && spec.geometry.redundancy() > 0;
-        let metadata: Box<dyn Metadata> =
-            if recorded { Box::new(self.metadata(core)) } else { Box::new(NoMetadata) };
-        ArrayHandle::start(core, spec, metadata).await
+        let recorded = !self.read_only && geometry.redundancy() > 0;
+        let mut trust = Trust::of(&self.assembly);
+        let replayed = if self.assembly.replay_log { self.replay(core, &mut trust).await? } else { None };
+        let books = if recorded { Some(self.books(core).await?) } else { None };
+        let intent = books.as_ref().and_then(|books| books.bitmap()).map(|bitmap| bitmap.spec());
+        let members = self.specs();
+        let log = if recorded { self.log_spec(&members) } else { None };
+        if let (Some(books), Some(_)) = (&books, &log) {
+            books.keep_logs();
+        }
+        if let (Some(books), Some(_)) = (&books, replayed) {
+            record_replayed(books, &members, &trust).await?;
+        }
+        let mut seats = members;
+        let replacements = seats.split_off(geometry.raid_disks());
+        let spec = ArraySpec {
+            replacements,
+            synced_below: trust.below,
+            needs: trust.needs,
+            read_only: self.read_only,
+            intent,
+            log,
+            ..ArraySpec::new(self.assembly.name(), geometry, seats)
+        };
+        let metadata: Box<dyn Metadata> = match &books {
+            Some(books) => Box::new(Shared(books.clone())),
+            None => Box::new(NoMetadata),
+        };
+        let handle = ArrayHandle::start(core, spec, metadata).await;
+        let first = 2 * self.assembly.slots.len() as u32;
+        let names = (0..).zip(&self.seats);
+        let names = names.filter_map(|(seat, who)| Some((MemberKey(seat), who.as_ref()?.name.clone())));
+        Ok(Started {
+            handle,
+            books,
+            names: names.collect(),
+            spares: (first..).map(MemberKey).zip(self.spares).collect(),
+            returning: self.returning,
+            replayed,
+        })
     }
 
-    fn metadata(self, core: &Core) -> MdMetadata {
-        let split = |member: ClaimedMember| (Place { device: member.device }, member.superblock);
-        let slots = self.slots.into_iter().map(|member| member.map(split)).collect();
-        let spares = self.spares.into_iter().map(split).collect();
-        MdMetadata::new(core, &self.assembly, slots, spares)
+    /// As [`Self::launch`], for tests and arrays that cannot meet a problem.
+    ///
+    /// # Panics
+    /// If there is a problem.
+    pub async fn start(self, core: &Core) -> ArrayHandle {
+        match self.launch(core).await {
+            Ok(started) => started.handle,
+            Err(problem) => panic!("{problem}"),
+        }
+    }
+
+    /// What keeps the superblocks, and the bitmap if there is one.
+    async fn books(&self, core: &Core) -> Result<Rc<MdMetadata>, Problem> {
+        let split =
+            |member: &ClaimedMember| (Place { device: member.device.clone() }, member.superblock.clone());
+        let seats = self.seats.iter().map(|member| member.as_ref().map(split)).collect();
+        let spares = self.spares.iter().map(split).collect();
+        let books = MdMetadata::new(core, &self.assembly, seats, spares);
+        if let Some(kept) = &self.assembly.bitmap {
+            let bits = Bits {
+                regions: kept.set.clone(),
+                events_cleared: kept.events_cleared,
+                stale: kept.distrust.is_some(),
+            };
+            let members = (0..).zip(&self.seats).filter_map(|(seat, member)| {
+                let member = member.as_ref()?;
+                let slot = self.assembly.slots.get(seat as usize);
+                let in_sync = matches!(slot, Some(Slot::InSync { .. }));
+                Some((MemberKey(seat), bitmap::Place::of(&member.device, &member.superblock), in_sync))
+            });
+            let uuid = self.stored_uuid();
+            let keeper = bitmap::Keeper::open(core, members.collect(), &uuid, &bits)
+                .await
+                .map_err(|error| bitmap_problem(self.assembly.name(), error))?;
+            books.keep_bitmap(keeper);
+        }
+        Ok(Rc::new(books))
+    }
+
+    fn stored_uuid(&self) -> [u8; 16] {
+        let any = self.seats.iter().flatten().next();
+        any.map(|member| member.superblock.stored_uuid()).unwrap_or_default()
+    }
+
+    /// By seat.
+    fn specs(&self) -> Vec<MemberSpec> {
+        let slots = self.assembly.slots.iter().map(|slot| match *slot {
+            Slot::Missing => (MemberState::Missing, false),
+            Slot::InSync { .. } => (MemberState::InSync, false),
+            Slot::Rebuilding { valid_below_sectors, by_bitmap, .. } => {
+                (MemberState::Rebuilding { valid_below: Sector(valid_below_sectors) }, by_bitmap)
+            }
+        });
+        let replacements = self.assembly.replacements.iter().map(|who| match who {
+            None => (MemberState::Missing, false),
+            Some(who) => (MemberState::Rebuilding { valid_below: Sector(who.valid_below_sectors) }, false),
+        });
+        let stale = |by_bitmap: bool| by_bitmap.then(|| self.assembly.stale_regions().cloned()).flatten();
+        (0..)
+            .zip(slots.chain(replacements).zip(&self.seats))
+            .map(|(seat, ((state, by_bitmap), member))| {
+                let Some(member) = member else { return MemberSpec::missing() };
+                MemberSpec { state, stale: stale(by_bitmap), ..spec_of(MemberKey(seat), member) }
+            })
+            .collect()
+    }
+
+    fn log_spec(&self, members: &[MemberSpec]) -> Option<wattle_engine::log::LogSpec> {
+        let geometry = self.assembly.geometry.as_ref()?;
+        let used = members.iter().filter(|member| member.state.writable());
+        // A log that only some have says nothing.
+        let areas: Option<Vec<_>> = used.map(|member| member.log).collect();
+        ppl::log_spec(self.assembly.array.features, self.stored_uuid(), geometry, areas?)
+    }
+
+    /// Follows the partial parity logs, and makes parity right. How many pieces that was; `None` if parity is not known to be right
+    /// all the same.
+    async fn replay(&self, core: &Core, trust: &mut Trust) -> Result<Option<usize>, Problem> {
+        let geometry = self.assembly.geometry.as_ref().expect("an array that is not refused has a geometry");
+        let member = |(slot, claimed): (&Slot, &Option<ClaimedMember>)| {
+            let claimed = claimed.as_ref()?;
+            let valid_below = match *slot {
+                Slot::Rebuilding { valid_below_sectors, .. } => Sector(valid_below_sectors),
+                _ => Sector::MAX,
+            };
+            Some(LogMember {
+                device: claimed.device.clone(),
+                data_offset: Sector(claimed.superblock.data_offset_sectors()),
+                valid_below,
+                bad: claimed.bad.clone(),
+                log: ppl::area(&claimed.superblock, claimed.device.size_bytes()),
+            })
+        };
+        let members: Vec<_> = self.assembly.slots.iter().zip(&self.seats).map(member).collect();
+        let replay = ppl::replay(core, geometry, &members, &self.stored_uuid()).await;
+        // Where the operator vouches for parity, nothing has to be trusted.
+        let degraded = self.assembly.degraded() > 0 && self.assembly.needs != Needs::Nothing;
+        let trusted = replay.outcome.trusts_parity(degraded);
+        // Whoever must not write cannot make parity right either; without a member that needs it, nothing depends on it.
+        if degraded && (!trusted || (self.read_only && !replay.patches.is_empty())) {
+            return Err(not_replayed(self.assembly.name(), &replay.outcome, self.read_only));
+        }
+        if self.read_only {
+            return Ok(None);
+        }
+        if let Err(failed) = ppl::apply(core, &members, &replay).await {
+            return Err(replay_failed(self.assembly.name(), &failed));
+        }
+        if trusted {
+            *trust = Trust { below: Sector::MAX, needs: None };
+        }
+        Ok(trusted.then_some(replay.patches.len()))
     }
 }
 
-fn member_spec(slot: Slot, claimed: Option<&ClaimedMember>) -> MemberSpec {
-    let state = match slot {
-        Slot::Missing => MemberState::Missing,
-        Slot::InSync { .. } => MemberState::InSync,
-        Slot::Rebuilding { valid_below_sectors, .. } => {
-            MemberState::Rebuilding { valid_below: Sector(valid_below_sectors) }
+/// Where parity and copies agree.
+struct Trust {
+    below: Sector,
+    needs: Option<Regions>,
+}
+
+impl Trust {
+    fn of(assembly: &Assembly) -> Self {
+        let below = Sector(assembly.synced_below_sectors);
+        match &assembly.needs {
+            Needs::Nothing => Self { below: Sector::MAX, needs: None },
+            Needs::Everything | Needs::Above { .. } => Self { below, needs: None },
+            Needs::Regions(regions) => Self { below, needs: Some(regions.clone()) },
         }
-    };
-    let data_offset = claimed.map_or(0, |claimed| claimed.superblock.data_offset_sectors());
-    MemberSpec {
-        device: claimed.map(|claimed| claimed.device.clone()),
-        data_offset: Sector(data_offset),
-        state,
-        ..MemberSpec::missing()
     }
+}
+
+/// A claimed member as the engine takes it, whole.
+pub(crate) fn spec_of(key: MemberKey, member: &ClaimedMember) -> MemberSpec {
+    MemberSpec {
+        key: Some(key),
+        log: ppl::area(&member.superblock, member.device.size_bytes()),
+        bad: member.bad.clone(),
+        ..MemberSpec::in_sync(member.device.clone(), Sector(member.superblock.data_offset_sectors()))
+    }
+}
+
+/// Records that parity is right, before anything else is written: from here on the logs may be emptied.
+async fn record_replayed(books: &MdMetadata, members: &[MemberSpec], trust: &Trust) -> Result<(), Problem> {
+    let seats = members.iter().map(|member| SeatRecord {
+        key: member.key,
+        state: member.state,
+        by_regions: member.stale.is_some(),
+        bad: std::sync::Arc::new(member.bad.clone()),
+    });
+    let record = Record {
+        change: Change::Checkpoint,
+        dirty: false,
+        synced_below: trust.below,
+        failed: MemberSet::EMPTY,
+        seats: seats.collect(),
+    };
+    books.commit(&record).await.map_err(|failed| {
+        Problem::new(
+            Code::MetadataNotWritten,
+            format!("the superblocks of {} could not be written", list(&failed)),
+            "parity was made right from the partial parity logs, and that has to be recorded before anything is written",
+            "see what is wrong with that member (`wattle examine`), or start the array without it",
+        )
+    })
+}
+
+fn list(seats: &MemberSet) -> String {
+    let slots: Vec<_> = seats.iter().map(|MemberIx(slot)| format!("slot {slot}")).collect();
+    slots.join(", ")
+}
+
+fn bitmap_problem(array: &str, error: bitmap::BitmapError) -> Problem {
+    Problem::new(
+        Code::ForeignBitmap,
+        format!("{array}: {error}"),
+        "an array that is written without its bitmap would later be resynced in the wrong places",
+        "serve it with --read-only, or let the kernel make a new bitmap (`mdadm --grow --bitmap=internal`)",
+    )
+}
+
+fn not_replayed(array: &str, outcome: &ppl::Outcome, read_only: bool) -> Problem {
+    let why = match outcome {
+        ppl::Outcome::Untrusted(why) => why.to_string(),
+        _ if read_only => {
+            "parity that was in flight has to be written first, and nothing may be written".to_owned()
+        }
+        _ => "the logs were cut short".to_owned(),
+    };
+    Problem::new(
+        Code::DirtyDegraded,
+        format!(
+            "{array}: a member is missing, and the partial parity logs do not say what parity was in flight"
+        ),
+        why,
+        "give all members, the one that failed too",
+    )
+}
+
+fn replay_failed(array: &str, failed: &MemberSet) -> Problem {
+    Problem::new(
+        Code::ReadFailed,
+        format!("{array}: parity from the partial parity logs could not be written to {}", list(failed)),
+        "the array's parity is not right without it",
+        "see what is wrong with that member, or start the array without it",
+    )
 }

@@ -173,6 +173,11 @@ impl MdMetadata {
         }
     }
 
+    /// Gives a device that is in no seat another superblock to have, and makes a spare of it or none.
+    pub fn prepare(&self, key: MemberKey, superblock: Superblock, spare: bool) {
+        self.state.borrow_mut().prepare(key, superblock, spare);
+    }
+
     /// Forgets a device that is in no seat, and lets go of it.
     pub fn forget(&self, key: MemberKey) {
         self.state.borrow_mut().forget(key);

@@ -19,6 +19,8 @@ const RECOVERY: Features =
 pub struct MdState {
     /// Slots of the array; there are as many seats for replacements behind them.
     slots: usize,
+    /// Who is in each seat, as of the last record.
+    seats: Vec<SeatRecord>,
     /// By key.
     devices: Vec<Option<Known>>,
     /// What each device number is, from the freshest superblock and kept up.
@@ -109,8 +111,10 @@ impl MdState {
             SyncState::Dirty => 0,
             SyncState::Resyncing { below_sectors } => below_sectors,
         };
+        let seats = (0..2 * slots).map(|seat| seat_as_found(assembly, seat, &devices));
         Self {
             slots,
+            seats: seats.collect(),
             devices,
             roles: assembly.array.roles.clone(),
             events: assembly.array.events,
@@ -130,6 +134,20 @@ impl MdState {
     #[must_use]
     pub fn roles(&self) -> &[Role] {
         &self.roles
+    }
+
+    /// Who is in each seat, as of the last record: the slots, then a replacement for each.
+    #[must_use]
+    pub fn seats(&self) -> &[SeatRecord] {
+        &self.seats
+    }
+
+    /// Gives a device that is in no seat another superblock to have, and makes a spare of it or none.
+    pub fn prepare(&mut self, key: MemberKey, superblock: Superblock, spare: bool) {
+        if let Some(known) = self.known_mut(key) {
+            known.superblock = superblock;
+            known.holds = if spare { Holds::Spare } else { Holds::Nothing };
+        }
     }
 
     /// Takes in a device with the superblock it is to have; it is written with the first round that has it in a seat, and as a
@@ -458,6 +476,25 @@ impl MdState {
 struct Base {
     table: Superblock,
     numbers: Vec<u32>,
+}
+
+/// What assembly found in a seat.
+fn seat_as_found(assembly: &Assembly, seat: usize, devices: &[Option<Known>]) -> SeatRecord {
+    let there = devices[seat].is_some();
+    let rebuilding = |sectors| MemberState::Rebuilding { valid_below: Sector(sectors) };
+    let (state, by_regions) = match assembly.slots.get(seat) {
+        _ if !there => (MemberState::Missing, false),
+        Some(Slot::Rebuilding { valid_below_sectors, by_bitmap, .. }) => {
+            (rebuilding(*valid_below_sectors), *by_bitmap)
+        }
+        Some(_) => (MemberState::InSync, false),
+        None => {
+            let who = assembly.replacements.get(seat - assembly.slots.len()).copied().flatten();
+            (rebuilding(who.map_or(0, |who| who.valid_below_sectors)), false)
+        }
+    };
+    let key = there.then_some(MemberKey(seat as u32));
+    SeatRecord { key, state, by_regions, bad: std::sync::Arc::default() }
 }
 
 fn seats_of(record: &Record) -> impl Iterator<Item = (MemberIx, &SeatRecord)> {

@@ -1,0 +1,67 @@
+//! What is done for an array without being asked: spares take empty slots, and members that were away come back.
+//!
+//! The policy: a member that was away comes back by itself where a bitmap says what it missed. Without one, all of it would be
+//! written over, which nobody but the operator may want. A spare is there for that, and takes an empty slot at once; the smallest
+//! that fits. One that does not take it is not tried again.
+
+use std::rc::Rc;
+
+use crate::admit::Place;
+use crate::assemble::Recovery;
+use crate::running::RunningArray;
+
+/// Keeps an array whole as long as it runs.
+///
+/// # Cancellation
+/// Safe: what was begun is finished by the engine, or undone.
+pub async fn keep(array: Rc<RunningArray>) {
+    bring_back(&array).await;
+    let mut version = 0;
+    loop {
+        fill(&array).await;
+        match array.handle().changed(array.core(), version).await {
+            Some(now) => version = now,
+            None => return,
+        }
+    }
+}
+
+/// Brings back members that a bitmap makes up for. The others wait for the operator.
+async fn bring_back(array: &RunningArray) {
+    for (who, member) in array.take_returning() {
+        let _turn = array.turn().acquire(1).await;
+        if !array.empty_slots().await.contains(&who.slot) {
+            // Its slot is taken: nobody waits for it any more.
+            continue;
+        }
+        if who.recovery != Recovery::Regions {
+            array.keep_returning(who, member);
+            continue;
+        }
+        let name = member.name.clone();
+        if let Err(problem) = array.re_add(who, member.clone()).await {
+            array.tell(format!("{name} does not come back by itself: {}: {}", problem.what, problem.why));
+            array.keep_returning(who, member);
+        }
+    }
+}
+
+/// Gives every empty slot a spare, as far as there are any.
+async fn fill(array: &RunningArray) {
+    for slot in array.empty_slots().await {
+        let _turn = array.turn().acquire(1).await;
+        for spare in array.usable_spares() {
+            // Somebody may have been quicker.
+            if !array.empty_slots().await.contains(&slot) {
+                break;
+            }
+            match array.use_spare(spare, Place::Slot(slot)).await {
+                Ok(_) => break,
+                Err(problem) => {
+                    array.set_unusable(spare);
+                    array.tell(format!("{}: {}", problem.what, problem.why));
+                }
+            }
+        }
+    }
+}

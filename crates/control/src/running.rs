@@ -1,0 +1,794 @@
+//! An array that runs, as its operator has it: members named by people come, go and are replaced.
+//!
+//! Every operation is all or nothing: whatever an error says, the array is as it was before. One operation at a time; the next one waits. It
+//! all happens on the array's home core, beside whoever keeps its superblocks.
+//!
+//! Devices are given open ([`Newcomer`]), so that a simulation can give its own; [`Newcomer::open`] opens what an operator names, under an
+//! exclusive lock and before anything else. A device that leaves is let go of, lock and all.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::Duration;
+
+use wattle_engine::array::ArrayStatus;
+use wattle_engine::error::{FailError, JoinError, LeaveError};
+use wattle_engine::geometry::Kind;
+use wattle_engine::sync::{Action, Job};
+use wattle_engine::units::{MemberIx, SECTOR_BYTES, Sector};
+use wattle_engine::{ArrayHandle, BadRanges, MemberKey, MemberSpec, MemberState};
+use wattle_format::md::badblocks::BadBlocks;
+use wattle_format::md::{Features, Superblock, Uuid};
+use wattle_rt::{BufMut, Core, Device, Durability, IoError, Semaphore, WallTime};
+
+use crate::admit::{self, Admission, Offer, Place, Running, Seat, admit};
+use crate::assemble::{ReAdd, Recovery};
+use crate::badblocks::in_data;
+use crate::commit::{self, MdMetadata};
+use crate::members::{Claim, Member};
+use crate::ppl;
+use crate::problem::{Code, Forced, Problem};
+use crate::scan::scan_each;
+use crate::start::{ClaimedMember, Started};
+
+/// Events that are kept.
+const EVENTS_MAX: usize = 1000;
+/// Between two looks at a job that is waited for.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// A device that is offered to an array: open for writing, and ours alone.
+#[derive(Debug, Clone)]
+pub struct Newcomer {
+    /// What is on it.
+    pub offer: Offer,
+    /// Itself.
+    pub device: Device,
+    /// Random; its id if it was not of the array before.
+    pub device_uuid: Uuid,
+}
+
+impl Newcomer {
+    /// Opens a file or block device for writing, alone, and looks at what is on it.
+    ///
+    /// # Errors
+    /// A [`Problem`]: it cannot be opened, is in use, or cannot be read where something may be.
+    pub fn open(name: &str, device_uuid: Uuid) -> Result<Self, Problem> {
+        let member = Member::look(name)?.claim(Claim::Write)?;
+        let device = member.device.clone();
+        let scan = scan_each(vec![member], Forced::default());
+        let found = scan.members.first().ok_or_else(|| not_a_member(name, "", &[]))?;
+        Ok(Self { offer: Offer::of(found)?, device, device_uuid })
+    }
+
+    /// A device of which only its superblock of this array is known.
+    fn known(name: &str, device: &Device, superblock: &Superblock) -> Self {
+        let offer = Offer {
+            name: name.to_owned(),
+            size_sectors: device.size_bytes() / SECTOR_BYTES,
+            logical_block_bytes: device.logical_block_bytes(),
+            superblocks: vec![superblock.clone()],
+            damaged: Vec::new(),
+            signatures: Vec::new(),
+        };
+        let device_uuid = superblock.device_uuid().unwrap_or(Uuid([0; 16]));
+        Self { offer, device: device.clone(), device_uuid }
+    }
+}
+
+/// Something that happened to an array.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Event {
+    /// When.
+    pub at: WallTime,
+    /// What, for people.
+    pub what: String,
+}
+
+/// A device of the array.
+#[derive(Debug, Clone)]
+struct Known {
+    name: String,
+    spare: bool,
+    /// It did not take a slot when it should have.
+    unusable: bool,
+}
+
+/// An array that runs, with everything that belongs to it.
+pub struct RunningArray {
+    core: Core,
+    name: String,
+    handle: ArrayHandle,
+    books: Option<Rc<MdMetadata>>,
+    devices: RefCell<BTreeMap<MemberKey, Known>>,
+    /// Members that may come back.
+    returning: RefCell<Vec<(ReAdd, ClaimedMember)>>,
+    /// The smallest write that clients may send to members.
+    block_bytes: u32,
+    turn: Semaphore,
+    events: RefCell<Vec<Event>>,
+}
+
+impl RunningArray {
+    /// An array that was just started, on its home core. `name` is what people call it.
+    #[must_use]
+    pub fn new(core: &Core, name: &str, started: Started) -> Rc<Self> {
+        let Started { handle, books, spares, returning, names, .. } = started;
+        let known = |name: String, spare| Known { name, spare, unusable: false };
+        let seated = names.into_iter().map(|(key, name)| (key, known(name, false)));
+        let spares = spares.into_iter().map(|(key, spare)| (key, known(spare.name, true)));
+        let devices: BTreeMap<_, _> = seated.chain(spares).collect();
+        let used = books.iter().flat_map(|books| {
+            let seats = books.state().seats().to_vec();
+            seats.into_iter().filter_map(|seat| books.device(seat.key?)).collect::<Vec<_>>()
+        });
+        let block_bytes = used.map(|device| device.logical_block_bytes()).max().unwrap_or(512);
+        Rc::new(Self {
+            core: core.clone(),
+            name: name.to_owned(),
+            handle,
+            books,
+            devices: RefCell::new(devices),
+            returning: RefCell::new(returning),
+            block_bytes,
+            turn: Semaphore::new(1),
+            events: RefCell::default(),
+        })
+    }
+
+    /// The array itself.
+    #[must_use]
+    pub fn handle(&self) -> &ArrayHandle {
+        &self.handle
+    }
+
+    /// Its home.
+    pub(crate) fn core(&self) -> &Core {
+        &self.core
+    }
+
+    /// What happened since the first `seen` events.
+    #[must_use]
+    pub fn events(&self, seen: usize) -> Vec<Event> {
+        self.events.borrow().iter().skip(seen).cloned().collect()
+    }
+
+    pub(crate) fn tell(&self, what: String) {
+        let mut events = self.events.borrow_mut();
+        if events.len() < EVENTS_MAX {
+            events.push(Event { at: self.core.wall_clock(), what });
+        }
+    }
+
+    /// Names of the spares.
+    #[must_use]
+    pub fn spares(&self) -> Vec<String> {
+        self.devices.borrow().values().filter(|known| known.spare).map(|known| known.name.clone()).collect()
+    }
+
+    /// Names of the members that may come back, with their slot and what has to be written on them.
+    #[must_use]
+    pub fn returning(&self) -> Vec<(String, ReAdd)> {
+        self.returning.borrow().iter().map(|(who, member)| (member.name.clone(), *who)).collect()
+    }
+
+    /// By seat, the names of the devices.
+    #[must_use]
+    pub fn names(&self) -> Vec<Option<String>> {
+        let devices = self.devices.borrow();
+        let name = |key: Option<MemberKey>| Some(devices.get(&key?)?.name.clone());
+        self.books
+            .iter()
+            .flat_map(|books| books.state().seats().iter().map(|seat| name(seat.key)).collect::<Vec<_>>())
+            .collect()
+    }
+
+    /// Fails a member: the array goes on without it.
+    ///
+    /// # Errors
+    /// A [`Problem`]; the array is as it was.
+    pub async fn fail(&self, member: &str) -> Result<MemberIx, Problem> {
+        let _turn = self.turn.acquire(1).await;
+        let key = self.find(member)?;
+        let Some(seat) = self.seat_of(key)? else {
+            return Err(self.problem(
+                Code::BadMember,
+                format!("{member} was not failed: it is a spare"),
+                "nothing depends on a spare",
+                format!("let go of it: `wattle remove {} {member}`", self.name),
+            ));
+        };
+        self.handle.fail(&self.core, seat).await.map_err(|error| self.fail_problem(member, error))?;
+        self.tell(format!("{member} in {} was failed", self.seat_name(seat)));
+        Ok(seat)
+    }
+
+    /// Lets go of a spare, or of a member that failed.
+    ///
+    /// # Errors
+    /// A [`Problem`]; the array is as it was.
+    pub async fn remove(&self, member: &str) -> Result<(), Problem> {
+        let _turn = self.turn.acquire(1).await;
+        let key = self.find(member)?;
+        let seat = self.seat_of(key)?;
+        if let Some(seat) = seat {
+            let left = self.handle.remove(&self.core, seat).await;
+            left.map_err(|error| self.leave_problem(member, error))?;
+        }
+        if let Some(books) = &self.books {
+            books.forget(key);
+        }
+        self.devices.borrow_mut().remove(&key);
+        self.tell(format!("{member} was removed"));
+        Ok(())
+    }
+
+    /// Takes in what an operator names: back into its slot, into an empty one, or as a spare.
+    ///
+    /// # Errors
+    /// A [`Problem`]; the array is as it was.
+    pub async fn add(&self, name: &str, device_uuid: Uuid, forced: Forced) -> Result<Seat, Problem> {
+        let _turn = self.turn.acquire(1).await;
+        self.open_and_join(name, Place::Any, device_uuid, forced).await
+    }
+
+    /// Takes in a device that is open already.
+    ///
+    /// # Errors
+    /// A [`Problem`]; the array is as it was.
+    pub async fn take(&self, newcomer: Newcomer, place: Place, forced: Forced) -> Result<Seat, Problem> {
+        let _turn = self.turn.acquire(1).await;
+        self.join(newcomer, None, place, forced).await
+    }
+
+    /// Starts to replace a member that works, with the device called `with` (a spare of the array, or one that is opened), or with any
+    /// spare that fits. The member keeps its slot until the replacement is whole.
+    ///
+    /// # Errors
+    /// A [`Problem`]; the array is as it was.
+    pub async fn replace(
+        &self,
+        member: &str,
+        with: Option<&str>,
+        device_uuid: Uuid,
+        forced: Forced,
+    ) -> Result<Seat, Problem> {
+        let _turn = self.turn.acquire(1).await;
+        let key = self.find(member)?;
+        let slots = self.books()?.state().seats().len() / 2;
+        let Some(seat) = self.seat_of(key)?.filter(|seat| seat.index() < slots) else {
+            return Err(self.problem(
+                Code::NoPlace,
+                format!("{member} is not replaced: it has no slot of its own"),
+                "only a member in a slot can be replaced",
+                "`wattle status` shows the slots",
+            ));
+        };
+        let place = Place::Replace(seat.0);
+        let Some(with) = with else {
+            return self.replace_with_spare(member, place).await;
+        };
+        if let Ok(spare) = self.find(with) {
+            if spare == key {
+                return Err(self.problem(
+                    Code::GivenTwice,
+                    format!("{member} cannot replace itself"),
+                    "a replacement is a second device",
+                    "name another device, or none to take a spare",
+                ));
+            }
+            if self.devices.borrow().get(&spare).is_some_and(|known| known.spare) {
+                return self.use_spare(spare, place).await;
+            }
+        }
+        self.open_and_join(with, place, device_uuid, forced).await
+    }
+
+    async fn replace_with_spare(&self, member: &str, place: Place) -> Result<Seat, Problem> {
+        let mut refused = None;
+        for spare in self.usable_spares() {
+            match self.use_spare(spare, place).await {
+                Ok(seat) => return Ok(seat),
+                Err(problem) => refused = refused.or(Some(problem)),
+            }
+        }
+        Err(refused.unwrap_or_else(|| {
+            self.problem(
+                Code::NoPlace,
+                format!("{member} is not replaced: the array has no spare"),
+                "a replacement needs a device",
+                format!("name one: `wattle replace {} {member} DEVICE`", self.name),
+            )
+        }))
+    }
+
+    /// Reads or writes anew every bad sector of a member from redundancy, and takes off its log those that hold their content again. How
+    /// many sectors are left.
+    ///
+    /// # Errors
+    /// A [`Problem`]: nobody of that name, or the array has no redundancy left to do it from.
+    pub async fn clear_bad_blocks(&self, member: &str) -> Result<u64, Problem> {
+        let _turn = self.turn.acquire(1).await;
+        let key = self.find(member)?;
+        let Some(seat) = self.seat_of(key)? else { return Ok(0) };
+        let state = self.books()?.state();
+        let bad = state.seats().get(seat.index()).map(|who| who.bad.clone()).unwrap_or_default();
+        if bad.is_empty() {
+            return Ok(0);
+        }
+        let status = self.handle.status(&self.core).await;
+        // Of RAID 10 a check counts in sectors of the array.
+        let in_members = status.level.kind() == Kind::Parity || status.level.to_md() == 1;
+        let range = bad.iter().next().zip(bad.iter().last()).filter(|_| in_members);
+        let range = range.map(|(first, last)| first.start..last.end);
+        let begun = self.core.now();
+        self.handle.start_job(&self.core, Job::Check { range }).await.map_err(|error| {
+            self.problem(
+                Code::ServerFailed,
+                format!("the bad blocks of {member} were not checked: {error}"),
+                "they are read and written anew by a check",
+                "`wattle status` shows what is under way",
+            )
+        })?;
+        loop {
+            self.core.sleep(LOOK).await;
+            let status = self.handle.status(&self.core).await;
+            let done = status.last.is_some_and(|last| last.action == Action::Check && last.started >= begun);
+            if done || status.broken {
+                break;
+            }
+        }
+        let left = self.books()?.state().seats().get(seat.index()).map_or(0, |who| who.bad.sectors());
+        self.tell(format!("bad blocks of {member}: {left} sectors are left"));
+        Ok(left)
+    }
+
+    /// Puts a spare into a slot that is empty, or beside its member.
+    pub(crate) async fn use_spare(&self, key: MemberKey, place: Place) -> Result<Seat, Problem> {
+        let books = self.books()?;
+        let state = books.state();
+        let name = self.devices.borrow().get(&key).map(|known| known.name.clone()).unwrap_or_default();
+        let (Some(device), Some(superblock)) = (books.device(key), state.superblock(key)) else {
+            return Err(not_a_member(&name, &self.name, &[]));
+        };
+        if let Err(error) = readable(&self.core, &device, superblock).await {
+            return Err(self.problem(
+                Code::ReadFailed,
+                format!("spare {name} cannot be used: {error}"),
+                "a spare that cannot be read holds no data",
+                format!("remove it: `wattle remove {} {name}`", self.name),
+            ));
+        }
+        let newcomer = Newcomer::known(&name, &device, superblock);
+        self.join(newcomer, Some(key), place, Forced::default()).await
+    }
+
+    /// Takes back a member that was away.
+    pub(crate) async fn re_add(&self, who: ReAdd, member: ClaimedMember) -> Result<Seat, Problem> {
+        let newcomer = Newcomer::known(&member.name, &member.device, &member.superblock);
+        self.join(newcomer, None, Place::Slot(who.slot), Forced::default()).await
+    }
+
+    /// One at a time, for whoever acts for the operator.
+    pub(crate) fn turn(&self) -> &Semaphore {
+        &self.turn
+    }
+
+    pub(crate) fn take_returning(&self) -> Vec<(ReAdd, ClaimedMember)> {
+        std::mem::take(&mut self.returning.borrow_mut())
+    }
+
+    pub(crate) fn keep_returning(&self, who: ReAdd, member: ClaimedMember) {
+        self.returning.borrow_mut().push((who, member));
+    }
+
+    /// Spares that may be used, smallest first: a large one may be needed for a larger array.
+    pub(crate) fn usable_spares(&self) -> Vec<MemberKey> {
+        let size = |key: &MemberKey| {
+            self.books.as_ref().and_then(|books| books.device(*key)).map_or(0, |device| device.size_bytes())
+        };
+        let devices = self.devices.borrow();
+        let usable = devices.iter().filter(|(_, known)| known.spare && !known.unusable);
+        let mut spares: Vec<_> = usable.map(|(key, _)| *key).collect();
+        spares.sort_by_key(size);
+        spares
+    }
+
+    pub(crate) fn set_unusable(&self, key: MemberKey) {
+        if let Some(known) = self.devices.borrow_mut().get_mut(&key) {
+            known.unusable = true;
+        }
+    }
+
+    /// Slots that nobody works in, if the array can be given members.
+    pub(crate) async fn empty_slots(&self) -> Vec<u16> {
+        let status = self.handle.status(&self.core).await;
+        if status.broken || status.read_only || self.books.is_none() {
+            return Vec::new();
+        }
+        let slots = (0..).zip(&status.members);
+        slots.filter(|(_, member)| !member.state.writable()).map(|(slot, _)| slot).collect()
+    }
+
+    async fn open_and_join(
+        &self,
+        name: &str,
+        place: Place,
+        device_uuid: Uuid,
+        forced: Forced,
+    ) -> Result<Seat, Problem> {
+        // Those that may come back are open already.
+        let returning = self.returning.borrow().iter().find(|(_, member)| member.name == name).cloned();
+        if let Some((_, member)) = returning {
+            let newcomer = Newcomer::known(name, &member.device, &member.superblock);
+            let seat = self.join(newcomer, None, place, forced).await?;
+            self.returning.borrow_mut().retain(|(_, member)| member.name != name);
+            return Ok(seat);
+        }
+        if self.devices.borrow().values().any(|known| known.name == name) {
+            let next = format!(
+                "name another device; one that failed has to be removed first: `wattle remove {} {name}`",
+                self.name
+            );
+            return Err(self.problem(
+                Code::GivenTwice,
+                format!("{name} belongs to the array already"),
+                "a member counted twice is redundancy that is not there",
+                next,
+            ));
+        }
+        self.join(Newcomer::open(name, device_uuid)?, None, place, forced).await
+    }
+
+    async fn join(
+        &self,
+        newcomer: Newcomer,
+        spare: Option<MemberKey>,
+        place: Place,
+        forced: Forced,
+    ) -> Result<Seat, Problem> {
+        let books = self.books()?;
+        let status = self.handle.status(&self.core).await;
+        let running = self.view(&status)?;
+        let Newcomer { offer, device, device_uuid } = newcomer;
+        let admission = admit(&offer, &running, place, device_uuid, forced)?;
+        let written = self.write(&device, &admission).await;
+        written.map_err(|error| self.not_taken(&offer.name, &error.to_string()))?;
+        let bad = self.bad_blocks(&device, &admission).await;
+        let bad = bad.map_err(|error| self.not_taken(&offer.name, &error.to_string()))?;
+
+        let Admission { seat, recovery, superblock, .. } = admission;
+        let is_spare = seat == Seat::Spare;
+        let before = spare.and_then(|key| Some((key, books.state().superblock(key)?.clone())));
+        let key = match spare {
+            Some(key) => {
+                books.prepare(key, superblock.clone(), is_spare);
+                key
+            }
+            None => books
+                .admit(commit::Place { device: device.clone() }, superblock.clone(), is_spare)
+                .map_err(|error| self.not_taken(&offer.name, &error.to_string()))?,
+        };
+        let undo = |problem| {
+            match before {
+                Some((key, superblock)) => books.prepare(key, superblock, true),
+                None => books.forget(key),
+            }
+            problem
+        };
+        let joined = match seat {
+            Seat::Spare => {
+                let written = books.write_spare(key).await;
+                written.map_err(|error| self.not_taken(&offer.name, &error.to_string()))
+            }
+            Seat::Slot(slot) => {
+                let who = member_spec(key, &device, &superblock, bad, recovery, books);
+                let joined = self.handle.add(&self.core, MemberIx(slot), who).await;
+                joined.map_err(|error| self.join_problem(&offer.name, error))
+            }
+            Seat::Replacement(slot) => {
+                let who = member_spec(key, &device, &superblock, bad, recovery, books);
+                let joined = self.handle.replace(&self.core, MemberIx(slot), who).await;
+                joined.map_err(|error| self.join_problem(&offer.name, error))
+            }
+        };
+        joined.map_err(undo)?;
+        self.forget_gone();
+        let known = Known { name: offer.name.clone(), spare: is_spare, unusable: false };
+        self.devices.borrow_mut().insert(key, known);
+        self.tell(match (seat, recovery) {
+            (Seat::Spare, _) => format!("{} is a spare now", offer.name),
+            (Seat::Slot(slot), Recovery::Full) => {
+                format!("{} joined in slot {slot} and is being filled", offer.name)
+            }
+            (Seat::Slot(slot), Recovery::Regions) => {
+                format!("{} is back in slot {slot}; it gets what it missed", offer.name)
+            }
+            (Seat::Replacement(slot), _) => {
+                format!("{} is being made to replace the member of slot {slot}", offer.name)
+            }
+        });
+        Ok(seat)
+    }
+
+    /// Forgets devices that were in a seat and are in none any more.
+    fn forget_gone(&self) {
+        let Some(books) = &self.books else { return };
+        let state = books.state();
+        let seated = |key: &MemberKey| state.seats().iter().any(|seat| seat.key == Some(*key));
+        self.devices.borrow_mut().retain(|key, known| {
+            let keep = known.spare || seated(key);
+            if !keep {
+                books.forget(*key);
+            }
+            keep
+        });
+    }
+
+    /// What has to be on a device before its superblock says that it is a member.
+    async fn write(&self, device: &Device, admission: &Admission) -> Result<(), IoError> {
+        for write in &admission.writes {
+            let bytes = BufMut::copy_of(&write.bytes).freeze();
+            self.core.write(device, write.offset_bytes, bytes, Durability::Cached).await?;
+        }
+        self.core.flush(device).await
+    }
+
+    /// The bad sectors of a device that keeps its log.
+    async fn bad_blocks(&self, device: &Device, admission: &Admission) -> Result<BadRanges, IoError> {
+        let superblock = &admission.superblock;
+        let area =
+            superblock.bad_block_log().filter(|_| superblock.features().contains(Features::BAD_BLOCKS));
+        let Some(area) = area else { return Ok(BadRanges::NONE) };
+        let at = superblock.sector_from_superblock(area.offset_sectors).ok_or(IoError::END_OF_DEVICE)?;
+        let buf = BufMut::zeroed(usize::from(area.size_sectors) * SECTOR_BYTES as usize);
+        let (read, bytes) = self.core.read(device, at * SECTOR_BYTES, buf).await;
+        read?;
+        // A log that makes no sense may mean any sector.
+        let listed = BadBlocks::decode(&bytes, area.shift).map_err(|_| IoError::MEDIUM)?;
+        let start = superblock.data_offset_sectors();
+        Ok(in_data(&listed, &(start..start.saturating_add(superblock.data_size_sectors()))))
+    }
+
+    /// The array as those see it who judge newcomers.
+    fn view(&self, status: &ArrayStatus) -> Result<Running, Problem> {
+        let books = self.books()?;
+        let state = books.state();
+        let slots = status.members.len();
+        let state_in =
+            |seat: usize| status.members.iter().chain(&status.replacements).nth(seat).map(|who| who.state);
+        let template = (0..slots)
+            .filter(|slot| state_in(*slot) == Some(MemberState::InSync))
+            .find_map(|slot| state.superblock(state.seats().get(slot)?.key?));
+        let Some(template) = template else {
+            return Err(self.problem(
+                Code::VolumeFailed,
+                format!("{}: no member is whole", self.name),
+                "nothing could fill a new member",
+                "`wattle status` shows the members' states",
+            ));
+        };
+        let working = |key: &MemberKey| {
+            (0..)
+                .zip(state.seats())
+                .any(|(seat, who)| who.key == Some(*key) && state_in(seat).is_some_and(MemberState::writable))
+        };
+        let known = self.devices.borrow();
+        let devices =
+            known.iter().filter(|(key, known)| known.spare || working(key)).filter_map(|(key, known)| {
+                let superblock = state.superblock(*key)?;
+                Some(admit::Device {
+                    name: known.name.clone(),
+                    dev_number: superblock.dev_number(),
+                    device_uuid: superblock.device_uuid(),
+                    spare: known.spare,
+                })
+            });
+        let slots_where = |matches: &dyn Fn(usize) -> bool| {
+            (0..slots as u16).filter(|slot| matches(usize::from(*slot))).collect()
+        };
+        Ok(Running {
+            template: template.clone(),
+            devices: devices.collect(),
+            in_sync: slots_where(&|slot| state_in(slot) == Some(MemberState::InSync)),
+            empty: slots_where(&|slot| !state_in(slot).is_some_and(MemberState::writable)),
+            replacing: slots_where(&|slot| state_in(slots + slot).is_some_and(MemberState::writable)),
+            events_cleared: books.bitmap().map(|bitmap| bitmap.bits().events_cleared),
+            logical_block_bytes: self.block_bytes,
+        })
+    }
+
+    fn books(&self) -> Result<&Rc<MdMetadata>, Problem> {
+        self.books.as_ref().ok_or_else(|| {
+            self.problem(
+                Code::ReadOnlyMember,
+                format!("{}: its members cannot be changed", self.name),
+                "it is served read-only, or its level has no redundancy",
+                "serve an array with redundancy without --read-only",
+            )
+        })
+    }
+
+    /// The seat of a device; `None` for a spare.
+    fn seat_of(&self, key: MemberKey) -> Result<Option<MemberIx>, Problem> {
+        let state = self.books()?.state();
+        let seat = (0..).zip(state.seats()).find(|(_, who)| who.key == Some(key));
+        Ok(seat.map(|(seat, _)| MemberIx(seat)))
+    }
+
+    fn seat_name(&self, seat: MemberIx) -> String {
+        let slots = self.books.as_ref().map_or(usize::MAX, |books| books.state().seats().len() / 2);
+        match seat.index().checked_sub(slots) {
+            None => format!("slot {seat}"),
+            Some(slot) => format!("the replacement of slot {slot}"),
+        }
+    }
+
+    /// Whom an operator means: by the name as given, by the file name if no other has it, by the end of the path, by slot.
+    fn find(&self, asked: &str) -> Result<MemberKey, Problem> {
+        let seats = self.books()?.state().seats().to_vec();
+        let devices = self.devices.borrow();
+        let matching = |matches: &dyn Fn(&str) -> bool| -> Vec<MemberKey> {
+            devices.iter().filter(|(_, known)| matches(&known.name)).map(|(key, _)| *key).collect()
+        };
+        let file_name = |name: &str| name.rsplit('/').next().unwrap_or(name).to_owned();
+        let tail = format!("/{}", asked.trim_start_matches("./"));
+        let slot = asked.parse().ok().filter(|slot: &usize| *slot < seats.len() / 2);
+        for found in [
+            matching(&|name| name == asked),
+            matching(&|name| file_name(name) == asked),
+            matching(&|name| asked.contains('/') && name.ends_with(&tail)),
+            slot.and_then(|slot| seats[slot].key).into_iter().collect(),
+        ] {
+            match found[..] {
+                [key] => return Ok(key),
+                [] => {}
+                [..] => {
+                    return Err(self.problem(
+                        Code::Usage,
+                        format!("{asked} means {} members of {}", found.len(), self.name),
+                        "several members have this name",
+                        "name the member by its path or its slot: `wattle status` shows them",
+                    ));
+                }
+            }
+        }
+        let names: Vec<_> = devices.values().map(|known| known.name.as_str()).collect();
+        Err(not_a_member(asked, &self.name, &names))
+    }
+
+    fn problem(
+        &self,
+        code: Code,
+        what: impl Into<String>,
+        why: impl Into<String>,
+        next: impl Into<String>,
+    ) -> Problem {
+        Problem::new(code, format!("{}: {}", self.name, what.into()), why, next)
+    }
+
+    fn not_taken(&self, member: &str, why: &str) -> Problem {
+        self.problem(
+            Code::MetadataNotWritten,
+            format!("{member} was not taken in: {why}"),
+            "what a member needs beside its data could not be written on it",
+            "see what is wrong with that device, or use another",
+        )
+        .of_member(member)
+    }
+
+    fn join_problem(&self, member: &str, error: JoinError) -> Problem {
+        let (code, why, next) = match error {
+            JoinError::ReadOnly => {
+                (Code::ReadOnlyMember, "nothing may be recorded", "serve it without --read-only")
+            }
+            JoinError::Broken => (
+                Code::VolumeFailed,
+                "more members failed than its redundancy covers",
+                "`wattle status` tells which",
+            ),
+            JoinError::NotRecorded => (
+                Code::MetadataNotWritten,
+                "a member counts only once the superblocks say so",
+                "look at the members: `wattle status`",
+            ),
+            JoinError::BlockSize => (
+                Code::BlocksTooLarge,
+                "clients may write less than one of its blocks",
+                "use a drive with blocks as small as the others'",
+            ),
+            JoinError::Stopped => {
+                (Code::ServerFailed, "the array is being stopped", "`wattle status` shows what is served")
+            }
+            _ => (
+                Code::NoPlace,
+                "the slot has a working member, or none that could be replaced",
+                "`wattle status` shows the slots",
+            ),
+        };
+        self.problem(code, format!("{member} was not taken in: {error}"), why, next).of_member(member)
+    }
+
+    fn fail_problem(&self, member: &str, error: FailError) -> Problem {
+        let (code, why, next) = match error {
+            FailError::LastCopy(_) => (
+                Code::LastCopy,
+                "its data would be gone: nothing else holds a copy of it that is known to be right",
+                "bring missing members back, or wait until the array is synchronised: `wattle status`",
+            ),
+            FailError::NotPresent(_) => (
+                Code::BadMember,
+                "it is missing or has failed already",
+                "`wattle status` shows the members' states",
+            ),
+            FailError::ReadOnly => {
+                (Code::ReadOnlyMember, "nothing may be recorded", "serve it without --read-only")
+            }
+            FailError::NotRecorded => (
+                Code::MetadataNotWritten,
+                "a failure counts only once the survivors' superblocks say so",
+                "look at the other members: `wattle status`",
+            ),
+            _ => (Code::ServerFailed, "the array is being stopped", "`wattle status` shows what is served"),
+        };
+        self.problem(code, format!("{member} was not failed: {error}"), why, next).of_member(member)
+    }
+
+    fn leave_problem(&self, member: &str, error: LeaveError) -> Problem {
+        let (code, why, next) = match error {
+            LeaveError::InUse(_) => (
+                Code::ServerFailed,
+                "a member that works is part of the array's redundancy",
+                "fail it first, if that is what you want; or replace it",
+            ),
+            LeaveError::NotPresent(_) => {
+                (Code::BadMember, "nobody is in that slot", "`wattle status` shows the members")
+            }
+            LeaveError::Broken => (
+                Code::VolumeFailed,
+                "what the last members that failed hold may be all there is",
+                "stop the array, and see what `wattle why` says of its members",
+            ),
+            LeaveError::NotRecorded => (
+                Code::MetadataNotWritten,
+                "the others have to know who is a member",
+                "look at the other members: `wattle status`",
+            ),
+            _ => (Code::ServerFailed, "the array is being stopped", "`wattle status` shows what is served"),
+        };
+        self.problem(code, format!("{member} was not removed: {error}"), why, next).of_member(member)
+    }
+}
+
+fn not_a_member(asked: &str, array: &str, names: &[&str]) -> Problem {
+    Problem::new(
+        Code::BadMember,
+        format!("{asked} is not a member of {array}"),
+        format!("its members are {}", names.join(", ")),
+        "name one of them by its path, its file name or its slot",
+    )
+}
+
+/// A newcomer as the engine takes it: nothing of it is current, or nothing but what the bitmap has bits for is not.
+fn member_spec(
+    key: MemberKey,
+    device: &Device,
+    superblock: &Superblock,
+    bad: BadRanges,
+    recovery: Recovery,
+    books: &MdMetadata,
+) -> MemberSpec {
+    let stale = books.bitmap().filter(|_| recovery == Recovery::Regions).map(|bitmap| bitmap.bits().regions);
+    MemberSpec {
+        key: Some(key),
+        log: ppl::area(superblock, device.size_bytes()),
+        stale,
+        bad,
+        ..MemberSpec::blank(device.clone(), Sector(superblock.data_offset_sectors()))
+    }
+}
+
+/// Whether a device still gives its superblock.
+async fn readable(core: &Core, device: &Device, superblock: &Superblock) -> Result<(), IoError> {
+    let buf = BufMut::zeroed(wattle_format::md::SUPERBLOCK_BYTES);
+    core.read(device, superblock.found_at_sectors() * SECTOR_BYTES, buf).await.0
+}

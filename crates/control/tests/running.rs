@@ -1,0 +1,284 @@
+//! Members that come, go and are replaced while an array runs: on files, through the real engine, as an operator has it.
+#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "helpers of tests are tests")]
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use tempfile::TempDir;
+use wattle_control::create::{Consistency, CreateRequest, inspect, plan};
+use wattle_control::keeper::keep;
+use wattle_control::members::look_all;
+use wattle_control::running::RunningArray;
+use wattle_control::scan::scan;
+use wattle_control::{Code, Forced, admit::Seat, start};
+use wattle_engine::MemberState;
+use wattle_engine::geometry::Level;
+use wattle_engine::units::MemberIx;
+use wattle_format::md::{Uuid, Version};
+use wattle_rt::{Buf, BufMut, Core, Durability, RuntimeConfig, WallTime};
+
+const SIZE: u64 = 8 << 20;
+const UUID: Uuid = Uuid(*b"a device's own  ");
+
+fn files(count: usize) -> (TempDir, Vec<String>) {
+    let dir = tempfile::tempdir().unwrap();
+    let names = (0..count).map(|ix| {
+        let path = dir.path().join(format!("d{ix}"));
+        std::fs::File::create(&path).unwrap().set_len(SIZE).unwrap();
+        path.to_str().unwrap().to_owned()
+    });
+    let names = names.collect();
+    (dir, names)
+}
+
+fn create(level: Level, version: Version, consistency: Consistency, members: &[String], spares: &[String]) {
+    let spares = if spares.is_empty() { Vec::new() } else { look_all(spares).unwrap() };
+    let request = CreateRequest {
+        name: "host:t".to_owned(),
+        level,
+        members: look_all(members).unwrap().into_iter().map(Some).collect(),
+        spares,
+        version,
+        chunk_bytes: (level != Level::Raid1).then_some(65536),
+        layout: None,
+        data_offset_bytes: None,
+        size_bytes: None,
+        assume_clean: false,
+        consistency,
+        forced: Forced::default(),
+        set_uuid: Uuid(*b"0123456789abcdef"),
+        now: WallTime { secs: 1_700_000_000, micros: 0 },
+    };
+    let states: Vec<_> = request
+        .members
+        .iter()
+        .flatten()
+        .chain(&request.spares)
+        .map(|member| inspect(member).unwrap())
+        .collect();
+    plan(&request, &states).unwrap().execute(&states).unwrap();
+}
+
+async fn run(core: &Core, names: &[String]) -> Rc<RunningArray> {
+    let found = scan(look_all(names).unwrap(), Forced::default()).unwrap();
+    let claimed = start::claim(&found, found.find(Some("t")).unwrap(), false).unwrap();
+    drop(found);
+    RunningArray::new(core, "t", claimed.launch(core).await.unwrap())
+}
+
+fn on_a_core<T: Send + 'static>(job: impl AsyncFnOnce(Core) -> T + Send + 'static) -> T {
+    wattle_rt::run(RuntimeConfig::default(), |core| async move { job(core).await }).unwrap()
+}
+
+fn data(seed: usize) -> Vec<u8> {
+    (0..1 << 20).map(|i: usize| (i / 251 + i * seed) as u8).collect()
+}
+
+async fn write(core: &Core, array: &RunningArray, bytes: &[u8]) {
+    let volume = array.handle().volume().open(core).unwrap();
+    volume.write(0, Buf::copy_of(bytes), Durability::Fua).await.unwrap();
+}
+
+async fn read(core: &Core, array: &RunningArray) -> Vec<u8> {
+    let volume = array.handle().volume().open(core).unwrap();
+    let (result, buf) = volume.read(0, BufMut::alloc(1 << 20)).await;
+    result.unwrap();
+    buf.to_vec()
+}
+
+/// Waits until every slot is in sync and nobody is being replaced.
+async fn whole(core: &Core, array: &RunningArray) {
+    for _ in 0..2000 {
+        let status = array.handle().status(core).await;
+        let replacing = status.replacements.iter().any(|who| who.state.writable());
+        if status.degraded == 0 && !replacing {
+            return;
+        }
+        core.sleep(Duration::from_millis(10)).await;
+    }
+    panic!("it is not whole after 20 s: {:?}", array.handle().status(core).await);
+}
+
+/// Reads what was written without the members in `without`, in a new start.
+fn read_without(names: &[String], without: &[usize]) -> Vec<u8> {
+    let names: Vec<_> =
+        (0..names.len()).filter(|ix| !without.contains(ix)).map(|ix| names[ix].clone()).collect();
+    on_a_core(async move |core| {
+        let found = scan(look_all(&names).unwrap(), Forced::default()).unwrap();
+        let claimed = start::claim(&found, found.find(Some("t")).unwrap(), true).unwrap();
+        let array = RunningArray::new(&core, "t", claimed.launch(&core).await.unwrap());
+        let bytes = read(&core, &array).await;
+        array.handle().stop(&core).await.unwrap();
+        bytes
+    })
+}
+
+/// In every version: a member fails, the spare takes its slot by itself, is filled, and holds the data alone at the next start.
+#[test]
+fn a_spare_takes_the_slot_of_a_failed_member_by_itself() {
+    for version in Version::ALL {
+        let (_dir, names) = files(4);
+        create(Level::Raid5, version, Consistency::Resync, &names[..3], &names[3..]);
+        let (all, written) = (names.clone(), data(1));
+        on_a_core(async move |core| {
+            let array = run(&core, &all).await;
+            core.spawn(keep(array.clone()));
+            write(&core, &array, &written).await;
+            array.fail(&all[1]).await.unwrap();
+            whole(&core, &array).await;
+            assert_eq!(array.names()[1].as_deref(), Some(all[3].as_str()), "{version}");
+            assert!(array.spares().is_empty());
+            assert!(array.events(0).iter().any(|event| event.what.contains("joined in slot 1")));
+            array.handle().stop(&core).await.unwrap();
+        });
+        assert!(read_without(&names, &[1, 0]) == data(1), "{version}: the spare was not filled");
+    }
+}
+
+#[test]
+fn a_member_is_replaced_while_it_works_and_can_be_removed_then() {
+    for (level, count) in [(Level::Raid5, 3), (Level::Raid1, 2), (Level::Raid10, 4), (Level::Raid6, 4)] {
+        let (_dir, names) = files(count + 1);
+        create(level, Version::V12, Consistency::Resync, &names[..count], &[]);
+        let (all, written) = (names.clone(), data(2));
+        on_a_core(async move |core| {
+            let array = run(&core, &all[..count]).await;
+            write(&core, &array, &written).await;
+            let seat = array.replace(&all[0], Some(&all[count]), UUID, Forced::default()).await.unwrap();
+            assert_eq!(seat, Seat::Replacement(0));
+            whole(&core, &array).await;
+            assert_eq!(array.names()[0].as_deref(), Some(all[count].as_str()), "{level}");
+            // The old one is out, and nobody's any more once it is removed.
+            array.remove(&all[0]).await.unwrap();
+            assert!(array.names().iter().flatten().all(|name| *name != all[0]));
+            array.handle().stop(&core).await.unwrap();
+        });
+        assert!(read_without(&names, &[0, 1]) == data(2), "{level}: the replacement is not whole");
+    }
+}
+
+/// With a bitmap, who was away comes back by itself and gets what it missed.
+#[test]
+fn a_member_that_was_away_comes_back_by_its_bitmap() {
+    let (_dir, names) = files(3);
+    create(Level::Raid5, Version::V12, Consistency::Bitmap { chunk_bytes: None }, &names, &[]);
+    for (present, seed) in [(3, 3), (2, 4)] {
+        let all = names.clone();
+        on_a_core(async move |core| {
+            let array = run(&core, &all[..present]).await;
+            write(&core, &array, &data(seed)).await;
+            array.handle().stop(&core).await.unwrap();
+        });
+    }
+    let all = names.clone();
+    on_a_core(async move |core| {
+        let array = run(&core, &all).await;
+        core.spawn(keep(array.clone()));
+        whole(&core, &array).await;
+        array.handle().stop(&core).await.unwrap();
+        let told: Vec<_> = array.events(0).into_iter().map(|event| event.what).collect();
+        assert!(told.iter().any(|what| what.contains("it gets what it missed")), "{told:?}");
+    });
+    assert!(read_without(&names, &[0]) == data(4), "it is current again");
+}
+
+/// Without a bitmap nothing is written over unasked.
+#[test]
+fn without_a_bitmap_who_was_away_waits_for_the_operator() {
+    let (_dir, names) = files(3);
+    create(Level::Raid5, Version::V12, Consistency::Resync, &names, &[]);
+    let all = names.clone();
+    on_a_core(async move |core| {
+        let array = run(&core, &all[..2]).await;
+        write(&core, &array, &data(5)).await;
+        array.handle().stop(&core).await.unwrap();
+    });
+    let all = names.clone();
+    on_a_core(async move |core| {
+        let array = run(&core, &all).await;
+        core.spawn(keep(array.clone()));
+        core.sleep(Duration::from_millis(100)).await;
+        assert_eq!(array.handle().status(&core).await.degraded, 1);
+        assert_eq!(array.returning().len(), 1);
+        assert_eq!(array.add(&all[2], UUID, Forced::default()).await.unwrap(), Seat::Slot(2));
+        whole(&core, &array).await;
+        array.handle().stop(&core).await.unwrap();
+    });
+    assert!(read_without(&names, &[0]) == data(5));
+}
+
+/// Whatever is refused, the array is as it was, and so is the device.
+#[test]
+fn what_cannot_be_done_is_refused_and_changes_nothing() {
+    let (dir, names) = files(4);
+    create(Level::Raid5, Version::V12, Consistency::Resync, &names[..3], &[]);
+    let small = dir.path().join("small").to_str().unwrap().to_owned();
+    std::fs::File::create(&small).unwrap().set_len(4 << 20).unwrap();
+    let used = dir.path().join("used").to_str().unwrap().to_owned();
+    let mut fs = vec![0; SIZE as usize];
+    fs[1024 + 56..1024 + 58].copy_from_slice(&[0x53, 0xef]);
+    std::fs::write(&used, &fs).unwrap();
+    let all = names.clone();
+    on_a_core(async move |core| {
+        let array = run(&core, &all[..3]).await;
+        let before = array.handle().status(&core).await.members;
+        let none = Forced::default();
+        let codes = [
+            array.add(&all[0], UUID, none).await.unwrap_err().code,
+            array.add(&small, UUID, none).await.unwrap_err().code,
+            array.add(&used, UUID, none).await.unwrap_err().code,
+            array.add("/nowhere/to/be/found", UUID, none).await.unwrap_err().code,
+            array.replace(&all[0], Some(&all[0]), UUID, none).await.unwrap_err().code,
+            array.replace(&all[0], None, UUID, none).await.unwrap_err().code,
+            array.replace("nobody", Some(&all[3]), UUID, none).await.unwrap_err().code,
+            array.remove(&all[0]).await.unwrap_err().code,
+            array.remove("nobody").await.unwrap_err().code,
+        ];
+        assert_eq!(
+            codes,
+            [
+                Code::GivenTwice,
+                Code::TooSmall,
+                Code::SignatureFound,
+                Code::NotFound,
+                Code::GivenTwice,
+                Code::NoPlace,
+                Code::BadMember,
+                Code::ServerFailed,
+                Code::BadMember,
+            ]
+        );
+        assert_eq!(array.handle().status(&core).await.members, before);
+        assert_eq!(std::fs::read(&used).unwrap(), fs, "not a byte was written on it");
+        array.fail(&all[1]).await.unwrap();
+        assert_eq!(array.fail(&all[0]).await.unwrap_err().code, Code::LastCopy);
+        assert_eq!(array.fail(&all[1]).await.unwrap_err().code, Code::BadMember);
+        array.handle().stop(&core).await.unwrap();
+    });
+}
+
+/// Two commands at once: one after the other, and the second finds what the first left.
+#[test]
+fn commands_at_once_wait_for_each_other() {
+    let (_dir, names) = files(5);
+    create(Level::Raid6, Version::V12, Consistency::Resync, &names[..4], &[]);
+    let all = names;
+    on_a_core(async move |core| {
+        let array = run(&core, &all[..4]).await;
+        array.fail(&all[3]).await.unwrap();
+        let one = core.spawn({
+            let (array, name) = (array.clone(), all[4].clone());
+            async move { array.add(&name, UUID, Forced::default()).await }
+        });
+        let two = core.spawn({
+            let (array, name) = (array.clone(), all[4].clone());
+            async move { array.add(&name, UUID, Forced::default()).await }
+        });
+        assert_eq!(one.await.unwrap(), Seat::Slot(3));
+        assert_eq!(two.await.unwrap_err().code, Code::GivenTwice);
+        whole(&core, &array).await;
+        assert_eq!(array.handle().status(&core).await.members[3].state, MemberState::InSync);
+        array.handle().fail(&core, MemberIx(0)).await.unwrap();
+        array.handle().stop(&core).await.unwrap();
+    });
+}

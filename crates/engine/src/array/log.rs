@@ -7,23 +7,27 @@ use super::health::Event;
 use super::home::Home;
 use crate::error::VolumeError;
 use crate::log;
+use crate::units::MemberSet;
 
 impl Home {
-    /// Empties the members' logs before the array is recorded dirty for the first time. In the array's turn.
+    /// Empties the members' logs before the array is recorded dirty for the first time; and lets writes have entries, if all parity
+    /// is right. In the array's turn, with no write in flight.
     pub(super) async fn prepare_log(&self) -> Result<(), VolumeError> {
         let shard = self.shard();
-        if shard.log.is_none() {
-            return Ok(());
-        }
+        let Some(log) = shard.log.as_ref().filter(|log| !log.is_enabled()) else { return Ok(()) };
+        // As of now: a resync may end any time, and what it wrote is not flushed.
+        let trusted = self.health().parity_trusted(&self.fixed.geometry);
         loop {
-            let failed = log::prepare(&shard).await;
+            let mut failed = if trusted { shard.flush_members().await } else { MemberSet::EMPTY };
+            if failed.is_empty() {
+                failed = log::prepare(&shard, log, trusted).await;
+            }
             if failed.is_empty() {
                 break;
             }
             self.enter(Event::Failed(failed)).await?;
         }
-        // No write has begun, so none has begun without an entry.
-        if self.health().parity_trusted(&self.fixed.geometry) {
+        if trusted {
             self.have_entries().await;
         }
         Ok(())

@@ -102,6 +102,11 @@ impl LogShard {
         cut::Limits { entries: format.entries_max(), payload_bytes: payload_bytes / page * page }
     }
 
+    /// Whether writes have entries.
+    pub fn is_enabled(&self) -> bool {
+        self.enabled.get()
+    }
+
     /// Writes that come from now on have entries. Every write before has ended, and is flushed.
     pub fn enable(&self) {
         self.enabled.set(true);

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use wattle_rt::{Buf, Core, Device, Durability, IoError};
 
-use super::{LogArea, LogSpec, PAGE_BYTES};
+use super::{LogArea, LogShard, LogSpec, PAGE_BYTES};
 use crate::array::Shard;
 use crate::units::{MemberIx, MemberSet, SECTOR_BYTES};
 
@@ -16,9 +16,11 @@ const PIECE_BYTES: u64 = 1 << 20;
 ///
 /// Two steps: no log is made valid again before none of them has entries. Otherwise, after a crash in between, those that still
 /// have some could pass for all there are, although others were found damaged. An empty log of generation 1 says that every write
-/// since has an entry, one of generation 0 that this is not so.
-pub(crate) async fn prepare(shard: &Rc<Shard>) -> MemberSet {
-    let Some(log) = shard.log.as_ref().filter(|log| !log.prepared.get()) else { return MemberSet::EMPTY };
+/// since has an entry (`trusted`: all parity is right, and flushed), one of generation 0 that this is not so.
+pub(crate) async fn prepare(shard: &Rc<Shard>, log: &LogShard, trusted: bool) -> MemberSet {
+    if log.prepared.get() {
+        return MemberSet::EMPTY;
+    }
     let health = shard.health();
     let members: Vec<(MemberIx, Device, LogArea)> = (0..)
         .map(MemberIx)
@@ -26,7 +28,7 @@ pub(crate) async fn prepare(shard: &Rc<Shard>) -> MemberSet {
         .filter(|(seat, _)| health.state(*seat).writable())
         .filter_map(|(seat, who)| Some((seat, who.device.clone()?, who.log?)))
         .collect();
-    let generation = u64::from(health.parity_trusted(&shard.fixed.geometry));
+    let generation = u64::from(trusted);
     let mut failed = MemberSet::EMPTY;
     for empty in [false, true] {
         let steps: Vec<_> = members

@@ -61,7 +61,7 @@ fn create(level: Level, version: Version, consistency: Consistency, members: &[S
 
 async fn run(core: &Core, names: &[String]) -> Rc<RunningArray> {
     let found = scan(look_all(names).unwrap(), Forced::default()).unwrap();
-    let claimed = start::claim(&found, found.find(Some("t")).unwrap(), false).unwrap();
+    let claimed = start::claim(&found, found.find(None).unwrap(), false).unwrap();
     drop(found);
     RunningArray::new(core, "t", claimed.launch(core).await.unwrap())
 }
@@ -105,7 +105,7 @@ fn read_without(names: &[String], without: &[usize]) -> Vec<u8> {
         (0..names.len()).filter(|ix| !without.contains(ix)).map(|ix| names[ix].clone()).collect();
     on_a_core(async move |core| {
         let found = scan(look_all(&names).unwrap(), Forced::default()).unwrap();
-        let claimed = start::claim(&found, found.find(Some("t")).unwrap(), true).unwrap();
+        let claimed = start::claim(&found, found.find(None).unwrap(), true).unwrap();
         let array = RunningArray::new(&core, "t", claimed.launch(&core).await.unwrap());
         let bytes = read(&core, &array).await;
         array.handle().stop(&core).await.unwrap();
@@ -281,4 +281,276 @@ fn commands_at_once_wait_for_each_other() {
         array.handle().fail(&core, MemberIx(0)).await.unwrap();
         array.handle().stop(&core).await.unwrap();
     });
+}
+
+/// The same on simulated drives, with the power cut at every operation.
+mod crashes {
+    use std::sync::{Arc, Mutex};
+
+    use wattle_control::admit::{Offer, Place};
+    use wattle_control::assemble::{Access, Slot, assemble};
+    use wattle_control::badblocks::in_data;
+    use wattle_control::facts::{CLEAN, MemberFacts, SuperblockFacts};
+    use wattle_control::running::Newcomer;
+    use wattle_control::start::{Claimed, ClaimedMember};
+    use wattle_engine::BadRanges;
+    use wattle_engine::metadata::{Change, Metadata, Record};
+    use wattle_engine::units::{MemberSet, Sector};
+    use wattle_format::md::badblocks::BadBlocks;
+    use wattle_format::md::create::{NewArray, superblock};
+    use wattle_format::md::{
+        BadBlockArea, DeviceFields, DeviceFlags, Features, Role, Superblock, Timestamp, identify,
+        super_offset_sectors,
+    };
+    use wattle_rt::{Device, DriveConfig, Outcome, World, WorldConfig};
+
+    use super::*;
+
+    const DRIVES: usize = 5;
+    const SECTORS: u64 = 1024;
+    const DATA_BYTES: usize = 64 << 10;
+    const BAD_BLOCKS: BadBlockArea = BadBlockArea { offset_sectors: 16, size_sectors: 8, shift: 0 };
+
+    /// Three members of a RAID 5, a spare, and a drive that is nobody's; what is no member holds garbage.
+    fn drives(world: &mut World, version: Version) -> Vec<Device> {
+        let roles = vec![Role::Active(0), Role::Active(1), Role::Active(2), Role::Spare];
+        let array = NewArray {
+            version,
+            set_uuid: Uuid([5; 16]),
+            name: b"host:t".to_vec(),
+            ctime: Timestamp { secs: 1000, micros: 0 },
+            level: 5,
+            layout: 2,
+            chunk_sectors: 16,
+            raid_disks: 3,
+            size_sectors: 256,
+            resync_offset: CLEAN,
+            roles,
+            bitmap_offset_sectors: None,
+            ppl: None,
+            features: Features::default(),
+            md_minor: 0,
+            nodes: Vec::new(),
+        };
+        // Of 0.90 a power cut can tear a superblock that is longer than a block; where nobody can be spared, that is the end.
+        let sector_bytes = if version == Version::V090 { 4096 } else { 512 };
+        let config = DriveConfig { size_bytes: SECTORS * 512, sector_bytes, ..DriveConfig::default() };
+        let devices: Vec<_> = (0..DRIVES).map(|_| world.add_drive(config.clone())).collect();
+        let place = super_offset_sectors(version, SECTORS).unwrap();
+        let (data_offset_sectors, data_size_sectors) =
+            if version == Version::V12 { (64, 512) } else { (0, place.min(512)) };
+        for (ix, device) in devices.iter().enumerate() {
+            if ix >= 3 {
+                world.drive(device).poke(data_offset_sectors * 512, &[0xa5; 256 * 512]);
+            }
+            if ix == 4 {
+                continue;
+            }
+            let fields = DeviceFields {
+                dev_number: ix as u32,
+                device_uuid: Uuid([ix as u8 + 1; 16]),
+                super_offset_sectors: place,
+                data_offset_sectors,
+                data_size_sectors,
+                recovery_offset: None,
+                replacement: false,
+                bad_block_log: (version == Version::V12).then_some(BAD_BLOCKS),
+                flags: DeviceFlags::default(),
+            };
+            world.drive(device).poke(place * 512, superblock(&array, &fields, SECTORS).unwrap().bytes());
+        }
+        devices
+    }
+
+    /// The array as the next start finds it.
+    fn found(world: &World, devices: &[Device], version: Version) -> Result<Claimed, String> {
+        let place = super_offset_sectors(version, SECTORS).unwrap();
+        let read = |device: &Device| {
+            let superblock: Option<Superblock> =
+                identify(version, &world.drive(device).peek(place * 512, 4096), SECTORS).ok().flatten();
+            superblock.map(|superblock| (device.clone(), superblock))
+        };
+        let there: Vec<_> = devices.iter().filter_map(read).collect();
+        let facts: Vec<_> = (0..)
+            .zip(&there)
+            .map(|(ix, (_, superblock)): (u32, _)| {
+                MemberFacts::new(format!("m{ix}"), SECTORS, SuperblockFacts::of(superblock))
+            })
+            .collect();
+        let assembly = assemble(&facts, Forced::default()).ok_or("no array")?;
+        if assembly.access != Access::ReadWrite {
+            return Err(format!("{:?}: {:?}", assembly.access, assembly.verdicts));
+        }
+        let member = |ix: usize| ClaimedMember {
+            name: format!("drive of {:?}", there[ix].1.device_uuid()),
+            device: there[ix].0.clone(),
+            superblock: there[ix].1.clone(),
+            bad: BadRanges::NONE,
+        };
+        let slots = assembly.slots.iter().map(|slot: &Slot| slot.member().map(member));
+        let replacements = assembly.replacements.iter().map(|who| who.map(|who| member(who.member)));
+        let seats = slots.chain(replacements).collect();
+        let spares = assembly.spares.iter().map(|&ix| member(ix)).collect();
+        Ok(Claimed::of(assembly, seats, spares, Vec::new(), false))
+    }
+
+    fn bytes(seed: u8) -> Vec<u8> {
+        (0..DATA_BYTES).map(|i| (i / 509) as u8 ^ seed).collect()
+    }
+
+    /// A life: writes, a member that fails, a spare that takes its slot, a replacement, a removal. `told` is what was written for
+    /// certain, and whether more was under way.
+    async fn life(core: Core, claimed: Claimed, blank: Device, told: Arc<Mutex<(u8, u8)>>, old: bool) {
+        let array = RunningArray::new(&core, "t", claimed.launch(&core).await.unwrap());
+        core.spawn(keep(array.clone()));
+        let volume = array.handle().volume().open(&core).unwrap();
+        let put = async |seed: u8| {
+            told.lock().unwrap().1 = seed;
+            volume.write(0, Buf::copy_of(&bytes(seed)), Durability::Fua).await.unwrap();
+            *told.lock().unwrap() = (seed, seed);
+        };
+        put(1).await;
+        array.fail("1").await.unwrap();
+        put(2).await;
+        whole(&core, &array).await;
+        if !old {
+            let offer = Offer {
+                name: "blank".to_owned(),
+                size_sectors: SECTORS,
+                logical_block_bytes: 512,
+                superblocks: Vec::new(),
+                damaged: Vec::new(),
+                signatures: Vec::new(),
+            };
+            let newcomer = Newcomer { offer, device: blank, device_uuid: UUID };
+            let replaced = array.names()[0].clone().unwrap();
+            array.take(newcomer, Place::Replace(0), Forced::default()).await.unwrap();
+            put(3).await;
+            whole(&core, &array).await;
+            array.remove(&replaced).await.unwrap();
+        }
+        put(4).await;
+        array.handle().stop(&core).await.unwrap();
+    }
+
+    /// Whenever the power goes, the array comes up with everything that was acknowledged, and nothing that nobody wrote.
+    #[test]
+    fn no_power_cut_loses_what_was_acknowledged_or_brings_up_garbage() {
+        for version in [Version::V12, Version::V090] {
+            let (mut cut, mut cuts, mut refused) = (1, 0, 0);
+            for seed in 0.. {
+                let mut world = World::new(WorldConfig { seed, cores: 1, ..WorldConfig::default() });
+                let devices = drives(&mut world, version);
+                let told = Arc::new(Mutex::new((0, 0)));
+                let (claimed, blank) = (found(&world, &devices, version).unwrap(), devices[4].clone());
+                world.power_cut_after_ops(cut);
+                let outcome = world.run({
+                    let told = told.clone();
+                    move |core| life(core, claimed, blank, told, version == Version::V090)
+                });
+                world.cancel_power_cut();
+                let done = match outcome {
+                    Outcome::PowerCut => false,
+                    outcome => {
+                        outcome.expect_done();
+                        true
+                    }
+                };
+                let (sure, begun) = *told.lock().unwrap();
+                match found(&world, &devices, version) {
+                    // Dirty, degraded and without a log: the policy refuses.
+                    Err(why) => {
+                        let policy = why.contains("DirtyDegraded") && !why.contains("SplitBrain");
+                        assert!(policy, "{version}, cut at {cut}: {why}");
+                        refused += 1;
+                    }
+                    Ok(claimed) => {
+                        let read = world.run(move |core| async move {
+                            let started = claimed.launch(&core).await.unwrap();
+                            let volume = started.handle.volume().open(&core).unwrap();
+                            let (result, buf) = volume.read(0, BufMut::alloc(DATA_BYTES)).await;
+                            result.map(|()| buf.to_vec())
+                        });
+                        let read = read
+                            .expect_done()
+                            .unwrap_or_else(|error| panic!("{version}, cut at {cut}: {error}"));
+                        for (sector, found) in read.chunks(512).enumerate() {
+                            let of = |seed: u8| match seed {
+                                0 => vec![0; 512],
+                                seed => bytes(seed)[512 * sector..512 * (sector + 1)].to_vec(),
+                            };
+                            let right = found == of(sure) || found == of(begun);
+                            assert!(
+                                right,
+                                "{version}, cut at {cut}: sector {sector}, {sure} or {begun}: {found:?}"
+                            );
+                        }
+                    }
+                }
+                if done {
+                    break;
+                }
+                cuts += 1;
+                // Four worlds for each operation.
+                cut += u64::from(seed % 4 == 3);
+            }
+            assert!(cuts > 200 && 2 * refused < cuts, "{version}: {cuts} cuts, {refused} refused");
+        }
+    }
+
+    /// What was known to be bad when the power went, and not on its way to be good again, is known to be bad at the next start; and
+    /// nothing is called bad that never was.
+    #[test]
+    fn no_power_cut_forgets_a_bad_sector() {
+        let ranges = |ranges: &[std::ops::Range<u64>]| -> BadRanges {
+            ranges.iter().map(|range| Sector(range.start)..Sector(range.end)).collect()
+        };
+        let many: Vec<_> = (0..70).map(|i| 2 * i..2 * i + 1).collect();
+        let steps =
+            [ranges(&[8..16]), ranges(&[8..16, 100..101]), ranges(&many), ranges(&many[3..]), ranges(&[])];
+        for cut in 1.. {
+            let mut world = World::new(WorldConfig { seed: cut, cores: 1, ..WorldConfig::default() });
+            let devices = drives(&mut world, Version::V12);
+            let claimed = found(&world, &devices, Version::V12).unwrap();
+            let told = Arc::new(Mutex::new((BadRanges::NONE, BadRanges::NONE)));
+            world.power_cut_after_ops(cut);
+            let outcome = world.run({
+                let (told, steps) = (told.clone(), steps.clone());
+                async move |core: Core| {
+                    let books = claimed.launch(&core).await.unwrap().books.unwrap();
+                    for step in steps {
+                        told.lock().unwrap().1 = step.clone();
+                        let mut seats = books.state().seats().to_vec();
+                        seats[1].bad = Arc::new(step.clone());
+                        let record = Record {
+                            change: Change::Members,
+                            dirty: false,
+                            synced_below: Sector::MAX,
+                            failed: MemberSet::EMPTY,
+                            seats,
+                        };
+                        books.commit(&record).await.unwrap();
+                        *told.lock().unwrap() = (step.clone(), step);
+                    }
+                }
+            });
+            let superblock =
+                identify(Version::V12, &world.drive(&devices[1]).peek(4096, 4096), SECTORS).unwrap().unwrap();
+            let area = world.drive(&devices[1]).peek(24 * 512, 4096);
+            let listed = match superblock.features().contains(Features::BAD_BLOCKS) {
+                true => in_data(&BadBlocks::decode(&area, 0).unwrap(), &(64..576)),
+                false => BadRanges::NONE,
+            };
+            let (sure, begun) = told.lock().unwrap().clone();
+            for sector in 0..512 {
+                let is = |bad: &BadRanges| bad.overlaps(Sector(sector)..Sector(sector + 1));
+                assert!(!(is(&sure) && is(&begun)) || is(&listed), "cut at {cut}: {sector} is forgotten");
+                assert!(is(&sure) || is(&begun) || !is(&listed), "cut at {cut}: {sector} was never bad");
+            }
+            if outcome != Outcome::PowerCut {
+                assert!(cut > 20 && listed.is_empty());
+                return;
+            }
+        }
+    }
 }

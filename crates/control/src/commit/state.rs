@@ -260,6 +260,7 @@ impl MdState {
         next.may_go_back = flip && record.dirty && self.resync_offset == CLEAN;
         next.resync_offset = if record.dirty { 0 } else { record.synced_below.0 };
 
+        next.seats.clone_from(&record.seats);
         let round = next.round(
             self,
             flip,

@@ -68,6 +68,8 @@ pub struct Truth {
     pub kind: Kind,
     /// Parity and copies agreed when the array was started.
     pub synced: bool,
+    /// Parity and copies did not agree for certain at some start so far.
+    pub ever_unsynced: bool,
     /// A member was missing when the array was started.
     pub degraded: bool,
     /// Something but the power failed, ever.
@@ -109,13 +111,14 @@ impl Truth {
     }
 
     /// Whether faults explain that a request failed.
-    fn excused(&self) -> bool {
+    pub fn excused(&self) -> bool {
         match self.kind {
             _ if self.beyond => self.faults,
             Kind::Striped => self.faults,
             Kind::Mirrored => false,
             // Parity that cannot be trusted recovers nothing.
-            Kind::Parity => self.faults && !self.synced,
+            // What could not be read while it could not be trusted stays lost.
+            Kind::Parity => self.faults && self.ever_unsynced,
         }
     }
 

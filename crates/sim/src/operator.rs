@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use wattle_engine::sync::JobEnd;
 use wattle_engine::units::MemberIx;
 use wattle_engine::{ArrayHandle, MemberSpec, MemberState};
 use wattle_rt::{Core, Device};
@@ -113,6 +114,12 @@ pub async fn wait_until_whole(core: &Core, array: &ArrayHandle, truth: &Shared) 
             .chain(&status.replacements)
             .any(|member| matches!(member.state, MemberState::Rebuilding { .. }));
         if !filling && status.synced_below == wattle_engine::units::Sector::MAX {
+            return;
+        }
+        // Sectors that could not be read when parity was not to be trusted are beyond redundancy, and where that cannot be
+        // recorded a resync cannot pass them.
+        let stuck = status.last.as_ref().is_some_and(|last| matches!(last.end, JobEnd::Failed(_)));
+        if stuck && lock(truth).excused() {
             return;
         }
         if core.now() > deadline {

@@ -127,6 +127,7 @@ pub fn build(scenario: &Scenario) -> Site {
         data_offset: scenario.books.data_offset(),
         sector_bytes: scenario.drive.sector_bytes,
         regions: scenario.regions(),
+        bad_entries_max: scenario.bad_entries_max,
         seating: Arc::new(Mutex::new((0..member_sectors.len()).collect())),
     };
     scenario.books.create(&plan, &member_sectors);
@@ -157,6 +158,7 @@ impl<'a> Run<'a> {
             view: View::default(),
             kind: site.plan.geometry.kind(),
             synced: true,
+            ever_unsynced: false,
             degraded: false,
             faults: false,
             beyond: scenario.beyond,
@@ -327,8 +329,9 @@ impl<'a> Run<'a> {
         let degraded = in_sync.len() < plan.geometry.raid_disks();
         truth.tell(|| format!("assembled: {:?}, synced {synced}", start.seats));
         truth.synced = synced;
+        truth.ever_unsynced |= !synced;
         truth.degraded = degraded;
-        truth.view.copies_may_differ = truth.kind == Kind::Mirrored && !synced;
+        truth.view.copies_may_differ = truth.kind == Kind::Mirrored && (!synced || degraded && !self.surely_clean);
         truth.view.copy_lost |= degraded;
         truth.stats.lifetimes += 1;
         truth.stats.degraded += u64::from(degraded);
@@ -341,8 +344,10 @@ impl<'a> Run<'a> {
         if self.surely_clean && !synced {
             truth.accuse("the array was stopped cleanly and is found dirty");
         }
-        if degraded && !synced && truth.kind == Kind::Parity && self.options.mutant.is_none() {
-            truth.accuse("a dirty and degraded array with parity was started");
+        let missing: MemberSet = plan.slots().filter(|slot| !in_sync.contains(*slot)).collect();
+        let lacks_data = truth.kind == Kind::Parity && missing.iter().any(|slot| plan.holds_data(slot));
+        if lacks_data && !synced && self.options.mutant.is_none() {
+            truth.accuse("a dirty array that lacks data was started");
         }
         if synced {
             let mut views = vec![false];
@@ -532,7 +537,7 @@ impl Truth {
         // Parity that is not trusted makes up for no member, so any failure is beyond redundancy there.
         let excused = self.beyond
             || self.kind == Kind::Striped
-            || (self.kind == Kind::Parity && self.faults && !self.synced);
+            || (self.kind == Kind::Parity && self.faults && self.ever_unsynced);
         if !excused {
             self.accuse(format!("the array could not be stopped in good order: {error}"));
         }

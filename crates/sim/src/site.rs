@@ -2,8 +2,8 @@
 
 use std::sync::{Arc, Mutex};
 
-use wattle_engine::geometry::{Geometry, Params};
-use wattle_engine::units::{MemberIx, Sector};
+use wattle_engine::geometry::{BlockRole, Geometry, Params};
+use wattle_engine::units::{MemberIx, Sector, StripeNo};
 use wattle_engine::{MemberKey, MemberSpec, Regions};
 use wattle_rt::{Device, DriveControl, World};
 
@@ -32,7 +32,7 @@ impl Site {
 #[must_use]
 pub fn member(drives: &[Device], plan: &Plan, drive: usize) -> MemberSpec {
     let blank = MemberSpec::blank(drives[drive].clone(), Sector(plan.data_offset));
-    MemberSpec { key: Some(MemberKey(drive as u32)), ..blank }
+    MemberSpec { key: Some(MemberKey(drive as u32)), bad_entries_max: plan.bad_entries_max, ..blank }
 }
 
 /// What is where, and the controls of the drives.
@@ -52,6 +52,8 @@ pub struct Plan {
     pub sector_bytes: u32,
     /// The shape of its write-intent bitmap: no region.
     pub regions: Option<Regions>,
+    /// How many entries the members' bad-block logs have room for.
+    pub bad_entries_max: usize,
     /// Which drive is in which slot, by the last record.
     pub seating: Arc<Mutex<Vec<usize>>>,
 }
@@ -72,6 +74,13 @@ impl Plan {
     #[must_use]
     pub fn control_in(&self, slot: MemberIx) -> &DriveControl {
         &self.controls[self.drive_in(slot)]
+    }
+
+    /// Whether a slot of an array with parity holds data, in some stripe.
+    #[must_use]
+    pub fn holds_data(&self, slot: MemberIx) -> bool {
+        let role = |stripe| self.geometry.role_in_stripe(StripeNo(stripe), slot);
+        (0..self.geometry.stripes()).any(|stripe| matches!(role(stripe), BlockRole::Data { .. }))
     }
 
     /// Puts a drive into a slot.

@@ -61,7 +61,6 @@ impl Home {
     ) -> Rc<Self> {
         let absentee_may_return = !fixed.read_only
             && fixed.geometry.redundancy() > 0
-            && !health.trust.complete(fixed.geometry.sync_sectors())
             && !health.optimal;
         Rc::new(Self {
             sync: Control::new(&fixed.tuning.sync),

@@ -87,8 +87,8 @@ impl Home {
         let device = who.device.as_ref();
         let same = |other: &Seat| other.device.as_ref().zip(device).is_some_and(|(a, b)| a.same(b));
         // A failed member may come back to its own seat, but nobody sits in two.
-        let elsewhere = (0..).zip(&health.seats).filter(|(ix, _)| MemberIx(*ix) != seat);
-        if elsewhere.zip(&health.members).any(|((_, other), state)| state.writable() && same(other)) {
+        let mut others = (0..).map(MemberIx).zip(&health.seats).filter(|(other, _)| *other != seat);
+        if others.any(|(other, who)| health.state(other).writable() && same(who)) {
             return Err(JoinError::Member);
         }
         if device.is_none_or(|device| device.logical_block_bytes() > self.fixed.block_bytes) {

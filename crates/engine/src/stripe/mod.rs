@@ -258,7 +258,10 @@ impl<'a> Work<'a> {
             readable: (0..self.blocks())
                 .filter(|&block| !unreadable.contains(block) && readable(block))
                 .collect(),
-            writable: (0..self.blocks()).filter(|&block| health.state(self.member(block)).writable()).collect(),
+            // The replacement of a member that failed takes its writes all the same.
+            writable: (0..self.blocks())
+                .filter(|&block| health.writable_for(self.member(block)).next().is_some())
+                .collect(),
             trusted: self.trusted(health),
         }
     }

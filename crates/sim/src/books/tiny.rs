@@ -20,6 +20,9 @@ const MAGIC: u64 = 0x5449_4e59_2042_4f4f;
 /// Bytes of a record that mean something; the least sector has room for them.
 const RECORD_BYTES: usize = 512;
 
+/// Entries of bad sectors that each member may have: eight members have them in one record.
+pub const BAD_ENTRIES_MAX: usize = 1;
+
 /// Where the bitmap is, a sector of the drive long.
 const BITMAP_AT: u64 = 4096;
 
@@ -49,7 +52,6 @@ impl Record {
         }
     }
 
-    /// Bad sectors are not kept: a member that has some is refused.
     fn encode(&self, drive: usize, sector_bytes: usize) -> Buf {
         let mut words = vec![
             MAGIC,
@@ -70,6 +72,13 @@ impl Record {
             words.push(key << 8 | state << 1 | u64::from(seat.by_regions));
             words.push(valid_below);
         }
+        let seats = (0u64..).zip(&self.seats);
+        let bad = seats.flat_map(|(seat, who)| who.bad.iter().map(move |range| (seat, range)));
+        let bad: Vec<_> = bad.collect();
+        words.push(bad.len() as u64);
+        for (seat, range) in bad {
+            words.push(seat << 48 | (range.end - range.start).0 << 24 | range.start.0);
+        }
         assert!(words.len() * 8 <= RECORD_BYTES, "a record fits the least sector");
         let mut bytes = BufMut::zeroed(sector_bytes);
         for (bytes, word) in bytes.chunks_exact_mut(8).zip(words) {
@@ -83,7 +92,8 @@ impl Record {
             bytes.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().expect("eight bytes")));
         let mut next = || words.next().unwrap_or(0);
         let (magic, generation, dirty, synced_below, of) = (next(), next(), next(), next(), next());
-        let seats = (0..next()).map(|_| {
+        let mut seats: Vec<SeatRecord> = Vec::new();
+        for _ in 0..next().min(64) {
             let (word, valid_below) = (next(), next());
             let state = match word >> 1 & 3 {
                 0 => MemberState::Missing,
@@ -92,12 +102,19 @@ impl Record {
                 _ => MemberState::Faulty,
             };
             let key = (word >> 8).checked_sub(1).map(|key| MemberKey(key as u32));
-            SeatRecord { key, state, by_regions: word & 1 == 1, bad: BadRanges::NONE.into() }
-        });
+            seats.push(SeatRecord { key, state, by_regions: word & 1 == 1, bad: BadRanges::NONE.into() });
+        }
+        let mut bad: Vec<BadRanges> = vec![BadRanges::NONE; seats.len()];
+        for _ in 0..next().min(64) {
+            let word = next();
+            let (start, len) = (word & 0xff_ffff, word >> 24 & 0xff_ffff);
+            bad.get_mut((word >> 48) as usize)?.insert(Sector(start)..Sector(start + len));
+        }
+        seats.iter_mut().zip(bad).for_each(|(seat, bad)| seat.bad = bad.into());
         if magic != MAGIC || of != drive as u64 {
             return None;
         }
-        Some(Record { generation, dirty: dirty == 1, synced_below, seats: seats.collect() })
+        Some(Record { generation, dirty: dirty == 1, synced_below, seats })
     }
 
     /// The seat of a drive that works.
@@ -206,7 +223,7 @@ pub fn assemble(plan: &Plan, present: MemberSet, lenient: Lenient) -> Found {
             drive: seat.key.filter(|_| seat.state.writable()).map(|key| key.0 as usize),
             state: if seat.state == MemberState::Faulty { MemberState::Missing } else { seat.state },
             stale: bits.clone().filter(|_| seat.by_regions),
-            bad: BadRanges::NONE,
+            bad: BadRanges::clone(&seat.bad),
         })
         .collect();
     let lost: MemberSet =
@@ -264,16 +281,6 @@ impl Keeper {
     }
 
     async fn write(&self, wanted: &metadata::Record) -> Result<(), MemberSet> {
-        // Bad sectors have no room here.
-        let full: MemberSet = (0..)
-            .map(MemberIx)
-            .zip(&wanted.seats)
-            .filter(|(_, seat)| seat.state.writable() && !seat.bad.is_empty())
-            .map(|(ix, _)| ix)
-            .collect();
-        if !full.is_empty() {
-            return Err(full);
-        }
         let next = {
             let mut kept = self.record.borrow_mut();
             kept.generation += 1;

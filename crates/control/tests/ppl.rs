@@ -41,6 +41,7 @@ enum Recorded {
 #[derive(Clone)]
 struct Books {
     core: Core,
+    drives: Vec<Device>,
     recorded: Rc<Cell<Recorded>>,
     failed: Rc<Cell<MemberSet>>,
     /// Some superblocks say that these failed.
@@ -52,6 +53,10 @@ struct Books {
 impl Metadata for Books {
     fn commit<'a>(&'a self, record: &'a Record) -> LocalBoxFuture<'a, Result<(), MemberSet>> {
         Box::pin(async {
+            // As the real ones: what a record says is true of what was written before it.
+            for drive in &self.drives {
+                let _ = self.core.flush(drive).await;
+            }
             if !record.dirty {
                 self.synced.set(record.synced_below == Sector::MAX);
             }
@@ -325,6 +330,7 @@ impl Run {
         let (model, recorded) = (self.model.clone(), self.recorded.clone());
         let (failed, failing, synced) = (self.failed.clone(), self.failing.clone(), self.synced.clone());
         self.trusted = self.synced.get();
+        let drives = self.drives.clone();
         self.degraded = !self.missing().is_empty();
         if let Some((slot, ops)) = self.case.vanishes.filter(|_| !self.degraded) {
             self.world.drive(&self.drives[slot]).gone_after_ops(ops);
@@ -333,7 +339,7 @@ impl Run {
         let most = if self.rng.coin() { 60 } else { 900 };
         self.world.power_cut_after_ops(1 + self.rng.below(most));
         let outcome = self.world.run(async move |core| {
-            let books = Books { core: core.clone(), recorded, failed, failing, synced };
+            let books = Books { core: core.clone(), drives, recorded, failed, failing, synced };
             let array = ArrayHandle::start(&core, spec, Box::new(books)).await;
             let volume = array.volume().open(&core).expect("it runs");
             let workers: Vec<_> = (0..3)

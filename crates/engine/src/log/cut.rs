@@ -54,7 +54,7 @@ pub(crate) fn spans(rows: impl IntoIterator<Item = WrittenRow>) -> Vec<Span> {
         assert!(runs.is_empty(), "a pass writes consecutive blocks");
         match spans.last_mut() {
             Some(last) if last.blocks == blocks && last.bytes.end == bytes.start => {
-                last.bytes.end = bytes.end
+                last.bytes.end = bytes.end;
             }
             _ => spans.push(Span { blocks, bytes }),
         }

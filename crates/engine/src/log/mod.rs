@@ -84,7 +84,10 @@ impl LogShard {
             geometry.redundancy() == 1 && stripe_bytes <= u64::from(u32::MAX),
             "an entry describes a stripe"
         );
-        assert!(geometry.chunk().0 * SECTOR_BYTES % u64::from(PAGE_BYTES) == 0, "rows are whole pages");
+        assert!(
+            (geometry.chunk().0 * SECTOR_BYTES).is_multiple_of(u64::from(PAGE_BYTES)),
+            "rows are whole pages"
+        );
         Self {
             spec: spec.clone(),
             slots: (0..geometry.raid_disks()).map(|_| SlotLog::default()).collect(),

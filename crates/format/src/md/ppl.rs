@@ -159,7 +159,7 @@ pub fn is_torn(area: &[u8], set_uuid: &[u8; 16]) -> bool {
 /// The checksum of an entry's partial parity, given in parts: CRC-32C of all of it.
 #[must_use]
 pub fn partial_checksum<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> u32 {
-    parts.into_iter().fold(0, |sum, part| crc32c::crc32c_append(sum, part))
+    parts.into_iter().fold(0, crc32c::crc32c_append)
 }
 
 /// Shape of the array, to check entries against.

@@ -246,7 +246,7 @@ impl Run {
     fn new(case: Case) -> Self {
         let config = WorldConfig { seed: case.seed, cores: case.cores, ..WorldConfig::default() };
         let mut world = World::new(config);
-        let mut rng = Rng::new(case.seed ^ 0x7275_6e);
+        let mut rng = Rng::new(case.seed ^ 0x0072_756e);
         let sector_bytes = if rng.below(4) == 0 { 4096 } else { 512 };
         let drives: Vec<_> = (0..case.members)
             .map(|slot| {

@@ -275,10 +275,13 @@ fn whole_stripes_are_zeroed_in_steps_that_have_entries() {
     }
 }
 
+/// Whether a record says dirty, and the generation of the log then.
+type Seen = (bool, Option<u64>);
+
 /// Says at each record what was in a drive's log.
 struct Watching {
     drive: DriveControl,
-    seen: Rc<RefCell<Vec<(bool, Option<u64>)>>>,
+    seen: Rc<RefCell<Vec<Seen>>>,
 }
 
 impl Metadata for Watching {

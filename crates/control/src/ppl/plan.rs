@@ -160,7 +160,7 @@ pub(super) fn plan(geometry: &Geometry, set_uuid: &[u8; 16], areas: &[Area<'_>])
                     plan.outcome.distrust(Distrust::OutOfPlace { slot, data_sector: entry.data_sector });
                 }
                 Ok(_) if ppl::partial_checksum([&area[partial]]) != entry.checksum => {
-                    plan.outcome.cut_short()
+                    plan.outcome.cut_short();
                 }
                 Ok(parities) => {
                     for parity in parities {

@@ -14,7 +14,7 @@ use std::time::Duration;
 use wattle_engine::array::ArrayStatus;
 use wattle_engine::error::{FailError, JoinError, LeaveError};
 use wattle_engine::geometry::Kind;
-use wattle_engine::sync::{Action, Job};
+use wattle_engine::sync::{Action, Job, RepairSource, SyncReport};
 use wattle_engine::units::{MemberIx, SECTOR_BYTES, Sector};
 use wattle_engine::{ArrayHandle, BadRanges, MemberKey, MemberSpec, MemberState};
 use wattle_format::md::badblocks::BadBlocks;
@@ -315,31 +315,43 @@ impl RunningArray {
         if bad.is_empty() {
             return Ok(0);
         }
-        let status = self.handle.status(&self.core).await;
-        // Of RAID 10 a check counts in sectors of the array.
-        let in_members = status.level.kind() == Kind::Parity || status.level.to_md() == 1;
-        let range = bad.iter().next().zip(bad.iter().last()).filter(|_| in_members);
-        let range = range.map(|(first, last)| first.start..last.end);
+        let level = self.handle.status(&self.core).await.level;
+        // What disagrees for other reasons is changed as little as can be.
+        let source = match (level.kind(), level.to_md()) {
+            (Kind::Parity, 6) => RepairSource::Raid6Culprit,
+            (Kind::Parity, _) => RepairSource::ParityFromData,
+            _ => RepairSource::Majority,
+        };
+        // A repair of RAID 10 counts in sectors of the array: all of it, then.
+        let whole = level.kind() == Kind::Mirrored && level.to_md() != 1;
+        let ranges: Vec<_> = if whole { vec![None] } else { bad.iter().map(Some).collect() };
+        for range in ranges {
+            self.repair(member, Job::Repair { range, source: Some(source) }).await?;
+        }
+        let left = self.books()?.state().seats().get(seat.index()).map_or(0, |who| who.bad.sectors());
+        self.tell(format!("bad blocks of {member}: {left} sectors are left"));
+        Ok(left)
+    }
+
+    /// Runs a repair to its end.
+    async fn repair(&self, member: &str, job: Job) -> Result<(), Problem> {
         let begun = self.core.now();
-        self.handle.start_job(&self.core, Job::Check { range }).await.map_err(|error| {
+        self.handle.start_job(&self.core, job).await.map_err(|error| {
             self.problem(
                 Code::ServerFailed,
-                format!("the bad blocks of {member} were not checked: {error}"),
-                "they are read and written anew by a check",
+                format!("the bad blocks of {member} were not repaired: {error}"),
+                "they are written anew by a repair of that part of the array",
                 "`wattle status` shows what is under way",
             )
         })?;
         loop {
             self.core.sleep(LOOK).await;
             let status = self.handle.status(&self.core).await;
-            let done = status.last.is_some_and(|last| last.action == Action::Check && last.started >= begun);
-            if done || status.broken {
-                break;
+            let ended = |last: SyncReport| last.action == Action::Repair && last.started >= begun;
+            if status.broken || status.last.is_some_and(ended) {
+                return Ok(());
             }
         }
-        let left = self.books()?.state().seats().get(seat.index()).map_or(0, |who| who.bad.sectors());
-        self.tell(format!("bad blocks of {member}: {left} sectors are left"));
-        Ok(left)
     }
 
     /// Puts a spare into a slot that is empty, or beside its member.

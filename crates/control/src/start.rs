@@ -205,6 +205,11 @@ impl Claimed {
         let seats = self.seats.iter().map(|member| member.as_ref().map(split)).collect();
         let spares = self.spares.iter().map(split).collect();
         let books = MdMetadata::new(core, &self.assembly, seats, spares);
+        for (seat, member) in (0..).map(MemberIx).zip(&self.seats) {
+            if let Some(member) = member {
+                books.know_bad(seat, member.bad.clone());
+            }
+        }
         if let Some(kept) = &self.assembly.bitmap {
             let bits = Bits {
                 regions: kept.set.clone(),

@@ -290,7 +290,7 @@ mod crashes {
     use wattle_control::admit::{Offer, Place};
     use wattle_control::assemble::{Access, Slot, assemble};
     use wattle_control::badblocks::in_data;
-    use wattle_control::facts::{CLEAN, MemberFacts, SuperblockFacts};
+    use wattle_control::facts::{BadRange, CLEAN, MemberFacts, SuperblockFacts};
     use wattle_control::running::Newcomer;
     use wattle_control::start::{Claimed, ClaimedMember};
     use wattle_engine::BadRanges;
@@ -362,6 +362,19 @@ mod crashes {
         devices
     }
 
+    /// What a bad-block log says.
+    fn bad_blocks(world: &World, device: &Device, superblock: &Superblock) -> Vec<BadRange> {
+        if !superblock.features().contains(Features::BAD_BLOCKS) {
+            return Vec::new();
+        }
+        let listed = BadBlocks::decode(&world.drive(device).peek(24 * 512, 4096), 0).unwrap();
+        let range = |range: &wattle_format::md::badblocks::BadRange| BadRange {
+            start_sector: range.sector,
+            len_sectors: range.sectors,
+        };
+        listed.ranges().iter().map(range).collect()
+    }
+
     /// The array as the next start finds it.
     fn found(world: &World, devices: &[Device], version: Version) -> Result<Claimed, String> {
         let place = super_offset_sectors(version, SECTORS).unwrap();
@@ -374,18 +387,21 @@ mod crashes {
         let facts: Vec<_> = (0..)
             .zip(&there)
             .map(|(ix, (_, superblock)): (u32, _)| {
-                MemberFacts::new(format!("m{ix}"), SECTORS, SuperblockFacts::of(superblock))
+                let mut facts = MemberFacts::new(format!("m{ix}"), SECTORS, SuperblockFacts::of(superblock));
+                facts.bad_blocks = Some(bad_blocks(world, &there[ix as usize].0, superblock));
+                facts
             })
             .collect();
         let assembly = assemble(&facts, Forced::default()).ok_or("no array")?;
         if assembly.access != Access::ReadWrite {
             return Err(format!("{:?}: {:?}", assembly.access, assembly.verdicts));
         }
+        let bad = assembly.bad.clone();
         let member = |ix: usize| ClaimedMember {
             name: format!("drive of {:?}", there[ix].1.device_uuid()),
             device: there[ix].0.clone(),
             superblock: there[ix].1.clone(),
-            bad: BadRanges::NONE,
+            bad: bad[ix].clone(),
         };
         let slots = assembly.slots.iter().map(|slot: &Slot| slot.member().map(member));
         let replacements = assembly.replacements.iter().map(|who| who.map(|who| member(who.member)));
@@ -506,8 +522,13 @@ mod crashes {
             ranges.iter().map(|range| Sector(range.start)..Sector(range.end)).collect()
         };
         let many: Vec<_> = (0..70).map(|i| 2 * i..2 * i + 1).collect();
-        let steps =
-            [ranges(&[8..16]), ranges(&[8..16, 100..101]), ranges(&many), ranges(&many[3..]), ranges(&[])];
+        let steps = [
+            ranges(&[8..12, 12..16]),
+            ranges(&[8..16, 100..101]),
+            ranges(&many),
+            ranges(&many[3..]),
+            ranges(&[]),
+        ];
         for cut in 1.. {
             let mut world = World::new(WorldConfig { seed: cut, cores: 1, ..WorldConfig::default() });
             let devices = drives(&mut world, Version::V12);
@@ -552,5 +573,47 @@ mod crashes {
                 return;
             }
         }
+    }
+
+    /// The drive took the sectors back: what redundancy says was there is written, and nothing is bad any more.
+    #[test]
+    fn bad_sectors_are_verified_and_cleared() {
+        let mut world = World::new(WorldConfig { seed: 1, cores: 1, ..WorldConfig::default() });
+        let devices = drives(&mut world, Version::V12);
+        let superblock_of = |world: &World| {
+            identify(Version::V12, &world.drive(&devices[1]).peek(4096, 4096), SECTORS).unwrap().unwrap()
+        };
+        let claimed = found(&world, &devices, Version::V12).unwrap();
+        let run = world.run(async move |core: Core| {
+            let started = claimed.launch(&core).await.unwrap();
+            let volume = started.handle.volume().open(&core).unwrap();
+            volume.write(0, Buf::copy_of(&bytes(1)), Durability::Fua).await.unwrap();
+            let books = started.books.unwrap();
+            let mut seats = books.state().seats().to_vec();
+            seats[1].bad = Arc::new([Sector(8)..Sector(24)].into_iter().collect());
+            let record = Record {
+                change: Change::Members,
+                dirty: false,
+                synced_below: Sector::MAX,
+                failed: MemberSet::EMPTY,
+                seats,
+            };
+            books.commit(&record).await.unwrap();
+        });
+        run.expect_done();
+        world.drive(&devices[1]).poke((64 + 8) * 512, &[0xee; 16 * 512]);
+        assert!(superblock_of(&world).features().contains(Features::BAD_BLOCKS));
+        let claimed = found(&world, &devices, Version::V12).unwrap();
+        let run = world.run(async move |core: Core| {
+            let array = RunningArray::new(&core, "t", claimed.launch(&core).await.unwrap());
+            let before = array.handle().status(&core).await.members[1].bad_sectors;
+            let left = array.clear_bad_blocks("1").await.unwrap();
+            let again = array.clear_bad_blocks("1").await.unwrap();
+            array.handle().stop(&core).await.unwrap();
+            (before, left, again)
+        });
+        assert_eq!(run.expect_done(), (16, 0, 0));
+        assert!(!superblock_of(&world).features().contains(Features::BAD_BLOCKS));
+        assert_ne!(world.drive(&devices[1]).peek((64 + 8) * 512, 512), [0xee; 512]);
     }
 }

@@ -42,10 +42,10 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use wattle_engine::MemberKey;
 use wattle_engine::geometry::Geometry;
 use wattle_engine::metadata::{LocalBoxFuture, Metadata, Record};
 use wattle_engine::units::{MemberIx, MemberSet, SECTOR_BYTES};
+use wattle_engine::{BadRanges, MemberKey};
 use wattle_format::md::{Features, SUPERBLOCK_BYTES, Superblock, Version};
 use wattle_rt::{Buf, BufMut, Core, Device, Durability, IoError};
 
@@ -131,6 +131,11 @@ impl MdMetadata {
     /// The engine writes the partial parity logs: they are true, and not to be invalidated.
     pub fn keep_logs(&self) {
         self.logs_settled.set(true);
+    }
+
+    /// Takes note of the bad sectors that assembly found on the member in a seat.
+    pub fn know_bad(&self, seat: MemberIx, bad: BadRanges) {
+        self.state.borrow_mut().set_bad(seat, bad);
     }
 
     /// Keeps a write-intent bitmap along: its copies are brought up to each generation before the superblocks are. Without one, the

@@ -1,9 +1,10 @@
 //! Which superblocks are written next: the decision, without devices.
 
-use wattle_engine::MemberKey;
-use wattle_engine::MemberState;
+use std::sync::Arc;
+
 use wattle_engine::metadata::{Change, Record, SeatRecord};
 use wattle_engine::units::{MemberIx, MemberSet, Sector};
+use wattle_engine::{BadRanges, MemberKey, MemberState};
 use wattle_format::md::{Features, Role, SetError, Superblock, Timestamp};
 use wattle_rt::WallTime;
 
@@ -140,6 +141,13 @@ impl MdState {
     #[must_use]
     pub fn seats(&self) -> &[SeatRecord] {
         &self.seats
+    }
+
+    /// Takes note of the bad sectors that assembly found on a member.
+    pub(super) fn set_bad(&mut self, seat: MemberIx, bad: BadRanges) {
+        if let Some(who) = self.seats.get_mut(seat.index()) {
+            who.bad = Arc::new(bad);
+        }
     }
 
     /// Gives a device that is in no seat another superblock to have, and makes a spare of it or none.
@@ -345,7 +353,7 @@ impl MdState {
                 key: None,
                 state: MemberState::Rebuilding { valid_below: Sector(0) },
                 by_regions: false,
-                bad: std::sync::Arc::default(),
+                bad: Arc::default(),
             };
             set_recovery(&mut seed, &spare, false, replacement).expect("version 1 has these fields");
         }
@@ -495,7 +503,7 @@ fn seat_as_found(assembly: &Assembly, seat: usize, devices: &[Option<Known>]) ->
         }
     };
     let key = there.then_some(MemberKey(seat as u32));
-    SeatRecord { key, state, by_regions, bad: std::sync::Arc::default() }
+    SeatRecord { key, state, by_regions, bad: Arc::default() }
 }
 
 fn seats_of(record: &Record) -> impl Iterator<Item = (MemberIx, &SeatRecord)> {

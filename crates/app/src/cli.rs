@@ -237,6 +237,9 @@ pub struct ServeArgs {
     /// Whether an array may start with members missing: auto starts it wherever all data is there.
     #[arg(long, value_name = "WHEN", value_enum, default_value_t = DegradedArg::Auto)]
     pub degraded: DegradedArg,
+    /// A setting to start with, as `wattle set` has them; may be given several times.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub settings: Vec<String>,
     /// Directory of scrub histories [default: $WATTLE_STATE_DIR, $XDG_STATE_HOME/wattle, ~/.local/state/wattle, or as root
     /// /var/lib/wattle].
     #[arg(long, value_name = "DIR")]
@@ -414,7 +417,7 @@ pub struct AddArgs {
 #[derive(Debug, Args)]
 #[command(before_help = "\
 Examples:
-  wattle replace data disk2.img --with disk6.img
+  wattle replace data disk2.img disk6.img
   wattle replace data /dev/sdc                  with a spare of the array")]
 pub struct ReplaceArgs {
     /// The array, by name or UUID.
@@ -424,7 +427,10 @@ pub struct ReplaceArgs {
     #[arg(value_name = "MEMBER")]
     pub member: String,
     /// The new file or block device [default: a spare of the array].
-    #[arg(long, value_name = "NEW")]
+    #[arg(value_name = "NEW")]
+    pub new: Option<String>,
+    /// The same, as in mdadm.
+    #[arg(long, value_name = "NEW", conflicts_with = "new")]
     pub with: Option<String>,
     /// Wait until it is done.
     #[arg(long)]
@@ -449,6 +455,9 @@ pub struct CheckArgs {
     /// The array, by name or UUID.
     #[arg(value_name = "NAME")]
     pub name: String,
+    /// Only what the bad-block log of this member lists: read and written anew from redundancy, and taken off the log.
+    #[arg(long, value_name = "MEMBER", conflicts_with_all = ["wait", "abort", "pause", "resume"])]
+    pub bad_blocks: Option<String>,
     #[command(flatten)]
     pub scrub: Scrub,
     #[command(flatten)]

@@ -1,7 +1,10 @@
-//! What commands that work on members have in common: opening them, finding arrays on them, and the runtime the work is done in.
+//! What commands that work on members have in common: opening them, finding arrays on them, ids, and the runtime the work is done in.
+
+use std::io::Read;
 
 use wattle_control::assemble::{Degraded, Policy};
 use wattle_control::{ArrayScan, Code, Forced, Problem, Scan, Verdict, members, scan};
+use wattle_format::md::Uuid;
 use wattle_rt::{Core, RuntimeConfig};
 
 use crate::cli::{DegradedArg, Engine, Force};
@@ -80,4 +83,31 @@ pub fn run<T>(
             "use --backend auto or syscall, or fewer --cores",
         )
     })?
+}
+
+/// A new id.
+///
+/// # Errors
+/// The system gives no random numbers.
+pub fn random_uuid() -> Result<Uuid, Problem> {
+    let mut bytes = [0; 16];
+    let read = std::fs::File::open("/dev/urandom").and_then(|mut random| random.read_exact(&mut bytes));
+    read.map(|()| Uuid(bytes)).map_err(|error| {
+        Problem::new(
+            Code::OpenFailed,
+            format!("/dev/urandom: {error}"),
+            "an array needs a random UUID, or it could be mistaken for another",
+            "make /dev/urandom available here",
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_uuids_differ() {
+        assert_ne!(random_uuid().unwrap(), random_uuid().unwrap());
+    }
 }

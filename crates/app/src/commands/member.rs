@@ -36,7 +36,7 @@ pub fn add(args: &AddArgs) -> Result<(), Problem> {
 /// # Errors
 /// As [`add`], or the member to be replaced does not work.
 pub fn replace(args: &ReplaceArgs) -> Result<(), Problem> {
-    let with = args.with.as_deref().map(absolute);
+    let with = args.new.as_deref().or(args.with.as_deref()).map(absolute);
     let replace = Request::Replace {
         array: args.name.clone(),
         member: args.member.clone(),

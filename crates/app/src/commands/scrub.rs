@@ -17,7 +17,13 @@ const FOUND: u8 = 1;
 /// # Errors
 /// No such array, or something else runs. What it finds is an exit status.
 pub fn check(args: &CheckArgs) -> Result<ExitCode, Problem> {
-    scrub(&args.name, &args.scrub, &args.runtime, |_| Ok(Request::Check { array: args.name.clone() }))
+    let array = args.name.clone();
+    scrub(&args.name, &args.scrub, &args.runtime, |_| {
+        Ok(match &args.bad_blocks {
+            Some(member) => Request::ClearBadBlocks { array, member: member.clone() },
+            None => Request::Check { array },
+        })
+    })
 }
 
 /// # Errors

@@ -7,12 +7,13 @@
 use std::path::Path;
 use std::process::{Command, ExitCode, ExitStatus};
 use std::rc::Rc;
+use std::time::Duration;
 
 use wattle_control::start::{self, Claimed};
 use wattle_control::{ArrayScan, Code, Problem, Scan};
 use wattle_export::nbd::{Export, Limits, Server, ServerHandle};
 use wattle_export::{Address, NbdAddress};
-use wattle_rt::{Core, IoError, Listener};
+use wattle_rt::{Core, IoError, ListenError, Listener};
 
 use crate::cli::ServeArgs;
 use crate::control_socket::RuntimeDir;
@@ -20,6 +21,7 @@ use crate::control_socket::server::ControlServer;
 use crate::members;
 use crate::output::{self, Screen};
 use crate::serving::history::{History, StateDir};
+use crate::serving::settings;
 use crate::serving::{self, Endpoint, Facts, MadeUpArray, Served, Serving};
 use wattle_rt::{Either, race};
 
@@ -30,10 +32,11 @@ const CORES_MAX: usize = 8;
 /// No array can be served as asked, or one could not be recorded clean in the end. The exit status of `--run` is that of the
 /// command.
 pub fn run(args: &ServeArgs, screen: Screen) -> Result<ExitCode, Problem> {
-    let arrays = find_arrays(args)?;
+    settings::parse_all(&args.settings)?;
+    let arrays = patiently(|| find_arrays(args))?;
     let server = args.name.clone().unwrap_or_else(|| arrays[0].facts().name.clone());
     let dir = RuntimeDir::find(args.runtime.runtime_dir.as_deref());
-    let control = listen_for_commands(&dir, &server)?;
+    let control = patiently(|| listen_for_commands(&dir, &server))?;
     let endpoints = listen_for_clients(args, &dir, &server)?;
     // Without the privilege it cannot be had, and is not needed unless a file system is mounted on an export of this machine.
     let _ = wattle_rt::set_io_flusher();
@@ -65,18 +68,52 @@ impl Ready {
         }
     }
 
-    async fn start(self, core: &Core, exports: Vec<String>, state_dir: &StateDir) -> Rc<Served> {
+    async fn start(
+        self,
+        core: &Core,
+        exports: Vec<String>,
+        state_dir: &StateDir,
+    ) -> Result<Rc<Served>, Problem> {
         let facts = self.facts().clone();
-        let handle = match self {
-            Self::Claimed(_, claimed) => claimed.start(core).await,
-            Self::MadeUp(array) => array.start(core).await,
-        };
-        let (history, problem) = History::open(state_dir, facts.uuid.as_deref());
-        if let Some(problem) = problem {
-            output::note(&output::text::printable(&problem.what));
+        match self {
+            Self::Claimed(_, claimed) => {
+                let (history, problem) = History::open(state_dir, facts.uuid.as_deref());
+                if let Some(problem) = problem {
+                    output::note(&output::text::printable(&problem.what));
+                }
+                let started = claimed.launch(core).await?;
+                Ok(Served::of_started(core, facts, started, exports, history).await)
+            }
+            Self::MadeUp(array) => {
+                let handle = array.start(core).await;
+                Ok(Served::of_made_up(core, facts, handle, exports).await)
+            }
         }
-        Served::start(core, facts, handle, exports, history).await
     }
+}
+
+/// Tries again for a little while what a server that was just killed may still hold: the system takes a moment to give back its locks and
+/// sockets, and whoever starts it again does so at once.
+fn patiently<T>(try_once: impl Fn() -> Result<T, Problem>) -> Result<T, Problem> {
+    const TRIES: u32 = 20;
+    const PAUSE: Duration = Duration::from_millis(100);
+    let held = |problem: &Problem| match problem.code {
+        Code::Locked => true,
+        Code::ListenFailed => problem.why == ListenError::InUse.to_string(),
+        _ => false,
+    };
+    for _ in 1..TRIES {
+        match try_once() {
+            Err(problem) if held(&problem) => pause(PAUSE),
+            result => return result,
+        }
+    }
+    try_once()
+}
+
+#[allow(clippy::disallowed_methods, reason = "there is no core yet to await on")]
+fn pause(duration: Duration) {
+    std::thread::sleep(duration);
 }
 
 fn find_arrays(args: &ServeArgs) -> Result<Vec<Ready>, Problem> {
@@ -122,7 +159,8 @@ fn refuse_same_names(arrays: &[&ArrayScan]) -> Result<(), Problem> {
 fn claim(scan: &Scan, array: &ArrayScan, read_only: bool) -> Result<Ready, Problem> {
     let claimed = start::claim(scan, array, read_only)?;
     members::note_unused(scan, array);
-    Ok(Ready::Claimed(Facts::of_claimed(&claimed), Box::new(claimed)))
+    let decisions = serving::why::of_scan(scan, array).decisions;
+    Ok(Ready::Claimed(Facts { decisions, ..Facts::of_claimed(&claimed) }, Box::new(claimed)))
 }
 
 /// `None`, with a note, where there is no runtime directory and nobody asked for one: serving matters more.
@@ -148,7 +186,7 @@ fn listen_for_commands(dir: &RuntimeDir, server: &str) -> Result<Option<Listener
 
 fn listen_for_clients(args: &ServeArgs, dir: &RuntimeDir, server: &str) -> Result<Vec<Endpoint>, Problem> {
     if !args.exports.is_empty() {
-        return args.exports.iter().map(serving::listen).collect();
+        return args.exports.iter().map(|address| patiently(|| serving::listen(address))).collect();
     }
     dir.make()?;
     if !dir.is_ours() {
@@ -160,7 +198,7 @@ fn listen_for_clients(args: &ServeArgs, dir: &RuntimeDir, server: &str) -> Resul
         ));
     }
     let default = Address::Nbd(NbdAddress::Unix(dir.nbd_socket(server)));
-    Ok(vec![serving::listen(&default)?])
+    Ok(vec![patiently(|| serving::listen(&default))?])
 }
 
 async fn serve(core: &Core, args: &ServeArgs, setup: Setup, screen: Screen) -> Result<ExitCode, Problem> {
@@ -170,7 +208,11 @@ async fn serve(core: &Core, args: &ServeArgs, setup: Setup, screen: Screen) -> R
     let mut served = Vec::new();
     for array in arrays {
         let exports = uris(&endpoints, &array.facts().name, count);
-        served.push(array.start(core, exports, &state_dir).await);
+        let array = array.start(core, exports, &state_dir).await?;
+        for (key, value) in settings::parse_all(&args.settings)? {
+            array.set(key, value).await?;
+        }
+        served.push(array);
     }
     let serving = Rc::new(Serving::new(core, server, served));
     obey_signals(core, &serving).await;

@@ -1,6 +1,6 @@
 //! `wattle set`: settings of an array that is being served.
 
-use wattle_control::{Code, Problem};
+use wattle_control::Problem;
 
 use crate::cli::SetArgs;
 use crate::control_socket::Target;
@@ -12,11 +12,7 @@ use crate::serving::settings;
 /// # Errors
 /// No such array or setting, or the value makes no sense; those before it are set.
 pub fn run(args: &SetArgs) -> Result<(), Problem> {
-    // All are understood before the first is changed.
-    let pairs = args.settings.iter().map(|pair| split(pair)).collect::<Result<Vec<_>, _>>()?;
-    for (key, value) in &pairs {
-        settings::parse(key, value)?;
-    }
+    let pairs = settings::parse_all(&args.settings)?;
     let target = Target::find(args.runtime.runtime_dir.as_deref(), &args.name)?;
     if pairs.is_empty() {
         return output::print(&show(target.array().settings.iter()));
@@ -26,17 +22,6 @@ pub fn run(args: &SetArgs) -> Result<(), Problem> {
         output::note(&request(target.socket(), &set)?);
     }
     Ok(())
-}
-
-fn split(pair: &str) -> Result<(&str, &str), Problem> {
-    pair.split_once('=').ok_or_else(|| {
-        Problem::new(
-            Code::Usage,
-            format!("`{pair}` is not a setting"),
-            "a setting is KEY=VALUE",
-            "`wattle set NAME` shows what can be set",
-        )
-    })
 }
 
 /// `key=value`, as it can be typed, and what it is for.
@@ -52,13 +37,6 @@ fn show<'a>(current: impl Iterator<Item = (&'a String, &'a String)>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_setting_has_a_key_and_a_value() {
-        assert_eq!(split("a=b=c"), Ok(("a", "b=c")));
-        assert_eq!(split("a="), Ok(("a", "")));
-        assert_eq!(split("sync_speed_max").unwrap_err().exit_code(), 2);
-    }
 
     #[test]
     fn settings_are_shown_as_they_are_typed() {

@@ -83,6 +83,13 @@ pub enum Request {
         /// What is right where they do not.
         source: RepairSource,
     },
+    /// Read and write anew what the bad-block log of a member lists, and take off it what holds its content again.
+    ClearBadBlocks {
+        /// The array's name or UUID.
+        array: String,
+        /// The member's path, file name or slot.
+        member: String,
+    },
     /// End a check or repair that runs.
     Abort {
         /// The array's name or UUID.

@@ -64,6 +64,14 @@ pub fn between(before: &ArrayReport, after: &ArrayReport) -> Vec<String> {
     events
 }
 
+/// Whether somebody told already that this member joined, failed or left: with the reason, which the states do not show.
+pub fn is_told(event: &str, told: &[String]) -> bool {
+    let who = |text: &str| text.split(' ').next().unwrap_or_default().to_owned();
+    let by_order =
+        [" joined (", ") failed", " left slot", " left replacement"].iter().any(|what| event.contains(what));
+    by_order && told.iter().any(|other| who(other) == who(event))
+}
+
 fn of_seat(before: &MemberReport, after: &MemberReport, replacement: bool) -> Vec<String> {
     let seat = match replacement {
         false => format!("slot {}", after.slot),
@@ -155,6 +163,14 @@ mod tests {
         degraded.health = Health::Degraded;
         "[U_U]".clone_into(&mut degraded.slots);
         assert_eq!(between(&idle, &degraded), ["[U_U] degraded"]);
+    }
+
+    #[test]
+    fn what_was_ordered_is_told_once() {
+        let told = ["b in slot 1 was failed".to_owned()];
+        assert!(is_told("b (slot 1) failed", &told));
+        assert!(!is_told("c (slot 2) failed", &told));
+        assert!(!is_told("b (slot 1) is slow: reads go around it where they can", &told));
     }
 
     #[test]

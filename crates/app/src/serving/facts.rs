@@ -5,6 +5,8 @@ use wattle_control::start::Claimed;
 use wattle_engine::geometry::{Geometry, Kind, layout_name};
 use wattle_engine::units::{MemberIx, SECTOR_BYTES};
 
+use crate::control_socket::why::DecisionReport;
+
 /// An array.
 #[derive(Debug, Clone)]
 pub struct Facts {
@@ -20,6 +22,8 @@ pub struct Facts {
     pub consistency: &'static str,
     /// Why it is read-only or not redundant, which checks were overridden.
     pub notes: Vec<String>,
+    /// What was decided about it and its members.
+    pub decisions: Vec<DecisionReport>,
 }
 
 impl Facts {
@@ -28,7 +32,8 @@ impl Facts {
         let assembly = claimed.assembly();
         let geometry = assembly.geometry.clone().expect("an array that is not refused has a geometry");
         let overridden = assembly.overridden.iter().map(|reason| format!("overridden: {reason}"));
-        let unsynced = assembly.unsynced_note().map(str::to_owned);
+        // What is served read-write is resynced, and then it is not so any more.
+        let unsynced = assembly.unsynced_note().filter(|_| claimed.read_only()).map(str::to_owned);
         let notes =
             assembly.problems().into_iter().map(|problem| format!("{} ({})", problem.what, problem.code));
         Self {
@@ -54,6 +59,7 @@ impl Facts {
             metadata: None,
             consistency: "none",
             notes: Vec::new(),
+            decisions: Vec::new(),
         }
     }
 

@@ -49,7 +49,7 @@ impl StateDir {
 }
 
 /// The history of one array.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct History {
     /// `None`: kept in memory only.
     file: Option<PathBuf>,

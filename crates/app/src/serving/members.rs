@@ -26,6 +26,12 @@ impl<'a> Seats<'a> {
         self.names.get(seat.index()).and_then(Option::as_deref).unwrap_or("-")
     }
 
+    /// The name of the one member that is asked for; as it was asked if there is no such one.
+    pub fn full_name(&self, asked: &str) -> String {
+        let found = self.find(asked).ok().and_then(|seat| self.names[seat.index()].clone());
+        found.unwrap_or_else(|| asked.to_owned())
+    }
+
     /// The seat of a member: by its name as given, by its file name if no other has the same, by slot.
     pub fn find(&self, asked: &str) -> Result<MemberIx, Problem> {
         let seats_where = |matches: &dyn Fn(&str) -> bool| -> Vec<u16> {
@@ -96,11 +102,12 @@ pub fn fail_problem(array: &str, member: &str, error: FailError, status: &ArrayS
 }
 
 /// No member is spared, whole as they all are, because what would replace it is not known to be right.
-fn is_untrusted(status: &ArrayStatus) -> bool {
+pub fn is_untrusted(status: &ArrayStatus) -> bool {
     status.level.kind() == Kind::Parity && status.synced_below != Sector::MAX
 }
 
-fn untrusted_problem(array: &str, member: &str) -> Problem {
+/// What that means for the one that was to be failed.
+pub fn untrusted_problem(array: &str, member: &str) -> Problem {
     Problem::new(
         Code::LastCopy,
         format!("{array}: {member} was not failed: parity is not known to be right, so it cannot stand in for it"),

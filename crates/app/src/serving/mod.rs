@@ -82,6 +82,7 @@ impl Serving {
             }
             Request::Check { array } => self.find(&array)?.check().await?,
             Request::Repair { array, source } => self.find(&array)?.repair(&source).await?,
+            Request::ClearBadBlocks { array, member } => self.find(&array)?.clear_bad_blocks(&member).await?,
             Request::Abort { array } => self.find(&array)?.abort().await?,
             Request::Pause { array, paused } => self.find(&array)?.pause(paused).await?,
             Request::Set { array, key, value } => self.find(&array)?.set(&key, &value).await?,
@@ -164,10 +165,10 @@ fn stopped_message(facts: &Facts, status: &ArrayStatus) -> String {
         (false, Kind::Striped, _) => " and flushed",
         (false, _, true) => " and recorded clean",
         (false, Kind::Parity, false) => {
-            " and flushed; parity is still not known to be right: the kernel resyncs it when it assembles the array"
+            " and flushed; parity is still not known to be right everywhere: the next start resyncs it, here or in Linux"
         }
         (false, Kind::Mirrored, false) => {
-            " and flushed; copies are still not known to agree: the kernel resyncs them when it assembles the array"
+            " and flushed; copies are still not known to agree everywhere: the next start resyncs them, here or in Linux"
         }
     };
     format!("{} is stopped{left}", facts.name)

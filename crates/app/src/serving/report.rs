@@ -2,12 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use wattle_engine::MemberState;
 use wattle_engine::array::{ArrayStatus, MemberStatus};
 use wattle_engine::units::{SECTOR_BYTES, Sector};
+use wattle_engine::{MemberState, Regions, SeatRecord};
 
 use super::Facts;
-use crate::control_socket::report::{ArrayReport, Counters, Health, MemberReport};
+use crate::control_socket::report::{ArrayReport, BitmapReport, Counters, Health, MemberReport, RangeReport};
+
+/// Ranges of bad blocks that are told of each member.
+const RANGES_MAX: usize = 64;
 
 /// What an array is and does, as far as the engine knows.
 pub fn array_report(facts: &Facts, status: &ArrayStatus) -> ArrayReport {
@@ -48,6 +51,28 @@ pub fn array_report(facts: &Facts, status: &ArrayStatus) -> ArrayReport {
         events: Vec::new(),
         counters: counters(status),
     }
+}
+
+/// A bitmap whose set bits are these.
+pub fn bitmap_report(set: &Regions) -> BitmapReport {
+    BitmapReport { chunk_bytes: bytes(set.size()), bits: set.count(), bits_set: set.len() }
+}
+
+/// Adds the bad-block logs of the members in these seats.
+pub fn bad_blocks(report: &mut ArrayReport, seats: &[SeatRecord]) {
+    let slots = report.members.len();
+    for member in &mut report.members {
+        member.bad_blocks = ranges(seats.get(usize::from(member.slot)));
+    }
+    for member in &mut report.replacements {
+        member.bad_blocks = ranges(seats.get(slots + usize::from(member.slot)));
+    }
+}
+
+fn ranges(seat: Option<&SeatRecord>) -> Vec<RangeReport> {
+    let bad = seat.into_iter().flat_map(|seat| seat.bad.iter().take(RANGES_MAX));
+    bad.map(|range| RangeReport { start_byte: bytes(range.start), len_bytes: bytes(range.end - range.start) })
+        .collect()
 }
 
 fn state(dirty: bool, synced: bool) -> &'static str {

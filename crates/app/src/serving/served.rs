@@ -5,21 +5,27 @@ use std::collections::BTreeMap;
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 
-use wattle_control::{Code, Problem};
+use wattle_control::admit::Seat;
+use wattle_control::commit::MdMetadata;
+use wattle_control::keeper::keep;
+use wattle_control::running::RunningArray;
+use wattle_control::start::Started;
+use wattle_control::{Check, Code, Forced, Problem};
 use wattle_engine::array::ArrayStatus;
 use wattle_engine::sync::{Action, Pace, Tuning};
 use wattle_engine::{ArrayHandle, Job};
-use wattle_rt::{Core, Instant};
+use wattle_rt::{Core, Either, Instant, race};
 
 use super::events::{self, Events};
 use super::history::History;
-use super::members::{Seats, fail_problem, leave_problem};
-use super::report::array_report;
+use super::members::{Seats, fail_problem, is_untrusted, leave_problem, untrusted_problem};
+use super::report::{array_report, bad_blocks, bitmap_report};
 use super::settings::{self, Change};
-use super::{Facts, work};
+use super::{Facts, why, work};
 use crate::control_socket::protocol::RepairSource;
-use crate::control_socket::report::{ArrayReport, ScrubReport};
+use crate::control_socket::report::{ArrayReport, ScrubReport, SpareReport};
 use crate::control_socket::why::WhyReport;
+use crate::members::random_uuid;
 use crate::output;
 use crate::output::text::printable;
 use crate::output::time::rfc3339;
@@ -30,6 +36,12 @@ const LOOK: Duration = Duration::from_secs(5);
 /// The same while a check or repair runs, whose end is to be seen before the next job ends.
 const LOOK_AT_SCRUB: Duration = Duration::from_millis(100);
 
+/// Between a change of members and its reason.
+const TELL_TIME: Duration = Duration::from_millis(50);
+
+/// For what may be refused to be begun.
+const BEGIN_TIME_MAX: Duration = Duration::from_millis(300);
+
 /// For a job to end that was told to.
 const ABORT_TIME_MAX: Duration = Duration::from_secs(3);
 
@@ -39,6 +51,15 @@ struct Running {
     since: Instant,
 }
 
+/// What keeps an array's superblocks, and who belongs to it.
+struct Kept {
+    running: Rc<RunningArray>,
+    /// `None` where nothing is recorded.
+    books: Option<Rc<MdMetadata>>,
+    /// How many of its events were told.
+    told: Cell<usize>,
+}
+
 /// An array that is running.
 pub struct Served {
     core: Core,
@@ -46,6 +67,8 @@ pub struct Served {
     pub facts: Facts,
     /// Itself.
     pub handle: ArrayHandle,
+    /// `None` for an array without metadata.
+    kept: Option<Kept>,
     /// Where clients connect.
     pub exports: Vec<String>,
     /// What happened.
@@ -60,11 +83,42 @@ pub struct Served {
 }
 
 impl Served {
-    /// An array that was just started. Its events go to the log from now on.
-    pub async fn start(
+    /// An array with metadata that was just started. Its events go to the log from now on, and what it needs is done by itself.
+    pub async fn of_started(
+        core: &Core,
+        facts: Facts,
+        started: Started,
+        exports: Vec<String>,
+        history: History,
+    ) -> Rc<Self> {
+        let (handle, books) = (started.handle.clone(), started.books.clone());
+        let replayed = started.replayed;
+        let running = RunningArray::new(core, &facts.name, started);
+        let kept = Kept { running: running.clone(), books, told: Cell::new(0) };
+        let served = Self::start(core, facts, handle, Some(kept), exports, history).await;
+        if let Some(pieces) = replayed {
+            served
+                .tell(format!("the partial parity logs were followed: {pieces} pieces of parity made right"));
+        }
+        core.spawn(keep(running));
+        served
+    }
+
+    /// An array without metadata that was just started.
+    pub async fn of_made_up(
         core: &Core,
         facts: Facts,
         handle: ArrayHandle,
+        exports: Vec<String>,
+    ) -> Rc<Self> {
+        Self::start(core, facts, handle, None, exports, History::default()).await
+    }
+
+    async fn start(
+        core: &Core,
+        facts: Facts,
+        handle: ArrayHandle,
+        kept: Option<Kept>,
         exports: Vec<String>,
         history: History,
     ) -> Rc<Self> {
@@ -72,6 +126,7 @@ impl Served {
             core: core.clone(),
             facts,
             handle,
+            kept,
             exports,
             events: Events::default(),
             history,
@@ -95,6 +150,18 @@ impl Served {
         report.exports.clone_from(&self.exports);
         report.events = self.events.last_first();
         report.scrubs = self.history.last();
+        if let Some(books) = self.books() {
+            report.bitmap = books.bitmap().map(|bitmap| bitmap_report(&bitmap.bits().regions));
+            bad_blocks(&mut report, books.state().seats());
+        }
+        if let Some(kept) = &self.kept {
+            let spare = |member: String| SpareReport { member, state: "spare".to_owned() };
+            report.spares = kept.running.spares().into_iter().map(spare).collect();
+            let returning = kept.running.returning().into_iter();
+            report
+                .spares
+                .extend(returning.map(|(member, _)| SpareReport { member, state: "returning".to_owned() }));
+        }
         report.paused = self.paused.get() || self.frozen.get();
         report.settings = self.settings(&status);
         let seats = Seats::of(&self.facts.name, &status);
@@ -156,13 +223,29 @@ impl Served {
         settings.map(|(key, value)| (key.to_owned(), value)).into()
     }
 
+    fn books(&self) -> Option<&Rc<MdMetadata>> {
+        self.kept.as_ref()?.books.as_ref()
+    }
+
     /// Finds out what happened since the last look, and tells it.
     async fn look(&self) {
         let now = self.report().await;
         let before = self.last.replace(Some(now.clone()));
+        let told = self.told_by_others();
+        told.iter().for_each(|event| self.tell(event.clone()));
         for event in before.iter().flat_map(|before| events::between(before, &now)) {
-            self.tell(event);
+            if !events::is_told(&event, &told) {
+                self.tell(event);
+            }
         }
+    }
+
+    /// What was done for the array or on an operator's order.
+    fn told_by_others(&self) -> Vec<String> {
+        let Some(kept) = &self.kept else { return Vec::new() };
+        let new = kept.running.events(kept.told.get());
+        kept.told.set(kept.told.get() + new.len());
+        new.into_iter().map(|event| event.what).collect()
     }
 
     fn tell(&self, event: String) {
@@ -174,51 +257,125 @@ impl Served {
         rfc3339(self.core.wall_clock().secs).unwrap_or_default()
     }
 
-    /// Why it is as it is.
+    /// Why it is as it is: what was decided when it was started, and what happened since.
     pub async fn why(&self) -> WhyReport {
-        WhyReport { array: self.facts.name.clone(), uuid: self.facts.uuid.clone(), decisions: Vec::new() }
+        why::running(&self.report().await, &self.facts.decisions)
     }
 
     /// Fails a member.
     pub async fn fail(&self, member: &str) -> Result<String, Problem> {
+        let name = &self.facts.name;
         let status = self.handle.status(&self.core).await;
-        let seats = Seats::of(&self.facts.name, &status);
-        let seat = seats.find(member)?;
-        let shown = seats.name(seat);
-        match self.handle.fail(&self.core, seat).await {
-            Ok(()) => Ok(format!(
-                "{shown} (slot {seat}) of {} is failed; the array goes on without it",
-                self.facts.name
-            )),
-            Err(error) => Err(fail_problem(&self.facts.name, shown, error, &status)),
-        }
+        let seats = Seats::of(name, &status);
+        let failed = match &self.kept {
+            Some(kept) => {
+                let seat = kept.running.fail(&seats.full_name(member)).await;
+                seat.map_err(|problem| untrusted(problem, name, member, &status))?
+            }
+            None => {
+                let seat = seats.find(member)?;
+                let failed = self.handle.fail(&self.core, seat).await;
+                failed.map_err(|error| fail_problem(name, seats.name(seat), error, &status))?;
+                seat
+            }
+        };
+        self.look().await;
+        let slot = failed.index() % self.facts.slots();
+        Ok(format!("{} (slot {slot}) of {name} is failed; the array goes on without it", seats.name(failed)))
     }
 
     /// Lets go of a member.
     pub async fn remove(&self, member: &str) -> Result<String, Problem> {
+        let name = &self.facts.name;
         let status = self.handle.status(&self.core).await;
-        let seats = Seats::of(&self.facts.name, &status);
-        let seat = seats.find(member)?;
-        let shown = seats.name(seat);
-        match self.handle.remove(&self.core, seat).await {
-            Ok(()) => Ok(format!("{shown} is no member of {} any more", self.facts.name)),
-            Err(error) => Err(leave_problem(&self.facts.name, shown, error)),
+        let seats = Seats::of(name, &status);
+        let shown = seats.full_name(member);
+        match &self.kept {
+            Some(kept) => kept.running.remove(&shown).await?,
+            None => {
+                let seat = seats.find(member)?;
+                let left = self.handle.remove(&self.core, seat).await;
+                left.map_err(|error| leave_problem(name, seats.name(seat), error))?;
+            }
         }
+        self.look().await;
+        Ok(format!("{shown} is no member of {name} any more"))
     }
 
     /// Takes a member.
-    pub async fn add(&self, member: &str, _force: &[String]) -> Result<String, Problem> {
-        Err(self.not_yet(&format!("adding {member}")))
+    pub async fn add(&self, member: &str, force: &[String]) -> Result<String, Problem> {
+        let running = self.running(&format!("{member} was not added"))?;
+        let seat = running.add(member, random_uuid()?, forced(force)?).await?;
+        self.look().await;
+        let name = &self.facts.name;
+        Ok(match seat {
+            Seat::Slot(slot) => format!(
+                "{member} is in slot {slot} of {name} and being brought up to date; `wattle status {name}` shows how far it is"
+            ),
+            Seat::Replacement(slot) => {
+                format!("{member} is being made to replace the member of slot {slot} of {name}")
+            }
+            Seat::Spare => format!("{member} is a spare of {name}: no slot is empty"),
+        })
     }
 
     /// Replaces a member that works.
     pub async fn replace(
         &self,
         member: &str,
-        _with: Option<&str>,
-        _force: &[String],
+        with: Option<&str>,
+        force: &[String],
     ) -> Result<String, Problem> {
-        Err(self.not_yet(&format!("replacing {member}")))
+        let running = self.running(&format!("{member} was not replaced"))?;
+        let status = self.handle.status(&self.core).await;
+        let member = &Seats::of(&self.facts.name, &status).full_name(member);
+        let seat = running.replace(member, with, random_uuid()?, forced(force)?).await?;
+        self.look().await;
+        let name = &self.facts.name;
+        let slot = match seat {
+            Seat::Slot(slot) | Seat::Replacement(slot) => format!(" (slot {slot})"),
+            Seat::Spare => String::new(),
+        };
+        Ok(format!(
+            "{member}{slot} of {name} is being replaced; it stays a member until that is done: `wattle status {name}`"
+        ))
+    }
+
+    /// Reads and writes anew what the bad-block log of a member lists. Told in the events when it is done.
+    pub async fn clear_bad_blocks(self: &Rc<Self>, member: &str) -> Result<String, Problem> {
+        let running = self.running("bad blocks")?.clone();
+        let (asked, served) = (member.to_owned(), Rc::downgrade(self));
+        let work = self.core.spawn(async move {
+            let cleared = running.clear_bad_blocks(&asked).await;
+            if let (Err(problem), Some(served)) = (&cleared, served.upgrade()) {
+                served.tell(format!("{}: {}", problem.what, problem.why));
+            }
+            cleared
+        });
+        // What cannot be begun is said at once; the rest takes as long as a check.
+        match race(work, self.core.sleep(BEGIN_TIME_MAX)).await {
+            Either::First(cleared) => {
+                let left = cleared?;
+                Ok(format!("{member} of {}: {left} sectors of bad blocks are left", self.facts.name))
+            }
+            Either::Second(()) => {
+                let name = &self.facts.name;
+                Ok(format!(
+                    "bad blocks of {member} of {name} are being read and written anew; `wattle status {name}` tells the end"
+                ))
+            }
+        }
+    }
+
+    fn running(&self, what: &str) -> Result<&Rc<RunningArray>, Problem> {
+        self.kept.as_ref().map(|kept| &kept.running).ok_or_else(|| {
+            Problem::new(
+                Code::BadRequest,
+                format!("{}: {what}: it has no metadata", self.facts.name),
+                "nothing could tell next time who its members are",
+                "make an array with `wattle create`, and serve that",
+            )
+        })
     }
 
     /// Starts a check.
@@ -363,16 +520,17 @@ impl Served {
             _ => format!("{name}: no check or repair runs; what is needed may"),
         })
     }
+}
 
-    fn not_yet(&self, what: &str) -> Problem {
-        let what = format!("{}: {what}", self.facts.name);
-        Problem::new(
-            Code::NotSupportedYet,
-            what,
-            "this version of wattle does not do it",
-            "let the kernel do it",
-        )
-    }
+/// A refusal that names no missing member is about parity.
+fn untrusted(problem: Problem, array: &str, member: &str, status: &ArrayStatus) -> Problem {
+    let untrusted = problem.code == Code::LastCopy && is_untrusted(status);
+    if untrusted { untrusted_problem(array, member) } else { problem }
+}
+
+/// The checks that an operator overrides, as they came over the socket.
+fn forced(names: &[String]) -> Result<Forced, Problem> {
+    names.iter().map(|name| name.parse::<Check>().map_err(Problem::from)).collect()
 }
 
 /// Looks whenever members change, until the array is stopped.
@@ -380,6 +538,8 @@ async fn watch_changes(core: Core, handle: ArrayHandle, served: Weak<Served>) {
     let mut version = 0;
     while let Some(now) = handle.changed(&core, version).await {
         version = now;
+        // Whoever changed it tells why as soon as it is done.
+        core.sleep(TELL_TIME).await;
         let Some(served) = served.upgrade() else { return };
         served.look().await;
     }

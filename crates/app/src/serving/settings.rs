@@ -38,6 +38,27 @@ pub const KEYS: &[(&str, &str, &str)] = &[
     ("sync_action", "idle, check, repair or frozen", "what runs in the background; frozen holds it"),
 ];
 
+/// Keys and values of `KEY=VALUE`s, all of which make sense.
+///
+/// # Errors
+/// As [`parse`], of the first that does not.
+pub fn parse_all(pairs: &[String]) -> Result<Vec<(&str, &str)>, Problem> {
+    let pairs = pairs.iter().map(|pair| split(pair)).collect::<Result<Vec<_>, _>>()?;
+    pairs.iter().try_for_each(|(key, value)| parse(key, value).map(drop))?;
+    Ok(pairs)
+}
+
+fn split(pair: &str) -> Result<(&str, &str), Problem> {
+    pair.split_once('=').ok_or_else(|| {
+        Problem::new(
+            Code::Usage,
+            format!("`{pair}` is not a setting"),
+            "a setting is KEY=VALUE",
+            "`wattle set NAME` shows what can be set",
+        )
+    })
+}
+
 /// Understands one `KEY=VALUE`.
 ///
 /// # Errors
@@ -89,6 +110,13 @@ fn bad_value(key: &str, value: &str) -> Problem {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_setting_has_a_key_and_a_value() {
+        assert_eq!(split("a=b=c"), Ok(("a", "b=c")));
+        assert_eq!(split("a="), Ok(("a", "")));
+        assert_eq!(split("sync_speed_max").unwrap_err().exit_code(), 2);
+    }
 
     #[test]
     fn speeds_are_in_kib_as_in_md_unless_a_unit_is_given() {

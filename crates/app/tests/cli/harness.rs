@@ -12,7 +12,8 @@ use serde_json::Value;
 /// The command, without anything of the user's environment that changes what it does.
 pub fn wattle() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_wattle"));
-    command.env_remove("WATTLE_RUNTIME_DIR").env("NO_COLOR", "1").stdin(Stdio::null());
+    command.env_remove("WATTLE_RUNTIME_DIR").env_remove("WATTLE_STATE_DIR").env_remove("XDG_STATE_HOME");
+    command.env("NO_COLOR", "1").stdin(Stdio::null());
     command
 }
 
@@ -90,6 +91,12 @@ impl Room {
         (0..count).map(make).collect()
     }
 
+    /// One more sparse file of zeros.
+    pub fn device(&self, name: &str, size_bytes: u64) -> String {
+        fs::File::create(self.path(name)).unwrap().set_len(size_bytes).unwrap();
+        self.name(name)
+    }
+
     /// An array called `data` on blank members.
     pub fn array(&self, level: &str, count: usize) -> Vec<String> {
         let members = self.blank(count, 16 << 20);
@@ -158,6 +165,7 @@ impl Serve {
         let runtime_dir = room.path("run");
         let mut command = wattle();
         command.arg("serve").args(members).args(args).arg("--runtime-dir").arg(&runtime_dir);
+        command.env("WATTLE_STATE_DIR", room.path("state"));
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut stderr = BufReader::new(child.stderr.take().unwrap());
         let mut said = String::new();
@@ -182,6 +190,40 @@ impl Serve {
     /// Another command about what this server serves.
     pub fn command(&self, args: &[&str]) -> Said {
         said(wattle().args(args).arg("--runtime-dir").arg(&self.runtime_dir).output().unwrap())
+    }
+
+    /// What it tells of the one array that it serves.
+    #[track_caller]
+    pub fn array(&self) -> Value {
+        self.command(&["status", "--json"]).ok().json()["arrays"][0].clone()
+    }
+
+    /// Waits until the array is what `done` says.
+    #[track_caller]
+    pub fn wait_until(&self, what: &str, done: impl Fn(&Value) -> bool) -> Value {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        loop {
+            let array = self.array();
+            if done(&array) {
+                return array;
+            }
+            assert!(Instant::now() < deadline, "not {what}: {array:#}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// Waits until every slot is in sync and so are parity and copies.
+    #[track_caller]
+    pub fn wait_until_good(&self) -> Value {
+        self.wait_until("good", |array| {
+            array["health"] == "good" && array["synced"] == true && array["sync"].is_null()
+        })
+    }
+
+    /// Kills it as a crash would, and waits until it is gone.
+    pub fn kill(mut self) {
+        self.signal("KILL");
+        assert_eq!(self.wait(), -1);
     }
 
     pub fn signal(&self, name: &str) {

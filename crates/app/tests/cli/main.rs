@@ -12,4 +12,8 @@ mod arrays;
 mod bad_input;
 mod contract;
 mod harness;
+mod kills;
+mod nbd;
+mod operating;
+mod orders;
 mod serving;

@@ -1,0 +1,53 @@
+//! A server is killed while clients write, again and again: nothing acknowledged is lost, the array comes back by itself, and a check
+//! finds that parity and copies agree. The long version with fio is `scripts/torture`.
+
+use std::time::Duration;
+
+use crate::harness::{Room, Serve, run};
+use crate::nbd::Versions;
+
+const WRITERS: usize = 4;
+
+/// Writes until the server is killed after `after`, and brings it back.
+fn round(room: &Room, members: &[String], versions: &Versions, seed: u64, after: Duration) {
+    let serve = Serve::start(room, &[], members);
+    let uri = serve.uri.clone();
+    std::thread::scope(|scope| {
+        for ix in 0..WRITERS {
+            let uri = &uri;
+            scope.spawn(move || versions.write_until_gone(uri, seed, ix, WRITERS));
+        }
+        std::thread::sleep(after);
+        serve.kill();
+    });
+    let serve = Serve::start(room, &[], members);
+    // While what the crash left is still being put right.
+    versions.verify(&serve.uri);
+    serve.wait_until_good();
+    versions.verify(&serve.uri);
+    serve.command(&["check", "data", "--wait"]).ok();
+    serve.stop();
+}
+
+fn torture(level: &str, count: usize, options: &[&str], rounds: u64) {
+    let room = Room::new();
+    let members = room.blank(count, 16 << 20);
+    let create = ["create", "data", "--level", level].into_iter().chain(options.iter().copied());
+    run(create.map(str::to_owned).chain(members.clone())).ok();
+    let versions = Versions::new(2048);
+    for seed in 1..=rounds {
+        round(&room, &members, &versions, seed, Duration::from_millis(150 + seed * 170));
+    }
+    assert!(versions.acknowledged() > 0, "nothing was written");
+}
+
+#[test]
+fn killed_three_times_under_load_with_a_bitmap() {
+    torture("5", 4, &["--chunk", "64K"], 3);
+}
+
+#[test]
+fn killed_under_load_on_mirrors_and_with_two_parities() {
+    torture("10", 4, &["--chunk", "64K", "--layout", "f2"], 1);
+    torture("6", 5, &["--chunk", "64K", "--bitmap", "none"], 1);
+}

@@ -47,3 +47,4 @@ pub fn run(cli: Cli) -> ExitCode {
 
 #[cfg(test)]
 pub(crate) use status::tests;
+pub use status::text::scrub_end;

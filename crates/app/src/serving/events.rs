@@ -64,12 +64,12 @@ pub fn between(before: &ArrayReport, after: &ArrayReport) -> Vec<String> {
     events
 }
 
-/// Whether somebody told already that this member joined, failed or left: with the reason, which the states do not show.
+/// Whether whoever brought this about tells it too, with the reason, which the states do not show: members join and leave on somebody's
+/// order only, and fail by themselves or on an order that was just told.
 pub fn is_told(event: &str, told: &[String]) -> bool {
     let who = |text: &str| text.split(' ').next().unwrap_or_default().to_owned();
-    let by_order =
-        [" joined (", ") failed", " left slot", " left replacement"].iter().any(|what| event.contains(what));
-    by_order && told.iter().any(|other| who(other) == who(event))
+    let by_order = [" joined (", " left slot", " left replacement"].iter().any(|what| event.contains(what));
+    by_order || event.ends_with(") failed") && told.iter().any(|other| who(other) == who(event))
 }
 
 fn of_seat(before: &MemberReport, after: &MemberReport, replacement: bool) -> Vec<String> {
@@ -82,11 +82,11 @@ fn of_seat(before: &MemberReport, after: &MemberReport, replacement: bool) -> Ve
     let joined = before.member != after.member && after.member.is_some();
     match (before.state.as_str(), after.state.as_str()) {
         (_, "rebuilding") if joined || before.state != "rebuilding" => {
-            events.push(format!("{name} joined ({seat}) and is being filled"))
+            events.push(format!("{name} joined ({seat}) and is being filled"));
         }
         ("rebuilding", "in_sync") => events.push(format!("{name} ({seat}) is in sync")),
         (then, "in_sync") if joined || then != "in_sync" => {
-            events.push(format!("{name} is in {seat}, in sync"))
+            events.push(format!("{name} is in {seat}, in sync"));
         }
         (then, "faulty") if then != "faulty" => events.push(format!("{name} ({seat}) failed")),
         (then, "missing") if then != "missing" => events.push(format!("{name} left {seat}")),
@@ -170,6 +170,8 @@ mod tests {
         let told = ["b in slot 1 was failed".to_owned()];
         assert!(is_told("b (slot 1) failed", &told));
         assert!(!is_told("c (slot 2) failed", &told));
+        assert!(is_told("d joined (slot 1) and is being filled", &told));
+        assert!(!is_told("d (slot 1) is in sync", &told));
         assert!(!is_told("b (slot 1) is slow: reads go around it where they can", &told));
     }
 

@@ -22,6 +22,7 @@ use super::members::{Seats, fail_problem, is_untrusted, leave_problem, untrusted
 use super::report::{array_report, bad_blocks, bitmap_report};
 use super::settings::{self, Change};
 use super::{Facts, why, work};
+use crate::commands::scrub_end;
 use crate::control_socket::protocol::RepairSource;
 use crate::control_socket::report::{ArrayReport, ScrubReport, SpareReport};
 use crate::control_socket::why::WhyReport;
@@ -184,6 +185,7 @@ impl Served {
             let end = work::ended(&run.report, last, &seats);
             *running = None;
             self.record(&end);
+            self.tell(scrub_end(&end));
         }
         // The rest of one that something more urgent interrupted is a run of its own.
         if let (None, Some(sync)) = (running.as_ref(), &status.sync)
@@ -234,7 +236,7 @@ impl Served {
         let told = self.told_by_others();
         told.iter().for_each(|event| self.tell(event.clone()));
         for event in before.iter().flat_map(|before| events::between(before, &now)) {
-            if !events::is_told(&event, &told) {
+            if self.kept.is_none() || !events::is_told(&event, &told) {
                 self.tell(event);
             }
         }
@@ -461,13 +463,13 @@ impl Served {
     pub async fn set(self: &Rc<Self>, key: &str, value: &str) -> Result<String, Problem> {
         let pace = self.pace.get();
         match settings::parse(key, value)? {
-            Change::SyncSpeedMin(speed) => {
-                self.set_pace(Pace { min_bytes_per_second: speed, ..pace }).await?
+            Change::SpeedMin(speed) => {
+                self.set_pace(Pace { min_bytes_per_second: speed, ..pace }).await?;
             }
-            Change::SyncSpeedMax(speed) => {
+            Change::SpeedMax(speed) => {
                 self.set_pace(Pace { max_bytes_per_second: speed.unwrap_or(u64::MAX), ..pace }).await?;
             }
-            Change::SyncAction(action) => return self.set_action(action).await,
+            Change::Action(action) => return self.set_action(action).await,
         }
         Ok(format!("{}: {key} is {value}", self.facts.name))
     }

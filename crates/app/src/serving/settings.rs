@@ -20,11 +20,11 @@ pub enum Action {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
     /// Background work is not slowed down for clients below this, bytes of each member a second.
-    SyncSpeedMin(u64),
+    SpeedMin(u64),
     /// It is never faster than this; `None` for no limit.
-    SyncSpeedMax(Option<u64>),
+    SpeedMax(Option<u64>),
     /// What runs in the background.
-    SyncAction(Action),
+    Action(Action),
 }
 
 /// Every setting: its name, what it may be, and what it is for.
@@ -66,10 +66,10 @@ fn split(pair: &str) -> Result<(&str, &str), Problem> {
 pub fn parse(key: &str, value: &str) -> Result<Change, Problem> {
     let bad = || bad_value(key, value);
     match key {
-        "sync_speed_min" => speed(value).map(Change::SyncSpeedMin).ok_or_else(bad),
-        "sync_speed_max" if matches!(value, "none" | "0") => Ok(Change::SyncSpeedMax(None)),
-        "sync_speed_max" => speed(value).map(|speed| Change::SyncSpeedMax(Some(speed))).ok_or_else(bad),
-        "sync_action" => action(value).map(Change::SyncAction).ok_or_else(bad),
+        "sync_speed_min" => speed(value).map(Change::SpeedMin).ok_or_else(bad),
+        "sync_speed_max" if matches!(value, "none" | "0") => Ok(Change::SpeedMax(None)),
+        "sync_speed_max" => speed(value).map(|speed| Change::SpeedMax(Some(speed))).ok_or_else(bad),
+        "sync_action" => action(value).map(Change::Action).ok_or_else(bad),
         _ => Err(Problem::new(
             Code::Usage,
             format!("there is no setting {key}"),
@@ -128,9 +128,9 @@ mod tests {
             ("none", None),
             ("0", None),
         ] {
-            assert_eq!(parse("sync_speed_max", value), Ok(Change::SyncSpeedMax(speed)), "{value}");
+            assert_eq!(parse("sync_speed_max", value), Ok(Change::SpeedMax(speed)), "{value}");
         }
-        assert_eq!(parse("sync_speed_min", "0"), Ok(Change::SyncSpeedMin(0)));
+        assert_eq!(parse("sync_speed_min", "0"), Ok(Change::SpeedMin(0)));
     }
 
     #[test]
@@ -162,7 +162,7 @@ mod tests {
             ("check", Action::Check),
             ("repair", Action::Repair),
         ] {
-            assert_eq!(parse("sync_action", value), Ok(Change::SyncAction(action)));
+            assert_eq!(parse("sync_action", value), Ok(Change::Action(action)));
         }
     }
 }

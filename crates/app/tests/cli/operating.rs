@@ -93,7 +93,7 @@ fn a_spare_takes_the_place_by_itself() {
     let members = create(&room, "5", 4, &["--spares", "1", "--chunk", "64K"]);
     let serve = Serve::start(&room, &[], &members);
     let data = fill(&serve, 2);
-    assert_eq!(names(&serve.array(), "spares"), [members[3].clone()]);
+    assert_eq!(names(&serve.array(), "spares"), members[3..]);
     serve.command(&["fail", "data", "0"]).ok();
     let whole = serve.wait_until_good();
     assert_eq!(whole["members"][0]["member"], json!(members[3]));
@@ -192,7 +192,7 @@ fn a_member_is_replaced_while_it_works() {
             (&json!("good"), &json!("in_sync")),
             "{busy:#}"
         );
-        assert_eq!(names(&busy, "replacements"), [new.clone()]);
+        assert_eq!(names(&busy, "replacements"), std::slice::from_ref(&new));
         let again = serve.command(&["replace", "data", "member-1", "nowhere"]);
         assert!((1..=3).contains(&again.status), "{again:?}");
         // Killed in the middle, it goes on.

@@ -186,6 +186,11 @@ fn style_scrub(scrub: &ScrubReport, screen: Screen) -> String {
 
 /// One line of the history.
 pub fn scrub_line(scrub: &ScrubReport) -> String {
+    format!("{} {}", scrub.started, scrub_end(scrub))
+}
+
+/// How a check or repair ended and what it found.
+pub fn scrub_end(scrub: &ScrubReport) -> String {
     let mut what = scrub.action.clone();
     if let Some(source) = &scrub.source {
         what.push_str(&format!(" from {}", printable(source)));
@@ -207,7 +212,7 @@ pub fn scrub_line(scrub: &ScrubReport) -> String {
         ("failed", Some(error)) => format!("failed{after}: {}", printable(error)),
         (outcome, _) => format!("{outcome}{after}: {found}{unreadable} until then"),
     };
-    format!("{} {what}: {end}", scrub.started)
+    format!("{what}: {end}")
 }
 
 fn sectors(count: u64) -> String {

@@ -141,6 +141,15 @@ impl RunningArray {
         &self.handle
     }
 
+    /// Stops the array, once no member is on its way in or out.
+    ///
+    /// # Errors
+    /// As [`ArrayHandle::stop`].
+    pub async fn stop(&self) -> Result<(), wattle_engine::VolumeError> {
+        let _turn = self.turn.acquire(1).await;
+        self.handle.stop(&self.core).await
+    }
+
     /// Its home.
     pub(crate) fn core(&self) -> &Core {
         &self.core
@@ -215,7 +224,7 @@ impl RunningArray {
             left.map_err(|error| self.leave_problem(member, error))?;
         }
         if let Some(books) = &self.books {
-            books.forget(key);
+            books.forget(key).await;
         }
         self.devices.borrow_mut().remove(&key);
         self.tell(format!("{member} was removed"));
@@ -473,19 +482,13 @@ impl RunningArray {
         let before = spare.and_then(|key| Some((key, books.state().superblock(key)?.clone())));
         let key = match spare {
             Some(key) => {
-                books.prepare(key, superblock.clone(), is_spare);
+                books.prepare(key, superblock.clone(), is_spare).await;
                 key
             }
             None => books
                 .admit(commit::Place { device: device.clone() }, superblock.clone(), is_spare)
+                .await
                 .map_err(|error| self.not_taken(&offer.name, &error.to_string()))?,
-        };
-        let undo = |problem| {
-            match before {
-                Some((key, superblock)) => books.prepare(key, superblock, true),
-                None => books.forget(key),
-            }
-            problem
         };
         let joined = match seat {
             Seat::Spare => {
@@ -503,8 +506,14 @@ impl RunningArray {
                 joined.map_err(|error| self.join_problem(&offer.name, error))
             }
         };
-        joined.map_err(undo)?;
-        self.forget_gone();
+        if let Err(problem) = joined {
+            match before {
+                Some((key, superblock)) => books.prepare(key, superblock, true).await,
+                None => books.forget(key).await,
+            }
+            return Err(problem);
+        }
+        self.forget_gone().await;
         let known = Known { name: offer.name.clone(), spare: is_spare, unusable: false };
         self.devices.borrow_mut().insert(key, known);
         self.tell(match (seat, recovery) {
@@ -523,17 +532,16 @@ impl RunningArray {
     }
 
     /// Forgets devices that were in a seat and are in none any more.
-    fn forget_gone(&self) {
+    async fn forget_gone(&self) {
         let Some(books) = &self.books else { return };
         let state = books.state();
         let seated = |key: &MemberKey| state.seats().iter().any(|seat| seat.key == Some(*key));
-        self.devices.borrow_mut().retain(|key, known| {
-            let keep = known.spare || seated(key);
-            if !keep {
-                books.forget(*key);
-            }
-            keep
-        });
+        let gone = |(key, known): &(&MemberKey, &Known)| !known.spare && !seated(key);
+        let gone: Vec<MemberKey> = self.devices.borrow().iter().filter(gone).map(|(key, _)| *key).collect();
+        for key in gone {
+            books.forget(key).await;
+            self.devices.borrow_mut().remove(&key);
+        }
     }
 
     /// What has to be on a device before its superblock says that it is a member.

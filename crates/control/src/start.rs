@@ -143,6 +143,25 @@ impl Claimed {
     /// # Panics
     /// Never: an array that may be read has a geometry and enough members.
     pub async fn launch(self, core: &Core) -> Result<Started, Problem> {
+        self.launch_as(core, |spec, metadata, _| (spec, metadata)).await
+    }
+
+    /// As [`Self::launch`], with what the engine is started from, and what it records in, changed at the last moment.
+    ///
+    /// # Errors
+    /// As [`Self::launch`].
+    ///
+    /// # Panics
+    /// As [`Self::launch`].
+    pub async fn launch_as(
+        self,
+        core: &Core,
+        adapt: impl FnOnce(
+            ArraySpec,
+            Box<dyn Metadata>,
+            Option<Rc<MdMetadata>>,
+        ) -> (ArraySpec, Box<dyn Metadata>),
+    ) -> Result<Started, Problem> {
         let geometry = self.assembly.geometry.clone().expect("an array that is not refused has a geometry");
         // Without redundancy there is nothing that could be dirty, and md writes nothing either.
         let recorded = !self.read_only && geometry.redundancy() > 0;
@@ -173,6 +192,7 @@ impl Claimed {
             Some(books) => Box::new(Shared(books.clone())),
             None => Box::new(NoMetadata),
         };
+        let (spec, metadata) = adapt(spec, metadata, books.clone());
         let handle = ArrayHandle::start(core, spec, metadata).await;
         let first = 2 * self.assembly.slots.len() as u32;
         let names = (0..).zip(&self.seats);

@@ -2,12 +2,15 @@
 
 use std::time::Duration;
 
+use wattle_control::Forced;
+use wattle_control::admit::Place;
+use wattle_control::running::RunningArray;
 use wattle_engine::sync::JobEnd;
 use wattle_engine::units::MemberIx;
 use wattle_engine::{ArrayHandle, MemberSpec, MemberState};
 use wattle_rt::{Core, Device};
 
-use crate::books::Bits;
+use crate::books::{Books, Running, md};
 use crate::client::Shared;
 use crate::scenario::Fault;
 use crate::site::{self, Plan};
@@ -20,8 +23,8 @@ pub struct Desk {
     pub plan: Plan,
     /// The drives as members, by number.
     pub drives: Vec<Device>,
-    /// The bits of the bitmap, if there is one.
-    pub bits: Bits,
+    /// Which books are kept.
+    pub books: Books,
     /// Where it is told.
     pub truth: Shared,
 }
@@ -30,7 +33,7 @@ pub struct Desk {
 const WHOLE_WITHIN: Duration = Duration::from_secs(120);
 
 /// Lets faults happen at their times.
-pub async fn misfortunes(core: Core, array: ArrayHandle, mut faults: Vec<(Duration, Fault)>, desk: Desk) {
+pub async fn misfortunes(core: Core, running: Running, mut faults: Vec<(Duration, Fault)>, desk: Desk) {
     faults.sort_by_key(|(after, _)| *after);
     let began = core.now();
     for (after, fault) in faults {
@@ -39,12 +42,13 @@ pub async fn misfortunes(core: Core, array: ArrayHandle, mut faults: Vec<(Durati
         if fault.loses_something() {
             lock(&desk.truth).fault();
         }
-        desk.happen(&core, &array, fault).await;
+        desk.happen(&core, &running, fault).await;
     }
 }
 
 impl Desk {
-    async fn happen(&self, core: &Core, array: &ArrayHandle, fault: Fault) {
+    async fn happen(&self, core: &Core, running: &Running, fault: Fault) {
+        let array = &running.array;
         let control = |drive: MemberIx| &self.plan.controls[drive.index()];
         match fault {
             Fault::Gone(drive) => control(drive).gone_now(),
@@ -61,21 +65,47 @@ impl Desk {
             }
             Fault::Stall(drive, duration) => control(drive).stall(duration),
             Fault::Slow(drive, factor) => control(drive).slow(factor),
-            Fault::Return(slot) => self.take_back(core, array, slot).await,
-            Fault::Spare(slot, drive) => {
-                let who = site::member(&self.drives, &self.plan, drive.index());
-                self.told("add a spare", array.add(core, slot, who).await);
-            }
-            Fault::Replace(slot, drive) => {
-                let who = site::member(&self.drives, &self.plan, drive.index());
-                self.told("replace", array.replace(core, slot, who).await);
-            }
-            Fault::Remove(seat) => self.told("remove", array.remove(core, seat).await),
+            Fault::Return(slot) => self.take_back(core, running, slot).await,
+            Fault::Spare(slot, drive) => match &running.md {
+                Some(md) => self.take(md, drive, Place::Slot(slot.0)).await,
+                None => {
+                    let who = site::member(&self.drives, &self.plan, drive.index());
+                    self.told("add a spare", array.add(core, slot, who).await);
+                }
+            },
+            Fault::Replace(slot, drive) => match &running.md {
+                Some(md) => self.take(md, drive, Place::Replace(slot.0)).await,
+                None => {
+                    let who = site::member(&self.drives, &self.plan, drive.index());
+                    self.told("replace", array.replace(core, slot, who).await);
+                }
+            },
+            Fault::Remove(seat) => match &running.md {
+                Some(md) => {
+                    let name = md.names().get(seat.index()).cloned().flatten();
+                    if let Some(name) = name {
+                        self.told("remove", md.remove(&name).await);
+                    }
+                }
+                None => self.told("remove", array.remove(core, seat).await),
+            },
         }
     }
 
+    /// An operator gives a drive to an array of md's, once it is out of it.
+    async fn take(&self, md: &RunningArray, drive: MemberIx, place: Place) {
+        let Books::Md(version) = self.books else { return };
+        let name = format!("drive{}", drive.index());
+        if md.names().contains(&Some(name.clone())) {
+            self.told("remove", md.remove(&name).await);
+        }
+        let newcomer = md::newcomer(&self.plan, version, &self.drives, drive.index());
+        self.told("take", md.take(newcomer, place, Forced::default()).await);
+    }
+
     /// The first drive of a slot is back and returns to it: only what it missed is written to it, where the bitmap tells.
-    async fn take_back(&self, core: &Core, array: &ArrayHandle, slot: MemberIx) {
+    async fn take_back(&self, core: &Core, running: &Running, slot: MemberIx) {
+        let array = &running.array;
         let now = array.status(core).await.members.swap_remove(slot.index());
         if now.state.writable() {
             return;
@@ -87,18 +117,21 @@ impl Desk {
         control.fail_next_writes(0);
         control.fail_next_flushes(0);
         control.fail_next_reads(0);
+        if let Some(md) = &running.md {
+            return self.take(md, slot, Place::Any).await;
+        }
         let device = &self.drives[slot.index()];
         // Nobody else was in the slot: no bit was cleared since it failed.
         let missed_little = now.state == MemberState::Faulty && now.device.as_deref() == Some(device.name());
         let who = MemberSpec {
-            stale: self.bits.now().filter(|_| missed_little),
+            stale: running.bits.now().filter(|_| missed_little),
             ..site::member(&self.drives, &self.plan, slot.index())
         };
         self.told("take back", array.add(core, slot, who).await);
     }
 
     /// An operator may be refused; the array must be none the worse.
-    fn told<E: std::fmt::Debug>(&self, what: &str, result: Result<(), E>) {
+    fn told<T: std::fmt::Debug, E: std::fmt::Debug>(&self, what: &str, result: Result<T, E>) {
         lock(&self.truth).tell(|| format!("{what}: {result:?}"));
     }
 }

@@ -5,12 +5,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use wattle_engine::geometry::Kind;
-use wattle_engine::metadata::{Metadata, NoMetadata};
+use wattle_control::keeper::keep;
+use wattle_engine::metadata::Metadata;
 use wattle_engine::units::{MemberIx, MemberSet};
-use wattle_engine::{ArrayHandle, MemberState, VolumeError};
+use wattle_engine::{ArraySpec, MemberState, VolumeError};
 use wattle_rt::{Core, CoreIx, DriveConfig, Outcome, Rng, World, WorldConfig};
 
-use crate::books::{Found, Hardware, Lenient, Refusal, Start};
+use crate::books::{Found, Hardware, Keys, Lenient, Refusal, Running, Start};
 use crate::client::{self, Habits, Shared, Stats, Truth};
 use crate::model::{Model, View};
 use crate::mutant::{Mutant, Mutated};
@@ -127,6 +128,7 @@ pub fn build(scenario: &Scenario) -> Site {
         data_offset: scenario.books.data_offset(),
         sector_bytes: scenario.drive.sector_bytes,
         regions: scenario.regions(),
+        log: scenario.log,
         bad_entries_max: scenario.bad_entries_max,
         seating: Arc::new(Mutex::new((0..member_sectors.len()).collect())),
     };
@@ -217,7 +219,7 @@ impl<'a> Run<'a> {
             self.scenario.books,
             &self.site.plan,
             self.out,
-            self.scenario.repairs() || filling,
+            self.scenario.repairs() || filling || start.replays,
             self.scenario.drive.write_latency.start,
         )));
         let ended = self.run_world(life, start, &watch);
@@ -284,6 +286,8 @@ impl<'a> Run<'a> {
         let mut found = self.scenario.books.assemble(&self.site.plan, present, lenient);
         if let Found::Usable(start) = &found
             && life.resynced
+            && self.scenario.region.is_none()
+            && !self.scenario.log
             && !start.synced()
             && self.resync(start, present)
         {
@@ -337,7 +341,11 @@ impl<'a> Run<'a> {
         truth.stats.degraded += u64::from(degraded);
         truth.stats.clean_degraded += u64::from(degraded && synced && !self.surely_clean);
         truth.stats.unsynced += u64::from(!synced);
-        let zombies = start.drives().intersection(&self.out);
+        // Who was to join when the power went may be found joining, with nothing of its own to say.
+        let current = start.seats.iter().filter(|seat| seat.state == MemberState::InSync);
+        let current: MemberSet =
+            current.filter_map(|seat| Some(MemberIx(seat.drive? as u16))).collect();
+        let zombies = current.intersection(&self.out);
         if !zombies.is_empty() {
             truth.accuse(format!("members {zombies:?} were recorded as failed and are assembled as current"));
         }
@@ -349,7 +357,8 @@ impl<'a> Run<'a> {
         if lacks_data && !synced && self.options.mutant.is_none() {
             truth.accuse("a dirty array that lacks data was started");
         }
-        if synced {
+        // What logs still have to say is said when the array is started.
+        if synced && !start.replays {
             let mut views = vec![false];
             if self.settled {
                 views.push(true);
@@ -370,14 +379,6 @@ impl<'a> Run<'a> {
             End::CutAfter(after) => world.power_cut_at(world.now() + after),
             End::Stop | End::Kill(_) => {}
         }
-        let spec = {
-            let mut spec = start.spec(&self.site);
-            spec.tuning.stripes_active_max = self.scenario.stripes_active_max;
-            spec.tuning.clean_delay = self.scenario.clean_delay;
-            spec.tuning.read_errors_max = self.scenario.read_errors_max;
-            spec.tuning.read_deadline = self.scenario.read_deadline;
-            spec
-        };
         let session = Session {
             life: life.clone(),
             habits: Habits {
@@ -393,7 +394,7 @@ impl<'a> Run<'a> {
             desk: Desk {
                 plan: self.site.plan.clone(),
                 drives: self.site.hardware.drives.clone(),
-                bits: start.bits(),
+                books: self.scenario.books,
                 truth: self.truth.clone(),
             },
             finish: self.scenario.must_finish(),
@@ -402,16 +403,30 @@ impl<'a> Run<'a> {
             rng: self.rng.fork(),
         };
         let (mutant, hardware, truth) = (self.options.mutant, self.site.hardware.clone(), self.truth.clone());
+        let (plan, tuning) = (self.site.plan.clone(), self.scenario.tuning());
+        let watch = watch.clone();
         let outcome = self.site.world.run(async move |core: Core| {
-            let metadata: Box<dyn Metadata> = match start.metadata(&core, &hardware) {
-                None => Box::new(NoMetadata),
-                Some(inner) => {
-                    let inner = Rc::new(Watched { inner, watch: watch.clone(), truth, core: core.clone() });
-                    Box::new(Mutated { inner, mutant, core: core.clone() })
+            let adapt = |mut spec: ArraySpec, inner: Box<dyn Metadata>, keys: Keys| {
+                tuning.apply(&mut spec);
+                let core = core.clone();
+                if spec.geometry.redundancy() == 0 {
+                    return (spec, inner);
+                }
+                let inner = Rc::new(Watched { inner, keys, watch, truth: truth.clone(), core: core.clone() });
+                let mutated: Box<dyn Metadata> = Box::new(Mutated { inner, mutant, core });
+                (spec, mutated)
+            };
+            let running = match start.launch(&core, &hardware, &plan, adapt).await {
+                Ok(running) => running,
+                Err(problem) => {
+                    lock(&truth).not_started(&problem);
+                    return Ended::Dropped;
                 }
             };
-            let array = ArrayHandle::start(&core, spec, metadata).await;
-            session.run(core, array).await
+            if let Some(md) = &running.md {
+                core.spawn(keep(md.clone()));
+            }
+            session.run(core, running).await
         });
         self.site.world.cancel_power_cut();
         match outcome {
@@ -447,32 +462,36 @@ struct Session {
 }
 
 impl Session {
-    async fn run(self, core: Core, array: ArrayHandle) -> Ended {
+    async fn run(self, core: Core, running: Running) -> Ended {
         let watch = self.watch.clone();
-        let ended = self.run_to_end(core, array).await;
+        let ended = self.run_to_end(core, running).await;
         let watch = &mut *lock(&watch);
         watch.look_at_writes();
         watch.ended = true;
         ended
     }
 
-    async fn run_to_end(mut self, core: Core, array: ArrayHandle) -> Ended {
+    async fn run_to_end(mut self, core: Core, running: Running) -> Ended {
+        let array = running.array.clone();
         if let End::Kill(after) = self.life.end {
             let killed = core.clone();
-            core.spawn(self.live(core.clone(), array));
+            core.spawn(self.live(core.clone(), running));
             killed.sleep(after).await;
             return Ended::Dropped;
         }
         let end = self.life.end.clone();
         let (pause, cut) = (self.habits.clean_delay * self.rng.below(300) as u32 / 100, end != End::Stop);
         let truth = self.truth.clone();
-        self.live(core.clone(), array.clone()).await;
+        self.live(core.clone(), running.clone()).await;
         if cut {
             core.sleep(pause).await;
             return Ended::PowerCut;
         }
         let status = array.status(&core).await;
-        let stopped = array.stop(&core).await;
+        let stopped = match &running.md {
+            Some(md) => md.stop().await,
+            None => array.stop(&core).await,
+        };
         let mut pending = 0u64;
         for index in (0..core.cores()).map(CoreIx) {
             pending += core.call(index, |core: Core| async move { core.ops_in_flight() as u64 }).await;
@@ -494,7 +513,8 @@ impl Session {
     }
 
     /// What the clients see of it.
-    async fn live(mut self, core: Core, array: ArrayHandle) {
+    async fn live(mut self, core: Core, running: Running) {
+        let array = running.array.clone();
         let Ok(volume) = array.volume().open(&core) else {
             lock(&self.truth).accuse("a running array has no volume");
             return;
@@ -511,7 +531,7 @@ impl Session {
             return;
         }
         let faults = std::mem::take(&mut self.life.faults);
-        core.spawn(operator::misfortunes(core.clone(), array.clone(), faults, self.desk.clone()));
+        core.spawn(operator::misfortunes(core.clone(), running.clone(), faults, self.desk.clone()));
         let mut clients = Vec::new();
         for number in 0..self.clients {
             let (volume, truth, rng, habits) =
@@ -533,6 +553,14 @@ impl Session {
 }
 
 impl Truth {
+    /// A decision to start the array was not carried out.
+    fn not_started(&mut self, problem: &str) {
+        self.tell(|| format!("not started: {problem}"));
+        if !self.faults {
+            self.accuse(format!("the array is not started, though nothing failed: {problem}"));
+        }
+    }
+
     fn judge_stop(&mut self, error: VolumeError) {
         // Parity that is not trusted makes up for no member, so any failure is beyond redundancy there.
         let excused = self.beyond

@@ -6,12 +6,12 @@ use std::ops::Range;
 use std::time::Duration;
 
 use wattle_engine::geometry::{Geometry, Kind, Level, Params};
-use wattle_engine::Regions;
+use wattle_engine::{ArraySpec, Regions};
 use wattle_engine::units::{MemberIx, MemberSet, Sector};
 use wattle_format::md::Version;
 use wattle_rt::{DriveConfig, Rng};
 
-use crate::books::{Books, tiny};
+use crate::books::{Books, md, tiny};
 
 /// How a lifetime of the array ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,6 +24,25 @@ pub enum End {
     CutAfter(Duration),
     /// The program ends after this time, the machine does not.
     Kill(Duration),
+}
+
+/// Bounds and times of an array.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    stripes_active_max: usize,
+    clean_delay: Duration,
+    read_errors_max: u32,
+    read_deadline: Duration,
+}
+
+impl Bounds {
+    /// Sets them.
+    pub fn apply(self, spec: &mut ArraySpec) {
+        spec.tuning.stripes_active_max = self.stripes_active_max;
+        spec.tuning.clean_delay = self.clean_delay;
+        spec.tuning.read_errors_max = self.read_errors_max;
+        spec.tuning.read_deadline = self.read_deadline;
+    }
 }
 
 /// Something that goes wrong.
@@ -127,6 +146,8 @@ pub struct Scenario {
     pub read_deadline: Duration,
     /// Sectors of a region of the write-intent bitmap, if there is one.
     pub region: Option<u64>,
+    /// It has partial parity logs.
+    pub log: bool,
     /// How many entries the members' bad-block logs have room for.
     pub bad_entries_max: usize,
     /// Drives that belong to nobody at first.
@@ -239,7 +260,8 @@ impl Scenario {
         // A second stream: what was drawn above means the same whatever is added here.
         let rng2 = &mut Rng::new(seed ^ 0x0bad_5ec7);
         let redundant = geometry.redundancy() > 0;
-        let operated = redundant && !one_in(rng2, 3) && books == Books::Tiny;
+        let areas = matches!(books, Books::Md(version) if md::has_areas(version));
+        let operated = redundant && !one_in(rng2, 3) && (areas || books == Books::Tiny);
         let spares = if operated { rng2.below(3) as usize } else { 0 };
         if operated {
             for life in lifetimes.iter_mut().filter(|life| life.requests > 0) {
@@ -249,6 +271,7 @@ impl Scenario {
         // What a crash left is as often made good by the array itself as by somebody else.
         lifetimes.iter_mut().for_each(|life| life.resynced &= one_in(rng2, 2));
         let region = (redundant && rng2.coin()).then(|| one_of(rng2, &[8, 8, 16, 64, 256]));
+        let log = areas && params.level == Level::Raid5 && rng2.coin();
         let read_deadline = Duration::from_micros(one_of(rng2, &[300, 5_000, 2_000_000, 2_000_000]));
         Scenario {
             seed,
@@ -260,8 +283,13 @@ impl Scenario {
             // Where latent errors are spread over members, failing a member for them would be one loss too many.
             read_errors_max: if latent { u32::MAX / 2 } else { one_of(rng, &[0, 20, 20]) },
             read_deadline,
-            region: if books == Books::Tiny { region } else { None },
-            bad_entries_max: if books == Books::Tiny && one_in(rng2, 2) { tiny::BAD_ENTRIES_MAX } else { 0 },
+            region: if !log && (areas || books == Books::Tiny) { region } else { None },
+            log,
+            bad_entries_max: match books {
+                Books::Tiny if rng2.coin() => tiny::BAD_ENTRIES_MAX,
+                Books::Md(_) if areas && rng2.coin() => 512,
+                _ => 0,
+            },
             spares,
             clients,
             request_max,
@@ -291,6 +319,17 @@ impl Scenario {
         match self.params.level.kind() {
             Kind::Striped => self.params.member_sizes.iter().map(|size| size.0).collect(),
             _ => vec![self.params.component_size.0; self.params.raid_disks as usize],
+        }
+    }
+
+    /// Bounds and times of the array.
+    #[must_use]
+    pub fn tuning(&self) -> Bounds {
+        Bounds {
+            stripes_active_max: self.stripes_active_max,
+            clean_delay: self.clean_delay,
+            read_errors_max: self.read_errors_max,
+            read_deadline: self.read_deadline,
         }
     }
 

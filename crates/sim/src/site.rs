@@ -20,14 +20,6 @@ pub struct Site {
     pub plan: Plan,
 }
 
-impl Site {
-    /// A drive as a member.
-    #[must_use]
-    pub fn member(&self, drive: usize) -> MemberSpec {
-        member(&self.hardware.drives, &self.plan, drive)
-    }
-}
-
 /// A drive as a member that is filled from the start.
 #[must_use]
 pub fn member(drives: &[Device], plan: &Plan, drive: usize) -> MemberSpec {
@@ -52,6 +44,8 @@ pub struct Plan {
     pub sector_bytes: u32,
     /// The shape of its write-intent bitmap: no region.
     pub regions: Option<Regions>,
+    /// It has partial parity logs.
+    pub log: bool,
     /// How many entries the members' bad-block logs have room for.
     pub bad_entries_max: usize,
     /// Which drive is in which slot, by the last record.

@@ -9,11 +9,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use wattle_engine::metadata::{Change, LocalBoxFuture, Metadata, Record};
-use wattle_engine::MemberState;
+use wattle_engine::{MemberKey, MemberState};
 use wattle_engine::units::{MemberIx, MemberSet, Sector};
 use wattle_rt::{Core, Instant};
 
-use crate::books::Books;
+use crate::books::{Books, Keys};
 use crate::client;
 use crate::site::Plan;
 
@@ -185,6 +185,8 @@ impl Watch {
 pub struct Watched {
     /// Who keeps the books.
     pub inner: Box<dyn Metadata>,
+    /// What drives the keys of records mean.
+    pub keys: Keys,
     /// What is known.
     pub watch: Shared,
     /// Where it is told.
@@ -193,15 +195,27 @@ pub struct Watched {
     pub core: Core,
 }
 
+impl Watched {
+    /// A record with the numbers of drives for keys.
+    fn by_drive(&self, record: &Record) -> Record {
+        let mut record = record.clone();
+        for seat in &mut record.seats {
+            seat.key = seat.key.and_then(|key| Some(MemberKey((self.keys)(key)? as u32)));
+        }
+        record
+    }
+}
+
 impl Metadata for Watched {
     fn commit<'a>(&'a self, record: &'a Record) -> LocalBoxFuture<'a, Result<(), MemberSet>> {
         Box::pin(async move {
             lock(&self.truth).tell(|| format!("commit {record:?} at {:?}", self.core.now()));
-            lock(&self.watch).before(record);
+            let seen = self.by_drive(record);
+            lock(&self.watch).before(&seen);
             let result = self.inner.commit(record).await;
             lock(&self.truth).tell(|| format!("commit {record:?}: {result:?} at {:?}", self.core.now()));
             if result.is_ok() {
-                lock(&self.watch).after(record, self.core.now());
+                lock(&self.watch).after(&seen, self.core.now());
             }
             result
         })

@@ -47,7 +47,7 @@ use wattle_engine::metadata::{LocalBoxFuture, Metadata, Record};
 use wattle_engine::units::{MemberIx, MemberSet, SECTOR_BYTES};
 use wattle_engine::{BadRanges, MemberKey};
 use wattle_format::md::{Features, SUPERBLOCK_BYTES, Superblock, Version};
-use wattle_rt::{Buf, BufMut, Core, Device, Durability, IoError};
+use wattle_rt::{Buf, BufMut, Core, Device, Durability, IoError, Semaphore};
 
 use crate::assemble::Assembly;
 use crate::badblocks::BadLog;
@@ -93,6 +93,8 @@ pub struct MdMetadata {
     core: Core,
     geometry: Option<Geometry>,
     state: RefCell<MdState>,
+    /// One change of the state at a time: a round is decided from one state, and takes a while to be written.
+    changing: Semaphore,
     /// By key.
     places: RefCell<Vec<Option<Place>>>,
     /// Bad-block logs that have been looked at.
@@ -121,6 +123,7 @@ impl MdMetadata {
             core: core.clone(),
             geometry: assembly.geometry.clone(),
             state: RefCell::new(MdState::new(assembly, superblocks, spare_superblocks)),
+            changing: Semaphore::new(1),
             places: RefCell::new(places),
             bad_logs: RefCell::default(),
             bitmap: RefCell::default(),
@@ -164,7 +167,13 @@ impl MdMetadata {
     ///
     /// # Errors
     /// It has no room for the array's bitmap.
-    pub fn admit(&self, place: Place, superblock: Superblock, spare: bool) -> Result<MemberKey, BitmapError> {
+    pub async fn admit(
+        &self,
+        place: Place,
+        superblock: Superblock,
+        spare: bool,
+    ) -> Result<MemberKey, BitmapError> {
+        let _turn = self.changing.acquire(1).await;
         let copy = bitmap::Place::of(&place.device, &superblock);
         self.places.borrow_mut().push(Some(place));
         let key = self.state.borrow_mut().admit(superblock, spare);
@@ -172,19 +181,25 @@ impl MdMetadata {
         match copy.ok_or(BitmapError::NoCopy).and_then(|copy| bitmap.add(key, copy)) {
             Ok(()) => Ok(key),
             Err(error) => {
-                self.forget(key);
+                self.forget_in_turn(key);
                 Err(error)
             }
         }
     }
 
     /// Gives a device that is in no seat another superblock to have, and makes a spare of it or none.
-    pub fn prepare(&self, key: MemberKey, superblock: Superblock, spare: bool) {
+    pub async fn prepare(&self, key: MemberKey, superblock: Superblock, spare: bool) {
+        let _turn = self.changing.acquire(1).await;
         self.state.borrow_mut().prepare(key, superblock, spare);
     }
 
     /// Forgets a device that is in no seat, and lets go of it.
-    pub fn forget(&self, key: MemberKey) {
+    pub async fn forget(&self, key: MemberKey) {
+        let _turn = self.changing.acquire(1).await;
+        self.forget_in_turn(key);
+    }
+
+    fn forget_in_turn(&self, key: MemberKey) {
         self.state.borrow_mut().forget(key);
         self.bad_logs.borrow_mut().remove(&key);
         if let Some(place) = self.places.borrow_mut().get_mut(key.0 as usize) {
@@ -232,6 +247,7 @@ impl MdMetadata {
     /// # Cancellation
     /// Not safe: some members may have the round and others not. The next round is a new generation and mends it.
     async fn write(&self, record: &Record) -> Result<(), MemberSet> {
+        let _turn = self.changing.acquire(1).await;
         let failed = (0..).map(MemberIx).zip(&record.seats);
         let failed = failed.filter(|(_, who)| !who.state.writable()).map(|(seat, _)| seat).collect();
         let before = self.state();

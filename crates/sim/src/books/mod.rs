@@ -11,13 +11,14 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use wattle_engine::intent::IntentSpec;
-use wattle_engine::metadata::Metadata;
+use wattle_control::running::RunningArray;
+use wattle_engine::metadata::{Metadata, NoMetadata};
 use wattle_engine::units::Sector;
 use wattle_engine::units::{MemberIx, MemberSet};
-use wattle_engine::{ArraySpec, BadRanges, MemberSpec, MemberState, Regions};
+use wattle_engine::{ArrayHandle, ArraySpec, BadRanges, MemberKey, MemberSpec, MemberState, Regions};
 use wattle_rt::{Buf, BufMut, Core, Device};
 
-use crate::site::{Plan, Site};
+use crate::site::{self, Plan};
 
 /// Which metadata.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,8 +99,10 @@ pub struct Start {
     pub synced_below: u64,
     /// Above it, they agree outside these regions.
     pub needs: Option<Regions>,
-    /// The bits of the write-intent bitmap, if there is one.
+    /// The bits of the write-intent bitmap, if the books do not start it themselves.
     pub marked: Option<Regions>,
+    /// Partial parity logs are followed first.
+    pub replays: bool,
     keep: Keep,
 }
 
@@ -145,7 +148,7 @@ impl Bits {
 
 impl Start {
     fn synced_start(seats: Vec<Seating>, keep: Keep) -> Start {
-        Start { seats, synced_below: u64::MAX, needs: None, marked: None, keep }
+        Start { seats, synced_below: u64::MAX, needs: None, marked: None, replays: false, keep }
     }
 
     /// Whether parity and copies agree.
@@ -168,48 +171,70 @@ impl Start {
         self.seats.iter().filter_map(|seat| seat.drive).map(|drive| MemberIx(drive as u16)).collect()
     }
 
-    /// What the engine starts from.
-    #[must_use]
-    pub fn spec(&self, site: &Site) -> ArraySpec {
-        let member = |seat: &Seating| MemberSpec {
-            state: seat.state,
-            stale: seat.stale.clone(),
-            bad: seat.bad.clone(),
-            ..seat.drive.map_or_else(MemberSpec::missing, |drive| site.member(drive))
-        };
-        let mut members: Vec<_> = self.seats.iter().map(member).collect();
-        let replacements = members.split_off(members.len() / 2);
-        let spec = ArraySpec::new("sim", site.plan.geometry.clone(), members);
-        let sweep = Duration::from_millis(20);
-        ArraySpec {
-            replacements,
-            synced_below: Sector(self.synced_below),
-            needs: self.needs.clone(),
-            intent: self.marked.clone().map(|marked| IntentSpec { marked, sweep }),
-            ..spec
-        }
-    }
-
-    /// The bitmap's bits as they will be kept.
-    #[must_use]
-    pub fn bits(&self) -> Bits {
-        match &self.keep {
-            Keep::Tiny(_, bits) => bits.clone(),
-            Keep::Nothing | Keep::Md(_) => Bits::default(),
-        }
-    }
-
-    /// What keeps the books while the array runs; `None` where there is nothing to record.
-    #[must_use]
-    pub fn metadata(self, core: &Core, site: &Hardware) -> Option<Box<dyn Metadata>> {
-        match self.keep {
-            Keep::Nothing => None,
-            Keep::Tiny(record, bits) => {
-                Some(Box::new(tiny::Keeper::new(core, &site.drives, record, bits, site.sector_bytes)))
+    /// Starts the array. `adapt` has the last word on what the engine is started from and what it records in, and is told how
+    /// to find the number of the drive that a record means.
+    ///
+    /// # Errors
+    /// What keeps the array from being started.
+    pub async fn launch(
+        self,
+        core: &Core,
+        site: &Hardware,
+        plan: &Plan,
+        adapt: impl FnOnce(ArraySpec, Box<dyn Metadata>, Keys) -> (ArraySpec, Box<dyn Metadata>),
+    ) -> Result<Running, String> {
+        let (keep, spec) = match self.keep {
+            Keep::Md(kept) => {
+                let running = kept.launch(core, &site.drives, adapt).await?;
+                return Ok(Running { array: running.handle().clone(), bits: Bits::default(), md: Some(running) });
             }
-            Keep::Md(kept) => Some(Box::new(kept.metadata(core, &site.drives))),
-        }
+            keep => {
+                let member = |seat: &Seating| MemberSpec {
+                    state: seat.state,
+                    stale: seat.stale.clone(),
+                    bad: seat.bad.clone(),
+                    ..seat
+                        .drive
+                        .map_or_else(MemberSpec::missing, |drive| site::member(&site.drives, plan, drive))
+                };
+                let mut members: Vec<_> = self.seats.iter().map(member).collect();
+                let replacements = members.split_off(members.len() / 2);
+                let spec = ArraySpec::new("sim", plan.geometry.clone(), members);
+                let sweep = Duration::from_millis(20);
+                let spec = ArraySpec {
+                    replacements,
+                    synced_below: Sector(self.synced_below),
+                    needs: self.needs,
+                    intent: self.marked.map(|marked| IntentSpec { marked, sweep }),
+                    ..spec
+                };
+                (keep, spec)
+            }
+        };
+        let (metadata, bits): (Box<dyn Metadata>, Bits) = match keep {
+            Keep::Tiny(record, bits) => {
+                let keeper = tiny::Keeper::new(core, &site.drives, record, bits.clone(), site.sector_bytes);
+                (Box::new(keeper), bits)
+            }
+            Keep::Nothing | Keep::Md(_) => (Box::new(NoMetadata), Bits::default()),
+        };
+        let (spec, metadata) = adapt(spec, metadata, Box::new(|key| Some(key.0 as usize)));
+        Ok(Running { array: ArrayHandle::start(core, spec, metadata).await, bits, md: None })
     }
+}
+
+/// Finds the number of the drive that a record means by a key.
+pub type Keys = Box<dyn Fn(MemberKey) -> Option<usize>>;
+
+/// An array that runs.
+#[derive(Clone)]
+pub struct Running {
+    /// The array.
+    pub array: ArrayHandle,
+    /// The bits of its bitmap, with the smallest books.
+    pub bits: Bits,
+    /// What control knows of it, with md's.
+    pub md: Option<Rc<RunningArray>>,
 }
 
 /// The drives, for those who keep books on them.

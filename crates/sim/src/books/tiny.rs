@@ -246,7 +246,7 @@ pub fn assemble(plan: &Plan, present: MemberSet, lenient: Lenient) -> Found {
     }
     record.dirty = false;
     let keep = Keep::Tiny(record, Bits::of(bits.as_ref()));
-    Found::Usable(Box::new(Start { seats: seating, synced_below, needs, marked: bits, keep }))
+    Found::Usable(Box::new(Start { seats: seating, synced_below, needs, marked: bits, replays: false, keep }))
 }
 
 /// Keeps the records of a running array.

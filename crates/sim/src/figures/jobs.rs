@@ -187,6 +187,6 @@ async fn part_done(core: &Core, array: &ArrayHandle) -> f64 {
 /// Random requests of 4 KiB for [`beside`]: counted after a job has had time to notice them.
 #[must_use]
 pub fn clients(depth: usize, reads_percent: u64) -> Load {
-    let (warm_up, window) = (Duration::from_millis(300), Duration::from_millis(300));
+    let (warm_up, window) = (Duration::from_millis(200), Duration::from_millis(200));
     Load { reads_percent, warm_up, window, ..Load::random_writes(depth) }
 }

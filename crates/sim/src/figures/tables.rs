@@ -212,6 +212,10 @@ fn beside() -> String {
                 rows.push(beside_row(name, &setup, work, &jobs::clients(depth, reads_percent)));
             }
         }
+        let load = jobs::clients(64, 70);
+        rows.push(beside_row(name, &setup, Work::Replace, &load));
+        let more = Setup { cores: 4, ..setup };
+        rows.push(beside_row(&format!("{name}, 4 cores,"), &more, Work::Rebuild, &load));
     }
     aligned(&rows)
 }

@@ -406,7 +406,7 @@ impl Volume {
     /// the part as a whole may be beyond redundancy although none of its blocks is: then block by block.
     async fn recover(&self, lba: Sector, buf: BufMut) -> (Result<(), VolumeError>, BufMut) {
         let (result, mut buf) = self.recover_at_once(lba, buf).await;
-        let block = self.block_bytes() as usize;
+        let block = self.shard.fixed.member_block_bytes as usize;
         if result != Err(VolumeError::Unreadable) || buf.len() <= block {
             return (result, buf);
         }

@@ -186,6 +186,9 @@ pub struct View {
     pub copies_may_differ: bool,
     /// A member (or sector) was lost since copies began to differ.
     pub copy_lost: bool,
+    /// A member was lost in a crash together with what was being written to it, and a partial parity log does not make up for
+    /// that (docs/formats.md §4): sectors in flight then may hold anything. Others may not.
+    pub torn_lost: bool,
 }
 
 /// The history of a volume.
@@ -405,6 +408,9 @@ impl Model {
             let seen: Vec<bool> =
                 history.iter().map(|entry| readable(entry) && entry.content.matches(sector, bytes)).collect();
             if !seen.contains(&true) {
+                if view.torn_lost && history.len() > 1 {
+                    continue;
+                }
                 let permitted = history
                     .iter()
                     .map(|entry| {

@@ -219,7 +219,7 @@ impl<'a> Run<'a> {
             self.scenario.books,
             &self.site.plan,
             self.out,
-            self.scenario.repairs() || filling || start.replays,
+            self.scenario.repairs() || filling || start.replays || start.refills,
             self.scenario.drive.write_latency.start,
         )));
         let ended = self.run_world(life, start, &watch);
@@ -320,7 +320,7 @@ impl<'a> Run<'a> {
             return false;
         }
         scrub::resync(plan);
-        self.scenario.books.set_clean(plan);
+        self.scenario.books.set_clean(plan, start.drives());
         let truth = &mut *lock(&self.truth);
         truth.model.resynced(truth.view);
         true
@@ -333,10 +333,12 @@ impl<'a> Run<'a> {
         let degraded = in_sync.len() < plan.geometry.raid_disks();
         truth.tell(|| format!("assembled: {:?}, synced {synced}", start.seats));
         truth.synced = synced;
-        truth.ever_unsynced |= !synced;
+        // A log says nothing of sectors that cannot be read any more.
+        truth.ever_unsynced |= !synced || (start.replays && self.scenario.has_latent());
         truth.degraded = degraded;
         truth.view.copies_may_differ = truth.kind == Kind::Mirrored && (!synced || degraded && !self.surely_clean);
         truth.view.copy_lost |= degraded;
+        truth.view.torn_lost |= start.replays && degraded;
         truth.stats.lifetimes += 1;
         truth.stats.degraded += u64::from(degraded);
         truth.stats.clean_degraded += u64::from(degraded && synced && !self.surely_clean);

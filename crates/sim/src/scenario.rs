@@ -339,6 +339,14 @@ impl Scenario {
         Some(Regions::new(Sector(self.region?), self.geometry().sync_sectors()))
     }
 
+    /// Whether sectors become unreadable.
+    #[must_use]
+    pub fn has_latent(&self) -> bool {
+        let latent = |fault: &Fault| matches!(fault, Fault::Latent(_));
+        self.torn_unreadable_ppm > 0
+            || self.lifetimes.iter().any(|life| life.faults.iter().any(|(_, fault)| latent(fault)))
+    }
+
     /// Whether members are filled while the array runs.
     #[must_use]
     pub fn rebuilds(&self) -> bool {

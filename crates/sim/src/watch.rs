@@ -147,7 +147,10 @@ impl Watch {
         let slots = self.plan.geometry.raid_disks();
         self.out = (0..self.plan.controls.len() as u16).map(MemberIx).collect();
         let mut least = u64::MAX;
-        let failed: MemberSet = record.failed.iter().filter(|seat| seat.index() < slots).collect();
+        // A slot whose member failed has another as long as its replacement is there.
+        let replaced = |seat: &MemberIx| record.seats[slots + seat.index()].state.writable();
+        let failed: MemberSet =
+            record.failed.iter().filter(|seat| seat.index() < slots && !replaced(seat)).collect();
         for (seat, drive) in Self::members(record) {
             self.out.remove(MemberIx(drive as u16));
             if seat.index() < slots {

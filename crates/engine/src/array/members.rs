@@ -91,7 +91,7 @@ impl Home {
         if others.any(|(other, who)| health.state(other).writable() && same(who)) {
             return Err(JoinError::Member);
         }
-        if device.is_none_or(|device| device.logical_block_bytes() > self.fixed.block_bytes) {
+        if device.is_none_or(|device| device.logical_block_bytes() > self.fixed.member_block_bytes) {
             return Err(JoinError::BlockSize);
         }
         Ok(())

@@ -189,6 +189,8 @@ pub(crate) struct Fixed {
     /// Requests aligned to this cost no read of their edges. The largest logical block of the members; with a partial parity
     /// log at least its page.
     pub block_bytes: u32,
+    /// The largest logical block of the members: what can be read by itself.
+    pub member_block_bytes: u32,
 }
 
 impl Fixed {
@@ -222,7 +224,8 @@ impl ArrayHandle {
         who.resize_with(2 * slots, MemberSpec::missing);
         let (states, seats): (Vec<_>, Vec<_>) = who.into_iter().map(MemberSpec::seat).unzip();
         let blocks = seats.iter().filter_map(|seat| seat.device.as_ref()).map(Device::logical_block_bytes);
-        let block_bytes = blocks.max().unwrap_or(512).max(if spec.log.is_some() { LOG_PAGE_BYTES } else { 512 });
+        let member_block_bytes = blocks.max().unwrap_or(512).max(512);
+        let block_bytes = member_block_bytes.max(if spec.log.is_some() { LOG_PAGE_BYTES } else { 512 });
         let trust = Trust { below: spec.synced_below, needs: spec.needs.map(Arc::new) };
         let health = Arc::new(Health::new(states, seats, trust));
         assert!(spec.geometry.survives(&health.lost()), "assembly starts no array that cannot be read");
@@ -236,6 +239,7 @@ impl ArrayHandle {
             log: spec.log,
             tuning: spec.tuning,
             block_bytes,
+            member_block_bytes,
         });
         for index in each_core(core) {
             let (fixed, health) = (fixed.clone(), health.clone());

@@ -4,12 +4,13 @@ use wattle_rt::{Buf, BufMut, Durability};
 
 use super::rows::{self, Grid, Row, Segment};
 use super::transfer::{Lost, Stored};
-use super::{Work, WritePiece, refusal};
+use super::{ReadPiece, Work, WritePiece, refusal};
 use crate::array::Health;
 use crate::error::VolumeError;
 use crate::intent;
 use crate::log::{self, LogError};
 use crate::plan::{self, BlockSet, Method, WritePlan};
+use crate::units::MemberSet;
 
 impl Work<'_> {
     /// Writes the pieces, which touch no byte twice, and returns when they may be acknowledged.
@@ -22,19 +23,40 @@ impl Work<'_> {
     pub(super) async fn write(&self, pieces: &[WritePiece]) -> Result<(), VolumeError> {
         let result = self.write_in_passes(pieces).await;
         let block = self.shard.fixed.block_bytes as usize;
-        if result != Err(VolumeError::Unreadable)
-            || pieces.iter().map(|piece| piece.buf.len()).sum::<usize>() <= block
-        {
+        // With a partial parity log, blocks are larger than what can be read by itself.
+        let finest = self.shard.fixed.member_block_bytes as usize;
+        let len = pieces.iter().map(|piece| piece.buf.len()).sum::<usize>();
+        if result != Err(VolumeError::Unreadable) || len <= finest {
             return result;
         }
         for piece in pieces {
             for at in (0..piece.buf.len()).step_by(block) {
                 let buf = piece.buf.slice(at..(at + block).min(piece.buf.len()));
                 let start = piece.start + at as u64;
-                self.write_in_passes(&[WritePiece { start, buf, durability: piece.durability }]).await?;
+                let piece = [WritePiece { start, buf, durability: piece.durability }];
+                match self.write_in_passes(&piece).await {
+                    Err(VolumeError::Unreadable) if finest < block => {
+                        self.give_back(start, block, finest).await;
+                        self.write_in_passes(&piece).await?;
+                    }
+                    result => result?,
+                }
             }
         }
         Ok(())
+    }
+
+    /// Gives sectors that cannot be read their content back, one by one, in every data block beside the `block` bytes from `start` on.
+    async fn give_back(&self, start: u64, block: usize, finest: usize) {
+        let within = start % self.chunk_bytes / block as u64 * block as u64;
+        for k in 0..self.data() as u64 {
+            for at in (within..within + block as u64).step_by(finest) {
+                let start = k * self.chunk_bytes + at;
+                let piece = ReadPiece { start, buf: BufMut::alloc(finest), avoid: MemberSet::EMPTY };
+                // What is beyond redundancy stays so.
+                let _ = self.read(&mut [piece]).await;
+            }
+        }
     }
 
     /// Writes the pieces at once, or as the partial parity log has it: part after part.

@@ -128,9 +128,9 @@ pub fn device_uuid(drive: usize) -> Uuid {
     Uuid([drive as u8 + 1; 16])
 }
 
-/// Makes every superblock clean, a generation later.
-pub(super) fn set_clean(plan: &Plan, version: Version) {
-    let drives = 0..plan.controls.len();
+/// Makes the superblocks of `drives` clean, a generation later.
+pub(super) fn set_clean(plan: &Plan, version: Version, drives: MemberSet) {
+    let drives = drives.iter().map(MemberIx::index);
     let superblocks: Vec<_> =
         drives.filter_map(|drive| Some((drive, read(plan, version, drive, false)?))).collect();
     let events = superblocks.iter().map(|(_, superblock)| superblock.events()).max().unwrap_or(0) + 2;
@@ -309,11 +309,12 @@ pub fn assemble(plan: &Plan, version: Version, present: MemberSet, lenient: Leni
         _ => None,
     };
     let replays = assembly.replay_log;
+    let refills = !assembly.re_addable.is_empty() || !assembly.spares.is_empty();
     let keep = match plan.geometry.redundancy() {
         0 => Keep::Nothing,
         _ => Keep::Md(Box::new(Kept { assembly, found: superblocks })),
     };
-    Found::Usable(Box::new(Start { seats, synced_below, needs, marked: None, replays, keep }))
+    Found::Usable(Box::new(Start { seats, synced_below, needs, marked: None, replays, refills, keep }))
 }
 
 /// Makes stale members look current, for the mutant.

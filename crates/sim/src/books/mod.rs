@@ -103,6 +103,8 @@ pub struct Start {
     pub marked: Option<Regions>,
     /// Partial parity logs are followed first.
     pub replays: bool,
+    /// Members come back, or spares are taken, without being asked for.
+    pub refills: bool,
     keep: Keep,
 }
 
@@ -148,7 +150,7 @@ impl Bits {
 
 impl Start {
     fn synced_start(seats: Vec<Seating>, keep: Keep) -> Start {
-        Start { seats, synced_below: u64::MAX, needs: None, marked: None, replays: false, keep }
+        Start { seats, synced_below: u64::MAX, needs: None, marked: None, replays: false, refills: false, keep }
     }
 
     /// Whether parity and copies agree.
@@ -282,11 +284,11 @@ impl Books {
         }
     }
 
-    /// Records on every drive that parity and copies agree.
-    pub fn set_clean(self, plan: &Plan) {
+    /// Records on `drives` that parity and copies agree.
+    pub fn set_clean(self, plan: &Plan, drives: MemberSet) {
         match self {
-            Books::Tiny => tiny::set_clean(plan),
-            Books::Md(version) => md::set_clean(plan, version),
+            Books::Tiny => tiny::set_clean(plan, drives),
+            Books::Md(version) => md::set_clean(plan, version, drives),
         }
     }
 

@@ -136,9 +136,10 @@ pub fn create(plan: &Plan) {
     }
 }
 
-/// Makes every record clean, and no region marked.
-pub fn set_clean(plan: &Plan) {
-    for (drive, control) in plan.controls.iter().enumerate() {
+/// Makes the records of `drives` clean, and no region marked.
+pub fn set_clean(plan: &Plan, drives: MemberSet) {
+    for drive in drives.iter().map(MemberIx::index) {
+        let control = &plan.controls[drive];
         let Some(record) = read(plan, drive, false) else { continue };
         let record =
             Record { generation: record.generation + 2, dirty: false, synced_below: u64::MAX, ..record };
@@ -246,7 +247,7 @@ pub fn assemble(plan: &Plan, present: MemberSet, lenient: Lenient) -> Found {
     }
     record.dirty = false;
     let keep = Keep::Tiny(record, Bits::of(bits.as_ref()));
-    Found::Usable(Box::new(Start { seats: seating, synced_below, needs, marked: bits, replays: false, keep }))
+    Found::Usable(Box::new(Start { seats: seating, synced_below, needs, marked: bits, replays: false, refills: false, keep }))
 }
 
 /// Keeps the records of a running array.

@@ -55,7 +55,7 @@ pub struct ArrayReport {
     /// What is being made to replace members, by the slot it will take.
     #[serde(default)]
     pub replacements: Vec<MemberReport>,
-    /// Members without a slot: waiting for work, or counted out and not removed yet.
+    /// Members without a slot: waiting for work, or for somebody to take them back.
     #[serde(default)]
     pub spares: Vec<SpareReport>,
     /// The version of the superblocks, `1.2`; absent without metadata.
@@ -160,7 +160,7 @@ pub struct MemberReport {
 pub struct SpareReport {
     /// As it was named.
     pub member: String,
-    /// `spare`, or `faulty`.
+    /// `spare`, `faulty`, or `returning`: it was away, and is not taken back by itself.
     pub state: String,
 }
 

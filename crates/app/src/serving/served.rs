@@ -400,13 +400,17 @@ impl Served {
         job: Job,
     ) -> Result<String, Problem> {
         let name = &self.facts.name;
-        let started = self.handle.start_job(&self.core, job).await;
-        started.map_err(|error| work::job_problem(name, work::word(action), error))?;
-        // Between the start and here the job may have been seen already.
-        let seen = self.scrub.borrow().is_some();
-        if !seen {
-            let begun = self.begin(action, source);
-            *self.scrub.borrow_mut() = Some(begun);
+        // Known before it starts: a small array is compared before anybody is told that it began.
+        let begun = work::begun(self.history.next_run(), action, source, self.time());
+        let running = Running { report: begun.clone(), since: self.core.now() };
+        let before = self.scrub.replace(Some(running));
+        if let Err(error) = self.handle.start_job(&self.core, job).await {
+            *self.scrub.borrow_mut() = before;
+            return Err(work::job_problem(name, work::word(action), error));
+        }
+        let still_runs = self.scrub.borrow().as_ref().is_some_and(|running| running.report.run == begun.run);
+        if still_runs {
+            self.record(&begun);
         }
         self.core.spawn(watch_scrub(self.core.clone(), Rc::downgrade(self)));
         Ok(format!(

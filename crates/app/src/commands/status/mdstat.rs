@@ -18,7 +18,8 @@ fn array_lines(array: &ArrayReport) -> String {
     let access = if array.read_only { " (read-only)" } else { "" };
     let mut text = format!("{} : active{access} {}", device_name(&array.name), array.level);
     // The last device first, as the kernel lists them.
-    for (ix, spare) in array.spares.iter().enumerate().rev() {
+    let listed = array.spares.iter().filter(|spare| spare.state != "returning");
+    for (ix, spare) in listed.enumerate().collect::<Vec<_>>().into_iter().rev() {
         let flag = if spare.state == "faulty" { "(F)" } else { "(S)" };
         text.push_str(&format!(" {}[{}]{flag}", base_name(&spare.member), array.members.len() + ix));
     }

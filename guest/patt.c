@@ -26,7 +26,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { SECTOR = 512, WORDS = SECTOR / 8, BATCH = 2048, LAYERS_MAX = 64, REPORT_MAX = 8 };
+enum { SECTOR = 512, WORDS = SECTOR / 8, BATCH = 2048, LAYERS_MAX = 1024, REPORT_MAX = 8 };
 
 enum kind { WRITTEN, IN_FLIGHT, ANY, LOST };
 

@@ -79,6 +79,102 @@ impl Case {
         eventful.iter().all(|key| !self.keys.contains_key(*key))
     }
 
+    /// Stopped in the middle of writes.
+    pub fn crashed(&self) -> bool {
+        self.keys.contains_key("crash") && !self.keys.contains_key("resynced_to")
+    }
+
+    pub fn degraded_at_crash(&self) -> bool {
+        self.crashed() && self.keys.contains_key("fail")
+    }
+
+    /// With copies: what a torn write leaves on any of them is as good as on another.
+    pub fn mirrored(&self) -> bool {
+        matches!(&*self.keys["level"], "1" | "10")
+    }
+
+    /// With a partial parity log.
+    pub fn logged(&self) -> bool {
+        self.has_option("--consistency-policy=ppl")
+    }
+
+    /// Whether this slot holds nothing but parity: without it no data has to be computed.
+    pub fn only_parity(&self, slot: usize) -> bool {
+        self.keys["level"] == "4" && slot + 1 == self.raid_disks()
+    }
+
+    /// The one slot with the parity of all that was in flight, and so the only one whose log speaks of it. Without that log
+    /// nothing tells such an array from one that was never synced.
+    pub fn only_log(&self) -> Option<usize> {
+        let (disks, chunk) = (self.raid_disks() as u64, self.chunk_sectors());
+        let row = |sector: u64| sector / (chunk * (disks - 1));
+        let mut parity = self.keys["crash"]
+            .split(',')
+            .flat_map(|range| {
+                let (start, count) = range.split_once(':').expect("a range");
+                let (start, count): (u64, u64) =
+                    (start.parse().expect("a number"), count.parse().expect("a number"));
+                row(start)..=row(start + count - 1)
+            })
+            .map(|row| (disks - 1 - row % disks) as usize);
+        let first = parity.next()?;
+        (self.logged() && parity.all(|slot| slot == first)).then_some(first)
+    }
+
+    pub fn has_bitmap(&self) -> bool {
+        self.has_option("--bitmap=internal")
+    }
+
+    fn has_option(&self, wanted: &str) -> bool {
+        self.options.iter().any(|option| option == wanted)
+    }
+
+    /// Slices whose member is of the past when the kernel is done.
+    pub fn stale_members(&self) -> Vec<usize> {
+        let done = if self.keys.contains_key("replaced_to") { vec![] } else { self.list("replace") };
+        let failed = if self.keys.contains_key("readd") { vec![] } else { self.list("fail") };
+        failed.into_iter().chain(done).collect()
+    }
+
+    /// Slots that stay empty when nobody does anything: a bitmap brings members back, spares take over.
+    pub fn empty_slots_left(&self) -> usize {
+        let comes_back = self.has_bitmap() && !self.keys.contains_key("crash");
+        if self.keys.contains_key("readd") || self.number("spares") > 0 || comes_back {
+            return 0;
+        }
+        self.list("fail").len()
+    }
+
+    /// Members that come back only when they are told to.
+    pub fn must_be_added(&self) -> Vec<usize> {
+        let away =
+            self.empty_slots_left() > 0 && !self.keys.contains_key("crash") && !self.keys.contains_key("bad");
+        if away { self.list("fail") } else { vec![] }
+    }
+
+    pub fn empty_slots_in_the_end(&self) -> usize {
+        self.empty_slots_left() - self.must_be_added().len()
+    }
+
+    /// The line by which the kernel judges it after wattle has made it whole, as far as there are members for that; and perhaps
+    /// one dies.
+    pub fn judged_whole(&self, pattern: &Pattern, sectors: u64, dies: Option<usize>) -> String {
+        let back = self.has_bitmap() && !self.keys.contains_key("crash") || !self.must_be_added().is_empty();
+        let failed = if back { vec![] } else { self.stale_members() };
+        let stale: Vec<String> =
+            failed.into_iter().chain(self.list("replace")).map(|member| member.to_string()).collect();
+        let dirty = if self.logged() { " dirty=yes" } else { "" };
+        let missing = dies.map_or(String::new(), |member| format!(" missing={member}"));
+        format!(
+            "{} level={} members={}{dirty}{missing} stale={} pattern={pattern} array_sectors={sectors} degraded={}",
+            self.id,
+            self.keys["level"],
+            self.slices(),
+            stale.join(","),
+            self.empty_slots_in_the_end() + usize::from(dies.is_some()),
+        )
+    }
+
     pub fn redundant(&self) -> bool {
         !matches!(&*self.keys["level"], "0" | "linear")
     }

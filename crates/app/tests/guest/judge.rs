@@ -128,6 +128,13 @@ impl Slices {
             .collect()
     }
 
+    /// Copies members, all of them, to the disks.
+    pub fn put(&self, k: usize, members: &[PathBuf]) {
+        for (member, path) in members.iter().enumerate() {
+            copy(path, 0, &self.disks[member], k as u64 * SLICE_SECTORS * 512, SLICE_SECTORS * 512);
+        }
+    }
+
     /// Copies members back into the disks.
     pub fn put_back(&self, k: usize, case: &Case, members: &[PathBuf]) {
         let slots = (0..case.slices()).filter(|member| !case.missing().contains(member));

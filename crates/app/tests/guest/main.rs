@@ -1,14 +1,21 @@
 //! A real Linux kernel as judge. Arrays that md made are read and written by wattle and then checked by md; arrays that wattle
-//! made are assembled, checked and written by md and then read back. Degraded ones and failures under wattle included.
+//! made are assembled, checked and written by md and then read back. Degraded ones and failures under wattle included, and every
+//! state that either leaves behind when it is interrupted.
 //!
 //! Boots the project's guest (guest/README.md) a few times, each time for many arrays: case K has member M in slice K of disk M.
 
 mod cases;
+mod client;
+mod history;
 mod judge;
+mod left;
 mod nbd;
 mod pattern;
+mod server;
+mod states;
 
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -139,6 +146,52 @@ fn linux_and_wattle_take_turns() {
     for (number, array) in ours.iter().enumerate() {
         array.reread(&slices, theirs.len() + number);
     }
+}
+
+/// What md leaves behind in every state is served and made whole by wattle, and judged by md; what wattle leaves behind in every
+/// state is made whole by md.
+#[test]
+fn every_state_goes_both_ways() {
+    let Some(guest) = Guest::ready("6.12") else { return };
+    let scratch = tempfile::tempdir().expect("scratch space");
+    let theirs = Case::read("matrix-states.txt");
+    let ours = left::all();
+    let slices = Slices::new(scratch.path(), theirs.len() + ours.len());
+    // The job reads one name.
+    let matrix = scratch.path().join("matrix.txt");
+    std::fs::copy(judge::root().join("guest/matrix-states.txt"), &matrix).expect("scratch space");
+    let facts = guest.run("make-arrays", &[matrix], &slices);
+
+    let mut lines = vec![format!("slice {}", judge::SLICE_SECTORS)];
+    let mut failed = Vec::new();
+    let mut attempt = |id: &str, make: &dyn Fn() -> String| {
+        // One that fails says so, and keeps its place; the others are tried all the same.
+        let line = catch_unwind(AssertUnwindSafe(make)).unwrap_or_else(|_| {
+            failed.push(id.to_owned());
+            format!("failed-{id} level=none members=1")
+        });
+        lines.push(line);
+    };
+    for (k, case) in theirs.iter().enumerate() {
+        attempt(&case.id, &|| states::take_over(case, &facts[&case.id], &slices, k));
+    }
+    for (number, array) in ours.iter().enumerate() {
+        attempt(&array.id, &|| array.make(&slices, theirs.len() + number));
+    }
+    let cases = scratch.path().join("cases.txt");
+    std::fs::write(&cases, lines.join("\n") + "\n").expect("scratch space");
+    let verdicts = guest.run("check-arrays", &[cases], &slices);
+    assert!(failed.is_empty(), "wattle failed: {failed:?}");
+    for case in &theirs {
+        if let Some(verdict) = verdicts.get(&case.id) {
+            states::check(case, verdict);
+        }
+    }
+    for array in &ours {
+        array.check(&verdicts[&array.id]);
+    }
+    let judged = verdicts.values().filter(|facts| facts["ok"] == "yes").count();
+    assert!(judged >= theirs.len() + ours.len() - 2, "the kernel judged only {judged} arrays");
 }
 
 /// Linux 6.8 to 6.13 have no linear level, so another kernel judges it.

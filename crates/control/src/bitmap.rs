@@ -307,6 +307,11 @@ impl Keeper {
         IntentSpec { marked: self.bits().regions, sweep }
     }
 
+    /// Lets go of a member that is gone.
+    pub fn forget(&self, key: MemberKey) {
+        self.copies.borrow_mut().remove(&key);
+    }
+
     /// A member that may come to be in use. Its copy is written whole when it is.
     ///
     /// # Errors

@@ -156,11 +156,7 @@ impl Claimed {
     pub async fn launch_as(
         self,
         core: &Core,
-        adapt: impl FnOnce(
-            ArraySpec,
-            Box<dyn Metadata>,
-            Option<Rc<MdMetadata>>,
-        ) -> (ArraySpec, Box<dyn Metadata>),
+        adapt: impl FnOnce(ArraySpec, Box<dyn Metadata>, Option<Rc<MdMetadata>>) -> (ArraySpec, Box<dyn Metadata>),
     ) -> Result<Started, Problem> {
         let geometry = self.assembly.geometry.clone().expect("an array that is not refused has a geometry");
         // Without redundancy there is nothing that could be dirty, and md writes nothing either.

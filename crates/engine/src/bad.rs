@@ -25,9 +25,8 @@ impl BadRanges {
         }
         let first = self.0.partition_point(|old| old.end < range.start);
         let end = self.0.partition_point(|old| old.start <= range.end);
-        let joined = self.0[first..end]
-            .iter()
-            .fold(range, |sum, old| sum.start.min(old.start)..sum.end.max(old.end));
+        let joined =
+            self.0[first..end].iter().fold(range, |sum, old| sum.start.min(old.start)..sum.end.max(old.end));
         self.0.splice(first..end, [joined]);
     }
 

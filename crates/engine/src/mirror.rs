@@ -124,7 +124,9 @@ pub(crate) async fn write(
     let mut beyond = VolumeError::WriteFailed;
     for (seat, sectors, write) in writes {
         match write.await {
-            Ok(()) if health.seats[seat.index()].bad.overlaps(sectors.clone()) => mended.push((seat, sectors)),
+            Ok(()) if health.seats[seat.index()].bad.overlaps(sectors.clone()) => {
+                mended.push((seat, sectors));
+            }
             Ok(()) => {}
             Err(error) => {
                 failed.insert(seat);

@@ -22,8 +22,6 @@ pub(crate) struct FailedRun {
     pub at: usize,
     /// Whether the member is to be failed, rather than just these sectors be unreadable.
     pub fatal: bool,
-    /// The member only did not answer in time.
-    pub late: bool,
 }
 
 struct Group<B> {
@@ -80,13 +78,13 @@ pub(crate) async fn read_runs(shard: &Rc<Shard>, runs: &[Run], mut buf: BufMut) 
             // The member still has the buffers of these runs.
             shard.note_late(member);
             late_parts = true;
-            let late = |&number: &usize| FailedRun { run: runs[number], at: number, fatal: false, late: true };
+            let late = |&number: &usize| FailedRun { run: runs[number], at: number, fatal: false };
             failed.extend(numbers.iter().map(late));
             continue;
         };
         if let Err(error) = result {
             let fatal = shard.judge_read_error(member, error);
-            let of = |&number: &usize| FailedRun { run: runs[number], at: number, fatal, late: false };
+            let of = |&number: &usize| FailedRun { run: runs[number], at: number, fatal };
             failed.extend(numbers.iter().map(of));
         }
         for (number, part) in numbers.into_iter().zip(bufs) {

@@ -42,7 +42,9 @@ pub(crate) async fn whole(
     }
     let runs: Vec<Run> = runs(shard, range)
         .into_iter()
-        .flat_map(|run| health.writable_for(run.member).map(move |member| Run { member, ..run }).collect::<Vec<_>>())
+        .flat_map(|run| {
+            health.writable_for(run.member).map(move |member| Run { member, ..run }).collect::<Vec<_>>()
+        })
         .collect();
     let zeroes: Vec<_> = runs
         .iter()

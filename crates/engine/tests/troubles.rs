@@ -23,7 +23,8 @@ impl Metadata for Books {
     fn commit<'a>(&'a self, record: &'a Record) -> LocalBoxFuture<'a, Result<(), MemberSet>> {
         self.records.borrow_mut().push(record.clone());
         let seats = (0..).map(MemberIx).zip(&record.seats);
-        let full = seats.filter(|(_, seat)| self.without_log && seat.state.writable() && !seat.bad.is_empty());
+        let full =
+            seats.filter(|(_, seat)| self.without_log && seat.state.writable() && !seat.bad.is_empty());
         let refused: MemberSet = full.map(|(seat, _)| seat).collect();
         Box::pin(std::future::ready(if refused.is_empty() { Ok(()) } else { Err(refused) }))
     }

@@ -644,7 +644,7 @@ mod tests {
         let mut model = Model::new(1);
         let version = write(&mut model, false);
         model.power_cut();
-        let unsynced = View { copies_may_differ: true, copy_lost: false };
+        let unsynced = View { copies_may_differ: true, ..View::default() };
         let reading = model.begin_read(0);
         assert_eq!(model.end_read(&reading, &bytes(&version, 0), unsynced), Ok(()));
         let reading = model.begin_read(0);

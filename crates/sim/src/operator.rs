@@ -70,24 +70,24 @@ impl Desk {
                 Some(md) => self.take(md, drive, Place::Slot(slot.0)).await,
                 None => {
                     let who = site::member(&self.drives, &self.plan, drive.index());
-                    self.told("add a spare", array.add(core, slot, who).await);
+                    self.told("add a spare", &array.add(core, slot, who).await);
                 }
             },
             Fault::Replace(slot, drive) => match &running.md {
                 Some(md) => self.take(md, drive, Place::Replace(slot.0)).await,
                 None => {
                     let who = site::member(&self.drives, &self.plan, drive.index());
-                    self.told("replace", array.replace(core, slot, who).await);
+                    self.told("replace", &array.replace(core, slot, who).await);
                 }
             },
             Fault::Remove(seat) => match &running.md {
                 Some(md) => {
                     let name = md.names().get(seat.index()).cloned().flatten();
                     if let Some(name) = name {
-                        self.told("remove", md.remove(&name).await);
+                        self.told("remove", &md.remove(&name).await);
                     }
                 }
-                None => self.told("remove", array.remove(core, seat).await),
+                None => self.told("remove", &array.remove(core, seat).await),
             },
         }
     }
@@ -97,10 +97,10 @@ impl Desk {
         let Books::Md(version) = self.books else { return };
         let name = format!("drive{}", drive.index());
         if md.names().contains(&Some(name.clone())) {
-            self.told("remove", md.remove(&name).await);
+            self.told("remove", &md.remove(&name).await);
         }
         let newcomer = md::newcomer(&self.plan, version, &self.drives, drive.index());
-        self.told("take", md.take(newcomer, place, Forced::default()).await);
+        self.told("take", &md.take(newcomer, place, Forced::default()).await);
     }
 
     /// The first drive of a slot is back and returns to it: only what it missed is written to it, where the bitmap tells.
@@ -127,11 +127,11 @@ impl Desk {
             stale: running.bits.now().filter(|_| missed_little),
             ..site::member(&self.drives, &self.plan, slot.index())
         };
-        self.told("take back", array.add(core, slot, who).await);
+        self.told("take back", &array.add(core, slot, who).await);
     }
 
     /// An operator may be refused; the array must be none the worse.
-    fn told<T: std::fmt::Debug, E: std::fmt::Debug>(&self, what: &str, result: Result<T, E>) {
+    fn told<T: std::fmt::Debug, E: std::fmt::Debug>(&self, what: &str, result: &Result<T, E>) {
         lock(&self.truth).tell(|| format!("{what}: {result:?}"));
     }
 }
@@ -156,7 +156,8 @@ pub async fn wait_until_whole(core: &Core, array: &ArrayHandle, truth: &Shared) 
             return;
         }
         if core.now() > deadline {
-            lock(truth).accuse(format!("nothing fails any more, and still the array is not whole: {status:?}"));
+            lock(truth)
+                .accuse(format!("nothing fails any more, and still the array is not whole: {status:?}"));
             return;
         }
         core.sleep(Duration::from_millis(10)).await;

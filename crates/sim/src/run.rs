@@ -4,20 +4,20 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use wattle_engine::geometry::Kind;
 use wattle_control::keeper::keep;
+use wattle_engine::geometry::Kind;
 use wattle_engine::metadata::Metadata;
 use wattle_engine::units::{MemberIx, MemberSet};
-use wattle_engine::{ArraySpec, MemberState, VolumeError};
+use wattle_engine::{ArraySpec, BadRanges, MemberState, VolumeError};
 use wattle_rt::{Core, CoreIx, DriveConfig, Outcome, Rng, World, WorldConfig};
 
 use crate::books::{Found, Hardware, Keys, Lenient, Refusal, Running, Start};
 use crate::client::{self, Habits, Shared, Stats, Truth};
 use crate::model::{Model, View};
 use crate::mutant::{Mutant, Mutated};
+use crate::operator::{self, Desk};
 use crate::scenario::{End, Lifetime, Scenario};
 use crate::scrub;
-use crate::operator::{self, Desk};
 use crate::site::{Plan, Site};
 use crate::watch::{self, Watch, Watched, lock};
 
@@ -130,6 +130,7 @@ pub fn build(scenario: &Scenario) -> Site {
         regions: scenario.regions(),
         log: scenario.log,
         bad_entries_max: scenario.bad_entries_max,
+        bad: Arc::new(Mutex::new(vec![BadRanges::NONE; member_sectors.len()])),
         seating: Arc::new(Mutex::new((0..member_sectors.len()).collect())),
     };
     scenario.books.create(&plan, &member_sectors);
@@ -208,11 +209,6 @@ impl<'a> Run<'a> {
             return false;
         }
         let synced = start.synced();
-        for slot in self.site.plan.slots() {
-            if let Some(drive) = start.seats[slot.index()].drive {
-                self.site.plan.seat(slot, drive);
-            }
-        }
         let filling = start.seats.iter().any(|seat| matches!(seat.state, MemberState::Rebuilding { .. }));
         let filling = filling || !synced || self.scenario.rebuilds();
         let watch = Arc::new(Mutex::new(Watch::new(
@@ -328,6 +324,12 @@ impl<'a> Run<'a> {
 
     fn check_start(&mut self, start: &Start) {
         let (plan, in_sync) = (&self.site.plan, start.in_sync());
+        *lock(&plan.bad) = start.seats[..start.seats.len() / 2].iter().map(|seat| seat.bad.clone()).collect();
+        for slot in plan.slots() {
+            if let Some(drive) = start.seats[slot.index()].drive {
+                plan.seat(slot, drive);
+            }
+        }
         let truth = &mut *lock(&self.truth);
         let synced = start.synced();
         let degraded = in_sync.len() < plan.geometry.raid_disks();
@@ -336,7 +338,8 @@ impl<'a> Run<'a> {
         // A log says nothing of sectors that cannot be read any more.
         truth.ever_unsynced |= !synced || (start.replays && self.scenario.has_latent());
         truth.degraded = degraded;
-        truth.view.copies_may_differ = truth.kind == Kind::Mirrored && (!synced || degraded && !self.surely_clean);
+        truth.view.copies_may_differ =
+            truth.kind == Kind::Mirrored && (!synced || degraded && !self.surely_clean);
         truth.view.copy_lost |= degraded;
         truth.view.torn_lost |= start.replays && degraded;
         truth.stats.lifetimes += 1;
@@ -345,8 +348,7 @@ impl<'a> Run<'a> {
         truth.stats.unsynced += u64::from(!synced);
         // Who was to join when the power went may be found joining, with nothing of its own to say.
         let current = start.seats.iter().filter(|seat| seat.state == MemberState::InSync);
-        let current: MemberSet =
-            current.filter_map(|seat| Some(MemberIx(seat.drive? as u16))).collect();
+        let current: MemberSet = current.filter_map(|seat| Some(MemberIx(seat.drive? as u16))).collect();
         let zombies = current.intersection(&self.out);
         if !zombies.is_empty() {
             truth.accuse(format!("members {zombies:?} were recorded as failed and are assembled as current"));

@@ -6,8 +6,8 @@ use std::ops::Range;
 use std::time::Duration;
 
 use wattle_engine::geometry::{Geometry, Kind, Level, Params};
-use wattle_engine::{ArraySpec, Regions};
 use wattle_engine::units::{MemberIx, MemberSet, Sector};
+use wattle_engine::{ArraySpec, Regions};
 use wattle_format::md::Version;
 use wattle_rt::{DriveConfig, Rng};
 
@@ -271,7 +271,7 @@ impl Scenario {
         // What a crash left is as often made good by the array itself as by somebody else.
         lifetimes.iter_mut().for_each(|life| life.resynced &= one_in(rng2, 2));
         let region = (redundant && rng2.coin()).then(|| one_of(rng2, &[8, 8, 16, 64, 256]));
-        let log = areas && params.level == Level::Raid5 && rng2.coin();
+        let log = areas && params.level == Level::Raid5 && params.raid_disks >= 3 && rng2.coin();
         let read_deadline = Duration::from_micros(one_of(rng2, &[300, 5_000, 2_000_000, 2_000_000]));
         Scenario {
             seed,

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use wattle_engine::geometry::{BlockRole, Geometry, Params};
 use wattle_engine::units::{MemberIx, Sector, StripeNo};
-use wattle_engine::{MemberKey, MemberSpec, Regions};
+use wattle_engine::{BadRanges, MemberKey, MemberSpec, Regions};
 use wattle_rt::{Device, DriveControl, World};
 
 use crate::books::Hardware;
@@ -48,6 +48,8 @@ pub struct Plan {
     pub log: bool,
     /// How many entries the members' bad-block logs have room for.
     pub bad_entries_max: usize,
+    /// Sectors known to be bad, by slot, when the array was assembled.
+    pub bad: Arc<Mutex<Vec<BadRanges>>>,
     /// Which drive is in which slot, by the last record.
     pub seating: Arc<Mutex<Vec<usize>>>,
 }
@@ -93,6 +95,9 @@ impl Plan {
     /// Whether any of a member's data sectors cannot be read.
     #[must_use]
     pub fn unreadable(&self, member: MemberIx, sector: u64, sectors: u64) -> bool {
+        if lock(&self.bad)[member.index()].overlaps(Sector(sector)..Sector(sector + sectors)) {
+            return true;
+        }
         let unit = u64::from(self.sector_bytes) / 512;
         let (first, end) = (self.data_offset + sector, self.data_offset + sector + sectors);
         (first / unit..end.div_ceil(unit)).any(|at| self.control_in(member).is_unreadable(at))

@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use wattle_engine::metadata::{Change, LocalBoxFuture, Metadata, Record};
-use wattle_engine::{MemberKey, MemberState};
 use wattle_engine::units::{MemberIx, MemberSet, Sector};
+use wattle_engine::{MemberKey, MemberState};
 use wattle_rt::{Core, Instant};
 
 use crate::books::{Books, Keys};
@@ -49,13 +49,7 @@ pub fn lock<T>(shared: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 impl Watch {
     /// Watches an array from its start.
     #[must_use]
-    pub fn new(
-        books: Books,
-        plan: &Plan,
-        out: MemberSet,
-        repairs: bool,
-        least_write: Duration,
-    ) -> Watch {
+    pub fn new(books: Books, plan: &Plan, out: MemberSet, repairs: bool, least_write: Duration) -> Watch {
         for control in &plan.controls {
             control.record_writes();
         }

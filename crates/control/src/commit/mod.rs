@@ -202,6 +202,9 @@ impl MdMetadata {
     fn forget_in_turn(&self, key: MemberKey) {
         self.state.borrow_mut().forget(key);
         self.bad_logs.borrow_mut().remove(&key);
+        if let Some(bitmap) = self.bitmap() {
+            bitmap.forget(key);
+        }
         if let Some(place) = self.places.borrow_mut().get_mut(key.0 as usize) {
             *place = None;
         }

@@ -8,7 +8,7 @@ use wattle_format::md::create::{self as new, NewArray};
 use wattle_format::md::defaults::{self, Areas, Guard};
 use wattle_format::md::{
     DeviceFields, DeviceFlags, Features, Role, SUPERBLOCK_BYTES, Superblock, Timestamp, Uuid, Version,
-    badblocks, bitmap,
+    badblocks, bitmap, ppl as log,
 };
 
 use super::{Consistency, CreatePlan, CreateRequest, DevicePlan, PlannedWrite};
@@ -182,13 +182,51 @@ fn check_request(request: &CreateRequest) -> Result<(), Problem> {
             "without redundancy there is nothing to resynchronise",
             "leave out --bitmap",
         )),
-        Consistency::Ppl | Consistency::Journal => Err(Problem::new(
+        Consistency::Ppl => check_ppl(request),
+        Consistency::Journal => Err(Problem::new(
             Code::NotSupportedYet,
-            "creating an array with a partial parity log or a journal",
-            "this version does not write them",
-            "use --consistency resync or bitmap, or create it with mdadm",
+            "creating an array with a journal",
+            "this version does not write one",
+            "use --consistency resync, bitmap or ppl, or create it with mdadm",
         )),
     }
+}
+
+/// What a partial parity log needs (docs/formats.md §4).
+fn check_ppl(request: &CreateRequest) -> Result<(), Problem> {
+    /// Most members whose logs the kernel keeps.
+    const MEMBERS_MAX: usize = 64;
+    let refuse = |what: String, why: &str, next: &str| Err(refuse_request(what, why, next));
+    let members = request.members.len();
+    if request.level != Level::Raid5 {
+        return refuse(
+            format!("{} with a partial parity log", request.level),
+            "only RAID 5 has one",
+            "leave out --consistency=ppl",
+        );
+    }
+    if !request.version.is_1x() {
+        return refuse(
+            format!("a partial parity log with metadata {}", request.version),
+            "its superblock has no room to say so",
+            "use --metadata 1.2",
+        );
+    }
+    if !(3..=MEMBERS_MAX).contains(&members) {
+        return refuse(
+            format!("a partial parity log over {members} members"),
+            "it is kept for 3 to 64",
+            "leave out --consistency=ppl, or use another number of members",
+        );
+    }
+    if request.chunk_bytes.is_some_and(|bytes| !bytes.is_multiple_of(4096)) {
+        return refuse(
+            "a partial parity log with chunks that are no whole pages".to_owned(),
+            "it is kept in pages of 4 KiB",
+            "choose a --chunk that is a multiple of 4K",
+        );
+    }
+    Ok(())
 }
 
 /// Refuses members that something is on, unless the operator insists. Returns what they insist on.
@@ -252,11 +290,11 @@ fn shape(
         })?,
     };
     let data_offset_sectors = match request.data_offset_bytes {
-        None => defaults::data_offset_sectors(version, states[0].size_sectors, chunk_sectors, false),
+        None => defaults::data_offset_sectors(version, states[0].size_sectors, chunk_sectors, ppl(request)),
         Some(bytes) => data_offset(bytes, version)?,
     };
     let usable = |state: &MemberState| {
-        defaults::usable_sectors(version, state.size_sectors, data_offset_sectors, false)
+        defaults::usable_sectors(version, state.size_sectors, data_offset_sectors, ppl(request))
     };
     let smallest = (0..states.len()).min_by_key(|&ix| usable(&states[ix])).expect("there is a member");
     let too_small = |expected: u64| {
@@ -325,6 +363,11 @@ fn shape(
     })
 }
 
+/// Whether a partial parity log takes room beside the superblock.
+fn ppl(request: &CreateRequest) -> bool {
+    request.consistency == Consistency::Ppl
+}
+
 fn chunk_sectors(request: &CreateRequest) -> Result<u32, Problem> {
     let Some(bytes) = request.chunk_bytes else { return Ok(defaults::chunk_sectors(request.level.to_md())) };
     u32::try_from(bytes / 512).ok().filter(|_| bytes.is_multiple_of(512)).ok_or_else(|| {
@@ -366,7 +409,11 @@ fn guard(
     size_sectors: u64,
     sync_size_sectors: u64,
 ) -> Result<(Guard, u32), Problem> {
-    let Consistency::Bitmap { chunk_bytes } = request.consistency else { return Ok((Guard::None, 0)) };
+    let chunk_bytes = match request.consistency {
+        Consistency::Bitmap { chunk_bytes } => chunk_bytes,
+        Consistency::Ppl => return Ok((Guard::Ppl, 0)),
+        Consistency::Resync | Consistency::Journal => return Ok((Guard::None, 0)),
+    };
     let room_sectors = match request.version {
         // Between the superblock and the end, 60 KiB.
         Version::V090 => 120,
@@ -453,7 +500,7 @@ fn new_array(request: &CreateRequest, shape: &Shape, devices: &[NewDevice<'_>], 
         roles,
         bitmap_offset_sectors: areas(request.version, 1 << 20, shape)
             .and_then(|areas| areas.bitmap_offset_sectors),
-        ppl: None,
+        ppl: areas(request.version, 1 << 20, shape).and_then(|areas| areas.ppl),
         features: if stated_layout { Features::RAID0_LAYOUT } else { Features::default() },
         md_minor: 0,
         nodes: Vec::new(),
@@ -480,14 +527,21 @@ fn superblock(
             array.version,
             state.size_sectors,
             shape.data_offset_sectors,
-            false,
+            shape.guard == Guard::Ppl,
         ),
         recovery_offset: None,
         replacement: false,
         bad_block_log: areas.and_then(|areas| areas.bad_block_log),
         flags: DeviceFlags::default(),
     };
-    new::superblock(array, &fields, state.size_sectors)
+    let mut superblock = new::superblock(array, &fields, state.size_sectors)?;
+    if shape.guard == Guard::Ppl {
+        // One log after another in the area, as the kernel keeps them once it has run the array: a single one would have to wait
+        // for all that it describes to be flushed before the next could be written.
+        superblock.clear_features(Features::PPL);
+        superblock.add_features(Features::MULTIPLE_PPLS).map_err(new::CreateError::from)?;
+    }
+    Ok(superblock)
 }
 
 /// A UUID for each device: the array's, stirred with the device's number. Nothing depends on it but that it is unique.
@@ -543,6 +597,11 @@ fn writes(
         let bytes =
             bitmap::new_image(&new, room_bytes).map_err(|error| bad_request(device.member, &error))?;
         writes.push(PlannedWrite { what: "bitmap".to_owned(), offset_bytes, bytes });
+    }
+    let log = superblock.ppl().filter(|_| shape.guard == Guard::Ppl);
+    if let Some((offset_bytes, area)) = log.and_then(|area| Some((at(area.offset_sectors.into())?, area))) {
+        let bytes = log::empty_area(&superblock.stored_uuid(), usize::from(area.size_sectors) * 512);
+        writes.push(PlannedWrite { what: "partial parity log".to_owned(), offset_bytes, bytes });
     }
     if let Some((offset_bytes, area)) =
         superblock.bad_block_log().and_then(|area| Some((at(area.offset_sectors)?, area)))
@@ -604,7 +663,8 @@ fn mdadm_command(request: &CreateRequest, shape: &Shape, clean: bool) -> String 
         Guard::Bitmap { .. } => {
             format!("--bitmap=internal --bitmap-chunk={}K", shape.bitmap_chunk_bytes / 1024)
         }
-        _ => "--bitmap=none".to_owned(),
+        Guard::Ppl => "--consistency-policy=ppl".to_owned(),
+        Guard::None => "--bitmap=none".to_owned(),
     });
     if clean && request.level.kind() != Kind::Striped {
         words.push("--assume-clean".to_owned());

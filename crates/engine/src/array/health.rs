@@ -130,7 +130,8 @@ impl Health {
     pub fn new(members: Vec<MemberState>, seats: Vec<Seat>, trust: Trust) -> Self {
         let failed = (0..).zip(&members).filter(|(_, state)| **state == MemberState::Faulty);
         let failed = failed.map(|(seat, _)| MemberIx(seat)).collect();
-        let health = Self { epoch: 0, version: 0, members, seats, failed, broken: false, optimal: false, trust };
+        let health =
+            Self { epoch: 0, version: 0, members, seats, failed, broken: false, optimal: false, trust };
         Self { optimal: health.is_optimal(), ..health }
     }
 

@@ -14,8 +14,8 @@ use super::shard::{Shard, answer};
 use super::{Fixed, Pass, each_core};
 use crate::error::VolumeError;
 use crate::intent::IntentHome;
-use crate::sync::Control;
 use crate::metadata::{Change, Metadata, Record, SeatRecord};
+use crate::sync::Control;
 use crate::units::{MemberSet, Sector};
 
 /// Key of an array's home in its core's registry, beside the shard's.
@@ -59,9 +59,7 @@ impl Home {
         health: Arc<Health>,
         metadata: Box<dyn Metadata>,
     ) -> Rc<Self> {
-        let absentee_may_return = !fixed.read_only
-            && fixed.geometry.redundancy() > 0
-            && !health.optimal;
+        let absentee_may_return = !fixed.read_only && fixed.geometry.redundancy() > 0 && !health.optimal;
         Rc::new(Self {
             sync: Control::new(&fixed.tuning.sync),
             core: core.clone(),

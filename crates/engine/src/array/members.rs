@@ -53,7 +53,9 @@ impl Home {
             }
             home.forget(seat).await;
             let event = Event::Joined { seat, who, state };
-            if home.enter(event).await.is_err() || home.commit(Change::Members, home.is_dirty()).await.is_err() {
+            if home.enter(event).await.is_err()
+                || home.commit(Change::Members, home.is_dirty()).await.is_err()
+            {
                 return Err(JoinError::NotRecorded);
             }
             if home.health().state(seat).writable() { Ok(()) } else { Err(JoinError::NotRecorded) }
@@ -121,10 +123,9 @@ impl Home {
             }
             let entered = home.enter(Event::Left(seat)).await;
             match entered {
-                Ok(()) => home
-                    .commit(Change::Members, home.is_dirty())
-                    .await
-                    .map_err(|_| LeaveError::NotRecorded),
+                Ok(()) => {
+                    home.commit(Change::Members, home.is_dirty()).await.map_err(|_| LeaveError::NotRecorded)
+                }
                 Err(_) => Err(LeaveError::NotRecorded),
             }
         });

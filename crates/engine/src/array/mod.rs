@@ -170,7 +170,13 @@ pub struct Tuning {
 
 impl Default for Tuning {
     fn default() -> Self {
-        Self { stripes_active_max: 256, clean_delay: Duration::from_millis(200), read_errors_max: 20, read_deadline: Duration::from_secs(2), sync: sync::Tuning::default() }
+        Self {
+            stripes_active_max: 256,
+            clean_delay: Duration::from_millis(200),
+            read_errors_max: 20,
+            read_deadline: Duration::from_secs(2),
+            sync: sync::Tuning::default(),
+        }
     }
 }
 

@@ -9,12 +9,12 @@ use std::time::Duration;
 use wattle_rt::sync::OneshotSender;
 use wattle_rt::{Buf, BufMut, Core, Device, Durability, Instant, IoError, IoErrorKind, Notify, Semaphore};
 
+use super::Fixed;
 use super::deadline::Deadlines;
 use super::gate::{Gate, Pass};
 use super::health::Health;
 use super::home::{Home, home_key};
 use super::status::{Counters, Troubles};
-use super::Fixed;
 use crate::bad::BadRanges;
 use crate::error::VolumeError;
 use crate::intent::IntentShard;
@@ -131,8 +131,7 @@ impl Shard {
 
     /// Whether a member counts as slow.
     pub fn is_slow(&self, member: MemberIx) -> bool {
-        self.any_slow.get()
-            && self.load(member).slow_until.get().is_some_and(|until| self.core.now() < until)
+        self.any_slow.get() && self.load(member).slow_until.get().is_some_and(|until| self.core.now() < until)
     }
 
     /// The members that count as slow.

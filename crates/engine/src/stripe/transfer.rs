@@ -89,7 +89,11 @@ impl Work<'_> {
             let sectors = self.sectors(rows[run.start].bytes.start..rows[run.end - 1].bytes.end);
             let bufs: Vec<Buf> = run.filter_map(|row| blocks.take(row, block)).collect();
             for seat in health.writable_for(self.member(block)) {
-                writes.push((seat, sectors.clone(), self.shard.write(seat, sectors.start, bufs.clone(), durability)));
+                writes.push((
+                    seat,
+                    sectors.clone(),
+                    self.shard.write(seat, sectors.start, bufs.clone(), durability),
+                ));
             }
         }
         let mut stored = Stored::default();

@@ -19,8 +19,8 @@ use wattle_engine::{ArraySpec, MemberState};
 use wattle_format::md::bitmap::{NewBitmap, new_image};
 use wattle_format::md::create::{NewArray, superblock};
 use wattle_format::md::{
-    BadBlockArea, DeviceFields, DeviceFlags, Features, PplArea, Role, badblocks, ppl, SUPERBLOCK_BYTES, Superblock, Timestamp, Uuid, Version,
-    identify, super_offset_sectors,
+    BadBlockArea, DeviceFields, DeviceFlags, Features, PplArea, Role, SUPERBLOCK_BYTES, Superblock,
+    Timestamp, Uuid, Version, badblocks, identify, ppl, super_offset_sectors,
 };
 use wattle_rt::{Core, Device};
 
@@ -81,8 +81,11 @@ pub(super) fn create(plan: &Plan, version: Version, member_sectors: &[u64]) {
         md_minor: 0,
         nodes: Vec::new(),
     };
-    let bad_block_log = (plan.bad_entries_max > 0)
-        .then_some(BadBlockArea { offset_sectors: BAD_AT, size_sectors: 8, shift: 0 });
+    let bad_block_log = (plan.bad_entries_max > 0).then_some(BadBlockArea {
+        offset_sectors: BAD_AT,
+        size_sectors: 8,
+        shift: 0,
+    });
     for slot in plan.slots() {
         let size_sectors = plan.drive_sectors[slot.index()];
         let at = super_offset_sectors(version, size_sectors).expect("drives have room for a superblock");
@@ -283,16 +286,20 @@ pub fn assemble(plan: &Plan, version: Version, present: MemberSet, lenient: Leni
     let slots = plan.geometry.raid_disks();
     let stale = assembly.stale_regions().cloned();
     let drive = |member: usize| Some(superblocks[member].0);
+    let bad = |member: usize| assembly.bad[member].clone();
     let mut seats = vec![Seating::empty(); 2 * slots];
     for (slot, state) in assembly.slots.iter().enumerate() {
         seats[slot] = match *state {
             Slot::Missing => continue,
-            Slot::InSync { member } => Seating { drive: drive(member), state: MemberState::InSync, ..Seating::empty() },
+            Slot::InSync { member } => {
+                let state = MemberState::InSync;
+                Seating { drive: drive(member), state, bad: bad(member), ..Seating::empty() }
+            }
             Slot::Rebuilding { member, valid_below_sectors, by_bitmap } => Seating {
                 drive: drive(member),
                 state: MemberState::Rebuilding { valid_below: Sector(valid_below_sectors) },
                 stale: stale.clone().filter(|_| by_bitmap),
-                ..Seating::empty()
+                bad: bad(member),
             },
         };
     }

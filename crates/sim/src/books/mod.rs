@@ -10,8 +10,8 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use wattle_engine::intent::IntentSpec;
 use wattle_control::running::RunningArray;
+use wattle_engine::intent::IntentSpec;
 use wattle_engine::metadata::{Metadata, NoMetadata};
 use wattle_engine::units::Sector;
 use wattle_engine::units::{MemberIx, MemberSet};
@@ -150,7 +150,15 @@ impl Bits {
 
 impl Start {
     fn synced_start(seats: Vec<Seating>, keep: Keep) -> Start {
-        Start { seats, synced_below: u64::MAX, needs: None, marked: None, replays: false, refills: false, keep }
+        Start {
+            seats,
+            synced_below: u64::MAX,
+            needs: None,
+            marked: None,
+            replays: false,
+            refills: false,
+            keep,
+        }
     }
 
     /// Whether parity and copies agree.
@@ -188,7 +196,11 @@ impl Start {
         let (keep, spec) = match self.keep {
             Keep::Md(kept) => {
                 let running = kept.launch(core, &site.drives, adapt).await?;
-                return Ok(Running { array: running.handle().clone(), bits: Bits::default(), md: Some(running) });
+                return Ok(Running {
+                    array: running.handle().clone(),
+                    bits: Bits::default(),
+                    md: Some(running),
+                });
             }
             keep => {
                 let member = |seat: &Seating| MemberSpec {

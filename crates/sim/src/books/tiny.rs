@@ -153,8 +153,7 @@ fn read(plan: &Plan, drive: usize, durable: bool) -> Option<Record> {
     if control.is_unreadable(0) {
         return None;
     }
-    let bytes =
-        if durable { control.peek_durable(0, RECORD_BYTES) } else { control.peek(0, RECORD_BYTES) };
+    let bytes = if durable { control.peek_durable(0, RECORD_BYTES) } else { control.peek(0, RECORD_BYTES) };
     Record::decode(&bytes, drive)
 }
 
@@ -194,7 +193,9 @@ pub fn assemble(plan: &Plan, present: MemberSet, lenient: Lenient) -> Found {
     }
     if lenient.stale {
         for (drive, old) in &records {
-            if let Some(seat) = old.seat_of(*drive).filter(|seat| *seat < slots && record.seat_of(*drive).is_none()) {
+            if let Some(seat) =
+                old.seat_of(*drive).filter(|seat| *seat < slots && record.seat_of(*drive).is_none())
+            {
                 record.seats[seat] = old.seats[seat].clone();
             }
         }
@@ -232,9 +233,9 @@ pub fn assemble(plan: &Plan, present: MemberSet, lenient: Lenient) -> Found {
     if !plan.geometry.survives(&lost) {
         return Found::Refused(Refusal::NotEnough);
     }
-    let dirty = records
-        .iter()
-        .any(|(_, other)| other.generation == record.generation && (other.dirty || other.synced_below != u64::MAX));
+    let dirty = records.iter().any(|(_, other)| {
+        other.generation == record.generation && (other.dirty || other.synced_below != u64::MAX)
+    });
     let mut synced_below = if record.dirty { 0 } else { record.synced_below };
     let mut needs = None;
     if dirty && !lost.is_empty() && plan.geometry.kind() == Kind::Parity {
@@ -247,7 +248,15 @@ pub fn assemble(plan: &Plan, present: MemberSet, lenient: Lenient) -> Found {
     }
     record.dirty = false;
     let keep = Keep::Tiny(record, Bits::of(bits.as_ref()));
-    Found::Usable(Box::new(Start { seats: seating, synced_below, needs, marked: bits, replays: false, refills: false, keep }))
+    Found::Usable(Box::new(Start {
+        seats: seating,
+        synced_below,
+        needs,
+        marked: bits,
+        replays: false,
+        refills: false,
+        keep,
+    }))
 }
 
 /// Keeps the records of a running array.
@@ -261,7 +270,13 @@ pub struct Keeper {
 }
 
 impl Keeper {
-    pub(super) fn new(core: &Core, drives: &[Device], record: Record, bits: Bits, sector_bytes: u32) -> Keeper {
+    pub(super) fn new(
+        core: &Core,
+        drives: &[Device],
+        record: Record,
+        bits: Bits,
+        sector_bytes: u32,
+    ) -> Keeper {
         Keeper {
             core: core.clone(),
             drives: drives.to_vec(),

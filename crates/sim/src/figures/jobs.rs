@@ -60,7 +60,7 @@ impl Work {
         match self {
             Work::Rebuild | Work::Resync => {}
             Work::Check => {
-                array.start_job(core, Job::Check { range: None }).await.expect("nothing else is done")
+                array.start_job(core, Job::Check { range: None }).await.expect("nothing else is done");
             }
             Work::Replace => {
                 let spare = MemberSpec::blank(drives[setup.members as usize].clone(), DATA_OFFSET);

@@ -9,7 +9,7 @@ use wattle_engine::{ArrayHandle, ArraySpec, BadRanges, MemberKey, MemberSpec, Me
 use wattle_format::md::Superblock;
 use wattle_rt::{Core, Device};
 
-use crate::assemble::{Access, Assembly, Needs, ReAdd, Slot};
+use crate::assemble::{Access, Assembly, Needs, ReAdd, Slot, SyncState};
 use crate::bitmap::{self, Bits};
 use crate::commit::{MdMetadata, Place, Shared};
 use crate::members::{Claim, Member, MemberError};
@@ -179,6 +179,7 @@ impl Claimed {
             replacements,
             synced_below: trust.below,
             needs: trust.needs,
+            unclean: self.assembly.state != SyncState::Clean,
             read_only: self.read_only,
             intent,
             log,

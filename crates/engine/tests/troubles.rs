@@ -1,4 +1,5 @@
 //! Members that read badly or slowly: what they cannot deliver comes from redundancy, what they cannot take is recorded.
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
 use std::cell::RefCell;
 use std::rc::Rc;

@@ -13,6 +13,7 @@
 //! versions, each of them allowed. Reads show the first copy, always the same; once a member is lost they may show another.
 //! Such versions are *weak*: permitted only after a loss.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
@@ -200,6 +201,8 @@ pub struct Model {
     now: u32,
     versions: u32,
     reads: Vec<u32>,
+    /// Sectors that hold anything, until they are written.
+    garbage: BTreeSet<u64>,
     /// Ranges under an unaligned write, which nothing else may write.
     reserved: Vec<Range<u64>>,
 }
@@ -214,6 +217,7 @@ impl Model {
             now: 1,
             versions: 0,
             reads: Vec::new(),
+            garbage: BTreeSet::new(),
             reserved: Vec::new(),
         }
     }
@@ -408,7 +412,8 @@ impl Model {
             let seen: Vec<bool> =
                 history.iter().map(|entry| readable(entry) && entry.content.matches(sector, bytes)).collect();
             if !seen.contains(&true) {
-                if view.torn_lost && history.len() > 1 {
+                if (view.torn_lost && history.len() > 1) || self.garbage.contains(&sector) {
+                    self.garbage.insert(sector);
                     continue;
                 }
                 let permitted = history
@@ -424,6 +429,7 @@ impl Model {
                     .collect::<Vec<_>>();
                 return Err(Wrong { sector, found: describe(bytes), permitted: permitted.join(", ") });
             }
+            self.garbage.remove(&sector);
             narrow(history, &seen, reading.began, now, view);
         }
         Ok(())

@@ -311,7 +311,13 @@ impl<'a> Run<'a> {
         let readable = |slot| !plan.unreadable(slot, 0, plan.geometry.member_sectors(slot).0);
         let whole = start.in_sync().len() == plan.geometry.raid_disks()
             && start.drives().without(&present).is_empty()
+            && start.drives().len() == plan.geometry.raid_disks()
             && plan.slots().all(readable);
+        // Members that a crash left a generation apart say different things.
+        let entry = |drive: MemberIx| Some(self.scenario.books.entry(plan, drive.index())?.events);
+        let mut generations = start.drives().iter().map(entry);
+        let first = generations.next();
+        let whole = whole && generations.all(|generation| Some(generation) == first);
         if !whole || plan.controls.iter().any(|control| control.unflushed_sectors() > 0) {
             return false;
         }

@@ -1,5 +1,7 @@
 //! The engine on modelled drives in virtual time, held to its bounds. The tables are `sim figures`.
 
+use std::time::Duration;
+
 use wattle_sim::figures::jobs::{self, Work};
 use wattle_sim::figures::{Load, Measured, Setup, costs, limits};
 
@@ -95,4 +97,45 @@ fn a_check_alone_keeps_every_member_busy() {
 #[test]
 fn a_resync_alone_keeps_every_member_busy() {
     reaches_95_percent(Work::Resync);
+}
+
+/// Beside clients a rebuild gets its share, and they wait at most twice as long, from the moment when it begins: as compared to the
+/// array with the member missing. Random requests of 4 KiB.
+#[track_caller]
+fn shares_with_clients(setup: Setup, loads: &[(usize, u64)]) {
+    for &(depth, reads_percent) in loads {
+        let settled = jobs::clients(depth, reads_percent);
+        let begun = Load { warm_up: Duration::ZERO, ..settled.clone() };
+        for load in [settled, begun] {
+            let beside = jobs::beside(&setup, Work::Rebuild, &load);
+            let part = beside.bytes_per_second / Work::Rebuild.limit_bytes_per_second();
+            let p99 = |measured: &Measured| measured.all().percentile(99.0);
+            let (without, with) = (p99(&beside.without), p99(&beside.with));
+            let what = format!(
+                "QD {depth}, {reads_percent} % reads, after {:?}: {:.1} % of the member's bandwidth, p99 {without:?} without, {with:?} \
+                 with it",
+                load.warm_up,
+                part * 100.0
+            );
+            assert!(part >= 0.30, "{what}");
+            assert!(with <= without * 2, "{what}");
+        }
+    }
+}
+
+#[test]
+fn a_rebuild_of_raid_5_shares_with_clients() {
+    shares_with_clients(Setup::RAID5, &[(16, 70), (64, 70), (64, 0)]);
+}
+
+#[test]
+fn a_rebuild_of_raid_6_shares_with_clients() {
+    shares_with_clients(Setup::RAID6, &[(16, 70), (64, 70), (64, 0)]);
+}
+
+#[test]
+fn a_rebuild_of_raid_10_shares_with_clients() {
+    for layout in [0x102, 0x201, 0x10201] {
+        shares_with_clients(Setup::raid10(layout), &[(16, 70), (64, 70)]);
+    }
 }

@@ -59,7 +59,9 @@ impl Home {
         health: Arc<Health>,
         metadata: Box<dyn Metadata>,
     ) -> Rc<Self> {
-        let absentee_may_return = !fixed.read_only && fixed.geometry.redundancy() > 0 && !health.optimal;
+        let uncertain = fixed.unclean || !health.trust.complete(fixed.geometry.sync_sectors());
+        let absentee_may_return =
+            !fixed.read_only && fixed.geometry.redundancy() > 0 && uncertain && !health.optimal;
         Rc::new(Self {
             sync: Control::new(&fixed.tuning.sync),
             core: core.clone(),

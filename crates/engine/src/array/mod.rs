@@ -53,6 +53,8 @@ pub struct ArraySpec {
     pub synced_below: Sector,
     /// Above `synced_below`, they agree outside these regions; `None` if nothing is known there.
     pub needs: Option<Regions>,
+    /// It was not stopped in good order, whatever is trusted: a member that is away may hold, unflushed, what was acknowledged.
+    pub unclean: bool,
     /// Nothing is ever written to a member, neither data nor metadata.
     pub read_only: bool,
     /// The write-intent bitmap to keep.
@@ -74,6 +76,7 @@ impl ArraySpec {
             replacements: Vec::new(),
             synced_below: Sector::MAX,
             needs: None,
+            unclean: false,
             read_only: false,
             intent: None,
             log: None,
@@ -188,6 +191,7 @@ pub(crate) struct Fixed {
     pub home: CoreIx,
     pub name: String,
     pub geometry: Geometry,
+    pub unclean: bool,
     pub read_only: bool,
     pub intent: Option<IntentSpec>,
     pub log: Option<LogSpec>,
@@ -240,6 +244,7 @@ impl ArrayHandle {
             home: core.index(),
             name: spec.name,
             geometry: spec.geometry,
+            unclean: spec.unclean,
             read_only: spec.read_only,
             intent: spec.intent,
             log: spec.log,

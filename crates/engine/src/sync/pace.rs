@@ -9,11 +9,15 @@ use std::time::Duration;
 use wattle_rt::Instant;
 
 use super::{LimitedBy, Pace, Tuning};
+use crate::units::MemberIx;
 
 /// Clients count as active for this long after a request.
 const ACTIVE: Duration = Duration::from_millis(100);
-/// A job begins alone, to learn how fast it can be.
-const LEARN: Duration = Duration::from_millis(60);
+/// A job begins with so many steps one by one, small and large in turn: what the large ones take longer tells how fast the members
+/// are, whatever latency and clients add to both. By the time they are done it is known whether there are clients.
+const PROBES: usize = 6;
+const PROBE_SMALL_BYTES: u64 = 64 << 10;
+const PROBE_LARGE_BYTES: u64 = 1 << 20;
 /// What the rate beside clients is steered by.
 const SHORT: Duration = Duration::from_millis(60);
 /// What is shown.
@@ -21,10 +25,11 @@ const LONG: Duration = Duration::from_secs(3);
 /// How often the number of steps in flight is adjusted.
 const ADJUST: Duration = Duration::from_millis(20);
 /// The share that is aimed at, in percent of the best rate: at least, at most.
-const SHARE: (u64, u64) = (33, 38);
+const SHARE: (u64, u64) = (33, 35);
 
 pub(super) struct Throttle {
     started: Instant,
+    probes: Probes,
     /// Requests of clients seen so far, by core.
     clients: BTreeMap<usize, u64>,
     active_until: Instant,
@@ -43,11 +48,13 @@ impl Throttle {
     pub fn new(now: Instant) -> Self {
         Self {
             started: now,
+            probes: Probes::default(),
             clients: BTreeMap::new(),
             active_until: now,
             done: VecDeque::new(),
             best: 0,
-            steps: 1,
+            // They start one by one as the share has it, so this is only how many may be late together.
+            steps: 8,
             adjusted: now,
             next_launch: now,
             limited_by: LimitedBy::Nothing,
@@ -62,7 +69,14 @@ impl Throttle {
         }
     }
 
-    pub fn completed(&mut self, now: Instant, bytes: u64) {
+    /// A step is done; `busy` is how long each member's operations took.
+    pub fn completed(&mut self, now: Instant, bytes: u64, busy: &BTreeMap<MemberIx, Duration>) {
+        if self.probes.done < PROBES {
+            self.probes.add(bytes, busy);
+            if self.probes.done == PROBES {
+                self.best = self.best.max(self.probes.bytes_per_second());
+            }
+        }
         self.done.push_back((now, bytes));
         while self.done.front().is_some_and(|(at, _)| now - *at > LONG) {
             self.done.pop_front();
@@ -86,11 +100,18 @@ impl Throttle {
     }
 
     fn beside_clients(&self, now: Instant) -> bool {
-        now < self.active_until && now - self.started >= LEARN
+        now < self.active_until
     }
 
     /// Most bytes of a member in one step.
     pub fn step_bytes(&self, now: Instant, tuning: &Tuning) -> u64 {
+        if self.probes.done < PROBES {
+            return tuning.step_bytes.min(if self.probes.done.is_multiple_of(2) {
+                PROBE_SMALL_BYTES
+            } else {
+                PROBE_LARGE_BYTES
+            });
+        }
         match self.beside_clients(now) {
             true => tuning.step_beside_clients_bytes.min(tuning.step_bytes),
             false => tuning.step_bytes,
@@ -99,21 +120,24 @@ impl Throttle {
 
     /// Most bytes of a member in flight; at least one step always may be.
     pub fn window_bytes(&mut self, now: Instant, tuning: &Tuning, pace: Pace) -> u64 {
+        let step = self.step_bytes(now, tuning);
+        if self.probes.done < PROBES {
+            return step;
+        }
         if !self.beside_clients(now) {
-            if now - self.started >= LEARN && now - self.active_until >= SHORT {
+            if now - self.started >= SHORT && now - self.active_until >= SHORT {
                 self.best = self.best.max(self.rate(now, SHORT));
-            } else if self.best == 0 {
-                self.best = self.rate(now, SHORT);
             }
             return tuning.window_bytes;
         }
-        let step = self.step_bytes(now, tuning);
         if now - self.adjusted >= ADJUST {
             self.adjusted = now;
             let rate = self.rate(now, SHORT);
             let (least, most) = self.share(pace);
             if rate < least {
-                self.steps = (self.steps + 1).min((tuning.window_bytes / step).max(1));
+                // Far from it, by more at once.
+                let more = if rate < least / 4 * 3 { self.steps / 2 } else { 0 };
+                self.steps = (self.steps + more + 1).min((tuning.window_bytes / step).max(1));
             } else if rate > most {
                 self.steps = (self.steps - 1).max(1);
             }
@@ -134,7 +158,7 @@ impl Throttle {
 
     /// A step starts.
     pub fn launched(&mut self, now: Instant, bytes: u64, pace: Pace) {
-        let (limit, why) = match self.beside_clients(now) {
+        let (limit, why) = match self.beside_clients(now) && self.probes.done == PROBES {
             true if self.share(pace).1 < pace.max_bytes_per_second => {
                 (self.share(pace).1, LimitedBy::Foreground)
             }
@@ -152,5 +176,39 @@ impl Throttle {
         let from = self.next_launch.max(Instant::from_nanos(now.as_nanos().saturating_sub(slack)));
         self.next_launch = from + time;
         self.limited_by = if self.next_launch > now { why } else { LimitedBy::Nothing };
+    }
+}
+
+/// What the first steps, which were alone in flight, took.
+#[derive(Debug, Default)]
+struct Probes {
+    done: usize,
+    /// Of the small and the large ones.
+    bytes: [u64; 2],
+    busy: BTreeMap<MemberIx, [Duration; 2]>,
+}
+
+impl Probes {
+    fn add(&mut self, bytes: u64, busy: &BTreeMap<MemberIx, Duration>) {
+        let kind = self.done % 2;
+        self.done += 1;
+        self.bytes[kind] += bytes;
+        for (member, time) in busy {
+            self.busy.entry(*member).or_default()[kind] += *time;
+        }
+    }
+
+    /// The rate of the slowest member; 0 if nothing can be told.
+    fn bytes_per_second(&self) -> u64 {
+        let rate = |bytes: u64, times: &dyn Fn(&[Duration; 2]) -> Duration| {
+            let longest = self.busy.values().map(times).max().unwrap_or_default();
+            let bytes = u128::from(bytes) * 1_000_000_000;
+            if longest.is_zero() { 0 } else { (bytes / longest.as_nanos()) as u64 }
+        };
+        let [small, large] = self.bytes;
+        // Without what is taken off, at least this. Clients may have come or gone in between, so it is not believed to be much more.
+        let least = rate(large, &|[_, large]| *large);
+        rate(large.saturating_sub(small), &|[small, large]| large.saturating_sub(*small))
+            .clamp(least, least / 4 * 5)
     }
 }

@@ -363,7 +363,7 @@ impl<'a> Pass<'a> {
             if step.end.is_ok()
                 && let Some(progress) = &mut *home.sync.progress.borrow_mut()
             {
-                progress.throttle.completed(core.now(), bytes);
+                progress.throttle.completed(core.now(), bytes, &step.busy);
             }
             *result.borrow_mut() = Some(step);
             all_bytes.update(|all| all - bytes);

@@ -295,6 +295,8 @@ async fn timed<F: Future>(
     let (seats, mut ops): (Vec<_>, Vec<_>) =
         ops.into_iter().map(|(seat, op)| (seat, Some(Box::pin(op)))).unzip();
     let mut results: Vec<Option<F::Output>> = ops.iter().map(|_| None).collect();
+    // Several operations of a member are in flight together.
+    let mut last: BTreeMap<MemberIx, Duration> = BTreeMap::new();
     poll_fn(|context| {
         for (at, cell) in ops.iter_mut().enumerate() {
             if let Some(op) = cell
@@ -302,11 +304,12 @@ async fn timed<F: Future>(
             {
                 results[at] = Some(result);
                 *cell = None;
-                *busy.entry(seats[at]).or_default() += core.now() - started;
+                last.insert(seats[at], core.now() - started);
             }
         }
         if ops.iter().all(Option::is_none) { Poll::Ready(()) } else { Poll::Pending }
     })
     .await;
+    last.into_iter().for_each(|(seat, time)| *busy.entry(seat).or_default() += time);
     results.into_iter().map(|result| result.expect("every operation is done")).collect()
 }

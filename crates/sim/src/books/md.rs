@@ -6,7 +6,7 @@
 use std::rc::Rc;
 
 use wattle_control::admit::Offer;
-use wattle_control::assemble::{Access, Assembly, Needs, Slot, assemble as decide};
+use wattle_control::assemble::{Access, Assembly, Needs, Slot, SyncState, assemble as decide};
 use wattle_control::facts::{BadRange, CLEAN, MemberFacts, SuperblockFacts};
 use wattle_control::problem::{Check, Forced};
 use wattle_control::reason::Reason;
@@ -316,12 +316,22 @@ pub fn assemble(plan: &Plan, version: Version, present: MemberSet, lenient: Leni
         _ => None,
     };
     let replays = assembly.replay_log;
+    let unclean = assembly.state != SyncState::Clean;
     let refills = !assembly.re_addable.is_empty() || !assembly.spares.is_empty();
     let keep = match plan.geometry.redundancy() {
         0 => Keep::Nothing,
         _ => Keep::Md(Box::new(Kept { assembly, found: superblocks })),
     };
-    Found::Usable(Box::new(Start { seats, synced_below, needs, marked: None, replays, refills, keep }))
+    Found::Usable(Box::new(Start {
+        seats,
+        synced_below,
+        needs,
+        marked: None,
+        replays,
+        refills,
+        unclean,
+        keep,
+    }))
 }
 
 /// Makes stale members look current, for the mutant.

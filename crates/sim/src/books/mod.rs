@@ -105,6 +105,8 @@ pub struct Start {
     pub replays: bool,
     /// Members come back, or spares are taken, without being asked for.
     pub refills: bool,
+    /// It was not stopped in good order.
+    pub unclean: bool,
     keep: Keep,
 }
 
@@ -157,6 +159,7 @@ impl Start {
             marked: None,
             replays: false,
             refills: false,
+            unclean: false,
             keep,
         }
     }
@@ -219,6 +222,7 @@ impl Start {
                     replacements,
                     synced_below: Sector(self.synced_below),
                     needs: self.needs,
+                    unclean: self.unclean,
                     intent: self.marked.map(|marked| IntentSpec { marked, sweep }),
                     ..spec
                 };

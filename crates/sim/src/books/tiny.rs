@@ -255,6 +255,7 @@ pub fn assemble(plan: &Plan, present: MemberSet, lenient: Lenient) -> Found {
         marked: bits,
         replays: false,
         refills: false,
+        unclean: dirty,
         keep,
     }))
 }

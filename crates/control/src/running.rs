@@ -471,6 +471,8 @@ impl RunningArray {
         let status = self.handle.status(&self.core).await;
         let running = self.view(&status)?;
         let Newcomer { offer, device, device_uuid } = newcomer;
+        // A spare that is offered again is one device still: known twice, it would be written as two.
+        let spare = spare.or_else(|| self.spare_on(&device));
         let admission = admit(&offer, &running, place, device_uuid, forced)?;
         let written = self.write(&device, &admission).await;
         written.map_err(|error| self.not_taken(&offer.name, &error.to_string()))?;
@@ -529,6 +531,13 @@ impl RunningArray {
             }
         });
         Ok(seat)
+    }
+
+    /// The spare on a device, if it is one.
+    fn spare_on(&self, device: &Device) -> Option<MemberKey> {
+        let books = self.books.as_ref()?;
+        let same = |key: &MemberKey| books.device(*key).is_some_and(|known| known.same(device));
+        self.devices.borrow().iter().find(|(key, known)| known.spare && same(key)).map(|(key, _)| *key)
     }
 
     /// Forgets devices that were in a seat and are in none any more.

@@ -187,9 +187,6 @@ pub struct View {
     pub copies_may_differ: bool,
     /// A member (or sector) was lost since copies began to differ.
     pub copy_lost: bool,
-    /// A member was lost in a crash together with what was being written to it, and a partial parity log does not make up for
-    /// that (docs/formats.md §4): sectors in flight then may hold anything. Others may not.
-    pub torn_lost: bool,
 }
 
 /// The history of a volume.
@@ -399,9 +396,10 @@ impl Model {
         self.cancel_read(reading);
         let now = self.tick();
         for (sector, bytes) in (reading.first..).zip(bytes.chunks_exact(SECTOR)) {
+            let lost = self.garbage.contains(&sector);
             let history = &mut self.sectors[sector as usize];
             if history.is_empty() {
-                if bytes.iter().any(|&byte| byte != 0) {
+                if !lost && bytes.iter().any(|&byte| byte != 0) {
                     let (found, permitted) = (describe(bytes), "zeros, as nobody wrote it".to_owned());
                     return Err(Wrong { sector, found, permitted });
                 }
@@ -412,8 +410,7 @@ impl Model {
             let seen: Vec<bool> =
                 history.iter().map(|entry| readable(entry) && entry.content.matches(sector, bytes)).collect();
             if !seen.contains(&true) {
-                if (view.torn_lost && history.len() > 1) || self.garbage.contains(&sector) {
-                    self.garbage.insert(sector);
+                if lost {
                     continue;
                 }
                 let permitted = history
@@ -433,6 +430,16 @@ impl Model {
             narrow(history, &seen, reading.began, now, view);
         }
         Ok(())
+    }
+
+    /// A member was lost in the crash, together with what was being written to it, and a partial parity log does not make up for
+    /// that (docs/formats.md §4): sectors in flight then may hold anything, and the rest of their pages, in which the log is
+    /// kept.
+    pub fn lose_torn(&mut self) {
+        let size = self.sectors.len() as u64;
+        let in_flight = self.open.iter().filter(|sector| self.sectors[**sector as usize].len() > 1);
+        let pages = in_flight.map(|sector| sector / 8 * 8).flat_map(|page| page..(page + 8).min(size));
+        self.garbage.extend(pages);
     }
 
     /// The power was cut: everything that is not known to be gone may be there.

@@ -339,7 +339,7 @@ impl<'a> Run<'a> {
         let truth = &mut *lock(&self.truth);
         let synced = start.synced();
         let degraded = in_sync.len() < plan.geometry.raid_disks();
-        truth.tell(|| format!("assembled: {:?}, synced {synced}", start.seats));
+        truth.tell(|| format!("assembled: {:?}, synced {synced}, replays {}", start.seats, start.replays));
         truth.synced = synced;
         // A log says nothing of sectors that cannot be read any more.
         truth.ever_unsynced |= !synced || (start.replays && self.scenario.has_latent());
@@ -347,7 +347,9 @@ impl<'a> Run<'a> {
         truth.view.copies_may_differ =
             truth.kind == Kind::Mirrored && (!synced || degraded && !self.surely_clean);
         truth.view.copy_lost |= degraded;
-        truth.view.torn_lost |= start.replays && degraded;
+        if start.replays && degraded {
+            truth.model.lose_torn();
+        }
         truth.stats.lifetimes += 1;
         truth.stats.degraded += u64::from(degraded);
         truth.stats.clean_degraded += u64::from(degraded && synced && !self.surely_clean);

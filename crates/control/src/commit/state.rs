@@ -43,6 +43,9 @@ pub(super) struct Known {
     pub holds: Holds,
     /// Its bad-block log has entries outside of its data.
     pub bad_outside: bool,
+    /// Where 0.90's table has it, if that is not where its own superblock says: who failed is moved behind the slots, and its
+    /// superblock is not written any more.
+    pub number: Option<u32>,
 }
 
 /// What a device was in the last round.
@@ -97,7 +100,7 @@ impl MdState {
     #[must_use]
     pub fn new(assembly: &Assembly, seats: Vec<Option<Superblock>>, spares: Vec<Superblock>) -> Self {
         let slots = assembly.slots.len();
-        let known = |superblock, holds| Known { superblock, holds, bad_outside: false };
+        let known = |superblock, holds| Known { superblock, holds, bad_outside: false, number: None };
         let seated = |(seat, superblock): (u16, Option<Superblock>)| {
             let superblock = as_far_as_rebuilt(superblock?, assembly.slots.get(usize::from(seat)));
             Some(known(superblock, Holds::Seat(MemberIx(seat))))
@@ -162,7 +165,7 @@ impl MdState {
     /// spare with the next change of members otherwise.
     pub fn admit(&mut self, superblock: Superblock, spare: bool) -> MemberKey {
         let holds = if spare { Holds::Spare } else { Holds::Nothing };
-        self.devices.push(Some(Known { superblock, holds, bad_outside: false }));
+        self.devices.push(Some(Known { superblock, holds, bad_outside: false, number: None }));
         MemberKey(self.devices.len() as u32 - 1)
     }
 
@@ -300,6 +303,7 @@ impl MdState {
         for (key, known) in self.devices.iter_mut().enumerate() {
             let Some(known) = known else { continue };
             let (key_of, number) = (MemberKey(key as u32), numbers.map(|numbers| numbers[key]));
+            known.number = number.filter(|_| known.holds == Holds::Nothing);
             let renew = |superblock: &mut Superblock| {
                 match (table, number) {
                     (Some(table), Some(number)) => follow(superblock, table, number),
@@ -436,7 +440,7 @@ impl MdState {
         let mut numbers: Vec<u32> = next
             .devices
             .iter()
-            .map(|known| known.as_ref().map_or(0, |k| k.superblock.dev_number()))
+            .map(|known| known.as_ref().map_or(0, |k| k.number.unwrap_or(k.superblock.dev_number())))
             .collect();
         // Who held a slot and is nobody any more.
         for number in 0..raid_disks {

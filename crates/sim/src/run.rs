@@ -208,7 +208,7 @@ impl<'a> Run<'a> {
         if lock(&self.truth).wrong.is_some() {
             return false;
         }
-        let synced = start.synced();
+        let (synced, unclean) = (start.synced(), start.unclean);
         let filling = start.seats.iter().any(|seat| matches!(seat.state, MemberState::Rebuilding { .. }));
         let filling = filling || !synced || self.scenario.rebuilds();
         let watch = Arc::new(Mutex::new(Watch::new(
@@ -222,7 +222,7 @@ impl<'a> Run<'a> {
         let watch = &mut *lock(&watch);
         watch.look_at_writes();
         self.out = watch.out;
-        let synced = if watch.commits > 0 { watch.synced } else { synced };
+        let synced = if watch.commits > 0 { watch.synced } else { synced && !unclean };
         let truth = &mut *lock(&self.truth);
         truth.stats.commits += watch.commits;
         if let Some(broken) = watch.broken.take().filter(|_| self.options.watch) {

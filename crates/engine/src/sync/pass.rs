@@ -116,7 +116,7 @@ impl<'a> Pass<'a> {
         range: Range<Sector>,
     ) -> Self {
         let health = home.health();
-        let block = u64::from(fixed.block_bytes) / SECTOR_BYTES;
+        let block = u64::from(fixed.member_block_bytes) / SECTOR_BYTES;
         let now = core.now();
         let whole = match task {
             Task::Recover(_) => fixed.geometry.member_sectors(MemberIx(0)),
@@ -375,7 +375,7 @@ impl<'a> Pass<'a> {
 
     /// The next range with something to do. Ranges without are passed over.
     fn find(&mut self, step_bytes: u64, stripes_max: usize) -> Option<Range<Sector>> {
-        let block = u64::from(self.fixed.block_bytes) / SECTOR_BYTES;
+        let block = u64::from(self.fixed.member_block_bytes) / SECTOR_BYTES;
         let mut step = (step_bytes / SECTOR_BYTES).max(block);
         let chunk = self.fixed.geometry.chunk().0;
         if self.fixed.geometry.kind() == Kind::Parity {

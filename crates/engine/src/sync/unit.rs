@@ -131,7 +131,7 @@ impl Step<'_> {
 
     /// What goes bad together: a block of the members.
     pub fn block(&self) -> Sector {
-        Sector(u64::from(self.shard.fixed.block_bytes) / SECTOR_BYTES)
+        Sector(u64::from(self.shard.fixed.member_block_bytes) / SECTOR_BYTES)
     }
 
     pub fn slots(&self) -> usize {

@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 CARGO ?= cargo
 
-.PHONY: help test lint demo fuzz sim bench guest deps
+.PHONY: help test lint demo fuzz sim torture bench guest deps
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
@@ -28,6 +28,10 @@ demo: ## a tour on five drives, under a minute once it is built (installs what i
 
 sim: ## the long simulation: seeded crashes and faults
 	scripts/sim
+
+torture: ## 50 kills of a server under verified load, array after array
+	scripts/deps tools
+	scripts/torture
 
 fuzz: ## every decoder, a minute each (needs cargo-fuzz)
 	scripts/fuzz

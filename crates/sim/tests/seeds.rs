@@ -37,6 +37,22 @@ seeds! {
     a_generation_has_one_meaning: 452, 1271, 2941, 3826, 4953, 5108;
     /// Two crashes while the array was recorded dirty left whole members two events behind, and the array was refused.
     two_crashes_in_a_row_leave_no_member_stale: 5999, 33770;
+    /// The replacement of a member that had failed beside it was left out of a stripe's writes, and took the slot all the same.
+    a_replacement_takes_the_writes_of_a_failed_member: 636;
+    /// Whether a device sits elsewhere in the array was asked of the wrong seat: it took two.
+    nobody_sits_in_two_seats: 1534;
+    /// A read that was answered late is not where it was in its request's buffer, and could not be joined to the rest.
+    late_reads_are_put_together: 34, 71, 222;
+    /// A mirror started with its last copy counted as in sync, so that a flush did not count out the copies that were away.
+    a_flush_counts_out_who_may_return: 1151, 10897;
+    /// A device admitted while a record was being written was forgotten by it, and joined without a superblock.
+    who_joins_during_a_record_is_not_forgotten: 393, 423, 459;
+    /// A spare that was offered again was known twice, and its superblock as a spare written over the one it had as a replacement.
+    a_spare_that_is_offered_again_is_one_device: 31566, 44103, 54437;
+    /// Every record of a degraded 0.90 array moved its failed members on in the table, until it was full and the array broke.
+    failed_members_stay_in_one_place_of_an_old_table: 78292;
+    /// With a partial parity log, single bad sectors were taken for whole pages: beyond redundancy where nothing was lost.
+    bad_sectors_are_read_around_beside_a_log: 1124, 1866, 4370, 118688;
 }
 
 #[test]

@@ -129,17 +129,14 @@ impl Case {
         self.options.iter().any(|option| option == wanted)
     }
 
-    /// Slices whose member is of the past when the kernel is done.
-    pub fn stale_members(&self) -> Vec<usize> {
-        let done = if self.keys.contains_key("replaced_to") { vec![] } else { self.list("replace") };
-        let failed = if self.keys.contains_key("readd") { vec![] } else { self.list("fail") };
-        failed.into_iter().chain(done).collect()
+    /// Whether a bitmap says what the failed member missed: wattle takes it back by itself.
+    pub fn comes_back(&self) -> bool {
+        self.has_bitmap() && self.keys.contains_key("fail") && !self.keys.contains_key("crash")
     }
 
     /// Slots that stay empty when nobody does anything: a bitmap brings members back, spares take over.
     pub fn empty_slots_left(&self) -> usize {
-        let comes_back = self.has_bitmap() && !self.keys.contains_key("crash");
-        if self.keys.contains_key("readd") || self.number("spares") > 0 || comes_back {
+        if self.keys.contains_key("readd") || self.number("spares") > 0 || self.comes_back() {
             return 0;
         }
         self.list("fail").len()
@@ -159,10 +156,8 @@ impl Case {
     /// The line by which the kernel judges it after wattle has made it whole, as far as there are members for that; and perhaps
     /// one dies.
     pub fn judged_whole(&self, pattern: &Pattern, sectors: u64, dies: Option<usize>) -> String {
-        let back = self.has_bitmap() && !self.keys.contains_key("crash") || !self.must_be_added().is_empty();
-        let failed = if back { vec![] } else { self.stale_members() };
-        let stale: Vec<String> =
-            failed.into_iter().chain(self.list("replace")).map(|member| member.to_string()).collect();
+        let failed = if self.must_be_added().is_empty() { self.stale() } else { self.list("replace") };
+        let stale: Vec<String> = failed.into_iter().map(|member| member.to_string()).collect();
         let dirty = if self.logged() { " dirty=yes" } else { "" };
         let missing = dies.map_or(String::new(), |member| format!(" missing={member}"));
         format!(
@@ -184,18 +179,19 @@ impl Case {
         chunk.map_or(1024, |kib| kib.parse::<u64>().expect("a number") * 2)
     }
 
-    /// Members the array went on without; their superblocks stay as they were then.
+    /// Members the array goes on without; their superblocks stay as they were then.
     fn stale(&self) -> Vec<usize> {
-        let failed = if self.keys.contains_key("readd") { vec![] } else { self.list("fail") };
+        let back = self.keys.contains_key("readd") || self.comes_back();
+        let failed = if back { vec![] } else { self.list("fail") };
         failed.into_iter().chain(self.list("replace")).collect()
     }
 
-    /// Slots the array lacks when the kernel made it.
+    /// Slots the array lacks, when the kernel made it or when its member has come back.
     fn degraded(&self) -> usize {
         if self.keys.contains_key("rebuilt_to") {
             return 1;
         }
-        let refilled = self.number("spares") > 0 || self.keys.contains_key("readd");
+        let refilled = self.number("spares") > 0 || self.keys.contains_key("readd") || self.comes_back();
         self.list("missing").len() + if refilled { 0 } else { self.list("fail").len() }
     }
 

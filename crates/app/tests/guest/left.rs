@@ -30,6 +30,8 @@ pub struct Left {
 enum Event {
     /// `kill -9` in the middle of writes.
     Killed,
+    /// ... and this member dies with it.
+    KilledWithout(usize),
     /// This one had failed before.
     KilledDegraded(usize),
     /// A new member is filled in the place of this one; stopped on the way.
@@ -41,7 +43,7 @@ enum Event {
     Replaced(usize),
     /// This one fails; md takes it back.
     Away(usize),
-    /// This one fails and comes back.
+    /// This one fails and comes back: when it is told to, or (RAID 10) at the next start.
     Returned(usize),
     /// ... and then the kill.
     ReturnedKilled(usize),
@@ -78,6 +80,12 @@ pub fn all() -> Vec<Left> {
         "--layout f2 --chunk 64K --bitmap internal --bitmap-chunk 64K",
         Event::Killed,
     );
+    let ppl = "--chunk 64K --consistency ppl";
+    add("r5-killed-ppl", "5", 4, ppl, Event::Killed);
+    add("r5-killed-ppl-4k", "5", 3, "--chunk 4K --consistency ppl", Event::Killed);
+    add("r5-killed-ppl-v10", "5", 3, "--metadata 1.0 --chunk 16K --consistency ppl", Event::Killed);
+    add("r5-killed-ppl-without", "5", 4, ppl, Event::KilledWithout(2));
+    add("r5-killed-ppl-degraded", "5", 4, ppl, Event::KilledDegraded(1));
     add("r1-rebuilding", "1", 2, mirror, Event::Rebuilding(0));
     add("r5-rebuilding", "5", 4, plain, Event::Rebuilding(2));
     add("r6-rebuilding", "6", 5, bitmap, Event::Rebuilding(1));
@@ -154,9 +162,17 @@ impl Left {
                 history.write_and_kill(server);
                 "dirty=yes".to_owned()
             }
+            Event::KilledWithout(out) => {
+                history.write_and_kill(server);
+                history.pattern = history.pattern.without_blocks_in_flight(8, sectors);
+                format!("dirty=yes missing={out} degraded=1")
+            }
             Event::KilledDegraded(out) => {
                 server.ask(&["fail", path(out)]);
                 history.write_and_kill(server);
+                if self.has("ppl") {
+                    history.pattern = history.pattern.without_blocks_in_flight(8, sectors);
+                }
                 format!("dirty=yes stale={out} degraded=1")
             }
             Event::Rebuilding(out) => {
@@ -199,8 +215,13 @@ impl Left {
             Event::Returned(out) | Event::ReturnedKilled(out) => {
                 server.ask(&["fail", path(out)]);
                 history.write(&server);
-                server.stop();
-                server = Server::start(members, &dir, &[]);
+                if self.level == "10" {
+                    server.stop();
+                    server = Server::start(members, &dir, &[]);
+                } else {
+                    server.ask(&["remove", path(out)]);
+                    server.ask(&["add", path(out), "--wait"]);
+                }
                 server.settle(0);
                 if matches!(self.event, Event::ReturnedKilled(_)) {
                     history.write_and_kill(server);
@@ -240,6 +261,9 @@ impl Left {
                     moved.iter().all(|moved| moved.0 <= regions),
                     "{id}: {bits:?} bits, but moved {moved:?}"
                 );
+            }
+            Event::Killed | Event::KilledWithout(_) | Event::KilledDegraded(_) if self.has("ppl") => {
+                assert!(moved.iter().all(|moved| moved.0 == 0), "{id}: a log was there, but moved {moved:?}");
             }
             Event::Rebuilding(_) | Event::Replacing(_) => {
                 let start =

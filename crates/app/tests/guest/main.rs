@@ -95,6 +95,9 @@ fn take_over(case: &Case, facts: &BTreeMap<String, String>, slices: &Slices, k: 
     }
     let before = Pattern::scattered(3000 + k as u64, sectors, case.chunk_sectors());
     let mut script = write_script(&before, sectors, &dir);
+    if case.comes_back() {
+        script += "for try in $(seq 300); do \"$wattle\" status --check --runtime-dir \"$runtime\" > /dev/null && break; sleep 0.1; done; ";
+    }
     pattern.extend(&before);
     let loses = case.whole() && case.redundant() && k % 2 == 1;
     let lost = k / 2 % case.raid_disks();

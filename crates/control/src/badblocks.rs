@@ -14,8 +14,15 @@ use wattle_engine::BadRanges;
 use wattle_engine::units::{SECTOR_BYTES, Sector};
 use wattle_format::md::badblocks::{BadBlockError, BadBlocks, BadRange};
 use wattle_format::md::{BadBlockArea, Superblock};
+use wattle_rt::Device;
 
 const SLOT_BYTES: usize = 8;
+
+/// How many entries the log of a member has room for; 0 if it has none.
+pub(crate) fn entries_max(superblock: &Superblock, device: &Device) -> usize {
+    let log = BadLog::empty(superblock, device.logical_block_bytes() as usize);
+    log.map_or(0, |log| log.len_bytes / SLOT_BYTES)
+}
 
 /// A log as it is on a device.
 #[derive(Debug, Clone)]

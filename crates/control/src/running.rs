@@ -23,7 +23,7 @@ use wattle_rt::{BufMut, Core, Device, Durability, IoError, Semaphore, WallTime};
 
 use crate::admit::{self, Admission, Offer, Place, Running, Seat, admit};
 use crate::assemble::{ReAdd, Recovery};
-use crate::badblocks::in_data;
+use crate::badblocks::{self, in_data};
 use crate::commit::{self, MdMetadata};
 use crate::members::{Claim, Member};
 use crate::ppl;
@@ -812,6 +812,7 @@ fn member_spec(
         log: ppl::area(superblock, device.size_bytes()),
         stale,
         bad,
+        bad_entries_max: badblocks::entries_max(superblock, device),
         ..MemberSpec::blank(device.clone(), Sector(superblock.data_offset_sectors()))
     }
 }

@@ -10,6 +10,8 @@ use wattle_format::md::Superblock;
 use wattle_rt::{Core, Device};
 
 use crate::assemble::{Access, Assembly, Needs, ReAdd, Slot, SyncState};
+
+use crate::badblocks;
 use crate::bitmap::{self, Bits};
 use crate::commit::{MdMetadata, Place, Shared};
 use crate::members::{Claim, Member, MemberError};
@@ -204,17 +206,6 @@ impl Claimed {
         })
     }
 
-    /// As [`Self::launch`], for tests and arrays that cannot meet a problem.
-    ///
-    /// # Panics
-    /// If there is a problem.
-    pub async fn start(self, core: &Core) -> ArrayHandle {
-        match self.launch(core).await {
-            Ok(started) => started.handle,
-            Err(problem) => panic!("{problem}"),
-        }
-    }
-
     /// What keeps the superblocks, and the bitmap if there is one.
     async fn books(&self, core: &Core) -> Result<Rc<MdMetadata>, Problem> {
         let split =
@@ -347,6 +338,7 @@ pub(crate) fn spec_of(key: MemberKey, member: &ClaimedMember) -> MemberSpec {
         key: Some(key),
         log: ppl::area(&member.superblock, member.device.size_bytes()),
         bad: member.bad.clone(),
+        bad_entries_max: badblocks::entries_max(&member.superblock, &member.device),
         ..MemberSpec::in_sync(member.device.clone(), Sector(member.superblock.data_offset_sectors()))
     }
 }

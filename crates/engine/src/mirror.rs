@@ -136,12 +136,12 @@ pub(crate) async fn write(
             }
         }
     }
-    shard.mend(mended).await?;
-    if failed.is_empty() {
-        shard.recorded(health.epoch).await
-    } else {
-        shard.fail(failed).await.map_err(|_| beyond)
+    // First who did not take the write: he must not be read, whatever comes of the rest.
+    if !failed.is_empty() {
+        shard.fail(failed).await.map_err(|_| beyond)?;
     }
+    shard.mend(mended).await?;
+    shard.recorded(health.epoch).await
 }
 
 /// Reads each piece from the best copy; returns what failed.
@@ -219,7 +219,7 @@ async fn rewrite(shard: &Rc<Shard>, bad: &[Copy], buf: &Buf) {
         let (seat, sectors) = (copy.member, copy.sector..copy.sector + sectors(buf.len()));
         let write = shard.write(seat, copy.sector, vec![buf.clone()], Durability::Cached);
         if let Err(error) = write.await {
-            shard.bury(vec![WriteLoss { seat, sectors, error }]).await;
+            let _ = shard.bury(vec![WriteLoss { seat, sectors, error }]).await;
         }
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use wattle_engine::geometry::{Geometry, Level, Params};
 use wattle_engine::metadata::{LocalBoxFuture, Metadata, Record};
 use wattle_engine::units::{MemberIx, MemberSet, Sector};
-use wattle_engine::{ArrayHandle, ArraySpec, MemberSpec, MemberState, Volume};
+use wattle_engine::{ArrayHandle, ArraySpec, MemberSpec, MemberState, Volume, VolumeError};
 use wattle_rt::{Buf, BufMut, Core, Device, DriveConfig, Durability, World, WorldConfig};
 
 const MEMBER_SECTORS: u64 = 256;
@@ -186,6 +186,34 @@ fn a_member_without_a_bad_block_log_is_failed_instead() {
         assert_eq!(array.status(&core).await.members[slot].state, MemberState::Faulty);
         assert!(books.records.borrow().last().unwrap().failed.contains(MemberIx(slot as u16)));
         assert!(read(&volume, 0, 65536).await == bytes[..65536]);
+        array.stop(&core).await.unwrap();
+    });
+    run.expect_done();
+}
+
+/// A member that cannot record what of it is good again must not cost the record of another that did not take the write.
+#[test]
+fn who_did_not_take_a_write_is_failed_whatever_becomes_of_bad_sectors() {
+    let mut fixture = Fixture::new(Level::Raid1, 2);
+    let mut spec = fixture.spec();
+    // One entry, and room for one: writing in its middle would need two.
+    spec.members[0].bad = [Sector(0)..Sector(24)].into_iter().collect();
+    spec.members[0].bad_entries_max = 1;
+    let control = fixture.world.drive(&fixture.drives[1]);
+    let run = fixture.world.run(async move |core: Core| {
+        let books = Books::default();
+        let array = ArrayHandle::start(&core, spec, Box::new(books.clone())).await;
+        let volume = array.volume().open(&core).unwrap();
+        control.fail_next_writes(1);
+        let written = volume.write(4096, Buf::zeros(4096), Durability::Cached).await;
+        assert_eq!(written, Err(VolumeError::Unreadable));
+        let status = array.status(&core).await;
+        assert_eq!(
+            (status.members[0].state, status.members[1].state),
+            (MemberState::InSync, MemberState::Faulty)
+        );
+        assert!(!status.broken, "{status:?}");
+        assert!(books.records.borrow().last().unwrap().failed.contains(MemberIx(1)));
         array.stop(&core).await.unwrap();
     });
     run.expect_done();

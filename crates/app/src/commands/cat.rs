@@ -36,7 +36,7 @@ pub fn run(args: &CatArgs) -> Result<(), Problem> {
         output::note(note);
     }
     members::run(&args.engine, CORES_MAX, async |core| {
-        let handle = claimed.start(&core).await;
+        let handle = claimed.launch(&core).await?.handle;
         let volume = handle.volume();
         let range = range_of(args, &volume)?;
         let copied = copy(&core, &volume, range).await;

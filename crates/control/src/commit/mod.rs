@@ -513,8 +513,11 @@ async fn failures(operations: Vec<(MemberIx, impl Future<Output = Result<(), IoE
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::badblocks;
     use wattle_format::md::create::{self, NewArray};
-    use wattle_format::md::{DeviceFields, DeviceFlags, Role, Timestamp, Uuid, super_offset_sectors};
+    use wattle_format::md::{
+        BadBlockArea, DeviceFields, DeviceFlags, Role, Timestamp, Uuid, super_offset_sectors,
+    };
 
     fn some_superblock(version: Version) -> Superblock {
         let sectors = 16384;
@@ -551,6 +554,17 @@ mod tests {
             flags: DeviceFlags::default(),
         };
         create::superblock(&array, &device, sectors).unwrap()
+    }
+
+    #[test]
+    fn a_member_has_room_for_as_many_bad_blocks_as_its_superblock_says() {
+        let device = Device::mem(16384 * SECTOR_BYTES);
+        let mut superblock = some_superblock(Version::V12);
+        assert_eq!(badblocks::entries_max(&superblock, &device), 0, "it has no log");
+        let area = BadBlockArea { offset_sectors: 8, size_sectors: 2, shift: 0 };
+        superblock.set_bad_block_log(Some(area)).unwrap();
+        assert_eq!(badblocks::entries_max(&superblock, &device), 128);
+        assert_eq!(badblocks::entries_max(&some_superblock(Version::V090), &device), 0);
     }
 
     /// Waves cost a round trip each: turning clean and dirty must not pay it. It need not, as it changes only the first sector.

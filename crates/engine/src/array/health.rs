@@ -242,8 +242,13 @@ impl Health {
                 next.seats[slot.index()].stale = None;
                 next.members[slot.index()] = MemberState::InSync;
                 next.failed.remove(slot);
-                next.members[replacement.index()] = MemberState::Faulty;
-                next.failed.insert(replacement);
+                if next.seats[replacement.index()].device.is_some() {
+                    next.members[replacement.index()] = MemberState::Faulty;
+                    next.failed.insert(replacement);
+                } else {
+                    // The member it replaces was taken out meanwhile.
+                    next.empty(replacement);
+                }
             }
             Event::Progress { valid_below, trust } => {
                 for (seat, to) in valid_below {

@@ -228,18 +228,25 @@ impl Shard {
         self.home(move |home| async move { home.fail(slots).await }).await
     }
 
-    /// Sectors that could not be read and did not take their content back either are recorded as bad. A member that cannot
-    /// record that, or fails in another way, is failed. The data is had from redundancy in any case, so errors end here.
-    pub async fn bury(&self, losses: Vec<WriteLoss>) {
+    /// Sectors that did not take what was written to them are recorded as bad. A member that cannot record that, or failed in
+    /// another way, is failed.
+    ///
+    /// # Errors
+    /// The first, after all were tried. [`VolumeError::Unreadable`]: nobody can record it, and nobody may rely on these sectors. A reader
+    /// that had its data from redundancy need not care; whoever completes a member must.
+    pub async fn bury(&self, losses: Vec<WriteLoss>) -> Result<(), VolumeError> {
+        let mut result = Ok(());
         for WriteLoss { seat, sectors, error } in losses {
-            let _ = match error.kind() {
+            let buried = match error.kind() {
                 IoErrorKind::Medium => {
                     let bad = move |bad: &mut BadRanges| bad.insert(sectors);
                     self.home(move |home| async move { home.set_bad(seat, bad).await }).await
                 }
                 _ => self.fail([seat].into_iter().collect()).await,
             };
+            result = result.and(buried);
         }
+        result
     }
 
     /// Sectors that were bad hold something now. Returns when that is recorded: a bad sector is not read, and one that holds

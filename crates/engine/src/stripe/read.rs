@@ -51,7 +51,7 @@ impl Work<'_> {
             if !unreadable.is_empty() && !self.shard.fixed.read_only && !health.broken {
                 let repairs = self.repairs(&rows, &unreadable, fetched);
                 let stored = self.store(&health, &rows, repairs, Durability::Cached).await;
-                self.shard.bury(stored.losses).await;
+                let _ = self.shard.bury(stored.losses).await;
             }
             return Ok(());
         }

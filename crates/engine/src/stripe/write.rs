@@ -130,12 +130,13 @@ impl Work<'_> {
 
     /// Whether what was stored may be acknowledged: what could not be stored is recorded as missing.
     async fn settle(&self, health: &Health, segments: &[Segment], stored: Stored) -> Result<(), VolumeError> {
-        self.shard.mend(stored.mended).await?;
-        if stored.failed.is_empty() {
-            return self.shard.recorded(health.epoch).await;
-        }
         let beyond = if stored.no_space { VolumeError::NoSpace } else { VolumeError::WriteFailed };
-        self.shard.fail(stored.failed).await.map_err(|_| beyond)?;
+        // First who did not take the write: he must not be read, whatever comes of the rest.
+        if !stored.failed.is_empty() {
+            self.shard.fail(stored.failed).await.map_err(|_| beyond)?;
+        }
+        self.shard.mend(stored.mended).await?;
+        self.shard.recorded(health.epoch).await?;
         // What only parity holds now is there if parity can be trusted.
         let holds = |segment: &Segment| !stored.failed.contains(self.member(segment.block));
         if self.trusted(health) || segments.iter().all(holds) { Ok(()) } else { Err(beyond) }

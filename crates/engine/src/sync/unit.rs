@@ -195,8 +195,11 @@ impl Step<'_> {
             }
         }
         let lost: Vec<MemberIx> = losses.iter().map(|loss| loss.seat).collect();
-        self.shard.bury(losses).await;
+        let buried = self.shard.bury(losses).await;
         self.shard.mend(mended).await.map_err(|_| Trouble::Changed)?;
+        if buried == Err(VolumeError::Unreadable) {
+            return Err(Trouble::NoRoom);
+        }
         let health = self.health()?;
         if lost.iter().all(|seat| health.state(*seat).writable()) { Ok(()) } else { Err(Trouble::Changed) }
     }

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use wattle_engine::sync::{Action, JobEnd};
+use wattle_engine::sync::{Action, JobEnd, JobFailure};
 use wattle_engine::units::{MemberIx, Sector};
 use wattle_engine::{ArrayHandle, ArraySpec, MemberSpec, MemberState, Regions, VolumeError};
 use wattle_rt::{BufMut, Core};
@@ -142,6 +142,28 @@ fn a_replacement_takes_the_slot_of_whom_it_replaces() {
             assert_eq!(record.seats[case.members + slot].state, MemberState::Faulty);
         }
     }
+}
+
+/// There is nobody left to call failed.
+#[test]
+fn a_replacement_takes_the_slot_of_one_who_was_taken_out() {
+    let case = CASES[4];
+    let mut fixture = Fixture::new(case, 12, 2);
+    let model = fixture.populate(20);
+    let spare = case.members;
+    fixture.scribble(spare, 93);
+    let mut spec = fixture.spec();
+    spec.members[1] = MemberSpec::missing();
+    spec.replacements = vec![MemberSpec::missing(); case.members];
+    spec.replacements[1] = fixture.blank(spare);
+    let model = settle(&mut fixture, spec, model, 0);
+    let mut drives = fixture.slots();
+    drives[1] = spare;
+    fixture.verify(&drives, &model, "replaced");
+    let record = fixture.books.last().expect("that was recorded");
+    assert_eq!(record.seats[1].state, MemberState::InSync);
+    assert_eq!(record.seats[case.members + 1].state, MemberState::Missing);
+    assert!(record.failed.is_empty());
 }
 
 /// A replacement is copied, so it needs nothing of the other members; where its member cannot be read they help.
@@ -287,6 +309,40 @@ fn what_nobody_has_is_recorded_as_bad_and_never_made_up() {
                 assert!(found[..] == model[lba * 512..][..512], "{case:?}: sector {lba} was made up");
             }
         }
+    }
+}
+
+/// Where nobody can record that a sector took nothing, the resync does not say that parity fits there.
+#[test]
+fn a_resync_that_cannot_write_parity_trusts_nothing() {
+    for case in [CASES[3], CASES[4], CASES[6]] {
+        let mut fixture = Fixture::new(case, 11, 1);
+        for slot in 0..case.members {
+            fixture.scribble(slot, 60 + slot as u64);
+        }
+        let mut spec = ArraySpec { synced_below: Sector(0), ..fixture.spec() };
+        for member in &mut spec.members {
+            member.bad_entries_max = 0;
+        }
+        let last = case.members - 1;
+        let controls: Vec<_> = (0..=last).map(|slot| fixture.drive(slot)).collect();
+        let (drives, books) = (fixture.drives.clone(), fixture.books.clone());
+        fixture
+            .world
+            .run(async move |core: Core| {
+                let array = ArrayHandle::start(&core, spec, books.keeper(&core, &drives)).await;
+                controls.iter().for_each(|control| control.fail_next_writes(1000));
+                core.sleep(Duration::from_millis(200)).await;
+                let status = array.status(&core).await;
+                let last = status.last.clone().expect("it was tried");
+                assert_eq!(last.end, JobEnd::Failed(JobFailure::NoRoom));
+                assert!(status.synced_below < Sector::MAX, "{case:?}: {status:?}");
+                // What was recorded says the same.
+                assert!(books.0.borrow().iter().all(|record| record.synced_below < Sector::MAX));
+                controls.iter().for_each(|control| control.fail_next_writes(0));
+                array.stop(&core).await.expect("it stops");
+            })
+            .expect_done();
     }
 }
 

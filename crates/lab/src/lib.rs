@@ -1,0 +1,25 @@
+//! Arrays on modelled drives, loads, and what they come to.
+//!
+//! A [`Setup`] is an array and the drives it is made of; a [`Load`] is what clients ask of it, in fio's terms; [`Setup::measure`]
+//! runs the production engine on both in virtual time. Nothing here depends on the machine it runs on: equal set-ups and equal
+//! loads give equal figures, digit by digit.
+//!
+//! A [`Load`] itself knows volumes only and runs in real time as well.
+
+mod guard;
+mod histogram;
+mod job;
+mod keeper;
+mod load;
+mod measured;
+mod ramp;
+mod setup;
+mod shuffle;
+
+pub use guard::{REGION, SWEEP, with_intent, with_log, with_used_intent};
+pub use histogram::Histogram;
+pub use keeper::{Keeper, Kept};
+pub use load::{Counted, Counts, Load, LoadError, ParseRwError, Rw};
+pub use measured::{Measured, MemberUse};
+pub use ramp::{Ramp, Ramped, Steady};
+pub use setup::{DATA_OFFSET, Guard, MeasureError, Setup, SetupError, Site, look};

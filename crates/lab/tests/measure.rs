@@ -41,7 +41,7 @@ fn raid5(members: u32) -> Setup {
 }
 
 fn measure(setup: &Setup, load: &Load) -> Measured {
-    setup.measure(drives(setup.members), load).unwrap()
+    setup.measure(drives(setup.members), load).expect("the array and the load fit")
 }
 
 #[test]

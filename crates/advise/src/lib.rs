@@ -1,1 +1,3 @@
 //! What the stack should look like: pure functions from topology and facts to limits and findings.
+
+pub mod limits;

@@ -1,0 +1,350 @@
+//! What an array could do at best: if every drive were busy all the time with nothing but what the level asks for.
+//!
+//! A limit is a number and the formula it comes from, with the numbers put in, so that nobody has to believe it. In formulas N is
+//! the number of members, R and W are the reads and writes of one request's size that a drive alone does in a second, r and w
+//! its bandwidths, k the copies, p the parities, D the requests in flight.
+//!
+//! [`of`] is the limit of a load; the functions behind it are those of its parts.
+
+mod degraded;
+mod formula;
+mod stripe;
+
+use formula::{harmonic, number, reckoned};
+
+/// What a drive does by itself.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Drive {
+    /// Random reads of 4 KiB per second, with as many in flight as it likes best.
+    pub reads_per_second: f64,
+    /// Random writes of 4 KiB per second, the same.
+    pub writes_per_second: f64,
+    /// Bytes per second read one after the other.
+    pub read_bytes_per_second: f64,
+    /// Bytes per second written one after the other.
+    pub write_bytes_per_second: f64,
+    /// Seconds of a read of 4 KiB with nothing else to do.
+    pub read_seconds: f64,
+    /// Seconds of a write of 4 KiB with nothing else to do.
+    pub write_seconds: f64,
+    /// It has a head that moves: what is skipped takes as long as what is read, and large requests take longer than small ones.
+    pub rotational: bool,
+}
+
+/// The size that rates of random requests are stated for.
+const SMALL_BYTES: f64 = 4096.0;
+
+impl Drive {
+    /// Random reads of `bytes` per second.
+    #[must_use]
+    pub fn reads_of(&self, bytes: f64) -> f64 {
+        self.rate(self.reads_per_second, self.read_bytes_per_second, bytes)
+    }
+
+    /// Random writes of `bytes` per second.
+    #[must_use]
+    pub fn writes_of(&self, bytes: f64) -> f64 {
+        self.rate(self.writes_per_second, self.write_bytes_per_second, bytes)
+    }
+
+    fn rate(&self, per_second: f64, bytes_per_second: f64, bytes: f64) -> f64 {
+        match self.rotational {
+            // The head has to get there, and then the data has to pass.
+            true => 1.0 / (1.0 / per_second + (bytes - SMALL_BYTES).max(0.0) / bytes_per_second),
+            // What is stated for small requests holds for them, whatever bandwidth says.
+            false if bytes <= SMALL_BYTES => per_second,
+            false => per_second.min(bytes_per_second / bytes),
+        }
+    }
+
+    fn read_seconds_of(&self, bytes: f64) -> f64 {
+        self.read_seconds + (bytes - SMALL_BYTES).max(0.0) / self.read_bytes_per_second
+    }
+
+    fn write_seconds_of(&self, bytes: f64) -> f64 {
+        self.write_seconds + (bytes - SMALL_BYTES).max(0.0) / self.write_bytes_per_second
+    }
+}
+
+/// How data and redundancy lie on the members.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scheme {
+    /// Everything once: linear, RAID 0.
+    Striped,
+    /// Everything several times: RAID 1, RAID 10.
+    Mirrored {
+        /// How many times.
+        copies: u32,
+        /// RAID 10's far layout: what follows one another lies together on each member.
+        far: bool,
+    },
+    /// Stripes with parity: RAID 4, 5, 6.
+    Parity {
+        /// How many blocks of a stripe are parity.
+        parities: u32,
+    },
+}
+
+/// An array of drives that are all alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Array {
+    /// How many members it has, those that are missing too.
+    pub members: u32,
+    /// How data and redundancy lie on them.
+    pub scheme: Scheme,
+    /// The chunk.
+    pub chunk_bytes: u64,
+    /// How many members are missing.
+    pub missing: u32,
+}
+
+impl Array {
+    fn n(&self) -> f64 {
+        f64::from(self.members)
+    }
+
+    fn present(&self) -> f64 {
+        f64::from(self.members - self.missing.min(self.members))
+    }
+
+    /// Blocks of a stripe that are parity.
+    fn parities(&self) -> u32 {
+        match self.scheme {
+            Scheme::Parity { parities } => parities,
+            _ => 0,
+        }
+    }
+
+    /// Data blocks of a stripe; members for arrays without parity.
+    fn data(&self) -> u32 {
+        self.members.saturating_sub(self.parities()).max(1)
+    }
+
+    fn stripe_bytes(&self) -> u64 {
+        self.chunk_bytes.max(1) * u64::from(self.data())
+    }
+}
+
+/// What is asked of an array.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Asked {
+    /// Requests go anywhere, not one after the other.
+    pub random: bool,
+    /// The part of requests that is reads, 0 to 1.
+    pub read_part: f64,
+    /// Bytes of a request.
+    pub bytes: u64,
+    /// Requests in flight.
+    pub depth: u64,
+}
+
+/// What cannot be exceeded, and why.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Limit {
+    /// Requests per second, or bytes where a function says so.
+    pub per_second: f64,
+    /// Where that comes from, numbers put in.
+    pub formula: String,
+    /// What it is a limit of.
+    pub by: By,
+}
+
+/// What sets a limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum By {
+    /// The drives cannot do more.
+    Drives,
+    /// So few requests in flight cannot keep the drives busy.
+    Depth,
+}
+
+impl Limit {
+    fn drives(per_second: f64, formula: String) -> Limit {
+        Limit { per_second, formula, by: By::Drives }
+    }
+}
+
+/// The limit of a load in requests per second: what the drives can do, or what so many requests in flight can ask for if each
+/// took no longer than it must.
+#[must_use]
+pub fn of(array: &Array, drive: &Drive, asked: &Asked) -> Limit {
+    let reads = if asked.random {
+        random_reads(array, drive, asked.bytes)
+    } else {
+        reads_in_sequence(array, drive, asked.bytes)
+    };
+    let writes = match asked.random {
+        true => random_writes(array, drive, asked.bytes),
+        false => writes_in_sequence(array, drive, asked.bytes, asked.depth),
+    };
+    let drives = mixed(&reads, &writes, asked.read_part);
+    let depth = at_depth(array, drive, asked);
+    // Reading ahead hides how long a read in sequence takes, and so does a disk that reads on by itself.
+    let hidden = !asked.random && (asked.read_part > 0.0 || drive.rotational);
+    if depth.per_second < drives.per_second && !hidden { depth } else { drives }
+}
+
+/// Reads anywhere: N x R. With members missing each read of what they held takes several.
+#[must_use]
+pub fn random_reads(array: &Array, drive: &Drive, bytes: u64) -> Limit {
+    let rate = drive.reads_of(bytes as f64);
+    let (n, present) = (array.n(), array.present());
+    match array.scheme {
+        Scheme::Parity { parities } if array.missing > 0 => {
+            let reads = degraded::reads_of_a_read(array.members, parities, array.missing);
+            let formula = format!(
+                "(N-m) x R / {} = {} x {} / {}",
+                number(reads),
+                number(present),
+                number(rate),
+                number(reads)
+            );
+            Limit::drives(present * rate / reads, reckoned(formula, present * rate / reads))
+        }
+        Scheme::Mirrored { copies, far: false }
+            if array.missing > 0 && array.members.is_multiple_of(copies) =>
+        {
+            // What a group holds only it can give.
+            let left = f64::from(copies.saturating_sub(array.missing.div_ceil(array.members / copies)));
+            let groups = f64::from(array.members / copies);
+            let formula = format!(
+                "N/k x {} x R = {} x {} x {}",
+                number(left),
+                number(groups),
+                number(left),
+                number(rate)
+            );
+            Limit::drives(groups * left * rate, reckoned(formula, groups * left * rate))
+        }
+        _ if array.missing > 0 => {
+            let formula = format!("(N-m) x R = {} x {}", number(present), number(rate));
+            Limit::drives(present * rate, reckoned(formula, present * rate))
+        }
+        _ => {
+            let formula = format!("N x R = {} x {}", number(n), number(rate));
+            Limit::drives(n * rate, reckoned(formula, n * rate))
+        }
+    }
+}
+
+/// Writes anywhere. With parity the cheaper of read-modify-write, N/((1+p)/R + (1+p)/W), and reconstruct-write,
+/// N/((N-p-1)/R + (1+p)/W); copies N x W/k.
+#[must_use]
+pub fn random_writes(array: &Array, drive: &Drive, bytes: u64) -> Limit {
+    let rate = drive.writes_of(bytes as f64);
+    let n = array.n();
+    match array.scheme {
+        Scheme::Parity { .. } => stripe::random_writes(array, drive, bytes),
+        Scheme::Mirrored { copies, .. } => {
+            let per_second = n * rate / f64::from(copies);
+            let formula = format!("N x W / k = {} x {} / {copies}", number(n), number(rate));
+            Limit::drives(per_second, reckoned(formula, per_second))
+        }
+        Scheme::Striped => {
+            let formula = format!("N x W = {} x {}", number(n), number(rate));
+            Limit::drives(n * rate, reckoned(formula, n * rate))
+        }
+    }
+}
+
+/// Reads one after the other: the drives' bandwidth, without what a head has to skip.
+#[must_use]
+pub fn reads_in_sequence(array: &Array, drive: &Drive, bytes: u64) -> Limit {
+    let (name, members) = match array.scheme {
+        Scheme::Parity { parities } if drive.rotational => {
+            ("(N-p)", (array.n() - f64::from(parities)).min(array.present()))
+        }
+        Scheme::Mirrored { copies, far: false } if drive.rotational => ("N/k", array.n() / f64::from(copies)),
+        _ if array.missing > 0 => ("(N-m)", array.present()),
+        _ => ("N", array.n()),
+    };
+    in_sequence(name, members, "r", drive.read_bytes_per_second, bytes)
+}
+
+/// Writes one after the other: whole stripes that need no reads, (N-p)/N of the drives' bandwidth. If all that is in flight is
+/// less than a stripe, parity is written more than once for each.
+#[must_use]
+pub fn writes_in_sequence(array: &Array, drive: &Drive, bytes: u64, depth: u64) -> Limit {
+    let (n, w) = (array.n(), drive.write_bytes_per_second);
+    match array.scheme {
+        Scheme::Striped => in_sequence("N", n, "w", w, bytes),
+        Scheme::Mirrored { copies, .. } => in_sequence("N/k", n / f64::from(copies), "w", w, bytes),
+        Scheme::Parity { parities } => {
+            let in_flight = bytes.saturating_mul(depth.max(1)) as f64;
+            if in_flight >= array.stripe_bytes() as f64 {
+                return in_sequence("(N-p)", n - f64::from(parities), "w", w, bytes);
+            }
+            // Of each parity block, what covers the data in flight is written every time.
+            let more = f64::from(parities) * (array.chunk_bytes as f64 / in_flight).min(1.0);
+            in_sequence(&format!("N/{}", number(1.0 + more)), n / (1.0 + more), "w", w, bytes)
+        }
+    }
+}
+
+fn in_sequence(name: &str, members: f64, rate_name: &str, rate: f64, bytes: u64) -> Limit {
+    let per_second = members * rate / bytes as f64;
+    let formula =
+        format!("{name} x {rate_name} / bs = {} x {} MB/s / {bytes}", number(members), number(rate / 1e6));
+    Limit::drives(per_second, reckoned(formula, per_second))
+}
+
+/// Reads and writes on the same drives: each takes its part of their time.
+#[must_use]
+pub fn mixed(reads: &Limit, writes: &Limit, read_part: f64) -> Limit {
+    if read_part >= 1.0 {
+        return reads.clone();
+    }
+    if read_part <= 0.0 {
+        return writes.clone();
+    }
+    let per_second = harmonic(&[(read_part, reads.per_second), (1.0 - read_part, writes.per_second)]);
+    let formula = format!(
+        "1/({}/reads + {}/writes) = 1/({}/{} + {}/{})",
+        number(read_part),
+        number(1.0 - read_part),
+        number(read_part),
+        number(reads.per_second),
+        number(1.0 - read_part),
+        number(writes.per_second)
+    );
+    let with =
+        format!("{}; reads {}; writes {}", reckoned(formula, per_second), reads.formula, writes.formula);
+    Limit::drives(per_second, with)
+}
+
+/// What so many requests in flight come to, if none of them ever waits for another: a read takes one read, a write with parity one
+/// turn of reads and one of writes.
+#[must_use]
+pub fn at_depth(array: &Array, drive: &Drive, asked: &Asked) -> Limit {
+    let seconds = asked.read_part * alone(array, drive, asked.bytes, true)
+        + (1.0 - asked.read_part) * alone(array, drive, asked.bytes, false);
+    let per_second = asked.depth as f64 / seconds;
+    let formula = format!("D / time of one = {} / {} us", asked.depth, number(seconds * 1e6));
+    Limit { per_second, formula: reckoned(formula, per_second), by: By::Depth }
+}
+
+/// Seconds of a request that is alone.
+#[must_use]
+pub fn alone(array: &Array, drive: &Drive, bytes: u64, read: bool) -> f64 {
+    let chunk = if array.chunk_bytes == 0 { u64::MAX } else { array.chunk_bytes };
+    let spread = bytes.div_ceil(chunk).clamp(1, u64::from(array.data()));
+    let piece = bytes as f64 / spread as f64;
+    let reads_first = matches!(array.scheme, Scheme::Parity { .. }) && !stripe::is_whole(array, bytes);
+    match read {
+        true => drive.read_seconds_of(piece),
+        false if reads_first => drive.read_seconds_of(piece) + drive.write_seconds_of(piece),
+        false => drive.write_seconds_of(piece),
+    }
+}
+
+/// A rebuild, in bytes per second of the member that is filled: the slower of what it takes and what the others deliver.
+#[must_use]
+pub fn rebuild(drive: &Drive) -> Limit {
+    let per_second = drive.write_bytes_per_second.min(drive.read_bytes_per_second);
+    let formula = format!(
+        "min(w, r) = min({}, {}) MB/s",
+        number(drive.write_bytes_per_second / 1e6),
+        number(drive.read_bytes_per_second / 1e6)
+    );
+    Limit::drives(per_second, reckoned(formula, per_second))
+}

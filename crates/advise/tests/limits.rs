@@ -1,0 +1,165 @@
+//! Limits against the figures that people reckon by hand.
+
+use wattle_advise::limits::{self, Array, Asked, By, Drive, Limit, Scheme};
+
+/// An Intel X25-M G2.
+const X25M: Drive = Drive {
+    reads_per_second: 40_000.0,
+    writes_per_second: 20_000.0,
+    read_bytes_per_second: 250e6,
+    write_bytes_per_second: 70e6,
+    read_seconds: 65e-6,
+    write_seconds: 85e-6,
+    rotational: false,
+};
+
+/// A disk of 7200 turns a minute.
+const DISK: Drive = Drive {
+    reads_per_second: 150.0,
+    writes_per_second: 150.0,
+    read_bytes_per_second: 90e6,
+    write_bytes_per_second: 90e6,
+    read_seconds: 12e-3,
+    write_seconds: 12e-3,
+    rotational: true,
+};
+
+fn parity(members: u32, parities: u32) -> Array {
+    Array { members, scheme: Scheme::Parity { parities }, chunk_bytes: 64 << 10, missing: 0 }
+}
+
+fn mirrored(members: u32, copies: u32, far: bool) -> Array {
+    Array { scheme: Scheme::Mirrored { copies, far }, ..parity(members, 0) }
+}
+
+#[track_caller]
+fn is(limit: &Limit, per_second: f64, formula: &str) {
+    assert!((limit.per_second / per_second - 1.0).abs() < 1e-3, "{limit:?}, expected {per_second}");
+    assert!(limit.formula.contains(formula), "{limit:?}, expected {formula}");
+}
+
+#[test]
+fn random_writes_to_raid_5_are_as_operators_reckon_them() {
+    for (members, per_second, formula) in [
+        (3, 24_000.0, "N/((N-2)/R + 2/W) = 3/(1/40000 + 2/20000) = 24000"),
+        (4, 26_666.7, "N/(2/R + 2/W) = 4/(2/40000 + 2/20000) = 26667"),
+        (5, 33_333.3, "5/(2/40000 + 2/20000)"),
+        (6, 40_000.0, "6/(2/40000 + 2/20000) = 40000"),
+    ] {
+        is(&limits::random_writes(&parity(members, 1), &X25M, 4096), per_second, formula);
+    }
+}
+
+#[test]
+fn random_writes_to_the_other_levels() {
+    is(&limits::random_writes(&parity(8, 2), &X25M, 4096), 8.0 / (3.0 / 40e3 + 3.0 / 20e3), "N/(3/R + 3/W)");
+    is(
+        &limits::random_writes(&parity(4, 2), &X25M, 4096),
+        4.0 / (1.0 / 40e3 + 3.0 / 20e3),
+        "N/((N-3)/R + 3/W)",
+    );
+    is(&limits::random_writes(&mirrored(6, 2, false), &X25M, 4096), 60_000.0, "N x W / k = 6 x 20000 / 2");
+    let striped = Array { scheme: Scheme::Striped, ..parity(4, 0) };
+    is(&limits::random_writes(&striped, &X25M, 4096), 80_000.0, "N x W = 4 x 20000");
+}
+
+#[test]
+fn whole_stripes_need_no_reads() {
+    let array = parity(5, 1);
+    let limit = limits::random_writes(&array, &X25M, 256 << 10);
+    // Four fifths of the drives' bandwidth.
+    is(&limit, 4.0 * 70e6 / (256.0 * 1024.0), "0 reads");
+    // Half a stripe is written twice over: as much again is read.
+    let half = limits::random_writes(&array, &X25M, 128 << 10);
+    assert!(half.per_second < 2.0 * limit.per_second && half.per_second > limit.per_second / 2.0, "{half:?}");
+}
+
+#[test]
+fn reads_anywhere_use_every_drive() {
+    is(&limits::random_reads(&parity(6, 1), &X25M, 4096), 240_000.0, "N x R = 6 x 40000");
+    // What is missing is made of all others: half of what six could do.
+    let degraded = Array { missing: 1, ..parity(6, 1) };
+    is(&limits::random_reads(&degraded, &X25M, 4096), 120_000.0, "5 x 40000 / 1.67");
+    let degraded = Array { missing: 1, ..parity(6, 2) };
+    is(&limits::random_reads(&degraded, &X25M, 4096), 5.0 * 40e3 * 6.0 / 9.0, "(N-m) x R");
+    // A mirror's half that is left has to do all of its reads.
+    is(
+        &limits::random_reads(&Array { missing: 1, ..mirrored(6, 2, false) }, &X25M, 4096),
+        120_000.0,
+        "N/k x 1 x R",
+    );
+    is(
+        &limits::random_reads(&Array { missing: 1, ..mirrored(6, 2, true) }, &X25M, 4096),
+        200_000.0,
+        "(N-m) x R",
+    );
+}
+
+#[test]
+fn large_requests_are_bounded_by_bandwidth() {
+    is(&limits::random_reads(&parity(4, 1), &X25M, 64 << 10), 4.0 * 250e6 / 65_536.0, "N x R");
+    is(&limits::reads_in_sequence(&parity(4, 1), &X25M, 1 << 20), 4.0 * 250e6 / 1_048_576.0, "N x r / bs");
+    is(
+        &limits::writes_in_sequence(&parity(6, 1), &X25M, 1 << 20, 8),
+        5.0 * 70e6 / 1_048_576.0,
+        "(N-p) x w / bs",
+    );
+    is(
+        &limits::writes_in_sequence(&mirrored(6, 2, true), &X25M, 1 << 20, 8),
+        3.0 * 70e6 / 1_048_576.0,
+        "N/k x w",
+    );
+}
+
+#[test]
+fn a_head_has_to_pass_over_what_it_does_not_read() {
+    is(&limits::reads_in_sequence(&parity(4, 1), &DISK, 1 << 20), 3.0 * 90e6 / 1_048_576.0, "(N-p) x r");
+    is(
+        &limits::reads_in_sequence(&mirrored(4, 2, false), &DISK, 1 << 20),
+        2.0 * 90e6 / 1_048_576.0,
+        "N/k x r",
+    );
+    is(&limits::reads_in_sequence(&mirrored(4, 2, true), &DISK, 1 << 20), 4.0 * 90e6 / 1_048_576.0, "N x r");
+    // The way there, and then the data.
+    assert!((1.0 / DISK.reads_of(90e6 + 4096.0) - (1.0 / 150.0 + 1.0)).abs() < 1e-9);
+}
+
+#[test]
+fn less_than_a_stripe_in_flight_writes_parity_more_than_once() {
+    let array = parity(5, 1);
+    // One request of a quarter of a chunk at a time: its parity each time.
+    is(&limits::writes_in_sequence(&array, &X25M, 16 << 10, 1), 2.5 * 70e6 / 16_384.0, "N/2 x w");
+    is(&limits::writes_in_sequence(&array, &X25M, 64 << 10, 2), 5.0 / 1.5 * 70e6 / 65_536.0, "N/1.5 x w");
+    is(&limits::writes_in_sequence(&array, &X25M, 64 << 10, 4), 4.0 * 70e6 / 65_536.0, "(N-p) x w");
+}
+
+#[test]
+fn few_requests_in_flight_cannot_keep_drives_busy() {
+    let asked = Asked { random: true, read_part: 0.0, bytes: 4096, depth: 1 };
+    let alone = limits::of(&parity(6, 1), &X25M, &asked);
+    is(&alone, 1.0 / 150e-6, "D / time of one = 1 / 150 us");
+    assert_eq!(alone.by, By::Depth);
+    let deep = limits::of(&parity(6, 1), &X25M, &Asked { depth: 248, ..asked });
+    assert_eq!((deep.by, deep.per_second.round() as u64), (By::Drives, 40_000));
+    let read = limits::of(&parity(6, 1), &X25M, &Asked { read_part: 1.0, depth: 2, ..asked });
+    is(&read, 2.0 / 65e-6, "2 / 65 us");
+}
+
+#[test]
+fn a_mix_takes_its_parts_of_the_time() {
+    let asked = Asked { random: true, read_part: 0.7, bytes: 4096, depth: 256 };
+    let mixed = limits::of(&parity(6, 1), &X25M, &asked);
+    is(&mixed, 1.0 / (0.7 / 240e3 + 0.3 / 40e3), "1/(0.7/240000 + 0.3/40000)");
+}
+
+#[test]
+fn writes_with_a_member_missing() {
+    let degraded = Array { missing: 1, ..parity(6, 1) };
+    let limit = limits::random_writes(&degraded, &X25M, 4096);
+    is(&limit, 5.0 / (2.0 / 40e3 + 10.0 / 6.0 / 20e3), "5/(2/40000 + 1.67/20000)");
+}
+
+#[test]
+fn a_rebuild_is_as_fast_as_the_slower_side() {
+    is(&limits::rebuild(&X25M), 70e6, "min(70, 250) MB/s");
+}

@@ -104,7 +104,7 @@ impl Serving {
         let served = self.find(name)?;
         let message = stopped_message(&served.facts, &served.handle.status(&self.core).await);
         if self.arrays.borrow().len() > 1 {
-            let stopped = served.handle.stop(&self.core).await;
+            let stopped = served.stop().await;
             self.arrays.borrow_mut().retain(|other| !Rc::ptr_eq(other, &served));
             stopped.map_err(|error| stop_problem(&served.facts.name, error))?;
         } else {
@@ -127,7 +127,7 @@ impl Serving {
         let arrays = std::mem::take(&mut *self.arrays.borrow_mut());
         let mut result = Ok(());
         for served in arrays {
-            if let Err(error) = served.handle.stop(&self.core).await {
+            if let Err(error) = served.stop().await {
                 result = result.and(Err(stop_problem(&served.facts.name, error)));
             }
         }

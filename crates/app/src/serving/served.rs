@@ -13,7 +13,7 @@ use wattle_control::start::Started;
 use wattle_control::{Check, Code, Forced, Problem};
 use wattle_engine::array::ArrayStatus;
 use wattle_engine::sync::{Action, Pace, Tuning};
-use wattle_engine::{ArrayHandle, Job};
+use wattle_engine::{ArrayHandle, Job, VolumeError};
 use wattle_rt::{Core, Either, Instant, race};
 
 use super::events::{self, Events};
@@ -141,6 +141,17 @@ impl Served {
         core.spawn(watch_changes(core.clone(), served.handle.clone(), Rc::downgrade(&served)));
         core.spawn(watch_all(core.clone(), Rc::downgrade(&served)));
         served
+    }
+
+    /// Stops it, once no member is on its way in or out.
+    ///
+    /// # Errors
+    /// It could not be recorded clean.
+    pub async fn stop(&self) -> Result<(), VolumeError> {
+        match &self.kept {
+            Some(kept) => kept.running.stop().await,
+            None => self.handle.stop(&self.core).await,
+        }
     }
 
     /// What it is and does.

@@ -6,15 +6,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use wattle_control::assemble::{Access, Assembly, Slot, assemble};
-use wattle_control::commit::{MdState, Round, Write};
+use wattle_control::commit::{MdMetadata, MdState, Place, Round, Write};
 use wattle_control::facts::{BitmapFacts, CLEAN, Features, MemberFacts, Role, SuperblockFacts, Version};
 use wattle_control::{Code, Forced};
-use wattle_engine::metadata::{Change, Record, SeatRecord};
+use wattle_engine::metadata::{Change, Metadata, Record, SeatRecord};
 use wattle_engine::units::{MemberIx, Sector};
 use wattle_engine::{BadRanges, MemberKey, MemberState};
 use wattle_format::md::create::{NewArray, superblock};
 use wattle_format::md::{DeviceFields, DeviceFlags, Superblock, Timestamp, Uuid};
-use wattle_rt::WallTime;
+use wattle_rt::{DriveConfig, WallTime, World, WorldConfig};
 
 const MEMBERS: u16 = 4;
 const SECTORS: u64 = 16384;
@@ -311,6 +311,51 @@ fn a_replacement_shares_the_slot_until_it_takes_it_over() {
             (Role::Faulty, Role::Active(1))
         );
         assert!(!write.superblock.features().intersects(Features::REPLACEMENT | Features::RECOVERY_OFFSET));
+    }
+}
+
+/// A member that does not flush may have lost what a resync wrote to it. Recorded clean by the others, and back after a crash, it
+/// would pass for current.
+#[test]
+fn where_a_flush_fails_nobody_is_told_anything() {
+    for version in [Version::V12, Version::V090] {
+        let mut world = World::new(WorldConfig::default());
+        let disks = superblocks(version, false, 0);
+        let size_bytes = SECTORS * 512;
+        let drives: Vec<_> = disks
+            .iter()
+            .map(|_| world.add_drive(DriveConfig { size_bytes, ..DriveConfig::default() }))
+            .collect();
+        let controls: Vec<_> = drives.iter().map(|drive| world.drive(drive)).collect();
+        for (control, disk) in controls.iter().zip(&disks) {
+            control.poke(disk.found_at_sectors() * 512, disk.bytes());
+        }
+        let on_disk = |slot: usize| {
+            let bytes = controls[slot].peek(disks[slot].found_at_sectors() * 512, 4096);
+            wattle_format::md::identify(version, &bytes, SECTORS).unwrap().unwrap().events()
+        };
+        let before: Vec<u64> = (0..4).map(on_disk).collect();
+        controls[2].fail_next_flushes(1);
+        let (assembly, mut seats) = (decide(&disks), Seats::whole());
+        let who = drives
+            .iter()
+            .zip(&disks)
+            .map(|(device, disk)| Some((Place { device: device.clone() }, disk.clone())));
+        let who = who.collect();
+        let (first, second) = world
+            .run(async |core| {
+                let books = MdMetadata::new(&core, &assembly, who, Vec::new());
+                let first = books.commit(&record(Change::Checkpoint, false, CLEAN, &seats)).await;
+                let told: Vec<u64> = (0..4).map(on_disk).collect();
+                assert_eq!(told, before, "{version}");
+                seats = seats.failing(2);
+                (first, books.commit(&record(Change::Checkpoint, false, CLEAN, &seats)).await)
+            })
+            .expect_done();
+        assert_eq!((first, second), (Err([MemberIx(2)].into_iter().collect()), Ok(())), "{version}");
+        let after: Vec<u64> = (0..4).map(on_disk).collect();
+        let next = before[0] + 1;
+        assert_eq!(after, [next, next, before[2], next], "{version}: it stays one event behind");
     }
 }
 

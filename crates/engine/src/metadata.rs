@@ -59,7 +59,8 @@ pub struct SeatRecord {
 /// Makes records durable on the members. One per array, used on its home core by one task at a time.
 pub trait Metadata {
     /// Flushes every member that is still part of the array, then writes `record` to all of them, and returns when it is durable.
-    /// What a record says of how far members are rebuilt is true only of what was flushed before it.
+    /// What a record says of how far parity is right and members are rebuilt is true only of what was flushed before it: where a
+    /// flush fails, `record` is written to nobody.
     ///
     /// # Errors
     /// The seats on which it could not be made durable. The engine fails these members and commits again, so each call

@@ -51,6 +51,9 @@ seeds! {
     a_spare_that_is_offered_again_is_one_device: 31566, 44103, 54437;
     /// Every record of a degraded 0.90 array moved its failed members on in the table, until it was full and the array broke.
     failed_members_stay_in_one_place_of_an_old_table: 78292;
+    /// A resync was recorded as finished on the others while the member that had taken its writes failed to flush them: back after
+    /// a power cut it counted as clean.
+    what_a_member_does_not_flush_is_recorded_by_nobody: 5008565, 5029889, 5078747;
     /// With a partial parity log, single bad sectors were taken for whole pages: beyond redundancy where nothing was lost.
     bad_sectors_are_read_around_beside_a_log: 1124, 1866, 4370, 118688;
 }

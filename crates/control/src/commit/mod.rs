@@ -1,7 +1,7 @@
 //! Keeps md superblocks true while an array runs: which superblocks, which event count, in which order.
 //!
 //! [`MdState::next`] is the decision, pure: the superblocks of the next generation. [`MdMetadata`] writes them: flush and
-//! then write through, on all members at once. The rules (docs/formats.md §1.5, §1.7):
+//! then write through, on all members at once. Where a flush fails nothing is written. The rules (docs/formats.md §1.5, §1.7):
 //!
 //! - Every round has one event more than the last. A return to clean may take the event of the dirty round back, so that
 //!   flipping does not burn numbers; but never while the array is degraded or has a bitmap, nor below 2, as md does it.
@@ -251,6 +251,7 @@ impl MdMetadata {
     /// Not safe: some members may have the round and others not. The next round is a new generation and mends it.
     async fn write(&self, record: &Record) -> Result<(), MemberSet> {
         let _turn = self.changing.acquire(1).await;
+        self.flush(record).await?;
         let failed = (0..).map(MemberIx).zip(&record.seats);
         let failed = failed.filter(|(_, who)| !who.state.writable()).map(|(seat, _)| seat).collect();
         let before = self.state();
@@ -279,6 +280,20 @@ impl MdMetadata {
         written
     }
 
+    /// Makes durable what a record speaks of, before anything of it is written. Where that fails nobody is told anything: the others
+    /// would say of this member what it may have lost.
+    async fn flush(&self, record: &Record) -> Result<(), MemberSet> {
+        let members = (0..).map(MemberIx).zip(&record.seats).filter(|(_, who)| who.state.writable());
+        // Operations start when they are called: all members flush at once.
+        let flushes: Vec<_> = members
+            .filter_map(|(seat, who)| Some((seat, self.core.flush(&self.place(who.key?)?.device))))
+            .collect();
+        match failures(flushes).await {
+            failed if failed.is_empty() => Ok(()),
+            failed => Err(failed),
+        }
+    }
+
     /// Brings the bitmap of everybody in a round up to its generation.
     async fn write_bitmap(&self, round: &Round, events: u64) -> Result<(), MemberSet> {
         let Some(bitmap) = self.bitmap() else { return Ok(()) };
@@ -286,27 +301,17 @@ impl MdMetadata {
         bitmap.commit(&seated, events).await
     }
 
-    /// Flushes the members of a round, and writes it through on all of them: at once, or in waves if it could tear what
-    /// `before` says.
+    /// Writes a round through on its members: at once, or in waves if it could tear what `before` says.
     async fn write_round(&self, round: &Round, before: &MdState) -> Result<(), MemberSet> {
-        let seated: Vec<&Write> = round.seated().collect();
-        // Operations start when they are called: all members flush at once, then all write at once.
-        let flushes: Vec<_> = seated
-            .iter()
-            .filter_map(|write| Some((write.seat, self.core.flush(&self.place(write.key)?.device))))
-            .collect();
-        let mut failed = failures(flushes).await;
-        if round.promoted.iter().any(|write| failed.contains(write.seat)) {
-            return Err(self.stay_uneven(round, failed));
-        }
         if let Err(promoted) = self.write_all(&round.promoted).await {
-            return Err(self.stay_uneven(round, failed.union(&promoted)));
+            return Err(self.stay_uneven(round, promoted));
         }
         let spares: Vec<_> = round
             .spares
             .iter()
             .filter_map(|(key, superblock)| Some(self.write_superblock(&self.place(*key)?, superblock)))
             .collect();
+        let mut failed = MemberSet::EMPTY;
         for wave in self.waves(round, before) {
             let writes = wave.into_iter().filter(|write| !failed.contains(write.seat)).cloned();
             if let Err(more) = self.write_all(&writes.collect::<Vec<_>>()).await {

@@ -2,7 +2,7 @@
 //!
 //! A record has a generation and says what the engine wants recorded: whether the array is dirty, how far it is in sync, and who is
 //! in which seat. The freshest record describes the array; a drive is a member if that names it. A commit flushes every member,
-//! writes the bitmap to all of them, and then forces a record of the next generation onto all of them.
+//! and if all of them did, writes the bitmap to all of them, and then forces a record of the next generation onto all of them.
 
 use std::cell::RefCell;
 
@@ -298,6 +298,17 @@ impl Keeper {
     }
 
     async fn write(&self, wanted: &metadata::Record) -> Result<(), MemberSet> {
+        let members = self.members(&wanted.seats);
+        let mut failed = MemberSet::EMPTY;
+        let flushes = members.iter().map(|(seat, drive)| (*seat, self.core.flush(&self.drives[*drive])));
+        for (seat, flush) in flushes.collect::<Vec<_>>() {
+            if flush.await.is_err() {
+                failed.insert(seat);
+            }
+        }
+        if !failed.is_empty() {
+            return Err(failed);
+        }
         let next = {
             let mut kept = self.record.borrow_mut();
             kept.generation += 1;
@@ -306,15 +317,7 @@ impl Keeper {
             kept.seats = wanted.seats.clone();
             kept.clone()
         };
-        let members = self.members(&next.seats);
-        let mut failed = MemberSet::EMPTY;
-        let flushes = members.iter().map(|(seat, drive)| (*seat, self.core.flush(&self.drives[*drive])));
-        for (seat, flush) in flushes.collect::<Vec<_>>() {
-            if flush.await.is_err() {
-                failed.insert(seat);
-            }
-        }
-        failed = failed.union(&self.write_bits(&members, Durability::Fua).await);
+        failed = self.write_bits(&members, Durability::Fua).await;
         let writes = members.iter().map(|(seat, drive)| {
             let bytes = next.encode(*drive, self.sector_bytes);
             (*seat, self.core.write(&self.drives[*drive], 0, bytes, Durability::Fua))

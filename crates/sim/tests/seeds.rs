@@ -54,6 +54,8 @@ seeds! {
     /// A resync was recorded as finished on the others while the member that had taken its writes failed to flush them: back after
     /// a power cut it counted as clean.
     what_a_member_does_not_flush_is_recorded_by_nobody: 5008565, 5029889, 5078747;
+    /// Parity was written in the middle of a range of bad sectors, and there was no room to record that: the resync began anew for ever.
+    a_resync_passes_what_it_has_no_room_to_record: 5106940;
     /// With a partial parity log, single bad sectors were taken for whole pages: beyond redundancy where nothing was lost.
     bad_sectors_are_read_around_beside_a_log: 1124, 1866, 4370, 118688;
 }

@@ -5,10 +5,11 @@
 //! is only told to every core; it is recorded by the next record of any kind, which is true of what was written before it because
 //! [`crate::Metadata::commit`] flushes first.
 
+use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::health::{Event, Seat, Trust};
+use super::health::{Event, Health, Seat, Trust};
 use super::home::Home;
 use super::{BAD_ENTRY_SECTORS, MemberSpec, MemberState};
 use crate::bad::BadRanges;
@@ -180,16 +181,8 @@ impl Home {
     ) -> Result<(), VolumeError> {
         let _turn = self.transition.acquire(1).await;
         let health = self.health();
-        if !health.state(seat).writable() {
-            return Ok(());
-        }
-        let before = &health.seats[seat.index()].bad;
-        let mut bad = BadRanges::clone(before);
-        change(&mut bad);
-        if bad == **before {
-            return Ok(());
-        }
-        if bad.entries(BAD_ENTRY_SECTORS) > health.seats[seat.index()].bad_entries_max {
+        let Some(bad) = changed_bad(&health, seat, change) else { return Ok(()) };
+        if !has_room(&health, seat, &bad) {
             let seats: MemberSet = [seat].into_iter().collect();
             let without = health.apply(&self.fixed.geometry, Event::Failed(seats));
             if without.broken {
@@ -197,7 +190,21 @@ impl Home {
             }
             return self.fail_in_turn(seats).await;
         }
-        self.record_in_turn(Some(Event::BadSectors { seat, bad: Arc::new(bad) }), Change::Members).await
+        self.record_in_turn(Some(Event::BadSectors { seat, bad }), Change::Members).await
+    }
+
+    /// Sectors of a member that were bad hold something that others hold too. Recorded when this returns; but what is left of a range
+    /// in whose middle they are takes an entry more, and where there is no room for it they stay bad, which costs nothing: as
+    /// before, nobody reads them.
+    pub async fn mend_if_room(&self, seat: MemberIx, sectors: Range<Sector>) -> Result<(), VolumeError> {
+        let _turn = self.transition.acquire(1).await;
+        let health = self.health();
+        match changed_bad(&health, seat, |bad| bad.remove(sectors)) {
+            Some(bad) if has_room(&health, seat, &bad) => {
+                self.record_in_turn(Some(Event::BadSectors { seat, bad }), Change::Members).await
+            }
+            _ => Ok(()),
+        }
     }
 
     async fn record_in_turn(&self, event: Option<Event>, change: Change) -> Result<(), VolumeError> {
@@ -231,4 +238,21 @@ impl Home {
     async fn forget(&self, seat: MemberIx) {
         self.on_every_core(move |shard| async move { shard.forget(seat) }).await;
     }
+}
+
+/// The bad sectors of a working member after a change; `None` if they are what they were.
+fn changed_bad(
+    health: &Health,
+    seat: MemberIx,
+    change: impl FnOnce(&mut BadRanges),
+) -> Option<Arc<BadRanges>> {
+    let before = health.state(seat).writable().then(|| &health.seats[seat.index()].bad)?;
+    let mut bad = BadRanges::clone(before);
+    change(&mut bad);
+    (bad != **before).then(|| Arc::new(bad))
+}
+
+/// Whether a member's log has room for these.
+fn has_room(health: &Health, seat: MemberIx, bad: &BadRanges) -> bool {
+    bad.entries(BAD_ENTRY_SECTORS) <= health.seats[seat.index()].bad_entries_max
 }

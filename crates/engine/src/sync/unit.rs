@@ -196,7 +196,7 @@ impl Step<'_> {
         }
         let lost: Vec<MemberIx> = losses.iter().map(|loss| loss.seat).collect();
         let buried = self.shard.bury(losses).await;
-        self.shard.mend(mended).await.map_err(|_| Trouble::Changed)?;
+        self.mend(mended).await?;
         if buried == Err(VolumeError::Unreadable) {
             return Err(Trouble::NoRoom);
         }
@@ -204,14 +204,24 @@ impl Step<'_> {
         if lost.iter().all(|seat| health.state(*seat).writable()) { Ok(()) } else { Err(Trouble::Changed) }
     }
 
+    /// Records that sectors which were bad hold something. Who is being filled is to have it when others leave for him; where redundancy
+    /// is only brought in line, what cannot be recorded for want of room stays bad and is in nobody's way.
+    async fn mend(&self, mended: Vec<(MemberIx, Range<Sector>)>) -> Result<(), Trouble> {
+        if let Task::Recover(_) = self.task {
+            return self.shard.mend(mended).await.map_err(trouble);
+        }
+        for (seat, sectors) in mended {
+            let recorded = self.shard.home(move |home| async move { home.mend_if_room(seat, sectors).await });
+            recorded.await.map_err(trouble)?;
+        }
+        Ok(())
+    }
+
     /// Records that sectors of a member hold nothing: before anything relies on the member there.
     pub async fn mark_bad(&self, seat: MemberIx, sectors: Range<Sector>) -> Result<(), Trouble> {
         let bad = move |bad: &mut BadRanges| bad.insert(sectors);
         let marked = self.shard.home(move |home| async move { home.set_bad(seat, bad).await }).await;
-        marked.map_err(|error| match error {
-            VolumeError::Unreadable => Trouble::NoRoom,
-            _ => Trouble::Changed,
-        })?;
+        marked.map_err(trouble)?;
         if self.health()?.state(seat).writable() { Ok(()) } else { Err(Trouble::Changed) }
     }
 
@@ -219,6 +229,14 @@ impl Step<'_> {
     pub async fn pass_on(&mut self, seat: MemberIx, sectors: Range<Sector>) -> Result<(), Trouble> {
         self.found.passed_on_sectors += (sectors.end - sectors.start).0;
         self.mark_bad(seat, sectors).await
+    }
+}
+
+/// Why a change of a member's bad sectors was not recorded.
+fn trouble(error: VolumeError) -> Trouble {
+    match error {
+        VolumeError::Unreadable => Trouble::NoRoom,
+        _ => Trouble::Changed,
     }
 }
 

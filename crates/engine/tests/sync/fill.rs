@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use wattle_engine::sync::{Action, JobEnd, JobFailure};
-use wattle_engine::units::{MemberIx, Sector};
+use wattle_engine::units::{MemberIx, Sector, StripeNo};
 use wattle_engine::{ArrayHandle, ArraySpec, MemberSpec, MemberState, Regions, VolumeError};
 use wattle_rt::{BufMut, Core};
 
@@ -343,6 +343,38 @@ fn a_resync_that_cannot_write_parity_trusts_nothing() {
                 array.stop(&core).await.expect("it stops");
             })
             .expect_done();
+    }
+}
+
+/// Parity is made right in the middle of a range of bad sectors, and there is no room to say so: it stays bad, and the resync goes on.
+#[test]
+fn a_resync_passes_bad_sectors_that_cannot_be_told_apart() {
+    for case in [CASES[3], CASES[4], CASES[6]] {
+        let mut fixture = Fixture::new(case, 13, 1);
+        let model = fixture.populate(21);
+        let first = fixture.geometry.stripe(StripeNo(0));
+        let mut spec = ArraySpec { synced_below: Sector(0), ..fixture.spec() };
+        // The first row lacks data, so its parity stays bad; that of the next three is made anew.
+        for (slot, rows) in [(first.p(), 4), (first.data_member(0), 1)] {
+            let who = &mut spec.members[slot.index()];
+            who.bad = [Sector(0)..Sector(rows)].into_iter().collect();
+            who.bad_entries_max = 1;
+        }
+        let (drives, books) = (fixture.drives.clone(), fixture.books.clone());
+        fixture
+            .world
+            .run(async move |core: Core| {
+                let array = ArrayHandle::start(&core, spec, books.keeper(&core, &drives)).await;
+                core.sleep(Duration::from_millis(200)).await;
+                let status = array.status(&core).await;
+                assert_eq!(status.last.map(|last| last.end), Some(JobEnd::Finished), "{case:?}");
+                assert_eq!((status.synced_below, status.degraded), (Sector::MAX, 0), "{case:?}");
+                array.stop(&core).await.expect("it stops");
+            })
+            .expect_done();
+        fixture.verify(&fixture.slots(), &model, "resynced around");
+        let bad = &fixture.books.last().expect("that was recorded").seats[first.p().index()].bad;
+        assert!(bad.overlaps(Sector(0)..Sector(1)), "nobody has the first row: {bad:?}");
     }
 }
 

@@ -1,3 +1,4 @@
 //! What the stack should look like: pure functions from topology and facts to limits and findings.
 
+pub mod drives;
 pub mod limits;

@@ -6,6 +6,8 @@
 //!
 //! A [`Load`] itself knows volumes only and runs in real time as well.
 
+pub mod drive;
+
 mod guard;
 mod histogram;
 mod job;

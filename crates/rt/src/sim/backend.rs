@@ -6,7 +6,7 @@ use crate::error::IoError;
 use crate::op::{Done, Key, Op};
 use crate::rng::{Rng, mix};
 use crate::sim::DriveHandle;
-use crate::sim::drive::Accepted;
+use crate::sim::drive::{Accepted, Drive};
 use crate::time::{Instant, WallTime};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -23,6 +23,8 @@ pub(crate) struct Shared {
     pub(crate) clock: Arc<AtomicU64>,
     /// What is in flight, by time of completion; the second part of the key breaks ties by chance.
     pub(crate) events: BTreeMap<EventKey, Event>,
+    /// When drives with a model have news next, with their ids.
+    pub(crate) wakes: BTreeMap<(Instant, u64), DriveHandle>,
     /// What has completed, by core, until the core takes it.
     pub(crate) done: Vec<Vec<Done>>,
     pub(crate) ops_submitted: u64,
@@ -41,6 +43,7 @@ pub(crate) struct Shared {
 pub(crate) type EventKey = (Instant, u64, u64);
 
 /// An operation in flight.
+#[derive(Debug)]
 pub(crate) struct Event {
     pub(crate) core: usize,
     pub(crate) key: Key,
@@ -75,6 +78,16 @@ impl Shared {
         self.events.insert((at, tie, self.serial), event);
     }
 
+    /// Looks at a drive again when its model has news.
+    pub(crate) fn arm(&mut self, handle: &DriveHandle, drive: &mut Drive) {
+        let Some(next) = drive.service.next() else { return };
+        let next = next.max(drive.faults.stalled_until);
+        if drive.wake.is_none_or(|wake| next < wake) {
+            drive.wake = Some(next);
+            self.wakes.insert((next, drive.id), handle.clone());
+        }
+    }
+
     fn submit(&mut self, core: usize, key: Key, op: Op) {
         if self.cut {
             return;
@@ -85,14 +98,20 @@ impl Shared {
             self.done[core].push(Done { key, result: Err(IoError::UNSUPPORTED), op });
             return;
         };
-        let accepted = {
-            let mut drive = drive.lock();
-            let accepted = drive.accept(&op, now);
-            self.note(drive.id, drive.ops);
-            accepted
-        };
-        self.note(kind_of(&op), accepted.at.as_nanos());
-        self.schedule(accepted.at, Event { core, key, op, accepted });
+        let mut guard = drive.lock();
+        let accepted = guard.accept(&op, now);
+        self.note(guard.id, guard.ops);
+        self.note(kind_of(&op), accepted.at.map_or(0, Instant::as_nanos));
+        let event = Event { core, key, op, accepted };
+        match accepted.at {
+            Some(at) => self.schedule(at, event),
+            None => {
+                let slow = guard.faults.slow;
+                guard.service.submit(event, slow, now);
+                self.arm(&drive, &mut guard);
+            }
+        }
+        drop(guard);
         self.ops_submitted += 1;
         if self.cut_after_ops.is_some_and(|at| self.ops_submitted >= at) {
             self.cut_after_ops = None;

@@ -1,6 +1,7 @@
 //! One simulated drive: what is on it, what its volatile cache holds, and what is wrong with it.
 
 use crate::error::IoError;
+use crate::model::Model;
 use crate::op::{Durability, Op};
 use crate::rng::Rng;
 use crate::sim::control::WriteRecord;
@@ -14,7 +15,7 @@ use std::time::Duration;
 
 /// How a simulated drive is made.
 ///
-/// Its time: everything it does goes through one server, in the order of arrival. An operation occupies it for the longest of
+/// Its time, unless it has a [`Model`]: everything it does goes through one server, in the order of arrival. An operation occupies it for the longest of
 /// what the limits below ask for, so reads and writes share one budget; a latency is added on top, during which the next is
 /// served. Latencies are drawn evenly from their ranges, so completions come out of order; a range that ends where it starts
 /// is that latency always.
@@ -45,6 +46,8 @@ pub struct DriveConfig {
     /// Bytes whose contents are kept; everything else reads as zeros whatever is written, so that large drives cost no memory.
     /// Parity and copies of zeros agree, so such a drive is consistent as a member. Whole sectors.
     pub kept_bytes: Range<u64>,
+    /// How long everything takes, instead of the latencies and limits above.
+    pub model: Option<Model>,
     /// Its name in reports.
     pub name: String,
 }
@@ -66,6 +69,7 @@ impl Default for DriveConfig {
             writes_per_second: 0,
             volatile_cache: true,
             kept_bytes: 0..u64::MAX,
+            model: None,
             name: "sim".to_owned(),
         }
     }
@@ -142,6 +146,8 @@ pub(crate) struct Drive {
     /// The number of the next completed write.
     next_version: u64,
     pub(crate) service: Service,
+    /// When the world looks at it again.
+    pub(crate) wake: Option<Instant>,
     pub(crate) log: Option<Vec<WriteRecord>>,
     rng: Rng,
 }
@@ -149,8 +155,8 @@ pub(crate) struct Drive {
 /// What an operation on its way through a drive must remember from its submission.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Accepted {
-    /// When it completes, unless the drive stalls.
-    pub(crate) at: Instant,
+    /// When it completes, unless the drive stalls. A model decides that later.
+    pub(crate) at: Option<Instant>,
     /// A flush covers the versions below this.
     covers_below: u64,
     /// Its fate, if that is decided already.
@@ -166,9 +172,10 @@ enum Verdict {
 }
 
 impl Drive {
-    pub(crate) fn new(id: u64, config: DriveConfig, rng: Rng) -> Drive {
+    pub(crate) fn new(id: u64, config: DriveConfig, mut rng: Rng) -> Drive {
         assert!(matches!(config.sector_bytes, 512 | 4096), "sectors are 512 or 4096 bytes");
         assert!(config.size_bytes.is_multiple_of(u64::from(config.sector_bytes)), "a drive is whole sectors");
+        let service = Service::new(&config, &mut rng);
         Drive {
             id,
             config,
@@ -176,7 +183,8 @@ impl Drive {
             faults: Faults { slow: 1, ..Faults::default() },
             ops: 0,
             next_version: 1,
-            service: Service::default(),
+            service,
+            wake: None,
             log: None,
             rng,
         }

@@ -11,7 +11,7 @@ mod service;
 mod world;
 
 pub use control::{DriveControl, WriteRecord};
-pub(crate) use drive::DriveHandle;
 pub use drive::{DriveConfig, DriveSnapshot};
+pub(crate) use drive::{DriveHandle, extent};
 pub use service::DriveTotals;
 pub use world::{Outcome, World, WorldConfig};

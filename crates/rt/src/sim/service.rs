@@ -1,7 +1,9 @@
-//! The time a simulated drive takes: one server that works off what arrives, and a latency on top.
+//! The time a simulated drive takes: what its model says, or one server that works off what arrives and a latency on top.
 
+use crate::model::{Request, Server};
 use crate::op::Op;
 use crate::rng::Rng;
+use crate::sim::backend::Event;
 use crate::sim::drive::{DriveConfig, extent};
 use crate::time::{Instant, nanos};
 use std::time::Duration;
@@ -53,10 +55,18 @@ pub(crate) struct Service {
     in_flight: u32,
     /// When `in_flight` last changed.
     changed: Instant,
+    /// Its model, at work on what is in flight.
+    model: Option<Box<Server<Event>>>,
 }
 
 impl Service {
-    /// Takes an operation in, `slow` times as slow as `config` says; answers when it completes.
+    pub(crate) fn new(config: &DriveConfig, rng: &mut Rng) -> Service {
+        let server = |model| Box::new(Server::new(model, config.size_bytes, rng));
+        Service { model: config.model.as_ref().map(server), ..Service::default() }
+    }
+
+    /// Takes an operation in, `slow` times as slow as `config` says; answers when it completes. If a model decides that, the
+    /// operation is to follow by [`Service::submit`].
     pub(crate) fn accept(
         &mut self,
         config: &DriveConfig,
@@ -64,10 +74,13 @@ impl Service {
         slow: u32,
         rng: &mut Rng,
         now: Instant,
-    ) -> Instant {
+    ) -> Option<Instant> {
         let len = extent(op).1;
         self.count(op, len);
         self.change_in_flight(now, 1);
+        if self.model.is_some() {
+            return None;
+        }
         let (latency, bytes_per_second, per_second) = match op {
             Op::Read(_) => (&config.read_latency, config.read_bytes_per_second, config.reads_per_second),
             Op::Write(..) => (&config.write_latency, config.write_bytes_per_second, config.writes_per_second),
@@ -80,7 +93,7 @@ impl Service {
         let latency = Duration::from_nanos(latency.saturating_mul(slow));
         if matches!(op, Op::Flush { .. }) && !config.volatile_cache {
             // There is nothing to write out, so nothing to wait for.
-            return now + latency;
+            return Some(now + latency);
         }
         let share = |amount: u64, per_second: u64| match per_second {
             0 => 0,
@@ -91,7 +104,35 @@ impl Service {
         let busy = Duration::from_nanos(busy.saturating_mul(slow));
         self.totals.busy += busy;
         self.busy_until = self.busy_until.max(now) + busy;
-        self.busy_until + latency
+        Some(self.busy_until + latency)
+    }
+
+    /// Gives the model an operation that was taken in.
+    pub(crate) fn submit(&mut self, event: Event, slow: u32, now: Instant) {
+        let model = self.model.as_mut().expect("only a model leaves the time of completion open");
+        model.submit(Request::of(&event.op, slow), event, now);
+    }
+
+    /// When the model has news next.
+    pub(crate) fn next(&self) -> Option<Instant> {
+        self.model.as_ref()?.next()
+    }
+
+    /// Lets the model's time pass; appends what completed.
+    pub(crate) fn advance(&mut self, now: Instant, done: &mut Vec<Event>) {
+        if let Some(model) = &mut self.model {
+            model.advance(now, done);
+        }
+    }
+
+    /// What the model has in flight.
+    pub(crate) fn events(&self) -> impl Iterator<Item = &Event> {
+        self.model.iter().flat_map(|model| model.owners())
+    }
+
+    /// Takes what the model has in flight, in the order of arrival.
+    pub(crate) fn drain(&mut self) -> Vec<Event> {
+        self.model.as_mut().map(|model| model.drain()).unwrap_or_default()
     }
 
     /// An operation that was taken in has completed.
@@ -103,12 +144,18 @@ impl Service {
     pub(crate) fn reset(&mut self) {
         self.busy_until = Instant::START;
         self.in_flight = 0;
+        if let Some(model) = &mut self.model {
+            model.lose_cache();
+        }
     }
 
     pub(crate) fn totals(&self, now: Instant) -> DriveTotals {
-        let ahead = self.busy_until - now;
+        let busy = match &self.model {
+            Some(model) => model.busy(now),
+            None => self.totals.busy.saturating_sub(self.busy_until - now),
+        };
         let in_flight = self.totals.in_flight + (now - self.changed) * self.in_flight;
-        DriveTotals { busy: self.totals.busy.saturating_sub(ahead), in_flight, ..self.totals }
+        DriveTotals { busy, in_flight, ..self.totals }
     }
 
     fn count(&mut self, op: &Op, len: u64) {

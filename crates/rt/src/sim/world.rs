@@ -5,11 +5,12 @@ use crate::core::{Core, CoreIx};
 use crate::device::{BlockGeometry, Device, Kind};
 use crate::executor::{CoreShared, Inner};
 use crate::rng::Rng;
-use crate::sim::backend::{Shared, SimBackend};
+use crate::sim::backend::{Event, Shared, SimBackend};
 use crate::sim::control::DriveControl;
 use crate::sim::drive::{Chooser, Drive, DriveConfig, DriveHandle};
 use crate::time::Instant;
 use std::cell::RefCell;
+use std::collections::btree_map::OccupiedEntry;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -94,6 +95,7 @@ impl World {
             rng: Rng::new(config.seed),
             clock: Arc::new(AtomicU64::new(0)),
             events: Default::default(),
+            wakes: Default::default(),
             done: (0..config.cores).map(|_| Vec::new()).collect(),
             ops_submitted: 0,
             cut_after_ops: None,
@@ -261,7 +263,7 @@ impl World {
     /// Moves time to the next event or timer and completes what is due then.
     fn advance(&mut self, cores: &[Rc<Inner>], deadline: Instant) -> Result<(), End> {
         let timer = cores.iter().filter_map(|core| core.next_timer()).min();
-        let event = self.shared.borrow().events.first_key_value().map(|((at, _, _), _)| *at);
+        let event = self.shared.borrow().next_event();
         let never = Instant::from_nanos(u64::MAX);
         let next = [timer, event].into_iter().flatten().min().filter(|at| *at < never);
         if let Some(cut_at) = self.cut_at
@@ -303,6 +305,15 @@ impl World {
             // Nobody is left to hear the answer.
             let _ = event.drive().clone().lock().complete(&mut event.op, event.accepted, now);
         }
+        let now = shared.now();
+        shared.wakes.clear();
+        for drive in &self.drives {
+            let mut drive = drive.lock();
+            drive.wake = None;
+            for mut event in drive.service.drain() {
+                let _ = drive.complete(&mut event.op, event.accepted, now);
+            }
+        }
     }
 
     /// Cuts the power: every unflushed sector, and every sector in flight, survives or not.
@@ -324,6 +335,14 @@ impl World {
             let drive = event.drive().clone();
             drive.lock().tear(&event.op, event.accepted, self.config.torn_unreadable_ppm, choose);
         }
+        shared.wakes.clear();
+        for drive in &self.drives {
+            let mut drive = drive.lock();
+            drive.wake = None;
+            for event in drive.service.drain() {
+                drive.tear(&event.op, event.accepted, self.config.torn_unreadable_ppm, choose);
+            }
+        }
         // What landed has landed: there is no cache any more that could lose it.
         for drive in &self.drives {
             drive.lock().settle_cache();
@@ -333,39 +352,69 @@ impl World {
     /// What is pending, for a run that is stuck.
     fn report(&self, cores: &[Rc<Inner>]) -> Vec<String> {
         let shared = self.shared.borrow();
-        let ops = shared.events.values().map(|event| {
+        let describe = |event: &Event| {
             let started = cores[event.core].op_started(event.key);
             format!("core {}: {}, started at {started}", event.core, event.op)
-        });
+        };
+        let mut ops: Vec<_> = shared.events.values().map(describe).collect();
+        for drive in &self.drives {
+            ops.extend(drive.lock().service.events().map(describe));
+        }
         let tasks = cores.iter().enumerate().flat_map(|(index, core)| {
             core.live_tasks().into_iter().map(move |at| format!("core {index}: task waits, spawned at {at}"))
         });
-        ops.chain(tasks).collect()
+        ops.into_iter().chain(tasks).collect()
     }
 }
 
 impl Shared {
-    /// Completes every event whose time has come; those of a stalled drive move behind the stall.
+    /// When something happens next at a drive.
+    fn next_event(&self) -> Option<Instant> {
+        let event = self.events.first_key_value().map(|((at, _, _), _)| *at);
+        let wake = self.wakes.first_key_value().map(|((at, _), _)| *at);
+        [event, wake].into_iter().flatten().min()
+    }
+
+    /// Completes everything whose time has come; what a stalled drive has to do moves behind the stall.
     fn complete_due(&mut self) {
         let now = self.now();
-        while let Some(first) = self.events.first_entry() {
-            if first.key().0 > now {
-                return;
+        while let Some(next) = self.next_event().filter(|next| *next <= now) {
+            let woken = self.wakes.first_entry().filter(|wake| wake.key().0 == next);
+            match woken.map(OccupiedEntry::remove) {
+                Some(drive) => self.look_at(&drive, now),
+                None => self.complete_next(now),
             }
-            let (_, mut event) = first.remove_entry();
-            let drive = event.drive().clone();
-            let mut drive = drive.lock();
-            if drive.faults.stalled_until > now {
-                let until = drive.faults.stalled_until;
-                drop(drive);
-                self.schedule(until, event);
-                continue;
-            }
-            let result = drive.complete(&mut event.op, event.accepted, now);
-            self.note(drive.id, u64::from(result.is_ok()) << 32 | u64::from(event.key.0));
-            drop(drive);
-            self.done[event.core].push(crate::op::Done { key: event.key, result, op: event.op });
         }
+    }
+
+    fn complete_next(&mut self, now: Instant) {
+        let Some((_, event)) = self.events.pop_first() else { return };
+        let drive = event.drive().clone();
+        let mut drive = drive.lock();
+        if drive.faults.stalled_until > now {
+            let until = drive.faults.stalled_until;
+            self.schedule(until, event);
+        } else {
+            self.complete(&mut drive, event, now);
+        }
+    }
+
+    /// Completes what a drive's model says is complete.
+    fn look_at(&mut self, handle: &DriveHandle, now: Instant) {
+        let mut drive = handle.lock();
+        drive.wake = None;
+        if drive.faults.stalled_until <= now {
+            let mut done = Vec::new();
+            drive.service.advance(now, &mut done);
+            done.into_iter().for_each(|event| self.complete(&mut drive, event, now));
+        }
+        self.arm(handle, &mut drive);
+    }
+
+    fn complete(&mut self, drive: &mut Drive, mut event: Event, now: Instant) {
+        let result = drive.complete(&mut event.op, event.accepted, now);
+        self.note(drive.id, u64::from(result.is_ok()) << 32 | u64::from(event.key.0));
+        self.done[event.core].push(crate::op::Done { key: event.key, result, op: event.op });
     }
 }
 

@@ -198,15 +198,16 @@ impl RunningArray {
     pub async fn fail(&self, member: &str) -> Result<MemberIx, Problem> {
         let _turn = self.turn.acquire(1).await;
         let key = self.find(member)?;
-        let Some(seat) = self.seat_of(key)? else {
+        if self.seat_of(key)?.is_none() {
             return Err(self.problem(
                 Code::BadMember,
                 format!("{member} was not failed: it is a spare"),
                 "nothing depends on a spare",
                 format!("let go of it: `wattle remove {} {member}`", self.name),
             ));
-        };
-        self.handle.fail(&self.core, seat).await.map_err(|error| self.fail_problem(member, error))?;
+        }
+        let failed = self.handle.fail(&self.core, key).await;
+        let seat = failed.map_err(|error| self.fail_problem(member, error))?;
         self.tell(format!("{member} in {} was failed", self.seat_name(seat)));
         Ok(seat)
     }
@@ -218,9 +219,8 @@ impl RunningArray {
     pub async fn remove(&self, member: &str) -> Result<(), Problem> {
         let _turn = self.turn.acquire(1).await;
         let key = self.find(member)?;
-        let seat = self.seat_of(key)?;
-        if let Some(seat) = seat {
-            let left = self.handle.remove(&self.core, seat).await;
+        if self.seat_of(key)?.is_some() {
+            let left = self.handle.remove(&self.core, key).await;
             left.map_err(|error| self.leave_problem(member, error))?;
         }
         if let Some(books) = &self.books {
@@ -770,7 +770,7 @@ impl RunningArray {
                 "fail it first, if that is what you want; or replace it",
             ),
             LeaveError::NotPresent(_) => {
-                (Code::BadMember, "nobody is in that slot", "`wattle status` shows the members")
+                (Code::BadMember, "it was let go of already", "`wattle status` shows the members")
             }
             LeaveError::Broken => (
                 Code::VolumeFailed,

@@ -2,6 +2,7 @@
 
 use thiserror::Error;
 
+use crate::array::Whom;
 use crate::units::MemberIx;
 
 /// Why a request on a volume was not done.
@@ -38,9 +39,9 @@ pub enum FailError {
     /// Without this member data would be unreadable.
     #[error("failing member {0} would lose data: the array has no redundancy left for it")]
     LastCopy(MemberIx),
-    /// The slot does not exist, or nothing is in it.
-    #[error("slot {0} holds no working member")]
-    NotPresent(MemberIx),
+    /// There is no such seat or device in the array, or it has failed already.
+    #[error("{0} is no working member")]
+    NotPresent(Whom),
     /// The array is served read-only, so nothing can be recorded.
     #[error("the array is read-only")]
     ReadOnly,
@@ -102,9 +103,9 @@ pub enum LeaveError {
     /// Its member works: fail it first.
     #[error("the member in seat {0} works; fail it first")]
     InUse(MemberIx),
-    /// Nobody is in the seat.
-    #[error("seat {0} is empty")]
-    NotPresent(MemberIx),
+    /// Nobody is in the seat, or the device is in none.
+    #[error("{0} is no member")]
+    NotPresent(Whom),
     /// More members failed than redundancy covers.
     #[error("the array is broken: more members failed than its redundancy covers")]
     Broken,

@@ -58,6 +58,8 @@ seeds! {
     a_resync_passes_what_it_has_no_room_to_record: 5106940;
     /// With a partial parity log, single bad sectors were taken for whole pages: beyond redundancy where nothing was lost.
     bad_sectors_are_read_around_beside_a_log: 1124, 1866, 4370, 118688;
+    /// A device that was named while it took over a slot was looked up in the old seat: the member it replaced left, and it was forgotten.
+    who_takes_over_a_slot_is_not_removed_for_whom_it_replaces: 5009754, 5021796, 5050942, 5108382;
 }
 
 #[test]

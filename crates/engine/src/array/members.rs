@@ -5,21 +5,66 @@
 //! is only told to every core; it is recorded by the next record of any kind, which is true of what was written before it because
 //! [`crate::Metadata::commit`] flushes first.
 
+use std::fmt;
 use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use super::health::{Event, Health, Seat, Trust};
 use super::home::Home;
-use super::{BAD_ENTRY_SECTORS, MemberSpec, MemberState};
+use super::{BAD_ENTRY_SECTORS, MemberKey, MemberSpec, MemberState};
 use crate::bad::BadRanges;
 use crate::error::{FailError, JoinError, LeaveError, VolumeError};
 use crate::metadata::Change;
 use crate::units::{MemberIx, MemberSet, Sector};
 
+/// Whom an operator means. A replacement that takes over changes seats with the member it replaces, at any time: who names a device
+/// must not be given the one that sits where it was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Whom {
+    /// Whoever is in this seat.
+    Seat(MemberIx),
+    /// This device, wherever it is by now.
+    Device(MemberKey),
+}
+
+impl From<MemberIx> for Whom {
+    fn from(seat: MemberIx) -> Self {
+        Self::Seat(seat)
+    }
+}
+
+impl From<MemberKey> for Whom {
+    fn from(device: MemberKey) -> Self {
+        Self::Device(device)
+    }
+}
+
+impl fmt::Display for Whom {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Seat(seat) => write!(f, "the device in seat {seat}"),
+            Self::Device(_) => f.write_str("the device"),
+        }
+    }
+}
+
 impl Home {
-    /// Fails the member in a seat on the operator's word.
-    pub async fn fail_by_operator(self: &Rc<Self>, seat: MemberIx) -> Result<(), FailError> {
+    /// The seat of a member, if it has one.
+    fn seat_of(&self, whom: Whom) -> Option<MemberIx> {
+        let health = self.health();
+        match whom {
+            Whom::Seat(seat) => Some(seat).filter(|seat| seat.index() < health.members.len()),
+            Whom::Device(_) => (0..)
+                .map(MemberIx)
+                .zip(&health.seats)
+                .find(|(_, who)| who.key.map(Whom::Device) == Some(whom))
+                .map(|(seat, _)| seat),
+        }
+    }
+
+    /// Fails a member on the operator's word, and says where it was.
+    pub async fn fail_by_operator(self: &Rc<Self>, whom: Whom) -> Result<MemberIx, FailError> {
         let _turn = self.transition.acquire(1).await;
         let health = self.health();
         if self.has_ended() {
@@ -28,15 +73,14 @@ impl Home {
         if self.fixed.read_only {
             return Err(FailError::ReadOnly);
         }
-        if !health.members.get(seat.index()).is_some_and(|state| state.writable()) {
-            return Err(FailError::NotPresent(seat));
-        }
+        let seat = self.seat_of(whom).filter(|seat| health.state(*seat).writable());
+        let seat = seat.ok_or(FailError::NotPresent(whom))?;
         let seats: MemberSet = [seat].into_iter().collect();
         let without = health.apply(&self.fixed.geometry, Event::Failed(seats));
         if self.fixed.geometry.redundancy() == 0 || without.broken {
             return Err(FailError::LastCopy(seat));
         }
-        self.fail_in_turn(seats).await.map_err(|_| FailError::NotRecorded)
+        self.fail_in_turn(seats).await.map(|()| seat).map_err(|_| FailError::NotRecorded)
     }
 
     /// Puts a member into a seat that is empty or whose member failed; it is filled from there on.
@@ -100,28 +144,14 @@ impl Home {
         Ok(())
     }
 
-    /// Empties a seat whose member failed.
-    pub async fn leave(self: &Rc<Self>, seat: MemberIx) -> Result<(), LeaveError> {
-        let health = self.health();
-        if self.has_ended() {
-            return Err(LeaveError::Stopped);
-        }
-        match health.members.get(seat.index()) {
-            None | Some(MemberState::Missing) => return Err(LeaveError::NotPresent(seat)),
-            Some(MemberState::InSync | MemberState::Rebuilding { .. }) => {
-                return Err(LeaveError::InUse(seat));
-            }
-            Some(MemberState::Faulty) => {}
-        }
-        if health.broken {
-            return Err(LeaveError::Broken);
-        }
+    /// Lets go of a member that failed.
+    pub async fn leave(self: &Rc<Self>, whom: Whom) -> Result<(), LeaveError> {
+        self.may_leave(whom)?;
         let home = self.clone();
         let left = self.exclusively(async move |_pass| {
             let _turn = home.transition.acquire(1).await;
-            if home.health().state(seat) != MemberState::Faulty {
-                return Err(LeaveError::NotPresent(seat));
-            }
+            // It may be elsewhere by now.
+            let seat = home.may_leave(whom)?;
             let entered = home.enter(Event::Left(seat)).await;
             match entered {
                 Ok(()) => {
@@ -131,6 +161,21 @@ impl Home {
             }
         });
         left.await.unwrap_or(Err(LeaveError::NotRecorded))
+    }
+
+    /// The seat that is to be emptied.
+    fn may_leave(&self, whom: Whom) -> Result<MemberIx, LeaveError> {
+        let health = self.health();
+        if self.has_ended() {
+            return Err(LeaveError::Stopped);
+        }
+        let seat = self.seat_of(whom).ok_or(LeaveError::NotPresent(whom))?;
+        match health.state(seat) {
+            MemberState::Missing => Err(LeaveError::NotPresent(whom)),
+            MemberState::InSync | MemberState::Rebuilding { .. } => Err(LeaveError::InUse(seat)),
+            MemberState::Faulty if health.broken => Err(LeaveError::Broken),
+            MemberState::Faulty => Ok(seat),
+        }
     }
 
     /// Tells every core how far rebuilding and resync have come. Nothing is recorded.

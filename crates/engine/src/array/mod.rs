@@ -34,6 +34,7 @@ pub(crate) use health::{Health, Seat, Trust};
 pub use health::{MemberKey, MemberState};
 pub(crate) use home::Home;
 use home::home_key;
+pub use members::Whom;
 pub(crate) use shard::{Shard, WriteLoss, answer};
 pub use status::{ArrayStatus, CounterTotals, MemberStatus};
 
@@ -274,12 +275,13 @@ impl ArrayHandle {
         VolumeRef::new(self.clone())
     }
 
-    /// Fails the member in `slot` on the operator's word, as a failed write would.
+    /// Fails a member on the operator's word, as a failed write would, and says in which seat it was.
     ///
     /// # Errors
     /// See [`FailError`]; the array is then as it was.
-    pub async fn fail(&self, core: &Core, slot: MemberIx) -> Result<(), FailError> {
-        self.at_home(core, move |home| async move { home.fail_by_operator(slot).await })
+    pub async fn fail(&self, core: &Core, whom: impl Into<Whom>) -> Result<MemberIx, FailError> {
+        let whom = whom.into();
+        self.at_home(core, move |home| async move { home.fail_by_operator(whom).await })
             .await
             .unwrap_or(Err(FailError::Stopped))
     }
@@ -314,12 +316,13 @@ impl ArrayHandle {
             .unwrap_or(Err(JoinError::Stopped))
     }
 
-    /// Empties a seat whose member failed.
+    /// Lets go of a member that failed: its seat is empty then.
     ///
     /// # Errors
     /// See [`LeaveError`]; the array is then as it was.
-    pub async fn remove(&self, core: &Core, seat: MemberIx) -> Result<(), LeaveError> {
-        self.at_home(core, move |home| async move { home.leave(seat).await })
+    pub async fn remove(&self, core: &Core, whom: impl Into<Whom>) -> Result<(), LeaveError> {
+        let whom = whom.into();
+        self.at_home(core, move |home| async move { home.leave(whom).await })
             .await
             .unwrap_or(Err(LeaveError::Stopped))
     }

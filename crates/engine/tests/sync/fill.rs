@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use wattle_engine::sync::{Action, JobEnd, JobFailure};
 use wattle_engine::units::{MemberIx, Sector, StripeNo};
-use wattle_engine::{ArrayHandle, ArraySpec, MemberSpec, MemberState, Regions, VolumeError};
+use wattle_engine::{
+    ArrayHandle, ArraySpec, FailError, LeaveError, MemberKey, MemberSpec, MemberState, Regions, VolumeError,
+};
 use wattle_rt::{BufMut, Core};
 
 use crate::world::{CASES, Case, Fixture, OFFSET, client, settled};
@@ -164,6 +166,43 @@ fn a_replacement_takes_the_slot_of_one_who_was_taken_out() {
     assert_eq!(record.seats[1].state, MemberState::InSync);
     assert_eq!(record.seats[case.members + 1].state, MemberState::Missing);
     assert!(record.failed.is_empty());
+}
+
+/// A replacement changes seats with the member it replaces while an operator acts on either: a device is meant, not its seat.
+#[test]
+fn a_device_that_is_named_is_found_wherever_it_sits() {
+    for &case in CASES {
+        let mut fixture = Fixture::new(case, 6, 2);
+        fixture.populate(16);
+        let (slot, spare) = (MemberIx(1), case.members);
+        let (old, new) = (MemberKey(1), MemberKey(spare as u32));
+        let mut spec = fixture.spec();
+        spec.replacements = vec![MemberSpec::missing(); case.members];
+        spec.replacements[slot.index()] = fixture.blank(spare);
+        let (drives, books) = (fixture.drives.clone(), fixture.books.clone());
+        let outcome = fixture.world.run(async move |core: Core| {
+            let array = ArrayHandle::start(&core, spec, books.keeper(&core, &drives)).await;
+            let (watching, watched) = (array.clone(), core.clone());
+            let settling = core.spawn(async move { settled(&watched, &watching).await });
+            // It works all the time: as a replacement, and in its slot.
+            let mut seats = Vec::new();
+            while !settling.is_finished() {
+                match array.remove(&core, new).await {
+                    Err(LeaveError::InUse(seat)) => seats.push(seat),
+                    other => panic!("{case:?}: {other:?}"),
+                }
+                core.sleep(Duration::from_micros(10)).await;
+            }
+            let replacement = MemberIx(slot.0 + case.members as u16);
+            assert_eq!((seats.first(), seats.last()), (Some(&replacement), Some(&slot)), "{case:?}");
+            assert_eq!(array.fail(&core, old).await, Err(FailError::NotPresent(old.into())));
+            assert_eq!(array.remove(&core, old).await, Ok(()));
+            assert_eq!(array.remove(&core, old).await, Err(LeaveError::NotPresent(old.into())));
+            assert_eq!(array.fail(&core, new).await, Ok(slot));
+            array.stop(&core).await.expect("it stops");
+        });
+        assert!(matches!(outcome, wattle_rt::Outcome::Done(())), "{case:?}: {outcome:?}");
+    }
 }
 
 /// A replacement is copied, so it needs nothing of the other members; where its member cannot be read they help.

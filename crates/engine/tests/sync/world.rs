@@ -9,7 +9,7 @@ use wattle_engine::geometry::{Geometry, Kind, Level, Params};
 use wattle_engine::metadata::{LocalBoxFuture, Metadata, Record};
 use wattle_engine::sync::{self, Pace};
 use wattle_engine::units::{MemberIx, MemberSet, Sector, StripeNo};
-use wattle_engine::{ArrayHandle, ArraySpec, BadRanges, MemberSpec, MemberState, Volume};
+use wattle_engine::{ArrayHandle, ArraySpec, BadRanges, MemberKey, MemberSpec, MemberState, Volume};
 use wattle_parity::naive;
 use wattle_rt::{BufMut, Core, Device, DriveConfig, DriveControl, Durability, Rng, World, WorldConfig};
 
@@ -139,11 +139,13 @@ impl Fixture {
     }
 
     pub fn in_sync(&self, index: usize) -> MemberSpec {
-        MemberSpec::in_sync(self.drives[index].clone(), OFFSET)
+        let key = Some(MemberKey(index as u32));
+        MemberSpec { key, ..MemberSpec::in_sync(self.drives[index].clone(), OFFSET) }
     }
 
     pub fn blank(&self, index: usize) -> MemberSpec {
-        MemberSpec::blank(self.drives[index].clone(), OFFSET)
+        let key = Some(MemberKey(index as u32));
+        MemberSpec { key, ..MemberSpec::blank(self.drives[index].clone(), OFFSET) }
     }
 
     pub fn spec(&self) -> ArraySpec {

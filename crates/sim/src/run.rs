@@ -9,7 +9,7 @@ use wattle_engine::geometry::Kind;
 use wattle_engine::metadata::Metadata;
 use wattle_engine::units::{MemberIx, MemberSet};
 use wattle_engine::{ArraySpec, BadRanges, MemberState, VolumeError};
-use wattle_rt::{Core, CoreIx, DriveConfig, Outcome, Rng, World, WorldConfig};
+use wattle_rt::{Core, CoreIx, DriveConfig, DriveControl, Outcome, Rng, World, WorldConfig};
 
 use crate::books::{Found, Hardware, Keys, Lenient, Refusal, Running, Start};
 use crate::client::{self, Habits, Shared, Stats, Truth};
@@ -494,7 +494,8 @@ impl Session {
             killed.sleep(after).await;
             return Ended::Dropped;
         }
-        let (end, gives_up) = (self.life.end.clone(), self.gives_up);
+        let (end, gives_up, controls) =
+            (self.life.end.clone(), self.gives_up, self.desk.plan.controls.clone());
         let (pause, cut) = (self.habits.clean_delay * self.rng.below(300) as u32 / 100, end != End::Stop);
         let truth = self.truth.clone();
         self.live(core.clone(), running.clone()).await;
@@ -510,11 +511,15 @@ impl Session {
         for index in (0..core.cores()).map(CoreIx) {
             pending += core.call(index, |core: Core| async move { core.ops_in_flight() as u64 }).await;
         }
+        // Somebody else may have the members from here on.
+        let writes: u32 = controls.iter().map(DriveControl::writes_in_flight).sum();
         let truth = &mut *lock(&truth);
         truth.tell(|| format!("stop: {stopped:?}"));
-        // Where reads may be given up, they go on until their drives answer.
-        if pending > 0 && !gives_up {
-            truth.accuse(format!("{pending} operations are in flight after the array was stopped"));
+        // Reads that were given up go on until their drives answer: nobody waits for those, and they change nothing.
+        if writes > 0 || (pending > 0 && !gives_up) {
+            truth.accuse(format!(
+                "{pending} operations are in flight after the array was stopped, {writes} of them writes"
+            ));
         }
         match stopped {
             Ok(()) => Ended::Stopped,

@@ -60,6 +60,8 @@ seeds! {
     bad_sectors_are_read_around_beside_a_log: 1124, 1866, 4370, 118688;
     /// A device that was named while it took over a slot was looked up in the old seat: the member it replaced left, and it was forgotten.
     who_takes_over_a_slot_is_not_removed_for_whom_it_replaces: 5009754, 5021796, 5050942, 5108382;
+    /// Following a log, reads were begun before it was clear that a source was missing, and nobody waited for them.
+    nothing_is_in_flight_after_a_replay_that_lacks_a_source: 106374;
 }
 
 #[test]

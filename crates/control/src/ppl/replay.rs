@@ -133,12 +133,16 @@ async fn make(
     if member(parity.slot).is_none() {
         return Ok(None);
     }
+    // Nothing is read before all of it is there: a read that nobody waits for would outlive the replay.
+    let source = |&slot: &MemberIx| Some((slot, member(slot)?));
+    let Some(sources) = parity.sources.iter().map(source).collect::<Option<Vec<_>>>() else {
+        return Ok(None);
+    };
     let len = (parity.len.0 * SECTOR_BYTES) as usize;
-    let mut reads = Vec::with_capacity(parity.sources.len());
-    for &slot in &parity.sources {
-        let Some(source) = member(slot) else { return Ok(None) };
-        reads.push((slot, core.read(&source.device, source.offset(parity.sector), BufMut::alloc(len))));
-    }
+    let read = |(slot, source): (MemberIx, &LogMember)| {
+        (slot, core.read(&source.device, source.offset(parity.sector), BufMut::alloc(len)))
+    };
+    let reads: Vec<_> = sources.into_iter().map(read).collect();
     let mut sum = BufMut::zeroed(len);
     if let Some(partial) = area.get(parity.partial.clone()).filter(|partial| !partial.is_empty()) {
         sum.copy_from_slice(partial);

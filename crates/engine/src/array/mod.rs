@@ -333,7 +333,8 @@ impl ArrayHandle {
         self.at_home(core, move |home| async move { home.changed_since(version).await }).await?
     }
 
-    /// Takes no more requests, waits for those in flight, flushes the members, records the array clean and forgets it.
+    /// Takes no more requests, waits for those in flight, flushes the members, records the array clean and forgets it. Nothing writes
+    /// to a member after that. A read that was given up goes on until its member answers, and keeps its buffer until then.
     ///
     /// # Errors
     /// [`VolumeError::Broken`] if it could not be recorded clean; it is stopped all the same.

@@ -137,6 +137,11 @@ impl DriveControl {
         self.drive.lock().contents.unflushed_sectors()
     }
 
+    /// How many writes and zeroings are in flight.
+    pub fn writes_in_flight(&self) -> u32 {
+        self.drive.lock().service.writes_in_flight()
+    }
+
     /// How many operations were submitted to it so far.
     pub fn ops(&self) -> u64 {
         self.drive.lock().ops

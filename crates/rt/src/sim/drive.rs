@@ -242,7 +242,7 @@ impl Drive {
         accepted: Accepted,
         now: Instant,
     ) -> Result<usize, IoError> {
-        self.service.complete(now);
+        self.service.complete(op, now);
         let verdict = match accepted.verdict {
             Verdict::Serve if self.faults.gone => Verdict::Refuse(IoError::GONE),
             verdict => verdict,

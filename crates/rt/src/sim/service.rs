@@ -53,6 +53,8 @@ pub(crate) struct Service {
     busy_until: Instant,
     totals: DriveTotals,
     in_flight: u32,
+    /// Those that change what is on the drive.
+    writes_in_flight: u32,
     /// When `in_flight` last changed.
     changed: Instant,
     /// Its model, at work on what is in flight.
@@ -77,7 +79,7 @@ impl Service {
     ) -> Option<Instant> {
         let len = extent(op).1;
         self.count(op, len);
-        self.change_in_flight(now, 1);
+        self.change_in_flight(now, op, 1);
         if self.model.is_some() {
             return None;
         }
@@ -136,14 +138,20 @@ impl Service {
     }
 
     /// An operation that was taken in has completed.
-    pub(crate) fn complete(&mut self, now: Instant) {
-        self.change_in_flight(now, -1);
+    pub(crate) fn complete(&mut self, op: &Op, now: Instant) {
+        self.change_in_flight(now, op, -1);
+    }
+
+    /// Writes and zeroings that are in flight.
+    pub(crate) fn writes_in_flight(&self) -> u32 {
+        self.writes_in_flight
     }
 
     /// The power is gone, and with it the queue.
     pub(crate) fn reset(&mut self) {
         self.busy_until = Instant::START;
         self.in_flight = 0;
+        self.writes_in_flight = 0;
         if let Some(model) = &mut self.model {
             model.lose_cache();
         }
@@ -174,9 +182,12 @@ impl Service {
         }
     }
 
-    fn change_in_flight(&mut self, now: Instant, by: i32) {
+    fn change_in_flight(&mut self, now: Instant, op: &Op, by: i32) {
         self.totals.in_flight += (now - self.changed) * self.in_flight;
         self.changed = now;
         self.in_flight = self.in_flight.saturating_add_signed(by);
+        if matches!(op, Op::Write(..) | Op::WriteZeroes { .. }) {
+            self.writes_in_flight = self.writes_in_flight.saturating_add_signed(by);
+        }
     }
 }

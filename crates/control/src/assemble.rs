@@ -355,6 +355,7 @@ pub fn assemble(members: &[MemberFacts], policy: impl Into<Policy>) -> Option<As
 
     let state = SyncState::of(array.level, sync::resync_offset(members, &verdicts, array));
     let mut known = sync::needs(state, &filled, bitmap.as_ref(), geometry.as_ref());
+    let replay_log = sync::replays_log(state, array);
     let enough = geometry
         .as_ref()
         .is_none_or(|geometry| slots::check_enough(&filled.slots, geometry, array, &mut reasons));
@@ -371,6 +372,9 @@ pub fn assemble(members: &[MemberFacts], policy: impl Into<Policy>) -> Option<As
         if vouched {
             known.needs = Needs::Nothing;
             known.synced_below_sectors = CLEAN;
+        }
+        if vouched || replay_log {
+            filled.copy_replacements_anew(&mut verdicts);
         }
     }
     check_features(members, &verdicts, fresh, &mut reasons);
@@ -393,7 +397,7 @@ pub fn assemble(members: &[MemberFacts], policy: impl Into<Policy>) -> Option<As
         state,
         needs: known.needs,
         synced_below_sectors: known.synced_below_sectors,
-        replay_log: sync::replays_log(state, array),
+        replay_log,
         bitmap,
         verdicts,
         access: reasons.access(),

@@ -7,7 +7,7 @@ use wattle_control::assemble::{
     Verdict, assemble,
 };
 use wattle_control::facts::{
-    BitmapContent, BitmapFacts, CLEAN, Features, MemberFacts, PplFacts, PplNewest, Role,
+    BitmapContent, BitmapFacts, CLEAN, Features, MemberFacts, PplFacts, PplNewest, Role, SuperblockFacts,
 };
 use wattle_control::reason::Reason;
 use wattle_control::{Check, Code, Forced};
@@ -371,6 +371,47 @@ fn replacements_are_beside_their_original_or_in_its_place() {
     let unknown = decide(&members);
     assert_eq!((unknown.replacements[1], unknown.degraded()), (None, 0));
     assert_eq!(unknown.verdicts[2], Verdict::BadBlocks { slot: 1 });
+}
+
+/// Hazard: data in flight at a crash is on the member and not on its replacement, or the other way round. A resync compares them; a log
+/// that is followed instead, or an operator who vouches for parity, does not, and what is read would change when the replacement
+/// takes over, without its parity.
+#[test]
+fn replacements_are_copied_anew_where_no_resync_compares_them() {
+    let replacing = |change: fn(&mut SuperblockFacts), features: Features| {
+        let mut members = array(5, 4);
+        let mut copy = members[1].clone();
+        (copy.name, copy.superblock.dev_number) = ("copy".to_owned(), 4);
+        copy.superblock.recovery_offset = Some(640);
+        copy.superblock.features = Features::REPLACEMENT | Features::RECOVERY_OFFSET;
+        members.push(copy);
+        for member in &mut members {
+            let newest = PplNewest::Header { generation: 9, entries: 1 };
+            member.ppl = Some(PplFacts { start_sector: 16, len_sectors: 1024, newest });
+        }
+        each(&mut members, |superblock| {
+            superblock.roles[4] = Role::Active(1);
+            superblock.features |= features;
+            change(superblock);
+        });
+        members
+    };
+    let dirty: fn(&mut SuperblockFacts) = |superblock| superblock.resync_offset = 0;
+    let valid_below = |assembly: &Assembly| {
+        let valid_below_sectors = assembly.replacements[1].unwrap().valid_below_sectors;
+        assert_eq!(assembly.verdicts[4], Verdict::Replacement { slot: 1, valid_below_sectors });
+        valid_below_sectors
+    };
+    for log in [Features::PPL, Features::MULTIPLE_PPLS] {
+        assert_eq!(valid_below(&decide(&replacing(dirty, log))), 0);
+        assert_eq!(valid_below(&decide(&replacing(|_| (), log))), 640, "it was stopped in good order");
+    }
+    let resynced = replacing(dirty, Features::default());
+    assert_eq!(valid_below(&decide(&resynced)), 640);
+    let forced = Forced::default().with(Check::DirtyDegraded);
+    let vouched = assemble(&without(resynced, &[3]), forced).unwrap();
+    assert_eq!(vouched.needs, Needs::Nothing);
+    assert_eq!(vouched.replacements[1].unwrap().valid_below_sectors, 0);
 }
 
 /// A RAID 5 whose member 3 was left behind `behind` events ago; its bitmap was last cleared at event 10.

@@ -56,6 +56,8 @@ seeds! {
     what_a_member_does_not_flush_is_recorded_by_nobody: 5008565, 5029889, 5078747;
     /// Parity was written in the middle of a range of bad sectors, and there was no room to record that: the resync began anew for ever.
     a_resync_passes_what_it_has_no_room_to_record: 5106940;
+    /// After a crash a partial parity log was followed, and a replacement that had what its member had lost in the cache took the slot.
+    replacements_are_copied_anew_beside_a_log: 10006667;
     /// With a partial parity log, single bad sectors were taken for whole pages: beyond redundancy where nothing was lost.
     bad_sectors_are_read_around_beside_a_log: 1124, 1866, 4370, 118688;
     /// A device that was named while it took over a slot was looked up in the old seat: the member it replaced left, and it was forgotten.

@@ -60,6 +60,20 @@ pub(super) fn fill_slots(
     filled
 }
 
+impl Filled {
+    /// A replacement and the member that it replaces are two copies, and what was in flight at a crash may be on one of them only. A
+    /// resync makes them equal; a log knows of data and parity alone, and where the operator vouches for parity nobody looks. There no
+    /// copy is known to be one.
+    pub fn copy_replacements_anew(&mut self, verdicts: &mut [Verdict]) {
+        for (slot, replacement) in (0..).zip(&mut self.replacements) {
+            if let Some(Replacement { member, valid_below_sectors }) = replacement {
+                *valid_below_sectors = 0;
+                verdicts[*member] = Verdict::Replacement { slot, valid_below_sectors: 0 };
+            }
+        }
+    }
+}
+
 /// How far a member is rebuilt; `None` if it is whole.
 fn valid_below(verdict: &Verdict) -> Option<u64> {
     match *verdict {

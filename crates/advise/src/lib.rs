@@ -1,4 +1,5 @@
 //! What the stack should look like: pure functions from topology and facts to limits and findings.
 
 pub mod drives;
+pub mod limiter;
 pub mod limits;

@@ -4,12 +4,16 @@
 
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use wattle_control::Check;
 use wattle_control::size::parse_size;
 use wattle_export::Address;
 use wattle_rt::BackendChoice;
+
+use crate::commands::interval::parse_seconds;
+use crate::commands::top::TopArgs;
 
 /// Software RAID and volumes in user space: opens, serves and makes Linux md arrays, without root and without kernel modules.
 #[derive(Debug, Parser)]
@@ -76,6 +80,7 @@ pub enum Command {
     Cat(CatArgs),
     Serve(ServeArgs),
     Status(StatusArgs),
+    Top(TopArgs),
     Why(WhyArgs),
     Stop(StopArgs),
     Fail(FailArgs),
@@ -320,11 +325,19 @@ pub struct StatusArgs {
 #[command(before_help = "\
 Examples:
   wattle why data                               an array that is being served
+  wattle why data --slow                        what holds it back just now
   wattle why /dev/sd[b-f]                       why these members would be used as they would")]
 pub struct WhyArgs {
     /// The name or UUID of an array that is served, or members.
     #[arg(value_name = "NAME|MEMBER", required = true)]
     pub targets: Vec<String>,
+    /// Watches an array that is being served for a while and names what holds it back: a member, the processor, the depth of
+    /// the clients' queue, flushes, or requests that are not aligned.
+    #[arg(long)]
+    pub slow: bool,
+    /// For how many seconds to watch.
+    #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = parse_seconds, requires = "slow")]
+    pub interval: Duration,
     #[command(flatten)]
     pub force: Force,
     #[command(flatten)]

@@ -93,7 +93,7 @@ impl Volume {
     }
 
     /// Fills `buf` from `offset_bytes` on. The buffer comes back whatever happens; after an error its contents mean nothing.
-    pub async fn read(&self, offset_bytes: u64, mut buf: BufMut) -> (Result<(), VolumeError>, BufMut) {
+    pub async fn read(&self, offset_bytes: u64, buf: BufMut) -> (Result<(), VolumeError>, BufMut) {
         if let Err(error) = self.check(offset_bytes, buf.len() as u64) {
             return (Err(error), buf);
         }
@@ -102,10 +102,18 @@ impl Volume {
         }
         self.shard.counters.reads.add(1);
         self.shard.counters.read_bytes.add(buf.len() as u64);
+        let began = self.shard.core.turn_time();
+        let answer = self.read_widened(offset_bytes, buf).await;
+        self.shard.requests.read(self.shard.core.turn_time() - began);
+        answer
+    }
+
+    async fn read_widened(&self, offset_bytes: u64, mut buf: BufMut) -> (Result<(), VolumeError>, BufMut) {
         let (start, end) = self.widen(offset_bytes, buf.len() as u64);
         if end - start == buf.len() as u64 {
             return self.read_aligned(start, buf).await;
         }
+        self.shard.counters.unaligned.add(1);
         let (result, wide) = self.read_aligned(start, BufMut::alloc((end - start) as usize)).await;
         if result.is_ok() {
             let at = (offset_bytes - start) as usize;
@@ -138,6 +146,18 @@ impl Volume {
         }
         self.shard.counters.writes.add(1);
         self.shard.counters.write_bytes.add(buf.len() as u64);
+        let began = self.shard.core.turn_time();
+        let result = self.write_widened(offset_bytes, buf, durability).await;
+        self.shard.requests.written(self.shard.core.turn_time() - began);
+        result
+    }
+
+    async fn write_widened(
+        &self,
+        offset_bytes: u64,
+        buf: Buf,
+        durability: Durability,
+    ) -> Result<(), VolumeError> {
         let (start, end) = self.widen(offset_bytes, buf.len() as u64);
         if end - start == buf.len() as u64 {
             let volume = self.clone();
@@ -150,6 +170,7 @@ impl Volume {
                 })
                 .await;
         }
+        self.shard.counters.unaligned.add(1);
         // The edges are read, and must not change until they are written back: this write has the array to itself.
         self.exclusively(move |volume| async move {
             let (result, mut wide) = volume.read_aligned(start, BufMut::alloc((end - start) as usize)).await;

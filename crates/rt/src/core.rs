@@ -12,6 +12,7 @@ use crate::op::{Bufs, Durability, Key, Op, Transfer, Unmap};
 use crate::stream::{Listener, Stream};
 use crate::sync::{OneshotReceiver, oneshot};
 use crate::time::{Instant, WallTime};
+use crate::traffic::Traffic;
 use std::any::Any;
 use std::fmt;
 use std::os::fd::AsFd;
@@ -42,6 +43,12 @@ impl Core {
     /// The time, real or virtual.
     pub fn now(&self) -> Instant {
         self.inner.now()
+    }
+
+    /// The time at which the core's present turn began, in which it runs what is ready: good enough for latencies, and it costs no
+    /// reading of a clock.
+    pub fn turn_time(&self) -> Instant {
+        self.inner.turn_time()
     }
 
     /// The wall clock, real or virtual: for what is recorded on drives and shown to people, never for durations.
@@ -349,6 +356,16 @@ pub struct OpFuture<T> {
     core: Core,
     key: Option<Key>,
     finish: Finish<T>,
+}
+
+impl<T> OpFuture<T> {
+    /// Counts the operation in `traffic` from now until it completes, whether or not anybody waits for it.
+    pub fn counted_in(self, traffic: &Rc<Traffic>) -> OpFuture<T> {
+        if let Some(key) = self.key {
+            self.core.inner.count_op(key, traffic);
+        }
+        self
+    }
 }
 
 impl<T> Future for OpFuture<T> {

@@ -10,6 +10,7 @@ use crate::core::{Core, CoreIx};
 use crate::error::IoError;
 use crate::op::{Done, Key, Op, Progress};
 use crate::time::Instant;
+use crate::traffic::{Counted, Traffic};
 use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
@@ -168,6 +169,7 @@ enum OpState {
 
 struct OpSlot {
     state: OpState,
+    counted: Option<Counted>,
     started: &'static Location<'static>,
 }
 
@@ -184,6 +186,7 @@ pub(crate) struct Inner {
     polling: Cell<(*const (), u32)>,
     timers: RefCell<BTreeMap<(Instant, u64), Wake>>,
     timer_seq: Cell<u64>,
+    turn_time: Cell<Instant>,
     ops: RefCell<Vec<OpSlot>>,
     free_ops: RefCell<Vec<u32>>,
     in_flight: Cell<usize>,
@@ -201,6 +204,7 @@ impl Inner {
         inbox: mpsc::Receiver<Job>,
         backend: Box<dyn Backend>,
     ) -> Rc<Inner> {
+        let backend_now = backend.now();
         let inner = Inner {
             shared,
             group,
@@ -212,6 +216,7 @@ impl Inner {
             polling: Cell::new((std::ptr::null(), u32::MAX)),
             timers: RefCell::default(),
             timer_seq: Cell::new(0),
+            turn_time: Cell::new(backend_now),
             ops: RefCell::default(),
             free_ops: RefCell::default(),
             in_flight: Cell::new(0),
@@ -392,13 +397,15 @@ impl Inner {
         self.timers.borrow().first_key_value().map(|(&(deadline, _), _)| deadline)
     }
 
-    /// Wakes everything whose time has come.
+    /// The time at which this turn began.
+    pub(crate) fn turn_time(&self) -> Instant {
+        self.turn_time.get()
+    }
+
+    /// A turn begins: wakes everything whose time has come.
     pub(crate) fn fire_timers(&self) {
-        let Some(next) = self.next_timer() else { return };
         let now = self.now();
-        if next > now {
-            return;
-        }
+        self.turn_time.set(now);
         loop {
             let due = {
                 let mut timers = self.timers.borrow_mut();
@@ -441,7 +448,7 @@ impl Inner {
 
     fn new_op(&self, state: OpState, started: &'static Location<'static>) -> Key {
         let mut ops = self.ops.borrow_mut();
-        let slot = OpSlot { state, started };
+        let slot = OpSlot { state, counted: None, started };
         match self.free_ops.borrow_mut().pop() {
             Some(index) => {
                 ops[index as usize] = slot;
@@ -451,6 +458,14 @@ impl Inner {
                 ops.push(slot);
                 Key(u32::try_from(ops.len() - 1).expect("fewer operations than memory"))
             }
+        }
+    }
+
+    /// Counts an operation from now until it completes.
+    pub(crate) fn count_op(&self, key: Key, traffic: &Rc<Traffic>) {
+        let slot = &mut self.ops.borrow_mut()[key.0 as usize];
+        if matches!(slot.state, OpState::Pending { .. }) {
+            slot.counted = Some(Counted::new(traffic, self.turn_time()));
         }
     }
 
@@ -519,6 +534,9 @@ impl Inner {
         let wait = if done.is_empty() { wait } else { Wait::No };
         self.backend.borrow_mut().reap(&mut done, wait);
         let any = !done.is_empty();
+        if any {
+            self.turn_time.set(self.now());
+        }
         done.drain(..).for_each(|done| self.complete(done));
         *self.done.borrow_mut() = done;
         any
@@ -527,7 +545,7 @@ impl Inner {
     fn complete(&self, done: Done) {
         let Done { key, result, mut op } = done;
         let mut ops = self.ops.borrow_mut();
-        let state = &mut ops[key.0 as usize].state;
+        let OpSlot { state, counted, .. } = &mut ops[key.0 as usize];
         let OpState::Pending { wake, wanted, peer } = state else {
             unreachable!("a backend completes an operation once")
         };
@@ -542,6 +560,9 @@ impl Inner {
             Progress::Finished(result) => result,
         };
         self.in_flight.set(self.in_flight.get() - 1);
+        if let Some(counted) = counted.take() {
+            counted.complete(&op, self.turn_time());
+        }
         let wake = wake.take();
         let dropped = if *wanted {
             *state = OpState::Done(result, op);

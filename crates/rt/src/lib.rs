@@ -19,6 +19,7 @@ mod device;
 mod error;
 mod executor;
 mod iov;
+mod latency;
 mod lock;
 pub mod mailbox;
 mod mem;
@@ -33,6 +34,7 @@ mod stream;
 pub mod sync;
 mod syscall;
 mod time;
+mod traffic;
 mod uring;
 
 pub use crate::core::{Core, CoreIx, JoinHandle, OpFuture, Sleep};
@@ -40,6 +42,7 @@ pub use backend::{Backend, BackendChoice, BackendError, Wait};
 pub use buf::{BUF_ALIGN_BYTES, Buf, BufMut};
 pub use device::{Device, Direct, OpenError, OpenOptions};
 pub use error::{IoError, IoErrorKind};
+pub use latency::Latencies;
 pub use lock::Lock;
 pub use mailbox::{Receiver, Sender, mailbox};
 pub use model::Model;
@@ -52,3 +55,4 @@ pub use sim::{DriveConfig, DriveControl, DriveSnapshot, Outcome, World, WorldCon
 pub use stream::{ListenError, Listener, Stream};
 pub use sync::{Event, Notify, Permit, Semaphore, oneshot};
 pub use time::{Instant, WallTime};
+pub use traffic::{Traffic, TrafficTotals};

@@ -4,6 +4,7 @@ mod cat;
 mod create;
 mod examine;
 mod explain;
+pub mod interval;
 mod member;
 mod scan;
 mod scrub;
@@ -11,6 +12,7 @@ mod serve;
 mod set;
 mod status;
 mod stop;
+pub mod top;
 mod why;
 
 use std::process::ExitCode;
@@ -32,6 +34,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Serve(args) => serve::run(&args, screen),
         Command::Status(args) => status::run(&args, screen),
         Command::Stop(args) => done(stop::run(&args)),
+        Command::Top(args) => done(top::run(&args, screen)),
         Command::Why(args) => done(why::run(&args, screen)),
         Command::Fail(args) => done(member::fail(&args)),
         Command::Remove(args) => done(member::remove(&args)),

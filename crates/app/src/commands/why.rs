@@ -5,6 +5,7 @@ use std::path::Path;
 use serde::Serialize;
 use wattle_control::{Code, Problem};
 
+use super::interval::{Done, Look};
 use crate::cli::WhyArgs;
 use crate::control_socket::RuntimeDir;
 use crate::control_socket::client::{self, Servers};
@@ -22,6 +23,9 @@ struct Report {
 /// # Errors
 /// No such array is served, and no such member is there.
 pub fn run(args: &WhyArgs, screen: Screen) -> Result<(), Problem> {
+    if args.slow {
+        return slow(args, screen);
+    }
     let arrays = match served(args)? {
         Some(report) => vec![report],
         None => {
@@ -40,6 +44,41 @@ pub fn run(args: &WhyArgs, screen: Screen) -> Result<(), Problem> {
     }
     let parts: Vec<_> = arrays.iter().map(|array| render(array, screen)).collect();
     output::print(&parts.join("\n"))
+}
+
+#[derive(Serialize)]
+struct SlowReport {
+    schema_version: u32,
+    arrays: Vec<Done>,
+}
+
+/// What holds the arrays named back, from two looks at them.
+fn slow(args: &WhyArgs, screen: Screen) -> Result<(), Problem> {
+    let dir = RuntimeDir::find(args.runtime.runtime_dir.as_deref());
+    let before = Look::now(&dir);
+    for name in &args.targets {
+        before.since(&before, &dir, Some(name))?;
+    }
+    let now = before.after(&dir, args.interval);
+    let mut arrays = Vec::new();
+    for name in &args.targets {
+        arrays.extend(now.since(&before, &dir, Some(name))?);
+    }
+    if args.json.json {
+        return output::print_json(&SlowReport { schema_version: SCHEMA_VERSION, arrays });
+    }
+    let reports: Vec<String> = arrays.iter().map(|array| render(&limits(array), screen)).collect();
+    output::print(&reports.join("\n"))
+}
+
+fn limits(array: &Done) -> WhyReport {
+    let decisions = array.limited_by.iter().map(|limit| DecisionReport {
+        member: None,
+        what: format!("limited by {}", limit.kind.replace('_', " ")),
+        why: limit.evidence.clone(),
+        next: Some(limit.help.clone()),
+    });
+    WhyReport { array: array.array.clone(), uuid: None, decisions: decisions.collect() }
 }
 
 /// What the server of an array says, if the one thing named is an array that is served.

@@ -16,6 +16,18 @@ pub struct ServerReport {
     pub pid: u32,
     /// What it serves.
     pub arrays: Vec<ArrayReport>,
+    /// Its threads, and how much work they did.
+    #[serde(default)]
+    pub threads: Vec<ThreadReport>,
+}
+
+/// A thread of a server.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ThreadReport {
+    /// Its name.
+    pub name: String,
+    /// Processor time since it was started.
+    pub cpu_ms: u64,
 }
 
 /// An array being served. Also the shape of `wattle status --json`.
@@ -90,6 +102,9 @@ pub struct ArrayReport {
     pub events: Vec<EventReport>,
     /// Since the start.
     pub counters: Counters,
+    /// Clients' requests since the start, and how long they took.
+    #[serde(default)]
+    pub requests: RequestsReport,
 }
 
 impl ArrayReport {
@@ -153,6 +168,47 @@ pub struct MemberReport {
     /// Reads that were served from redundancy because it did not answer within the deadline.
     #[serde(default)]
     pub reads_overdue: u64,
+    /// What went to it since it took the slot, metadata not counted.
+    #[serde(default)]
+    pub traffic: TrafficReport,
+}
+
+/// How long things took.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LatencyReport {
+    /// How many there were.
+    pub count: u64,
+    /// All of them together: its growth in some time, divided by that time, is the mean number under way.
+    pub sum_us: u64,
+    /// Half of them took at most this long.
+    pub p50_us: u64,
+    /// 99 of a hundred did.
+    pub p99_us: u64,
+    /// 999 of a thousand did.
+    pub p99_9_us: u64,
+}
+
+/// Clients' requests.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RequestsReport {
+    pub reads: LatencyReport,
+    pub writes: LatencyReport,
+    pub flushes: LatencyReport,
+}
+
+/// What a member was asked to do.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TrafficReport {
+    pub reads: LatencyReport,
+    pub read_bytes: u64,
+    pub writes: LatencyReport,
+    pub written_bytes: u64,
+    pub flushes: LatencyReport,
+    /// Under way now.
+    pub in_flight: u64,
 }
 
 /// A member without a slot.
@@ -307,6 +363,7 @@ pub struct Counters {
     pub pre_reads: u64,
     pub merged: u64,
     pub repaired: u64,
+    pub unaligned: u64,
 }
 
 #[cfg(test)]

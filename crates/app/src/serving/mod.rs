@@ -9,6 +9,7 @@ mod members;
 mod report;
 mod served;
 pub mod settings;
+mod threads;
 pub mod why;
 mod work;
 
@@ -95,7 +96,7 @@ impl Serving {
         for served in self.arrays() {
             arrays.push(served.report().await);
         }
-        ServerReport { server: self.server.clone(), pid: std::process::id(), arrays }
+        ServerReport { server: self.server.clone(), pid: std::process::id(), arrays, threads: threads::all() }
     }
 
     /// Stops one array. The last one ends the process, and the answer waits until it has let go of the members: whoever stops

@@ -1,13 +1,18 @@
 //! What the engine reports, as the control socket and `wattle status` show it.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use wattle_engine::array::{ArrayStatus, MemberStatus};
 use wattle_engine::units::{SECTOR_BYTES, Sector};
 use wattle_engine::{MemberState, Regions, SeatRecord};
+use wattle_rt::{Latencies, TrafficTotals};
 
 use super::Facts;
-use crate::control_socket::report::{ArrayReport, BitmapReport, Counters, Health, MemberReport, RangeReport};
+use crate::control_socket::report::{
+    ArrayReport, BitmapReport, Counters, Health, LatencyReport, MemberReport, RangeReport, RequestsReport,
+    TrafficReport,
+};
 
 /// Ranges of bad blocks that are told of each member.
 const RANGES_MAX: usize = 64;
@@ -50,6 +55,11 @@ pub fn array_report(facts: &Facts, status: &ArrayStatus) -> ArrayReport {
         settings: BTreeMap::new(),
         events: Vec::new(),
         counters: counters(status),
+        requests: RequestsReport {
+            reads: latency(&status.requests.reads),
+            writes: latency(&status.requests.writes),
+            flushes: latency(&status.requests.flushes),
+        },
     }
 }
 
@@ -107,6 +117,7 @@ fn member_report(slot: u16, member: &MemberStatus) -> MemberReport {
         bad_bytes: member.bad_sectors * SECTOR_BYTES,
         slow: member.slow,
         reads_overdue: member.late_reads,
+        traffic: traffic(&member.traffic),
     }
 }
 
@@ -126,6 +137,30 @@ fn counters(status: &ArrayStatus) -> Counters {
         pre_reads: c.pre_reads,
         merged: c.merged,
         repaired: c.repaired,
+        unaligned: c.unaligned,
+    }
+}
+
+fn traffic(totals: &TrafficTotals) -> TrafficReport {
+    TrafficReport {
+        reads: latency(&totals.reads),
+        read_bytes: totals.read_bytes,
+        writes: latency(&totals.writes),
+        written_bytes: totals.written_bytes,
+        flushes: latency(&totals.flushes),
+        in_flight: totals.in_flight,
+    }
+}
+
+fn latency(latencies: &Latencies) -> LatencyReport {
+    let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+    let percentile = |ppm| micros(latencies.percentile_ppm(ppm));
+    LatencyReport {
+        count: latencies.count(),
+        sum_us: micros(latencies.sum()),
+        p50_us: percentile(500_000),
+        p99_us: percentile(990_000),
+        p99_9_us: percentile(999_000),
     }
 }
 

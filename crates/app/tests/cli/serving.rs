@@ -511,3 +511,54 @@ fn a_runtime_directory_of_another_user() {
     assert_eq!(status(&["--check"]).status, 4);
     assert_eq!(status(&["data", "--check"]).status, 4);
 }
+
+/// What an operator asks while it is slow: who holds it back, and by how much.
+#[test]
+fn top_and_why_slow_tell_what_an_array_does_and_what_limits_it() {
+    if !require("fio") {
+        return;
+    }
+    let room = Room::new();
+    let serve = Serve::start(&room, &[], &room.array("5", 3));
+    let idle = serve.command(&["why", "data", "--slow", "--interval", "0.1", "--json"]).ok().json();
+    assert_eq!(idle["arrays"][0]["limited_by"][0]["kind"], "idle");
+    let (uri, output) = (format!("--uri={}", serve.uri), format!("--output={}", room.name("fio.txt")));
+    let load =
+        "--name=load --ioengine=nbd --rw=randwrite --bs=4k --iodepth=1 --size=8m --time_based --runtime=4";
+    let mut fio = std::process::Command::new("fio")
+        .args(load.split(' '))
+        .args([&uri, &output])
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    std::thread::sleep(Duration::from_millis(1500));
+    let top = serve.command(&["top", "data", "--interval", "1", "--count", "1", "--json"]).ok().json();
+    let why = serve.command(&["why", "data", "--slow", "--interval", "0.5"]).ok();
+    let text = serve.command(&["top", "--interval", "0.2", "--count", "1"]).ok();
+    assert!(fio.wait().unwrap().success());
+    let array = &top["arrays"][0];
+    let writes = array["writes"]["per_second"].as_f64().unwrap();
+    assert!(writes > 10.0, "{top}");
+    // One at a time: what was under way is the part of the time in which one was.
+    let under_way = array["writes"]["under_way"].as_f64().unwrap();
+    assert!(under_way > 0.0 && under_way <= 1.1, "{top}");
+    let plans = &array["plans"];
+    assert!(plans["read_modify"].as_f64().unwrap() + plans["reconstruct"].as_f64().unwrap() > 10.0, "{top}");
+    let members = array["members"].as_array().unwrap();
+    assert!(
+        members.len() == 3 && members.iter().all(|m| m["writes"]["per_second"].as_f64() > Some(1.0)),
+        "{top}"
+    );
+    assert!(why.text().contains("limited by "), "{}", why.text());
+    assert!(text.text().contains("writes/s") && text.text().contains("clients"), "{}", text.text());
+    let status = serve.array();
+    let latency = &status["requests"]["writes"];
+    assert!(
+        latency["count"].as_u64() > Some(10) && latency["p50_us"].as_u64() <= latency["p99_us"].as_u64(),
+        "{status}"
+    );
+    assert_eq!(status["members"][0]["traffic"]["in_flight"], 0);
+    let missing = serve.command(&["top", "nobody", "--count", "1"]);
+    assert_eq!(missing.status, 1, "{}", missing.stderr);
+    serve.stop();
+}

@@ -36,7 +36,7 @@ pub(crate) use home::Home;
 use home::home_key;
 pub use members::Whom;
 pub(crate) use shard::{Shard, WriteLoss, answer};
-pub use status::{ArrayStatus, CounterTotals, MemberStatus};
+pub use status::{ArrayStatus, CounterTotals, MemberStatus, RequestLatencies};
 
 /// What an array is started from.
 #[derive(Debug, Clone)]

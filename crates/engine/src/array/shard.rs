@@ -7,14 +7,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use wattle_rt::sync::OneshotSender;
-use wattle_rt::{Buf, BufMut, Core, Device, Durability, Instant, IoError, IoErrorKind, Notify, Semaphore};
+use wattle_rt::{
+    Buf, BufMut, Core, Device, Durability, Instant, IoError, IoErrorKind, Notify, Semaphore, Traffic,
+};
 
 use super::Fixed;
 use super::deadline::Deadlines;
 use super::gate::{Gate, Pass};
 use super::health::Health;
 use super::home::{Home, home_key};
-use super::status::{Counters, Troubles};
+use super::status::{Counters, Requests, Troubles};
 use crate::bad::BadRanges;
 use crate::error::VolumeError;
 use crate::intent::IntentShard;
@@ -43,6 +45,8 @@ pub(crate) struct Shard {
     /// Bounds the stripes worked on at once.
     pub stripe_slots: Semaphore,
     pub counters: Counters,
+    /// Clients' requests that were answered.
+    pub requests: Requests,
     pub deadlines: Deadlines,
     /// Some member may be slow.
     any_slow: Cell<bool>,
@@ -75,6 +79,8 @@ pub(crate) struct MemberLoad {
     pub last_read_end: Cell<Sector>,
     /// Reads that were given up.
     pub late_reads: Cell<u64>,
+    /// What goes to it.
+    pub traffic: Rc<Traffic>,
     /// It counts as slow until then.
     slow_until: Cell<Option<Instant>>,
     /// For how long it counted as slow the last time.
@@ -92,6 +98,7 @@ impl Shard {
             holds: Holds::default(),
             stripe_slots: Semaphore::new(fixed.tuning.stripes_active_max),
             counters: Counters::default(),
+            requests: Requests::default(),
             deadlines: Deadlines::default(),
             any_slow: Cell::new(false),
             intent: fixed.intent.as_ref().filter(|_| !fixed.read_only).map(IntentShard::new),
@@ -171,6 +178,7 @@ impl Shard {
         load.late_reads.set(0);
         load.slow_until.set(None);
         load.last_read_end.set(Sector(0));
+        load.traffic.reset();
         if let Some(log) = &self.log {
             log.forget(seat);
         }
@@ -182,6 +190,7 @@ impl Shard {
             read_errors: u64::from(load.read_errors.get()),
             late_reads: load.late_reads.get(),
             slow: self.is_slow(MemberIx(seat)),
+            traffic: load.traffic.totals(),
         };
         (0..).zip(&self.members).map(of).collect()
     }
@@ -276,14 +285,17 @@ impl Shard {
         if self.fixed.read_only {
             return Ok(());
         }
-        self.home(|home| async move { home.flush().await }).await
+        let began = self.core.turn_time();
+        let result = self.home(|home| async move { home.flush().await }).await;
+        self.requests.flushed(self.core.turn_time() - began);
+        result
     }
 
     /// Flushes every member that takes writes; returns those that failed. Only at home, in its turn: a system reports that
     /// it lost data once, to one of those who flush.
     pub async fn flush_members(&self) -> MemberSet {
         let slots = self.health.borrow().writable();
-        let flushes: Vec<_> = slots.iter().map(|slot| (slot, self.core.flush(&self.device(slot)))).collect();
+        let flushes: Vec<_> = slots.iter().map(|slot| (slot, self.flush_member(slot))).collect();
         let mut failed = MemberSet::default();
         for (slot, flush) in flushes {
             if flush.await.is_err() {
@@ -291,6 +303,10 @@ impl Shard {
             }
         }
         failed
+    }
+
+    fn flush_member(&self, member: MemberIx) -> impl Future<Output = Result<(), IoError>> + use<> {
+        self.core.flush(&self.device(member)).counted_in(&self.load(member).traffic)
     }
 
     /// Reads data sectors of a member. The operation is queued at once.
@@ -301,7 +317,7 @@ impl Shard {
         bufs: Vec<BufMut>,
     ) -> impl Future<Output = (Result<(), IoError>, Vec<BufMut>)> + Unpin + use<> {
         let (device, offset) = self.place(member, sector);
-        self.core.readv(&device, offset, bufs)
+        self.core.readv(&device, offset, bufs).counted_in(&self.load(member).traffic)
     }
 
     /// Writes data sectors of a member. The operation is queued at once.
@@ -313,7 +329,7 @@ impl Shard {
         durability: Durability,
     ) -> impl Future<Output = Result<(), IoError>> + use<> {
         let (device, offset) = self.place(member, sector);
-        self.core.writev(&device, offset, bufs, durability)
+        self.core.writev(&device, offset, bufs, durability).counted_in(&self.load(member).traffic)
     }
 
     /// Decides what a read error means: the member is gone (`true`), or only these sectors could not be read. Bad sectors

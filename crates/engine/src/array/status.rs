@@ -1,9 +1,10 @@
 //! What an array reports of itself.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::sync::Arc;
+use std::time::Duration;
 
-use wattle_rt::Core;
+use wattle_rt::{Core, Latencies, TrafficTotals};
 
 use super::home::{Home, home_key};
 use super::shard::Shard;
@@ -77,6 +78,49 @@ counters! {
     merged,
     /// Blocks that could not be read and were rewritten from redundancy.
     repaired,
+    /// Requests whose edges are not on blocks: reads that read more, writes that stop everything else.
+    unaligned,
+}
+
+/// Clients' requests that one core has answered.
+#[derive(Debug, Default)]
+pub(crate) struct Requests(RefCell<RequestLatencies>);
+
+/// How long clients' requests took since the array was started, all cores together.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RequestLatencies {
+    /// Reads.
+    pub reads: Latencies,
+    /// Writes.
+    pub writes: Latencies,
+    /// Flushes.
+    pub flushes: Latencies,
+}
+
+impl Requests {
+    pub fn read(&self, took: Duration) {
+        self.0.borrow_mut().reads.record(took);
+    }
+
+    pub fn written(&self, took: Duration) {
+        self.0.borrow_mut().writes.record(took);
+    }
+
+    pub fn flushed(&self, took: Duration) {
+        self.0.borrow_mut().flushes.record(took);
+    }
+
+    fn totals(&self) -> RequestLatencies {
+        self.0.borrow().clone()
+    }
+}
+
+impl RequestLatencies {
+    fn add(&mut self, other: &Self) {
+        self.reads.add(&other.reads);
+        self.writes.add(&other.writes);
+        self.flushes.add(&other.flushes);
+    }
 }
 
 /// An array as it is now.
@@ -104,6 +148,8 @@ pub struct ArrayStatus {
     pub replacements: Vec<MemberStatus>,
     /// Since the start.
     pub counters: CounterTotals,
+    /// Clients' requests since the start.
+    pub requests: RequestLatencies,
     /// The resync, recovery, check or repair under way.
     pub sync: Option<SyncStatus>,
     /// The last one that ended.
@@ -125,21 +171,25 @@ pub struct MemberStatus {
     pub slow: bool,
     /// Sectors in its bad-block log.
     pub bad_sectors: u64,
+    /// What went to it since it took the slot; what keeps the metadata writes is not in it.
+    pub traffic: TrafficTotals,
 }
 
 /// What a core saw of a member's troubles.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Troubles {
     pub read_errors: u64,
     pub late_reads: u64,
     pub slow: bool,
+    pub traffic: TrafficTotals,
 }
 
 impl Troubles {
-    fn add(&mut self, other: Self) {
+    fn add(&mut self, other: &Self) {
         self.read_errors += other.read_errors;
         self.late_reads += other.late_reads;
         self.slow |= other.slow;
+        self.traffic.add(&other.traffic);
     }
 }
 
@@ -154,17 +204,20 @@ pub(super) async fn collect(core: &Core, fixed: &Arc<Fixed>) -> ArrayStatus {
         })
         .await;
     let mut counters = CounterTotals::default();
+    let mut requests = RequestLatencies::default();
     let slots = fixed.geometry.raid_disks();
     let mut troubles = vec![Troubles::default(); 2 * slots];
     for index in each_core(core) {
         let part = core
             .call(index, move |core| async move {
-                core.local::<Shard>(key).map(|shard| (shard.counters.totals(), shard.troubles()))
+                core.local::<Shard>(key)
+                    .map(|shard| (shard.counters.totals(), shard.requests.totals(), shard.troubles()))
             })
             .await;
-        let Some((totals, more)) = part else { continue };
+        let Some((totals, answered, more)) = part else { continue };
         counters = counters.plus(totals);
-        troubles.iter_mut().zip(more).for_each(|(sum, more)| sum.add(more));
+        requests.add(&answered);
+        troubles.iter_mut().zip(&more).for_each(|(sum, more)| sum.add(more));
     }
     let (dirty, health, sync, last) = match home {
         Some((dirty, health, sync, last)) => (dirty, Some(health), sync, last),
@@ -179,6 +232,7 @@ pub(super) async fn collect(core: &Core, fixed: &Arc<Fixed>) -> ArrayStatus {
             late_reads: troubles.late_reads,
             slow: troubles.slow,
             bad_sectors: who.map_or(0, |(_, seat)| seat.bad.sectors()),
+            traffic: troubles.traffic,
         }
     };
     let mut members: Vec<_> = troubles.into_iter().enumerate().map(member).collect();
@@ -199,6 +253,7 @@ pub(super) async fn collect(core: &Core, fixed: &Arc<Fixed>) -> ArrayStatus {
         members,
         replacements,
         counters,
+        requests,
         sync,
         last,
     }

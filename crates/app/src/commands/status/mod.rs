@@ -100,7 +100,7 @@ fn served<'a>(server: &'a ServerReport, array: &'a ArrayReport) -> ServedArray<'
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::control_socket::report::{Counters, Health, MemberReport};
+    use crate::control_socket::report::{Counters, Health, MemberReport, RequestsReport};
 
     /// A whole array on members of these names.
     pub(crate) fn array(name: &str, level: &str, members: &[&str]) -> ArrayReport {
@@ -139,6 +139,7 @@ pub(crate) mod tests {
             settings: std::collections::BTreeMap::new(),
             events: Vec::new(),
             counters: Counters::default(),
+            requests: RequestsReport::default(),
         }
     }
 

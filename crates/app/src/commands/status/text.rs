@@ -51,6 +51,15 @@ pub fn render(server: &ServerReport, array: &ArrayReport, screen: Screen) -> Str
         units.show(c.write_bytes),
         c.flushes,
     ));
+    let r = &array.requests;
+    for (what, latency) in [("read", r.reads), ("write", r.writes), ("flush", r.flushes)] {
+        if latency.count > 0 {
+            text.push_str(&format!(
+                "  {what} latency: {} us half of them, {} us 99 of 100, {} us 999 of 1000\n",
+                latency.p50_us, latency.p99_us, latency.p99_9_us
+            ));
+        }
+    }
     text
 }
 
@@ -123,7 +132,7 @@ fn after_crash(array: &ArrayReport, screen: Screen) -> Option<String> {
 }
 
 fn members(array: &ArrayReport, screen: Screen) -> Vec<Vec<String>> {
-    let mut rows = vec![["slot", "state", "errors", "bad", "member"].map(str::to_owned).to_vec()];
+    let mut rows = vec![["slot", "state", "queued", "errors", "bad", "member"].map(str::to_owned).to_vec()];
     for member in &array.members {
         rows.push(member_row(member, false, screen));
         let replacements = array.replacements.iter().filter(|other| other.slot == member.slot);
@@ -132,7 +141,8 @@ fn members(array: &ArrayReport, screen: Screen) -> Vec<Vec<String>> {
     for spare in &array.spares {
         let state =
             if spare.state == "faulty" { screen.style.red(&spare.state) } else { spare.state.clone() };
-        rows.push(vec!["-".to_owned(), state, "-".to_owned(), "-".to_owned(), printable(&spare.member)]);
+        let dash = || "-".to_owned();
+        rows.push(vec![dash(), state, dash(), dash(), dash(), printable(&spare.member)]);
     }
     rows
 }
@@ -154,7 +164,8 @@ fn member_row(member: &MemberReport, replacement: bool, screen: Screen) -> Vec<S
     };
     let name = member.member.as_deref().map_or("-".to_owned(), printable);
     let bad = if member.bad_bytes == 0 { "-".to_owned() } else { screen.units.show(member.bad_bytes) };
-    vec![member.slot.to_string(), state, member.read_errors.to_string(), bad, name]
+    let queued = member.traffic.in_flight.to_string();
+    vec![member.slot.to_string(), state, queued, member.read_errors.to_string(), bad, name]
 }
 
 /// The bad-block logs, member by member.
@@ -298,7 +309,8 @@ mod tests {
     const PLAIN: Screen = Screen { units: Units::Iec, style: Style::PLAIN, style_err: Style::PLAIN };
 
     fn shown(array: &ArrayReport) -> String {
-        let server = ServerReport { server: "data".to_owned(), pid: 7, arrays: Vec::new() };
+        let server =
+            ServerReport { server: "data".to_owned(), pid: 7, arrays: Vec::new(), threads: Vec::new() };
         render(&server, array, PLAIN)
     }
 
@@ -360,10 +372,10 @@ data  raid5, left-symmetric, chunk 64 KiB, 21 MiB
   uuid    d4456855:878c1153:a132709f:86ddf6a8
   crash   write-intent bitmap: 3 of 15 regions of 64 MiB would be resynced
   server  data (pid 7)
-  slot  state                            errors  bad  member
-  0     in sync                          0       -    a
-  1     rebuilding, current below 1 MiB  0       -    b
-  2     in sync                          0       -    c
+  slot  state                            queued  errors  bad  member
+  0     in sync                          0       0       -    a
+  1     rebuilding, current below 1 MiB  0       0       -    b
+  2     in sync                          0       0       -    c
   since start: 0 reads (0 B), 0 writes (0 B), 0 flushes
 ";
         assert_eq!(text, expected);
@@ -391,10 +403,10 @@ data  raid5, left-symmetric, chunk 64 KiB, 21 MiB
         }];
         let text = shown(&data);
         for line in [
-            "  0     in sync, slow (17 reads went around it)  0       -      a\n",
-            "  0     replacement, current below 0 B           0       -      new\n",
-            "  1     in sync                                  0       8 KiB  b\n",
-            "  -     spare                                    -       -      s\n",
+            "  0     in sync, slow (17 reads went around it)  0       0       -      a\n",
+            "  0     replacement, current below 0 B           0       0       -      new\n",
+            "  1     in sync                                  0       0       8 KiB  b\n",
+            "  -     spare                                    -       -       -      s\n",
             "  bad blocks of b, bytes of its data: 0..512, 9000..9512, 18000..18512, 27000..27512, …\n",
             "  2026-11-21T12:00:00Z  a is ?[31mslow\n",
         ] {

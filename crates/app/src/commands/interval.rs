@@ -1,0 +1,303 @@
+//! Two looks at a server, and what its arrays did between them.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use wattle_advise::limiter::{self, Flow, Interval, MemberFlow};
+use wattle_control::{Code, Problem};
+
+use crate::control_socket::RuntimeDir;
+use crate::control_socket::client::Servers;
+use crate::control_socket::report::{
+    ArrayReport, LatencyReport, MemberReport, ServerReport, ThreadReport, TrafficReport,
+};
+
+/// The servers at one moment.
+pub struct Look {
+    servers: Servers,
+    at: Instant,
+}
+
+impl Look {
+    /// Asks every server that there is.
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "a command without a core measures between two of its own looks"
+    )]
+    pub fn now(dir: &RuntimeDir) -> Self {
+        Self { servers: Servers::ask(dir), at: Instant::now() }
+    }
+
+    /// Looks again when `interval` has passed since this look.
+    #[allow(clippy::disallowed_methods, reason = "a command without a core has nothing to await on")]
+    pub fn after(&self, dir: &RuntimeDir, interval: Duration) -> Self {
+        std::thread::sleep(interval.saturating_sub(self.at.elapsed()));
+        Self::now(dir)
+    }
+
+    /// The arrays, with what they did since an earlier look: all, or the one of this name or UUID.
+    ///
+    /// # Errors
+    /// There is no such array, or a server does not answer.
+    pub fn since(&self, before: &Look, dir: &RuntimeDir, name: Option<&str>) -> Result<Vec<Done>, Problem> {
+        if let Some(name) = name {
+            self.servers.find(dir, name)?;
+        } else if let Some(problem) = self.servers.silent.first() {
+            return Err(problem.clone());
+        }
+        let wanted = |array: &ArrayReport| {
+            name.is_none_or(|name| array.name == name || array.uuid.as_deref() == Some(name))
+        };
+        let mut all = Vec::new();
+        for (socket, server) in &self.servers.answered {
+            let earlier = before.server(socket, server.pid);
+            for array in server.arrays.iter().filter(|array| wanted(array)) {
+                let was =
+                    earlier.and_then(|(_, server)| server.arrays.iter().find(|was| was.name == array.name));
+                let threads = earlier.map_or(&[][..], |(_, server)| &server.threads);
+                let seconds = (self.at - before.at).as_secs_f64();
+                all.push(done(array, was.unwrap_or(array), &server.threads, threads, seconds));
+            }
+        }
+        Ok(all)
+    }
+
+    fn server(&self, socket: &Path, pid: u32) -> Option<&(PathBuf, ServerReport)> {
+        self.servers.answered.iter().find(|(other, server)| other == socket && server.pid == pid)
+    }
+}
+
+/// What an array did in some time. Also the shape of `wattle top --json`.
+#[derive(Debug, Clone, Serialize)]
+pub struct Done {
+    /// Its name.
+    pub array: String,
+    /// Its level.
+    pub level: String,
+    /// `[UU_U]`.
+    pub slots: String,
+    /// In how long.
+    pub seconds: f64,
+    /// Clients' requests.
+    pub reads: Rate,
+    /// Clients' requests.
+    pub writes: Rate,
+    /// Clients' requests.
+    pub flushes: Rate,
+    /// How rows were written, each second.
+    pub plans: Plans,
+    /// Each member.
+    pub members: Vec<MemberDone>,
+    /// The part of the time that each thread of the server worked.
+    pub cores: Vec<f64>,
+    /// What holds the array back, the first being what to change first.
+    pub limited_by: Vec<Limit>,
+}
+
+/// Things that were done in some time.
+#[derive(Debug, Clone, Copy, Default, Serialize)]
+pub struct Rate {
+    /// Each second.
+    pub per_second: f64,
+    /// Each second.
+    pub bytes_per_second: f64,
+    /// How long one took, on average.
+    pub mean_us: f64,
+    /// How many were under way, on average.
+    pub under_way: f64,
+}
+
+/// How rows of stripes were written, each second.
+#[derive(Debug, Clone, Copy, Default, Serialize)]
+pub struct Plans {
+    pub full: f64,
+    pub reconstruct: f64,
+    pub read_modify: f64,
+    pub degraded: f64,
+    /// Blocks read first.
+    pub pre_reads: f64,
+    /// Requests that left with another of the same stripe.
+    pub merged: f64,
+}
+
+/// What a member did.
+#[derive(Debug, Clone, Serialize)]
+pub struct MemberDone {
+    pub slot: u16,
+    pub member: Option<String>,
+    pub reads: Rate,
+    pub writes: Rate,
+    pub slow: bool,
+}
+
+/// A limiter.
+#[derive(Debug, Clone, Serialize)]
+pub struct Limit {
+    pub kind: &'static str,
+    pub evidence: String,
+    pub help: String,
+}
+
+fn done(
+    now: &ArrayReport,
+    was: &ArrayReport,
+    threads: &[ThreadReport],
+    threads_were: &[ThreadReport],
+    seconds: f64,
+) -> Done {
+    let (c, before) = (&now.counters, &was.counters);
+    let per_second = |now: u64, before: u64| now.saturating_sub(before) as f64 / seconds;
+    let reads = flow(now.requests.reads, was.requests.reads, c.read_bytes.saturating_sub(before.read_bytes));
+    let writes =
+        flow(now.requests.writes, was.requests.writes, c.write_bytes.saturating_sub(before.write_bytes));
+    let flushes = flow(now.requests.flushes, was.requests.flushes, 0);
+    let members: Vec<(&MemberReport, MemberFlow)> = now
+        .members
+        .iter()
+        .filter(|member| member.member.is_some())
+        .map(|member| {
+            let was = was.members.iter().find(|was| was.slot == member.slot && was.member == member.member);
+            (member, member_flow(member, was.map_or(TrafficReport::default(), |was| was.traffic)))
+        })
+        .collect();
+    let same_thread = |(thread, was): (&ThreadReport, &ThreadReport)| {
+        thread.cpu_ms.saturating_sub(was.cpu_ms) as f64 / 1000.0 / seconds
+    };
+    let interval = Interval {
+        seconds,
+        reads,
+        writes,
+        flushes,
+        unaligned: c.unaligned.saturating_sub(before.unaligned),
+        pre_reads: c.pre_reads.saturating_sub(before.pre_reads),
+        cache_hits: 0,
+        members: members.iter().map(|(_, flow)| flow.clone()).collect(),
+        cores: threads.iter().zip(threads_were).map(same_thread).collect(),
+        background: now.sync.as_ref().map(|sync| sync.action.clone()),
+    };
+    let limited_by = limiter::limiters(&interval).into_iter().map(|found| Limit {
+        kind: found.limiter.name(),
+        evidence: found.evidence,
+        help: found.help,
+    });
+    let rate = |flow| rate(flow, seconds);
+    Done {
+        array: now.name.clone(),
+        level: now.level.clone(),
+        slots: now.slots.clone(),
+        seconds,
+        reads: rate(reads),
+        writes: rate(writes),
+        flushes: rate(flushes),
+        plans: Plans {
+            full: per_second(c.rows_full, before.rows_full),
+            reconstruct: per_second(c.rows_reconstruct, before.rows_reconstruct),
+            read_modify: per_second(c.rows_read_modify, before.rows_read_modify),
+            degraded: per_second(c.rows_degraded, before.rows_degraded),
+            pre_reads: per_second(c.pre_reads, before.pre_reads),
+            merged: per_second(c.merged, before.merged),
+        },
+        members: members
+            .iter()
+            .map(|(member, flow)| MemberDone {
+                slot: member.slot,
+                member: member.member.clone(),
+                reads: rate(flow.reads),
+                writes: rate(flow.writes),
+                slow: member.slow,
+            })
+            .collect(),
+        limited_by: limited_by.collect(),
+        cores: interval.cores,
+    }
+}
+
+fn member_flow(member: &MemberReport, was: TrafficReport) -> MemberFlow {
+    let (now, bytes) = (&member.traffic, |now: u64, was: u64| now.saturating_sub(was));
+    MemberFlow {
+        name: member.member.clone().unwrap_or_default(),
+        reads: flow(now.reads, was.reads, bytes(now.read_bytes, was.read_bytes)),
+        writes: flow(now.writes, was.writes, bytes(now.written_bytes, was.written_bytes)),
+    }
+}
+
+fn flow(now: LatencyReport, was: LatencyReport, bytes: u64) -> Flow {
+    Flow {
+        count: now.count.saturating_sub(was.count),
+        bytes,
+        took_seconds: now.sum_us.saturating_sub(was.sum_us) as f64 / 1e6,
+    }
+}
+
+fn rate(flow: Flow, seconds: f64) -> Rate {
+    Rate {
+        per_second: flow.count as f64 / seconds,
+        bytes_per_second: flow.bytes as f64 / seconds,
+        mean_us: flow.mean_seconds() * 1e6,
+        under_way: flow.took_seconds / seconds,
+    }
+}
+
+/// From what was typed.
+///
+/// # Errors
+/// It is no time that a command could wait.
+pub fn parse_seconds(text: &str) -> Result<Duration, String> {
+    let seconds: f64 =
+        text.trim_end_matches('s').parse().map_err(|_| "a number of seconds, such as 0.5".to_owned())?;
+    if (0.1..=3600.0).contains(&seconds) {
+        Ok(Duration::from_secs_f64(seconds))
+    } else {
+        Err("between 0.1 and 3600 seconds".to_owned())
+    }
+}
+
+/// # Errors
+/// Nothing is served.
+pub fn not_empty(done: Vec<Done>, dir: &RuntimeDir) -> Result<Vec<Done>, Problem> {
+    if done.is_empty() {
+        return Err(Problem::new(
+            Code::ServerNotFound,
+            "nothing is being served",
+            format!("no server listens in {}", dir.path().display()),
+            "a server started with another --runtime-dir is found with the same one",
+        ));
+    }
+    Ok(done)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::tests::array;
+
+    #[test]
+    fn rates_come_from_two_looks() {
+        let mut was = array("data", "raid5", &["a", "b", "c"]);
+        was.requests.writes = LatencyReport { count: 100, sum_us: 50_000, ..LatencyReport::default() };
+        let mut now = was.clone();
+        now.requests.writes = LatencyReport { count: 2100, sum_us: 1_050_000, ..LatencyReport::default() };
+        now.counters.write_bytes += 2000 * 4096;
+        now.counters.rows_read_modify += 2000;
+        now.members[1].traffic.reads =
+            LatencyReport { count: 1000, sum_us: 500_000, ..LatencyReport::default() };
+        let thread = |cpu_ms| ThreadReport { name: "wattle".to_owned(), cpu_ms };
+        let done = done(&now, &was, &[thread(1500)], &[thread(500)], 2.0);
+        assert_eq!(
+            (done.writes.per_second, done.writes.mean_us, done.writes.under_way),
+            (1000.0, 500.0, 0.5)
+        );
+        assert_eq!((done.writes.bytes_per_second, done.plans.read_modify), (4_096_000.0, 1000.0));
+        assert_eq!((done.members[1].reads.per_second, done.members[1].reads.under_way), (500.0, 0.25));
+        assert_eq!(done.cores, [0.5]);
+        assert_eq!(done.limited_by[0].kind, "queue_depth");
+    }
+
+    #[test]
+    fn intervals_are_sensible() {
+        assert_eq!(parse_seconds("0.5"), Ok(Duration::from_millis(500)));
+        assert_eq!(parse_seconds("2s"), Ok(Duration::from_secs(2)));
+        assert!(parse_seconds("0").is_err() && parse_seconds("x").is_err() && parse_seconds("nan").is_err());
+    }
+}

@@ -1,0 +1,90 @@
+//! What one core sends to one drive, and how long the drive takes for it.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use crate::latency::Latencies;
+use crate::op::Op;
+use crate::time::Instant;
+
+/// Counts operations from when they are queued to when they complete, also those that nobody waits for any more; see
+/// [`crate::OpFuture::counted_in`].
+#[derive(Debug, Default)]
+pub struct Traffic {
+    done: RefCell<TrafficTotals>,
+    in_flight: Cell<u64>,
+}
+
+/// What was counted.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TrafficTotals {
+    /// Reads that completed, and how long they took.
+    pub reads: Latencies,
+    /// Bytes of these.
+    pub read_bytes: u64,
+    /// Writes and zeroings that completed, and how long they took.
+    pub writes: Latencies,
+    /// Bytes of these.
+    pub written_bytes: u64,
+    /// Flushes that completed, and how long they took.
+    pub flushes: Latencies,
+    /// Operations under way.
+    pub in_flight: u64,
+}
+
+impl TrafficTotals {
+    /// Adds what another core counted.
+    pub fn add(&mut self, other: &Self) {
+        self.reads.add(&other.reads);
+        self.read_bytes += other.read_bytes;
+        self.writes.add(&other.writes);
+        self.written_bytes += other.written_bytes;
+        self.flushes.add(&other.flushes);
+        self.in_flight += other.in_flight;
+    }
+}
+
+impl Traffic {
+    /// What was counted so far.
+    #[must_use]
+    pub fn totals(&self) -> TrafficTotals {
+        TrafficTotals { in_flight: self.in_flight.get(), ..self.done.borrow().clone() }
+    }
+
+    /// Starts anew; what is under way is counted when it completes.
+    pub fn reset(&self) {
+        self.done.take();
+    }
+}
+
+/// An operation that is counted.
+pub(crate) struct Counted {
+    traffic: Rc<Traffic>,
+    began: Instant,
+}
+
+impl Counted {
+    pub(crate) fn new(traffic: &Rc<Traffic>, began: Instant) -> Counted {
+        traffic.in_flight.update(|count| count + 1);
+        Counted { traffic: traffic.clone(), began }
+    }
+
+    pub(crate) fn complete(self, op: &Op, now: Instant) {
+        self.traffic.in_flight.update(|count| count - 1);
+        let mut done = self.traffic.done.borrow_mut();
+        let took = now - self.began;
+        match op {
+            Op::Read(transfer) => {
+                done.reads.record(took);
+                done.read_bytes += transfer.len() as u64;
+            }
+            Op::Write(transfer, _) => {
+                done.writes.record(took);
+                done.written_bytes += transfer.len() as u64;
+            }
+            Op::WriteZeroes { .. } => done.writes.record(took),
+            Op::Flush { .. } => done.flushes.record(took),
+            _ => {}
+        }
+    }
+}

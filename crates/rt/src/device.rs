@@ -1,9 +1,11 @@
-//! A member drive as the runtime sees it: a file, a block device, memory, nothing, or a simulated drive.
+//! A member drive as the runtime sees it: a file, a block device, memory, nothing, or a modelled or simulated drive.
 
 use crate::buf::{BUF_ALIGN_BYTES, BufMut};
 use crate::error::IoError;
 use crate::lock::{Lock, lock_fd};
 use crate::mem::MemDrive;
+use crate::model::Model;
+use crate::modelled::ModelledDrive;
 use crate::op::Op;
 use crate::sim::DriveHandle;
 use std::ffi::CString;
@@ -29,6 +31,7 @@ pub(crate) enum Kind {
     File { fd: OwnedFd, direct: bool, is_block_device: bool },
     Mem(MemDrive),
     Null,
+    Modelled(Box<ModelledDrive>),
     Sim(DriveHandle),
 }
 
@@ -128,6 +131,17 @@ impl Device {
         Device::of(format!("null:{size_bytes}"), size_bytes, Kind::Null)
     }
 
+    /// A drive in memory of zeros that takes as long as `model` says, in real time; only what is written takes space.
+    /// Panics if the size is not whole sectors of 512 or 4096 bytes.
+    pub fn modelled(name: impl Into<String>, size_bytes: u64, sector_bytes: u32, model: &Model) -> Device {
+        assert!(matches!(sector_bytes, 512 | 4096), "sectors are 512 or 4096 bytes");
+        assert!(size_bytes.is_multiple_of(u64::from(sector_bytes)), "a drive is whole sectors");
+        let sector = sector_bytes;
+        let geometry = BlockGeometry { logical: sector, physical: sector, io_min: sector, io_opt: 0 };
+        let drive = ModelledDrive::new(size_bytes, sector_bytes, model);
+        Device::with_kind(name.into(), size_bytes, geometry, Kind::Modelled(Box::new(drive)))
+    }
+
     fn of(name: String, size_bytes: u64, kind: Kind) -> Device {
         Device::with_kind(name, size_bytes, BlockGeometry::PLAIN, kind)
     }
@@ -195,6 +209,7 @@ impl Device {
         match &self.0.kind {
             Kind::Mem(drive) => drive.read(offset, bytes),
             Kind::Null => bytes.fill(0),
+            Kind::Modelled(drive) => drive.peek(offset, bytes),
             Kind::Sim(_) => return Err(IoError::UNSUPPORTED),
             Kind::File { fd, direct: false, .. } => pread_all(fd, offset, bytes)?,
             Kind::File { fd, direct: true, .. } => {
@@ -218,6 +233,7 @@ impl Device {
         match &self.0.kind {
             Kind::Mem(drive) => drive.write(offset, bytes),
             Kind::Null => {}
+            Kind::Modelled(drive) => drive.poke(offset, bytes),
             Kind::Sim(_) => return Err(IoError::UNSUPPORTED),
             Kind::File { fd, direct: false, .. } => pwrite_all(fd, offset, bytes)?,
             Kind::File { fd, direct: true, .. } => pwrite_all(fd, offset, &BufMut::copy_of(bytes))?,
@@ -228,7 +244,7 @@ impl Device {
     /// Makes completed writes durable, at once and on this thread.
     pub fn sync_blocking(&self) -> Result<(), IoError> {
         match &self.0.kind {
-            Kind::Mem(_) | Kind::Null => Ok(()),
+            Kind::Mem(_) | Kind::Null | Kind::Modelled(_) => Ok(()),
             Kind::Sim(_) => Err(IoError::UNSUPPORTED),
             Kind::File { fd, .. } => {
                 // SAFETY: fdatasync only takes a descriptor, which `fd` keeps open.
@@ -254,6 +270,14 @@ impl Device {
     /// Whether the core serves it itself, without a backend.
     pub(crate) fn is_inline(&self) -> bool {
         matches!(self.0.kind, Kind::Mem(_) | Kind::Null)
+    }
+
+    /// The model behind it that takes its time, on the machine's clock.
+    pub(crate) fn as_modelled(&self) -> Option<&ModelledDrive> {
+        match &self.0.kind {
+            Kind::Modelled(drive) => Some(drive),
+            _ => None,
+        }
     }
 
     /// The descriptor of a real file or block device.

@@ -7,8 +7,10 @@
 
 use crate::backend::{Backend, Wait};
 use crate::core::{Core, CoreIx};
+use crate::device::Device;
 use crate::error::IoError;
 use crate::op::{Done, Key, Op, Progress};
+use crate::process;
 use crate::time::Instant;
 use crate::traffic::{Counted, Traffic};
 use std::any::Any;
@@ -194,6 +196,9 @@ pub(crate) struct Inner {
     /// What this core executed itself, for drives in memory; completes at the next reap.
     inline_done: RefCell<Vec<Done>>,
     done: RefCell<Vec<Done>>,
+    /// Modelled drives on which something of this core may be in flight.
+    watched: RefCell<Vec<Device>>,
+    sleeps_exactly: Cell<bool>,
     pub(crate) locals: RefCell<BTreeMap<u64, Rc<dyn Any>>>,
 }
 
@@ -223,6 +228,8 @@ impl Inner {
             batch: RefCell::default(),
             inline_done: RefCell::default(),
             done: RefCell::default(),
+            watched: RefCell::default(),
+            sleeps_exactly: Cell::new(false),
             locals: RefCell::default(),
         };
         let main = inner.new_task(Location::caller());
@@ -372,6 +379,10 @@ impl Inner {
         self.backend.borrow().now()
     }
 
+    fn is_simulated(&self) -> bool {
+        self.backend.borrow().is_simulated()
+    }
+
     pub(crate) fn with_backend<T>(&self, f: impl FnOnce(&mut dyn Backend) -> T) -> T {
         f(&mut **self.backend.borrow_mut())
     }
@@ -431,9 +442,44 @@ impl Inner {
                 let result = crate::device::run_inline(&mut op);
                 self.inline_done.borrow_mut().push(Done { key, result, op });
             }
+            Some(device) if device.as_modelled().is_some() && !self.is_simulated() => {
+                let device = device.clone();
+                self.start_modelled(&device, key, op);
+            }
             _ => self.batch.borrow_mut().push((key, op)),
         }
         key
+    }
+
+    fn start_modelled(&self, device: &Device, key: Key, op: Op) {
+        let mut watched = self.watched.borrow_mut();
+        if !watched.iter().any(|watched| watched.same(device)) {
+            if !self.sleeps_exactly.replace(true) {
+                process::sleep_exactly();
+            }
+            watched.push(device.clone());
+        }
+        if let Some(drive) = device.as_modelled() {
+            drive.submit(self.shared.clone(), key, op);
+        }
+    }
+
+    /// Takes what completed on modelled drives; answers how long a reap may block before there is more.
+    fn look_at_modelled(&self, done: &mut Vec<Done>, wait: Wait) -> Wait {
+        let mut watched = self.watched.borrow_mut();
+        let mut again = None;
+        watched.retain(|device| {
+            let look = device.as_modelled().and_then(|drive| drive.look(&self.shared, done));
+            again = [again, look].into_iter().flatten().min();
+            look.is_some()
+        });
+        match (wait, again) {
+            (Wait::Until(until), Some(again)) => {
+                let again = self.now() + again;
+                Wait::Until(Some(until.map_or(again, |until| until.min(again))))
+            }
+            (wait, _) => wait,
+        }
     }
 
     /// An operation that needs no backend: its outcome is known.
@@ -531,6 +577,8 @@ impl Inner {
     pub(crate) fn reap(&self, wait: Wait) -> bool {
         let mut done = std::mem::take(&mut *self.done.borrow_mut());
         done.append(&mut self.inline_done.borrow_mut());
+        let wait =
+            if self.watched.borrow().is_empty() { wait } else { self.look_at_modelled(&mut done, wait) };
         let wait = if done.is_empty() { wait } else { Wait::No };
         self.backend.borrow_mut().reap(&mut done, wait);
         let any = !done.is_empty();

@@ -12,10 +12,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
+use wattle_rt::model::{Flash, Media};
 use wattle_rt::{
     BackendChoice, BackendError, Buf, BufMut, Core, CoreIx, Device, Direct, DriveConfig, Durability, IoError,
-    IoErrorKind, Lock, OpenError, OpenOptions, Rng, RuntimeConfig, Unmap, World, WorldConfig, mailbox, run,
-    sync,
+    IoErrorKind, Lock, Model, OpenError, OpenOptions, Rng, RuntimeConfig, Unmap, World, WorldConfig, mailbox,
+    run, sync,
 };
 
 const SIZE: u64 = 8 << 20;
@@ -35,7 +36,7 @@ fn open(file: &tempfile::NamedTempFile, direct: Direct) -> Device {
     Device::open(file.path(), OpenOptions { write: true, direct, lock: Lock::Exclusive }).unwrap()
 }
 
-/// Runs `test` with a fresh drive on every backend: both real ones, with and without the page cache, a drive in
+/// Runs `test` with a fresh drive on every backend: both real ones, with and without the page cache, drives in
 /// memory, and three seeds of the simulated one.
 fn on_every_backend(cores: usize, test: impl AsyncFn(Core, Device)) {
     for backend in [BackendChoice::Uring, BackendChoice::Syscall] {
@@ -50,11 +51,33 @@ fn on_every_backend(cores: usize, test: impl AsyncFn(Core, Device)) {
         }
     }
     run(config(BackendChoice::Auto, cores), async |core| test(core, Device::mem(SIZE)).await).unwrap();
+    for backend in [BackendChoice::Auto, BackendChoice::Syscall] {
+        let drive = Device::modelled("modelled", SIZE, 512, &fast());
+        run(config(backend, cores), async |core| test(core, drive).await).unwrap();
+    }
     for seed in 0..3 {
         let mut world = World::new(WorldConfig { seed, cores, ..WorldConfig::default() });
         let drive = world.add_drive(DriveConfig { size_bytes: SIZE, ..DriveConfig::default() });
         world.run(async |core| test(core, drive).await).expect_done();
     }
+}
+
+/// A drive of a million operations a second, 20 µs each.
+fn fast() -> Model {
+    let latency = Duration::from_micros(20);
+    let flash = Flash {
+        reads_per_second: 1_000_000,
+        writes_per_second: 1_000_000,
+        read_bytes_per_second: 10_000_000_000,
+        write_bytes_per_second: 10_000_000_000,
+        read_latency: latency,
+        write_latency: latency,
+        channels: 0,
+        turnaround: Duration::ZERO,
+        burst: None,
+        collection: None,
+    };
+    Model { queue_depth: 32, group: 0, cache_bytes: 0, flush: latency, media: Media::Flash(flash) }
 }
 
 fn pattern(seed: u64, len: usize) -> Buf {

@@ -30,11 +30,14 @@ impl<T> Host<T> {
             return self.waiting[oldest].pop_front();
         }
         let other = 1 - self.turn;
-        if (self.left == 0 && !self.waiting[other].is_empty()) || self.waiting[self.turn].is_empty() {
-            (self.turn, self.left) = (other, self.group);
+        if self.waiting[self.turn].is_empty() || (self.left == 0 && !self.waiting[other].is_empty()) {
+            (self.turn, self.left) = (other, 0);
+        }
+        if self.left == 0 {
+            self.left = self.group;
         }
         let popped = self.waiting[self.turn].pop_front()?;
-        self.left = self.left.saturating_sub(1);
+        self.left -= 1;
         Some(popped)
     }
 

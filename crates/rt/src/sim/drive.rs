@@ -3,6 +3,7 @@
 use crate::error::IoError;
 use crate::model::Model;
 use crate::op::{Durability, Op};
+use crate::pages::{PAGE_BYTES, Pages};
 use crate::rng::Rng;
 use crate::sim::control::WriteRecord;
 use crate::sim::service::Service;
@@ -89,12 +90,6 @@ impl DriveHandle {
     }
 }
 
-/// Contents are kept in pages, which snapshots share until one side writes.
-const PAGE_BYTES: u64 = 4096;
-
-#[derive(Clone)]
-struct Page([u8; PAGE_BYTES as usize]);
-
 /// What one sector holds.
 #[derive(Clone, Debug)]
 enum Content {
@@ -108,8 +103,8 @@ type Version = (u64, Content);
 /// Everything on a drive, volatile or not.
 #[derive(Clone, Default)]
 pub(crate) struct Contents {
-    /// What a reader sees. Absent pages are zeros.
-    pages: BTreeMap<u64, Arc<Page>>,
+    /// What a reader sees.
+    pages: Pages,
     /// Sectors that answer reads with a medium error.
     unreadable: BTreeSet<u64>,
     /// Sectors with completed but unflushed writes: first what is durable, then each version since, oldest first.
@@ -406,12 +401,11 @@ impl Drive {
     fn write_zeroes(&mut self, offset: u64, len: u64) {
         let sector_bytes = self.sector_bytes();
         let sectors = offset / sector_bytes..(offset + len) / sector_bytes;
-        let pages = offset / PAGE_BYTES..(offset + len).div_ceil(PAGE_BYTES);
         let contents = &self.contents;
         let mut touched: BTreeSet<u64> = contents.unreadable.range(sectors.clone()).copied().collect();
         touched.extend(contents.unflushed.range(sectors.clone()).map(|(sector, _)| *sector));
         let per_page = PAGE_BYTES / sector_bytes;
-        for (page, _) in contents.pages.range(pages) {
+        for page in contents.pages.present(offset..offset + len) {
             touched
                 .extend((page * per_page..(page + 1) * per_page).filter(|sector| sectors.contains(sector)));
         }
@@ -467,17 +461,7 @@ enum Landing {
 
 impl Contents {
     pub(crate) fn read(&self, offset: u64, bytes: &mut [u8]) {
-        let mut at = 0;
-        while at < bytes.len() {
-            let here = offset + at as u64;
-            let within = (here % PAGE_BYTES) as usize;
-            let step = (PAGE_BYTES as usize - within).min(bytes.len() - at);
-            match self.pages.get(&(here / PAGE_BYTES)) {
-                Some(page) => bytes[at..at + step].copy_from_slice(&page.0[within..within + step]),
-                None => bytes[at..at + step].fill(0),
-            }
-            at += step;
-        }
+        self.pages.read(offset, bytes);
     }
 
     /// Writes one sector: as an unflushed version, or durably (`None`), which ends all earlier versions.
@@ -493,7 +477,7 @@ impl Contents {
                 versions.push((version, Content::Bytes(bytes.into())));
             }
         }
-        self.set_bytes(sector * sector_bytes, bytes);
+        self.pages.write(sector * sector_bytes, bytes);
         if !self.unreadable.is_empty() {
             self.unreadable.remove(&sector);
         }
@@ -522,17 +506,9 @@ impl Contents {
             Content::Unreadable => drop(self.unreadable.insert(sector)),
             Content::Bytes(bytes) => {
                 self.unreadable.remove(&sector);
-                self.set_bytes(sector * sector_bytes, &bytes);
+                self.pages.write(sector * sector_bytes, &bytes);
             }
         }
-    }
-
-    /// Sets bytes that lie within one page.
-    fn set_bytes(&mut self, offset: u64, bytes: &[u8]) {
-        let within = (offset % PAGE_BYTES) as usize;
-        let page =
-            self.pages.entry(offset / PAGE_BYTES).or_insert_with(|| Arc::new(Page([0; PAGE_BYTES as usize])));
-        Arc::make_mut(page).0[within..within + bytes.len()].copy_from_slice(bytes);
     }
 
     pub(crate) fn mark_unreadable(&mut self, sector: u64) {

@@ -19,6 +19,7 @@ pub mod bitmap;
 pub mod commit;
 pub mod compat;
 pub mod create;
+mod events;
 pub mod facts;
 mod journal;
 pub mod keeper;

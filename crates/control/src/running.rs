@@ -19,20 +19,19 @@ use wattle_engine::units::{MemberIx, SECTOR_BYTES, Sector};
 use wattle_engine::{ArrayHandle, BadRanges, MemberKey, MemberSpec, MemberState};
 use wattle_format::md::badblocks::BadBlocks;
 use wattle_format::md::{Features, Superblock, Uuid};
-use wattle_rt::{BufMut, Core, Device, Durability, IoError, Semaphore, WallTime};
+use wattle_rt::{BufMut, Core, Device, Durability, IoError, Semaphore};
 
 use crate::admit::{self, Admission, Offer, Place, Running, Seat, admit};
 use crate::assemble::{ReAdd, Recovery};
 use crate::badblocks::{self, in_data};
 use crate::commit::{self, MdMetadata};
+use crate::events::{Event, Events};
 use crate::members::{Claim, Member};
 use crate::ppl;
 use crate::problem::{Code, Forced, Problem};
 use crate::scan::scan_each;
 use crate::start::{ClaimedMember, Started};
 
-/// Events that are kept.
-const EVENTS_MAX: usize = 1000;
 /// Between two looks at a job that is waited for.
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -75,15 +74,6 @@ impl Newcomer {
     }
 }
 
-/// Something that happened to an array.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Event {
-    /// When.
-    pub at: WallTime,
-    /// What, for people.
-    pub what: String,
-}
-
 /// A device of the array.
 #[derive(Debug, Clone)]
 struct Known {
@@ -105,7 +95,7 @@ pub struct RunningArray {
     /// The smallest write that clients may send to members.
     block_bytes: u32,
     turn: Semaphore,
-    events: RefCell<Vec<Event>>,
+    events: RefCell<Events>,
 }
 
 impl RunningArray {
@@ -155,17 +145,20 @@ impl RunningArray {
         &self.core
     }
 
-    /// What happened since the first `seen` events.
+    /// What happened since the first `seen` events, as far as it is kept.
     #[must_use]
     pub fn events(&self, seen: usize) -> Vec<Event> {
-        self.events.borrow().iter().skip(seen).cloned().collect()
+        self.events.borrow().since(seen)
+    }
+
+    /// How many events there were.
+    #[must_use]
+    pub fn events_count(&self) -> usize {
+        self.events.borrow().count()
     }
 
     pub(crate) fn tell(&self, what: String) {
-        let mut events = self.events.borrow_mut();
-        if events.len() < EVENTS_MAX {
-            events.push(Event { at: self.core.wall_clock(), what });
-        }
+        self.events.borrow_mut().add(Event { at: self.core.wall_clock(), what });
     }
 
     /// Names of the spares.

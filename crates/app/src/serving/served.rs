@@ -257,7 +257,7 @@ impl Served {
     fn told_by_others(&self) -> Vec<String> {
         let Some(kept) = &self.kept else { return Vec::new() };
         let new = kept.running.events(kept.told.get());
-        kept.told.set(kept.told.get() + new.len());
+        kept.told.set(kept.running.events_count());
         new.into_iter().map(|event| event.what).collect()
     }
 

@@ -14,7 +14,7 @@ use std::time::Duration;
 use wattle_engine::array::ArrayStatus;
 use wattle_engine::error::{FailError, JoinError, LeaveError};
 use wattle_engine::geometry::Kind;
-use wattle_engine::sync::{Action, Job, RepairSource, SyncReport};
+use wattle_engine::sync::{Job, JobEnd, RepairSource};
 use wattle_engine::units::{MemberIx, SECTOR_BYTES, Sector};
 use wattle_engine::{ArrayHandle, BadRanges, MemberKey, MemberSpec, MemberState};
 use wattle_format::md::badblocks::BadBlocks;
@@ -304,16 +304,13 @@ impl RunningArray {
     }
 
     /// Reads or writes anew every bad sector of a member from redundancy, and takes off its log those that hold their content again. How
-    /// many sectors are left.
+    /// many sectors are left. Takes as long as a repair may, so members may come and go meanwhile, and the array may be stopped.
     ///
     /// # Errors
     /// A [`Problem`]: nobody of that name, or the array has no redundancy left to do it from.
     pub async fn clear_bad_blocks(&self, member: &str) -> Result<u64, Problem> {
-        let _turn = self.turn.acquire(1).await;
         let key = self.find(member)?;
-        let Some(seat) = self.seat_of(key)? else { return Ok(0) };
-        let state = self.books()?.state();
-        let bad = state.seats().get(seat.index()).map(|who| who.bad.clone()).unwrap_or_default();
+        let bad = self.bad_of(key)?;
         if bad.is_empty() {
             return Ok(0);
         }
@@ -328,15 +325,24 @@ impl RunningArray {
         let whole = level.kind() == Kind::Mirrored && level.to_md() != 1;
         let ranges: Vec<_> = if whole { vec![None] } else { bad.iter().map(Some).collect() };
         for range in ranges {
-            self.repair(member, Job::Repair { range, source: Some(source) }).await?;
+            if !self.repair(member, Job::Repair { range, source: Some(source) }).await? {
+                break;
+            }
         }
-        let left = self.books()?.state().seats().get(seat.index()).map_or(0, |who| who.bad.sectors());
+        let left = self.bad_of(key)?.sectors();
         self.tell(format!("bad blocks of {member}: {left} sectors are left"));
         Ok(left)
     }
 
-    /// Runs a repair to its end.
-    async fn repair(&self, member: &str, job: Job) -> Result<(), Problem> {
+    /// What is known to be bad of a member; nothing of a spare.
+    fn bad_of(&self, key: MemberKey) -> Result<BadRanges, Problem> {
+        let state = self.books()?.state();
+        let seat = state.seats().iter().find(|seat| seat.key == Some(key));
+        Ok(seat.map(|seat| BadRanges::clone(&seat.bad)).unwrap_or_default())
+    }
+
+    /// Runs a repair until it ends; whether it came to its end.
+    async fn repair(&self, member: &str, job: Job) -> Result<bool, Problem> {
         let begun = self.core.now();
         self.handle.start_job(&self.core, job).await.map_err(|error| {
             self.problem(
@@ -346,14 +352,11 @@ impl RunningArray {
                 "`wattle status` shows what is under way",
             )
         })?;
-        loop {
+        while self.handle.job_is_asked_for(&self.core).await && !self.handle.status(&self.core).await.broken {
             self.core.sleep(LOOK).await;
-            let status = self.handle.status(&self.core).await;
-            let ended = |last: SyncReport| last.action == Action::Repair && last.started >= begun;
-            if status.broken || status.last.is_some_and(ended) {
-                return Ok(());
-            }
         }
+        let last = self.handle.report(&self.core).await;
+        Ok(last.is_some_and(|last| last.started >= begun && last.end == JobEnd::Finished))
     }
 
     /// Puts a spare into a slot that is empty, or beside its member.

@@ -13,7 +13,7 @@ use wattle_control::start::Started;
 use wattle_control::{Check, Code, Forced, Problem};
 use wattle_engine::array::ArrayStatus;
 use wattle_engine::sync::{Action, Pace, Tuning};
-use wattle_engine::{ArrayHandle, Job, VolumeError};
+use wattle_engine::{ArrayHandle, Job, JobError, VolumeError};
 use wattle_rt::{Core, Either, Instant, race};
 
 use super::events::{self, Events};
@@ -398,6 +398,10 @@ impl Served {
 
     /// Starts a repair.
     pub async fn repair(self: &Rc<Self>, source: &RepairSource) -> Result<String, Problem> {
+        if *source == RepairSource::Majority && self.facts.geometry.redundancy() < 2 {
+            // Of two copies none has one.
+            return Err(work::job_problem(&self.facts.name, "repair", JobError::NeedsSource));
+        }
         let status = self.handle.status(&self.core).await;
         let taken = work::engine_source(source, &Seats::of(&self.facts.name, &status))?;
         let job = Job::Repair { range: None, source: Some(taken) };
@@ -510,8 +514,8 @@ impl Served {
             settings::Action::Check => return self.check().await,
             settings::Action::Repair => {
                 let source = work::source_as_md(self.facts.geometry.level());
-                let source = source
-                    .ok_or_else(|| work::job_problem(name, "repair", wattle_engine::JobError::NeedsSource))?;
+                let source =
+                    source.ok_or_else(|| work::job_problem(name, "repair", JobError::NeedsSource))?;
                 return self.repair(&source).await;
             }
             settings::Action::Frozen => {

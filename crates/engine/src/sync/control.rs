@@ -199,12 +199,10 @@ fn repair_source(geometry: &Geometry, source: Option<RepairSource>) -> Result<Re
         (Level::Raid1 | Level::Raid10, Some(RepairSource::CopyFrom(slot))) if slot_exists(slot) => {
             Ok(RepairSource::CopyFrom(slot))
         }
-        (Level::Raid1 | Level::Raid10, None | Some(RepairSource::Majority)) if copies >= 3 => {
-            Ok(RepairSource::Majority)
-        }
-        (_, None) | (Level::Raid1 | Level::Raid10, Some(RepairSource::Majority)) => {
-            Err(JobError::NeedsSource)
-        }
+        (Level::Raid1 | Level::Raid10, None) if copies >= 3 => Ok(RepairSource::Majority),
+        // Of two copies that differ none has it; but one makes up for the other where that cannot be read.
+        (Level::Raid1 | Level::Raid10, Some(RepairSource::Majority)) => Ok(RepairSource::Majority),
+        (_, None) => Err(JobError::NeedsSource),
         _ => Err(JobError::WrongSource),
     }
 }
@@ -222,6 +220,12 @@ impl ArrayHandle {
         })
         .await
         .unwrap_or(Err(JobError::Stopped))
+    }
+
+    /// Whether a check or repair was asked for and has not ended.
+    pub async fn job_is_asked_for(&self, core: &Core) -> bool {
+        let asked = self.at_home(core, |home| async move { home.sync.request.borrow().is_some() }).await;
+        asked.unwrap_or(false)
     }
 
     /// Ends the check or repair that was asked for. What is found until then is in [`Self::report`].

@@ -1,0 +1,155 @@
+//! What an operator orders at the wrong time, or of the wrong device, while an array runs on files.
+#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "helpers of tests are tests")]
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tempfile::TempDir;
+use wattle_control::create::{Consistency, CreateRequest, inspect, plan};
+use wattle_control::keeper::keep;
+use wattle_control::members::look_all;
+use wattle_control::running::RunningArray;
+use wattle_control::scan::scan;
+use wattle_control::{Claim, Code, Forced, Member, admit::Seat, start};
+use wattle_engine::geometry::Level;
+use wattle_engine::metadata::{Change, Metadata, Record};
+use wattle_engine::units::{MemberSet, Sector};
+use wattle_format::md::{Uuid, Version};
+use wattle_rt::{Buf, BufMut, Core, Durability, Either, RuntimeConfig, WallTime, race};
+
+const SIZE: u64 = 8 << 20;
+const BITMAP: Consistency = Consistency::Bitmap { chunk_bytes: None };
+
+fn files(count: usize) -> (TempDir, Vec<String>) {
+    let dir = tempfile::tempdir().unwrap();
+    let names = (0..count).map(|ix| {
+        let path = dir.path().join(format!("d{ix}"));
+        std::fs::File::create(&path).unwrap().set_len(SIZE).unwrap();
+        path.to_str().unwrap().to_owned()
+    });
+    let names = names.collect();
+    (dir, names)
+}
+
+/// An array of these members, always with the same UUID.
+fn create(level: Level, consistency: Consistency, members: &[String], spares: &[String]) {
+    let request = CreateRequest {
+        name: "host:t".to_owned(),
+        level,
+        members: look_all(members).unwrap().into_iter().map(Some).collect(),
+        spares: look_all(spares).unwrap(),
+        version: Version::V12,
+        chunk_bytes: (level != Level::Raid1).then_some(65536),
+        layout: None,
+        data_offset_bytes: None,
+        size_bytes: None,
+        assume_clean: false,
+        consistency,
+        forced: Forced::default(),
+        set_uuid: Uuid(*b"0123456789abcdef"),
+        now: WallTime { secs: 1_700_000_000, micros: 0 },
+    };
+    let all = request.members.iter().flatten().chain(&request.spares);
+    let states: Vec<_> = all.map(|member| inspect(member).unwrap()).collect();
+    plan(&request, &states).unwrap().execute(&states).unwrap();
+}
+
+async fn run(core: &Core, names: &[String]) -> Rc<RunningArray> {
+    let found = scan(look_all(names).unwrap(), Forced::default()).unwrap();
+    let claimed = start::claim(&found, found.find(None).unwrap(), false).unwrap();
+    RunningArray::new(core, "t", claimed.launch(core).await.unwrap())
+}
+
+fn on_a_core<T: Send + 'static>(job: impl AsyncFnOnce(Core) -> T + Send + 'static) -> T {
+    wattle_rt::run(RuntimeConfig::default(), |core| async move { job(core).await }).unwrap()
+}
+
+/// A random id.
+fn uuid(seed: u8) -> Uuid {
+    Uuid([seed; 16])
+}
+
+async fn whole(core: &Core, array: &RunningArray) {
+    for _ in 0..2000 {
+        if array.handle().status(core).await.degraded == 0 {
+            return;
+        }
+        core.sleep(Duration::from_millis(10)).await;
+    }
+    panic!("it is not whole after 20 s: {:?}", array.handle().status(core).await);
+}
+
+/// Writes into the first MiB.
+async fn write(core: &Core, array: &RunningArray, byte: u8) {
+    let volume = array.handle().volume().open(core).unwrap();
+    volume.write(0, Buf::copy_of(&[byte; 1 << 20]), Durability::Fua).await.unwrap();
+}
+
+/// An array whose member in `slot` has bad sectors, as a drive leaves them that does not take writes there.
+fn with_bad_sectors(names: &[String], slot: usize) {
+    let names = names.to_vec();
+    on_a_core(async move |core| {
+        let found = scan(look_all(&names).unwrap(), Forced::default()).unwrap();
+        let claimed = start::claim(&found, found.find(None).unwrap(), false).unwrap();
+        let started = claimed.launch(&core).await.unwrap();
+        let books = started.books.unwrap();
+        let mut seats = books.state().seats().to_vec();
+        seats[slot].bad = Arc::new([Sector(8)..Sector(24)].into_iter().collect());
+        let failed = MemberSet::EMPTY;
+        let record =
+            Record { change: Change::Members, dirty: false, synced_below: Sector::MAX, failed, seats };
+        books.commit(&record).await.unwrap();
+    });
+}
+
+/// What must not take long.
+async fn in_time<T>(core: &Core, what: impl Future<Output = T>) -> T {
+    match race(what, core.sleep(Duration::from_secs(20))).await {
+        Either::First(result) => result,
+        Either::Second(()) => panic!("it hangs"),
+    }
+}
+
+/// While a repair of bad sectors rests, members come and go and the array stops: only that repair waits.
+#[test]
+fn a_repair_of_bad_sectors_keeps_nobody_waiting() {
+    let (_dir, names) = files(4);
+    create(Level::Raid6, Consistency::Resync, &names, &[]);
+    with_bad_sectors(&names, 1);
+    on_a_core(async move |core| {
+        let array = run(&core, &names).await;
+        array.handle().pause(&core, true).await;
+        let repair = core.spawn({
+            let array = array.clone();
+            async move { array.clear_bad_blocks("1").await }
+        });
+        core.sleep(Duration::from_millis(100)).await;
+        in_time(&core, array.fail("3")).await.unwrap();
+        in_time(&core, array.remove(&names[3])).await.unwrap();
+        in_time(&core, array.stop()).await.unwrap();
+        in_time(&core, repair).await.unwrap();
+    });
+}
+
+/// One that is told to end ends as a whole, and says what is left.
+#[test]
+fn a_repair_of_bad_sectors_can_be_ended() {
+    let (_dir, names) = files(4);
+    create(Level::Raid6, Consistency::Resync, &names, &[]);
+    with_bad_sectors(&names, 1);
+    on_a_core(async move |core| {
+        let array = run(&core, &names).await;
+        array.handle().pause(&core, true).await;
+        let repair = core.spawn({
+            let array = array.clone();
+            async move { array.clear_bad_blocks("1").await }
+        });
+        core.sleep(Duration::from_millis(100)).await;
+        array.handle().abort_job(&core).await;
+        assert_eq!(in_time(&core, repair).await.unwrap(), 16);
+        array.handle().pause(&core, false).await;
+        assert_eq!(in_time(&core, array.clear_bad_blocks("1")).await.unwrap(), 0);
+        array.stop().await.unwrap();
+    });
+}

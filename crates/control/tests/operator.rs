@@ -153,3 +153,32 @@ fn a_repair_of_bad_sectors_can_be_ended() {
         array.stop().await.unwrap();
     });
 }
+
+/// Where another member is bad, the one that is not holds the last good copy, even if every slot is in sync.
+#[test]
+fn who_makes_up_for_bad_sectors_of_another_is_not_failed() {
+    for (level, count) in [(Level::Raid1, 2), (Level::Raid5, 3), (Level::Raid10, 4)] {
+        let (_dir, names) = files(count);
+        create(level, Consistency::Resync, &names, &[]);
+        with_bad_sectors(&names, 1);
+        on_a_core(async move |core| {
+            let array = run(&core, &names).await;
+            assert_eq!(array.fail("0").await.unwrap_err().code, Code::LastCopy, "{level}");
+            assert_eq!(array.handle().status(&core).await.degraded, 0);
+            assert_eq!(array.clear_bad_blocks("1").await.unwrap(), 0, "{level}");
+            array.fail("0").await.unwrap();
+            array.stop().await.unwrap();
+        });
+    }
+    // Three are enough for one to be bad and one to go; and who is bad may always go.
+    for (level, count, goes) in [(Level::Raid1, 3, "0"), (Level::Raid6, 4, "0"), (Level::Raid5, 3, "1")] {
+        let (_dir, names) = files(count);
+        create(level, Consistency::Resync, &names, &[]);
+        with_bad_sectors(&names, 1);
+        on_a_core(async move |core| {
+            let array = run(&core, &names).await;
+            array.fail(goes).await.unwrap();
+            array.stop().await.unwrap();
+        });
+    }
+}

@@ -15,6 +15,7 @@ use super::home::Home;
 use super::{BAD_ENTRY_SECTORS, MemberKey, MemberSpec, MemberState};
 use crate::bad::BadRanges;
 use crate::error::{FailError, JoinError, LeaveError, VolumeError};
+use crate::geometry::Kind;
 use crate::metadata::Change;
 use crate::units::{MemberIx, MemberSet, Sector};
 
@@ -77,10 +78,34 @@ impl Home {
         let seat = seat.ok_or(FailError::NotPresent(whom))?;
         let seats: MemberSet = [seat].into_iter().collect();
         let without = health.apply(&self.fixed.geometry, Event::Failed(seats));
-        if self.fixed.geometry.redundancy() == 0 || without.broken {
+        if self.fixed.geometry.redundancy() == 0 || without.broken || self.makes_up_for_bad_sectors(seat) {
             return Err(FailError::LastCopy(seat));
         }
         self.fail_in_turn(seats).await.map(|()| seat).map_err(|_| FailError::NotRecorded)
+    }
+
+    /// Whether bad sectors of other members could not be had any more without the member in `seat`.
+    fn makes_up_for_bad_sectors(&self, seat: MemberIx) -> bool {
+        let (health, geometry) = (self.health(), &self.fixed.geometry);
+        if health.state(seat) != MemberState::InSync || seat.index() >= health.slots() {
+            return false;
+        }
+        let lost: MemberSet = health.lost().iter().chain([seat]).collect();
+        let others = || (0..health.slots() as u16).map(MemberIx).filter(|slot| !lost.contains(*slot));
+        let bad = |slot: MemberIx| &*health.seats[slot.index()].bad;
+        // On RAID 10, what one member has at a sector another may have elsewhere: any bad sector of it counts, then.
+        let aligned = geometry.kind() == Kind::Parity || geometry.chunk() == Sector(0);
+        let bad_at = |slot: MemberIx, range: Range<Sector>| {
+            if aligned { bad(slot).overlaps(range) } else { !bad(slot).is_empty() }
+        };
+        others().any(|slot| {
+            let mut made_up_for = bad(slot).clone();
+            bad(seat).iter().filter(|_| aligned).for_each(|range| made_up_for.remove(range));
+            made_up_for.iter().any(|range| {
+                let bad_there = others().filter(|other| bad_at(*other, range.clone()));
+                !geometry.survives(&lost.iter().chain(bad_there).collect())
+            })
+        })
     }
 
     /// Puts a member into a seat that is empty or whose member failed; it is filled from there on.

@@ -185,7 +185,7 @@ pub fn admit(
     };
     check_size(offer, template, &fields)?;
     let dev_number = match (spare, former) {
-        (Some(spare), _) => spare.dev_number,
+        (Some(spare), _) if is_only_one_with(spare.dev_number, running) => spare.dev_number,
         (None, Some(own)) if is_free(own.dev_number(), running, seat) => own.dev_number(),
         _ => free_number(running).ok_or_else(|| no_number(offer, template))?,
     };
@@ -275,7 +275,10 @@ fn went_on_alone(own: &Superblock, running: &Running) -> bool {
 /// As assembly decides it for a member that returns.
 fn lacks_only_bits(own: &Superblock, running: &Running) -> bool {
     let knows = |slot: &u16| own.roles().any(|role| role == Role::Active(*slot));
+    // Bits say what was written, not what was moved when the array was given another shape.
+    let shape = |of: &Superblock| (of.level(), of.layout(), of.chunk_sectors(), of.raid_disks());
     running.events_cleared.is_some_and(|cleared| own.events() >= cleared)
+        && shape(own) == shape(&running.template)
         && own.recovery_offset().is_none()
         && running.in_sync.iter().all(knows)
 }
@@ -454,6 +457,11 @@ fn too_small(offer: &Offer, template: &Superblock, usable_sectors: u64) -> Probl
 fn check_size(offer: &Offer, template: &Superblock, fields: &DeviceFields) -> Result<(), Problem> {
     let there = offer.size_sectors.saturating_sub(fields.data_offset_sectors).min(fields.data_size_sectors);
     if there < template.size_sectors() { Err(too_small(offer, template, there)) } else { Ok(()) }
+}
+
+/// Whether one device has this number. A spare that was away may find its number with another: nothing says that it had one.
+fn is_only_one_with(dev_number: u32, running: &Running) -> bool {
+    running.devices.iter().filter(|device| device.dev_number == dev_number).count() == 1
 }
 
 /// Whether a number is nobody's but that of the device which comes back with it.

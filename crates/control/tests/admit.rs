@@ -324,6 +324,18 @@ fn what_makes_a_returning_member_like_a_new_one() {
     assert_eq!(full(former(kind, 2), &whole, Place::Spare), Seat::Spare);
     let no_bitmap = Running { events_cleared: None, ..whole.clone() };
     assert_eq!(full(former(kind, 2), &no_bitmap, Place::Any), Seat::Slot(3));
+    // Reshaped while it was away: bits say nothing of what was moved.
+    let shapes: [fn(&mut Superblock); 4] = [
+        |own| own.set_layout(0),
+        |own| own.set_chunk_sectors(64).unwrap(),
+        |own| own.set_raid_disks(5),
+        |own| own.set_level(6),
+    ];
+    for change in shapes {
+        let mut other = former(kind, 2);
+        change(&mut other);
+        assert_eq!(full(other, &whole, Place::Any), Seat::Slot(3), "its data is in other places");
+    }
     let taken = Running { empty: vec![1], in_sync: vec![0, 2, 3], ..whole };
     assert_eq!(full(former(kind, 2), &taken, Place::Any), Seat::Slot(1), "its slot is somebody else's");
 }
@@ -364,6 +376,26 @@ fn a_spare_takes_a_slot_or_replaces_a_member() {
         assert_eq!(admission.superblock.recovery_offset(), Some(0));
     }
     refuses(ask(&spare, &running, Place::Any), Code::GivenTwice, "a spare of this array already");
+}
+
+/// Its number looked free while it was away, and was given to another.
+#[test]
+fn a_spare_whose_number_another_device_has_gets_one_of_its_own() {
+    for other_is_spare in [true, false] {
+        let mut running = running(RAID5);
+        let spare = |ix: u8, spare| Device {
+            name: format!("s{ix}"),
+            dev_number: 5,
+            device_uuid: Some(Uuid([ix; 16])),
+            spare,
+        };
+        running.devices.extend([spare(6, true), spare(0xb0, other_is_spare)]);
+        let mut own = disk(RAID5, OURS, 5);
+        own.set_role(5, Role::Spare).unwrap();
+        let admission = ask(&offer(SECTORS, vec![own]), &running, Place::Slot(3)).unwrap();
+        assert_eq!((admission.seat, admission.dev_number), (Seat::Slot(3), 4));
+        assert_eq!(admission.superblock.role_of(5), Role::Spare, "that is the other's");
+    }
 }
 
 #[test]

@@ -182,3 +182,33 @@ fn who_makes_up_for_bad_sectors_of_another_is_not_failed() {
         });
     }
 }
+
+/// Two spares of one number: the second was added while the first was away, and nothing said that the number was taken.
+#[test]
+fn spares_of_one_number_fill_two_slots() {
+    let (_dir, names) = files(6);
+    create(Level::Raid6, Consistency::Resync, &names[..4], &names[4..5]);
+    let all = names.clone();
+    on_a_core(async move |core| {
+        let array = run(&core, &all[..4]).await;
+        assert_eq!(array.add(&all[5], uuid(9), Forced::default()).await.unwrap(), Seat::Spare);
+        write(&core, &array, 1).await;
+        array.stop().await.unwrap();
+    });
+    let all = names.clone();
+    on_a_core(async move |core| {
+        let array = run(&core, &all).await;
+        assert_eq!(array.spares().len(), 2);
+        core.spawn(keep(array.clone()));
+        array.fail("0").await.unwrap();
+        whole(&core, &array).await;
+        array.fail("1").await.unwrap();
+        whole(&core, &array).await;
+        array.stop().await.unwrap();
+    });
+    on_a_core(async move |core| {
+        let array = run(&core, &names[2..]).await;
+        assert_eq!(array.handle().status(&core).await.degraded, 0);
+        array.stop().await.unwrap();
+    });
+}

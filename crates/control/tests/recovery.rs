@@ -446,7 +446,7 @@ fn members_that_were_away_may_come_back() {
     }
 
     type Change = fn(&mut [MemberFacts]);
-    let full: [Change; 3] = [
+    let full: [Change; 4] = [
         // It was not whole when it left.
         |members| {
             members[3].superblock.features = Features::BITMAP | Features::RECOVERY_OFFSET;
@@ -454,6 +454,8 @@ fn members_that_were_away_may_come_back() {
         },
         // It was in a run of the array that a present member was not in.
         |members| members[3].superblock.roles[0] = Role::Faulty,
+        // The array got a slot meanwhile, and its data moved.
+        |members| members[3].superblock.raid_disks = 3,
         // Nobody kept the bitmap.
         |members| members.iter_mut().for_each(|member| bitmap_of(member).stale = true),
     ];

@@ -232,6 +232,8 @@ pub(super) fn re_addable(
         let trusted = bitmap.filter(|bitmap| bitmap.distrust.is_none());
         let by_regions = trusted.is_some_and(|bitmap| own.events >= bitmap.events_cleared)
             && own.recovery_offset.is_none()
+            // Bits say what was written, not what was moved when the array got more slots.
+            && own.raid_disks == array.raid_disks
             && in_sync.iter().all(|&slot| own.fills(slot));
         Some(ReAdd {
             member,

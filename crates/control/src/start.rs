@@ -9,8 +9,8 @@ use wattle_engine::{ArrayHandle, ArraySpec, BadRanges, MemberKey, MemberSpec, Me
 use wattle_format::md::Superblock;
 use wattle_rt::{Core, Device};
 
+use crate::areas::member_facts;
 use crate::assemble::{Access, Assembly, Needs, ReAdd, Slot, SyncState};
-
 use crate::badblocks;
 use crate::bitmap::{self, Bits};
 use crate::commit::{MdMetadata, Place, Shared};
@@ -105,6 +105,10 @@ fn claim_member(scan: &Scan, member: usize, claim: Claim) -> Result<ClaimedMembe
     let Some(superblock) = seen.superblock().filter(|known| now.valid.contains(known)) else {
         return Err(MemberError::Changed { name: claimed.name });
     };
+    // It may have died since, with the superblock as it was and more bits in the bitmap than the decision knows of.
+    if seen.facts.as_ref() != Some(&member_facts(&claimed, superblock)) {
+        return Err(MemberError::Changed { name: claimed.name });
+    }
     let superblock = superblock.clone();
     Ok(ClaimedMember { name: claimed.name, device: claimed.device, superblock, bad: BadRanges::NONE })
 }

@@ -243,6 +243,24 @@ fn a_bitmap_is_kept_as_new_as_the_superblocks() {
     }
 }
 
+/// Whoever ran the array may have died between the look and the lock, with superblocks as they were seen and bits that were not: a
+/// resync would pass over what it was writing.
+#[test]
+fn bits_that_were_set_after_the_look_are_not_overlooked() {
+    let (_dir, names) = files(2, 8 << 20);
+    let mut request = request(Level::Raid1, looked(&names));
+    request.consistency = Consistency::Bitmap { chunk_bytes: None };
+    create(&request).unwrap();
+    let found = scan_of(&names);
+    let file = std::fs::File::options().read(true).write(true).open(&names[1]).unwrap();
+    let mut bits = [0];
+    file.read_exact_at(&mut bits, 8192 + 256).unwrap();
+    file.write_all_at(&[bits[0] ^ 1], 8192 + 256).unwrap();
+    let problem = start::claim(&found, &found.arrays[0], false).unwrap_err();
+    assert_eq!(problem.code, Code::Changed, "{problem}");
+    assert!(start::claim(&scan_of(&names), &scan_of(&names).arrays[0], false).is_ok());
+}
+
 #[test]
 fn create_refuses_what_is_there_and_wipes_it_when_told() {
     let (_dir, names) = files(2, 8 << 20);

@@ -98,7 +98,8 @@ fn patiently<T>(try_once: impl Fn() -> Result<T, Problem>) -> Result<T, Problem>
     const TRIES: u32 = 20;
     const PAUSE: Duration = Duration::from_millis(100);
     let held = |problem: &Problem| match problem.code {
-        Code::Locked => true,
+        // It went while its members were looked at.
+        Code::Locked | Code::Changed => true,
         Code::ListenFailed => problem.why == ListenError::InUse.to_string(),
         _ => false,
     };

@@ -13,7 +13,7 @@ use wattle_engine::metadata::{Change, Metadata, Record, SeatRecord};
 use wattle_engine::units::{MemberIx, Sector};
 use wattle_engine::{BadRanges, MemberKey, MemberState};
 use wattle_format::md::create::{NewArray, superblock};
-use wattle_format::md::{DeviceFields, DeviceFlags, Superblock, Timestamp, Uuid};
+use wattle_format::md::{DeviceFields, DeviceFlags, PplArea, Superblock, Timestamp, Uuid};
 use wattle_rt::{DriveConfig, WallTime, World, WorldConfig};
 
 const MEMBERS: u16 = 4;
@@ -357,6 +357,54 @@ fn where_a_flush_fails_nobody_is_told_anything() {
         let next = before[0] + 1;
         assert_eq!(after, [next, next, before[2], next], "{version}: it stays one event behind");
     }
+}
+
+/// A member that does not take what comes before the superblocks is failed, and the round is decided anew: one event for both. Two would
+/// leave those whom a crash keeps from the second one two events behind, and stale.
+#[test]
+fn a_round_that_was_never_written_burns_no_event() {
+    let mut world = World::new(WorldConfig::default());
+    let mut disks = superblocks(Version::V12, false, 0);
+    for disk in &mut disks {
+        disk.set_ppl_area(PplArea { offset_sectors: 8, size_sectors: 1024 }).unwrap();
+        disk.add_features(Features::PPL).unwrap();
+    }
+    let drive = |disk: &Superblock| {
+        let device = world.add_drive(DriveConfig { size_bytes: SECTORS * 512, ..DriveConfig::default() });
+        world.drive(&device).poke(disk.found_at_sectors() * 512, disk.bytes());
+        device
+    };
+    let drives: Vec<_> = disks.iter().map(drive).collect();
+    // The first thing that is written to it: zeros over its old log.
+    world.drive(&drives[2]).fail_next_writes(1);
+    let (assembly, seats) = (decide(&disks), Seats::whole());
+    let who = drives.iter().zip(&disks);
+    let who = who.map(|(device, disk)| Some((Place { device: device.clone() }, disk.clone()))).collect();
+    let results = world
+        .run(async |core| {
+            let books = MdMetadata::new(&core, &assembly, who, Vec::new());
+            let first = books.commit(&flip(true, &seats)).await;
+            (first, books.commit(&members(true, &seats.failing(2))).await)
+        })
+        .expect_done();
+    assert_eq!(results, (Err([MemberIx(2)].into_iter().collect()), Ok(())));
+    let on_disk = |device| {
+        let bytes = world.drive(device).peek(disks[0].found_at_sectors() * 512, 4096);
+        wattle_format::md::identify(Version::V12, &bytes, SECTORS).unwrap().unwrap().events()
+    };
+    assert_eq!(drives.iter().map(on_disk).collect::<Vec<_>>(), [1, 1, 0, 1]);
+}
+
+/// A drive that the system finds again under another name comes back with its number, before it is forgotten under the first.
+#[test]
+fn a_number_is_free_when_the_last_who_has_it_is_forgotten() {
+    let mut state = start(&superblocks(Version::V12, false, 0));
+    let again = state.superblock(MemberKey(1)).unwrap().clone();
+    let back = state.admit(again, false);
+    state.forget(MemberKey(1));
+    assert_eq!(state.roles()[1], Role::Active(1));
+    state.forget(back);
+    assert_eq!(state.roles()[1], Role::Spare);
 }
 
 /// A device that left is nobody's business any more; its number is free.

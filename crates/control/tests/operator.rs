@@ -212,3 +212,27 @@ fn spares_of_one_number_fill_two_slots() {
         array.stop().await.unwrap();
     });
 }
+
+/// A spare from before the array had a bitmap has no place for one in its superblock, and gets one with its slot.
+#[test]
+fn a_spare_that_knows_no_bitmap_takes_a_slot_all_the_same() {
+    let (_dir, names) = files(4);
+    create(Level::Raid5, Consistency::Resync, &names[..3], &names[3..]);
+    for name in &names[..3] {
+        std::fs::File::create(name).unwrap().set_len(SIZE).unwrap();
+    }
+    create(Level::Raid5, BITMAP, &names[..3], &[]);
+    let all = names.clone();
+    on_a_core(async move |core| {
+        let array = run(&core, &all).await;
+        assert_eq!(array.spares().len(), 1);
+        core.spawn(keep(array.clone()));
+        write(&core, &array, 1).await;
+        array.fail("0").await.unwrap();
+        whole(&core, &array).await;
+        array.stop().await.unwrap();
+    });
+    let found = scan(look_all(&names[1..]).unwrap(), Forced::default()).unwrap();
+    let assembly = &found.arrays[0].assembly;
+    assert_eq!((assembly.degraded(), assembly.bitmap.as_ref().unwrap().distrust), (0, None));
+}

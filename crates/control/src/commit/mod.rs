@@ -190,6 +190,13 @@ impl MdMetadata {
     /// Gives a device that is in no seat another superblock to have, and makes a spare of it or none.
     pub async fn prepare(&self, key: MemberKey, superblock: Superblock, spare: bool) {
         let _turn = self.changing.acquire(1).await;
+        // It may have been described in another way until now, and its copy of the bitmap be elsewhere or nowhere.
+        if let (Some(bitmap), Some(device)) = (self.bitmap(), self.device(key))
+            && let Some(copy) = bitmap::Place::of(&device, &superblock)
+        {
+            // Without room it is in nobody's way until it is given a seat, and then it fails.
+            let _ = bitmap.add(key, copy);
+        }
         self.state.borrow_mut().prepare(key, superblock, spare);
     }
 
@@ -266,12 +273,12 @@ impl MdMetadata {
         self.write_bitmap(&round, next.events()).await?;
         // Nothing that the others rely on has changed yet: who cannot be seeded does not join.
         self.write_all(&round.seeds).await?;
-        let went_back = next.events() < before.events();
-        *self.state.borrow_mut() = next;
         if record.dirty && !self.logs_settled.get() {
             self.invalidate_logs(&round).await?;
             self.logs_settled.set(true);
         }
+        let went_back = next.events() < before.events();
+        *self.state.borrow_mut() = next;
         let written = self.write_round(&round, &before).await;
         if written.is_err() && went_back {
             // Who did not take it still has the dirty generation, and the number of that must not get a second meaning.

@@ -169,13 +169,13 @@ impl MdState {
         MemberKey(self.devices.len() as u32 - 1)
     }
 
-    /// Forgets a device that is in no seat; its number is free again.
+    /// Forgets a device that is in no seat; its number is free again, unless it has come back with it meanwhile.
     pub fn forget(&mut self, key: MemberKey) {
-        if let Some(known) = self.devices.get_mut(key.0 as usize).and_then(Option::take) {
-            let number = known.superblock.dev_number() as usize;
-            if let Some(role) = self.roles.get_mut(number) {
-                *role = Role::Spare;
-            }
+        let Some(known) = self.devices.get_mut(key.0 as usize).and_then(Option::take) else { return };
+        let number = known.superblock.dev_number();
+        let taken = self.devices.iter().flatten().any(|other| other.superblock.dev_number() == number);
+        if !taken && let Some(role) = self.roles.get_mut(number as usize) {
+            *role = Role::Spare;
         }
     }
 

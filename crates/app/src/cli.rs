@@ -380,7 +380,7 @@ pub struct FailArgs {
     pub runtime: Runtime,
 }
 
-/// Lets go of a member that failed, or of a spare.
+/// Lets go of a member that failed, of a spare, or of one that waits to come back.
 ///
 /// Its file or device is free when the command returns.
 #[derive(Debug, Args)]

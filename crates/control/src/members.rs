@@ -204,6 +204,12 @@ pub fn look_each<S: AsRef<str>>(names: &[S]) -> Result<(Vec<Member>, Vec<MemberE
     Ok((members, errors))
 }
 
+/// Whether two names lead to one file or device: relative and absolute, directly and by a link.
+pub(crate) fn same_place(one: &str, other: &str) -> bool {
+    let real = |name: &str| std::fs::canonicalize(name).ok();
+    one == other || real(one).is_some_and(|path| real(other) == Some(path))
+}
+
 fn not_empty(name: &str, size_bytes: u64) -> Result<u64, MemberError> {
     if size_bytes == 0 { Err(open_error(name, OpenError::Empty)) } else { Ok(size_bytes) }
 }

@@ -26,7 +26,7 @@ use crate::assemble::{ReAdd, Recovery};
 use crate::badblocks::{self, in_data};
 use crate::commit::{self, MdMetadata};
 use crate::events::{Event, Events};
-use crate::members::{Claim, Member};
+use crate::members::{Claim, Member, same_place};
 use crate::ppl;
 use crate::problem::{Code, Forced, Problem};
 use crate::scan::scan_each;
@@ -50,9 +50,13 @@ impl Newcomer {
     /// Opens a file or block device for writing, alone, and looks at what is on it.
     ///
     /// # Errors
-    /// A [`Problem`]: it cannot be opened, is in use, or cannot be read where something may be.
+    /// A [`Problem`]: it cannot be opened, is in use, or cannot be read where something may be; or it is a made-up drive.
     pub fn open(name: &str, device_uuid: Uuid) -> Result<Self, Problem> {
-        let member = Member::look(name)?.claim(Claim::Write)?;
+        let member = Member::look(name)?;
+        if member.is_made_up() {
+            return Err(made_up(name));
+        }
+        let member = member.claim(Claim::Write)?;
         let device = member.device.clone();
         let scan = scan_each(vec![member], Forced::default());
         let found = scan.members.first().ok_or_else(|| not_a_member(name, "", &[]))?;
@@ -205,13 +209,19 @@ impl RunningArray {
         Ok(seat)
     }
 
-    /// Lets go of a spare, or of a member that failed.
+    /// Lets go of a spare, of a member that failed, or of one that may come back.
     ///
     /// # Errors
     /// A [`Problem`]; the array is as it was.
     pub async fn remove(&self, member: &str) -> Result<(), Problem> {
         let _turn = self.turn.acquire(1).await;
-        let key = self.find(member)?;
+        let key = match self.find(member) {
+            Err(_) if self.forget_returning(member) => {
+                self.tell(format!("{member} was removed"));
+                return Ok(());
+            }
+            found => found?,
+        };
         if self.seat_of(key)?.is_some() {
             let left = self.handle.remove(&self.core, key).await;
             left.map_err(|error| self.leave_problem(member, error))?;
@@ -434,14 +444,15 @@ impl RunningArray {
         forced: Forced,
     ) -> Result<Seat, Problem> {
         // Those that may come back are open already.
-        let returning = self.returning.borrow().iter().find(|(_, member)| member.name == name).cloned();
+        let returning =
+            self.returning.borrow().iter().find(|(_, member)| same_place(&member.name, name)).cloned();
         if let Some((_, member)) = returning {
-            let newcomer = Newcomer::known(name, &member.device, &member.superblock);
+            let newcomer = Newcomer::known(&member.name, &member.device, &member.superblock);
             let seat = self.join(newcomer, None, place, forced).await?;
-            self.returning.borrow_mut().retain(|(_, member)| member.name != name);
+            self.returning.borrow_mut().retain(|(_, other)| other.name != member.name);
             return Ok(seat);
         }
-        if self.devices.borrow().values().any(|known| known.name == name) {
+        if self.devices.borrow().values().any(|known| same_place(&known.name, name)) {
             let next = format!(
                 "name another device; one that failed has to be removed first: `wattle remove {} {name}`",
                 self.name
@@ -467,6 +478,10 @@ impl RunningArray {
         let status = self.handle.status(&self.core).await;
         let running = self.view(&status)?;
         let Newcomer { offer, device, device_uuid } = newcomer;
+        if status.broken {
+            // Nothing is written on it either: what a member that failed last holds may be all there is.
+            return Err(self.join_problem(&offer.name, JoinError::Broken));
+        }
         // A spare that is offered again is one device still: known twice, it would be written as two.
         let spare = spare.or_else(|| self.spare_on(&device));
         let admission = admit(&offer, &running, place, device_uuid, forced)?;
@@ -534,6 +549,14 @@ impl RunningArray {
         let books = self.books.as_ref()?;
         let same = |key: &MemberKey| books.device(*key).is_some_and(|known| known.same(device));
         self.devices.borrow().iter().find(|(key, known)| known.spare && same(key)).map(|(key, _)| *key)
+    }
+
+    /// Lets go of a member that may come back; whether there is one of this name.
+    fn forget_returning(&self, member: &str) -> bool {
+        let mut returning = self.returning.borrow_mut();
+        let before = returning.len();
+        returning.retain(|(_, who)| file_name(&who.name) != member && !same_place(&who.name, member));
+        returning.len() < before
     }
 
     /// Forgets devices that were in a seat and are in none any more.
@@ -655,7 +678,6 @@ impl RunningArray {
         let matching = |matches: &dyn Fn(&str) -> bool| -> Vec<MemberKey> {
             devices.iter().filter(|(_, known)| matches(&known.name)).map(|(key, _)| *key).collect()
         };
-        let file_name = |name: &str| name.rsplit('/').next().unwrap_or(name).to_owned();
         let tail = format!("/{}", asked.trim_start_matches("./"));
         let slot = asked.parse().ok().filter(|slot: &usize| *slot < seats.len() / 2);
         for found in [
@@ -784,6 +806,10 @@ impl RunningArray {
     }
 }
 
+fn file_name(name: &str) -> &str {
+    name.rsplit('/').next().unwrap_or(name)
+}
+
 fn not_a_member(asked: &str, array: &str, names: &[&str]) -> Problem {
     Problem::new(
         Code::BadMember,
@@ -791,6 +817,16 @@ fn not_a_member(asked: &str, array: &str, names: &[&str]) -> Problem {
         format!("its members are {}", names.join(", ")),
         "name one of them by its path, its file name or its slot",
     )
+}
+
+fn made_up(name: &str) -> Problem {
+    Problem::new(
+        Code::BadMember,
+        format!("{name}: a made-up drive is gone when the server ends, or forgets at once"),
+        "the array would count on redundancy that is not there",
+        "name a file or a block device",
+    )
+    .of_member(name)
 }
 
 /// A newcomer as the engine takes it: nothing of it is current, or nothing but what the bitmap has bits for is not.

@@ -183,6 +183,30 @@ fn who_makes_up_for_bad_sectors_of_another_is_not_failed() {
     }
 }
 
+/// What a member that failed holds may be all there is: nothing is written on it for an array that cannot take it.
+#[test]
+fn a_broken_array_writes_on_nobody() {
+    let (dir, names) = files(3);
+    create(Level::Raid5, Consistency::Ppl, &names, &[]);
+    let again = dir.path().join("again").to_str().unwrap().to_owned();
+    on_a_core(async move |core| {
+        let array = run(&core, &names).await;
+        write(&core, &array, 1).await;
+        array.fail("2").await.unwrap();
+        // The same drive, as the system finds it again.
+        std::fs::copy(&names[2], &again).unwrap();
+        let before = std::fs::read(&again).unwrap();
+        std::fs::File::options().write(true).open(&names[1]).unwrap().set_len(4096).unwrap();
+        let volume = array.handle().volume().open(&core).unwrap();
+        for at in (0..volume.size_bytes()).step_by(1 << 20) {
+            let (_, _) = volume.read(at, BufMut::alloc(65536)).await;
+        }
+        assert!(array.handle().status(&core).await.broken);
+        assert_eq!(array.add(&again, uuid(9), Forced::default()).await.unwrap_err().code, Code::VolumeFailed);
+        assert!(std::fs::read(&again).unwrap() == before, "something was written on it");
+    });
+}
+
 /// Two spares of one number: the second was added while the first was away, and nothing said that the number was taken.
 #[test]
 fn spares_of_one_number_fill_two_slots() {
@@ -235,4 +259,56 @@ fn a_spare_that_knows_no_bitmap_takes_a_slot_all_the_same() {
     let found = scan(look_all(&names[1..]).unwrap(), Forced::default()).unwrap();
     let assembly = &found.arrays[0].assembly;
     assert_eq!((assembly.degraded(), assembly.bitmap.as_ref().unwrap().distrust), (0, None));
+}
+
+#[test]
+fn drives_that_are_not_there_are_no_members() {
+    let (_dir, names) = files(2);
+    create(Level::Raid1, Consistency::Resync, &names, &[]);
+    on_a_core(async move |core| {
+        let array = run(&core, &names).await;
+        for made_up in ["null:8M", "mem:8M"] {
+            let added = array.add(made_up, uuid(9), Forced::default()).await;
+            assert_eq!(added.unwrap_err().code, Code::BadMember, "{made_up}");
+            let replaced = array.replace("0", Some(made_up), uuid(9), Forced::default()).await;
+            assert_eq!(replaced.unwrap_err().code, Code::BadMember, "{made_up}");
+        }
+        array.stop().await.unwrap();
+    });
+}
+
+/// Whoever waits for the operator is taken back on his word, or sent away and free for others then.
+#[test]
+fn a_member_that_may_come_back_is_taken_or_let_go_of() {
+    let (dir, names) = files(3);
+    create(Level::Raid5, Consistency::Resync, &names, &[]);
+    let all = names.clone();
+    on_a_core(async move |core| {
+        let array = run(&core, &all[..2]).await;
+        write(&core, &array, 1).await;
+        array.stop().await.unwrap();
+    });
+    // By whatever path, relative ones included.
+    let link = dir.path().join("link").to_str().unwrap().to_owned();
+    std::os::unix::fs::symlink(&names[2], &link).unwrap();
+    let all = names.clone();
+    on_a_core(async move |core| {
+        let array = run(&core, &all).await;
+        assert_eq!(array.add(&link, uuid(9), Forced::default()).await.unwrap(), Seat::Slot(2));
+        whole(&core, &array).await;
+        let again = array.add(&link, uuid(9), Forced::default()).await;
+        assert_eq!(again.unwrap_err().code, Code::GivenTwice);
+        array.fail("2").await.unwrap();
+        array.stop().await.unwrap();
+    });
+    on_a_core(async move |core| {
+        let array = run(&core, &names).await;
+        assert_eq!(array.returning().len(), 1);
+        array.remove("d2").await.unwrap();
+        assert!(array.returning().is_empty());
+        let member = Member::look(&names[2]).unwrap();
+        assert!(member.claim(Claim::Write).is_ok(), "it is still locked");
+        assert_eq!(array.remove("d2").await.unwrap_err().code, Code::BadMember);
+        array.stop().await.unwrap();
+    });
 }

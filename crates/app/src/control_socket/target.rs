@@ -105,7 +105,7 @@ impl Target {
     /// As [`Self::wait_for_scrub`], or it failed.
     pub fn wait_until_filled(&self, member: &str) -> Result<(), Problem> {
         let end = self.wait(|array| filled(array, member))?;
-        let spare = end.spares.iter().any(|spare| spare.member == member);
+        let spare = end.spares.iter().any(|spare| is_meant(&spare.member, member));
         output::note(&match spare {
             true => format!("{member} is a spare of {}", self.array.name),
             false => format!("{member} is in sync in {}", self.array.name),
@@ -114,11 +114,18 @@ impl Target {
     }
 }
 
+/// Whether the server means the member that was named by its absolute path. It may have been told a relative one.
+fn is_meant(name: &str, path: &str) -> bool {
+    let relative = || format!("/{}", name.trim_start_matches("./"));
+    name == path || !name.starts_with('/') && path.ends_with(&relative())
+}
+
 /// Whether nothing is left to wait for.
 fn filled(array: &ArrayReport, member: &str) -> Result<bool, Problem> {
     let seats = array.members.iter().chain(&array.replacements);
-    let state = seats.filter(|seat| seat.member.as_deref() == Some(member)).map(|seat| seat.state.as_str());
-    let spare = array.spares.iter().filter(|spare| spare.member == member).map(|spare| spare.state.as_str());
+    let it = |name: &str| is_meant(name, member);
+    let state = seats.filter(|seat| seat.member.as_deref().is_some_and(it)).map(|seat| seat.state.as_str());
+    let spare = array.spares.iter().filter(|spare| it(&spare.member)).map(|spare| spare.state.as_str());
     match state.chain(spare).next() {
         Some("in_sync") => Ok(true),
         Some("rebuilding") => Ok(false),
@@ -149,6 +156,10 @@ mod tests {
     fn waiting_ends_when_it_is_in_sync_and_when_it_never_will_be() {
         let mut data = array("data", "raid5", &["/a", "/b", "/c"]);
         assert_eq!(filled(&data, "/b"), Ok(true));
+        data.members[1].member = Some("./dir/b".to_owned());
+        assert_eq!(filled(&data, "/some/dir/b"), Ok(true));
+        assert!(filled(&data, "/b").is_err());
+        data.members[1].member = Some("/b".to_owned());
         data.members[1].state = "rebuilding".to_owned();
         assert_eq!(filled(&data, "/b"), Ok(false));
         data.members[1].state = "faulty".to_owned();

@@ -11,7 +11,8 @@
 //! **Invariants.** Each is asserted where it is kept and checked from outside by the simulator.
 //! 1. No write is sent to a member before every member's superblock durably says that the array is dirty. (Giving a sector that
 //!    could not be read the content that redundancy says it had is no such write: parity and copies agree before and after.)
-//! 2. No write that skipped a member is acknowledged before the survivors' superblocks durably say that this member failed.
+//! 2. No write that skipped a member is acknowledged before the survivors' superblocks durably say that this member failed, or that it is
+//!    being filled and has not got as far.
 //! 3. The array is recorded clean only after everything acknowledged is durable and nothing is in flight.
 //! 4. One stripe (or mirrored range) is changed by one task at a time; reads that reconstruct take part in that order.
 //! 5. Past redundancy, or where parity cannot be trusted, the answer is an error, never a guess.

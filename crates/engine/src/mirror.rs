@@ -94,7 +94,8 @@ pub(crate) fn owner(shard: &Shard, lba: Sector) -> CoreIx {
     CoreIx((lba.0 / unit.0 % shard.core.cores() as u64) as usize)
 }
 
-/// Writes one piece to every copy. This core owns it and the caller holds a pass.
+/// Writes one piece to every copy, but for those that the filling of their member will yet come to: it would only be slower for being
+/// sent what it gets anyway. This core owns it and the caller holds a pass.
 pub(crate) async fn write(
     shard: &Rc<Shard>,
     lba: Sector,
@@ -112,6 +113,7 @@ pub(crate) async fn write(
     let writes: Vec<_> = copies
         .iter()
         .flat_map(|copy| health.writable_for(copy.member).map(|seat| (seat, copy.sector)))
+        .filter(|(seat, sector)| !shard.filled_later(&health, *seat, *sector))
         .map(|(seat, sector)| {
             (seat, sector..sector + len, shard.write(seat, sector, vec![buf.clone()], durability))
         })

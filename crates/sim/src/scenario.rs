@@ -6,6 +6,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use wattle_engine::geometry::{Geometry, Kind, Level, Params};
+use wattle_engine::sync::Pace;
 use wattle_engine::units::{MemberIx, MemberSet, Sector};
 use wattle_engine::{ArraySpec, Regions};
 use wattle_format::md::Version;
@@ -33,6 +34,7 @@ pub struct Bounds {
     clean_delay: Duration,
     read_errors_max: u32,
     read_deadline: Duration,
+    slow_jobs: bool,
 }
 
 impl Bounds {
@@ -42,6 +44,13 @@ impl Bounds {
         spec.tuning.clean_delay = self.clean_delay;
         spec.tuning.read_errors_max = self.read_errors_max;
         spec.tuning.read_deadline = self.read_deadline;
+        if self.slow_jobs {
+            let sync = &mut spec.tuning.sync;
+            sync.pace = Pace { min_bytes_per_second: 0, max_bytes_per_second: 2 << 20 };
+            sync.checkpoint_every = Duration::from_millis(5);
+            (sync.step_bytes, sync.step_beside_clients_bytes, sync.window_bytes) =
+                (8 << 10, 4 << 10, 32 << 10);
+        }
     }
 }
 
@@ -144,6 +153,8 @@ pub struct Scenario {
     pub read_errors_max: u32,
     /// After how long a read is answered from redundancy.
     pub read_deadline: Duration,
+    /// Members are filled a few blocks at a time, so that most requests meet some that are filled in part.
+    pub slow_jobs: bool,
     /// Sectors of a region of the write-intent bitmap, if there is one.
     pub region: Option<u64>,
     /// It has partial parity logs.
@@ -283,6 +294,7 @@ impl Scenario {
             // Where latent errors are spread over members, failing a member for them would be one loss too many.
             read_errors_max: if latent { u32::MAX / 2 } else { one_of(rng, &[0, 20, 20]) },
             read_deadline,
+            slow_jobs: one_in(&mut Rng::new(seed ^ 0xa_3260_30b5), 2),
             region: if !log && (areas || books == Books::Tiny) { region } else { None },
             log,
             bad_entries_max: match books {
@@ -330,6 +342,7 @@ impl Scenario {
             clean_delay: self.clean_delay,
             read_errors_max: self.read_errors_max,
             read_deadline: self.read_deadline,
+            slow_jobs: self.slow_jobs,
         }
     }
 

@@ -78,6 +78,7 @@ fn scenario(books: Books, level: Level, raid_disks: u32, fail_after: Option<u64>
         },
         cores: 1,
         read_deadline: Duration::from_secs(2),
+        slow_jobs: false,
         region: None,
         log: false,
         bad_entries_max: 0,

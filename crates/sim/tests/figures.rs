@@ -136,6 +136,6 @@ fn a_rebuild_of_raid_6_shares_with_clients() {
 #[test]
 fn a_rebuild_of_raid_10_shares_with_clients() {
     for layout in [0x102, 0x201, 0x10201] {
-        shares_with_clients(Setup::raid10(layout), &[(16, 70), (64, 70)]);
+        shares_with_clients(Setup::raid10(layout), &[(16, 70), (64, 70), (64, 0)]);
     }
 }

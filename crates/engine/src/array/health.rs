@@ -16,8 +16,8 @@ use crate::units::{MemberIx, MemberSet, Sector};
 pub enum MemberState {
     /// Current everywhere.
     InSync,
-    /// Takes every write; its content is current below `valid_below` (member data sectors), and outside the regions it is known
-    /// to have missed, only.
+    /// Takes writes; its content is current below `valid_below` (member data sectors), and outside the regions it is known to have
+    /// missed, only. Of mirrors, writes above may leave it out until the recovery comes to them.
     Rebuilding {
         /// First data sector that is not rebuilt yet.
         valid_below: Sector,

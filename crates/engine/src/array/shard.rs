@@ -14,7 +14,7 @@ use wattle_rt::{
 use super::Fixed;
 use super::deadline::Deadlines;
 use super::gate::{Gate, Pass};
-use super::health::Health;
+use super::health::{Health, MemberState};
 use super::home::{Home, home_key};
 use super::status::{Counters, Requests, Troubles};
 use crate::bad::BadRanges;
@@ -85,6 +85,8 @@ pub(crate) struct MemberLoad {
     slow_until: Cell<Option<Instant>>,
     /// For how long it counted as slow the last time.
     slow_for: Cell<Duration>,
+    /// While it is being filled: no step of that has begun with a range of this core's that lies at or above this data sector.
+    pub fill_reached: Cell<Sector>,
 }
 
 impl Shard {
@@ -171,6 +173,19 @@ impl Shard {
         self.health.borrow().readable(member, range)
     }
 
+    /// Whether a copy from `sector` on may be left out on a member: it is being filled and no step has begun there, so that one will
+    /// yet come and copy what others hold then. Asked by who has the range to himself: a step takes it after him, or took it before and
+    /// is noted. A member that only gets what it missed is to be current everywhere else, and gets every write.
+    pub fn filled_later(&self, health: &Health, member: MemberIx, sector: Sector) -> bool {
+        match health.state(member) {
+            MemberState::Rebuilding { valid_below } => {
+                sector >= valid_below.max(self.load(member).fill_reached.get())
+                    && health.seats[member.index()].stale.is_none()
+            }
+            _ => false,
+        }
+    }
+
     /// Somebody else takes a seat.
     pub fn forget(&self, seat: MemberIx) {
         let load = self.load(seat);
@@ -179,6 +194,7 @@ impl Shard {
         load.slow_until.set(None);
         load.last_read_end.set(Sector(0));
         load.traffic.reset();
+        load.fill_reached.set(Sector(0));
         if let Some(log) = &self.log {
             log.forget(seat);
         }

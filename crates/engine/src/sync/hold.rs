@@ -9,7 +9,7 @@ use wattle_rt::{Core, CoreIx};
 use crate::array::Shard;
 use crate::mirror::{self, RangeLock};
 use crate::stripe::{self, Turn};
-use crate::units::{Sector, StripeNo};
+use crate::units::{MemberIx, Sector, StripeNo};
 
 /// What a step needs to itself.
 #[derive(Debug, Clone, Copy)]
@@ -29,14 +29,32 @@ pub(crate) struct Holds {
     held: RefCell<BTreeMap<u64, Vec<Held>>>,
 }
 
+/// The members that a step fills, and where on them it ends.
+#[derive(Debug, Clone)]
+pub(super) struct Fill {
+    pub seats: Vec<MemberIx>,
+    pub end: Sector,
+}
+
 /// Takes all parts, one after the other in one order for everybody, and says whether the array still runs. The caller holds a
 /// background pass.
-pub(super) async fn take(core: &Core, key: u64, step: u64, parts: &BTreeMap<CoreIx, Vec<Part>>) -> bool {
+pub(super) async fn take(
+    core: &Core,
+    key: u64,
+    step: u64,
+    parts: &BTreeMap<CoreIx, Vec<Part>>,
+    fill: Option<Fill>,
+) -> bool {
     for (&owner, parts) in parts {
-        let parts = parts.clone();
+        let (parts, fill) = (parts.clone(), fill.clone());
         let taken = core
             .call(owner, move |core| async move {
                 let Some(shard) = core.local::<Shard>(key) else { return false };
+                // Before it waits for anything: whoever has a range after this step sends to the members what he writes there.
+                if let Some(Fill { seats, end }) = fill {
+                    let reach = |seat: MemberIx| shard.load(seat).fill_reached.update(|at| at.max(end));
+                    seats.into_iter().for_each(reach);
+                }
                 for part in parts {
                     let held = match part {
                         Part::Stripe(stripe) => match stripe::turn(&shard, stripe).await {

@@ -17,7 +17,9 @@
 //! 5. A repair writes only where parity or copies disagree, and only from sources that were read and are trusted. (So it needs no
 //!    dirty mark: a crash in the middle leaves rows that disagree, as they did before.)
 //! 6. Nothing is written that was right: a resync and a repair write only what differs.
-//! 7. Steps in flight never take more than half of the stripes that may be worked on at once, so that those that wait for several
+//! 7. Writes to copies that the filling of their member has not come to leave that member out: a step notes where it ends with whoever
+//!    orders the writes there before it asks for its ranges, and so comes after every write that left anything to it.
+//! 8. Steps in flight never take more than half of the stripes that may be worked on at once, so that those that wait for several
 //!    stripes cannot wait for each other; who takes several ranges takes them in one order.
 
 mod control;

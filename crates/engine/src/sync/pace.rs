@@ -54,7 +54,7 @@ impl Throttle {
             done: VecDeque::new(),
             best: 0,
             // They start one by one as the share has it, so this is only how many may be late together.
-            steps: 8,
+            steps: 12,
             adjusted: now,
             next_launch: now,
             limited_by: LimitedBy::Nothing,
@@ -153,12 +153,18 @@ impl Throttle {
 
     /// When the next step may start.
     pub fn next_launch(&mut self, now: Instant) -> Option<Instant> {
+        if self.limited_by == LimitedBy::Foreground && !self.beside_clients(now) {
+            // Those it made way for are gone.
+            self.next_launch = now;
+        }
         (self.next_launch > now).then_some(self.next_launch)
     }
 
     /// A step starts.
     pub fn launched(&mut self, now: Instant, bytes: u64, pace: Pace) {
-        let (limit, why) = match self.beside_clients(now) && self.probes.done == PROBES {
+        // Steps that asked no member for anything tell no speed to have a share of, and are in nobody's way.
+        let shares = self.best > 0 && self.beside_clients(now) && self.probes.done == PROBES;
+        let (limit, why) = match shares {
             true if self.share(pace).1 < pace.max_bytes_per_second => {
                 (self.share(pace).1, LimitedBy::Foreground)
             }
@@ -210,5 +216,38 @@ impl Probes {
         let least = rate(large, &|[_, large]| *large);
         rate(large.saturating_sub(small), &|[small, large]| large.saturating_sub(*small))
             .clamp(least, least / 4 * 5)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const UNLIMITED: Pace = Pace { min_bytes_per_second: 0, max_bytes_per_second: u64::MAX };
+
+    /// A job after its first steps, in which the members took `busy` each, with a client that was just seen.
+    fn beside_a_client(busy: Duration) -> (Throttle, Instant) {
+        let now = Instant::from_nanos(1_000_000);
+        let mut throttle = Throttle::new(now);
+        (0..2).for_each(|requests| throttle.saw_clients(now, 0, requests));
+        let busy: BTreeMap<MemberIx, Duration> =
+            Some((MemberIx(0), busy)).into_iter().filter(|(_, busy)| !busy.is_zero()).collect();
+        (0..PROBES).for_each(|_| throttle.completed(now, PROBE_LARGE_BYTES, &busy));
+        (throttle, now)
+    }
+
+    #[test]
+    fn steps_that_asked_no_member_wait_for_nobody() {
+        let (mut throttle, now) = beside_a_client(Duration::ZERO);
+        throttle.launched(now, PROBE_SMALL_BYTES, UNLIMITED);
+        assert_eq!(throttle.next_launch(now), None);
+    }
+
+    #[test]
+    fn who_made_way_for_clients_goes_on_when_they_are_gone() {
+        let (mut throttle, now) = beside_a_client(Duration::from_secs(1));
+        throttle.launched(now, PROBE_LARGE_BYTES, UNLIMITED);
+        assert!(throttle.next_launch(now + ACTIVE / 2).is_some_and(|at| at > now + ACTIVE));
+        assert_eq!(throttle.next_launch(now + ACTIVE), None);
     }
 }

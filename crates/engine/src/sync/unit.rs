@@ -98,8 +98,12 @@ pub(super) async fn run(core: Core, key: u64, number: u64, task: Arc<Task>, rang
         Kind::Parity => hold::stripes(&shard, range.start, range.end),
         Kind::Mirrored | Kind::Striped => hold::ranges(&shard, copies::held(&shard, &task, &range)),
     };
+    let fill = match &*task {
+        Task::Recover(targets) => Some(hold::Fill { seats: targets.clone(), end: range.end }),
+        _ => None,
+    };
     let mut step = Step { shard: &shard, task: &task, found: Found::default(), busy: BTreeMap::new() };
-    let end = match hold::take(&core, key, number, &parts).await {
+    let end = match hold::take(&core, key, number, &parts, fill).await {
         true => step.go(range).await,
         false => Err(Trouble::Changed),
     };

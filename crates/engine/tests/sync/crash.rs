@@ -142,11 +142,15 @@ fn a_resync_goes_on_from_where_it_was_recorded() {
 #[test]
 fn copies_are_filled_beside_writes_and_crashes() {
     for &case in CASES.iter().filter(|case| matches!(case.chunk, 0) || case.level.name() == "raid10") {
-        for seed in 0..4 {
+        for seed in 0..8 {
             let mut fixture = Fixture::new(case, seed, 2);
             fixture.populate(23);
             let mut spec = fixture.spec();
             spec.members[0] = fixture.blank(0);
+            if seed >= 4 {
+                // So slow that most of it has not been filled when it is written.
+                spec.tuning.sync.pace.max_bytes_per_second = 4 << 20;
+            }
             run_with_cuts(&mut fixture, &spec, 30 + 40 * seed, 20);
             fixture.agrees("filled over crashes");
         }

@@ -3,5 +3,6 @@
 mod check;
 mod crash;
 mod fill;
+mod later;
 mod speed;
 mod world;

@@ -37,6 +37,10 @@ pub struct Stats {
     pub not_enough: u64,
     /// Records committed.
     pub commits: u64,
+    /// Checks and repairs that came to an end.
+    pub audits: u64,
+    /// Drives that got something wrong, and a check saw it.
+    pub seen: u64,
     /// Operations that the drives saw.
     pub operations: u64,
 }
@@ -54,6 +58,8 @@ impl std::ops::AddAssign for Stats {
         self.write_hole_refusals += other.write_hole_refusals;
         self.not_enough += other.not_enough;
         self.commits += other.commits;
+        self.audits += other.audits;
+        self.seen += other.seen;
         self.operations += other.operations;
     }
 }

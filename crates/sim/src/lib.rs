@@ -5,7 +5,8 @@
 //! anything did. Equal seeds give equal runs.
 //!
 //! Reading order: [`model`] (what may be read), [`scenario`], [`run`] (the course of events and the checks between lifetimes),
-//! [`client`], [`watch`] (the engine's promises), [`scrub`] (redundancy), [`books`] (metadata), [`mutant`] (planted bugs).
+//! [`client`], [`watch`] (the engine's promises), [`scrub`] (redundancy), [`audit`] (checks and repairs), [`books`] (metadata),
+//! [`mutant`] (planted bugs).
 //!
 //! **What is checked.**
 //! 1. Every sector that is read holds a permitted version; sectors nobody wrote never change.
@@ -14,7 +15,9 @@
 //! 4. A member that was recorded as failed is never assembled as current. Dirty and degraded parity is refused.
 //! 5. Every request ends, nothing is left in flight.
 //! 6. The engine's promises about metadata, as they are made.
+//! 7. A check finds what does not fit, and nothing else; a repair makes it fit, and changes nothing that was right.
 
+pub mod audit;
 pub mod books;
 pub mod client;
 pub mod figures;

@@ -442,6 +442,11 @@ impl Model {
         self.garbage.extend(pages);
     }
 
+    /// A sector holds anything until it is written.
+    pub fn lose(&mut self, sector: u64) {
+        self.garbage.insert(sector);
+    }
+
     /// The power was cut: everything that is not known to be gone may be there.
     pub fn power_cut(&mut self) {
         self.restarted(true);

@@ -10,6 +10,7 @@ use wattle_engine::units::MemberIx;
 use wattle_engine::{ArrayHandle, MemberSpec, MemberState};
 use wattle_rt::{Core, Device};
 
+use crate::audit;
 use crate::books::{Books, Running, md};
 use crate::client::Shared;
 use crate::scenario::Fault;
@@ -65,6 +66,11 @@ impl Desk {
             }
             Fault::Stall(drive, duration) => control(drive).stall(duration),
             Fault::Slow(drive, factor) => control(drive).slow(factor),
+            Fault::Ask(job) => {
+                let (array, truth) = (array.clone(), self.truth.clone());
+                let asking = core.clone();
+                core.spawn(async move { audit::ask(&asking, &array, &truth, job).await });
+            }
             Fault::Return(slot) => self.take_back(core, running, slot).await,
             Fault::Spare(slot, drive) => match &running.md {
                 Some(md) => self.take(md, drive, Place::Slot(slot.0)).await,
@@ -146,7 +152,8 @@ pub async fn wait_until_whole(core: &Core, array: &ArrayHandle, truth: &Shared) 
             .iter()
             .chain(&status.replacements)
             .any(|member| matches!(member.state, MemberState::Rebuilding { .. }));
-        if !filling && status.synced_below == wattle_engine::units::Sector::MAX {
+        // The job is there until what it did is recorded.
+        if !filling && status.sync.is_none() && status.synced_below == wattle_engine::units::Sector::MAX {
             return;
         }
         // Sectors that could not be read when parity was not to be trusted are beyond redundancy, and where that cannot be

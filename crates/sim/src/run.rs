@@ -11,6 +11,7 @@ use wattle_engine::units::{MemberIx, MemberSet};
 use wattle_engine::{ArraySpec, BadRanges, MemberState, VolumeError};
 use wattle_rt::{Core, CoreIx, DriveConfig, DriveControl, Outcome, Rng, World, WorldConfig};
 
+use crate::audit;
 use crate::books::{Found, Hardware, Keys, Lenient, Refusal, Running, Start};
 use crate::client::{self, Habits, Shared, Stats, Truth};
 use crate::model::{Model, View};
@@ -215,7 +216,12 @@ impl<'a> Run<'a> {
             self.scenario.books,
             &self.site.plan,
             self.out,
-            self.scenario.repairs() || filling || start.replays || start.refills,
+            self.scenario.repairs()
+                || filling
+                || start.replays
+                || start.refills
+                || (life.requests == 0 && self.scenario.silent > 0),
+            life.requests == 0,
             self.scenario.drive.write_latency.start,
         )));
         let ended = self.run_world(life, start, &watch);
@@ -410,6 +416,7 @@ impl<'a> Run<'a> {
                 truth: self.truth.clone(),
             },
             finish: self.scenario.must_finish(),
+            silent: self.scenario.silent,
             gives_up: self.scenario.read_deadline < Duration::from_secs(1),
             truth: self.truth.clone(),
             watch: watch.clone(),
@@ -469,6 +476,8 @@ struct Session {
     desk: Desk,
     /// Resync and rebuilding have to come to their end in a lifetime without faults.
     finish: bool,
+    /// Blocks that hold something else when all of that is done.
+    silent: usize,
     /// The deadline of reads is shorter than what drives may take.
     gives_up: bool,
     truth: Shared,
@@ -545,6 +554,10 @@ impl Session {
             if self.finish {
                 operator::wait_until_whole(&core, &array, &self.truth).await;
                 client::verify(&volume, &self.truth).await;
+                if self.silent > 0 {
+                    lock(&self.watch).expect_the_worst();
+                    audit::silent(&core, &array, &self.desk, &mut self.rng, self.silent).await;
+                }
             }
             return;
         }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use wattle_engine::geometry::{Geometry, Kind, Level, Params};
 use wattle_engine::sync::Pace;
 use wattle_engine::units::{MemberIx, MemberSet, Sector};
-use wattle_engine::{ArraySpec, Regions};
+use wattle_engine::{ArraySpec, Job, Regions, RepairSource};
 use wattle_format::md::Version;
 use wattle_rt::{DriveConfig, Rng};
 
@@ -83,6 +83,8 @@ pub enum Fault {
     Replace(MemberIx, MemberIx),
     /// The failed member in a seat is removed.
     Remove(MemberIx),
+    /// The operator asks for a check or a repair.
+    Ask(Job),
 }
 
 impl Fault {
@@ -91,7 +93,12 @@ impl Fault {
     pub fn loses_something(&self) -> bool {
         !matches!(
             self,
-            Fault::Stall(..) | Fault::Slow(..) | Fault::Spare(..) | Fault::Replace(..) | Fault::Remove(_)
+            Fault::Stall(..)
+                | Fault::Slow(..)
+                | Fault::Spare(..)
+                | Fault::Replace(..)
+                | Fault::Remove(_)
+                | Fault::Ask(_)
         )
     }
 }
@@ -177,6 +184,8 @@ pub struct Scenario {
     pub no_write_zeroes: bool,
     /// Members that faults may hit.
     pub victims: MemberSet,
+    /// How many blocks of one member hold something else in the end, without anybody being told.
+    pub silent: usize,
     /// Faults may go beyond redundancy: errors are allowed, wrong data is not.
     pub beyond: bool,
     /// Lifetimes, in order.
@@ -281,6 +290,15 @@ impl Scenario {
         }
         // What a crash left is as often made good by the array itself as by somebody else.
         lifetimes.iter_mut().for_each(|life| life.resynced &= one_in(rng2, 2));
+        // A third one.
+        let rng3 = &mut Rng::new(seed ^ 0x0a5c_ab1e);
+        if redundant && one_in(rng3, 3) {
+            for life in lifetimes.iter_mut().filter(|life| life.requests > 0) {
+                let after = Duration::from_micros(logarithmic(rng3, 60_000));
+                life.faults.push((after, Fault::Ask(job(rng3, &geometry))));
+            }
+        }
+        let silent = if redundant && one_in(rng3, 3) { 1 + rng3.below(3) as usize } else { 0 };
         let region = (redundant && rng2.coin()).then(|| one_of(rng2, &[8, 8, 16, 64, 256]));
         let log = areas && params.level == Level::Raid5 && params.raid_disks >= 3 && rng2.coin();
         let read_deadline = Duration::from_micros(one_of(rng2, &[300, 5_000, 2_000_000, 2_000_000]));
@@ -310,6 +328,7 @@ impl Scenario {
             torn_unreadable_ppm,
             no_write_zeroes: one_in(rng, 4),
             victims,
+            silent,
             beyond,
             lifetimes,
             params,
@@ -530,6 +549,23 @@ fn operate(rng: &mut Rng, geometry: &Geometry, victims: &MemberSet, spares: usiz
             life.faults.push((moment(rng), Fault::Remove(MemberIx(slot.0 + slots as u16))));
         }
     }
+}
+
+/// A check, or a repair from any source that the array has.
+fn job(rng: &mut Rng, geometry: &Geometry) -> Job {
+    if rng.coin() {
+        return Job::Check { range: None };
+    }
+    let slot = MemberIx(rng.below(geometry.raid_disks() as u64) as u16);
+    let source = match geometry.level() {
+        Level::Raid6 if rng.coin() => Some(RepairSource::Raid6Culprit),
+        Level::Raid6 => Some(RepairSource::ParityFromData),
+        Level::Raid1 | Level::Raid10 if geometry.redundancy() < 2 || rng.coin() => {
+            Some(RepairSource::CopyFrom(slot))
+        }
+        _ => None,
+    };
+    Job::Repair { range: None, source }
 }
 
 /// Victims that stay away.

@@ -48,7 +48,7 @@ pub struct Plan {
     pub log: bool,
     /// How many entries the members' bad-block logs have room for.
     pub bad_entries_max: usize,
-    /// Sectors known to be bad, by slot, when the array was assembled.
+    /// Sectors known to be bad, by slot, as the array was assembled or by the last record.
     pub bad: Arc<Mutex<Vec<BadRanges>>>,
     /// Which drive is in which slot, by the last record.
     pub seating: Arc<Mutex<Vec<usize>>>,

@@ -4,17 +4,19 @@
 //! 2. What the engine is told to be durable can be read from the drives by other code, as a power cut would leave it.
 //! 3. Nothing is unflushed when an array is recorded clean.
 //! 4. Event counts never go back while the array is degraded.
+//! 5. What is recorded in sync is so, durably.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use wattle_engine::metadata::{Change, LocalBoxFuture, Metadata, Record};
 use wattle_engine::units::{MemberIx, MemberSet, Sector};
-use wattle_engine::{MemberKey, MemberState};
+use wattle_engine::{BadRanges, MemberKey, MemberState};
 use wattle_rt::{Core, Instant};
 
 use crate::books::{Books, Keys};
 use crate::client;
+use crate::scrub;
 use crate::site::Plan;
 
 /// What is known of an array's metadata while it runs.
@@ -23,6 +25,8 @@ pub struct Watch {
     plan: Plan,
     /// Sectors are rewritten in passing, or members filled, clean or not: writes and caches prove nothing.
     repairs: bool,
+    /// Nobody writes, and drives hold what was written to them.
+    quiet: bool,
     least_write: Duration,
     dirty_since: Option<Instant>,
     events: u64,
@@ -49,7 +53,14 @@ pub fn lock<T>(shared: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 impl Watch {
     /// Watches an array from its start.
     #[must_use]
-    pub fn new(books: Books, plan: &Plan, out: MemberSet, repairs: bool, least_write: Duration) -> Watch {
+    pub fn new(
+        books: Books,
+        plan: &Plan,
+        out: MemberSet,
+        repairs: bool,
+        quiet: bool,
+        least_write: Duration,
+    ) -> Watch {
         for control in &plan.controls {
             control.record_writes();
         }
@@ -57,6 +68,7 @@ impl Watch {
             books,
             plan: plan.clone(),
             repairs,
+            quiet,
             least_write,
             dirty_since: None,
             events: 0,
@@ -72,6 +84,11 @@ impl Watch {
         if self.broken.is_none() {
             self.broken = Some(what());
         }
+    }
+
+    /// Drives get things wrong from here on.
+    pub fn expect_the_worst(&mut self) {
+        self.quiet = false;
     }
 
     /// Data writes since the last look must have been submitted while the array was recorded dirty.
@@ -168,6 +185,14 @@ impl Watch {
         let whole = record.seats[..slots].iter().filter(|seat| seat.state == MemberState::InSync).count();
         let degraded = whole < slots;
         self.synced = record.synced_below == Sector::MAX;
+        *lock(&self.plan.bad) =
+            record.seats[..slots].iter().map(|seat| BadRanges::clone(&seat.bad)).collect();
+        if self.quiet && self.synced && !degraded {
+            let all = self.plan.slots().collect();
+            if let Err(what) = scrub::check(&self.plan, all, true) {
+                self.accuse(|| format!("recorded in sync and not durable: {what} after {record:?}"));
+            }
+        }
         if degraded && least <= self.events && least != u64::MAX {
             let before = self.events;
             self.accuse(|| format!("events went from {before} to {least} while degraded"));

@@ -102,6 +102,7 @@ fn scenario(books: Books, level: Level, raid_disks: u32, fail_after: Option<u64>
         torn_unreadable_ppm: 0,
         no_write_zeroes: false,
         victims: MemberSet::EMPTY,
+        silent: 0,
         beyond: false,
         lifetimes: vec![
             life(2, End::CutAfterOps(cut), faults.into_iter().collect()),

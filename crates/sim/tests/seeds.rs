@@ -77,7 +77,7 @@ seeds! {
     /// With a partial parity log, single bad sectors were taken for whole pages: beyond redundancy where nothing was lost.
     bad_sectors_are_read_around_beside_a_log: 1124, 1866, 4370, 118688;
     /// A device that was named while it took over a slot was looked up in the old seat: the member it replaced left, and it was forgotten.
-    who_takes_over_a_slot_is_not_removed_for_whom_it_replaces: 5009754, 5021796, 5050942, 5108382;
+    who_takes_over_a_slot_is_not_removed_for_whom_it_replaces: 5009754, 5061565, 5021796, 5050942, 5108382;
     /// Following a log, reads were begun before it was clear that a source was missing, and nobody waited for them.
     nothing_is_in_flight_after_a_replay_that_lacks_a_source: 106374;
 }
@@ -113,6 +113,8 @@ fn the_first_seeds_reach_everything() {
         stats.write_hole_refusals,
         stats.not_enough,
         stats.commits,
+        stats.audits,
+        stats.seen,
     ];
     assert!(reached.iter().all(|&count| count > 10), "{stats:?}");
 }

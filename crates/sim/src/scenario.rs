@@ -40,7 +40,8 @@ pub struct Bounds {
 impl Bounds {
     /// Sets them.
     pub fn apply(self, spec: &mut ArraySpec) {
-        spec.tuning.stripes_active_max = self.stripes_active_max;
+        spec.tuning.stripe_buffer_bytes = self.stripes_active_max * 4096;
+        spec.tuning.sync.stripes_max = self.stripes_active_max / 2;
         spec.tuning.clean_delay = self.clean_delay;
         spec.tuning.read_errors_max = self.read_errors_max;
         spec.tuning.read_deadline = self.read_deadline;
@@ -152,7 +153,7 @@ pub struct Scenario {
     pub drive: DriveConfig,
     /// Cores.
     pub cores: usize,
-    /// Stripes worked on at once on a core.
+    /// Bounds the buffers of stripes, and the stripes that a job has at once.
     pub stripes_active_max: usize,
     /// Idle time before the array is recorded clean.
     pub clean_delay: Duration,

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use wattle_sim::figures::jobs::{self, Work};
+use wattle_sim::figures::path::{self, Case};
 use wattle_sim::figures::{Load, Measured, Setup, costs, limits};
 
 /// Without anything to slow it down, random writes come close to what the drives can do, and a write alone takes one turn of
@@ -138,4 +139,48 @@ fn a_rebuild_of_raid_10_shares_with_clients() {
     for layout in [0x102, 0x201, 0x10201] {
         shares_with_clients(Setup::raid10(layout), &[(16, 70), (64, 70), (64, 0)]);
     }
+}
+
+/// What a case reaches of what the drives allow, which is as much as it has to.
+#[track_caller]
+fn reaches(cases: &[Case]) {
+    assert!(!cases.is_empty());
+    for case in cases {
+        let short = Load { window: case.load.window.min(Duration::from_millis(200)), ..case.load.clone() };
+        let measured = Case { load: short, ..case.clone() }.measure();
+        let part = case.reached(&measured);
+        let (name, depth) = (&case.name, case.load.depth);
+        assert!(
+            (case.bound..=1.03).contains(&part),
+            "{name}, QD {depth}: {:.1} % of the limit",
+            part * 100.0
+        );
+    }
+}
+
+/// The cases that are over so many members.
+fn over(members: &[u32], cases: Vec<Case>) -> Vec<Case> {
+    cases.into_iter().filter(|case| members.contains(&case.setup.members)).collect()
+}
+
+/// Nothing that drives could work on is held back: with few members and one deep queue, and with many that are kept busy.
+#[test]
+fn random_writes_to_raid_5_reach_97_percent_of_the_limit() {
+    reaches(&over(&[3, 4, 6, 24], path::raid5()));
+}
+
+#[test]
+fn random_writes_to_raid_6_reach_95_percent_of_the_limit() {
+    reaches(&over(&[4, 6, 24], path::raid6()));
+}
+
+/// A write alone takes one turn of reads and one of writes.
+#[test]
+fn a_write_alone_takes_a_read_and_a_write() {
+    reaches(&path::alone());
+}
+
+#[test]
+fn random_reads_reach_what_the_drives_allow() {
+    reaches(&over(&[3, 24], path::reads()));
 }

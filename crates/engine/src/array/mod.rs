@@ -158,9 +158,9 @@ impl MemberSpec {
 /// Bounds and times of an array.
 #[derive(Debug, Clone, Copy)]
 pub struct Tuning {
-    /// Most stripes that are worked on at once on a core; more wait their turn. At most
-    /// `stripes_active_max x chunk x (members + 2)` bytes of buffers follow from it.
-    pub stripes_active_max: usize,
+    /// Most bytes of old blocks and new parity that writes and reconstructions hold at once on a core; more wait their turn. One
+    /// that needs more than this by itself has the core to itself.
+    pub stripe_buffer_bytes: usize,
     /// How long an array is idle before it is recorded clean (md's `safe_mode_delay`).
     pub clean_delay: Duration,
     /// A member is failed after this many read errors, even if all were corrected (md's `max_read_errors`).
@@ -175,7 +175,7 @@ pub struct Tuning {
 impl Default for Tuning {
     fn default() -> Self {
         Self {
-            stripes_active_max: 256,
+            stripe_buffer_bytes: 32 << 20,
             clean_delay: Duration::from_millis(200),
             read_errors_max: 20,
             read_deadline: Duration::from_secs(2),

@@ -42,8 +42,8 @@ pub(crate) struct Shard {
     pub ranges: RangeLocks,
     /// What steps of a resync, a rebuild or a check hold of the two above.
     pub holds: Holds,
-    /// Bounds the stripes worked on at once.
-    pub stripe_slots: Semaphore,
+    /// Bytes that stripes may still take for old blocks and new parity.
+    pub stripe_buffers: Semaphore,
     pub counters: Counters,
     /// Clients' requests that were answered.
     pub requests: Requests,
@@ -98,7 +98,7 @@ impl Shard {
             stripes: StripeTable::default(),
             ranges: RangeLocks::default(),
             holds: Holds::default(),
-            stripe_slots: Semaphore::new(fixed.tuning.stripes_active_max),
+            stripe_buffers: Semaphore::new(fixed.tuning.stripe_buffer_bytes),
             counters: Counters::default(),
             requests: Requests::default(),
             deadlines: Deadlines::default(),

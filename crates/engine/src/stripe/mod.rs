@@ -7,6 +7,7 @@
 //!
 //! Stripe tasks are spawned and never dropped: a stripe that was begun is finished, whatever becomes of the client.
 
+mod buffers;
 mod compute;
 mod logged;
 mod read;
@@ -112,7 +113,6 @@ fn enqueue(shard: &Rc<Shard>, stripe: StripeNo, request: Request) {
 
 /// Serves one stripe until nothing waits on it. The table guarantees one such task per stripe (invariant 4).
 async fn serve(shard: Rc<Shard>, stripe: StripeNo) {
-    let _slot = shard.stripe_slots.acquire(1).await;
     let work = Work::new(&shard, stripe);
     while let Some(batch) = shard.stripes.take_batch(stripe) {
         match batch {

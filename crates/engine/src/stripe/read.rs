@@ -2,10 +2,11 @@
 
 use wattle_rt::{Buf, BufMut, Durability};
 
+use super::buffers::Room;
 use super::rows::{self, Grid};
 use super::{ReadPiece, Work, refusal};
 use crate::error::VolumeError;
-use crate::plan::{self, BlockSet};
+use crate::plan::{self, BlockSet, ReadPlan};
 use crate::units::MemberSet;
 
 impl Work<'_> {
@@ -19,14 +20,20 @@ impl Work<'_> {
         let avoid = pieces.iter().fold(MemberSet::EMPTY, |all, piece| all.union(&piece.avoid));
         let slow: BlockSet = (0..self.blocks()).filter(|&block| avoid.contains(self.member(block))).collect();
         let mut unreadable = BlockSet::EMPTY;
+        let mut room = Room::default();
         // Bounded as in `write`.
-        for _turn in 0..=2 * self.blocks() {
+        for _turn in 0..=4 * self.blocks() {
             let health = self.shard.health();
             let decide = |without: &BlockSet| {
                 let plan = |row| plan::decide_read(&self.view(&health, row, without), &row.touched);
                 rows.iter().map(plan).collect::<Result<Vec<_>, _>>()
             };
             let plans = decide(&unreadable.union(&slow)).or_else(|_| decide(&unreadable)).map_err(refusal)?;
+            let blocks = |plan: &ReadPlan| plan.fetch.union(&plan.recover).len();
+            let bytes = rows.iter().zip(&plans).map(|(row, plan)| row.len() * blocks(plan)).sum();
+            if self.take_room(&mut room, bytes).await {
+                continue;
+            }
             let mut fetched = match self.fetch(&rows, |row| plans[row].fetch).await {
                 Ok(fetched) => fetched,
                 Err(lost) => {

@@ -2,6 +2,7 @@
 
 use wattle_rt::{Buf, BufMut, Durability};
 
+use super::buffers::Room;
 use super::rows::{self, Grid, Row, Segment};
 use super::transfer::{Lost, Stored};
 use super::{ReadPiece, Work, WritePiece, refusal};
@@ -83,8 +84,10 @@ impl Work<'_> {
         let touched =
             rows.first().map_or(0, |row| row.bytes.start)..rows.last().map_or(0, |row| row.bytes.end);
         let _intent = intent::enter(self.shard, self.sectors(touched)).await?;
-        // Each turn that does not end loses a member or a block that the turns before had, so there are few of them.
-        for _turn in 0..=2 * self.blocks() {
+        let mut room = Room::default();
+        // Each turn that does not end loses a member or a block that the turns before had, or waits for more room for that
+        // reason, so there are few of them.
+        for _turn in 0..=4 * self.blocks() {
             let health = self.shard.health();
             if health.broken {
                 return Err(VolumeError::Broken);
@@ -94,6 +97,9 @@ impl Work<'_> {
                 .map(|row| plan::decide_write(&self.view(&health, row, &unreadable), &row.touched))
                 .collect::<Result<Vec<_>, _>>()
                 .map_err(refusal)?;
+            if self.take_room(&mut room, self.write_bytes(&rows, &plans)).await {
+                continue;
+            }
             let logged = log::usable(self.shard, &health, self.map.p());
             if logged && let Some(parts) = self.parts(&health, &rows, &segments, pieces) {
                 return Ok(Some(parts));

@@ -19,8 +19,7 @@
 //! 6. Nothing is written that was right: a resync and a repair write only what differs.
 //! 7. Writes to copies that the filling of their member has not come to leave that member out: a step notes where it ends with whoever
 //!    orders the writes there before it asks for its ranges, and so comes after every write that left anything to it.
-//! 8. Steps in flight never take more than half of the stripes that may be worked on at once, so that those that wait for several
-//!    stripes cannot wait for each other; who takes several ranges takes them in one order.
+//! 8. Who takes several stripes or ranges takes them in one order, so that nobody waits for one who waits for him.
 
 mod control;
 mod copies;
@@ -127,6 +126,8 @@ pub struct Tuning {
     pub step_bytes: u64,
     /// The same while clients are active.
     pub step_beside_clients_bytes: u64,
+    /// Most stripes that steps have to themselves at once.
+    pub stripes_max: usize,
     /// Most bytes of a member in flight.
     pub window_bytes: u64,
     /// Jobs do not start by themselves.
@@ -140,6 +141,7 @@ impl Default for Tuning {
             checkpoint_every: Duration::from_secs(10),
             step_bytes: 1 << 20,
             step_beside_clients_bytes: 32 << 10,
+            stripes_max: 128,
             window_bytes: 16 << 20,
             frozen: false,
         }

@@ -309,7 +309,7 @@ impl<'a> Pass<'a> {
         let (tuning, pace) = (self.fixed.tuning.sync, self.home.sync.pace.get());
         let shard = self.home.shard();
         let requests = shard.counters.reads.get() + shard.counters.writes.get();
-        let stripes_max = (self.fixed.tuning.stripes_active_max / 2).max(1);
+        let stripes_max = tuning.stripes_max.max(1);
         loop {
             let (step, window, wait) = self.with_progress(|progress| {
                 let throttle = &mut progress.throttle;

@@ -69,6 +69,7 @@ pub fn tuning() -> Tuning {
             checkpoint_every: Duration::from_millis(1),
             step_bytes: 8 << 10,
             step_beside_clients_bytes: 4 << 10,
+            stripes_max: 128,
             window_bytes: 32 << 10,
             frozen: false,
         },

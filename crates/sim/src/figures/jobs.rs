@@ -12,7 +12,7 @@ use wattle_rt::{Core, Device, DriveControl};
 
 use super::keeper::{Counts, Keeper};
 use super::load::{Load, Measured, MemberUse};
-use super::site::{DATA_OFFSET, READ_BYTES_PER_SECOND, Setup, WRITE_BYTES_PER_SECOND};
+use super::site::{DATA_OFFSET, Model, Setup};
 
 /// What is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,8 +35,8 @@ impl Work {
     #[must_use]
     pub fn limit_bytes_per_second(self) -> f64 {
         match self {
-            Work::Rebuild | Work::Replace => WRITE_BYTES_PER_SECOND as f64,
-            Work::Check | Work::Resync => READ_BYTES_PER_SECOND as f64,
+            Work::Rebuild | Work::Replace => Model::FAST.write_bytes_per_second as f64,
+            Work::Check | Work::Resync => Model::FAST.read_bytes_per_second as f64,
         }
     }
 

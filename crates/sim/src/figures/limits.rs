@@ -2,10 +2,7 @@
 
 use wattle_engine::geometry::Level;
 
-use super::site::{
-    READ_BYTES_PER_SECOND, READ_LATENCY, READS_PER_SECOND, Setup, WRITE_BYTES_PER_SECOND, WRITE_LATENCY,
-    WRITES_PER_SECOND,
-};
+use super::site::Setup;
 
 /// Copies of a mirrored level in md's near, far and offset layouts.
 fn copies(setup: &Setup) -> f64 {
@@ -15,29 +12,20 @@ fn copies(setup: &Setup) -> f64 {
     }
 }
 
-/// Seconds of drive time that a random read of a block costs.
-fn read_seconds(bytes: f64) -> f64 {
-    (1.0 / READS_PER_SECOND as f64).max(bytes / READ_BYTES_PER_SECOND as f64)
-}
-
-/// Seconds of drive time that a random write of a block costs.
-fn write_seconds(bytes: f64) -> f64 {
-    (1.0 / WRITES_PER_SECOND as f64).max(bytes / WRITE_BYTES_PER_SECOND as f64)
-}
-
 /// Random writes per second of `bytes` each, which are part of one chunk: whatever reads least, parity included.
 #[must_use]
 pub fn random_writes_per_second(setup: &Setup, bytes: u64) -> f64 {
-    let (n, bytes) = (f64::from(setup.members), bytes as f64);
+    let n = f64::from(setup.members);
     let parity_writes = |parities: f64| {
         let (modify, reconstruct) = (1.0 + parities, n - parities - 1.0);
-        modify.min(reconstruct) * read_seconds(bytes) + (1.0 + parities) * write_seconds(bytes)
+        modify.min(reconstruct) * setup.model.read_seconds(bytes)
+            + (1.0 + parities) * setup.model.write_seconds(bytes)
     };
     let seconds = match setup.level {
         Level::Raid4 | Level::Raid5 => parity_writes(1.0),
         Level::Raid6 => parity_writes(2.0),
-        Level::Raid1 | Level::Raid10 => copies(setup) * write_seconds(bytes),
-        Level::Linear | Level::Raid0 => write_seconds(bytes),
+        Level::Raid1 | Level::Raid10 => copies(setup) * setup.model.write_seconds(bytes),
+        Level::Linear | Level::Raid0 => setup.model.write_seconds(bytes),
     };
     n / seconds
 }
@@ -45,16 +33,16 @@ pub fn random_writes_per_second(setup: &Setup, bytes: u64) -> f64 {
 /// Random reads per second of `bytes` each.
 #[must_use]
 pub fn random_reads_per_second(setup: &Setup, bytes: u64) -> f64 {
-    f64::from(setup.members) / read_seconds(bytes as f64)
+    f64::from(setup.members) / setup.model.read_seconds(bytes)
 }
 
 /// A random write of a block alone, in seconds: with parity one turn of reads, then one of writes.
 #[must_use]
 pub fn write_alone_seconds(setup: &Setup, bytes: u64) -> f64 {
-    let write = write_seconds(bytes as f64) + WRITE_LATENCY.as_secs_f64();
+    let write = setup.model.write_seconds(bytes) + setup.model.write_latency.as_secs_f64();
     match setup.level {
         Level::Raid4 | Level::Raid5 | Level::Raid6 => {
-            read_seconds(bytes as f64) + READ_LATENCY.as_secs_f64() + write
+            setup.model.read_seconds(bytes) + setup.model.read_latency.as_secs_f64() + write
         }
         _ => write,
     }
@@ -62,6 +50,34 @@ pub fn write_alone_seconds(setup: &Setup, bytes: u64) -> f64 {
 
 /// A random read of a block alone, in seconds.
 #[must_use]
-pub fn read_alone_seconds(bytes: u64) -> f64 {
-    read_seconds(bytes as f64) + READ_LATENCY.as_secs_f64()
+pub fn read_alone_seconds(setup: &Setup, bytes: u64) -> f64 {
+    setup.model.read_seconds(bytes) + setup.model.read_latency.as_secs_f64()
+}
+
+/// Random reads per second of `bytes` each with a member of a parity array missing: its part is made of all others that hold data or P.
+#[must_use]
+pub fn degraded_reads_per_second(setup: &Setup, bytes: u64) -> f64 {
+    let n = f64::from(setup.members);
+    let recovery = if setup.level == Level::Raid6 { n - 2.0 } else { n - 1.0 };
+    let reads = (n - 1.0 + recovery) / n;
+    (n - 1.0) / (reads * setup.model.read_seconds(bytes))
+}
+
+/// Bytes per second written one after the other: every drive writes, parity and copies included.
+#[must_use]
+pub fn sequential_write_bytes_per_second(setup: &Setup) -> f64 {
+    let n = f64::from(setup.members);
+    let data = match setup.level {
+        Level::Raid4 | Level::Raid5 => n - 1.0,
+        Level::Raid6 => n - 2.0,
+        Level::Raid1 | Level::Raid10 => n / copies(setup),
+        Level::Linear | Level::Raid0 => n,
+    };
+    data * setup.model.write_bytes_per_second as f64
+}
+
+/// Bytes per second read one after the other: every drive reads, and nothing twice.
+#[must_use]
+pub fn sequential_read_bytes_per_second(setup: &Setup) -> f64 {
+    f64::from(setup.members) * setup.model.read_bytes_per_second as f64
 }

@@ -1,6 +1,6 @@
 //! Figures in virtual time: what the production engine makes of modelled drives.
 //!
-//! Nothing here depends on the machine it runs on. A drive has limits ([`site::drive`]), processors cost nothing, and equal set-ups
+//! Nothing here depends on the machine it runs on. A drive has limits ([`Model`]), processors cost nothing, and equal set-ups
 //! give equal figures, so what is measured is the schedule: which operations the engine asks for, in which order, and what
 //! waits for what. `sim figures` prints the tables of [`tables`]; `tests/figures.rs` holds the engine to its bounds.
 //!
@@ -12,8 +12,9 @@ pub mod jobs;
 pub mod keeper;
 pub mod limits;
 pub mod load;
+pub mod path;
 pub mod site;
 pub mod tables;
 
 pub use load::{Access, Load, Measured, MemberUse};
-pub use site::{Setup, Site};
+pub use site::{Model, Setup, Site};

@@ -14,38 +14,75 @@ use super::load::{Load, Measured};
 /// Where the members' data starts: before it is room for every kind of metadata, and only there contents are kept.
 pub const DATA_OFFSET: Sector = Sector(4096);
 
-/// Reads and writes per second of a modelled drive.
-pub const READS_PER_SECOND: u64 = 100_000;
-/// Writes per second of a modelled drive.
-pub const WRITES_PER_SECOND: u64 = 50_000;
-/// Latency of a read on top of its share of a second.
-pub const READ_LATENCY: Duration = Duration::from_micros(80);
-/// Latency of a write on top of its share of a second.
-pub const WRITE_LATENCY: Duration = Duration::from_micros(20);
-/// Bytes a modelled drive reads in a second.
-pub const READ_BYTES_PER_SECOND: u64 = 2_000_000_000;
-/// Bytes a modelled drive writes in a second.
-pub const WRITE_BYTES_PER_SECOND: u64 = 1_000_000_000;
+/// What a modelled drive can do: limits that all of its operations share, and a latency on top.
+#[derive(Clone, Copy, Debug)]
+pub struct Model {
+    /// Reads per second.
+    pub reads_per_second: u64,
+    /// Writes per second.
+    pub writes_per_second: u64,
+    /// Latency of a read on top of its share of a second.
+    pub read_latency: Duration,
+    /// Latency of a write on top of its share of a second.
+    pub write_latency: Duration,
+    /// Bytes read in a second.
+    pub read_bytes_per_second: u64,
+    /// Bytes written in a second.
+    pub write_bytes_per_second: u64,
+}
 
-/// A drive with a data area of `data_bytes`: the limits above, shared by what is mixed, and a cache that needs no flushing.
-#[must_use]
-pub fn drive(data_bytes: u64, name: String) -> DriveConfig {
-    let always = |latency: Duration| latency..latency;
-    let data_offset = DATA_OFFSET.0 * 512;
-    DriveConfig {
-        size_bytes: data_offset + data_bytes,
-        sector_bytes: 4096,
-        read_latency: always(READ_LATENCY),
-        write_latency: always(WRITE_LATENCY),
-        flush_latency: always(Duration::from_micros(5)),
-        read_bytes_per_second: READ_BYTES_PER_SECOND,
-        write_bytes_per_second: WRITE_BYTES_PER_SECOND,
-        reads_per_second: READS_PER_SECOND,
-        writes_per_second: WRITES_PER_SECOND,
-        volatile_cache: false,
-        kept_bytes: 0..data_offset,
-        name,
-        ..DriveConfig::default()
+impl Model {
+    /// A drive of today.
+    pub const FAST: Model = Model {
+        reads_per_second: 100_000,
+        writes_per_second: 50_000,
+        read_latency: Duration::from_micros(80),
+        write_latency: Duration::from_micros(20),
+        read_bytes_per_second: 2_000_000_000,
+        write_bytes_per_second: 1_000_000_000,
+    };
+    /// Like an Intel X25-M of the second generation.
+    pub const X25M: Model = Model {
+        reads_per_second: 40_000,
+        writes_per_second: 20_000,
+        read_latency: Duration::from_micros(65),
+        write_latency: Duration::from_micros(85),
+        read_bytes_per_second: 250_000_000,
+        write_bytes_per_second: 70_000_000,
+    };
+
+    /// Seconds that it is busy with a read.
+    #[must_use]
+    pub fn read_seconds(&self, bytes: u64) -> f64 {
+        (1.0 / self.reads_per_second as f64).max(bytes as f64 / self.read_bytes_per_second as f64)
+    }
+
+    /// Seconds that it is busy with a write.
+    #[must_use]
+    pub fn write_seconds(&self, bytes: u64) -> f64 {
+        (1.0 / self.writes_per_second as f64).max(bytes as f64 / self.write_bytes_per_second as f64)
+    }
+
+    /// A drive with a data area of `data_bytes`, and a cache that needs no flushing.
+    #[must_use]
+    pub fn drive(&self, data_bytes: u64, name: String) -> DriveConfig {
+        let always = |latency: Duration| latency..latency;
+        let data_offset = DATA_OFFSET.0 * 512;
+        DriveConfig {
+            size_bytes: data_offset + data_bytes,
+            sector_bytes: 4096,
+            read_latency: always(self.read_latency),
+            write_latency: always(self.write_latency),
+            flush_latency: always(Duration::from_micros(5)),
+            read_bytes_per_second: self.read_bytes_per_second,
+            write_bytes_per_second: self.write_bytes_per_second,
+            reads_per_second: self.reads_per_second,
+            writes_per_second: self.writes_per_second,
+            volatile_cache: false,
+            kept_bytes: 0..data_offset,
+            name,
+            ..DriveConfig::default()
+        }
     }
 }
 
@@ -64,6 +101,8 @@ pub struct Setup {
     pub member_bytes: u64,
     /// Cores.
     pub cores: usize,
+    /// Its drives.
+    pub model: Model,
 }
 
 impl Setup {
@@ -75,9 +114,16 @@ impl Setup {
         chunk_bytes: 64 << 10,
         member_bytes: 4 << 30,
         cores: 1,
+        model: Model::FAST,
     };
     /// The same as RAID 6.
     pub const RAID6: Setup = Setup { level: Level::Raid6, ..Setup::RAID5 };
+
+    /// RAID 5 over `members` drives like the X25-M.
+    #[must_use]
+    pub const fn x25m(members: u32) -> Setup {
+        Setup { members, model: Model::X25M, ..Setup::RAID5 }
+    }
 
     /// The same as RAID 10 with two copies: `near`, `far` and `offset` as md encodes them.
     #[must_use]
@@ -97,7 +143,10 @@ impl Setup {
             chunk: Sector(self.chunk_bytes / 512),
             raid_disks: self.members,
             component_size: Sector(self.member_bytes / 512),
-            member_sizes: Vec::new(),
+            member_sizes: match self.level {
+                Level::Raid0 => vec![Sector(self.member_bytes / 512); self.members as usize],
+                _ => Vec::new(),
+            },
         };
         Geometry::new(&params).unwrap_or_else(|error| panic!("{self:?}: {error}"))
     }
@@ -115,7 +164,7 @@ impl Setup {
         world.keep_order();
         let count = self.members as usize + spares;
         let drives: Vec<_> = (0..count)
-            .map(|number| world.add_drive(drive(self.member_bytes, format!("drive{number}"))))
+            .map(|number| world.add_drive(self.model.drive(self.member_bytes, format!("drive{number}"))))
             .collect();
         let controls = drives.iter().map(|drive| world.drive(drive)).collect();
         Site { setup: *self, world, drives, controls }

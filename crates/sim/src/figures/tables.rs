@@ -7,6 +7,7 @@ use super::costs::{Cost, cost, dirty, with_intent, with_log, with_swept_intent};
 use super::jobs::{self, Work};
 use super::limits;
 use super::load::{Load, Measured};
+use super::path;
 use super::site::Setup;
 
 /// A table under a name.
@@ -20,6 +21,12 @@ pub struct Table {
 /// Every table.
 pub const TABLES: &[Table] = &[
     Table { name: "limits", make: against_limits },
+    Table { name: "raid5", make: || path::table(&path::raid5()) },
+    Table { name: "raid6", make: || path::table(&path::raid6()) },
+    Table { name: "alone", make: || path::table(&path::alone()) },
+    Table { name: "reads", make: || path::table(&path::reads()) },
+    Table { name: "sequential", make: || path::table(&path::sequential()) },
+    Table { name: "copies", make: || path::table(&path::copies()) },
     Table { name: "intent", make: intent },
     Table { name: "log", make: log },
     Table { name: "jobs", make: jobs },
@@ -36,7 +43,7 @@ const SETUPS: [(&str, Setup); 5] = [
 ];
 
 /// Rows of one line each, columns aligned; the first row is the heading.
-fn aligned(rows: &[Vec<String>]) -> String {
+pub(super) fn aligned(rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| {
         rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0)
@@ -55,20 +62,20 @@ fn aligned(rows: &[Vec<String>]) -> String {
     text
 }
 
-fn row(cells: &[&dyn std::fmt::Display]) -> Vec<String> {
+pub(super) fn row(cells: &[&dyn std::fmt::Display]) -> Vec<String> {
     cells.iter().map(ToString::to_string).collect()
 }
 
-fn percent(part: f64) -> String {
+pub(super) fn percent(part: f64) -> String {
     format!("{:.1} %", part * 100.0)
 }
 
-fn micros(measured: &Measured, percentile: f64) -> u128 {
+pub(super) fn micros(measured: &Measured, percentile: f64) -> u128 {
     measured.all().percentile(percentile).as_micros()
 }
 
 /// Least and most busy member.
-fn busy(measured: &Measured) -> String {
+pub(super) fn busy(measured: &Measured) -> String {
     let uses = measured.uses();
     let (least, most) = uses
         .iter()
@@ -96,7 +103,7 @@ fn against_limits() -> String {
                 let limit = match (reads_percent, depth) {
                     (0, 1) => 1.0 / limits::write_alone_seconds(&setup, 4096),
                     (0, _) => limits::random_writes_per_second(&setup, 4096),
-                    (_, 1) => 1.0 / limits::read_alone_seconds(4096),
+                    (_, 1) => 1.0 / limits::read_alone_seconds(&setup, 4096),
                     _ => limits::random_reads_per_second(&setup, 4096),
                 };
                 rows.push(row(&[

@@ -1,0 +1,512 @@
+//! The clean cache: blocks and parity that writes need, as the members have them.
+//!
+//! A small write reads before it writes: old data and parity, or the other data of its row. Where the same rows are written again and
+//! again, that was read or written a moment ago. Each core keeps such pages of the stripes it owns.
+//!
+//! **Invariant.** A page equals what a read of that part of its block's member would return if the member answered
+//! truthfully. So
+//! 1. a page is put in only by the task of its stripe, which has the stripe to itself: what it read, or what it wrote once every
+//!    write of it has succeeded, from members that can be read there, if no member's state has changed since it was planned;
+//! 2. a page is taken out before a write to any part of it is sent to a member;
+//! 3. everything is taken out when the state of any member changes, and before and after somebody has the array to himself
+//!    (zeroing, discards, unaligned writes, members that come and go);
+//! 4. what belongs to a stripe is taken out when a job gets the stripe to itself; jobs read members only.
+//!
+//! Losing a page is always right, so nothing here can fail.
+//!
+//! **What stays.** A page gets in when its row is used for the second time in a while, or by a stream; so random writes over a large
+//! array leave nothing but a mark. What is used again stays longer than what is not (re-reference intervals, four
+//! steps). It begins small and doubles as long as rows come again that would still be here in a larger one, up to a ceiling.
+
+use std::cell::{Cell, RefCell};
+
+use wattle_rt::Buf;
+
+use crate::units::StripeNo;
+
+/// What is kept as a whole.
+pub(crate) const PAGE_BYTES: usize = 4096;
+
+/// Pages that compete for a place.
+const WAYS: usize = 8;
+/// Sets at the start: 1 MiB.
+const SETS_FIRST: usize = 32;
+/// How often a page that is used again survives the search for a victim.
+const HEAT_MAX: u8 = 3;
+/// Stripes are counted in so many classes.
+const CLASSES: usize = 1024;
+/// Streams of small writes that are told from the rest.
+const STREAMS: usize = 8;
+/// Of the rows that are used, one of so many has to come again for the cache to grow.
+const GROW_AT: u64 = 8;
+/// How many rows are looked at before that is decided.
+const PERIOD_MIN: u64 = 4096;
+
+/// A page's number, unique in the array. Zero is nobody's.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct PageKey(u64);
+
+/// A place for a page.
+#[derive(Default)]
+struct Way {
+    key: PageKey,
+    /// Absent while the page is being written.
+    page: Option<Buf>,
+    heat: u8,
+}
+
+/// Why the cache was made larger the last time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CacheGrowth {
+    /// Its size before.
+    pub from_bytes: u64,
+    /// Its size since.
+    pub to_bytes: u64,
+    /// Of so many rows that were written in parts ...
+    pub rows: u64,
+    /// ... so many had been a while before, and were not there any more.
+    pub again: u64,
+}
+
+/// What an array's clean cache holds and has done, all cores together.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CacheStatus {
+    /// Bytes that it never exceeds.
+    pub ceiling_bytes: u64,
+    /// Bytes that it has room for now.
+    pub size_bytes: u64,
+    /// Bytes that it holds.
+    pub active_bytes: u64,
+    /// Blocks that were not read from a member, because they were here.
+    pub hits: u64,
+    /// Blocks that were read from a member before a write.
+    pub misses: u64,
+    /// Pages that made room for others.
+    pub evictions: u64,
+    /// The last time that it was made larger.
+    pub growth: Option<CacheGrowth>,
+}
+
+impl CacheStatus {
+    pub(crate) fn plus(self, other: Self) -> Self {
+        Self {
+            ceiling_bytes: self.ceiling_bytes + other.ceiling_bytes,
+            size_bytes: self.size_bytes + other.size_bytes,
+            active_bytes: self.active_bytes + other.active_bytes,
+            hits: self.hits + other.hits,
+            misses: self.misses + other.misses,
+            evictions: self.evictions + other.evictions,
+            growth: self.growth.or(other.growth),
+        }
+    }
+}
+
+/// Bugs to be planted, so that it is seen that tests find them. None anywhere else.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CacheFaults {
+    /// Pages stay when members fail and come, and when somebody had the array to himself.
+    pub keeps_over_changes: bool,
+    /// Pages stay when a job has had the stripe to itself.
+    pub keeps_over_jobs: bool,
+}
+
+/// One core's clean cache of one array.
+pub(crate) struct CleanCache {
+    faults: CacheFaults,
+    sets_max: usize,
+    /// Of a block.
+    pages: u64,
+    /// Of a stripe, parity included.
+    stripe_pages: u64,
+    table: RefCell<Table>,
+    hits: Cell<u64>,
+    misses: Cell<u64>,
+    growth: Cell<Option<CacheGrowth>>,
+}
+
+#[derive(Default)]
+struct Table {
+    ways: Vec<Way>,
+    sets: usize,
+    /// Pages that are here.
+    active: usize,
+    evictions: u64,
+    /// How many there are of each class of stripes.
+    classes: Vec<u32>,
+    /// Marks of the rows that were used lately, each in its place or over another's.
+    marks: Vec<u32>,
+    /// Rows used in this period, and those of them that came again in vain.
+    rows: u64,
+    again: u64,
+    /// Where streams of small writes stand.
+    streams: Vec<(StripeNo, u64)>,
+}
+
+fn mixed(key: u64) -> u64 {
+    let key = (key ^ key >> 32).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    key ^ key >> 29
+}
+
+fn class(stripe: StripeNo) -> usize {
+    mixed(stripe.0) as usize % CLASSES
+}
+
+impl CleanCache {
+    /// For stripes of so many `blocks`, parity included, of `chunk_bytes` each.
+    pub fn new(ceiling_bytes: usize, blocks: usize, chunk_bytes: u64, faults: CacheFaults) -> Self {
+        let pages = chunk_bytes / PAGE_BYTES as u64;
+        let sets_max = match ceiling_bytes / (WAYS * PAGE_BYTES) {
+            0 => 0,
+            sets => 1 << sets.ilog2(),
+        };
+        Self {
+            faults,
+            // Chunks that are no whole pages cannot be kept.
+            sets_max: if chunk_bytes % PAGE_BYTES as u64 == 0 { sets_max } else { 0 },
+            pages,
+            stripe_pages: pages * blocks as u64,
+            table: RefCell::default(),
+            hits: Cell::default(),
+            misses: Cell::default(),
+            growth: Cell::default(),
+        }
+    }
+
+    /// The number of a page of a block.
+    pub fn key(&self, stripe: StripeNo, block: usize, page: u64) -> PageKey {
+        PageKey(stripe.0 * self.stripe_pages + block as u64 * self.pages + page + 1)
+    }
+
+    fn class_of(&self, key: PageKey) -> usize {
+        class(StripeNo((key.0 - 1) / self.stripe_pages))
+    }
+
+    /// Whether anything of a stripe may be here.
+    pub fn may_hold(&self, stripe: StripeNo) -> bool {
+        let table = self.table.borrow();
+        table.active > 0 && table.classes[class(stripe)] > 0
+    }
+
+    /// Whether a page is here.
+    pub fn has(&self, key: PageKey) -> bool {
+        let table = self.table.borrow();
+        table.set(key).iter().any(|way| way.key == key && way.page.is_some())
+    }
+
+    /// A page, which counts as used.
+    pub fn get(&self, key: PageKey) -> Option<Buf> {
+        let mut table = self.table.borrow_mut();
+        let way = table.set_mut(key).iter_mut().find(|way| way.key == key)?;
+        let page = way.page.clone()?;
+        way.heat = HEAT_MAX;
+        Some(page)
+    }
+
+    /// Counts blocks that were found here, and blocks that had to be read.
+    pub fn count(&self, hits: u64, misses: u64) {
+        self.hits.update(|all| all + hits);
+        self.misses.update(|all| all + misses);
+    }
+
+    /// A row of a stripe is written in parts; says whether its pages are to be kept. `missed` if any of them had to be read.
+    pub fn row_used(&self, stripe: StripeNo, row: u64, stream: bool, missed: bool) -> bool {
+        if self.sets_max == 0 {
+            return false;
+        }
+        let mut table = self.table.borrow_mut();
+        if table.ways.is_empty() {
+            table.begin(SETS_FIRST.min(self.sets_max), self.sets_max * WAYS);
+        }
+        let mark = mixed(stripe.0.rotate_left(24) ^ row);
+        let place = mark as usize % table.marks.len();
+        let mark = (mark >> 32) as u32 | 1;
+        let again = std::mem::replace(&mut table.marks[place], mark) == mark;
+        table.rows += 1;
+        table.again += u64::from(again && missed);
+        if table.rows >= PERIOD_MIN.max(table.ways.len() as u64) {
+            let (rows, came_again) = (table.rows, table.again);
+            (table.rows, table.again) = (0, 0);
+            if came_again * GROW_AT >= rows && table.sets < self.sets_max && table.evictions > 0 {
+                let bytes = |table: &Table| (table.ways.len() * PAGE_BYTES) as u64;
+                let from_bytes = bytes(&table);
+                table.grow();
+                let to_bytes = bytes(&table);
+                self.growth.set(Some(CacheGrowth { from_bytes, to_bytes, rows, again: came_again }));
+            }
+        }
+        again || stream
+    }
+
+    /// Whether a write goes on where one before it ended, with nothing known between.
+    pub fn is_stream(&self, stripe: StripeNo, bytes: std::ops::Range<u64>) -> bool {
+        let mut table = self.table.borrow_mut();
+        match table.streams.iter_mut().find(|stream| **stream == (stripe, bytes.start)) {
+            Some(stream) => {
+                stream.1 = bytes.end;
+                true
+            }
+            None => {
+                if table.streams.len() == STREAMS {
+                    table.streams.remove(0);
+                }
+                table.streams.push((stripe, bytes.end));
+                false
+            }
+        }
+    }
+
+    /// Puts in what the member has.
+    pub fn put(&self, key: PageKey, content: &Buf) {
+        debug_assert_eq!(content.len(), PAGE_BYTES);
+        // A slice of something larger would keep all of that.
+        let page =
+            if content.capacity_bytes() == PAGE_BYTES { content.clone() } else { Buf::copy_of(content) };
+        let mut table = self.table.borrow_mut();
+        if table.ways.is_empty() {
+            return;
+        }
+        let way = table.place(key);
+        let (before, heat) = (way.key, way.heat);
+        let known = before == key;
+        let evicted = way.page.is_some() && !known;
+        let new = way.page.is_none() || !known;
+        *way = Way { key, page: Some(page), heat: if known { heat } else { 1 } };
+        if evicted {
+            table.active -= 1;
+            table.evictions += 1;
+            table.classes[self.class_of(before)] -= 1;
+        }
+        if new {
+            table.active += 1;
+            table.classes[self.class_of(key)] += 1;
+        }
+    }
+
+    /// Takes a page out: it is about to be written.
+    pub fn take_out(&self, key: PageKey) {
+        let mut table = self.table.borrow_mut();
+        let way = table.set_mut(key).iter_mut().find(|way| way.key == key);
+        if way.is_some_and(|way| way.page.take().is_some()) {
+            table.active -= 1;
+            table.classes[self.class_of(key)] -= 1;
+        }
+    }
+
+    /// Takes out what belongs to a stripe.
+    pub fn take_out_stripe(&self, stripe: StripeNo) {
+        if self.may_hold(stripe) && !self.faults.keeps_over_jobs {
+            let first = stripe.0 * self.stripe_pages + 1;
+            (first..first + self.stripe_pages).for_each(|key| self.take_out(PageKey(key)));
+        }
+    }
+
+    /// Takes everything out.
+    pub fn clear(&self) {
+        let mut table = self.table.borrow_mut();
+        if table.active > 0 && !self.faults.keeps_over_changes {
+            table.ways.fill_with(Way::default);
+            table.classes.fill(0);
+            table.active = 0;
+        }
+    }
+
+    pub fn status(&self) -> CacheStatus {
+        let table = self.table.borrow();
+        CacheStatus {
+            ceiling_bytes: (self.sets_max * WAYS * PAGE_BYTES) as u64,
+            size_bytes: (table.ways.len() * PAGE_BYTES) as u64,
+            active_bytes: (table.active * PAGE_BYTES) as u64,
+            hits: self.hits.get(),
+            misses: self.misses.get(),
+            evictions: table.evictions,
+            growth: self.growth.get(),
+        }
+    }
+}
+
+impl Table {
+    fn begin(&mut self, sets: usize, marks: usize) {
+        self.sets = sets;
+        self.ways.resize_with(sets * WAYS, Way::default);
+        self.classes.resize(CLASSES, 0);
+        self.marks.resize(marks, 0);
+    }
+
+    fn at(&self, key: PageKey) -> usize {
+        if self.sets == 0 { 0 } else { mixed(key.0) as usize % self.sets * WAYS }
+    }
+
+    fn set(&self, key: PageKey) -> &[Way] {
+        let at = self.at(key);
+        &self.ways[at..(at + WAYS).min(self.ways.len())]
+    }
+
+    fn set_mut(&mut self, key: PageKey) -> &mut [Way] {
+        let at = self.at(key);
+        let end = (at + WAYS).min(self.ways.len());
+        &mut self.ways[at..end]
+    }
+
+    /// The page's place, or that of the page that has to make room for it.
+    fn place(&mut self, key: PageKey) -> &mut Way {
+        let set = self.set_mut(key);
+        let known = set.iter().position(|way| way.key == key);
+        let at = known.unwrap_or_else(|| {
+            loop {
+                if let Some(victim) = set.iter().position(|way| way.page.is_none() || way.heat == 0) {
+                    break victim;
+                }
+                set.iter_mut().for_each(|way| way.heat -= 1);
+            }
+        });
+        &mut set[at]
+    }
+
+    /// Doubles the number of sets: each goes into two.
+    fn grow(&mut self) {
+        let before = std::mem::take(&mut self.ways);
+        self.sets *= 2;
+        self.ways.resize_with(self.sets * WAYS, Way::default);
+        for way in before.into_iter().filter(|way| way.page.is_some()) {
+            let key = way.key;
+            *self.place(key) = way;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: usize = 1 << 20;
+
+    /// For stripes of five blocks of 64 KiB.
+    fn cache(ceiling_bytes: usize) -> CleanCache {
+        CleanCache::new(ceiling_bytes, 5, 64 << 10, CacheFaults::default())
+    }
+
+    fn page(byte: u8) -> Buf {
+        Buf::copy_of(&[byte; PAGE_BYTES])
+    }
+
+    fn held(cache: &CleanCache, stripe: u64, block: usize, page: u64) -> Option<u8> {
+        cache.get(cache.key(StripeNo(stripe), block, page)).map(|page| page[0])
+    }
+
+    /// A write of a part of a row, of which one block is kept.
+    fn write(cache: &CleanCache, stripe: u64) -> bool {
+        let key = cache.key(StripeNo(stripe), 0, 0);
+        let hit = cache.get(key).is_some();
+        cache.take_out(key);
+        if cache.row_used(StripeNo(stripe), 0, false, !hit) {
+            cache.put(key, &page(1));
+        }
+        hit
+    }
+
+    #[test]
+    fn what_was_put_in_is_there_until_it_is_taken_out() {
+        let cache = cache(MIB);
+        assert!(!cache.row_used(StripeNo(7), 3, false, true), "the first time leaves a mark");
+        assert!(cache.row_used(StripeNo(7), 3, false, true), "the second time is kept");
+        assert!(cache.row_used(StripeNo(8), 3, true, true), "and so are streams");
+        let key = |stripe, block, page| cache.key(StripeNo(stripe), block, page);
+        for (block, byte) in [(0, 10), (4, 14)] {
+            cache.put(key(7, block, 3), &page(byte));
+        }
+        cache.put(key(8, 0, 3), &page(20));
+        assert!(cache.may_hold(StripeNo(7)) && cache.may_hold(StripeNo(8)));
+        assert_eq!(
+            [held(&cache, 7, 0, 3), held(&cache, 7, 4, 3), held(&cache, 7, 4, 2)],
+            [Some(10), Some(14), None]
+        );
+        cache.put(key(7, 4, 3), &page(15));
+        cache.take_out(key(7, 0, 3));
+        assert_eq!(
+            [held(&cache, 7, 0, 3), held(&cache, 7, 4, 3), held(&cache, 8, 0, 3)],
+            [None, Some(15), Some(20)]
+        );
+        cache.take_out_stripe(StripeNo(7));
+        assert!(!cache.may_hold(StripeNo(7)));
+        assert_eq!([held(&cache, 7, 4, 3), held(&cache, 8, 0, 3)], [None, Some(20)]);
+        cache.clear();
+        assert_eq!((held(&cache, 8, 0, 3), cache.status().active_bytes), (None, 0));
+        assert!(!cache.may_hold(StripeNo(8)));
+    }
+
+    /// No two pages of an array share a number.
+    #[test]
+    fn numbers_are_unique() {
+        let cache = cache(MIB);
+        let all = (0..4)
+            .flat_map(|stripe| (0..5).flat_map(move |block| (0..16).map(move |page| (stripe, block, page))));
+        let keys: std::collections::BTreeSet<u64> =
+            all.map(|(stripe, block, page)| cache.key(StripeNo(stripe), block, page).0).collect();
+        assert_eq!((keys.len(), keys.contains(&0)), (4 * 5 * 16, false));
+    }
+
+    /// What is cut from a large buffer would keep all of it.
+    #[test]
+    fn a_page_keeps_a_page_of_memory() {
+        let cache = cache(MIB);
+        cache.row_used(StripeNo(0), 0, true, true);
+        let large = Buf::copy_of(&vec![5; MIB]);
+        cache.put(cache.key(StripeNo(0), 0, 0), &large.slice(8192..8192 + PAGE_BYTES));
+        let kept = cache.get(cache.key(StripeNo(0), 0, 0)).expect("it was put in");
+        assert_eq!((kept.capacity_bytes(), kept[0]), (PAGE_BYTES, 5));
+    }
+
+    #[test]
+    fn it_grows_while_rows_come_again_and_never_beyond_its_ceiling() {
+        let cache = cache(4 * MIB);
+        let round = |stripes: u64| (0..stripes).filter(|&stripe| write(&cache, stripe)).count();
+        // As much as the ceiling, nearly.
+        (0..40).for_each(|_| drop(round(900)));
+        let status = cache.status();
+        assert_eq!((status.size_bytes, status.ceiling_bytes), (4 << 20, 4 << 20));
+        assert!(status.active_bytes > 3 << 20 && status.active_bytes <= 4 << 20, "{status:?}");
+        assert!(round(900) > 800, "{status:?}");
+        let growth = status.growth.expect("it grew");
+        assert!(
+            growth.to_bytes == 2 * growth.from_bytes && growth.again * GROW_AT >= growth.rows,
+            "{growth:?}"
+        );
+        // Ten times as much.
+        (0..10).for_each(|_| drop(round(9000)));
+        assert!(cache.status().size_bytes == 4 << 20 && cache.status().active_bytes <= 4 << 20);
+    }
+
+    /// Writes all over a large array neither make it larger nor push out what is used again and again.
+    #[test]
+    fn a_flood_leaves_it_as_it_was() {
+        let cache = cache(64 * MIB);
+        (0..20).for_each(|_| (0..100).for_each(|stripe| drop(write(&cache, stripe))));
+        for flood in 0..50_000u64 {
+            write(&cache, 1000 + flood * 7);
+            if flood % 50 == 0 {
+                write(&cache, flood / 50 % 100);
+            }
+        }
+        let hits = (0..100).filter(|&stripe| write(&cache, stripe)).count();
+        let status = cache.status();
+        assert!(hits == 100 && status.size_bytes == 1 << 20 && status.evictions == 0, "{hits} {status:?}");
+    }
+
+    #[test]
+    fn streams_are_told_by_where_they_go_on() {
+        let cache = cache(MIB);
+        let goes_on = |stripe, from, to| cache.is_stream(StripeNo(stripe), from..to);
+        assert!(!goes_on(1, 0, 4096) && goes_on(1, 4096, 8192) && goes_on(1, 8192, 65536));
+        assert!(!goes_on(1, 8192, 12288) && !goes_on(2, 65536, 69632));
+        assert!(goes_on(1, 65536, 69632), "others between do not end it");
+    }
+
+    #[test]
+    fn with_no_room_nothing_is_kept() {
+        let cache = cache(PAGE_BYTES);
+        assert!(!cache.row_used(StripeNo(0), 0, true, true));
+        cache.put(cache.key(StripeNo(0), 0, 0), &page(1));
+        assert!(!cache.may_hold(StripeNo(0)) && !cache.has(cache.key(StripeNo(0), 0, 0)));
+        assert_eq!(cache.status(), CacheStatus::default());
+    }
+}

@@ -1,0 +1,250 @@
+//! The stripe path against what the drives allow: drives like the X25-M, chunks of 64 KiB, nothing tuned.
+
+use std::time::Duration;
+
+use wattle_engine::MemberSpec;
+use wattle_engine::geometry::Level;
+use wattle_engine::metadata::NoMetadata;
+
+use super::limits;
+use super::load::{Access, Load, Measured};
+use super::site::Setup;
+use super::tables::{aligned, busy, micros, percent, row};
+
+/// Requests in flight per member that count as deep.
+const DEEP: usize = 41;
+
+/// A load, what drives allow of it, and how much of that is to be reached.
+#[derive(Clone, Debug)]
+pub struct Case {
+    /// What it is, in a few words.
+    pub name: String,
+    /// The array.
+    pub setup: Setup,
+    /// What clients do.
+    pub load: Load,
+    /// The last slot is empty.
+    pub degraded: bool,
+    /// Requests per second that the drives allow.
+    pub limit_per_second: f64,
+    /// Part of it that must be reached.
+    pub bound: f64,
+}
+
+impl Case {
+    fn new(name: impl Into<String>, setup: Setup, load: Load, limit_per_second: f64, bound: f64) -> Case {
+        Case { name: name.into(), setup, load, degraded: false, limit_per_second, bound }
+    }
+
+    fn random_write(name: &str, setup: Setup, depth: usize, bound: f64) -> Case {
+        let name = format!("{name} over {}, 4 KiB random write", setup.members);
+        Case::new(
+            name,
+            setup,
+            Load::random_writes(depth),
+            limits::random_writes_per_second(&setup, 4096),
+            bound,
+        )
+    }
+
+    fn sequential(
+        name: &str,
+        setup: Setup,
+        reads_percent: u64,
+        request_bytes: u64,
+        depth: usize,
+        bytes_per_second: f64,
+        bound: f64,
+    ) -> Case {
+        let load = Load {
+            reads_percent,
+            request_bytes,
+            access: Access::Sequential,
+            warm_up: Duration::from_millis(100),
+            window: Duration::from_millis(500),
+            ..Load::random_writes(depth)
+        };
+        let what = if reads_percent == 0 { "write" } else { "read" };
+        let name = format!("{name} over {}, {} KiB sequential {what}", setup.members, request_bytes >> 10);
+        Case::new(name, setup, load, bytes_per_second / request_bytes as f64, bound)
+    }
+
+    /// Measures it.
+    #[must_use]
+    pub fn measure(&self) -> Measured {
+        let degrade = |mut spec: wattle_engine::ArraySpec| {
+            if self.degraded {
+                *spec.members.last_mut().expect("there are members") = MemberSpec::missing();
+            }
+            spec
+        };
+        self.setup.measure_with(&self.load, degrade, |_, _| Box::new(NoMetadata))
+    }
+
+    /// The part of the limit that `measured` is.
+    #[must_use]
+    pub fn reached(&self, measured: &Measured) -> f64 {
+        measured.per_second() / self.limit_per_second
+    }
+}
+
+/// RAID 5, random writes: few members and one queue, many members and a deep queue for each.
+#[must_use]
+pub fn raid5() -> Vec<Case> {
+    let few = (3..=6).map(|members| Case::random_write("RAID 5", Setup::x25m(members), 248, 0.97));
+    let many = [3, 4, 5, 6, 8, 10, 12, 16, 20, 24]
+        .into_iter()
+        .map(|members| Case::random_write("RAID 5", Setup::x25m(members), DEEP * members as usize, 0.97));
+    few.chain(many).collect()
+}
+
+/// The same on RAID 6.
+#[must_use]
+pub fn raid6() -> Vec<Case> {
+    let raid6 = |members| Setup { level: Level::Raid6, ..Setup::x25m(members) };
+    let few = (4..=6).map(|members| Case::random_write("RAID 6", raid6(members), 248, 0.95));
+    let many = [4, 5, 6, 8, 10, 12, 16, 20, 24]
+        .into_iter()
+        .map(|members| Case::random_write("RAID 6", raid6(members), DEEP * members as usize, 0.95));
+    few.chain(many).collect()
+}
+
+/// One write at a time: a read and a write.
+#[must_use]
+pub fn alone() -> Vec<Case> {
+    let setups = [
+        ("RAID 5", Setup::x25m(3)),
+        ("RAID 5", Setup::x25m(6)),
+        ("RAID 6", Setup { level: Level::Raid6, ..Setup::x25m(6) }),
+        ("RAID 10 near", Setup { level: Level::Raid10, layout: 0x102, ..Setup::x25m(6) }),
+    ];
+    let case = |(name, setup): (&str, Setup)| {
+        let limit = 1.0 / limits::write_alone_seconds(&setup, 4096);
+        Case { limit_per_second: limit, ..Case::random_write(name, setup, 1, 1.0 / 1.10) }
+    };
+    setups.into_iter().map(case).collect()
+}
+
+/// Random reads of 4 KiB, all members there and one missing.
+#[must_use]
+pub fn reads() -> Vec<Case> {
+    let setups = [
+        ("RAID 5", Setup::x25m(3)),
+        ("RAID 5", Setup::x25m(6)),
+        ("RAID 5", Setup::x25m(24)),
+        ("RAID 6", Setup { level: Level::Raid6, ..Setup::x25m(6) }),
+        ("RAID 6", Setup { level: Level::Raid6, ..Setup::x25m(24) }),
+        ("RAID 10 near", Setup { level: Level::Raid10, layout: 0x102, ..Setup::x25m(6) }),
+        ("RAID 10 far", Setup { level: Level::Raid10, layout: 0x201, ..Setup::x25m(6) }),
+    ];
+    let mut cases = Vec::new();
+    for (name, setup) in setups {
+        let load = Load { reads_percent: 100, ..Load::random_writes(DEEP * setup.members as usize) };
+        let name = format!("{name} over {}, 4 KiB random read", setup.members);
+        let whole = limits::random_reads_per_second(&setup, 4096);
+        cases.push(Case::new(name.clone(), setup, load.clone(), whole, 0.98));
+        if matches!(setup.level, Level::Raid5 | Level::Raid6) {
+            let limit = limits::degraded_reads_per_second(&setup, 4096);
+            let case = Case::new(format!("{name}, one missing"), setup, load, limit, 0.95);
+            cases.push(Case { degraded: true, ..case });
+        }
+    }
+    cases
+}
+
+/// Sequential writes, from large requests to many small ones.
+#[must_use]
+pub fn sequential() -> Vec<Case> {
+    let raid6 = Setup { level: Level::Raid6, ..Setup::x25m(6) };
+    let mut cases = Vec::new();
+    for (name, setup) in [
+        ("RAID 5", Setup::x25m(3)),
+        ("RAID 5", Setup::x25m(6)),
+        ("RAID 5", Setup::x25m(24)),
+        ("RAID 6", raid6),
+    ] {
+        let limit = limits::sequential_write_bytes_per_second(&setup);
+        let data = limit / setup.model.write_bytes_per_second as f64;
+        let stripe = data as u64 * setup.chunk_bytes;
+        let mut add = |request_bytes, depth, bound| {
+            cases.push(Case::sequential(name, setup, 0, request_bytes, depth, limit, bound));
+        };
+        add(4 * stripe, 8, 0.97);
+        add(1 << 20, 32, 0.97);
+        add(64 << 10, 32, 0.97);
+        add(16 << 10, 64, 0.0);
+        add(4 << 10, 128, 0.0);
+        for depth in [1, 2, 4, 8, 16] {
+            add(64 << 10, depth, 0.0);
+        }
+    }
+    cases
+}
+
+/// RAID 10: random writes, and sequential reads against RAID 0.
+#[must_use]
+pub fn copies() -> Vec<Case> {
+    let raid10 = |layout| Setup { level: Level::Raid10, layout, ..Setup::x25m(6) };
+    let mut cases: Vec<Case> = [("near", 0x102), ("far", 0x201), ("offset", 0x10201)]
+        .into_iter()
+        .map(|(name, layout)| Case::random_write(&format!("RAID 10 {name}"), raid10(layout), 6 * DEEP, 0.97))
+        .collect();
+    let raid0 = Setup { level: Level::Raid0, layout: 0, ..Setup::x25m(6) };
+    for (request_bytes, depth) in
+        [(2 << 20, 4), (1 << 20, 8), (256 << 10, 16), (64 << 10, 32), (64 << 10, 4), (64 << 10, 1)]
+    {
+        for (name, setup, bound) in [
+            ("RAID 0", raid0, 0.0),
+            ("RAID 10 far", raid10(0x201), 0.95),
+            ("RAID 10 near", raid10(0x102), 0.0),
+            ("RAID 10 offset", raid10(0x10201), 0.0),
+        ] {
+            let limit = limits::sequential_read_bytes_per_second(&raid0);
+            cases.push(Case::sequential(name, setup, 100, request_bytes, depth, limit, bound));
+        }
+    }
+    cases
+}
+
+/// Measures every case.
+#[must_use]
+pub fn table(cases: &[Case]) -> String {
+    let mut rows = vec![row(&[
+        &"",
+        &"QD",
+        &"per second",
+        &"limit",
+        &"of it",
+        &"bound",
+        &"p50 us",
+        &"p99 us",
+        &"members busy",
+        &"their QD",
+        &"reads",
+        &"writes",
+    ])];
+    for case in cases {
+        let measured = case.measure();
+        let uses = measured.uses();
+        let (least, most) = uses.iter().fold((f64::MAX, 0.0f64), |(least, most), member| {
+            (least.min(member.depth), most.max(member.depth))
+        });
+        let requests = measured.all().count() as f64;
+        let each = |count: u64| format!("{:.2}", count as f64 / requests);
+        rows.push(row(&[
+            &case.name,
+            &case.load.depth,
+            &format!("{:.0}", measured.per_second()),
+            &format!("{:.0}", case.limit_per_second),
+            &percent(case.reached(&measured)),
+            &if case.bound > 0.0 { percent(case.bound) } else { String::new() },
+            &micros(&measured, 50.0),
+            &micros(&measured, 99.0),
+            &busy(&measured),
+            &format!("{least:.0}-{most:.0}"),
+            &each(measured.members.iter().map(|member| member.reads).sum()),
+            &each(measured.members.iter().map(|member| member.writes).sum()),
+        ]));
+    }
+    aligned(&rows)
+}

@@ -166,7 +166,10 @@ impl Volume {
                 .core
                 .spawn(async move {
                     let _pass = volume.shard.enter_write().await?;
-                    volume.write_aligned(start, buf, durability).await
+                    volume.shard.write_begins();
+                    let result = volume.write_aligned(start, buf, durability).await;
+                    volume.shard.write_ends();
+                    result
                 })
                 .await;
         }
@@ -523,10 +526,10 @@ impl Volume {
                 for (stripe, at, len) in self.stripes(lba, sectors(rest.len())) {
                     let part = rest.slice(..mirror::bytes(len));
                     rest = rest.slice(mirror::bytes(len)..);
-                    pieces.push((
-                        stripe,
-                        WritePiece { start: self.offset_in_stripe(stripe, at), buf: part, durability },
-                    ));
+                    let start = self.offset_in_stripe(stripe, at);
+                    let local = stripe::owner(stripe, self.shard.core.cores()) == self.shard.core.index();
+                    let company = if local { 0 } else { self.shard.writes.get().max(1) };
+                    pieces.push((stripe, WritePiece { start, buf: part, durability, company }));
                 }
                 self.join(pieces, |volume, (stripe, piece)| async move {
                     let owner = stripe::owner(stripe, volume.shard.core.cores());

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use wattle_sim::figures::jobs::{self, Work};
 use wattle_sim::figures::path::{self, Case};
-use wattle_sim::figures::{Load, Measured, Setup, costs, limits};
+use wattle_sim::figures::{Access, Load, Measured, Setup, costs, limits};
 
 /// Without anything to slow it down, random writes come close to what the drives can do, and a write alone takes one turn of
 /// reads and one of writes.
@@ -183,4 +183,36 @@ fn a_write_alone_takes_a_read_and_a_write() {
 #[test]
 fn random_reads_reach_what_the_drives_allow() {
     reaches(&over(&[3, 24], path::reads()));
+}
+
+/// What of a stream is under way together leaves as whole stripes: nothing is read first, however small the requests.
+#[test]
+fn sequential_writes_reach_97_percent_and_read_nothing() {
+    let cases = over(&[3, 6, 24], path::sequential());
+    for case in cases.iter().filter(|case| case.bound > 0.0) {
+        reaches(std::slice::from_ref(case));
+        let reads: u64 = case.measure().members.iter().map(|member| member.reads).sum();
+        let stripes =
+            0.5 * case.limit_per_second * case.load.request_bytes as f64 / case.setup.chunk_bytes as f64;
+        assert!((reads as f64) < 0.01 * stripes, "{} at QD {}: {reads} reads", case.name, case.load.depth);
+    }
+}
+
+/// One alone waits for nobody; a few write together what they have, and are not slower for it than one after the other.
+#[test]
+fn shallow_sequential_writes_do_not_wait_for_what_cannot_come() {
+    let setup = Setup::x25m(6);
+    let per_second = |depth| {
+        let load = Load { request_bytes: 64 << 10, access: Access::Sequential, ..Load::random_writes(depth) };
+        setup.measure(&load).per_second()
+    };
+    let alone = 1.0 / limits::write_alone_seconds(&setup, 64 << 10);
+    assert!((0.98..1.02).contains(&(per_second(1) / alone)), "{} of {alone}", per_second(1));
+    for (depth, times) in [(2, 1.5), (3, 2.0), (4, 2.4), (8, 6.0)] {
+        assert!(
+            per_second(depth) >= times * alone,
+            "QD {depth}: {} against {alone} alone",
+            per_second(depth)
+        );
+    }
 }

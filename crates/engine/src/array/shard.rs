@@ -38,6 +38,8 @@ pub(crate) struct Shard {
     pub stopped: Cell<bool>,
     /// Stripes with work on this core.
     pub stripes: StripeTable,
+    /// Writes of clients that came in on this core and are under way.
+    pub writes: Cell<usize>,
     /// Mirrored ranges being written on this core.
     pub ranges: RangeLocks,
     /// What steps of a resync, a rebuild or a check hold of the two above.
@@ -96,6 +98,7 @@ impl Shard {
             gate: Rc::new(Gate::new(core.now())),
             stopped: Cell::new(false),
             stripes: StripeTable::default(),
+            writes: Cell::new(0),
             ranges: RangeLocks::default(),
             holds: Holds::default(),
             stripe_buffers: Semaphore::new(fixed.tuning.stripe_buffer_bytes),
@@ -282,6 +285,15 @@ impl Shard {
             self.home(move |home| async move { home.set_bad(seat, good).await }).await?;
         }
         Ok(())
+    }
+
+    pub fn write_begins(&self) {
+        self.writes.update(|writes| writes + 1);
+    }
+
+    pub fn write_ends(&self) {
+        self.writes.update(|writes| writes - 1);
+        self.stripes.answered(self.writes.get());
     }
 
     /// Waits until the superblocks say what a plan made in `epoch` took for granted (invariant 2).

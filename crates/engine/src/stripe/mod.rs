@@ -9,6 +9,7 @@
 
 mod buffers;
 mod compute;
+mod gather;
 mod logged;
 mod read;
 mod rows;
@@ -28,10 +29,11 @@ use crate::error::VolumeError;
 use crate::geometry::StripeMap;
 use crate::plan::{BlockSet, Refusal, View};
 use crate::units::{MemberIx, MemberSet, SECTOR_BYTES, Sector, StripeNo};
+use gather::{Gather, Run};
 use rows::{Row, Segment};
 
-/// Most requests in one batch: bounds rows, and with them the buffers of one vectored operation (2 x 256 + 1 < IOV_MAX).
-const BATCH_MAX: usize = 256;
+/// Most requests in one batch.
+const BATCH_MAX: usize = 1024;
 
 /// A write inside one stripe.
 pub(crate) struct WritePiece {
@@ -39,6 +41,8 @@ pub(crate) struct WritePiece {
     pub start: u64,
     pub buf: Buf,
     pub durability: Durability,
+    /// How many writes were under way on the core that it came from, itself included; 0 if that is the stripe's own.
+    pub company: usize,
 }
 
 /// A read inside one stripe that needs the stripe to itself, because something has to be reconstructed.
@@ -72,7 +76,17 @@ enum Batch {
 /// The stripes of one core that have work, with what waits for each. An entry exists while its task runs.
 #[derive(Default)]
 pub(crate) struct StripeTable {
-    waiting: RefCell<BTreeMap<StripeNo, VecDeque<Request>>>,
+    active: RefCell<BTreeMap<StripeNo, Active>>,
+    gather: Gather,
+}
+
+/// A stripe whose task runs.
+#[derive(Default)]
+struct Active {
+    waiting: VecDeque<Request>,
+    run: Run,
+    /// Its task waits for more writes.
+    held: bool,
 }
 
 /// The core that owns a stripe. Neighbouring stripes go to different cores, so a sequential stream uses all of them.
@@ -103,9 +117,17 @@ pub(crate) async fn turn(shard: &Rc<Shard>, stripe: StripeNo) -> Option<Turn> {
 }
 
 fn enqueue(shard: &Rc<Shard>, stripe: StripeNo, request: Request) {
-    let mut waiting = shard.stripes.waiting.borrow_mut();
-    let idle = !waiting.contains_key(&stripe);
-    waiting.entry(stripe).or_default().push_back(request);
+    let table = &shard.stripes;
+    let mut stripes = table.active.borrow_mut();
+    let idle = !stripes.contains_key(&stripe);
+    let active = stripes.entry(stripe).or_default();
+    if let Request::Write(piece, _) = &request {
+        let new = idle && table.gather.follows(stripe);
+        active.run.add(piece, new);
+    }
+    active.waiting.push_back(request);
+    table.gather.arrived(shard, stripe, active);
+    drop(stripes);
     if idle {
         shard.core.spawn(serve(shard.clone(), stripe));
     }
@@ -114,7 +136,9 @@ fn enqueue(shard: &Rc<Shard>, stripe: StripeNo, request: Request) {
 /// Serves one stripe until nothing waits on it. The table guarantees one such task per stripe (invariant 4).
 async fn serve(shard: Rc<Shard>, stripe: StripeNo) {
     let work = Work::new(&shard, stripe);
-    while let Some(batch) = shard.stripes.take_batch(stripe) {
+    loop {
+        gather::wait(&shard, stripe).await;
+        let Some(batch) = shard.stripes.take_batch(stripe) else { return };
         match batch {
             Batch::Turn(sender) => {
                 let (done, dropped) = oneshot();
@@ -127,7 +151,11 @@ async fn serve(shard: Rc<Shard>, stripe: StripeNo) {
                     shard.counters.merged.add(batch.len() as u64 - 1);
                 }
                 let (pieces, senders): (Vec<_>, Vec<_>) = batch.into_iter().unzip();
+                let began = shard.stripes.is_stream(stripe).then(|| shard.core.now());
                 let result = work.write(&pieces).await;
+                if let Some(began) = began {
+                    shard.stripes.gather.took(shard.core.now() - began);
+                }
                 let shared = pieces.len() == 1 || result != Err(VolumeError::Unreadable);
                 for (piece, sender) in pieces.iter().zip(senders) {
                     // What cannot be had is the error of those who need it, not of those who came with them.
@@ -150,13 +178,17 @@ async fn serve(shard: Rc<Shard>, stripe: StripeNo) {
 }
 
 impl StripeTable {
+    fn is_stream(&self, stripe: StripeNo) -> bool {
+        self.active.borrow().get(&stripe).is_some_and(|active| active.run.is_stream())
+    }
+
     /// The next requests of one kind, in the order they came, up to the first that touches the same bytes as one before
     /// it. Ends the stripe's entry when nothing waits.
     fn take_batch(&self, stripe: StripeNo) -> Option<Batch> {
-        let mut waiting = self.waiting.borrow_mut();
-        let queue = waiting.get_mut(&stripe)?;
+        let mut stripes = self.active.borrow_mut();
+        let queue = &mut stripes.get_mut(&stripe)?.waiting;
         let Some(first) = queue.pop_front() else {
-            waiting.remove(&stripe);
+            stripes.remove(&stripe);
             return None;
         };
         Some(match first {
@@ -172,17 +204,14 @@ impl StripeTable {
                 Batch::Reads(batch)
             }
             Request::Write(piece, sender) => {
-                let mut taken = vec![piece.range()];
+                let mut taken = Taken(vec![piece.range()]);
                 let mut batch = vec![(piece, sender)];
-                let joins = |next: &mut Request, taken: &[std::ops::Range<u64>]| {
-                    matches!(next, Request::Write(next, _)
-                        if taken.iter().all(|range| next.range().start >= range.end || range.start >= next.range().end))
-                };
+                let joins = |next: &mut Request, taken: &Taken| matches!(next, Request::Write(next, _) if !taken.overlaps(&next.range()));
                 while batch.len() < BATCH_MAX
                     && let Some(Request::Write(piece, sender)) =
                         queue.pop_front_if(|next| joins(next, &taken))
                 {
-                    taken.push(piece.range());
+                    taken.add(piece.range());
                     batch.push((piece, sender));
                 }
                 Batch::Writes(batch)
@@ -191,8 +220,25 @@ impl StripeTable {
     }
 }
 
+/// Ranges of bytes, joined where they touch: those of a stream are one.
+struct Taken(Vec<Range<u64>>);
+
+impl Taken {
+    fn overlaps(&self, range: &Range<u64>) -> bool {
+        self.0.iter().any(|taken| taken.start < range.end && range.start < taken.end)
+    }
+
+    fn add(&mut self, range: Range<u64>) {
+        let touches = |taken: &&mut Range<u64>| taken.end == range.start || range.end == taken.start;
+        match self.0.iter_mut().find(touches) {
+            Some(taken) => *taken = taken.start.min(range.start)..taken.end.max(range.end),
+            None => self.0.push(range),
+        }
+    }
+}
+
 impl WritePiece {
-    fn range(&self) -> std::ops::Range<u64> {
+    fn range(&self) -> Range<u64> {
         self.start..self.start + self.buf.len() as u64
     }
 }

@@ -10,6 +10,9 @@ use crate::array::{Health, WriteLoss};
 use crate::plan::BlockSet;
 use crate::units::{MemberIx, MemberSet, SECTOR_BYTES, Sector};
 
+/// Most rows, so buffers, in one vectored operation, below Linux' IOV_MAX of 1024.
+const VECTOR_MAX: usize = 512;
+
 /// What could not be read.
 #[derive(Debug, Default)]
 pub(super) struct Lost {
@@ -129,7 +132,11 @@ fn runs(
         let mut runs: Vec<(usize, Range<usize>)> = Vec::new();
         for row in (0..rows.len()).filter(|&row| sets[row].contains(block)) {
             match runs.last_mut() {
-                Some((_, run)) if run.end == row && rows[row - 1].bytes.end == rows[row].bytes.start => {
+                Some((_, run))
+                    if run.end == row
+                        && rows[row - 1].bytes.end == rows[row].bytes.start
+                        && run.len() < VECTOR_MAX =>
+                {
                     run.end += 1;
                 }
                 _ => runs.push((block, row..row + 1)),

@@ -34,7 +34,7 @@ impl Work<'_> {
             for at in (0..piece.buf.len()).step_by(block) {
                 let buf = piece.buf.slice(at..(at + block).min(piece.buf.len()));
                 let start = piece.start + at as u64;
-                let piece = [WritePiece { start, buf, durability: piece.durability }];
+                let piece = [WritePiece { start, buf, durability: piece.durability, company: 0 }];
                 match self.write_in_passes(&piece).await {
                     Err(VolumeError::Unreadable) if finest < block => {
                         self.give_back(start, block, finest).await;

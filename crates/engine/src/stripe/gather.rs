@@ -1,0 +1,210 @@
+//! Writes of one stream that arrive close together leave together, as one full-stripe write that reads nothing.
+//!
+//! Requests of a sequential stream that is several requests deep arrive as earlier ones are answered. A stripe whose
+//! waiting writes continue one another, and which is not full yet, therefore waits for as long as other writes of the same
+//! clients are under way: their answers bring the next requests. It goes at once when it is full, when a reader, a job
+//! or a forced write queues on it, and when nobody is left who could bring more. So a write alone never waits, and no stripe waits for
+//! more than twice as long as such writes take.
+//!
+//! What is random is told apart by what it looks like: only writes that continue writes which are still in the stripe's queue or under
+//! way, or that begin a stripe behind one that was gathered, are taken for a stream.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::Duration;
+
+use wattle_rt::{Durability, Notify, race};
+
+use super::{Active, BATCH_MAX, Request, StripeTable, WritePiece};
+use crate::array::Shard;
+use crate::units::{SECTOR_BYTES, StripeNo};
+
+/// How long a stripe waits at most before it is known how long its write takes, and ever.
+const PATIENCE_FIRST: Duration = Duration::from_millis(1);
+const PATIENCE_MAX: Duration = Duration::from_millis(10);
+/// How long it waits at most for those who were answered just now.
+const GRACE_MAX: Duration = Duration::from_micros(100);
+/// How many streams are followed from stripe to stripe.
+const STREAMS: usize = 8;
+
+/// What has arrived in a stripe since its task began.
+#[derive(Debug, Default)]
+pub(super) struct Run {
+    /// Where it begins and ends.
+    start: u64,
+    end: u64,
+    /// Bytes and number of the writes.
+    bytes: u64,
+    writes: usize,
+    /// It goes on where a stream left the stripe before.
+    follows: bool,
+    /// How many writes were under way on the core that the last one came from; 0 if that is this core.
+    company: usize,
+}
+
+impl Run {
+    pub fn add(&mut self, piece: &WritePiece, follows: bool) {
+        let range = piece.range();
+        if self.writes == 0 {
+            (self.start, self.end) = (range.start, range.start);
+            self.follows = follows && range.start == 0;
+        }
+        self.start = self.start.min(range.start);
+        self.end = self.end.max(range.end);
+        self.bytes += range.end - range.start;
+        self.writes += 1;
+        self.company = piece.company;
+    }
+
+    /// Whether it looks like a stream: hardly a gap, and nothing twice.
+    pub fn is_stream(&self) -> bool {
+        let span = self.end - self.start;
+        (self.writes > 1 || self.follows) && self.bytes <= span && 4 * self.bytes >= 3 * span
+    }
+
+    /// Whether the stream has gone through the stripe to its end.
+    fn is_complete(&self, width: u64) -> bool {
+        self.end == width && self.bytes >= self.end - self.start
+    }
+}
+
+/// The streams of one core, and the stripes that wait for more of them.
+#[derive(Default)]
+pub(super) struct Gather {
+    /// Stripes that streams are expected to begin next, the oldest first.
+    expected: RefCell<Vec<StripeNo>>,
+    /// Writes in stripes that wait.
+    held: Cell<usize>,
+    /// How long writes of streams take lately.
+    time: Cell<Option<Duration>>,
+    /// Signalled when one that waits may have to go.
+    news: Notify,
+}
+
+/// Whether a stripe is to wait.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    Go,
+    /// Nobody is left who could bring more, except who was answered just now.
+    Alone,
+    Wait,
+}
+
+impl Gather {
+    /// Whether a stream is expected to begin `stripe` now.
+    pub fn follows(&self, stripe: StripeNo) -> bool {
+        let mut expected = self.expected.borrow_mut();
+        let at = expected.iter().position(|other| *other == stripe);
+        at.map(|at| expected.remove(at)).is_some()
+    }
+
+    /// A request was queued on a stripe.
+    pub fn arrived(&self, shard: &Shard, stripe: StripeNo, active: &Active) {
+        if active.run.is_stream() && active.run.is_complete(width(shard)) {
+            let next = StripeNo(stripe.0 + shard.core.cores() as u64);
+            let mut expected = self.expected.borrow_mut();
+            if !expected.contains(&next) {
+                if expected.len() == STREAMS {
+                    expected.remove(0);
+                }
+                expected.push(next);
+            }
+        }
+        if active.held {
+            self.held.update(|held| held + 1);
+            if self.judge(shard, active) != Verdict::Wait {
+                self.news.notify_all();
+            }
+        }
+    }
+
+    fn judge(&self, shard: &Shard, active: &Active) -> Verdict {
+        let waits = |request: &Request| matches!(request, Request::Write(piece, _) if piece.durability != Durability::Fua);
+        let run = &active.run;
+        if !run.is_stream()
+            || run.is_complete(width(shard))
+            || active.waiting.len() >= BATCH_MAX
+            || !active.waiting.iter().all(waits)
+        {
+            return Verdict::Go;
+        }
+        let alone = match run.company {
+            0 => shard.writes.get() <= self.held.get().max(active.waiting.len()),
+            company => company <= active.waiting.len(),
+        };
+        if alone { Verdict::Alone } else { Verdict::Wait }
+    }
+
+    fn patience(&self) -> Duration {
+        self.time.get().map_or(PATIENCE_FIRST, |time| 2 * time).min(PATIENCE_MAX)
+    }
+
+    /// Writes of a stream took so long.
+    pub fn took(&self, time: Duration) {
+        let before = self.time.get().unwrap_or(time);
+        self.time.set(Some((before * 3 + time) / 4));
+    }
+}
+
+impl StripeTable {
+    /// A client's write that came in on this core was answered; so many are still under way.
+    pub fn answered(&self, writes: usize) {
+        if writes <= self.gather.held.get() && self.gather.held.get() > 0 {
+            self.gather.news.notify_all();
+        }
+    }
+
+    /// Whether a stripe is to wait. One that waits counts as held.
+    fn judge(&self, shard: &Shard, stripe: StripeNo) -> Verdict {
+        self.active.borrow().get(&stripe).map_or(Verdict::Go, |active| match active.waiting.is_empty() {
+            true => Verdict::Go,
+            false => self.gather.judge(shard, active),
+        })
+    }
+
+    fn queued(&self, stripe: StripeNo) -> usize {
+        self.active.borrow().get(&stripe).map_or(0, |active| active.waiting.len())
+    }
+
+    fn hold(&self, stripe: StripeNo, held: bool) {
+        if let Some(active) = self.active.borrow_mut().get_mut(&stripe) {
+            active.held = held;
+            let writes = active.waiting.len();
+            self.gather.held.update(|all| if held { all + writes } else { all - writes });
+        }
+    }
+}
+
+/// Waits until what is queued on a stripe should go. This is its task.
+pub(super) async fn wait(shard: &Rc<Shard>, stripe: StripeNo) {
+    let (table, gather) = (&shard.stripes, &shard.stripes.gather);
+    if table.judge(shard, stripe) != Verdict::Wait {
+        return;
+    }
+    table.hold(stripe, true);
+    let mut until = shard.core.now() + gather.patience();
+    let mut alone_with = None;
+    loop {
+        let news = gather.news.wait();
+        match (table.judge(shard, stripe), alone_with) {
+            (Verdict::Go, _) => break,
+            (Verdict::Wait, _) => {}
+            (Verdict::Alone, None) => {
+                alone_with = Some(table.queued(stripe));
+                until = until.min(shard.core.now() + GRACE_MAX.min(gather.patience() / 8));
+            }
+            // Those who were answered are back, and everybody is here.
+            (Verdict::Alone, Some(before)) if table.queued(stripe) > before => break,
+            (Verdict::Alone, Some(_)) => {}
+        }
+        if shard.core.now() >= until {
+            break;
+        }
+        race(news, shard.core.sleep_until(until)).await;
+    }
+    table.hold(stripe, false);
+}
+
+fn width(shard: &Shard) -> u64 {
+    shard.fixed.geometry.stripe_data_sectors().0 * SECTOR_BYTES
+}

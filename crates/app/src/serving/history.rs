@@ -8,7 +8,7 @@
 use std::cell::RefCell;
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -146,9 +146,21 @@ fn append(path: &Path, run: &ScrubReport) -> io::Result<()> {
     if let Some(dir) = path.parent() {
         DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
     }
-    let mut file = File::options().append(true).create(true).open(path)?;
+    let mut file = File::options().read(true).append(true).create(true).open(path)?;
+    let mut text = line(run);
+    if !ends_with_a_line(&file)? {
+        text.insert(0, b'\n');
+    }
     // One write: a line of two servers at once stays a line.
-    file.write_all(&line(run))
+    file.write_all(&text)
+}
+
+/// Not so if a full file system took a part of the last one.
+fn ends_with_a_line(file: &File) -> io::Result<bool> {
+    let Some(at) = file.metadata()?.len().checked_sub(1) else { return Ok(true) };
+    let mut last = [0];
+    file.read_exact_at(&mut last, at)?;
+    Ok(last == [b'\n'])
 }
 
 /// The runs of a file, in their order, and whether it is due for a rewrite.
@@ -246,6 +258,13 @@ mod tests {
         assert_eq!(fs::read_to_string(&path).unwrap().lines().count(), RUNS_MAX);
         history.record(&run(100, "done")).unwrap();
         assert_eq!(open(temp.path()).last()[0].run, 100);
+        // As a full disk does it, while the history is open.
+        let mut text = fs::read(&path).unwrap();
+        text.extend_from_slice(b"{\"schema_version\":1,\"run\":101,\"act");
+        fs::write(&path, text).unwrap();
+        history.record(&run(102, "done")).unwrap();
+        let runs: Vec<_> = open(temp.path()).last().iter().take(2).map(|run| run.run).collect();
+        assert_eq!(runs, [102, 100]);
     }
 
     #[test]

@@ -104,7 +104,10 @@ impl Serving {
     async fn stop(&self, name: &str) -> Result<String, Problem> {
         let served = self.find(name)?;
         let message = stopped_message(&served.facts, &served.handle.status(&self.core).await);
-        if self.arrays.borrow().len() > 1 {
+        served.stopping.set(true);
+        // Two that are stopped at once are not both one of several.
+        let others_go_on = self.arrays.borrow().iter().any(|other| !other.stopping.get());
+        if others_go_on {
             let stopped = served.stop().await;
             self.arrays.borrow_mut().retain(|other| !Rc::ptr_eq(other, &served));
             stopped.map_err(|error| stop_problem(&served.facts.name, error))?;

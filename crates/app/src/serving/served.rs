@@ -81,6 +81,8 @@ pub struct Served {
     pace: Cell<Pace>,
     paused: Cell<bool>,
     frozen: Cell<bool>,
+    /// Somebody said stop.
+    pub stopping: Cell<bool>,
 }
 
 impl Served {
@@ -136,6 +138,7 @@ impl Served {
             pace: Cell::new(Tuning::default().pace),
             paused: Cell::new(false),
             frozen: Cell::new(false),
+            stopping: Cell::new(false),
         });
         served.look().await;
         core.spawn(watch_changes(core.clone(), served.handle.clone(), Rc::downgrade(&served)));

@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 
 use serde_json::Value;
 
-use crate::harness::{Room, Said, Serve, require, run, tool};
+use crate::harness::{Room, Said, Serve, require, run, tool, wattle};
 
 /// What must not change: the members, and what is said of the whole.
 fn essence(array: &Value) -> [Value; 5] {
@@ -271,4 +271,25 @@ pub fn corrupt(member: &str, at: u64, bytes: &[u8]) {
     let fields = &examined["members"][0]["superblocks"][0]["fields"];
     let offset = fields["data_offset"].as_u64().unwrap_or_else(|| panic!("{fields:#}"));
     fs::File::options().write(true).open(member).unwrap().write_all_at(bytes, offset + at).unwrap();
+}
+
+/// Neither is the last one when it is told, and the server ends all the same.
+#[test]
+fn two_arrays_stopped_at_once_end_their_server() {
+    let room = Room::new();
+    let create = |name: &str| {
+        let pair = ["0", "1"].map(|ix| room.device(&format!("{name}{ix}"), 16 << 20));
+        run(["create", name, "--level", "1", &pair[0], &pair[1]]).ok();
+        pair
+    };
+    let members: Vec<_> = ["a", "b"].into_iter().flat_map(create).collect();
+    let mut serve = Serve::start(&room, &[], &members);
+    let stop = |name: &str| {
+        let mut stop = wattle();
+        stop.args(["stop", name, "--runtime-dir"]).arg(&serve.runtime_dir).spawn().unwrap()
+    };
+    for mut stop in ["a", "b"].map(stop) {
+        assert!(stop.wait().unwrap().success());
+    }
+    assert_eq!(serve.wait(), 0);
 }

@@ -114,11 +114,6 @@ fn large_requests_are_bounded_by_bandwidth() {
 #[test]
 fn a_head_has_to_pass_over_what_it_does_not_read() {
     is(&limits::reads_in_sequence(&parity(4, 1), &DISK, 1 << 20), 3.0 * 90e6 / 1_048_576.0, "(N-p) x r");
-    is(
-        &limits::reads_in_sequence(&mirrored(4, 2, false), &DISK, 1 << 20),
-        2.0 * 90e6 / 1_048_576.0,
-        "N/k x r",
-    );
     is(&limits::reads_in_sequence(&mirrored(4, 2, true), &DISK, 1 << 20), 4.0 * 90e6 / 1_048_576.0, "N x r");
     // The way there, and then the data.
     assert!((1.0 / DISK.reads_of(90e6 + 4096.0) - (1.0 / 150.0 + 1.0)).abs() < 1e-9);

@@ -7,7 +7,6 @@
 //! A [`Load`] itself knows volumes only and runs in real time as well.
 
 pub mod drive;
-
 mod guard;
 mod histogram;
 mod job;
@@ -15,8 +14,10 @@ mod keeper;
 mod load;
 mod measured;
 mod ramp;
+mod rebuild;
 mod setup;
 mod shuffle;
+mod study;
 
 pub use guard::{REGION, SWEEP, with_intent, with_log, with_used_intent};
 pub use histogram::Histogram;
@@ -24,4 +25,6 @@ pub use keeper::{Keeper, Kept};
 pub use load::{Counted, Counts, Load, LoadError, ParseRwError, Rw};
 pub use measured::{Measured, MemberUse};
 pub use ramp::{Ramp, Ramped, Steady};
+pub use rebuild::{Rebuilt, rebuild};
 pub use setup::{DATA_OFFSET, Guard, MeasureError, Setup, SetupError, Site, look};
+pub use study::{Finding, HeldBack, Study, member_bytes_max, used_up};

@@ -17,7 +17,7 @@ use wattle_rt::{Buf, BufMut, Core, CoreIx, Durability, Instant};
 
 use crate::histogram::Histogram;
 use crate::job::{Ask, Job};
-use crate::ramp::{Ramp, Ramped, one_window};
+use crate::ramp::{Ramp, Ramped, Steady, one_window};
 
 /// What jobs do: fio's `rw`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,6 +128,15 @@ impl Load {
             ramp: Ramp::default(),
             runtime: None,
         }
+    }
+
+    /// The same, counted as soon as it is steady; what that takes depends on the size of requests.
+    #[must_use]
+    pub fn until_steady(self) -> Load {
+        /// Enough to see how large requests go, and not more than a machine moves in a moment.
+        const WINDOW_BYTES: u64 = 64 << 20;
+        let requests = (WINDOW_BYTES / self.bs_bytes).clamp(100, 2000);
+        Load { ramp: Ramp::UntilSteady(Steady { requests, ..Steady::default() }), ..self }
     }
 
     /// Of all requests, the part that is reads.

@@ -15,7 +15,8 @@ use crate::keeper::{Keeper, Kept};
 use crate::load::{Load, LoadError};
 use crate::measured::{Look, Measured};
 
-/// Where the members' data starts: before it is room for every kind of metadata, and only there contents are kept.
+/// Where the members' data starts, if nothing else is said: before it is room for every kind of metadata, and only there contents
+/// are kept.
 pub const DATA_OFFSET: Sector = Sector(4096);
 
 /// Nothing that is measured lasts a year: what does is stuck.
@@ -47,6 +48,8 @@ pub struct Setup {
     pub chunk_bytes: u64,
     /// Bytes of data on each member.
     pub member_bytes: u64,
+    /// Where it starts on each member: [`DATA_OFFSET`] or further on.
+    pub data_offset: Sector,
     /// So many members are missing.
     pub missing: u32,
     /// What covers a power cut.
@@ -86,14 +89,6 @@ pub enum SetupError {
     /// Only RAID 5 has a partial parity log.
     #[error("{0} has no partial parity log: RAID 5 does")]
     NoLog(Level),
-    /// Nothing is left of a member.
-    #[error("members of {member_bytes} bytes hold no data: {data_offset_bytes} bytes go to the metadata")]
-    NoData {
-        /// Bytes of the smallest member.
-        member_bytes: u64,
-        /// Where data starts.
-        data_offset_bytes: u64,
-    },
 }
 
 impl Setup {
@@ -153,14 +148,23 @@ impl Setup {
         }
     }
 
+    /// Whether there is such an array.
+    ///
+    /// # Errors
+    /// [`SetupError`] says what does not fit.
+    pub fn check(&self) -> Result<(), SetupError> {
+        if self.guard == Guard::Ppl && self.level != Level::Raid5 {
+            return Err(SetupError::NoLog(self.level));
+        }
+        self.lost().map(drop)
+    }
+
     /// Puts the drives into a world of their own: one by slot, then spares.
     ///
     /// # Errors
     /// The set-up cannot exist.
     pub fn build(&self, drives: Vec<DriveConfig>) -> Result<Site, SetupError> {
-        if self.guard == Guard::Ppl && self.level != Level::Raid5 {
-            return Err(SetupError::NoLog(self.level));
-        }
+        self.check()?;
         let (geometry, lost) = (self.geometry()?, self.lost()?);
         let mut world = World::new(WorldConfig {
             seed: self.seed,
@@ -233,7 +237,7 @@ impl Site {
         let slots = (0..self.setup.members as u16).map(MemberIx);
         let members = slots.zip(&self.drives).map(|(slot, drive)| match self.lost.contains(slot) {
             true => MemberSpec::missing(),
-            false => MemberSpec::in_sync(drive.clone(), DATA_OFFSET),
+            false => MemberSpec::in_sync(drive.clone(), self.setup.data_offset),
         });
         ArraySpec::new("measured", self.geometry.clone(), members.collect())
     }

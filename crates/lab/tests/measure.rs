@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use wattle_engine::geometry::Level;
-use wattle_lab::{Guard, Load, LoadError, MeasureError, Measured, Ramp, Rw, Setup, SetupError, Steady};
+use wattle_lab::{
+    DATA_OFFSET, Guard, Load, LoadError, MeasureError, Measured, Ramp, Rw, Setup, SetupError, Steady, rebuild,
+};
 use wattle_rt::DriveConfig;
 
 /// Drives of 40k reads and 20k writes a second, 100 and 150 us, 200 and 100 MB/s.
@@ -33,6 +35,7 @@ fn raid5(members: u32) -> Setup {
         members,
         chunk_bytes: 64 << 10,
         member_bytes: (1 << 30) - (2 << 20),
+        data_offset: DATA_OFFSET,
         missing: 0,
         guard: Guard::Bitmap,
         cores: 1,
@@ -148,4 +151,13 @@ fn what_cannot_be_is_an_error() {
     assert!(matches!(error, MeasureError::Setup(SetupError::Geometry(_))), "{error}");
     let raid6 = Setup { level: Level::Raid6, guard: Guard::Ppl, ..raid5(4) };
     assert!(matches!(raid6.build(drives(4)), Err(SetupError::NoLog(Level::Raid6))));
+}
+
+/// A rebuild goes as fast as the member that is filled takes it.
+#[test]
+fn a_rebuild_is_as_fast_as_its_target() {
+    let rebuilt = rebuild(&Setup { member_bytes: 64 << 20, ..raid5(4) }, drives(4)).unwrap();
+    let part = rebuilt.bytes_per_second() / 100e6;
+    assert!((0.9..=1.0).contains(&part), "{part:.3} of what the member takes");
+    assert!(rebuilt.drives[3].reads == 0 && rebuilt.drives[0].writes < 20);
 }

@@ -247,14 +247,13 @@ pub fn random_writes(array: &Array, drive: &Drive, bytes: u64) -> Limit {
     }
 }
 
-/// Reads one after the other: the drives' bandwidth, without what a head has to skip.
+/// Reads one after the other: the drives' bandwidth. A head has to pass over parity, which takes as long as reading it.
 #[must_use]
 pub fn reads_in_sequence(array: &Array, drive: &Drive, bytes: u64) -> Limit {
     let (name, members) = match array.scheme {
         Scheme::Parity { parities } if drive.rotational => {
             ("(N-p)", (array.n() - f64::from(parities)).min(array.present()))
         }
-        Scheme::Mirrored { copies, far: false } if drive.rotational => ("N/k", array.n() / f64::from(copies)),
         _ if array.missing > 0 => ("(N-m)", array.present()),
         _ => ("N", array.n()),
     };

@@ -2,6 +2,9 @@
 //!
 //! Nothing is decided here beyond "that is a number"; each command turns its arguments into what is meant.
 
+mod load;
+mod simulate;
+
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -14,6 +17,9 @@ use wattle_rt::BackendChoice;
 
 use crate::commands::interval::parse_seconds;
 use crate::commands::top::TopArgs;
+
+pub use load::LoadArgs;
+pub use simulate::{ConsistencyArg, PresetArg, SimulateArgs};
 
 /// Software RAID and volumes in user space: opens, serves and makes Linux md arrays, without root and without kernel modules.
 #[derive(Debug, Parser)]
@@ -90,6 +96,7 @@ pub enum Command {
     Check(CheckArgs),
     Repair(RepairArgs),
     Set(SetArgs),
+    Simulate(Box<SimulateArgs>),
     Explain(ExplainArgs),
 }
 
@@ -559,7 +566,7 @@ pub struct Force {
 }
 
 /// `--json`.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct Json {
     /// JSON with a schema_version: sizes in bytes, times as RFC 3339.
     #[arg(long)]

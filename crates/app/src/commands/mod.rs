@@ -10,6 +10,7 @@ mod scan;
 mod scrub;
 mod serve;
 mod set;
+mod simulate;
 mod status;
 mod stop;
 pub mod top;
@@ -43,6 +44,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Check(args) => scrub::check(&args),
         Command::Repair(args) => scrub::repair(&args),
         Command::Set(args) => done(set::run(&args)),
+        Command::Simulate(args) => done(simulate::run(&args, screen)),
         Command::Explain(args) => done(explain::run(&args)),
     };
     result.unwrap_or_else(|problem| output::report(&problem, screen.style_err))

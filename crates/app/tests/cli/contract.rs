@@ -5,9 +5,9 @@ use std::process::Stdio;
 
 use crate::harness::{Room, run, said, wattle};
 
-const COMMANDS: [&str; 17] = [
+const COMMANDS: [&str; 18] = [
     "scan", "examine", "create", "cat", "serve", "status", "top", "why", "stop", "fail", "remove", "add",
-    "replace", "check", "repair", "set", "explain",
+    "replace", "check", "repair", "set", "simulate", "explain",
 ];
 
 /// The whole text, because it is the first thing that a user reads. Change it on purpose.

@@ -17,3 +17,4 @@ mod nbd;
 mod operating;
 mod orders;
 mod serving;
+mod simulate;

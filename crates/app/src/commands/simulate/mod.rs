@@ -1,0 +1,58 @@
+//! `wattle simulate`: what an array of modelled drives would do.
+//!
+//! `case` makes one array and one load of what was typed, `sweep` many; the laboratory measures each; `report` is what is told of
+//! it, `text` and `draw` how.
+
+mod case;
+mod draw;
+mod report;
+mod studies;
+mod sweep;
+mod text;
+
+use wattle_control::{Code, Problem};
+
+use crate::cli::SimulateArgs;
+use crate::output::{self, Screen};
+use case::Case;
+use report::{Report, RunReport};
+
+/// # Errors
+/// What was asked for cannot exist, or a plot cannot be written.
+pub fn run(args: &SimulateArgs, screen: Screen) -> Result<(), Problem> {
+    if let Some(preset) = args.preset {
+        let done = studies::run(preset, args)?;
+        draw::write(args, || Ok(done.chart))?;
+        return if args.json.json { output::print_json(&done.report) } else { output::print(&done.text) };
+    }
+    let cases = sweep::cases(args)?;
+    let swept = !args.sweep.is_empty();
+    let runs = measure(&cases)?;
+    draw::write(args, || draw::chart(&runs))?;
+    let report = Report::new(runs);
+    match (args.json.json, swept) {
+        (true, _) => output::print_json(&report),
+        (false, true) => output::print(&text::table_of(&report.runs, screen)),
+        (false, false) => output::print(&text::one(&report.runs[0], screen)),
+    }
+}
+
+/// Measures one after the other.
+///
+/// # Errors
+/// One cannot be measured.
+fn measure(cases: &[Case]) -> Result<Vec<RunReport>, Problem> {
+    let mut runs = Vec::new();
+    for (number, case) in cases.iter().enumerate() {
+        output::progress(Some(&format!("simulating {} of {}", number + 1, cases.len())));
+        let finding = case.study.run();
+        output::progress(None);
+        runs.push(RunReport::new(case, &finding.map_err(|error| usage(error.to_string()))?));
+    }
+    Ok(runs)
+}
+
+/// The problem of options that do not fit.
+fn usage(what: String) -> Problem {
+    Problem::new(Code::Usage, what, "the options have to fit together", "see `wattle simulate --help`")
+}

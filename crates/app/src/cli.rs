@@ -44,7 +44,7 @@ Examples:
   wattle status";
 
 const AFTER: &str = "\
-A MEMBER is a file, a block device, or a made-up drive: mem:SIZE, null:SIZE.
+A MEMBER is a file, a block device, or a made-up drive: mem:SIZE, null:SIZE, model:DRIVE.
 Sizes: 64K and 4M are binary, as in mdadm and LVM; s counts sectors of 512 bytes.
 Exit status: 0 done, 1 failed, 2 usage, 3 refused by a safety check.
 Errors carry a code: `wattle explain WTL-0049`.";
@@ -286,7 +286,9 @@ pub enum DegradedArg {
 
 /// An array without metadata over made-up drives.
 #[derive(Debug, Args)]
-#[command(next_help_heading = "Array without metadata (only mem: and null: members, in the order given)")]
+#[command(
+    next_help_heading = "Array without metadata (only mem:, null: and model: members, in the order given)"
+)]
 pub struct MadeUp {
     /// linear, 0, 1, 4, 5, 6 or 10.
     #[arg(long)]

@@ -2,7 +2,9 @@
 
 use std::io::Read;
 
+use wattle_advise::drives::{DriveError, ModelDrive};
 use wattle_control::assemble::{Degraded, Policy};
+use wattle_control::members::Member;
 use wattle_control::{ArrayScan, Code, Forced, Problem, Scan, Verdict, members, scan};
 use wattle_format::md::Uuid;
 use wattle_rt::{Core, RuntimeConfig};
@@ -40,6 +42,26 @@ pub fn look_each(names: &[String], force: &Force) -> Result<(Scan, Vec<Problem>)
     let (members, errors) = members::look_each(names)?;
     let unopened = errors.into_iter().map(Problem::from).collect();
     Ok((scan::scan_each(members, forced(force)), unopened))
+}
+
+/// The made-up drive `name`: as [`Member::look`], and `model:DRIVE`.
+///
+/// # Errors
+/// There is no such drive. A file or device is opened like any.
+pub fn look_made_up(name: &str) -> Result<Member, Problem> {
+    if !name.starts_with("model:") {
+        return Ok(Member::look(name)?);
+    }
+    let ModelDrive { drive, .. } = name.parse().map_err(|error: DriveError| {
+        Problem::new(
+            Code::BadMember,
+            format!("{name}: {error}"),
+            "a modelled drive is model:DRIVE, with ,KEY=VALUE for every figure that is to be another",
+            "write it like model:x25m or model:sata7200,size=10G,rpm=5400",
+        )
+        .of_member(name)
+    })?;
+    Ok(Member::made_up(name, wattle_lab::drive::device(&drive, name)))
 }
 
 /// The checks that the operator overrides.

@@ -158,7 +158,7 @@ fn reads_as_zeros(member: &Member) -> Result<bool, MemberError> {
     const PIECE_BYTES: u64 = 1 << 20;
     let max_bytes = match member.address {
         MemberAddress::Null { .. } => return Ok(true),
-        MemberAddress::Mem { .. } => READ_MEMORY_MAX_BYTES,
+        MemberAddress::Mem { .. } | MemberAddress::Model => READ_MEMORY_MAX_BYTES,
         MemberAddress::Path(_) if member.is_hole() => return Ok(true),
         MemberAddress::Path(_) => READ_FOR_ZEROS_MAX_BYTES,
     };

@@ -29,6 +29,8 @@ pub enum MemberAddress {
         /// Its size.
         size_bytes: u64,
     },
+    /// `model:DRIVE`: memory that takes as long as a real drive would. Who makes these uses [`Member::made_up`].
+    Model,
 }
 
 impl FromStr for MemberAddress {
@@ -44,7 +46,10 @@ impl FromStr for MemberAddress {
         if let Some(rest) = text.strip_prefix("null:") {
             return Ok(Self::Null { size_bytes: size(rest)? });
         }
-        for scheme in ["nbd://", "nbds://", "nbd+unix://", "nbds+unix://", "model:"] {
+        if text.starts_with("model:") {
+            return Ok(Self::Model);
+        }
+        for scheme in ["nbd://", "nbds://", "nbd+unix://", "nbds+unix://"] {
             if text.starts_with(scheme) {
                 return Err(MemberError::NotSupportedYet { name: text.to_owned(), scheme });
             }
@@ -102,6 +107,7 @@ impl Member {
             MemberAddress::Null { size_bytes } => {
                 (Device::null(not_empty(name, *size_bytes)?), Identity::MadeUp)
             }
+            MemberAddress::Model => return Err(MemberError::OnlyMadeUp { name: name.to_owned() }),
             MemberAddress::Path(path) => {
                 let device =
                     open(name, path, OpenOptions { write: false, direct: Direct::Auto, lock: Lock::None })?;
@@ -110,6 +116,12 @@ impl Member {
             }
         };
         Ok(Self { name: name.to_owned(), address, device, identity })
+    }
+
+    /// A made-up drive that is open already.
+    #[must_use]
+    pub fn made_up(name: &str, device: Device) -> Self {
+        Self { name: name.to_owned(), address: MemberAddress::Model, device, identity: Identity::MadeUp }
     }
 
     /// Opens the member again to use it, with a lock, and checks that it is still the same.
@@ -165,7 +177,7 @@ impl Member {
             MemberAddress::Path(path) => {
                 std::fs::metadata(path).is_ok_and(|m| m.file_type().is_file() && m.blocks() == 0)
             }
-            MemberAddress::Mem { .. } | MemberAddress::Null { .. } => false,
+            MemberAddress::Mem { .. } | MemberAddress::Null { .. } | MemberAddress::Model => false,
         }
     }
 }
@@ -267,6 +279,12 @@ pub enum MemberError {
         /// Its kind.
         scheme: &'static str,
     },
+    /// A modelled drive where only files and devices will do.
+    #[error("{name}: a modelled drive is only a member of arrays without metadata")]
+    OnlyMadeUp {
+        /// The member.
+        name: String,
+    },
     /// Two names lead to one drive.
     #[error("{name} and {first} are the same file or device")]
     GivenTwice {
@@ -315,6 +333,13 @@ impl From<MemberError> for Problem {
                 what,
                 "this version opens files, block devices, mem:SIZE and null:SIZE",
                 "connect the device with the system's own client (`nbd-client`) and give its node, or copy it to a file",
+            )
+            .of_member(name),
+            MemberError::OnlyMadeUp { name } => Self::new(
+                Code::BadMember,
+                what,
+                "it is memory, gone with the process that made it",
+                "use `wattle serve` with --level for an array over made-up drives, or name files or devices",
             )
             .of_member(name),
             MemberError::GivenTwice { name, .. } => Self::new(

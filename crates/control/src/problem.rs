@@ -77,7 +77,8 @@ codes! {
          in mdadm and LVM: 64K is 65536 bytes. `s` counts sectors of 512 bytes: 2048s is 1M.";
     BadMember = 3, Usage, "not a member",
         "A member is a file, a block device, or a made-up drive: `mem:SIZE` lives in memory and is gone with the process, \
-         `null:SIZE` reads as zeros and forgets what is written. A file whose name looks like one of these is given as `./NAME`.";
+         `null:SIZE` reads as zeros and forgets what is written, `model:DRIVE` is memory that takes as long as that drive would: \
+         `model:x25m`, or `model:sata7200,size=10G,rpm=5400` to change its figures. A file whose name looks like one of these is given as `./NAME`.";
     GivenTwice = 4, Usage, "a member is given twice",
         "Two of the names given lead to the same file or the same block device. An array on them would have less redundancy \
          than it says; writing both would write the same sectors twice. Symbolic and hard links count as the same file.";

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use wattle_advise::drives::{self, Drive, Media};
-use wattle_rt::DriveConfig;
 use wattle_rt::model::{self, Burst, Collection, Model};
+use wattle_rt::{Device, DriveConfig};
 
 /// What the runtime is to make of a drive's facts.
 #[must_use]
@@ -56,6 +56,12 @@ fn disk(facts: &drives::Disk) -> model::Disk {
         command: facts.command,
         read_ahead_bytes: facts.read_ahead_bytes,
     }
+}
+
+/// The drive in memory, in real time.
+#[must_use]
+pub fn device(drive: &Drive, name: impl Into<String>) -> Device {
+    Device::modelled(name, drive.size_bytes, drive.sector_bytes, &model(drive))
 }
 
 /// The drive for a world in virtual time.

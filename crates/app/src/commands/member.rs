@@ -64,7 +64,8 @@ fn forced(force: &Force) -> Vec<String> {
 
 /// The path as the server can use it, whose working directory is another one. Made-up drives and addresses have none.
 fn absolute(member: &str) -> String {
-    let made_up = member.starts_with("mem:") || member.starts_with("null:") || member.contains("://");
+    let made_up =
+        ["mem:", "null:", "model:"].iter().any(|kind| member.starts_with(kind)) || member.contains("://");
     if made_up || member.is_empty() {
         return member.to_owned();
     }
@@ -81,7 +82,7 @@ mod tests {
         let here = std::env::current_dir().unwrap();
         assert_eq!(absolute("a.img"), here.join("a.img").to_str().unwrap());
         assert_eq!(absolute("./mem:1G"), here.join("mem:1G").to_str().unwrap());
-        for same in ["/dev/sda", "mem:64M", "null:1G", "nbd://host/export", ""] {
+        for same in ["/dev/sda", "mem:64M", "null:1G", "model:x25m", "nbd://host/export", ""] {
             assert_eq!(absolute(same), same);
         }
     }

@@ -1,7 +1,7 @@
 //! Arrays without metadata over made-up drives: for trying things and for measuring. Nothing of them outlives the process, so
 //! there is nothing that superblocks could tell anybody; files are refused for the same reason.
 
-use wattle_control::members::{self, Member};
+use wattle_control::members::Member;
 use wattle_control::{Code, Problem};
 use wattle_engine::geometry::{Geometry, Kind, Level, Params, default_layout, parse_layout};
 use wattle_engine::metadata::NoMetadata;
@@ -11,6 +11,7 @@ use wattle_rt::Core;
 
 use super::Facts;
 use crate::cli::MadeUp;
+use crate::members::look_made_up;
 
 /// As mdadm's.
 const CHUNK_BYTES: u64 = 512 << 10;
@@ -36,11 +37,14 @@ impl MadeUpArray {
         args: &MadeUp,
         read_only: bool,
     ) -> Result<Self, Problem> {
-        let members = members::look_all(names)?;
+        let members: Vec<_> = names.iter().map(|name| look_made_up(name)).collect::<Result<_, _>>()?;
         if let Some(real) = members.iter().find(|member| !member.is_made_up()) {
             return Err(Problem::new(
                 Code::BadRequest,
-                format!("{}: an array without metadata is only made of mem: and null: drives", real.name),
+                format!(
+                    "{}: an array without metadata is only made of mem:, null: and model: drives",
+                    real.name
+                ),
                 "without superblocks nothing would protect what is on it, nor tell next time how to read it",
                 "make an array with `wattle create` and serve that, without --level",
             )

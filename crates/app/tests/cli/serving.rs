@@ -167,6 +167,28 @@ fn made_up_arrays_are_made_of_made_up_drives_only() {
 }
 
 #[test]
+fn modelled_drives_take_their_time() {
+    let room = Room::new();
+    let dir = room.name("run");
+    let data = noise(&room, "data", 1 << 20);
+    let serve = |drive: &str, command: &str| {
+        let level = ["serve", "--level", "5", "--chunk", "64K", "--runtime-dir", &dir];
+        run(level.into_iter().chain([drive; 3]).chain(["--run", command])).status
+    };
+    let copies = format!("nbdcopy {data} \"$uri\" && nbdcopy \"$uri\" {dir}.back && cmp {data} {dir}.back");
+    let waits = "timeout 0.5 nbdcopy \"$uri\" null:";
+    if require("nbdcopy") {
+        assert_eq!(serve("model:x25m,size=1M", &copies.replace("cmp", "cmp -n 1048576")), 0);
+        assert_eq!(serve("model:x25m,size=1M,read_lat=10s", waits), 124);
+    }
+    let refused = |drive: &str| run(["serve", "--level", "0", drive]);
+    refused("model:floppy").failed(2, "WTL-0003", &["model:floppy", "x25m", "sata7200", "nvme"]);
+    refused("model:x25m,rpm=7200").failed(2, "WTL-0003", &["rpm", "write_lat"]);
+    refused("model:x25m,read_lat=5").failed(2, "WTL-0003", &["read_lat=5", "ms"]);
+    run(["examine", "model:x25m"]).failed(2, "WTL-0003", &["model:x25m", "--level"]);
+}
+
+#[test]
 fn a_member_has_one_owner() {
     let room = Room::new();
     let members = room.array("5", 3);

@@ -20,8 +20,8 @@ pub(crate) struct FailedRun {
     pub run: Run,
     /// Where in the request it starts, in bytes.
     pub at: usize,
-    /// Whether the member is to be failed, rather than just these sectors be unreadable.
-    pub fatal: bool,
+    /// The member is to be failed, rather than just these sectors be unreadable: the one who was there since then.
+    pub fatal: Option<u64>,
 }
 
 struct Group<B> {
@@ -64,13 +64,14 @@ pub(crate) async fn read_runs(shard: &Rc<Shard>, runs: &[Run], mut buf: BufMut) 
         load.reads.set(load.reads.get() + 1);
         load.last_read_end.set(group.end);
         let (numbers, bufs): (Vec<_>, Vec<_>) = group.parts.into_iter().unzip();
-        reads.push((group.member, numbers, shard.read(group.member, group.sector, bufs)));
+        let since = shard.since(group.member);
+        reads.push((group.member, since, numbers, shard.read(group.member, group.sector, bufs)));
     }
     let mut parts: Vec<Option<BufMut>> = runs.iter().map(|_| None).collect();
     let mut failed = Vec::new();
     let redundant = shard.fixed.geometry.redundancy() > 0;
     let mut late_parts = false;
-    for (member, numbers, read) in reads {
+    for (member, since, numbers, read) in reads {
         let answer = if redundant { in_time(shard, read).await } else { Some(read.await) };
         let load = shard.load(member);
         load.reads.set(load.reads.get() - 1);
@@ -78,12 +79,14 @@ pub(crate) async fn read_runs(shard: &Rc<Shard>, runs: &[Run], mut buf: BufMut) 
             // The member still has the buffers of these runs.
             shard.note_late(member);
             late_parts = true;
-            let late = |&number: &usize| FailedRun { run: runs[number], at: number, fatal: false };
+            let late = |&number: &usize| FailedRun { run: runs[number], at: number, fatal: None };
             failed.extend(numbers.iter().map(late));
             continue;
         };
         if let Err(error) = result {
-            let fatal = shard.judge_read_error(member, error);
+            // Somebody else may be there by now, of whom this says nothing.
+            let fatal =
+                (shard.since(member) == since && shard.judge_read_error(member, error)).then_some(since);
             let of = |&number: &usize| FailedRun { run: runs[number], at: number, fatal };
             failed.extend(numbers.iter().map(of));
         }

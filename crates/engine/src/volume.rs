@@ -399,9 +399,11 @@ impl Volume {
         failed: Vec<FailedRun>,
         mut buf: BufMut,
     ) -> (Result<(), VolumeError>, BufMut) {
-        let fatal = failed.iter().filter(|failure| failure.fatal).map(|failure| failure.run.member).collect();
-        if failed.iter().any(|failure| failure.fatal) && self.shard.fail(fatal).await.is_err() {
-            // Broken, but what is asked for may still be on other members.
+        let fatal = failed.iter().filter_map(|failure| Some((failure.run.member, failure.fatal?)));
+        let fatal: Vec<_> = fatal.collect();
+        if !fatal.is_empty() {
+            // An array that breaks may still have what is asked for on other members.
+            let _ = self.shard.home(move |home| async move { home.fail_found(fatal).await }).await;
         }
         for failure in failed {
             let mut at = lba + Sector(failure.at as u64 / SECTOR_BYTES);

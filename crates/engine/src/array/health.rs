@@ -55,7 +55,7 @@ pub(crate) struct Seat {
     pub bad: Arc<BadRanges>,
     /// How many entries its bad-block log has room for.
     pub bad_entries_max: usize,
-    /// The version of the health in which it joined: tells it from whoever had the seat before, or itself at another time.
+    /// The version of the health in which it took the seat: tells it from whoever had the seat before, or itself at another time.
     pub since: u64,
 }
 
@@ -240,6 +240,8 @@ impl Health {
                 let replacement = self.replacement_of(slot);
                 next.seats.swap(slot.index(), replacement.index());
                 next.seats[slot.index()].stale = None;
+                next.seats[slot.index()].since = next.version;
+                next.seats[replacement.index()].since = next.version;
                 next.members[slot.index()] = MemberState::InSync;
                 next.failed.remove(slot);
                 if next.seats[replacement.index()].device.is_some() {

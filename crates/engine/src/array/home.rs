@@ -16,7 +16,7 @@ use crate::error::VolumeError;
 use crate::intent::IntentHome;
 use crate::metadata::{Change, Metadata, Record, SeatRecord};
 use crate::sync::Control;
-use crate::units::{MemberSet, Sector};
+use crate::units::{MemberIx, MemberSet, Sector};
 
 /// Key of an array's home in its core's registry, beside the shard's.
 pub(crate) const fn home_key(key: u64) -> u64 {
@@ -118,6 +118,18 @@ impl Home {
             return Err(VolumeError::Stopped);
         }
         self.fail_in_turn(slots).await
+    }
+
+    /// Fails members that a read found gone, if they still sit where they did, each since the version of the health that comes with it.
+    /// Reads wait for nobody who takes a seat.
+    pub async fn fail_found(&self, found: Vec<(MemberIx, u64)>) -> Result<(), VolumeError> {
+        let _turn = self.transition.acquire(1).await;
+        if self.has_ended() {
+            return Err(VolumeError::Stopped);
+        }
+        let health = self.health();
+        let still = |(seat, since): &&(MemberIx, u64)| health.seats[seat.index()].since == *since;
+        self.fail_in_turn(found.iter().filter(still).map(|(seat, _)| *seat).collect()).await
     }
 
     /// Makes every write that any core has acknowledged durable. Requests that come while a flush runs share the next one.

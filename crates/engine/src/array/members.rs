@@ -234,6 +234,8 @@ impl Home {
             if !filled {
                 return Ok(());
             }
+            home.forget(slot).await;
+            home.forget(health.replacement_of(slot)).await;
             home.record_in_turn(Some(Event::Replaced(slot)), Change::Members).await
         })
         .await?

@@ -372,6 +372,11 @@ impl Shard {
         load.read_errors.get() > self.fixed.tuning.read_errors_max && self.fixed.geometry.survives(&without)
     }
 
+    /// Since which version of the health whoever is in a seat is there.
+    pub fn since(&self, member: MemberIx) -> u64 {
+        self.health.borrow().seats[member.index()].since
+    }
+
     /// The device in a seat.
     ///
     /// # Panics

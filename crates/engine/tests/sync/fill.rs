@@ -4,12 +4,13 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
+use wattle_engine::metadata::{LocalBoxFuture, Metadata, Record};
 use wattle_engine::sync::{Action, JobEnd, JobFailure};
-use wattle_engine::units::{MemberIx, Sector, StripeNo};
+use wattle_engine::units::{MemberIx, MemberSet, Sector, StripeNo};
 use wattle_engine::{
     ArrayHandle, ArraySpec, FailError, LeaveError, MemberKey, MemberSpec, MemberState, Regions, VolumeError,
 };
-use wattle_rt::{BufMut, Core};
+use wattle_rt::{BufMut, Core, DriveControl};
 
 use crate::world::{CASES, Case, Fixture, OFFSET, client, settled};
 
@@ -199,6 +200,78 @@ fn a_device_that_is_named_is_found_wherever_it_sits() {
             assert_eq!(array.remove(&core, old).await, Ok(()));
             assert_eq!(array.remove(&core, old).await, Err(LeaveError::NotPresent(old.into())));
             assert_eq!(array.fail(&core, new).await, Ok(slot));
+            array.stop(&core).await.expect("it stops");
+        });
+        assert!(matches!(outcome, wattle_rt::Outcome::Done(())), "{case:?}: {outcome:?}");
+    }
+}
+
+/// Unplugs the drive that a replacement takes the slot of, the moment that is recorded.
+struct Unplug {
+    books: Box<dyn Metadata>,
+    taken_by: MemberKey,
+    slot: MemberIx,
+    drive: DriveControl,
+}
+
+impl Metadata for Unplug {
+    fn commit<'a>(&'a self, record: &'a Record) -> LocalBoxFuture<'a, Result<(), MemberSet>> {
+        Box::pin(async move {
+            let result = self.books.commit(record).await;
+            if record.seats[self.slot.index()].key == Some(self.taken_by) {
+                self.drive.gone_now();
+            }
+            result
+        })
+    }
+
+    fn mark<'a>(&'a self, regions: &'a [u64]) -> LocalBoxFuture<'a, Result<(), MemberSet>> {
+        self.books.mark(regions)
+    }
+
+    fn unmark<'a>(&'a self, regions: &'a [u64]) -> LocalBoxFuture<'a, Result<(), MemberSet>> {
+        self.books.unmark(regions)
+    }
+}
+
+/// Reads wait for nobody who takes a seat: what fails on a drive that was replaced meanwhile says nothing of its replacement.
+#[test]
+fn a_late_error_of_a_replaced_member_costs_nobody_else() {
+    for &case in CASES {
+        let mut fixture = Fixture::new(case, 13, 2);
+        let model = Rc::new(fixture.populate(21));
+        let (slot, spare) = (MemberIx(0), case.members);
+        let mut spec = fixture.spec();
+        spec.replacements = vec![MemberSpec::missing(); case.members];
+        spec.replacements[slot.index()] = fixture.blank(spare);
+        let (drives, books) = (fixture.drives.clone(), fixture.books.clone());
+        let (drive, taken_by) = (fixture.drive(slot.index()), MemberKey(spare as u32));
+        let outcome = fixture.world.run(async move |core: Core| {
+            let books = Unplug { books: books.keeper(&core, &drives), taken_by, slot, drive };
+            let array = ArrayHandle::start(&core, spec, Box::new(books)).await;
+            let volume = array.volume().open(&core).expect("it runs");
+            let size = volume.size_bytes();
+            let readers: Vec<_> = (0..32)
+                .map(|reader| {
+                    let (core, array, volume, model) =
+                        (core.clone(), array.clone(), volume.clone(), model.clone());
+                    core.clone().spawn(async move {
+                        let mut at = reader * 512 * 7 % size;
+                        while array.status(&core).await.members[0].device.as_deref() == Some("drive0") {
+                            let (result, buf) = volume.read(at, BufMut::alloc(512)).await;
+                            assert_eq!(result, Ok(()));
+                            assert!(buf[..] == model[at as usize..][..512], "a read is wrong");
+                            at = (at + 512 * 37) % size;
+                        }
+                    })
+                })
+                .collect();
+            for reader in readers {
+                reader.await;
+            }
+            let status = settled(&core, &array).await;
+            assert!(status.members.iter().all(|member| member.state == MemberState::InSync), "{status:?}");
+            assert_eq!(status.members[0].read_errors, 0, "{case:?}");
             array.stop(&core).await.expect("it stops");
         });
         assert!(matches!(outcome, wattle_rt::Outcome::Done(())), "{case:?}: {outcome:?}");

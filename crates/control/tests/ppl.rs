@@ -13,7 +13,7 @@ use wattle_control::ppl::{self, LogMember, Outcome as LogOutcome, Replay};
 use wattle_engine::array::Tuning;
 use wattle_engine::geometry::{Geometry, Level, Params};
 use wattle_engine::log::{LogArea, LogEntry, LogFormat, LogSpec};
-use wattle_engine::metadata::{LocalBoxFuture, Metadata, Record};
+use wattle_engine::metadata::{LocalBoxFuture, Metadata, NoMetadata, Record};
 use wattle_engine::units::{MemberIx, MemberSet, Sector, StripeNo};
 use wattle_engine::{ArrayHandle, ArraySpec, BadRanges, MemberSpec, Volume};
 use wattle_format::md::Features;
@@ -71,6 +71,14 @@ impl Metadata for Books {
             self.failed.set(self.failing.get());
             Ok(())
         })
+    }
+
+    fn mark<'a>(&'a self, regions: &'a [u64]) -> LocalBoxFuture<'a, Result<(), MemberSet>> {
+        NoMetadata.mark(regions)
+    }
+
+    fn unmark<'a>(&'a self, regions: &'a [u64]) -> LocalBoxFuture<'a, Result<(), MemberSet>> {
+        NoMetadata.unmark(regions)
     }
 }
 

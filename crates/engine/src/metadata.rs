@@ -72,19 +72,13 @@ pub trait Metadata {
     ///
     /// # Errors
     /// As [`Self::commit`].
-    fn mark<'a>(&'a self, regions: &'a [u64]) -> LocalBoxFuture<'a, Result<(), MemberSet>> {
-        let _ = regions;
-        Box::pin(std::future::ready(Ok(())))
-    }
+    fn mark<'a>(&'a self, regions: &'a [u64]) -> LocalBoxFuture<'a, Result<(), MemberSet>>;
 
     /// Clears the bits of `regions`; this need not be durable on return.
     ///
     /// # Errors
     /// As [`Self::commit`].
-    fn unmark<'a>(&'a self, regions: &'a [u64]) -> LocalBoxFuture<'a, Result<(), MemberSet>> {
-        let _ = regions;
-        Box::pin(std::future::ready(Ok(())))
-    }
+    fn unmark<'a>(&'a self, regions: &'a [u64]) -> LocalBoxFuture<'a, Result<(), MemberSet>>;
 }
 
 /// For arrays without superblocks to write: levels without redundancy, read-only arrays, tests.
@@ -93,6 +87,14 @@ pub struct NoMetadata;
 
 impl Metadata for NoMetadata {
     fn commit<'a>(&'a self, _record: &'a Record) -> LocalBoxFuture<'a, Result<(), MemberSet>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    fn mark<'a>(&'a self, _regions: &'a [u64]) -> LocalBoxFuture<'a, Result<(), MemberSet>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    fn unmark<'a>(&'a self, _regions: &'a [u64]) -> LocalBoxFuture<'a, Result<(), MemberSet>> {
         Box::pin(std::future::ready(Ok(())))
     }
 }

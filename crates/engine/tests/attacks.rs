@@ -117,6 +117,14 @@ impl Metadata for Slow {
             Ok(())
         })
     }
+
+    fn mark<'a>(&'a self, regions: &'a [u64]) -> LocalBoxFuture<'a, Result<(), MemberSet>> {
+        NoMetadata.mark(regions)
+    }
+
+    fn unmark<'a>(&'a self, regions: &'a [u64]) -> LocalBoxFuture<'a, Result<(), MemberSet>> {
+        NoMetadata.unmark(regions)
+    }
 }
 
 /// Polls a future for `time`, then drops it, as a connection that dies does.
@@ -601,6 +609,14 @@ impl Metadata for Watch {
             *self.dirty.borrow_mut() = record.dirty;
             Ok(())
         })
+    }
+
+    fn mark<'a>(&'a self, regions: &'a [u64]) -> LocalBoxFuture<'a, Result<(), MemberSet>> {
+        NoMetadata.mark(regions)
+    }
+
+    fn unmark<'a>(&'a self, regions: &'a [u64]) -> LocalBoxFuture<'a, Result<(), MemberSet>> {
+        NoMetadata.unmark(regions)
     }
 }
 

@@ -290,6 +290,14 @@ impl Metadata for Watching {
         self.seen.borrow_mut().push((record.dirty, log));
         Box::pin(std::future::ready(Ok(())))
     }
+
+    fn mark<'a>(&'a self, regions: &'a [u64]) -> LocalBoxFuture<'a, Result<(), MemberSet>> {
+        NoMetadata.mark(regions)
+    }
+
+    fn unmark<'a>(&'a self, regions: &'a [u64]) -> LocalBoxFuture<'a, Result<(), MemberSet>> {
+        NoMetadata.unmark(regions)
+    }
 }
 
 /// Old entries must never be followed: not those of a run before, not those that a member brings along.

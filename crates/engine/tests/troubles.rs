@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use wattle_engine::geometry::{Geometry, Level, Params};
-use wattle_engine::metadata::{LocalBoxFuture, Metadata, Record};
+use wattle_engine::metadata::{LocalBoxFuture, Metadata, NoMetadata, Record};
 use wattle_engine::units::{MemberIx, MemberSet, Sector};
 use wattle_engine::{ArrayHandle, ArraySpec, MemberSpec, MemberState, Volume, VolumeError};
 use wattle_rt::{Buf, BufMut, Core, Device, DriveConfig, Durability, World, WorldConfig};
@@ -28,6 +28,14 @@ impl Metadata for Books {
             seats.filter(|(_, seat)| self.without_log && seat.state.writable() && !seat.bad.is_empty());
         let refused: MemberSet = full.map(|(seat, _)| seat).collect();
         Box::pin(std::future::ready(if refused.is_empty() { Ok(()) } else { Err(refused) }))
+    }
+
+    fn mark<'a>(&'a self, regions: &'a [u64]) -> LocalBoxFuture<'a, Result<(), MemberSet>> {
+        NoMetadata.mark(regions)
+    }
+
+    fn unmark<'a>(&'a self, regions: &'a [u64]) -> LocalBoxFuture<'a, Result<(), MemberSet>> {
+        NoMetadata.unmark(regions)
     }
 }
 

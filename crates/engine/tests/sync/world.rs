@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use wattle_engine::array::{ArrayStatus, Tuning};
 use wattle_engine::geometry::{Geometry, Kind, Level, Params};
-use wattle_engine::metadata::{LocalBoxFuture, Metadata, Record};
+use wattle_engine::metadata::{LocalBoxFuture, Metadata, NoMetadata, Record};
 use wattle_engine::sync::{self, Pace};
 use wattle_engine::units::{MemberIx, MemberSet, Sector, StripeNo};
 use wattle_engine::{ArrayHandle, ArraySpec, BadRanges, MemberKey, MemberSpec, MemberState, Volume};
@@ -97,6 +97,14 @@ impl Metadata for Keeper {
             self.books.0.borrow_mut().push(record.clone());
             Ok(())
         })
+    }
+
+    fn mark<'a>(&'a self, regions: &'a [u64]) -> LocalBoxFuture<'a, Result<(), MemberSet>> {
+        NoMetadata.mark(regions)
+    }
+
+    fn unmark<'a>(&'a self, regions: &'a [u64]) -> LocalBoxFuture<'a, Result<(), MemberSet>> {
+        NoMetadata.unmark(regions)
     }
 }
 

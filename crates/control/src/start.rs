@@ -16,7 +16,7 @@ use crate::bitmap::{self, Bits};
 use crate::commit::{MdMetadata, Place, Shared};
 use crate::members::{Claim, Member, MemberError};
 use crate::ppl::{self, LogMember};
-use crate::problem::{Code, Problem};
+use crate::problem::{Check, Code, Problem};
 use crate::scan::{ArrayScan, Scan, read_superblocks};
 
 /// An array whose members are ours: locked, open for what is going to be done with them, and unchanged since the decision.
@@ -400,8 +400,10 @@ fn not_replayed(array: &str, outcome: &ppl::Outcome, read_only: bool) -> Problem
             "{array}: a member is missing, and the partial parity logs do not say what parity was in flight"
         ),
         why,
-        "give all members, the one that failed too",
+        "give all members, the one that failed too; --force=dirty-degraded goes on and may return wrong data in the stripes that were \
+         in flight",
     )
+    .forced_by(Check::DirtyDegraded)
 }
 
 fn replay_failed(array: &str, failed: &MemberSet) -> Problem {

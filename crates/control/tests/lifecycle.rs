@@ -352,6 +352,73 @@ fn old_partial_parity_logs_are_gone_before_the_first_write() {
     assert!(generations().iter().all(|generation| generation.is_some_and(|g| g < 77)), "{:?}", generations());
 }
 
+/// What the power leaves of the members of a RAID 5 with a partial parity log in the middle of a write of its first block, whose parity
+/// is on the last of three members.
+fn crashed_with_a_log() -> (TempDir, Vec<String>) {
+    let (dir, names) = files(3, 8 << 20);
+    create(&CreateRequest { consistency: Consistency::Ppl, ..request(Level::Raid5, looked(&names)) })
+        .unwrap();
+    let claimed = start::claim(&scan_of(&names), &scan_of(&names).arrays[0], false).unwrap();
+    on_a_core(async move |core| {
+        let array = started(claimed, &core).await;
+        let volume = array.volume().open(&core).unwrap();
+        volume.write(0, Buf::copy_of(&[7; 4096]), Durability::Fua).await.unwrap();
+        for name in &names {
+            std::fs::copy(name, format!("{name}.left")).unwrap();
+        }
+        array.stop(&core).await.unwrap();
+        (dir, names.iter().map(|name| format!("{name}.left")).collect())
+    })
+}
+
+/// Starts what there is of such an array, and reads its first block.
+fn first_block(names: &[String], forced: Forced) -> Result<Vec<u8>, Problem> {
+    let found = scan(look_all(names).unwrap(), forced).unwrap();
+    let array = found.find(None)?;
+    assert_eq!((array.assembly.state, array.assembly.degraded()), (SyncState::Dirty, 3 - names.len()));
+    let claimed = start::claim(&found, array, false)?;
+    on_a_core(async move |core| {
+        let array = claimed.launch(&core).await?.handle;
+        let volume = array.volume().open(&core).unwrap();
+        let (result, bytes) = volume.read(0, BufMut::alloc(4096)).await;
+        result.unwrap();
+        array.stop(&core).await.unwrap();
+        Ok(bytes.to_vec())
+    })
+}
+
+/// The missing member's log was the only one with entries. Those of the others say that every write was logged, so nothing in flight
+/// needed parity that is still there.
+#[test]
+fn a_crash_that_costs_the_member_whose_log_was_in_use_costs_nothing_else() {
+    for missing in 0..3 {
+        let (_dir, mut names) = crashed_with_a_log();
+        names.remove(missing);
+        assert_eq!(first_block(&names, Forced::default()).unwrap(), [7; 4096], "without {missing}");
+    }
+}
+
+/// That logs cannot be followed shows only when the array is started: what was forced then is as if it had shown before.
+#[test]
+fn logs_that_cannot_be_followed_are_passed_over_by_force() {
+    let (_dir, mut names) = crashed_with_a_log();
+    let member = Member::look(&names[2]).unwrap();
+    let superblock = md::identify(Version::V12, &member.read(4096, 4096).unwrap(), member.size_sectors());
+    let superblock = superblock.unwrap().unwrap();
+    let log_at = superblock.sector_from_superblock(superblock.ppl().unwrap().offset_sectors.into()).unwrap();
+    let impossible =
+        md::ppl::Entry { data_sector: 0, pp_bytes: 100, data_bytes: 100, parity_disk: 2, checksum: 0 };
+    let header = md::ppl::Header { generation: 99, entries: vec![impossible] };
+    let file = std::fs::OpenOptions::new().write(true).open(&names[2]).unwrap();
+    file.write_all_at(&header.encode(&superblock.stored_uuid())[..], log_at * 512).unwrap();
+    names.remove(0);
+    let problem = first_block(&names, Forced::default()).unwrap_err();
+    assert_eq!((problem.code, problem.force), (Code::DirtyDegraded, Some(Check::DirtyDegraded)), "{problem}");
+    assert!(problem.next.contains("--force=dirty-degraded"), "{problem}");
+    let forced = Forced::default().with(Check::DirtyDegraded);
+    assert_eq!(first_block(&names, forced).unwrap(), [7; 4096], "the write had ended when the power went");
+}
+
 /// A drive in memory is created and served by one process.
 #[test]
 fn drives_in_memory() {

@@ -262,13 +262,17 @@ fn logged(features: Features, newest: [PplNewest; 4]) -> Vec<MemberFacts> {
 
 #[test]
 fn partial_parity_logs_are_replayed_and_stand_in_for_a_resync() {
-    const EMPTY: PplNewest = PplNewest::Header { generation: 4, entries: 0 };
+    const EMPTY: PplNewest = PplNewest::Header { generation: 0, entries: 0 };
+    const BEGUN: PplNewest = PplNewest::Header { generation: 1, entries: 0 };
     const FULL: PplNewest = PplNewest::Header { generation: 9, entries: 2 };
     for features in [Features::PPL, Features::MULTIPLE_PPLS] {
         let rows = [
             ([EMPTY, FULL, EMPTY, FULL], true),
             // Nothing says what was in flight: perhaps the array was never synchronised.
             ([EMPTY; 4], false),
+            // What was in flight was logged on the member that is missing, or nothing was.
+            ([FULL, BEGUN, BEGUN, BEGUN], true),
+            ([FULL, EMPTY, EMPTY, EMPTY], false),
             ([FULL, FULL, PplNewest::Missing, FULL], false),
             ([FULL, FULL, PplNewest::Unreadable, FULL], false),
         ];
@@ -277,10 +281,15 @@ fn partial_parity_logs_are_replayed_and_stand_in_for_a_resync() {
             let whole = decide(&members);
             assert_eq!((&whole.access, &whole.needs), (&Access::ReadWrite, &Needs::Everything));
             assert!(whole.replay_log && whole.unsynced_note().unwrap().contains("replays"));
-            let degraded = decide(&without(members, &[0]));
+            let members = without(members, &[0]);
+            let degraded = decide(&members);
             assert!(degraded.replay_log);
+            // Who vouches for parity is not asked again when logs turn out not to be what they look like.
+            let forced = assemble(&members, Forced::default().with(Check::DirtyDegraded)).unwrap();
+            assert_eq!((forced.access, forced.needs), (Access::ReadWrite, Needs::Nothing), "{newest:?}");
             if starts_degraded {
                 assert_eq!(degraded.access, Access::ReadWrite, "{newest:?}");
+                assert_eq!(degraded.needs, Needs::Everything, "{newest:?}");
             } else {
                 assert_eq!(refusals(&degraded), [Code::DirtyDegraded], "{newest:?}");
                 assert!(degraded.refusal().unwrap().why.contains("partial parity log"));

@@ -22,6 +22,7 @@ use super::{Bitmap, Distrust, Needs, ReAdd, Recovery, Slot, SyncState};
 use crate::facts::{
     BitmapContent, BitmapFacts, CLEAN, Features, MemberFacts, PplNewest, Role, SuperblockFacts,
 };
+use crate::problem::Check;
 use crate::reason::Reason;
 use crate::verdict::Verdict;
 
@@ -185,7 +186,8 @@ pub(super) fn check_dirty_degraded(
     }
     let replays = replays_log(sync.state, array);
     if replays && logs_tell_all(members, slots) {
-        return false;
+        // Whether they can be followed shows when they are. Who vouches for parity does so whatever comes of that.
+        return reasons.policy.forced.has(Check::DirtyDegraded);
     }
     let regions = match &sync.needs {
         Needs::Regions(regions) => Some((regions.len(), regions.count())),
@@ -194,15 +196,17 @@ pub(super) fn check_dirty_degraded(
     reasons.refuse(Reason::DirtyDegraded { missing, ppl: replays, regions })
 }
 
-/// Whether every member's log can be read, and something is in them: an array that was never synchronised has empty logs.
+/// Whether every member's log can be read, and one says that writes were logged: it is above generation 0, at which logs are empty
+/// whatever parity is (see [`crate::ppl`]). It need not have entries. All that was in flight may have been in stripes whose parity,
+/// and with it the log, was on the member that is missing; there all data is on the others.
 fn logs_tell_all(members: &[MemberFacts], slots: &[Slot]) -> bool {
     let logged =
         slots.iter().filter(|slot| matches!(slot, Slot::InSync { .. })).filter_map(|slot| slot.member());
-    let entries = logged.map(|member| match members[member].ppl?.newest {
-        PplNewest::Header { entries, .. } => Some(entries),
+    let generations = logged.map(|member| match members[member].ppl?.newest {
+        PplNewest::Header { generation, .. } => Some(generation),
         PplNewest::Missing | PplNewest::Unreadable => None,
     });
-    entries.sum::<Option<usize>>().is_some_and(|entries| entries > 0)
+    generations.collect::<Option<Vec<_>>>().is_some_and(|all| all.iter().any(|generation| *generation > 0))
 }
 
 /// Members that the array went on without and whose slot is empty, those with the most events first. Such a member lacks only what

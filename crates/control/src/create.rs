@@ -11,11 +11,14 @@
 //!
 //! Invariant: [`plan`] has checked everything, and every member is claimed, before [`CreatePlan::execute`] writes a byte.
 
+mod check;
 mod execute;
+mod mdadm;
 mod plan;
+mod shape;
 
 pub use execute::ExecuteError;
-pub(crate) use plan::shell_word;
+pub(crate) use mdadm::shell_word;
 pub use plan::{MemberState, plan};
 
 use wattle_engine::geometry::{Geometry, Level};

@@ -6,31 +6,30 @@
 //! Devices are given open ([`Newcomer`]), so that a simulation can give its own; [`Newcomer::open`] opens what an operator names, under an
 //! exclusive lock and before anything else. A device that leaves is let go of, lock and all.
 
+mod join;
+mod problems;
+
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
-use wattle_engine::array::ArrayStatus;
-use wattle_engine::error::{FailError, JoinError, LeaveError};
 use wattle_engine::geometry::Kind;
 use wattle_engine::sync::{Job, JobEnd, RepairSource};
-use wattle_engine::units::{MemberIx, SECTOR_BYTES, Sector};
-use wattle_engine::{ArrayHandle, BadRanges, MemberKey, MemberSpec, MemberState};
-use wattle_format::md::badblocks::BadBlocks;
-use wattle_format::md::{Features, Superblock, Uuid};
-use wattle_rt::{BufMut, Core, Device, Durability, IoError, Semaphore};
+use wattle_engine::units::{MemberIx, SECTOR_BYTES};
+use wattle_engine::{ArrayHandle, BadRanges, MemberKey};
+use wattle_format::md::{Superblock, Uuid};
+use wattle_rt::{BufMut, Core, Device, IoError, Semaphore};
 
-use crate::admit::{self, Admission, Offer, Place, Running, Seat, admit};
-use crate::assemble::{ReAdd, Recovery};
-use crate::badblocks::{self, in_data};
-use crate::commit::{self, MdMetadata};
+use crate::admit::{Offer, Place, Seat};
+use crate::assemble::ReAdd;
+use crate::commit::MdMetadata;
 use crate::events::{Event, Events};
 use crate::members::{Claim, Member, same_place};
-use crate::ppl;
 use crate::problem::{Code, Forced, Problem};
 use crate::scan::scan_each;
 use crate::start::{ClaimedMember, Started};
+use problems::{made_up, not_a_member};
 
 /// Between two looks at a job that is waited for.
 const LOOK: Duration = Duration::from_millis(50);
@@ -436,213 +435,12 @@ impl RunningArray {
         slots.filter(|(_, member)| !member.state.writable()).map(|(slot, _)| slot).collect()
     }
 
-    async fn open_and_join(
-        &self,
-        name: &str,
-        place: Place,
-        device_uuid: Uuid,
-        forced: Forced,
-    ) -> Result<Seat, Problem> {
-        // Those that may come back are open already.
-        let returning =
-            self.returning.borrow().iter().find(|(_, member)| same_place(&member.name, name)).cloned();
-        if let Some((_, member)) = returning {
-            let newcomer = Newcomer::known(&member.name, &member.device, &member.superblock);
-            let seat = self.join(newcomer, None, place, forced).await?;
-            self.returning.borrow_mut().retain(|(_, other)| other.name != member.name);
-            return Ok(seat);
-        }
-        if self.devices.borrow().values().any(|known| same_place(&known.name, name)) {
-            let next = format!(
-                "name another device; one that failed has to be removed first: `wattle remove {} {name}`",
-                self.name
-            );
-            return Err(self.problem(
-                Code::GivenTwice,
-                format!("{name} belongs to the array already"),
-                "a member counted twice is redundancy that is not there",
-                next,
-            ));
-        }
-        self.join(Newcomer::open(name, device_uuid)?, None, place, forced).await
-    }
-
-    async fn join(
-        &self,
-        newcomer: Newcomer,
-        spare: Option<MemberKey>,
-        place: Place,
-        forced: Forced,
-    ) -> Result<Seat, Problem> {
-        let books = self.books()?;
-        let status = self.handle.status(&self.core).await;
-        let running = self.view(&status)?;
-        let Newcomer { offer, device, device_uuid } = newcomer;
-        if status.broken {
-            // Nothing is written on it either: what a member that failed last holds may be all there is.
-            return Err(self.join_problem(&offer.name, JoinError::Broken));
-        }
-        // A spare that is offered again is one device still: known twice, it would be written as two.
-        let spare = spare.or_else(|| self.spare_on(&device));
-        let admission = admit(&offer, &running, place, device_uuid, forced)?;
-        let written = self.write(&device, &admission).await;
-        written.map_err(|error| self.not_taken(&offer.name, &error.to_string()))?;
-        let bad = self.bad_blocks(&device, &admission).await;
-        let bad = bad.map_err(|error| self.not_taken(&offer.name, &error.to_string()))?;
-
-        let Admission { seat, recovery, superblock, .. } = admission;
-        let is_spare = seat == Seat::Spare;
-        let before = spare.and_then(|key| Some((key, books.state().superblock(key)?.clone())));
-        let key = match spare {
-            Some(key) => {
-                books.prepare(key, superblock.clone(), is_spare).await;
-                key
-            }
-            None => books
-                .admit(commit::Place { device: device.clone() }, superblock.clone(), is_spare)
-                .await
-                .map_err(|error| self.not_taken(&offer.name, &error.to_string()))?,
-        };
-        let joined = match seat {
-            Seat::Spare => {
-                let written = books.write_spare(key).await;
-                written.map_err(|error| self.not_taken(&offer.name, &error.to_string()))
-            }
-            Seat::Slot(slot) => {
-                let who = member_spec(key, &device, &superblock, bad, recovery, books);
-                let joined = self.handle.add(&self.core, MemberIx(slot), who).await;
-                joined.map_err(|error| self.join_problem(&offer.name, error))
-            }
-            Seat::Replacement(slot) => {
-                let who = member_spec(key, &device, &superblock, bad, recovery, books);
-                let joined = self.handle.replace(&self.core, MemberIx(slot), who).await;
-                joined.map_err(|error| self.join_problem(&offer.name, error))
-            }
-        };
-        if let Err(problem) = joined {
-            match before {
-                Some((key, superblock)) => books.prepare(key, superblock, true).await,
-                None => books.forget(key).await,
-            }
-            return Err(problem);
-        }
-        self.forget_gone().await;
-        let known = Known { name: offer.name.clone(), spare: is_spare, unusable: false };
-        self.devices.borrow_mut().insert(key, known);
-        self.tell(match (seat, recovery) {
-            (Seat::Spare, _) => format!("{} is a spare now", offer.name),
-            (Seat::Slot(slot), Recovery::Full) => {
-                format!("{} joined in slot {slot} and is being filled", offer.name)
-            }
-            (Seat::Slot(slot), Recovery::Regions) => {
-                format!("{} is back in slot {slot}; it gets what it missed", offer.name)
-            }
-            (Seat::Replacement(slot), _) => {
-                format!("{} is being made to replace the member of slot {slot}", offer.name)
-            }
-        });
-        Ok(seat)
-    }
-
-    /// The spare on a device, if it is one.
-    fn spare_on(&self, device: &Device) -> Option<MemberKey> {
-        let books = self.books.as_ref()?;
-        let same = |key: &MemberKey| books.device(*key).is_some_and(|known| known.same(device));
-        self.devices.borrow().iter().find(|(key, known)| known.spare && same(key)).map(|(key, _)| *key)
-    }
-
     /// Lets go of a member that may come back; whether there is one of this name.
     fn forget_returning(&self, member: &str) -> bool {
         let mut returning = self.returning.borrow_mut();
         let before = returning.len();
         returning.retain(|(_, who)| file_name(&who.name) != member && !same_place(&who.name, member));
         returning.len() < before
-    }
-
-    /// Forgets devices that were in a seat and are in none any more.
-    async fn forget_gone(&self) {
-        let Some(books) = &self.books else { return };
-        let state = books.state();
-        let seated = |key: &MemberKey| state.seats().iter().any(|seat| seat.key == Some(*key));
-        let gone = |(key, known): &(&MemberKey, &Known)| !known.spare && !seated(key);
-        let gone: Vec<MemberKey> = self.devices.borrow().iter().filter(gone).map(|(key, _)| *key).collect();
-        for key in gone {
-            books.forget(key).await;
-            self.devices.borrow_mut().remove(&key);
-        }
-    }
-
-    /// What has to be on a device before its superblock says that it is a member.
-    async fn write(&self, device: &Device, admission: &Admission) -> Result<(), IoError> {
-        for write in &admission.writes {
-            let bytes = BufMut::copy_of(&write.bytes).freeze();
-            self.core.write(device, write.offset_bytes, bytes, Durability::Cached).await?;
-        }
-        self.core.flush(device).await
-    }
-
-    /// The bad sectors of a device that keeps its log.
-    async fn bad_blocks(&self, device: &Device, admission: &Admission) -> Result<BadRanges, IoError> {
-        let superblock = &admission.superblock;
-        let area =
-            superblock.bad_block_log().filter(|_| superblock.features().contains(Features::BAD_BLOCKS));
-        let Some(area) = area else { return Ok(BadRanges::NONE) };
-        let at = superblock.sector_from_superblock(area.offset_sectors).ok_or(IoError::END_OF_DEVICE)?;
-        let buf = BufMut::zeroed(usize::from(area.size_sectors) * SECTOR_BYTES as usize);
-        let (read, bytes) = self.core.read(device, at * SECTOR_BYTES, buf).await;
-        read?;
-        // A log that makes no sense may mean any sector.
-        let listed = BadBlocks::decode(&bytes, area.shift).map_err(|_| IoError::MEDIUM)?;
-        let start = superblock.data_offset_sectors();
-        Ok(in_data(&listed, &(start..start.saturating_add(superblock.data_size_sectors()))))
-    }
-
-    /// The array as those see it who judge newcomers.
-    fn view(&self, status: &ArrayStatus) -> Result<Running, Problem> {
-        let books = self.books()?;
-        let state = books.state();
-        let slots = status.members.len();
-        let state_in =
-            |seat: usize| status.members.iter().chain(&status.replacements).nth(seat).map(|who| who.state);
-        let template = (0..slots)
-            .filter(|slot| state_in(*slot) == Some(MemberState::InSync))
-            .find_map(|slot| state.superblock(state.seats().get(slot)?.key?));
-        let Some(template) = template else {
-            return Err(self.problem(
-                Code::VolumeFailed,
-                format!("{}: no member is whole", self.name),
-                "nothing could fill a new member",
-                "`wattle status` shows the members' states",
-            ));
-        };
-        let working = |key: &MemberKey| {
-            (0..)
-                .zip(state.seats())
-                .any(|(seat, who)| who.key == Some(*key) && state_in(seat).is_some_and(MemberState::writable))
-        };
-        let known = self.devices.borrow();
-        let devices =
-            known.iter().filter(|(key, known)| known.spare || working(key)).filter_map(|(key, known)| {
-                let superblock = state.superblock(*key)?;
-                Some(admit::Device {
-                    name: known.name.clone(),
-                    dev_number: superblock.dev_number(),
-                    device_uuid: superblock.device_uuid(),
-                    spare: known.spare,
-                })
-            });
-        let slots_where = |matches: &dyn Fn(usize) -> bool| {
-            (0..slots as u16).filter(|slot| matches(usize::from(*slot))).collect()
-        };
-        Ok(Running {
-            template: template.clone(),
-            devices: devices.collect(),
-            in_sync: slots_where(&|slot| state_in(slot) == Some(MemberState::InSync)),
-            empty: slots_where(&|slot| !state_in(slot).is_some_and(MemberState::writable)),
-            replacing: slots_where(&|slot| state_in(slots + slot).is_some_and(MemberState::writable)),
-            events_cleared: books.bitmap().map(|bitmap| bitmap.bits().events_cleared),
-            logical_block_bytes: self.block_bytes,
-        })
     }
 
     fn books(&self) -> Result<&Rc<MdMetadata>, Problem> {
@@ -702,151 +500,10 @@ impl RunningArray {
         let names: Vec<_> = devices.values().map(|known| known.name.as_str()).collect();
         Err(not_a_member(asked, &self.name, &names))
     }
-
-    fn problem(
-        &self,
-        code: Code,
-        what: impl Into<String>,
-        why: impl Into<String>,
-        next: impl Into<String>,
-    ) -> Problem {
-        Problem::new(code, format!("{}: {}", self.name, what.into()), why, next)
-    }
-
-    fn not_taken(&self, member: &str, why: &str) -> Problem {
-        self.problem(
-            Code::MetadataNotWritten,
-            format!("{member} was not taken in: {why}"),
-            "what a member needs beside its data could not be written on it",
-            "see what is wrong with that device, or use another",
-        )
-        .of_member(member)
-    }
-
-    fn join_problem(&self, member: &str, error: JoinError) -> Problem {
-        let (code, why, next) = match error {
-            JoinError::ReadOnly => {
-                (Code::ReadOnlyMember, "nothing may be recorded", "serve it without --read-only")
-            }
-            JoinError::Broken => (
-                Code::VolumeFailed,
-                "more members failed than its redundancy covers",
-                "`wattle status` tells which",
-            ),
-            JoinError::NotRecorded => (
-                Code::MetadataNotWritten,
-                "a member counts only once the superblocks say so",
-                "look at the members: `wattle status`",
-            ),
-            JoinError::BlockSize => (
-                Code::BlocksTooLarge,
-                "clients may write less than one of its blocks",
-                "use a drive with blocks as small as the others'",
-            ),
-            JoinError::Stopped => {
-                (Code::ServerFailed, "the array is being stopped", "`wattle status` shows what is served")
-            }
-            _ => (
-                Code::NoPlace,
-                "the slot has a working member, or none that could be replaced",
-                "`wattle status` shows the slots",
-            ),
-        };
-        self.problem(code, format!("{member} was not taken in: {error}"), why, next).of_member(member)
-    }
-
-    fn fail_problem(&self, member: &str, error: FailError) -> Problem {
-        let (code, why, next) = match error {
-            FailError::LastCopy(_) => (
-                Code::LastCopy,
-                "its data would be gone: nothing else holds a copy of it that is known to be right",
-                "bring missing members back, or wait until the array is synchronised: `wattle status`",
-            ),
-            FailError::NotPresent(_) => (
-                Code::BadMember,
-                "it is missing or has failed already",
-                "`wattle status` shows the members' states",
-            ),
-            FailError::ReadOnly => {
-                (Code::ReadOnlyMember, "nothing may be recorded", "serve it without --read-only")
-            }
-            FailError::NotRecorded => (
-                Code::MetadataNotWritten,
-                "a failure counts only once the survivors' superblocks say so",
-                "look at the other members: `wattle status`",
-            ),
-            _ => (Code::ServerFailed, "the array is being stopped", "`wattle status` shows what is served"),
-        };
-        self.problem(code, format!("{member} was not failed: {error}"), why, next).of_member(member)
-    }
-
-    fn leave_problem(&self, member: &str, error: LeaveError) -> Problem {
-        let (code, why, next) = match error {
-            LeaveError::InUse(_) => (
-                Code::ServerFailed,
-                "a member that works is part of the array's redundancy",
-                "fail it first, if that is what you want; or replace it",
-            ),
-            LeaveError::NotPresent(_) => {
-                (Code::BadMember, "it was let go of already", "`wattle status` shows the members")
-            }
-            LeaveError::Broken => (
-                Code::VolumeFailed,
-                "what the last members that failed hold may be all there is",
-                "stop the array, and see what `wattle why` says of its members",
-            ),
-            LeaveError::NotRecorded => (
-                Code::MetadataNotWritten,
-                "the others have to know who is a member",
-                "look at the other members: `wattle status`",
-            ),
-            _ => (Code::ServerFailed, "the array is being stopped", "`wattle status` shows what is served"),
-        };
-        self.problem(code, format!("{member} was not removed: {error}"), why, next).of_member(member)
-    }
 }
 
 fn file_name(name: &str) -> &str {
     name.rsplit('/').next().unwrap_or(name)
-}
-
-fn not_a_member(asked: &str, array: &str, names: &[&str]) -> Problem {
-    Problem::new(
-        Code::BadMember,
-        format!("{asked} is not a member of {array}"),
-        format!("its members are {}", names.join(", ")),
-        "name one of them by its path, its file name or its slot",
-    )
-}
-
-fn made_up(name: &str) -> Problem {
-    Problem::new(
-        Code::BadMember,
-        format!("{name}: a made-up drive is gone when the server ends, or forgets at once"),
-        "the array would count on redundancy that is not there",
-        "name a file or a block device",
-    )
-    .of_member(name)
-}
-
-/// A newcomer as the engine takes it: nothing of it is current, or nothing but what the bitmap has bits for is not.
-fn member_spec(
-    key: MemberKey,
-    device: &Device,
-    superblock: &Superblock,
-    bad: BadRanges,
-    recovery: Recovery,
-    books: &MdMetadata,
-) -> MemberSpec {
-    let stale = books.bitmap().filter(|_| recovery == Recovery::Regions).map(|bitmap| bitmap.bits().regions);
-    MemberSpec {
-        key: Some(key),
-        log: ppl::area(superblock, device.size_bytes()),
-        stale,
-        bad,
-        bad_entries_max: badblocks::entries_max(superblock, device),
-        ..MemberSpec::blank(device.clone(), Sector(superblock.data_offset_sectors()))
-    }
 }
 
 /// Whether a device still gives its superblock.

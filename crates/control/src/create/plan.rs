@@ -1,9 +1,7 @@
 //! The decision: what a new array is and what is written for it. Pure.
 
-use wattle_engine::geometry::{
-    Geometry, GeometryError, Kind, Level, Params, default_layout, layout_name, parse_layout,
-};
-use wattle_engine::units::{MemberIx, MemberSet, Sector};
+use wattle_engine::geometry::{Kind, Level};
+use wattle_engine::units::{MemberIx, MemberSet};
 use wattle_format::md::create::{self as new, NewArray};
 use wattle_format::md::defaults::{self, Areas, Guard};
 use wattle_format::md::{
@@ -11,13 +9,15 @@ use wattle_format::md::{
     badblocks, bitmap, ppl as log,
 };
 
-use super::{Consistency, CreatePlan, CreateRequest, DevicePlan, PlannedWrite};
+use super::check::{bad_request, check_empty, check_request, refuse_request};
+use super::mdadm::mdadm_command;
+use super::shape::{Shape, shape};
+use super::{CreatePlan, CreateRequest, DevicePlan, PlannedWrite};
 use crate::compat::compatibility;
 use crate::facts::{BitmapFacts, CLEAN, SuperblockFacts};
 use crate::members::Member;
-use crate::problem::{Check, Code, Problem};
+use crate::problem::Problem;
 use crate::signature::Signature;
-use crate::size::Iec;
 
 /// What is on a member before it becomes part of an array.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -75,10 +75,10 @@ pub fn plan(request: &CreateRequest, states: &[MemberState]) -> Result<CreatePla
 }
 
 /// A member with its number and slot.
-struct NewDevice<'a> {
-    member: &'a Member,
-    dev_number: u32,
-    slot: Option<u16>,
+pub(super) struct NewDevice<'a> {
+    pub member: &'a Member,
+    pub dev_number: u32,
+    pub slot: Option<u16>,
 }
 
 /// Members in slot order, then spares, numbered as mdadm does: a member by its slot, spares behind the slots.
@@ -93,346 +93,6 @@ fn devices(request: &CreateRequest) -> Vec<NewDevice<'_>> {
         slot: None,
     });
     members.chain(spares).collect()
-}
-
-fn refuse_request(what: impl Into<String>, why: impl Into<String>, next: impl Into<String>) -> Problem {
-    Problem::new(Code::BadRequest, what, why, next)
-}
-
-fn bad_request(member: &Member, error: &impl ToString) -> Problem {
-    refuse_request(
-        format!("{}: {}", member.name, error.to_string()),
-        "the metadata version cannot store it",
-        "use --metadata 1.2, or ask for less",
-    )
-    .of_member(&member.name)
-}
-
-/// What can be said without looking at members.
-fn check_request(request: &CreateRequest) -> Result<(), Problem> {
-    let CreateRequest { level, members, .. } = request;
-    let present = members.iter().flatten().count();
-    let redundant = level.kind() != Kind::Striped;
-    if present == 0 {
-        return Err(refuse_request(
-            "no member is given",
-            "an array of missing members holds nothing",
-            "name its members",
-        ));
-    }
-    if request.name.is_empty() || request.name.len() > 32 {
-        return Err(refuse_request(
-            format!("the name `{}` is {} bytes long", request.name, request.name.len()),
-            "a superblock stores 1 to 32 bytes, with `host:` if given",
-            "choose a shorter name",
-        ));
-    }
-    let short = request.name.rsplit(':').next().unwrap_or_default();
-    if short.is_empty() || request.name.contains(|c: char| c == '/' || c.is_control()) {
-        return Err(refuse_request(
-            format!("the name `{}`", request.name.escape_default()),
-            "it names a device node, /dev/md/NAME, and sockets",
-            "use 1 to 32 bytes without `/` and control characters, optionally with `host:` in front",
-        ));
-    }
-    if present < members.len() && !redundant {
-        return Err(refuse_request(
-            format!("{level} with a missing member"),
-            "a level without redundancy needs all of its members",
-            "give all members, or choose a level with redundancy",
-        ));
-    }
-    if !request.spares.is_empty() && !redundant {
-        return Err(refuse_request(
-            format!("{level} with spares"),
-            "a level without redundancy cannot rebuild onto a spare",
-            "leave out the spares",
-        ));
-    }
-    if *level == Level::Raid1 && request.chunk_bytes.is_some() {
-        return Err(refuse_request("raid1 with a chunk", "mirrors have no chunks", "leave out --chunk"));
-    }
-    if request.size_bytes.is_some() && !redundant {
-        return Err(refuse_request(
-            format!("{level} with a size"),
-            "each member of such an array is used as far as it goes",
-            "leave out --size",
-        ));
-    }
-    if request.data_offset_bytes.is_some() && matches!(request.version, Version::V090 | Version::V10) {
-        return Err(refuse_request(
-            format!("a data offset with metadata {}", request.version),
-            "its superblock is at the end and the data starts at the start",
-            "leave out --data-offset, or use --metadata 1.2",
-        ));
-    }
-    let max = wattle_format::md::max_devices(request.version) as usize;
-    if members.len() + request.spares.len() > max {
-        return Err(refuse_request(
-            format!("{} devices", members.len() + request.spares.len()),
-            format!("metadata {} lists at most {max}", request.version),
-            "use fewer, or --metadata 1.2",
-        ));
-    }
-    match request.consistency {
-        Consistency::Resync => Ok(()),
-        Consistency::Bitmap { .. } if redundant => Ok(()),
-        Consistency::Bitmap { .. } => Err(refuse_request(
-            format!("{level} with a bitmap"),
-            "without redundancy there is nothing to resynchronise",
-            "leave out --bitmap",
-        )),
-        Consistency::Ppl => check_ppl(request),
-        Consistency::Journal => Err(Problem::new(
-            Code::NotSupportedYet,
-            "creating an array with a journal",
-            "this version does not write one",
-            "use --consistency resync, bitmap or ppl, or create it with mdadm",
-        )),
-    }
-}
-
-/// What a partial parity log needs (docs/formats.md §4).
-fn check_ppl(request: &CreateRequest) -> Result<(), Problem> {
-    /// Most members whose logs the kernel keeps.
-    const MEMBERS_MAX: usize = 64;
-    let refuse = |what: String, why: &str, next: &str| Err(refuse_request(what, why, next));
-    let members = request.members.len();
-    if request.level != Level::Raid5 {
-        return refuse(
-            format!("{} with a partial parity log", request.level),
-            "only RAID 5 has one",
-            "leave out --consistency=ppl",
-        );
-    }
-    if !request.version.is_1x() {
-        return refuse(
-            format!("a partial parity log with metadata {}", request.version),
-            "its superblock has no room to say so",
-            "use --metadata 1.2",
-        );
-    }
-    if !(3..=MEMBERS_MAX).contains(&members) {
-        return refuse(
-            format!("a partial parity log over {members} members"),
-            "it is kept for 3 to 64",
-            "leave out --consistency=ppl, or use another number of members",
-        );
-    }
-    if request.chunk_bytes.is_some_and(|bytes| !bytes.is_multiple_of(4096)) {
-        return refuse(
-            "a partial parity log with chunks that are no whole pages".to_owned(),
-            "it is kept in pages of 4 KiB",
-            "choose a --chunk that is a multiple of 4K",
-        );
-    }
-    Ok(())
-}
-
-/// Refuses members that something is on, unless the operator insists. Returns what they insist on.
-fn check_empty(
-    request: &CreateRequest,
-    devices: &[NewDevice<'_>],
-    states: &[MemberState],
-) -> Result<Vec<Problem>, Problem> {
-    let mut overridden = Vec::new();
-    for (device, state) in devices.iter().zip(states) {
-        let found: Vec<_> =
-            state.superblocks.iter().chain(&state.signatures).map(ToString::to_string).collect();
-        if found.is_empty() {
-            continue;
-        }
-        let problem = Problem::new(
-            Code::SignatureFound,
-            format!("{}: it holds data: {}", device.member.name, found.join(", ")),
-            "creating an array here destroys it",
-            "check that this is the right member; --force=signature creates the array all the same",
-        )
-        .of_member(&device.member.name)
-        .forced_by(Check::Signature);
-        if !request.forced.has(Check::Signature) {
-            return Err(problem);
-        }
-        overridden.push(problem);
-    }
-    Ok(overridden)
-}
-
-/// The numbers of the array.
-struct Shape {
-    geometry: Geometry,
-    layout: u32,
-    chunk_sectors: u32,
-    data_offset_sectors: u64,
-    size_sectors: u64,
-    guard: Guard,
-    bitmap_chunk_bytes: u32,
-    /// Covered by the bitmap.
-    sync_size_sectors: u64,
-}
-
-fn shape(
-    request: &CreateRequest,
-    devices: &[NewDevice<'_>],
-    states: &[MemberState],
-) -> Result<Shape, Problem> {
-    let (level, version) = (request.level, request.version);
-    let raid_disks = request.members.len() as u32;
-    let chunk_sectors = chunk_sectors(request)?;
-    let layout = match &request.layout {
-        None => default_layout(level),
-        Some(name) => parse_layout(level, raid_disks, name).map_err(|error| {
-            refuse_request(
-                format!("layout `{name}`: {error}"),
-                "every level has layouts of its own",
-                "see `wattle create --help`",
-            )
-        })?,
-    };
-    let data_offset_sectors = match request.data_offset_bytes {
-        None => defaults::data_offset_sectors(version, states[0].size_sectors, chunk_sectors, ppl(request)),
-        Some(bytes) => data_offset(bytes, version)?,
-    };
-    let usable = |state: &MemberState| {
-        defaults::usable_sectors(version, state.size_sectors, data_offset_sectors, ppl(request))
-    };
-    let smallest = (0..states.len()).min_by_key(|&ix| usable(&states[ix])).expect("there is a member");
-    let too_small = |expected: u64| {
-        let (member, state) = (devices[smallest].member, &states[smallest]);
-        Problem::new(
-            Code::TooSmall,
-            format!(
-                "{}: {} of data fit, and {} are needed",
-                member.name,
-                Iec(usable(state) * 512),
-                Iec(expected * 512)
-            ),
-            format!(
-                "it has {}, and the data starts at {}",
-                Iec(state.size_sectors * 512),
-                Iec(data_offset_sectors * 512)
-            ),
-            "use larger members, a smaller --chunk or a smaller --size",
-        )
-        .of_member(&member.name)
-    };
-    let fits = usable(&states[smallest]);
-    let wanted = match request.size_bytes {
-        Some(bytes) if bytes / 512 > fits => return Err(too_small(bytes / 512)),
-        Some(bytes) => bytes / 512,
-        None => fits,
-    };
-    let size_sectors = defaults::component_size_sectors(version, level.to_md(), wanted, chunk_sectors);
-    let params = Params {
-        level,
-        layout,
-        chunk: Sector(u64::from(chunk_sectors)),
-        raid_disks,
-        component_size: Sector(size_sectors),
-        member_sizes: states.iter().take(request.members.len()).map(|state| Sector(usable(state))).collect(),
-    };
-    let geometry = Geometry::new(&params).map_err(|error| match error {
-        GeometryError::ComponentTooSmall { min, .. } | GeometryError::MemberTooSmall { min, .. } => {
-            too_small(min.0)
-        }
-        error => refuse_request(
-            error.to_string(),
-            "the level cannot be built like this",
-            "change the number the message names",
-        ),
-    })?;
-    if let Some(hazard) = geometry.hazard() {
-        return Err(Problem::new(
-            Code::CollidingLayout,
-            format!("RAID 10 layout {layout:#x} over {raid_disks} members: {hazard}"),
-            "such an array loses data by itself",
-            "choose a layout of near or far copies only, or another number of members",
-        ));
-    }
-    let sync_size_sectors = if level == Level::Raid10 { geometry.array_sectors().0 } else { size_sectors };
-    let (guard, bitmap_chunk_bytes) = guard(request, size_sectors, sync_size_sectors)?;
-    Ok(Shape {
-        geometry,
-        layout,
-        chunk_sectors,
-        data_offset_sectors,
-        size_sectors,
-        guard,
-        bitmap_chunk_bytes,
-        sync_size_sectors,
-    })
-}
-
-/// Whether a partial parity log takes room beside the superblock.
-fn ppl(request: &CreateRequest) -> bool {
-    request.consistency == Consistency::Ppl
-}
-
-fn chunk_sectors(request: &CreateRequest) -> Result<u32, Problem> {
-    let Some(bytes) = request.chunk_bytes else { return Ok(defaults::chunk_sectors(request.level.to_md())) };
-    u32::try_from(bytes / 512).ok().filter(|_| bytes.is_multiple_of(512)).ok_or_else(|| {
-        refuse_request(
-            format!("a chunk of {bytes} bytes"),
-            "a chunk is a whole number of sectors, at most 2 GiB",
-            "write it like 64K or 512K",
-        )
-    })
-}
-
-fn data_offset(bytes: u64, version: Version) -> Result<u64, Problem> {
-    // Superblock, bad-block log and the room of a bitmap come first.
-    let areas = defaults::areas(version, 1 << 20, 1 << 20, Guard::None);
-    let first_free = areas.and_then(|areas| {
-        let log = areas.bad_block_log?;
-        areas
-            .super_offset_sectors
-            .checked_add_signed(i64::from(log.offset_sectors))?
-            .checked_add(u64::from(log.size_sectors))
-    });
-    let sectors = bytes / 512;
-    if !bytes.is_multiple_of(4096) || sectors < first_free.unwrap_or(0) {
-        return Err(refuse_request(
-            format!("data offset of {bytes} bytes"),
-            format!(
-                "it must be a multiple of 4 KiB and leave {} for metadata",
-                Iec(first_free.unwrap_or(0) * 512)
-            ),
-            "leave out --data-offset for mdadm's choice",
-        ));
-    }
-    Ok(sectors)
-}
-
-/// The bitmap's size and chunk, if there is to be one.
-fn guard(
-    request: &CreateRequest,
-    size_sectors: u64,
-    sync_size_sectors: u64,
-) -> Result<(Guard, u32), Problem> {
-    let chunk_bytes = match request.consistency {
-        Consistency::Bitmap { chunk_bytes } => chunk_bytes,
-        Consistency::Ppl => return Ok((Guard::Ppl, 0)),
-        Consistency::Resync | Consistency::Journal => return Ok((Guard::None, 0)),
-    };
-    let room_sectors = match request.version {
-        // Between the superblock and the end, 60 KiB.
-        Version::V090 => 120,
-        _ => defaults::bitmap_space_sectors(size_sectors),
-    };
-    let smallest = defaults::smallest_bitmap_chunk_bytes(sync_size_sectors, room_sectors);
-    let chunk = match chunk_bytes {
-        None => defaults::bitmap_chunk_bytes(sync_size_sectors, room_sectors),
-        Some(asked) => Some(asked)
-            .filter(|asked| asked.is_power_of_two() && smallest.is_some_and(|least| *asked >= least)),
-    };
-    let chunk = chunk.and_then(|chunk| u32::try_from(chunk).ok()).ok_or_else(|| {
-        refuse_request(
-            "a bitmap with such chunks",
-            format!("its chunk is a power of two of at least {}", Iec(smallest.unwrap_or(4096))),
-            "leave out the bitmap's chunk for mdadm's choice",
-        )
-    })?;
-    Ok((Guard::Bitmap { bytes: defaults::bitmap_bytes(sync_size_sectors, u64::from(chunk)) }, chunk))
 }
 
 /// Whether parity and copies agree from the start, and why.
@@ -616,74 +276,4 @@ fn writes(
         bytes,
     });
     Ok(writes)
-}
-
-/// The same array by mdadm.
-fn mdadm_command(request: &CreateRequest, shape: &Shape, clean: bool) -> String {
-    let name = request.name.rsplit_once(':').map_or(request.name.as_str(), |(_, name)| name);
-    let mut words = vec![format!(
-        "mdadm --create {} --metadata={}",
-        shell_word(&format!("/dev/md/{name}")),
-        request.version
-    )];
-    if let Some((host, _)) = request.name.rsplit_once(':') {
-        words.push(shell_word(&format!("--homehost={host}")));
-    }
-    words.push(format!("--level={} --raid-devices={}", request.level, request.members.len()));
-    if !request.spares.is_empty() {
-        words.push(format!("--spare-devices={}", request.spares.len()));
-    }
-    if shape.chunk_sectors != 0 {
-        words.push(format!("--chunk={}K", shape.chunk_sectors / 2));
-    }
-    if let Some(layout) = layout_name(request.level, shape.layout) {
-        let short = match request.level {
-            Level::Raid10 => format!(
-                "{}{}",
-                if shape.layout & 0x10000 != 0 {
-                    "o"
-                } else if shape.layout & 0xff > 1 {
-                    "n"
-                } else {
-                    "f"
-                },
-                if shape.layout & 0xff > 1 { shape.layout & 0xff } else { shape.layout >> 8 & 0xff }
-            ),
-            _ => layout,
-        };
-        words.push(format!("--layout={short}"));
-    }
-    if request.data_offset_bytes.is_some() {
-        words.push(format!("--data-offset={}K", shape.data_offset_sectors / 2));
-    }
-    if request.size_bytes.is_some() {
-        words.push(format!("--size={}K", shape.size_sectors / 2));
-    }
-    words.push(match shape.guard {
-        Guard::Bitmap { .. } => {
-            format!("--bitmap=internal --bitmap-chunk={}K", shape.bitmap_chunk_bytes / 1024)
-        }
-        Guard::Ppl => "--consistency-policy=ppl".to_owned(),
-        Guard::None => "--bitmap=none".to_owned(),
-    });
-    if clean && request.level.kind() != Kind::Striped {
-        words.push("--assume-clean".to_owned());
-    } else if matches!(request.level, Level::Raid4 | Level::Raid5) {
-        words.push("--force".to_owned());
-    }
-    let members =
-        request.members.iter().map(|member| member.as_ref().map_or("missing", |member| member.name.as_str()));
-    words.extend(members.map(shell_word));
-    words.extend(request.spares.iter().map(|spare| shell_word(&spare.name)));
-    words.join(" ")
-}
-
-/// A word that a shell takes as it is: people paste the command, and run it as root.
-pub(crate) fn shell_word(word: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@%+=,".contains(c);
-    if !word.is_empty() && word.chars().all(plain) {
-        word.to_owned()
-    } else {
-        format!("'{}'", word.replace('\'', "'\\''"))
-    }
 }

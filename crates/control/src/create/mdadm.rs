@@ -1,0 +1,77 @@
+//! The command of mdadm's that makes the same array.
+
+use wattle_engine::geometry::{Kind, Level, layout_name};
+use wattle_format::md::defaults::Guard;
+
+use super::CreateRequest;
+use super::shape::Shape;
+
+/// The same array by mdadm.
+pub(super) fn mdadm_command(request: &CreateRequest, shape: &Shape, clean: bool) -> String {
+    let name = request.name.rsplit_once(':').map_or(request.name.as_str(), |(_, name)| name);
+    let mut words = vec![format!(
+        "mdadm --create {} --metadata={}",
+        shell_word(&format!("/dev/md/{name}")),
+        request.version
+    )];
+    if let Some((host, _)) = request.name.rsplit_once(':') {
+        words.push(shell_word(&format!("--homehost={host}")));
+    }
+    words.push(format!("--level={} --raid-devices={}", request.level, request.members.len()));
+    if !request.spares.is_empty() {
+        words.push(format!("--spare-devices={}", request.spares.len()));
+    }
+    if shape.chunk_sectors != 0 {
+        words.push(format!("--chunk={}K", shape.chunk_sectors / 2));
+    }
+    if let Some(layout) = layout_name(request.level, shape.layout) {
+        let short = match request.level {
+            Level::Raid10 => format!(
+                "{}{}",
+                if shape.layout & 0x10000 != 0 {
+                    "o"
+                } else if shape.layout & 0xff > 1 {
+                    "n"
+                } else {
+                    "f"
+                },
+                if shape.layout & 0xff > 1 { shape.layout & 0xff } else { shape.layout >> 8 & 0xff }
+            ),
+            _ => layout,
+        };
+        words.push(format!("--layout={short}"));
+    }
+    if request.data_offset_bytes.is_some() {
+        words.push(format!("--data-offset={}K", shape.data_offset_sectors / 2));
+    }
+    if request.size_bytes.is_some() {
+        words.push(format!("--size={}K", shape.size_sectors / 2));
+    }
+    words.push(match shape.guard {
+        Guard::Bitmap { .. } => {
+            format!("--bitmap=internal --bitmap-chunk={}K", shape.bitmap_chunk_bytes / 1024)
+        }
+        Guard::Ppl => "--consistency-policy=ppl".to_owned(),
+        Guard::None => "--bitmap=none".to_owned(),
+    });
+    if clean && request.level.kind() != Kind::Striped {
+        words.push("--assume-clean".to_owned());
+    } else if matches!(request.level, Level::Raid4 | Level::Raid5) {
+        words.push("--force".to_owned());
+    }
+    let members =
+        request.members.iter().map(|member| member.as_ref().map_or("missing", |member| member.name.as_str()));
+    words.extend(members.map(shell_word));
+    words.extend(request.spares.iter().map(|spare| shell_word(&spare.name)));
+    words.join(" ")
+}
+
+/// A word that a shell takes as it is: people paste the command, and run it as root.
+pub(crate) fn shell_word(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@%+=,".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', "'\\''"))
+    }
+}

@@ -151,7 +151,8 @@ impl Chart {
         let values = panel.series.iter().flat_map(|series| series.values.iter().flatten());
         let most = values.copied().fold(0.0, f64::max);
         let step = step(most / MARKS);
-        let marks = (most / step).ceil().max(1.0);
+        // What is hardly above a mark needs no further one.
+        let marks = (most / step - 0.01).ceil().max(1.0);
         let bottom = top + PANEL;
         let y = |value: f64| bottom - (PANEL - 10.0) * value / (marks * step);
         shapes.push(text((LEFT, top - 4.0), Anchor::Start, Size::Small, panel.name.clone()));

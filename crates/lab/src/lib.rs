@@ -23,7 +23,7 @@ pub use guard::{REGION, SWEEP, with_intent, with_log, with_used_intent};
 pub use histogram::Histogram;
 pub use keeper::{Keeper, Kept};
 pub use load::{Counted, Counts, Load, LoadError, ParseRwError, Rw};
-pub use measured::{Measured, MemberUse};
+pub use measured::{Look, Measured, MemberUse};
 pub use ramp::{Ramp, Ramped, Steady};
 pub use rebuild::{Rebuilt, rebuild};
 pub use setup::{DATA_OFFSET, Guard, MeasureError, Setup, SetupError, Site, look};

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use wattle_lab::{Measured, SWEEP, with_intent, with_log};
 use wattle_sim::figures::jobs::{self, Work};
 use wattle_sim::figures::path::{self, Case};
-use wattle_sim::figures::{Access, Load, Measured, Setup, costs, limits};
+use wattle_sim::figures::{Access, Load, Setup, costs, limits};
 
 /// Without anything to slow it down, random writes come close to what the drives can do, and a write alone takes one turn of
 /// reads and one of writes.
@@ -23,7 +24,7 @@ fn random_writes_to_raid_5_come_close_to_the_limit_of_the_drives() {
 #[test]
 fn equal_set_ups_give_equal_figures() {
     let once = |cores| {
-        let load = Load { reads_percent: 30, ..Load::random_writes(16) };
+        let load = Load { reads_percent: 30, ..Load::random_writes(18) };
         let measured = Setup { cores, ..Setup::RAID6 }.measure(&load);
         (measured.members.clone(), measured.all().percentile(99.0), measured.per_second().to_bits())
     };
@@ -35,7 +36,7 @@ fn equal_set_ups_give_equal_figures() {
 #[test]
 fn a_bitmap_costs_at_most_3_percent() {
     let setup = Setup { member_bytes: 1 << 40, ..Setup::RAID5 };
-    let cost = costs::cost(&setup, &costs::dirty(64, 0..512, &setup), costs::with_intent);
+    let cost = costs::cost(&setup, &costs::dirty(64, 0..512, &setup), |spec| with_intent(spec, SWEEP));
     assert!((500..=512).contains(&cost.counts.marked.get()), "{:?}", cost.counts);
     assert!(cost.part() <= 0.03, "{:.1} %", cost.part() * 100.0);
 }
@@ -44,7 +45,7 @@ fn a_bitmap_costs_at_most_3_percent() {
 #[test]
 fn a_bitmap_costs_a_write_alone_at_most_5_percent() {
     let setup = Setup { member_bytes: 1 << 40, ..Setup::RAID5 };
-    let cost = costs::cost(&setup, &costs::dirty(1, 0..16, &setup), costs::with_intent);
+    let cost = costs::cost(&setup, &costs::dirty(1, 0..16, &setup), |spec| with_intent(spec, SWEEP));
     assert_eq!(cost.counts.marked.get(), 16, "{:?}", cost.counts);
     assert!(cost.part() <= 0.05, "{:.1} %", cost.part() * 100.0);
 }
@@ -52,7 +53,7 @@ fn a_bitmap_costs_a_write_alone_at_most_5_percent() {
 /// A log write that many stripes share costs little where many wait; md documents 30 to 40 %.
 #[test]
 fn a_partial_parity_log_costs_at_most_15_percent() {
-    let cost = costs::cost(&Setup::RAID5, &Load::random_writes(64), costs::with_log);
+    let cost = costs::cost(&Setup::RAID5, &Load::random_writes(64), with_log);
     let writes = |measured: &Measured| {
         let writes: u64 = measured.members.iter().map(|totals| totals.writes).sum();
         writes as f64 / measured.writes.count() as f64
@@ -103,7 +104,7 @@ fn a_resync_alone_keeps_every_member_busy() {
 /// Beside clients a rebuild gets its share, and they wait at most twice as long, from the moment when it begins: as compared to the
 /// array with the member missing. Random requests of 4 KiB.
 #[track_caller]
-fn shares_with_clients(setup: Setup, loads: &[(usize, u64)]) {
+fn shares_with_clients(setup: Setup, loads: &[(usize, u32)]) {
     for &(depth, reads_percent) in loads {
         let settled = jobs::clients(depth, reads_percent);
         let begun = Load { warm_up: Duration::ZERO, ..settled.clone() };

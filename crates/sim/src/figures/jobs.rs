@@ -7,12 +7,12 @@ use wattle_engine::metadata::Metadata;
 use wattle_engine::sync::{Job, JobEnd};
 use wattle_engine::units::{MemberIx, Sector};
 use wattle_engine::{ArrayHandle, ArraySpec, MemberSpec};
+use wattle_lab::{DATA_OFFSET, Keeper, Kept, Measured, MemberUse, Site};
 use wattle_rt::sim::DriveTotals;
 use wattle_rt::{Core, Device, DriveControl};
 
-use super::keeper::{Counts, Keeper};
-use super::load::{Load, Measured, MemberUse};
-use super::site::{DATA_OFFSET, Model, Setup};
+use super::load::Load;
+use super::site::{Model, Setup};
 
 /// What is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,12 +40,13 @@ impl Work {
         }
     }
 
-    fn spec(self, setup: &Setup, drives: &[Device]) -> ArraySpec {
-        let mut spec = setup.spec(drives);
+    fn spec(self, site: &Site) -> ArraySpec {
+        let mut spec = site.spec();
         match self {
             Work::Rebuild => {
                 let last = spec.members.last_mut().expect("there are members");
-                *last = MemberSpec::blank(drives[setup.members as usize - 1].clone(), DATA_OFFSET);
+                let drive = &site.drives[site.setup.members as usize - 1];
+                *last = MemberSpec::blank(drive.clone(), DATA_OFFSET);
             }
             Work::Resync => spec.synced_below = Sector(0),
             Work::Replace | Work::Check => {}
@@ -53,10 +54,11 @@ impl Work {
         spec
     }
 
-    async fn start(self, setup: &Setup, core: &Core, drives: &[Device]) -> ArrayHandle {
+    /// `spec` is [`Self::spec`]'s; the drive behind the members is the spare.
+    async fn start(self, setup: &Setup, spec: ArraySpec, core: &Core, drives: &[Device]) -> ArrayHandle {
         let members = &drives[..setup.members as usize];
-        let keeper = Keeper::new(core, members, Rc::new(Counts::default()));
-        let array = ArrayHandle::start(core, self.spec(setup, drives), Box::new(keeper)).await;
+        let keeper = Keeper::new(core, members, Rc::new(Kept::default()));
+        let array = ArrayHandle::start(core, spec, Box::new(keeper)).await;
         match self {
             Work::Rebuild | Work::Resync => {}
             Work::Check => {
@@ -104,10 +106,11 @@ impl Alone {
 #[must_use]
 pub fn alone(setup: &Setup, work: Work) -> Alone {
     let mut site = setup.build(1);
-    let (drives, controls, setup) = (site.drives.clone(), site.controls.clone(), *setup);
+    let (drives, controls, spec, setup) =
+        (site.drives.clone(), site.controls.clone(), work.spec(&site), *setup);
     let run = async move |core: Core| {
         let began = core.now();
-        let array = work.start(&setup, &core, &drives).await;
+        let array = work.start(&setup, spec, &core, &drives).await;
         let report = loop {
             if let Some(report) = array.report(&core).await {
                 break report;
@@ -143,10 +146,11 @@ pub struct Beside {
 #[must_use]
 pub fn beside(setup: &Setup, work: Work, load: &Load) -> Beside {
     let mut site = setup.build(1);
-    let (drives, controls, setup) = (site.drives.clone(), site.controls.clone(), *setup);
+    let (drives, controls, spec, setup) =
+        (site.drives.clone(), site.controls.clone(), work.spec(&site), *setup);
     let clients = load.clone();
     let run = async move |core: Core| {
-        let array = work.start(&setup, &core, &drives).await;
+        let array = work.start(&setup, spec, &core, &drives).await;
         let watch = core.spawn({
             let (core, array, load) = (core.clone(), array.clone(), clients.clone());
             async move {
@@ -167,7 +171,7 @@ pub fn beside(setup: &Setup, work: Work, load: &Load) -> Beside {
         spec
     };
     let keeper = |core: &Core, drives: &[Device]| -> Box<dyn Metadata> {
-        Box::new(Keeper::new(core, drives, Rc::new(Counts::default())))
+        Box::new(Keeper::new(core, drives, Rc::new(Kept::default())))
     };
     Beside {
         whole: setup.measure(load),
@@ -186,7 +190,7 @@ async fn part_done(core: &Core, array: &ArrayHandle) -> f64 {
 
 /// Random requests of 4 KiB for [`beside`]: counted after a job has had time to notice them.
 #[must_use]
-pub fn clients(depth: usize, reads_percent: u64) -> Load {
+pub fn clients(depth: usize, reads_percent: u32) -> Load {
     let (warm_up, window) = (Duration::from_millis(200), Duration::from_millis(200));
     Load { reads_percent, warm_up, window, ..Load::random_writes(depth) }
 }

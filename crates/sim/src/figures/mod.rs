@@ -4,17 +4,16 @@
 //! give equal figures, so what is measured is the schedule: which operations the engine asks for, in which order, and what
 //! waits for what. `sim figures` prints the tables of [`tables`]; `tests/figures.rs` holds the engine to its bounds.
 //!
-//! [`site`] builds an array on modelled drives, [`load`] is a closed loop of clients with a measured window, [`limits`] says what
-//! the drives could do at best.
+//! `wattle_lab` does the measuring; [`site`] has the drives and arrays, [`load`] what clients ask for, [`limits`] what the drives
+//! could do at best.
 
 pub mod costs;
 pub mod jobs;
-pub mod keeper;
 pub mod limits;
 pub mod load;
 pub mod path;
 pub mod site;
 pub mod tables;
 
-pub use load::{Access, Load, Measured, MemberUse};
-pub use site::{Model, Setup, Site};
+pub use load::{Access, Load};
+pub use site::{Model, Setup};

@@ -5,9 +5,10 @@ use std::time::Duration;
 use wattle_engine::MemberSpec;
 use wattle_engine::geometry::Level;
 use wattle_engine::metadata::NoMetadata;
+use wattle_lab::Measured;
 
 use super::limits;
-use super::load::{Access, Load, Measured};
+use super::load::{Access, Load};
 use super::site::Setup;
 use super::tables::{aligned, busy, micros, percent, row};
 
@@ -50,7 +51,7 @@ impl Case {
     fn sequential(
         name: &str,
         setup: Setup,
-        reads_percent: u64,
+        reads_percent: u32,
         request_bytes: u64,
         depth: usize,
         bytes_per_second: f64,

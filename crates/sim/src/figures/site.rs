@@ -1,18 +1,15 @@
 //! An array on modelled drives.
 
-use std::ops::Range;
 use std::time::Duration;
 
-use wattle_engine::geometry::{Geometry, Level, Params};
+use wattle_engine::ArraySpec;
+use wattle_engine::geometry::Level;
 use wattle_engine::metadata::{Metadata, NoMetadata};
-use wattle_engine::units::{MemberIx, Sector};
-use wattle_engine::{ArrayHandle, ArraySpec, MemberSpec};
-use wattle_rt::{Core, Device, DriveConfig, DriveControl, World, WorldConfig};
+use wattle_engine::units::SECTOR_BYTES;
+use wattle_lab::{DATA_OFFSET, Guard, Measured, Site};
+use wattle_rt::{Core, Device, DriveConfig};
 
-use super::load::{Load, Measured};
-
-/// Where the members' data starts: before it is room for every kind of metadata, and only there contents are kept.
-pub const DATA_OFFSET: Sector = Sector(4096);
+use super::load::Load;
 
 /// What a modelled drive can do: limits that all of its operations share, and a latency on top.
 #[derive(Clone, Copy, Debug)]
@@ -67,9 +64,8 @@ impl Model {
     #[must_use]
     pub fn drive(&self, data_bytes: u64, name: String) -> DriveConfig {
         let always = |latency: Duration| latency..latency;
-        let data_offset = DATA_OFFSET.0 * 512;
         DriveConfig {
-            size_bytes: data_offset + data_bytes,
+            size_bytes: DATA_OFFSET.0 * SECTOR_BYTES + data_bytes,
             sector_bytes: 4096,
             read_latency: always(self.read_latency),
             write_latency: always(self.write_latency),
@@ -79,7 +75,6 @@ impl Model {
             reads_per_second: self.reads_per_second,
             writes_per_second: self.writes_per_second,
             volatile_cache: false,
-            kept_bytes: 0..data_offset,
             name,
             ..DriveConfig::default()
         }
@@ -131,51 +126,27 @@ impl Setup {
         Setup { level: Level::Raid10, layout, ..Setup::RAID5 }
     }
 
-    /// The array's map.
+    /// Drives for it, and as many `spares`, in a world of their own.
     ///
     /// # Panics
     /// If there is no such array: set-ups are written down, not computed.
     #[must_use]
-    pub fn geometry(&self) -> Geometry {
-        let params = Params {
+    pub fn build(&self, spares: usize) -> Site {
+        let setup = wattle_lab::Setup {
             level: self.level,
             layout: self.layout,
-            chunk: Sector(self.chunk_bytes / 512),
-            raid_disks: self.members,
-            component_size: Sector(self.member_bytes / 512),
-            member_sizes: match self.level {
-                Level::Raid0 => vec![Sector(self.member_bytes / 512); self.members as usize],
-                _ => Vec::new(),
-            },
-        };
-        Geometry::new(&params).unwrap_or_else(|error| panic!("{self:?}: {error}"))
-    }
-
-    /// Drives for it, and as many `spares`, in a world of their own.
-    #[must_use]
-    pub fn build(&self, spares: usize) -> Site {
-        let mut world = World::new(WorldConfig {
-            seed: 1,
+            members: self.members,
+            chunk_bytes: self.chunk_bytes,
+            member_bytes: self.member_bytes,
+            data_offset: DATA_OFFSET,
+            missing: 0,
+            guard: Guard::None,
             cores: self.cores,
-            time_limit: Duration::from_secs(3600),
-            poll_limit: u64::MAX,
-            torn_unreadable_ppm: 0,
-        });
-        world.keep_order();
+            seed: 1,
+        };
         let count = self.members as usize + spares;
-        let drives: Vec<_> = (0..count)
-            .map(|number| world.add_drive(self.model.drive(self.member_bytes, format!("drive{number}"))))
-            .collect();
-        let controls = drives.iter().map(|drive| world.drive(drive)).collect();
-        Site { setup: *self, world, drives, controls }
-    }
-
-    /// The array in sync on the first of `drives`.
-    #[must_use]
-    pub fn spec(&self, drives: &[Device]) -> ArraySpec {
-        let members = drives.iter().take(self.members as usize);
-        let members = members.map(|drive| MemberSpec::in_sync(drive.clone(), DATA_OFFSET)).collect();
-        ArraySpec::new("measured", self.geometry(), members)
+        let drives = (0..count).map(|number| self.model.drive(self.member_bytes, format!("drive{number}")));
+        setup.build(drives.collect()).unwrap_or_else(|error| panic!("{self:?}: {error}"))
     }
 
     /// Measures a load on an array in sync, without bitmap or log.
@@ -196,40 +167,8 @@ impl Setup {
         metadata: impl FnOnce(&Core, &[Device]) -> Box<dyn Metadata>,
     ) -> Measured {
         let mut site = self.build(0);
-        let spec = change(self.spec(&site.drives));
-        let (drives, controls) = (site.drives.clone(), site.controls.clone());
-        let work = async move |core: Core| {
-            let array = ArrayHandle::start(&core, spec, metadata(&core, &drives)).await;
-            let measured = load.run(&core, &array, &controls).await;
-            array.stop(&core).await.expect("nothing is wrong with the drives");
-            measured
-        };
-        site.world.run(work).expect_done()
-    }
-}
-
-/// Drives in a world of their own.
-pub struct Site {
-    /// What for.
-    pub setup: Setup,
-    /// Their world.
-    pub world: World,
-    /// One by slot, then the spares.
-    pub drives: Vec<Device>,
-    /// Their controls.
-    pub controls: Vec<DriveControl>,
-}
-
-impl Site {
-    /// Slots of the array.
-    #[must_use]
-    pub fn slots(&self) -> Range<u16> {
-        0..self.setup.members as u16
-    }
-
-    /// The last slot, for what befalls one member.
-    #[must_use]
-    pub fn last(&self) -> MemberIx {
-        MemberIx(self.setup.members as u16 - 1)
+        let spec = change(site.spec());
+        let measured = site.measure(&load.over(self.cores), spec, metadata);
+        measured.unwrap_or_else(|error| panic!("{load:?}: {error}"))
     }
 }

@@ -3,10 +3,12 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use super::costs::{Cost, cost, dirty, with_intent, with_log, with_swept_intent};
+use wattle_lab::{Measured, SWEEP, with_intent, with_log};
+
+use super::costs::{Cost, cost, dirty};
 use super::jobs::{self, Work};
 use super::limits;
-use super::load::{Load, Measured};
+use super::load::Load;
 use super::path;
 use super::site::Setup;
 
@@ -147,11 +149,11 @@ fn intent() -> String {
     let setups = [("RAID 5", Setup::RAID5), ("RAID 6", Setup::RAID6), ("RAID 10 near", Setup::raid10(0x102))];
     for (name, setup) in setups.map(|(name, setup)| (name, large(setup))) {
         for (depth, regions, bound) in [(64, 1024, "3 %"), (1, 16, "5 %")] {
-            let cost = cost(&setup, &dirty(depth, 0..regions, &setup), with_intent);
+            let cost = cost(&setup, &dirty(depth, 0..regions, &setup), |spec| with_intent(spec, SWEEP));
             rows.push(cost_row(&format!("{name}, dirty regions"), depth, &cost, bound));
         }
         // A sweep looks at every region: here a hundred times as often as it does.
-        let often = |spec| with_swept_intent(spec, Duration::from_millis(50));
+        let often = |spec| with_intent(spec, Duration::from_millis(50));
         let cost_of_sweeps = cost(&setup, &dirty(64, 0..1024, &setup), often);
         rows.push(cost_row(&format!("{name}, dirty regions, sweeps at 20 Hz"), 64, &cost_of_sweeps, "3 %"));
         for depth in [64, 1] {
@@ -159,7 +161,7 @@ fn intent() -> String {
             rows.push(cost_row(
                 &format!("{name}, first touch, 16384 regions"),
                 depth,
-                &cost(&setup, &load, with_intent),
+                &cost(&setup, &load, |spec| with_intent(spec, SWEEP)),
                 "",
             ));
         }

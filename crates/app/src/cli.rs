@@ -2,6 +2,7 @@
 //!
 //! Nothing is decided here beyond "that is a number"; each command turns its arguments into what is meant.
 
+mod bench;
 mod load;
 mod simulate;
 
@@ -18,6 +19,7 @@ use wattle_rt::BackendChoice;
 use crate::commands::interval::parse_seconds;
 use crate::commands::top::TopArgs;
 
+pub use bench::BenchArgs;
 pub use load::LoadArgs;
 pub use simulate::{ConsistencyArg, PresetArg, SimulateArgs};
 
@@ -97,6 +99,7 @@ pub enum Command {
     Repair(RepairArgs),
     Set(SetArgs),
     Simulate(Box<SimulateArgs>),
+    Bench(Box<BenchArgs>),
     Explain(ExplainArgs),
 }
 
@@ -285,7 +288,7 @@ pub enum DegradedArg {
 }
 
 /// An array without metadata over made-up drives.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 #[command(
     next_help_heading = "Array without metadata (only mem:, null: and model: members, in the order given)"
 )]
@@ -560,7 +563,7 @@ pub struct ExplainArgs {
 }
 
 /// `--force`.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct Force {
     /// Override one safety check, the one that a refusal named; may be given several times.
     #[arg(long = "force", value_name = "CHECK", value_parser = check_parser())]
@@ -576,7 +579,7 @@ pub struct Json {
 }
 
 /// How the work is done.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Engine")]
 pub struct Engine {
     /// Threads, each with its own ring [default: by the number of processors].

@@ -210,6 +210,9 @@ codes! {
         "The slot asked for is not empty, its member is not whole or already being replaced, or the level has no redundancy from \
          which a new member could be filled. `wattle status` shows the slots.";
 
+    WouldOverwrite = 84, Refused, "a benchmark would write over what the array holds",
+        "`wattle bench` writes all over an array if it is told to write, and what was there is gone. Measure reads, or an array made \
+         of mem:, null: or model: drives, which hold nothing. `--force=overwrite` runs it all the same.";
     MetadataNotWritten = 90, Failed, "the superblocks could not be written",
         "A change of the array's state could not be made durable on enough members. The array takes no more writes.";
 
@@ -320,12 +323,14 @@ pub enum Check {
     SplitBrain,
     /// Of several superblocks on a member take the one whose array was created last.
     NewestSuperblock,
+    /// Let a benchmark write over what an array holds.
+    Overwrite,
 }
 
 impl Check {
     /// Every check.
     pub const ALL: &'static [Check] =
-        &[Self::DirtyDegraded, Self::Signature, Self::SplitBrain, Self::NewestSuperblock];
+        &[Self::DirtyDegraded, Self::Signature, Self::SplitBrain, Self::NewestSuperblock, Self::Overwrite];
 
     /// As on the command line.
     #[must_use]
@@ -335,6 +340,7 @@ impl Check {
             Self::Signature => "signature",
             Self::SplitBrain => "split-brain",
             Self::NewestSuperblock => "newest-superblock",
+            Self::Overwrite => "overwrite",
         }
     }
 }

@@ -18,6 +18,7 @@ mod rebuild;
 mod setup;
 mod shuffle;
 mod study;
+mod yardstick;
 
 pub use guard::{REGION, SWEEP, with_intent, with_log, with_used_intent};
 pub use histogram::Histogram;
@@ -28,3 +29,4 @@ pub use ramp::{Ramp, Ramped, Steady};
 pub use rebuild::{Rebuilt, rebuild};
 pub use setup::{DATA_OFFSET, Guard, MeasureError, Setup, SetupError, Site, look};
 pub use study::{Finding, HeldBack, Study, member_bytes_max, used_up};
+pub use yardstick::updates_per_second;

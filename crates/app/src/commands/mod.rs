@@ -1,5 +1,6 @@
 //! One file per command.
 
+mod bench;
 mod cat;
 mod create;
 mod examine;
@@ -44,6 +45,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Check(args) => scrub::check(&args),
         Command::Repair(args) => scrub::repair(&args),
         Command::Set(args) => done(set::run(&args)),
+        Command::Bench(args) => done(bench::run(&args, screen)),
         Command::Simulate(args) => done(simulate::run(&args, screen)),
         Command::Explain(args) => done(explain::run(&args)),
     };

@@ -9,7 +9,7 @@ mod members;
 mod report;
 mod served;
 pub mod settings;
-mod threads;
+pub mod threads;
 pub mod why;
 mod work;
 

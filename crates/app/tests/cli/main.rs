@@ -10,6 +10,7 @@
 
 mod arrays;
 mod bad_input;
+mod bench;
 mod contract;
 mod harness;
 mod kills;

@@ -15,6 +15,7 @@ use wattle_control::{Code, Problem};
 use crate::cli::SimulateArgs;
 use crate::output::{self, Screen};
 use case::Case;
+pub use case::load as load_of;
 use report::{Report, RunReport};
 
 /// # Errors

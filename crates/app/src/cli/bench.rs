@@ -1,0 +1,43 @@
+//! `wattle bench`.
+
+use clap::Args;
+
+use super::load::{LoadArgs, Time};
+use super::{Engine, Force, Json, MadeUp};
+
+/// What an array on real members does in real time, with fio's options, beside what the processor does meanwhile.
+///
+/// Runs until the load is steady and says whether it was, then measures in rounds, and between them a loop that updates parity in the
+/// cache: figures of a noisy machine are worth what their ratio to such a yardstick is. Members are claimed as `serve` claims them; a
+/// load that writes goes over whatever the array holds, and is refused unless that is said to be wanted.
+#[derive(Debug, Clone, Args)]
+#[command(before_help = "\
+Examples:
+  wattle bench /dev/sd[b-f] --rw randread --bs 4k --iodepth 64
+  wattle bench null:64G null:64G null:64G null:64G --level 5 --rw randwrite --iodepth 128 --cores 1
+  wattle bench model:x25m model:x25m model:x25m --level 5 --rw randwrite --iodepth 248
+  wattle bench a b c d --rw write --bs 1m --iodepth 8 --force overwrite --json")]
+pub struct BenchArgs {
+    /// Files, block devices, made-up drives.
+    #[arg(value_name = "MEMBER", required = true)]
+    pub members: Vec<String>,
+    /// The array, by name or UUID, if there are several.
+    #[arg(long, short = 'V', value_name = "VOLUME", conflicts_with = "level")]
+    pub volume: Option<String>,
+    #[command(flatten)]
+    pub load: LoadArgs,
+    /// So many rounds, each followed by the yardstick.
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub rounds: u32,
+    /// How long to wait at most for the load to become steady.
+    #[arg(long, value_name = "TIME", default_value = "30s")]
+    pub steady_within: Time,
+    #[command(flatten)]
+    pub made_up: MadeUp,
+    #[command(flatten)]
+    pub force: Force,
+    #[command(flatten)]
+    pub engine: Engine,
+    #[command(flatten)]
+    pub json: Json,
+}

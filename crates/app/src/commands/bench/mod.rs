@@ -1,0 +1,173 @@
+//! `wattle bench`: the loads of `wattle simulate` in real time, on real members.
+
+mod report;
+
+use std::time::Duration;
+
+use wattle_control::{Check, Code, Problem, start};
+use wattle_engine::geometry::Kind;
+use wattle_engine::{ArrayHandle, VolumeRef};
+use wattle_lab::{Counts, Load, Ramp, Steady, updates_per_second};
+use wattle_rt::Core;
+
+use super::simulate::load_of;
+use crate::cli::BenchArgs;
+use crate::members;
+use crate::output::{self, Screen};
+use crate::serving::{Facts, MadeUpArray};
+use report::{ArrayReport, Report};
+
+/// Executors unless asked for more.
+const CORES_MAX: usize = 8;
+/// Time in which requests are counted, all rounds together, unless asked for more.
+const RUNTIME: Duration = Duration::from_secs(6);
+/// Before a round after the first: the load comes up again.
+const COME_UP: Duration = Duration::from_millis(200);
+/// How long the yardstick is held to.
+const YARDSTICK: Duration = Duration::from_millis(200);
+/// In real time: four windows of a quarter of a second within five of a hundred.
+const STEADY: Steady = Steady {
+    window: Duration::from_millis(250),
+    requests: 16,
+    windows: 4,
+    within: 0.05,
+    at_most: Duration::from_secs(30),
+    requests_at_most: u64::MAX,
+};
+
+/// What a round came to.
+struct Round {
+    counts: Counts,
+    /// How long requests were counted.
+    time: Duration,
+    /// Processor time of the process in it.
+    cpu: Duration,
+    /// Updates of parity per second, just after it.
+    yardstick: f64,
+}
+
+/// How the first round came to be steady.
+struct Warmed {
+    took: Duration,
+    steady: Option<bool>,
+}
+
+/// # Errors
+/// There is no such array, it would be written over, or a request failed.
+pub fn run(args: &BenchArgs, screen: Screen) -> Result<(), Problem> {
+    let mut load = load_of(&args.load)?;
+    if args.load.ramp_time.is_none() {
+        load.ramp = Ramp::UntilSteady(Steady { at_most: args.steady_within.0, ..STEADY });
+    }
+    let report = match &args.made_up.level {
+        Some(level) => {
+            let array = MadeUpArray::new("bench", &args.members, level, &args.made_up, false)?;
+            let facts = array.facts.clone();
+            members::run(&args.engine, CORES_MAX, async |core| {
+                let handle = array.start(&core).await;
+                measure(&core, args, &facts, &handle, &load).await
+            })?
+        }
+        None => {
+            let scan = members::look(&args.members, &args.force)?;
+            let array = scan.find(args.volume.as_deref())?;
+            let writes = load.read_part() < 1.0;
+            let claimed = start::claim(&scan, array, !writes)?;
+            let facts = Facts::of_claimed(&claimed);
+            if writes {
+                check_may_write(args, &facts, claimed.read_only())?;
+            }
+            members::note_unused(&scan, array);
+            drop(scan);
+            members::run(&args.engine, CORES_MAX, async |core| {
+                let handle = claimed.launch(&core).await?.handle;
+                measure(&core, args, &facts, &handle, &load).await
+            })?
+        }
+    };
+    if args.json.json { output::print_json(&report) } else { output::print(&report.text(screen)) }
+}
+
+/// A benchmark that writes leaves nothing of what was there.
+fn check_may_write(args: &BenchArgs, facts: &Facts, read_only: bool) -> Result<(), Problem> {
+    if read_only {
+        return Err(Problem::new(
+            Code::BadRequest,
+            format!("{} cannot be written", facts.name),
+            "it can only be served for reading just now",
+            "`wattle scan` says why; --rw read or randread measures reads",
+        ));
+    }
+    if members::forced(&args.force).has(Check::Overwrite) {
+        return Ok(());
+    }
+    Err(Problem::new(
+        Code::WouldOverwrite,
+        format!("{}: --rw {} writes over what it holds", facts.name, args.load.rw.name()),
+        "a benchmark writes all over the array, and nothing brings back what was there",
+        "--rw randread or read measures without writing, and an array of mem:, null: or model: drives holds nothing; \
+         --force=overwrite goes on all the same",
+    )
+    .forced_by(Check::Overwrite))
+}
+
+async fn measure(
+    core: &Core,
+    args: &BenchArgs,
+    facts: &Facts,
+    handle: &ArrayHandle,
+    load: &Load,
+) -> Result<Report, Problem> {
+    let rounds = rounds(core, args, &handle.volume(), load).await;
+    let counters = handle.status(core).await.counters;
+    let stopped = handle.stop(core).await;
+    let (warmed, rounds) = rounds?;
+    stopped.map_err(|error| failed(error.to_string()))?;
+    let plans = (facts.geometry.kind() == Kind::Parity).then_some(counters);
+    let array = ArrayReport::new(facts, &args.members, core.cores());
+    Ok(Report::new(array, load, &warmed, &rounds, plans))
+}
+
+async fn rounds(
+    core: &Core,
+    args: &BenchArgs,
+    volume: &VolumeRef,
+    load: &Load,
+) -> Result<(Warmed, Vec<Round>), Problem> {
+    let time = load.runtime.unwrap_or(RUNTIME) / args.rounds;
+    let mut load = Load { runtime: Some(time), ..load.clone() };
+    let mut warmed = None;
+    let mut rounds = Vec::new();
+    for number in 0..args.rounds {
+        output::progress(Some(&format!("round {} of {}", number + 1, args.rounds)));
+        let counted = load.run(core, volume, async || cpu_time()).await;
+        output::progress(None);
+        let counted = counted.map_err(|error| failed(error.to_string()))?;
+        warmed.get_or_insert(Warmed { took: counted.ramped.took, steady: counted.ramped.steady });
+        rounds.push(Round {
+            counts: counted.counts,
+            time: counted.runtime,
+            cpu: counted.after.saturating_sub(counted.before),
+            yardstick: updates_per_second(core, YARDSTICK).await,
+        });
+        // Another seed, so that no round finds what the one before left behind just so.
+        load = Load { ramp: Ramp::For(COME_UP), seed: load.seed.wrapping_add(1), ..load };
+    }
+    let warmed = warmed.expect("there is a round");
+    Ok((warmed, rounds))
+}
+
+/// Processor time of this process; zero where the system does not tell.
+fn cpu_time() -> Duration {
+    let millis = crate::serving::threads::all().iter().map(|thread| thread.cpu_ms).sum();
+    Duration::from_millis(millis)
+}
+
+fn failed(why: String) -> Problem {
+    Problem::new(
+        Code::VolumeFailed,
+        "the benchmark ended early",
+        why,
+        "see how the members are: `wattle scan MEMBER...`",
+    )
+}

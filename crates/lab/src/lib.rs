@@ -28,5 +28,5 @@ pub use measured::{Look, Measured, MemberUse};
 pub use ramp::{Ramp, Ramped, Steady};
 pub use rebuild::{Rebuilt, rebuild};
 pub use setup::{DATA_OFFSET, Guard, MeasureError, Setup, SetupError, Site, look};
-pub use study::{Finding, HeldBack, Study, member_bytes_max, used_up};
+pub use study::{Crowd, Finding, HeldBack, Study, member_bytes_max, used_up};
 pub use yardstick::updates_per_second;

@@ -220,15 +220,10 @@ pub enum HeldBack {
         /// Blocks read before something was written, for each write request.
         per_write: f64,
     },
-    /// One member is busy and the others wait for it.
-    SlowMember {
-        /// Its slot.
-        slot: MemberIx,
-        /// Operations queued on it.
-        queue: f64,
-        /// Operations queued on each of the others, in the middle.
-        others: f64,
-    },
+    /// One member is slower than the others, and they wait for it.
+    SlowMember(Crowd),
+    /// One member, no slower than the others, has more to do.
+    Uneven(Crowd),
     /// Too few requests are in flight.
     Depth {
         /// So many.
@@ -241,6 +236,11 @@ pub enum HeldBack {
         /// The part.
         part: f64,
     },
+    /// Writes wait until their log entries are durable.
+    Log {
+        /// How busy the members are.
+        busy: f64,
+    },
     /// Requests wait for one another, not for drives.
     Order {
         /// How busy the members are.
@@ -248,41 +248,58 @@ pub enum HeldBack {
     },
 }
 
+/// Where operations queue.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Crowd {
+    /// The slot of the member.
+    pub slot: MemberIx,
+    /// Operations queued on it.
+    pub queue: f64,
+    /// Operations queued on each of the others, in the middle.
+    pub others: f64,
+}
+
 /// A member that is at work so much of the time is busy.
 const BUSY: f64 = 0.9;
+/// So many operations on each member keep it as busy as it can be.
+const QUEUED: f64 = 4.0;
 
 impl HeldBack {
     fn of(study: &Study, measured: &Measured, limit: &Limit) -> Result<HeldBack, MeasureError> {
-        let lost = study.setup.lost()?;
+        let (lost, load) = (study.setup.lost()?, &study.load);
+        let reached = measured.per_second() / limit.per_second;
         let mut uses: Vec<(MemberIx, MemberUse)> =
             (0..).map(MemberIx).zip(measured.uses()).filter(|(slot, _)| !lost.contains(*slot)).collect();
         uses.sort_by(|(_, one), (_, other)| one.busy.total_cmp(&other.busy));
-        let (least, most) = (uses[0].1.busy, uses[uses.len() - 1].1.busy);
+        let ((_, idlest), (slot, busiest)) = (uses[0], uses[uses.len() - 1]);
         let middle = uses[(uses.len() - 1) / 2].1;
-        if least >= BUSY {
-            let per_write =
-                measured.grew(|counters| counters.pre_reads) as f64 / measured.writes.count().max(1) as f64;
-            if !study.load.rw.random() && per_write > 0.0 && measured.per_second() < BUSY * limit.per_second {
+        if measured.flushes.count() > 0 && reached < BUSY {
+            let waited = measured.flushes.mean().as_secs_f64() * measured.flushes.count() as f64;
+            let part = waited / (measured.window.as_secs_f64() * load.depth() as f64);
+            return Ok(HeldBack::Flushes { part });
+        }
+        if busiest.busy >= BUSY && middle.busy < BUSY * busiest.busy {
+            let crowd = Crowd { slot, queue: busiest.depth, others: middle.depth };
+            let drive = &study.drives[slot.index()];
+            let alike = study.drives.iter().all(|other| other == drive);
+            return Ok(if alike { HeldBack::Uneven(crowd) } else { HeldBack::SlowMember(crowd) });
+        }
+        if study.setup.guard == Guard::Ppl && idlest.busy < BUSY && load.depth() > 1 {
+            return Ok(HeldBack::Log { busy: middle.busy });
+        }
+        if idlest.busy >= BUSY || middle.depth >= QUEUED {
+            let pre_reads = measured.grew(|counters| counters.pre_reads);
+            if !load.rw.random() && pre_reads > 0 && reached < BUSY {
+                let per_write = pre_reads as f64 / measured.writes.count().max(1) as f64;
                 return Ok(HeldBack::PreReads { per_write });
             }
-            return Ok(HeldBack::Drives { least, most });
+            return Ok(HeldBack::Drives { least: idlest.busy, most: busiest.busy });
         }
-        let (slot, busiest) = uses[uses.len() - 1];
-        if most >= BUSY && middle.busy < BUSY * most {
-            return Ok(HeldBack::SlowMember { slot, queue: busiest.depth, others: middle.depth });
-        }
-        let flushing = measured.flushes.mean().as_secs_f64() * measured.flushes.count() as f64
-            / (measured.window.as_secs_f64() * study.load.depth() as f64);
-        if flushing > 0.1 {
-            return Ok(HeldBack::Flushes { part: flushing });
-        }
-        let queued: f64 = uses.iter().map(|(_, member)| member.depth).sum();
-        let few =
-            limit.by == By::Depth || queued * 2.0 < uses.len() as f64 || study.load.depth() < 2 * uses.len();
-        match few {
-            true => Ok(HeldBack::Depth { in_flight: study.load.depth(), busy: middle.busy }),
-            false => Ok(HeldBack::Order { busy: middle.busy }),
-        }
+        let few = limit.by == By::Depth || load.depth() < 2 * uses.len();
+        Ok(match few {
+            true => HeldBack::Depth { in_flight: load.depth(), busy: middle.busy },
+            false => HeldBack::Order { busy: middle.busy },
+        })
     }
 
     /// A word for programs.
@@ -291,9 +308,11 @@ impl HeldBack {
         match self {
             HeldBack::Drives { .. } => "drives",
             HeldBack::PreReads { .. } => "pre-reads",
-            HeldBack::SlowMember { .. } => "slow-member",
+            HeldBack::SlowMember(_) => "slow-member",
+            HeldBack::Uneven(_) => "uneven",
             HeldBack::Depth { .. } => "depth",
             HeldBack::Flushes { .. } => "flushes",
+            HeldBack::Log { .. } => "log",
             HeldBack::Order { .. } => "order",
         }
     }
@@ -301,38 +320,45 @@ impl HeldBack {
 
 impl fmt::Display for HeldBack {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let percent = |part: f64| part * 100.0;
+        let percent = |part: f64| format!("{:.0} %", part * 100.0);
         match *self {
             HeldBack::Drives { least, most } => {
-                write!(
-                    f,
-                    "the drives: every member is at work {:.0} to {:.0} % of the time",
-                    percent(least),
-                    percent(most)
-                )
+                let (least, most) = (percent(least), percent(most));
+                write!(f, "the drives: members are at work {least} to {most} of the time")
             }
             HeldBack::PreReads { per_write } => write!(
                 f,
                 "reads before writes, {per_write:.1} blocks for each request: stripes are not written as a whole"
             ),
-            HeldBack::SlowMember { slot, queue, others } => write!(
+            HeldBack::SlowMember(Crowd { slot, queue, others }) => write!(
                 f,
-                "the member in slot {slot}: {queue:.0} operations are queued on it and {others:.0} on the others; an array \
-                 runs at the pace of its slowest member"
+                "the member in slot {slot}, slower than others: {queue:.0} operations are queued on it and {others:.0} on them; an \
+                 array runs at the pace of its slowest member"
             ),
-            HeldBack::Depth { in_flight, busy } => write!(
+            HeldBack::Uneven(Crowd { slot, queue, others }) => write!(
                 f,
-                "the queue depth: with {in_flight} in flight the members are at work {:.0} % of the time",
-                percent(busy)
+                "the member in slot {slot}, which has more to do than others: {queue:.0} operations are queued on it and \
+                 {others:.0} on them"
             ),
-            HeldBack::Flushes { part } => {
-                write!(f, "flushes: clients wait for them {:.0} % of the time", percent(part))
+            HeldBack::Depth { in_flight, busy } => {
+                let busy = percent(busy);
+                write!(
+                    f,
+                    "the queue depth: with {in_flight} in flight members are at work {busy} of the time"
+                )
             }
-            HeldBack::Order { busy } => write!(
+            HeldBack::Flushes { part } => {
+                write!(f, "flushes: clients wait for them {} of their time", percent(part))
+            }
+            HeldBack::Log { busy } => write!(
                 f,
-                "requests that wait for one another: the members are at work {:.0} % of the time",
+                "the partial parity log: writes wait until their entry is durable; members are at work {} of the time",
                 percent(busy)
             ),
+            HeldBack::Order { busy } => {
+                let busy = percent(busy);
+                write!(f, "requests that wait for one another: members are at work {busy} of the time")
+            }
         }
     }
 }

@@ -42,7 +42,7 @@ pub struct RunReport {
     pub read_lat_us: LatencyReport,
     pub write_lat_us: LatencyReport,
     pub members: Vec<MemberReport>,
-    /// drives, pre-reads, slow-member, depth, flushes or order.
+    /// drives, pre-reads, slow-member, uneven, depth, flushes, log or order.
     pub held_back_by: &'static str,
     /// The same in words.
     pub held_back: String,

@@ -236,6 +236,12 @@ codes! {
         "Failing the member would lose data: as many members as the level's redundancy covers are missing already, or parity \
          is not trusted since the array was not stopped cleanly. Nothing was changed. Bring the missing members back first; to end the \
          array use `wattle stop`.";
+    JobRunning = 107, Failed, "a check or repair is under way already",
+        "Of checks and repairs of an array one runs at a time, and one that waits for a resync or a rebuild counts. Nothing was \
+         started and what is under way goes on. `wattle status` shows how far it is, `wattle check NAME --abort` ends it.";
+    MemberWorks = 108, Failed, "the member works",
+        "A member that works is part of the array's redundancy and is not removed. Fail it first if that is what you want \
+         (`wattle fail`), or have it replaced, which keeps redundancy whole (`wattle replace`). Nothing was changed.";
 }
 
 impl Code {

@@ -15,7 +15,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use wattle_engine::geometry::Kind;
-use wattle_engine::sync::{Job, JobEnd, RepairSource};
+use wattle_engine::sync::{Job, JobEnd, JobError, RepairSource};
 use wattle_engine::units::{MemberIx, SECTOR_BYTES};
 use wattle_engine::{ArrayHandle, BadRanges, MemberKey};
 use wattle_format::md::{Superblock, Uuid};
@@ -354,8 +354,9 @@ impl RunningArray {
     async fn repair(&self, member: &str, job: Job) -> Result<bool, Problem> {
         let begun = self.core.now();
         self.handle.start_job(&self.core, job).await.map_err(|error| {
+            let busy = error == JobError::AlreadyRunning;
             self.problem(
-                Code::ServerFailed,
+                if busy { Code::JobRunning } else { Code::ServerFailed },
                 format!("the bad blocks of {member} were not repaired: {error}"),
                 "they are written anew by a repair of that part of the array",
                 "`wattle status` shows what is under way",

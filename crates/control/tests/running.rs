@@ -244,7 +244,7 @@ fn what_cannot_be_done_is_refused_and_changes_nothing() {
                 Code::GivenTwice,
                 Code::NoPlace,
                 Code::BadMember,
-                Code::ServerFailed,
+                Code::MemberWorks,
                 Code::BadMember,
             ]
         );

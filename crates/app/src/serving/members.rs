@@ -121,7 +121,7 @@ pub fn untrusted_problem(array: &str, member: &str) -> Problem {
 pub fn leave_problem(array: &str, member: &str, error: LeaveError) -> Problem {
     let (code, why, next) = match error {
         LeaveError::InUse(_) => (
-            Code::ServerFailed,
+            Code::MemberWorks,
             "a member that works is part of the array's redundancy",
             format!(
                 "fail it first if that is what you want: `wattle fail {array} {member}`; or replace it: `wattle replace`"

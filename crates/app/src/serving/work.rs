@@ -179,7 +179,7 @@ pub fn source_as_md(level: Level) -> Option<RepairSource> {
 pub fn job_problem(array: &str, what: &str, error: JobError) -> Problem {
     let (code, why, next) = match error {
         JobError::AlreadyRunning => (
-            Code::ServerFailed,
+            Code::JobRunning,
             "one at a time: two would read the same members against each other".to_owned(),
             format!(
                 "wait for it (`wattle status {array}` shows how far it is), or end it: `wattle check {array} --abort`"

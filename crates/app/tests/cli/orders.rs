@@ -85,11 +85,7 @@ fn members_that_cannot_go() {
         let members = room.array(level, count);
         let serve = Serve::start(&room, &[], &members);
         let working = refused(&serve, &["remove", "data", &members[0]], None);
-        assert!(
-            working.stderr.contains("works") && working.stderr.contains("fail it first"),
-            "{}",
-            working.stderr
-        );
+        working.failed(1, "WTL-0108", &["works", "fail it first"]);
         for member in &members[..enough] {
             serve.command(&["fail", "data", member]).ok();
         }
@@ -190,8 +186,7 @@ fn one_job_at_a_time_and_members_change_one_by_one() {
         &["repair", "data", "--source", "data"],
         &["set", "data", "sync_action=check"],
     ] {
-        let said = serve.command(order);
-        assert!(said.status == 1 && said.stderr.contains("under way"), "{order:?}: {}", said.stderr);
+        serve.command(order).failed(1, "WTL-0107", &["under way"]);
     }
     // Several at once, by whoever: one member fails, and each is told what became of his order.
     let orders = std::thread::scope(|scope| {

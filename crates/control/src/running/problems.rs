@@ -86,7 +86,7 @@ impl RunningArray {
     pub(super) fn leave_problem(&self, member: &str, error: LeaveError) -> Problem {
         let (code, why, next) = match error {
             LeaveError::InUse(_) => (
-                Code::ServerFailed,
+                Code::MemberWorks,
                 "a member that works is part of the array's redundancy",
                 "fail it first, if that is what you want; or replace it",
             ),

@@ -106,7 +106,8 @@ pub enum JobError {
     OutOfRange,
 }
 
-/// How fast jobs go, in bytes per second and member (md's `sync_speed_min` and `sync_speed_max`, there in KiB).
+/// How fast jobs go, in bytes per second and member (md's `sync_speed_min` and `sync_speed_max`, there in KiB); resync, check and
+/// repair of RAID 10 in bytes per second of the array, as md counts there: its positions are recorded in that unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pace {
     /// Held even beside clients, if the members can.

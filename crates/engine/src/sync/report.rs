@@ -44,7 +44,7 @@ pub struct SyncStatus {
     pub position: Sector,
     /// Where it ends.
     pub end: Sector,
-    /// Bytes per second and member, lately.
+    /// Bytes per second and member, lately; where `position` counts sectors of the array, of the array.
     pub speed_bytes_per_second: u64,
     /// How long it will take at this speed, if it moves.
     pub time_left: Option<Duration>,

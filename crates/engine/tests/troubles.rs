@@ -137,6 +137,33 @@ fn a_stalled_member_delays_one_read_by_the_deadline_and_the_next_not_at_all() {
 }
 
 #[test]
+fn a_deadline_that_is_set_holds_for_reads_under_way() {
+    let mut fixture = Fixture::new(Level::Raid5, 4);
+    let (slot, _) = fixture.first();
+    let control = fixture.world.drive(&fixture.drives[slot]);
+    let mut spec = fixture.spec();
+    spec.tuning.read_deadline = Duration::from_secs(600);
+    let run = fixture.world.run(async move |core: Core| {
+        let array = ArrayHandle::start(&core, spec, Box::new(Books::default())).await;
+        let volume = array.volume().open(&core).unwrap();
+        let bytes = fill(&volume).await;
+        control.stall(Duration::from_secs(60));
+        let reading = core.spawn({
+            let (core, volume) = (core.clone(), volume.clone());
+            async move { (read(&volume, 0, 4096).await, core.now()) }
+        });
+        core.sleep(Duration::from_secs(1)).await;
+        let set = core.now();
+        array.set_read_deadline(&core, Duration::from_millis(20)).await;
+        let (answer, at) = reading.await;
+        assert!(answer == bytes[..4096]);
+        assert!(at - set < Duration::from_millis(30), "{:?}", at - set);
+        array.stop(&core).await.unwrap();
+    });
+    run.expect_done();
+}
+
+#[test]
 fn sectors_that_neither_read_nor_take_a_rewrite_are_recorded_and_good_again_once_written() {
     for level in [Level::Raid5, Level::Raid6, Level::Raid1] {
         let mut fixture = Fixture::new(level, if level == Level::Raid1 { 2 } else { 4 });

@@ -11,7 +11,7 @@ use wattle_control::keeper::keep;
 use wattle_control::running::RunningArray;
 use wattle_control::start::Started;
 use wattle_control::{Check, Code, Forced, Problem};
-use wattle_engine::array::ArrayStatus;
+use wattle_engine::array::{ArrayStatus, Tuning as ArrayTuning};
 use wattle_engine::sync::{Action, Pace, Tuning};
 use wattle_engine::{ArrayHandle, Job, JobError, VolumeError};
 use wattle_rt::{Core, Either, Instant, race};
@@ -79,6 +79,7 @@ pub struct Served {
     last: RefCell<Option<ArrayReport>>,
     scrub: RefCell<Option<Running>>,
     pace: Cell<Pace>,
+    read_deadline: Cell<Duration>,
     paused: Cell<bool>,
     frozen: Cell<bool>,
     /// Somebody said stop.
@@ -136,6 +137,7 @@ impl Served {
             last: RefCell::default(),
             scrub: RefCell::default(),
             pace: Cell::new(Tuning::default().pace),
+            read_deadline: Cell::new(ArrayTuning::default().read_deadline),
             paused: Cell::new(false),
             frozen: Cell::new(false),
             stopping: Cell::new(false),
@@ -235,6 +237,7 @@ impl Served {
             ("sync_speed_min", kib(pace.min_bytes_per_second)),
             ("sync_speed_max", kib(pace.max_bytes_per_second)),
             ("sync_action", action.to_owned()),
+            ("read_deadline", humantime::format_duration(self.read_deadline.get()).to_string()),
         ];
         settings.map(|(key, value)| (key.to_owned(), value)).into()
     }
@@ -492,6 +495,10 @@ impl Served {
                 self.set_pace(Pace { max_bytes_per_second: speed.unwrap_or(u64::MAX), ..pace }).await?;
             }
             Change::Action(action) => return self.set_action(action).await,
+            Change::ReadDeadline(deadline) => {
+                self.handle.set_read_deadline(&self.core, deadline).await;
+                self.read_deadline.set(deadline);
+            }
         }
         Ok(format!("{}: {key} is {value}", self.facts.name))
     }

@@ -1,5 +1,8 @@
 //! `wattle set NAME KEY=VALUE`: from what was typed to what is meant. Keys are md's where md has one.
 
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
 use wattle_control::size::parse_size;
 use wattle_control::{Code, Problem};
 
@@ -25,7 +28,12 @@ pub enum Change {
     SpeedMax(Option<u64>),
     /// What runs in the background.
     Action(Action),
+    /// After how long a read is answered from redundancy.
+    ReadDeadline(Duration),
 }
+
+/// What a read deadline may be: below, members count as slow for what is normal; above, clients have long given up.
+const READ_DEADLINES: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_secs(600);
 
 /// Every setting: its name, what it may be, and what it is for.
 pub const KEYS: &[(&str, &str, &str)] = &[
@@ -36,6 +44,11 @@ pub const KEYS: &[(&str, &str, &str)] = &[
     ),
     ("sync_speed_max", "KiB/s, SIZE or none", "background work takes at most this of each member"),
     ("sync_action", "idle, check, repair or frozen", "what runs in the background; frozen holds it"),
+    (
+        "read_deadline",
+        "a time from 10ms to 10m",
+        "a read that a member has not answered by then is answered from redundancy",
+    ),
 ];
 
 /// Keys and values of `KEY=VALUE`s, all of which make sense.
@@ -70,6 +83,10 @@ pub fn parse(key: &str, value: &str) -> Result<Change, Problem> {
         "sync_speed_max" if matches!(value, "none" | "0") => Ok(Change::SpeedMax(None)),
         "sync_speed_max" => speed(value).map(|speed| Change::SpeedMax(Some(speed))).ok_or_else(bad),
         "sync_action" => action(value).map(Change::Action).ok_or_else(bad),
+        "read_deadline" => {
+            let deadline = humantime::parse_duration(value).ok().filter(|time| READ_DEADLINES.contains(time));
+            deadline.map(Change::ReadDeadline).ok_or_else(bad)
+        }
         _ => Err(Problem::new(
             Code::Usage,
             format!("there is no setting {key}"),
@@ -103,7 +120,7 @@ fn bad_value(key: &str, value: &str) -> Problem {
         Code::Usage,
         format!("{key}={value}: not a value of this setting"),
         known.map_or(String::new(), |(_, values, _)| format!("expected {values}")),
-        "write it like sync_speed_max=50000 (KiB/s), sync_speed_max=50M, sync_action=idle",
+        "write it like sync_speed_max=50000 (KiB/s), sync_speed_max=50M, sync_action=idle, read_deadline=500ms",
     )
 }
 
@@ -141,8 +158,12 @@ mod tests {
             ("sync_speed_max", "18446744073709551615", "KiB/s"),
             ("sync_speed_min", "-1", "KiB/s"),
             ("sync_action", "reshape", "idle, check"),
-            ("stripe_cache", "1", "sync_speed_min, sync_speed_max, sync_action"),
-            ("", "", "sync_speed_min, sync_speed_max, sync_action"),
+            ("read_deadline", "2", "from 10ms to 10m"),
+            ("read_deadline", "9ms", "from 10ms to 10m"),
+            ("read_deadline", "601s", "from 10ms to 10m"),
+            ("read_deadline", "-1s", "from 10ms to 10m"),
+            ("stripe_cache", "1", "sync_speed_min, sync_speed_max, sync_action, read_deadline"),
+            ("", "", "sync_speed_min, sync_speed_max, sync_action, read_deadline"),
         ];
         for (key, value, word) in rows {
             let problem = parse(key, value).unwrap_err();
@@ -151,6 +172,16 @@ mod tests {
         }
         for (key, ..) in KEYS {
             assert!(parse(key, "?").unwrap_err().why.starts_with("expected "), "{key} is known");
+        }
+    }
+
+    #[test]
+    fn deadlines_are_times_with_a_unit() {
+        for (value, millis) in
+            [("10ms", 10), ("500ms", 500), ("2s", 2000), ("1m 30s", 90_000), ("10m", 600_000)]
+        {
+            let deadline = Change::ReadDeadline(Duration::from_millis(millis));
+            assert_eq!(parse("read_deadline", value), Ok(deadline), "{value}");
         }
     }
 

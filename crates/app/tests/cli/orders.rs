@@ -212,7 +212,8 @@ fn settings_that_make_no_sense() {
     let serve = Serve::start(&room, &[], &room.array("5", 3));
     let settings = serve.array()["settings"].clone();
     for (setting, words) in [
-        ("stripe_cache=1", &["sync_speed_min", "sync_speed_max", "sync_action"][..]),
+        ("stripe_cache=1", &["sync_speed_min", "sync_speed_max", "sync_action", "read_deadline"][..]),
+        ("read_deadline=1ms", &["from 10ms to 10m"]),
         ("sync_speed_max=fast", &["KiB/s"]),
         ("sync_speed_max", &["KEY=VALUE"]),
         ("sync_action=reshape", &["idle, check, repair or frozen"]),
@@ -226,6 +227,9 @@ fn settings_that_make_no_sense() {
         &["KiB/s"],
     );
     assert_eq!(serve.array()["settings"], settings);
+    assert_eq!(settings["read_deadline"], "2s");
+    serve.command(&["set", "data", "read_deadline=500ms"]).ok();
+    assert_eq!(serve.array()["settings"]["read_deadline"], "500ms");
     serve.command(&["set", "data", "sync_speed_max=5000"]).ok();
     refused(&serve, &["set", "data", "sync_speed_min=50M"], None).failed(2, "WTL-0001", &["sync_speed_max"]);
     serve.stop();

@@ -7,6 +7,9 @@ use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
+use std::time::Duration;
+
+use wattle_rt::{Either, Notify, race};
 
 use super::shard::Shard;
 
@@ -14,8 +17,10 @@ use super::shard::Shard;
 const LOOKS: u32 = 4;
 
 /// The reads in flight on one core.
-#[derive(Default)]
 pub(crate) struct Deadlines {
+    /// How long a read may take.
+    after: Cell<Duration>,
+    changed: Notify,
     reads: RefCell<Vec<Entry>>,
     free: RefCell<Vec<usize>>,
     in_flight: Cell<usize>,
@@ -37,6 +42,23 @@ struct Place<'a> {
 }
 
 impl Deadlines {
+    pub fn new(after: Duration) -> Self {
+        Self {
+            after: Cell::new(after),
+            changed: Notify::new(),
+            reads: RefCell::default(),
+            free: RefCell::default(),
+            in_flight: Cell::new(0),
+            looks: Cell::new(0),
+            looking: Cell::new(false),
+        }
+    }
+
+    pub fn set(&self, after: Duration) {
+        self.after.set(after);
+        self.changed.notify_all();
+    }
+
     fn enter(&self) -> Place<'_> {
         let entry = Entry { waker: None, started: self.looks.get(), expired: false };
         let mut reads = self.reads.borrow_mut();
@@ -103,10 +125,12 @@ pub(crate) async fn in_time<F: Future + Unpin>(shard: &Rc<Shard>, mut read: F) -
 }
 
 async fn look_while_reading(shard: Rc<Shard>) {
-    let pause = shard.fixed.tuning.read_deadline / LOOKS;
     while shard.deadlines.in_flight.get() > 0 {
-        shard.core.sleep(pause).await;
-        shard.deadlines.look();
+        let deadlines = &shard.deadlines;
+        let pause = shard.core.sleep(deadlines.after.get() / LOOKS);
+        if let Either::First(()) = race(pause, deadlines.changed.wait()).await {
+            deadlines.look();
+        }
     }
     shard.deadlines.looking.set(false);
 }

@@ -342,6 +342,15 @@ impl ArrayHandle {
         self.at_home(core, |home| async move { home.stop().await }).await.unwrap_or(Ok(()))
     }
 
+    /// Sets after how long a read is answered from redundancy ([`Tuning::read_deadline`]), from now on.
+    pub async fn set_read_deadline(&self, core: &Core, after: Duration) {
+        let set = move |home: Rc<Home>| async move {
+            home.on_every_core(move |shard| async move { shard.deadlines.set(after) }).await;
+        };
+        // A stopped array has no reads.
+        let _: Option<()> = self.at_home(core, set).await;
+    }
+
     /// What the array and its members are doing.
     pub async fn status(&self, core: &Core) -> ArrayStatus {
         status::collect(core, &self.fixed).await

@@ -104,7 +104,7 @@ impl Shard {
             stripe_buffers: Semaphore::new(fixed.tuning.stripe_buffer_bytes),
             counters: Counters::default(),
             requests: Requests::default(),
-            deadlines: Deadlines::default(),
+            deadlines: Deadlines::new(fixed.tuning.read_deadline),
             any_slow: Cell::new(false),
             intent: fixed.intent.as_ref().filter(|_| !fixed.read_only).map(IntentShard::new),
             members: health.members.iter().map(|_| MemberLoad::default()).collect(),

@@ -55,7 +55,8 @@ fn scrub(
     let Some(run) = array.scrubs.first() else { return Ok(ExitCode::from(FOUND)) };
     output::note(&scrub_line(run));
     places(&array, run).iter().for_each(|line| output::note(&format!("  {line}")));
-    let left = run.mismatch_sectors.saturating_sub(run.repaired_sectors) + run.unreadable_sectors;
+    let not_compared = run.unreadable_sectors + run.late_sectors;
+    let left = run.mismatch_sectors.saturating_sub(run.repaired_sectors) + not_compared;
     Ok(if run.outcome == "done" && left == 0 { ExitCode::SUCCESS } else { ExitCode::from(FOUND) })
 }
 

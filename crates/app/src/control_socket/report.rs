@@ -302,6 +302,9 @@ pub struct ScrubReport {
     /// Sectors that could not be compared, because they cannot be read.
     #[serde(default)]
     pub unreadable_sectors: u64,
+    /// Sectors that were not compared, because a member did not answer in time.
+    #[serde(default)]
+    pub late_sectors: u64,
     /// Blocks that could not be read and were rewritten from redundancy.
     #[serde(default)]
     pub rewritten_blocks: u64,

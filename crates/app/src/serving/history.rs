@@ -213,6 +213,7 @@ mod tests {
             mismatch_sectors: number,
             repaired_sectors: 0,
             unreadable_sectors: 0,
+            late_sectors: 0,
             rewritten_blocks: 0,
             mismatches: Vec::new(),
             truncated: false,

@@ -375,7 +375,7 @@ impl Home {
         self.core.local::<Shard>(self.fixed.key).expect("the home core's shard lives as long as its home")
     }
 
-    pub(super) async fn on_every_core<F, Fut>(&self, f: F)
+    pub(crate) async fn on_every_core<F, Fut>(&self, f: F)
     where
         F: Fn(Rc<Shard>) -> Fut + Clone + Send + 'static,
         Fut: Future<Output = ()> + 'static,

@@ -23,7 +23,7 @@ use crate::intent::IntentShard;
 use crate::log::LogShard;
 use crate::mirror::RangeLocks;
 use crate::stripe::StripeTable;
-use crate::sync::Holds;
+use crate::sync::{Holds, JobReads};
 use crate::units::{MemberIx, MemberSet, SECTOR_BYTES, Sector};
 
 /// How long a member counts as slow the first time, and at most.
@@ -46,6 +46,8 @@ pub(crate) struct Shard {
     pub holds: Holds,
     /// Bytes that stripes may still take for old blocks and new parity.
     pub stripe_buffers: Semaphore,
+    /// Reads of jobs.
+    pub job_reads: Rc<JobReads>,
     pub counters: Counters,
     /// Clients' requests that were answered.
     pub requests: Requests,
@@ -102,6 +104,7 @@ impl Shard {
             ranges: RangeLocks::default(),
             holds: Holds::default(),
             stripe_buffers: Semaphore::new(fixed.tuning.stripe_buffer_bytes),
+            job_reads: Rc::default(),
             counters: Counters::default(),
             requests: Requests::default(),
             deadlines: Deadlines::new(fixed.tuning.read_deadline),

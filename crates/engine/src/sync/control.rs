@@ -117,6 +117,7 @@ impl Control {
             },
             mismatch_sectors: progress.findings.mismatch_sectors,
             unreadable_sectors: progress.findings.unreadable_sectors,
+            late_sectors: progress.findings.late_sectors,
         })
     }
 
@@ -139,6 +140,7 @@ impl Control {
             mismatches: findings.listed,
             mismatches_not_listed: findings.not_listed,
             unreadable_sectors: findings.unreadable_sectors,
+            late_sectors: findings.late_sectors,
             bad_sectors_passed_on: findings.passed_on_sectors,
             repaired: findings.repaired,
         });

@@ -8,7 +8,8 @@ use wattle_rt::{Buf, BufMut};
 
 use super::RepairSource;
 use super::findings::{Mismatch, MismatchKind};
-use super::unit::{Attempt, Step, Task, Trouble, Writes, bytes, differences, in_sync, read};
+use super::reads::Missed;
+use super::unit::{Attempt, Step, Task, Trouble, Writes, bytes, differences, in_sync};
 use crate::array::{Health, Shard};
 use crate::geometry::Geometry;
 use crate::units::{MemberIx, MemberSet, SECTOR_BYTES, Sector};
@@ -84,30 +85,49 @@ pub(super) fn held(
     pieces(&shard.fixed.geometry, task, range).into_iter().map(|piece| (piece.lba, piece.len))
 }
 
-/// What was read: by piece and place.
-type Contents = BTreeMap<(usize, Place), Buf>;
+/// What came of reading copies, by piece and place.
+#[derive(Default)]
+struct Copies {
+    contents: BTreeMap<(usize, Place), Buf>,
+    bad: Vec<Place>,
+    /// Not read in time.
+    missing: Vec<(usize, Place)>,
+}
 
 impl Step<'_> {
     pub(super) async fn copies(&mut self, range: &Range<Sector>, last: bool) -> Result<Attempt, Trouble> {
         let pieces = pieces(&self.shard.fixed.geometry, self.task, range);
         let mut unreadable: BTreeSet<Place> = BTreeSet::new();
+        // Who did not answer here. A recovery asks others, as long as there are any; a resync needs everybody.
+        let mut late = MemberSet::default();
+        let everybody: MemberSet = (0..2 * self.slots() as u16).map(MemberIx).collect();
         loop {
             let health = self.health()?;
             let at_hand =
                 |piece: &Piece, place: &Place| !unreadable.contains(place) && piece.readable(&health, *place);
             let mut wanted: Vec<(usize, Place)> = Vec::new();
+            let mut patient = match self.task {
+                Task::Recover(_) => late,
+                Task::Resync => everybody,
+                Task::Check | Task::Repair(_) => MemberSet::EMPTY,
+            };
             for (number, piece) in pieces.iter().enumerate() {
                 let here = piece.places.iter().copied().filter(|place| at_hand(piece, place));
                 let defect = |place: &Place| in_sync(&health, place.0) && !at_hand(piece, place);
                 match self.task {
                     Task::Recover(_) => {
                         let needed: Vec<Place> = self.needed(&health, piece);
-                        let source = self.source(&needed, here);
+                        let source = self.source(&needed, here.clone(), &late);
                         if needed.is_empty() {
                             continue;
                         }
                         match source {
-                            Some(source) => wanted.push((number, source)),
+                            Some(source) => {
+                                if here.filter(|place| !needed.contains(place)).count() == 1 {
+                                    patient.insert(source.0);
+                                }
+                                wanted.push((number, source));
+                            }
                             None if !last => return Ok(Attempt::Split),
                             None => {}
                         }
@@ -124,16 +144,22 @@ impl Step<'_> {
                     }
                 }
             }
-            let (contents, bad) = self.read_copies(&pieces, wanted, last).await?;
-            if !bad.is_empty() {
-                if !last {
-                    return Ok(Attempt::Split);
-                }
+            let Copies { contents, bad, missing } = self.read_copies(&pieces, wanted, last, &patient).await?;
+            if !bad.is_empty() && !last {
+                return Ok(Attempt::Split);
+            }
+            let ask_others = !missing.is_empty() && matches!(self.task, Task::Recover(_));
+            if !bad.is_empty() || ask_others {
                 unreadable.extend(bad);
+                late = late.union(&missing.iter().map(|(_, place)| place.0).collect());
                 continue;
             }
             let mut writes = Writes::default();
             for (number, piece) in pieces.iter().enumerate() {
+                if missing.iter().any(|(other, _)| *other == number) {
+                    self.found.late_sectors += piece.len.0;
+                    continue;
+                }
                 let found: Vec<(Place, Buf)> = piece
                     .places
                     .iter()
@@ -172,15 +198,21 @@ impl Step<'_> {
         piece.targets.iter().copied().filter(needs).collect()
     }
 
-    /// Where a piece is copied from: for a replacement from the member that it replaces, while that reads.
-    fn source(&self, needed: &[Place], here: impl Iterator<Item = Place> + Clone) -> Option<Place> {
+    /// Where a piece is copied from: for a replacement from the member that it replaces, while that reads. From whoever does not answer
+    /// in time only if nobody else has it.
+    fn source(
+        &self,
+        needed: &[Place],
+        here: impl Iterator<Item = Place> + Clone,
+        late: &MemberSet,
+    ) -> Option<Place> {
         let replaced = |place: &Place| {
             needed
                 .iter()
                 .any(|(seat, at)| *seat != place.0 && self.slot_of(*seat) == place.0 && *at == place.1)
         };
-        let mut all = here.filter(|place| !needed.contains(place));
-        all.clone().find(replaced).or_else(|| all.next())
+        let all = here.filter(|place| !needed.contains(place));
+        all.min_by_key(|place| (late.contains(place.0), self.shard.is_slow(place.0), !replaced(place)))
     }
 
     /// Reads copies; those that follow one another on a member as one, unless the last word on each block is wanted.
@@ -189,7 +221,8 @@ impl Step<'_> {
         pieces: &[Piece],
         mut wanted: Vec<(usize, Place)>,
         last: bool,
-    ) -> Result<(Contents, Vec<Place>), Trouble> {
+        patient: &MemberSet,
+    ) -> Result<Copies, Trouble> {
         wanted.sort_unstable_by_key(|(_, place)| *place);
         let mut runs: Vec<(MemberIx, Sector, Vec<BufMut>)> = Vec::new();
         let mut parts: Vec<Vec<(usize, Place)>> = Vec::new();
@@ -209,21 +242,22 @@ impl Step<'_> {
             }
             end = (place.0, place.1 + len);
         }
-        let (mut contents, mut bad, mut errors) = (Contents::new(), Vec::new(), Vec::new());
-        for ((seat, result, bufs), part) in read(self, runs).await.into_iter().zip(parts) {
+        let (mut copies, mut errors) = (Copies::default(), Vec::new());
+        for ((seat, result), part) in self.read(runs, patient).await?.into_iter().zip(parts) {
             match result {
-                Ok(()) => {
+                Ok(bufs) => {
                     let bufs = bufs.into_iter().map(BufMut::freeze);
-                    contents.extend(part.into_iter().zip(bufs));
+                    copies.contents.extend(part.into_iter().zip(bufs));
                 }
-                Err(error) => {
+                Err(Missed::Failed(error)) => {
                     errors.push((seat, error));
-                    bad.extend(part.into_iter().map(|(_, place)| place));
+                    copies.bad.extend(part.into_iter().map(|(_, place)| place));
                 }
+                Err(Missed::Late) => copies.missing.extend(part),
             }
         }
         self.judge(errors, last).await?;
-        Ok((contents, bad))
+        Ok(copies)
     }
 
     /// Recovery of one piece.

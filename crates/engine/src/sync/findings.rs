@@ -39,6 +39,7 @@ pub enum MismatchKind {
 pub(super) struct Found {
     pub mismatches: Vec<Mismatch>,
     pub unreadable_sectors: u64,
+    pub late_sectors: u64,
     pub passed_on_sectors: u64,
     pub repaired: u64,
 }
@@ -50,6 +51,7 @@ pub(super) struct Findings {
     pub not_listed: u64,
     pub mismatch_sectors: u64,
     pub unreadable_sectors: u64,
+    pub late_sectors: u64,
     pub passed_on_sectors: u64,
     pub repaired: u64,
 }
@@ -80,6 +82,7 @@ impl Mismatch {
 impl Findings {
     pub fn take(&mut self, found: Found) {
         self.unreadable_sectors += found.unreadable_sectors;
+        self.late_sectors += found.late_sectors;
         self.passed_on_sectors += found.passed_on_sectors;
         self.repaired += found.repaired;
         for next in found.mismatches {

@@ -28,6 +28,7 @@ mod hold;
 mod pace;
 mod parity;
 mod pass;
+mod reads;
 mod report;
 mod unit;
 
@@ -37,6 +38,7 @@ pub(crate) use control::Control;
 pub use findings::{Mismatch, MismatchKind};
 pub(crate) use hold::Holds;
 pub(crate) use pass::run;
+pub(crate) use reads::JobReads;
 pub use report::{Action, JobEnd, JobFailure, LimitedBy, SyncReport, SyncStatus};
 
 use std::ops::Range;

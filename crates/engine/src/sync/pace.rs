@@ -128,7 +128,8 @@ impl Throttle {
             if now - self.started >= SHORT && now - self.active_until >= SHORT {
                 self.best = self.best.max(self.rate(now, SHORT));
             }
-            return tuning.window_bytes;
+            // No more than takes members part of a second: what waits in the window itself is not late.
+            return tuning.window_bytes.min((self.best / 4).max(step));
         }
         if now - self.adjusted >= ADJUST {
             self.adjusted = now;

@@ -7,7 +7,8 @@ use wattle_rt::{Buf, BufMut};
 
 use super::RepairSource;
 use super::findings::{Mismatch, MismatchKind};
-use super::unit::{Attempt, Step, Task, Trouble, Writes, bytes, differences, in_sync, read};
+use super::reads::Missed;
+use super::unit::{Attempt, Step, Task, Trouble, Writes, bytes, differences, in_sync};
 use crate::array::Health;
 use crate::geometry::StripeMap;
 use crate::units::{MemberIx, MemberSet, SECTOR_BYTES, Sector, StripeNo};
@@ -74,6 +75,16 @@ impl Part {
     }
 }
 
+/// What came of reading the same range of several seats.
+struct Rows {
+    /// By seat.
+    row: Vec<Option<BufMut>>,
+    /// The seats with bad sectors.
+    bad: MemberSet,
+    /// The seats that did not answer in time.
+    late: MemberSet,
+}
+
 impl Step<'_> {
     pub(super) async fn stripes(&mut self, range: &Range<Sector>, last: bool) -> Result<Attempt, Trouble> {
         match self.task {
@@ -114,26 +125,28 @@ impl Step<'_> {
         health.trust.covers(start..start + chunk)
     }
 
-    /// Reads a range of several seats; by seat. The seats with bad sectors, if there are any.
+    /// Reads a range of several seats.
     async fn read_seats(
         &mut self,
         seats: &MemberSet,
         range: &Range<Sector>,
         last: bool,
-    ) -> Result<(Vec<Option<BufMut>>, MemberSet), Trouble> {
+        patient: &MemberSet,
+    ) -> Result<Rows, Trouble> {
         let len = bytes(range.end - range.start);
         let runs = seats.iter().map(|seat| (seat, range.start, vec![BufMut::alloc(len)])).collect();
         let mut row: Vec<Option<BufMut>> = (0..2 * self.slots()).map(|_| None).collect();
-        let mut errors = Vec::new();
-        for (seat, result, mut bufs) in read(self, runs).await {
+        let (mut errors, mut late) = (Vec::new(), MemberSet::default());
+        for (seat, result) in self.read(runs, patient).await? {
             match result {
-                Ok(()) => row[seat.index()] = bufs.pop(),
-                Err(error) => errors.push((seat, error)),
+                Ok(mut bufs) => row[seat.index()] = bufs.pop(),
+                Err(Missed::Failed(error)) => errors.push((seat, error)),
+                Err(Missed::Late) => late.insert(seat),
             }
         }
         let bad = errors.iter().map(|(seat, _)| *seat).collect();
         self.judge(errors, last).await?;
-        Ok((row, bad))
+        Ok(Rows { row, bad, late })
     }
 
     async fn recover_stripes(
@@ -142,7 +155,7 @@ impl Step<'_> {
         range: &Range<Sector>,
         last: bool,
     ) -> Result<Attempt, Trouble> {
-        let mut unreadable = MemberSet::default();
+        let (mut unreadable, mut late) = (MemberSet::default(), MemberSet::default());
         loop {
             let health = self.health()?;
             let wants = |seat: &MemberIx| {
@@ -151,10 +164,20 @@ impl Step<'_> {
                     && !health.readable(*seat, range.clone())
             };
             let mut needed: Vec<MemberIx> = targets.iter().copied().filter(wants).collect();
-            let have = self.at_hand(&health, range, &unreadable);
+            let all = self.at_hand(&health, range, &unreadable);
             let parts = self.parts(range);
-            let solvable = |part: &Part| part.missing(&have) <= part.parity_at_hand(&have);
             let slots = self.slots() as u16;
+            // Who does not answer in time is asked only if it cannot be done without, and who was slow lately before him.
+            let does = |have: &MemberSet| {
+                let serves = |part: &Part| match part.missing(have) {
+                    0 => true,
+                    missing => missing <= part.parity_at_hand(have) && self.trusted(&health, part),
+                };
+                needed.iter().all(|seat| have.contains(self.slot_of(*seat))) || parts.iter().all(serves)
+            };
+            let others = [late.union(&self.shard.slow()), late].map(|avoided| all.without(&avoided));
+            let have = others.into_iter().find(does).unwrap_or(all);
+            let solvable = |part: &Part| part.missing(&have) <= part.parity_at_hand(&have);
             let copied = |seat: &MemberIx| have.contains(MemberIx(seat.0 % slots));
             if !needed.iter().all(copied) && !parts.iter().all(solvable) {
                 if !last {
@@ -177,12 +200,17 @@ impl Step<'_> {
             if !copy_all && parts.iter().any(guess) {
                 return Err(Trouble::Untrusted);
             }
-            let (mut row, bad) = self.read_seats(&sources, range, last).await?;
-            if !bad.is_empty() {
-                if !last {
-                    return Ok(Attempt::Split);
-                }
+            // Who cannot be done without is waited for at once.
+            let tight = |part: &Part| part.missing(&all) >= part.parity_at_hand(&all);
+            let patient = if !copy_all && parts.iter().any(tight) { &all } else { &late };
+            let Rows { mut row, bad, late: missing } =
+                self.read_seats(&sources, range, last, patient).await?;
+            if !bad.is_empty() && !last {
+                return Ok(Attempt::Split);
+            }
+            if !bad.is_empty() || !missing.is_empty() {
                 unreadable = unreadable.union(&bad);
+                late = late.union(&missing);
                 continue;
             }
             // Blocks that could not be read just now get their content back.
@@ -243,7 +271,8 @@ impl Step<'_> {
                     seats.insert(seat);
                 }
             }
-            let (mut row, bad) = self.read_seats(&seats, range, last).await?;
+            // All data is needed, and parity is no substitute.
+            let Rows { mut row, bad, .. } = self.read_seats(&seats, range, last, &seats).await?;
             if !bad.is_empty() {
                 if !last {
                     return Ok(Attempt::Split);
@@ -359,7 +388,11 @@ impl Step<'_> {
             if source.is_some() && parts.iter().any(|part| !self.trusted(&health, part)) {
                 return Err(Trouble::Untrusted);
             }
-            let (mut row, bad) = self.read_seats(&have, range, last).await?;
+            let Rows { mut row, bad, late } = self.read_seats(&have, range, last, &MemberSet::EMPTY).await?;
+            if !late.is_empty() {
+                self.found.late_sectors += (range.end - range.start).0;
+                return Ok(Attempt::Done);
+            }
             if !bad.is_empty() {
                 if !last {
                     return Ok(Attempt::Split);

@@ -160,10 +160,12 @@ impl<'a> Pass<'a> {
 
     async fn run(mut self) {
         self.begin();
+        self.home.on_every_core(|shard| async move { shard.job_reads.rest(false) }).await;
         let complete = loop {
             self.home.sync.news.reset();
             self.collect();
             if self.must_end() {
+                self.home.on_every_core(|shard| async move { shard.job_reads.rest(true) }).await;
                 self.drain().await;
                 break false;
             }

@@ -56,6 +56,8 @@ pub struct SyncStatus {
     pub mismatch_sectors: u64,
     /// Sectors that could not be had so far.
     pub unreadable_sectors: u64,
+    /// Sectors that were not compared so far, because a member did not answer in time.
+    pub late_sectors: u64,
 }
 
 /// How a job ended.
@@ -104,6 +106,8 @@ pub struct SyncReport {
     pub mismatches_not_listed: u64,
     /// Sectors that could not be had from any source.
     pub unreadable_sectors: u64,
+    /// Sectors that were not compared, because a member did not answer in time.
+    pub late_sectors: u64,
     /// Sectors that a member was to get and nobody has: recorded as bad on it.
     pub bad_sectors_passed_on: u64,
     /// Blocks that could not be read and were rewritten.

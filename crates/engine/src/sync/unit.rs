@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use wattle_rt::{Buf, BufMut, Core, Durability, IoErrorKind};
+use wattle_rt::{Buf, Core, Durability, IoErrorKind};
 
 use super::findings::Found;
 use super::{RepairSource, copies, hold};
@@ -85,6 +85,9 @@ pub(super) async fn run(core: Core, key: u64, number: u64, task: Arc<Task>, rang
         busy: BTreeMap::new(),
     };
     let Some(shard) = core.local::<Shard>(key) else { return nothing(None) };
+    if matches!(*task, Task::Check | Task::Repair(_)) && !shard.job_reads.answered(&shard).await {
+        return nothing(Some(&shard));
+    }
     let _pass = loop {
         shard.gate.opened().await;
         if shard.stopped.get() {
@@ -299,19 +302,8 @@ impl Writes {
     }
 }
 
-/// Reads of one step: several buffers that follow one another on a member go as one.
-pub(super) async fn read(
-    step: &mut Step<'_>,
-    runs: Vec<(MemberIx, Sector, Vec<BufMut>)>,
-) -> Vec<(MemberIx, Result<(), wattle_rt::IoError>, Vec<BufMut>)> {
-    let seats: Vec<MemberIx> = runs.iter().map(|(seat, ..)| *seat).collect();
-    let ops = runs.into_iter().map(|(seat, at, bufs)| (seat, step.shard.read(seat, at, bufs))).collect();
-    let results = timed(&step.shard.core, ops, &mut step.busy).await;
-    seats.into_iter().zip(results).map(|(seat, (result, bufs))| (seat, result, bufs)).collect()
-}
-
 /// Awaits operations that were queued just now, and notes how long each took.
-async fn timed<F: Future>(
+pub(super) async fn timed<F: Future>(
     core: &Core,
     ops: Vec<(MemberIx, F)>,
     busy: &mut BTreeMap<MemberIx, Duration>,

@@ -5,4 +5,5 @@ mod crash;
 mod fill;
 mod later;
 mod speed;
+mod stall;
 mod world;

@@ -211,10 +211,13 @@ pub fn scrub_end(scrub: &ScrubReport) -> String {
         (n, "repair") => format!("{}, {} repaired", sectors(n), scrub.repaired_sectors),
         (n, _) => sectors(n),
     };
-    let unreadable = match scrub.unreadable_sectors {
+    let mut unreadable = match scrub.unreadable_sectors {
         0 => String::new(),
         n => format!(", {n} sectors could not be compared"),
     };
+    if scrub.late_sectors > 0 {
+        unreadable.push_str(&format!(", {} sectors were not read in time", scrub.late_sectors));
+    }
     let after = scrub.duration_secs.map(|secs| format!(" after {}", duration(secs))).unwrap_or_default();
     let end = match (scrub.outcome.as_str(), &scrub.error) {
         ("running", _) => "running".to_owned(),
@@ -326,6 +329,7 @@ mod tests {
             mismatch_sectors: 0,
             repaired_sectors: 0,
             unreadable_sectors: 0,
+            late_sectors: 0,
             rewritten_blocks: 0,
             mismatches: Vec::new(),
             truncated: false,
@@ -422,6 +426,10 @@ data  raid5, left-symmetric, chunk 64 KiB, 21 MiB
             (
                 ScrubReport { unreadable_sectors: 8, ..scrub() },
                 "done after 3 s: no mismatch, 8 sectors could not be compared",
+            ),
+            (
+                ScrubReport { late_sectors: 2048, ..scrub() },
+                "done after 3 s: no mismatch, 2048 sectors were not read in time",
             ),
             (
                 ScrubReport { outcome: "aborted".to_owned(), ..scrub() },

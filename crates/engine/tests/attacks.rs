@@ -523,7 +523,8 @@ fn what_is_acknowledged_before_a_resync_can_be_read() {
         let mut fixture = Fixture::new(level, members, 1);
         fixture.fill();
         fixture.synced_below = Sector(0);
-        let spec = fixture.spec(&[]);
+        let mut spec = fixture.spec(&[]);
+        spec.tuning.sync.frozen = true;
         let control = fixture.drive(fixture.place(0).0);
         fixture
             .world

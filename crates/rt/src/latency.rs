@@ -1,5 +1,6 @@
 //! How long things took, in little memory: a histogram of four steps to a doubling, from a microsecond to a minute.
 
+use std::fmt;
 use std::time::Duration;
 
 /// Steps to a doubling.
@@ -11,7 +12,7 @@ const DOUBLINGS: u32 = 27;
 const BUCKETS: usize = (DOUBLINGS as u64 * STEPS) as usize;
 
 /// How many took how long.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Latencies {
     buckets: Box<[u64; BUCKETS]>,
     count: u64,
@@ -61,6 +62,12 @@ impl Latencies {
             seen >= rank
         };
         self.buckets.iter().position(reached).map_or(Duration::ZERO, end_of)
+    }
+}
+
+impl fmt::Debug for Latencies {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Latencies({} in {:?})", self.count, self.sum)
     }
 }
 

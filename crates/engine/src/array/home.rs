@@ -226,6 +226,7 @@ impl Home {
             // Whoever waits at the gate finds the array stopped.
             shard.stopped.set(true);
             shard.gate.open();
+            shard.stripes.end();
             drop(shard.core.take_local::<Shard>(shard.fixed.key));
         })
         .await;

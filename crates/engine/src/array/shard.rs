@@ -2,7 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -71,6 +71,21 @@ pub(crate) struct WriteLoss {
     pub seat: MemberIx,
     pub sectors: Range<Sector>,
     pub error: IoError,
+}
+
+/// A client's write that came in on this core; being answered is its drop.
+pub(crate) struct UnderWay {
+    /// Writes wait in the shard: they must not keep it.
+    shard: Weak<Shard>,
+    _pass: Pass,
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        let Some(shard) = self.shard.upgrade() else { return };
+        shard.writes.update(|writes| writes - 1);
+        shard.stripes.answered(shard.writes.get());
+    }
 }
 
 /// What this core has going with one member.
@@ -232,7 +247,7 @@ impl Shard {
             if self.health.borrow().broken {
                 return Err(VolumeError::Broken);
             }
-            if let Some(pass) = self.gate.enter_write(self.core.now()) {
+            if let Some(pass) = self.gate.enter_write(self.core.turn_time()) {
                 return Ok(pass);
             }
             self.home(|home| async move { home.activate().await }).await?;
@@ -244,7 +259,7 @@ impl Shard {
         loop {
             self.gate.opened().await;
             self.check_running()?;
-            if let Some(pass) = self.gate.enter_read(self.core.now()) {
+            if let Some(pass) = self.gate.enter_read(self.core.turn_time()) {
                 return Ok(pass);
             }
         }
@@ -290,13 +305,23 @@ impl Shard {
         Ok(())
     }
 
-    pub fn write_begins(&self) {
-        self.writes.update(|writes| writes + 1);
+    /// Lets a client's write in.
+    pub async fn begin_write(self: &Rc<Self>) -> Result<UnderWay, VolumeError> {
+        let pass = self.enter_write().await?;
+        Ok(self.under_way(pass))
     }
 
-    pub fn write_ends(&self) {
-        self.writes.update(|writes| writes - 1);
-        self.stripes.answered(self.writes.get());
+    /// As [`Self::begin_write`], if nothing has to be waited for. Not async: nothing can happen meanwhile.
+    pub fn try_begin_write(self: &Rc<Self>) -> Option<UnderWay> {
+        if self.fixed.read_only || self.stopped.get() || self.health.borrow().broken {
+            return None;
+        }
+        self.gate.enter_write(self.core.turn_time()).map(|pass| self.under_way(pass))
+    }
+
+    fn under_way(self: &Rc<Self>, pass: Pass) -> UnderWay {
+        self.writes.update(|writes| writes + 1);
+        UnderWay { shard: Rc::downgrade(self), _pass: pass }
     }
 
     /// Waits until the superblocks say what a plan made in `epoch` took for granted (invariant 2).

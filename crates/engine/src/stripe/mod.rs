@@ -5,7 +5,7 @@
 //! cut into rows (`rows`), each row gets a plan ([`crate::plan`]), and the batch is carried out (`write`, `read`) with as few
 //! member operations as the rows allow (`transfer`).
 //!
-//! Stripe tasks are spawned and never dropped: a stripe that was begun is finished, whatever becomes of the client.
+//! Stripe tasks (`workers`) are never dropped: a stripe that was begun is finished, whatever becomes of the client.
 
 mod buffers;
 mod compute;
@@ -14,6 +14,7 @@ mod logged;
 mod read;
 mod rows;
 mod transfer;
+mod workers;
 mod write;
 
 use std::cell::RefCell;
@@ -24,13 +25,14 @@ use std::rc::Rc;
 use wattle_rt::sync::OneshotSender;
 use wattle_rt::{Buf, BufMut, CoreIx, Durability, oneshot};
 
-use crate::array::{Health, Shard, answer};
+use crate::array::{Health, Shard, UnderWay, answer};
 use crate::error::VolumeError;
 use crate::geometry::StripeMap;
 use crate::plan::{BlockSet, Refusal, View};
 use crate::units::{MemberIx, MemberSet, SECTOR_BYTES, Sector, StripeNo};
 use gather::{Gather, Run};
 use rows::{Row, Segment};
+use workers::Workers;
 
 /// Most requests in one batch.
 const BATCH_MAX: usize = 1024;
@@ -56,8 +58,15 @@ pub(crate) struct ReadPiece {
 
 type ReadResult = (Result<(), VolumeError>, BufMut);
 
+/// Who waits for a write.
+struct Writer {
+    sender: OneshotSender<Result<(), VolumeError>>,
+    /// The client's write, where this is all of it.
+    _under_way: Option<UnderWay>,
+}
+
 enum Request {
-    Write(WritePiece, OneshotSender<Result<(), VolumeError>>),
+    Write(WritePiece, Writer),
     Read(ReadPiece, OneshotSender<ReadResult>),
     Turn(OneshotSender<Turn>),
 }
@@ -69,7 +78,7 @@ pub(crate) struct Turn {
 
 enum Batch {
     Turn(OneshotSender<Turn>),
-    Writes(Vec<(WritePiece, OneshotSender<Result<(), VolumeError>>)>),
+    Writes(Vec<(WritePiece, Writer)>),
     Reads(Vec<(ReadPiece, OneshotSender<ReadResult>)>),
 }
 
@@ -78,6 +87,7 @@ enum Batch {
 pub(crate) struct StripeTable {
     active: RefCell<BTreeMap<StripeNo, Active>>,
     gather: Gather,
+    workers: Workers,
 }
 
 /// A stripe whose task runs.
@@ -94,10 +104,16 @@ pub(crate) fn owner(stripe: StripeNo, cores: usize) -> CoreIx {
     CoreIx((stripe.0 % cores as u64) as usize)
 }
 
-/// Writes a piece; this core owns the stripe and the caller holds a pass.
-pub(crate) async fn write(shard: &Rc<Shard>, stripe: StripeNo, piece: WritePiece) -> Result<(), VolumeError> {
+/// Writes a piece; this core owns the stripe. The caller holds a pass, or hands over the client's write with its own: then
+/// the piece is written also if this future is dropped.
+pub(crate) async fn write(
+    shard: &Rc<Shard>,
+    stripe: StripeNo,
+    piece: WritePiece,
+    under_way: Option<UnderWay>,
+) -> Result<(), VolumeError> {
     let (sender, receiver) = oneshot();
-    enqueue(shard, stripe, Request::Write(piece, sender));
+    enqueue(shard, stripe, Request::Write(piece, Writer { sender, _under_way: under_way }));
     receiver.await.unwrap_or(Err(VolumeError::Stopped))
 }
 
@@ -129,15 +145,15 @@ fn enqueue(shard: &Rc<Shard>, stripe: StripeNo, request: Request) {
     table.gather.arrived(shard, stripe, active);
     drop(stripes);
     if idle {
-        shard.core.spawn(serve(shard.clone(), stripe));
+        table.workers.start(shard, stripe);
     }
 }
 
 /// Serves one stripe until nothing waits on it. The table guarantees one such task per stripe (invariant 4).
-async fn serve(shard: Rc<Shard>, stripe: StripeNo) {
-    let work = Work::new(&shard, stripe);
+async fn serve(shard: &Rc<Shard>, stripe: StripeNo) {
+    let work = Work::new(shard, stripe);
     loop {
-        gather::wait(&shard, stripe).await;
+        gather::wait(shard, stripe).await;
         let Some(batch) = shard.stripes.take_batch(stripe) else { return };
         match batch {
             Batch::Turn(sender) => {
@@ -150,17 +166,17 @@ async fn serve(shard: Rc<Shard>, stripe: StripeNo) {
                 if batch.len() > 1 {
                     shard.counters.merged.add(batch.len() as u64 - 1);
                 }
-                let (pieces, senders): (Vec<_>, Vec<_>) = batch.into_iter().unzip();
+                let (pieces, writers): (Vec<_>, Vec<_>) = batch.into_iter().unzip();
                 let began = shard.stripes.is_stream(stripe).then(|| shard.core.now());
                 let result = work.write(&pieces).await;
                 if let Some(began) = began {
                     shard.stripes.gather.took(shard.core.now() - began);
                 }
                 let shared = pieces.len() == 1 || result != Err(VolumeError::Unreadable);
-                for (piece, sender) in pieces.iter().zip(senders) {
+                for (piece, writer) in pieces.iter().zip(writers) {
                     // What cannot be had is the error of those who need it, not of those who came with them.
                     let result = if shared { result } else { work.write(std::slice::from_ref(piece)).await };
-                    answer(sender, result);
+                    answer(writer.sender, result);
                 }
             }
             Batch::Reads(batch) => {
@@ -178,6 +194,11 @@ async fn serve(shard: Rc<Shard>, stripe: StripeNo) {
 }
 
 impl StripeTable {
+    /// The array is stopped and nothing is under way.
+    pub fn end(&self) {
+        self.workers.end();
+    }
+
     fn is_stream(&self, stripe: StripeNo) -> bool {
         self.active.borrow().get(&stripe).is_some_and(|active| active.run.is_stream())
     }
@@ -203,16 +224,16 @@ impl StripeTable {
                 }
                 Batch::Reads(batch)
             }
-            Request::Write(piece, sender) => {
+            Request::Write(piece, writer) => {
                 let mut taken = Taken(vec![piece.range()]);
-                let mut batch = vec![(piece, sender)];
+                let mut batch = vec![(piece, writer)];
                 let joins = |next: &mut Request, taken: &Taken| matches!(next, Request::Write(next, _) if !taken.overlaps(&next.range()));
                 while batch.len() < BATCH_MAX
-                    && let Some(Request::Write(piece, sender)) =
+                    && let Some(Request::Write(piece, writer)) =
                         queue.pop_front_if(|next| joins(next, &taken))
                 {
                     taken.add(piece.range());
-                    batch.push((piece, sender));
+                    batch.push((piece, writer));
                 }
                 Batch::Writes(batch)
             }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use wattle_control::keeper::keep;
 use wattle_engine::geometry::Kind;
 use wattle_engine::metadata::Metadata;
-use wattle_engine::units::{MemberIx, MemberSet};
+use wattle_engine::units::{MemberIx, MemberSet, Sector};
 use wattle_engine::{ArraySpec, BadRanges, MemberState, VolumeError};
 use wattle_rt::{Core, CoreIx, DriveConfig, DriveControl, Outcome, Rng, World, WorldConfig};
 
@@ -425,9 +425,15 @@ impl<'a> Run<'a> {
         let (mutant, hardware, truth) = (self.options.mutant, self.site.hardware.clone(), self.truth.clone());
         let (plan, tuning) = (self.site.plan.clone(), self.scenario.tuning());
         let watch = watch.clone();
+        let replays = start.replays;
         let outcome = self.site.world.run(async move |core: Core| {
             let adapt = |mut spec: ArraySpec, inner: Box<dyn Metadata>, keys: Keys| {
                 tuning.apply(&mut spec);
+                if replays && spec.synced_below < Sector::MAX {
+                    // A log that looks cut short is not taken at its word where nobody is missing: that array is resynced.
+                    let mut truth = lock(&truth);
+                    (truth.synced, truth.ever_unsynced) = (false, true);
+                }
                 let core = core.clone();
                 if spec.geometry.redundancy() == 0 {
                     return (spec, inner);

@@ -80,6 +80,8 @@ seeds! {
     who_takes_over_a_slot_is_not_removed_for_whom_it_replaces: 5009754, 5061565, 5021796, 5050942, 5108382;
     /// Following a log, reads were begun before it was clear that a source was missing, and nobody waited for them.
     nothing_is_in_flight_after_a_replay_that_lacks_a_source: 106374;
+    /// The model took an array for synced whose log was cut short: that is resynced, and until then nothing makes up for a member.
+    a_log_that_was_cut_short_is_resynced: 30187866;
 }
 
 #[test]

@@ -21,6 +21,7 @@
 
 pub mod array;
 pub mod bad;
+mod cache;
 pub mod error;
 pub mod geometry;
 pub mod intent;
@@ -38,6 +39,7 @@ mod zero;
 
 pub use array::{ArrayHandle, ArraySpec, MemberKey, MemberSpec, MemberState};
 pub use bad::BadRanges;
+pub use cache::{CacheFaults, CacheGrowth, CacheStatus, CacheTuning};
 pub use error::{FailError, JoinError, LeaveError, VolumeError};
 pub use metadata::{Change, Metadata, Record, SeatRecord};
 pub use regions::Regions;

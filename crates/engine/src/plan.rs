@@ -126,6 +126,8 @@ pub struct View {
     /// Blocks whose member takes writes. A block may be writable and not readable: a member that is being rebuilt, or a
     /// sector that could not be read just now.
     pub writable: BlockSet,
+    /// Blocks that need not be read from their member, because they are in memory.
+    pub cached: BlockSet,
     /// Parity is known to agree with the data. It does not after a crash, until a resync has passed.
     pub trusted: bool,
 }
@@ -206,9 +208,10 @@ pub fn decide_write(view: &View, written: &BlockSet) -> Result<WritePlan, Refusa
     let reconstruct = Some(data.without(written)).filter(|fetch| fetch.is_subset(&view.readable));
     let read_modify =
         Some(written.union(&parity)).filter(|fetch| view.trusted && fetch.is_subset(&view.readable));
+    let reads = |fetch: &BlockSet| (fetch.without(&view.cached).len(), fetch.len());
     // At equal cost reconstruct wins: it does not build on old parity.
     let (method, fetch) = match (reconstruct, read_modify) {
-        (Some(rcw), Some(rmw)) if rmw.len() < rcw.len() => (Method::ReadModify, rmw),
+        (Some(rcw), Some(rmw)) if reads(&rmw) < reads(&rcw) => (Method::ReadModify, rmw),
         (Some(rcw), _) => (Method::Reconstruct, rcw),
         (None, Some(rmw)) => (Method::ReadModify, rmw),
         (None, None) => (Method::Recover, recovery_fetch(view)?),
@@ -367,7 +370,8 @@ mod tests {
             let stripe = Stripe::new(data, parities, 3);
             let new: Vec<u8> = (0..data as u8).map(|k| 0xc3 ^ k.wrapping_mul(29)).collect();
             for (readable, writable) in healths(data + parities) {
-                let view = View { data, parities, readable, writable, trusted: true };
+                let view =
+                    View { data, parities, readable, writable, cached: BlockSet::EMPTY, trusted: true };
                 // More than redundancy has gone already: nothing to be shown but that the plan says so.
                 let unreadable = data + parities - readable.len();
                 for written in masks(data) {
@@ -401,7 +405,8 @@ mod tests {
                 if data + parities - readable.len() > parities {
                     continue;
                 }
-                let view = View { data, parities, readable, writable, trusted: true };
+                let view =
+                    View { data, parities, readable, writable, cached: BlockSet::EMPTY, trusted: true };
                 for written in masks(data) {
                     let plan = decide_write(&view, &written).expect("within redundancy");
                     let good = |block: &usize| readable.contains(*block);
@@ -437,7 +442,8 @@ mod tests {
                 if data + parities - readable.len() > parities {
                     continue;
                 }
-                let view = View { data, parities, readable, writable, trusted: true };
+                let view =
+                    View { data, parities, readable, writable, cached: BlockSet::EMPTY, trusted: true };
                 for wanted in masks(data) {
                     let plan = decide_read(&view, &wanted).expect("within redundancy");
                     assert!(plan.fetch.is_subset(&readable));
@@ -460,7 +466,8 @@ mod tests {
     fn untrusted_parity_is_rewritten_but_never_read() {
         for (data, parities) in widths() {
             for (readable, writable) in healths(data + parities) {
-                let view = View { data, parities, readable, writable, trusted: false };
+                let view =
+                    View { data, parities, readable, writable, cached: BlockSet::EMPTY, trusted: false };
                 let parity = BlockSet::range(data, data + parities);
                 for written in masks(data) {
                     if let Ok(plan) = decide_write(&view, &written) {
@@ -483,6 +490,7 @@ mod tests {
             parities: 1,
             readable: BlockSet::range(0, data + 1),
             writable: BlockSet::range(0, data + 1),
+            cached: BlockSet::EMPTY,
             trusted: true,
         };
         let one = BlockSet::range(0, 1);
@@ -492,6 +500,25 @@ mod tests {
         assert_eq!((wide.method, wide.fetch.len()), (Method::ReadModify, 2));
         let full = decide_write(&view(5), &BlockSet::range(0, 5)).expect("healthy");
         assert_eq!((full.method, full.fetch.len()), (Method::Reconstruct, 0));
+    }
+
+    /// What is in memory costs nothing: the method with the fewest reads of members is chosen, counted naively.
+    #[test]
+    fn blocks_in_memory_are_not_counted() {
+        for (data, parities) in widths().filter(|&(data, _)| data <= 5) {
+            let all = BlockSet::range(0, data + parities);
+            let parity = BlockSet::range(data, data + parities);
+            for cached in masks(data + parities) {
+                let view = View { data, parities, readable: all, writable: all, cached, trusted: true };
+                for written in masks(data) {
+                    let plan = decide_write(&view, &written).expect("healthy");
+                    let reads = |fetch: BlockSet| fetch.without(&cached).len();
+                    let least =
+                        reads(BlockSet::range(0, data).without(&written)).min(reads(written.union(&parity)));
+                    assert_eq!(reads(plan.fetch), least, "{view:?} {written:?} {plan:?}");
+                }
+            }
+        }
     }
 
     #[test]

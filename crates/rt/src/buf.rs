@@ -266,6 +266,11 @@ impl Buf {
         Buf { block: self.block.clone(), start: self.start + from, len: to - from }
     }
 
+    /// How much memory this keeps: that of the buffer it was cut from.
+    pub fn capacity_bytes(&self) -> usize {
+        self.block.capacity_bytes
+    }
+
     /// Makes the bytes writable again if no other handle shares their allocation; else gives the buffer back.
     pub fn try_into_mut(self) -> Result<BufMut, Buf> {
         let mut this = ManuallyDrop::new(self);

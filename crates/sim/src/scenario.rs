@@ -40,6 +40,9 @@ pub struct Bounds {
 impl Bounds {
     /// Sets them.
     pub fn apply(self, spec: &mut ArraySpec) {
+        // Lives are short here, and requests small.
+        spec.tuning.cache.page_bytes = 512;
+        spec.tuning.cache.at_once = true;
         spec.tuning.stripe_buffer_bytes = self.stripes_active_max * 4096;
         spec.tuning.sync.stripes_max = self.stripes_active_max / 2;
         spec.tuning.clean_delay = self.clean_delay;

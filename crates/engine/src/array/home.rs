@@ -197,7 +197,11 @@ impl Home {
         if self.stopped.get() {
             return Err(VolumeError::Stopped);
         }
-        self.on_every_core(|shard| async move { shard.gate.close().await }).await;
+        self.on_every_core(|shard| async move {
+            shard.gate.close().await;
+            shard.cache.clear();
+        })
+        .await;
         // The pass keeps the array from being recorded clean once it is recorded dirty.
         let shard = self.shard();
         let pass = shard.gate.pass(self.core.now());
@@ -205,7 +209,11 @@ impl Home {
             Ok(()) => Ok(job(pass).await),
             Err(error) => Err(error),
         };
-        self.on_every_core(|shard| async move { shard.gate.open() }).await;
+        self.on_every_core(|shard| async move {
+            shard.cache.clear();
+            shard.gate.open();
+        })
+        .await;
         result
     }
 

@@ -19,6 +19,7 @@ use std::time::Duration;
 use wattle_rt::{Core, CoreIx, Device};
 
 use crate::bad::BadRanges;
+use crate::cache::CacheTuning;
 use crate::error::{FailError, JoinError, LeaveError, VolumeError};
 use crate::geometry::Geometry;
 use crate::intent::IntentSpec;
@@ -161,6 +162,8 @@ pub struct Tuning {
     /// Most bytes of old blocks and new parity that writes and reconstructions hold at once on a core; more wait their turn. One
     /// that needs more than this by itself has the core to itself.
     pub stripe_buffer_bytes: usize,
+    /// The clean cache.
+    pub cache: CacheTuning,
     /// How long an array is idle before it is recorded clean (md's `safe_mode_delay`).
     pub clean_delay: Duration,
     /// A member is failed after this many read errors, even if all were corrected (md's `max_read_errors`).
@@ -176,6 +179,7 @@ impl Default for Tuning {
     fn default() -> Self {
         Self {
             stripe_buffer_bytes: 32 << 20,
+            cache: CacheTuning::default(),
             clean_delay: Duration::from_millis(200),
             read_errors_max: 20,
             read_deadline: Duration::from_secs(2),

@@ -18,7 +18,9 @@ use super::health::{Health, MemberState};
 use super::home::{Home, home_key};
 use super::status::{Counters, Requests, Troubles};
 use crate::bad::BadRanges;
+use crate::cache::{CacheTuning, CleanCache};
 use crate::error::VolumeError;
+use crate::geometry::Kind;
 use crate::intent::IntentShard;
 use crate::log::LogShard;
 use crate::mirror::RangeLocks;
@@ -48,6 +50,8 @@ pub(crate) struct Shard {
     pub stripe_buffers: Semaphore,
     /// Reads of jobs.
     pub job_reads: Rc<JobReads>,
+    /// What the members hold of the stripes that this core owns.
+    pub cache: CleanCache,
     pub counters: Counters,
     /// Clients' requests that were answered.
     pub requests: Requests,
@@ -120,6 +124,7 @@ impl Shard {
             holds: Holds::default(),
             stripe_buffers: Semaphore::new(fixed.tuning.stripe_buffer_bytes),
             job_reads: Rc::default(),
+            cache: clean_cache(core, &fixed),
             counters: Counters::default(),
             requests: Requests::default(),
             deadlines: Deadlines::new(fixed.tuning.read_deadline),
@@ -178,6 +183,9 @@ impl Shard {
     pub fn set_health(&self, health: Arc<Health>) {
         // Two changes may be on their way to this core at once.
         if health.version > self.health.borrow().version {
+            if health.epoch != self.health.borrow().epoch {
+                self.cache.clear();
+            }
             *self.health.borrow_mut() = health;
         }
         // Whoever waits for a record that a broken array will never write must hear of it.
@@ -436,6 +444,14 @@ impl Shard {
         });
         self.core.spawn(change).await
     }
+}
+
+/// Only levels with parity read before they write.
+fn clean_cache(core: &Core, fixed: &Fixed) -> CleanCache {
+    let geometry = &fixed.geometry;
+    let bytes_max = if geometry.kind() == Kind::Parity { fixed.tuning.cache.bytes_max } else { 0 };
+    let tuning = CacheTuning { bytes_max, ..fixed.tuning.cache };
+    CleanCache::new(tuning, core.cores(), geometry.raid_disks(), geometry.chunk().0 * SECTOR_BYTES)
 }
 
 /// Answers a request. Whoever asked may have gone; the work is done all the same.

@@ -9,6 +9,7 @@ use wattle_rt::{Core, Latencies, TrafficTotals};
 use super::home::{Home, home_key};
 use super::shard::Shard;
 use super::{Fixed, Health, MemberState, each_core};
+use crate::cache::CacheStatus;
 use crate::geometry::Level;
 use crate::sync::{SyncReport, SyncStatus};
 use crate::units::Sector;
@@ -148,6 +149,8 @@ pub struct ArrayStatus {
     pub replacements: Vec<MemberStatus>,
     /// Since the start.
     pub counters: CounterTotals,
+    /// The clean cache.
+    pub cache: CacheStatus,
     /// Clients' requests since the start.
     pub requests: RequestLatencies,
     /// The resync, recovery, check or repair under way.
@@ -204,18 +207,22 @@ pub(super) async fn collect(core: &Core, fixed: &Arc<Fixed>) -> ArrayStatus {
         })
         .await;
     let mut counters = CounterTotals::default();
+    let mut cache = CacheStatus::default();
     let mut requests = RequestLatencies::default();
     let slots = fixed.geometry.raid_disks();
     let mut troubles = vec![Troubles::default(); 2 * slots];
     for index in each_core(core) {
         let part = core
             .call(index, move |core| async move {
-                core.local::<Shard>(key)
-                    .map(|shard| (shard.counters.totals(), shard.requests.totals(), shard.troubles()))
+                core.local::<Shard>(key).map(|shard| {
+                    let requests = shard.requests.totals();
+                    (shard.counters.totals(), shard.cache.status(), requests, shard.troubles())
+                })
             })
             .await;
-        let Some((totals, answered, more)) = part else { continue };
+        let Some((totals, kept, answered, more)) = part else { continue };
         counters = counters.plus(totals);
+        cache = cache.plus(kept);
         requests.add(&answered);
         troubles.iter_mut().zip(&more).for_each(|(sum, more)| sum.add(more));
     }
@@ -253,6 +260,7 @@ pub(super) async fn collect(core: &Core, fixed: &Arc<Fixed>) -> ArrayStatus {
         members,
         replacements,
         counters,
+        cache,
         requests,
         sync,
         last,

@@ -8,6 +8,7 @@
 //! Stripe tasks (`workers`) are never dropped: a stripe that was begun is finished, whatever becomes of the client.
 
 mod buffers;
+mod cached;
 mod compute;
 mod gather;
 mod logged;
@@ -157,6 +158,7 @@ async fn serve(shard: &Rc<Shard>, stripe: StripeNo) {
         let Some(batch) = shard.stripes.take_batch(stripe) else { return };
         match batch {
             Batch::Turn(sender) => {
+                shard.cache.take_out_stripe(stripe);
                 let (done, dropped) = oneshot();
                 if sender.send(Turn { _done: done }).is_ok() {
                     let _ = dropped.await;
@@ -329,6 +331,7 @@ impl<'a> Work<'a> {
             writable: (0..self.blocks())
                 .filter(|&block| health.writable_for(self.member(block)).next().is_some())
                 .collect(),
+            cached: BlockSet::EMPTY,
             trusted: self.trusted(health),
         }
     }

@@ -13,6 +13,13 @@ use crate::units::{MemberIx, MemberSet, SECTOR_BYTES, Sector};
 /// Most rows, so buffers, in one vectored operation, below Linux' IOV_MAX of 1024.
 const VECTOR_MAX: usize = 512;
 
+/// Where blocks are fetched from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum From {
+    Members,
+    CacheOrMembers,
+}
+
 /// What could not be read.
 #[derive(Debug, Default)]
 pub(super) struct Lost {
@@ -35,13 +42,30 @@ pub(super) struct Stored {
 }
 
 impl Work<'_> {
-    /// Reads the blocks `wanted` of each row. All operations are queued before the first is awaited.
+    /// Fetches the blocks `wanted` of each row. All operations are queued before the first is awaited.
     pub(super) async fn fetch(
         &self,
         rows: &[Row],
         wanted: impl Fn(usize) -> BlockSet,
+        from: From,
     ) -> Result<Grid<BufMut>, Lost> {
         let mut grid = Grid::new(rows.len(), self.blocks());
+        let mut found = vec![BlockSet::EMPTY; rows.len()];
+        if from == From::CacheOrMembers {
+            let (mut hits, mut misses) = (0, 0);
+            for (number, row) in rows.iter().enumerate() {
+                for block in wanted(number).iter() {
+                    let Some(buf) = self.kept(row, block) else { continue };
+                    grid.set(number, block, buf);
+                    found[number].insert(block);
+                    hits += 1;
+                }
+                misses += (wanted(number).len() - found[number].len()) as u64;
+            }
+            self.shard.cache.count(hits, misses);
+            self.shard.counters.pre_reads.add(misses);
+        }
+        let wanted = |row: usize| wanted(row).without(&found[row]);
         let mut reads = Vec::new();
         for (block, run) in runs(rows, self.blocks(), wanted) {
             let buf = BufMut::alloc((rows[run.end - 1].bytes.end - rows[run.start].bytes.start) as usize);
@@ -90,6 +114,7 @@ impl Work<'_> {
         let mut writes = Vec::with_capacity(runs.len());
         for (block, run) in runs {
             let sectors = self.sectors(rows[run.start].bytes.start..rows[run.end - 1].bytes.end);
+            self.forget(block, rows[run.start].bytes.start..rows[run.end - 1].bytes.end);
             let bufs: Vec<Buf> = run.filter_map(|row| blocks.take(row, block)).collect();
             for seat in health.writable_for(self.member(block)) {
                 writes.push((

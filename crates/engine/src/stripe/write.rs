@@ -4,13 +4,13 @@ use wattle_rt::{Buf, BufMut, Durability};
 
 use super::buffers::Room;
 use super::rows::{self, Grid, Row, Segment};
-use super::transfer::{Lost, Stored};
+use super::transfer::{From, Lost, Stored};
 use super::{ReadPiece, Work, WritePiece, refusal};
 use crate::array::Health;
 use crate::error::VolumeError;
 use crate::intent;
 use crate::log::{self, LogError};
-use crate::plan::{self, BlockSet, Method, WritePlan};
+use crate::plan::{self, BlockSet, Method, View, WritePlan};
 use crate::units::MemberSet;
 
 impl Work<'_> {
@@ -85,6 +85,9 @@ impl Work<'_> {
             rows.first().map_or(0, |row| row.bytes.start)..rows.last().map_or(0, |row| row.bytes.end);
         let _intent = intent::enter(self.shard, self.sectors(touched)).await?;
         let mut room = Room::default();
+        let from = pieces.iter().map(|piece| piece.start).min().unwrap_or(0);
+        let to = pieces.iter().map(|piece| piece.start + piece.buf.len() as u64).max().unwrap_or(0);
+        let stream = self.shard.cache.is_stream(self.map.stripe, from..to);
         // Each turn that does not end loses a member or a block that the turns before had, or waits for more room for that
         // reason, so there are few of them.
         for _turn in 0..=4 * self.blocks() {
@@ -94,7 +97,10 @@ impl Work<'_> {
             }
             let plans = rows
                 .iter()
-                .map(|row| plan::decide_write(&self.view(&health, row, &unreadable), &row.touched))
+                .map(|row| {
+                    let view = View { cached: self.cached(row), ..self.view(&health, row, &unreadable) };
+                    plan::decide_write(&view, &row.touched)
+                })
                 .collect::<Result<Vec<_>, _>>()
                 .map_err(refusal)?;
             if self.take_room(&mut room, self.write_bytes(&rows, &plans)).await {
@@ -104,7 +110,7 @@ impl Work<'_> {
             if logged && let Some(parts) = self.parts(&health, &rows, &segments, pieces) {
                 return Ok(Some(parts));
             }
-            let fetched = match self.fetch(&rows, |row| plans[row].fetch).await {
+            let mut fetched = match self.fetch(&rows, |row| plans[row].fetch, From::CacheOrMembers).await {
                 Ok(fetched) => fetched,
                 Err(lost) => {
                     self.lose(lost, &mut unreadable).await?;
@@ -112,7 +118,8 @@ impl Work<'_> {
                 }
             };
             self.count(&plans);
-            let blocks = self.fill(&rows, &segments, pieces, &plans, fetched, &unreadable);
+            let blocks = self.fill(&rows, &segments, pieces, &plans, &mut fetched, &unreadable);
+            let left = self.leaves(&rows, &plans, &mut fetched, &blocks, stream);
             let ticket = if logged {
                 match log::append(self.shard, self.map.p(), self.entries(&rows, &segments, pieces, &blocks))
                     .await
@@ -125,7 +132,11 @@ impl Work<'_> {
                 None
             };
             let stored = self.store(&health, &rows, blocks, durability).await;
+            let whole = stored.failed.is_empty();
             let result = self.settle(&health, &segments, stored).await;
+            if whole && result.is_ok() {
+                self.keep(&health, &rows, left);
+            }
             if let Some(ticket) = ticket {
                 ticket.release(self.shard, result.is_ok());
             }
@@ -162,7 +173,7 @@ impl Work<'_> {
         segments: &[Segment],
         pieces: &[WritePiece],
         plans: &[WritePlan],
-        mut fetched: Grid<BufMut>,
+        fetched: &mut Grid<BufMut>,
         unreadable: &BlockSet,
     ) -> Grid<Buf> {
         let mut blocks = Grid::new(rows.len(), self.blocks());
@@ -200,7 +211,6 @@ impl Work<'_> {
     fn count(&self, plans: &[WritePlan]) {
         let counters = &self.shard.counters;
         for plan in plans {
-            counters.pre_reads.add(plan.fetch.len() as u64);
             match plan.method {
                 Method::Reconstruct if plan.fetch.is_empty() => counters.rows_full.add(1),
                 Method::Reconstruct => counters.rows_reconstruct.add(1),

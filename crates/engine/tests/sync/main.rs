@@ -1,5 +1,6 @@
-//! Resync, recovery, replacement, check and repair against slow oracles, in virtual time.
+//! Resync, recovery, replacement, check and repair, and the clean cache beside them, against slow oracles, in virtual time.
 
+mod cache;
 mod check;
 mod crash;
 mod fill;

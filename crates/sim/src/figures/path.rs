@@ -183,6 +183,33 @@ pub fn sequential() -> Vec<Case> {
     cases
 }
 
+/// What the clean cache saves: hot sets that are written at random, and small sequential writes, against what the drives allow if nothing
+/// were read. A set beyond its ceiling and writes anywhere are what it must not do harm to.
+#[must_use]
+pub fn cache() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for members in [3, 6] {
+        let setup = Setup::x25m(members);
+        let (writes, alone) = (setup.model.write_seconds(4096), setup.model.write_latency.as_secs_f64());
+        let limit = f64::from(members) / (2.0 * writes);
+        for (what, bytes, bound) in
+            [("4 MiB", 4 << 20, 0.95), ("32 MiB", 32 << 20, 0.0), ("1 GiB", 1 << 30, 0.0)]
+        {
+            let load = Load { reach: 0..bytes, warm_up: Duration::from_secs(10), ..Load::random_writes(64) };
+            cases.push(Case::new(
+                format!("RAID 5 over {members}, 4 KiB random write to {what}"),
+                setup,
+                load,
+                limit,
+                bound,
+            ));
+        }
+        let bytes_per_second = 4096.0 / (writes + alone);
+        cases.push(Case::sequential("RAID 5", setup, 0, 4096, 1, bytes_per_second, 0.0));
+    }
+    cases
+}
+
 /// RAID 10: random writes, and sequential reads against RAID 0.
 #[must_use]
 pub fn copies() -> Vec<Case> {

@@ -175,11 +175,13 @@ impl StripeTable {
     }
 }
 
-/// Waits until what is queued on a stripe should go. This is its task.
-pub(super) async fn wait(shard: &Rc<Shard>, stripe: StripeNo) {
+/// Waits until what is queued on a stripe should go. This is its task; `answered` if it has answered writes just now.
+pub(super) async fn wait(shard: &Rc<Shard>, stripe: StripeNo, answered: bool) {
     let (table, gather) = (&shard.stripes, &shard.stripes.gather);
-    if table.judge(shard, stripe) != Verdict::Wait {
-        return;
+    match table.judge(shard, stripe) {
+        Verdict::Wait => {}
+        Verdict::Alone if answered => {}
+        Verdict::Go | Verdict::Alone => return,
     }
     table.hold(stripe, true);
     let mut until = shard.core.now() + gather.patience();

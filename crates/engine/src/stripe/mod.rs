@@ -153,9 +153,11 @@ fn enqueue(shard: &Rc<Shard>, stripe: StripeNo, request: Request) {
 /// Serves one stripe until nothing waits on it. The table guarantees one such task per stripe (invariant 4).
 async fn serve(shard: &Rc<Shard>, stripe: StripeNo) {
     let work = Work::new(shard, stripe);
+    let mut answered = false;
     loop {
-        gather::wait(shard, stripe).await;
+        gather::wait(shard, stripe, answered).await;
         let Some(batch) = shard.stripes.take_batch(stripe) else { return };
+        answered = matches!(batch, Batch::Writes(_));
         match batch {
             Batch::Turn(sender) => {
                 shard.cache.take_out_stripe(stripe);

@@ -314,6 +314,7 @@ impl<'a> Run<'a> {
     /// Does what the kernel would do with an array that was not stopped cleanly; whether it could.
     fn resync(&self, start: &Start, present: MemberSet) -> bool {
         let plan = &self.site.plan;
+        self.seat(start);
         let readable = |slot| !plan.unreadable(slot, 0, plan.geometry.member_sectors(slot).0);
         let whole = start.in_sync().len() == plan.geometry.raid_disks()
             && start.drives().without(&present).is_empty()
@@ -334,14 +335,20 @@ impl<'a> Run<'a> {
         true
     }
 
-    fn check_start(&mut self, start: &Start) {
-        let (plan, in_sync) = (&self.site.plan, start.in_sync());
+    /// Who looks at the drives from outside looks at those that are in the slots now.
+    fn seat(&self, start: &Start) {
+        let plan = &self.site.plan;
         *lock(&plan.bad) = start.seats[..start.seats.len() / 2].iter().map(|seat| seat.bad.clone()).collect();
         for slot in plan.slots() {
             if let Some(drive) = start.seats[slot.index()].drive {
                 plan.seat(slot, drive);
             }
         }
+    }
+
+    fn check_start(&mut self, start: &Start) {
+        let (plan, in_sync) = (&self.site.plan, start.in_sync());
+        self.seat(start);
         let truth = &mut *lock(&self.truth);
         let synced = start.synced();
         let degraded = in_sync.len() < plan.geometry.raid_disks();

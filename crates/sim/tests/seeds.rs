@@ -82,6 +82,8 @@ seeds! {
     nothing_is_in_flight_after_a_replay_that_lacks_a_source: 106374;
     /// The model took an array for synced whose log was cut short: that is resynced, and until then nothing makes up for a member.
     a_log_that_was_cut_short_is_resynced: 30187866;
+    /// What plays the kernel resynced the drives that had been in the slots before the last replacement.
+    a_resync_is_of_the_drives_in_the_slots: 30373098;
 }
 
 #[test]

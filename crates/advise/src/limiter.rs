@@ -64,7 +64,7 @@ pub struct Interval {
     pub unaligned: u64,
     /// Blocks read before writes.
     pub pre_reads: u64,
-    /// Of these, blocks that the cache had.
+    /// Blocks that writes needed and the cache had.
     pub cache_hits: u64,
     /// The members in use.
     pub members: Vec<MemberFlow>,
@@ -241,9 +241,9 @@ fn depth_or_members(interval: &Interval) -> Finding {
     let reads_first = match (interval.pre_reads, interval.writes.count) {
         (0, _) | (_, 0) => String::new(),
         (pre_reads, writes) => format!(
-            "; each write reads {:.1} blocks first, {:.0} % of them from the cache",
+            "; each write reads {:.1} blocks first and finds {:.1} in the cache",
             pre_reads as f64 / writes as f64,
-            100.0 * interval.cache_hits as f64 / pre_reads as f64
+            interval.cache_hits as f64 / writes as f64
         ),
     };
     if per_member < 1.0 {

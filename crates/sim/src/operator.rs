@@ -112,13 +112,16 @@ impl Desk {
     /// The first drive of a slot is back and returns to it: only what it missed is written to it, where the bitmap tells.
     async fn take_back(&self, core: &Core, running: &Running, slot: MemberIx) {
         let array = &running.array;
-        let now = array.status(core).await.members.swap_remove(slot.index());
+        let mut status = array.status(core).await;
+        let now = status.members.swap_remove(slot.index());
         if now.state.writable() {
             return;
         }
         let control = &self.plan.controls[slot.index()];
-        // It had no power meanwhile.
-        control.lose_cache();
+        // It had no power meanwhile; but where nothing made up for it, what it held in its cache would be gone for good.
+        if !status.broken {
+            control.lose_cache();
+        }
         control.come_back();
         control.fail_next_writes(0);
         control.fail_next_flushes(0);

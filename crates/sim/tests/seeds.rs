@@ -84,6 +84,8 @@ seeds! {
     a_log_that_was_cut_short_is_resynced: 30187866;
     /// What plays the kernel resynced the drives that had been in the slots before the last replacement.
     a_resync_is_of_the_drives_in_the_slots: 30373098;
+    /// A drive that nothing made up for lost its cache when it was plugged in again, and was held to what it had acknowledged.
+    a_drive_of_a_broken_array_keeps_its_cache: 40023457;
 }
 
 #[test]

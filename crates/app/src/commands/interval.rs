@@ -171,7 +171,7 @@ fn done(
         flushes,
         unaligned: c.unaligned.saturating_sub(before.unaligned),
         pre_reads: c.pre_reads.saturating_sub(before.pre_reads),
-        cache_hits: 0,
+        cache_hits: hits(now).saturating_sub(hits(was)),
         members: members.iter().map(|(_, flow)| flow.clone()).collect(),
         cores: threads.iter().zip(threads_were).map(same_thread).collect(),
         background: now.sync.as_ref().map(|sync| sync.action.clone()),
@@ -211,6 +211,10 @@ fn done(
         limited_by: limited_by.collect(),
         cores: interval.cores,
     }
+}
+
+fn hits(array: &ArrayReport) -> u64 {
+    array.cache.map_or(0, |cache| cache.hits)
 }
 
 fn member_flow(member: &MemberReport, was: TrafficReport) -> MemberFlow {

@@ -105,6 +105,9 @@ pub struct ArrayReport {
     /// Clients' requests since the start, and how long they took.
     #[serde(default)]
     pub requests: RequestsReport,
+    /// The clean cache of blocks and parity that writes need; absent where there is no parity.
+    #[serde(default)]
+    pub cache: Option<CacheReport>,
 }
 
 impl ArrayReport {
@@ -196,6 +199,39 @@ pub struct RequestsReport {
     pub reads: LatencyReport,
     pub writes: LatencyReport,
     pub flushes: LatencyReport,
+}
+
+/// The clean cache.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CacheReport {
+    /// As md counts: entries of 4 KiB for each member.
+    pub stripe_cache_size: u64,
+    /// Of these, how many hold something.
+    pub stripe_cache_active: u64,
+    /// What it has room for now, and never more than.
+    pub size_bytes: u64,
+    pub ceiling_bytes: u64,
+    /// What it holds.
+    pub active_bytes: u64,
+    /// Blocks that writes needed and found, and those they had to read.
+    pub hits: u64,
+    pub misses: u64,
+    /// Blocks that made room for others.
+    pub evictions: u64,
+    /// Why it grew the last time.
+    pub grown: Option<CacheGrowthReport>,
+}
+
+/// Why a cache grew.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CacheGrowthReport {
+    pub from_bytes: u64,
+    pub to_bytes: u64,
+    /// Of so many rows that were written,
+    pub rows: u64,
+    /// so many came again after they had made room for others.
+    pub again: u64,
 }
 
 /// What a member was asked to do.

@@ -10,8 +10,8 @@ use wattle_rt::{Latencies, TrafficTotals};
 
 use super::Facts;
 use crate::control_socket::report::{
-    ArrayReport, BitmapReport, Counters, Health, LatencyReport, MemberReport, RangeReport, RequestsReport,
-    TrafficReport,
+    ArrayReport, BitmapReport, CacheGrowthReport, CacheReport, Counters, Health, LatencyReport, MemberReport,
+    RangeReport, RequestsReport, TrafficReport,
 };
 
 /// Ranges of bad blocks that are told of each member.
@@ -60,6 +60,7 @@ pub fn array_report(facts: &Facts, status: &ArrayStatus) -> ArrayReport {
             writes: latency(&status.requests.writes),
             flushes: latency(&status.requests.flushes),
         },
+        cache: (status.cache.ceiling_bytes > 0).then(|| cache(status)),
     }
 }
 
@@ -138,6 +139,26 @@ fn counters(status: &ArrayStatus) -> Counters {
         merged: c.merged,
         repaired: c.repaired,
         unaligned: c.unaligned,
+    }
+}
+
+fn cache(status: &ArrayStatus) -> CacheReport {
+    let (cache, entry) = (status.cache, 4096 * status.members.len().max(1) as u64);
+    CacheReport {
+        stripe_cache_size: cache.size_bytes / entry,
+        stripe_cache_active: cache.active_bytes / entry,
+        size_bytes: cache.size_bytes,
+        ceiling_bytes: cache.ceiling_bytes,
+        active_bytes: cache.active_bytes,
+        hits: cache.hits,
+        misses: cache.misses,
+        evictions: cache.evictions,
+        grown: cache.growth.map(|growth| CacheGrowthReport {
+            from_bytes: growth.from_bytes,
+            to_bytes: growth.to_bytes,
+            rows: growth.rows,
+            again: growth.again,
+        }),
     }
 }
 

@@ -580,6 +580,9 @@ fn top_and_why_slow_tell_what_an_array_does_and_what_limits_it() {
         "{status}"
     );
     assert_eq!(status["members"][0]["traffic"]["in_flight"], 0);
+    // 8 MiB are written again and again: by now their blocks and parity are in memory.
+    let cache = &status["cache"];
+    assert!(cache["misses"].as_u64() > Some(0) && cache["ceiling_bytes"].as_u64() > Some(0), "{status}");
     let missing = serve.command(&["top", "nobody", "--count", "1"]);
     assert_eq!(missing.status, 1, "{}", missing.stderr);
     serve.stop();

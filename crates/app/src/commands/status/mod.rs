@@ -140,6 +140,7 @@ pub(crate) mod tests {
             events: Vec::new(),
             counters: Counters::default(),
             requests: RequestsReport::default(),
+            cache: None,
         }
     }
 

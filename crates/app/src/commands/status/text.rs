@@ -51,6 +51,15 @@ pub fn render(server: &ServerReport, array: &ArrayReport, screen: Screen) -> Str
         units.show(c.write_bytes),
         c.flushes,
     ));
+    if let Some(cache) = array.cache.filter(|cache| cache.hits + cache.misses > 0) {
+        text.push_str(&format!(
+            "  cache: {} of {} used (at most {}), {:.0} % of the blocks that writes needed\n",
+            units.show(cache.active_bytes),
+            units.show(cache.size_bytes),
+            units.show(cache.ceiling_bytes),
+            100.0 * cache.hits as f64 / (cache.hits + cache.misses) as f64
+        ));
+    }
     let r = &array.requests;
     for (what, latency) in [("read", r.reads), ("write", r.writes), ("flush", r.flushes)] {
         if latency.count > 0 {

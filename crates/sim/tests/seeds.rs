@@ -86,6 +86,8 @@ seeds! {
     a_resync_is_of_the_drives_in_the_slots: 30373098;
     /// A drive that nothing made up for lost its cache when it was plugged in again, and was held to what it had acknowledged.
     a_drive_of_a_broken_array_keeps_its_cache: 40023457;
+    /// A read that was under way when a drive lost its power was answered from what was left.
+    a_drive_without_power_answers_nothing: 40188724;
 }
 
 #[test]

@@ -140,6 +140,7 @@ pub(crate) struct Drive {
     pub(crate) ops: u64,
     /// The number of the next completed write.
     next_version: u64,
+    power_losses: u64,
     pub(crate) service: Service,
     /// When the world looks at it again.
     pub(crate) wake: Option<Instant>,
@@ -154,6 +155,8 @@ pub(crate) struct Accepted {
     pub(crate) at: Option<Instant>,
     /// A flush covers the versions below this.
     covers_below: u64,
+    /// How often the drive had lost its power by then.
+    power_losses: u64,
     /// Its fate, if that is decided already.
     verdict: Verdict,
 }
@@ -178,6 +181,7 @@ impl Drive {
             faults: Faults { slow: 1, ..Faults::default() },
             ops: 0,
             next_version: 1,
+            power_losses: 0,
             service,
             wake: None,
             log: None,
@@ -201,7 +205,7 @@ impl Drive {
         }
         let verdict = if self.faults.gone { Verdict::Refuse(IoError::GONE) } else { self.verdict(op) };
         let at = self.service.accept(&self.config, op, self.faults.slow, &mut self.rng, now);
-        Accepted { at, covers_below: self.next_version, verdict }
+        Accepted { at, covers_below: self.next_version, power_losses: self.power_losses, verdict }
     }
 
     fn verdict(&mut self, op: &Op) -> Verdict {
@@ -239,7 +243,10 @@ impl Drive {
     ) -> Result<usize, IoError> {
         self.service.complete(op, now);
         let verdict = match accepted.verdict {
-            Verdict::Serve if self.faults.gone => Verdict::Refuse(IoError::GONE),
+            // Nothing that was under way when the power went is answered afterwards.
+            Verdict::Serve if self.faults.gone || accepted.power_losses < self.power_losses => {
+                Verdict::Refuse(IoError::GONE)
+            }
             verdict => verdict,
         };
         if let Verdict::Refuse(error) = verdict {
@@ -309,6 +316,7 @@ impl Drive {
 
     /// The power goes: of each unflushed sector, any version lands. What was durable before may be it too.
     pub(crate) fn lose_cache(&mut self, choose: &mut Chooser<'_>) {
+        self.power_losses += 1;
         for (sector, mut versions) in std::mem::take(&mut self.contents.unflushed) {
             let chosen = choose(&mut self.rng, versions.len());
             let (_, content) = versions.swap_remove(chosen);

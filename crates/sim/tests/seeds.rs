@@ -88,6 +88,9 @@ seeds! {
     a_drive_of_a_broken_array_keeps_its_cache: 40023457;
     /// A read that was under way when a drive lost its power was answered from what was left.
     a_drive_without_power_answers_nothing: 40188724;
+    /// Parity that a resync could not make was recorded as bad on its member and not on the replacement of that, which took the slot and
+    /// with it what nobody had made: data was reconstructed from it.
+    parity_that_nobody_can_make_is_bad_on_the_replacement_too: 50154409;
 }
 
 #[test]

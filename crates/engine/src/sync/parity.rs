@@ -339,8 +339,13 @@ impl Step<'_> {
             return Err(Trouble::Untrusted);
         }
         self.found.unreadable_sectors += (part.sectors.end - part.sectors.start).0;
-        for slot in part.parity().filter(|slot| have.contains(*slot)).chain(unreadable.iter()) {
-            self.mark_bad(slot, part.sectors.clone()).await?;
+        // What is being made to replace a member has the same parity, and may take the slot before anybody looks again.
+        let copies = part.parity().map(|slot| health.replacement_of(slot));
+        let copies = copies.filter(|seat| health.state(*seat).writable());
+        let parity = part.parity().filter(|slot| have.contains(*slot));
+        let seats: Vec<MemberIx> = parity.chain(unreadable.iter()).chain(copies).collect();
+        for seat in seats {
+            self.mark_bad(seat, part.sectors.clone()).await?;
         }
         Ok(Attempt::Done)
     }

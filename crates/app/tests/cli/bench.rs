@@ -31,6 +31,11 @@ fn figures_have_fios_names_and_a_yardstick() {
         (&serde_json::Value::Null, &serde_json::json!(1))
     );
     let text = bench(&members, &["--level", "5", "--rw", "write", "--bs", "768k"]).ok();
+    bench(&members, &["--level", "5", "--rw", "write", "--bs", "1m", "--size", "4k"]).failed(
+        2,
+        "WTL-0001",
+        &["no room for a request", "--size"],
+    );
     for words in ["bandwidth", "rounds: ", "in its cache"] {
         assert!(text.text().contains(words), "{}", text.text());
     }

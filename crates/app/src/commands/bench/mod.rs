@@ -7,7 +7,7 @@ use std::time::Duration;
 use wattle_control::{Check, Code, Problem, start};
 use wattle_engine::geometry::Kind;
 use wattle_engine::{ArrayHandle, VolumeRef};
-use wattle_lab::{Counts, Load, Ramp, Steady, updates_per_second};
+use wattle_lab::{Counts, Load, LoadError, Ramp, Steady, updates_per_second};
 use wattle_rt::Core;
 
 use super::simulate::load_of;
@@ -142,7 +142,7 @@ async fn rounds(
         output::progress(Some(&format!("round {} of {}", number + 1, args.rounds)));
         let counted = load.run(core, volume, async || cpu_time()).await;
         output::progress(None);
-        let counted = counted.map_err(|error| failed(error.to_string()))?;
+        let counted = counted.map_err(ended)?;
         warmed.get_or_insert(Warmed { took: counted.ramped.took, steady: counted.ramped.steady });
         rounds.push(Round {
             counts: counted.counts,
@@ -161,6 +161,18 @@ async fn rounds(
 fn cpu_time() -> Duration {
     let millis = crate::serving::threads::all().iter().map(|thread| thread.cpu_ms).sum();
     Duration::from_millis(millis)
+}
+
+fn ended(error: LoadError) -> Problem {
+    match error {
+        LoadError::NoRoom { .. } => Problem::new(
+            Code::Usage,
+            "the load does not fit the array",
+            error.to_string(),
+            "ask for smaller requests (--bs) or a larger part (--size, --offset)",
+        ),
+        LoadError::Failed { .. } => failed(error.to_string()),
+    }
 }
 
 fn failed(why: String) -> Problem {

@@ -1,7 +1,7 @@
 //! The partial parity log from the outside: what is written when. Whether a crash is made up for is tested where logs are followed,
 //! in `control`. Virtual time.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,8 @@ use wattle_engine::metadata::{LocalBoxFuture, Metadata, NoMetadata, Record};
 use wattle_engine::units::{MemberIx, MemberSet, Sector, StripeNo};
 use wattle_engine::{ArrayHandle, ArraySpec, MemberSpec, MemberState, Volume};
 use wattle_rt::{
-    Buf, BufMut, Core, Device, DriveConfig, DriveControl, Durability, Unmap, World, WorldConfig, WriteRecord,
+    Buf, BufMut, Core, Device, DriveConfig, DriveControl, Durability, Instant, Unmap, World, WorldConfig,
+    WriteRecord,
 };
 
 const MEMBERS: usize = 4;
@@ -249,6 +250,92 @@ fn a_log_that_cannot_be_written_costs_its_member_and_not_the_write() {
         );
         let (result, buf) = volume.read(0, BufMut::alloc(9 * STRIPE_BYTES)).await;
         assert!(result.is_ok() && buf.iter().all(|&byte| byte == 0));
+    });
+}
+
+/// Takes its time to record that members failed, and says when that was done.
+struct Slow {
+    core: Core,
+    done: Rc<Cell<Option<Instant>>>,
+}
+
+impl Metadata for Slow {
+    fn commit<'a>(&'a self, record: &'a Record) -> LocalBoxFuture<'a, Result<(), MemberSet>> {
+        Box::pin(async move {
+            if !record.failed.is_empty() {
+                self.core.sleep(Duration::from_millis(20)).await;
+                self.done.set(Some(self.core.now()));
+            }
+            Ok(())
+        })
+    }
+
+    fn mark<'a>(&'a self, regions: &'a [u64]) -> LocalBoxFuture<'a, Result<(), MemberSet>> {
+        NoMetadata.mark(regions)
+    }
+
+    fn unmark<'a>(&'a self, regions: &'a [u64]) -> LocalBoxFuture<'a, Result<(), MemberSet>> {
+        NoMetadata.unmark(regions)
+    }
+}
+
+/// After a kill, a member whose failure nobody recorded is back, and all logs say that its parity is right: nothing may have been
+/// written without an entry until then.
+#[test]
+fn nothing_goes_unlogged_before_it_is_recorded_why() {
+    for cores in [1, 2] {
+        let mut fixture = Fixture::new(cores);
+        let parity = fixture.parity(0);
+        let (spec, drive) = (fixture.spec(&[]), fixture.drive(parity));
+        let done = Rc::new(Cell::new(None));
+        fixture.record();
+        let told = done.clone();
+        let outcome = fixture.world.run(async move |core: Core| {
+            let books = Slow { core: core.clone(), done: told };
+            let array = ArrayHandle::start(&core, spec, Box::new(books)).await;
+            let volume = array.volume().open(&core).expect("it runs");
+            write(&volume, STRIPE_BYTES, BLOCK, 1).await;
+            drive.fail_next_writes(1);
+            // The log of the first is what fails; the other finds the member failed, of which nothing is recorded.
+            let first = core.spawn({
+                let volume = volume.clone();
+                async move { write(&volume, 0, BLOCK, 2).await }
+            });
+            core.sleep(Duration::from_millis(5)).await;
+            assert_eq!(array.status(&core).await.members[parity].state, MemberState::Faulty);
+            write(&volume, MEMBERS * STRIPE_BYTES, BLOCK, 3).await;
+            first.await;
+        });
+        outcome.expect_done();
+        let recorded = done.get().expect("a member failed");
+        let (_, data) = fixture.written();
+        let before = data.iter().filter(|write| write.completed < recorded).count();
+        assert_eq!(before, 2, "data and parity of the first write, before the failure");
+        assert_eq!(data.len(), 4, "and data of the two others");
+    }
+}
+
+/// A replacement that has parity has its entries as well: it may be all that is left of the two.
+#[test]
+fn a_replacement_takes_the_log_too() {
+    let mut fixture = Fixture::new(2);
+    let parity = fixture.parity(0);
+    let (spec, newcomer) = (fixture.spec(&[]), fixture.member(MEMBERS));
+    let newcomer = MemberSpec { state: MemberState::Rebuilding { valid_below: Sector(0) }, ..newcomer };
+    let logs = [fixture.drive(parity), fixture.drive(MEMBERS)];
+    let log = |of: usize| header(&logs[of].peek(LOG.offset_bytes, 4096)).expect("there is a log").1;
+    fixture.run(spec, async |core, array, volume| {
+        write(&volume, 0, BLOCK, 1).await;
+        array.pause(&core, true).await;
+        array.replace(&core, MemberIx(parity as u16), newcomer).await.expect("the seat is free");
+        assert_eq!((log(0).len(), log(1).len()), (1, 0), "it brings none along");
+        write(&volume, 0, BLOCK, 2).await;
+        assert_eq!((log(0).len(), log(1)), (1, log(0)));
+        array.fail(&core, MemberIx(parity as u16)).await.expect("it can be spared");
+        let before = log(0);
+        write(&volume, BLOCK, BLOCK, 3).await;
+        assert_eq!(log(0), before, "who failed is left alone");
+        assert_eq!(log(1), [[(BLOCK / 512) as u64, BLOCK as u64, BLOCK as u64]]);
     });
 }
 

@@ -91,6 +91,8 @@ seeds! {
     /// Parity that a resync could not make was recorded as bad on its member and not on the replacement of that, which took the slot and
     /// with it what nobody had made: data was reconstructed from it.
     parity_that_nobody_can_make_is_bad_on_the_replacement_too: 50154409;
+    /// The member of a slot failed beside a replacement with a partial parity log: parity went to the replacement without an entry.
+    a_replacement_takes_the_log_too: 50036863;
 }
 
 #[test]

@@ -58,7 +58,14 @@ impl Home {
         match (&self.fixed.log, &who.device, who.log) {
             (None, ..) => true,
             (Some(spec), Some(device), Some(area)) => {
-                log::clear(&self.core, device, area, spec).await.is_ok()
+                let cleared = log::clear(&self.core, device, area, spec).await.is_ok();
+                let device = device.clone();
+                self.on_every_core(move |shard| {
+                    let device = device.clone();
+                    async move { shard.log.as_ref().into_iter().for_each(|log| log.forget(&device)) }
+                })
+                .await;
+                cleared
             }
             _ => false,
         }

@@ -224,9 +224,6 @@ impl Shard {
         load.last_read_end.set(Sector(0));
         load.traffic.reset();
         load.fill_reached.set(Sector(0));
-        if let Some(log) = &self.log {
-            log.forget(seat);
-        }
     }
 
     /// What this core saw of the members' troubles, by seat.

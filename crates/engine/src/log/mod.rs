@@ -14,7 +14,8 @@
 //!    everything was flushed since ([`Ticket`], [`SlotLog`]). What has ended badly is never replaced: the array is broken then.
 //! 3. *Entries that can be followed.* See [`cut`].
 //! 4. *No gaps.* Every write of parity in a stripe has an entry, even where a crash could do no harm: it takes the place of older
-//!    entries of that row, whose partial parity is no longer right.
+//!    entries of that row, whose partial parity is no longer right. Where the parity member is being replaced, both members have
+//!    it: either may be all that a crash leaves of the two. Only where it is recorded that nobody holds parity is there none.
 //! 5. *Nothing else is claimed.* Whoever finds entries takes parity for right everywhere else. So there are none while parity
 //!    is not known to be right; the first may be written when all parity is, and every write that began before has ended
 //!    and is flushed ([`usable`]).
@@ -33,7 +34,7 @@ use std::cell::Cell;
 use std::ops::Range;
 use std::rc::Rc;
 
-use wattle_rt::CoreIx;
+use wattle_rt::{CoreIx, Device};
 
 use crate::array::{Health, Shard};
 use crate::error::VolumeError;
@@ -115,11 +116,9 @@ impl LogShard {
         self.enabled.set(true);
     }
 
-    /// Another member is in a seat: its log starts anew.
-    pub fn forget(&self, seat: MemberIx) {
-        if let Some(slot) = self.slots.get(seat.index()) {
-            slot.forget();
-        }
+    /// A member's log was emptied: it starts anew.
+    pub fn forget(&self, device: &Device) {
+        self.slots.iter().for_each(|slot| slot.forget(device));
     }
 }
 
@@ -135,7 +134,19 @@ pub(crate) fn usable(shard: &Rc<Shard>, health: &Health, slot: MemberIx) -> bool
         }
         return false;
     }
-    health.state(slot).writable()
+    health.writable_for(slot).next().is_some()
+}
+
+/// Lets a write go that is not [`usable`]'s to log, as `health` had it. While others are logged, that is for want of a parity member;
+/// and a crash before that is recorded would bring the member back, with parity that the logs vouch for and nobody wrote.
+///
+/// # Errors
+/// The array is broken or stopped.
+pub(crate) async fn unlogged(shard: &Shard, health: &Health) -> Result<(), VolumeError> {
+    match &shard.log {
+        Some(log) if log.enabled.get() => shard.recorded(health.epoch).await,
+        _ => Ok(()),
+    }
 }
 
 /// Makes entries durable in the log of `slot`. They fit into one log write.

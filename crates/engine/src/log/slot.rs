@@ -5,12 +5,12 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use wattle_rt::sync::OneshotSender;
-use wattle_rt::{Buf, Device, Durability, IoError, Notify, oneshot};
+use wattle_rt::{Buf, Core, Device, Durability, IoError, Notify, oneshot};
 
 use super::{LogArea, LogEntry, LogError, LogShard, LogSpec, PAGE_BYTES};
 use crate::array::{Shard, answer};
 use crate::error::VolumeError;
-use crate::units::MemberIx;
+use crate::units::{MemberIx, MemberSet};
 
 /// The log of a slot's member, whoever that is.
 #[derive(Default)]
@@ -32,8 +32,8 @@ struct State {
     /// A write ended badly: what the log says of it is needed until somebody follows it.
     lost: bool,
     generation: u64,
-    /// The member the log is on, and where in its area the next log goes.
-    next: Option<(Device, u64)>,
+    /// The members the log is on, and where in their areas the next log goes.
+    next: Vec<(Device, u64)>,
 }
 
 struct Waiting {
@@ -57,8 +57,8 @@ impl SlotLog {
         }
     }
 
-    pub fn forget(&self) {
-        self.state.borrow_mut().next = None;
+    pub fn forget(&self, device: &Device) {
+        self.state.borrow_mut().next.retain(|(on, _)| !on.same(device));
     }
 
     /// Whether a log may be written: `Ok(true)`, or `Ok(false)` after a flush. Waits for the tickets that are out.
@@ -92,35 +92,49 @@ impl SlotLog {
         taken
     }
 
-    /// The next log.
+    /// The number of the next log. A ring that starts over uses the one before it, too.
+    fn generation(&self, ring: bool) -> u64 {
+        let mut state = self.state.borrow_mut();
+        state.generation += 1 + u64::from(ring);
+        state.generation
+    }
+
+    /// The next log of a member.
     ///
     /// A ring is walked from its start along the logs to the newest. While its first log is overwritten, old ones could be found
     /// that no newer one follows any more, and taken for the newest: so then an empty one takes its place first, by itself.
-    fn next(&self, spec: &LogSpec, device: &Device, area: LogArea, entries: &[LogEntry]) -> Next {
+    fn next(
+        &self,
+        spec: &LogSpec,
+        (device, area): (Device, LogArea),
+        generation: u64,
+        entries: &[LogEntry],
+    ) -> Next {
         let mut state = self.state.borrow_mut();
         let partial_bytes = entries.iter().map(LogEntry::partial_bytes).sum::<u64>();
         let len_bytes = u64::from(PAGE_BYTES) + partial_bytes;
         assert!(len_bytes <= area.size_bytes, "the format knows how much fits into an area");
-        let behind = state.next.take().filter(|(on, _)| spec.ring && on.same(device)).map(|(_, at)| at);
+        let behind = state.next.extract_if(.., |(on, _)| on.same(&device)).next().map(|(_, at)| at);
+        let behind = behind.filter(|_| spec.ring);
         let at = behind.filter(|at| at + len_bytes <= area.size_bytes);
-        let mut header = |entries: &[LogEntry]| {
-            state.generation += 1;
-            let header = spec.format.header(state.generation, entries);
+        let header = |generation, entries: &[LogEntry]| {
+            let header = spec.format.header(generation, entries);
             assert_eq!(header.len(), PAGE_BYTES as usize, "a header is a page");
             header
         };
-        let restart = (behind.is_some() && at.is_none()).then(|| header(&[]));
-        let mut log = vec![header(entries)];
+        let restart = (behind.is_some() && at.is_none()).then(|| header(generation - 1, &[]));
+        let mut log = vec![header(generation, entries)];
         log.extend(entries.iter().flat_map(|entry| &entry.partial).cloned());
         let at = at.unwrap_or(0);
-        state.next = Some((device.clone(), at + len_bytes));
-        Next { at_bytes: area.offset_bytes + at, restart, log }
+        state.next.push((device.clone(), at + len_bytes));
+        Next { device, at_bytes: area.offset_bytes + at, restart, log }
     }
 }
 
 /// A log to write.
 struct Next {
-    /// Where on its device.
+    device: Device,
+    /// Where on it.
     at_bytes: u64,
     /// What has to be there before.
     restart: Option<Buf>,
@@ -128,11 +142,11 @@ struct Next {
 }
 
 impl Next {
-    async fn write(self, shard: &Shard, device: &Device) -> Result<(), IoError> {
+    async fn write(self, core: &Core) -> Result<(), IoError> {
         if let Some(restart) = self.restart {
-            shard.core.write(device, self.at_bytes, restart, Durability::Fua).await?;
+            core.write(&self.device, self.at_bytes, restart, Durability::Fua).await?;
         }
-        shard.core.writev(device, self.at_bytes, self.log, Durability::Fua).await
+        core.writev(&self.device, self.at_bytes, self.log, Durability::Fua).await
     }
 }
 
@@ -194,7 +208,8 @@ async fn run(shard: Rc<Shard>, slot: MemberIx) {
     }
 }
 
-/// Writes one log.
+/// Writes one log, to whoever takes the slot's parity: its member and the replacement, either of which may be all that a crash
+/// leaves of the two.
 async fn write(
     shard: &Rc<Shard>,
     log: &LogShard,
@@ -205,15 +220,32 @@ async fn write(
     if health.broken {
         return Err(LogError::Ended(VolumeError::Broken));
     }
-    let seat = &health.seats[slot.index()];
-    let place = seat.device.as_ref().filter(|_| health.state(slot).writable()).zip(seat.log);
-    if let Some((device, area)) = place {
-        let next = log.slots[slot.index()].next(&log.spec, device, area, entries);
-        if next.write(shard, device).await.is_ok() {
-            return Ok(());
+    // A crash before that would bring back a member that the log is no longer written to.
+    shard.recorded(health.epoch).await.map_err(LogError::Ended)?;
+    let own = &log.slots[slot.index()];
+    let generation = own.generation(log.spec.ring);
+    let write = |seat: MemberIx| {
+        let who = &health.seats[seat.index()];
+        let place = who.device.clone().zip(who.log)?;
+        let next = own.next(&log.spec, place, generation, entries);
+        let core = shard.core.clone();
+        Some(shard.core.spawn(async move { next.write(&core).await }))
+    };
+    let writes: Vec<_> = health.writable_for(slot).map(|seat| (seat, write(seat))).collect();
+    let (mut failed, mut written) = (MemberSet::EMPTY, false);
+    for (seat, write) in writes {
+        let whole = match write {
+            Some(write) => write.await.is_ok(),
+            None => false,
+        };
+        written |= whole;
+        if !whole {
+            failed.insert(seat);
         }
     }
-    // A member that takes no log goes like one that takes no write; if it is gone already, this waits until all know.
-    shard.fail([slot].into_iter().collect()).await.map_err(LogError::Ended)?;
-    Err(LogError::NoParity)
+    if !failed.is_empty() {
+        // A member that takes no log goes like one that takes no write.
+        shard.fail(failed).await.map_err(LogError::Ended)?;
+    }
+    if written { Ok(()) } else { Err(LogError::NoParity) }
 }

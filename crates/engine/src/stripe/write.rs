@@ -129,6 +129,7 @@ impl Work<'_> {
                     Err(LogError::Ended(error)) => return Err(error),
                 }
             } else {
+                log::unlogged(self.shard, &health).await?;
                 None
             };
             let stored = self.store(&health, &rows, blocks, durability).await;

@@ -536,6 +536,7 @@ pub struct Scrub {
 Examples:
   wattle set data                               what can be set, and how it is
   wattle set data sync_speed_max=50M            50 MiB a second; a plain number is KiB, as in md
+  wattle set data stripe_cache_size=4096        entries of 4 KiB for each member, as in md
   wattle set data sync_action=idle")]
 pub struct SetArgs {
     /// The array, by name or UUID.

@@ -135,7 +135,11 @@ pub struct CacheFaults {
 /// One core's clean cache of one array.
 pub(crate) struct CleanCache {
     tuning: CacheTuning,
-    sets_max: usize,
+    /// Whether chunks are whole pages: others cannot be kept.
+    whole: bool,
+    cores: usize,
+    /// This core's share of the ceiling.
+    bytes_max: Cell<usize>,
     /// Of a block.
     pages: u64,
     /// Of a stripe, parity included.
@@ -150,6 +154,7 @@ pub(crate) struct CleanCache {
 struct Table {
     ways: Vec<Way>,
     sets: usize,
+    sets_max: usize,
     /// Pages that are here.
     active: usize,
     evictions: u64,
@@ -175,19 +180,21 @@ fn class(stripe: StripeNo) -> usize {
     mixed(stripe.0) as usize % CLASSES
 }
 
+/// How often a cache doubles until it has so many sets; it begins with [`SETS_FIRST`] or not twice as many.
+fn doublings(sets: usize) -> u32 {
+    (sets / SETS_FIRST).max(1).ilog2()
+}
+
 impl CleanCache {
     /// One of so many `cores`, for stripes of so many `blocks`, parity included, of `chunk_bytes` each.
     pub fn new(tuning: CacheTuning, cores: usize, blocks: usize, chunk_bytes: u64) -> Self {
         let page_bytes = tuning.page_bytes as u64;
         let pages = chunk_bytes / page_bytes;
-        let sets_max = match tuning.bytes_max / cores / (WAYS * PAGE_BYTES) {
-            0 => 0,
-            sets => 1 << sets.ilog2(),
-        };
         Self {
             tuning,
-            // Chunks that are no whole pages cannot be kept.
-            sets_max: if chunk_bytes.is_multiple_of(page_bytes) { sets_max } else { 0 },
+            whole: chunk_bytes.is_multiple_of(page_bytes),
+            cores,
+            bytes_max: Cell::new(tuning.bytes_max / cores),
             pages,
             stripe_pages: pages * blocks as u64,
             table: RefCell::default(),
@@ -195,6 +202,20 @@ impl CleanCache {
             misses: Cell::default(),
             growth: Cell::default(),
         }
+    }
+
+    /// Has another ceiling from now on, of all cores together, and begins anew below it.
+    pub fn set_bytes_max(&self, bytes_max: usize) {
+        self.bytes_max.set(bytes_max / self.cores);
+        self.growth.set(None);
+        let mut table = self.table.borrow_mut();
+        *table = Table { evictions: table.evictions, ..Table::default() };
+    }
+
+    /// Sets that there may be, as far as doubling comes to them.
+    fn sets_max(&self) -> usize {
+        let sets = if self.whole { self.bytes_max.get() / (WAYS * PAGE_BYTES) } else { 0 };
+        sets >> doublings(sets) << doublings(sets)
     }
 
     /// The whole pages that a range of bytes of a chunk is; `None` if it is none.
@@ -253,12 +274,13 @@ impl CleanCache {
     /// A row of a stripe is written in parts; says whether its pages are to be kept. `wanted` says that they are for another reason than
     /// that the row comes again, `missed` that any of them had to be read.
     pub fn row_used(&self, stripe: StripeNo, row: u64, wanted: bool, missed: bool) -> bool {
-        if self.sets_max == 0 {
-            return false;
-        }
         let mut table = self.table.borrow_mut();
         if table.ways.is_empty() {
-            table.begin(SETS_FIRST.min(self.sets_max), MARKS * self.sets_max * WAYS);
+            let sets_max = self.sets_max();
+            if sets_max == 0 {
+                return false;
+            }
+            table.begin(sets_max);
         }
         let mark = mixed(stripe.0.rotate_left(24) ^ row);
         let place = mark as usize % table.marks.len();
@@ -269,7 +291,7 @@ impl CleanCache {
         if table.rows >= PERIOD_MIN.max(table.ways.len() as u64) {
             let (rows, came_again) = (table.rows, table.again);
             (table.rows, table.again) = (0, 0);
-            if came_again * GROW_AT >= rows && table.sets < self.sets_max && table.evictions > 0 {
+            if came_again * GROW_AT >= rows && table.sets < table.sets_max && table.evictions > 0 {
                 let bytes = |table: &Table| (table.ways.len() * PAGE_BYTES) as u64;
                 let from_bytes = bytes(&table);
                 table.grow();
@@ -356,7 +378,7 @@ impl CleanCache {
     pub fn status(&self) -> CacheStatus {
         let table = self.table.borrow();
         CacheStatus {
-            ceiling_bytes: (self.sets_max * WAYS * PAGE_BYTES) as u64,
+            ceiling_bytes: if self.sets_max() > 0 { self.bytes_max.get() as u64 } else { 0 },
             size_bytes: (table.ways.len() * PAGE_BYTES) as u64,
             active_bytes: (table.active * PAGE_BYTES) as u64,
             hits: self.hits.get(),
@@ -368,11 +390,11 @@ impl CleanCache {
 }
 
 impl Table {
-    fn begin(&mut self, sets: usize, marks: usize) {
-        self.sets = sets;
-        self.ways.resize_with(sets * WAYS, Way::default);
+    fn begin(&mut self, sets_max: usize) {
+        (self.sets, self.sets_max) = (sets_max >> doublings(sets_max), sets_max);
+        self.ways.resize_with(self.sets * WAYS, Way::default);
         self.classes.resize(CLASSES, 0);
-        self.marks.resize(marks, 0);
+        self.marks.resize(MARKS * sets_max * WAYS, 0);
     }
 
     fn at(&self, key: PageKey) -> usize {
@@ -519,6 +541,26 @@ mod tests {
         // Ten times as much.
         rounds(10, 9000);
         assert!(cache.status().size_bytes == 4 << 20 && cache.status().active_bytes <= 4 << 20);
+    }
+
+    #[test]
+    fn another_ceiling_holds_at_once() {
+        let cache = cache(MIB);
+        let round = |stripes: u64| (0..stripes).filter(|&stripe| write(&cache, stripe)).count();
+        let rounds = |rounds, stripes| (0..rounds).map(|_| round(stripes)).max();
+        assert!(rounds(4, 100) > Some(80) && cache.status().active_bytes > 0);
+        // As much as its first size is no multiple of.
+        cache.set_bytes_max(5 * MIB);
+        assert_eq!((round(100), cache.status().growth), (0, None), "it begins anew");
+        let most = rounds(60, 1000);
+        let status = cache.status();
+        assert!((status.size_bytes, status.ceiling_bytes) == (5 << 20, 5 << 20), "{status:?}");
+        assert!(most > Some(600), "{status:?}");
+        cache.set_bytes_max(MIB / 2);
+        rounds(60, 1000);
+        assert!(cache.status().size_bytes <= 1 << 19, "{:?}", cache.status());
+        cache.set_bytes_max(0);
+        assert_eq!((round(10), round(10), cache.status().size_bytes), (0, 0, 0));
     }
 
     /// Writes all over a large array neither make it larger nor push out what is used again and again.

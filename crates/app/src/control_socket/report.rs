@@ -205,9 +205,9 @@ pub struct RequestsReport {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CacheReport {
-    /// As md counts: entries of 4 KiB for each member.
+    /// The ceiling as md counts: entries of 4 KiB for each member.
     pub stripe_cache_size: u64,
-    /// Of these, how many hold something.
+    /// What it holds, counted like that.
     pub stripe_cache_active: u64,
     /// What it has room for now, and never more than.
     pub size_bytes: u64,

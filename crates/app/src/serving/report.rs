@@ -9,6 +9,7 @@ use wattle_engine::{MemberState, Regions, SeatRecord};
 use wattle_rt::{Latencies, TrafficTotals};
 
 use super::Facts;
+use super::settings::cache_entry_bytes;
 use crate::control_socket::report::{
     ArrayReport, BitmapReport, CacheGrowthReport, CacheReport, Counters, Health, LatencyReport, MemberReport,
     RangeReport, RequestsReport, TrafficReport,
@@ -142,11 +143,16 @@ fn counters(status: &ArrayStatus) -> Counters {
     }
 }
 
+/// As md counts the clean cache's ceiling, of which each core has a whole number of bytes.
+pub fn stripe_cache_size(status: &ArrayStatus) -> u64 {
+    status.cache.ceiling_bytes.div_ceil(cache_entry_bytes(status.members.len()))
+}
+
 fn cache(status: &ArrayStatus) -> CacheReport {
-    let (cache, entry) = (status.cache, 4096 * status.members.len().max(1) as u64);
+    let cache = status.cache;
     CacheReport {
-        stripe_cache_size: cache.size_bytes / entry,
-        stripe_cache_active: cache.active_bytes / entry,
+        stripe_cache_size: stripe_cache_size(status),
+        stripe_cache_active: cache.active_bytes.div_ceil(cache_entry_bytes(status.members.len())),
         size_bytes: cache.size_bytes,
         ceiling_bytes: cache.ceiling_bytes,
         active_bytes: cache.active_bytes,

@@ -12,6 +12,7 @@ use wattle_control::running::RunningArray;
 use wattle_control::start::Started;
 use wattle_control::{Check, Code, Forced, Problem};
 use wattle_engine::array::{ArrayStatus, Tuning as ArrayTuning};
+use wattle_engine::geometry::Kind;
 use wattle_engine::sync::{Action, Pace, Tuning};
 use wattle_engine::{ArrayHandle, Job, JobError, VolumeError};
 use wattle_rt::{Core, Either, Instant, race};
@@ -19,8 +20,8 @@ use wattle_rt::{Core, Either, Instant, race};
 use super::events::{self, Events};
 use super::history::History;
 use super::members::{Seats, fail_problem, is_untrusted, leave_problem, untrusted_problem};
-use super::report::{array_report, bad_blocks, bitmap_report};
-use super::settings::{self, Change};
+use super::report::{array_report, bad_blocks, bitmap_report, stripe_cache_size};
+use super::settings::{self, CacheCeiling, Change};
 use super::{Facts, why, work};
 use crate::commands::scrub_end;
 use crate::control_socket::protocol::RepairSource;
@@ -239,7 +240,9 @@ impl Served {
             ("sync_action", action.to_owned()),
             ("read_deadline", humantime::format_duration(self.read_deadline.get()).to_string()),
         ];
-        settings.map(|(key, value)| (key.to_owned(), value)).into()
+        let cache = (self.facts.geometry.kind() == Kind::Parity)
+            .then(|| ("stripe_cache_size", stripe_cache_size(status).to_string()));
+        settings.into_iter().chain(cache).map(|(key, value)| (key.to_owned(), value)).collect()
     }
 
     fn books(&self) -> Option<&Rc<MdMetadata>> {
@@ -499,6 +502,7 @@ impl Served {
                 self.handle.set_read_deadline(&self.core, deadline).await;
                 self.read_deadline.set(deadline);
             }
+            Change::Cache(ceiling) => self.set_cache(ceiling).await?,
         }
         Ok(format!("{}: {key} is {value}", self.facts.name))
     }
@@ -514,6 +518,20 @@ impl Served {
         }
         self.handle.set_pace(&self.core, pace).await;
         self.pace.set(pace);
+        Ok(())
+    }
+
+    async fn set_cache(&self, ceiling: CacheCeiling) -> Result<(), Problem> {
+        if self.facts.geometry.kind() != Kind::Parity {
+            return Err(Problem::new(
+                Code::BadRequest,
+                format!("{}: {} has no stripe cache", self.facts.name, self.facts.geometry.level()),
+                "only writes to levels with parity read before they write",
+                format!("`wattle set {}` shows what can be set", self.facts.name),
+            ));
+        }
+        let bytes = usize::try_from(ceiling.bytes(self.facts.slots())).unwrap_or(usize::MAX);
+        self.handle.set_cache_bytes(&self.core, bytes).await;
         Ok(())
     }
 

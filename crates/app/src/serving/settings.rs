@@ -30,6 +30,39 @@ pub enum Change {
     Action(Action),
     /// After how long a read is answered from redundancy.
     ReadDeadline(Duration),
+    /// How much the clean cache holds at most.
+    Cache(CacheCeiling),
+}
+
+/// How large a clean cache may become.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CacheCeiling {
+    /// As md counts: so many entries, of 4 KiB for each member.
+    Entries(u64),
+    /// All of it.
+    Bytes(u64),
+}
+
+/// A member's part of an entry of md's stripe cache.
+const CACHE_PAGE_BYTES: u64 = 4096;
+/// As in md.
+const CACHE_ENTRIES_MAX: u64 = 32_768;
+/// More than md's most for a hundred members: no slip of the pen.
+const CACHE_BYTES_MAX: u64 = 16 << 30;
+
+impl CacheCeiling {
+    /// In an array of so many members.
+    pub fn bytes(self, members: usize) -> u64 {
+        match self {
+            Self::Entries(entries) => entries * cache_entry_bytes(members),
+            Self::Bytes(bytes) => bytes,
+        }
+    }
+}
+
+/// Bytes of an entry, as md counts.
+pub fn cache_entry_bytes(members: usize) -> u64 {
+    CACHE_PAGE_BYTES * members.max(1) as u64
 }
 
 /// What a read deadline may be: below, members count as slow for what is normal; above, clients have long given up.
@@ -48,6 +81,11 @@ pub const KEYS: &[(&str, &str, &str)] = &[
         "read_deadline",
         "a time from 10ms to 10m",
         "a read that a member has not answered by then is answered from redundancy",
+    ),
+    (
+        "stripe_cache_size",
+        "entries up to 32768, or SIZE up to 16G",
+        "the cache of what writes read before holds at most so many entries, 4 KiB for each member; 0 for none",
     ),
 ];
 
@@ -87,6 +125,7 @@ pub fn parse(key: &str, value: &str) -> Result<Change, Problem> {
             let deadline = humantime::parse_duration(value).ok().filter(|time| READ_DEADLINES.contains(time));
             deadline.map(Change::ReadDeadline).ok_or_else(bad)
         }
+        "stripe_cache_size" => cache(value).map(Change::Cache).ok_or_else(bad),
         _ => Err(Problem::new(
             Code::Usage,
             format!("there is no setting {key}"),
@@ -111,6 +150,17 @@ fn speed(value: &str) -> Option<u64> {
     match value.parse::<u64>() {
         Ok(kib) => kib.checked_mul(1024),
         Err(_) => parse_size(value.strip_suffix("/s").unwrap_or(value)).ok(),
+    }
+}
+
+/// A plain number counts entries, as in md's file; one with a suffix is a size.
+fn cache(value: &str) -> Option<CacheCeiling> {
+    match value.parse::<u64>() {
+        Ok(entries) => (entries <= CACHE_ENTRIES_MAX).then_some(CacheCeiling::Entries(entries)),
+        Err(_) => {
+            let bytes = parse_size(value).ok().filter(|bytes| *bytes <= CACHE_BYTES_MAX);
+            bytes.map(CacheCeiling::Bytes)
+        }
     }
 }
 
@@ -162,7 +212,10 @@ mod tests {
             ("read_deadline", "9ms", "from 10ms to 10m"),
             ("read_deadline", "601s", "from 10ms to 10m"),
             ("read_deadline", "-1s", "from 10ms to 10m"),
-            ("stripe_cache", "1", "sync_speed_min, sync_speed_max, sync_action, read_deadline"),
+            ("stripe_cache_size", "32769", "up to 32768"),
+            ("stripe_cache_size", "17G", "up to 16G"),
+            ("stripe_cache_size", "-1", "entries"),
+            ("stripe_cache", "1", "sync_action, read_deadline, stripe_cache_size"),
             ("", "", "sync_speed_min, sync_speed_max, sync_action, read_deadline"),
         ];
         for (key, value, word) in rows {
@@ -182,6 +235,17 @@ mod tests {
         {
             let deadline = Change::ReadDeadline(Duration::from_millis(millis));
             assert_eq!(parse("read_deadline", value), Ok(deadline), "{value}");
+        }
+    }
+
+    #[test]
+    fn caches_are_counted_in_entries_as_in_md_unless_a_unit_is_given() {
+        let rows = [("0", 0), ("4096", 4096 * 4096 * 6), ("256M", 256 << 20), ("1GiB", 1 << 30)];
+        for (value, bytes) in rows {
+            match parse("stripe_cache_size", value) {
+                Ok(Change::Cache(ceiling)) => assert_eq!(ceiling.bytes(6), bytes, "{value}"),
+                other => panic!("{value}: {other:?}"),
+            }
         }
     }
 

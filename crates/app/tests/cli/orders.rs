@@ -214,6 +214,7 @@ fn settings_that_make_no_sense() {
     for (setting, words) in [
         ("stripe_cache=1", &["sync_speed_min", "sync_speed_max", "sync_action", "read_deadline"][..]),
         ("read_deadline=1ms", &["from 10ms to 10m"]),
+        ("stripe_cache_size=32769", &["up to 32768"]),
         ("sync_speed_max=fast", &["KiB/s"]),
         ("sync_speed_max", &["KEY=VALUE"]),
         ("sync_action=reshape", &["idle, check, repair or frozen"]),
@@ -233,6 +234,34 @@ fn settings_that_make_no_sense() {
     serve.command(&["set", "data", "sync_speed_max=5000"]).ok();
     refused(&serve, &["set", "data", "sync_speed_min=50M"], None).failed(2, "WTL-0001", &["sync_speed_max"]);
     serve.stop();
+}
+
+#[test]
+fn the_ceiling_of_the_cache_is_set_as_in_md() {
+    let room = Room::new();
+    let serve = Serve::start(&room, &["--set", "stripe_cache_size=100", "--cores", "2"], &room.array("6", 5));
+    let is = |entries: u64| {
+        let array = serve.array();
+        assert_eq!(array["settings"]["stripe_cache_size"], entries.to_string(), "{array}");
+        let cache = &array["cache"];
+        assert_eq!(cache["stripe_cache_size"], entries, "{array}");
+        assert_eq!(cache["ceiling_bytes"], entries * 4096 * 5, "{array}");
+        assert_eq!((&cache["stripe_cache_active"], &cache["hits"]), (&0.into(), &0.into()), "{array}");
+    };
+    is(100);
+    serve.command(&["set", "data", "stripe_cache_size=3000"]).ok();
+    is(3000);
+    serve.command(&["set", "data", "stripe_cache_size=80M"]).ok();
+    is(4096);
+    serve.command(&["set", "data", "stripe_cache_size=0"]).ok();
+    assert!(serve.array()["cache"].is_null() && serve.array()["settings"]["stripe_cache_size"] == "0");
+    serve.stop();
+    let room = Room::new();
+    let mirror = Serve::start(&room, &[], &room.array("1", 2));
+    assert!(mirror.array()["settings"]["stripe_cache_size"].is_null());
+    let refused = mirror.command(&["set", "data", "stripe_cache_size=100"]);
+    refused.failed(2, "WTL-0008", &["raid1 has no stripe cache"]);
+    mirror.stop();
 }
 
 #[test]

@@ -21,7 +21,7 @@ use wattle_rt::{Core, CoreIx, Device};
 use crate::bad::BadRanges;
 use crate::cache::CacheTuning;
 use crate::error::{FailError, JoinError, LeaveError, VolumeError};
-use crate::geometry::Geometry;
+use crate::geometry::{Geometry, Kind};
 use crate::intent::IntentSpec;
 use crate::log::{LogArea, LogSpec, PAGE_BYTES as LOG_PAGE_BYTES};
 use crate::metadata::Metadata;
@@ -352,6 +352,19 @@ impl ArrayHandle {
             home.on_every_core(move |shard| async move { shard.deadlines.set(after) }).await;
         };
         // A stopped array has no reads.
+        let _: Option<()> = self.at_home(core, set).await;
+    }
+
+    /// Sets how many bytes the clean cache holds at most, all cores together ([`CacheTuning::bytes_max`]), from now on. Levels without
+    /// parity have none.
+    pub async fn set_cache_bytes(&self, core: &Core, bytes_max: usize) {
+        if self.fixed.geometry.kind() != Kind::Parity {
+            return;
+        }
+        let set = move |home: Rc<Home>| async move {
+            home.on_every_core(move |shard| async move { shard.cache.set_bytes_max(bytes_max) }).await;
+        };
+        // A stopped array keeps nothing.
         let _: Option<()> = self.at_home(core, set).await;
     }
 

@@ -187,3 +187,41 @@ fn nothing_is_kept_of_what_was_written_past_the_stripes() {
         assert!(wrong_after(case, Story::Exclusive, buggy) > 0, "{case:?}: the bug is not found");
     }
 }
+
+/// The ceiling changes at any moment, and holds from then on.
+#[test]
+fn its_ceiling_can_be_changed_under_way() {
+    for case in CASES {
+        let mut fixture = Fixture::new(case, 6, 2);
+        fixture.populate(3);
+        let spec = fixture.spec();
+        let (drives, books) = (fixture.drives.clone(), fixture.books.clone());
+        let outcome = fixture.world.run(async move |core: Core| {
+            let array = ArrayHandle::start(&core, spec, books.keeper(&core, &drives)).await;
+            let volume = array.volume().open(&core).expect("it runs");
+            let writes = core.spawn({
+                let volume = array.volume().open(&core).expect("it runs");
+                async move {
+                    for byte in 1..7 {
+                        write_all(&volume, byte, u64::from(byte) % 2).await;
+                    }
+                }
+            });
+            for bytes in [0, 2 << 20, 256 << 10, 4 << 20] {
+                array.set_cache_bytes(&core, bytes).await;
+                core.sleep(Duration::from_millis(5)).await;
+                let cache = array.status(&core).await.cache;
+                assert!(cache.ceiling_bytes == bytes as u64 && cache.size_bytes <= bytes as u64, "{cache:?}");
+            }
+            writes.await;
+            let hits = array.status(&core).await.cache.hits;
+            write_all(&volume, 8, 0).await;
+            write_all(&volume, 9, 0).await;
+            let cache = array.status(&core).await.cache;
+            assert!(cache.hits >= hits + 32 && cache.active_bytes > 0, "{cache:?}");
+            array.stop(&core).await.expect("it stops");
+        });
+        outcome.expect_done();
+        assert_eq!(wrong(&fixture, &fixture.slots()), 0, "{case:?}");
+    }
+}

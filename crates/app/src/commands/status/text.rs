@@ -1,11 +1,11 @@
 //! An array for people: what it is, whether it is well, what it is doing and what limits that, what was found.
 
 use crate::control_socket::report::{
-    ArrayReport, Health, MemberReport, MismatchReport, ScrubReport, ServerReport, SyncReport,
+    ArrayReport, CacheReport, Health, MemberReport, MismatchReport, ScrubReport, ServerReport, SyncReport,
 };
-use crate::output::Screen;
 use crate::output::progress::{duration, mdstat_line};
 use crate::output::text::{printable, table};
+use crate::output::{Screen, Units};
 
 /// Places of a scrub that are listed; `--json` has more.
 const PLACES_SHOWN: usize = 8;
@@ -52,13 +52,7 @@ pub fn render(server: &ServerReport, array: &ArrayReport, screen: Screen) -> Str
         c.flushes,
     ));
     if let Some(cache) = array.cache.filter(|cache| cache.hits + cache.misses > 0) {
-        text.push_str(&format!(
-            "  cache: {} of {} used (at most {}), {:.0} % of the blocks that writes needed\n",
-            units.show(cache.active_bytes),
-            units.show(cache.size_bytes),
-            units.show(cache.ceiling_bytes),
-            100.0 * cache.hits as f64 / (cache.hits + cache.misses) as f64
-        ));
+        text.push_str(&style_cache(&cache, units));
     }
     let r = &array.requests;
     for (what, latency) in [("read", r.reads), ("write", r.writes), ("flush", r.flushes)] {
@@ -70,6 +64,28 @@ pub fn render(server: &ServerReport, array: &ArrayReport, screen: Screen) -> Str
         }
     }
     text
+}
+
+/// How large the cache is, what for, and why.
+fn style_cache(cache: &CacheReport, units: Units) -> String {
+    let grown = cache.grown.map(|grown| {
+        format!(
+            "  cache grew from {} to {}: {} of {} rows that were written came again after they had made room for others\n",
+            units.show(grown.from_bytes),
+            units.show(grown.to_bytes),
+            grown.again,
+            grown.rows
+        )
+    });
+    format!(
+        "  cache: {} of {} used (at most {}, stripe_cache_size {}), {:.0} % of the blocks that writes needed\n{}",
+        units.show(cache.active_bytes),
+        units.show(cache.size_bytes),
+        units.show(cache.ceiling_bytes),
+        cache.stripe_cache_size,
+        100.0 * cache.hits as f64 / (cache.hits + cache.misses) as f64,
+        grown.unwrap_or_default()
+    )
 }
 
 fn facts(server: &ServerReport, array: &ArrayReport, screen: Screen) -> Vec<Vec<String>> {

@@ -1,4 +1,4 @@
-//! How fast a member is filled, with nothing beside.
+//! How fast a member is filled, with nothing beside, and beside a load.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -9,8 +9,9 @@ use wattle_rt::sim::DriveTotals;
 use wattle_rt::{Core, DriveConfig, DriveControl};
 
 use crate::keeper::{Keeper, Kept};
-use crate::measured::MemberUse;
-use crate::setup::{Setup, SetupError};
+use crate::load::{Counted, Load};
+use crate::measured::{Measured, MemberUse};
+use crate::setup::{MeasureError, Setup, SetupError, look};
 
 /// A rebuild from its start to its end.
 #[derive(Clone, Debug)]
@@ -72,4 +73,50 @@ pub fn rebuild(setup: &Setup, drives: Vec<DriveConfig>) -> Result<Rebuilt, Setup
         Rebuilt { bytes, took, drives }
     };
     Ok(site.world.run(work).expect_done())
+}
+
+/// A load while a member was filled.
+#[derive(Clone, Debug)]
+pub struct Beside {
+    /// The load.
+    pub measured: Measured,
+    /// Bytes per second of the member that was filled meanwhile.
+    pub bytes_per_second: f64,
+}
+
+/// Measures a load while the first of the members that are missing is filled on a drive of its slot.
+///
+/// # Errors
+/// There is no such array, the load does not fit it, or the member was filled too soon.
+///
+/// # Panics
+/// If no member is missing.
+pub fn rebuild_beside(setup: &Setup, drives: Vec<DriveConfig>, load: &Load) -> Result<Beside, MeasureError> {
+    let mut site = setup.build(drives)?;
+    let slot = site.lost.iter().next().expect("a member is missing");
+    site.lost.remove(slot);
+    let (mut spec, members, controls) = (site.spec(), site.members(), site.controls.clone());
+    spec.members[slot.index()] = MemberSpec::blank(site.drives[slot.index()].clone(), setup.data_offset);
+    let (spec, guard) = (setup.guard.kept(spec), setup.guard);
+    let work = async move |core: Core| {
+        let array = ArrayHandle::start(&core, spec, guard.metadata(&core, &members)).await;
+        let look = look(&core, &array, &controls);
+        let observe = async || (look().await, part_done(&core, &array).await);
+        let counted = load.run(&core, &array.volume(), observe).await;
+        array.stop(&core).await.expect("nothing is wrong with the drives");
+        counted
+    };
+    let Counted { runtime, ramped, counts, before, after } = site.world.run(work).expect_done()?;
+    let part = after.1.zip(before.1).map(|(after, before)| after - before).ok_or(MeasureError::Filled)?;
+    let counted = Counted { runtime, ramped, counts, before: before.0, after: after.0 };
+    Ok(Beside {
+        measured: Measured::new(load, counted),
+        bytes_per_second: part * setup.member_bytes as f64 / runtime.as_secs_f64(),
+    })
+}
+
+/// What part of the member is filled; `None` once all of it is.
+async fn part_done(core: &Core, array: &ArrayHandle) -> Option<f64> {
+    let job = array.status(core).await.sync?;
+    Some(job.position.0 as f64 / job.end.0 as f64)
 }

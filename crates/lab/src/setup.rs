@@ -35,6 +35,25 @@ pub enum Guard {
     Ppl,
 }
 
+impl Guard {
+    /// Has the array keep it, as it is after a long time of writes everywhere.
+    pub(crate) fn kept(self, spec: ArraySpec) -> ArraySpec {
+        match self {
+            Guard::None | Guard::Resync => spec,
+            Guard::Bitmap => with_used_intent(spec),
+            Guard::Ppl => with_log(spec),
+        }
+    }
+
+    /// What it costs to record.
+    pub(crate) fn metadata(self, core: &Core, members: &[Device]) -> Box<dyn Metadata> {
+        match self {
+            Guard::None => Box::new(NoMetadata),
+            _ => Box::new(Keeper::new(core, members, Rc::new(Kept::default()))),
+        }
+    }
+}
+
 /// Which array is measured.
 #[derive(Clone, Copy, Debug)]
 pub struct Setup {
@@ -54,6 +73,8 @@ pub struct Setup {
     pub missing: u32,
     /// What covers a power cut.
     pub guard: Guard,
+    /// Most bytes of the clean cache [default: the engine's].
+    pub cache_bytes: Option<usize>,
     /// Cores.
     pub cores: usize,
     /// Where chance comes from.
@@ -187,18 +208,8 @@ impl Setup {
     /// The load does not fit the array.
     pub fn measure(&self, drives: Vec<DriveConfig>, load: &Load) -> Result<Measured, MeasureError> {
         let mut site = self.build(drives)?;
-        let (spec, guard) = (site.spec(), self.guard);
-        let spec = match guard {
-            Guard::None | Guard::Resync => spec,
-            Guard::Bitmap => with_used_intent(spec),
-            Guard::Ppl => with_log(spec),
-        };
-        let metadata = move |core: &Core, members: &[Device]| -> Box<dyn Metadata> {
-            match guard {
-                Guard::None => Box::new(NoMetadata),
-                _ => Box::new(Keeper::new(core, members, Rc::new(Kept::default()))),
-            }
-        };
+        let (spec, guard) = (self.guard.kept(site.spec()), self.guard);
+        let metadata = move |core: &Core, members: &[Device]| guard.metadata(core, members);
         Ok(site.measure(load, spec, metadata)?)
     }
 }
@@ -212,6 +223,9 @@ pub enum MeasureError {
     /// The load ended early.
     #[error(transparent)]
     Load(#[from] LoadError),
+    /// There was nothing left to fill when the load was counted.
+    #[error("the member was filled before the load had been counted: it has too little data")]
+    Filled,
 }
 
 /// Drives in a world of their own.
@@ -239,7 +253,11 @@ impl Site {
             true => MemberSpec::missing(),
             false => MemberSpec::in_sync(drive.clone(), self.setup.data_offset),
         });
-        ArraySpec::new("measured", self.geometry.clone(), members.collect())
+        let mut spec = ArraySpec::new("measured", self.geometry.clone(), members.collect());
+        if let Some(bytes) = self.setup.cache_bytes {
+            spec.tuning.cache.bytes_max = bytes;
+        }
+        spec
     }
 
     /// The devices whose metadata is kept.

@@ -6,10 +6,12 @@ use wattle_advise::drives::{Drive, Media};
 use wattle_advise::limits::{self, Array, Asked, By, Limit, Scheme};
 use wattle_engine::geometry::{Geometry, Level};
 use wattle_engine::units::{MemberIx, SECTOR_BYTES};
+use wattle_rt::DriveConfig;
 
 use crate::drive::config;
 use crate::load::{Load, Rw};
 use crate::measured::{Measured, MemberUse};
+use crate::rebuild::{Beside, rebuild_beside};
 use crate::setup::{DATA_OFFSET, Guard, MeasureError, Setup};
 
 /// A load on an array of named drives.
@@ -34,6 +36,17 @@ pub struct Finding {
     pub limit: Limit,
     /// What keeps it from more.
     pub held_back: HeldBack,
+}
+
+/// What a load comes to while a member is filled, and how fast that goes.
+#[derive(Clone, Debug)]
+pub struct BesideRebuild {
+    /// The load meanwhile.
+    pub measured: Measured,
+    /// Bytes per second of the member that is filled.
+    pub bytes_per_second: f64,
+    /// What its drive takes in sequence.
+    pub takes_bytes_per_second: f64,
 }
 
 impl Finding {
@@ -67,11 +80,35 @@ impl Study {
     /// There is no such array, or the load does not fit it.
     pub fn run(&self) -> Result<Finding, MeasureError> {
         let geometry = self.setup.geometry()?;
-        let drives = self.drives.iter().zip(0..).map(|(drive, slot)| config(drive, format!("slot{slot}")));
-        let measured = self.setup.measure(drives.collect(), &self.load)?;
+        let measured = self.setup.measure(self.configs(), &self.load)?;
         let limit = self.limit()?;
         let held_back = HeldBack::of(self, &measured, &limit)?;
         Ok(Finding { geometry, measured, limit, held_back })
+    }
+
+    /// Runs it while the first of the members that are missing is filled.
+    ///
+    /// # Errors
+    /// As [`Self::run`], or the member was filled too soon.
+    ///
+    /// # Panics
+    /// If no member is missing.
+    pub fn run_beside_rebuild(&self) -> Result<BesideRebuild, MeasureError> {
+        let beside = rebuild_beside(&self.setup, self.configs(), &self.load)?;
+        let filled = self.setup.lost()?.iter().next().expect("a member is missing");
+        let takes_bytes_per_second = match &self.drives[filled.index()].media {
+            Media::Flash(flash) if flash.burst_bytes > 0 => flash.burst_bytes_per_second as f64,
+            Media::Flash(flash) => flash.write_bytes_per_second as f64,
+            // It begins outside.
+            Media::Disk(disk) => disk.outer_bytes_per_second as f64,
+        };
+        let Beside { measured, bytes_per_second } = beside;
+        Ok(BesideRebuild { measured, bytes_per_second, takes_bytes_per_second })
+    }
+
+    fn configs(&self) -> Vec<DriveConfig> {
+        let slots = self.drives.iter().zip(0..);
+        slots.map(|(drive, slot)| config(drive, format!("slot{slot}"))).collect()
     }
 
     /// What the drives allow. An array runs at the pace of its slowest member, whatever it is slowest in.

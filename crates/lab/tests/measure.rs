@@ -38,6 +38,7 @@ fn raid5(members: u32) -> Setup {
         data_offset: DATA_OFFSET,
         missing: 0,
         guard: Guard::Bitmap,
+        cache_bytes: None,
         cores: 1,
         seed: 1,
     }

@@ -20,6 +20,7 @@ fn raid5(drives: Vec<Drive>, load: Load) -> Study {
         data_offset: DATA_OFFSET,
         missing: 0,
         guard: Guard::Bitmap,
+        cache_bytes: None,
         cores: 1,
         seed: 1,
     };

@@ -18,6 +18,7 @@ Examples:
   wattle simulate --level 10 --layout f2 --members 4 --drive sata7200 --rw read --bs 1m --iodepth 8
   wattle simulate --level 5 --drive nvme --rw randwrite --iodepth 256 --sweep members=3..24 --svg members.svg
   wattle simulate --level 5 --members 8 --drive nvme,read_iops=500k --rw randrw --sweep chunk=16k,64k,256k --sweep iodepth=1,32
+  wattle simulate --level 6 --members 8 --drive ssd --rw randrw --iodepth 16 --rebuild
   wattle simulate --preset field-notes-a                 a published study, beside what was measured then")]
 pub struct SimulateArgs {
     /// linear, 0, 1, 4, 5, 6 or 10.
@@ -44,6 +45,12 @@ pub struct SimulateArgs {
     /// How many members are missing.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub degraded: u32,
+    /// Also tells how it is while one of the members that are missing is rebuilt; one is, if --degraded says nothing else.
+    #[arg(long, conflicts_with = "preset")]
+    pub rebuild: bool,
+    /// Most bytes of clean blocks and parity that are kept for writes to come [default: 64M].
+    #[arg(long, value_name = "SIZE", conflicts_with = "preset")]
+    pub cache: Option<Size>,
     /// Drives that have rested: their fast space for writes is empty. Without it, it is used up, as after hours of writing.
     #[arg(long)]
     pub fresh: bool,
@@ -55,8 +62,8 @@ pub struct SimulateArgs {
     /// Requests that each job has in flight for each member, instead of --iodepth: the same load whatever their number.
     #[arg(long, value_name = "N", conflicts_with_all = ["iodepth", "preset"])]
     pub iodepth_per_member: Option<u32>,
-    /// Run once for each value: 3..6 or 4k,64k,1m, of members, level, layout, chunk, drive, degraded, rw, bs, iodepth, numjobs or
-    /// rwmixread. Several of them multiply.
+    /// Run once for each value: 3..6 or 4k,64k,1m, of members, level, layout, chunk, drive, degraded, cache, rw, bs, iodepth,
+    /// numjobs or rwmixread. Several of them multiply.
     #[arg(long, value_name = "KEY=VALUES")]
     pub sweep: Vec<String>,
     /// A published study, as it was set up, beside its figures.

@@ -119,6 +119,47 @@ fn a_sweep_is_a_table_and_a_plot() {
     assert_eq!(members, [3, 3, 4, 4, 5, 5]);
 }
 
+/// Rows that come again are found in a larger cache, and not read.
+#[test]
+fn the_cache_is_swept_by_its_ceiling() {
+    let args = ["--level", "5", "--members", "6", "--drive", "x25m", "--iodepth", "8", "--size", "4M"];
+    let ramp = ["--ramp-time", "2s", "--runtime", "200ms", "--norandommap", "--sweep", "cache=0,64M"];
+    let report = json(&args.into_iter().chain(ramp).collect::<Vec<_>>());
+    let run = |at: usize| &report["runs"][at];
+    let reads = |at: usize| run(at)["plans"]["pre_reads"].as_u64().unwrap();
+    assert_eq!(
+        (&run(0)["array"]["cache_bytes"], &run(1)["array"]["cache_bytes"]),
+        (&0.into(), &(64 << 20).into())
+    );
+    assert!(reads(1) * 2 < reads(0), "{report:#}");
+}
+
+/// A rebuild gets its share of the drive that is filled, and clients are told what it costs them.
+#[test]
+fn a_load_is_measured_beside_a_rebuild() {
+    let args = ["--level", "6", "--members", "6", "--drive", "x25m", "--chunk", "64k", "--iodepth", "16"];
+    let more =
+        ["--rw", "randrw", "--rwmixread", "70", "--ramp-time", "200ms", "--runtime", "200ms", "--rebuild"];
+    let args: Vec<_> = args.into_iter().chain(more).collect();
+    let report = json(&args);
+    let first = &report["runs"][0];
+    assert_eq!(first["array"]["missing"], 1);
+    let number = |key: &str| first["rebuild"][key].as_f64().unwrap();
+    assert!((0.3..1.0).contains(&number("share")), "{first:#}");
+    assert!((number("bandwidth") - number("share") * 70e6).abs() < 1.0, "{first:#}");
+    assert!(number("p99_ratio") < 2.0 && (0.5..1.0).contains(&number("iops_ratio")), "{first:#}");
+    let text = run_text(&args);
+    assert!(text.contains("  rebuild  ") && text.contains("    beside it  "), "{text}");
+    let swept = run_text(&[&args[..], &["--sweep", "level=5,6"]].concat());
+    assert!(swept.lines().next().is_some_and(|heading| heading.ends_with("p99 us beside")), "{swept}");
+    let small = ["--level", "5", "--members", "4", "--drive", "nvme", "--member-size", "8M", "--rebuild"];
+    run(["simulate"].into_iter().chain(small)).failed(2, "WTL-0001", &["too little data"]);
+}
+
+fn run_text(args: &[&str]) -> String {
+    run(["simulate"].iter().chain(args)).ok().text().to_owned()
+}
+
 /// What cannot exist among what is swept is left out and named; alone it is an error.
 #[test]
 fn impossible_arrays_of_a_sweep_are_left_out() {
@@ -176,6 +217,8 @@ fn what_cannot_be_simulated_is_an_error_of_usage() {
         (with(&["--chunk", "24k"]), "WTL-0008", &["chunk", "power of two"]),
         (with(&["--layout", "f2"]), "WTL-0001", &["--layout f2"]),
         (with(&["--degraded", "2"]), "WTL-0008", &["2 missing"]),
+        (vec!["--level", "0", "--members", "4", "--drive", "x25m", "--rebuild"], "WTL-0008", &["1 missing"]),
+        (with(&["--cache", "17G"]), "WTL-0001", &["--cache", "at most"]),
         (with(&["--member-size", "1T"]), "WTL-0001", &["--member-size", "room"]),
         (with(&["--offset", "1P"]), "WTL-0001", &["no room"]),
         (with(&["--size", "1k"]), "WTL-0001", &["no room"]),

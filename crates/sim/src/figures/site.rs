@@ -141,6 +141,7 @@ impl Setup {
             data_offset: DATA_OFFSET,
             missing: 0,
             guard: Guard::None,
+            cache_bytes: None,
             cores: self.cores,
             seed: 1,
         };

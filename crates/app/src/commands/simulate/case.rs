@@ -26,6 +26,8 @@ pub struct Case {
     pub study: Study,
     /// The drives as they were given, one by slot.
     pub drives: Vec<String>,
+    /// It is measured beside a rebuild as well.
+    pub rebuild: bool,
 }
 
 impl Case {
@@ -59,8 +61,9 @@ impl Case {
             chunk_bytes,
             member_bytes,
             data_offset: DATA_OFFSET,
-            missing: args.degraded,
+            missing: args.degraded.max(u32::from(args.rebuild)),
             guard: guard(args.consistency, level),
+            cache_bytes: cache_bytes(args)?,
             cores: usize::from(args.cores),
             seed: args.load.randseed,
         };
@@ -77,7 +80,23 @@ impl Case {
             asked.iodepth = depth.saturating_mul(members);
         }
         let load = load(&asked)?;
-        Ok(Self { swept: Vec::new(), study: Study { setup, drives, load }, drives: names })
+        Ok(Self {
+            swept: Vec::new(),
+            study: Study { setup, drives, load },
+            drives: names,
+            rebuild: args.rebuild,
+        })
+    }
+}
+
+/// More is no slip of the pen.
+const CACHE_BYTES_MAX: u64 = 16 << 30;
+
+fn cache_bytes(args: &SimulateArgs) -> Result<Option<usize>, Problem> {
+    let bytes = args.cache.map(|size| size.0);
+    match bytes.filter(|bytes| *bytes > CACHE_BYTES_MAX) {
+        Some(bytes) => Err(usage(format!("--cache {bytes}: expected at most {CACHE_BYTES_MAX} bytes"))),
+        None => Ok(bytes.and_then(|bytes| usize::try_from(bytes).ok())),
     }
 }
 

@@ -11,6 +11,7 @@ mod sweep;
 mod text;
 
 use wattle_control::{Code, Problem};
+use wattle_lab::MeasureError;
 
 use crate::cli::SimulateArgs;
 use crate::output::{self, Screen};
@@ -47,8 +48,10 @@ fn measure(cases: &[Case]) -> Result<Vec<RunReport>, Problem> {
     for (number, case) in cases.iter().enumerate() {
         output::progress(Some(&format!("simulating {} of {}", number + 1, cases.len())));
         let finding = case.study.run();
+        let beside = case.rebuild.then(|| case.study.run_beside_rebuild()).transpose();
         output::progress(None);
-        runs.push(RunReport::new(case, &finding.map_err(|error| usage(error.to_string()))?));
+        let cannot = |error: MeasureError| usage(error.to_string());
+        runs.push(RunReport::new(case, &finding.map_err(cannot)?, beside.map_err(cannot)?.as_ref()));
     }
     Ok(runs)
 }

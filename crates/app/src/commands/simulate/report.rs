@@ -3,7 +3,7 @@
 use serde::Serialize;
 use wattle_engine::geometry::layout_name;
 use wattle_engine::units::SECTOR_BYTES;
-use wattle_lab::{Finding, Guard, Histogram, MemberUse};
+use wattle_lab::{BesideRebuild, Finding, Guard, Histogram, MemberUse};
 
 use super::case::Case;
 use crate::output::SCHEMA_VERSION;
@@ -51,6 +51,25 @@ pub struct RunReport {
     pub ramp_secs: f64,
     pub runtime_secs: f64,
     pub plans: PlanReport,
+    /// How it is while a member is rebuilt, if that was asked for. All else is of the same array with nothing being done about it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rebuild: Option<RebuildReport>,
+}
+
+/// A load while a member is rebuilt.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct RebuildReport {
+    /// Bytes per second of the member that is filled.
+    pub bandwidth: f64,
+    /// That, as a part of what its drive takes in sequence.
+    pub share: f64,
+    pub iops: f64,
+    /// `iops`, as a part of that without.
+    pub iops_ratio: f64,
+    pub lat_us: LatencyReport,
+    /// The 99th percentile, as a multiple of that without.
+    pub p99_ratio: f64,
+    pub steady: Option<bool>,
 }
 
 #[derive(Debug, Clone, Serialize)]
@@ -66,6 +85,9 @@ pub struct ArrayReport {
     pub consistency: &'static str,
     pub drives: Vec<String>,
     pub cores: usize,
+    /// Ceiling of the clean cache; absent if it is the engine's own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cache_bytes: Option<usize>,
 }
 
 #[derive(Debug, Clone, Serialize)]
@@ -119,7 +141,7 @@ pub struct PlanReport {
 }
 
 impl RunReport {
-    pub fn new(case: &Case, finding: &Finding) -> Self {
+    pub fn new(case: &Case, finding: &Finding, beside: Option<&BesideRebuild>) -> Self {
         let measured = &finding.measured;
         let seconds = measured.window.as_secs_f64();
         Self {
@@ -156,7 +178,22 @@ impl RunReport {
                 pre_reads: measured.grew(|counters| counters.pre_reads),
                 merged: measured.grew(|counters| counters.merged),
             },
+            rebuild: beside.map(|beside| rebuild(finding, beside)),
         }
+    }
+}
+
+fn rebuild(without: &Finding, beside: &BesideRebuild) -> RebuildReport {
+    let (with, without) = (&beside.measured, &without.measured);
+    let (lat_us, before) = (latency(&with.all()), latency(&without.all()));
+    RebuildReport {
+        bandwidth: beside.bytes_per_second,
+        share: beside.bytes_per_second / beside.takes_bytes_per_second,
+        iops: with.per_second(),
+        iops_ratio: with.per_second() / without.per_second(),
+        lat_us,
+        p99_ratio: lat_us.p99 / before.p99,
+        steady: with.ramped.steady,
     }
 }
 
@@ -179,6 +216,7 @@ fn array(case: &Case, finding: &Finding) -> ArrayReport {
         },
         drives: case.drives.clone(),
         cores: setup.cores,
+        cache_bytes: setup.cache_bytes,
     }
 }
 

@@ -10,13 +10,14 @@ use crate::output;
 /// Most runs at once.
 const RUNS_MAX: usize = 1000;
 
-const KEYS: [&str; 11] = [
+const KEYS: [&str; 12] = [
     "members",
     "level",
     "layout",
     "chunk",
     "drive",
     "degraded",
+    "cache",
     "rw",
     "bs",
     "iodepth",
@@ -101,6 +102,7 @@ fn set(args: &mut SimulateArgs, key: &str, value: &str) -> Result<(), Problem> {
         "chunk" => args.chunk = Some(parsed(key, value)?),
         "drive" => args.drives = vec![value.to_owned()],
         "degraded" => args.degraded = parsed(key, value)?,
+        "cache" => args.cache = Some(parsed(key, value)?),
         "rw" => args.load.rw = parsed(key, value)?,
         "bs" => args.load.bs = parsed(key, value)?,
         "iodepth" => args.load.iodepth = parsed(key, value)?,

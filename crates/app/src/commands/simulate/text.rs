@@ -1,6 +1,6 @@
 //! Runs for people.
 
-use super::report::{ArrayReport, LatencyReport, MemberReport, RunReport, WorkloadReport};
+use super::report::{ArrayReport, LatencyReport, MemberReport, RebuildReport, RunReport, WorkloadReport};
 use crate::output::text::{printable, table};
 use crate::output::{Screen, Units};
 
@@ -22,6 +22,10 @@ pub fn one(run: &RunReport, screen: Screen) -> String {
     }
     facts.push(("steady", steady(run)));
     facts.push(("held back by", run.held_back.clone()));
+    if let Some(rebuild) = &run.rebuild {
+        facts.push(("rebuild", rebuilding(rebuild, units)));
+        facts.push(("  beside it", beside(rebuild, run)));
+    }
     let facts: Vec<_> = facts.into_iter().map(|(label, value)| vec![label.to_owned(), value]).collect();
     text.push_str(&table("  ", &facts));
     let mut rows = vec![
@@ -49,7 +53,10 @@ pub fn table_of(runs: &[RunReport], screen: Screen) -> String {
         "queue",
         "held back by",
     ];
-    let mut rows = vec![keys.into_iter().chain(heading.map(str::to_owned)).collect::<Vec<_>>()];
+    let rebuilt = runs.iter().any(|run| run.rebuild.is_some());
+    let more = if rebuilt { &["rebuild", "of drive", "IOPS beside", "p99 us beside"][..] } else { &[] };
+    let heading = heading.iter().chain(more).map(|word| (*word).to_owned());
+    let mut rows = vec![keys.into_iter().chain(heading).collect::<Vec<_>>()];
     for run in runs {
         let there = || run.members.iter().filter(|member| member.util > 0.0);
         let mut row: Vec<_> = run.swept.iter().map(|(_, value)| printable(value)).collect();
@@ -65,9 +72,34 @@ pub fn table_of(runs: &[RunReport], screen: Screen) -> String {
             span(there().map(|member| member.queue_depth)),
             run.held_back_by.to_owned() + if run.steady == Some(false) { ", not steady" } else { "" },
         ]);
+        row.extend(run.rebuild.iter().flat_map(|rebuild| {
+            [
+                rate(rebuild.bandwidth, screen.units),
+                percent(rebuild.share),
+                format!("{:.0}", rebuild.iops),
+                format!("{:.0}", rebuild.lat_us.p99),
+            ]
+        }));
         rows.push(row);
     }
     table("", &rows)
+}
+
+fn rebuilding(rebuild: &RebuildReport, units: Units) -> String {
+    let (bandwidth, share) = (rate(rebuild.bandwidth, units), percent(rebuild.share));
+    let steady = if rebuild.steady == Some(false) { "; NOT steady" } else { "" };
+    format!("{bandwidth}, {share} of what the drive takes that is filled{steady}")
+}
+
+/// What the rebuild does to the load.
+fn beside(rebuild: &RebuildReport, run: &RunReport) -> String {
+    let RebuildReport { iops, iops_ratio, lat_us, p99_ratio, .. } = rebuild;
+    format!(
+        "{iops:.0} IOPS, {} of those above; p99 {:.0} us for {:.0} us, {p99_ratio:.2} times",
+        percent(*iops_ratio),
+        lat_us.p99,
+        run.lat_us.p99
+    )
 }
 
 /// Least and most.
@@ -93,6 +125,7 @@ fn array(array: &ArrayReport, units: Units) -> String {
     if array.missing > 0 {
         parts.push(format!("{} missing", array.missing));
     }
+    parts.extend(array.cache_bytes.map(|bytes| format!("cache {}", units.show(bytes as u64))));
     if array.cores > 1 {
         parts.push(format!("{} cores", array.cores));
     }

@@ -357,8 +357,10 @@ impl<'a> Run<'a> {
         // A log says nothing of sectors that cannot be read any more.
         truth.ever_unsynced |= !synced || (start.replays && self.scenario.has_latent());
         truth.degraded = degraded;
-        truth.view.copies_may_differ =
-            truth.kind == Kind::Mirrored && (!synced || degraded && !self.surely_clean);
+        // What replaces a member is a copy of it, also where there is parity.
+        let replaced = start.seats[start.seats.len() / 2..].iter().any(|seat| seat.drive.is_some());
+        truth.view.copies_may_differ = (replaced && !synced)
+            || (truth.kind == Kind::Mirrored && (!synced || degraded && !self.surely_clean));
         truth.view.copy_lost |= degraded;
         if start.replays && degraded {
             truth.model.lose_torn();

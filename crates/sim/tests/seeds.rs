@@ -93,6 +93,9 @@ seeds! {
     parity_that_nobody_can_make_is_bad_on_the_replacement_too: 50154409;
     /// The member of a slot failed beside a replacement with a partial parity log: parity went to the replacement without an entry.
     a_replacement_takes_the_log_too: 50036863;
+    /// The model knew of no second copy where there is parity: after a crash, a sector of a member that had become unreadable was in its
+    /// replacement as it had been written last.
+    a_replacement_is_a_copy_of_a_member_with_parity_too: 70075483;
 }
 
 #[test]

@@ -1,7 +1,13 @@
 //! Whether a device may join an array that is running, in which place, and what is written on it before it does. Pure.
 //!
 //! - Nothing is taken that something is on: another array's superblock, a file system, a partition table, a volume group; unless the
-//!   operator names the check. What was of this array before is taken back, and so are its spares.
+//!   operator names the check. What was of this array before is taken back, and so are its spares: unless somebody put something else
+//!   on them meanwhile, which a superblock often survives.
+//! - What of a device of ours is evidence of that: everything that is recognised outside of its data, where the array never writes; and
+//!   within its data what the array, taken as it is now, would not show at that place of any member. (Data that starts with the
+//!   device, as with metadata 1.0 and 0.90, shows the array's own file system or partition table.) So a device is refused too if
+//!   the array got a new file system while it was away, or was made over an old one: nothing tells that apart.
+//! - Where the operator insists, the evidence goes, and all of the device is written: whoever put it there wrote more than that.
 //! - A device that was away is brought up to date by the bitmap if it was whole and every bit since is still there (the rules are
 //!   those of assembly); otherwise all of it is written.
 //! - A device that went on without this array's members is refused: its changes would be lost silently.
@@ -10,17 +16,20 @@
 //! Order of writes, for whoever carries it out: [`Admission::writes`] and the array's bitmap, flush; then the superblocks of all,
 //! this one among them. A crash before leaves a device that is no member.
 
+use std::ops::Range;
+
 use wattle_engine::geometry::{Kind, Level};
 use wattle_format::md::defaults;
 use wattle_format::md::{
-    DeviceFields, DeviceFlags, Features, Role, SUPERBLOCK_BYTES, SetError, Superblock, Uuid, Version,
-    badblocks, ppl, super_offset_sectors,
+    DeviceFields, DeviceFlags, Features, RawSuperblock, Role, SUPERBLOCK_BYTES, SetError, Superblock, Uuid,
+    Version, badblocks, ppl, super_offset_sectors,
 };
+use wattle_format::probe;
 
 use crate::assemble::Recovery;
+use crate::commit::own_bytes;
 use crate::create::PlannedWrite;
 use crate::problem::{Check, Code, Forced, Problem};
-use crate::scan::MemberScan;
 use crate::signature::Signature;
 use crate::size::Iec;
 
@@ -42,26 +51,34 @@ pub struct Offer {
 }
 
 impl Offer {
-    /// A device as a scan found it.
-    ///
-    /// # Errors
-    /// A [`Problem`]: it could not be read where something may be.
-    pub fn of(found: &MemberScan) -> Result<Self, Problem> {
-        if let Some(error) = found.unreadable.first() {
-            return Err(error.clone().into());
-        }
-        let damaged = found.damaged.iter().map(|raw| Signature {
+    /// A device and what was found on it.
+    #[must_use]
+    pub fn new(
+        name: &str,
+        device: &wattle_rt::Device,
+        superblocks: Vec<Superblock>,
+        damaged: &[RawSuperblock],
+        signatures: Vec<Signature>,
+    ) -> Self {
+        let damaged = damaged.iter().map(|raw| Signature {
             what: format!("damaged md {} superblock", raw.fields().version()),
             offset_bytes: raw.fields().found_at_sectors() * 512,
+            uuid: None,
         });
-        Ok(Self {
-            name: found.member.name.clone(),
-            size_sectors: found.member.size_sectors(),
-            logical_block_bytes: found.member.device.logical_block_bytes(),
-            superblocks: found.superblocks.clone(),
+        Self {
+            name: name.to_owned(),
+            size_sectors: device.size_bytes() / 512,
+            logical_block_bytes: device.logical_block_bytes(),
+            superblocks,
             damaged: damaged.collect(),
-            signatures: found.signatures.clone(),
-        })
+            signatures,
+        }
+    }
+
+    /// Its superblock of the array that this one is of.
+    #[must_use]
+    pub fn own(&self, template: &Superblock) -> Option<&Superblock> {
+        self.superblocks.iter().find(|own| own.set_uuid() == template.set_uuid())
     }
 }
 
@@ -95,6 +112,8 @@ pub struct Running {
     pub events_cleared: Option<u64>,
     /// The smallest write that the array's clients may send to its members.
     pub logical_block_bytes: u32,
+    /// What the device that is offered might show of the array's content.
+    pub shown: Vec<Signature>,
 }
 
 /// Where a device is wanted.
@@ -151,7 +170,7 @@ pub fn admit(
     forced: Forced,
 ) -> Result<Admission, Problem> {
     let template = &running.template;
-    let own = offer.superblocks.iter().find(|own| own.set_uuid() == template.set_uuid());
+    let own = offer.own(template);
     let member = own.and_then(|own| running.devices.iter().find(|device| is_same(device, own, template)));
     let spare = member.filter(|device| device.spare && matches!(place, Place::Slot(_) | Place::Replace(_)));
     if let (Some(member), None) = (member, spare) {
@@ -175,10 +194,12 @@ pub fn admit(
     if let Some(own) = apart {
         refuse(split_brain(offer, own, template))?;
     }
-    check_empty(offer, template, own.is_some(), &mut refuse)?;
+    let foreign = foreign_signatures(offer, own, running);
+    let is_ours = check_empty(offer, template, &foreign, &mut refuse)?;
 
-    let by_regions =
-        former.filter(|own| apart.is_none() && seat_of(own) == Some(seat) && lacks_only_bits(own, running));
+    let by_regions = former.filter(|own| {
+        is_ours && apart.is_none() && seat_of(own) == Some(seat) && lacks_only_bits(own, running)
+    });
     let fields = match by_regions {
         Some(own) => kept_fields(own),
         None => new_fields(offer, template, own.and_then(|own| own.device_uuid()).unwrap_or(device_uuid))?,
@@ -201,7 +222,10 @@ pub fn admit(
     if let Some(error) = superblock.check(offer.size_sectors).first() {
         return Err(cannot_say(offer, &error.to_string()));
     }
-    let writes = writes(offer, &superblock, bad_blocks_kept);
+    let mut writes = writes(offer, &superblock, bad_blocks_kept);
+    if !foreign.is_empty() {
+        writes.splice(0..0, zeros_over_signatures(offer, &superblock));
+    }
     Ok(Admission { seat, recovery, dev_number: superblock.dev_number(), superblock, writes, overridden })
 }
 
@@ -297,24 +321,40 @@ fn check_blocks(offer: &Offer, running: &Running) -> Result<(), Problem> {
     .of_member(&offer.name))
 }
 
-/// Refuses a device that something is on which is not this array's, unless the operator insists.
+/// What is recognised on a device and is not of this array.
+fn foreign_signatures<'a>(
+    offer: &'a Offer,
+    own: Option<&Superblock>,
+    running: &Running,
+) -> Vec<&'a Signature> {
+    let is_ours =
+        |seen: &Signature| own.is_some_and(|own| lies_in_data(own, seen)) && running.shown.contains(seen);
+    offer.signatures.iter().filter(|seen| !is_ours(seen)).collect()
+}
+
+/// Whether something lies where a device with this superblock holds the array's content.
+#[must_use]
+pub fn lies_in_data(own: &Superblock, seen: &Signature) -> bool {
+    let start = own.data_offset_sectors();
+    let end = start.saturating_add(own.size_sectors());
+    (start..end).contains(&(seen.offset_bytes / 512))
+}
+
+/// Refuses a device that something is on which is not this array's, unless the operator insists. Whether nothing is.
 fn check_empty(
     offer: &Offer,
     template: &Superblock,
-    is_ours: bool,
+    foreign: &[&Signature],
     refuse: &mut impl FnMut(Problem) -> Result<(), Problem>,
-) -> Result<(), Problem> {
-    let foreign = offer.superblocks.iter().filter(|other| other.set_uuid() != template.set_uuid());
-    let mut found: Vec<_> = foreign
+) -> Result<bool, Problem> {
+    let others = offer.superblocks.iter().filter(|other| other.set_uuid() != template.set_uuid());
+    let mut found: Vec<_> = others
         .map(|other| format!("a member of array {} ({})", array_name(other), other.set_uuid()))
         .collect();
     found.extend(offer.damaged.iter().map(ToString::to_string));
-    if !is_ours {
-        // With the superblock at the end, what is in the array is seen on each of its members too.
-        found.extend(offer.signatures.iter().map(ToString::to_string));
-    }
+    found.extend(foreign.iter().map(ToString::to_string));
     if found.is_empty() {
-        return Ok(());
+        return Ok(true);
     }
     refuse(
         Problem::new(
@@ -325,7 +365,8 @@ fn check_empty(
         )
         .of_member(&offer.name)
         .forced_by(Check::Signature),
-    )
+    )?;
+    Ok(false)
 }
 
 fn array_name(superblock: &Superblock) -> String {
@@ -518,6 +559,7 @@ fn writes(offer: &Offer, superblock: &Superblock, bad_blocks_kept: bool) -> Vec<
     let old = offer.superblocks.iter().map(|old| Signature {
         what: format!("md {} superblock", old.version()),
         offset_bytes: old.found_at_sectors() * 512,
+        uuid: None,
     });
     let mut writes: Vec<_> = old
         .chain(offer.damaged.iter().cloned())
@@ -540,4 +582,25 @@ fn writes(offer: &Offer, superblock: &Superblock, bad_blocks_kept: bool) -> Vec<
         writes.push(PlannedWrite { what: "bad-block log".to_owned(), offset_bytes, bytes });
     }
     writes
+}
+
+/// Zeros wherever something may be recognised: what the operator has given up is not found again when the device comes back one day.
+/// Its superblock is written anyway.
+fn zeros_over_signatures(offer: &Offer, superblock: &Superblock) -> Vec<PlannedWrite> {
+    let block = u64::from(offer.logical_block_bytes);
+    let size_bytes = offer.size_sectors * 512 / block * block;
+    let place = superblock.found_at_sectors() * 512;
+    let behind = place + (own_bytes(superblock) as u64).next_multiple_of(block);
+    let zeros = |range: Range<u64>| PlannedWrite {
+        what: "zeros over what was recognised".to_owned(),
+        offset_bytes: range.start,
+        bytes: vec![0; (range.end - range.start) as usize],
+    };
+    probe::ranges(size_bytes)
+        .into_iter()
+        .map(|range| range.start / block * block..range.end.next_multiple_of(block))
+        .flat_map(|range| [range.start..range.end.min(place), range.start.max(behind)..range.end])
+        .filter(|range| !range.is_empty())
+        .map(zeros)
+        .collect()
 }

@@ -28,7 +28,7 @@ use wattle_rt::WallTime;
 use crate::compat::Compatibility;
 use crate::members::{Member, MemberAddress, MemberError};
 use crate::problem::{Forced, Problem};
-use crate::scan::read_superblocks;
+use crate::scan::superblocks_of;
 use crate::signature::{Signature, signatures};
 
 /// What an operator asks for.
@@ -128,7 +128,7 @@ pub struct PlannedWrite {
 /// # Errors
 /// The member cannot be read.
 pub fn inspect(member: &Member) -> Result<MemberState, MemberError> {
-    let superblocks = read_superblocks(member);
+    let superblocks = superblocks_of(member);
     if let Some(error) = superblocks.unreadable.into_iter().next() {
         return Err(error);
     }
@@ -141,6 +141,7 @@ pub fn inspect(member: &Member) -> Result<MemberState, MemberError> {
         .map(|(version, sector)| Signature {
             what: format!("md {version} superblock"),
             offset_bytes: sector * 512,
+            uuid: None,
         })
         .collect();
     Ok(MemberState {

@@ -7,6 +7,7 @@
 //! exclusive lock and before anything else. A device that leaves is let go of, lock and all.
 
 mod join;
+mod look;
 mod problems;
 
 use std::cell::RefCell;
@@ -16,10 +17,10 @@ use std::time::Duration;
 
 use wattle_engine::geometry::Kind;
 use wattle_engine::sync::{Job, JobEnd, JobError, RepairSource};
-use wattle_engine::units::{MemberIx, SECTOR_BYTES};
+use wattle_engine::units::MemberIx;
 use wattle_engine::{ArrayHandle, BadRanges, MemberKey};
 use wattle_format::md::{Superblock, Uuid};
-use wattle_rt::{BufMut, Core, Device, IoError, Semaphore};
+use wattle_rt::{Core, Device, Semaphore};
 
 use crate::admit::{Offer, Place, Seat};
 use crate::assemble::ReAdd;
@@ -27,7 +28,6 @@ use crate::commit::MdMetadata;
 use crate::events::{Event, Events};
 use crate::members::{Claim, Member, same_place};
 use crate::problem::{Code, Forced, Problem};
-use crate::scan::scan_each;
 use crate::start::{ClaimedMember, Started};
 use problems::{made_up, not_a_member};
 
@@ -49,31 +49,34 @@ impl Newcomer {
     /// Opens a file or block device for writing, alone, and looks at what is on it.
     ///
     /// # Errors
-    /// A [`Problem`]: it cannot be opened, is in use, or cannot be read where something may be; or it is a made-up drive.
-    pub fn open(name: &str, device_uuid: Uuid) -> Result<Self, Problem> {
+    /// A [`Problem`]: it cannot be opened, is in use, does not answer or cannot be read where something may be; or it is a made-up drive.
+    pub async fn open(core: &Core, name: &str, device_uuid: Uuid) -> Result<Self, Problem> {
         let member = Member::look(name)?;
         if member.is_made_up() {
             return Err(made_up(name));
         }
-        let member = member.claim(Claim::Write)?;
-        let device = member.device.clone();
-        let scan = scan_each(vec![member], Forced::default());
-        let found = scan.members.first().ok_or_else(|| not_a_member(name, "", &[]))?;
-        Ok(Self { offer: Offer::of(found)?, device, device_uuid })
+        let device = member.claim(Claim::Write)?.device;
+        Self::look(core, name, device, device_uuid).await
     }
 
-    /// A device of which only its superblock of this array is known.
-    fn known(name: &str, device: &Device, superblock: &Superblock) -> Self {
-        let offer = Offer {
-            name: name.to_owned(),
-            size_sectors: device.size_bytes() / SECTOR_BYTES,
-            logical_block_bytes: device.logical_block_bytes(),
-            superblocks: vec![superblock.clone()],
-            damaged: Vec::new(),
-            signatures: Vec::new(),
-        };
+    /// A device that is open, by what is on it.
+    ///
+    /// # Errors
+    /// A [`Problem`]: it does not answer, or cannot be read where something may be.
+    pub async fn look(core: &Core, name: &str, device: Device, device_uuid: Uuid) -> Result<Self, Problem> {
+        Ok(Self { offer: look::look(core, name, &device).await?, device, device_uuid })
+    }
+
+    /// A device of which its superblock of this array is known, by what else is on it.
+    async fn known(
+        core: &Core,
+        name: &str,
+        device: &Device,
+        superblock: &Superblock,
+    ) -> Result<Self, Problem> {
+        let offer = look::look_again(core, name, device, superblock).await?;
         let device_uuid = superblock.device_uuid().unwrap_or(Uuid([0; 16]));
-        Self { offer, device: device.clone(), device_uuid }
+        Ok(Self { offer, device: device.clone(), device_uuid })
     }
 }
 
@@ -276,7 +279,7 @@ impl RunningArray {
         };
         let place = Place::Replace(seat.0);
         let Some(with) = with else {
-            return self.replace_with_spare(member, place).await;
+            return self.replace_with_spare(member, place, forced).await;
         };
         if let Ok(spare) = self.find(with) {
             if spare == key {
@@ -288,16 +291,16 @@ impl RunningArray {
                 ));
             }
             if self.devices.borrow().get(&spare).is_some_and(|known| known.spare) {
-                return self.use_spare(spare, place).await;
+                return self.use_spare(spare, place, forced).await;
             }
         }
         self.open_and_join(with, place, device_uuid, forced).await
     }
 
-    async fn replace_with_spare(&self, member: &str, place: Place) -> Result<Seat, Problem> {
+    async fn replace_with_spare(&self, member: &str, place: Place, forced: Forced) -> Result<Seat, Problem> {
         let mut refused = None;
         for spare in self.usable_spares() {
-            match self.use_spare(spare, place).await {
+            match self.use_spare(spare, place, forced).await {
                 Ok(seat) => return Ok(seat),
                 Err(problem) => refused = refused.or(Some(problem)),
             }
@@ -370,28 +373,32 @@ impl RunningArray {
     }
 
     /// Puts a spare into a slot that is empty, or beside its member.
-    pub(crate) async fn use_spare(&self, key: MemberKey, place: Place) -> Result<Seat, Problem> {
+    pub(crate) async fn use_spare(
+        &self,
+        key: MemberKey,
+        place: Place,
+        forced: Forced,
+    ) -> Result<Seat, Problem> {
         let books = self.books()?;
         let state = books.state();
         let name = self.devices.borrow().get(&key).map(|known| known.name.clone()).unwrap_or_default();
         let (Some(device), Some(superblock)) = (books.device(key), state.superblock(key)) else {
             return Err(not_a_member(&name, &self.name, &[]));
         };
-        if let Err(error) = readable(&self.core, &device, superblock).await {
-            return Err(self.problem(
-                Code::ReadFailed,
-                format!("spare {name} cannot be used: {error}"),
+        let newcomer = Newcomer::known(&self.core, &name, &device, superblock).await.map_err(|problem| {
+            self.problem(
+                problem.code,
+                format!("spare {name} cannot be used: {}", problem.what),
                 "a spare that cannot be read holds no data",
                 format!("remove it: `wattle remove {} {name}`", self.name),
-            ));
-        }
-        let newcomer = Newcomer::known(&name, &device, superblock);
-        self.join(newcomer, Some(key), place, Forced::default()).await
+            )
+        })?;
+        self.join(newcomer, Some(key), place, forced).await
     }
 
     /// Takes back a member that was away.
     pub(crate) async fn re_add(&self, who: ReAdd, member: ClaimedMember) -> Result<Seat, Problem> {
-        let newcomer = Newcomer::known(&member.name, &member.device, &member.superblock);
+        let newcomer = Newcomer::known(&self.core, &member.name, &member.device, &member.superblock).await?;
         self.join(newcomer, None, Place::Slot(who.slot), Forced::default()).await
     }
 
@@ -505,10 +512,4 @@ impl RunningArray {
 
 fn file_name(name: &str) -> &str {
     name.rsplit('/').next().unwrap_or(name)
-}
-
-/// Whether a device still gives its superblock.
-async fn readable(core: &Core, device: &Device, superblock: &Superblock) -> Result<(), IoError> {
-    let buf = BufMut::zeroed(wattle_format::md::SUPERBLOCK_BYTES);
-    core.read(device, superblock.found_at_sectors() * SECTOR_BYTES, buf).await.0
 }

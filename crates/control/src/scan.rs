@@ -7,7 +7,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use crate::signature::{Signature, readable_signatures};
+use crate::signature::{ReadAt, Signature, readable_signatures};
 use wattle_format::md::{self, RawSuperblock, Superblock, SuperblockError};
 
 use crate::areas;
@@ -244,8 +244,9 @@ fn compare_journal(
 }
 
 fn look_at(member: Member, forced: Forced) -> MemberScan {
-    let Superblocks { valid, damaged, unreadable } = read_superblocks(&member);
-    let (signatures, unread_signatures) = readable_signatures(&member);
+    let Superblocks { valid, damaged, unreadable } = superblocks_of(&member);
+    let read = |offset_bytes, len_bytes| member.read(offset_bytes, len_bytes);
+    let (signatures, unread_signatures) = readable_signatures(member.device.size_bytes(), &read);
     let places = unreadable.len();
     let mut found = MemberScan {
         member,
@@ -301,12 +302,16 @@ pub(crate) struct Superblocks {
     pub unreadable: Vec<MemberError>,
 }
 
+/// Reads every place of a member where a superblock may be.
+pub(crate) fn superblocks_of(member: &Member) -> Superblocks {
+    read_superblocks(member.size_sectors(), &|offset_bytes, len_bytes| member.read(offset_bytes, len_bytes))
+}
+
 /// Reads every place where a superblock may be. A place that cannot be read does not hide the others.
-pub(crate) fn read_superblocks(member: &Member) -> Superblocks {
+pub(crate) fn read_superblocks(size_sectors: u64, read: &ReadAt<'_>) -> Superblocks {
     let mut found = Superblocks { valid: Vec::new(), damaged: Vec::new(), unreadable: Vec::new() };
-    let size_sectors = member.size_sectors();
     for place in md::scan_component(size_sectors) {
-        match member.read(place.offset_bytes, place.len_bytes) {
+        match read(place.offset_bytes, place.len_bytes) {
             Err(error) => found.unreadable.push(error),
             Ok(bytes) => match md::identify(place.version, &bytes, size_sectors) {
                 Ok(None) => {}

@@ -13,7 +13,12 @@ pub struct Signature {
     pub what: String,
     /// Where the bytes that prove it are.
     pub offset_bytes: u64,
+    /// Its own id, if it has one.
+    pub uuid: Option<String>,
 }
+
+/// Reads so many bytes at an offset (bytes) of a member.
+pub(crate) type ReadAt<'a> = dyn Fn(u64, usize) -> Result<Vec<u8>, MemberError> + 'a;
 
 impl fmt::Display for Signature {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -26,23 +31,27 @@ impl fmt::Display for Signature {
 /// # Errors
 /// The first place that could not be read: something may be there.
 pub(crate) fn signatures(member: &Member) -> Result<Vec<Signature>, MemberError> {
-    let (found, unread) = readable_signatures(member);
+    let read = |offset_bytes, len_bytes| member.read(offset_bytes, len_bytes);
+    let (found, unread) = readable_signatures(member.device.size_bytes(), &read);
     unread.into_iter().next().map_or(Ok(found), Err)
 }
 
 /// The same of what the drive gives, and why some places could not be read.
-pub(crate) fn readable_signatures(member: &Member) -> (Vec<Signature>, Vec<MemberError>) {
-    let size_bytes = member.device.size_bytes();
+pub(crate) fn readable_signatures(size_bytes: u64, read: &ReadAt<'_>) -> (Vec<Signature>, Vec<MemberError>) {
     let (mut parts, mut unread) = (Vec::new(), Vec::new());
     for range in probe::ranges(size_bytes) {
-        match member.read(range.start, (range.end - range.start) as usize) {
+        match read(range.start, (range.end - range.start) as usize) {
             Ok(bytes) => parts.push((range.start, bytes)),
             Err(error) => unread.push(error),
         }
     }
+    (recognise(size_bytes, &parts), unread)
+}
+
+/// What a device of `size_bytes` shows in these parts of it: offset and bytes.
+pub(crate) fn recognise(size_bytes: u64, parts: &[(u64, Vec<u8>)]) -> Vec<Signature> {
     let parts: Vec<_> = parts.iter().map(|(offset_bytes, bytes)| (*offset_bytes, bytes.as_slice())).collect();
-    let found = probe::identify(size_bytes, &parts).into_iter().map(Signature::from).collect();
-    (found, unread)
+    probe::identify(size_bytes, &parts).into_iter().map(Signature::from).collect()
 }
 
 impl From<probe::Signature> for Signature {
@@ -51,6 +60,10 @@ impl From<probe::Signature> for Signature {
             .label
             .filter(|label| !label.is_empty())
             .map_or(String::new(), |label| format!(" `{label}`"));
-        Self { what: format!("{}{label}", found.kind.name()), offset_bytes: found.offset_bytes }
+        Self {
+            what: format!("{}{label}", found.kind.name()),
+            offset_bytes: found.offset_bytes,
+            uuid: found.uuid,
+        }
     }
 }

@@ -17,7 +17,7 @@ use crate::commit::{MdMetadata, Place, Shared};
 use crate::members::{Claim, Member, MemberError};
 use crate::ppl::{self, LogMember};
 use crate::problem::{Check, Code, Problem};
-use crate::scan::{ArrayScan, Scan, read_superblocks};
+use crate::scan::{ArrayScan, Scan, superblocks_of};
 
 /// An array whose members are ours: locked, open for what is going to be done with them, and unchanged since the decision.
 #[derive(Debug)]
@@ -101,7 +101,7 @@ fn claim_member(scan: &Scan, member: usize, claim: Claim) -> Result<ClaimedMembe
     let seen = &scan.members[member];
     let claimed: Member = seen.member.claim(claim)?;
     // Between the look and the lock another process may have run the array.
-    let now = read_superblocks(&claimed);
+    let now = superblocks_of(&claimed);
     let Some(superblock) = seen.superblock().filter(|known| now.valid.contains(known)) else {
         return Err(MemberError::Changed { name: claimed.name });
     };

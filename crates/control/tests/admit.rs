@@ -3,6 +3,7 @@
 
 use wattle_control::admit::{Admission, Device, Offer, Place, Running, Seat, admit};
 use wattle_control::assemble::Recovery;
+use wattle_control::create::PlannedWrite;
 use wattle_control::signature::Signature;
 use wattle_control::{Check, Code, Forced, Problem};
 use wattle_format::md::create::{NewArray, superblock};
@@ -98,6 +99,7 @@ fn running(kind: Kind) -> Running {
         replacing: Vec::new(),
         events_cleared: kind.bitmap.then_some(15),
         logical_block_bytes: 512,
+        shown: Vec::new(),
     }
 }
 
@@ -256,11 +258,13 @@ fn the_same_device_twice() {
 #[test]
 fn what_is_on_a_device_is_named_and_overridden_by_name_only() {
     let running = running(RAID5);
-    let ext4 = Signature { what: "ext4 `photos`".to_owned(), offset_bytes: 1024 };
-    let old = Signature { what: "damaged md 0.90 superblock".to_owned(), offset_bytes: 8_323_072 };
+    let ext4 = Signature { what: "ext4 `photos`".to_owned(), offset_bytes: 1024, uuid: None };
+    let old =
+        Signature { what: "damaged md 0.90 superblock".to_owned(), offset_bytes: 8_323_072, uuid: None };
     let foreign = disk(RAID5, Uuid([9; 16]), 1);
     let rows = [
-        (Offer { signatures: vec![ext4], ..offer(SECTORS, Vec::new()) }, "photos", 1),
+        // The bad-block log, and zeros wherever something may be recognised.
+        (Offer { signatures: vec![ext4], ..offer(SECTORS, Vec::new()) }, "photos", 1 + 6),
         (Offer { damaged: vec![old], ..offer(SECTORS, Vec::new()) }, "byte 8323072", 2),
         (offer(SECTORS, vec![foreign.clone()]), "a member of array host:data (09090909", 1),
         // One of ours is no excuse for what else is there.
@@ -282,10 +286,8 @@ fn what_is_on_a_device_is_named_and_overridden_by_name_only() {
 fn a_member_that_was_away_comes_back_by_the_bitmap() {
     let kind = Kind { bitmap: true, ..RAID5 };
     let running = running(kind);
-    // What is in an array with its superblock at the end looks like something on its members.
-    let seen = vec![Signature { what: "ext4".to_owned(), offset_bytes: 1024 }];
     for (behind, recovery) in [(1, Recovery::Regions), (5, Recovery::Regions), (6, Recovery::Full)] {
-        let back = Offer { signatures: seen.clone(), ..offer(SECTORS, vec![former(kind, behind)]) };
+        let back = offer(SECTORS, vec![former(kind, behind)]);
         let admission = ask(&back, &running, Place::Any).unwrap();
         assert_eq!((admission.seat, admission.recovery), (Seat::Slot(3), recovery), "{behind}");
         let new = &admission.superblock;
@@ -302,6 +304,59 @@ fn a_member_that_was_away_comes_back_by_the_bitmap() {
     let admission = ask(&offer(SECTORS, vec![bad]), &running, Place::Any).unwrap();
     assert!(!admission.superblock.features().contains(Features::BAD_BLOCKS));
     assert_eq!(admission.writes.len(), 1, "an empty list");
+}
+
+/// A superblock survives a good deal: swap space, a small partition table, the label of a physical volume, a file system made by somebody
+/// who spares the end of the device. A member of ours with one of these on it was written over as if nothing were there.
+#[test]
+fn what_somebody_put_on_a_former_member_is_not_written_over() {
+    let at = |offset_bytes| Signature { what: "swap".to_owned(), offset_bytes, uuid: Some("a".to_owned()) };
+    let data_starts = |version| if matches!(version, Version::V090 | Version::V10) { 0 } else { 2048 * 512 };
+    for version in Version::ALL {
+        let kind = Kind { version, bitmap: true, ..RAID5 };
+        let running = running(kind);
+        let own = if version == Version::V090 { disk(kind, OURS, 3) } else { former(kind, 2) };
+        let start = data_starts(version);
+        let behind = start + 512 * kind.size_sectors;
+        for (seen, is_data) in [(4086, start == 0), (start + 512, true), (behind - 1, true), (behind, false)]
+        {
+            let seen = at(seen);
+            let back = Offer { signatures: vec![seen.clone()], ..offer(SECTORS, vec![own.clone()]) };
+            let problem = refuses(ask(&back, &running, Place::Any), Code::SignatureFound, "swap");
+            assert_eq!(problem.force, Some(Check::Signature));
+            // Whoever insists gets a device that is written from end to end, and on which nothing is found again.
+            let forced = Forced::default().with(Check::Signature);
+            let admission = admit(&back, &running, Place::Any, NEW_UUID, forced).unwrap();
+            assert_eq!(
+                admission.recovery,
+                Recovery::Full,
+                "{version}: what was written over is in no bitmap"
+            );
+            let at = admission.superblock.found_at_sectors() * 512;
+            let zeroed = |byte: u64| {
+                let covers = |write: &&PlannedWrite| {
+                    (write.offset_bytes..write.offset_bytes + write.bytes.len() as u64).contains(&byte)
+                };
+                let first = admission.writes.iter().find(covers);
+                first.is_some_and(|write| write.bytes.iter().all(|byte| *byte == 0))
+                    || (at..at + 512).contains(&byte)
+            };
+            for byte in [3, 1080, 4086, 8191, 32769, 65600, SECTORS * 512 - 1] {
+                assert!(zeroed(byte), "{version}: byte {byte} may still show something");
+            }
+            assert!(admission.writes.iter().all(|write| {
+                let end = write.offset_bytes + write.bytes.len() as u64;
+                end <= at || write.offset_bytes >= at + 512
+            }));
+            // The array's own content is no reason, where it is.
+            let shown = Running { shown: vec![seen.clone()], ..running.clone() };
+            let taken = ask(&back, &shown, Place::Any);
+            assert_eq!(taken.is_ok(), is_data, "{version}: {seen}");
+            let other = Signature { uuid: Some("b".to_owned()), ..seen };
+            let shown = Running { shown: vec![other], ..running.clone() };
+            refuses(ask(&back, &shown, Place::Any), Code::SignatureFound, "swap");
+        }
+    }
 }
 
 #[test]

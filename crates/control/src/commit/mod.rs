@@ -79,12 +79,16 @@ impl Place {
     /// The superblock's blocks, whole: with logical blocks of 4 KiB what follows the superblock is written back as it was.
     fn encode(&self, superblock: &Superblock) -> Buf {
         let bytes = superblock.bytes();
-        let own_bytes = match superblock.version() {
-            Version::V090 => SUPERBLOCK_BYTES,
-            _ => 256 + 2 * superblock.max_devices() as usize,
-        };
-        let len = own_bytes.next_multiple_of(self.block_bytes()).min(bytes.len());
+        let len = own_bytes(superblock).next_multiple_of(self.block_bytes()).min(bytes.len());
         BufMut::copy_of(&bytes[..len]).freeze()
+    }
+}
+
+/// How much of its place a superblock takes.
+pub(crate) fn own_bytes(superblock: &Superblock) -> usize {
+    match superblock.version() {
+        Version::V090 => SUPERBLOCK_BYTES,
+        _ => 256 + 2 * superblock.max_devices() as usize,
     }
 }
 
@@ -221,6 +225,12 @@ impl MdMetadata {
     #[must_use]
     pub fn state(&self) -> MdState {
         self.state.borrow().clone()
+    }
+
+    /// The array's map; `None` if it has none.
+    #[must_use]
+    pub fn geometry(&self) -> Option<&Geometry> {
+        self.geometry.as_ref()
     }
 
     /// The device of a key.

@@ -8,6 +8,7 @@ use wattle_format::md::badblocks::BadBlocks;
 use wattle_format::md::{Features, Superblock, Uuid};
 use wattle_rt::{BufMut, Device, Durability, IoError};
 
+use super::look::shown;
 use super::{Known, Newcomer, RunningArray};
 use crate::admit::{self, Admission, Place, Running, Seat, admit};
 use crate::assemble::Recovery;
@@ -30,7 +31,8 @@ impl RunningArray {
         let returning =
             self.returning.borrow().iter().find(|(_, member)| same_place(&member.name, name)).cloned();
         if let Some((_, member)) = returning {
-            let newcomer = Newcomer::known(&member.name, &member.device, &member.superblock);
+            let newcomer =
+                Newcomer::known(&self.core, &member.name, &member.device, &member.superblock).await?;
             let seat = self.join(newcomer, None, place, forced).await?;
             self.returning.borrow_mut().retain(|(_, other)| other.name != member.name);
             return Ok(seat);
@@ -47,7 +49,8 @@ impl RunningArray {
                 next,
             ));
         }
-        self.join(Newcomer::open(name, device_uuid)?, None, place, forced).await
+        let newcomer = Newcomer::open(&self.core, name, device_uuid).await?;
+        self.join(newcomer, None, place, forced).await
     }
 
     /// Takes in a device that is open; `spare` says which one it is of the array, if it is.
@@ -60,7 +63,7 @@ impl RunningArray {
     ) -> Result<Seat, Problem> {
         let books = self.books()?;
         let status = self.handle.status(&self.core).await;
-        let running = self.view(&status)?;
+        let mut running = self.view(&status)?;
         let Newcomer { offer, device, device_uuid } = newcomer;
         if status.broken {
             // Nothing is written on it either: what a member that failed last holds may be all there is.
@@ -68,6 +71,9 @@ impl RunningArray {
         }
         // A spare that is offered again is one device still: known twice, it would be written as two.
         let spare = spare.or_else(|| self.spare_on(&device));
+        if let (Some(own), Some(geometry)) = (offer.own(&running.template), books.geometry()) {
+            running.shown = shown(&self.core, &self.handle.volume(), geometry, &offer, own).await;
+        }
         let admission = admit(&offer, &running, place, device_uuid, forced)?;
         let written = self.write(&device, &admission).await;
         written.map_err(|error| self.not_taken(&offer.name, &error.to_string()))?;
@@ -218,6 +224,7 @@ impl RunningArray {
             replacing: slots_where(&|slot| state_in(slots + slot).is_some_and(MemberState::writable)),
             events_cleared: books.bitmap().map(|bitmap| bitmap.bits().events_cleared),
             logical_block_bytes: self.block_bytes,
+            shown: Vec::new(),
         })
     }
 }

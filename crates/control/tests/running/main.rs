@@ -1,6 +1,8 @@
 //! Members that come, go and are replaced while an array runs: on files, through the real engine, as an operator has it.
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "helpers of tests are tests")]
 
+mod foreign;
+
 use std::rc::Rc;
 use std::time::Duration;
 

@@ -1,9 +1,11 @@
 //! The server's side: answers requests beside the data path, and bounds what a client can cost.
 //!
 //! A client has [`REQUEST_TIME_MAX`] for a request line and as much to take the answer; [`CLIENTS_MAX`] are served at a time and
-//! further ones wait in the socket's queue. Garbage is answered with an error and the connection closed.
+//! further ones wait in the socket's queue: while some of those who are served ask for nothing, no longer than it takes to see
+//! that ([`IDLE_TIME_MIN`]). Garbage is answered with an error and the connection closed.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::path::Path;
 use std::pin::Pin;
@@ -11,7 +13,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use wattle_control::{Code, Problem};
-use wattle_rt::{Buf, BufMut, Core, Listener, Notify, Semaphore, Stream};
+use wattle_rt::sync::{OneshotReceiver, OneshotSender};
+use wattle_rt::{Buf, BufMut, Core, Instant, Listener, Notify, Semaphore, Stream, oneshot};
 
 use super::directory::{check_socket_path, restrict};
 use super::protocol::{REQUEST_BYTES_MAX, Request, Response, decode, encode};
@@ -24,6 +27,9 @@ const REQUEST_TIME_MAX: Duration = Duration::from_secs(10);
 /// Connections at a time.
 const CLIENTS_MAX: usize = 16;
 
+/// A client that has not asked for anything this long makes way for others. Those that mean to ask do it at once.
+const IDLE_TIME_MIN: Duration = Duration::from_millis(250);
+
 /// What answers requests.
 type Handler = dyn Fn(Request) -> Pin<Box<dyn Future<Output = Response>>>;
 
@@ -35,9 +41,54 @@ pub struct ControlServer {
 struct State {
     handler: Box<Handler>,
     clients: Semaphore,
+    /// Clients that are to send a request, the idlest first.
+    idle: RefCell<BTreeMap<u64, Idle>>,
+    /// How many times a client began to be idle.
+    idle_count: Cell<u64>,
     /// Requests that were received and whose answer is not sent yet.
     answering: Cell<usize>,
     answered: Notify,
+}
+
+/// A client that is to send a request.
+struct Idle {
+    since: Instant,
+    /// Dropped to close the connection.
+    _keep: OneshotSender<()>,
+}
+
+impl State {
+    /// Counts a client as idle: by this number, until [`State::not_idle`]. The receiver ends when the client has to make way.
+    fn idle(&self, since: Instant) -> (u64, OneshotReceiver<()>) {
+        let (keep, kept) = oneshot();
+        let number = self.idle_count.get();
+        self.idle_count.set(number + 1);
+        self.idle.borrow_mut().insert(number, Idle { since, _keep: keep });
+        (number, kept)
+    }
+
+    fn not_idle(&self, number: u64) {
+        self.idle.borrow_mut().remove(&number);
+    }
+
+    /// Waits until another client can be served. While one is idle for long enough, that one goes.
+    async fn room(&self, core: &Core) {
+        loop {
+            let idle_since = self.idle.borrow().first_key_value().map(|(_, idle)| idle.since);
+            let look_at = idle_since.unwrap_or(core.now()) + IDLE_TIME_MIN;
+            match race(self.clients.acquire(1), core.sleep_until(look_at)).await {
+                Either::First(permit) => return permit.forget(),
+                Either::Second(()) => {}
+            }
+            let first = self.idle.borrow().first_key_value().map(|(number, idle)| (*number, idle.since));
+            if let Some((number, since)) = first
+                && since + IDLE_TIME_MIN <= core.now()
+            {
+                self.not_idle(number);
+                return self.clients.acquire(1).await.forget();
+            }
+        }
+    }
 }
 
 impl ControlServer {
@@ -69,6 +120,8 @@ impl ControlServer {
         let state = Rc::new(State {
             handler: Box::new(handler),
             clients: Semaphore::new(CLIENTS_MAX),
+            idle: RefCell::default(),
+            idle_count: Cell::new(0),
             answering: Cell::new(0),
             answered: Notify::new(),
         });
@@ -88,9 +141,9 @@ async fn accept(core: Core, listener: Listener, state: Rc<State>) {
     /// A failing accept mostly means that descriptors are short: connections that end free some.
     const PAUSE: Duration = Duration::from_millis(100);
     loop {
-        state.clients.acquire(1).await.forget();
         match core.accept(&listener).await {
             Ok(stream) => {
+                state.room(&core).await;
                 let (task, state) = (core.clone(), state.clone());
                 core.spawn(async move {
                     // A client that vanishes or dawdles is its own concern.
@@ -99,10 +152,7 @@ async fn accept(core: Core, listener: Listener, state: Rc<State>) {
                     state.clients.add(1);
                 });
             }
-            Err(_) => {
-                state.clients.add(1);
-                core.sleep(PAUSE).await;
-            }
+            Err(_) => core.sleep(PAUSE).await,
         }
     }
 }
@@ -113,7 +163,12 @@ struct Lost;
 async fn converse(core: &Core, stream: &Stream, state: &State) -> Result<(), Lost> {
     let mut pending = Vec::new();
     loop {
-        let request = match receive_line(core, stream, &mut pending).await? {
+        let (number, kept) = state.idle(core.now());
+        let line = race(receive_line(core, stream, &mut pending), kept).await;
+        state.not_idle(number);
+        // Whoever asked in the last moment is answered.
+        let Either::First(line) = line else { return Err(Lost) };
+        let request = match line? {
             Line::End => return Ok(()),
             Line::Complete(line) => decode::<Request>(&line),
             Line::TooLong => Err(Problem::new(

@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::harness::{Room, Said, Serve, require, run, said, tool};
 
@@ -318,6 +318,32 @@ fn a_full_disk_under_a_sparse_member_is_an_error_to_the_client_and_not_a_lie() {
     assert!(!said.contains("Pattern verification failed"), "{said}");
     drop(serve);
     tool("umount", ["-l", small.to_str().unwrap()]);
+}
+
+/// As many as are served at a time connected and asked for nothing: `status` and `stop` waited for 10 s until these had to go.
+#[test]
+fn clients_that_ask_for_nothing_delay_nobody() {
+    let room = Room::new();
+    let serve = Serve::start(&room, &[], &room.array("1", 2));
+    let socket = room.path("run/data.sock");
+    let mut idle: Vec<_> = (0..40).map(|_| UnixStream::connect(&socket).unwrap()).collect();
+    idle[39].write_all(b"{\"schema_ver").unwrap();
+    let begun = Instant::now();
+    assert_eq!(serve.command(&["status", "--check"]).status, 0);
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    // Whoever asks is not the one who has to go, however long the answer takes.
+    let mut asking: Vec<_> = (0..40).map(|_| UnixStream::connect(&socket).unwrap()).collect();
+    for client in &mut asking {
+        client.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        // Those that made way for the last ones are gone.
+        let _ = client.write_all(b"{\"schema_version\":1,\"command\":\"status\"}\n");
+    }
+    let mut answer = [0; 12];
+    asking[39].read_exact(&mut answer).unwrap();
+    let begun = Instant::now();
+    serve.stop();
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    drop((idle, asking));
 }
 
 #[test]

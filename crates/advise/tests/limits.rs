@@ -140,6 +140,18 @@ fn few_requests_in_flight_cannot_keep_drives_busy() {
     is(&read, 2.0 / 65e-6, "2 / 65 us");
 }
 
+/// Large reads are faster than from one drive; heads are not sent after parts of them.
+#[test]
+fn copies_share_a_large_read() {
+    let asked = Asked { random: true, read_part: 1.0, bytes: 512 << 10, depth: 1 };
+    let one = Array { chunk_bytes: 0, ..mirrored(2, 2, false) };
+    is(&limits::of(&one, &X25M, &asked), 1.0 / (65e-6 + (262_144.0 - 4096.0) / 250e6), "1 / 1097 us");
+    let small = Asked { bytes: 256 << 10, ..asked };
+    is(&limits::of(&one, &X25M, &small), 1.0 / (65e-6 + (262_144.0 - 4096.0) / 250e6), "1 / 1097 us");
+    let disks = limits::alone(&one, &DISK, 512 << 10, true);
+    assert!((disks - (DISK.read_seconds + (524_288.0 - 4096.0) / 90e6)).abs() < 1e-9);
+}
+
 #[test]
 fn a_mix_takes_its_parts_of_the_time() {
     let asked = Asked { random: true, read_part: 0.7, bytes: 4096, depth: 256 };

@@ -7,7 +7,7 @@ use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::rc::Rc;
 
-use wattle_rt::{Buf, BufMut, CoreIx, Durability, IoErrorKind, Notify};
+use wattle_rt::{Buf, BufMut, CoreIx, Device, Durability, IoErrorKind, Notify};
 
 use crate::array::{Health, Shard, WriteLoss};
 use crate::error::VolumeError;
@@ -18,6 +18,16 @@ use crate::units::{MemberSet, SECTOR_BYTES, Sector};
 
 /// Mirrors without chunks (RAID 1) are dealt out to cores in ranges of this size: 1 MiB.
 const REGION: Sector = Sector(2048);
+
+/// A read is dealt out to the copies in parts of at most this size: 256 KiB.
+const READ_UNIT: Sector = Sector(512);
+
+/// How many bytes a member reads in the time that it needs for turning to another place, about: so many more wait for another copy
+/// before a stream turns to this one.
+const DETOUR_BYTES: u64 = 128 << 10;
+
+/// The same where a head has to move. What a stream leaves to others passes under the head in vain, unless that is long.
+const HEAD_DETOUR_BYTES: u64 = 4 << 20;
 
 /// Ranges of array sectors that are being written, repaired or filled on this core, and those that wait for it: in the order in which
 /// they came, so that nobody waits for ever.
@@ -79,8 +89,16 @@ impl Drop for RangeLock {
 
 /// Cuts a range where the copies' places or the owning core change.
 pub(crate) fn pieces(shard: &Shard, lba: Sector, len: Sector) -> impl Iterator<Item = (Sector, Sector)> {
+    cut(lba, len, unit(shard))
+}
+
+/// Within what the copies' places and the owning core do not change.
+fn unit(shard: &Shard) -> Sector {
     let chunk = shard.fixed.geometry.chunk();
-    let unit = if chunk > Sector(0) { chunk } else { REGION };
+    if chunk > Sector(0) { chunk } else { REGION }
+}
+
+fn cut(lba: Sector, len: Sector, unit: Sector) -> impl Iterator<Item = (Sector, Sector)> {
     let end = lba + len;
     std::iter::successors(Some(lba), move |at| Some(Sector((at.0 / unit.0 + 1) * unit.0)))
         .take_while(move |&at| at < end)
@@ -89,9 +107,7 @@ pub(crate) fn pieces(shard: &Shard, lba: Sector, len: Sector) -> impl Iterator<I
 
 /// The core that orders changes of the piece at `lba`.
 pub(crate) fn owner(shard: &Shard, lba: Sector) -> CoreIx {
-    let chunk = shard.fixed.geometry.chunk();
-    let unit = if chunk > Sector(0) { chunk } else { REGION };
-    CoreIx((lba.0 / unit.0 % shard.core.cores() as u64) as usize)
+    CoreIx((lba.0 / unit(shard).0 % shard.core.cores() as u64) as usize)
 }
 
 /// Writes one piece to every copy, but for those that the filling of their member will yet come to: it would only be slower for being
@@ -152,23 +168,39 @@ pub(crate) async fn read(
     lba: Sector,
     buf: BufMut,
 ) -> (Result<Vec<FailedRun>, VolumeError>, BufMut) {
+    match deal(shard, lba, sectors(buf.len())) {
+        Some(runs) => {
+            let (failed, buf) = read_runs(shard, &runs, buf).await;
+            (Ok(failed), buf)
+        }
+        None => (Err(VolumeError::Unreadable), buf),
+    }
+}
+
+/// Deals a range out to the copies; `None` if there is none to read of some part.
+fn deal(shard: &Shard, lba: Sector, len: Sector) -> Option<Vec<Run>> {
     let health = shard.health();
     let mut runs: Vec<Run> = Vec::new();
-    for (at, len) in pieces(shard, lba, sectors(buf.len())) {
+    let parts = cut(lba, len, unit(shard).min(READ_UNIT));
+    let whole = parts.map(|(at, len)| {
         let copies = shard.fixed.geometry.copies(at);
         let readable = copies.iter().filter(|copy| readable(&health, copy, at, len)).copied();
-        let Some(copy) = choose(shard, &health, readable, at..at + len) else {
-            return (Err(VolumeError::Unreadable), buf);
-        };
+        let copy = choose(shard, &health, readable, at..at + len)?;
+        let load = shard.load(copy.member);
+        load.last_read_end.set(copy.sector + len);
+        load.dealt.update(|dealt| dealt + len);
         match runs.last_mut() {
             Some(run) if run.member == copy.member && run.sector + run.len == copy.sector => {
                 run.len += len;
             }
             _ => runs.push(Run { member: copy.member, sector: copy.sector, len }),
         }
-    }
-    let (failed, buf) = read_runs(shard, &runs, buf).await;
-    (Ok(failed), buf)
+        Some(())
+    });
+    let whole = whole.collect::<Option<()>>();
+    // From here on it counts as what is under way.
+    runs.iter().for_each(|run| shard.load(run.member).dealt.set(Sector(0)));
+    whole.map(|()| runs)
 }
 
 /// Reads a piece that a copy could not deliver from another, and rewrites the copies that failed. This core owns the piece
@@ -231,7 +263,8 @@ fn readable(health: &Health, copy: &Copy, lba: Sector, len: Sector) -> bool {
 }
 
 /// The copy to read from. Where copies may differ (after a crash, before a resync; after the write that broke the array)
-/// always the first, so that the same sector never shows two contents in turn; else the one whose member read just before it, else the least busy.
+/// always the first, so that the same sector never shows two contents in turn; else the one that is there first: what waits for its
+/// member is in the way, and so is a detour, unless the member read just before it. Of equals the one whose head has the shortest way.
 fn choose(
     shard: &Shard,
     health: &Health,
@@ -243,7 +276,15 @@ fn choose(
     }
     copies.min_by_key(|copy| {
         let load = shard.load(copy.member);
-        (shard.is_slow(copy.member), load.last_read_end.get() != copy.sector, load.reads.get())
+        let way = load.last_read_end.get().0.abs_diff(copy.sector.0);
+        let rotational = health.seats[copy.member.index()].device.as_ref().is_some_and(Device::rotational);
+        let detour = match (way, rotational) {
+            (0, _) => 0,
+            (_, false) => DETOUR_BYTES,
+            (_, true) => HEAD_DETOUR_BYTES,
+        };
+        let waits = shard.queued_bytes(copy.member) + load.dealt.get().0 * SECTOR_BYTES + detour;
+        (shard.is_slow(copy.member), waits, way)
     })
 }
 

@@ -128,6 +128,8 @@ pub struct View {
     pub writable: BlockSet,
     /// Blocks that need not be read from their member, because they are in memory.
     pub cached: BlockSet,
+    /// P's member has more to do than Q's: where one of the two will do, Q is read.
+    pub q_first: bool,
     /// Parity is known to agree with the data. It does not after a crash, until a resync has passed.
     pub trusted: bool,
 }
@@ -231,7 +233,8 @@ pub fn decide_read(view: &View, wanted: &BlockSet) -> Result<ReadPlan, Refusal> 
 }
 
 /// Everything that has to be read to recover all unreadable data blocks: they are unknowns of the parity equations together,
-/// so all readable data and one parity block for each of them, P before Q.
+/// so all readable data and one parity block for each of them. Where there is a choice, the members take turns: always to prefer the
+/// same one would leave others idle.
 fn recovery_fetch(view: &View) -> Result<BlockSet, Refusal> {
     let readable = view.all_data().intersection(&view.readable);
     let unknowns = view.data - readable.len();
@@ -242,7 +245,8 @@ fn recovery_fetch(view: &View) -> Result<BlockSet, Refusal> {
     if !view.trusted {
         return Err(Refusal::Untrusted);
     }
-    Ok(readable.union(&parity.iter().take(unknowns).collect()))
+    let spare = (unknowns < parity.len()).then_some(view.data + usize::from(!view.q_first));
+    Ok(readable.union(&parity).without(&spare.into_iter().collect()))
 }
 
 #[cfg(test)]
@@ -321,6 +325,12 @@ mod tests {
         })
     }
 
+    /// With nothing in memory, and parity that is right.
+    fn view(data: usize, parities: usize, readable: BlockSet, writable: BlockSet) -> View {
+        let cached = BlockSet::EMPTY;
+        View { data, parities, readable, writable, cached, q_first: false, trusted: true }
+    }
+
     fn masks(data: usize) -> impl Iterator<Item = BlockSet> {
         (1..1usize << data).map(move |mask| (0..data).filter(|&k| mask >> k & 1 == 1).collect())
     }
@@ -370,11 +380,11 @@ mod tests {
             let stripe = Stripe::new(data, parities, 3);
             let new: Vec<u8> = (0..data as u8).map(|k| 0xc3 ^ k.wrapping_mul(29)).collect();
             for (readable, writable) in healths(data + parities) {
-                let view =
-                    View { data, parities, readable, writable, cached: BlockSet::EMPTY, trusted: true };
+                let view = view(data, parities, readable, writable);
                 // More than redundancy has gone already: nothing to be shown but that the plan says so.
                 let unreadable = data + parities - readable.len();
-                for written in masks(data) {
+                let views = [view, View { q_first: true, ..view }];
+                for (written, view) in masks(data).flat_map(|written| views.map(|view| (written, view))) {
                     let Ok(plan) = decide_write(&view, &written) else { continue };
                     plans += 1;
                     assert!(plan.fetch.is_subset(&readable), "{view:?} {written:?} {plan:?}");
@@ -405,8 +415,7 @@ mod tests {
                 if data + parities - readable.len() > parities {
                     continue;
                 }
-                let view =
-                    View { data, parities, readable, writable, cached: BlockSet::EMPTY, trusted: true };
+                let view = view(data, parities, readable, writable);
                 for written in masks(data) {
                     let plan = decide_write(&view, &written).expect("within redundancy");
                     let good = |block: &usize| readable.contains(*block);
@@ -442,9 +451,9 @@ mod tests {
                 if data + parities - readable.len() > parities {
                     continue;
                 }
-                let view =
-                    View { data, parities, readable, writable, cached: BlockSet::EMPTY, trusted: true };
-                for wanted in masks(data) {
+                let view = view(data, parities, readable, writable);
+                let views = [view, View { q_first: true, ..view }];
+                for (wanted, view) in masks(data).flat_map(|wanted| views.map(|view| (wanted, view))) {
                     let plan = decide_read(&view, &wanted).expect("within redundancy");
                     assert!(plan.fetch.is_subset(&readable));
                     assert!(wanted.is_subset(&plan.fetch.union(&plan.recover)));
@@ -461,13 +470,29 @@ mod tests {
         }
     }
 
+    /// Where one parity block will do, it is that of the member with less to do, if that can be read.
+    #[test]
+    fn one_lost_block_is_recovered_from_the_parity_that_is_preferred() {
+        let (data, p, q) = (4, 4, 5);
+        let lost = BlockSet::range(0, 1);
+        let all = BlockSet::range(0, 6);
+        let parity = |without: &[usize], q_first| {
+            let readable = all.without(&lost).without(&without.iter().copied().collect());
+            let view = View { q_first, ..view(data, 2, readable, all) };
+            let plan = decide_read(&view, &lost).expect("within redundancy");
+            plan.fetch.without(&BlockSet::range(0, data)).iter().collect::<Vec<_>>()
+        };
+        assert_eq!([parity(&[], false), parity(&[], true)], [[p], [q]]);
+        assert_eq!([parity(&[p], false), parity(&[q], true)], [[q], [p]]);
+        assert_eq!([parity(&[1], false), parity(&[1], true)], [[p, q], [p, q]]);
+    }
+
     /// After a crash parity is not known to be right: it is never built on and never used to recover.
     #[test]
     fn untrusted_parity_is_rewritten_but_never_read() {
         for (data, parities) in widths() {
             for (readable, writable) in healths(data + parities) {
-                let view =
-                    View { data, parities, readable, writable, cached: BlockSet::EMPTY, trusted: false };
+                let view = View { trusted: false, ..view(data, parities, readable, writable) };
                 let parity = BlockSet::range(data, data + parities);
                 for written in masks(data) {
                     if let Ok(plan) = decide_write(&view, &written) {
@@ -485,14 +510,7 @@ mod tests {
     /// The choice that the limits of a small array rest on: one read at three members, two from four on.
     #[test]
     fn three_members_reconstruct_and_four_modify() {
-        let view = |data| View {
-            data,
-            parities: 1,
-            readable: BlockSet::range(0, data + 1),
-            writable: BlockSet::range(0, data + 1),
-            cached: BlockSet::EMPTY,
-            trusted: true,
-        };
+        let view = |data| view(data, 1, BlockSet::range(0, data + 1), BlockSet::range(0, data + 1));
         let one = BlockSet::range(0, 1);
         let small = decide_write(&view(2), &one).expect("healthy");
         assert_eq!((small.method, small.fetch.len()), (Method::Reconstruct, 1));
@@ -509,7 +527,7 @@ mod tests {
             let all = BlockSet::range(0, data + parities);
             let parity = BlockSet::range(data, data + parities);
             for cached in masks(data + parities) {
-                let view = View { data, parities, readable: all, writable: all, cached, trusted: true };
+                let view = View { cached, ..view(data, parities, all, all) };
                 for written in masks(data) {
                     let plan = decide_write(&view, &written).expect("healthy");
                     let reads = |fetch: BlockSet| fetch.without(&cached).len();

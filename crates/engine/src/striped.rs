@@ -60,9 +60,6 @@ pub(crate) async fn read_runs(shard: &Rc<Shard>, runs: &[Run], mut buf: BufMut) 
     debug_assert!(buf.is_empty(), "the runs of a request fill its buffer");
     let mut reads = Vec::with_capacity(groups.len());
     for group in groups {
-        let load = shard.load(group.member);
-        load.reads.set(load.reads.get() + 1);
-        load.last_read_end.set(group.end);
         let (numbers, bufs): (Vec<_>, Vec<_>) = group.parts.into_iter().unzip();
         let since = shard.since(group.member);
         reads.push((group.member, since, numbers, shard.read(group.member, group.sector, bufs)));
@@ -73,8 +70,6 @@ pub(crate) async fn read_runs(shard: &Rc<Shard>, runs: &[Run], mut buf: BufMut) 
     let mut late_parts = false;
     for (member, since, numbers, read) in reads {
         let answer = if redundant { in_time(shard, read).await } else { Some(read.await) };
-        let load = shard.load(member);
-        load.reads.set(load.reads.get() - 1);
         let Some((result, bufs)) = answer else {
             // The member still has the buffers of these runs.
             shard.note_late(member);

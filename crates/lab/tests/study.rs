@@ -67,6 +67,41 @@ fn reads_use_every_member_also_with_one_missing() {
     reaches(&with(six(load()), |setup| setup.missing = 1), 0.95);
 }
 
+/// RAID 6 makes what is missing of P or Q, whichever member has less to do, so that none has more to do than another.
+#[test]
+fn recovery_spreads_over_the_members_that_are_left() {
+    let load = Load { rw: Rw::RandRead, iodepth: 248, ..Load::new() };
+    let finding = with(six(load), |setup| (setup.level, setup.missing) = (Level::Raid6, 1));
+    reaches(&finding, 0.97);
+    assert!(matches!(finding.held_back, HeldBack::Drives { .. }), "{}", finding.held_back);
+}
+
+/// One stream from two copies: flash gives all it has as soon as a few requests are in flight. A disk's head passes over what
+/// it leaves to the other, so one disk has the stream to itself, until parts can be so long that the way to the next one is worth it.
+#[test]
+fn copies_share_a_stream_if_that_is_worth_it() {
+    let times_one = |drive: &str, bs_bytes, iodepth| {
+        let load = Load { rw: Rw::Read, bs_bytes, iodepth, ..Load::new() };
+        let finding = with(raid5(vec![named(drive); 2], load), |setup| setup.level = Level::Raid1);
+        2.0 * finding.efficiency()
+    };
+    assert!(times_one("x25m", 64 << 10, 4) > 1.9);
+    assert!(times_one("x25m", 1 << 20, 1) > 1.9);
+    for (bs_bytes, iodepth) in [(64 << 10, 1), (64 << 10, 32), (1 << 20, 4)] {
+        let times = times_one("sata7200", bs_bytes, iodepth);
+        assert!((0.99..1.01).contains(&times), "{times}");
+    }
+    assert!(times_one("sata7200", 1 << 20, 32) > 1.7);
+}
+
+/// Of two heads the nearer one goes.
+#[test]
+fn random_reads_of_copies_go_to_the_nearer_head() {
+    let load = Load { rw: Rw::RandRead, ..Load::new() };
+    let finding = with(raid5(vec![named("sata7200"); 2], load), |setup| setup.level = Level::Raid1);
+    assert!(finding.efficiency() > 1.15, "{}", finding.efficiency());
+}
+
 #[test]
 fn a_slow_member_is_told_from_one_that_has_more_to_do() {
     let mut drives = vec![named("x25m"); 4];

@@ -359,10 +359,11 @@ pub struct OpFuture<T> {
 }
 
 impl<T> OpFuture<T> {
-    /// Counts the operation in `traffic` from now until it completes, whether or not anybody waits for it.
-    pub fn counted_in(self, traffic: &Rc<Traffic>) -> OpFuture<T> {
+    /// Counts the operation, which moves so many bytes, in `traffic` from now until it completes, whether or not anybody waits for
+    /// it.
+    pub fn counted_in(self, traffic: &Rc<Traffic>, bytes: usize) -> OpFuture<T> {
         if let Some(key) = self.key {
-            self.core.inner.count_op(key, traffic);
+            self.core.inner.count_op(key, traffic, bytes as u64);
         }
         self
     }

@@ -35,17 +35,24 @@ pub(crate) enum Kind {
     Sim(DriveHandle),
 }
 
-/// What a drive says about its blocks, in bytes.
+/// What a drive says about its blocks, in bytes, and how it comes to them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BlockGeometry {
     pub(crate) logical: u32,
     pub(crate) physical: u32,
     pub(crate) io_min: u32,
     pub(crate) io_opt: u32,
+    /// It has a head that moves.
+    pub(crate) rotational: bool,
 }
 
 impl BlockGeometry {
-    const PLAIN: BlockGeometry = BlockGeometry { logical: 512, physical: 512, io_min: 512, io_opt: 0 };
+    const PLAIN: BlockGeometry = BlockGeometry::of_sectors(512);
+
+    /// A drive that says nothing but how large its sectors are.
+    pub(crate) const fn of_sectors(bytes: u32) -> BlockGeometry {
+        BlockGeometry { logical: bytes, physical: bytes, io_min: bytes, io_opt: 0, rotational: false }
+    }
 }
 
 /// How to open a drive. The default reads only, takes no lock, and bypasses the page cache where it can.
@@ -136,8 +143,8 @@ impl Device {
     pub fn modelled(name: impl Into<String>, size_bytes: u64, sector_bytes: u32, model: &Model) -> Device {
         assert!(matches!(sector_bytes, 512 | 4096), "sectors are 512 or 4096 bytes");
         assert!(size_bytes.is_multiple_of(u64::from(sector_bytes)), "a drive is whole sectors");
-        let sector = sector_bytes;
-        let geometry = BlockGeometry { logical: sector, physical: sector, io_min: sector, io_opt: 0 };
+        let geometry =
+            BlockGeometry { rotational: model.rotational(), ..BlockGeometry::of_sectors(sector_bytes) };
         let drive = ModelledDrive::new(size_bytes, sector_bytes, model);
         Device::with_kind(name.into(), size_bytes, geometry, Kind::Modelled(Box::new(drive)))
     }
@@ -174,6 +181,11 @@ impl Device {
     /// The transfer the drive likes best, in bytes (`optimal_io_size`), 0 if it does not say.
     pub fn io_opt_bytes(&self) -> u32 {
         self.0.geometry.io_opt
+    }
+
+    /// Whether it has a head that moves, as far as it says: what does not follow the last request takes a while to get to.
+    pub fn rotational(&self) -> bool {
+        self.0.geometry.rotational
     }
 
     /// Whether it is a block device of the kernel.
@@ -384,13 +396,14 @@ fn size_of_fd(fd: &OwnedFd) -> Result<u64, OpenError> {
 /// `_IO(0x12, n)` of linux/fs.h, which libc does not define everywhere.
 const BLKIOMIN: libc::Ioctl = 0x1278;
 const BLKIOOPT: libc::Ioctl = 0x1279;
+const BLKROTATIONAL: libc::Ioctl = 0x127E;
 const BLKPBSZGET: libc::Ioctl = 0x127B;
 const BLKSSZGET: libc::Ioctl = 0x1268;
 
 fn block_geometry(fd: &OwnedFd) -> Result<BlockGeometry, OpenError> {
     let ask = |request| {
         let mut value: libc::c_uint = 0;
-        // SAFETY: all four requests write one 32-bit integer to the live `value`.
+        // SAFETY: all these requests write one integer of at most 32 bits to the live `value`.
         let rc = unsafe { libc::ioctl(fd.as_raw_fd(), request, &raw mut value) };
         if rc == 0 { Ok(value) } else { Err(OpenError::from_io(IoError::last_os())) }
     };
@@ -401,6 +414,7 @@ fn block_geometry(fd: &OwnedFd) -> Result<BlockGeometry, OpenError> {
         physical: ask(BLKPBSZGET).unwrap_or(logical),
         io_min: ask(BLKIOMIN).unwrap_or(logical),
         io_opt: ask(BLKIOOPT).unwrap_or(0),
+        rotational: ask(BLKROTATIONAL).is_ok_and(|value| value != 0),
     })
 }
 

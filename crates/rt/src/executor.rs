@@ -507,11 +507,11 @@ impl Inner {
         }
     }
 
-    /// Counts an operation from now until it completes.
-    pub(crate) fn count_op(&self, key: Key, traffic: &Rc<Traffic>) {
+    /// Counts an operation on so many bytes from now until it completes.
+    pub(crate) fn count_op(&self, key: Key, traffic: &Rc<Traffic>, bytes: u64) {
         let slot = &mut self.ops.borrow_mut()[key.0 as usize];
         if matches!(slot.state, OpState::Pending { .. }) {
-            slot.counted = Some(Counted::new(traffic, self.turn_time()));
+            slot.counted = Some(Counted::new(traffic, bytes, self.turn_time()));
         }
     }
 

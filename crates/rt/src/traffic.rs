@@ -13,6 +13,7 @@ use crate::time::Instant;
 pub struct Traffic {
     done: RefCell<TrafficTotals>,
     in_flight: Cell<u64>,
+    bytes_in_flight: Cell<u64>,
 }
 
 /// What was counted.
@@ -51,6 +52,12 @@ impl Traffic {
         TrafficTotals { in_flight: self.in_flight.get(), ..self.done.borrow().clone() }
     }
 
+    /// Bytes of the operations under way.
+    #[must_use]
+    pub fn bytes_in_flight(&self) -> u64 {
+        self.bytes_in_flight.get()
+    }
+
     /// Starts anew; what is under way is counted when it completes.
     pub fn reset(&self) {
         self.done.take();
@@ -60,27 +67,30 @@ impl Traffic {
 /// An operation that is counted.
 pub(crate) struct Counted {
     traffic: Rc<Traffic>,
+    bytes: u64,
     began: Instant,
 }
 
 impl Counted {
-    pub(crate) fn new(traffic: &Rc<Traffic>, began: Instant) -> Counted {
+    pub(crate) fn new(traffic: &Rc<Traffic>, bytes: u64, began: Instant) -> Counted {
         traffic.in_flight.update(|count| count + 1);
-        Counted { traffic: traffic.clone(), began }
+        traffic.bytes_in_flight.update(|all| all + bytes);
+        Counted { traffic: traffic.clone(), bytes, began }
     }
 
     pub(crate) fn complete(self, op: &Op, now: Instant) {
         self.traffic.in_flight.update(|count| count - 1);
+        self.traffic.bytes_in_flight.update(|all| all - self.bytes);
         let mut done = self.traffic.done.borrow_mut();
         let took = now - self.began;
         match op {
-            Op::Read(transfer) => {
+            Op::Read(_) => {
                 done.reads.record(took);
-                done.read_bytes += transfer.len() as u64;
+                done.read_bytes += self.bytes;
             }
-            Op::Write(transfer, _) => {
+            Op::Write(..) => {
                 done.writes.record(took);
-                done.written_bytes += transfer.len() as u64;
+                done.written_bytes += self.bytes;
             }
             Op::WriteZeroes { .. } => done.writes.record(took),
             Op::Flush { .. } => done.flushes.record(took),

@@ -8,7 +8,7 @@ use std::time::Duration;
 use wattle_rt::model::{Burst, Collection, Disk, Flash, Media};
 use wattle_rt::{
     BackendChoice, Buf, BufMut, Core, Device, DriveConfig, DriveControl, Durability, Instant, Model, Outcome,
-    Rng, RuntimeConfig, World, WorldConfig, run,
+    Rng, RuntimeConfig, Traffic, World, WorldConfig, run,
 };
 
 const MIB: u64 = 1 << 20;
@@ -311,6 +311,28 @@ fn nothing_waits_for_ever_for_a_head_that_is_busy_elsewhere() {
         let from = core.now();
         let took = read(&core, &drive, 1 << 39, 4096).await - from;
         assert!((Duration::from_millis(100)..Duration::from_secs(1)).contains(&took), "{took:?}");
+    });
+}
+
+#[test]
+fn a_drive_says_whether_it_has_a_head() {
+    let modelled = |model: Model| Device::modelled("modelled", 1 << 30, 4096, &model).rotational();
+    assert_eq!([modelled(of_flash(flash())), modelled(of_disk())], [false, true]);
+    with(config(of_flash(flash())), 1, async |_, drive, _| assert!(!drive.rotational()));
+    with(config(of_disk()), 1, async |_, drive, _| assert!(drive.rotational()));
+}
+
+/// Also what nobody waits for any more.
+#[test]
+fn bytes_count_as_under_way_until_the_drive_is_through_with_them() {
+    with(config(of_flash(flash())), 1, async |core, drive, _| {
+        let traffic = Rc::new(Traffic::default());
+        let read = core.read(&drive, 0, BufMut::alloc(8192)).counted_in(&traffic, 8192);
+        drop(core.write(&drive, 8192, Buf::zeros(4096), Durability::Cached).counted_in(&traffic, 4096));
+        assert_eq!(traffic.bytes_in_flight(), 12288);
+        read.await.0.unwrap();
+        core.sleep(Duration::from_millis(100)).await;
+        assert_eq!(traffic.bytes_in_flight(), 0);
     });
 }
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use wattle_engine::geometry::Level;
 use wattle_lab::{Measured, SWEEP, with_intent, with_log};
 use wattle_sim::figures::jobs::{self, Work};
 use wattle_sim::figures::path::{self, Case};
@@ -181,9 +182,20 @@ fn a_write_alone_takes_a_read_and_a_write() {
     reaches(&path::alone());
 }
 
+/// With members missing too: RAID 6 takes P or Q, whichever member has less to do.
 #[test]
 fn random_reads_reach_what_the_drives_allow() {
-    reaches(&over(&[3, 24], path::reads()));
+    let (raid6, others): (Vec<_>, Vec<_>) =
+        path::reads().into_iter().partition(|case| case.setup.level == Level::Raid6);
+    reaches(&over(&[3, 24], others));
+    reaches(&raid6);
+}
+
+/// One stream uses all copies as soon as there is enough of it in flight.
+#[test]
+fn sequential_reads_of_copies_come_as_fast_as_from_raid_0() {
+    let cases = path::copies().into_iter().filter(|case| case.load.reads_percent == 100 && case.bound > 0.0);
+    reaches(&cases.collect::<Vec<_>>());
 }
 
 /// What of a stream is under way together leaves as whole stripes: nothing is read first, however small the requests.

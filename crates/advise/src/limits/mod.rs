@@ -31,6 +31,9 @@ pub struct Drive {
     pub rotational: bool,
 }
 
+/// Copies share a read in parts of this size.
+const SHARED_BYTES: u64 = 256 << 10;
+
 /// The size that rates of random requests are stated for.
 const SMALL_BYTES: f64 = 4096.0;
 
@@ -326,7 +329,15 @@ pub fn at_depth(array: &Array, drive: &Drive, asked: &Asked) -> Limit {
 #[must_use]
 pub fn alone(array: &Array, drive: &Drive, bytes: u64, read: bool) -> f64 {
     let chunk = if array.chunk_bytes == 0 { u64::MAX } else { array.chunk_bytes };
-    let spread = bytes.div_ceil(chunk).clamp(1, u64::from(array.data()));
+    let chunks = bytes.div_ceil(chunk);
+    let spread = match array.scheme {
+        // A head has too long a way for that.
+        Scheme::Mirrored { copies, .. } if read && !drive.rotational => {
+            bytes.div_ceil(SHARED_BYTES).clamp(chunks, chunks * u64::from(copies))
+        }
+        _ => chunks,
+    };
+    let spread = spread.clamp(1, u64::from(array.data()));
     let piece = bytes as f64 / spread as f64;
     let reads_first = matches!(array.scheme, Scheme::Parity { .. }) && !stripe::is_whole(array, bytes);
     match read {

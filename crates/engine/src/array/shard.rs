@@ -95,11 +95,11 @@ impl Drop for UnderWay {
 /// What this core has going with one member.
 #[derive(Debug, Default)]
 pub(crate) struct MemberLoad {
-    /// Mirror reads in flight, to spread them.
-    pub reads: Cell<u32>,
     pub read_errors: Cell<u32>,
-    /// Where the last read ended, to let sequential readers stay on one mirror.
+    /// Where the last read of a copy ended: where the head is, if it has one.
     pub last_read_end: Cell<Sector>,
+    /// Sectors of the request that is being dealt out that fell to it.
+    pub dealt: Cell<Sector>,
     /// Reads that were given up.
     pub late_reads: Cell<u64>,
     /// What goes to it.
@@ -237,6 +237,11 @@ impl Shard {
         (0..).zip(&self.members).map(of).collect()
     }
 
+    /// Bytes that this core waits for from a member, or that are on their way to it.
+    pub fn queued_bytes(&self, member: MemberIx) -> u64 {
+        self.load(member).traffic.bytes_in_flight()
+    }
+
     pub fn load(&self, member: MemberIx) -> &MemberLoad {
         &self.members[usize::from(member.0)]
     }
@@ -367,7 +372,7 @@ impl Shard {
     }
 
     fn flush_member(&self, member: MemberIx) -> impl Future<Output = Result<(), IoError>> + use<> {
-        self.core.flush(&self.device(member)).counted_in(&self.load(member).traffic)
+        self.core.flush(&self.device(member)).counted_in(&self.load(member).traffic, 0)
     }
 
     /// Reads data sectors of a member. The operation is queued at once.
@@ -378,7 +383,8 @@ impl Shard {
         bufs: Vec<BufMut>,
     ) -> impl Future<Output = (Result<(), IoError>, Vec<BufMut>)> + Unpin + use<> {
         let (device, offset) = self.place(member, sector);
-        self.core.readv(&device, offset, bufs).counted_in(&self.load(member).traffic)
+        let bytes = bufs.iter().map(|buf| buf.len()).sum();
+        self.core.readv(&device, offset, bufs).counted_in(&self.load(member).traffic, bytes)
     }
 
     /// Writes data sectors of a member. The operation is queued at once.
@@ -390,7 +396,8 @@ impl Shard {
         durability: Durability,
     ) -> impl Future<Output = Result<(), IoError>> + use<> {
         let (device, offset) = self.place(member, sector);
-        self.core.writev(&device, offset, bufs, durability).counted_in(&self.load(member).traffic)
+        let bytes = bufs.iter().map(|buf| buf.len()).sum();
+        self.core.writev(&device, offset, bufs, durability).counted_in(&self.load(member).traffic, bytes)
     }
 
     /// Decides what a read error means: the member is gone (`true`), or only these sectors could not be read. Bad sectors

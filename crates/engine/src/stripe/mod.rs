@@ -321,6 +321,7 @@ impl<'a> Work<'a> {
 
     /// A row as `health` has it, without the blocks that could not be read just now.
     fn view(&self, health: &Health, row: &Row, unreadable: &BlockSet) -> View {
+        let shard = self.shard;
         let sectors = self.sectors(row.bytes.clone());
         let readable = |block: usize| health.readable(self.member(block), sectors.clone());
         View {
@@ -334,6 +335,7 @@ impl<'a> Work<'a> {
                 .filter(|&block| health.writable_for(self.member(block)).next().is_some())
                 .collect(),
             cached: BlockSet::EMPTY,
+            q_first: self.map.q().is_some_and(|q| shard.queued_bytes(q) < shard.queued_bytes(self.map.p())),
             trusted: self.trusted(health),
         }
     }

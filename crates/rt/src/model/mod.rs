@@ -36,6 +36,14 @@ pub struct Model {
     pub media: Media,
 }
 
+impl Model {
+    /// Whether it has a head that moves.
+    #[must_use]
+    pub fn rotational(&self) -> bool {
+        matches!(self.media, Media::Disk(_))
+    }
+}
+
 /// What holds a drive's data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Media {

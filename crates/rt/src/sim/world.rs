@@ -4,6 +4,7 @@ use crate::backend::Wait;
 use crate::core::{Core, CoreIx};
 use crate::device::{BlockGeometry, Device, Kind};
 use crate::executor::{CoreShared, Inner};
+use crate::model::Model;
 use crate::rng::Rng;
 use crate::sim::backend::{Event, Shared, SimBackend};
 use crate::sim::control::DriveControl;
@@ -116,8 +117,8 @@ impl World {
     /// Adds a drive of zeros. Panics if its size is not whole sectors.
     pub fn add_drive(&mut self, config: DriveConfig) -> Device {
         let rng = self.shared.borrow_mut().rng.fork();
-        let sector = config.sector_bytes;
-        let geometry = BlockGeometry { logical: sector, physical: sector, io_min: sector, io_opt: 0 };
+        let rotational = config.model.as_ref().is_some_and(Model::rotational);
+        let geometry = BlockGeometry { rotational, ..BlockGeometry::of_sectors(config.sector_bytes) };
         let (name, size_bytes) = (config.name.clone(), config.size_bytes);
         let drive = DriveHandle::new(Drive::new(self.drives.len() as u64 + 100, config, rng));
         self.drives.push(drive.clone());

@@ -54,13 +54,14 @@ pub fn read_alone_seconds(setup: &Setup, bytes: u64) -> f64 {
     setup.model.read_seconds(bytes) + setup.model.read_latency.as_secs_f64()
 }
 
-/// Random reads per second of `bytes` each with a member of a parity array missing: its part is made of all others that hold data or P.
+/// Random reads per second of `bytes` each with members of a parity array missing: what was theirs is made of as many other blocks as
+/// a stripe has data, whichever they are.
 #[must_use]
-pub fn degraded_reads_per_second(setup: &Setup, bytes: u64) -> f64 {
-    let n = f64::from(setup.members);
+pub fn degraded_reads_per_second(setup: &Setup, missing: u32, bytes: u64) -> f64 {
+    let (n, missing) = (f64::from(setup.members), f64::from(missing));
     let recovery = if setup.level == Level::Raid6 { n - 2.0 } else { n - 1.0 };
-    let reads = (n - 1.0 + recovery) / n;
-    (n - 1.0) / (reads * setup.model.read_seconds(bytes))
+    let reads = (n - missing + missing * recovery) / n;
+    (n - missing) / (reads * setup.model.read_seconds(bytes))
 }
 
 /// Bytes per second written one after the other: every drive writes, parity and copies included.

@@ -140,6 +140,18 @@ fn few_requests_in_flight_cannot_keep_drives_busy() {
     is(&read, 2.0 / 65e-6, "2 / 65 us");
 }
 
+/// With less than two stripes in flight one is written after the other, and between them drives have nothing to do.
+#[test]
+fn small_writes_in_sequence_leave_as_whole_stripes() {
+    let asked = Asked { random: false, read_part: 0.0, bytes: 64 << 10, depth: 32 };
+    let chunk_seconds = 85e-6 + (65_536.0 - 4096.0) / 70e6;
+    let one = limits::of(&parity(24, 1), &X25M, &asked);
+    is(&one, 23.0 / chunk_seconds, "requests of whole stripes / time of one = 23 / 962.7 us");
+    assert_eq!(one.by, By::Depth);
+    let two = limits::of(&parity(12, 1), &X25M, &asked);
+    is(&two, 11.0 * 70e6 / 65_536.0, "(N-p) x w");
+}
+
 /// Large reads are faster than from one drive; heads are not sent after parts of them.
 #[test]
 fn copies_share_a_large_read() {

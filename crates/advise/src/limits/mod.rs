@@ -315,9 +315,20 @@ pub fn mixed(reads: &Limit, writes: &Limit, read_part: f64) -> Limit {
 }
 
 /// What so many requests in flight come to, if none of them ever waits for another: a read takes one read, a write with parity one
-/// turn of reads and one of writes.
+/// turn of reads and one of writes. Writes in sequence that only together are whole stripes read nothing, and leave as such.
 #[must_use]
 pub fn at_depth(array: &Array, drive: &Drive, asked: &Asked) -> Limit {
+    let stripe_bytes = array.stripe_bytes();
+    let stripes = asked.bytes.saturating_mul(asked.depth) / stripe_bytes;
+    let in_parts = asked.read_part == 0.0 && !asked.random && asked.bytes < stripe_bytes;
+    if matches!(array.scheme, Scheme::Parity { .. }) && in_parts && stripes > 0 {
+        let requests = (stripes * stripe_bytes) as f64 / asked.bytes as f64;
+        let seconds = drive.write_seconds_of(array.chunk_bytes as f64);
+        let whole = "requests of whole stripes / time of one";
+        let formula = format!("{whole} = {} / {} us", number(requests), number(seconds * 1e6));
+        let per_second = requests / seconds;
+        return Limit { per_second, formula: reckoned(formula, per_second), by: By::Depth };
+    }
     let seconds = asked.read_part * alone(array, drive, asked.bytes, true)
         + (1.0 - asked.read_part) * alone(array, drive, asked.bytes, false);
     let per_second = asked.depth as f64 / seconds;

@@ -77,6 +77,17 @@ pub fn sequential_write_bytes_per_second(setup: &Setup) -> f64 {
     data * setup.model.write_bytes_per_second as f64
 }
 
+/// Bytes per second that requests in sequence which only together are whole stripes come to, if nothing is read for them: of what is
+/// in flight, whole stripes can be written, and the rest waits for what comes when these are answered.
+#[must_use]
+pub fn whole_stripes_bytes_per_second(setup: &Setup, in_flight_bytes: u64) -> f64 {
+    let stripe_bytes = sequential_write_bytes_per_second(setup) / setup.model.write_bytes_per_second as f64
+        * setup.chunk_bytes as f64;
+    let stripes = (in_flight_bytes as f64 / stripe_bytes).floor();
+    let seconds = setup.model.write_seconds(setup.chunk_bytes) + setup.model.write_latency.as_secs_f64();
+    stripes * stripe_bytes / seconds
+}
+
 /// Bytes per second read one after the other: every drive reads, and nothing twice.
 #[must_use]
 pub fn sequential_read_bytes_per_second(setup: &Setup) -> f64 {

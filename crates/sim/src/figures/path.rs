@@ -172,12 +172,13 @@ pub fn sequential() -> Vec<Case> {
         let data = limit / setup.model.write_bytes_per_second as f64;
         let stripe = data as u64 * setup.chunk_bytes;
         let mut add = |request_bytes, depth, bound| {
+            let gathered = limits::whole_stripes_bytes_per_second(&setup, request_bytes * depth as u64);
+            let limit = if request_bytes < stripe && bound > 0.0 { limit.min(gathered) } else { limit };
             cases.push(Case::sequential(name, setup, 0, request_bytes, depth, limit, bound));
         };
         add(4 * stripe, 8, 0.97);
         add(1 << 20, 32, 0.97);
-        // Where two stripes take more requests than there are, one is written at a time.
-        add(64 << 10, 32, if 2 * data as usize <= 32 { 0.97 } else { 0.90 });
+        add(64 << 10, 32, 0.97);
         add(16 << 10, 64, 0.0);
         add(4 << 10, 128, 0.0);
         for depth in [1, 2, 4, 8, 16] {

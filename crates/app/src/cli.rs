@@ -592,7 +592,7 @@ pub struct Engine {
 }
 
 /// Where servers are found.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct Runtime {
     /// Directory of control sockets [default: $WATTLE_RUNTIME_DIR, $XDG_RUNTIME_DIR/wattle, or /run/wattle].
     #[arg(long, value_name = "DIR")]

@@ -4,12 +4,15 @@
 
 mod support;
 
+use std::rc::Rc;
 use std::time::Duration;
 
 use support::{Client, MIB, Rig, info_query, pattern, reads, with_server, within};
-use wattle_export::nbd::Limits;
+use wattle_export::NbdAddress;
 use wattle_export::nbd::limits::{REQUEST_BYTES_MAX, STREAM_BUFFER_BYTES};
 use wattle_export::nbd::protocol::{Request, command_flags, commands, options, replies};
+use wattle_export::nbd::{self, ClientError, Limits};
+use wattle_rt::Buf;
 
 const ONE: &[(&str, u64, bool)] = &[("disk", 64 * MIB, false)];
 const SOON: Duration = Duration::from_secs(5);
@@ -355,5 +358,44 @@ fn stopping_does_not_wait_for_ever_for_a_client() {
         rig.core.sleep(Duration::from_millis(50)).await;
         let core = rig.core.clone();
         assert!(within(&core, SOON, rig.server.stop(&rig.core)).await.is_some());
+    });
+}
+
+/// Our own client: many in flight are answered to whoever asked, errors are of one request, and an end is of all.
+#[test]
+fn a_client_has_many_requests_in_flight() {
+    const VOLUMES: &[(&str, u64, bool)] = &[("disk", 64 * MIB, false), ("fixed", MIB, true)];
+    with_server(2, Limits::default(), VOLUMES, async |rig: Rig| {
+        let core = &rig.core;
+        let address = NbdAddress::Unix(rig.socket.clone());
+        let connect = |name| nbd::Client::connect(core, &address, name);
+        assert_eq!(connect("nobody").await.err(), Some(ClientError::Refused(replies::ERR_UNKNOWN)));
+        let fixed = connect("fixed").await.unwrap();
+        assert!(fixed.read_only() && fixed.size_bytes() == MIB);
+        assert_eq!(fixed.write(0, Buf::copy_of(&[1; 512])).await, Err(ClientError::Failed(1)));
+        let client = Rc::new(connect("disk").await.unwrap());
+        assert!(!client.read_only() && client.size_bytes() == 64 * MIB);
+        let place = |number: u64| (number * 300_007, 1 + number as usize * 5003 % 200_000);
+        let tasks = (0..200).map(|number| {
+            let client = client.clone();
+            core.spawn(async move {
+                let (offset, length) = place(number);
+                let data = pattern(number, length.min(300_007));
+                assert_eq!(client.write(offset, Buf::copy_of(&data)).await, Ok(()));
+                assert!(client.read(offset, data.len() as u32).await.unwrap()[..] == data, "{number}");
+                assert_eq!(client.read(64 * MIB, 512).await.err(), Some(ClientError::Failed(22)));
+            })
+        });
+        for task in tasks.collect::<Vec<_>>() {
+            task.await;
+        }
+        assert_eq!(client.flush().await, Ok(()));
+        rig.server.stop(core).await;
+        let ended = client.read(0, 512).await.err().unwrap();
+        assert!(
+            matches!(ended, ClientError::Closed | ClientError::Connection(_) | ClientError::Failed(108)),
+            "{ended}"
+        );
+        assert!(client.flush().await.is_err());
     });
 }

@@ -4,7 +4,7 @@
 //! runs the production engine on both in virtual time. Nothing here depends on the machine it runs on: equal set-ups and equal
 //! loads give equal figures, digit by digit.
 //!
-//! A [`Load`] itself knows volumes only and runs in real time as well.
+//! A [`Load`] itself knows a [`Target`] only, and runs in real time as well, also on what another process serves.
 
 pub mod drive;
 mod guard;
@@ -18,6 +18,7 @@ mod rebuild;
 mod setup;
 mod shuffle;
 mod study;
+mod target;
 mod yardstick;
 
 pub use guard::{REGION, SWEEP, with_intent, with_log, with_used_intent};
@@ -29,4 +30,5 @@ pub use ramp::{Ramp, Ramped, Steady};
 pub use rebuild::{Beside, Rebuilt, rebuild, rebuild_beside};
 pub use setup::{DATA_OFFSET, Guard, MeasureError, Setup, SetupError, Site, look};
 pub use study::{BesideRebuild, Crowd, Finding, HeldBack, Study, member_bytes_max, used_up};
+pub use target::{Requests, Target};
 pub use yardstick::updates_per_second;

@@ -1,7 +1,7 @@
 //! Clients in a closed loop, described as fio describes them: so many jobs, each with so many requests in flight, each request
 //! followed by the next as soon as it is answered.
 //!
-//! Written against the engine's volumes and the runtime alone, so that a load is the same on modelled drives in virtual time and on
+//! Written against a [`Target`] and the runtime alone, so that a load is the same on modelled drives in virtual time and on
 //! real ones in real time. Each job lives on one core; what it counts is its own. The one who measures only reads along, and
 //! tells all jobs from when to when they are to count.
 
@@ -12,12 +12,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use wattle_engine::{Volume, VolumeError, VolumeRef};
-use wattle_rt::{Buf, BufMut, Core, CoreIx, Durability, Instant};
+use wattle_engine::VolumeError;
+use wattle_rt::{Buf, BufMut, Core, CoreIx, Instant};
 
 use crate::histogram::Histogram;
 use crate::job::{Ask, Job};
 use crate::ramp::{Ramp, Ramped, Steady, one_window};
+use crate::target::{Requests, Target};
 
 /// What jobs do: fio's `rw`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -175,16 +176,16 @@ impl Load {
     pub async fn run<T>(
         &self,
         core: &Core,
-        volume: &VolumeRef,
+        target: &impl Target,
         observe: impl AsyncFn() -> T,
     ) -> Result<Counted<T>, LoadError> {
         let board = Arc::new(Board::new(self.numjobs));
         let mut jobs = Vec::new();
         for number in 0..self.numjobs {
-            let job = Job::new(self, number, self.reach(number, volume.size_bytes())?);
-            let (board, volume) = (board.clone(), volume.clone());
+            let job = Job::new(self, number, self.reach(number, target.size_bytes())?);
+            let (board, target) = (board.clone(), target.clone());
             let to = CoreIx(number % core.cores());
-            jobs.push(core.spawn(core.call(to, move |core| run_job(core, job, volume, board))));
+            jobs.push(core.spawn(core.call(to, move |core| run_job(core, job, target, board))));
         }
         let ramped = self.ramp.run(core, &board).await;
         let runtime = match (self.runtime, ramped.window) {
@@ -329,18 +330,18 @@ impl Board {
 }
 
 /// A job on its core, with what its clients share.
-struct Desk {
+struct Desk<R> {
     core: Core,
-    volume: Volume,
+    target: R,
     board: Arc<Board>,
     job: RefCell<Job>,
     counts: RefCell<Counts>,
     data: Buf,
 }
 
-async fn run_job(core: Core, job: Job, volume: VolumeRef, board: Arc<Board>) -> Result<Counts, LoadError> {
-    let volume = match volume.open(&core) {
-        Ok(volume) => volume,
+async fn run_job(core: Core, job: Job, target: impl Target, board: Arc<Board>) -> Result<Counts, LoadError> {
+    let target = match target.open(&core).await {
+        Ok(target) => target,
         Err(error) => {
             board.end();
             return Err(LoadError::Failed { at: 0, len: 0, error });
@@ -349,7 +350,7 @@ async fn run_job(core: Core, job: Job, volume: VolumeRef, board: Arc<Board>) -> 
     let (bs_bytes, iodepth) = (job.bs_bytes, job.iodepth);
     let desk = Rc::new(Desk {
         core: core.clone(),
-        volume,
+        target,
         board,
         job: RefCell::new(job),
         counts: RefCell::default(),
@@ -364,9 +365,9 @@ async fn run_job(core: Core, job: Job, volume: VolumeRef, board: Arc<Board>) -> 
     Ok(desk.counts.take())
 }
 
-impl Desk {
+impl<R: Requests> Desk<R> {
     /// One request after the other until time is up.
-    async fn client(self: Rc<Desk>) -> Result<(), LoadError> {
+    async fn client(self: Rc<Self>) -> Result<(), LoadError> {
         let len = self.data.len();
         let mut buf = BufMut::alloc(len);
         loop {
@@ -377,12 +378,12 @@ impl Desk {
             let ask = self.job.borrow_mut().next();
             let (at, result) = match ask {
                 Ask::Read(at) => {
-                    let (result, back) = self.volume.read(at, buf).await;
+                    let (result, back) = self.target.read(at, buf).await;
                     buf = back;
                     (at, result)
                 }
-                Ask::Write(at) => (at, self.volume.write(at, self.data.clone(), Durability::Cached).await),
-                Ask::Flush => (0, self.volume.flush().await),
+                Ask::Write(at) => (at, self.target.write(at, self.data.clone()).await),
+                Ask::Flush => (0, self.target.flush().await),
             };
             if let Err(error) = result {
                 self.board.end();

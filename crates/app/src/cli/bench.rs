@@ -3,23 +3,24 @@
 use clap::Args;
 
 use super::load::{LoadArgs, Time};
-use super::{Engine, Force, Json, MadeUp};
+use super::{Engine, Force, Json, MadeUp, Runtime};
 
-/// What an array on real members does in real time, with fio's options, beside what the processor does meanwhile.
+/// What an array does in real time, with fio's options, beside what the processor does meanwhile.
 ///
 /// Runs until the load is steady and says whether it was, then measures in rounds, and between them a loop that updates parity in the
-/// cache: figures of a noisy machine are worth what their ratio to such a yardstick is. Members are claimed as `serve` claims them; a
-/// load that writes goes over whatever the array holds, and is refused unless that is said to be wanted.
+/// cache: figures of a noisy machine are worth what their ratio to such a yardstick is. Members are claimed as `serve` claims them; an
+/// array that is being served is measured by its name, as its clients have it, with a connection for each job. A load that writes goes over whatever the array holds, and is refused unless that is said to be wanted.
 #[derive(Debug, Clone, Args)]
 #[command(before_help = "\
 Examples:
   wattle bench /dev/sd[b-f] --rw randread --bs 4k --iodepth 64
   wattle bench null:64G null:64G null:64G null:64G --level 5 --rw randwrite --iodepth 128 --cores 1
   wattle bench model:x25m model:x25m model:x25m --level 5 --rw randwrite --iodepth 248
+  wattle bench data --rw randread --iodepth 32 --numjobs 4              an array that is being served
   wattle bench a b c d --rw write --bs 1m --iodepth 8 --force overwrite --json")]
 pub struct BenchArgs {
-    /// Files, block devices, made-up drives.
-    #[arg(value_name = "MEMBER", required = true)]
+    /// Files, block devices, made-up drives; or the name or UUID of an array that is served.
+    #[arg(value_name = "NAME|MEMBER", required = true)]
     pub members: Vec<String>,
     /// The array, by name or UUID, if there are several.
     #[arg(long, short = 'V', value_name = "VOLUME", conflicts_with = "level")]
@@ -38,6 +39,8 @@ pub struct BenchArgs {
     pub force: Force,
     #[command(flatten)]
     pub engine: Engine,
+    #[command(flatten)]
+    pub runtime: Runtime,
     #[command(flatten)]
     pub json: Json,
 }

@@ -7,6 +7,7 @@ mod examine;
 mod explain;
 pub mod interval;
 mod member;
+mod plans;
 mod scan;
 mod scrub;
 mod serve;

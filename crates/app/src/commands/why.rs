@@ -1,15 +1,13 @@
 //! `wattle why`: what was decided about an array and each of its members, from which event counts and times, and what helps.
 
-use std::path::Path;
-
 use serde::Serialize;
-use wattle_control::{Code, Problem};
+use wattle_control::Problem;
 
 use super::interval::{Done, Look};
 use crate::cli::WhyArgs;
-use crate::control_socket::RuntimeDir;
-use crate::control_socket::client::{self, Servers};
+use crate::control_socket::client;
 use crate::control_socket::why::{DecisionReport, WhyReport};
+use crate::control_socket::{RuntimeDir, Target};
 use crate::members;
 use crate::output::{self, SCHEMA_VERSION, Screen, text::printable};
 use crate::serving::why;
@@ -83,24 +81,8 @@ fn limits(array: &Done) -> WhyReport {
 
 /// What the server of an array says, if the one thing named is an array that is served.
 fn served(args: &WhyArgs) -> Result<Option<WhyReport>, Problem> {
-    let [name] = &args.targets[..] else { return Ok(None) };
-    let dir = RuntimeDir::find(args.runtime.runtime_dir.as_deref());
-    let servers = Servers::ask(&dir);
-    match servers.find(&dir, name) {
-        Ok((socket, _)) => client::why(socket, name).map(Some),
-        // Whatever is there under that name is a member.
-        Err(_) if Path::new(name).exists() => Ok(None),
-        Err(problem) if problem.code == Code::ServerNotFound => {
-            let next = "name an array that `wattle status` lists, or the members of one that is not served";
-            Err(Problem::new(
-                problem.code,
-                problem.what,
-                format!("{}, nor is there a file or device of that name", problem.why),
-                next,
-            ))
-        }
-        Err(problem) => Err(problem),
-    }
+    let target = Target::if_served(args.runtime.runtime_dir.as_deref(), &args.targets)?;
+    target.map(|target| client::why(target.socket(), &args.targets[0])).transpose()
 }
 
 fn render(report: &WhyReport, screen: Screen) -> String {

@@ -22,6 +22,9 @@ const LOOKS: [Duration; 4] = [
 /// Looks before the next longer pause.
 const LOOKS_EACH: usize = 20;
 
+/// How the names of made-up drives begin.
+const MADE_UP: [&str; 3] = ["mem:", "null:", "model:"];
+
 /// An array that is being served.
 pub struct Target {
     socket: PathBuf,
@@ -42,6 +45,28 @@ impl Target {
         Ok(Self { socket: socket.to_owned(), uuid: array.uuid.clone(), array: array.clone() })
     }
 
+    /// The array that is served under the only one of `names`; `None` if these are members: several, or a file or made-up drive.
+    ///
+    /// # Errors
+    /// Nothing has that name, or several arrays have.
+    pub fn if_served(runtime_dir: Option<&Path>, names: &[String]) -> Result<Option<Self>, Problem> {
+        let [name] = names else { return Ok(None) };
+        match Self::find(runtime_dir, name) {
+            Ok(target) => Ok(Some(target)),
+            // Whatever is there under that name is a member.
+            Err(_) if Path::new(name).exists() || MADE_UP.iter().any(|kind| name.starts_with(kind)) => {
+                Ok(None)
+            }
+            Err(problem) if problem.code == Code::ServerNotFound => Err(Problem::new(
+                problem.code,
+                problem.what,
+                format!("{}, nor is there a file or device of that name", problem.why),
+                "name an array that `wattle status` lists, or the members of one that is not served",
+            )),
+            Err(problem) => Err(problem),
+        }
+    }
+
     /// Where its server listens for commands.
     pub fn socket(&self) -> &Path {
         &self.socket
@@ -53,7 +78,10 @@ impl Target {
     }
 
     /// It, as it is now.
-    fn look(&self) -> Result<ArrayReport, Problem> {
+    ///
+    /// # Errors
+    /// It is not being served any more, or its server does not answer.
+    pub fn look(&self) -> Result<ArrayReport, Problem> {
         let report = status(&self.socket)?.ok_or_else(|| silent(&self.socket, "it has ended"))?;
         let same = |array: &ArrayReport| array.name == self.array.name && array.uuid == self.uuid;
         report.arrays.into_iter().find(same).ok_or_else(|| {

@@ -99,6 +99,27 @@ impl Endpoint {
     }
 }
 
+/// Where a URI of [`Endpoint::uri`] leads: the address, and the name of the export; `None` of anything else.
+pub fn parse_uri(uri: &str) -> Option<(NbdAddress, String)> {
+    if let Some(rest) = uri.strip_prefix("nbd+unix:///") {
+        let (export, path) = rest.split_once("?socket=")?;
+        return Some((NbdAddress::Unix(unescape(path)?.into()), unescape(export)?));
+    }
+    let (host_port, export) = uri.strip_prefix("nbd://")?.split_once('/')?;
+    Some((format!("tcp:{host_port}").parse().ok()?, unescape(export)?))
+}
+
+fn unescape(text: &str) -> Option<String> {
+    let mut parts = text.split('%');
+    let mut bytes = parts.next()?.as_bytes().to_vec();
+    for part in parts {
+        let (code, rest) = part.split_at_checked(2)?;
+        bytes.push(u8::from_str_radix(code, 16).ok()?);
+        bytes.extend(rest.as_bytes());
+    }
+    String::from_utf8(bytes).ok()
+}
+
 /// Escapes what is not unreserved in a URI, nor in `also`.
 fn percent(text: &str, also: &str) -> String {
     let mut escaped = String::new();
@@ -120,5 +141,15 @@ mod tests {
     fn a_uri_survives_odd_names() {
         assert_eq!(percent("host:my data", ""), "host%3Amy%20data");
         assert_eq!(percent("/run/ü/a.sock", "/"), "/run/%C3%BC/a.sock");
+        for name in ["", "host:my data", "100%/ü"] {
+            assert_eq!(unescape(&percent(name, "")).as_deref(), Some(name));
+        }
+        let unix = parse_uri("nbd+unix:///my%20data?socket=/run/%C3%BC/a.sock");
+        assert_eq!(unix, Some((NbdAddress::Unix("/run/ü/a.sock".into()), "my data".to_owned())));
+        let tcp = NbdAddress::Tcp { host: "::1".to_owned(), port: 10809 };
+        assert_eq!(parse_uri("nbd://[::1]:10809/a"), Some((tcp, "a".to_owned())));
+        for wrong in ["", "nbd://host", "nbd+unix:///a", "nbd+unix:///a%4?socket=/x", "http://a/b"] {
+            assert_eq!(parse_uri(wrong), None, "{wrong}");
+        }
     }
 }

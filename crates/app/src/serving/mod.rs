@@ -27,10 +27,11 @@ use wattle_rt::{Core, Event};
 use crate::control_socket::protocol::{Request, Response};
 use crate::control_socket::report::ServerReport;
 use crate::control_socket::server::error_response;
-pub use exports::{Endpoint, listen};
+pub use exports::{Endpoint, listen, parse_uri};
 pub use facts::Facts;
 pub use made_up::MadeUpArray;
 pub use served::Served;
+pub use work::word;
 
 /// Everything that the process serves.
 pub struct Serving {

@@ -31,6 +31,10 @@ pub const CLIENT_FLAGS_BYTES: usize = 4;
 pub const OPTION_HEADER_BYTES: usize = 16;
 /// Length of a request without its payload.
 pub const REQUEST_BYTES: usize = 28;
+/// Length of a reply to an option without its data.
+pub const OPTION_REPLY_BYTES: usize = 20;
+/// Length of a simple reply without the data of a read.
+pub const SIMPLE_REPLY_BYTES: usize = 16;
 /// The longest name the protocol allows.
 pub const NAME_BYTES_MAX: usize = 4096;
 
@@ -297,6 +301,30 @@ pub fn greeting() -> [u8; GREETING_BYTES] {
     bytes
 }
 
+/// A client's answer to the greeting, and its choice of an export. Names are shorter than 4 GiB.
+#[must_use]
+pub fn go(export: &str) -> Vec<u8> {
+    let flags = u32::from(handshake_flags::FIXED_NEWSTYLE | handshake_flags::NO_ZEROES);
+    let name_bytes = export.len() as u32;
+    let mut bytes = flags.to_be_bytes().to_vec();
+    bytes.extend(OPTION_MAGIC.to_be_bytes());
+    bytes.extend(options::GO.to_be_bytes());
+    // The name with its length, and no more information than comes anyway.
+    bytes.extend((name_bytes + 6).to_be_bytes());
+    bytes.extend(name_bytes.to_be_bytes());
+    bytes.extend(export.as_bytes());
+    bytes.extend([0, 0]);
+    bytes
+}
+
+/// Cookie and error of a simple reply; `None` if the magic is wrong.
+#[must_use]
+pub fn decode_simple_reply(bytes: &[u8; SIMPLE_REPLY_BYTES]) -> Option<(u64, u32)> {
+    let mut fields = Fields(bytes);
+    let (magic, error, cookie) = (fields.u32()?, fields.u32()?, fields.u64()?);
+    (magic == SIMPLE_REPLY_MAGIC).then_some((cookie, error))
+}
+
 /// Appends a reply to `option`. `data` is a handful of bytes or a name, so its length fits.
 pub fn push_option_reply(out: &mut Vec<u8>, option: u32, reply: u32, data: &[u8]) {
     out.extend_from_slice(&OPTION_REPLY_MAGIC.to_be_bytes());
@@ -421,6 +449,14 @@ mod tests {
             hex(ReplyHeader::error(0xab, Errno::Shutdown)),
             "668e33ef0001800100000000000000ab000000060000006c0000"
         );
+    }
+
+    #[test]
+    fn a_simple_reply_is_decoded_as_it_was_encoded() {
+        let decoded = |header: ReplyHeader| decode_simple_reply(header.as_bytes().first_chunk().unwrap());
+        assert_eq!(decoded(ReplyHeader::simple(0xab, None)), Some((0xab, 0)));
+        assert_eq!(decoded(ReplyHeader::simple(7, Some(Errno::NoSpace))), Some((7, 28)));
+        assert_eq!(decoded(ReplyHeader::none(7)), None);
     }
 
     #[test]

@@ -1,20 +1,26 @@
-//! `wattle bench`: the loads of `wattle simulate` in real time, on real members.
+//! `wattle bench`: the loads of `wattle simulate` in real time, on real members, or on an array that is served.
 
+mod condition;
 mod report;
+mod served;
 
 use std::time::Duration;
 
 use wattle_control::{Check, Code, Problem, start};
+use wattle_engine::ArrayHandle;
+use wattle_engine::array::CounterTotals;
 use wattle_engine::geometry::Kind;
-use wattle_engine::{ArrayHandle, VolumeRef};
-use wattle_lab::{Counts, Load, LoadError, Ramp, Steady, updates_per_second};
+use wattle_lab::{Counts, Load, LoadError, Ramp, Steady, Target as Goal, updates_per_second};
 use wattle_rt::Core;
 
+use super::plans::PlanReport;
 use super::simulate::load_of;
 use crate::cli::BenchArgs;
+use crate::control_socket::Target;
 use crate::members;
 use crate::output::{self, Screen};
 use crate::serving::{Facts, MadeUpArray};
+use condition::Condition;
 use report::{ArrayReport, Report};
 
 /// Executors unless asked for more.
@@ -59,8 +65,9 @@ pub fn run(args: &BenchArgs, screen: Screen) -> Result<(), Problem> {
     if args.load.ramp_time.is_none() {
         load.ramp = Ramp::UntilSteady(Steady { at_most: args.steady_within.0, ..STEADY });
     }
-    let report = match &args.made_up.level {
-        Some(level) => {
+    let report = match (&args.made_up.level, served(args)?) {
+        (None, Some(target)) => served::run(args, &load, &target)?,
+        (Some(level), _) => {
             let array = MadeUpArray::new("bench", &args.members, level, &args.made_up, false)?;
             let facts = array.facts.clone();
             members::run(&args.engine, CORES_MAX, async |core| {
@@ -68,14 +75,14 @@ pub fn run(args: &BenchArgs, screen: Screen) -> Result<(), Problem> {
                 measure(&core, args, &facts, &handle, &load).await
             })?
         }
-        None => {
+        (None, None) => {
             let scan = members::look(&args.members, &args.force)?;
             let array = scan.find(args.volume.as_deref())?;
             let writes = load.read_part() < 1.0;
             let claimed = start::claim(&scan, array, !writes)?;
             let facts = Facts::of_claimed(&claimed);
             if writes {
-                check_may_write(args, &facts, claimed.read_only())?;
+                check_may_write(args, &facts.name, claimed.read_only())?;
             }
             members::note_unused(&scan, array);
             drop(scan);
@@ -88,12 +95,21 @@ pub fn run(args: &BenchArgs, screen: Screen) -> Result<(), Problem> {
     if args.json.json { output::print_json(&report) } else { output::print(&report.text(screen)) }
 }
 
+/// The array that is served under the only name that was given.
+fn served(args: &BenchArgs) -> Result<Option<Target>, Problem> {
+    let runtime_dir = args.runtime.runtime_dir.as_deref();
+    match args.made_up.level {
+        None => Target::if_served(runtime_dir, &args.members),
+        Some(_) => Ok(None),
+    }
+}
+
 /// A benchmark that writes leaves nothing of what was there.
-fn check_may_write(args: &BenchArgs, facts: &Facts, read_only: bool) -> Result<(), Problem> {
+fn check_may_write(args: &BenchArgs, name: &str, read_only: bool) -> Result<(), Problem> {
     if read_only {
         return Err(Problem::new(
             Code::BadRequest,
-            format!("{} cannot be written", facts.name),
+            format!("{name} cannot be written"),
             "it can only be served for reading just now",
             "`wattle scan` says why; --rw read or randread measures reads",
         ));
@@ -103,7 +119,7 @@ fn check_may_write(args: &BenchArgs, facts: &Facts, read_only: bool) -> Result<(
     }
     Err(Problem::new(
         Code::WouldOverwrite,
-        format!("{}: --rw {} writes over what it holds", facts.name, args.load.rw.name()),
+        format!("{name}: --rw {} writes over what it holds", args.load.rw.name()),
         "a benchmark writes all over the array, and nothing brings back what was there",
         "--rw randread or read measures without writing, and an array of mem:, null: or model: drives holds nothing; \
          --force=overwrite goes on all the same",
@@ -118,21 +134,26 @@ async fn measure(
     handle: &ArrayHandle,
     load: &Load,
 ) -> Result<Report, Problem> {
-    let rounds = rounds(core, args, &handle.volume(), load).await;
-    let counters = handle.status(core).await.counters;
+    let before = Condition::of_status(&handle.status(core).await);
+    let rounds = rounds(core, args, &handle.volume(), load, true).await;
+    let after = handle.status(core).await;
     let stopped = handle.stop(core).await;
     let (warmed, rounds) = rounds?;
     stopped.map_err(|error| failed(error.to_string()))?;
-    let plans = (facts.geometry.kind() == Kind::Parity).then_some(counters);
+    let plans = (facts.geometry.kind() == Kind::Parity)
+        .then(|| PlanReport::between(&CounterTotals::default(), &after.counters));
     let array = ArrayReport::new(facts, &args.members, core.cores());
-    Ok(Report::new(array, load, &warmed, &rounds, plans))
+    let condition = before.and(Condition::of_status(&after));
+    Ok(Report::new(array, condition, load, &warmed, &rounds, plans))
 }
 
+/// Where the work is done by another process, processor time here says nothing.
 async fn rounds(
     core: &Core,
     args: &BenchArgs,
-    volume: &VolumeRef,
+    target: &impl Goal,
     load: &Load,
+    works_here: bool,
 ) -> Result<(Warmed, Vec<Round>), Problem> {
     let time = load.runtime.unwrap_or(RUNTIME) / args.rounds;
     let mut load = Load { runtime: Some(time), ..load.clone() };
@@ -140,7 +161,8 @@ async fn rounds(
     let mut rounds = Vec::new();
     for number in 0..args.rounds {
         output::progress(Some(&format!("round {} of {}", number + 1, args.rounds)));
-        let counted = load.run(core, volume, async || cpu_time()).await;
+        let counted =
+            load.run(core, target, async || if works_here { cpu_time() } else { Duration::ZERO }).await;
         output::progress(None);
         let counted = counted.map_err(ended)?;
         warmed.get_or_insert(Warmed { took: counted.ramped.took, steady: counted.ramped.steady });

@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::Serialize;
-use wattle_engine::array::CounterTotals;
 use wattle_lab::{Histogram, Load};
 
+use super::condition::Condition;
 use super::{Round, Warmed};
+use crate::commands::plans::PlanReport;
+use crate::control_socket::report as served;
 use crate::output::text::{printable, table};
 use crate::output::{SCHEMA_VERSION, Screen};
 use crate::serving::Facts;
@@ -17,6 +19,8 @@ use crate::serving::Facts;
 pub struct Report {
     pub schema_version: u32,
     pub array: ArrayReport,
+    /// How the array was meanwhile.
+    pub condition: Condition,
     /// One, with all rounds together: fio's shape.
     pub jobs: Vec<JobReport>,
     pub rounds: Vec<RoundReport>,
@@ -37,11 +41,29 @@ pub struct ArrayReport {
     pub layout: Option<String>,
     pub chunk_bytes: Option<u64>,
     pub members: Vec<String>,
-    pub consistency: &'static str,
+    pub consistency: String,
+    /// Of this process: a served array has its own.
     pub cores: usize,
+    /// It was reached over NBD.
+    pub served: bool,
 }
 
 impl ArrayReport {
+    /// Of an array that is served.
+    pub fn of_served(array: &served::ArrayReport, cores: usize) -> Self {
+        let name = |member: &served::MemberReport| member.member.clone().unwrap_or("missing".to_owned());
+        Self {
+            name: array.name.clone(),
+            level: array.level.clone(),
+            layout: array.layout.clone(),
+            chunk_bytes: array.chunk_bytes,
+            members: array.members.iter().map(name).collect(),
+            consistency: array.consistency.clone().unwrap_or_default(),
+            cores,
+            served: true,
+        }
+    }
+
     pub fn new(facts: &Facts, members: &[String], cores: usize) -> Self {
         Self {
             name: facts.name.clone(),
@@ -49,8 +71,9 @@ impl ArrayReport {
             layout: facts.layout(),
             chunk_bytes: facts.chunk_bytes(),
             members: members.to_vec(),
-            consistency: facts.consistency,
+            consistency: facts.consistency.to_owned(),
             cores,
+            served: false,
         }
     }
 }
@@ -103,23 +126,14 @@ pub struct RoundReport {
     pub yardstick: f64,
 }
 
-#[derive(Debug, Clone, Copy, Serialize)]
-pub struct PlanReport {
-    pub full_stripe: u64,
-    pub reconstruct_write: u64,
-    pub read_modify_write: u64,
-    pub degraded: u64,
-    pub pre_reads: u64,
-    pub merged: u64,
-}
-
 impl Report {
     pub fn new(
         array: ArrayReport,
+        condition: Condition,
         load: &Load,
         warmed: &Warmed,
         rounds: &[Round],
-        counters: Option<CounterTotals>,
+        plans: Option<PlanReport>,
     ) -> Self {
         let (mut reads, mut writes) = (Histogram::default(), Histogram::default());
         let mut time = Duration::ZERO;
@@ -141,19 +155,13 @@ impl Report {
         Self {
             schema_version: SCHEMA_VERSION,
             array,
+            condition,
             jobs: vec![job],
             yardstick_ratio: median(ratios),
             rounds,
             steady: warmed.steady,
             ramp_secs: warmed.took.as_secs_f64(),
-            plans: counters.map(|counters| PlanReport {
-                full_stripe: counters.rows_full,
-                reconstruct_write: counters.rows_reconstruct,
-                read_modify_write: counters.rows_read_modify,
-                degraded: counters.rows_degraded,
-                pre_reads: counters.pre_reads,
-                merged: counters.merged,
-            }),
+            plans,
         }
     }
 
@@ -164,9 +172,15 @@ impl Report {
         what.extend(array.layout.clone());
         what.extend(array.chunk_bytes.map(|bytes| format!("chunk {}", units.show(bytes))));
         what.push(format!("{} members", array.members.len()));
-        what.push(format!("{} cores", array.cores));
+        what.push(match array.served {
+            true => format!("served, {} cores here", array.cores),
+            false => format!("{} cores", array.cores),
+        });
         let name = screen.style.bold(&printable(&array.name));
         let mut text = format!("{name}  {}\n", what.join(", "));
+        if let Some(warning) = self.condition.warning() {
+            text.push_str(&format!("  {warning}\n"));
+        }
         let job = &self.jobs[0];
         let mut rows =
             vec![["", "iops", "bandwidth", "mean", "p50", "p99", "p99.9"].map(str::to_owned).to_vec()];

@@ -6,6 +6,7 @@ use wattle_engine::units::SECTOR_BYTES;
 use wattle_lab::{BesideRebuild, Finding, Guard, Histogram, MemberUse};
 
 use super::case::Case;
+use crate::commands::plans::PlanReport;
 use crate::output::SCHEMA_VERSION;
 
 /// The whole report.
@@ -129,17 +130,6 @@ pub struct MemberReport {
     pub written_bytes_per_sec: f64,
 }
 
-/// How rows of stripes were written, and what was read for it.
-#[derive(Debug, Clone, Copy, Serialize)]
-pub struct PlanReport {
-    pub full_stripe: u64,
-    pub reconstruct_write: u64,
-    pub read_modify_write: u64,
-    pub degraded: u64,
-    pub pre_reads: u64,
-    pub merged: u64,
-}
-
 impl RunReport {
     pub fn new(case: &Case, finding: &Finding, beside: Option<&BesideRebuild>) -> Self {
         let measured = &finding.measured;
@@ -170,14 +160,7 @@ impl RunReport {
             steady: measured.ramped.steady,
             ramp_secs: measured.ramped.took.as_secs_f64(),
             runtime_secs: seconds,
-            plans: PlanReport {
-                full_stripe: measured.grew(|counters| counters.rows_full),
-                reconstruct_write: measured.grew(|counters| counters.rows_reconstruct),
-                read_modify_write: measured.grew(|counters| counters.rows_read_modify),
-                degraded: measured.grew(|counters| counters.rows_degraded),
-                pre_reads: measured.grew(|counters| counters.pre_reads),
-                merged: measured.grew(|counters| counters.merged),
-            },
+            plans: PlanReport::between(&measured.counters[0], &measured.counters[1]),
             rebuild: beside.map(|beside| rebuild(finding, beside)),
         }
     }

@@ -1,0 +1,277 @@
+//! A client: one connection to an export, many requests in flight, each answered to whoever asked.
+//!
+//! For loads and tools of our own. Simple replies, no options beyond the choice of the export, no reconnection: what breaks the
+//! connection ends it, and everybody who waits hears of it.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use thiserror::Error;
+use wattle_rt::sync::{OneshotSender, oneshot};
+use wattle_rt::{Buf, BufMut, Core, IoError, Stream};
+
+use super::input::{Ended, Input};
+use super::limits::OPTION_BYTES_MAX;
+use super::protocol::{
+    self as proto, Fields, Request, commands, handshake_flags, infos, options, replies, transmission_flags,
+};
+use crate::NbdAddress;
+
+/// Why a client cannot go on, or a request failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum ClientError {
+    /// The connection could not be made, or broke.
+    #[error("the connection: {0}")]
+    Connection(IoError),
+    /// The server closed the connection.
+    #[error("the server closed the connection")]
+    Closed,
+    /// What came is not what the protocol says.
+    #[error("the server does not speak fixed newstyle NBD")]
+    Protocol,
+    /// The server refused the export, with this reply.
+    #[error("the server refused the export (reply {0:#x})")]
+    Refused(u32),
+    /// The request failed with this error number of the protocol; the connection goes on.
+    #[error("the server answered with error {0}")]
+    Failed(u32),
+}
+
+impl From<Ended> for ClientError {
+    fn from(ended: Ended) -> Self {
+        match ended {
+            Ended::Closed => Self::Closed,
+            Ended::Broken(error) => Self::Connection(error),
+        }
+    }
+}
+
+/// What a request is answered with: the data of a read, nothing else.
+type Answer = Result<BufMut, ClientError>;
+
+/// A request that was sent.
+struct Waiting {
+    /// Data that comes with a success.
+    data_bytes: usize,
+    answer: OneshotSender<Answer>,
+}
+
+/// A connection to an export, on one core. Dropping it closes the connection.
+pub struct Client {
+    line: Rc<Line>,
+    size_bytes: u64,
+    flags: u16,
+}
+
+/// What the client shares with those who send and receive for it.
+struct Line {
+    core: Core,
+    stream: Stream,
+    /// Requests that are to be sent: those of one turn of the executor leave together.
+    outbox: RefCell<Vec<Buf>>,
+    sending: Cell<bool>,
+    /// By cookie.
+    waiting: RefCell<Vec<Option<Waiting>>>,
+    free: RefCell<Vec<usize>>,
+    ended: Cell<Option<ClientError>>,
+}
+
+impl Client {
+    /// Connects and goes to an export; the empty name is the default one.
+    ///
+    /// # Errors
+    /// Nobody listens there, or he refuses the export.
+    pub async fn connect(core: &Core, address: &NbdAddress, export: &str) -> Result<Self, ClientError> {
+        let stream = match address {
+            NbdAddress::Unix(path) => Stream::connect_unix(path),
+            NbdAddress::Tcp { host, port } => Stream::connect_tcp(host, *port),
+        };
+        let stream = stream.map_err(ClientError::Connection)?;
+        let mut input = Input::new(core.clone(), stream.clone());
+        let greeting = input.payload(proto::GREETING_BYTES).await?;
+        let mut fields = Fields(&greeting);
+        let magic = (fields.u64(), fields.u64());
+        let fixed = fields.u16().is_some_and(|flags| flags & handshake_flags::FIXED_NEWSTYLE != 0);
+        if magic != (Some(proto::NBD_MAGIC), Some(proto::OPTION_MAGIC)) || !fixed {
+            return Err(ClientError::Protocol);
+        }
+        let hello = Buf::copy_of(&proto::go(export));
+        core.send(&stream, vec![hello]).await.map_err(ClientError::Connection)?;
+        let (size_bytes, flags) = chosen(&mut input).await?;
+        let line = Rc::new(Line {
+            core: core.clone(),
+            stream,
+            outbox: RefCell::default(),
+            sending: Cell::new(false),
+            waiting: RefCell::default(),
+            free: RefCell::default(),
+            ended: Cell::new(None),
+        });
+        core.spawn(receive(line.clone(), input));
+        Ok(Self { line, size_bytes, flags })
+    }
+
+    /// Size of the export.
+    #[must_use]
+    pub fn size_bytes(&self) -> u64 {
+        self.size_bytes
+    }
+
+    /// Whether writes are refused.
+    #[must_use]
+    pub fn read_only(&self) -> bool {
+        self.flags & transmission_flags::READ_ONLY != 0
+    }
+
+    /// Reads a range.
+    ///
+    /// # Errors
+    /// The server says so, or the connection has ended.
+    pub async fn read(&self, offset_bytes: u64, length_bytes: u32) -> Result<BufMut, ClientError> {
+        self.ask(commands::READ, offset_bytes, length_bytes, None).await
+    }
+
+    /// Writes a range.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    ///
+    /// # Panics
+    /// If it is longer than the protocol can say.
+    pub async fn write(&self, offset_bytes: u64, data: Buf) -> Result<(), ClientError> {
+        let length_bytes = u32::try_from(data.len()).expect("writes are shorter than 4 GiB");
+        self.ask(commands::WRITE, offset_bytes, length_bytes, Some(data)).await.map(drop)
+    }
+
+    /// Makes everything that was answered durable.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub async fn flush(&self) -> Result<(), ClientError> {
+        self.ask(commands::FLUSH, 0, 0, None).await.map(drop)
+    }
+
+    async fn ask(&self, kind: u16, offset_bytes: u64, length_bytes: u32, data: Option<Buf>) -> Answer {
+        let line = &self.line;
+        if let Some(error) = line.ended.get() {
+            return Err(error);
+        }
+        let (answer, answered) = oneshot();
+        let data_bytes = if kind == commands::READ { length_bytes as usize } else { 0 };
+        let cookie = line.wait(Waiting { data_bytes, answer });
+        let request = Request { flags: 0, kind, cookie: cookie as u64, offset_bytes, length_bytes };
+        line.send(Buf::copy_of(&request.encode()), data);
+        // Whoever ends the connection says why before he lets go of those who wait.
+        answered.await.unwrap_or_else(|| Err(line.ended.get().unwrap_or(ClientError::Closed)))
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        self.line.end(ClientError::Closed);
+    }
+}
+
+impl Line {
+    /// A cookie for a request.
+    fn wait(&self, waiting: Waiting) -> usize {
+        let mut all = self.waiting.borrow_mut();
+        match self.free.borrow_mut().pop() {
+            Some(cookie) => {
+                all[cookie] = Some(waiting);
+                cookie
+            }
+            None => {
+                all.push(Some(waiting));
+                all.len() - 1
+            }
+        }
+    }
+
+    fn send(self: &Rc<Self>, request: Buf, data: Option<Buf>) {
+        self.outbox.borrow_mut().extend([request].into_iter().chain(data));
+        if !self.sending.replace(true) {
+            self.core.spawn(send_all(self.clone()));
+        }
+    }
+
+    /// Whoever waits, and whoever asks from now on, hears `why`; the first reason counts.
+    fn end(&self, why: ClientError) {
+        self.ended.set(self.ended.get().or(Some(why)));
+        self.stream.shutdown();
+        self.waiting.borrow_mut().clear();
+    }
+}
+
+/// Sends until there is nothing to send: one send at a time, of all that came meanwhile.
+async fn send_all(line: Rc<Line>) {
+    loop {
+        let bufs = line.outbox.take();
+        if bufs.is_empty() {
+            line.sending.set(false);
+            return;
+        }
+        if let Err(error) = line.core.send(&line.stream, bufs).await {
+            return line.end(ClientError::Connection(error));
+        }
+    }
+}
+
+/// Hands out replies until the connection ends.
+async fn receive(line: Rc<Line>, mut input: Input) {
+    loop {
+        if let Err(error) = receive_one(&line, &mut input).await {
+            return line.end(error);
+        }
+    }
+}
+
+async fn receive_one(line: &Line, input: &mut Input) -> Result<(), ClientError> {
+    let (cookie, error) = loop {
+        if let Some(header) = input.bytes().first_chunk() {
+            break proto::decode_simple_reply(header).ok_or(ClientError::Protocol)?;
+        }
+        input.fill().await?;
+    };
+    input.consume(proto::SIMPLE_REPLY_BYTES);
+    let known = usize::try_from(cookie).ok();
+    let waiting = known.and_then(|cookie| line.waiting.borrow_mut().get_mut(cookie)?.take());
+    let Waiting { data_bytes, answer } = waiting.ok_or(ClientError::Protocol)?;
+    line.free.borrow_mut().extend(known);
+    let result = match error {
+        0 => Ok(input.payload(data_bytes).await?),
+        error => Err(ClientError::Failed(error)),
+    };
+    // Whoever asked may have gone.
+    let _ = answer.send(result);
+    Ok(())
+}
+
+/// Size and flags of the export that was asked for.
+async fn chosen(input: &mut Input) -> Result<(u64, u16), ClientError> {
+    let mut export = None;
+    loop {
+        let header = input.payload(proto::OPTION_REPLY_BYTES).await?;
+        let mut fields = Fields(&header);
+        let (magic, option) = (fields.u64(), fields.u32());
+        let (Some(reply), Some(length)) = (fields.u32(), fields.u32()) else {
+            return Err(ClientError::Protocol);
+        };
+        let ours = magic == Some(proto::OPTION_REPLY_MAGIC) && option == Some(options::GO);
+        if !ours || length as usize > OPTION_BYTES_MAX {
+            return Err(ClientError::Protocol);
+        }
+        let data = input.payload(length as usize).await?;
+        match reply {
+            replies::INFO => {
+                let mut fields = Fields(&data);
+                if fields.u16() == Some(infos::EXPORT) {
+                    export = fields.u64().zip(fields.u16());
+                }
+            }
+            replies::ACK => return export.ok_or(ClientError::Protocol),
+            reply => return Err(ClientError::Refused(reply)),
+        }
+    }
+}

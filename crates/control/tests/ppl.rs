@@ -638,7 +638,7 @@ fn no_log_makes_wrong_parity_right() {
         untrusted += run.untrusted;
     }
     assert_eq!(broken, [""; 0]);
-    assert!(followed > 50 && untrusted > 50, "{followed} followed, {untrusted} not trusted");
+    assert!(followed > 50 && untrusted > 30, "{followed} followed, {untrusted} not trusted");
 }
 
 #[test]

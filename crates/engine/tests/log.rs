@@ -425,3 +425,31 @@ fn logs_are_emptied_before_anybody_could_follow_them() {
         assert_eq!(drive.peek(LOG.offset_bytes + 8192, 4096), [0; 4096], "all of it");
     }
 }
+
+/// Logs said that parity was not to be trusted until they had an entry. A crash that cost the only member whose log had been used then
+/// cost the array, although all parity was right.
+#[test]
+fn one_entry_is_enough_for_all_logs_to_count() {
+    // While the array stays dirty a write asks for entries; otherwise the next record of it as dirty brings them.
+    for (cores, stays_dirty) in [(1, true), (2, true), (1, false)] {
+        let mut fixture = Fixture::new(cores);
+        let mut spec = ArraySpec { synced_below: Sector(0), unclean: true, ..fixture.spec(&[]) };
+        spec.tuning.clean_delay = Duration::from_millis(if stays_dirty { 3_600_000 } else { 1 });
+        let parity = fixture.parity(0);
+        fixture.run(spec, async |core, array, volume| {
+            for _ in 0..3 {
+                write(&volume, 0, BLOCK, 1).await;
+                core.sleep(Duration::from_millis(500)).await;
+                assert_eq!(array.status(&core).await.dirty, stays_dirty);
+            }
+        });
+        for slot in 0..MEMBERS {
+            let (generation, entries) = fixture.log(slot);
+            assert!(
+                generation > 0,
+                "{cores} {stays_dirty}: slot {slot} says that nothing is known of parity"
+            );
+            assert_eq!(entries.is_empty(), slot != parity, "{cores} {stays_dirty}: slot {slot}");
+        }
+    }
+}

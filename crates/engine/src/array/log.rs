@@ -33,11 +33,23 @@ impl Home {
         Ok(())
     }
 
-    /// Lets writes have entries, now that all parity is right: when those that have none have ended and are flushed.
+    /// Lets writes have entries, now that all parity is right: when those that have none have ended and are flushed, and the members'
+    /// logs say so.
     pub async fn enable_log(self: &Rc<Self>) -> Result<(), VolumeError> {
         let home = self.clone();
         self.exclusively(async move |_pass| {
+            let shard = home.shard();
+            // Every core asks by itself, and what the first one began must not be emptied again.
+            let Some(log) = shard.log.as_ref().filter(|log| !log.is_enabled()) else { return Ok(()) };
             home.flush().await?;
+            let _turn = home.transition.acquire(1).await;
+            loop {
+                let failed = log::prepare(&shard, log, true).await;
+                if failed.is_empty() {
+                    break;
+                }
+                home.fail_in_turn(failed).await?;
+            }
             home.have_entries().await;
             Ok(())
         })

@@ -17,8 +17,8 @@
 //!    entries of that row, whose partial parity is no longer right. Where the parity member is being replaced, both members have
 //!    it: either may be all that a crash leaves of the two. Only where it is recorded that nobody holds parity is there none.
 //! 5. *Nothing else is claimed.* Whoever finds entries takes parity for right everywhere else. So there are none while parity
-//!    is not known to be right; the first may be written when all parity is, and every write that began before has ended
-//!    and is flushed ([`usable`]).
+//!    is not known to be right; the first may be written when all parity is, every write that began before has ended and is
+//!    flushed ([`usable`]), and every member's log says that it is so ([`prepare`]).
 //! 6. *Nothing from before.* The logs of all members are emptied before the array is recorded dirty, and that of a member before it
 //!    joins: entries from before describe writes that are long done ([`prepare`]).
 //!

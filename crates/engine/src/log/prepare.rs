@@ -11,16 +11,21 @@ use crate::units::{MemberIx, MemberSet, SECTOR_BYTES};
 /// Longest write of zeros.
 const PIECE_BYTES: u64 = 1 << 20;
 
-/// Empties the logs of every member in use, durably, once in the life of an array: before the first record of it as dirty. Returns
-/// the seats on which that failed; then it is to be tried again without them.
+/// Empties the logs of every member in use, durably, once in the life of an array: before the first record of it as dirty. And once
+/// more, if parity was not known to be right (`trusted`) then: before the first entry. Returns the seats on which that failed; then
+/// it is to be tried again without them.
 ///
 /// Two steps: no log is made valid again before none of them has entries. Otherwise, after a crash in between, those that still
 /// have some could pass for all there are, although others were found damaged. An empty log of generation 1 says that every write
-/// since has an entry (`trusted`: all parity is right, and flushed), one of generation 0 that this is not so.
+/// since has an entry (`trusted`: all parity is right, and flushed), one of generation 0 that this is not so. Every member says so,
+/// not only those whose logs are used: it may be these that are lost in the crash.
 pub(crate) async fn prepare(shard: &Rc<Shard>, log: &LogShard, trusted: bool) -> MemberSet {
-    if log.prepared.get() {
-        return MemberSet::EMPTY;
-    }
+    // Between the first time and the last there was no entry: only the headers have to be written anew.
+    let rounds = match (log.prepared.get(), trusted) {
+        (false, _) => &[false, true][..],
+        (true, true) => &[true],
+        (true, false) => return MemberSet::EMPTY,
+    };
     let health = shard.health();
     let members: Vec<(MemberIx, Device, LogArea)> = (0..)
         .map(MemberIx)
@@ -30,7 +35,7 @@ pub(crate) async fn prepare(shard: &Rc<Shard>, log: &LogShard, trusted: bool) ->
         .collect();
     let generation = u64::from(trusted);
     let mut failed = MemberSet::EMPTY;
-    for empty in [false, true] {
+    for &empty in rounds {
         let steps: Vec<_> = members
             .iter()
             .map(|(seat, device, area)| {

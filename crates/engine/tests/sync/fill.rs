@@ -12,7 +12,7 @@ use wattle_engine::{
 };
 use wattle_rt::{BufMut, Core, DriveControl};
 
-use crate::world::{CASES, Case, Fixture, OFFSET, client, settled};
+use crate::world::{CASES, Case, Fixture, MEMBER_SECTORS, OFFSET, client, settled};
 
 /// Runs an array until all is in sync, beside `clients` who write; what they wrote goes into the model.
 fn settle(fixture: &mut Fixture, spec: ArraySpec, model: Vec<u8>, clients: usize) -> Vec<u8> {
@@ -455,6 +455,40 @@ fn a_resync_that_cannot_write_parity_trusts_nothing() {
                 array.stop(&core).await.expect("it stops");
             })
             .expect_done();
+    }
+}
+
+/// The old parity of a row that lacks data was recorded as bad on its member only. Its replacement, which holds the same, took the slot,
+/// and the missing data was made from it: something that nobody had written.
+#[test]
+fn parity_that_nobody_can_make_is_bad_on_the_replacement_too() {
+    for case in [CASES[3], CASES[4], CASES[6]] {
+        let mut fixture = Fixture::new(case, 14, 1);
+        fixture.populate(22);
+        let (first, spare) = (fixture.geometry.stripe(StripeNo(0)), case.members);
+        let (parity, data) = (first.p(), first.data_member(0));
+        // Parity of some other time, copied to the replacement to the end.
+        fixture.scribble(parity.index(), 96);
+        fixture.scribble(spare, 96);
+        let mut spec = ArraySpec { synced_below: Sector(0), ..fixture.spec() };
+        spec.members[data.index()].bad = [Sector(0)..Sector(1)].into_iter().collect();
+        spec.replacements = vec![MemberSpec::missing(); case.members];
+        let state = MemberState::Rebuilding { valid_below: Sector(MEMBER_SECTORS) };
+        spec.replacements[parity.index()] = MemberSpec { state, ..fixture.in_sync(spare) };
+        let lost = fixture.geometry.array_sector_of(StripeNo(0), 0, Sector(0));
+        let (drives, books) = (fixture.drives.clone(), fixture.books.clone());
+        let read = fixture.world.run(async move |core: Core| {
+            let array = ArrayHandle::start(&core, spec, books.keeper(&core, &drives)).await;
+            settled(&core, &array).await;
+            let volume = array.volume().open(&core).expect("it runs");
+            let (read, _) = volume.read(lost.0 * 512, BufMut::alloc(512)).await;
+            array.stop(&core).await.expect("it stops");
+            read
+        });
+        assert_eq!(read.expect_done(), Err(VolumeError::Unreadable), "{case:?}: it was made up");
+        let seat = &fixture.books.last().expect("that was recorded").seats[parity.index()];
+        assert_eq!(seat.key, Some(MemberKey(spare as u32)), "{case:?}: the replacement has the slot");
+        assert!(seat.bad.overlaps(Sector(0)..Sector(1)), "{case:?}: {:?}", seat.bad);
     }
 }
 

@@ -220,6 +220,10 @@ impl Serve {
         })
     }
 
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Kills it as a crash would, and waits until it is gone.
     pub fn kill(mut self) {
         self.signal("KILL");

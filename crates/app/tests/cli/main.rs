@@ -14,6 +14,7 @@ mod bench;
 mod contract;
 mod harness;
 mod kills;
+mod memory;
 mod nbd;
 mod operating;
 mod orders;

@@ -4,6 +4,7 @@
 
 mod bench;
 mod load;
+mod operate;
 mod simulate;
 
 use std::path::PathBuf;
@@ -21,6 +22,9 @@ use crate::commands::top::TopArgs;
 
 pub use bench::BenchArgs;
 pub use load::LoadArgs;
+pub use operate::{
+    AddArgs, CheckArgs, FailArgs, RemoveArgs, RepairArgs, ReplaceArgs, Scrub, SetArgs, StopArgs,
+};
 pub use simulate::{ConsistencyArg, PresetArg, SimulateArgs};
 
 /// Software RAID and volumes in user space: opens, serves and makes Linux md arrays, without root and without kernel modules.
@@ -354,197 +358,6 @@ pub struct WhyArgs {
     pub force: Force,
     #[command(flatten)]
     pub json: Json,
-    #[command(flatten)]
-    pub runtime: Runtime,
-}
-
-/// Stops an array that is being served.
-///
-/// Finishes what is in flight, flushes, records it clean. The last array ends its server.
-#[derive(Debug, Args)]
-#[command(before_help = "\
-Examples:
-  wattle stop data")]
-pub struct StopArgs {
-    /// The array, by name or UUID.
-    #[arg(value_name = "NAME")]
-    pub name: String,
-    #[command(flatten)]
-    pub runtime: Runtime,
-}
-
-/// Fails a member of an array that is being served.
-///
-/// As if its drive had failed: the others record it, and the array goes on without it.
-#[derive(Debug, Args)]
-#[command(before_help = "\
-Examples:
-  wattle fail data disk2.img
-  wattle fail data 2                            by slot")]
-pub struct FailArgs {
-    /// The array, by name or UUID.
-    #[arg(value_name = "NAME")]
-    pub name: String,
-    /// The member, by its path as `wattle status` shows it, its file name, or its slot.
-    #[arg(value_name = "MEMBER")]
-    pub member: String,
-    #[command(flatten)]
-    pub runtime: Runtime,
-}
-
-/// Lets go of a member that failed, of a spare, or of one that waits to come back.
-///
-/// Its file or device is free when the command returns.
-#[derive(Debug, Args)]
-#[command(before_help = "\
-Examples:
-  wattle fail data disk2.img && wattle remove data disk2.img")]
-pub struct RemoveArgs {
-    /// The array, by name or UUID.
-    #[arg(value_name = "NAME")]
-    pub name: String,
-    /// The member, by its path as `wattle status` shows it, its file name, or its slot.
-    #[arg(value_name = "MEMBER")]
-    pub member: String,
-    #[command(flatten)]
-    pub runtime: Runtime,
-}
-
-/// Adds a member to an array that is being served.
-///
-/// One that was away is taken back and brought up to date where its bitmap says so; a new one is filled in the place of one
-/// that is missing; if none is missing it becomes a spare.
-#[derive(Debug, Args)]
-#[command(before_help = "\
-Examples:
-  wattle add data disk5.img
-  wattle add data /dev/sdf --wait               returns when it is in sync")]
-pub struct AddArgs {
-    /// The array, by name or UUID.
-    #[arg(value_name = "NAME")]
-    pub name: String,
-    /// A file or a block device.
-    #[arg(value_name = "MEMBER")]
-    pub member: String,
-    /// Wait until it is in sync.
-    #[arg(long)]
-    pub wait: bool,
-    #[command(flatten)]
-    pub force: Force,
-    #[command(flatten)]
-    pub runtime: Runtime,
-}
-
-/// Replaces a member while it still works: redundancy is kept all the time.
-///
-/// The new member is filled from the old one where that can be read and takes its slot; the old one then counts as failed
-/// and can be removed.
-#[derive(Debug, Args)]
-#[command(before_help = "\
-Examples:
-  wattle replace data disk2.img disk6.img
-  wattle replace data /dev/sdc                  with a spare of the array")]
-pub struct ReplaceArgs {
-    /// The array, by name or UUID.
-    #[arg(value_name = "NAME")]
-    pub name: String,
-    /// The member, by its path as `wattle status` shows it, its file name, or its slot.
-    #[arg(value_name = "MEMBER")]
-    pub member: String,
-    /// The new file or block device [default: a spare of the array].
-    #[arg(value_name = "NEW")]
-    pub new: Option<String>,
-    /// The same, as in mdadm.
-    #[arg(long, value_name = "NEW", conflicts_with = "new")]
-    pub with: Option<String>,
-    /// Wait until it is done.
-    #[arg(long)]
-    pub wait: bool,
-    #[command(flatten)]
-    pub force: Force,
-    #[command(flatten)]
-    pub runtime: Runtime,
-}
-
-/// Compares parity or copies with the data, everywhere, and tells where they do not agree.
-///
-/// Reads, and writes nothing, except what it finds that cannot be read and redundancy can give. What it found stays in
-/// `wattle status`. With --wait the exit status is 1 if anything did not agree.
-#[derive(Debug, Args)]
-#[command(before_help = "\
-Examples:
-  wattle check data
-  wattle check data --wait || wattle status data
-  wattle check data --abort")]
-pub struct CheckArgs {
-    /// The array, by name or UUID.
-    #[arg(value_name = "NAME")]
-    pub name: String,
-    /// Only what the bad-block log of this member lists: read and written anew from redundancy, and taken off the log.
-    #[arg(long, value_name = "MEMBER", conflicts_with_all = ["wait", "abort", "pause", "resume"])]
-    pub bad_blocks: Option<String>,
-    #[command(flatten)]
-    pub scrub: Scrub,
-    #[command(flatten)]
-    pub runtime: Runtime,
-}
-
-/// Makes parity or copies agree again, from a source that is stated.
-///
-/// --source data: the data is right, and parity is made to fit it (RAID 4, 5, 6). --source proof: on RAID 6, the one member that
-/// P and Q prove wrong is made anew from the others. --source MEMBER: on mirrors, this member's copy goes to the others; --source
-/// majority: what more than half of the copies say.
-#[derive(Debug, Args)]
-#[command(before_help = "\
-Examples:
-  wattle repair data --source data              parity from data
-  wattle repair data --source proof --wait      RAID 6: the member that is proved wrong
-  wattle repair mirror --source disk1.img       this member's copy")]
-pub struct RepairArgs {
-    /// The array, by name or UUID.
-    #[arg(value_name = "NAME")]
-    pub name: String,
-    /// What is right where they do not agree: data, proof, majority, or a member of a mirror.
-    #[arg(long, value_name = "SOURCE")]
-    pub source: Option<String>,
-    #[command(flatten)]
-    pub scrub: Scrub,
-    #[command(flatten)]
-    pub runtime: Runtime,
-}
-
-/// What else `check` and `repair` do.
-#[derive(Debug, Args)]
-pub struct Scrub {
-    /// Wait for its end.
-    #[arg(long)]
-    pub wait: bool,
-    /// End the one that runs.
-    #[arg(long, conflicts_with_all = ["wait", "pause", "resume"])]
-    pub abort: bool,
-    /// Hold background work.
-    #[arg(long, conflicts_with_all = ["wait", "resume"])]
-    pub pause: bool,
-    /// Let background work go on.
-    #[arg(long, conflicts_with = "wait")]
-    pub resume: bool,
-}
-
-/// Changes settings of an array that is being served, until it is stopped; without any it shows them.
-#[derive(Debug, Args)]
-#[command(before_help = "\
-Examples:
-  wattle set data                               what can be set, and how it is
-  wattle set data sync_speed_max=50M            50 MiB a second; a plain number is KiB, as in md
-  wattle set data stripe_cache_size=4096        entries of 4 KiB for each member, as in md
-  wattle set data sync_action=idle")]
-pub struct SetArgs {
-    /// The array, by name or UUID.
-    #[arg(value_name = "NAME")]
-    pub name: String,
-    /// What to change.
-    #[arg(value_name = "KEY=VALUE")]
-    pub settings: Vec<String>,
     #[command(flatten)]
     pub runtime: Runtime,
 }

@@ -1,8 +1,12 @@
 //! From `create` to a stopped array and back, on files and in memory, through the real engine.
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "helpers of tests are tests")]
 
+#[path = "support/real.rs"]
+mod real;
+
 use std::os::unix::fs::FileExt;
 
+use real::{files, on_a_core};
 use tempfile::TempDir;
 use wattle_control::assemble::{Access, SyncState, Verdict};
 use wattle_control::create::{Consistency, CreatePlan, CreateRequest, inspect, plan};
@@ -13,18 +17,7 @@ use wattle_engine::ArrayHandle;
 use wattle_engine::geometry::Level;
 use wattle_engine::units::MemberIx;
 use wattle_format::md::{self, Features, PplArea, Uuid, Version};
-use wattle_rt::{Buf, BufMut, Core, Durability, RuntimeConfig, WallTime};
-
-fn files(count: usize, size_bytes: u64) -> (TempDir, Vec<String>) {
-    let dir = tempfile::tempdir().unwrap();
-    let names = (0..count).map(|ix| {
-        let path = dir.path().join(format!("d{ix}"));
-        std::fs::File::create(&path).unwrap().set_len(size_bytes).unwrap();
-        path.to_str().unwrap().to_owned()
-    });
-    let names = names.collect();
-    (dir, names)
-}
+use wattle_rt::{Buf, BufMut, Core, Durability, WallTime};
 
 fn request(level: Level, members: Vec<Option<Member>>) -> CreateRequest {
     CreateRequest {
@@ -59,10 +52,6 @@ fn create(request: &CreateRequest) -> Result<CreatePlan, Problem> {
 
 fn scan_of(names: &[String]) -> Scan {
     scan(look_all(names).unwrap(), Forced::default()).unwrap()
-}
-
-fn on_a_core<T: Send + 'static>(job: impl AsyncFnOnce(Core) -> T + Send + 'static) -> T {
-    wattle_rt::run(RuntimeConfig::default(), |core| async move { job(core).await }).unwrap()
 }
 
 async fn started(claimed: Claimed, core: &Core) -> ArrayHandle {

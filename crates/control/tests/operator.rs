@@ -1,11 +1,14 @@
 //! What an operator orders at the wrong time, or of the wrong device, while an array runs on files.
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "helpers of tests are tests")]
 
+#[path = "support/real.rs"]
+mod real;
+
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tempfile::TempDir;
+use real::{files, on_a_core};
 use wattle_control::create::{Consistency, CreateRequest, inspect, plan};
 use wattle_control::keeper::keep;
 use wattle_control::members::look_all;
@@ -16,21 +19,10 @@ use wattle_engine::geometry::Level;
 use wattle_engine::metadata::{Change, Metadata, Record};
 use wattle_engine::units::{MemberSet, Sector};
 use wattle_format::md::{Uuid, Version};
-use wattle_rt::{Buf, BufMut, Core, Durability, Either, RuntimeConfig, WallTime, race};
+use wattle_rt::{Buf, BufMut, Core, Durability, Either, WallTime, race};
 
 const SIZE: u64 = 8 << 20;
 const BITMAP: Consistency = Consistency::Bitmap { chunk_bytes: None };
-
-fn files(count: usize) -> (TempDir, Vec<String>) {
-    let dir = tempfile::tempdir().unwrap();
-    let names = (0..count).map(|ix| {
-        let path = dir.path().join(format!("d{ix}"));
-        std::fs::File::create(&path).unwrap().set_len(SIZE).unwrap();
-        path.to_str().unwrap().to_owned()
-    });
-    let names = names.collect();
-    (dir, names)
-}
 
 /// An array of these members, always with the same UUID.
 fn create(level: Level, consistency: Consistency, members: &[String], spares: &[String]) {
@@ -59,10 +51,6 @@ async fn run(core: &Core, names: &[String]) -> Rc<RunningArray> {
     let found = scan(look_all(names).unwrap(), Forced::default()).unwrap();
     let claimed = start::claim(&found, found.find(None).unwrap(), false).unwrap();
     RunningArray::new(core, "t", claimed.launch(core).await.unwrap())
-}
-
-fn on_a_core<T: Send + 'static>(job: impl AsyncFnOnce(Core) -> T + Send + 'static) -> T {
-    wattle_rt::run(RuntimeConfig::default(), |core| async move { job(core).await }).unwrap()
 }
 
 /// A random id.
@@ -114,7 +102,7 @@ async fn in_time<T>(core: &Core, what: impl Future<Output = T>) -> T {
 /// While a repair of bad sectors rests, members come and go and the array stops: only that repair waits.
 #[test]
 fn a_repair_of_bad_sectors_keeps_nobody_waiting() {
-    let (_dir, names) = files(4);
+    let (_dir, names) = files(4, SIZE);
     create(Level::Raid6, Consistency::Resync, &names, &[]);
     with_bad_sectors(&names, 1);
     on_a_core(async move |core| {
@@ -135,7 +123,7 @@ fn a_repair_of_bad_sectors_keeps_nobody_waiting() {
 /// One that is told to end ends as a whole, and says what is left.
 #[test]
 fn a_repair_of_bad_sectors_can_be_ended() {
-    let (_dir, names) = files(4);
+    let (_dir, names) = files(4, SIZE);
     create(Level::Raid6, Consistency::Resync, &names, &[]);
     with_bad_sectors(&names, 1);
     on_a_core(async move |core| {
@@ -158,7 +146,7 @@ fn a_repair_of_bad_sectors_can_be_ended() {
 #[test]
 fn who_makes_up_for_bad_sectors_of_another_is_not_failed() {
     for (level, count) in [(Level::Raid1, 2), (Level::Raid5, 3), (Level::Raid10, 4)] {
-        let (_dir, names) = files(count);
+        let (_dir, names) = files(count, SIZE);
         create(level, Consistency::Resync, &names, &[]);
         with_bad_sectors(&names, 1);
         on_a_core(async move |core| {
@@ -172,7 +160,7 @@ fn who_makes_up_for_bad_sectors_of_another_is_not_failed() {
     }
     // Three are enough for one to be bad and one to go; and who is bad may always go.
     for (level, count, goes) in [(Level::Raid1, 3, "0"), (Level::Raid6, 4, "0"), (Level::Raid5, 3, "1")] {
-        let (_dir, names) = files(count);
+        let (_dir, names) = files(count, SIZE);
         create(level, Consistency::Resync, &names, &[]);
         with_bad_sectors(&names, 1);
         on_a_core(async move |core| {
@@ -186,7 +174,7 @@ fn who_makes_up_for_bad_sectors_of_another_is_not_failed() {
 /// What a member that failed holds may be all there is: nothing is written on it for an array that cannot take it.
 #[test]
 fn a_broken_array_writes_on_nobody() {
-    let (dir, names) = files(3);
+    let (dir, names) = files(3, SIZE);
     create(Level::Raid5, Consistency::Ppl, &names, &[]);
     let again = dir.path().join("again").to_str().unwrap().to_owned();
     on_a_core(async move |core| {
@@ -210,7 +198,7 @@ fn a_broken_array_writes_on_nobody() {
 /// Two spares of one number: the second was added while the first was away, and nothing said that the number was taken.
 #[test]
 fn spares_of_one_number_fill_two_slots() {
-    let (_dir, names) = files(6);
+    let (_dir, names) = files(6, SIZE);
     create(Level::Raid6, Consistency::Resync, &names[..4], &names[4..5]);
     let all = names.clone();
     on_a_core(async move |core| {
@@ -240,7 +228,7 @@ fn spares_of_one_number_fill_two_slots() {
 /// A spare from before the array had a bitmap has no place for one in its superblock, and gets one with its slot.
 #[test]
 fn a_spare_that_knows_no_bitmap_takes_a_slot_all_the_same() {
-    let (_dir, names) = files(4);
+    let (_dir, names) = files(4, SIZE);
     create(Level::Raid5, Consistency::Resync, &names[..3], &names[3..]);
     for name in &names[..3] {
         std::fs::File::create(name).unwrap().set_len(SIZE).unwrap();
@@ -263,7 +251,7 @@ fn a_spare_that_knows_no_bitmap_takes_a_slot_all_the_same() {
 
 #[test]
 fn drives_that_are_not_there_are_no_members() {
-    let (_dir, names) = files(2);
+    let (_dir, names) = files(2, SIZE);
     create(Level::Raid1, Consistency::Resync, &names, &[]);
     on_a_core(async move |core| {
         let array = run(&core, &names).await;
@@ -280,7 +268,7 @@ fn drives_that_are_not_there_are_no_members() {
 /// Whoever waits for the operator is taken back on his word, or sent away and free for others then.
 #[test]
 fn a_member_that_may_come_back_is_taken_or_let_go_of() {
-    let (dir, names) = files(3);
+    let (dir, names) = files(3, SIZE);
     create(Level::Raid5, Consistency::Resync, &names, &[]);
     let all = names.clone();
     on_a_core(async move |core| {

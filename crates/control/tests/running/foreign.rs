@@ -33,7 +33,7 @@ fn told(array: &RunningArray) -> String {
 fn what_was_put_on_a_former_member_is_not_written_over() {
     for (level, count) in [(Level::Raid1, 2), (Level::Raid5, 3)] {
         for version in Version::ALL {
-            let (_dir, names) = files(count);
+            let (_dir, names) = files(count, SIZE);
             create(level, version, Consistency::Resync, &names, &[]);
             let all = names.clone();
             on_a_core(async move |core| {
@@ -66,7 +66,7 @@ fn what_was_put_on_a_former_member_is_not_written_over() {
 fn the_arrays_own_file_systems_are_no_reason() {
     for (level, count) in [(Level::Raid1, 2), (Level::Raid5, 3), (Level::Raid6, 4), (Level::Raid10, 3)] {
         for version in [Version::V090, Version::V10] {
-            let (_dir, names) = files(count);
+            let (_dir, names) = files(count, SIZE);
             create(level, version, Consistency::Resync, &names, &[]);
             on_a_core(async move |core| {
                 let array = run(&core, &names).await;
@@ -95,7 +95,7 @@ fn the_arrays_own_file_systems_are_no_reason() {
 #[test]
 fn what_was_put_on_a_member_that_was_away_is_in_no_bitmap() {
     for version in [Version::V12, Version::V10] {
-        let (_dir, names) = files(3);
+        let (_dir, names) = files(3, SIZE);
         create(Level::Raid5, version, Consistency::Bitmap { chunk_bytes: None }, &names, &[]);
         for (present, seed) in [(3, 3), (2, 4)] {
             let all = names.clone();
@@ -138,7 +138,7 @@ async fn whole_but(core: &Core, array: &RunningArray, missing: usize) {
 #[test]
 fn a_spare_that_was_used_for_something_else_takes_no_slot() {
     for version in Version::ALL {
-        let (_dir, names) = files(4);
+        let (_dir, names) = files(4, SIZE);
         create(Level::Raid5, version, Consistency::Resync, &names[..3], &names[3..]);
         make_swap(&names[3]);
         let all = names.clone();

@@ -2,11 +2,13 @@
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "helpers of tests are tests")]
 
 mod foreign;
+#[path = "../support/real.rs"]
+mod real;
 
 use std::rc::Rc;
 use std::time::Duration;
 
-use tempfile::TempDir;
+use real::{files, on_a_core};
 use wattle_control::create::{Consistency, CreateRequest, inspect, plan};
 use wattle_control::keeper::keep;
 use wattle_control::members::look_all;
@@ -17,21 +19,10 @@ use wattle_engine::MemberState;
 use wattle_engine::geometry::Level;
 use wattle_engine::units::MemberIx;
 use wattle_format::md::{Uuid, Version};
-use wattle_rt::{Buf, BufMut, Core, Durability, RuntimeConfig, WallTime};
+use wattle_rt::{Buf, BufMut, Core, Durability, WallTime};
 
 const SIZE: u64 = 8 << 20;
 const UUID: Uuid = Uuid(*b"a device's own  ");
-
-fn files(count: usize) -> (TempDir, Vec<String>) {
-    let dir = tempfile::tempdir().unwrap();
-    let names = (0..count).map(|ix| {
-        let path = dir.path().join(format!("d{ix}"));
-        std::fs::File::create(&path).unwrap().set_len(SIZE).unwrap();
-        path.to_str().unwrap().to_owned()
-    });
-    let names = names.collect();
-    (dir, names)
-}
 
 fn create(level: Level, version: Version, consistency: Consistency, members: &[String], spares: &[String]) {
     let spares = if spares.is_empty() { Vec::new() } else { look_all(spares).unwrap() };
@@ -66,10 +57,6 @@ async fn run(core: &Core, names: &[String]) -> Rc<RunningArray> {
     let claimed = start::claim(&found, found.find(None).unwrap(), false).unwrap();
     drop(found);
     RunningArray::new(core, "t", claimed.launch(core).await.unwrap())
-}
-
-fn on_a_core<T: Send + 'static>(job: impl AsyncFnOnce(Core) -> T + Send + 'static) -> T {
-    wattle_rt::run(RuntimeConfig::default(), |core| async move { job(core).await }).unwrap()
 }
 
 fn data(seed: usize) -> Vec<u8> {
@@ -119,7 +106,7 @@ fn read_without(names: &[String], without: &[usize]) -> Vec<u8> {
 #[test]
 fn a_spare_takes_the_slot_of_a_failed_member_by_itself() {
     for version in Version::ALL {
-        let (_dir, names) = files(4);
+        let (_dir, names) = files(4, SIZE);
         create(Level::Raid5, version, Consistency::Resync, &names[..3], &names[3..]);
         let (all, written) = (names.clone(), data(1));
         on_a_core(async move |core| {
@@ -140,7 +127,7 @@ fn a_spare_takes_the_slot_of_a_failed_member_by_itself() {
 #[test]
 fn a_member_is_replaced_while_it_works_and_can_be_removed_then() {
     for (level, count) in [(Level::Raid5, 3), (Level::Raid1, 2), (Level::Raid10, 4), (Level::Raid6, 4)] {
-        let (_dir, names) = files(count + 1);
+        let (_dir, names) = files(count + 1, SIZE);
         create(level, Version::V12, Consistency::Resync, &names[..count], &[]);
         let (all, written) = (names.clone(), data(2));
         on_a_core(async move |core| {
@@ -162,7 +149,7 @@ fn a_member_is_replaced_while_it_works_and_can_be_removed_then() {
 /// With a bitmap, who was away comes back by itself and gets what it missed.
 #[test]
 fn a_member_that_was_away_comes_back_by_its_bitmap() {
-    let (_dir, names) = files(3);
+    let (_dir, names) = files(3, SIZE);
     create(Level::Raid5, Version::V12, Consistency::Bitmap { chunk_bytes: None }, &names, &[]);
     for (present, seed) in [(3, 3), (2, 4)] {
         let all = names.clone();
@@ -187,7 +174,7 @@ fn a_member_that_was_away_comes_back_by_its_bitmap() {
 /// Without a bitmap nothing is written over unasked.
 #[test]
 fn without_a_bitmap_who_was_away_waits_for_the_operator() {
-    let (_dir, names) = files(3);
+    let (_dir, names) = files(3, SIZE);
     create(Level::Raid5, Version::V12, Consistency::Resync, &names, &[]);
     let all = names.clone();
     on_a_core(async move |core| {
@@ -212,7 +199,7 @@ fn without_a_bitmap_who_was_away_waits_for_the_operator() {
 /// Whatever is refused, the array is as it was, and so is the device.
 #[test]
 fn what_cannot_be_done_is_refused_and_changes_nothing() {
-    let (dir, names) = files(4);
+    let (dir, names) = files(4, SIZE);
     create(Level::Raid5, Version::V12, Consistency::Resync, &names[..3], &[]);
     let small = dir.path().join("small").to_str().unwrap().to_owned();
     std::fs::File::create(&small).unwrap().set_len(4 << 20).unwrap();
@@ -262,7 +249,7 @@ fn what_cannot_be_done_is_refused_and_changes_nothing() {
 /// Two commands at once: one after the other, and the second finds what the first left.
 #[test]
 fn commands_at_once_wait_for_each_other() {
-    let (_dir, names) = files(5);
+    let (_dir, names) = files(5, SIZE);
     create(Level::Raid6, Version::V12, Consistency::Resync, &names[..4], &[]);
     let all = names;
     on_a_core(async move |core| {

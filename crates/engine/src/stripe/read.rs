@@ -4,7 +4,7 @@ use wattle_rt::{Buf, BufMut, Durability};
 
 use super::buffers::Room;
 use super::rows::{self, Grid};
-use super::transfer::From;
+use super::transfer::FetchFrom;
 use super::{ReadPiece, Work, refusal};
 use crate::error::VolumeError;
 use crate::plan::{self, BlockSet, ReadPlan};
@@ -35,7 +35,7 @@ impl Work<'_> {
             if self.take_room(&mut room, bytes).await {
                 continue;
             }
-            let mut fetched = match self.fetch(&rows, |row| plans[row].fetch, From::Members).await {
+            let mut fetched = match self.fetch(&rows, |row| plans[row].fetch, FetchFrom::Members).await {
                 Ok(fetched) => fetched,
                 Err(lost) => {
                     self.lose(lost, &mut unreadable).await?;

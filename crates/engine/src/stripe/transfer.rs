@@ -15,7 +15,7 @@ const VECTOR_MAX: usize = 512;
 
 /// Where blocks are fetched from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum From {
+pub(super) enum FetchFrom {
     Members,
     CacheOrMembers,
 }
@@ -47,11 +47,11 @@ impl Work<'_> {
         &self,
         rows: &[Row],
         wanted: impl Fn(usize) -> BlockSet,
-        from: From,
+        from: FetchFrom,
     ) -> Result<Grid<BufMut>, Lost> {
         let mut grid = Grid::new(rows.len(), self.blocks());
         let mut found = vec![BlockSet::EMPTY; rows.len()];
-        if from == From::CacheOrMembers {
+        if from == FetchFrom::CacheOrMembers {
             let (mut hits, mut misses) = (0, 0);
             for (number, row) in rows.iter().enumerate() {
                 for block in wanted(number).iter() {

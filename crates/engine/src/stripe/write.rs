@@ -4,7 +4,7 @@ use wattle_rt::{Buf, BufMut, Durability};
 
 use super::buffers::Room;
 use super::rows::{self, Grid, Row, Segment};
-use super::transfer::{From, Lost, Stored};
+use super::transfer::{FetchFrom, Lost, Stored};
 use super::{ReadPiece, Work, WritePiece, refusal};
 use crate::array::Health;
 use crate::error::VolumeError;
@@ -110,7 +110,8 @@ impl Work<'_> {
             if logged && let Some(parts) = self.parts(&health, &rows, &segments, pieces) {
                 return Ok(Some(parts));
             }
-            let mut fetched = match self.fetch(&rows, |row| plans[row].fetch, From::CacheOrMembers).await {
+            let mut fetched = match self.fetch(&rows, |row| plans[row].fetch, FetchFrom::CacheOrMembers).await
+            {
                 Ok(fetched) => fetched,
                 Err(lost) => {
                     self.lose(lost, &mut unreadable).await?;

@@ -330,7 +330,9 @@ pub fn meaning(level: &str, scrub: &ScrubReport) -> Vec<&'static str> {
 mod tests {
     use super::*;
     use crate::commands::status::tests::array;
-    use crate::control_socket::report::{BitmapReport, EventReport, LimitReport, RangeReport, SpareReport};
+    use crate::control_socket::report::{
+        BitmapReport, CacheGrowthReport, EventReport, LimitReport, RangeReport, SpareReport,
+    };
     use crate::output::progress::tests::sync;
     use crate::output::{Style, Units};
 
@@ -486,6 +488,30 @@ data  raid5, left-symmetric, chunk 64 KiB, 21 MiB
         let mut data = array("data", "raid5", &["a", "b", "c"]);
         data.scrubs = vec![repair, scrub(), scrub(), scrub()];
         assert_eq!(shown(&data).matches(" check: ").count(), SCRUBS_SHOWN - 1);
+    }
+
+    #[test]
+    fn the_cache_says_how_large_it_is_what_it_gave_and_why_it_grew() {
+        let mut data = array("data", "raid5", &["a", "b", "c"]);
+        let grown = CacheGrowthReport { from_bytes: 1 << 20, to_bytes: 2 << 20, rows: 4096, again: 1035 };
+        let cache = CacheReport {
+            stripe_cache_size: 4096,
+            ceiling_bytes: 48 << 20,
+            size_bytes: 2 << 20,
+            active_bytes: 1 << 20,
+            hits: 30,
+            misses: 10,
+            grown: Some(grown),
+            ..CacheReport::default()
+        };
+        data.cache = Some(cache);
+        let text = shown(&data);
+        for words in [
+            "1 MiB of 2 MiB used (at most 48 MiB, stripe_cache_size 4096), 75 % of the blocks",
+            "grew from 1 MiB to 2 MiB: 1035 of 4096 rows",
+        ] {
+            assert!(text.contains(words), "{text}");
+        }
     }
 
     #[test]

@@ -33,7 +33,11 @@ impl BlockSet {
     /// The blocks `start..end`.
     #[must_use]
     pub fn range(start: usize, end: usize) -> Self {
-        (start..end).collect()
+        let below = |end: usize, word: usize| match end.saturating_sub(64 * word) {
+            bits @ 0..64 => (1u64 << bits) - 1,
+            _ => u64::MAX,
+        };
+        Self(std::array::from_fn(|word| below(end, word) & !below(start, word)))
     }
 
     /// Adds a block.

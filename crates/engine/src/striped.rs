@@ -4,9 +4,9 @@
 
 use std::rc::Rc;
 
-use wattle_rt::{Buf, BufMut, Durability, IoErrorKind};
+use wattle_rt::{Buf, BufMut, Durability, IoError, IoErrorKind};
 
-use crate::array::{Shard, in_time};
+use crate::array::{Bufs, Shard, in_time};
 use crate::error::VolumeError;
 use crate::geometry::Run;
 use crate::units::{MemberIx, SECTOR_BYTES, Sector};
@@ -54,6 +54,30 @@ fn group<B>(runs: &[Run], mut cut: impl FnMut(usize) -> B) -> Vec<Group<B>> {
     groups
 }
 
+/// Reads a run that is all of a request; returns the buffer, and the run if it failed.
+pub(crate) async fn read_run(shard: &Rc<Shard>, run: Run, buf: BufMut) -> (Option<FailedRun>, BufMut) {
+    let (len, since) = (buf.len(), shard.since(run.member));
+    let read = shard.read_one(run.member, run.sector, buf);
+    let redundant = shard.fixed.geometry.redundancy() > 0;
+    let answer = if redundant { in_time(shard, read).await } else { Some(read.await) };
+    match answer {
+        Some((Ok(()), buf)) => (None, buf),
+        Some((Err(error), buf)) => {
+            (Some(FailedRun { run, at: 0, fatal: fatal(shard, run.member, since, error) }), buf)
+        }
+        None => {
+            // The member still has the buffer.
+            shard.note_late(run.member);
+            (Some(FailedRun { run, at: 0, fatal: None }), BufMut::alloc(len))
+        }
+    }
+}
+
+/// Whether the member that was asked is to be failed for an error. Somebody else may be there by now, of whom it says nothing.
+fn fatal(shard: &Shard, member: MemberIx, since: u64, error: IoError) -> Option<u64> {
+    (shard.since(member) == since && shard.judge_read_error(member, error)).then_some(since)
+}
+
 /// Reads `runs` into `buf`, which they fill from end to end; returns it with the runs that failed.
 pub(crate) async fn read_runs(shard: &Rc<Shard>, runs: &[Run], mut buf: BufMut) -> (Vec<FailedRun>, BufMut) {
     let groups = group(runs, |len| buf.split_to(len));
@@ -79,9 +103,7 @@ pub(crate) async fn read_runs(shard: &Rc<Shard>, runs: &[Run], mut buf: BufMut) 
             continue;
         };
         if let Err(error) = result {
-            // Somebody else may be there by now, of whom this says nothing.
-            let fatal =
-                (shard.since(member) == since && shard.judge_read_error(member, error)).then_some(since);
+            let fatal = fatal(shard, member, since, error);
             let of = |&number: &usize| FailedRun { run: runs[number], at: number, fatal };
             failed.extend(numbers.iter().map(of));
         }
@@ -122,6 +144,10 @@ fn copied(runs: &[Run], parts: &[Option<BufMut>]) -> BufMut {
 /// Reads from a level without redundancy.
 pub(crate) async fn read(shard: &Rc<Shard>, lba: Sector, buf: BufMut) -> (Result<(), VolumeError>, BufMut) {
     let runs = runs(shard, lba, sectors(buf.len()));
+    if let [run] = runs[..] {
+        let (failed, buf) = read_run(shard, run, buf).await;
+        return (if failed.is_none() { Ok(()) } else { Err(VolumeError::Unreadable) }, buf);
+    }
     let (failed, buf) = read_runs(shard, &runs, buf).await;
     (if failed.is_empty() { Ok(()) } else { Err(VolumeError::Unreadable) }, buf)
 }
@@ -142,7 +168,7 @@ pub(crate) async fn write(
     let writes: Vec<_> = groups
         .into_iter()
         .map(|group| {
-            let bufs = group.parts.into_iter().map(|(_, buf)| buf).collect();
+            let bufs: Bufs = group.parts.into_iter().map(|(_, buf)| buf).collect();
             shard.write(group.member, group.sector, bufs, durability)
         })
         .collect();

@@ -9,7 +9,7 @@ use crate::array::{ArrayHandle, Pass, Shard};
 use crate::error::VolumeError;
 use crate::geometry::{Geometry, Kind, Run};
 use crate::stripe::{self, ReadPiece, WritePiece};
-use crate::striped::{FailedRun, read_runs, sectors};
+use crate::striped::{FailedRun, read_run, read_runs, sectors};
 use crate::units::{SECTOR_BYTES, Sector, StripeNo};
 use crate::{log, mirror, striped, zero};
 
@@ -328,6 +328,13 @@ impl Volume {
                 (Err(error), buf) => (Err(error), buf),
             },
             Kind::Parity if self.shard.optimal() => {
+                let run = self.parity_run(lba, lba + sectors(buf.len()));
+                if run.len == sectors(buf.len()) {
+                    return match read_run(&self.shard, run, buf).await {
+                        (None, buf) => (Ok(()), buf),
+                        (Some(failed), buf) => self.reread(lba, vec![failed], buf).await,
+                    };
+                }
                 let runs = self.parity_runs(lba, sectors(buf.len()));
                 match read_runs(&self.shard, &runs, buf).await {
                     (failed, buf) if failed.is_empty() => (Ok(()), buf),

@@ -12,6 +12,7 @@ use std::mem::ManuallyDrop;
 use std::ops::{Bound, Deref, DerefMut, RangeBounds};
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
 
 /// Alignment of every buffer's first byte; enough for `O_DIRECT` on every device Linux has.
 pub const BUF_ALIGN_BYTES: usize = 4096;
@@ -98,10 +99,15 @@ fn take_block(len: usize) -> (Arc<Block>, bool) {
 }
 
 /// Gives up one handle's reference; the last one returns the block to this thread's pool.
-fn release(mut block: Arc<Block>) {
+fn release(block: Arc<Block>) {
     // Two threads that release the last two references at once may both see the other's: then the block is freed
-    // instead of pooled, which is correct and rare.
-    let Some(capacity_bytes) = Arc::get_mut(&mut block).map(|block| block.capacity_bytes) else { return };
+    // instead of pooled, which is correct and rare. Weak references do not exist, so who sees one sees his own.
+    if Arc::strong_count(&block) != 1 {
+        return;
+    }
+    // What the others did with it happened before they gave it up.
+    fence(Ordering::Acquire);
+    let capacity_bytes = block.capacity_bytes;
     let Some(class) = class_of(capacity_bytes) else { return };
     let _ = POOL.try_with(|pool| {
         let mut pool = pool.borrow_mut();

@@ -434,13 +434,16 @@ impl Inner {
     /// Queues an operation for the next batch. Drives in memory are served right here, under every backend alike;
     /// their operations too complete with the next reap, so that they give way to others.
     pub(crate) fn start(&self, mut op: Op, started: &'static Location<'static>) -> Key {
-        let pending = OpState::Pending { wake: None, wanted: true, peer: op.waits_on_peer() };
-        let key = self.new_op(pending, started);
+        let key = self.new_op(started);
+        if op.waits_on_peer() {
+            self.ops.borrow_mut()[key.0 as usize].state =
+                OpState::Pending { wake: None, wanted: true, peer: true };
+        }
         self.in_flight.set(self.in_flight.get() + 1);
         match op.device() {
             Some(device) if device.is_inline() => {
-                let result = crate::device::run_inline(&mut op);
-                self.inline_done.borrow_mut().push(Done { key, result, op });
+                let moved = crate::device::run_inline(&mut op);
+                self.inline_done.borrow_mut().push(Done { key, result: Ok(moved), op });
             }
             Some(device) if device.as_modelled().is_some() && !self.is_simulated() => {
                 let device = device.clone();
@@ -489,19 +492,23 @@ impl Inner {
         op: Op,
         at: &'static Location<'static>,
     ) -> Key {
-        self.new_op(OpState::Done(result, op), at)
+        let key = self.new_op(at);
+        self.ops.borrow_mut()[key.0 as usize].state = OpState::Done(result, op);
+        key
     }
 
-    fn new_op(&self, state: OpState, started: &'static Location<'static>) -> Key {
+    /// A slot for a drive's operation that is pending. What is in it is set in place: to move the slot costs more than to fill it.
+    fn new_op(&self, started: &'static Location<'static>) -> Key {
         let mut ops = self.ops.borrow_mut();
-        let slot = OpSlot { state, counted: None, started };
+        let pending = OpState::Pending { wake: None, wanted: true, peer: false };
         match self.free_ops.borrow_mut().pop() {
             Some(index) => {
-                ops[index as usize] = slot;
+                let slot = &mut ops[index as usize];
+                (slot.state, slot.counted, slot.started) = (pending, None, started);
                 Key(index)
             }
             None => {
-                ops.push(slot);
+                ops.push(OpSlot { state: pending, counted: None, started });
                 Key(u32::try_from(ops.len() - 1).expect("fewer operations than memory"))
             }
         }
@@ -576,7 +583,7 @@ impl Inner {
     /// Takes completions; blocks as told only if nothing is there.
     pub(crate) fn reap(&self, wait: Wait) -> bool {
         let mut done = std::mem::take(&mut *self.done.borrow_mut());
-        done.append(&mut self.inline_done.borrow_mut());
+        std::mem::swap(&mut done, &mut *self.inline_done.borrow_mut());
         let wait =
             if self.watched.borrow().is_empty() { wait } else { self.look_at_modelled(&mut done, wait) };
         let wait = if done.is_empty() { wait } else { Wait::No };

@@ -9,7 +9,7 @@ use crate::bad::BadRanges;
 use crate::geometry::{Geometry, Kind};
 use crate::log::LogArea;
 use crate::regions::Regions;
-use crate::units::{MemberIx, MemberSet, Sector};
+use crate::units::{MemberIx, MemberSet, SECTOR_BYTES, Sector};
 
 /// What a seat holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -152,6 +152,16 @@ impl Health {
     /// The seats that a write to `slot` goes to: the slot's, and its replacement's.
     pub fn writable_for(&self, slot: MemberIx) -> impl Iterator<Item = MemberIx> + '_ {
         [slot, self.replacement_of(slot)].into_iter().filter(|seat| self.state(*seat).writable())
+    }
+
+    /// The device in a seat, and where on it a data sector is, in bytes.
+    ///
+    /// # Panics
+    /// If nobody is there: states say who is.
+    pub fn place(&self, seat: MemberIx, sector: Sector) -> (&Device, u64) {
+        let seat = &self.seats[seat.index()];
+        let device = seat.device.as_ref().expect("a member in use has a device");
+        (device, (seat.data_offset + sector).0 * SECTOR_BYTES)
     }
 
     /// Whether data sectors of a member are current and can be read, as far as is known.

@@ -36,7 +36,7 @@ pub use health::{MemberKey, MemberState};
 pub(crate) use home::Home;
 use home::home_key;
 pub use members::Whom;
-pub(crate) use shard::{Shard, UnderWay, WriteLoss, answer};
+pub(crate) use shard::{Bufs, Shard, UnderWay, WriteLoss, answer};
 pub use status::{ArrayStatus, CounterTotals, MemberStatus, RequestLatencies};
 
 /// What an array is started from.

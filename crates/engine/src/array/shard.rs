@@ -6,9 +6,11 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::Duration;
 
+use smallvec::SmallVec;
 use wattle_rt::sync::OneshotSender;
 use wattle_rt::{
-    Buf, BufMut, Core, Device, Durability, Instant, IoError, IoErrorKind, Notify, Semaphore, Traffic,
+    Buf, BufMut, Core, Device, Durability, Instant, IoError, IoErrorKind, Notify, OpFuture, Semaphore,
+    Traffic,
 };
 
 use super::Fixed;
@@ -31,6 +33,9 @@ use crate::units::{MemberIx, MemberSet, SECTOR_BYTES, Sector};
 /// How long a member counts as slow the first time, and at most.
 const SLOW_MIN: Duration = Duration::from_secs(5);
 const SLOW_MAX: Duration = Duration::from_secs(60);
+
+/// What one operation writes: most write a single buffer.
+pub(crate) type Bufs = SmallVec<[Buf; 1]>;
 
 /// One core's part of an array.
 pub(crate) struct Shard {
@@ -387,17 +392,39 @@ impl Shard {
         self.core.readv(&device, offset, bufs).counted_in(&self.load(member).traffic, bytes)
     }
 
+    /// As [`Self::read`], into a single buffer.
+    pub fn read_one(
+        &self,
+        member: MemberIx,
+        sector: Sector,
+        buf: BufMut,
+    ) -> impl Future<Output = (Result<(), IoError>, BufMut)> + Unpin + use<> {
+        let health = self.health.borrow();
+        let (device, offset) = health.place(member, sector);
+        let bytes = buf.len();
+        self.core.read(device, offset, buf).counted_in(&self.load(member).traffic, bytes)
+    }
+
     /// Writes data sectors of a member. The operation is queued at once.
     pub fn write(
         &self,
         member: MemberIx,
         sector: Sector,
-        bufs: Vec<Buf>,
+        bufs: impl Into<Bufs>,
         durability: Durability,
-    ) -> impl Future<Output = Result<(), IoError>> + use<> {
-        let (device, offset) = self.place(member, sector);
+    ) -> OpFuture<Result<(), IoError>> {
+        let health = self.health.borrow();
+        let (device, offset) = health.place(member, sector);
+        let mut bufs = bufs.into();
         let bytes = bufs.iter().map(|buf| buf.len()).sum();
-        self.core.writev(&device, offset, bufs, durability).counted_in(&self.load(member).traffic, bytes)
+        let write = match bufs.pop() {
+            Some(buf) if bufs.is_empty() => self.core.write(device, offset, buf, durability),
+            last => {
+                bufs.extend(last);
+                self.core.writev(device, offset, bufs.into_vec(), durability)
+            }
+        };
+        write.counted_in(&self.load(member).traffic, bytes)
     }
 
     /// Decides what a read error means: the member is gone (`true`), or only these sectors could not be read. Bad sectors
@@ -428,9 +455,8 @@ impl Shard {
     /// The device in a seat, and where on it a data sector is, in bytes.
     pub fn place(&self, member: MemberIx, sector: Sector) -> (Device, u64) {
         let health = self.health.borrow();
-        let seat = &health.seats[member.index()];
-        let device = seat.device.clone().expect("a member in use has a device");
-        (device, (seat.data_offset + sector).0 * SECTOR_BYTES)
+        let (device, offset) = health.place(member, sector);
+        (device.clone(), offset)
     }
 
     /// Runs `f` at the array's home. A change of state that was begun is finished, whatever becomes of the client.

@@ -100,7 +100,8 @@ impl Gather {
 
     /// A request was queued on a stripe.
     pub fn arrived(&self, shard: &Shard, stripe: StripeNo, active: &Active) {
-        if active.run.is_stream() && active.run.is_complete(width(shard)) {
+        let run = active.run.borrow();
+        if run.is_stream() && run.is_complete(width(shard)) {
             let next = StripeNo(stripe.0 + shard.core.cores() as u64);
             let mut expected = self.expected.borrow_mut();
             if !expected.contains(&next) {
@@ -110,7 +111,8 @@ impl Gather {
                 expected.push(next);
             }
         }
-        if active.held {
+        drop(run);
+        if active.held.get() {
             self.held.update(|held| held + 1);
             if self.judge(shard, active) != Verdict::Wait {
                 self.news.notify_all();
@@ -118,21 +120,29 @@ impl Gather {
         }
     }
 
+    /// Whether a stripe is to wait. One that waits counts as held.
     fn judge(&self, shard: &Shard, active: &Active) -> Verdict {
         let waits = |request: &Request| matches!(request, Request::Write(piece, _) if piece.durability != Durability::Fua);
-        let run = &active.run;
+        let (run, waiting) = (active.run.borrow(), active.waiting.borrow());
         if !run.is_stream()
             || run.is_complete(width(shard))
-            || active.waiting.len() >= BATCH_MAX
-            || !active.waiting.iter().all(waits)
+            || waiting.is_empty()
+            || waiting.len() >= BATCH_MAX
+            || !waiting.iter().all(waits)
         {
             return Verdict::Go;
         }
         let alone = match run.company {
-            0 => shard.writes.get() <= self.held.get().max(active.waiting.len()),
-            company => company <= active.waiting.len(),
+            0 => shard.writes.get() <= self.held.get().max(waiting.len()),
+            company => company <= waiting.len(),
         };
         if alone { Verdict::Alone } else { Verdict::Wait }
+    }
+
+    fn hold(&self, active: &Active, held: bool) {
+        active.held.set(held);
+        let writes = active.waiting.borrow().len();
+        self.held.update(|all| if held { all + writes } else { all - writes });
     }
 
     fn patience(&self) -> Duration {
@@ -153,50 +163,30 @@ impl StripeTable {
             self.gather.news.notify_all();
         }
     }
-
-    /// Whether a stripe is to wait. One that waits counts as held.
-    fn judge(&self, shard: &Shard, stripe: StripeNo) -> Verdict {
-        self.active.borrow().get(&stripe).map_or(Verdict::Go, |active| match active.waiting.is_empty() {
-            true => Verdict::Go,
-            false => self.gather.judge(shard, active),
-        })
-    }
-
-    fn queued(&self, stripe: StripeNo) -> usize {
-        self.active.borrow().get(&stripe).map_or(0, |active| active.waiting.len())
-    }
-
-    fn hold(&self, stripe: StripeNo, held: bool) {
-        if let Some(active) = self.active.borrow_mut().get_mut(&stripe) {
-            active.held = held;
-            let writes = active.waiting.len();
-            self.gather.held.update(|all| if held { all + writes } else { all - writes });
-        }
-    }
 }
 
 /// Waits until what is queued on a stripe should go. This is its task; `answered` if it has answered writes just now.
-pub(super) async fn wait(shard: &Rc<Shard>, stripe: StripeNo, answered: bool) {
-    let (table, gather) = (&shard.stripes, &shard.stripes.gather);
-    match table.judge(shard, stripe) {
+pub(super) async fn wait(shard: &Rc<Shard>, active: &Active, answered: bool) {
+    let gather = &shard.stripes.gather;
+    match gather.judge(shard, active) {
         Verdict::Wait => {}
         Verdict::Alone if answered => {}
         Verdict::Go | Verdict::Alone => return,
     }
-    table.hold(stripe, true);
+    gather.hold(active, true);
     let mut until = shard.core.now() + gather.patience();
     let mut alone_with = None;
     loop {
         let news = gather.news.wait();
-        match (table.judge(shard, stripe), alone_with) {
+        match (gather.judge(shard, active), alone_with) {
             (Verdict::Go, _) => break,
             (Verdict::Wait, _) => {}
             (Verdict::Alone, None) => {
-                alone_with = Some(table.queued(stripe));
+                alone_with = Some(active.waiting.borrow().len());
                 until = until.min(shard.core.now() + GRACE_MAX.min(gather.patience() / 8));
             }
             // Those who were answered are back, and everybody is here.
-            (Verdict::Alone, Some(before)) if table.queued(stripe) > before => break,
+            (Verdict::Alone, Some(before)) if active.waiting.borrow().len() > before => break,
             (Verdict::Alone, Some(_)) => {}
         }
         if shard.core.now() >= until {
@@ -204,7 +194,7 @@ pub(super) async fn wait(shard: &Rc<Shard>, stripe: StripeNo, answered: bool) {
         }
         race(news, shard.core.sleep_until(until)).await;
     }
-    table.hold(stripe, false);
+    gather.hold(active, false);
 }
 
 fn width(shard: &Shard) -> u64 {

@@ -18,11 +18,13 @@ mod transfer;
 mod workers;
 mod write;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::rc::Rc;
 
+use smallvec::{SmallVec, smallvec};
 use wattle_rt::sync::OneshotSender;
 use wattle_rt::{Buf, BufMut, CoreIx, Durability, oneshot};
 
@@ -32,11 +34,14 @@ use crate::geometry::StripeMap;
 use crate::plan::{BlockSet, Refusal, View};
 use crate::units::{MemberIx, MemberSet, SECTOR_BYTES, Sector, StripeNo};
 use gather::{Gather, Run};
-use rows::{Row, Segment};
-use workers::Workers;
+use rows::{Row, Segments};
+use workers::{Worker, Workers};
 
 /// Most requests in one batch.
 const BATCH_MAX: usize = 1024;
+
+/// So much room for waiting requests stays with a task that is done with a stripe.
+const QUEUE_KEPT: usize = 16;
 
 /// A write inside one stripe.
 pub(crate) struct WritePiece {
@@ -77,27 +82,29 @@ pub(crate) struct Turn {
     _done: OneshotSender<()>,
 }
 
+/// Requests that are carried out together; most are alone.
 enum Batch {
     Turn(OneshotSender<Turn>),
-    Writes(Vec<(WritePiece, Writer)>),
+    Writes(SmallVec<[WritePiece; 1]>, SmallVec<[Writer; 1]>),
     Reads(Vec<(ReadPiece, OneshotSender<ReadResult>)>),
 }
 
-/// The stripes of one core that have work, with what waits for each. An entry exists while its task runs.
+/// The stripes of one core that have work, each with its task. An entry exists while the task works on the stripe.
 #[derive(Default)]
 pub(crate) struct StripeTable {
-    active: RefCell<BTreeMap<StripeNo, Active>>,
+    active: RefCell<BTreeMap<StripeNo, Rc<Active>>>,
     gather: Gather,
     workers: Workers,
 }
 
-/// A stripe whose task runs.
+/// A stripe that a task works on, or the place for one while the task has none.
 #[derive(Default)]
 struct Active {
-    waiting: VecDeque<Request>,
-    run: Run,
-    /// Its task waits for more writes.
-    held: bool,
+    waiting: RefCell<VecDeque<Request>>,
+    run: RefCell<Run>,
+    /// The task waits for more writes.
+    held: Cell<bool>,
+    worker: Worker,
 }
 
 /// The core that owns a stripe. Neighbouring stripes go to different cores, so a sequential stream uses all of them.
@@ -135,29 +142,29 @@ pub(crate) async fn turn(shard: &Rc<Shard>, stripe: StripeNo) -> Option<Turn> {
 
 fn enqueue(shard: &Rc<Shard>, stripe: StripeNo, request: Request) {
     let table = &shard.stripes;
-    let mut stripes = table.active.borrow_mut();
-    let idle = !stripes.contains_key(&stripe);
-    let active = stripes.entry(stripe).or_default();
+    let (active, idle) = match table.active.borrow_mut().entry(stripe) {
+        Entry::Occupied(entry) => (entry.get().clone(), false),
+        Entry::Vacant(entry) => (entry.insert(table.workers.take()).clone(), true),
+    };
     if let Request::Write(piece, _) = &request {
         let new = idle && table.gather.follows(stripe);
-        active.run.add(piece, new);
+        active.run.borrow_mut().add(piece, new);
     }
-    active.waiting.push_back(request);
-    table.gather.arrived(shard, stripe, active);
-    drop(stripes);
+    active.waiting.borrow_mut().push_back(request);
+    table.gather.arrived(shard, stripe, &active);
     if idle {
-        table.workers.start(shard, stripe);
+        workers::start(shard, stripe, active);
     }
 }
 
 /// Serves one stripe until nothing waits on it. The table guarantees one such task per stripe (invariant 4).
-async fn serve(shard: &Rc<Shard>, stripe: StripeNo) {
+async fn serve(shard: &Rc<Shard>, stripe: StripeNo, active: &Active) {
     let work = Work::new(shard, stripe);
     let mut answered = false;
     loop {
-        gather::wait(shard, stripe, answered).await;
-        let Some(batch) = shard.stripes.take_batch(stripe) else { return };
-        answered = matches!(batch, Batch::Writes(_));
+        gather::wait(shard, active, answered).await;
+        let Some(batch) = shard.stripes.take_batch(stripe, active) else { return };
+        answered = matches!(batch, Batch::Writes(..));
         match batch {
             Batch::Turn(sender) => {
                 shard.cache.take_out_stripe(stripe);
@@ -166,12 +173,11 @@ async fn serve(shard: &Rc<Shard>, stripe: StripeNo) {
                     let _ = dropped.await;
                 }
             }
-            Batch::Writes(batch) => {
-                if batch.len() > 1 {
-                    shard.counters.merged.add(batch.len() as u64 - 1);
+            Batch::Writes(pieces, writers) => {
+                if pieces.len() > 1 {
+                    shard.counters.merged.add(pieces.len() as u64 - 1);
                 }
-                let (pieces, writers): (Vec<_>, Vec<_>) = batch.into_iter().unzip();
-                let began = shard.stripes.is_stream(stripe).then(|| shard.core.now());
+                let began = active.run.borrow().is_stream().then(|| shard.core.now());
                 let result = work.write(&pieces).await;
                 if let Some(began) = began {
                     shard.stripes.gather.took(shard.core.now() - began);
@@ -203,17 +209,14 @@ impl StripeTable {
         self.workers.end();
     }
 
-    fn is_stream(&self, stripe: StripeNo) -> bool {
-        self.active.borrow().get(&stripe).is_some_and(|active| active.run.is_stream())
-    }
-
     /// The next requests of one kind, in the order they came, up to the first that touches the same bytes as one before
     /// it. Ends the stripe's entry when nothing waits.
-    fn take_batch(&self, stripe: StripeNo) -> Option<Batch> {
-        let mut stripes = self.active.borrow_mut();
-        let queue = &mut stripes.get_mut(&stripe)?.waiting;
+    fn take_batch(&self, stripe: StripeNo, active: &Active) -> Option<Batch> {
+        let mut queue = active.waiting.borrow_mut();
         let Some(first) = queue.pop_front() else {
-            stripes.remove(&stripe);
+            queue.shrink_to(QUEUE_KEPT);
+            active.run.take();
+            self.active.borrow_mut().remove(&stripe);
             return None;
         };
         Some(match first {
@@ -229,24 +232,25 @@ impl StripeTable {
                 Batch::Reads(batch)
             }
             Request::Write(piece, writer) => {
-                let mut taken = Taken(vec![piece.range()]);
-                let mut batch = vec![(piece, writer)];
+                let mut taken = Taken(smallvec![piece.range()]);
+                let (mut pieces, mut writers) = (smallvec![piece], smallvec![writer]);
                 let joins = |next: &mut Request, taken: &Taken| matches!(next, Request::Write(next, _) if !taken.overlaps(&next.range()));
-                while batch.len() < BATCH_MAX
+                while pieces.len() < BATCH_MAX
                     && let Some(Request::Write(piece, writer)) =
                         queue.pop_front_if(|next| joins(next, &taken))
                 {
                     taken.add(piece.range());
-                    batch.push((piece, writer));
+                    pieces.push(piece);
+                    writers.push(writer);
                 }
-                Batch::Writes(batch)
+                Batch::Writes(pieces, writers)
             }
         })
     }
 }
 
 /// Ranges of bytes, joined where they touch: those of a stream are one.
-struct Taken(Vec<Range<u64>>);
+struct Taken(SmallVec<[Range<u64>; 1]>);
 
 impl Taken {
     fn overlaps(&self, range: &Range<u64>) -> bool {
@@ -321,26 +325,28 @@ impl<'a> Work<'a> {
 
     /// A row as `health` has it, without the blocks that could not be read just now.
     fn view(&self, health: &Health, row: &Row, unreadable: &BlockSet) -> View {
-        let shard = self.shard;
         let sectors = self.sectors(row.bytes.clone());
-        let readable = |block: usize| health.readable(self.member(block), sectors.clone());
+        let all = BlockSet::range(0, self.blocks());
+        let those = |takes: &dyn Fn(MemberIx) -> bool| match health.optimal {
+            true => all,
+            false => all.iter().filter(|&block| takes(self.member(block))).collect(),
+        };
         View {
             data: self.data(),
             parities: self.parities(),
-            readable: (0..self.blocks())
-                .filter(|&block| !unreadable.contains(block) && readable(block))
-                .collect(),
+            readable: those(&|member| health.readable(member, sectors.clone())).without(unreadable),
             // The replacement of a member that failed takes its writes all the same.
-            writable: (0..self.blocks())
-                .filter(|&block| health.writable_for(self.member(block)).next().is_some())
-                .collect(),
+            writable: those(&|member| health.writable_for(member).next().is_some()),
             cached: BlockSet::EMPTY,
-            q_first: self.map.q().is_some_and(|q| shard.queued_bytes(q) < shard.queued_bytes(self.map.p())),
+            q_first: self
+                .map
+                .q()
+                .is_some_and(|q| self.shard.queued_bytes(q) < self.shard.queued_bytes(self.map.p())),
             trusted: self.trusted(health),
         }
     }
 
-    fn segments(&self, pieces: impl Iterator<Item = (u64, usize)>) -> Vec<Segment> {
+    fn segments(&self, pieces: impl Iterator<Item = (u64, usize)>) -> Segments {
         rows::segments(pieces, self.chunk_bytes)
     }
 }

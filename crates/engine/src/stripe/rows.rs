@@ -3,6 +3,8 @@
 
 use std::ops::Range;
 
+use smallvec::SmallVec;
+
 use crate::plan::BlockSet;
 
 /// The part of one request in one data block.
@@ -31,9 +33,15 @@ impl Row {
     }
 }
 
+/// Segments of a batch: most have one.
+pub(super) type Segments = SmallVec<[Segment; 2]>;
+
+/// Rows of a batch: most have one.
+pub(super) type Rows = SmallVec<[Row; 2]>;
+
 /// Cuts pieces, given as (first byte in the stripe's data, length), at chunk boundaries.
-pub(super) fn segments(pieces: impl Iterator<Item = (u64, usize)>, chunk_bytes: u64) -> Vec<Segment> {
-    let mut segments = Vec::new();
+pub(super) fn segments(pieces: impl Iterator<Item = (u64, usize)>, chunk_bytes: u64) -> Segments {
+    let mut segments = Segments::new();
     for (piece, (start, len)) in pieces.enumerate() {
         let (mut position, end) = (start, start + len as u64);
         while position < end {
@@ -52,12 +60,12 @@ pub(super) fn segments(pieces: impl Iterator<Item = (u64, usize)>, chunk_bytes: 
 }
 
 /// The rows of `segments`, ascending; gaps that nothing touches are left out.
-pub(super) fn rows(segments: &[Segment]) -> Vec<Row> {
-    let mut edges: Vec<u64> =
+pub(super) fn rows(segments: &[Segment]) -> Rows {
+    let mut edges: SmallVec<[u64; 4]> =
         segments.iter().flat_map(|segment| [segment.bytes.start, segment.bytes.end]).collect();
     edges.sort_unstable();
     edges.dedup();
-    let mut rows: Vec<Row> =
+    let mut rows: Rows =
         edges.windows(2).map(|edge| Row { bytes: edge[0]..edge[1], touched: BlockSet::EMPTY }).collect();
     for segment in segments {
         for row in covered(&rows, segment) {

@@ -2,11 +2,12 @@
 
 use std::ops::Range;
 
+use smallvec::{SmallVec, smallvec};
 use wattle_rt::{Buf, BufMut, Durability, IoErrorKind};
 
 use super::Work;
 use super::rows::{Grid, Row};
-use crate::array::{Health, WriteLoss};
+use crate::array::{Bufs, Health, WriteLoss};
 use crate::plan::BlockSet;
 use crate::units::{MemberIx, MemberSet, SECTOR_BYTES, Sector};
 
@@ -50,7 +51,7 @@ impl Work<'_> {
         from: FetchFrom,
     ) -> Result<Grid<BufMut>, Lost> {
         let mut grid = Grid::new(rows.len(), self.blocks());
-        let mut found = vec![BlockSet::EMPTY; rows.len()];
+        let mut found: SmallVec<[BlockSet; 1]> = smallvec![BlockSet::EMPTY; rows.len()];
         if from == FetchFrom::CacheOrMembers {
             let (mut hits, mut misses) = (0, 0);
             for (number, row) in rows.iter().enumerate() {
@@ -66,28 +67,29 @@ impl Work<'_> {
             self.shard.counters.pre_reads.add(misses);
         }
         let wanted = |row: usize| wanted(row).without(&found[row]);
-        let mut reads = Vec::new();
-        for (block, run) in runs(rows, self.blocks(), wanted) {
+        let mut reads: SmallVec<[_; 4]> = SmallVec::new();
+        for (block, run) in runs(rows, wanted) {
             let buf = BufMut::alloc((rows[run.end - 1].bytes.end - rows[run.start].bytes.start) as usize);
-            let read = self.shard.read(self.member(block), self.sector(&rows[run.start]), vec![buf]);
+            let read = self.shard.read_one(self.member(block), self.sector(&rows[run.start]), buf);
             reads.push((block, run, read));
         }
         let mut lost = Lost::default();
-        for (block, run, read) in reads {
-            let (result, mut bufs) = read.await;
+        for (block, run, read) in &mut reads {
+            let (result, mut buf) = read.await;
             if let Err(error) = result {
-                let member = self.member(block);
+                let member = self.member(*block);
                 if self.shard.judge_read_error(member, error) {
                     lost.members.insert(member);
                 } else {
-                    lost.unreadable.insert(block);
+                    lost.unreadable.insert(*block);
                 }
                 continue;
             }
-            let mut rest = bufs.pop().expect("the buffer that was passed comes back");
-            for row in run {
-                grid.set(row, block, rest.split_to(rows[row].len()));
+            let last = run.end - 1;
+            for row in run.start..last {
+                grid.set(row, *block, buf.split_to(rows[row].len()));
             }
+            grid.set(last, *block, buf);
         }
         if lost.unreadable.is_empty() && lost.members.is_empty() { Ok(grid) } else { Err(lost) }
     }
@@ -110,12 +112,11 @@ impl Work<'_> {
                 .map(|(block, _)| block)
                 .collect()
         };
-        let runs: Vec<_> = runs(rows, self.blocks(), present).collect();
-        let mut writes = Vec::with_capacity(runs.len());
-        for (block, run) in runs {
+        let mut writes: SmallVec<[_; 4]> = SmallVec::new();
+        for (block, run) in runs(rows, present) {
             let sectors = self.sectors(rows[run.start].bytes.start..rows[run.end - 1].bytes.end);
             self.forget(block, rows[run.start].bytes.start..rows[run.end - 1].bytes.end);
-            let bufs: Vec<Buf> = run.filter_map(|row| blocks.take(row, block)).collect();
+            let bufs: Bufs = run.filter_map(|row| blocks.take(row, block)).collect();
             for seat in health.writable_for(self.member(block)) {
                 writes.push((
                     seat,
@@ -125,7 +126,8 @@ impl Work<'_> {
             }
         }
         let mut stored = Stored::default();
-        for (seat, sectors, write) in writes {
+        for (seat, sectors, write) in &mut writes {
+            let (seat, sectors) = (*seat, sectors.clone());
             match write.await {
                 Ok(()) if health.seats[seat.index()].bad.overlaps(sectors.clone()) => {
                     stored.mended.push((seat, sectors));
@@ -147,16 +149,13 @@ impl Work<'_> {
 }
 
 /// For each block, the longest runs of rows that follow one another without a gap and have the block in their set.
-fn runs(
-    rows: &[Row],
-    blocks: usize,
-    set: impl Fn(usize) -> BlockSet,
-) -> impl Iterator<Item = (usize, Range<usize>)> {
-    let sets: Vec<BlockSet> = (0..rows.len()).map(set).collect();
-    (0..blocks).flat_map(move |block| {
-        let mut runs: Vec<(usize, Range<usize>)> = Vec::new();
+fn runs(rows: &[Row], set: impl Fn(usize) -> BlockSet) -> SmallVec<[(usize, Range<usize>); 4]> {
+    let sets: SmallVec<[BlockSet; 1]> = (0..rows.len()).map(set).collect();
+    let mut runs: SmallVec<[(usize, Range<usize>); 4]> = SmallVec::new();
+    for block in sets.iter().fold(BlockSet::EMPTY, |all, set| all.union(set)).iter() {
+        let first = runs.len();
         for row in (0..rows.len()).filter(|&row| sets[row].contains(block)) {
-            match runs.last_mut() {
+            match runs[first..].last_mut() {
                 Some((_, run))
                     if run.end == row
                         && rows[row - 1].bytes.end == rows[row].bytes.start
@@ -167,6 +166,6 @@ fn runs(
                 _ => runs.push((block, row..row + 1)),
             }
         }
-        runs
-    })
+    }
+    runs
 }

@@ -8,7 +8,7 @@ use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
 
-use super::serve;
+use super::{Active, serve};
 use crate::array::Shard;
 use crate::units::StripeNo;
 
@@ -18,49 +18,50 @@ const IDLE_MAX: usize = 256;
 /// The tasks of one core that have nothing to do.
 #[derive(Default)]
 pub(super) struct Workers {
-    idle: RefCell<Vec<Idle>>,
+    idle: RefCell<Vec<Rc<Active>>>,
     ended: Cell<bool>,
 }
 
-/// A task that waits, and where it finds what it is given.
-struct Idle {
-    given: Rc<Cell<Option<StripeNo>>>,
-    waker: Waker,
+/// How a task is given something to do.
+#[derive(Default)]
+pub(super) struct Worker {
+    given: Cell<Option<StripeNo>>,
+    /// Once it has waited for the first time.
+    waker: RefCell<Option<Waker>>,
 }
 
 impl Workers {
-    /// Has a task work on a stripe.
-    pub fn start(&self, shard: &Rc<Shard>, stripe: StripeNo) {
-        let idle = self.idle.borrow_mut().pop();
-        match idle {
-            Some(Idle { given, waker }) => {
-                given.set(Some(stripe));
-                waker.wake();
-            }
-            None => drop(shard.core.spawn(work(shard.clone(), stripe))),
-        }
+    /// The place of a task that has nothing to do, or of one that is to be made.
+    pub fn take(&self) -> Rc<Active> {
+        self.idle.borrow_mut().pop().unwrap_or_default()
     }
 
     /// The array is stopped: nothing is to come.
     pub fn end(&self) {
         self.ended.set(true);
-        let idle = self.idle.take();
-        idle.into_iter().for_each(|idle| idle.waker.wake());
+        for active in self.idle.take() {
+            active.worker.wake();
+        }
     }
 
     /// Waits to be given something; `false` if the task is not needed any more.
-    async fn wait(&self, given: &Rc<Cell<Option<StripeNo>>>) -> bool {
+    async fn wait(&self, active: &Rc<Active>) -> bool {
         let mut waits = false;
         poll_fn(|context| {
-            if given.get().is_some() {
+            let worker = &active.worker;
+            if worker.given.get().is_some() {
                 return Poll::Ready(true);
             }
             let mut idle = self.idle.borrow_mut();
             if self.ended.get() || (!waits && idle.len() >= IDLE_MAX) {
                 return Poll::Ready(false);
             }
+            let mut waker = worker.waker.borrow_mut();
+            if !waker.as_ref().is_some_and(|waker| waker.will_wake(context.waker())) {
+                *waker = Some(context.waker().clone());
+            }
             if !waits {
-                idle.push(Idle { given: given.clone(), waker: context.waker().clone() });
+                idle.push(active.clone());
                 waits = true;
             }
             Poll::Pending
@@ -69,13 +70,27 @@ impl Workers {
     }
 }
 
-async fn work(shard: Rc<Shard>, first: StripeNo) {
-    let given = Rc::new(Cell::new(Some(first)));
+impl Worker {
+    /// Wakes the task; `false` if there is none yet.
+    fn wake(&self) -> bool {
+        self.waker.borrow().as_ref().inspect(|waker| waker.wake_by_ref()).is_some()
+    }
+}
+
+/// Has the task of a place work on a stripe.
+pub(super) fn start(shard: &Rc<Shard>, stripe: StripeNo, active: Rc<Active>) {
+    active.worker.given.set(Some(stripe));
+    if !active.worker.wake() {
+        drop(shard.core.spawn(work(shard.clone(), active)));
+    }
+}
+
+async fn work(shard: Rc<Shard>, active: Rc<Active>) {
     loop {
-        if let Some(stripe) = given.take() {
-            serve(&shard, stripe).await;
+        if let Some(stripe) = active.worker.given.take() {
+            serve(&shard, stripe, &active).await;
         }
-        if !shard.stripes.workers.wait(&given).await {
+        if !shard.stripes.workers.wait(&active).await {
             return;
         }
     }

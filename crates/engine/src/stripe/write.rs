@@ -1,5 +1,6 @@
 //! Carries out a batch of writes on one stripe.
 
+use smallvec::SmallVec;
 use wattle_rt::{Buf, BufMut, Durability};
 
 use super::buffers::Room;
@@ -101,7 +102,7 @@ impl Work<'_> {
                     let view = View { cached: self.cached(row), ..self.view(&health, row, &unreadable) };
                     plan::decide_write(&view, &row.touched)
                 })
-                .collect::<Result<Vec<_>, _>>()
+                .collect::<Result<SmallVec<[WritePlan; 1]>, _>>()
                 .map_err(refusal)?;
             if self.take_room(&mut room, self.write_bytes(&rows, &plans)).await {
                 continue;

@@ -220,6 +220,20 @@ fn a_mirror_run_in_two_halves_is_refused() {
     }
 }
 
+/// The update before the array went on without a member reached that one, although it failed: as many events, and it knows nothing.
+#[test]
+fn a_member_is_out_that_an_equally_fresh_one_went_on_without() {
+    for utime_secs in [1900, 2000, 2100] {
+        let mut members = array(1, 2);
+        members[1].superblock.roles[0] = Role::Faulty;
+        members[0].superblock.utime_secs = 2000;
+        members[1].superblock.utime_secs = utime_secs;
+        let assembly = decide(&members);
+        assert_eq!(words(&assembly), ["faulty", "fresh"], "{utime_secs}");
+        assert_eq!(assembly.slots, [Slot::Missing, Slot::InSync { member: 1 }]);
+    }
+}
+
 /// A member that failed and was left behind knows the others as they were: that is no split.
 #[test]
 fn a_member_left_behind_is_no_split_brain() {

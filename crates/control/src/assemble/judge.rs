@@ -1,5 +1,7 @@
 //! What each member is: by itself, beside the freshest one, and against the others.
 
+use std::cmp::Reverse;
+
 use wattle_engine::geometry::Level;
 
 use super::reasons::Reasons;
@@ -7,13 +9,15 @@ use crate::facts::{MemberFacts, Role, SuperblockFacts, Version};
 use crate::reason::Reason;
 use crate::verdict::Verdict;
 
-/// The member whose superblock describes the array. Equal events are told apart by time, then by the order given; only
-/// spares and failed members are left to describe an array that has nothing else.
+/// The member whose superblock describes the array. Of equal events, which should say the same, the one that knows fewer working
+/// members went on without the others; then time tells, then the order given. Only spares and failed members are left to
+/// describe an array that has nothing else.
 pub(super) fn freshest(members: &[MemberFacts]) -> Option<usize> {
     let rank = |ix: &usize| {
         let superblock = &members[*ix].superblock;
         let in_use = matches!(superblock.own_role(), Role::Active(_) | Role::Journal);
-        (in_use, superblock.events, superblock.utime_secs, std::cmp::Reverse(*ix))
+        let working = superblock.roles.iter().filter(|role| matches!(role, Role::Active(_))).count();
+        (in_use, superblock.events, Reverse(working), superblock.utime_secs, Reverse(*ix))
     };
     (0..members.len()).max_by_key(rank)
 }
@@ -33,7 +37,9 @@ pub(super) fn judge(member: &MemberFacts, fresh: &MemberFacts) -> Verdict {
         return Verdict::Foreign { field: "data_size", expected, found };
     }
     let behind = array.events.saturating_sub(own.events);
-    let role = if behind == 1 { array.role_of(own.dev_number) } else { own.own_role() };
+    // Also at equal events: an update that its writer gave up for failed may have reached this one, and the array went on from the
+    // update before, without it.
+    let role = if behind <= 1 { array.role_of(own.dev_number) } else { own.own_role() };
     let stale = |slot| Verdict::Stale { slot, events_behind: behind, utime_secs: own.utime_secs };
     match (own.own_role(), role) {
         (_, Role::Faulty | Role::Unknown(_)) => Verdict::Faulty { according_to: fresh.name.clone() },

@@ -85,11 +85,12 @@ impl Work<'_> {
                 }
                 continue;
             }
-            let last = run.end - 1;
-            for row in run.start..last {
-                grid.set(row, *block, buf.split_to(rows[row].len()));
+            let (last, before) = rows[run.clone()].split_last().expect("a run has rows");
+            for (row, place) in run.clone().zip(before) {
+                grid.set(row, *block, buf.split_to(place.len()));
             }
-            grid.set(last, *block, buf);
+            debug_assert_eq!(buf.len(), last.len());
+            grid.set(run.end - 1, *block, buf);
         }
         if lost.unreadable.is_empty() && lost.members.is_empty() { Ok(grid) } else { Err(lost) }
     }

@@ -9,7 +9,7 @@
 //!    write of it has succeeded, from members that can be read there, if no member's state has changed since it was planned;
 //! 2. a page is taken out before a write to any part of it is sent to a member;
 //! 3. everything is taken out when the state of any member changes, and before and after somebody has the array to himself
-//!    (zeroing, discards, unaligned writes, members that come and go);
+//!    (zeroing, discards, unaligned writes, members that come and go), on every core while no core lets a request in;
 //! 4. what belongs to a stripe is taken out when a job gets the stripe to itself; jobs read members only.
 //!
 //! Losing a page is always right, so nothing here can fail.

@@ -96,6 +96,10 @@ seeds! {
     /// The model knew of no second copy where there is parity: after a crash, a sector of a member that had become unreadable was in its
     /// replacement as it had been written last.
     a_replacement_is_a_copy_of_a_member_with_parity_too: 70075483;
+    /// Of two members with as many events, the one that the other had gone on without was taken for current.
+    whom_the_array_went_on_without_is_out_at_equal_events: 2008568;
+    /// While one core let requests in again after a discard, another's cache still had what was discarded: parity was made from it.
+    no_core_lets_requests_in_before_all_caches_are_empty: 70499573;
 }
 
 #[test]

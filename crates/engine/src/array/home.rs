@@ -197,11 +197,9 @@ impl Home {
         if self.stopped.get() {
             return Err(VolumeError::Stopped);
         }
-        self.on_every_core(|shard| async move {
-            shard.gate.close().await;
-            shard.cache.clear();
-        })
-        .await;
+        self.on_every_core(|shard| async move { shard.gate.close().await }).await;
+        // One after the other: while any gate is open, what comes through it may put pages into any core's cache, or use them.
+        self.on_every_core(|shard| async move { shard.cache.clear() }).await;
         // The pass keeps the array from being recorded clean once it is recorded dirty.
         let shard = self.shard();
         let pass = shard.gate.pass(self.core.now());
@@ -209,11 +207,8 @@ impl Home {
             Ok(()) => Ok(job(pass).await),
             Err(error) => Err(error),
         };
-        self.on_every_core(|shard| async move {
-            shard.cache.clear();
-            shard.gate.open();
-        })
-        .await;
+        self.on_every_core(|shard| async move { shard.cache.clear() }).await;
+        self.on_every_core(|shard| async move { shard.gate.open() }).await;
         result
     }
 

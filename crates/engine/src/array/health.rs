@@ -183,6 +183,27 @@ impl Health {
         current && (who.bad.is_empty() || !who.bad.overlaps(range))
     }
 
+    /// Whether a member that is being filled is current in some blocks of a range and not in others. `synced` as for
+    /// [`Self::readable_at`].
+    pub fn partly_readable(
+        &self,
+        seat: MemberIx,
+        range: &Range<Sector>,
+        synced: &Range<Sector>,
+        block: Sector,
+    ) -> bool {
+        if !matches!(self.state(seat), MemberState::Rebuilding { .. })
+            || self.readable_at(seat, range.clone(), synced.clone())
+        {
+            return false;
+        }
+        let offsets = (0..(range.end - range.start).0).step_by(block.0 as usize).map(Sector);
+        offsets.into_iter().any(|offset| {
+            let part = |of: &Range<Sector>| of.start + offset..(of.start + offset + block).min(of.end);
+            self.readable_at(seat, part(range), part(synced))
+        })
+    }
+
     /// Slots whose member is not in sync.
     pub fn lost(&self) -> MemberSet {
         (0..self.slots() as u16)

@@ -44,6 +44,10 @@ impl Piece {
     fn readable(&self, health: &Health, place: Place) -> bool {
         health.readable_at(place.0, self.sectors(place), self.lba..self.lba + self.len)
     }
+
+    fn partly_readable(&self, health: &Health, place: Place, block: Sector) -> bool {
+        health.partly_readable(place.0, &self.sectors(place), &(self.lba..self.lba + self.len), block)
+    }
 }
 
 /// Cuts a range at the ends of chunks.
@@ -133,7 +137,9 @@ impl Step<'_> {
                         }
                     }
                     Task::Check | Task::Repair(_) | Task::Resync => {
-                        if !last && piece.places.iter().any(defect) {
+                        // Nobody comes again for what is current on a member that is being filled.
+                        let partly = |place: &Place| piece.partly_readable(&health, *place, self.block());
+                        if !last && piece.places.iter().any(|place| defect(place) || partly(place)) {
                             return Ok(Attempt::Split);
                         }
                         // What is there once agrees with itself; a check reads it all the same.

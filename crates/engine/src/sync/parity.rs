@@ -246,6 +246,11 @@ impl Step<'_> {
         let mut unreadable = MemberSet::default();
         loop {
             let health = self.health()?;
+            // Nobody comes again for what is current on a member that is being filled.
+            let mut seats = (0..2 * self.slots() as u16).map(MemberIx);
+            if !last && seats.any(|seat| health.partly_readable(seat, range, range, self.block())) {
+                return Ok(Attempt::Split);
+            }
             let have = self.at_hand(&health, range, &unreadable);
             let parts = self.parts(range);
             if parts.iter().any(|part| part.missing(&have) > 0) {

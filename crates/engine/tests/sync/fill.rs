@@ -147,6 +147,28 @@ fn a_replacement_takes_the_slot_of_whom_it_replaces() {
     }
 }
 
+/// After a crash, what a replacement has may be older or newer than what its member has: a resync makes it agree up to the very block
+/// where the copying goes on, wherever the steps of either begin.
+#[test]
+fn a_resync_reaches_all_that_is_current_of_a_replacement() {
+    for (number, &case) in CASES.iter().enumerate() {
+        for valid_below in [8, 72, 200] {
+            let mut fixture = Fixture::new(case, number as u64, 2);
+            let model = fixture.populate(15);
+            let (slot, spare) = (1, case.members);
+            fixture.scribble(spare, 96);
+            let mut spec = ArraySpec { synced_below: Sector(0), ..fixture.spec() };
+            spec.replacements = vec![MemberSpec::missing(); case.members];
+            let state = MemberState::Rebuilding { valid_below: Sector(valid_below) };
+            spec.replacements[slot] = MemberSpec { state, ..fixture.blank(spare) };
+            let model = settle(&mut fixture, spec, model, 0);
+            let mut drives = fixture.slots();
+            drives[slot] = spare;
+            fixture.verify(&drives, &model, "replaced after a resync");
+        }
+    }
+}
+
 /// There is nobody left to call failed.
 #[test]
 fn a_replacement_takes_the_slot_of_one_who_was_taken_out() {

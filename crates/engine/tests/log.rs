@@ -127,6 +127,19 @@ impl Fixture {
         header(&self.drive(slot).peek(LOG.offset_bytes, 4096)).expect("there is a log")
     }
 
+    /// The entries of the newest log of a ring: where the logs from its start on lead.
+    fn newest(&self, slot: usize) -> Vec<[u64; 3]> {
+        let (mut newest, mut at) = ((0, Vec::new()), 0);
+        while at < LOG.size_bytes
+            && let Some(next) = header(&self.drive(slot).peek(LOG.offset_bytes + at, 4096))
+            && next.0 > newest.0
+        {
+            at += 4096 + next.1.iter().map(|[_, _, partial]| partial).sum::<u64>();
+            newest = next;
+        }
+        newest.1
+    }
+
     fn run<T>(&mut self, spec: ArraySpec, main: impl AsyncFnOnce(Core, ArrayHandle, Volume) -> T) -> T {
         let outcome = self.world.run(async move |core: Core| {
             let array = ArrayHandle::start(&core, spec, Box::new(NoMetadata)).await;
@@ -451,5 +464,45 @@ fn one_entry_is_enough_for_all_logs_to_count() {
             );
             assert_eq!(entries.is_empty(), slot != parity, "{cores} {stays_dirty}: slot {slot}");
         }
+    }
+}
+
+/// Every core asks for entries once parity is right. The logs that came of the first one's asking are in use when the next one's turn
+/// comes; emptied then, a ring leads to none of the logs that follow.
+#[test]
+fn logs_in_use_are_not_emptied_because_another_core_asked_too() {
+    let mut fixture = Fixture::new(2);
+    let mut spec = ArraySpec { synced_below: Sector(0), unclean: true, ..fixture.spec(&[]) };
+    spec.tuning.clean_delay = Duration::from_hours(1);
+    spec.tuning.sync.frozen = true;
+    spec.log.as_mut().expect("it has logs").ring = true;
+    fixture.run(spec, async |core, array, volume| {
+        write(&volume, 0, BLOCK, 1).await;
+        array.freeze(&core, false).await;
+        while array.status(&core).await.synced_below != Sector::MAX {
+            core.sleep(Duration::from_millis(10)).await;
+        }
+        // Both cores ask, and some writes come between their turns.
+        let writes: Vec<_> = (0..2 * MEMBERS)
+            .map(|stripe| {
+                let volume = volume.clone();
+                core.spawn(async move {
+                    for fill in 2..4 {
+                        write(&volume, stripe * STRIPE_BYTES, BLOCK, fill).await;
+                    }
+                })
+            })
+            .collect();
+        for write in writes {
+            write.await;
+        }
+        for stripe in 0..MEMBERS {
+            write(&volume, stripe * STRIPE_BYTES, BLOCK, 4).await;
+        }
+    });
+    for stripe in 0..MEMBERS {
+        let first = (stripe * STRIPE_BYTES / 512) as u64;
+        let newest = fixture.newest(fixture.parity(stripe as u64));
+        assert_eq!(newest, [[first, BLOCK as u64, BLOCK as u64]], "stripe {stripe}");
     }
 }

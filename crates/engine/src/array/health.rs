@@ -229,6 +229,16 @@ impl Health {
         self.lost().is_empty() && self.seats[..self.slots()].iter().all(|seat| seat.bad.is_empty())
     }
 
+    /// Whether a slot has a member in sync that was not in sync in it before.
+    pub fn more_whole_than(&self, before: &Self) -> bool {
+        (0..self.slots()).any(|slot| {
+            let in_sync = |health: &Self| {
+                (health.members[slot] == MemberState::InSync).then_some(health.seats[slot].since)
+            };
+            in_sync(self).is_some() && in_sync(self) != in_sync(before)
+        })
+    }
+
     /// Whether all parity is known to be right; what is not known to be right replaces no member. Copies always do.
     pub fn parity_trusted(&self, geometry: &Geometry) -> bool {
         geometry.kind() != Kind::Parity || self.trust.complete(geometry.sync_sectors())

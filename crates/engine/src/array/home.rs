@@ -31,6 +31,8 @@ pub(crate) struct Home {
     pub(super) fixed: Arc<Fixed>,
     metadata: Box<dyn Metadata>,
     health: RefCell<Arc<Health>>,
+    /// As it was last recorded.
+    recorded: RefCell<Arc<Health>>,
     dirty: Cell<bool>,
     stopped: Cell<bool>,
     /// One change of state at a time.
@@ -67,6 +69,7 @@ impl Home {
             core: core.clone(),
             fixed: fixed.clone(),
             metadata,
+            recorded: RefCell::new(health.clone()),
             health: RefCell::new(health),
             dirty: Cell::new(false),
             stopped: Cell::new(false),
@@ -86,6 +89,17 @@ impl Home {
 
     pub fn health(&self) -> Arc<Health> {
         self.health.borrow().clone()
+    }
+
+    /// The members as others may be told of them. Who is whole now counts as whole when that is recorded: an operator takes the drive
+    /// away that was replaced, and a crash before would bring back an array without it whose replacement was never whole.
+    pub fn told(&self) -> Arc<Health> {
+        let (now, recorded) = (self.health(), self.recorded.borrow().clone());
+        if now.more_whole_than(&recorded) {
+            let version = if now.broken { now.version } else { recorded.version };
+            return Arc::new(Health { version, broken: now.broken, ..Health::clone(&recorded) });
+        }
+        now
     }
 
     /// Records the array dirty, and opens every core's gate for changes.
@@ -364,8 +378,11 @@ impl Home {
 
     /// Tells every core that the present state is durable.
     async fn settle(&self) -> Result<(), VolumeError> {
-        let epoch = self.health().epoch;
+        let health = self.health();
+        let epoch = health.epoch;
+        *self.recorded.borrow_mut() = health;
         self.on_every_core(move |shard| async move { shard.set_recorded(epoch) }).await;
+        self.changed.notify_all();
         Ok(())
     }
 

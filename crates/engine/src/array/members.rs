@@ -292,13 +292,13 @@ impl Home {
         self.commit(change, self.is_dirty()).await
     }
 
-    /// The version of the members' state once it is newer than `version`.
+    /// The version of the members' state, as others are told, once it is newer than `version`.
     pub async fn changed_since(&self, version: u64) -> Option<u64> {
         loop {
             if self.has_ended() {
                 return None;
             }
-            let now = self.health().version;
+            let now = self.told().version;
             if now > version {
                 return Some(now);
             }

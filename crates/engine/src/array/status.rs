@@ -202,7 +202,7 @@ pub(super) async fn collect(core: &Core, fixed: &Arc<Fixed>) -> ArrayStatus {
         .call(fixed.home, move |core| async move {
             core.local::<Home>(home_key(key)).map(|home| {
                 let (sync, last) = home.sync.report(core.now());
-                (home.is_dirty(), home.health(), sync, last)
+                (home.is_dirty(), home.told(), sync, last)
             })
         })
         .await;

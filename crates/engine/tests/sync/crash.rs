@@ -1,13 +1,15 @@
-//! Power cuts at any operation; what the last durable record says must be true.
+//! Power cuts at any operation; what the last durable record says must be true, and nobody is told more than it says.
 
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::time::Duration;
 
-use wattle_engine::units::Sector;
-use wattle_engine::{ArrayHandle, ArraySpec, MemberSpec, MemberState};
+use wattle_engine::metadata::{LocalBoxFuture, Metadata, NoMetadata, Record};
+use wattle_engine::units::{MemberSet, Sector};
+use wattle_engine::{ArrayHandle, ArraySpec, MemberKey, MemberSpec, MemberState};
 use wattle_rt::{Core, Outcome};
 
-use crate::world::{CASES, Fixture, client, reassembled, settled};
+use crate::world::{Books, CASES, Fixture, client, reassembled, settled};
 
 /// Runs, cut off after `ops` operations, then again and again from what was recorded, until it comes to an end.
 fn run_with_cuts(fixture: &mut Fixture, spec: &ArraySpec, mut ops: u64, writes: usize) -> usize {
@@ -178,4 +180,75 @@ fn a_client_sees_its_writes_before_and_after() {
         })
         .expect_done();
     fixture.verify(&fixture.slots(), &model.borrow(), "in the end");
+}
+
+/// Takes its time to record anything.
+struct Late {
+    core: Core,
+    books: Books,
+}
+
+impl Metadata for Late {
+    fn commit<'a>(&'a self, record: &'a Record) -> LocalBoxFuture<'a, Result<(), MemberSet>> {
+        Box::pin(async {
+            self.core.sleep(Duration::from_millis(5)).await;
+            self.books.0.borrow_mut().push(record.clone());
+            Ok(())
+        })
+    }
+
+    fn mark<'a>(&'a self, regions: &'a [u64]) -> LocalBoxFuture<'a, Result<(), MemberSet>> {
+        NoMetadata.mark(regions)
+    }
+
+    fn unmark<'a>(&'a self, regions: &'a [u64]) -> LocalBoxFuture<'a, Result<(), MemberSet>> {
+        NoMetadata.unmark(regions)
+    }
+}
+
+/// An operator who sees that a member was replaced may unplug it at once. A crash before that was recorded brought back an array
+/// without it, and with a replacement that was not whole.
+#[test]
+fn nobody_is_told_that_a_member_is_whole_before_that_is_recorded() {
+    for (case, replaces) in [(CASES[0], true), (CASES[4], true), (CASES[9], true), (CASES[4], false)] {
+        let mut fixture = Fixture::new(case, 4, 2);
+        fixture.populate(15);
+        let spare = case.members;
+        let mut spec = fixture.spec();
+        spec.replacements = vec![MemberSpec::missing(); case.members];
+        let seat = if replaces { &mut spec.replacements[0] } else { &mut spec.members[0] };
+        *seat = fixture.blank(spare);
+        let (name, books) = (fixture.drives[spare].name().to_owned(), fixture.books.clone());
+        let outcome = fixture.world.run(async move |core: Core| {
+            let late = Late { core: core.clone(), books: books.clone() };
+            let array = ArrayHandle::start(&core, spec, Box::new(late)).await;
+            let watcher = core.spawn({
+                let (core, array, name) = (core.clone(), array.clone(), name.clone());
+                async move {
+                    let mut version = 0;
+                    while !is_whole(&core, &array, &name).await {
+                        version = array.changed(&core, version).await.expect("it runs");
+                    }
+                }
+            });
+            while !is_whole(&core, &array, &name).await {
+                core.sleep(Duration::from_micros(100)).await;
+            }
+            let seat = books.last().expect("something was recorded").seats.swap_remove(0);
+            assert_eq!(
+                (seat.key, seat.state),
+                (Some(MemberKey(spare as u32)), MemberState::InSync),
+                "{case:?}"
+            );
+            // Whoever waits for changes is told too.
+            watcher.await;
+        });
+        outcome.expect_done();
+    }
+}
+
+/// Whether the device of this name is whole, in the first slot.
+async fn is_whole(core: &Core, array: &ArrayHandle, name: &str) -> bool {
+    let slot = array.status(core).await.members.swap_remove(0);
+    slot.state == MemberState::InSync && slot.device.as_deref() == Some(name)
 }

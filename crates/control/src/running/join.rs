@@ -10,13 +10,14 @@ use wattle_rt::{BufMut, Device, Durability, IoError};
 
 use super::look::shown;
 use super::{Known, Newcomer, RunningArray};
-use crate::admit::{self, Admission, Place, Running, Seat, admit};
+use crate::admit::{self, Admission, Offer, Place, Running, Seat, admit};
 use crate::assemble::Recovery;
 use crate::badblocks::{self, in_data};
 use crate::commit::{self, MdMetadata};
 use crate::members::same_place;
 use crate::ppl;
 use crate::problem::{Code, Forced, Problem};
+use crate::signature::Signature;
 
 impl RunningArray {
     /// Takes in a device by its name: one that may come back, or one that is opened.
@@ -62,18 +63,17 @@ impl RunningArray {
         forced: Forced,
     ) -> Result<Seat, Problem> {
         let books = self.books()?;
-        let status = self.handle.status(&self.core).await;
-        let mut running = self.view(&status)?;
         let Newcomer { offer, device, device_uuid } = newcomer;
+        // That reads the array, which may find that members are gone: what is decided here is decided after that.
+        let shown = self.shown(books, &offer).await;
+        let status = self.handle.status(&self.core).await;
+        let running = Running { shown, ..self.view(&status)? };
         if status.broken {
             // Nothing is written on it either: what a member that failed last holds may be all there is.
             return Err(self.join_problem(&offer.name, JoinError::Broken));
         }
         // A spare that is offered again is one device still: known twice, it would be written as two.
         let spare = spare.or_else(|| self.spare_on(&device));
-        if let (Some(own), Some(geometry)) = (offer.own(&running.template), books.geometry()) {
-            running.shown = shown(&self.core, &self.handle.volume(), geometry, &offer, own).await;
-        }
         let admission = admit(&offer, &running, place, device_uuid, forced)?;
         let written = self.write(&device, &admission).await;
         written.map_err(|error| self.not_taken(&offer.name, &error.to_string()))?;
@@ -132,6 +132,18 @@ impl RunningArray {
             }
         });
         Ok(seat)
+    }
+
+    /// What a device that was of the array might show of its content.
+    async fn shown(&self, books: &MdMetadata, offer: &Offer) -> Vec<Signature> {
+        let state = books.state();
+        let own = state.devices().next().and_then(|(_, superblock)| offer.own(superblock));
+        match (own, books.geometry()) {
+            (Some(own), Some(geometry)) => {
+                shown(&self.core, &self.handle.volume(), geometry, offer, own).await
+            }
+            _ => Vec::new(),
+        }
     }
 
     /// The spare on a device, if it is one.

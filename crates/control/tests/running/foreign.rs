@@ -4,9 +4,11 @@
 use std::os::unix::fs::FileExt;
 
 use wattle_control::Check;
+use wattle_control::admit::Place;
 use wattle_control::running::Newcomer;
 use wattle_rt::{DriveConfig, World, WorldConfig};
 
+use super::crashes::{drives, found};
 use super::*;
 
 /// As `mkswap` leaves it: where no superblock keeps anything.
@@ -189,4 +191,34 @@ fn a_device_that_does_not_answer_holds_up_nobody_and_is_given_up() {
         Newcomer::look(&core, "other", other, UUID).await.map(drop).unwrap();
     });
     outcome.expect_done();
+}
+
+/// What a device might show of the array is read from the array, and that may be how it is found broken. What was failed before may be all
+/// that is left then; it was written on all the same.
+#[test]
+fn a_member_that_comes_back_to_an_array_that_breaks_is_not_written_on() {
+    let mut world = World::new(WorldConfig { seed: 1, cores: 1, ..WorldConfig::default() });
+    let devices = drives(&mut world, Version::V10);
+    let claimed = found(&world, &devices[..3], Version::V10).unwrap();
+    let (back, gone) = (devices[0].clone(), world.drive(&devices[1]));
+    let control = world.drive(&back);
+    let outcome = world.run(async move |core: Core| {
+        let array = RunningArray::new(&core, "t", claimed.launch(&core).await.unwrap());
+        // A file system, at the start of the first slot.
+        let mut bytes = vec![0; 8192];
+        bytes[1024 + 56..1024 + 58].copy_from_slice(&[0x53, 0xef]);
+        let volume = array.handle().volume().open(&core).unwrap();
+        volume.write(0, Buf::copy_of(&bytes), Durability::Fua).await.unwrap();
+        array.fail("0").await.unwrap();
+        let name = array.names()[0].clone().unwrap();
+        array.remove(&name).await.unwrap();
+        let newcomer = Newcomer::look(&core, "back", back, UUID).await.unwrap();
+        assert!(newcomer.offer.signatures.iter().any(|seen| seen.what.contains("ext")));
+        control.record_writes();
+        gone.gone_now();
+        array.take(newcomer, Place::Any, forced()).await.unwrap_err();
+        assert!(array.handle().status(&core).await.broken);
+        control.take_write_log().len()
+    });
+    assert_eq!(outcome.expect_done(), 0, "writes on the device");
 }

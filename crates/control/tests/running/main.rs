@@ -301,7 +301,7 @@ mod crashes {
     const BAD_BLOCKS: BadBlockArea = BadBlockArea { offset_sectors: 16, size_sectors: 8, shift: 0 };
 
     /// Three members of a RAID 5, a spare, and a drive that is nobody's; what is no member holds garbage.
-    fn drives(world: &mut World, version: Version) -> Vec<Device> {
+    pub(super) fn drives(world: &mut World, version: Version) -> Vec<Device> {
         let roles = vec![Role::Active(0), Role::Active(1), Role::Active(2), Role::Spare];
         let array = NewArray {
             version,
@@ -365,7 +365,7 @@ mod crashes {
     }
 
     /// The array as the next start finds it.
-    fn found(world: &World, devices: &[Device], version: Version) -> Result<Claimed, String> {
+    pub(super) fn found(world: &World, devices: &[Device], version: Version) -> Result<Claimed, String> {
         let place = super_offset_sectors(version, SECTORS).unwrap();
         let read = |device: &Device| {
             let superblock: Option<Superblock> =

@@ -79,9 +79,9 @@ pub async fn replay(
         .collect();
     let plan = plan::plan(geometry, stored_uuid, &given);
     let mut replay = Replay { patches: Vec::new(), outcome: plan.outcome, entries: plan.entries, skipped: 0 };
-    for parity in &plan.parities {
+    for parity in plan.parities.iter().flat_map(|parity| parts(members, parity)) {
         let Some(Some(area)) = areas.get(parity.slot.index()) else { continue };
-        match make(core, members, parity, area).await {
+        match make(core, members, &parity, area).await {
             Ok(Some(patch)) => replay.patches.push(patch),
             Ok(None) => replay.skipped += 1,
             Err(source_slot) => {
@@ -114,6 +114,26 @@ async fn read_areas(core: &Core, members: &[Option<LogMember>]) -> Vec<Option<Bu
         });
     }
     areas
+}
+
+/// Cuts a range of parity so that each part is as a whole on a member, or as a whole not, of all that have to do with it.
+fn parts(members: &[Option<LogMember>], parity: &Parity) -> Vec<Parity> {
+    let (start, end) = (parity.sector, parity.sector + parity.len);
+    let mut edges = vec![start, end];
+    let slots = parity.sources.iter().chain([&parity.slot]);
+    for member in slots.filter_map(|slot| members.get(slot.index())?.as_ref()) {
+        edges.push(member.valid_below);
+        edges.extend(member.bad.iter().flat_map(|bad| [bad.start, bad.end]));
+    }
+    edges.retain(|edge| (start..=end).contains(edge));
+    edges.sort_unstable();
+    edges.dedup();
+    let part = |edge: &[Sector]| {
+        let at = |sector: Sector| parity.partial.start + ((sector - start).0 * SECTOR_BYTES) as usize;
+        let partial = if parity.partial.is_empty() { 0..0 } else { at(edge[0])..at(edge[1]) };
+        Parity { sector: edge[0], len: edge[1] - edge[0], partial, ..parity.clone() }
+    };
+    edges.windows(2).map(part).collect()
 }
 
 /// Makes a range of parity; `None` if data it needs is on no member.

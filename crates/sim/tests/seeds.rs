@@ -98,6 +98,8 @@ seeds! {
     a_replacement_is_a_copy_of_a_member_with_parity_too: 70075483;
     /// Of two members with as many events, the one that the other had gone on without was taken for current.
     whom_the_array_went_on_without_is_out_at_equal_events: 2008568;
+    /// The simulator's own superblocks chose one of two that had gone on without each other.
+    two_that_went_on_without_each_other_are_refused: 910083442;
     /// An entry whose parity was copied in part when the power went was followed in no part of it.
     an_entry_is_followed_as_far_as_its_parity_has_been_copied: 80093536;
     /// While one core let requests in again after a discard, another's cache still had what was discarded: parity was made from it.

@@ -175,9 +175,23 @@ pub fn assemble(plan: &Plan, present: MemberSet, lenient: Lenient) -> Found {
     let here = present.iter().map(MemberIx::index);
     let records: Vec<(usize, Record)> =
         here.filter_map(|drive| Some((drive, read(plan, drive, false)?))).collect();
-    let Some((_, freshest)) = records.iter().max_by_key(|(_, record)| record.generation) else {
+    // Of equal generations, the one that knows fewer members went on without the others: a commit that was given up for failed may
+    // have reached them.
+    let rank = |record: &Record| {
+        let working = record.seats.iter().filter(|seat| seat.state.writable()).count();
+        (record.generation, std::cmp::Reverse(working))
+    };
+    let Some((fresh_drive, freshest)) = records.iter().max_by_key(|(_, record)| rank(record)) else {
         return Found::Refused(Refusal::NotEnough);
     };
+    let went_on_alone = |(drive, record): &(usize, Record)| {
+        rank(record) == rank(freshest)
+            && record.seat_of(*drive).is_some()
+            && record.seat_of(*fresh_drive).is_none()
+    };
+    if redundant(plan) && records.iter().any(went_on_alone) {
+        return Found::Refused(Refusal::Other("two went on without each other".to_owned()));
+    }
     let mut record = freshest.clone();
     let slots = plan.geometry.raid_disks();
     if !redundant(plan) {

@@ -234,6 +234,23 @@ fn a_member_is_out_that_an_equally_fresh_one_went_on_without() {
     }
 }
 
+/// A crash while a member was taken in: some know it, and others do not yet.
+#[test]
+fn a_member_that_is_being_filled_splits_nothing() {
+    for behind in [&[3][..], &[1, 2, 3]] {
+        let mut members = array(5, 4);
+        members[0].superblock.recovery_offset = Some(0);
+        for &member in behind {
+            members[member].superblock.events -= 1;
+            members[member].superblock.roles[0] = Role::Spare;
+        }
+        let assembly = decide(&members);
+        assert_eq!(assembly.access, Access::ReadWrite, "{behind:?}");
+        assert_eq!(assembly.slots[0], rebuilding(0, 0));
+        assert_eq!(assembly.missing(), [0_u16; 0]);
+    }
+}
+
 /// A member that failed and was left behind knows the others as they were: that is no split.
 #[test]
 fn a_member_left_behind_is_no_split_brain() {

@@ -100,6 +100,8 @@ seeds! {
     whom_the_array_went_on_without_is_out_at_equal_events: 2008568;
     /// The simulator's own superblocks chose one of two that had gone on without each other.
     two_that_went_on_without_each_other_are_refused: 910083442;
+    /// Two crashes while a member was taken in: one that did not know it yet was taken for the other half of a split.
+    a_member_that_is_taken_in_splits_nothing: 100580288;
     /// An entry whose parity was copied in part when the power went was followed in no part of it.
     an_entry_is_followed_as_far_as_its_parity_has_been_copied: 80093536;
     /// While one core let requests in again after a discard, another's cache still had what was discarded: parity was made from it.

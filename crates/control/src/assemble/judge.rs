@@ -9,15 +9,16 @@ use crate::facts::{MemberFacts, Role, SuperblockFacts, Version};
 use crate::reason::Reason;
 use crate::verdict::Verdict;
 
-/// The member whose superblock describes the array. Of equal events, which should say the same, the one that knows fewer working
-/// members went on without the others; then time tells, then the order given. Only spares and failed members are left to
-/// describe an array that has nothing else.
+/// The member whose superblock describes the array. Of equal events, which should say the same, one that is whole; then the one that
+/// knows fewer working members went on without the others; then time tells, then the order given. Only spares and failed
+/// members are left to describe an array that has nothing else.
 pub(super) fn freshest(members: &[MemberFacts]) -> Option<usize> {
     let rank = |ix: &usize| {
         let superblock = &members[*ix].superblock;
         let in_use = matches!(superblock.own_role(), Role::Active(_) | Role::Journal);
         let working = superblock.roles.iter().filter(|role| matches!(role, Role::Active(_))).count();
-        (in_use, superblock.events, Reverse(working), superblock.utime_secs, Reverse(*ix))
+        let whole = superblock.recovery_offset.is_none();
+        (in_use, superblock.events, whole, Reverse(working), superblock.utime_secs, Reverse(*ix))
     };
     (0..members.len()).max_by_key(rank)
 }
@@ -121,8 +122,9 @@ pub(super) fn check_agreement(
 /// Finds members that went on without the freshest one, as in an array that was run in two halves.
 ///
 /// A current member that counts the freshest one's slot out was not there when that one was last written, whatever its
-/// events say. A stale member is evidence only if it counts out *every* current member: a member that merely left
-/// earlier still knows those that stayed.
+/// events say; unless that one is being filled, so cannot have gone on by itself: then it missed the update that took that one
+/// in. A stale member is evidence only if it counts out *every* current member: a member that merely left earlier still knows
+/// those that stayed.
 pub(super) fn check_split_brain(
     members: &[MemberFacts],
     verdicts: &mut [Verdict],
@@ -134,7 +136,9 @@ pub(super) fn check_split_brain(
     for (member, verdict) in members.iter().zip(verdicts) {
         let own = &member.superblock;
         let separate = match verdict {
-            Verdict::Fresh { .. } | Verdict::Rebuilding { .. } => !own.fills(fresh_slot),
+            Verdict::Fresh { .. } | Verdict::Rebuilding { .. } => {
+                !own.fills(fresh_slot) && fresh.superblock.recovery_offset.is_none()
+            }
             // One event behind, the freshest table may have it as a spare: it was not there when that was written.
             Verdict::Faulty { .. } | Verdict::Stale { slot: Some(_), .. } | Verdict::Spare => {
                 matches!(own.own_role(), Role::Active(_)) && current.iter().all(|&slot| !own.fills(slot))

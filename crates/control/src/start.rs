@@ -357,19 +357,25 @@ async fn record_replayed(books: &MdMetadata, members: &[MemberSpec], trust: &Tru
     });
     let record = Record {
         change: Change::Checkpoint,
-        dirty: false,
+        dirty: true,
         synced_below: trust.below,
         failed: MemberSet::EMPTY,
         seats: seats.collect(),
     };
-    books.commit(&record).await.map_err(|failed| {
+    let not_written = |failed: MemberSet| {
         Problem::new(
             Code::MetadataNotWritten,
             format!("the superblocks of {} could not be written", list(&failed)),
             "parity was made right from the partial parity logs, and that has to be recorded before anything is written",
             "see what is wrong with that member (`wattle examine`), or start the array without it",
         )
-    })
+    };
+    // First what is not known to be a copy any more, while the array is dirty: were some superblocks written and a replacement's not,
+    // a clean array would believe what that still says of itself.
+    if members.iter().any(|member| matches!(member.state, MemberState::Rebuilding { .. })) {
+        books.commit(&record).await.map_err(not_written)?;
+    }
+    books.commit(&Record { dirty: false, ..record }).await.map_err(not_written)
 }
 
 fn list(seats: &MemberSet) -> String {

@@ -102,6 +102,9 @@ seeds! {
     two_that_went_on_without_each_other_are_refused: 910083442;
     /// Two crashes while a member was taken in: one that did not know it yet was taken for the other half of a split.
     a_member_that_is_taken_in_splits_nothing: 100580288;
+    /// After a log was followed, the power went while that was recorded: some superblocks said clean, and a replacement's still said how
+    /// far it had been copied before the crash.
+    a_replacement_is_recorded_as_no_copy_before_the_array_is_clean: 110817151;
     /// An entry whose parity was copied in part when the power went was followed in no part of it.
     an_entry_is_followed_as_far_as_its_parity_has_been_copied: 80093536;
     /// While one core let requests in again after a discard, another's cache still had what was discarded: parity was made from it.

@@ -41,7 +41,7 @@ impl Facts {
             metadata: Some(assembly.array.version.to_string()),
             consistency: match geometry.kind() {
                 Kind::Striped => "none",
-                _ if assembly.array.has(Features::PPL) => "ppl",
+                _ if assembly.array.features.intersects(Features::PPL | Features::MULTIPLE_PPLS) => "ppl",
                 _ if assembly.bitmap.is_some() => "bitmap",
                 _ => "resync",
             },

@@ -613,3 +613,23 @@ fn top_and_why_slow_tell_what_an_array_does_and_what_limits_it() {
     assert_eq!(missing.status, 1, "{}", missing.stderr);
     serve.stop();
 }
+
+/// One log becomes a ring of logs when the array is first served: it is still a log.
+#[test]
+fn what_a_crash_would_cost_is_told_as_it_is() {
+    for (how, words) in
+        [("ppl", "no write hole"), ("bitmap", "regions of"), ("resync", "everything would be resynced")]
+    {
+        let room = Room::new();
+        let members = room.blank(3, 16 << 20);
+        let create = ["create", "data", "--level", "5", "--consistency", how].map(str::to_owned);
+        run(create.into_iter().chain(members.clone())).ok();
+        for _time in 0..2 {
+            let serve = Serve::start(&room, &[], &members);
+            assert_eq!(serve.array()["consistency"], how);
+            let status = serve.command(&["status"]).ok().text().to_owned();
+            assert!(status.contains(words), "{how}: {status}");
+            serve.stop();
+        }
+    }
+}

@@ -220,7 +220,8 @@ async fn write(
     if health.broken {
         return Err(LogError::Ended(VolumeError::Broken));
     }
-    // A crash before that would bring back a member that the log is no longer written to.
+    // A crash before that would bring back a member that the log is no longer written to. And if nobody takes it any more, every
+    // core has been told by then: whoever asked plans without parity next.
     shard.recorded(health.epoch).await.map_err(LogError::Ended)?;
     let own = &log.slots[slot.index()];
     let generation = own.generation(log.spec.ring);

@@ -336,7 +336,10 @@ impl Step<'_> {
         have: &MemberSet,
         unreadable: &MemberSet,
     ) -> Result<Attempt, Trouble> {
-        if part.parity_at_hand(have) == 0 {
+        // What is being made to replace a member has the same parity, and may take the slot before anybody looks again.
+        let copies = part.parity().map(|slot| health.replacement_of(slot));
+        let copies: Vec<MemberIx> = copies.filter(|seat| health.state(*seat).writable()).collect();
+        if part.parity_at_hand(have) == 0 && copies.is_empty() {
             // There is nothing that could disagree.
             return Ok(Attempt::Done);
         }
@@ -344,9 +347,6 @@ impl Step<'_> {
             return Err(Trouble::Untrusted);
         }
         self.found.unreadable_sectors += (part.sectors.end - part.sectors.start).0;
-        // What is being made to replace a member has the same parity, and may take the slot before anybody looks again.
-        let copies = part.parity().map(|slot| health.replacement_of(slot));
-        let copies = copies.filter(|seat| health.state(*seat).writable());
         let parity = part.parity().filter(|slot| have.contains(*slot));
         let seats: Vec<MemberIx> = parity.chain(unreadable.iter()).chain(copies).collect();
         for seat in seats {

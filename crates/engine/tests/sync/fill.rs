@@ -484,7 +484,9 @@ fn a_resync_that_cannot_write_parity_trusts_nothing() {
 /// and the missing data was made from it: something that nobody had written.
 #[test]
 fn parity_that_nobody_can_make_is_bad_on_the_replacement_too() {
-    for case in [CASES[3], CASES[4], CASES[6]] {
+    // Whether the member itself can be read there or not.
+    let cases = [CASES[3], CASES[4], CASES[6]];
+    for (case, readable) in cases.into_iter().flat_map(|case| [(case, true), (case, false)]) {
         let mut fixture = Fixture::new(case, 14, 1);
         fixture.populate(22);
         let (first, spare) = (fixture.geometry.stripe(StripeNo(0)), case.members);
@@ -494,6 +496,9 @@ fn parity_that_nobody_can_make_is_bad_on_the_replacement_too() {
         fixture.scribble(spare, 96);
         let mut spec = ArraySpec { synced_below: Sector(0), ..fixture.spec() };
         spec.members[data.index()].bad = [Sector(0)..Sector(1)].into_iter().collect();
+        if !readable {
+            spec.members[parity.index()].bad = [Sector(0)..Sector(1)].into_iter().collect();
+        }
         spec.replacements = vec![MemberSpec::missing(); case.members];
         let state = MemberState::Rebuilding { valid_below: Sector(MEMBER_SECTORS) };
         spec.replacements[parity.index()] = MemberSpec { state, ..fixture.in_sync(spare) };

@@ -7,16 +7,19 @@
 use crate::buf::{Buf, BufMut};
 use crate::device::Device;
 use crate::error::IoError;
-use crate::executor::Inner;
+use crate::executor::{CoreShared, Inner};
 use crate::op::{Bufs, Durability, Key, Op, Transfer, Unmap};
+use crate::process::SignalMask;
 use crate::stream::{Listener, Stream};
 use crate::sync::{OneshotReceiver, oneshot};
 use crate::time::{Instant, WallTime};
 use crate::traffic::Traffic;
 use std::any::Any;
 use std::fmt;
+use std::future::poll_fn;
 use std::os::fd::AsFd;
 use std::panic::Location;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -69,7 +72,7 @@ impl Core {
     /// Lets every other ready task, and the operations queued so far, go first.
     pub fn yield_now(&self) -> impl Future<Output = ()> + use<> {
         let mut yielded = false;
-        std::future::poll_fn(move |context| {
+        poll_fn(move |context| {
             if yielded {
                 return Poll::Ready(());
             }
@@ -138,7 +141,7 @@ impl Core {
     /// Makes every write that completed before this call durable.
     #[track_caller]
     pub fn flush(&self, device: &Device) -> OpFuture<Result<(), IoError>> {
-        let op = Op::Flush { device: device.clone() };
+        let op = Op::Flush { device: device.place(0).0 };
         // There is nothing to make durable on a drive opened for reading.
         let known = if device.writable() { None } else { Some(Ok(0)) };
         self.start(op, known, |result, _| result.map(drop))
@@ -159,9 +162,8 @@ impl Core {
             Ok(()) if len == 0 => Some(Ok(0)),
             Ok(()) => None,
         };
-        self.start(Op::WriteZeroes { device: device.clone(), offset, len, unmap }, known, |result, _| {
-            result.map(drop)
-        })
+        let (device, offset) = device.place(offset);
+        self.start(Op::WriteZeroes { device, offset, len, unmap }, known, |result, _| result.map(drop))
     }
 
     #[track_caller]
@@ -172,14 +174,14 @@ impl Core {
         bufs: Bufs<BufMut>,
         finish: Finish<T>,
     ) -> OpFuture<T> {
-        let transfer = Transfer { device: device.clone(), offset, bufs, moved: 0 };
-        let len = transfer.len();
+        let len = bufs.len();
         let known = match device.check_range(offset, len as u64, false) {
             Err(error) => Some(Err(error)),
             Ok(()) if len == 0 => Some(Ok(0)),
             Ok(()) => None,
         };
-        self.start(Op::Read(transfer), known, finish)
+        let (device, offset) = device.place(offset);
+        self.start(Op::Read(Transfer { device, offset, bufs, moved: 0 }), known, finish)
     }
 
     #[track_caller]
@@ -190,14 +192,16 @@ impl Core {
         bufs: Bufs<Buf>,
         durability: Durability,
     ) -> OpFuture<Result<(), IoError>> {
-        let transfer = Transfer { device: device.clone(), offset, bufs, moved: 0 };
-        let len = transfer.len();
+        let len = bufs.len();
         let known = match device.check_range(offset, len as u64, true) {
             Err(error) => Some(Err(error)),
             Ok(()) if len == 0 => Some(Ok(0)),
             Ok(()) => None,
         };
-        self.start(Op::Write(transfer, durability), known, |result, _| result.map(drop))
+        let (device, offset) = device.place(offset);
+        self.start(Op::Write(Transfer { device, offset, bufs, moved: 0 }, durability), known, |result, _| {
+            result.map(drop)
+        })
     }
 
     #[track_caller]
@@ -273,6 +277,40 @@ impl Core {
         let task = async move { drop(sender.send(future.await)) };
         self.inner.spawn(Box::pin(task), Location::caller());
         JoinHandle { receiver }
+    }
+
+    /// Runs `f`, which may block, on a thread of its own: looking at drives, opening them, libraries that know nothing of tasks. It
+    /// must not be called for each request. A panic of `f` comes out of the await. A simulated world has no threads: there `f` runs
+    /// at once.
+    ///
+    /// # Errors
+    /// The system gives no thread.
+    ///
+    /// # Cancellation
+    /// Dropping the future does not stop `f`.
+    pub async fn offload<T, F>(&self, f: F) -> Result<T, IoError>
+    where
+        F: FnOnce() -> T + Send + 'static,
+        T: Send + 'static,
+    {
+        if self.is_simulated() {
+            return Ok(f());
+        }
+        let answer = Arc::new(Answer { slot: Mutex::new((None, None)) });
+        let reply = answer.clone();
+        let work = move || {
+            SignalMask::block_all();
+            reply.put(catch_unwind(AssertUnwindSafe(f)));
+        };
+        let thread = std::thread::Builder::new().name("wattle-offload".to_owned());
+        thread.spawn(work).map_err(|error| IoError::from_std(&error))?;
+        let result = poll_fn(|context| answer.poll(context)).await;
+        Ok(result.unwrap_or_else(|panic| resume_unwind(panic)))
+    }
+
+    /// What other threads may touch of this core.
+    pub(crate) fn shared(&self) -> Arc<CoreShared> {
+        self.inner.shared.clone()
     }
 
     /// Which core this is.
@@ -469,6 +507,15 @@ impl<T> Answer<T> {
             waker.wake();
         }
     }
+
+    fn poll(&self, context: &mut Context<'_>) -> Poll<T> {
+        let mut slot = self.slot.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(value) = slot.0.take() {
+            return Poll::Ready(value);
+        }
+        slot.1 = Some(context.waker().clone());
+        Poll::Pending
+    }
 }
 
 enum Call<T, Fut> {
@@ -482,14 +529,7 @@ impl<T, Fut: Future<Output = T>> Future for Call<T, Fut> {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
         match &mut *self {
             Call::Here(future) => future.as_mut().poll(context),
-            Call::There(answer) => {
-                let mut slot = answer.slot.lock().unwrap_or_else(PoisonError::into_inner);
-                if let Some(value) = slot.0.take() {
-                    return Poll::Ready(value);
-                }
-                slot.1 = Some(context.waker().clone());
-                Poll::Pending
-            }
+            Call::There(answer) => answer.poll(context),
         }
     }
 }

@@ -1,12 +1,15 @@
-//! A member drive as the runtime sees it: a file, a block device, memory, nothing, or a modelled or simulated drive.
+//! A member drive as the runtime sees it: a file, a block device, memory, nothing, a modelled or simulated drive; a part of one of
+//! these; or what tasks serve.
 
 use crate::buf::{BUF_ALIGN_BYTES, BufMut};
+use crate::core::Core;
 use crate::error::IoError;
 use crate::lock::{Lock, lock_fd};
 use crate::mem::MemDrive;
 use crate::model::Model;
 use crate::modelled::ModelledDrive;
 use crate::op::Op;
+use crate::serve::{Serve, Served};
 use crate::sim::DriveHandle;
 use std::ffi::CString;
 use std::fmt;
@@ -28,11 +31,22 @@ pub(crate) struct DeviceInner {
 }
 
 pub(crate) enum Kind {
-    File { fd: OwnedFd, direct: bool, is_block_device: bool },
+    File {
+        fd: OwnedFd,
+        direct: bool,
+        is_block_device: bool,
+    },
     Mem(MemDrive),
     Null,
     Modelled(Box<ModelledDrive>),
     Sim(DriveHandle),
+    /// Tasks carry out its operations.
+    Served(Served),
+    /// A part of another device, which is none itself.
+    Part {
+        whole: Device,
+        start: u64,
+    },
 }
 
 /// What a drive says about its blocks, in bytes, and how it comes to them.
@@ -149,6 +163,47 @@ impl Device {
         Device::with_kind(name.into(), size_bytes, geometry, Kind::Modelled(Box::new(drive)))
     }
 
+    /// A device whose operations `server` carries out, on the core that asks. `block_bytes` is the unit offsets and lengths must be
+    /// multiples of. Threads outside the executors ask `core`, and can only while it runs.
+    pub fn served(
+        name: impl Into<String>,
+        size_bytes: u64,
+        block_bytes: u32,
+        writable: bool,
+        core: &Core,
+        server: Arc<dyn Serve>,
+    ) -> Device {
+        let geometry = BlockGeometry::of_sectors(block_bytes);
+        let kind = Kind::Served(Served { server, home: core.shared() });
+        Device(Arc::new(DeviceInner { name: name.into(), size_bytes, geometry, writable, kind }))
+    }
+
+    /// A part of this device, a partition for instance: `len_bytes` from `start_bytes` on. It is written if the whole is, and shares
+    /// its lock.
+    ///
+    /// # Errors
+    /// [`IoError::END_OF_DEVICE`] if it reaches beyond the end.
+    pub fn part(&self, name: impl Into<String>, start_bytes: u64, len_bytes: u64) -> Result<Device, IoError> {
+        self.check_range(start_bytes, len_bytes, false)?;
+        let (whole, start) = self.place(start_bytes);
+        let inner = DeviceInner {
+            name: name.into(),
+            size_bytes: len_bytes,
+            geometry: self.0.geometry,
+            writable: self.0.writable,
+            kind: Kind::Part { whole, start },
+        };
+        Ok(Device(Arc::new(inner)))
+    }
+
+    /// The device that holds `offset` of this one, and where.
+    pub(crate) fn place(&self, offset: u64) -> (Device, u64) {
+        match &self.0.kind {
+            Kind::Part { whole, start } => (whole.clone(), start + offset),
+            _ => (self.clone(), offset),
+        }
+    }
+
     fn of(name: String, size_bytes: u64, kind: Kind) -> Device {
         Device::with_kind(name, size_bytes, BlockGeometry::PLAIN, kind)
     }
@@ -200,6 +255,9 @@ impl Device {
 
     /// Whether transfers bypass the page cache.
     pub fn direct(&self) -> bool {
+        if let Kind::Part { whole, .. } = &self.0.kind {
+            return whole.direct();
+        }
         matches!(self.0.kind, Kind::File { direct: true, .. })
     }
 
@@ -223,6 +281,8 @@ impl Device {
             Kind::Null => bytes.fill(0),
             Kind::Modelled(drive) => drive.peek(offset, bytes),
             Kind::Sim(_) => return Err(IoError::UNSUPPORTED),
+            Kind::Served(served) => served.read_blocking(offset, bytes)?,
+            Kind::Part { whole, start } => whole.read_blocking(start + offset, bytes)?,
             Kind::File { fd, direct: false, .. } => pread_all(fd, offset, bytes)?,
             Kind::File { fd, direct: true, .. } => {
                 let block = u64::from(self.0.geometry.logical);
@@ -247,6 +307,8 @@ impl Device {
             Kind::Null => {}
             Kind::Modelled(drive) => drive.poke(offset, bytes),
             Kind::Sim(_) => return Err(IoError::UNSUPPORTED),
+            Kind::Served(served) => served.write_blocking(offset, bytes)?,
+            Kind::Part { whole, start } => whole.write_blocking(start + offset, bytes)?,
             Kind::File { fd, direct: false, .. } => pwrite_all(fd, offset, bytes)?,
             Kind::File { fd, direct: true, .. } => pwrite_all(fd, offset, &BufMut::copy_of(bytes))?,
         }
@@ -258,6 +320,8 @@ impl Device {
         match &self.0.kind {
             Kind::Mem(_) | Kind::Null | Kind::Modelled(_) => Ok(()),
             Kind::Sim(_) => Err(IoError::UNSUPPORTED),
+            Kind::Served(served) => served.sync_blocking(),
+            Kind::Part { whole, .. } => whole.sync_blocking(),
             Kind::File { fd, .. } => {
                 // SAFETY: fdatasync only takes a descriptor, which `fd` keeps open.
                 let rc = unsafe { libc::fdatasync(fd.as_raw_fd()) };
@@ -276,6 +340,14 @@ impl Device {
             Some(end) if end <= self.0.size_bytes => Ok(()),
             _ if write => Err(IoError::NO_SPACE),
             _ => Err(IoError::END_OF_DEVICE),
+        }
+    }
+
+    /// Who carries out its operations, if tasks do.
+    pub(crate) fn as_served(&self) -> Option<&Served> {
+        match &self.0.kind {
+            Kind::Served(served) => Some(served),
+            _ => None,
         }
     }
 

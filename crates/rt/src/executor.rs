@@ -11,6 +11,7 @@ use crate::device::Device;
 use crate::error::IoError;
 use crate::op::{Done, Key, Op, Progress};
 use crate::process;
+use crate::serve::{self, Serve};
 use crate::time::Instant;
 use crate::traffic::{Counted, Traffic};
 use std::any::Any;
@@ -132,6 +133,11 @@ impl std::task::Wake for SlotWaker {
 thread_local! {
     /// The core whose turn this thread runs.
     static CURRENT: RefCell<Option<Rc<Inner>>> = const { RefCell::new(None) };
+}
+
+/// Whether this thread runs a core's turn, and must not block.
+pub(crate) fn is_core_thread() -> bool {
+    CURRENT.with_borrow(Option::is_some)
 }
 
 /// Makes a core the current one of this thread until dropped.
@@ -433,8 +439,13 @@ impl Inner {
 
     /// Queues an operation for the next batch. Drives in memory are served right here, under every backend alike;
     /// their operations too complete with the next reap, so that they give way to others.
-    pub(crate) fn start(&self, mut op: Op, started: &'static Location<'static>) -> Key {
+    pub(crate) fn start(self: &Rc<Inner>, mut op: Op, started: &'static Location<'static>) -> Key {
         let key = self.new_op(started);
+        if let Some(served) = op.device().and_then(Device::as_served) {
+            let server = served.server.clone();
+            self.start_served(server, key, op, started);
+            return key;
+        }
         if op.waits_on_peer() {
             self.ops.borrow_mut()[key.0 as usize].state =
                 OpState::Pending { wake: None, wanted: true, peer: true };
@@ -452,6 +463,22 @@ impl Inner {
             _ => self.batch.borrow_mut().push((key, op)),
         }
         key
+    }
+
+    /// A task does it. It is not among the operations that are waited for when the runtime ends: its own are.
+    fn start_served(
+        self: &Rc<Inner>,
+        server: Arc<dyn Serve>,
+        key: Key,
+        mut op: Op,
+        started: &'static Location<'static>,
+    ) {
+        let inner = self.clone();
+        let task = async move {
+            let result = serve::carry_out(&Core::of(inner.clone()), &*server, &mut op).await;
+            inner.settle(key, result, op);
+        };
+        self.spawn(Box::pin(task), started);
     }
 
     fn start_modelled(&self, device: &Device, key: Key, op: Op) {
@@ -599,13 +626,11 @@ impl Inner {
 
     fn complete(&self, done: Done) {
         let Done { key, result, mut op } = done;
-        let mut ops = self.ops.borrow_mut();
-        let OpSlot { state, counted, .. } = &mut ops[key.0 as usize];
-        let OpState::Pending { wake, wanted, peer } = state else {
-            unreachable!("a backend completes an operation once")
-        };
         // A peer's operation that nobody wants is not continued; a drive's write is, or it would be torn.
-        let abandoned = !*wanted && *peer;
+        let abandoned = match &self.ops.borrow()[key.0 as usize].state {
+            OpState::Pending { wanted, peer, .. } => !*wanted && *peer,
+            _ => unreachable!("a backend completes an operation once"),
+        };
         let result = match op.progress(result) {
             Progress::Continue if !abandoned => {
                 self.batch.borrow_mut().push((key, op));
@@ -615,6 +640,14 @@ impl Inner {
             Progress::Finished(result) => result,
         };
         self.in_flight.set(self.in_flight.get() - 1);
+        self.settle(key, result, op);
+    }
+
+    /// The end of an operation: its outcome goes to whoever wants it.
+    fn settle(&self, key: Key, result: Result<usize, IoError>, op: Op) {
+        let mut ops = self.ops.borrow_mut();
+        let OpSlot { state, counted, .. } = &mut ops[key.0 as usize];
+        let OpState::Pending { wake, wanted, .. } = state else { unreachable!("an operation ends once") };
         if let Some(counted) = counted.take() {
             counted.complete(&op, self.turn_time());
         }

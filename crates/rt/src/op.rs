@@ -56,6 +56,18 @@ impl<B> Bufs<B> {
     }
 }
 
+impl<B: std::ops::Deref<Target = [u8]>> Bufs<B> {
+    /// The whole length in bytes.
+    pub fn len(&self) -> usize {
+        self.as_slice().iter().map(|buf| buf.len()).sum()
+    }
+
+    /// True if there are no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
 /// A transfer between a device and buffers.
 #[derive(Debug)]
 pub struct Transfer<B> {
@@ -72,7 +84,7 @@ pub struct Transfer<B> {
 impl<B: std::ops::Deref<Target = [u8]>> Transfer<B> {
     /// The whole length in bytes.
     pub fn len(&self) -> usize {
-        self.bufs.as_slice().iter().map(|buf| buf.len()).sum()
+        self.bufs.len()
     }
 
     /// True if there is nothing to move.

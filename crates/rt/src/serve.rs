@@ -1,0 +1,144 @@
+//! Devices that are no drives: tasks carry out their operations. So a volume can be a member, and a server across a network a
+//! drive, and nobody above sees a difference.
+
+use crate::buf::{Buf, BufMut};
+use crate::core::{Core, JoinHandle};
+use crate::error::IoError;
+use crate::executor::CoreShared;
+use crate::op::{Bufs, Durability, Op, Transfer, Unmap};
+use std::fmt;
+use std::pin::Pin;
+use std::sync::{Arc, mpsc};
+
+/// A task that carries out an operation, and what it comes to.
+pub type Reply<T> = Pin<Box<dyn Future<Output = T>>>;
+
+/// Carries out the operations of a device ([`crate::Device::served`]), on whichever core asks. The range was checked against the
+/// device's size and whether it may be written.
+///
+/// An answer that is dropped, because the runtime ends, may leave a write half done, like a drive that loses power.
+pub trait Serve: Send + Sync + 'static {
+    /// Fills `buf` from `offset` (bytes). The buffer comes back either way.
+    fn read(&self, core: &Core, offset: u64, buf: BufMut) -> Reply<(Result<(), IoError>, BufMut)>;
+
+    /// Writes `buf` at `offset` (bytes).
+    fn write(&self, core: &Core, offset: u64, buf: Buf, durability: Durability)
+    -> Reply<Result<(), IoError>>;
+
+    /// Makes durable what was written before.
+    fn flush(&self, core: &Core) -> Reply<Result<(), IoError>>;
+
+    /// Makes a range read as zeros, or answers [`IoError::UNSUPPORTED`].
+    fn write_zeroes(&self, core: &Core, offset: u64, len: u64, unmap: Unmap) -> Reply<Result<(), IoError>>;
+}
+
+/// Who serves a device, and the core that threads outside the executors ask.
+pub(crate) struct Served {
+    pub(crate) server: Arc<dyn Serve>,
+    pub(crate) home: Arc<CoreShared>,
+}
+
+impl fmt::Debug for Served {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Served")
+    }
+}
+
+impl Served {
+    /// Asks the home core and waits; see [`crate::Device::read_blocking`].
+    pub(crate) fn read_blocking(&self, offset: u64, bytes: &mut [u8]) -> Result<(), IoError> {
+        let server = self.server.clone();
+        let buf = BufMut::alloc(bytes.len());
+        let (result, buf) = self.ask(move |core| server.read(core, offset, buf))?;
+        bytes.copy_from_slice(&buf);
+        result
+    }
+
+    /// As [`Self::read_blocking`].
+    pub(crate) fn write_blocking(&self, offset: u64, bytes: &[u8]) -> Result<(), IoError> {
+        let server = self.server.clone();
+        let buf = BufMut::copy_of(bytes).freeze();
+        self.ask(move |core| server.write(core, offset, buf, Durability::Cached))?
+    }
+
+    /// As [`Self::read_blocking`].
+    pub(crate) fn sync_blocking(&self) -> Result<(), IoError> {
+        let server = self.server.clone();
+        self.ask(move |core| server.flush(core))?
+    }
+
+    /// Runs `f` on the home core and blocks this thread until it is done. On a thread that is a core itself this would wait for
+    /// ever, and is refused. An error once the runtime has ended.
+    fn ask<T: Send + 'static>(
+        &self,
+        f: impl FnOnce(&Core) -> Reply<T> + Send + 'static,
+    ) -> Result<T, IoError> {
+        if crate::executor::is_core_thread() {
+            return Err(IoError::UNSUPPORTED);
+        }
+        let (answer, answered) = mpsc::sync_channel(1);
+        self.home.send(Box::new(move |core: Core| {
+            let work = f(&core);
+            // Nobody waits for the task, and whoever asked may be gone: both are as good as an answer.
+            drop(core.spawn(async move { drop(answer.send(work.await)) }));
+        }));
+        answered.recv().map_err(|_| IoError::from_errno(libc::ESHUTDOWN))
+    }
+}
+
+/// Carries out an operation. Answers what a backend would: the bytes moved, all of them.
+pub(crate) async fn carry_out(core: &Core, server: &dyn Serve, op: &mut Op) -> Result<usize, IoError> {
+    match op {
+        Op::Read(Transfer { offset, bufs, .. }) => read(core, server, *offset, bufs).await,
+        Op::Write(Transfer { offset, bufs, .. }, durability) => {
+            write(core, server, *offset, bufs, *durability).await
+        }
+        Op::Flush { .. } => server.flush(core).await.map(|()| 0),
+        Op::WriteZeroes { offset, len, unmap, .. } => {
+            server.write_zeroes(core, *offset, *len, *unmap).await.map(|()| 0)
+        }
+        _ => unreachable!("only operations on drives have a device"),
+    }
+}
+
+async fn read(
+    core: &Core,
+    server: &dyn Serve,
+    mut at: u64,
+    bufs: &mut Bufs<BufMut>,
+) -> Result<usize, IoError> {
+    let mut reads = Vec::new();
+    for buf in bufs.as_mut_slice() {
+        let (offset, buf) = (at, std::mem::replace(buf, BufMut::alloc(0)));
+        at += buf.len() as u64;
+        reads.push(core.spawn(server.read(core, offset, buf)));
+    }
+    let (mut moved, mut failed) = (0, Ok(()));
+    for (read, buf) in reads.into_iter().zip(bufs.as_mut_slice()) {
+        let (result, filled) = read.await;
+        moved += filled.len();
+        failed = failed.and(result);
+        *buf = filled;
+    }
+    failed.map(|()| moved)
+}
+
+async fn write(
+    core: &Core,
+    server: &dyn Serve,
+    mut at: u64,
+    bufs: &Bufs<Buf>,
+    durability: Durability,
+) -> Result<usize, IoError> {
+    let begun = |buf: &Buf| {
+        let offset = at;
+        at += buf.len() as u64;
+        core.spawn(server.write(core, offset, buf.clone(), durability))
+    };
+    let writes: Vec<JoinHandle<_>> = bufs.as_slice().iter().map(begun).collect();
+    let mut failed = Ok(());
+    for write in writes {
+        failed = failed.and(write.await);
+    }
+    failed.map(|()| bufs.as_slice().iter().map(|buf| buf.len()).sum())
+}

@@ -1,4 +1,5 @@
-//! On-disk formats as values: md superblocks, bitmap, bad-block log, PPL, journal; losslessly there and back.
+//! On-disk formats as values: md superblocks, bitmap, bad-block log, PPL, journal; LVM2 labels and metadata; losslessly
+//! there and back.
 //!
 //! Bytes come in as slices and go out as arrays or vectors; nothing here opens a file, reads a clock or knows a path.
 //! The byte layouts are written down in docs/formats.md and cited by section.
@@ -6,12 +7,14 @@
 //! Invariants:
 //! - No input makes a decoder panic, loop for ever, or allocate more than a small multiple of the input's length.
 //! - Every byte of a superblock or bitmap header that this crate does not understand survives a rewrite.
+//!   So does every key of LVM2's metadata.
 //! - What the bytes merely say ([`md::RawSuperblock`]) and what passed the load checks ([`md::Superblock`]) are two types.
 //!
-//! Reading order: [`md`] (start with `md/superblock.rs`), then [`probe`].
+//! Reading order: [`md`] (start with `md/superblock.rs`), then [`lvm`] and [`probe`].
 
 mod bytes;
 #[doc(hidden)]
 pub mod fuzzing;
+pub mod lvm;
 pub mod md;
 pub mod probe;

@@ -27,6 +27,9 @@ pub enum VolumeError {
     /// The array was stopped.
     #[error("the array is stopped")]
     Stopped,
+    /// This part of the volume is on a device that is missing. Nothing was done.
+    #[error("this part of the volume is on a device that is missing")]
+    Missing,
     /// A member has no space left for this write (a sparse file on a full file system), on a level that cannot do without it.
     #[error("a member has no space left on its file system")]
     NoSpace,

@@ -44,4 +44,4 @@ pub use error::{FailError, JoinError, LeaveError, VolumeError};
 pub use metadata::{Change, Metadata, Record, SeatRecord};
 pub use regions::Regions;
 pub use sync::{Job, JobError, RepairSource, SyncReport, SyncStatus};
-pub use volume::{Volume, VolumeRef};
+pub use volume::{MapSpec, MappedHandle, Volume, VolumeRef};

@@ -276,7 +276,7 @@ impl ArrayHandle {
     /// The whole array as a volume.
     #[must_use]
     pub fn volume(&self) -> VolumeRef {
-        VolumeRef::new(self.clone())
+        VolumeRef::Array(self.clone())
     }
 
     /// Fails a member on the operator's word, as a failed write would, and says in which seat it was.

@@ -1,11 +1,11 @@
-//! Where requests enter: bounds, alignment, cutting, and the way to the core that owns each part.
+//! Where requests to an array enter: bounds, alignment, cutting, and the way to the core that owns each part.
 
 use std::ops::Range;
 use std::rc::Rc;
 
-use wattle_rt::{Buf, BufMut, Core, Durability, Unmap};
+use wattle_rt::{Buf, BufMut, Durability, Unmap};
 
-use crate::array::{ArrayHandle, Pass, Shard};
+use crate::array::{Pass, Shard};
 use crate::error::VolumeError;
 use crate::geometry::{Geometry, Kind, Run};
 use crate::stripe::{self, ReadPiece, WritePiece};
@@ -13,48 +13,19 @@ use crate::striped::{FailedRun, read_run, read_runs, sectors};
 use crate::units::{SECTOR_BYTES, Sector, StripeNo};
 use crate::{log, mirror, striped, zero};
 
-/// A volume that can be opened on any core.
-#[derive(Debug, Clone)]
-pub struct VolumeRef {
-    array: ArrayHandle,
-}
-
-impl VolumeRef {
-    pub(crate) fn new(array: ArrayHandle) -> Self {
-        Self { array }
-    }
-
-    /// The volume's name.
-    #[must_use]
-    pub fn name(&self) -> &str {
-        &self.array.fixed().name
-    }
-
-    /// Its size in bytes.
-    #[must_use]
-    pub fn size_bytes(&self) -> u64 {
-        self.array.fixed().volume_bytes()
-    }
-
-    /// Opens it on the core it is called on.
-    ///
-    /// # Errors
-    /// [`VolumeError::Stopped`] once the array is stopped.
-    pub fn open(&self, core: &Core) -> Result<Volume, VolumeError> {
-        let shard = core.local::<Shard>(self.array.fixed().key).ok_or(VolumeError::Stopped)?;
-        Ok(Volume { shard, exclusive: false })
-    }
-}
-
-/// A volume on one core.
+/// An array on one core.
 #[derive(Clone)]
-pub struct Volume {
+pub struct ArrayVolume {
     shard: Rc<Shard>,
     /// Its user has the array to itself and passes the closed gate.
     exclusive: bool,
 }
 
-impl Volume {
+impl ArrayVolume {
+    pub(crate) fn new(shard: Rc<Shard>) -> Self {
+        Self { shard, exclusive: false }
+    }
+
     /// The volume's name.
     #[must_use]
     pub fn name(&self) -> &str {

@@ -1,0 +1,199 @@
+//! Volumes: what clients read and write. An array as a whole, or a map of volumes below it (a logical volume, a partition).
+//!
+//! A map is resolved where a request enters, on the core it entered: the array below sees an ordinary request of its own.
+
+mod array;
+mod device;
+mod map;
+mod mapped;
+
+use std::sync::atomic::Ordering;
+
+use wattle_rt::{Buf, BufMut, Core, Durability, Unmap};
+
+use crate::array::{ArrayHandle, Shard};
+use crate::error::VolumeError;
+use array::ArrayVolume;
+pub use map::{Leg, MapError, MapSpec, Segment, Target};
+use mapped::MappedVolume;
+pub use mapped::{MappedHandle, StartMappedError};
+
+/// A volume that can be opened on any core.
+#[derive(Debug, Clone)]
+pub enum VolumeRef {
+    /// A whole array.
+    Array(ArrayHandle),
+    /// A map of other volumes.
+    Mapped(MappedHandle),
+}
+
+impl VolumeRef {
+    /// The volume's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Array(array) => &array.fixed().name,
+            Self::Mapped(mapped) => &mapped.fixed().name,
+        }
+    }
+
+    /// Its size in bytes.
+    #[must_use]
+    pub fn size_bytes(&self) -> u64 {
+        match self {
+            Self::Array(array) => array.fixed().volume_bytes(),
+            Self::Mapped(mapped) => mapped.fixed().size_bytes.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Opens it on the core it is called on.
+    ///
+    /// # Errors
+    /// [`VolumeError::Stopped`] once it is stopped.
+    pub fn open(&self, core: &Core) -> Result<Volume, VolumeError> {
+        match self {
+            Self::Array(array) => {
+                let shard = core.local::<Shard>(array.fixed().key).ok_or(VolumeError::Stopped)?;
+                Ok(Volume::Array(ArrayVolume::new(shard)))
+            }
+            Self::Mapped(mapped) => Ok(Volume::Mapped(mapped.open(core)?)),
+        }
+    }
+}
+
+/// A volume on one core.
+#[derive(Clone)]
+pub enum Volume {
+    /// A whole array.
+    Array(ArrayVolume),
+    /// A map of other volumes.
+    Mapped(MappedVolume),
+}
+
+impl Volume {
+    /// The volume's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Array(array) => array.name(),
+            Self::Mapped(mapped) => mapped.name(),
+        }
+    }
+
+    /// Its size in bytes, a multiple of [`Self::block_bytes`].
+    #[must_use]
+    pub fn size_bytes(&self) -> u64 {
+        match self {
+            Self::Array(array) => array.size_bytes(),
+            Self::Mapped(mapped) => mapped.size_bytes(),
+        }
+    }
+
+    /// Whether every write is refused.
+    #[must_use]
+    pub fn read_only(&self) -> bool {
+        match self {
+            Self::Array(array) => array.read_only(),
+            Self::Mapped(mapped) => mapped.read_only(),
+        }
+    }
+
+    /// The granularity of requests that cost nothing extra, in bytes. Any range works: unaligned reads read their edges too,
+    /// unaligned writes stop everything else for a moment.
+    #[must_use]
+    pub fn block_bytes(&self) -> u32 {
+        match self {
+            Self::Array(array) => array.block_bytes(),
+            Self::Mapped(mapped) => mapped.block_bytes(),
+        }
+    }
+
+    /// The smallest request that is efficient, in bytes: the chunk (md's `minimum_io_size`).
+    #[must_use]
+    pub fn io_min_bytes(&self) -> u32 {
+        match self {
+            Self::Array(array) => array.io_min_bytes(),
+            Self::Mapped(mapped) => mapped.io_min_bytes(),
+        }
+    }
+
+    /// The request size that keeps every data member busy, in bytes (md's `optimal_io_size`); 0 if there is none.
+    #[must_use]
+    pub fn io_opt_bytes(&self) -> u32 {
+        match self {
+            Self::Array(array) => array.io_opt_bytes(),
+            Self::Mapped(mapped) => mapped.io_opt_bytes(),
+        }
+    }
+
+    /// Fills `buf` from `offset_bytes` on. The buffer comes back whatever happens; after an error its contents mean nothing.
+    pub async fn read(&self, offset_bytes: u64, buf: BufMut) -> (Result<(), VolumeError>, BufMut) {
+        match self {
+            Self::Array(array) => array.read(offset_bytes, buf).await,
+            // Maps may lie on maps.
+            Self::Mapped(mapped) => Box::pin(mapped.read(offset_bytes, buf)).await,
+        }
+    }
+
+    /// Writes `buf` at `offset_bytes`. With [`Durability::Fua`] it is durable when this returns.
+    ///
+    /// # Cancellation
+    /// Dropping the future does not take the write back: it runs to its end, so that the array never looks idle while
+    /// members are being written.
+    ///
+    /// # Errors
+    /// After [`VolumeError::WriteFailed`] the range holds an unknown mix of old and new sectors.
+    pub async fn write(
+        &self,
+        offset_bytes: u64,
+        buf: Buf,
+        durability: Durability,
+    ) -> Result<(), VolumeError> {
+        match self {
+            Self::Array(array) => array.write(offset_bytes, buf, durability).await,
+            Self::Mapped(mapped) => Box::pin(mapped.write(offset_bytes, buf, durability)).await,
+        }
+    }
+
+    /// Makes every write that was acknowledged before, on any core, durable.
+    ///
+    /// # Errors
+    /// [`VolumeError::Broken`], now and from then on, if that failed and redundancy could not absorb it.
+    pub async fn flush(&self) -> Result<(), VolumeError> {
+        match self {
+            Self::Array(array) => array.flush().await,
+            Self::Mapped(mapped) => Box::pin(mapped.flush()).await,
+        }
+    }
+
+    /// Tells the members that a range holds nothing of value. It may read as zeros afterwards, or as before; redundancy
+    /// stays right. Parts that do not cover whole stripes, and members that cannot discard, are left alone.
+    ///
+    /// # Errors
+    /// As [`Self::write`].
+    pub async fn discard(&self, offset_bytes: u64, len_bytes: u64) -> Result<(), VolumeError> {
+        match self {
+            Self::Array(array) => array.discard(offset_bytes, len_bytes).await,
+            Self::Mapped(mapped) => Box::pin(mapped.discard(offset_bytes, len_bytes)).await,
+        }
+    }
+
+    /// Writes zeros; with [`Unmap::Yes`] members may free the space.
+    ///
+    /// # Errors
+    /// As [`Self::write`].
+    pub async fn write_zeroes(
+        &self,
+        offset_bytes: u64,
+        len_bytes: u64,
+        unmap: Unmap,
+        durability: Durability,
+    ) -> Result<(), VolumeError> {
+        match self {
+            Self::Array(array) => array.write_zeroes(offset_bytes, len_bytes, unmap, durability).await,
+            Self::Mapped(mapped) => {
+                Box::pin(mapped.write_zeroes(offset_bytes, len_bytes, unmap, durability)).await
+            }
+        }
+    }
+}

@@ -3,7 +3,7 @@
 
 use crate::md::badblocks::BadBlocks;
 use crate::md::{Fields, JournalChecksum, Role, Superblock, Version, bitmap, identify, journal, ppl, read};
-use crate::probe;
+use crate::{crc32, partition, probe};
 
 /// Superblocks of every version: reads every field of whatever has the magic, round-trips and changes what is valid.
 /// The first 8 bytes give the component's size.
@@ -121,15 +121,73 @@ pub fn fuzz_probe(data: &[u8]) {
     let _ = probe::identify(0, &[(0, data)]);
 }
 
+/// Partition tables of a device whose start and end are the input, the middle zeros; with sectors of either size. A GPT's
+/// checksums are repaired first.
+pub fn fuzz_partition(data: &[u8]) {
+    const SIZE_BYTES: u64 = 1 << 30;
+    let mut head = data.to_vec();
+    for header in [512, 4096] {
+        reseal_gpt(&mut head, header);
+    }
+    let end_bytes = SIZE_BYTES - head.len() as u64;
+    for sector_bytes in [512, 4096] {
+        let mut reads = 0;
+        let table = partition::decode(SIZE_BYTES, sector_bytes, |offset_bytes, len_bytes| {
+            assert!(len_bytes as u64 <= partition::ENTRIES_BYTES_MAX);
+            reads += 1;
+            let byte = |at: u64| match at.checked_sub(end_bytes) {
+                Some(at) => head[at as usize],
+                None => head.get(at as usize).copied().unwrap_or(0),
+            };
+            Some((offset_bytes..offset_bytes + len_bytes as u64).map(byte).collect())
+        });
+        assert!(reads < 300, "a bounded number of times");
+        let Some(table) = table else { continue };
+        let usable: Vec<_> = table.partitions.iter().filter(|partition| partition.is_usable()).collect();
+        for (at, one) in usable.iter().enumerate() {
+            let end_sectors = one.start_sectors + one.len_sectors;
+            assert!(
+                0 < one.start_sectors && one.start_sectors < end_sectors && end_sectors <= SIZE_BYTES / 512
+            );
+            let apart = |other: &&partition::Partition| {
+                end_sectors <= other.start_sectors
+                    || other.start_sectors + other.len_sectors <= one.start_sectors
+            };
+            assert!(usable[..at].iter().all(apart), "usable partitions share no sector");
+        }
+        let _ = table.problems.iter().map(ToString::to_string).count();
+    }
+}
+
+/// Makes the checksums of the entries and of the header at `at` right, where there is one and its entries are in `bytes`.
+fn reseal_gpt(bytes: &mut [u8], at: usize) {
+    let Some(header) = bytes.get(at..at + 512).filter(|header| header.starts_with(b"EFI PART")) else {
+        return;
+    };
+    let field = |at: usize| crate::bytes::le32(header, at) as usize;
+    let (covered, start, len) =
+        (field(12), field(72).saturating_mul(at), field(80).saturating_mul(field(84)));
+    if let Some(entries) = bytes.get(start..start.saturating_add(len)) {
+        let sum = crc32::checksum(entries);
+        bytes[at + 88..at + 92].copy_from_slice(&sum.to_le_bytes());
+    }
+    if (92..=512).contains(&covered) {
+        bytes[at + 16..at + 20].fill(0);
+        let sum = crc32::checksum(&bytes[at..at + covered]);
+        bytes[at + 16..at + 20].copy_from_slice(&sum.to_le_bytes());
+    }
+}
+
 /// Takes any bytes and returns, or the decoder has a bug.
 pub type Target = fn(&[u8]);
 
 /// All of them, by the name of their file in `fuzz/`.
-pub const ALL: [(&str, Target); 6] = [
+pub const ALL: [(&str, Target); 7] = [
     ("superblock", fuzz_superblock),
     ("bitmap", fuzz_bitmap),
     ("badblocks", fuzz_badblocks),
     ("ppl", fuzz_ppl),
     ("journal", fuzz_journal),
+    ("partition", fuzz_partition),
     ("probe", fuzz_probe),
 ];

@@ -6,7 +6,9 @@
 
 use std::ops::Range;
 
-use crate::bytes::{be32, le16, le32, le64};
+use crate::bytes::{array, be32, le16, le32, le64};
+use crate::partition::Guid;
+use crate::partition::mbr::Mbr;
 
 /// What was recognised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -197,23 +199,13 @@ fn boot_sector(view: &View<'_>) -> Option<Signature> {
             return Some(Signature { label, ..bare(Kind::Fat, magic_at as u64) });
         }
     }
-    if matches!(&sector[3..11], b"NTFS    " | b"EXFAT   " | b"-FVE-FS-") {
-        return None;
-    }
-    let partitions: Vec<&[u8]> = sector[446..510].chunks_exact(16).filter(|entry| entry[4] != 0).collect();
-    let believable = partitions.iter().all(|entry| entry[0] & 0x7f == 0 && le32(entry, 12) > 0);
-    let protective = partitions.iter().any(|entry| entry[4] == 0xee);
+    let mbr = Mbr::parse(sector)?;
     match () {
-        () if partitions.is_empty() || !believable => None,
+        () if mbr.is_protective() && primary_gpt(view).is_some() => None,
         // Reported as GPT even when its header is damaged: the disk is one of GPT's.
-        () if protective && primary_gpt(view).is_some() => None,
-        () if protective => Some(bare(Kind::Gpt, 510)),
-        () => Some(Signature { uuid: mbr_id(sector), ..bare(Kind::Mbr, 510) }),
+        () if mbr.is_protective() => Some(bare(Kind::Gpt, 510)),
+        () => Some(Signature { uuid: mbr.id(), ..bare(Kind::Mbr, 510) }),
     }
-}
-
-fn mbr_id(sector: &[u8]) -> Option<String> {
-    Some(le32(sector, 440)).filter(|&id| id != 0).map(|id| format!("{id:08x}"))
 }
 
 fn primary_gpt(view: &View<'_>) -> Option<u64> {
@@ -227,7 +219,7 @@ fn gpt(view: &View<'_>) -> Option<Signature> {
         .filter_map(|sector| view.size_bytes.checked_sub(sector))
         .find(|&at| view.has(at, b"EFI PART"));
     let offset_bytes = primary_gpt(view).or(backup)?;
-    let uuid = view.at(offset_bytes + 56, 16).map(guid);
+    let uuid = view.at(offset_bytes + 56, 16).map(|id| Guid::from_disk(&array(id, 0)).to_string());
     Some(Signature { uuid, ..bare(Kind::Gpt, offset_bytes) })
 }
 
@@ -320,7 +312,11 @@ fn imsm(view: &View<'_>) -> Option<Signature> {
 /// Text up to its padding, if there is any; what could move a terminal's cursor is replaced.
 fn text(bytes: &[u8]) -> Option<String> {
     let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
-    let text = String::from_utf8_lossy(&bytes[..end]);
+    printable(&String::from_utf8_lossy(&bytes[..end]))
+}
+
+/// The same of text that is decoded already.
+pub(crate) fn printable(text: &str) -> Option<String> {
     let shown: String = text
         .trim_end()
         .chars()
@@ -332,12 +328,6 @@ fn text(bytes: &[u8]) -> Option<String> {
 /// 16 bytes in order, in the usual notation; none when they are all zero.
 fn uuid(bytes: &[u8]) -> Option<String> {
     bytes.iter().any(|&byte| byte != 0).then(|| dashed(bytes, &[4, 2, 2, 2, 6]))
-}
-
-/// A GPT id: the first three groups are little-endian numbers.
-fn guid(bytes: &[u8]) -> String {
-    let order = [3, 2, 1, 0, 5, 4, 7, 6, 8, 9, 10, 11, 12, 13, 14, 15];
-    dashed(&order.map(|i| bytes[i]), &[4, 2, 2, 2, 6])
 }
 
 fn dashed(bytes: &[u8], groups: &[usize]) -> String {

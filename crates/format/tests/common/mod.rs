@@ -1,6 +1,8 @@
 //! Example structures and a small deterministic generator, shared by the integration tests.
 #![allow(dead_code, reason = "each test file uses its part")]
 
+pub mod disk;
+
 use wattle_format::md::create::{NewArray, superblock};
 use wattle_format::md::defaults::{Guard, areas};
 use wattle_format::md::{
@@ -108,6 +110,18 @@ pub fn seeds() -> Vec<Vec<u8>> {
     ];
     let meta = journal::MetaBlock { seq: 7, position_sectors: 0, payloads };
     seeds.push(meta.encode(JournalChecksum::new(&[0; 16])).unwrap().to_vec());
+    for sector_bytes in [512, 4096] {
+        let mut gpt = disk::Disk::new(128, sector_bytes);
+        gpt.gpt(&[(40, 49), (50, 79)]);
+        gpt.bytes.truncate(5 * 4096);
+        seeds.push(gpt.bytes);
+    }
+    let mut mbr = disk::Disk::new(40, 512);
+    mbr.mbr_entry(0, 0, 0xfd, 20, 10);
+    mbr.mbr_entry(0, 1, 5, 1, 10);
+    mbr.mbr_entry(1, 0, 0x8e, 1, 1);
+    mbr.mbr_entry(1, 1, 5, 2, 10);
+    seeds.push(mbr.bytes);
     seeds
 }
 

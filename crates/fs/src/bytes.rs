@@ -1,0 +1,35 @@
+//! Integers out of bytes, by offset; `None` beyond their end.
+
+fn array<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
+    bytes.get(at..)?.first_chunk().copied()
+}
+
+pub fn u8_at(bytes: &[u8], at: usize) -> Option<u8> {
+    bytes.get(at).copied()
+}
+
+pub fn le16(bytes: &[u8], at: usize) -> Option<u16> {
+    array(bytes, at).map(u16::from_le_bytes)
+}
+
+pub fn le32(bytes: &[u8], at: usize) -> Option<u32> {
+    array(bytes, at).map(u32::from_le_bytes)
+}
+
+pub fn be16(bytes: &[u8], at: usize) -> Option<u16> {
+    array(bytes, at).map(u16::from_be_bytes)
+}
+
+pub fn be32(bytes: &[u8], at: usize) -> Option<u32> {
+    array(bytes, at).map(u32::from_be_bytes)
+}
+
+/// Sixteen bytes: a UUID.
+pub fn uuid_at(bytes: &[u8], at: usize) -> Option<[u8; 16]> {
+    array(bytes, at)
+}
+
+/// A label: up to the first zero byte.
+pub fn label(bytes: &[u8]) -> Vec<u8> {
+    bytes.iter().copied().take_while(|byte| *byte != 0).collect()
+}

@@ -1,0 +1,123 @@
+//! Why something cannot be read, and what is to be known of what can.
+
+use std::fmt;
+use std::io;
+
+use thiserror::Error;
+
+/// Why something of a file system cannot be read.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// None of the file systems that are read here.
+    #[error("no ext2, ext3, ext4, XFS or btrfs file system is here")]
+    Unrecognised,
+    /// What the file system is on returned an error.
+    #[error("reading at byte {offset}: {source}")]
+    Read {
+        /// Where.
+        offset: u64,
+        /// What it said.
+        source: io::Error,
+    },
+    /// A structure points beyond the end of what the file system is on: it was cut off, or is damaged.
+    #[error("byte {offset} is beyond the end, which is at {size}")]
+    BeyondEnd {
+        /// Where it points to.
+        offset: u64,
+        /// The size of what the file system is on.
+        size: u64,
+    },
+    /// A structure is not what it must be.
+    #[error("{structure} {at} is damaged: {what}")]
+    Damaged {
+        /// Which structure: `inode`, `block`.
+        structure: &'static str,
+        /// Its number.
+        at: u64,
+        /// What is wrong.
+        what: &'static str,
+    },
+    /// Something that is known and not read here.
+    #[error("{what}: not supported")]
+    Unsupported {
+        /// What.
+        what: &'static str,
+    },
+    /// Features that no version known here has: old rules may read them wrong.
+    #[error("{file_system} with unknown features {bits:#x}: not supported")]
+    UnknownFeatures {
+        /// Of which file system.
+        file_system: &'static str,
+        /// The bits that are not known.
+        bits: u64,
+    },
+    /// No entry of that name.
+    #[error("no such file or directory")]
+    NoSuchEntry,
+    /// A directory was wanted.
+    #[error("not a directory")]
+    NotADirectory,
+    /// A regular file was wanted.
+    #[error("not a regular file")]
+    NotAFile,
+    /// A symbolic link was wanted.
+    #[error("not a symbolic link")]
+    NotALink,
+    /// Links lead to links, perhaps in a circle.
+    #[error("too many symbolic links on the way")]
+    TooManyLinks,
+    /// Whoever reads wanted no more.
+    #[error("stopped")]
+    Stopped,
+}
+
+/// What whoever reads a file system should know: it can be read, and is perhaps not what it was last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Note {
+    /// It was not unmounted; its journal was read, and what is shown is what a mount would show.
+    JournalApplied {
+        /// How many of its blocks are taken from the journal.
+        blocks: u64,
+    },
+    /// It was not unmounted and its journal could not be used.
+    JournalNotApplied {
+        /// Why.
+        why: &'static str,
+    },
+    /// It says itself that something in it is wrong.
+    MarkedDamaged,
+    /// It ends beyond the end of what it is on.
+    CutOff {
+        /// Its size in bytes.
+        size_bytes: u64,
+        /// What is there of it.
+        there_bytes: u64,
+    },
+}
+
+impl fmt::Display for Note {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::JournalApplied { blocks } => {
+                write!(
+                    f,
+                    "it was not unmounted; {blocks} blocks are taken from its journal, as a mount would"
+                )
+            }
+            Self::JournalNotApplied { why } => write!(
+                f,
+                "it was not unmounted and its journal is not applied ({why}): the last changes, of the seconds before the crash, may be \
+                 missing, and names or sizes may not fit their files"
+            ),
+            Self::MarkedDamaged => {
+                f.write_str("it is marked as damaged: what is found is shown, and files may be missing")
+            }
+            Self::CutOff { size_bytes, there_bytes } => write!(
+                f,
+                "it has {size_bytes} bytes and only {there_bytes} of them are here: what lies beyond cannot be read"
+            ),
+        }
+    }
+}

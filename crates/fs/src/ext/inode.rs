@@ -1,0 +1,159 @@
+//! Inodes: attributes, and the 60 bytes that say where the data is.
+
+use crate::bytes::{le16, le32};
+use crate::error::Error;
+use crate::ext::Ext;
+use crate::ext::checksum::{crc, crc_without};
+use crate::ext::superblock::{Bits, Features};
+use crate::{Kind, Metadata, Time};
+
+/// Bytes of an inode that say where its data is, or are a link's target.
+pub const MAP_BYTES: usize = 60;
+const MAP_AT: usize = 0x28;
+
+/// What every inode has; more is extra.
+const BASE_BYTES: usize = 128;
+
+const CHECKSUM_LOW_AT: usize = 0x7c;
+const CHECKSUM_HIGH_AT: usize = 0x82;
+
+/// Flags of an inode.
+pub struct Flags;
+
+impl Flags {
+    const COMPRESSED: u32 = 0x4;
+    const ENCRYPTED: u32 = 0x800;
+    pub const EXTENTS: u32 = 0x8_0000;
+    pub const INLINE_DATA: u32 = 0x1000_0000;
+}
+
+/// An inode in use.
+#[derive(Debug, Clone)]
+pub struct Inode {
+    pub number: u64,
+    pub flags: Bits,
+    pub metadata: Metadata,
+    /// Seed of the checksums of what belongs to it.
+    pub seed: u32,
+    pub map: [u8; MAP_BYTES],
+    /// All of it, for what is stored in it.
+    pub bytes: Vec<u8>,
+    /// Where what lies behind its fields starts.
+    pub extra_at: usize,
+}
+
+impl Inode {
+    /// Reads and checks it.
+    pub fn read(ext: &Ext, number: u64) -> Result<Self, Error> {
+        let (block, at) = ext.superblock.inode_place(ext, number)?;
+        let bytes = ext.block(block)?[at..at + ext.superblock.inode_bytes].to_vec();
+        let damaged = |what| Error::Damaged { structure: "ext inode", at: number, what };
+        let inode =
+            Self::decode(ext, number, bytes).ok_or_else(|| damaged("it says nothing a file could be"))?;
+        if ext.superblock.features.ro_compat.contains(Features::METADATA_CHECKSUMS)
+            && !inode.checksum_is_right()
+        {
+            return Err(damaged("its checksum is wrong"));
+        }
+        if inode.metadata.links == 0 {
+            return Err(damaged("it is not in use"));
+        }
+        Ok(inode)
+    }
+
+    /// `None` if its type is none, or it is too short.
+    fn decode(ext: &Ext, number: u64, bytes: Vec<u8>) -> Option<Self> {
+        let b = &bytes[..];
+        let mode = u32::from(le16(b, 0x0)?);
+        let kind = Kind::of_mode(mode)?;
+        let extra = if b.len() > BASE_BYTES { usize::from(le16(b, 0x80)?) } else { 0 };
+        let extra_at = (BASE_BYTES + extra).min(b.len());
+        // Fields behind the first 128 bytes are there as far as the inode says.
+        let later = |at: usize| if at + 4 <= extra_at { le32(b, at) } else { None };
+        let time = |at: usize, extra_at: usize| -> Option<Time> { Some(time(le32(b, at)?, later(extra_at))) };
+        // Of directories the high half of the size is newer than its place, which older ones use otherwise.
+        let high = kind == Kind::File
+            || kind == Kind::Directory
+                && ext.superblock.features.incompat.contains(Features::LARGE_DIRECTORIES);
+        let size_high = if high { u64::from(le32(b, 0x6c)?) } else { 0 };
+        let wide = |low: usize, high: usize| Some(u32::from(le16(b, low)?) | u32::from(le16(b, high)?) << 16);
+        let seed = crc(ext.superblock.seed, &(u32::try_from(number).ok()?).to_le_bytes());
+        Some(Self {
+            number,
+            flags: Bits(le32(b, 0x20)?),
+            metadata: Metadata {
+                kind,
+                mode: mode & 0o7777,
+                uid: wide(0x2, 0x78)?,
+                gid: wide(0x18, 0x7a)?,
+                links: u32::from(le16(b, 0x1a)?),
+                size_bytes: u64::from(le32(b, 0x4)?) | size_high << 32,
+                accessed: time(0x8, 0x8c)?,
+                modified: time(0x10, 0x88)?,
+                changed: time(0xc, 0x84)?,
+                created: later(0x94).and_then(|_| time(0x90, 0x94)),
+            },
+            seed: crc(seed, &le32(b, 0x64)?.to_le_bytes()),
+            map: *b.get(MAP_AT..)?.first_chunk()?,
+            extra_at,
+            bytes,
+        })
+    }
+
+    /// Half of the checksum has its place in the extra bytes, if there are as many.
+    fn checksum_is_right(&self) -> bool {
+        let wide = self.extra_at >= CHECKSUM_HIGH_AT + 2;
+        let (before, after) = self.bytes.split_at(if wide { CHECKSUM_HIGH_AT } else { self.bytes.len() });
+        let mut sum = crc_without(self.seed, before, CHECKSUM_LOW_AT, 2);
+        let high = if wide {
+            sum = crc_without(sum, after, 0, 2);
+            le16(after, 0)
+        } else {
+            sum &= 0xffff;
+            Some(0)
+        };
+        let stored = le16(&self.bytes, CHECKSUM_LOW_AT).zip(high);
+        stored.is_some_and(|(low, high)| sum == u32::from(low) | u32::from(high) << 16)
+    }
+
+    /// What of it cannot be read here, whatever it is.
+    pub fn refuse_unreadable(&self) -> Result<(), Error> {
+        if self.flags.contains(Flags::ENCRYPTED) {
+            return Err(Error::Unsupported { what: "an encrypted file or directory" });
+        }
+        if self.flags.contains(Flags::COMPRESSED) && !self.flags.contains(Flags::EXTENTS) {
+            return Err(Error::Unsupported { what: "a compressed file (e2compr)" });
+        }
+        Ok(())
+    }
+
+    /// A short link's target is in place of the map.
+    pub fn fast_link(&self, len: usize) -> Option<&[u8]> {
+        let elsewhere = self.flags.0 & (Flags::EXTENTS | Flags::INLINE_DATA) != 0;
+        (len < MAP_BYTES && !elsewhere).then(|| &self.map[..len])
+    }
+
+    pub fn damaged(&self, what: &'static str) -> Error {
+        Error::Damaged { structure: "ext inode", at: self.number, what }
+    }
+}
+
+/// 32 bits of seconds, signed, since the first ext2; the extra word has two more and the nanoseconds.
+fn time(seconds: u32, extra: Option<u32>) -> Time {
+    let extra = extra.unwrap_or(0);
+    Time::new(i64::from(seconds.cast_signed()) + (i64::from(extra & 3) << 32), extra >> 2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_reach_from_1901_to_2446() {
+        assert_eq!(time(0x8000_0000, None).seconds, -(1 << 31));
+        assert_eq!(time(0x7fff_ffff, None).seconds, (1 << 31) - 1);
+        assert_eq!(time(0x8000_0000, Some(1)).seconds, 1 << 31);
+        assert_eq!(time(0x7fff_ffff, Some(3)).seconds, 15_032_385_535);
+        assert_eq!(time(1, Some(999_999_999 << 2)), Time { seconds: 1, nanoseconds: 999_999_999 });
+    }
+}

@@ -1,0 +1,192 @@
+//! ext2, ext3 and ext4, as the kernel's "ext4 Data Structures and Algorithms" describes them.
+//!
+//! Our own reader, because the crate there is (`ext4-view`) tells neither holes nor inode numbers, so that sparse files and hard links
+//! would come out as something else; refuses `meta_bg`, `mmp`, `inline_data`, `ea_inode`, `large_dir` and the journals of ext3; stops at
+//! the wrap of a journal; and allocates by sizes that it reads.
+//!
+//! A file system that was not unmounted is read through its journal ([`journal`]): blocks that the log holds newer are taken from
+//! there, and nothing is written.
+
+mod blockmap;
+mod checksum;
+mod directory;
+mod extents;
+mod inline;
+mod inode;
+mod journal;
+mod superblock;
+
+use std::ops::Range;
+
+use crate::error::Error;
+use crate::source::{Run, Source};
+use crate::{About, EachData, EachEntry, FileSystem, Kind, Metadata, Node, Note};
+
+use inode::{Flags, Inode};
+use journal::Overlay;
+use superblock::{Features, Superblock};
+
+/// The inode of the root directory.
+const ROOT_INODE: u64 = 2;
+
+/// Whether the signature of ext2, ext3 or ext4 is there.
+///
+/// # Errors
+/// The place cannot be read.
+pub fn is_here(source: &Source) -> Result<bool, Error> {
+    superblock::is_here(source)
+}
+
+/// An ext2, ext3 or ext4 file system.
+pub struct Ext {
+    source: Source,
+    superblock: Superblock,
+    overlay: Overlay,
+    about: About,
+}
+
+impl Ext {
+    /// Opens it: superblock, and the journal if it was not unmounted.
+    ///
+    /// # Errors
+    /// The superblock is damaged, or asks for what is not supported.
+    pub fn open(source: Source) -> Result<Self, Error> {
+        let superblock = Superblock::read(&source)?;
+        let about = superblock.about(&source);
+        let mut ext = Self { source, superblock, overlay: Overlay::default(), about };
+        if ext.superblock.features.incompat.contains(Features::RECOVER) {
+            match journal::load(&ext) {
+                Ok(overlay) => {
+                    ext.about.notes.extend(match (overlay.fast_commits, overlay.len()) {
+                        (true, _) => {
+                            Some(Note::JournalNotApplied { why: "its fast commits are not read here" })
+                        }
+                        (false, 0) => None,
+                        (false, blocks) => Some(Note::JournalApplied { blocks }),
+                    });
+                    ext.overlay = overlay;
+                }
+                Err(why) => ext.about.notes.push(Note::JournalNotApplied { why }),
+            }
+        }
+        Ok(ext)
+    }
+
+    /// Blocks there can be: the bound of everything that occupies blocks.
+    fn blocks_max(&self) -> u64 {
+        self.superblock.blocks.min(self.source.size() / self.superblock.block_bytes as u64 + 1)
+    }
+
+    /// A block, from the journal if that has it newer.
+    fn block(&self, block: u64) -> Result<Vec<u8>, Error> {
+        let bytes = self.superblock.block_bytes;
+        let Some(newer) = self.overlay.get(block) else {
+            return self.source.bytes(self.superblock.offset_of(block)?, bytes);
+        };
+        let mut block = self.source.bytes(self.superblock.offset_of(newer.block)?, bytes)?;
+        newer.unescape(&mut block);
+        Ok(block)
+    }
+
+    /// Hands on the data of a run of blocks.
+    fn deliver(&self, run: Run, each: &mut EachData<'_>) -> Result<(), Error> {
+        let block_bytes = self.superblock.block_bytes as u64;
+        let blocks = run.disk_offset / block_bytes..(run.disk_offset + run.len).div_ceil(block_bytes);
+        if !self.overlay.holds_any(blocks.clone()) {
+            return self.source.deliver(run, each);
+        }
+        // With `data=journal` the log has data, too: these few runs go block by block.
+        for block in blocks {
+            let start = (block * block_bytes).max(run.disk_offset);
+            let end = ((block + 1) * block_bytes).min(run.disk_offset + run.len);
+            let bytes = self.block(block)?;
+            let at = (start % block_bytes) as usize;
+            each(run.file_offset + (start - run.disk_offset), &bytes[at..at + (end - start) as usize])?;
+        }
+        Ok(())
+    }
+
+    fn inode(&self, node: Node) -> Result<Inode, Error> {
+        Inode::read(self, node.inode)
+    }
+
+    /// Calls `each` for the runs of an inode's data within a range, clipped to it, in order.
+    fn runs(
+        &self,
+        inode: &Inode,
+        range: &Range<u64>,
+        each: &mut dyn FnMut(Run) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        match inode.flags.contains(Flags::EXTENTS) {
+            true => extents::runs(self, inode, range, each),
+            false => blockmap::runs(self, inode, range, each),
+        }
+    }
+
+    /// Data of an inode of any kind.
+    fn read_inode(&self, inode: &Inode, range: &Range<u64>, each: &mut EachData<'_>) -> Result<(), Error> {
+        inode.refuse_unreadable()?;
+        let range = range.start..range.end.min(inode.metadata.size_bytes);
+        if inode.flags.contains(Flags::INLINE_DATA) {
+            let data = inline::data(inode)?;
+            let end = (data.len() as u64).min(range.end);
+            return match data.get(range.start as usize..end as usize) {
+                Some(part) if !part.is_empty() => each(range.start, part),
+                _ => Ok(()),
+            };
+        }
+        self.runs(inode, &range, &mut |run| self.deliver(run, each))
+    }
+}
+
+impl FileSystem for Ext {
+    fn about(&self) -> &About {
+        &self.about
+    }
+
+    fn root(&self) -> Node {
+        Node { tree: 0, inode: ROOT_INODE }
+    }
+
+    fn metadata(&self, node: Node) -> Result<Metadata, Error> {
+        Ok(self.inode(node)?.metadata)
+    }
+
+    fn list(&self, directory: Node, each: &mut EachEntry<'_>) -> Result<(), Error> {
+        let inode = self.inode(directory)?;
+        if inode.metadata.kind != Kind::Directory {
+            return Err(Error::NotADirectory);
+        }
+        inode.refuse_unreadable()?;
+        directory::list(self, &inode, each)
+    }
+
+    fn link(&self, link: Node) -> Result<Vec<u8>, Error> {
+        let inode = self.inode(link)?;
+        if inode.metadata.kind != Kind::Symlink {
+            return Err(Error::NotALink);
+        }
+        // A link is at most a block, by definition.
+        let len = usize::try_from(inode.metadata.size_bytes).ok();
+        let len = len.filter(|len| *len <= self.superblock.block_bytes);
+        let len = len.ok_or_else(|| inode.damaged("a link that is longer than a block"))?;
+        if let Some(target) = inode.fast_link(len) {
+            inode.refuse_unreadable()?;
+            return Ok(target.to_vec());
+        }
+        let mut target = vec![0; len];
+        self.read_inode(&inode, &(0..len as u64), &mut |offset, bytes| {
+            target[offset as usize..offset as usize + bytes.len()].copy_from_slice(bytes);
+            Ok(())
+        })?;
+        Ok(target)
+    }
+
+    fn read(&self, file: Node, range: Range<u64>, each: &mut EachData<'_>) -> Result<(), Error> {
+        let inode = self.inode(file)?;
+        if inode.metadata.kind != Kind::File {
+            return Err(Error::NotAFile);
+        }
+        self.read_inode(&inode, &range, each)
+    }
+}

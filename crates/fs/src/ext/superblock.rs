@@ -1,0 +1,275 @@
+//! The superblock, and where the groups' descriptors and the inodes are.
+
+use crate::bytes::{label, le16, le32, u8_at, uuid_at};
+use crate::error::{Error, Note};
+use crate::ext::checksum::crc;
+use crate::source::Source;
+use crate::{About, ext::Ext};
+
+const OFFSET: u64 = 1024;
+const BYTES: usize = 1024;
+const MAGIC: u16 = 0xef53;
+const CHECKSUM_AT: usize = 0x3fc;
+
+/// Feature words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Features {
+    pub compat: Bits,
+    pub incompat: Bits,
+    pub ro_compat: Bits,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bits(pub u32);
+
+impl Bits {
+    pub fn contains(self, bits: u32) -> bool {
+        self.0 & bits == bits
+    }
+}
+
+impl Features {
+    /// compat
+    const HAS_JOURNAL: u32 = 0x4;
+    const SPARSE_SUPER2: u32 = 0x200;
+    /// incompat
+    const COMPRESSION: u32 = 0x1;
+    pub const FILETYPE: u32 = 0x2;
+    pub const RECOVER: u32 = 0x4;
+    const JOURNAL_DEVICE: u32 = 0x8;
+    const META_BG: u32 = 0x10;
+    const EXTENTS: u32 = 0x40;
+    const BITS_64: u32 = 0x80;
+    const DIRDATA: u32 = 0x1000;
+    const CHECKSUM_SEED: u32 = 0x2000;
+    pub const LARGE_DIRECTORIES: u32 = 0x4000;
+    /// All that there are: besides those above extents, mmp, flex_bg, ea_inode, inline_data, encrypt and casefold.
+    const INCOMPAT_KNOWN: u32 = 0x3_f7df;
+    /// ro_compat
+    const SPARSE_SUPER: u32 = 0x1;
+    const GROUP_CHECKSUMS: u32 = 0x10;
+    const EXTRA_ISIZE: u32 = 0x40;
+    pub const METADATA_CHECKSUMS: u32 = 0x400;
+
+    /// What reading needs. That `ro_compat` may hold anything is its meaning.
+    fn check(self) -> Result<(), Error> {
+        let unknown = self.incompat.0 & !Self::INCOMPAT_KNOWN;
+        if unknown != 0 {
+            return Err(Error::UnknownFeatures { file_system: "ext4", bits: u64::from(unknown) });
+        }
+        let refused = [
+            (Self::COMPRESSION, "ext2 with compression (e2compr)"),
+            (Self::JOURNAL_DEVICE, "a journal device of ext3 or ext4, which holds no files"),
+            (Self::DIRDATA, "ext4 with data in directory entries (dirdata, of Lustre)"),
+        ];
+        match refused.into_iter().find(|(bit, _)| self.incompat.contains(*bit)) {
+            Some((_, what)) => Err(Error::Unsupported { what }),
+            None => Ok(()),
+        }
+    }
+
+    /// The name people know such a file system by.
+    fn kind(self) -> &'static str {
+        const OF_EXT4: u32 = Features::EXTENTS | Features::BITS_64;
+        const OF_EXT4_RO: u32 =
+            Features::GROUP_CHECKSUMS | Features::EXTRA_ISIZE | Features::METADATA_CHECKSUMS;
+        match self {
+            _ if self.incompat.0 & OF_EXT4 != 0 || self.ro_compat.0 & OF_EXT4_RO != 0 => "ext4",
+            _ if self.compat.contains(Self::HAS_JOURNAL) => "ext3",
+            _ => "ext2",
+        }
+    }
+}
+
+/// What is needed of the superblock, checked.
+#[derive(Debug, Clone)]
+pub struct Superblock {
+    pub features: Features,
+    pub block_bytes: usize,
+    pub blocks: u64,
+    pub inode_bytes: usize,
+    /// Seed of every checksum.
+    pub seed: u32,
+    pub journal_inode: u64,
+    first_data_block: u64,
+    blocks_per_group: u64,
+    inodes_per_group: u64,
+    groups: u64,
+    descriptor_bytes: usize,
+    first_meta_bg: u64,
+    /// The groups that have a copy of the superblock besides the first, with `sparse_super2`.
+    backup_groups: [u64; 2],
+    label: Vec<u8>,
+    uuid: [u8; 16],
+    /// Neither clean nor with a journal to replay, or with errors found.
+    marked_damaged: bool,
+}
+
+/// Whether the signature is there.
+pub fn is_here(source: &Source) -> Result<bool, Error> {
+    if source.size() < OFFSET + BYTES as u64 {
+        return Ok(false);
+    }
+    Ok(le16(&source.bytes(OFFSET, BYTES)?, 0x38) == Some(MAGIC))
+}
+
+fn damaged(what: &'static str) -> Error {
+    Error::Damaged { structure: "ext superblock", at: 0, what }
+}
+
+impl Superblock {
+    /// Reads and checks it.
+    pub fn read(source: &Source) -> Result<Self, Error> {
+        let bytes = source.bytes(OFFSET, BYTES)?;
+        let superblock = Self::decode(&bytes).ok_or_else(|| damaged("it is too short"))??;
+        Ok(superblock)
+    }
+
+    /// `None` cannot be: the buffer has its length.
+    fn decode(bytes: &[u8]) -> Option<Result<Self, Error>> {
+        let features = Features {
+            compat: Bits(le32(bytes, 0x5c)?),
+            incompat: Bits(le32(bytes, 0x60)?),
+            ro_compat: Bits(le32(bytes, 0x64)?),
+        };
+        let wide = features.incompat.contains(Features::BITS_64);
+        let uuid = uuid_at(bytes, 0x68)?;
+        let seed = match features.incompat.contains(Features::CHECKSUM_SEED) {
+            true => le32(bytes, 0x270)?,
+            false => crc(!0, &uuid),
+        };
+        let dynamic = le32(bytes, 0x4c)? > 0;
+        let high_blocks = if wide { u64::from(le32(bytes, 0x150)?) } else { 0 };
+        let state = le16(bytes, 0x3a)?;
+        let superblock = Self {
+            features,
+            block_bytes: 1024 << le32(bytes, 0x18)?.min(16),
+            blocks: u64::from(le32(bytes, 0x4)?) | high_blocks << 32,
+            inode_bytes: if dynamic { usize::from(le16(bytes, 0x58)?) } else { 128 },
+            seed,
+            journal_inode: u64::from(le32(bytes, 0xe0)?),
+            first_data_block: u64::from(le32(bytes, 0x14)?),
+            blocks_per_group: u64::from(le32(bytes, 0x20)?),
+            inodes_per_group: u64::from(le32(bytes, 0x28)?),
+            groups: 0,
+            descriptor_bytes: if wide { usize::from(le16(bytes, 0xfe)?) } else { 32 },
+            first_meta_bg: u64::from(le32(bytes, 0x104)?),
+            backup_groups: [u64::from(le32(bytes, 0x24c)?), u64::from(le32(bytes, 0x250)?)],
+            label: label(bytes.get(0x78..0x88)?),
+            uuid,
+            marked_damaged: state & 2 != 0,
+        };
+        let checksum = le32(bytes, CHECKSUM_AT)?;
+        let right = u8_at(bytes, 0x175)? == 1 && crc(!0, bytes.get(..CHECKSUM_AT)?) == checksum;
+        if features.ro_compat.contains(Features::METADATA_CHECKSUMS) && !right {
+            return Some(Err(damaged("its checksum is wrong")));
+        }
+        Some(superblock.check())
+    }
+
+    fn check(mut self) -> Result<Self, Error> {
+        self.features.check()?;
+        if self.block_bytes > 64 << 10 {
+            return Err(damaged("blocks of more than 64 KiB"));
+        }
+        if !self.inode_bytes.is_power_of_two() || !(128..=self.block_bytes).contains(&self.inode_bytes) {
+            return Err(damaged("an impossible size of inodes"));
+        }
+        if !(32..=self.block_bytes.min(1024)).contains(&self.descriptor_bytes)
+            || !self.descriptor_bytes.is_power_of_two()
+        {
+            return Err(damaged("an impossible size of group descriptors"));
+        }
+        if self.blocks_per_group == 0 || self.inodes_per_group == 0 {
+            return Err(damaged("groups without blocks or inodes"));
+        }
+        let data_blocks = self.blocks.checked_sub(self.first_data_block).filter(|blocks| *blocks > 0);
+        let data_blocks = data_blocks.ok_or_else(|| damaged("its first block is beyond its last"))?;
+        self.groups = data_blocks.div_ceil(self.blocks_per_group);
+        Ok(self)
+    }
+
+    /// What there is to say about the file system.
+    pub fn about(&self, source: &Source) -> About {
+        let size_bytes = self.blocks.saturating_mul(self.block_bytes as u64);
+        let marked = self.marked_damaged.then_some(Note::MarkedDamaged);
+        About {
+            kind: self.features.kind(),
+            label: self.label.clone(),
+            uuid: self.uuid,
+            size_bytes,
+            notes: marked.into_iter().chain(source.cut_off(size_bytes)).collect(),
+        }
+    }
+
+    /// Where a block is, in bytes.
+    pub fn offset_of(&self, block: u64) -> Result<u64, Error> {
+        if block >= self.blocks {
+            let what = "it lies beyond the end of the file system";
+            return Err(Error::Damaged { structure: "ext block", at: block, what });
+        }
+        Ok(block * self.block_bytes as u64)
+    }
+
+    /// The block with the descriptor of a group, and where in it.
+    fn descriptor_of(&self, group: u64) -> (u64, usize) {
+        let per_block = (self.block_bytes / self.descriptor_bytes) as u64;
+        let (table_block, at) = (group / per_block, (group % per_block) as usize * self.descriptor_bytes);
+        // The first superblock starts 1024 bytes in, whatever the block size.
+        let behind_superblock = OFFSET / self.block_bytes as u64 + 1;
+        let meta = self.features.incompat.contains(Features::META_BG) && table_block >= self.first_meta_bg;
+        let block = match meta {
+            false => behind_superblock + table_block,
+            // Each block of descriptors lies at the start of the first of the groups that it describes.
+            true if table_block == 0 => behind_superblock,
+            true => {
+                let first = table_block * per_block;
+                let start = first.saturating_mul(self.blocks_per_group).saturating_add(self.first_data_block);
+                start.saturating_add(u64::from(self.has_superblock(first)))
+            }
+        };
+        (block, at)
+    }
+
+    /// Whether a group starts with a copy of the superblock.
+    fn has_superblock(&self, group: u64) -> bool {
+        let is_power_of = |base: u64| {
+            let mut power = base;
+            while power < group {
+                power *= base;
+            }
+            power == group
+        };
+        match group {
+            0 => true,
+            _ if self.features.compat.contains(Features::SPARSE_SUPER2) => {
+                self.backup_groups.contains(&group)
+            }
+            1 => true,
+            _ if !self.features.ro_compat.contains(Features::SPARSE_SUPER) => true,
+            _ => is_power_of(3) || is_power_of(5) || is_power_of(7),
+        }
+    }
+
+    /// The block an inode is in, and where in it.
+    pub fn inode_place(&self, ext: &Ext, inode: u64) -> Result<(u64, usize), Error> {
+        let damaged = |what| Error::Damaged { structure: "ext inode", at: inode, what };
+        let index = inode.checked_sub(1).ok_or_else(|| damaged("there is no inode of that number"))?;
+        let group = index / self.inodes_per_group;
+        if group >= self.groups {
+            return Err(damaged("its number is beyond the last"));
+        }
+        let (block, at) = self.descriptor_of(group);
+        let descriptor = ext.block(block)?;
+        let wide = self.descriptor_bytes >= 64;
+        let table =
+            le32(&descriptor, at + 0x8).zip(if wide { le32(&descriptor, at + 0x28) } else { Some(0) });
+        let (low, high) = table.ok_or_else(|| damaged("its group's descriptor is too short"))?;
+        let table = u64::from(low) | u64::from(high) << 32;
+        let offset = (index % self.inodes_per_group) * self.inode_bytes as u64;
+        let block_bytes = self.block_bytes as u64;
+        let block = table.checked_add(offset / block_bytes);
+        let block = block.ok_or_else(|| damaged("its group's table of inodes is nowhere"))?;
+        Ok((block, (offset % block_bytes) as usize))
+    }
+}

@@ -1,0 +1,62 @@
+//! One function per family of file systems that takes any bytes as an image and must return: the targets in `fuzz/` and the smoke
+//! test call the same code.
+
+use crate::{Error, FileSystem, Kind, Node};
+
+/// Entries that are looked at: enough to reach every structure, few enough for many images a second.
+const ENTRIES_MAX: usize = 200;
+
+/// Opens an image and reads everything, within a bound: an image that is small can still describe files without an end.
+fn walk(data: &[u8]) {
+    let Ok(fs) = crate::open(Box::new(data.to_vec())) else { return };
+    let _ = format!("{:?}", fs.about());
+    for note in &fs.about().notes {
+        let _ = note.to_string();
+    }
+    let _ = crate::resolve(&*fs, b"/a/../b/");
+    let mut nodes = vec![fs.root()];
+    let mut seen = 0;
+    while let Some(node) = nodes.pop() {
+        seen += 1;
+        if seen > ENTRIES_MAX {
+            return;
+        }
+        look(&*fs, node, &mut nodes);
+    }
+}
+
+fn look(fs: &dyn FileSystem, node: Node, nodes: &mut Vec<Node>) {
+    let Ok(metadata) = fs.metadata(node) else { return };
+    assert!(metadata.modified.nanoseconds < 1_000_000_000);
+    let mut listed = 0;
+    let _ = fs.list(node, &mut |entry| {
+        assert!(!entry.name.is_empty());
+        nodes.push(entry.node);
+        listed += 1;
+        if listed > ENTRIES_MAX { Err(Error::Stopped) } else { Ok(()) }
+    });
+    let _ = fs.link(node);
+    for range in [0..u64::MAX, 4095..4097, u64::MAX - 1..u64::MAX] {
+        let (mut at, mut pieces) = (range.start, 0);
+        let end = range.end.min(metadata.size_bytes);
+        let read = fs.read(node, range, &mut |offset, bytes| {
+            assert!(offset >= at && !bytes.is_empty(), "in order, without empty pieces");
+            at = offset + bytes.len() as u64;
+            assert!(at <= end, "within the range and the file");
+            pieces += 1;
+            if pieces > ENTRIES_MAX { Err(Error::Stopped) } else { Ok(()) }
+        });
+        assert!(read.is_err() || metadata.kind == Kind::File);
+    }
+}
+
+/// An image of ext2, ext3 or ext4.
+pub fn fuzz_ext(data: &[u8]) {
+    walk(data);
+}
+
+/// Takes any bytes and returns, or the decoder has a bug.
+pub type Target = fn(&[u8]);
+
+/// All of them, by the name of their file in `fuzz/`.
+pub const ALL: [(&str, Target); 1] = [("ext", fuzz_ext)];

@@ -1,0 +1,187 @@
+//! Files: reads file systems out of anything that can be read at an offset. Nothing here writes.
+//!
+//! [`open`] recognises ext2, ext3 and ext4, and gives a [`FileSystem`]: directories are listed, attributes read, and the data of
+//! files delivered in order, holes left out. What is damaged is an error that names the structure; what is not supported is an
+//! error that names the feature. What can be read but is not the newest state is a [`Note`].
+//!
+//! Every byte of a file system is somebody else's: no decoder here panics, allocates by a number it read without a bound, or goes
+//! round in a circle. The bound is nearly always the size of what is read: a structure of a file system occupies blocks of it.
+//!
+//! Reading order: [`FileSystem`], then `source` (how bytes are read), then one directory per family.
+
+mod bytes;
+mod error;
+mod ext;
+pub mod fuzzing;
+mod path;
+mod source;
+
+use std::ops::Range;
+
+pub use error::{Error, Note};
+pub use path::resolve;
+pub use source::ReadAt;
+
+use source::Source;
+
+/// Opens the file system in `reader`.
+///
+/// # Errors
+/// [`Error::Unrecognised`] if there is none that is known here; else what is wrong with it or not supported.
+pub fn open(reader: Box<dyn ReadAt>) -> Result<Box<dyn FileSystem>, Error> {
+    let source = Source::new(reader);
+    if ext::is_here(&source)? {
+        return Ok(Box::new(ext::Ext::open(source)?));
+    }
+    Err(Error::Unrecognised)
+}
+
+/// A file system that can be read.
+pub trait FileSystem {
+    /// What it is.
+    fn about(&self) -> &About;
+
+    /// The root directory.
+    fn root(&self) -> Node;
+
+    /// The attributes of a file, directory or anything else.
+    ///
+    /// # Errors
+    /// They cannot be read, or are damaged.
+    fn metadata(&self, node: Node) -> Result<Metadata, Error>;
+
+    /// Calls `each` for every entry of a directory, in the order they are stored, without `.` and `..`. Names are as they are stored:
+    /// a damaged or hostile file system may have any bytes there.
+    ///
+    /// # Errors
+    /// It is no directory or cannot be read, or what `each` says.
+    fn list(&self, directory: Node, each: &mut EachEntry<'_>) -> Result<(), Error>;
+
+    /// Where a symbolic link leads.
+    ///
+    /// # Errors
+    /// It is no link, or cannot be read.
+    fn link(&self, link: Node) -> Result<Vec<u8>, Error>;
+
+    /// Calls `each` with the data of a range of a file, from its start to its end, with the offset in the file. What it is not called
+    /// for are holes: zeros that nothing is stored for. What lies beyond the end of the file does not exist.
+    ///
+    /// # Errors
+    /// It is no file or cannot be read, or what `each` says.
+    fn read(&self, file: Node, range: Range<u64>, each: &mut EachData<'_>) -> Result<(), Error>;
+}
+
+/// Takes entries of a directory. It ends the listing with [`Error::Stopped`].
+pub type EachEntry<'a> = dyn FnMut(Entry) -> Result<(), Error> + 'a;
+
+/// Takes data of a file: the offset, and the bytes. It ends the reading with [`Error::Stopped`].
+pub type EachData<'a> = dyn FnMut(u64, &[u8]) -> Result<(), Error> + 'a;
+
+/// A file, directory or anything else: its inode, and where a file system has several trees of inodes, which one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Node {
+    /// The subvolume of btrfs; 0 elsewhere.
+    pub tree: u64,
+    /// The inode's number.
+    pub inode: u64,
+}
+
+/// An entry of a directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// Its name: any bytes.
+    pub name: Vec<u8>,
+    /// What it names.
+    pub node: Node,
+}
+
+/// What a file system says about itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct About {
+    /// `ext2`, `ext3`, `ext4`, `xfs`, `btrfs`.
+    pub kind: &'static str,
+    /// Its label: any bytes, none if it has no label.
+    pub label: Vec<u8>,
+    /// Its UUID.
+    pub uuid: [u8; 16],
+    /// Its size in bytes.
+    pub size_bytes: u64,
+    /// What whoever reads it should know.
+    pub notes: Vec<Note>,
+}
+
+/// What an inode is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A regular file.
+    File,
+    /// A directory.
+    Directory,
+    /// A symbolic link.
+    Symlink,
+    /// A character device.
+    CharDevice,
+    /// A block device.
+    BlockDevice,
+    /// A named pipe.
+    Fifo,
+    /// A socket.
+    Socket,
+}
+
+impl Kind {
+    /// From the type bits of `st_mode`, which all these file systems store.
+    fn of_mode(mode: u32) -> Option<Self> {
+        Some(match mode & 0o170_000 {
+            0o010_000 => Self::Fifo,
+            0o020_000 => Self::CharDevice,
+            0o040_000 => Self::Directory,
+            0o060_000 => Self::BlockDevice,
+            0o100_000 => Self::File,
+            0o120_000 => Self::Symlink,
+            0o140_000 => Self::Socket,
+            _ => return None,
+        })
+    }
+}
+
+/// A point in time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct Time {
+    /// Seconds since 1970.
+    pub seconds: i64,
+    /// Below a second; less than a thousand million.
+    pub nanoseconds: u32,
+}
+
+impl Time {
+    /// A damaged number of nanoseconds is no time, and none is not worth an error.
+    fn new(seconds: i64, nanoseconds: u32) -> Self {
+        Self { seconds, nanoseconds: if nanoseconds < 1_000_000_000 { nanoseconds } else { 0 } }
+    }
+}
+
+/// The attributes of a file, directory or anything else.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Metadata {
+    /// What it is.
+    pub kind: Kind,
+    /// Permissions, set-user-ID, set-group-ID and sticky: the low twelve bits of `st_mode`.
+    pub mode: u32,
+    /// The owner.
+    pub uid: u32,
+    /// The group.
+    pub gid: u32,
+    /// Names it has. Directories may count more than one.
+    pub links: u32,
+    /// Its size in bytes.
+    pub size_bytes: u64,
+    /// Last read.
+    pub accessed: Time,
+    /// Data last changed.
+    pub modified: Time,
+    /// Attributes last changed.
+    pub changed: Time,
+    /// Made, where the file system keeps that.
+    pub created: Option<Time>,
+}

@@ -1,0 +1,154 @@
+//! How bytes are read: with a bound, an error that says where, and a small cache, since metadata lies close together.
+
+use std::cell::RefCell;
+use std::io;
+use std::ops::Range;
+
+use crate::error::Error;
+use crate::{EachData, Note};
+
+/// Anything that can be read at an offset.
+pub trait ReadAt {
+    /// Fills `into` from `offset` on.
+    ///
+    /// # Errors
+    /// It cannot be read, or not all of it.
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()>;
+
+    /// Its size in bytes.
+    fn size_bytes(&self) -> u64;
+}
+
+impl ReadAt for Vec<u8> {
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
+        let from = usize::try_from(offset).ok().and_then(|offset| self.get(offset..)?.get(..into.len()));
+        into.copy_from_slice(from.ok_or(io::ErrorKind::UnexpectedEof)?);
+        Ok(())
+    }
+
+    fn size_bytes(&self) -> u64 {
+        self.len() as u64
+    }
+}
+
+/// A line of the cache. Larger than a block of any of these file systems but ext4's largest, and several inodes' worth.
+const LINE_BYTES: u64 = 64 << 10;
+
+/// Lines that are kept: 16 MiB.
+const LINES: usize = 256;
+
+/// Data is read and delivered in pieces of at most that, which keeps every member of a wide array at work.
+const PIECE_BYTES: u64 = 4 << 20;
+
+/// What a file system is read from.
+pub struct Source {
+    reader: Box<dyn ReadAt>,
+    size: u64,
+    /// By the number of the line, modulo their count.
+    lines: RefCell<Vec<Option<Line>>>,
+}
+
+/// A piece of what is read that starts at a multiple of its size.
+#[derive(Clone)]
+struct Line {
+    number: u64,
+    bytes: Vec<u8>,
+}
+
+/// Data of a file that lies in one piece.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Run {
+    /// Its offset in the file, in bytes.
+    pub file_offset: u64,
+    /// Where it is.
+    pub disk_offset: u64,
+    /// How much.
+    pub len: u64,
+}
+
+impl Run {
+    /// The part of it that lies in a range of the file.
+    pub fn within(self, range: &Range<u64>) -> Option<Self> {
+        let start = self.file_offset.max(range.start);
+        let end = self.file_offset.saturating_add(self.len).min(range.end);
+        (start < end).then(|| Self {
+            file_offset: start,
+            disk_offset: self.disk_offset.saturating_add(start - self.file_offset),
+            len: end - start,
+        })
+    }
+}
+
+impl Source {
+    pub fn new(reader: Box<dyn ReadAt>) -> Self {
+        let size = reader.size_bytes();
+        Self { reader, size, lines: RefCell::new(vec![None; LINES]) }
+    }
+
+    /// The size of what is read, in bytes.
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// What to say if a file system of that size is not all here.
+    pub fn cut_off(&self, size_bytes: u64) -> Option<Note> {
+        (size_bytes > self.size).then_some(Note::CutOff { size_bytes, there_bytes: self.size })
+    }
+
+    /// Fills `into`. Small reads go through the cache.
+    pub fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), Error> {
+        let end = offset.checked_add(into.len() as u64).filter(|end| *end <= self.size);
+        let end = end.ok_or(Error::BeyondEnd { offset, size: self.size })?;
+        let line = offset / LINE_BYTES;
+        let within_line = !into.is_empty() && (end - 1) / LINE_BYTES == line;
+        if within_line && (into.len() as u64) < LINE_BYTES && self.read_line(line, offset, into) {
+            return Ok(());
+        }
+        self.reader.read_at(offset, into).map_err(|source| Error::Read { offset, source })
+    }
+
+    /// From the cache, filled first if need be. `false` if the line as a whole cannot be read: the part that is wanted perhaps can.
+    fn read_line(&self, number: u64, offset: u64, into: &mut [u8]) -> bool {
+        let mut lines = self.lines.borrow_mut();
+        let place = &mut lines[(number % LINES as u64) as usize];
+        let start = number * LINE_BYTES;
+        if place.as_ref().is_none_or(|line| line.number != number) {
+            let mut bytes = vec![0; LINE_BYTES.min(self.size - start) as usize];
+            if self.reader.read_at(start, &mut bytes).is_err() {
+                return false;
+            }
+            *place = Some(Line { number, bytes });
+        }
+        let Some(Line { bytes, .. }) = place else { return false };
+        let at = (offset - start) as usize;
+        into.copy_from_slice(&bytes[at..at + into.len()]);
+        true
+    }
+
+    /// Bytes of their own. `len` is never taken from the medium without a bound.
+    pub fn bytes(&self, offset: u64, len: usize) -> Result<Vec<u8>, Error> {
+        let mut bytes = vec![0; len];
+        self.read(offset, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// Hands on the data of a run, in pieces.
+    pub fn deliver(&self, run: Run, each: &mut EachData<'_>) -> Result<(), Error> {
+        // What lies beyond the end is not allocated for before that is noticed.
+        if run.disk_offset.checked_add(run.len).is_none_or(|end| end > self.size) {
+            return Err(Error::BeyondEnd {
+                offset: run.disk_offset.saturating_add(run.len),
+                size: self.size,
+            });
+        }
+        let mut bytes = vec![0; run.len.min(PIECE_BYTES) as usize];
+        let mut done = 0;
+        while done < run.len {
+            let piece = &mut bytes[..(run.len - done).min(PIECE_BYTES) as usize];
+            self.read(run.disk_offset + done, piece)?;
+            each(run.file_offset + done, piece)?;
+            done += piece.len() as u64;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,91 @@
+//! Damaged and hostile images: no panic, no endless loop, no memory without a bound. The same entry points as `fuzz/`, with images
+//! that real tools made and random damage in their metadata.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stderr,
+    reason = "a panic is how a test fails, and a skipped one says so"
+)]
+
+mod common;
+
+use std::fs;
+use std::path::Path;
+
+use common::{Size, image, make_tree, pattern, program, run};
+use wattle_fs::fuzzing::{ALL, Target};
+
+/// Damaged copies per image.
+const ROUNDS: u64 = 400;
+
+#[test]
+fn any_bytes_are_no_panic() {
+    for (_, target) in ALL {
+        target(&[]);
+        target(&[0xff; 70_000]);
+        target(&pattern(1, 70_000));
+    }
+}
+
+fn target(name: &str) -> Target {
+    ALL.into_iter().find(|(target, _)| *target == name).unwrap().1
+}
+
+/// Changes a few bytes at a time of the blocks that are not zero, half of the time to values that are extreme.
+fn damage(bytes: &[u8], target: Target) {
+    const BLOCK: usize = 1024;
+    let used: Vec<usize> = (0..bytes.len() / BLOCK)
+        .filter(|block| bytes[block * BLOCK..][..BLOCK].iter().any(|byte| *byte != 0))
+        .collect();
+    target(bytes);
+    for round in 0..ROUNDS {
+        let random: Vec<u64> = pattern(round + 1, 256)
+            .chunks_exact(8)
+            .map(|bytes| u64::from_le_bytes(bytes.try_into().unwrap()))
+            .collect();
+        let mut damaged = bytes.to_vec();
+        let changes = 1 + random[31] as usize % 8;
+        for change in random.chunks_exact(3).take(changes) {
+            let at = used[change[0] as usize % used.len()] * BLOCK + change[1] as usize % BLOCK;
+            damaged[at] = match change[2] % 8 {
+                0 => 0,
+                1 => 0xff,
+                2 => 0x80,
+                3 => damaged[at].wrapping_add(1),
+                _ => change[2] as u8,
+            };
+        }
+        target(&damaged);
+    }
+}
+
+#[test]
+fn damaged_ext_images_are_no_panic() {
+    let (dir, tree) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    make_tree(tree.path(), Size { entries: 60, pieces: 40 });
+    // What is large is not what this is about.
+    for large in ["file-3145728", "file-300000", "medium"] {
+        let _ =
+            fs::remove_file(tree.path().join(large)).or_else(|_| fs::remove_dir_all(tree.path().join(large)));
+    }
+    for options in [
+        &["-t", "ext2", "-b", "1024"][..],
+        &["-t", "ext4", "-b", "1024", "-O", "^metadata_csum"],
+        &["-t", "ext4"],
+    ] {
+        let path = image(&dir, "image", 2 << 20);
+        if made(tree.path(), &path, options).is_none() {
+            return;
+        }
+        damage(&fs::read(&path).unwrap(), target("ext"));
+    }
+}
+
+fn made(tree: &Path, path: &Path, options: &[&str]) -> Option<()> {
+    run(program("mke2fs")
+        .args(["-q", "-F", "-N", "400", "-O", "^has_journal"])
+        .args(options)
+        .arg("-d")
+        .arg(tree)
+        .arg(path))
+}

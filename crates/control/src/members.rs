@@ -7,6 +7,7 @@
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::sync::{Arc, OnceLock};
 
 use thiserror::Error;
 use wattle_rt::{Device, Direct, IoError, Lock, OpenError, OpenOptions};
@@ -31,6 +32,10 @@ pub enum MemberAddress {
     },
     /// `model:DRIVE`: memory that takes as long as a real drive would. Who makes these uses [`Member::made_up`].
     Model,
+    /// A partition of another member ([`Member::part`]).
+    Part,
+    /// What lies on other members: an array, a logical volume ([`Member::layer`]).
+    Layer,
 }
 
 impl FromStr for MemberAddress {
@@ -70,6 +75,8 @@ enum Identity {
     Block { rdev: u64 },
     /// A made-up drive is only the same as itself.
     MadeUp,
+    /// So is a layer: nobody gives it twice.
+    Layer,
 }
 
 /// How a member is going to be used.
@@ -91,6 +98,36 @@ pub struct Member {
     /// The open drive.
     pub device: Device,
     identity: Identity,
+    part: Option<Part>,
+}
+
+/// Which part of what.
+#[derive(Debug, Clone)]
+struct Part {
+    whole: Arc<Whole>,
+    start_bytes: u64,
+    len_bytes: u64,
+}
+
+/// A member that is used in parts. It is claimed once for all of them: a lock is for the whole.
+#[derive(Debug)]
+pub(crate) struct Whole {
+    member: Member,
+    claimed: OnceLock<Device>,
+}
+
+impl Whole {
+    pub(crate) fn new(member: Member) -> Arc<Self> {
+        Arc::new(Self { member, claimed: OnceLock::new() })
+    }
+
+    fn claim(&self, claim: Claim) -> Result<Device, MemberError> {
+        if let Some(device) = self.claimed.get() {
+            return Ok(device.clone());
+        }
+        let device = self.member.claim(claim)?.device;
+        Ok(self.claimed.get_or_init(|| device).clone())
+    }
 }
 
 impl Member {
@@ -107,7 +144,9 @@ impl Member {
             MemberAddress::Null { size_bytes } => {
                 (Device::null(not_empty(name, *size_bytes)?), Identity::MadeUp)
             }
-            MemberAddress::Model => return Err(MemberError::OnlyMadeUp { name: name.to_owned() }),
+            MemberAddress::Model | MemberAddress::Part | MemberAddress::Layer => {
+                return Err(MemberError::OnlyMadeUp { name: name.to_owned() });
+            }
             MemberAddress::Path(path) => {
                 let device =
                     open(name, path, OpenOptions { write: false, direct: Direct::Auto, lock: Lock::None })?;
@@ -115,13 +154,43 @@ impl Member {
                 (device, identity_of(&metadata))
             }
         };
-        Ok(Self { name: name.to_owned(), address, device, identity })
+        Ok(Self { name: name.to_owned(), address, device, identity, part: None })
+    }
+
+    /// A part of a member, a partition for instance: so many sectors from `start_sectors` on.
+    ///
+    /// # Errors
+    /// [`MemberError::Read`]: it would reach beyond the end.
+    pub(crate) fn part(
+        whole: &Arc<Whole>,
+        name: String,
+        start_sectors: u64,
+        len_sectors: u64,
+    ) -> Result<Self, MemberError> {
+        let (start_bytes, len_bytes) = (start_sectors.saturating_mul(512), len_sectors.saturating_mul(512));
+        let part = whole.member.device.part(&name, start_bytes, len_bytes);
+        let device = part.map_err(|source| MemberError::Read {
+            name: name.clone(),
+            offset_bytes: start_bytes,
+            len_bytes,
+            source,
+        })?;
+        let part = Part { whole: whole.clone(), start_bytes, len_bytes };
+        Ok(Self { name, address: MemberAddress::Part, device, identity: Identity::Layer, part: Some(part) })
+    }
+
+    /// What lies on other members and is open already: an array, a logical volume.
+    #[must_use]
+    pub fn layer(name: impl Into<String>, device: Device) -> Self {
+        let name = name.into();
+        Self { name, address: MemberAddress::Layer, device, identity: Identity::Layer, part: None }
     }
 
     /// A made-up drive that is open already.
     #[must_use]
     pub fn made_up(name: &str, device: Device) -> Self {
-        Self { name: name.to_owned(), address: MemberAddress::Model, device, identity: Identity::MadeUp }
+        let (address, identity) = (MemberAddress::Model, Identity::MadeUp);
+        Self { name: name.to_owned(), address, device, identity, part: None }
     }
 
     /// Opens the member again to use it, with a lock, and checks that it is still the same.
@@ -129,6 +198,19 @@ impl Member {
     /// # Errors
     /// [`MemberError`]: locked by somebody else, not writable, changed since it was looked at.
     pub fn claim(&self, claim: Claim) -> Result<Self, MemberError> {
+        self.claim_within(claim, claim)
+    }
+
+    /// As [`Self::claim`]; of a part the whole is claimed as `whole` says: other parts of it may be needed for more than this one.
+    ///
+    /// # Errors
+    /// As [`Self::claim`].
+    pub fn claim_within(&self, claim: Claim, whole: Claim) -> Result<Self, MemberError> {
+        if let Some(part) = &self.part {
+            let device = part.whole.claim(whole)?.part(&self.name, part.start_bytes, part.len_bytes);
+            let device = device.map_err(|_| MemberError::Changed { name: self.name.clone() })?;
+            return Ok(Self { device, ..self.clone() });
+        }
         let MemberAddress::Path(path) = &self.address else { return Ok(self.clone()) };
         let options = match claim {
             Claim::Read => OpenOptions { write: false, direct: Direct::Auto, lock: Lock::Shared },
@@ -177,7 +259,11 @@ impl Member {
             MemberAddress::Path(path) => {
                 std::fs::metadata(path).is_ok_and(|m| m.file_type().is_file() && m.blocks() == 0)
             }
-            MemberAddress::Mem { .. } | MemberAddress::Null { .. } | MemberAddress::Model => false,
+            MemberAddress::Mem { .. }
+            | MemberAddress::Null { .. }
+            | MemberAddress::Model
+            | MemberAddress::Part
+            | MemberAddress::Layer => false,
         }
     }
 }

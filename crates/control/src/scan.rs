@@ -1,4 +1,4 @@
-//! Looks at members: every superblock, the metadata areas it names, other signatures; groups members to arrays.
+//! Looks at members: every superblock, the metadata areas it names, other signatures, partitions; groups members to arrays.
 //!
 //! Invariant: only reads, a few dozen kilobytes of each member; where a journal's log is not empty, also the log and what it
 //! is about ([`journal`]). A member that cannot be made sense of never stops the scan
@@ -9,21 +9,45 @@ use std::collections::BTreeMap;
 
 use crate::signature::{ReadAt, Signature, readable_signatures};
 use wattle_format::md::{self, RawSuperblock, Superblock, SuperblockError};
+use wattle_format::partition::{self, Partition, PartitionTable};
 
 use crate::areas;
 use crate::assemble::{Assembly, Policy, Slot, Verdict, assemble};
 use crate::facts::{JournalFacts, MemberFacts, Uuid};
 use crate::journal::{self, DataArea};
-use crate::members::{Member, MemberError};
+use crate::members::{Member, MemberError, Whole};
 use crate::problem::{Check, Code, Forced, Problem};
 
-/// Everything known of the members given.
-#[derive(Debug)]
+/// Everything known of the members given, and of their partitions.
+#[derive(Debug, Default)]
 pub struct Scan {
-    /// In the order given.
+    /// In the order given, the partitions of each behind it.
     pub members: Vec<MemberScan>,
     /// In the order of their first member.
     pub arrays: Vec<ArrayScan>,
+}
+
+/// Where a member comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Origin {
+    /// It was given.
+    Given,
+    /// It is a partition of another.
+    Partition {
+        /// Which of [`Scan::members`].
+        of: usize,
+        /// Its number.
+        number: u32,
+    },
+    /// It is the volume of an array: which of [`Scan::arrays`].
+    Array(usize),
+    /// It is a logical volume: which group of the stack, and which of its volumes.
+    Logical {
+        /// The group.
+        group: usize,
+        /// The volume.
+        volume: usize,
+    },
 }
 
 /// A member and what is on it.
@@ -31,6 +55,12 @@ pub struct Scan {
 pub struct MemberScan {
     /// The member, open for reading.
     pub member: Member,
+    /// Where it comes from.
+    pub origin: Origin,
+    /// Its partition table, if its partitions are members: what an array covers as a whole has none.
+    pub table: Option<PartitionTable>,
+    /// Something to know of it that is no problem.
+    pub note: Option<String>,
     /// Valid superblocks, in order of preference.
     pub superblocks: Vec<Superblock>,
     /// Superblocks that are there and not valid, with every check they fail.
@@ -158,11 +188,78 @@ pub fn scan(members: Vec<Member>, policy: impl Into<Policy>) -> Result<Scan, Mem
 /// count.
 #[must_use]
 pub fn scan_each(members: Vec<Member>, policy: impl Into<Policy>) -> Scan {
-    let policy = policy.into();
-    let mut members: Vec<_> = members.into_iter().map(|member| look_at(member, policy.forced)).collect();
-    drop_unconfirmed(&mut members, policy.forced);
-    let arrays = group(&members, policy);
-    Scan { members, arrays }
+    let mut scan = Scan::default();
+    scan.add(members.into_iter().map(|member| (member, Origin::Given)).collect(), policy.into());
+    scan
+}
+
+impl Scan {
+    /// Looks at further members and their partitions, and finds the arrays on these.
+    pub(crate) fn add(&mut self, members: Vec<(Member, Origin)>, policy: Policy) {
+        let first = self.members.len();
+        for (member, origin) in members {
+            let whole = look_at(member, origin, policy.forced);
+            self.add_with_partitions(whole, policy.forced);
+        }
+        let added = &mut self.members[first..];
+        drop_unconfirmed(added, policy.forced);
+        let mut arrays = group(added, policy);
+        for array in &mut arrays {
+            array.members.iter_mut().chain(&mut array.unused).for_each(|ix| *ix += first);
+        }
+        self.arrays.extend(arrays);
+    }
+
+    /// A table on a device that is a member as a whole is the content of its array, or left over. But a superblock near the end of the
+    /// device is near the end of its last partition too.
+    fn add_with_partitions(&mut self, mut whole: MemberScan, forced: Forced) {
+        let (of, table) = (self.members.len(), partitions_of(&whole.member));
+        let Some(table) = table.filter(|table| table.partitions.iter().any(Partition::is_usable)) else {
+            self.members.push(whole);
+            return;
+        };
+        let shared = Whole::new(whole.member.clone());
+        let mut parts = Vec::new();
+        for partition in table.partitions.iter().filter(|partition| partition.is_usable()) {
+            let name = format!("{}:p{}", whole.member.name, partition.number);
+            let part = Member::part(&shared, name, partition.start_sectors, partition.len_sectors);
+            let Ok(part) = part else { continue };
+            let part = look_at(part, Origin::Partition { of, number: partition.number }, forced);
+            parts.push((partition, part));
+        }
+        let own = whole.superblock().map(|own| (own.version(), own.found_at_sectors()));
+        let damaged = whole.damaged.first().map(RawSuperblock::fields);
+        let damaged = damaged.map(|fields| (fields.version(), fields.found_at_sectors()));
+        if let Some((version, at)) = own.or(damaged) {
+            let same = |(partition, part): &&(&Partition, MemberScan)| {
+                part.superblock()
+                    .is_some_and(|superblock| partition.start_sectors + superblock.found_at_sectors() == at)
+            };
+            if let Some((partition, _)) = parts.iter().find(same) {
+                whole.note = Some(format!(
+                    "its {version} superblock is that of partition {}, which ends where the device ends and holds all of its array's \
+                     data",
+                    partition.number
+                ));
+                (whole.facts, whole.chosen, whole.problem) = (None, None, None);
+                whole.superblocks.clear();
+                whole.damaged.clear();
+            } else if whole.chosen.is_some() {
+                self.members.push(whole);
+                return;
+            }
+        }
+        whole.table = Some(table.clone());
+        self.members.push(whole);
+        self.members.extend(parts.into_iter().map(|(_, part)| part));
+    }
+}
+
+fn partitions_of(member: &Member) -> Option<PartitionTable> {
+    let device = &member.device;
+    partition::decode(device.size_bytes(), device.logical_block_bytes(), |offset_bytes, len_bytes| {
+        member.read(offset_bytes, len_bytes).ok()
+    })
 }
 
 /// Takes away what was found on a member at one place, while another place could not be read, unless a member that was read
@@ -243,13 +340,16 @@ fn compare_journal(
     found != JournalFacts::NotEmpty
 }
 
-fn look_at(member: Member, forced: Forced) -> MemberScan {
+fn look_at(member: Member, origin: Origin, forced: Forced) -> MemberScan {
     let Superblocks { valid, damaged, unreadable } = superblocks_of(&member);
     let read = |offset_bytes, len_bytes| member.read(offset_bytes, len_bytes);
     let (signatures, unread_signatures) = readable_signatures(member.device.size_bytes(), &read);
     let places = unreadable.len();
     let mut found = MemberScan {
         member,
+        origin,
+        table: None,
+        note: None,
         superblocks: valid,
         damaged,
         signatures,

@@ -78,10 +78,12 @@ pub fn claim(scan: &Scan, array: &ArrayScan, read_only: bool) -> Result<Claimed,
     if let Some(problem) = array.unused.iter().find_map(uncertain) {
         return Err(problem.clone());
     }
+    let claim_for = |read_only| if read_only { Claim::Read } else { Claim::Write };
+    let whole = claim_for(read_only);
     let read_only = read_only || assembly.access != Access::ReadWrite;
-    let claim = if read_only { Claim::Read } else { Claim::Write };
+    let claim = claim_for(read_only);
     let claim_one = |ix: usize| {
-        let claimed = claim_member(scan, array.members[ix], claim)?;
+        let claimed = claim_member(scan, array.members[ix], claim, whole)?;
         Ok::<_, MemberError>(ClaimedMember { bad: assembly.bad[ix].clone(), ..claimed })
     };
     let slots = assembly.slots.iter().map(|slot| slot.member());
@@ -97,9 +99,14 @@ pub fn claim(scan: &Scan, array: &ArrayScan, read_only: bool) -> Result<Claimed,
     Ok(Claimed { seats, spares, returning, read_only, assembly })
 }
 
-fn claim_member(scan: &Scan, member: usize, claim: Claim) -> Result<ClaimedMember, MemberError> {
+fn claim_member(
+    scan: &Scan,
+    member: usize,
+    claim: Claim,
+    whole: Claim,
+) -> Result<ClaimedMember, MemberError> {
     let seen = &scan.members[member];
-    let claimed: Member = seen.member.claim(claim)?;
+    let claimed: Member = seen.member.claim_within(claim, whole)?;
     // Between the look and the lock another process may have run the array.
     let now = superblocks_of(&claimed);
     let Some(superblock) = seen.superblock().filter(|known| now.valid.contains(known)) else {

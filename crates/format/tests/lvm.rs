@@ -2,11 +2,11 @@
 //! header of a metadata area), and the backup of one in the middle of a pvmove (`moving.vg`).
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
-use wattle_format::lvm::Label;
 use wattle_format::lvm::area::{Header, Location};
-use wattle_format::lvm::crc;
 use wattle_format::lvm::label::{Area, SCAN_BYTES};
+use wattle_format::lvm::segment::CacheParts;
 use wattle_format::lvm::text::{Section, Value};
+use wattle_format::lvm::{Kind, Label, Segment, Stamp, Vg, crc};
 
 const EVERY: &[u8] = include_bytes!("data/lvm/every.vg");
 const MOVING: &[u8] = include_bytes!("data/lvm/moving.vg");
@@ -83,4 +83,175 @@ fn texts_are_written_as_lvm_writes_them() {
     let vg = section.section("every").unwrap();
     assert_eq!(vg.value("extent_size").and_then(Value::as_int), Some(1024));
     assert_eq!(vg.section("logical_volumes").unwrap().sections().count(), 96);
+}
+
+fn every() -> Vg {
+    Vg::parse(EVERY).unwrap()
+}
+
+fn stamp() -> Stamp {
+    Stamp { description: "a test".to_owned(), host: "here".to_owned(), time: 1_795_324_924 }
+}
+
+fn kind<'a>(vg: &'a Vg, lv: &str) -> &'a Kind {
+    &vg.lv(lv).unwrap().segments[0].kind
+}
+
+/// Through the typed value and back nothing changes: every key, list and section is where it was.
+#[test]
+fn nothing_is_lost_in_the_model() {
+    for (text, name) in [(EVERY, "every"), (MOVING, "moving")] {
+        let vg = Vg::parse(text).unwrap();
+        let (written, read) = (Section::parse(&vg.to_text(&stamp())).unwrap(), Section::parse(text).unwrap());
+        let (written, read) = (written.section(name).unwrap(), read.section(name).unwrap());
+        let without_comments = |section: &Section| {
+            let text = String::from_utf8(section.write()).unwrap();
+            let lines =
+                text.lines().map(|line| line.split(['\t', '#']).next().unwrap_or_default().to_owned());
+            lines.collect::<Vec<_>>()
+        };
+        assert_eq!(without_comments(written), without_comments(read), "{name}");
+    }
+}
+
+#[test]
+fn the_volume_group() {
+    let vg = every();
+    assert_eq!(vg.problems(), []);
+    assert_eq!(
+        (vg.name.as_str(), vg.extent_sectors, vg.tags.as_slice()),
+        ("every", 1024, &["tagged:1".to_owned()][..])
+    );
+    assert_eq!(vg.pvs.iter().map(|pv| pv.pe_start).collect::<Vec<_>>(), [4096, 2311, 2048, 2048]);
+    assert_eq!(vg.pv("pv0").unwrap().id, label(include_bytes!("data/lvm/every-pv0.head")).id);
+    assert_eq!(vg.lvs.len(), 96);
+    assert!(vg.lvs.iter().flat_map(|lv| &lv.segments).all(|s| !matches!(s.kind, Kind::Unknown { .. })));
+    // What `pvs` said is free, in MiB of two extents.
+    let free = |pv| vg.free_extents(pv).iter().map(|range| range.end - range.start).sum::<u64>();
+    assert_eq!(["pv0", "pv1", "pv2", "pv3", "none"].map(free), [2 * 25, 2 * 132, 2 * 149 + 1, 2 * 152, 0]);
+}
+
+#[test]
+fn segments_of_every_kind() {
+    let vg = every();
+    let lin = vg.lv("lin").unwrap();
+    let places: Vec<_> =
+        lin.segments.iter().map(|s| (s.start_extent, s.extents, s.kind.references())).collect();
+    assert_eq!(places, [(0, 5, vec!["pv0"]), (5, 3, vec!["pv0"])]);
+    assert!(matches!(kind(&vg, "str"), Kind::Striped { stripe_sectors: 64, stripes } if stripes.len() == 3));
+    assert!(
+        matches!(kind(&vg, "mir"), Kind::Mirror { log: Some(log), region_sectors: Some(4096), .. } if log == "mir_mlog")
+    );
+    for (lv, name, level, layout, images) in [
+        ("r0", "raid0", 0, 0, 2),
+        ("r0m", "raid0_meta", 0, 0, 2),
+        ("r1", "raid1", 1, 0, 3),
+        ("r4", "raid4", 5, 4, 3),
+        ("r5", "raid5_la", 5, 0, 4),
+        ("r6", "raid6", 6, 8, 5),
+        ("r10", "raid10", 10, 0x100, 4),
+    ] {
+        let Kind::Raid(raid) = kind(&vg, lv) else { panic!("{lv}") };
+        let found = (raid.raid_type.name, raid.raid_type.level, raid.raid_type.layout, raid.images.len());
+        assert_eq!(found, (name, level, layout, images), "{lv}");
+        assert_eq!(raid.images[0].meta.is_some(), lv != "r0");
+        let image = vg.lv(&raid.images[1].data).unwrap();
+        assert_eq!(raid.image_extents(vg.lv(lv).unwrap().extents()), Some(image.extents()), "{lv}");
+    }
+    let store = |kind: &Kind| match kind {
+        Kind::Snapshot { origin, store, chunk_sectors: 8, merging: false } => format!("{origin} {store}"),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(store(kind(&vg, "snapshot0")), "org snap");
+    assert!(matches!(
+        kind(&vg, "pool"),
+        Kind::ThinPool { transaction_id: 10, chunk_sectors: 128, zero_new_blocks: Some(1), .. }
+    ));
+    assert!(
+        matches!(kind(&vg, "ths"), Kind::Thin { device_id: 2, origin: Some(origin), .. } if origin == "th")
+    );
+    assert!(matches!(kind(&vg, "thx"), Kind::Thin { external_origin: Some(origin), .. } if origin == "ext"));
+    assert_eq!(vg.lv("cp_cpool").unwrap().segments[0].type_name(), "cache-pool+METADATA_FORMAT");
+    assert!(matches!(kind(&vg, "slow"), Kind::Cache { single: None, pool, .. } if pool == "cp_cpool"));
+    let parts = CacheParts { metadata_start: 0, metadata_len: 9216, data_start: 9216, data_len: 15360 };
+    assert!(matches!(kind(&vg, "slow2"), Kind::Cache { single: Some(found), .. } if *found == parts));
+    assert!(matches!(kind(&vg, "slow3"), Kind::Writecache { block_bytes: 4096, .. }));
+    let Kind::Integrity { data_sectors: 8192, metadata: Some(metadata), .. } = kind(&vg, "ri_rimage_0")
+    else {
+        panic!("integrity");
+    };
+    assert_eq!(metadata, "ri_rimage_0_imeta");
+    assert_eq!((kind(&vg, "err"), kind(&vg, "zer")), (&Kind::Error, &Kind::Zero));
+}
+
+#[test]
+fn a_pvmove_in_progress() {
+    let vg = Vg::parse(MOVING).unwrap();
+    assert_eq!(vg.problems(), []);
+    assert!(vg.lv("m").unwrap().has_status("LOCKED"));
+    assert_eq!(kind(&vg, "m").references(), ["pvmove0"]);
+    assert!(matches!(kind(&vg, "pvmove0"), Kind::Mirror { extents_moved: Some(0), log: None, .. }));
+}
+
+/// A change reaches the text, and only the change does.
+#[test]
+fn changes_leave_the_rest_alone() {
+    let before = String::from_utf8(every().to_text(&stamp())).unwrap();
+    let mut vg = every().next().unwrap();
+    vg.lvs.iter_mut().find(|lv| lv.name == "lin").unwrap().segments.push(Segment::linear(8, 3, "pv3", 100));
+    vg.lvs.iter_mut().find(|lv| lv.name == "slow").unwrap().tags.push("new".to_owned());
+    vg.lvs.retain(|lv| lv.name != "zer");
+    let after = String::from_utf8(vg.to_text(&stamp())).unwrap();
+    let (before, after): (Vec<&str>, Vec<&str>) = (before.lines().collect(), after.lines().collect());
+    let common = |lines: &[&str], others: &[&str]| lines.iter().filter(|line| others.contains(line)).count();
+    assert_eq!(before.len() - common(&before, &after), 4, "seqno, and of zer its name, id and type");
+    let new = ["tags = [\"new\"]", "segment_count = 3", "segment3 {", "stripes = [\"pv3\", 100]"];
+    assert!(new.iter().all(|line| after.contains(line)));
+    assert_eq!(Vg::parse(after.join("\n").as_bytes()).unwrap().problems(), []);
+}
+
+/// Keys, sections and segment types of a version to come.
+#[test]
+fn what_is_not_known_stays() {
+    let text = String::from_utf8(EVERY.to_vec()).unwrap();
+    let text = text
+        .replacen("extent_size", "new_key = [1, \"two\"]\nextent_size", 1)
+        .replacen("\npe_start = 4096", "\nnew_hint {\nx = 0.5\n}\npe_start = 4096", 1)
+        .replacen("type = \"zero\"", "type = \"quantum+FLAG\"\nstate = both", 1)
+        .replacen("type = \"raid10\"", "type = \"raid10+RESHAPE\"", 1)
+        + "\nnew_top = 1\n";
+    let vg = Vg::parse(text.as_bytes()).unwrap();
+    assert_eq!(kind(&vg, "zer"), &Kind::Unknown { name: "quantum+FLAG".to_owned() });
+    assert_eq!(
+        kind(&vg, "r10"),
+        &Kind::Unknown { name: "raid10+RESHAPE".to_owned() },
+        "its keys mean something else"
+    );
+    let written = String::from_utf8(vg.next().unwrap().to_text(&stamp())).unwrap();
+    for kept in [
+        "new_key = [1, \"two\"]\n",
+        "new_hint {\nx = 0.5\n}\n",
+        "type = \"quantum+FLAG\"\nstate = both\n",
+        "new_top = 1\n",
+        "type = \"raid10+RESHAPE\"\ndevice_count = 4\n",
+    ] {
+        assert!(written.contains(kept), "{kept}");
+    }
+}
+
+/// Bytes all over a real text are damaged: an error or a value, never a panic, and what is accepted can be
+/// written and read again.
+#[test]
+fn damage_never_panics() {
+    let mut text = EVERY.to_vec();
+    // Whole VGs only now and then: each is thirty kilobytes.
+    for at in (0..text.len()).step_by(29) {
+        let good = text[at];
+        text[at] = b"\"{}[]=,#9- \0"[at % 12];
+        if let Ok(vg) = Vg::parse(&text) {
+            let _ = vg.problems();
+            assert!(Vg::parse(&vg.to_text(&stamp())).is_ok(), "byte {at}");
+        }
+        text[at] = good;
+    }
 }

@@ -123,7 +123,14 @@ fn the_volume_group() {
         ("every", 1024, &["tagged:1".to_owned()][..])
     );
     assert_eq!(vg.pvs.iter().map(|pv| pv.pe_start).collect::<Vec<_>>(), [4096, 2311, 2048, 2048]);
-    assert_eq!(vg.pv("pv0").unwrap().id, label(include_bytes!("data/lvm/every-pv0.head")).id);
+    let labels = [
+        label(include_bytes!("data/lvm/every-pv0.head")),
+        label(include_bytes!("data/lvm/every-pv1.head")),
+        label(include_bytes!("data/lvm/every-pv3.head")),
+    ];
+    for (pv, label) in [&vg.pvs[0], &vg.pvs[1], &vg.pvs[3]].into_iter().zip(labels) {
+        assert_eq!((pv.id, pv.pe_count), (label.id, label.pe_count(vg.extent_sectors)), "{}", pv.name);
+    }
     assert_eq!(vg.lvs.len(), 96);
     assert!(vg.lvs.iter().flat_map(|lv| &lv.segments).all(|s| !matches!(s.kind, Kind::Unknown { .. })));
     // What `pvs` said is free, in MiB of two extents.

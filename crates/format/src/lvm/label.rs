@@ -22,6 +22,8 @@ const LABEL_BYTES: usize = 32;
 /// Id and device size, before the lists.
 const PV_HEADER_BYTES: usize = 40;
 const AREA_BYTES: usize = 16;
+const METADATA_AT: u64 = 4096;
+const DATA_AT: u64 = 1 << 20;
 const IN_VG: u32 = 1;
 
 /// A range of bytes on the device.
@@ -124,6 +126,29 @@ pub enum LabelError {
 }
 
 impl Label {
+    /// A new PV laid out as `pvcreate` does: one metadata area from 4 KiB up to the data, which starts at 1 MiB or, if the
+    /// stripes of what is below are no power of two, at the next multiple of them (`stripe_bytes`; 0 if there are none). `None`
+    /// when the device has no room for data.
+    #[must_use]
+    pub fn create(id: Id, device_bytes: u64, stripe_bytes: u64) -> Option<Label> {
+        let aligned = stripe_bytes != 0 && stripe_bytes.is_multiple_of(SECTOR_BYTES as u64);
+        let data_at = DATA_AT.checked_next_multiple_of(if aligned { stripe_bytes } else { DATA_AT })?;
+        let metadata = Area { offset_bytes: METADATA_AT, size_bytes: data_at - METADATA_AT };
+        let data = Area { offset_bytes: data_at, size_bytes: 0 };
+        (data_at < device_bytes).then(|| Label::new(id, device_bytes, data, vec![metadata]))
+    }
+
+    /// How many extents fit between the start of the data and its end: the device's, or a metadata area behind it.
+    #[must_use]
+    pub fn pe_count(&self, extent_sectors: u64) -> u64 {
+        let Some(data) = self.data_areas.first() else { return 0 };
+        let behind = self.metadata_areas.iter().map(|area| area.offset_bytes);
+        let end = behind.filter(|&at| at >= data.offset_bytes).min().unwrap_or(self.device_bytes);
+        let end = if data.size_bytes == 0 { end } else { end.min(data.offset_bytes + data.size_bytes) };
+        let sectors = end.saturating_sub(data.offset_bytes) / SECTOR_BYTES as u64;
+        sectors.checked_div(extent_sectors).unwrap_or(0)
+    }
+
     /// The label of a new PV in the default sector; the areas are the caller's.
     #[must_use]
     pub fn new(id: Id, device_bytes: u64, data: Area, metadata_areas: Vec<Area>) -> Label {
@@ -282,6 +307,23 @@ mod tests {
         let bytes = label.encode().unwrap();
         assert_eq!(le32(&bytes, CRC), 0x8552_2189);
         assert!(Label::find(&head(&label)).unwrap().unwrap().extension.unwrap().in_vg());
+    }
+
+    /// docs/formats.md §16: where LVM2 put the data on arrays of these stripes.
+    #[test]
+    fn data_starts_at_stripes() {
+        for (stripe_kib, pe_start) in [(0, 2048), (64, 2048), (192, 2304), (1536, 3072), (2048, 4096)] {
+            let label = Label::create(id(), 64 << 20, stripe_kib << 10).unwrap();
+            assert_eq!(label.data_areas[0].offset_bytes, pe_start * 512, "{stripe_kib} KiB");
+            assert_eq!(
+                label.metadata_areas,
+                [Area { offset_bytes: 4096, size_bytes: pe_start * 512 - 4096 }]
+            );
+        }
+        assert_eq!(Label::create(id(), 1 << 20, 0), None);
+        assert_eq!(Label::create(id(), 64 << 20, u64::MAX - 511), None);
+        assert_eq!(label().pe_count(2048), 63);
+        assert_eq!(label().pe_count(0), 0);
     }
 
     #[test]

@@ -10,6 +10,7 @@ mod control_socket;
 mod members;
 mod output;
 mod serving;
+mod volumes;
 
 use std::process::ExitCode;
 

@@ -64,6 +64,7 @@ impl Offer {
             what: format!("damaged md {} superblock", raw.fields().version()),
             offset_bytes: raw.fields().found_at_sectors() * 512,
             uuid: None,
+            is_file_system: false,
         });
         Self {
             name: name.to_owned(),
@@ -560,6 +561,7 @@ fn writes(offer: &Offer, superblock: &Superblock, bad_blocks_kept: bool) -> Vec<
         what: format!("md {} superblock", old.version()),
         offset_bytes: old.found_at_sectors() * 512,
         uuid: None,
+        is_file_system: false,
     });
     let mut writes: Vec<_> = old
         .chain(offer.damaged.iter().cloned())

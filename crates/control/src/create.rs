@@ -142,6 +142,7 @@ pub fn inspect(member: &Member) -> Result<MemberState, MemberError> {
             what: format!("md {version} superblock"),
             offset_bytes: sector * 512,
             uuid: None,
+            is_file_system: false,
         })
         .collect();
     Ok(MemberState {

@@ -2,8 +2,8 @@
 //!
 //! A command reads from top to bottom: [`members`] opens what the operator named, [`scan`] reads every superblock and groups
 //! members to arrays, [`assemble`] decides what each array is and what each member is to it, [`start`] claims the members and
-//! starts the engine, [`commit`] keeps the superblocks true while it runs. [`create`] makes new arrays. [`problem`] is how
-//! all of them say no.
+//! starts the engine, [`commit`] keeps the superblocks true while it runs; [`stack`] goes on with what lies on arrays: partitions,
+//! volume groups ([`lvm`]), arrays again. [`create`] makes new arrays. [`problem`] is how all of them say no.
 //!
 //! **Invariants.**
 //! 1. Looking never writes: `scan` and `assemble` hold members that are open for reading only.
@@ -23,6 +23,7 @@ mod events;
 pub mod facts;
 mod journal;
 pub mod keeper;
+pub mod lvm;
 pub mod members;
 pub mod ppl;
 pub mod problem;
@@ -31,6 +32,7 @@ pub mod running;
 pub mod scan;
 pub mod signature;
 pub mod size;
+pub mod stack;
 pub mod start;
 pub mod verdict;
 pub mod why;
@@ -40,4 +42,5 @@ pub use create::{CreatePlan, CreateRequest};
 pub use members::{Claim, Member, MemberAddress, MemberError};
 pub use problem::{Check, Code, Forced, Kind, Problem};
 pub use scan::{ArrayScan, MemberScan, Scan};
+pub use stack::Stack;
 pub use start::Claimed;

@@ -242,6 +242,22 @@ codes! {
     MemberWorks = 108, Failed, "the member works",
         "A member that works is part of the array's redundancy and is not removed. Fail it first if that is what you want \
          (`wattle fail`), or have it replaced, which keeps redundancy whole (`wattle replace`). Nothing was changed.";
+
+    DuplicatePhysical = 120, Refused, "two members are one physical volume",
+        "Two of the members have the same LVM2 label: one is a copy of the other, made by a clone, a snapshot of a virtual disk, or an \
+         image beside its disk. Volumes made of both would mix old and new data. Give only the one you trust.";
+    SplitVolumeGroup = 121, Refused, "copies of a volume group's metadata contradict each other",
+        "Two metadata areas hold different texts with the same sequence number: the group was changed on two machines, each of \
+         which saw a part of its physical volumes. Give only those of one side.";
+    DamagedVolumeGroup = 122, Failed, "a volume group's metadata is damaged",
+        "A label, a metadata area or the text in it does not hold: a checksum, a size, or volumes that cannot be as they are described. \
+         Every physical volume usually has a copy of the text, and LVM2 keeps backups in /etc/lvm/backup and /etc/lvm/archive.";
+    MissingPhysical = 123, Failed, "a volume is partly on a missing physical volume",
+        "The volume has extents on a physical volume that is not among the members. Reading works wherever the rest is; a read of a \
+         missing part fails and never returns made-up data. Writing needs all of it.";
+    UnsupportedVolume = 124, Failed, "a type of volume that cannot be opened",
+        "The volume group describes the volume by a type whose metadata this version does not read: VDO, writecache, integrity, or one \
+         that is not known. The group's other volumes are not affected.";
 }
 
 impl Code {

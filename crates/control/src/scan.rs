@@ -15,6 +15,7 @@ use crate::areas;
 use crate::assemble::{Assembly, Policy, Slot, Verdict, assemble};
 use crate::facts::{JournalFacts, MemberFacts, Uuid};
 use crate::journal::{self, DataArea};
+use crate::lvm::{Physical, damaged_label, physical};
 use crate::members::{Member, MemberError, Whole};
 use crate::problem::{Check, Code, Forced, Problem};
 
@@ -57,6 +58,8 @@ pub struct MemberScan {
     pub member: Member,
     /// Where it comes from.
     pub origin: Origin,
+    /// What it is as a physical volume of LVM2, unless it belongs to an array.
+    pub physical: Option<Physical>,
     /// Its partition table, if its partitions are members: what an array covers as a whole has none.
     pub table: Option<PartitionTable>,
     /// Something to know of it that is no problem.
@@ -84,6 +87,12 @@ impl MemberScan {
     #[must_use]
     pub fn superblock(&self) -> Option<&Superblock> {
         self.chosen.map(|ix| &self.superblocks[ix])
+    }
+
+    /// Whether a file system was recognised on it.
+    #[must_use]
+    pub fn has_file_system(&self) -> bool {
+        self.signatures.iter().any(|signature| signature.is_file_system)
     }
 
     /// Why some place of a superblock could not be read, if one could not.
@@ -149,8 +158,8 @@ impl Scan {
         }
     }
 
-    /// Why there is no array: a member's own problem says it best.
-    fn nothing_found(&self) -> Problem {
+    /// Why there is no volume: a member's own problem says it best.
+    pub(crate) fn nothing_found(&self) -> Problem {
         let first = self.members.iter().find_map(|member| member.problem.clone());
         first.unwrap_or_else(|| {
             let names: Vec<_> = self.members.iter().map(|scan| scan.member.name.as_str()).collect();
@@ -348,6 +357,7 @@ fn look_at(member: Member, origin: Origin, forced: Forced) -> MemberScan {
     let mut found = MemberScan {
         member,
         origin,
+        physical: None,
         table: None,
         note: None,
         superblocks: valid,
@@ -373,6 +383,13 @@ fn look_at(member: Member, origin: Origin, forced: Forced) -> MemberScan {
     found.facts = found.superblock().map(|superblock| areas::member_facts(&found.member, superblock));
     if found.chosen.is_none() && found.problem.is_none() {
         judge_damaged(&mut found);
+    }
+    if found.facts.is_none() && found.problem.is_none() {
+        match physical::read(&found.member) {
+            None => {}
+            Some(Ok(physical)) => found.physical = Some(physical),
+            Some(Err(error)) => found.problem = Some(damaged_label(&found.member.name, &error.to_string())),
+        }
     }
     if found.is_unread() && found.problem.is_none() {
         found.problem = found.unreadable.first().cloned().map(Problem::from);

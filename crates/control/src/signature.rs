@@ -15,6 +15,8 @@ pub struct Signature {
     pub offset_bytes: u64,
     /// Its own id, if it has one.
     pub uuid: Option<String>,
+    /// Whether files are in it.
+    pub is_file_system: bool,
 }
 
 /// Reads so many bytes at an offset (bytes) of a member.
@@ -64,6 +66,7 @@ impl From<probe::Signature> for Signature {
             what: format!("{}{label}", found.kind.name()),
             offset_bytes: found.offset_bytes,
             uuid: found.uuid,
+            is_file_system: found.kind.is_file_system(),
         }
     }
 }

@@ -135,6 +135,30 @@ impl Claimed {
         Self { assembly, seats, spares, returning, read_only }
     }
 
+    /// An array that is only looked into: nothing is locked, and whoever runs it may go on.
+    ///
+    /// # Errors
+    /// A [`Problem`]: the array is refused.
+    pub fn look(scan: &Scan, array: &ArrayScan) -> Result<Self, Problem> {
+        let assembly = array.assembly.clone();
+        if let Some(refusal) = assembly.refusal() {
+            return Err(refusal);
+        }
+        let look_at = |ix: usize| {
+            let seen = &scan.members[array.members[ix]];
+            Some(ClaimedMember {
+                name: seen.member.name.clone(),
+                device: seen.member.device.clone(),
+                superblock: seen.superblock()?.clone(),
+                bad: assembly.bad[ix].clone(),
+            })
+        };
+        let slots = assembly.slots.iter().map(|slot| slot.member());
+        let replacements = assembly.replacements.iter().map(|who| who.map(|who| who.member));
+        let seats = slots.chain(replacements).map(|who| who.and_then(look_at)).collect();
+        Ok(Self { seats, spares: Vec::new(), returning: Vec::new(), read_only: true, assembly })
+    }
+
     /// What the array is.
     #[must_use]
     pub fn assembly(&self) -> &Assembly {

@@ -258,9 +258,14 @@ fn the_same_device_twice() {
 #[test]
 fn what_is_on_a_device_is_named_and_overridden_by_name_only() {
     let running = running(RAID5);
-    let ext4 = Signature { what: "ext4 `photos`".to_owned(), offset_bytes: 1024, uuid: None };
-    let old =
-        Signature { what: "damaged md 0.90 superblock".to_owned(), offset_bytes: 8_323_072, uuid: None };
+    let ext4 =
+        Signature { what: "ext4 `photos`".to_owned(), offset_bytes: 1024, uuid: None, is_file_system: true };
+    let old = Signature {
+        what: "damaged md 0.90 superblock".to_owned(),
+        offset_bytes: 8_323_072,
+        uuid: None,
+        is_file_system: false,
+    };
     let foreign = disk(RAID5, Uuid([9; 16]), 1);
     let rows = [
         // The bad-block log, and zeros wherever something may be recognised.
@@ -310,7 +315,12 @@ fn a_member_that_was_away_comes_back_by_the_bitmap() {
 /// who spares the end of the device. A member of ours with one of these on it was written over as if nothing were there.
 #[test]
 fn what_somebody_put_on_a_former_member_is_not_written_over() {
-    let at = |offset_bytes| Signature { what: "swap".to_owned(), offset_bytes, uuid: Some("a".to_owned()) };
+    let at = |offset_bytes| Signature {
+        what: "swap".to_owned(),
+        offset_bytes,
+        uuid: Some("a".to_owned()),
+        is_file_system: false,
+    };
     let data_starts = |version| if matches!(version, Version::V090 | Version::V10) { 0 } else { 2048 * 512 };
     for version in Version::ALL {
         let kind = Kind { version, bitmap: true, ..RAID5 };

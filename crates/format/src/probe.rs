@@ -95,6 +95,27 @@ impl Kind {
             Kind::Imsm => "Intel RAID member",
         }
     }
+
+    /// Whether files are in it.
+    #[must_use]
+    pub fn is_file_system(self) -> bool {
+        use Kind::{Bcachefs, Btrfs, ExFat, Ext2, Ext3, Ext4, F2fs, Fat, Iso9660, Ntfs, SquashFs, Xfs, Zfs};
+        matches!(
+            self,
+            Ext2 | Ext3
+                | Ext4
+                | Xfs
+                | Btrfs
+                | F2fs
+                | Zfs
+                | Fat
+                | ExFat
+                | Ntfs
+                | Iso9660
+                | SquashFs
+                | Bcachefs
+        )
+    }
 }
 
 /// One recognised signature.

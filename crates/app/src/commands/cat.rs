@@ -7,13 +7,13 @@ use std::collections::VecDeque;
 use std::io::IsTerminal;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use wattle_control::{Code, Problem, start};
+use wattle_control::{Code, Problem};
 use wattle_engine::{VolumeError, VolumeRef};
 use wattle_rt::{Buf, BufMut, Core, CoreIx, IoError, Stream};
 
 use crate::cli::CatArgs;
-use crate::members;
 use crate::output;
+use crate::volumes;
 
 /// Read and written at a time. Large enough that costs per request vanish and that every member of a wide array has work, small
 /// enough that a window is still in the cache when it is written.
@@ -28,21 +28,10 @@ const CORES_MAX: usize = 2;
 /// # Errors
 /// There is no such volume or range, it cannot be read, or the output cannot be written.
 pub fn run(args: &CatArgs) -> Result<(), Problem> {
-    let scan = members::look(&args.members, &args.force)?;
-    let array = scan.find(args.volume.as_deref())?;
-    let claimed = start::claim(&scan, array, true)?;
-    members::note_unused(&scan, array);
-    if let Some(note) = array.assembly.unsynced_note() {
-        output::note(note);
-    }
-    members::run(&args.engine, CORES_MAX, async |core| {
-        let handle = claimed.launch(&core).await?.handle;
-        let volume = handle.volume();
+    let engine = (&args.engine, CORES_MAX);
+    volumes::read(&args.members, args.volume.as_deref(), &args.force, engine, async |core, volume| {
         let range = range_of(args, &volume)?;
-        let copied = copy(&core, &volume, range).await;
-        // Nothing was written, so there is nothing to record and nothing that could fail.
-        let _ = handle.stop(&core).await;
-        copied
+        copy(&core, &volume, range).await
     })
 }
 

@@ -1,0 +1,59 @@
+//! Volumes for commands that read: the one that is meant, opened with everything below it.
+
+use wattle_control::stack::{Options, Plain, Purpose, Stack};
+use wattle_control::{Policy, Problem, Scan};
+use wattle_engine::VolumeRef;
+use wattle_rt::Core;
+
+use crate::cli::{Engine, Force};
+use crate::members;
+use crate::output;
+use crate::output::text::printable;
+
+/// Opens the volume that `name` means, read-only, and runs `main` with it; without a name the only one there is.
+///
+/// # Errors
+/// A member cannot be opened or read, there is no such volume, it cannot be used, or what `main` says.
+pub fn read<T>(
+    names: &[String],
+    name: Option<&str>,
+    force: &Force,
+    (engine, cores_max): (&Engine, usize),
+    main: impl AsyncFnOnce(Core, VolumeRef) -> Result<T, Problem>,
+) -> Result<T, Problem> {
+    let scan = members::look(names, force)?;
+    members::run(engine, cores_max, async |core| {
+        let mut stack = open(&core, scan, force, Purpose::Read).await?;
+        let done = match find(&core, &mut stack, name).await {
+            Ok(volume) => main(core.clone(), volume).await,
+            Err(problem) => Err(problem),
+        };
+        // Nothing was written, so there is nothing to record and nothing that could fail.
+        let _ = stack.close(&core).await;
+        done
+    })
+}
+
+/// Everything that lies on the members of a scan.
+///
+/// # Errors
+/// A [`Problem`] of the machine.
+pub async fn open(core: &Core, scan: Scan, force: &Force, purpose: Purpose) -> Result<Stack, Problem> {
+    let policy = Policy::from(members::forced(force));
+    Stack::open(core, scan, Options { policy, purpose, wanted: None }, &mut Plain).await
+}
+
+async fn find(core: &Core, stack: &mut Stack, name: Option<&str>) -> Result<VolumeRef, Problem> {
+    let member = stack.find(name)?.member?;
+    for &array in &stack.below(&[member]).arrays {
+        let array = &stack.scan.arrays[array];
+        members::note_unused(&stack.scan, array);
+        if let Some(note) = array.assembly.unsynced_note() {
+            output::note(note);
+        }
+    }
+    if let Some(note) = stack.partial_note(member) {
+        output::note(&printable(&note));
+    }
+    stack.volume(core, member).await
+}

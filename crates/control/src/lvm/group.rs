@@ -1,0 +1,197 @@
+//! Volume groups: which physical volumes belong together, which of their texts counts, and what can be done with the group.
+//!
+//! The rules: a text is whole or does not count; of a group's whole texts the one with the highest sequence number counts, wherever
+//! it is; a physical volume belongs to the group whose text names its id. Two members with one id are a copy and its original: which
+//! is which cannot be told, so neither is used.
+
+use std::collections::BTreeMap;
+
+use wattle_format::lvm::{AreaState, Id, Lv, Standing, Vg, choose};
+
+use super::physical::Physical;
+use super::problems;
+use crate::problem::Problem;
+
+/// A volume group.
+#[derive(Debug, Clone)]
+pub struct GroupScan {
+    /// What the text that counts says.
+    pub vg: Vg,
+    /// That text.
+    pub text: Vec<u8>,
+    /// By [`Vg::pvs`]: which member it is on, if it is there.
+    pub devices: Vec<Option<usize>>,
+    /// Metadata areas that do not hold that text: member, area, and what they hold.
+    pub behind: Vec<(usize, usize, Standing)>,
+    /// By [`Vg::lvs`].
+    pub volumes: Vec<VolumeState>,
+    /// Why nothing of it can be used.
+    pub problem: Option<Problem>,
+    /// What its operator should know.
+    pub notes: Vec<String>,
+}
+
+/// What became of a logical volume.
+#[derive(Debug, Clone, Default)]
+pub struct VolumeState {
+    /// Why it cannot be used; `None` while it has not been tried, and if it runs.
+    pub problem: Option<Problem>,
+    /// Parts of it are on physical volumes that are missing, so that it is served without them, read-only.
+    pub partial: bool,
+}
+
+impl GroupScan {
+    /// The full name of a volume: `group/volume`.
+    #[must_use]
+    pub fn full_name(&self, lv: &Lv) -> String {
+        format!("{}/{}", self.vg.name, lv.name)
+    }
+
+    /// The size of a volume in bytes; saturates.
+    #[must_use]
+    pub fn size_bytes(&self, lv: &Lv) -> u64 {
+        lv.extents().saturating_mul(self.vg.extent_sectors).saturating_mul(512)
+    }
+
+    /// The names of physical volumes that are missing, with where they were seen last.
+    #[must_use]
+    pub fn missing(&self) -> Vec<String> {
+        let pvs = self.vg.pvs.iter().zip(&self.devices).filter(|(_, device)| device.is_none());
+        pvs.map(|(pv, _)| match &pv.device {
+            Some(device) => format!("{} (last seen as {device})", pv.id),
+            None => pv.id.to_string(),
+        })
+        .collect()
+    }
+}
+
+/// What physical volumes make. The groups, and what is wrong with single members, by member.
+#[derive(Debug, Default)]
+pub struct Groups {
+    /// In the order of their first member.
+    pub groups: Vec<GroupScan>,
+    /// Members that cannot be used, and why.
+    pub problems: Vec<(usize, Problem)>,
+}
+
+/// Puts groups together. `members`: which member, what to call it, what is on it.
+pub(crate) fn assemble(members: &[(usize, &str, &Physical)]) -> Groups {
+    let mut groups = Groups::default();
+    let mut by_id: BTreeMap<Id, Vec<usize>> = BTreeMap::new();
+    for (at, (_, _, physical)) in members.iter().enumerate() {
+        by_id.entry(physical.label.id).or_default().push(at);
+    }
+    let mut vgs: Vec<Id> = Vec::new();
+    for (_, _, physical) in members {
+        for (_, vg) in physical.areas.iter().filter_map(|area| area.text.as_ref()) {
+            if !vgs.contains(&vg.id) {
+                vgs.push(vg.id);
+            }
+        }
+    }
+    for vg in vgs {
+        if let Some(group) = one_group(vg, members, &by_id) {
+            groups.groups.push(group);
+        }
+    }
+    note_same_names(&mut groups.groups);
+    for (ix, name, physical) in members {
+        let known = |group: &GroupScan| group.vg.pvs.iter().any(|pv| pv.id == physical.label.id);
+        let damaged = physical.areas.iter().find_map(|area| area.error.as_deref());
+        if let (false, Some(damaged)) = (groups.groups.iter().any(known), damaged) {
+            groups.problems.push((*ix, problems::damaged_metadata(name, damaged)));
+        }
+    }
+    groups
+}
+
+fn one_group(
+    vg: Id,
+    members: &[(usize, &str, &Physical)],
+    by_id: &BTreeMap<Id, Vec<usize>>,
+) -> Option<GroupScan> {
+    // Every area of every member that has a text of this group.
+    let of_group = |physical: &Physical| {
+        physical.areas.iter().any(|area| area.text.as_ref().is_some_and(|(_, found)| found.id == vg))
+    };
+    let areas: Vec<_> = members
+        .iter()
+        .filter(|(_, _, physical)| of_group(physical))
+        .flat_map(|(ix, _, physical)| physical.areas.iter().enumerate().map(|(at, area)| (*ix, at, area)))
+        .collect();
+    // A member may hold texts of two groups: what was left of an earlier one does not count here.
+    let states: Vec<_> = areas
+        .iter()
+        .map(|(_, _, area)| match area.state {
+            AreaState::Text { vg: other, .. } if other != vg => AreaState::Empty,
+            state => state,
+        })
+        .collect();
+    let (chosen, standings, split) = match choose(&states) {
+        Ok((chosen, standings)) => (chosen, standings, None),
+        Err(error) => {
+            let first = states.iter().position(|state| matches!(state, AreaState::Text { .. }))?;
+            (first, Vec::new(), Some(error.to_string()))
+        }
+    };
+    let (text, vg) = areas[chosen].2.text.clone()?;
+    let device =
+        |id: Id| by_id.get(&id).map(|found| found.iter().map(|&at| members[at].0).collect::<Vec<_>>());
+    let found: Vec<_> = vg.pvs.iter().map(|pv| device(pv.id).unwrap_or_default()).collect();
+    let duplicate = vg.pvs.iter().zip(&found).find(|(_, found)| found.len() > 1);
+    let name_of = |ix: usize| members.iter().find(|(at, ..)| *at == ix).map_or("-", |(_, name, _)| *name);
+    let problem = split
+        .map(|why: String| problems::split_metadata(&vg.name, &why))
+        .or_else(|| {
+            let (pv, found) = duplicate?;
+            let names: Vec<_> = found.iter().map(|&ix| name_of(ix)).collect();
+            Some(problems::duplicate_physical(&vg.name, &pv.id.to_string(), &names))
+        })
+        .or_else(|| {
+            let found = vg.problems();
+            (!found.is_empty()).then(|| problems::impossible_group(&vg.name, &found))
+        });
+    let behind = areas.iter().zip(&standings).filter(|(_, standing)| **standing != Standing::Current);
+    let behind: Vec<_> = behind
+        .filter(|((_, _, area), _)| area.state != AreaState::Ignored)
+        .map(|((ix, at, _), standing)| (*ix, *at, *standing))
+        .collect();
+    let mut group = GroupScan {
+        volumes: vec![VolumeState::default(); vg.lvs.len()],
+        devices: found.into_iter().map(|found| found.first().copied()).collect(),
+        notes: Vec::new(),
+        vg,
+        text,
+        behind,
+        problem,
+    };
+    group.notes = notes(&group, &name_of);
+    Some(group)
+}
+
+fn notes<'a>(group: &GroupScan, name_of: &dyn Fn(usize) -> &'a str) -> Vec<String> {
+    let mut notes = Vec::new();
+    let missing = group.missing();
+    if !missing.is_empty() {
+        notes.push(format!("physical volumes are missing: {}", missing.join(", ")));
+    }
+    for (ix, at, standing) in &group.behind {
+        let what = match standing {
+            Standing::Older { seqno } => format!("holds an older text ({seqno} of {})", group.vg.seqno),
+            _ => "holds no text that counts".to_owned(),
+        };
+        notes.push(format!("metadata area {} of {} {what}; the others are enough", at + 1, name_of(*ix)));
+    }
+    notes
+}
+
+/// Volumes are found by `group/volume`.
+fn note_same_names(groups: &mut [GroupScan]) {
+    for ix in 0..groups.len() {
+        let same = |other: usize| other != ix && groups[other].vg.name == groups[ix].vg.name;
+        if (0..groups.len()).any(same) && groups[ix].problem.is_none() {
+            let note = problems::same_names(&groups[ix].vg.name, &groups[ix].vg.id.to_string());
+            groups[ix].notes.push(note);
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! A physical volume as it is on a member: its label, and what each of its metadata areas says.
+
+use wattle_format::lvm::area::{AreaError, Header};
+use wattle_format::lvm::label::{Area, LabelError};
+use wattle_format::lvm::{AreaState, Label, Vg};
+
+use crate::members::Member;
+
+/// Where labels are.
+const HEAD_BYTES: usize = 4 * 512;
+const HEADER_BYTES: usize = 512;
+/// No text is longer: LVM2 itself could not write one into areas of its usual size, and would take minutes to read it.
+const TEXT_BYTES_MAX: u64 = 64 << 20;
+
+/// A physical volume.
+#[derive(Debug, Clone)]
+pub struct Physical {
+    /// Its label.
+    pub label: Label,
+    /// What its metadata areas say, in their order.
+    pub areas: Vec<AreaScan>,
+}
+
+/// A metadata area.
+#[derive(Debug, Clone)]
+pub struct AreaScan {
+    /// Where the label says that it is.
+    pub place: Area,
+    /// Its header, if that is whole.
+    pub header: Option<Header>,
+    /// What it says, for choosing among the copies.
+    pub state: AreaState,
+    /// Its text and what that says, if both are whole.
+    pub text: Option<(Vec<u8>, Vg)>,
+    /// Why it says nothing, if it should.
+    pub error: Option<String>,
+}
+
+/// The physical volume on a member; `None` if it is none, or cannot be read where labels are.
+pub(crate) fn read(member: &Member) -> Option<Result<Physical, LabelError>> {
+    let head_bytes = HEAD_BYTES.min(usize::try_from(member.device.size_bytes()).unwrap_or(HEAD_BYTES));
+    let head = member.read(0, head_bytes).ok()?;
+    let label = Label::find(&head).transpose()?;
+    Some(label.map(|label| {
+        let areas = label.metadata_areas.iter().map(|&place| read_area(member, place)).collect();
+        Physical { label, areas }
+    }))
+}
+
+fn read_area(member: &Member, place: Area) -> AreaScan {
+    let mut area = AreaScan { place, header: None, state: AreaState::Unreadable, text: None, error: None };
+    match try_read_area(member, &mut area) {
+        Ok(state) => area.state = state,
+        Err(AreaProblem::Area(error)) => {
+            (area.state, area.error) = (AreaState::Damaged(error), Some(error.to_string()));
+        }
+        Err(AreaProblem::Other(error)) => area.error = Some(error),
+    }
+    area
+}
+
+enum AreaProblem {
+    Area(AreaError),
+    Other(String),
+}
+
+impl From<AreaError> for AreaProblem {
+    fn from(error: AreaError) -> Self {
+        Self::Area(error)
+    }
+}
+
+fn try_read_area(member: &Member, area: &mut AreaScan) -> Result<AreaState, AreaProblem> {
+    let read = |offset_bytes, len_bytes: u64| {
+        let len_bytes = usize::try_from(len_bytes).unwrap_or(usize::MAX);
+        member.read(offset_bytes, len_bytes).map_err(|error| AreaProblem::Other(error.to_string()))
+    };
+    let header = Header::decode(&read(area.place.offset_bytes, HEADER_BYTES as u64)?, area.place)?;
+    let header = area.header.insert(header);
+    if header.is_ignored() {
+        return Ok(AreaState::Ignored);
+    }
+    let Some(location) = header.committed() else { return Ok(AreaState::Empty) };
+    let ranges = header.ranges(&location)?;
+    if location.size_bytes > TEXT_BYTES_MAX {
+        return Err(AreaProblem::Other(format!("its text has {} bytes", location.size_bytes)));
+    }
+    let pieces = ranges
+        .iter()
+        .map(|range| read(range.offset_bytes, range.size_bytes))
+        .collect::<Result<Vec<_>, _>>()?;
+    let pieces: Vec<_> = pieces.iter().map(Vec::as_slice).collect();
+    let text = header.text(&location, &pieces)?;
+    let vg = Vg::parse(&text).map_err(|error| AreaProblem::Other(error.to_string()))?;
+    let state = AreaState::Text { vg: vg.id, seqno: vg.seqno, crc: location.crc };
+    area.text = Some((text, vg));
+    Ok(state)
+}

@@ -1,0 +1,166 @@
+//! Which volume an operator means.
+
+use super::{Stack, Wanted};
+use crate::problem::{Code, Problem};
+use crate::scan::Origin;
+
+/// A volume that could be meant.
+#[derive(Debug, Clone)]
+pub struct Volume {
+    /// What it is called: an array's name, `group/volume`, `member:pN`, a member's name.
+    pub name: String,
+    /// What else it is found by.
+    also: Vec<String>,
+    /// Its place among [`crate::Scan::members`]; or why it cannot be used.
+    pub member: Result<usize, Problem>,
+    /// Nothing else lies on it, and there is something on it: what is meant where no name is given.
+    pub is_top: bool,
+}
+
+impl Volume {
+    fn is_called(&self, name: &str) -> bool {
+        self.name == name || self.also.iter().any(|also| also == name)
+    }
+}
+
+impl Stack {
+    /// Every volume there is, or would be.
+    #[must_use]
+    pub fn volumes(&self) -> Vec<Volume> {
+        let mut volumes = Vec::new();
+        for (ix, array) in self.scan.arrays.iter().enumerate() {
+            let facts = &array.assembly.array;
+            let member = self.member_of(Origin::Array(ix));
+            let problem = self.arrays.get(ix).and_then(|array| array.as_ref().err().cloned());
+            volumes.push(Volume {
+                name: array.assembly.name().to_owned(),
+                also: vec![facts.set_name.clone(), facts.short_name().to_owned(), facts.set_uuid.to_string()],
+                is_top: member.is_none_or(|member| !self.is_below(member)),
+                member: member.ok_or_else(|| problem.unwrap_or_else(|| self.scan.nothing_found())),
+            });
+        }
+        for (number, group) in self.groups.iter().enumerate() {
+            for (volume, lv) in group.vg.lvs.iter().enumerate().filter(|(_, lv)| lv.is_visible()) {
+                let member = self.member_of(Origin::Logical { group: number, volume });
+                let problem = group.volumes[volume].problem.clone().or_else(|| group.problem.clone());
+                volumes.push(Volume {
+                    name: group.full_name(lv),
+                    also: vec![format!("{}/{}", group.vg.id, lv.name), lv.id.to_string()],
+                    is_top: member.is_none_or(|member| !self.is_below(member)),
+                    member: member.ok_or_else(|| problem.unwrap_or_else(|| self.scan.nothing_found())),
+                });
+            }
+        }
+        for (ix, seen) in self.scan.members.iter().enumerate() {
+            if !matches!(seen.origin, Origin::Given | Origin::Partition { .. }) || seen.facts.is_some() {
+                continue;
+            }
+            let name = &seen.member.name;
+            volumes.push(Volume {
+                name: name.clone(),
+                also: name.rsplit('/').next().map(str::to_owned).into_iter().collect(),
+                is_top: !self.is_below(ix) && seen.has_file_system(),
+                member: seen.problem.clone().map_or(Ok(ix), Err),
+            });
+        }
+        volumes
+    }
+
+    /// The volume called `name`; without a name the only one that nothing else lies on.
+    ///
+    /// # Errors
+    /// A [`Problem`]: there is none, none of that name, several, or it cannot be used.
+    pub fn find(&self, name: Option<&str>) -> Result<Volume, Problem> {
+        let all = self.volumes();
+        let meant = |volume: &&Volume| name.map_or(volume.is_top, |name| volume.is_called(name));
+        let found: Vec<_> = all.iter().filter(meant).collect();
+        let list = |volumes: &[&Volume]| -> String {
+            volumes.iter().map(|volume| volume.name.as_str()).collect::<Vec<_>>().join(", ")
+        };
+        let named: Vec<_> = all.iter().filter(|volume| volume.is_top || !volume.also.is_empty()).collect();
+        match (found.as_slice(), name) {
+            ([volume], _) => {
+                volume.member.clone()?;
+                Ok((*volume).clone())
+            }
+            ([], None) => Err(self.scan.nothing_found()),
+            ([], Some(name)) => Err(Problem::new(
+                Code::NoSuchVolume,
+                format!("no volume is called {name}"),
+                if named.is_empty() {
+                    "there is no volume on these members".to_owned()
+                } else {
+                    format!("these members hold {}", list(&named))
+                },
+                "name one of them, or give the members of the one you mean",
+            )),
+            (several, _) => Err(Problem::new(
+                Code::SeveralVolumes,
+                format!("{} volumes to choose from", several.len()),
+                format!("these members hold {}", list(several)),
+                "name one with -V (a UUID tells volumes of one name apart), or give only its members",
+            )),
+        }
+    }
+
+    /// What has to run so that these members do.
+    #[must_use]
+    pub fn below(&self, members: &[usize]) -> Below {
+        let mut below = Below::default();
+        let mut todo = members.to_vec();
+        while let Some(ix) = todo.pop() {
+            match self.scan.members[ix].origin {
+                Origin::Given => {}
+                Origin::Partition { of, .. } => todo.push(of),
+                Origin::Array(array) => {
+                    if !below.arrays.contains(&array) {
+                        below.arrays.push(array);
+                        below.wanted.arrays.insert(self.scan.arrays[array].assembly.array.set_uuid);
+                        todo.extend(&self.scan.arrays[array].members);
+                    }
+                }
+                Origin::Logical { group, .. } => {
+                    let group = &self.groups[group];
+                    if below.wanted.groups.insert(group.vg.id) {
+                        todo.extend(group.devices.iter().flatten());
+                    }
+                }
+            }
+        }
+        below.arrays.sort_unstable();
+        below
+    }
+
+    /// What to know of a logical volume that is served without parts of it.
+    #[must_use]
+    pub fn partial_note(&self, member: usize) -> Option<String> {
+        let Origin::Logical { group, volume } = self.scan.members[member].origin else { return None };
+        let group = &self.groups[group];
+        let missing = group.missing().join(", ");
+        let name = group.full_name(&group.vg.lvs[volume]);
+        let note =
+            || format!("{name}: what is on physical volumes that are missing cannot be read: {missing}");
+        group.volumes[volume].partial.then(note)
+    }
+
+    fn member_of(&self, origin: Origin) -> Option<usize> {
+        self.scan.members.iter().position(|member| member.origin == origin)
+    }
+
+    /// Whether something lies on a member, so that the member itself is not what is meant.
+    fn is_below(&self, ix: usize) -> bool {
+        let member = &self.scan.members[ix];
+        member.facts.is_some()
+            || member.table.is_some()
+            || self.groups.iter().any(|group| group.devices.contains(&Some(ix)))
+    }
+}
+
+/// What lies below some volumes.
+#[derive(Debug, Clone, Default)]
+pub struct Below {
+    /// Which of [`crate::Scan::arrays`].
+    pub arrays: Vec<usize>,
+    /// The same, and groups, for [`super::Options::wanted`].
+    pub wanted: Wanted,
+}

@@ -1,0 +1,357 @@
+//! Everything that lies on the members given, layer on layer: arrays, what is in them, volume groups, what is in their volumes, and
+//! so on up to what clients read and write.
+//!
+//! A layer is opened before what is on it can be looked at, so looking means running: read-only, and without a single write. Each
+//! round opens the arrays and groups that the members of the last round make, and scans their volumes as members of the next.
+
+mod find;
+
+use std::collections::BTreeSet;
+
+use wattle_engine::geometry::{Geometry, Level, Params};
+use wattle_engine::metadata::NoMetadata;
+use wattle_engine::units::Sector;
+use wattle_engine::{ArrayHandle, ArraySpec, MappedHandle, MemberSpec, VolumeRef};
+use wattle_format::lvm::Id;
+use wattle_format::md::Uuid;
+use wattle_rt::{Core, Device};
+
+use crate::assemble::Policy;
+use crate::lvm::group::{self, GroupScan};
+use crate::lvm::open::Opener;
+use crate::members::{Claim, Member};
+use crate::problem::{Code, Problem};
+use crate::scan::{ArrayScan, Origin, Scan};
+use crate::start::{self, Claimed};
+
+/// Rounds: nobody nests deeper, and a loop must end.
+const ROUNDS_MAX: usize = 12;
+
+/// How a stack is opened.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// What the operator wants to be so of arrays that are not whole.
+    pub policy: Policy,
+    /// What it is opened for.
+    pub purpose: Purpose,
+    /// Only these; `None` for everything.
+    pub wanted: Option<Wanted>,
+}
+
+/// What a stack is opened for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// To see what there is. Nothing is locked: others may be writing.
+    Look,
+    /// To read: nobody may write meanwhile.
+    Read,
+    /// To write.
+    Write,
+}
+
+/// What is used of a stack.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Wanted {
+    /// Arrays.
+    pub arrays: BTreeSet<Uuid>,
+    /// Volume groups.
+    pub groups: BTreeSet<Id>,
+}
+
+/// How arrays are started by whoever also looks after them.
+pub trait Starter {
+    /// Starts an array that was claimed.
+    ///
+    /// # Errors
+    /// A [`Problem`]: it does not start.
+    fn start(
+        &mut self,
+        core: &Core,
+        scan: &Scan,
+        array: &ArrayScan,
+        claimed: Claimed,
+    ) -> impl Future<Output = Result<ArrayHandle, Problem>>;
+}
+
+/// Starts arrays that nobody looks after: they are read.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Plain;
+
+impl Starter for Plain {
+    async fn start(
+        &mut self,
+        core: &Core,
+        _: &Scan,
+        _: &ArrayScan,
+        claimed: Claimed,
+    ) -> Result<ArrayHandle, Problem> {
+        Ok(claimed.launch(core).await?.handle)
+    }
+}
+
+/// A stack that runs.
+#[derive(Debug)]
+pub struct Stack {
+    /// Every member of every layer, and the arrays they make.
+    pub scan: Scan,
+    /// The volume groups.
+    pub groups: Vec<GroupScan>,
+    /// By [`Scan::arrays`].
+    arrays: Vec<Result<ArrayHandle, Problem>>,
+    /// By group and volume: those that are open.
+    logical: Vec<Vec<Option<VolumeRef>>>,
+    /// By member: its volume, once somebody asked for it.
+    volumes: Vec<Option<VolumeRef>>,
+    /// What runs besides arrays, in the order in which it was started.
+    bare: Vec<ArrayHandle>,
+    mapped: Vec<MappedHandle>,
+    options: Options,
+}
+
+impl Stack {
+    /// Opens what lies on the members of a scan.
+    ///
+    /// # Errors
+    /// A [`Problem`] of the machine; what is wrong with single layers is theirs.
+    pub async fn open(
+        core: &Core,
+        scan: Scan,
+        options: Options,
+        starter: &mut impl Starter,
+    ) -> Result<Self, Problem> {
+        let mut stack = Self {
+            scan,
+            groups: Vec::new(),
+            arrays: Vec::new(),
+            logical: Vec::new(),
+            volumes: Vec::new(),
+            bare: Vec::new(),
+            mapped: Vec::new(),
+            options,
+        };
+        for _ in 0..ROUNDS_MAX {
+            let mut found = stack.start_arrays(core, starter).await;
+            if found.is_empty() {
+                found = stack.open_groups(core).await?;
+            }
+            if found.is_empty() {
+                break;
+            }
+            stack.look_at(core, found).await?;
+        }
+        Ok(stack)
+    }
+
+    /// Stops everything, the upper layers first.
+    ///
+    /// # Errors
+    /// The first array that could not be recorded clean; the others are stopped all the same.
+    pub async fn close(self, core: &Core) -> Result<(), Problem> {
+        let mut result = Ok(());
+        for mapped in self.mapped.iter().rev() {
+            mapped.stop(core).await;
+        }
+        let arrays = self.arrays.into_iter().flatten();
+        for array in arrays.chain(self.bare).collect::<Vec<_>>().into_iter().rev() {
+            let stopped = array.stop(core).await;
+            result = result.and(stopped.map_err(|error| {
+                let volume = array.volume();
+                Problem::new(
+                    Code::VolumeFailed,
+                    format!("{}: stopping it: {error}", volume.name()),
+                    "it could not be recorded clean",
+                    "see what is wrong with its members (`wattle scan`)",
+                )
+            }));
+        }
+        result
+    }
+
+    /// Scans the volumes of what was opened, beside the cores: what serves them must be able to answer.
+    async fn look_at(&mut self, core: &Core, found: Vec<(Member, Origin)>) -> Result<(), Problem> {
+        let mut scan = std::mem::take(&mut self.scan);
+        let policy = self.options.policy;
+        let scanned = core.offload(move || {
+            scan.add(found, policy);
+            scan
+        });
+        self.scan = scanned.await.map_err(|error| {
+            Problem::new(
+                Code::BackendUnavailable,
+                format!("a thread to look at volumes with: {error}"),
+                "the system gives no more threads",
+                "raise the limit (`ulimit -u`)",
+            )
+        })?;
+        Ok(())
+    }
+
+    /// Starts the arrays that were found last; their volumes.
+    async fn start_arrays(&mut self, core: &Core, starter: &mut impl Starter) -> Vec<(Member, Origin)> {
+        let mut found = Vec::new();
+        for ix in self.arrays.len()..self.scan.arrays.len() {
+            let started = self.start_array(core, &self.scan.arrays[ix], starter).await;
+            if let Ok(handle) = &started {
+                let name = self.scan.arrays[ix].assembly.name();
+                if let Ok(device) = handle.volume().device(core, name) {
+                    found.push((Member::layer(name, device), Origin::Array(ix)));
+                }
+            }
+            self.arrays.push(started);
+        }
+        found
+    }
+
+    async fn start_array(
+        &self,
+        core: &Core,
+        array: &ArrayScan,
+        starter: &mut impl Starter,
+    ) -> Result<ArrayHandle, Problem> {
+        let claimed = match self.options.purpose {
+            Purpose::Look => Claimed::look(&self.scan, array)?,
+            _ if self.wants(|wanted| wanted.arrays.contains(&array.assembly.array.set_uuid)) => {
+                start::claim(&self.scan, array, self.options.purpose == Purpose::Read)?
+            }
+            _ => return Err(not_wanted(array.assembly.name())),
+        };
+        starter.start(core, &self.scan, array, claimed).await
+    }
+
+    fn wants(&self, is_wanted: impl Fn(&Wanted) -> bool) -> bool {
+        self.options.wanted.as_ref().is_none_or(is_wanted)
+    }
+
+    /// Opens the groups whose physical volumes were found since the last time; their volumes.
+    async fn open_groups(&mut self, core: &Core) -> Result<Vec<(Member, Origin)>, Problem> {
+        let in_group = |ix: usize| self.groups.iter().any(|group| group.devices.contains(&Some(ix)));
+        let physical = self.scan.members.iter().enumerate().filter_map(|(ix, member)| {
+            let physical = member.physical.as_ref().filter(|_| member.facts.is_none() && !in_group(ix))?;
+            Some((ix, member.member.name.as_str(), physical))
+        });
+        let group::Groups { groups, problems } = group::assemble(&physical.collect::<Vec<_>>());
+        for (ix, problem) in problems {
+            self.scan.members[ix].problem.get_or_insert(problem);
+        }
+        let known = |group: &GroupScan| self.groups.iter().any(|other| other.vg.id == group.vg.id);
+        let groups: Vec<_> = groups.into_iter().filter(|group| !known(group)).collect();
+        let mut found = Vec::new();
+        for group in groups {
+            found.extend(self.open_group(core, group).await?);
+        }
+        Ok(found)
+    }
+
+    async fn open_group(
+        &mut self,
+        core: &Core,
+        mut group: GroupScan,
+    ) -> Result<Vec<(Member, Origin)>, Problem> {
+        let number = self.groups.len();
+        let looked = self.options.purpose == Purpose::Look;
+        let wanted = looked || self.wants(|wanted| wanted.groups.contains(&group.vg.id));
+        let mut found = Vec::new();
+        let mut logical = vec![None; group.vg.lvs.len()];
+        if group.problem.is_none() && wanted {
+            let mut physical = Vec::new();
+            for device in &group.devices {
+                physical.push(match device {
+                    Some(ix) => Some(self.volume(core, *ix).await?),
+                    None => None,
+                });
+            }
+            let read_only = self.options.purpose != Purpose::Write;
+            let mut opener = Opener::new(core, &group, read_only, physical).await?;
+            let mut states = group.volumes.clone();
+            for (volume, lv) in group.vg.lvs.iter().enumerate().filter(|(_, lv)| lv.is_visible()) {
+                let opened = opener.open(&lv.name).await;
+                let name = group.full_name(lv);
+                let device = opened.as_ref().ok().and_then(|opened| opened.volume.device(core, &name).ok());
+                found.extend(
+                    device.map(|device| {
+                        (Member::layer(name, device), Origin::Logical { group: number, volume })
+                    }),
+                );
+                match opened {
+                    Ok(opened) => {
+                        states[volume].partial = opened.partial;
+                        logical[volume] = Some(opened.volume);
+                    }
+                    Err(problem) => states[volume].problem = Some(problem),
+                }
+            }
+            self.mapped.extend(opener.into_handles());
+            group.volumes = states;
+        }
+        self.groups.push(group);
+        self.logical.push(logical);
+        Ok(found)
+    }
+
+    /// The volume of a member: of a drive or partition as a whole, of an array, a logical volume.
+    ///
+    /// # Errors
+    /// A [`Problem`]: it is in use by somebody else, or does not run.
+    pub async fn volume(&mut self, core: &Core, ix: usize) -> Result<VolumeRef, Problem> {
+        self.volumes.resize(self.scan.members.len(), None);
+        if let Some(volume) = &self.volumes[ix] {
+            return Ok(volume.clone());
+        }
+        let seen = &self.scan.members[ix];
+        let volume = match seen.origin {
+            Origin::Array(array) => self.arrays[array].clone()?.volume(),
+            Origin::Logical { group, volume } => {
+                self.logical[group][volume].clone().expect("a volume that became a member is open")
+            }
+            Origin::Given | Origin::Partition { .. } => {
+                let claimed = match self.options.purpose {
+                    Purpose::Look => seen.member.clone(),
+                    Purpose::Read => seen.member.claim(Claim::Read)?,
+                    Purpose::Write => seen.member.claim(Claim::Write)?,
+                };
+                let read_only = self.options.purpose != Purpose::Write;
+                let handle = bare(core, &claimed.name, claimed.device, read_only).await?;
+                self.bare.push(handle.clone());
+                handle.volume()
+            }
+        };
+        self.volumes[ix] = Some(volume.clone());
+        Ok(volume)
+    }
+}
+
+/// A drive or partition as it is: an array of one member without metadata.
+async fn bare(core: &Core, name: &str, device: Device, read_only: bool) -> Result<ArrayHandle, Problem> {
+    let sectors = Sector(device.size_bytes() / 512);
+    let geometry = Geometry::new(&Params {
+        level: Level::Linear,
+        layout: 0,
+        chunk: Sector(0),
+        raid_disks: 1,
+        component_size: sectors,
+        member_sizes: vec![sectors],
+    });
+    let geometry = geometry.map_err(|error| {
+        Problem::new(
+            Code::TooSmall,
+            format!("{name}: {error}"),
+            "it holds no whole sector",
+            "check the copy or download it came from",
+        )
+        .of_member(name)
+    })?;
+    let spec = ArraySpec {
+        read_only,
+        ..ArraySpec::new(name, geometry, vec![MemberSpec::in_sync(device, Sector(0))])
+    };
+    Ok(ArrayHandle::start(core, spec, Box::new(NoMetadata)).await)
+}
+
+fn not_wanted(name: &str) -> Problem {
+    Problem::new(
+        Code::NoSuchVolume,
+        format!("{name} is not used"),
+        "nothing that was asked for lies on it",
+        "name it with -V to use it too",
+    )
+}

@@ -1,0 +1,170 @@
+//! Layers on layers: what a real kernel and LVM2 wrote is found and read, whole and with members missing, with several arrays and
+//! groups, in partitions, and with two members that are one.
+#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "helpers of tests are tests")]
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use wattle_control::members::look_all;
+use wattle_control::scan::scan;
+use wattle_control::stack::{Options, Plain, Purpose, Stack};
+use wattle_control::{Code, Forced, Policy};
+use wattle_rt::{BufMut, Core, RuntimeConfig};
+
+/// The members of the fixture with a volume group on a RAID 5; `None` (loudly, and never in CI) if there is no `zstd`.
+fn unpack(into: &Path) -> Option<Vec<PathBuf>> {
+    let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/lvm-linear-on-raid5");
+    let unpack = |ix: usize| {
+        let image = into.join(format!("m{ix}.img"));
+        let packed = from.join(format!("member-{ix}.img.zst"));
+        match Command::new("zstd").args(["-dqf", "-o"]).arg(&image).arg(packed).status() {
+            Ok(status) => assert!(status.success()),
+            Err(error) if std::env::var_os("CI").is_none() => {
+                eprintln!("SKIPPED: the fixture needs zstd: {error}");
+                return None;
+            }
+            Err(error) => panic!("the fixture needs zstd: {error}"),
+        }
+        Some(image)
+    };
+    (0..5).map(unpack).collect()
+}
+
+fn splitmix64(seed: u64) -> u64 {
+    let mut z = seed.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    z ^ (z >> 31)
+}
+
+/// What the kernel wrote to the volume `root` (fixtures/README.md).
+fn pattern(seed: u64, bytes: u64) -> Vec<u8> {
+    (0..bytes / 512).flat_map(|sector| splitmix64(seed ^ sector).to_le_bytes().repeat(64)).collect()
+}
+
+fn with_stack<T>(members: &[PathBuf], purpose: Purpose, main: impl AsyncFnOnce(Core, &mut Stack) -> T) -> T {
+    let names: Vec<_> = members.iter().map(|path| path.to_str().unwrap().to_owned()).collect();
+    let scan = scan(look_all(&names).unwrap(), Forced::default()).unwrap();
+    let config = RuntimeConfig { cores: 2, ..RuntimeConfig::default() };
+    wattle_rt::run(config, async |core| {
+        let options = Options { policy: Policy::default(), purpose, wanted: None };
+        let mut stack = Stack::open(&core, scan, options, &mut Plain).await.unwrap();
+        let value = main(core.clone(), &mut stack).await;
+        stack.close(&core).await.unwrap();
+        value
+    })
+    .unwrap()
+}
+
+async fn contents(core: &Core, stack: &mut Stack, name: &str) -> Vec<u8> {
+    let member = stack.find(Some(name)).unwrap().member.unwrap();
+    let volume = stack.volume(core, member).await.unwrap().open(core).unwrap();
+    let (result, buf) = volume.read(0, BufMut::alloc(volume.size_bytes() as usize)).await;
+    assert_eq!(result, Ok(()));
+    buf.to_vec()
+}
+
+#[test]
+fn volumes_on_an_array_are_read_with_any_member_missing() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(all) = unpack(dir.path()) else { return };
+    let before: Vec<_> = all.iter().map(|path| std::fs::read(path).unwrap()).collect();
+    for missing in [None, Some(0), Some(1), Some(2), Some(3), Some(4)] {
+        let members: Vec<_> = (0..5).filter(|ix| Some(*ix) != missing).map(|ix| all[ix].clone()).collect();
+        for purpose in [Purpose::Look, Purpose::Read] {
+            with_stack(&members, purpose, async |core, stack| {
+                assert!(
+                    contents(&core, stack, "foxtrot/root").await == pattern(301, 32 << 20),
+                    "{missing:?}"
+                );
+                let home = contents(&core, stack, "foxtrot/home").await;
+                assert_eq!((home.len(), &home[1080..1082]), (28 << 20, &[0x53, 0xEF][..]), "ext4");
+                let [group] = &stack.groups[..] else { panic!("{} groups", stack.groups.len()) };
+                assert!(group.problem.is_none() && group.notes.is_empty() && group.behind.is_empty());
+            });
+        }
+    }
+    assert!(before == all.iter().map(|path| std::fs::read(path).unwrap()).collect::<Vec<_>>(), "written");
+}
+
+#[test]
+fn what_is_meant_is_what_nothing_else_lies_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(all) = unpack(dir.path()) else { return };
+    with_stack(&all, Purpose::Look, async |_, stack| {
+        let several = stack.find(None).unwrap_err();
+        assert_eq!(several.code, Code::SeveralVolumes);
+        assert!(several.why.contains("foxtrot/root, foxtrot/home"), "{}", several.why);
+        let array = stack.scan.arrays[0].assembly.name().to_owned();
+        for name in ["foxtrot/home", &array] {
+            assert!(stack.find(Some(name)).unwrap().member.is_ok(), "{name}");
+        }
+        let unknown = stack.find(Some("foxtrot/none")).unwrap_err();
+        assert_eq!((unknown.code, unknown.exit_code()), (Code::NoSuchVolume, 2));
+        assert!(unknown.why.contains("foxtrot/home"), "{}", unknown.why);
+        let home = stack.find(Some("foxtrot/home")).unwrap().member.unwrap();
+        let below = stack.below(&[home]);
+        assert_eq!((below.arrays, below.wanted.groups.len()), (vec![0], 1));
+    });
+}
+
+#[test]
+fn without_enough_members_the_array_says_why() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(all) = unpack(dir.path()) else { return };
+    with_stack(&all[..3], Purpose::Look, async |_, stack| {
+        assert_eq!(stack.find(None).unwrap_err().code, Code::NotEnoughMembers);
+        assert!(stack.groups.is_empty());
+    });
+}
+
+/// A physical volume and its copy, as images of their own: neither is used.
+#[test]
+fn two_members_that_are_one_physical_volume_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(all) = unpack(dir.path()) else { return };
+    let array = with_stack(&all, Purpose::Look, async |core, stack| {
+        let name = stack.scan.arrays[0].assembly.name().to_owned();
+        contents(&core, stack, &name).await
+    });
+    let copies = ["pv.img", "clone.img"].map(|name| dir.path().join(name));
+    copies.iter().for_each(|path| std::fs::write(path, &array).unwrap());
+    // One by itself is as good as the array it was in.
+    with_stack(&copies[..1], Purpose::Read, async |core, stack| {
+        assert!(contents(&core, stack, "foxtrot/root").await == pattern(301, 32 << 20));
+    });
+    with_stack(&copies, Purpose::Look, async |_, stack| {
+        let refused = stack.find(Some("foxtrot/root")).unwrap_err();
+        assert_eq!((refused.code, refused.exit_code()), (Code::DuplicatePhysical, 3));
+        assert!(refused.what.contains("pv.img") && refused.what.contains("clone.img"), "{}", refused.what);
+    });
+}
+
+#[test]
+fn damaged_metadata_is_named_and_nothing_is_made_of_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(all) = unpack(dir.path()) else { return };
+    let mut array = with_stack(&all, Purpose::Look, async |core, stack| {
+        let name = stack.scan.arrays[0].assembly.name().to_owned();
+        contents(&core, stack, &name).await
+    });
+    let pv = dir.path().join("pv.img");
+    let damage = |array: &[u8], what: &str| {
+        std::fs::write(&pv, array).unwrap();
+        with_stack(std::slice::from_ref(&pv), Purpose::Look, async |_, stack| {
+            let problem = stack.find(None).unwrap_err();
+            assert_eq!(problem.code, Code::DamagedVolumeGroup, "{problem:?}");
+            assert!(problem.what.contains(what), "{}", problem.what);
+        });
+    };
+    // The text that counts is the last one in the ring.
+    let at = array[4096..1 << 20].windows(7).rposition(|bytes| bytes == b"foxtrot").unwrap() + 4096;
+    array[at] ^= 1;
+    damage(&array, "checksum");
+    array[at] ^= 1;
+    array[4096 + 4] ^= 1;
+    damage(&array, "metadata area");
+    array[4096 + 4] ^= 1;
+    array[512 + 40] ^= 1;
+    damage(&array, "label");
+}

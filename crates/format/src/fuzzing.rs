@@ -1,6 +1,11 @@
 //! One function per decoder family that takes any bytes and must return: the targets in `fuzz/` and the smoke test
 //! call the same code. Beyond "no panic" each asserts what must hold for whatever was accepted.
 
+use crate::dm::{self, Array, Walk, cache, raid, snapshot, thin};
+use crate::lvm::area::Header;
+use crate::lvm::label::{Area, SCAN_BYTES};
+use crate::lvm::text::Section;
+use crate::lvm::{Label, Stamp, Vg};
 use crate::md::badblocks::BadBlocks;
 use crate::md::{Fields, JournalChecksum, Role, Superblock, Version, bitmap, identify, journal, ppl, read};
 use crate::{crc32, partition, probe};
@@ -178,11 +183,127 @@ fn reseal_gpt(bytes: &mut [u8], at: usize) {
     }
 }
 
+/// PV labels. The sector number and the checksum of a label in the first sector are repaired.
+pub fn fuzz_lvm_label(data: &[u8]) {
+    let _ = Label::find(data);
+    let mut head = data.to_vec();
+    head.resize(SCAN_BYTES, 0);
+    head[..16].copy_from_slice(b"LABELONE\0\0\0\0\0\0\0\0");
+    head[24..32].copy_from_slice(b"LVM2 001");
+    let sum = crate::lvm::crc(&head[20..512]);
+    head[16..20].copy_from_slice(&sum.to_le_bytes());
+    if let Ok(Some(label)) = Label::find(&head) {
+        assert_eq!(label.encode().expect("what came out of a sector fits")[..], head[..512], "lossless");
+        let _ = (label.pe_count(8192), label.pe_count(0));
+    }
+}
+
+/// Headers of metadata areas: whatever their slots say, a commit stays inside the area and off the old text.
+pub fn fuzz_lvm_area(data: &[u8]) {
+    let Some((start, rest)) = data.split_first_chunk::<8>() else { return };
+    let mut bytes = rest.to_vec();
+    bytes.resize(512, 0);
+    let area = Area { offset_bytes: u64::from_le_bytes(*start) & !511, size_bytes: 1 << 20 };
+    bytes[4..24].copy_from_slice(b" LVM2 x[5A%r0N*>\x01\0\0\0");
+    bytes[24..32].copy_from_slice(&area.offset_bytes.to_le_bytes());
+    bytes[32..40].copy_from_slice(&area.size_bytes.to_le_bytes());
+    let sum = crate::lvm::crc(&bytes[4..]);
+    bytes[..4].copy_from_slice(&sum.to_le_bytes());
+    let Ok(header) = Header::decode(&bytes, area) else { return };
+    let inside =
+        |at: u64, len: u64| at >= area.offset_bytes + 512 && at - area.offset_bytes + len <= area.size_bytes;
+    let _ = header.precommitted().map(|location| header.ranges(&location));
+    let old = header.committed().and_then(|location| header.ranges(&location).ok()).unwrap_or_default();
+    assert!(old.iter().all(|range| inside(range.offset_bytes, range.size_bytes)));
+    let Ok(commit) = header.commit(rest) else { return };
+    for (at, bytes) in &commit.texts {
+        let end = at + bytes.len() as u64;
+        assert!(inside(*at, bytes.len() as u64));
+        assert!(old.iter().all(|old| end <= old.offset_bytes || old.offset_bytes + old.size_bytes <= *at));
+    }
+}
+
+/// The grammar, and VGs in it.
+pub fn fuzz_lvm_text(data: &[u8]) {
+    if let Ok(section) = Section::parse(data) {
+        assert_eq!(Section::parse(&section.write()), Ok(section), "what was written reads back");
+    }
+    let Ok(vg) = Vg::parse(data) else { return };
+    let problems = vg.problems();
+    let _ = (problems.len(), vg.pvs.iter().map(|pv| vg.free_extents(&pv.name).len()).sum::<usize>());
+    let stamp = Stamp { description: String::new(), host: String::new(), time: 0 };
+    let text = vg.to_text(&stamp);
+    let again = Vg::parse(&text).expect("what was written reads back");
+    assert_eq!((again.to_text(&stamp), again.problems()), (text, problems));
+}
+
+/// Trees, arrays and superblocks of thin and cache metadata. Checksums are repaired, and blocks say what number they have.
+pub fn fuzz_dm_blocks(data: &[u8]) {
+    let blocks = data.chunks(dm::BLOCK_BYTES).take(16);
+    let sealed = |salt: u32, number_at: usize| {
+        let seal = move |(number, block): (u64, &[u8])| {
+            let mut bytes = [0; dm::BLOCK_BYTES];
+            bytes[..block.len()].copy_from_slice(block);
+            bytes[number_at..number_at + 8].copy_from_slice(&number.to_le_bytes());
+            dm::reseal(&mut bytes, salt);
+            bytes
+        };
+        (0..).zip(blocks.clone()).map(seal).collect::<Vec<_>>()
+    };
+    let (nodes, arrays) = (sealed(dm::NODE_SALT, 8), sealed(dm::ARRAY_SALT, 16));
+    let count = nodes.len() as u64;
+    let mut walk = Walk::<8>::new(0, 0..=u64::MAX, count);
+    let mut last = None;
+    while let Some(node) = walk.wants().and_then(|block| nodes.get(block as usize)) {
+        for (key, _) in walk.give(node).unwrap_or_default() {
+            assert!(last < Some(key), "keys ascend, so a walk ends");
+            last = Some(key);
+        }
+    }
+    let mut array = Array::<8>::new(0, 1 << 20, count);
+    // Which kind of block it wants is not told: it refuses the other.
+    while let Some(block) = array.wants().map(|block| block as usize).filter(|&block| block < nodes.len()) {
+        if array.give(&nodes[block]).is_err() && array.wants() == Some(block as u64) {
+            let _ = array.give(&arrays[block]);
+        }
+    }
+    if let Some(block) = sealed(thin::SALT, 8).first() {
+        let pool = thin::Superblock::decode(block);
+        let _ = pool.map(|pool| (pool.devices(), pool.mapping((0, [255; 8]))));
+    }
+    if let Some(block) = sealed(cache::SALT, 8).first() {
+        let cache = cache::Superblock::decode(block);
+        let _ = cache.map(|cache| (cache.mappings(), cache.dirty()));
+    }
+}
+
+/// Stores of old snapshots, and superblocks of dm-raid.
+pub fn fuzz_dm_tables(data: &[u8]) {
+    if let Ok(header) = snapshot::Header::decode(data) {
+        let mut exceptions = snapshot::Exceptions::new(header, data.len() as u64 / 512);
+        while let Some(chunk) = exceptions.wants() {
+            let at = chunk as usize * header.chunk_sectors as usize * 512;
+            if exceptions.give(&data[at.min(data.len())..]).is_err() {
+                break;
+            }
+        }
+        assert!(exceptions.iter().all(|(_, store)| store > 1 && store < data.len() as u64 / 512));
+    }
+    if let Ok(Some(mut superblock)) = raid::Superblock::decode(data) {
+        assert_eq!(superblock.bytes()[..], data[..raid::SUPERBLOCK_BYTES], "lossless");
+        let _ = (superblock.shape(), superblock.is_reshaping(), superblock.data_offsets());
+        for position in [0, 64, 255, 256, u32::MAX] {
+            superblock.set_failed(position, true);
+            let _ = superblock.is_failed(position);
+        }
+    }
+}
+
 /// Takes any bytes and returns, or the decoder has a bug.
 pub type Target = fn(&[u8]);
 
 /// All of them, by the name of their file in `fuzz/`.
-pub const ALL: [(&str, Target); 7] = [
+pub const ALL: [(&str, Target); 12] = [
     ("superblock", fuzz_superblock),
     ("bitmap", fuzz_bitmap),
     ("badblocks", fuzz_badblocks),
@@ -190,4 +311,9 @@ pub const ALL: [(&str, Target); 7] = [
     ("journal", fuzz_journal),
     ("partition", fuzz_partition),
     ("probe", fuzz_probe),
+    ("lvm_label", fuzz_lvm_label),
+    ("lvm_area", fuzz_lvm_area),
+    ("lvm_text", fuzz_lvm_text),
+    ("dm_blocks", fuzz_dm_blocks),
+    ("dm_tables", fuzz_dm_tables),
 ];

@@ -1,5 +1,5 @@
 //! On-disk formats as values: md superblocks, bitmap, bad-block log, PPL, journal; LVM2 labels and metadata; losslessly
-//! there and back. Partition tables.
+//! there and back. What device-mapper's targets keep under LVM2's volumes; partition tables.
 //!
 //! Bytes come in as slices and go out as arrays or vectors; nothing here opens a file, reads a clock or knows a path.
 //! The byte layouts are written down in docs/formats.md and cited by section.
@@ -10,10 +10,11 @@
 //!   So does every key of LVM2's metadata.
 //! - What the bytes merely say ([`md::RawSuperblock`]) and what passed the load checks ([`md::Superblock`]) are two types.
 //!
-//! Reading order: [`md`] (start with `md/superblock.rs`), then [`lvm`], [`partition`] and [`probe`].
+//! Reading order: [`md`] (start with `md/superblock.rs`), then [`lvm`], [`dm`], [`partition`] and [`probe`].
 
 mod bytes;
 mod crc32;
+pub mod dm;
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod lvm;

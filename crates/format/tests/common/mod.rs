@@ -3,6 +3,10 @@
 
 pub mod disk;
 
+use wattle_format::dm::{raid, snapshot};
+use wattle_format::lvm::area::Header;
+use wattle_format::lvm::label::Area;
+use wattle_format::lvm::{Id, Label};
 use wattle_format::md::create::{NewArray, superblock};
 use wattle_format::md::defaults::{Guard, areas};
 use wattle_format::md::{
@@ -122,7 +126,61 @@ pub fn seeds() -> Vec<Vec<u8>> {
     mbr.mbr_entry(1, 0, 0x8e, 1, 1);
     mbr.mbr_entry(1, 1, 5, 2, 10);
     seeds.push(mbr.bytes);
+    seeds.extend(lvm_seeds());
+    seeds.push(tree());
     seeds
+}
+
+/// A label, the header of a metadata area (behind the 8 bytes of its start), texts, a snapshot's store, a dm-raid superblock.
+fn lvm_seeds() -> Vec<Vec<u8>> {
+    let area = Area { offset_bytes: 4096, size_bytes: 1 << 20 };
+    let label = Label::create(Id::from_random([7; 32]), 64 << 20, 0).unwrap();
+    let mut header = Header::new(area).unwrap();
+    for _ in 0..3 {
+        header = header.commit(&[b'x'; 300_000]).unwrap().commit;
+    }
+    let shape = raid::Shape {
+        devices: 4,
+        level: 5,
+        layout: 2,
+        stripe_sectors: 128,
+        array_sectors: 6144,
+        device_sectors: 2048,
+    };
+    let mut store = snapshot::Header { valid: true, chunk_sectors: 1 }.encode().to_vec();
+    store.resize(512, 0);
+    (0..40_u64).for_each(|i| store.extend([i.to_le_bytes(), (2 + i + i / 32).to_le_bytes()].concat()));
+    store.resize(100 * 512, 0);
+    let small: &[u8] = b"contents=\"Text Format Volume Group\" version=1 v{id=\"00000000000000000000000000000000\" seqno=1 \
+        extent_size=8 physical_volumes{p{id=\"00000000000000000000000000000000\" pe_start=0 pe_count=9}} logical_volumes{l{\
+        id=\"00000000000000000000000000000000\" segment_count=1 segment1{start_extent=0 extent_count=2 type=\"striped\" \
+        stripes=[\"p\",0]}}m{id=\"00000000000000000000000000000000\" segment_count=1 segment1{start_extent=0 \
+        extent_count=2 type=\"raid1\" raids=[\"l\",\"m\"]}}}}";
+    vec![
+        label.encode().unwrap().to_vec(),
+        [&4096_u64.to_le_bytes()[..], header.bytes()].concat(),
+        include_bytes!("../data/lvm/moving.vg").to_vec(),
+        small.to_vec(),
+        store,
+        raid::Superblock::new(&shape, 1, 0).bytes().to_vec(),
+    ]
+}
+
+/// A node over two leaves, without checksums: the fuzz target adds them.
+fn tree() -> Vec<u8> {
+    let node = |kind: u32, entries: &[(u64, u64)]| {
+        let mut block = vec![0; 4096];
+        for (at, word) in [(4, kind), (16, entries.len() as u32), (20, 252), (24, 8)] {
+            block[at..at + 4].copy_from_slice(&word.to_le_bytes());
+        }
+        for (i, (key, value)) in entries.iter().enumerate() {
+            block[32 + 8 * i..40 + 8 * i].copy_from_slice(&key.to_le_bytes());
+            block[32 + 8 * (252 + i)..40 + 8 * (252 + i)].copy_from_slice(&value.to_le_bytes());
+        }
+        block
+    };
+    let leaf = |from: u64| node(2, &(from..from + 40).map(|key| (key, key << 24)).collect::<Vec<_>>());
+    [node(1, &[(0, 1), (40, 2)]), leaf(0), leaf(40)].concat()
 }
 
 /// Repairs the checksum of a superblock seed, so that mutations reach the code behind it.

@@ -7,6 +7,7 @@
 use std::ops::Range;
 
 use crate::bytes::{array, be32, le16, le32, le64};
+use crate::lvm::Id;
 use crate::partition::Guid;
 use crate::partition::mbr::Mbr;
 
@@ -194,7 +195,8 @@ fn lvm2(view: &View<'_>) -> Option<Signature> {
     let offset_bytes = (0..4)
         .map(|sector| 512 * sector)
         .find(|&at| view.has(at, b"LABELONE") && view.has(at + 24, b"LVM2 001"))?;
-    let uuid = view.at(offset_bytes + 32, 32).and_then(lvm_id);
+    let uuid =
+        view.at(offset_bytes + 32, 32).and_then(|id| Id::from_bytes(array(id, 0))).map(|id| id.to_string());
     Some(Signature { uuid, ..bare(Kind::Lvm2, offset_bytes) })
 }
 
@@ -358,18 +360,6 @@ fn dashed(bytes: &[u8], groups: &[usize]) -> String {
         .map(|&len| rest.by_ref().take(len).map(|byte| format!("{byte:02x}")).collect())
         .collect();
     groups.join("-")
-}
-
-/// An LVM id: 32 letters and digits, shown in groups.
-fn lvm_id(bytes: &[u8]) -> Option<String> {
-    let id = std::str::from_utf8(bytes).ok().filter(|id| id.bytes().all(|b| b.is_ascii_alphanumeric()))?;
-    let mut rest = id;
-    let groups = [6, 4, 4, 4, 4, 4, 6].map(|len| {
-        let (group, tail) = rest.split_at(len);
-        rest = tail;
-        group
-    });
-    Some(groups.join("-"))
 }
 
 #[cfg(test)]

@@ -47,9 +47,23 @@ impl Vg {
         checker.problems
     }
 
-    /// The free extents of a PV, in order; none of one that does not exist. Meant for a VG without problems.
+    /// A segment of a type that is not known, if there is one. Which extents it has cannot be told, so nothing may be
+    /// allocated, while the other LVs can be used.
+    #[must_use]
+    pub fn unknown_segment(&self) -> Option<Place> {
+        self.lvs.iter().find_map(|lv| {
+            let unknown = |segment: &Segment| matches!(segment.kind, Kind::Unknown { .. });
+            Some(Place::Segment(lv.name.clone(), lv.segments.iter().position(unknown)? + 1))
+        })
+    }
+
+    /// The free extents of a PV, in order; none of one that does not exist, nor beside an [`unknown
+    /// segment`](Vg::unknown_segment). Meant for a VG without problems.
     #[must_use]
     pub fn free_extents(&self, pv: &str) -> Vec<Range<u64>> {
+        if self.unknown_segment().is_some() {
+            return Vec::new();
+        }
         let mut checker = Checker::new(self);
         self.lvs.iter().for_each(|lv| checker.lv(lv));
         let mut uses = checker.uses.remove(pv).unwrap_or_default();
@@ -108,7 +122,7 @@ impl<'a> Checker<'a> {
         match end.filter(|&end| end <= i64::MAX as u64 / 512 && pv.pe_count <= MAX) {
             None => self.problems.push(Problem::TooLarge { place: Place::Pv(pv.name.clone()) }),
             Some(end) => {
-                if let Some(dev_sectors) = pv.dev_sectors.filter(|&sectors| sectors < end) {
+                if let Some(dev_sectors) = pv.dev_sectors.filter(|&sectors| sectors != 0 && sectors < end) {
                     self.problems.push(Problem::PvTooSmall { pv: pv.name.clone(), end, dev_sectors });
                 }
             }
@@ -443,6 +457,10 @@ mod tests {
         let vg = Vg::parse(text().as_bytes()).unwrap();
         assert_eq!(vg.free_extents("pv0").first(), Some(&(8..20)));
         assert_eq!(vg.free_extents("pv1"), [2..4, 8..20]);
+        // It may have any of them.
+        let vg = Vg::parse(text().replacen("\"striped\"", "\"new\"", 1).as_bytes()).unwrap();
+        assert_eq!((vg.problems(), vg.free_extents("pv1")), (vec![], vec![]));
+        assert_eq!(vg.unknown_segment(), Some(Place::Segment("a".to_owned(), 1)));
     }
 
     /// A chain of ten thousand LVs, each on the one before it, and a hundred thousand segments: not quadratic.

@@ -7,7 +7,7 @@
 use std::fmt;
 
 /// Longest text taken. Ten thousand volumes need about 5 MB.
-pub const MAX_BYTES: usize = 32 << 20;
+pub const MAX_BYTES: usize = 16 << 20;
 /// Deepest nesting taken; LVM2 uses five levels.
 pub const MAX_DEPTH: usize = 16;
 

@@ -66,7 +66,7 @@ pub struct Pv {
     pub flags: Vec<String>,
     /// Words of the operator.
     pub tags: Vec<String>,
-    /// Size of the device, in sectors; absent in old texts.
+    /// Size of the device, in sectors; absent or 0 where it is not known.
     pub dev_sectors: Option<u64>,
     /// Where its first extent is, in sectors.
     pub pe_start: u64,

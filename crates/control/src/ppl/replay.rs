@@ -210,3 +210,39 @@ pub async fn apply(core: &Core, members: &[Option<LogMember>], replay: &Replay) 
     }
     if failed.is_empty() { Ok(()) } else { Err(failed) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parity_is_cut_where_a_member_begins_or_ends_to_hold_it() {
+        let member = |valid_below, bad: &[(u64, u64)]| {
+            let mut ranges = BadRanges::NONE;
+            bad.iter().for_each(|&(from, to)| ranges.insert(Sector(from)..Sector(to)));
+            let device = Device::null(1 << 20);
+            Some(LogMember {
+                device,
+                data_offset: Sector(0),
+                valid_below: Sector(valid_below),
+                bad: ranges,
+                log: None,
+            })
+        };
+        let members = [member(48, &[]), member(u64::MAX, &[(40, 41), (90, 99)]), member(50, &[]), None];
+        let whole = Parity {
+            slot: MemberIx(0),
+            sector: Sector(32),
+            len: Sector(32),
+            sources: vec![MemberIx(1), MemberIx(3)],
+            partial: 4096..4096 + 32 * 512,
+        };
+        let of = |parity: &Parity| (parity.sector.0, parity.len.0, parity.partial.clone());
+        let cut: Vec<_> = parts(&members, &whole).iter().map(of).collect();
+        let at = |sector: usize| 4096 + (sector - 32) * 512;
+        let part = |from: usize, to: usize| (from as u64, (to - from) as u64, at(from)..at(to));
+        assert_eq!(cut, [part(32, 40), part(40, 41), part(41, 48), part(48, 64)]);
+        let full = Parity { partial: 0..0, ..whole };
+        assert!(parts(&members, &full).iter().all(|part| part.partial == (0..0)));
+    }
+}

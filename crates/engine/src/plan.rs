@@ -93,13 +93,15 @@ impl BlockSet {
     }
 
     /// The blocks, ascending.
-    pub fn iter(&self) -> impl Iterator<Item = usize> + '_ {
-        self.0.iter().enumerate().flat_map(|(i, &word)| {
-            std::iter::successors((word != 0).then_some(word), |rest| {
-                let rest = rest & (rest - 1);
-                (rest != 0).then_some(rest)
-            })
-            .map(move |rest| i * 64 + rest.trailing_zeros() as usize)
+    pub fn iter(&self) -> impl Iterator<Item = usize> + use<> {
+        let (mut left, mut word) = (self.0, 0);
+        std::iter::from_fn(move || {
+            while left.get(word)? == &0 {
+                word += 1;
+            }
+            let lowest = left[word].trailing_zeros();
+            left[word] &= left[word] - 1;
+            Some(word * 64 + lowest as usize)
         })
     }
 }

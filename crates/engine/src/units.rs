@@ -175,7 +175,7 @@ impl MemberSet {
     /// Whether the set is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        *self == Self::EMPTY
+        self.0.iter().all(|&word| word == 0)
     }
 
     /// The slots in either set.

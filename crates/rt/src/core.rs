@@ -7,9 +7,10 @@
 use crate::buf::{Buf, BufMut};
 use crate::device::Device;
 use crate::error::IoError;
-use crate::executor::{CoreShared, Inner};
+use crate::executor::Inner;
 use crate::op::{Bufs, Durability, Key, Op, Transfer, Unmap};
 use crate::process::SignalMask;
+use crate::shared::CoreShared;
 use crate::stream::{Listener, Stream};
 use crate::sync::{OneshotReceiver, oneshot};
 use crate::time::{Instant, WallTime};
@@ -342,10 +343,11 @@ impl Core {
         let answer = Arc::new(Answer { slot: Mutex::new((None, None)) });
         let reply = answer.clone();
         let spawned = Location::caller();
-        self.inner.group[to.0].send(Box::new(move |core: Core| {
+        let job = move |core: Core| {
             let future = f(core.clone());
             core.inner.spawn(Box::pin(async move { reply.put(future.await) }), spawned);
-        }));
+        };
+        self.inner.post(to, Box::new(job));
         Call::There(answer)
     }
 
@@ -399,11 +401,10 @@ pub struct OpFuture<T> {
 impl<T> OpFuture<T> {
     /// Counts the operation, which moves so many bytes, in `traffic` from now until it completes, whether or not anybody waits for
     /// it.
-    pub fn counted_in(self, traffic: &Rc<Traffic>, bytes: usize) -> OpFuture<T> {
+    pub fn count_in(&self, traffic: &Rc<Traffic>, bytes: usize) {
         if let Some(key) = self.key {
             self.core.inner.count_op(key, traffic, bytes as u64);
         }
-        self
     }
 }
 

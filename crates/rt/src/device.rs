@@ -8,7 +8,7 @@ use crate::lock::{Lock, lock_fd};
 use crate::mem::MemDrive;
 use crate::model::Model;
 use crate::modelled::ModelledDrive;
-use crate::op::Op;
+use crate::op::{Done, Op};
 use crate::serve::{Serve, Served};
 use crate::sim::DriveHandle;
 use std::ffi::CString;
@@ -19,8 +19,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 /// A handle of an open drive, cheap to clone; the last clone closes it and releases its lock.
+///
+/// Clones count in the same place, which cores that clone a lot would fight over: see [`Device::for_core`].
 #[derive(Clone)]
-pub struct Device(pub(crate) Arc<DeviceInner>);
+#[expect(clippy::redundant_allocation, reason = "the outer count is one core's, the inner one everybody's")]
+pub struct Device(pub(crate) Arc<Arc<DeviceInner>>);
 
 pub(crate) struct DeviceInner {
     pub(crate) name: String,
@@ -175,7 +178,7 @@ impl Device {
     ) -> Device {
         let geometry = BlockGeometry::of_sectors(block_bytes);
         let kind = Kind::Served(Served { server, home: core.shared() });
-        Device(Arc::new(DeviceInner { name: name.into(), size_bytes, geometry, writable, kind }))
+        Device::of_inner(DeviceInner { name: name.into(), size_bytes, geometry, writable, kind })
     }
 
     /// A part of this device, a partition for instance: `len_bytes` from `start_bytes` on. It is written if the whole is, and shares
@@ -193,7 +196,7 @@ impl Device {
             writable: self.0.writable,
             kind: Kind::Part { whole, start },
         };
-        Ok(Device(Arc::new(inner)))
+        Ok(Device::of_inner(inner))
     }
 
     /// The device that holds `offset` of this one, and where.
@@ -209,7 +212,7 @@ impl Device {
     }
 
     pub(crate) fn with_kind(name: String, size_bytes: u64, geometry: BlockGeometry, kind: Kind) -> Device {
-        Device(Arc::new(DeviceInner { name, size_bytes, geometry, writable: true, kind }))
+        Device::of_inner(DeviceInner { name, size_bytes, geometry, writable: true, kind })
     }
 
     /// The size when it was opened, in bytes.
@@ -266,9 +269,18 @@ impl Device {
         &self.0.name
     }
 
+    pub(crate) fn of_inner(inner: DeviceInner) -> Device {
+        Device(Arc::new(Arc::new(inner)))
+    }
+
+    /// A handle of the same open whose clones count in a place of their own.
+    pub fn for_core(&self) -> Device {
+        Device(Arc::new(Arc::clone(&self.0)))
+    }
+
     /// Whether both are handles of the same open.
     pub fn same(&self, other: &Device) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
+        Arc::ptr_eq(&*self.0, &*other.0)
     }
 
     /// Fills `bytes` from `offset` (bytes), at once and on this thread: for scans and small tools, never beside an
@@ -379,9 +391,9 @@ impl fmt::Debug for Device {
     }
 }
 
-/// Executes an operation on a drive in memory.
-pub(crate) fn run_inline(op: &mut Op) -> usize {
-    match op {
+/// Carries out an operation on a drive in memory.
+pub(crate) fn run_inline(done: &mut Done) {
+    let moved = match &mut done.op {
         Op::Read(transfer) => {
             let mut at = transfer.offset;
             for buf in transfer.bufs.as_mut_slice() {
@@ -410,7 +422,8 @@ pub(crate) fn run_inline(op: &mut Op) -> usize {
             0
         }
         _ => 0,
-    }
+    };
+    done.result = Ok(moved);
 }
 
 fn open(path: &Path, options: OpenOptions) -> Result<Device, OpenError> {
@@ -440,7 +453,7 @@ fn open(path: &Path, options: OpenOptions) -> Result<Device, OpenError> {
     }
     let kind = Kind::File { fd, direct, is_block_device };
     let name = path.to_string_lossy().into_owned();
-    Ok(Device(Arc::new(DeviceInner { name, size_bytes, geometry, writable: options.write, kind })))
+    Ok(Device::of_inner(DeviceInner { name, size_bytes, geometry, writable: options.write, kind }))
 }
 
 fn file_kind(metadata: &std::fs::Metadata) -> u32 {

@@ -2,107 +2,34 @@
 //! only through [`CoreShared`].
 //!
 //! A turn takes what other cores sent, fires timers, polls every task that was ready when the turn began, gives the
-//! operations those started to the backend as one batch, and takes the completions. Nothing is allocated per poll or
-//! per operation in the steady state.
+//! operations those started to the backend as one batch, sends other cores what is for them, and takes the completions. Nothing
+//! is allocated per poll or per operation in the steady state.
 
 use crate::backend::{Backend, Wait};
 use crate::core::{Core, CoreIx};
-use crate::device::Device;
+use crate::device::{Device, run_inline};
 use crate::error::IoError;
 use crate::op::{Done, Key, Op, Progress};
 use crate::process;
 use crate::serve::{self, Serve};
+use crate::shared::{CoreShared, Job, OUTBOX_MAX, Outbox};
 use crate::time::Instant;
 use crate::traffic::{Counted, Traffic};
 use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
-use std::os::fd::{AsRawFd, OwnedFd};
 use std::panic::Location;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicBool, Ordering, fence};
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, mpsc};
 use std::task::{Context, Poll, Waker};
 
-/// Work sent to another core.
-pub(crate) type Job = Box<dyn FnOnce(Core) + Send>;
 /// A task's future.
 type TaskFuture = Pin<Box<dyn Future<Output = ()>>>;
 
 /// The slot of the main future, which the caller of the turn holds.
 const MAIN: u32 = 0;
-
-/// What other threads may touch of a core.
-pub(crate) struct CoreShared {
-    pub(crate) ix: CoreIx,
-    inbox: mpsc::Sender<Job>,
-    /// Tasks woken from elsewhere.
-    woken: Mutex<Vec<u32>>,
-    has_woken: AtomicBool,
-    /// The core is about to block, or blocks, and must be told of news.
-    asleep: AtomicBool,
-    /// Ends a blocking reap; simulated cores have none, they never block.
-    event: Option<OwnedFd>,
-    /// The runtime ends.
-    pub(crate) stop: AtomicBool,
-}
-
-impl CoreShared {
-    pub(crate) fn new(ix: CoreIx, event: Option<OwnedFd>) -> (Arc<CoreShared>, mpsc::Receiver<Job>) {
-        let (inbox, receiver) = mpsc::channel();
-        let shared = CoreShared {
-            ix,
-            inbox,
-            woken: Mutex::default(),
-            has_woken: AtomicBool::new(false),
-            asleep: AtomicBool::new(false),
-            event,
-            stop: AtomicBool::new(false),
-        };
-        (Arc::new(shared), receiver)
-    }
-
-    pub(crate) fn send(&self, job: Job) {
-        // A core that is gone takes no work: the runtime is ending and so is the caller.
-        let _ = self.inbox.send(job);
-        self.notify();
-    }
-
-    fn wake_task(&self, slot: u32) {
-        self.woken.lock().unwrap_or_else(PoisonError::into_inner).push(slot);
-        self.has_woken.store(true, Ordering::Release);
-        self.notify();
-    }
-
-    /// Ends the sleep of the core, if it sleeps. Call after the news is in place.
-    pub(crate) fn notify(&self) {
-        // Either this sees `asleep`, or the core, which stores it before it looks for news, sees the news.
-        fence(Ordering::SeqCst);
-        if self.asleep.load(Ordering::Relaxed) && self.asleep.swap(false, Ordering::AcqRel) {
-            self.ring();
-        }
-    }
-
-    fn ring(&self) {
-        let Some(event) = &self.event else { return };
-        let one: u64 = 1;
-        // SAFETY: an eventfd takes 8 bytes, which `one` has. It cannot be full: a reader empties it.
-        unsafe { libc::write(event.as_raw_fd(), (&raw const one).cast(), 8) };
-    }
-
-    /// Takes the ring of the bell, so that the next one is heard.
-    pub(crate) fn take_ring(&self) {
-        let Some(event) = &self.event else { return };
-        let mut count: u64 = 0;
-        // SAFETY: an eventfd gives 8 bytes, which `count` has; it never blocks (EFD_NONBLOCK).
-        unsafe { libc::read(event.as_raw_fd(), (&raw mut count).cast(), 8) };
-    }
-
-    pub(crate) fn event(&self) -> Option<&OwnedFd> {
-        self.event.as_ref()
-    }
-}
 
 /// The waker of one task slot. Lives as long as the slot, so tasks that reuse the slot reuse it too; a wake that
 /// comes late then polls a stranger once, which is harmless.
@@ -117,14 +44,15 @@ impl std::task::Wake for SlotWaker {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        let local = CURRENT.try_with(|current| match &*current.borrow() {
+        let told = CURRENT.try_with(|current| match &*current.borrow() {
             Some(inner) if Arc::ptr_eq(&inner.shared, &self.core) => {
                 inner.make_ready(self.slot);
                 true
             }
-            _ => false,
+            Some(inner) => inner.post_wake(&self.core, self.slot),
+            None => false,
         });
-        if local != Ok(true) {
+        if told != Ok(true) {
             self.core.wake_task(self.slot);
         }
     }
@@ -156,6 +84,36 @@ pub(crate) enum Wake {
     Other(Waker),
 }
 
+impl Wake {
+    /// Whoever is being polled, for what never leaves this core.
+    pub(crate) fn of(context: &Context<'_>) -> Wake {
+        CURRENT.with_borrow(|current| match current {
+            Some(inner) => inner.wake_of(context),
+            None => Wake::Other(context.waker().clone()),
+        })
+    }
+
+    /// Wakes, on the core on which this was made.
+    pub(crate) fn wake(self) {
+        match self {
+            // Between turns no core is current: then the runtime ends, and nobody polls any more.
+            Wake::Task(slot) => CURRENT.with_borrow(|current| {
+                current.iter().for_each(|inner| inner.make_ready(slot));
+            }),
+            Wake::Other(waker) => waker.wake(),
+        }
+    }
+
+    /// Whether both wake the same task.
+    pub(crate) fn same(&self, other: &Wake) -> bool {
+        match (self, other) {
+            (Wake::Task(one), Wake::Task(other)) => one == other,
+            (Wake::Other(one), Wake::Other(other)) => one.will_wake(other),
+            _ => false,
+        }
+    }
+}
+
 struct Task {
     future: Option<TaskFuture>,
     waker: Waker,
@@ -185,7 +143,11 @@ struct OpSlot {
 pub(crate) struct Inner {
     pub(crate) shared: Arc<CoreShared>,
     pub(crate) group: Arc<[Arc<CoreShared>]>,
-    inbox: mpsc::Receiver<Job>,
+    inbox: mpsc::Receiver<Vec<Job>>,
+    /// By core.
+    outboxes: RefCell<Vec<Outbox>>,
+    /// Something is in an outbox.
+    has_mail: Cell<bool>,
     backend: RefCell<Box<dyn Backend>>,
     tasks: RefCell<Vec<Task>>,
     free_tasks: RefCell<Vec<u32>>,
@@ -199,8 +161,8 @@ pub(crate) struct Inner {
     free_ops: RefCell<Vec<u32>>,
     in_flight: Cell<usize>,
     batch: RefCell<Vec<(Key, Op)>>,
-    /// What this core executed itself, for drives in memory; completes at the next reap.
-    inline_done: RefCell<Vec<Done>>,
+    /// For drives in memory: the next reap carries them out, all at once, and they are done.
+    inline: RefCell<Vec<Done>>,
     done: RefCell<Vec<Done>>,
     /// Modelled drives on which something of this core may be in flight.
     watched: RefCell<Vec<Device>>,
@@ -212,14 +174,17 @@ impl Inner {
     pub(crate) fn new(
         shared: Arc<CoreShared>,
         group: Arc<[Arc<CoreShared>]>,
-        inbox: mpsc::Receiver<Job>,
+        inbox: mpsc::Receiver<Vec<Job>>,
         backend: Box<dyn Backend>,
     ) -> Rc<Inner> {
         let backend_now = backend.now();
+        let outboxes = group.iter().map(|_| Outbox::default()).collect();
         let inner = Inner {
             shared,
             group,
             inbox,
+            outboxes: RefCell::new(outboxes),
+            has_mail: Cell::new(false),
             backend: RefCell::new(backend),
             tasks: RefCell::default(),
             free_tasks: RefCell::default(),
@@ -232,7 +197,7 @@ impl Inner {
             free_ops: RefCell::default(),
             in_flight: Cell::new(0),
             batch: RefCell::default(),
-            inline_done: RefCell::default(),
+            inline: RefCell::default(),
             done: RefCell::default(),
             watched: RefCell::default(),
             sleeps_exactly: Cell::new(false),
@@ -303,25 +268,59 @@ impl Inner {
 
     /// True if a task could run, or something from elsewhere waits to be looked at.
     pub(crate) fn has_work(&self) -> bool {
-        !self.ready.borrow().is_empty() || !self.inline_done.borrow().is_empty()
+        !self.ready.borrow().is_empty() || !self.inline.borrow().is_empty()
     }
 
     /// Takes what other cores sent; true if there was anything.
     pub(crate) fn take_news(self: &Rc<Inner>) -> bool {
-        let mut any = false;
-        if self.shared.has_woken.load(Ordering::Relaxed)
-            && self.shared.has_woken.swap(false, Ordering::Acquire)
-        {
-            let woken =
-                std::mem::take(&mut *self.shared.woken.lock().unwrap_or_else(PoisonError::into_inner));
-            woken.into_iter().for_each(|slot| self.make_ready(slot));
-            any = true;
-        }
-        while let Ok(job) = self.inbox.try_recv() {
-            job(Core::of(self.clone()));
+        let woken = self.shared.take_woken();
+        let mut any = !woken.is_empty();
+        woken.into_iter().for_each(|slot| self.make_ready(slot));
+        while let Ok(jobs) = self.inbox.try_recv() {
+            jobs.into_iter().for_each(|job| job(Core::of(self.clone())));
             any = true;
         }
         any
+    }
+
+    /// Sends work to another core, at the end of this turn.
+    pub(crate) fn post(&self, to: CoreIx, job: Job) {
+        self.put_in_outbox(to, |outbox| outbox.jobs.push(job));
+    }
+
+    /// Wakes a task of another core, at the end of this turn; `false` if that is none of this runtime.
+    fn post_wake(&self, to: &Arc<CoreShared>, slot: u32) -> bool {
+        let known = self.group.get(to.ix.0).is_some_and(|core| Arc::ptr_eq(core, to));
+        if known {
+            self.put_in_outbox(to.ix, |outbox| outbox.woken.push(slot));
+        }
+        known
+    }
+
+    fn put_in_outbox(&self, to: CoreIx, put: impl FnOnce(&mut Outbox)) {
+        let full = {
+            let outbox = &mut self.outboxes.borrow_mut()[to.0];
+            put(outbox);
+            outbox.jobs.len() + outbox.woken.len() >= OUTBOX_MAX
+        };
+        self.has_mail.set(true);
+        if full {
+            self.send_mail();
+        }
+    }
+
+    /// Sends other cores what is for them.
+    fn send_mail(&self) {
+        if !self.has_mail.replace(false) {
+            return;
+        }
+        for (to, core) in self.group.iter().enumerate() {
+            // Nothing is borrowed while it is sent: work for a core that is gone is dropped here, and may wake others.
+            let outbox = std::mem::take(&mut self.outboxes.borrow_mut()[to]);
+            if !outbox.jobs.is_empty() || !outbox.woken.is_empty() {
+                core.deliver(outbox);
+            }
+        }
     }
 
     /// Polls the tasks that are ready now; those they wake wait for the next turn, so that operations leave. True if
@@ -437,9 +436,8 @@ impl Inner {
 
     // Operations.
 
-    /// Queues an operation for the next batch. Drives in memory are served right here, under every backend alike;
-    /// their operations too complete with the next reap, so that they give way to others.
-    pub(crate) fn start(self: &Rc<Inner>, mut op: Op, started: &'static Location<'static>) -> Key {
+    /// Queues an operation for the next batch. Drives in memory are served by this core itself, under every backend alike.
+    pub(crate) fn start(self: &Rc<Inner>, op: Op, started: &'static Location<'static>) -> Key {
         let key = self.new_op(started);
         if let Some(served) = op.device().and_then(Device::as_served) {
             let server = served.server.clone();
@@ -453,8 +451,7 @@ impl Inner {
         self.in_flight.set(self.in_flight.get() + 1);
         match op.device() {
             Some(device) if device.is_inline() => {
-                let moved = crate::device::run_inline(&mut op);
-                self.inline_done.borrow_mut().push(Done { key, result: Ok(moved), op });
+                self.inline.borrow_mut().push(Done { key, result: Ok(0), op });
             }
             Some(device) if device.as_modelled().is_some() && !self.is_simulated() => {
                 let device = device.clone();
@@ -598,8 +595,9 @@ impl Inner {
         }
     }
 
-    /// Gives everything queued to the backend.
+    /// Gives everything queued to the backend, and to other cores what is for them.
     pub(crate) fn submit(&self) {
+        self.send_mail();
         let mut batch = self.batch.borrow_mut();
         if !batch.is_empty() {
             self.backend.borrow_mut().submit(&mut batch);
@@ -610,7 +608,8 @@ impl Inner {
     /// Takes completions; blocks as told only if nothing is there.
     pub(crate) fn reap(&self, wait: Wait) -> bool {
         let mut done = std::mem::take(&mut *self.done.borrow_mut());
-        std::mem::swap(&mut done, &mut *self.inline_done.borrow_mut());
+        std::mem::swap(&mut done, &mut *self.inline.borrow_mut());
+        done.iter_mut().for_each(run_inline);
         let wait =
             if self.watched.borrow().is_empty() { wait } else { self.look_at_modelled(&mut done, wait) };
         let wait = if done.is_empty() { wait } else { Wait::No };
@@ -621,6 +620,7 @@ impl Inner {
         }
         done.drain(..).for_each(|done| self.complete(done));
         *self.done.borrow_mut() = done;
+        self.send_mail();
         any
     }
 
@@ -675,15 +675,14 @@ impl Inner {
 
     /// Blocks until there is news, unless there is some already.
     pub(crate) fn sleep(self: &Rc<Inner>) {
-        self.shared.asleep.store(true, Ordering::Relaxed);
-        fence(Ordering::SeqCst);
+        self.shared.fall_asleep();
         let wait = if self.take_news() || self.has_work() || self.shared.stop.load(Ordering::Acquire) {
             Wait::No
         } else {
             Wait::Until(self.next_timer())
         };
         self.reap(wait);
-        self.shared.asleep.store(false, Ordering::Relaxed);
+        self.shared.wake_up();
     }
 
     /// Drops every task, timer and local value, then waits for the operations the kernel still holds. After this
@@ -702,7 +701,10 @@ impl Inner {
             }
             drop((futures, timers, locals));
         }
+        self.send_mail();
         if !wait_for_ops {
+            // What was begun on drives in memory ends there, as on others.
+            self.inline.take().iter_mut().for_each(run_inline);
             self.batch.borrow_mut().clear();
             return;
         }
@@ -717,8 +719,7 @@ impl Inner {
         while self.in_flight() > 0 {
             self.submit();
             // The reap looks for results once more after this and only then blocks.
-            self.shared.asleep.store(true, Ordering::Relaxed);
-            fence(Ordering::SeqCst);
+            self.shared.fall_asleep();
             self.reap(Wait::Until(None));
         }
     }

@@ -32,6 +32,7 @@ mod race;
 mod rng;
 mod runtime;
 mod serve;
+mod shared;
 pub mod sim;
 mod stream;
 pub mod sync;

@@ -6,11 +6,11 @@
 
 use crate::clock::Clock;
 use crate::error::IoError;
-use crate::executor::CoreShared;
 use crate::model::{Model, Request, Server};
 use crate::op::{Done, Key, Op};
 use crate::pages::Pages;
 use crate::rng::Rng;
+use crate::shared::CoreShared;
 use crate::sim::extent;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -4,8 +4,8 @@
 use crate::buf::{Buf, BufMut};
 use crate::core::{Core, JoinHandle};
 use crate::error::IoError;
-use crate::executor::CoreShared;
 use crate::op::{Bufs, Durability, Op, Transfer, Unmap};
+use crate::shared::CoreShared;
 use std::fmt;
 use std::pin::Pin;
 use std::sync::{Arc, mpsc};

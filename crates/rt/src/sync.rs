@@ -4,13 +4,15 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
+
+use crate::executor::Wake;
 
 /// Wakes all who wait. A notification is not stored: who comes later waits for the next one.
 #[derive(Default)]
 pub struct Notify {
     round: Cell<u64>,
-    waiting: RefCell<Vec<Waker>>,
+    waiting: RefCell<Vec<Wake>>,
 }
 
 impl Notify {
@@ -27,8 +29,9 @@ impl Notify {
                 return Poll::Ready(());
             }
             let mut waiting = self.waiting.borrow_mut();
-            if !waiting.iter().any(|waker| waker.will_wake(context.waker())) {
-                waiting.push(context.waker().clone());
+            let wake = Wake::of(context);
+            if !waiting.iter().any(|other| other.same(&wake)) {
+                waiting.push(wake);
             }
             Poll::Pending
         })
@@ -38,7 +41,7 @@ impl Notify {
     pub fn notify_all(&self) {
         self.round.set(self.round.get() + 1);
         let waiting = std::mem::take(&mut *self.waiting.borrow_mut());
-        waiting.into_iter().for_each(Waker::wake);
+        waiting.into_iter().for_each(Wake::wake);
     }
 }
 
@@ -93,7 +96,7 @@ struct SemaphoreState {
 struct Waiting {
     ticket: u64,
     amount: usize,
-    waker: Option<Waker>,
+    wake: Option<Wake>,
     granted: bool,
 }
 
@@ -137,7 +140,7 @@ impl Semaphore {
 
     /// Grants from the front of the queue as far as the permits reach.
     fn grant(&self) {
-        let mut wakers = Vec::new();
+        let mut woken = Vec::new();
         {
             let mut state = self.state.borrow_mut();
             let SemaphoreState { free, waiting, .. } = &mut *state;
@@ -147,10 +150,10 @@ impl Semaphore {
                 }
                 *free -= waiting.amount;
                 waiting.granted = true;
-                wakers.extend(waiting.waker.take());
+                woken.extend(waiting.wake.take());
             }
         }
-        wakers.into_iter().for_each(Waker::wake);
+        woken.into_iter().for_each(Wake::wake);
     }
 }
 
@@ -173,8 +176,8 @@ impl<'a> Future for Acquire<'a> {
             let mut state = semaphore.state.borrow_mut();
             let ticket = state.next_ticket;
             state.next_ticket += 1;
-            let waker = Some(context.waker().clone());
-            state.waiting.push_back(Waiting { ticket, amount: self.amount, waker, granted: false });
+            let wake = Some(Wake::of(context));
+            state.waiting.push_back(Waiting { ticket, amount: self.amount, wake, granted: false });
             self.ticket = Some(ticket);
             return Poll::Pending;
         };
@@ -185,7 +188,7 @@ impl<'a> Future for Acquire<'a> {
             .position(|waiting| waiting.ticket == ticket)
             .expect("we queue until granted");
         if !state.waiting[at].granted {
-            state.waiting[at].waker = Some(context.waker().clone());
+            state.waiting[at].wake = Some(Wake::of(context));
             return Poll::Pending;
         }
         state.waiting.remove(at);
@@ -237,7 +240,7 @@ impl Drop for Permit<'_> {
 
 struct OneshotState<T> {
     value: Option<T>,
-    waker: Option<Waker>,
+    wake: Option<Wake>,
     closed: bool,
 }
 
@@ -253,7 +256,7 @@ pub struct OneshotReceiver<T> {
 
 /// A channel for one value within a core.
 pub fn oneshot<T>() -> (OneshotSender<T>, OneshotReceiver<T>) {
-    let state = Rc::new(RefCell::new(OneshotState { value: None, waker: None, closed: false }));
+    let state = Rc::new(RefCell::new(OneshotState { value: None, wake: None, closed: false }));
     (OneshotSender { state: state.clone() }, OneshotReceiver { state })
 }
 
@@ -270,13 +273,13 @@ impl<T> OneshotSender<T> {
 
 impl<T> Drop for OneshotSender<T> {
     fn drop(&mut self) {
-        let waker = {
+        let wake = {
             let mut state = self.state.borrow_mut();
             state.closed = true;
-            state.waker.take()
+            state.wake.take()
         };
-        if let Some(waker) = waker {
-            waker.wake();
+        if let Some(wake) = wake {
+            wake.wake();
         }
     }
 }
@@ -296,7 +299,7 @@ impl<T> Future for OneshotReceiver<T> {
         if state.closed {
             return Poll::Ready(state.value.take());
         }
-        state.waker = Some(context.waker().clone());
+        state.wake = Some(Wake::of(context));
         Poll::Pending
     }
 }

@@ -4,10 +4,10 @@
 use crate::backend::{Backend, Wait};
 use crate::clock::Clock;
 use crate::error::IoError;
-use crate::executor::CoreShared;
 use crate::iov;
 use crate::op::{Done, Key, Op};
 use crate::process::SignalMask;
+use crate::shared::CoreShared;
 use crate::stream::Stream;
 use crate::time::{Instant, WallTime};
 use std::collections::VecDeque;

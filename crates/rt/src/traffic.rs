@@ -8,7 +8,7 @@ use crate::op::Op;
 use crate::time::Instant;
 
 /// Counts operations from when they are queued to when they complete, also those that nobody waits for any more; see
-/// [`crate::OpFuture::counted_in`].
+/// [`crate::OpFuture::count_in`].
 #[derive(Debug, Default)]
 pub struct Traffic {
     done: RefCell<TrafficTotals>,

@@ -7,9 +7,9 @@
 use crate::backend::{Backend, BackendError, Wait};
 use crate::clock::Clock;
 use crate::error::IoError;
-use crate::executor::CoreShared;
 use crate::iov;
 use crate::op::{Done, Key, Op};
+use crate::shared::CoreShared;
 use crate::stream::Stream;
 use crate::time::{Instant, WallTime};
 use io_uring::{IoUring, opcode, squeue, types};

@@ -305,6 +305,46 @@ fn cores_call_each_other_and_keep_their_own_values() {
 }
 
 #[test]
+fn much_work_for_another_core_leaves_before_the_turn_ends() {
+    run(config(BackendChoice::Auto, 2), async |core| {
+        let begun = Arc::new(AtomicUsize::new(0));
+        for _ in 0..64 {
+            let begun = begun.clone();
+            drop(core.call(CoreIx(1), move |_core| async move { begun.fetch_add(1, Ordering::Relaxed) }));
+        }
+        // This turn does not end until the other core has begun.
+        let deadline = core.now() + Duration::from_secs(20);
+        while begun.load(Ordering::Relaxed) == 0 && core.now() < deadline {
+            std::thread::yield_now();
+        }
+        assert_ne!(begun.load(Ordering::Relaxed), 0);
+    })
+    .unwrap();
+}
+
+#[test]
+fn handles_for_cores_are_of_the_same_open() {
+    let device = Device::null(SIZE);
+    assert!(device.for_core().same(&device) && device.for_core().for_core().same(&device));
+    assert!(!device.for_core().same(&Device::null(SIZE)));
+}
+
+#[test]
+fn what_was_begun_on_a_drive_in_memory_is_done_when_the_runtime_has_ended() {
+    let begin = |core: &Core, drive: &Device| {
+        drop(core.write(drive, 512, Buf::copy_of(&[7; 512]), Durability::Cached));
+    };
+    let [real, simulated] = [Device::mem(SIZE), Device::mem(SIZE)];
+    run(config(BackendChoice::Auto, 1), async |core| begin(&core, &real)).unwrap();
+    World::new(WorldConfig::default()).run(async |core| begin(&core, &simulated)).expect_done();
+    for drive in [real, simulated] {
+        let mut seen = [0; 512];
+        drive.read_blocking(512, &mut seen).unwrap();
+        assert_eq!(seen, [7; 512]);
+    }
+}
+
+#[test]
 fn mailboxes_deliver_everything_and_wake_a_sleeping_core() {
     on_every_backend(3, async |core, _drive| {
         let (sender, mut receiver) = mailbox::<(usize, u64)>();

@@ -327,8 +327,9 @@ fn a_drive_says_whether_it_has_a_head() {
 fn bytes_count_as_under_way_until_the_drive_is_through_with_them() {
     with(config(of_flash(flash())), 1, async |core, drive, _| {
         let traffic = Rc::new(Traffic::default());
-        let read = core.read(&drive, 0, BufMut::alloc(8192)).counted_in(&traffic, 8192);
-        drop(core.write(&drive, 8192, Buf::zeros(4096), Durability::Cached).counted_in(&traffic, 4096));
+        let read = core.read(&drive, 0, BufMut::alloc(8192));
+        read.count_in(&traffic, 8192);
+        core.write(&drive, 8192, Buf::zeros(4096), Durability::Cached).count_in(&traffic, 4096);
         assert_eq!(traffic.bytes_in_flight(), 12288);
         read.await.0.unwrap();
         core.sleep(Duration::from_millis(100)).await;

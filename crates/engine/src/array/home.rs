@@ -367,7 +367,7 @@ impl Home {
         let broken = health.broken;
         self.on_every_core(move |shard| {
             let health = health.clone();
-            async move { shard.set_health(health) }
+            async move { shard.set_health(&health) }
         })
         .await;
         self.changed.notify_all();

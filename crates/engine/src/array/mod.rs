@@ -260,7 +260,7 @@ impl ArrayHandle {
         for index in each_core(core) {
             let (fixed, health) = (fixed.clone(), health.clone());
             core.call(index, move |core| async move {
-                core.put_local(fixed.key, Rc::new(Shard::new(&core, fixed.clone(), health)));
+                core.put_local(fixed.key, Rc::new(Shard::new(&core, fixed.clone(), &health)));
             })
             .await;
         }

@@ -68,7 +68,8 @@ pub(crate) struct Shard {
     members: Vec<MemberLoad>,
     /// The partial parity log.
     pub log: Option<LogShard>,
-    health: RefCell<Arc<Health>>,
+    /// This core's own copy, whose references no other core counts.
+    health: RefCell<Rc<Health>>,
     /// The newest epoch of health that is durable in the superblocks.
     recorded_epoch: Cell<u64>,
     recorded: Notify,
@@ -118,7 +119,7 @@ pub(crate) struct MemberLoad {
 }
 
 impl Shard {
-    pub fn new(core: &Core, fixed: Arc<Fixed>, health: Arc<Health>) -> Self {
+    pub fn new(core: &Core, fixed: Arc<Fixed>, health: &Health) -> Self {
         Self {
             core: core.clone(),
             gate: Rc::new(Gate::new(core.now())),
@@ -137,7 +138,7 @@ impl Shard {
             intent: fixed.intent.as_ref().filter(|_| !fixed.read_only).map(IntentShard::new),
             members: health.members.iter().map(|_| MemberLoad::default()).collect(),
             log: fixed.log.as_ref().map(|spec| LogShard::new(spec, &fixed.geometry)),
-            health: RefCell::new(health),
+            health: RefCell::new(own(health)),
             recorded_epoch: Cell::new(0),
             recorded: Notify::new(),
             fixed,
@@ -145,8 +146,13 @@ impl Shard {
     }
 
     /// The members' states as of now.
-    pub fn health(&self) -> Arc<Health> {
+    pub fn health(&self) -> Rc<Health> {
         self.health.borrow().clone()
+    }
+
+    /// Which states these are; see [`Health::epoch`].
+    pub fn epoch(&self) -> u64 {
+        self.health.borrow().epoch
     }
 
     /// Whether every member is in sync, and none is slow: reads need not ask.
@@ -185,13 +191,13 @@ impl Shard {
         slow
     }
 
-    pub fn set_health(&self, health: Arc<Health>) {
+    pub fn set_health(&self, health: &Health) {
         // Two changes may be on their way to this core at once.
         if health.version > self.health.borrow().version {
             if health.epoch != self.health.borrow().epoch {
                 self.cache.clear();
             }
-            *self.health.borrow_mut() = health;
+            *self.health.borrow_mut() = own(health);
         }
         // Whoever waits for a record that a broken array will never write must hear of it.
         self.recorded.notify_all();
@@ -377,7 +383,9 @@ impl Shard {
     }
 
     fn flush_member(&self, member: MemberIx) -> impl Future<Output = Result<(), IoError>> + use<> {
-        self.core.flush(&self.device(member)).counted_in(&self.load(member).traffic, 0)
+        let flush = self.core.flush(&self.device(member));
+        flush.count_in(&self.load(member).traffic, 0);
+        flush
     }
 
     /// Reads data sectors of a member. The operation is queued at once.
@@ -389,7 +397,9 @@ impl Shard {
     ) -> impl Future<Output = (Result<(), IoError>, Vec<BufMut>)> + Unpin + use<> {
         let (device, offset) = self.place(member, sector);
         let bytes = bufs.iter().map(|buf| buf.len()).sum();
-        self.core.readv(&device, offset, bufs).counted_in(&self.load(member).traffic, bytes)
+        let read = self.core.readv(&device, offset, bufs);
+        read.count_in(&self.load(member).traffic, bytes);
+        read
     }
 
     /// As [`Self::read`], into a single buffer.
@@ -402,7 +412,9 @@ impl Shard {
         let health = self.health.borrow();
         let (device, offset) = health.place(member, sector);
         let bytes = buf.len();
-        self.core.read(device, offset, buf).counted_in(&self.load(member).traffic, bytes)
+        let read = self.core.read(device, offset, buf);
+        read.count_in(&self.load(member).traffic, bytes);
+        read
     }
 
     /// Writes data sectors of a member. The operation is queued at once.
@@ -424,7 +436,8 @@ impl Shard {
                 self.core.writev(device, offset, bufs.into_vec(), durability)
             }
         };
-        write.counted_in(&self.load(member).traffic, bytes)
+        write.count_in(&self.load(member).traffic, bytes);
+        write
     }
 
     /// Decides what a read error means: the member is gone (`true`), or only these sectors could not be read. Bad sectors
@@ -474,6 +487,15 @@ impl Shard {
         });
         self.core.spawn(change).await
     }
+}
+
+/// A copy for one core: whatever it counts per operation, of the state itself and of devices, no other core counts in the same place.
+fn own(health: &Health) -> Rc<Health> {
+    let mut own = health.clone();
+    for seat in &mut own.seats {
+        seat.device = seat.device.as_ref().map(Device::for_core);
+    }
+    Rc::new(own)
 }
 
 /// Only levels with parity read before they write.

@@ -59,7 +59,7 @@ impl Work<'_> {
             let Some(pages) = cache.pages(&row.bytes) else { continue };
             let found = plan.fetch.intersection(&self.cached(row));
             let wanted = stream || !found.is_empty();
-            if !cache.row_used(stripe, pages.start, wanted, found != plan.fetch) {
+            if !cache.row_used(stripe, pages.start, wanted, !plan.fetch.is_subset(&found)) {
                 continue;
             }
             for block in plan.store.iter() {
@@ -76,7 +76,7 @@ impl Work<'_> {
 
     /// Keeps what a write has left on the members: it was planned in `health`, and all of it has succeeded.
     pub(super) fn keep(&self, health: &Health, rows: &[Row], left: Left) {
-        if self.shard.health().epoch != health.epoch {
+        if self.shard.epoch() != health.epoch {
             return;
         }
         let (cache, stripe) = (&self.shard.cache, self.map.stripe);

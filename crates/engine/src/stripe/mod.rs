@@ -324,7 +324,7 @@ impl<'a> Work<'a> {
     }
 
     /// A row as `health` has it, without the blocks that could not be read just now.
-    fn view(&self, health: &Health, row: &Row, unreadable: &BlockSet) -> View {
+    fn view(&self, health: &Health, row: &Row, unreadable: &BlockSet, cached: BlockSet) -> View {
         let sectors = self.sectors(row.bytes.clone());
         let all = BlockSet::range(0, self.blocks());
         let those = |takes: &dyn Fn(MemberIx) -> bool| match health.optimal {
@@ -337,7 +337,7 @@ impl<'a> Work<'a> {
             readable: those(&|member| health.readable(member, sectors.clone())).without(unreadable),
             // The replacement of a member that failed takes its writes all the same.
             writable: those(&|member| health.writable_for(member).next().is_some()),
-            cached: BlockSet::EMPTY,
+            cached,
             q_first: self
                 .map
                 .q()

@@ -26,7 +26,8 @@ impl Work<'_> {
         for _turn in 0..=4 * self.blocks() {
             let health = self.shard.health();
             let decide = |without: &BlockSet| {
-                let plan = |row| plan::decide_read(&self.view(&health, row, without), &row.touched);
+                let plan =
+                    |row| plan::decide_read(&self.view(&health, row, without, BlockSet::EMPTY), &row.touched);
                 rows.iter().map(plan).collect::<Result<Vec<_>, _>>()
             };
             let plans = decide(&unreadable.union(&slow)).or_else(|_| decide(&unreadable)).map_err(refusal)?;

@@ -110,10 +110,6 @@ impl<T> Grid<T> {
     pub fn row_mut(&mut self, row: usize) -> &mut [Option<T>] {
         &mut self.cells[row * self.blocks..][..self.blocks]
     }
-
-    pub fn row(&self, row: usize) -> &[Option<T>] {
-        &self.cells[row * self.blocks..][..self.blocks]
-    }
 }
 
 #[cfg(test)]

@@ -66,9 +66,9 @@ impl Work<'_> {
             self.shard.cache.count(hits, misses);
             self.shard.counters.pre_reads.add(misses);
         }
-        let wanted = |row: usize| wanted(row).without(&found[row]);
+        let wanted = |row: usize, block: usize| wanted(row).contains(block) && !found[row].contains(block);
         let mut reads: SmallVec<[_; 4]> = SmallVec::new();
-        for (block, run) in runs(rows, wanted) {
+        for (block, run) in runs(rows, self.blocks(), wanted) {
             let buf = BufMut::alloc((rows[run.end - 1].bytes.end - rows[run.start].bytes.start) as usize);
             let read = self.shard.read_one(self.member(block), self.sector(&rows[run.start]), buf);
             reads.push((block, run, read));
@@ -104,26 +104,21 @@ impl Work<'_> {
         mut blocks: Grid<Buf>,
         durability: Durability,
     ) -> Stored {
-        let present = |row: usize| {
-            blocks
-                .row(row)
-                .iter()
-                .enumerate()
-                .filter(|(_, cell)| cell.is_some())
-                .map(|(block, _)| block)
-                .collect()
-        };
+        let present = runs(rows, self.blocks(), |row, block| blocks.get(row, block).is_some());
         let mut writes: SmallVec<[_; 4]> = SmallVec::new();
-        for (block, run) in runs(rows, present) {
+        for (block, run) in present {
             let sectors = self.sectors(rows[run.start].bytes.start..rows[run.end - 1].bytes.end);
             self.forget(block, rows[run.start].bytes.start..rows[run.end - 1].bytes.end);
             let bufs: Bufs = run.filter_map(|row| blocks.take(row, block)).collect();
-            for seat in health.writable_for(self.member(block)) {
-                writes.push((
-                    seat,
-                    sectors.clone(),
-                    self.shard.write(seat, sectors.start, bufs.clone(), durability),
-                ));
+            let mut write = |seat, bufs| {
+                let write = self.shard.write(seat, sectors.start, bufs, durability);
+                writes.push((seat, sectors.clone(), write));
+            };
+            // Most slots have one seat that takes writes, which needs no copy.
+            let seats: SmallVec<[MemberIx; 2]> = health.writable_for(self.member(block)).collect();
+            if let Some((last, before)) = seats.split_last() {
+                before.iter().for_each(|seat| write(*seat, bufs.clone()));
+                write(*last, bufs);
             }
         }
         let mut stored = Stored::default();
@@ -149,13 +144,16 @@ impl Work<'_> {
     }
 }
 
-/// For each block, the longest runs of rows that follow one another without a gap and have the block in their set.
-fn runs(rows: &[Row], set: impl Fn(usize) -> BlockSet) -> SmallVec<[(usize, Range<usize>); 4]> {
-    let sets: SmallVec<[BlockSet; 1]> = (0..rows.len()).map(set).collect();
+/// For each block, the longest runs of rows that follow one another without a gap and of which `has` is true.
+fn runs(
+    rows: &[Row],
+    blocks: usize,
+    has: impl Fn(usize, usize) -> bool,
+) -> SmallVec<[(usize, Range<usize>); 4]> {
     let mut runs: SmallVec<[(usize, Range<usize>); 4]> = SmallVec::new();
-    for block in sets.iter().fold(BlockSet::EMPTY, |all, set| all.union(set)).iter() {
+    for block in 0..blocks {
         let first = runs.len();
-        for row in (0..rows.len()).filter(|&row| sets[row].contains(block)) {
+        for row in (0..rows.len()).filter(|&row| has(row, block)) {
             match runs[first..].last_mut() {
                 Some((_, run))
                     if run.end == row

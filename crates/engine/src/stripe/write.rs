@@ -11,7 +11,7 @@ use crate::array::Health;
 use crate::error::VolumeError;
 use crate::intent;
 use crate::log::{self, LogError};
-use crate::plan::{self, BlockSet, Method, View, WritePlan};
+use crate::plan::{self, BlockSet, Method, WritePlan};
 use crate::units::MemberSet;
 
 impl Work<'_> {
@@ -96,14 +96,11 @@ impl Work<'_> {
             if health.broken {
                 return Err(VolumeError::Broken);
             }
-            let plans = rows
-                .iter()
-                .map(|row| {
-                    let view = View { cached: self.cached(row), ..self.view(&health, row, &unreadable) };
-                    plan::decide_write(&view, &row.touched)
-                })
-                .collect::<Result<SmallVec<[WritePlan; 1]>, _>>()
-                .map_err(refusal)?;
+            let mut plans: SmallVec<[WritePlan; 1]> = SmallVec::new();
+            for row in &rows {
+                let view = self.view(&health, row, &unreadable, self.cached(row));
+                plans.push(plan::decide_write(&view, &row.touched).map_err(refusal)?);
+            }
             if self.take_room(&mut room, self.write_bytes(&rows, &plans)).await {
                 continue;
             }

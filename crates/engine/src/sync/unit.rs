@@ -151,7 +151,7 @@ impl Step<'_> {
     }
 
     /// The members as they are now.
-    pub fn health(&self) -> Result<Arc<Health>, Trouble> {
+    pub fn health(&self) -> Result<Rc<Health>, Trouble> {
         let health = self.shard.health();
         if health.broken || self.shard.stopped.get() { Err(Trouble::Changed) } else { Ok(health) }
     }

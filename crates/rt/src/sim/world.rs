@@ -3,9 +3,10 @@
 use crate::backend::Wait;
 use crate::core::{Core, CoreIx};
 use crate::device::{BlockGeometry, Device, Kind};
-use crate::executor::{CoreShared, Inner};
+use crate::executor::Inner;
 use crate::model::Model;
 use crate::rng::Rng;
+use crate::shared::CoreShared;
 use crate::sim::backend::{Event, Shared, SimBackend};
 use crate::sim::control::DriveControl;
 use crate::sim::drive::{Chooser, Drive, DriveConfig, DriveHandle};

@@ -1,0 +1,125 @@
+//! What other threads may touch of a core: where they leave work for it, and the bell that ends its sleep.
+
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+
+use crate::core::{Core, CoreIx};
+
+/// Work sent to another core.
+pub(crate) type Job = Box<dyn FnOnce(Core) + Send>;
+
+/// So much work for another core does not wait for the end of the turn: that core may have nothing else to do.
+pub(crate) const OUTBOX_MAX: usize = 32;
+
+/// What waits to be sent to another core. Sent together, it costs one look at the memory of that core, not one for each.
+#[derive(Default)]
+pub(crate) struct Outbox {
+    pub(crate) jobs: Vec<Job>,
+    pub(crate) woken: Vec<u32>,
+}
+
+/// What other threads may touch of a core.
+pub(crate) struct CoreShared {
+    pub(crate) ix: CoreIx,
+    inbox: mpsc::Sender<Vec<Job>>,
+    /// Tasks woken from elsewhere.
+    woken: Mutex<Vec<u32>>,
+    has_woken: AtomicBool,
+    /// The core is about to block, or blocks, and must be told of news.
+    asleep: AtomicBool,
+    /// Ends a blocking reap; simulated cores have none, they never block.
+    event: Option<OwnedFd>,
+    /// The runtime ends.
+    pub(crate) stop: AtomicBool,
+}
+
+impl CoreShared {
+    pub(crate) fn new(ix: CoreIx, event: Option<OwnedFd>) -> (Arc<CoreShared>, mpsc::Receiver<Vec<Job>>) {
+        let (inbox, receiver) = mpsc::channel();
+        let shared = CoreShared {
+            ix,
+            inbox,
+            woken: Mutex::default(),
+            has_woken: AtomicBool::new(false),
+            asleep: AtomicBool::new(false),
+            event,
+            stop: AtomicBool::new(false),
+        };
+        (Arc::new(shared), receiver)
+    }
+
+    /// Takes work from a thread that is none of the runtime's.
+    pub(crate) fn send(&self, job: Job) {
+        self.deliver(Outbox { jobs: vec![job], woken: Vec::new() });
+    }
+
+    /// Takes what another core has for it.
+    pub(crate) fn deliver(&self, outbox: Outbox) {
+        let Outbox { jobs, mut woken } = outbox;
+        if !jobs.is_empty() {
+            // A core that is gone takes no work: the runtime is ending and so is the caller.
+            let _ = self.inbox.send(jobs);
+        }
+        if !woken.is_empty() {
+            self.woken.lock().unwrap_or_else(PoisonError::into_inner).append(&mut woken);
+            self.has_woken.store(true, Ordering::Release);
+        }
+        self.notify();
+    }
+
+    /// Wakes a task, from a thread that is none of the runtime's.
+    pub(crate) fn wake_task(&self, slot: u32) {
+        self.woken.lock().unwrap_or_else(PoisonError::into_inner).push(slot);
+        self.has_woken.store(true, Ordering::Release);
+        self.notify();
+    }
+
+    /// The tasks that were woken from elsewhere since the last look.
+    pub(crate) fn take_woken(&self) -> Vec<u32> {
+        if self.has_woken.load(Ordering::Relaxed) && self.has_woken.swap(false, Ordering::Acquire) {
+            std::mem::take(&mut *self.woken.lock().unwrap_or_else(PoisonError::into_inner))
+        } else {
+            Vec::new()
+        }
+    }
+
+    /// The core is about to sleep, and looks for news once more after this.
+    pub(crate) fn fall_asleep(&self) {
+        self.asleep.store(true, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+    }
+
+    /// The core has slept enough.
+    pub(crate) fn wake_up(&self) {
+        self.asleep.store(false, Ordering::Relaxed);
+    }
+
+    /// Ends the sleep of the core, if it sleeps. Call after the news is in place.
+    pub(crate) fn notify(&self) {
+        // Either this sees `asleep`, or the core, which stores it before it looks for news, sees the news.
+        fence(Ordering::SeqCst);
+        if self.asleep.load(Ordering::Relaxed) && self.asleep.swap(false, Ordering::AcqRel) {
+            self.ring();
+        }
+    }
+
+    fn ring(&self) {
+        let Some(event) = &self.event else { return };
+        let one: u64 = 1;
+        // SAFETY: an eventfd takes 8 bytes, which `one` has. It cannot be full: a reader empties it.
+        unsafe { libc::write(event.as_raw_fd(), (&raw const one).cast(), 8) };
+    }
+
+    /// Takes the ring of the bell, so that the next one is heard.
+    pub(crate) fn take_ring(&self) {
+        let Some(event) = &self.event else { return };
+        let mut count: u64 = 0;
+        // SAFETY: an eventfd gives 8 bytes, which `count` has; it never blocks (EFD_NONBLOCK).
+        unsafe { libc::read(event.as_raw_fd(), (&raw mut count).cast(), 8) };
+    }
+
+    pub(crate) fn event(&self) -> Option<&OwnedFd> {
+        self.event.as_ref()
+    }
+}

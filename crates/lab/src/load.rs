@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use wattle_engine::VolumeError;
-use wattle_rt::{Buf, BufMut, Core, CoreIx, Instant};
+use wattle_rt::{BufMut, Core, CoreIx, Instant};
 
 use crate::histogram::Histogram;
 use crate::job::{Ask, Job};
@@ -336,7 +336,7 @@ struct Desk<R> {
     board: Arc<Board>,
     job: RefCell<Job>,
     counts: RefCell<Counts>,
-    data: Buf,
+    bs_bytes: usize,
 }
 
 async fn run_job(core: Core, job: Job, target: impl Target, board: Arc<Board>) -> Result<Counts, LoadError> {
@@ -354,7 +354,7 @@ async fn run_job(core: Core, job: Job, target: impl Target, board: Arc<Board>) -
         board,
         job: RefCell::new(job),
         counts: RefCell::default(),
-        data: Buf::zeros(bs_bytes as usize),
+        bs_bytes: bs_bytes as usize,
     });
     let clients: Vec<_> = (0..iodepth).map(|_| core.spawn(desk.clone().client())).collect();
     let mut result = Ok(());
@@ -368,10 +368,11 @@ async fn run_job(core: Core, job: Job, target: impl Target, board: Arc<Board>) -
 impl<R: Requests> Desk<R> {
     /// One request after the other until time is up.
     async fn client(self: Rc<Self>) -> Result<(), LoadError> {
-        let len = self.data.len();
-        let mut buf = BufMut::alloc(len);
+        let len = self.bs_bytes;
+        // Of its own, as clients' data is: a buffer that all share would be counted by all cores in the same place.
+        let (mut buf, data) = (BufMut::alloc(len), BufMut::zeroed(len).freeze());
+        let mut began = self.core.now();
         loop {
-            let began = self.core.now();
             if self.board.is_over(began) {
                 return Ok(());
             }
@@ -382,7 +383,7 @@ impl<R: Requests> Desk<R> {
                     buf = back;
                     (at, result)
                 }
-                Ask::Write(at) => (at, self.target.write(at, self.data.clone()).await),
+                Ask::Write(at) => (at, self.target.write(at, data.clone()).await),
                 Ask::Flush => (0, self.target.flush().await),
             };
             if let Err(error) = result {
@@ -402,6 +403,8 @@ impl<R: Requests> Desk<R> {
                 };
                 histogram.record(now - began);
             }
+            // Who gets an answer asks again in the same moment.
+            began = now;
         }
     }
 }

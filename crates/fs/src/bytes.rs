@@ -24,6 +24,10 @@ pub fn be32(bytes: &[u8], at: usize) -> Option<u32> {
     array(bytes, at).map(u32::from_be_bytes)
 }
 
+pub fn be64(bytes: &[u8], at: usize) -> Option<u64> {
+    array(bytes, at).map(u64::from_be_bytes)
+}
+
 /// Sixteen bytes: a UUID.
 pub fn uuid_at(bytes: &[u8], at: usize) -> Option<[u8; 16]> {
     array(bytes, at)

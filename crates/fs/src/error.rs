@@ -86,6 +86,11 @@ pub enum Note {
         /// Why.
         why: &'static str,
     },
+    /// The log of XFS is not empty, or may be; it is not read here.
+    LogNotApplied {
+        /// Whether it is known not to be empty.
+        certain: bool,
+    },
     /// It says itself that something in it is wrong.
     MarkedDamaged,
     /// It ends beyond the end of what it is on.
@@ -110,6 +115,12 @@ impl fmt::Display for Note {
                 f,
                 "it was not unmounted and its journal is not applied ({why}): the last changes, of the seconds before the crash, may be \
                  missing, and names or sizes may not fit their files"
+            ),
+            Self::LogNotApplied { certain } => write!(
+                f,
+                "{}, and its log is not applied: the last changes, of the seconds before the crash, may be missing, and names or sizes \
+                 may not fit their files; a mount, which applies it, shows the newest state",
+                if *certain { "it was not unmounted" } else { "whether it was unmounted cannot be told" }
             ),
             Self::MarkedDamaged => {
                 f.write_str("it is marked as damaged: what is found is shown, and files may be missing")

@@ -55,8 +55,13 @@ pub fn fuzz_ext(data: &[u8]) {
     walk(data);
 }
 
+/// An image of XFS.
+pub fn fuzz_xfs(data: &[u8]) {
+    walk(data);
+}
+
 /// Takes any bytes and returns, or the decoder has a bug.
 pub type Target = fn(&[u8]);
 
 /// All of them, by the name of their file in `fuzz/`.
-pub const ALL: [(&str, Target); 1] = [("ext", fuzz_ext)];
+pub const ALL: [(&str, Target); 2] = [("ext", fuzz_ext), ("xfs", fuzz_xfs)];

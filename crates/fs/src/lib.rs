@@ -1,6 +1,6 @@
 //! Files: reads file systems out of anything that can be read at an offset. Nothing here writes.
 //!
-//! [`open`] recognises ext2, ext3 and ext4, and gives a [`FileSystem`]: directories are listed, attributes read, and the data of
+//! [`open`] recognises ext2, ext3, ext4 and XFS, and gives a [`FileSystem`]: directories are listed, attributes read, and the data of
 //! files delivered in order, holes left out. What is damaged is an error that names the structure; what is not supported is an
 //! error that names the feature. What can be read but is not the newest state is a [`Note`].
 //!
@@ -15,6 +15,7 @@ mod ext;
 pub mod fuzzing;
 mod path;
 mod source;
+mod xfs;
 
 use std::ops::Range;
 
@@ -32,6 +33,9 @@ pub fn open(reader: Box<dyn ReadAt>) -> Result<Box<dyn FileSystem>, Error> {
     let source = Source::new(reader);
     if ext::is_here(&source)? {
         return Ok(Box::new(ext::Ext::open(source)?));
+    }
+    if xfs::is_here(&source)? {
+        return Ok(Box::new(xfs::Xfs::open(source)?));
     }
     Err(Error::Unrecognised)
 }

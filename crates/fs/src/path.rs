@@ -19,19 +19,16 @@ pub fn resolve(fs: &dyn FileSystem, path: &[u8]) -> Result<Node, Error> {
     let mut links = 0;
     while let Some(part) = parts.pop() {
         let here = *way.last().expect("the root is never taken away");
-        match &part[..] {
-            // An empty part is a slash at the end: a directory is wanted.
-            b"" | b"." => match fs.metadata(here)?.kind {
-                Kind::Directory => continue,
-                _ => return Err(Error::NotADirectory),
-            },
-            b".." => {
-                if way.len() > 1 {
-                    way.pop();
-                }
-                continue;
+        // An empty part is a slash at the end.
+        if matches!(&part[..], b"" | b"." | b"..") {
+            if fs.metadata(here)?.kind != Kind::Directory {
+                return Err(Error::NotADirectory);
             }
-            _ => {}
+            // The root's parent is the root.
+            if part == b".." && way.len() > 1 {
+                way.pop();
+            }
+            continue;
         }
         let found = lookup(fs, here, &part)?;
         if fs.metadata(found)?.kind == Kind::Symlink && !parts.is_empty() {

@@ -15,9 +15,6 @@ use std::path::Path;
 use common::{Size, image, make_tree, pattern, program, run};
 use wattle_fs::fuzzing::{ALL, Target};
 
-/// Damaged copies per image.
-const ROUNDS: u64 = 400;
-
 #[test]
 fn any_bytes_are_no_panic() {
     for (_, target) in ALL {
@@ -32,13 +29,13 @@ fn target(name: &str) -> Target {
 }
 
 /// Changes a few bytes at a time of the blocks that are not zero, half of the time to values that are extreme.
-fn damage(bytes: &[u8], target: Target) {
+fn damage(bytes: &[u8], target: Target, rounds: u64) {
     const BLOCK: usize = 1024;
     let used: Vec<usize> = (0..bytes.len() / BLOCK)
         .filter(|block| bytes[block * BLOCK..][..BLOCK].iter().any(|byte| *byte != 0))
         .collect();
     target(bytes);
-    for round in 0..ROUNDS {
+    for round in 0..rounds {
         let random: Vec<u64> = pattern(round + 1, 256)
             .chunks_exact(8)
             .map(|bytes| u64::from_le_bytes(bytes.try_into().unwrap()))
@@ -77,7 +74,7 @@ fn damaged_ext_images_are_no_panic() {
         if made(tree.path(), &path, options).is_none() {
             return;
         }
-        damage(&fs::read(&path).unwrap(), target("ext"));
+        damage(&fs::read(&path).unwrap(), target("ext"), 400);
     }
 }
 
@@ -88,4 +85,26 @@ fn made(tree: &Path, path: &Path, options: &[&str]) -> Option<()> {
         .arg("-d")
         .arg(tree)
         .arg(path))
+}
+
+/// Version 4 has no checksums in the way.
+#[test]
+fn damaged_xfs_images_are_no_panic() {
+    let dir = tempfile::tempdir().unwrap();
+    let tree = tempfile::tempdir().unwrap();
+    make_tree(tree.path(), Size { entries: 200, pieces: 40 });
+    for large in ["file-3145728", "file-300000"] {
+        fs::remove_file(tree.path().join(large)).unwrap();
+    }
+    for options in [&["-m", "crc=0"][..], &[]] {
+        let path = image(&dir, "image", 20 << 20);
+        let small = ["-q", "-f", "-d", "agcount=1,size=16m", "--unsupported"];
+        if run(program("mkfs.xfs").args(small).args(options).arg(&path)).is_none() {
+            return;
+        }
+        common::mounted(&path, "loop", |at| {
+            run(program("cp").arg("-a").arg(tree.path().join(".")).arg(at)).unwrap();
+        });
+        damage(&fs::read(&path).unwrap(), target("xfs"), 100);
+    }
 }

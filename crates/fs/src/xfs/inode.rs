@@ -1,0 +1,146 @@
+//! Inodes: attributes, and the fork that says where the data is, or is the data.
+
+use crate::bytes::{be16, be32, be64, u8_at};
+use crate::error::Error;
+use crate::xfs::{Xfs, checksum_is_right};
+use crate::{Kind, Metadata, Time};
+
+const MAGIC: u16 = 0x494e;
+const CHECKSUM_AT: usize = 100;
+
+/// Where the forks start.
+const V2_BYTES: usize = 100;
+const V3_BYTES: usize = 176;
+
+const FLAG_REALTIME: u16 = 0x1;
+const FLAG2_BIGTIME: u64 = 0x8;
+const FLAG2_NREXT64: u64 = 0x10;
+
+/// How the data fork says where the data is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// A device's number; a pipe or a socket have none.
+    Device,
+    /// It is the data.
+    Local,
+    /// A list of extents.
+    Extents,
+    /// The root of a tree of them.
+    Btree,
+}
+
+/// An inode in use.
+#[derive(Debug, Clone)]
+pub struct Inode {
+    pub number: u64,
+    pub metadata: Metadata,
+    pub format: Format,
+    /// Extents of the data fork.
+    pub extents: u64,
+    /// The data is on another device.
+    pub realtime: bool,
+    bytes: Vec<u8>,
+    fork_at: usize,
+    fork_end: usize,
+}
+
+impl Inode {
+    /// Reads and checks it.
+    pub fn read(xfs: &Xfs, number: u64) -> Result<Self, Error> {
+        let damaged = |what| Error::Damaged { structure: "xfs inode", at: number, what };
+        let bytes = xfs.source.bytes(xfs.superblock.inode_offset(number)?, xfs.superblock.inode_bytes)?;
+        if be16(&bytes, 0) != Some(MAGIC) {
+            return Err(damaged("there is none in its place"));
+        }
+        if xfs.superblock.version5
+            && (!checksum_is_right(&bytes, CHECKSUM_AT) || be64(&bytes, 152) != Some(number))
+        {
+            return Err(damaged("its checksum or number is wrong"));
+        }
+        let inode = Self::decode(number, bytes).ok_or_else(|| damaged("it says nothing a file could be"))?;
+        match inode.metadata.links {
+            0 => Err(damaged("it is not in use")),
+            _ => Ok(inode),
+        }
+    }
+
+    fn decode(number: u64, bytes: Vec<u8>) -> Option<Self> {
+        let b = &bytes[..];
+        let mode = u32::from(be16(b, 2)?);
+        let kind = Kind::of_mode(mode)?;
+        let version = u8_at(b, 4)?;
+        let fork_at = if version >= 3 { V3_BYTES } else { V2_BYTES };
+        let flags2 = if version >= 3 { be64(b, 120)? } else { 0 };
+        let time = |at| if flags2 & FLAG2_BIGTIME != 0 { big_time(be64(b, at)?) } else { small_time(b, at) };
+        // The attributes' fork follows, at a place in units of 8 bytes.
+        let fork_end = match usize::from(u8_at(b, 82)?) {
+            0 => b.len(),
+            offset => fork_at + offset * 8,
+        };
+        let format = match u8_at(b, 5)? {
+            0 => Format::Device,
+            1 => Format::Local,
+            2 => Format::Extents,
+            3 => Format::Btree,
+            _ => return None,
+        };
+        Some(Self {
+            number,
+            metadata: Metadata {
+                kind,
+                mode: mode & 0o7777,
+                uid: be32(b, 8)?,
+                gid: be32(b, 12)?,
+                links: if version == 1 { u32::from(be16(b, 6)?) } else { be32(b, 16)? },
+                size_bytes: be64(b, 56)?,
+                accessed: time(32)?,
+                modified: time(40)?,
+                changed: time(48)?,
+                created: if version >= 3 { time(144) } else { None },
+            },
+            format,
+            extents: if flags2 & FLAG2_NREXT64 != 0 { be64(b, 24)? } else { u64::from(be32(b, 76)?) },
+            realtime: be16(b, 90)? & FLAG_REALTIME != 0,
+            fork_at,
+            fork_end: (fork_end <= b.len()).then_some(fork_end)?,
+            bytes,
+        })
+    }
+
+    /// The data fork.
+    pub fn fork(&self) -> &[u8] {
+        &self.bytes[self.fork_at..self.fork_end]
+    }
+
+    pub fn damaged(&self, what: &'static str) -> Error {
+        Error::Damaged { structure: "xfs inode", at: self.number, what }
+    }
+}
+
+/// Seconds and nanoseconds, 32 bits each.
+fn small_time(bytes: &[u8], at: usize) -> Option<Time> {
+    Some(Time::new(i64::from(be32(bytes, at)?.cast_signed()), be32(bytes, at + 4)?))
+}
+
+/// Nanoseconds since the first second that 32 bits can express, in 1901.
+fn big_time(nanoseconds: u64) -> Option<Time> {
+    const BILLION: u64 = 1_000_000_000;
+    let seconds = (nanoseconds / BILLION).cast_signed() - (1 << 31);
+    Some(Time::new(seconds, (nanoseconds % BILLION) as u32))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn big_times_start_where_small_ones_do() {
+        assert_eq!(big_time(0).unwrap(), Time { seconds: -(1 << 31), nanoseconds: 0 });
+        assert_eq!(
+            small_time(&[0x80, 0, 0, 0, 0, 0, 0, 9], 0).unwrap(),
+            Time { seconds: -(1 << 31), nanoseconds: 9 }
+        );
+        assert_eq!(big_time((1 << 31) * 1_000_000_000 + 7).unwrap(), Time { seconds: 0, nanoseconds: 7 });
+        assert_eq!(big_time(u64::MAX).unwrap().seconds, 16_299_260_425);
+    }
+}

@@ -1,0 +1,157 @@
+//! XFS, versions 4 and 5, as "XFS Algorithms & Data Structures" describes them.
+//!
+//! Allocation groups of blocks; inodes by number, which says where they are; the map of a file in its inode, as a list of extents or
+//! the root of a tree of them. All integers are big-endian, but checksums.
+//!
+//! The log is not replayed: it holds changes of structures, not blocks. Whether it is empty is told ([`log`]).
+
+mod directory;
+mod fork;
+mod inode;
+mod log;
+mod superblock;
+
+use std::ops::Range;
+
+use crate::bytes::{be32, le32};
+use crate::error::Error;
+use crate::source::{Run, Source};
+use crate::{About, EachData, EachEntry, FileSystem, Kind, Metadata, Node};
+
+use inode::{Format, Inode};
+use superblock::Superblock;
+
+/// A link is at most that long.
+const LINK_BYTES_MAX: usize = 1024;
+
+/// The header of each block of a link's target, in version 5.
+const LINK_HEADER_BYTES: usize = 56;
+const LINK_MAGIC: u32 = 0x5853_4c4d;
+const LINK_CHECKSUM_AT: usize = 12;
+
+/// Whether the signature of XFS is there.
+///
+/// # Errors
+/// The place cannot be read.
+pub fn is_here(source: &Source) -> Result<bool, Error> {
+    superblock::is_here(source)
+}
+
+/// An XFS file system.
+pub struct Xfs {
+    source: Source,
+    superblock: Superblock,
+    about: About,
+}
+
+impl Xfs {
+    /// Opens it: the superblock, and whether its log is empty.
+    ///
+    /// # Errors
+    /// The superblock is damaged, or asks for what is not supported.
+    pub fn open(source: Source) -> Result<Self, Error> {
+        let superblock = Superblock::read(&source)?;
+        let mut about = superblock.about(&source);
+        about.notes.extend(log::note(&source, &superblock));
+        Ok(Self { source, superblock, about })
+    }
+
+    /// Blocks there can be: the bound of everything that occupies blocks of its own.
+    fn blocks_max(&self) -> u64 {
+        self.superblock.blocks.min(self.source.size() / self.superblock.block_bytes as u64 + 1)
+    }
+
+    /// Calls `each` for the runs of an inode's data within a range, clipped to it, in order.
+    fn runs(
+        &self,
+        inode: &Inode,
+        range: &Range<u64>,
+        each: &mut dyn FnMut(Run) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        fork::runs(self, inode, range, each)
+    }
+
+    /// A target that does not fit into the inode: blocks, which in version 5 have a header each.
+    fn remote_link(&self, inode: &Inode, len: usize) -> Result<Vec<u8>, Error> {
+        let block_bytes = self.superblock.block_bytes;
+        let header = if self.superblock.version5 { LINK_HEADER_BYTES } else { 0 };
+        let blocks = len.div_ceil(block_bytes - header) as u64;
+        let mut target = Vec::with_capacity(len);
+        self.runs(inode, &(0..blocks * block_bytes as u64), &mut |run| {
+            for ix in 0..run.len / block_bytes as u64 {
+                let block = self.source.bytes(run.disk_offset + ix * block_bytes as u64, block_bytes)?;
+                if header > 0
+                    && (be32(&block, 0) != Some(LINK_MAGIC) || !checksum_is_right(&block, LINK_CHECKSUM_AT))
+                {
+                    return Err(inode.damaged("a block of the link's target is none"));
+                }
+                let part = (len - target.len()).min(block_bytes - header);
+                target.extend_from_slice(&block[header..header + part]);
+            }
+            Ok(())
+        })?;
+        match target.len() == len {
+            true => Ok(target),
+            false => Err(inode.damaged("a part of the link's target is missing")),
+        }
+    }
+}
+
+/// CRC-32C of a structure with zeros in place of the checksum, which alone is little-endian.
+fn checksum_is_right(bytes: &[u8], at: usize) -> bool {
+    let Some(((before, after), stored)) = bytes.split_at_checked(at).zip(le32(bytes, at)) else {
+        return false;
+    };
+    let sum = crc32c::crc32c_append(crc32c::crc32c(before), &[0; 4]);
+    crc32c::crc32c_append(sum, &after[4..]) == stored
+}
+
+impl FileSystem for Xfs {
+    fn about(&self) -> &About {
+        &self.about
+    }
+
+    fn root(&self) -> Node {
+        Node { tree: 0, inode: self.superblock.root_inode }
+    }
+
+    fn metadata(&self, node: Node) -> Result<Metadata, Error> {
+        Ok(Inode::read(self, node.inode)?.metadata)
+    }
+
+    fn list(&self, directory: Node, each: &mut EachEntry<'_>) -> Result<(), Error> {
+        let inode = Inode::read(self, directory.inode)?;
+        if inode.metadata.kind != Kind::Directory {
+            return Err(Error::NotADirectory);
+        }
+        directory::list(self, &inode, each)
+    }
+
+    fn link(&self, link: Node) -> Result<Vec<u8>, Error> {
+        let inode = Inode::read(self, link.inode)?;
+        if inode.metadata.kind != Kind::Symlink {
+            return Err(Error::NotALink);
+        }
+        let len = usize::try_from(inode.metadata.size_bytes).ok().filter(|len| *len <= LINK_BYTES_MAX);
+        let len = len.ok_or_else(|| inode.damaged("a link that is longer than links are"))?;
+        match inode.format {
+            Format::Local => match inode.fork().get(..len) {
+                Some(target) => Ok(target.to_vec()),
+                None => Err(inode.damaged("a link's target that ends beyond the inode")),
+            },
+            _ => self.remote_link(&inode, len),
+        }
+    }
+
+    fn read(&self, file: Node, range: Range<u64>, each: &mut EachData<'_>) -> Result<(), Error> {
+        let inode = Inode::read(self, file.inode)?;
+        if inode.metadata.kind != Kind::File {
+            return Err(Error::NotAFile);
+        }
+        if inode.realtime {
+            return Err(Error::Unsupported { what: "a file on the realtime device of XFS" });
+        }
+        let range = range.start..range.end.min(inode.metadata.size_bytes);
+        self.runs(&inode, &range, &mut |run| self.source.deliver(run, each))
+    }
+}

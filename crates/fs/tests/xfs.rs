@@ -1,0 +1,136 @@
+//! Images made by mkfs.xfs and the kernel.
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stderr,
+    reason = "a panic is how a test fails, and a skipped one says so"
+)]
+
+mod common;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use common::{Except, Size, assert_paths, assert_same, image, make_tree, mounted, open, program, run};
+use tempfile::TempDir;
+use wattle_fs::Note;
+
+const TREE: Size = Size { entries: 6000, pieces: 1200 };
+
+fn tree() -> TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    make_tree(dir.path(), TREE);
+    dir
+}
+
+fn empty(dir: &TempDir, name: &str, options: &[&str]) -> Option<PathBuf> {
+    let path = image(dir, name, 320 << 20);
+    run(program("mkfs.xfs").args(["-q", "-f", "-L", "some label"]).args(options).arg(&path))?;
+    Some(path)
+}
+
+fn copy(tree: &Path, at: &Path) {
+    run(program("cp").arg("-a").arg(tree.join(".")).arg(at)).unwrap();
+}
+
+/// Directories in every form: in the inode, one block, several with leaves and nodes, blocks of directories larger than blocks; files
+/// with extents in the inode and in trees; links in the inode and in blocks; times of both widths; versions 4 and 5.
+#[test]
+fn what_the_kernel_wrote_comes_out() {
+    let (dir, tree) = (tempfile::tempdir().unwrap(), tree());
+    for options in [
+        &[][..],
+        &["-m", "crc=0", "-n", "ftype=0"],
+        &["-m", "crc=0", "-n", "ftype=1", "-b", "size=1024"],
+        &["-b", "size=1024", "-n", "size=8192", "-i", "size=512"],
+        &["-m", "bigtime=0,reflink=0,rmapbt=0,inobtcount=0", "-i", "sparse=0,size=2048", "-n", "size=16384"],
+        &["-i", "nrext64=1", "-m", "rmapbt=1", "-d", "agcount=3"],
+    ] {
+        let Some(path) = empty(&dir, "image", options) else { return };
+        let written = mounted(&path, "loop", |at| {
+            copy(tree.path(), at);
+            let one = at.join("one");
+            run(program("fallocate").args(["-n", "-o", "1M", "-l", "8M"]).arg(&one)).unwrap();
+            run(program("touch").arg("-r").arg(tree.path().join("one")).arg(&one)).unwrap();
+        });
+        let fs = open(&path);
+        assert_eq!((fs.about().kind, &fs.about().label[..]), ("xfs", &b"some label"[..]), "{options:?}");
+        assert_eq!(fs.about().notes, [], "{options:?}");
+        if written.is_none() {
+            continue;
+        }
+        let small_times =
+            options.iter().any(|option| option.contains("bigtime=0") || option.contains("crc=0"));
+        assert_same(&*fs, tree.path(), Except { beyond_2038: small_times, ..Except::default() });
+        assert_paths(&*fs);
+    }
+}
+
+/// Clones share blocks, and a clone that was changed has extents of both.
+#[test]
+fn clones_come_out() {
+    let (dir, tree) = (tempfile::tempdir().unwrap(), tree());
+    let Some(path) = empty(&dir, "image", &["-m", "reflink=1"]) else { return };
+    let written = mounted(&path, "loop", |at| {
+        copy(tree.path(), at);
+        let clone = at.join("file-50000");
+        fs::remove_file(&clone).unwrap();
+        run(program("cp").arg("--reflink=always").arg(at.join("file-3145728")).arg(&clone)).unwrap();
+        let change = ["conv=notrunc", "bs=4096", "seek=3", "count=1", "if=/dev/zero", "status=none"];
+        run(program("dd").args(change).arg(format!("of={}", clone.display()))).unwrap();
+        fs::remove_file(tree.path().join("file-50000")).unwrap();
+        run(program("cp").arg("-a").arg(&clone).arg(tree.path())).unwrap();
+    });
+    if written.is_some() {
+        assert_same(&*open(&path), tree.path(), Except::default());
+    }
+}
+
+/// A copy of the image while it is mounted has a log that is not empty, and one after that has an empty one again.
+#[test]
+fn a_log_that_is_not_empty_is_told() {
+    let (dir, tree) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    make_tree(tree.path(), Size { entries: 60, pieces: 40 });
+    for options in [&[][..], &["-m", "crc=0"], &["-l", "su=64k"]] {
+        let Some(path) = empty(&dir, "image", options) else { return };
+        assert_eq!(open(&path).about().notes, [], "fresh, {options:?}");
+        let crashed = dir.path().join("crashed");
+        let dirty = [Note::LogNotApplied { certain: true }];
+        // Round the log more than once.
+        for round in 0..3 {
+            let copied = mounted(&path, "loop", |at| {
+                let to = at.join(format!("round-{round}"));
+                fs::create_dir(&to).unwrap();
+                copy(tree.path(), &to);
+                run(program("sync").arg("-f").arg(at)).unwrap();
+                fs::copy(&path, &crashed).unwrap();
+            });
+            if copied.is_none() {
+                return;
+            }
+            assert_eq!(open(&crashed).about().notes, dirty, "round {round}, {options:?}");
+            assert_eq!(open(&path).about().notes, [], "round {round}, {options:?}");
+        }
+    }
+}
+
+/// What mkfs puts in by a list, without a mount: the same in a place where nothing can be mounted.
+#[test]
+fn what_mkfs_made_comes_out() {
+    let (dir, tree) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    fs::write(tree.path().join("proof.txt"), "kept by linux\n").unwrap();
+    let list = format!(
+        "/dummy 0 0\nd--755 0 0\n proof.txt ---644 3 4 {}\n link l--777 0 0 proof.txt\n dir d--750 0 0\n $\n$\n",
+        tree.path().join("proof.txt").display()
+    );
+    fs::write(dir.path().join("list"), list).unwrap();
+    let list = dir.path().join("list").to_str().unwrap().to_owned();
+    let Some(path) = empty(&dir, "image", &["-p", &list]) else { return };
+    let fs = open(&path);
+    let entries = common::entries(&*fs, fs.root());
+    assert_eq!(entries.keys().map(Vec::as_slice).collect::<Vec<_>>(), [&b"dir"[..], b"link", b"proof.txt"]);
+    let proof = entries[&b"proof.txt"[..]];
+    let metadata = fs.metadata(proof).unwrap();
+    assert_eq!((metadata.mode, metadata.uid, metadata.gid, metadata.size_bytes), (0o644, 3, 4, 14));
+    assert_eq!(common::read(&*fs, proof, 0..u64::MAX, 14).0, b"kept by linux\n");
+    assert_eq!(fs.link(entries[&b"link"[..]]).unwrap(), b"proof.txt");
+}

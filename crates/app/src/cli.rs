@@ -3,6 +3,7 @@
 //! Nothing is decided here beyond "that is a number"; each command turns its arguments into what is meant.
 
 mod bench;
+mod files;
 mod load;
 mod operate;
 mod simulate;
@@ -21,6 +22,7 @@ use crate::commands::interval::parse_seconds;
 use crate::commands::top::TopArgs;
 
 pub use bench::BenchArgs;
+pub use files::{FilesOn, GetArgs, LsArgs};
 pub use load::LoadArgs;
 pub use operate::{
     AddArgs, CheckArgs, FailArgs, RemoveArgs, RepairArgs, ReplaceArgs, Scrub, SetArgs, StopArgs,
@@ -90,6 +92,8 @@ pub enum Command {
     Examine(ExamineArgs),
     Create(CreateArgs),
     Cat(CatArgs),
+    Ls(LsArgs),
+    Get(GetArgs),
     Serve(ServeArgs),
     Status(StatusArgs),
     Top(TopArgs),

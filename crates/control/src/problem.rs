@@ -258,6 +258,19 @@ codes! {
     UnsupportedVolume = 124, Failed, "a type of volume that cannot be opened",
         "The volume group describes the volume by a type whose metadata this version does not read: VDO, writecache, integrity, or one \
          that is not known. The group's other volumes are not affected.";
+
+    NoFileSystem = 140, Failed, "no file system that can be read here",
+        "Files are read without mounting from ext2, ext3, ext4, XFS and btrfs on one volume. The message says what is missing: the \
+         signature, or a feature by its name. The volume's bytes are there all the same: `wattle cat` gives them to other tools, \
+         `wattle serve` to a kernel.";
+    NoSuchFile = 141, Failed, "no such file in the file system",
+        "Paths start at the root of the file system, whatever it was mounted on: /home/anna is /anna if /home was a volume of its own.";
+    FileUnreadable = 142, Failed, "a file or directory cannot be read",
+        "A structure of the file system is not what it must be, points beyond the end, or the volume returned an error there. Nothing is \
+         guessed. Other files can be read.";
+    NotAllExtracted = 143, Failed, "not everything came out",
+        "Each thing that did not come out is named with the reason: it cannot be read, it is a device or a socket, its name is none that a \
+         file can have, or something of that name was there already. Everything else came out.";
 }
 
 impl Code {

@@ -5,6 +5,7 @@ mod cat;
 mod create;
 mod examine;
 mod explain;
+mod files;
 pub mod interval;
 mod member;
 mod plans;
@@ -34,6 +35,8 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Examine(args) => done(examine::run(&args, screen)),
         Command::Create(args) => done(create::run(&args, screen)),
         Command::Cat(args) => done(cat::run(&args)),
+        Command::Ls(args) => done(files::ls::run(&args)),
+        Command::Get(args) => done(files::get::run(&args)),
         Command::Serve(args) => serve::run(&args, screen),
         Command::Status(args) => status::run(&args, screen),
         Command::Stop(args) => done(stop::run(&args)),

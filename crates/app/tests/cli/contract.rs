@@ -5,9 +5,9 @@ use std::process::Stdio;
 
 use crate::harness::{Room, run, said, wattle};
 
-const COMMANDS: [&str; 19] = [
-    "scan", "examine", "create", "cat", "serve", "status", "top", "why", "stop", "fail", "remove", "add",
-    "replace", "check", "repair", "set", "simulate", "bench", "explain",
+const COMMANDS: [&str; 21] = [
+    "scan", "examine", "create", "cat", "ls", "get", "serve", "status", "top", "why", "stop", "fail",
+    "remove", "add", "replace", "check", "repair", "set", "simulate", "bench", "explain",
 ];
 
 /// The whole text, because it is the first thing that a user reads. Change it on purpose.

@@ -1,0 +1,76 @@
+//! `wattle ls` and `wattle get`.
+
+use std::ffi::OsString;
+
+use clap::Args;
+
+use super::{Engine, Force, Json};
+
+/// Where the files are.
+#[derive(Debug, Clone, Args)]
+pub struct FilesOn {
+    /// Files or block devices, in any order, others among them.
+    #[arg(value_name = "MEMBER", required = true)]
+    pub members: Vec<String>,
+    /// The volume, by name or UUID; needed if there are several.
+    #[arg(long, short = 'V', value_name = "VOLUME")]
+    pub volume: Option<String>,
+    #[command(flatten)]
+    pub force: Force,
+    #[command(flatten)]
+    pub engine: Engine,
+}
+
+/// Lists files of the file system on a volume, without mounting it.
+///
+/// Reads ext2, ext3, ext4, XFS and btrfs, as any user. Writes nothing to members.
+#[derive(Debug, Clone, Args)]
+#[command(before_help = "\
+Examples:
+  wattle ls disk*.img                           what is in the root directory
+  wattle ls disk*.img --path /home -lR          all below a directory, with attributes
+  wattle ls disk*.img -R --json | jq '.entries[] | select(.size_bytes > 1e9) | .path'")]
+pub struct LsArgs {
+    #[command(flatten)]
+    pub on: FilesOn,
+    /// The directory or file, from the root of the file system.
+    #[arg(long, value_name = "PATH", default_value = "/")]
+    pub path: OsString,
+    /// Permissions, links, owner, group, size and time of change, too.
+    #[arg(long, short)]
+    pub long: bool,
+    /// Everything below, too.
+    #[arg(long, short = 'R')]
+    pub recursive: bool,
+    #[command(flatten)]
+    pub json: Json,
+}
+
+/// Copies files out of the file system on a volume, without mounting it.
+///
+/// Reads ext2, ext3, ext4, XFS and btrfs, as any user, and writes nothing to members. What comes out keeps its holes, permissions, times
+/// and links, and its owner if root does it. What does not come out is listed with the reason, and the exit status is 1 then.
+#[derive(Debug, Clone, Args)]
+#[command(before_help = "\
+Examples:
+  wattle get disk*.img --path /home/anna --to rescued
+  wattle get disk*.img --to rescued --checksums rescued.sha256
+  wattle get disk*.img --path /etc/fstab --to -")]
+pub struct GetArgs {
+    #[command(flatten)]
+    pub on: FilesOn,
+    /// The file, or the directory with everything below, from the root of the file system.
+    #[arg(long, value_name = "PATH", default_value = "/")]
+    pub path: OsString,
+    /// The directory to put it into, made if it is not there; - writes a file's bytes to the standard output.
+    #[arg(long, value_name = "DIR")]
+    pub to: OsString,
+    /// Write the SHA-256 of every file that came out here, for `sha256sum -c` in DIR.
+    #[arg(long, value_name = "FILE")]
+    pub checksums: Option<OsString>,
+    /// Replace files that are there already.
+    #[arg(long)]
+    pub overwrite: bool,
+    #[command(flatten)]
+    pub json: Json,
+}

@@ -1,0 +1,168 @@
+//! What `ls` and `get` have in common: finding the volume, opening the file system on it, and what is said about it.
+//!
+//! File systems are read by plain code that waits for its bytes; volumes are read by tasks. So the command's work is done on a thread
+//! of its own ([`Core::offload`]), and its reads go to a task on the core ([`reader`]).
+
+pub mod get;
+pub mod ls;
+mod place;
+mod reader;
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
+use serde::Serialize;
+use wattle_control::{Code, Problem};
+use wattle_fs::{About, Error, FileSystem, Kind, Node};
+
+use crate::cli::FilesOn;
+use crate::output::{self, text::printable};
+use crate::volumes;
+
+/// Reads come one after the other.
+const CORES_MAX: usize = 1;
+
+/// A file system that was opened, on its volume.
+pub struct Opened {
+    pub volume: String,
+    pub fs: Box<dyn FileSystem>,
+}
+
+/// Finds the volume, opens the file system on it, says what is to be known of it, and does the work.
+///
+/// # Errors
+/// There is no such volume, or no file system on it that can be read, or what `work` says.
+pub fn with_file_system<T: Send + 'static>(
+    on: &FilesOn,
+    work: impl FnOnce(&Opened) -> Result<T, Problem> + Send + 'static,
+) -> Result<T, Problem> {
+    let engine = (&on.engine, CORES_MAX);
+    volumes::read(&on.members, on.volume.as_deref(), &on.force, engine, async |core, volume| {
+        let (reader, serving) = reader::bridge(&core, volume.clone());
+        let name = volume.name().to_owned();
+        let serving = core.spawn(serving);
+        let done = core.offload(move || work(&open(name, reader)?)).await;
+        // The reader is gone with the work, and what served it ends.
+        serving.await;
+        done.map_err(|error| {
+            Problem::new(
+                Code::BackendUnavailable,
+                format!("no thread to read files on: {error}"),
+                "files are read on a thread beside the executors, and the system gives none",
+                "raise the limit of processes (`ulimit -u`)",
+            )
+        })?
+    })
+}
+
+fn open(volume: String, reader: reader::VolumeReader) -> Result<Opened, Problem> {
+    let fs = wattle_fs::open(Box::new(reader)).map_err(|error| {
+        Problem::new(
+            Code::NoFileSystem,
+            format!("{volume}: {error}"),
+            "ext2, ext3, ext4, XFS and btrfs on one volume are read without mounting them",
+            "`wattle cat` and `wattle serve` give the volume's bytes to other tools",
+        )
+    })?;
+    for note in &fs.about().notes {
+        output::note(&printable(&format!("{volume}: {}: {note}", fs.about().kind)));
+    }
+    Ok(Opened { volume, fs })
+}
+
+impl Opened {
+    /// What a path names.
+    fn resolve(&self, path: &OsStr) -> Result<Node, Problem> {
+        wattle_fs::resolve(&*self.fs, path.as_bytes())
+            .map_err(|error| self.unreadable(path.as_bytes(), &error))
+    }
+
+    /// The problem of a path that cannot be read.
+    fn unreadable(&self, path: &[u8], error: &Error) -> Problem {
+        let what = printable(&format!("{}: {}: {error}", self.volume, shown(path)));
+        match error {
+            Error::NoSuchEntry | Error::NotADirectory | Error::TooManyLinks => Problem::new(
+                Code::NoSuchFile,
+                what,
+                "paths start at the root of the file system, whatever it was mounted on",
+                "`wattle ls` shows what is there",
+            ),
+            _ => Problem::new(
+                Code::FileUnreadable,
+                what,
+                "the file system is damaged there, or its volume cannot be read",
+                "the rest can be read: give another --path, or `wattle get` the directory above it",
+            ),
+        }
+    }
+}
+
+/// Bytes as text: names need not be UTF-8.
+fn shown(name: &[u8]) -> String {
+    String::from_utf8_lossy(name).into_owned()
+}
+
+/// A path with one more part.
+fn join(path: &[u8], name: &[u8]) -> Vec<u8> {
+    match path {
+        b"" => name.to_vec(),
+        _ => [path, b"/", name].concat(),
+    }
+}
+
+/// In JSON, what a file system says of itself.
+#[derive(Debug, Serialize)]
+struct FileSystemReport {
+    kind: &'static str,
+    label: String,
+    uuid: String,
+    size_bytes: u64,
+    notes: Vec<String>,
+}
+
+impl From<&About> for FileSystemReport {
+    fn from(about: &About) -> Self {
+        let hex: String = about.uuid.iter().map(|byte| format!("{byte:02x}")).collect();
+        let parts = [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]];
+        Self {
+            kind: about.kind,
+            label: shown(&about.label),
+            uuid: parts.join("-"),
+            size_bytes: about.size_bytes,
+            notes: about.notes.iter().map(ToString::to_string).collect(),
+        }
+    }
+}
+
+/// In JSON, what could not be read, and why.
+#[derive(Debug, Serialize)]
+struct Failure {
+    path: String,
+    /// Where it was: the path's bytes in hexadecimal, if they are not UTF-8.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path_hex: Option<String>,
+    reason: String,
+}
+
+impl Failure {
+    fn new(path: &[u8], reason: impl std::fmt::Display) -> Self {
+        Self { path: shown(path), path_hex: hex_unless_text(path), reason: reason.to_string() }
+    }
+}
+
+fn hex_unless_text(path: &[u8]) -> Option<String> {
+    std::str::from_utf8(path).is_err().then(|| path.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+/// What an inode is, in words.
+fn kind_name(kind: Kind) -> &'static str {
+    match kind {
+        Kind::File => "file",
+        Kind::Directory => "directory",
+        Kind::Symlink => "symlink",
+        Kind::CharDevice => "character device",
+        Kind::BlockDevice => "block device",
+        Kind::Fifo => "named pipe",
+        Kind::Socket => "socket",
+    }
+}

@@ -1,0 +1,137 @@
+//! The directory that files are put into. Every name is opened relative to its directory and no link is followed, so that nothing that
+//! a damaged or hostile file system calls its files leads out of it.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use rustix::fs::{
+    AtFlags, CWD, Gid, Mode, OFlags, Timespec, Timestamps, Uid, chownat, fchmod, fchown, futimens, linkat,
+    mkdirat, mkfifoat, openat, symlinkat, unlinkat, utimensat,
+};
+use rustix::io::Errno;
+use wattle_fs::{Metadata, Time};
+
+/// A directory below the one that files are put into, or that one.
+pub struct Place {
+    fd: OwnedFd,
+}
+
+const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+
+/// Whether a name can be one of a file: nothing that leads elsewhere.
+pub fn is_name(name: &[u8]) -> bool {
+    !matches!(name, b"" | b"." | b"..") && !name.contains(&b'/') && !name.contains(&0)
+}
+
+impl Place {
+    /// The directory the user named, made if it is not there. This path is the user's own: links in it are followed.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        match mkdirat(CWD, path, Mode::from_raw_mode(0o777)) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(error) => return Err(error.into()),
+        }
+        Ok(Self { fd: openat(CWD, path, DIRECTORY, Mode::empty())? })
+    }
+
+    /// Goes into a directory that is there.
+    pub fn enter(&self, name: &[u8]) -> io::Result<Self> {
+        let flags = DIRECTORY | OFlags::NOFOLLOW;
+        Ok(Self { fd: openat(&self.fd, OsStr::from_bytes(name), flags, Mode::empty())? })
+    }
+
+    /// Makes a directory and goes into it. One that is there already will do.
+    pub fn make_directory(&self, name: &[u8]) -> io::Result<Self> {
+        match mkdirat(&self.fd, OsStr::from_bytes(name), Mode::RWXU) {
+            Ok(()) | Err(Errno::EXIST) => self.enter(name),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Makes a file that is not there.
+    pub fn make_file(&self, name: &[u8]) -> io::Result<File> {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        Ok(openat(&self.fd, OsStr::from_bytes(name), flags, Mode::RUSR | Mode::WUSR)?.into())
+    }
+
+    /// Makes a symbolic link. Where it leads is not looked at.
+    pub fn make_symlink(&self, name: &[u8], target: &[u8]) -> io::Result<()> {
+        Ok(symlinkat(OsStr::from_bytes(target), &self.fd, OsStr::from_bytes(name))?)
+    }
+
+    /// Makes a named pipe.
+    pub fn make_fifo(&self, name: &[u8]) -> io::Result<()> {
+        Ok(mkfifoat(&self.fd, OsStr::from_bytes(name), Mode::RUSR | Mode::WUSR)?)
+    }
+
+    /// Gives a file of another directory one more name here.
+    pub fn make_link(&self, name: &[u8], from: &Self, from_name: &[u8]) -> io::Result<()> {
+        let (from_name, name) = (OsStr::from_bytes(from_name), OsStr::from_bytes(name));
+        Ok(linkat(&from.fd, from_name, &self.fd, name, AtFlags::empty())?)
+    }
+
+    /// Takes a name away that is no directory's.
+    pub fn remove(&self, name: &[u8]) -> io::Result<()> {
+        Ok(unlinkat(&self.fd, OsStr::from_bytes(name), AtFlags::empty())?)
+    }
+
+    /// Gives this directory its attributes, once everything is in it.
+    pub fn dress(&self, metadata: &Metadata, owner: bool) -> io::Result<()> {
+        dress(&self.fd, metadata, owner)
+    }
+
+    /// Gives what cannot be opened, a link or a pipe, its owner and times.
+    pub fn dress_name(&self, name: &[u8], metadata: &Metadata, owner: bool) -> io::Result<()> {
+        let name = OsStr::from_bytes(name);
+        if owner {
+            let (uid, gid) = (Uid::from_raw(metadata.uid), Gid::from_raw(metadata.gid));
+            chownat(&self.fd, name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)?;
+        }
+        Ok(utimensat(&self.fd, name, &times(metadata), AtFlags::SYMLINK_NOFOLLOW)?)
+    }
+}
+
+/// Gives an open file or directory its owner, permissions and times, in this order: a new owner takes set-user-ID away, and every
+/// change changes times. Without its owner, a file is not given the right to act as that owner.
+pub fn dress(fd: impl AsFd, metadata: &Metadata, owner: bool) -> io::Result<()> {
+    const SPECIAL: u32 = 0o6000;
+    if owner {
+        fchown(&fd, Some(Uid::from_raw(metadata.uid)), Some(Gid::from_raw(metadata.gid)))?;
+    }
+    fchmod(&fd, Mode::from_raw_mode(if owner { metadata.mode } else { metadata.mode & !SPECIAL }))?;
+    Ok(futimens(&fd, &times(metadata))?)
+}
+
+fn times(metadata: &Metadata) -> Timestamps {
+    let time = |at: Time| Timespec { tv_sec: at.seconds, tv_nsec: at.nanoseconds.into() };
+    Timestamps { last_access: time(metadata.accessed), last_modification: time(metadata.modified) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_lead_elsewhere_are_none() {
+        for name in [&b""[..], b".", b"..", b"/", b"a/b", b"/etc/passwd", b"a\0b"] {
+            assert!(!is_name(name), "{name:?}");
+        }
+        for name in [&b"a"[..], b"...", b" ", b"\xff\n"] {
+            assert!(is_name(name), "{name:?}");
+        }
+    }
+
+    #[test]
+    fn no_link_is_followed() {
+        let (dir, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let place = Place::open(dir.path()).unwrap();
+        place.make_symlink(b"planted", outside.path().as_os_str().as_bytes()).unwrap();
+        assert!(place.make_directory(b"planted").is_err());
+        assert!(place.enter(b"planted").is_err());
+        assert_eq!(place.make_file(b"planted").unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+        assert!(std::fs::read_dir(outside.path()).unwrap().next().is_none());
+    }
+}

@@ -233,7 +233,7 @@ pub struct CatArgs {
     pub engine: Engine,
 }
 
-/// Serves arrays to NBD clients, in the foreground, until a signal or `wattle stop`.
+/// Serves arrays to NBD clients or as files, in the foreground, until a signal or `wattle stop`.
 ///
 /// Writes to members when a client writes, and then keeps their superblocks as the kernel would. Members are locked
 /// against a second owner.
@@ -242,6 +242,7 @@ pub struct CatArgs {
 Examples:
   wattle serve disk*.img --export nbd=unix:/run/user/1000/array.sock
   wattle serve /dev/sd[b-f] --read-only --export nbd=tcp:127.0.0.1:10809
+  wattle serve disk*.img --export fuse=/mnt/arrays       each array a file there, for loop devices and QEMU
   wattle serve disk*.img --run 'nbdcopy \"$uri\" copy.raw'
   wattle serve mem:64M mem:64M mem:64M --level 5        an array without metadata, gone at the end")]
 pub struct ServeArgs {
@@ -251,7 +252,7 @@ pub struct ServeArgs {
     /// Serve only this volume, by name or UUID; may be given several times [default: all].
     #[arg(long = "volume", short = 'V', value_name = "VOLUME")]
     pub volumes: Vec<String>,
-    /// nbd=unix:PATH or nbd=tcp:HOST:PORT; may be given several times [default: a Unix socket in the runtime directory].
+    /// nbd=unix:PATH, nbd=tcp:HOST:PORT or fuse=DIR; may be given several times [default: nbd=unix: in the runtime directory].
     #[arg(long = "export", value_name = "TYPE=ADDRESS")]
     pub exports: Vec<Address>,
     /// Refuse writes, and write nothing to members, not even an event count.
@@ -267,7 +268,7 @@ pub struct ServeArgs {
     /// /var/lib/wattle].
     #[arg(long, value_name = "DIR")]
     pub state_dir: Option<PathBuf>,
-    /// Run CMD in a shell once ready, with $uri, $unixsocket and $nbd set, and end when it ends, with its status.
+    /// Run CMD in a shell once ready, with $uri, $unixsocket, $nbd and $file set, and end when it ends, with its status.
     #[arg(long, value_name = "CMD")]
     pub run: Option<String>,
     /// Name of this server, for its socket in the runtime directory [default: the first array's].

@@ -242,6 +242,13 @@ codes! {
     MemberWorks = 108, Failed, "the member works",
         "A member that works is part of the array's redundancy and is not removed. Fail it first if that is what you want \
          (`wattle fail`), or have it replaced, which keeps redundancy whole (`wattle replace`). Nothing was changed.";
+    MountFailed = 115, Failed, "nothing can be mounted there",
+        "Files of volumes are offered through FUSE in an empty directory. Root mounts by itself; anybody else needs the program \
+         fusermount3 (the package fuse3) and a directory of their own. What a server that was killed left mounted is removed by the \
+         next one that is given the same directory.";
+    InUse = 116, Refused, "a program uses the volume",
+        "The volume's file is open: a loop device, a mounted file system or a virtual machine is on it, and what these have not \
+         written yet would be lost. Unmount, detach or close it first. Nothing was stopped. A signal to the server ends it all the same.";
 
     DuplicatePhysical = 120, Refused, "two members are one physical volume",
         "Two of the members have the same LVM2 label: one is a copy of the other, made by a clone, a snapshot of a virtual disk, or an \

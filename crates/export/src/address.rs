@@ -3,7 +3,8 @@
 //! ```text
 //! nbd=unix:PATH          a Unix socket
 //! nbd=tcp:HOST:PORT      a TCP socket; an IPv6 HOST stands in brackets
-//! fuse=DIR  vhost-user=DIR  ublk        known, not offered by this version
+//! fuse=DIR               a directory, in which each volume is a file
+//! vhost-user=DIR  ublk   known, not offered by this version
 //! ```
 
 use std::fmt;
@@ -18,6 +19,8 @@ use thiserror::Error;
 pub enum Address {
     /// To NBD clients.
     Nbd(NbdAddress),
+    /// As files in a directory.
+    Fuse(PathBuf),
 }
 
 /// Where the NBD server listens.
@@ -39,10 +42,10 @@ pub enum NbdAddress {
 #[non_exhaustive]
 pub enum AddressError {
     /// The type is none of the known ones.
-    #[error("`{0}` is no kind of export: use nbd=unix:PATH or nbd=tcp:HOST:PORT")]
+    #[error("`{0}` is no kind of export: use nbd=unix:PATH, nbd=tcp:HOST:PORT or fuse=DIR")]
     UnknownKind(String),
     /// The type is known, but this version does not offer it.
-    #[error("exports of type `{0}` are not offered by this version; nbd is")]
+    #[error("exports of type `{0}` are not offered by this version; nbd and fuse are")]
     NotYet(&'static str),
     /// An NBD address starts with neither `unix:` nor `tcp:`.
     #[error("`{0}` is no NBD address: use unix:PATH or tcp:HOST:PORT")]
@@ -50,6 +53,9 @@ pub enum AddressError {
     /// `unix:` without a path.
     #[error("the path of the Unix socket is missing: use nbd=unix:PATH")]
     MissingPath,
+    /// `fuse` without a directory.
+    #[error("the directory is missing: use fuse=DIR")]
+    MissingDirectory,
     /// `tcp:` without a host or without a port.
     #[error("`{0}` is not HOST:PORT (an IPv6 address stands in brackets)")]
     NotHostPort(String),
@@ -59,7 +65,7 @@ pub enum AddressError {
 }
 
 /// The types of export that are part of the grammar and not offered yet.
-const NOT_YET: [&str; 3] = ["fuse", "vhost-user", "ublk"];
+const NOT_YET: [&str; 2] = ["vhost-user", "ublk"];
 
 impl FromStr for Address {
     type Err = AddressError;
@@ -69,10 +75,12 @@ impl FromStr for Address {
         if let Some(kind) = NOT_YET.into_iter().find(|known| *known == kind) {
             return Err(AddressError::NotYet(kind));
         }
-        if kind != "nbd" {
-            return Err(AddressError::UnknownKind(kind.to_owned()));
+        match (kind, rest) {
+            ("nbd", address) => address.parse().map(Self::Nbd),
+            ("fuse", "") => Err(AddressError::MissingDirectory),
+            ("fuse", directory) => Ok(Self::Fuse(PathBuf::from(directory))),
+            _ => Err(AddressError::UnknownKind(kind.to_owned())),
         }
-        rest.parse().map(Self::Nbd)
     }
 }
 
@@ -111,6 +119,7 @@ impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Nbd(address) => write!(f, "nbd={address}"),
+            Self::Fuse(directory) => write!(f, "fuse={}", directory.display()),
         }
     }
 }
@@ -131,7 +140,8 @@ mod tests {
 
     #[test]
     fn addresses_are_parsed_and_shown_alike() {
-        for text in ["nbd=unix:/run/w.sock", "nbd=unix:a:b=c", "nbd=tcp:localhost:10809", "nbd=tcp:[::1]:0"] {
+        let nbd = ["nbd=unix:/run/w.sock", "nbd=unix:a:b=c", "nbd=tcp:localhost:10809", "nbd=tcp:[::1]:0"];
+        for text in nbd.into_iter().chain(["fuse=/mnt/wattle", "fuse=a=b"]) {
             assert_eq!(text.parse::<Address>().unwrap().to_string(), text);
         }
         let tcp = NbdAddress::Tcp { host: "::1".to_owned(), port: 0 };
@@ -152,7 +162,8 @@ mod tests {
             ("nbd=tcp:[::1:10809", AddressError::NotHostPort("[::1:10809".to_owned())),
             ("nbd=tcp:h:65536", AddressError::BadPort("65536".to_owned())),
             ("nbd=tcp:h:", AddressError::BadPort(String::new())),
-            ("fuse=/mnt", AddressError::NotYet("fuse")),
+            ("fuse", AddressError::MissingDirectory),
+            ("fuse=", AddressError::MissingDirectory),
             ("vhost-user=/run", AddressError::NotYet("vhost-user")),
             ("ublk", AddressError::NotYet("ublk")),
         ];

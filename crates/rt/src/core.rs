@@ -243,7 +243,8 @@ impl Core {
         })
     }
 
-    /// Sends all bytes of `bufs`. Two sends on one stream must not overlap in time: their bytes could mix.
+    /// Sends all bytes of `bufs`. Two sends on one stream must not overlap in time, as their bytes could mix; on a queue of messages each
+    /// send is one message, and they may.
     ///
     /// # Cancellation
     /// Dropping the future leaves an unknown part unsent: the stream is then only good for closing.

@@ -18,6 +18,7 @@ mod core;
 mod device;
 mod error;
 mod executor;
+pub mod fuse;
 mod iov;
 mod latency;
 mod lock;

@@ -1,5 +1,6 @@
-//! Sockets and pipes: what exports and the control socket talk over.
+//! Sockets, pipes and FUSE queues: what exports and the control socket talk over.
 
+use crate::buf::BufMut;
 use crate::error::IoError;
 use std::fmt;
 use std::io;
@@ -16,14 +17,30 @@ pub struct Stream(Arc<StreamInner>);
 
 struct StreamInner {
     fd: OwnedFd,
-    is_socket: bool,
+    kind: Kind,
+}
+
+/// What the kernel makes of a read or write.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Socket,
+    /// A pipe or a terminal: bytes, as many at a time as there are or fit.
+    Bytes,
+    /// A FUSE queue: one read is one message, one write is one message.
+    Messages,
 }
 
 impl Stream {
     /// Wraps any readable or writable descriptor; sockets are recognised.
     pub fn from_fd(fd: OwnedFd) -> Stream {
         let is_socket = socket_option(fd.as_fd(), libc::SO_TYPE).is_ok();
-        Stream(Arc::new(StreamInner { fd, is_socket }))
+        let kind = if is_socket { Kind::Socket } else { Kind::Bytes };
+        Stream(Arc::new(StreamInner { fd, kind }))
+    }
+
+    /// A queue of whole messages, in non-blocking mode.
+    pub(crate) fn of_messages(fd: OwnedFd) -> Stream {
+        Stream(Arc::new(StreamInner { fd, kind: Kind::Messages }))
     }
 
     /// Connects to a Unix socket. Blocks only as long as the listener's queue is full.
@@ -56,6 +73,17 @@ impl Stream {
         Ok(Stream::from_fd(fd))
     }
 
+    /// Takes the next message of a queue, if there is one: its first bytes fill `head`, the rest goes to the front of `body`, and its whole
+    /// length comes back. `EAGAIN` says that there is none now: wait until the queue is readable.
+    pub fn try_receive(&self, head: &mut BufMut, body: &mut BufMut) -> Result<usize, IoError> {
+        let segment =
+            |buf: &mut BufMut| libc::iovec { iov_base: buf.as_mut_ptr().cast(), iov_len: buf.len() };
+        let segments = [segment(head), segment(body)];
+        // SAFETY: the segments are live buffers that are ours alone; a queue is in non-blocking mode.
+        let count = unsafe { libc::readv(self.0.fd.as_raw_fd(), segments.as_ptr(), segments.len() as i32) };
+        usize::try_from(count).map_err(|_| IoError::last_os())
+    }
+
     /// Ends both directions of a socket: the peer reads the end, and pending receives here complete with 0 bytes.
     pub fn shutdown(&self) {
         // SAFETY: shutdown only takes integers; an error (not connected any more) leaves what we want.
@@ -77,7 +105,12 @@ impl Stream {
 
     /// Whether socket calls work on it.
     pub(crate) fn is_socket(&self) -> bool {
-        self.0.is_socket
+        self.0.kind == Kind::Socket
+    }
+
+    /// Whether a message goes in one piece or not at all.
+    pub(crate) fn keeps_messages(&self) -> bool {
+        self.0.kind == Kind::Messages
     }
 
     /// Latency matters more than packets on every connection of ours.
@@ -89,7 +122,7 @@ impl Stream {
             let len = size_of::<libc::c_int>() as libc::socklen_t;
             libc::setsockopt(fd.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_NODELAY, value, len);
         }
-        Stream(Arc::new(StreamInner { fd, is_socket: true }))
+        Stream(Arc::new(StreamInner { fd, kind: Kind::Socket }))
     }
 }
 
@@ -113,7 +146,7 @@ impl AsFd for Stream {
 
 impl From<UnixStream> for Stream {
     fn from(stream: UnixStream) -> Stream {
-        Stream(Arc::new(StreamInner { fd: stream.into(), is_socket: true }))
+        Stream(Arc::new(StreamInner { fd: stream.into(), kind: Kind::Socket }))
     }
 }
 

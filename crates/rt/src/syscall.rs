@@ -138,7 +138,7 @@ fn is_ready(op: &Op) -> bool {
 /// Tries a stream operation without blocking; `None` if it would block.
 fn attempt(op: &mut Op) -> Option<Result<usize, IoError>> {
     let blocking_fd = match op {
-        Op::Recv { stream, .. } | Op::Send { stream, .. } => !stream.is_socket(),
+        Op::Recv { stream, .. } | Op::Send { stream, .. } => !stream.is_socket() && !stream.keeps_messages(),
         _ => true,
     };
     if blocking_fd && !is_ready(op) {
@@ -176,7 +176,10 @@ fn attempt(op: &mut Op) -> Option<Result<usize, IoError>> {
             let fd = stream.as_fd().as_raw_fd();
             let mut iov = Vec::new();
             iov::push_out(bufs, *moved, &mut iov);
-            if stream.is_socket() {
+            if stream.keeps_messages() {
+                // SAFETY: the segments lie inside live buffers.
+                unsafe { libc::writev(fd, iov.as_ptr(), iov.len() as i32) }
+            } else if stream.is_socket() {
                 // SAFETY: a msghdr is plain pointers and integers, for which zero is a value.
                 let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
                 (message.msg_iov, message.msg_iovlen) = (iov.as_mut_ptr(), iov.len() as _);

@@ -11,7 +11,6 @@ use std::time::Duration;
 
 use wattle_control::start::{self, Claimed};
 use wattle_control::{ArrayScan, Code, Problem, Scan};
-use wattle_export::nbd::{Export, Limits, Server, ServerHandle};
 use wattle_export::{Address, NbdAddress};
 use wattle_rt::{Core, IoError, ListenError, Listener};
 
@@ -22,7 +21,7 @@ use crate::members;
 use crate::output::{self, Screen};
 use crate::serving::history::{History, StateDir};
 use crate::serving::settings;
-use crate::serving::{self, Endpoint, Facts, MadeUpArray, Served, Serving};
+use crate::serving::{self, Endpoint, Facts, MadeUpArray, RunningExport, Served, Serving};
 use wattle_rt::{Either, race};
 
 /// Executors unless asked for more: beyond that, drives are the limit.
@@ -187,7 +186,11 @@ fn listen_for_commands(dir: &RuntimeDir, server: &str) -> Result<Option<Listener
 
 fn listen_for_clients(args: &ServeArgs, dir: &RuntimeDir, server: &str) -> Result<Vec<Endpoint>, Problem> {
     if !args.exports.is_empty() {
-        return args.exports.iter().map(|address| patiently(|| serving::listen(address))).collect();
+        return args
+            .exports
+            .iter()
+            .map(|address| patiently(|| serving::prepare(address, args.read_only)))
+            .collect();
     }
     dir.make()?;
     if !dir.is_ours() {
@@ -199,7 +202,7 @@ fn listen_for_clients(args: &ServeArgs, dir: &RuntimeDir, server: &str) -> Resul
         ));
     }
     let default = Address::Nbd(NbdAddress::Unix(dir.nbd_socket(server)));
-    Ok(vec![patiently(|| serving::listen(&default))?])
+    Ok(vec![patiently(|| serving::prepare(&default, args.read_only))?])
 }
 
 async fn serve(core: &Core, args: &ServeArgs, setup: Setup, screen: Screen) -> Result<ExitCode, Problem> {
@@ -208,7 +211,8 @@ async fn serve(core: &Core, args: &ServeArgs, setup: Setup, screen: Screen) -> R
     let state_dir = StateDir::find(args.state_dir.as_deref());
     let mut served = Vec::new();
     for array in arrays {
-        let exports = uris(&endpoints, &array.facts().name, count);
+        let name = &array.facts().name;
+        let exports = endpoints.iter().map(|endpoint| endpoint.way(name, count)).collect();
         let array = array.start(core, exports, &state_dir).await?;
         for (key, value) in settings::parse_all(&args.settings)? {
             array.set(key, value).await?;
@@ -253,35 +257,16 @@ async fn obey_signals(core: &Core, serving: &Serving) {
     }
 }
 
-/// The ways to an array. A single one is also the default export, whose name is empty.
-fn uris(endpoints: &[Endpoint], array: &str, arrays: usize) -> Vec<String> {
-    let export = if arrays == 1 { "" } else { array };
-    endpoints.iter().map(|endpoint| endpoint.uri(export)).collect()
-}
-
 async fn start_exports(
     core: &Core,
     serving: &Serving,
     endpoints: Vec<Endpoint>,
-) -> Result<Vec<ServerHandle>, Problem> {
-    let mut handles = Vec::new();
+) -> Result<Vec<RunningExport>, Problem> {
+    let mut running = Vec::new();
     for endpoint in endpoints {
-        let arrays = serving.arrays();
-        let exports = arrays.iter().map(|served| Export {
-            volume: served.handle.volume(),
-            description: served.facts.uuid.iter().map(|uuid| format!("md array {uuid}")).collect(),
-        });
-        let started = Server::start(core, endpoint.listener, exports.collect(), Limits::default()).await;
-        handles.push(started.map_err(|error| {
-            Problem::new(
-                Code::ServerFailed,
-                error.to_string(),
-                "the array stopped while it was being started",
-                "try again",
-            )
-        })?);
+        running.push(endpoint.start(core, serving).await?);
     }
-    Ok(handles)
+    Ok(running)
 }
 
 async fn announce(serving: &Serving, screen: Screen) {
@@ -314,15 +299,17 @@ fn write_pidfile(path: Option<&Path>) -> Result<(), Problem> {
     })
 }
 
-/// What `--run` commands are told, under nbdkit's names: the first way to the first array.
+/// What `--run` commands are told: the ways to the first array, the first of each kind.
 fn child_env(serving: &Serving, endpoints: &[Endpoint]) -> Vec<(&'static str, String)> {
     let arrays = serving.arrays();
-    let (Some(endpoint), Some(first)) = (endpoints.first(), arrays.first()) else { return Vec::new() };
-    let export = if arrays.len() == 1 { "" } else { &first.facts.name };
-    let uri = endpoint.uri(export);
-    let mut env = vec![("nbd", uri.clone()), ("uri", uri), ("exportname", export.to_owned())];
-    env.extend(endpoint.unix_path().map(|path| ("unixsocket", path.display().to_string())));
-    env.extend(endpoint.port().map(|port| ("port", port.to_string())));
+    let Some(first) = arrays.first() else { return Vec::new() };
+    let all = endpoints.iter().flat_map(|endpoint| endpoint.environment(&first.facts.name, arrays.len()));
+    let mut env: Vec<(&'static str, String)> = Vec::new();
+    for (name, value) in all {
+        if env.iter().all(|(earlier, _)| *earlier != name) {
+            env.push((name, value));
+        }
+    }
     env
 }
 
@@ -363,7 +350,7 @@ fn exit_code(status: ExitStatus) -> ExitCode {
 }
 
 /// Drains the clients, then flushes the arrays and records them clean, then lets go of the members.
-async fn finish(core: &Core, serving: &Serving, exports: Vec<ServerHandle>) -> Result<(), Problem> {
+async fn finish(core: &Core, serving: &Serving, exports: Vec<RunningExport>) -> Result<(), Problem> {
     for export in exports {
         export.stop(core).await;
     }

@@ -1,37 +1,53 @@
-//! Where clients connect: listening there, and the NBD URIs that lead there.
+//! Where clients connect: listening and mounting there, and the ways that lead there.
 
 use std::fmt::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use wattle_control::{Code, Problem};
+use wattle_export::fuse::{self, Files, StartError, Stopped};
+use wattle_export::nbd::{self, Export, Limits};
 use wattle_export::{Address, NbdAddress};
-use wattle_rt::{ListenError, Listener};
+use wattle_rt::fuse::{Mount, MountError};
+use wattle_rt::{Core, ListenError, Listener};
 
+use super::Serving;
 use crate::control_socket::check_socket_path;
+use crate::output;
 
-/// A listening socket and how to reach it.
-pub struct Endpoint {
-    /// The socket.
-    pub listener: Listener,
-    /// Where it is.
-    pub address: NbdAddress,
+/// A place where clients will find the volumes, and nobody is served yet.
+pub enum Endpoint {
+    /// For NBD clients.
+    Nbd(NbdEndpoint),
+    /// For programs that open files.
+    Fuse(Mount),
 }
 
-/// Listens at an address.
+/// A listening socket and how to reach it.
+pub struct NbdEndpoint {
+    listener: Listener,
+    address: NbdAddress,
+}
+
+/// Makes the place at an address.
 ///
 /// # Errors
-/// The socket is in use, cannot be made, or the kind of export is not offered.
-pub fn listen(address: &Address) -> Result<Endpoint, Problem> {
-    let Address::Nbd(nbd) = address else {
-        return Err(Problem::new(
+/// The socket is in use or cannot be made, nothing can be mounted in the directory, or the kind of export is not offered.
+pub fn prepare(address: &Address, read_only: bool) -> Result<Endpoint, Problem> {
+    match address {
+        Address::Nbd(nbd) => listen(nbd).map(Endpoint::Nbd),
+        Address::Fuse(dir) => mount(dir, read_only).map(Endpoint::Fuse),
+        other => Err(Problem::new(
             Code::NotSupportedYet,
-            format!("--export {address}"),
-            "this version offers nbd only",
-            "use nbd=unix:PATH or nbd=tcp:HOST:PORT",
-        ));
-    };
+            format!("--export {other}"),
+            "this version offers nbd and fuse only",
+            "use nbd=unix:PATH, nbd=tcp:HOST:PORT or fuse=DIR",
+        )),
+    }
+}
+
+fn listen(nbd: &NbdAddress) -> Result<NbdEndpoint, Problem> {
     let problem = |why: String, next| {
-        Problem::new(Code::ListenFailed, format!("cannot listen at {address}"), why, next)
+        Problem::new(Code::ListenFailed, format!("cannot listen at nbd={nbd}"), why, next)
     };
     let listener = match nbd {
         NbdAddress::Unix(path) => {
@@ -49,7 +65,36 @@ pub fn listen(address: &Address) -> Result<Endpoint, Problem> {
         }
         (nbd, _) => nbd.clone(),
     };
-    Ok(Endpoint { listener, address })
+    Ok(NbdEndpoint { listener, address })
+}
+
+fn mount(dir: &Path, read_only: bool) -> Result<Mount, Problem> {
+    let mount = Mount::new(dir, read_only).map_err(|error| {
+        let what = format!("cannot mount at {}", dir.display());
+        Problem::new(Code::MountFailed, what, error.to_string(), mount_next(error))
+    })?;
+    if mount.was_stale() {
+        let dir = output::text::printable(&mount.dir().to_string_lossy());
+        output::note(&format!("{dir}: a server that was killed had left its mount there; it is removed"));
+    }
+    Ok(mount)
+}
+
+fn mount_next(error: MountError) -> &'static str {
+    match error {
+        MountError::Missing => "make it: mkdir DIR",
+        MountError::NotADirectory => "name an empty directory",
+        MountError::NotEmpty => "name an empty directory: what is in this one would be hidden",
+        MountError::InUse => {
+            "choose another directory, or stop the server that serves there (`wattle status` lists servers)"
+        }
+        MountError::NoFuse => {
+            "load the module (modprobe fuse), give the container /dev/fuse, or export nbd=unix:PATH, which needs neither"
+        }
+        MountError::NoHelper => "install fuse3, run as root, or export nbd=unix:PATH, which needs neither",
+        MountError::HelperRefused => "see what it said; the directory must belong to this user",
+        _ => "see the system's log; export nbd=unix:PATH needs no mount",
+    }
 }
 
 fn listen_next(error: ListenError) -> &'static str {
@@ -64,8 +109,103 @@ fn listen_next(error: ListenError) -> &'static str {
 }
 
 impl Endpoint {
+    /// The way to an array, of which there are so many: for NBD the URI of its export, a single one being the default export whose name
+    /// is empty; else the path of its file.
+    pub fn way(&self, array: &str, arrays: usize) -> String {
+        match self {
+            Self::Nbd(nbd) => nbd.uri(if arrays == 1 { "" } else { array }),
+            Self::Fuse(mount) => file_of(mount, array).to_string_lossy().into_owned(),
+        }
+    }
+
+    /// What the command of `--run` is told of the first array, under nbdkit's names; of a file its path as `file`.
+    pub fn environment(&self, array: &str, arrays: usize) -> Vec<(&'static str, String)> {
+        let way = self.way(array, arrays);
+        let Self::Nbd(nbd) = self else { return vec![("file", way)] };
+        let export = if arrays == 1 { "" } else { array };
+        let mut env = vec![("nbd", way.clone()), ("uri", way), ("exportname", export.to_owned())];
+        env.push(match &nbd.address {
+            NbdAddress::Unix(path) => ("unixsocket", path.display().to_string()),
+            NbdAddress::Tcp { port, .. } => ("port", port.to_string()),
+        });
+        env
+    }
+
+    /// Serves all arrays there.
+    ///
+    /// # Errors
+    /// An array was stopped meanwhile, or the kernel does not do its part.
+    pub async fn start(self, core: &Core, serving: &Serving) -> Result<RunningExport, Problem> {
+        let arrays = serving.arrays();
+        match self {
+            Self::Nbd(nbd) => {
+                let exports = arrays.iter().map(|served| Export {
+                    volume: served.handle.volume(),
+                    description: served.facts.uuid.iter().map(|uuid| format!("md array {uuid}")).collect(),
+                });
+                let started = nbd::Server::start(core, nbd.listener, exports.collect(), Limits::default());
+                started.await.map(RunningExport::Nbd).map_err(|error| start_problem(&error.into()))
+            }
+            Self::Fuse(mount) => {
+                let volumes = arrays.iter().map(|served| served.handle.volume()).collect();
+                let handle =
+                    fuse::Server::start(core, mount, volumes).await.map_err(|error| start_problem(&error))?;
+                serving.offers(handle.files());
+                Ok(RunningExport::Fuse(handle))
+            }
+        }
+    }
+}
+
+fn start_problem(error: &StartError) -> Problem {
+    let (why, next) = match error {
+        StartError::Volume(_) => ("the array stopped while it was being started", "try again"),
+        StartError::Names(_) => {
+            ("files are named by volumes", "serve them with two servers: -V names volumes")
+        }
+        _ => ("the kernel's FUSE does not do its part", "export nbd=unix:PATH, which does without"),
+    };
+    Problem::new(Code::ServerFailed, error.to_string(), why, next)
+}
+
+fn file_of(mount: &Mount, array: &str) -> PathBuf {
+    mount.dir().join(fuse::tree::path_of(array))
+}
+
+/// An export whose clients are being served.
+pub enum RunningExport {
+    Nbd(nbd::ServerHandle),
+    Fuse(fuse::ServerHandle),
+}
+
+impl RunningExport {
+    /// Lets what was begun finish, and serves nobody any more.
+    pub async fn stop(self, core: &Core) {
+        let fuse = match self {
+            Self::Nbd(nbd) => return nbd.stop(core).await,
+            Self::Fuse(fuse) => fuse,
+        };
+        let dir = output::text::printable(&fuse.dir().to_string_lossy());
+        match fuse.stop(core).await {
+            Stopped::Unmounted => {}
+            Stopped::InUse => output::note(&format!(
+                "{dir}: files there are in use; it is given back all the same, and their programs get errors from now on"
+            )),
+            Stopped::StillMounted(error) => output::note(&format!(
+                "{dir}: stays mounted ({error}); the next server there removes it, or `umount -l`"
+            )),
+        }
+    }
+}
+
+/// How many programs have the file of an array open, in all directories.
+pub fn opens(files: &[Files], array: &str) -> u32 {
+    files.iter().map(|files| files.opens(array)).sum()
+}
+
+impl NbdEndpoint {
     /// The URI of an export, by the NBD URI specification; the empty name is the default export.
-    pub fn uri(&self, export: &str) -> String {
+    fn uri(&self, export: &str) -> String {
         match &self.address {
             NbdAddress::Unix(path) => {
                 let path = std::path::absolute(path).unwrap_or_else(|_| path.clone());
@@ -81,25 +221,9 @@ impl Endpoint {
             NbdAddress::Tcp { host, port } => format!("nbd://{host}:{port}/{}", percent(export, "")),
         }
     }
-
-    /// The path of a Unix socket.
-    pub fn unix_path(&self) -> Option<&Path> {
-        match &self.address {
-            NbdAddress::Unix(path) => Some(path),
-            NbdAddress::Tcp { .. } => None,
-        }
-    }
-
-    /// The port of a TCP socket.
-    pub fn port(&self) -> Option<u16> {
-        match self.address {
-            NbdAddress::Unix(_) => None,
-            NbdAddress::Tcp { port, .. } => Some(port),
-        }
-    }
 }
 
-/// Where a URI of [`Endpoint::uri`] leads: the address, and the name of the export; `None` of anything else.
+/// Where an NBD URI of [`Endpoint::way`] leads: the address, and the name of the export; `None` of anything else.
 pub fn parse_uri(uri: &str) -> Option<(NbdAddress, String)> {
     if let Some(rest) = uri.strip_prefix("nbd+unix:///") {
         let (export, path) = rest.split_once("?socket=")?;

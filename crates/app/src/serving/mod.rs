@@ -21,13 +21,14 @@ use wattle_engine::VolumeError;
 use wattle_engine::array::ArrayStatus;
 use wattle_engine::geometry::Kind;
 use wattle_engine::units::Sector;
+use wattle_export::fuse::Files;
 use wattle_rt::sync::{OneshotSender, oneshot};
 use wattle_rt::{Core, Event};
 
 use crate::control_socket::protocol::{Request, Response};
 use crate::control_socket::report::ServerReport;
 use crate::control_socket::server::error_response;
-pub use exports::{Endpoint, listen, parse_uri};
+pub use exports::{Endpoint, RunningExport, parse_uri, prepare};
 pub use facts::Facts;
 pub use made_up::MadeUpArray;
 pub use served::Served;
@@ -41,6 +42,8 @@ pub struct Serving {
     /// Commands that wait for the process to have given everything back.
     waiting_for_end: RefCell<Vec<OneshotSender<Result<(), Problem>>>>,
     ending: Cell<bool>,
+    /// Files that programs may have open.
+    files: RefCell<Vec<Files>>,
     /// The last array is to be stopped.
     pub last_stop: Event,
 }
@@ -54,8 +57,14 @@ impl Serving {
             arrays: RefCell::new(arrays),
             waiting_for_end: RefCell::default(),
             ending: Cell::new(false),
+            files: RefCell::default(),
             last_stop: Event::new(),
         }
+    }
+
+    /// The arrays are files as well, from now on.
+    pub fn offers(&self, files: Files) {
+        self.files.borrow_mut().push(files);
     }
 
     /// The arrays that run now.
@@ -104,6 +113,10 @@ impl Serving {
     /// an array wants to do something with them.
     async fn stop(&self, name: &str) -> Result<String, Problem> {
         let served = self.find(name)?;
+        match exports::opens(&self.files.borrow(), &served.facts.name) {
+            0 => {}
+            opens => return Err(in_use_problem(&served, opens)),
+        }
         let message = stopped_message(&served.facts, &served.handle.status(&self.core).await);
         served.stopping.set(true);
         // Two that are stopped at once are not both one of several.
@@ -177,6 +190,23 @@ fn stopped_message(facts: &Facts, status: &ArrayStatus) -> String {
         }
     };
     format!("{} is stopped{left}", facts.name)
+}
+
+fn in_use_problem(served: &Served, opens: u32) -> Problem {
+    let name = &served.facts.name;
+    let next = match served.exports.iter().find(|way| way.starts_with('/')) {
+        Some(file) => {
+            format!("unmount or close it first: `losetup -j {file}` and `fuser {file}` tell who it is")
+        }
+        None => "unmount or close it first".to_owned(),
+    };
+    let times = if opens == 1 { "once".to_owned() } else { format!("{opens} times") };
+    Problem::new(
+        Code::InUse,
+        format!("{name} is not stopped: its file is open, {times}"),
+        "what a mounted file system or a program has not written yet would be lost",
+        next,
+    )
 }
 
 fn stop_problem(array: &str, error: VolumeError) -> Problem {

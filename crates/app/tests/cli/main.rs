@@ -13,6 +13,7 @@ mod bad_input;
 mod bench;
 mod contract;
 mod files;
+mod fuse;
 mod harness;
 mod kills;
 mod memory;

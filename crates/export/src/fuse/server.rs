@@ -1,0 +1,229 @@
+//! Makes the tree, agrees with the kernel, and gives every core its queue.
+
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use thiserror::Error;
+use wattle_engine::{VolumeError, VolumeRef};
+use wattle_rt::fuse::{Mount, UnmountError};
+use wattle_rt::{Buf, BufMut, Core, CoreIx, Event, IoError, JoinHandle, Stream};
+
+use super::limits::{BACKGROUND_MAX, REQUEST_BYTES_MAX};
+use super::protocol::{Errno, HEAD_BYTES, MAJOR, MINOR_MIN, Offer, features, opcodes, reply_header};
+use super::request::parse;
+use super::session::{self, Shard};
+use super::tree::{FileFacts, NameClash, Owner, Tree};
+
+/// Why nothing is served.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// Two volumes cannot both have their files.
+    #[error(transparent)]
+    Names(#[from] NameClash),
+    /// A volume cannot be opened any more.
+    #[error(transparent)]
+    Volume(#[from] VolumeError),
+    /// The kernel gives no queue, or took it away.
+    #[error("the kernel's FUSE queue: {0}")]
+    Queue(#[from] IoError),
+    /// The kernel speaks a version that we do not.
+    #[error("the kernel speaks version {0}.{1} of the FUSE protocol, and 7.23 or later is needed")]
+    Version(u32, u32),
+}
+
+/// How a server ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stopped {
+    /// Unmounted.
+    Unmounted,
+    /// Somebody has files open, or works there: the directory is given back, and what is open answers errors once the process ends.
+    InUse,
+    /// The directory could not be given back: its next user has to unmount it.
+    StillMounted(UnmountError),
+}
+
+/// The FUSE server.
+#[derive(Debug)]
+pub struct Server;
+
+impl Server {
+    /// Serves `volumes` in a mounted directory, on every core of the runtime, until [`ServerHandle::stop`].
+    ///
+    /// # Errors
+    /// Nothing is served then, and the mount is removed.
+    pub async fn start(
+        core: &Core,
+        mount: Mount,
+        volumes: Vec<VolumeRef>,
+    ) -> Result<ServerHandle, StartError> {
+        let mount = Rc::new(mount);
+        match start(core, &mount, volumes).await {
+            Ok(handle) => Ok(handle),
+            Err(error) => {
+                // The first error is the one that matters.
+                let _ = mount.unmount(true).await;
+                Err(error)
+            }
+        }
+    }
+}
+
+async fn start(core: &Core, mount: &Rc<Mount>, volumes: Vec<VolumeRef>) -> Result<ServerHandle, StartError> {
+    let (uid, gid) = mount.owner();
+    let owner = Owner { uid, gid, since: core.wall_clock() };
+    let facts = volumes.iter().map(|volume| facts(core, volume)).collect::<Result<Vec<_>, _>>()?;
+    let tree = Arc::new(Tree::new(&facts, owner)?);
+    let queues = (0..core.cores()).map(|_| mount.queue()).collect::<Result<Vec<_>, IoError>>()?;
+    agree(core, &queues[0]).await?;
+
+    let offer = Arc::new(Offered { tree, volumes });
+    let mut handle = ServerHandle { mount: mount.clone(), offer, sessions: Vec::new() };
+    for (ix, queue) in queues.into_iter().enumerate() {
+        if let Err(error) = handle.serve_on(core, CoreIx(ix), queue).await {
+            handle.end_sessions(core).await;
+            return Err(error.into());
+        }
+    }
+    Ok(handle)
+}
+
+fn facts(core: &Core, volume: &VolumeRef) -> Result<FileFacts, VolumeError> {
+    const BLOCK_BYTES: std::ops::RangeInclusive<u32> = 4096..=REQUEST_BYTES_MAX as u32;
+    let opened = volume.open(core)?;
+    Ok(FileFacts {
+        name: volume.name().to_owned(),
+        size_bytes: volume.size_bytes(),
+        read_only: opened.read_only(),
+        block_bytes: opened.io_min_bytes().clamp(*BLOCK_BYTES.start(), *BLOCK_BYTES.end()),
+    })
+}
+
+/// The first message of a mount says what the kernel can do; from the answer on it sends requests.
+async fn agree(core: &Core, queue: &Stream) -> Result<(), StartError> {
+    let (mut head, mut body) = (BufMut::alloc(HEAD_BYTES), BufMut::alloc(REQUEST_BYTES_MAX));
+    loop {
+        let mut joined = Vec::new();
+        let length = match queue.try_receive(&mut head, &mut body) {
+            Ok(length) => length,
+            Err(error) if error.errno() == libc::EAGAIN => {
+                core.readable(queue).await?;
+                continue;
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let Ok(request) = parse(&head, &body, length, &mut joined) else { continue };
+        if request.header.opcode != opcodes::INIT {
+            continue;
+        }
+        let offer = Offer::decode(request.args);
+        if offer.major != MAJOR || offer.minor < MINOR_MIN {
+            let refusal = reply_header(request.header.unique, Err(Errno(libc::EPROTO)));
+            core.send(queue, vec![Buf::copy_of(&refusal)]).await?;
+            return Err(StartError::Version(offer.major, offer.minor));
+        }
+        let answer = offer.accept(features::WANTED, REQUEST_BYTES_MAX, BACKGROUND_MAX).0;
+        let header = reply_header(request.header.unique, Ok(answer.len()));
+        core.send(queue, vec![Buf::copy_of(&header), Buf::copy_of(&answer)]).await?;
+        return Ok(());
+    }
+}
+
+/// What is offered; the same on every core.
+struct Offered {
+    tree: Arc<Tree>,
+    volumes: Vec<VolumeRef>,
+}
+
+impl Offered {
+    /// The name of this server's shard on each core: the address of the offer, which outlives every shard.
+    fn key(self: &Arc<Self>) -> u64 {
+        Arc::as_ptr(self).addr() as u64
+    }
+
+    fn open(&self, core: &Core) -> Result<Rc<Shard>, VolumeError> {
+        let volumes = self.volumes.iter().map(|volume| volume.open(core)).collect::<Result<_, _>>()?;
+        Ok(Rc::new(Shard { tree: self.tree.clone(), volumes, stopping: Event::new() }))
+    }
+}
+
+/// The files of a server.
+#[derive(Clone)]
+pub struct Files(Arc<Offered>);
+
+impl Files {
+    /// How often the file of a volume is open now, 0 for a volume that is not served here.
+    #[must_use]
+    pub fn opens(&self, volume: &str) -> u32 {
+        let found = self.0.tree.opens().filter(|(ix, _)| self.0.volumes[*ix].name() == volume);
+        found.map(|(_, opens)| opens).sum()
+    }
+}
+
+/// A running server. Dropping the handle leaves it running.
+pub struct ServerHandle {
+    mount: Rc<Mount>,
+    offer: Arc<Offered>,
+    /// One for each core that has a shard.
+    sessions: Vec<JoinHandle<()>>,
+}
+
+impl ServerHandle {
+    /// Where the files are.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        self.mount.dir()
+    }
+
+    /// The files, for whoever asks about them.
+    #[must_use]
+    pub fn files(&self) -> Files {
+        Files(self.offer.clone())
+    }
+
+    /// Opens the volumes on a core and lets it serve a queue.
+    async fn serve_on(&mut self, core: &Core, ix: CoreIx, queue: Stream) -> Result<(), VolumeError> {
+        let (offer, key) = (self.offer.clone(), self.offer.key());
+        core.call(ix, move |core| async move {
+            core.put_local(key, offer.open(&core)?);
+            Ok(())
+        })
+        .await?;
+        let session = core.call(ix, move |core| async move {
+            let shard = core.local::<Shard>(key).expect("shards outlive the sessions");
+            session::serve(core, shard, queue).await;
+        });
+        self.sessions.push(core.spawn(session));
+        Ok(())
+    }
+
+    /// Gives the directory back, lets every request that was taken finish and be answered. The volumes stay open.
+    pub async fn stop(self, core: &Core) -> Stopped {
+        let stopped = match self.mount.unmount(false).await {
+            Ok(()) | Err(UnmountError::NotMounted) => Stopped::Unmounted,
+            Err(UnmountError::Busy) => match self.mount.unmount(true).await {
+                Ok(()) => Stopped::InUse,
+                Err(error) => Stopped::StillMounted(error),
+            },
+            Err(error) => Stopped::StillMounted(error),
+        };
+        self.end_sessions(core).await;
+        stopped
+    }
+
+    async fn end_sessions(self, core: &Core) {
+        let (key, count) = (self.offer.key(), self.sessions.len());
+        for ix in 0..count {
+            core.call(CoreIx(ix), move |core| async move {
+                if let Some(shard) = core.take_local::<Shard>(key) {
+                    shard.stopping.set();
+                }
+            })
+            .await;
+        }
+        for session in self.sessions {
+            session.await;
+        }
+    }
+}

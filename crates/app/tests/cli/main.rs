@@ -16,6 +16,7 @@ mod files;
 mod fuse;
 mod harness;
 mod kills;
+mod layers;
 mod memory;
 mod nbd;
 mod operating;

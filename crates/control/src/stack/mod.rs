@@ -6,6 +6,8 @@
 
 mod find;
 
+pub use find::{Below, Volume};
+
 use std::collections::BTreeSet;
 
 use wattle_engine::geometry::{Geometry, Level, Params};

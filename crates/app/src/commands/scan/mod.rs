@@ -1,22 +1,32 @@
 //! `wattle scan`: what is on members, as a tree.
 
+mod layers;
+
 use serde::Serialize;
 use wattle_control::compat::{Compatibility, compatibility};
-use wattle_control::{Access, ArrayScan, Problem, Scan, Slot, SyncState};
+use wattle_control::scan::Origin;
+use wattle_control::stack::Purpose;
+use wattle_control::{Access, ArrayScan, Problem, Scan, Slot, Stack, SyncState};
 use wattle_engine::geometry::{Level, layout_name};
 use wattle_engine::units::SECTOR_BYTES;
+use wattle_rt::BackendChoice;
 
-use crate::cli::ScanArgs;
+use crate::cli::{Engine, ScanArgs};
 use crate::control_socket::report::Health;
 use crate::members;
 use crate::output::text::{printable, table};
 use crate::output::time::rfc3339;
 use crate::output::{self, ErrorReport, SCHEMA_VERSION, Screen};
+use crate::volumes;
+use layers::{GroupReport, VolumeReport};
 
 #[derive(Serialize)]
 struct Report {
     schema_version: u32,
     arrays: Vec<ArrayReport>,
+    groups: Vec<GroupReport>,
+    /// What can be named with `-V`.
+    volumes: Vec<VolumeReport>,
     members: Vec<MemberReport>,
 }
 
@@ -86,35 +96,59 @@ struct MemberReport {
     array: Option<String>,
     /// What else is on it.
     signatures: Vec<String>,
+    note: Option<String>,
     problem: Option<ErrorReport>,
+    /// The tree shows what is on it.
+    #[serde(skip)]
+    in_tree: bool,
 }
 
 /// # Errors
 /// A member is given twice; or, after the report of the others, one that cannot be opened or read; or the first problem of a member or an array.
 pub fn run(args: &ScanArgs, screen: Screen) -> Result<(), Problem> {
     let (scan, unopened) = members::look_each(&args.members, &args.force)?;
-    let mut report = report(&scan);
+    let engine = Engine { cores: Some(1), backend: BackendChoice::Auto };
+    members::run(&engine, 1, async |core| {
+        let stack = volumes::open(&core, scan, &args.force, Purpose::Look).await?;
+        let shown = show(args, screen, &stack, &unopened);
+        let problem = first_problem(&stack);
+        // Nothing was written.
+        let _ = stack.close(&core).await;
+        shown?;
+        unopened.into_iter().next().or(problem).map_or(Ok(()), Err)
+    })
+}
+
+fn show(args: &ScanArgs, screen: Screen, stack: &Stack, unopened: &[Problem]) -> Result<(), Problem> {
+    let mut report = report(stack);
     report.members.extend(unopened.iter().map(unopened_report));
     if args.json.json {
-        output::print_json(&report)?;
-    } else {
-        output::print(&render(&report, screen))?;
+        return output::print_json(&report);
     }
-    unopened.into_iter().next().or_else(|| first_problem(&scan)).map_or(Ok(()), Err)
+    let tree = layers::tree(stack, screen).map(|tree| tree + "\n");
+    output::print(&(tree.unwrap_or_default() + &render(&report, screen)))
 }
 
 /// What a script should stop at: a member that is damaged, an array that cannot be read. Degraded is not among it.
-fn first_problem(scan: &Scan) -> Option<Problem> {
+fn first_problem(stack: &Stack) -> Option<Problem> {
+    let scan = &stack.scan;
     let of_members = scan.members.iter().filter_map(|member| member.problem.clone());
     let of_arrays = scan.arrays.iter().filter_map(|array| array.assembly.refusal());
-    of_members.chain(of_arrays).next()
+    let of_groups = stack.groups.iter().filter_map(|group| group.problem.clone());
+    of_members.chain(of_arrays).chain(of_groups).next()
 }
 
-fn report(scan: &Scan) -> Report {
+fn report(stack: &Stack) -> Report {
+    let scan = &stack.scan;
+    // Layers are volumes.
+    let members = (0..scan.members.len())
+        .filter(|&ix| matches!(scan.members[ix].origin, Origin::Given | Origin::Partition { .. }));
     Report {
         schema_version: SCHEMA_VERSION,
         arrays: scan.arrays.iter().map(|array| array_report(scan, array)).collect(),
-        members: (0..scan.members.len()).map(|ix| member_report(scan, ix)).collect(),
+        groups: layers::groups(stack),
+        volumes: layers::volumes(stack),
+        members: members.map(|ix| member_report(scan, ix)).collect(),
     }
 }
 
@@ -201,7 +235,11 @@ fn member_report(scan: &Scan, ix: usize) -> MemberReport {
         size_bytes: Some(member.member.device.size_bytes()),
         array: member.facts.as_ref().map(|facts| facts.superblock.set_uuid.to_string()),
         signatures: member.signatures.iter().map(ToString::to_string).collect(),
+        note: member.note.clone(),
         problem: member.problem.as_ref().map(ErrorReport::from),
+        in_tree: member.table.is_some()
+            || member.physical.is_some()
+            || matches!(member.origin, Origin::Partition { .. }),
     }
 }
 
@@ -212,7 +250,9 @@ fn unopened_report(problem: &Problem) -> MemberReport {
         size_bytes: None,
         array: None,
         signatures: Vec::new(),
+        note: None,
         problem: Some(problem.into()),
+        in_tree: false,
     }
 }
 
@@ -232,7 +272,10 @@ fn render(report: &Report, screen: Screen) -> String {
     let strangers: Vec<_> = report
         .members
         .iter()
-        .filter(|member| member.array.is_none() || member.problem.is_some() || !member.signatures.is_empty())
+        .filter(|member| {
+            let unknown = member.array.is_none() || !member.signatures.is_empty();
+            member.problem.is_some() || member.note.is_some() || (unknown && !member.in_tree)
+        })
         .map(|member| render_stranger(member, screen))
         .collect();
     if !strangers.is_empty() {
@@ -322,8 +365,8 @@ fn render_stranger(member: &MemberReport, screen: Screen) -> String {
     let size = member.size_bytes.map_or("size unknown".to_owned(), |bytes| screen.units.show(bytes));
     let mut text =
         format!("{name}  {size}{}{}\n", if found.is_empty() { "" } else { ", " }, found.join(", "));
-    if member.array.is_none() && found.iter().any(|what| what.contains("partition table")) {
-        text.push_str("  next: md members may be in its partitions: give the partition, or an image of it\n");
+    if let Some(note) = &member.note {
+        text.push_str(&format!("  {}\n", printable(note)));
     }
     if let Some(problem) = &member.problem {
         text.push_str(&render_problem(problem, screen));

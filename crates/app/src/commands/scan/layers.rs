@@ -1,0 +1,359 @@
+//! What lies on arrays and drives: partitions, volume groups, volumes; as a report and as a tree.
+
+use serde::Serialize;
+use wattle_control::lvm::GroupScan;
+use wattle_control::scan::Origin;
+use wattle_control::{MemberScan, Stack};
+use wattle_engine::units::SECTOR_BYTES;
+
+use crate::output::text::printable;
+use crate::output::{ErrorReport, Screen};
+
+/// A volume group.
+#[derive(Serialize)]
+pub struct GroupReport {
+    name: String,
+    uuid: String,
+    seqno: u64,
+    extent_bytes: u64,
+    size_bytes: u64,
+    free_bytes: u64,
+    physical_volumes: Vec<PhysicalReport>,
+    notes: Vec<String>,
+    problem: Option<ErrorReport>,
+}
+
+/// A physical volume.
+#[derive(Serialize)]
+struct PhysicalReport {
+    uuid: String,
+    /// What it is on; absent if it is missing.
+    member: Option<String>,
+    /// Where its extents start.
+    pe_start_bytes: u64,
+    size_bytes: u64,
+    free_bytes: u64,
+}
+
+/// Something that can be named with `-V`.
+#[derive(Serialize)]
+pub struct VolumeReport {
+    name: String,
+    /// `array`, `logical`, `partition`, `drive`; absent if it cannot be opened.
+    kind: Option<&'static str>,
+    size_bytes: Option<u64>,
+    /// Of a logical volume: the types of its segments.
+    segments: Vec<String>,
+    /// What is recognised on it.
+    signatures: Vec<String>,
+    /// Nothing else lies on it.
+    top: bool,
+    /// Parts of it are on physical volumes that are missing.
+    partial: bool,
+    problem: Option<ErrorReport>,
+}
+
+pub fn groups(stack: &Stack) -> Vec<GroupReport> {
+    stack.groups.iter().map(|group| group_report(stack, group)).collect()
+}
+
+fn group_report(stack: &Stack, group: &GroupScan) -> GroupReport {
+    let extent_bytes = group.vg.extent_sectors.saturating_mul(SECTOR_BYTES);
+    let bytes = |extents: u64| extents.saturating_mul(extent_bytes);
+    let physical = group.vg.pvs.iter().zip(&group.devices).map(|(pv, device)| PhysicalReport {
+        uuid: pv.id.to_string(),
+        member: device.map(|ix| stack.scan.members[ix].member.name.clone()),
+        pe_start_bytes: pv.pe_start.saturating_mul(SECTOR_BYTES),
+        size_bytes: bytes(pv.pe_count),
+        free_bytes: bytes(free_extents(group, &pv.name)),
+    });
+    let physical_volumes: Vec<_> = physical.collect();
+    GroupReport {
+        name: group.vg.name.clone(),
+        uuid: group.vg.id.to_string(),
+        seqno: group.vg.seqno,
+        extent_bytes,
+        size_bytes: physical_volumes.iter().map(|pv| pv.size_bytes).fold(0, u64::saturating_add),
+        free_bytes: physical_volumes.iter().map(|pv| pv.free_bytes).fold(0, u64::saturating_add),
+        physical_volumes,
+        notes: group.notes.clone(),
+        problem: group.problem.as_ref().map(ErrorReport::from),
+    }
+}
+
+fn free_extents(group: &GroupScan, pv: &str) -> u64 {
+    // What contradicts itself has nothing that could be said to be free.
+    if group.problem.is_some() {
+        return 0;
+    }
+    group.vg.free_extents(pv).iter().map(|run| run.end.saturating_sub(run.start)).sum()
+}
+
+pub fn volumes(stack: &Stack) -> Vec<VolumeReport> {
+    let report = |volume: wattle_control::stack::Volume| {
+        let seen = volume.member.as_ref().ok().map(|&ix| &stack.scan.members[ix]);
+        let logical = match seen.map(|seen| seen.origin) {
+            Some(Origin::Logical { group, volume }) => Some((&stack.groups[group], volume)),
+            _ => None,
+        };
+        VolumeReport {
+            kind: seen.map(|seen| kind(seen.origin)),
+            size_bytes: seen.map(|seen| seen.member.device.size_bytes()),
+            segments: logical.map(|(group, volume)| segment_types(group, volume)).unwrap_or_default(),
+            signatures: seen.map(signatures).unwrap_or_default(),
+            top: volume.is_top,
+            partial: logical.is_some_and(|(group, volume)| group.volumes[volume].partial),
+            problem: volume.member.as_ref().err().map(ErrorReport::from),
+            name: volume.name,
+        }
+    };
+    stack.volumes().into_iter().map(report).collect()
+}
+
+fn kind(origin: Origin) -> &'static str {
+    match origin {
+        Origin::Given => "drive",
+        Origin::Partition { .. } => "partition",
+        Origin::Array(_) => "array",
+        Origin::Logical { .. } => "logical",
+    }
+}
+
+fn segment_types(group: &GroupScan, volume: usize) -> Vec<String> {
+    let mut types: Vec<String> = Vec::new();
+    for segment in &group.vg.lvs[volume].segments {
+        let name = match &segment.kind {
+            wattle_format::lvm::Kind::Striped { stripes, .. } if stripes.len() == 1 => "linear".to_owned(),
+            kind => kind.name().to_owned(),
+        };
+        if !types.contains(&name) {
+            types.push(name);
+        }
+    }
+    types
+}
+
+fn signatures(seen: &MemberScan) -> Vec<String> {
+    seen.signatures.iter().map(|signature| signature.what.clone()).collect()
+}
+
+/// What is drawn of a stack; `None` if nothing lies on what was given.
+pub fn tree(stack: &Stack, screen: Screen) -> Option<String> {
+    let layered = stack.scan.members.iter().any(|seen| {
+        seen.table.is_some()
+            || (!matches!(seen.origin, Origin::Given) && !seen.signatures.is_empty())
+            || matches!(seen.origin, Origin::Logical { .. })
+    });
+    if !layered && stack.groups.is_empty() {
+        return None;
+    }
+    let drawing = Drawing { stack, screen };
+    let roots: Vec<_> = drawing.roots().iter().map(|node| drawing.node(node)).collect();
+    let mut text = String::new();
+    for root in &roots {
+        root.draw("", "", &mut text);
+    }
+    Some(text)
+}
+
+/// A line of the tree and those below it.
+struct Line {
+    text: String,
+    children: Vec<Line>,
+}
+
+impl Line {
+    fn draw(&self, first: &str, others: &str, into: &mut String) {
+        into.push_str(&format!("{first}{}\n", self.text));
+        for (ix, child) in self.children.iter().enumerate() {
+            let last = ix + 1 == self.children.len();
+            let (branch, below) = if last { ("└─ ", "   ") } else { ("├─ ", "│  ") };
+            child.draw(&format!("{others}{branch}"), &format!("{others}{below}"), into);
+        }
+    }
+}
+
+/// What a line is about.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Node {
+    /// A member of the scan: a drive, a partition, the content of an array, a logical volume.
+    Member(usize),
+    Array(usize),
+    Group(usize),
+    /// A volume that could not be opened.
+    Unopened {
+        group: usize,
+        volume: usize,
+    },
+}
+
+struct Drawing<'a> {
+    stack: &'a Stack,
+    screen: Screen,
+}
+
+impl Drawing<'_> {
+    /// Everything that nothing else in the tree holds.
+    fn roots(&self) -> Vec<Node> {
+        let scan = &self.stack.scan;
+        let members = (0..scan.members.len())
+            .filter(|&ix| scan.members[ix].origin == Origin::Given && scan.members[ix].facts.is_none())
+            .map(Node::Member);
+        let arrays = (0..scan.arrays.len()).map(Node::Array);
+        let groups = (0..self.stack.groups.len()).map(Node::Group);
+        let all: Vec<_> = members.chain(arrays).chain(groups).collect();
+        let held: Vec<_> = all.iter().flat_map(|node| self.held_by(node)).collect();
+        let volumes = (0..scan.members.len()).map(Node::Member);
+        let held_by_volumes: Vec<_> = volumes.flat_map(|node| self.held_by(&node)).collect();
+        all.into_iter().filter(|node| !held.contains(node) && !held_by_volumes.contains(node)).collect()
+    }
+
+    /// What is drawn below a node.
+    fn held_by(&self, node: &Node) -> Vec<Node> {
+        let scan = &self.stack.scan;
+        let members = |origin: &dyn Fn(Origin) -> bool| -> Vec<Node> {
+            let found = (0..scan.members.len()).filter(|&ix| origin(scan.members[ix].origin));
+            found.map(Node::Member).collect()
+        };
+        match *node {
+            Node::Member(ix) => {
+                let mut held = members(&|origin| matches!(origin, Origin::Partition { of, .. } if of == ix));
+                // What lies on several things is drawn below none of them.
+                let groups = self.stack.groups.iter().enumerate();
+                held.extend(
+                    groups
+                        .filter(|(_, group)| group.devices[..] == [Some(ix)])
+                        .map(|(at, _)| Node::Group(at)),
+                );
+                let arrays = scan.arrays.iter().enumerate();
+                held.extend(
+                    arrays.filter(|(_, array)| array.members[..] == [ix]).map(|(at, _)| Node::Array(at)),
+                );
+                held
+            }
+            Node::Array(array) => {
+                let content = members(&|origin| origin == Origin::Array(array));
+                // Its content is drawn on its own line.
+                content.iter().flat_map(|content| self.held_by(content)).collect()
+            }
+            Node::Group(group) => {
+                let volumes = self.stack.groups[group].vg.lvs.iter().enumerate();
+                let node = |volume: usize| {
+                    let origin = Origin::Logical { group, volume };
+                    let found = scan.members.iter().position(|member| member.origin == origin);
+                    found.map_or(Node::Unopened { group, volume }, Node::Member)
+                };
+                volumes.filter(|(_, lv)| lv.is_visible()).map(|(volume, _)| node(volume)).collect()
+            }
+            Node::Unopened { .. } => Vec::new(),
+        }
+    }
+
+    fn node(&self, node: &Node) -> Line {
+        let children = self.held_by(node).iter().map(|held| self.node(held)).collect();
+        Line { text: self.text(node), children }
+    }
+
+    fn text(&self, node: &Node) -> String {
+        let Screen { units, style, .. } = self.screen;
+        let (name, mut what) = match *node {
+            Node::Member(ix) => {
+                let seen = &self.stack.scan.members[ix];
+                (seen.member.name.clone(), self.member(seen))
+            }
+            Node::Array(ix) => {
+                let array = &self.stack.scan.arrays[ix];
+                let level = wattle_engine::geometry::Level::from_md(array.assembly.array.level);
+                let content = self.stack.scan.members.iter().find(|seen| seen.origin == Origin::Array(ix));
+                let mut what = vec![format!(
+                    "{} {}",
+                    level.map_or_else(|| "array".to_owned(), |level| level.to_string()),
+                    super::slots_view(&array.assembly.slots)
+                )];
+                what.extend(content.map(|seen| units.show_capacity(seen.member.device.size_bytes())));
+                what.extend(content.into_iter().flat_map(plain_signatures));
+                what.push(format!("on {}", self.names(&array.members)));
+                (array.assembly.name().to_owned(), what)
+            }
+            Node::Group(ix) => {
+                let group = &self.stack.groups[ix];
+                let report = group_report(self.stack, group);
+                let mut what = vec!["volume group".to_owned(), units.show_capacity(report.size_bytes)];
+                what.push(format!("{} free", units.show(report.free_bytes)));
+                let there: Vec<_> = group.devices.iter().flatten().copied().collect();
+                if there.len() > 1 {
+                    what.push(format!("on {}", self.names(&there)));
+                }
+                let missing = group.devices.len() - there.len();
+                if missing > 0 {
+                    let missing = format!("{missing} of {} physical volumes missing", group.devices.len());
+                    what.push(style.yellow(&missing));
+                }
+                if let Some(problem) = &group.problem {
+                    what.push(style.red(&printable(&format!("{} ({})", problem.what, problem.code))));
+                }
+                (group.vg.name.clone(), what)
+            }
+            Node::Unopened { group, volume } => {
+                let group = &self.stack.groups[group];
+                let lv = &group.vg.lvs[volume];
+                let mut what = vec![units.show_capacity(group.size_bytes(lv))];
+                let problem = group.volumes[volume].problem.as_ref();
+                what.extend(problem.map(|problem| {
+                    style.yellow(&printable(&format!("{} ({})", problem.what, problem.code)))
+                }));
+                (group.full_name(lv), what)
+            }
+        };
+        what.retain(|what| !what.is_empty());
+        format!("{}  {}", style.bold(&printable(&name)), what.join(", "))
+    }
+
+    fn member(&self, seen: &MemberScan) -> Vec<String> {
+        let Screen { units, style, .. } = self.screen;
+        let mut what = vec![units.show_capacity(seen.member.device.size_bytes())];
+        match seen.origin {
+            Origin::Logical { group, volume } => {
+                let group = &self.stack.groups[group];
+                what.push(segment_types(group, volume).join(" and "));
+                if group.volumes[volume].partial {
+                    what.push(style.yellow("partly on missing physical volumes"));
+                }
+            }
+            Origin::Partition { of, number } => {
+                let table = self.stack.scan.members[of].table.as_ref();
+                let partition =
+                    table.and_then(|table| table.partitions.iter().find(|found| found.number == number));
+                what.extend(partition.and_then(|partition| partition.kind.name()).map(str::to_owned));
+                what.extend(
+                    partition.and_then(|partition| partition.name.clone()).map(|name| printable(&name)),
+                );
+            }
+            Origin::Given | Origin::Array(_) => {}
+        }
+        if let Some(facts) = &seen.facts {
+            what.push(format!("member of {}", printable(facts.superblock.short_name())));
+        }
+        what.extend(plain_signatures(seen));
+        what
+    }
+
+    /// The names of members; of what is drawn elsewhere.
+    fn names(&self, members: &[usize]) -> String {
+        let names: Vec<_> =
+            members.iter().map(|&ix| printable(&self.stack.scan.members[ix].member.name)).collect();
+        names.join(", ")
+    }
+}
+
+/// What is recognised on a member, without what the tree shows as lines of their own.
+fn plain_signatures(seen: &MemberScan) -> Vec<String> {
+    let shown_below = |what: &str| {
+        (seen.table.is_some() && what.contains("partition table"))
+            || (seen.physical.is_some() && what.contains("physical volume"))
+    };
+    let mut found = signatures(seen);
+    found.retain(|what| !shown_below(what));
+    found.extend(seen.table.as_ref().map(|table| format!("{} partition table", table.kind.name())));
+    found.iter().map(|what| printable(what)).collect()
+}

@@ -1,0 +1,116 @@
+//! What lies on arrays and in partitions, as an operator sees it: the volume group that a real kernel and LVM2 put on a RAID 5, on
+//! whole drives and on partitions of disks.
+
+use std::fs;
+use std::io::{Seek, SeekFrom, Write};
+
+use crate::harness::{Room, fixtures, require, run, tool};
+
+const START_SECTORS: u64 = 2048;
+
+/// The fixture's members; `None`, loudly, where they cannot be unpacked.
+fn unpack(room: &Room) -> Option<Vec<String>> {
+    require("zstd").then(|| {
+        let unpack = |ix| {
+            let image = room.name(&format!("member-{ix}.img"));
+            let packed = fixtures().join(format!("lvm-linear-on-raid5/member-{ix}.img.zst"));
+            tool("zstd", ["-dq", packed.to_str().unwrap(), "-o", &image]);
+            image
+        };
+        (0..5).map(unpack).collect()
+    })
+}
+
+fn with(args: &[&str], members: &[String]) -> Vec<String> {
+    args.iter().map(|arg| (*arg).to_owned()).chain(members.iter().cloned()).collect()
+}
+
+#[test]
+fn the_tree_goes_up_to_the_file_systems() {
+    let room = Room::new();
+    let Some(members) = unpack(&room) else { return };
+    let said = room.untouched(|| run(with(&["scan"], &members)).ok());
+    for line in [
+        "└─ foxtrot  volume group, 72 MiB, 12 MiB free",
+        "   ├─ foxtrot/root  32 MiB, linear",
+        "   └─ foxtrot/home  28 MiB, linear, ext4",
+    ] {
+        assert!(said.text().lines().any(|found| found == line), "{line}: {}", said.text());
+    }
+    let json = room.untouched(|| run(with(&["scan", "--json"], &members[1..])).ok().json());
+    assert_eq!(json["arrays"][0]["health"], "degraded");
+    let group = &json["groups"][0];
+    assert_eq!((group["name"].as_str(), group["free_bytes"].as_u64()), (Some("foxtrot"), Some(12 << 20)));
+    assert_eq!(group["physical_volumes"][0]["pe_start_bytes"], 1 << 20);
+    let names: Vec<_> = json["volumes"].as_array().unwrap().iter().map(|volume| &volume["name"]).collect();
+    assert_eq!(names, ["0", "foxtrot/root", "foxtrot/home"]);
+    let top: Vec<_> = json["volumes"].as_array().unwrap().iter().map(|volume| &volume["top"]).collect();
+    assert_eq!(top, [false, true, true]);
+}
+
+#[test]
+fn a_volume_is_named_where_there_are_several() {
+    let room = Room::new();
+    let Some(members) = unpack(&room) else { return };
+    run(with(&["cat"], &members)).failed(2, "WTL-0007", &["foxtrot/root, foxtrot/home"]);
+    run(with(&["cat", "-V", "foxtrot/usr"], &members)).failed(2, "WTL-0006", &["foxtrot/home"]);
+    let array = run(with(&["cat", "-V", "0"], &members)).ok().stdout;
+    // Two runs of extents behind one MiB (case.json and guest.log of the fixture).
+    let extent = 4 << 20;
+    let expected =
+        [&array[1 << 20..][..5 * extent], &array[(1 << 20) + 12 * extent..][..3 * extent]].concat();
+    for missing in 0..5 {
+        let mut members = members.clone();
+        members.remove(missing);
+        let root = room.untouched(|| run(with(&["cat", "-V", "foxtrot/root"], &members)).ok().stdout);
+        assert!(root == expected, "without member {missing}");
+    }
+    let part =
+        run(with(&["cat", "-V", "foxtrot/root", "--offset", "20971008", "--length", "1024"], &members));
+    assert!(part.ok().stdout == expected[20_971_008..][..1024], "across the two runs");
+}
+
+#[test]
+fn the_same_in_partitions_of_disks() {
+    let room = Room::new();
+    let Some(members) = unpack(&room) else { return };
+    let disk = |(ix, member): (usize, &String)| {
+        let content = fs::read(member).unwrap();
+        let name =
+            room.device(&format!("disk{ix}.img"), START_SECTORS * 512 + content.len() as u64 + (1 << 20));
+        let mut disk = fs::OpenOptions::new().write(true).open(&name).unwrap();
+        let mut mbr = [0_u8; 512];
+        mbr[450] = 0xFD;
+        mbr[454..458].copy_from_slice(&(START_SECTORS as u32).to_le_bytes());
+        mbr[458..462].copy_from_slice(&(content.len() as u32 / 512).to_le_bytes());
+        mbr[510..].copy_from_slice(&[0x55, 0xAA]);
+        disk.write_all(&mbr).unwrap();
+        disk.seek(SeekFrom::Start(START_SECTORS * 512)).unwrap();
+        disk.write_all(&content).unwrap();
+        name
+    };
+    let disks: Vec<_> = members.iter().enumerate().map(disk).collect();
+    let said = room.untouched(|| run(with(&["scan"], &disks)).ok());
+    for words in ["MBR partition table", "member of 0", "disk4.img:p1", "foxtrot/home  28 MiB, linear, ext4"]
+    {
+        assert!(said.text().contains(words), "{words}: {}", said.text());
+    }
+    let cat = |members: &[String]| run(with(&["cat", "-V", "foxtrot/home"], members)).ok().stdout;
+    assert!(room.untouched(|| cat(&disks[1..])) == cat(&members));
+}
+
+#[test]
+fn a_bare_file_system_is_a_volume() {
+    if !require("mkfs.ext4") {
+        return;
+    }
+    let room = Room::new();
+    let image = room.device("photos.img", 8 << 20);
+    tool("mkfs.ext4", ["-q", "-L", "photos", &image]);
+    let said = room.untouched(|| run(["cat", &image]).ok());
+    assert!(said.stdout == fs::read(&image).unwrap());
+    // One that holds nothing that is known has to be named.
+    let blank = room.device("blank.img", 1 << 20);
+    run(["cat", &blank]).failed(1, "WTL-0040", &["blank.img"]);
+    assert_eq!(run(["cat", "-V", "blank.img", &blank]).ok().stdout.len(), 1 << 20);
+}

@@ -86,7 +86,14 @@ pub enum Note {
         /// Why.
         why: &'static str,
     },
-    /// The log of XFS is not empty, or may be; it is not read here.
+    /// A subvolume of btrfs is shown that is not the top level.
+    DefaultSubvolume {
+        /// Its number.
+        id: u64,
+        /// The number of the one that has all.
+        top_level: u64,
+    },
+    /// The log of XFS or btrfs is not empty, or may be; it is not read here.
     LogNotApplied {
         /// Whether it is known not to be empty.
         certain: bool,
@@ -115,6 +122,10 @@ impl fmt::Display for Note {
                 f,
                 "it was not unmounted and its journal is not applied ({why}): the last changes, of the seconds before the crash, may be \
                  missing, and names or sizes may not fit their files"
+            ),
+            Self::DefaultSubvolume { id, top_level } => write!(
+                f,
+                "its default subvolume, {id}, is shown, as a mount would; subvolume {top_level} has all others"
             ),
             Self::LogNotApplied { certain } => write!(
                 f,

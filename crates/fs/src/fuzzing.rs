@@ -8,7 +8,7 @@ const ENTRIES_MAX: usize = 200;
 
 /// Opens an image and reads everything, within a bound: an image that is small can still describe files without an end.
 fn walk(data: &[u8]) {
-    let Ok(fs) = crate::open(Box::new(data.to_vec())) else { return };
+    let Ok(fs) = crate::open(Box::new(data.to_vec()), None) else { return };
     let _ = format!("{:?}", fs.about());
     for note in &fs.about().notes {
         let _ = note.to_string();
@@ -60,8 +60,16 @@ pub fn fuzz_xfs(data: &[u8]) {
     walk(data);
 }
 
+/// An image of btrfs. Checksums are of everything: those of blocks that look like one of a tree, and of the superblock, are made right
+/// first, or nothing would get past them.
+pub fn fuzz_btrfs(data: &[u8]) {
+    let mut data = data.to_vec();
+    crate::btrfs::seal(&mut data);
+    walk(&data);
+}
+
 /// Takes any bytes and returns, or the decoder has a bug.
 pub type Target = fn(&[u8]);
 
 /// All of them, by the name of their file in `fuzz/`.
-pub const ALL: [(&str, Target); 2] = [("ext", fuzz_ext), ("xfs", fuzz_xfs)];
+pub const ALL: [(&str, Target); 3] = [("ext", fuzz_ext), ("xfs", fuzz_xfs), ("btrfs", fuzz_btrfs)];

@@ -1,6 +1,6 @@
 //! Files: reads file systems out of anything that can be read at an offset. Nothing here writes.
 //!
-//! [`open`] recognises ext2, ext3, ext4 and XFS, and gives a [`FileSystem`]: directories are listed, attributes read, and the data of
+//! [`open`] recognises ext2, ext3, ext4, XFS and btrfs, and gives a [`FileSystem`]: directories are listed, attributes read, and the data of
 //! files delivered in order, holes left out. What is damaged is an error that names the structure; what is not supported is an
 //! error that names the feature. What can be read but is not the newest state is a [`Note`].
 //!
@@ -9,6 +9,7 @@
 //!
 //! Reading order: [`FileSystem`], then `source` (how bytes are read), then one directory per family.
 
+mod btrfs;
 mod bytes;
 mod error;
 mod ext;
@@ -25,19 +26,22 @@ pub use source::ReadAt;
 
 use source::Source;
 
-/// Opens the file system in `reader`.
+/// Opens the file system in `reader`; of btrfs the subvolume of that number, or else the one that a mount would show.
 ///
 /// # Errors
 /// [`Error::Unrecognised`] if there is none that is known here; else what is wrong with it or not supported.
-pub fn open(reader: Box<dyn ReadAt>) -> Result<Box<dyn FileSystem>, Error> {
+pub fn open(reader: Box<dyn ReadAt>, subvolume: Option<u64>) -> Result<Box<dyn FileSystem>, Error> {
     let source = Source::new(reader);
-    if ext::is_here(&source)? {
-        return Ok(Box::new(ext::Ext::open(source)?));
+    let (is_ext, is_xfs) = (ext::is_here(&source)?, xfs::is_here(&source)?);
+    match subvolume {
+        Some(_) if is_ext || is_xfs => {
+            Err(Error::Unsupported { what: "a subvolume of ext or XFS, which have none" })
+        }
+        _ if is_ext => Ok(Box::new(ext::Ext::open(source)?)),
+        _ if is_xfs => Ok(Box::new(xfs::Xfs::open(source)?)),
+        _ if btrfs::is_here(&source)? => Ok(Box::new(btrfs::Btrfs::open(source, subvolume)?)),
+        _ => Err(Error::Unrecognised),
     }
-    if xfs::is_here(&source)? {
-        return Ok(Box::new(xfs::Xfs::open(source)?));
-    }
-    Err(Error::Unrecognised)
 }
 
 /// A file system that can be read.

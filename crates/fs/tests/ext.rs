@@ -15,7 +15,7 @@ use common::{Except, Size, assert_paths, assert_same, image, make_tree, mounted,
 use tempfile::TempDir;
 use wattle_fs::Note;
 
-const TREE: Size = Size { entries: 2500, pieces: 700 };
+const TREE: Size = Size { entries: 1500, pieces: 500 };
 
 fn tree() -> TempDir {
     let dir = tempfile::tempdir().unwrap();

@@ -108,3 +108,21 @@ fn damaged_xfs_images_are_no_panic() {
         damage(&fs::read(&path).unwrap(), target("xfs"), 100);
     }
 }
+
+#[test]
+fn damaged_btrfs_images_are_no_panic() {
+    let dir = tempfile::tempdir().unwrap();
+    let tree = tempfile::tempdir().unwrap();
+    make_tree(tree.path(), Size { entries: 100, pieces: 40 });
+    for large in ["file-3145728", "file-300000", "socket", "sparse", "only-a-hole"] {
+        fs::remove_file(tree.path().join(large)).unwrap();
+    }
+    for options in [&["-M", "--nodesize", "4096"][..], &["-M"]] {
+        let path = image(&dir, "image", 18 << 20);
+        let mut mkfs = program("mkfs.btrfs");
+        if run(mkfs.args(["-q", "-f", "--rootdir"]).arg(tree.path()).args(options).arg(&path)).is_none() {
+            return;
+        }
+        damage(&fs::read(&path).unwrap(), target("btrfs"), 100);
+    }
+}

@@ -14,7 +14,7 @@ use common::{Except, Size, assert_paths, assert_same, image, make_tree, mounted,
 use tempfile::TempDir;
 use wattle_fs::Note;
 
-const TREE: Size = Size { entries: 6000, pieces: 1200 };
+const TREE: Size = Size { entries: 2000, pieces: 700 };
 
 fn tree() -> TempDir {
     let dir = tempfile::tempdir().unwrap();

@@ -15,6 +15,9 @@ pub struct FilesOn {
     /// The volume, by name or UUID; needed if there are several.
     #[arg(long, short = 'V', value_name = "VOLUME")]
     pub volume: Option<String>,
+    /// Of btrfs, another subvolume than a mount would show; 5 has all others.
+    #[arg(long, value_name = "ID")]
+    pub subvolume: Option<u64>,
     #[command(flatten)]
     pub force: Force,
     #[command(flatten)]

@@ -41,7 +41,8 @@ pub fn with_file_system<T: Send + 'static>(
         let (reader, serving) = reader::bridge(&core, volume.clone());
         let name = volume.name().to_owned();
         let serving = core.spawn(serving);
-        let done = core.offload(move || work(&open(name, reader)?)).await;
+        let subvolume = on.subvolume;
+        let done = core.offload(move || work(&open(name, reader, subvolume)?)).await;
         // The reader is gone with the work, and what served it ends.
         serving.await;
         done.map_err(|error| {
@@ -55,8 +56,8 @@ pub fn with_file_system<T: Send + 'static>(
     })
 }
 
-fn open(volume: String, reader: reader::VolumeReader) -> Result<Opened, Problem> {
-    let fs = wattle_fs::open(Box::new(reader)).map_err(|error| {
+fn open(volume: String, reader: reader::VolumeReader, subvolume: Option<u64>) -> Result<Opened, Problem> {
+    let fs = wattle_fs::open(Box::new(reader), subvolume).map_err(|error| {
         Problem::new(
             Code::NoFileSystem,
             format!("{volume}: {error}"),

@@ -1,0 +1,327 @@
+//! btrfs on one device, as its on-disk format is described in the btrfs documentation.
+//!
+//! Everything is an item with a key in a tree, and every tree lies in one logical space of addresses, which chunks map to the device.
+//! Each subvolume is a tree of inodes; a directory entry may name the root of another one. Every block of a tree and of data has a
+//! checksum, which is verified; where there are two copies (DUP), the other one is taken when the first is wrong.
+
+mod checksum;
+mod chunks;
+mod compression;
+mod data;
+mod lzo;
+mod superblock;
+mod tree;
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use crate::bytes::{le16, le32, le64};
+use crate::error::{Error, Note};
+use crate::source::Source;
+use crate::{About, EachData, EachEntry, Entry, FileSystem, Kind, Metadata, Node, Time};
+
+use chunks::Chunks;
+use superblock::Superblock;
+use tree::{Key, Tree};
+
+/// Types of items.
+const INODE_ITEM: u8 = 1;
+const DIR_ITEM: u8 = 84;
+const DIR_INDEX: u8 = 96;
+const EXTENT_DATA: u8 = 108;
+const EXTENT_CSUM: u8 = 128;
+const ROOT_ITEM: u8 = 132;
+const ROOT_REF: u8 = 156;
+const CHUNK_ITEM: u8 = 228;
+
+/// Trees and objects with fixed numbers.
+const CSUM_TREE: u64 = 7;
+const TOP_LEVEL: u64 = 5;
+const FIRST_CHUNK_TREE: u64 = 256;
+const CSUM_OBJECT: u64 = 10_u64.wrapping_neg();
+
+/// The root directory of every subvolume.
+const ROOT_INODE: u64 = 256;
+
+/// In place of a tree: the empty directory that a snapshot has where another subvolume was.
+const NO_TREE: u64 = 0;
+
+/// Whether the signature of btrfs is there.
+///
+/// # Errors
+/// The place cannot be read.
+pub fn is_here(source: &Source) -> Result<bool, Error> {
+    superblock::is_here(source)
+}
+
+/// A btrfs file system.
+pub struct Btrfs {
+    source: Source,
+    superblock: Superblock,
+    chunks: Chunks,
+    about: About,
+    /// The subvolume whose root is the root.
+    subvolume: u64,
+    /// Trees that were looked up.
+    trees: RefCell<BTreeMap<u64, Tree>>,
+}
+
+impl Btrfs {
+    /// Opens it: the superblock, the map of chunks, and the subvolume that a mount would show, or the one asked for.
+    ///
+    /// # Errors
+    /// The superblock or a tree is damaged, it is on several devices, or asks for what is not supported.
+    pub fn open(source: Source, subvolume: Option<u64>) -> Result<Self, Error> {
+        let superblock = Superblock::read(&source)?;
+        let mut about = superblock.about(&source);
+        if superblock.has_log {
+            about.notes.push(Note::LogNotApplied { certain: true });
+        }
+        let chunks = Chunks::of_superblock(&superblock)?;
+        let (subvolume_asked, trees) = (subvolume, RefCell::new(BTreeMap::new()));
+        let mut btrfs = Self { source, superblock, chunks, about, subvolume: TOP_LEVEL, trees };
+        btrfs.read_chunks()?;
+        btrfs.subvolume = match subvolume_asked {
+            Some(subvolume) => subvolume,
+            None => btrfs.default_subvolume()?,
+        };
+        btrfs.tree(btrfs.subvolume)?;
+        if subvolume_asked.is_none() && btrfs.subvolume != TOP_LEVEL {
+            btrfs.about.notes.push(Note::DefaultSubvolume { id: btrfs.subvolume, top_level: TOP_LEVEL });
+        }
+        Ok(btrfs)
+    }
+
+    fn read_chunks(&mut self) -> Result<(), Error> {
+        let mut found = Vec::new();
+        let range =
+            Key::new(FIRST_CHUNK_TREE, CHUNK_ITEM, 0)..=Key::new(FIRST_CHUNK_TREE, CHUNK_ITEM, u64::MAX);
+        tree::items(self, self.superblock.chunk_tree, range, &mut |key, item| {
+            found.push((key.offset, item.to_vec()));
+            Ok(())
+        })?;
+        for (logical, item) in found {
+            self.chunks.add(&self.superblock, logical, &item)?;
+        }
+        Ok(())
+    }
+
+    /// The subvolume that a mount without options shows: an entry called `default` in the tree of trees.
+    fn default_subvolume(&self) -> Result<u64, Error> {
+        let mut default = None;
+        let directory = self.superblock.root_directory;
+        let range = Key::new(directory, DIR_ITEM, 0)..=Key::new(directory, DIR_ITEM, u64::MAX);
+        tree::items(self, self.superblock.root_tree, range, &mut |_, item| {
+            each_entry(item, &mut |location, name| {
+                if name == b"default" {
+                    default = Some(location.object);
+                }
+                Ok(())
+            })
+        })?;
+        Ok(default.unwrap_or(TOP_LEVEL))
+    }
+
+    /// A tree by its number.
+    fn tree(&self, number: u64) -> Result<Tree, Error> {
+        if let Some(tree) = self.trees.borrow().get(&number) {
+            return Ok(*tree);
+        }
+        let mut found = None;
+        let range = Key::new(number, ROOT_ITEM, 0)..=Key::new(number, ROOT_ITEM, u64::MAX);
+        tree::items(self, self.superblock.root_tree, range, &mut |_, item| {
+            found = Tree::of_root_item(item);
+            Ok(())
+        })?;
+        let missing =
+            Error::Damaged { structure: "btrfs subvolume", at: number, what: "there is no tree of it" };
+        let tree = found.ok_or(missing)?;
+        self.trees.borrow_mut().insert(number, tree);
+        Ok(tree)
+    }
+
+    /// What an entry of a directory names. A snapshot has the entries of subvolumes and not the subvolumes, which stayed where they were.
+    fn named(&self, in_tree: u64, location: Key) -> Result<Option<Node>, Error> {
+        match location.kind {
+            INODE_ITEM => Ok(Some(Node { tree: in_tree, inode: location.object })),
+            ROOT_ITEM => {
+                let reference = Key::new(in_tree, ROOT_REF, location.object);
+                let here = self.item(self.superblock.root_tree, reference)?.is_some();
+                Ok(Some(match here {
+                    true => Node { tree: location.object, inode: ROOT_INODE },
+                    false => Node { tree: NO_TREE, inode: location.object },
+                }))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// The item of a key.
+    fn item(&self, tree: Tree, key: Key) -> Result<Option<Vec<u8>>, Error> {
+        let mut found = None;
+        tree::items(self, tree, key..=key, &mut |_, item| {
+            found = Some(item.to_vec());
+            Ok(())
+        })?;
+        Ok(found)
+    }
+
+    fn inode(&self, node: Node) -> Result<Inode, Error> {
+        if node.tree == NO_TREE {
+            return Ok(Inode { metadata: EMPTY_DIRECTORY, verified: true });
+        }
+        let item = self.item(self.tree(node.tree)?, Key::new(node.inode, INODE_ITEM, 0))?;
+        let damaged = |what| Error::Damaged { structure: "btrfs inode", at: node.inode, what };
+        let item = item.ok_or_else(|| damaged("there is none of that number"))?;
+        Inode::decode(&item).ok_or_else(|| damaged("it says nothing a file could be"))
+    }
+
+    fn entries(&self, directory: Node, each: &mut EachEntry<'_>) -> Result<(), Error> {
+        let range = Key::new(directory.inode, DIR_INDEX, 0)..=Key::new(directory.inode, DIR_INDEX, u64::MAX);
+        tree::items(self, self.tree(directory.tree)?, range, &mut |_, item| {
+            each_entry(item, &mut |location, name| {
+                let node = self.named(directory.tree, location)?.filter(|_| !name.is_empty());
+                let what = "an entry of it is none";
+                let damaged = Error::Damaged { structure: "btrfs directory", at: directory.inode, what };
+                each(Entry { name: name.to_vec(), node: node.ok_or(damaged)? })
+            })
+        })
+    }
+}
+
+/// An inode in use.
+struct Inode {
+    metadata: Metadata,
+    /// Its data has checksums.
+    verified: bool,
+}
+
+/// What Linux shows in place of a subvolume that is elsewhere.
+const EMPTY_DIRECTORY: Metadata = Metadata {
+    kind: Kind::Directory,
+    mode: 0o755,
+    uid: 0,
+    gid: 0,
+    links: 1,
+    size_bytes: 0,
+    accessed: Time { seconds: 0, nanoseconds: 0 },
+    modified: Time { seconds: 0, nanoseconds: 0 },
+    changed: Time { seconds: 0, nanoseconds: 0 },
+    created: None,
+};
+
+impl Inode {
+    fn decode(b: &[u8]) -> Option<Self> {
+        const NO_CHECKSUMS: u64 = 1;
+        let mode = le32(b, 52)?;
+        let time = |at| Some(Time::new(le64(b, at)?.cast_signed(), le32(b, at + 8)?));
+        Some(Self {
+            metadata: Metadata {
+                kind: Kind::of_mode(mode)?,
+                mode: mode & 0o7777,
+                uid: le32(b, 44)?,
+                gid: le32(b, 48)?,
+                links: le32(b, 40)?,
+                size_bytes: le64(b, 16)?,
+                accessed: time(112)?,
+                changed: time(124)?,
+                modified: time(136)?,
+                created: Some(time(148)?),
+            },
+            verified: le64(b, 64)? & NO_CHECKSUMS == 0,
+        })
+    }
+}
+
+/// Takes where an entry leads, and its name.
+type EachLocation<'a> = dyn FnMut(Key, &[u8]) -> Result<(), Error> + 'a;
+
+/// Entries in one item: mostly one; several if their names have the same hash.
+fn each_entry(item: &[u8], each: &mut EachLocation<'_>) -> Result<(), Error> {
+    const HEADER_BYTES: usize = 30;
+    let mut rest = item;
+    while !rest.is_empty() {
+        let lens = le16(rest, 25).zip(le16(rest, 27));
+        let entry = Key::decode(rest, 0).zip(lens).and_then(|(location, (data_len, name_len))| {
+            let name_end = HEADER_BYTES + usize::from(name_len);
+            let name = rest.get(HEADER_BYTES..name_end)?;
+            Some((location, name, rest.get(name_end + usize::from(data_len)..)?))
+        });
+        let what = "an entry that ends beyond its item";
+        let (location, name, behind) =
+            entry.ok_or(Error::Damaged { structure: "btrfs directory item", at: 0, what })?;
+        each(location, name)?;
+        rest = behind;
+    }
+    Ok(())
+}
+
+impl FileSystem for Btrfs {
+    fn about(&self) -> &About {
+        &self.about
+    }
+
+    fn root(&self) -> Node {
+        Node { tree: self.subvolume, inode: ROOT_INODE }
+    }
+
+    fn metadata(&self, node: Node) -> Result<Metadata, Error> {
+        Ok(self.inode(node)?.metadata)
+    }
+
+    fn list(&self, directory: Node, each: &mut EachEntry<'_>) -> Result<(), Error> {
+        match self.inode(directory)?.metadata.kind {
+            Kind::Directory if directory.tree == NO_TREE => Ok(()),
+            Kind::Directory => self.entries(directory, each),
+            _ => Err(Error::NotADirectory),
+        }
+    }
+
+    fn link(&self, link: Node) -> Result<Vec<u8>, Error> {
+        let inode = self.inode(link)?;
+        if inode.metadata.kind != Kind::Symlink {
+            return Err(Error::NotALink);
+        }
+        // A target is stored in an item, and that in a node.
+        let len = usize::try_from(inode.metadata.size_bytes).ok();
+        let len = len.filter(|len| *len <= self.superblock.node_bytes);
+        let what = "a link that is longer than links are";
+        let len = len.ok_or(Error::Damaged { structure: "btrfs inode", at: link.inode, what })?;
+        let mut target = vec![0; len];
+        data::read(self, link, &inode, 0..len as u64, &mut |offset, bytes| {
+            target[offset as usize..offset as usize + bytes.len()].copy_from_slice(bytes);
+            Ok(())
+        })?;
+        Ok(target)
+    }
+
+    fn read(&self, file: Node, range: Range<u64>, each: &mut EachData<'_>) -> Result<(), Error> {
+        let inode = self.inode(file)?;
+        if inode.metadata.kind != Kind::File {
+            return Err(Error::NotAFile);
+        }
+        let range = range.start..range.end.min(inode.metadata.size_bytes);
+        data::read(self, file, &inode, range, each)
+    }
+}
+
+/// Makes the CRC-32C of the superblock and of every block right that may be one of a tree, for fuzzing.
+pub fn seal(image: &mut [u8]) {
+    const BLOCK_BYTES: usize = 4096;
+    let superblock = superblock::place();
+    let Some(node_bytes) =
+        image.get(superblock.clone()).and_then(|b| le32(b, 148)).map(|bytes| bytes as usize)
+    else {
+        return;
+    };
+    let uuid = image[superblock.start + 32..superblock.start + 48].to_vec();
+    let nodes = (0..image.len()).step_by(BLOCK_BYTES).map(|at| at..at.saturating_add(node_bytes));
+    for block in nodes.chain([superblock]) {
+        let Some(block) = image.get_mut(block) else { continue };
+        if block.len() > checksum::BYTES_MAX + 16 && block[32..48] == uuid {
+            let sum = crc32c::crc32c(&block[checksum::BYTES_MAX..]);
+            block[..4].copy_from_slice(&sum.to_le_bytes());
+        }
+    }
+}

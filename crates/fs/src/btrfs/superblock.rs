@@ -1,0 +1,146 @@
+//! The superblock, of which there are up to three copies: the newest that is whole counts.
+
+use crate::About;
+use crate::btrfs::checksum::{BYTES_MAX, Checksum};
+use crate::btrfs::tree::Tree;
+use crate::bytes::{label, le16, le32, le64, u8_at, uuid_at};
+use crate::error::Error;
+use crate::source::Source;
+
+const OFFSETS: [u64; 3] = [64 << 10, 64 << 20, 256 << 30];
+const BYTES: usize = 4096;
+const MAGIC: &[u8; 8] = b"_BHRfS_M";
+const MAGIC_AT: usize = 64;
+const CHUNKS_AT: usize = 811;
+const CHUNKS_BYTES_MAX: usize = 2048;
+
+/// Mixed backrefs, default subvolume, mixed groups, lzo, zstd, big metadata, extended irefs, RAID 5 and 6, skinny metadata, no holes,
+/// metadata UUID, RAID 1 with 3 and 4 copies, simple quota.
+const KNOWN: u64 = 0x1_0fff;
+/// Known, and laid out otherwise.
+const REFUSED: [(u64, &str); 3] = [
+    (0x1000, "btrfs on zones (zoned)"),
+    (0x2000, "btrfs with extent trees of version 2"),
+    (0x4000, "btrfs with a tree of stripes (raid-stripe-tree)"),
+];
+
+/// What is needed of the superblock, checked.
+#[derive(Debug, Clone)]
+pub struct Superblock {
+    pub checksum: Checksum,
+    pub sector_bytes: usize,
+    pub node_bytes: usize,
+    pub root_tree: Tree,
+    pub chunk_tree: Tree,
+    /// The directory in the tree of trees that has the entry of the default subvolume.
+    pub root_directory: u64,
+    pub device: u64,
+    /// Chunks that are needed to read the chunk tree: keys and items.
+    pub chunks: Vec<u8>,
+    /// Changes since the last transaction that were flushed one by one.
+    pub has_log: bool,
+    generation: u64,
+    size_bytes: u64,
+    label: Vec<u8>,
+    uuid: [u8; 16],
+}
+
+/// Where the first copy is.
+pub fn place() -> std::ops::Range<usize> {
+    OFFSETS[0] as usize..OFFSETS[0] as usize + BYTES
+}
+
+/// Whether the signature is there, at any of its places.
+pub fn is_here(source: &Source) -> Result<bool, Error> {
+    for offset in OFFSETS.into_iter().filter(|offset| offset + BYTES as u64 <= source.size()) {
+        // One that cannot be read may have others.
+        if source.bytes(offset, BYTES).is_ok_and(|bytes| bytes[MAGIC_AT..].starts_with(MAGIC)) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+fn damaged(what: &'static str) -> Error {
+    Error::Damaged { structure: "btrfs superblock", at: 0, what }
+}
+
+impl Superblock {
+    /// The newest that is whole; else what is wrong with the last.
+    pub fn read(source: &Source) -> Result<Self, Error> {
+        let mut newest: Option<Self> = None;
+        let mut wrong = damaged("there is none");
+        for offset in OFFSETS.into_iter().filter(|offset| offset + BYTES as u64 <= source.size()) {
+            match source.bytes(offset, BYTES).and_then(|bytes| Self::decode(&bytes, offset)) {
+                Ok(found) if newest.as_ref().is_none_or(|newest| found.generation > newest.generation) => {
+                    newest = Some(found);
+                }
+                Ok(_) => {}
+                Err(error) if newest.is_none() => wrong = error,
+                Err(_) => {}
+            }
+        }
+        newest.ok_or(wrong)
+    }
+
+    fn decode(b: &[u8], offset: u64) -> Result<Self, Error> {
+        if !b[MAGIC_AT..].starts_with(MAGIC) || le64(b, 48) != Some(offset) {
+            return Err(damaged("a copy of it is missing"));
+        }
+        Self::fields(b).ok_or_else(|| damaged("it is too short"))?
+    }
+
+    /// `None` cannot be: the buffer has its length.
+    fn fields(b: &[u8]) -> Option<Result<Self, Error>> {
+        let checksum = match Checksum::of_type(le16(b, 196)?) {
+            Ok(checksum) => checksum,
+            Err(error) => return Some(Err(error)),
+        };
+        if !checksum.is_right(&b[BYTES_MAX..], b) {
+            return Some(Err(damaged("its checksum is wrong")));
+        }
+        let incompat = le64(b, 188)?;
+        if let Some((_, what)) = REFUSED.into_iter().find(|(bit, _)| incompat & bit != 0) {
+            return Some(Err(Error::Unsupported { what }));
+        }
+        if incompat & !KNOWN != 0 {
+            return Some(Err(Error::UnknownFeatures { file_system: "btrfs", bits: incompat & !KNOWN }));
+        }
+        if le64(b, 136)? != 1 {
+            return Some(Err(Error::Unsupported { what: "btrfs on several devices" }));
+        }
+        let (sector_bytes, node_bytes) = (le32(b, 144)? as usize, le32(b, 148)? as usize);
+        let is_size = |bytes: usize| bytes.is_power_of_two() && (4096..=65536).contains(&bytes);
+        if !is_size(sector_bytes) || !is_size(node_bytes) {
+            return Some(Err(damaged("impossible sizes of sectors or nodes")));
+        }
+        let chunks_bytes = (le32(b, 160)? as usize).min(CHUNKS_BYTES_MAX);
+        let generation = le64(b, 72)?;
+        Some(Ok(Self {
+            checksum,
+            sector_bytes,
+            node_bytes,
+            root_tree: Tree { logical: le64(b, 80)?, level: u8_at(b, 198)?, generation },
+            chunk_tree: Tree { logical: le64(b, 88)?, level: u8_at(b, 199)?, generation: le64(b, 164)? },
+            root_directory: le64(b, 128)?,
+            device: le64(b, 201)?,
+            chunks: b.get(CHUNKS_AT..CHUNKS_AT + chunks_bytes)?.to_vec(),
+            has_log: le64(b, 96)? != 0,
+            generation,
+            size_bytes: le64(b, 112)?,
+            label: label(b.get(299..555)?),
+            uuid: uuid_at(b, 32)?,
+        }))
+    }
+
+    /// What there is to say about the file system.
+    pub fn about(&self, source: &Source) -> About {
+        About {
+            kind: "btrfs",
+            label: self.label.clone(),
+            uuid: self.uuid,
+            size_bytes: self.size_bytes,
+            notes: source.cut_off(self.size_bytes).into_iter().collect(),
+        }
+    }
+}

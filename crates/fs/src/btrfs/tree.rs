@@ -1,0 +1,204 @@
+//! Trees: nodes of keys and pointers, leaves of keys and items.
+
+use std::ops::RangeInclusive;
+
+use crate::btrfs::Btrfs;
+use crate::btrfs::checksum::BYTES_MAX;
+use crate::bytes::{le32, le64, u8_at};
+use crate::error::Error;
+
+/// Of every block of a tree.
+const HEADER_BYTES: usize = 101;
+pub const KEY_BYTES: usize = 17;
+const POINTER_BYTES: usize = KEY_BYTES + 16;
+const ITEM_BYTES: usize = KEY_BYTES + 8;
+
+/// Levels are 0 to 7.
+const LEVELS: u8 = 8;
+
+/// The key of an item.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Key {
+    pub object: u64,
+    pub kind: u8,
+    pub offset: u64,
+}
+
+impl Key {
+    pub const fn new(object: u64, kind: u8, offset: u64) -> Self {
+        Self { object, kind, offset }
+    }
+
+    pub fn decode(bytes: &[u8], at: usize) -> Option<Self> {
+        Some(Self::new(le64(bytes, at)?, u8_at(bytes, at + 8)?, le64(bytes, at + 9)?))
+    }
+}
+
+/// Where a tree starts, and what its root says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Tree {
+    pub logical: u64,
+    pub level: u8,
+    pub generation: u64,
+}
+
+impl Tree {
+    /// As the item of a subvolume or another tree says.
+    pub fn of_root_item(item: &[u8]) -> Option<Self> {
+        Some(Self { generation: le64(item, 160)?, logical: le64(item, 176)?, level: u8_at(item, 238)? })
+    }
+}
+
+type EachItem<'a> = dyn FnMut(Key, &[u8]) -> Result<(), Error> + 'a;
+
+fn damaged(logical: u64, what: &'static str) -> Error {
+    Error::Damaged { structure: "btrfs tree block", at: logical, what }
+}
+
+/// Calls `each` for every item with a key in the range, in order.
+pub fn items(
+    btrfs: &Btrfs,
+    tree: Tree,
+    range: RangeInclusive<Key>,
+    each: &mut EachItem<'_>,
+) -> Result<(), Error> {
+    if tree.level >= LEVELS {
+        return Err(damaged(tree.logical, "an impossible level"));
+    }
+    walk(btrfs, tree, &range, None, each)
+}
+
+/// Keys only grow from one block to the next, and a block starts with the key that its parent has for it: so no block is visited twice.
+fn walk(
+    btrfs: &Btrfs,
+    block: Tree,
+    range: &RangeInclusive<Key>,
+    first: Option<Key>,
+    each: &mut EachItem<'_>,
+) -> Result<(), Error> {
+    let bytes = read(btrfs, block)?;
+    let node = Node::check(&bytes, block, first)?;
+    for ix in 0..node.count {
+        let key = node.key(ix)?;
+        if key > *range.end() {
+            break;
+        }
+        if block.level == 0 {
+            if key >= *range.start() {
+                each(key, node.item(ix)?)?;
+            }
+            continue;
+        }
+        // All of the child lies before the range if the next one starts where the range does or before.
+        if ix + 1 < node.count && node.key(ix + 1)? <= *range.start() {
+            continue;
+        }
+        walk(btrfs, node.child(ix)?, range, Some(key), each)?;
+    }
+    Ok(())
+}
+
+/// The last item with a key up to `key`.
+pub fn floor(btrfs: &Btrfs, tree: Tree, key: Key) -> Result<Option<(Key, Vec<u8>)>, Error> {
+    let (mut block, mut first) = (tree, None);
+    if tree.level >= LEVELS {
+        return Err(damaged(tree.logical, "an impossible level"));
+    }
+    loop {
+        let bytes = read(btrfs, block)?;
+        let node = Node::check(&bytes, block, first)?;
+        let mut last = None;
+        for ix in 0..node.count {
+            if node.key(ix)? > key {
+                break;
+            }
+            last = Some(ix);
+        }
+        let Some(ix) = last else { return Ok(None) };
+        if block.level == 0 {
+            return Ok(Some((node.key(ix)?, node.item(ix)?.to_vec())));
+        }
+        first = Some(node.key(ix)?);
+        block = node.child(ix)?;
+    }
+}
+
+/// The block, from the first copy that is what it must be.
+fn read(btrfs: &Btrfs, block: Tree) -> Result<Vec<u8>, Error> {
+    let superblock = &btrfs.superblock;
+    let (copies, len) = btrfs.chunks.find(block.logical, superblock.node_bytes as u64)?;
+    if len < superblock.node_bytes as u64 {
+        return Err(damaged(block.logical, "it crosses the end of a chunk"));
+    }
+    let mut wrong = damaged(block.logical, "it is nowhere");
+    for offset in copies {
+        let bytes = match btrfs.source.bytes(offset, superblock.node_bytes) {
+            Ok(bytes) => bytes,
+            Err(error) => {
+                wrong = error;
+                continue;
+            }
+        };
+        let expected = (Some(block.logical), Some(block.generation), Some(block.level));
+        if !superblock.checksum.is_right(&bytes[BYTES_MAX..], &bytes) {
+            wrong = damaged(block.logical, "its checksum is wrong");
+        } else if (le64(&bytes, 48), le64(&bytes, 80), u8_at(&bytes, 100)) != expected {
+            wrong = damaged(block.logical, "it is another block, or an older one");
+        } else {
+            return Ok(bytes);
+        }
+    }
+    Err(wrong)
+}
+
+/// A block of a tree with its bytes checked as far as they are used.
+struct Node<'a> {
+    bytes: &'a [u8],
+    block: Tree,
+    count: usize,
+}
+
+impl<'a> Node<'a> {
+    fn check(bytes: &'a [u8], block: Tree, first: Option<Key>) -> Result<Self, Error> {
+        let entry_bytes = if block.level == 0 { ITEM_BYTES } else { POINTER_BYTES };
+        let count = le32(bytes, 96).unwrap_or(0) as usize;
+        if count > (bytes.len() - HEADER_BYTES) / entry_bytes {
+            return Err(damaged(block.logical, "more entries than it has space for"));
+        }
+        let node = Self { bytes, block, count };
+        // Only the root of a tree may be empty.
+        if first.is_some_and(|first| count == 0 || node.key(0).ok() != Some(first)) {
+            return Err(damaged(block.logical, "it does not start with the key that leads to it"));
+        }
+        for ix in 1..count {
+            if node.key(ix - 1)? >= node.key(ix)? {
+                return Err(damaged(block.logical, "its keys are not in order"));
+            }
+        }
+        Ok(node)
+    }
+
+    fn at(&self, ix: usize) -> usize {
+        HEADER_BYTES + ix * if self.block.level == 0 { ITEM_BYTES } else { POINTER_BYTES }
+    }
+
+    fn key(&self, ix: usize) -> Result<Key, Error> {
+        Key::decode(self.bytes, self.at(ix)).ok_or_else(|| damaged(self.block.logical, "it is too short"))
+    }
+
+    fn item(&self, ix: usize) -> Result<&'a [u8], Error> {
+        let at = self.at(ix) + KEY_BYTES;
+        let place = le32(self.bytes, at).zip(le32(self.bytes, at + 4));
+        let item = place.and_then(|(offset, len)| {
+            self.bytes.get(HEADER_BYTES.checked_add(offset as usize)?..)?.get(..len as usize)
+        });
+        item.ok_or_else(|| damaged(self.block.logical, "an item that ends beyond it"))
+    }
+
+    fn child(&self, ix: usize) -> Result<Tree, Error> {
+        let at = self.at(ix) + KEY_BYTES;
+        let place = le64(self.bytes, at).zip(le64(self.bytes, at + 8));
+        let (logical, generation) = place.ok_or_else(|| damaged(self.block.logical, "it is too short"))?;
+        Ok(Tree { logical, level: self.block.level - 1, generation })
+    }
+}

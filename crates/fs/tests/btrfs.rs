@@ -1,0 +1,218 @@
+//! Images made by mkfs.btrfs and the kernel.
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stderr,
+    reason = "a panic is how a test fails, and a skipped one says so"
+)]
+
+mod common;
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use common::{
+    Except, Image, Size, assert_paths, assert_same, entries, image, make_tree, mounted, open, program, run,
+};
+use tempfile::TempDir;
+use wattle_fs::{Error, FileSystem, Kind, Note};
+
+const TREE: Size = Size { entries: 1200, pieces: 400 };
+
+fn tree() -> TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    make_tree(dir.path(), TREE);
+    // A file that compresses well, in pieces that end within a sector, and one that is stored in its inode's item.
+    let text: Vec<u8> =
+        (0..700_001_u32).flat_map(|ix| (ix / 7).to_string().into_bytes()).take(1_000_001).collect();
+    fs::write(dir.path().join("text"), &text).unwrap();
+    fs::write(dir.path().join("short-text"), &text[..1500]).unwrap();
+    dir
+}
+
+fn empty(dir: &TempDir, name: &str, options: &[&str]) -> Option<PathBuf> {
+    let path = image(dir, name, 400 << 20);
+    run(program("mkfs.btrfs").args(["-q", "-f", "-L", "some label"]).args(options).arg(&path))?;
+    Some(path)
+}
+
+fn copy(tree: &Path, at: &Path) {
+    run(program("cp").arg("-a").arg(tree.join(".")).arg(at)).unwrap();
+}
+
+fn btrfs(args: &[&str], path: &Path) {
+    run(program("btrfs").args(args).arg(path)).unwrap();
+}
+
+#[test]
+fn what_mkfs_made_comes_out() {
+    let (dir, tree) = (tempfile::tempdir().unwrap(), tree());
+    // mkfs.btrfs takes no sockets.
+    fs::remove_file(tree.path().join("socket")).unwrap();
+    let from = tree.path().to_str().unwrap();
+    for options in [
+        &["--csum", "crc32c"][..],
+        &["--csum", "xxhash", "--nodesize", "4096"],
+        &["--csum", "sha256", "-O", "^no-holes,^skinny-metadata"],
+        &["--csum", "blake2", "--nodesize", "65536"],
+        &["-M", "-m", "dup", "-d", "dup"],
+    ] {
+        let with_tree = [options, &["--rootdir", from]].concat();
+        let Some(path) = empty(&dir, "image", &with_tree) else { return };
+        let fs = open(&path);
+        assert_eq!((fs.about().kind, &fs.about().label[..]), ("btrfs", &b"some label"[..]), "{options:?}");
+        assert_eq!(fs.about().notes, [], "{options:?}");
+        assert_same(&*fs, tree.path(), Except { times: true, holes: true, ..Except::default() });
+        assert_paths(&*fs);
+    }
+}
+
+/// Compression of every kind, extents that are shared or allocated in advance, nanoseconds, deep trees.
+#[test]
+fn what_the_kernel_wrote_comes_out() {
+    let (dir, tree) = (tempfile::tempdir().unwrap(), tree());
+    for (options, mount) in [
+        (&[][..], "loop"),
+        (&["--nodesize", "4096"], "loop,compress-force=zlib"),
+        (&["--csum", "xxhash"], "loop,compress-force=lzo"),
+        (&["-O", "^no-holes", "-d", "dup"], "loop,compress-force=zstd:9"),
+        (&[], "loop,nodatacow"),
+    ] {
+        let Some(path) = empty(&dir, "image", options) else { return };
+        let written = mounted(&path, mount, |at| {
+            copy(tree.path(), at);
+            let one = at.join("one");
+            run(program("fallocate").args(["-n", "-o", "1M", "-l", "8M"]).arg(&one)).unwrap();
+            run(program("touch").arg("-r").arg(tree.path().join("one")).arg(&one)).unwrap();
+            // A part of a compressed extent becomes another one.
+            File::options()
+                .write(true)
+                .open(at.join("text"))
+                .unwrap()
+                .write_all_at(b"changed", 200_000)
+                .unwrap();
+        });
+        if written.is_none() {
+            return;
+        }
+        let text = tree.path().join("text");
+        let before = fs::read(&text).unwrap();
+        File::options().write(true).open(&text).unwrap().write_all_at(b"changed", 200_000).unwrap();
+        let fs = open(&path);
+        assert_eq!(fs.about().notes, [], "{mount}");
+        assert_same(&*fs, tree.path(), Except { times_of: Some("text"), ..Except::default() });
+        assert_paths(&*fs);
+        fs::write(&text, before).unwrap();
+    }
+}
+
+/// Subvolumes are directories; a snapshot has an empty one where another subvolume was; the default one is what is shown.
+#[test]
+fn subvolumes_are_directories() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(path) = empty(&dir, "image", &[]) else { return };
+    let written = mounted(&path, "loop", |at| {
+        btrfs(&["subvolume", "create"], &at.join("home"));
+        btrfs(&["subvolume", "create"], &at.join("home/inner"));
+        fs::write(at.join("home/file"), "in home").unwrap();
+        fs::write(at.join("home/inner/file"), "in inner").unwrap();
+        let snapshot = at.join("snapshot");
+        run(program("btrfs").args(["subvolume", "snapshot", "-r"]).arg(at.join("home")).arg(&snapshot))
+            .unwrap();
+        fs::write(at.join("home/later"), "").unwrap();
+    });
+    if written.is_none() {
+        return;
+    }
+    let fs = open(&path);
+    let text = |fs: &dyn FileSystem, path: &str| {
+        let node = wattle_fs::resolve(fs, path.as_bytes())?;
+        let len = fs.metadata(node)?.size_bytes as usize;
+        Ok::<_, Error>(String::from_utf8(common::read(fs, node, 0..u64::MAX, len).0).unwrap())
+    };
+    assert_eq!(text(&*fs, "/home/file").unwrap(), "in home");
+    assert_eq!(text(&*fs, "/home/inner/file").unwrap(), "in inner");
+    assert_eq!(text(&*fs, "/snapshot/file").unwrap(), "in home");
+    assert!(matches!(text(&*fs, "/snapshot/later"), Err(Error::NoSuchEntry)));
+    let inner = wattle_fs::resolve(&*fs, b"/snapshot/inner").unwrap();
+    assert_eq!(fs.metadata(inner).unwrap().kind, Kind::Directory);
+    assert!(entries(&*fs, inner).is_empty());
+    drop(fs);
+
+    mounted(&path, "loop", |at| btrfs(&["subvolume", "set-default"], &at.join("home"))).unwrap();
+    let fs = open(&path);
+    assert!(matches!(fs.about().notes[..], [Note::DefaultSubvolume { top_level: 5, .. }]));
+    assert_eq!(text(&*fs, "/file").unwrap(), "in home");
+    assert!(matches!(text(&*fs, "/snapshot/file"), Err(Error::NoSuchEntry)));
+    let image = || Box::new(Image::open(&path));
+    let top = wattle_fs::open(image(), Some(5)).unwrap();
+    assert_eq!(text(&*top, "/snapshot/file").unwrap(), "in home");
+    let missing = wattle_fs::open(image(), Some(999)).err().unwrap();
+    assert_eq!(missing.to_string(), "btrfs subvolume 999 is damaged: there is no tree of it");
+}
+
+/// Bytes that the drive changed are found; with two copies the other one is taken.
+#[test]
+fn checksums_are_verified_and_the_other_copy_is_taken() {
+    let (dir, tree) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let pattern = common::pattern(5, 100_000);
+    fs::write(tree.path().join("file"), &pattern).unwrap();
+    for copies in ["single", "dup"] {
+        let from = tree.path().to_str().unwrap();
+        let Some(path) = empty(&dir, "image", &["-d", copies, "-m", "dup", "--rootdir", from]) else {
+            return;
+        };
+        let mut bytes = fs::read(&path).unwrap();
+        // The first superblock, a copy of the data, and of every block of the tree of files.
+        bytes[(64 << 10) + 100] ^= 1;
+        let place = bytes.windows(16).position(|window| window == &pattern[50_000..50_016]).unwrap();
+        bytes[place] ^= 1;
+        fs::write(&path, &bytes).unwrap();
+        let fs = open(&path);
+        let node = wattle_fs::resolve(&*fs, b"/file").unwrap();
+        let mut found = vec![0; pattern.len()];
+        let read = fs.read(node, 0..u64::MAX, &mut |offset, bytes| {
+            found[offset as usize..offset as usize + bytes.len()].copy_from_slice(bytes);
+            Ok(())
+        });
+        match copies {
+            "dup" => assert!(read.is_ok() && found == pattern),
+            _ => {
+                let error = read.unwrap_err().to_string();
+                assert!(error.starts_with("btrfs extent "), "{error}");
+                assert!(error.ends_with("is damaged: the checksum of the data there is wrong"), "{error}");
+            }
+        }
+    }
+}
+
+/// What was flushed file by file since the last transaction is in a log, which is not read.
+#[test]
+fn a_log_that_is_not_empty_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(path) = empty(&dir, "image", &[]) else { return };
+    let crashed = dir.path().join("crashed");
+    let copied = mounted(&path, "loop,commit=300", |at| {
+        fs::write(at.join("file"), "before").unwrap();
+        run(program("sync").arg("-f").arg(at)).unwrap();
+        let file = File::create(at.join("file")).unwrap();
+        file.write_all_at(b"later", 0).unwrap();
+        file.sync_all().unwrap();
+        fs::copy(&path, &crashed).unwrap();
+    });
+    if copied.is_some() {
+        assert_eq!(open(&crashed).about().notes, [Note::LogNotApplied { certain: true }]);
+        assert_eq!(open(&path).about().notes, []);
+    }
+}
+
+#[test]
+fn several_devices_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let (first, second) = (image(&dir, "first", 200 << 20), image(&dir, "second", 200 << 20));
+    if run(program("mkfs.btrfs").args(["-q", "-f"]).arg(&first).arg(&second)).is_none() {
+        return;
+    }
+    let error = wattle_fs::open(Box::new(Image::open(&first)), None).err().unwrap();
+    assert_eq!(error.to_string(), "btrfs on several devices: not supported");
+}

@@ -3,6 +3,7 @@
 //! Nothing is decided here beyond "that is a number"; each command turns its arguments into what is meant.
 
 mod bench;
+mod copy;
 mod files;
 mod load;
 mod operate;
@@ -22,6 +23,7 @@ use crate::commands::interval::parse_seconds;
 use crate::commands::top::TopArgs;
 
 pub use bench::BenchArgs;
+pub use copy::CopyArgs;
 pub use files::{FilesOn, GetArgs, LsArgs};
 pub use load::LoadArgs;
 pub use operate::{
@@ -92,6 +94,7 @@ pub enum Command {
     Examine(ExamineArgs),
     Create(CreateArgs),
     Cat(CatArgs),
+    Copy(Box<CopyArgs>),
     Ls(LsArgs),
     Get(GetArgs),
     Serve(ServeArgs),

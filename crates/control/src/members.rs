@@ -5,7 +5,7 @@
 //! Invariant: what is not going to be written is never open for writing.
 
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::{Arc, OnceLock};
 
@@ -250,6 +250,15 @@ impl Member {
     #[must_use]
     pub fn is_made_up(&self) -> bool {
         self.identity == Identity::MadeUp
+    }
+
+    /// Whether `path` leads to it, by whatever name, or to the drive it is a part of.
+    #[must_use]
+    pub fn is_at(&self, path: &Path) -> bool {
+        if let Some(part) = &self.part {
+            return part.whole.member.is_at(path);
+        }
+        std::fs::metadata(path).is_ok_and(|metadata| identity_of(&metadata) == self.identity)
     }
 
     /// Whether the file holds no allocated block, so that all of it reads as zeros.

@@ -278,6 +278,17 @@ codes! {
     NotAllExtracted = 143, Failed, "not everything came out",
         "Each thing that did not come out is named with the reason: it cannot be read, it is a device or a socket, its name is none that a \
          file can have, or something of that name was there already. Everything else came out.";
+
+    CopyIncomplete = 160, Failed, "not everything could be copied",
+        "Parts of the source could not be read; they are zeros in the copy, and its map names them: `-` for bad sectors, `/` and `*` for \
+         areas that were not read sector by sector, `?` for what was not tried. Everything else is there. Running the command again \
+         goes on with what is missing; --retries tries bad sectors again.";
+    OutputExists = 161, Refused, "something is there already",
+        "The file to write to exists and is no copy that could be gone on with, or it is a member, or no file at all. Nothing was \
+         written.";
+    NotThisCopy = 162, Refused, "the copy or its map is of another source",
+        "A copy goes on with what is there if its map fits the source and samples of what was copied are as in the source. This one is \
+         of another source, or the source was written to since, or file and map do not belong together. Nothing was written.";
 }
 
 impl Code {

@@ -8,6 +8,7 @@ use crate::lvm::text::Section;
 use crate::lvm::{Label, Stamp, Vg};
 use crate::md::badblocks::BadBlocks;
 use crate::md::{Fields, JournalChecksum, Role, Superblock, Version, bitmap, identify, journal, ppl, read};
+use crate::rescue_map::{Phase, RescueMap};
 use crate::{crc32, partition, probe};
 
 /// Superblocks of every version: reads every field of whatever has the magic, round-trips and changes what is valid.
@@ -299,11 +300,24 @@ pub fn fuzz_dm_tables(data: &[u8]) {
     }
 }
 
+/// Maps of copies, of a source as large as they say or smaller.
+pub fn fuzz_rescue_map(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    for size_bytes in [0, 4096, u64::MAX] {
+        let Ok(map) = RescueMap::parse(&text, size_bytes) else { continue };
+        assert_eq!(
+            RescueMap::parse(&map.render(Phase::Copying, 0), size_bytes),
+            Ok(map),
+            "what was written reads back"
+        );
+    }
+}
+
 /// Takes any bytes and returns, or the decoder has a bug.
 pub type Target = fn(&[u8]);
 
 /// All of them, by the name of their file in `fuzz/`.
-pub const ALL: [(&str, Target); 12] = [
+pub const ALL: [(&str, Target); 13] = [
     ("superblock", fuzz_superblock),
     ("bitmap", fuzz_bitmap),
     ("badblocks", fuzz_badblocks),
@@ -316,4 +330,5 @@ pub const ALL: [(&str, Target); 12] = [
     ("lvm_text", fuzz_lvm_text),
     ("dm_blocks", fuzz_dm_blocks),
     ("dm_tables", fuzz_dm_tables),
+    ("rescue_map", fuzz_rescue_map),
 ];

@@ -1,5 +1,5 @@
 //! On-disk formats as values: md superblocks, bitmap, bad-block log, PPL, journal; LVM2 labels and metadata; losslessly
-//! there and back. What device-mapper's targets keep under LVM2's volumes; partition tables.
+//! there and back. What device-mapper's targets keep under LVM2's volumes; partition tables; maps of copies.
 //!
 //! Bytes come in as slices and go out as arrays or vectors; nothing here opens a file, reads a clock or knows a path.
 //! The byte layouts are written down in docs/formats.md and cited by section.
@@ -21,3 +21,4 @@ pub mod lvm;
 pub mod md;
 pub mod partition;
 pub mod probe;
+pub mod rescue_map;

@@ -2,6 +2,7 @@
 
 mod bench;
 mod cat;
+mod copy;
 mod create;
 mod examine;
 mod explain;
@@ -35,6 +36,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Examine(args) => done(examine::run(&args, screen)),
         Command::Create(args) => done(create::run(&args, screen)),
         Command::Cat(args) => done(cat::run(&args)),
+        Command::Copy(args) => done(copy::run(&args, screen)),
         Command::Ls(args) => done(files::ls::run(&args)),
         Command::Get(args) => done(files::get::run(&args)),
         Command::Serve(args) => serve::run(&args, screen),

@@ -12,6 +12,7 @@ mod arrays;
 mod bad_input;
 mod bench;
 mod contract;
+mod copy;
 mod files;
 mod fuse;
 mod harness;

@@ -120,6 +120,8 @@ pub fn seeds() -> Vec<Vec<u8>> {
         gpt.bytes.truncate(5 * 4096);
         seeds.push(gpt.bytes);
     }
+    let areas = (0..40).map(|ix| format!("{:#x} 0x60 {}\n", 96 * ix, ['+', '-', '/', '*', '?'][ix % 5]));
+    seeds.push(format!("# a map\n0x00000200 - 1\n{}", areas.collect::<String>()).into_bytes());
     let mut mbr = disk::Disk::new(40, 512);
     mbr.mbr_entry(0, 0, 0xfd, 20, 10);
     mbr.mbr_entry(0, 1, 5, 1, 10);

@@ -1,0 +1,148 @@
+//! `wattle copy`: a volume, or a drive as it is, into a file; what cannot be read is left out and noted in a map.
+
+mod rescue;
+mod target;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde::Serialize;
+use wattle_control::members::{Claim, Member, look_all};
+use wattle_control::{Code, Problem};
+use wattle_format::rescue_map::{RescueMap, Status};
+use wattle_rt::{Core, Device};
+
+use crate::cli::CopyArgs;
+use crate::members;
+use crate::output::{self, SCHEMA_VERSION, Screen, Units};
+use crate::volumes;
+use rescue::Effort;
+use target::{MapFile, Target};
+
+/// One core reads while the other writes; the order of neither matters.
+const CORES_MAX: usize = 2;
+
+/// Areas that are named for people. The map has them all.
+const AREAS_SHOWN: usize = 5;
+
+#[derive(Serialize)]
+struct Report {
+    schema_version: u32,
+    source: String,
+    to: String,
+    map: String,
+    size_bytes: u64,
+    copied_bytes: u64,
+    missing_bytes: u64,
+    missing: Vec<Area>,
+}
+
+#[derive(Serialize)]
+struct Area {
+    offset_bytes: u64,
+    len_bytes: u64,
+    /// As the map has it: `?`, `*`, `/` or `-`.
+    status: char,
+}
+
+/// # Errors
+/// There is no such volume, the copy must not go there, or not everything could be copied.
+pub fn run(args: &CopyArgs, screen: Screen) -> Result<(), Problem> {
+    if args.raw { drive(args, screen) } else { volume(args, screen) }
+}
+
+fn volume(args: &CopyArgs, screen: Screen) -> Result<(), Problem> {
+    let members = look_all(&args.members)?;
+    target::check(args, &members)?;
+    let engine = (&args.engine, CORES_MAX);
+    volumes::read(&args.members, args.volume.as_deref(), &args.force, engine, async |core, volume| {
+        let source = volume.device(&core, volume.name()).map_err(|error| {
+            Problem::new(
+                Code::VolumeFailed,
+                format!("{}: {error}", volume.name()),
+                "it was stopped as soon as it was started",
+                "see `wattle why` of its members",
+            )
+        })?;
+        copy(args, screen, &core, &source).await
+    })
+}
+
+/// A drive as it is, whatever is on it.
+fn drive(args: &CopyArgs, screen: Screen) -> Result<(), Problem> {
+    let [name] = &args.members[..] else {
+        return Err(Problem::new(
+            Code::Usage,
+            format!("--raw copies one drive, and {} are given", args.members.len()),
+            "each drive has its own copy and its own map",
+            "run the command once for each; without --raw the volume on the members is copied",
+        ));
+    };
+    let member = Member::look(name)?;
+    target::check(args, std::slice::from_ref(&member))?;
+    let claimed = member.claim(Claim::Read)?;
+    members::run(&args.engine, CORES_MAX, async |core| copy(args, screen, &core, &claimed.device).await)
+}
+
+async fn copy(args: &CopyArgs, screen: Screen, core: &Core, source: &Device) -> Result<(), Problem> {
+    let target = Target::open(args, core, source).await?;
+    let progress = progress(source.size_bytes(), target.map.bytes(Status::Finished));
+    let effort = Effort { scrape: !args.no_scrape, retries: args.retries };
+    let (map, result) = rescue::copy(core, source, target, effort, &progress).await;
+    progress.finish_and_clear();
+    result?;
+    let report = report(args, source, &map);
+    match args.json.json {
+        true => output::print_json(&report)?,
+        false => output::print(&render(&report, screen.units))?,
+    }
+    if report.missing_bytes == 0 { Ok(()) } else { Err(incomplete(&report, screen.units)) }
+}
+
+fn report(args: &CopyArgs, source: &Device, map: &RescueMap) -> Report {
+    let missing = map.areas().filter(|(_, status)| *status != Status::Finished);
+    let missing = missing.map(|(area, status)| Area {
+        offset_bytes: area.start,
+        len_bytes: area.end - area.start,
+        status: status.symbol(),
+    });
+    let copied_bytes = map.bytes(Status::Finished);
+    Report {
+        schema_version: SCHEMA_VERSION,
+        source: source.name().to_owned(),
+        to: args.to.display().to_string(),
+        map: MapFile::of(args).path().display().to_string(),
+        size_bytes: map.size_bytes(),
+        copied_bytes,
+        missing_bytes: map.size_bytes() - copied_bytes,
+        missing: missing.collect(),
+    }
+}
+
+fn render(report: &Report, units: Units) -> String {
+    let Report { source, to, map, copied_bytes, size_bytes, .. } = report;
+    let (copied, size) = (units.show(*copied_bytes), units.show(*size_bytes));
+    output::text::printable(&format!("{source}: {copied} of {size} copied to {to}, map in {map}")) + "\n"
+}
+
+fn incomplete(report: &Report, units: Units) -> Problem {
+    let shown = report.missing.iter().take(AREAS_SHOWN);
+    let mut areas: Vec<_> =
+        shown.map(|area| format!("{} at byte {}", units.show(area.len_bytes), area.offset_bytes)).collect();
+    let more = report.missing.len().saturating_sub(AREAS_SHOWN);
+    if more > 0 {
+        areas.push(format!("{more} more places in the map"));
+    }
+    Problem::new(
+        Code::CopyIncomplete,
+        format!("{}: {} could not be read", report.source, units.show(report.missing_bytes)),
+        format!("missing, and zeros in the copy: {}", areas.join(", ")),
+        "run the command again with --retries N to try these places again, or GNU ddrescue with the same map",
+    )
+}
+
+/// Shown when a person waits.
+fn progress(size_bytes: u64, copied_bytes: u64) -> ProgressBar {
+    const TEMPLATE: &str = "{bytes}/{total_bytes} {wide_bar} {bytes_per_sec} {eta} {msg}";
+    let style = ProgressStyle::with_template(TEMPLATE).expect("the template is a constant");
+    let bar = ProgressBar::with_draw_target(Some(size_bytes), ProgressDrawTarget::stderr());
+    bar.with_style(style).with_position(copied_bytes)
+}

@@ -1,0 +1,346 @@
+//! Where a copy goes: the file and its map, new or to be gone on with. Everything that must not be written over is refused here.
+
+use std::fs::{self, File};
+use std::io::{self, ErrorKind, Read, Write};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use wattle_control::members::Member;
+use wattle_control::{Code, Problem};
+use wattle_format::rescue_map::{Phase, RescueMap, Status};
+use wattle_rt::{BufMut, Core, Device, Direct, Lock, OpenError, OpenOptions};
+
+use crate::cli::CopyArgs;
+
+/// The largest map that is read: millions of areas.
+const MAP_BYTES_MAX: u64 = 256 << 20;
+
+/// Places of a copy that are compared with the source before it is gone on with, and how much of each.
+const SAMPLES: u64 = 16;
+const SAMPLE_BYTES: u64 = 64 << 10;
+
+/// A copy to be made or gone on with. The file is ours: locked against a second writer.
+#[derive(Debug)]
+pub struct Target {
+    /// The file, as large as the source.
+    pub output: Device,
+    /// What was copied already.
+    pub map: RescueMap,
+    /// Where the map is kept.
+    pub map_file: MapFile,
+    /// Whether the file may hold something.
+    pub resumed: bool,
+}
+
+/// Where the map is kept.
+#[derive(Debug, Clone)]
+pub struct MapFile(PathBuf);
+
+impl MapFile {
+    /// Where the map of a copy is, if nothing else is said: beside it.
+    pub fn of(args: &CopyArgs) -> Self {
+        let beside = || {
+            let mut name = args.to.clone().into_os_string();
+            name.push(".map");
+            PathBuf::from(name)
+        };
+        Self(args.map.clone().unwrap_or_else(beside))
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// Written first, then put in the map's place: there is a whole one at any time.
+    fn new_path(&self) -> PathBuf {
+        let mut name = self.0.clone().into_os_string();
+        name.push(".new");
+        PathBuf::from(name)
+    }
+
+    /// Replaces the map, durably.
+    pub fn write(&self, text: &str) -> Result<(), Problem> {
+        let write = || {
+            let mut file = File::create(self.new_path())?;
+            file.write_all(text.as_bytes())?;
+            file.sync_all()?;
+            fs::rename(self.new_path(), &self.0)?;
+            sync_directory_of(&self.0)
+        };
+        write().map_err(|error| failed(&self.0, &error, "without its map a copy cannot be gone on with"))
+    }
+
+    /// The map, if there is one.
+    fn read(&self, size_bytes: u64) -> Result<Option<RescueMap>, Problem> {
+        let mut text = String::new();
+        let file = match File::open(&self.0) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            opened => opened,
+        };
+        let read = file.and_then(|file| file.take(MAP_BYTES_MAX).read_to_string(&mut text));
+        read.map_err(|error| failed(&self.0, &error, "it is the map of this copy, or is in its place"))?;
+        let map = RescueMap::parse(&text, size_bytes);
+        map.map(Some).map_err(|error| {
+            Problem::new(
+                Code::NotThisCopy,
+                format!("{}: {error}", self.0.display()),
+                "it is in the place of this copy's map, and is none, or that of another source",
+                "name another place with --map, or another copy with --to; nothing was written",
+            )
+        })
+    }
+}
+
+/// Refuses what must never be written to: members, directories, devices.
+///
+/// # Errors
+/// The copy or its map would be written there.
+pub fn check(args: &CopyArgs, members: &[Member]) -> Result<(), Problem> {
+    let map = MapFile::of(args);
+    for path in [&args.to, &map.0, &map.new_path()] {
+        if let Some(member) = members.iter().find(|member| member.is_at(path)) {
+            return Err(Problem::new(
+                Code::OutputExists,
+                format!("{} is the member {}", path.display(), member.name),
+                "members are only read",
+                "name a file that is none of them",
+            ));
+        }
+    }
+    let same =
+        args.to == map.0 || (args.to.exists() && args.to.canonicalize().ok() == map.0.canonicalize().ok());
+    if same {
+        return Err(Problem::new(
+            Code::Usage,
+            format!("--to and --map are both {}", args.to.display()),
+            "the map is a file of its own",
+            "leave --map out: then it is beside the copy",
+        ));
+    }
+    for path in [&args.to, &map.0] {
+        match fs::metadata(path) {
+            Ok(metadata) if metadata.is_dir() => {
+                return Err(Problem::new(
+                    Code::IsDirectory,
+                    format!("{}: it is a directory", path.display()),
+                    "a copy is one file, and so is its map",
+                    format!("name the file: {}", path.join("copy.img").display()),
+                ));
+            }
+            Ok(metadata) if !metadata.is_file() => {
+                return Err(Problem::new(
+                    Code::OutputExists,
+                    format!("{}: it is not a file", path.display()),
+                    "a device or pipe has no holes, and may be somebody's drive",
+                    "copy to a file; `wattle cat` writes a volume to anything",
+                ));
+            }
+            Ok(_) => {}
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) => return Err(failed(path, &error, "the copy goes there")),
+        }
+    }
+    Ok(())
+}
+
+impl Target {
+    /// Opens or makes the file and its map. What is there is compared with the source before anything changes.
+    ///
+    /// # Errors
+    /// There is something that is no copy of this source to be gone on with, or it cannot be made.
+    pub async fn open(args: &CopyArgs, core: &Core, source: &Device) -> Result<Self, Problem> {
+        let size_bytes = source.size_bytes();
+        let map_file = MapFile::of(args);
+        let mut map = map_file.read(size_bytes)?;
+        if args.overwrite {
+            remove(&args.to, &map_file)?;
+            map = None;
+        }
+        let resumed = args.to.exists();
+        let map = match map {
+            Some(map) if resumed => map,
+            None if resumed => return Err(exists_already(&args.to, &map_file)),
+            Some(map) if map.bytes(Status::NonTried) < size_bytes => return Err(gone(&args.to, &map_file)),
+            // The map comes first: a file without one would not be taken for a copy.
+            _ => {
+                let map = RescueMap::new(size_bytes);
+                map_file.write(&map.render(Phase::Copying, 0))?;
+                map
+            }
+        };
+        if resumed {
+            check_len(&args.to, &map)?;
+            match open(&args.to) {
+                Ok(there) => compare(&map, core, source, &there).await?,
+                Err(OpenError::Empty) => {}
+                Err(error) => return Err(open_failed(&args.to, error)),
+            }
+        }
+        size(&args.to, resumed, size_bytes)
+            .map_err(|error| failed(&args.to, &error, "the copy goes there, and gets the source's size"))?;
+        let output = open(&args.to).map_err(|error| open_failed(&args.to, error))?;
+        Ok(Self { output, map, map_file, resumed })
+    }
+}
+
+/// Compares samples of what was copied with the source: drives of one array are all of one size, and a copy of two of them is
+/// worth nothing. Places that cannot be read any more say nothing.
+async fn compare(map: &RescueMap, core: &Core, source: &Device, copy: &Device) -> Result<(), Problem> {
+    for sample in samples(map, u64::from(source.logical_block_bytes())) {
+        let len = (sample.end - sample.start) as usize;
+        let (theirs, there) = core.read(source, sample.start, BufMut::alloc(len)).await;
+        let (ours, here) = core.read(copy, sample.start, BufMut::alloc(len)).await;
+        if theirs.is_ok() && ours.is_ok() && there[..] != here[..] {
+            return Err(Problem::new(
+                Code::NotThisCopy,
+                format!("{} is not a copy of {}", copy.name(), source.name()),
+                format!(
+                    "it says that bytes {} to {} are copied, and they differ: it is of another source, or the source \
+                     changed since",
+                    sample.start, sample.end
+                ),
+                "name the right source, or another copy with --to; --overwrite starts this one again",
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Removes a copy and its map, unless somebody is using it.
+fn remove(path: &Path, map_file: &MapFile) -> Result<(), Problem> {
+    let lock = match open(path) {
+        // An empty file cannot be opened as a drive, and has nothing to lose.
+        Err(OpenError::Empty | OpenError::NotFound) => None,
+        opened => Some(opened.map_err(|error| open_failed(path, error))?),
+    };
+    // The map first: it must not outlive what it is about.
+    for path in [map_file.path(), path] {
+        match fs::remove_file(path).and_then(|()| sync_directory_of(path)) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                return Err(failed(path, &error, "it is to be overwritten"));
+            }
+            _ => {}
+        }
+    }
+    drop(lock);
+    Ok(())
+}
+
+/// Refuses a file that cannot be what the map is about.
+fn check_len(path: &Path, map: &RescueMap) -> Result<(), Problem> {
+    let metadata = fs::metadata(path).map_err(|error| failed(path, &error, "the copy is to go on there"))?;
+    let copied = map.areas().filter(|(_, status)| *status == Status::Finished).map(|(area, _)| area.end);
+    let (len_bytes, copied_to) = (metadata.len(), copied.max().unwrap_or(0));
+    if (copied_to..=map.size_bytes()).contains(&len_bytes) {
+        return Ok(());
+    }
+    Err(Problem::new(
+        Code::NotThisCopy,
+        format!("{} has {len_bytes} bytes, the source {}", path.display(), map.size_bytes()),
+        format!("it cannot be the copy that its map is about, which was made up to byte {copied_to}"),
+        "name the right source or another copy; --overwrite starts this one again",
+    ))
+}
+
+/// Gives the file the size of the source; makes it if it is not there.
+fn size(path: &Path, exists: bool, size_bytes: u64) -> io::Result<()> {
+    let file = File::options().write(true).create_new(!exists).open(path)?;
+    file.set_len(size_bytes)?;
+    file.sync_all()?;
+    sync_directory_of(path)
+}
+
+fn open(path: &Path) -> Result<Device, OpenError> {
+    Device::open(path, OpenOptions { write: true, direct: Direct::Never, lock: Lock::Exclusive })
+}
+
+/// Parts of what was copied, from its start to its end, in whole sectors.
+fn samples(map: &RescueMap, sector_bytes: u64) -> Vec<Range<u64>> {
+    let copied: Vec<_> =
+        map.areas().filter(|(_, status)| *status == Status::Finished).map(|(area, _)| area).collect();
+    let total = map.bytes(Status::Finished);
+    let evenly = (0..SAMPLES).map(|ix| total / SAMPLES * ix);
+    let mut samples = Vec::new();
+    for mut skip in evenly.chain([total.saturating_sub(SAMPLE_BYTES)]) {
+        for area in &copied {
+            let len = area.end - area.start;
+            if skip < len {
+                let start = (area.start + skip).next_multiple_of(sector_bytes);
+                let end = (start + SAMPLE_BYTES).min(area.end) / sector_bytes * sector_bytes;
+                samples.push(start..end.max(start));
+                break;
+            }
+            skip -= len;
+        }
+    }
+    samples
+}
+
+fn sync_directory_of(path: &Path) -> io::Result<()> {
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    File::open(directory.unwrap_or(Path::new(".")))?.sync_all()
+}
+
+fn exists_already(path: &Path, map_file: &MapFile) -> Problem {
+    Problem::new(
+        Code::OutputExists,
+        format!("{} exists", path.display()),
+        format!("it is no copy to go on with: there is no map {}", map_file.path().display()),
+        "name another file, the map with --map if it is elsewhere, or --overwrite to replace it",
+    )
+}
+
+fn gone(path: &Path, map_file: &MapFile) -> Problem {
+    Problem::new(
+        Code::NotThisCopy,
+        format!("{} is not there", path.display()),
+        format!("its map {} says that parts of it are copied", map_file.path().display()),
+        "name the copy that the map is about; --overwrite starts again",
+    )
+}
+
+fn open_failed(path: &Path, error: OpenError) -> Problem {
+    let code = match error {
+        OpenError::Locked => Code::Locked,
+        OpenError::PermissionDenied => Code::PermissionDenied,
+        _ => Code::OutputFailed,
+    };
+    Problem::new(
+        code,
+        format!("{}: {error}", path.display()),
+        "the copy goes there, and nobody else may be writing it",
+        "end whoever is using it, or name another file",
+    )
+}
+
+fn failed(path: &Path, error: &io::Error, why: &str) -> Problem {
+    Problem::new(
+        Code::OutputFailed,
+        format!("{}: {error}", path.display()),
+        why,
+        "check the directory, its permissions and its space",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn samples_lie_in_what_was_copied() {
+        let mut map = RescueMap::new(100 << 20);
+        assert_eq!(samples(&map, 512), []);
+        map.set(1000..2000, Status::Finished);
+        map.set(3 << 20..90 << 20, Status::Finished);
+        let found = samples(&map, 512);
+        assert_eq!(found[0], 1024..1536, "whole sectors");
+        assert_eq!(found.last().unwrap().end, 90 << 20);
+        assert_eq!(found.len() as u64, SAMPLES + 1);
+        let inside = |sample: &Range<u64>| {
+            map.areas().any(|(area, status)| {
+                status == Status::Finished && area.start <= sample.start && sample.end <= area.end
+            })
+        };
+        assert!(found.iter().all(inside));
+    }
+}

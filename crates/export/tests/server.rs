@@ -369,10 +369,10 @@ fn a_client_has_many_requests_in_flight() {
         let core = &rig.core;
         let address = NbdAddress::Unix(rig.socket.clone());
         let connect = |name| nbd::Client::connect(core, &address, name);
-        assert_eq!(connect("nobody").await.err(), Some(ClientError::Refused(replies::ERR_UNKNOWN)));
+        assert_eq!(connect("nobody").await.err(), Some(ClientError::UnknownExport));
         let fixed = connect("fixed").await.unwrap();
         assert!(fixed.read_only() && fixed.size_bytes() == MIB);
-        assert_eq!(fixed.write(0, Buf::copy_of(&[1; 512])).await, Err(ClientError::Failed(1)));
+        assert_eq!(fixed.write(0, Buf::copy_of(&[1; 512]), 0).await, Err(ClientError::Failed(1)));
         let client = Rc::new(connect("disk").await.unwrap());
         assert!(!client.read_only() && client.size_bytes() == 64 * MIB);
         let place = |number: u64| (number * 300_007, 1 + number as usize * 5003 % 200_000);
@@ -381,7 +381,7 @@ fn a_client_has_many_requests_in_flight() {
             core.spawn(async move {
                 let (offset, length) = place(number);
                 let data = pattern(number, length.min(300_007));
-                assert_eq!(client.write(offset, Buf::copy_of(&data)).await, Ok(()));
+                assert_eq!(client.write(offset, Buf::copy_of(&data), 0).await, Ok(()));
                 assert!(client.read(offset, data.len() as u32).await.unwrap()[..] == data, "{number}");
                 assert_eq!(client.read(64 * MIB, 512).await.err(), Some(ClientError::Failed(22)));
             })

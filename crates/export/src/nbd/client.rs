@@ -1,7 +1,7 @@
 //! A client: one connection to an export, many requests in flight, each answered to whoever asked.
 //!
-//! For loads and tools of our own. Simple replies, no options beyond the choice of the export, no reconnection: what breaks the
-//! connection ends it, and everybody who waits hears of it.
+//! For loads, tools of our own, and drives behind other servers ([`super::remote`]). Simple replies, no options beyond the choice
+//! of the export, no reconnection: what breaks the connection ends it, and everybody who waits hears of it.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -11,7 +11,7 @@ use wattle_rt::sync::{OneshotSender, oneshot};
 use wattle_rt::{Buf, BufMut, Core, IoError, Stream};
 
 use super::input::{Ended, Input};
-use super::limits::OPTION_BYTES_MAX;
+use super::limits::{OPTION_BYTES_MAX, REQUEST_BYTES_MAX};
 use super::protocol::{
     self as proto, Fields, Request, commands, handshake_flags, infos, options, replies, transmission_flags,
 };
@@ -30,6 +30,12 @@ pub enum ClientError {
     /// What came is not what the protocol says.
     #[error("the server does not speak fixed newstyle NBD")]
     Protocol,
+    /// The server does not go on without TLS.
+    #[error("the server requires TLS, which is not supported: use a tunnel (`ssh -L`) or a Unix socket")]
+    Tls,
+    /// There is no such export.
+    #[error("the server has no export of that name")]
+    UnknownExport,
     /// The server refused the export, with this reply.
     #[error("the server refused the export (reply {0:#x})")]
     Refused(u32),
@@ -60,8 +66,29 @@ struct Waiting {
 /// A connection to an export, on one core. Dropping it closes the connection.
 pub struct Client {
     line: Rc<Line>,
+    chosen: Chosen,
+}
+
+/// What the server says of the export.
+#[derive(Debug, Clone, Copy)]
+struct Chosen {
     size_bytes: u64,
     flags: u16,
+    blocks: Blocks,
+}
+
+/// Sizes of requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Blocks {
+    /// Offsets and lengths are multiples of it.
+    pub min_bytes: u32,
+    /// No request is longer.
+    pub max_bytes: u32,
+}
+
+impl Blocks {
+    /// What the protocol lets a client assume that was told nothing.
+    const DEFAULT: Blocks = Blocks { min_bytes: 512, max_bytes: REQUEST_BYTES_MAX };
 }
 
 /// What the client shares with those who send and receive for it.
@@ -83,11 +110,12 @@ impl Client {
     /// # Errors
     /// Nobody listens there, or he refuses the export.
     pub async fn connect(core: &Core, address: &NbdAddress, export: &str) -> Result<Self, ClientError> {
-        let stream = match address {
+        let address = address.clone();
+        let stream = core.offload(move || match &address {
             NbdAddress::Unix(path) => Stream::connect_unix(path),
             NbdAddress::Tcp { host, port } => Stream::connect_tcp(host, *port),
-        };
-        let stream = stream.map_err(ClientError::Connection)?;
+        });
+        let stream = stream.await.flatten().map_err(ClientError::Connection)?;
         let mut input = Input::new(core.clone(), stream.clone());
         let greeting = input.payload(proto::GREETING_BYTES).await?;
         let mut fields = Fields(&greeting);
@@ -98,7 +126,7 @@ impl Client {
         }
         let hello = Buf::copy_of(&proto::go(export));
         core.send(&stream, vec![hello]).await.map_err(ClientError::Connection)?;
-        let (size_bytes, flags) = chosen(&mut input).await?;
+        let chosen = chosen(&mut input).await?;
         let line = Rc::new(Line {
             core: core.clone(),
             stream,
@@ -109,19 +137,36 @@ impl Client {
             ended: Cell::new(None),
         });
         core.spawn(receive(line.clone(), input));
-        Ok(Self { line, size_bytes, flags })
+        Ok(Self { line, chosen })
     }
 
     /// Size of the export.
     #[must_use]
     pub fn size_bytes(&self) -> u64 {
-        self.size_bytes
+        self.chosen.size_bytes
+    }
+
+    /// What it can do: [`transmission_flags`].
+    #[must_use]
+    pub fn flags(&self) -> u16 {
+        self.chosen.flags
+    }
+
+    /// Sizes of requests that it takes.
+    #[must_use]
+    pub fn blocks(&self) -> Blocks {
+        self.chosen.blocks
+    }
+
+    /// Ends the connection: whoever waits hears of it.
+    pub fn close(&self) {
+        self.line.end(ClientError::Closed);
     }
 
     /// Whether writes are refused.
     #[must_use]
     pub fn read_only(&self) -> bool {
-        self.flags & transmission_flags::READ_ONLY != 0
+        self.flags() & transmission_flags::READ_ONLY != 0
     }
 
     /// Reads a range.
@@ -129,19 +174,19 @@ impl Client {
     /// # Errors
     /// The server says so, or the connection has ended.
     pub async fn read(&self, offset_bytes: u64, length_bytes: u32) -> Result<BufMut, ClientError> {
-        self.ask(commands::READ, offset_bytes, length_bytes, None).await
+        self.ask(commands::READ, 0, offset_bytes, length_bytes, None).await
     }
 
-    /// Writes a range.
+    /// Writes a range, with [`command_flags`](proto::command_flags).
     ///
     /// # Errors
     /// As [`Self::read`].
     ///
     /// # Panics
     /// If it is longer than the protocol can say.
-    pub async fn write(&self, offset_bytes: u64, data: Buf) -> Result<(), ClientError> {
+    pub async fn write(&self, offset_bytes: u64, data: Buf, flags: u16) -> Result<(), ClientError> {
         let length_bytes = u32::try_from(data.len()).expect("writes are shorter than 4 GiB");
-        self.ask(commands::WRITE, offset_bytes, length_bytes, Some(data)).await.map(drop)
+        self.ask(commands::WRITE, flags, offset_bytes, length_bytes, Some(data)).await.map(drop)
     }
 
     /// Makes everything that was answered durable.
@@ -149,10 +194,30 @@ impl Client {
     /// # Errors
     /// As [`Self::read`].
     pub async fn flush(&self) -> Result<(), ClientError> {
-        self.ask(commands::FLUSH, 0, 0, None).await.map(drop)
+        self.ask(commands::FLUSH, 0, 0, 0, None).await.map(drop)
     }
 
-    async fn ask(&self, kind: u16, offset_bytes: u64, length_bytes: u32, data: Option<Buf>) -> Answer {
+    /// Makes a range read as zeros, with [`command_flags`](proto::command_flags).
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub async fn write_zeroes(
+        &self,
+        offset_bytes: u64,
+        length_bytes: u32,
+        flags: u16,
+    ) -> Result<(), ClientError> {
+        self.ask(commands::WRITE_ZEROES, flags, offset_bytes, length_bytes, None).await.map(drop)
+    }
+
+    async fn ask(
+        &self,
+        kind: u16,
+        flags: u16,
+        offset_bytes: u64,
+        length_bytes: u32,
+        data: Option<Buf>,
+    ) -> Answer {
         let line = &self.line;
         if let Some(error) = line.ended.get() {
             return Err(error);
@@ -160,7 +225,7 @@ impl Client {
         let (answer, answered) = oneshot();
         let data_bytes = if kind == commands::READ { length_bytes as usize } else { 0 };
         let cookie = line.wait(Waiting { data_bytes, answer });
-        let request = Request { flags: 0, kind, cookie: cookie as u64, offset_bytes, length_bytes };
+        let request = Request { flags, kind, cookie: cookie as u64, offset_bytes, length_bytes };
         line.send(Buf::copy_of(&request.encode()), data);
         // Whoever ends the connection says why before he lets go of those who wait.
         answered.await.unwrap_or_else(|| Err(line.ended.get().unwrap_or(ClientError::Closed)))
@@ -248,9 +313,9 @@ async fn receive_one(line: &Line, input: &mut Input) -> Result<(), ClientError> 
     Ok(())
 }
 
-/// Size and flags of the export that was asked for.
-async fn chosen(input: &mut Input) -> Result<(u64, u16), ClientError> {
-    let mut export = None;
+/// What the server says of the export that was asked for.
+async fn chosen(input: &mut Input) -> Result<Chosen, ClientError> {
+    let (mut export, mut blocks) = (None, Blocks::DEFAULT);
     loop {
         let header = input.payload(proto::OPTION_REPLY_BYTES).await?;
         let mut fields = Fields(&header);
@@ -266,11 +331,24 @@ async fn chosen(input: &mut Input) -> Result<(u64, u16), ClientError> {
         match reply {
             replies::INFO => {
                 let mut fields = Fields(&data);
-                if fields.u16() == Some(infos::EXPORT) {
-                    export = fields.u64().zip(fields.u16());
+                match fields.u16() {
+                    Some(infos::EXPORT) => export = fields.u64().zip(fields.u16()),
+                    Some(infos::BLOCK_SIZE) => {
+                        let sizes = (fields.u32(), fields.u32(), fields.u32());
+                        let (Some(min_bytes), _, Some(max_bytes)) = sizes else {
+                            return Err(ClientError::Protocol);
+                        };
+                        blocks = Blocks { min_bytes, max_bytes };
+                    }
+                    _ => {}
                 }
             }
-            replies::ACK => return export.ok_or(ClientError::Protocol),
+            replies::ACK => {
+                let (size_bytes, flags) = export.ok_or(ClientError::Protocol)?;
+                return Ok(Chosen { size_bytes, flags, blocks });
+            }
+            replies::ERR_TLS_REQD => return Err(ClientError::Tls),
+            replies::ERR_UNKNOWN => return Err(ClientError::UnknownExport),
             reply => return Err(ClientError::Refused(reply)),
         }
     }

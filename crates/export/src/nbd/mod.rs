@@ -1,7 +1,7 @@
 //! The NBD server: fixed newstyle handshake, simple and structured replies, any number of exports and connections.
 //!
 //! Reading order: `protocol` (bytes), `handshake` and `request` (decisions, pure), `connection` (one client), `server` (all of
-//! them), `limits` and `memory` (what a client can cost), `client` (the other side).
+//! them), `limits` and `memory` (what a client can cost); the other side: `client`, and `remote`, which makes a drive of it.
 //!
 //! Not offered: TLS (use a Unix socket, or a tunnel), metadata contexts (the engine keeps no allocation map), and the
 //! oldstyle handshake.
@@ -13,9 +13,12 @@ mod input;
 pub mod limits;
 mod memory;
 pub mod protocol;
+pub mod remote;
 pub mod request;
 mod server;
+mod uri;
 
-pub use client::{Client, ClientError};
+pub use client::{Blocks, Client, ClientError};
 pub use limits::Limits;
 pub use server::{Export, Server, ServerHandle};
+pub use uri::{Uri, UriError};

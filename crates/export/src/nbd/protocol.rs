@@ -80,6 +80,8 @@ pub mod replies {
     pub const ERR_UNSUP: u32 = (1 << 31) + 1;
     /// The option's data is malformed.
     pub const ERR_INVALID: u32 = (1 << 31) + 3;
+    /// Not without TLS.
+    pub const ERR_TLS_REQD: u32 = (1 << 31) + 5;
     /// No such export.
     pub const ERR_UNKNOWN: u32 = (1 << 31) + 6;
     /// The server is stopping.
@@ -309,11 +311,12 @@ pub fn go(export: &str) -> Vec<u8> {
     let mut bytes = flags.to_be_bytes().to_vec();
     bytes.extend(OPTION_MAGIC.to_be_bytes());
     bytes.extend(options::GO.to_be_bytes());
-    // The name with its length, and no more information than comes anyway.
-    bytes.extend((name_bytes + 6).to_be_bytes());
+    // The name with its length, and one piece of information beside what comes anyway.
+    bytes.extend((name_bytes + 8).to_be_bytes());
     bytes.extend(name_bytes.to_be_bytes());
     bytes.extend(export.as_bytes());
-    bytes.extend([0, 0]);
+    bytes.extend(1_u16.to_be_bytes());
+    bytes.extend(infos::BLOCK_SIZE.to_be_bytes());
     bytes
 }
 

@@ -105,7 +105,7 @@ impl Requests for Connection {
     }
 
     async fn write(&self, at: u64, data: Buf) -> Result<(), VolumeError> {
-        self.0.write(at, data).await.map_err(write_error)
+        self.0.write(at, data, 0).await.map_err(write_error)
     }
 
     async fn flush(&self) -> Result<(), VolumeError> {

@@ -26,12 +26,17 @@ pub fn look(names: &[String], force: &Force) -> Result<Scan, Problem> {
 /// # Errors
 /// One cannot be opened or read, or is given twice.
 pub fn look_to_serve(names: &[String], force: &Force, degraded: DegradedArg) -> Result<Scan, Problem> {
+    let members = members::look_all(names)?;
+    Ok(scan::scan(members, policy(force, degraded))?)
+}
+
+/// What the operator wants to be so of arrays that are not whole.
+pub fn policy(force: &Force, degraded: DegradedArg) -> Policy {
     let degraded = match degraded {
         DegradedArg::Auto => Degraded::Auto,
         DegradedArg::Never => Degraded::Never,
     };
-    let members = members::look_all(names)?;
-    Ok(scan::scan(members, Policy { forced: forced(force), degraded })?)
+    Policy { forced: forced(force), degraded }
 }
 
 /// As [`look`], for commands that only show: those that can be opened and read, and why others cannot be opened.

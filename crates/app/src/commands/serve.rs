@@ -1,8 +1,9 @@
 //! `wattle serve`: runs arrays and offers them to clients until somebody says stop.
 //!
 //! Order: find the arrays, claim their members, listen everywhere, start; so that what can go wrong goes wrong before a core
-//! runs, and nothing is written to a member before the first client writes. At the end clients are drained, then the arrays are
-//! flushed and recorded clean, then whoever asked for the stop is told.
+//! runs, and nothing is written to a member before the first client writes. Volumes that lie on arrays are claimed with what is below
+//! them when that starts. At the end clients are drained, then the arrays are flushed and recorded clean, then whoever asked for the stop
+//! is told.
 
 use std::path::Path;
 use std::process::{Command, ExitCode, ExitStatus};
@@ -10,16 +11,18 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use wattle_control::start::{self, Claimed};
-use wattle_control::{ArrayScan, Code, Problem, Scan};
+use wattle_control::{ArrayScan, Code, Problem, Scan, Stack};
+use wattle_engine::VolumeRef;
 use wattle_export::{Address, NbdAddress};
 use wattle_rt::{Core, IoError, ListenError, Listener};
 
-use crate::cli::ServeArgs;
+use crate::cli::{Engine, ServeArgs};
 use crate::control_socket::RuntimeDir;
 use crate::control_socket::server::ControlServer;
 use crate::members;
 use crate::output::{self, Screen};
-use crate::serving::history::{History, StateDir};
+use crate::serving::history::StateDir;
+use crate::serving::layers::{self, Chosen, Keeper, Layers, Offered};
 use crate::serving::settings;
 use crate::serving::{self, Endpoint, Facts, MadeUpArray, RunningExport, Served, Serving};
 use wattle_rt::{Either, race};
@@ -32,8 +35,8 @@ const CORES_MAX: usize = 8;
 /// command.
 pub fn run(args: &ServeArgs, screen: Screen) -> Result<ExitCode, Problem> {
     settings::parse_all(&args.settings)?;
-    let arrays = patiently(|| find_arrays(args))?;
-    let server = args.name.clone().unwrap_or_else(|| arrays[0].facts().name.clone());
+    let found = patiently(|| find(args))?;
+    let server = args.name.clone().unwrap_or_else(|| found.server_name());
     let dir = RuntimeDir::find(args.runtime.runtime_dir.as_deref());
     let control = patiently(|| listen_for_commands(&dir, &server))?;
     let endpoints = listen_for_clients(args, &dir, &server)?;
@@ -41,54 +44,50 @@ pub fn run(args: &ServeArgs, screen: Screen) -> Result<ExitCode, Problem> {
     let _ = wattle_rt::set_io_flusher();
     let engine = &args.engine;
     members::run(engine, CORES_MAX, async |core| {
-        serve(&core, args, Setup { server, arrays, control, endpoints }, screen).await
+        serve(&core, args, Setup { server, found, control, endpoints }, screen).await
     })
 }
 
 /// Everything that had to be there before the first core started.
 struct Setup {
     server: String,
-    arrays: Vec<Ready>,
+    found: Found,
     control: Option<Listener>,
     endpoints: Vec<Endpoint>,
 }
 
-/// An array that is ours and not started yet.
-enum Ready {
-    Claimed(Facts, Box<Claimed>),
+/// What is going to be served.
+enum Found {
+    /// Arrays that are ours and not started yet.
+    Claimed(Vec<(Facts, Claimed)>),
     MadeUp(MadeUpArray),
+    /// Volumes that show only when what they lie on runs: nothing is claimed yet.
+    Layers(Layers),
 }
 
-impl Ready {
-    fn facts(&self) -> &Facts {
+impl Found {
+    /// What the server is called unless it is said.
+    fn server_name(&self) -> String {
         match self {
-            Self::Claimed(facts, _) => facts,
-            Self::MadeUp(array) => &array.facts,
+            Self::Claimed(arrays) => arrays[0].0.name.clone(),
+            Self::MadeUp(array) => array.facts.name.clone(),
+            // A drive is named by its path, a logical volume with its group.
+            Self::Layers(layers) => {
+                let name = &layers.names[0];
+                let parts: Vec<_> = name.split('/').filter(|part| !part.is_empty()).collect();
+                let part = if name.starts_with(['/', '.']) { parts.last() } else { parts.first() };
+                part.map_or_else(|| "volumes".to_owned(), |part| (*part).to_owned())
+            }
         }
     }
+}
 
-    async fn start(
-        self,
-        core: &Core,
-        exports: Vec<String>,
-        state_dir: &StateDir,
-    ) -> Result<Rc<Served>, Problem> {
-        let facts = self.facts().clone();
-        match self {
-            Self::Claimed(_, claimed) => {
-                let (history, problem) = History::open(state_dir, facts.uuid.as_deref());
-                if let Some(problem) = problem {
-                    output::note(&output::text::printable(&problem.what));
-                }
-                let started = claimed.launch(core).await?;
-                Ok(Served::of_started(core, facts, started, exports, history).await)
-            }
-            Self::MadeUp(array) => {
-                let handle = array.start(core).await;
-                Ok(Served::of_made_up(core, facts, handle, exports).await)
-            }
-        }
-    }
+/// What was started.
+struct Started {
+    served: Vec<Rc<Served>>,
+    offered: Vec<Offered>,
+    /// What lies on arrays and drives.
+    stack: Option<Stack>,
 }
 
 /// Tries again for a little while what a server that was just killed may still hold: the system takes a moment to give back its locks and
@@ -116,51 +115,47 @@ fn pause(duration: Duration) {
     std::thread::sleep(duration);
 }
 
-fn find_arrays(args: &ServeArgs) -> Result<Vec<Ready>, Problem> {
+fn find(args: &ServeArgs) -> Result<Found, Problem> {
     if let Some(level) = &args.made_up.level {
         let name = args.name.as_deref().unwrap_or("array");
         let array = MadeUpArray::new(name, &args.members, level, &args.made_up, args.read_only)?;
-        return Ok(vec![Ready::MadeUp(array)]);
+        return Ok(Found::MadeUp(array));
     }
     let scan = members::look_to_serve(&args.members, &args.force, args.degraded)?;
-    let chosen = choose(&scan, &args.volumes)?;
-    refuse_same_names(&chosen)?;
-    chosen.into_iter().map(|array| claim(&scan, array, args.read_only)).collect()
-}
-
-/// The arrays named, or all there are.
-fn choose<'a>(scan: &'a Scan, volumes: &[String]) -> Result<Vec<&'a ArrayScan>, Problem> {
-    if !volumes.is_empty() {
-        return volumes.iter().map(|name| scan.find(Some(name))).collect();
-    }
-    match scan.arrays.len() {
-        // Explains why there is none.
-        0 => scan.find(None).map(|array| vec![array]),
-        _ => Ok(scan.arrays.iter().collect()),
-    }
-}
-
-/// Clients and commands find arrays by name.
-fn refuse_same_names(arrays: &[&ArrayScan]) -> Result<(), Problem> {
-    for (ix, array) in arrays.iter().enumerate() {
-        let name = array.assembly.name();
-        if arrays[..ix].iter().any(|other| other.assembly.name() == name) {
-            return Err(Problem::new(
-                Code::SeveralVolumes,
-                format!("two of the arrays are called {name}, or one is named twice"),
-                "clients ask for an array by its name",
-                "serve them with two servers: -V with the UUID, and --name for each",
-            ));
+    let named: Result<Vec<_>, _> = args.volumes.iter().map(|name| scan.find(Some(name))).collect();
+    match named {
+        Ok(arrays) if !arrays.is_empty() => claim(&scan, &arrays, args.read_only),
+        // Whoever is asked for may lie on an array.
+        Err(problem) if problem.code != Code::NoSuchVolume => Err(problem),
+        _ => {
+            let policy = members::policy(&args.force, args.degraded);
+            let engine = Engine { cores: Some(1), ..args.engine.clone() };
+            let looked = members::look_to_serve(&args.members, &args.force, args.degraded)?;
+            match members::run(&engine, 1, async |core| {
+                layers::choose(&core, looked, policy, &args.volumes).await
+            })? {
+                Chosen::Arrays(arrays) => {
+                    let arrays: Vec<_> = arrays.into_iter().map(|ix| &scan.arrays[ix]).collect();
+                    claim(&scan, &arrays, args.read_only)
+                }
+                Chosen::Layers(chosen) => {
+                    layers::refuse_same_names(chosen.names.iter().map(String::as_str))?;
+                    Ok(Found::Layers(chosen))
+                }
+            }
         }
     }
-    Ok(())
 }
 
-fn claim(scan: &Scan, array: &ArrayScan, read_only: bool) -> Result<Ready, Problem> {
-    let claimed = start::claim(scan, array, read_only)?;
-    members::note_unused(scan, array);
-    let decisions = serving::why::of_scan(scan, array).decisions;
-    Ok(Ready::Claimed(Facts { decisions, ..Facts::of_claimed(&claimed) }, Box::new(claimed)))
+fn claim(scan: &Scan, arrays: &[&ArrayScan], read_only: bool) -> Result<Found, Problem> {
+    layers::refuse_same_names(arrays.iter().map(|array| array.assembly.name()))?;
+    let claim_one = |array: &&ArrayScan| {
+        let claimed = start::claim(scan, array, read_only)?;
+        members::note_unused(scan, array);
+        let decisions = serving::why::of_scan(scan, array).decisions;
+        Ok((Facts { decisions, ..Facts::of_claimed(&claimed) }, claimed))
+    };
+    Ok(Found::Claimed(arrays.iter().map(claim_one).collect::<Result<_, Problem>>()?))
 }
 
 /// `None`, with a note, where there is no runtime directory and nobody asked for one: serving matters more.
@@ -206,20 +201,9 @@ fn listen_for_clients(args: &ServeArgs, dir: &RuntimeDir, server: &str) -> Resul
 }
 
 async fn serve(core: &Core, args: &ServeArgs, setup: Setup, screen: Screen) -> Result<ExitCode, Problem> {
-    let Setup { server, arrays, control, endpoints } = setup;
-    let count = arrays.len();
-    let state_dir = StateDir::find(args.state_dir.as_deref());
-    let mut served = Vec::new();
-    for array in arrays {
-        let name = &array.facts().name;
-        let exports = endpoints.iter().map(|endpoint| endpoint.way(name, count)).collect();
-        let array = array.start(core, exports, &state_dir).await?;
-        for (key, value) in settings::parse_all(&args.settings)? {
-            array.set(key, value).await?;
-        }
-        served.push(array);
-    }
-    let serving = Rc::new(Serving::new(core, server, served));
+    let Setup { server, found, control, endpoints } = setup;
+    let Started { served, offered, stack } = start(core, args, found, &endpoints).await?;
+    let serving = Rc::new(Serving::new(core, server, served, offered, stack));
     obey_signals(core, &serving).await;
     let control = control.map(|listener| {
         let serving = serving.clone();
@@ -247,6 +231,57 @@ async fn serve(core: &Core, args: &ServeArgs, setup: Setup, screen: Screen) -> R
         let _ = std::fs::remove_file(pidfile);
     }
     finished.and(ended)
+}
+
+async fn start(
+    core: &Core,
+    args: &ServeArgs,
+    found: Found,
+    endpoints: &[Endpoint],
+) -> Result<Started, Problem> {
+    let state_dir = StateDir::find(args.state_dir.as_deref());
+    let mut keeper = Keeper::new(&state_dir, &args.settings);
+    let ways = |name: &str, count| endpoints.iter().map(|endpoint| endpoint.way(name, count)).collect();
+    let (served, stack) = match found {
+        Found::Layers(layers) => {
+            let look = || members::look_to_serve(&args.members, &args.force, args.degraded);
+            let how = (members::policy(&args.force, args.degraded), args.read_only);
+            let (stack, volumes) = layers.start(core, look, how, &mut keeper).await?;
+            let count = volumes.len();
+            let offer = |(name, volume): (String, VolumeRef)| Offered {
+                exports: ways(&name, count),
+                description: String::new(),
+                name,
+                volume,
+            };
+            let offered = volumes.into_iter().map(offer).collect();
+            return Ok(Started { served: keeper.served, offered, stack: Some(stack) });
+        }
+        Found::Claimed(arrays) => {
+            let count = arrays.len();
+            for (facts, claimed) in arrays {
+                let exports = ways(&facts.name, count);
+                keeper.keep(core, facts, claimed, exports).await?;
+            }
+            (keeper.served, None)
+        }
+        Found::MadeUp(array) => {
+            let (facts, exports) = (array.facts.clone(), ways(&array.facts.name, 1));
+            let handle = array.start(core).await;
+            let served = Served::of_made_up(core, facts, handle, exports).await;
+            for (key, value) in settings::parse_all(&args.settings)? {
+                served.set(key, value).await?;
+            }
+            (vec![served], None)
+        }
+    };
+    let offer = |served: &Rc<Served>| Offered {
+        name: served.facts.name.clone(),
+        volume: served.handle.volume(),
+        description: served.facts.uuid.iter().map(|uuid| format!("md array {uuid}")).collect(),
+        exports: served.exports.clone(),
+    };
+    Ok(Started { offered: served.iter().map(offer).collect(), served, stack })
 }
 
 /// From here on a signal is a request to end, not death: before, nothing was there that needed an orderly end.
@@ -283,7 +318,13 @@ async fn announce(serving: &Serving, screen: Screen) {
         ));
         report.notes.iter().for_each(|note| output::note(&output::text::printable(note)));
     }
-    let uris: Vec<_> = serving.arrays().iter().flat_map(|served| served.exports.clone()).collect();
+    if serving.has_layers() {
+        for offered in serving.offered().iter() {
+            let size = screen.units.show_capacity(offered.volume.size_bytes());
+            output::note(&format!("{}: {size}", output::text::printable(&offered.name)));
+        }
+    }
+    let uris: Vec<_> = serving.offered().iter().flat_map(|offered| offered.exports.clone()).collect();
     output::note(&format!("ready: {}", uris.join(" ")));
 }
 
@@ -299,11 +340,11 @@ fn write_pidfile(path: Option<&Path>) -> Result<(), Problem> {
     })
 }
 
-/// What `--run` commands are told: the ways to the first array, the first of each kind.
+/// What `--run` commands are told: the ways to the first volume, the first of each kind.
 fn child_env(serving: &Serving, endpoints: &[Endpoint]) -> Vec<(&'static str, String)> {
-    let arrays = serving.arrays();
-    let Some(first) = arrays.first() else { return Vec::new() };
-    let all = endpoints.iter().flat_map(|endpoint| endpoint.environment(&first.facts.name, arrays.len()));
+    let offered = serving.offered();
+    let Some(first) = offered.first() else { return Vec::new() };
+    let all = endpoints.iter().flat_map(|endpoint| endpoint.environment(&first.name, offered.len()));
     let mut env: Vec<(&'static str, String)> = Vec::new();
     for (name, value) in all {
         if env.iter().all(|(earlier, _)| *earlier != name) {

@@ -1,4 +1,4 @@
-//! `wattle stop`: ends the serving of an array.
+//! `wattle stop`: ends the serving of an array, or of what lies on arrays.
 
 use wattle_control::Problem;
 
@@ -13,7 +13,10 @@ use crate::output;
 pub fn run(args: &StopArgs) -> Result<(), Problem> {
     let dir = RuntimeDir::find(args.runtime.runtime_dir.as_deref());
     let servers = Servers::ask(&dir);
-    let (socket, _) = servers.find(&dir, &args.name)?;
+    let socket = match servers.find(&dir, &args.name) {
+        Ok((socket, _)) => socket,
+        Err(problem) => servers.of_volume(&args.name).ok_or(problem)?,
+    };
     output::note(&request(socket, &Request::Stop { array: args.name.clone() })?);
     Ok(())
 }

@@ -68,6 +68,17 @@ impl Servers {
         }
     }
 
+    /// The server that offers a volume, if there is one.
+    pub fn of_volume(&self, name: &str) -> Option<&Path> {
+        let offers = |server: &ServerReport| {
+            server.server == name || server.volumes.iter().any(|volume| volume.name == name)
+        };
+        self.answered
+            .iter()
+            .find(|(_, server)| !server.volumes.is_empty() && offers(server))
+            .map(|(socket, _)| socket.as_path())
+    }
+
     fn not_found(&self, dir: &RuntimeDir, name: &str) -> Problem {
         if let Some(problem) = self.silent.first() {
             return problem.clone();

@@ -16,9 +16,23 @@ pub struct ServerReport {
     pub pid: u32,
     /// What it serves.
     pub arrays: Vec<ArrayReport>,
+    /// What lies on the arrays and is offered to clients in their stead.
+    #[serde(default)]
+    pub volumes: Vec<VolumeReport>,
     /// Its threads, and how much work they did.
     #[serde(default)]
     pub threads: Vec<ThreadReport>,
+}
+
+/// A volume that clients are offered.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VolumeReport {
+    /// Its name.
+    pub name: String,
+    /// Its size.
+    pub size_bytes: u64,
+    /// The ways to it.
+    pub exports: Vec<String>,
 }
 
 /// A thread of a server.

@@ -131,23 +131,23 @@ impl Endpoint {
         env
     }
 
-    /// Serves all arrays there.
+    /// Serves all volumes there.
     ///
     /// # Errors
     /// An array was stopped meanwhile, or the kernel does not do its part.
     pub async fn start(self, core: &Core, serving: &Serving) -> Result<RunningExport, Problem> {
-        let arrays = serving.arrays();
+        let offered = serving.offered();
         match self {
             Self::Nbd(nbd) => {
-                let exports = arrays.iter().map(|served| Export {
-                    volume: served.handle.volume(),
-                    description: served.facts.uuid.iter().map(|uuid| format!("md array {uuid}")).collect(),
+                let exports = offered.iter().map(|offered| Export {
+                    volume: offered.volume.clone(),
+                    description: offered.description.clone(),
                 });
                 let started = nbd::Server::start(core, nbd.listener, exports.collect(), Limits::default());
                 started.await.map(RunningExport::Nbd).map_err(|error| start_problem(&error.into()))
             }
             Self::Fuse(mount) => {
-                let volumes = arrays.iter().map(|served| served.handle.volume()).collect();
+                let volumes = offered.iter().map(|offered| offered.volume.clone()).collect();
                 let handle =
                     fuse::Server::start(core, mount, volumes).await.map_err(|error| start_problem(&error))?;
                 serving.offers(handle.files());

@@ -4,6 +4,7 @@ mod events;
 mod exports;
 mod facts;
 pub mod history;
+pub mod layers;
 mod made_up;
 mod members;
 mod report;
@@ -16,7 +17,7 @@ mod work;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use wattle_control::{Code, Problem};
+use wattle_control::{Code, Problem, Stack};
 use wattle_engine::VolumeError;
 use wattle_engine::array::ArrayStatus;
 use wattle_engine::geometry::Kind;
@@ -26,10 +27,11 @@ use wattle_rt::sync::{OneshotSender, oneshot};
 use wattle_rt::{Core, Event};
 
 use crate::control_socket::protocol::{Request, Response};
-use crate::control_socket::report::ServerReport;
+use crate::control_socket::report::{ServerReport, VolumeReport};
 use crate::control_socket::server::error_response;
 pub use exports::{Endpoint, RunningExport, parse_uri, prepare};
 pub use facts::Facts;
+use layers::Offered;
 pub use made_up::MadeUpArray;
 pub use served::Served;
 pub use work::word;
@@ -39,6 +41,10 @@ pub struct Serving {
     core: Core,
     server: String,
     arrays: RefCell<Vec<Rc<Served>>>,
+    /// What clients are offered: the arrays themselves, or what lies on them.
+    offered: Rc<[Offered]>,
+    /// What lies on the arrays and on drives.
+    stack: RefCell<Option<Stack>>,
     /// Commands that wait for the process to have given everything back.
     waiting_for_end: RefCell<Vec<OneshotSender<Result<(), Problem>>>>,
     ending: Cell<bool>,
@@ -49,12 +55,20 @@ pub struct Serving {
 }
 
 impl Serving {
-    /// Of arrays that run already, at least one.
-    pub fn new(core: &Core, server: String, arrays: Vec<Rc<Served>>) -> Self {
+    /// Of arrays and volumes that run already.
+    pub fn new(
+        core: &Core,
+        server: String,
+        arrays: Vec<Rc<Served>>,
+        offered: Vec<Offered>,
+        stack: Option<Stack>,
+    ) -> Self {
         Self {
             core: core.clone(),
             server,
             arrays: RefCell::new(arrays),
+            offered: offered.into(),
+            stack: RefCell::new(stack),
             waiting_for_end: RefCell::default(),
             ending: Cell::new(false),
             files: RefCell::default(),
@@ -65,6 +79,16 @@ impl Serving {
     /// The arrays are files as well, from now on.
     pub fn offers(&self, files: Files) {
         self.files.borrow_mut().push(files);
+    }
+
+    /// What clients are offered.
+    pub fn offered(&self) -> Rc<[Offered]> {
+        self.offered.clone()
+    }
+
+    /// Whether what is offered lies on arrays and drives.
+    pub fn has_layers(&self) -> bool {
+        self.stack.borrow().is_some()
     }
 
     /// The arrays that run now.
@@ -106,16 +130,26 @@ impl Serving {
         for served in self.arrays() {
             arrays.push(served.report().await);
         }
-        ServerReport { server: self.server.clone(), pid: std::process::id(), arrays, threads: threads::all() }
+        let volume = |offered: &Offered| VolumeReport {
+            name: offered.name.clone(),
+            size_bytes: offered.volume.size_bytes(),
+            exports: offered.exports.clone(),
+        };
+        let volumes = if self.has_layers() { self.offered.iter().map(volume).collect() } else { Vec::new() };
+        let (server, pid) = (self.server.clone(), std::process::id());
+        ServerReport { server, pid, arrays, volumes, threads: threads::all() }
     }
 
     /// Stops one array. The last one ends the process, and the answer waits until it has let go of the members: whoever stops
     /// an array wants to do something with them.
     async fn stop(&self, name: &str) -> Result<String, Problem> {
+        if self.has_layers() {
+            return self.stop_all(name).await;
+        }
         let served = self.find(name)?;
         match exports::opens(&self.files.borrow(), &served.facts.name) {
             0 => {}
-            opens => return Err(in_use_problem(&served, opens)),
+            opens => return Err(in_use_problem(&served.facts.name, &served.exports, opens)),
         }
         let message = stopped_message(&served.facts, &served.handle.status(&self.core).await);
         served.stopping.set(true);
@@ -136,6 +170,22 @@ impl Serving {
         Ok(message)
     }
 
+    /// Volumes that lie on each other are stopped together.
+    async fn stop_all(&self, name: &str) -> Result<String, Problem> {
+        for offered in self.offered.iter() {
+            match exports::opens(&self.files.borrow(), &offered.name) {
+                0 => {}
+                opens => return Err(in_use_problem(&offered.name, &offered.exports, opens)),
+            }
+        }
+        let (sender, ended) = oneshot();
+        self.waiting_for_end.borrow_mut().push(sender);
+        self.last_stop.set();
+        ended.await.unwrap_or_else(|| Err(stop_problem(name, VolumeError::Stopped)))?;
+        let names: Vec<_> = self.offered.iter().map(|offered| offered.name.as_str()).collect();
+        Ok(format!("{} and what is below: stopped", names.join(", ")))
+    }
+
     /// Stops every array and lets go of it; nothing is served afterwards. The first problem, if there are any.
     ///
     /// # Errors
@@ -144,10 +194,15 @@ impl Serving {
         self.ending.set(true);
         let arrays = std::mem::take(&mut *self.arrays.borrow_mut());
         let mut result = Ok(());
-        for served in arrays {
+        // What lies on others was started behind them.
+        for served in arrays.into_iter().rev() {
             if let Err(error) = served.stop().await {
                 result = result.and(Err(stop_problem(&served.facts.name, error)));
             }
+        }
+        let stack = self.stack.take();
+        if let Some(stack) = stack {
+            result = result.and(stack.close(&self.core).await);
         }
         result
     }
@@ -192,9 +247,8 @@ fn stopped_message(facts: &Facts, status: &ArrayStatus) -> String {
     format!("{} is stopped{left}", facts.name)
 }
 
-fn in_use_problem(served: &Served, opens: u32) -> Problem {
-    let name = &served.facts.name;
-    let next = match served.exports.iter().find(|way| way.starts_with('/')) {
+fn in_use_problem(name: &str, exports: &[String], opens: u32) -> Problem {
+    let next = match exports.iter().find(|way| way.starts_with('/')) {
         Some(file) => {
             format!("unmount or close it first: `losetup -j {file}` and `fuser {file}` tell who it is")
         }

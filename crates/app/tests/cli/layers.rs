@@ -4,7 +4,7 @@
 use std::fs;
 use std::io::{Seek, SeekFrom, Write};
 
-use crate::harness::{Room, fixtures, require, run, tool};
+use crate::harness::{Room, Serve, fixtures, require, run, tool};
 
 const START_SECTORS: u64 = 2048;
 
@@ -113,4 +113,85 @@ fn a_bare_file_system_is_a_volume() {
     let blank = room.device("blank.img", 1 << 20);
     run(["cat", &blank]).failed(1, "WTL-0040", &["blank.img"]);
     assert_eq!(run(["cat", "-V", "blank.img", &blank]).ok().stdout.len(), 1 << 20);
+}
+
+/// Writes through the volume of one server are there for the next, with any member missing, and nowhere else.
+#[test]
+fn volumes_are_served_and_written() {
+    let room = Room::new();
+    if !require("nbdcopy") {
+        return;
+    }
+    let Some(members) = unpack(&room) else { return };
+    let home = run(with(&["cat", "-V", "foxtrot/home"], &members)).ok().stdout;
+    let server = Serve::start(&room, &[], &members);
+    assert!(
+        server.said.contains("foxtrot/root: 32 MiB") && server.said.contains("foxtrot/home: 28 MiB"),
+        "{}",
+        server.said
+    );
+    let status = server.command(&["status", "--json"]).ok().json();
+    let way = |name: &str| {
+        let volumes = status["volumes"].as_array().unwrap();
+        let volume = volumes.iter().find(|volume| volume["name"] == name).unwrap();
+        volume["exports"][0].as_str().unwrap().to_owned()
+    };
+    assert_eq!(status["arrays"][0]["name"], "0");
+    let copied = room.name("copied");
+    tool("nbdcopy", [&way("foxtrot/home"), &copied]);
+    assert!(fs::read(&copied).unwrap() == home);
+    let pattern: Vec<u8> = (0..32_u32 << 20).map(|at| (at / 4096 * 7 + at % 251) as u8).collect();
+    let written = room.name("written");
+    fs::write(&written, &pattern).unwrap();
+    tool("nbdcopy", ["--flush", &written, &way("foxtrot/root")]);
+    let stopped = server.command(&["stop", "foxtrot/root"]).ok();
+    assert!(stopped.stderr.contains("stopped"), "{}", stopped.stderr);
+    drop(server);
+    for missing in 0..5 {
+        let mut members = members.clone();
+        members.remove(missing);
+        let cat = |name| room.untouched(|| run(with(&["cat", "-V", name], &members)).ok().stdout);
+        assert!(cat("foxtrot/root") == pattern && cat("foxtrot/home") == home, "without {missing}");
+    }
+}
+
+#[test]
+fn one_volume_is_served_with_what_is_below_it_and_comes_back_after_a_kill() {
+    let room = Room::new();
+    if !require("nbdcopy") {
+        return;
+    }
+    let Some(members) = unpack(&room) else { return };
+    let server = Serve::start(&room, &["-V", "foxtrot/root"], &members);
+    let pattern = vec![0x5A; 32 << 20];
+    let written = room.name("written");
+    fs::write(&written, &pattern).unwrap();
+    tool("nbdcopy", ["--flush", &written, &server.uri]);
+    let second = Serve::try_start(&Room::new(), &["-V", "foxtrot/home"], &members).err().unwrap();
+    second.failed(3, "WTL-0026", &["in use"]);
+    server.kill();
+    let server = Serve::start(&room, &["-V", "foxtrot/root"], &members);
+    let copied = room.name("copied");
+    tool("nbdcopy", [&server.uri, &copied]);
+    assert!(fs::read(&copied).unwrap() == pattern);
+    server.wait_until_good();
+    server.stop();
+    let read_only = Serve::start(&room, &["-V", "foxtrot/root", "--read-only"], &members[1..]);
+    room.untouched(|| drop(read_only));
+}
+
+#[test]
+fn a_bare_drive_is_served_and_written() {
+    if !require("mkfs.ext4") || !require("nbdcopy") {
+        return;
+    }
+    let room = Room::new();
+    let image = room.device("photos.img", 8 << 20);
+    tool("mkfs.ext4", ["-q", &image]);
+    let server = Serve::start(&room, &[], std::slice::from_ref(&image));
+    let other = room.device("other.img", 8 << 20);
+    tool("mkfs.ext4", ["-q", "-L", "other", &other]);
+    tool("nbdcopy", ["--flush", &other, &server.uri]);
+    server.command(&["stop", "photos.img"]).ok();
+    assert!(fs::read(&image).unwrap() == fs::read(&other).unwrap());
 }

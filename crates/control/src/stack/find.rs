@@ -11,6 +11,8 @@ pub struct Volume {
     pub name: String,
     /// What else it is found by.
     also: Vec<String>,
+    /// Which of [`crate::Scan::arrays`] it is, if it is one.
+    pub array: Option<usize>,
     /// Its place among [`crate::Scan::members`]; or why it cannot be used.
     pub member: Result<usize, Problem>,
     /// Nothing else lies on it, and there is something on it: what is meant where no name is given.
@@ -34,6 +36,7 @@ impl Stack {
             let problem = self.arrays.get(ix).and_then(|array| array.as_ref().err().cloned());
             volumes.push(Volume {
                 name: array.assembly.name().to_owned(),
+                array: Some(ix),
                 also: vec![facts.set_name.clone(), facts.short_name().to_owned(), facts.set_uuid.to_string()],
                 is_top: member.is_none_or(|member| !self.is_below(member)),
                 member: member.ok_or_else(|| problem.unwrap_or_else(|| self.scan.nothing_found())),
@@ -45,6 +48,7 @@ impl Stack {
                 let problem = group.volumes[volume].problem.clone().or_else(|| group.problem.clone());
                 volumes.push(Volume {
                     name: group.full_name(lv),
+                    array: None,
                     also: vec![format!("{}/{}", group.vg.id, lv.name), lv.id.to_string()],
                     is_top: member.is_none_or(|member| !self.is_below(member)),
                     member: member.ok_or_else(|| problem.unwrap_or_else(|| self.scan.nothing_found())),
@@ -58,6 +62,7 @@ impl Stack {
             let name = &seen.member.name;
             volumes.push(Volume {
                 name: name.clone(),
+                array: None,
                 also: name.rsplit('/').next().map(str::to_owned).into_iter().collect(),
                 is_top: !self.is_below(ix) && seen.has_file_system(),
                 member: seen.problem.clone().map_or(Ok(ix), Err),

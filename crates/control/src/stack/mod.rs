@@ -220,6 +220,17 @@ impl Stack {
         starter.start(core, &self.scan, array, claimed).await
     }
 
+    /// The first problem of what was wanted: why what lies on it is not there.
+    #[must_use]
+    pub fn blocked_by(&self) -> Option<&Problem> {
+        let of_arrays =
+            self.arrays.iter().zip(&self.scan.arrays).filter(|(_, array)| {
+                self.wants(|wanted| wanted.arrays.contains(&array.assembly.array.set_uuid))
+            });
+        let of_groups = self.groups.iter().filter_map(|group| group.problem.as_ref());
+        of_arrays.filter_map(|(started, _)| started.as_ref().err()).chain(of_groups).next()
+    }
+
     fn wants(&self, is_wanted: impl Fn(&Wanted) -> bool) -> bool {
         self.options.wanted.as_ref().is_none_or(is_wanted)
     }
@@ -254,14 +265,19 @@ impl Stack {
         let wanted = looked || self.wants(|wanted| wanted.groups.contains(&group.vg.id));
         let mut found = Vec::new();
         let mut logical = vec![None; group.vg.lvs.len()];
+        let mut physical = Vec::new();
         if group.problem.is_none() && wanted {
-            let mut physical = Vec::new();
             for device in &group.devices {
-                physical.push(match device {
-                    Some(ix) => Some(self.volume(core, *ix).await?),
-                    None => None,
-                });
+                match device {
+                    None => physical.push(None),
+                    Some(ix) => match self.volume(core, *ix).await {
+                        Ok(volume) => physical.push(Some(volume)),
+                        Err(problem) => group.problem = Some(problem),
+                    },
+                }
             }
+        }
+        if group.problem.is_none() && wanted {
             let read_only = self.options.purpose != Purpose::Write;
             let mut opener = Opener::new(core, &group, read_only, physical).await?;
             let mut states = group.volumes.clone();

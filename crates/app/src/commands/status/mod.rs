@@ -11,7 +11,7 @@ use wattle_control::Problem;
 use crate::cli::StatusArgs;
 use crate::control_socket::RuntimeDir;
 use crate::control_socket::client::Servers;
-use crate::control_socket::report::{ArrayReport, ServerReport};
+use crate::control_socket::report::{ArrayReport, ServerReport, VolumeReport};
 use crate::output::{self, ErrorReport, SCHEMA_VERSION, Screen};
 
 /// `--check`: nobody can tell. mdadm's number.
@@ -21,6 +21,8 @@ const CANNOT_TELL: u8 = 4;
 struct Report<'a> {
     schema_version: u32,
     arrays: Vec<ServedArray<'a>>,
+    /// What lies on arrays and drives and is offered in their stead.
+    volumes: Vec<ServedVolume<'a>>,
     errors: Vec<ErrorReport>,
 }
 
@@ -28,6 +30,14 @@ struct Report<'a> {
 struct ServedArray<'a> {
     #[serde(flatten)]
     array: &'a ArrayReport,
+    server: &'a str,
+    pid: u32,
+}
+
+#[derive(Serialize)]
+struct ServedVolume<'a> {
+    #[serde(flatten)]
+    volume: &'a VolumeReport,
     server: &'a str,
     pid: u32,
 }
@@ -59,21 +69,33 @@ pub fn run(args: &StatusArgs, screen: Screen) -> Result<ExitCode, Problem> {
     };
     // With a name, what other servers do is of no concern.
     let silent = if args.name.is_some() { &[] } else { &servers.silent[..] };
+    let volumes = || -> Vec<_> {
+        let servers = servers.answered.iter().filter(|_| args.name.is_none());
+        servers.flat_map(|(_, server)| server.volumes.iter().map(move |volume| (server, volume))).collect()
+    };
+    let volumes = volumes();
     if args.json.json {
         let arrays = shown.iter().map(|(server, array)| served(server, array)).collect();
         let errors = silent.iter().map(ErrorReport::from).collect();
-        output::print_json(&Report { schema_version: SCHEMA_VERSION, arrays, errors })?;
+        let volumes = volumes.iter().map(|(server, volume)| ServedVolume {
+            volume,
+            server: &server.server,
+            pid: server.pid,
+        });
+        let volumes = volumes.collect();
+        output::print_json(&Report { schema_version: SCHEMA_VERSION, arrays, volumes, errors })?;
     } else if args.mdstat {
         output::print(&mdstat::render(shown.iter().map(|(_, array)| *array)))?;
     } else {
-        let parts: Vec<_> = shown.iter().map(|(server, array)| text::render(server, array, screen)).collect();
-        output::print(&parts.join("\n"))?;
+        let arrays = shown.iter().map(|(server, array)| text::render(server, array, screen));
+        let volumes = volumes.iter().map(|(_, volume)| text::volume(volume, screen));
+        output::print(&arrays.chain(volumes).collect::<Vec<_>>().join("\n"))?;
     }
     let mut failed = None;
     for problem in silent {
         failed = Some(output::report(problem, screen.style_err));
     }
-    if shown.is_empty() && failed.is_none() {
+    if shown.is_empty() && volumes.is_empty() && failed.is_none() {
         output::note(&format!("nothing is being served (looked in {})", dir.path().display()));
     }
     match (args.check, failed) {

@@ -2,6 +2,7 @@
 
 use crate::control_socket::report::{
     ArrayReport, CacheReport, Health, MemberReport, MismatchReport, ScrubReport, ServerReport, SyncReport,
+    VolumeReport,
 };
 use crate::output::progress::{duration, mdstat_line};
 use crate::output::text::{printable, table};
@@ -67,6 +68,13 @@ pub fn render(server: &ServerReport, array: &ArrayReport, screen: Screen) -> Str
 }
 
 /// How large the cache is, what for, and why.
+/// A volume that lies on arrays or drives.
+pub fn volume(volume: &VolumeReport, screen: Screen) -> String {
+    let name = screen.style.bold(&printable(&volume.name));
+    let ways: Vec<_> = volume.exports.iter().map(|way| printable(way)).collect();
+    format!("{name}  {}, {}\n", screen.units.show_capacity(volume.size_bytes), ways.join(" "))
+}
+
 fn style_cache(cache: &CacheReport, units: Units) -> String {
     let grown = cache.grown.map(|grown| {
         format!(
@@ -339,8 +347,13 @@ mod tests {
     const PLAIN: Screen = Screen { units: Units::Iec, style: Style::PLAIN, style_err: Style::PLAIN };
 
     fn shown(array: &ArrayReport) -> String {
-        let server =
-            ServerReport { server: "data".to_owned(), pid: 7, arrays: Vec::new(), threads: Vec::new() };
+        let server = ServerReport {
+            server: "data".to_owned(),
+            pid: 7,
+            arrays: Vec::new(),
+            volumes: Vec::new(),
+            threads: Vec::new(),
+        };
         render(&server, array, PLAIN)
     }
 

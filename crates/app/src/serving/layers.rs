@@ -1,0 +1,222 @@
+//! Serving what lies on arrays and drives: logical volumes, partitions, file systems on bare drives.
+//!
+//! What there is can only be seen by running what is below it. So everything is looked at first, read-only and without a lock; then only
+//! what the chosen volumes lie on is claimed and started.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use wattle_control::scan::Origin;
+use wattle_control::stack::{Options, Plain, Purpose, Starter, Volume, Wanted};
+use wattle_control::start::Claimed;
+use wattle_control::{ArrayScan, Code, Policy, Problem, Scan, Stack};
+use wattle_engine::{ArrayHandle, VolumeRef};
+use wattle_rt::Core;
+
+use super::history::{History, StateDir};
+use super::{Facts, Served, settings, why};
+use crate::members;
+use crate::output::{self, text::printable};
+
+/// What is going to be served.
+pub enum Chosen {
+    /// Whole arrays on drives: which of the scan's.
+    Arrays(Vec<usize>),
+    /// Other volumes too.
+    Layers(Layers),
+}
+
+/// Volumes, and what they lie on.
+pub struct Layers {
+    /// How the operator would name them.
+    pub names: Vec<String>,
+    wanted: Wanted,
+}
+
+/// Looks at everything and chooses: the volumes named, or those that nothing else lies on.
+///
+/// # Errors
+/// There is none, none of that name, or it cannot be used.
+pub async fn choose(core: &Core, scan: Scan, policy: Policy, names: &[String]) -> Result<Chosen, Problem> {
+    let options = Options { policy, purpose: Purpose::Look, wanted: None };
+    let stack = Stack::open(core, scan, options, &mut Plain).await?;
+    let chosen = choose_of(&stack, names);
+    // Nothing was written.
+    let _ = stack.close(core).await;
+    chosen
+}
+
+fn choose_of(stack: &Stack, names: &[String]) -> Result<Chosen, Problem> {
+    let found: Vec<Volume> = match names {
+        [] => stack.volumes().into_iter().filter(|volume| volume.is_top).collect(),
+        names => names.iter().map(|name| stack.find(Some(name))).collect::<Result<_, _>>()?,
+    };
+    if found.is_empty() {
+        // Explains why there is none.
+        return stack.find(None).map(|_| Chosen::Arrays(Vec::new()));
+    }
+    // What cannot be used of whole arrays is refused where it is claimed.
+    let is_array = |volume: &Volume| volume.array.is_some_and(|array| on_drives(stack, array));
+    if found.iter().all(is_array) {
+        return Ok(Chosen::Arrays(found.iter().filter_map(|volume| volume.array).collect()));
+    }
+    let members = found.iter().map(|volume| volume.member.clone()).collect::<Result<Vec<_>, _>>()?;
+    let wanted = stack.below(&members).wanted;
+    Ok(Chosen::Layers(Layers { names: found.into_iter().map(|volume| volume.name).collect(), wanted }))
+}
+
+/// Whether an array's members are drives and partitions.
+fn on_drives(stack: &Stack, array: usize) -> bool {
+    let on_drive =
+        |ix: &usize| matches!(stack.scan.members[*ix].origin, Origin::Given | Origin::Partition { .. });
+    stack.scan.arrays[array].members.iter().all(on_drive)
+}
+
+/// A volume that is being served.
+pub struct Offered {
+    /// Its name.
+    pub name: String,
+    /// Itself.
+    pub volume: VolumeRef,
+    /// For clients that list what there is.
+    pub description: String,
+    /// The ways to it.
+    pub exports: Vec<String>,
+}
+
+/// Starts arrays so that they are looked after.
+pub struct Keeper<'a> {
+    state_dir: &'a StateDir,
+    settings: &'a [String],
+    /// In the order of their start: what lies on others comes behind them.
+    pub served: Vec<Rc<Served>>,
+}
+
+impl<'a> Keeper<'a> {
+    /// With these settings for each array.
+    pub fn new(state_dir: &'a StateDir, settings: &'a [String]) -> Self {
+        Self { state_dir, settings, served: Vec::new() }
+    }
+
+    /// Starts an array and looks after it.
+    ///
+    /// # Errors
+    /// It does not start, or a setting is not for it.
+    pub async fn keep(
+        &mut self,
+        core: &Core,
+        facts: Facts,
+        claimed: Claimed,
+        exports: Vec<String>,
+    ) -> Result<Rc<Served>, Problem> {
+        let (history, problem) = History::open(self.state_dir, facts.uuid.as_deref());
+        if let Some(problem) = problem {
+            output::note(&printable(&problem.what));
+        }
+        let started = claimed.launch(core).await?;
+        let served = Served::of_started(core, facts, started, exports, history).await;
+        for (key, value) in settings::parse_all(self.settings)? {
+            served.set(key, value).await?;
+        }
+        self.served.push(served.clone());
+        Ok(served)
+    }
+}
+
+impl Starter for Keeper<'_> {
+    async fn start(
+        &mut self,
+        core: &Core,
+        scan: &Scan,
+        array: &ArrayScan,
+        claimed: Claimed,
+    ) -> Result<ArrayHandle, Problem> {
+        members::note_unused(scan, array);
+        let facts = Facts { decisions: why::of_scan(scan, array).decisions, ..Facts::of_claimed(&claimed) };
+        Ok(self.keep(core, facts, claimed, Vec::new()).await?.handle.clone())
+    }
+}
+
+impl Layers {
+    /// Claims and starts what the volumes lie on, and opens them. Tries again for a little while what a server that was just killed may
+    /// still hold.
+    ///
+    /// # Errors
+    /// One of them cannot be used as it was asked for; everything is given back then.
+    pub async fn start(
+        &self,
+        core: &Core,
+        look: impl Fn() -> Result<Scan, Problem>,
+        (policy, read_only): (Policy, bool),
+        keeper: &mut Keeper<'_>,
+    ) -> Result<(Stack, Vec<(String, VolumeRef)>), Problem> {
+        const TRIES: u32 = 20;
+        const PAUSE: Duration = Duration::from_millis(100);
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            match self.start_once(core, look()?, (policy, read_only), keeper).await {
+                Err(problem) if tries < TRIES && matches!(problem.code, Code::Locked | Code::Changed) => {
+                    core.sleep(PAUSE).await;
+                }
+                result => return result,
+            }
+        }
+    }
+
+    async fn start_once(
+        &self,
+        core: &Core,
+        scan: Scan,
+        (policy, read_only): (Policy, bool),
+        keeper: &mut Keeper<'_>,
+    ) -> Result<(Stack, Vec<(String, VolumeRef)>), Problem> {
+        let purpose = if read_only { Purpose::Read } else { Purpose::Write };
+        let options = Options { policy, purpose, wanted: Some(self.wanted.clone()) };
+        let mut stack = Stack::open(core, scan, options, keeper).await?;
+        let mut volumes = Vec::new();
+        for name in &self.names {
+            match open(core, &mut stack, name).await {
+                Ok(volume) => volumes.push((name.clone(), volume)),
+                Err(problem) => {
+                    let problem = stack.blocked_by().cloned().unwrap_or(problem);
+                    for served in keeper.served.drain(..).rev() {
+                        // The problem that is told is the first.
+                        let _ = served.stop().await;
+                    }
+                    let _ = stack.close(core).await;
+                    return Err(problem);
+                }
+            }
+        }
+        Ok((stack, volumes))
+    }
+}
+
+async fn open(core: &Core, stack: &mut Stack, name: &str) -> Result<VolumeRef, Problem> {
+    let member = stack.find(Some(name))?.member?;
+    if let Some(note) = stack.partial_note(member) {
+        output::note(&printable(&note));
+    }
+    stack.volume(core, member).await
+}
+
+/// Clients find volumes by name.
+///
+/// # Errors
+/// Two have the same.
+pub fn refuse_same_names<'a>(names: impl IntoIterator<Item = &'a str>) -> Result<(), Problem> {
+    let mut seen: Vec<&str> = Vec::new();
+    for name in names {
+        if seen.contains(&name) {
+            return Err(Problem::new(
+                Code::SeveralVolumes,
+                format!("two of the volumes are called {name}, or one is named twice"),
+                "clients ask for a volume by its name",
+                "serve them with two servers: -V with the UUID, and --name for each",
+            ));
+        }
+        seen.push(name);
+    }
+    Ok(())
+}

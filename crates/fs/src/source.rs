@@ -31,6 +31,9 @@ impl ReadAt for Vec<u8> {
     }
 }
 
+/// Devices and files have sizes that fit into 63 bits, and so has what is computed from them.
+pub const SIZE_MAX: u64 = i64::MAX as u64;
+
 /// A line of the cache. Larger than a block of any of these file systems but ext4's largest, and several inodes' worth.
 const LINE_BYTES: u64 = 64 << 10;
 

@@ -18,7 +18,7 @@ use std::ops::Range;
 
 use crate::bytes::{le16, le32, le64};
 use crate::error::{Error, Note};
-use crate::source::Source;
+use crate::source::{SIZE_MAX, Source};
 use crate::{About, EachData, EachEntry, Entry, FileSystem, Kind, Metadata, Node, Time};
 
 use chunks::Chunks;
@@ -223,7 +223,7 @@ impl Inode {
                 uid: le32(b, 44)?,
                 gid: le32(b, 48)?,
                 links: le32(b, 40)?,
-                size_bytes: le64(b, 16)?,
+                size_bytes: le64(b, 16).filter(|size| *size <= SIZE_MAX)?,
                 accessed: time(112)?,
                 changed: time(124)?,
                 modified: time(136)?,

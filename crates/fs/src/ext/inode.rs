@@ -5,6 +5,7 @@ use crate::error::Error;
 use crate::ext::Ext;
 use crate::ext::checksum::{crc, crc_without};
 use crate::ext::superblock::{Bits, Features};
+use crate::source::SIZE_MAX;
 use crate::{Kind, Metadata, Time};
 
 /// Bytes of an inode that say where its data is, or are a link's target.
@@ -76,6 +77,7 @@ impl Inode {
             || kind == Kind::Directory
                 && ext.superblock.features.incompat.contains(Features::LARGE_DIRECTORIES);
         let size_high = if high { u64::from(le32(b, 0x6c)?) } else { 0 };
+        let size_bytes = u64::from(le32(b, 0x4)?) | size_high << 32;
         let wide = |low: usize, high: usize| Some(u32::from(le16(b, low)?) | u32::from(le16(b, high)?) << 16);
         let seed = crc(ext.superblock.seed, &(u32::try_from(number).ok()?).to_le_bytes());
         Some(Self {
@@ -87,7 +89,7 @@ impl Inode {
                 uid: wide(0x2, 0x78)?,
                 gid: wide(0x18, 0x7a)?,
                 links: u32::from(le16(b, 0x1a)?),
-                size_bytes: u64::from(le32(b, 0x4)?) | size_high << 32,
+                size_bytes: (size_bytes <= SIZE_MAX).then_some(size_bytes)?,
                 accessed: time(0x8, 0x8c)?,
                 modified: time(0x10, 0x88)?,
                 changed: time(0xc, 0x84)?,

@@ -3,7 +3,7 @@
 use crate::bytes::{label, le16, le32, u8_at, uuid_at};
 use crate::error::{Error, Note};
 use crate::ext::checksum::crc;
-use crate::source::Source;
+use crate::source::{SIZE_MAX, Source};
 use crate::{About, ext::Ext};
 
 const OFFSET: u64 = 1024;
@@ -180,6 +180,9 @@ impl Superblock {
         {
             return Err(damaged("an impossible size of group descriptors"));
         }
+        if self.blocks > SIZE_MAX / self.block_bytes as u64 {
+            return Err(damaged("more blocks than any device has"));
+        }
         if self.blocks_per_group == 0 || self.inodes_per_group == 0 {
             return Err(damaged("groups without blocks or inodes"));
         }
@@ -254,7 +257,8 @@ impl Superblock {
     /// The block an inode is in, and where in it.
     pub fn inode_place(&self, ext: &Ext, inode: u64) -> Result<(u64, usize), Error> {
         let damaged = |what| Error::Damaged { structure: "ext inode", at: inode, what };
-        let index = inode.checked_sub(1).ok_or_else(|| damaged("there is no inode of that number"))?;
+        let index = inode.checked_sub(1).filter(|index| *index < u64::from(u32::MAX));
+        let index = index.ok_or_else(|| damaged("there is no inode of that number"))?;
         let group = index / self.inodes_per_group;
         if group >= self.groups {
             return Err(damaged("its number is beyond the last"));

@@ -30,7 +30,13 @@ pub fn list(xfs: &Xfs, inode: &Inode, each: &mut EachEntry<'_>) -> Result<(), Er
         return short(xfs, inode, each)
             .ok_or_else(|| inode.damaged("a short directory that ends too soon"))?;
     }
-    let mut blocks = Blocks { xfs, inode, block: vec![0; xfs.superblock.directory_block_bytes], filled: 0 };
+    let mut blocks = Blocks {
+        xfs,
+        inode,
+        block: vec![0; xfs.superblock.directory_block_bytes],
+        filled: 0,
+        left: xfs.source.size(),
+    };
     let range = 0..inode.metadata.size_bytes.min(ENTRIES_END);
     // The size counts blocks of entries only.
     xfs.runs(inode, &range, &mut |run| blocks.add(run, each))?;
@@ -68,10 +74,14 @@ struct Blocks<'a> {
     inode: &'a Inode,
     block: Vec<u8>,
     filled: usize,
+    /// Bytes that may still come: blocks of directories are not shared.
+    left: u64,
 }
 
 impl Blocks<'_> {
     fn add(&mut self, run: Run, each: &mut EachEntry<'_>) -> Result<(), Error> {
+        let left = self.left.checked_sub(run.len);
+        self.left = left.ok_or_else(|| self.inode.damaged("it has more blocks than the file system"))?;
         let mut done = 0;
         while done < run.len {
             let len = self.block.len();

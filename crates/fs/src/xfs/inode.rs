@@ -2,6 +2,7 @@
 
 use crate::bytes::{be16, be32, be64, u8_at};
 use crate::error::Error;
+use crate::source::SIZE_MAX;
 use crate::xfs::{Xfs, checksum_is_right};
 use crate::{Kind, Metadata, Time};
 
@@ -92,7 +93,7 @@ impl Inode {
                 uid: be32(b, 8)?,
                 gid: be32(b, 12)?,
                 links: if version == 1 { u32::from(be16(b, 6)?) } else { be32(b, 16)? },
-                size_bytes: be64(b, 56)?,
+                size_bytes: be64(b, 56).filter(|size| *size <= SIZE_MAX)?,
                 accessed: time(32)?,
                 modified: time(40)?,
                 changed: time(48)?,

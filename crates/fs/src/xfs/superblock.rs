@@ -3,7 +3,7 @@
 use crate::About;
 use crate::bytes::{be16, be32, be64, label, u8_at, uuid_at};
 use crate::error::{Error, Note};
-use crate::source::Source;
+use crate::source::{SIZE_MAX, Source};
 use crate::xfs::checksum_is_right;
 
 const MAGIC: u32 = 0x5846_5342;
@@ -115,7 +115,7 @@ impl Superblock {
             label: label(b.get(108..120)?),
             uuid: uuid_at(b, 32)?,
         };
-        if superblock.blocks > group_blocks.saturating_mul(groups) {
+        if superblock.blocks > group_blocks.saturating_mul(groups).min(SIZE_MAX >> block_log) {
             return Some(Err(damaged("more blocks than its groups have")));
         }
         let (start, len) = (be64(b, 48)?, u64::from(be32(b, 96)?) << block_log);

@@ -7,8 +7,8 @@ use crate::{Error, FileSystem, Kind, Node};
 const ENTRIES_MAX: usize = 200;
 
 /// Opens an image and reads everything, within a bound: an image that is small can still describe files without an end.
-fn walk(data: &[u8]) {
-    let Ok(fs) = crate::open(Box::new(data.to_vec()), None) else { return };
+fn walk(data: Vec<u8>) {
+    let Ok(fs) = crate::open(Box::new(data), None) else { return };
     let _ = format!("{:?}", fs.about());
     for note in &fs.about().notes {
         let _ = note.to_string();
@@ -52,12 +52,12 @@ fn look(fs: &dyn FileSystem, node: Node, nodes: &mut Vec<Node>) {
 
 /// An image of ext2, ext3 or ext4.
 pub fn fuzz_ext(data: &[u8]) {
-    walk(data);
+    walk(data.to_vec());
 }
 
 /// An image of XFS.
 pub fn fuzz_xfs(data: &[u8]) {
-    walk(data);
+    walk(data.to_vec());
 }
 
 /// An image of btrfs. Checksums are of everything: those of blocks that look like one of a tree, and of the superblock, are made right
@@ -65,7 +65,7 @@ pub fn fuzz_xfs(data: &[u8]) {
 pub fn fuzz_btrfs(data: &[u8]) {
     let mut data = data.to_vec();
     crate::btrfs::seal(&mut data);
-    walk(&data);
+    walk(data);
 }
 
 /// Takes any bytes and returns, or the decoder has a bug.

@@ -11,11 +11,16 @@ use crate::harness::{Room, Said, run, wattle};
 
 /// A mirror whose members hold the file system from their first byte on: its superblocks are at their ends.
 fn mirror(room: &Room, tree: &Path) -> Option<Vec<String>> {
+    mirror_changed(room, tree, |_| {})
+}
+
+/// As [`mirror`], with what somebody did to the file system.
+fn mirror_changed(room: &Room, tree: &Path, change: impl FnOnce(&str)) -> Option<Vec<String>> {
     let members = room.blank(2, 64 << 20);
     let args = ["create", "data", "--level", "1", "--metadata", "1.0", "--assume-clean"].map(str::to_owned);
     run(args.into_iter().chain(members.clone())).ok();
     let made = Command::new("/usr/sbin/mke2fs")
-        .args(["-q", "-F", "-t", "ext4", "-L", "music", "-d"])
+        .args(["-q", "-F", "-t", "ext4", "-O", "^metadata_csum", "-L", "music", "-d"])
         .arg(tree)
         .args([&members[0], "32M"])
         .status();
@@ -24,6 +29,7 @@ fn mirror(room: &Room, tree: &Path) -> Option<Vec<String>> {
         eprintln!("SKIPPED: mke2fs is not installed; scripts/deps installs it");
         return None;
     }
+    change(&members[0]);
     let image = fs::read(&members[0]).unwrap();
     let mut other = fs::read(&members[1]).unwrap();
     other[..32 << 20].copy_from_slice(&image[..32 << 20]);
@@ -88,7 +94,7 @@ fn a_tree_comes_out_as_it_was() {
     let said = files(&["get", "--to", &to, "--checksums", &sums], &members[1..]).ok();
     assert!(said.stderr.contains("4 files (8688"), "{}", said.stderr);
     let (mut expected, got) = (contents(&tree), contents(Path::new(&to)));
-    if !rustix_is_root() {
+    if !is_root() {
         // The right to act as the owner is not given without the owner.
         expected.get_mut(Path::new("proof.txt")).unwrap().0 &= !0o6000;
     }
@@ -110,7 +116,7 @@ fn a_tree_comes_out_as_it_was() {
     assert!(fs::read_to_string(&sums).unwrap().contains("songs/back\\\\slash"));
 }
 
-fn rustix_is_root() -> bool {
+fn is_root() -> bool {
     fs::metadata("/proc/self").unwrap().uid() == 0
 }
 
@@ -162,6 +168,45 @@ fn nothing_is_overwritten_and_nothing_leads_out_of_the_directory() {
     fs::write(&sums, "mine").unwrap();
     files(&["get", "--to", &to, "--checksums", &sums], &members).failed(1, "WTL-0105", &["sums"]);
     assert_eq!(fs::read_to_string(&sums).unwrap(), "mine");
+}
+
+/// A name that leads out of the directory, a directory within itself, and one that is gone: each is named, and the rest comes out.
+#[test]
+fn a_hostile_file_system_is_no_danger() {
+    let room = Room::new();
+    let tree = tree(&room);
+    fs::write(tree.join("up_up_evil"), "evil").unwrap();
+    fs::write(tree.join("lost"), "").unwrap();
+    let hostile = |member: &str| {
+        for request in ["ln songs songs/loop", "clri lost"] {
+            let debugfs = Command::new("/usr/sbin/debugfs").args(["-w", "-R", request, member]).output();
+            assert!(debugfs.unwrap().status.success());
+        }
+        let mut bytes = fs::read(member).unwrap();
+        let at = bytes.windows(10).position(|window| window == b"up_up_evil").unwrap();
+        bytes[at..at + 10].copy_from_slice(b"../../evil");
+        fs::write(member, bytes).unwrap();
+    };
+    let Some(members) = mirror_changed(&room, &tree, hostile) else { return };
+    fs::create_dir(room.path("a")).unwrap();
+    let said = files(&["get", "--to", &room.name("a/out"), "--json"], &members);
+    let report = said.json();
+    said.failed(
+        1,
+        "WTL-0143",
+        &[
+            "not extracted: ../../evil: its name is not one that a file can have",
+            "not extracted: songs/loop: the directory came out already, elsewhere",
+            "not extracted: lost: ext inode ",
+            "3 did not come out",
+        ],
+    );
+    assert_eq!(report["not_extracted"].as_array().unwrap().len(), 3);
+    assert!(!room.path("evil").exists() && !room.path("a/evil").exists());
+    assert_eq!(fs::read_to_string(room.path("a/out/proof.txt")).unwrap(), "kept by linux\n");
+    let said = files(&["ls", "-R"], &members);
+    assert!(said.text().contains("songs/old/same\n"), "{}", said.text());
+    said.failed(1, "WTL-0142", &["songs/loop: the directory is there twice", "lost: ext inode "]);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::time::Duration;
 use wattle_engine::geometry::{Geometry, GeometryError, Hazard, Kind, Level, Params};
 use wattle_engine::metadata::{Metadata, NoMetadata};
 use wattle_engine::units::{MemberIx, MemberSet, SECTOR_BYTES, Sector};
-use wattle_engine::{ArrayHandle, ArraySpec, MemberSpec};
+use wattle_engine::{ArrayHandle, ArraySpec, MemberSpec, VolumeRef};
 use wattle_rt::sim::DriveTotals;
 use wattle_rt::{Core, Device, DriveConfig, DriveControl, World, WorldConfig};
 
@@ -278,10 +278,25 @@ impl Site {
         spec: ArraySpec,
         metadata: impl FnOnce(&Core, &[Device]) -> Box<dyn Metadata>,
     ) -> Result<Measured, LoadError> {
+        self.measure_on(load, spec, metadata, async |_, array| array)
+    }
+
+    /// Measures a load on the volume that `lay` puts on the array.
+    ///
+    /// # Errors
+    /// The load does not fit the volume.
+    pub fn measure_on(
+        &mut self,
+        load: &Load,
+        spec: ArraySpec,
+        metadata: impl FnOnce(&Core, &[Device]) -> Box<dyn Metadata>,
+        lay: impl AsyncFnOnce(&Core, VolumeRef) -> VolumeRef,
+    ) -> Result<Measured, LoadError> {
         let (members, controls) = (self.members(), self.controls.clone());
         let work = async move |core: Core| {
             let array = ArrayHandle::start(&core, spec, metadata(&core, &members)).await;
-            let result = load.run(&core, &array.volume(), look(&core, &array, &controls)).await;
+            let volume = lay(&core, array.volume()).await;
+            let result = load.run(&core, &volume, look(&core, &array, &controls)).await;
             array.stop(&core).await.expect("nothing is wrong with the drives");
             result.map(|counted| Measured::new(load, counted))
         };

@@ -5,6 +5,7 @@ use std::time::Duration;
 use wattle_engine::geometry::Level;
 use wattle_lab::{Measured, SWEEP, with_intent, with_log};
 use wattle_sim::figures::jobs::{self, Work};
+use wattle_sim::figures::layers::{self, Laid};
 use wattle_sim::figures::path::{self, Case};
 use wattle_sim::figures::{Access, Load, Setup, costs, limits};
 
@@ -227,5 +228,19 @@ fn shallow_sequential_writes_do_not_wait_for_what_cannot_come() {
             "QD {depth}: {} against {alone} alone",
             per_second(depth)
         );
+    }
+}
+
+/// A logical volume costs nothing where wattle puts it; where it is not aligned to the stripes, whole stripes are whole no longer.
+#[test]
+fn a_logical_volume_runs_at_95_percent_of_what_is_below_it() {
+    for laid in layers::all() {
+        let short = Load { window: laid.load.window.min(Duration::from_millis(200)), ..laid.load.clone() };
+        let (below, above) = Laid { load: short, ..laid.clone() }.measure();
+        let part = above.per_second() / below.per_second();
+        match laid.bound {
+            Some(bound) => assert!(part >= bound, "{}: {:.1} %", laid.name, part * 100.0),
+            None => assert!(part < 0.95, "{}: misaligned, and {:.1} % all the same", laid.name, part * 100.0),
+        }
     }
 }

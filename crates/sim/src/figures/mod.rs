@@ -9,6 +9,7 @@
 
 pub mod costs;
 pub mod jobs;
+pub mod layers;
 pub mod limits;
 pub mod load;
 pub mod path;

@@ -7,6 +7,7 @@ use wattle_lab::{Measured, SWEEP, with_intent, with_log};
 
 use super::costs::{Cost, cost, dirty};
 use super::jobs::{self, Work};
+use super::layers;
 use super::limits;
 use super::load::Load;
 use super::path;
@@ -35,6 +36,7 @@ pub const TABLES: &[Table] = &[
     Table { name: "jobs", make: jobs },
     Table { name: "beside", make: beside },
     Table { name: "onset", make: onset },
+    Table { name: "layers", make: || layers::table(&layers::all()) },
 ];
 
 const SETUPS: [(&str, Setup); 5] = [

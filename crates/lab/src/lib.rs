@@ -31,4 +31,4 @@ pub use rebuild::{Beside, Rebuilt, rebuild, rebuild_beside};
 pub use setup::{DATA_OFFSET, Guard, MeasureError, Setup, SetupError, Site, look};
 pub use study::{BesideRebuild, Crowd, Finding, HeldBack, Study, member_bytes_max, used_up};
 pub use target::{Requests, Target};
-pub use yardstick::updates_per_second;
+pub use yardstick::Yardstick;

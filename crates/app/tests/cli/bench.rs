@@ -39,6 +39,18 @@ fn figures_have_fios_names_and_a_yardstick() {
     for words in ["bandwidth", "rounds: ", "in its cache"] {
         assert!(text.text().contains(words), "{}", text.text());
     }
+    // Whole stripes in sequence are held against parity that is made in memory, bytes against bytes.
+    let whole = bench(&members, &["--level", "5", "--rw", "write", "--bs", "1536k", "--json"]).ok().json();
+    assert_eq!(whole["yardstick"], "parity");
+    let number = |value: &serde_json::Value| value.as_f64().expect("a number");
+    let ratio = |round: usize| {
+        let round = &whole["rounds"][round];
+        number(&round["iops"]) * f64::from(1536 << 10) / number(&round["yardstick"])
+    };
+    assert!(
+        (number(&whole["yardstick_ratio"]) / (ratio(0) / 2.0 + ratio(1) / 2.0) - 1.0).abs() < 1e-6,
+        "{whole}"
+    );
 }
 
 #[test]

@@ -9,8 +9,9 @@ use std::time::Duration;
 use wattle_control::{Check, Code, Problem, start};
 use wattle_engine::ArrayHandle;
 use wattle_engine::array::CounterTotals;
-use wattle_engine::geometry::Kind;
-use wattle_lab::{Counts, Load, LoadError, Ramp, Steady, Target as Goal, updates_per_second};
+use wattle_engine::geometry::{Geometry, Kind};
+use wattle_engine::units::SECTOR_BYTES;
+use wattle_lab::{Counts, Load, LoadError, Ramp, Rw, Steady, Target as Goal, Yardstick};
 use wattle_rt::Core;
 
 use super::plans::PlanReport;
@@ -48,7 +49,7 @@ struct Round {
     time: Duration,
     /// Processor time of the process in it.
     cpu: Duration,
-    /// Updates of parity per second, just after it.
+    /// What the processor did in a second, just after it.
     yardstick: f64,
 }
 
@@ -135,7 +136,8 @@ async fn measure(
     load: &Load,
 ) -> Result<Report, Problem> {
     let before = Condition::of_status(&handle.status(core).await);
-    let rounds = rounds(core, args, &handle.volume(), load, true).await;
+    let yardstick = yardstick(&facts.geometry, load);
+    let rounds = rounds(core, args, &handle.volume(), load, yardstick, true).await;
     let after = handle.status(core).await;
     let stopped = handle.stop(core).await;
     let (warmed, rounds) = rounds?;
@@ -144,7 +146,20 @@ async fn measure(
         .then(|| PlanReport::between(&CounterTotals::default(), &after.counters));
     let array = ArrayReport::new(facts, &args.members, core.cores());
     let condition = before.and(Condition::of_status(&after));
-    Ok(Report::new(array, condition, load, &warmed, &rounds, plans))
+    Ok(Report::new(array, condition, load, yardstick, &warmed, &rounds, plans))
+}
+
+/// What a load is held against: what is written as whole stripes in sequence needs the parity of what does not fit a cache.
+fn yardstick(geometry: &Geometry, load: &Load) -> Yardstick {
+    if geometry.kind() != Kind::Parity || load.rw != Rw::Write {
+        return Yardstick::Updates;
+    }
+    let (stripe, chunk) = (geometry.stripe_data_sectors().0, geometry.chunk().0);
+    if !load.bs_bytes.is_multiple_of(stripe * SECTOR_BYTES) {
+        return Yardstick::Updates;
+    }
+    let data = (stripe / chunk) as usize;
+    Yardstick::Parity { data, parities: geometry.raid_disks() - data }
 }
 
 /// Where the work is done by another process, processor time here says nothing.
@@ -153,6 +168,7 @@ async fn rounds(
     args: &BenchArgs,
     target: &impl Goal,
     load: &Load,
+    yardstick: Yardstick,
     works_here: bool,
 ) -> Result<(Warmed, Vec<Round>), Problem> {
     let time = load.runtime.unwrap_or(RUNTIME) / args.rounds;
@@ -170,7 +186,7 @@ async fn rounds(
             counts: counted.counts,
             time: counted.runtime,
             cpu: counted.after.saturating_sub(counted.before),
-            yardstick: updates_per_second(core, YARDSTICK).await,
+            yardstick: yardstick.per_second(core, YARDSTICK).await,
         });
         // Another seed, so that no round finds what the one before left behind just so.
         load = Load { ramp: Ramp::For(COME_UP), seed: load.seed.wrapping_add(1), ..load };

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::Serialize;
-use wattle_lab::{Histogram, Load};
+use wattle_lab::{Histogram, Load, Yardstick};
 
 use super::condition::Condition;
 use super::{Round, Warmed};
@@ -27,7 +27,9 @@ pub struct Report {
     /// Whether the load was steady before it was measured; absent if a fixed ramp was asked for.
     pub steady: Option<bool>,
     pub ramp_secs: f64,
-    /// Requests per second, as a part of what the processor does in updates of parity that is in its cache: the median round.
+    /// `updates`: read-modify-writes in the processor's cache per second. `parity`: bytes per second of data of which parity is made in memory.
+    pub yardstick: &'static str,
+    /// Requests, or bytes, per second as a part of that: the median round.
     pub yardstick_ratio: f64,
     /// How rows of stripes were written, ramp included; absent without parity.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -131,6 +133,7 @@ impl Report {
         array: ArrayReport,
         condition: Condition,
         load: &Load,
+        yardstick: Yardstick,
         warmed: &Warmed,
         rounds: &[Round],
         plans: Option<PlanReport>,
@@ -151,12 +154,17 @@ impl Report {
             job_runtime: millis(time),
         };
         let rounds: Vec<_> = rounds.iter().map(RoundReport::new).collect();
-        let ratios = rounds.iter().map(|round| round.iops / round.yardstick.max(1.0)).collect();
+        let (name, unit) = match yardstick {
+            Yardstick::Updates => ("updates", 1),
+            Yardstick::Parity { .. } => ("parity", load.bs_bytes),
+        };
+        let ratios = rounds.iter().map(|round| round.iops * unit as f64 / round.yardstick.max(1.0)).collect();
         Self {
             schema_version: SCHEMA_VERSION,
             array,
             condition,
             jobs: vec![job],
+            yardstick: name,
             yardstick_ratio: median(ratios),
             rounds,
             steady: warmed.steady,
@@ -203,10 +211,13 @@ impl Report {
             text.push_str(&format!("  {cpu:.0} requests for each second of processor time\n"));
         }
         let yardstick = median(self.rounds.iter().map(|round| round.yardstick).collect());
+        let yardstick = match self.yardstick {
+            "parity" => format!("makes parity of in memory: {}/s", units.show(yardstick as u64)),
+            _ => format!("updates of parity in its cache: {:.2} M per second", yardstick / 1e6),
+        };
         text.push_str(&format!(
-            "  {:.1} % of what the processor updates of parity in its cache: {:.2} M per second\n",
-            100.0 * self.yardstick_ratio,
-            yardstick / 1e6
+            "  {:.1} % of what the processor {yardstick}\n",
+            100.0 * self.yardstick_ratio
         ));
         text
     }

@@ -7,7 +7,7 @@ use wattle_engine::array::CounterTotals;
 use wattle_export::NbdAddress;
 use wattle_export::nbd::limits::REQUEST_BYTES_MAX;
 use wattle_export::nbd::{Client, ClientError};
-use wattle_lab::{Load, Requests, Target as Goal};
+use wattle_lab::{Load, Requests, Target as Goal, Yardstick};
 use wattle_rt::{Buf, BufMut, Core};
 
 use super::condition::Condition;
@@ -41,7 +41,7 @@ pub fn run(args: &BenchArgs, load: &Load, target: &Target) -> Result<Report, Pro
         let first = Client::connect(&core, &address, &export).await;
         let size_bytes = first.map_err(|error| unreachable(before, &error.to_string()))?.size_bytes();
         let volume = ServedVolume { address, export, size_bytes };
-        let (warmed, measured) = rounds(&core, args, &volume, load, false).await?;
+        let (warmed, measured) = rounds(&core, args, &volume, load, Yardstick::Updates, false).await?;
         Ok((core.cores(), warmed, measured))
     })?;
     let after = target.look()?;
@@ -49,7 +49,7 @@ pub fn run(args: &BenchArgs, load: &Load, target: &Target) -> Result<Report, Pro
     let plans =
         before.cache.map(|_| PlanReport::between(&totals(&before.counters), &totals(&after.counters)));
     let array = ArrayReport::of_served(before, cores);
-    Ok(Report::new(array, condition, load, &warmed, &measured, plans))
+    Ok(Report::new(array, condition, load, Yardstick::Updates, &warmed, &measured, plans))
 }
 
 fn unreachable(array: &report::ArrayReport, why: &str) -> Problem {

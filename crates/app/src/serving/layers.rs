@@ -90,12 +90,14 @@ pub struct Keeper<'a> {
     settings: &'a [String],
     /// In the order of their start: what lies on others comes behind them.
     pub served: Vec<Rc<Served>>,
+    /// How many were ever begun.
+    begun: usize,
 }
 
 impl<'a> Keeper<'a> {
     /// With these settings for each array.
     pub fn new(state_dir: &'a StateDir, settings: &'a [String]) -> Self {
-        Self { state_dir, settings, served: Vec::new() }
+        Self { state_dir, settings, served: Vec::new(), begun: 0 }
     }
 
     /// Starts an array and looks after it.
@@ -113,6 +115,7 @@ impl<'a> Keeper<'a> {
         if let Some(problem) = problem {
             output::note(&printable(&problem.what));
         }
+        self.begun += 1;
         let started = claimed.launch(core).await?;
         let served = Served::of_started(core, facts, started, exports, history).await;
         for (key, value) in settings::parse_all(self.settings)? {
@@ -156,7 +159,8 @@ impl Layers {
         loop {
             tries += 1;
             match self.start_once(core, look()?, (policy, read_only), keeper).await {
-                Err(problem) if tries < TRIES && matches!(problem.code, Code::Locked | Code::Changed) => {
+                // What this very process claimed before would be in its own way.
+                Err(problem) if tries < TRIES && problem.code == Code::Locked && keeper.begun == 0 => {
                     core.sleep(PAUSE).await;
                 }
                 result => return result,

@@ -195,3 +195,42 @@ fn a_bare_drive_is_served_and_written() {
     server.command(&["stop", "photos.img"]).ok();
     assert!(fs::read(&image).unwrap() == fs::read(&other).unwrap());
 }
+
+/// Arrays whose volumes are the members of an array: read, written, a member failed, stopped, found again.
+#[test]
+fn arrays_on_arrays() {
+    if !require("nbdcopy") {
+        return;
+    }
+    let room = Room::new();
+    let inner: Vec<_> = (0..2).map(|ix| room.device(&format!("inner-{ix}"), 8 << 20)).collect();
+    run(with(&["create", "inner", "--level", "1"], &inner)).ok();
+    let mut drives = Vec::new();
+    for (ix, member) in inner.iter().enumerate() {
+        let pair = ["a", "b"].map(|side| room.device(&format!("drive-{ix}{side}"), 16 << 20)).to_vec();
+        run(with(&["create", &format!("outer{ix}"), "--level", "1"], &pair)).ok();
+        let server = Serve::start(&room, &[], &pair);
+        let size = server.array()["size_bytes"].as_u64().unwrap();
+        fs::OpenOptions::new().write(true).open(member).unwrap().set_len(size).unwrap();
+        tool("nbdcopy", ["--flush", member, &server.uri]);
+        server.stop();
+        drives.extend(pair);
+    }
+    let said = room.untouched(|| run(with(&["scan"], &drives)).ok());
+    assert!(said.text().contains("inner  raid1 [UU], 7 MiB, on outer0, outer1"), "{}", said.text());
+    let server = Serve::start(&room, &[], &drives);
+    let size = usize::try_from(
+        server.command(&["status", "--json"]).ok().json()["volumes"][0]["size_bytes"].as_u64().unwrap(),
+    );
+    let pattern: Vec<u8> = (0..size.unwrap()).map(|at| (at / 4096 * 3 + at % 253) as u8).collect();
+    let written = room.name("written");
+    fs::write(&written, &pattern).unwrap();
+    tool("nbdcopy", ["--flush", &written, &server.uri]);
+    server.command(&["fail", "inner", "outer0"]).ok();
+    server.command(&["stop", "inner"]).ok();
+    drop(server);
+    let said = room.untouched(|| run(with(&["scan"], &drives)).ok());
+    assert!(said.text().contains("inner  raid1 [_U]"), "{}", said.text());
+    // One drive of four has all of it.
+    assert!(run(["cat", &drives[3]]).ok().stdout == pattern);
+}

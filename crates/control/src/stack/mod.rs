@@ -169,15 +169,24 @@ impl Stack {
         result
     }
 
-    /// Scans the volumes of what was opened, beside the cores: what serves them must be able to answer.
+    /// Scans the volumes of what was opened.
     async fn look_at(&mut self, core: &Core, found: Vec<(Member, Origin)>) -> Result<(), Problem> {
-        let mut scan = std::mem::take(&mut self.scan);
         let policy = self.options.policy;
-        let scanned = core.offload(move || {
-            scan.add(found, policy);
-            scan
+        self.beside(core, move |scan| scan.add(found, policy)).await
+    }
+
+    /// Reads members beside the cores: what serves them must be able to answer.
+    async fn beside<T: Send + 'static>(
+        &mut self,
+        core: &Core,
+        read: impl FnOnce(&mut Scan) -> T + Send + 'static,
+    ) -> Result<T, Problem> {
+        let mut scan = std::mem::take(&mut self.scan);
+        let done = core.offload(move || {
+            let value = read(&mut scan);
+            (scan, value)
         });
-        self.scan = scanned.await.map_err(|error| {
+        let (scan, value) = done.await.map_err(|error| {
             Problem::new(
                 Code::BackendUnavailable,
                 format!("a thread to look at volumes with: {error}"),
@@ -185,14 +194,15 @@ impl Stack {
                 "raise the limit (`ulimit -u`)",
             )
         })?;
-        Ok(())
+        self.scan = scan;
+        Ok(value)
     }
 
     /// Starts the arrays that were found last; their volumes.
     async fn start_arrays(&mut self, core: &Core, starter: &mut impl Starter) -> Vec<(Member, Origin)> {
         let mut found = Vec::new();
         for ix in self.arrays.len()..self.scan.arrays.len() {
-            let started = self.start_array(core, &self.scan.arrays[ix], starter).await;
+            let started = self.start_array(core, ix, starter).await;
             if let Ok(handle) = &started {
                 let name = self.scan.arrays[ix].assembly.name();
                 if let Ok(device) = handle.volume().device(core, name) {
@@ -205,19 +215,21 @@ impl Stack {
     }
 
     async fn start_array(
-        &self,
+        &mut self,
         core: &Core,
-        array: &ArrayScan,
+        ix: usize,
         starter: &mut impl Starter,
     ) -> Result<ArrayHandle, Problem> {
+        let array = &self.scan.arrays[ix];
         let claimed = match self.options.purpose {
             Purpose::Look => Claimed::look(&self.scan, array)?,
             _ if self.wants(|wanted| wanted.arrays.contains(&array.assembly.array.set_uuid)) => {
-                start::claim(&self.scan, array, self.options.purpose == Purpose::Read)?
+                let read_only = self.options.purpose == Purpose::Read;
+                self.beside(core, move |scan| start::claim(scan, &scan.arrays[ix], read_only)).await??
             }
             _ => return Err(not_wanted(array.assembly.name())),
         };
-        starter.start(core, &self.scan, array, claimed).await
+        starter.start(core, &self.scan, &self.scan.arrays[ix], claimed).await
     }
 
     /// The first problem of what was wanted: why what lies on it is not there.

@@ -141,7 +141,8 @@ fn signatures(seen: &MemberScan) -> Vec<String> {
 pub fn tree(stack: &Stack, screen: Screen) -> Option<String> {
     let layered = stack.scan.members.iter().any(|seen| {
         seen.table.is_some()
-            || (!matches!(seen.origin, Origin::Given) && !seen.signatures.is_empty())
+            || (!matches!(seen.origin, Origin::Given)
+                && (!seen.signatures.is_empty() || seen.facts.is_some()))
             || matches!(seen.origin, Origin::Logical { .. })
     });
     if !layered && stack.groups.is_empty() {

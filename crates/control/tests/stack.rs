@@ -168,3 +168,55 @@ fn damaged_metadata_is_named_and_nothing_is_made_of_it() {
     array[512 + 40] ^= 1;
     damage(&array, "label");
 }
+
+/// Two groups of one name, from two machines: nothing is guessed, and each is found by its UUID.
+#[test]
+fn two_groups_of_one_name_are_told_apart_by_their_ids() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(all) = unpack(dir.path()) else { return };
+    let array = with_stack(&all, Purpose::Look, async |core, stack| {
+        let name = stack.scan.arrays[0].assembly.name().to_owned();
+        contents(&core, stack, &name).await
+    });
+    let other = dir.path().join("other.img");
+    std::fs::write(&other, with_other_ids(array)).unwrap();
+    let mut members = all.clone();
+    members.push(other);
+    with_stack(&members, Purpose::Read, async |core, stack| {
+        assert_eq!(stack.groups.len(), 2);
+        assert!(stack.groups.iter().all(|group| group.notes.iter().any(|note| note.contains("by its UUID"))));
+        let several = stack.find(Some("foxtrot/root")).unwrap_err();
+        assert_eq!(several.code, Code::SeveralVolumes);
+        for id in [0, 1].map(|group| stack.groups[group].vg.id.to_string()) {
+            let name = format!("{id}/root");
+            assert!(several.why.contains(&name), "{}", several.why);
+            assert!(contents(&core, stack, &name).await == pattern(301, 32 << 20));
+        }
+    });
+}
+
+/// The same volume group with the ids of another.
+fn with_other_ids(mut pv: Vec<u8>) -> Vec<u8> {
+    use wattle_format::lvm::area::Header;
+    use wattle_format::lvm::{Id, Label, Stamp, Vg};
+    let mut label = Label::find(&pv[..2048]).unwrap().unwrap();
+    let area = label.metadata_areas[0];
+    let start = area.offset_bytes as usize;
+    let header = Header::decode(&pv[start..start + 512], area).unwrap();
+    let location = header.committed().unwrap();
+    let ranges = header.ranges(&location).unwrap();
+    let pieces: Vec<_> =
+        ranges.iter().map(|range| &pv[range.offset_bytes as usize..][..range.size_bytes as usize]).collect();
+    let mut vg = Vg::parse(&header.text(&location, &pieces).unwrap()).unwrap();
+    vg.id = Id::from_random([1; 32]);
+    vg.pvs[0].id = Id::from_random([2; 32]);
+    let stamp = Stamp { description: "another".to_owned(), host: "other".to_owned(), time: 1 };
+    let commit = Header::new(area).unwrap().commit(&vg.to_text(&stamp)).unwrap();
+    for (at, bytes) in &commit.texts {
+        pv[*at as usize..][..bytes.len()].copy_from_slice(bytes);
+    }
+    pv[start..start + 512].copy_from_slice(commit.commit.bytes());
+    label.id = vg.pvs[0].id;
+    pv[512..1024].copy_from_slice(&label.encode().unwrap());
+    pv
+}

@@ -9,6 +9,8 @@ use crate::scan::Origin;
 pub struct Volume {
     /// What it is called: an array's name, `group/volume`, `member:pN`, a member's name.
     pub name: String,
+    /// What it is called by nobody else: with a UUID.
+    unique: String,
     /// What else it is found by.
     also: Vec<String>,
     /// Which of [`crate::Scan::arrays`] it is, if it is one.
@@ -21,7 +23,7 @@ pub struct Volume {
 
 impl Volume {
     fn is_called(&self, name: &str) -> bool {
-        self.name == name || self.also.iter().any(|also| also == name)
+        self.name == name || self.unique == name || self.also.iter().any(|also| also == name)
     }
 }
 
@@ -37,7 +39,8 @@ impl Stack {
             volumes.push(Volume {
                 name: array.assembly.name().to_owned(),
                 array: Some(ix),
-                also: vec![facts.set_name.clone(), facts.short_name().to_owned(), facts.set_uuid.to_string()],
+                unique: facts.set_uuid.to_string(),
+                also: vec![facts.set_name.clone(), facts.short_name().to_owned()],
                 is_top: member.is_none_or(|member| !self.is_below(member)),
                 member: member.ok_or_else(|| problem.unwrap_or_else(|| self.scan.nothing_found())),
             });
@@ -49,7 +52,8 @@ impl Stack {
                 volumes.push(Volume {
                     name: group.full_name(lv),
                     array: None,
-                    also: vec![format!("{}/{}", group.vg.id, lv.name), lv.id.to_string()],
+                    unique: format!("{}/{}", group.vg.id, lv.name),
+                    also: vec![lv.id.to_string()],
                     is_top: member.is_none_or(|member| !self.is_below(member)),
                     member: member.ok_or_else(|| problem.unwrap_or_else(|| self.scan.nothing_found())),
                 });
@@ -63,6 +67,7 @@ impl Stack {
             volumes.push(Volume {
                 name: name.clone(),
                 array: None,
+                unique: name.clone(),
                 also: name.rsplit('/').next().map(str::to_owned).into_iter().collect(),
                 is_top: !self.is_below(ix) && seen.has_file_system(),
                 member: seen.problem.clone().map_or(Ok(ix), Err),
@@ -79,9 +84,12 @@ impl Stack {
         let all = self.volumes();
         let meant = |volume: &&Volume| name.map_or(volume.is_top, |name| volume.is_called(name));
         let found: Vec<_> = all.iter().filter(meant).collect();
-        let list = |volumes: &[&Volume]| -> String {
-            volumes.iter().map(|volume| volume.name.as_str()).collect::<Vec<_>>().join(", ")
+        // Names that are there twice are told apart by what else their volumes are called.
+        let shown = |volume: &&Volume| match all.iter().filter(|other| other.name == volume.name).count() {
+            1 => volume.name.clone(),
+            _ => format!("{} ({})", volume.name, volume.unique),
         };
+        let list = |volumes: &[&Volume]| volumes.iter().map(shown).collect::<Vec<_>>().join(", ");
         let named: Vec<_> = all.iter().filter(|volume| volume.is_top || !volume.also.is_empty()).collect();
         match (found.as_slice(), name) {
             ([volume], _) => {

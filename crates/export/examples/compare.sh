@@ -8,7 +8,7 @@ serve_mem=$1 seconds=${2:-10} rounds=${3:-3} depth=${4:-64}
 directory=$(mktemp -d)
 trap 'kill "$ours" "$theirs" 2>/dev/null || true; rm -rf "$directory"' EXIT
 
-"$serve_mem" "$directory/ours" 256 1 & ours=$!
+"$serve_mem" "nbd=unix:$directory/ours" 256 1 & ours=$!
 nbdkit -f -U "$directory/theirs" memory 256M & theirs=$!
 while [ ! -S "$directory/ours" ] || [ ! -S "$directory/theirs" ]; do sleep 0.1; done
 

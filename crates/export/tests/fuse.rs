@@ -2,6 +2,7 @@
 //! and is skipped.
 
 #![allow(clippy::unwrap_used, reason = "a failure here fails the test")]
+#![allow(clippy::needless_pass_by_value, reason = "tests read better with the closure itself")]
 #![allow(clippy::print_stderr, reason = "a skipped test says so")]
 #![allow(clippy::disallowed_methods, reason = "programs that use the mount wait for the cores that serve it")]
 
@@ -15,7 +16,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use support::{MIB, pattern, volume, within};
-use wattle_export::fuse::{Server, ServerHandle, StartError, Stopped};
+use wattle_export::fuse::{Server, ServerHandle, StartError, Stopped, Transport};
 use wattle_rt::fuse::{Mount, MountError, mount_at};
 use wattle_rt::{BackendChoice, Core, RuntimeConfig, mailbox};
 
@@ -63,8 +64,8 @@ fn mount(dir: &Path, read_only: bool) -> Option<Mount> {
     }
 }
 
-/// Runs a test on files of these volumes, and unmounts.
-fn with_files(cores: usize, volumes: &'static [(&'static str, u64, bool)], test: impl AsyncFnOnce(&Rig)) {
+/// Runs a test on files of these volumes, and unmounts: over the device, and over io_uring where the kernel offers that.
+fn with_files(cores: usize, volumes: &'static [(&'static str, u64, bool)], test: impl AsyncFn(&Rig)) {
     on_backend(cores, BackendChoice::Auto, volumes, test);
 }
 
@@ -72,27 +73,50 @@ fn on_backend(
     cores: usize,
     backend: BackendChoice,
     volumes: &'static [(&'static str, u64, bool)],
-    test: impl AsyncFnOnce(&Rig),
+    test: impl AsyncFn(&Rig),
 ) {
-    let directory = tempfile::tempdir().unwrap();
-    let Some(mount) = mount(directory.path(), false) else { return };
-    let config = RuntimeConfig { cores, backend, ..RuntimeConfig::default() };
-    let run = async move |core: Core| {
-        let server = serve(&core, mount, volumes).await.unwrap();
-        let rig = Rig { core: core.clone(), dir: server.dir().to_owned(), server };
-        within(&core, Duration::from_secs(60), test(&rig)).await.expect("the test hangs");
-        assert_eq!(rig.stop().await, Stopped::Unmounted);
-    };
-    wattle_rt::run(config, run).unwrap();
-    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0, "the mount is still there");
+    for transport in [Transport::Device, Transport::Best] {
+        let directory = tempfile::tempdir().unwrap();
+        let offered = transport == Transport::Best && io_uring_is_offered();
+        let Some(mount) = mount(directory.path(), false) else { return };
+        let config = RuntimeConfig { cores, backend, ..RuntimeConfig::default() };
+        let run = async |core: Core| {
+            let server = serve(&core, mount, volumes, transport).await.unwrap();
+            assert_eq!(server.over_io_uring(), offered);
+            let rig = Rig { core: core.clone(), dir: server.dir().to_owned(), server };
+            within(&core, Duration::from_secs(60), test(&rig)).await.expect("the test hangs");
+            assert_eq!(rig.stop().await, Stopped::Unmounted);
+        };
+        wattle_rt::run(config, run).unwrap();
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0, "the mount is still there");
+    }
 }
 
-async fn serve(core: &Core, mount: Mount, volumes: &[(&str, u64, bool)]) -> Result<ServerHandle, StartError> {
+/// Whether the kernel offers FUSE over io_uring. It is switched off unless somebody switches it on, which CI does here.
+fn io_uring_is_offered() -> bool {
+    const SWITCH: &str = "/sys/module/fuse/parameters/enable_uring";
+    if std::env::var_os("CI").is_some() {
+        // A kernel that does not know it, or rights that do not suffice: then it is not offered.
+        let _ = fs::write(SWITCH, "Y");
+    }
+    let offered = fs::read_to_string(SWITCH).is_ok_and(|text| text.trim() == "Y");
+    if !offered {
+        eprintln!("SKIPPED: this kernel does not offer FUSE over io_uring, or {SWITCH} is N");
+    }
+    offered
+}
+
+async fn serve(
+    core: &Core,
+    mount: Mount,
+    volumes: &[(&str, u64, bool)],
+    transport: Transport,
+) -> Result<ServerHandle, StartError> {
     let mut opened = Vec::new();
     for (name, size_bytes, read_only) in volumes {
         opened.push(volume(core, name, *size_bytes, *read_only).await);
     }
-    Server::start(core, mount, opened).await
+    Server::start(core, mount, opened, transport).await
 }
 
 /// Whether to go on with a test that needs `tool`.
@@ -363,21 +387,24 @@ fn callers_that_are_killed_leave_nothing_behind() {
 
 #[test]
 fn a_file_in_use_is_counted_and_a_stop_gives_the_directory_back_all_the_same() {
-    let directory = tempfile::tempdir().unwrap();
-    let Some(mount) = mount(directory.path(), false) else { return };
-    let run = async |core: Core| {
-        let server = serve(&core, mount, ONE).await.unwrap();
-        let file = beside(directory.path(), |dir| read_write(&dir.join("disk"))).await;
-        assert_eq!((server.files().opens("disk"), server.files().opens("other")), (1, 0));
-        assert_eq!(server.stop(&core).await, Stopped::InUse);
-        assert!(mount_at(directory.path()).is_none());
-        // Held to the end: dropping it sooner would let the unmount finish.
-        file
-    };
-    let config = RuntimeConfig { cores: 2, ..RuntimeConfig::default() };
-    let file = wattle_rt::run(config, run).unwrap();
-    // Everything of the server is closed now, and a program that kept the file is told.
-    assert_eq!(errno(file.read_at(&mut [0; 1], 0)), libc::ENOTCONN);
+    for transport in [Transport::Device, Transport::Best] {
+        io_uring_is_offered();
+        let directory = tempfile::tempdir().unwrap();
+        let Some(mount) = mount(directory.path(), false) else { return };
+        let run = async |core: Core| {
+            let server = serve(&core, mount, ONE, transport).await.unwrap();
+            let file = beside(directory.path(), |dir| read_write(&dir.join("disk"))).await;
+            assert_eq!((server.files().opens("disk"), server.files().opens("other")), (1, 0));
+            assert_eq!(server.stop(&core).await, Stopped::InUse);
+            assert!(mount_at(directory.path()).is_none());
+            // Held to the end: dropping it sooner would let the unmount finish.
+            file
+        };
+        let config = RuntimeConfig { cores: 2, ..RuntimeConfig::default() };
+        let file = wattle_rt::run(config, run).unwrap();
+        // Everything of the server is closed now, and a program that kept the file is told.
+        assert!(matches!(errno(file.read_at(&mut [0; 1], 0)), libc::ENOTCONN | libc::ECONNABORTED));
+    }
 }
 
 #[test]
@@ -403,7 +430,8 @@ fn volumes_that_would_be_one_file_are_refused_and_nothing_stays_mounted() {
     let directory = tempfile::tempdir().unwrap();
     let Some(mount) = mount(directory.path(), false) else { return };
     let run = async |core: Core| {
-        let started = serve(&core, mount, &[("vg", MIB, false), ("vg/lv", MIB, false)]).await;
+        let started =
+            serve(&core, mount, &[("vg", MIB, false), ("vg/lv", MIB, false)], Transport::Best).await;
         assert!(matches!(started, Err(StartError::Names(_))));
         assert!(mount_at(directory.path()).is_none());
     };

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 use wattle_control::{Code, Problem};
-use wattle_export::fuse::{self, Files, StartError, Stopped};
+use wattle_export::fuse::{self, Files, StartError, Stopped, Transport};
 use wattle_export::nbd::{self, Export, Limits};
 use wattle_export::{Address, NbdAddress};
 use wattle_rt::fuse::{Mount, MountError};
@@ -148,8 +148,9 @@ impl Endpoint {
             }
             Self::Fuse(mount) => {
                 let volumes = offered.iter().map(|offered| offered.volume.clone()).collect();
-                let handle =
-                    fuse::Server::start(core, mount, volumes).await.map_err(|error| start_problem(&error))?;
+                let handle = fuse::Server::start(core, mount, volumes, Transport::Best)
+                    .await
+                    .map_err(|error| start_problem(&error))?;
                 serving.offers(handle.files());
                 Ok(RunningExport::Fuse(handle))
             }

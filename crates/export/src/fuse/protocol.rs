@@ -57,6 +57,8 @@ pub mod features {
     /// Nothing of ours has set-user-id bits to lose: the kernel need not ask before every write.
     pub const HANDLE_KILLPRIV_V2: u64 = 1 << 28;
     pub const INIT_EXT: u64 = 1 << 30;
+    /// Requests over io_uring instead of the device (Linux 6.14, and switched on).
+    pub const OVER_IO_URING: u64 = 1 << 41;
     pub const WANTED: u64 =
         ASYNC_READ | BIG_WRITES | ASYNC_DIO | PARALLEL_DIROPS | MAX_PAGES | HANDLE_KILLPRIV_V2 | INIT_EXT;
 }

@@ -1,19 +1,21 @@
 //! Makes the tree, agrees with the kernel, and gives every core its queue.
 
+use std::cell::Cell;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use thiserror::Error;
 use wattle_engine::{VolumeError, VolumeRef};
-use wattle_rt::fuse::{Mount, UnmountError};
+use wattle_rt::fuse::{Mount, Ring, UnmountError, kernel_queues};
 use wattle_rt::{Buf, BufMut, Core, CoreIx, Event, IoError, JoinHandle, Stream};
 
-use super::limits::{BACKGROUND_MAX, REQUEST_BYTES_MAX};
+use super::execute::Shard;
+use super::limits::{BACKGROUND_MAX, REQUEST_BYTES_MAX, SLOT_BYTES, slots_per_queue};
 use super::protocol::{Errno, HEAD_BYTES, MAJOR, MINOR_MIN, Offer, features, opcodes, reply_header};
 use super::request::parse;
-use super::session::{self, Shard};
 use super::tree::{FileFacts, NameClash, Owner, Tree};
+use super::{session, slots};
 
 /// Why nothing is served.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -44,6 +46,15 @@ pub enum Stopped {
     StillMounted(UnmountError),
 }
 
+/// How requests come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Transport {
+    /// Over io_uring where the kernel offers that, else over the device.
+    Best,
+    /// Over the device.
+    Device,
+}
+
 /// The FUSE server.
 #[derive(Debug)]
 pub struct Server;
@@ -57,9 +68,10 @@ impl Server {
         core: &Core,
         mount: Mount,
         volumes: Vec<VolumeRef>,
+        transport: Transport,
     ) -> Result<ServerHandle, StartError> {
         let mount = Rc::new(mount);
-        match start(core, &mount, volumes).await {
+        match start(core, &mount, volumes, transport).await {
             Ok(handle) => Ok(handle),
             Err(error) => {
                 // The first error is the one that matters.
@@ -70,20 +82,34 @@ impl Server {
     }
 }
 
-async fn start(core: &Core, mount: &Rc<Mount>, volumes: Vec<VolumeRef>) -> Result<ServerHandle, StartError> {
+async fn start(
+    core: &Core,
+    mount: &Rc<Mount>,
+    volumes: Vec<VolumeRef>,
+    transport: Transport,
+) -> Result<ServerHandle, StartError> {
     let (uid, gid) = mount.owner();
     let owner = Owner { uid, gid, since: core.wall_clock() };
     let facts = volumes.iter().map(|volume| facts(core, volume)).collect::<Result<Vec<_>, _>>()?;
     let tree = Arc::new(Tree::new(&facts, owner)?);
     let queues = (0..core.cores()).map(|_| mount.queue()).collect::<Result<Vec<_>, IoError>>()?;
-    agree(core, &queues[0]).await?;
-
+    let (unique, kernel) = hear(core, &queues[0]).await?;
     let offer = Arc::new(Offered { tree, volumes });
-    let mut handle = ServerHandle { mount: mount.clone(), offer, sessions: Vec::new() };
+    let mut handle = ServerHandle {
+        mount: mount.clone(),
+        offer: offer.clone(),
+        sessions: Vec::new(),
+        over_io_uring: false,
+    };
+    let over_rings = transport == Transport::Best
+        && kernel.features & features::OVER_IO_URING != 0
+        && offer.make_rings(core, &queues).await;
+    handle.over_io_uring = over_rings;
+    accept(core, &queues[0], unique, &kernel, over_rings).await?;
     for (ix, queue) in queues.into_iter().enumerate() {
-        if let Err(error) = handle.serve_on(core, CoreIx(ix), queue).await {
+        if let Err(error) = handle.serve_on(core, CoreIx(ix), queue, over_rings).await {
             handle.end_sessions(core).await;
-            return Err(error.into());
+            return Err(error);
         }
     }
     Ok(handle)
@@ -100,8 +126,8 @@ fn facts(core: &Core, volume: &VolumeRef) -> Result<FileFacts, VolumeError> {
     })
 }
 
-/// The first message of a mount says what the kernel can do; from the answer on it sends requests.
-async fn agree(core: &Core, queue: &Stream) -> Result<(), StartError> {
+/// The first message of a mount says what the kernel can do.
+async fn hear(core: &Core, queue: &Stream) -> Result<(u64, Offer), StartError> {
     let (mut head, mut body) = (BufMut::alloc(HEAD_BYTES), BufMut::alloc(REQUEST_BYTES_MAX));
     loop {
         let mut joined = Vec::new();
@@ -117,17 +143,31 @@ async fn agree(core: &Core, queue: &Stream) -> Result<(), StartError> {
         if request.header.opcode != opcodes::INIT {
             continue;
         }
-        let offer = Offer::decode(request.args);
-        if offer.major != MAJOR || offer.minor < MINOR_MIN {
-            let refusal = reply_header(request.header.unique, Err(Errno(libc::EPROTO)));
-            core.send(queue, vec![Buf::copy_of(&refusal)]).await?;
-            return Err(StartError::Version(offer.major, offer.minor));
+        let (unique, offer) = (request.header.unique, Offer::decode(request.args));
+        if offer.major == MAJOR && offer.minor >= MINOR_MIN {
+            return Ok((unique, offer));
         }
-        let answer = offer.accept(features::WANTED, REQUEST_BYTES_MAX, BACKGROUND_MAX).0;
-        let header = reply_header(request.header.unique, Ok(answer.len()));
-        core.send(queue, vec![Buf::copy_of(&header), Buf::copy_of(&answer)]).await?;
-        return Ok(());
+        let refusal = reply_header(unique, Err(Errno(libc::EPROTO)));
+        core.send(queue, vec![Buf::copy_of(&refusal)]).await?;
+        return Err(StartError::Version(offer.major, offer.minor));
     }
+}
+
+/// Answers the first message. From here on the kernel sends requests.
+async fn accept(
+    core: &Core,
+    queue: &Stream,
+    unique: u64,
+    kernel: &Offer,
+    over_rings: bool,
+) -> Result<(), IoError> {
+    let (wanted, request_bytes_max) = match over_rings {
+        true => (features::WANTED | features::OVER_IO_URING, SLOT_BYTES),
+        false => (features::WANTED, REQUEST_BYTES_MAX),
+    };
+    let answer = kernel.accept(wanted, request_bytes_max, BACKGROUND_MAX).0;
+    let header = reply_header(unique, Ok(answer.len()));
+    core.send(queue, vec![Buf::copy_of(&header), Buf::copy_of(&answer)]).await
 }
 
 /// What is offered; the same on every core.
@@ -140,6 +180,26 @@ impl Offered {
     /// The name of this server's shard on each core: the address of the offer, which outlives every shard.
     fn key(self: &Arc<Self>) -> u64 {
         Arc::as_ptr(self).addr() as u64
+    }
+
+    /// Makes a ring on every core that gets queues of the kernel's, before it is told that there will be any; false if they cannot be had.
+    async fn make_rings(self: &Arc<Self>, core: &Core, queues: &[Stream]) -> bool {
+        let Some(count) = kernel_queues() else { return false };
+        for (ix, queue) in queues.iter().enumerate() {
+            let (key, queue, cores) = (self.key(), queue.clone(), queues.len());
+            let make = move |core: Core| async move {
+                let share: Vec<u16> = (0..count).skip(ix).step_by(cores).collect();
+                if share.is_empty() {
+                    return true;
+                }
+                let ring = Ring::new(&queue, &share, slots_per_queue(count), SLOT_BYTES);
+                ring.map(|ring| core.put_local(key + RINGS, Rc::new(Cell::new(Some(ring))))).is_ok()
+            };
+            if !core.call(CoreIx(ix), make).await {
+                return false;
+            }
+        }
+        true
     }
 
     fn open(&self, core: &Core) -> Result<Rc<Shard>, VolumeError> {
@@ -161,12 +221,15 @@ impl Files {
     }
 }
 
+/// Added to a server's key: its ring on a core, until its session takes it.
+const RINGS: u64 = 1;
+
 /// A running server. Dropping the handle leaves it running.
 pub struct ServerHandle {
     mount: Rc<Mount>,
     offer: Arc<Offered>,
-    /// One for each core that has a shard.
     sessions: Vec<JoinHandle<()>>,
+    over_io_uring: bool,
 }
 
 impl ServerHandle {
@@ -176,23 +239,56 @@ impl ServerHandle {
         self.mount.dir()
     }
 
+    /// Whether requests come over io_uring.
+    #[must_use]
+    pub fn over_io_uring(&self) -> bool {
+        self.over_io_uring
+    }
+
     /// The files, for whoever asks about them.
     #[must_use]
     pub fn files(&self) -> Files {
         Files(self.offer.clone())
     }
 
-    /// Opens the volumes on a core and lets it serve a queue.
-    async fn serve_on(&mut self, core: &Core, ix: CoreIx, queue: Stream) -> Result<(), VolumeError> {
+    /// Opens the volumes on a core and lets it serve a queue, and its share of the kernel's queues over io_uring.
+    async fn serve_on(
+        &mut self,
+        core: &Core,
+        ix: CoreIx,
+        queue: Stream,
+        over_rings: bool,
+    ) -> Result<(), StartError> {
         let (offer, key) = (self.offer.clone(), self.offer.key());
         core.call(ix, move |core| async move {
             core.put_local(key, offer.open(&core)?);
-            Ok(())
+            Ok::<(), VolumeError>(())
         })
         .await?;
+        // Over io_uring too, some messages come over the device.
         let session = core.call(ix, move |core| async move {
             let shard = core.local::<Shard>(key).expect("shards outlive the sessions");
             session::serve(core, shard, queue).await;
+        });
+        self.sessions.push(core.spawn(session));
+        if !over_rings {
+            return Ok(());
+        }
+        let register = move |core: Core| async move {
+            let kept = core.take_local::<Cell<Option<Ring>>>(key + RINGS);
+            let Some(mut ring) = kept.and_then(|kept| kept.take()) else { return Ok(()) };
+            let mut came = Vec::new();
+            ring.register(&mut came)?;
+            core.put_local(key + RINGS, Rc::new(Cell::new(Some((ring, came)))));
+            Ok::<(), IoError>(())
+        };
+        core.call(ix, register).await?;
+        let session = core.call(ix, move |core| async move {
+            let kept = core.take_local::<Cell<Option<(Ring, Vec<usize>)>>>(key + RINGS);
+            if let Some((ring, came)) = kept.and_then(|kept| kept.take()) {
+                let shard = core.local::<Shard>(key).expect("shards outlive the sessions");
+                slots::serve(core, shard, ring, came).await;
+            }
         });
         self.sessions.push(core.spawn(session));
         Ok(())
@@ -213,8 +309,8 @@ impl ServerHandle {
     }
 
     async fn end_sessions(self, core: &Core) {
-        let (key, count) = (self.offer.key(), self.sessions.len());
-        for ix in 0..count {
+        let key = self.offer.key();
+        for ix in 0..core.cores() {
             core.call(CoreIx(ix), move |core| async move {
                 if let Some(shard) = core.take_local::<Shard>(key) {
                     shard.stopping.set();

@@ -1,4 +1,4 @@
-//! One core's queue: requests as they come, each a task on this core, each answered on the queue it came from.
+//! One core's queue of the device: requests as they come, each a task on this core, each answered on the queue it came from.
 //!
 //! The queue is emptied, a batch at a time; all answers of a turn leave in one system call. Only when nothing came does the core wait
 //! for the queue.
@@ -9,24 +9,14 @@
 
 use std::cell::Cell;
 use std::rc::Rc;
-use std::sync::Arc;
 
-use wattle_engine::{Volume, VolumeError};
-use wattle_rt::sync::{Event, Notify};
-use wattle_rt::{BUF_ALIGN_BYTES, Buf, BufMut, Core, Durability, IoError, Stream, race};
+use wattle_rt::sync::Notify;
+use wattle_rt::{BUF_ALIGN_BYTES, Buf, BufMut, Core, IoError, Stream, race};
 
+use super::execute::{Reply, Shard, execute};
 use super::limits::{COPY_BYTES_MAX, CORE_BYTES_MAX, MESSAGES_AT_ONCE_MAX, REQUEST_BYTES_MAX};
-use super::protocol::{Errno, HEAD_BYTES, Out, reply_header};
-use super::request::{Command, Job, Step, decide, parse};
-use super::tree::Tree;
-
-/// What a core needs to answer.
-pub(super) struct Shard {
-    pub(super) tree: Arc<Tree>,
-    pub(super) volumes: Vec<Volume>,
-    /// To finish what was begun, and take nothing new.
-    pub(super) stopping: Event,
-}
+use super::protocol::{Errno, HEAD_BYTES, reply_header};
+use super::request::{Command, Step, decide, parse};
 
 /// One core's queue.
 pub(super) struct Session {
@@ -48,12 +38,6 @@ impl Buffers {
     fn new() -> Self {
         Self { head: BufMut::alloc(HEAD_BYTES), body: BufMut::alloc(REQUEST_BYTES_MAX) }
     }
-}
-
-/// An answer on its way.
-enum Reply {
-    Structure(Out),
-    Data(Buf),
 }
 
 /// Serves the queue until the mount is gone or it is told to stop, and then until everything is answered.
@@ -169,39 +153,4 @@ impl Session {
         // An error says that nobody waits for this answer any more: its caller was killed, or the mount is gone.
         let _ = self.core.send(&self.queue, slices).await;
     }
-}
-
-/// Does what a volume is asked for.
-async fn execute(shard: &Shard, job: Job, data: Buf) -> Result<Reply, Errno> {
-    let Job { volume, command, offset_bytes, length_bytes } = job;
-    let volume = &shard.volumes[volume];
-    let done = match command {
-        Command::Read => {
-            let (result, data) = volume.read(offset_bytes, BufMut::alloc(length_bytes as usize)).await;
-            return result.map(|()| Reply::Data(data.freeze())).map_err(errno);
-        }
-        Command::Write(durability) => {
-            let result = volume.write(offset_bytes, data.slice(..length_bytes as usize), durability).await;
-            return result
-                .map(|()| Reply::Structure(Out::default().u32s([length_bytes as u32, 0])))
-                .map_err(errno);
-        }
-        Command::Flush => volume.flush().await,
-        Command::Zero(unmap) => {
-            volume.write_zeroes(offset_bytes, length_bytes, unmap, Durability::Cached).await
-        }
-    };
-    done.map(|()| Reply::Structure(Out::default())).map_err(errno)
-}
-
-/// What a program is told about a failure.
-fn errno(error: VolumeError) -> Errno {
-    Errno(match error {
-        VolumeError::OutOfRange => libc::EINVAL,
-        VolumeError::ReadOnly => libc::EROFS,
-        VolumeError::NoSpace => libc::ENOSPC,
-        VolumeError::Stopped => libc::ENODEV,
-        // Data that cannot be read, a write that failed, a broken array, and whatever else comes to be.
-        _ => libc::EIO,
-    })
 }

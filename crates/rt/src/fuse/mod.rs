@@ -4,6 +4,7 @@
 //! core, and unmounting. What the messages mean is the export's concern.
 
 mod helper;
+mod ring;
 mod table;
 
 use crate::error::IoError;
@@ -20,6 +21,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::Duration;
 
+pub use ring::{Ring, RingRequest, kernel_queues};
 pub use table::{MountEntry, mount_at, mounts_from};
 
 /// What `/proc/mounts` calls the type of our mounts.

@@ -1,0 +1,60 @@
+//! What a core needs to answer requests, and the work that needs a volume, whichever way the request came.
+
+use std::sync::Arc;
+
+use wattle_engine::{Volume, VolumeError};
+use wattle_rt::sync::Event;
+use wattle_rt::{Buf, BufMut, Durability};
+
+use super::protocol::{Errno, Out};
+use super::request::{Command, Job};
+use super::tree::Tree;
+
+/// What a core needs to answer.
+pub(super) struct Shard {
+    pub(super) tree: Arc<Tree>,
+    pub(super) volumes: Vec<Volume>,
+    /// To finish what was begun, and take nothing new.
+    pub(super) stopping: Event,
+}
+
+/// An answer on its way.
+pub(super) enum Reply {
+    Structure(Out),
+    Data(Buf),
+}
+
+/// Does what a volume is asked for.
+pub(super) async fn execute(shard: &Shard, job: Job, data: Buf) -> Result<Reply, Errno> {
+    let Job { volume, command, offset_bytes, length_bytes } = job;
+    let volume = &shard.volumes[volume];
+    let done = match command {
+        Command::Read => {
+            let (result, data) = volume.read(offset_bytes, BufMut::alloc(length_bytes as usize)).await;
+            return result.map(|()| Reply::Data(data.freeze())).map_err(errno);
+        }
+        Command::Write(durability) => {
+            let result = volume.write(offset_bytes, data.slice(..length_bytes as usize), durability).await;
+            return result
+                .map(|()| Reply::Structure(Out::default().u32s([length_bytes as u32, 0])))
+                .map_err(errno);
+        }
+        Command::Flush => volume.flush().await,
+        Command::Zero(unmap) => {
+            volume.write_zeroes(offset_bytes, length_bytes, unmap, Durability::Cached).await
+        }
+    };
+    done.map(|()| Reply::Structure(Out::default())).map_err(errno)
+}
+
+/// What a program is told about a failure.
+fn errno(error: VolumeError) -> Errno {
+    Errno(match error {
+        VolumeError::OutOfRange => libc::EINVAL,
+        VolumeError::ReadOnly => libc::EROFS,
+        VolumeError::NoSpace => libc::ENOSPC,
+        VolumeError::Stopped => libc::ENODEV,
+        // Data that cannot be read, a write that failed, a broken array, and whatever else comes to be.
+        _ => libc::EIO,
+    })
+}

@@ -6,6 +6,7 @@ mod bench;
 mod copy;
 mod files;
 mod load;
+mod mount;
 mod operate;
 mod simulate;
 
@@ -26,6 +27,7 @@ pub use bench::BenchArgs;
 pub use copy::CopyArgs;
 pub use files::{FilesOn, GetArgs, LsArgs};
 pub use load::LoadArgs;
+pub use mount::{MountArgs, UmountArgs};
 pub use operate::{
     AddArgs, CheckArgs, FailArgs, RemoveArgs, RepairArgs, ReplaceArgs, Scrub, SetArgs, StopArgs,
 };
@@ -98,6 +100,8 @@ pub enum Command {
     Ls(LsArgs),
     Get(GetArgs),
     Serve(ServeArgs),
+    Mount(MountArgs),
+    Umount(UmountArgs),
     Status(StatusArgs),
     Top(TopArgs),
     Why(WhyArgs),
@@ -274,6 +278,9 @@ pub struct ServeArgs {
     /// Run CMD in a shell once ready, with $uri, $unixsocket, $nbd and $file set, and end when it ends, with its status.
     #[arg(long, value_name = "CMD")]
     pub run: Option<String>,
+    /// End when the file of an array was opened and is closed again.
+    #[arg(long, hide = true)]
+    pub until_closed: bool,
     /// Name of this server, for its socket in the runtime directory [default: the first array's].
     #[arg(long)]
     pub name: Option<String>,

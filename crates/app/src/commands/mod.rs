@@ -9,6 +9,7 @@ mod explain;
 mod files;
 pub mod interval;
 mod member;
+mod mount;
 mod plans;
 mod scan;
 mod scrub;
@@ -40,6 +41,8 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Ls(args) => done(files::ls::run(&args)),
         Command::Get(args) => done(files::get::run(&args)),
         Command::Serve(args) => serve::run(&args, screen),
+        Command::Mount(args) => mount::mount(&args),
+        Command::Umount(args) => done(mount::umount(&args)),
         Command::Status(args) => status::run(&args, screen),
         Command::Stop(args) => done(stop::run(&args)),
         Command::Top(args) => done(top::run(&args, screen)),

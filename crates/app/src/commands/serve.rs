@@ -217,7 +217,7 @@ async fn serve(core: &Core, args: &ServeArgs, setup: Setup, screen: Screen) -> R
     announce(&serving, screen).await;
     write_pidfile(args.pidfile.as_deref())?;
 
-    let ended = wait_for_end(core, &serving, args.run.as_deref(), child_env).await;
+    let ended = wait_for_end(core, &serving, args, child_env).await;
     let finished = match race(finish(core, &serving, exports), terminated_again(core)).await {
         Either::First(result) => result,
         Either::Second(()) => Err(interrupted()),
@@ -358,16 +358,22 @@ fn child_env(serving: &Serving, endpoints: &[Endpoint]) -> Vec<(&'static str, St
 async fn wait_for_end(
     core: &Core,
     serving: &Serving,
-    command: Option<&str>,
+    args: &ServeArgs,
     env: Vec<(&'static str, String)>,
 ) -> Result<ExitCode, Problem> {
     let asked = async {
-        match race(core.terminated(), serving.last_stop.wait()).await {
+        let closed = async {
+            match args.until_closed {
+                true => closed(core, serving).await,
+                false => std::future::pending().await,
+            }
+        };
+        match race(core.terminated(), race(serving.last_stop.wait(), closed)).await {
             Either::First(Err(error)) => Err(run_problem("waiting for signals", error)),
             _ => Ok(()),
         }
     };
-    let Some(command) = command else { return asked.await.map(|()| ExitCode::SUCCESS) };
+    let Some(command) = &args.run else { return asked.await.map(|()| ExitCode::SUCCESS) };
     let mut shell = Command::new("/bin/sh");
     shell.arg("-c").arg(command).envs(env);
     let mut child =
@@ -381,6 +387,19 @@ async fn wait_for_end(
         }
     };
     waited.map(exit_code).map_err(|error| run_problem("waiting for the command of --run", error))
+}
+
+/// Waits until files were open and none is any more. Whoever was to open them has a while to do so.
+async fn closed(core: &Core, serving: &Serving) {
+    const LOOK: Duration = Duration::from_millis(50);
+    const PATIENCE: Duration = Duration::from_secs(60);
+    let deadline = core.now() + PATIENCE;
+    while serving.opens() == 0 && core.now() < deadline {
+        core.sleep(LOOK).await;
+    }
+    while serving.opens() > 0 {
+        core.sleep(LOOK).await;
+    }
 }
 
 /// As a shell reports it: 128 and the signal for a command that was killed.

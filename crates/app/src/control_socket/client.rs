@@ -39,6 +39,11 @@ impl Servers {
         servers
     }
 
+    /// What every server told of itself.
+    pub fn reports(&self) -> impl Iterator<Item = &ServerReport> {
+        self.answered.iter().map(|(_, report)| report)
+    }
+
     /// Every array and the socket of its server.
     pub fn arrays(&self) -> impl Iterator<Item = (&Path, &ArrayReport)> {
         self.answered

@@ -75,6 +75,11 @@ pub fn note(line: &str) {
     let _ = writeln!(io::stderr().lock(), "wattle: {line}");
 }
 
+/// Hands on to stderr what another of our processes has said, as it is.
+pub fn pass_on(text: &str) {
+    let _ = io::stderr().lock().write_all(text.as_bytes());
+}
+
 /// Shows how far something is that a command waits for, in place of what was shown before; `None` takes it away. Only on
 /// terminals: a log wants no such lines.
 pub fn progress(line: Option<&str>) {

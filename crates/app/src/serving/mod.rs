@@ -91,6 +91,11 @@ impl Serving {
         self.stack.borrow().is_some()
     }
 
+    /// How often the files of volumes are open now.
+    pub fn opens(&self) -> u32 {
+        self.files.borrow().iter().map(Files::opens_of_all).sum()
+    }
+
     /// The arrays that run now.
     pub fn arrays(&self) -> Vec<Rc<Served>> {
         self.arrays.borrow().clone()

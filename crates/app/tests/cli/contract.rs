@@ -5,9 +5,10 @@ use std::process::Stdio;
 
 use crate::harness::{Room, run, said, wattle};
 
-const COMMANDS: [&str; 22] = [
-    "scan", "examine", "create", "cat", "copy", "ls", "get", "serve", "status", "top", "why", "stop", "fail",
-    "remove", "add", "replace", "check", "repair", "set", "simulate", "bench", "explain",
+const COMMANDS: [&str; 24] = [
+    "scan", "examine", "create", "cat", "copy", "ls", "get", "serve", "mount", "umount", "status", "top",
+    "why", "stop", "fail", "remove", "add", "replace", "check", "repair", "set", "simulate", "bench",
+    "explain",
 ];
 
 /// The whole text, because it is the first thing that a user reads. Change it on purpose.

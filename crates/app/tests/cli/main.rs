@@ -19,6 +19,7 @@ mod harness;
 mod kills;
 mod layers;
 mod memory;
+mod mount;
 mod nbd;
 mod operating;
 mod orders;

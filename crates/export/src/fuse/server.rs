@@ -219,6 +219,12 @@ impl Files {
         let found = self.0.tree.opens().filter(|(ix, _)| self.0.volumes[*ix].name() == volume);
         found.map(|(_, opens)| opens).sum()
     }
+
+    /// How often any of the files is open now.
+    #[must_use]
+    pub fn opens_of_all(&self) -> u32 {
+        self.0.tree.opens().map(|(_, opens)| opens).sum()
+    }
 }
 
 /// Added to a server's key: its ring on a core, until its session takes it.

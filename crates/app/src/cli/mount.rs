@@ -1,0 +1,54 @@
+//! `wattle mount` and `wattle umount`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::{DegradedArg, Force, Runtime};
+
+/// Mounts the file system on a volume, read-only unless told otherwise. Needs root.
+///
+/// Of members, a server is started in the background; it ends by itself when the file system is unmounted, by `wattle umount` or any
+/// other way, and gives the members back. Of an array that is being served with --export fuse=DIR, its file is used. Read-only,
+/// nothing is written to any member: what a file system has only in its log, because it was not unmounted, is left out and that is said.
+#[derive(Debug, Args)]
+#[command(before_help = "\
+Examples:
+  wattle mount disk*.img /mnt
+  wattle mount /dev/sd[b-f] -V data /mnt --write
+  wattle mount data /mnt                        an array that is being served with --export fuse=DIR")]
+pub struct MountArgs {
+    /// Members, or the name of an array that is being served; and last the directory.
+    #[arg(value_name = "NAME|MEMBER", required = true, num_args = 2.., value_names = ["NAME|MEMBER", "DIR"])]
+    pub targets: Vec<String>,
+    /// The volume on the members, by name or UUID; needed if there are several.
+    #[arg(long, short = 'V', value_name = "VOLUME")]
+    pub volume: Option<String>,
+    /// Let the file system be written. Logs are replayed then, and superblocks kept as the kernel would.
+    #[arg(long, short)]
+    pub write: bool,
+    /// The file system [default: what is found].
+    #[arg(long = "type", short = 't', value_name = "TYPE")]
+    pub kind: Option<String>,
+    /// More options for mount(8), as there.
+    #[arg(long, short, value_name = "OPTIONS")]
+    pub options: Option<String>,
+    /// Whether an array may start with members missing: auto starts it wherever all data is there.
+    #[arg(long, value_name = "WHEN", value_enum, default_value_t = DegradedArg::Auto)]
+    pub degraded: DegradedArg,
+    #[command(flatten)]
+    pub force: Force,
+    #[command(flatten)]
+    pub runtime: Runtime,
+}
+
+/// Unmounts what `wattle mount` mounted, and waits until its members are given back.
+#[derive(Debug, Args)]
+#[command(before_help = "\
+Examples:
+  wattle umount /mnt")]
+pub struct UmountArgs {
+    /// The directory.
+    #[arg(value_name = "DIR")]
+    pub dir: PathBuf,
+}

@@ -1,0 +1,227 @@
+//! `wattle mount` and `wattle umount`: file systems on arrays, read-only with nothing written, written and kept, and what is refused.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use crate::fuse::{Loop, can_mount};
+use crate::harness::{Room, Said, Serve, require, run, said, tool, wattle};
+
+/// Whether everything is there: root, FUSE, loop devices, and the tools.
+fn ready() -> bool {
+    let tools = ["losetup", "mount", "umount", "mkfs.ext4", "mkfs.xfs", "e2fsck", "xfs_repair"];
+    can_mount() && tools.into_iter().all(require)
+}
+
+/// An array with a file system on it; `None` where there are no loop devices.
+fn array_with(room: &Room, kind: &str) -> Option<Vec<String>> {
+    let members = room.blank(3, 160 << 20);
+    run(["create", "data", "--level", "5", "--chunk", "64K"]
+        .map(str::to_owned)
+        .into_iter()
+        .chain(members.clone()))
+    .ok();
+    fs::create_dir(room.path("files")).unwrap();
+    let export = format!("fuse={}", room.name("files"));
+    let serve = Serve::start(room, &["--export", &export], &members);
+    let device = Loop::over(Path::new(&serve.uri), &[])?;
+    tool(&format!("mkfs.{kind}"), ["-q", &device.0]);
+    drop(device);
+    serve.stop();
+    Some(members)
+}
+
+/// A place to mount on, unmounted when the test is done with it.
+struct Place(PathBuf);
+
+impl Place {
+    fn new(room: &Room) -> Self {
+        let dir = room.path("mnt");
+        fs::create_dir_all(&dir).unwrap();
+        Self(dir)
+    }
+
+    fn is_mounted(&self) -> bool {
+        fs::read_to_string("/proc/self/mountinfo").unwrap().contains(&format!(" {} ", self.0.display()))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if self.is_mounted() {
+            let _ = Command::new("umount").arg("--lazy").arg(&self.0).status();
+        }
+    }
+}
+
+fn mount(room: &Room, options: &[&str], members: &[String], place: &Place) -> Said {
+    let mut command = wattle();
+    command.arg("mount").args(members).arg(&place.0).args(options);
+    command.arg("--runtime-dir").arg(room.path("run")).env("WATTLE_STATE_DIR", room.path("state"));
+    said(command.output().unwrap())
+}
+
+fn umount(place: &Place) -> Said {
+    run([Path::new("umount"), &place.0])
+}
+
+fn nothing_is_served(room: &Room) -> bool {
+    let status = run(["status", "--json", "--runtime-dir", &room.name("run")]).ok();
+    status.json()["arrays"].as_array().unwrap().is_empty()
+}
+
+#[test]
+fn what_was_written_is_read_and_reading_writes_nothing() {
+    if !ready() {
+        return;
+    }
+    for kind in ["ext4", "xfs"] {
+        let room = Room::new();
+        let Some(members) = array_with(&room, kind) else { return };
+        let place = Place::new(&room);
+        mount(&room, &["--write"], &members, &place).ok();
+        fs::write(place.0.join("proof.txt"), "it holds").unwrap();
+        umount(&place).ok();
+        assert!(!place.is_mounted() && nothing_is_served(&room), "{kind}");
+        // Recorded clean, and free: nothing stands in the way of another owner.
+        assert_eq!(
+            run(["scan", "--json"].map(str::to_owned).into_iter().chain(members.clone())).ok().json()["arrays"]
+                [0]["health"],
+            "good"
+        );
+
+        let before = room.contents();
+        // One member short, which a read-only mount does not record either.
+        mount(&room, &[], &members[1..], &place).ok();
+        assert_eq!(fs::read_to_string(place.0.join("proof.txt")).unwrap(), "it holds");
+        assert!(fs::write(place.0.join("more"), "").is_err());
+        let busy = fs::File::open(place.0.join("proof.txt")).unwrap();
+        umount(&place).failed(1, "WTL-0115", &["busy", "fuser"]);
+        drop(busy);
+        umount(&place).ok();
+        assert!(room.contents() == before, "{kind}: a read-only mount wrote");
+        assert!(
+            fs::read_dir(room.path("run")).unwrap().count() == 0,
+            "something is left in the runtime directory"
+        );
+    }
+}
+
+/// A machine that lost power leaves a file system whose log waits to be replayed, which a read-only mount cannot do.
+#[test]
+fn a_log_that_was_not_replayed_is_left_out_and_that_is_said() {
+    if !ready() {
+        return;
+    }
+    for (kind, option) in [("ext4", "noload"), ("xfs", "norecovery")] {
+        let room = Room::new();
+        let Some(members) = array_with(&room, kind) else { return };
+        let place = Place::new(&room);
+        mount(&room, &["--write"], &members, &place).ok();
+        fs::write(place.0.join("proof.txt"), "it holds").unwrap();
+        tool("sync", ["--file-system", place.0.to_str().unwrap()]);
+        // With something in the log that is nowhere else.
+        fs::write(place.0.join("late"), "late").unwrap();
+        tool("sync", [place.0.join("late").to_str().unwrap()]);
+        let crashed = Room::new();
+        let copies: Vec<_> = (0..members.len()).map(|ix| crashed.name(&format!("copy-{ix}"))).collect();
+        for (member, copy) in members.iter().zip(&copies) {
+            fs::copy(member, copy).unwrap();
+        }
+        umount(&place).ok();
+
+        let before = crashed.contents();
+        let told = mount(&crashed, &[], &copies, &place).ok();
+        assert!(told.stderr.contains("NOT ALL THAT WAS WRITTEN IS SEEN"), "{kind}: {}", told.stderr);
+        assert!(told.stderr.contains(option), "{}", told.stderr);
+        assert!(place.0.read_dir().is_ok());
+        umount(&place).ok();
+        assert!(crashed.contents() == before, "{kind}: a read-only mount wrote");
+        // With leave to write it is replayed.
+        mount(&crashed, &["--write"], &copies, &place).ok();
+        assert_eq!(fs::read_to_string(place.0.join("late")).unwrap(), "late");
+        umount(&place).ok();
+    }
+}
+
+#[test]
+fn whoever_unmounts_it_the_server_ends() {
+    if !ready() {
+        return;
+    }
+    let room = Room::new();
+    let Some(members) = array_with(&room, "ext4") else { return };
+    let place = Place::new(&room);
+    mount(&room, &["--write"], &members, &place).ok();
+    assert!(!nothing_is_served(&room));
+    tool("umount", [&place.0]);
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !nothing_is_served(&room) {
+        assert!(Instant::now() < deadline, "the server stays");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    umount(&place).failed(1, "WTL-0115", &["nothing is mounted there"]);
+}
+
+#[test]
+fn an_array_that_is_served_is_mounted_by_its_name() {
+    if !ready() {
+        return;
+    }
+    let room = Room::new();
+    let Some(members) = array_with(&room, "ext4") else { return };
+    let place = Place::new(&room);
+    let export = format!("fuse={}", room.name("files"));
+    let name = ["data".to_owned()];
+    {
+        let serve = Serve::start(&room, &[], &members);
+        mount(&room, &[], &name, &place).failed(1, "WTL-0115", &["--export fuse=DIR"]);
+        serve.stop();
+    }
+    let serve = Serve::start(&room, &["--export", &export, "--read-only"], &members);
+    mount(&room, &["--write"], &name, &place).failed(1, "WTL-0115", &["read-only"]);
+    mount(&room, &[], &name, &place).ok();
+    assert!(place.0.join("lost+found").is_dir());
+    serve.command(&["stop", "data"]).failed(3, "WTL-0116", &["data"]);
+    umount(&place).ok();
+    // The server is somebody else's, and goes on.
+    assert!(!nothing_is_served(&room));
+    serve.stop();
+}
+
+#[test]
+fn what_cannot_be_mounted_leaves_nothing_behind() {
+    if !ready() {
+        return;
+    }
+    let room = Room::new();
+    let members = room.array("1", 2);
+    let place = Place::new(&room);
+    let before = room.contents();
+    mount(&room, &[], &members, &place).failed(1, "WTL-0115", &["no file system is found"]);
+    mount(&room, &[], &members, &Place(room.path("nowhere"))).failed(1, "WTL-0115", &["mkdir"]);
+    mount(&room, &["-V", "other"], &members, &place).failed(2, "WTL-0006", &["other"]);
+    let others: Vec<_> = (0..2).map(|ix| room.device(&format!("other-{ix}"), 16 << 20)).collect();
+    run(["create", "more", "--level", "1"].map(str::to_owned).into_iter().chain(others.clone())).ok();
+    let all = [members.clone(), others.clone()].concat();
+    mount(&room, &[], &all, &place).failed(2, "WTL-0007", &["data", "more", "-V"]);
+    others.iter().for_each(|other| fs::remove_file(other).unwrap());
+    assert!(room.contents() == before && nothing_is_served(&room) && !place.is_mounted());
+    assert_eq!(fs::read_dir(room.path("run")).unwrap().count(), 0);
+}
+
+#[test]
+fn without_root_it_says_what_needs_it_and_what_does_not() {
+    if !require("setpriv") {
+        return;
+    }
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid=65534", "--regid=65534", "--clear-groups", env!("CARGO_BIN_EXE_wattle")]);
+    let output = command.args(["mount", "a.img", "/mnt"]).output().unwrap();
+    if String::from_utf8_lossy(&output.stderr).contains("setpriv: ") {
+        eprintln!("SKIPPED: cannot become another user");
+        return;
+    }
+    said(output).failed(1, "WTL-0021", &["sudo", "wattle ls", "wattle get"]);
+}

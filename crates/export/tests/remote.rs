@@ -232,6 +232,27 @@ fn a_server_that_stays_away_is_a_drive_that_is_gone() {
     });
 }
 
+/// Members are looked at before a runtime starts and used within it: the connection is on a core beside both.
+#[test]
+fn a_connection_beside_every_runtime() {
+    let Some(nbdkit) = Nbdkit::start(&["memory", "8M"]) else { return };
+    let home = wattle_rt::beside().unwrap();
+    let there = uri(&nbdkit.socket, "");
+    let drive = home.call_blocking(async move |core| connect(&core, &there, "nbd", PATIENCE).await);
+    let drive = drive.unwrap().unwrap();
+    drive.write_blocking(512, &[3; 512]).unwrap();
+    for _ in 0..2 {
+        run(async |core| {
+            assert_eq!(read(&core, &drive, 512, 512).await, Ok(vec![3; 512]));
+            write(&core, &drive, 1024, &[4; 512]).await.unwrap();
+            core.flush(&drive).await.unwrap();
+            let mut bytes = [0; 4];
+            drive.read_blocking(1024, &mut bytes).unwrap();
+            assert_eq!(bytes, [4; 4], "it is not this core that is waited for");
+        });
+    }
+}
+
 /// What it was sent may still be carried out at any time, over what is sent after a new connection.
 #[test]
 fn silence_ends_the_drive() {
@@ -295,6 +316,11 @@ fn sizes_of_requests_are_the_servers() {
         let data = pattern(3, MIB as usize);
         write(&core, &drive, 4096, &data).await.unwrap();
         assert!(read(&core, &drive, 4096, MIB as usize).await.unwrap() == data);
+        let part = core.offload(move || {
+            let mut bytes = [0; 5000];
+            drive.read_blocking(4099, &mut bytes).map(|()| bytes)
+        });
+        assert!(part.await.unwrap().unwrap() == data[3..5003], "no whole sectors");
         let error = connect(&core, &uri(&huge.socket, ""), "nbd", PATIENCE).await.unwrap_err();
         assert_eq!(error, RemoteError::BlockSize { found: 64 << 10 });
     });

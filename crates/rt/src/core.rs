@@ -4,6 +4,7 @@
 //! starting many and awaiting them one after the other runs them side by side. A dropped future abandons its
 //! operation, not its buffers: they are released when the operation is done.
 
+use crate::beside::CoreHandle;
 use crate::buf::{Buf, BufMut};
 use crate::device::Device;
 use crate::error::IoError;
@@ -298,7 +299,7 @@ impl Core {
         if self.is_simulated() {
             return Ok(f());
         }
-        let answer = Arc::new(Answer { slot: Mutex::new((None, None)) });
+        let answer = Arc::new(Answer::new());
         let reply = answer.clone();
         let work = move || {
             SignalMask::block_all();
@@ -308,6 +309,26 @@ impl Core {
         thread.spawn(work).map_err(|error| IoError::from_std(&error))?;
         let result = poll_fn(|context| answer.poll(context)).await;
         Ok(result.unwrap_or_else(|panic| resume_unwind(panic)))
+    }
+
+    /// This core, for threads and cores of other runtimes.
+    #[must_use]
+    pub fn handle(&self) -> CoreHandle {
+        CoreHandle::of(self.shared())
+    }
+
+    /// Whether that is a core of this one's runtime.
+    pub(crate) fn is_of_runtime(&self, core: &Arc<CoreShared>) -> bool {
+        self.inner.group.get(core.ix.0).is_some_and(|known| Arc::ptr_eq(known, core))
+    }
+
+    /// Starts a task in the name of another place in the source.
+    pub(crate) fn spawn_at(
+        &self,
+        future: impl Future<Output = ()> + 'static,
+        spawned: &'static Location<'static>,
+    ) {
+        self.inner.spawn(Box::pin(future), spawned);
     }
 
     /// What other threads may touch of this core.
@@ -341,7 +362,7 @@ impl Core {
         if to == self.index() {
             return Call::Here(Box::pin(f(self.clone())));
         }
-        let answer = Arc::new(Answer { slot: Mutex::new((None, None)) });
+        let answer = Arc::new(Answer::new());
         let reply = answer.clone();
         let spawned = Location::caller();
         let job = move |core: Core| {
@@ -494,12 +515,16 @@ impl<T> Future for JoinHandle<T> {
 }
 
 /// The result of a call to another core on its way back. Locked by two threads at most, once each.
-struct Answer<T> {
+pub(crate) struct Answer<T> {
     slot: Mutex<(Option<T>, Option<Waker>)>,
 }
 
 impl<T> Answer<T> {
-    fn put(&self, value: T) {
+    pub(crate) fn new() -> Self {
+        Self { slot: Mutex::new((None, None)) }
+    }
+
+    pub(crate) fn put(&self, value: T) {
         let waker = {
             let mut slot = self.slot.lock().unwrap_or_else(PoisonError::into_inner);
             slot.0 = Some(value);
@@ -510,7 +535,7 @@ impl<T> Answer<T> {
         }
     }
 
-    fn poll(&self, context: &mut Context<'_>) -> Poll<T> {
+    pub(crate) fn poll(&self, context: &mut Context<'_>) -> Poll<T> {
         let mut slot = self.slot.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(value) = slot.0.take() {
             return Poll::Ready(value);

@@ -177,7 +177,7 @@ impl Device {
         server: Arc<dyn Serve>,
     ) -> Device {
         let geometry = BlockGeometry::of_sectors(block_bytes);
-        let kind = Kind::Served(Served { server, home: core.shared() });
+        let kind = Kind::Served(Served { server, home: core.handle() });
         Device::of_inner(DeviceInner { name: name.into(), size_bytes, geometry, writable, kind })
     }
 

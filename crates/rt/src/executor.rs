@@ -63,9 +63,12 @@ thread_local! {
     static CURRENT: RefCell<Option<Rc<Inner>>> = const { RefCell::new(None) };
 }
 
-/// Whether this thread runs a core's turn, and must not block.
-pub(crate) fn is_core_thread() -> bool {
-    CURRENT.with_borrow(Option::is_some)
+/// Whether this thread runs a core of the same runtime, which must not wait for that one.
+pub(crate) fn is_core_of_runtime(core: &Arc<CoreShared>) -> bool {
+    CURRENT.with_borrow(|current| {
+        let known = current.as_ref().and_then(|inner| inner.group.get(core.ix.0));
+        known.is_some_and(|known| Arc::ptr_eq(known, core))
+    })
 }
 
 /// Makes a core the current one of this thread until dropped.

@@ -12,6 +12,7 @@
 #![allow(unsafe_code)]
 
 mod backend;
+mod beside;
 mod buf;
 mod clock;
 mod core;
@@ -44,6 +45,7 @@ mod uring;
 
 pub use crate::core::{Core, CoreIx, JoinHandle, OpFuture, Sleep};
 pub use backend::{Backend, BackendChoice, BackendError, Wait};
+pub use beside::{CoreHandle, beside};
 pub use buf::{BUF_ALIGN_BYTES, Buf, BufMut};
 pub use device::{Device, Direct, OpenError, OpenOptions};
 pub use error::{IoError, IoErrorKind};

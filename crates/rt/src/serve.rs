@@ -1,14 +1,14 @@
 //! Devices that are no drives: tasks carry out their operations. So a volume can be a member, and a server across a network a
 //! drive, and nobody above sees a difference.
 
+use crate::beside::CoreHandle;
 use crate::buf::{Buf, BufMut};
 use crate::core::{Core, JoinHandle};
 use crate::error::IoError;
 use crate::op::{Bufs, Durability, Op, Transfer, Unmap};
-use crate::shared::CoreShared;
 use std::fmt;
 use std::pin::Pin;
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
 
 /// A task that carries out an operation, and what it comes to.
 pub type Reply<T> = Pin<Box<dyn Future<Output = T>>>;
@@ -35,7 +35,7 @@ pub trait Serve: Send + Sync + 'static {
 /// Who serves a device, and the core that threads outside the executors ask.
 pub(crate) struct Served {
     pub(crate) server: Arc<dyn Serve>,
-    pub(crate) home: Arc<CoreShared>,
+    pub(crate) home: CoreHandle,
 }
 
 impl fmt::Debug for Served {
@@ -49,7 +49,7 @@ impl Served {
     pub(crate) fn read_blocking(&self, offset: u64, bytes: &mut [u8]) -> Result<(), IoError> {
         let server = self.server.clone();
         let buf = BufMut::alloc(bytes.len());
-        let (result, buf) = self.ask(move |core| server.read(core, offset, buf))?;
+        let (result, buf) = self.home.call_blocking(move |core| server.read(&core, offset, buf))?;
         bytes.copy_from_slice(&buf);
         result
     }
@@ -58,31 +58,13 @@ impl Served {
     pub(crate) fn write_blocking(&self, offset: u64, bytes: &[u8]) -> Result<(), IoError> {
         let server = self.server.clone();
         let buf = BufMut::copy_of(bytes).freeze();
-        self.ask(move |core| server.write(core, offset, buf, Durability::Cached))?
+        self.home.call_blocking(move |core| server.write(&core, offset, buf, Durability::Cached))?
     }
 
     /// As [`Self::read_blocking`].
     pub(crate) fn sync_blocking(&self) -> Result<(), IoError> {
         let server = self.server.clone();
-        self.ask(move |core| server.flush(core))?
-    }
-
-    /// Runs `f` on the home core and blocks this thread until it is done. On a thread that is a core itself this would wait for
-    /// ever, and is refused. An error once the runtime has ended.
-    fn ask<T: Send + 'static>(
-        &self,
-        f: impl FnOnce(&Core) -> Reply<T> + Send + 'static,
-    ) -> Result<T, IoError> {
-        if crate::executor::is_core_thread() {
-            return Err(IoError::UNSUPPORTED);
-        }
-        let (answer, answered) = mpsc::sync_channel(1);
-        self.home.send(Box::new(move |core: Core| {
-            let work = f(&core);
-            // Nobody waits for the task, and whoever asked may be gone: both are as good as an answer.
-            drop(core.spawn(async move { drop(answer.send(work.await)) }));
-        }));
-        answered.recv().map_err(|_| IoError::from_errno(libc::ESHUTDOWN))
+        self.home.call_blocking(move |core| server.flush(&core))?
     }
 }
 

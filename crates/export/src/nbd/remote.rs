@@ -1,6 +1,6 @@
 //! An export of another server as a drive: reconnecting, and without losing what was acknowledged.
 //!
-//! One connection, on the core that made it; the others ask there. A flush covers the writes of its own connection only, so there
+//! One connection, on the core that made it; the others ask there, those of other runtimes too. A flush covers the writes of its own connection only, so there
 //! must not be several.
 //!
 //! A connection that breaks is made again. Requests in flight are sent again then: reads and writes of the same bytes may be
@@ -24,7 +24,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use wattle_rt::sync::Notify;
-use wattle_rt::{Buf, BufMut, Core, CoreIx, Device, Durability, Either, IoError, Reply, Serve, Unmap, race};
+use wattle_rt::{
+    Buf, BufMut, Core, CoreHandle, Device, Durability, Either, IoError, Reply, Serve, Unmap, race,
+};
 
 use super::client::{Blocks, Client, ClientError};
 use super::limits::REQUEST_BYTES_MAX;
@@ -46,6 +48,9 @@ const SECTOR_BYTES: [u32; 2] = [512, 4096];
 /// Between attempts to connect: twice as long each time.
 const PAUSE_MIN: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
+
+/// For a server to accept a connection and to go to the export.
+const CONNECT_MAX: Duration = Duration::from_secs(10);
 
 /// How often it is looked after whether anybody still has the drive.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
@@ -133,7 +138,8 @@ pub async fn connect(
 ) -> Result<Device, RemoteError> {
     static NEXT_KEY: AtomicU64 = AtomicU64::new(1 << 61);
     let client = Client::connect(core, &uri.address, &uri.export);
-    let client = within(core, patience.answer, client).await.ok_or(RemoteError::Silent)??;
+    let client =
+        within(core, patience.answer.min(CONNECT_MAX), client).await.ok_or(RemoteError::Silent)??;
     let facts = Facts::of(&client)?;
     let link = Rc::new(Link {
         core: core.clone(),
@@ -148,7 +154,7 @@ pub async fn connect(
     });
     let key = NEXT_KEY.fetch_add(1, Ordering::Relaxed);
     core.put_local(key, link);
-    let remote = Arc::new(Remote { home: core.index(), key });
+    let remote = Arc::new(Remote { home: core.handle(), key });
     let (owner, home) = (Arc::downgrade(&remote), core.clone());
     core.spawn(async move {
         while owner.strong_count() > 0 {
@@ -164,7 +170,7 @@ pub async fn connect(
 
 /// The drive: asks at home.
 struct Remote {
-    home: CoreIx,
+    home: CoreHandle,
     key: u64,
 }
 
@@ -173,21 +179,33 @@ impl Remote {
         &self,
         core: &Core,
         work: impl AsyncFnOnce(Rc<Link>) -> T + Send + 'static,
-    ) -> Reply<T> {
+    ) -> impl Future<Output = Option<T>> + 'static {
         let key = self.key;
-        Box::pin(core.call(self.home, move |home| async move {
+        self.home.call(core, async move |home| {
             let link = home.local::<Link>(key).expect("the link is there as long as its drive");
             work(link).await
-        }))
+        })
+    }
+
+    /// Of a core whose runtime has ended nothing comes back.
+    fn done(
+        &self,
+        core: &Core,
+        work: impl AsyncFnOnce(Rc<Link>) -> Result<(), IoError> + Send + 'static,
+    ) -> Reply<Result<(), IoError>> {
+        let done = self.at_home(core, work);
+        Box::pin(async move { done.await.unwrap_or(Err(IoError::GONE)) })
     }
 }
 
 impl Serve for Remote {
     fn read(&self, core: &Core, offset: u64, mut buf: BufMut) -> Reply<(Result<(), IoError>, BufMut)> {
-        self.at_home(core, async move |link| {
+        let len = buf.len();
+        let read = self.at_home(core, async move |link| {
             let result = link.read(offset, &mut buf).await;
             (result, buf)
-        })
+        });
+        Box::pin(async move { read.await.unwrap_or_else(|| (Err(IoError::GONE), BufMut::alloc(len))) })
     }
 
     fn write(
@@ -197,15 +215,15 @@ impl Serve for Remote {
         buf: Buf,
         durability: Durability,
     ) -> Reply<Result<(), IoError>> {
-        self.at_home(core, async move |link| link.write(offset, buf, durability).await)
+        self.done(core, async move |link| link.write(offset, buf, durability).await)
     }
 
     fn flush(&self, core: &Core) -> Reply<Result<(), IoError>> {
-        self.at_home(core, async |link| link.flush().await)
+        self.done(core, async |link| link.flush().await)
     }
 
     fn write_zeroes(&self, core: &Core, offset: u64, len: u64, unmap: Unmap) -> Reply<Result<(), IoError>> {
-        self.at_home(core, async move |link| link.write_zeroes(offset, len, unmap).await)
+        self.done(core, async move |link| link.write_zeroes(offset, len, unmap).await)
     }
 }
 
@@ -294,12 +312,18 @@ impl Link {
         self.log_shrank.notify_all();
     }
 
+    /// Whole sectors are asked for, whatever part of them is wanted.
     async fn read(self: &Rc<Self>, offset: u64, buf: &mut BufMut) -> Result<(), IoError> {
-        let mut at = offset;
-        for piece in buf.chunks_mut(self.facts.request_bytes_max as usize) {
-            let len = piece.len() as u32;
+        let sector = u64::from(self.facts.sector_bytes);
+        let wanted = offset..offset + buf.len() as u64;
+        let mut at = wanted.start / sector * sector;
+        while at < wanted.end {
+            let left = wanted.end.next_multiple_of(sector) - at;
+            let len = left.min(u64::from(self.facts.request_bytes_max)) as u32;
             let bytes = self.ask(async |client| client.read(at, len).await).await?;
-            piece.copy_from_slice(&bytes);
+            let (from, to) = (at.max(wanted.start), wanted.end.min(at + u64::from(len)));
+            let target = (from - wanted.start) as usize..(to - wanted.start) as usize;
+            buf[target].copy_from_slice(&bytes[(from - at) as usize..(to - at) as usize]);
             at += u64::from(len);
         }
         Ok(())

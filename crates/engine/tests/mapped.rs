@@ -1,6 +1,8 @@
 //! Maps of volumes against plain arrays of bytes: segments out of order, stripes over several arrays, maps on maps, arrays on maps,
 //! growth under a client. Virtual time, fixed seeds.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
+
 use wattle_engine::geometry::{Geometry, Level, Params};
 use wattle_engine::metadata::NoMetadata;
 use wattle_engine::units::Sector;

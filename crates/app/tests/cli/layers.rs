@@ -25,6 +25,44 @@ fn with(args: &[&str], members: &[String]) -> Vec<String> {
     args.iter().map(|arg| (*arg).to_owned()).chain(members.iter().cloned()).collect()
 }
 
+/// Disks with one partition each, which holds a member and ends so many bytes before the disk does.
+fn partitioned(room: &Room, members: &[String], rest_bytes: u64) -> Vec<String> {
+    let disk = |(ix, member): (usize, &String)| {
+        let content = fs::read(member).unwrap();
+        let size_bytes = START_SECTORS * 512 + content.len() as u64 + rest_bytes;
+        let name = room.device(&format!("disk{ix}.img"), size_bytes);
+        let mut disk = fs::OpenOptions::new().write(true).open(&name).unwrap();
+        let mut mbr = [0_u8; 512];
+        mbr[450] = 0xFD;
+        mbr[454..458].copy_from_slice(&(START_SECTORS as u32).to_le_bytes());
+        mbr[458..462].copy_from_slice(&(content.len() as u32 / 512).to_le_bytes());
+        mbr[510..].copy_from_slice(&[0x55, 0xAA]);
+        disk.write_all(&mbr).unwrap();
+        disk.seek(SeekFrom::Start(START_SECTORS * 512)).unwrap();
+        disk.write_all(&content).unwrap();
+        name
+    };
+    members.iter().enumerate().map(disk).collect()
+}
+
+/// A superblock of version 0.90 does not say where it is: at the end of the last partition it is at the end of the disk as well.
+#[test]
+fn an_old_superblock_at_the_end_of_disk_and_partition_is_the_partitions() {
+    let room = Room::new();
+    let members: Vec<_> = (0..2).map(|ix| room.device(&format!("old-{ix}"), 8 << 20)).collect();
+    run(with(&["create", "old", "--level", "1", "--metadata", "0.90"], &members)).ok();
+    let disks = partitioned(&room, &members, 0);
+    let json = room.untouched(|| run(with(&["scan", "--json"], &disks)).ok().json());
+    let array = &json["arrays"][0];
+    assert_eq!((&array["slots"], json["arrays"].as_array().unwrap().len()), (&"[UU]".into(), 1));
+    assert!(array["members"][0]["member"].as_str().unwrap().ends_with("disk0.img:p1"), "{array}");
+    let note = json["members"][0]["note"].as_str().unwrap();
+    assert!(note.contains("0.90 superblock is that of partition 1"), "{note}");
+    // The disk as a whole, without its table, is a member like any: an array over whole disks stays one.
+    let whole = room.untouched(|| run(with(&["scan", "--json"], &members)).ok().json());
+    assert_eq!(whole["arrays"][0]["slots"], "[UU]");
+}
+
 #[test]
 fn the_tree_goes_up_to_the_file_systems() {
     let room = Room::new();
@@ -74,22 +112,7 @@ fn a_volume_is_named_where_there_are_several() {
 fn the_same_in_partitions_of_disks() {
     let room = Room::new();
     let Some(members) = unpack(&room) else { return };
-    let disk = |(ix, member): (usize, &String)| {
-        let content = fs::read(member).unwrap();
-        let name =
-            room.device(&format!("disk{ix}.img"), START_SECTORS * 512 + content.len() as u64 + (1 << 20));
-        let mut disk = fs::OpenOptions::new().write(true).open(&name).unwrap();
-        let mut mbr = [0_u8; 512];
-        mbr[450] = 0xFD;
-        mbr[454..458].copy_from_slice(&(START_SECTORS as u32).to_le_bytes());
-        mbr[458..462].copy_from_slice(&(content.len() as u32 / 512).to_le_bytes());
-        mbr[510..].copy_from_slice(&[0x55, 0xAA]);
-        disk.write_all(&mbr).unwrap();
-        disk.seek(SeekFrom::Start(START_SECTORS * 512)).unwrap();
-        disk.write_all(&content).unwrap();
-        name
-    };
-    let disks: Vec<_> = members.iter().enumerate().map(disk).collect();
+    let disks = partitioned(&room, &members, 1 << 20);
     let said = room.untouched(|| run(with(&["scan"], &disks)).ok());
     for words in ["MBR partition table", "member of 0", "disk4.img:p1", "foxtrot/home  28 MiB, linear, ext4"]
     {

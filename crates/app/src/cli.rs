@@ -6,6 +6,7 @@ mod bench;
 mod copy;
 mod files;
 mod load;
+mod lvm;
 mod mount;
 mod operate;
 mod simulate;
@@ -27,6 +28,10 @@ pub use bench::BenchArgs;
 pub use copy::CopyArgs;
 pub use files::{FilesOn, GetArgs, LsArgs};
 pub use load::LoadArgs;
+pub use lvm::{
+    ChangeArgs, CreateGroupArgs, CreateVolumeArgs, Extents, GroupArgs, ListArgs, LvArgs, LvCommand, PvArgs,
+    PvCommand, RenameArgs, RestoreArgs, SizeArgs, VgArgs, VgCommand, VolumeArgs,
+};
 pub use mount::{MountArgs, UmountArgs};
 pub use operate::{
     AddArgs, CheckArgs, FailArgs, RemoveArgs, RepairArgs, ReplaceArgs, Scrub, SetArgs, StopArgs,
@@ -113,6 +118,9 @@ pub enum Command {
     Check(CheckArgs),
     Repair(RepairArgs),
     Set(SetArgs),
+    Pv(PvArgs),
+    Vg(VgArgs),
+    Lv(LvArgs),
     Simulate(Box<SimulateArgs>),
     Bench(Box<BenchArgs>),
     Explain(ExplainArgs),

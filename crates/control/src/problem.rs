@@ -266,6 +266,28 @@ codes! {
         "The volume group describes the volume by a type whose metadata this version does not read: VDO, writecache, integrity, or one \
          that is not known. The group's other volumes are not affected.";
 
+    ForeignVolumeGroup = 130, Refused, "the volume group is not ours to change",
+        "It is bound to another system, shared between hosts that lock it, exported, or set read-only by its operator. Two systems that \
+         change a group without knowing of each other destroy it.";
+    NoExtents = 131, Failed, "not enough free extents",
+        "Volumes get whole extents, stripes on physical volumes of their own, and only what no other volume has. The message says how \
+         many are free and how long the longest run is. Nothing was changed.";
+    VolumeInUse = 132, Refused, "something is made of it",
+        "A physical volume with volumes on it, or a volume that another one is made of, is not taken away. Nothing was changed.";
+    BadVolume = 133, Usage, "a volume or group like that cannot be",
+        "A name, a size, a number of stripes or the size of extents is none that LVM2 could use, or asks for what is there already.";
+    NameInUse = 134, Failed, "the name is in use",
+        "Groups are found by their names, and so are the volumes of a group. Nothing was changed.";
+    BelowFileSystem = 135, Refused, "what the volume holds would be cut off",
+        "The volume would be smaller than the file system on it. Make the file system smaller first (resize2fs, btrfs filesystem resize; \
+         XFS cannot be made smaller). `--force=file-system` goes on: its end is lost.";
+    GroupNotWritten = 136, Failed, "a volume group could not be written",
+        "The text is written to every metadata area, and counts from the first header that names it. The message says how far it came. \
+         At any moment the group is what it was or what it was to be.";
+    BackupNotWritten = 137, Failed, "a backup could not be written",
+        "The text that is about to be replaced is saved first, in LVM2's own format, as `wattle vg restore` and vgcfgrestore read it. Without \
+         that nothing is changed. `--backup-dir` says where.";
+
     NoFileSystem = 140, Failed, "no file system that can be read here",
         "Files are read without mounting from ext2, ext3, ext4, XFS and btrfs on one volume. The message says what is missing: the \
          signature, or a feature by its name. The volume's bytes are there all the same: `wattle cat` gives them to other tools, \
@@ -378,12 +400,20 @@ pub enum Check {
     NewestSuperblock,
     /// Let a benchmark write over what an array holds.
     Overwrite,
+    /// Make a volume smaller than the file system on it.
+    FileSystem,
 }
 
 impl Check {
     /// Every check.
-    pub const ALL: &'static [Check] =
-        &[Self::DirtyDegraded, Self::Signature, Self::SplitBrain, Self::NewestSuperblock, Self::Overwrite];
+    pub const ALL: &'static [Check] = &[
+        Self::DirtyDegraded,
+        Self::Signature,
+        Self::SplitBrain,
+        Self::NewestSuperblock,
+        Self::Overwrite,
+        Self::FileSystem,
+    ];
 
     /// As on the command line.
     #[must_use]
@@ -394,6 +424,7 @@ impl Check {
             Self::SplitBrain => "split-brain",
             Self::NewestSuperblock => "newest-superblock",
             Self::Overwrite => "overwrite",
+            Self::FileSystem => "file-system",
         }
     }
 }

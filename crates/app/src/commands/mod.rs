@@ -8,6 +8,7 @@ mod examine;
 mod explain;
 mod files;
 pub mod interval;
+mod lvm;
 mod member;
 mod mount;
 mod plans;
@@ -54,6 +55,9 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Check(args) => scrub::check(&args),
         Command::Repair(args) => scrub::repair(&args),
         Command::Set(args) => done(set::run(&args)),
+        Command::Pv(args) => done(lvm::pv(&args, screen)),
+        Command::Vg(args) => done(lvm::vg(&args, screen)),
+        Command::Lv(args) => done(lvm::lv(&args, screen)),
         Command::Bench(args) => done(bench::run(&args, screen)),
         Command::Simulate(args) => done(simulate::run(&args, screen)),
         Command::Explain(args) => done(explain::run(&args)),

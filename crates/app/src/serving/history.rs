@@ -46,6 +46,11 @@ impl StateDir {
         let of_home = || from_env("HOME").map(|home| home.join(".local/state/wattle"));
         Self(named.or_else(of_xdg).or_else(of_root).or_else(of_home))
     }
+
+    /// Where it is.
+    pub fn dir(&self) -> Option<&Path> {
+        self.0.as_deref()
+    }
 }
 
 /// The history of one array.

@@ -18,6 +18,7 @@ mod fuse;
 mod harness;
 mod kills;
 mod layers;
+mod lvm;
 mod memory;
 mod mount;
 mod nbd;

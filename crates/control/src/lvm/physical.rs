@@ -37,7 +37,10 @@ pub struct AreaScan {
 }
 
 /// The physical volume on a member; `None` if it is none, or cannot be read where labels are.
-pub(crate) fn read(member: &Member) -> Option<Result<Physical, LabelError>> {
+///
+/// # Errors
+/// Something that says to be a label does not hold.
+pub fn read(member: &Member) -> Option<Result<Physical, LabelError>> {
     let head_bytes = HEAD_BYTES.min(usize::try_from(member.device.size_bytes()).unwrap_or(HEAD_BYTES));
     let head = member.read(0, head_bytes).ok()?;
     let label = Label::find(&head).transpose()?;

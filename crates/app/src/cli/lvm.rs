@@ -1,0 +1,251 @@
+//! `wattle pv`, `wattle vg` and `wattle lv`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+use super::{Engine, Force, Json, Size};
+
+/// Makes, resizes, removes and lists physical volumes of LVM2.
+///
+/// A file, a drive, a partition, or an array made of the members given.
+#[derive(Debug, Args)]
+#[command(before_help = "\
+Examples:
+  wattle pv create a.img b.img c.img            the array on these members becomes a physical volume
+  wattle pv create /dev/sdb --dry-run
+  wattle pv list *.img -o +pe_start")]
+pub struct PvArgs {
+    #[command(subcommand)]
+    pub command: PvCommand,
+}
+
+/// `wattle pv …`.
+#[derive(Debug, Subcommand)]
+pub enum PvCommand {
+    /// Makes physical volumes, with their data aligned to the stripes of what is below. Refuses to write over anything it recognises.
+    Create(ChangeArgs),
+    /// Ends physical volumes that no group uses.
+    Remove(ChangeArgs),
+    /// Tells a physical volume, and its group, the size that its device has now.
+    Resize(ChangeArgs),
+    /// Lists physical volumes.
+    List(ListArgs),
+}
+
+/// Makes, changes and lists volume groups of LVM2.
+///
+/// All physical volumes of a group have to be given.
+#[derive(Debug, Args)]
+#[command(before_help = "\
+Examples:
+  wattle vg create data a.img b.img c.img       a group on the array on these members
+  wattle vg extend data a.img b.img c.img /dev/sdx
+  wattle vg list *.img --json")]
+pub struct VgArgs {
+    #[command(subcommand)]
+    pub command: VgCommand,
+}
+
+/// `wattle vg …`.
+#[derive(Debug, Subcommand)]
+pub enum VgCommand {
+    /// Makes a group on what is given; what is no physical volume yet becomes one.
+    Create(CreateGroupArgs),
+    /// Adds to a group what is given and in none.
+    Extend(GroupArgs),
+    /// Takes a physical volume that holds no extents of volumes out of a group (--on).
+    Reduce(GroupArgs),
+    /// Ends a group that has no volumes. Its physical volumes stay.
+    Remove(GroupArgs),
+    /// Gives a group another name.
+    Rename(RenameArgs),
+    /// Marks a group as on its way to another system.
+    Export(GroupArgs),
+    /// Takes a group that was exported.
+    Import(GroupArgs),
+    /// Gives a group an earlier text back, from a backup.
+    Restore(RestoreArgs),
+    /// Lists groups.
+    List(ListArgs),
+}
+
+/// Makes, changes and lists logical volumes of LVM2.
+///
+/// All physical volumes of the group have to be given.
+#[derive(Debug, Args)]
+#[command(before_help = "\
+Examples:
+  wattle lv create data/home -L 10G a.img b.img c.img
+  wattle lv create data/fast -l 100%FREE --stripes 2 /dev/sdb /dev/sdc
+  wattle lv extend data/home -L +5G a.img b.img c.img
+  wattle lv list *.img -o +segtype --noheadings")]
+pub struct LvArgs {
+    #[command(subcommand)]
+    pub command: LvCommand,
+}
+
+/// `wattle lv …`.
+#[derive(Debug, Subcommand)]
+pub enum LvCommand {
+    /// Makes a linear or striped volume.
+    Create(CreateVolumeArgs),
+    /// Makes a volume larger.
+    Extend(SizeArgs),
+    /// Makes a volume smaller; not below the file system on it.
+    Reduce(SizeArgs),
+    /// Ends a volume.
+    Remove(VolumeArgs),
+    /// Gives a volume another name.
+    Rename(RenameArgs),
+    /// Lists volumes.
+    List(ListArgs),
+}
+
+/// What every change has in common.
+#[derive(Debug, Clone, Args)]
+pub struct ChangeArgs {
+    /// Files or block devices, in any order: what the volumes lie on, every member of their arrays.
+    #[arg(value_name = "MEMBER", required = true)]
+    pub members: Vec<String>,
+    /// An array, member, partition or volume by name, where not all that is given is meant; may be given several times.
+    #[arg(long, value_name = "NAME")]
+    pub on: Vec<String>,
+    /// Show what would be written, byte range by byte range, and write nothing.
+    #[arg(long, short = 'n')]
+    pub dry_run: bool,
+    /// Directory of backups of texts that are replaced [default: lvm in $WATTLE_STATE_DIR, $XDG_STATE_HOME/wattle,
+    /// ~/.local/state/wattle, or as root /var/lib/wattle].
+    #[arg(long, value_name = "DIR")]
+    pub backup_dir: Option<PathBuf>,
+    #[command(flatten)]
+    pub force: Force,
+    #[command(flatten)]
+    pub json: Json,
+    #[command(flatten)]
+    pub engine: Engine,
+}
+
+/// A change of a group.
+#[derive(Debug, Clone, Args)]
+pub struct GroupArgs {
+    /// The group, by name or UUID.
+    #[arg(value_name = "GROUP")]
+    pub group: String,
+    #[command(flatten)]
+    pub change: ChangeArgs,
+}
+
+/// `vg create`.
+#[derive(Debug, Clone, Args)]
+pub struct CreateGroupArgs {
+    /// Name of the group.
+    #[arg(value_name = "GROUP")]
+    pub group: String,
+    /// Unit of allocation.
+    #[arg(long, short = 's', value_name = "SIZE", default_value = "4M")]
+    pub extent_size: Size,
+    #[command(flatten)]
+    pub change: ChangeArgs,
+}
+
+/// `vg restore`.
+#[derive(Debug, Clone, Args)]
+pub struct RestoreArgs {
+    /// The group, as the backup names it.
+    #[arg(value_name = "GROUP")]
+    pub group: String,
+    /// The backup: of wattle's, or of LVM2's (/etc/lvm/backup, /etc/lvm/archive).
+    #[arg(long, short, value_name = "FILE")]
+    pub file: PathBuf,
+    #[command(flatten)]
+    pub change: ChangeArgs,
+}
+
+/// `vg rename`, `lv rename`.
+#[derive(Debug, Clone, Args)]
+pub struct RenameArgs {
+    /// What it is called: GROUP, or GROUP/VOLUME.
+    #[arg(value_name = "NAME")]
+    pub name: String,
+    /// What it is to be called.
+    #[arg(value_name = "NEW")]
+    pub to: String,
+    #[command(flatten)]
+    pub change: ChangeArgs,
+}
+
+/// `lv remove`.
+#[derive(Debug, Clone, Args)]
+pub struct VolumeArgs {
+    /// The volume.
+    #[arg(value_name = "GROUP/VOLUME")]
+    pub volume: String,
+    #[command(flatten)]
+    pub change: ChangeArgs,
+}
+
+/// How large a volume is to be.
+#[derive(Debug, Clone, Args)]
+#[group(required = true, multiple = false)]
+pub struct Extents {
+    /// Its size, rounded up to extents; with + or - how much more or less.
+    #[arg(long, short = 'L', value_name = "[+|-]SIZE", allow_hyphen_values = true)]
+    pub size: Option<String>,
+    /// The same in extents, or as 50%VG, 100%FREE.
+    #[arg(long, short = 'l', value_name = "[+|-]EXTENTS", allow_hyphen_values = true)]
+    pub extents: Option<String>,
+}
+
+/// `lv create`.
+#[derive(Debug, Clone, Args)]
+pub struct CreateVolumeArgs {
+    /// The group and the name of the volume.
+    #[arg(value_name = "GROUP/VOLUME")]
+    pub volume: String,
+    #[command(flatten)]
+    pub extents: Extents,
+    /// Over how many physical volumes.
+    #[arg(long, short = 'i', value_name = "N", default_value_t = 1)]
+    pub stripes: u16,
+    /// Bytes per physical volume before the next one's turn.
+    #[arg(long, short = 'I', value_name = "SIZE", default_value = "64K")]
+    pub stripesize: Size,
+    #[command(flatten)]
+    pub change: ChangeArgs,
+}
+
+/// `lv extend`, `lv reduce`.
+#[derive(Debug, Clone, Args)]
+pub struct SizeArgs {
+    /// The volume.
+    #[arg(value_name = "GROUP/VOLUME")]
+    pub volume: String,
+    #[command(flatten)]
+    pub extents: Extents,
+    #[command(flatten)]
+    pub change: ChangeArgs,
+}
+
+/// `pv list`, `vg list`, `lv list`.
+#[derive(Debug, Clone, Args)]
+pub struct ListArgs {
+    /// Files or block devices, in any order, others among them.
+    #[arg(value_name = "MEMBER", required = true)]
+    pub members: Vec<String>,
+    /// The columns, by their names with commas between; with + in addition to the usual ones.
+    #[arg(long, short = 'o', value_name = "[+]FIELD,…")]
+    pub options: Vec<String>,
+    /// Only rows where FIELD has this value: =, !=, <, >, <=, >=, with && between several.
+    #[arg(long, short = 'S', value_name = "FIELD=VALUE")]
+    pub select: Option<String>,
+    /// Without the line of headings.
+    #[arg(long)]
+    pub noheadings: bool,
+    #[command(flatten)]
+    pub force: Force,
+    #[command(flatten)]
+    pub json: Json,
+    #[command(flatten)]
+    pub engine: Engine,
+}

@@ -1,0 +1,86 @@
+//! Backups of texts before they are replaced: one file each, as vgcfgrestore and `wattle vg restore` read them.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use wattle_control::lvm::plan::Before;
+use wattle_control::{Code, Problem};
+
+use crate::serving::history::StateDir;
+
+/// More is no text of LVM2's.
+const FILE_BYTES_MAX: u64 = 64 << 20;
+
+/// Where a text is saved.
+///
+/// # Errors
+/// There is no directory for it.
+pub fn path(asked: Option<&Path>, before: &Before) -> Result<PathBuf, Problem> {
+    let dir = match asked {
+        Some(dir) => dir.to_owned(),
+        None => StateDir::find(None).dir().map(|dir| dir.join("lvm")).ok_or_else(|| {
+            Problem::new(
+                Code::BackupNotWritten,
+                format!("there is no place for a backup of {}", before.name),
+                "this user has no home, and no state directory is set; nothing was changed",
+                "name one with --backup-dir DIR",
+            )
+        })?,
+    };
+    let id = before.id.to_string();
+    let name: String =
+        before.name.chars().map(|c| if c == '/' || c.is_control() { '_' } else { c }).collect();
+    Ok(dir.join(format!("{name}_{:05}-{}.vg", before.seqno, &id[..6])))
+}
+
+/// Saves a text, durably.
+///
+/// # Errors
+/// It cannot be written.
+pub fn save(path: &Path, before: &Before, why: &str) -> Result<(), Problem> {
+    let mut text =
+        format!("# {} at sequence number {}, before `wattle {why}`\n\n", before.name, before.seqno)
+            .into_bytes();
+    text.retain(|byte| !byte.is_ascii_control() || *byte == b'\n');
+    text.extend(&before.text);
+    write(path, &text).map_err(|error| {
+        Problem::new(
+            Code::BackupNotWritten,
+            format!("{}: {error}", path.display()),
+            "the text that is about to be replaced is saved first; nothing was changed",
+            "make room or permissions there, or name another directory with --backup-dir DIR",
+        )
+    })
+}
+
+fn write(path: &Path, text: &[u8]) -> io::Result<()> {
+    let dir = path.parent().unwrap_or(Path::new("."));
+    DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+    let new = path.with_extension("new");
+    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+    file.write_all(text)?;
+    file.sync_all()?;
+    fs::rename(&new, path)?;
+    File::open(dir)?.sync_all()
+}
+
+/// Reads a backup.
+///
+/// # Errors
+/// It cannot be read.
+pub fn read(path: &Path) -> Result<Vec<u8>, Problem> {
+    let text = fs::metadata(path).and_then(|metadata| match metadata.len() {
+        0..=FILE_BYTES_MAX => fs::read(path),
+        _ => Err(io::Error::from(io::ErrorKind::FileTooLarge)),
+    });
+    text.map_err(|error| {
+        Problem::new(
+            Code::NotFound,
+            format!("{}: {error}", path.display()),
+            "the backup cannot be read",
+            "see the backup directory: `wattle vg restore --help` says where",
+        )
+    })
+}

@@ -1,0 +1,59 @@
+//! `wattle pv`, `wattle vg`, `wattle lv`: changes of LVM2's volume groups on members that nobody uses, and lists.
+//!
+//! A command decides on a stack that it only looked at ([`look`]); [`work`] shows what that comes to, or claims the same members and
+//! carries it out.
+
+mod amount;
+mod backup;
+mod columns;
+mod fields;
+mod look;
+mod lv;
+mod pv;
+mod vg;
+mod work;
+
+use wattle_control::Problem;
+
+use crate::cli::{LvArgs, LvCommand, PvArgs, PvCommand, VgArgs, VgCommand};
+use crate::output::Screen;
+
+/// # Errors
+/// What the command says.
+pub fn pv(args: &PvArgs, screen: Screen) -> Result<(), Problem> {
+    match &args.command {
+        PvCommand::Create(args) => pv::create(args, screen),
+        PvCommand::Remove(args) => pv::remove(args, screen),
+        PvCommand::Resize(args) => pv::resize(args, screen),
+        PvCommand::List(args) => columns::list(args, screen, &fields::PV, fields::pvs),
+    }
+}
+
+/// # Errors
+/// What the command says.
+pub fn vg(args: &VgArgs, screen: Screen) -> Result<(), Problem> {
+    match &args.command {
+        VgCommand::Create(args) => vg::create(args, screen),
+        VgCommand::Extend(args) => vg::extend(args, screen),
+        VgCommand::Reduce(args) => vg::reduce(args, screen),
+        VgCommand::Remove(args) => vg::remove(args, screen),
+        VgCommand::Rename(args) => vg::rename(args, screen),
+        VgCommand::Export(args) => vg::export(args, screen, true),
+        VgCommand::Import(args) => vg::export(args, screen, false),
+        VgCommand::Restore(args) => vg::restore(args, screen),
+        VgCommand::List(args) => columns::list(args, screen, &fields::VG, fields::vgs),
+    }
+}
+
+/// # Errors
+/// What the command says.
+pub fn lv(args: &LvArgs, screen: Screen) -> Result<(), Problem> {
+    match &args.command {
+        LvCommand::Create(args) => lv::create(args, screen),
+        LvCommand::Extend(args) => lv::extend(args, screen),
+        LvCommand::Reduce(args) => lv::reduce(args, screen),
+        LvCommand::Remove(args) => lv::remove(args, screen),
+        LvCommand::Rename(args) => lv::rename(args, screen),
+        LvCommand::List(args) => columns::list(args, screen, &fields::LV, fields::lvs),
+    }
+}

@@ -1,0 +1,295 @@
+//! From a decision to what is written: shown, or carried out on the members, which are claimed for it.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde::Serialize;
+use wattle_control::lvm::plan::{Before, From, Plan};
+use wattle_control::members::Member;
+use wattle_control::scan::Origin;
+use wattle_control::stack::{Options, Plain, Purpose, Stack, Wanted};
+use wattle_control::{Code, Policy, Problem};
+use wattle_format::lvm::{Id, Stamp};
+use wattle_rt::Core;
+
+use super::backup;
+use crate::cli::ChangeArgs;
+use crate::members;
+use crate::output::text::{printable, table};
+use crate::output::{self, SCHEMA_VERSION, Screen};
+use crate::volumes;
+
+/// Cores for a handful of writes.
+const CORES_MAX: usize = 2;
+
+/// What was decided.
+#[derive(Debug)]
+pub struct Change {
+    /// `lv create data/home`: for the text and the backup.
+    pub action: String,
+    /// What comes of it, for people.
+    pub result: String,
+    /// What is written.
+    pub plan: Plan,
+    /// The commands of LVM2's that do the same.
+    pub commands: Vec<String>,
+    /// What to know.
+    pub notes: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct Report {
+    schema_version: u32,
+    /// Nothing was written.
+    dry_run: bool,
+    action: String,
+    result: String,
+    group: Option<String>,
+    group_uuid: Option<String>,
+    /// The group's sequence number afterwards.
+    seqno: Option<u64>,
+    /// The group's text afterwards.
+    text: Option<String>,
+    /// Where the text before is saved.
+    backup: Option<String>,
+    writes: Vec<WriteReport>,
+    lvm_commands: Vec<String>,
+    notes: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct WriteReport {
+    physical_volume: String,
+    what: &'static str,
+    offset_bytes: u64,
+    len_bytes: u64,
+}
+
+/// Decides on what is there, and does it.
+///
+/// # Errors
+/// A member cannot be opened or used, what `decide` says, or a write failed.
+pub fn change(
+    args: &ChangeArgs,
+    screen: Screen,
+    decide: impl AsyncFnOnce(&Core, &mut Stack) -> Result<Change, Problem>,
+) -> Result<(), Problem> {
+    let scan = members::look(&args.members, &args.force)?;
+    if let Some(made_up) = scan.members.iter().find(|seen| seen.member.is_made_up()) {
+        return Err(gone_afterwards(&made_up.member.name));
+    }
+    let (change, sites) = members::run(&args.engine, CORES_MAX, async |core| {
+        let mut stack = volumes::open(&core, scan, &args.force, Purpose::Look).await?;
+        let decided = decide(&core, &mut stack).await;
+        let decided = decided.map(|change| (Sites::of(&stack, &change.plan), change));
+        // Nothing was written, so there is nothing to record and nothing that could fail.
+        let _ = stack.close(&core).await;
+        decided.map(|(sites, change)| (change, sites))
+    })?;
+    let stamp = Stamp { description: format!("wattle {}", change.action), ..stamp() };
+    let text = change.plan.after.as_ref().map(|vg| vg.to_text(&stamp));
+    let report = report(args, &change, text.as_deref())?;
+    let mut failures = Vec::new();
+    if !args.dry_run {
+        if let Some(before) = &change.plan.before {
+            save(args, before, &change.action)?;
+        }
+        failures = carry_out(args, &change.plan, &sites, text.as_deref())?;
+    }
+    let report = Report { notes: [report.notes, failures].concat(), ..report };
+    if args.json.json { output::print_json(&report) } else { output::print(&render(&report, screen)) }
+}
+
+fn gone_afterwards(name: &str) -> Problem {
+    Problem::new(
+        Code::BadMember,
+        format!("{name}: a made-up drive is gone when this command ends"),
+        "a physical volume on it would be gone too",
+        "name files or devices",
+    )
+    .of_member(name)
+}
+
+fn save(args: &ChangeArgs, before: &Before, action: &str) -> Result<(), Problem> {
+    backup::save(&backup::path(args.backup_dir.as_deref(), before)?, before, action)
+}
+
+/// The devices of a plan, so that they are found again.
+struct Sites {
+    /// Of each place of the plan.
+    keys: Vec<Key>,
+    /// What has to run for them.
+    wanted: Wanted,
+}
+
+/// What makes a member the same in two stacks.
+#[derive(Debug, PartialEq, Eq)]
+enum Key {
+    Given(String),
+    Array(wattle_format::md::Uuid),
+    Logical(Id, Id),
+}
+
+impl Sites {
+    fn of(stack: &Stack, plan: &Plan) -> Self {
+        let members: Vec<_> = plan.places.iter().map(|place| place.member).collect();
+        let keys = members.iter().map(|&member| key(stack, member)).collect();
+        Self { keys, wanted: stack.below(&members).wanted }
+    }
+}
+
+fn key(stack: &Stack, member: usize) -> Key {
+    let seen = &stack.scan.members[member];
+    match seen.origin {
+        Origin::Given | Origin::Partition { .. } => Key::Given(seen.member.name.clone()),
+        Origin::Array(array) => Key::Array(stack.scan.arrays[array].assembly.array.set_uuid),
+        Origin::Logical { group, volume } => {
+            let vg = &stack.groups[group].vg;
+            Key::Logical(vg.id, vg.lvs[volume].id)
+        }
+    }
+}
+
+/// Opens the same members for writing and writes. What changed since the decision is refused.
+fn carry_out(
+    args: &ChangeArgs,
+    plan: &Plan,
+    sites: &Sites,
+    text: Option<&[u8]>,
+) -> Result<Vec<String>, Problem> {
+    let scan = members::look(&args.members, &args.force)?;
+    members::run(&args.engine, CORES_MAX, async |core| {
+        let policy = Policy::from(members::forced(&args.force));
+        let options = Options { policy, purpose: Purpose::Write, wanted: Some(sites.wanted.clone()) };
+        let mut stack = Stack::open(&core, scan, options, &mut Plain).await?;
+        let done = write(&core, &mut stack, plan, sites, text).await;
+        let closed = stack.close(&core).await;
+        let failures = done?;
+        closed?;
+        Ok(failures)
+    })
+}
+
+async fn write(
+    core: &Core,
+    stack: &mut Stack,
+    plan: &Plan,
+    sites: &Sites,
+    text: Option<&[u8]>,
+) -> Result<Vec<String>, Problem> {
+    let mut devices = Vec::new();
+    for (place, wanted) in plan.places.iter().zip(&sites.keys) {
+        let member = (0..stack.scan.members.len()).find(|&member| key(stack, member) == *wanted);
+        let Some(member) = member else { return Err(not_startable(stack, &place.name)) };
+        if let From::New(_) = place.from {
+            check_same(stack, member, place)?;
+        }
+        let volume = stack.volume(core, member).await?;
+        devices.push(volume.device(core, &place.name).map_err(|error| {
+            Problem::new(
+                Code::VolumeFailed,
+                format!("{}: {error}", place.name),
+                "it does not run",
+                "see what is wrong with its members (`wattle scan`)",
+            )
+        })?);
+    }
+    plan.execute(core, devices, text).await
+}
+
+/// What is made a physical volume still holds what the operator was told of.
+fn check_same(stack: &Stack, member: usize, place: &wattle_control::lvm::plan::Place) -> Result<(), Problem> {
+    let seen = &stack.scan.members[member];
+    let now = super::pv::wiped(seen);
+    match &place.from {
+        From::New(wiped) if *wiped != now || seen.facts.is_some() => Err(changed(&seen.member)),
+        _ => Ok(()),
+    }
+}
+
+fn changed(member: &Member) -> Problem {
+    wattle_control::MemberError::Changed { name: member.name.clone() }.into()
+}
+
+fn not_startable(stack: &Stack, name: &str) -> Problem {
+    let why = stack.find(Some(name)).and_then(|volume| volume.member).err();
+    why.unwrap_or_else(|| {
+        Problem::new(
+            Code::Changed,
+            format!("{name} is not there any more"),
+            "it was a moment ago; nothing was written",
+            "find out who changes the members, and try again",
+        )
+    })
+}
+
+fn report(args: &ChangeArgs, change: &Change, text: Option<&[u8]>) -> Result<Report, Problem> {
+    let plan = &change.plan;
+    let backup = match &plan.before {
+        Some(before) => Some(backup::path(args.backup_dir.as_deref(), before)?.display().to_string()),
+        None => None,
+    };
+    let writes = plan.writes(text)?.into_iter().map(|write| WriteReport {
+        physical_volume: write.name,
+        what: write.what,
+        offset_bytes: write.offset_bytes,
+        len_bytes: write.len_bytes,
+    });
+    Ok(Report {
+        schema_version: SCHEMA_VERSION,
+        dry_run: args.dry_run,
+        action: change.action.clone(),
+        result: change.result.clone(),
+        group: plan.after.as_ref().map(|vg| vg.name.clone()),
+        group_uuid: plan.after.as_ref().map(|vg| vg.id.to_string()),
+        seqno: plan.after.as_ref().map(|vg| vg.seqno),
+        text: text.map(|text| String::from_utf8_lossy(text).into_owned()),
+        backup,
+        writes: writes.collect(),
+        lvm_commands: change.commands.clone(),
+        notes: change.notes.clone(),
+    })
+}
+
+fn render(report: &Report, screen: Screen) -> String {
+    let verb = if report.dry_run { "would be: " } else { "" };
+    let mut text = format!("{verb}{}\n", screen.style.bold(&printable(&report.result)));
+    let mut facts = Vec::new();
+    facts.extend(report.notes.iter().map(|note| ["note", note.as_str()]));
+    facts.extend(report.backup.iter().map(|backup| ["backup", backup.as_str()]));
+    facts.extend(report.lvm_commands.iter().map(|command| ["lvm", command.as_str()]));
+    let facts: Vec<_> = facts.iter().map(|row| row.map(printable).to_vec()).collect();
+    text.push_str(&table("  ", &facts));
+    if report.dry_run {
+        let mut rows = vec![["bytes", "", "on"].map(str::to_owned).to_vec()];
+        for write in &report.writes {
+            let range = format!("{}..{}", write.offset_bytes, write.offset_bytes + write.len_bytes);
+            rows.push(vec![range, write.what.to_owned(), printable(&write.physical_volume)]);
+        }
+        text.push_str("  would write:\n");
+        text.push_str(&table("    ", &rows));
+        for line in report.text.iter().flat_map(|text| text.lines()) {
+            text.push_str(&format!("    | {}\n", printable(line)));
+        }
+    }
+    text
+}
+
+/// Who changes a group, and when.
+#[allow(clippy::disallowed_methods, reason = "the time enters here; below, it is a value")]
+pub fn stamp() -> Stamp {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Stamp { description: String::new(), host: host.trim().to_owned(), time: since_epoch.as_secs() }
+}
+
+/// A new id.
+///
+/// # Errors
+/// The system gives no random numbers.
+pub fn random_id() -> Result<Id, Problem> {
+    let (one, other) = (members::random_uuid()?, members::random_uuid()?);
+    let mut bytes = [0; 32];
+    bytes[..16].copy_from_slice(&one.0);
+    bytes[16..].copy_from_slice(&other.0);
+    Ok(Id::from_random(bytes))
+}

@@ -1,0 +1,403 @@
+//! The next text of a volume group, written to every metadata area of its physical volumes so that a crash leaves the old text or the new
+//! one (docs/formats.md §11.2).
+//!
+//! Three steps, each durable on every device before the next one begins: the text into free space of every area; headers that name it
+//! beside the old one; headers that name it alone. Whoever looks takes the highest sequence number among whole texts, so the group is
+//! the new one from the first header of the last step on. Labels follow: what they say only repeats the text.
+
+use std::fmt;
+
+use thiserror::Error;
+use wattle_format::lvm::area::{self, AreaError, Header};
+use wattle_format::lvm::label::{Area, LabelError, SCAN_BYTES};
+use wattle_format::lvm::{AreaState, Label};
+use wattle_rt::{Buf, BufMut, Core, Device, Durability, IoError};
+
+use super::physical::{AreaScan, Physical};
+use crate::problem::{Code, Problem};
+
+/// A physical volume that takes part.
+#[derive(Debug, Clone)]
+pub struct Site {
+    /// As the operator knows it.
+    pub name: String,
+    /// Where it is written; nobody else may have it.
+    pub device: Device,
+    /// What was on it when the change was decided.
+    pub before: Physical,
+    /// Its label afterwards.
+    pub label: Label,
+    /// What becomes of it.
+    pub role: Role,
+}
+
+/// What becomes of a physical volume.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// It stays what it is: where there is a text for the group, its areas get it.
+    Belongs,
+    /// It belongs to none any more: its areas are emptied.
+    Leaves,
+    /// It is to be no physical volume any more.
+    Goes,
+}
+
+/// A step of a commit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// Texts into free space.
+    Text,
+    /// Headers that name them beside the old ones.
+    Precommit,
+    /// Headers that name them alone.
+    Commit,
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Text => "the text",
+            Self::Precommit => "a header that names the new text too",
+            Self::Commit => "a header that names the new text",
+        })
+    }
+}
+
+/// Why a group is not changed, or not wholly.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum CommitError {
+    /// It is not as it was when the change was decided. Nothing was written.
+    #[error("{name}: its LVM2 metadata is not what it was a moment ago")]
+    Changed {
+        /// The physical volume.
+        name: String,
+    },
+    /// A physical volume could not be read again. Nothing was written.
+    #[error("{name}: reading its metadata again: {source}")]
+    Read {
+        /// The physical volume.
+        name: String,
+        /// Why.
+        source: IoError,
+    },
+    /// An area cannot take the text. Nothing was written.
+    #[error("{name}: {source}")]
+    Area {
+        /// The physical volume.
+        name: String,
+        /// Why.
+        source: AreaError,
+    },
+    /// A label has no room for what it should say. Nothing was written.
+    #[error("{name}: {source}")]
+    Label {
+        /// The physical volume.
+        name: String,
+        /// Why.
+        source: LabelError,
+    },
+    /// No physical volume has an area to write to. Nothing was written.
+    #[error("none of the physical volumes has a metadata area in use")]
+    NoArea,
+    /// No area is left that took everything so far.
+    #[error("writing {step} failed everywhere: {failures}", failures = .failures.join("; "))]
+    Failed {
+        /// What was being written.
+        step: Step,
+        /// Each failure.
+        failures: Vec<String>,
+    },
+}
+
+impl From<CommitError> for Problem {
+    fn from(error: CommitError) -> Self {
+        let what = error.to_string();
+        let nothing = "nothing was written";
+        match error {
+            CommitError::Changed { name } => Self::new(
+                Code::Changed,
+                what,
+                "somebody else changed the volume group in between; nothing was written",
+                "find out who, look again (`wattle vg list`), and repeat the command",
+            )
+            .of_member(name),
+            CommitError::Read { name, .. } => {
+                Self::new(Code::ReadFailed, what, nothing, "see what is wrong with the drive").of_member(name)
+            }
+            CommitError::Area { name, .. } | CommitError::Label { name, .. } => Self::new(
+                Code::GroupNotWritten,
+                what,
+                nothing,
+                "make physical volumes with larger metadata areas (`pvcreate --metadatasize`), or use several groups",
+            )
+            .of_member(name),
+            CommitError::NoArea => Self::new(
+                Code::GroupNotWritten,
+                what,
+                "all areas are damaged, or set aside by --metadataignore; nothing was written",
+                "put one to use (`pvchange --metadataignore n`), or write them anew (`wattle vg restore`)",
+            ),
+            CommitError::Failed { step, .. } => Self::new(
+                Code::GroupNotWritten,
+                what,
+                match step {
+                    Step::Text | Step::Precommit => "no area counts with the new text: the group is as it was",
+                    Step::Commit => "some header may hold the new text all the same: the group is as it was, or changed",
+                },
+                "replace what fails, look with `wattle vg list`, and repeat the command",
+            ),
+        }
+    }
+}
+
+/// What is written to one area.
+struct AreaCommit {
+    site: usize,
+    commit: area::Commit,
+}
+
+/// Makes `text` the group's. What of it could not be written to some device is told; the group is changed all the same.
+///
+/// # Errors
+/// [`CommitError`].
+pub async fn commit(core: &Core, text: &[u8], sites: &[Site]) -> Result<Vec<String>, CommitError> {
+    let mut areas = Vec::new();
+    for (at, site) in sites.iter().enumerate().filter(|(_, site)| site.role == Role::Belongs) {
+        for header in usable(&site.before) {
+            let commit = header.commit(text);
+            let commit = commit.map_err(|source| CommitError::Area { name: site.name.clone(), source })?;
+            areas.push(AreaCommit { site: at, commit });
+        }
+    }
+    if areas.is_empty() {
+        return Err(CommitError::NoArea);
+    }
+    let labels = labels(sites)?;
+    check_unchanged(core, sites).await?;
+    let mut failures = Vec::new();
+    for step in [Step::Text, Step::Precommit, Step::Commit] {
+        for (at, site) in sites.iter().enumerate() {
+            if let Err(error) =
+                write_step(core, step, &site.device, areas.iter().filter(|a| a.site == at)).await
+            {
+                failures.push(format!("{}: writing {step}: {error}", site.name));
+                // What it has is old now, and the sequence number says so.
+                areas.retain(|area| area.site != at);
+            }
+        }
+        if areas.is_empty() {
+            return Err(CommitError::Failed { step, failures });
+        }
+    }
+    failures.extend(finish(core, sites, &labels).await);
+    Ok(failures)
+}
+
+/// Does what becomes of physical volumes where no text is committed: empties areas, writes labels.
+///
+/// # Errors
+/// [`CommitError`].
+pub async fn release(core: &Core, sites: &[Site]) -> Result<Vec<String>, CommitError> {
+    let labels = labels(sites)?;
+    check_unchanged(core, sites).await?;
+    Ok(finish(core, sites, &labels).await)
+}
+
+/// Makes a physical volume: zeros over `wipe`, empty areas, and the label last.
+///
+/// # Errors
+/// The device's, or that the label or the areas cannot be.
+pub async fn initialise(
+    core: &Core,
+    name: &str,
+    device: &Device,
+    label: &Label,
+    wipe: &[Area],
+) -> Result<Physical, Problem> {
+    let bytes = label.encode().map_err(|source| CommitError::Label { name: name.to_owned(), source })?;
+    let physical = empty(label).map_err(|source| CommitError::Area { name: name.to_owned(), source })?;
+    let written = async {
+        for range in wipe {
+            let zeros = vec![0; usize::try_from(range.size_bytes).unwrap_or(0)];
+            write(core, device, range.offset_bytes, &zeros).await?;
+        }
+        for header in physical.areas.iter().filter_map(|area| area.header.as_ref()) {
+            write(core, device, header.start(), header.bytes()).await?;
+        }
+        core.flush(device).await?;
+        write(core, device, label.sector * 512, &bytes).await?;
+        core.flush(device).await
+    };
+    written.await.map_err(|error| write_failed(name, "making it a physical volume", error))?;
+    Ok(physical)
+}
+
+/// What an empty physical volume with this label holds.
+///
+/// # Errors
+/// An area of it cannot be.
+pub fn empty(label: &Label) -> Result<Physical, AreaError> {
+    let area = |&place: &Area| {
+        let header = Some(Header::new(place)?);
+        Ok(AreaScan { place, header, state: AreaState::Empty, text: None, error: None })
+    };
+    let areas = label.metadata_areas.iter().map(area).collect::<Result<_, _>>()?;
+    Ok(Physical { label: label.clone(), areas })
+}
+
+/// Lets areas whose headers are damaged be written as if they were empty: nothing that is in them can be told any more.
+pub(super) fn renew_damaged(physical: &mut Physical) {
+    for area in physical.areas.iter_mut().filter(|area| area.header.is_none()) {
+        area.header = Header::new(area.place).ok();
+    }
+}
+
+/// The headers of areas that texts are written to.
+pub(super) fn usable(physical: &Physical) -> impl Iterator<Item = &Header> {
+    physical.areas.iter().filter_map(|area| area.header.as_ref()).filter(|header| !header.is_ignored())
+}
+
+/// The sectors of labels that change, by site.
+fn labels(sites: &[Site]) -> Result<Vec<Option<[u8; 512]>>, CommitError> {
+    let label = |site: &Site| match site.role {
+        Role::Goes => Ok(Some([0; 512])),
+        Role::Belongs | Role::Leaves if site.label == site.before.label => Ok(None),
+        Role::Belongs | Role::Leaves => {
+            let bytes = site.label.encode();
+            bytes.map(Some).map_err(|source| CommitError::Label { name: site.name.clone(), source })
+        }
+    };
+    sites.iter().map(label).collect()
+}
+
+/// Whether every site still is what the change was decided from: labels and headers, which hold the checksums of the texts.
+async fn check_unchanged(core: &Core, sites: &[Site]) -> Result<(), CommitError> {
+    for site in sites {
+        let failed = |source| CommitError::Read { name: site.name.clone(), source };
+        let changed = || CommitError::Changed { name: site.name.clone() };
+        let head = read(core, &site.device, 0, SCAN_BYTES).await.map_err(failed)?;
+        if Label::find(&head) != Ok(Some(site.before.label.clone())) {
+            return Err(changed());
+        }
+        for area in &site.before.areas {
+            let bytes = match read(core, &site.device, area.place.offset_bytes, area::HEADER_BYTES).await {
+                Err(_) if area.error.is_some() => continue,
+                read => read.map_err(failed)?,
+            };
+            // One that is damaged is not written, or written anew.
+            let unchanged = match Header::decode(&bytes, area.place) {
+                Ok(header) => area.header.as_ref() == Some(&header),
+                Err(_) => area.error.is_some(),
+            };
+            if !unchanged {
+                return Err(changed());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Writes what a step has for one device, and flushes it.
+async fn write_step(
+    core: &Core,
+    step: Step,
+    device: &Device,
+    areas: impl Iterator<Item = &AreaCommit>,
+) -> Result<(), IoError> {
+    for AreaCommit { commit, .. } in areas {
+        match step {
+            Step::Text => {
+                for (offset_bytes, bytes) in &commit.texts {
+                    write(core, device, *offset_bytes, bytes).await?;
+                }
+            }
+            Step::Precommit => {
+                write(core, device, commit.precommit.start(), commit.precommit.bytes()).await?;
+            }
+            Step::Commit => write(core, device, commit.commit.start(), commit.commit.bytes()).await?,
+        }
+    }
+    core.flush(device).await
+}
+
+/// What follows a commit: physical volumes that left are emptied, and labels say so. Failures are told: nothing depends on it, since
+/// the group's text says who belongs to it.
+async fn finish(core: &Core, sites: &[Site], labels: &[Option<[u8; 512]>]) -> Vec<String> {
+    let mut failures = Vec::new();
+    for (site, label) in sites.iter().zip(labels) {
+        if let Err(error) = finish_one(core, site, label.as_ref()).await {
+            failures.push(format!("{}: writing its label: {error}", site.name));
+        }
+    }
+    failures
+}
+
+async fn finish_one(core: &Core, site: &Site, label: Option<&[u8; 512]>) -> Result<(), IoError> {
+    let device = &site.device;
+    if site.role != Role::Belongs {
+        for place in &site.before.label.metadata_areas {
+            // An area that was set aside stays so when it is emptied.
+            if let Ok(header) = Header::new(*place) {
+                write(core, device, place.offset_bytes, header.bytes()).await?;
+            }
+        }
+    }
+    if let Some(label) = label {
+        write(core, device, site.before.label.sector * 512, label).await?;
+    }
+    if site.role != Role::Belongs || label.is_some() { core.flush(device).await } else { Ok(()) }
+}
+
+/// Writes zeros, durably: over what was left in extents that a new volume gets.
+///
+/// # Errors
+/// The device's.
+pub async fn zero(core: &Core, name: &str, device: &Device, ranges: &[Area]) -> Result<(), Problem> {
+    let zeroed = async {
+        for range in ranges {
+            let zeros = vec![0; usize::try_from(range.size_bytes).unwrap_or(0)];
+            write(core, device, range.offset_bytes, &zeros).await?;
+        }
+        core.flush(device).await
+    };
+    zeroed.await.map_err(|error| write_failed(name, "zeros over what its extents held", error))
+}
+
+fn write_failed(name: &str, what: &str, error: IoError) -> Problem {
+    Problem::new(
+        Code::WriteFailed,
+        format!("{name}: {what}: {error}"),
+        "the volume group is as it was",
+        "see what is wrong with the drive, and repeat the command",
+    )
+    .of_member(name)
+}
+
+/// The blocks of a device that hold a range: where they start, and how many bytes they are.
+fn blocks(device: &Device, offset_bytes: u64, len_bytes: usize) -> (u64, usize) {
+    let block = u64::from(device.logical_block_bytes());
+    let from = offset_bytes / block * block;
+    let to = (offset_bytes + len_bytes as u64).next_multiple_of(block);
+    (from, (to - from) as usize)
+}
+
+async fn read(core: &Core, device: &Device, offset_bytes: u64, len_bytes: usize) -> Result<Vec<u8>, IoError> {
+    let (from, len) = blocks(device, offset_bytes, len_bytes);
+    let (result, buf) = core.read(device, from, BufMut::alloc(len)).await;
+    result?;
+    let skip = (offset_bytes - from) as usize;
+    Ok(buf[skip..skip + len_bytes].to_vec())
+}
+
+/// Writes any range: where blocks are larger than sectors, with what is around it.
+async fn write(core: &Core, device: &Device, offset_bytes: u64, bytes: &[u8]) -> Result<(), IoError> {
+    let (from, len) = blocks(device, offset_bytes, bytes.len());
+    if len == bytes.len() {
+        return core.write(device, from, Buf::copy_of(bytes), Durability::Cached).await;
+    }
+    let mut around = read(core, device, from, len).await?;
+    let skip = (offset_bytes - from) as usize;
+    around[skip..skip + bytes.len()].copy_from_slice(bytes);
+    core.write(device, from, Buf::copy_of(&around), Durability::Cached).await
+}

@@ -1,0 +1,348 @@
+//! What a change of a volume group writes, device by device: made from what was seen, shown or carried out as it is.
+
+use wattle_format::lvm::label::Area;
+use wattle_format::lvm::segment::Stripe;
+use wattle_format::lvm::{Id, Kind, Label, Pv, Vg, VgError};
+use wattle_rt::{Core, Device};
+
+use super::commit::{self, CommitError, Role, Site};
+use super::group::GroupScan;
+use super::physical::Physical;
+use super::problems;
+use crate::problem::{Code, Problem};
+use crate::scan::Scan;
+
+/// What is zeroed where a new volume starts on a physical volume: whatever signature was left there, of every file system.
+const ZEROED_BYTES: u64 = 128 << 10;
+
+/// A change.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// The group before it; `None` if there was none.
+    pub before: Option<Before>,
+    /// The group after it; `None` if there is none, or nothing about it changes.
+    pub after: Option<Vg>,
+    /// What becomes of each physical volume.
+    pub places: Vec<Place>,
+}
+
+/// The group that a change was made from.
+#[derive(Debug, Clone)]
+pub struct Before {
+    /// Its name.
+    pub name: String,
+    /// Its id.
+    pub id: Id,
+    /// Its sequence number.
+    pub seqno: u64,
+    /// Its text.
+    pub text: Vec<u8>,
+}
+
+/// A physical volume of a change.
+#[derive(Debug, Clone)]
+pub struct Place {
+    /// Which of [`Scan::members`].
+    pub member: usize,
+    /// What it is called.
+    pub name: String,
+    /// What it is before.
+    pub from: From,
+    /// Its label afterwards.
+    pub label: Label,
+    /// What becomes of it.
+    pub role: Role,
+    /// Where zeros go before the change.
+    pub zeros: Vec<Area>,
+}
+
+/// What a device is before a change.
+#[derive(Debug, Clone)]
+pub enum From {
+    /// A physical volume.
+    Physical(Physical),
+    /// Something else, that is to be one; these ranges are zeroed first.
+    New(Vec<Area>),
+}
+
+/// A range that a change writes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PlannedWrite {
+    /// On which physical volume.
+    pub name: String,
+    /// What it is.
+    pub what: &'static str,
+    /// Where.
+    pub offset_bytes: u64,
+    /// How much.
+    pub len_bytes: u64,
+}
+
+impl Plan {
+    /// The change of a group that was found to `after`.
+    ///
+    /// # Errors
+    /// A [`Problem`]: that group could not be.
+    pub fn change(scan: &Scan, group: &GroupScan, after: Vg) -> Result<Self, Problem> {
+        let before = Before::of(group);
+        let mut places = Vec::new();
+        for (pv, member) in group.vg.pvs.iter().zip(&group.devices) {
+            let member =
+                member.ok_or_else(|| problems::missing_physical(&group.vg.name, &group.missing()))?;
+            let stays = after.pvs.iter().any(|known| known.id == pv.id);
+            let role = if stays { Role::Belongs } else { Role::Leaves };
+            places.extend(Place::of(scan, member, role));
+        }
+        Self { before: Some(before), after: None, places }.to(after)
+    }
+
+    /// The same, with this group in the end.
+    ///
+    /// # Errors
+    /// As [`Self::change`].
+    pub fn to(self, after: Vg) -> Result<Self, Problem> {
+        let found = after.problems();
+        if !found.is_empty() {
+            return Err(problems::impossible_group(&after.name, &found));
+        }
+        Ok(Self { after: Some(after), ..self })
+    }
+
+    /// Zeros where a new volume starts on each of its stripes.
+    pub fn zero_starts(&mut self, name: &str) {
+        let Some(vg) = &self.after else { return };
+        let segments = vg.lv(name).into_iter().flat_map(|lv| &lv.segments);
+        let stripes = segments.filter_map(|segment| match &segment.kind {
+            Kind::Striped { stripes, .. } => Some(stripes),
+            _ => None,
+        });
+        let extent_bytes = vg.extent_sectors.saturating_mul(512);
+        for Stripe { name, extent } in stripes.flatten() {
+            let Some(pv) = vg.pv(name) else { continue };
+            let offset_bytes =
+                pv.pe_start.saturating_mul(512).saturating_add(extent.saturating_mul(extent_bytes));
+            let place = self.places.iter_mut().find(|place| place.label.id == pv.id);
+            if let Some(place) = place {
+                place.zeros.push(Area { offset_bytes, size_bytes: ZEROED_BYTES.min(extent_bytes) });
+            }
+        }
+    }
+
+    /// Everything that is written, in order, when the group's text is this one.
+    ///
+    /// # Errors
+    /// A [`Problem`]: an area cannot take the text.
+    pub fn writes(&self, text: Option<&[u8]>) -> Result<Vec<PlannedWrite>, Problem> {
+        let mut writes = Vec::new();
+        for place in &self.places {
+            let mut add = |what, range: Area| {
+                let Area { offset_bytes, size_bytes: len_bytes } = range;
+                writes.push(PlannedWrite { name: place.name.clone(), what, offset_bytes, len_bytes });
+            };
+            let sector = |offset_bytes| Area { offset_bytes, size_bytes: 512 };
+            let before = place.physical()?;
+            if let From::New(wipe) = &place.from {
+                wipe.iter().for_each(|&range| add("zeros", range));
+                before
+                    .label
+                    .metadata_areas
+                    .iter()
+                    .for_each(|area| add("empty metadata area", sector(area.offset_bytes)));
+                add("label", sector(before.label.sector * 512));
+            }
+            place.zeros.iter().for_each(|&range| add("zeros", range));
+            match (place.role, text) {
+                (Role::Belongs, Some(text)) => {
+                    for header in commit::usable(&before) {
+                        let commit = header.commit(text);
+                        let commit = commit
+                            .map_err(|source| CommitError::Area { name: place.name.clone(), source })?;
+                        for (offset_bytes, bytes) in &commit.texts {
+                            add("text", Area { offset_bytes: *offset_bytes, size_bytes: bytes.len() as u64 });
+                        }
+                        add("header of the metadata area", sector(header.start()));
+                    }
+                }
+                (Role::Belongs, None) => {}
+                (Role::Leaves | Role::Goes, _) => {
+                    for area in &before.label.metadata_areas {
+                        add("empty metadata area", sector(area.offset_bytes));
+                    }
+                }
+            }
+            if place.role == Role::Goes {
+                add("zeros over the label", sector(before.label.sector * 512));
+            } else if place.label != before.label {
+                add("label", sector(before.label.sector * 512));
+            }
+        }
+        Ok(writes)
+    }
+
+    /// Carries it out on these devices, which are [`Self::places`]', ours alone. Tells what of it could not be written.
+    ///
+    /// # Errors
+    /// A [`Problem`]: the group is as it was, but for what the problem says.
+    pub async fn execute(
+        &self,
+        core: &Core,
+        devices: Vec<Device>,
+        text: Option<&[u8]>,
+    ) -> Result<Vec<String>, Problem> {
+        let mut sites = Vec::new();
+        for (place, device) in self.places.iter().zip(devices) {
+            let before = match &place.from {
+                From::Physical(physical) => physical.clone(),
+                From::New(wipe) => {
+                    let label = not_in_a_group(&place.label);
+                    commit::initialise(core, &place.name, &device, &label, wipe).await?
+                }
+            };
+            let (name, label, role) = (place.name.clone(), place.label.clone(), place.role);
+            sites.push(Site { name, device, before, label, role });
+        }
+        for (site, place) in sites.iter().zip(&self.places).filter(|(_, place)| !place.zeros.is_empty()) {
+            commit::zero(core, &site.name, &site.device, &place.zeros).await?;
+        }
+        Ok(match text {
+            Some(text) => commit::commit(core, text, &sites).await?,
+            None => commit::release(core, &sites).await?,
+        })
+    }
+}
+
+impl Before {
+    /// A group as it was found.
+    #[must_use]
+    pub fn of(group: &GroupScan) -> Self {
+        let GroupScan { vg, text, .. } = group;
+        Self { name: vg.name.clone(), id: vg.id, seqno: vg.seqno, text: text.clone() }
+    }
+}
+
+impl Place {
+    /// A member that is a physical volume; `None` if it is none.
+    #[must_use]
+    pub fn of(scan: &Scan, member: usize, role: Role) -> Option<Self> {
+        let seen = &scan.members[member];
+        let physical = seen.physical.clone()?;
+        let mut label = physical.label.clone();
+        say_in_a_group(&mut label, role == Role::Belongs);
+        let name = seen.member.name.clone();
+        Some(Self { member, name, from: From::Physical(physical), label, role, zeros: Vec::new() })
+    }
+
+    /// What is on it when the change begins, or once it was made a physical volume.
+    fn physical(&self) -> Result<Physical, Problem> {
+        match &self.from {
+            From::Physical(physical) => Ok(physical.clone()),
+            From::New(_) => {
+                let empty = commit::empty(&not_in_a_group(&self.label));
+                Ok(empty.map_err(|source| CommitError::Area { name: self.name.clone(), source })?)
+            }
+        }
+    }
+}
+
+/// Sets what a label says about belonging to a group. Old ones say nothing.
+pub fn say_in_a_group(label: &mut Label, belongs: bool) {
+    if let Some(extension) = &mut label.extension {
+        extension.flags = extension.flags & !1 | u32::from(belongs);
+    }
+}
+
+fn not_in_a_group(label: &Label) -> Label {
+    let mut label = label.clone();
+    say_in_a_group(&mut label, false);
+    label
+}
+
+/// Whether the extents of a text lie where the label has room for them: on the device, and on no metadata area.
+fn has_room(label: &Label, pv: &Pv, extent_sectors: u64) -> bool {
+    let start = pv.pe_start.saturating_mul(512);
+    let end = pv.pe_count.saturating_mul(extent_sectors).saturating_mul(512).saturating_add(start);
+    let clear =
+        |area: &Area| area.offset_bytes.saturating_add(area.size_bytes) <= start || area.offset_bytes >= end;
+    end <= label.device_bytes && label.metadata_areas.iter().all(clear)
+}
+
+/// The change that gives a group an earlier text back, from a backup: on the physical volumes that it names, which all have to be
+/// there. `found` is the group as it is now, if anything of it is.
+///
+/// # Errors
+/// A [`Problem`]: the backup cannot be read, is another group's, or does not fit what is there.
+pub fn restore(scan: &Scan, groups: &[GroupScan], name: &str, backup: &[u8]) -> Result<Plan, Problem> {
+    let refuse = |what: String, why: &str, next: &str| Problem::new(Code::BadVolume, what, why, next);
+    let mut saved = Vg::parse(backup).map_err(|error: VgError| {
+        refuse(format!("the backup: {error}"), "it is not a text that LVM2 could read", "choose another file")
+    })?;
+    if saved.name != name {
+        let what = format!("the backup is of {}, not of {name}", saved.name);
+        return Err(refuse(what, "the wrong file may have been given", "name the group as the file does"));
+    }
+    let is_pool =
+        |kind: &Kind| matches!(kind, Kind::ThinPool { .. } | Kind::CachePool { .. } | Kind::VdoPool { .. });
+    if let Some(lv) = saved.lvs.iter().find(|lv| lv.segments.iter().any(|segment| is_pool(&segment.kind))) {
+        return Err(Problem::new(
+            Code::NotSupportedYet,
+            format!("the backup has the pool {}", lv.name),
+            "what a pool's own metadata says now may not fit an earlier text; nothing was changed",
+            "see vgcfgrestore(8), and what it says of --force",
+        ));
+    }
+    let now = groups.iter().find(|group| group.vg.id == saved.id);
+    let mut places = Vec::new();
+    for pv in &saved.pvs {
+        let here =
+            |member: &usize| scan.members[*member].physical.as_ref().is_some_and(|p| p.label.id == pv.id);
+        let found: Vec<_> = (0..scan.members.len()).filter(here).collect();
+        let [member] = found[..] else {
+            let what = format!("{} members are the physical volume {}", found.len(), pv.id);
+            return Err(refuse(
+                what,
+                "the text goes to every physical volume that it names",
+                "give each of them once; a label that is gone is made again with pvcreate --uuid --restorefile",
+            ));
+        };
+        let other =
+            groups.iter().find(|group| group.vg.id != saved.id && group.devices.contains(&Some(member)));
+        if let Some(other) = other {
+            return Err(Problem::new(
+                Code::VolumeInUse,
+                format!("{} belongs to {} now", scan.members[member].member.name, other.vg.name),
+                "the group it was in when the backup was made is not its group any more",
+                "take it out there first (`wattle vg reduce`)",
+            ));
+        }
+        let place = Place::of(scan, member, Role::Belongs);
+        if place.as_ref().is_some_and(|place| !has_room(&place.label, pv, saved.extent_sectors)) {
+            return Err(refuse(
+                format!("{} has no room for its {} extents", scan.members[member].member.name, pv.pe_count),
+                "it was made smaller, or laid out anew, since the backup was made",
+                "give it back the size it had, or choose a later backup",
+            ));
+        }
+        places.extend(place);
+    }
+    // Whoever joined since has to leave.
+    for (pv, member) in now.into_iter().flat_map(|group| group.vg.pvs.iter().zip(&group.devices)) {
+        if saved.pvs.iter().all(|known| known.id != pv.id) {
+            places.extend(member.and_then(|member| Place::of(scan, member, Role::Leaves)));
+        }
+    }
+    for place in &mut places {
+        if let From::Physical(physical) = &mut place.from {
+            commit::renew_damaged(physical);
+        }
+    }
+    saved.seqno = now.map_or(0, |group| group.vg.seqno).max(saved.seqno);
+    let next = saved.next();
+    let next = next.ok_or_else(|| {
+        refuse(
+            format!("{name}: its sequence number is at its end"),
+            "there is none after it",
+            "make the group anew",
+        )
+    })?;
+    Plan { before: now.map(Before::of), after: None, places }.to(next)
+}

@@ -1,0 +1,294 @@
+//! Every way in which a commit to physical volumes can be cut short: the power goes at every operation, and every subset of what was
+//! not flushed survives. The group found is the old one or the new one, never neither, and what is found can be changed again.
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use wattle_control::lvm::commit::{self, CommitError, Role, Site, Step, commit};
+use wattle_control::lvm::physical::{self, Physical};
+use wattle_control::lvm::plan::say_in_a_group;
+use wattle_control::{Member, Problem};
+use wattle_format::lvm::label::Area;
+use wattle_format::lvm::{AreaState, Id, Label, Pv, Stamp, Vg, choose};
+use wattle_rt::{Core, Device, DriveConfig, Outcome, World, WorldConfig};
+
+const SIZE_BYTES: u64 = 64 << 10;
+const AREA_BYTES: u64 = 8 << 10;
+/// Behind the first area.
+const DATA: Area = Area { offset_bytes: 4096 + AREA_BYTES, size_bytes: 0 };
+
+fn id(seed: u8) -> Id {
+    Id::from_random([seed; 32])
+}
+
+/// A physical volume with one area at its start, or a second one at its end.
+fn label(pv: u8, areas: u64) -> Label {
+    let place = |offset_bytes| Area { offset_bytes, size_bytes: AREA_BYTES };
+    let areas = [place(4096), place(SIZE_BYTES - AREA_BYTES)].into_iter().take(areas as usize).collect();
+    Label::new(id(pv + 1), SIZE_BYTES, DATA, areas)
+}
+
+fn text(pvs: u8, seqno: u64) -> Vec<u8> {
+    let mut vg = Vg::new("vg", id(99), 8);
+    vg.seqno = seqno;
+    for pv in 0..pvs {
+        vg.pvs.push(Pv::new(&format!("pv{pv}"), id(pv + 1), SIZE_BYTES / 512, DATA.offset_bytes / 512, 4));
+    }
+    assert_eq!(vg.problems(), []);
+    vg.to_text(&Stamp { description: String::new(), host: "h".to_owned(), time: 1 })
+}
+
+/// A world of physical volumes, and how to look at what is on them.
+struct Rig {
+    world: World,
+    drives: Vec<Device>,
+    pvs: u8,
+    areas: u64,
+}
+
+impl Rig {
+    fn new(pvs: u8, areas: u64, sector_bytes: u32) -> Rig {
+        let mut world = World::new(WorldConfig::default());
+        let drive = |_| {
+            world.add_drive(DriveConfig { size_bytes: SIZE_BYTES, sector_bytes, ..DriveConfig::default() })
+        };
+        let drives = (0..pvs).map(drive).collect();
+        Rig { world, drives, pvs, areas }
+    }
+
+    /// With the group at sequence number 1 on them, durably.
+    fn with_group(pvs: u8, areas: u64, sector_bytes: u32) -> Rig {
+        let mut rig = Rig::new(pvs, areas, sector_bytes);
+        let sites = rig.run(async |core, rig| {
+            let mut sites = Vec::new();
+            for (pv, drive) in (0..).zip(&rig.drives) {
+                let label = label(pv, rig.areas);
+                let before = commit::initialise(&core, "pv", drive, &label, &[]).await?;
+                sites.push(rig.site(pv, before));
+            }
+            Ok::<_, Problem>(sites)
+        });
+        let text = text(pvs, 1);
+        rig.run(async |core, _| Ok(commit(&core, &text, &sites.unwrap()).await?)).unwrap();
+        rig
+    }
+
+    fn run<T>(&mut self, main: impl AsyncFnOnce(Core, &Rig) -> Result<T, Problem>) -> Result<T, Problem> {
+        let looked = Rig { world: World::new(WorldConfig::default()), drives: self.drives.clone(), ..*self };
+        self.world.run(async |core| main(core, &looked).await).expect_done()
+    }
+
+    fn site(&self, pv: u8, before: Physical) -> Site {
+        let mut label = label(pv, self.areas);
+        say_in_a_group(&mut label, true);
+        let device = self.drives[usize::from(pv)].clone();
+        Site { name: format!("pv{pv}"), device, before, label, role: Role::Belongs }
+    }
+
+    /// What is on a physical volume now, as every command reads it.
+    fn look(&self, pv: u8) -> Option<Physical> {
+        let bytes = self.world.drive(&self.drives[usize::from(pv)]).peek(0, SIZE_BYTES as usize);
+        let copy = Device::mem(SIZE_BYTES);
+        copy.write_blocking(0, &bytes).unwrap();
+        physical::read(&Member::made_up("copy", copy)).transpose().unwrap()
+    }
+
+    fn sites(&self) -> Vec<Site> {
+        (0..self.pvs).map(|pv| self.site(pv, self.look(pv).unwrap())).collect()
+    }
+
+    /// The sequence number that counts; `None` for no group at all.
+    fn seqno(&self) -> Option<u64> {
+        let found: Vec<_> = (0..self.pvs).filter_map(|pv| self.look(pv)).collect();
+        let states: Vec<_> =
+            found.iter().flat_map(|physical| &physical.areas).map(|area| area.state).collect();
+        assert!(
+            states.iter().all(|state| !matches!(state, AreaState::Damaged(_) | AreaState::Unreadable)),
+            "{states:?}"
+        );
+        if states.iter().all(|state| *state == AreaState::Empty) {
+            return None;
+        }
+        let (chosen, _) = choose(&states).unwrap();
+        let AreaState::Text { seqno, .. } = states[chosen] else { panic!("what was chosen is a text") };
+        Some(seqno)
+    }
+}
+
+/// Counts through all sequences of choices, however many there are of each.
+#[derive(Default)]
+struct Odometer {
+    digits: Vec<(usize, usize)>,
+    at: usize,
+}
+
+impl Odometer {
+    fn choose(&mut self, among: usize) -> usize {
+        if self.at == self.digits.len() {
+            self.digits.push((0, among));
+        }
+        let (digit, radix) = self.digits[self.at];
+        assert_eq!(radix, among, "equal choices lead to equal questions");
+        self.at += 1;
+        digit
+    }
+
+    fn advance(&mut self) -> bool {
+        self.at = 0;
+        while let Some((digit, radix)) = self.digits.pop() {
+            if digit + 1 < radix {
+                self.digits.push((digit + 1, radix));
+                return true;
+            }
+        }
+        false
+    }
+}
+
+/// Every outcome of a power cut at every operation of a commit from `old` (0: there is no group yet) to the next text.
+fn explore(pvs: u8, areas: u64, sector_bytes: u32, old: u64) -> (u32, u32) {
+    let (mut found_old, mut found_new) = (0, 0);
+    for cut in 1.. {
+        let odometer = Rc::new(RefCell::new(Odometer::default()));
+        let finished = loop {
+            let mut rig = Rig::with_group(pvs, areas, sector_bytes);
+            if old == 0 {
+                rig = Rig::new(pvs, areas, sector_bytes);
+                rig.run(async |core, rig| {
+                    for (pv, drive) in (0..).zip(&rig.drives) {
+                        commit::initialise(&core, "pv", drive, &label(pv, rig.areas), &[]).await?;
+                    }
+                    Ok(())
+                })
+                .unwrap();
+            }
+            let (sites, text) = (rig.sites(), text(pvs, old + 1));
+            let chooser = odometer.clone();
+            rig.world.choose_power_cuts(move |n| chooser.borrow_mut().choose(n));
+            rig.world.power_cut_after_ops(cut);
+            let outcome = rig.world.run(async |core| commit(&core, &text, &sites).await);
+            let finished = match outcome {
+                Outcome::Done(result) => {
+                    assert_eq!(result, Ok(vec![]));
+                    true
+                }
+                Outcome::PowerCut => false,
+                other => panic!("{other:?}"),
+            };
+            rig.world.cancel_power_cut();
+            let seqno = rig.seqno().unwrap_or(0);
+            match seqno {
+                seqno if seqno == old => found_old += 1,
+                seqno if seqno == old + 1 => found_new += 1,
+                seqno => panic!("{seqno} after {old}: {pvs} PVs, {areas} areas, cut {cut}"),
+            }
+            assert!(!finished || seqno == old + 1);
+            // Whoever finds it so goes on from there.
+            if odometer.borrow().digits.len() < 4 {
+                let (sites, again) = (rig.sites(), self::text(pvs, seqno + 1));
+                rig.run(async |core, _| Ok(commit(&core, &again, &sites).await?)).unwrap();
+                assert_eq!(rig.seqno(), Some(seqno + 1));
+                let in_vg = |pv| rig.look(pv).unwrap().label.extension.unwrap().in_vg();
+                assert!((0..pvs).all(in_vg), "labels follow");
+            }
+            if !odometer.borrow_mut().advance() {
+                break finished;
+            }
+        };
+        if finished {
+            return (found_old, found_new);
+        }
+    }
+    unreachable!("a commit has an end")
+}
+
+#[test]
+fn a_crash_leaves_the_old_group_or_the_new_one() {
+    let mut outcomes = 0;
+    for (pvs, areas) in [(1, 1), (1, 2), (3, 1), (3, 2)] {
+        for old in [0, 1] {
+            let (found_old, found_new) = explore(pvs, areas, 512, old);
+            assert!(
+                found_old > 8 && found_new > 2,
+                "{pvs} PVs, {areas} areas: {found_old} old, {found_new} new"
+            );
+            outcomes += found_old + found_new;
+        }
+    }
+    assert!(outcomes > 500, "{outcomes}");
+}
+
+/// Where a header shares its block with the start of the ring.
+#[test]
+fn a_crash_on_drives_of_large_sectors_does_too() {
+    for (pvs, areas) in [(1, 2), (3, 1)] {
+        explore(pvs, areas, 4096, 1);
+    }
+}
+
+#[test]
+fn what_changed_meanwhile_is_not_written() {
+    let mut rig = Rig::with_group(3, 1, 512);
+    let (sites, second) = (rig.sites(), text(3, 2));
+    let mut other = text(3, 2);
+    other.extend(b"# by somebody else\n");
+    let theirs = rig.sites();
+    rig.run(async |core, _| Ok(commit(&core, &other, &theirs).await?)).unwrap();
+    let before: Vec<_> =
+        rig.drives.iter().map(|drive| rig.world.drive(drive).peek(0, SIZE_BYTES as usize)).collect();
+    let refused = rig.world.run(async |core| commit(&core, &second, &sites).await).expect_done();
+    assert_eq!(refused, Err(CommitError::Changed { name: "pv0".to_owned() }));
+    assert_eq!(Problem::from(refused.unwrap_err()).exit_code(), 3);
+    let after: Vec<_> =
+        rig.drives.iter().map(|drive| rig.world.drive(drive).peek(0, SIZE_BYTES as usize)).collect();
+    assert!(before == after);
+}
+
+#[test]
+fn a_drive_that_fails_is_told_and_the_last_one_ends_it() {
+    let mut rig = Rig::with_group(3, 1, 512);
+    let (sites, second) = (rig.sites(), text(3, 2));
+    rig.world.drive(&rig.drives[1]).fail_next_flushes(1);
+    let told = rig.run(async |core, _| Ok(commit(&core, &second, &sites).await?)).unwrap();
+    assert!(matches!(&told[..], [one] if one.starts_with("pv1: writing the text: ")), "{told:?}");
+    assert_eq!(rig.seqno(), Some(2));
+    let held = |pv: u8| rig.look(pv).unwrap().areas[0].text.as_ref().unwrap().1.seqno;
+    assert_eq!([0, 1, 2].map(held), [2, 1, 2], "it keeps the old text");
+    // The next commit brings it up to date.
+    let (sites, third) = (rig.sites(), text(3, 3));
+    assert_eq!(
+        rig.run(async |core, _| Ok(commit(&core, &third, &sites).await?)).unwrap(),
+        Vec::<String>::new()
+    );
+
+    let (sites, fourth) = (rig.sites(), text(3, 4));
+    rig.drives.iter().for_each(|drive| rig.world.drive(drive).fail_next_writes(9));
+    let failed = rig.world.run(async |core| commit(&core, &fourth, &sites).await).expect_done().unwrap_err();
+    assert!(
+        matches!(&failed, CommitError::Failed { step: Step::Text, failures } if failures.len() == 3),
+        "{failed:?}"
+    );
+    assert_eq!(rig.seqno(), Some(3));
+}
+
+#[test]
+fn who_leaves_is_emptied_and_who_goes_is_no_physical_volume() {
+    let mut rig = Rig::with_group(3, 2, 512);
+    let mut sites = rig.sites();
+    for (site, role) in sites.iter_mut().skip(1).zip([Role::Leaves, Role::Goes]) {
+        site.role = role;
+        say_in_a_group(&mut site.label, false);
+    }
+    let alone = text(1, 2);
+    assert_eq!(
+        rig.run(async |core, _| Ok(commit(&core, &alone, &sites).await?)).unwrap(),
+        Vec::<String>::new()
+    );
+    let left = rig.look(1).unwrap();
+    assert!(!left.label.extension.unwrap().in_vg());
+    assert!(left.areas.iter().all(|area| area.state == AreaState::Empty));
+    assert!(rig.look(2).is_none());
+    rig.pvs = 2;
+    assert_eq!(rig.seqno(), Some(2));
+}

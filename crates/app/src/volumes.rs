@@ -52,7 +52,7 @@ async fn find(core: &Core, stack: &mut Stack, name: Option<&str>) -> Result<Volu
             output::note(note);
         }
     }
-    if let Some(note) = stack.partial_note(member) {
+    for note in stack.notes(member) {
         output::note(&printable(&note));
     }
     stack.volume(core, member).await

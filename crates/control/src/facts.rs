@@ -267,7 +267,7 @@ impl MemberFacts {
 
 impl BitmapContent {
     /// What the bits behind a header say; `None` if not all of them are there, or each does not stand for one region.
-    fn of(header: &bitmap::Header, bytes: &[u8]) -> Option<Self> {
+    pub(crate) fn of(header: &bitmap::Header, bytes: &[u8]) -> Option<Self> {
         if !matches!(header.kind(), bitmap::Kind::Normal | bitmap::Kind::HostEndian) {
             return None;
         }

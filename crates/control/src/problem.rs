@@ -265,6 +265,17 @@ codes! {
     UnsupportedVolume = 124, Failed, "a type of volume that cannot be opened",
         "The volume group describes the volume by a type whose metadata this version does not read: VDO, writecache, integrity, or one \
          that is not known. The group's other volumes are not affected.";
+    DamagedVolume = 125, Failed, "what a volume keeps about itself is damaged",
+        "Snapshots, thin pools, caches and RAID volumes keep on disk where their blocks are. That does not hold here: a checksum, a block \
+         that is said to be in two places, a transaction that is not the one of the volume group's text. Nothing is made up from it. \
+         LVM2 repairs pools and caches with `lvconvert --repair`; work on copies of the drives.";
+    InvalidSnapshot = 126, Failed, "the snapshot was given up",
+        "The snapshot's store overflowed, or failed: from then on what was changed in the origin was not kept any more, and the snapshot is \
+         neither the old state nor the new one. Its origin is not affected. Remove the snapshot (`lvremove`).";
+    CacheMissing = 127, Refused, "a cache is missing that may hold what its origin lacks",
+        "A write-back cache has blocks that were not copied to the origin yet, and only the cache's own metadata says which. Without \
+         it the origin is old in unknown places. Give the physical volumes that the cache is on. (With a write-through cache the \
+         origin has everything, and is read without it.)";
 
     ForeignVolumeGroup = 130, Refused, "the volume group is not ours to change",
         "It is bound to another system, shared between hosts that lock it, exported, or set read-only by its operator. Two systems that \

@@ -199,9 +199,7 @@ impl Layers {
 
 async fn open(core: &Core, stack: &mut Stack, name: &str) -> Result<VolumeRef, Problem> {
     let member = stack.find(Some(name))?.member?;
-    if let Some(note) = stack.partial_note(member) {
-        output::note(&printable(&note));
-    }
+    stack.notes(member).iter().for_each(|note| output::note(&printable(note)));
     stack.volume(core, member).await
 }
 

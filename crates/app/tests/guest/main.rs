@@ -13,6 +13,7 @@ mod nbd;
 mod pattern;
 mod server;
 mod states;
+mod volumes;
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -223,4 +224,11 @@ fn linear_arrays_go_both_ways() {
 fn the_kernels_nbd_client_mounts_what_wattle_serves() {
     let Some(guest) = Guest::ready("6.12") else { return };
     nbd::mount(&guest);
+}
+
+/// Every kind of volume that LVM2 makes.
+#[test]
+fn volumes_of_every_kind_are_read() {
+    let Some(guest) = Guest::ready("6.12") else { return };
+    volumes::read_all(&guest);
 }

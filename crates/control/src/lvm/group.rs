@@ -38,6 +38,8 @@ pub struct VolumeState {
     pub problem: Option<Problem>,
     /// Parts of it are on physical volumes that are missing, so that it is served without them, read-only.
     pub partial: bool,
+    /// What its operator should know: images that are missing, a cache that was done without.
+    pub notes: Vec<String>,
 }
 
 impl GroupScan {

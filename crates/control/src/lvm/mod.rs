@@ -1,18 +1,26 @@
 //! LVM2: physical volumes among the members, the groups they make, and what each logical volume is mapped to.
 //!
 //! [`physical`] reads a member's label and metadata areas, [`group`] chooses among the copies and puts groups together, [`open`]
-//! turns logical volumes into volumes that run. Changes are made as values first: [`edit`] makes the next group, [`allocate`] finds its
-//! extents, [`plan`] says what is written where for it, and [`commit`] writes it.
+//! turns logical volumes into volumes that run, with a file for each type that keeps books of its own. Changes are made as values
+//! first: [`edit`] makes the next group, [`allocate`] finds its extents, [`plan`] says what is written where for it, and [`commit`]
+//! writes it.
 
 pub mod allocate;
+mod cache;
 pub mod commit;
 pub mod edit;
 pub mod file_system;
 pub mod group;
+mod metadata;
+mod mirror;
 pub(crate) mod open;
+mod overlay;
 pub mod physical;
 pub mod plan;
 mod problems;
+mod raid;
+mod snapshot;
+mod thin;
 
 pub use group::{GroupScan, VolumeState};
 pub use physical::Physical;

@@ -1,34 +1,46 @@
 //! From a logical volume as the text describes it to a volume that runs: a map of what it is made of.
 //!
-//! Every volume that another one names is opened first, once. What LVM2 could not write either is opened read-only.
+//! Every volume that another one names is opened first, once. Linear and striped volumes can be written; every other type keeps books
+//! of its own, and is opened read-only by the file named after it. What has to be read for that is read through the volumes below.
 
 use std::collections::BTreeMap;
 
 use wattle_engine::volume::{Leg, Segment as MapSegment, Target};
-use wattle_engine::{MapSpec, MappedHandle, VolumeRef};
+use wattle_engine::{MapSpec, MappedHandle, Volume, VolumeRef};
 use wattle_format::lvm::segment::Stripe;
 use wattle_format::lvm::{Kind, Lv, Segment};
-use wattle_rt::Core;
+use wattle_rt::{BufMut, Core};
 
 use super::group::GroupScan;
-use super::problems;
+use super::{problems, snapshot};
 use crate::problem::Problem;
+use crate::stack::Running;
 
 /// Texts that nest deeper than LVM2 can make them are refused.
 const DEPTH_MAX: usize = 16;
 
 /// Opens the volumes of a group.
 pub(crate) struct Opener<'a> {
-    core: &'a Core,
-    group: &'a GroupScan,
+    pub(super) core: &'a Core,
+    pub(super) group: &'a GroupScan,
     /// Nothing is written, so that what is missing need not be there.
     read_only: bool,
     /// By physical volume; where one is missing, a volume that refuses every request.
     physical: Vec<VolumeRef>,
-    opened: BTreeMap<String, Result<Opened, Problem>>,
+    /// By name, and whether it is seen as its segments are, or as what they hold stands for (one side of a snapshot).
+    opened: BTreeMap<(String, View), Result<Opened, Problem>>,
     depth: usize,
     /// Everything that was started here.
-    handles: Vec<MappedHandle>,
+    pub(super) running: Vec<Running>,
+}
+
+/// What is seen of a volume.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum View {
+    /// What its own segments say.
+    Plain,
+    /// What its operator sees, where that is something else.
+    Snapshot,
 }
 
 /// A volume that runs.
@@ -39,6 +51,8 @@ pub(crate) struct Opened {
     pub partial: bool,
     /// It must not be written, whatever is below it.
     pub read_only: bool,
+    /// What its operator should know.
+    pub notes: Vec<String>,
 }
 
 impl<'a> Opener<'a> {
@@ -61,7 +75,7 @@ impl<'a> Opener<'a> {
             physical: Vec::new(),
             opened: BTreeMap::new(),
             depth: 0,
-            handles: Vec::new(),
+            running: Vec::new(),
         };
         for (pv, volume) in group.vg.pvs.iter().zip(physical) {
             let volume = match volume {
@@ -79,16 +93,30 @@ impl<'a> Opener<'a> {
     }
 
     /// Everything that was started, for whoever stops it in the end: last first.
-    pub fn into_handles(self) -> Vec<MappedHandle> {
-        self.handles
+    pub fn into_running(self) -> Vec<Running> {
+        self.running
     }
 
-    /// The volume of this name.
+    /// The volume of this name, as its operator sees it.
     ///
     /// # Errors
     /// A [`Problem`]: it cannot be opened as it is.
     pub async fn open(&mut self, name: &str) -> Result<Opened, Problem> {
-        if let Some(opened) = self.opened.get(name) {
+        let view = if snapshot::of(&self.group.vg, name).is_some() { View::Snapshot } else { View::Plain };
+        self.open_once(name, view).await
+    }
+
+    /// A volume that is a part of another one: as its own segments are, and never written.
+    pub(super) async fn open_part(&mut self, name: &str) -> Result<Opened, Problem> {
+        let read_only = std::mem::replace(&mut self.read_only, true);
+        let opened = self.open_once(name, View::Plain).await;
+        self.read_only = read_only;
+        opened
+    }
+
+    async fn open_once(&mut self, name: &str, view: View) -> Result<Opened, Problem> {
+        let key = (name.to_owned(), view);
+        if let Some(opened) = self.opened.get(&key) {
             return opened.clone();
         }
         let Some(lv) = self.group.vg.lv(name) else {
@@ -98,29 +126,46 @@ impl<'a> Opener<'a> {
         let opened = if self.depth > DEPTH_MAX {
             Err(problems::not_mapped(&self.group.full_name(lv), "it is made of volumes in a loop"))
         } else {
-            Box::pin(self.open_lv(lv)).await
+            Box::pin(self.open_lv(lv, view)).await
         };
         self.depth -= 1;
-        self.opened.insert(name.to_owned(), opened.clone());
+        self.opened.insert(key, opened.clone());
         opened
     }
 
-    async fn open_lv(&mut self, lv: &Lv) -> Result<Opened, Problem> {
+    async fn open_lv(&mut self, lv: &Lv, view: View) -> Result<Opened, Problem> {
         let full_name = self.group.full_name(lv);
-        let mut plan = Plan { read_only: !lv.is_writable(), ..Plan::default() };
-        for segment in &lv.segments {
-            self.plan(&full_name, segment, &mut plan).await?;
+        // What a snapshot or a thin volume relies on must stay as it is.
+        let relied_on = snapshot::is_relied_on(&self.group.vg, &lv.name);
+        let mut plan = Plan { read_only: !lv.is_writable() || relied_on, ..Plan::default() };
+        match snapshot::of(&self.group.vg, &lv.name) {
+            Some(snapshot) if view == View::Snapshot => {
+                self.snapshot(&full_name, snapshot, &mut plan).await?;
+            }
+            _ => {
+                for segment in &lv.segments {
+                    self.plan(&full_name, lv, segment, &mut plan).await?;
+                }
+            }
         }
-        if plan.partial && !self.read_only {
+        if plan.partial && !self.read_only && !plan.read_only {
             return Err(problems::missing_physical(&full_name, &self.group.missing()));
         }
         let read_only = plan.read_only || plan.partial || self.read_only;
         let volume = self.start(&full_name, plan.segments, plan.below, read_only).await?;
-        Ok(Opened { volume, partial: plan.partial, read_only })
+        Ok(Opened { volume, partial: plan.partial, read_only, notes: plan.notes })
     }
 
-    async fn plan(&mut self, full_name: &str, segment: &Segment, plan: &mut Plan) -> Result<(), Problem> {
+    async fn plan(
+        &mut self,
+        full_name: &str,
+        lv: &Lv,
+        segment: &Segment,
+        plan: &mut Plan,
+    ) -> Result<(), Problem> {
         let len_bytes = self.bytes(segment.extents);
+        // Only what allocates in extents has several segments.
+        let whole = lv.segments.len() == 1;
         let target = match &segment.kind {
             Kind::Striped { stripe_sectors, stripes } => {
                 let mut legs = Vec::new();
@@ -132,33 +177,38 @@ impl<'a> Opener<'a> {
                     _ => Target::Striped { stripe_bytes: stripe_sectors.saturating_mul(512), legs },
                 }
             }
-            Kind::Mirror { legs, .. } => {
-                // The first leg is where others are copied from: it is right wherever any is. Writing would take the log.
-                plan.read_only = true;
-                let leg = self.first_present(legs);
-                Target::Linear(self.leg(leg, plan).await?)
-            }
             Kind::Zero => {
                 plan.read_only = true;
                 Target::Zero
             }
             Kind::Error => Target::Missing,
-            kind => return Err(problems::unsupported(full_name, kind.name())),
+            kind => {
+                plan.read_only = true;
+                return match kind {
+                    Kind::Mirror { legs, log, region_sectors, .. } => {
+                        let log = log.as_deref().zip(*region_sectors).filter(|_| whole);
+                        self.mirror(full_name, len_bytes, legs, log, plan).await
+                    }
+                    Kind::Raid(raid) if whole => self.raid(full_name, segment, raid, plan).await,
+                    Kind::Thin { pool, device_id, external_origin, .. } if whole => {
+                        let device_id = self.merged_device(&lv.name).unwrap_or(*device_id);
+                        let origin = external_origin.as_deref();
+                        self.thin(full_name, len_bytes, pool, device_id, origin, plan).await
+                    }
+                    Kind::Cache { .. } if whole => self.cache(full_name, len_bytes, kind, plan).await,
+                    Kind::ThinPool { .. } | Kind::CachePool { .. } => {
+                        Err(problems::pool(full_name, kind.name()))
+                    }
+                    kind => Err(problems::unsupported(full_name, kind.name())),
+                };
+            }
         };
         plan.segments.push(MapSegment { len_bytes, target });
         Ok(())
     }
 
-    fn first_present<'s>(&self, legs: &'s [Stripe]) -> &'s Stripe {
-        let there = |leg: &&Stripe| {
-            let pv = self.group.vg.pvs.iter().position(|pv| pv.name == leg.name);
-            pv.is_none_or(|pv| self.group.devices[pv].is_some())
-        };
-        legs.iter().find(there).unwrap_or(&legs[0])
-    }
-
     /// Where a stripe is: on a physical volume, or on another logical one.
-    async fn leg(&mut self, stripe: &Stripe, plan: &mut Plan) -> Result<Leg, Problem> {
+    pub(super) async fn leg(&mut self, stripe: &Stripe, plan: &mut Plan) -> Result<Leg, Problem> {
         let vg = &self.group.vg;
         if let Some(at) = vg.pvs.iter().position(|pv| pv.name == stripe.name) {
             plan.partial |= self.group.devices[at].is_none();
@@ -166,17 +216,30 @@ impl<'a> Opener<'a> {
                 vg.pvs[at].pe_start.saturating_mul(512).saturating_add(self.bytes(stripe.extent));
             return Ok(plan.leg(&format!("pv {at}"), &self.physical[at], offset_bytes));
         }
-        let opened = self.open(&stripe.name).await?;
-        plan.partial |= opened.partial;
+        let opened = self.open_once(&stripe.name, View::Plain).await?;
+        plan.take(&opened);
         plan.read_only |= opened.read_only;
         Ok(plan.leg(&stripe.name, &opened.volume, self.bytes(stripe.extent)))
     }
 
-    fn bytes(&self, extents: u64) -> u64 {
+    /// The whole of a volume that is a part of the one in the making.
+    pub(super) async fn part(&mut self, name: &str, plan: &mut Plan) -> Result<(Leg, Volume), Problem> {
+        let opened = self.open_part(name).await?;
+        plan.take(&opened);
+        Ok((plan.leg(name, &opened.volume, 0), self.reader(&opened)?))
+    }
+
+    /// A volume, to read from it here.
+    pub(super) fn reader(&self, opened: &Opened) -> Result<Volume, Problem> {
+        let name = opened.volume.name();
+        opened.volume.open(self.core).map_err(|error| problems::unreadable(name, 0, error))
+    }
+
+    pub(super) fn bytes(&self, extents: u64) -> u64 {
         extents.saturating_mul(self.group.vg.extent_sectors).saturating_mul(512)
     }
 
-    async fn start(
+    pub(super) async fn start(
         &mut self,
         name: &str,
         segments: Vec<MapSegment>,
@@ -186,24 +249,32 @@ impl<'a> Opener<'a> {
         let spec = MapSpec { below, segments, read_only };
         let started = MappedHandle::start(self.core, name, spec).await;
         let handle = started.map_err(|error| problems::not_mapped(name, &error.to_string()))?;
-        self.handles.push(handle.clone());
+        self.running.push(Running::Mapped(handle.clone()));
         Ok(handle.volume())
     }
 }
 
+/// Reads what a volume keeps about itself.
+pub(super) async fn read(volume: &Volume, offset_bytes: u64, len_bytes: usize) -> Result<BufMut, Problem> {
+    let (result, bytes) = volume.read(offset_bytes, BufMut::alloc(len_bytes)).await;
+    result.map_err(|error| problems::unreadable(volume.name(), offset_bytes, error))?;
+    Ok(bytes)
+}
+
 /// A volume's map in the making.
 #[derive(Default)]
-struct Plan {
-    segments: Vec<MapSegment>,
-    below: Vec<VolumeRef>,
+pub(super) struct Plan {
+    pub segments: Vec<MapSegment>,
+    pub below: Vec<VolumeRef>,
     /// What each of `below` is called.
     names: Vec<String>,
-    read_only: bool,
-    partial: bool,
+    pub read_only: bool,
+    pub partial: bool,
+    pub notes: Vec<String>,
 }
 
 impl Plan {
-    fn leg(&mut self, name: &str, volume: &VolumeRef, offset_bytes: u64) -> Leg {
+    pub fn leg(&mut self, name: &str, volume: &VolumeRef, offset_bytes: u64) -> Leg {
         let known = self.names.iter().position(|known| known == name);
         let below = known.unwrap_or_else(|| {
             self.names.push(name.to_owned());
@@ -211,5 +282,12 @@ impl Plan {
             self.below.len() - 1
         });
         Leg { below, offset_bytes }
+    }
+
+    /// What is to be known of a volume below is to be known of this one.
+    pub fn take(&mut self, below: &Opened) {
+        self.partial |= below.partial;
+        let new: Vec<_> = below.notes.iter().filter(|note| !self.notes.contains(note)).cloned().collect();
+        self.notes.extend(new);
     }
 }

@@ -1,7 +1,10 @@
 //! What is said about volume groups that cannot be used.
 
+use wattle_engine::VolumeError;
 use wattle_format::lvm;
 
+use super::overlay::{OverlayError, RUNS_MAX};
+use super::raid::Refusal;
 use crate::problem::{Code, Problem};
 
 pub(super) fn damaged_metadata(member: &str, why: &str) -> Problem {
@@ -67,6 +70,102 @@ pub(super) fn unsupported(volume: &str, kind: &str) -> Problem {
         format!("{volume} is of the type {kind}"),
         "this version cannot read what such volumes are made of",
         "activate it where LVM2 and the kernel's module for it are (`lvchange -ay`)",
+    )
+}
+
+pub(super) fn pool(volume: &str, kind: &str) -> Problem {
+    Problem::new(
+        Code::UnsupportedVolume,
+        format!("{volume} is a {kind}"),
+        "it is what other volumes are made of, and none itself",
+        "name one of the volumes in it",
+    )
+}
+
+pub(super) fn too_scattered(volume: &str) -> Problem {
+    Problem::new(
+        Code::UnsupportedVolume,
+        format!("{volume} is scattered over more than {RUNS_MAX} places"),
+        "this version keeps no larger map in memory",
+        "activate it where LVM2 and the kernel's module for it are (`lvchange -ay`)",
+    )
+}
+
+pub(super) fn damaged(volume: &str, part: &str, why: &str) -> Problem {
+    Problem::new(
+        Code::DamagedVolume,
+        format!("{volume}: on {part}: {why}"),
+        "where its blocks are cannot be known from it",
+        "see `wattle explain WTL-0125`; work on copies of the drives",
+    )
+}
+
+pub(super) fn unmappable(volume: &str, part: &str, error: OverlayError) -> Problem {
+    match error {
+        OverlayError::Scattered => too_scattered(volume),
+        OverlayError::Twice { .. } => damaged(volume, part, &error.to_string()),
+    }
+}
+
+pub(super) fn unreadable(volume: &str, offset_bytes: u64, error: VolumeError) -> Problem {
+    let code = match error {
+        VolumeError::Missing => Code::MissingPhysical,
+        _ => Code::ReadFailed,
+    };
+    Problem::new(
+        code,
+        format!("{volume}: at byte {offset_bytes}: {error}"),
+        "what others are made of is said there",
+        "give the physical volumes that are missing; a drive that is dying is copied first (ddrescue)",
+    )
+}
+
+pub(super) fn invalid_snapshot(volume: &str) -> Problem {
+    Problem::new(
+        Code::InvalidSnapshot,
+        format!("{volume}: its store overflowed or failed"),
+        "since then what was changed in its origin was not kept, so the snapshot is no state that ever was",
+        "its origin is whole; remove the snapshot (`lvremove`)",
+    )
+}
+
+pub(super) fn cache_missing(volume: &str, missing: &[String]) -> Problem {
+    Problem::new(
+        Code::CacheMissing,
+        format!("{volume}: its cache is on physical volumes that are missing: {}", missing.join(", ")),
+        "it is a write-back cache: blocks of it may be newer than the origin's, and only the cache says which",
+        "give the physical volumes that the cache is on",
+    )
+}
+
+pub(super) fn mirror_in_doubt(volume: &str, why: &str) -> Problem {
+    Problem::new(
+        Code::MissingPhysical,
+        format!("{volume}: the first leg of the mirror is missing, and {why}"),
+        "where the legs are not known to be alike, only the first can be relied on",
+        "give the physical volume that the first leg is on",
+    )
+}
+
+pub(super) fn raid_refused(volume: &str, refusal: Refusal) -> Problem {
+    let (code, next) = match refusal {
+        Refusal::Reshaping => {
+            (Code::Reshaping, "activate it where LVM2 is, and let the change come to its end")
+        }
+        Refusal::Foreign { .. } => {
+            (Code::DamagedVolume, "restore the text that belongs to it (`vgcfgrestore`)")
+        }
+        Refusal::AllNew => (Code::NotEnoughMembers, "give the physical volumes of the other images"),
+    };
+    Problem::new(code, format!("{volume}: {refusal}"), "which block is where cannot be told", next)
+}
+
+pub(super) fn too_few_images(volume: &str, why: &[String]) -> Problem {
+    Problem::new(
+        Code::NotEnoughMembers,
+        format!("{volume}: {}", why.join("; ")),
+        "more of its images cannot be used than its redundancy covers",
+        "give the physical volumes that are missing",
     )
 }
 

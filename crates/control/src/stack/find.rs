@@ -46,7 +46,7 @@ impl Stack {
             });
         }
         for (number, group) in self.groups.iter().enumerate() {
-            for (volume, lv) in group.vg.lvs.iter().enumerate().filter(|(_, lv)| lv.is_visible()) {
+            for (volume, lv) in group.vg.lvs.iter().enumerate().filter(|(_, lv)| group.vg.is_visible(lv)) {
                 let member = self.member_of(Origin::Logical { group: number, volume });
                 let problem = group.volumes[volume].problem.clone().or_else(|| group.problem.clone());
                 volumes.push(Volume {
@@ -144,16 +144,19 @@ impl Stack {
         below
     }
 
-    /// What to know of a logical volume that is served without parts of it.
+    /// What to know of a logical volume: parts of it that are missing, what was done without.
     #[must_use]
-    pub fn partial_note(&self, member: usize) -> Option<String> {
-        let Origin::Logical { group, volume } = self.scan.members[member].origin else { return None };
+    pub fn notes(&self, member: usize) -> Vec<String> {
+        let Origin::Logical { group, volume } = self.scan.members[member].origin else { return Vec::new() };
         let group = &self.groups[group];
-        let missing = group.missing().join(", ");
-        let name = group.full_name(&group.vg.lvs[volume]);
-        let note =
-            || format!("{name}: what is on physical volumes that are missing cannot be read: {missing}");
-        group.volumes[volume].partial.then(note)
+        let mut notes = group.volumes[volume].notes.clone();
+        if group.volumes[volume].partial {
+            let (name, missing) = (group.full_name(&group.vg.lvs[volume]), group.missing().join(", "));
+            notes.push(format!(
+                "{name}: what is on physical volumes that are missing cannot be read: {missing}"
+            ));
+        }
+        notes
     }
 
     fn member_of(&self, origin: Origin) -> Option<usize> {

@@ -91,6 +91,35 @@ impl Starter for Plain {
     }
 }
 
+/// A part of a stack that runs.
+#[derive(Debug)]
+pub(crate) enum Running {
+    /// An array: of md, of one drive as it is, or under a logical volume.
+    Array(ArrayHandle),
+    /// A map.
+    Mapped(MappedHandle),
+}
+
+impl Running {
+    async fn stop(&self, core: &Core) -> Result<(), Problem> {
+        let array = match self {
+            Self::Mapped(mapped) => {
+                mapped.stop(core).await;
+                return Ok(());
+            }
+            Self::Array(array) => array,
+        };
+        array.stop(core).await.map_err(|error| {
+            Problem::new(
+                Code::VolumeFailed,
+                format!("{}: stopping it: {error}", array.volume().name()),
+                "it could not be recorded clean",
+                "see what is wrong with its members (`wattle scan`)",
+            )
+        })
+    }
+}
+
 /// A stack that runs.
 #[derive(Debug)]
 pub struct Stack {
@@ -104,9 +133,8 @@ pub struct Stack {
     logical: Vec<Vec<Option<VolumeRef>>>,
     /// By member: its volume, once somebody asked for it.
     volumes: Vec<Option<VolumeRef>>,
-    /// What runs besides arrays, in the order in which it was started.
-    bare: Vec<ArrayHandle>,
-    mapped: Vec<MappedHandle>,
+    /// Everything that runs, in the order in which it was started.
+    running: Vec<Running>,
     options: Options,
 }
 
@@ -127,8 +155,7 @@ impl Stack {
             arrays: Vec::new(),
             logical: Vec::new(),
             volumes: Vec::new(),
-            bare: Vec::new(),
-            mapped: Vec::new(),
+            running: Vec::new(),
             options,
         };
         for _ in 0..ROUNDS_MAX {
@@ -150,21 +177,9 @@ impl Stack {
     /// The first array that could not be recorded clean; the others are stopped all the same.
     pub async fn close(self, core: &Core) -> Result<(), Problem> {
         let mut result = Ok(());
-        for mapped in self.mapped.iter().rev() {
-            mapped.stop(core).await;
-        }
-        let arrays = self.arrays.into_iter().flatten();
-        for array in arrays.chain(self.bare).collect::<Vec<_>>().into_iter().rev() {
-            let stopped = array.stop(core).await;
-            result = result.and(stopped.map_err(|error| {
-                let volume = array.volume();
-                Problem::new(
-                    Code::VolumeFailed,
-                    format!("{}: stopping it: {error}", volume.name()),
-                    "it could not be recorded clean",
-                    "see what is wrong with its members (`wattle scan`)",
-                )
-            }));
+        for running in self.running.iter().rev() {
+            let stopped = running.stop(core).await;
+            result = result.and(stopped);
         }
         result
     }
@@ -204,6 +219,7 @@ impl Stack {
         for ix in self.arrays.len()..self.scan.arrays.len() {
             let started = self.start_array(core, ix, starter).await;
             if let Ok(handle) = &started {
+                self.running.push(Running::Array(handle.clone()));
                 let name = self.scan.arrays[ix].assembly.name();
                 if let Ok(device) = handle.volume().device(core, name) {
                     found.push((Member::layer(name, device), Origin::Array(ix)));
@@ -293,7 +309,7 @@ impl Stack {
             let read_only = self.options.purpose != Purpose::Write;
             let mut opener = Opener::new(core, &group, read_only, physical).await?;
             let mut states = group.volumes.clone();
-            for (volume, lv) in group.vg.lvs.iter().enumerate().filter(|(_, lv)| lv.is_visible()) {
+            for (volume, lv) in group.vg.lvs.iter().enumerate().filter(|(_, lv)| group.vg.is_visible(lv)) {
                 let opened = opener.open(&lv.name).await;
                 let name = group.full_name(lv);
                 let device = opened.as_ref().ok().and_then(|opened| opened.volume.device(core, &name).ok());
@@ -305,12 +321,13 @@ impl Stack {
                 match opened {
                     Ok(opened) => {
                         states[volume].partial = opened.partial;
+                        states[volume].notes = opened.notes;
                         logical[volume] = Some(opened.volume);
                     }
                     Err(problem) => states[volume].problem = Some(problem),
                 }
             }
-            self.mapped.extend(opener.into_handles());
+            self.running.extend(opener.into_running());
             group.volumes = states;
         }
         self.groups.push(group);
@@ -341,7 +358,7 @@ impl Stack {
                 };
                 let read_only = self.options.purpose != Purpose::Write;
                 let handle = bare(core, &claimed.name, claimed.device, read_only).await?;
-                self.bare.push(handle.clone());
+                self.running.push(Running::Array(handle.clone()));
                 handle.volume()
             }
         };

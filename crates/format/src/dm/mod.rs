@@ -1,7 +1,7 @@
 //! What device-mapper's targets keep on disk under LVM2's volumes: docs/formats.md §12 to §15.
 //!
 //! [`raid`] is the superblock in an rmeta LV, [`snapshot`] the exceptions of an old snapshot, [`thin`] a thin pool's mappings,
-//! [`cache`] what a cache holds and what of it is dirty. The larger ones are trees of blocks. Nothing here does I/O: a walk says
+//! [`cache`] what a cache holds and what of it is dirty, [`mirror`] where an old mirror's legs are alike. The larger ones are trees of blocks. Nothing here does I/O: a walk says
 //! with `wants` which block it needs next, and `give` takes it and returns what was in it. However hostile the blocks, a
 //! walk ends.
 
@@ -9,6 +9,7 @@ mod array;
 mod btree;
 pub mod cache;
 mod error;
+pub mod mirror;
 pub mod raid;
 pub mod snapshot;
 pub mod thin;

@@ -6,7 +6,7 @@
 use super::error::{Place, VgError};
 use super::fields::{Fields, Known, Node, merge, number, text, words};
 use super::id::Id;
-use super::segment::Segment;
+use super::segment::{Kind, Segment};
 use super::text::{Item, Section, Value};
 
 const CONTENTS: &str = "Text Format Volume Group";
@@ -240,6 +240,21 @@ impl Vg {
         self.pvs.iter().find(|pv| pv.name == name)
     }
 
+    /// Whether an LV is an operator's volume, not a part of one. An old snapshot is known by the name of its store, which is
+    /// hidden, and not by that of what ties the store to its origin, which is not; while it is merged it is not shown at all.
+    #[must_use]
+    pub fn is_visible(&self, lv: &Lv) -> bool {
+        let segments = self.lvs.iter().flat_map(|tie| tie.segments.iter().map(move |segment| (tie, segment)));
+        let shown = segments.into_iter().find_map(|(tie, segment)| match &segment.kind {
+            Kind::Snapshot { .. } if tie.name == lv.name => Some(false),
+            Kind::Snapshot { store, merging, .. } if *store == lv.name => {
+                Some(!merging && tie.has_status("VISIBLE"))
+            }
+            _ => None,
+        });
+        shown.unwrap_or_else(|| lv.has_status("VISIBLE"))
+    }
+
     /// The LV of a name.
     #[must_use]
     pub fn lv(&self, name: &str) -> Option<&Lv> {
@@ -324,12 +339,6 @@ impl Lv {
     #[must_use]
     pub fn extents(&self) -> u64 {
         self.segments.last().map_or(0, Segment::end_extent)
-    }
-
-    /// Whether it is an operator's volume, not a part of one.
-    #[must_use]
-    pub fn is_visible(&self) -> bool {
-        self.has_status("VISIBLE")
     }
 
     /// Whether it may be written.

@@ -244,7 +244,8 @@ impl Drawing<'_> {
                     let found = scan.members.iter().position(|member| member.origin == origin);
                     found.map_or(Node::Unopened { group, volume }, Node::Member)
                 };
-                volumes.filter(|(_, lv)| lv.is_visible()).map(|(volume, _)| node(volume)).collect()
+                let vg = &self.stack.groups[group].vg;
+                volumes.filter(|(_, lv)| vg.is_visible(lv)).map(|(volume, _)| node(volume)).collect()
             }
             Node::Unopened { .. } => Vec::new(),
         }

@@ -1,0 +1,441 @@
+//! RAID volumes: md's levels over images that are volumes themselves. RAID 0 is a map; the others run as arrays that are only read.
+//!
+//! Which images count is what dm-raid wrote to the volume beside each (docs/formats.md §12). Its rules: the superblocks with the
+//! most events say which images failed, and an image that failed stays out when it is back; each image's own superblock says how far
+//! it was rebuilt; the bitmap says where parity and copies may differ. Where nothing was written yet the array is new: every image
+//! counts, and none agrees with another.
+
+use wattle_engine::geometry::{Geometry, Kind, Level, Params};
+use wattle_engine::metadata::NoMetadata;
+use wattle_engine::units::{MemberIx, MemberSet, Sector};
+use wattle_engine::volume::{Segment as MapSegment, Target};
+use wattle_engine::{ArrayHandle, ArraySpec, MemberSpec, MemberState, Regions};
+use wattle_format::dm::raid::{BITMAP_OFFSET_BYTES, SUPERBLOCK_BYTES, Superblock};
+use wattle_format::lvm::{Image, Raid, Segment};
+use wattle_format::md::bitmap;
+
+use super::open::{Opener, Plan, read};
+use super::problems;
+use crate::facts::BitmapContent;
+use crate::problem::Problem;
+use crate::stack::Running;
+
+/// A bitmap is bounded by the volume that it is on, which is an extent; this is one of the largest.
+const BITMAP_BYTES_MAX: u64 = 64 << 20;
+
+/// What is known of an image.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Known {
+    /// The text wants it to be rebuilt at the next activation.
+    rebuild: bool,
+    superblock: Option<Superblock>,
+    bitmap: Option<BitmapContent>,
+}
+
+/// What becomes of an image.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Standing {
+    InSync,
+    Rebuilding {
+        valid_below: u64,
+    },
+    /// A part of it is on a physical volume that is missing, or what is beside it cannot be read.
+    Missing,
+    /// The others say that it failed.
+    Failed,
+    /// The others went on without it.
+    Stale,
+    /// It was put in and nothing was written to it yet.
+    New,
+}
+
+/// What the images are together.
+#[derive(Debug, PartialEq, Eq)]
+struct Verdict {
+    standings: Vec<Standing>,
+    /// Redundancy was never made, or is being made from here on; `u64::MAX`: it is there.
+    resync_from: u64,
+    /// An image was out before: bits are then kept for its sake, too.
+    was_degraded: bool,
+}
+
+/// Why the images are no array.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Refusal {
+    /// Between two shapes.
+    #[error("its shape is being changed (`lvconvert`), or was and left its data elsewhere in the images")]
+    Reshaping,
+    /// Text and superblock contradict each other.
+    #[error("the superblock beside image {image} describes another array than the volume group's text")]
+    Foreign {
+        /// Which.
+        image: usize,
+    },
+    /// Nobody knows who is new.
+    #[error("the images that are there were never written to, and others are missing")]
+    AllNew,
+}
+
+impl Opener<'_> {
+    pub(super) async fn raid(
+        &mut self,
+        full_name: &str,
+        segment: &Segment,
+        raid: &Raid,
+        plan: &mut Plan,
+    ) -> Result<(), Problem> {
+        if raid.raid_type.level == 0 {
+            return self.raid0(segment, raid, plan).await;
+        }
+        let refused = |refusal: Refusal| problems::raid_refused(full_name, refusal);
+        let image_extents = raid.image_extents(segment.extents).unwrap_or(0);
+        let component = Sector(self.bytes(image_extents) / 512);
+        let geometry = geometry(full_name, raid, component)?;
+        let (mut known, mut members) = (Vec::new(), Vec::new());
+        for image in &raid.images {
+            match self.image(image, &mut plan.notes).await? {
+                Some((what, member)) => {
+                    known.push(Some(what));
+                    members.push(member);
+                }
+                None => {
+                    known.push(None);
+                    members.push(MemberSpec::missing());
+                }
+            }
+        }
+        let verdict = judge(raid, &known).map_err(refused)?;
+        for ((member, standing), image) in members.iter_mut().zip(&verdict.standings).zip(0..) {
+            match standing {
+                Standing::InSync => {}
+                Standing::Rebuilding { valid_below } => {
+                    member.state = MemberState::Rebuilding { valid_below: Sector(*valid_below) };
+                }
+                Standing::Missing | Standing::Failed | Standing::Stale | Standing::New => {
+                    *member = MemberSpec::missing();
+                }
+            }
+            plan.notes.extend(standing.note(full_name, image));
+        }
+        let lost: MemberSet = (0..)
+            .zip(&members)
+            .filter(|(_, member)| member.state != MemberState::InSync)
+            .map(|(ix, _)| MemberIx(ix))
+            .collect();
+        if !geometry.survives(&lost) {
+            let why: Vec<_> =
+                verdict.standings.iter().enumerate().filter_map(|(ix, standing)| standing.why(ix)).collect();
+            return Err(problems::too_few_images(full_name, &why));
+        }
+        let untrusted = untrusted(raid, &geometry, &verdict, &known, self.is_unsynced(full_name));
+        if !lost.is_empty() && verdict.was_degraded && geometry.kind() == Kind::Parity {
+            plan.notes.push(format!(
+                "{full_name}: an image was out before it was stopped, and nothing says whether it was stopped in good order: \
+                 where it was being written when a machine crashed, what is computed may be wrong"
+            ));
+        }
+        let spec = ArraySpec {
+            read_only: true,
+            synced_below: Sector(0),
+            needs: Some(untrusted),
+            ..ArraySpec::new(full_name, geometry, members)
+        };
+        let array = ArrayHandle::start(self.core, spec, Box::new(NoMetadata)).await;
+        self.running.push(Running::Array(array.clone()));
+        let leg = plan.leg(full_name, &array.volume(), 0);
+        plan.segments
+            .push(MapSegment { len_bytes: self.bytes(segment.extents), target: Target::Linear(leg) });
+        Ok(())
+    }
+
+    async fn raid0(&mut self, segment: &Segment, raid: &Raid, plan: &mut Plan) -> Result<(), Problem> {
+        let mut legs = Vec::new();
+        for image in &raid.images {
+            legs.push(self.part(&image.data, plan).await?.0);
+        }
+        let stripe_bytes = raid.stripe_sectors.unwrap_or(0).saturating_mul(512);
+        let len_bytes = self.bytes(segment.extents);
+        plan.segments.push(MapSegment { len_bytes, target: Target::Striped { stripe_bytes, legs } });
+        Ok(())
+    }
+
+    /// An image and what is beside it; `None` where a part of either is missing or cannot be read.
+    async fn image(
+        &mut self,
+        image: &Image,
+        notes: &mut Vec<String>,
+    ) -> Result<Option<(Known, MemberSpec)>, Problem> {
+        let data = self.open_part(&image.data).await?;
+        let Some(meta) = &image.meta else { return Ok(None) };
+        let meta = self.open_part(meta).await?;
+        if data.partial || meta.partial {
+            return Ok(None);
+        }
+        let reader = self.reader(&meta)?;
+        let superblock = match read(&reader, 0, SUPERBLOCK_BYTES).await {
+            // As the kernel does: what is no superblock is one that was not written yet.
+            Ok(bytes) => Superblock::decode(&bytes).unwrap_or(None),
+            Err(problem) => {
+                notes.push(problem.what);
+                return Ok(None);
+            }
+        };
+        let header = read(&reader, BITMAP_OFFSET_BYTES, bitmap::HEADER_BYTES).await.ok();
+        let header = header.and_then(|bytes| bitmap::Header::decode(&bytes).ok());
+        let bitmap = match header.as_ref().and_then(bitmap::Header::image_bytes) {
+            Some(len) if len <= BITMAP_BYTES_MAX => {
+                let bytes = read(&reader, BITMAP_OFFSET_BYTES, len as usize).await.ok();
+                header.zip(bytes).and_then(|(header, bytes)| BitmapContent::of(&header, &bytes))
+            }
+            _ => None,
+        };
+        let rebuild = self.group.vg.lv(&image.data).is_some_and(|lv| lv.has_status("REBUILD"));
+        let device = data.volume.device(self.core, data.volume.name());
+        let device = device.map_err(|error| problems::unreadable(data.volume.name(), 0, error))?;
+        Ok(Some((Known { rebuild, superblock, bitmap }, MemberSpec::in_sync(device, Sector(0)))))
+    }
+
+    /// Whether it was made without making redundancy.
+    fn is_unsynced(&self, full_name: &str) -> bool {
+        let lv = self.group.vg.lvs.iter().find(|lv| self.group.full_name(lv) == full_name);
+        lv.is_some_and(|lv| lv.has_status("NOTSYNCED"))
+    }
+}
+
+fn geometry(full_name: &str, raid: &Raid, component: Sector) -> Result<Geometry, Problem> {
+    let level = Level::from_md(raid.raid_type.level)
+        .ok_or_else(|| problems::not_mapped(full_name, "its level is not known"))?;
+    let params = Params {
+        level,
+        layout: layout(raid),
+        chunk: Sector(raid.stripe_sectors.unwrap_or(0)),
+        raid_disks: u32::try_from(raid.images.len()).unwrap_or(u32::MAX),
+        component_size: component,
+        member_sizes: Vec::new(),
+    };
+    Geometry::new(&params).map_err(|error| problems::not_mapped(full_name, &error.to_string()))
+}
+
+fn layout(raid: &Raid) -> u32 {
+    let copies = match raid.raid_type.level {
+        10 => u32::try_from(raid.data_copies.unwrap_or(2)).unwrap_or(u32::MAX),
+        _ => 0,
+    };
+    raid.raid_type.layout | copies
+}
+
+/// What images are worth, by what is beside them; `None` for one that is missing.
+fn judge(raid: &Raid, known: &[Option<Known>]) -> Result<Verdict, Refusal> {
+    for (image, superblock) in
+        known.iter().enumerate().filter_map(|(ix, known)| Some((ix, known.as_ref()?.superblock.as_ref()?)))
+    {
+        check(raid, image, superblock)?;
+    }
+    let superblocks = || known.iter().flatten().filter_map(|known| known.superblock.as_ref());
+    let Some(events) = superblocks().map(Superblock::events).max() else {
+        if known.contains(&None) {
+            return Err(Refusal::AllNew);
+        }
+        let standings = vec![Standing::InSync; known.len()];
+        return Ok(Verdict { standings, resync_from: 0, was_degraded: false });
+    };
+    let newest = || superblocks().filter(|superblock| superblock.events() == events);
+    let is_failed = |image: usize| newest().any(|superblock| superblock.is_failed(image as u32));
+    let standing = |(image, known): (usize, &Option<Known>)| match known {
+        None => Standing::Missing,
+        _ if is_failed(image) => Standing::Failed,
+        Some(Known { superblock: None, .. }) => Standing::New,
+        // A crash may come between the superblocks of two images.
+        Some(Known { superblock: Some(superblock), .. })
+            if superblock.events().saturating_add(1) < events =>
+        {
+            Standing::Stale
+        }
+        Some(Known { rebuild: true, .. }) => Standing::Rebuilding { valid_below: 0 },
+        Some(Known { superblock: Some(superblock), .. }) => match superblock.recovery_offset() {
+            u64::MAX => Standing::InSync,
+            valid_below => Standing::Rebuilding { valid_below },
+        },
+    };
+    Ok(Verdict {
+        standings: known.iter().enumerate().map(standing).collect(),
+        resync_from: newest().map(Superblock::resync_offset).min().unwrap_or(0),
+        was_degraded: (0..known.len()).any(is_failed),
+    })
+}
+
+/// Whether a superblock is that of an image of this array, which is not between two shapes.
+fn check(raid: &Raid, image: usize, superblock: &Superblock) -> Result<(), Refusal> {
+    let shape = superblock.shape();
+    if superblock.is_reshaping() || superblock.data_offsets() != (0, 0) {
+        return Err(Refusal::Reshaping);
+    }
+    let striped = raid.raid_type.level != 1;
+    let same = shape.devices as usize == raid.images.len()
+        && superblock.position() as usize == image
+        && shape.level == raid.raid_type.level
+        && (!striped
+            || shape.layout == layout(raid)
+                && u64::from(shape.stripe_sectors) == raid.stripe_sectors.unwrap_or(0));
+    if same { Ok(()) } else { Err(Refusal::Foreign { image }) }
+}
+
+/// Where parity and copies may differ.
+fn untrusted(
+    raid: &Raid,
+    geometry: &Geometry,
+    verdict: &Verdict,
+    known: &[Option<Known>],
+    never_synced: bool,
+) -> Regions {
+    let total = geometry.sync_sectors();
+    let in_use = known.iter().zip(&verdict.standings).filter(|(_, standing)| **standing == Standing::InSync);
+    let bitmaps: Option<Vec<_>> =
+        in_use.map(|(known, _)| known.as_ref().and_then(|known| known.bitmap.as_ref())).collect();
+    let size = Sector(raid.region_sectors.unwrap_or(0).max(1));
+    let fits = |bitmap: &&BitmapContent| {
+        !bitmap.stale && bitmap.covered_sectors == total.0 && bitmap.region_sectors == size.0
+    };
+    let Some(bitmaps) = bitmaps.filter(|bitmaps| bitmaps.iter().all(fits) && !never_synced) else {
+        return Regions::full(total, total);
+    };
+    let mut regions = Regions::new(size, total);
+    if !verdict.was_degraded {
+        bitmaps.iter().flat_map(|bitmap| &bitmap.set).for_each(|&region| regions.insert(region));
+    }
+    if verdict.resync_from < total.0 {
+        regions.indexes_of(Sector(verdict.resync_from)..total).for_each(|region| regions.insert(region));
+    }
+    regions
+}
+
+impl Standing {
+    fn why(self, image: usize) -> Option<String> {
+        let why = match self {
+            Self::InSync => return None,
+            Self::Rebuilding { .. } => "is being rebuilt",
+            Self::Missing => "is missing",
+            Self::Failed => "failed, as the others say",
+            Self::Stale => "is out of date: the others went on without it",
+            Self::New => "was put in and never filled",
+        };
+        Some(format!("image {image} {why}"))
+    }
+
+    fn note(self, full_name: &str, image: usize) -> Option<String> {
+        self.why(image).map(|why| format!("{full_name}: {why}; what it holds is read from the others"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use wattle_format::dm::raid::Shape;
+    use wattle_format::lvm::RAID_TYPES;
+
+    use super::*;
+
+    /// A RAID 5 of three images.
+    fn raid() -> Raid {
+        let image = |ix: usize| Image { meta: Some(format!("m{ix}")), data: format!("i{ix}") };
+        Raid {
+            raid_type: *RAID_TYPES.iter().find(|raid| raid.name == "raid5").unwrap(),
+            stripe_sectors: Some(128),
+            region_sectors: Some(1024),
+            data_copies: None,
+            data_offset_sectors: None,
+            images: (0..3).map(image).collect(),
+        }
+    }
+
+    fn image(position: u32, change: impl FnOnce(&mut Superblock)) -> Option<Known> {
+        let shape = Shape {
+            devices: 3,
+            level: 5,
+            layout: 2,
+            stripe_sectors: 128,
+            array_sectors: 8192,
+            device_sectors: 4096,
+        };
+        let mut superblock = Superblock::new(&shape, position, u64::MAX);
+        superblock.set_events(10);
+        change(&mut superblock);
+        Some(Known { rebuild: false, superblock: Some(superblock), bitmap: None })
+    }
+
+    fn standings(images: &[Option<Known>]) -> Vec<Standing> {
+        judge(&raid(), images).unwrap().standings
+    }
+
+    #[test]
+    fn which_images_count() {
+        use Standing::{Failed, InSync, Missing, New, Rebuilding, Stale};
+        let good = |position| image(position, |_| ());
+        let new = || Some(Known { rebuild: false, superblock: None, bitmap: None });
+        assert_eq!(standings(&[good(0), good(1), good(2)]), [InSync; 3]);
+        assert_eq!(standings(&[good(0), None, good(2)]), [InSync, Missing, InSync]);
+        assert_eq!(standings(&[good(0), new(), good(2)]), [InSync, New, InSync]);
+        let filling = image(1, |superblock| superblock.set_recovery_offset(512));
+        let filled = Rebuilding { valid_below: 512 };
+        assert_eq!(standings(&[good(0), filling, good(2)]), [InSync, filled, InSync]);
+        let failing = |position| image(position, |superblock| superblock.set_failed(1, true));
+        assert_eq!(standings(&[failing(0), good(1), failing(2)]), [InSync, Failed, InSync]);
+        for (events, standing) in [(9, InSync), (8, Stale)] {
+            let older = image(1, |superblock| superblock.set_events(events));
+            assert_eq!(standings(&[good(0), older, good(2)]), [InSync, standing, InSync]);
+        }
+        // What an older superblock says of others does not count.
+        let older = image(1, |superblock| {
+            superblock.set_events(9);
+            superblock.set_failed(0, true);
+        });
+        assert_eq!(standings(&[good(0), older, good(2)]), [InSync; 3]);
+        let rebuild = good(1).map(|known| Known { rebuild: true, ..known });
+        let from_the_start = Rebuilding { valid_below: 0 };
+        assert_eq!(standings(&[good(0), rebuild, good(2)]), [InSync, from_the_start, InSync]);
+    }
+
+    #[test]
+    fn what_is_no_array() {
+        let good = |position| image(position, |_| ());
+        let new = || Some(Known { rebuild: false, superblock: None, bitmap: None });
+        let fresh = judge(&raid(), &[new(), new(), new()]).unwrap();
+        assert_eq!((fresh.standings, fresh.resync_from), (vec![Standing::InSync; 3], 0));
+        assert_eq!(judge(&raid(), &[new(), None, new()]), Err(Refusal::AllNew));
+        assert_eq!(judge(&raid(), &[good(0), good(2), good(1)]), Err(Refusal::Foreign { image: 1 }));
+        let other = Raid { stripe_sectors: Some(64), ..raid() };
+        assert_eq!(judge(&other, &[good(0), good(1), good(2)]), Err(Refusal::Foreign { image: 0 }));
+    }
+
+    #[test]
+    fn where_parity_is_not_trusted() {
+        let raid = raid();
+        let geometry = geometry("vg/lv", &raid, Sector(4096)).unwrap();
+        let known = |set: &[u64]| -> Vec<_> {
+            let bitmap = BitmapContent {
+                events: 10,
+                events_cleared: 10,
+                stale: false,
+                region_sectors: 1024,
+                covered_sectors: 4096,
+                sweep_secs: 5,
+                set: set.to_vec(),
+            };
+            let with = |known: Known| Known { bitmap: Some(bitmap.clone()), ..known };
+            (0..3).map(|position| image(position, |_| ()).map(with)).collect()
+        };
+        let regions = |known: &[Option<Known>], never_synced, resync_from, was_degraded| {
+            let standings = vec![Standing::InSync; 3];
+            let verdict = Verdict { standings, resync_from, was_degraded };
+            let untrusted = untrusted(&raid, &geometry, &verdict, known, never_synced);
+            (0..4).map(|region| untrusted.any_in(Sector(region * 1024)..Sector(region * 1024 + 1))).collect()
+        };
+        let clean: Vec<bool> = regions(&known(&[]), false, u64::MAX, false);
+        assert_eq!(clean, [false; 4]);
+        assert_eq!(regions(&known(&[1]), false, u64::MAX, false), [false, true, false, false]);
+        assert_eq!(regions(&known(&[1]), false, u64::MAX, true), [false; 4], "kept for an image that failed");
+        assert_eq!(regions(&known(&[]), false, 2048, false), [false, false, true, true]);
+        assert_eq!(regions(&known(&[]), true, u64::MAX, false), [true; 4], "made without redundancy");
+        let without: Vec<_> = (0..3).map(|position| image(position, |_| ())).collect();
+        assert_eq!(regions(&without, false, u64::MAX, false), [true; 4], "no bitmap that can be read");
+    }
+}

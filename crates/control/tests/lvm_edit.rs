@@ -118,7 +118,8 @@ fn volumes_of_other_kinds_and_their_parts_are_left_alone() {
     let mut tie = vg.lv("cow").unwrap().clone();
     tie.name = "snapshot0".to_owned();
     tie.id = id(12);
-    tie.status.retain(|word| word != "VISIBLE");
+    // LVM2 hides the store, and shows what ties it to its origin: the snapshot goes by the name of the store.
+    vg.lvs[1].status.retain(|word| word != "VISIBLE");
     tie.segments[0].kind = Kind::Snapshot {
         origin: "origin".to_owned(),
         store: "cow".to_owned(),

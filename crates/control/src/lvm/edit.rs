@@ -318,7 +318,7 @@ pub fn create_volume(vg: &Vg, new: &NewLv<'_>, stamp: &Stamp) -> Result<Vg, Prob
     let mut vg = next(vg)?;
     check_name(new.name, check_lv_name)?;
     check_free(&vg, new.name)?;
-    if vg.max_lv != 0 && vg.lvs.iter().filter(|lv| lv.is_visible()).count() as u64 >= vg.max_lv {
+    if vg.max_lv != 0 && vg.lvs.iter().filter(|lv| vg.is_visible(lv)).count() as u64 >= vg.max_lv {
         let why = format!("its operator allows {}", vg.max_lv);
         return Err(bad(
             format!("{} with another volume", vg.name),
@@ -409,8 +409,8 @@ fn end_of(segment: &Segment) -> Option<Vec<Stripe>> {
 /// A [`Problem`]: there is none, or it is another kind of volume.
 pub fn plain_volume<'a>(vg: &'a Vg, name: &str) -> Result<&'a Lv, Problem> {
     let full = format!("{}/{name}", vg.name);
-    let Some(lv) = vg.lv(name).filter(|lv| lv.is_visible()) else {
-        let names: Vec<_> = vg.lvs.iter().filter(|lv| lv.is_visible()).map(|lv| lv.name.as_str()).collect();
+    let Some(lv) = vg.lv(name).filter(|lv| vg.is_visible(lv)) else {
+        let names: Vec<_> = vg.lvs.iter().filter(|lv| vg.is_visible(lv)).map(|lv| lv.name.as_str()).collect();
         return Err(Problem::new(
             Code::NoSuchVolume,
             format!("no volume is called {full}"),

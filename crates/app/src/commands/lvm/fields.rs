@@ -177,7 +177,7 @@ fn vg(group: &GroupScan) -> Vec<Value> {
     vec![
         text(&vg.name),
         Value::Count(vg.pvs.len() as u64),
-        Value::Count(vg.lvs.iter().filter(|lv| lv.is_visible()).count() as u64),
+        Value::Count(vg.lvs.iter().filter(|lv| vg.is_visible(lv)).count() as u64),
         Value::Count(snapshots),
         text(attributes.iter().collect::<String>()),
         bytes(extents),
@@ -197,7 +197,7 @@ fn vg(group: &GroupScan) -> Vec<Value> {
 pub fn lvs(stack: &Stack) -> Vec<Vec<Value>> {
     let mut rows = Vec::new();
     for group in &stack.groups {
-        let visible = group.vg.lvs.iter().enumerate().filter(|(_, lv)| lv.is_visible());
+        let visible = group.vg.lvs.iter().enumerate().filter(|(_, lv)| group.vg.is_visible(lv));
         rows.extend(visible.map(|(ix, lv)| row(stack, group, lv, group.volumes[ix].partial)));
     }
     rows

@@ -9,6 +9,7 @@ mod commands;
 mod control_socket;
 mod members;
 mod output;
+mod remotes;
 mod serving;
 mod volumes;
 
@@ -20,6 +21,7 @@ use clap::Parser;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
+    wattle_control::members::open_remotes_with(remotes::open);
     match cli::Cli::try_parse() {
         Ok(cli) => commands::run(cli),
         Err(error) => output::usage(&error),

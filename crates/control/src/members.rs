@@ -1,4 +1,4 @@
-//! Opening what an operator calls a member: a file, a block device, or a made-up drive.
+//! Opening what an operator calls a member: a file, a block device, a drive across a network, or a made-up drive.
 //!
 //! A member is opened once to be looked at, read-only and without a lock, and a second time by [`Member::claim`] when it is
 //! about to be used: with a lock against a second owner, and for writing only if the array will be written.
@@ -32,10 +32,23 @@ pub enum MemberAddress {
     },
     /// `model:DRIVE`: memory that takes as long as a real drive would. Who makes these uses [`Member::made_up`].
     Model,
+    /// `nbd://HOST/EXPORT`, `nbd+unix:///EXPORT?socket=PATH`: a drive across a network, opened by whoever was named in
+    /// [`open_remotes_with`].
+    Remote,
     /// A partition of another member ([`Member::part`]).
     Part,
     /// What lies on other members: an array, a logical volume ([`Member::layer`]).
     Layer,
+}
+
+/// Opens a drive across a network by its URI. The same drive is the same device each time, as long as it is there.
+pub type OpenRemote = fn(&str) -> Result<Device, Problem>;
+
+static REMOTES: OnceLock<OpenRemote> = OnceLock::new();
+
+/// Says who opens drives across a network: nothing here speaks such a protocol. The first one counts.
+pub fn open_remotes_with(open: OpenRemote) {
+    REMOTES.get_or_init(|| open);
 }
 
 impl FromStr for MemberAddress {
@@ -54,10 +67,9 @@ impl FromStr for MemberAddress {
         if text.starts_with("model:") {
             return Ok(Self::Model);
         }
-        for scheme in ["nbd://", "nbds://", "nbd+unix://", "nbds+unix://"] {
-            if text.starts_with(scheme) {
-                return Err(MemberError::NotSupportedYet { name: text.to_owned(), scheme });
-            }
+        if ["nbd://", "nbds://", "nbd+unix://", "nbds+unix://"].iter().any(|scheme| text.starts_with(scheme))
+        {
+            return Ok(Self::Remote);
         }
         if text.is_empty() {
             return Err(MemberError::EmptyName);
@@ -77,6 +89,8 @@ enum Identity {
     MadeUp,
     /// So is a layer: nobody gives it twice.
     Layer,
+    /// Across a network: one drive is one open device.
+    Remote,
 }
 
 /// How a member is going to be used.
@@ -147,6 +161,14 @@ impl Member {
             MemberAddress::Model | MemberAddress::Part | MemberAddress::Layer => {
                 return Err(MemberError::OnlyMadeUp { name: name.to_owned() });
             }
+            MemberAddress::Remote => {
+                let Some(open) = REMOTES.get() else {
+                    return Err(MemberError::NotSupportedYet { name: name.to_owned(), scheme: "nbd://" });
+                };
+                let opened = open(name);
+                let device = opened.map_err(|problem| MemberError::Remote { problem: Box::new(problem) })?;
+                (device, Identity::Remote)
+            }
             MemberAddress::Path(path) => {
                 let device =
                     open(name, path, OpenOptions { write: false, direct: Direct::Auto, lock: Lock::None })?;
@@ -211,7 +233,13 @@ impl Member {
             let device = device.map_err(|_| MemberError::Changed { name: self.name.clone() })?;
             return Ok(Self { device, ..self.clone() });
         }
-        let MemberAddress::Path(path) = &self.address else { return Ok(self.clone()) };
+        let MemberAddress::Path(path) = &self.address else {
+            let read_only = self.identity == Identity::Remote && !self.device.writable();
+            return match claim {
+                Claim::Write if read_only => Err(open_error(&self.name, OpenError::ReadOnly)),
+                _ => Ok(self.clone()),
+            };
+        };
         let options = match claim {
             Claim::Read => OpenOptions { write: false, direct: Direct::Auto, lock: Lock::Shared },
             Claim::Write => OpenOptions { write: true, direct: Direct::Auto, lock: Lock::Exclusive },
@@ -271,6 +299,7 @@ impl Member {
             MemberAddress::Mem { .. }
             | MemberAddress::Null { .. }
             | MemberAddress::Model
+            | MemberAddress::Remote
             | MemberAddress::Part
             | MemberAddress::Layer => false,
         }
@@ -302,7 +331,11 @@ pub fn look_each<S: AsRef<str>>(names: &[S]) -> Result<(Vec<Member>, Vec<MemberE
                 continue;
             }
         };
-        let same = |other: &&Member| other.identity == member.identity && !member.is_made_up();
+        let same = |other: &&Member| match member.identity {
+            Identity::MadeUp => false,
+            Identity::Remote => other.device.same(&member.device),
+            identity => other.identity == identity,
+        };
         if let Some(first) = members.iter().find(same) {
             return Err(MemberError::GivenTwice { name: member.name, first: first.name.clone() });
         }
@@ -374,6 +407,12 @@ pub enum MemberError {
         /// Its kind.
         scheme: &'static str,
     },
+    /// A drive across a network that cannot be had.
+    #[error("{problem}")]
+    Remote {
+        /// Why.
+        problem: Box<Problem>,
+    },
     /// A modelled drive where only files and devices will do.
     #[error("{name}: a modelled drive is only a member of arrays without metadata")]
     OnlyMadeUp {
@@ -426,10 +465,11 @@ impl From<MemberError> for Problem {
             MemberError::NotSupportedYet { name, .. } => Self::new(
                 Code::NotSupportedYet,
                 what,
-                "this version opens files, block devices, mem:SIZE and null:SIZE",
+                "nothing here opens drives across a network",
                 "connect the device with the system's own client (`nbd-client`) and give its node, or copy it to a file",
             )
             .of_member(name),
+            MemberError::Remote { problem } => *problem,
             MemberError::OnlyMadeUp { name } => Self::new(
                 Code::BadMember,
                 what,

@@ -24,5 +24,6 @@ mod mount;
 mod nbd;
 mod operating;
 mod orders;
+mod remote;
 mod serving;
 mod simulate;

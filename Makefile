@@ -13,7 +13,7 @@ test: deps lint ## everything CI runs: format, lints, all tests, the Linux guest
 lint: ## rustfmt, clippy without warnings, shellcheck where it is installed
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
-	@if command -v shellcheck > /dev/null; then shellcheck -x -P guest guest/build guest/run guest/init guest/lib.sh guest/jobs/* scripts/* .ci/run; \
+	@if command -v shellcheck > /dev/null; then shellcheck -x -P guest guest/build guest/run guest/init guest/lib.sh guest/jobs/* $(shell find scripts -maxdepth 1 -type f) .ci/run; \
 	else echo "SKIPPED: shellcheck is not installed"; fi
 
 deps: ## the Debian packages the tests use (installs when root, else says what is missing)

@@ -8,8 +8,8 @@ use wattle_control::signature::Signature;
 use wattle_control::{Check, Code, Forced, Problem};
 use wattle_format::md::create::{NewArray, superblock};
 use wattle_format::md::{
-    BadBlockArea, DeviceFields, DeviceFlags, Features, PplArea, Role, Superblock, Timestamp, Uuid, Version,
-    badblocks, identify, ppl, super_offset_sectors,
+    self, BadBlockArea, DeviceFields, DeviceFlags, Features, PplArea, Role, Superblock, Timestamp, Uuid,
+    Version, badblocks, identify, ppl, super_offset_sectors,
 };
 
 const SECTORS: u64 = 16384;
@@ -305,10 +305,21 @@ fn a_member_that_was_away_comes_back_by_the_bitmap() {
     bad.add_features(Features::BAD_BLOCKS).unwrap();
     let admission = ask(&offer(SECTORS, vec![bad.clone()]), &running, Place::Any).unwrap();
     assert!(admission.superblock.features().contains(Features::BAD_BLOCKS) && admission.writes.is_empty());
+    assert!(admission.disowns.is_none(), "it is believed as far as it was");
     bad.set_events(1);
-    let admission = ask(&offer(SECTORS, vec![bad]), &running, Place::Any).unwrap();
+    bad.set_recovery_offset(Some(16)).unwrap();
+    bad.add_features(Features::RECOVERY_BITMAP).unwrap();
+    let admission = ask(&offer(SECTORS, vec![bad.clone()]), &running, Place::Any).unwrap();
     assert!(!admission.superblock.features().contains(Features::BAD_BLOCKS));
     assert_eq!(admission.writes.len(), 1, "an empty list");
+    // Before the list goes, nothing is believed any more.
+    let first = admission.disowns.unwrap();
+    assert_eq!(first.offset_bytes, bad.found_at_sectors() * 512);
+    let mut place = bad.bytes().to_vec();
+    place[..first.bytes.len()].copy_from_slice(&first.bytes);
+    let old = md::identify(bad.version(), &place, SECTORS).unwrap().unwrap();
+    assert_eq!((old.recovery_offset(), old.role(), old.events()), (Some(0), bad.role(), 1));
+    assert!(!old.features().contains(Features::RECOVERY_BITMAP));
 }
 
 /// A superblock survives a good deal: swap space, a small partition table, the label of a physical volume, a file system made by somebody

@@ -109,6 +109,9 @@ seeds! {
     an_entry_is_followed_as_far_as_its_parity_has_been_copied: 80093536;
     /// While one core let requests in again after a discard, another's cache still had what was discarded: parity was made from it.
     no_core_lets_requests_in_before_all_caches_are_empty: 70499573;
+    /// A member came back to be filled, and the power went when its list of bad sectors had been emptied and its old superblock was still
+    /// there, which said how far it had been filled before.
+    nobody_believes_a_member_whose_list_of_bad_sectors_was_emptied: 140190833;
 }
 
 #[test]

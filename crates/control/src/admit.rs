@@ -153,9 +153,6 @@ pub struct Admission {
     /// Its superblock, of the generation of [`Running::template`]: the next round writes it. With metadata 0.90 it is a spare until
     /// it is whole, since these cannot say how far a member is rebuilt.
     pub superblock: Superblock,
-    /// What is durable before anything else: that the device as it was of the array is current nowhere. What it knows of its bad sectors
-    /// is about to go, and until it has its new superblock nobody must believe the old one.
-    pub disowns: Option<PlannedWrite>,
     /// What is written before any superblock, in order. Of the bitmap only its place is known here.
     pub writes: Vec<PlannedWrite>,
     /// Refusals that the operator has overridden.
@@ -217,8 +214,11 @@ pub fn admit(
     let recovery = if by_regions.is_some() { Recovery::Regions } else { Recovery::Full };
     let mut superblock = superblock(template, DeviceFields { dev_number, ..fields }, seat, recovery)
         .map_err(|error| cannot_say(offer, &error.to_string()))?;
-    let bad_blocks_kept = by_regions.is_some_and(|own| own.features().contains(Features::BAD_BLOCKS));
-    if bad_blocks_kept {
+    let bad_blocks_count = by_regions.is_some_and(|own| own.features().contains(Features::BAD_BLOCKS));
+    // Until the new superblock is there the old one counts, and is believed only with what its list names. Where the list stays in its
+    // place, the new superblock says whether it counts.
+    let bad_blocks_kept = former.is_some_and(|own| own.bad_block_log() == superblock.bad_block_log());
+    if bad_blocks_count {
         superblock
             .add_features(Features::BAD_BLOCKS)
             .map_err(|error| cannot_say(offer, &error.to_string()))?;
@@ -226,27 +226,11 @@ pub fn admit(
     if let Some(error) = superblock.check(offer.size_sectors).first() {
         return Err(cannot_say(offer, &error.to_string()));
     }
-    let disowns = former.filter(|_| by_regions.is_none()).and_then(|own| disowned(offer, own));
     let mut writes = writes(offer, &superblock, bad_blocks_kept);
     if !foreign.is_empty() {
         writes.splice(0..0, zeros_over_signatures(offer, &superblock));
     }
-    let dev_number = superblock.dev_number();
-    Ok(Admission { seat, recovery, dev_number, superblock, disowns, writes, overridden })
-}
-
-/// The superblock of a device that was of the array, saying that nothing on it is current. Versions that cannot say how far a member is
-/// rebuilt keep no list of bad sectors either.
-fn disowned(offer: &Offer, own: &Superblock) -> Option<PlannedWrite> {
-    let mut old = own.clone();
-    old.set_recovery_offset(Some(0)).ok()?;
-    old.clear_features(Features::RECOVERY_BITMAP);
-    let len = own_bytes(&old).next_multiple_of(offer.logical_block_bytes as usize).min(old.bytes().len());
-    Some(PlannedWrite {
-        what: "superblock that says that nothing is current".to_owned(),
-        offset_bytes: own.found_at_sectors() * 512,
-        bytes: old.bytes()[..len].to_vec(),
-    })
+    Ok(Admission { seat, recovery, dev_number: superblock.dev_number(), superblock, writes, overridden })
 }
 
 /// Whether a superblock is that of a device which is part of the array now, or a copy of it. 0.90 has no ids; numbers there

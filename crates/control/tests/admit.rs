@@ -8,8 +8,8 @@ use wattle_control::signature::Signature;
 use wattle_control::{Check, Code, Forced, Problem};
 use wattle_format::md::create::{NewArray, superblock};
 use wattle_format::md::{
-    self, BadBlockArea, DeviceFields, DeviceFlags, Features, PplArea, Role, Superblock, Timestamp, Uuid,
-    Version, badblocks, identify, ppl, super_offset_sectors,
+    BadBlockArea, DeviceFields, DeviceFlags, Features, PplArea, Role, Superblock, Timestamp, Uuid, Version,
+    badblocks, identify, ppl, super_offset_sectors,
 };
 
 const SECTORS: u64 = 16384;
@@ -272,8 +272,8 @@ fn what_is_on_a_device_is_named_and_overridden_by_name_only() {
         (Offer { signatures: vec![ext4], ..offer(SECTORS, Vec::new()) }, "photos", 1 + 6),
         (Offer { damaged: vec![old], ..offer(SECTORS, Vec::new()) }, "byte 8323072", 2),
         (offer(SECTORS, vec![foreign.clone()]), "a member of array host:data (09090909", 1),
-        // One of ours is no excuse for what else is there.
-        (offer(SECTORS, vec![former(RAID5, 2), foreign]), "a member of array", 1),
+        // One of ours is no excuse for what else is there. Its list stays until its superblock is replaced.
+        (offer(SECTORS, vec![former(RAID5, 2), foreign]), "a member of array", 0),
     ];
     for (offer, word, writes) in rows {
         let problem = refuses(ask(&offer, &running, Place::Any), Code::SignatureFound, word);
@@ -305,21 +305,14 @@ fn a_member_that_was_away_comes_back_by_the_bitmap() {
     bad.add_features(Features::BAD_BLOCKS).unwrap();
     let admission = ask(&offer(SECTORS, vec![bad.clone()]), &running, Place::Any).unwrap();
     assert!(admission.superblock.features().contains(Features::BAD_BLOCKS) && admission.writes.is_empty());
-    assert!(admission.disowns.is_none(), "it is believed as far as it was");
     bad.set_events(1);
-    bad.set_recovery_offset(Some(16)).unwrap();
-    bad.add_features(Features::RECOVERY_BITMAP).unwrap();
     let admission = ask(&offer(SECTORS, vec![bad.clone()]), &running, Place::Any).unwrap();
-    assert!(!admission.superblock.features().contains(Features::BAD_BLOCKS));
-    assert_eq!(admission.writes.len(), 1, "an empty list");
-    // Before the list goes, nothing is believed any more.
-    let first = admission.disowns.unwrap();
-    assert_eq!(first.offset_bytes, bad.found_at_sectors() * 512);
-    let mut place = bad.bytes().to_vec();
-    place[..first.bytes.len()].copy_from_slice(&first.bytes);
-    let old = md::identify(bad.version(), &place, SECTORS).unwrap().unwrap();
-    assert_eq!((old.recovery_offset(), old.role(), old.events()), (Some(0), bad.role(), 1));
-    assert!(!old.features().contains(Features::RECOVERY_BITMAP));
+    assert!(!admission.superblock.features().contains(Features::BAD_BLOCKS), "the list counts no more");
+    // And stays until the old superblock, which counts on it, is gone.
+    assert!(admission.writes.is_empty(), "{:?}", admission.writes);
+    bad.set_bad_block_log(None).unwrap();
+    let admission = ask(&offer(SECTORS, vec![bad]), &running, Place::Any).unwrap();
+    assert_eq!(admission.writes.len(), 1, "an empty list where there was none");
 }
 
 /// A superblock survives a good deal: swap space, a small partition table, the label of a physical volume, a file system made by somebody

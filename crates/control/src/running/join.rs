@@ -168,11 +168,6 @@ impl RunningArray {
 
     /// What has to be on a device before its superblock says that it is a member.
     async fn write(&self, device: &Device, admission: &Admission) -> Result<(), IoError> {
-        if let Some(write) = &admission.disowns {
-            let bytes = BufMut::copy_of(&write.bytes).freeze();
-            self.core.write(device, write.offset_bytes, bytes, Durability::Cached).await?;
-            self.core.flush(device).await?;
-        }
         for write in &admission.writes {
             let bytes = BufMut::copy_of(&write.bytes).freeze();
             self.core.write(device, write.offset_bytes, bytes, Durability::Cached).await?;

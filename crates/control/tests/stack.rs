@@ -195,10 +195,43 @@ fn two_groups_of_one_name_are_told_apart_by_their_ids() {
     });
 }
 
+/// What another host owns, or several share, is read here and never written.
+#[test]
+fn a_group_of_another_host_is_not_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(all) = unpack(dir.path()) else { return };
+    let array = with_stack(&all, Purpose::Look, async |core, stack| {
+        let name = stack.scan.arrays[0].assembly.name().to_owned();
+        contents(&core, stack, &name).await
+    });
+    let pv = dir.path().join("pv.img");
+    let own = |change: &dyn Fn(&mut wattle_format::lvm::Vg)| {
+        std::fs::write(&pv, changed(array.clone(), change)).unwrap();
+        with_stack(std::slice::from_ref(&pv), Purpose::Write, async |core, stack| {
+            let member = stack.find(Some("foxtrot/root")).unwrap().member.unwrap();
+            stack.volume(&core, member).await.unwrap().open(&core).unwrap().read_only()
+        })
+    };
+    assert!(!own(&|_| {}));
+    assert!(own(&|vg| vg.system_id = Some("elsewhere".to_owned())));
+    assert!(own(&|vg| vg.lock_type = Some("sanlock".to_owned())));
+    assert!(own(&|vg| vg.status.push("EXPORTED".to_owned())));
+    assert!(own(&|vg| vg.status.retain(|word| word != "WRITE")));
+}
+
 /// The same volume group with the ids of another.
-fn with_other_ids(mut pv: Vec<u8>) -> Vec<u8> {
+fn with_other_ids(pv: Vec<u8>) -> Vec<u8> {
+    use wattle_format::lvm::Id;
+    changed(pv, &|vg| {
+        vg.id = Id::from_random([1; 32]);
+        vg.pvs[0].id = Id::from_random([2; 32]);
+    })
+}
+
+/// A physical volume with another text, and the label for it.
+fn changed(mut pv: Vec<u8>, change: &dyn Fn(&mut wattle_format::lvm::Vg)) -> Vec<u8> {
     use wattle_format::lvm::area::Header;
-    use wattle_format::lvm::{Id, Label, Stamp, Vg};
+    use wattle_format::lvm::{Label, Stamp, Vg};
     let mut label = Label::find(&pv[..2048]).unwrap().unwrap();
     let area = label.metadata_areas[0];
     let start = area.offset_bytes as usize;
@@ -208,8 +241,7 @@ fn with_other_ids(mut pv: Vec<u8>) -> Vec<u8> {
     let pieces: Vec<_> =
         ranges.iter().map(|range| &pv[range.offset_bytes as usize..][..range.size_bytes as usize]).collect();
     let mut vg = Vg::parse(&header.text(&location, &pieces).unwrap()).unwrap();
-    vg.id = Id::from_random([1; 32]);
-    vg.pvs[0].id = Id::from_random([2; 32]);
+    change(&mut vg);
     let stamp = Stamp { description: "another".to_owned(), host: "other".to_owned(), time: 1 };
     let commit = Header::new(area).unwrap().commit(&vg.to_text(&stamp)).unwrap();
     for (at, bytes) in &commit.texts {

@@ -55,6 +55,15 @@ impl GroupScan {
         lv.extents().saturating_mul(self.vg.extent_sectors).saturating_mul(512)
     }
 
+    /// Whether nobody may write it here: it says so, was exported, belongs to another host, or several share it by locks that we do not
+    /// take.
+    #[must_use]
+    pub fn is_elsewheres(&self) -> bool {
+        let has = |word: &str| self.vg.status.iter().any(|status| status == word);
+        let names = |of: &Option<String>| of.as_deref().is_some_and(|of| !of.is_empty() && of != "none");
+        !has("WRITE") || has("EXPORTED") || names(&self.vg.system_id) || names(&self.vg.lock_type)
+    }
+
     /// The names of physical volumes that are missing, with where they were seen last.
     #[must_use]
     pub fn missing(&self) -> Vec<String> {
@@ -176,6 +185,11 @@ fn notes<'a>(group: &GroupScan, name_of: &dyn Fn(usize) -> &'a str) -> Vec<Strin
     let missing = group.missing();
     if !missing.is_empty() {
         notes.push(format!("physical volumes are missing: {}", missing.join(", ")));
+    }
+    if group.is_elsewheres() {
+        notes.push(
+            "read-only: exported, another host's, or shared by locks that are not taken here".to_owned(),
+        );
     }
     for (ix, at, standing) in &group.behind {
         let what = match standing {

@@ -66,12 +66,10 @@ impl<'a> Opener<'a> {
         read_only: bool,
         physical: Vec<Option<VolumeRef>>,
     ) -> Result<Self, Problem> {
-        let has = |word: &str| group.vg.status.iter().any(|status| status == word);
         let mut opener = Self {
             core,
             group,
-            // Nobody writes what was exported to another system, or what several share by locks that we do not take.
-            read_only: read_only || !has("WRITE") || has("EXPORTED") || group.vg.lock_type.is_some(),
+            read_only: read_only || group.is_elsewheres(),
             physical: Vec::new(),
             opened: BTreeMap::new(),
             depth: 0,

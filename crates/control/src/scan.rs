@@ -16,7 +16,7 @@ use crate::assemble::{Assembly, Policy, Slot, Verdict, assemble};
 use crate::facts::{JournalFacts, MemberFacts, Uuid};
 use crate::journal::{self, DataArea};
 use crate::lvm::{Physical, damaged_label, physical};
-use crate::members::{Member, MemberError, Whole};
+use crate::members::{Claim, Member, MemberError, Whole};
 use crate::problem::{Check, Code, Forced, Problem};
 
 /// Everything known of the members given, and of their partitions.
@@ -87,6 +87,18 @@ impl MemberScan {
     #[must_use]
     pub fn superblock(&self) -> Option<&Superblock> {
         self.chosen.map(|ix| &self.superblocks[ix])
+    }
+
+    /// Claims a drive or partition that is used as it is. What was made of it, a group's volumes or partitions, was decided before the
+    /// lock: between the two another process may have changed it.
+    pub(crate) fn claim_as_seen(&self, claim: Claim) -> Result<Member, Problem> {
+        let claimed = self.member.claim(claim)?;
+        let physical = physical::read(&claimed).and_then(Result::ok);
+        let same_physical = self.physical.is_none() || self.physical == physical;
+        if same_physical && (self.table.is_none() || self.table == partitions_of(&claimed)) {
+            return Ok(claimed);
+        }
+        Err(MemberError::Changed { name: claimed.name }.into())
     }
 
     /// Whether a file system was recognised on it.

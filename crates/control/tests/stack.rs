@@ -195,6 +195,35 @@ fn two_groups_of_one_name_are_told_apart_by_their_ids() {
     });
 }
 
+/// The map was made before the lock: what somebody committed in between is not served by the old one.
+#[test]
+fn a_group_that_changed_before_it_was_claimed_is_not_used() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(all) = unpack(dir.path()) else { return };
+    let array = with_stack(&all, Purpose::Look, async |core, stack| {
+        let name = stack.scan.arrays[0].assembly.name().to_owned();
+        contents(&core, stack, &name).await
+    });
+    let pv = dir.path().join("pv.img");
+    std::fs::write(&pv, &array).unwrap();
+    let open = |meanwhile: &dyn Fn()| {
+        let scan = scan(look_all(&[pv.to_str().unwrap()]).unwrap(), Forced::default()).unwrap();
+        meanwhile();
+        let found = wattle_rt::run(RuntimeConfig::default(), async |core| {
+            let options = Options { policy: Policy::default(), purpose: Purpose::Write, wanted: None };
+            let stack = Stack::open(&core, scan, options, &mut Plain).await.unwrap();
+            let found = stack.find(Some("foxtrot/root")).and_then(|volume| volume.member);
+            stack.close(&core).await.unwrap();
+            found
+        });
+        found.unwrap()
+    };
+    assert!(open(&|| {}).is_ok());
+    let changed = changed(array.clone(), &|vg| vg.seqno += 1);
+    let refused = open(&|| std::fs::write(&pv, &changed).unwrap()).unwrap_err();
+    assert_eq!((refused.code, refused.exit_code()), (Code::Changed, 3), "{refused:?}");
+}
+
 /// What another host owns, or several share, is read here and never written.
 #[test]
 fn a_group_of_another_host_is_not_written() {

@@ -13,7 +13,7 @@ const HEADER_BYTES: usize = 512;
 const TEXT_BYTES_MAX: u64 = 64 << 20;
 
 /// A physical volume.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Physical {
     /// Its label.
     pub label: Label,
@@ -22,7 +22,7 @@ pub struct Physical {
 }
 
 /// A metadata area.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AreaScan {
     /// Where the label says that it is.
     pub place: Area,

@@ -351,10 +351,16 @@ impl Stack {
                 self.logical[group][volume].clone().expect("a volume that became a member is open")
             }
             Origin::Given | Origin::Partition { .. } => {
-                let claimed = match self.options.purpose {
-                    Purpose::Look => seen.member.clone(),
-                    Purpose::Read => seen.member.claim(Claim::Read)?,
-                    Purpose::Write => seen.member.claim(Claim::Write)?,
+                let claim = match self.options.purpose {
+                    Purpose::Look => None,
+                    Purpose::Read => Some(Claim::Read),
+                    Purpose::Write => Some(Claim::Write),
+                };
+                let claimed = match claim {
+                    None => seen.member.clone(),
+                    Some(claim) => {
+                        self.beside(core, move |scan| scan.members[ix].claim_as_seen(claim)).await??
+                    }
                 };
                 let read_only = self.options.purpose != Purpose::Write;
                 let handle = bare(core, &claimed.name, claimed.device, read_only).await?;

@@ -195,6 +195,73 @@ fn two_groups_of_one_name_are_told_apart_by_their_ids() {
     });
 }
 
+/// A physical volume that its group went on without: read-only, and no leg of a mirror is believed for it.
+#[test]
+fn what_the_group_went_on_without_is_not_believed() {
+    use wattle_format::lvm::segment::{Segment, Stripe};
+    use wattle_format::lvm::{Id, Kind};
+    let dir = tempfile::tempdir().unwrap();
+    let Some(all) = unpack(dir.path()) else { return };
+    let array = with_stack(&all, Purpose::Look, async |core, stack| {
+        let name = stack.scan.arrays[0].assembly.name().to_owned();
+        contents(&core, stack, &name).await
+    });
+    let mut other = array.clone();
+    other[2 << 20..].iter_mut().for_each(|byte| *byte = !*byte);
+    let members = ["one.img", "other.img"].map(|name| dir.path().join(name));
+    let open = |missing: bool, purpose: Purpose| {
+        let text = |vg: &mut wattle_format::lvm::Vg| {
+            let mut second = vg.pvs[0].clone();
+            (second.name, second.id) = ("pv1".to_owned(), Id::from_random([9; 32]));
+            vg.pvs.push(second);
+            if missing {
+                vg.pvs[0].flags.push("MISSING".to_owned());
+            }
+            let stripe = |name: &str| Stripe { name: name.to_owned(), extent: 0 };
+            let legs = vec![stripe("pv0"), stripe("pv1")];
+            let kind = Kind::Mirror { legs, log: None, region_sectors: Some(1024), extents_moved: None };
+            vg.lvs.retain(|lv| lv.name == "root");
+            vg.lvs[0].segments.truncate(1);
+            let extents = vg.lvs[0].segments[0].extents;
+            let mut mirror = vg.lvs[0].clone();
+            (mirror.name, mirror.id) = ("mirror".to_owned(), Id::from_random([8; 32]));
+            mirror.segments = vec![Segment::new(0, extents, kind)];
+            let Kind::Striped { stripes, .. } = &mut vg.lvs[0].segments[0].kind else { panic!("linear") };
+            stripes[0].extent = 12;
+            vg.lvs[0].segments[0].extents = 3;
+            vg.lvs.push(mirror);
+        };
+        std::fs::write(&members[0], changed(array.clone(), &text)).unwrap();
+        let second = changed(other.clone(), &text);
+        std::fs::write(&members[1], with_label(second, Id::from_random([9; 32]))).unwrap();
+        with_stack(&members, purpose, async |core, stack| {
+            let mirror = stack.find(Some("foxtrot/mirror")).and_then(|volume| volume.member);
+            let mirror = match mirror {
+                Ok(_) => Ok(contents(&core, stack, "foxtrot/mirror").await),
+                Err(problem) => Err(problem.code),
+            };
+            let root = stack.find(Some("foxtrot/root")).unwrap().member.unwrap();
+            let read_only = stack.volume(&core, root).await.unwrap().open(&core).unwrap().read_only();
+            (mirror, read_only, stack.groups[0].notes.join("; "))
+        })
+    };
+    let (mirror, read_only, notes) = open(false, Purpose::Write);
+    assert!(mirror.unwrap() == array[1 << 20..][..20 << 20] && !read_only, "{notes}");
+    let (mirror, read_only, notes) = open(true, Purpose::Write);
+    assert!(
+        mirror.is_err() && read_only,
+        "the first leg may be old, and nothing says that the second is not"
+    );
+    assert!(notes.contains("went on without"), "{notes}");
+}
+
+fn with_label(mut pv: Vec<u8>, id: wattle_format::lvm::Id) -> Vec<u8> {
+    let mut label = wattle_format::lvm::Label::find(&pv[..2048]).unwrap().unwrap();
+    label.id = id;
+    pv[512..1024].copy_from_slice(&label.encode().unwrap());
+    pv
+}
+
 /// The map was made before the lock: what somebody committed in between is not served by the old one.
 #[test]
 fn a_group_that_changed_before_it_was_claimed_is_not_used() {

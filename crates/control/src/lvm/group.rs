@@ -186,6 +186,15 @@ fn notes<'a>(group: &GroupScan, name_of: &dyn Fn(usize) -> &'a str) -> Vec<Strin
     if !missing.is_empty() {
         notes.push(format!("physical volumes are missing: {}", missing.join(", ")));
     }
+    let outdated = group.vg.pvs.iter().zip(&group.devices).filter(|(pv, at)| pv.is_missing() && at.is_some());
+    let outdated: Vec<_> = outdated.map(|(pv, _)| pv.id.to_string()).collect();
+    if !outdated.is_empty() {
+        notes.push(format!(
+            "the group went on without physical volumes that are here: {}; what lies on them may be out of date, and is read-only \
+             (`vgextend --restoremissing` takes them back)",
+            outdated.join(", ")
+        ));
+    }
     if group.is_elsewheres() {
         notes.push(
             "read-only: exported, another host's, or shared by locks that are not taken here".to_owned(),

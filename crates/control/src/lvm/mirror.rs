@@ -26,7 +26,7 @@ impl Opener<'_> {
         for (ix, stripe) in legs.iter().enumerate() {
             let mut alone = Plan::default();
             self.leg(stripe, &mut alone).await?;
-            if alone.partial {
+            if alone.partial || alone.outdated {
                 continue;
             }
             let leg = self.leg(stripe, plan).await?;

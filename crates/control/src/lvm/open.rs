@@ -51,6 +51,8 @@ pub(crate) struct Opened {
     pub partial: bool,
     /// It must not be written, whatever is below it.
     pub read_only: bool,
+    /// Parts of it are on physical volumes that the group went on without: what is there may be out of date.
+    pub outdated: bool,
     /// What its operator should know.
     pub notes: Vec<String>,
 }
@@ -149,9 +151,9 @@ impl<'a> Opener<'a> {
         if plan.partial && !self.read_only && !plan.read_only {
             return Err(problems::missing_physical(&full_name, &self.group.missing()));
         }
-        let read_only = plan.read_only || plan.partial || self.read_only;
+        let read_only = plan.read_only || plan.partial || plan.outdated || self.read_only;
         let volume = self.start(&full_name, plan.segments, plan.below, read_only).await?;
-        Ok(Opened { volume, partial: plan.partial, read_only, notes: plan.notes })
+        Ok(Opened { volume, partial: plan.partial, read_only, outdated: plan.outdated, notes: plan.notes })
     }
 
     async fn plan(
@@ -210,6 +212,7 @@ impl<'a> Opener<'a> {
         let vg = &self.group.vg;
         if let Some(at) = vg.pvs.iter().position(|pv| pv.name == stripe.name) {
             plan.partial |= self.group.devices[at].is_none();
+            plan.outdated |= vg.pvs[at].is_missing();
             let offset_bytes =
                 vg.pvs[at].pe_start.saturating_mul(512).saturating_add(self.bytes(stripe.extent));
             return Ok(plan.leg(&format!("pv {at}"), &self.physical[at], offset_bytes));
@@ -268,6 +271,7 @@ pub(super) struct Plan {
     names: Vec<String>,
     pub read_only: bool,
     pub partial: bool,
+    pub outdated: bool,
     pub notes: Vec<String>,
 }
 
@@ -285,6 +289,7 @@ impl Plan {
     /// What is to be known of a volume below is to be known of this one.
     pub fn take(&mut self, below: &Opened) {
         self.partial |= below.partial;
+        self.outdated |= below.outdated;
         let new: Vec<_> = below.notes.iter().filter(|note| !self.notes.contains(note)).cloned().collect();
         self.notes.extend(new);
     }

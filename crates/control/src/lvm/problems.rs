@@ -141,7 +141,7 @@ pub(super) fn cache_missing(volume: &str, missing: &[String]) -> Problem {
 pub(super) fn mirror_in_doubt(volume: &str, why: &str) -> Problem {
     Problem::new(
         Code::MissingPhysical,
-        format!("{volume}: the first leg of the mirror is missing, and {why}"),
+        format!("{volume}: the first leg of the mirror is missing or out of date, and {why}"),
         "where the legs are not known to be alike, only the first can be relied on",
         "give the physical volume that the first leg is on",
     )

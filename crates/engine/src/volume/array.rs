@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use wattle_rt::{Buf, BufMut, Durability, Unmap};
 
+use super::gather;
 use crate::array::{Pass, Shard};
 use crate::error::VolumeError;
 use crate::geometry::{Geometry, Kind, Run};
@@ -346,14 +347,7 @@ impl ArrayVolume {
             let volume = self.clone();
             parts.push(self.shard.core.spawn(async move { volume.read_stripe(start, part).await }));
         }
-        let mut result = Ok(());
-        for part in parts {
-            let (part_result, part) = part.await;
-            result = result.and(part_result);
-            // A part that was answered late is not where it was.
-            if buf.is_empty() { buf = part } else { buf.append(part) }
-        }
-        (result, buf)
+        gather(buf, parts).await
     }
 
     async fn read_stripe(&self, lba: Sector, buf: BufMut) -> (Result<(), VolumeError>, BufMut) {

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use wattle_rt::{Buf, BufMut, Core, CoreIx, Durability, JoinHandle, Unmap};
 
 use super::map::{Leg, Map, MapError, MapSpec, Piece, Place, Segment, Target};
-use super::{Volume, VolumeRef};
+use super::{Volume, VolumeRef, gather};
 use crate::error::VolumeError;
 
 /// Largest `io_opt` that is passed on: what a layout of many different stripes works out to helps nobody.
@@ -188,14 +188,7 @@ impl MappedVolume {
             let opened = opened.clone();
             parts.push(self.shard.core.spawn(async move { opened.read_piece(piece, part).await }));
         }
-        let mut result = Ok(());
-        for part in parts {
-            let (part_result, part) = part.await;
-            result = result.and(part_result);
-            // A part that was answered late is not where it was.
-            if buf.is_empty() { buf = part } else { buf.append(part) }
-        }
-        (result, buf)
+        gather(buf, parts).await
     }
 
     pub(super) async fn write(

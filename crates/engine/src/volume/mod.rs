@@ -9,7 +9,7 @@ mod mapped;
 
 use std::sync::atomic::Ordering;
 
-use wattle_rt::{Buf, BufMut, Core, Durability, Unmap};
+use wattle_rt::{Buf, BufMut, Core, Durability, JoinHandle, Unmap};
 
 use crate::array::{ArrayHandle, Shard};
 use crate::error::VolumeError;
@@ -196,4 +196,20 @@ impl Volume {
             }
         }
     }
+}
+
+/// Puts a buffer together again whose parts, split off from its front in order, are being read; what is left of it is empty. The first
+/// error wins, but every read ends first.
+async fn gather(
+    mut buf: BufMut,
+    parts: Vec<JoinHandle<(Result<(), VolumeError>, BufMut)>>,
+) -> (Result<(), VolumeError>, BufMut) {
+    let mut result = Ok(());
+    for part in parts {
+        let (part_result, part) = part.await;
+        result = result.and(part_result);
+        // A part that was answered late is not where it was.
+        if buf.is_empty() { buf = part } else { buf.append(part) }
+    }
+    (result, buf)
 }

@@ -92,6 +92,11 @@ fn a_volume_is_named_where_there_are_several() {
     let Some(members) = unpack(&room) else { return };
     run(with(&["cat"], &members)).failed(2, "WTL-0007", &["foxtrot/root, foxtrot/home"]);
     run(with(&["cat", "-V", "foxtrot/usr"], &members)).failed(2, "WTL-0006", &["foxtrot/home"]);
+    // Nobody is told to name another volume when it is the array below that lacks members.
+    let blocked = ["no volume is called foxtrot/home", "2 of 5 members are missing"];
+    run(with(&["cat", "-V", "foxtrot/home"], &members[2..])).failed(1, "WTL-0048", &blocked);
+    let server = Serve::try_start(&room, &["-V", "foxtrot/home"], &members[2..]).err().unwrap();
+    server.failed(1, "WTL-0048", &blocked);
     let array = run(with(&["cat", "-V", "0"], &members)).ok().stdout;
     // Two runs of extents behind one MiB (case.json and guest.log of the fixture).
     let extent = 4 << 20;

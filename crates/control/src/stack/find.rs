@@ -97,16 +97,27 @@ impl Stack {
                 Ok((*volume).clone())
             }
             ([], None) => Err(self.scan.nothing_found()),
-            ([], Some(name)) => Err(Problem::new(
-                Code::NoSuchVolume,
-                format!("no volume is called {name}"),
-                if named.is_empty() {
-                    "there is no volume on these members".to_owned()
-                } else {
-                    format!("these members hold {}", list(&named))
+            ([], Some(name)) => Err(match self.blocked_by() {
+                // What is asked for may lie on what cannot be looked into.
+                Some(blocked) => Problem {
+                    what: format!(
+                        "no volume is called {name}, and not everything can be looked into: {}",
+                        blocked.what
+                    ),
+                    force: None,
+                    ..blocked.clone()
                 },
-                "name one of them, or give the members of the one you mean",
-            )),
+                None => Problem::new(
+                    Code::NoSuchVolume,
+                    format!("no volume is called {name}"),
+                    if named.is_empty() {
+                        "there is no volume on these members".to_owned()
+                    } else {
+                        format!("these members hold {}", list(&named))
+                    },
+                    "name one of them, or give the members of the one you mean",
+                ),
+            }),
             (several, _) => Err(Problem::new(
                 Code::SeveralVolumes,
                 format!("{} volumes to choose from", several.len()),

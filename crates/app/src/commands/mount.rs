@@ -18,7 +18,7 @@ use wattle_rt::fuse::mount_at;
 
 use crate::cli::{DegradedArg, MountArgs, UmountArgs};
 use crate::control_socket::client::Servers;
-use crate::control_socket::report::ArrayReport;
+use crate::control_socket::report::{ArrayReport, VolumeReport};
 use crate::control_socket::{RuntimeDir, Target};
 use crate::output;
 use crate::output::text::printable;
@@ -39,20 +39,19 @@ pub fn mount(args: &MountArgs) -> Result<ExitCode, Problem> {
     if !dir.is_dir() {
         return Err(cannot_mount(dir, "there is no such directory", "make it: mkdir DIR".to_owned()));
     }
-    if let Some(target) = Target::if_served(args.runtime.runtime_dir.as_deref(), targets)? {
-        let array = target.array();
-        let Some(file) = array.exports.iter().find(|way| way.starts_with('/')) else {
+    if let Some(served) = Served::find(args, targets)? {
+        let Some(file) = served.exports.iter().find(|way| way.starts_with('/')) else {
             return Err(Problem::new(
                 Code::MountFailed,
-                format!("{} is served, and not as a file", array.name),
+                format!("{} is served, and not as a file", served.name),
                 "a loop device needs a file",
                 "serve it with --export fuse=DIR as well, or connect an NBD client and mount its device",
             ));
         };
-        if args.write && array.read_only {
+        if args.write && served.read_only {
             return Err(Problem::new(
                 Code::MountFailed,
-                format!("{} is served read-only", array.name),
+                format!("{} is served read-only", served.name),
                 "--write asks for a file system that can be written",
                 "leave --write out, or serve it without --read-only",
             ));
@@ -72,6 +71,31 @@ pub fn mount(args: &MountArgs) -> Result<ExitCode, Problem> {
         server.end();
     }
     mounted.map(|()| ExitCode::SUCCESS)
+}
+
+/// What is served already under the only name that was given.
+struct Served {
+    name: String,
+    read_only: bool,
+    exports: Vec<String>,
+}
+
+impl Served {
+    /// `None` if what was given are members.
+    fn find(args: &MountArgs, targets: &[String]) -> Result<Option<Self>, Problem> {
+        let runtime = args.runtime.runtime_dir.as_deref();
+        if let [name] = targets
+            && let Some(volume) = Servers::ask(&RuntimeDir::find(runtime)).volume(name)
+        {
+            let VolumeReport { name, read_only, exports, .. } = volume.clone();
+            return Ok(Some(Self { name, read_only, exports }));
+        }
+        let array = Target::if_served(runtime, targets)?;
+        Ok(array.map(|target| {
+            let ArrayReport { name, read_only, exports, .. } = target.array().clone();
+            Self { name, read_only, exports }
+        }))
+    }
 }
 
 fn must_be_root() -> Result<(), Problem> {
@@ -324,8 +348,11 @@ fn server_of(file: &Path) -> Option<(String, PathBuf)> {
     };
     let files = file.ancestors().skip(1).find(named)?;
     let servers = Servers::ask(&RuntimeDir::find(files.parent()));
-    let serves = |array: &ArrayReport| array.exports.iter().any(|way| Path::new(way) == file);
-    let server = servers.reports().find(|server| server.arrays.iter().any(serves))?;
+    let leads_here = |ways: &[String]| ways.iter().any(|way| Path::new(way) == file);
+    let server = servers.reports().find(|server| {
+        server.arrays.iter().any(|array| leads_here(&array.exports))
+            || server.volumes.iter().any(|volume| leads_here(&volume.exports))
+    })?;
     Some((server.pid.to_string(), files.to_owned()))
 }
 

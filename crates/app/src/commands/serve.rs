@@ -389,12 +389,12 @@ async fn wait_for_end(
     waited.map(exit_code).map_err(|error| run_problem("waiting for the command of --run", error))
 }
 
-/// Waits until files were open and none is any more. Whoever was to open them has a while to do so.
+/// Waits until files were opened and none is open any more. Whoever was to open them has a while to do so.
 async fn closed(core: &Core, serving: &Serving) {
     const LOOK: Duration = Duration::from_millis(50);
     const PATIENCE: Duration = Duration::from_secs(60);
     let deadline = core.now() + PATIENCE;
-    while serving.opens() == 0 && core.now() < deadline {
+    while !serving.was_opened() && core.now() < deadline {
         core.sleep(LOOK).await;
     }
     while serving.opens() > 0 {

@@ -9,7 +9,7 @@ use wattle_control::{Code, Problem};
 
 use super::RuntimeDir;
 use super::protocol::{LINE_BYTES_MAX, Request, Response, decode, encode};
-use super::report::{ArrayReport, ServerReport};
+use super::report::{ArrayReport, ServerReport, VolumeReport};
 use super::why::WhyReport;
 
 /// A server that does not tell its status within this time hangs: nothing it does for that waits on a drive.
@@ -71,6 +71,11 @@ impl Servers {
                 "name the array by its UUID",
             )),
         }
+    }
+
+    /// What is offered under a name that is no array's: a volume on arrays or drives.
+    pub fn volume(&self, name: &str) -> Option<&VolumeReport> {
+        self.reports().flat_map(|server| &server.volumes).find(|volume| volume.name == name)
     }
 
     /// The server that offers a volume, if there is one.

@@ -31,6 +31,8 @@ pub struct VolumeReport {
     pub name: String,
     /// Its size.
     pub size_bytes: u64,
+    /// It is never written.
+    pub read_only: bool,
     /// The ways to it.
     pub exports: Vec<String>,
 }

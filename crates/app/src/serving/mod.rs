@@ -91,6 +91,11 @@ impl Serving {
         self.stack.borrow().is_some()
     }
 
+    /// Whether a file of a volume was ever open.
+    pub fn was_opened(&self) -> bool {
+        self.files.borrow().iter().any(Files::was_opened)
+    }
+
     /// How often the files of volumes are open now.
     pub fn opens(&self) -> u32 {
         self.files.borrow().iter().map(Files::opens_of_all).sum()
@@ -138,6 +143,7 @@ impl Serving {
         let volume = |offered: &Offered| VolumeReport {
             name: offered.name.clone(),
             size_bytes: offered.volume.size_bytes(),
+            read_only: offered.volume.open(&self.core).is_ok_and(|volume| volume.read_only()),
             exports: offered.exports.clone(),
         };
         let volumes = if self.has_layers() { self.offered.iter().map(volume).collect() } else { Vec::new() };

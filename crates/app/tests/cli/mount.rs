@@ -225,3 +225,41 @@ fn without_root_it_says_what_needs_it_and_what_does_not() {
     }
     said(output).failed(1, "WTL-0021", &["sudo", "wattle ls", "wattle get"]);
 }
+
+/// A logical volume on a RAID 5 without one of its members: from the members, and by name from a server.
+#[test]
+fn a_logical_volume_is_mounted_and_given_back() {
+    if !ready() || !require("zstd") {
+        return;
+    }
+    let room = Room::new();
+    let unpack = |ix| {
+        let image = room.name(&format!("member-{ix}.img"));
+        let packed = crate::harness::fixtures().join(format!("lvm-linear-on-raid5/member-{ix}.img.zst"));
+        tool("zstd", ["-dq", packed.to_str().unwrap(), "-o", &image]);
+        image
+    };
+    let members: Vec<String> = [0, 1, 3, 4].map(unpack).to_vec();
+    let Some(device) = Loop::over(Path::new(&members[0]), &[]) else { return };
+    drop(device);
+    let place = Place::new(&room);
+    let proof = || fs::read_to_string(place.0.join("proof.txt")).unwrap();
+    room.untouched(|| {
+        mount(&room, &["-V", "foxtrot/home"], &members, &place).ok();
+        assert_eq!(proof().trim(), "kept by linux");
+        umount(&place).ok();
+        // When it says so, the server has ended and let go of the members.
+        let left = fs::read_dir(room.path("run")).unwrap().count();
+        assert_eq!(left, 0, "something is left in the runtime directory");
+    });
+    fs::create_dir(room.path("files")).unwrap();
+    let export = format!("fuse={}", room.name("files"));
+    let serve = Serve::start(&room, &["-V", "foxtrot/home", "--read-only", "--export", &export], &members);
+    let served = ["foxtrot/home".to_owned()];
+    mount(&room, &["--write"], &served, &place).failed(1, "WTL-0115", &["foxtrot/home is served read-only"]);
+    mount(&room, &[], &served, &place).ok();
+    assert_eq!(proof().trim(), "kept by linux");
+    serve.command(&["stop", "foxtrot/home"]).failed(3, "WTL-0116", &["foxtrot/home"]);
+    umount(&place).ok();
+    serve.command(&["stop", "foxtrot/home"]).ok();
+}

@@ -220,6 +220,12 @@ impl Files {
         found.map(|(_, opens)| opens).sum()
     }
 
+    /// Whether any of the files was ever open.
+    #[must_use]
+    pub fn was_opened(&self) -> bool {
+        self.0.tree.was_opened()
+    }
+
     /// How often any of the files is open now.
     #[must_use]
     pub fn opens_of_all(&self) -> u32 {

@@ -2,7 +2,7 @@
 //!
 //! A volume is a file of its name; `vg/lv` is the file `lv` in the directory `vg`.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use thiserror::Error;
 use wattle_rt::WallTime;
@@ -68,12 +68,15 @@ pub struct File {
     block_bytes: u32,
     /// How often it is open now. Only opening and closing touch it.
     opens: AtomicU32,
+    /// Whether it ever was: it may be open for less time than passes between two looks.
+    was_opened: AtomicBool,
 }
 
 impl File {
     /// Somebody has opened it.
     pub fn opened(&self) {
         self.opens.fetch_add(1, Ordering::Relaxed);
+        self.was_opened.store(true, Ordering::Relaxed);
     }
 
     /// Somebody has closed it.
@@ -128,6 +131,7 @@ impl Tree {
                 read_only: facts.read_only,
                 block_bytes: facts.block_bytes,
                 opens: AtomicU32::new(0),
+                was_opened: AtomicBool::new(false),
             };
             tree.add(Node { name, parent, kind: NodeKind::File(file) });
         }
@@ -182,6 +186,11 @@ impl Tree {
     /// Which volumes have files, and how often each is open.
     pub fn opens(&self) -> impl Iterator<Item = (usize, u32)> {
         self.files().map(|file| (file.volume, file.opens.load(Ordering::Relaxed)))
+    }
+
+    /// Whether any file was ever open.
+    pub fn was_opened(&self) -> bool {
+        self.files().any(|file| file.was_opened.load(Ordering::Relaxed))
     }
 
     fn files(&self) -> impl Iterator<Item = &File> {

@@ -72,7 +72,8 @@ pub fn render(server: &ServerReport, array: &ArrayReport, screen: Screen) -> Str
 pub fn volume(volume: &VolumeReport, screen: Screen) -> String {
     let name = screen.style.bold(&printable(&volume.name));
     let ways: Vec<_> = volume.exports.iter().map(|way| printable(way)).collect();
-    format!("{name}  {}, {}\n", screen.units.show_capacity(volume.size_bytes), ways.join(" "))
+    let access = if volume.read_only { "read-only" } else { "read-write" };
+    format!("{name}  {}, {access}, {}\n", screen.units.show_capacity(volume.size_bytes), ways.join(" "))
 }
 
 fn style_cache(cache: &CacheReport, units: Units) -> String {

@@ -7,6 +7,7 @@
 //! - A read may return what was current when it began and everything issued since.
 //! - A power cut may leave the last version that was known to be durable (acknowledged, and covered by a flush that was asked
 //!   for afterwards, or forced) and everything issued after it.
+//! - A failed flush empties its drive's cache, so an array that it broke may leave the same, without a power cut.
 //! - What is seen after a power cut is all that may be seen from then on. Sectors that nobody wrote never change.
 //!
 //! Mirrors that were not stopped cleanly and were never resynchronised are the one exception: the copies may hold different
@@ -106,6 +107,14 @@ enum Ended {
     Good,
     /// Not acknowledged: each of its sectors is there or not.
     Maybe,
+}
+
+/// How a program ended that did not stop its array.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    Killed,
+    Broke,
+    PowerCut,
 }
 
 const NEVER: u32 = u32::MAX;
@@ -449,20 +458,25 @@ impl Model {
 
     /// The power was cut: everything that is not known to be gone may be there.
     pub fn power_cut(&mut self) {
-        self.restarted(true);
+        self.restarted(End::PowerCut);
     }
 
     /// The program ended without the machine: what was in flight may have landed, what was acknowledged is there but as
     /// volatile as before.
     pub fn killed(&mut self) {
-        self.restarted(false);
+        self.restarted(End::Killed);
+    }
+
+    /// The array broke and was let go of. Which drives still have what was not flushed is open, and a power cut may take that as well.
+    pub fn broke(&mut self) {
+        self.restarted(End::Broke);
     }
 
     /// The array was stopped in good order: everything acknowledged is durable.
     pub fn stopped(&mut self, everywhere: bool) {
         let began = self.begin_flush();
         self.end_flush(began, everywhere);
-        self.restarted(false);
+        self.restarted(End::Killed);
     }
 
     /// Somebody made all copies like the first: the one that was read, unless a member was away meanwhile.
@@ -474,7 +488,7 @@ impl Model {
         }
     }
 
-    fn restarted(&mut self, power_cut: bool) {
+    fn restarted(&mut self, end: End) {
         let now = self.tick();
         self.reads.clear();
         self.reserved.clear();
@@ -486,13 +500,16 @@ impl Model {
                 if entry.ended == Ended::InFlight {
                     (entry.ended, entry.completed) = (Ended::Maybe, now);
                 }
-                if power_cut {
-                    // What the first copy only had in its cache uncovers what it had before.
-                    entry.weak &= entry.elsewhere;
-                    // Which one is there is open again, and no flush will tell.
-                    entry.ended = Ended::Maybe;
-                    entry.completed = now;
-                    entry.superseded = NEVER;
+                if end == End::Killed {
+                    continue;
+                }
+                // What the first copy only had in its cache uncovers what it had before.
+                entry.weak &= entry.elsewhere;
+                // Which one is there is open again, and no flush will tell.
+                entry.ended = Ended::Maybe;
+                entry.completed = now;
+                entry.superseded = NEVER;
+                if end == End::PowerCut {
                     entry.landed = true;
                     entry.durable = false;
                 }
@@ -589,6 +606,23 @@ mod tests {
         assert_eq!(read(&mut model, 0, &new), Ok(()));
         let reading = model.begin_read(0);
         assert!(model.end_read(&reading, &bytes(&new, 1), View::default()).is_err());
+    }
+
+    #[test]
+    fn a_broken_array_keeps_what_was_flushed_and_the_next_power_cut_still_counts() {
+        for seen in [0, 1] {
+            let mut model = Model::new(1);
+            let flushed = write(&mut model, false);
+            let began = model.begin_flush();
+            model.end_flush(began, true);
+            let versions = [flushed, write(&mut model, false)];
+            model.broke();
+            assert!(read(&mut model, 0, &Content::Zeros).is_err());
+            assert_eq!(read(&mut model, 0, &versions[seen]), Ok(()));
+            assert!(read(&mut model, 0, &versions[1 - seen]).is_err());
+            model.power_cut();
+            assert_eq!(read(&mut model, 0, &versions[0]), Ok(()));
+        }
     }
 
     #[test]

@@ -57,8 +57,10 @@ pub struct Report {
 enum Ended {
     /// Stopped, and recorded clean if parity and copies agree.
     Stopped,
-    /// Stopped with an error, or killed.
+    /// Killed, or stopped with an error that promises nothing less than a kill does.
     Dropped,
+    /// Stopped as what it was: broken by a flush or a record that redundancy could not absorb.
+    Broken,
     PowerCut,
 }
 
@@ -242,10 +244,11 @@ impl<'a> Run<'a> {
             }
             Some(Ended::PowerCut) => truth.model.power_cut(),
             Some(Ended::Dropped) => truth.model.killed(),
+            Some(Ended::Broken) => truth.model.broke(),
             None => {}
         }
         truth.stats.cuts += u64::from(ended == Some(Ended::PowerCut));
-        truth.stats.kills += u64::from(ended == Some(Ended::Dropped));
+        truth.stats.kills += u64::from(matches!(ended, Some(Ended::Dropped | Ended::Broken)));
         if ended == Some(Ended::PowerCut) && self.scenario.torn_unreadable_ppm > 0 {
             truth.fault();
         }
@@ -549,7 +552,7 @@ impl Session {
             Ok(()) => Ended::Stopped,
             Err(error) => {
                 truth.judge_stop(error);
-                Ended::Dropped
+                if error == VolumeError::Broken { Ended::Broken } else { Ended::Dropped }
             }
         }
     }

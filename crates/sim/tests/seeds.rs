@@ -112,6 +112,8 @@ seeds! {
     /// A member came back to be filled, and the power went when its list of bad sectors had been emptied and its old superblock was still
     /// there, which said how far it had been filled before.
     nobody_believes_a_member_whose_list_of_bad_sectors_was_emptied: 140190833;
+    /// The model asked of an array that a failed flush had broken what that flush had dropped from the drive's cache.
+    a_broken_array_promises_nothing_that_was_not_flushed: 141038418;
 }
 
 #[test]

@@ -6,6 +6,7 @@
 
 mod cases;
 mod client;
+mod groups;
 mod history;
 mod judge;
 mod left;
@@ -231,4 +232,11 @@ fn the_kernels_nbd_client_mounts_what_wattle_serves() {
 fn volumes_of_every_kind_are_read() {
     let Some(guest) = Guest::ready("6.12") else { return };
     volumes::read_all(&guest);
+}
+
+/// Volume groups that wattle lays out.
+#[test]
+fn linux_activates_groups_that_wattle_laid_out() {
+    let Some(guest) = Guest::ready("6.12") else { return };
+    groups::judge(&guest);
 }

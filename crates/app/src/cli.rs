@@ -279,6 +279,10 @@ pub struct ServeArgs {
     /// A setting to start with, as `wattle set` has them; may be given several times.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub settings: Vec<String>,
+    /// What the server steers itself towards while background work runs beside clients: throughput, latency, or a time within which 99
+    /// of 100 requests are to be answered, such as 20ms; as --set goal=GOAL.
+    #[arg(long, value_name = "GOAL")]
+    pub goal: Option<String>,
     /// Directory of scrub histories [default: $WATTLE_STATE_DIR, $XDG_STATE_HOME/wattle, ~/.local/state/wattle, or as root
     /// /var/lib/wattle].
     #[arg(long, value_name = "DIR")]
@@ -303,6 +307,14 @@ pub struct ServeArgs {
     pub engine: Engine,
     #[command(flatten)]
     pub runtime: Runtime,
+}
+
+impl ServeArgs {
+    /// All that is to be set at the start.
+    pub fn settings(&self) -> Vec<String> {
+        let goal = self.goal.iter().map(|goal| format!("goal={goal}"));
+        self.settings.iter().cloned().chain(goal).collect()
+    }
 }
 
 /// `--degraded`.
@@ -374,6 +386,10 @@ pub struct WhyArgs {
     /// the clients' queue, flushes, or requests that are not aligned.
     #[arg(long)]
     pub slow: bool,
+    /// Shows what an array that is being served decided by itself about its speed, from which measurements, and which settings override
+    /// that.
+    #[arg(long, conflicts_with = "slow")]
+    pub tuning: bool,
     /// For how many seconds to watch.
     #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = parse_seconds, requires = "slow")]
     pub interval: Duration,

@@ -27,7 +27,7 @@ pub use keeper::{Keeper, Kept};
 pub use load::{Counted, Counts, Load, LoadError, ParseRwError, Rw};
 pub use measured::{Look, Measured, MemberUse};
 pub use ramp::{Ramp, Ramped, Steady};
-pub use rebuild::{Beside, Rebuilt, rebuild, rebuild_beside};
+pub use rebuild::{Beside, Rebuilt, rebuild, rebuild_beside, rebuild_beside_tuned, rebuild_tuned};
 pub use setup::{DATA_OFFSET, Guard, MeasureError, Setup, SetupError, Site, look};
 pub use study::{BesideRebuild, Crowd, Finding, HeldBack, Study, member_bytes_max, used_up};
 pub use target::{Requests, Target};

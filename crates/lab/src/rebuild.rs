@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use wattle_engine::sync::JobEnd;
+use wattle_engine::sync::{JobEnd, Tuning};
 use wattle_engine::{ArrayHandle, MemberSpec};
 use wattle_rt::sim::DriveTotals;
 use wattle_rt::{Core, DriveConfig, DriveControl};
@@ -49,12 +49,28 @@ const LOOK: Duration = Duration::from_millis(1);
 /// # Panics
 /// If it does not come to a good end: nothing is wrong with these drives.
 pub fn rebuild(setup: &Setup, drives: Vec<DriveConfig>) -> Result<Rebuilt, SetupError> {
+    rebuild_tuned(setup, drives, |_| {})
+}
+
+/// The same with other bounds and times of jobs than the engine's own.
+///
+/// # Errors
+/// There is no such array.
+///
+/// # Panics
+/// As [`rebuild`].
+pub fn rebuild_tuned(
+    setup: &Setup,
+    drives: Vec<DriveConfig>,
+    tune: impl FnOnce(&mut Tuning),
+) -> Result<Rebuilt, SetupError> {
     let mut site = setup.build(drives)?;
     let (mut spec, members, controls) = (site.spec(), site.members(), site.controls.clone());
     let (last, drive) = (spec.members.last_mut(), site.drives.get(setup.members as usize - 1));
     if let (Some(last), Some(drive)) = (last, drive) {
         *last = MemberSpec::blank(drive.clone(), setup.data_offset);
     }
+    tune(&mut spec.tuning.sync);
     let bytes = setup.member_bytes;
     let work = async move |core: Core| {
         let keeper = Keeper::new(&core, &members, Rc::new(Kept::default()));
@@ -92,11 +108,28 @@ pub struct Beside {
 /// # Panics
 /// If no member is missing.
 pub fn rebuild_beside(setup: &Setup, drives: Vec<DriveConfig>, load: &Load) -> Result<Beside, MeasureError> {
+    rebuild_beside_tuned(setup, drives, load, |_| {})
+}
+
+/// The same with other bounds and times of jobs than the engine's own.
+///
+/// # Errors
+/// As [`rebuild_beside`].
+///
+/// # Panics
+/// As [`rebuild_beside`].
+pub fn rebuild_beside_tuned(
+    setup: &Setup,
+    drives: Vec<DriveConfig>,
+    load: &Load,
+    tune: impl FnOnce(&mut Tuning),
+) -> Result<Beside, MeasureError> {
     let mut site = setup.build(drives)?;
     let slot = site.lost.iter().next().expect("a member is missing");
     site.lost.remove(slot);
     let (mut spec, members, controls) = (site.spec(), site.members(), site.controls.clone());
     spec.members[slot.index()] = MemberSpec::blank(site.drives[slot.index()].clone(), setup.data_offset);
+    tune(&mut spec.tuning.sync);
     let (spec, guard) = (setup.guard.kept(spec), setup.guard);
     let work = async move |core: Core| {
         let array = ArrayHandle::start(&core, spec, guard.metadata(&core, &members)).await;

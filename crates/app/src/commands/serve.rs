@@ -34,7 +34,7 @@ const CORES_MAX: usize = 8;
 /// No array can be served as asked, or one could not be recorded clean in the end. The exit status of `--run` is that of the
 /// command.
 pub fn run(args: &ServeArgs, screen: Screen) -> Result<ExitCode, Problem> {
-    settings::parse_all(&args.settings)?;
+    settings::parse_all(&args.settings())?;
     let found = patiently(|| find(args))?;
     let server = args.name.clone().unwrap_or_else(|| found.server_name());
     let dir = RuntimeDir::find(args.runtime.runtime_dir.as_deref());
@@ -240,7 +240,8 @@ async fn start(
     endpoints: &[Endpoint],
 ) -> Result<Started, Problem> {
     let state_dir = StateDir::find(args.state_dir.as_deref());
-    let mut keeper = Keeper::new(&state_dir, &args.settings);
+    let settings = args.settings();
+    let mut keeper = Keeper::new(&state_dir, &settings);
     let ways = |name: &str, count| endpoints.iter().map(|endpoint| endpoint.way(name, count)).collect();
     let (served, stack) = match found {
         Found::Layers(layers) => {
@@ -269,7 +270,7 @@ async fn start(
             let (facts, exports) = (array.facts.clone(), ways(&array.facts.name, 1));
             let handle = array.start(core).await;
             let served = Served::of_made_up(core, facts, handle, exports).await;
-            for (key, value) in settings::parse_all(&args.settings)? {
+            for (key, value) in settings::parse_all(&settings)? {
                 served.set(key, value).await?;
             }
             (vec![served], None)

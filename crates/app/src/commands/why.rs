@@ -24,6 +24,9 @@ pub fn run(args: &WhyArgs, screen: Screen) -> Result<(), Problem> {
     if args.slow {
         return slow(args, screen);
     }
+    if args.tuning {
+        return tuning(args, screen);
+    }
     let arrays = match served(args)? {
         Some(report) => vec![report],
         None => {
@@ -77,6 +80,35 @@ fn limits(array: &Done) -> WhyReport {
         next: Some(limit.help.clone()),
     });
     WhyReport { array: array.array.clone(), uuid: None, decisions: decisions.collect() }
+}
+
+/// What the arrays named decided about their speed.
+fn tuning(args: &WhyArgs, screen: Screen) -> Result<(), Problem> {
+    let mut arrays = Vec::new();
+    for name in &args.targets {
+        let target = Target::find(args.runtime.runtime_dir.as_deref(), name)?;
+        let array = target.array();
+        let decisions = array.tuning.iter().map(|tuned| DecisionReport {
+            member: None,
+            what: tuned.time.iter().map(|time| format!("{time}  ")).chain([tuned.what.clone()]).collect(),
+            why: tuned.why.clone(),
+            next: None,
+        });
+        arrays.push(WhyReport {
+            array: array.name.clone(),
+            uuid: array.uuid.clone(),
+            decisions: decisions.collect(),
+        });
+    }
+    if args.json.json {
+        return output::print_json(&Report { schema_version: SCHEMA_VERSION, arrays });
+    }
+    let nothing = "  nothing was decided yet: no background work has run, and the cache was large enough\n";
+    let report = |array: &WhyReport| {
+        let text = render(array, screen);
+        if array.decisions.is_empty() { format!("{text}{nothing}") } else { text }
+    };
+    output::print(&arrays.iter().map(report).collect::<Vec<_>>().join("\n"))
 }
 
 /// What the server of an array says, if the one thing named is an array that is served.

@@ -124,6 +124,9 @@ pub struct ArrayReport {
     /// The clean cache of blocks and parity that writes need; absent where there is no parity.
     #[serde(default)]
     pub cache: Option<CacheReport>,
+    /// What it decided about its speed, and what an operator decided instead, the latest last.
+    #[serde(default)]
+    pub tuning: Vec<TunedReport>,
 }
 
 impl ArrayReport {
@@ -215,6 +218,17 @@ pub struct RequestsReport {
     pub reads: LatencyReport,
     pub writes: LatencyReport,
     pub flushes: LatencyReport,
+}
+
+/// Something that was decided about an array's speed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TunedReport {
+    /// When; absent of what was not noted with its time.
+    pub time: Option<String>,
+    /// What.
+    pub what: String,
+    /// The measurement behind it, or what it overrides.
+    pub why: String,
 }
 
 /// The clean cache.

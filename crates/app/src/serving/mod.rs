@@ -11,6 +11,7 @@ mod report;
 mod served;
 pub mod settings;
 pub mod threads;
+mod tuning;
 pub mod why;
 mod work;
 

@@ -62,6 +62,7 @@ pub fn array_report(facts: &Facts, status: &ArrayStatus) -> ArrayReport {
             flushes: latency(&status.requests.flushes),
         },
         cache: (status.cache.ceiling_bytes > 0).then(|| cache(status)),
+        tuning: Vec::new(),
     }
 }
 

@@ -13,7 +13,7 @@ use wattle_control::start::Started;
 use wattle_control::{Check, Code, Forced, Problem};
 use wattle_engine::array::{ArrayStatus, Tuning as ArrayTuning};
 use wattle_engine::geometry::Kind;
-use wattle_engine::sync::{Action, Pace, Tuning};
+use wattle_engine::sync::{Action, Goal, Pace, Tuning};
 use wattle_engine::{ArrayHandle, Job, JobError, VolumeError};
 use wattle_rt::{Core, Either, Instant, race};
 
@@ -21,7 +21,8 @@ use super::events::{self, Events};
 use super::history::History;
 use super::members::{Seats, fail_problem, is_untrusted, leave_problem, untrusted_problem};
 use super::report::{array_report, bad_blocks, bitmap_report, stripe_cache_size};
-use super::settings::{self, CacheCeiling, Change};
+use super::settings::{self, CacheCeiling, Change, cache_entry_bytes};
+use super::tuning;
 use super::{Facts, why, work};
 use crate::commands::scrub_end;
 use crate::control_socket::protocol::RepairSource;
@@ -80,6 +81,7 @@ pub struct Served {
     last: RefCell<Option<ArrayReport>>,
     scrub: RefCell<Option<Running>>,
     pace: Cell<Pace>,
+    goal: Cell<Goal>,
     read_deadline: Cell<Duration>,
     paused: Cell<bool>,
     frozen: Cell<bool>,
@@ -138,6 +140,7 @@ impl Served {
             last: RefCell::default(),
             scrub: RefCell::default(),
             pace: Cell::new(Tuning::default().pace),
+            goal: Cell::new(Goal::default()),
             read_deadline: Cell::new(ArrayTuning::default().read_deadline),
             paused: Cell::new(false),
             frozen: Cell::new(false),
@@ -182,6 +185,8 @@ impl Served {
         }
         report.paused = self.paused.get() || self.frozen.get();
         report.settings = self.settings(&status);
+        report.tuning =
+            tuning::tuned(&status, &report.settings, self.cache_default(&status), |at| self.time_of(at));
         let seats = Seats::of(&self.facts.name, &status);
         let speed_max = Some(self.pace.get().max_bytes_per_second).filter(|speed| *speed != u64::MAX);
         report.sync = status
@@ -238,6 +243,7 @@ impl Served {
             ("sync_speed_min", kib(pace.min_bytes_per_second)),
             ("sync_speed_max", kib(pace.max_bytes_per_second)),
             ("sync_action", action.to_owned()),
+            ("goal", tuning::goal(self.goal.get())),
             ("read_deadline", humantime::format_duration(self.read_deadline.get()).to_string()),
         ];
         let cache = (self.facts.geometry.kind() == Kind::Parity)
@@ -277,6 +283,19 @@ impl Served {
 
     fn time(&self) -> String {
         rfc3339(self.core.wall_clock().secs).unwrap_or_default()
+    }
+
+    /// When that was, by the clock of the day.
+    fn time_of(&self, at: Instant) -> String {
+        let ago = self.core.now() - at;
+        rfc3339(self.core.wall_clock().secs.saturating_sub(ago.as_secs())).unwrap_or_default()
+    }
+
+    /// The stripe cache's ceiling where nobody set it, as md counts.
+    fn cache_default(&self, status: &ArrayStatus) -> u64 {
+        let cores = self.core.cores();
+        let ceiling = ArrayTuning::default().cache.bytes_max / cores * cores;
+        (ceiling as u64).div_ceil(cache_entry_bytes(status.members.len()))
     }
 
     /// Why it is as it is: what was decided when it was started, and what happened since.
@@ -501,6 +520,10 @@ impl Served {
             Change::ReadDeadline(deadline) => {
                 self.handle.set_read_deadline(&self.core, deadline).await;
                 self.read_deadline.set(deadline);
+            }
+            Change::Goal(goal) => {
+                self.handle.set_goal(&self.core, goal).await;
+                self.goal.set(goal);
             }
             Change::Cache(ceiling) => self.set_cache(ceiling).await?,
         }

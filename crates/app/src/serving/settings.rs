@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use wattle_control::size::parse_size;
 use wattle_control::{Code, Problem};
+use wattle_engine::sync::Goal;
 
 /// What `sync_action` may be set to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,6 +31,8 @@ pub enum Change {
     Action(Action),
     /// After how long a read is answered from redundancy.
     ReadDeadline(Duration),
+    /// What background work is steered towards beside clients.
+    Goal(Goal),
     /// How much the clean cache holds at most.
     Cache(CacheCeiling),
 }
@@ -68,6 +71,9 @@ pub fn cache_entry_bytes(members: usize) -> u64 {
 /// What a read deadline may be: below, members count as slow for what is normal; above, clients have long given up.
 const READ_DEADLINES: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_secs(600);
 
+/// In what time requests may be wanted: below, no drive answers; above, nobody waits.
+const GOALS: RangeInclusive<Duration> = Duration::from_micros(50)..=Duration::from_secs(60);
+
 /// Every setting: its name, what it may be, and what it is for.
 pub const KEYS: &[(&str, &str, &str)] = &[
     (
@@ -81,6 +87,11 @@ pub const KEYS: &[(&str, &str, &str)] = &[
         "read_deadline",
         "a time from 10ms to 10m",
         "a read that a member has not answered by then is answered from redundancy",
+    ),
+    (
+        "goal",
+        "throughput, latency or a time from 50us to 1m",
+        "background work takes a third or a tenth of what it could, or as much as lets 99 of 100 requests be answered in time",
     ),
     (
         "stripe_cache_size",
@@ -125,6 +136,7 @@ pub fn parse(key: &str, value: &str) -> Result<Change, Problem> {
             let deadline = humantime::parse_duration(value).ok().filter(|time| READ_DEADLINES.contains(time));
             deadline.map(Change::ReadDeadline).ok_or_else(bad)
         }
+        "goal" => goal(value).map(Change::Goal).ok_or_else(bad),
         "stripe_cache_size" => cache(value).map(Change::Cache).ok_or_else(bad),
         _ => Err(Problem::new(
             Code::Usage,
@@ -132,6 +144,14 @@ pub fn parse(key: &str, value: &str) -> Result<Change, Problem> {
             format!("settings are {}", KEYS.iter().map(|(key, ..)| *key).collect::<Vec<_>>().join(", ")),
             "`wattle set NAME` shows them and what they are",
         )),
+    }
+}
+
+fn goal(value: &str) -> Option<Goal> {
+    match value {
+        "throughput" => Some(Goal::Throughput),
+        "latency" => Some(Goal::Latency),
+        _ => humantime::parse_duration(value).ok().filter(|time| GOALS.contains(time)).map(Goal::Within),
     }
 }
 
@@ -215,7 +235,10 @@ mod tests {
             ("stripe_cache_size", "32769", "up to 32768"),
             ("stripe_cache_size", "17G", "up to 16G"),
             ("stripe_cache_size", "-1", "entries"),
-            ("stripe_cache", "1", "sync_action, read_deadline, stripe_cache_size"),
+            ("goal", "fast", "throughput, latency"),
+            ("goal", "0s", "from 50us"),
+            ("goal", "61s", "to 1m"),
+            ("stripe_cache", "1", "sync_action, read_deadline, goal, stripe_cache_size"),
             ("", "", "sync_speed_min, sync_speed_max, sync_action, read_deadline"),
         ];
         for (key, value, word) in rows {
@@ -235,6 +258,20 @@ mod tests {
         {
             let deadline = Change::ReadDeadline(Duration::from_millis(millis));
             assert_eq!(parse("read_deadline", value), Ok(deadline), "{value}");
+        }
+    }
+
+    #[test]
+    fn a_goal_is_a_word_or_a_time() {
+        let within = |micros| Goal::Within(Duration::from_micros(micros));
+        let rows = [
+            ("throughput", Goal::Throughput),
+            ("latency", Goal::Latency),
+            ("20ms", within(20_000)),
+            ("1ms 500us", within(1_500)),
+        ];
+        for (value, goal) in rows {
+            assert_eq!(parse("goal", value), Ok(Change::Goal(goal)), "{value}");
         }
     }
 

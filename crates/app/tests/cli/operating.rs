@@ -248,6 +248,46 @@ fn a_rebuild_that_was_killed_goes_on_and_an_array_that_was_resyncs_only_what_was
     serve.stop();
 }
 
+/// A goal is set while a check runs beside a client; what was decided is told with what it was decided from.
+#[test]
+fn what_was_tuned_is_told_with_its_reasons() {
+    let room = Room::new();
+    let members = room.array("5", 4);
+    let serve = Serve::start(&room, &["--goal", "latency"], &members);
+    assert_eq!(serve.array()["settings"]["goal"], "latency");
+    let why = serve.command(&["why", "--tuning", "data"]).ok();
+    let told = "goal is latency, as an operator set it (by itself throughput)";
+    assert!(why.text().contains(told), "{}", why.text());
+    serve.command(&["set", "data", "goal=throughput"]).ok();
+    let why = serve.command(&["why", "--tuning", "data"]).ok();
+    assert!(why.text().contains("nothing was decided yet"), "{}", why.text());
+
+    fill(&serve, 8);
+    serve.command(&["set", "data", "sync_speed_max=2000", "sync_speed_min=0", "goal=20ms"]).ok();
+    serve.command(&["check", "data"]).ok();
+    serve.wait_until("decided", |array| {
+        let decided = array["tuning"].as_array().unwrap();
+        let with = |word: &str, why: &str| {
+            decided.iter().any(|tuned| {
+                let says = |key: &str, part: &str| tuned[key].as_str().unwrap().contains(part);
+                tuned["time"].is_string() && says("what", word) && says("why", why)
+            })
+        };
+        with("beside clients takes 10.0 % of that, not 33.0 %", "the goal was set")
+            && with("background work reckons with ", "its first steps")
+    });
+    let why = serve.command(&["why", "--tuning", "--json", "data"]).ok().json();
+    let decisions = why["arrays"][0]["decisions"].as_array().unwrap();
+    let overrides =
+        |word: &str| decisions.iter().any(|said| said["what"].as_str().unwrap().starts_with(word));
+    assert!(
+        overrides("goal is 20ms") && overrides("sync_speed_max is 2000") && overrides("sync_speed_min is 0")
+    );
+    serve.command(&["check", "data", "--abort"]).ok();
+    serve.stop();
+    run(["why", "--tuning", "data", "--runtime-dir", &room.name("run")]).failed(1, "WTL-0100", &["data"]);
+}
+
 #[test]
 fn background_work_is_shown_limited_paused_and_ended() {
     let room = Room::new();

@@ -27,7 +27,7 @@ use crate::intent::IntentShard;
 use crate::log::LogShard;
 use crate::mirror::RangeLocks;
 use crate::stripe::StripeTable;
-use crate::sync::{Holds, JobReads};
+use crate::sync::{Clients, Holds, JobReads};
 use crate::units::{MemberIx, MemberSet, SECTOR_BYTES, Sector};
 
 /// How long a member counts as slow the first time, and at most.
@@ -132,7 +132,7 @@ impl Shard {
             job_reads: Rc::default(),
             cache: clean_cache(core, &fixed),
             counters: Counters::default(),
-            requests: Requests::default(),
+            requests: Requests::new(fixed.tuning.sync.goal.late_after()),
             deadlines: Deadlines::new(fixed.tuning.read_deadline),
             any_slow: Cell::new(false),
             intent: fixed.intent.as_ref().filter(|_| !fixed.read_only).map(IntentShard::new),
@@ -143,6 +143,12 @@ impl Shard {
             recorded: Notify::new(),
             fixed,
         }
+    }
+
+    /// What this core has seen of clients.
+    pub fn clients(&self) -> Clients {
+        let (answered, late) = self.requests.answered();
+        Clients { requests: self.counters.reads.get() + self.counters.writes.get(), answered, late }
     }
 
     /// The members' states as of now.

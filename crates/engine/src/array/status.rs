@@ -11,7 +11,7 @@ use super::shard::Shard;
 use super::{Fixed, Health, MemberState, each_core};
 use crate::cache::CacheStatus;
 use crate::geometry::Level;
-use crate::sync::{SyncReport, SyncStatus};
+use crate::sync::{Decision, SyncReport, SyncStatus};
 use crate::units::Sector;
 
 /// A counter of one core: no atomics, added up when somebody asks.
@@ -84,8 +84,13 @@ counters! {
 }
 
 /// Clients' requests that one core has answered.
-#[derive(Debug, Default)]
-pub(crate) struct Requests(RefCell<RequestLatencies>);
+#[derive(Debug)]
+pub(crate) struct Requests {
+    latencies: RefCell<RequestLatencies>,
+    /// Reads and writes that took longer are late.
+    late_after: Cell<Duration>,
+    late: Count,
+}
 
 /// How long clients' requests took since the array was started, all cores together.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -99,20 +104,37 @@ pub struct RequestLatencies {
 }
 
 impl Requests {
+    pub fn new(late_after: Duration) -> Self {
+        Self { latencies: RefCell::default(), late_after: Cell::new(late_after), late: Count::default() }
+    }
+
     pub fn read(&self, took: Duration) {
-        self.0.borrow_mut().reads.record(took);
+        self.latencies.borrow_mut().reads.record(took);
+        self.late.add(u64::from(took > self.late_after.get()));
     }
 
     pub fn written(&self, took: Duration) {
-        self.0.borrow_mut().writes.record(took);
+        self.latencies.borrow_mut().writes.record(took);
+        self.late.add(u64::from(took > self.late_after.get()));
     }
 
     pub fn flushed(&self, took: Duration) {
-        self.0.borrow_mut().flushes.record(took);
+        self.latencies.borrow_mut().flushes.record(took);
+    }
+
+    /// From now on reads and writes that take longer are late.
+    pub fn late_after(&self, time: Duration) {
+        self.late_after.set(time);
+    }
+
+    /// Reads and writes that were answered, and how many of them were late.
+    pub fn answered(&self) -> (u64, u64) {
+        let latencies = self.latencies.borrow();
+        (latencies.reads.count() + latencies.writes.count(), self.late.get())
     }
 
     fn totals(&self) -> RequestLatencies {
-        self.0.borrow().clone()
+        self.latencies.borrow().clone()
     }
 }
 
@@ -157,6 +179,8 @@ pub struct ArrayStatus {
     pub sync: Option<SyncStatus>,
     /// The last one that ended.
     pub last: Option<SyncReport>,
+    /// What was decided about the speed of these, the latest last.
+    pub decisions: Vec<Decision>,
 }
 
 /// One slot as it is now.
@@ -202,7 +226,7 @@ pub(super) async fn collect(core: &Core, fixed: &Arc<Fixed>) -> ArrayStatus {
         .call(fixed.home, move |core| async move {
             core.local::<Home>(home_key(key)).map(|home| {
                 let (sync, last) = home.sync.report(core.now());
-                (home.is_dirty(), home.told(), sync, last)
+                (home.is_dirty(), home.told(), sync, last, home.sync.decisions())
             })
         })
         .await;
@@ -226,9 +250,9 @@ pub(super) async fn collect(core: &Core, fixed: &Arc<Fixed>) -> ArrayStatus {
         requests.add(&answered);
         troubles.iter_mut().zip(&more).for_each(|(sum, more)| sum.add(more));
     }
-    let (dirty, health, sync, last) = match home {
-        Some((dirty, health, sync, last)) => (dirty, Some(health), sync, last),
-        None => (false, None, None, None),
+    let (dirty, health, sync, last, decisions) = match home {
+        Some((dirty, health, sync, last, decisions)) => (dirty, Some(health), sync, last, decisions),
+        None => (false, None, None, None, Vec::new()),
     };
     let member = |(seat, troubles): (usize, Troubles)| {
         let who = health.as_ref().map(|health| (health.members[seat], &health.seats[seat]));
@@ -264,5 +288,6 @@ pub(super) async fn collect(core: &Core, fixed: &Arc<Fixed>) -> ArrayStatus {
         requests,
         sync,
         last,
+        decisions,
     }
 }

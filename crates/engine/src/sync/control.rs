@@ -1,7 +1,7 @@
 //! What an operator asks of jobs, and is told of them.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::rc::Rc;
 use std::time::Duration;
@@ -11,6 +11,7 @@ use wattle_rt::{Core, Event, Instant};
 use super::findings::Findings;
 use super::pace::Throttle;
 use super::report::{Action, JobEnd, LimitedBy, SyncReport, SyncStatus};
+use super::share::{DECISIONS_MAX, Decision, Goal};
 use super::unit::Task;
 use super::{Job, JobError, Pace, RepairSource, Tuning};
 use crate::array::{ArrayHandle, Health, Home, MemberState};
@@ -26,6 +27,9 @@ pub(crate) struct Control {
     pub(super) halted: Cell<bool>,
     pub(super) abort: Cell<bool>,
     pub(super) pace: Cell<Pace>,
+    pub(super) goal: Cell<Goal>,
+    /// What was decided about jobs that ended, the latest last.
+    pub(super) decisions: RefCell<VecDeque<Decision>>,
     pub(super) request: RefCell<Option<Request>>,
     pub(super) progress: RefCell<Option<Progress>>,
     pub(super) last: RefCell<Option<SyncReport>>,
@@ -68,6 +72,8 @@ impl Control {
             halted: Cell::new(false),
             abort: Cell::new(false),
             pace: Cell::new(tuning.pace),
+            goal: Cell::new(tuning.goal),
+            decisions: RefCell::default(),
             request: RefCell::default(),
             progress: RefCell::default(),
             last: RefCell::default(),
@@ -121,6 +127,20 @@ impl Control {
         })
     }
 
+    /// What was decided about jobs, the latest last.
+    pub fn decisions(&self) -> Vec<Decision> {
+        let progress = self.progress.borrow();
+        let decisions = progress.iter().flat_map(|progress| progress.throttle.decisions());
+        self.decided(decisions).into()
+    }
+
+    /// What is remembered when `more` was decided.
+    fn decided(&self, more: impl Iterator<Item = Decision>) -> VecDeque<Decision> {
+        let mut all: VecDeque<Decision> = self.decisions.borrow().iter().copied().chain(more).collect();
+        all.drain(..all.len().saturating_sub(DECISIONS_MAX));
+        all
+    }
+
     /// The job under way, and the last one that ended.
     pub fn report(&self, now: Instant) -> (Option<SyncStatus>, Option<SyncReport>) {
         (self.status(now), self.last.borrow().clone())
@@ -129,6 +149,7 @@ impl Control {
     /// The job under way ended.
     pub(super) fn finish(&self, now: Instant, end: JobEnd) {
         let Some(progress) = self.progress.borrow_mut().take() else { return };
+        self.decisions.replace(self.decided(progress.throttle.decisions()));
         let findings = progress.findings;
         *self.last.borrow_mut() = Some(SyncReport {
             action: progress.action,
@@ -255,6 +276,18 @@ impl ArrayHandle {
     /// Sets how fast jobs go, from now on.
     pub async fn set_pace(&self, core: &Core, pace: Pace) {
         self.control(core, move |control| control.pace.set(pace)).await;
+    }
+
+    /// Sets what is steered towards while jobs run beside clients, from now on.
+    pub async fn set_goal(&self, core: &Core, goal: Goal) {
+        let _: Option<()> = self
+            .at_home(core, move |home: Rc<Home>| async move {
+                home.on_every_core(move |shard| async move { shard.requests.late_after(goal.late_after()) })
+                    .await;
+                home.sync.goal.set(goal);
+                home.sync.news.set();
+            })
+            .await;
     }
 
     /// The job that ended last.

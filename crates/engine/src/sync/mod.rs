@@ -1,6 +1,7 @@
 //! Resync, recovery, replacement, check and repair: one job loop at an array's home, for every level with redundancy.
 //!
-//! `control` is what an operator asks and is told, `pass` is the loop that goes over the array once, `pace` how fast it goes, `unit` one step
+//! `control` is what an operator asks and is told, `pass` is the loop that goes over the array once, `pace` how fast it goes, `share` what part of
+//! that it takes beside clients, `unit` one step
 //! of it with its stripes or ranges held (`hold`), `parity` and `copies` what a step does on either kind of array.
 //!
 //! Order: resync where parity or copies may disagree; then recovery of the members that are being filled, replacements among them; then what
@@ -30,6 +31,7 @@ mod parity;
 mod pass;
 mod reads;
 mod report;
+mod share;
 mod unit;
 
 use std::time::Duration;
@@ -40,6 +42,8 @@ pub(crate) use hold::Holds;
 pub(crate) use pass::run;
 pub(crate) use reads::JobReads;
 pub use report::{Action, JobEnd, JobFailure, LimitedBy, SyncReport, SyncStatus};
+pub(crate) use share::Clients;
+pub use share::{Decided, Decision, Goal};
 
 use std::ops::Range;
 
@@ -123,6 +127,8 @@ pub struct Pace {
 pub struct Tuning {
     /// How fast they go.
     pub pace: Pace,
+    /// What is steered towards beside clients.
+    pub goal: Goal,
     /// How often what is done is recorded.
     pub checkpoint_every: Duration,
     /// Most bytes of a member in one step, a power of two of at least 4 KiB.
@@ -141,6 +147,7 @@ impl Default for Tuning {
     fn default() -> Self {
         Self {
             pace: Pace { min_bytes_per_second: 1000 << 10, max_bytes_per_second: u64::MAX },
+            goal: Goal::default(),
             checkpoint_every: Duration::from_secs(10),
             step_bytes: 1 << 20,
             step_beside_clients_bytes: 32 << 10,

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use wattle_rt::Instant;
 
+use super::share::{Clients, Decided, Decision, Goal, Share};
 use super::{LimitedBy, Pace, Tuning};
 use crate::units::MemberIx;
 
@@ -24,14 +25,11 @@ const SHORT: Duration = Duration::from_millis(60);
 const LONG: Duration = Duration::from_secs(3);
 /// How often the number of steps in flight is adjusted.
 const ADJUST: Duration = Duration::from_millis(20);
-/// The share that is aimed at, in percent of the best rate: at least, at most.
-const SHARE: (u64, u64) = (33, 35);
 
 pub(super) struct Throttle {
     started: Instant,
     probes: Probes,
-    /// Requests of clients seen so far, by core.
-    clients: BTreeMap<usize, u64>,
+    share: Share,
     active_until: Instant,
     /// Bytes done and when, the last [`LONG`].
     done: VecDeque<(Instant, u64)>,
@@ -49,7 +47,7 @@ impl Throttle {
         Self {
             started: now,
             probes: Probes::default(),
-            clients: BTreeMap::new(),
+            share: Share::new(now),
             active_until: now,
             done: VecDeque::new(),
             best: 0,
@@ -61,12 +59,21 @@ impl Throttle {
         }
     }
 
-    /// Takes note of how many requests a core has seen.
-    pub fn saw_clients(&mut self, now: Instant, core: usize, requests: u64) {
-        let before = self.clients.insert(core, requests);
-        if before.is_some_and(|before| before < requests) {
+    /// Takes note of what a core has seen of clients.
+    pub fn saw_clients(&mut self, now: Instant, core: usize, clients: Clients) {
+        if self.share.saw(now, core, clients) {
             self.active_until = now + ACTIVE;
         }
+    }
+
+    /// What is steered towards.
+    pub fn set_goal(&mut self, now: Instant, goal: Goal) {
+        self.share.set_goal(now, goal);
+    }
+
+    /// What was decided, the latest last.
+    pub fn decisions(&self) -> impl Iterator<Item = Decision> {
+        self.share.decisions()
     }
 
     /// A step is done; `busy` is how long each member's operations took.
@@ -75,6 +82,7 @@ impl Throttle {
             self.probes.add(bytes, busy);
             if self.probes.done == PROBES {
                 self.best = self.best.max(self.probes.bytes_per_second());
+                self.share.decide(now, Decided::Speed { bytes_per_second: self.best });
             }
         }
         self.done.push_back((now, bytes));
@@ -133,6 +141,7 @@ impl Throttle {
         }
         if now - self.adjusted >= ADJUST {
             self.adjusted = now;
+            self.share.judge(now);
             let rate = self.rate(now, SHORT);
             let (least, most) = self.share(pace);
             if rate < least {
@@ -148,8 +157,9 @@ impl Throttle {
 
     /// The rate that is aimed at beside clients.
     fn share(&self, pace: Pace) -> (u64, u64) {
-        let least = (self.best / 100 * SHARE.0).max(pace.min_bytes_per_second);
-        (least, (self.best / 100 * SHARE.1).max(least))
+        let (least, most) = self.share.of(self.best);
+        let least = least.max(pace.min_bytes_per_second);
+        (least, most.max(least))
     }
 
     /// When the next step may start.
@@ -230,7 +240,8 @@ mod tests {
     fn beside_a_client(busy: Duration) -> (Throttle, Instant) {
         let now = Instant::from_nanos(1_000_000);
         let mut throttle = Throttle::new(now);
-        (0..2).for_each(|requests| throttle.saw_clients(now, 0, requests));
+        let clients = |requests| Clients { requests, ..Clients::default() };
+        (0..2).for_each(|requests| throttle.saw_clients(now, 0, clients(requests)));
         let busy: BTreeMap<MemberIx, Duration> =
             Some((MemberIx(0), busy)).into_iter().filter(|(_, busy)| !busy.is_zero()).collect();
         (0..PROBES).for_each(|_| throttle.completed(now, PROBE_LARGE_BYTES, &busy));

@@ -222,8 +222,8 @@ impl<'a> Pass<'a> {
             let (now, sectors) = (self.core.now(), step.range.end - step.range.start);
             let done = outcome.end.is_ok();
             self.with_progress(|progress| {
-                let (core, requests) = outcome.clients;
-                progress.throttle.saw_clients(now, core, requests);
+                let (core, clients) = outcome.clients;
+                progress.throttle.saw_clients(now, core, clients);
                 progress.findings.take(outcome.found);
                 for (seat, time) in outcome.busy {
                     *progress.busy.entry(seat).or_default() += time;
@@ -310,12 +310,13 @@ impl<'a> Pass<'a> {
     fn launch(&mut self, now: Instant) -> Option<Instant> {
         let (tuning, pace) = (self.fixed.tuning.sync, self.home.sync.pace.get());
         let shard = self.home.shard();
-        let requests = shard.counters.reads.get() + shard.counters.writes.get();
+        let (clients, goal) = (shard.clients(), self.home.sync.goal.get());
         let stripes_max = tuning.stripes_max.max(1);
         loop {
             let (step, window, wait) = self.with_progress(|progress| {
                 let throttle = &mut progress.throttle;
-                throttle.saw_clients(now, self.core.index().0, requests);
+                throttle.set_goal(now, goal);
+                throttle.saw_clients(now, self.core.index().0, clients);
                 let window = throttle.window_bytes(now, &tuning, pace);
                 (throttle.step_bytes(now, &tuning), window, throttle.next_launch(now))
             })?;

@@ -14,6 +14,7 @@ use std::time::Duration;
 use wattle_rt::{Buf, Core, Durability, IoErrorKind};
 
 use super::findings::Found;
+use super::share::Clients;
 use super::{RepairSource, copies, hold};
 use crate::array::{Health, MemberState, Shard, WriteLoss};
 use crate::bad::BadRanges;
@@ -58,8 +59,8 @@ pub(super) enum Attempt {
 pub(super) struct Outcome {
     pub end: Result<(), Trouble>,
     pub found: Found,
-    /// How many requests of clients the step's core has seen so far, and which core that is.
-    pub clients: (usize, u64),
+    /// What the step's core has seen of clients so far, and which core that is.
+    pub clients: (usize, Clients),
     /// How long each member's operations took, added up.
     pub busy: BTreeMap<MemberIx, Duration>,
 }
@@ -75,8 +76,7 @@ pub(super) struct Step<'a> {
 /// Takes one step, on the core it is called on.
 pub(super) async fn run(core: Core, key: u64, number: u64, task: Arc<Task>, range: Range<Sector>) -> Outcome {
     let clients = |shard: Option<&Rc<Shard>>| {
-        let seen = shard.map_or(0, |shard| shard.counters.reads.get() + shard.counters.writes.get());
-        (core.index().0, seen)
+        (core.index().0, shard.map_or(Clients::default(), |shard| shard.clients()))
     };
     let nothing = |shard: Option<&Rc<Shard>>| Outcome {
         end: Err(Trouble::Changed),

@@ -65,6 +65,7 @@ pub fn tuning() -> Tuning {
     Tuning {
         clean_delay: Duration::from_millis(2),
         sync: sync::Tuning {
+            goal: sync::Goal::default(),
             pace: Pace { min_bytes_per_second: 1 << 20, max_bytes_per_second: u64::MAX },
             checkpoint_every: Duration::from_millis(1),
             step_bytes: 8 << 10,

@@ -163,6 +163,7 @@ pub(crate) mod tests {
             counters: Counters::default(),
             requests: RequestsReport::default(),
             cache: None,
+            tuning: Vec::new(),
         }
     }
 

@@ -29,8 +29,8 @@ pub use copy::CopyArgs;
 pub use files::{FilesOn, GetArgs, LsArgs};
 pub use load::LoadArgs;
 pub use lvm::{
-    ChangeArgs, CreateGroupArgs, CreateVolumeArgs, Extents, GroupArgs, ListArgs, LvArgs, LvCommand, PvArgs,
-    PvCommand, RenameArgs, RestoreArgs, SizeArgs, VgArgs, VgCommand, VolumeArgs,
+    ChangeArgs, CreateGroupArgs, Extents, GroupArgs, ListArgs, LvArgs, LvCommand, PvArgs, PvCommand,
+    RenameArgs, RestoreArgs, SizeArgs, VgArgs, VgCommand, VolumeArgs,
 };
 pub use mount::{MountArgs, UmountArgs};
 pub use operate::{

@@ -3,8 +3,9 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use serde::{Deserialize, Serialize};
 
-use super::{Engine, Force, Json, Size};
+use super::{Engine, Force, Json, Runtime, Size};
 
 /// Makes, resizes, removes and lists physical volumes of LVM2.
 ///
@@ -72,11 +73,12 @@ pub enum VgCommand {
 
 /// Makes, changes and lists logical volumes of LVM2.
 ///
-/// All physical volumes of the group have to be given.
+/// All physical volumes of the group have to be given; of a group that is being served none, and its server does it.
 #[derive(Debug, Args)]
 #[command(before_help = "\
 Examples:
   wattle lv create data/home -L 10G a.img b.img c.img
+  wattle lv extend data/home -L +5G             of a group that is being served, under its clients
   wattle lv create data/fast -l 100%FREE --stripes 2 /dev/sdb /dev/sdc
   wattle lv extend data/home -L +5G a.img b.img c.img
   wattle lv list *.img -o +segtype --noheadings")]
@@ -105,8 +107,9 @@ pub enum LvCommand {
 /// What every change has in common.
 #[derive(Debug, Clone, Args)]
 pub struct ChangeArgs {
-    /// Files or block devices, in any order: what the volumes lie on, every member of their arrays.
-    #[arg(value_name = "MEMBER", required = true)]
+    /// Files or block devices, in any order: what the volumes lie on, every member of their arrays. `lv create` and `extend` without any
+    /// are orders to the server of the group.
+    #[arg(value_name = "MEMBER")]
     pub members: Vec<String>,
     /// An array, member, partition or volume by name, where not all that is given is meant; may be given several times.
     #[arg(long, value_name = "NAME")]
@@ -124,6 +127,8 @@ pub struct ChangeArgs {
     pub json: Json,
     #[command(flatten)]
     pub engine: Engine,
+    #[command(flatten)]
+    pub runtime: Runtime,
 }
 
 /// A change of a group.
@@ -186,7 +191,7 @@ pub struct VolumeArgs {
 }
 
 /// How large a volume is to be.
-#[derive(Debug, Clone, Args)]
+#[derive(Debug, Clone, PartialEq, Eq, Args, Serialize, Deserialize)]
 #[group(required = true, multiple = false)]
 pub struct Extents {
     /// Its size, rounded up to extents; with + or - how much more or less.

@@ -8,7 +8,7 @@ mod examine;
 mod explain;
 mod files;
 pub mod interval;
-mod lvm;
+pub mod lvm;
 mod member;
 mod mount;
 mod plans;

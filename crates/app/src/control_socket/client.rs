@@ -11,6 +11,7 @@ use super::RuntimeDir;
 use super::protocol::{LINE_BYTES_MAX, Request, Response, decode, encode};
 use super::report::{ArrayReport, ServerReport, VolumeReport};
 use super::why::WhyReport;
+use crate::commands::lvm::work::Report;
 
 /// A server that does not tell its status within this time hangs: nothing it does for that waits on a drive.
 const STATUS_TIME_MAX: Duration = Duration::from_secs(5);
@@ -89,6 +90,12 @@ impl Servers {
             .map(|(socket, _)| socket.as_path())
     }
 
+    /// The server that has a volume group, by name or UUID.
+    pub fn of_group(&self, name: &str) -> Option<&Path> {
+        let has = |server: &ServerReport| server.groups.iter().any(|g| g.name == name || g.uuid == name);
+        self.answered.iter().find(|(_, server)| has(server)).map(|(socket, _)| socket.as_path())
+    }
+
     fn not_found(&self, dir: &RuntimeDir, name: &str) -> Problem {
         if let Some(problem) = self.silent.first() {
             return problem.clone();
@@ -121,6 +128,19 @@ fn list<'a>(names: impl Iterator<Item = &'a str>) -> String {
 pub fn request(socket: &Path, request: &Request) -> Result<String, Problem> {
     match exchange(socket, request, None)? {
         Some(Response::Done { message }) => Ok(message),
+        Some(Response::Error(report)) => Err(report.into()),
+        Some(_) => Err(silent(socket, "it answered something else than was asked")),
+        None => Err(silent(socket, "it has ended")),
+    }
+}
+
+/// Orders the server of a group to change it and waits as long as it takes.
+///
+/// # Errors
+/// As [`request`].
+pub fn order(socket: &Path, request: &Request) -> Result<Report, Problem> {
+    match exchange(socket, request, None)? {
+        Some(Response::Changed { change }) => Ok(change),
         Some(Response::Error(report)) => Err(report.into()),
         Some(_) => Err(silent(socket, "it answered something else than was asked")),
         None => Err(silent(socket, "it has ended")),

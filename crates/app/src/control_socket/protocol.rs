@@ -15,6 +15,8 @@ use wattle_control::{Code, Problem};
 
 use super::report::ServerReport;
 use super::why::WhyReport;
+use crate::commands::lvm::order::Order;
+use crate::commands::lvm::work::Report;
 use crate::output::{ErrorReport, SCHEMA_VERSION};
 
 /// The longest line either side takes. A status of 384 members with paths of 4096 bytes fits three times.
@@ -111,6 +113,11 @@ pub enum Request {
         /// As it was typed.
         value: String,
     },
+    /// Change a volume group whose volumes are served.
+    Lvm {
+        /// How.
+        order: Order,
+    },
     /// Explain what the array is doing, and each member's part in it.
     Why {
         /// The array's name or UUID.
@@ -140,6 +147,11 @@ pub enum Response {
     Status(ServerReport),
     /// To [`Request::Why`].
     Why(WhyReport),
+    /// To [`Request::Lvm`].
+    Changed {
+        /// What was done.
+        change: Report,
+    },
     /// It is done.
     Done {
         /// What was done, for people.

@@ -19,6 +19,9 @@ pub struct ServerReport {
     /// What lies on the arrays and is offered to clients in their stead.
     #[serde(default)]
     pub volumes: Vec<VolumeReport>,
+    /// The volume groups that it has open.
+    #[serde(default)]
+    pub groups: Vec<GroupReport>,
     /// Its threads, and how much work they did.
     #[serde(default)]
     pub threads: Vec<ThreadReport>,
@@ -35,6 +38,15 @@ pub struct VolumeReport {
     pub read_only: bool,
     /// The ways to it.
     pub exports: Vec<String>,
+}
+
+/// A volume group that a server has open.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GroupReport {
+    /// Its name.
+    pub name: String,
+    /// Its id, as LVM2 shows it.
+    pub uuid: String,
 }
 
 /// A thread of a server.

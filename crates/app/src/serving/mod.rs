@@ -18,17 +18,20 @@ mod work;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
+use wattle_control::lvm::GroupScan;
 use wattle_control::{Code, Problem, Stack};
 use wattle_engine::VolumeError;
 use wattle_engine::array::ArrayStatus;
 use wattle_engine::geometry::Kind;
 use wattle_engine::units::Sector;
 use wattle_export::fuse::Files;
-use wattle_rt::sync::{OneshotSender, oneshot};
+use wattle_rt::sync::{OneshotSender, Semaphore, oneshot};
 use wattle_rt::{Core, Event};
 
+use crate::commands::lvm::order::{self, Order};
+use crate::commands::lvm::work::Report;
 use crate::control_socket::protocol::{Request, Response};
-use crate::control_socket::report::{ServerReport, VolumeReport};
+use crate::control_socket::report::{GroupReport, ServerReport, VolumeReport};
 use crate::control_socket::server::error_response;
 pub use exports::{Endpoint, RunningExport, parse_uri, prepare};
 pub use facts::Facts;
@@ -44,8 +47,14 @@ pub struct Serving {
     arrays: RefCell<Vec<Rc<Served>>>,
     /// What clients are offered: the arrays themselves, or what lies on them.
     offered: Rc<[Offered]>,
-    /// What lies on the arrays and on drives.
+    /// What lies on the arrays and on drives; not here while a volume group is being changed.
     stack: RefCell<Option<Stack>>,
+    /// Whether there is such a thing.
+    layered: bool,
+    /// The volume groups that are open.
+    groups: Vec<GroupReport>,
+    /// Held by whoever changes a volume group.
+    changing: Semaphore,
     /// Commands that wait for the process to have given everything back.
     waiting_for_end: RefCell<Vec<OneshotSender<Result<(), Problem>>>>,
     ending: Cell<bool>,
@@ -64,7 +73,12 @@ impl Serving {
         offered: Vec<Offered>,
         stack: Option<Stack>,
     ) -> Self {
+        let group =
+            |group: &GroupScan| GroupReport { name: group.vg.name.clone(), uuid: group.vg.id.to_string() };
         Self {
+            layered: stack.is_some(),
+            groups: stack.iter().flat_map(Stack::open_groups).map(group).collect(),
+            changing: Semaphore::new(1),
             core: core.clone(),
             server,
             arrays: RefCell::new(arrays),
@@ -89,7 +103,7 @@ impl Serving {
 
     /// Whether what is offered lies on arrays and drives.
     pub fn has_layers(&self) -> bool {
-        self.stack.borrow().is_some()
+        self.layered
     }
 
     /// Whether a file of a volume was ever open.
@@ -118,6 +132,7 @@ impl Serving {
     async fn answer_or_problem(&self, request: Request) -> Result<Response, Problem> {
         let message = match request {
             Request::Status => return Ok(Response::Status(self.status().await)),
+            Request::Lvm { order } => return Ok(Response::Changed { change: self.obey(&order).await? }),
             Request::Why { array } => return Ok(Response::Why(self.find(&array)?.why().await)),
             Request::Stop { array } => self.stop(&array).await?,
             Request::Fail { array, member } => self.find(&array)?.fail(&member).await?,
@@ -136,6 +151,23 @@ impl Serving {
         Ok(Response::Done { message })
     }
 
+    /// Changes a volume group under its clients.
+    async fn obey(&self, order: &Order) -> Result<Report, Problem> {
+        let _turn = self.changing.acquire(1).await;
+        let stack = self.stack.take();
+        let mut stack = stack.ok_or_else(|| being_stopped("the volume group"))?;
+        let done = order::obey(&self.core, &mut stack, order).await;
+        self.stack.replace(Some(stack));
+        let mut report = done?;
+        let files = self.files.borrow().clone();
+        for files in files {
+            if let Err(error) = files.resize(&self.core).await {
+                report.notes.push(format!("the kernel sees the new size within a minute ({error})"));
+            }
+        }
+        Ok(report)
+    }
+
     async fn status(&self) -> ServerReport {
         let mut arrays = Vec::new();
         for served in self.arrays() {
@@ -149,7 +181,7 @@ impl Serving {
         };
         let volumes = if self.has_layers() { self.offered.iter().map(volume).collect() } else { Vec::new() };
         let (server, pid) = (self.server.clone(), std::process::id());
-        ServerReport { server, pid, arrays, volumes, threads: threads::all() }
+        ServerReport { server, pid, arrays, volumes, groups: self.groups.clone(), threads: threads::all() }
     }
 
     /// Stops one array. The last one ends the process, and the answer waits until it has let go of the members: whoever stops
@@ -204,6 +236,8 @@ impl Serving {
     /// An array could not be recorded clean.
     pub async fn end(&self) -> Result<(), Problem> {
         self.ending.set(true);
+        // What is being written down is finished first.
+        let _turn = self.changing.acquire(1).await;
         let arrays = std::mem::take(&mut *self.arrays.borrow_mut());
         let mut result = Ok(());
         // What lies on others was started behind them.
@@ -231,15 +265,17 @@ impl Serving {
         let arrays = self.arrays.borrow();
         let found =
             arrays.iter().find(|s| s.facts.name == name || s.facts.uuid.as_deref() == Some(name)).cloned();
-        found.filter(|_| !self.ending.get()).ok_or_else(|| {
-            Problem::new(
-                Code::ServerNotFound,
-                format!("{name} is not being served any more"),
-                "it is being stopped",
-                "`wattle status` shows what is",
-            )
-        })
+        found.filter(|_| !self.ending.get()).ok_or_else(|| being_stopped(name))
     }
+}
+
+fn being_stopped(name: &str) -> Problem {
+    Problem::new(
+        Code::ServerNotFound,
+        format!("{name} is not being served any more"),
+        "it is being stopped",
+        "`wattle status` shows what is",
+    )
 }
 
 /// What a stop leaves behind. Only what was recorded is said to be: an array whose parity was not trusted stays dirty.

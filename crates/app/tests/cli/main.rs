@@ -15,6 +15,7 @@ mod contract;
 mod copy;
 mod files;
 mod fuse;
+mod growing;
 mod harness;
 mod kills;
 mod layers;

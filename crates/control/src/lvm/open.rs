@@ -133,7 +133,25 @@ impl<'a> Opener<'a> {
         opened
     }
 
+    /// What a volume is mapped to as its segments say, for one that runs already.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub async fn map(&mut self, lv: &Lv) -> Result<MapSpec, Problem> {
+        let plan = self.plan_lv(lv, View::Plain).await?;
+        let read_only = plan.must_not_be_written() || self.read_only;
+        Ok(MapSpec { below: plan.below, segments: plan.segments, read_only })
+    }
+
     async fn open_lv(&mut self, lv: &Lv, view: View) -> Result<Opened, Problem> {
+        let full_name = self.group.full_name(lv);
+        let plan = self.plan_lv(lv, view).await?;
+        let read_only = plan.must_not_be_written() || self.read_only;
+        let volume = self.start(&full_name, plan.segments, plan.below, read_only).await?;
+        Ok(Opened { volume, partial: plan.partial, read_only, outdated: plan.outdated, notes: plan.notes })
+    }
+
+    async fn plan_lv(&mut self, lv: &Lv, view: View) -> Result<Plan, Problem> {
         let full_name = self.group.full_name(lv);
         // What a snapshot or a thin volume relies on must stay as it is.
         let relied_on = snapshot::is_relied_on(&self.group.vg, &lv.name);
@@ -151,9 +169,7 @@ impl<'a> Opener<'a> {
         if plan.partial && !self.read_only && !plan.read_only {
             return Err(problems::missing_physical(&full_name, &self.group.missing()));
         }
-        let read_only = plan.read_only || plan.partial || plan.outdated || self.read_only;
-        let volume = self.start(&full_name, plan.segments, plan.below, read_only).await?;
-        Ok(Opened { volume, partial: plan.partial, read_only, outdated: plan.outdated, notes: plan.notes })
+        Ok(plan)
     }
 
     async fn plan(
@@ -276,6 +292,10 @@ pub(super) struct Plan {
 }
 
 impl Plan {
+    fn must_not_be_written(&self) -> bool {
+        self.read_only || self.partial || self.outdated
+    }
+
     pub fn leg(&mut self, name: &str, volume: &VolumeRef, offset_bytes: u64) -> Leg {
         let known = self.names.iter().position(|known| known == name);
         let below = known.unwrap_or_else(|| {

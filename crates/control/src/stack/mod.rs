@@ -4,6 +4,7 @@
 //! A layer is opened before what is on it can be looked at, so looking means running: read-only, and without a single write. Each
 //! round opens the arrays and groups that the members of the last round make, and scans their volumes as members of the next.
 
+mod change;
 mod find;
 
 pub use find::{Below, Volume};
@@ -161,7 +162,7 @@ impl Stack {
         for _ in 0..ROUNDS_MAX {
             let mut found = stack.start_arrays(core, starter).await;
             if found.is_empty() {
-                found = stack.open_groups(core).await?;
+                found = stack.start_groups(core).await?;
             }
             if found.is_empty() {
                 break;
@@ -264,7 +265,7 @@ impl Stack {
     }
 
     /// Opens the groups whose physical volumes were found since the last time; their volumes.
-    async fn open_groups(&mut self, core: &Core) -> Result<Vec<(Member, Origin)>, Problem> {
+    async fn start_groups(&mut self, core: &Core) -> Result<Vec<(Member, Origin)>, Problem> {
         let in_group = |ix: usize| self.groups.iter().any(|group| group.devices.contains(&Some(ix)));
         let physical = self.scan.members.iter().enumerate().filter_map(|(ix, member)| {
             let physical = member.physical.as_ref().filter(|_| member.facts.is_none() && !in_group(ix))?;

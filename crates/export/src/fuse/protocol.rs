@@ -165,6 +165,15 @@ pub fn reply_header(unique: u64, outcome: Result<usize, Errno>) -> [u8; REPLY_HE
     bytes
 }
 
+/// A message to the kernel: what it knows of a node's attributes holds no longer. (Its cached data does: there is none.)
+#[must_use]
+pub fn attributes_changed(node: u64) -> Vec<u8> {
+    const INVALIDATE_NODE: u32 = 2;
+    const NO_DATA: u64 = u64::MAX;
+    const BYTES: u32 = REPLY_HEADER_BYTES as u32 + 24;
+    Out::default().u32s([BYTES, INVALIDATE_NODE]).u64s([0, node, NO_DATA, 0]).0
+}
+
 /// Why a request was not done, as the program that made it is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Errno(pub i32);
@@ -243,5 +252,7 @@ mod tests {
         assert_eq!((Fields(&good).u32(4), Fields(&good).u64(8)), (0, 7));
         let bad = reply_header(8, Err(Errno(5)));
         assert_eq!((Fields(&bad).u32(0), Fields(&bad).u32(4).cast_signed()), (16, -5));
+        let told = attributes_changed(2);
+        assert_eq!((told.len(), Fields(&told).u32(0), Fields(&told).u64(8)), (40, 40, 0));
     }
 }

@@ -108,7 +108,7 @@ pub fn decide(tree: &Tree, request: &Request<'_>) -> Result<Step, Errno> {
         opcodes::LOOKUP => {
             let name = request.rest.strip_suffix(b"\0").unwrap_or(request.rest);
             let child = tree.child(node, name).ok_or(Errno(libc::ENOENT))?;
-            // The node, its generation; how long name and attributes hold: nothing of it changes.
+            // The node, its generation; how long name and attributes hold: what changes is told.
             let out = Out::default().u64s([child, 0, VALID_SECONDS, VALID_SECONDS]).u32s([0, 0]);
             answer(tree.attributes(child, out))
         }
@@ -117,7 +117,7 @@ pub fn decide(tree: &Tree, request: &Request<'_>) -> Result<Step, Errno> {
             let what = args.u32(0);
             if let Some(file) = tree.file(node)
                 && what & SET_SIZE != 0
-                && args.u64(16) != writable(file)?.size_bytes
+                && args.u64(16) != writable(file)?.size_bytes()
             {
                 return Err(Errno(libc::EPERM));
             }
@@ -181,7 +181,7 @@ fn writable(file: &File) -> Result<&File, Errno> {
 
 /// The part of a range that lies inside the file.
 fn clip(file: &File, offset: u64, length: u64) -> (u64, u64) {
-    (offset, length.min(file.size_bytes.saturating_sub(offset)))
+    (offset, length.min(file.size_bytes().saturating_sub(offset)))
 }
 
 fn job(file: &File, command: Command, offset_bytes: u64, length_bytes: u64) -> Result<Step, Errno> {
@@ -202,7 +202,7 @@ fn allocate(file: &File, args: Fields<'_>) -> Result<Step, Errno> {
     };
     writable(file)?;
     let end = offset.checked_add(length).ok_or(Errno(libc::EFBIG))?;
-    if end > file.size_bytes && !keeps_size {
+    if end > file.size_bytes() && !keeps_size {
         return Err(Errno(libc::ENOSPC));
     }
     match (unmap, clip(file, offset, length)) {
@@ -215,9 +215,9 @@ fn allocate(file: &File, args: Fields<'_>) -> Result<Step, Errno> {
 fn seek(file: &File, args: Fields<'_>) -> Result<Out, Errno> {
     let offset = args.u64(8);
     let to = match args.u32(16).cast_signed() {
-        _ if offset >= file.size_bytes => return Err(Errno(libc::ENXIO)),
+        _ if offset >= file.size_bytes() => return Err(Errno(libc::ENXIO)),
         libc::SEEK_DATA => offset,
-        libc::SEEK_HOLE => file.size_bytes,
+        libc::SEEK_HOLE => file.size_bytes(),
         _ => return Err(Errno(libc::EINVAL)),
     };
     Ok(Out::default().u64s([to]))

@@ -12,7 +12,9 @@ use wattle_rt::{Buf, BufMut, Core, CoreIx, Event, IoError, JoinHandle, Stream};
 
 use super::execute::Shard;
 use super::limits::{BACKGROUND_MAX, REQUEST_BYTES_MAX, SLOT_BYTES, slots_per_queue};
-use super::protocol::{Errno, HEAD_BYTES, MAJOR, MINOR_MIN, Offer, features, opcodes, reply_header};
+use super::protocol::{
+    Errno, HEAD_BYTES, MAJOR, MINOR_MIN, Offer, attributes_changed, features, opcodes, reply_header,
+};
 use super::request::parse;
 use super::tree::{FileFacts, NameClash, Owner, Tree};
 use super::{session, slots};
@@ -94,7 +96,7 @@ async fn start(
     let tree = Arc::new(Tree::new(&facts, owner)?);
     let queues = (0..core.cores()).map(|_| mount.queue()).collect::<Result<Vec<_>, IoError>>()?;
     let (unique, kernel) = hear(core, &queues[0]).await?;
-    let offer = Arc::new(Offered { tree, volumes });
+    let offer = Arc::new(Offered { tree, volumes, kernel: queues[0].clone() });
     let mut handle = ServerHandle {
         mount: mount.clone(),
         offer: offer.clone(),
@@ -174,6 +176,8 @@ async fn accept(
 struct Offered {
     tree: Arc<Tree>,
     volumes: Vec<VolumeRef>,
+    /// Where the kernel is told what it did not ask for.
+    kernel: Stream,
 }
 
 impl Offered {
@@ -218,6 +222,25 @@ impl Files {
     pub fn opens(&self, volume: &str) -> u32 {
         let found = self.0.tree.opens().filter(|(ix, _)| self.0.volumes[*ix].name() == volume);
         found.map(|(_, opens)| opens).sum()
+    }
+
+    /// Lets files of volumes that grew grow. Whoever looks at one from now on sees its size; the kernel's own view of a file that is
+    /// open follows when somebody looks (`stat`).
+    ///
+    /// # Errors
+    /// The kernel was not told, and goes by the old size for a minute at most.
+    pub async fn resize(&self, core: &Core) -> Result<(), IoError> {
+        let mut told = Ok(());
+        for (ix, volume) in self.0.volumes.iter().enumerate() {
+            let Some(node) = self.0.tree.resize(ix, volume.size_bytes()) else { continue };
+            let sent = core.send(&self.0.kernel, vec![Buf::copy_of(&attributes_changed(node))]).await;
+            match sent {
+                // It had not looked at the file yet.
+                Err(error) if error.errno() == libc::ENOENT => {}
+                sent => told = told.and(sent),
+            }
+        }
+        told
     }
 
     /// Whether any of the files was ever open.

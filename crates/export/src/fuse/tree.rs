@@ -2,7 +2,7 @@
 //!
 //! A volume is a file of its name; `vg/lv` is the file `lv` in the directory `vg`.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use thiserror::Error;
 use wattle_rt::WallTime;
@@ -61,8 +61,8 @@ pub enum NodeKind {
 pub struct File {
     /// Which volume.
     pub volume: usize,
-    /// Its size.
-    pub size_bytes: u64,
+    /// Its size. It may grow.
+    size_bytes: AtomicU64,
     /// Whether it is only read.
     pub read_only: bool,
     block_bytes: u32,
@@ -73,6 +73,11 @@ pub struct File {
 }
 
 impl File {
+    /// Its size.
+    pub fn size_bytes(&self) -> u64 {
+        self.size_bytes.load(Ordering::Relaxed)
+    }
+
     /// Somebody has opened it.
     pub fn opened(&self) {
         self.opens.fetch_add(1, Ordering::Relaxed);
@@ -127,7 +132,7 @@ impl Tree {
             }
             let file = File {
                 volume,
-                size_bytes: facts.size_bytes,
+                size_bytes: AtomicU64::new(facts.size_bytes),
                 read_only: facts.read_only,
                 block_bytes: facts.block_bytes,
                 opens: AtomicU32::new(0),
@@ -193,6 +198,18 @@ impl Tree {
         self.files().any(|file| file.was_opened.load(Ordering::Relaxed))
     }
 
+    /// The file of a volume has this size from now on; its node, if that is news.
+    pub fn resize(&self, volume: usize, size_bytes: u64) -> Option<u64> {
+        let numbered = (ROOT_NODE..).zip(&self.nodes);
+        let mut files = numbered.filter_map(|(number, node)| match &node.kind {
+            NodeKind::File(file) => Some((number, file)),
+            NodeKind::Directory => None,
+        });
+        let (number, file) = files.find(|(_, file)| file.volume == volume)?;
+        let before = file.size_bytes.swap(size_bytes, Ordering::Relaxed);
+        (before != size_bytes).then_some(number)
+    }
+
     fn files(&self) -> impl Iterator<Item = &File> {
         self.nodes.iter().filter_map(|node| match &node.kind {
             NodeKind::File(file) => Some(file),
@@ -213,7 +230,7 @@ impl Tree {
             }
             NodeKind::File(file) => {
                 let mode = libc::S_IFREG | if file.read_only { 0o400 } else { 0o600 };
-                (file.size_bytes, mode, 1, file.block_bytes)
+                (file.size_bytes(), mode, 1, file.block_bytes)
             }
         };
         let Owner { uid, gid, since } = self.owner;
@@ -261,7 +278,7 @@ impl Tree {
     #[must_use]
     pub fn statistics(&self) -> Out {
         const BLOCK_BYTES: u64 = 4096;
-        let blocks = self.files().map(|file| file.size_bytes.div_ceil(BLOCK_BYTES)).sum();
+        let blocks = self.files().map(|file| file.size_bytes().div_ceil(BLOCK_BYTES)).sum();
         Out::default().u64s([blocks, 0, 0, self.nodes.len() as u64, 0]).u32s([
             BLOCK_BYTES as u32,
             NAME_BYTES_MAX as u32,

@@ -28,10 +28,26 @@ use wattle_rt::{Either, race};
 
 /// What every connection of a server on one core needs.
 pub(super) struct Shard {
-    pub(super) facts: Vec<ExportFacts>,
+    /// Of each volume.
+    pub(super) descriptions: Vec<String>,
     pub(super) volumes: Vec<Volume>,
     pub(super) limits: Limits,
     pub(super) memory: Rc<Memory>,
+}
+
+impl Shard {
+    /// What a client that comes now is told: a volume may have grown since the last one came.
+    fn facts(&self) -> Vec<ExportFacts> {
+        let exports = self.volumes.iter().zip(&self.descriptions);
+        let facts = exports.map(|(volume, description)| ExportFacts {
+            name: volume.name().to_owned(),
+            description: description.clone(),
+            size_bytes: volume.size_bytes(),
+            read_only: volume.read_only(),
+            io_min_bytes: volume.io_min_bytes(),
+        });
+        facts.collect()
+    }
 }
 
 /// Tells a connection to finish what it has begun and close.
@@ -41,9 +57,10 @@ pub(super) struct Stop;
 pub(super) async fn serve(core: Core, shard: Rc<Shard>, stream: Stream, stop: Receiver<Stop>) {
     let told = watch(&core, stop);
     let mut input = Input::new(core.clone(), stream.clone());
+    let mut facts = shard.facts();
     let chosen = {
         let deadline = core.sleep(shard.limits.handshake_time_max);
-        let handshake = shake_hands(&core, &stream, &mut input, &shard.facts);
+        let handshake = shake_hands(&core, &stream, &mut input, &facts);
         match race(handshake, race(deadline, told.wait())).await {
             Either::First(Some(chosen)) => chosen,
             Either::First(None) | Either::Second(_) => return stream.shutdown(),
@@ -55,7 +72,7 @@ pub(super) async fn serve(core: Core, shard: Rc<Shard>, stream: Stream, stop: Re
         core: core.clone(),
         stream: stream.clone(),
         volume: shard.volumes[chosen.export].clone(),
-        facts: shard.facts[chosen.export].clone(),
+        facts: facts.swap_remove(chosen.export),
         structured: chosen.structured,
         account: open.account.clone(),
         replies: RefCell::default(),

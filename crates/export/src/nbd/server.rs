@@ -14,7 +14,6 @@ use wattle_rt::sync::{Event, Notify};
 use wattle_rt::{Core, CoreIx, JoinHandle, Listener, Stream};
 
 use super::connection::{self, Shard, Stop};
-use super::handshake::ExportFacts;
 use super::limits::Limits;
 use super::memory::Memory;
 use wattle_rt::{Either, race};
@@ -129,15 +128,8 @@ impl Offer {
     fn open(&self, core: &Core) -> Result<Rc<Shard>, VolumeError> {
         let volumes =
             self.exports.iter().map(|export| export.volume.open(core)).collect::<Result<Vec<_>, _>>()?;
-        let facts = self.exports.iter().zip(&volumes).map(|(export, volume)| ExportFacts {
-            name: volume.name().to_owned(),
-            description: export.description.clone(),
-            size_bytes: volume.size_bytes(),
-            read_only: volume.read_only(),
-            io_min_bytes: volume.io_min_bytes(),
-        });
         Ok(Rc::new(Shard {
-            facts: facts.collect(),
+            descriptions: self.exports.iter().map(|export| export.description.clone()).collect(),
             volumes,
             limits: self.limits.clone(),
             memory: Rc::new(Memory::new(&self.limits, core.cores())),

@@ -12,40 +12,46 @@ use wattle_rt::{BufMut, Core};
 use super::amount::{self, Sign};
 use super::look;
 use super::work::{self, Change};
-use crate::cli::{CreateVolumeArgs, Extents, RenameArgs, SizeArgs, VolumeArgs};
+use crate::cli::{Extents, RenameArgs, SizeArgs, VolumeArgs};
 use crate::members;
-use crate::output::Screen;
+use crate::output::{Screen, Units};
 
+/// A new volume, over so many physical volumes with so many bytes for each before the next one's turn.
+///
 /// # Errors
 /// The group must not be changed, the name does not do, or there is no room.
-pub fn create(args: &CreateVolumeArgs, screen: Screen) -> Result<(), Problem> {
-    let (group, name) = look::split(&args.volume)?;
-    work::change(&args.change, screen, async |_, stack| {
-        let group = look::group(stack, group, State::Here)?;
-        let on = look::physical(stack, group, &args.change.on)?;
-        let stripes = u64::from(args.stripes);
-        let (sign, asked) = amount(&args.extents, &group.vg, &on, args.stripes.into())?;
-        if sign != Sign::To {
-            return Err(signed("a new volume has a size"));
-        }
-        let extents = asked.next_multiple_of(stripes.max(1));
-        let stripe_sectors = args.stripesize.0 / 512;
-        let id = work::random_id()?;
-        let new = NewLv { name, id, extents, stripes: args.stripes.into(), stripe_sectors, on: &on };
-        let after = edit::create_volume(&group.vg, &new, &work::stamp())?;
-        let mut plan = Plan::change(&stack.scan, group, after)?;
-        plan.zero_starts(name);
-        let striped = match args.stripes {
-            1 => String::new(),
-            _ => format!(" -i {stripes} -I {}k", args.stripesize.0 >> 10),
-        };
-        Ok(Change {
-            action: format!("lv create {}", args.volume),
-            result: format!("volume {}: {}", args.volume, size(&group.vg, extents, screen)),
-            plan,
-            commands: vec![format!("lvcreate -n {name} -l {extents}{striped} {}", group.vg.name)],
-            notes: rounded(asked, extents, "stripes").into_iter().collect(),
-        })
+pub fn create(
+    stack: &Stack,
+    volume: &str,
+    extents: &Extents,
+    (stripes, stripe_bytes): (u16, u64),
+    on: &[String],
+    units: Units,
+) -> Result<Change, Problem> {
+    let (group, name) = look::split(volume)?;
+    let group = look::group(stack, group, State::Here)?;
+    let on = look::physical(stack, group, on)?;
+    let (sign, asked) = amount(extents, &group.vg, &on, stripes.into())?;
+    if sign != Sign::To {
+        return Err(signed("a new volume has a size"));
+    }
+    let extents = asked.next_multiple_of(u64::from(stripes).max(1));
+    let stripe_sectors = stripe_bytes / 512;
+    let id = work::random_id()?;
+    let new = NewLv { name, id, extents, stripes: stripes.into(), stripe_sectors, on: &on };
+    let after = edit::create_volume(&group.vg, &new, &work::stamp())?;
+    let mut plan = Plan::change(&stack.scan, group, after)?;
+    plan.zero_starts(name);
+    let striped = match stripes {
+        1 => String::new(),
+        _ => format!(" -i {stripes} -I {}k", stripe_bytes >> 10),
+    };
+    Ok(Change {
+        action: format!("lv create {volume}"),
+        result: format!("volume {volume}: {}", size(&group.vg, extents, units)),
+        plan,
+        commands: vec![format!("lvcreate -n {name} -l {extents}{striped} {}", group.vg.name)],
+        notes: rounded(asked, extents, "stripes").into_iter().collect(),
     })
 }
 
@@ -62,39 +68,45 @@ fn signed(why: &str) -> Problem {
     Problem::new(Code::Usage, "the size has a sign that does not fit", why, "see `--help`")
 }
 
-fn size(vg: &Vg, extents: u64, screen: Screen) -> String {
+fn size(vg: &Vg, extents: u64, units: Units) -> String {
     let bytes = extents.saturating_mul(vg.extent_sectors).saturating_mul(512);
-    format!("{}, {extents} extents", screen.units.show_capacity(bytes))
+    format!("{}, {extents} extents", units.show_capacity(bytes))
 }
 
 fn rounded(asked: u64, extents: u64, to: &str) -> Option<String> {
     (asked != extents).then(|| format!("{asked} extents are no whole number of {to}: {extents} it is"))
 }
 
+/// A larger volume.
+///
 /// # Errors
 /// The group or volume must not be changed, or there is no room.
-pub fn extend(args: &SizeArgs, screen: Screen) -> Result<(), Problem> {
-    let (group, name) = look::split(&args.volume)?;
-    work::change(&args.change, screen, async |_, stack| {
-        let group = look::group(stack, group, State::Here)?;
-        let on = look::physical(stack, group, &args.change.on)?;
-        let lv = edit::plain_volume(&group.vg, name)?;
-        let (had, stripes) = (lv.extents(), edit::stripes_of(lv));
-        let asked = match amount(&args.extents, &group.vg, &on, stripes as usize)? {
-            (Sign::To, extents) => extents,
-            (Sign::More, more) => had.saturating_add(more),
-            (Sign::Less, _) => return Err(signed("`lv extend` makes volumes larger")),
-        };
-        let more = asked.saturating_sub(had);
-        let extents = had + more.next_multiple_of(stripes);
-        let after = edit::extend_volume(&group.vg, name, extents, &on)?;
-        Ok(Change {
-            action: format!("lv extend {}", args.volume),
-            result: format!("volume {}: {}", args.volume, size(&group.vg, extents, screen)),
-            plan: Plan::change(&stack.scan, group, after)?,
-            commands: vec![format!("lvextend -l {extents} {}", args.volume)],
-            notes: rounded(more, extents - had, "stripes").into_iter().collect(),
-        })
+pub fn extend(
+    stack: &Stack,
+    volume: &str,
+    extents: &Extents,
+    on: &[String],
+    units: Units,
+) -> Result<Change, Problem> {
+    let (group, name) = look::split(volume)?;
+    let group = look::group(stack, group, State::Here)?;
+    let on = look::physical(stack, group, on)?;
+    let lv = edit::plain_volume(&group.vg, name)?;
+    let (had, stripes) = (lv.extents(), edit::stripes_of(lv));
+    let asked = match amount(extents, &group.vg, &on, stripes as usize)? {
+        (Sign::To, extents) => extents,
+        (Sign::More, more) => had.saturating_add(more),
+        (Sign::Less, _) => return Err(signed("`lv extend` makes volumes larger")),
+    };
+    let more = asked.saturating_sub(had);
+    let extents = had + more.next_multiple_of(stripes);
+    let after = edit::extend_volume(&group.vg, name, extents, &on)?;
+    Ok(Change {
+        action: format!("lv extend {volume}"),
+        result: format!("volume {volume}: {}", size(&group.vg, extents, units)),
+        plan: Plan::change(&stack.scan, group, after)?,
+        commands: vec![format!("lvextend -l {extents} {volume}")],
+        notes: rounded(more, extents - had, "stripes").into_iter().collect(),
     })
 }
 
@@ -125,7 +137,7 @@ pub fn reduce(args: &SizeArgs, screen: Screen) -> Result<(), Problem> {
         }
         Ok(Change {
             action: format!("lv reduce {}", args.volume),
-            result: format!("volume {}: {}", args.volume, size(&group.vg, extents, screen)),
+            result: format!("volume {}: {}", args.volume, size(&group.vg, extents, screen.units)),
             plan: Plan::change(&stack.scan, &group, after)?,
             commands: vec![format!("lvreduce -l {extents} {}", args.volume)],
             notes,

@@ -1,7 +1,7 @@
 //! `wattle pv`, `wattle vg`, `wattle lv`: changes of LVM2's volume groups on members that nobody uses, and lists.
 //!
 //! A command decides on a stack that it only looked at ([`look`]); [`work`] shows what that comes to, or claims the same members and
-//! carries it out.
+//! carries it out. What the server of a group can do too is an [`order`].
 
 mod amount;
 mod backup;
@@ -9,14 +9,16 @@ mod columns;
 mod fields;
 mod look;
 mod lv;
+pub mod order;
 mod pv;
 mod vg;
-mod work;
+pub mod work;
 
 use wattle_control::Problem;
 
 use crate::cli::{LvArgs, LvCommand, PvArgs, PvCommand, VgArgs, VgCommand};
 use crate::output::Screen;
+use order::What;
 
 /// # Errors
 /// What the command says.
@@ -49,8 +51,16 @@ pub fn vg(args: &VgArgs, screen: Screen) -> Result<(), Problem> {
 /// What the command says.
 pub fn lv(args: &LvArgs, screen: Screen) -> Result<(), Problem> {
     match &args.command {
-        LvCommand::Create(args) => lv::create(args, screen),
-        LvCommand::Extend(args) => lv::extend(args, screen),
+        LvCommand::Create(args) => {
+            let (volume, extents) = (args.volume.clone(), args.extents.clone());
+            let what =
+                What::Create { volume, extents, stripes: args.stripes, stripe_bytes: args.stripesize.0 };
+            order::run(what, &args.change, screen)
+        }
+        LvCommand::Extend(args) => {
+            let what = What::Extend { volume: args.volume.clone(), extents: args.extents.clone() };
+            order::run(what, &args.change, screen)
+        }
         LvCommand::Reduce(args) => lv::reduce(args, screen),
         LvCommand::Remove(args) => lv::remove(args, screen),
         LvCommand::Rename(args) => lv::rename(args, screen),

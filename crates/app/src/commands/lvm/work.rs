@@ -1,8 +1,9 @@
 //! From a decision to what is written: shown, or carried out on the members, which are claimed for it.
 
+use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use wattle_control::lvm::plan::{Before, From, Plan};
 use wattle_control::members::Member;
 use wattle_control::scan::Origin;
@@ -12,7 +13,9 @@ use wattle_format::lvm::{Id, Stamp};
 use wattle_rt::Core;
 
 use super::backup;
-use crate::cli::ChangeArgs;
+use crate::cli::{ChangeArgs, Json};
+use crate::control_socket::RuntimeDir;
+use crate::control_socket::client::Servers;
 use crate::members;
 use crate::output::text::{printable, table};
 use crate::output::{self, SCHEMA_VERSION, Screen};
@@ -36,8 +39,17 @@ pub struct Change {
     pub notes: Vec<String>,
 }
 
-#[derive(Serialize)]
-struct Report {
+impl Change {
+    /// The group's text afterwards.
+    pub fn text(&self) -> Option<Vec<u8>> {
+        let stamp = Stamp { description: format!("wattle {}", self.action), ..stamp() };
+        self.plan.after.as_ref().map(|vg| vg.to_text(&stamp))
+    }
+}
+
+/// What was done, or would be.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Report {
     schema_version: u32,
     /// Nothing was written.
     dry_run: bool,
@@ -53,13 +65,13 @@ struct Report {
     backup: Option<String>,
     writes: Vec<WriteReport>,
     lvm_commands: Vec<String>,
-    notes: Vec<String>,
+    pub notes: Vec<String>,
 }
 
-#[derive(Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct WriteReport {
     physical_volume: String,
-    what: &'static str,
+    what: String,
     offset_bytes: u64,
     len_bytes: u64,
 }
@@ -73,6 +85,9 @@ pub fn change(
     screen: Screen,
     decide: impl AsyncFnOnce(&Core, &mut Stack) -> Result<Change, Problem>,
 ) -> Result<(), Problem> {
+    if args.members.is_empty() {
+        return Err(no_members());
+    }
     let scan = members::look(&args.members, &args.force)?;
     if let Some(made_up) = scan.members.iter().find(|seen| seen.member.is_made_up()) {
         return Err(gone_afterwards(&made_up.member.name));
@@ -85,18 +100,49 @@ pub fn change(
         let _ = stack.close(&core).await;
         decided.map(|(sites, change)| (change, sites))
     })?;
-    let stamp = Stamp { description: format!("wattle {}", change.action), ..stamp() };
-    let text = change.plan.after.as_ref().map(|vg| vg.to_text(&stamp));
-    let report = report(args, &change, text.as_deref())?;
-    let mut failures = Vec::new();
+    let text = change.text();
+    let before = change.plan.before.as_ref();
+    let backup = before.map(|before| backup::path(args.backup_dir.as_deref(), before)).transpose()?;
+    let mut report = report(&change, text.as_deref(), args.dry_run, backup.as_deref())?;
     if !args.dry_run {
-        if let Some(before) = &change.plan.before {
-            save(args, before, &change.action)?;
+        if let (Some(before), Some(path)) = (before, &backup) {
+            backup::save(path, before, &change.action)?;
         }
-        failures = carry_out(args, &change.plan, &sites, text.as_deref())?;
+        let done = carry_out(args, &change.plan, &sites, text.as_deref());
+        report.notes.extend(done.map_err(|problem| of_a_server(args, before, problem))?);
     }
-    let report = Report { notes: [report.notes, failures].concat(), ..report };
-    if args.json.json { output::print_json(&report) } else { output::print(&render(&report, screen)) }
+    show(&report, &args.json, screen)
+}
+
+/// Shows what was done.
+///
+/// # Errors
+/// The output cannot be written.
+pub fn show(report: &Report, json: &Json, screen: Screen) -> Result<(), Problem> {
+    if json.json { output::print_json(report) } else { output::print(&render(report, screen)) }
+}
+
+fn no_members() -> Problem {
+    Problem::new(
+        Code::Usage,
+        "no members are given",
+        "only `lv create` and `lv extend` are also orders to the server of a group",
+        "give the files or devices that the volumes lie on, every member of their arrays",
+    )
+}
+
+/// Members that a server of the group has locked are its own to change.
+fn of_a_server(args: &ChangeArgs, before: Option<&Before>, problem: Problem) -> Problem {
+    let Some(before) = before.filter(|_| problem.code == Code::Locked) else { return problem };
+    let servers = Servers::ask(&RuntimeDir::find(args.runtime.runtime_dir.as_deref()));
+    let Some(_) = servers.of_group(&before.name) else { return problem };
+    Problem {
+        why: format!("the volume group {} is being served", before.name),
+        next: "leave out the members, and its server does it (`lv create`, `lv extend`); for everything else stop it first \
+               (`wattle status`, `wattle stop`)"
+            .to_owned(),
+        ..problem
+    }
 }
 
 fn gone_afterwards(name: &str) -> Problem {
@@ -107,10 +153,6 @@ fn gone_afterwards(name: &str) -> Problem {
         "name files or devices",
     )
     .of_member(name)
-}
-
-fn save(args: &ChangeArgs, before: &Before, action: &str) -> Result<(), Problem> {
-    backup::save(&backup::path(args.backup_dir.as_deref(), before)?, before, action)
 }
 
 /// The devices of a plan, so that they are found again.
@@ -222,28 +264,33 @@ fn not_startable(stack: &Stack, name: &str) -> Problem {
     })
 }
 
-fn report(args: &ChangeArgs, change: &Change, text: Option<&[u8]>) -> Result<Report, Problem> {
+/// What a change comes to, with this text.
+///
+/// # Errors
+/// A metadata area cannot take the text.
+pub fn report(
+    change: &Change,
+    text: Option<&[u8]>,
+    dry_run: bool,
+    backup: Option<&Path>,
+) -> Result<Report, Problem> {
     let plan = &change.plan;
-    let backup = match &plan.before {
-        Some(before) => Some(backup::path(args.backup_dir.as_deref(), before)?.display().to_string()),
-        None => None,
-    };
     let writes = plan.writes(text)?.into_iter().map(|write| WriteReport {
         physical_volume: write.name,
-        what: write.what,
+        what: write.what.to_owned(),
         offset_bytes: write.offset_bytes,
         len_bytes: write.len_bytes,
     });
     Ok(Report {
         schema_version: SCHEMA_VERSION,
-        dry_run: args.dry_run,
+        dry_run,
         action: change.action.clone(),
         result: change.result.clone(),
         group: plan.after.as_ref().map(|vg| vg.name.clone()),
         group_uuid: plan.after.as_ref().map(|vg| vg.id.to_string()),
         seqno: plan.after.as_ref().map(|vg| vg.seqno),
         text: text.map(|text| String::from_utf8_lossy(text).into_owned()),
-        backup,
+        backup: backup.map(|path| path.display().to_string()),
         writes: writes.collect(),
         lvm_commands: change.commands.clone(),
         notes: change.notes.clone(),
@@ -263,7 +310,7 @@ fn render(report: &Report, screen: Screen) -> String {
         let mut rows = vec![["bytes", "", "on"].map(str::to_owned).to_vec()];
         for write in &report.writes {
             let range = format!("{}..{}", write.offset_bytes, write.offset_bytes + write.len_bytes);
-            rows.push(vec![range, write.what.to_owned(), printable(&write.physical_volume)]);
+            rows.push(vec![range, write.what.clone(), printable(&write.physical_volume)]);
         }
         text.push_str("  would write:\n");
         text.push_str(&table("    ", &rows));

@@ -353,6 +353,7 @@ mod tests {
             pid: 7,
             arrays: Vec::new(),
             volumes: Vec::new(),
+            groups: Vec::new(),
             threads: Vec::new(),
         };
         render(&server, array, PLAIN)

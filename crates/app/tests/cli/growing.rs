@@ -1,0 +1,136 @@
+//! Volume groups that are changed while clients use their volumes: by orders to the server that has them.
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::process::{Command, Stdio};
+
+use crate::fuse::{Loop, can_mount};
+use crate::harness::{Room, Said, Serve, require, run, tool};
+
+/// Runs a command on members, with backups in the room.
+fn lvm(room: &Room, words: &str, members: &[String]) -> Said {
+    let words =
+        words.split_whitespace().map(str::to_owned).chain(["--backup-dir".to_owned(), room.name("backups")]);
+    run(words.chain(members.iter().cloned()))
+}
+
+/// An array with the group `tank`, with the volumes `home` of 8 MiB and `rest` of 4 MiB behind it.
+fn group(room: &Room) -> Vec<String> {
+    let members = room.array("5", 4);
+    lvm(room, "vg create tank -s 1M", &members).ok();
+    lvm(room, "lv create tank/home -l 8", &members).ok();
+    lvm(room, "lv create tank/rest -l 4", &members).ok();
+    members
+}
+
+/// Gives a server an order.
+fn order(room: &Room, serve: &Serve, words: &str) -> Said {
+    let backups = room.name("backups");
+    let words: Vec<_> = words.split_whitespace().chain(["--backup-dir", &backups]).collect();
+    serve.command(&words)
+}
+
+fn content(len: usize, seed: u8) -> Vec<u8> {
+    (0..len).map(|at| (at / 512 * 7 + at) as u8 ^ seed).collect()
+}
+
+fn cat(volume: &str, members: &[String]) -> Vec<u8> {
+    run(["cat", "-V", volume].map(str::to_owned).into_iter().chain(members.to_vec())).ok().stdout
+}
+
+#[test]
+fn a_volume_grows_under_a_client_that_verifies_what_it_writes() {
+    if !["fio", "nbdinfo", "nbdcopy"].into_iter().all(require) {
+        return;
+    }
+    let room = Room::new();
+    let members = group(&room);
+    let serve = Serve::start(&room, &["-V", "tank/home", "--cores", "2"], &members);
+    let fio = Command::new("fio")
+        .args(["--name=v", "--ioengine=nbd", &format!("--uri={}", serve.uri), "--rw=randwrite", "--bs=8k"])
+        .args(["--size=8M", "--io_size=48M", "--verify=crc32c", "--verify_backlog=64", "--iodepth=8"])
+        .args(["--serialize_overlap=1", "--rate_iops=2500", "--output-format=json"])
+        .current_dir(room.dir.path())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let size = || tool("nbdinfo", ["--size", &serve.uri]).trim().parse::<u64>().unwrap();
+    assert_eq!(size(), 8 << 20);
+    for extents in 9..=20_u64 {
+        let said = order(&room, &serve, "lv extend tank/home -l +1").ok();
+        assert!(said.text().contains("when they connect again"), "{}", said.text());
+        assert_eq!(size(), extents << 20);
+    }
+    let output = fio.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && !said.contains("verify:"), "{said}");
+    // All of it, the new end included, through a client that came afterwards.
+    let whole = content(20 << 20, 0);
+    fs::write(room.path("whole"), &whole).unwrap();
+    tool("nbdcopy", ["--flush", &room.name("whole"), &serve.uri]);
+    // What was committed holds whatever becomes of the server.
+    serve.kill();
+    assert!(cat("tank/home", &members) == whole);
+    assert!(cat("tank/rest", &members).iter().all(|&byte| byte == 0), "the one in between is as it was");
+}
+
+#[test]
+fn members_of_a_group_that_is_served_are_its_servers_to_change() {
+    let room = Room::new();
+    let members = group(&room);
+    let serve = Serve::start(&room, &["-V", "tank/home"], &members);
+    let with_runtime = |words: &str| {
+        let runtime = serve.runtime_dir.to_str().unwrap();
+        lvm(&room, &format!("{words} --runtime-dir {runtime}"), &members)
+    };
+    for words in ["lv extend tank/home -l +1", "lv remove tank/rest", "vg rename tank pool"] {
+        with_runtime(words).failed(3, "WTL-0026", &["tank is being served", "leave out the members"]);
+    }
+    // What the group refuses is refused here as there, and what only members can be told of.
+    order(&room, &serve, "lv extend tank/home -l +1000").failed(1, "WTL-0131", &["are free"]);
+    order(&room, &serve, "lv extend tank/nobody -l +1").failed(2, "WTL-0006", &["tank/nobody"]);
+    order(&room, &serve, "lv extend pool/home -l +1").failed(1, "WTL-0100", &["pool"]);
+    order(&room, &serve, "lv reduce tank/home -l 1").failed(2, "WTL-0001", &["members"]);
+    let dry = order(&room, &serve, "lv extend tank/home -l +1 --dry-run --json").ok().json();
+    assert_eq!((&dry["dry_run"], &dry["seqno"]), (&true.into(), &4.into()));
+    // One that is made is there when the server is started anew.
+    let made = order(&room, &serve, "lv create tank/new -l 2").ok();
+    assert!(made.text().contains("started anew"), "{}", made.text());
+    order(&room, &serve, "lv extend tank/new -l +1").ok();
+    order(&room, &serve, "lv extend tank/home -l +1").ok();
+    serve.stop();
+    assert_eq!((cat("tank/new", &members).len(), cat("tank/home", &members).len()), (3 << 20, 9 << 20));
+
+    let serve = Serve::start(&room, &["-V", "tank/home", "--read-only"], &members);
+    order(&room, &serve, "lv extend tank/home -l +1").failed(1, "WTL-0025", &["read-only"]);
+    serve.stop();
+}
+
+#[test]
+fn a_file_grows_with_its_volume_and_so_does_a_loop_device() {
+    if !can_mount() || !require("losetup") || !require("blockdev") {
+        return;
+    }
+    let room = Room::new();
+    let members = group(&room);
+    let dir = room.path("files");
+    fs::create_dir(&dir).unwrap();
+    let serve = Serve::start(&room, &["--export", &format!("fuse={}", dir.display())], &members);
+    let path = dir.join("tank/home");
+    let file = File::options().read(true).write(true).open(&path).unwrap();
+    let Some(device) = Loop::over(&path, &[]) else { return };
+    let sectors = || tool("blockdev", ["--getsz", &device.0]).trim().parse::<u64>().unwrap();
+    assert_eq!((file.metadata().unwrap().len(), sectors()), (8 << 20, 16 << 10));
+    order(&room, &serve, "lv extend tank/home -L 12M").ok();
+    assert_eq!(fs::metadata(&path).unwrap().len(), 12 << 20);
+    tool("losetup", ["-c", &device.0]);
+    assert_eq!(sectors(), 24 << 10);
+    let bytes = content(4 << 20, 3);
+    file.write_all_at(&bytes, 8 << 20).unwrap();
+    assert_eq!(file.write_at(&bytes, 12 << 20).unwrap_err().raw_os_error(), Some(28));
+    file.sync_all().unwrap();
+    drop((device, file));
+    serve.kill();
+    assert!(cat("tank/home", &members)[8 << 20..] == bytes[..]);
+    tool("umount", ["--lazy", dir.to_str().unwrap()]);
+}

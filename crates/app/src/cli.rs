@@ -11,7 +11,7 @@ mod mount;
 mod operate;
 mod simulate;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -126,6 +126,25 @@ pub enum Command {
     Explain(ExplainArgs),
 }
 
+impl Command {
+    /// Where what is written to members goes instead.
+    pub fn overlay(&self) -> Option<&Path> {
+        let overlay = match self {
+            Self::Scan(args) => &args.overlay,
+            Self::Examine(args) => &args.overlay,
+            Self::Cat(args) => &args.overlay,
+            Self::Copy(args) => &args.overlay,
+            Self::Ls(args) => &args.on.overlay,
+            Self::Get(args) => &args.on.overlay,
+            Self::Serve(args) => &args.overlay,
+            Self::Why(args) => &args.overlay,
+            // `mount` leaves it to the server that it starts.
+            _ => return None,
+        };
+        overlay.dir.as_deref()
+    }
+}
+
 /// Shows what is on members: arrays and their health, and what else is there.
 ///
 /// Writes nothing. Members are found by what is on them, so their order does not matter, and others may be among them.
@@ -138,6 +157,8 @@ pub struct ScanArgs {
     /// Files, block devices, made-up drives.
     #[arg(value_name = "MEMBER", required = true)]
     pub members: Vec<String>,
+    #[command(flatten)]
+    pub overlay: Overlay,
     #[command(flatten)]
     pub force: Force,
     #[command(flatten)]
@@ -156,6 +177,8 @@ pub struct ExamineArgs {
     /// Files or block devices.
     #[arg(value_name = "MEMBER", required = true)]
     pub members: Vec<String>,
+    #[command(flatten)]
+    pub overlay: Overlay,
     #[command(flatten)]
     pub json: Json,
 }
@@ -243,6 +266,8 @@ pub struct CatArgs {
     #[arg(long, value_name = "SIZE")]
     pub length: Option<Size>,
     #[command(flatten)]
+    pub overlay: Overlay,
+    #[command(flatten)]
     pub force: Force,
     #[command(flatten)]
     pub engine: Engine,
@@ -259,6 +284,7 @@ Examples:
   wattle serve /dev/sd[b-f] --read-only --export nbd=tcp:127.0.0.1:10809
   wattle serve disk*.img --export fuse=/mnt/arrays       each array a file there, for loop devices and QEMU
   wattle serve disk*.img --run 'nbdcopy \"$uri\" copy.raw'
+  wattle serve disk*.img --overlay /tmp/try             try anything: members stay as they are
   wattle serve mem:64M mem:64M mem:64M --level 5        an array without metadata, gone at the end")]
 pub struct ServeArgs {
     /// Files, block devices, made-up drives, in any order, others among them.
@@ -299,6 +325,8 @@ pub struct ServeArgs {
     /// Write the process id here once ready.
     #[arg(long, value_name = "FILE")]
     pub pidfile: Option<PathBuf>,
+    #[command(flatten)]
+    pub overlay: Overlay,
     #[command(flatten)]
     pub made_up: MadeUp,
     #[command(flatten)]
@@ -394,6 +422,8 @@ pub struct WhyArgs {
     #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = parse_seconds, requires = "slow")]
     pub interval: Duration,
     #[command(flatten)]
+    pub overlay: Overlay,
+    #[command(flatten)]
     pub force: Force,
     #[command(flatten)]
     pub json: Json,
@@ -421,6 +451,15 @@ pub struct Force {
     /// Override one safety check, the one that a refusal named; may be given several times.
     #[arg(long = "force", value_name = "CHECK", value_parser = check_parser())]
     pub checks: Vec<Check>,
+}
+
+/// `--overlay`.
+#[derive(Debug, Clone, Args)]
+pub struct Overlay {
+    /// Only read members: what is written to them goes to files in DIR, which is made if it is not there, and is found there the next
+    /// time.
+    #[arg(long = "overlay", value_name = "DIR")]
+    pub dir: Option<PathBuf>,
 }
 
 /// `--json`.

@@ -25,6 +25,7 @@ mod journal;
 pub mod keeper;
 pub mod lvm;
 pub mod members;
+pub mod overlay;
 pub mod ppl;
 pub mod problem;
 pub mod reason;

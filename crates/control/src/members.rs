@@ -2,7 +2,7 @@
 //!
 //! A member is opened once to be looked at, read-only and without a lock, and a second time by [`Member::claim`] when it is
 //! about to be used: with a lock against a second owner, and for writing only if the array will be written.
-//! Invariant: what is not going to be written is never open for writing.
+//! Invariant: what is not going to be written is never open for writing. With [`crate::overlay`] nothing is.
 
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -12,6 +12,7 @@ use std::sync::{Arc, OnceLock};
 use thiserror::Error;
 use wattle_rt::{Device, Direct, IoError, Lock, OpenError, OpenOptions};
 
+use crate::overlay::{self, OverlayError};
 use crate::problem::{Code, Problem};
 use crate::size::{SizeError, parse_size};
 
@@ -78,6 +79,20 @@ impl FromStr for MemberAddress {
     }
 }
 
+impl MemberAddress {
+    /// Whether what is written to it is kept elsewhere.
+    fn is_overlaid(&self) -> bool {
+        overlay::is_on() && matches!(self, Self::Path(_) | Self::Remote)
+    }
+
+    /// When it was last written, as far as a file says: seconds since 1970 and nanoseconds.
+    fn modified(&self) -> Option<(i64, u32)> {
+        let Self::Path(path) = self else { return None };
+        let metadata = std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file)?;
+        Some((metadata.mtime(), u32::try_from(metadata.mtime_nsec()).ok()?))
+    }
+}
+
 /// What makes two names one member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Identity {
@@ -111,6 +126,8 @@ pub struct Member {
     pub address: MemberAddress,
     /// The open drive.
     pub device: Device,
+    /// The drive itself, where `device` is what it looks like with what was written over it.
+    below: Device,
     identity: Identity,
     part: Option<Part>,
 }
@@ -151,7 +168,7 @@ impl Member {
     /// [`MemberError`], naming the member.
     pub fn look(name: &str) -> Result<Self, MemberError> {
         let address: MemberAddress = name.parse()?;
-        let (device, identity) = match &address {
+        let (below, identity) = match &address {
             MemberAddress::Mem { size_bytes } => {
                 (Device::mem(not_empty(name, *size_bytes)?), Identity::MadeUp)
             }
@@ -176,7 +193,12 @@ impl Member {
                 (device, identity_of(&metadata))
             }
         };
-        Ok(Self { name: name.to_owned(), address, device, identity, part: None })
+        let device = match address.is_overlaid() {
+            true => overlay::look(name, &below, address.modified())
+                .map_err(|source| MemberError::overlaid(name, &source))?,
+            false => below.clone(),
+        };
+        Ok(Self { name: name.to_owned(), address, device, below, identity, part: None })
     }
 
     /// A part of a member, a partition for instance: so many sectors from `start_sectors` on.
@@ -198,21 +220,21 @@ impl Member {
             source,
         })?;
         let part = Part { whole: whole.clone(), start_bytes, len_bytes };
-        Ok(Self { name, address: MemberAddress::Part, device, identity: Identity::Layer, part: Some(part) })
+        Ok(Self { part: Some(part), address: MemberAddress::Part, ..Self::layer(name, device) })
     }
 
     /// What lies on other members and is open already: an array, a logical volume.
     #[must_use]
     pub fn layer(name: impl Into<String>, device: Device) -> Self {
-        let name = name.into();
-        Self { name, address: MemberAddress::Layer, device, identity: Identity::Layer, part: None }
+        let (name, below) = (name.into(), device.clone());
+        Self { name, address: MemberAddress::Layer, device, below, identity: Identity::Layer, part: None }
     }
 
     /// A made-up drive that is open already.
     #[must_use]
     pub fn made_up(name: &str, device: Device) -> Self {
-        let (address, identity) = (MemberAddress::Model, Identity::MadeUp);
-        Self { name: name.to_owned(), address, device, identity, part: None }
+        let (address, identity, below) = (MemberAddress::Model, Identity::MadeUp, device.clone());
+        Self { name: name.to_owned(), address, device, below, identity, part: None }
     }
 
     /// Opens the member again to use it, with a lock, and checks that it is still the same.
@@ -233,23 +255,35 @@ impl Member {
             let device = device.map_err(|_| MemberError::Changed { name: self.name.clone() })?;
             return Ok(Self { device, ..self.clone() });
         }
-        let MemberAddress::Path(path) = &self.address else {
-            let read_only = self.identity == Identity::Remote && !self.device.writable();
-            return match claim {
-                Claim::Write if read_only => Err(open_error(&self.name, OpenError::ReadOnly)),
-                _ => Ok(self.clone()),
-            };
+        let overlaid = self.address.is_overlaid();
+        let below = match &self.address {
+            // What is written goes elsewhere.
+            MemberAddress::Path(path) => self.open_again(path, if overlaid { Claim::Read } else { claim })?,
+            _ => self.below.clone(),
         };
+        if overlaid {
+            let device = overlay::claim(&self.name, &below, self.address.modified(), claim);
+            let device = device.map_err(|source| MemberError::overlaid(&self.name, &source))?;
+            return Ok(Self { device, below, ..self.clone() });
+        }
+        let read_only = self.identity == Identity::Remote && !below.writable();
+        match claim {
+            Claim::Write if read_only => Err(open_error(&self.name, OpenError::ReadOnly)),
+            _ => Ok(Self { device: below.clone(), below, ..self.clone() }),
+        }
+    }
+
+    fn open_again(&self, path: &PathBuf, claim: Claim) -> Result<Device, MemberError> {
         let options = match claim {
             Claim::Read => OpenOptions { write: false, direct: Direct::Auto, lock: Lock::Shared },
             Claim::Write => OpenOptions { write: true, direct: Direct::Auto, lock: Lock::Exclusive },
         };
         let device = open(&self.name, path, options)?;
         let metadata = std::fs::metadata(path).map_err(|_| open_error(&self.name, OpenError::NotFound))?;
-        if identity_of(&metadata) != self.identity || device.size_bytes() != self.device.size_bytes() {
+        if identity_of(&metadata) != self.identity || device.size_bytes() != self.below.size_bytes() {
             return Err(MemberError::Changed { name: self.name.clone() });
         }
-        Ok(Self { device, ..self.clone() })
+        Ok(device)
     }
 
     /// Whole sectors of the member.
@@ -293,6 +327,7 @@ impl Member {
     #[must_use]
     pub fn is_hole(&self) -> bool {
         match &self.address {
+            _ if !self.device.same(&self.below) => false,
             MemberAddress::Path(path) => {
                 std::fs::metadata(path).is_ok_and(|m| m.file_type().is_file() && m.blocks() == 0)
             }
@@ -333,7 +368,7 @@ pub fn look_each<S: AsRef<str>>(names: &[S]) -> Result<(Vec<Member>, Vec<MemberE
         };
         let same = |other: &&Member| match member.identity {
             Identity::MadeUp => false,
-            Identity::Remote => other.device.same(&member.device),
+            Identity::Remote => other.below.same(&member.below),
             identity => other.identity == identity,
         };
         if let Some(first) = members.iter().find(same) {
@@ -433,6 +468,12 @@ pub enum MemberError {
         /// The member.
         name: String,
     },
+    /// What is written to it cannot be kept, or what was cannot be had.
+    #[error("{problem}")]
+    Overlay {
+        /// Why.
+        problem: Box<Problem>,
+    },
     /// A read of metadata failed.
     #[error("{name}: reading {len_bytes} bytes at byte {offset_bytes}: {source}")]
     Read {
@@ -445,6 +486,12 @@ pub enum MemberError {
         /// Why.
         source: IoError,
     },
+}
+
+impl MemberError {
+    fn overlaid(name: &str, source: &OverlayError) -> Self {
+        Self::Overlay { problem: Box::new(source.problem(name)) }
+    }
 }
 
 impl From<MemberError> for Problem {
@@ -469,7 +516,7 @@ impl From<MemberError> for Problem {
                 "connect the device with the system's own client (`nbd-client`) and give its node, or copy it to a file",
             )
             .of_member(name),
-            MemberError::Remote { problem } => *problem,
+            MemberError::Remote { problem } | MemberError::Overlay { problem } => *problem,
             MemberError::OnlyMadeUp { name } => Self::new(
                 Code::BadMember,
                 what,

@@ -322,6 +322,12 @@ codes! {
     NotThisCopy = 162, Refused, "the copy or its map is of another source",
         "A copy goes on with what is there if its map fits the source and samples of what was copied are as in the source. This one is \
          of another source, or the source was written to since, or file and map do not belong together. Nothing was written.";
+    OverlayFailed = 163, Failed, "an overlay cannot be had",
+        "With --overlay DIR members are only read, and what is written to them goes to a sparse file for each in DIR. That file cannot be \
+         made, opened or read. Nothing was written to a member.";
+    OverlayMismatch = 164, Refused, "an overlay does not fit its member",
+        "An overlay belongs to one drive as it was when the overlay was made: its size, samples of its bytes, and the time at which its \
+         file was last written. Over anything else its sectors are nonsense. Nothing was written.";
 }
 
 impl Code {

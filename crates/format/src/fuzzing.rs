@@ -8,6 +8,7 @@ use crate::lvm::text::Section;
 use crate::lvm::{Label, Stamp, Vg};
 use crate::md::badblocks::BadBlocks;
 use crate::md::{Fields, JournalChecksum, Role, Superblock, Version, bitmap, identify, journal, ppl, read};
+use crate::overlay;
 use crate::rescue_map::{Phase, RescueMap};
 use crate::{crc32, partition, probe};
 
@@ -313,11 +314,19 @@ pub fn fuzz_rescue_map(data: &[u8]) {
     }
 }
 
+/// Headers of overlays.
+pub fn fuzz_overlay(data: &[u8]) {
+    let Ok(header) = overlay::Header::decode(data) else { return };
+    assert_eq!(overlay::Header::decode(&header.encode()), Ok(header.clone()), "what was written reads back");
+    assert!(overlay::Layout { sectors: header.sectors }.file_bytes() >= overlay::PAGE_BYTES);
+    assert_eq!(header.check(&header), Ok(()));
+}
+
 /// Takes any bytes and returns, or the decoder has a bug.
 pub type Target = fn(&[u8]);
 
 /// All of them, by the name of their file in `fuzz/`.
-pub const ALL: [(&str, Target); 13] = [
+pub const ALL: [(&str, Target); 14] = [
     ("superblock", fuzz_superblock),
     ("bitmap", fuzz_bitmap),
     ("badblocks", fuzz_badblocks),
@@ -331,4 +340,5 @@ pub const ALL: [(&str, Target); 13] = [
     ("dm_blocks", fuzz_dm_blocks),
     ("dm_tables", fuzz_dm_tables),
     ("rescue_map", fuzz_rescue_map),
+    ("overlay", fuzz_overlay),
 ];

@@ -19,6 +19,7 @@ pub mod dm;
 pub mod fuzzing;
 pub mod lvm;
 pub mod md;
+pub mod overlay;
 pub mod partition;
 pub mod probe;
 pub mod rescue_map;

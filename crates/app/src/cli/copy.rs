@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{Engine, Force, Json};
+use super::{Engine, Force, Json, Overlay};
 
 /// Copies a volume, or a drive as it is, to a file, and leaves out what cannot be read.
 ///
@@ -42,6 +42,8 @@ pub struct CopyArgs {
     /// How often bad sectors are tried again.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub retries: u16,
+    #[command(flatten)]
+    pub overlay: Overlay,
     #[command(flatten)]
     pub force: Force,
     #[command(flatten)]

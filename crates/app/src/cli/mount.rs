@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{DegradedArg, Force, Runtime};
+use super::{DegradedArg, Force, Overlay, Runtime};
 
 /// Mounts the file system on a volume, read-only unless told otherwise. Needs root.
 ///
@@ -16,6 +16,7 @@ use super::{DegradedArg, Force, Runtime};
 Examples:
   wattle mount disk*.img /mnt
   wattle mount /dev/sd[b-f] -V data /mnt --write
+  wattle mount /dev/sd[b-f] /mnt --write --overlay /tmp/try    written there, and not to the drives
   wattle mount data /mnt                        an array that is being served with --export fuse=DIR")]
 pub struct MountArgs {
     /// Members, or the name of an array that is being served; and last the directory.
@@ -36,6 +37,8 @@ pub struct MountArgs {
     /// Whether an array may start with members missing: auto starts it wherever all data is there.
     #[arg(long, value_name = "WHEN", value_enum, default_value_t = DegradedArg::Auto)]
     pub degraded: DegradedArg,
+    #[command(flatten)]
+    pub overlay: Overlay,
     #[command(flatten)]
     pub force: Force,
     #[command(flatten)]

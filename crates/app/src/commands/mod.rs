@@ -22,16 +22,21 @@ mod stop;
 pub mod top;
 mod why;
 
+use std::path::Path;
 use std::process::ExitCode;
 
-use wattle_control::Problem;
+use wattle_control::{Problem, overlay};
 
 use crate::cli::{Cli, Command};
+use crate::output::text::printable;
 use crate::output::{self, Screen};
 
 /// Does what was asked and says how it ended.
 pub fn run(cli: Cli) -> ExitCode {
     let screen = Screen::new(&cli.look);
+    if let Some(Err(problem)) = cli.command.overlay().map(|dir| keep_writes_in(dir, screen)) {
+        return output::report(&problem, screen.style_err);
+    }
     let done = |result: Result<(), Problem>| result.map(|()| ExitCode::SUCCESS);
     let result = match cli.command {
         Command::Scan(args) => done(scan::run(&args, screen)),
@@ -63,6 +68,18 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Explain(args) => done(explain::run(&args)),
     };
     result.unwrap_or_else(|problem| output::report(&problem, screen.style_err))
+}
+
+/// Has what is written to members kept in a directory, and says what is there already.
+fn keep_writes_in(dir: &Path, screen: Screen) -> Result<(), Problem> {
+    let kept = overlay::keep_writes_in(dir)?;
+    let there = match kept.files {
+        0 => "nothing was before".to_owned(),
+        files => format!("from before there are {files} files, {}", screen.units.show(kept.bytes)),
+    };
+    let dir = printable(&dir.to_string_lossy());
+    output::note(&format!("members are only read: what is written to them goes to {dir}; {there}"));
+    Ok(())
 }
 
 #[cfg(test)]

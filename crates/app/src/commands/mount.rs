@@ -40,6 +40,14 @@ pub fn mount(args: &MountArgs) -> Result<ExitCode, Problem> {
         return Err(cannot_mount(dir, "there is no such directory", "make it: mkdir DIR".to_owned()));
     }
     if let Some(served) = Served::find(args, targets)? {
+        if args.overlay.dir.is_some() {
+            return Err(Problem::new(
+                Code::MountFailed,
+                format!("{} is served already", served.name),
+                "where its writes go was decided when its server was started",
+                "leave --overlay out; or stop the server and name the members",
+            ));
+        }
         let Some(file) = served.exports.iter().find(|way| way.starts_with('/')) else {
             return Err(Problem::new(
                 Code::MountFailed,
@@ -226,6 +234,9 @@ impl Background {
         command.args((!args.write).then_some("--read-only"));
         command.args((args.degraded == DegradedArg::Never).then_some("--degraded=never"));
         command.args(args.volume.iter().flat_map(|volume| ["--volume", volume]));
+        if let Some(dir) = &args.overlay.dir {
+            command.arg("--overlay").arg(dir);
+        }
         command.args(args.force.checks.iter().map(|check| format!("--force={check}")));
         command.arg("--").args(members);
         // Ctrl-C ends this command, not what it left running.

@@ -25,6 +25,7 @@ mod mount;
 mod nbd;
 mod operating;
 mod orders;
+mod overlay;
 mod remote;
 mod serving;
 mod simulate;

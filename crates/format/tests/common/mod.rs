@@ -13,6 +13,7 @@ use wattle_format::md::{
     DeviceFields, DeviceFlags, Features, JournalChecksum, Role, Superblock, Timestamp, Uuid, Version,
     badblocks, bitmap, journal, ppl, read,
 };
+use wattle_format::overlay;
 
 /// Sectors of the example component.
 pub const SIZE_SECTORS: u64 = 16384;
@@ -128,6 +129,10 @@ pub fn seeds() -> Vec<Vec<u8>> {
     mbr.mbr_entry(1, 0, 0x8e, 1, 1);
     mbr.mbr_entry(1, 1, 5, 2, 10);
     seeds.push(mbr.bytes);
+    let samples = std::array::from_fn(|ix| Some(ix as u32));
+    let header =
+        overlay::Header { name: "sda".to_owned(), sectors: SIZE_SECTORS, modified: Some((1, 2)), samples };
+    seeds.push(header.encode().to_vec());
     seeds.extend(lvm_seeds());
     seeds.push(tree());
     seeds

@@ -1,0 +1,276 @@
+//! Members that stay as they are: whatever is written to one goes to a sparse file of its own in a directory ([`keep_writes_in`]), and is
+//! there again when the member is used with that directory the next time.
+//!
+//! Invariant: once the directory was named, no file, device or remote drive is opened for writing as a member by this process.
+
+mod device;
+
+use std::fs::File;
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use thiserror::Error;
+use wattle_format::overlay::{
+    Difference, Header, HeaderError, Layout, PAGE_BYTES, sample, sample_bytes, sample_places,
+};
+use wattle_rt::{BackendError, CoreHandle, Device, Direct, IoError, Lock, OpenError, OpenOptions, beside};
+
+pub use device::device;
+
+use crate::members::Claim;
+use crate::problem::{Code, Problem};
+
+const SECTOR_BYTES: u64 = 512;
+
+/// What the file of a member is called: the member's name and this.
+const SUFFIX: &str = ".overlay";
+
+/// Where writes go.
+struct Overlays {
+    dir: PathBuf,
+    core: CoreHandle,
+}
+
+static OVERLAYS: OnceLock<Overlays> = OnceLock::new();
+
+/// What is in a directory of overlays.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Kept {
+    /// Files.
+    pub files: usize,
+    /// What they take, in bytes: what was written, and a little.
+    pub bytes: u64,
+}
+
+/// From now on whatever is written to members goes to files in `dir`, which is made if it is not there. The first one counts.
+///
+/// # Errors
+/// It is no directory and cannot be made, or there is no thread to serve from.
+pub fn keep_writes_in(dir: &Path) -> Result<Kept, Problem> {
+    let failed = |error: &dyn std::fmt::Display| {
+        Problem::new(
+            Code::OverlayFailed,
+            format!("--overlay {}: {error}", dir.display()),
+            "what is written to members is to be kept in a directory",
+            "name a directory of yours, on a file system with room for what is going to be written",
+        )
+    };
+    std::fs::create_dir_all(dir).map_err(|error| failed(&error))?;
+    let mut kept = Kept::default();
+    for entry in std::fs::read_dir(dir).map_err(|error| failed(&error))? {
+        let entry = entry.map_err(|error| failed(&error))?;
+        if entry.file_name().to_string_lossy().ends_with(SUFFIX) {
+            kept.files += 1;
+            kept.bytes += entry.metadata().map_or(0, |metadata| metadata.blocks() * SECTOR_BYTES);
+        }
+    }
+    let core = beside().map_err(|error: BackendError| failed(&error))?;
+    let _ = OVERLAYS.set(Overlays { dir: dir.to_owned(), core });
+    Ok(kept)
+}
+
+/// Why a member cannot be used with its overlay.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum OverlayError {
+    /// The file cannot be made.
+    #[error("{path}: {reason}")]
+    Make {
+        /// The overlay.
+        path: String,
+        /// What the system says.
+        reason: String,
+    },
+    /// The file cannot be opened.
+    #[error("{path}: {source}")]
+    Open {
+        /// The overlay.
+        path: String,
+        /// Why.
+        source: OpenError,
+    },
+    /// It cannot be read.
+    #[error("{path}: {source}")]
+    Read {
+        /// The overlay.
+        path: String,
+        /// Why.
+        source: IoError,
+    },
+    /// It is another file, or damaged.
+    #[error("{path}: {source}")]
+    Header {
+        /// The overlay.
+        path: String,
+        /// What is wrong.
+        source: HeaderError,
+    },
+    /// It is shorter than it must be.
+    #[error("{path}: it is cut off")]
+    Short {
+        /// The overlay.
+        path: String,
+    },
+    /// It is of another member, or the member is not what it was.
+    #[error("{path} is the overlay of another member, {name}: {source}")]
+    Other {
+        /// The overlay.
+        path: String,
+        /// What its member was called.
+        name: String,
+        /// How that is known.
+        source: Difference,
+    },
+    /// Nobody serves it.
+    #[error("{path}: {source}")]
+    Core {
+        /// The overlay.
+        path: String,
+        /// Why.
+        source: IoError,
+    },
+}
+
+impl OverlayError {
+    /// As an operator is told of it.
+    #[must_use]
+    pub fn problem(&self, member: &str) -> Problem {
+        let what = format!("{member}: {self}");
+        let problem = match self {
+            Self::Make { .. } | Self::Read { .. } | Self::Core { .. } => Problem::new(
+                Code::OverlayFailed,
+                what,
+                "what is written to the member is to be kept there",
+                "name a directory of yours, on a file system with room for what is going to be written",
+            ),
+            Self::Open { source: OpenError::Locked, .. } => Problem::new(
+                Code::Locked,
+                what,
+                "two owners of one overlay destroy it",
+                "stop the other owner first (`wattle status`, `fuser`), or name another directory",
+            ),
+            Self::Open { .. } => Problem::new(
+                Code::OverlayFailed,
+                what,
+                "what was written to the member is kept there",
+                "make it readable and writable for this user, or name another directory",
+            ),
+            Self::Header { .. } | Self::Short { .. } => Problem::new(
+                Code::OverlayMismatch,
+                what,
+                "without its header and all of its map nobody knows what was written; it may have been interrupted while it was made, or \
+                 cut off by a copy",
+                "if nothing in it is needed, remove the file; or name another directory",
+            ),
+            Self::Other { .. } => Problem::new(
+                Code::OverlayMismatch,
+                what,
+                "what was written over one drive makes no sense over another, nor over the same one after it was changed",
+                "name another directory; to start over, remove the file",
+            ),
+        };
+        problem.of_member(member)
+    }
+}
+
+/// The member called `name`, open as `below`, for looking at it: with what was written before, if anything was.
+pub(crate) fn look(name: &str, below: &Device, modified: Option<(i64, u32)>) -> Result<Device, OverlayError> {
+    open(name, below, modified, None)
+}
+
+/// The same for using it, with a lock on the overlay: its file is made if it is to be written.
+pub(crate) fn claim(
+    name: &str,
+    below: &Device,
+    modified: Option<(i64, u32)>,
+    claim: Claim,
+) -> Result<Device, OverlayError> {
+    open(name, below, modified, Some(claim))
+}
+
+/// Whether members are overlaid.
+pub(crate) fn is_on() -> bool {
+    OVERLAYS.get().is_some()
+}
+
+fn open(
+    name: &str,
+    below: &Device,
+    modified: Option<(i64, u32)>,
+    claim: Option<Claim>,
+) -> Result<Device, OverlayError> {
+    let Some(overlays) = OVERLAYS.get() else { return Ok(below.clone()) };
+    let file = overlays.dir.join(file_name(name));
+    let path = file.display().to_string();
+    let layout = Layout { sectors: below.size_bytes() / SECTOR_BYTES };
+    let options = match claim {
+        None => OpenOptions { write: false, direct: Direct::Auto, lock: Lock::None },
+        Some(Claim::Read) => OpenOptions { write: false, direct: Direct::Auto, lock: Lock::Shared },
+        Some(Claim::Write) => OpenOptions { write: true, direct: Direct::Auto, lock: Lock::Exclusive },
+    };
+    let mut header = None;
+    let mut of_member = || header.get_or_insert_with(|| describe(name, below, modified)).clone();
+    if claim == Some(Claim::Write) {
+        make(&file, layout, &mut of_member)
+            .map_err(|error| OverlayError::Make { path: path.clone(), reason: error.to_string() })?;
+    }
+    let opened = match Device::open(&file, options) {
+        Err(OpenError::NotFound) => return Ok(below.clone()),
+        Err(source) => return Err(OverlayError::Open { path, source }),
+        Ok(opened) => opened,
+    };
+    let mut bytes = vec![0; PAGE_BYTES as usize];
+    if opened.size_bytes() < PAGE_BYTES {
+        return Err(OverlayError::Header { path, source: HeaderError::Magic });
+    }
+    let read = opened.read_blocking(0, &mut bytes);
+    read.map_err(|source| OverlayError::Read { path: path.clone(), source })?;
+    let found =
+        Header::decode(&bytes).map_err(|source| OverlayError::Header { path: path.clone(), source })?;
+    if let Err(source) = found.check(&of_member()) {
+        return Err(OverlayError::Other { path, name: found.name, source });
+    }
+    if opened.size_bytes() < layout.file_bytes() {
+        return Err(OverlayError::Short { path });
+    }
+    let (named, below) = (name.to_owned(), below.clone());
+    let served = overlays.core.call_blocking(async move |core| device(&core, &named, below, opened));
+    served.map_err(|source| OverlayError::Core { path, source })
+}
+
+/// What the file of a member is called.
+fn file_name(name: &str) -> String {
+    // A link leads to its drive; what is no path stays as it is.
+    let path = std::fs::canonicalize(name).ok();
+    let last = path.as_deref().and_then(Path::file_name).map(|name| name.to_string_lossy().into_owned());
+    last.unwrap_or_else(|| name.to_owned()).replace('/', "_") + SUFFIX
+}
+
+/// The member as it is now.
+fn describe(name: &str, below: &Device, modified: Option<(i64, u32)>) -> Header {
+    let sectors = below.size_bytes() / SECTOR_BYTES;
+    let mut bytes = vec![0; sample_bytes(sectors)];
+    let samples = sample_places(sectors)
+        .map(|place| below.read_blocking(place, &mut bytes).is_ok().then(|| sample(&bytes)));
+    Header { name: name.to_owned(), sectors, modified, samples }
+}
+
+/// Makes the file, if it is not there: durable before anything is written to it.
+fn make(path: &Path, layout: Layout, header: &mut dyn FnMut() -> Header) -> std::io::Result<()> {
+    let mut file = match File::options().write(true).create_new(true).open(path) {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => return Ok(()),
+        opened => opened?,
+    };
+    let made = file
+        .write_all(&header().encode())
+        .and_then(|()| file.set_len(layout.file_bytes()))
+        .and_then(|()| file.sync_all())
+        .and_then(|()| File::open(path.parent().unwrap_or(Path::new(".")))?.sync_all());
+    if made.is_err() {
+        // Nothing was written to it.
+        let _ = std::fs::remove_file(path);
+    }
+    made
+}

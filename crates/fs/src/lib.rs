@@ -14,6 +14,7 @@ mod bytes;
 mod error;
 mod ext;
 pub mod fuzzing;
+mod layout;
 mod path;
 mod source;
 mod xfs;
@@ -21,6 +22,7 @@ mod xfs;
 use std::ops::Range;
 
 pub use error::{Error, Note};
+pub use layout::{Layout, layout};
 pub use path::resolve;
 pub use source::ReadAt;
 

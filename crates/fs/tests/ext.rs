@@ -128,3 +128,19 @@ fn a_journal_is_applied_in_memory() {
         assert!(fs::read(&crashed).unwrap() == before, "nothing is written");
     }
 }
+
+/// What `mke2fs` was told of an array below, and what it made of it.
+#[test]
+fn what_it_was_told_of_stripes_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = image(&dir, "image", 256 << 20);
+    let options = ["-q", "-F", "-t", "ext4", "-b", "4096", "-E", "stride=16,stripe_width=48"];
+    if run(program("mke2fs").args(options).arg(&path)).is_none() {
+        return;
+    }
+    let layout = wattle_fs::layout(Box::new(common::Image::open(&path))).unwrap();
+    assert_eq!((layout.kind, layout.size_bytes, layout.groups), ("ext4", 256 << 20, 2));
+    assert_eq!(layout.stripe_unit_bytes, Some(64 << 10));
+    assert_eq!(layout.stripe_width_bytes, Some(192 << 10));
+    assert_eq!(layout.group_bytes, 128 << 20);
+}

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use common::{Except, Size, assert_paths, assert_same, image, make_tree, mounted, open, program, run};
 use tempfile::TempDir;
-use wattle_fs::Note;
+use wattle_fs::{Layout, Note};
 
 const TREE: Size = Size { entries: 2000, pieces: 700 };
 
@@ -133,4 +133,29 @@ fn what_mkfs_made_comes_out() {
     assert_eq!((metadata.mode, metadata.uid, metadata.gid, metadata.size_bytes), (0o644, 3, 4, 14));
     assert_eq!(common::read(&*fs, proof, 0..u64::MAX, 14).0, b"kept by linux\n");
     assert_eq!(fs.link(entries[&b"link"[..]]).unwrap(), b"proof.txt");
+}
+
+/// What `mkfs.xfs` was told of an array below, and what it made of it.
+#[test]
+fn what_it_was_told_of_stripes_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = ["-b", "size=4096", "-d", "su=256k,sw=4,agcount=4", "-l", "su=128k", "-m", "crc=0"];
+    let Some(path) = empty(&dir, "image", &options) else { return };
+    let layout = wattle_fs::layout(Box::new(common::Image::open(&path))).unwrap();
+    let expected = Layout {
+        kind: "xfs",
+        version: 4,
+        size_bytes: 320 << 20,
+        block_bytes: 4096,
+        stripe_unit_bytes: Some(256 << 10),
+        stripe_width_bytes: Some(1 << 20),
+        groups: 4,
+        group_bytes: layout.group_bytes,
+        log_unit_bytes: Some(128 << 10),
+    };
+    assert_eq!(layout, expected);
+    assert!(layout.group_bytes.is_multiple_of(256 << 10) && layout.group_bytes * 3 < 320 << 20);
+    let Some(plain) = empty(&dir, "plain", &["-d", "agcount=4"]) else { return };
+    let layout = wattle_fs::layout(Box::new(common::Image::open(&plain))).unwrap();
+    assert_eq!((layout.version, layout.stripe_unit_bytes, layout.stripe_width_bytes), (5, None, None));
 }

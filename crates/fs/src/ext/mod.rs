@@ -19,6 +19,7 @@ mod superblock;
 use std::ops::Range;
 
 use crate::error::Error;
+use crate::layout::Layout;
 use crate::source::{Run, Source};
 use crate::{About, EachData, EachEntry, FileSystem, Kind, Metadata, Node, Note};
 
@@ -35,6 +36,14 @@ const ROOT_INODE: u64 = 2;
 /// The place cannot be read.
 pub fn is_here(source: &Source) -> Result<bool, Error> {
     superblock::is_here(source)
+}
+
+/// How it is laid out, from its superblock.
+///
+/// # Errors
+/// The superblock cannot be read, is damaged, or asks for what is not supported.
+pub fn layout(source: &Source) -> Result<Layout, Error> {
+    Superblock::read(source).map(|superblock| superblock.layout())
 }
 
 /// An ext2, ext3 or ext4 file system.

@@ -3,6 +3,7 @@
 use crate::bytes::{label, le16, le32, u8_at, uuid_at};
 use crate::error::{Error, Note};
 use crate::ext::checksum::crc;
+use crate::layout::Layout;
 use crate::source::{SIZE_MAX, Source};
 use crate::{About, ext::Ext};
 
@@ -99,6 +100,9 @@ pub struct Superblock {
     first_meta_bg: u64,
     /// The groups that have a copy of the superblock besides the first, with `sparse_super2`.
     backup_groups: [u64; 2],
+    /// In blocks; 0 if it was told of none.
+    stripe_unit: u64,
+    stripe_width: u64,
     label: Vec<u8>,
     uuid: [u8; 16],
     /// Neither clean nor with a journal to replay, or with errors found.
@@ -155,6 +159,8 @@ impl Superblock {
             descriptor_bytes: if wide { usize::from(le16(bytes, 0xfe)?) } else { 32 },
             first_meta_bg: u64::from(le32(bytes, 0x104)?),
             backup_groups: [u64::from(le32(bytes, 0x24c)?), u64::from(le32(bytes, 0x250)?)],
+            stripe_unit: le16(bytes, 0x164)?.into(),
+            stripe_width: le32(bytes, 0x170)?.into(),
             label: label(bytes.get(0x78..0x88)?),
             uuid,
             marked_damaged: state & 2 != 0,
@@ -202,6 +208,22 @@ impl Superblock {
             uuid: self.uuid,
             size_bytes,
             notes: marked.into_iter().chain(source.cut_off(size_bytes)).collect(),
+        }
+    }
+
+    /// How it is laid out.
+    pub fn layout(&self) -> Layout {
+        let bytes = |blocks: u64| blocks.saturating_mul(self.block_bytes as u64);
+        Layout {
+            kind: self.features.kind(),
+            version: 0,
+            size_bytes: bytes(self.blocks),
+            block_bytes: self.block_bytes as u64,
+            stripe_unit_bytes: Some(bytes(self.stripe_unit)).filter(|unit| *unit > 0),
+            stripe_width_bytes: Some(bytes(self.stripe_width)).filter(|width| *width > 0),
+            groups: self.groups,
+            group_bytes: bytes(self.blocks_per_group),
+            log_unit_bytes: None,
         }
     }
 

@@ -15,6 +15,7 @@ use std::ops::Range;
 
 use crate::bytes::{be32, le32};
 use crate::error::Error;
+use crate::layout::Layout;
 use crate::source::{Run, Source};
 use crate::{About, EachData, EachEntry, FileSystem, Kind, Metadata, Node};
 
@@ -35,6 +36,14 @@ const LINK_CHECKSUM_AT: usize = 12;
 /// The place cannot be read.
 pub fn is_here(source: &Source) -> Result<bool, Error> {
     superblock::is_here(source)
+}
+
+/// How it is laid out, from its superblock.
+///
+/// # Errors
+/// The superblock cannot be read, is damaged, or asks for what is not supported.
+pub fn layout(source: &Source) -> Result<Layout, Error> {
+    Superblock::read(source).map(|superblock| superblock.layout())
 }
 
 /// An XFS file system.

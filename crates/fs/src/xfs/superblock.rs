@@ -3,6 +3,7 @@
 use crate::About;
 use crate::bytes::{be16, be32, be64, label, u8_at, uuid_at};
 use crate::error::{Error, Note};
+use crate::layout::Layout;
 use crate::source::{SIZE_MAX, Source};
 use crate::xfs::checksum_is_right;
 
@@ -47,6 +48,11 @@ pub struct Superblock {
     group_log: u32,
     inodes_per_block_log: u32,
     needs_repair: bool,
+    /// In blocks; 0 if it was told of none.
+    stripe_unit: u64,
+    stripe_width: u64,
+    /// The unit of its log in bytes; 0 or 1 if it was told of none.
+    log_unit_bytes: u64,
     label: Vec<u8>,
     uuid: [u8; 16],
 }
@@ -112,6 +118,9 @@ impl Superblock {
             group_log,
             inodes_per_block_log,
             needs_repair: incompat & NEEDS_REPAIR != 0,
+            stripe_unit: be32(b, 184)?.into(),
+            stripe_width: be32(b, 188)?.into(),
+            log_unit_bytes: be32(b, 196)?.into(),
             label: label(b.get(108..120)?),
             uuid: uuid_at(b, 32)?,
         };
@@ -134,6 +143,22 @@ impl Superblock {
             uuid: self.uuid,
             size_bytes,
             notes: repair.into_iter().chain(source.cut_off(size_bytes)).collect(),
+        }
+    }
+
+    /// How it is laid out.
+    pub fn layout(&self) -> Layout {
+        let bytes = |blocks: u64| blocks.saturating_mul(self.block_bytes as u64);
+        Layout {
+            kind: "xfs",
+            version: if self.version5 { 5 } else { 4 },
+            size_bytes: bytes(self.blocks),
+            block_bytes: self.block_bytes as u64,
+            stripe_unit_bytes: Some(bytes(self.stripe_unit)).filter(|unit| *unit > 0),
+            stripe_width_bytes: Some(bytes(self.stripe_width)).filter(|width| *width > 0),
+            groups: self.groups,
+            group_bytes: bytes(self.group_blocks),
+            log_unit_bytes: Some(self.log_unit_bytes).filter(|unit| *unit > 1),
         }
     }
 

@@ -152,11 +152,15 @@ impl Command {
 #[command(before_help = "\
 Examples:
   wattle scan /dev/sd[b-f]
-  wattle scan --json disk*.img | jq '.arrays[].health'")]
+  wattle scan --json disk*.img | jq '.arrays[].health'
+  wattle scan disk*.img --svg stack.svg         the same as a picture")]
 pub struct ScanArgs {
     /// Files, block devices, made-up drives.
     #[arg(value_name = "MEMBER", required = true)]
     pub members: Vec<String>,
+    /// Draw what lies on what into this file as well.
+    #[arg(long, value_name = "FILE")]
+    pub svg: Option<PathBuf>,
     #[command(flatten)]
     pub overlay: Overlay,
     #[command(flatten)]

@@ -75,6 +75,18 @@ fn the_tree_goes_up_to_the_file_systems() {
     ] {
         assert!(said.text().lines().any(|found| found == line), "{line}: {}", said.text());
     }
+    let (picture, picture_of_four) = (room.name("stack.svg"), room.name("degraded.svg"));
+    run(with(&["scan", "--svg", &picture], &members)).ok();
+    let drawn = fs::read_to_string(&picture).unwrap();
+    for text in ["member-4.img", "raid5 [UUUUU]", "foxtrot", "12 MiB free", "foxtrot/home", "linear", "ext4"]
+    {
+        assert!(drawn.contains(&format!(">{text}</text>")), "{text}: {drawn}");
+    }
+    // Each member below the array, the array below the group, the group below its two volumes.
+    assert_eq!(drawn.matches("<line").count(), 5 + 1 + 2);
+    run(with(&["scan", "--svg", &picture_of_four], &members[1..])).ok();
+    assert!(fs::read_to_string(&picture_of_four).unwrap().contains(">degraded</text>"));
+    run(with(&["scan", "--svg", "/nonexistent/stack.svg"], &members)).failed(1, "WTL-0105", &["picture"]);
     let json = room.untouched(|| run(with(&["scan", "--json"], &members[1..])).ok().json());
     assert_eq!(json["arrays"][0]["health"], "degraded");
     let group = &json["groups"][0];

@@ -81,7 +81,7 @@ fn group_report(stack: &Stack, group: &GroupScan) -> GroupReport {
     }
 }
 
-fn free_extents(group: &GroupScan, pv: &str) -> u64 {
+pub fn free_extents(group: &GroupScan, pv: &str) -> u64 {
     // What contradicts itself has nothing that could be said to be free.
     if group.problem.is_some() {
         return 0;
@@ -119,7 +119,7 @@ fn kind(origin: Origin) -> &'static str {
     }
 }
 
-fn segment_types(group: &GroupScan, volume: usize) -> Vec<String> {
+pub fn segment_types(group: &GroupScan, volume: usize) -> Vec<String> {
     let mut types: Vec<String> = Vec::new();
     for segment in &group.vg.lvs[volume].segments {
         let name = match &segment.kind {
@@ -349,7 +349,7 @@ impl Drawing<'_> {
 }
 
 /// What is recognised on a member, without what the tree shows as lines of their own.
-fn plain_signatures(seen: &MemberScan) -> Vec<String> {
+pub fn plain_signatures(seen: &MemberScan) -> Vec<String> {
     let shown_below = |what: &str| {
         (seen.table.is_some() && what.contains("partition table"))
             || (seen.physical.is_some() && what.contains("physical volume"))

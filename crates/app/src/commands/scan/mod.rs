@@ -1,12 +1,13 @@
 //! `wattle scan`: what is on members, as a tree.
 
 mod layers;
+mod picture;
 
 use serde::Serialize;
 use wattle_control::compat::{Compatibility, compatibility};
 use wattle_control::scan::Origin;
 use wattle_control::stack::Purpose;
-use wattle_control::{Access, ArrayScan, Problem, Scan, Slot, Stack, SyncState};
+use wattle_control::{Access, ArrayScan, Assembly, Problem, Scan, Slot, Stack, SyncState};
 use wattle_engine::geometry::{Level, layout_name};
 use wattle_engine::units::SECTOR_BYTES;
 use wattle_rt::BackendChoice;
@@ -122,6 +123,9 @@ pub fn run(args: &ScanArgs, screen: Screen) -> Result<(), Problem> {
 fn show(args: &ScanArgs, screen: Screen, stack: &Stack, unopened: &[Problem]) -> Result<(), Problem> {
     let mut report = report(stack);
     report.members.extend(unopened.iter().map(unopened_report));
+    if let Some(path) = &args.svg {
+        picture::write(path, stack, screen)?;
+    }
     if args.json.json {
         return output::print_json(&report);
     }
@@ -178,11 +182,7 @@ fn array_report(scan: &Scan, found: &ArrayScan) -> ArrayReport {
         chunk_bytes: (array.chunk_sectors > 0).then(|| bytes(u64::from(array.chunk_sectors))),
         size_bytes: assembly.geometry.as_ref().map(|geometry| bytes(geometry.array_sectors().0)),
         raid_disks: array.raid_disks,
-        health: match (access, assembly.degraded()) {
-            ("refused", _) => Health::Unusable,
-            (_, 0) => Health::Good,
-            _ => Health::Degraded,
-        },
+        health: health(assembly),
         slots: slots_view(&assembly.slots),
         degraded: assembly.degraded(),
         state,
@@ -203,6 +203,14 @@ fn array_report(scan: &Scan, found: &ArrayScan) -> ArrayReport {
         },
         members: (0..found.members.len()).map(|ix| array_member(scan, found, ix)).collect(),
         missing_slots: assembly.missing(),
+    }
+}
+
+fn health(assembly: &Assembly) -> Health {
+    match (&assembly.access, assembly.degraded()) {
+        (Access::Refused(_), _) => Health::Unusable,
+        (_, 0) => Health::Good,
+        _ => Health::Degraded,
     }
 }
 

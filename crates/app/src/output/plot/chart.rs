@@ -1,6 +1,6 @@
 //! Charts: panels below one another that share their horizontal axis.
 
-use super::{Anchor, BLACK, Color, Drawing, GREY, PALETTE, Shape, Size};
+use super::{Anchor, BLACK, Color, Drawing, GREY, PALETTE, Picture, Shape, Size};
 
 /// A chart.
 #[derive(Debug, Clone, PartialEq)]
@@ -91,9 +91,8 @@ impl Axis {
     }
 }
 
-impl Chart {
-    /// The chart as shapes.
-    pub(super) fn draw(&self) -> Drawing {
+impl Picture for Chart {
+    fn draw(&self) -> Drawing {
         let legend = self.panels.first().map_or(Vec::new(), |panel| self.legend(panel));
         let head = TOP + LEGEND_LINE * legend.len() as f64;
         let count = self.panels.len() as f64;
@@ -111,7 +110,9 @@ impl Chart {
         self.below(bottom, &mut shapes);
         Drawing { width: WIDTH as u32, height: height as u32, shapes }
     }
+}
 
+impl Chart {
     fn bars(&self) -> bool {
         matches!(self.axis, Axis::Names { .. })
     }

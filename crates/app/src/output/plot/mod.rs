@@ -1,10 +1,12 @@
-//! Plots: a chart becomes shapes, and shapes become an SVG or a PNG that look alike.
+//! Plots: a chart, or a stack of layers, becomes shapes, and shapes become an SVG or a PNG that look alike.
 
 mod chart;
+mod layers;
 mod raster;
 mod vector;
 
 pub use chart::{Axis, Chart, Panel, Series};
+pub use layers::{Layer, Layers, Tone};
 pub use raster::png;
 pub use vector::svg;
 
@@ -26,9 +28,15 @@ const PALETTE: [Color; 7] = [
     [0x66, 0x66, 0x66],
 ];
 
+/// Something that can be drawn.
+pub trait Picture {
+    /// It as shapes.
+    fn draw(&self) -> Drawing;
+}
+
 /// A drawing, in pixels from the upper left corner.
 #[derive(Debug, Clone, PartialEq)]
-struct Drawing {
+pub struct Drawing {
     width: u32,
     height: u32,
     shapes: Vec<Shape>,

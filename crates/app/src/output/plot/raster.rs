@@ -6,14 +6,14 @@ use embedded_graphics::pixelcolor::BinaryColor;
 use embedded_graphics::prelude::{DrawTarget, Drawable, OriginDimensions, Pixel, Point};
 use embedded_graphics::text::Text;
 
-use super::{Anchor, BLACK, Chart, Color, Drawing, Shape, Size, WHITE, dashes};
+use super::{Anchor, BLACK, Color, Drawing, Picture, Shape, Size, WHITE, dashes};
 
 /// The chart as a PNG file.
 ///
 /// # Errors
 /// It cannot be encoded.
-pub fn png(chart: &Chart) -> Result<Vec<u8>, ::png::EncodingError> {
-    let canvas = Canvas::of(&chart.draw());
+pub fn png(picture: &impl Picture) -> Result<Vec<u8>, ::png::EncodingError> {
+    let canvas = Canvas::of(&picture.draw());
     let mut bytes = Vec::new();
     let mut encoder = ::png::Encoder::new(&mut bytes, canvas.width, canvas.height);
     encoder.set_color(::png::ColorType::Rgb);

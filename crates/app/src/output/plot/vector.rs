@@ -2,12 +2,12 @@
 
 use std::fmt::Write;
 
-use super::{Anchor, Chart, Color, Drawing, Shape, Size};
+use super::{Anchor, Color, Drawing, Picture, Shape, Size};
 
-/// The chart as an SVG document.
+/// The picture as an SVG document.
 #[must_use]
-pub fn svg(chart: &Chart) -> String {
-    document(&chart.draw())
+pub fn svg(picture: &impl Picture) -> String {
+    document(&picture.draw())
 }
 
 fn document(drawing: &Drawing) -> String {

@@ -1,0 +1,190 @@
+//! `wattle scan --svg`: what lies on what, as a picture.
+
+use std::path::Path;
+
+use wattle_control::lvm::GroupScan;
+use wattle_control::scan::Origin;
+use wattle_control::{Access, ArrayScan, Code, MemberScan, Problem, Stack, Verdict};
+use wattle_engine::geometry::Level;
+
+use super::layers::{free_extents, plain_signatures, segment_types};
+use crate::output::Screen;
+use crate::output::plot::{Layer, Layers, Tone, svg};
+use crate::output::text::printable;
+
+/// Writes the picture.
+///
+/// # Errors
+/// The file cannot be written.
+pub fn write(path: &Path, stack: &Stack, screen: Screen) -> Result<(), Problem> {
+    std::fs::write(path, svg(&picture(stack, screen))).map_err(|error| {
+        Problem::new(
+            Code::OutputFailed,
+            format!("{}: {error}", path.display()),
+            "the picture could not be written",
+            "name a file in a directory that can be written",
+        )
+    })
+}
+
+/// Which box stands for what.
+#[derive(Default)]
+struct Boxes {
+    boxes: Vec<Layer>,
+    /// By member of the scan. The content of an array is the array's box.
+    members: Vec<Option<usize>>,
+}
+
+impl Boxes {
+    fn add(&mut self, name: &str, lines: Vec<String>, tone: Tone, on: Vec<usize>) -> usize {
+        let lines = lines.into_iter().filter(|line| !line.is_empty()).map(|line| printable(&line)).collect();
+        self.boxes.push(Layer { name: printable(name), lines, tone, on });
+        self.boxes.len() - 1
+    }
+
+    fn of(&self, members: impl IntoIterator<Item = usize>) -> Vec<usize> {
+        members.into_iter().filter_map(|ix| self.members[ix]).collect()
+    }
+}
+
+/// Layer by layer, in the order in which they were found: below comes before above.
+fn picture(stack: &Stack, screen: Screen) -> Layers {
+    let members = &stack.scan.members;
+    let mut boxes = Boxes { boxes: Vec::new(), members: vec![None; members.len()] };
+    let (mut arrays, mut groups) = (vec![None; stack.scan.arrays.len()], vec![None; stack.groups.len()]);
+    // A layer can be drawn once all it lies on is; each round draws one more layer.
+    loop {
+        let before = boxes.boxes.len();
+        for (ix, seen) in
+            members.iter().enumerate().filter(|(ix, _)| boxes.members[*ix].is_none()).collect::<Vec<_>>()
+        {
+            boxes.members[ix] = match seen.origin {
+                Origin::Given => Some(member(&mut boxes, stack, ix, Vec::new(), screen)),
+                Origin::Partition { of, .. } => {
+                    boxes.members[of].map(|below| member(&mut boxes, stack, ix, vec![below], screen))
+                }
+                Origin::Array(array) => arrays[array],
+                Origin::Logical { group, volume } => groups[group]
+                    .map(|below| logical(&mut boxes, stack, seen, (group, volume), below, screen)),
+            };
+        }
+        for (ix, found) in stack.scan.arrays.iter().enumerate() {
+            if arrays[ix].is_none() && found.members.iter().all(|&member| boxes.members[member].is_some()) {
+                arrays[ix] = Some(array(&mut boxes, stack, (ix, found), screen));
+            }
+        }
+        for (ix, found) in stack.groups.iter().enumerate() {
+            if groups[ix].is_none()
+                && found.devices.iter().flatten().all(|&member| boxes.members[member].is_some())
+            {
+                groups[ix] = Some(group(&mut boxes, found, screen));
+            }
+        }
+        if boxes.boxes.len() == before {
+            break;
+        }
+    }
+    for (found, below) in stack.groups.iter().zip(&groups) {
+        unopened(&mut boxes, found, *below, screen);
+    }
+    Layers { title: "what lies on what".to_owned(), boxes: boxes.boxes }
+}
+
+fn member(boxes: &mut Boxes, stack: &Stack, ix: usize, on: Vec<usize>, screen: Screen) -> usize {
+    let seen = &stack.scan.members[ix];
+    let name = seen.member.name.rsplit('/').next().unwrap_or(&seen.member.name);
+    let mut lines = vec![screen.units.show_capacity(seen.member.device.size_bytes())];
+    lines.extend(plain_signatures(seen));
+    lines.extend(seen.problem.as_ref().map(|problem| format!("{} ({})", problem.code.title(), problem.code)));
+    let verdict = verdict(stack, ix).filter(|verdict| !matches!(verdict, Verdict::Fresh { .. }));
+    lines.extend(verdict.map(|verdict| verdict.word().to_owned()));
+    let tone = match verdict {
+        _ if seen.problem.is_some() => Tone::Unusable,
+        None | Some(Verdict::Spare | Verdict::Journal) => Tone::Plain,
+        Some(_) => Tone::Degraded,
+    };
+    boxes.add(name, lines, tone, on)
+}
+
+/// What became of a member of an array.
+fn verdict(stack: &Stack, ix: usize) -> Option<&Verdict> {
+    stack.scan.arrays.iter().find_map(|array| {
+        let at = array.members.iter().position(|&member| member == ix)?;
+        array.assembly.verdicts.get(at)
+    })
+}
+
+fn array(boxes: &mut Boxes, stack: &Stack, (ix, found): (usize, &ArrayScan), screen: Screen) -> usize {
+    let assembly = &found.assembly;
+    let level = Level::from_md(assembly.array.level);
+    let content = stack.scan.members.iter().find(|seen| seen.origin == Origin::Array(ix));
+    let health = super::health(assembly);
+    let tone = match &assembly.access {
+        Access::Refused(_) => Tone::Unusable,
+        _ if assembly.degraded() > 0 || !assembly.synced() => Tone::Degraded,
+        _ => Tone::Good,
+    };
+    let level = level.map_or_else(|| "array".to_owned(), |level| level.to_string());
+    let mut lines = vec![
+        format!("{level} {}", super::slots_view(&assembly.slots)),
+        health.word(assembly.synced()).to_owned(),
+    ];
+    if assembly.array.chunk_sectors > 0 {
+        lines.push(format!("chunk {}", screen.units.show(super::bytes(assembly.array.chunk_sectors.into()))));
+    }
+    lines.extend(content.map(|seen| screen.units.show_capacity(seen.member.device.size_bytes())));
+    lines.extend(content.into_iter().flat_map(plain_signatures));
+    let on = boxes.of(found.members.iter().copied());
+    boxes.add(assembly.name(), lines, tone, on)
+}
+
+fn group(boxes: &mut Boxes, found: &GroupScan, screen: Screen) -> usize {
+    let extent_bytes = super::bytes(found.vg.extent_sectors);
+    let free: u64 = found.vg.pvs.iter().map(|pv| free_extents(found, &pv.name)).fold(0, u64::saturating_add);
+    let missing = found.devices.iter().filter(|device| device.is_none()).count();
+    let mut lines =
+        vec!["volume group".to_owned(), format!("extents of {}", screen.units.show(extent_bytes))];
+    lines.push(format!("{} free", screen.units.show(free.saturating_mul(extent_bytes))));
+    if missing > 0 {
+        lines.push(format!("{missing} of {} physical volumes missing", found.devices.len()));
+    }
+    lines
+        .extend(found.problem.as_ref().map(|problem| format!("{} ({})", problem.code.title(), problem.code)));
+    let tone = match (&found.problem, missing) {
+        (Some(_), _) => Tone::Unusable,
+        (None, 0) => Tone::Plain,
+        (None, _) => Tone::Degraded,
+    };
+    let on = boxes.of(found.devices.iter().flatten().copied());
+    boxes.add(&found.vg.name, lines, tone, on)
+}
+
+fn logical(
+    boxes: &mut Boxes,
+    stack: &Stack,
+    seen: &MemberScan,
+    (group, volume): (usize, usize),
+    below: usize,
+    screen: Screen,
+) -> usize {
+    let group = &stack.groups[group];
+    let mut lines = vec![screen.units.show_capacity(seen.member.device.size_bytes())];
+    lines.push(segment_types(group, volume).join(" and "));
+    let partial = group.volumes[volume].partial;
+    if partial {
+        lines.push("partly on missing physical volumes".to_owned());
+    }
+    lines.extend(plain_signatures(seen));
+    boxes.add(&seen.member.name, lines, if partial { Tone::Degraded } else { Tone::Plain }, vec![below])
+}
+
+/// Volumes that could not be opened.
+fn unopened(boxes: &mut Boxes, group: &GroupScan, below: Option<usize>, screen: Screen) {
+    let Some(below) = below else { return };
+    for (lv, state) in group.vg.lvs.iter().zip(&group.volumes) {
+        let Some(problem) = state.problem.as_ref().filter(|_| group.vg.is_visible(lv)) else { continue };
+        let size = screen.units.show_capacity(group.size_bytes(lv));
+        let lines = vec![size, format!("{} ({})", problem.code.title(), problem.code)];
+        boxes.add(&group.full_name(lv), lines, Tone::Unusable, vec![below]);
+    }
+}

@@ -2,6 +2,7 @@
 //!
 //! Nothing is decided here beyond "that is a number"; each command turns its arguments into what is meant.
 
+mod audit;
 mod bench;
 mod copy;
 mod files;
@@ -24,6 +25,7 @@ use wattle_rt::BackendChoice;
 use crate::commands::interval::parse_seconds;
 use crate::commands::top::TopArgs;
 
+pub use audit::AuditArgs;
 pub use bench::BenchArgs;
 pub use copy::CopyArgs;
 pub use files::{FilesOn, GetArgs, LsArgs};
@@ -123,6 +125,7 @@ pub enum Command {
     Lv(LvArgs),
     Simulate(Box<SimulateArgs>),
     Bench(Box<BenchArgs>),
+    Audit(Box<AuditArgs>),
     Explain(ExplainArgs),
 }
 
@@ -435,14 +438,15 @@ pub struct WhyArgs {
     pub runtime: Runtime,
 }
 
-/// Explains an error code.
+/// Explains the code of an error or of a finding.
 #[derive(Debug, Args)]
 #[command(before_help = "\
 Examples:
   wattle explain WTL-0049
+  wattle explain AUD-104                        what `wattle audit` found
   wattle explain                                every code")]
 pub struct ExplainArgs {
-    /// WTL-0049 or 49 [default: list all].
+    /// WTL-0049 or 49, AUD-104 [default: list all].
     #[arg(value_name = "CODE")]
     pub code: Option<String>,
     #[command(flatten)]

@@ -1,6 +1,7 @@
-//! `wattle explain`: what an error code means.
+//! `wattle explain`: what the code of an error or of a finding means.
 
 use serde::Serialize;
+use wattle_advise::audit;
 use wattle_control::{Code, Kind, Problem};
 
 use crate::cli::ExplainArgs;
@@ -13,6 +14,8 @@ const COLUMNS: usize = 96;
 struct Report {
     schema_version: u32,
     codes: Vec<CodeReport>,
+    /// Of audits.
+    findings: Vec<FindingReport>,
 }
 
 #[derive(Serialize)]
@@ -23,16 +26,55 @@ struct CodeReport {
     explanation: &'static str,
 }
 
+#[derive(Serialize)]
+struct FindingReport {
+    code: String,
+    title: &'static str,
+    severity: &'static str,
+    explanation: &'static str,
+}
+
+/// A code of either family.
+#[derive(Debug, Clone, Copy)]
+enum Any {
+    Error(Code),
+    Finding(audit::Code),
+}
+
+impl Any {
+    fn all() -> Vec<Self> {
+        let findings = audit::Code::ALL.iter().map(|code| Self::Finding(*code));
+        Code::ALL.iter().map(|code| Self::Error(*code)).chain(findings).collect()
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        Code::parse(text).map(Self::Error).or_else(|| audit::Code::parse(text).map(Self::Finding))
+    }
+
+    fn id(self) -> String {
+        match self {
+            Self::Error(code) => code.id(),
+            Self::Finding(code) => code.id(),
+        }
+    }
+
+    fn title(self) -> &'static str {
+        match self {
+            Self::Error(code) => code.title(),
+            Self::Finding(code) => code.title(),
+        }
+    }
+}
+
 /// # Errors
 /// There is no such code.
 pub fn run(args: &ExplainArgs) -> Result<(), Problem> {
     let codes = match &args.code {
         Some(code) => vec![parse(code)?],
-        None => Code::ALL.to_vec(),
+        None => Any::all(),
     };
     if args.json.json {
-        let codes = codes.into_iter().map(report).collect();
-        return output::print_json(&Report { schema_version: SCHEMA_VERSION, codes });
+        return output::print_json(&document(&codes));
     }
     match codes[..] {
         [code] => output::print(&explanation(code)),
@@ -40,15 +82,31 @@ pub fn run(args: &ExplainArgs) -> Result<(), Problem> {
     }
 }
 
-fn parse(text: &str) -> Result<Code, Problem> {
-    Code::parse(text).ok_or_else(|| {
+fn parse(text: &str) -> Result<Any, Problem> {
+    Any::parse(text).ok_or_else(|| {
         Problem::new(
             Code::Usage,
-            format!("`{text}` is not an error code"),
-            "codes look like WTL-0049",
+            format!("`{text}` is not a code"),
+            "codes of errors look like WTL-0049, those of an audit's findings like AUD-104",
             "`wattle explain` lists them",
         )
     })
+}
+
+fn document(codes: &[Any]) -> Report {
+    let mut document = Report { schema_version: SCHEMA_VERSION, codes: Vec::new(), findings: Vec::new() };
+    for code in codes {
+        match *code {
+            Any::Error(code) => document.codes.push(report(code)),
+            Any::Finding(code) => document.findings.push(FindingReport {
+                code: code.id(),
+                title: code.title(),
+                severity: code.severity().name(),
+                explanation: code.explanation(),
+            }),
+        }
+    }
+    document
 }
 
 fn report(code: Code) -> CodeReport {
@@ -56,17 +114,24 @@ fn report(code: Code) -> CodeReport {
     CodeReport { code: code.id(), title: code.title(), exit_status, explanation: code.explanation() }
 }
 
-fn explanation(code: Code) -> String {
-    let ends = match code.kind() {
+fn explanation(code: Any) -> String {
+    let (text, last) = match code {
+        Any::Error(code) => (code.explanation(), ends(code.kind())),
+        Any::Finding(code) => (code.explanation(), format!("Severity: {}.", code.severity())),
+    };
+    format!("{}: {}\n\n{}\n{last}\n", code.id(), code.title(), wrap(text))
+}
+
+fn ends(kind: Kind) -> String {
+    let ends = match kind {
         Kind::Failed => "failed",
         Kind::Usage => "usage",
         Kind::Refused => "refused by a safety check",
     };
-    let status = code.kind().exit_code();
-    format!("{code}: {}\n\n{}\nExit status {status}: {ends}.\n", code.title(), wrap(code.explanation()))
+    format!("Exit status {}: {ends}.", kind.exit_code())
 }
 
-fn list(codes: &[Code]) -> String {
+fn list(codes: &[Any]) -> String {
     let rows: Vec<_> = codes.iter().map(|code| vec![code.id(), code.title().to_owned()]).collect();
     text::table("", &rows)
 }
@@ -96,11 +161,11 @@ mod tests {
 
     #[test]
     fn every_code_is_explained_in_lines_that_fit() {
-        for &code in Code::ALL {
+        for code in Any::all() {
             let text = explanation(code);
-            assert!(text.starts_with(&format!("{code}: ")));
+            assert!(text.starts_with(&format!("{}: ", code.id())));
             assert!(text.lines().all(|line| line.chars().count() <= COLUMNS), "{text}");
         }
-        assert_eq!(list(Code::ALL).lines().count(), Code::ALL.len());
+        assert_eq!(list(&Any::all()).lines().count(), Any::all().len());
     }
 }

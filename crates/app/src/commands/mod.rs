@@ -1,5 +1,6 @@
 //! One file per command.
 
+mod audit;
 mod bench;
 mod cat;
 mod copy;
@@ -63,6 +64,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Pv(args) => done(lvm::pv(&args, screen)),
         Command::Vg(args) => done(lvm::vg(&args, screen)),
         Command::Lv(args) => done(lvm::lv(&args, screen)),
+        Command::Audit(args) => audit::run(&args, screen),
         Command::Bench(args) => done(bench::run(&args, screen)),
         Command::Simulate(args) => done(simulate::run(&args, screen)),
         Command::Explain(args) => done(explain::run(&args)),

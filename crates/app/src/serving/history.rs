@@ -53,6 +53,12 @@ impl StateDir {
     }
 }
 
+/// Whether a check or repair of the array with this UUID is known to have gone through. Writes nothing.
+pub fn was_checked(dir: &StateDir, uuid: &str) -> bool {
+    let runs = dir.0.as_ref().and_then(|dir| read(&file_of(dir, uuid)).ok());
+    runs.is_some_and(|(runs, _)| runs.iter().any(|run| run.outcome == "done"))
+}
+
 /// The history of one array.
 #[derive(Debug, Default)]
 pub struct History {
@@ -74,7 +80,7 @@ impl History {
     pub fn open(dir: &StateDir, uuid: Option<&str>) -> (Self, Option<Problem>) {
         let in_memory = Self { file: None, runs: RefCell::default() };
         let (Some(dir), Some(uuid)) = (&dir.0, uuid) else { return (in_memory, None) };
-        let file = dir.join(format!("scrub-{}.jsonl", file_name(uuid)));
+        let file = file_of(dir, uuid);
         match read(&file) {
             Ok((runs, untidy)) => {
                 let history = Self { file: Some(file), runs: RefCell::new(runs) };
@@ -136,8 +142,10 @@ fn problem(path: &Path, error: &io::Error, why: &str) -> Problem {
 }
 
 /// UUIDs are from drives and may hold anything.
-fn file_name(uuid: &str) -> String {
-    uuid.chars().map(|c| if c.is_ascii_alphanumeric() || c == '-' { c } else { '-' }).take(64).collect()
+fn file_of(dir: &Path, uuid: &str) -> PathBuf {
+    let plain = |c: char| if c.is_ascii_alphanumeric() || c == '-' { c } else { '-' };
+    let name: String = uuid.chars().map(plain).take(64).collect();
+    dir.join(format!("scrub-{name}.jsonl"))
 }
 
 fn line(run: &ScrubReport) -> Vec<u8> {
@@ -242,6 +250,8 @@ mod tests {
         history.record(&run(2, "running")).unwrap();
         assert_eq!(history.last()[0].outcome, "running");
         drop(history);
+        let known = StateDir(Some(dir.clone()));
+        assert!(was_checked(&known, "a:b:c:d") && !was_checked(&known, "a:b:c:e"));
         let history = open(&dir);
         let outcomes: Vec<_> = history.last().into_iter().map(|run| (run.run, run.outcome)).collect();
         assert_eq!(outcomes, [(2, "interrupted".to_owned()), (1, "done".to_owned())]);

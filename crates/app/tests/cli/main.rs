@@ -9,6 +9,8 @@
 #![allow(clippy::zombie_processes, reason = "Serve waits for its process when it is dropped")]
 
 mod arrays;
+mod audit;
+mod audit_system;
 mod bad_input;
 mod bench;
 mod contract;

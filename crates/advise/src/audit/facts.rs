@@ -1,0 +1,431 @@
+//! What an audit knows: values without behaviour beyond finding one's way among them. All sizes are bytes.
+
+use super::Unchecked;
+use crate::limits::Scheme;
+
+/// What was found, of members or of a whole system.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Facts {
+    /// Everything that has bytes: drives, partitions, and what arrays and volume groups offer. Below comes before above.
+    pub devices: Vec<Device>,
+    /// Arrays.
+    pub arrays: Vec<Array>,
+    /// Volume groups.
+    pub groups: Vec<Group>,
+    /// What a running system says of itself; `None` if only members were looked at.
+    pub system: Option<System>,
+    /// What the stack is to be used for, where that was said.
+    pub request: Option<Request>,
+    /// What could not be found out.
+    pub unread: Vec<Unchecked>,
+}
+
+/// Something that has bytes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Device {
+    /// What it is called.
+    pub name: String,
+    /// Its size.
+    pub size: u64,
+    /// What it is.
+    pub origin: Origin,
+    /// The file system on it, if it is one that is known.
+    pub file_system: Option<FileSystem>,
+    /// What the kernel says of it.
+    pub queue: Option<Queue>,
+    /// What is known of it as a drive.
+    pub drive: Option<Drive>,
+}
+
+/// What a device is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// A drive, or an image of one.
+    Drive,
+    /// A part of another device.
+    Partition {
+        /// Which.
+        of: usize,
+        /// Where it starts there.
+        start: u64,
+    },
+    /// The content of an array.
+    Array(usize),
+    /// A logical volume.
+    Logical {
+        /// Its group.
+        group: usize,
+        /// Which of the group's volumes.
+        volume: usize,
+    },
+}
+
+/// An array.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Array {
+    /// What it is called.
+    pub name: String,
+    /// `raid5`.
+    pub level: String,
+    /// How data and redundancy lie.
+    pub scheme: Scheme,
+    /// The chunk; 0 if it has none.
+    pub chunk: u64,
+    /// How many chunks of data a stripe has.
+    pub data_drives: u32,
+    /// How many members it is meant to have.
+    pub slots: u32,
+    /// How many of them are not there, or not whole.
+    pub missing: u32,
+    /// What there is of it.
+    pub members: Vec<ArrayMember>,
+    /// `1.2`.
+    pub metadata: String,
+    /// Whether it has a write-intent bitmap.
+    pub bitmap: Option<bool>,
+    /// Whether a log closes the write hole.
+    pub log: Option<bool>,
+    /// Whether parity or copies are known to agree; `None` if nobody says.
+    pub sync: Option<Sync>,
+    /// Why it cannot be used, with the code of that.
+    pub refused: Option<String>,
+    /// Whether a check ever went through it; `None` if nobody can tell.
+    pub scrubbed: Option<bool>,
+    /// What the kernel that runs it says.
+    pub running: Option<Running>,
+}
+
+/// Whether parity or copies agree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sync {
+    /// Everywhere.
+    Clean,
+    /// It was not stopped, or is being written.
+    Dirty,
+    /// Only a part was ever made to agree.
+    Unsynced,
+}
+
+/// A member of an array.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ArrayMember {
+    /// Which device.
+    pub device: usize,
+    /// What it is to the array.
+    pub role: Role,
+    /// Where its data starts; `None` if nobody says.
+    pub start: Option<u64>,
+    /// How much of it the array uses; `None` if nobody says.
+    pub used: Option<u64>,
+    /// Sectors recorded as lost.
+    pub bad_sectors: u64,
+}
+
+/// What a member is to its array.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// In use.
+    Active,
+    /// Waiting.
+    Spare,
+    /// The journal.
+    Journal,
+    /// Not used, and why.
+    Unused(String),
+}
+
+/// What the kernel says of an array.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Running {
+    /// What the kernel calls it: `md0`.
+    pub node: String,
+    /// Entries of its stripe cache.
+    pub stripe_cache: Option<u64>,
+    /// Entries of it that are in use.
+    pub stripe_cache_active: Option<u64>,
+    /// Threads beside the one that it always has.
+    pub threads: Option<u64>,
+    /// What it is doing: `idle`, `recover`, ….
+    pub action: Option<String>,
+    /// Sectors that the last check found to disagree.
+    pub mismatches: Option<u64>,
+}
+
+/// A volume group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Group {
+    /// What it is called.
+    pub name: String,
+    /// The size of its extents.
+    pub extent: u64,
+    /// Physical volumes.
+    pub physical: Vec<Physical>,
+    /// Logical volumes, the hidden ones too.
+    pub volumes: Vec<Volume>,
+}
+
+/// A physical volume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Physical {
+    /// Its device, if that is there.
+    pub device: Option<usize>,
+    /// Where its first extent is.
+    pub start: u64,
+}
+
+/// A logical volume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Volume {
+    /// What it is called, without its group.
+    pub name: String,
+    /// Its runs on physical volumes; none if it is made of other volumes.
+    pub segments: Vec<Segment>,
+}
+
+/// A run of a logical volume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// Where it starts in the volume.
+    pub start: u64,
+    /// How much goes to one area before the next one's turn; 0 if there is only one.
+    pub stripe: u64,
+    /// Where it lies: physical volumes, and the offset from the start of their devices.
+    pub areas: Vec<(usize, u64)>,
+}
+
+/// A file system.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileSystem {
+    /// `xfs`, `ext4`.
+    pub kind: String,
+    /// The version of XFS's format; 0 elsewhere.
+    pub version: u8,
+    /// Its blocks.
+    pub block: u64,
+    /// What it takes for one drive's part of a stripe.
+    pub unit: Option<u64>,
+    /// What it takes for the data of a stripe.
+    pub width: Option<u64>,
+    /// How many groups of blocks it has.
+    pub groups: u64,
+    /// How large each is.
+    pub group_size: u64,
+    /// For each group, the slot of the array below that holds its first block; empty if that is not known.
+    pub group_slots: Vec<u16>,
+}
+
+/// What the kernel says of a device.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Queue {
+    /// What it writes at once.
+    pub physical_block: Option<u64>,
+    /// It has a head that moves.
+    pub rotational: Option<bool>,
+    /// How far it reads ahead.
+    pub read_ahead: Option<u64>,
+    /// Whether it takes discards.
+    pub discard: Option<bool>,
+    /// `none`, `host-aware`, `host-managed`.
+    pub zoned: Option<String>,
+}
+
+/// What is known of a drive.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Drive {
+    /// Its model.
+    pub model: Option<String>,
+    /// After how many seconds the kernel gives an operation up.
+    pub timeout_seconds: Option<u64>,
+    /// For how long it tries by itself.
+    pub recovery: Option<Recovery>,
+    /// Reads and writes since the start, and the milliseconds that they took together.
+    pub work: Option<(u64, u64)>,
+}
+
+/// For how long a drive tries to read a sector before it says that it cannot (SCT ERC).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Recovery {
+    /// Tenths of a second.
+    Limited(u64),
+    /// It can be told, and is not.
+    Off,
+    /// It cannot be told.
+    Unsupported,
+}
+
+/// What a running system says of itself.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct System {
+    /// Memory.
+    pub memory: Option<u64>,
+    /// Processors.
+    pub processors: Option<u64>,
+    /// What is mounted, or is to be.
+    pub mounts: Vec<Mount>,
+    /// Whether somebody is told when a member fails; `None` if nobody can tell.
+    pub alerts: Option<bool>,
+    /// Whether md passes discards on in arrays with parity; `None` if nobody can tell.
+    pub parity_discard: Option<bool>,
+}
+
+/// A file system that is mounted, or is to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mount {
+    /// Where that is said: `/proc/mounts`, `/etc/fstab`.
+    pub stated_in: String,
+    /// What.
+    pub source: String,
+    /// Where.
+    pub at: String,
+    /// Its type.
+    pub kind: String,
+    /// How.
+    pub options: Vec<String>,
+}
+
+/// What a stack is to be used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// Requests go anywhere, not one after the other.
+    pub random: bool,
+    /// There are writes among them.
+    pub writes: bool,
+    /// Bytes of a request.
+    pub size: u64,
+}
+
+/// What is cut into stripes below some place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Stripes<'a> {
+    /// What is: an array, or the physical volumes of a group.
+    pub name: &'a str,
+    /// What goes to one drive before the next one's turn.
+    pub unit: u64,
+    /// How many such units of data a stripe has.
+    pub drives: u64,
+    /// A stripe that is not written as a whole has to be read first.
+    pub parity: bool,
+}
+
+impl Stripes<'_> {
+    /// The data of a stripe.
+    pub fn stripe(&self) -> u64 {
+        self.unit.saturating_mul(self.drives)
+    }
+
+    /// What starts and ends should be a multiple of.
+    pub fn grain(&self) -> u64 {
+        if self.parity { self.stripe() } else { self.unit }
+    }
+}
+
+impl Device {
+    /// Where Linux has it.
+    pub(super) fn node(&self) -> String {
+        match self.origin {
+            Origin::Drive | Origin::Partition { .. } => self.name.clone(),
+            Origin::Array(_) => format!("/dev/md/{}", self.name),
+            Origin::Logical { .. } => format!("/dev/{}", self.name),
+        }
+    }
+}
+
+impl Array {
+    /// Blocks of a stripe that are parity.
+    pub(super) fn parities(&self) -> u32 {
+        match self.scheme {
+            Scheme::Parity { parities } => parities,
+            _ => 0,
+        }
+    }
+
+    /// Whether it survives any failure.
+    pub(super) fn redundant(&self) -> bool {
+        match self.scheme {
+            Scheme::Striped => false,
+            Scheme::Mirrored { copies, .. } => copies > 1,
+            Scheme::Parity { parities } => parities > 0,
+        }
+    }
+
+    /// Its stripes, if it has any.
+    pub(super) fn stripes(&self) -> Option<Stripes<'_>> {
+        let striped = self.chunk > 0 && self.data_drives > 1;
+        striped.then_some(Stripes {
+            name: &self.name,
+            unit: self.chunk,
+            drives: self.data_drives.into(),
+            parity: self.parities() > 0,
+        })
+    }
+
+    /// The devices of members in use.
+    pub(super) fn active(&self) -> impl Iterator<Item = &ArrayMember> {
+        self.members.iter().filter(|member| member.role == Role::Active)
+    }
+}
+
+impl Facts {
+    /// What a place of a device lies on that is cut into stripes, and where in that; `None` if nothing below is, or that is not known.
+    pub(super) fn place(&self, device: usize, at: u64) -> Option<(Stripes<'_>, u64)> {
+        match self.devices[device].origin {
+            Origin::Drive => None,
+            Origin::Partition { of, start } => self.place(of, start.checked_add(at)?),
+            Origin::Array(array) => Some((self.arrays[array].stripes()?, at)),
+            Origin::Logical { group, volume } => {
+                let group = &self.groups[group];
+                let segments = &group.volumes[volume].segments;
+                let segment = segments.iter().rev().find(|segment| segment.start <= at)?;
+                let within = at - segment.start;
+                if segment.areas.len() > 1 {
+                    let stripes = Stripes {
+                        name: &group.volumes[volume].name,
+                        unit: segment.stripe,
+                        drives: segment.areas.len() as u64,
+                        parity: false,
+                    };
+                    return Some((stripes, within));
+                }
+                let (physical, start) = *segment.areas.first()?;
+                self.place(group.physical.get(physical)?.device?, start.checked_add(within)?)
+            }
+        }
+    }
+
+    /// The drive that a device is, or is a partition of.
+    pub(super) fn drive(&self, device: usize) -> Option<usize> {
+        match self.devices[device].origin {
+            Origin::Drive => Some(device),
+            Origin::Partition { of, .. } => self.drive(of),
+            Origin::Array(_) | Origin::Logical { .. } => None,
+        }
+    }
+
+    /// Where a place of a device is on its drive.
+    pub(super) fn on_drive(&self, device: usize, at: u64) -> Option<u64> {
+        match self.devices[device].origin {
+            Origin::Drive => Some(at),
+            Origin::Partition { of, start } => self.on_drive(of, start.checked_add(at)?),
+            Origin::Array(_) | Origin::Logical { .. } => None,
+        }
+    }
+
+    /// The content of an array.
+    pub(super) fn content(&self, array: usize) -> Option<&Device> {
+        self.devices.iter().find(|device| device.origin == Origin::Array(array))
+    }
+
+    /// The drives of an array's members that are in use.
+    pub(super) fn drives_of(&self, array: &Array) -> Vec<&Device> {
+        let drives = array.active().filter_map(|member| self.drive(member.device));
+        drives.map(|drive| &self.devices[drive]).collect()
+    }
+
+    /// Whether all drives of an array have no heads; `None` if that is not known of one of them.
+    pub(super) fn is_flash(&self, array: &Array) -> Option<bool> {
+        let drives = self.drives_of(array);
+        let rotational = |drive: &&Device| drive.queue.as_ref()?.rotational;
+        let known: Option<Vec<bool>> = drives.iter().map(rotational).collect();
+        known.filter(|known| !known.is_empty()).map(|known| known.iter().all(|rotational| !rotational))
+    }
+}

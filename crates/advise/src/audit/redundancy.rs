@@ -1,0 +1,242 @@
+//! Redundancy: whether an array has what it says, and gets it back.
+
+use super::facts::{Array, Facts, Role, Sync};
+use super::{Code, Report, Size, word};
+
+pub(super) fn rules(facts: &Facts, report: &mut Report) {
+    for array in &facts.arrays {
+        state(array, report);
+        members(facts, array, report);
+        if array.redundant() {
+            protection(array, report);
+            shared_drives(facts, array, report);
+        }
+        sizes(facts, array, report);
+    }
+    for group in &facts.groups {
+        let missing = group.physical.iter().filter(|physical| physical.device.is_none()).count();
+        if missing > 0 {
+            let evidence = format!("{missing} of {} are not there", group.physical.len());
+            let cost = "volumes with extents on them cannot be used, or only in part".to_owned();
+            let fix =
+                format!("find them; what is lost for good: vgreduce --removemissing {}", word(&group.name));
+            report.find(Code::MissingVolume, &group.name, [evidence, cost, fix]);
+        }
+    }
+}
+
+fn state(array: &Array, report: &mut Report) {
+    let name = word(&array.name);
+    if let Some(why) = &array.refused {
+        let fix = format!("wattle why MEMBER... says what helps with {name}");
+        let cost = "what is on it cannot be used".to_owned();
+        report.find(Code::Refused, &array.name, [why.clone(), cost, fix]);
+    }
+    if array.missing > 0 && array.redundant() {
+        let evidence = format!("{} of {} members are missing or not whole", array.missing, array.slots);
+        let left = array.parities().saturating_sub(array.missing);
+        let cost = match (array.parities(), left) {
+            (0, _) => "what has no other copy is lost with the next failure".to_owned(),
+            (_, 0) => "the next failure loses everything".to_owned(),
+            _ => format!("{left} further failure is survived"),
+        };
+        let fix = format!("wattle add {name} DEVICE, or mdadm --add");
+        report.find(Code::Degraded, &array.name, [evidence, cost, fix]);
+        if array.sync == Some(Sync::Dirty)
+            && array.parities() > 0
+            && array.log != Some(true)
+            && array.running.is_none()
+        {
+            let evidence = format!("dirty, with {} of {} members missing", array.missing, array.slots);
+            let cost = "blocks of the missing member may come out wrong, without an error".to_owned();
+            let fix =
+                "find the missing member; --force=dirty-degraded goes on without, at that risk".to_owned();
+            report.find(Code::DirtyDegraded, &array.name, [evidence, cost, fix]);
+        }
+    }
+    let pending = match array.sync {
+        Some(Sync::Unsynced) => Some("a resync is not finished"),
+        // Of one that runs this only says that it is being written.
+        Some(Sync::Dirty) if array.running.is_none() && array.missing == 0 => {
+            Some("it was not stopped cleanly, or never synchronised")
+        }
+        _ => None,
+    };
+    if let Some(evidence) = pending.filter(|_| array.redundant()) {
+        let evidence = evidence.to_owned();
+        let cost = "a failure before it is gives wrong data wherever they differ".to_owned();
+        let fix = format!("wattle serve, or mdadm --assemble, and let it finish: wattle status {name}");
+        report.find(Code::Unsynced, &array.name, [evidence, cost, fix]);
+    }
+    if array.metadata == "0.90" || array.metadata == "0.91" {
+        let evidence = format!("its superblocks are {}", array.metadata);
+        let cost = "no more than 2 TiB of each member, no record of a rebuild or of bad sectors".to_owned();
+        let fix = "mdadm --assemble --update=metadata, once, with the array stopped".to_owned();
+        report.find(Code::OldMetadata, &array.name, [evidence, cost, fix]);
+    }
+}
+
+fn members(facts: &Facts, array: &Array, report: &mut Report) {
+    for member in &array.members {
+        let name = &facts.devices[member.device].name;
+        if let Role::Unused(why) = &member.role {
+            let cost = format!("it is no redundancy of {} as it is", array.name);
+            let fix = format!("wattle add {} {}", word(&array.name), word(name));
+            report.find(Code::UnusedMember, name, [why.clone(), cost, fix]);
+        }
+        if member.bad_sectors > 0 {
+            let evidence = format!("{} sectors, in its bad-block log", member.bad_sectors);
+            let cost = "no redundancy there: another failure loses these".to_owned();
+            let fix = format!("wattle replace {} {} --with NEW", word(&array.name), word(name));
+            report.find(Code::BadBlocks, name, [evidence, cost, fix]);
+        }
+    }
+}
+
+fn protection(array: &Array, report: &mut Report) {
+    let node = array
+        .running
+        .as_ref()
+        .map_or_else(|| word(&format!("/dev/md/{}", array.name)), |running| format!("/dev/{}", running.node));
+    if array.bitmap.is_none() {
+        report.unknown(format!("{}: whether it has a bitmap", array.name), "nothing there says so");
+    }
+    if array.bitmap == Some(false) && array.log != Some(true) {
+        let size = array.members.iter().filter_map(|member| member.used).max();
+        let evidence = "its superblocks name no bitmap".to_owned();
+        let cost = match size {
+            Some(size) => format!(
+                "a crash costs a resync of {} on each member, {} at 100 MB/s",
+                Size(size),
+                time(size / 100_000_000)
+            ),
+            None => "a crash costs a resync of everything".to_owned(),
+        };
+        report.find(
+            Code::NoBitmap,
+            &array.name,
+            [evidence, cost, format!("mdadm --grow --bitmap=internal {node}")],
+        );
+    }
+    if array.parities() > 0 && array.log == Some(false) {
+        let evidence = "no partial parity log and no journal".to_owned();
+        let cost =
+            "a crash, and a failure before the resync is done, may damage blocks that nobody was writing";
+        let fix = match array.parities() {
+            1 => format!(
+                "mdadm --grow --bitmap=none {node}; mdadm --grow --consistency-policy=ppl {node}; or a journal device"
+            ),
+            _ => "a journal device (mdadm --create --write-journal), or a battery".to_owned(),
+        };
+        report.find(Code::WriteHole, &array.name, [evidence, cost.to_owned(), fix]);
+    }
+    if !array.members.iter().any(|member| member.role == Role::Spare) {
+        let evidence = format!("{} members, none of them a spare", array.slots);
+        let cost = "a rebuild starts when somebody starts it".to_owned();
+        let fix = format!("wattle add {} DEVICE, or mdadm --add {node} DEVICE", word(&array.name));
+        report.find(Code::NoSpare, &array.name, [evidence, cost, fix]);
+    }
+}
+
+/// Seconds as hours or minutes.
+fn time(seconds: u64) -> String {
+    match seconds {
+        0..120 => format!("{seconds} s"),
+        120..7200 => format!("{} min", seconds / 60),
+        _ => format!("{:.1} h", seconds as f64 / 3600.0),
+    }
+}
+
+fn shared_drives(facts: &Facts, array: &Array, report: &mut Report) {
+    let active: Vec<_> =
+        array.active().filter_map(|member| Some((member.device, facts.drive(member.device)?))).collect();
+    for (at, (device, drive)) in active.iter().enumerate() {
+        let Some((first, _)) = active[..at].iter().find(|(_, other)| other == drive) else { continue };
+        let name = &facts.devices[*drive].name;
+        let evidence =
+            format!("{} and {} are both on {name}", facts.devices[*first].name, facts.devices[*device].name);
+        let cost = format!("{name} failing is two failures of {}, and both wait for its head", array.name);
+        let fix = format!(
+            "wattle replace {} {} --with a partition of another drive",
+            word(&array.name),
+            word(&facts.devices[*device].name)
+        );
+        report.find(Code::SharedDrive, &array.name, [evidence, cost, fix]);
+        return;
+    }
+}
+
+/// What members have and the smallest does not. RAID 0 and linear use all of each.
+fn sizes(facts: &Facts, array: &Array, report: &mut Report) {
+    if !array.redundant() {
+        return;
+    }
+    let wasted = array.active().filter_map(|member| {
+        let device = &facts.devices[member.device];
+        let room = device.size.saturating_sub(member.start?);
+        Some((room.saturating_sub(member.used?), device))
+    });
+    let wasted: Vec<_> = wasted.collect();
+    let Some((least, _)) = wasted.iter().min_by_key(|(bytes, _)| *bytes) else { return };
+    let Some((most, largest)) = wasted.iter().max_by_key(|(bytes, _)| *bytes) else { return };
+    let sum: u64 = wasted.iter().map(|(bytes, _)| bytes - least).sum();
+    // A percent is how much drives of one size from two makers differ.
+    if most - least <= largest.size / 100 {
+        return;
+    }
+    let evidence =
+        format!("{} of {} are beyond what the smallest member has", Size(most - least), largest.name);
+    let cost = format!("{} of drives that hold nothing", Size(sum));
+    let fix = "arrays of equal partitions, and one volume group of them".to_owned();
+    report.find(Code::WastedSpace, &array.name, [evidence, cost, fix]);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::audit::facts::{ArrayMember, Device, Origin};
+    use crate::limits::Scheme;
+
+    #[test]
+    fn sectors_recorded_as_lost_are_found() {
+        let device = Device {
+            name: "sda".to_owned(),
+            size: 1 << 30,
+            origin: Origin::Drive,
+            file_system: None,
+            queue: None,
+            drive: None,
+        };
+        let member = ArrayMember {
+            device: 0,
+            role: Role::Active,
+            start: Some(1 << 20),
+            used: Some(1 << 29),
+            bad_sectors: 8,
+        };
+        let array = Array {
+            name: "data".to_owned(),
+            level: "raid1".to_owned(),
+            scheme: Scheme::Mirrored { copies: 2, far: false },
+            chunk: 0,
+            data_drives: 1,
+            slots: 2,
+            missing: 0,
+            members: vec![member],
+            metadata: "1.2".to_owned(),
+            bitmap: Some(true),
+            log: Some(false),
+            sync: Some(Sync::Clean),
+            refused: None,
+            scrubbed: None,
+            running: None,
+        };
+        let facts = Facts { devices: vec![device], arrays: vec![array], ..Facts::default() };
+        let found = crate::audit::audit(&facts).findings;
+        assert_eq!(found[0].code, Code::BadBlocks);
+        assert_eq!(
+            (found[0].subject.as_str(), found[0].evidence.as_str()),
+            ("sda", "8 sectors, in its bad-block log")
+        );
+    }
+}

@@ -1,0 +1,71 @@
+//! `wattle audit`.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use wattle_advise::audit::Severity;
+
+use super::{Force, Json};
+
+/// Finds what is wrong with a stack: misaligned, slow, unprotected or unwatched, with the numbers, what it costs and what to do.
+///
+/// Without members: of this machine, from its drives, /sys, /proc and /etc. With members: of what is on them. Writes nothing to
+/// members. What could not be checked is listed, with the reason.
+#[derive(Debug, Args)]
+#[command(
+    before_help = "\
+Examples:
+  wattle audit                                  this machine, as root
+  wattle audit disk*.img                        what is on images
+  wattle audit --json --fail-on error | jq '.findings[].code'
+  wattle audit --write-baseline known.json      from now on …
+  wattle audit --baseline known.json            … only what is new
+  wattle explain AUD-104",
+    after_help = "Exit status: 0 nothing as bad as --fail-on, 1 something is or it failed, 2 usage, 3 refused by a safety check."
+)]
+pub struct AuditArgs {
+    /// Files, block devices [default: the drives of this machine].
+    #[arg(value_name = "MEMBER")]
+    pub members: Vec<String>,
+    /// The root of the system to look at, or of what was collected of one: DIR/sys, DIR/proc, DIR/etc, DIR/dev [default: / without
+    /// members, no system with members].
+    #[arg(long, value_name = "DIR")]
+    pub sysroot: Option<PathBuf>,
+    /// What the arrays are used for, in fio's terms: `rw=randwrite bs=4k`.
+    #[arg(long, value_name = "LINE")]
+    pub workload: Option<String>,
+    /// How bad a finding has to be for exit status 1.
+    #[arg(long, value_name = "SEVERITY", value_enum, default_value_t = FailOn::Warning)]
+    pub fail_on: FailOn,
+    /// Do not report findings that are in this file.
+    #[arg(long, value_name = "FILE")]
+    pub baseline: Option<PathBuf>,
+    /// Write what is found to this file, to be a baseline; the exit status is 0.
+    #[arg(long, value_name = "FILE")]
+    pub write_baseline: Option<PathBuf>,
+    #[command(flatten)]
+    pub force: Force,
+    #[command(flatten)]
+    pub json: Json,
+}
+
+/// `--fail-on`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum FailOn {
+    Note,
+    Warning,
+    Error,
+    Never,
+}
+
+impl FailOn {
+    /// Whether a finding is that bad.
+    pub fn is_met_by(self, severity: Severity) -> bool {
+        match self {
+            Self::Never => false,
+            Self::Note => true,
+            Self::Warning => severity >= Severity::Warning,
+            Self::Error => severity >= Severity::Error,
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! Findings that are known and accepted, in a file: a code and what it is about. Numbers may change without making it a new one.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+use wattle_advise::audit::{Finding, Report};
+use wattle_control::{Code, Problem};
+
+use crate::output::{self, SCHEMA_VERSION};
+
+/// What is known.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Known(BTreeSet<Entry>);
+
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+struct Entry {
+    code: String,
+    subject: String,
+}
+
+#[derive(Serialize, Deserialize)]
+struct File {
+    schema_version: u32,
+    findings: Vec<Entry>,
+}
+
+impl Known {
+    /// Whether a finding is among it.
+    pub fn has(&self, finding: &Finding) -> bool {
+        self.0.contains(&entry(finding))
+    }
+}
+
+fn entry(finding: &Finding) -> Entry {
+    Entry { code: finding.code.id(), subject: finding.subject.clone() }
+}
+
+/// # Errors
+/// The file cannot be read, or is no baseline.
+pub fn read(path: &Path) -> Result<Known, Problem> {
+    let text = std::fs::read_to_string(path).map_err(|error| wrong(path, &error))?;
+    let file: File = serde_json::from_str(&text).map_err(|error| wrong(path, &error))?;
+    if file.schema_version != SCHEMA_VERSION {
+        return Err(wrong(
+            path,
+            &format!("its schema_version is {}, not {SCHEMA_VERSION}", file.schema_version),
+        ));
+    }
+    Ok(Known(file.findings.into_iter().collect()))
+}
+
+/// Writes what was found, and what was known before, as a baseline.
+///
+/// # Errors
+/// The file cannot be written.
+pub fn write(path: &Path, report: &Report, known: Known) -> Result<(), Problem> {
+    let mut entries = known.0;
+    entries.extend(report.findings.iter().map(entry));
+    let count = entries.len();
+    let file = File { schema_version: SCHEMA_VERSION, findings: entries.into_iter().collect() };
+    let mut text = serde_json::to_string_pretty(&file).expect("a baseline has string keys only");
+    text.push('\n');
+    std::fs::write(path, text).map_err(|error| {
+        Problem::new(
+            Code::OutputFailed,
+            format!("{}: {error}", path.display()),
+            "the baseline could not be written",
+            "name a file in a directory that can be written",
+        )
+    })?;
+    output::note(&format!("{count} findings are in {}", path.display()));
+    Ok(())
+}
+
+fn wrong(path: &Path, error: &dyn std::fmt::Display) -> Problem {
+    Problem::new(
+        Code::Usage,
+        format!("--baseline {}: {error}", path.display()),
+        "what is known cannot be told from what is new without it",
+        "make one: wattle audit --write-baseline FILE",
+    )
+}

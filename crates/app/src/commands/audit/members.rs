@@ -1,0 +1,305 @@
+//! Facts of what is on members: the stack as it was found, and the superblocks of file systems.
+
+use std::io;
+
+use wattle_advise::audit::facts::{
+    Array, ArrayMember, Device, FileSystem, Group, Origin, Physical, Role, Segment, Sync, Volume,
+};
+use wattle_advise::audit::{Facts, Unchecked};
+use wattle_advise::limits::Scheme;
+use wattle_control::facts::{BitmapFacts, Features};
+use wattle_control::lvm::GroupScan;
+use wattle_control::scan::Origin as Found;
+use wattle_control::{Access, ArrayScan, Code, Member, MemberScan, Problem, Stack, SyncState, Verdict};
+use wattle_engine::geometry::{Geometry, Kind, Level, layout_name};
+use wattle_engine::units::{SECTOR_BYTES, Sector};
+use wattle_format::lvm;
+use wattle_fs::{Layout, ReadAt};
+use wattle_rt::Core;
+
+use crate::serving::history::{self, StateDir};
+
+/// Groups of a file system whose places are looked up.
+const GROUPS_MAX: u64 = 4096;
+
+/// # Errors
+/// The system gives no thread to read with.
+pub async fn facts(core: &Core, stack: &Stack, state: &StateDir) -> Result<Facts, Problem> {
+    let members = &stack.scan.members;
+    let with_files: Vec<_> = members.iter().enumerate().filter(|(_, seen)| seen.has_file_system()).collect();
+    let readers: Vec<_> = with_files.iter().map(|(_, seen)| seen.member.clone()).collect();
+    // What serves them must be able to answer.
+    let read = core.offload(move || readers.into_iter().map(layout).collect::<Vec<_>>());
+    let layouts = read.await.map_err(|error| {
+        Problem::new(
+            Code::BackendUnavailable,
+            format!("a thread to read file systems with: {error}"),
+            "the system gives no more threads",
+            "raise the limit (`ulimit -u`)",
+        )
+    })?;
+    let mut facts = Facts {
+        devices: members.iter().map(|seen| device(stack, seen)).collect(),
+        arrays: stack.scan.arrays.iter().map(|found| array(stack, found, state)).collect(),
+        groups: stack.groups.iter().map(group).collect(),
+        ..Facts::default()
+    };
+    for (&(ix, seen), layout) in with_files.iter().zip(layouts) {
+        match layout {
+            Ok(layout) => facts.devices[ix].file_system = Some(file_system(stack, ix, &layout)),
+            Err(error) => facts.unread.push(unread_files(seen, &error)),
+        }
+    }
+    facts.unread.extend(unread(stack));
+    Ok(facts)
+}
+
+struct Reader(Member);
+
+impl ReadAt for Reader {
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
+        let bytes = self.0.read(offset, into.len()).map_err(io::Error::other)?;
+        into.copy_from_slice(&bytes);
+        Ok(())
+    }
+
+    fn size_bytes(&self) -> u64 {
+        self.0.device.size_bytes()
+    }
+}
+
+fn layout(member: Member) -> Result<Layout, wattle_fs::Error> {
+    wattle_fs::layout(Box::new(Reader(member)))
+}
+
+fn bytes(sectors: u64) -> u64 {
+    sectors.saturating_mul(SECTOR_BYTES)
+}
+
+fn device(stack: &Stack, seen: &MemberScan) -> Device {
+    let origin = match seen.origin {
+        Found::Given => Origin::Drive,
+        Found::Partition { of, number } => {
+            let table = stack.scan.members[of].table.as_ref();
+            let partition =
+                table.and_then(|table| table.partitions.iter().find(|part| part.number == number));
+            Origin::Partition { of, start: bytes(partition.map_or(0, |partition| partition.start_sectors)) }
+        }
+        Found::Array(array) => Origin::Array(array),
+        Found::Logical { group, volume } => Origin::Logical { group, volume },
+    };
+    Device {
+        name: seen.member.name.clone(),
+        size: seen.member.device.size_bytes(),
+        origin,
+        file_system: None,
+        queue: None,
+        drive: None,
+    }
+}
+
+fn scheme(level: Option<Level>, geometry: Option<&Geometry>, layout: u32) -> Scheme {
+    let redundancy = geometry.map_or(0, Geometry::redundancy) as u32;
+    match level {
+        Some(Level::Raid4 | Level::Raid5) => Scheme::Parity { parities: 1 },
+        Some(Level::Raid6) => Scheme::Parity { parities: 2 },
+        Some(Level::Raid1) => Scheme::Mirrored { copies: redundancy + 1, far: false },
+        Some(level @ Level::Raid10) => Scheme::Mirrored {
+            copies: redundancy + 1,
+            far: layout_name(level, layout).is_some_and(|name| name.starts_with('f')),
+        },
+        Some(Level::Linear | Level::Raid0) | None => Scheme::Striped,
+    }
+}
+
+fn array(stack: &Stack, found: &ArrayScan, state: &StateDir) -> Array {
+    let assembly = &found.assembly;
+    let facts = &assembly.array;
+    let level = Level::from_md(facts.level);
+    let geometry = assembly.geometry.as_ref();
+    let freshest = stack.scan.members[found.members[assembly.freshest]].facts.as_ref();
+    let logs = Features(Features::PPL.0 | Features::MULTIPLE_PPLS.0 | Features::JOURNAL.0);
+    let refusal = assembly.refusal().filter(|problem| problem.code != Code::DirtyDegraded);
+    let read_only = match &assembly.access {
+        Access::ReadOnly(reasons) => reasons.first().map(|reason| reason.problem(assembly.name())),
+        Access::ReadWrite | Access::Refused(_) => None,
+    };
+    Array {
+        name: assembly.name().to_owned(),
+        level: level.map_or_else(|| facts.level.to_string(), |level| level.to_string()),
+        scheme: scheme(level, geometry, facts.layout),
+        chunk: if level == Some(Level::Linear) { 0 } else { bytes(facts.chunk_sectors.into()) },
+        data_drives: geometry.map_or(0, |geometry| geometry.data_disks() as u32),
+        slots: facts.raid_disks,
+        missing: assembly.degraded() as u32,
+        members: array_members(stack, found),
+        metadata: facts.version.to_string(),
+        bitmap: freshest.map(|facts| facts.bitmap != BitmapFacts::None),
+        log: Some(facts.features.0 & logs.0 != 0),
+        sync: Some(match assembly.state {
+            SyncState::Clean => Sync::Clean,
+            SyncState::Dirty => Sync::Dirty,
+            SyncState::Resyncing { .. } => Sync::Unsynced,
+        }),
+        refused: refusal.or(read_only).map(|problem| format!("{} ({})", problem.what, problem.code)),
+        // That wattle has no history of it says nothing of what the kernel did.
+        scrubbed: history::was_checked(state, &assembly.uuid().to_string()).then_some(true),
+        running: None,
+    }
+}
+
+fn array_members(stack: &Stack, found: &ArrayScan) -> Vec<ArrayMember> {
+    let assembly = &found.assembly;
+    let member = |(at, &device): (usize, &usize)| {
+        let superblock = &stack.scan.members[device].facts.as_ref()?.superblock;
+        let role = match &assembly.verdicts[at] {
+            Verdict::Fresh { .. } | Verdict::Rebuilding { .. } | Verdict::Replacement { .. } => Role::Active,
+            Verdict::Spare => Role::Spare,
+            Verdict::Journal => Role::Journal,
+            unused => Role::Unused(unused.to_string()),
+        };
+        Some(ArrayMember {
+            device,
+            role,
+            start: Some(bytes(superblock.data_offset_sectors)),
+            used: Some(bytes(superblock.size_sectors)).filter(|used| *used > 0),
+            bad_sectors: assembly.bad[at].sectors(),
+        })
+    };
+    let mut members: Vec<_> = found.members.iter().enumerate().filter_map(member).collect();
+    members.extend(found.unused.iter().map(|&device| {
+        let problem = stack.scan.members[device].problem.as_ref();
+        let why = problem.map_or(String::new(), |problem| format!("{} ({})", problem.what, problem.code));
+        ArrayMember { device, role: Role::Unused(why), start: None, used: None, bad_sectors: 0 }
+    }));
+    members
+}
+
+fn group(found: &GroupScan) -> Group {
+    let vg = &found.vg;
+    let extent = bytes(vg.extent_sectors);
+    let physical = vg.pvs.iter().zip(&found.devices);
+    Group {
+        name: vg.name.clone(),
+        extent,
+        physical: physical.map(|(pv, &device)| Physical { device, start: bytes(pv.pe_start) }).collect(),
+        volumes: vg.lvs.iter().map(|lv| volume(vg, lv, extent)).collect(),
+    }
+}
+
+/// Volumes that are made of others have no runs of their own.
+fn volume(vg: &lvm::Vg, lv: &lvm::Lv, extent: u64) -> Volume {
+    let area = |name: &str, first_extent: u64| {
+        let physical = vg.pvs.iter().position(|pv| pv.name == name)?;
+        let start = bytes(vg.pvs[physical].pe_start);
+        Some((physical, start.saturating_add(first_extent.saturating_mul(extent))))
+    };
+    let segment = |segment: &lvm::Segment| match &segment.kind {
+        lvm::Kind::Striped { stripe_sectors, stripes } => Some(Segment {
+            start: segment.start_extent.saturating_mul(extent),
+            stripe: bytes(*stripe_sectors),
+            areas: stripes.iter().map(|stripe| area(&stripe.name, stripe.extent)).collect::<Option<_>>()?,
+        }),
+        _ => None,
+    };
+    Volume { name: lv.name.clone(), segments: lv.segments.iter().filter_map(segment).collect() }
+}
+
+fn file_system(stack: &Stack, ix: usize, layout: &Layout) -> FileSystem {
+    let groups = layout.groups.min(GROUPS_MAX);
+    let slots = (0..groups).map(|group| slot(stack, ix, group.saturating_mul(layout.group_bytes)));
+    FileSystem {
+        kind: layout.kind.to_owned(),
+        version: layout.version,
+        block: layout.block_bytes,
+        unit: layout.stripe_unit_bytes,
+        width: layout.stripe_width_bytes,
+        groups: layout.groups,
+        group_size: layout.group_bytes,
+        group_slots: slots.collect::<Option<_>>().unwrap_or_default(),
+    }
+}
+
+/// The slot of the array below that holds the data of a place; `None` without an array, or without chunks.
+fn slot(stack: &Stack, ix: usize, at: u64) -> Option<u16> {
+    match stack.scan.members[ix].origin {
+        Found::Given => None,
+        Found::Partition { of, number } => {
+            let table = stack.scan.members[of].table.as_ref()?;
+            let partition = table.partitions.iter().find(|partition| partition.number == number)?;
+            slot(stack, of, bytes(partition.start_sectors).checked_add(at)?)
+        }
+        Found::Array(array) => {
+            let geometry = stack.scan.arrays[array].assembly.geometry.as_ref()?;
+            let sector = Sector(at / SECTOR_BYTES);
+            let striped = !matches!(geometry.level(), Level::Linear | Level::Raid1);
+            (striped && sector < geometry.array_sectors()).then(|| match geometry.kind() {
+                Kind::Mirrored => geometry.copies(sector).as_slice()[0].member.0,
+                Kind::Striped => geometry.map(sector).member.0,
+                Kind::Parity => geometry.data_place(sector).member.0,
+            })
+        }
+        Found::Logical { group, volume: number } => {
+            let group = &stack.groups[group];
+            let volume = volume(&group.vg, &group.vg.lvs[number], bytes(group.vg.extent_sectors));
+            let segment = volume.segments.iter().rev().find(|segment| segment.start <= at)?;
+            let [(physical, start)] = segment.areas[..] else { return None };
+            slot(stack, group.devices[physical]?, start.checked_add(at - segment.start)?)
+        }
+    }
+}
+
+fn unread_files(seen: &MemberScan, error: &wattle_fs::Error) -> Unchecked {
+    let kinds: Vec<_> = seen.signatures.iter().filter(|signature| signature.is_file_system).collect();
+    let kind = kinds.first().map_or("file system", |signature| signature.what.as_str());
+    let why = match error {
+        wattle_fs::Error::Unrecognised => "its layout is not known here".to_owned(),
+        error => error.to_string(),
+    };
+    Unchecked { what: format!("{}: the {kind} on it", seen.member.name), why }
+}
+
+/// What the scan could not look at.
+fn unread(stack: &Stack) -> Vec<Unchecked> {
+    let mut unread = Vec::new();
+    for seen in &stack.scan.members {
+        let name = &seen.member.name;
+        let in_array = stack.scan.arrays.iter().flat_map(|array| &array.unused);
+        let mut told = in_array.map(|&ix| &stack.scan.members[ix].member.name);
+        if let Some(problem) = seen.problem.as_ref().filter(|_| !told.any(|other| other == name)) {
+            unread
+                .push(Unchecked { what: name.clone(), why: format!("{} ({})", problem.what, problem.code) });
+        }
+        let empty = seen.facts.is_none()
+            && seen.table.is_none()
+            && seen.physical.is_none()
+            && seen.signatures.is_empty();
+        if empty && seen.problem.is_none() && seen.origin == Found::Given {
+            let why = "nothing on it is recognised: no array, no partitions, no volume group, no file system"
+                .to_owned();
+            unread.push(Unchecked { what: name.clone(), why });
+        }
+    }
+    for array in &stack.scan.arrays {
+        if let Some(problem) = array.assembly.refusal() {
+            let what = format!("what lies on {}", array.assembly.name());
+            unread.push(Unchecked { what, why: format!("{} ({})", problem.what, problem.code) });
+        }
+    }
+    for group in &stack.groups {
+        if let Some(problem) = &group.problem {
+            let why = format!("{} ({})", problem.what, problem.code);
+            unread.push(Unchecked { what: format!("volume group {}", group.vg.name), why });
+        }
+        for lv in group.vg.lvs.iter().filter(|lv| group.vg.is_visible(lv)) {
+            let made_of_others =
+                lv.segments.iter().find(|segment| !matches!(segment.kind, lvm::Kind::Striped { .. }));
+            if let Some(segment) = made_of_others {
+                let what = format!("{}: its alignment", group.full_name(lv));
+                let why = format!("it is {}: made of other volumes", segment.kind.name());
+                unread.push(Unchecked { what, why });
+            }
+        }
+    }
+    unread
+}

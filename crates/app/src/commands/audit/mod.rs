@@ -1,0 +1,138 @@
+//! `wattle audit`: what is wrong with a stack. The facts are collected here, from members ([`members`]) and from what a system says of
+//! itself ([`system`], [`kernel`]); what is wrong with them is `advise`'s to say.
+
+mod baseline;
+mod kernel;
+mod members;
+mod show;
+mod system;
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use wattle_advise::audit::facts::Request;
+use wattle_advise::audit::{self, Facts, Unchecked};
+use wattle_control::stack::Purpose;
+use wattle_control::{Code, Problem};
+use wattle_rt::BackendChoice;
+
+use crate::cli::{AuditArgs, Engine};
+use crate::members as opened;
+use crate::output::Screen;
+use crate::serving::history::StateDir;
+use crate::volumes;
+use system::System;
+
+/// Something is as bad as was asked for.
+const FOUND: u8 = 1;
+
+/// # Errors
+/// The command line or the baseline is not understood, a member is given twice, or none can be opened.
+pub fn run(args: &AuditArgs, screen: Screen) -> Result<ExitCode, Problem> {
+    let known = args.baseline.as_deref().map(baseline::read).transpose()?.unwrap_or_default();
+    let mut facts = facts(args)?;
+    facts.request = args.workload.as_deref().map(workload).transpose()?;
+    let mut report = audit::audit(&facts);
+    let all = report.findings.len();
+    report.findings.retain(|finding| !known.has(finding));
+    let suppressed = all - report.findings.len();
+    if let Some(path) = &args.write_baseline {
+        baseline::write(path, &report, known)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    show::show(&report, suppressed, args.json.json, screen)?;
+    let fails = report.findings.iter().any(|finding| args.fail_on.is_met_by(finding.code.severity()));
+    Ok(if fails { ExitCode::from(FOUND) } else { ExitCode::SUCCESS })
+}
+
+fn facts(args: &AuditArgs) -> Result<Facts, Problem> {
+    let system = match &args.sysroot {
+        Some(root) => Some(System::at(root)?),
+        None if args.members.is_empty() => Some(System::at(Path::new("/"))?),
+        None => None,
+    };
+    let names = match &system {
+        Some(system) if args.members.is_empty() => system.members(),
+        _ => args.members.clone(),
+    };
+    let (scan, unopened) = opened::look_each(&names, &args.force)?;
+    // Of a system there is more to tell.
+    if let (None, true, Some(problem)) = (&system, scan.members.is_empty(), unopened.first()) {
+        return Err(problem.clone());
+    }
+    let state = args.sysroot.as_ref().map(|root| root.join("var/lib/wattle"));
+    let state = StateDir::find(state.as_deref());
+    let engine = Engine { cores: Some(1), backend: BackendChoice::Auto };
+    let mut facts = opened::run(&engine, 1, async |core| {
+        let stack = volumes::open(&core, scan, &args.force, Purpose::Look).await?;
+        let facts = members::facts(&core, &stack, &state).await;
+        // Nothing was written.
+        let _ = stack.close(&core).await;
+        facts
+    })?;
+    facts.unread.extend(unopened.iter().map(|problem| Unchecked {
+        what: problem.member.clone().unwrap_or_default(),
+        why: format!("{} ({})", problem.what, problem.code),
+    }));
+    if let Some(system) = &system {
+        system.describe(&mut facts);
+    }
+    Ok(facts)
+}
+
+/// `rw=randwrite bs=4k`, as fio has it.
+fn workload(line: &str) -> Result<Request, Problem> {
+    let usage = |what: String| {
+        Problem::new(
+            Code::Usage,
+            format!("--workload: {what}"),
+            "whether a chunk fits depends on how requests go and how large they are",
+            "write it as fio does: --workload 'rw=randwrite bs=4k'; rw is read, write, rw, randread, randwrite or randrw",
+        )
+    };
+    let (mut rw, mut size) = (None, None);
+    for word in line.split([' ', ',']).filter(|word| !word.is_empty()) {
+        match word.trim_start_matches('-').split_once('=') {
+            Some(("rw", value)) => rw = Some(value),
+            Some(("bs", value)) => {
+                let bytes =
+                    wattle_control::size::parse_size(value).map_err(|error| usage(error.to_string()))?;
+                size = Some(bytes).filter(|bytes| *bytes > 0);
+            }
+            _ => return Err(usage(format!("`{word}` is not understood"))),
+        }
+    }
+    let (random, writes) = match rw {
+        Some("read") => (false, false),
+        Some("write" | "rw" | "readwrite") => (false, true),
+        Some("randread") => (true, false),
+        Some("randwrite" | "randrw") => (true, true),
+        Some(other) => return Err(usage(format!("rw={other} is not understood"))),
+        None => return Err(usage("rw is missing".to_owned())),
+    };
+    Ok(Request { random, writes, size: size.ok_or_else(|| usage("bs is missing".to_owned()))? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn workloads_are_fios() {
+        let request = Request { random: true, writes: true, size: 4096 };
+        assert_eq!(workload("rw=randwrite bs=4k"), Ok(request));
+        assert_eq!(workload("--rw=randrw,--bs=4K"), Ok(request));
+        assert!(!workload("bs=1M rw=read").unwrap().writes);
+        for line in [
+            "",
+            "rw=randwrite",
+            "bs=4k",
+            "rw=fast bs=4k",
+            "rw=read bs=0",
+            "rw=read bs=x",
+            "rw=read bs=4k iops=7",
+        ] {
+            assert_eq!(workload(line).unwrap_err().code, Code::Usage, "{line}");
+        }
+    }
+}

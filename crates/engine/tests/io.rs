@@ -5,11 +5,13 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use wattle_engine::geometry::{Geometry, Level, Params};
+use wattle_engine::geometry::{Geometry, Kind, Level, Params};
 use wattle_engine::metadata::NoMetadata;
 use wattle_engine::units::{MemberIx, Sector};
 use wattle_engine::{ArrayHandle, ArraySpec, MemberSpec, MemberState, Volume};
-use wattle_rt::{BufMut, Core, Device, DriveConfig, Durability, Outcome, Rng, Unmap, World, WorldConfig};
+use wattle_rt::{
+    Buf, BufMut, Core, Device, DriveConfig, Durability, Outcome, Rng, Unmap, World, WorldConfig, race,
+};
 
 #[derive(Clone, Copy, Debug)]
 struct Case {
@@ -222,6 +224,41 @@ fn a_member_that_goes_away_in_mid_flight_costs_nothing() {
                 array.stop(&core).await.unwrap();
             });
         }
+    }
+}
+
+/// Whichever core a write of a part of a stripe came in on and whichever owns that: once it was begun it ends, and keeps the array until
+/// then.
+#[test]
+fn a_write_that_nobody_waits_for_is_finished_before_the_array_stops() {
+    const LEN: u64 = 2048;
+    for (number, &case) in CASES.iter().enumerate().filter(|(_, case)| case.level.kind() == Kind::Parity) {
+        let mut fixture = Fixture::new(case, 60 + number as u64, 3);
+        let spec = fixture.spec(&[]);
+        let wanted = run(&mut fixture, "giving up", async move |core: Core| {
+            let array = ArrayHandle::start(&core, spec, Box::new(NoMetadata)).await;
+            let volume = array.volume().open(&core).unwrap();
+            let mut wanted = vec![0; volume.size_bytes() as usize];
+            for (number, part) in wanted.chunks_exact_mut(LEN as usize).enumerate() {
+                part.fill((number % 255 + 1) as u8);
+                let write = volume.write(number as u64 * LEN, Buf::copy_of(part), Durability::Cached);
+                if number == 0 {
+                    // Whoever gives up before the array is recorded dirty has written nothing.
+                    assert_eq!(write.await, Ok(()));
+                } else {
+                    race(write, core.yield_now()).await;
+                }
+            }
+            array.stop(&core).await.unwrap();
+            wanted
+        });
+        let spec = fixture.spec(&[]);
+        run(&mut fixture, "reading what was given up", async move |core: Core| {
+            let array = ArrayHandle::start(&core, spec, Box::new(NoMetadata)).await;
+            let volume = array.volume().open(&core).unwrap();
+            check(&volume, &Rc::new(RefCell::new(wanted))).await;
+            array.stop(&core).await.unwrap();
+        });
     }
 }
 

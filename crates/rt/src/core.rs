@@ -11,7 +11,7 @@ use crate::error::IoError;
 use crate::executor::Inner;
 use crate::op::{Bufs, Durability, Key, Op, Transfer, Unmap};
 use crate::process::SignalMask;
-use crate::shared::CoreShared;
+use crate::shared::{CoreShared, Message};
 use crate::stream::{Listener, Stream};
 use crate::sync::{OneshotReceiver, oneshot};
 use crate::time::{Instant, WallTime};
@@ -369,8 +369,14 @@ impl Core {
             let future = f(core.clone());
             core.inner.spawn(Box::pin(async move { reply.put(future.await) }), spawned);
         };
-        self.inner.post(to, Box::new(job));
+        self.inner.post_job(to, Box::new(job));
         Call::There(answer)
+    }
+
+    /// Sends a message to core `to`, at the end of this turn at the latest, together with others for the same core. Panics if there is no
+    /// such core.
+    pub fn post(&self, to: CoreIx, message: impl Message) {
+        self.inner.post(to, message);
     }
 
     /// Keeps a value for this core under `key`, for the tasks that come later; replaces an earlier one.

@@ -12,7 +12,7 @@ use crate::error::IoError;
 use crate::op::{Done, Key, Op, Progress};
 use crate::process;
 use crate::serve::{self, Serve};
-use crate::shared::{CoreShared, Job, OUTBOX_MAX, Outbox};
+use crate::shared::{CoreShared, Job, Mail, Message, Outbox};
 use crate::time::Instant;
 use crate::traffic::{Counted, Traffic};
 use std::any::Any;
@@ -146,7 +146,7 @@ struct OpSlot {
 pub(crate) struct Inner {
     pub(crate) shared: Arc<CoreShared>,
     pub(crate) group: Arc<[Arc<CoreShared>]>,
-    inbox: mpsc::Receiver<Vec<Job>>,
+    inbox: mpsc::Receiver<Vec<Mail>>,
     /// By core.
     outboxes: RefCell<Vec<Outbox>>,
     /// Something is in an outbox.
@@ -177,7 +177,7 @@ impl Inner {
     pub(crate) fn new(
         shared: Arc<CoreShared>,
         group: Arc<[Arc<CoreShared>]>,
-        inbox: mpsc::Receiver<Vec<Job>>,
+        inbox: mpsc::Receiver<Vec<Mail>>,
         backend: Box<dyn Backend>,
     ) -> Rc<Inner> {
         let backend_now = backend.now();
@@ -279,23 +279,29 @@ impl Inner {
         let woken = self.shared.take_woken();
         let mut any = !woken.is_empty();
         woken.into_iter().for_each(|slot| self.make_ready(slot));
-        while let Ok(jobs) = self.inbox.try_recv() {
-            jobs.into_iter().for_each(|job| job(Core::of(self.clone())));
+        while let Ok(mail) = self.inbox.try_recv() {
+            let core = Core::of(self.clone());
+            mail.into_iter().for_each(|mail| mail.open(&core));
             any = true;
         }
         any
     }
 
     /// Sends work to another core, at the end of this turn.
-    pub(crate) fn post(&self, to: CoreIx, job: Job) {
-        self.put_in_outbox(to, |outbox| outbox.jobs.push(job));
+    pub(crate) fn post_job(&self, to: CoreIx, job: Job) {
+        self.put_in_outbox(to, |outbox| outbox.put_job(job));
+    }
+
+    /// Sends a message to another core, at the end of this turn.
+    pub(crate) fn post(&self, to: CoreIx, message: impl Message) {
+        self.put_in_outbox(to, |outbox| outbox.put_message(message));
     }
 
     /// Wakes a task of another core, at the end of this turn; `false` if that is none of this runtime.
     fn post_wake(&self, to: &Arc<CoreShared>, slot: u32) -> bool {
         let known = self.group.get(to.ix.0).is_some_and(|core| Arc::ptr_eq(core, to));
         if known {
-            self.put_in_outbox(to.ix, |outbox| outbox.woken.push(slot));
+            self.put_in_outbox(to.ix, |outbox| outbox.put_woken(slot));
         }
         known
     }
@@ -304,7 +310,7 @@ impl Inner {
         let full = {
             let outbox = &mut self.outboxes.borrow_mut()[to.0];
             put(outbox);
-            outbox.jobs.len() + outbox.woken.len() >= OUTBOX_MAX
+            outbox.is_full()
         };
         self.has_mail.set(true);
         if full {
@@ -320,7 +326,7 @@ impl Inner {
         for (to, core) in self.group.iter().enumerate() {
             // Nothing is borrowed while it is sent: work for a core that is gone is dropped here, and may wake others.
             let outbox = std::mem::take(&mut self.outboxes.borrow_mut()[to]);
-            if !outbox.jobs.is_empty() || !outbox.woken.is_empty() {
+            if !outbox.is_empty() {
                 core.deliver(outbox);
             }
         }

@@ -59,6 +59,7 @@ pub use race::{Either, race};
 pub use rng::Rng;
 pub use runtime::{RuntimeConfig, run};
 pub use serve::{Reply, Serve};
+pub use shared::Message;
 pub use sim::{DriveConfig, DriveControl, DriveSnapshot, Outcome, World, WorldConfig, WriteRecord};
 pub use stream::{ListenError, Listener, Stream};
 pub use sync::{Event, Notify, Permit, Semaphore, oneshot};

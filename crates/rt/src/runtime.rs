@@ -6,7 +6,7 @@ use crate::core::{Core, CoreIx};
 use crate::error::IoError;
 use crate::executor::Inner;
 use crate::process::SignalMask;
-use crate::shared::{CoreShared, Job};
+use crate::shared::{CoreShared, Mail};
 use crate::syscall::SyscallBackend;
 use crate::uring::UringBackend;
 use std::os::fd::{FromRawFd, OwnedFd};
@@ -65,7 +65,7 @@ where
 }
 
 /// The shared halves of all cores, and the inbox of each.
-type Group = (Arc<[Arc<CoreShared>]>, Vec<mpsc::Receiver<Vec<Job>>>);
+type Group = (Arc<[Arc<CoreShared>]>, Vec<mpsc::Receiver<Vec<Mail>>>);
 
 fn make_group(cores: usize) -> Result<Group, BackendError> {
     let mut shared = Vec::with_capacity(cores);
@@ -135,7 +135,7 @@ impl Team {
         config: RuntimeConfig,
         clock: Clock,
         group: &Arc<[Arc<CoreShared>]>,
-        inboxes: Vec<mpsc::Receiver<Vec<Job>>>,
+        inboxes: Vec<mpsc::Receiver<Vec<Mail>>>,
     ) -> Result<Team, BackendError> {
         let mut team = Team { group: group.clone(), threads: Vec::new() };
         let (report, reports) = mpsc::channel();

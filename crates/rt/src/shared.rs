@@ -1,5 +1,6 @@
 //! What other threads may touch of a core: where they leave work for it, and the bell that ends its sleep.
 
+use std::any::Any;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
@@ -9,20 +10,90 @@ use crate::core::{Core, CoreIx};
 /// Work sent to another core.
 pub(crate) type Job = Box<dyn FnOnce(Core) + Send>;
 
+/// A message from one core to another; see [`Core::post`]. For what is too small and too frequent for a [`Core::call`]: it takes no
+/// task and no allocation of its own.
+pub trait Message: Send + Sized + 'static {
+    /// Takes messages, on the core that they were sent to, in the order in which another core sent them. It must not wait: it is
+    /// called between tasks.
+    fn deliver(messages: Vec<Self>, core: &Core);
+}
+
+/// Messages of one kind that travel together.
+pub(crate) trait Messages: Any + Send {
+    fn deliver(self: Box<Self>, core: &Core);
+}
+
+impl<M: Message> Messages for Vec<M> {
+    fn deliver(self: Box<Self>, core: &Core) {
+        M::deliver(*self, core);
+    }
+}
+
+/// What one core sends to another.
+pub(crate) enum Mail {
+    Job(Job),
+    Messages(Box<dyn Messages>),
+}
+
+impl Mail {
+    pub(crate) fn open(self, core: &Core) {
+        match self {
+            Mail::Job(job) => job(core.clone()),
+            Mail::Messages(messages) => messages.deliver(core),
+        }
+    }
+}
+
 /// So much work for another core does not wait for the end of the turn: that core may have nothing else to do.
-pub(crate) const OUTBOX_MAX: usize = 32;
+const OUTBOX_MAX: usize = 32;
 
 /// What waits to be sent to another core. Sent together, it costs one look at the memory of that core, not one for each.
 #[derive(Default)]
 pub(crate) struct Outbox {
-    pub(crate) jobs: Vec<Job>,
-    pub(crate) woken: Vec<u32>,
+    mail: Vec<Mail>,
+    woken: Vec<u32>,
+    /// Jobs, messages and tasks to wake.
+    len: usize,
+}
+
+impl Outbox {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// It is to be sent now.
+    pub(crate) fn is_full(&self) -> bool {
+        self.len >= OUTBOX_MAX
+    }
+
+    pub(crate) fn put_job(&mut self, job: Job) {
+        self.mail.push(Mail::Job(job));
+        self.len += 1;
+    }
+
+    pub(crate) fn put_woken(&mut self, slot: u32) {
+        self.woken.push(slot);
+        self.len += 1;
+    }
+
+    /// Puts a message with those of its kind, unless something else has been put behind them.
+    pub(crate) fn put_message<M: Message>(&mut self, message: M) {
+        self.len += 1;
+        if let Some(Mail::Messages(last)) = self.mail.last_mut()
+            && let Some(last) = (&mut **last as &mut dyn Any).downcast_mut::<Vec<M>>()
+        {
+            return last.push(message);
+        }
+        let mut messages = Vec::with_capacity(OUTBOX_MAX);
+        messages.push(message);
+        self.mail.push(Mail::Messages(Box::new(messages)));
+    }
 }
 
 /// What other threads may touch of a core.
 pub(crate) struct CoreShared {
     pub(crate) ix: CoreIx,
-    inbox: mpsc::Sender<Vec<Job>>,
+    inbox: mpsc::Sender<Vec<Mail>>,
     /// Tasks woken from elsewhere.
     woken: Mutex<Vec<u32>>,
     has_woken: AtomicBool,
@@ -35,7 +106,7 @@ pub(crate) struct CoreShared {
 }
 
 impl CoreShared {
-    pub(crate) fn new(ix: CoreIx, event: Option<OwnedFd>) -> (Arc<CoreShared>, mpsc::Receiver<Vec<Job>>) {
+    pub(crate) fn new(ix: CoreIx, event: Option<OwnedFd>) -> (Arc<CoreShared>, mpsc::Receiver<Vec<Mail>>) {
         let (inbox, receiver) = mpsc::channel();
         let shared = CoreShared {
             ix,
@@ -51,15 +122,17 @@ impl CoreShared {
 
     /// Takes work from a thread that is none of the runtime's.
     pub(crate) fn send(&self, job: Job) {
-        self.deliver(Outbox { jobs: vec![job], woken: Vec::new() });
+        let mut outbox = Outbox::default();
+        outbox.put_job(job);
+        self.deliver(outbox);
     }
 
     /// Takes what another core has for it.
     pub(crate) fn deliver(&self, outbox: Outbox) {
-        let Outbox { jobs, mut woken } = outbox;
-        if !jobs.is_empty() {
+        let Outbox { mail, mut woken, .. } = outbox;
+        if !mail.is_empty() {
             // A core that is gone takes no work: the runtime is ending and so is the caller.
-            let _ = self.inbox.send(jobs);
+            let _ = self.inbox.send(mail);
         }
         if !woken.is_empty() {
             self.woken.lock().unwrap_or_else(PoisonError::into_inner).append(&mut woken);

@@ -15,8 +15,8 @@ use std::time::Duration;
 use wattle_rt::model::{Flash, Media};
 use wattle_rt::{
     BackendChoice, BackendError, Buf, BufMut, Core, CoreIx, Device, Direct, DriveConfig, Durability, IoError,
-    IoErrorKind, Lock, Model, OpenError, OpenOptions, Rng, RuntimeConfig, Unmap, World, WorldConfig, mailbox,
-    run, sync,
+    IoErrorKind, Lock, Message, Model, OpenError, OpenOptions, Rng, RuntimeConfig, Unmap, World, WorldConfig,
+    mailbox, run, sync,
 };
 
 const SIZE: u64 = 8 << 20;
@@ -301,6 +301,60 @@ fn cores_call_each_other_and_keep_their_own_values() {
         let (result, buf) = core.read(&drive, 0, BufMut::alloc(200 * 512)).await;
         result.unwrap();
         assert!(buf.chunks(512).enumerate().all(|(at, block)| block.iter().all(|&byte| byte == at as u8)));
+    });
+}
+
+/// What has come to a core, in the order in which it came.
+type Come = RefCell<Vec<usize>>;
+
+fn note(core: &Core, number: usize) {
+    core.local::<Come>(2).unwrap().borrow_mut().push(number);
+}
+
+/// Messages of two kinds.
+struct Even(usize);
+struct Odd(Box<usize>);
+
+impl Message for Even {
+    fn deliver(messages: Vec<Even>, core: &Core) {
+        messages.into_iter().for_each(|message| note(core, message.0));
+    }
+}
+
+impl Message for Odd {
+    fn deliver(messages: Vec<Odd>, core: &Core) {
+        messages.into_iter().for_each(|message| note(core, *message.0));
+    }
+}
+
+#[test]
+fn messages_come_to_every_core_in_the_order_in_which_they_were_sent() {
+    const MESSAGES: usize = 500;
+    on_every_backend(3, async |core, _drive| {
+        for ix in (0..3).map(CoreIx) {
+            core.call(ix, async |core| core.put_local(2, Rc::new(Come::default()))).await;
+        }
+        for number in 0..MESSAGES {
+            for ix in (0..3).map(CoreIx) {
+                match number % 5 {
+                    1 | 3 => core.post(ix, Odd(Box::new(number))),
+                    _ => core.post(ix, Even(number)),
+                }
+            }
+            if number % 100 == 99 {
+                core.yield_now().await;
+            }
+        }
+        for ix in (0..3).map(CoreIx) {
+            let come = core.call(ix, async |core| {
+                let come = core.local::<Come>(2).unwrap();
+                while come.borrow().len() < MESSAGES {
+                    core.yield_now().await;
+                }
+                come.take()
+            });
+            assert!(come.await.into_iter().eq(0..MESSAGES), "{ix:?}");
+        }
     });
 }
 

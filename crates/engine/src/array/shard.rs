@@ -26,7 +26,7 @@ use crate::geometry::Kind;
 use crate::intent::IntentShard;
 use crate::log::LogShard;
 use crate::mirror::RangeLocks;
-use crate::stripe::StripeTable;
+use crate::stripe::{Away, StripeTable};
 use crate::sync::{Clients, Holds, JobReads};
 use crate::units::{MemberIx, MemberSet, SECTOR_BYTES, Sector};
 
@@ -47,6 +47,8 @@ pub(crate) struct Shard {
     pub stripes: StripeTable,
     /// Writes of clients that came in on this core and are under way.
     pub writes: Cell<usize>,
+    /// Parts of these that other cores carry out.
+    pub away: Away,
     /// Mirrored ranges being written on this core.
     pub ranges: RangeLocks,
     /// What steps of a resync, a rebuild or a check hold of the two above.
@@ -126,6 +128,7 @@ impl Shard {
             stopped: Cell::new(false),
             stripes: StripeTable::default(),
             writes: Cell::new(0),
+            away: Away::default(),
             ranges: RangeLocks::default(),
             holds: Holds::default(),
             stripe_buffers: Semaphore::new(fixed.tuning.stripe_buffer_bytes),

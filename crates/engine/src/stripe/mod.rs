@@ -13,6 +13,7 @@ mod compute;
 mod gather;
 mod logged;
 mod read;
+mod remote;
 mod rows;
 mod transfer;
 mod workers;
@@ -34,6 +35,8 @@ use crate::geometry::StripeMap;
 use crate::plan::{BlockSet, Refusal, View};
 use crate::units::{MemberIx, MemberSet, SECTOR_BYTES, Sector, StripeNo};
 use gather::{Gather, Run};
+pub(crate) use remote::Away;
+use remote::Letter;
 use rows::{Row, Segments};
 use workers::{Worker, Workers};
 
@@ -64,11 +67,37 @@ pub(crate) struct ReadPiece {
 
 type ReadResult = (Result<(), VolumeError>, BufMut);
 
+type WriteResult = Result<(), VolumeError>;
+
 /// Who waits for a write.
-struct Writer {
-    sender: OneshotSender<Result<(), VolumeError>>,
+enum Writer {
+    /// Somebody on this core.
+    Here(Waiter),
+    /// Somebody on another core, under a number that is his there.
+    Away(CoreIx, u32),
+}
+
+/// Who waits for a write that came in on this core.
+struct Waiter {
+    sender: OneshotSender<WriteResult>,
     /// The client's write, where this is all of it.
     _under_way: Option<UnderWay>,
+}
+
+impl Waiter {
+    /// Whoever asked may have gone; the write is done all the same.
+    fn answer(self, result: WriteResult) {
+        answer(self.sender, result);
+    }
+}
+
+impl Writer {
+    fn answer(self, shard: &Shard, result: WriteResult) {
+        match self {
+            Self::Here(waiter) => waiter.answer(result),
+            Self::Away(core, number) => Letter::answer(shard, core, number, result),
+        }
+    }
 }
 
 enum Request {
@@ -112,16 +141,22 @@ pub(crate) fn owner(stripe: StripeNo, cores: usize) -> CoreIx {
     CoreIx((stripe.0 % cores as u64) as usize)
 }
 
-/// Writes a piece; this core owns the stripe. The caller holds a pass, or hands over the client's write with its own: then
+/// Writes a piece, whichever core owns the stripe. The caller holds a pass, or hands over the client's write with its own: then
 /// the piece is written also if this future is dropped.
 pub(crate) async fn write(
     shard: &Rc<Shard>,
     stripe: StripeNo,
     piece: WritePiece,
     under_way: Option<UnderWay>,
-) -> Result<(), VolumeError> {
+) -> WriteResult {
     let (sender, receiver) = oneshot();
-    enqueue(shard, stripe, Request::Write(piece, Writer { sender, _under_way: under_way }));
+    let waiter = Waiter { sender, _under_way: under_way };
+    let owner = owner(stripe, shard.core.cores());
+    if owner == shard.core.index() {
+        enqueue(shard, stripe, Request::Write(piece, Writer::Here(waiter)));
+    } else {
+        Letter::write(shard, owner, stripe, piece, waiter);
+    }
     receiver.await.unwrap_or(Err(VolumeError::Stopped))
 }
 
@@ -186,7 +221,7 @@ async fn serve(shard: &Rc<Shard>, stripe: StripeNo, active: &Active) {
                 for (piece, writer) in pieces.iter().zip(writers) {
                     // What cannot be had is the error of those who need it, not of those who came with them.
                     let result = if shared { result } else { work.write(std::slice::from_ref(piece)).await };
-                    answer(writer.sender, result);
+                    writer.answer(shard, result);
                 }
             }
             Batch::Reads(batch) => {

@@ -132,10 +132,10 @@ impl ArrayVolume {
     ) -> Result<(), VolumeError> {
         let (start, end) = self.widen(offset_bytes, buf.len() as u64);
         if end - start == buf.len() as u64 {
-            if let Some((stripe, at)) = self.own_stripe(start, end)
+            if let Some((stripe, at)) = self.only_stripe(start, end)
                 && let Some(under_way) = self.shard.try_begin_write()
             {
-                // The way of most writes: the stripe's own task does it, so it needs no task to outlive the client.
+                // The way of most writes: the stripe's task does it, so it needs no task to outlive the client.
                 let piece = WritePiece { start: at, buf, durability, company: 0 };
                 return stripe::write(&self.shard, stripe, piece, Some(under_way)).await;
             }
@@ -502,18 +502,10 @@ impl ArrayVolume {
                     let part = rest.slice(..mirror::bytes(len));
                     rest = rest.slice(mirror::bytes(len)..);
                     let start = self.offset_in_stripe(stripe, at);
-                    let local = stripe::owner(stripe, self.shard.core.cores()) == self.shard.core.index();
-                    let company = if local { 0 } else { self.shard.writes.get().max(1) };
-                    pieces.push((stripe, WritePiece { start, buf: part, durability, company }));
+                    pieces.push((stripe, WritePiece { start, buf: part, durability, company: 0 }));
                 }
                 self.join(pieces, |volume, (stripe, piece)| async move {
-                    let owner = stripe::owner(stripe, volume.shard.core.cores());
-                    volume
-                        .at(
-                            owner,
-                            move |shard| async move { stripe::write(&shard, stripe, piece, None).await },
-                        )
-                        .await
+                    stripe::write(&volume.shard, stripe, piece, None).await
                 })
                 .await
             }
@@ -532,16 +524,14 @@ impl ArrayVolume {
             })
     }
 
-    /// The stripe that a range of bytes lies in, and where in its data, if it is a single one and this core's.
-    fn own_stripe(&self, start: u64, end: u64) -> Option<(StripeNo, u64)> {
+    /// The stripe that a range of bytes lies in, and where in its data, if it is a single one.
+    fn only_stripe(&self, start: u64, end: u64) -> Option<(StripeNo, u64)> {
         if self.geometry().kind() != Kind::Parity {
             return None;
         }
         let width = self.geometry().stripe_data_sectors().0 * SECTOR_BYTES;
         let stripe = StripeNo(start / width);
-        let core = &self.shard.core;
-        let own = end <= (stripe.0 + 1) * width && stripe::owner(stripe, core.cores()) == core.index();
-        own.then(|| (stripe, start - stripe.0 * width))
+        (end <= (stripe.0 + 1) * width).then(|| (stripe, start - stripe.0 * width))
     }
 
     fn offset_in_stripe(&self, stripe: StripeNo, lba: Sector) -> u64 {

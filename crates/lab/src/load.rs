@@ -390,7 +390,7 @@ impl<R: Requests> Desk<R> {
                 self.board.end();
                 return Err(LoadError::Failed { at, len: len as u64, error });
             }
-            let now = self.core.now();
+            let now = self.core.turn_time();
             if ask != Ask::Flush {
                 self.board.answer(self.job.borrow().number);
             }

@@ -16,7 +16,8 @@ impl Work<'_> {
     /// The blocks of a row that are in memory.
     pub(super) fn cached(&self, row: &Row) -> BlockSet {
         let (cache, stripe) = (&self.shard.cache, self.map.stripe);
-        let Some(pages) = cache.pages(&row.bytes).filter(|_| cache.may_hold(stripe)) else {
+        // Most stripes have nothing there, which is quickly seen.
+        let Some(pages) = cache.may_hold(stripe).then(|| cache.pages(&row.bytes)).flatten() else {
             return BlockSet::EMPTY;
         };
         let whole = |&block: &usize| pages.clone().all(|page| cache.has(cache.key(stripe, block, page)));
@@ -26,7 +27,7 @@ impl Work<'_> {
     /// A block of a row from memory.
     pub(super) fn kept(&self, row: &Row, block: usize) -> Option<BufMut> {
         let (cache, stripe) = (&self.shard.cache, self.map.stripe);
-        let pages = cache.pages(&row.bytes).filter(|_| cache.may_hold(stripe))?;
+        let pages = cache.may_hold(stripe).then(|| cache.pages(&row.bytes)).flatten()?;
         let mut buf = BufMut::alloc(row.len());
         for (page, to) in pages.zip(buf.chunks_exact_mut(cache.page_bytes())) {
             to.copy_from_slice(&cache.get(cache.key(stripe, block, page))?);

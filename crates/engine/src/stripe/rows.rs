@@ -107,6 +107,11 @@ impl<T> Grid<T> {
         self.cells[row * self.blocks + block].take()
     }
 
+    /// The blocks of a row that are there.
+    pub fn present(&self, row: usize) -> BlockSet {
+        (0..self.blocks).filter(|&block| self.get(row, block).is_some()).collect()
+    }
+
     pub fn row_mut(&mut self, row: usize) -> &mut [Option<T>] {
         &mut self.cells[row * self.blocks..][..self.blocks]
     }

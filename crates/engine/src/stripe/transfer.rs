@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use smallvec::{SmallVec, smallvec};
+use smallvec::SmallVec;
 use wattle_rt::{Buf, BufMut, Durability, IoErrorKind};
 
 use super::Work;
@@ -51,24 +51,24 @@ impl Work<'_> {
         from: FetchFrom,
     ) -> Result<Grid<BufMut>, Lost> {
         let mut grid = Grid::new(rows.len(), self.blocks());
-        let mut found: SmallVec<[BlockSet; 1]> = smallvec![BlockSet::EMPTY; rows.len()];
+        // By row: what has to be read.
+        let mut missing: Sets = (0..rows.len()).map(wanted).collect();
         if from == FetchFrom::CacheOrMembers {
             let (mut hits, mut misses) = (0, 0);
             for (number, row) in rows.iter().enumerate() {
-                for block in wanted(number).iter() {
+                for block in missing[number].iter() {
                     let Some(buf) = self.kept(row, block) else { continue };
                     grid.set(number, block, buf);
-                    found[number].insert(block);
+                    missing[number].remove(block);
                     hits += 1;
                 }
-                misses += (wanted(number).len() - found[number].len()) as u64;
+                misses += missing[number].len() as u64;
             }
             self.shard.cache.count(hits, misses);
             self.shard.counters.pre_reads.add(misses);
         }
-        let wanted = |row: usize, block: usize| wanted(row).contains(block) && !found[row].contains(block);
         let mut reads: SmallVec<[_; 4]> = SmallVec::new();
-        for (block, run) in runs(rows, self.blocks(), wanted) {
+        for (block, run) in runs(rows, &missing) {
             let buf = BufMut::alloc((rows[run.end - 1].bytes.end - rows[run.start].bytes.start) as usize);
             let read = self.shard.read_one(self.member(block), self.sector(&rows[run.start]), buf);
             reads.push((block, run, read));
@@ -104,9 +104,9 @@ impl Work<'_> {
         mut blocks: Grid<Buf>,
         durability: Durability,
     ) -> Stored {
-        let present = runs(rows, self.blocks(), |row, block| blocks.get(row, block).is_some());
+        let present: Sets = (0..rows.len()).map(|row| blocks.present(row)).collect();
         let mut writes: SmallVec<[_; 4]> = SmallVec::new();
-        for (block, run) in present {
+        for (block, run) in runs(rows, &present) {
             let sectors = self.sectors(rows[run.start].bytes.start..rows[run.end - 1].bytes.end);
             self.forget(block, rows[run.start].bytes.start..rows[run.end - 1].bytes.end);
             let bufs: Bufs = run.filter_map(|row| blocks.take(row, block)).collect();
@@ -144,16 +144,15 @@ impl Work<'_> {
     }
 }
 
-/// For each block, the longest runs of rows that follow one another without a gap and of which `has` is true.
-fn runs(
-    rows: &[Row],
-    blocks: usize,
-    has: impl Fn(usize, usize) -> bool,
-) -> SmallVec<[(usize, Range<usize>); 4]> {
+/// Sets of blocks by row: most batches have one row.
+type Sets = SmallVec<[BlockSet; 1]>;
+
+/// For each block, the longest runs of rows that follow one another without a gap and have the block in their set.
+fn runs(rows: &[Row], sets: &[BlockSet]) -> SmallVec<[(usize, Range<usize>); 4]> {
     let mut runs: SmallVec<[(usize, Range<usize>); 4]> = SmallVec::new();
-    for block in 0..blocks {
+    for block in sets.iter().fold(BlockSet::EMPTY, |all, set| all.union(set)).iter() {
         let first = runs.len();
-        for row in (0..rows.len()).filter(|&row| has(row, block)) {
+        for row in (0..rows.len()).filter(|&row| sets[row].contains(block)) {
             match runs[first..].last_mut() {
                 Some((_, run))
                     if run.end == row

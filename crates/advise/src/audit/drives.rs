@@ -189,7 +189,7 @@ fn recovery(array: &Array, drives: &[&Device], report: &mut Report) {
                 unknown.push(&drive.name[..]);
                 continue;
             }
-            Some(Recovery::Limited(tenths)) if tenths < timeout * 10 => continue,
+            Some(Recovery::Limited(tenths)) if tenths / 10 < timeout => continue,
             Some(Recovery::Limited(tenths)) => {
                 format!("it tries for {}.{} s and the kernel waits {timeout} s", tenths / 10, tenths % 10)
             }

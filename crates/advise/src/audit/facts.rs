@@ -377,7 +377,7 @@ impl Facts {
                 let segments = &group.volumes[volume].segments;
                 let segment = segments.iter().rev().find(|segment| segment.start <= at)?;
                 let within = at - segment.start;
-                if segment.areas.len() > 1 {
+                if segment.areas.len() > 1 && segment.stripe > 0 {
                     let stripes = Stripes {
                         name: &group.volumes[volume].name,
                         unit: segment.stripe,

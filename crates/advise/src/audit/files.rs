@@ -107,7 +107,7 @@ fn groups(facts: &Facts, device: &Device, file_system: &FileSystem, striped: boo
     let processors = facts.system.as_ref().and_then(|system| system.processors);
     let many = processors.map_or(GROUPS_MANY, |processors| {
         // Storage with stripes gets 32 to begin with.
-        (processors * GROUPS_PER_PROCESSOR).clamp(if striped { 64 } else { 32 }, GROUPS_MANY)
+        processors.saturating_mul(GROUPS_PER_PROCESSOR).clamp(if striped { 64 } else { 32 }, GROUPS_MANY)
     });
     if file_system.groups > many {
         let on = processors.map_or(String::new(), |processors| format!(" for {processors} processors"));

@@ -179,7 +179,7 @@ fn sizes(facts: &Facts, array: &Array, report: &mut Report) {
     let wasted: Vec<_> = wasted.collect();
     let Some((least, _)) = wasted.iter().min_by_key(|(bytes, _)| *bytes) else { return };
     let Some((most, largest)) = wasted.iter().max_by_key(|(bytes, _)| *bytes) else { return };
-    let sum: u64 = wasted.iter().map(|(bytes, _)| bytes - least).sum();
+    let sum = wasted.iter().map(|(bytes, _)| bytes - least).fold(0, u64::saturating_add);
     // A percent is how much drives of one size from two makers differ.
     if most - least <= largest.size / 100 {
         return;

@@ -54,7 +54,7 @@ fn read_ahead(facts: &Facts, ix: usize, array: &Array, running: &Running, report
         let busy = found.div_ceil(stripes.unit).max(1);
         let cost = format!("one reader keeps {} of {} drives busy", busy.min(stripes.drives), stripes.drives);
         // Sectors.
-        let fix = format!("blockdev --setra {} /dev/{}", 2 * stripes.stripe() / 512, running.node);
+        let fix = format!("blockdev --setra {} /dev/{}", stripes.stripe() / 256, running.node);
         report.find(Code::ReadAhead, &array.name, [evidence, cost, fix]);
     }
 }
@@ -110,7 +110,7 @@ fn stripe_cache(facts: &Facts, array: &Array, running: &Running, report: &mut Re
     }
     let rebuilding = running.action.as_deref().is_some_and(|action| !matches!(action, "idle" | "frozen"));
     if let Some(active) =
-        running.stripe_cache_active.filter(|active| rebuilding && active * 10 >= entries * 9)
+        running.stripe_cache_active.filter(|active| rebuilding && *active >= entries - entries / 10)
     {
         let evidence = format!(
             "{} is under way with {active} of {entries} entries in use",

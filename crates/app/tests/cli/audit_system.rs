@@ -57,6 +57,7 @@ impl Tree {
             tree.set(&format!("sys/block/md0/{file}"), value);
         }
         tree.set("sys/block/dm-0/dm/name", "tank-my--home");
+        tree.set("sys/block/dm-0/dm/uuid", "LVM-of-the-group-and-the-volume");
         tree.set("sys/block/dm-0/queue/read_ahead_kb", "512");
         tree.set("proc/meminfo", "MemTotal:       16316412 kB\nMemFree:         1 kB");
         tree.set("proc/cpuinfo", &"processor\t: 0\nmodel name\t: a\n\n".repeat(4));
@@ -268,6 +269,7 @@ fn arrays_are_known_by_the_kernel_where_drives_cannot_be_read() {
         let what = |line: &String| line.contains(&format!("dev/{name}")) && line.contains("WTL-0020");
         assert!(missed.iter().any(what), "{missed:?}");
     }
+    assert!(missed.iter().any(|line| line.starts_with("logical volumes: tank-my--home: ")), "{missed:?}");
     tree.set("sys/block/md0/md/degraded", "1");
     tree.only("AUD-301", "md0", &["1 of 4"]);
     tree.set("sys/block/md0/md/degraded", "0");
@@ -287,6 +289,49 @@ fn arrays_are_known_by_the_kernel_where_drives_cannot_be_read() {
     tree.set("sys/block/sdf/sdf1/start", "63");
     tree.set("sys/block/sdf/sdf1/size", "131009");
     tree.only("AUD-101", "sdf1", &["sector 63"]);
+    // One that belongs to nothing is looked at as well.
+    tree.set("sys/block/sdf/sdf1/start", "2048");
+    tree.drive("sdg");
+    tree.remove("sys/block/md0/md/dev-sdg");
+    tree.set("sys/block/sdg/sdg2/start", "2049");
+    tree.set("sys/block/sdg/sdg2/size", "8192");
+    tree.only("AUD-102", "sdg2", &["sector 2049", "sdg writes blocks of 4 KiB"]);
+}
+
+/// Files of somebody's dump may say anything.
+#[test]
+fn impossible_numbers_are_no_reason_to_panic() {
+    let tree = Tree::new();
+    tree.remove("dev");
+    for number in ["18446744073709551615", "0", "-1", "many"] {
+        for file in
+            ["chunk_size", "component_size", "stripe_cache_size", "stripe_cache_active", "group_thread_cnt"]
+        {
+            tree.set(&format!("sys/block/md0/md/{file}"), number);
+        }
+        for file in ["degraded", "mismatch_cnt", "layout", "dev-sda/offset"] {
+            tree.set(&format!("sys/block/md0/md/{file}"), number);
+        }
+        tree.set("sys/block/md0/md/sync_action", "recover");
+        for file in ["size", "queue/physical_block_size", "queue/read_ahead_kb", "device/timeout"] {
+            tree.set_all(file, number);
+        }
+        tree.set_all("queue/rotational", "1");
+        tree.set_all("stat", &format!("{number} 0 0 {number} {number} 0 0 {number}"));
+        tree.set("sys/block/md0/queue/read_ahead_kb", number);
+        tree.set(
+            "smart/sda.json",
+            &format!("{{\"ata_sct_erc\": {{\"read\": {{\"enabled\": true, \"deciseconds\": {number}}}}}}}"),
+        );
+        tree.set("proc/meminfo", &format!("MemTotal: {number} kB"));
+        for level in ["raid0", "raid1", "raid5", "raid6", "raid10", "linear", "faulty"] {
+            tree.set("sys/block/md0/md/level", level);
+            for slots in ["0", "1", "4", number] {
+                tree.set("sys/block/md0/md/raid_disks", slots);
+                assert_eq!(tree.audit()["schema_version"], 1);
+            }
+        }
+    }
 }
 
 #[test]

@@ -8,6 +8,9 @@ use wattle_advise::limits::Scheme;
 
 use super::system::System;
 
+/// Chunks are no larger, whatever a file says.
+const CHUNK_MAX: u64 = 1 << 40;
+
 /// The array that has one of these members.
 pub fn find(facts: &Facts, members: &BTreeSet<String>) -> Option<usize> {
     let is_one = |array: &Array| {
@@ -46,7 +49,7 @@ pub fn make(system: &System, facts: &mut Facts, node: &str, members: &BTreeSet<S
         name: node.to_owned(),
         level,
         scheme,
-        chunk: number("chunk_size").unwrap_or(0),
+        chunk: number("chunk_size").filter(|chunk| *chunk <= CHUNK_MAX).unwrap_or(0),
         data_drives,
         slots,
         missing: 0,
@@ -80,6 +83,18 @@ fn member(
     };
     let start = system.number(&format!("{dir}/dev-{name}/offset")).map(|sectors| sectors.saturating_mul(512));
     Some(ArrayMember { device, role, start, used, bad_sectors: 0 })
+}
+
+/// Adds a drive that could not be read, and its partitions.
+pub fn drive(system: &System, facts: &mut Facts, name: &str) {
+    if device(system, facts, name).is_none() {
+        return;
+    }
+    for partition in system.names(&format!("sys/block/{name}")) {
+        if system.has(&format!("sys/block/{name}/{partition}/start")) {
+            device(system, facts, &partition);
+        }
+    }
 }
 
 /// The device of that name, which becomes one of the facts if it is not yet.

@@ -72,8 +72,14 @@ impl System {
         self.root.join(path).exists()
     }
 
-    /// The drives, as members: several paths to one are that one.
+    /// The drives, as members.
     pub fn members(&self) -> Vec<String> {
+        let path = |name: String| self.root.join("dev").join(name).to_string_lossy().into_owned();
+        self.drives().into_iter().map(path).collect()
+    }
+
+    /// The drives: several paths to one are that one.
+    fn drives(&self) -> Vec<String> {
         let is_multipath = |name: &String| {
             self.text(&format!("sys/block/{name}/dm/uuid")).is_some_and(|uuid| uuid.starts_with("mpath-"))
         };
@@ -83,12 +89,13 @@ impl System {
             let other = NO_DRIVES.iter().any(|prefix| name.starts_with(prefix)) && !is_multipath(name);
             !other && !is_path(name) && self.number(&format!("sys/block/{name}/size")) != Some(0)
         });
-        names.map(|name| self.root.join("dev").join(name).to_string_lossy().into_owned()).collect()
+        names.collect()
     }
 
     /// Adds what the system says of itself, and of what was found on its drives.
     pub fn describe(&self, facts: &mut Facts) {
         self.name_devices(facts);
+        self.drives().iter().for_each(|name| kernel::drive(self, facts, name));
         for (node, members) in self.arrays() {
             let ix = kernel::find(facts, &members).or_else(|| kernel::make(self, facts, &node, &members));
             match ix {
@@ -201,14 +208,27 @@ impl System {
         let nodes = self.names("sys/block").into_iter();
         let nodes: Vec<_> =
             nodes.filter_map(|node| Some((self.text(&format!("sys/block/{node}/dm/name"))?, node))).collect();
+        let mut found = Vec::new();
         for ix in 0..facts.devices.len() {
             let Origin::Logical { group, volume } = facts.devices[ix].origin else { continue };
             let group = &facts.groups[group];
             // device-mapper's names have a hyphen between the two, and two for one.
             let name =
                 [&group.name, &group.volumes[volume].name].map(|name| name.replace('-', "--")).join("-");
+            found.push(name.clone());
             let node = nodes.iter().find(|(known, _)| *known == name);
             facts.devices[ix].queue = node.and_then(|(_, node)| self.queue(node));
+        }
+        let is_lvms = |node: &String| {
+            self.text(&format!("sys/block/{node}/dm/uuid")).is_some_and(|uuid| uuid.starts_with("LVM-"))
+        };
+        let unknown = nodes.iter().filter(|(name, node)| is_lvms(node) && !found.contains(name));
+        let unknown: Vec<_> = unknown.map(|(name, _)| name.as_str()).collect();
+        if !unknown.is_empty() {
+            let what = format!("logical volumes: {}", unknown.join(", "));
+            let why =
+                "the metadata of their group was not read, or they are parts of other volumes".to_owned();
+            facts.unread.push(Unchecked { what, why });
         }
     }
 

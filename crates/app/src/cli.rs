@@ -10,6 +10,7 @@ mod load;
 mod lvm;
 mod mount;
 mod operate;
+mod rescue;
 mod simulate;
 
 use std::path::{Path, PathBuf};
@@ -38,6 +39,7 @@ pub use mount::{MountArgs, UmountArgs};
 pub use operate::{
     AddArgs, CheckArgs, FailArgs, RemoveArgs, RepairArgs, ReplaceArgs, Scrub, SetArgs, StopArgs,
 };
+pub use rescue::RescueArgs;
 pub use simulate::{ConsistencyArg, PresetArg, SimulateArgs};
 
 /// Software RAID and volumes in user space: opens, serves and makes Linux md arrays, without root and without kernel modules.
@@ -104,6 +106,7 @@ pub enum Command {
     Create(CreateArgs),
     Cat(CatArgs),
     Copy(Box<CopyArgs>),
+    Rescue(RescueArgs),
     Ls(LsArgs),
     Get(GetArgs),
     Serve(ServeArgs),

@@ -29,6 +29,7 @@ pub mod overlay;
 pub mod ppl;
 pub mod problem;
 pub mod reason;
+pub mod rescue;
 pub mod running;
 pub mod scan;
 pub mod signature;

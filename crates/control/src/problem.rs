@@ -328,6 +328,13 @@ codes! {
     OverlayMismatch = 164, Refused, "an overlay does not fit its member",
         "An overlay belongs to one drive as it was when the overlay was made: its size, samples of its bytes, and the time at which its \
          file was last written. Over anything else its sectors are nonsense. Nothing was written.";
+    NothingFound = 165, Failed, "no array can be told from what is on the members",
+        "Without superblocks an array is told by its parity and by structures that say themselves where they are: copies of superblocks of \
+         file systems, partition tables, labels of volume groups. Nothing like that is where any array would have it. Members that are \
+         missing, or others among those given, hide it; encrypted or empty arrays have nothing that could be found. Nothing was written.";
+    NotToldApart = 166, Failed, "several arrays could have been",
+        "What is on the members speaks for several orders or sizes of chunks alike, and taking the wrong one would mix up the data. The \
+         list says what speaks for each. They can be tried in overlays, which change no member. Nothing was written.";
 }
 
 impl Code {

@@ -168,7 +168,7 @@ fn stored_name(name: &str) -> String {
 }
 
 #[allow(clippy::disallowed_methods, reason = "the time enters here; below, it is a value")]
-fn now() -> WallTime {
+pub fn now() -> WallTime {
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     WallTime { secs: since_epoch.as_secs(), micros: since_epoch.subsec_micros() }
 }

@@ -13,6 +13,7 @@ pub mod lvm;
 mod member;
 mod mount;
 mod plans;
+mod rescue;
 mod scan;
 mod scrub;
 mod serve;
@@ -45,6 +46,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Create(args) => done(create::run(&args, screen)),
         Command::Cat(args) => done(cat::run(&args)),
         Command::Copy(args) => done(copy::run(&args, screen)),
+        Command::Rescue(args) => done(rescue::run(&args, screen)),
         Command::Ls(args) => done(files::ls::run(&args)),
         Command::Get(args) => done(files::get::run(&args)),
         Command::Serve(args) => serve::run(&args, screen),

@@ -5,9 +5,9 @@ use std::process::Stdio;
 
 use crate::harness::{Room, run, said, wattle};
 
-const COMMANDS: [&str; 28] = [
-    "scan", "examine", "create", "cat", "copy", "ls", "get", "serve", "mount", "umount", "status", "top",
-    "why", "stop", "fail", "remove", "add", "replace", "check", "repair", "set", "pv", "vg", "lv",
+const COMMANDS: [&str; 29] = [
+    "scan", "examine", "create", "cat", "copy", "rescue", "ls", "get", "serve", "mount", "umount", "status",
+    "top", "why", "stop", "fail", "remove", "add", "replace", "check", "repair", "set", "pv", "vg", "lv",
     "simulate", "bench", "audit", "explain",
 ];
 

@@ -29,5 +29,6 @@ mod operating;
 mod orders;
 mod overlay;
 mod remote;
+mod rescue;
 mod serving;
 mod simulate;

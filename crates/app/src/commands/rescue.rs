@@ -1,0 +1,177 @@
+//! `wattle rescue`: what an array was, why, and how to open it.
+
+use serde::Serialize;
+use wattle_control::members::look_all;
+use wattle_control::rescue::{Finding, Findings, Restore, restore, search};
+use wattle_control::{Code, Member, Problem};
+use wattle_engine::geometry::{Level, layout_name};
+
+use super::create::now;
+use crate::cli::RescueArgs;
+use crate::members;
+use crate::output::text::{printable, table};
+use crate::output::{self, SCHEMA_VERSION, Screen};
+
+#[derive(Serialize)]
+struct Report {
+    schema_version: u32,
+    /// The first finding is told from all others.
+    certain: bool,
+    notes: Vec<String>,
+    /// The best first.
+    findings: Vec<FindingReport>,
+    /// Which of them superblocks were written of, and where.
+    written: Option<u16>,
+    overlay: Option<String>,
+}
+
+#[derive(Serialize)]
+struct FindingReport {
+    level: String,
+    layout: Option<String>,
+    chunk_bytes: Option<u64>,
+    data_offset_bytes: u64,
+    size_bytes: u64,
+    /// By slot; null where one is missing.
+    members: Vec<Option<String>>,
+    points: f64,
+    reasons: Vec<String>,
+    /// Writes superblocks to the members.
+    mdadm: Option<String>,
+}
+
+/// # Errors
+/// A member cannot be read, nothing was found, it is not told from others, or the overlay cannot be written.
+pub fn run(args: &RescueArgs, screen: Screen) -> Result<(), Problem> {
+    if let Some(dir) = &args.to_overlay {
+        super::keep_writes_in(dir, screen)?;
+    }
+    let members = look_all(&args.members)?;
+    let findings = search(&members)?;
+    let pick = match args.pick {
+        Some(pick) => Some(pick),
+        None if args.to_overlay.is_some() && findings.certain => Some(1),
+        None => None,
+    };
+    if let (Some(pick), false) = (pick, findings.found.is_empty()) {
+        write(args, &findings, &members, pick)?;
+    }
+    let report = report(args, &findings, &members, pick);
+    match args.json.json {
+        true => output::print_json(&report)?,
+        false => output::print(&render(&report, screen))?,
+    }
+    if findings.found.is_empty() {
+        return Err(nothing(&findings));
+    }
+    if findings.certain || args.pick.is_some() { Ok(()) } else { Err(not_told(&findings)) }
+}
+
+fn plan(args: &RescueArgs, finding: &Finding, members: &[Member]) -> Result<Restore, Problem> {
+    restore(finding, members, &args.name, members::random_uuid()?, now())
+}
+
+fn write(args: &RescueArgs, findings: &Findings, members: &[Member], pick: u16) -> Result<(), Problem> {
+    let Some(finding) = findings.found.get(usize::from(pick) - 1) else {
+        return Err(Problem::new(
+            Code::Usage,
+            format!("--pick {pick}: there are {} findings", findings.found.len()),
+            "superblocks are written for one of them",
+            "name one by its number in the list, which the command shows without --to-overlay",
+        ));
+    };
+    let restore = plan(args, finding, members)?;
+    restore.write_over()?;
+    Ok(())
+}
+
+fn nothing(findings: &Findings) -> Problem {
+    Problem::new(
+        Code::NothingFound,
+        "no array was found on these members",
+        match findings.notes.first() {
+            Some(note) => format!("nothing speaks for any order: {note}"),
+            None => "nothing speaks for any order".to_owned(),
+        },
+        "give all members of one array, and only these; encrypted or empty arrays without a parity cannot be found by what is on them",
+    )
+}
+
+fn not_told(findings: &Findings) -> Problem {
+    Problem::new(
+        Code::NotToldApart,
+        format!("{} arrays could have been, and the first is not told from the others", findings.found.len()),
+        "what was looked at speaks for several of them alike",
+        "give the members that are missing; or try them: --to-overlay DIR --pick N, then `wattle ls --overlay DIR`",
+    )
+}
+
+fn report(args: &RescueArgs, findings: &Findings, members: &[Member], written: Option<u16>) -> Report {
+    let of = |finding: &Finding| {
+        let shape = &finding.shape;
+        let name = |who: &Option<usize>| who.map(|who| members[who].name.clone());
+        FindingReport {
+            level: shape.level.to_string(),
+            layout: layout_name(shape.level, shape.layout).filter(|_| shape.level != Level::Raid0),
+            chunk_bytes: (shape.chunk_sectors > 0).then_some(shape.chunk_sectors * 512),
+            data_offset_bytes: shape.data_offset_sectors * 512,
+            size_bytes: shape.geometry.array_sectors().0 * 512,
+            members: finding.order.iter().map(name).collect(),
+            points: (finding.points * 10.0).round() / 10.0,
+            reasons: finding.reasons.clone(),
+            mdadm: plan(args, finding, members).ok().map(|restore| restore.plan.mdadm_command),
+        }
+    };
+    let overlay = args.to_overlay.as_ref().map(|dir| dir.display().to_string());
+    Report {
+        schema_version: SCHEMA_VERSION,
+        certain: findings.certain,
+        notes: findings.notes.clone(),
+        findings: findings.found.iter().map(of).collect(),
+        written: written.filter(|_| !findings.found.is_empty()),
+        overlay,
+    }
+}
+
+fn render(report: &Report, screen: Screen) -> String {
+    let mut text = String::new();
+    report.notes.iter().for_each(|note| text.push_str(&format!("{note}\n")));
+    for (ix, finding) in report.findings.iter().enumerate() {
+        let mut what = vec![finding.level.clone()];
+        what.extend(finding.layout.clone());
+        what.extend(finding.chunk_bytes.map(|bytes| format!("chunk {}", screen.units.show(bytes))));
+        what.push(format!("data from {}", screen.units.show(finding.data_offset_bytes)));
+        what.push(screen.units.show_capacity(finding.size_bytes));
+        let head = screen.style.bold(&format!("{}  {}", ix + 1, what.join(", ")));
+        text.push_str(&format!("\n{head}, {:.1} points\n", finding.points));
+        let names = finding
+            .members
+            .iter()
+            .enumerate()
+            .map(|(slot, name)| vec![slot.to_string(), printable(name.as_deref().unwrap_or("missing"))]);
+        text.push_str(&table("   ", &names.collect::<Vec<_>>()));
+        finding.reasons.iter().for_each(|reason| text.push_str(&format!("   - {}\n", printable(reason))));
+    }
+    if let [first, second, ..] = &report.findings[..] {
+        let lead = first.points - second.points;
+        let told =
+            if report.certain { "the first leads by" } else { "NOT TOLD APART: the first leads only by" };
+        text.push_str(&format!("\n{told} {lead:.1} points\n"));
+    }
+    let number = report.written.unwrap_or(1);
+    let Some(chosen) = report.findings.get(usize::from(number) - 1) else { return text };
+    match (report.written, &report.overlay) {
+        (Some(_), Some(dir)) => text.push_str(&format!(
+            "\nsuperblocks of {number} are in the overlay: wattle scan --overlay {} MEMBER...\n",
+            printable(dir)
+        )),
+        _ => text.push_str("\nto open it: --to-overlay DIR, then any command with --overlay DIR\n"),
+    }
+    if let Some(mdadm) = &chosen.mdadm {
+        text.push_str(&format!(
+            "the same by mdadm, WHICH WRITES TO THE MEMBERS and is not to be taken back: only on copies\n  {}\n",
+            printable(mdadm)
+        ));
+    }
+    text
+}

@@ -32,8 +32,8 @@ pub use copy::CopyArgs;
 pub use files::{FilesOn, GetArgs, LsArgs};
 pub use load::LoadArgs;
 pub use lvm::{
-    ChangeArgs, CreateGroupArgs, Extents, GroupArgs, ListArgs, LvArgs, LvCommand, PvArgs, PvCommand,
-    RenameArgs, RestoreArgs, SizeArgs, VgArgs, VgCommand, VolumeArgs,
+    ChangeArgs, CreateGroupArgs, Extents, GroupArgs, ListArgs, LvArgs, LvCommand, MoveArgs, PvArgs,
+    PvCommand, RenameArgs, RestoreArgs, SizeArgs, VgArgs, VgCommand, VolumeArgs,
 };
 pub use mount::{MountArgs, UmountArgs};
 pub use operate::{
@@ -323,7 +323,8 @@ pub struct ServeArgs {
     /// /var/lib/wattle].
     #[arg(long, value_name = "DIR")]
     pub state_dir: Option<PathBuf>,
-    /// Run CMD in a shell once ready, with $uri, $unixsocket, $nbd and $file set, and end when it ends, with its status.
+    /// Run CMD in a shell once ready, with $uri, $unixsocket, $nbd, $file, $mkfs_xfs and $mkfs_ext4 set, and end when it ends, with its
+    /// status.
     #[arg(long, value_name = "CMD")]
     pub run: Option<String>,
     /// End when the file of an array was opened and is closed again.

@@ -8,10 +8,11 @@ use std::rc::Rc;
 use wattle_control::lvm::commit::{self, CommitError, Role, Site, Step, commit};
 use wattle_control::lvm::physical::{self, Physical};
 use wattle_control::lvm::plan::say_in_a_group;
+use wattle_control::lvm::relocate::{self, Wanted, next_step};
 use wattle_control::{Member, Problem};
 use wattle_format::lvm::label::Area;
-use wattle_format::lvm::{AreaState, Id, Label, Pv, Stamp, Vg, choose};
-use wattle_rt::{Core, Device, DriveConfig, Outcome, World, WorldConfig};
+use wattle_format::lvm::{AreaState, Id, Kind, Label, Lv, Pv, Segment, Stamp, Vg, choose};
+use wattle_rt::{Buf, Core, Device, DriveConfig, Durability, Outcome, World, WorldConfig};
 
 const SIZE_BYTES: u64 = 64 << 10;
 const AREA_BYTES: u64 = 8 << 10;
@@ -225,6 +226,138 @@ fn a_crash_on_drives_of_large_sectors_does_too() {
     for (pvs, areas) in [(1, 2), (3, 1)] {
         explore(pvs, areas, 4096, 1);
     }
+}
+
+/// Extents of a volume on the first of two physical volumes, and what it holds.
+const EXTENT_BYTES: u64 = 1024;
+const MOVING: u64 = 2;
+
+fn content(extent: u64) -> Vec<u8> {
+    vec![0x40 + extent as u8; EXTENT_BYTES as usize]
+}
+
+fn extent_at(extent: u64) -> u64 {
+    DATA.offset_bytes + extent * EXTENT_BYTES
+}
+
+/// The group with a volume that has not moved yet.
+fn with_volume() -> Vg {
+    let stamp = Stamp { description: String::new(), host: "h".to_owned(), time: 1 };
+    let mut vg = Vg::parse(&text(2, 1)).unwrap();
+    vg.extent_sectors = EXTENT_BYTES / 512;
+    vg.lvs.push(Lv::new("lv", id(50), &stamp, vec![Segment::linear(0, MOVING, "pv0", 1)]));
+    vg
+}
+
+/// Takes the next step off `pv0`, as a command does that was interrupted anywhere before: from what is there.
+async fn take_a_step(core: &Core, drives: &[Device], sites: &[Site], vg: &Vg) -> Option<Vec<u8>> {
+    let wanted = Wanted { from: "pv0", volume: None, on: &[], extents_max: 1 };
+    let step = next_step(vg, wanted).unwrap()?;
+    let (from, to) = (extent_at(step.from.extent), extent_at(step.to.extent));
+    let len = step.extents * EXTENT_BYTES;
+    relocate::copy(core, (&drives[0], from), (&drives[1], to), len).await.unwrap();
+    let text = step.after.to_text(&Stamp { description: String::new(), host: "h".to_owned(), time: 2 });
+    assert_eq!(commit(core, &text, sites).await, Ok(vec![]));
+    Some(text)
+}
+
+/// The text that counts.
+fn found(rig: &Rig) -> Vg {
+    let seqno = rig.seqno().unwrap();
+    let physical: Vec<_> = (0..rig.pvs).filter_map(|pv| rig.look(pv)).collect();
+    let texts = physical.iter().flat_map(|physical| &physical.areas).filter_map(|area| area.text.clone());
+    texts.map(|(_, vg)| vg).find(|vg| vg.seqno == seqno).unwrap()
+}
+
+fn check_content(rig: &Rig, vg: &Vg) {
+    for segment in &vg.lvs[0].segments {
+        let Kind::Striped { stripes, .. } = &segment.kind else { panic!("{segment:?}") };
+        let drive = &rig.drives[usize::from(stripes[0].name == "pv1")];
+        for extent in 0..segment.extents {
+            let bytes =
+                rig.world.drive(drive).peek(extent_at(stripes[0].extent + extent), EXTENT_BYTES as usize);
+            assert!(bytes == content(segment.start_extent + extent), "{segment:?}");
+        }
+    }
+    assert_eq!(vg.lvs[0].extents(), MOVING);
+}
+
+/// Whatever survives of a move in two steps that is cut short at any operation, the volume that is found holds what it held, and the
+/// same command brings the move to its end.
+#[test]
+fn a_crash_while_extents_move_leaves_them_there_or_here() {
+    let (mut at_home, mut half, mut moved) = (0, 0, 0);
+    for cut in 1.. {
+        let odometer = Rc::new(RefCell::new(Odometer::default()));
+        let finished = loop {
+            let mut rig = Rig::with_group(2, 1, 512);
+            let sites = rig.sites();
+            let mut vg = with_volume();
+            vg.seqno = 2;
+            let second = vg.to_text(&Stamp { description: String::new(), host: "h".to_owned(), time: 1 });
+            rig.run(async |core, rig| {
+                for extent in 0..MOVING {
+                    let bytes = Buf::copy_of(&content(extent));
+                    let written = core.write(&rig.drives[0], extent_at(1 + extent), bytes, Durability::Fua);
+                    written.await.unwrap();
+                }
+                Ok(commit(&core, &second, &sites).await?)
+            })
+            .unwrap();
+            let (chooser, drives) = (odometer.clone(), rig.drives.clone());
+            rig.world.choose_power_cuts(move |n| chooser.borrow_mut().choose(n));
+            rig.world.power_cut_after_ops(cut);
+            let (sites, start) = (rig.sites(), found(&rig));
+            let outcome = rig.world.run(async |core| take_a_step(&core, &drives, &sites, &start).await);
+            let mut finished = matches!(outcome, Outcome::Done(_));
+            if finished {
+                let (sites, then) = (rig.sites(), found(&rig));
+                let outcome = rig.world.run(async |core| take_a_step(&core, &drives, &sites, &then).await);
+                finished = matches!(outcome, Outcome::Done(_));
+            }
+            rig.world.cancel_power_cut();
+            let now = found(&rig);
+            check_content(&rig, &now);
+            match now.lvs[0]
+                .segments
+                .iter()
+                .map(|segment| segment.kind.references()[0].to_owned())
+                .collect::<Vec<_>>()
+            {
+                places if places == ["pv0"] => at_home += 1,
+                places if places == ["pv1"] => moved += 1,
+                places => {
+                    assert_eq!(places, ["pv1", "pv0"]);
+                    half += 1;
+                }
+            }
+            // Whoever finds it so goes on.
+            if odometer.borrow().digits.len() < 3 {
+                let mut vg = now;
+                for _ in 0..3 {
+                    let sites = rig.sites();
+                    let outcome = rig.world.run(async |core| take_a_step(&core, &drives, &sites, &vg).await);
+                    if outcome.expect_done().is_none() {
+                        break;
+                    }
+                    vg = found(&rig);
+                    check_content(&rig, &vg);
+                }
+                let segments = &vg.lvs[0].segments;
+                assert_eq!(
+                    (segments.len(), &segments[0].kind),
+                    (1, &Segment::linear(0, MOVING, "pv1", 0).kind)
+                );
+            }
+            if !odometer.borrow_mut().advance() {
+                break finished;
+            }
+        };
+        if finished {
+            break;
+        }
+    }
+    assert!(at_home > 10 && half > 10 && moved > 2, "{at_home} {half} {moved}");
 }
 
 #[test]

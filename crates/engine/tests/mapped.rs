@@ -219,6 +219,63 @@ fn a_volume_grows_under_its_clients_on_every_core() {
     });
 }
 
+/// A copy of what is at one place below goes to another, as it is done for a range that is held back.
+async fn copy(core: &Core, (from, from_at): (&VolumeRef, u64), (to, to_at): (&VolumeRef, u64), len: u64) {
+    let (from, to) = (from.open(core).unwrap(), to.open(core).unwrap());
+    let (result, bytes) = from.read(from_at, BufMut::alloc(len as usize)).await;
+    assert_eq!(result, Ok(()));
+    to.write(to_at, bytes.freeze(), Durability::Cached).await.unwrap();
+}
+
+#[test]
+fn ranges_move_under_a_client_on_every_core() {
+    for seed in 20..26 {
+        with_arrays(2, seed, async move |core, [five, one]| {
+            let below = [five.volume(), one.volume()];
+            let lv = mapped(&core, below.to_vec(), segments()).await;
+            let clients: Vec<_> = (0..2)
+                .map(|ix| {
+                    let lv = lv.volume();
+                    // Each has a volume of its own to write: half of this one, by a map on it.
+                    core.call(CoreIx(ix), move |core| async move {
+                        let half = vec![Segment::linear(108 * K, 0, ix as u64 * 108 * K)];
+                        let half = mapped(&core, vec![lv], half).await;
+                        let volume = half.volume().open(&core).unwrap();
+                        let mut model = vec![0; 108 * 1024];
+                        volume.write_zeroes(0, 108 * K, Unmap::No, Durability::Cached).await.unwrap();
+                        scribble(&core, &volume, &mut model, &mut Rng::new(seed * 2 + ix as u64), 400).await;
+                        model
+                    })
+                })
+                .collect();
+            let clients: Vec<_> = clients.into_iter().map(|client| core.spawn(client)).collect();
+            // The last segment and the first 4 KiB of the first one go there and back.
+            let bytes = [192 * K..216 * K, 0..4 * K];
+            let homes = [[(1, 160 * K), (0, 44 * K)], [(0, 100 * K), (1, 0)]];
+            let mut at = [homes[0][0], homes[1][0]];
+            for (round, part) in (1..=12).flat_map(|round| [(round, 0), (round, 1)]) {
+                let (from, to) = (at[part], homes[part][round % 2]);
+                lv.hold(&core, bytes[part].clone()).await.unwrap();
+                let len = bytes[part].end - bytes[part].start;
+                copy(&core, (&below[from.0], from.1), (&below[to.0], to.1), len).await;
+                at[part] = to;
+                let mut map = segments();
+                map[3] = Segment::linear(24 * K, at[0].0, at[0].1);
+                map[0] = Segment::linear(60 * K, 0, 104 * K);
+                map.insert(0, Segment::linear(4 * K, at[1].0, at[1].1));
+                lv.remap(&core, MapSpec { below: below.to_vec(), segments: map, read_only: false })
+                    .await
+                    .unwrap();
+            }
+            let mut model = Vec::new();
+            for client in clients {
+                model.extend(client.await);
+            }
+            assert!(contents(&lv.volume().open(&core).unwrap()).await == model, "seed {seed}");
+        });
+    }
+}
+
 #[test]
 fn what_is_missing_is_refused_and_nothing_else() {
     with_arrays(1, 11, async |core, [five, _]| {

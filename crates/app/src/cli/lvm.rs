@@ -81,6 +81,7 @@ Examples:
   wattle lv extend data/home -L +5G             of a group that is being served, under its clients
   wattle lv create data/fast -l 100%FREE --stripes 2 /dev/sdb /dev/sdc
   wattle lv extend data/home -L +5G a.img b.img c.img
+  wattle lv move data --from /dev/sdb /dev/sdb /dev/sdc
   wattle lv list *.img -o +segtype --noheadings")]
 pub struct LvArgs {
     #[command(subcommand)]
@@ -100,6 +101,8 @@ pub enum LvCommand {
     Remove(VolumeArgs),
     /// Gives a volume another name.
     Rename(RenameArgs),
+    /// Moves what lies on a physical volume to others. Whatever ends it, the same command goes on.
+    Move(MoveArgs),
     /// Lists volumes.
     List(ListArgs),
 }
@@ -107,8 +110,8 @@ pub enum LvCommand {
 /// What every change has in common.
 #[derive(Debug, Clone, Args)]
 pub struct ChangeArgs {
-    /// Files or block devices, in any order: what the volumes lie on, every member of their arrays. `lv create` and `extend` without any
-    /// are orders to the server of the group.
+    /// Files or block devices, in any order: what the volumes lie on, every member of their arrays. `lv create`, `extend` and
+    /// `move` without any are orders to the server of the group.
     #[arg(value_name = "MEMBER")]
     pub members: Vec<String>,
     /// An array, member, partition or volume by name, where not all that is given is meant; may be given several times.
@@ -186,6 +189,19 @@ pub struct VolumeArgs {
     /// The volume.
     #[arg(value_name = "GROUP/VOLUME")]
     pub volume: String,
+    #[command(flatten)]
+    pub change: ChangeArgs,
+}
+
+/// `lv move`.
+#[derive(Debug, Clone, Args)]
+pub struct MoveArgs {
+    /// The group, or one volume of it.
+    #[arg(value_name = "GROUP[/VOLUME]")]
+    pub name: String,
+    /// The physical volume that is to be free afterwards; --on says where to.
+    #[arg(long, value_name = "NAME")]
+    pub from: String,
     #[command(flatten)]
     pub change: ChangeArgs,
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use wattle_control::start::{self, Claimed};
 use wattle_control::{ArrayScan, Code, Problem, Scan, Stack};
-use wattle_engine::VolumeRef;
+use wattle_engine::{Volume, VolumeRef};
 use wattle_export::{Address, NbdAddress};
 use wattle_rt::{Core, IoError, ListenError, Listener};
 
@@ -20,7 +20,7 @@ use crate::cli::{Engine, ServeArgs};
 use crate::control_socket::RuntimeDir;
 use crate::control_socket::server::ControlServer;
 use crate::members;
-use crate::output::{self, Screen};
+use crate::output::{self, Screen, geometry};
 use crate::serving::history::StateDir;
 use crate::serving::layers::{self, Chosen, Keeper, Layers, Offered};
 use crate::serving::settings;
@@ -212,9 +212,9 @@ async fn serve(core: &Core, args: &ServeArgs, setup: Setup, screen: Screen) -> R
             Box::pin(async move { serving.answer(request).await })
         })
     });
-    let child_env = child_env(&serving, &endpoints);
+    let child_env = child_env(core, &serving, &endpoints);
     let exports = start_exports(core, &serving, endpoints).await?;
-    announce(&serving, screen).await;
+    announce(core, &serving, screen).await;
     write_pidfile(args.pidfile.as_deref())?;
 
     let ended = wait_for_end(core, &serving, args, child_env).await;
@@ -305,7 +305,14 @@ async fn start_exports(
     Ok(running)
 }
 
-async fn announce(serving: &Serving, screen: Screen) {
+/// How file systems are made on a volume.
+fn mkfs(core: &Core, offered: &Offered) -> Vec<String> {
+    let opened = offered.volume.open(core);
+    let of = |volume: Volume| geometry::mkfs(volume.io_min_bytes().into(), volume.io_opt_bytes().into());
+    opened.map(of).unwrap_or_default()
+}
+
+async fn announce(core: &Core, serving: &Serving, screen: Screen) {
     for served in serving.arrays() {
         let report = served.report().await;
         let access = if report.read_only { "read-only" } else { "read-write" };
@@ -325,6 +332,13 @@ async fn announce(serving: &Serving, screen: Screen) {
             output::note(&format!("{}: {size}", output::text::printable(&offered.name)));
         }
     }
+    for offered in serving.offered().iter() {
+        let writable = offered.volume.open(core).is_ok_and(|volume| !volume.read_only());
+        if let ([xfs, ..], true) = (&mkfs(core, offered)[..], writable) {
+            let name = output::text::printable(&offered.name);
+            output::note(&format!("{name}: a file system is told of the stripes by `{xfs} ...`"));
+        }
+    }
     let uris: Vec<_> = serving.offered().iter().flat_map(|offered| offered.exports.clone()).collect();
     output::note(&format!("ready: {}", uris.join(" ")));
 }
@@ -341,8 +355,8 @@ fn write_pidfile(path: Option<&Path>) -> Result<(), Problem> {
     })
 }
 
-/// What `--run` commands are told: the ways to the first volume, the first of each kind.
-fn child_env(serving: &Serving, endpoints: &[Endpoint]) -> Vec<(&'static str, String)> {
+/// What `--run` commands are told: the ways to the first volume, the first of each kind, and how file systems are made on it.
+fn child_env(core: &Core, serving: &Serving, endpoints: &[Endpoint]) -> Vec<(&'static str, String)> {
     let offered = serving.offered();
     let Some(first) = offered.first() else { return Vec::new() };
     let all = endpoints.iter().flat_map(|endpoint| endpoint.environment(&first.name, offered.len()));
@@ -351,6 +365,10 @@ fn child_env(serving: &Serving, endpoints: &[Endpoint]) -> Vec<(&'static str, St
         if env.iter().all(|(earlier, _)| *earlier != name) {
             env.push((name, value));
         }
+    }
+    let mut mkfs = mkfs(core, first).into_iter();
+    for (name, plain) in [("mkfs_xfs", "mkfs.xfs"), ("mkfs_ext4", "mkfs.ext4")] {
+        env.push((name, mkfs.next().unwrap_or_else(|| plain.to_owned())));
     }
     env
 }

@@ -34,6 +34,12 @@ pub struct VolumeReport {
     pub name: String,
     /// Its size.
     pub size_bytes: u64,
+    /// The smallest request that is efficient.
+    #[serde(default)]
+    pub io_min_bytes: u64,
+    /// The request size that keeps every drive busy; 0 if there is none.
+    #[serde(default)]
+    pub io_opt_bytes: u64,
     /// It is never written.
     pub read_only: bool,
     /// The ways to it.
@@ -73,6 +79,12 @@ pub struct ArrayReport {
     pub chunk_bytes: Option<u64>,
     /// What clients see.
     pub size_bytes: u64,
+    /// The smallest request that is efficient.
+    #[serde(default)]
+    pub io_min_bytes: u64,
+    /// The request size that keeps every member busy; 0 if there is none.
+    #[serde(default)]
+    pub io_opt_bytes: u64,
     /// What it is fit for.
     pub health: Health,
     /// `[UU_U]`.

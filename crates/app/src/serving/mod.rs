@@ -173,11 +173,16 @@ impl Serving {
         for served in self.arrays() {
             arrays.push(served.report().await);
         }
-        let volume = |offered: &Offered| VolumeReport {
-            name: offered.name.clone(),
-            size_bytes: offered.volume.size_bytes(),
-            read_only: offered.volume.open(&self.core).is_ok_and(|volume| volume.read_only()),
-            exports: offered.exports.clone(),
+        let volume = |offered: &Offered| {
+            let opened = offered.volume.open(&self.core).ok();
+            VolumeReport {
+                name: offered.name.clone(),
+                size_bytes: offered.volume.size_bytes(),
+                io_min_bytes: opened.as_ref().map_or(0, |volume| volume.io_min_bytes().into()),
+                io_opt_bytes: opened.as_ref().map_or(0, |volume| volume.io_opt_bytes().into()),
+                read_only: opened.is_some_and(|volume| volume.read_only()),
+                exports: offered.exports.clone(),
+            }
         };
         let volumes = if self.has_layers() { self.offered.iter().map(volume).collect() } else { Vec::new() };
         let (server, pid) = (self.server.clone(), std::process::id());

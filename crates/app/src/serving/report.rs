@@ -31,6 +31,8 @@ pub fn array_report(facts: &Facts, status: &ArrayStatus) -> ArrayReport {
         layout_code: facts.layout().map(|_| facts.geometry.layout()),
         chunk_bytes: facts.chunk_bytes(),
         size_bytes: bytes(status.size),
+        io_min_bytes: facts.geometry.io_min_bytes().into(),
+        io_opt_bytes: facts.geometry.io_opt_bytes().into(),
         health: match (status.broken, status.degraded) {
             (true, _) => Health::Unusable,
             (false, 0) => Health::Good,

@@ -30,6 +30,12 @@ fn order(room: &Room, serve: &Serve, words: &str) -> Said {
     serve.command(&words)
 }
 
+/// Kills a server, and waits until the system has given back what it held: whoever serves next has the patience.
+fn kill(room: &Room, serve: Serve, members: &[String]) {
+    serve.kill();
+    Serve::start(room, &["--read-only"], members).stop();
+}
+
 fn content(len: usize, seed: u8) -> Vec<u8> {
     (0..len).map(|at| (at / 512 * 7 + at) as u8 ^ seed).collect()
 }
@@ -69,7 +75,7 @@ fn a_volume_grows_under_a_client_that_verifies_what_it_writes() {
     fs::write(room.path("whole"), &whole).unwrap();
     tool("nbdcopy", ["--flush", &room.name("whole"), &serve.uri]);
     // What was committed holds whatever becomes of the server.
-    serve.kill();
+    kill(&room, serve, &members);
     assert!(cat("tank/home", &members) == whole);
     assert!(cat("tank/rest", &members).iter().all(|&byte| byte == 0), "the one in between is as it was");
 }
@@ -130,7 +136,109 @@ fn a_file_grows_with_its_volume_and_so_does_a_loop_device() {
     assert_eq!(file.write_at(&bytes, 12 << 20).unwrap_err().raw_os_error(), Some(28));
     file.sync_all().unwrap();
     drop((device, file));
-    serve.kill();
-    assert!(cat("tank/home", &members)[8 << 20..] == bytes[..]);
+    kill(&room, serve, &members);
     tool("umount", ["--lazy", dir.to_str().unwrap()]);
+    assert!(cat("tank/home", &members)[8 << 20..] == bytes[..]);
+}
+
+/// Three devices with the group `vg`: `home` of 100 MiB on the first, `both` striped over the first two. What they hold.
+fn on_devices(room: &Room) -> ([String; 3], [Vec<u8>; 2]) {
+    let devices = ["a", "b", "c"].map(|name| room.device(name, 160 << 20));
+    lvm(room, "vg create vg -s 1M", &devices).ok();
+    lvm(room, &format!("lv create vg/home -l 100 --on {}", devices[0]), &devices).ok();
+    let on = format!("--on {} --on {}", devices[0], devices[1]);
+    lvm(room, &format!("lv create vg/both -i 2 -l 8 {on}"), &devices).ok();
+    let contents = [content(100 << 20, 1), content(8 << 20, 2)];
+    for (volume, bytes) in ["vg/home", "vg/both"].into_iter().zip(&contents) {
+        fs::write(room.path("fill"), bytes).unwrap();
+        let serve = Serve::start(room, &["-V", volume], &devices);
+        tool("nbdcopy", ["--flush", &room.name("fill"), &serve.uri]);
+        serve.stop();
+    }
+    (devices, contents)
+}
+
+fn check(devices: &[String], contents: &[Vec<u8>; 2]) {
+    assert!(cat("vg/home", devices) == contents[0], "home");
+    assert!(cat("vg/both", devices) == contents[1], "both");
+}
+
+fn used(device: &str, devices: &[String]) -> u64 {
+    let words = ["pv", "list", "--json", "-S"].map(str::to_owned).into_iter();
+    let report = run(words.chain([format!("pv_name={device}")]).chain(devices.to_vec())).ok().json();
+    let row = &report["physical_volumes"][0];
+    row["pv_size"].as_u64().unwrap() - row["pv_free"].as_u64().unwrap()
+}
+
+#[test]
+fn a_physical_volume_is_emptied_under_a_client_and_goes() {
+    if !["fio", "nbdcopy"].into_iter().all(require) {
+        return;
+    }
+    let room = Room::new();
+    let (devices, contents) = on_devices(&room);
+    let [a, _, c] = &devices;
+    let serve = Serve::start(&room, &["-V", "vg/home", "--cores", "2"], &devices);
+    // The first half is written and verified while it moves, the second half has to stay as it was.
+    let fio = Command::new("fio")
+        .args(["--name=v", "--ioengine=nbd", &format!("--uri={}", serve.uri), "--rw=randwrite", "--bs=16k"])
+        .args(["--size=50M", "--io_size=100M", "--verify=crc32c", "--verify_backlog=32", "--iodepth=8"])
+        .args(["--serialize_overlap=1", "--rate_iops=1500", "--output-format=json"])
+        .current_dir(room.dir.path())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    for round in 0..3 {
+        let (from, to) = if round % 2 == 0 { (a, c) } else { (c, a) };
+        let said = order(&room, &serve, &format!("lv move vg --from {from} --on {to} --json")).ok().json();
+        assert_eq!((&said["moved_bytes"], &said["left_bytes"]), (&(104_u64 << 20).into(), &0.into()));
+        let names = ["--from", from.as_str()];
+        order(&room, &serve, &format!("lv move vg {}", names.join(" "))).failed(2, "WTL-0133", &["nothing"]);
+    }
+    let output = fio.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && !said.contains("verify:"), "{said}");
+    kill(&room, serve, &devices);
+    assert!(cat("vg/home", &devices)[50 << 20..] == contents[0][50 << 20..]);
+    assert!(cat("vg/both", &devices) == contents[1]);
+    assert_eq!(used(a, &devices), 0);
+    lvm(&room, &format!("vg reduce vg --on {a}"), &devices).ok();
+    assert!(cat("vg/both", &devices[1..]) == contents[1]);
+}
+
+#[test]
+fn a_move_that_was_killed_goes_on_where_it_was() {
+    if !require("nbdcopy") {
+        return;
+    }
+    let room = Room::new();
+    let (devices, contents) = on_devices(&room);
+    let [a, b, _] = &devices;
+    let refused = lvm(&room, &format!("lv move vg/both --from {a} --on {b}"), &devices);
+    refused.failed(1, "WTL-0131", &["vg/both"]);
+    let dry = room.untouched(|| lvm(&room, &format!("lv move vg --from {a} --dry-run --json"), &devices));
+    assert_eq!(dry.ok().json()["left_bytes"], 72 << 20);
+    for millis in [1, 30, 60, 120] {
+        let serve = Serve::start(&room, &["-V", "vg/home"], &devices);
+        let mut command = crate::harness::wattle();
+        command.args(["lv", "move", "vg", "--from", a, "--backup-dir", &room.name("backups")]);
+        command.arg("--runtime-dir").arg(&serve.runtime_dir).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut moving = command.spawn().unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(millis));
+        kill(&room, serve, &devices);
+        moving.wait().unwrap();
+        check(&devices, &contents);
+    }
+    if used(a, &devices) > 0 {
+        lvm(&room, &format!("lv move vg --from {a}"), &devices).ok();
+    }
+    assert_eq!(used(a, &devices), 0);
+    check(&devices, &contents);
+    lvm(&room, &format!("lv move vg/home --from {} --on {a}", home(&devices)), &devices).ok();
+    check(&devices, &contents);
+}
+
+/// Where the volume is.
+fn home(devices: &[String]) -> String {
+    devices[1..].iter().find(|device| used(device, devices) >= 100 << 20).unwrap().clone()
 }

@@ -17,6 +17,7 @@ mod contract;
 mod copy;
 mod files;
 mod fuse;
+mod geometry;
 mod growing;
 mod harness;
 mod kills;

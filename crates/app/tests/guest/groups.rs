@@ -116,7 +116,8 @@ fn lay_out_on_the_array(room: &Room) {
     }
 }
 
-/// On bare disks: stripes in two pieces around a linear volume, on disks of which one grew; another one came and went.
+/// On bare disks: stripes in two pieces around a linear volume, which then moves; of the disks one grew, and another one came, held a
+/// part of the stripes for a while, and went.
 fn lay_out_on_disks(room: &Room) {
     let (bare, all) = (room.bare(), &room.disks[4..]);
     let second = format!("--on {}", text(&bare[1]));
@@ -127,6 +128,9 @@ fn lay_out_on_disks(room: &Room) {
     room.change(&format!("lv create bare/line -l 10 {second}"), bare);
     room.change("lv extend bare/striped -l +6", bare);
     room.change("vg extend bare", all);
+    room.change(&format!("lv move bare/line --from {} --on {}", text(&bare[1]), text(&bare[2])), all);
+    room.change(&format!("lv move bare/striped --from {} {last}", text(&bare[0])), all);
+    room.change(&format!("lv move bare --from {} --on {}", text(&all[3]), text(&bare[0])), all);
     room.change(&format!("lv create bare/last -l 100%FREE {last}"), all);
     room.change("lv remove bare/last", all);
     room.change(&format!("vg reduce bare {last}"), all);
@@ -178,7 +182,7 @@ pub fn judge(guest: &Guest) {
         "0_24576_striped_3_128_vde_2048_vdf_2048_vdg_2048;24576_12288_striped_3_128_vde_10240_vdf_30720_vdg_10240",
         "striped_3_64.00k_0_/dev/vde:0-3_/dev/vdf:0-3_/dev/vdg:0-3;striped_3_64.00k_12_/dev/vde:4-5_/dev/vdf:14-15_/dev/vdg:4-5",
     );
-    laid_out("bare/line", "0_20480_linear_vdf_10240", "linear_1_0_0_/dev/vdf:4-13");
+    laid_out("bare/line", "0_20480_linear_vdg_14336", "linear_1_0_0_/dev/vdg:6-15");
 
     room.check("depot/house", 13, "301:0:20480,401:20000:4000", room.array());
     room.check("bare/striped", 21, "302:0:36864,402:30000:12000", room.bare());

@@ -80,7 +80,7 @@ pub fn check_changeable(group: &GroupScan, state: State) -> Result<(), Problem> 
     }
 }
 
-fn next(vg: &Vg) -> Result<Vg, Problem> {
+pub(super) fn next(vg: &Vg) -> Result<Vg, Problem> {
     vg.next().ok_or_else(|| {
         Problem::new(
             Code::DamagedVolumeGroup,
@@ -220,7 +220,7 @@ pub fn remove_physical(vg: &Vg, pv: &Id) -> Result<Vg, Problem> {
         return Err(in_use(
             format!("{pv} holds extents of {}", users.join(", ")),
             "what is there would be gone".to_owned(),
-            "move the volumes away first (`pvmove`), or remove them",
+            "move the volumes away first (`wattle lv move`), or remove them",
         ));
     }
     if vg.pvs.is_empty() {
@@ -256,7 +256,7 @@ pub fn resize_physical(vg: &Vg, pv: &Id, dev_sectors: u64, pe_count: u64) -> Res
         return Err(in_use(
             format!("{pv}: extents up to {free_from} are in use, {pe_count} would be left"),
             "what is there would be gone".to_owned(),
-            "reduce or remove the volumes at its end first, or move them (`pvmove`)",
+            "reduce or remove the volumes at its end first, or move them (`wattle lv move`)",
         ));
     }
     for pv in vg.pvs.iter_mut().filter(|known| known.id == *pv) {
@@ -366,7 +366,7 @@ fn check_free(vg: &Vg, name: &str) -> Result<(), Problem> {
     Ok(())
 }
 
-fn no_room(vg: &Vg, name: &str, error: &NoRoom) -> Problem {
+pub(super) fn no_room(vg: &Vg, name: &str, error: &NoRoom) -> Problem {
     Problem::new(
         Code::NoExtents,
         format!("{}/{name}: {error}", vg.name),
@@ -392,7 +392,7 @@ fn append(lv: &mut Lv, extents_each: u64, stripes: Vec<Stripe>, stripe_sectors: 
 }
 
 /// The first extents behind a segment.
-fn end_of(segment: &Segment) -> Option<Vec<Stripe>> {
+pub(super) fn end_of(segment: &Segment) -> Option<Vec<Stripe>> {
     let Kind::Striped { stripes, .. } = &segment.kind else { return None };
     let each = segment.extents / stripes.len().max(1) as u64;
     Some(

@@ -1,6 +1,8 @@
 //! Changes of a volume group whose volumes run: committed like any other, and what runs is mapped anew.
 
-use wattle_engine::VolumeRef;
+use wattle_engine::{MappedHandle, VolumeRef};
+use wattle_format::lvm::segment::Stripe;
+use wattle_format::lvm::{Lv, Vg};
 use wattle_rt::{Core, Device};
 
 use super::{Purpose, Stack};
@@ -8,6 +10,7 @@ use crate::lvm::group::{self, GroupScan};
 use crate::lvm::open::Opener;
 use crate::lvm::physical;
 use crate::lvm::plan::{Place, Plan};
+use crate::lvm::relocate::{self, Step};
 use crate::members::Member;
 use crate::problem::{Code, Problem};
 
@@ -32,17 +35,144 @@ impl Stack {
         plan: &Plan,
         text: &[u8],
     ) -> Result<Vec<String>, Problem> {
+        let number = self.changeable(plan)?;
+        self.change(core, number, plan, text).await
+    }
+
+    /// Copies the extents of a step and then changes the group as above. Meanwhile changes of what moves wait, reads go on.
+    ///
+    /// # Errors
+    /// A [`Problem`]: the extents are where they were. A volume of which not even that can be told is read-only from then on.
+    pub async fn move_extents(
+        &mut self,
+        core: &Core,
+        plan: &Plan,
+        text: &[u8],
+        step: &Step,
+    ) -> Result<Vec<String>, Problem> {
+        let number = self.changeable(plan)?;
+        let vg = &self.groups[number].vg;
+        let extent_bytes = vg.extent_sectors.saturating_mul(512);
+        let at = vg.lvs.iter().position(|lv| lv.name == step.volume);
+        let running = match at.and_then(|at| self.logical[number].get(at)?.as_ref()) {
+            Some(VolumeRef::Mapped(handle)) => Some(handle.clone()),
+            _ => None,
+        };
+        if let Some(handle) = &running {
+            let held = step.held.start * extent_bytes..step.held.end * extent_bytes;
+            handle.hold(core, held).await.map_err(|error| stopped(&step.volume, &error.to_string()))?;
+        }
+        let copied = self.copy(core, number, step).await;
+        let moved = match copied.clone() {
+            Ok(()) => self.change(core, number, plan, text).await,
+            Err(problem) => Err(problem),
+        };
+        if let (Err(problem), Some(at), Some(handle)) = (&moved, at, running) {
+            // Whoever waits goes on; but what is written to the old place must not be lost to a text that names the new one.
+            let untouched = copied.is_err() || matches!(problem.code, Code::Changed | Code::ReadFailed);
+            let in_doubt = !untouched && self.groups[number].text != text;
+            if self.map_again(core, number, (at, &handle), in_doubt).await.is_err() {
+                handle.stop(core).await;
+            }
+        }
+        moved
+    }
+
+    async fn copy(&mut self, core: &Core, number: usize, step: &Step) -> Result<(), Problem> {
+        let (from, from_device, from_bytes) = self.place(core, number, &step.from).await?;
+        let (to, to_device, to_bytes) = self.place(core, number, &step.to).await?;
+        let len_bytes =
+            step.extents.saturating_mul(self.groups[number].vg.extent_sectors).saturating_mul(512);
+        let copied =
+            relocate::copy(core, (&from_device, from_bytes), (&to_device, to_bytes), len_bytes).await;
+        copied.map_err(|(reading, error)| {
+            let (code, name, what) = match reading {
+                true => (Code::ReadFailed, from, "reading what is to move"),
+                false => (Code::WriteFailed, to, "writing what moves"),
+            };
+            Problem::new(
+                code,
+                format!("{name}: {what}: {error}"),
+                "these extents stay where they were; those that moved before are where they are now",
+                "see what is wrong with the drive; the same command goes on from here",
+            )
+            .of_member(name)
+        })
+    }
+
+    /// What a stripe lies on, with its name, and at which byte.
+    async fn place(
+        &mut self,
+        core: &Core,
+        number: usize,
+        stripe: &Stripe,
+    ) -> Result<(String, Device, u64), Problem> {
+        let group = &self.groups[number];
+        let mut known = group.vg.pvs.iter().zip(&group.devices);
+        let found = known.find_map(|(pv, member)| Some((pv, (*member)?)).filter(|_| pv.name == stripe.name));
+        let (pv, member) = found.ok_or_else(|| stopped(&stripe.name, "it is not there"))?;
+        let sectors = stripe.extent.saturating_mul(group.vg.extent_sectors).saturating_add(pv.pe_start);
+        let name = self.scan.members[member].member.name.clone();
+        let device = self.volume(core, member).await?.device(core, &name);
+        let device = device.map_err(|error| stopped(&name, &error.to_string()))?;
+        Ok((name, device, sectors.saturating_mul(512)))
+    }
+
+    /// `io_min` and `io_opt` that a volume of a group has once the group is `after`, on the physical volumes that it has now.
+    ///
+    /// # Errors
+    /// A [`Problem`]: what it lies on does not run.
+    pub async fn topology(&mut self, core: &Core, after: &Vg, name: &str) -> Result<(u32, u32), Problem> {
+        let number = self.groups.iter().position(|group| group.vg.id == after.id);
+        let number = number.ok_or_else(|| stopped(&after.name, "it is not there"))?;
+        let physical = self.physical(core, number).await?;
+        let group = GroupScan { vg: after.clone(), ..self.groups[number].clone() };
+        let mut opener = Opener::new(core, &group, true, physical).await?;
+        let opened = opener.open(name).await;
+        let topology = opened.map(|opened| {
+            let volume = opened.volume.open(core).ok();
+            volume.map_or((512, 0), |volume| (volume.io_min_bytes(), volume.io_opt_bytes()))
+        });
+        for running in opener.into_running() {
+            running.stop(core).await?;
+        }
+        topology
+    }
+
+    /// What a group's physical volumes are on.
+    async fn physical(&mut self, core: &Core, number: usize) -> Result<Vec<Option<VolumeRef>>, Problem> {
+        let mut physical = Vec::new();
+        for ix in self.groups[number].devices.clone() {
+            physical.push(match ix {
+                Some(ix) => Some(self.volume(core, ix).await?),
+                None => None,
+            });
+        }
+        Ok(physical)
+    }
+
+    /// Which group a plan is about, if it can be changed here.
+    fn changeable(&self, plan: &Plan) -> Result<usize, Problem> {
         let id = plan.before.as_ref().map(|before| before.id);
         let is_open = self.open_groups().any(|group| Some(group.vg.id) == id);
         let number = self.groups.iter().position(|group| Some(group.vg.id) == id);
-        let Some(number) = number.filter(|_| is_open && self.options.purpose == Purpose::Write) else {
-            return Err(Problem::new(
+        number.filter(|_| is_open && self.options.purpose == Purpose::Write).ok_or_else(|| {
+            Problem::new(
                 Code::ReadOnlyMember,
                 "the group is not open for writing",
                 "it is served read-only, or nothing that is served lies on it",
                 "serve it without --read-only",
-            ));
-        };
+            )
+        })
+    }
+
+    async fn change(
+        &mut self,
+        core: &Core,
+        number: usize,
+        plan: &Plan,
+        text: &[u8],
+    ) -> Result<Vec<String>, Problem> {
         let mut devices = Vec::new();
         for place in &plan.places {
             let volume = self.volume(core, place.member).await?;
@@ -81,29 +211,36 @@ impl Stack {
         for (state, old) in group.volumes.iter_mut().zip(&before.volumes) {
             *state = old.clone();
         }
-        let mut physical = Vec::new();
-        for ix in group.devices.clone() {
-            physical.push(match ix {
-                Some(ix) => Some(self.volume(core, ix).await?),
-                None => None,
-            });
-        }
         let before = std::mem::replace(&mut self.groups[number], group);
-        let group = &self.groups[number];
-        let running = &mut self.logical[number];
-        running.resize(group.vg.lvs.len(), None);
-        let mut opener = Opener::new(core, group, false, physical).await?;
-        let changed = group.vg.lvs.iter().zip(&before.vg.lvs).zip(running);
-        for ((lv, old), volume) in changed.filter(|((lv, old), _)| lv.segments != old.segments) {
+        let lvs = &self.groups[number].vg.lvs;
+        self.logical[number].resize(lvs.len(), None);
+        let changed = |(at, (lv, old)): (usize, (&Lv, &Lv))| {
             debug_assert_eq!(lv.id, old.id, "volumes keep their order");
-            let Some(VolumeRef::Mapped(handle)) = volume else { continue };
-            let spec = opener.map(lv).await?;
-            handle
-                .remap(core, spec)
-                .await
-                .map_err(|error| stopped(&group.full_name(lv), &error.to_string()))?;
+            (lv.segments != old.segments).then_some(at)
+        };
+        let changed: Vec<_> = lvs.iter().zip(&before.vg.lvs).enumerate().filter_map(changed).collect();
+        for at in changed {
+            if let Some(VolumeRef::Mapped(handle)) = self.logical[number][at].clone() {
+                self.map_again(core, number, (at, &handle), false).await?;
+            }
         }
         Ok(())
+    }
+
+    /// Maps a volume that runs as the group's text has it, and if so told only to be read.
+    async fn map_again(
+        &mut self,
+        core: &Core,
+        number: usize,
+        (at, handle): (usize, &MappedHandle),
+        read_only: bool,
+    ) -> Result<(), Problem> {
+        let physical = self.physical(core, number).await?;
+        let group = &self.groups[number];
+        let lv = &group.vg.lvs[at];
+        let spec = Opener::new(core, group, read_only, physical).await?.map(lv).await?;
+        let mapped = handle.remap(core, spec).await;
+        mapped.map_err(|error| stopped(&group.full_name(lv), &error.to_string()))
     }
 }
 

@@ -1,10 +1,12 @@
 //! Volumes that lie on other volumes: a request is cut where the map says and goes straight to what is below.
 
 use std::cell::RefCell;
+use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use wattle_rt::sync::Event;
 use wattle_rt::{Buf, BufMut, Core, CoreIx, Durability, JoinHandle, Unmap};
 
 use super::map::{Leg, Map, MapError, MapSpec, Piece, Place, Segment, Target};
@@ -59,8 +61,8 @@ impl MappedHandle {
         VolumeRef::Mapped(self.clone())
     }
 
-    /// Maps it anew: requests that come from now on go by the new map, those under way by the old one. For maps that agree on what
-    /// they share: one that grew.
+    /// Maps it anew: requests that come from now on go by the new map, those under way by the old one, and when this returns these have
+    /// ended. For maps that agree on what they share: one that grew, or has a range elsewhere that was held back while it was copied.
     ///
     /// # Errors
     /// As [`Self::start`]; the old map is then still there.
@@ -71,13 +73,36 @@ impl MappedHandle {
         Ok(())
     }
 
+    /// Holds changes of these bytes back until the volume is mapped anew, and returns when none of them is under way any more: they can
+    /// be copied elsewhere then. Reads go on. One range at a time.
+    ///
+    /// # Errors
+    /// [`VolumeError::Stopped`] once it is stopped.
+    pub async fn hold(&self, core: &Core, bytes: Range<u64>) -> Result<(), VolumeError> {
+        for ix in (0..core.cores()).map(CoreIx) {
+            let (key, bytes) = (self.fixed.key, bytes.clone());
+            core.call(ix, move |core| async move {
+                let shard = core.local::<Shard>(key).ok_or(VolumeError::Stopped)?;
+                let before = shard.opened()?;
+                let held = Some(Held { bytes, released: Rc::new(Event::new()) });
+                let (map, below) = (before.map.clone(), before.below.clone());
+                drop(before);
+                let opened = Opened { map, below, held, ended: Rc::default() };
+                shard.replace(Some(Rc::new(opened))).await;
+                Ok(())
+            })
+            .await?;
+        }
+        Ok(())
+    }
+
     /// Forgets it; clients get [`VolumeError::Stopped`] from now on. What is below goes on.
     pub async fn stop(&self, core: &Core) {
         for ix in (0..core.cores()).map(CoreIx) {
             let key = self.fixed.key;
             core.call(ix, move |core| async move {
                 if let Some(shard) = core.take_local::<Shard>(key) {
-                    shard.opened.take();
+                    shard.replace(None).await;
                 }
             })
             .await;
@@ -96,17 +121,17 @@ impl MappedHandle {
     async fn set_everywhere(&self, core: &Core, map: &Arc<Map>) -> Result<(), VolumeError> {
         for ix in (0..core.cores()).map(CoreIx) {
             let (fixed, map) = (self.fixed.clone(), map.clone());
-            core.call(ix, move |core| async move { set_here(&core, &fixed, map) }).await?;
+            core.call(ix, move |core| async move { set_here(&core, &fixed, map).await }).await?;
         }
         Ok(())
     }
 }
 
-fn set_here(core: &Core, fixed: &Arc<MappedFixed>, map: Arc<Map>) -> Result<(), VolumeError> {
+async fn set_here(core: &Core, fixed: &Arc<MappedFixed>, map: Arc<Map>) -> Result<(), VolumeError> {
     let below = map.below.iter().map(|below| below.open(core)).collect::<Result<_, _>>()?;
-    let opened = Rc::new(Opened { map, below });
+    let opened = Rc::new(Opened { map, below, held: None, ended: Rc::default() });
     match core.local::<Shard>(fixed.key) {
-        Some(shard) => drop(shard.opened.replace(Some(opened))),
+        Some(shard) => shard.replace(Some(opened)).await,
         None => {
             let shard =
                 Shard { core: core.clone(), opened: RefCell::new(Some(opened)), fixed: fixed.clone() };
@@ -136,10 +161,42 @@ struct Shard {
     opened: RefCell<Option<Rc<Opened>>>,
 }
 
-/// A map with what is below it open on this core.
+impl Shard {
+    fn opened(&self) -> Result<Rc<Opened>, VolumeError> {
+        self.opened.borrow().clone().ok_or(VolumeError::Stopped)
+    }
+
+    /// Requests from now on go by this; those that were held back look again, those under way are waited for.
+    async fn replace(&self, opened: Option<Rc<Opened>>) {
+        let Some(before) = self.opened.replace(opened) else { return };
+        if let Some(held) = &before.held {
+            held.released.set();
+        }
+        let ended = before.ended.clone();
+        drop(before);
+        ended.wait().await;
+    }
+}
+
+/// A map with what is below it open on this core. Every request under way holds the one it goes by.
 struct Opened {
     map: Arc<Map>,
     below: Vec<Volume>,
+    held: Option<Held>,
+    /// Set when nobody goes by it any more.
+    ended: Rc<Event>,
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        self.ended.set();
+    }
+}
+
+/// A range whose changes have to wait.
+struct Held {
+    bytes: Range<u64>,
+    released: Rc<Event>,
 }
 
 /// A mapped volume, open on one core.
@@ -198,7 +255,7 @@ impl MappedVolume {
         durability: Durability,
     ) -> Result<(), VolumeError> {
         let len = buf.len() as u64;
-        let opened = self.opened_to_change(offset_bytes, len)?;
+        let opened = self.opened_to_change(offset_bytes, len).await?;
         if let Some(Piece { to: Place::Below(leg), .. }) = opened.only_piece(offset_bytes, len) {
             return opened.below[leg.below].write(leg.offset_bytes, buf, durability).await;
         }
@@ -223,7 +280,7 @@ impl MappedVolume {
     }
 
     pub(super) async fn discard(&self, offset_bytes: u64, len_bytes: u64) -> Result<(), VolumeError> {
-        let opened = self.opened_to_change(offset_bytes, len_bytes)?;
+        let opened = self.opened_to_change(offset_bytes, len_bytes).await?;
         self.each_piece(&opened, offset_bytes, len_bytes, |below, at, len| async move {
             below.discard(at, len).await
         })
@@ -237,7 +294,7 @@ impl MappedVolume {
         unmap: Unmap,
         durability: Durability,
     ) -> Result<(), VolumeError> {
-        let opened = self.opened_to_change(offset_bytes, len_bytes)?;
+        let opened = self.opened_to_change(offset_bytes, len_bytes).await?;
         self.each_piece(&opened, offset_bytes, len_bytes, |below, at, len| async move {
             below.write_zeroes(at, len, unmap, durability).await
         })
@@ -271,7 +328,7 @@ impl MappedVolume {
     }
 
     fn opened(&self) -> Result<Rc<Opened>, VolumeError> {
-        self.shard.opened.borrow().clone().ok_or(VolumeError::Stopped)
+        self.shard.opened()
     }
 
     fn opened_for(&self, offset_bytes: u64, len_bytes: u64) -> Result<Rc<Opened>, VolumeError> {
@@ -280,9 +337,20 @@ impl MappedVolume {
         if end <= opened.map.size_bytes { Ok(opened) } else { Err(VolumeError::OutOfRange) }
     }
 
-    fn opened_to_change(&self, offset_bytes: u64, len_bytes: u64) -> Result<Rc<Opened>, VolumeError> {
-        let opened = self.opened_for(offset_bytes, len_bytes)?;
-        if opened.map.read_only { Err(VolumeError::ReadOnly) } else { Ok(opened) }
+    /// Waits while the range is held back, by a map that is not kept meanwhile.
+    async fn opened_to_change(&self, offset_bytes: u64, len_bytes: u64) -> Result<Rc<Opened>, VolumeError> {
+        loop {
+            let opened = self.opened_for(offset_bytes, len_bytes)?;
+            if opened.map.read_only {
+                return Err(VolumeError::ReadOnly);
+            }
+            let range = offset_bytes..offset_bytes + len_bytes;
+            let overlaps = |held: &&Held| held.bytes.start < range.end && range.start < held.bytes.end;
+            let Some(held) = opened.held.as_ref().filter(overlaps) else { return Ok(opened) };
+            let released = held.released.clone();
+            drop(opened);
+            released.wait().await;
+        }
     }
 }
 

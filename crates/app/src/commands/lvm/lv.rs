@@ -14,17 +14,18 @@ use super::look;
 use super::work::{self, Change};
 use crate::cli::{Extents, RenameArgs, SizeArgs, VolumeArgs};
 use crate::members;
+use crate::output::geometry::mkfs;
 use crate::output::{Screen, Units};
 
 /// A new volume, over so many physical volumes with so many bytes for each before the next one's turn.
 ///
 /// # Errors
 /// The group must not be changed, the name does not do, or there is no room.
-pub fn create(
-    stack: &Stack,
+pub async fn create(
+    core: &Core,
+    stack: &mut Stack,
     volume: &str,
-    extents: &Extents,
-    (stripes, stripe_bytes): (u16, u64),
+    (extents, stripes, stripe_bytes): (&Extents, u16, u64),
     on: &[String],
     units: Units,
 ) -> Result<Change, Problem> {
@@ -42,16 +43,25 @@ pub fn create(
     let after = edit::create_volume(&group.vg, &new, &work::stamp())?;
     let mut plan = Plan::change(&stack.scan, group, after)?;
     plan.zero_starts(name);
+    let (vg_name, after) = (group.vg.name.clone(), plan.after.clone());
     let striped = match stripes {
         1 => String::new(),
         _ => format!(" -i {stripes} -I {}k", stripe_bytes >> 10),
     };
+    let result = format!("volume {volume}: {}", size(&group.vg, extents, units));
+    let mut notes: Vec<_> = rounded(asked, extents, "stripes").into_iter().collect();
+    if let Some(after) = after {
+        let (io_min, io_opt) = stack.topology(core, &after, name).await?;
+        let mkfs = mkfs(io_min.into(), io_opt.into()).into_iter().next();
+        notes.extend(mkfs.map(|mkfs| format!("a file system is told of the stripes by `{mkfs} ...`")));
+    }
     Ok(Change {
         action: format!("lv create {volume}"),
-        result: format!("volume {volume}: {}", size(&group.vg, extents, units)),
+        result,
         plan,
-        commands: vec![format!("lvcreate -n {name} -l {extents}{striped} {}", group.vg.name)],
-        notes: rounded(asked, extents, "stripes").into_iter().collect(),
+        commands: vec![format!("lvcreate -n {name} -l {extents}{striped} {vg_name}")],
+        notes,
+        step: None,
     })
 }
 
@@ -107,6 +117,7 @@ pub fn extend(
         plan: Plan::change(&stack.scan, group, after)?,
         commands: vec![format!("lvextend -l {extents} {volume}")],
         notes: rounded(more, extents - had, "stripes").into_iter().collect(),
+        step: None,
     })
 }
 
@@ -141,6 +152,7 @@ pub fn reduce(args: &SizeArgs, screen: Screen) -> Result<(), Problem> {
             plan: Plan::change(&stack.scan, &group, after)?,
             commands: vec![format!("lvreduce -l {extents} {}", args.volume)],
             notes,
+            step: None,
         })
     })
 }
@@ -209,6 +221,7 @@ pub fn remove(args: &VolumeArgs, screen: Screen) -> Result<(), Problem> {
             plan: Plan::change(&stack.scan, &group, after)?,
             commands: vec![format!("lvremove {}", args.volume)],
             notes,
+            step: None,
         })
     })
 }
@@ -228,6 +241,7 @@ pub fn rename(args: &RenameArgs, screen: Screen) -> Result<(), Problem> {
             plan: Plan::change(&stack.scan, group, after)?,
             commands: vec![format!("lvrename {} {name} {to}", group.vg.name)],
             notes: Vec::new(),
+            step: None,
         })
     })
 }

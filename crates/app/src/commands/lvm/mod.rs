@@ -11,6 +11,7 @@ mod look;
 mod lv;
 pub mod order;
 mod pv;
+mod relocate;
 mod vg;
 pub mod work;
 
@@ -64,6 +65,7 @@ pub fn lv(args: &LvArgs, screen: Screen) -> Result<(), Problem> {
         LvCommand::Reduce(args) => lv::reduce(args, screen),
         LvCommand::Remove(args) => lv::remove(args, screen),
         LvCommand::Rename(args) => lv::rename(args, screen),
+        LvCommand::Move(args) => relocate::run(args, screen),
         LvCommand::List(args) => columns::list(args, screen, &fields::LV, fields::lvs),
     }
 }

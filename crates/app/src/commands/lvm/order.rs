@@ -9,7 +9,7 @@ use wattle_control::{Code, Problem, Stack};
 use wattle_rt::Core;
 
 use super::work::{self, Change, Report};
-use super::{backup, look, lv};
+use super::{backup, look, lv, relocate};
 use crate::cli::{ChangeArgs, Extents};
 use crate::control_socket::RuntimeDir;
 use crate::control_socket::client::{self, Servers};
@@ -38,6 +38,15 @@ pub enum What {
         /// Its size, or how much more.
         extents: Extents,
     },
+    /// One step of moving extents to other physical volumes; whoever wants all of them to move asks again.
+    Move {
+        /// A group, or its only volume that is meant.
+        name: String,
+        /// Off this physical volume.
+        from: String,
+        /// It is not the first step.
+        begun: bool,
+    },
 }
 
 /// That, and how.
@@ -56,10 +65,13 @@ pub struct Order {
 }
 
 impl What {
-    /// The volume it is about.
-    fn volume(&self) -> &str {
+    /// The group it is about.
+    fn group(&self) -> Result<&str, Problem> {
         match self {
-            Self::Create { volume, .. } | Self::Extend { volume, .. } => volume,
+            Self::Create { volume, .. } | Self::Extend { volume, .. } => {
+                look::split(volume).map(|(group, _)| group)
+            }
+            Self::Move { name, .. } => Ok(name.split_once('/').map_or(name.as_str(), |(group, _)| group)),
         }
     }
 
@@ -67,12 +79,19 @@ impl What {
     ///
     /// # Errors
     /// It cannot be done.
-    fn decide(&self, stack: &Stack, on: &[String], units: Units) -> Result<Change, Problem> {
+    async fn decide(
+        &self,
+        core: &Core,
+        stack: &mut Stack,
+        on: &[String],
+        units: Units,
+    ) -> Result<Change, Problem> {
         match self {
             Self::Create { volume, extents, stripes, stripe_bytes } => {
-                lv::create(stack, volume, extents, (*stripes, *stripe_bytes), on, units)
+                lv::create(core, stack, volume, (extents, *stripes, *stripe_bytes), on, units).await
             }
             Self::Extend { volume, extents } => lv::extend(stack, volume, extents, on, units),
+            Self::Move { name, from, begun } => relocate::decide(stack, name, (from, *begun), on, units),
         }
     }
 }
@@ -83,9 +102,20 @@ impl What {
 /// It cannot be done, the members are in use, or nobody serves the group.
 pub fn run(what: What, args: &ChangeArgs, screen: Screen) -> Result<(), Problem> {
     if !args.members.is_empty() {
-        return work::change(args, screen, async |_, stack| what.decide(stack, &args.on, screen.units));
+        return work::change(args, screen, async |core, stack| {
+            what.decide(core, stack, &args.on, screen.units).await
+        });
     }
-    let (group, _) = look::split(what.volume())?;
+    let report = give(what, args)?;
+    work::show(&report, &args.json, screen)
+}
+
+/// Lets the server of the group do it.
+///
+/// # Errors
+/// It cannot be done, or nobody serves the group.
+pub fn give(what: What, args: &ChangeArgs) -> Result<Report, Problem> {
+    let group = what.group()?;
     let dir = RuntimeDir::find(args.runtime.runtime_dir.as_deref());
     let servers = Servers::ask(&dir);
     let socket = servers.of_group(group).ok_or_else(|| not_served(&servers, &dir, group))?;
@@ -95,8 +125,7 @@ pub fn run(what: What, args: &ChangeArgs, screen: Screen) -> Result<(), Problem>
         Problem::new(Code::Usage, format!("--backup-dir: {error}"), why, "name another")
     })?;
     let order = Order { what, on: args.on.clone(), dry_run: args.dry_run, backup_dir };
-    let report = client::order(socket, &Request::Lvm { order })?;
-    work::show(&report, &args.json, screen)
+    client::order(socket, &Request::Lvm { order })
 }
 
 fn not_served(servers: &Servers, dir: &RuntimeDir, group: &str) -> Problem {
@@ -115,25 +144,33 @@ fn not_served(servers: &Servers, dir: &RuntimeDir, group: &str) -> Problem {
 /// # Errors
 /// It cannot be done; the group is as it was, but for what the problem says.
 pub async fn obey(core: &Core, stack: &mut Stack, order: &Order) -> Result<Report, Problem> {
-    let mut change = order.what.decide(stack, &order.on, Units::Iec)?;
-    change.notes.push(
-        match order.what {
-            What::Create { .. } => "clients see it when the server is started anew",
-            What::Extend { .. } => {
+    let mut change = order.what.decide(core, stack, &order.on, Units::Iec).await?;
+    let (known, note) = match order.what {
+        What::Create { .. } => (false, Some("clients see it when the server is started anew")),
+        What::Extend { .. } => (
+            false,
+            Some(
                 "NBD clients see the new size when they connect again, a loop device once it is told (`stat` of its file, then \
-                 `losetup -c`)"
-            }
-        }
-        .to_owned(),
-    );
+                 `losetup -c`)",
+            ),
+        ),
+        // One backup is enough of a thousand steps.
+        What::Move { begun, .. } => (begun, None),
+    };
+    change.notes.extend(note.map(str::to_owned));
     let text = change.text();
-    let backup = change.plan.before.as_ref().map(|before| path(order, before)).transpose()?;
+    let before = change.plan.before.as_ref().filter(|_| !known);
+    let backup = before.map(|before| path(order, before)).transpose()?;
     let mut report = work::report(&change, text.as_deref(), order.dry_run, backup.as_deref())?;
     if let (false, Some(text)) = (order.dry_run, &text) {
-        if let (Some(before), Some(path)) = (&change.plan.before, &backup) {
+        if let (Some(before), Some(path)) = (before, &backup) {
             backup::save(path, before, &change.action)?;
         }
-        report.notes.extend(stack.change_group(core, &change.plan, text).await?);
+        let done = match &change.step {
+            Some(step) => stack.move_extents(core, &change.plan, text, step).await,
+            None => stack.change_group(core, &change.plan, text).await,
+        };
+        report.notes.extend(done?);
     }
     Ok(report)
 }

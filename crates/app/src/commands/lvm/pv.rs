@@ -36,7 +36,14 @@ pub fn create(args: &ChangeArgs, screen: Screen) -> Result<(), Problem> {
         }
         let action = format!("pv create {}", names(&places));
         let result = format!("{}: physical volume", names(&places));
-        Ok(Change { action, result, plan: Plan { before: None, after: None, places }, commands, notes })
+        Ok(Change {
+            action,
+            result,
+            plan: Plan { before: None, after: None, places },
+            commands,
+            notes,
+            step: None,
+        })
     })
 }
 
@@ -62,7 +69,7 @@ pub fn remove(args: &ChangeArgs, screen: Screen) -> Result<(), Problem> {
         let action = format!("pv remove {}", names(&places));
         let result = format!("{}: no physical volume any more", names(&places));
         let plan = Plan { before: None, after: None, places };
-        Ok(Change { action, result, plan, commands, notes: Vec::new() })
+        Ok(Change { action, result, plan, commands, notes: Vec::new(), step: None })
     })
 }
 
@@ -118,7 +125,7 @@ pub fn resize(args: &ChangeArgs, screen: Screen) -> Result<(), Problem> {
                 plan
             }
         };
-        Ok(Change { action, result, plan, commands, notes: Vec::new() })
+        Ok(Change { action, result, plan, commands, notes: Vec::new(), step: None })
     })
 }
 

@@ -37,6 +37,7 @@ pub fn create(args: &CreateGroupArgs, screen: Screen) -> Result<(), Problem> {
                 joining.devices.join(" ")
             )],
             notes: joining.notes,
+            step: None,
         })
     })
 }
@@ -115,6 +116,7 @@ pub fn extend(args: &GroupArgs, screen: Screen) -> Result<(), Problem> {
             plan,
             commands: vec![format!("vgextend {name} {}", joining.devices.join(" "))],
             notes: joining.notes,
+            step: None,
         })
     })
 }
@@ -144,6 +146,7 @@ pub fn reduce(args: &GroupArgs, screen: Screen) -> Result<(), Problem> {
             plan: Plan::change(&stack.scan, group, after)?,
             commands: vec![format!("vgreduce {name} {device}")],
             notes: Vec::new(),
+            step: None,
         })
     })
 }
@@ -171,6 +174,7 @@ pub fn remove(args: &GroupArgs, screen: Screen) -> Result<(), Problem> {
             plan: Plan { before: Some(Before::of(group)), after: None, places },
             commands: vec![format!("vgremove {name}")],
             notes: Vec::new(),
+            step: None,
         })
     })
 }
@@ -228,6 +232,7 @@ fn simple(
         plan: Plan::change(&stack.scan, group, after)?,
         commands: vec![command.to_owned()],
         notes: Vec::new(),
+        step: None,
     })
 }
 
@@ -248,6 +253,7 @@ pub fn restore(args: &RestoreArgs, screen: Screen) -> Result<(), Problem> {
                 "what volumes hold is not in a backup: extents that were used otherwise since hold that"
                     .to_owned(),
             ],
+            step: None,
         })
     })
 }

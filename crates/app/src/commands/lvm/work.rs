@@ -5,6 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 use wattle_control::lvm::plan::{Before, From, Plan};
+use wattle_control::lvm::relocate::Step;
 use wattle_control::members::Member;
 use wattle_control::scan::Origin;
 use wattle_control::stack::{Options, Plain, Purpose, Stack, Wanted};
@@ -22,7 +23,7 @@ use crate::output::{self, SCHEMA_VERSION, Screen};
 use crate::volumes;
 
 /// Cores for a handful of writes.
-const CORES_MAX: usize = 2;
+pub const CORES_MAX: usize = 2;
 
 /// What was decided.
 #[derive(Debug)]
@@ -37,6 +38,8 @@ pub struct Change {
     pub commands: Vec<String>,
     /// What to know.
     pub notes: Vec<String>,
+    /// What is copied first.
+    pub step: Option<Step>,
 }
 
 impl Change {
@@ -52,9 +55,15 @@ impl Change {
 pub struct Report {
     schema_version: u32,
     /// Nothing was written.
-    dry_run: bool,
+    pub dry_run: bool,
     action: String,
-    result: String,
+    pub result: String,
+    /// What moved, of a move.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    moved_bytes: Option<u64>,
+    /// What is left to move.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub left_bytes: Option<u64>,
     group: Option<String>,
     group_uuid: Option<String>,
     /// The group's sequence number afterwards.
@@ -114,6 +123,22 @@ pub fn change(
     show(&report, &args.json, screen)
 }
 
+impl Report {
+    /// This and the step after it as one; `moved` says how much that is.
+    pub fn and(self, step: Self, moved: impl FnOnce(u64) -> String) -> Self {
+        let bytes = self.moved_bytes.unwrap_or(0).saturating_add(step.moved_bytes.unwrap_or(0));
+        let what = step.result.rsplit_once(": ").map_or("", |(what, _)| what);
+        Self {
+            result: format!("{what}: {}", moved(bytes)),
+            moved_bytes: Some(bytes),
+            // The text before the first step is the one to go back to.
+            backup: self.backup,
+            notes: [self.notes, step.notes].concat(),
+            ..step
+        }
+    }
+}
+
 /// Shows what was done.
 ///
 /// # Errors
@@ -126,19 +151,19 @@ fn no_members() -> Problem {
     Problem::new(
         Code::Usage,
         "no members are given",
-        "only `lv create` and `lv extend` are also orders to the server of a group",
+        "only `lv create`, `extend` and `move` are also orders to the server of a group",
         "give the files or devices that the volumes lie on, every member of their arrays",
     )
 }
 
 /// Members that a server of the group has locked are its own to change.
-fn of_a_server(args: &ChangeArgs, before: Option<&Before>, problem: Problem) -> Problem {
+pub fn of_a_server(args: &ChangeArgs, before: Option<&Before>, problem: Problem) -> Problem {
     let Some(before) = before.filter(|_| problem.code == Code::Locked) else { return problem };
     let servers = Servers::ask(&RuntimeDir::find(args.runtime.runtime_dir.as_deref()));
     let Some(_) = servers.of_group(&before.name) else { return problem };
     Problem {
         why: format!("the volume group {} is being served", before.name),
-        next: "leave out the members, and its server does it (`lv create`, `lv extend`); for everything else stop it first \
+        next: "leave out the members, and its server does it (`lv create`, `extend`, `move`); for everything else stop it first \
                (`wattle status`, `wattle stop`)"
             .to_owned(),
         ..problem
@@ -275,6 +300,10 @@ pub fn report(
     backup: Option<&Path>,
 ) -> Result<Report, Problem> {
     let plan = &change.plan;
+    let bytes = |extents: u64| {
+        let sectors = plan.after.as_ref().map_or(0, |vg| vg.extent_sectors);
+        extents.saturating_mul(sectors).saturating_mul(512)
+    };
     let writes = plan.writes(text)?.into_iter().map(|write| WriteReport {
         physical_volume: write.name,
         what: write.what.to_owned(),
@@ -286,6 +315,8 @@ pub fn report(
         dry_run,
         action: change.action.clone(),
         result: change.result.clone(),
+        moved_bytes: change.step.as_ref().map(|step| bytes(step.extents)),
+        left_bytes: change.step.as_ref().map(|step| bytes(step.left)),
         group: plan.after.as_ref().map(|vg| vg.name.clone()),
         group_uuid: plan.after.as_ref().map(|vg| vg.id.to_string()),
         seqno: plan.after.as_ref().map(|vg| vg.seqno),

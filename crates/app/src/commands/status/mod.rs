@@ -139,6 +139,8 @@ pub(crate) mod tests {
             layout: Some("left-symmetric".to_owned()),
             chunk_bytes: Some(64 << 10),
             size_bytes: 21 << 20,
+            io_min_bytes: 0,
+            io_opt_bytes: 0,
             health: Health::Good,
             slots: format!("[{}]", "U".repeat(members.len())),
             state: "clean".to_owned(),

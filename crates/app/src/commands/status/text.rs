@@ -4,6 +4,7 @@ use crate::control_socket::report::{
     ArrayReport, CacheReport, Health, MemberReport, MismatchReport, ScrubReport, ServerReport, SyncReport,
     VolumeReport,
 };
+use crate::output::geometry::mkfs;
 use crate::output::progress::{duration, mdstat_line};
 use crate::output::text::{printable, table};
 use crate::output::{Screen, Units};
@@ -67,15 +68,18 @@ pub fn render(server: &ServerReport, array: &ArrayReport, screen: Screen) -> Str
     text
 }
 
-/// How large the cache is, what for, and why.
 /// A volume that lies on arrays or drives.
 pub fn volume(volume: &VolumeReport, screen: Screen) -> String {
     let name = screen.style.bold(&printable(&volume.name));
     let ways: Vec<_> = volume.exports.iter().map(|way| printable(way)).collect();
     let access = if volume.read_only { "read-only" } else { "read-write" };
-    format!("{name}  {}, {access}, {}\n", screen.units.show_capacity(volume.size_bytes), ways.join(" "))
+    let size = screen.units.show_capacity(volume.size_bytes);
+    let mkfs =
+        mkfs(volume.io_min_bytes, volume.io_opt_bytes).into_iter().map(|mkfs| format!("  mkfs  {mkfs}\n"));
+    format!("{name}  {size}, {access}, {}\n{}", ways.join(" "), mkfs.collect::<String>())
 }
 
+/// How large the cache is, what for, and why.
 fn style_cache(cache: &CacheReport, units: Units) -> String {
     let grown = cache.grown.map(|grown| {
         format!(
@@ -107,6 +111,7 @@ fn facts(server: &ServerReport, array: &ArrayReport, screen: Screen) -> Vec<Vec<
     };
     let access = if array.read_only { "read-only" } else { "read-write" };
     let mut facts = vec![("health", health), ("state", format!("{}, {access}", array.state))];
+    facts.extend(mkfs(array.io_min_bytes, array.io_opt_bytes).into_iter().map(|mkfs| ("mkfs", mkfs)));
     if let Some(sync) = &array.sync {
         let line = mdstat_line(sync, &sync.action);
         facts.push(("doing", if sync.paused { style.yellow(&line) } else { line }));
@@ -407,11 +412,14 @@ mod tests {
             ..sync("recovery", 126 << 10, 1000 << 10)
         });
         data.bitmap = Some(BitmapReport { chunk_bytes: 64 << 20, bits: 15, bits_set: 3 });
+        (data.io_min_bytes, data.io_opt_bytes) = (64 << 10, 128 << 10);
         let text = shown(&data);
         let expected = "\
 data  raid5, left-symmetric, chunk 64 KiB, 21 MiB
   health  [U_U] degraded
   state   clean, read-write
+  mkfs    mkfs.xfs -d su=64k,sw=2
+  mkfs    mkfs.ext4 -E stride=16,stripe_width=32
   doing   [==>..................]  recovery = 12.6% (126/1000) finish=0.5min speed=26691K/sec
           onto b, 34 s left at 26.06 MiB/s
           limited by sync_speed_max, 1000 KiB/s

@@ -179,13 +179,15 @@ impl Search<'_> {
         let sparse = le32(&first, 100) & 1 != 0;
         let two = le32(&first, 92) & 0x200 != 0;
         let groups = blocks.saturating_sub(first_block).div_ceil(in_group);
-        let mut left = COPIES_MAX;
-        for group in 1..groups {
-            let listed = [588, 592].iter().any(|&at| le32(&first, at) == group);
-            if left == 0 || if two { !listed } else { sparse && !is_power_of_3_5_7(group) } {
-                continue;
+        // What a superblock says of their number is not to be believed: it may be no superblock.
+        let copies: Vec<u64> = match (two, sparse) {
+            (true, _) => {
+                [588, 592].map(|at| le32(&first, at)).into_iter().filter(|&group| group > 0).collect()
             }
-            left -= 1;
+            (false, true) => powers_of_3_5_7().collect(),
+            (false, false) => (1..COPIES_MAX).collect(),
+        };
+        for group in copies.into_iter().filter(|&group| group < groups) {
             let copy = |bytes: &[u8]| {
                 bytes[56..58] == [0x53, 0xEF]
                     && bytes[104..120] == first[104..120]
@@ -364,15 +366,10 @@ fn checksum(seed: u32, bytes: &[u8]) -> u32 {
     !crc32c::crc32c_append(!seed, bytes)
 }
 
-fn is_power_of_3_5_7(group: u64) -> bool {
-    let is_power = |base: u64| {
-        let mut left = group;
-        while left.is_multiple_of(base) {
-            left /= base;
-        }
-        left == 1
-    };
-    [3, 5, 7].into_iter().any(is_power)
+/// And 1: groups that have a copy of the superblock.
+fn powers_of_3_5_7() -> impl Iterator<Item = u64> {
+    let powers = |base: u64| (1..).map_while(move |exponent| base.checked_pow(exponent)).take(20);
+    std::iter::once(1).chain([3, 5, 7].into_iter().flat_map(powers))
 }
 
 fn xor(pages: &[Option<Rc<[u8]>>]) -> Option<Rc<[u8]>> {

@@ -4,3 +4,4 @@ pub mod audit;
 pub mod drives;
 pub mod limiter;
 pub mod limits;
+pub mod plan;

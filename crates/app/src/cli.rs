@@ -10,6 +10,7 @@ mod load;
 mod lvm;
 mod mount;
 mod operate;
+mod plan;
 mod rescue;
 mod simulate;
 
@@ -39,6 +40,7 @@ pub use mount::{MountArgs, UmountArgs};
 pub use operate::{
     AddArgs, CheckArgs, FailArgs, RemoveArgs, RepairArgs, ReplaceArgs, Scrub, SetArgs, StopArgs,
 };
+pub use plan::{FileSystemArg, PlanArgs};
 pub use rescue::RescueArgs;
 pub use simulate::{ConsistencyArg, PresetArg, SimulateArgs};
 
@@ -126,6 +128,7 @@ pub enum Command {
     Pv(PvArgs),
     Vg(VgArgs),
     Lv(LvArgs),
+    Plan(Box<PlanArgs>),
     Simulate(Box<SimulateArgs>),
     Bench(Box<BenchArgs>),
     Audit(Box<AuditArgs>),

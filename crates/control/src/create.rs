@@ -18,7 +18,7 @@ mod plan;
 mod shape;
 
 pub use execute::ExecuteError;
-pub(crate) use mdadm::shell_word;
+pub use mdadm::shell_word;
 pub use plan::{MemberState, plan};
 
 use wattle_engine::geometry::{Geometry, Level};

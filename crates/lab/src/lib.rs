@@ -13,6 +13,7 @@ mod job;
 mod keeper;
 mod load;
 mod measured;
+pub mod plan;
 mod ramp;
 mod rebuild;
 mod setup;

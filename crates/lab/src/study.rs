@@ -122,7 +122,7 @@ impl Study {
             if !seen.contains(&drive) {
                 seen.push(drive);
                 let rates = self.rates(drive)?;
-                slowest = Some(slowest.map_or(rates, |slowest| slower(&slowest, &rates)));
+                slowest = Some(slowest.map_or(rates, |slowest| slowest.slower(rates)));
             }
         }
         let setup = &self.setup;
@@ -214,18 +214,6 @@ impl Study {
 
 /// As many requests as a disk can put in order.
 const ALONE_DEPTH: usize = 32;
-
-fn slower(one: &limits::Drive, other: &limits::Drive) -> limits::Drive {
-    limits::Drive {
-        reads_per_second: one.reads_per_second.min(other.reads_per_second),
-        writes_per_second: one.writes_per_second.min(other.writes_per_second),
-        read_bytes_per_second: one.read_bytes_per_second.min(other.read_bytes_per_second),
-        write_bytes_per_second: one.write_bytes_per_second.min(other.write_bytes_per_second),
-        read_seconds: one.read_seconds.max(other.read_seconds),
-        write_seconds: one.write_seconds.max(other.write_seconds),
-        rotational: one.rotational || other.rotational,
-    }
-}
 
 fn scheme(setup: &Setup) -> Scheme {
     let layout = setup.layout;

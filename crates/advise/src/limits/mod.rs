@@ -50,6 +50,20 @@ impl Drive {
         self.rate(self.writes_per_second, self.write_bytes_per_second, bytes)
     }
 
+    /// As slow as the slower of both in everything: an array runs at the pace of its slowest member.
+    #[must_use]
+    pub fn slower(self, other: Drive) -> Drive {
+        Drive {
+            reads_per_second: self.reads_per_second.min(other.reads_per_second),
+            writes_per_second: self.writes_per_second.min(other.writes_per_second),
+            read_bytes_per_second: self.read_bytes_per_second.min(other.read_bytes_per_second),
+            write_bytes_per_second: self.write_bytes_per_second.min(other.write_bytes_per_second),
+            read_seconds: self.read_seconds.max(other.read_seconds),
+            write_seconds: self.write_seconds.max(other.write_seconds),
+            rotational: self.rotational || other.rotational,
+        }
+    }
+
     fn rate(&self, per_second: f64, bytes_per_second: f64, bytes: f64) -> f64 {
         match self.rotational {
             // The head has to get there, and then the data has to pass.

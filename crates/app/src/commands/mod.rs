@@ -12,6 +12,7 @@ pub mod interval;
 pub mod lvm;
 mod member;
 mod mount;
+mod plan;
 mod plans;
 mod rescue;
 mod scan;
@@ -68,6 +69,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Lv(args) => done(lvm::lv(&args, screen)),
         Command::Audit(args) => audit::run(&args, screen),
         Command::Bench(args) => done(bench::run(&args, screen)),
+        Command::Plan(args) => done(plan::run(&args, screen)),
         Command::Simulate(args) => done(simulate::run(&args, screen)),
         Command::Explain(args) => done(explain::run(&args)),
     };

@@ -220,8 +220,8 @@ impl Drop for Loop {
     }
 }
 
-/// Runs a command of LVM2's that sees only these files, as loop devices while it runs; its lines.
-fn judge(dir: &Path, files: &[String], words: &str) -> Option<Vec<String>> {
+/// Runs a command of LVM2's that sees only these files, as loop devices while it runs, also where it names them; its lines.
+pub fn judge(dir: &Path, files: &[String], words: &str) -> Option<Vec<String>> {
     let loops = files.iter().map(|file| Loop::new(file)).collect::<Option<Vec<_>>>()?;
     let filter: Vec<_> = loops.iter().map(|device| format!("\"a|^{}$|\"", device.0)).collect();
     let config = format!(
@@ -232,8 +232,12 @@ fn judge(dir: &Path, files: &[String], words: &str) -> Option<Vec<String>> {
         dir.join("lock").display()
     );
     fs::write(dir.join("lvm.conf"), config).unwrap();
+    let place = |word| files.iter().position(|file| file == word).map_or(word, |ix| loops[ix].0.as_str());
     let mut command = Command::new("lvm");
-    command.env("LVM_SYSTEM_DIR", dir).env("LVM_SUPPRESS_FD_WARNINGS", "1").args(words.split_whitespace());
+    command
+        .env("LVM_SYSTEM_DIR", dir)
+        .env("LVM_SUPPRESS_FD_WARNINGS", "1")
+        .args(words.split_whitespace().map(place));
     let output = command.output().unwrap();
     let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{words}: {stdout}{stderr}");

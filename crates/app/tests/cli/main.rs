@@ -29,6 +29,7 @@ mod nbd;
 mod operating;
 mod orders;
 mod overlay;
+mod plan;
 mod remote;
 mod rescue;
 mod serving;

@@ -67,7 +67,8 @@ pub(super) fn mdadm_command(request: &CreateRequest, shape: &Shape, clean: bool)
 }
 
 /// A word that a shell takes as it is: people paste the command, and run it as root.
-pub(crate) fn shell_word(word: &str) -> String {
+#[must_use]
+pub fn shell_word(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@%+=,".contains(c);
     if !word.is_empty() && word.chars().all(plain) {
         word.to_owned()

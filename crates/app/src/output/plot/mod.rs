@@ -2,11 +2,13 @@
 
 mod chart;
 mod layers;
+mod offsets;
 mod raster;
 mod vector;
 
 pub use chart::{Axis, Chart, Panel, Series};
 pub use layers::{Layer, Layers, Tone};
+pub use offsets::{Kind, Offsets, Piece, Row, Scale};
 pub use raster::png;
 pub use vector::svg;
 

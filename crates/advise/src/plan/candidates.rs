@@ -1,0 +1,322 @@
+//! Every stack that keeps what was asked for.
+
+use super::bands::{Band, bands};
+use super::stack::{ArrayPlan, Stack};
+use super::{Consistency, Level, PlaceOf, Shape, Wish, WishError};
+
+/// Smallest and largest chunk that is tried.
+const CHUNK_MIN: u64 = 64 << 10;
+const CHUNK_MAX: u64 = 1 << 20;
+/// Stripes of a volume may be larger.
+const LV_STRIPE_MAX: u64 = 4 << 20;
+/// More arrays side by side are too many to look after.
+const GROUPS_MAX: u32 = 8;
+/// Drives from which on several arrays are tried.
+const GROUPED_FROM: u32 = 8;
+
+/// A way to build it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Candidate {
+    /// Level and layout of the array that most drives have a part in.
+    pub shape: Shape,
+    /// The chunk; 0 for copies without one.
+    pub chunk_bytes: u64,
+    /// Arrays that the volume is striped over.
+    pub groups: u32,
+    /// Everything else.
+    pub stack: Stack,
+}
+
+/// All of them.
+///
+/// # Errors
+/// There is none, and why.
+pub fn candidates(wish: &Wish, place_of: PlaceOf) -> Result<Vec<Candidate>, WishError> {
+    check(wish)?;
+    let drives = wish.sizes_bytes.len() as u32 - wish.spares;
+    let (bands, spares) = cut(wish)?;
+    let shapes = shapes(wish, drives)?;
+    let mut found = Vec::new();
+    for shape in shapes {
+        let banded = bands.len() > 1;
+        if banded && shape == Shape::Plain {
+            continue;
+        }
+        let groups = if banded || wish.spares > 0 { vec![1] } else { groups(shape, drives) };
+        for groups in groups {
+            for chunk_bytes in chunks(wish, shape, drives) {
+                let built = build(wish, place_of, (shape, chunk_bytes, groups), &bands, &spares);
+                found.extend(built);
+            }
+        }
+    }
+    let smallest = wish.sizes_bytes.iter().copied().min().unwrap_or(0);
+    let most = found.iter().max_by_key(|candidate| candidate.stack.volume_bytes);
+    let most = most.ok_or(WishError::TooSmall { smallest })?.clone();
+    if let Some(wanted) = wish.capacity_bytes {
+        found.retain(|candidate| candidate.stack.volume_bytes >= wanted);
+        if found.is_empty() {
+            return Err(WishError::Capacity {
+                wanted,
+                most: most.stack.volume_bytes,
+                survive: wish.survive,
+                what: most.shape.to_string(),
+            });
+        }
+    }
+    Ok(found)
+}
+
+/// What is wrong with the wish by itself.
+fn check(wish: &Wish) -> Result<(), WishError> {
+    let (drives, survive, spares) = (wish.sizes_bytes.len() as u32, wish.survive, wish.spares);
+    if survive.saturating_add(spares) >= drives {
+        return Err(WishError::TooFewDrives { drives, survive, spares });
+    }
+    if let Some(chunk) =
+        wish.chunk_bytes.filter(|chunk| !chunk.is_power_of_two() || !(4096..=64 << 20).contains(chunk))
+    {
+        return Err(WishError::Chunk(chunk));
+    }
+    if let (Some(layout), Some(level)) = (wish.layout, wish.level)
+        && level != Level::Raid10
+    {
+        return Err(WishError::Layout { layout: layout.layout().unwrap_or_default(), level });
+    }
+    if let Some(layout) = wish.layout
+        && layout.copies(0) <= survive
+    {
+        let layout_name = layout.layout().unwrap_or_default();
+        return Err(WishError::Copies { layout: layout_name, copies: layout.copies(0), survive });
+    }
+    match wish.level {
+        Some(level) if wish.consistency == Some(Consistency::Ppl) && level != Level::Raid5 => {
+            Err(WishError::Log(level))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The bands of what is not spare, and the spares: the largest, which can stand in for any.
+fn cut(wish: &Wish) -> Result<(Vec<Band>, Vec<usize>), WishError> {
+    let mut order: Vec<usize> = (0..wish.sizes_bytes.len()).collect();
+    order.sort_by_key(|ix| wish.sizes_bytes[*ix]);
+    let spares = order.split_off(order.len() - wish.spares as usize);
+    // In the order they were given.
+    order.sort_unstable();
+    let sizes: Vec<u64> = order.iter().map(|ix| wish.sizes_bytes[*ix]).collect();
+    let mut bands = bands(&sizes);
+    if bands.len() > 1 && !spares.is_empty() {
+        return Err(WishError::SparesOfBands);
+    }
+    for band in &mut bands {
+        band.drives.iter_mut().for_each(|ix| *ix = order[*ix]);
+    }
+    Ok((bands, spares))
+}
+
+/// Levels and layouts that survive enough failures of so many drives.
+fn shapes(wish: &Wish, drives: u32) -> Result<Vec<Shape>, WishError> {
+    let survive = wish.survive;
+    let mut all = vec![];
+    if survive == 0 {
+        all.extend([Shape::Plain, Shape::Raid0]);
+    }
+    let copies = wish.layout.map_or(survive + 1, |layout| layout.copies(0)).max(2);
+    let near = [Shape::Near(copies), Shape::Far(copies), Shape::Offset(copies)];
+    // Without a word about redundancy only what was named has any.
+    if survive > 0 || wish.level.is_some() || wish.layout.is_some() {
+        all.extend([Shape::Raid1, Shape::Raid5, Shape::Raid6]);
+        all.extend(near);
+    }
+    let named = |shape: &Shape| {
+        wish.level.is_none_or(|level| shape.level() == level)
+            && wish.layout.is_none_or(|layout| *shape == layout)
+            && (wish.consistency != Some(Consistency::Ppl) || *shape == Shape::Raid5)
+    };
+    all.retain(named);
+    let least = |shape: &Shape| match shape {
+        Shape::Plain => 1,
+        Shape::Raid0 => 2,
+        Shape::Raid1 => survive.max(1) + 1,
+        Shape::Raid5 => 3,
+        Shape::Raid6 => 4,
+        Shape::Near(copies) => copies + 1,
+        Shape::Far(copies) | Shape::Offset(copies) => *copies,
+    };
+    let enough = |shape: &Shape| match shape {
+        // More copies than are needed only if that level was named.
+        Shape::Raid1 => drives == survive + 1 || (wish.level.is_some() && drives > survive),
+        shape => shape.survives(drives) >= survive && drives >= least(shape),
+    };
+    let fit: Vec<Shape> = all.iter().copied().filter(enough).collect();
+    match (fit.is_empty(), wish.level, all.first()) {
+        (false, ..) => Ok(fit),
+        (true, Some(level), Some(shape)) if shape.survives(drives.max(1)) < survive => {
+            Err(WishError::Level { level, most: shape.survives(drives), survive })
+        }
+        (true, Some(level), None) => {
+            let most = match level {
+                Level::None | Level::Raid0 => 0,
+                _ => survive,
+            };
+            Err(WishError::Level { level, most, survive })
+        }
+        (true, level, shape) => Err(WishError::Members {
+            level: level.unwrap_or(Level::Raid5),
+            survive,
+            least: shape.map_or(3, least),
+            drives,
+        }),
+    }
+}
+
+/// Into how many equal arrays: those that leave whole powers of two of data in a stripe, so that stripes of a volume can be stripes of
+/// the arrays.
+fn groups(shape: Shape, drives: u32) -> Vec<u32> {
+    let parities = shape.parities();
+    let splits = (2..=GROUPS_MAX).filter(|groups| {
+        let data = (drives / groups).saturating_sub(parities);
+        parities > 0
+            && drives >= GROUPED_FROM
+            && drives.is_multiple_of(*groups)
+            && data >= 2
+            && data.is_power_of_two()
+    });
+    std::iter::once(1).chain(splits).collect()
+}
+
+fn chunks(wish: &Wish, shape: Shape, drives: u32) -> Vec<u64> {
+    if shape == Shape::Raid1 || drives == 1 {
+        return vec![0];
+    }
+    if let Some(chunk) = wish.chunk_bytes {
+        return vec![chunk];
+    }
+    let most = if shape == Shape::Plain { LV_STRIPE_MAX } else { CHUNK_MAX };
+    std::iter::successors(Some(CHUNK_MIN), |chunk| Some(chunk * 2))
+        .take_while(|chunk| *chunk <= most)
+        .collect()
+}
+
+/// What a band with so few drives becomes, if most drives become `shape`.
+fn of_band(shape: Shape, drives: u32, survive: u32) -> Option<Shape> {
+    let copies = shape.copies(drives);
+    match shape {
+        Shape::Plain => Some(Shape::Plain),
+        Shape::Raid0 => Some(if drives > 1 { Shape::Raid0 } else { Shape::Plain }),
+        Shape::Raid1 => (drives > survive).then_some(Shape::Raid1),
+        Shape::Raid6 if drives >= 4 => Some(Shape::Raid6),
+        Shape::Raid6 if drives == 3 && survive < 2 => Some(Shape::Raid5),
+        Shape::Raid5 if drives >= 3 => Some(Shape::Raid5),
+        Shape::Raid5 | Shape::Raid6 => (drives == survive + 1).then_some(Shape::Raid1),
+        _ if drives > copies => Some(shape),
+        // The far layout over two drives reads both in turn; nothing else is gained by chunks.
+        Shape::Far(_) | Shape::Offset(_) if drives == copies => Some(shape),
+        _ => (drives == copies).then_some(Shape::Raid1),
+    }
+}
+
+fn build(
+    wish: &Wish,
+    place_of: PlaceOf,
+    (shape, chunk_bytes, groups): (Shape, u64, u32),
+    bands: &[Band],
+    spares: &[usize],
+) -> Option<Candidate> {
+    let mut arrays = Vec::new();
+    let mut unused_bytes = 0;
+    for (number, band) in bands.iter().enumerate() {
+        let each = band.drives.len() / groups as usize;
+        let built = of_band(shape, each as u32, wish.survive).and_then(|shape| {
+            let chunk_bytes = if shape == Shape::Raid1 { 0 } else { chunk_bytes };
+            let ppl = super::stack::consistency(shape, wish) == Consistency::Ppl;
+            let place = place_of(shape.level(), band.len_bytes, chunk_bytes, ppl);
+            let array_bytes = shape.array_bytes(each as u32, place.data_bytes, chunk_bytes.max(1));
+            (array_bytes > 0).then(|| ArrayPlan {
+                drives: Vec::new(),
+                spares: Vec::new(),
+                part: band.start_bytes.map(|start| (number + 1, start..start + band.len_bytes)),
+                shape,
+                chunk_bytes,
+                member_bytes: band.len_bytes,
+                place,
+                array_bytes,
+            })
+        });
+        match built {
+            None => unused_bytes += band.len_bytes * band.drives.len() as u64,
+            Some(array) => arrays.extend(band.drives.chunks(each).map(|drives| ArrayPlan {
+                drives: drives.to_vec(),
+                spares: spares.to_vec(),
+                ..array.clone()
+            })),
+        }
+    }
+    // What does not fit the band of all drives fits none.
+    if arrays.is_empty() {
+        return None;
+    }
+    let mut stack = Stack::of(wish, arrays, (chunk_bytes, groups));
+    stack.unused_bytes = unused_bytes;
+    (stack.volume_extents > 0).then_some(Candidate { shape, chunk_bytes, groups, stack })
+}
+
+impl Candidate {
+    /// Between those that are equally fast: less is nearer to what operators came to prefer.
+    #[must_use]
+    pub fn taste(&self, wish: &Wish) -> u32 {
+        let preferred = self.preferred_chunk(wish);
+        let off =
+            if self.chunk_bytes == 0 { 0 } else { self.chunk_bytes.ilog2().abs_diff(preferred.ilog2()) };
+        let unusual = match self.shape {
+            Shape::Near(_) | Shape::Raid1 | Shape::Raid5 | Shape::Raid6 | Shape::Plain => 0,
+            Shape::Raid0 | Shape::Far(_) => 1,
+            Shape::Offset(_) => 2,
+        };
+        // Every further array is one more to look after.
+        off + 8 * unusual + 32 * (self.groups - 1)
+    }
+
+    /// The chunk that experience has for this use, where measuring sees no difference.
+    #[must_use]
+    pub fn preferred_chunk(&self, wish: &Wish) -> u64 {
+        let parity = self.shape.parities() > 0;
+        match () {
+            // A small request or file should need one drive, whatever it is aligned to.
+            () if self.shape == Shape::Plain => LV_STRIPE_MAX,
+            () if !parity && wish.workload.random => 512 << 10,
+            // Larger writes become whole stripes sooner, and flash has no seeks to save.
+            () if !wish.rotational && wish.workload.is_small() => 64 << 10,
+            // The largest unit that the log of XFS can be written in too.
+            () => 256 << 10,
+        }
+    }
+
+    /// How few of the drives would do for the capacity wanted, in arrays of this kind and with these spares.
+    #[must_use]
+    pub fn drives_needed(&self, wish: &Wish) -> Option<u32> {
+        let wanted = wish.capacity_bytes?;
+        if self.stack.arrays.len() > 1 {
+            return None;
+        }
+        let array = &self.stack.arrays[0];
+        let least = match self.shape {
+            Shape::Plain => 1,
+            Shape::Raid0 => 2,
+            Shape::Raid1 => array.drives.len() as u32,
+            Shape::Raid5 => 3,
+            Shape::Raid6 => 4,
+            Shape::Near(copies) => copies + 1,
+            Shape::Far(copies) | Shape::Offset(copies) => copies,
+        };
+        let room = |members: u32| {
+            let bytes = self.shape.array_bytes(members, array.place.data_bytes, array.chunk_bytes.max(1));
+            bytes.saturating_sub(array.pe_start_bytes() * u64::from(members)) / self.stack.extent_bytes
+                * self.stack.extent_bytes
+        };
+        (least..=array.drives.len() as u32)
+            .find(|members| room(*members) >= wanted)
+            .map(|members| members + wish.spares)
+    }
+}

@@ -1,0 +1,200 @@
+//! Every number of a stack, from the drives up.
+
+use super::{Candidate, Consistency, Level, Place, Shape, Wish};
+
+/// An array, or drives that are physical volumes by themselves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ArrayPlan {
+    /// Its members, by their number among the drives.
+    pub drives: Vec<usize>,
+    /// Those that wait.
+    pub spares: Vec<usize>,
+    /// Which partition of each drive, and from where to where, if not all of it.
+    pub part: Option<(usize, std::ops::Range<u64>)>,
+    /// Level and layout.
+    pub shape: Shape,
+    /// The chunk; 0 if there are none.
+    pub chunk_bytes: u64,
+    /// Bytes of a member, metadata and all.
+    pub member_bytes: u64,
+    /// Where data lies on a member.
+    pub place: Place,
+    /// Bytes of the array.
+    pub array_bytes: u64,
+}
+
+impl ArrayPlan {
+    /// Chunks of data in a stripe, in bytes; 0 if it has no stripes.
+    #[must_use]
+    pub fn stripe_bytes(&self) -> u64 {
+        match self.shape {
+            // Stripes of a volume, not of what is below.
+            Shape::Plain => 0,
+            shape => self.chunk_bytes * u64::from(shape.width(self.drives.len() as u32)),
+        }
+    }
+
+    /// What covers a power cut.
+    #[must_use]
+    pub fn consistency(&self, wish: &Wish) -> Consistency {
+        consistency(self.shape, wish)
+    }
+
+    /// Where the data of a physical volume on it starts: behind LVM2's metadata, on a whole stripe.
+    #[must_use]
+    pub fn pe_start_bytes(&self) -> u64 {
+        (1_u64 << 20).next_multiple_of(self.stripe_bytes().max(1))
+    }
+}
+
+/// Of a wish, what a level has. RAID 5 under small writes in place gets its log unasked: nobody would notice that a power cut made
+/// of a stripe what no file system looks at again.
+pub(super) fn consistency(shape: Shape, wish: &Wish) -> Consistency {
+    let unasked = || if wish.workload.in_place() { Consistency::Ppl } else { Consistency::Bitmap };
+    match (shape.level(), wish.consistency) {
+        (Level::None | Level::Raid0, _) => Consistency::Resync,
+        (Level::Raid5, wanted) => wanted.unwrap_or_else(unasked),
+        (_, None | Some(Consistency::Ppl)) => Consistency::Bitmap,
+        (_, Some(wanted)) => wanted,
+    }
+}
+
+/// md's cache of stripes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cache {
+    /// `stripe_cache_size`.
+    pub entries: u64,
+    /// What that takes of memory: so many pages of each member.
+    pub memory_bytes: u64,
+}
+
+/// A stack.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stack {
+    /// What the group lies on: one array for all drives, one for each band, or several that a volume is striped over.
+    pub arrays: Vec<ArrayPlan>,
+    /// Unit of allocation of the group.
+    pub extent_bytes: u64,
+    /// Over how many physical volumes the volume is striped; 1 for one after the other.
+    pub lv_stripes: u32,
+    /// Bytes on one before the next one's turn.
+    pub lv_stripe_bytes: u64,
+    /// Extents of the volume: all there are.
+    pub volume_extents: u64,
+    /// The same in bytes.
+    pub volume_bytes: u64,
+    /// What a file system is to take for its stripe unit; `None` where nothing is striped.
+    pub unit_bytes: Option<u64>,
+    /// How many of them lie side by side.
+    pub width: u32,
+    /// Read-ahead, the same of every layer that has one.
+    pub read_ahead_bytes: u64,
+    /// Bytes of the drives that no array uses.
+    pub unused_bytes: u64,
+}
+
+/// What extents are, about.
+const EXTENT_BYTES: u64 = 32 << 20;
+/// An extent that is no power of two is a multiple of this.
+const EXTENT_UNIT_BYTES: u64 = 128 << 10;
+/// More read-ahead than this only fills memory.
+const READ_AHEAD_MAX: u64 = 16 << 20;
+/// What Linux reads ahead on single drives.
+const READ_AHEAD_MIN: u64 = 128 << 10;
+/// A page.
+const PAGE_BYTES: u64 = 4096;
+
+impl Stack {
+    /// The stack of a candidate's arrays.
+    #[must_use]
+    pub(super) fn of(wish: &Wish, arrays: Vec<ArrayPlan>, candidate: (u64, u32)) -> Stack {
+        let (chunk_bytes, groups) = candidate;
+        let first = &arrays[0];
+        let members = first.drives.len() as u32;
+        let plain = first.shape == Shape::Plain;
+        let (lv_stripes, lv_stripe_bytes) = match plain {
+            true => (members, if members > 1 { chunk_bytes } else { 0 }),
+            false if groups > 1 => (groups, first.stripe_bytes()),
+            false => (1, 0),
+        };
+        // Volumes that follow one another all start on whole stripes, of every array.
+        let stripe = arrays.iter().map(ArrayPlan::stripe_bytes).chain([lv_stripe_bytes]).fold(1, common);
+        let unit = if stripe.is_power_of_two() { stripe } else { common(stripe, EXTENT_UNIT_BYTES) };
+        let extent_bytes = EXTENT_BYTES.next_multiple_of(unit);
+        let per_array = |array: &ArrayPlan| match plain {
+            // Each drive is a physical volume of its own.
+            true => {
+                array.drives.len() as u64
+                    * (array.member_bytes.saturating_sub(array.pe_start_bytes()) / extent_bytes)
+            }
+            false => array.array_bytes.saturating_sub(array.pe_start_bytes()) / extent_bytes,
+        };
+        let volume_extents: u64 = arrays.iter().map(per_array).sum();
+        let volume_extents = volume_extents - volume_extents % u64::from(lv_stripes);
+        let width = if plain { members } else { first.shape.width(members) * groups };
+        let striped = first.chunk_bytes > 0 && width > 1;
+        let side_by_side = if striped { first.chunk_bytes * u64::from(width) } else { 0 };
+        let ahead = if wish.workload.random { 2 } else { 4 };
+        Stack {
+            extent_bytes,
+            lv_stripes,
+            lv_stripe_bytes,
+            volume_extents,
+            volume_bytes: volume_extents * extent_bytes,
+            unit_bytes: striped.then_some(first.chunk_bytes),
+            width,
+            read_ahead_bytes: (ahead * side_by_side).clamp(READ_AHEAD_MIN, READ_AHEAD_MAX),
+            unused_bytes: 0,
+            arrays,
+        }
+    }
+
+    /// The cache of stripes that md should have for this array, for drives of so many bytes per second: a quarter of a second of what
+    /// they move, as a power of two, within what memory is given.
+    #[must_use]
+    pub fn cache(array: &ArrayPlan, bytes_per_second: u64, memory_bytes_max: u64) -> Option<Cache> {
+        const ENTRIES_MIN: u64 = 256;
+        const ENTRIES_MAX: u64 = 16384;
+        if array.shape.parities() == 0 {
+            return None;
+        }
+        let members = array.drives.len() as u64;
+        let wanted = bytes_per_second as f64 / 4.0 / PAGE_BYTES as f64;
+        let wanted = 2_f64.powf(wanted.max(1.0).log2().round()) as u64;
+        let fits = memory_bytes_max / (PAGE_BYTES * members);
+        let fits = 1 << fits.max(1).ilog2();
+        let entries = wanted.clamp(4096, ENTRIES_MAX).min(fits).max(ENTRIES_MIN);
+        Some(Cache { entries, memory_bytes: entries * PAGE_BYTES * members })
+    }
+
+    /// Drives that hold something, spares among them.
+    #[must_use]
+    pub fn drives_used(&self) -> usize {
+        let mut used: Vec<usize> =
+            self.arrays.iter().flat_map(|array| array.drives.iter().chain(&array.spares).copied()).collect();
+        used.sort_unstable();
+        used.dedup();
+        used.len()
+    }
+}
+
+impl Candidate {
+    /// What is measured in place of the whole: the array of the first band, one of several that a volume is striped over.
+    #[must_use]
+    pub fn measured(&self) -> &ArrayPlan {
+        &self.stack.arrays[0]
+    }
+}
+
+/// The least common multiple; what is 0 does not count.
+fn common(one: u64, other: u64) -> u64 {
+    match (one, other) {
+        (0, other) => other,
+        (one, 0) => one,
+        (one, other) => one / gcd(one, other) * other,
+    }
+}
+
+fn gcd(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}

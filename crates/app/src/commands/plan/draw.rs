@@ -1,0 +1,157 @@
+//! A plan as a picture: what lies where, to scale, and what does not start where it should.
+
+use std::path::Path;
+
+use wattle_advise::plan::{ArrayPlan, FileSystem, Shape, Stack, first_member};
+use wattle_control::{Code, Problem};
+
+use super::wish::Asked;
+use crate::output::Units;
+use crate::output::plot::{Kind, Offsets, Piece, Row, Scale, svg};
+
+/// Stripes of data that are shown.
+const STRIPES: u64 = 3;
+
+/// # Errors
+/// The file cannot be written.
+pub fn write(path: &Path, asked: &Asked, stack: &Stack) -> Result<(), Problem> {
+    let picture = picture(asked, stack);
+    std::fs::write(path, svg(&picture)).map_err(|error| {
+        Problem::new(
+            Code::OutputFailed,
+            format!("{}: {error}", path.display()),
+            "the picture could not be written",
+            "name a file in a directory that can be written",
+        )
+    })
+}
+
+/// The first array of a stack, with what lies on it.
+fn picture(asked: &Asked, stack: &Stack) -> Offsets {
+    let array = &stack.arrays[0];
+    let plain = array.shape == Shape::Plain;
+    let mut scales = vec![volume(asked, stack)];
+    if !plain {
+        scales.push(member(array));
+    }
+    let notes = misalignments(stack);
+    let notes = match notes.is_empty() {
+        true => vec!["Every layer starts where the one below does: nothing is misaligned.".to_owned()],
+        false => notes,
+    };
+    Offsets { title: format!("{} over {} drives", array.shape, array.drives.len()), scales, notes }
+}
+
+/// What does not fit what is below, in words.
+pub fn misalignments(stack: &Stack) -> Vec<String> {
+    let mut all = Vec::new();
+    let side_by_side = stack.unit_bytes.map(|unit| unit * u64::from(stack.width));
+    for (ix, array) in stack.arrays.iter().enumerate() {
+        let stripe = array.stripe_bytes().max(1);
+        if !array.pe_start_bytes().is_multiple_of(stripe) || !stack.extent_bytes.is_multiple_of(stripe) {
+            all.push(format!("array {ix}: extents do not start on its stripes of {stripe} bytes"));
+        }
+        if side_by_side.is_some_and(|bytes| ix > 0 && stack.lv_stripes == 1 && !bytes.is_multiple_of(stripe))
+        {
+            all.push(format!(
+                "array {ix} ({}): the file system's stripes are those of array 0 and come out uneven here",
+                array.shape
+            ));
+        }
+    }
+    all
+}
+
+/// One member: metadata, then data.
+fn member(array: &ArrayPlan) -> Scale {
+    let offset = array.place.data_offset_bytes;
+    let aligned = offset.is_multiple_of(1 << 20);
+    let kind = if aligned { Kind::Even } else { Kind::Misaligned };
+    let piece = |start, len, name: &str, kind| Piece { start, len, name: name.to_owned(), kind };
+    Scale {
+        name: "each member, from its beginning".to_owned(),
+        bytes: offset * 2,
+        rows: vec![Row {
+            name: "member".to_owned(),
+            pieces: vec![
+                piece(0, offset, "superblock, bitmap, room for reshapes", Kind::Meta),
+                piece(offset, offset, "data", kind),
+            ],
+        }],
+        lines: vec![offset],
+    }
+}
+
+/// The array's bytes (or a drive's, where there is none): chunks, extents, stripe units.
+fn volume(asked: &Asked, stack: &Stack) -> Scale {
+    let array = &stack.arrays[0];
+    let members = array.drives.len() as u32;
+    let start = array.pe_start_bytes();
+    let plain = array.shape == Shape::Plain;
+    let unit = if array.chunk_bytes > 0 { array.chunk_bytes } else { start };
+    let stripe = array.stripe_bytes().max(unit);
+    let bytes = start + STRIPES * stripe;
+    let misaligned = |ok: bool, number: u64| match (ok, number % 2) {
+        (false, _) => Kind::Misaligned,
+        (true, 0) => Kind::Even,
+        (true, _) => Kind::Odd,
+    };
+    let mut rows = Vec::new();
+    if let FileSystem::Xfs(xfs) = FileSystem::of(&asked.wish, stack)
+        && let Some((unit, width)) = xfs.stripe
+    {
+        let pieces = (0..(bytes - start).div_ceil(unit)).map(|number| {
+            let at = start + number * unit;
+            let ok = plain
+                || !number.is_multiple_of(u64::from(width))
+                || at.is_multiple_of(array.stripe_bytes().max(1));
+            let name = if number.is_multiple_of(u64::from(width)) {
+                "su 0".to_owned()
+            } else {
+                format!("{}", number % u64::from(width))
+            };
+            Piece { start: at, len: unit, name, kind: misaligned(ok, number / u64::from(width)) }
+        });
+        rows.push(Row { name: format!("xfs, sw={width}"), pieces: pieces.collect() });
+    }
+    let extent = stack.extent_bytes;
+    let pieces = (0..(bytes - start).div_ceil(extent)).map(|number| {
+        let at = start + number * extent;
+        let name = format!("extent {number} of {}", Units::Iec.show(extent));
+        Piece {
+            start: at,
+            len: extent,
+            name,
+            kind: misaligned(at.is_multiple_of(array.stripe_bytes().max(1)), number),
+        }
+    });
+    rows.push(Row { name: "volume".to_owned(), pieces: pieces.collect() });
+    let meta = Piece { start: 0, len: start, name: "LVM2 metadata".to_owned(), kind: Kind::Meta };
+    let data = Piece {
+        start,
+        len: bytes - start,
+        name: "physical extents".to_owned(),
+        kind: misaligned(start.is_multiple_of(array.stripe_bytes().max(1)), 0),
+    };
+    rows.push(Row { name: "physical volume".to_owned(), pieces: vec![meta, data] });
+    if !plain && array.chunk_bytes > 0 {
+        let width = u64::from(array.shape.width(members));
+        let pieces = (0..bytes.div_ceil(unit)).map(|chunk| Piece {
+            start: chunk * unit,
+            len: unit,
+            name: format!("m{}", first_member(array.shape, members, chunk)),
+            kind: misaligned(true, chunk / width),
+        });
+        rows.push(Row { name: "chunks, on member".to_owned(), pieces: pieces.collect() });
+    }
+    let lines = if array.stripe_bytes() > 0 {
+        (0..=bytes / stripe).map(|number| number * stripe).collect()
+    } else {
+        vec![start]
+    };
+    let name = match plain {
+        true => "each drive, from its beginning".to_owned(),
+        false => format!("the array, from its beginning; dashed: its stripes of {}", Units::Iec.show(stripe)),
+    };
+    Scale { name, bytes, rows, lines }
+}

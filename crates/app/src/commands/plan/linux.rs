@@ -1,0 +1,155 @@
+//! The same by mdadm, LVM2, mkfs and mount.
+
+use wattle_advise::plan::{ArrayPlan, Consistency, Ext4, FileSystem, Level, Shape, Stack, Wish, Xfs};
+use wattle_control::create::shell_word;
+
+use super::report::Names;
+
+/// Bytes of what Linux counts sectors in.
+const SECTOR_BYTES: u64 = 512;
+
+/// Every command, in order.
+pub fn commands(wish: &Wish, stack: &Stack, file_system: &FileSystem, names: &Names) -> Vec<String> {
+    let mut all = partitions(stack, names);
+    for (ix, array) in stack.arrays.iter().enumerate() {
+        all.extend(create(wish, array, ix, names));
+    }
+    let volumes = names.physical(stack);
+    for (array, on) in stack.arrays.iter().zip(&volumes) {
+        all.push(format!("pvcreate --dataalignment {} {}", size(array.pe_start_bytes()), words(on)));
+    }
+    let all_volumes: Vec<String> = volumes.concat();
+    all.push(format!(
+        "vgcreate --physicalextentsize {} {} {}",
+        size(stack.extent_bytes),
+        names.group(),
+        words(&all_volumes)
+    ));
+    all.push(logical_volume(stack, names));
+    all.push(format!("{} {}", mkfs(file_system), names.volume_device()));
+    let options = match file_system {
+        FileSystem::Xfs(Xfs { mount, .. }) | FileSystem::Ext4(Ext4 { mount, .. }) => mount.join(","),
+    };
+    all.push(format!("mkdir --parents {}", names.mount_point()));
+    all.push(format!("mount -o {options} {} {}", names.volume_device(), names.mount_point()));
+    all
+}
+
+/// What does not outlast a reboot: read-ahead of every layer, the cache of stripes.
+pub fn settings(stack: &Stack, caches: &[Option<u64>], names: &Names) -> Vec<String> {
+    let mut layers: Vec<String> = match stack.arrays[0].shape {
+        Shape::Plain => names.physical(stack).concat(),
+        _ => names.arrays(stack),
+    };
+    layers.push(names.volume_device());
+    let mut all =
+        vec![format!("blockdev --setra {} {}", stack.read_ahead_bytes / SECTOR_BYTES, words(&layers))];
+    for (array, entries) in names.arrays(stack).iter().zip(caches) {
+        let device = format!("$(basename $(readlink -f {}))", shell_word(array));
+        all.extend(
+            entries.map(|entries| format!("echo {entries} > /sys/block/{device}/md/stripe_cache_size")),
+        );
+    }
+    all
+}
+
+fn partitions(stack: &Stack, names: &Names) -> Vec<String> {
+    let mut by_drive: Vec<(usize, String)> = Vec::new();
+    for array in &stack.arrays {
+        let Some((number, range)) = &array.part else { continue };
+        let (first, last) = (range.start / SECTOR_BYTES, range.end / SECTOR_BYTES - 1);
+        for drive in &array.drives {
+            let part = format!(" --new={number}:{first}:{last} --typecode={number}:fd00");
+            match by_drive.iter_mut().find(|(known, _)| known == drive) {
+                Some((_, parts)) => parts.push_str(&part),
+                None => by_drive.push((*drive, part)),
+            }
+        }
+    }
+    by_drive.sort();
+    let command =
+        |(drive, parts): (usize, String)| format!("sgdisk{parts} {}", shell_word(&names.drives[drive]));
+    by_drive.into_iter().map(command).collect()
+}
+
+fn create(wish: &Wish, array: &ArrayPlan, ix: usize, names: &Names) -> Option<String> {
+    if array.shape == Shape::Plain {
+        return None;
+    }
+    let mut text = format!(
+        "mdadm --create {} --metadata=1.2 --level={} --raid-devices={}",
+        shell_word(&names.array_device(ix)),
+        array.shape.level().name(),
+        array.drives.len()
+    );
+    if !array.spares.is_empty() {
+        text.push_str(&format!(" --spare-devices={}", array.spares.len()));
+    }
+    if array.chunk_bytes > 0 {
+        text.push_str(&format!(" --chunk={}", size(array.chunk_bytes).to_uppercase()));
+    }
+    if let Some(layout) = array.shape.layout() {
+        text.push_str(&format!(" --layout={layout}"));
+    }
+    if array.shape.level() != Level::Raid0 {
+        text.push_str(match array.consistency(wish) {
+            Consistency::Resync => " --bitmap=none",
+            Consistency::Bitmap => " --bitmap=internal",
+            Consistency::Ppl => " --consistency-policy=ppl",
+        });
+    }
+    Some(format!("{text} {}", words(&names.members(array))))
+}
+
+fn logical_volume(stack: &Stack, names: &Names) -> String {
+    let mut text = "lvcreate --extents 100%FREE".to_owned();
+    if stack.lv_stripes > 1 {
+        text.push_str(&format!(
+            " --stripes {} --stripesize {}",
+            stack.lv_stripes,
+            size(stack.lv_stripe_bytes)
+        ));
+    }
+    let ahead = stack.read_ahead_bytes / SECTOR_BYTES;
+    format!("{text} --readahead {ahead} --name {} {}", names.volume(), names.group())
+}
+
+/// Without the device.
+pub fn mkfs(file_system: &FileSystem) -> String {
+    match file_system {
+        FileSystem::Xfs(xfs) => {
+            let mut text = "mkfs.xfs -d ".to_owned();
+            if let Some((unit, width)) = xfs.stripe {
+                text.push_str(&format!("su={},sw={width},", size(unit)));
+            }
+            text.push_str(&format!("agsize={}", size(xfs.group_bytes)));
+            if let Some(unit) = xfs.log_unit_bytes {
+                text.push_str(&format!(" -l su={}", size(unit)));
+            }
+            text
+        }
+        FileSystem::Ext4(ext4) => {
+            let mut text = "mkfs.ext4 -b 4096".to_owned();
+            if let Some((stride, width)) = ext4.stride {
+                text.push_str(&format!(" -E stride={stride},stripe_width={width}"));
+            }
+            if let Some(bytes) = ext4.bytes_per_inode {
+                text.push_str(&format!(" -i {bytes}"));
+            }
+            text
+        }
+    }
+}
+
+/// As mdadm, LVM2 and mkfs all take it: whole binary units.
+pub fn size(bytes: u64) -> String {
+    match bytes {
+        bytes if bytes.is_multiple_of(1 << 20) => format!("{}m", bytes >> 20),
+        bytes if bytes.is_multiple_of(1 << 10) => format!("{}k", bytes >> 10),
+        bytes => format!("{bytes}b"),
+    }
+}
+
+pub fn words(all: &[String]) -> String {
+    all.iter().map(|word| shell_word(word)).collect::<Vec<_>>().join(" ")
+}

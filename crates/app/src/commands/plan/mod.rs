@@ -1,0 +1,106 @@
+//! `wattle plan`: what to build of drives.
+//!
+//! `wish` makes of what was typed what is wanted, and lists what nobody said; `advise` knows every stack that keeps it, `lab` which
+//! is fastest; `report` is what is told of it, with the reasons (`reasons`) and what to type (`linux`, `ours`); `text` and `draw` show it.
+
+mod draw;
+mod linux;
+mod ours;
+mod reasons;
+mod report;
+mod text;
+mod wish;
+
+use wattle_advise::plan::{Loss, WishError, candidates};
+use wattle_control::size::Iec;
+use wattle_control::{Code, Problem};
+use wattle_lab::MeasureError;
+use wattle_lab::plan::{Hurt, Ranked, Trials, place_of};
+
+use crate::cli::PlanArgs;
+use crate::output::{self, Screen};
+use report::{Report, mean_bytes_per_second};
+use wish::{Asked, asked};
+
+/// Kinds of arrays that are also looked at with a member missing.
+const HURT_MAX: usize = 3;
+
+/// A candidate, all that is known of it.
+struct Known {
+    ranked: Ranked,
+    hurt: Option<Hurt>,
+    loss: Option<Loss>,
+}
+
+/// # Errors
+/// What is wanted cannot be, or makes no sense.
+pub fn run(args: &PlanArgs, screen: Screen) -> Result<(), Problem> {
+    let asked = asked(args)?;
+    let all = known(&asked)?;
+    if let Some(path) = &args.svg {
+        draw::write(path, &asked, &all[0].ranked.candidate.stack)?;
+    }
+    let report = Report::new(args, &asked, &all, screen);
+    if args.json.json { output::print_json(&report) } else { output::print(&text::render(&report, screen)) }
+}
+
+/// Every candidate, the best first; the best of the first few kinds also while it is hurt.
+fn known(asked: &Asked) -> Result<Vec<Known>, Problem> {
+    let candidates = candidates(&asked.wish, place_of).map_err(|error| impossible(&error))?;
+    let trials = Trials { wish: &asked.wish, drives: &asked.drives, load: &asked.load };
+    output::progress(Some(&format!("simulating {} candidates", candidates.len())));
+    let known = trials.rank(candidates).and_then(|ranked| with_hurt(asked, &trials, ranked));
+    output::progress(None);
+    known.map_err(|error| usage(error.to_string()))
+}
+
+fn with_hurt(asked: &Asked, trials: &Trials<'_>, ranked: Vec<Ranked>) -> Result<Vec<Known>, MeasureError> {
+    let mut kinds = Vec::new();
+    let mut all = Vec::new();
+    for ranked in ranked {
+        let candidate = &ranked.candidate;
+        let kind = (candidate.shape, candidate.groups);
+        let looked_at = ranked.trial.is_some() && !kinds.contains(&kind) && kinds.len() < HURT_MAX;
+        let hurt = if looked_at {
+            kinds.push(kind);
+            trials.measure_hurt(candidate)?
+        } else {
+            None
+        };
+        let loss = looked_at.then(|| {
+            let filled = mean_bytes_per_second(&asked.drives) * asked.rebuild_share;
+            Loss::of(&candidate.stack.arrays, filled, &asked.reliability)
+        });
+        all.push(Known { ranked, hurt, loss });
+    }
+    Ok(all)
+}
+
+fn impossible(error: &WishError) -> Problem {
+    let next = match error {
+        WishError::Capacity { .. } => "more or larger drives, fewer failures to survive, or less room",
+        WishError::TooFewDrives { .. } | WishError::Members { .. } => {
+            "more drives, or fewer failures to survive"
+        }
+        WishError::TooSmall { .. } => "use larger drives or smaller chunks",
+        WishError::SparesOfBands => "leave out --spares, or use drives of one size",
+        WishError::Level { .. } | WishError::Copies { .. } => {
+            "leave out --level and --layout to see what does"
+        }
+        WishError::Layout { .. } | WishError::Chunk(_) | WishError::Log(_) => "see `wattle plan --help`",
+    };
+    let what = match error {
+        WishError::Capacity { wanted, most, survive, what } => format!(
+            "{} are wanted, and the roomiest that survives {survive} failed drives, {what}, has {}",
+            Iec(*wanted),
+            Iec(*most)
+        ),
+        error => error.to_string(),
+    };
+    Problem::new(Code::BadRequest, what, "nothing that can be built of these drives keeps that", next)
+}
+
+/// The problem of options that do not fit.
+fn usage(what: String) -> Problem {
+    Problem::new(Code::Usage, what, "the options have to fit together", "see `wattle plan --help`")
+}

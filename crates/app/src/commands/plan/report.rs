@@ -1,0 +1,424 @@
+//! What is told of a plan.
+
+use serde::Serialize;
+use wattle_advise::drives::{Drive, Media};
+use wattle_advise::plan::{ArrayPlan, Cache, FileSystem, FileSystemKind, Shape, Stack, Wish};
+use wattle_lab::plan::{Hurt, Trial};
+
+use super::reasons::{Reason, reasons};
+use super::wish::{Asked, Assumed};
+use super::{Known, linux, ours};
+use crate::cli::PlanArgs;
+use crate::output::{SCHEMA_VERSION, Screen};
+
+#[derive(Debug, Serialize)]
+pub struct Report {
+    schema_version: u32,
+    pub wanted: WantedReport,
+    pub assumed: Vec<Assumed>,
+    pub drives: Vec<DriveReport>,
+    pub plan: PlanReport,
+    /// The best first.
+    pub candidates: Vec<CandidateReport>,
+}
+
+#[derive(Debug, Serialize)]
+pub struct WantedReport {
+    capacity_bytes: Option<u64>,
+    pub survive: u32,
+    pub spares: u32,
+    pub workload: Option<&'static str>,
+    pub load: String,
+    file_system: &'static str,
+    cores: u32,
+    memory_bytes: u64,
+    failures_per_year: f64,
+    unreadable_per_bit: f64,
+    replace_hours: f64,
+    rebuild_share: f64,
+}
+
+#[derive(Debug, Serialize)]
+pub struct DriveReport {
+    name: String,
+    pub model: String,
+    pub size_bytes: u64,
+}
+
+#[derive(Debug, Serialize)]
+pub struct PlanReport {
+    pub arrays: Vec<ArrayReport>,
+    lvm: LvmReport,
+    file_system: FileSystemReport,
+    read_ahead_bytes: u64,
+    pub unused_bytes: u64,
+    pub drives_used: usize,
+    pub loss: Option<LossReport>,
+    pub reasons: Vec<Reason>,
+    pub commands: CommandsReport,
+}
+
+#[derive(Debug, Serialize)]
+pub struct ArrayReport {
+    name: String,
+    pub level: &'static str,
+    pub layout: Option<String>,
+    chunk_bytes: Option<u64>,
+    stripe_bytes: Option<u64>,
+    metadata: Option<&'static str>,
+    consistency: Option<&'static str>,
+    drives: Vec<usize>,
+    spares: Vec<usize>,
+    partition: Option<PartReport>,
+    data_offset_bytes: u64,
+    size_bytes: u64,
+    stripe_cache: Option<CacheReport>,
+}
+
+#[derive(Debug, Serialize)]
+struct PartReport {
+    number: usize,
+    start_bytes: u64,
+    size_bytes: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct CacheReport {
+    entries: u64,
+    memory_bytes: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct LvmReport {
+    group: String,
+    volume: String,
+    /// One by array.
+    pe_start_bytes: Vec<u64>,
+    extent_bytes: u64,
+    stripes: u32,
+    stripe_bytes: Option<u64>,
+    extents: u64,
+    size_bytes: u64,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(tag = "type", rename_all = "lowercase")]
+enum FileSystemReport {
+    Xfs {
+        su_bytes: Option<u64>,
+        sw: Option<u32>,
+        agcount: u64,
+        agsize_bytes: u64,
+        /// The member that each of the first starts on.
+        ag_members: Vec<u32>,
+        log_su_bytes: Option<u64>,
+        inode_bytes: u32,
+        mount_options: Vec<&'static str>,
+    },
+    Ext4 {
+        stride_blocks: Option<u64>,
+        stripe_width_blocks: Option<u64>,
+        bytes_per_inode: Option<u64>,
+        inode_bytes: u32,
+        mount_options: Vec<&'static str>,
+    },
+}
+
+#[derive(Debug, Serialize)]
+pub struct LossReport {
+    pub per_year: f64,
+    pub exposed_hours: f64,
+    pub unreadable_in_rebuild: f64,
+    pub formula: String,
+}
+
+#[derive(Debug, Serialize)]
+pub struct CommandsReport {
+    pub linux: Vec<String>,
+    pub linux_settings: Vec<String>,
+    pub wattle: Vec<String>,
+}
+
+#[derive(Debug, Serialize)]
+pub struct CandidateReport {
+    pub what: String,
+    pub level: &'static str,
+    pub layout: Option<String>,
+    pub chunk_bytes: Option<u64>,
+    pub arrays: usize,
+    pub size_bytes: u64,
+    pub drives_used: usize,
+    pub drives_needed: Option<u32>,
+    pub limit_iops: f64,
+    /// Absent for what its limit ruled out.
+    pub measured: Option<TrialReport>,
+    /// Measured long enough to be compared; otherwise it was clear that it is slower.
+    pub decided: bool,
+    /// With as many members missing as were to be survived.
+    pub degraded: Option<TrialReport>,
+    pub rebuilding: Option<TrialReport>,
+    /// From a failure until everything is redundant again.
+    pub exposed_hours: Option<f64>,
+    pub loss_per_year: Option<f64>,
+}
+
+#[derive(Debug, Serialize)]
+pub struct TrialReport {
+    pub iops: f64,
+    pub bandwidth: f64,
+    pub p50_us: f64,
+    pub p99_us: f64,
+}
+
+impl From<&Trial> for TrialReport {
+    fn from(trial: &Trial) -> Self {
+        Self {
+            iops: trial.per_second,
+            bandwidth: trial.bytes_per_second,
+            p50_us: trial.p50.as_secs_f64() * 1e6,
+            p99_us: trial.p99.as_secs_f64() * 1e6,
+        }
+    }
+}
+
+/// What everything is called.
+pub struct Names {
+    pub drives: Vec<String>,
+    name: String,
+}
+
+impl Names {
+    pub fn group(&self) -> String {
+        format!("vg_{}", self.name)
+    }
+
+    pub fn volume(&self) -> &str {
+        &self.name
+    }
+
+    pub fn volume_device(&self) -> String {
+        format!("/dev/{}/{}", self.group(), self.name)
+    }
+
+    pub fn mount_point(&self) -> String {
+        format!("/srv/{}", self.name)
+    }
+
+    /// The first array has the name; others have a number behind it.
+    pub fn array(&self, ix: usize) -> String {
+        if ix == 0 { self.name.clone() } else { format!("{}{ix}", self.name) }
+    }
+
+    pub fn array_device(&self, ix: usize) -> String {
+        format!("/dev/md/{}", self.array(ix))
+    }
+
+    /// Members and then spares.
+    pub fn members(&self, array: &ArrayPlan) -> Vec<String> {
+        let of = |drive: &usize| {
+            let name = &self.drives[*drive];
+            match &array.part {
+                None => name.clone(),
+                // As the kernel names partitions.
+                Some((number, _)) if name.ends_with(|last: char| last.is_ascii_digit()) => {
+                    format!("{name}p{number}")
+                }
+                Some((number, _)) => format!("{name}{number}"),
+            }
+        };
+        array.drives.iter().chain(&array.spares).map(of).collect()
+    }
+
+    /// Every drive that is used.
+    pub fn all_members(&self, stack: &Stack) -> Vec<String> {
+        let used = |ix: &usize| {
+            stack.arrays.iter().any(|array| array.drives.contains(ix) || array.spares.contains(ix))
+        };
+        (0..self.drives.len()).filter(used).map(|ix| self.drives[ix].clone()).collect()
+    }
+
+    /// The devices of arrays.
+    pub fn arrays(&self, stack: &Stack) -> Vec<String> {
+        let arrays = stack.arrays.iter().enumerate().filter(|(_, array)| array.shape != Shape::Plain);
+        arrays.map(|(ix, _)| self.array_device(ix)).collect()
+    }
+
+    /// What becomes physical volumes, one list by array.
+    pub fn physical(&self, stack: &Stack) -> Vec<Vec<String>> {
+        let of = |(ix, array): (usize, &ArrayPlan)| match array.shape {
+            Shape::Plain => self.members(array),
+            _ => vec![self.array_device(ix)],
+        };
+        stack.arrays.iter().enumerate().map(of).collect()
+    }
+}
+
+/// What drives move in a second, the slowest of them, from their beginning.
+pub fn drive_bytes_per_second(drives: &[Drive]) -> u64 {
+    let of = |drive: &Drive| match &drive.media {
+        Media::Flash(flash) => flash.write_bytes_per_second,
+        Media::Disk(disk) => disk.outer_bytes_per_second,
+    };
+    drives.iter().map(of).min().unwrap_or(0)
+}
+
+/// The same over the whole of them: disks are slower towards their end.
+pub fn mean_bytes_per_second(drives: &[Drive]) -> f64 {
+    let of = |drive: &Drive| match &drive.media {
+        Media::Flash(flash) => flash.write_bytes_per_second as f64,
+        Media::Disk(disk) => (disk.outer_bytes_per_second + disk.inner_bytes_per_second) as f64 / 2.0,
+    };
+    drives.iter().map(of).fold(f64::INFINITY, f64::min)
+}
+
+impl Report {
+    pub fn new(args: &PlanArgs, asked: &Asked, all: &[Known], screen: Screen) -> Self {
+        let names = Names { drives: asked.names.clone(), name: args.name.clone() };
+        let wish = &asked.wish;
+        let drives = asked.names.iter().zip(&asked.models).zip(&asked.drives);
+        Self {
+            schema_version: SCHEMA_VERSION,
+            wanted: WantedReport {
+                capacity_bytes: wish.capacity_bytes,
+                survive: wish.survive,
+                spares: wish.spares,
+                workload: wish.workload.name,
+                load: asked.workload_line.clone(),
+                file_system: match wish.file_system {
+                    FileSystemKind::Xfs => "xfs",
+                    FileSystemKind::Ext4 => "ext4",
+                },
+                cores: wish.cores,
+                memory_bytes: asked.memory_bytes,
+                failures_per_year: asked.reliability.failures_per_year,
+                unreadable_per_bit: asked.reliability.unreadable_per_bit,
+                replace_hours: asked.reliability.replace_hours,
+                rebuild_share: asked.rebuild_share,
+            },
+            assumed: asked.assumed.clone(),
+            drives: drives
+                .map(|((name, model), drive)| DriveReport {
+                    name: name.clone(),
+                    model: model.clone(),
+                    size_bytes: drive.size_bytes,
+                })
+                .collect(),
+            plan: plan(asked, &all[0], &names, screen),
+            candidates: all.iter().map(|known| candidate(wish, known)).collect(),
+        }
+    }
+}
+
+fn plan(asked: &Asked, best: &Known, names: &Names, screen: Screen) -> PlanReport {
+    let (wish, stack) = (&asked.wish, &best.ranked.candidate.stack);
+    let file_system = FileSystem::of(wish, stack);
+    let speed = drive_bytes_per_second(&asked.drives);
+    let caches: Vec<Option<Cache>> =
+        stack.arrays.iter().map(|array| Stack::cache(array, speed, asked.memory_bytes)).collect();
+    let entries: Vec<_> = caches.iter().map(|cache| cache.map(|cache| cache.entries)).collect();
+    let arrays = stack.arrays.iter().zip(&caches).enumerate();
+    PlanReport {
+        arrays: arrays
+            .map(|(ix, (array, cache))| array_report(asked, array, *cache, names.array(ix)))
+            .collect(),
+        lvm: LvmReport {
+            group: names.group(),
+            volume: names.volume().to_owned(),
+            pe_start_bytes: stack.arrays.iter().map(ArrayPlan::pe_start_bytes).collect(),
+            extent_bytes: stack.extent_bytes,
+            stripes: stack.lv_stripes,
+            stripe_bytes: (stack.lv_stripes > 1).then_some(stack.lv_stripe_bytes),
+            extents: stack.volume_extents,
+            size_bytes: stack.volume_bytes,
+        },
+        read_ahead_bytes: stack.read_ahead_bytes,
+        unused_bytes: stack.unused_bytes,
+        drives_used: stack.drives_used(),
+        loss: best.loss.as_ref().map(|loss| LossReport {
+            per_year: loss.per_year,
+            exposed_hours: loss.exposed_hours,
+            unreadable_in_rebuild: loss.unreadable_in_rebuild,
+            formula: loss.formula.clone(),
+        }),
+        reasons: reasons(asked, &best.ranked.candidate, &file_system, &caches, screen.units),
+        commands: CommandsReport {
+            linux: linux::commands(wish, stack, &file_system, names),
+            linux_settings: linux::settings(stack, &entries, names),
+            wattle: ours::commands(wish, stack, &file_system, names),
+        },
+        file_system: file_system_report(file_system),
+    }
+}
+
+fn array_report(asked: &Asked, array: &ArrayPlan, cache: Option<Cache>, name: String) -> ArrayReport {
+    let plain = array.shape == Shape::Plain;
+    ArrayReport {
+        name,
+        level: array.shape.level().name(),
+        layout: array.shape.layout(),
+        chunk_bytes: (!plain && array.chunk_bytes > 0).then_some(array.chunk_bytes),
+        stripe_bytes: Some(array.stripe_bytes()).filter(|bytes| *bytes > 0),
+        metadata: (!plain).then_some("1.2"),
+        consistency: (!plain).then(|| array.consistency(&asked.wish).name()),
+        drives: array.drives.clone(),
+        spares: array.spares.clone(),
+        partition: array.part.as_ref().map(|(number, range)| PartReport {
+            number: *number,
+            start_bytes: range.start,
+            size_bytes: range.end - range.start,
+        }),
+        data_offset_bytes: array.place.data_offset_bytes,
+        size_bytes: array.array_bytes,
+        stripe_cache: cache
+            .map(|cache| CacheReport { entries: cache.entries, memory_bytes: cache.memory_bytes }),
+    }
+}
+
+fn file_system_report(file_system: FileSystem) -> FileSystemReport {
+    match file_system {
+        FileSystem::Xfs(xfs) => FileSystemReport::Xfs {
+            su_bytes: xfs.stripe.map(|(unit, _)| unit),
+            sw: xfs.stripe.map(|(_, width)| width),
+            agcount: xfs.groups,
+            agsize_bytes: xfs.group_bytes,
+            ag_members: xfs.group_members,
+            log_su_bytes: xfs.log_unit_bytes,
+            inode_bytes: xfs.inode_bytes,
+            mount_options: xfs.mount,
+        },
+        FileSystem::Ext4(ext4) => FileSystemReport::Ext4 {
+            stride_blocks: ext4.stride.map(|(stride, _)| stride),
+            stripe_width_blocks: ext4.stride.map(|(_, width)| width),
+            bytes_per_inode: ext4.bytes_per_inode,
+            inode_bytes: ext4.inode_bytes,
+            mount_options: ext4.mount,
+        },
+    }
+}
+
+fn candidate(wish: &Wish, known: &Known) -> CandidateReport {
+    let candidate = &known.ranked.candidate;
+    let array = candidate.measured();
+    let over = match candidate.groups {
+        1 => format!("over {}", array.drives.len()),
+        groups => format!("{groups} x {}", array.drives.len()),
+    };
+    let hurt = |of: fn(&Hurt) -> &Trial| known.hurt.as_ref().map(|hurt| TrialReport::from(of(hurt)));
+    CandidateReport {
+        what: format!("{} {over}", candidate.shape),
+        level: candidate.shape.level().name(),
+        layout: candidate.shape.layout(),
+        chunk_bytes: (candidate.chunk_bytes > 0).then_some(candidate.chunk_bytes),
+        arrays: candidate.stack.arrays.len(),
+        size_bytes: candidate.stack.volume_bytes,
+        drives_used: candidate.stack.drives_used(),
+        drives_needed: candidate.drives_needed(wish),
+        limit_iops: known.ranked.limit,
+        measured: known.ranked.trial.as_ref().map(TrialReport::from),
+        decided: known.ranked.decided,
+        degraded: hurt(|hurt| &hurt.degraded),
+        rebuilding: hurt(|hurt| &hurt.rebuilding),
+        exposed_hours: known.loss.as_ref().map(|loss| loss.exposed_hours).filter(|hours| *hours > 0.0),
+        loss_per_year: known.loss.as_ref().map(|loss| loss.per_year),
+    }
+}

@@ -63,7 +63,8 @@ fn partition(facts: &Facts, device: &Device, of: usize, start: u64, report: &mut
     let drive = facts.drive(of).map(|drive| &facts.devices[drive]);
     let stated = drive.and_then(|drive| drive.queue.as_ref()?.physical_block);
     let block = stated.unwrap_or(BLOCK).max(512);
-    let fix = "move it to a partition that starts at sector 2048: `wattle replace ARRAY MEMBER --with NEW`, or copy it";
+    let fix =
+        "move it to a partition that starts at sector 2048: replace the member by such a one, or copy it";
     if start == OLD_START {
         let evidence =
             format!("it starts at sector 63, {} bytes behind a multiple of 4 KiB", OLD_START % BLOCK);

@@ -1,7 +1,7 @@
 //! Drives: how long they try, what they are made of, whether one holds the others back.
 
 use super::facts::{Array, Device, Facts, Recovery};
-use super::{Code, Report, word};
+use super::{Code, Report};
 
 /// How long a desktop drive may try, and a little more: what the kernel should wait for one that cannot be told.
 const DESKTOP_SECONDS: u64 = 180;
@@ -77,20 +77,17 @@ fn takes_discards(drive: &Device) -> Option<bool> {
 }
 
 fn kinds(array: &Array, drives: &[&Device], report: &mut Report) {
-    let with_heads: Vec<_> = drives
-        .iter()
-        .filter(|drive| is_rotational(drive) == Some(true))
-        .map(|drive| &drive.name[..])
-        .collect();
+    let with_heads: Vec<_> = drives.iter().filter(|drive| is_rotational(drive) == Some(true)).collect();
     let without = drives.iter().filter(|drive| is_rotational(drive) == Some(false)).count();
     if with_heads.is_empty() || without == 0 {
         return;
     }
-    let evidence = format!("{} of its drives are SSDs, {} are not", without, with_heads.join(", "));
+    let names: Vec<_> = with_heads.iter().map(|drive| &drive.name[..]).collect();
+    let evidence = format!("{without} of its drives are SSDs, {} are not", names.join(", "));
     let cost = "every write waits for the head of the slowest".to_owned();
     let fix = match array.parities() {
         0 => "replace it by an SSD, or mark it write-mostly (echo writemostly > md/dev-…/state)".to_owned(),
-        _ => format!("wattle replace {} {} --with an SSD", word(&array.name), word(with_heads[0])),
+        _ => format!("{}, which is an SSD", array.replace(with_heads[0])),
     };
     report.find(Code::UnequalDrives, &array.name, [evidence, cost, fix]);
 }
@@ -118,11 +115,8 @@ fn slow(array: &Array, drives: &[&Device], report: &mut Report) {
     let evidence =
         format!("an operation took {slowest} us on average, {median} us on the median of the others");
     let cost = format!("{} writes at the pace of this drive", array.name);
-    let fix = format!(
-        "look at its cable and `smartctl -a /dev/{}`; then wattle replace {} {0} --with NEW",
-        drive.name,
-        word(&array.name)
-    );
+    let fix =
+        format!("look at its cable and `smartctl -a /dev/{}`; then {}", drive.name, array.replace(drive));
     report.find(Code::SlowMember, &drive.name, [evidence, cost, fix]);
 }
 
@@ -132,11 +126,7 @@ fn discards(facts: &Facts, array: &Array, drives: &[&Device], report: &mut Repor
     if let (Some(without), false) = (without.first(), with.is_empty()) {
         let evidence = format!("{} takes discards and {} does not", with[0].name, without.name);
         let cost = "no discard reaches the drives that could use it".to_owned();
-        let fix = format!(
-            "wattle replace {} {} --with a drive like the others",
-            word(&array.name),
-            word(&without.name)
-        );
+        let fix = format!("{}, which is a drive like the others", array.replace(without));
         report.find(Code::DiscardDiffers, &array.name, [evidence, cost, fix]);
         return;
     }
@@ -164,8 +154,7 @@ fn shingled(array: &Array, drive: &Device, report: &mut Report) {
         None => return,
     };
     let cost = format!("rebuilds of {} take days, and pauses of it look like failures", array.name);
-    let fix =
-        format!("wattle replace {} {} --with a drive that is not", word(&array.name), word(&drive.name));
+    let fix = format!("{}, which is not shingled", array.replace(drive));
     report.find(Code::Shingled, &drive.name, [evidence, cost, fix]);
 }
 

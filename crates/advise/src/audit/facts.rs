@@ -1,6 +1,6 @@
 //! What an audit knows: values without behaviour beyond finding one's way among them. All sizes are bytes.
 
-use super::Unchecked;
+use super::{Unchecked, word};
 use crate::limits::Scheme;
 
 /// What was found, of members or of a whole system.
@@ -326,6 +326,42 @@ impl Device {
             Origin::Drive | Origin::Partition { .. } => self.name.clone(),
             Origin::Array(_) => format!("/dev/md/{}", self.name),
             Origin::Logical { .. } => format!("/dev/{}", self.name),
+        }
+    }
+}
+
+/// Commands that help: of mdadm where the kernel runs the array, of wattle where nobody does.
+impl Array {
+    /// Where Linux has it.
+    pub(super) fn node(&self) -> String {
+        match &self.running {
+            Some(running) => format!("/dev/{}", running.node),
+            None => word(&format!("/dev/md/{}", self.name)),
+        }
+    }
+
+    /// A member, as these commands know it.
+    pub(super) fn path(&self, member: &Device) -> String {
+        match self.running {
+            Some(_) => format!("/dev/{}", member.name),
+            None => word(&member.name),
+        }
+    }
+
+    /// Makes a device a member, or a spare.
+    pub(super) fn add(&self, device: &str) -> String {
+        match self.running {
+            Some(_) => format!("mdadm {} --add {device}", self.node()),
+            None => format!("wattle add {} {device}", word(&self.name)),
+        }
+    }
+
+    /// Replaces a member while it still works, by NEW.
+    pub(super) fn replace(&self, member: &Device) -> String {
+        let old = self.path(member);
+        match self.running {
+            Some(_) => format!("{}; mdadm {} --replace {old} --with NEW", self.add("NEW"), self.node()),
+            None => format!("wattle replace {} {old} NEW", word(&self.name)),
         }
     }
 }

@@ -40,7 +40,7 @@ fn state(array: &Array, report: &mut Report) {
             (_, 0) => "the next failure loses everything".to_owned(),
             _ => format!("{left} further failure is survived"),
         };
-        let fix = format!("wattle add {name} DEVICE, or mdadm --add");
+        let fix = array.add("DEVICE");
         report.find(Code::Degraded, &array.name, [evidence, cost, fix]);
         if array.sync == Some(Sync::Dirty)
             && array.parities() > 0
@@ -78,26 +78,23 @@ fn state(array: &Array, report: &mut Report) {
 
 fn members(facts: &Facts, array: &Array, report: &mut Report) {
     for member in &array.members {
-        let name = &facts.devices[member.device].name;
+        let device = &facts.devices[member.device];
+        let name = &device.name;
         if let Role::Unused(why) = &member.role {
             let cost = format!("it is no redundancy of {} as it is", array.name);
-            let fix = format!("wattle add {} {}", word(&array.name), word(name));
-            report.find(Code::UnusedMember, name, [why.clone(), cost, fix]);
+            report.find(Code::UnusedMember, name, [why.clone(), cost, array.add(&array.path(device))]);
         }
         if member.bad_sectors > 0 {
             let evidence = format!("{} sectors, in its bad-block log", member.bad_sectors);
             let cost = "no redundancy there: another failure loses these".to_owned();
-            let fix = format!("wattle replace {} {} --with NEW", word(&array.name), word(name));
+            let fix = array.replace(device);
             report.find(Code::BadBlocks, name, [evidence, cost, fix]);
         }
     }
 }
 
 fn protection(array: &Array, report: &mut Report) {
-    let node = array
-        .running
-        .as_ref()
-        .map_or_else(|| word(&format!("/dev/md/{}", array.name)), |running| format!("/dev/{}", running.node));
+    let node = array.node();
     if array.bitmap.is_none() {
         report.unknown(format!("{}: whether it has a bitmap", array.name), "nothing there says so");
     }
@@ -133,8 +130,7 @@ fn protection(array: &Array, report: &mut Report) {
     if !array.members.iter().any(|member| member.role == Role::Spare) {
         let evidence = format!("{} members, none of them a spare", array.slots);
         let cost = "a rebuild starts when somebody starts it".to_owned();
-        let fix = format!("wattle add {} DEVICE, or mdadm --add {node} DEVICE", word(&array.name));
-        report.find(Code::NoSpare, &array.name, [evidence, cost, fix]);
+        report.find(Code::NoSpare, &array.name, [evidence, cost, array.add("DEVICE")]);
     }
 }
 
@@ -156,11 +152,7 @@ fn shared_drives(facts: &Facts, array: &Array, report: &mut Report) {
         let evidence =
             format!("{} and {} are both on {name}", facts.devices[*first].name, facts.devices[*device].name);
         let cost = format!("{name} failing is two failures of {}, and both wait for its head", array.name);
-        let fix = format!(
-            "wattle replace {} {} --with a partition of another drive",
-            word(&array.name),
-            word(&facts.devices[*device].name)
-        );
+        let fix = format!("{}, on another drive", array.replace(&facts.devices[*device]));
         report.find(Code::SharedDrive, &array.name, [evidence, cost, fix]);
         return;
     }

@@ -223,6 +223,21 @@ fn each_setting_that_is_wrong_is_found() {
     }
 }
 
+/// What wattle does not serve its commands do not change.
+#[test]
+fn an_array_of_the_kernel_is_changed_with_its_tools() {
+    let tree = Tree::new();
+    tree.set("sys/block/sdb/stat", "2000 0 0 9000 2000 0 0 9000 0 0 0");
+    let report = tree.audit();
+    let fix = report["findings"][0]["fix"].as_str().unwrap();
+    assert!(fix.contains("mdadm /dev/md0 --add NEW; mdadm /dev/md0 --replace /dev/sdb --with NEW"), "{fix}");
+    tree.remove("dev");
+    tree.set("sys/block/md0/md/degraded", "1");
+    let report = tree.audit();
+    let degraded = report["findings"].as_array().unwrap().iter().find(|finding| finding["code"] == "AUD-301");
+    assert_eq!(degraded.unwrap()["fix"], "mdadm /dev/md0 --add DEVICE");
+}
+
 #[test]
 fn what_a_rebuild_waits_for_is_found() {
     let tree = Tree::new();

@@ -1,5 +1,7 @@
 //! Runs a scenario: lifetime after lifetime, with everything checked in between.
 
+mod session;
+
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -9,18 +11,18 @@ use wattle_engine::geometry::Kind;
 use wattle_engine::metadata::Metadata;
 use wattle_engine::units::{MemberIx, MemberSet, Sector};
 use wattle_engine::{ArraySpec, BadRanges, MemberState, VolumeError};
-use wattle_rt::{Core, CoreIx, DriveConfig, DriveControl, Outcome, Rng, World, WorldConfig};
+use wattle_rt::{Core, DriveConfig, Outcome, Rng, World, WorldConfig};
 
-use crate::audit;
-use crate::books::{Found, Hardware, Keys, Lenient, Refusal, Running, Start};
-use crate::client::{self, Habits, Shared, Stats, Truth};
+use crate::books::{Found, Hardware, Keys, Lenient, Refusal, Start};
+use crate::client::{Habits, Shared, Stats, Truth};
 use crate::model::{Model, View};
 use crate::mutant::{Mutant, Mutated};
-use crate::operator::{self, Desk};
+use crate::operator::Desk;
 use crate::scenario::{End, Lifetime, Scenario};
 use crate::scrub;
 use crate::site::{Plan, Site};
 use crate::watch::{self, Watch, Watched, lock};
+use session::Session;
 
 /// How a scenario is run.
 #[derive(Clone, Copy, Debug)]
@@ -482,121 +484,6 @@ impl<'a> Run<'a> {
                 self.accuse("requests do not complete within ten minutes");
                 None
             }
-        }
-    }
-}
-
-/// A lifetime inside the world.
-struct Session {
-    life: Lifetime,
-    habits: Habits,
-    clients: usize,
-    desk: Desk,
-    /// Resync and rebuilding have to come to their end in a lifetime without faults.
-    finish: bool,
-    /// Blocks that hold something else when all of that is done.
-    silent: usize,
-    /// The deadline of reads is shorter than what drives may take.
-    gives_up: bool,
-    truth: Shared,
-    watch: watch::Shared,
-    rng: Rng,
-}
-
-impl Session {
-    async fn run(self, core: Core, running: Running) -> Ended {
-        let watch = self.watch.clone();
-        let ended = self.run_to_end(core, running).await;
-        let watch = &mut *lock(&watch);
-        watch.look_at_writes();
-        watch.ended = true;
-        ended
-    }
-
-    async fn run_to_end(mut self, core: Core, running: Running) -> Ended {
-        let array = running.array.clone();
-        if let End::Kill(after) = self.life.end {
-            let killed = core.clone();
-            core.spawn(self.live(core.clone(), running));
-            killed.sleep(after).await;
-            return Ended::Dropped;
-        }
-        let (end, gives_up, controls) =
-            (self.life.end.clone(), self.gives_up, self.desk.plan.controls.clone());
-        let (pause, cut) = (self.habits.clean_delay * self.rng.below(300) as u32 / 100, end != End::Stop);
-        let truth = self.truth.clone();
-        self.live(core.clone(), running.clone()).await;
-        if cut {
-            core.sleep(pause).await;
-            return Ended::PowerCut;
-        }
-        let stopped = match &running.md {
-            Some(md) => md.stop().await,
-            None => array.stop(&core).await,
-        };
-        let mut pending = 0u64;
-        for index in (0..core.cores()).map(CoreIx) {
-            pending += core.call(index, |core: Core| async move { core.ops_in_flight() as u64 }).await;
-        }
-        // Somebody else may have the members from here on.
-        let writes: u32 = controls.iter().map(DriveControl::writes_in_flight).sum();
-        let truth = &mut *lock(&truth);
-        truth.tell(|| format!("stop: {stopped:?}"));
-        // Reads that were given up go on until their drives answer: nobody waits for those, and they change nothing.
-        if writes > 0 || (pending > 0 && !gives_up) {
-            truth.accuse(format!(
-                "{pending} operations are in flight after the array was stopped, {writes} of them writes"
-            ));
-        }
-        match stopped {
-            Ok(()) => Ended::Stopped,
-            Err(error) => {
-                truth.judge_stop(error);
-                if error == VolumeError::Broken { Ended::Broken } else { Ended::Dropped }
-            }
-        }
-    }
-
-    /// What the clients see of it.
-    async fn live(mut self, core: Core, running: Running) {
-        let array = running.array.clone();
-        let Ok(volume) = array.volume().open(&core) else {
-            lock(&self.truth).accuse("a running array has no volume");
-            return;
-        };
-        client::verify(&volume, &self.truth).await;
-        if self.rng.coin() {
-            client::verify(&volume, &self.truth).await;
-        }
-        if self.habits.requests == 0 {
-            if self.finish {
-                operator::wait_until_whole(&core, &array, &self.truth).await;
-                client::verify(&volume, &self.truth).await;
-                if self.silent > 0 {
-                    lock(&self.watch).expect_the_worst();
-                    audit::silent(&core, &array, &self.desk, &mut self.rng, self.silent).await;
-                }
-            }
-            return;
-        }
-        let faults = std::mem::take(&mut self.life.faults);
-        core.spawn(operator::misfortunes(core.clone(), running.clone(), faults, self.desk.clone()));
-        let mut clients = Vec::new();
-        for number in 0..self.clients {
-            let (volume, truth, rng, habits) =
-                (array.volume(), self.truth.clone(), self.rng.fork(), self.habits);
-            clients.push(core.call(CoreIx(number % core.cores()), move |core| async move {
-                match volume.open(&core) {
-                    Ok(volume) => client::client(core, volume, truth, rng, habits).await,
-                    Err(_) => lock(&truth).accuse("a running array has no volume on some core"),
-                }
-            }));
-        }
-        for client in clients {
-            client.await;
-        }
-        if self.rng.coin() {
-            client::verify(&volume, &self.truth).await;
         }
     }
 }

@@ -1,0 +1,240 @@
+//! One core's executor: tasks, wakers, timers and the table of operations. Single-threaded; other threads reach it
+//! only through [`CoreShared`].
+//!
+//! A turn takes what other cores sent, fires timers, polls every task that was ready when the turn began, gives the
+//! operations those started to the backend as one batch, sends other cores what is for them, and takes the completions. Nothing
+//! is allocated per poll or per operation in the steady state.
+
+mod ops;
+mod tasks;
+mod timers;
+mod wake;
+
+use std::any::Any;
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, VecDeque};
+use std::panic::Location;
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, mpsc};
+
+use crate::backend::{Backend, Wait};
+use crate::core::{Core, CoreIx};
+use crate::device::{Device, run_inline};
+use crate::op::{Done, Key, Op};
+use crate::shared::{CoreShared, Job, Mail, Message, Outbox};
+use crate::time::Instant;
+use ops::{OpSlot, OpState};
+use tasks::{MAIN, Task, TaskFuture};
+use wake::CURRENT;
+pub(crate) use wake::{Wake, is_core_of_runtime};
+
+/// Makes a core the current one of this thread until dropped.
+pub(crate) struct Entered(Option<Rc<Inner>>);
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        CURRENT.set(self.0.take());
+    }
+}
+
+/// The state of one core.
+pub(crate) struct Inner {
+    pub(crate) shared: Arc<CoreShared>,
+    pub(crate) group: Arc<[Arc<CoreShared>]>,
+    inbox: mpsc::Receiver<Vec<Mail>>,
+    /// By core.
+    outboxes: RefCell<Vec<Outbox>>,
+    /// Something is in an outbox.
+    has_mail: Cell<bool>,
+    backend: RefCell<Box<dyn Backend>>,
+    tasks: RefCell<Vec<Task>>,
+    free_tasks: RefCell<Vec<u32>>,
+    ready: RefCell<VecDeque<u32>>,
+    /// Identity of the waker of the task being polled, and its slot.
+    polling: Cell<(*const (), u32)>,
+    timers: RefCell<BTreeMap<(Instant, u64), Wake>>,
+    timer_seq: Cell<u64>,
+    turn_time: Cell<Instant>,
+    ops: RefCell<Vec<OpSlot>>,
+    free_ops: RefCell<Vec<u32>>,
+    in_flight: Cell<usize>,
+    batch: RefCell<Vec<(Key, Op)>>,
+    /// For drives in memory: the next reap carries them out, all at once, and they are done.
+    inline: RefCell<Vec<Done>>,
+    done: RefCell<Vec<Done>>,
+    /// Modelled drives on which something of this core may be in flight.
+    watched: RefCell<Vec<Device>>,
+    sleeps_exactly: Cell<bool>,
+    pub(crate) locals: RefCell<BTreeMap<u64, Rc<dyn Any>>>,
+}
+
+impl Inner {
+    pub(crate) fn new(
+        shared: Arc<CoreShared>,
+        group: Arc<[Arc<CoreShared>]>,
+        inbox: mpsc::Receiver<Vec<Mail>>,
+        backend: Box<dyn Backend>,
+    ) -> Rc<Inner> {
+        let backend_now = backend.now();
+        let outboxes = group.iter().map(|_| Outbox::default()).collect();
+        let inner = Inner {
+            shared,
+            group,
+            inbox,
+            outboxes: RefCell::new(outboxes),
+            has_mail: Cell::new(false),
+            backend: RefCell::new(backend),
+            tasks: RefCell::default(),
+            free_tasks: RefCell::default(),
+            ready: RefCell::default(),
+            polling: Cell::new((std::ptr::null(), u32::MAX)),
+            timers: RefCell::default(),
+            timer_seq: Cell::new(0),
+            turn_time: Cell::new(backend_now),
+            ops: RefCell::default(),
+            free_ops: RefCell::default(),
+            in_flight: Cell::new(0),
+            batch: RefCell::default(),
+            inline: RefCell::default(),
+            done: RefCell::default(),
+            watched: RefCell::default(),
+            sleeps_exactly: Cell::new(false),
+            locals: RefCell::default(),
+        };
+        let main = inner.new_task(Location::caller());
+        debug_assert_eq!(main, MAIN);
+        Rc::new(inner)
+    }
+
+    /// Makes this core the current one of the thread.
+    pub(crate) fn enter(self: &Rc<Inner>) -> Entered {
+        Entered(CURRENT.replace(Some(self.clone())))
+    }
+
+    pub(crate) fn now(&self) -> Instant {
+        self.backend.borrow().now()
+    }
+
+    fn is_simulated(&self) -> bool {
+        self.backend.borrow().is_simulated()
+    }
+
+    pub(crate) fn with_backend<T>(&self, f: impl FnOnce(&mut dyn Backend) -> T) -> T {
+        f(&mut **self.backend.borrow_mut())
+    }
+
+    /// True if a task could run, or something from elsewhere waits to be looked at.
+    pub(crate) fn has_work(&self) -> bool {
+        !self.ready.borrow().is_empty() || !self.inline.borrow().is_empty()
+    }
+
+    /// Takes what other cores sent; true if there was anything.
+    pub(crate) fn take_news(self: &Rc<Inner>) -> bool {
+        let woken = self.shared.take_woken();
+        let mut any = !woken.is_empty();
+        woken.into_iter().for_each(|slot| self.make_ready(slot));
+        while let Ok(mail) = self.inbox.try_recv() {
+            let core = Core::of(self.clone());
+            mail.into_iter().for_each(|mail| mail.open(&core));
+            any = true;
+        }
+        any
+    }
+
+    /// Sends work to another core, at the end of this turn.
+    pub(crate) fn post_job(&self, to: CoreIx, job: Job) {
+        self.put_in_outbox(to, |outbox| outbox.put_job(job));
+    }
+
+    /// Sends a message to another core, at the end of this turn.
+    pub(crate) fn post(&self, to: CoreIx, message: impl Message) {
+        self.put_in_outbox(to, |outbox| outbox.put_message(message));
+    }
+
+    /// Wakes a task of another core, at the end of this turn; `false` if that is none of this runtime.
+    fn post_wake(&self, to: &Arc<CoreShared>, slot: u32) -> bool {
+        let known = self.group.get(to.ix.0).is_some_and(|core| Arc::ptr_eq(core, to));
+        if known {
+            self.put_in_outbox(to.ix, |outbox| outbox.put_woken(slot));
+        }
+        known
+    }
+
+    fn put_in_outbox(&self, to: CoreIx, put: impl FnOnce(&mut Outbox)) {
+        let full = {
+            let outbox = &mut self.outboxes.borrow_mut()[to.0];
+            put(outbox);
+            outbox.is_full()
+        };
+        self.has_mail.set(true);
+        if full {
+            self.send_mail();
+        }
+    }
+
+    /// Sends other cores what is for them.
+    fn send_mail(&self) {
+        if !self.has_mail.replace(false) {
+            return;
+        }
+        for (to, core) in self.group.iter().enumerate() {
+            // Nothing is borrowed while it is sent: work for a core that is gone is dropped here, and may wake others.
+            let outbox = std::mem::take(&mut self.outboxes.borrow_mut()[to]);
+            if !outbox.is_empty() {
+                core.deliver(outbox);
+            }
+        }
+    }
+
+    /// Blocks until there is news, unless there is some already.
+    pub(crate) fn sleep(self: &Rc<Inner>) {
+        self.shared.fall_asleep();
+        let wait = if self.take_news() || self.has_work() || self.shared.stop.load(Ordering::Acquire) {
+            Wait::No
+        } else {
+            Wait::Until(self.next_timer())
+        };
+        self.reap(wait);
+        self.shared.wake_up();
+    }
+
+    /// Drops every task, timer and local value, then waits for the operations the kernel still holds. After this
+    /// nothing refers to the core from inside itself.
+    pub(crate) fn shut_down(self: &Rc<Inner>, wait_for_ops: bool) {
+        let _entered = self.enter();
+        // Dropping may spawn, put or send again; a bound ends a destructor that never stops.
+        for _ in 0..64 {
+            while self.inbox.try_recv().is_ok() {}
+            let futures: Vec<TaskFuture> =
+                self.tasks.borrow_mut().iter_mut().filter_map(|task| task.future.take()).collect();
+            let timers = std::mem::take(&mut *self.timers.borrow_mut());
+            let locals = std::mem::take(&mut *self.locals.borrow_mut());
+            if futures.is_empty() && timers.is_empty() && locals.is_empty() {
+                break;
+            }
+            drop((futures, timers, locals));
+        }
+        self.send_mail();
+        if !wait_for_ops {
+            // What was begun on drives in memory ends there, as on others.
+            self.inline.take().iter_mut().for_each(run_inline);
+            self.batch.borrow_mut().clear();
+            return;
+        }
+        // Futures held elsewhere may still want an outcome; but nobody will poll them any more.
+        let waiting: Vec<Key> = (0..self.ops.borrow().len()).map(|index| Key(index as u32)).collect();
+        for key in waiting {
+            let pending = matches!(self.ops.borrow()[key.0 as usize].state, OpState::Pending { .. });
+            if pending {
+                self.forget_op(key);
+            }
+        }
+        while self.in_flight() > 0 {
+            self.submit();
+            // The reap looks for results once more after this and only then blocks.
+            self.shared.fall_asleep();
+            self.reap(Wait::Until(None));
+        }
+    }
+}

@@ -1,0 +1,276 @@
+//! The table of operations: from the call that starts one to the outcome that its future takes.
+
+use std::panic::Location;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use super::Inner;
+use super::wake::Wake;
+use crate::backend::Wait;
+use crate::core::Core;
+use crate::device::{Device, run_inline};
+use crate::error::IoError;
+use crate::op::{Done, Key, Op, Progress};
+use crate::process;
+use crate::serve::{self, Serve};
+use crate::traffic::{Counted, Traffic};
+
+pub(super) enum OpState {
+    Free,
+    /// `peer`: it waits on a peer, so it is cancelled once nobody wants it. Anything else runs to its end.
+    Pending {
+        wake: Option<Wake>,
+        wanted: bool,
+        peer: bool,
+    },
+    Done(Result<usize, IoError>, Op),
+}
+
+pub(super) struct OpSlot {
+    pub state: OpState,
+    counted: Option<Counted>,
+    started: &'static Location<'static>,
+}
+
+impl Inner {
+    /// Queues an operation for the next batch. Drives in memory are served by this core itself, under every backend alike.
+    pub(crate) fn start(self: &Rc<Inner>, op: Op, started: &'static Location<'static>) -> Key {
+        let key = self.new_op(started);
+        if let Some(served) = op.device().and_then(Device::as_served) {
+            let server = served.server.clone();
+            self.start_served(server, key, op, started);
+            return key;
+        }
+        if op.waits_on_peer() {
+            self.ops.borrow_mut()[key.0 as usize].state =
+                OpState::Pending { wake: None, wanted: true, peer: true };
+        }
+        self.in_flight.set(self.in_flight.get() + 1);
+        match op.device() {
+            Some(device) if device.is_inline() => {
+                self.inline.borrow_mut().push(Done { key, result: Ok(0), op });
+            }
+            Some(device) if device.as_modelled().is_some() && !self.is_simulated() => {
+                let device = device.clone();
+                self.start_modelled(&device, key, op);
+            }
+            _ => self.batch.borrow_mut().push((key, op)),
+        }
+        key
+    }
+
+    /// A task does it. It is not among the operations that are waited for when the runtime ends: its own are.
+    fn start_served(
+        self: &Rc<Inner>,
+        server: Arc<dyn Serve>,
+        key: Key,
+        mut op: Op,
+        started: &'static Location<'static>,
+    ) {
+        let inner = self.clone();
+        let task = async move {
+            let result = serve::carry_out(&Core::of(inner.clone()), &*server, &mut op).await;
+            inner.settle(key, result, op);
+        };
+        self.spawn(Box::pin(task), started);
+    }
+
+    fn start_modelled(&self, device: &Device, key: Key, op: Op) {
+        let mut watched = self.watched.borrow_mut();
+        if !watched.iter().any(|watched| watched.same(device)) {
+            if !self.sleeps_exactly.replace(true) {
+                process::sleep_exactly();
+            }
+            watched.push(device.clone());
+        }
+        if let Some(drive) = device.as_modelled() {
+            drive.submit(self.shared.clone(), key, op);
+        }
+    }
+
+    /// Takes what completed on modelled drives; answers how long a reap may block before there is more.
+    fn look_at_modelled(&self, done: &mut Vec<Done>, wait: Wait) -> Wait {
+        let mut watched = self.watched.borrow_mut();
+        let mut again = None;
+        watched.retain(|device| {
+            let look = device.as_modelled().and_then(|drive| drive.look(&self.shared, done));
+            again = [again, look].into_iter().flatten().min();
+            look.is_some()
+        });
+        match (wait, again) {
+            (Wait::Until(until), Some(again)) => {
+                let again = self.now() + again;
+                Wait::Until(Some(until.map_or(again, |until| until.min(again))))
+            }
+            (wait, _) => wait,
+        }
+    }
+
+    /// An operation that needs no backend: its outcome is known.
+    pub(crate) fn finished(
+        &self,
+        result: Result<usize, IoError>,
+        op: Op,
+        at: &'static Location<'static>,
+    ) -> Key {
+        let key = self.new_op(at);
+        self.ops.borrow_mut()[key.0 as usize].state = OpState::Done(result, op);
+        key
+    }
+
+    /// A slot for a drive's operation that is pending. What is in it is set in place: to move the slot costs more than to fill it.
+    fn new_op(&self, started: &'static Location<'static>) -> Key {
+        let mut ops = self.ops.borrow_mut();
+        let pending = OpState::Pending { wake: None, wanted: true, peer: false };
+        match self.free_ops.borrow_mut().pop() {
+            Some(index) => {
+                let slot = &mut ops[index as usize];
+                (slot.state, slot.counted, slot.started) = (pending, None, started);
+                Key(index)
+            }
+            None => {
+                ops.push(OpSlot { state: pending, counted: None, started });
+                Key(u32::try_from(ops.len() - 1).expect("fewer operations than memory"))
+            }
+        }
+    }
+
+    /// Counts an operation on so many bytes from now until it completes.
+    pub(crate) fn count_op(&self, key: Key, traffic: &Rc<Traffic>, bytes: u64) {
+        let slot = &mut self.ops.borrow_mut()[key.0 as usize];
+        if matches!(slot.state, OpState::Pending { .. }) {
+            slot.counted = Some(Counted::new(traffic, bytes, self.turn_time()));
+        }
+    }
+
+    /// The outcome of an operation, if it has come; frees the slot.
+    pub(crate) fn poll_op(&self, key: Key, context: &Context<'_>) -> Poll<(Result<usize, IoError>, Op)> {
+        let mut ops = self.ops.borrow_mut();
+        let state = &mut ops[key.0 as usize].state;
+        if let OpState::Pending { wake, .. } = state {
+            *wake = Some(self.wake_of(context));
+            return Poll::Pending;
+        }
+        let OpState::Done(result, op) = std::mem::replace(state, OpState::Free) else {
+            unreachable!("a future polls its own slot, which is pending or done")
+        };
+        self.free_ops.borrow_mut().push(key.0);
+        Poll::Ready((result, op))
+    }
+
+    /// Nobody wants the outcome any more. The slot stays until the operation is done, with its buffers.
+    pub(crate) fn forget_op(&self, key: Key) {
+        let dropped = {
+            let mut ops = self.ops.borrow_mut();
+            let state = &mut ops[key.0 as usize].state;
+            match state {
+                OpState::Pending { wake, wanted, peer } => {
+                    (*wake, *wanted) = (None, false);
+                    if !*peer {
+                        return;
+                    }
+                    None
+                }
+                _ => Some(std::mem::replace(state, OpState::Free)),
+            }
+        };
+        if dropped.is_some() {
+            // The outcome is dropped outside the borrow: a stream may close, a buffer may go.
+            self.free_ops.borrow_mut().push(key.0);
+            return;
+        }
+        // Not submitted yet: waiting on a peer need not even begin.
+        let mut batch = self.batch.borrow_mut();
+        let queued = batch.iter().rposition(|(queued, _)| *queued == key);
+        let unstarted = queued.map(|at| batch.remove(at));
+        drop(batch);
+        match unstarted {
+            Some((key, op)) => {
+                self.complete(Done { key, result: Err(IoError::from_errno(libc::ECANCELED)), op });
+            }
+            None => self.backend.borrow_mut().cancel(key),
+        }
+    }
+
+    /// Gives everything queued to the backend, and to other cores what is for them.
+    pub(crate) fn submit(&self) {
+        self.send_mail();
+        let mut batch = self.batch.borrow_mut();
+        if !batch.is_empty() {
+            self.backend.borrow_mut().submit(&mut batch);
+            assert!(batch.is_empty(), "a backend takes the whole batch");
+        }
+    }
+
+    /// Takes completions; blocks as told only if nothing is there.
+    pub(crate) fn reap(&self, wait: Wait) -> bool {
+        let mut done = std::mem::take(&mut *self.done.borrow_mut());
+        std::mem::swap(&mut done, &mut *self.inline.borrow_mut());
+        done.iter_mut().for_each(run_inline);
+        let wait =
+            if self.watched.borrow().is_empty() { wait } else { self.look_at_modelled(&mut done, wait) };
+        let wait = if done.is_empty() { wait } else { Wait::No };
+        self.backend.borrow_mut().reap(&mut done, wait);
+        let any = !done.is_empty();
+        if any {
+            self.turn_time.set(self.now());
+        }
+        done.drain(..).for_each(|done| self.complete(done));
+        *self.done.borrow_mut() = done;
+        self.send_mail();
+        any
+    }
+
+    fn complete(&self, done: Done) {
+        let Done { key, result, mut op } = done;
+        // A peer's operation that nobody wants is not continued; a drive's write is, or it would be torn.
+        let abandoned = match &self.ops.borrow()[key.0 as usize].state {
+            OpState::Pending { wanted, peer, .. } => !*wanted && *peer,
+            _ => unreachable!("a backend completes an operation once"),
+        };
+        let result = match op.progress(result) {
+            Progress::Continue if !abandoned => {
+                self.batch.borrow_mut().push((key, op));
+                return;
+            }
+            Progress::Continue => Err(IoError::from_errno(libc::ECANCELED)),
+            Progress::Finished(result) => result,
+        };
+        self.in_flight.set(self.in_flight.get() - 1);
+        self.settle(key, result, op);
+    }
+
+    /// The end of an operation: its outcome goes to whoever wants it.
+    fn settle(&self, key: Key, result: Result<usize, IoError>, op: Op) {
+        let mut ops = self.ops.borrow_mut();
+        let OpSlot { state, counted, .. } = &mut ops[key.0 as usize];
+        let OpState::Pending { wake, wanted, .. } = state else { unreachable!("an operation ends once") };
+        if let Some(counted) = counted.take() {
+            counted.complete(&op, self.turn_time());
+        }
+        let wake = wake.take();
+        let dropped = if *wanted {
+            *state = OpState::Done(result, op);
+            None
+        } else {
+            *state = OpState::Free;
+            self.free_ops.borrow_mut().push(key.0);
+            Some(op)
+        };
+        drop(ops);
+        drop(dropped);
+        if let Some(wake) = wake {
+            self.wake(wake);
+        }
+    }
+
+    pub(crate) fn in_flight(&self) -> usize {
+        self.in_flight.get()
+    }
+
+    /// Where the caller started an operation.
+    pub(crate) fn op_started(&self, key: Key) -> &'static Location<'static> {
+        self.ops.borrow()[key.0 as usize].started
+    }
+}

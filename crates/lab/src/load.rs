@@ -365,6 +365,9 @@ async fn run_job(core: Core, job: Job, target: impl Target, board: Arc<Board>) -
     Ok(desk.counts.take())
 }
 
+/// Writes of this size or more bring a buffer each, as those of clients over a socket do; drives in memory keep it.
+const LARGE_BYTES: usize = 64 << 10;
+
 impl<R: Requests> Desk<R> {
     /// One request after the other until time is up.
     async fn client(self: Rc<Self>) -> Result<(), LoadError> {
@@ -383,7 +386,10 @@ impl<R: Requests> Desk<R> {
                     buf = back;
                     (at, result)
                 }
-                Ask::Write(at) => (at, self.target.write(at, data.clone()).await),
+                Ask::Write(at) => {
+                    let data = if len < LARGE_BYTES { data.clone() } else { BufMut::alloc(len).freeze() };
+                    (at, self.target.write(at, data).await)
+                }
                 Ask::Flush => (0, self.target.flush().await),
             };
             if let Err(error) = result {

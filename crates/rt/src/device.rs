@@ -1,7 +1,7 @@
 //! A member drive as the runtime sees it: a file, a block device, memory, nothing, a modelled or simulated drive; a part of one of
 //! these; or what tasks serve.
 
-use crate::buf::{BUF_ALIGN_BYTES, BufMut};
+use crate::buf::{BUF_ALIGN_BYTES, Buf, BufMut};
 use crate::core::Core;
 use crate::error::IoError;
 use crate::lock::{Lock, lock_fd};
@@ -315,7 +315,7 @@ impl Device {
     pub fn write_blocking(&self, offset: u64, bytes: &[u8]) -> Result<(), IoError> {
         self.check_range(offset, bytes.len() as u64, true)?;
         match &self.0.kind {
-            Kind::Mem(drive) => drive.write(offset, bytes),
+            Kind::Mem(drive) => drive.write(offset, &Buf::copy_of(bytes)),
             Kind::Null => {}
             Kind::Modelled(drive) => drive.poke(offset, bytes),
             Kind::Sim(_) => return Err(IoError::UNSUPPORTED),

@@ -4,7 +4,7 @@ use serde::Serialize;
 use wattle_control::members::look_all;
 use wattle_control::rescue::{Finding, Findings, Restore, restore, search};
 use wattle_control::{Code, Member, Problem};
-use wattle_engine::geometry::{Level, layout_name};
+use wattle_engine::geometry::layout_name;
 
 use super::create::now;
 use crate::cli::RescueArgs;
@@ -112,7 +112,7 @@ fn report(args: &RescueArgs, findings: &Findings, members: &[Member], written: O
         let name = |who: &Option<usize>| who.map(|who| members[who].name.clone());
         FindingReport {
             level: shape.level.to_string(),
-            layout: layout_name(shape.level, shape.layout).filter(|_| shape.level != Level::Raid0),
+            layout: layout_name(shape.level, shape.layout),
             chunk_bytes: (shape.chunk_sectors > 0).then_some(shape.chunk_sectors * 512),
             data_offset_bytes: shape.data_offset_sectors * 512,
             size_bytes: shape.geometry.array_sectors().0 * 512,

@@ -4,6 +4,7 @@ use wattle_engine::geometry::{Kind, Level};
 use wattle_engine::units::StripeNo;
 
 use super::assign::{Weights, total};
+use super::copies::Copies;
 use super::landmarks::Landmarks;
 use super::sample::{PAGE_BYTES, Row, Sample, Sum};
 use super::shape::Shape;
@@ -12,6 +13,12 @@ use super::shape::Shape;
 const PARITY_POINTS: f64 = 12.0;
 const SYNDROME_POINTS: f64 = 12.0;
 const NEIGHBOUR_POINTS: f64 = 12.0;
+const COPIES_POINTS: f64 = 12.0;
+const MISSING_POINTS: f64 = 4.0;
+/// What a member counts in a slot for which it has not the size.
+const MISFIT_POINTS: f64 = -1000.0;
+/// Of a hundred places that hold a copy, those that have to be one: a member that has fewer is not of the same time as the others.
+const COPIES_PERCENT_MIN: usize = 98;
 /// What a structure counts that is where it has to be, or is not.
 const LANDMARK_POINTS: f64 = 2.0;
 /// What is left of it for another of the same kind, once there are many.
@@ -23,6 +30,10 @@ const BEFORE_POINTS: f64 = -8.0;
 const SUPERBLOCK_POINTS: f64 = 0.4;
 /// Pages of which one has so many bits per byte more than all others look like parity.
 const MORE_ENTROPY: f32 = 0.25;
+/// Of a structure that a member must have for its own, where only they tell that it is one.
+const OWN_MIN: f64 = 0.3;
+/// The share of places in which a parity that goes round is right: anything else would be in one slot's share of them.
+const ROUND_MIN: f64 = 0.75;
 /// Fewer places in which a page looks like parity count less.
 const ROWS_MIN: usize = 24;
 /// Places in which a page looks like parity that are counted.
@@ -48,7 +59,8 @@ pub(super) struct Evidence<'a> {
     pub hints: &'a [Hint],
     /// Where the first rows with a common parity are.
     pub first_content: Option<u64>,
-    pub members: usize,
+    /// How large they are, in sectors.
+    pub sizes: &'a [u64],
     /// Members whose page looks like parity, by where; and those that prove to hold Q.
     votes: Votes,
     exact: Votes,
@@ -62,6 +74,7 @@ pub(super) struct Candidate {
     /// Rows in which a page looks like parity.
     parity_rows: usize,
     parity: Weights,
+    copies: Option<Copies>,
     pub landmarks: Landmarks,
 }
 
@@ -75,13 +88,25 @@ pub(super) struct Score {
     pub parity: Option<(f64, usize)>,
     /// Rows in which Q is what these data make, of those looked at.
     pub syndrome: Option<(usize, usize)>,
+    /// Places that are copies of others in this order, and those of them that hold the same.
+    pub copies: Option<(usize, usize)>,
+    /// Every member has something of its own that speaks for its slot, and none is older than the others.
+    pub sound: bool,
     /// How much more alike neighbours are than any two pages: 0 to 1.
     pub neighbours: f64,
     pub superblocks: usize,
 }
 
+impl Score {
+    /// What has to be the same is, or there is nothing of that kind.
+    pub fn copies_agree(&self) -> bool {
+        self.copies.is_none_or(|(told, same)| same * 100 >= told * COPIES_PERCENT_MIN)
+    }
+}
+
 impl<'a> Evidence<'a> {
-    pub fn new(sample: &'a Sample, hints: &'a [Hint], first_content: Option<u64>, members: usize) -> Self {
+    pub fn new(sample: &'a Sample, hints: &'a [Hint], first_content: Option<u64>, sizes: &'a [u64]) -> Self {
+        let members = sizes.len();
         let told = |row: &&Row| row.sum != Sum::Silent;
         let looks = |row: &Row| {
             let most = row.entropy.iter().copied().fold(0.0, f32::max);
@@ -102,14 +127,14 @@ impl<'a> Evidence<'a> {
         };
         let votes = some(sample.rows.iter().filter(told).filter_map(looks).collect());
         let exact = some(sample.rows.iter().filter_map(holds).collect());
-        Self { sample, hints, first_content, members, votes, exact }
+        Self { sample, hints, first_content, sizes, votes, exact }
     }
 
     pub fn weigh(&self, shape: Shape, landmarks: Landmarks) -> Candidate {
-        let columns = self.members + 1;
+        let columns = self.sizes.len() + 1;
         let mut parity = vec![vec![0.0; columns]; shape.slots];
         let mut rows = 0;
-        let exact = shape.level == Level::Raid6 && shape.slots == self.members;
+        let exact = shape.level == Level::Raid6 && shape.slots == self.sizes.len();
         if shape.geometry.kind() == Kind::Parity {
             for (offset, like, vote) in if exact { &self.exact } else { &self.votes } {
                 let Some((p, q)) = shape.parity_slots(*offset) else { continue };
@@ -136,7 +161,18 @@ impl<'a> Evidence<'a> {
                 weights[slot][who] += vote * each;
             }
         }
+        for (slot, size) in shape.sizes.iter().flatten().enumerate() {
+            for (who, own) in self.sizes.iter().enumerate() {
+                weights[slot][who] += if own == size { 0.0 } else { MISFIT_POINTS };
+            }
+        }
         let mut constant = -(landmarks.missed as f64) * each;
+        // It was looked for copies, and there are some; in which order is not known yet.
+        if shape.level == Level::Raid10 {
+            constant += COPIES_POINTS;
+            // With one more that is missing there is less that could speak against it.
+            constant -= MISSING_POINTS * (shape.slots - self.sizes.len()) as f64;
+        }
         // What pure chance would give.
         constant -= PARITY_POINTS * (rows as f64 / rows.max(ROWS_MIN) as f64) / shape.slots as f64;
         if let Some(first) = self.first_content {
@@ -152,7 +188,7 @@ impl<'a> Evidence<'a> {
                 weights[slot][hint.member] += SUPERBLOCK_POINTS;
             }
         }
-        Candidate { shape, weights, constant, parity_rows: rows, parity, landmarks }
+        Candidate { shape, weights, constant, parity_rows: rows, parity, copies: None, landmarks }
     }
 }
 
@@ -162,6 +198,14 @@ impl Candidate {
         let order = super::assign::best(&self.weights);
         let points = total(&self.weights, &order) + self.constant;
         (order, points)
+    }
+
+    /// Orders to start from.
+    pub fn starts(&mut self, evidence: &Evidence<'_>) -> Vec<Vec<Option<usize>>> {
+        self.copies = Copies::look(evidence.sample, &self.shape);
+        let mut starts = self.copies.as_ref().map(Copies::chains).unwrap_or_default();
+        starts.push(self.best_order().0);
+        starts
     }
 
     /// Everything that speaks for an order.
@@ -176,6 +220,14 @@ impl Candidate {
             score.total += SYNDROME_POINTS * (2.0 * share - 1.0) * (looked as f64 / 16.0).min(1.0);
             score.syndrome = Some((right, looked));
         }
+        if let Some(copies) = &self.copies {
+            let (told, same) = copies.count(order);
+            let share = same as f64 / told.max(1) as f64;
+            score.total +=
+                COPIES_POINTS * ((2.0 * share - 1.0) * (told as f64 / ROWS_MIN as f64).min(1.0) - 1.0);
+            score.copies = Some((told, same));
+        }
+        score.sound = self.is_sound(evidence, order, &score);
         score.neighbours = self.neighbours(evidence, order).unwrap_or(0.0);
         score.total += NEIGHBOUR_POINTS * score.neighbours;
         let agrees = |hint: &&Hint| {
@@ -184,6 +236,24 @@ impl Candidate {
         score.superblocks = evidence.hints.iter().filter(agrees).count();
         score.content = score.total - SUPERBLOCK_POINTS * score.superblocks as f64;
         score
+    }
+
+    /// Where members have nothing in common, it has to be told of each of them that it is one: a drive of which nothing speaks for its
+    /// slot may be anything. A parity that goes round is that of all of them.
+    fn is_sound(&self, evidence: &Evidence<'_>, order: &[Option<usize>], score: &Score) -> bool {
+        if let Some((told, _)) = score.copies {
+            return told >= ROWS_MIN && score.copies_agree();
+        }
+        let has_parity = self.shape.geometry.kind() == Kind::Parity;
+        if has_parity && self.shape.slots == evidence.sizes.len() {
+            return true;
+        }
+        let rotates = matches!(self.shape.level, Level::Raid5 | Level::Raid6);
+        let goes_round = |(right, rows): (f64, usize)| rows >= ROWS_MIN && right >= ROUND_MIN * rows as f64;
+        let votes = &self.landmarks.votes;
+        let has_own =
+            |(slot, who): (usize, &Option<usize>)| who.is_none_or(|who| votes[slot][who] >= OWN_MIN);
+        rotates && score.parity.is_some_and(goes_round) || order.iter().enumerate().all(has_own)
     }
 
     /// In how many of the rows that were kept Q is what it should be; a block that is missing is what P says.
@@ -238,9 +308,7 @@ impl Candidate {
         if self.shape.chunk_sectors == 0 {
             return None;
         }
-        let rows = &evidence.sample.rows;
-        let row_at =
-            |byte: u64| rows.binary_search_by_key(&byte, |row| row.offset).ok().map(|ix| &rows[ix].entropy);
+        let row_at = |byte: u64| evidence.sample.row_at(byte).map(|row| &row.entropy);
         let chunk = self.shape.chunk_sectors * 512;
         let chunks = self.shape.geometry.array_sectors().0 * 512 / chunk;
         let (mut apart, mut base, mut pairs) = (0.0, 0.0, 0);
@@ -248,13 +316,17 @@ impl Candidate {
             if pairs == PAIRS_MAX {
                 break;
             }
-            let (Some((tail, _)), Some((head, _))) =
-                (self.shape.places(border * chunk - PAGE_BYTES as u64), self.shape.places(border * chunk))
+            // Of a mirror any copy that is there.
+            let place = |byte: u64| {
+                let places = self.shape.places(byte)?.0;
+                places.iter().find(|(slot, _)| order[*slot].is_some()).or(places.first()).copied()
+            };
+            let (Some(tail), Some(head)) = (place(border * chunk - PAGE_BYTES as u64), place(border * chunk))
             else {
                 break;
             };
-            let (Some(tails), Some(heads)) = (row_at(tail[0].1), row_at(head[0].1)) else { continue };
-            let (Some(one), Some(other)) = (order[tail[0].0], order[head[0].0]) else { continue };
+            let (Some(tails), Some(heads)) = (row_at(tail.1), row_at(head.1)) else { continue };
+            let (Some(one), Some(other)) = (order[tail.0], order[head.0]) else { continue };
             apart += f64::from((tails[one] - heads[other]).abs());
             let all =
                 tails.iter().flat_map(|tail| heads.iter().map(move |head| f64::from((tail - head).abs())));

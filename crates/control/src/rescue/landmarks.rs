@@ -118,12 +118,19 @@ impl Search<'_> {
                 }
             }
             // What the others make of the missing one's. Where the rest of a stripe is empty, parity is a copy of the data.
-            if self.shape.slots == members + 1 && self.shape.parity_slots(member_byte).is_some() {
+            let parity = self.shape.parity_slots(member_byte);
+            let lost = self.shape.slots - members;
+            // Where Q is lost too, P and the rest are what is there.
+            let q = parity.and_then(|(_, q)| q).filter(|q| lost == 2 && *q != slot);
+            if parity.is_some() && (lost == 1 || q.is_some()) {
                 let sum = xor(&pages).filter(|sum| is(sum));
                 if sum.is_some() {
                     right.push(members);
                     found = found.or(sum);
                 }
+            }
+            if let (Some(q), true) = (q, right.contains(&members)) {
+                self.found.votes[q][members] += 1.0 / right.len() as f64;
             }
             for &who in &right {
                 self.found.votes[slot][who] += 1.0 / right.len() as f64;
@@ -195,10 +202,11 @@ impl Search<'_> {
             };
             self.must(view, (group * in_group + first_block) * block, 1024, &copy);
         }
-        self.ext_groups(view, &first, groups.min(COPIES_MAX));
+        self.ext_groups(view, &first, groups);
     }
 
     /// Group descriptors and what they describe, where they have checksums; the root directory, and the journal.
+    /// Of all groups evenly, so that a member that comes late in a linear array has some.
     fn ext_groups(&mut self, view: &View, first: &[u8], groups: u64) {
         const META_BG: u64 = 0x10;
         const WIDE: u64 = 0x80;
@@ -214,7 +222,8 @@ impl Search<'_> {
         };
         let len = if incompatible & WIDE == 0 { 32 } else { le16(first, 254).clamp(32, 1024) } as usize;
         let table = (le32(first, 20) + 1) * block;
-        for group in 0..groups {
+        let step = groups.div_ceil(COPIES_MAX).max(1);
+        for group in (0..groups).step_by(step as usize) {
             let whole = |bytes: &[u8]| {
                 let sum = checksum(checksum(seed, &(group as u32).to_le_bytes()), &bytes[..30]);
                 let sum = checksum(checksum(sum, &[0; 2]), &bytes[32..]);
@@ -361,8 +370,8 @@ impl Search<'_> {
     }
 }
 
-/// CRC-32C as ext4 has it: without inversions.
-fn checksum(seed: u32, bytes: &[u8]) -> u32 {
+/// CRC-32C as ext4 has it: without inversions, so that with a seed of 0 it is linear.
+pub(super) fn checksum(seed: u32, bytes: &[u8]) -> u32 {
     !crc32c::crc32c_append(!seed, bytes)
 }
 

@@ -1,6 +1,6 @@
 //! Superblocks for what was found, as `create` would write them: for members under an overlay.
 
-use wattle_engine::geometry::{Kind, Level, layout_name};
+use wattle_engine::geometry::{Kind, layout_name};
 use wattle_format::md::{Uuid, Version};
 use wattle_rt::WallTime;
 
@@ -46,8 +46,7 @@ pub fn restore(
     now: WallTime,
 ) -> Result<Restore, Problem> {
     let shape = &finding.shape;
-    // Where the data starts with the member, its superblock is behind it.
-    let version = if shape.data_offset_sectors == 0 { Version::V10 } else { Version::V12 };
+    let version = shape.version;
     let request = CreateRequest {
         name: name.to_owned(),
         level: shape.level,
@@ -55,7 +54,7 @@ pub fn restore(
         spares: Vec::new(),
         version,
         chunk_bytes: (shape.chunk_sectors > 0).then_some(shape.chunk_sectors * 512),
-        layout: layout_name(shape.level, shape.layout).filter(|_| shape.level != Level::Raid0),
+        layout: layout_name(shape.level, shape.layout),
         data_offset_bytes: (version == Version::V12).then_some(shape.data_offset_sectors * 512),
         size_bytes: None,
         assume_clean: shape.level.kind() != Kind::Striped,

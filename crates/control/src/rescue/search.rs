@@ -1,34 +1,32 @@
 //! The search itself: which shapes could be, and which of them the members speak for.
 
-use std::collections::BTreeSet;
-
 use wattle_engine::geometry::Level;
-use wattle_format::md::defaults::data_offset_sectors;
 use wattle_format::md::{Role, Superblock, Version};
 
 use super::candidate::{Candidate, Evidence, Hint, Score};
+use super::copies;
+use super::frames::{self, Frames};
 use super::landmarks::{self, Reader};
-use super::sample::{Sample, Sum};
+use super::sample::Sample;
 use super::shape::Shape;
 use super::{MEMBERS_MAX, RescueError};
 use crate::members::Member;
 use crate::scan::superblocks_of;
 
-/// Chunks of 4 KiB to 4 MiB.
-const CHUNKS: std::ops::RangeInclusive<u32> = 3..=13;
-/// Where data starts beside what mdadm would choose: with superblocks at the end, and what former versions of mdadm left.
-const DATA_OFFSETS_SECTORS: [u64; 8] = [0, 16, 24, 272, 2048, 4096, 8192, 262_144];
-/// Volumes that are looked for at most.
-const STARTS_MAX: usize = 24;
 /// Of so many shapes neighbours and Q are looked at.
 const CLOSER: usize = 24;
-/// Of a hundred rows that tell anything.
-const MOST: usize = 90;
 /// What the best one must have for itself, and before the second.
 const CONTENT_MIN: f64 = 4.0;
 const LEAD_MIN: f64 = 2.0;
 /// Findings that are told.
 const TOLD_MAX: usize = 8;
+/// Sets of members that are searched beside all of them.
+const SETS_MAX: usize = 4;
+/// Two members that have so many places with content, and the same in all of them, are one.
+const SAME_MIN: usize = 16;
+
+/// What it means when members do not agree.
+const OLDER: &str = "one of them is older than the others, or was written to since; rescue without each of them in turn and compare";
 
 /// What the array could be.
 #[derive(Debug, Clone)]
@@ -54,6 +52,12 @@ pub struct Findings {
     pub notes: Vec<String>,
 }
 
+/// A finding with what decides whether it is one.
+struct Ranked {
+    finding: Finding,
+    score: Score,
+}
+
 /// Searches for the array that these members were.
 ///
 /// # Errors
@@ -62,61 +66,188 @@ pub fn search(members: &[Member]) -> Result<Findings, RescueError> {
     if !(2..=MEMBERS_MAX).contains(&members.len()) {
         return Err(RescueError::Members { given: members.len() });
     }
-    let size = members.iter().map(Member::size_sectors).min().unwrap_or(0);
-    let sample = Sample::read(members);
-    let hints = hints(members, size);
-    let first_content = first_content(&sample);
-    let evidence = Evidence::new(&sample, &hints, first_content, members.len());
+    let mut sample = Sample::read(members);
+    let frames = Frames::of(&sample);
+    if !frames.is_told {
+        sample.read_far(members);
+    }
+    let mut notes = vec![frames.note.clone()];
+    let mut all = search_among(members, &sample, &frames, &mut notes);
+    for (set, why) in sets(&sample, &frames, members) {
+        let some: Vec<_> = set.iter().map(|&who| members[who].clone()).collect();
+        let part = sample.only(&set);
+        let frames = Frames::of(&part);
+        let mut others = search_among(&some, &part, &frames, &mut notes);
+        for ranked in &mut others {
+            ranked.finding.order.iter_mut().for_each(|who| *who = who.map(|who| set[who]));
+            ranked.finding.reasons.insert(0, why.clone());
+        }
+        notes.push(why);
+        all.append(&mut others);
+    }
+    all.sort_by(|one, other| other.score.total.total_cmp(&one.score.total));
+    let lead = match &all[..] {
+        [first, second, ..] => first.score.total - second.score.total,
+        _ => f64::INFINITY,
+    };
+    notes.dedup();
+    let Some(first) =
+        all.first().filter(|first| first.score.content >= CONTENT_MIN || first.score.superblocks > 0)
+    else {
+        return Ok(Findings { found: Vec::new(), certain: false, notes });
+    };
+    let certain = first.score.sound && first.score.content >= CONTENT_MIN && lead >= LEAD_MIN;
+    let found = all.into_iter().take(TOLD_MAX).map(|ranked| ranked.finding).collect();
+    Ok(Findings { found, certain, notes })
+}
+
+/// Members that may be an array without the others, and why.
+fn sets(sample: &Sample, frames: &Frames, members: &[Member]) -> Vec<(Vec<usize>, String)> {
+    let all = 0..sample.members();
+    let names =
+        |set: &[usize]| set.iter().map(|&who| members[who].name.as_str()).collect::<Vec<_>>().join(", ");
+    let without = |left_out: &[usize]| all.clone().filter(|who| !left_out.contains(who)).collect::<Vec<_>>();
+    let mut sets: Vec<(Vec<usize>, String)> = Vec::new();
+    let blank = sample.blank();
+    if !blank.is_empty() {
+        let why = format!("nothing is on {}: a spare, or it is empty for another reason", names(&blank));
+        sets.push((without(&blank), why));
+    }
+    // Two pairs of copies have a sum too.
+    let sums = if sample.is_mirrored() { Vec::new() } else { sample.sets() };
+    for set in sums {
+        let rest = without(&set);
+        let why = format!("{} have a common parity by themselves, without {}", names(&set), names(&rest));
+        sets.push((set, why));
+    }
+    if !frames.is_told {
+        for one in all.clone() {
+            if let Some(twin) = (one + 1..all.end).find(|&other| sample.is_one(one, other, SAME_MIN)) {
+                let why = format!(
+                    "{} and {} hold the same: two copies, or one was given twice",
+                    names(&[one]),
+                    names(&[twin])
+                );
+                sets.push((without(&[twin]), why));
+            }
+            let rest = without(&[one]);
+            if rest.len() > 1 && Frames::of(&sample.only(&rest)).is_told {
+                let why =
+                    format!("{} has nothing in common with the others, which have without it", names(&[one]));
+                sets.push((rest, why));
+            }
+        }
+    }
+    sets.retain(|(set, _)| set.len() > 1);
+    sets.sort_by_key(|(set, _)| std::cmp::Reverse(set.len()));
+    sets.dedup_by(|one, other| one.0 == other.0);
+    sets.truncate(SETS_MAX);
+    sets
+}
+
+/// Every way in which these members, all of them, could be an array, the best first.
+fn search_among(
+    members: &[Member],
+    sample: &Sample,
+    frames: &Frames,
+    notes: &mut Vec<String>,
+) -> Vec<Ranked> {
+    let sizes: Vec<u64> = members.iter().map(Member::size_sectors).collect();
+    let hints = hints(members, &sizes);
+    let first_content = frames::first_content(sample);
+    let evidence = Evidence::new(sample, &hints, first_content, &sizes);
     let reader = Reader::new(members);
-    let (kinds, notes) = levels(&sample, members.len());
-    let mut candidates: Vec<(f64, Vec<Option<usize>>, Candidate)> = Vec::new();
-    for shape in shapes(&kinds, &sample, &hints, first_content, size) {
+    let (shapes, note) = frames::shapes(frames, sample, &hints, first_content, &sizes);
+    notes.extend(note);
+    let mut candidates: Vec<(f64, Candidate)> = Vec::new();
+    for shape in shapes {
+        // Without copies it is no RAID 10.
+        if shape.level == Level::Raid10 && copies::are_there(sample, &shape) != Some(true) {
+            continue;
+        }
         let found = landmarks::find(&reader, &shape);
         let candidate = evidence.weigh(shape, found);
-        let (order, points) = candidate.best_order();
-        candidates.push((points, order, candidate));
+        candidates.push((candidate.best_order().1, candidate));
     }
     candidates.sort_by(|one, other| other.0.total_cmp(&one.0));
     candidates.truncate(CLOSER);
-    let mut all: Vec<(Score, Vec<Option<usize>>, &Candidate)> = Vec::new();
-    for (_, order, candidate) in &candidates {
-        all.extend(climb(&evidence, candidate, order.clone()));
+    let mut all = Vec::new();
+    for (_, mut candidate) in candidates {
+        for (score, order) in climb(&evidence, &mut candidate) {
+            match of_their_sizes(&evidence, &reader, &candidate, &order) {
+                None => all.push(ranked(score, order, &candidate, sample)),
+                Some(longer) => all.extend(longer.iter().map(|candidate| {
+                    ranked(candidate.score(&evidence, &order), order.clone(), candidate, sample)
+                })),
+            }
+        }
     }
-    all.sort_by(|one, other| other.0.total.total_cmp(&one.0.total));
-    let lead = match &all[..] {
-        [first, second, ..] => first.0.total - second.0.total,
-        _ => f64::INFINITY,
-    };
-    let nothing = all.first().is_none_or(|first| first.0.content < CONTENT_MIN && first.0.superblocks == 0);
-    if nothing {
-        return Ok(Findings { found: Vec::new(), certain: false, notes });
-    }
-    let certain = all[0].0.content >= CONTENT_MIN && lead >= LEAD_MIN;
-    let told = all.iter().take(TOLD_MAX).map(|(score, order, candidate)| Finding {
-        shape: candidate.shape.clone(),
-        order: order.clone(),
-        points: score.total,
-        reasons: reasons(score, candidate),
-    });
-    Ok(Findings { found: told.collect(), certain, notes })
+    all.sort_by(|one: &Ranked, other| other.score.total.total_cmp(&one.score.total));
+    all.truncate(2 * TOLD_MAX);
+    all
 }
 
-/// Goes from an order to better ones by exchanging two members, and gives the best and the best of those beside it.
-fn climb<'a>(
-    evidence: &Evidence<'_>,
-    candidate: &'a Candidate,
-    mut order: Vec<Option<usize>>,
-) -> Vec<(Score, Vec<Option<usize>>, &'a Candidate)> {
-    let mut score = candidate.score(evidence, &order);
-    // A mirror is the same in every order.
-    if candidate.shape.level == Level::Raid1 {
-        return vec![(score, order, candidate)];
+fn ranked(mut score: Score, order: Vec<Option<usize>>, candidate: &Candidate, sample: &Sample) -> Ranked {
+    let mut reasons = reasons(&score, candidate);
+    if let Some((of, agree)) = frames::disagree(sample, &candidate.shape) {
+        score.sound = false;
+        reasons.push(format!("in only {agree} of {of} places the members agree as they had to: {OLDER}"));
     }
+    let finding = Finding { shape: candidate.shape.clone(), order, points: score.total, reasons };
+    Ranked { finding, score }
+}
+
+/// A RAID 0 of members of different sizes in this order: its first part is like that of equal ones, and of the rest there are two kinds.
+fn of_their_sizes(
+    evidence: &Evidence<'_>,
+    reader: &Reader<'_>,
+    candidate: &Candidate,
+    order: &[Option<usize>],
+) -> Option<Vec<Candidate>> {
+    let shape = &candidate.shape;
+    let sizes: Vec<u64> = order.iter().flatten().map(|&who| evidence.sizes[who]).collect();
+    if shape.level != Level::Raid0 || shape.sizes.is_some() {
+        return None;
+    }
+    let of = |layout: u32| {
+        Shape::of_sizes(
+            shape.level,
+            layout,
+            shape.chunk_sectors,
+            shape.data_offset_sectors,
+            shape.version,
+            &sizes,
+        )
+    };
+    let (original, alternate) = (of(1)?, of(2)?);
+    if original.geometry.array_sectors() == shape.geometry.array_sectors() {
+        return None;
+    }
+    let mut kinds = vec![original];
+    if !alternate.maps_like(&kinds[0]) {
+        kinds.push(alternate);
+    }
+    let weigh = |shape: Shape| {
+        let found = landmarks::find(reader, &shape);
+        evidence.weigh(shape, found)
+    };
+    Some(kinds.into_iter().map(weigh).collect())
+}
+
+/// Goes from the best of some orders to better ones by exchanging two members, and gives the best and the best of those beside it.
+fn climb(evidence: &Evidence<'_>, candidate: &mut Candidate) -> Vec<(Score, Vec<Option<usize>>)> {
+    let starts = candidate.starts(evidence);
+    let candidate = &*candidate;
+    let scored = starts.into_iter().map(|order| (candidate.score(evidence, &order), order));
+    let Some((mut score, mut order)) = scored.max_by(|one, other| one.0.total.total_cmp(&other.0.total))
+    else {
+        return Vec::new();
+    };
     loop {
         let mut beside: Vec<(Score, Vec<Option<usize>>)> = Vec::new();
         for one in 0..order.len() {
             for other in one + 1..order.len() {
-                if order[one] != order[other] {
+                if order[one] != order[other] && !candidate.shape.are_twins(one, other) {
                     let mut exchanged = order.clone();
                     exchanged.swap(one, other);
                     beside.push((candidate.score(evidence, &exchanged), exchanged));
@@ -128,99 +259,22 @@ fn climb<'a>(
             Some((better, exchanged)) if better.total > score.total + 1e-9 => {
                 (score, order) = (better, exchanged);
             }
-            Some((second, exchanged)) => {
-                return vec![(score, order, candidate), (second, exchanged, candidate)];
-            }
-            None => return vec![(score, order, candidate)],
+            Some((second, exchanged)) => return vec![(score, order), (second, exchanged)],
+            None => return vec![(score, order)],
         }
     }
 }
 
-/// A level with its number of slots and the layouts that it may have.
-type Frame = (Level, usize, Vec<u32>);
-
-/// Levels that could be, each with its number of slots and layouts, and what that rests on.
-fn levels(sample: &Sample, members: usize) -> (Vec<Frame>, Vec<String>) {
-    let rotating = || vec![2, 0, 3, 1];
-    let (told, zero) = sample.share(|sum| sum == Sum::Zero);
-    let (_, one) = sample.share(|sum| matches!(sum, Sum::One(_)));
-    let mostly = |count: usize, of: usize| of > 0 && count * 100 >= of * MOST;
-    let said = |count, of, what: &str| vec![format!("in {count} of {of} places that tell anything {what}")];
-    if sample.filled > 0 && mostly(sample.alike, sample.filled) {
-        let note = said(sample.alike, sample.filled, "all members hold the same");
-        return (vec![(Level::Raid1, members, vec![0])], note);
-    }
-    if members > 2 && sample.is_mirrored() {
-        let note = "each member holds the same as another one, as in a RAID 10, whose order is not searched";
-        return (Vec::new(), vec![note.to_owned()]);
-    }
-    if mostly(zero, told) {
-        let note = said(zero, told, "the XOR of all members is zero: they are all members of a RAID 5 or 4");
-        return (vec![(Level::Raid5, members, rotating()), (Level::Raid4, members, vec![0])], note);
-    }
-    if members >= 4 && mostly(one + zero, told) {
-        let note =
-            said(one + zero, told, "one member is the XOR of all others: they are all members of a RAID 6");
-        return (vec![(Level::Raid6, members, rotating())], note);
-    }
-    let mut kinds = vec![(Level::Raid0, members, vec![0]), (Level::Raid5, members + 1, rotating())];
-    kinds.push((Level::Raid4, members + 1, vec![0]));
-    if members >= 2 {
-        kinds.push((Level::Raid6, members + 2, rotating()));
-    }
-    if members >= 3 {
-        kinds.push((Level::Raid6, members + 1, rotating()));
-    }
-    let note = "the members have no common parity: one is missing, or the array had none";
-    (kinds, vec![note.to_owned()])
-}
-
-fn shapes(
-    kinds: &[Frame],
-    sample: &Sample,
-    hints: &[Hint],
-    first_content: Option<u64>,
-    size: u64,
-) -> Vec<Shape> {
-    let default = |chunk| data_offset_sectors(Version::V12, size, chunk, false);
-    let starts = sample.starts.iter().take(STARTS_MAX).chain(&first_content).map(|byte| byte / 512);
-    let offsets: BTreeSet<u64> = DATA_OFFSETS_SECTORS
-        .into_iter()
-        .chain([128, 1024, 8192].map(default))
-        .chain(starts)
-        .chain(hints.iter().map(|hint| hint.shape.data_offset_sectors))
-        .filter(|offset| offset.is_multiple_of(8))
-        .collect();
-    let chunks: BTreeSet<u64> =
-        CHUNKS.map(|power| 1 << power).chain(hints.iter().map(|hint| hint.shape.chunk_sectors)).collect();
-    let mut shapes = Vec::new();
-    for (level, slots, layouts) in kinds {
-        let chunks = if *level == Level::Raid1 { BTreeSet::from([0]) } else { chunks.clone() };
-        for (&chunk, &offset) in
-            chunks.iter().flat_map(|chunk| offsets.iter().map(move |offset| (chunk, offset)))
-        {
-            let of = |layout: &u32| Shape::new(*level, *layout, chunk, offset, *slots, size);
-            shapes.extend(layouts.iter().filter_map(of));
-        }
-    }
-    shapes
-}
-
-/// Where the first page is that members with a common parity have, if they have one.
-fn first_content(sample: &Sample) -> Option<u64> {
-    let common = |sum| matches!(sum, Sum::Zero | Sum::One(_));
-    let (told, common_rows) = sample.share(common);
-    let first = sample.rows.iter().find(|row| common(row.sum));
-    first.filter(|_| common_rows * 100 >= told * MOST).map(|row| row.offset)
-}
-
-fn hints(members: &[Member], size: u64) -> Vec<Hint> {
+fn hints(members: &[Member], sizes: &[u64]) -> Vec<Hint> {
+    let size = sizes.iter().copied().min().unwrap_or(0);
     let of = |(member, superblock): (usize, Superblock)| {
         let level = Level::from_md(superblock.level())?;
         let layout = if level == Level::Raid0 { 0 } else { superblock.layout() };
         let slots = superblock.raid_disks() as usize;
         let chunk = if level == Level::Raid1 { 0 } else { u64::from(superblock.chunk_sectors()) };
-        let shape = Shape::new(level, layout, chunk, superblock.data_offset_sectors(), slots, size)?;
+        let offset = superblock.data_offset_sectors();
+        let version = if offset == 0 { superblock.version() } else { Version::V12 };
+        let shape = Shape::new(level, layout, chunk, offset, slots, version, size)?;
         let slot = match superblock.role() {
             Role::Active(slot) if usize::from(slot) < slots => Some(usize::from(slot)),
             _ => None,
@@ -256,9 +310,18 @@ fn reasons(score: &Score, candidate: &Candidate) -> Vec<String> {
     if let Some((right, looked)) = score.syndrome {
         reasons.push(format!("in {right} of {looked} places Q is what these data blocks make in this order"));
     }
+    if let Some((told, same)) = score.copies {
+        reasons
+            .push(format!("of {told} places that are copies of others in this order {same} hold the same"));
+    }
     if score.neighbours > 0.02 {
         let share = (100.0 * score.neighbours).round();
         reasons.push(format!("chunks that follow one another differ {share} % less than others"));
+    }
+    if !score.copies_agree() {
+        reasons.push(format!("elsewhere copies differ: {OLDER}"));
+    } else if !score.sound {
+        reasons.push("not all of the members have something that speaks for their being there".to_owned());
     }
     if score.superblocks > 0 {
         reasons.push(format!("{} superblocks say the same", score.superblocks));

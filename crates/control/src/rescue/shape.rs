@@ -2,6 +2,8 @@
 
 use wattle_engine::geometry::{Geometry, Kind, Level, Params};
 use wattle_engine::units::{MemberIx, Sector, StripeNo};
+use wattle_format::md::Version;
+use wattle_format::md::defaults::usable_sectors;
 
 /// Level, layout, chunk, where the data starts, how many slots.
 #[derive(Debug, Clone)]
@@ -16,7 +18,11 @@ pub struct Shape {
     pub data_offset_sectors: u64,
     /// Slots.
     pub slots: usize,
-    /// The map, over as much of the members as all have.
+    /// Which superblocks go with it: they take room where the data starts with the member.
+    pub version: Version,
+    /// Where members of other sizes make another array: how large the member in each slot is, in sectors.
+    pub(super) sizes: Option<Vec<u64>>,
+    /// The map, over as much of the members as all have, or as the sizes say.
     pub geometry: Geometry,
 }
 
@@ -28,9 +34,14 @@ impl Shape {
         chunk_sectors: u64,
         data_offset_sectors: u64,
         slots: usize,
+        version: Version,
         member_sectors: u64,
     ) -> Option<Self> {
-        let data = member_sectors.checked_sub(data_offset_sectors)?;
+        let data = match level {
+            // Where far copies lie depends on how long the members are taken for.
+            Level::Raid10 => usable_sectors(version, member_sectors, data_offset_sectors, false),
+            _ => member_sectors.checked_sub(data_offset_sectors)?,
+        };
         let component = data.checked_div(chunk_sectors).map_or(data, |chunks| chunks * chunk_sectors);
         // What does not rotate once is not told from anything else.
         if chunk_sectors > 0 && component / chunk_sectors < 2 * slots as u64 {
@@ -44,8 +55,57 @@ impl Shape {
             component_size: Sector(component),
             member_sizes: vec![Sector(component); slots],
         };
-        let geometry = Geometry::new(&params).ok()?;
-        Some(Self { level, layout, chunk_sectors, data_offset_sectors, slots, geometry })
+        Self::of(&params, data_offset_sectors, version, None)
+    }
+
+    /// A linear array or a RAID 0 over all there is of members of these sizes.
+    pub(super) fn of_sizes(
+        level: Level,
+        layout: u32,
+        chunk_sectors: u64,
+        data_offset_sectors: u64,
+        version: Version,
+        sizes: &[u64],
+    ) -> Option<Self> {
+        let usable = |&size: &u64| Sector(usable_sectors(version, size, data_offset_sectors, false));
+        let params = Params {
+            level,
+            layout,
+            chunk: Sector(chunk_sectors),
+            raid_disks: u32::try_from(sizes.len()).ok()?,
+            component_size: Sector::ZERO,
+            member_sizes: sizes.iter().map(usable).collect(),
+        };
+        Self::of(&params, data_offset_sectors, version, Some(sizes.to_vec()))
+    }
+
+    fn of(
+        params: &Params,
+        data_offset_sectors: u64,
+        version: Version,
+        sizes: Option<Vec<u64>>,
+    ) -> Option<Self> {
+        let geometry = Geometry::new(params).ok().filter(|geometry| geometry.hazard().is_none())?;
+        Some(Self {
+            level: params.level,
+            layout: params.layout,
+            chunk_sectors: params.chunk.0,
+            data_offset_sectors,
+            slots: geometry.raid_disks(),
+            version,
+            sizes,
+            geometry,
+        })
+    }
+
+    /// Whether two slots hold the same in any such array, so that their members can be exchanged.
+    pub(super) fn are_twins(&self, one: usize, other: usize) -> bool {
+        let (near, far) = (self.layout as usize & 0xFF, self.layout >> 8 & 0xFF);
+        match self.level {
+            Level::Raid1 => true,
+            Level::Raid10 => far == 1 && self.slots.is_multiple_of(near) && one / near == other / near,
+            _ => false,
+        }
     }
 
     pub(super) fn is_same(&self, other: &Self) -> bool {
@@ -53,6 +113,15 @@ impl Shape {
             (shape.level, shape.layout, shape.chunk_sectors, shape.data_offset_sectors, shape.slots)
         };
         key(self) == key(other)
+    }
+
+    /// Whether all of an array as long lies at the same places, as far as a thousand of them tell.
+    pub(super) fn maps_like(&self, other: &Self) -> bool {
+        let bytes = self.geometry.array_sectors().0 * 512;
+        (1..=1000).all(|part| {
+            let at = bytes / 1000 * part - 1;
+            self.places(at).map(|(places, _)| places) == other.places(at).map(|(places, _)| places)
+        })
     }
 
     /// Where a byte of the array is: slots and the byte on their members; and how many bytes follow it there.

@@ -108,6 +108,34 @@ fn what_was_written_is_read_and_reading_writes_nothing() {
     }
 }
 
+/// On devices that are only read, a file system is written all the same, and what was written is there the next time.
+#[test]
+fn what_is_written_to_an_overlay_stays_there() {
+    if !ready() {
+        return;
+    }
+    let room = Room::new();
+    let Some(files) = array_with(&room, "ext4") else { return };
+    let before = room.contents();
+    let loops: Option<Vec<_>> =
+        files.iter().map(|file| Loop::over(Path::new(file), &["--read-only"])).collect();
+    let Some(loops) = loops else { return };
+    let members: Vec<_> = loops.iter().map(|device| device.0.clone()).collect();
+    let place = Place::new(&room);
+    let dir = room.name("try");
+    mount(&room, &["--write", "--overlay", &dir], &members, &place).ok();
+    fs::write(place.0.join("proof.txt"), "it holds").unwrap();
+    umount(&place).ok();
+    mount(&room, &["--overlay", &dir], &members, &place).ok();
+    assert_eq!(fs::read_to_string(place.0.join("proof.txt")).unwrap(), "it holds");
+    assert!(fs::write(place.0.join("more"), "").is_err());
+    umount(&place).ok();
+    mount(&room, &[], &members, &place).ok();
+    assert!(!place.0.join("proof.txt").exists());
+    umount(&place).ok();
+    assert!(room.contents() == before, "a member changed");
+}
+
 /// A machine that lost power leaves a file system whose log waits to be replayed, which a read-only mount cannot do.
 #[test]
 fn a_log_that_was_not_replayed_is_left_out_and_that_is_said() {

@@ -120,6 +120,43 @@ fn an_array_over_servers_of_which_one_is_away_for_a_while() {
     }
 }
 
+/// Exports that cannot be written are tried all the same: what is written stays here.
+#[test]
+fn an_overlay_over_servers_that_are_only_read() {
+    if !require("nbdkit") {
+        return;
+    }
+    let room = Room::new();
+    let files = room.array("5", 3);
+    let before = room.contents();
+    let start = |(ix, file): (usize, &String)| {
+        let line = ["nbdkit", "--foreground", "--readonly", "--unix", "SOCKET", "file", file];
+        Server::start(&room, &format!("nbd{ix}"), &line)
+    };
+    let servers: Vec<_> = files.iter().enumerate().map(start).collect();
+    let uris: Vec<_> = servers.iter().map(Server::uri).collect();
+    let dir = room.name("try");
+    let overlay = ["--overlay", dir.as_str()];
+
+    Serve::try_start(&room, &[], &uris).map(|_| ()).unwrap_err().failed(1, "WTL-0025", &["read-only"]);
+    let serve = Serve::start(&room, &overlay, &uris);
+    let mut client = Client::connect(&serve.uri).unwrap();
+    let data = pattern(4 * MIB);
+    client.write(MIB as u64, &data).unwrap();
+    client.flush().unwrap();
+    drop(client);
+    serve.kill();
+    let cat = |more: &[&str]| {
+        run(["cat"].into_iter().chain(uris.iter().map(String::as_str)).chain(more.iter().copied()))
+            .ok()
+            .stdout
+    };
+    assert!(cat(&overlay)[MIB..][..4 * MIB] == data);
+    assert!(cat(&[]).iter().all(|&byte| byte == 0));
+    let after = room.contents();
+    assert!(files.iter().all(|file| before[Path::new(file)] == after[Path::new(file)]), "a member changed");
+}
+
 /// A drive with bad sectors: everything else comes out, and the map says which they are.
 #[test]
 fn a_copy_of_a_drive_with_bad_sectors() {

@@ -168,7 +168,7 @@ impl OverlayError {
                 Code::OverlayMismatch,
                 what,
                 "what was written over one drive makes no sense over another, nor over the same one after it was changed",
-                "name another directory; to start over, remove the file",
+                "name another directory; to start over, remove the file; two members with one file name need two names",
             ),
         };
         problem.of_member(member)

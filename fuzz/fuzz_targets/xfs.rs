@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| wattle_fs::fuzzing::fuzz_xfs(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| wattle_fs::fuzzing::fuzz_xfs(&wattle_fs::fuzzing::unpack(data)));

@@ -5,6 +5,7 @@
 
 mod address;
 pub mod fuse;
+pub mod fuzzing;
 pub mod nbd;
 
 pub use address::{Address, AddressError, NbdAddress};

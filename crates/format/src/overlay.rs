@@ -142,13 +142,20 @@ pub fn sample(bytes: &[u8]) -> u32 {
     crc32c::crc32c(bytes)
 }
 
+/// Magic, version and checksum of a header that has everything else.
+pub(crate) fn reseal(bytes: &mut [u8; PAGE_BYTES as usize]) {
+    put(bytes, 0, MAGIC);
+    put_le32(bytes, 16, VERSION);
+    put_le32(bytes, 20, 0);
+    let checksum = crc32c::crc32c(bytes);
+    put_le32(bytes, 20, checksum);
+}
+
 impl Header {
     /// The bytes on disk.
     #[must_use]
     pub fn encode(&self) -> [u8; PAGE_BYTES as usize] {
         let mut bytes = [0; PAGE_BYTES as usize];
-        put(&mut bytes, 0, MAGIC);
-        put_le32(&mut bytes, 16, VERSION);
         put_le64(&mut bytes, 24, self.sectors);
         if let Some((secs, nanos)) = self.modified {
             bytes[32] = 1;
@@ -162,8 +169,7 @@ impl Header {
         let name = &self.name[..self.name.floor_char_boundary(NAME_BYTES_MAX)];
         put_le16(&mut bytes, 176, name.len() as u16);
         put(&mut bytes, 178, name.as_bytes());
-        let checksum = crc32c::crc32c(&bytes);
-        put_le32(&mut bytes, 20, checksum);
+        reseal(&mut bytes);
         bytes
     }
 

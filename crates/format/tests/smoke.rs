@@ -35,6 +35,19 @@ fn mutated_structures() {
     }
 }
 
+/// Where the fuzzer's first inputs go, if that is what the tests run for.
+#[test]
+fn seeds_for_the_fuzzer() {
+    let Some(corpus) = std::env::var_os("WATTLE_FUZZ_CORPUS") else { return };
+    for (name, _) in ALL {
+        let dir = std::path::Path::new(&corpus).join(name);
+        std::fs::create_dir_all(&dir).unwrap();
+        for (ix, seed) in seeds().iter().enumerate() {
+            std::fs::write(dir.join(format!("made-{ix}")), seed).unwrap();
+        }
+    }
+}
+
 /// Bit flips, boundary values at aligned places, and truncation.
 fn mutate(bytes: &mut Vec<u8>, random: &mut Random) {
     const EDGES: [u64; 8] = [0, 1, u64::MAX, u64::MAX - 1, 1 << 63, 1 << 31, 0xffff_ffff, 0xff00];

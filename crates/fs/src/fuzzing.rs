@@ -50,6 +50,41 @@ fn look(fs: &dyn FileSystem, node: Node, nodes: &mut Vec<Node>) {
     }
 }
 
+/// What a block of a packed image is.
+const BLOCK_BYTES: usize = 4096;
+/// Blocks of the largest image that is unpacked: 32 MiB.
+const BLOCKS_MAX: u32 = 8192;
+
+/// An image without its empty blocks, as the fuzzer keeps and changes it: file systems are large and hold little.
+#[must_use]
+pub fn pack(image: &[u8]) -> Vec<u8> {
+    let blocks = image.len().div_ceil(BLOCK_BYTES) as u32;
+    let mut packed = blocks.to_le_bytes().to_vec();
+    for (number, block) in (0_u32..).zip(image.chunks(BLOCK_BYTES)) {
+        if block.iter().any(|&byte| byte != 0) {
+            packed.extend(number.to_le_bytes());
+            packed.extend(block);
+            packed.extend(std::iter::repeat_n(0, BLOCK_BYTES - block.len()));
+        }
+    }
+    packed
+}
+
+/// The image of any packed bytes.
+#[must_use]
+pub fn unpack(packed: &[u8]) -> Vec<u8> {
+    let Some((blocks, mut rest)) = packed.split_first_chunk::<4>() else { return Vec::new() };
+    let blocks = u32::from_le_bytes(*blocks).clamp(1, BLOCKS_MAX);
+    let mut image = vec![0; blocks as usize * BLOCK_BYTES];
+    while let Some((number, after)) = rest.split_first_chunk::<4>() {
+        let (block, after) = after.split_at(after.len().min(BLOCK_BYTES));
+        let at = (u32::from_le_bytes(*number) % blocks) as usize * BLOCK_BYTES;
+        image[at..at + block.len()].copy_from_slice(block);
+        rest = after;
+    }
+    image
+}
+
 /// An image of ext2, ext3 or ext4.
 pub fn fuzz_ext(data: &[u8]) {
     walk(data.to_vec());

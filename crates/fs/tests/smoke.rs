@@ -13,7 +13,7 @@ use std::fs;
 use std::path::Path;
 
 use common::{Size, image, make_tree, pattern, program, run};
-use wattle_fs::fuzzing::{ALL, Target};
+use wattle_fs::fuzzing::{ALL, Target, pack, unpack};
 
 #[test]
 fn any_bytes_are_no_panic() {
@@ -24,12 +24,34 @@ fn any_bytes_are_no_panic() {
     }
 }
 
+/// Where the fuzzer's first inputs go, if that is what the tests run for.
+fn keep_for_the_fuzzer(name: &str, options: &[&str], image: &[u8]) {
+    let Some(corpus) = std::env::var_os("WATTLE_FUZZ_CORPUS") else { return };
+    let dir = Path::new(&corpus).join(name);
+    fs::create_dir_all(&dir).unwrap();
+    fs::write(dir.join(format!("made{}", options.concat().replace('/', ""))), pack(image)).unwrap();
+}
+
+#[test]
+fn what_is_packed_is_unpacked() {
+    let mut image = vec![0; 5 * 4096];
+    image[4096..4099].fill(7);
+    image[19_000] = 1;
+    let packed = pack(&image);
+    assert_eq!(packed.len(), 4 + 2 * 4100);
+    assert_eq!(unpack(&packed), image);
+    assert_eq!(unpack(&[]), []);
+    assert_eq!(unpack(&[0xFF; 100]).len(), 32 << 20);
+}
+
 fn target(name: &str) -> Target {
     ALL.into_iter().find(|(target, _)| *target == name).unwrap().1
 }
 
 /// Changes a few bytes at a time of the blocks that are not zero, half of the time to values that are extreme.
-fn damage(bytes: &[u8], target: Target, rounds: u64) {
+fn damage(bytes: &[u8], (name, options): (&str, &[&str]), rounds: u64) {
+    keep_for_the_fuzzer(name, options, bytes);
+    let target = target(name);
     const BLOCK: usize = 1024;
     let used: Vec<usize> = (0..bytes.len() / BLOCK)
         .filter(|block| bytes[block * BLOCK..][..BLOCK].iter().any(|byte| *byte != 0))
@@ -74,7 +96,7 @@ fn damaged_ext_images_are_no_panic() {
         if made(tree.path(), &path, options).is_none() {
             return;
         }
-        damage(&fs::read(&path).unwrap(), target("ext"), 400);
+        damage(&fs::read(&path).unwrap(), ("ext", options), 400);
     }
 }
 
@@ -105,7 +127,7 @@ fn damaged_xfs_images_are_no_panic() {
         common::mounted(&path, "loop", |at| {
             run(program("cp").arg("-a").arg(tree.path().join(".")).arg(at)).unwrap();
         });
-        damage(&fs::read(&path).unwrap(), target("xfs"), 100);
+        damage(&fs::read(&path).unwrap(), ("xfs", options), 100);
     }
 }
 
@@ -123,6 +145,6 @@ fn damaged_btrfs_images_are_no_panic() {
         if run(mkfs.args(["-q", "-f", "--rootdir"]).arg(tree.path()).args(options).arg(&path)).is_none() {
             return;
         }
-        damage(&fs::read(&path).unwrap(), target("btrfs"), 100);
+        damage(&fs::read(&path).unwrap(), ("btrfs", options), 100);
     }
 }

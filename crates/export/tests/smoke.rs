@@ -1,0 +1,78 @@
+//! Random and mutated messages to every parser of a protocol, the same each run; `fuzz/` runs the same functions under a
+//! coverage-guided fuzzer.
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+use wattle_export::fuzzing::ALL;
+use wattle_export::nbd::protocol::{Request, commands, go};
+
+const ROUNDS: u64 = 20_000;
+
+/// splitmix64.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let z = (self.0 ^ self.0 >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let z = (z ^ z >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ z >> 31
+    }
+}
+
+/// A client that gets as far as requests; the kernel opening, reading and writing; an address.
+fn seeds() -> Vec<Vec<u8>> {
+    let request =
+        |kind, length_bytes| Request { flags: 0, kind, cookie: 7, offset_bytes: 4096, length_bytes }.encode();
+    let mut client = go("data");
+    client.extend(request(commands::READ, 4096));
+    client.extend(request(commands::WRITE, 16));
+    client.extend([0xAA; 16]);
+    client.extend(request(commands::TRIM, u32::MAX));
+    let message = |opcode: u32, args: &[u64]| {
+        let mut bytes = [0_u32.to_ne_bytes(), opcode.to_ne_bytes()].concat();
+        bytes.extend([1, 2_u64, 0, 0].iter().chain(args).flat_map(|field| field.to_ne_bytes()));
+        bytes
+    };
+    let mut all = vec![client, b"nbd+unix:///a%20b?socket=/run/x".to_vec(), b"nbd://[::1]:10809/x".to_vec()];
+    all.extend((0..60).map(|opcode| message(opcode, &[0, 4096, 512, 0, 0])));
+    all
+}
+
+/// Where the fuzzer's first inputs go, if that is what the tests run for.
+#[test]
+fn seeds_for_the_fuzzer() {
+    let Some(corpus) = std::env::var_os("WATTLE_FUZZ_CORPUS") else { return };
+    for (name, _) in ALL {
+        let dir = std::path::Path::new(&corpus).join(name);
+        std::fs::create_dir_all(&dir).unwrap();
+        for (ix, seed) in seeds().iter().enumerate() {
+            std::fs::write(dir.join(format!("made-{ix}")), seed).unwrap();
+        }
+    }
+}
+
+#[test]
+fn messages_of_any_kind_are_no_panic() {
+    let mut random = Random(1);
+    for seed in seeds() {
+        ALL.iter().for_each(|(_, target)| target(&seed));
+        for _ in 0..ROUNDS / 60 {
+            let mut bytes = seed.clone();
+            for _ in 0..1 + random.next() % 4 {
+                let at = random.next() as usize % bytes.len();
+                bytes[at] = match random.next() % 4 {
+                    0 => 0,
+                    1 => 0xFF,
+                    2 => bytes[at] ^ 1 << (random.next() % 8),
+                    _ => random.next() as u8,
+                };
+            }
+            bytes.truncate(bytes.len() - (random.next() % 3) as usize);
+            ALL.iter().for_each(|(_, target)| target(&bytes));
+        }
+    }
+    for _ in 0..ROUNDS {
+        let bytes: Vec<u8> = (0..random.next() % 200).map(|_| random.next() as u8).collect();
+        ALL.iter().for_each(|(_, target)| target(&bytes));
+    }
+}

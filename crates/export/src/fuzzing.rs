@@ -25,7 +25,7 @@ pub fn fuzz_nbd(data: &[u8]) {
         io_min_bytes: 65536,
     };
     let exports = [export("data", false), export("group/volume", true)];
-    let mut shake = Handshake::new(&exports);
+    let mut shake = Handshake::new(&exports, Some(0));
     let mut rest = data;
     let mut out = Vec::new();
     let chosen = loop {

@@ -7,11 +7,11 @@ mod support;
 use std::rc::Rc;
 use std::time::Duration;
 
-use support::{Client, MIB, Rig, info_query, pattern, reads, with_server, within};
+use support::{Client, MIB, Rig, info_query, pattern, reads, volume, with_server, within};
 use wattle_export::NbdAddress;
 use wattle_export::nbd::limits::{REQUEST_BYTES_MAX, STREAM_BUFFER_BYTES};
 use wattle_export::nbd::protocol::{Request, command_flags, commands, options, replies};
-use wattle_export::nbd::{self, ClientError, Limits};
+use wattle_export::nbd::{self, ClientError, Export, Limits};
 use wattle_rt::Buf;
 
 const ONE: &[(&str, u64, bool)] = &[("disk", 64 * MIB, false)];
@@ -158,6 +158,37 @@ fn exports_are_found_by_name() {
         let mut second = Client::connect(&rig.core, &rig.socket, "vg/b", false).await;
         assert_eq!(first.write(0, b"for a").await, 0);
         assert_eq!(second.read(0, 5).await.unwrap(), [0; 5]);
+    });
+}
+
+#[test]
+fn exports_come_and_go_and_who_has_one_keeps_it() {
+    with_server(2, Limits::default(), ONE, async |rig: Rig| {
+        let (core, exports) = (&rig.core, rig.server.exports());
+        let unknown = async |name: &str| {
+            let mut client = Client::dial(core, &rig.socket);
+            client.greet().await;
+            client.option(options::GO, &info_query(name)).await;
+            client.option_reply().await.1 == replies::ERR_UNKNOWN
+        };
+        let new = |name| volume(core, name, MIB, false);
+        let export = |volume| Export { volume, description: String::new() };
+        exports.add(core, export(new("vg/new").await), false).await.unwrap();
+        let mut first = Client::connect(core, &rig.socket, "vg/new", false).await;
+        let mut second = Client::connect(core, &rig.socket, "vg/new", false).await;
+        let mut default = Client::connect(core, &rig.socket, "", false).await;
+        assert_eq!(default.write(0, b"the first").await, 0);
+        assert_eq!(first.write(0, b"the new").await, 0);
+        // Nobody else finds it; the two, on different cores, have it.
+        assert_eq!(exports.hide(core, "vg/new").await, 2);
+        assert!(unknown("vg/new").await);
+        assert_eq!(second.read(0, 7).await.unwrap(), b"the new");
+        exports.show(core, "vg/new").await;
+        Client::connect(core, &rig.socket, "vg/new", false).await;
+        exports.remove(core, "vg/new").await;
+        assert!(unknown("vg/new").await && unknown("none").await);
+        assert_eq!((exports.hide(core, "vg/new").await, exports.hide(core, "disk").await), (0, 1));
+        assert!(unknown("").await && unknown("disk").await, "the default is hidden too");
     });
 }
 

@@ -1,5 +1,6 @@
 //! What a core needs to answer requests, and the work that needs a volume, whichever way the request came.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 
 use wattle_engine::{Volume, VolumeError};
@@ -12,8 +13,9 @@ use super::tree::Tree;
 
 /// What a core needs to answer.
 pub(super) struct Shard {
-    pub(super) tree: Arc<Tree>,
-    pub(super) volumes: Vec<Volume>,
+    pub(super) tree: RefCell<Arc<Tree>>,
+    /// By the numbers that the tree gives them: those of volumes that are gone stay.
+    pub(super) volumes: RefCell<Vec<Volume>>,
     /// To finish what was begun, and take nothing new.
     pub(super) stopping: Event,
 }
@@ -27,7 +29,7 @@ pub(super) enum Reply {
 /// Does what a volume is asked for.
 pub(super) async fn execute(shard: &Shard, job: Job, data: Buf) -> Result<Reply, Errno> {
     let Job { volume, command, offset_bytes, length_bytes } = job;
-    let volume = &shard.volumes[volume];
+    let volume = shard.volumes.borrow()[volume].clone();
     let done = match command {
         Command::Read => {
             let (result, data) = volume.read(offset_bytes, BufMut::alloc(length_bytes as usize)).await;

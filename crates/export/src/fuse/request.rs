@@ -108,8 +108,8 @@ pub fn decide(tree: &Tree, request: &Request<'_>) -> Result<Step, Errno> {
         opcodes::LOOKUP => {
             let name = request.rest.strip_suffix(b"\0").unwrap_or(request.rest);
             let child = tree.child(node, name).ok_or(Errno(libc::ENOENT))?;
-            // The node, its generation; how long name and attributes hold: what changes is told.
-            let out = Out::default().u64s([child, 0, VALID_SECONDS, VALID_SECONDS]).u32s([0, 0]);
+            // The node, its generation; how long its name holds, which may go at any time, and its attributes, of which changes are told.
+            let out = Out::default().u64s([child, 0, 0, VALID_SECONDS]).u32s([0, 0]);
             answer(tree.attributes(child, out))
         }
         opcodes::GETATTR => attributes(tree, node),
@@ -133,6 +133,9 @@ pub fn decide(tree: &Tree, request: &Request<'_>) -> Result<Step, Errno> {
         },
         opcodes::OPEN => {
             let (file, wanted) = (file()?, args.u32(0).cast_signed());
+            if !tree.is_found(node) {
+                return Err(Errno(libc::ENOENT));
+            }
             let writes = wanted & libc::O_ACCMODE != libc::O_RDONLY;
             let mut flags = open_flags::DIRECT_IO | open_flags::PARALLEL_DIRECT_WRITES;
             if writes {
@@ -167,7 +170,7 @@ pub fn decide(tree: &Tree, request: &Request<'_>) -> Result<Step, Errno> {
     }
 }
 
-/// The kernel may go by names and attributes for so long.
+/// The kernel may go by attributes for so long.
 const VALID_SECONDS: u64 = 60;
 
 fn attributes(tree: &Tree, node: u64) -> Result<Step, Errno> {

@@ -1,6 +1,6 @@
 //! Makes the tree, agrees with the kernel, and gives every core its queue.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -96,13 +96,13 @@ async fn start(
     let tree = Arc::new(Tree::new(&facts, owner)?);
     let queues = (0..core.cores()).map(|_| mount.queue()).collect::<Result<Vec<_>, IoError>>()?;
     let (unique, kernel) = hear(core, &queues[0]).await?;
-    let offer = Arc::new(Offered { tree, volumes, kernel: queues[0].clone() });
-    let mut handle = ServerHandle {
-        mount: mount.clone(),
-        offer: offer.clone(),
-        sessions: Vec::new(),
-        over_io_uring: false,
-    };
+    let offer = Arc::new(Offered { tree, volumes });
+    let files = Files(Rc::new(State {
+        first: offer.clone(),
+        now: RefCell::new(offer.clone()),
+        kernel: queues[0].clone(),
+    }));
+    let mut handle = ServerHandle { mount: mount.clone(), files, sessions: Vec::new(), over_io_uring: false };
     let over_rings = transport == Transport::Best
         && kernel.features & features::OVER_IO_URING != 0
         && offer.make_rings(core, &queues).await;
@@ -175,9 +175,8 @@ async fn accept(
 /// What is offered; the same on every core.
 struct Offered {
     tree: Arc<Tree>,
+    /// By the numbers that the tree gives them.
     volumes: Vec<VolumeRef>,
-    /// Where the kernel is told what it did not ask for.
-    kernel: Stream,
 }
 
 impl Offered {
@@ -208,20 +207,85 @@ impl Offered {
 
     fn open(&self, core: &Core) -> Result<Rc<Shard>, VolumeError> {
         let volumes = self.volumes.iter().map(|volume| volume.open(core)).collect::<Result<_, _>>()?;
-        Ok(Rc::new(Shard { tree: self.tree.clone(), volumes, stopping: Event::new() }))
+        let (tree, volumes) = (RefCell::new(self.tree.clone()), RefCell::new(volumes));
+        Ok(Rc::new(Shard { tree, volumes, stopping: Event::new() }))
     }
 }
 
-/// The files of a server.
+/// The files of a server, and changes of them. Names are those of the volumes.
 #[derive(Clone)]
-pub struct Files(Arc<Offered>);
+pub struct Files(Rc<State>);
+
+struct State {
+    /// What was offered when the server started: its shards are named after it.
+    first: Arc<Offered>,
+    now: RefCell<Arc<Offered>>,
+    /// Where the kernel is told what it did not ask for.
+    kernel: Stream,
+}
 
 impl Files {
+    fn now(&self) -> Arc<Offered> {
+        self.0.now.borrow().clone()
+    }
+
     /// How often the file of a volume is open now, 0 for a volume that is not served here.
     #[must_use]
     pub fn opens(&self, volume: &str) -> u32 {
-        let found = self.0.tree.opens().filter(|(ix, _)| self.0.volumes[*ix].name() == volume);
+        let now = self.now();
+        let found = now.tree.opens().filter(|(ix, _)| now.volumes[*ix].name() == volume);
         found.map(|(_, opens)| opens).sum()
+    }
+
+    /// Offers the file of another volume.
+    ///
+    /// # Errors
+    /// It would be another one's file; it cannot be opened, or the server has ended. It is not offered then.
+    pub async fn add(&self, core: &Core, volume: VolumeRef) -> Result<(), StartError> {
+        let now = self.now();
+        let mut tree = Tree::clone(&now.tree);
+        tree.add(now.volumes.len(), &facts(core, &volume)?)?;
+        for ix in 0..core.cores() {
+            let (key, number, volume) = (self.0.first.key(), now.volumes.len(), volume.clone());
+            core.call(CoreIx(ix), move |core| async move {
+                let shard = core.local::<Shard>(key).ok_or(VolumeError::Stopped)?;
+                let opened = volume.open(&core)?;
+                let mut volumes = shard.volumes.borrow_mut();
+                // One that could not be opened everywhere leaves its number to the next.
+                volumes.truncate(number);
+                volumes.push(opened);
+                Ok::<(), VolumeError>(())
+            })
+            .await?;
+        }
+        let volumes = now.volumes.iter().cloned().chain([volume]).collect();
+        self.show_everywhere(core, Offered { tree: Arc::new(tree), volumes }).await;
+        Ok(())
+    }
+
+    /// Hides the file of a volume, or lets it be found again; how often it is open. Once this returns nobody opens a file that is hidden,
+    /// and who has it open keeps it, for as long as its volume runs.
+    pub async fn hide(&self, core: &Core, volume: &str, hidden: bool) -> u32 {
+        let now = self.now();
+        let mut tree = Tree::clone(&now.tree);
+        // Of several that had the name the last one has it now.
+        let Some(number) = now.volumes.iter().rposition(|known| known.name() == volume) else { return 0 };
+        tree.hide(number, hidden);
+        self.show_everywhere(core, Offered { tree: Arc::new(tree), volumes: now.volumes.clone() }).await;
+        self.now().tree.opens().filter(|(ix, _)| *ix == number).map(|(_, opens)| opens).sum()
+    }
+
+    async fn show_everywhere(&self, core: &Core, offer: Offered) {
+        for ix in 0..core.cores() {
+            let (key, tree) = (self.0.first.key(), offer.tree.clone());
+            core.call(CoreIx(ix), move |core| async move {
+                if let Some(shard) = core.local::<Shard>(key) {
+                    shard.tree.replace(tree);
+                }
+            })
+            .await;
+        }
+        self.0.now.replace(Arc::new(offer));
     }
 
     /// Lets files of volumes that grew grow. Whoever looks at one from now on sees its size; the kernel's own view of a file that is
@@ -231,8 +295,9 @@ impl Files {
     /// The kernel was not told, and goes by the old size for a minute at most.
     pub async fn resize(&self, core: &Core) -> Result<(), IoError> {
         let mut told = Ok(());
-        for (ix, volume) in self.0.volumes.iter().enumerate() {
-            let Some(node) = self.0.tree.resize(ix, volume.size_bytes()) else { continue };
+        let now = self.now();
+        for (ix, volume) in now.volumes.iter().enumerate() {
+            let Some(node) = now.tree.resize(ix, volume.size_bytes()) else { continue };
             let sent = core.send(&self.0.kernel, vec![Buf::copy_of(&attributes_changed(node))]).await;
             match sent {
                 // It had not looked at the file yet.
@@ -246,13 +311,13 @@ impl Files {
     /// Whether any of the files was ever open.
     #[must_use]
     pub fn was_opened(&self) -> bool {
-        self.0.tree.was_opened()
+        self.now().tree.was_opened()
     }
 
     /// How often any of the files is open now.
     #[must_use]
     pub fn opens_of_all(&self) -> u32 {
-        self.0.tree.opens().map(|(_, opens)| opens).sum()
+        self.now().tree.opens().map(|(_, opens)| opens).sum()
     }
 }
 
@@ -262,7 +327,7 @@ const RINGS: u64 = 1;
 /// A running server. Dropping the handle leaves it running.
 pub struct ServerHandle {
     mount: Rc<Mount>,
-    offer: Arc<Offered>,
+    files: Files,
     sessions: Vec<JoinHandle<()>>,
     over_io_uring: bool,
 }
@@ -283,7 +348,7 @@ impl ServerHandle {
     /// The files, for whoever asks about them.
     #[must_use]
     pub fn files(&self) -> Files {
-        Files(self.offer.clone())
+        self.files.clone()
     }
 
     /// Opens the volumes on a core and lets it serve a queue, and its share of the kernel's queues over io_uring.
@@ -294,7 +359,7 @@ impl ServerHandle {
         queue: Stream,
         over_rings: bool,
     ) -> Result<(), StartError> {
-        let (offer, key) = (self.offer.clone(), self.offer.key());
+        let (offer, key) = (self.files.now(), self.files.0.first.key());
         core.call(ix, move |core| async move {
             core.put_local(key, offer.open(&core)?);
             Ok::<(), VolumeError>(())
@@ -344,7 +409,7 @@ impl ServerHandle {
     }
 
     async fn end_sessions(self, core: &Core) {
-        let key = self.offer.key();
+        let key = self.files.0.first.key();
         for ix in 0..core.cores() {
             core.call(CoreIx(ix), move |core| async move {
                 if let Some(shard) = core.take_local::<Shard>(key) {

@@ -97,7 +97,7 @@ fn start(session: &Rc<Session>, buffers: &mut Buffers, length: usize) {
         return;
     };
     let (unique, data_bytes) = (request.header.unique, request.rest.len());
-    let job = match decide(&session.shard.tree, &request) {
+    let job = match decide(&session.shard.tree.borrow(), &request) {
         Ok(Step::Silence) => return,
         Ok(Step::Answer(out)) => {
             begin(session, 0, unique, async move |_| Ok(Reply::Structure(out)));

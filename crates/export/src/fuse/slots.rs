@@ -73,7 +73,10 @@ fn start(slots: &Rc<Slots>, ix: usize) {
         let header = Header::decode(
             request.header.first_chunk::<HEADER_BYTES>().expect("slots have room for headers"),
         );
-        let step = decide(&slots.shard.tree, &Request { header, args: request.args, rest: request.payload });
+        let step = decide(
+            &slots.shard.tree.borrow(),
+            &Request { header, args: request.args, rest: request.payload },
+        );
         let data = match step {
             Ok(Step::Job(job)) if matches!(job.command, Command::Write(_)) => Buf::copy_of(request.payload),
             _ => Buf::zeros(0),

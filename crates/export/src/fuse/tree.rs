@@ -1,7 +1,9 @@
-//! The names and attributes of the files: made once, the same on every core.
+//! The names and attributes of the files: a value, the same on every core, replaced when volumes come and go.
 //!
-//! A volume is a file of its name; `vg/lv` is the file `lv` in the directory `vg`.
+//! A volume is a file of its name; `vg/lv` is the file `lv` in the directory `vg`. A node keeps its number for good, so that what the
+//! kernel remembers of one that is gone never means another.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use thiserror::Error;
@@ -90,11 +92,20 @@ impl File {
     }
 }
 
-/// All nodes; the root is the first.
-#[derive(Debug)]
+/// All nodes that ever were; the root is the first.
+#[derive(Debug, Clone)]
 pub struct Tree {
-    nodes: Vec<Node>,
+    nodes: Vec<Place>,
     owner: Owner,
+}
+
+/// A node, and whether it is found.
+#[derive(Debug, Clone)]
+struct Place {
+    /// The same in every tree it is in: who has it open is counted there.
+    node: Arc<Node>,
+    /// A file that is not found by its name and not opened any more. Who has it open keeps it.
+    hidden: bool,
 }
 
 /// Where the file of a volume is below the mounted directory.
@@ -111,47 +122,90 @@ impl Tree {
     /// Two volumes would be the same file, or one the directory of the other.
     pub fn new(volumes: &[FileFacts], owner: Owner) -> Result<Self, NameClash> {
         let root = Node { name: String::new(), parent: ROOT_NODE, kind: NodeKind::Directory };
-        let mut tree = Self { nodes: vec![root], owner };
+        let mut tree = Self { nodes: Vec::new(), owner };
+        tree.push(root);
         for (volume, facts) in volumes.iter().enumerate() {
-            let clash = |tree: &Self, node| {
-                let other = tree.volumes_below(node).next().unwrap_or(volume);
-                NameClash(volumes[other].name.clone(), facts.name.clone())
-            };
-            let mut path: Vec<String> = facts.name.split('/').map(file_name).collect();
-            let name = path.pop().expect("splitting gives one part at least");
-            let mut parent = ROOT_NODE;
-            for directory in path {
-                parent = match tree.child(parent, directory.as_bytes()) {
-                    Some(node) if matches!(tree.nodes[index(node)].kind, NodeKind::Directory) => node,
-                    Some(node) => return Err(clash(&tree, node)),
-                    None => tree.add(Node { name: directory, parent, kind: NodeKind::Directory }),
-                };
-            }
-            if let Some(node) = tree.child(parent, name.as_bytes()) {
-                return Err(clash(&tree, node));
-            }
-            let file = File {
-                volume,
-                size_bytes: AtomicU64::new(facts.size_bytes),
-                read_only: facts.read_only,
-                block_bytes: facts.block_bytes,
-                opens: AtomicU32::new(0),
-                was_opened: AtomicBool::new(false),
-            };
-            tree.add(Node { name, parent, kind: NodeKind::File(file) });
+            tree.add(volume, facts)?;
         }
         Ok(tree)
     }
 
-    fn add(&mut self, node: Node) -> u64 {
-        self.nodes.push(node);
+    /// Adds the file of another volume.
+    ///
+    /// # Errors
+    /// It would be another one's file, or one of them the directory of the other. The tree may have new directories then.
+    pub fn add(&mut self, volume: usize, facts: &FileFacts) -> Result<(), NameClash> {
+        let clash = |tree: &Self, node| {
+            let other = tree.files_below(node).next().unwrap_or(node);
+            NameClash(tree.path(other), facts.name.clone())
+        };
+        let mut path: Vec<String> = facts.name.split('/').map(file_name).collect();
+        let name = path.pop().expect("splitting gives one part at least");
+        let mut parent = ROOT_NODE;
+        for directory in path {
+            if let Some(node) =
+                self.child(parent, directory.as_bytes()).filter(|&node| self.file(node).is_some())
+            {
+                return Err(clash(self, node));
+            }
+            // One that is empty by now is the same directory again.
+            let known = |(_, node): &(u64, &Node)| {
+                node.parent == parent && node.name == directory && matches!(node.kind, NodeKind::Directory)
+            };
+            let known = self.numbered().skip(1).find(known).map(|(number, _)| number);
+            parent = known
+                .unwrap_or_else(|| self.push(Node { name: directory, parent, kind: NodeKind::Directory }));
+        }
+        if let Some(node) = self.child(parent, name.as_bytes()) {
+            return Err(clash(self, node));
+        }
+        let file = File {
+            volume,
+            size_bytes: AtomicU64::new(facts.size_bytes),
+            read_only: facts.read_only,
+            block_bytes: facts.block_bytes,
+            opens: AtomicU32::new(0),
+            was_opened: AtomicBool::new(false),
+        };
+        self.push(Node { name, parent, kind: NodeKind::File(file) });
+        Ok(())
+    }
+
+    fn push(&mut self, node: Node) -> u64 {
+        self.nodes.push(Place { node: Arc::new(node), hidden: false });
         self.nodes.len() as u64
+    }
+
+    /// Hides the file of a volume, or lets it be found again; how often it is open.
+    pub fn hide(&mut self, volume: usize, hidden: bool) -> u32 {
+        let mut opens = 0;
+        for place in &mut self.nodes {
+            if let NodeKind::File(file) = &place.node.kind
+                && file.volume == volume
+            {
+                place.hidden = hidden;
+                opens += file.opens.load(Ordering::Relaxed);
+            }
+        }
+        opens
     }
 
     /// The node of a number, if there is one.
     #[must_use]
     pub fn node(&self, node: u64) -> Option<&Node> {
-        self.nodes.get(index(node))
+        self.nodes.get(index(node)).map(|place| &*place.node)
+    }
+
+    /// Whether a node is found by its name: a file that is not hidden, a directory with one below it.
+    #[must_use]
+    pub fn is_found(&self, node: u64) -> bool {
+        match self.node(node).map(|node| &node.kind) {
+            None => false,
+            Some(NodeKind::File(_)) => !self.nodes[index(node)].hidden,
+            Some(NodeKind::Directory) => {
+                node == ROOT_NODE || self.files_below(node).any(|file| self.is_found(file))
+            }
+        }
     }
 
     /// The file of a node.
@@ -166,26 +220,37 @@ impl Tree {
     /// The node of a name in a directory.
     #[must_use]
     pub fn child(&self, parent: u64, name: &[u8]) -> Option<u64> {
-        self.children(parent).find(|(_, node)| node.name.as_bytes() == name).map(|(number, _)| number)
+        let called = |(_, node): &(u64, &Node)| node.parent == parent && node.name.as_bytes() == name;
+        let mut called = self.numbered().skip(1).filter(called).map(|(number, _)| number);
+        called.find(|&number| self.is_found(number))
     }
 
     fn children(&self, parent: u64) -> impl Iterator<Item = (u64, &Node)> {
-        let numbered = (ROOT_NODE..).zip(&self.nodes).skip(1);
-        numbered.filter(move |(_, node)| node.parent == parent)
+        let there = move |(number, node): &(u64, &Node)| node.parent == parent && self.is_found(*number);
+        self.numbered().skip(1).filter(there)
     }
 
-    fn volumes_below(&self, node: u64) -> impl Iterator<Item = usize> {
+    fn numbered(&self) -> impl Iterator<Item = (u64, &Node)> {
+        (ROOT_NODE..).zip(self.nodes.iter().map(|place| &*place.node))
+    }
+
+    /// The files in a directory and in those below it; of a file itself.
+    fn files_below(&self, node: u64) -> impl Iterator<Item = u64> {
         let inside = move |(number, _): &(u64, &Node)| {
             let mut at = *number;
             while at != node && at != ROOT_NODE {
-                at = self.nodes[index(at)].parent;
+                at = self.nodes[index(at)].node.parent;
             }
             at == node
         };
-        (ROOT_NODE..).zip(&self.nodes).filter(inside).filter_map(|(_, node)| match &node.kind {
-            NodeKind::File(file) => Some(file.volume),
-            NodeKind::Directory => None,
-        })
+        let files = self.numbered().filter(|(_, node)| matches!(node.kind, NodeKind::File(_)));
+        files.filter(inside).map(|(number, _)| number)
+    }
+
+    /// What a node is called, with its directories.
+    fn path(&self, node: u64) -> String {
+        let Node { name, parent, .. } = &*self.nodes[index(node)].node;
+        if *parent == ROOT_NODE { name.clone() } else { format!("{}/{name}", self.path(*parent)) }
     }
 
     /// Which volumes have files, and how often each is open.
@@ -200,8 +265,7 @@ impl Tree {
 
     /// The file of a volume has this size from now on; its node, if that is news.
     pub fn resize(&self, volume: usize, size_bytes: u64) -> Option<u64> {
-        let numbered = (ROOT_NODE..).zip(&self.nodes);
-        let mut files = numbered.filter_map(|(number, node)| match &node.kind {
+        let mut files = self.numbered().filter_map(|(number, node)| match &node.kind {
             NodeKind::File(file) => Some((number, file)),
             NodeKind::Directory => None,
         });
@@ -211,7 +275,7 @@ impl Tree {
     }
 
     fn files(&self) -> impl Iterator<Item = &File> {
-        self.nodes.iter().filter_map(|node| match &node.kind {
+        self.numbered().filter_map(|(_, node)| match &node.kind {
             NodeKind::File(file) => Some(file),
             NodeKind::Directory => None,
         })
@@ -221,7 +285,7 @@ impl Tree {
     #[must_use]
     pub fn attributes(&self, number: u64, out: Out) -> Out {
         const DIRECTORY: u32 = libc::S_IFDIR | 0o755;
-        let node = &self.nodes[index(number)];
+        let node = &self.nodes[index(number)].node;
         let (size_bytes, mode, links, block_bytes) = match &node.kind {
             NodeKind::Directory => {
                 let directories =
@@ -252,7 +316,7 @@ impl Tree {
     /// As many entries of a directory as fit into `space_bytes`, from the `from`th on.
     #[must_use]
     pub fn entries(&self, directory: u64, from: u64, space_bytes: usize) -> Out {
-        let parent = self.nodes[index(directory)].parent;
+        let parent = self.nodes[index(directory)].node.parent;
         let dots = [(directory, ".", true), (parent, "..", true)];
         let children = self
             .children(directory)
@@ -278,8 +342,11 @@ impl Tree {
     #[must_use]
     pub fn statistics(&self) -> Out {
         const BLOCK_BYTES: u64 = 4096;
-        let blocks = self.files().map(|file| file.size_bytes().div_ceil(BLOCK_BYTES)).sum();
-        Out::default().u64s([blocks, 0, 0, self.nodes.len() as u64, 0]).u32s([
+        let found: Vec<_> =
+            self.numbered().map(|(number, _)| number).filter(|&number| self.is_found(number)).collect();
+        let files = found.iter().filter_map(|&number| self.file(number));
+        let blocks = files.map(|file| file.size_bytes().div_ceil(BLOCK_BYTES)).sum();
+        Out::default().u64s([blocks, 0, 0, found.len() as u64, 0]).u32s([
             BLOCK_BYTES as u32,
             NAME_BYTES_MAX as u32,
             BLOCK_BYTES as u32,
@@ -357,8 +424,28 @@ mod tests {
     fn two_volumes_are_never_one_file() {
         for names in [["a", "a"], ["vg", "vg/lv"], ["vg/lv", "vg"], ["", "_"]] {
             let clash = tree(&names).unwrap_err();
-            assert_eq!(clash, NameClash(names[0].to_owned(), names[1].to_owned()));
+            assert_eq!(clash, NameClash(path_of(names[0]), names[1].to_owned()));
         }
+    }
+
+    #[test]
+    fn files_come_and_go_and_keep_their_numbers() {
+        let first = tree(&["vg/a", "vg/b"]).unwrap();
+        let group = first.child(ROOT_NODE, b"vg").unwrap();
+        let (a, b) = (first.child(group, b"a").unwrap(), first.child(group, b"b").unwrap());
+        first.file(b).unwrap().opened();
+        let mut next = first.clone();
+        assert_eq!((next.hide(0, true), next.hide(1, true)), (0, 1), "it is open in both trees");
+        assert_eq!((next.child(group, b"a"), next.child(ROOT_NODE, b"vg")), (None, None));
+        assert_eq!(listed(&next, ROOT_NODE, 0, 4096).len(), 2, "nothing but itself and its parent");
+        assert!(next.file(b).is_some() && !next.is_found(b), "who has it open keeps it");
+        next.hide(1, false);
+        assert_eq!((next.child(ROOT_NODE, b"vg"), next.child(group, b"b")), (Some(group), Some(b)));
+        next.add(2, &facts("vg/a")).unwrap();
+        let new = next.child(group, b"a").unwrap();
+        assert!(new != a && next.file(new).unwrap().volume == 2);
+        assert!(next.add(3, &facts("vg/b")).is_err() && next.add(3, &facts("vg")).is_err());
+        assert_eq!(first.child(group, b"a"), Some(a), "the tree before is as it was");
     }
 
     #[test]

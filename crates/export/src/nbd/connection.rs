@@ -28,25 +28,33 @@ use wattle_rt::{Either, race};
 
 /// What every connection of a server on one core needs.
 pub(super) struct Shard {
-    /// Of each volume.
-    pub(super) descriptions: Vec<String>,
-    pub(super) volumes: Vec<Volume>,
+    pub(super) exports: RefCell<Vec<Rc<OpenExport>>>,
     pub(super) limits: Limits,
     pub(super) memory: Rc<Memory>,
 }
 
-impl Shard {
+/// An export on one core.
+pub(super) struct OpenExport {
+    pub(super) volume: Volume,
+    pub(super) description: String,
+    /// It answers to the empty name too.
+    pub(super) is_default: bool,
+    /// Nobody finds it: it is about to go, unless somebody has it.
+    pub(super) hidden: Cell<bool>,
+    /// Connections on this core that have it.
+    pub(super) clients: Cell<usize>,
+}
+
+impl OpenExport {
     /// What a client that comes now is told: a volume may have grown since the last one came.
-    fn facts(&self) -> Vec<ExportFacts> {
-        let exports = self.volumes.iter().zip(&self.descriptions);
-        let facts = exports.map(|(volume, description)| ExportFacts {
-            name: volume.name().to_owned(),
-            description: description.clone(),
-            size_bytes: volume.size_bytes(),
-            read_only: volume.read_only(),
-            io_min_bytes: volume.io_min_bytes(),
-        });
-        facts.collect()
+    fn facts(&self) -> ExportFacts {
+        ExportFacts {
+            name: self.volume.name().to_owned(),
+            description: self.description.clone(),
+            size_bytes: self.volume.size_bytes(),
+            read_only: self.volume.read_only(),
+            io_min_bytes: self.volume.io_min_bytes(),
+        }
     }
 }
 
@@ -57,21 +65,30 @@ pub(super) struct Stop;
 pub(super) async fn serve(core: Core, shard: Rc<Shard>, stream: Stream, stop: Receiver<Stop>) {
     let told = watch(&core, stop);
     let mut input = Input::new(core.clone(), stream.clone());
-    let mut facts = shard.facts();
+    let exports: Vec<_> =
+        shard.exports.borrow().iter().filter(|export| !export.hidden.get()).cloned().collect();
+    let mut facts: Vec<_> = exports.iter().map(|export| export.facts()).collect();
+    let default = exports.iter().position(|export| export.is_default);
     let chosen = {
         let deadline = core.sleep(shard.limits.handshake_time_max);
-        let handshake = shake_hands(&core, &stream, &mut input, &facts);
+        let handshake = shake_hands(&core, &stream, &mut input, Handshake::new(&facts, default));
         match race(handshake, race(deadline, told.wait())).await {
             Either::First(Some(chosen)) => chosen,
             Either::First(None) | Either::Second(_) => return stream.shutdown(),
         }
     };
+    let export = exports[chosen.export].clone();
+    if export.hidden.get() {
+        // It went while they shook hands.
+        return stream.shutdown();
+    }
+    export.clients.set(export.clients.get() + 1);
 
     let open = shard.memory.open(&shard.limits, stream.clone());
     let connection = Rc::new(Connection {
         core: core.clone(),
         stream: stream.clone(),
-        volume: shard.volumes[chosen.export].clone(),
+        volume: export.volume.clone(),
         facts: facts.swap_remove(chosen.export),
         structured: chosen.structured,
         account: open.account.clone(),
@@ -88,6 +105,7 @@ pub(super) async fn serve(core: Core, shard: Rc<Shard>, stream: Stream, stop: Re
     if let Either::Second(()) = race(&mut writer, told.wait()).await {
         race(&mut writer, core.sleep(shard.limits.drain_time_max)).await;
     }
+    export.clients.set(export.clients.get() - 1);
     stream.shutdown();
 }
 
@@ -108,11 +126,10 @@ async fn shake_hands(
     core: &Core,
     stream: &Stream,
     input: &mut Input,
-    exports: &[ExportFacts],
+    mut handshake: Handshake<'_>,
 ) -> Option<Chosen> {
     /// Answers are collected up to this length while the client has sent more options already.
     const ANSWERS_BYTES: usize = 16 << 10;
-    let mut handshake = Handshake::new(exports);
     let mut out = proto::greeting().to_vec();
     loop {
         let (used, step) = handshake.advance(input.bytes(), &mut out);

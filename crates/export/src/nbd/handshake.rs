@@ -77,6 +77,7 @@ pub enum Step {
 #[derive(Debug)]
 pub struct Handshake<'a> {
     exports: &'a [ExportFacts],
+    default: Option<usize>,
     state: State,
     client_flags: u16,
     structured: bool,
@@ -95,11 +96,12 @@ enum State {
 }
 
 impl<'a> Handshake<'a> {
-    /// A handshake that offers these exports. [`proto::greeting`] is to be sent first.
+    /// A handshake that offers these exports, of which one may answer to the empty name too. [`proto::greeting`] is to be sent first.
     #[must_use]
-    pub fn new(exports: &'a [ExportFacts]) -> Self {
+    pub fn new(exports: &'a [ExportFacts], default: Option<usize>) -> Self {
         Self {
             exports,
+            default,
             state: State::ClientFlags,
             client_flags: 0,
             structured: false,
@@ -251,12 +253,9 @@ impl<'a> Handshake<'a> {
         }
     }
 
-    /// A single export answers to the empty name too; among several, the empty name means none of them.
     fn find(&self, name: &str) -> Option<usize> {
-        if name.is_empty() && self.exports.len() == 1 {
-            return Some(0);
-        }
-        self.exports.iter().position(|export| export.name == name)
+        let default = self.default.filter(|_| name.is_empty());
+        default.or_else(|| self.exports.iter().position(|export| export.name == name))
     }
 }
 
@@ -306,7 +305,7 @@ mod tests {
 
     /// Feeds `input` in pieces of `piece` bytes; returns what was answered, how it ended, and the bytes left over.
     fn run(exports: &[ExportFacts], input: &[u8], piece: usize) -> (Vec<u8>, Step, usize) {
-        let mut handshake = Handshake::new(exports);
+        let mut handshake = Handshake::new(exports, (exports.len() == 1).then_some(0));
         let (mut out, mut pending, mut fed) = (Vec::new(), Vec::new(), 0);
         loop {
             let (used, step) = handshake.advance(&pending, &mut out);

@@ -20,5 +20,5 @@ mod uri;
 
 pub use client::{Blocks, Client, ClientError};
 pub use limits::Limits;
-pub use server::{Export, Server, ServerHandle};
+pub use server::{Export, Exports, Server, ServerHandle};
 pub use uri::{Uri, UriError};

@@ -13,7 +13,7 @@ use wattle_rt::mailbox::{Sender, mailbox};
 use wattle_rt::sync::{Event, Notify};
 use wattle_rt::{Core, CoreIx, JoinHandle, Listener, Stream};
 
-use super::connection::{self, Shard, Stop};
+use super::connection::{self, OpenExport, Shard, Stop};
 use super::limits::Limits;
 use super::memory::Memory;
 use wattle_rt::{Either, race};
@@ -34,7 +34,8 @@ pub struct Server;
 impl Server {
     /// Serves `exports` to whoever connects to `listener`, on every core of the runtime, until [`ServerHandle::stop`].
     ///
-    /// A single export also answers to the empty name. Of several exports of one name the first is found.
+    /// A single export also answers to the empty name, and keeps it when others come. Of several exports of one name the first is
+    /// found.
     ///
     /// # Errors
     /// [`VolumeError::Stopped`] if one of the volumes cannot be opened any more. Nothing is served then.
@@ -72,6 +73,12 @@ impl ServerHandle {
         self.state.connections.borrow().len()
     }
 
+    /// What is offered, for whoever changes it.
+    #[must_use]
+    pub fn exports(&self) -> Exports {
+        Exports(self.state.offer.clone())
+    }
+
     /// Stops accepting, lets every request that was received in full finish and be answered, and closes the connections.
     /// Takes as long as the slowest request, and at most [`Limits::drain_time_max`] for clients that do not take their
     /// replies. The volumes stay open.
@@ -89,7 +96,88 @@ impl ServerHandle {
     }
 }
 
-/// What is offered; the same on every core.
+/// What a server offers, and changes of it. Names are those of the volumes.
+#[derive(Clone)]
+pub struct Exports(Arc<Offer>);
+
+impl Exports {
+    /// Offers another volume to clients that come from now on; `is_default` lets it answer to the empty name too.
+    ///
+    /// # Errors
+    /// [`VolumeError::Stopped`] if it cannot be opened, or the server has ended; it is not offered then.
+    pub async fn add(&self, core: &Core, export: Export, is_default: bool) -> Result<(), VolumeError> {
+        let name = export.volume.name().to_owned();
+        for ix in 0..core.cores() {
+            let (key, export) = (self.0.key(), export.clone());
+            let open = move |core: Core| async move {
+                let shard = core.local::<Shard>(key).ok_or(VolumeError::Stopped)?;
+                shard.exports.borrow_mut().push(export.open(&core, is_default)?);
+                Ok(())
+            };
+            if let Err(error) = core.call(CoreIx(ix), open).await {
+                self.remove(core, &name).await;
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// From now on nobody finds an export. How many clients have it.
+    pub async fn hide(&self, core: &Core, name: &str) -> usize {
+        self.on_each(core, name, |export| export.hidden.set(true)).await
+    }
+
+    /// An export that was hidden is found again.
+    pub async fn show(&self, core: &Core, name: &str) {
+        self.on_each(core, name, |export| export.hidden.set(false)).await;
+    }
+
+    /// Forgets an export. Clients that have it keep it, for as long as its volume runs.
+    pub async fn remove(&self, core: &Core, name: &str) {
+        for ix in 0..core.cores() {
+            let (key, name) = (self.0.key(), name.to_owned());
+            core.call(CoreIx(ix), move |core| async move {
+                let Some(shard) = core.local::<Shard>(key) else { return };
+                shard.exports.borrow_mut().retain(|export| export.volume.name() != name);
+            })
+            .await;
+        }
+    }
+
+    /// Does something with the export of a name on every core; how many clients have it.
+    async fn on_each(&self, core: &Core, name: &str, change: fn(&OpenExport)) -> usize {
+        let mut clients = 0;
+        for ix in 0..core.cores() {
+            let (key, name) = (self.0.key(), name.to_owned());
+            clients += core
+                .call(CoreIx(ix), move |core| async move {
+                    let Some(shard) = core.local::<Shard>(key) else { return 0 };
+                    let exports = shard.exports.borrow();
+                    let export = exports.iter().find(|export| export.volume.name() == name);
+                    export.map_or(0, |export| {
+                        change(export);
+                        export.clients.get()
+                    })
+                })
+                .await;
+        }
+        clients
+    }
+}
+
+impl Export {
+    fn open(&self, core: &Core, is_default: bool) -> Result<Rc<OpenExport>, VolumeError> {
+        Ok(Rc::new(OpenExport {
+            volume: self.volume.open(core)?,
+            description: self.description.clone(),
+            is_default,
+            hidden: Cell::new(false),
+            clients: Cell::new(0),
+        }))
+    }
+}
+
+/// What was offered when the server started; the same on every core.
 struct Offer {
     exports: Vec<Export>,
     limits: Limits,
@@ -126,11 +214,10 @@ impl Offer {
 
     /// Opens the volumes on a core.
     fn open(&self, core: &Core) -> Result<Rc<Shard>, VolumeError> {
-        let volumes =
-            self.exports.iter().map(|export| export.volume.open(core)).collect::<Result<Vec<_>, _>>()?;
+        let is_default = self.exports.len() == 1;
+        let exports = self.exports.iter().map(|export| export.open(core, is_default));
         Ok(Rc::new(Shard {
-            descriptions: self.exports.iter().map(|export| export.description.clone()).collect(),
-            volumes,
+            exports: RefCell::new(exports.collect::<Result<_, _>>()?),
             limits: self.limits.clone(),
             memory: Rc::new(Memory::new(&self.limits, core.cores())),
         }))

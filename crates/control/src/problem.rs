@@ -248,7 +248,9 @@ codes! {
          next one that is given the same directory.";
     InUse = 116, Refused, "a program uses the volume",
         "The volume's file is open: a loop device, a mounted file system or a virtual machine is on it, and what these have not \
-         written yet would be lost. Unmount, detach or close it first. Nothing was stopped. A signal to the server ends it all the same.";
+         written yet would be lost. Unmount, detach or close it first. Nothing was stopped. A signal to the server ends it all the same. \
+         A volume that is removed, made smaller, renamed or made read-only must not be open either, nor may an NBD client be connected \
+         to it; making it larger and moving it goes on under its clients.";
 
     DuplicatePhysical = 120, Refused, "two members are one physical volume",
         "Two of the members have the same LVM2 label: one is a copy of the other, made by a clone, a snapshot of a virtual disk, or an \
@@ -298,6 +300,11 @@ codes! {
     BackupNotWritten = 137, Failed, "a backup could not be written",
         "The text that is about to be replaced is saved first, in LVM2's own format, as `wattle vg restore` and vgcfgrestore read it. Without \
          that nothing is changed. `--backup-dir` says where.";
+    PoolRestored = 138, Refused, "a pool may not fit an earlier text",
+        "A pool keeps books of its own, outside of the text that a restore brings back: which thin volumes there are and where their blocks \
+         lie, which blocks of a cache are newer than their origin. Where volumes of the pool were made, removed or uncached since the \
+         backup, the two contradict each other, and what is written then destroys data. `--force=pool` restores it all the same, as \
+         `vgcfgrestore --force` does; look at the volumes read-only first.";
 
     NoFileSystem = 140, Failed, "no file system that can be read here",
         "Files are read without mounting from ext2, ext3, ext4, XFS and btrfs on one volume. The message says what is missing: the \
@@ -426,6 +433,8 @@ pub enum Check {
     Overwrite,
     /// Make a volume smaller than the file system on it.
     FileSystem,
+    /// Restore an earlier text of a group with pools, whose own books may not fit it.
+    Pool,
 }
 
 impl Check {
@@ -437,6 +446,7 @@ impl Check {
         Self::NewestSuperblock,
         Self::Overwrite,
         Self::FileSystem,
+        Self::Pool,
     ];
 
     /// As on the command line.
@@ -449,6 +459,7 @@ impl Check {
             Self::NewestSuperblock => "newest-superblock",
             Self::Overwrite => "overwrite",
             Self::FileSystem => "file-system",
+            Self::Pool => "pool",
         }
     }
 }

@@ -231,6 +231,35 @@ impl Scan {
         self.arrays.extend(arrays);
     }
 
+    /// Takes in a volume that was just made: whatever is left on it is nobody's.
+    pub(crate) fn add_made(&mut self, member: Member, origin: Origin) {
+        let (superblocks, damaged, signatures, unreadable) = Default::default();
+        self.members.push(MemberScan {
+            member,
+            origin,
+            physical: None,
+            table: None,
+            note: None,
+            superblocks,
+            damaged,
+            signatures,
+            unread_places: 0,
+            unreadable,
+            facts: None,
+            chosen: None,
+            problem: None,
+        });
+    }
+
+    /// Looks again at what is on a member. What was made of it when it was looked at first stays.
+    pub(crate) fn look_again(&mut self, ix: usize, forced: Forced) {
+        let seen = &mut self.members[ix];
+        let now = look_at(seen.member.clone(), seen.origin, forced);
+        (seen.superblocks, seen.damaged, seen.signatures) = (now.superblocks, now.damaged, now.signatures);
+        (seen.unreadable, seen.unread_places) = (now.unreadable, now.unread_places);
+        seen.chosen = seen.chosen.filter(|&chosen| chosen < seen.superblocks.len());
+    }
+
     /// A table on a device that is a member as a whole is the content of its array, or left over. But a superblock near the end of the
     /// device is near the end of its last partition too.
     fn add_with_partitions(&mut self, mut whole: MemberScan, forced: Forced) {

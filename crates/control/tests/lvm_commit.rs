@@ -6,6 +6,8 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use wattle_control::lvm::commit::{self, CommitError, Role, Site, Step, commit};
+use wattle_control::lvm::edit::{self, NewPv};
+use wattle_control::lvm::flags::{Flags, set_flags};
 use wattle_control::lvm::physical::{self, Physical};
 use wattle_control::lvm::plan::say_in_a_group;
 use wattle_control::lvm::relocate::{self, Wanted, next_step};
@@ -225,6 +227,113 @@ fn a_crash_leaves_the_old_group_or_the_new_one() {
 fn a_crash_on_drives_of_large_sectors_does_too() {
     for (pvs, areas) in [(1, 2), (3, 1)] {
         explore(pvs, areas, 4096, 1);
+    }
+}
+
+fn stamp() -> Stamp {
+    Stamp { description: String::new(), host: "h".to_owned(), time: 1 }
+}
+
+/// Every outcome of a power cut at every operation of a change to `new`, of physical volumes that get these roles; those that `old` does
+/// not name are made while it runs. How often the old group is found, and the new one.
+fn explore_change(what: &str, old: &Vg, new: &Vg, roles: [Role; 3]) -> (u32, u32) {
+    let (mut found_old, mut found_new) = (0, 0);
+    let in_old = old.pvs.len() as u8;
+    let texts = [old, new].map(|vg| vg.to_text(&stamp()));
+    for cut in 1.. {
+        let odometer = Rc::new(RefCell::new(Odometer::default()));
+        let finished = loop {
+            let mut rig = Rig::new(3, 1, 512);
+            let old_text = texts[0].clone();
+            rig.run(async |core, rig| {
+                let mut sites = Vec::new();
+                for pv in 0..in_old {
+                    let drive = &rig.drives[usize::from(pv)];
+                    let before = commit::initialise(&core, "pv", drive, &label(pv, 1), &[]).await?;
+                    sites.push(rig.site(pv, before));
+                }
+                Ok(commit(&core, &old_text, &sites).await?)
+            })
+            .unwrap();
+            let sites: Vec<_> = (0..3).map(|pv| rig.look(pv).map(|before| rig.site(pv, before))).collect();
+            let (drives, new_text) = (rig.drives.clone(), texts[1].clone());
+            let blank = rig.site(0, rig.look(0).unwrap());
+            let (chooser, sites) = (odometer.clone(), &sites);
+            rig.world.choose_power_cuts(move |n| chooser.borrow_mut().choose(n));
+            rig.world.power_cut_after_ops(cut);
+            let outcome = rig.world.run(async |core| {
+                let mut all = Vec::new();
+                for (pv, site) in (0..).zip(sites) {
+                    let mut site = match site {
+                        Some(site) => site.clone(),
+                        None => {
+                            let (drive, label) = (drives[usize::from(pv)].clone(), label(pv, 1));
+                            let before = commit::initialise(&core, "pv", &drive, &label, &[]).await.unwrap();
+                            let mut label = label;
+                            say_in_a_group(&mut label, true);
+                            Site { device: drive, before, label, ..blank.clone() }
+                        }
+                    };
+                    site.role = roles[usize::from(pv)];
+                    say_in_a_group(&mut site.label, site.role == Role::Belongs);
+                    all.push(site);
+                }
+                commit(&core, &new_text, &all).await
+            });
+            let finished = matches!(outcome, Outcome::Done(_));
+            rig.world.cancel_power_cut();
+            let group = found(&rig);
+            let now = group.to_text(&stamp());
+            let at = texts.iter().position(|text| *text == now);
+            match at.unwrap_or_else(|| panic!("{what}: neither, after {cut}")) {
+                0 => found_old += 1,
+                _ => found_new += 1,
+            }
+            assert!(!finished || at == Some(1), "{what}");
+            let there = |pv: &Pv| (0..3).any(|at| rig.look(at).is_some_and(|found| found.label.id == pv.id));
+            assert!(
+                group.pvs.iter().all(there),
+                "{what}: a physical volume of it is none any more, after {cut}"
+            );
+            if !odometer.borrow_mut().advance() {
+                break finished;
+            }
+        };
+        if finished {
+            return (found_old, found_new);
+        }
+    }
+    unreachable!("a commit has an end")
+}
+
+#[test]
+fn a_crash_in_any_change_leaves_the_group_before_it_or_the_one_after() {
+    use Role::{Belongs, Leaves};
+    let mut two = Vg::parse(&text(2, 1)).unwrap();
+    two.lvs.push(Lv::new("a", id(50), &stamp(), vec![Segment::linear(0, 2, "pv0", 1)]));
+    two.lvs.push(Lv::new("b", id(51), &stamp(), vec![Segment::linear(0, 1, "pv1", 0)]));
+    let mut three = two.clone();
+    three.pvs = Vg::parse(&text(3, 1)).unwrap().pvs;
+    let new_pv = |seed: u8| NewPv {
+        id: id(seed),
+        device: "d".to_owned(),
+        dev_sectors: SIZE_BYTES / 512,
+        pe_start: DATA.offset_bytes / 512,
+        pe_count: 4,
+    };
+    let read_only = Flags { read_only: Some(true), ..Flags::default() };
+    let changes = [
+        ("reduce", &three, edit::reduce_volume(&three, "a", 1), [Belongs; 3]),
+        ("remove", &three, edit::remove_volume(&three, "a"), [Belongs; 3]),
+        ("rename", &three, edit::rename_volume(&three, "a", "c"), [Belongs; 3]),
+        ("flags", &three, set_flags(&three, "a", read_only), [Belongs; 3]),
+        ("vg rename", &three, edit::rename_group(&three, "pool"), [Belongs; 3]),
+        ("vg reduce", &three, edit::remove_physical(&three, &id(3)), [Belongs, Belongs, Leaves]),
+        ("vg extend", &two, edit::add_physical(&two, &[new_pv(3)]), [Belongs; 3]),
+    ];
+    for (what, old, new, roles) in changes {
+        let (found_old, found_new) = explore_change(what, old, &new.unwrap(), roles);
+        assert!(found_old > 8 && found_new > 2, "{what}: {found_old} old, {found_new} new");
     }
 }
 

@@ -6,6 +6,7 @@ use wattle_control::lvm::edit::{
     NewLv, NewPv, add_physical, create_group, create_volume, export_group, extend_volume, reduce_volume,
     remove_physical, remove_volume, rename_volume, resize_physical, stripes_of,
 };
+use wattle_control::lvm::flags::{Flags, set_flags};
 use wattle_format::lvm::{Id, Kind, Stamp, Vg};
 
 fn id(seed: u8) -> Id {
@@ -100,6 +101,29 @@ fn a_physical_volume_with_extents_in_use_stays_and_keeps_them() {
     assert_eq!((resized.pvs[1].pe_count, resized.pvs[1].dev_sectors), (50, Some(1 << 20)));
     assert_eq!(create_group("vg", id(0), 3, &[pv(1, 1)]).unwrap_err().code, Code::BadVolume);
     assert_eq!(create_group("v g", id(0), 8192, &[pv(1, 1)]).unwrap_err().code, Code::BadVolume);
+}
+
+#[test]
+fn what_is_said_of_a_volume_is_said_in_lvms_words() {
+    let vg = create(&group(), "a", 10, 4, 1);
+    let set = |vg: &Vg, flags: Flags| set_flags(vg, "a", flags).map(|vg| sound(&vg));
+    let words = |vg: &Vg| {
+        let lv = vg.lv("a").unwrap();
+        (lv.status.join(" "), lv.flags.join(" "))
+    };
+    let all = Flags { read_only: Some(true), skipped: Some(true), by_itself: Some(false) };
+    let said = set(&vg, all).unwrap();
+    assert_eq!(words(&said), ("READ VISIBLE".to_owned(), "ACTIVATION_SKIP NOAUTOACTIVATE".to_owned()));
+    assert_eq!(set(&said, all).unwrap_err().code, Code::BadVolume, "it says so already");
+    let one = Flags { skipped: Some(false), ..Flags::default() };
+    assert_eq!(words(&set(&said, one).unwrap()).1, "NOAUTOACTIVATE");
+    let none = Flags { read_only: Some(false), skipped: Some(false), by_itself: Some(true) };
+    let unsaid = set(&said, none).unwrap();
+    assert_eq!(words(&unsaid), words(&vg));
+    assert_eq!(set_flags(&vg, "b", all).unwrap_err().code, Code::NoSuchVolume);
+    let mut locked = said.clone();
+    locked.lvs[0].flags.push("WRITE_LOCKED".to_owned());
+    assert_eq!(set(&locked, none).unwrap_err().code, Code::NotSupportedYet);
 }
 
 #[test]

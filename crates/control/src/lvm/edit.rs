@@ -91,7 +91,7 @@ pub(super) fn next(vg: &Vg) -> Result<Vg, Problem> {
     })
 }
 
-fn bad(what: impl Into<String>, why: impl Into<String>, next: &str) -> Problem {
+pub(super) fn bad(what: impl Into<String>, why: impl Into<String>, next: &str) -> Problem {
     Problem::new(Code::BadVolume, what, why, next)
 }
 
@@ -403,25 +403,33 @@ pub(super) fn end_of(segment: &Segment) -> Option<Vec<Stripe>> {
     )
 }
 
-/// The volume of a name, if it is one that can be changed here: linear or striped on physical volumes, and nothing is made of it.
+/// The volume of a name that operators see.
 ///
 /// # Errors
-/// A [`Problem`]: there is none, or it is another kind of volume.
-pub fn plain_volume<'a>(vg: &'a Vg, name: &str) -> Result<&'a Lv, Problem> {
-    let full = format!("{}/{name}", vg.name);
-    let Some(lv) = vg.lv(name).filter(|lv| vg.is_visible(lv)) else {
+/// A [`Problem`]: there is none.
+pub(super) fn visible_volume<'a>(vg: &'a Vg, name: &str) -> Result<&'a Lv, Problem> {
+    vg.lv(name).filter(|lv| vg.is_visible(lv)).ok_or_else(|| {
         let names: Vec<_> = vg.lvs.iter().filter(|lv| vg.is_visible(lv)).map(|lv| lv.name.as_str()).collect();
-        return Err(Problem::new(
+        Problem::new(
             Code::NoSuchVolume,
-            format!("no volume is called {full}"),
+            format!("no volume is called {}/{name}", vg.name),
             format!(
                 "{} holds {}",
                 vg.name,
                 if names.is_empty() { "none".to_owned() } else { names.join(", ") }
             ),
             "name one of them",
-        ));
-    };
+        )
+    })
+}
+
+/// The volume of a name, if it is one that can be changed here: linear or striped on physical volumes, and nothing is made of it.
+///
+/// # Errors
+/// A [`Problem`]: there is none, or it is another kind of volume.
+pub fn plain_volume<'a>(vg: &'a Vg, name: &str) -> Result<&'a Lv, Problem> {
+    let full = format!("{}/{name}", vg.name);
+    let lv = visible_volume(vg, name)?;
     let users: Vec<_> = users(vg, name).collect();
     if !users.is_empty() {
         return Err(in_use(

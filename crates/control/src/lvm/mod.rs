@@ -2,7 +2,7 @@
 //!
 //! [`physical`] reads a member's label and metadata areas, [`group`] chooses among the copies and puts groups together, [`open`]
 //! turns logical volumes into volumes that run, with a file for each type that keeps books of its own. Changes are made as values
-//! first: [`edit`] makes the next group, [`allocate`] finds its extents, [`relocate`] moves them, [`plan`] says what is written where for it, and [`commit`]
+//! first: [`edit`] and [`flags`] make the next group, [`allocate`] finds its extents, [`relocate`] moves them, [`plan`] says what is written where for it, and [`commit`]
 //! writes it.
 
 pub mod allocate;
@@ -10,6 +10,7 @@ mod cache;
 pub mod commit;
 pub mod edit;
 pub mod file_system;
+pub mod flags;
 pub mod group;
 mod metadata;
 mod mirror;

@@ -1,8 +1,8 @@
 //! Changes of a volume group whose volumes run: committed like any other, and what runs is mapped anew.
 
 use wattle_engine::{MappedHandle, VolumeRef};
+use wattle_format::lvm::Vg;
 use wattle_format::lvm::segment::Stripe;
-use wattle_format::lvm::{Lv, Vg};
 use wattle_rt::{Core, Device};
 
 use super::{Purpose, Stack};
@@ -21,9 +21,9 @@ impl Stack {
         self.groups.iter().filter(wanted).filter(|group| group.problem.is_none())
     }
 
-    /// Makes `text` a group's, as `plan` says, and lets its volumes follow: those that grew are longer from then on, those that moved
-    /// are where they are now. New ones do not run before the stack is opened again. A crash before the volumes follow leaves the new
-    /// group, with everything that was written where the text says.
+    /// Makes `text` a group's, as `plan` says, and lets its volumes follow: those that grew or shrank are as long from then on, those that
+    /// moved are where they are now, new ones run, and those that are gone or called otherwise do not any more. A crash before the volumes
+    /// follow leaves the new group, with everything that was written where the text says.
     ///
     /// Tells what of it could not be written.
     ///
@@ -140,7 +140,11 @@ impl Stack {
     }
 
     /// What a group's physical volumes are on.
-    async fn physical(&mut self, core: &Core, number: usize) -> Result<Vec<Option<VolumeRef>>, Problem> {
+    pub(super) async fn physical(
+        &mut self,
+        core: &Core,
+        number: usize,
+    ) -> Result<Vec<Option<VolumeRef>>, Problem> {
         let mut physical = Vec::new();
         for ix in self.groups[number].devices.clone() {
             physical.push(match ix {
@@ -190,9 +194,9 @@ impl Stack {
             }
         })
         .await?;
-        let physical = self.groups[number].devices.iter().flatten().filter_map(|&ix| {
-            let seen = &self.scan.members[ix];
-            Some((ix, seen.member.name.as_str(), seen.physical.as_ref()?))
+        let physical = plan.places.iter().filter_map(|place| {
+            let seen = &self.scan.members[place.member];
+            Some((place.member, seen.member.name.as_str(), seen.physical.as_ref()?))
         });
         let found = group::assemble(&physical.collect::<Vec<_>>()).groups;
         match found.into_iter().find(|group| group.text == text) {
@@ -205,30 +209,8 @@ impl Stack {
         written
     }
 
-    /// Maps volumes that run as the new text has them. (Volumes do not go, and keep their order.)
-    async fn follow(&mut self, core: &Core, number: usize, mut group: GroupScan) -> Result<(), Problem> {
-        let before = &self.groups[number];
-        for (state, old) in group.volumes.iter_mut().zip(&before.volumes) {
-            *state = old.clone();
-        }
-        let before = std::mem::replace(&mut self.groups[number], group);
-        let lvs = &self.groups[number].vg.lvs;
-        self.logical[number].resize(lvs.len(), None);
-        let changed = |(at, (lv, old)): (usize, (&Lv, &Lv))| {
-            debug_assert_eq!(lv.id, old.id, "volumes keep their order");
-            (lv.segments != old.segments).then_some(at)
-        };
-        let changed: Vec<_> = lvs.iter().zip(&before.vg.lvs).enumerate().filter_map(changed).collect();
-        for at in changed {
-            if let Some(VolumeRef::Mapped(handle)) = self.logical[number][at].clone() {
-                self.map_again(core, number, (at, &handle), false).await?;
-            }
-        }
-        Ok(())
-    }
-
     /// Maps a volume that runs as the group's text has it, and if so told only to be read.
-    async fn map_again(
+    pub(super) async fn map_again(
         &mut self,
         core: &Core,
         number: usize,
@@ -244,7 +226,7 @@ impl Stack {
     }
 }
 
-fn stopped(name: &str, why: &str) -> Problem {
+pub(super) fn stopped(name: &str, why: &str) -> Problem {
     Problem::new(
         Code::VolumeFailed,
         format!("{name}: {why}"),

@@ -1,6 +1,10 @@
 //! Which volume an operator means.
 
+use wattle_engine::VolumeRef;
+use wattle_format::lvm::Id;
+
 use super::{Stack, Wanted};
+use crate::lvm::flags::is_skipped;
 use crate::problem::{Code, Problem};
 use crate::scan::Origin;
 
@@ -19,6 +23,25 @@ pub struct Volume {
     pub member: Result<usize, Problem>,
     /// Nothing else lies on it, and there is something on it: what is meant where no name is given.
     pub is_top: bool,
+    /// It says of itself that it is left out unless it is named.
+    pub is_skipped: bool,
+}
+
+/// A logical volume that runs.
+#[derive(Debug, Clone)]
+pub struct LogicalVolume {
+    /// Its id.
+    pub id: Id,
+    /// What it is called now, with its group.
+    pub name: String,
+    /// Itself.
+    pub volume: VolumeRef,
+    /// Nothing else lies on it.
+    pub is_top: bool,
+    /// Something that runs does.
+    pub is_relied_on: bool,
+    /// It says of itself that it is left out unless it is named.
+    pub is_skipped: bool,
 }
 
 impl Volume {
@@ -40,6 +63,7 @@ impl Stack {
                 name: array.assembly.name().to_owned(),
                 array: Some(ix),
                 unique: facts.set_uuid.to_string(),
+                is_skipped: false,
                 also: vec![facts.set_name.clone(), facts.short_name().to_owned()],
                 is_top: member.is_none_or(|member| !self.is_below(member)),
                 member: member.ok_or_else(|| problem.unwrap_or_else(|| self.scan.nothing_found())),
@@ -53,6 +77,7 @@ impl Stack {
                     name: group.full_name(lv),
                     array: None,
                     unique: format!("{}/{}", group.vg.id, lv.name),
+                    is_skipped: is_skipped(lv),
                     also: vec![lv.id.to_string()],
                     is_top: member.is_none_or(|member| !self.is_below(member)),
                     member: member.ok_or_else(|| problem.unwrap_or_else(|| self.scan.nothing_found())),
@@ -68,6 +93,7 @@ impl Stack {
                 name: name.clone(),
                 array: None,
                 unique: name.clone(),
+                is_skipped: false,
                 also: name.rsplit('/').next().map(str::to_owned).into_iter().collect(),
                 is_top: !self.is_below(ix) && seen.has_file_system(),
                 member: seen.problem.clone().map_or(Ok(ix), Err),
@@ -127,6 +153,25 @@ impl Stack {
         }
     }
 
+    /// The logical volumes of open groups that run.
+    #[must_use]
+    pub fn logical_volumes(&self) -> Vec<LogicalVolume> {
+        let mut found = Vec::new();
+        for (number, group) in self.groups.iter().enumerate() {
+            if !self.wants(|wanted| wanted.groups.contains(&group.vg.id)) {
+                continue;
+            }
+            for (at, (lv, running)) in group.vg.lvs.iter().zip(&self.logical[number]).enumerate() {
+                let member = self.member_of(Origin::Logical { group: number, volume: at });
+                let (Some(volume), Some(member)) = (running.clone(), member) else { continue };
+                let (is_top, is_relied_on) = (!self.is_below(member), self.is_relied_on(member));
+                let (id, name, is_skipped) = (lv.id, group.full_name(lv), is_skipped(lv));
+                found.push(LogicalVolume { id, name, volume, is_top, is_relied_on, is_skipped });
+            }
+        }
+        found
+    }
+
     /// What has to run so that these members do.
     #[must_use]
     pub fn below(&self, members: &[usize]) -> Below {
@@ -170,12 +215,13 @@ impl Stack {
         notes
     }
 
-    fn member_of(&self, origin: Origin) -> Option<usize> {
+    pub(super) fn member_of(&self, origin: Origin) -> Option<usize> {
         self.scan.members.iter().position(|member| member.origin == origin)
     }
 
     /// Whether something lies on a member, so that the member itself is not what is meant.
-    fn is_below(&self, ix: usize) -> bool {
+    #[must_use]
+    pub fn is_below(&self, ix: usize) -> bool {
         let member = &self.scan.members[ix];
         member.facts.is_some()
             || member.table.is_some()

@@ -6,8 +6,9 @@
 
 mod change;
 mod find;
+mod follow;
 
-pub use find::{Below, Volume};
+pub use find::{Below, LogicalVolume, Volume};
 
 use std::collections::BTreeSet;
 

@@ -20,7 +20,7 @@ const IO_OPT_BYTES_MAX: u64 = 64 << 20;
 #[derive(Debug)]
 pub(super) struct MappedFixed {
     /// Key of its shards in each core's registry.
-    key: u64,
+    pub key: u64,
     pub name: String,
     /// It may grow.
     pub size_bytes: AtomicU64,

@@ -37,6 +37,16 @@ impl VolumeRef {
         }
     }
 
+    /// Whether the two are one volume.
+    #[must_use]
+    pub fn is(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Array(one), Self::Array(other)) => one.fixed().key == other.fixed().key,
+            (Self::Mapped(one), Self::Mapped(other)) => one.fixed().key == other.fixed().key,
+            _ => false,
+        }
+    }
+
     /// Its size in bytes.
     #[must_use]
     pub fn size_bytes(&self) -> u64 {

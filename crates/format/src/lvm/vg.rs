@@ -341,6 +341,12 @@ impl Lv {
         self.segments.last().map_or(0, Segment::end_extent)
     }
 
+    /// Where its extents may be, unless it is as the group has it: `contiguous`, `cling`, `normal`, `anywhere`.
+    #[must_use]
+    pub fn allocation_policy(&self) -> Option<&str> {
+        self.kept.value("allocation_policy").and_then(Value::as_str)
+    }
+
     /// Whether it may be written.
     #[must_use]
     pub fn is_writable(&self) -> bool {

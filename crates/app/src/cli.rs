@@ -26,6 +26,7 @@ use wattle_rt::BackendChoice;
 
 use crate::commands::interval::parse_seconds;
 use crate::commands::top::TopArgs;
+use crate::output::Units;
 
 pub use audit::AuditArgs;
 pub use bench::BenchArgs;
@@ -33,8 +34,8 @@ pub use copy::CopyArgs;
 pub use files::{FilesOn, GetArgs, LsArgs};
 pub use load::LoadArgs;
 pub use lvm::{
-    ChangeArgs, CreateGroupArgs, Extents, GroupArgs, ListArgs, LvArgs, LvCommand, MoveArgs, PvArgs,
-    PvCommand, RenameArgs, RestoreArgs, SizeArgs, VgArgs, VgCommand, VolumeArgs,
+    ChangeArgs, CreateGroupArgs, Extents, GroupArgs, ListArgs, LvArgs, LvCommand, MoveArgs, Permission,
+    PvArgs, PvCommand, RestoreArgs, VgArgs, VgCommand, VolumeFlags,
 };
 pub use mount::{MountArgs, UmountArgs};
 pub use operate::{
@@ -76,20 +77,12 @@ Errors carry a code: `wattle explain WTL-0049`.";
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Output")]
 pub struct Look {
-    /// Units of sizes: bytes, 1024s or 1000s.
-    #[arg(long, global = true, value_enum, default_value_t = UnitsArg::Iec)]
-    pub units: UnitsArg,
+    /// Units of sizes: b (bytes), iec (1024s), si (1000s), or one of LVM2's letters, hHrRBsSkKmMgGtTpPeE.
+    #[arg(long, global = true, value_parser = |text: &str| text.parse::<Units>(), default_value = "iec")]
+    pub units: Units,
     /// Colours: auto is on for terminals unless NO_COLOR is set.
     #[arg(long, global = true, value_enum, default_value_t = ColorArg::Auto)]
     pub color: ColorArg,
-}
-
-/// `--units`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum UnitsArg {
-    B,
-    Iec,
-    Si,
 }
 
 /// `--color`.

@@ -5,7 +5,7 @@ use std::io::Read;
 use wattle_advise::drives::{DriveError, ModelDrive};
 use wattle_control::assemble::{Degraded, Policy};
 use wattle_control::members::Member;
-use wattle_control::{ArrayScan, Code, Forced, Problem, Scan, Verdict, members, scan};
+use wattle_control::{ArrayScan, Check, Code, Forced, Problem, Scan, Verdict, members, scan};
 use wattle_format::md::Uuid;
 use wattle_rt::{Core, RuntimeConfig};
 
@@ -72,6 +72,11 @@ pub fn look_made_up(name: &str) -> Result<Member, Problem> {
 /// The checks that the operator overrides.
 pub fn forced(force: &Force) -> Forced {
     force.checks.iter().copied().collect()
+}
+
+/// The checks that an operator overrides, as they came over the socket.
+pub fn forced_by_name(names: &[String]) -> Result<Forced, Problem> {
+    names.iter().map(|name| name.parse::<Check>().map_err(Problem::from)).collect()
 }
 
 /// Tells, before an array is used without some of the members given, which and why.

@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand};
+use clap::builder::BoolishValueParser;
+use clap::{ArgAction, Args, Subcommand, ValueEnum};
 use serde::{Deserialize, Serialize};
 
 use super::{Engine, Force, Json, Runtime, Size};
@@ -36,12 +37,13 @@ pub enum PvCommand {
 
 /// Makes, changes and lists volume groups of LVM2.
 ///
-/// All physical volumes of a group have to be given.
+/// All physical volumes of a group have to be given; of a group that is being served none, and its server does it.
 #[derive(Debug, Args)]
 #[command(before_help = "\
 Examples:
   wattle vg create data a.img b.img c.img       a group on the array on these members
   wattle vg extend data a.img b.img c.img /dev/sdx
+  wattle vg extend data --on /dev/sdx           a group that is being served
   wattle vg list *.img --json")]
 pub struct VgArgs {
     #[command(subcommand)]
@@ -53,7 +55,7 @@ pub struct VgArgs {
 pub enum VgCommand {
     /// Makes a group on what is given; what is no physical volume yet becomes one.
     Create(CreateGroupArgs),
-    /// Adds to a group what is given and in none.
+    /// Adds to a group what is given and in none; to one that is being served, what --on names.
     Extend(GroupArgs),
     /// Takes a physical volume that holds no extents of volumes out of a group (--on).
     Reduce(GroupArgs),
@@ -101,17 +103,20 @@ pub enum LvCommand {
     Remove(VolumeArgs),
     /// Gives a volume another name.
     Rename(RenameArgs),
+    /// Says of a volume whether it is written, left out, started by itself: LVM2's permission and activation flags.
+    #[command(visible_alias = "change")]
+    ActivateFlags(FlagsArgs),
     /// Moves what lies on a physical volume to others. Whatever ends it, the same command goes on.
     Move(MoveArgs),
     /// Lists volumes.
-    List(ListArgs),
+    List(VolumeListArgs),
 }
 
 /// What every change has in common.
 #[derive(Debug, Clone, Args)]
 pub struct ChangeArgs {
-    /// Files or block devices, in any order: what the volumes lie on, every member of their arrays. `lv create`, `extend` and
-    /// `move` without any are orders to the server of the group.
+    /// Files or block devices, in any order: what the volumes lie on, every member of their arrays. Without any, changes of volumes,
+    /// and `vg extend`, `reduce` and `rename`, are orders to the server of the group.
     #[arg(value_name = "MEMBER")]
     pub members: Vec<String>,
     /// An array, member, partition or volume by name, where not all that is given is meant; may be given several times.
@@ -193,6 +198,43 @@ pub struct VolumeArgs {
     pub change: ChangeArgs,
 }
 
+/// What is said of a volume.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Args, Serialize, Deserialize)]
+#[group(required = true, multiple = true)]
+pub struct VolumeFlags {
+    /// Whether it is written: r or rw.
+    #[arg(long, short, value_name = "r|rw")]
+    pub permission: Option<Permission>,
+    /// Whether it is left out unless it is named: `serve` offers it only with -V then.
+    #[arg(long, short = 'k', value_name = "y|n", action = ArgAction::Set, value_parser = BoolishValueParser::new())]
+    pub setactivationskip: Option<bool>,
+    /// Whether systems activate it when they start.
+    #[arg(long, value_name = "y|n", action = ArgAction::Set, value_parser = BoolishValueParser::new())]
+    pub setautoactivation: Option<bool>,
+}
+
+/// As LVM2 has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Permission {
+    /// It is only read.
+    R,
+    /// It is read and written.
+    Rw,
+}
+
+/// `lv activate-flags`.
+#[derive(Debug, Clone, Args)]
+pub struct FlagsArgs {
+    /// The volume.
+    #[arg(value_name = "GROUP/VOLUME")]
+    pub volume: String,
+    #[command(flatten)]
+    pub flags: VolumeFlags,
+    #[command(flatten)]
+    pub change: ChangeArgs,
+}
+
 /// `lv move`.
 #[derive(Debug, Clone, Args)]
 pub struct MoveArgs {
@@ -213,7 +255,8 @@ pub struct Extents {
     /// Its size, rounded up to extents; with + or - how much more or less.
     #[arg(long, short = 'L', value_name = "[+|-]SIZE", allow_hyphen_values = true)]
     pub size: Option<String>,
-    /// The same in extents, or as 50%VG, 100%FREE.
+    /// The same in extents, or as a part of the group (50%VG), of what is free in it (100%FREE), of the physical volumes of --on (PVS),
+    /// or of the volume (+20%LV).
     #[arg(long, short = 'l', value_name = "[+|-]EXTENTS", allow_hyphen_values = true)]
     pub extents: Option<String>,
 }
@@ -248,6 +291,16 @@ pub struct SizeArgs {
     pub change: ChangeArgs,
 }
 
+/// `lv list`.
+#[derive(Debug, Clone, Args)]
+pub struct VolumeListArgs {
+    /// Those too that are only parts of others, in brackets.
+    #[arg(long, short)]
+    pub all: bool,
+    #[command(flatten)]
+    pub list: ListArgs,
+}
+
 /// `pv list`, `vg list`, `lv list`.
 #[derive(Debug, Clone, Args)]
 pub struct ListArgs {
@@ -257,9 +310,15 @@ pub struct ListArgs {
     /// The columns, by their names with commas between; with + in addition to the usual ones.
     #[arg(long, short = 'o', value_name = "[+]FIELD,…")]
     pub options: Vec<String>,
+    /// What rows are sorted by: + or nothing upwards, - downwards.
+    #[arg(long, short = 'O', value_name = "[+|-]FIELD,…", allow_hyphen_values = true)]
+    pub sort: Option<String>,
     /// Only rows where FIELD has this value: =, !=, <, >, <=, >=, with && between several.
     #[arg(long, short = 'S', value_name = "FIELD=VALUE")]
     pub select: Option<String>,
+    /// Sizes without their units, where --units names one for all.
+    #[arg(long)]
+    pub nosuffix: bool,
     /// Without the line of headings.
     #[arg(long)]
     pub noheadings: bool,

@@ -58,12 +58,13 @@ fn order(runtime: &Runtime, name: &str, order: &Request) -> Result<Target, Probl
     Ok(target)
 }
 
-fn forced(force: &Force) -> Vec<String> {
+/// The checks that are overridden, as a server is told.
+pub fn forced(force: &Force) -> Vec<String> {
     force.checks.iter().map(|check: &Check| check.name().to_owned()).collect()
 }
 
 /// The path as the server can use it, whose working directory is another one. Made-up drives and addresses have none.
-fn absolute(member: &str) -> String {
+pub fn absolute(member: &str) -> String {
     let made_up =
         ["mem:", "null:", "model:"].iter().any(|kind| member.starts_with(kind)) || member.contains("://");
     if made_up || member.is_empty() {

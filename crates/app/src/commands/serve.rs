@@ -86,6 +86,8 @@ impl Found {
 struct Started {
     served: Vec<Rc<Served>>,
     offered: Vec<Offered>,
+    /// These are all volumes that there are.
+    all: bool,
     /// What lies on arrays and drives.
     stack: Option<Stack>,
 }
@@ -202,8 +204,8 @@ fn listen_for_clients(args: &ServeArgs, dir: &RuntimeDir, server: &str) -> Resul
 
 async fn serve(core: &Core, args: &ServeArgs, setup: Setup, screen: Screen) -> Result<ExitCode, Problem> {
     let Setup { server, found, control, endpoints } = setup;
-    let Started { served, offered, stack } = start(core, args, found, &endpoints).await?;
-    let serving = Rc::new(Serving::new(core, server, served, offered, stack));
+    let Started { served, offered, all, stack } = start(core, args, found, &endpoints).await?;
+    let serving = Rc::new(Serving::new(core, server, served, (offered, all), stack));
     obey_signals(core, &serving).await;
     let control = control.map(|listener| {
         let serving = serving.clone();
@@ -248,15 +250,17 @@ async fn start(
             let look = || members::look_to_serve(&args.members, &args.force, args.degraded);
             let how = (members::policy(&args.force, args.degraded), args.read_only);
             let (stack, volumes) = layers.start(core, look, how, &mut keeper).await?;
-            let count = volumes.len();
+            let (count, logical) = (volumes.len(), stack.logical_volumes());
             let offer = |(name, volume): (String, VolumeRef)| Offered {
                 exports: ways(&name, count),
                 description: String::new(),
+                lv: logical.iter().find(|logical| logical.volume.is(&volume)).map(|logical| logical.id),
+                is_default: count == 1,
                 name,
                 volume,
             };
             let offered = volumes.into_iter().map(offer).collect();
-            return Ok(Started { served: keeper.served, offered, stack: Some(stack) });
+            return Ok(Started { served: keeper.served, offered, all: layers.all, stack: Some(stack) });
         }
         Found::Claimed(arrays) => {
             let count = arrays.len();
@@ -281,8 +285,10 @@ async fn start(
         volume: served.handle.volume(),
         description: served.facts.uuid.iter().map(|uuid| format!("md array {uuid}")).collect(),
         exports: served.exports.clone(),
+        lv: None,
+        is_default: false,
     };
-    Ok(Started { offered: served.iter().map(offer).collect(), served, stack })
+    Ok(Started { offered: served.iter().map(offer).collect(), all: true, served, stack })
 }
 
 /// From here on a signal is a request to end, not death: before, nothing was there that needed an orderly end.

@@ -41,7 +41,7 @@ impl Screen {
     /// From the command line, the environment and the terminal.
     pub fn new(look: &Look) -> Self {
         Self {
-            units: look.units.into(),
+            units: look.units,
             style: Style::decide(look.color, &io::stdout()),
             style_err: Style::decide(look.color, &io::stderr()),
         }

@@ -8,9 +8,10 @@ use wattle_export::fuse::{self, Files, StartError, Stopped, Transport};
 use wattle_export::nbd::{self, Export, Limits};
 use wattle_export::{Address, NbdAddress};
 use wattle_rt::fuse::{Mount, MountError};
-use wattle_rt::{Core, ListenError, Listener};
+use wattle_rt::{Core, IoError, ListenError, Listener};
 
 use super::Serving;
+use super::layers::Offered;
 use crate::control_socket::check_socket_path;
 use crate::output;
 
@@ -113,8 +114,8 @@ impl Endpoint {
     /// is empty; else the path of its file.
     pub fn way(&self, array: &str, arrays: usize) -> String {
         match self {
-            Self::Nbd(nbd) => nbd.uri(if arrays == 1 { "" } else { array }),
-            Self::Fuse(mount) => file_of(mount, array).to_string_lossy().into_owned(),
+            Self::Nbd(nbd) => uri(&nbd.address, if arrays == 1 { "" } else { array }),
+            Self::Fuse(mount) => file_of(mount.dir(), array),
         }
     }
 
@@ -144,14 +145,16 @@ impl Endpoint {
                     description: offered.description.clone(),
                 });
                 let started = nbd::Server::start(core, nbd.listener, exports.collect(), Limits::default());
-                started.await.map(RunningExport::Nbd).map_err(|error| start_problem(&error.into()))
+                let handle = started.await.map_err(|error| start_problem(&error.into()))?;
+                serving.offers(Place::Nbd(handle.exports(), nbd.address));
+                Ok(RunningExport::Nbd(handle))
             }
             Self::Fuse(mount) => {
                 let volumes = offered.iter().map(|offered| offered.volume.clone()).collect();
                 let handle = fuse::Server::start(core, mount, volumes, Transport::Best)
                     .await
                     .map_err(|error| start_problem(&error))?;
-                serving.offers(handle.files());
+                serving.offers(Place::Fuse(handle.files(), handle.dir().to_owned()));
                 Ok(RunningExport::Fuse(handle))
             }
         }
@@ -169,8 +172,8 @@ fn start_problem(error: &StartError) -> Problem {
     Problem::new(Code::ServerFailed, error.to_string(), why, next)
 }
 
-fn file_of(mount: &Mount, array: &str) -> PathBuf {
-    mount.dir().join(fuse::tree::path_of(array))
+fn file_of(dir: &Path, array: &str) -> String {
+    dir.join(fuse::tree::path_of(array)).to_string_lossy().into_owned()
 }
 
 /// An export whose clients are being served.
@@ -199,28 +202,96 @@ impl RunningExport {
     }
 }
 
-/// How many programs have the file of an array open, in all directories.
-pub fn opens(files: &[Files], array: &str) -> u32 {
-    files.iter().map(|files| files.opens(array)).sum()
+/// Where volumes are offered, to offer others there and take some away.
+#[derive(Clone)]
+pub enum Place {
+    /// Exports of NBD, and where clients connect.
+    Nbd(nbd::Exports, NbdAddress),
+    /// Files, and where they are.
+    Fuse(Files, PathBuf),
 }
 
-impl NbdEndpoint {
-    /// The URI of an export, by the NBD URI specification; the empty name is the default export.
-    fn uri(&self, export: &str) -> String {
-        match &self.address {
-            NbdAddress::Unix(path) => {
-                let path = std::path::absolute(path).unwrap_or_else(|_| path.clone());
-                format!(
-                    "nbd+unix:///{}?socket={}",
-                    percent(export, ""),
-                    percent(&path.to_string_lossy(), "/")
-                )
+impl Place {
+    /// Offers a volume; the way to it.
+    ///
+    /// # Errors
+    /// It cannot be offered here.
+    pub async fn add(&self, core: &Core, offered: &Offered) -> Result<String, Problem> {
+        let (name, volume) = (&offered.name, offered.volume.clone());
+        let added = match self {
+            Self::Nbd(exports, _) => {
+                let export = Export { volume, description: offered.description.clone() };
+                exports.add(core, export, offered.is_default).await.map_err(StartError::from)
             }
-            NbdAddress::Tcp { host, port } if host.contains(':') => {
-                format!("nbd://[{host}]:{port}/{}", percent(export, ""))
-            }
-            NbdAddress::Tcp { host, port } => format!("nbd://{host}:{port}/{}", percent(export, "")),
+            Self::Fuse(files, _) => files.add(core, volume).await,
+        };
+        added.map_err(|error| start_problem(&error))?;
+        Ok(match self {
+            Self::Nbd(_, address) => uri(address, if offered.is_default { "" } else { name }),
+            Self::Fuse(_, dir) => file_of(dir, name),
+        })
+    }
+
+    /// Lets nobody find a volume any more. Who has it.
+    pub async fn hide(&self, core: &Core, name: &str) -> Option<String> {
+        let times = |count: usize, what: &str| match count {
+            0 => None,
+            1 => Some(format!("1 {what}")),
+            _ => Some(format!("{count} {what}s")),
+        };
+        match self {
+            Self::Nbd(exports, _) => times(exports.hide(core, name).await, "NBD client"),
+            Self::Fuse(files, _) => times(files.hide(core, name, true).await as usize, "open file"),
         }
+    }
+
+    /// Lets a volume be found again.
+    pub async fn show(&self, core: &Core, name: &str) {
+        match self {
+            Self::Nbd(exports, _) => exports.show(core, name).await,
+            Self::Fuse(files, _) => drop(files.hide(core, name, false).await),
+        }
+    }
+
+    /// Takes a volume away.
+    pub async fn remove(&self, core: &Core, name: &str) {
+        match self {
+            Self::Nbd(exports, _) => exports.remove(core, name).await,
+            Self::Fuse(files, _) => drop(files.hide(core, name, true).await),
+        }
+    }
+
+    /// Lets files be as large as their volumes.
+    ///
+    /// # Errors
+    /// The kernel was not told.
+    pub async fn resize(&self, core: &Core) -> Result<(), IoError> {
+        match self {
+            Self::Nbd(..) => Ok(()),
+            Self::Fuse(files, _) => files.resize(core).await,
+        }
+    }
+
+    /// The files, if that is what volumes are here.
+    pub fn files(&self) -> Option<&Files> {
+        match self {
+            Self::Nbd(..) => None,
+            Self::Fuse(files, _) => Some(files),
+        }
+    }
+}
+
+/// The URI of an export, by the NBD URI specification; the empty name is the default export.
+fn uri(address: &NbdAddress, export: &str) -> String {
+    match address {
+        NbdAddress::Unix(path) => {
+            let path = std::path::absolute(path).unwrap_or_else(|_| path.clone());
+            format!("nbd+unix:///{}?socket={}", percent(export, ""), percent(&path.to_string_lossy(), "/"))
+        }
+        NbdAddress::Tcp { host, port } if host.contains(':') => {
+            format!("nbd://[{host}]:{port}/{}", percent(export, ""))
+        }
+        NbdAddress::Tcp { host, port } => format!("nbd://{host}:{port}/{}", percent(export, "")),
     }
 }
 

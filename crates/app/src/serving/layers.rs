@@ -11,6 +11,7 @@ use wattle_control::stack::{Options, Plain, Purpose, Starter, Volume, Wanted};
 use wattle_control::start::Claimed;
 use wattle_control::{ArrayScan, Code, Policy, Problem, Scan, Stack};
 use wattle_engine::{ArrayHandle, VolumeRef};
+use wattle_format::lvm::Id;
 use wattle_rt::Core;
 
 use super::history::{History, StateDir};
@@ -30,6 +31,8 @@ pub enum Chosen {
 pub struct Layers {
     /// How the operator would name them.
     pub names: Vec<String>,
+    /// They are all there are: none was named.
+    pub all: bool,
     wanted: Wanted,
 }
 
@@ -48,7 +51,22 @@ pub async fn choose(core: &Core, scan: Scan, policy: Policy, names: &[String]) -
 
 fn choose_of(stack: &Stack, names: &[String]) -> Result<Chosen, Problem> {
     let found: Vec<Volume> = match names {
-        [] => stack.volumes().into_iter().filter(|volume| volume.is_top).collect(),
+        [] => {
+            let top = stack.volumes().into_iter().filter(|volume| volume.is_top);
+            let (skipped, found): (Vec<_>, Vec<_>) = top.partition(|volume| volume.is_skipped);
+            for volume in &skipped {
+                output::note(&printable(&format!(
+                    "{} says that it is left out: name it with -V to serve it",
+                    volume.name
+                )));
+            }
+            if found.is_empty()
+                && let Some(skipped) = skipped.first()
+            {
+                return Err(all_skipped(&skipped.name));
+            }
+            found
+        }
         names => names.iter().map(|name| stack.find(Some(name))).collect::<Result<_, _>>()?,
     };
     if found.is_empty() {
@@ -62,7 +80,17 @@ fn choose_of(stack: &Stack, names: &[String]) -> Result<Chosen, Problem> {
     }
     let members = found.iter().map(|volume| volume.member.clone()).collect::<Result<Vec<_>, _>>()?;
     let wanted = stack.below(&members).wanted;
-    Ok(Chosen::Layers(Layers { names: found.into_iter().map(|volume| volume.name).collect(), wanted }))
+    let all = names.is_empty();
+    Ok(Chosen::Layers(Layers { names: found.into_iter().map(|volume| volume.name).collect(), all, wanted }))
+}
+
+fn all_skipped(name: &str) -> Problem {
+    Problem::new(
+        Code::NoSuchVolume,
+        "there is no volume to serve that was not named",
+        format!("{name} and all others are to be left out unless they are named (LVM2's activation skip)"),
+        format!("name it: -V {name}; or let it not be left out: `wattle lv activate-flags {name} -k n`"),
+    )
 }
 
 /// Whether an array's members are drives and partitions.
@@ -73,6 +101,7 @@ fn on_drives(stack: &Stack, array: usize) -> bool {
 }
 
 /// A volume that is being served.
+#[derive(Clone)]
 pub struct Offered {
     /// Its name.
     pub name: String,
@@ -82,6 +111,10 @@ pub struct Offered {
     pub description: String,
     /// The ways to it.
     pub exports: Vec<String>,
+    /// Which logical volume it is, if it is one.
+    pub lv: Option<Id>,
+    /// It is what NBD clients get who name none: it was alone when the server started.
+    pub is_default: bool,
 }
 
 /// Starts arrays so that they are looked after.

@@ -1,5 +1,6 @@
 //! What a `wattle serve` process holds while it runs: the arrays, and its answers to other commands.
 
+mod changes;
 mod events;
 mod exports;
 mod facts;
@@ -28,12 +29,10 @@ use wattle_export::fuse::Files;
 use wattle_rt::sync::{OneshotSender, Semaphore, oneshot};
 use wattle_rt::{Core, Event};
 
-use crate::commands::lvm::order::{self, Order};
-use crate::commands::lvm::work::Report;
 use crate::control_socket::protocol::{Request, Response};
 use crate::control_socket::report::{GroupReport, ServerReport, VolumeReport};
 use crate::control_socket::server::error_response;
-pub use exports::{Endpoint, RunningExport, parse_uri, prepare};
+pub use exports::{Endpoint, Place, RunningExport, parse_uri, prepare};
 pub use facts::Facts;
 use layers::Offered;
 pub use made_up::MadeUpArray;
@@ -46,59 +45,64 @@ pub struct Serving {
     server: String,
     arrays: RefCell<Vec<Rc<Served>>>,
     /// What clients are offered: the arrays themselves, or what lies on them.
-    offered: Rc<[Offered]>,
+    offered: RefCell<Rc<[Offered]>>,
+    /// New volumes too: nobody said which.
+    offers_all: bool,
     /// What lies on the arrays and on drives; not here while a volume group is being changed.
     stack: RefCell<Option<Stack>>,
     /// Whether there is such a thing.
     layered: bool,
     /// The volume groups that are open.
-    groups: Vec<GroupReport>,
+    groups: RefCell<Vec<GroupReport>>,
     /// Held by whoever changes a volume group.
     changing: Semaphore,
     /// Commands that wait for the process to have given everything back.
     waiting_for_end: RefCell<Vec<OneshotSender<Result<(), Problem>>>>,
     ending: Cell<bool>,
-    /// Files that programs may have open.
-    files: RefCell<Vec<Files>>,
+    /// Where volumes are offered.
+    places: RefCell<Vec<Place>>,
     /// The last array is to be stopped.
     pub last_stop: Event,
 }
 
 impl Serving {
-    /// Of arrays and volumes that run already.
+    /// Of arrays and volumes that run already; `offers_all` if these are all there are.
     pub fn new(
         core: &Core,
         server: String,
         arrays: Vec<Rc<Served>>,
-        offered: Vec<Offered>,
+        (offered, offers_all): (Vec<Offered>, bool),
         stack: Option<Stack>,
     ) -> Self {
-        let group =
-            |group: &GroupScan| GroupReport { name: group.vg.name.clone(), uuid: group.vg.id.to_string() };
         Self {
             layered: stack.is_some(),
-            groups: stack.iter().flat_map(Stack::open_groups).map(group).collect(),
+            groups: RefCell::new(stack.iter().flat_map(groups).collect()),
             changing: Semaphore::new(1),
             core: core.clone(),
             server,
             arrays: RefCell::new(arrays),
-            offered: offered.into(),
+            offered: RefCell::new(offered.into()),
+            offers_all,
             stack: RefCell::new(stack),
             waiting_for_end: RefCell::default(),
             ending: Cell::new(false),
-            files: RefCell::default(),
+            places: RefCell::default(),
             last_stop: Event::new(),
         }
     }
 
-    /// The arrays are files as well, from now on.
-    pub fn offers(&self, files: Files) {
-        self.files.borrow_mut().push(files);
+    /// What is offered is offered there as well, from now on.
+    pub fn offers(&self, place: Place) {
+        self.places.borrow_mut().push(place);
     }
 
     /// What clients are offered.
     pub fn offered(&self) -> Rc<[Offered]> {
-        self.offered.clone()
+        self.offered.borrow().clone()
+    }
+
+    fn places(&self) -> Vec<Place> {
+        self.places.borrow().clone()
     }
 
     /// Whether what is offered lies on arrays and drives.
@@ -108,12 +112,12 @@ impl Serving {
 
     /// Whether a file of a volume was ever open.
     pub fn was_opened(&self) -> bool {
-        self.files.borrow().iter().any(Files::was_opened)
+        self.places.borrow().iter().filter_map(Place::files).any(Files::was_opened)
     }
 
     /// How often the files of volumes are open now.
     pub fn opens(&self) -> u32 {
-        self.files.borrow().iter().map(Files::opens_of_all).sum()
+        self.places.borrow().iter().filter_map(Place::files).map(Files::opens_of_all).sum()
     }
 
     /// The arrays that run now.
@@ -151,21 +155,9 @@ impl Serving {
         Ok(Response::Done { message })
     }
 
-    /// Changes a volume group under its clients.
-    async fn obey(&self, order: &Order) -> Result<Report, Problem> {
-        let _turn = self.changing.acquire(1).await;
-        let stack = self.stack.take();
-        let mut stack = stack.ok_or_else(|| being_stopped("the volume group"))?;
-        let done = order::obey(&self.core, &mut stack, order).await;
-        self.stack.replace(Some(stack));
-        let mut report = done?;
-        let files = self.files.borrow().clone();
-        for files in files {
-            if let Err(error) = files.resize(&self.core).await {
-                report.notes.push(format!("the kernel sees the new size within a minute ({error})"));
-            }
-        }
-        Ok(report)
+    /// How many programs have the file of a volume open, in all directories.
+    fn opens_of(&self, name: &str) -> u32 {
+        self.places.borrow().iter().filter_map(Place::files).map(|files| files.opens(name)).sum()
     }
 
     async fn status(&self) -> ServerReport {
@@ -184,9 +176,17 @@ impl Serving {
                 exports: offered.exports.clone(),
             }
         };
-        let volumes = if self.has_layers() { self.offered.iter().map(volume).collect() } else { Vec::new() };
+        let volumes =
+            if self.has_layers() { self.offered().iter().map(volume).collect() } else { Vec::new() };
         let (server, pid) = (self.server.clone(), std::process::id());
-        ServerReport { server, pid, arrays, volumes, groups: self.groups.clone(), threads: threads::all() }
+        ServerReport {
+            server,
+            pid,
+            arrays,
+            volumes,
+            groups: self.groups.borrow().clone(),
+            threads: threads::all(),
+        }
     }
 
     /// Stops one array. The last one ends the process, and the answer waits until it has let go of the members: whoever stops
@@ -196,7 +196,7 @@ impl Serving {
             return self.stop_all(name).await;
         }
         let served = self.find(name)?;
-        match exports::opens(&self.files.borrow(), &served.facts.name) {
+        match self.opens_of(&served.facts.name) {
             0 => {}
             opens => return Err(in_use_problem(&served.facts.name, &served.exports, opens)),
         }
@@ -221,8 +221,8 @@ impl Serving {
 
     /// Volumes that lie on each other are stopped together.
     async fn stop_all(&self, name: &str) -> Result<String, Problem> {
-        for offered in self.offered.iter() {
-            match exports::opens(&self.files.borrow(), &offered.name) {
+        for offered in self.offered().iter() {
+            match self.opens_of(&offered.name) {
                 0 => {}
                 opens => return Err(in_use_problem(&offered.name, &offered.exports, opens)),
             }
@@ -231,8 +231,10 @@ impl Serving {
         self.waiting_for_end.borrow_mut().push(sender);
         self.last_stop.set();
         ended.await.unwrap_or_else(|| Err(stop_problem(name, VolumeError::Stopped)))?;
-        let names: Vec<_> = self.offered.iter().map(|offered| offered.name.as_str()).collect();
-        Ok(format!("{} and what is below: stopped", names.join(", ")))
+        let offered = self.offered();
+        let names: Vec<_> = offered.iter().map(|offered| offered.name.as_str()).collect();
+        let what = if names.is_empty() { self.server.clone() } else { names.join(", ") };
+        Ok(format!("{what} and what is below: stopped"))
     }
 
     /// Stops every array and lets go of it; nothing is served afterwards. The first problem, if there are any.
@@ -272,6 +274,13 @@ impl Serving {
             arrays.iter().find(|s| s.facts.name == name || s.facts.uuid.as_deref() == Some(name)).cloned();
         found.filter(|_| !self.ending.get()).ok_or_else(|| being_stopped(name))
     }
+}
+
+/// The volume groups that are open.
+fn groups(stack: &Stack) -> Vec<GroupReport> {
+    let group =
+        |group: &GroupScan| GroupReport { name: group.vg.name.clone(), uuid: group.vg.id.to_string() };
+    stack.open_groups().map(group).collect()
 }
 
 fn being_stopped(name: &str) -> Problem {

@@ -10,7 +10,7 @@ use wattle_control::commit::MdMetadata;
 use wattle_control::keeper::keep;
 use wattle_control::running::RunningArray;
 use wattle_control::start::Started;
-use wattle_control::{Check, Code, Forced, Problem};
+use wattle_control::{Code, Problem};
 use wattle_engine::array::{ArrayStatus, Tuning as ArrayTuning};
 use wattle_engine::geometry::Kind;
 use wattle_engine::sync::{Action, Goal, Pace, Tuning};
@@ -28,7 +28,7 @@ use crate::commands::scrub_end;
 use crate::control_socket::protocol::RepairSource;
 use crate::control_socket::report::{ArrayReport, ScrubReport, SpareReport};
 use crate::control_socket::why::WhyReport;
-use crate::members::random_uuid;
+use crate::members::{forced_by_name, random_uuid};
 use crate::output;
 use crate::output::text::printable;
 use crate::output::time::rfc3339;
@@ -346,7 +346,7 @@ impl Served {
     /// Takes a member.
     pub async fn add(&self, member: &str, force: &[String]) -> Result<String, Problem> {
         let running = self.running(&format!("{member} was not added"))?;
-        let seat = running.add(member, random_uuid()?, forced(force)?).await?;
+        let seat = running.add(member, random_uuid()?, forced_by_name(force)?).await?;
         self.look().await;
         let name = &self.facts.name;
         Ok(match seat {
@@ -370,7 +370,7 @@ impl Served {
         let running = self.running(&format!("{member} was not replaced"))?;
         let status = self.handle.status(&self.core).await;
         let member = &Seats::of(&self.facts.name, &status).full_name(member);
-        let seat = running.replace(member, with, random_uuid()?, forced(force)?).await?;
+        let seat = running.replace(member, with, random_uuid()?, forced_by_name(force)?).await?;
         self.look().await;
         let name = &self.facts.name;
         let slot = match seat {
@@ -598,11 +598,6 @@ impl Served {
 fn untrusted(problem: Problem, array: &str, member: &str, status: &ArrayStatus) -> Problem {
     let untrusted = problem.code == Code::LastCopy && is_untrusted(status);
     if untrusted { untrusted_problem(array, member) } else { problem }
-}
-
-/// The checks that an operator overrides, as they came over the socket.
-fn forced(names: &[String]) -> Result<Forced, Problem> {
-    names.iter().map(|name| name.parse::<Check>().map_err(Problem::from)).collect()
 }
 
 /// Looks whenever members change, until the array is stopped.

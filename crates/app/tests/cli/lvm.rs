@@ -7,6 +7,9 @@ use std::path::Path;
 use std::process::Command;
 
 use serde_json::Value;
+use wattle_format::lvm::area::Header;
+use wattle_format::lvm::label::Extension;
+use wattle_format::lvm::{Label, Vg};
 
 use crate::harness::{Room, Said, require, run, tool};
 
@@ -306,4 +309,243 @@ fn lvm_goes_on_with_what_wattle_made_and_wattle_with_theirs() {
     let backup = room.path("backups").join(backup);
     judge(&files[..2], &format!("vgcfgrestore --driverloaded n --file {} vg", backup.display()));
     assert_eq!(names(&files[..2]), ["ours"]);
+}
+
+#[test]
+fn what_is_said_of_a_volume_is_heard_by_lvm_and_what_it_says_by_wattle() {
+    if !require("lvm") || !require("losetup") {
+        return;
+    }
+    let room = Room::new();
+    let files = [room.device("a", 64 << 20)];
+    let conf = room.path("lvm");
+    fs::create_dir(&conf).unwrap();
+    lvm(&room, "vg create vg", &files).ok();
+    lvm(&room, "lv create vg/one -l 3", &files).ok();
+    lvm(&room, "lv create vg/two -l 3", &files).ok();
+    let refused = |words: &str, status: i32, code: &str, named: &[&str]| {
+        room.untouched(|| lvm(&room, words, &files)).failed(status, code, named);
+    };
+    for (words, named) in
+        [("lv activate-flags vg/one", "--permission"), ("lv activate-flags vg/one -p x", "rw")]
+    {
+        let wrong = lvm(&room, words, &files);
+        assert!(wrong.status == 2 && wrong.stderr.contains(named), "{}", wrong.stderr);
+    }
+    refused("lv activate-flags vg/one -p rw -k n", 2, "WTL-0133", &["so already"]);
+    refused("lv activate-flags vg/nobody -p r", 2, "WTL-0006", &["one, two"]);
+    lvm(&room, "lv activate-flags vg/one -p r -k y --setautoactivation n", &files).ok();
+    let lvs = "lvs --noheadings -o lv_name,lv_skip_activation,lv_autoactivation,lv_attr";
+    let Some(lines) = judge(&conf, &files, lvs) else { return };
+    assert_eq!(lines, ["one skip activation -ri-XX---k", "two enabled -wi-XX----"]);
+    judge(&conf, &files, "vgck vg");
+    judge(&conf, &files, "lvchange --driverloaded n -p rw -k n --setautoactivation y vg/one");
+    judge(&conf, &files, "lvchange --driverloaded n -p r vg/two");
+    judge(&conf, &files, "lvchange --driverloaded n -k y vg/two");
+    let row = |name: &str| list("lv", &files, &["-S", &format!("name={name}")])[0].clone();
+    let (one, two) = (row("one"), row("two"));
+    assert_eq!((&one["lv_attr"], &two["lv_attr"]), (&"-wi-------".into(), &"-ri------k".into()));
+    assert_eq!(two["lv_permissions"], "read-only");
+    assert_eq!(
+        (&one["lv_skip_activation"], &two["lv_skip_activation"]),
+        (&"".into(), &"skip activation".into())
+    );
+    assert_eq!(
+        (&one["lv_autoactivation"], &two["lv_autoactivation"]),
+        (&"enabled".into(), &"enabled".into())
+    );
+}
+
+/// The group that LVM2 made with a volume of every kind, on files.
+fn every_kind(room: &Room) -> Vec<String> {
+    let text = include_bytes!("../../../format/tests/data/lvm/every.vg");
+    let vg = Vg::parse(text).unwrap();
+    let members: Vec<_> = ["a", "b", "c", "d"].into_iter().map(|name| room.device(name, 160 << 20)).collect();
+    for (pv, file) in vg.pvs.iter().zip(&members) {
+        let mut label = Label::create(pv.id, 160 << 20, 0).unwrap();
+        label.extension = Some(Extension::new(true));
+        let area = label.metadata_areas[0];
+        let commit = Header::new(area).unwrap().commit(text).unwrap();
+        let file = File::options().write(true).open(file).unwrap();
+        file.write_all_at(&label.encode().unwrap(), 512).unwrap();
+        commit.texts.iter().for_each(|(at, bytes)| file.write_all_at(bytes, *at).unwrap());
+        file.write_all_at(commit.commit.bytes(), area.offset_bytes).unwrap();
+    }
+    members
+}
+
+#[test]
+fn lists_show_what_lvm_shows() {
+    let room = Room::new();
+    let members = every_kind(&room);
+    let fields = "lv_name,lv_attr,lv_size,pool_lv,origin,segtype,lv_skip_activation,stripes,stripe_size";
+    let ours = |words: &str| {
+        let words = format!("{words} --noheadings");
+        let said = run(words.split(' ').map(str::to_owned).chain(members.clone())).ok();
+        let squeeze = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+        said.text().lines().map(squeeze).filter(|line| !line.is_empty()).collect::<Vec<_>>()
+    };
+    let all = ours(&format!("lv list -a -o {fields} --units k"));
+    assert!(all.len() > 70, "{}", all.len());
+    for line in [
+        "[r5_rimage_3] Iwi---r--- 1024.00k linear 1 0k",
+        "r6 rwa---r--- 3072.00k raid6 5 64.00k",
+        "[pool_tmeta] ewi------- 2048.00k linear 1 0k",
+        "ths Vwi---tz-k 65536.00k pool th thin skip activation 0 0k",
+        "slow Cwi---C--- 8192.00k [cp_cpool] [slow_corig] cache 1 0k",
+    ] {
+        assert!(all.iter().any(|found| found == line), "{line} is not among {all:#?}");
+    }
+    // Sorted as LVM2 sorts.
+    let names = ours("lv list -a -o lv_name");
+    let position = |name: &str| names.iter().position(|found| found == name).unwrap();
+    assert!(position("a+b.c-d") < position("[cp_cpool]") && position("r10") < position("[r1_rimage_0]"));
+    let sizes = ours("lv list -o size --units s --nosuffix -O -lv_size");
+    let sizes: Vec<u64> = sizes.iter().map(|size| size.parse().unwrap()).collect();
+    assert!(sizes.is_sorted_by(|one, other| one >= other) && sizes[0] == 131_072, "{sizes:?}");
+    assert_eq!(ours("lv list -a -o name -S segtype=writecache"), ["slow3"]);
+    run(["lv", "list", "-o", "colour"].map(str::to_owned).into_iter().chain(members.clone())).failed(
+        2,
+        "WTL-0001",
+        &["lv_attr", "stripe_size"],
+    );
+    let wrong = run(["lv", "list", "--units", "x"].map(str::to_owned).into_iter().chain(members.clone()));
+    assert!(wrong.status == 2 && wrong.stderr.contains("hHrR"), "{}", wrong.stderr);
+
+    if !require("lvm") || !require("losetup") {
+        return;
+    }
+    let conf = room.path("lvm");
+    fs::create_dir(&conf).unwrap();
+    for (words, mine) in [
+        (format!("lvs -a -o {fields} --units k"), all),
+        (format!("lvs -o {fields} --units H"), ours(&format!("lv list -o {fields} --units H"))),
+        (
+            "vgs -o vg_name,vg_size,vg_free,vg_extent_size --units m".to_owned(),
+            ours("vg list -o vg_name,vg_size,vg_free,vg_extent_size --units m"),
+        ),
+    ] {
+        let Some(theirs) = judge(&conf, &members, &format!("{words} --noheadings --driverloaded n")) else {
+            return;
+        };
+        // Whether something is active is not known here, nor then whether RAID is in sync.
+        let inactive = |line: &String| {
+            let at = line.find(' ').map_or(0, |at| at + 1);
+            match line.get(at..at + 10) {
+                Some(attr) if line.get(at + 4..at + 6) == Some("XX") => {
+                    let health = if &attr[8..9] == "X" { "-" } else { &attr[8..9] };
+                    format!("{}--{}{health}{}", &line[..at + 4], &line[at + 6..at + 8], &line[at + 9..])
+                }
+                _ => line.clone(),
+            }
+        };
+        let mut theirs: Vec<_> = theirs.iter().map(inactive).collect();
+        let mut mine = mine;
+        // LVM2 has a line for each segment where a field is of segments.
+        theirs.sort();
+        theirs.dedup();
+        mine.sort();
+        for (mine, theirs) in mine.iter().zip(&theirs) {
+            assert_eq!(mine, theirs, "{words}");
+        }
+        assert_eq!(mine.len(), theirs.len(), "{words}");
+    }
+}
+
+#[test]
+fn amounts_are_rounded_as_lvm_rounds() {
+    if !require("lvm") || !require("losetup") {
+        return;
+    }
+    let room = Room::new();
+    let conf = room.path("lvm");
+    fs::create_dir(&conf).unwrap();
+    let (ours, theirs) = ([room.device("a", 64 << 20)], [room.device("b", 64 << 20)]);
+    for files in [&ours, &theirs] {
+        lvm(&room, "vg create vg -s 64K", files).ok();
+    }
+    for (kind, amount) in [
+        ("create", "33%VG"),
+        ("create", "7%PVS"),
+        ("create", "51%FREE"),
+        ("extend", "+33%LV"),
+        ("extend", "+7%FREE"),
+        ("extend", "+3%PVS"),
+        ("extend", "110%LV"),
+        ("reduce", "-33%LV"),
+        ("reduce", "71%LV"),
+        ("reduce", "-3%VG"),
+        ("reduce", "5%PVS"),
+    ] {
+        // The name says which amount made it.
+        let name = if kind == "create" { amount.replace('%', "") } else { "33VG".to_owned() };
+        lvm(&room, &format!("lv {kind} vg/{name} -l {amount}"), &ours).ok();
+        let command = match kind {
+            "create" => format!("lvcreate --driverloaded n -an -Zn -Wn -y -l {amount} -n {name} vg"),
+            "extend" => format!("lvextend --driverloaded n -l {amount} vg/{name}"),
+            _ => format!("lvreduce --driverloaded n -y -l {amount} vg/{name}"),
+        };
+        if judge(&conf, &theirs, &command).is_none() {
+            return;
+        }
+        let sizes =
+            |files: &[String]| judge(&conf, files, "lvs --noheadings -o lv_name,lv_size --units k").unwrap();
+        assert_eq!(sizes(&ours), sizes(&theirs), "{kind} {amount}");
+    }
+    room.untouched(|| lvm(&room, "lv create vg/x -l 5%LV", &ours)).failed(2, "WTL-0002", &["5%LV"]);
+    lvm(&room, "lv create vg/all -l 100%FREE", &ours).ok();
+    room.untouched(|| lvm(&room, "lv create vg/x -l 50%FREE", &ours)).failed(
+        1,
+        "WTL-0131",
+        &["no extent of vg"],
+    );
+    room.untouched(|| lvm(&room, "lv extend vg/all -l +100%FREE", &ours)).failed(
+        1,
+        "WTL-0131",
+        &["no extent of vg"],
+    );
+    room.untouched(|| lvm(&room, "lv create vg/x -l 99999999999999999999", &ours)).failed(
+        2,
+        "WTL-0002",
+        &["extents"],
+    );
+    room.untouched(|| lvm(&room, "lv create vg/x -L 16E", &ours)).failed(2, "WTL-0002", &[]);
+    room.untouched(|| lvm(&room, "lv extend vg/all -l +18446744073709551615", &ours)).failed(
+        1,
+        "WTL-0131",
+        &[],
+    );
+}
+
+#[test]
+fn a_restore_sends_away_who_joined_and_asks_for_force_where_there_are_pools() {
+    let room = Room::new();
+    let files = [room.device("a", 32 << 20), room.device("b", 32 << 20)];
+    lvm(&room, "vg create vg -s 1M", &files[..1]).ok();
+    lvm(&room, "lv create vg/home -l 5", &files[..1]).ok();
+    lvm(&room, "vg extend vg", &files).ok();
+    lvm(&room, "lv extend vg/home -l +20", &files).ok();
+    let saved = backups(&room).into_iter().find(|name| name.contains("_00002")).unwrap();
+    let file = room.path("backups").join(saved);
+    let restored = lvm(&room, &format!("vg restore vg --file {}", file.display()), &files).ok();
+    assert!(restored.text().contains("joined the group since"), "{}", restored.text());
+    let pvs = list("pv", &files, &[]);
+    assert_eq!((&pvs[0]["vg_name"], &pvs[1]["vg_name"]), (&"vg".into(), &"".into()));
+    // Somebody else's by now: it does not come back.
+    let later = backups(&room).into_iter().find(|name| name.contains("_00003")).unwrap();
+    let later = format!("vg restore vg --file {}", room.path("backups").join(later).display());
+    lvm(&room, "vg create other", &files[1..]).ok();
+    room.untouched(|| lvm(&room, &later, &files)).failed(3, "WTL-0132", &["other"]);
+    lvm(&room, "vg remove other", &files[1..]).ok();
+    lvm(&room, &later, &files).ok();
+    assert_eq!(list("vg", &files, &[])[0]["pv_count"], 2);
+
+    let other = Room::new();
+    let members = every_kind(&other);
+    let file = room.path("every.vg");
+    fs::write(&file, include_bytes!("../../../format/tests/data/lvm/every.vg")).unwrap();
+    let restore = format!("vg restore every --file {}", file.display());
+    lvm(&room, &restore, &members).failed(3, "WTL-0138", &["pool", "cp_cpool"]);
+    lvm(&room, &format!("{restore} --force=pool"), &members).ok();
+    assert_eq!(list("vg", &members, &[])[0]["vg_seqno"], 71);
 }

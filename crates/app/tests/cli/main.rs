@@ -18,6 +18,7 @@ mod copy;
 mod files;
 mod fuse;
 mod geometry;
+mod group_changes;
 mod growing;
 mod harness;
 mod kills;

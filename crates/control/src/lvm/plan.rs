@@ -9,7 +9,7 @@ use super::commit::{self, CommitError, Role, Site};
 use super::group::GroupScan;
 use super::physical::Physical;
 use super::problems;
-use crate::problem::{Code, Problem};
+use crate::problem::{Check, Code, Forced, Problem};
 use crate::scan::Scan;
 
 /// What is zeroed where a new volume starts on a physical volume: whatever signature was left there, of every file system.
@@ -267,11 +267,16 @@ fn has_room(label: &Label, pv: &Pv, extent_sectors: u64) -> bool {
 }
 
 /// The change that gives a group an earlier text back, from a backup: on the physical volumes that it names, which all have to be
-/// there. `found` is the group as it is now, if anything of it is.
+/// there.
 ///
 /// # Errors
 /// A [`Problem`]: the backup cannot be read, is another group's, or does not fit what is there.
-pub fn restore(scan: &Scan, groups: &[GroupScan], name: &str, backup: &[u8]) -> Result<Plan, Problem> {
+pub fn restore(
+    scan: &Scan,
+    groups: &[GroupScan],
+    (name, backup): (&str, &[u8]),
+    forced: Forced,
+) -> Result<Plan, Problem> {
     let refuse = |what: String, why: &str, next: &str| Problem::new(Code::BadVolume, what, why, next);
     let mut saved = Vg::parse(backup).map_err(|error: VgError| {
         refuse(format!("the backup: {error}"), "it is not a text that LVM2 could read", "choose another file")
@@ -282,13 +287,16 @@ pub fn restore(scan: &Scan, groups: &[GroupScan], name: &str, backup: &[u8]) -> 
     }
     let is_pool =
         |kind: &Kind| matches!(kind, Kind::ThinPool { .. } | Kind::CachePool { .. } | Kind::VdoPool { .. });
-    if let Some(lv) = saved.lvs.iter().find(|lv| lv.segments.iter().any(|segment| is_pool(&segment.kind))) {
+    let pools = saved.lvs.iter().filter(|lv| lv.segments.iter().any(|segment| is_pool(&segment.kind)));
+    let pools: Vec<_> = pools.map(|lv| lv.name.as_str()).collect();
+    if !pools.is_empty() && !forced.has(Check::Pool) {
         return Err(Problem::new(
-            Code::NotSupportedYet,
-            format!("the backup has the pool {}", lv.name),
-            "what a pool's own metadata says now may not fit an earlier text; nothing was changed",
-            "see vgcfgrestore(8), and what it says of --force",
-        ));
+            Code::PoolRestored,
+            format!("the backup has the pools {}", pools.join(", ")),
+            "what their own metadata says now may not fit an earlier text, and then what is written destroys data",
+            "if no volume of theirs was made or removed since: --force=pool restores it, as `vgcfgrestore --force` does",
+        )
+        .forced_by(Check::Pool));
     }
     let now = groups.iter().find(|group| group.vg.id == saved.id);
     let mut places = Vec::new();

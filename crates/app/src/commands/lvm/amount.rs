@@ -1,4 +1,4 @@
-//! Sizes of volumes: `-L 10G`, `-L +5G`, `-l 100`, `-l 50%VG`, `-l +100%FREE`.
+//! Sizes of volumes: `-L 10G`, `-L +5G`, `-l 100`, `-l 50%VG`, `-l +100%FREE`, `-l +50%LV`.
 
 use wattle_control::size::parse_size;
 use wattle_control::{Code, Problem};
@@ -14,6 +14,10 @@ pub struct Group {
     pub all: u64,
     /// Those that a volume like this one could get.
     pub free: u64,
+    /// Those of the physical volumes that are meant, in use or not.
+    pub physical: u64,
+    /// The volume's, if there is one already.
+    pub volume: Option<u64>,
 }
 
 /// Whether an amount is a size or a change of it.
@@ -50,12 +54,20 @@ pub fn parse(asked: &Extents, group: Group) -> Result<(Sign, u64), Problem> {
     }
     let number = |digits: &str| digits.parse::<u64>().map_err(|_| bad(text, "expected a number of extents"));
     let Some((percent, of)) = amount.split_once('%') else { return Ok((sign, number(amount)?)) };
-    let whole = match of.to_ascii_uppercase().as_str() {
-        "FREE" => group.free,
-        "VG" => group.all,
-        _ => return Err(bad(text, "a percentage is of VG or FREE")),
+    let whole = match (of.to_ascii_uppercase().as_str(), group.volume) {
+        ("FREE", _) => group.free,
+        ("VG", _) => group.all,
+        ("PVS", _) => group.physical,
+        ("LV", Some(volume)) => volume,
+        ("LV", None) => return Err(bad(text, "a new volume has no size yet that it could be a part of")),
+        _ => return Err(bad(text, "a percentage is of VG, FREE, PVS or LV")),
     };
-    let part = u128::from(whole) * u128::from(number(percent)?) / 100;
+    let hundredfold = u128::from(whole) * u128::from(number(percent)?);
+    // As LVM2 rounds: what a volume that is there is to have, up; what it is to lose, and what a new one is to have, down.
+    let part = match (group.volume, sign) {
+        (Some(_), Sign::To | Sign::More) => hundredfold.div_ceil(100),
+        _ => hundredfold / 100,
+    };
     Ok((sign, u64::try_from(part).unwrap_or(u64::MAX)))
 }
 
@@ -74,18 +86,24 @@ mod tests {
 
     #[test]
     fn amounts_as_lvm_has_them() {
-        let group = Group { extent_sectors: 8192, all: 300, free: 101 };
-        let size =
-            |text: &str| parse(&Extents { size: Some(text.to_owned()), extents: None }, group).unwrap();
+        let new = Group { extent_sectors: 8192, all: 300, free: 101, physical: 77, volume: None };
+        let there = Group { volume: Some(8), ..new };
+        let size = |text: &str| parse(&Extents { size: Some(text.to_owned()), extents: None }, new).unwrap();
         assert_eq!(size("10M"), (Sign::To, 3), "up to whole extents");
         assert_eq!(size("+4M"), (Sign::More, 1));
         assert_eq!(size("-8192s"), (Sign::Less, 1));
         assert_eq!(size("-7M"), (Sign::Less, 1), "never more than asked for");
-        let extents = |text: &str| parse(&Extents { size: None, extents: Some(text.to_owned()) }, group);
+        let of = |text: &str, group| parse(&Extents { size: None, extents: Some(text.to_owned()) }, group);
+        let extents = |text: &str| of(text, new);
         assert_eq!(extents("7").unwrap(), (Sign::To, 7));
-        assert_eq!(extents("50%FREE").unwrap(), (Sign::To, 50));
+        assert_eq!(extents("50%FREE").unwrap(), (Sign::To, 50), "down, of a new one");
+        assert_eq!(extents("50%PVS").unwrap(), (Sign::To, 38));
         assert_eq!(extents("+100%vg").unwrap(), (Sign::More, 300));
-        for bad in ["", "x", "5%", "5%LV", "-", "1.5%VG"] {
+        assert_eq!(of("+33%LV", there).unwrap(), (Sign::More, 3), "up, of one that is there");
+        assert_eq!(of("50%FREE", there).unwrap(), (Sign::To, 51));
+        assert_eq!(of("-33%LV", there).unwrap(), (Sign::Less, 2), "never more than asked for");
+        assert_eq!(of("18446744073709551615%VG", there).unwrap(), (Sign::To, u64::MAX));
+        for bad in ["", "x", "5%", "5%LV", "5%ORIGIN", "-", "1.5%VG", "18446744073709551616", "-1%FREE%VG"] {
             assert_eq!(extents(bad).unwrap_err().exit_code(), 2, "{bad}");
         }
     }

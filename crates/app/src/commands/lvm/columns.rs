@@ -1,5 +1,7 @@
 //! Lists with columns that can be chosen and rows that can be selected, as LVM2's reports have them.
 
+use std::cmp::Ordering;
+
 use serde_json::{Map, Value as Json, json};
 use wattle_control::size::parse_size;
 use wattle_control::stack::{Purpose, Stack};
@@ -19,6 +21,8 @@ pub struct List {
     pub prefix: &'static str,
     /// Every column.
     pub columns: &'static [Column],
+    /// What rows are sorted by unless it is said.
+    pub sorted_by: &'static str,
 }
 
 /// A column.
@@ -50,12 +54,13 @@ pub fn list(
     args: &ListArgs,
     screen: Screen,
     list: &List,
-    rows: fn(&Stack) -> Vec<Vec<Value>>,
+    rows: impl Fn(&Stack) -> Vec<Vec<Value>>,
 ) -> Result<(), Problem> {
     let chosen = choose(list, &args.options, args.json.json)?;
     let conditions = conditions(list, args.select.as_deref())?;
+    let keys = keys(list, args.sort.as_deref().unwrap_or(list.sorted_by))?;
     let scan = members::look(&args.members, &args.force)?;
-    let (rows, notes) = members::run(&args.engine, 2, async |core| {
+    let (mut rows, notes) = members::run(&args.engine, 2, async |core| {
         let stack = volumes::open(&core, scan, &args.force, Purpose::Look).await?;
         let found = (rows(&stack), notes(&stack));
         // Nothing was written, so there is nothing to record and nothing that could fail.
@@ -63,7 +68,9 @@ pub fn list(
         Ok(found)
     })?;
     notes.iter().for_each(|note| output::note(&printable(note)));
-    let rows = rows.iter().filter(|row| conditions.iter().all(|condition| condition.holds(row)));
+    rows.retain(|row| conditions.iter().all(|condition| condition.holds(row)));
+    rows.sort_by(|one, other| compare(&keys, one, other));
+    let rows = rows.iter();
     if args.json.json {
         let object = |row: &Vec<Value>| {
             let cells =
@@ -75,7 +82,8 @@ pub fn list(
     }
     let headings = chosen.iter().map(|&column| list.columns[column].heading.to_owned()).collect();
     let mut lines: Vec<Vec<String>> = if args.noheadings { Vec::new() } else { vec![headings] };
-    lines.extend(rows.map(|row| chosen.iter().map(|&column| row[column].show(screen)).collect()));
+    let show = |value: &Value| value.show(screen, !args.nosuffix);
+    lines.extend(rows.map(|row| chosen.iter().map(|&column| show(&row[column])).collect()));
     output::print(&table("  ", &lines))
 }
 
@@ -95,10 +103,10 @@ fn notes(stack: &Stack) -> Vec<String> {
 }
 
 impl Value {
-    fn show(&self, screen: Screen) -> String {
+    fn show(&self, screen: Screen, with_suffix: bool) -> String {
         match self {
             Self::Text(text) => printable(text),
-            Self::Bytes(bytes) => screen.units.show(*bytes),
+            Self::Bytes(bytes) => screen.units.show_in_list(*bytes, with_suffix),
             Self::Count(count) => count.to_string(),
         }
     }
@@ -143,6 +151,34 @@ fn choose(list: &List, asked: &[String], json: bool) -> Result<Vec<usize>, Probl
     Ok(chosen)
 }
 
+/// What rows are sorted by: columns, and whether backwards.
+fn keys(list: &List, asked: &str) -> Result<Vec<(usize, bool)>, Problem> {
+    let parts = asked.split(',').map(str::trim).filter(|part| !part.is_empty());
+    let key = |part: &str| {
+        let backwards = part.starts_with('-');
+        Ok((find(list, part.trim_start_matches(['+', '-']))?, backwards))
+    };
+    parts.map(key).collect()
+}
+
+fn compare(keys: &[(usize, bool)], one: &[Value], other: &[Value]) -> Ordering {
+    let each = keys.iter().map(|&(column, backwards)| {
+        let order = match (&one[column], &other[column]) {
+            // A name that is hidden is sorted as if it were not.
+            (Value::Text(one), Value::Text(other)) => one
+                .trim_start_matches('[')
+                .trim_end_matches(']')
+                .cmp(other.trim_start_matches('[').trim_end_matches(']')),
+            (Value::Bytes(one) | Value::Count(one), Value::Bytes(other) | Value::Count(other)) => {
+                one.cmp(other)
+            }
+            _ => Ordering::Equal,
+        };
+        if backwards { order.reverse() } else { order }
+    });
+    each.fold(Ordering::Equal, Ordering::then)
+}
+
 /// A comparison that a row has to pass.
 struct Condition {
     column: usize,
@@ -180,7 +216,6 @@ fn condition(list: &List, text: &str) -> Result<Condition, Problem> {
 
 impl Condition {
     fn holds(&self, row: &[Value]) -> bool {
-        use std::cmp::Ordering;
         let order = match &row[self.column] {
             Value::Text(text) => Some(text.as_str().cmp(self.value.as_str())),
             Value::Bytes(bytes) => parse_size(&self.value).ok().map(|value| bytes.cmp(&value)),
@@ -205,6 +240,7 @@ mod tests {
     const LIST: List = List {
         rows: "things",
         prefix: "pv_",
+        sorted_by: "pv_name",
         columns: &[
             Column { field: "pv_name", heading: "PV", usual: true },
             Column { field: "pv_size", heading: "PSize", usual: true },
@@ -221,6 +257,23 @@ mod tests {
         assert_eq!(choose(&["+count"]).unwrap(), [0, 1, 2]);
         assert_eq!(choose(&["pv_count,name"]).unwrap(), [2, 0]);
         assert_eq!(choose(&["pv_colour"]).unwrap_err().exit_code(), 2);
+    }
+
+    #[test]
+    fn rows_are_sorted_by_several_columns() {
+        let row = |name: &str, size| vec![Value::Text(name.to_owned()), Value::Bytes(size), Value::Count(1)];
+        let sorted = |by: &str| {
+            let mut rows = [row("b", 1), row("[c]", 2), row("a", 1)];
+            let keys = keys(&LIST, by).unwrap();
+            rows.sort_by(|one, other| compare(&keys, one, other));
+            let name = |row: &Vec<Value>| row[0].json().as_str().unwrap().to_owned();
+            rows.iter().map(name).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(sorted("pv_name"), "a b [c]");
+        assert_eq!(sorted("-size,name"), "[c] a b");
+        assert_eq!(sorted("+size,-name"), "b a [c]");
+        assert_eq!(sorted(""), "b [c] a", "as they come");
+        assert_eq!(keys(&LIST, "colour").unwrap_err().exit_code(), 2);
     }
 
     #[test]

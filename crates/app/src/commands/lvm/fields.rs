@@ -2,10 +2,12 @@
 
 use wattle_control::Stack;
 use wattle_control::lvm::GroupScan;
+use wattle_control::lvm::flags::{is_skipped, starts_by_itself};
+use wattle_format::lvm::segment::Stripe;
 use wattle_format::lvm::{Kind, Lv, Pv, Segment, Vg};
 
 use super::columns::{Column, List, Value};
-use super::look;
+use super::{attributes, look};
 
 const fn usual(field: &'static str, heading: &'static str) -> Column {
     Column { field, heading, usual: true }
@@ -19,6 +21,7 @@ const fn more(field: &'static str, heading: &'static str) -> Column {
 pub const PV: List = List {
     rows: "physical_volumes",
     prefix: "pv_",
+    sorted_by: "pv_name",
     columns: &[
         usual("pv_name", "PV"),
         usual("vg_name", "VG"),
@@ -41,6 +44,7 @@ pub const PV: List = List {
 pub const VG: List = List {
     rows: "volume_groups",
     prefix: "vg_",
+    sorted_by: "vg_name",
     columns: &[
         usual("vg_name", "VG"),
         usual("pv_count", "#PV"),
@@ -64,6 +68,7 @@ pub const VG: List = List {
 pub const LV: List = List {
     rows: "logical_volumes",
     prefix: "lv_",
+    sorted_by: "vg_name,lv_name",
     columns: &[
         usual("lv_name", "LV"),
         usual("vg_name", "VG"),
@@ -77,6 +82,9 @@ pub const LV: List = List {
         more("stripe_size", "Stripe"),
         more("devices", "Devices"),
         more("lv_full_name", "LV"),
+        more("lv_permissions", "LPerms"),
+        more("lv_skip_activation", "SkipAct"),
+        more("lv_autoactivation", "AutoAct"),
         more("lv_host", "Host"),
         more("lv_tags", "LV Tags"),
         more("lv_uuid", "LV UUID"),
@@ -193,47 +201,69 @@ fn vg(group: &GroupScan) -> Vec<Value> {
     ]
 }
 
-/// Volumes, without those that are parts of others.
-pub fn lvs(stack: &Stack) -> Vec<Vec<Value>> {
+/// Volumes: those that operators see, or all of them.
+pub fn lvs(stack: &Stack, all: bool) -> Vec<Vec<Value>> {
     let mut rows = Vec::new();
     for group in &stack.groups {
-        let visible = group.vg.lvs.iter().enumerate().filter(|(_, lv)| group.vg.is_visible(lv));
-        rows.extend(visible.map(|(ix, lv)| row(stack, group, lv, group.volumes[ix].partial)));
+        let shown = group.vg.lvs.iter().enumerate().filter(|(_, lv)| match all {
+            // What only ties an old snapshot to its origin is none.
+            true => !lv.segments.iter().any(|segment| matches!(segment.kind, Kind::Snapshot { .. })),
+            false => group.vg.is_visible(lv),
+        });
+        rows.extend(shown.map(|(ix, lv)| row(stack, group, lv, group.volumes[ix].partial)));
     }
     rows
 }
 
+/// A volume's name, in brackets if operators do not see it.
+fn bracketed(vg: &Vg, name: &str) -> String {
+    match vg.lv(name) {
+        Some(lv) if !vg.is_visible(lv) => format!("[{name}]"),
+        _ => name.to_owned(),
+    }
+}
+
 fn row(stack: &Stack, group: &GroupScan, lv: &Lv, partial: bool) -> Vec<Value> {
+    let vg = &group.vg;
     let first = lv.segments.first();
     let kind = first.map(|segment| &segment.kind);
     let (stripes, stripe_sectors) = match kind {
         Some(Kind::Striped { stripes, stripe_sectors }) => (stripes.len() as u64, *stripe_sectors),
         Some(Kind::Raid(raid)) => (raid.images.len() as u64, raid.stripe_sectors.unwrap_or(0)),
+        Some(Kind::Mirror { legs, .. }) => (legs.len() as u64, 0),
+        Some(Kind::Thin { .. } | Kind::Error | Kind::Zero) => (0, 0),
         _ => (1, 0),
     };
-    let of_snapshot =
-        group.vg.lvs.iter().flat_map(|lv| &lv.segments).find_map(|segment| match &segment.kind {
-            Kind::Snapshot { origin, store, .. } if *store == lv.name => Some(origin.as_str()),
-            _ => None,
-        });
+    let of_snapshot = vg.lvs.iter().flat_map(|lv| &lv.segments).find_map(|segment| match &segment.kind {
+        Kind::Snapshot { origin, store, .. } if *store == lv.name => Some(origin.as_str()),
+        _ => None,
+    });
     let (pool, origin) = match kind {
-        Some(Kind::Thin { pool, origin, .. }) => (pool.as_str(), origin.as_deref()),
+        Some(Kind::Thin { pool, origin, external_origin, .. }) => {
+            (pool.as_str(), origin.as_deref().or(external_origin.as_deref()))
+        }
         Some(Kind::Cache { pool, origin, .. }) => (pool.as_str(), Some(origin.as_str())),
+        Some(Kind::Writecache { cache, origin, .. }) => (cache.as_str(), Some(origin.as_str())),
+        Some(Kind::Integrity { origin, .. }) => ("", Some(origin.as_str())),
+        Some(Kind::Vdo { pool, .. }) => (pool.as_str(), None),
         _ => ("", of_snapshot),
     };
     vec![
-        text(&lv.name),
-        text(&group.vg.name),
-        text(attributes(lv, of_snapshot.is_some(), partial)),
+        text(bracketed(vg, &lv.name)),
+        text(&vg.name),
+        text(attributes::of(vg, lv, partial)),
         Value::Bytes(group.size_bytes(lv)),
-        text(pool),
-        text(origin.unwrap_or_default()),
+        text(bracketed(vg, pool)),
+        text(bracketed(vg, origin.unwrap_or_default())),
         text(first.map_or("", type_name)),
         Value::Count(lv.segments.len() as u64),
         Value::Count(stripes),
         Value::Bytes(stripe_sectors.saturating_mul(512)),
         text(devices(stack, group, lv)),
         text(group.full_name(lv)),
+        text(if lv.is_writable() { "writeable" } else { "read-only" }),
+        text(if is_skipped(lv) { "skip activation" } else { "" }),
+        text(if starts_by_itself(lv) { "enabled" } else { "" }),
         text(lv.creation_host.clone().unwrap_or_default()),
         text(lv.tags.join(",")),
         text(lv.id.to_string()),
@@ -248,36 +278,27 @@ fn type_name(segment: &Segment) -> &str {
     }
 }
 
-/// As lvs(8) has them, of a volume that is not active.
-fn attributes(lv: &Lv, is_snapshot: bool, partial: bool) -> String {
-    let kind = match lv.segments.first().map(|segment| &segment.kind) {
-        _ if is_snapshot => 's',
-        Some(Kind::Mirror { .. }) => 'm',
-        Some(Kind::Raid(_)) => 'r',
-        Some(Kind::ThinPool { .. }) => 't',
-        Some(Kind::Thin { .. }) => 'V',
-        Some(Kind::Cache { .. } | Kind::Writecache { .. } | Kind::CachePool { .. }) => 'C',
-        Some(Kind::Vdo { .. }) => 'v',
-        Some(Kind::VdoPool { .. }) => 'd',
-        _ => '-',
-    };
-    let (write, health) = (if lv.is_writable() { 'w' } else { 'r' }, if partial { 'p' } else { '-' });
-    format!("{kind}{write}i-----{health}-")
-}
-
-/// `device(extent)` of each stripe of the first segment, and how many segments there are besides.
+/// `device(extent)` of what each segment lies on.
 fn devices(stack: &Stack, group: &GroupScan, lv: &Lv) -> String {
     let name = |name: &str| {
         let at = group.vg.pvs.iter().position(|pv| pv.name == name);
         let member = at.and_then(|at| group.devices[at]);
         member.map_or(name.to_owned(), |member| stack.scan.members[member].member.name.clone())
     };
+    let at = |stripe: &Stripe| format!("{}({})", name(&stripe.name), stripe.extent);
+    let whole = |name: &String| format!("{name}(0)");
     let segment = |segment: &Segment| match &segment.kind {
-        Kind::Striped { stripes, .. } => {
-            let stripes = stripes.iter().map(|stripe| format!("{}({})", name(&stripe.name), stripe.extent));
-            stripes.collect::<Vec<_>>().join(",")
+        Kind::Striped { stripes, .. } => stripes.iter().map(at).collect(),
+        Kind::Mirror { legs, .. } => legs.iter().map(at).collect(),
+        Kind::Raid(raid) => raid.images.iter().map(|image| whole(&image.data)).collect(),
+        Kind::ThinPool { data, .. } | Kind::CachePool { data, .. } | Kind::VdoPool { data } => {
+            vec![whole(data)]
         }
-        kind => kind.references().join(","),
+        Kind::Cache { origin, .. } | Kind::Writecache { origin, .. } | Kind::Integrity { origin, .. } => {
+            vec![whole(origin)]
+        }
+        _ => Vec::new(),
     };
-    lv.segments.iter().map(segment).collect::<Vec<_>>().join(" ")
+    let segments = lv.segments.iter().map(segment).map(|on: Vec<String>| on.join(","));
+    segments.filter(|on| !on.is_empty()).collect::<Vec<_>>().join(" ")
 }

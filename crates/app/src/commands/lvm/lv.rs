@@ -4,18 +4,18 @@ use wattle_control::lvm::GroupScan;
 use wattle_control::lvm::allocate::{free_extents, free_extents_each};
 use wattle_control::lvm::edit::{self, NewLv, State};
 use wattle_control::lvm::file_system;
+use wattle_control::lvm::flags::{Flags, set_flags};
 use wattle_control::lvm::plan::Plan;
-use wattle_control::{Check, Code, Problem, Stack};
-use wattle_format::lvm::Vg;
+use wattle_control::{Check, Code, Forced, Problem, Stack};
+use wattle_format::lvm::{Lv, Pv, Vg};
 use wattle_rt::{BufMut, Core};
 
 use super::amount::{self, Sign};
 use super::look;
 use super::work::{self, Change};
-use crate::cli::{Extents, RenameArgs, SizeArgs, VolumeArgs};
-use crate::members;
+use crate::cli::{Extents, Permission, VolumeFlags};
+use crate::output::Units;
 use crate::output::geometry::mkfs;
-use crate::output::{Screen, Units};
 
 /// A new volume, over so many physical volumes with so many bytes for each before the next one's turn.
 ///
@@ -32,11 +32,11 @@ pub async fn create(
     let (group, name) = look::split(volume)?;
     let group = look::group(stack, group, State::Here)?;
     let on = look::physical(stack, group, on)?;
-    let (sign, asked) = amount(extents, &group.vg, &on, stripes.into())?;
+    let (sign, asked) = amount(extents, &group.vg, &on, (None, stripes.into()))?;
     if sign != Sign::To {
         return Err(signed("a new volume has a size"));
     }
-    let extents = asked.next_multiple_of(u64::from(stripes).max(1));
+    let extents = whole_stripes(asked, stripes.into());
     let stripe_sectors = stripe_bytes / 512;
     let id = work::random_id()?;
     let new = NewLv { name, id, extents, stripes: stripes.into(), stripe_sectors, on: &on };
@@ -65,13 +65,37 @@ pub async fn create(
     })
 }
 
-fn amount(asked: &Extents, vg: &Vg, on: &[String], stripes: usize) -> Result<(Sign, u64), Problem> {
+/// What is asked for, of a volume with so many stripes.
+fn amount(
+    asked: &Extents,
+    vg: &Vg,
+    on: &[String],
+    (lv, stripes): (Option<&Lv>, usize),
+) -> Result<(Sign, u64), Problem> {
     let free = match stripes {
         0 | 1 => free_extents(vg, on),
         _ => free_extents_each(vg, on, stripes).saturating_mul(stripes as u64),
     };
-    let all = vg.pvs.iter().map(|pv| pv.pe_count).sum();
-    amount::parse(asked, amount::Group { extent_sectors: vg.extent_sectors, all, free })
+    let extents = |pvs: &mut dyn Iterator<Item = &Pv>| pvs.map(|pv| pv.pe_count).fold(0, u64::saturating_add);
+    let physical = vg.pvs.iter().filter(|pv| on.is_empty() || on.contains(&pv.name));
+    let (all, physical) = (extents(&mut vg.pvs.iter()), extents(&mut { physical }));
+    let (extent_sectors, volume) = (vg.extent_sectors, lv.map(Lv::extents));
+    let found = amount::parse(asked, amount::Group { extent_sectors, all, free, physical, volume })?;
+    let of_free = asked.extents.as_ref().is_some_and(|asked| asked.to_ascii_uppercase().ends_with("%FREE"));
+    if of_free && free == 0 {
+        return Err(Problem::new(
+            Code::NoExtents,
+            format!("no extent of {} is free for this", vg.name),
+            "any part of nothing is nothing; stripes lie on physical volumes of their own",
+            "add a physical volume (`wattle vg extend`), or make a volume smaller",
+        ));
+    }
+    Ok(found)
+}
+
+/// Up to whole stripes. What is past all numbers is past all room too.
+fn whole_stripes(extents: u64, stripes: u64) -> u64 {
+    extents.checked_next_multiple_of(stripes.max(1)).unwrap_or(u64::MAX)
 }
 
 fn signed(why: &str) -> Problem {
@@ -103,13 +127,13 @@ pub fn extend(
     let on = look::physical(stack, group, on)?;
     let lv = edit::plain_volume(&group.vg, name)?;
     let (had, stripes) = (lv.extents(), edit::stripes_of(lv));
-    let asked = match amount(extents, &group.vg, &on, stripes as usize)? {
+    let asked = match amount(extents, &group.vg, &on, (Some(lv), stripes as usize))? {
         (Sign::To, extents) => extents,
         (Sign::More, more) => had.saturating_add(more),
         (Sign::Less, _) => return Err(signed("`lv extend` makes volumes larger")),
     };
     let more = asked.saturating_sub(had);
-    let extents = had + more.next_multiple_of(stripes);
+    let extents = had.saturating_add(whole_stripes(more, stripes));
     let after = edit::extend_volume(&group.vg, name, extents, &on)?;
     Ok(Change {
         action: format!("lv extend {volume}"),
@@ -121,39 +145,43 @@ pub fn extend(
     })
 }
 
+/// A smaller volume.
+///
 /// # Errors
 /// The group or volume must not be changed, or what the volume holds would be cut off.
-pub fn reduce(args: &SizeArgs, screen: Screen) -> Result<(), Problem> {
-    let (group, name) = look::split(&args.volume)?;
-    work::change(&args.change, screen, async |core, stack| {
-        let group = look::group(stack, group, State::Here)?.clone();
-        let lv = edit::plain_volume(&group.vg, name)?;
-        let asked = match amount(&args.extents, &group.vg, &[], 1)? {
-            (Sign::To, extents) => extents,
-            (Sign::Less, less) => lv.extents().saturating_sub(less),
-            (Sign::More, _) => return Err(signed("`lv reduce` makes volumes smaller")),
-        };
-        let after = edit::reduce_volume(&group.vg, name, asked)?;
-        let extents = after.lv(name).map_or(0, wattle_format::lvm::Lv::extents);
-        let left_bytes = extents.saturating_mul(group.vg.extent_sectors).saturating_mul(512);
-        let mut notes: Vec<_> = rounded(asked, extents, "stripes").into_iter().collect();
-        if let Some((holds, needed_bytes)) = contents(core, stack, &group, name).await? {
-            match edit::check_below(&args.volume, &holds, needed_bytes, left_bytes) {
-                Err(problem) if !members::forced(&args.change.force).has(Check::FileSystem) => {
-                    return Err(problem);
-                }
-                Err(problem) => notes.push(format!("{}; overridden", problem.what)),
-                Ok(()) => {}
-            }
+pub async fn reduce(
+    core: &Core,
+    stack: &mut Stack,
+    volume: &str,
+    extents: &Extents,
+    (forced, units): (Forced, Units),
+) -> Result<Change, Problem> {
+    let (group, name) = look::split(volume)?;
+    let group = look::group(stack, group, State::Here)?.clone();
+    let lv = edit::plain_volume(&group.vg, name)?;
+    let asked = match amount(extents, &group.vg, &[], (Some(lv), 1))? {
+        (Sign::To, extents) => extents,
+        (Sign::Less, less) => lv.extents().saturating_sub(less),
+        (Sign::More, _) => return Err(signed("`lv reduce` makes volumes smaller")),
+    };
+    let after = edit::reduce_volume(&group.vg, name, asked)?;
+    let extents = after.lv(name).map_or(0, Lv::extents);
+    let left_bytes = extents.saturating_mul(group.vg.extent_sectors).saturating_mul(512);
+    let mut notes: Vec<_> = rounded(asked, extents, "stripes").into_iter().collect();
+    if let Some((holds, needed_bytes)) = contents(core, stack, &group, name).await? {
+        match edit::check_below(volume, &holds, needed_bytes, left_bytes) {
+            Err(problem) if !forced.has(Check::FileSystem) => return Err(problem),
+            Err(problem) => notes.push(format!("{}; overridden", problem.what)),
+            Ok(()) => {}
         }
-        Ok(Change {
-            action: format!("lv reduce {}", args.volume),
-            result: format!("volume {}: {}", args.volume, size(&group.vg, extents, screen.units)),
-            plan: Plan::change(&stack.scan, &group, after)?,
-            commands: vec![format!("lvreduce -l {extents} {}", args.volume)],
-            notes,
-            step: None,
-        })
+    }
+    Ok(Change {
+        action: format!("lv reduce {volume}"),
+        result: format!("volume {volume}: {}", size(&group.vg, extents, units)),
+        plan: Plan::change(&stack.scan, &group, after)?,
+        commands: vec![format!("lvreduce -l {extents} {volume}")],
+        notes,
+        step: None,
     })
 }
 
@@ -165,6 +193,8 @@ async fn contents(
     name: &str,
 ) -> Result<Option<(String, Option<u64>)>, Problem> {
     let member = look::device(stack, &format!("{}/{name}", group.vg.id))?;
+    // Whoever used it meanwhile may have made something else of it.
+    stack.look_again(core, member).await?;
     let seen = &stack.scan.members[member];
     let superblocks =
         seen.superblocks.iter().map(|superblock| format!("md {} superblock", superblock.version()));
@@ -194,54 +224,99 @@ fn unreadable(name: &str, error: &wattle_engine::VolumeError) -> Problem {
     )
 }
 
+/// One volume less.
+///
 /// # Errors
 /// The group or volume must not be changed, or it holds something.
-pub fn remove(args: &VolumeArgs, screen: Screen) -> Result<(), Problem> {
-    let (group, name) = look::split(&args.volume)?;
-    work::change(&args.change, screen, async |core, stack| {
-        let group = look::group(stack, group, State::Here)?.clone();
-        let after = edit::remove_volume(&group.vg, name)?;
-        let mut notes = Vec::new();
-        if let Some((holds, _)) = contents(core, stack, &group, name).await? {
-            let what = format!("{}: it holds data: {holds}", args.volume);
-            if !members::forced(&args.change.force).has(Check::Signature) {
-                return Err(Problem::new(
-                    Code::SignatureFound,
-                    what,
-                    "removing the volume gives its extents away",
-                    "check that this is the right one; --force=signature goes on all the same",
-                )
-                .forced_by(Check::Signature));
-            }
-            notes.push(format!("{what}; overridden"));
+pub async fn remove(core: &Core, stack: &mut Stack, volume: &str, forced: Forced) -> Result<Change, Problem> {
+    let (group, name) = look::split(volume)?;
+    let group = look::group(stack, group, State::Here)?.clone();
+    let after = edit::remove_volume(&group.vg, name)?;
+    let mut notes = Vec::new();
+    if let Some((holds, _)) = contents(core, stack, &group, name).await? {
+        let what = format!("{volume}: it holds data: {holds}");
+        if !forced.has(Check::Signature) {
+            return Err(Problem::new(
+                Code::SignatureFound,
+                what,
+                "removing the volume gives its extents away",
+                "check that this is the right one; --force=signature goes on all the same",
+            )
+            .forced_by(Check::Signature));
         }
-        Ok(Change {
-            action: format!("lv remove {}", args.volume),
-            result: format!("volume {}: gone", args.volume),
-            plan: Plan::change(&stack.scan, &group, after)?,
-            commands: vec![format!("lvremove {}", args.volume)],
-            notes,
-            step: None,
-        })
+        notes.push(format!("{what}; overridden"));
+    }
+    Ok(Change {
+        action: format!("lv remove {volume}"),
+        result: format!("volume {volume}: gone"),
+        plan: Plan::change(&stack.scan, &group, after)?,
+        commands: vec![format!("lvremove {volume}")],
+        notes,
+        step: None,
     })
 }
 
+/// The volume under another name.
+///
 /// # Errors
 /// The group or volume must not be changed, or the name does not do.
-pub fn rename(args: &RenameArgs, screen: Screen) -> Result<(), Problem> {
-    let (group, name) = look::split(&args.name)?;
+pub fn rename(stack: &Stack, volume: &str, to: &str) -> Result<Change, Problem> {
+    let (group, name) = look::split(volume)?;
     // The new name may be given with the group too, as LVM2 has it.
-    let to = args.to.strip_prefix(&format!("{group}/")).unwrap_or(&args.to);
-    work::change(&args.change, screen, async |_, stack| {
-        let group = look::group(stack, group, State::Here)?;
-        let after = edit::rename_volume(&group.vg, name, to)?;
-        Ok(Change {
-            action: format!("lv rename {}", args.name),
-            result: format!("volume {}/{to}, which was {}", group.vg.name, args.name),
-            plan: Plan::change(&stack.scan, group, after)?,
-            commands: vec![format!("lvrename {} {name} {to}", group.vg.name)],
-            notes: Vec::new(),
-            step: None,
-        })
+    let to = to.strip_prefix(&format!("{group}/")).unwrap_or(to);
+    let group = look::group(stack, group, State::Here)?;
+    let after = edit::rename_volume(&group.vg, name, to)?;
+    Ok(Change {
+        action: format!("lv rename {volume}"),
+        result: format!("volume {}/{to}, which was {volume}", group.vg.name),
+        plan: Plan::change(&stack.scan, group, after)?,
+        commands: vec![format!("lvrename {} {name} {to}", group.vg.name)],
+        notes: Vec::new(),
+        step: None,
+    })
+}
+
+/// What is said of a volume's use.
+///
+/// # Errors
+/// The group or volume must not be changed, or all of it is said already.
+pub fn flags(stack: &Stack, volume: &str, flags: VolumeFlags) -> Result<Change, Problem> {
+    let (group, name) = look::split(volume)?;
+    let group = look::group(stack, group, State::Here)?;
+    let after = set_flags(
+        &group.vg,
+        name,
+        Flags {
+            read_only: flags.permission.map(|permission| permission == Permission::R),
+            skipped: flags.setactivationskip,
+            by_itself: flags.setautoactivation,
+        },
+    )?;
+    let mut said = Vec::new();
+    let mut options = String::new();
+    let yes_or_no = |yes: bool| if yes { "y" } else { "n" };
+    if let Some(permission) = flags.permission {
+        let (word, letters) = match permission {
+            Permission::R => ("read-only", "r"),
+            Permission::Rw => ("read and written", "rw"),
+        };
+        said.push(word);
+        options.push_str(&format!(" -p {letters}"));
+    }
+    if let Some(skipped) = flags.setactivationskip {
+        said.push(if skipped { "left out unless it is named" } else { "not left out" });
+        options.push_str(&format!(" -k {}", yes_or_no(skipped)));
+    }
+    if let Some(by_itself) = flags.setautoactivation {
+        said.push(if by_itself { "started with the system" } else { "not started with the system" });
+        options.push_str(&format!(" --setautoactivation {}", yes_or_no(by_itself)));
+    }
+    Ok(Change {
+        action: format!("lv activate-flags {volume}"),
+        result: format!("volume {volume}: {}", said.join(", ")),
+        plan: Plan::change(&stack.scan, group, after)?,
+        commands: vec![format!("lvchange{options} {volume}")],
+        notes: Vec::new(),
+        step: None,
     })
 }

@@ -4,6 +4,7 @@
 //! carries it out. What the server of a group can do too is an [`order`].
 
 mod amount;
+mod attributes;
 mod backup;
 mod columns;
 mod fields;
@@ -37,10 +38,18 @@ pub fn pv(args: &PvArgs, screen: Screen) -> Result<(), Problem> {
 pub fn vg(args: &VgArgs, screen: Screen) -> Result<(), Problem> {
     match &args.command {
         VgCommand::Create(args) => vg::create(args, screen),
-        VgCommand::Extend(args) => vg::extend(args, screen),
-        VgCommand::Reduce(args) => vg::reduce(args, screen),
+        VgCommand::Extend(args) => {
+            let (group, devices) = (args.group.clone(), order::devices(&args.change)?);
+            order::run(What::GroupExtend { group, devices }, &args.change, screen)
+        }
+        VgCommand::Reduce(args) => {
+            order::run(What::GroupReduce { group: args.group.clone() }, &args.change, screen)
+        }
         VgCommand::Remove(args) => vg::remove(args, screen),
-        VgCommand::Rename(args) => vg::rename(args, screen),
+        VgCommand::Rename(args) => {
+            let (group, to) = (args.name.clone(), args.to.clone());
+            order::run(What::GroupRename { group, to }, &args.change, screen)
+        }
         VgCommand::Export(args) => vg::export(args, screen, true),
         VgCommand::Import(args) => vg::export(args, screen, false),
         VgCommand::Restore(args) => vg::restore(args, screen),
@@ -62,10 +71,24 @@ pub fn lv(args: &LvArgs, screen: Screen) -> Result<(), Problem> {
             let what = What::Extend { volume: args.volume.clone(), extents: args.extents.clone() };
             order::run(what, &args.change, screen)
         }
-        LvCommand::Reduce(args) => lv::reduce(args, screen),
-        LvCommand::Remove(args) => lv::remove(args, screen),
-        LvCommand::Rename(args) => lv::rename(args, screen),
+        LvCommand::Reduce(args) => {
+            let what = What::Reduce { volume: args.volume.clone(), extents: args.extents.clone() };
+            order::run(what, &args.change, screen)
+        }
+        LvCommand::Remove(args) => {
+            order::run(What::Remove { volume: args.volume.clone() }, &args.change, screen)
+        }
+        LvCommand::Rename(args) => {
+            let (volume, to) = (args.name.clone(), args.to.clone());
+            order::run(What::Rename { volume, to }, &args.change, screen)
+        }
+        LvCommand::ActivateFlags(args) => {
+            let what = What::Flags { volume: args.volume.clone(), flags: args.flags };
+            order::run(what, &args.change, screen)
+        }
         LvCommand::Move(args) => relocate::run(args, screen),
-        LvCommand::List(args) => columns::list(args, screen, &fields::LV, fields::lvs),
+        LvCommand::List(args) => {
+            columns::list(&args.list, screen, &fields::LV, |stack| fields::lvs(stack, args.all))
+        }
     }
 }

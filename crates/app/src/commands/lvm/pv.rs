@@ -4,14 +4,14 @@ use wattle_control::lvm::commit::Role;
 use wattle_control::lvm::edit::{NewPv, State, check_changeable, resize_physical};
 use wattle_control::lvm::plan::{From, Place, Plan};
 use wattle_control::scan::Origin;
-use wattle_control::{Check, Code, MemberScan, Problem, Stack};
+use wattle_control::{Check, Code, Forced, MemberScan, Problem, Stack};
 use wattle_format::lvm::Label;
 use wattle_format::lvm::label::Area;
 use wattle_rt::Core;
 
 use super::look;
 use super::work::{self, Change};
-use crate::cli::{ChangeArgs, Force};
+use crate::cli::ChangeArgs;
 use crate::members;
 use crate::output::Screen;
 
@@ -29,7 +29,7 @@ pub fn create(args: &ChangeArgs, screen: Screen) -> Result<(), Problem> {
         let (mut places, mut notes, mut commands) = (Vec::new(), Vec::new(), Vec::new());
         for member in look::devices(stack, &args.on)? {
             look::check_in_no_group(stack, member)?;
-            let (place, told) = new_physical(core, stack, member, &args.force).await?;
+            let (place, told) = new_physical(core, stack, member, members::forced(&args.force)).await?;
             commands.push(command(stack, &place));
             notes.extend(told);
             places.push(place);
@@ -155,7 +155,7 @@ pub async fn new_physical(
     core: &Core,
     stack: &mut Stack,
     member: usize,
-    force: &Force,
+    forced: Forced,
 ) -> Result<(Place, Vec<String>), Problem> {
     if let Origin::Logical { .. } = stack.scan.members[member].origin {
         let name = &stack.scan.members[member].member.name;
@@ -166,7 +166,7 @@ pub async fn new_physical(
             "use what the volume lies on",
         ));
     }
-    let mut notes: Vec<_> = check_empty(&stack.scan.members[member], force)?.into_iter().collect();
+    let mut notes: Vec<_> = check_empty(&stack.scan.members[member], forced)?.into_iter().collect();
     let size_bytes = size_bytes(core, stack, member).await? / 512 * 512;
     let stripe_bytes = stripe_bytes(core, stack, member).await?;
     let seen = &stack.scan.members[member];
@@ -209,7 +209,7 @@ pub fn member_of_group(stack: &Stack, place: &Place, extent_sectors: u64) -> New
 }
 
 /// Refuses a member that something is on, unless the operator insists; then tells what.
-fn check_empty(seen: &MemberScan, force: &Force) -> Result<Option<String>, Problem> {
+fn check_empty(seen: &MemberScan, forced: Forced) -> Result<Option<String>, Problem> {
     let name = &seen.member.name;
     if let Some(error) = seen.unreadable.first() {
         return Err(error.clone().into());
@@ -223,7 +223,7 @@ fn check_empty(seen: &MemberScan, force: &Force) -> Result<Option<String>, Probl
         return Ok(None);
     }
     let what = format!("{name}: it holds data: {}", found.join(", "));
-    if members::forced(force).has(Check::Signature) {
+    if forced.has(Check::Signature) {
         return Ok(Some(format!("{what}; overridden")));
     }
     Err(Problem::new(

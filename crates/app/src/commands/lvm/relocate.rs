@@ -85,6 +85,7 @@ pub fn run(args: &MoveArgs, screen: Screen) -> Result<(), Problem> {
             on: change.on.clone(),
             dry_run: change.dry_run,
             backup_dir: change.backup_dir.clone(),
+            force: Vec::new(),
         };
         // What has to run is found without touching anything; then that is claimed.
         let scan = members::look(&change.members, &change.force)?;
@@ -108,7 +109,7 @@ pub fn run(args: &MoveArgs, screen: Screen) -> Result<(), Problem> {
             let options = Options { policy, purpose, wanted: Some(wanted) };
             let mut stack = Stack::open(&core, scan, options, &mut Plain).await?;
             let moved = loop {
-                match order::obey(&core, &mut stack, &order(done.is_some())).await {
+                match order::obey(&core, &mut stack, &order(done.is_some()), async |_| Ok(())).await {
                     Ok(step) => {
                         if is_over(&mut done, step, screen) {
                             break Ok(());

@@ -4,12 +4,13 @@ use wattle_control::lvm::GroupScan;
 use wattle_control::lvm::commit::Role;
 use wattle_control::lvm::edit::{self, NewPv, State};
 use wattle_control::lvm::plan::{self, Before, Place, Plan};
-use wattle_control::{Code, Problem, Stack};
+use wattle_control::{Code, Forced, Problem, Stack};
 use wattle_rt::Core;
 
 use super::work::{self, Change};
 use super::{backup, look, pv};
-use crate::cli::{ChangeArgs, CreateGroupArgs, GroupArgs, RenameArgs, RestoreArgs};
+use crate::cli::{CreateGroupArgs, GroupArgs, RestoreArgs};
+use crate::members;
 use crate::output::Screen;
 
 /// # Errors
@@ -19,7 +20,9 @@ pub fn create(args: &CreateGroupArgs, screen: Screen) -> Result<(), Problem> {
     work::change(&args.change, screen, async |core, stack| {
         check_name_free(stack, name)?;
         let extent_sectors = args.extent_size.0 / 512;
-        let joining = joining(core, stack, &args.change, &[], extent_sectors).await?;
+        let devices = look::devices(stack, &args.change.on)?;
+        let joining =
+            joining(core, stack, members::forced(&args.change.force), devices, extent_sectors).await?;
         let after = edit::create_group(name, work::random_id()?, extent_sectors, &joining.pvs)?;
         let extents: u64 = after.pvs.iter().map(|pv| pv.pe_count).sum();
         let size_bytes = extents.saturating_mul(extent_sectors).saturating_mul(512);
@@ -62,22 +65,21 @@ struct Joining {
     notes: Vec<String>,
 }
 
-/// Everything given that is in no group, or what was named; without `members`, which are in the group already.
+/// These members, which are to be in no group.
 async fn joining(
     core: &Core,
     stack: &mut Stack,
-    args: &ChangeArgs,
-    members: &[usize],
+    forced: Forced,
+    members: Vec<usize>,
     extent_sectors: u64,
 ) -> Result<Joining, Problem> {
     let mut joining = Joining { places: Vec::new(), pvs: Vec::new(), devices: Vec::new(), notes: Vec::new() };
-    let devices = look::devices(stack, &args.on)?;
-    for member in devices.into_iter().filter(|member| !members.contains(member)) {
+    for member in members {
         look::check_in_no_group(stack, member)?;
         let place = match Place::of(&stack.scan, member, Role::Belongs) {
             Some(place) => place,
             None => {
-                let (mut place, notes) = pv::new_physical(core, stack, member, &args.force).await?;
+                let (mut place, notes) = pv::new_physical(core, stack, member, forced).await?;
                 plan::say_in_a_group(&mut place.label, true);
                 joining.notes.extend(notes);
                 place
@@ -98,56 +100,63 @@ async fn joining(
     Ok(joining)
 }
 
+/// A group with more physical volumes: those named, or else everything on the members given that is in none.
+///
 /// # Errors
 /// It must not be changed, something is on a member, or it cannot be written.
-pub fn extend(args: &GroupArgs, screen: Screen) -> Result<(), Problem> {
-    work::change(&args.change, screen, async |core, stack| {
-        let group = look::group(stack, &args.group, State::Here)?.clone();
-        let members: Vec<_> = group.devices.iter().flatten().copied().collect();
-        let joining = joining(core, stack, &args.change, &members, group.vg.extent_sectors).await?;
-        let after = edit::add_physical(&group.vg, &joining.pvs)?;
-        let name = &group.vg.name;
-        let extents: u64 = joining.pvs.iter().map(|pv| pv.pe_count).sum();
-        let mut plan = Plan::change(&stack.scan, &group, after)?;
-        plan.places.extend(joining.places);
-        Ok(Change {
-            action: format!("vg extend {name}"),
-            result: format!("volume group {name}: {extents} extents more"),
-            plan,
-            commands: vec![format!("vgextend {name} {}", joining.devices.join(" "))],
-            notes: joining.notes,
-            step: None,
-        })
+pub async fn extend(
+    core: &Core,
+    stack: &mut Stack,
+    group: &str,
+    devices: &[String],
+    forced: Forced,
+) -> Result<Change, Problem> {
+    let group = look::group(stack, group, State::Here)?.clone();
+    let devices = look::devices(stack, devices)?;
+    let new = devices.into_iter().filter(|member| !group.devices.contains(&Some(*member))).collect();
+    let joining = joining(core, stack, forced, new, group.vg.extent_sectors).await?;
+    let after = edit::add_physical(&group.vg, &joining.pvs)?;
+    let name = &group.vg.name;
+    let extents: u64 = joining.pvs.iter().map(|pv| pv.pe_count).sum();
+    let mut plan = Plan::change(&stack.scan, &group, after)?;
+    plan.places.extend(joining.places);
+    Ok(Change {
+        action: format!("vg extend {name}"),
+        result: format!("volume group {name}: {extents} extents more"),
+        plan,
+        commands: vec![format!("vgextend {name} {}", joining.devices.join(" "))],
+        notes: joining.notes,
+        step: None,
     })
 }
 
+/// A group with one physical volume less.
+///
 /// # Errors
 /// Volumes are on it, or it must not be changed.
-pub fn reduce(args: &GroupArgs, screen: Screen) -> Result<(), Problem> {
-    work::change(&args.change, screen, async |_, stack| {
-        let group = look::group(stack, &args.group, State::Here)?;
-        let name = &group.vg.name;
-        let [pv] = &look::physical(stack, group, &args.change.on)?[..] else {
-            return Err(Problem::new(
-                Code::Usage,
-                format!("which physical volume is to leave {name}?"),
-                "one is taken out at a time",
-                "name it: --on NAME (`wattle pv list` lists them)",
-            ));
-        };
-        let at = group.vg.pvs.iter().position(|known| known.name == *pv);
-        let member = at.and_then(|at| group.devices[at]);
-        let id = at.map(|at| group.vg.pvs[at].id).expect("it was found among them");
-        let after = edit::remove_physical(&group.vg, &id)?;
-        let device = member.map_or(id.to_string(), |member| look::linux_name(stack, member));
-        Ok(Change {
-            action: format!("vg reduce {name}"),
-            result: format!("volume group {name}: without {device}"),
-            plan: Plan::change(&stack.scan, group, after)?,
-            commands: vec![format!("vgreduce {name} {device}")],
-            notes: Vec::new(),
-            step: None,
-        })
+pub fn reduce(stack: &Stack, group: &str, on: &[String]) -> Result<Change, Problem> {
+    let group = look::group(stack, group, State::Here)?;
+    let name = &group.vg.name;
+    let [pv] = &look::physical(stack, group, on)?[..] else {
+        return Err(Problem::new(
+            Code::Usage,
+            format!("which physical volume is to leave {name}?"),
+            "one is taken out at a time",
+            "name it: --on NAME (`wattle pv list` lists them)",
+        ));
+    };
+    let at = group.vg.pvs.iter().position(|known| known.name == *pv);
+    let member = at.and_then(|at| group.devices[at]);
+    let id = at.map(|at| group.vg.pvs[at].id).expect("it was found among them");
+    let after = edit::remove_physical(&group.vg, &id)?;
+    let device = member.map_or(id.to_string(), |member| look::linux_name(stack, member));
+    Ok(Change {
+        action: format!("vg reduce {name}"),
+        result: format!("volume group {name}: without {device}"),
+        plan: Plan::change(&stack.scan, group, after)?,
+        commands: vec![format!("vgreduce {name} {device}")],
+        notes: Vec::new(),
+        step: None,
     })
 }
 
@@ -179,23 +188,23 @@ pub fn remove(args: &GroupArgs, screen: Screen) -> Result<(), Problem> {
     })
 }
 
+/// A group under another name.
+///
 /// # Errors
 /// The name does not do or is in use, or the group must not be changed.
-pub fn rename(args: &RenameArgs, screen: Screen) -> Result<(), Problem> {
-    work::change(&args.change, screen, async |_, stack| {
-        check_name_free(stack, &args.to)?;
-        let group = look::group(stack, &args.name, State::Here)?;
-        let after = edit::rename_group(&group.vg, &args.to)?;
-        let (name, to) = (&group.vg.name, &args.to);
-        simple(
-            stack,
-            group,
-            after,
-            &format!("vg rename {name}"),
-            &format!("volume group {to}, which was {name}"),
-            &format!("vgrename {} {to}", group.vg.id),
-        )
-    })
+pub fn rename(stack: &Stack, group: &str, to: &str) -> Result<Change, Problem> {
+    check_name_free(stack, to)?;
+    let group = look::group(stack, group, State::Here)?;
+    let after = edit::rename_group(&group.vg, to)?;
+    let name = &group.vg.name;
+    simple(
+        stack,
+        group,
+        after,
+        &format!("vg rename {name}"),
+        &format!("volume group {to}, which was {name}"),
+        &format!("vgrename {} {to}", group.vg.id),
+    )
 }
 
 /// # Errors
@@ -242,18 +251,29 @@ pub fn restore(args: &RestoreArgs, screen: Screen) -> Result<(), Problem> {
     let text = backup::read(&args.file)?;
     let name = &args.group;
     work::change(&args.change, screen, async |_, stack| {
-        let plan = plan::restore(&stack.scan, &stack.groups, name, &text)?;
+        let forced = members::forced(&args.change.force);
+        let plan = plan::restore(&stack.scan, &stack.groups, (name, &text), forced)?;
         let file = args.file.display();
         Ok(Change {
             action: format!("vg restore {name}"),
             result: format!("volume group {name}: as in {file}"),
+            notes: restored_notes(stack, &plan),
             plan,
             commands: vec![format!("vgcfgrestore --file {file} {name}")],
-            notes: vec![
-                "what volumes hold is not in a backup: extents that were used otherwise since hold that"
-                    .to_owned(),
-            ],
             step: None,
         })
     })
+}
+
+/// What a restore does not bring back, and whom it sends away.
+fn restored_notes(stack: &Stack, plan: &Plan) -> Vec<String> {
+    let mut notes = vec![
+        "what volumes hold is not in a backup: extents that were used otherwise since hold that".to_owned(),
+    ];
+    let leaves = plan.places.iter().filter(|place| place.role == Role::Leaves);
+    notes.extend(leaves.map(|place| {
+        let device = look::linux_name(stack, place.member);
+        format!("{device} joined the group since: it belongs to none then, and what lies on it is given up")
+    }));
+    notes
 }

@@ -151,7 +151,8 @@ fn no_members() -> Problem {
     Problem::new(
         Code::Usage,
         "no members are given",
-        "only `lv create`, `extend` and `move` are also orders to the server of a group",
+        "only `lv create`, `extend`, `reduce`, `remove`, `rename`, `move` and `vg extend`, `reduce`, `rename` are also orders to the \
+         server of a group",
         "give the files or devices that the volumes lie on, every member of their arrays",
     )
 }
@@ -163,7 +164,7 @@ pub fn of_a_server(args: &ChangeArgs, before: Option<&Before>, problem: Problem)
     let Some(_) = servers.of_group(&before.name) else { return problem };
     Problem {
         why: format!("the volume group {} is being served", before.name),
-        next: "leave out the members, and its server does it (`lv create`, `extend`, `move`); for everything else stop it first \
+        next: "leave out the members, and its server does it; for `pv`, and for `vg export`, `remove` and `restore`, stop it first \
                (`wattle status`, `wattle stop`)"
             .to_owned(),
         ..problem
@@ -264,7 +265,14 @@ async fn write(
 }
 
 /// What is made a physical volume still holds what the operator was told of.
-fn check_same(stack: &Stack, member: usize, place: &wattle_control::lvm::plan::Place) -> Result<(), Problem> {
+///
+/// # Errors
+/// It does not.
+pub fn check_same(
+    stack: &Stack,
+    member: usize,
+    place: &wattle_control::lvm::plan::Place,
+) -> Result<(), Problem> {
     let seen = &stack.scan.members[member];
     let now = super::pv::wiped(seen);
     match &place.from {

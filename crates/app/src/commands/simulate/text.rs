@@ -191,7 +191,7 @@ pub fn rate(bytes_per_second: f64, units: Units) -> String {
     let bytes = bytes_per_second.round() as u64;
     match units {
         // Drives are sold by megabytes of 1000 x 1000.
-        Units::Iec | Units::Si => format!("{:.1} MB/s", bytes as f64 / 1e6),
+        Units::Iec | Units::Si | Units::Lvm(_) => format!("{:.1} MB/s", bytes as f64 / 1e6),
         Units::Bytes => format!("{bytes} B/s"),
     }
 }

@@ -3,7 +3,8 @@
 use std::fs;
 use std::os::unix::fs::FileExt;
 
-use crate::harness::{Room, Said, fixtures, require, run, tool};
+use crate::harness::{Room, Said, Serve, fixtures, require, run, tool};
+use crate::nbd::Client;
 
 /// The fixture's members in another order; `None`, loudly, where they cannot be unpacked.
 fn unpack(room: &Room) -> Option<Vec<String>> {
@@ -67,6 +68,33 @@ fn an_array_that_was_created_over_wrongly_is_opened_in_an_overlay() {
     let wrong = ["--level", "5", "--chunk", "64K", "--assume-clean", "--force=signature", "--yes"];
     with("create", &[&["wrong".to_owned()][..], &members].concat(), &wrong).ok();
     opens(&room, &members);
+}
+
+/// Of an encrypted RAID 5 nothing tells the order. A wrong one that all superblocks name is not the right one for that.
+#[test]
+fn superblocks_alone_make_nothing_certain() {
+    let room = Room::new();
+    let members = room.array("5", 8);
+    let serve = Serve::start(&room, &[], &members);
+    let mut state = 1_u64;
+    let mut random = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (state >> 33) as u8
+    };
+    let mut content: Vec<u8> = (0..24 << 20).map(|_| random()).collect();
+    content[..8].copy_from_slice(b"LUKS\xBA\xBE\0\x02");
+    let mut client = Client::connect(&serve.uri).unwrap();
+    for (ix, piece) in content.chunks(1 << 20).enumerate() {
+        client.write((ix as u64) << 20, piece).unwrap();
+    }
+    client.flush().unwrap();
+    drop(client);
+    serve.stop();
+    let reversed: Vec<_> = members.iter().rev().cloned().collect();
+    let wrong = ["--level", "5", "--chunk", "64K", "--assume-clean", "--force=signature", "--yes"];
+    with("create", &[&["wrong".to_owned()][..], &reversed].concat(), &wrong).ok();
+    let said = room.untouched(|| with("rescue", &members, &[])).failed(1, "WTL-0166", &["--pick"]);
+    assert!(said.text().contains("superblocks say the same"), "{}", said.text());
 }
 
 #[test]

@@ -86,10 +86,9 @@ pub fn search(members: &[Member]) -> Result<Findings, RescueError> {
         all.append(&mut others);
     }
     all.sort_by(|one, other| other.score.total.total_cmp(&one.score.total));
-    let lead = match &all[..] {
-        [first, second, ..] => first.score.total - second.score.total,
-        _ => f64::INFINITY,
-    };
+    // Superblocks may be the wrong ones: they put a finding first, and do not make it certain.
+    let others = all.iter().skip(1).map(|ranked| ranked.score.content).reduce(f64::max);
+    let lead = all.first().zip(others).map_or(f64::INFINITY, |(first, other)| first.score.content - other);
     notes.dedup();
     let Some(first) =
         all.first().filter(|first| first.score.content >= CONTENT_MIN || first.score.superblocks > 0)

@@ -1,8 +1,10 @@
 //! Plans on modelled drives: what each candidate comes to, and which is best.
 //!
 //! An answer is wanted within seconds, so that runs are short: limits sort out what cannot win, a short run of each that is left
-//! finds the fastest few, a longer one of these decides.
+//! finds the fastest few, and longer ones of these decide. What chance does to a run it does to all of them, which have the same
+//! seeds; of those that are close together it is averaged out over several.
 
+use std::cmp::Ordering;
 use std::time::Duration;
 
 use wattle_advise::drives::{Drive, Media};
@@ -21,12 +23,16 @@ use crate::rebuild::rebuild_beside;
 use crate::setup::{DATA_OFFSET, Guard, MeasureError, Setup};
 use crate::study::used_up;
 
-/// Candidates whose rates differ by less are equally fast: so much is chance.
-pub const EQUAL: f64 = 0.03;
+/// Candidates whose rates differ by less are equally fast; of those that ran for all seeds chance accounts for a part of this only.
+pub const EQUAL: f64 = 0.025;
+/// Those that are so close to the fastest run for all seeds: one run has been off by half of it.
+const CLOSE: f64 = 0.05;
+/// How many seeds these are.
+const SEEDS: u64 = 3;
 /// What is so far below the best limit is not tried.
 const HOPELESS: f64 = 0.5;
-/// After the first round, what is so far behind is not looked at again.
-const BEHIND: f64 = 0.8;
+/// After the first round, which is over before drives collect garbage, what is so far behind is not looked at again.
+const BEHIND: f64 = 0.5;
 /// So many are looked at again.
 const FINALISTS: usize = 8;
 /// Volatile cache of a disk in short runs: what there really is would take in all that is written.
@@ -46,16 +52,31 @@ pub enum Effort {
 }
 
 impl Effort {
-    /// Requests of a window, of which ten are counted.
-    fn load(self, load: &Load, members: u64) -> Load {
+    /// The load with windows of so many requests on these drives, of which ten are counted.
+    fn load(self, load: &Load, drives: &[&Drive]) -> Load {
+        let caches = drives.iter().filter_map(|drive| match drive.media {
+            Media::Disk(_) => Some(drive.cache_bytes),
+            Media::Flash(_) => None,
+        });
         let (bytes, most) = match self {
             Effort::Glance => (8 << 20, 100),
             Effort::Look => (48 << 20, 600),
-            Effort::Exhaustive => return load.clone().until_steady(),
+            Effort::Exhaustive => {
+                let mut load = load.clone().until_steady();
+                // In sequence caches take in for a while what platters do not, so that a window is more than fits these. Among
+                // requests that go anywhere they soon hold what they ever will.
+                if let (Ramp::UntilSteady(steady), false) = (&mut load.ramp, load.rw.random()) {
+                    steady.requests = steady.requests.max(caches.sum::<u64>() / load.bs_bytes);
+                }
+                return load;
+            }
         };
         let requests = (bytes / load.bs_bytes).clamp(10, most);
-        let warm = members * WAITING_WRITES;
-        let steady = Steady {
+        let warm = match load.rw.random() {
+            true => caches.count() as u64 * WAITING_WRITES,
+            false => caches.count() as u64 * SHORT_CACHE_BYTES / load.bs_bytes,
+        };
+        let mut steady = Steady {
             window: Duration::from_micros(200),
             requests,
             windows: 2.max((warm / requests) as usize).min(8),
@@ -63,7 +84,25 @@ impl Effort {
             at_most: Duration::from_secs(3600),
             requests_at_most: (4 * requests.max(load.depth() as u64)).max(2 * warm),
         };
+        if self == Effort::Look && !load.rw.random() {
+            // Streams take a while to fall into step with stripes. Large stripes wait for whichever drive collects garbage: that is
+            // seen once before anything is counted.
+            let between = drives.iter().map(|drive| collects_every(drive)).max().unwrap_or_default();
+            steady.windows = 8;
+            steady.window = steady.window.max(between / 8);
+            steady.requests_at_most = steady.requests_at_most.max(drives.len() as u64 * 128);
+        }
         Load { ramp: Ramp::UntilSteady(steady), ..load.clone() }
+    }
+}
+
+/// How long a drive writes from one time that it collects garbage to the next.
+fn collects_every(drive: &Drive) -> Duration {
+    match &drive.media {
+        Media::Flash(flash) if flash.collection_share_ppm > 0 => {
+            flash.collection_pause * (1_000_000 / flash.collection_share_ppm)
+        }
+        _ => Duration::ZERO,
     }
 }
 
@@ -88,6 +127,18 @@ impl Trial {
             bytes_per_second: measured.bytes_per_second() * f64::from(groups),
             p50: all.percentile(50.0),
             p99: all.percentile(99.0),
+        }
+    }
+
+    /// What several came to on average.
+    fn mean(trials: &[Trial]) -> Trial {
+        let runs = trials.len() as u32;
+        let mean = |of: fn(&Trial) -> f64| trials.iter().map(of).sum::<f64>() / f64::from(runs);
+        Trial {
+            per_second: mean(|trial| trial.per_second),
+            bytes_per_second: mean(|trial| trial.bytes_per_second),
+            p50: trials.iter().map(|trial| trial.p50).sum::<Duration>() / runs,
+            p99: trials.iter().map(|trial| trial.p99).sum::<Duration>() / runs,
         }
     }
 }
@@ -172,32 +223,48 @@ impl Trials<'_> {
         for ranked in all.iter_mut().filter(|ranked| ranked.limit >= HOPELESS * best_limit) {
             ranked.trial = Some(self.measure(&ranked.candidate, Effort::Glance)?);
         }
-        self.sort(&mut all);
-        let fastest = all.iter().map(rate).fold(0.0, f64::max);
-        let near = all.iter().take_while(|ranked| rate(ranked) >= BEHIND * fastest).count();
-        // Half of them for their speed, half because they would be preferred if they were as fast.
-        let (fast, others) = all[..near].split_at_mut(near.min(FINALISTS / 2));
-        others.sort_by_key(|ranked| ranked.candidate.taste(self.wish));
-        for ranked in fast.iter_mut().chain(others.iter_mut().take(FINALISTS / 2)) {
-            ranked.trial = Some(self.measure(&ranked.candidate, Effort::Look)?);
-            ranked.decided = true;
+        all.sort_by(faster);
+        for ix in self.finalists(&all) {
+            all[ix].trial = Some(self.measure(&all[ix].candidate, Effort::Look)?);
+            all[ix].decided = true;
         }
-        self.sort(&mut all);
+        let fastest = all.iter().filter(|ranked| ranked.decided).map(rate).fold(0.0, f64::max);
+        // What goes one after the other leaves nothing to chance.
+        let close = |ranked: &&mut Ranked| {
+            self.load.rw.random() && ranked.decided && rate(ranked) >= (1.0 - CLOSE) * fastest
+        };
+        for ranked in all.iter_mut().filter(close) {
+            let again = self.measure_again(&ranked.candidate)?;
+            let trials: Vec<Trial> = ranked.trial.take().into_iter().chain(again).collect();
+            ranked.trial = Some(Trial::mean(&trials));
+        }
+        all.sort_by(faster);
+        let is_equal = |ranked: &&Ranked| ranked.decided && rate(ranked) >= (1.0 - EQUAL) * rate(&all[0]);
+        let equal = all.iter().take_while(is_equal).count();
+        all[..equal].sort_by_key(|ranked| ranked.candidate.taste(self.wish));
         Ok(all)
     }
 
-    /// The fastest first; of those that are equally fast the one that taste prefers. A glance is not held against a look: caches are
-    /// not full yet, and chance is larger.
-    fn sort(&self, all: &mut [Ranked]) {
-        all.sort_by(|one, other| {
-            let looks = other.decided.cmp(&one.decided);
-            looks.then(rate(other).total_cmp(&rate(one))).then(other.limit.total_cmp(&one.limit))
-        });
-        let Some((fastest, decided)) = all.first().map(|first| (rate(first), first.decided)) else { return };
-        let is_equal =
-            |ranked: &&Ranked| ranked.decided == decided && rate(ranked) >= (1.0 - EQUAL) * fastest;
-        let equal = all.iter().take_while(is_equal).count();
-        all[..equal].sort_by_key(|ranked| ranked.candidate.taste(self.wish));
+    /// Of each kind that is near the top the fastest, and the one that would be preferred if it were as fast; then the fastest of
+    /// the others.
+    fn finalists(&self, fastest_first: &[Ranked]) -> Vec<usize> {
+        let of = |ix: usize| &fastest_first[ix].candidate;
+        let kind = |ix: usize| (of(ix).shape, of(ix).groups);
+        let is_near = |ranked: &&Ranked| rate(ranked) >= BEHIND * rate(&fastest_first[0]);
+        let near = fastest_first.iter().take_while(is_near).count();
+        let mut found = Vec::new();
+        for ix in 0..near {
+            if found.iter().all(|known| kind(*known) != kind(ix)) {
+                let alike = (ix..near).filter(|other| kind(*other) == kind(ix));
+                let preferred = alike.min_by_key(|other| of(*other).taste(self.wish));
+                found.push(ix);
+                found.extend(preferred.filter(|other| *other != ix));
+            }
+        }
+        let others: Vec<usize> = (0..near).filter(|ix| !found.contains(ix)).collect();
+        found.extend(others);
+        found.truncate(FINALISTS);
+        found
     }
 
     /// What a candidate's drives allow, by what is known of them without a run.
@@ -237,6 +304,15 @@ impl Trials<'_> {
         Ok(Trial::of(&setup.measure(self.configs(candidate, effort), &load)?, candidate.groups))
     }
 
+    /// The same for the other seeds.
+    fn measure_again(&self, candidate: &Candidate) -> Result<Vec<Trial>, MeasureError> {
+        let run = |more| {
+            let load = Load { seed: self.load.seed.wrapping_add(more), ..self.load.clone() };
+            Trials { load: &load, ..*self }.measure(candidate, Effort::Look)
+        };
+        (1..SEEDS).map(run).collect()
+    }
+
     /// Runs it with members missing and being filled; `None` for what survives no failure, or is filled too soon to be measured.
     ///
     /// # Errors
@@ -263,7 +339,8 @@ impl Trials<'_> {
 
     /// One array's share of the load.
     fn share(&self, candidate: &Candidate, effort: Effort) -> Load {
-        let load = effort.load(self.load, candidate.measured().drives.len() as u64);
+        let drives: Vec<_> = candidate.measured().drives.iter().map(|ix| &self.drives[*ix]).collect();
+        let load = effort.load(self.load, &drives);
         Load { iodepth: load.iodepth.div_ceil(candidate.groups as usize), ..load }
     }
 
@@ -303,6 +380,12 @@ impl Trials<'_> {
         let drives = candidate.measured().drives.iter().map(used);
         drives.zip(0..).map(|(drive, slot)| config(&drive, format!("slot{slot}"))).collect()
     }
+}
+
+/// The fastest first. A glance is not held against a look: caches are not full yet, and chance is larger.
+fn faster(one: &Ranked, other: &Ranked) -> Ordering {
+    let looks = other.decided.cmp(&one.decided);
+    looks.then(rate(other).total_cmp(&rate(one))).then(other.limit.total_cmp(&one.limit))
 }
 
 fn rate(ranked: &Ranked) -> f64 {

@@ -107,26 +107,22 @@ fn drives(count: usize, model: &str) -> Vec<Drive> {
     vec![model.parse::<ModelDrive>().unwrap().drive; count]
 }
 
-/// The first choice of a plan as a part of the best that an exhaustive search finds.
-fn against_the_best(drives: &[Drive], load: &Load, survive: u32) -> f64 {
+/// The first choice of a plan as a part of the best that an exhaustive search finds, and a line that says so.
+fn against_the_best(drives: &[Drive], load: &Load, survive: u32) -> (f64, String) {
     let wish = wish(drives, load, None, survive);
     let trials = Trials { wish: &wish, drives, load };
     let all = candidates(&wish, place_of).unwrap();
     let chosen: Candidate = trials.rank(all.clone()).unwrap().swap_remove(0).candidate;
-    let long = |candidate: &Candidate| trials.measure(candidate, Effort::Exhaustive).unwrap().per_second;
-    let found = long(&chosen);
-    let best = all.iter().map(|candidate| (long(candidate), candidate)).max_by(|a, b| a.0.total_cmp(&b.0));
-    let (most, best) = best.unwrap();
-    eprintln!(
-        "{} x {} KiB: {found:.0}; of {} the best is {} x {} KiB: {most:.0}; {:.3}",
-        chosen.shape,
-        chosen.chunk_bytes >> 10,
-        all.len(),
-        best.shape,
-        best.chunk_bytes >> 10,
-        found / most
-    );
-    found / most
+    let rates = all.iter().map(|candidate| trials.measure(candidate, Effort::Exhaustive).unwrap().per_second);
+    let rated: Vec<_> = rates.zip(&all).collect();
+    let (most, best) = rated.iter().max_by(|one, other| one.0.total_cmp(&other.0)).unwrap();
+    let (found, _) = rated.iter().find(|(_, candidate)| **candidate == chosen).unwrap();
+    let part = found / most;
+    let name = |candidate: &Candidate| match candidate.groups {
+        1 => format!("{} {} KiB", candidate.shape, candidate.chunk_bytes >> 10),
+        groups => format!("{groups} x {} {} KiB", candidate.shape, candidate.chunk_bytes >> 10),
+    };
+    (part, format!("{}, {found:.0} | {}, {most:.0} of {} | {part:.3}", name(&chosen), name(best), all.len()))
 }
 
 fn loads() -> [Load; 3] {
@@ -139,20 +135,37 @@ fn loads() -> [Load; 3] {
 #[test]
 fn the_first_choice_is_within_5_percent_of_an_exhaustive_search() {
     for load in &loads()[1..] {
-        let part = against_the_best(&drives(4, "sata7200-small"), load, 1);
-        assert!(part >= 0.95, "{part}");
+        let (part, said) = against_the_best(&drives(4, "sata7200-small"), load, 1);
+        assert!(part >= 0.95, "{said}");
     }
 }
 
 #[test]
-#[ignore = "minutes: three workloads and four sets of drives, every candidate until it is steady"]
+fn what_a_run_may_owe_to_chance_is_looked_at_again() {
+    // Near copies are behind far ones by 4 %; in a single run one of their chunks comes within 2 % of them.
+    let (drives, load) = (drives(6, "x25m"), &loads()[1]);
+    let wish = wish(&drives, load, None, 1);
+    let trials = Trials { wish: &wish, drives: &drives, load };
+    let ranked = trials.rank(candidates(&wish, place_of).unwrap()).unwrap();
+    assert_eq!(ranked[0].candidate.shape, Shape::Far(2));
+}
+
+#[test]
+#[ignore = "an hour: three workloads and four sets of drives, every candidate until it is steady"]
 fn the_first_choice_is_within_5_percent_of_the_best_of_twelve_searches() {
     let sets = [(4, "sata7200-small", 1), (6, "x25m", 1), (8, "sata7200", 2), (5, "nvme", 1)];
+    eprintln!("drives, survive | load | chosen, IOPS | best, IOPS | part");
+    let mut too_slow = Vec::new();
     for (count, model, survive) in sets {
         for load in &loads() {
-            eprint!("{count} x {model}, survive {survive}, {} {} KiB: ", load.rw.name(), load.bs_bytes >> 10);
-            let part = against_the_best(&drives(count, model), load, survive);
-            assert!(part >= 0.95, "{part}");
+            let (part, said) = against_the_best(&drives(count, model), load, survive);
+            let asked =
+                format!("{count} x {model}, {survive} | {} {} KiB", load.rw.name(), load.bs_bytes >> 10);
+            eprintln!("{asked} | {said}");
+            if part < 0.95 {
+                too_slow.push(asked);
+            }
         }
     }
+    assert!(too_slow.is_empty(), "{too_slow:?}");
 }

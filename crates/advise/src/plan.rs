@@ -171,6 +171,14 @@ pub enum WishError {
         /// The smallest.
         smallest: u64,
     },
+    /// The file system is not made so small.
+    #[error("the file system is made on {least} bytes or more, and the roomiest volume has {most}")]
+    FileSystem {
+        /// Bytes it takes at least.
+        least: u64,
+        /// Bytes that fit.
+        most: u64,
+    },
     /// A spare stands in for drives of one array only.
     #[error("spares among drives of different sizes: bands have arrays of their own, and a spare serves one")]
     SparesOfBands,

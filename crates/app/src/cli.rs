@@ -34,8 +34,8 @@ pub use copy::CopyArgs;
 pub use files::{FilesOn, GetArgs, LsArgs};
 pub use load::LoadArgs;
 pub use lvm::{
-    ChangeArgs, CreateGroupArgs, Extents, GroupArgs, ListArgs, LvArgs, LvCommand, MoveArgs, Permission,
-    PvArgs, PvCommand, RestoreArgs, VgArgs, VgCommand, VolumeFlags,
+    ChangeArgs, CreateGroupArgs, CreateVolumeArgs, Extents, GroupArgs, ListArgs, LvArgs, LvCommand, MoveArgs,
+    Permission, PvArgs, PvCommand, RestoreArgs, VgArgs, VgCommand, VolumeFlags,
 };
 pub use mount::{MountArgs, UmountArgs};
 pub use operate::{

@@ -53,6 +53,11 @@ pub fn candidates(wish: &Wish, place_of: PlaceOf) -> Result<Vec<Candidate>, Wish
     let smallest = wish.sizes_bytes.iter().copied().min().unwrap_or(0);
     let most = found.iter().max_by_key(|candidate| candidate.stack.volume_bytes);
     let most = most.ok_or(WishError::TooSmall { smallest })?.clone();
+    let least = wish.file_system.bytes_min();
+    found.retain(|candidate| candidate.stack.volume_bytes >= least);
+    if found.is_empty() {
+        return Err(WishError::FileSystem { least, most: most.stack.volume_bytes });
+    }
     if let Some(wanted) = wish.capacity_bytes {
         found.retain(|candidate| candidate.stack.volume_bytes >= wanted);
         if found.is_empty() {

@@ -57,14 +57,27 @@ pub struct Ext4 {
 const BLOCK_BYTES: u64 = 4096;
 /// A group is smaller than this.
 const GROUP_BYTES_MAX: u64 = 1 << 40;
-/// Smaller ones are not worth it.
-const GROUP_BYTES_MIN: u64 = 64 << 20;
+/// The log, of 64 MiB at least, lies in one of them.
+const GROUP_BYTES_MIN: u64 = 72 << 20;
+/// mkfs.xfs makes nothing smaller.
+const XFS_BYTES_MIN: u64 = 300 << 20;
 /// Fewer groups make writers wait for one another.
 const GROUPS_MIN: u64 = 4;
 /// The log is written in units of at most this.
 const LOG_UNIT_MAX: u64 = 256 << 10;
 /// What it is written in otherwise.
 const LOG_UNIT_USUAL: u64 = 32 << 10;
+
+impl FileSystemKind {
+    /// Bytes of a volume that it can be made on.
+    #[must_use]
+    pub fn bytes_min(self) -> u64 {
+        match self {
+            Self::Xfs => XFS_BYTES_MIN,
+            Self::Ext4 => 0,
+        }
+    }
+}
 
 impl FileSystem {
     /// For a volume of so many bytes on this stack.

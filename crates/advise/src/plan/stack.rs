@@ -167,6 +167,15 @@ impl Stack {
         Some(Cache { entries, memory_bytes: entries * PAGE_BYTES * members })
     }
 
+    /// Arrays, by number, on which the file system's stripes come out uneven: it knows those of the first alone.
+    #[must_use]
+    pub fn uneven(&self) -> Vec<usize> {
+        let Some(unit_bytes) = self.unit_bytes else { return Vec::new() };
+        let side_by_side = unit_bytes * u64::from(self.width);
+        let is_uneven = |ix: &usize| !side_by_side.is_multiple_of(self.arrays[*ix].stripe_bytes().max(1));
+        (0..self.arrays.len()).filter(is_uneven).collect()
+    }
+
     /// Drives that hold something, spares among them.
     #[must_use]
     pub fn drives_used(&self) -> usize {

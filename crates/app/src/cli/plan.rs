@@ -9,14 +9,15 @@ use super::{ConsistencyArg, Json, Size};
 /// What to build of drives: level, layout, chunk, LVM2 and file system, every layer aligned to the one below.
 ///
 /// Every array that survives the failures and has the room is run on modelled drives under the load given; the fastest comes first.
-/// What the answer depends on and nobody said is listed as assumed. Nothing is written.
+/// What the answer depends on and nobody said is listed as assumed. Nothing is written without --apply.
 #[derive(Debug, Clone, Args)]
 #[command(before_help = "\
 Examples:
   wattle plan --drives 5 --drive sata7200 --survive 1 --capacity 10T --workload general
   wattle plan --drive 4xsata7200,size=4TB --drive 2xsata7200,size=8TB --survive 1
   wattle plan --drives 6 --drive nvme --survive 2 --workload rw=randrw,bs=8k,iodepth=32,rwmixread=70 --fs ext4
-  wattle plan /dev/sd[b-g] --drive sata7200 --workload backup --json | jq -r '.plan.commands.linux[]'")]
+  wattle plan /dev/sd[b-g] --drive sata7200 --workload backup --json | jq -r '.plan.commands.linux[]'
+  wattle plan /dev/sd[b-g] --drive sata7200 --workload backup --apply --mkfs")]
 pub struct PlanArgs {
     /// Drives there are, files or block devices: their sizes are measured. What they are like, --drive says.
     #[arg(value_name = "MEMBER", conflicts_with_all = ["drives", "drive_size"])]
@@ -78,6 +79,12 @@ pub struct PlanArgs {
     /// Name of the array, the group (vg_NAME) and the volume.
     #[arg(long, value_name = "NAME", default_value = "data")]
     pub name: String,
+    /// Build it on the members given: arrays, group and volume. Refuses members that hold anything.
+    #[arg(long)]
+    pub apply: bool,
+    /// Make the file system as well.
+    #[arg(long, requires = "apply")]
+    pub mkfs: bool,
     /// Draw the stack with its offsets to scale, as SVG.
     #[arg(long, value_name = "FILE")]
     pub svg: Option<PathBuf>,

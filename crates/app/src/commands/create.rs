@@ -15,7 +15,7 @@ use wattle_rt::WallTime;
 use crate::cli::CreateArgs;
 use crate::members;
 use crate::output::text::{printable, table};
-use crate::output::{self, ErrorReport, SCHEMA_VERSION, Screen};
+use crate::output::{self, ErrorReport, SCHEMA_VERSION, Screen, Units};
 
 /// What stands for an absent member.
 const MISSING: &str = "missing";
@@ -23,8 +23,9 @@ const MISSING: &str = "missing";
 /// Bytes of the name in a superblock.
 const NAME_BYTES_MAX: usize = 32;
 
+/// What was made, or would be.
 #[derive(Serialize)]
-struct Report {
+pub struct Report {
     schema_version: u32,
     /// Nothing was written.
     dry_run: bool,
@@ -63,6 +64,13 @@ struct WriteReport {
 /// # Errors
 /// The array cannot be made as asked, something is on a member, or a write failed.
 pub fn run(args: &CreateArgs, screen: Screen) -> Result<(), Problem> {
+    let report = make(args)?;
+    if args.json.json { output::print_json(&report) } else { output::print(&render(&report, screen)) }
+}
+
+/// # Errors
+/// As [`run`].
+pub fn make(args: &CreateArgs) -> Result<Report, Problem> {
     let request = request(args)?;
     let all = request.members.iter().flatten().chain(&request.spares);
     let states = all.map(create::inspect).collect::<Result<Vec<_>, _>>()?;
@@ -71,8 +79,7 @@ pub fn run(args: &CreateArgs, screen: Screen) -> Result<(), Problem> {
         confirm(args, &plan)?;
         plan.execute(&states)?;
     }
-    let report = report(args, &request, &plan);
-    if args.json.json { output::print_json(&report) } else { output::print(&render(&report, screen)) }
+    Ok(report(args, &request, &plan))
 }
 
 fn request(args: &CreateArgs) -> Result<CreateRequest, Problem> {
@@ -234,17 +241,28 @@ fn report(args: &CreateArgs, request: &CreateRequest, plan: &CreatePlan) -> Repo
     }
 }
 
+impl Report {
+    /// What the array is.
+    pub fn kind(&self, units: Units) -> String {
+        let mut what = vec![self.level.clone()];
+        what.extend(self.layout.clone());
+        what.extend(self.chunk_bytes.map(|bytes| format!("chunk {}", units.show(bytes))));
+        what.push(units.show_capacity(self.size_bytes));
+        what.push(format!("metadata {}", self.metadata));
+        what.join(", ")
+    }
+
+    /// Whether parity and copies agree, and how that is known.
+    pub fn state(&self) -> String {
+        format!("{}: {}", if self.clean { "clean" } else { "not in sync" }, self.clean_reason)
+    }
+}
+
 fn render(report: &Report, screen: Screen) -> String {
     let Screen { units, style, .. } = screen;
-    let mut what = vec![report.level.clone()];
-    what.extend(report.layout.clone());
-    what.extend(report.chunk_bytes.map(|bytes| format!("chunk {}", units.show(bytes))));
-    what.push(units.show_capacity(report.size_bytes));
-    what.push(format!("metadata {}", report.metadata));
     let verb = if report.dry_run { "would create" } else { "created" };
-    let mut text = format!("{verb} {}  {}\n", style.bold(&printable(&report.name)), what.join(", "));
-    let state = format!("{}: {}", if report.clean { "clean" } else { "not in sync" }, report.clean_reason);
-    let mut facts = vec![("uuid", report.uuid.clone()), ("state", state)];
+    let mut text = format!("{verb} {}  {}\n", style.bold(&printable(&report.name)), report.kind(units));
+    let mut facts = vec![("uuid", report.uuid.clone()), ("state", report.state())];
     facts.push(("opens in", format!("{}; {}", report.linux, report.mdadm)));
     facts.extend(report.notes.iter().map(|note| ("", (*note).to_owned())));
     facts.push(("mdadm", report.mdadm_command.clone()));

@@ -42,8 +42,7 @@ fn assert_aligned(report: &Value) {
 
 #[test]
 fn five_disks_with_lvm_and_xfs_become_what_was_aligned_by_hand() {
-    let report =
-        plan("--drives 5 --drive sata7200-small --survive 1 --capacity 900G --workload general --chunk 256K");
+    let report = plan("--drives 5 --drive sata7200-small --survive 1 --capacity 900G --workload general");
     assert_aligned(&report);
     let (array, lvm, xfs) =
         (&report["plan"]["arrays"][0], &report["plan"]["lvm"], &report["plan"]["file_system"]);
@@ -122,10 +121,22 @@ fn drives_of_different_sizes_become_bands_in_one_group() {
     assert_eq!(arrays[1]["drives"], serde_json::json!([4, 5]));
     assert_eq!(report["plan"]["unused_bytes"], 0);
     let commands = report["plan"]["commands"]["linux"].to_string();
-    assert!(
-        commands.contains("sgdisk --new=1:2048:") && commands.contains("drive4p2 drive5p2"),
-        "{commands}"
-    );
+    assert!(commands.contains("sgdisk --new=1:1M:+") && commands.contains("drive4p2 drive5p2"), "{commands}");
+    assert_eq!(report["plan"]["uneven"], serde_json::json!([]), "copies have no stripes");
+}
+
+#[test]
+fn a_band_that_the_file_systems_stripes_do_not_fit_is_named() {
+    let args = "--drive 3xsata7200,size=4TB --drive 3xsata7200,size=8TB --survive 1 --level 5 --chunk 64K";
+    let report = plan(args);
+    assert_aligned(&report);
+    assert_eq!(report["plan"]["uneven"], serde_json::json!(["data1"]));
+    let room = Room::new();
+    let file = room.name("stack.svg");
+    let said = run(["plan", "--svg", &file].into_iter().chain(args.split_whitespace())).ok();
+    let line = said.text().lines().find(|line| line.contains("not aligned on")).unwrap();
+    assert!(line.contains("data1") && line.contains("raid5 over 3"), "{line}");
+    assert!(fs::read_to_string(&file).unwrap().contains("not aligned on data1"));
 }
 
 #[test]
@@ -183,10 +194,11 @@ fn wishes_that_cannot_be_kept_are_named_one_by_one() {
 #[test]
 fn members_are_measured_and_not_written() {
     let room = Room::new();
-    let members = room.blank(4, 1 << 30);
-    let words = ["plan", "--drive", "sata7200", "--survive", "1", "--json"].map(str::to_owned);
+    let members = room.blank(4, 64 << 20);
+    let words =
+        ["plan", "--drive", "sata7200", "--survive", "1", "--fs", "ext4", "--json"].map(str::to_owned);
     let report = room.untouched(|| run(words.into_iter().chain(members.clone()))).ok().json();
-    assert_eq!(report["drives"][0]["size_bytes"], 1 << 30);
+    assert_eq!(report["drives"][0]["size_bytes"], 64 << 20);
     assert!(report["plan"]["commands"]["wattle"][0].as_str().unwrap().contains(&members[0]));
     run([&["plan".to_owned()][..], &members].concat()).failed(2, "WTL-0001", &["--drive"]);
 }

@@ -12,6 +12,7 @@ mod judge;
 mod left;
 mod nbd;
 mod pattern;
+mod plans;
 mod server;
 mod states;
 mod volumes;
@@ -239,4 +240,11 @@ fn volumes_of_every_kind_are_read() {
 fn linux_activates_groups_that_wattle_laid_out() {
     let Some(guest) = Guest::ready("6.12") else { return };
     groups::judge(&guest);
+}
+
+/// What `wattle plan` prints for Linux.
+#[test]
+fn linux_builds_what_is_planned_with_the_commands_that_are_printed() {
+    let Some(guest) = Guest::ready("6.12") else { return };
+    plans::judge(&guest);
 }

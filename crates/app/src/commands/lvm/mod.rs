@@ -11,9 +11,9 @@ mod fields;
 mod look;
 mod lv;
 pub mod order;
-mod pv;
+pub mod pv;
 mod relocate;
-mod vg;
+pub mod vg;
 pub mod work;
 
 use wattle_control::Problem;
@@ -61,12 +61,7 @@ pub fn vg(args: &VgArgs, screen: Screen) -> Result<(), Problem> {
 /// What the command says.
 pub fn lv(args: &LvArgs, screen: Screen) -> Result<(), Problem> {
     match &args.command {
-        LvCommand::Create(args) => {
-            let (volume, extents) = (args.volume.clone(), args.extents.clone());
-            let what =
-                What::Create { volume, extents, stripes: args.stripes, stripe_bytes: args.stripesize.0 };
-            order::run(what, &args.change, screen)
-        }
+        LvCommand::Create(args) => order::run(What::create(args), &args.change, screen),
         LvCommand::Extend(args) => {
             let what = What::Extend { volume: args.volume.clone(), extents: args.extents.clone() };
             order::run(what, &args.change, screen)

@@ -12,7 +12,7 @@ use wattle_rt::Core;
 
 use super::work::{self, Change, Report};
 use super::{backup, look, lv, relocate, vg};
-use crate::cli::{ChangeArgs, Extents, VolumeFlags};
+use crate::cli::{ChangeArgs, CreateVolumeArgs, Extents, VolumeFlags};
 use crate::commands::member;
 use crate::control_socket::RuntimeDir;
 use crate::control_socket::client::{self, Servers};
@@ -125,6 +125,16 @@ struct How<'a> {
 }
 
 impl What {
+    /// A new volume, as it was asked for.
+    pub fn create(args: &CreateVolumeArgs) -> Self {
+        Self::Create {
+            volume: args.volume.clone(),
+            extents: args.extents.clone(),
+            stripes: args.stripes,
+            stripe_bytes: args.stripesize.0,
+        }
+    }
+
     /// The group it is about.
     fn group(&self) -> Result<&str, Problem> {
         match self {
@@ -171,12 +181,19 @@ impl What {
 /// # Errors
 /// It cannot be done, the members are in use, or nobody serves the group.
 pub fn run(what: What, args: &ChangeArgs, screen: Screen) -> Result<(), Problem> {
-    if !args.members.is_empty() {
-        let how = How { on: &args.on, forced: members::forced(&args.force), units: screen.units };
-        return work::change(args, screen, async |core, stack| what.decide(core, stack, how).await);
+    work::show(&make(what, args, screen.units)?, &args.json, screen)
+}
+
+/// The same, not shown yet.
+///
+/// # Errors
+/// As [`run`].
+pub fn make(what: What, args: &ChangeArgs, units: Units) -> Result<Report, Problem> {
+    if args.members.is_empty() {
+        return give(what, args);
     }
-    let report = give(what, args)?;
-    work::show(&report, &args.json, screen)
+    let how = How { on: &args.on, forced: members::forced(&args.force), units };
+    work::make(args, async |core, stack| what.decide(core, stack, how).await)
 }
 
 /// What is named to become physical volumes: as a server can use it, if it is one who does it.

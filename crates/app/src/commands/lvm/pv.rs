@@ -209,7 +209,10 @@ pub fn member_of_group(stack: &Stack, place: &Place, extent_sectors: u64) -> New
 }
 
 /// Refuses a member that something is on, unless the operator insists; then tells what.
-fn check_empty(seen: &MemberScan, forced: Forced) -> Result<Option<String>, Problem> {
+///
+/// # Errors
+/// Something is on it, or it cannot be read.
+pub fn check_empty(seen: &MemberScan, forced: Forced) -> Result<Option<String>, Problem> {
     let name = &seen.member.name;
     if let Some(error) = seen.unreadable.first() {
         return Err(error.clone().into());

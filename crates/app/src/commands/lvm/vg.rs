@@ -7,17 +7,25 @@ use wattle_control::lvm::plan::{self, Before, Place, Plan};
 use wattle_control::{Code, Forced, Problem, Stack};
 use wattle_rt::Core;
 
-use super::work::{self, Change};
+use super::work::{self, Change, Report};
 use super::{backup, look, pv};
 use crate::cli::{CreateGroupArgs, GroupArgs, RestoreArgs};
 use crate::members;
-use crate::output::Screen;
+use crate::output::{Screen, Units};
 
 /// # Errors
 /// The name does not do, something is on a member, or it cannot be written.
 pub fn create(args: &CreateGroupArgs, screen: Screen) -> Result<(), Problem> {
+    work::show(&make(args, screen.units)?, &args.change.json, screen)
+}
+
+/// The same, not shown yet.
+///
+/// # Errors
+/// As [`create`].
+pub fn make(args: &CreateGroupArgs, units: Units) -> Result<Report, Problem> {
     let name = &args.group;
-    work::change(&args.change, screen, async |core, stack| {
+    work::make(&args.change, async |core, stack| {
         check_name_free(stack, name)?;
         let extent_sectors = args.extent_size.0 / 512;
         let devices = look::devices(stack, &args.change.on)?;
@@ -29,10 +37,7 @@ pub fn create(args: &CreateGroupArgs, screen: Screen) -> Result<(), Problem> {
         let plan = Plan { before: None, after: None, places: joining.places }.to(after)?;
         Ok(Change {
             action: format!("vg create {name}"),
-            result: format!(
-                "volume group {name} of {}, {extents} extents",
-                screen.units.show_capacity(size_bytes)
-            ),
+            result: format!("volume group {name} of {}, {extents} extents", units.show_capacity(size_bytes)),
             plan,
             commands: vec![format!(
                 "vgcreate -s {}k {name} {}",

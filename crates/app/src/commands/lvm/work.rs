@@ -94,6 +94,17 @@ pub fn change(
     screen: Screen,
     decide: impl AsyncFnOnce(&Core, &mut Stack) -> Result<Change, Problem>,
 ) -> Result<(), Problem> {
+    show(&make(args, decide)?, &args.json, screen)
+}
+
+/// The same, not shown yet.
+///
+/// # Errors
+/// As [`change`].
+pub fn make(
+    args: &ChangeArgs,
+    decide: impl AsyncFnOnce(&Core, &mut Stack) -> Result<Change, Problem>,
+) -> Result<Report, Problem> {
     if args.members.is_empty() {
         return Err(no_members());
     }
@@ -120,7 +131,7 @@ pub fn change(
         let done = carry_out(args, &change.plan, &sites, text.as_deref());
         report.notes.extend(done.map_err(|problem| of_a_server(args, before, problem))?);
     }
-    show(&report, &args.json, screen)
+    Ok(report)
 }
 
 impl Report {

@@ -5,6 +5,8 @@ use std::path::Path;
 use wattle_advise::plan::{ArrayPlan, FileSystem, Shape, Stack, first_member};
 use wattle_control::{Code, Problem};
 
+use super::reasons::uneven;
+use super::report::Names;
 use super::wish::Asked;
 use crate::output::Units;
 use crate::output::plot::{Kind, Offsets, Piece, Row, Scale, svg};
@@ -14,8 +16,8 @@ const STRIPES: u64 = 3;
 
 /// # Errors
 /// The file cannot be written.
-pub fn write(path: &Path, asked: &Asked, stack: &Stack) -> Result<(), Problem> {
-    let picture = picture(asked, stack);
+pub fn write(path: &Path, asked: &Asked, stack: &Stack, names: &Names) -> Result<(), Problem> {
+    let picture = picture(asked, stack, names);
     std::fs::write(path, svg(&picture)).map_err(|error| {
         Problem::new(
             Code::OutputFailed,
@@ -27,39 +29,19 @@ pub fn write(path: &Path, asked: &Asked, stack: &Stack) -> Result<(), Problem> {
 }
 
 /// The first array of a stack, with what lies on it.
-fn picture(asked: &Asked, stack: &Stack) -> Offsets {
+fn picture(asked: &Asked, stack: &Stack, names: &Names) -> Offsets {
     let array = &stack.arrays[0];
-    let plain = array.shape == Shape::Plain;
     let mut scales = vec![volume(asked, stack)];
-    if !plain {
+    if array.shape != Shape::Plain {
         scales.push(member(array));
     }
-    let notes = misalignments(stack);
-    let notes = match notes.is_empty() {
-        true => vec!["Every layer starts where the one below does: nothing is misaligned.".to_owned()],
-        false => notes,
-    };
-    Offsets { title: format!("{} over {} drives", array.shape, array.drives.len()), scales, notes }
-}
-
-/// What does not fit what is below, in words.
-pub fn misalignments(stack: &Stack) -> Vec<String> {
-    let mut all = Vec::new();
-    let side_by_side = stack.unit_bytes.map(|unit| unit * u64::from(stack.width));
-    for (ix, array) in stack.arrays.iter().enumerate() {
-        let stripe = array.stripe_bytes().max(1);
-        if !array.pe_start_bytes().is_multiple_of(stripe) || !stack.extent_bytes.is_multiple_of(stripe) {
-            all.push(format!("array {ix}: extents do not start on its stripes of {stripe} bytes"));
-        }
-        if side_by_side.is_some_and(|bytes| ix > 0 && stack.lv_stripes == 1 && !bytes.is_multiple_of(stripe))
-        {
-            all.push(format!(
-                "array {ix} ({}): the file system's stripes are those of array 0 and come out uneven here",
-                array.shape
-            ));
-        }
+    let uneven =
+        uneven(stack, names).into_iter().map(|(array, why)| format!("not aligned on {array}: {why}"));
+    let mut notes: Vec<String> = uneven.collect();
+    if notes.is_empty() {
+        notes.push("Every layer starts where the one below does: nothing is misaligned.".to_owned());
     }
-    all
+    Offsets { title: format!("{} over {} drives", array.shape, array.drives.len()), scales, notes }
 }
 
 /// One member: metadata, then data.

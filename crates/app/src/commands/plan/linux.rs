@@ -53,13 +53,15 @@ pub fn settings(stack: &Stack, caches: &[Option<u64>], names: &Names) -> Vec<Str
     all
 }
 
-fn partitions(stack: &Stack, names: &Names) -> Vec<String> {
+/// What cuts drives into bands, where there are several.
+pub fn partitions(stack: &Stack, names: &Names) -> Vec<String> {
     let mut by_drive: Vec<(usize, String)> = Vec::new();
     for array in &stack.arrays {
         let Some((number, range)) = &array.part else { continue };
-        let (first, last) = (range.start / SECTOR_BYTES, range.end / SECTOR_BYTES - 1);
+        // In whole MiB, because sgdisk counts sectors of the drive, which may have 4096 bytes.
+        let (start, len) = (range.start >> 20, (range.end - range.start) >> 20);
         for drive in &array.drives {
-            let part = format!(" --new={number}:{first}:{last} --typecode={number}:fd00");
+            let part = format!(" --new={number}:{start}M:+{len}M --typecode={number}:fd00");
             match by_drive.iter_mut().find(|(known, _)| known == drive) {
                 Some((_, parts)) => parts.push_str(&part),
                 None => by_drive.push((*drive, part)),

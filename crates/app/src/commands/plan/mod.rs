@@ -1,8 +1,10 @@
 //! `wattle plan`: what to build of drives.
 //!
 //! `wish` makes of what was typed what is wanted, and lists what nobody said; `advise` knows every stack that keeps it, `lab` which
-//! is fastest; `report` is what is told of it, with the reasons (`reasons`) and what to type (`linux`, `ours`); `text` and `draw` show it.
+//! is fastest; `report` is what is told of it, with the reasons (`reasons`) and what to type (`linux`, `ours`); `text` and `draw` show it,
+//! and `apply` does it.
 
+mod apply;
 mod draw;
 mod linux;
 mod ours;
@@ -11,7 +13,7 @@ mod report;
 mod text;
 mod wish;
 
-use wattle_advise::plan::{Loss, WishError, candidates};
+use wattle_advise::plan::{FileSystem, Loss, WishError, candidates};
 use wattle_control::size::Iec;
 use wattle_control::{Code, Problem};
 use wattle_lab::MeasureError;
@@ -19,7 +21,8 @@ use wattle_lab::plan::{Hurt, Ranked, Trials, place_of};
 
 use crate::cli::PlanArgs;
 use crate::output::{self, Screen};
-use report::{Report, mean_bytes_per_second};
+use apply::Blueprint;
+use report::{Names, Report, mean_bytes_per_second};
 use wish::{Asked, asked};
 
 /// Kinds of arrays that are also looked at with a member missing.
@@ -35,12 +38,18 @@ struct Known {
 /// # Errors
 /// What is wanted cannot be, or makes no sense.
 pub fn run(args: &PlanArgs, screen: Screen) -> Result<(), Problem> {
+    apply::check(args)?;
     let asked = asked(args)?;
     let all = known(&asked)?;
+    let stack = &all[0].ranked.candidate.stack;
+    let names = Names { drives: asked.names.clone(), name: args.name.clone() };
+    let file_system = FileSystem::of(&asked.wish, stack);
     if let Some(path) = &args.svg {
-        draw::write(path, &asked, &all[0].ranked.candidate.stack)?;
+        draw::write(path, &asked, stack, &names)?;
     }
-    let report = Report::new(args, &asked, &all, screen);
+    let blueprint = Blueprint { wish: &asked.wish, stack, file_system: &file_system, names: &names };
+    let applied = args.apply.then(|| apply::run(&blueprint, args.mkfs, screen)).transpose()?;
+    let report = Report::new(&asked, &all, (&names, &file_system), applied, screen.units);
     if args.json.json { output::print_json(&report) } else { output::print(&text::render(&report, screen)) }
 }
 
@@ -83,6 +92,7 @@ fn impossible(error: &WishError) -> Problem {
             "more drives, or fewer failures to survive"
         }
         WishError::TooSmall { .. } => "use larger drives or smaller chunks",
+        WishError::FileSystem { .. } => "use larger drives, or --fs ext4",
         WishError::SparesOfBands => "leave out --spares, or use drives of one size",
         WishError::Level { .. } | WishError::Copies { .. } => {
             "leave out --level and --layout to see what does"
@@ -95,6 +105,13 @@ fn impossible(error: &WishError) -> Problem {
             Iec(*wanted),
             Iec(*most)
         ),
+        WishError::FileSystem { least, most } => {
+            format!(
+                "mkfs.xfs makes nothing smaller than {}, and the roomiest volume has {}",
+                Iec(*least),
+                Iec(*most)
+            )
+        }
         error => error.to_string(),
     };
     Problem::new(Code::BadRequest, what, "nothing that can be built of these drives keeps that", next)

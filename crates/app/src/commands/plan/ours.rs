@@ -1,49 +1,71 @@
-//! The same by wattle.
+//! The same by wattle: what is printed, and what `--apply` does.
 
-use wattle_advise::plan::{Consistency, FileSystem, Level, Shape, Stack, Wish};
+use wattle_advise::plan::{FileSystem, Level, Shape, Stack, Wish};
 
-use super::linux::{mkfs, words};
+use super::linux::{mkfs, partitions, words};
 use super::report::Names;
+
+/// Where the volume's file appears while a file system is made on it.
+const FILES: &str = "mnt";
 
 /// Every command, in order.
 pub fn commands(wish: &Wish, stack: &Stack, file_system: &FileSystem, names: &Names) -> Vec<String> {
+    let mut all = partitions(stack, names);
+    all.extend(steps(wish, stack, names).iter().map(|step| words(step)));
+    all.extend(self::file_system(stack, file_system, names));
+    all
+}
+
+/// What makes the file system.
+pub fn file_system(stack: &Stack, file_system: &FileSystem, names: &Names) -> Vec<String> {
+    vec![format!("mkdir --parents {FILES}"), words(&serve(stack, file_system, names, FILES))]
+}
+
+/// What makes arrays, group and volume: the words of each command.
+pub fn steps(wish: &Wish, stack: &Stack, names: &Names) -> Vec<Vec<String>> {
     let mut all = Vec::new();
     for (ix, array) in stack.arrays.iter().enumerate().filter(|(_, array)| array.shape != Shape::Plain) {
-        let mut text = format!("wattle create {} {}", names.array(ix), words(&names.members(array)));
-        text.push_str(&format!(" --level {}", array.shape.level().name()));
+        let mut step = own(["wattle", "create", &names.array(ix)]);
+        step.extend(names.members(array));
+        step.extend(own(["--level", array.shape.level().name()]));
         if !array.spares.is_empty() {
-            text.push_str(&format!(" --spares {}", array.spares.len()));
+            step.extend(own(["--spares", &array.spares.len().to_string()]));
         }
         if array.chunk_bytes > 0 {
-            text.push_str(&format!(" --chunk {}", kib(array.chunk_bytes)));
+            step.extend(own(["--chunk", &kib(array.chunk_bytes)]));
         }
         if let Some(layout) = array.shape.layout() {
-            text.push_str(&format!(" --layout {layout}"));
+            step.extend(own(["--layout", &layout]));
         }
         if array.shape.level() != Level::Raid0 {
-            let policy: Consistency = array.consistency(wish);
-            text.push_str(&format!(" --consistency {}", policy.name()));
+            step.extend(own(["--consistency", array.consistency(wish).name()]));
         }
-        all.push(text);
+        all.push(step);
     }
-    let members = words(&names.all_members(stack));
-    let (group, volume) = (names.group(), names.volume());
-    all.push(format!("wattle vg create {group} {members} --extent-size {}", kib(stack.extent_bytes)));
-    let mut text = format!("wattle lv create {group}/{volume} -l 100%FREE {members}");
+    let mut group = own(["wattle", "vg", "create", &names.group()]);
+    group.extend(names.all_members(stack));
+    group.extend(own(["--extent-size", &kib(stack.extent_bytes)]));
+    let mut volume = own(["wattle", "lv", "create", &names.full_volume(), "-l", "100%FREE"]);
+    volume.extend(names.all_members(stack));
     if stack.lv_stripes > 1 {
-        text.push_str(&format!(
-            " --stripes {} --stripesize {}",
-            stack.lv_stripes,
-            kib(stack.lv_stripe_bytes)
-        ));
+        let (stripes, bytes) = (stack.lv_stripes.to_string(), kib(stack.lv_stripe_bytes));
+        volume.extend(own(["--stripes", &stripes, "--stripesize", &bytes]));
     }
-    all.push(text);
-    let make = mkfs(file_system);
-    all.push("mkdir --parents mnt".to_owned());
-    all.push(format!(
-        "wattle serve {members} -V {group}/{volume} --export fuse=mnt --run '{make} \"$file\"'"
-    ));
+    all.extend([group, volume]);
     all
+}
+
+/// The same with the volume as a file in this directory.
+pub fn serve(stack: &Stack, file_system: &FileSystem, names: &Names, directory: &str) -> Vec<String> {
+    let (export, run) = (format!("fuse={directory}"), format!("{} \"$file\"", mkfs(file_system)));
+    let mut step = own(["wattle", "serve"]);
+    step.extend(names.all_members(stack));
+    step.extend(own(["-V", &names.full_volume(), "--export", &export, "--run", &run]));
+    step
+}
+
+fn own<const N: usize>(words: [&str; N]) -> Vec<String> {
+    words.map(str::to_owned).into()
 }
 
 fn kib(bytes: u64) -> String {

@@ -1,15 +1,15 @@
 //! What is told of a plan.
 
 use serde::Serialize;
-use wattle_advise::drives::{Drive, Media};
+use wattle_advise::drives::{Disk, Drive, Media};
 use wattle_advise::plan::{ArrayPlan, Cache, FileSystem, FileSystemKind, Shape, Stack, Wish};
 use wattle_lab::plan::{Hurt, Trial};
 
+use super::apply::Applied;
 use super::reasons::{Reason, reasons};
 use super::wish::{Asked, Assumed};
 use super::{Known, linux, ours};
-use crate::cli::PlanArgs;
-use crate::output::{SCHEMA_VERSION, Screen};
+use crate::output::{SCHEMA_VERSION, Units};
 
 #[derive(Debug, Serialize)]
 pub struct Report {
@@ -18,6 +18,8 @@ pub struct Report {
     pub assumed: Vec<Assumed>,
     pub drives: Vec<DriveReport>,
     pub plan: PlanReport,
+    /// What `--apply` did.
+    pub applied: Option<Applied>,
     /// The best first.
     pub candidates: Vec<CandidateReport>,
 }
@@ -50,6 +52,8 @@ pub struct PlanReport {
     pub arrays: Vec<ArrayReport>,
     lvm: LvmReport,
     file_system: FileSystemReport,
+    /// Arrays whose stripes are not those that the file system knows.
+    uneven: Vec<String>,
     read_ahead_bytes: u64,
     pub unused_bytes: u64,
     pub drives_used: usize,
@@ -184,7 +188,7 @@ impl From<&Trial> for TrialReport {
 /// What everything is called.
 pub struct Names {
     pub drives: Vec<String>,
-    name: String,
+    pub name: String,
 }
 
 impl Names {
@@ -194,6 +198,11 @@ impl Names {
 
     pub fn volume(&self) -> &str {
         &self.name
+    }
+
+    /// As wattle names it.
+    pub fn full_volume(&self) -> String {
+        format!("{}/{}", self.group(), self.name)
     }
 
     pub fn volume_device(&self) -> String {
@@ -253,27 +262,28 @@ impl Names {
     }
 }
 
-/// What drives move in a second, the slowest of them, from their beginning.
-pub fn drive_bytes_per_second(drives: &[Drive]) -> u64 {
+/// What the slowest of some drives moves in a second; `disk` says where on a disk.
+fn slowest(drives: &[Drive], disk: fn(&Disk) -> u64) -> u64 {
     let of = |drive: &Drive| match &drive.media {
         Media::Flash(flash) => flash.write_bytes_per_second,
-        Media::Disk(disk) => disk.outer_bytes_per_second,
+        Media::Disk(facts) => disk(facts),
     };
     drives.iter().map(of).min().unwrap_or(0)
 }
 
-/// The same over the whole of them: disks are slower towards their end.
+/// What they move over the whole of them: disks are slower towards their end.
 pub fn mean_bytes_per_second(drives: &[Drive]) -> f64 {
-    let of = |drive: &Drive| match &drive.media {
-        Media::Flash(flash) => flash.write_bytes_per_second as f64,
-        Media::Disk(disk) => (disk.outer_bytes_per_second + disk.inner_bytes_per_second) as f64 / 2.0,
-    };
-    drives.iter().map(of).fold(f64::INFINITY, f64::min)
+    slowest(drives, |disk| disk.outer_bytes_per_second.midpoint(disk.inner_bytes_per_second)) as f64
 }
 
 impl Report {
-    pub fn new(args: &PlanArgs, asked: &Asked, all: &[Known], screen: Screen) -> Self {
-        let names = Names { drives: asked.names.clone(), name: args.name.clone() };
+    pub fn new(
+        asked: &Asked,
+        all: &[Known],
+        (names, file_system): (&Names, &FileSystem),
+        applied: Option<Applied>,
+        units: Units,
+    ) -> Self {
         let wish = &asked.wish;
         let drives = asked.names.iter().zip(&asked.models).zip(&asked.drives);
         Self {
@@ -303,16 +313,21 @@ impl Report {
                     size_bytes: drive.size_bytes,
                 })
                 .collect(),
-            plan: plan(asked, &all[0], &names, screen),
+            plan: plan(asked, &all[0], (names, file_system), units),
+            applied,
             candidates: all.iter().map(|known| candidate(wish, known)).collect(),
         }
     }
 }
 
-fn plan(asked: &Asked, best: &Known, names: &Names, screen: Screen) -> PlanReport {
+fn plan(
+    asked: &Asked,
+    best: &Known,
+    (names, file_system): (&Names, &FileSystem),
+    units: Units,
+) -> PlanReport {
     let (wish, stack) = (&asked.wish, &best.ranked.candidate.stack);
-    let file_system = FileSystem::of(wish, stack);
-    let speed = drive_bytes_per_second(&asked.drives);
+    let speed = slowest(&asked.drives, |disk| disk.outer_bytes_per_second);
     let caches: Vec<Option<Cache>> =
         stack.arrays.iter().map(|array| Stack::cache(array, speed, asked.memory_bytes)).collect();
     let entries: Vec<_> = caches.iter().map(|cache| cache.map(|cache| cache.entries)).collect();
@@ -340,13 +355,14 @@ fn plan(asked: &Asked, best: &Known, names: &Names, screen: Screen) -> PlanRepor
             unreadable_in_rebuild: loss.unreadable_in_rebuild,
             formula: loss.formula.clone(),
         }),
-        reasons: reasons(asked, &best.ranked.candidate, &file_system, &caches, screen.units),
+        reasons: reasons(asked, &best.ranked.candidate, file_system, &caches, (names, units)),
         commands: CommandsReport {
-            linux: linux::commands(wish, stack, &file_system, names),
+            linux: linux::commands(wish, stack, file_system, names),
             linux_settings: linux::settings(stack, &entries, names),
-            wattle: ours::commands(wish, stack, &file_system, names),
+            wattle: ours::commands(wish, stack, file_system, names),
         },
-        file_system: file_system_report(file_system),
+        uneven: stack.uneven().into_iter().map(|ix| names.array(ix)).collect(),
+        file_system: file_system_report(file_system.clone()),
     }
 }
 

@@ -40,6 +40,13 @@ pub fn render(report: &Report, screen: Screen) -> String {
     text.push_str(&commands("Linux", &report.plan.commands.linux));
     text.push_str(&commands("after every start", &report.plan.commands.linux_settings));
     text.push_str(&commands("wattle", &report.plan.commands.wattle));
+    if let Some(applied) = &report.applied {
+        let results: Vec<String> = applied.done.iter().map(|done| done.result.clone()).collect();
+        text.push_str(&commands("done", &results));
+        if !applied.left.is_empty() {
+            text.push_str(&commands("left to do", &applied.left));
+        }
+    }
     text
 }
 
@@ -92,7 +99,7 @@ fn odds(part: f64) -> String {
     if part >= 0.001 { format!("{:.1} %", part * 100.0) } else { format!("{part:.1e}") }
 }
 
-fn commands(heading: &str, commands: &[String]) -> String {
-    let lines: String = commands.iter().map(|command| format!("  {}\n", printable(command))).collect();
+fn commands(heading: &str, lines: &[String]) -> String {
+    let lines: String = lines.iter().map(|line| format!("  {}\n", printable(line))).collect();
     format!("\n{heading}:\n{lines}")
 }

@@ -1,0 +1,173 @@
+//! `wattle plan --apply`: the plan's own commands, one after the other, as if they had been typed.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use clap::Parser;
+use serde::Serialize;
+use wattle_advise::plan::{FileSystem, Stack, Wish};
+use wattle_control::{Code, Problem};
+
+use super::linux::words;
+use super::ours;
+use super::report::Names;
+use crate::cli::{Cli, Command, Force, LvCommand, PlanArgs, ServeArgs, VgCommand};
+use crate::commands::lvm::order::{self, What};
+use crate::commands::lvm::{pv, vg};
+use crate::commands::{create, serve};
+use crate::members;
+use crate::output::Screen;
+
+/// A command that was carried out, and what came of it.
+#[derive(Debug, Clone, Serialize)]
+pub struct Done {
+    pub command: String,
+    pub result: String,
+}
+
+/// What was done, and what nobody asked for yet.
+#[derive(Debug, Clone, Serialize)]
+pub struct Applied {
+    pub done: Vec<Done>,
+    /// Commands.
+    pub left: Vec<String>,
+}
+
+/// What is to be built.
+pub struct Blueprint<'a> {
+    pub wish: &'a Wish,
+    pub stack: &'a Stack,
+    pub file_system: &'a FileSystem,
+    pub names: &'a Names,
+}
+
+/// Refuses, before anything is simulated, what could not be done in the end.
+///
+/// # Errors
+/// There is nothing to do it on, or something is there already.
+pub fn check(args: &PlanArgs) -> Result<(), Problem> {
+    if !args.apply {
+        return Ok(());
+    }
+    if args.members.is_empty() {
+        let what = "--apply: drives are given as models, and there is nothing to write to";
+        return Err(super::usage(what.to_owned()));
+    }
+    let nothing_forced = Force { checks: Vec::new() };
+    for seen in &members::look(&args.members, &nothing_forced)?.members {
+        pv::check_empty(seen, members::forced(&nothing_forced)).map_err(|problem| match problem.code {
+            Code::SignatureFound => Problem {
+                why: "the plan would be built over it".to_owned(),
+                next: "check that this is the right one; empty it by hand if it is (`wipefs`)".to_owned(),
+                force: None,
+                ..problem
+            },
+            _ => problem,
+        })?;
+    }
+    Ok(())
+}
+
+/// Does it. What can be checked is checked before anything is written.
+///
+/// # Errors
+/// A member is in use or holds something, or a step failed: what was done until then stays, and the problem says how to go on.
+pub fn run(blueprint: &Blueprint<'_>, mkfs: bool, screen: Screen) -> Result<Applied, Problem> {
+    let Blueprint { wish, stack, file_system, names } = blueprint;
+    if stack.arrays.iter().any(|array| array.part.is_some()) {
+        return Err(no_partitions());
+    }
+    let mut steps = ours::steps(wish, stack, names);
+    // What comes first has nothing below it but members: it can be checked, and so can whatever else is made of members alone.
+    for (ix, step) in steps.iter().enumerate() {
+        if ix == 0 || matches!(parse(step)?, Command::Create(_)) {
+            let dry: Vec<String> = step.iter().cloned().chain(["--dry-run".to_owned()]).collect();
+            carry_out(&parse(&dry)?, screen)?;
+        }
+    }
+    let directory = std::env::temp_dir().join(format!("wattle-mkfs-{}", std::process::id()));
+    let mut left = ours::file_system(stack, file_system, names);
+    if mkfs {
+        left.clear();
+        steps.push(ours::serve(stack, file_system, names, &directory.to_string_lossy()));
+    }
+    let mut done: Vec<Done> = Vec::new();
+    for (ix, step) in steps.iter().enumerate() {
+        let result = match parse(step)? {
+            Command::Serve(args) => make_file_system(args, &directory, screen),
+            step => carry_out(&step, screen),
+        };
+        let result = result.map_err(|problem| went_so_far(problem, &done, &steps[ix..]))?;
+        done.push(Done { command: words(step), result });
+    }
+    Ok(Applied { done, left })
+}
+
+fn parse(step: &[String]) -> Result<Command, Problem> {
+    let parsed = Cli::try_parse_from(step);
+    parsed.map(|cli| cli.command).map_err(|error| super::usage(format!("{}: {error}", words(step))))
+}
+
+fn carry_out(step: &Command, screen: Screen) -> Result<String, Problem> {
+    let Screen { units, .. } = screen;
+    match step {
+        Command::Create(args) => {
+            let made = create::make(args)?;
+            Ok(format!("array {}: {}, {}", args.name, made.kind(units), made.state()))
+        }
+        Command::Vg(args) => match &args.command {
+            VgCommand::Create(args) => vg::make(args, units).map(|made| made.result),
+            _ => unreachable!("a plan has no other step for groups"),
+        },
+        Command::Lv(args) => match &args.command {
+            LvCommand::Create(args) => {
+                order::make(What::create(args), &args.change, units).map(|made| made.result)
+            }
+            _ => unreachable!("a plan has no other step for volumes"),
+        },
+        _ => unreachable!("a plan has no other steps"),
+    }
+}
+
+/// On the volume as a file, which a server offers in a directory of its own until mkfs is done.
+fn make_file_system(args: ServeArgs, directory: &Path, screen: Screen) -> Result<String, Problem> {
+    let failed = |what: String, why: &str| {
+        Problem::new(Code::ServerFailed, what, why, "the volume is there: make the file system by hand")
+    };
+    std::fs::create_dir(directory).map_err(|error| {
+        failed(format!("{}: {error}", directory.display()), "the volume's file needs a place")
+    })?;
+    // What mkfs tells is not this command's output.
+    let run = args.run.as_deref().unwrap_or_default();
+    let (told, run) = (format!("file system: {run}"), format!("{run} >&2"));
+    let served = serve::run(&ServeArgs { run: Some(run.clone()), ..args }, screen);
+    // Best effort: an empty directory in the way of nobody.
+    let _ = std::fs::remove_dir(directory);
+    match served? == ExitCode::SUCCESS {
+        true => Ok(told),
+        false => Err(failed(format!("`{run}` failed"), "its own words are above")),
+    }
+}
+
+fn no_partitions() -> Problem {
+    Problem::new(
+        Code::NotSupportedYet,
+        "--apply: drives of different sizes are cut into bands, and those are partitions",
+        "wattle writes no partition tables; nothing was written",
+        "make them with the plan's sgdisk lines, then run the `wattle` lines below these; or give drives of one size",
+    )
+}
+
+/// The problem of a step with others behind and before it.
+fn went_so_far(problem: Problem, done: &[Done], left: &[Vec<String>]) -> Problem {
+    if done.is_empty() {
+        return problem;
+    }
+    let made: Vec<&str> = done.iter().map(|done| done.command.as_str()).collect();
+    let left: Vec<String> = left.iter().map(|step| words(step)).collect();
+    Problem {
+        why: format!("{}; what was done before stays: {}", problem.why, made.join("; ")),
+        next: format!("{}; then go on with: {}", problem.next, left.join("; ")),
+        ..problem
+    }
+}

@@ -10,6 +10,7 @@ use crate::md::badblocks::BadBlocks;
 use crate::md::{Fields, JournalChecksum, Role, Superblock, Version, bitmap, identify, journal, ppl, read};
 use crate::overlay;
 use crate::rescue_map::{Phase, RescueMap};
+use crate::undo;
 use crate::{crc32, partition, probe};
 
 /// Superblocks of every version: reads every field of whatever has the magic, round-trips and changes what is valid.
@@ -314,6 +315,37 @@ pub fn fuzz_rescue_map(data: &[u8]) {
     }
 }
 
+/// Undo logs: as they are, and with checksums, lengths and numbers that are right.
+pub fn fuzz_undo(data: &[u8]) {
+    let _ = undo::Log::decode(data);
+    let Some((header, rest)) = data.split_first_chunk::<64>() else { return };
+    let (mut bytes, mut rest, mut entries) = (header.to_vec(), rest, 0_u32);
+    while let Some((head, payload)) = rest.split_first_chunk::<12>() {
+        let len = u32::from_le_bytes([head[4], head[5], head[6], head[7]]).min(payload.len() as u32);
+        let head = [&head[..4], &len.to_le_bytes()].concat();
+        let (payload, behind) = payload.split_at(len as usize);
+        let sum = crc32c::crc32c_append(crc32c::crc32c(&head), payload);
+        bytes.extend([&head[..], &sum.to_le_bytes(), payload].concat());
+        (rest, entries) = (behind, entries + 1);
+    }
+    let len = bytes.len() as u64;
+    bytes[..16].copy_from_slice(b"wattle undo log\0");
+    bytes[16..24].copy_from_slice(&[1, 0, 0, 0, 0, 0, 0, 0]);
+    bytes[24..32].copy_from_slice(&len.to_le_bytes());
+    bytes[44..48].copy_from_slice(&entries.to_le_bytes());
+    let sum = crc32c::crc32c(&bytes[..64]);
+    bytes[20..24].copy_from_slice(&sum.to_le_bytes());
+    let Ok(log) = undo::Log::decode(&bytes) else { return };
+    assert_eq!(undo::Log::decode(&log.encode()), Ok(log.clone()), "what was written reads back");
+    for range in &log.ranges {
+        let end = range.sector + u64::from(range.sectors);
+        assert!(end <= log.targets[range.target as usize].sectors);
+        for sector in 0..range.sectors as usize {
+            let _ = range.is_written(sector, range.before(sector));
+        }
+    }
+}
+
 /// Headers of overlays. Magic, version and checksum are made right first.
 pub fn fuzz_overlay(data: &[u8]) {
     let _ = overlay::Header::decode(data);
@@ -330,7 +362,7 @@ pub fn fuzz_overlay(data: &[u8]) {
 pub type Target = fn(&[u8]);
 
 /// All of them, by the name of their file in `fuzz/`.
-pub const ALL: [(&str, Target); 14] = [
+pub const ALL: [(&str, Target); 15] = [
     ("superblock", fuzz_superblock),
     ("bitmap", fuzz_bitmap),
     ("badblocks", fuzz_badblocks),
@@ -345,4 +377,5 @@ pub const ALL: [(&str, Target); 14] = [
     ("dm_tables", fuzz_dm_tables),
     ("rescue_map", fuzz_rescue_map),
     ("overlay", fuzz_overlay),
+    ("undo", fuzz_undo),
 ];

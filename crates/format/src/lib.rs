@@ -23,3 +23,4 @@ pub mod overlay;
 pub mod partition;
 pub mod probe;
 pub mod rescue_map;
+pub mod undo;

@@ -14,6 +14,7 @@ use wattle_format::md::{
     badblocks, bitmap, journal, ppl, read,
 };
 use wattle_format::overlay;
+use wattle_format::undo;
 
 /// Sectors of the example component.
 pub const SIZE_SECTORS: u64 = 16384;
@@ -133,9 +134,37 @@ pub fn seeds() -> Vec<Vec<u8>> {
     let header =
         overlay::Header { name: "sda".to_owned(), sectors: SIZE_SECTORS, modified: Some((1, 2)), samples };
     seeds.push(header.encode().to_vec());
+    seeds.push(undo_seed());
     seeds.extend(lvm_seeds());
     seeds.push(tree());
     seeds
+}
+
+/// A log of two ranges, one of which held zeros.
+fn undo_seed() -> Vec<u8> {
+    let (name, drive) = ("sda".to_owned(), "naa.5".to_owned());
+    let target = undo::Target {
+        name,
+        place: undo::Place::Array([3; 16]),
+        sectors: 128,
+        drive,
+        samples: [Some(1); 16],
+    };
+    let range = |sector, before| undo::Range {
+        target: 0,
+        sector,
+        sectors: 1,
+        before,
+        written: vec![vec![7], vec![8]],
+    };
+    let log = undo::Log {
+        command: "wattle erase sda".to_owned(),
+        time: (1, 2),
+        given: vec!["/dev/sda".to_owned()],
+        targets: vec![target],
+        ranges: vec![range(8, None), range(9, Some(vec![5; 512]))],
+    };
+    log.encode()
 }
 
 /// A label, the header of a metadata area (behind the 8 bytes of its start), texts, a snapshot's store, a dm-raid superblock.

@@ -13,6 +13,7 @@ mod operate;
 mod plan;
 mod rescue;
 mod simulate;
+mod undo;
 
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -44,6 +45,7 @@ pub use operate::{
 pub use plan::{FileSystemArg, PlanArgs};
 pub use rescue::RescueArgs;
 pub use simulate::{ConsistencyArg, PresetArg, SimulateArgs};
+pub use undo::{EraseArgs, Saving, UndoArgs};
 
 /// Software RAID and volumes in user space: opens, serves and makes Linux md arrays, without root and without kernel modules.
 #[derive(Debug, Parser)]
@@ -99,6 +101,8 @@ pub enum Command {
     Scan(ScanArgs),
     Examine(ExamineArgs),
     Create(CreateArgs),
+    Erase(EraseArgs),
+    Undo(UndoArgs),
     Cat(CatArgs),
     Copy(Box<CopyArgs>),
     Rescue(RescueArgs),
@@ -244,6 +248,8 @@ pub struct CreateArgs {
     /// Answer prompts with yes.
     #[arg(long, short)]
     pub yes: bool,
+    #[command(flatten)]
+    pub saving: Saving,
     #[command(flatten)]
     pub force: Force,
     #[command(flatten)]

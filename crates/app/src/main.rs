@@ -10,6 +10,7 @@ mod control_socket;
 mod members;
 mod output;
 mod remotes;
+mod saving;
 mod serving;
 mod volumes;
 

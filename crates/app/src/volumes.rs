@@ -1,6 +1,7 @@
-//! Volumes for commands that read: the one that is meant, opened with everything below it.
+//! Volumes for commands: the one that is meant, opened with everything below it, and found again when it is opened to be written.
 
-use wattle_control::stack::{Options, Plain, Purpose, Stack};
+use wattle_control::stack::{Options, Plain, Purpose, Stack, Wanted};
+use wattle_control::undo::{self, Key};
 use wattle_control::{Policy, Problem, Scan};
 use wattle_engine::VolumeRef;
 use wattle_rt::Core;
@@ -41,6 +42,27 @@ pub fn read<T>(
 pub async fn open(core: &Core, scan: Scan, force: &Force, purpose: Purpose) -> Result<Stack, Problem> {
     let policy = Policy::from(members::forced(force));
     Stack::open(core, scan, Options { policy, purpose, wanted: None }, &mut Plain).await
+}
+
+/// Members of a stack, so that they are found again in another one.
+pub struct Sites {
+    keys: Vec<Key>,
+    /// What has to run for them.
+    pub wanted: Wanted,
+}
+
+impl Sites {
+    pub fn of(stack: &Stack, members: &[usize]) -> Self {
+        let keys = members.iter().map(|&member| undo::key(stack, member)).collect();
+        Self { keys, wanted: stack.below(members).wanted }
+    }
+
+    /// The members in this stack; `None` where one is not there.
+    pub fn find(&self, stack: &Stack) -> Vec<Option<usize>> {
+        let find =
+            |wanted: &Key| (0..stack.scan.members.len()).find(|&member| undo::key(stack, member) == *wanted);
+        self.keys.iter().map(find).collect()
+    }
 }
 
 async fn find(core: &Core, stack: &mut Stack, name: Option<&str>) -> Result<VolumeRef, Problem> {

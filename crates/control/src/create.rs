@@ -9,7 +9,8 @@
 //! Order of writes: old superblocks that would be found again are wiped; bitmaps and bad-block logs; flush; superblocks last;
 //! flush. A crash leaves either nothing that assembles as the new array, or all of it.
 //!
-//! Invariant: [`plan`] has checked everything, and every member is claimed, before [`CreatePlan::execute`] writes a byte.
+//! Invariant: [`plan`] has checked everything, and every member is claimed, before [`CreatePlan::execute`] writes a byte; what it is going to
+//! overwrite is in an undo log before ([`crate::undo`]).
 
 mod check;
 mod execute;

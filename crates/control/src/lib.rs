@@ -3,7 +3,8 @@
 //! A command reads from top to bottom: [`members`] opens what the operator named, [`scan`] reads every superblock and groups
 //! members to arrays, [`assemble`] decides what each array is and what each member is to it, [`start`] claims the members and
 //! starts the engine, [`commit`] keeps the superblocks true while it runs; [`stack`] goes on with what lies on arrays: partitions,
-//! volume groups ([`lvm`]), arrays again. [`create`] makes new arrays. [`problem`] is how all of them say no.
+//! volume groups ([`lvm`]), arrays again. [`create`] makes new arrays, [`erase`] takes away what tells of anything, [`undo`] brings back
+//! what either overwrote. [`problem`] is how all of them say no.
 //!
 //! **Invariants.**
 //! 1. Looking never writes: `scan` and `assemble` hold members that are open for reading only.
@@ -19,6 +20,7 @@ pub mod bitmap;
 pub mod commit;
 pub mod compat;
 pub mod create;
+pub mod erase;
 mod events;
 pub mod facts;
 mod journal;
@@ -36,6 +38,7 @@ pub mod signature;
 pub mod size;
 pub mod stack;
 pub mod start;
+pub mod undo;
 pub mod verdict;
 pub mod why;
 

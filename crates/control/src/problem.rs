@@ -199,7 +199,8 @@ codes! {
 
     SignatureFound = 80, Refused, "the member is not empty",
         "Something is on the member: a superblock, a file system, a partition table, a volume group. Creating an array there \
-         destroys it. `--force=signature` goes on; what is overwritten cannot be brought back.";
+         destroys it. `--force=signature` goes on. What `create`, `pv` and `vg` themselves overwrite is saved first (`wattle undo`); what is \
+         written later, or on a member that is added, cannot be brought back.";
     TooSmall = 81, Failed, "the member is too small",
         "For a new array: after the superblock and the space kept for metadata not one chunk of data is left. For one that runs: \
          the array uses more of each member than the device has.";
@@ -342,6 +343,27 @@ codes! {
     NotToldApart = 166, Failed, "several arrays could have been",
         "What is on the members speaks for several orders or sizes of chunks alike, and taking the wrong one would mix up the data. The \
          list says what speaks for each. They can be tried in overlays, which change no member. Nothing was written.";
+
+    UndoNotWritten = 180, Refused, "what is about to be overwritten could not be saved",
+        "Commands that overwrite metadata save what was there first, in an undo log from which `wattle undo` brings it back. Without that \
+         nothing is changed. `--undo DIR` says where logs go, `--no-undo` goes on without one.";
+    BadUndoLog = 181, Failed, "an undo log cannot be used",
+        "The file is no undo log, is not whole, or was changed: a length or a checksum does not hold. Only a log that is whole is used. \
+         Nothing was written.";
+    NotLogged = 182, Refused, "a member is not the one that the undo log is of",
+        "A member is known again by what the command overwrote and by what it wrote there, and by other places that it left alone. None of \
+         that is on this one, or it is on several alike. What another drive held would be written over it. If it is the one and was \
+         written all over since, `--force=written-since` brings back what was at these places all the same.";
+    WrittenSince = 183, Refused, "something else was written since",
+        "Sectors hold neither what was there before the command nor anything that the command wrote: an array was run, a group changed, a file \
+         system made. Bringing back what was there before would mix the two. `--force=written-since` does it all the same; it can be \
+         undone too.";
+    MissingLogged = 184, Refused, "members that the undo log is of are missing",
+        "The command wrote to several members, and bringing back only some leaves what is on them in disagreement with the others. Give all \
+         of them. `--force=missing-member` brings back those that are there; the same log does the others later.";
+    StillInUse = 185, Refused, "something is made of the member",
+        "The member belongs to an array that was not stopped, which may be running elsewhere, or to a volume group. Stop the array, or \
+         take the physical volume out of its group. `--force=in-use` erases it all the same; `wattle undo` brings back what was erased.";
 }
 
 impl Code {
@@ -435,6 +457,12 @@ pub enum Check {
     FileSystem,
     /// Restore an earlier text of a group with pools, whose own books may not fit it.
     Pool,
+    /// Bring back what was there before, over what was written since.
+    WrittenSince,
+    /// Bring back what was on the members that are there.
+    MissingMember,
+    /// Erase a member of an array that was not stopped, or of a volume group.
+    InUse,
 }
 
 impl Check {
@@ -447,6 +475,9 @@ impl Check {
         Self::Overwrite,
         Self::FileSystem,
         Self::Pool,
+        Self::WrittenSince,
+        Self::MissingMember,
+        Self::InUse,
     ];
 
     /// As on the command line.
@@ -460,6 +491,9 @@ impl Check {
             Self::Overwrite => "overwrite",
             Self::FileSystem => "file-system",
             Self::Pool => "pool",
+            Self::WrittenSince => "written-since",
+            Self::MissingMember => "missing-member",
+            Self::InUse => "in-use",
         }
     }
 }
@@ -504,7 +538,7 @@ impl From<UnknownCheck> for Problem {
 
 /// The checks an operator overrides in one command.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Forced(u8);
+pub struct Forced(u16);
 
 impl Forced {
     /// Adds a check.

@@ -117,7 +117,8 @@ fn request(level: Level, names: &[String], size_bytes: Option<u64>) -> Result<Cr
 fn create(level: Level, names: &[String], size_bytes: Option<u64>) -> Result<(), Problem> {
     let request = request(level, names, size_bytes)?;
     let states: Vec<_> = request.members.iter().flatten().map(inspect).collect::<Result<_, _>>()?;
-    plan(&request, &states)?.execute(&states)?;
+    let plan = plan(&request, &states)?;
+    plan.execute(&plan.claim(&states)?)?;
     Ok(())
 }
 
@@ -373,7 +374,8 @@ fn an_area_that_cannot_be_read_does_not_end_the_scan() {
     request.chunk_bytes = None;
     request.consistency = Consistency::Bitmap { chunk_bytes: None };
     let states: Vec<_> = request.members.iter().flatten().map(inspect).collect::<Result<_, _>>().unwrap();
-    plan(&request, &states).unwrap().execute(&states).unwrap();
+    let plan = plan(&request, &states).unwrap();
+    plan.execute(&plan.claim(&states).unwrap()).unwrap();
     let members = look_all(&names).unwrap();
     std::fs::File::options().write(true).open(&names[1]).unwrap().set_len(8192).unwrap();
     let found = scan(members, Forced::default()).unwrap();

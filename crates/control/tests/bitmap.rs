@@ -430,7 +430,8 @@ fn what_is_created_is_kept_and_found_again() {
             };
             let states: Vec<_> =
                 request.members.iter().flatten().map(|member| inspect(member).unwrap()).collect();
-            plan(&request, &states).unwrap().execute(&states).unwrap();
+            let plan = plan(&request, &states).unwrap();
+            plan.execute(&plan.claim(&states).unwrap()).unwrap();
 
             let found = scan(look_all(&names).unwrap(), Forced::default()).unwrap();
             let bitmap =

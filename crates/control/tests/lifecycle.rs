@@ -46,7 +46,7 @@ fn create(request: &CreateRequest) -> Result<CreatePlan, Problem> {
     let members = request.members.iter().flatten().chain(&request.spares);
     let states: Vec<_> = members.map(inspect).collect::<Result<_, _>>()?;
     let plan = plan(request, &states)?;
-    plan.execute(&states)?;
+    plan.execute(&plan.claim(&states)?)?;
     Ok(plan)
 }
 

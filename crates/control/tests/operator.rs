@@ -44,7 +44,8 @@ fn create(level: Level, consistency: Consistency, members: &[String], spares: &[
     };
     let all = request.members.iter().flatten().chain(&request.spares);
     let states: Vec<_> = all.map(|member| inspect(member).unwrap()).collect();
-    plan(&request, &states).unwrap().execute(&states).unwrap();
+    let plan = plan(&request, &states).unwrap();
+    plan.execute(&plan.claim(&states).unwrap()).unwrap();
 }
 
 async fn run(core: &Core, names: &[String]) -> Rc<RunningArray> {

@@ -6,7 +6,7 @@ use clap::builder::BoolishValueParser;
 use clap::{ArgAction, Args, Subcommand, ValueEnum};
 use serde::{Deserialize, Serialize};
 
-use super::{Engine, Force, Json, Runtime, Size};
+use super::{Engine, Force, Json, Runtime, Saving, Size};
 
 /// Makes, resizes, removes and lists physical volumes of LVM2.
 ///
@@ -129,6 +129,8 @@ pub struct ChangeArgs {
     /// ~/.local/state/wattle, or as root /var/lib/wattle].
     #[arg(long, value_name = "DIR")]
     pub backup_dir: Option<PathBuf>,
+    #[command(flatten)]
+    pub saving: Saving,
     #[command(flatten)]
     pub force: Force,
     #[command(flatten)]

@@ -6,6 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde::Serialize;
 use wattle_control::create::{self, Consistency, CreatePlan, CreateRequest};
 use wattle_control::members::{Member, look_all};
+use wattle_control::undo::Site;
 use wattle_control::{Code, Problem};
 use wattle_engine::geometry::{Kind, Level, layout_name};
 use wattle_engine::units::SECTOR_BYTES;
@@ -16,6 +17,7 @@ use crate::cli::CreateArgs;
 use crate::members;
 use crate::output::text::{printable, table};
 use crate::output::{self, ErrorReport, SCHEMA_VERSION, Screen, Units};
+use crate::saving;
 
 /// What stands for an absent member.
 const MISSING: &str = "missing";
@@ -77,7 +79,13 @@ pub fn make(args: &CreateArgs) -> Result<Report, Problem> {
     let plan = create::plan(&request, &states)?;
     if !args.dry_run {
         confirm(args, &plan)?;
-        plan.execute(&states)?;
+        let members = plan.claim(&states)?;
+        let given: Vec<_> = args.members.iter().filter(|name| *name != MISSING).cloned().collect();
+        if let Some(recorder) = saving::recorder(&args.saving, &format!("create {}", args.name), &given)? {
+            let sites: Vec<_> = members.iter().map(Site::of_member).collect();
+            saving::tell(&recorder.record_blocking(&sites, &plan.writes())?);
+        }
+        plan.execute(&members)?;
     }
     Ok(report(args, &request, &plan))
 }

@@ -5,6 +5,7 @@ mod bench;
 mod cat;
 mod copy;
 mod create;
+mod erase;
 mod examine;
 mod explain;
 mod files;
@@ -23,6 +24,7 @@ mod simulate;
 mod status;
 mod stop;
 pub mod top;
+mod undo;
 mod why;
 
 use std::path::Path;
@@ -45,6 +47,8 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Scan(args) => done(scan::run(&args, screen)),
         Command::Examine(args) => done(examine::run(&args, screen)),
         Command::Create(args) => done(create::run(&args, screen)),
+        Command::Erase(args) => done(erase::run(&args, screen)),
+        Command::Undo(args) => done(undo::run(&args, screen)),
         Command::Cat(args) => done(cat::run(&args)),
         Command::Copy(args) => done(copy::run(&args, screen)),
         Command::Rescue(args) => done(rescue::run(&args, screen)),
@@ -88,6 +92,7 @@ fn keep_writes_in(dir: &Path, screen: Screen) -> Result<(), Problem> {
     Ok(())
 }
 
+pub use create::now;
 #[cfg(test)]
 pub(crate) use status::tests;
 pub use status::text::scrub_end;

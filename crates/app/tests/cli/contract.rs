@@ -5,10 +5,10 @@ use std::process::Stdio;
 
 use crate::harness::{Room, run, said, wattle};
 
-const COMMANDS: [&str; 30] = [
-    "scan", "examine", "create", "cat", "copy", "rescue", "ls", "get", "serve", "mount", "umount", "status",
-    "top", "why", "stop", "fail", "remove", "add", "replace", "check", "repair", "set", "pv", "vg", "lv",
-    "simulate", "bench", "plan", "audit", "explain",
+const COMMANDS: [&str; 32] = [
+    "scan", "examine", "create", "erase", "undo", "cat", "copy", "rescue", "ls", "get", "serve", "mount",
+    "umount", "status", "top", "why", "stop", "fail", "remove", "add", "replace", "check", "repair", "set",
+    "pv", "vg", "lv", "simulate", "bench", "plan", "audit", "explain",
 ];
 
 /// The whole text, because it is the first thing that a user reads. Change it on purpose.
@@ -38,7 +38,7 @@ fn every_command_has_help_that_starts_with_examples() {
 
 #[test]
 fn commands_that_do_not_work_yet_do_not_exist() {
-    for command in ["grow", "erase", "undo", "help"] {
+    for command in ["grow", "help"] {
         assert_eq!(run([command]).status, 2, "{command}");
     }
 }

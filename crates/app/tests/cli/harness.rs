@@ -12,7 +12,8 @@ use serde_json::Value;
 /// The command, without anything of the user's environment that changes what it does.
 pub fn wattle() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_wattle"));
-    command.env_remove("WATTLE_RUNTIME_DIR").env_remove("WATTLE_STATE_DIR").env_remove("XDG_STATE_HOME");
+    command.env_remove("WATTLE_RUNTIME_DIR").env_remove("XDG_STATE_HOME");
+    command.env("WATTLE_STATE_DIR", concat!(env!("CARGO_TARGET_TMPDIR"), "/state"));
     command.env("NO_COLOR", "1").stdin(Stdio::null());
     command
 }

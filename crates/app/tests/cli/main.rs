@@ -37,3 +37,4 @@ mod rescue;
 mod serving;
 mod simulate;
 mod tour;
+mod undo;

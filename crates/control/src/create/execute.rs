@@ -6,6 +6,7 @@ use wattle_rt::{IoError, IoErrorKind};
 use super::{CreatePlan, DevicePlan, MemberState, PlannedWrite, inspect};
 use crate::members::{Claim, Member, MemberError};
 use crate::problem::{Code, Problem};
+use crate::undo;
 
 /// Why a plan was not carried out, or only in part.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -64,13 +65,20 @@ impl From<ExecuteError> for Problem {
     }
 }
 
+fn before_superblock(device: &DevicePlan) -> &[PlannedWrite] {
+    device.writes.split_last().map_or(&[], |(_, before)| before)
+}
+
+fn superblock(device: &DevicePlan) -> &[PlannedWrite] {
+    device.writes.split_last().map_or(&[], |(last, _)| std::slice::from_ref(last))
+}
+
 impl CreatePlan {
-    /// Writes the array. `states` is what the plan was made with; members that are no longer so are refused. Returns the members,
-    /// claimed, in the plan's order.
+    /// Claims the members, in the plan's order. `states` is what the plan was made with; members that are no longer so are refused.
     ///
     /// # Errors
-    /// [`ExecuteError`]: with [`ExecuteError::Member`] nothing was written.
-    pub fn execute(&self, states: &[MemberState]) -> Result<Vec<Member>, ExecuteError> {
+    /// [`ExecuteError::Member`].
+    pub fn claim(&self, states: &[MemberState]) -> Result<Vec<Member>, ExecuteError> {
         let mut members = Vec::with_capacity(self.devices.len());
         for (device, state) in self.devices.iter().zip(states) {
             let member = device.member.claim(Claim::Write)?;
@@ -79,15 +87,34 @@ impl CreatePlan {
             }
             members.push(member);
         }
+        Ok(members)
+    }
+
+    /// Writes the array on members that were claimed for it.
+    ///
+    /// # Errors
+    /// [`ExecuteError`], which says what was written.
+    pub fn execute(&self, members: &[Member]) -> Result<(), ExecuteError> {
         let mut written = Vec::new();
         // Everything that a superblock names is durable before there is a superblock.
-        self.each_write(&members, &mut written, |device| {
-            device.writes.split_last().map_or(&[], |(_, before)| before)
-        })?;
-        self.each_write(&members, &mut written, |device| {
-            device.writes.split_last().map_or(&[], |(last, _)| std::slice::from_ref(last))
-        })?;
-        Ok(members)
+        self.each_write(members, &mut written, before_superblock)?;
+        self.each_write(members, &mut written, superblock)
+    }
+
+    /// All that [`Self::execute`] writes, in its order, for an undo log.
+    #[must_use]
+    pub fn writes(&self) -> Vec<undo::Write> {
+        let phases: [fn(&DevicePlan) -> &[PlannedWrite]; 2] = [before_superblock, superblock];
+        let of = |which: fn(&DevicePlan) -> &[PlannedWrite]| {
+            self.devices.iter().enumerate().flat_map(move |(site, device)| {
+                which(device).iter().map(move |write| undo::Write {
+                    site,
+                    offset_bytes: write.offset_bytes,
+                    bytes: write.bytes.clone(),
+                })
+            })
+        };
+        phases.into_iter().flat_map(of).collect()
     }
 
     fn each_write(

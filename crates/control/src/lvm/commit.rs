@@ -382,7 +382,13 @@ fn blocks(device: &Device, offset_bytes: u64, len_bytes: usize) -> (u64, usize) 
     (from, (to - from) as usize)
 }
 
-async fn read(core: &Core, device: &Device, offset_bytes: u64, len_bytes: usize) -> Result<Vec<u8>, IoError> {
+/// Reads any range: where blocks are larger than sectors, out of what is around it.
+pub(crate) async fn read(
+    core: &Core,
+    device: &Device,
+    offset_bytes: u64,
+    len_bytes: usize,
+) -> Result<Vec<u8>, IoError> {
     let (from, len) = blocks(device, offset_bytes, len_bytes);
     let (result, buf) = core.read(device, from, BufMut::alloc(len)).await;
     result?;
@@ -391,7 +397,12 @@ async fn read(core: &Core, device: &Device, offset_bytes: u64, len_bytes: usize)
 }
 
 /// Writes any range: where blocks are larger than sectors, with what is around it.
-async fn write(core: &Core, device: &Device, offset_bytes: u64, bytes: &[u8]) -> Result<(), IoError> {
+pub(crate) async fn write(
+    core: &Core,
+    device: &Device,
+    offset_bytes: u64,
+    bytes: &[u8],
+) -> Result<(), IoError> {
     let (from, len) = blocks(device, offset_bytes, bytes.len());
     if len == bytes.len() {
         return core.write(device, from, Buf::copy_of(bytes), Durability::Cached).await;

@@ -1,5 +1,6 @@
 //! What a change of a volume group writes, device by device: made from what was seen, shown or carried out as it is.
 
+use wattle_format::lvm::area::{Commit, Header};
 use wattle_format::lvm::label::Area;
 use wattle_format::lvm::segment::Stripe;
 use wattle_format::lvm::{Id, Kind, Label, Pv, Vg, VgError};
@@ -68,14 +69,14 @@ pub enum From {
 /// A range that a change writes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlannedWrite {
-    /// On which physical volume.
-    pub name: String,
+    /// On which of [`Plan::places`].
+    pub place: usize,
     /// What it is.
     pub what: &'static str,
     /// Where.
     pub offset_bytes: u64,
-    /// How much.
-    pub len_bytes: u64,
+    /// What.
+    pub bytes: Vec<u8>,
 }
 
 impl Plan {
@@ -128,52 +129,58 @@ impl Plan {
         }
     }
 
-    /// Everything that is written, in order, when the group's text is this one.
+    /// Everything that [`Self::execute`] writes, in order on each physical volume, when the group's text is this one.
     ///
     /// # Errors
     /// A [`Problem`]: an area cannot take the text.
     pub fn writes(&self, text: Option<&[u8]>) -> Result<Vec<PlannedWrite>, Problem> {
         let mut writes = Vec::new();
-        for place in &self.places {
-            let mut add = |what, range: Area| {
-                let Area { offset_bytes, size_bytes: len_bytes } = range;
-                writes.push(PlannedWrite { name: place.name.clone(), what, offset_bytes, len_bytes });
+        for (ix, place) in self.places.iter().enumerate() {
+            let mut add = |what, offset_bytes, bytes| {
+                writes.push(PlannedWrite { place: ix, what, offset_bytes, bytes });
             };
-            let sector = |offset_bytes| Area { offset_bytes, size_bytes: 512 };
+            let area_error = |source| CommitError::Area { name: place.name.clone(), source };
+            let label_error = |source| CommitError::Label { name: place.name.clone(), source };
+            let zeros = |range: &Area| vec![0; usize::try_from(range.size_bytes).unwrap_or(0)];
             let before = place.physical()?;
             if let From::New(wipe) = &place.from {
-                wipe.iter().for_each(|&range| add("zeros", range));
-                before
-                    .label
-                    .metadata_areas
-                    .iter()
-                    .for_each(|area| add("empty metadata area", sector(area.offset_bytes)));
-                add("label", sector(before.label.sector * 512));
+                wipe.iter().for_each(|range| add("zeros", range.offset_bytes, zeros(range)));
+                for header in before.areas.iter().filter_map(|area| area.header.as_ref()) {
+                    add("empty metadata area", header.start(), header.bytes().to_vec());
+                }
+                let bytes = before.label.encode().map_err(label_error)?;
+                add("label", before.label.sector * 512, bytes.to_vec());
             }
-            place.zeros.iter().for_each(|&range| add("zeros", range));
+            place.zeros.iter().for_each(|range| add("zeros", range.offset_bytes, zeros(range)));
             match (place.role, text) {
                 (Role::Belongs, Some(text)) => {
                     for header in commit::usable(&before) {
-                        let commit = header.commit(text);
-                        let commit = commit
-                            .map_err(|source| CommitError::Area { name: place.name.clone(), source })?;
-                        for (offset_bytes, bytes) in &commit.texts {
-                            add("text", Area { offset_bytes: *offset_bytes, size_bytes: bytes.len() as u64 });
+                        let Commit { texts, precommit, commit } = header.commit(text).map_err(area_error)?;
+                        for (offset_bytes, bytes) in texts {
+                            add("text", offset_bytes, bytes);
                         }
-                        add("header of the metadata area", sector(header.start()));
+                        let headers = [
+                            ("header that names the new text too", precommit),
+                            ("header of the metadata area", commit),
+                        ];
+                        for (what, header) in headers {
+                            add(what, header.start(), header.bytes().to_vec());
+                        }
                     }
                 }
                 (Role::Belongs, None) => {}
                 (Role::Leaves | Role::Goes, _) => {
-                    for area in &before.label.metadata_areas {
-                        add("empty metadata area", sector(area.offset_bytes));
+                    for &area in &before.label.metadata_areas {
+                        let empty = Header::new(area).map_err(area_error)?;
+                        add("empty metadata area", empty.start(), empty.bytes().to_vec());
                     }
                 }
             }
             if place.role == Role::Goes {
-                add("zeros over the label", sector(before.label.sector * 512));
+                add("zeros over the label", before.label.sector * 512, vec![0; 512]);
             } else if place.label != before.label {
-                add("label", sector(before.label.sector * 512));
+                let bytes = place.label.encode().map_err(label_error)?;
+                add("label", before.label.sector * 512, bytes.to_vec());
             }
         }
         Ok(writes)

@@ -29,7 +29,8 @@ impl Restore {
     /// If what is written to members would be written to them.
     pub fn write_over(&self) -> Result<(), Problem> {
         assert!(overlay::is_on(), "a guess is never written to a member");
-        self.plan.execute(&self.states)?;
+        let members = self.plan.claim(&self.states)?;
+        self.plan.execute(&members)?;
         Ok(())
     }
 }

@@ -49,7 +49,8 @@ fn create(level: Level, version: Version, consistency: Consistency, members: &[S
         .chain(&request.spares)
         .map(|member| inspect(member).unwrap())
         .collect();
-    plan(&request, &states).unwrap().execute(&states).unwrap();
+    let plan = plan(&request, &states).unwrap();
+    plan.execute(&plan.claim(&states).unwrap()).unwrap();
 }
 
 async fn run(core: &Core, names: &[String]) -> Rc<RunningArray> {

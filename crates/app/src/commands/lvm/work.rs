@@ -4,11 +4,11 @@ use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
-use wattle_control::lvm::plan::{Before, From, Plan};
+use wattle_control::lvm::plan::{Before, From, Plan, PlannedWrite};
 use wattle_control::lvm::relocate::Step;
 use wattle_control::members::Member;
-use wattle_control::scan::Origin;
-use wattle_control::stack::{Options, Plain, Purpose, Stack, Wanted};
+use wattle_control::stack::{Options, Plain, Purpose, Stack};
+use wattle_control::undo::{Recorder, Site, Write};
 use wattle_control::{Code, Policy, Problem};
 use wattle_format::lvm::{Id, Stamp};
 use wattle_rt::Core;
@@ -20,7 +20,8 @@ use crate::control_socket::client::Servers;
 use crate::members;
 use crate::output::text::{printable, table};
 use crate::output::{self, SCHEMA_VERSION, Screen};
-use crate::volumes;
+use crate::saving;
+use crate::volumes::{self, Sites};
 
 /// Cores for a handful of writes.
 pub const CORES_MAX: usize = 2;
@@ -115,7 +116,10 @@ pub fn make(
     let (change, sites) = members::run(&args.engine, CORES_MAX, async |core| {
         let mut stack = volumes::open(&core, scan, &args.force, Purpose::Look).await?;
         let decided = decide(&core, &mut stack).await;
-        let decided = decided.map(|change| (Sites::of(&stack, &change.plan), change));
+        let decided = decided.map(|change| {
+            let members: Vec<_> = change.plan.places.iter().map(|place| place.member).collect();
+            (Sites::of(&stack, &members), change)
+        });
         // Nothing was written, so there is nothing to record and nothing that could fail.
         let _ = stack.close(&core).await;
         decided.map(|(sites, change)| (change, sites))
@@ -128,7 +132,8 @@ pub fn make(
         if let (Some(before), Some(path)) = (before, &backup) {
             backup::save(path, before, &change.action)?;
         }
-        let done = carry_out(args, &change.plan, &sites, text.as_deref());
+        let recorder = saving::recorder(&args.saving, &change.action, &args.members)?;
+        let done = carry_out(args, &change.plan, &sites, text.as_deref(), recorder.as_ref());
         report.notes.extend(done.map_err(|problem| of_a_server(args, before, problem))?);
     }
     Ok(report)
@@ -192,55 +197,20 @@ fn gone_afterwards(name: &str) -> Problem {
     .of_member(name)
 }
 
-/// The devices of a plan, so that they are found again.
-struct Sites {
-    /// Of each place of the plan.
-    keys: Vec<Key>,
-    /// What has to run for them.
-    wanted: Wanted,
-}
-
-/// What makes a member the same in two stacks.
-#[derive(Debug, PartialEq, Eq)]
-enum Key {
-    Given(String),
-    Array(wattle_format::md::Uuid),
-    Logical(Id, Id),
-}
-
-impl Sites {
-    fn of(stack: &Stack, plan: &Plan) -> Self {
-        let members: Vec<_> = plan.places.iter().map(|place| place.member).collect();
-        let keys = members.iter().map(|&member| key(stack, member)).collect();
-        Self { keys, wanted: stack.below(&members).wanted }
-    }
-}
-
-fn key(stack: &Stack, member: usize) -> Key {
-    let seen = &stack.scan.members[member];
-    match seen.origin {
-        Origin::Given | Origin::Partition { .. } => Key::Given(seen.member.name.clone()),
-        Origin::Array(array) => Key::Array(stack.scan.arrays[array].assembly.array.set_uuid),
-        Origin::Logical { group, volume } => {
-            let vg = &stack.groups[group].vg;
-            Key::Logical(vg.id, vg.lvs[volume].id)
-        }
-    }
-}
-
 /// Opens the same members for writing and writes. What changed since the decision is refused.
 fn carry_out(
     args: &ChangeArgs,
     plan: &Plan,
     sites: &Sites,
     text: Option<&[u8]>,
+    recorder: Option<&Recorder>,
 ) -> Result<Vec<String>, Problem> {
     let scan = members::look(&args.members, &args.force)?;
     members::run(&args.engine, CORES_MAX, async |core| {
         let policy = Policy::from(members::forced(&args.force));
         let options = Options { policy, purpose: Purpose::Write, wanted: Some(sites.wanted.clone()) };
         let mut stack = Stack::open(&core, scan, options, &mut Plain).await?;
-        let done = write(&core, &mut stack, plan, sites, text).await;
+        let done = write(&core, &mut stack, plan, sites, text, recorder).await;
         let closed = stack.close(&core).await;
         let failures = done?;
         closed?;
@@ -254,23 +224,34 @@ async fn write(
     plan: &Plan,
     sites: &Sites,
     text: Option<&[u8]>,
+    recorder: Option<&Recorder>,
 ) -> Result<Vec<String>, Problem> {
-    let mut devices = Vec::new();
-    for (place, wanted) in plan.places.iter().zip(&sites.keys) {
-        let member = (0..stack.scan.members.len()).find(|&member| key(stack, member) == *wanted);
+    let (mut devices, mut saved) = (Vec::new(), Vec::new());
+    for (place, member) in plan.places.iter().zip(sites.find(stack)) {
         let Some(member) = member else { return Err(not_startable(stack, &place.name)) };
         if let From::New(_) = place.from {
             check_same(stack, member, place)?;
         }
         let volume = stack.volume(core, member).await?;
-        devices.push(volume.device(core, &place.name).map_err(|error| {
+        let device = volume.device(core, &place.name).map_err(|error| {
             Problem::new(
                 Code::VolumeFailed,
                 format!("{}: {error}", place.name),
                 "it does not run",
                 "see what is wrong with its members (`wattle scan`)",
             )
-        })?);
+        })?;
+        saved.push(Site::of(stack, member, device.clone()));
+        devices.push(device);
+    }
+    if let Some(recorder) = recorder {
+        let writes = plan.writes(text)?.into_iter();
+        let writes = writes.map(|PlannedWrite { place: site, offset_bytes, bytes, .. }| Write {
+            site,
+            offset_bytes,
+            bytes,
+        });
+        saving::tell(&recorder.record(core, &saved, &writes.collect::<Vec<_>>()).await?);
     }
     plan.execute(core, devices, text).await
 }
@@ -324,10 +305,10 @@ pub fn report(
         extents.saturating_mul(sectors).saturating_mul(512)
     };
     let writes = plan.writes(text)?.into_iter().map(|write| WriteReport {
-        physical_volume: write.name,
+        physical_volume: plan.places[write.place].name.clone(),
         what: write.what.to_owned(),
         offset_bytes: write.offset_bytes,
-        len_bytes: write.len_bytes,
+        len_bytes: write.bytes.len() as u64,
     });
     Ok(Report {
         schema_version: SCHEMA_VERSION,

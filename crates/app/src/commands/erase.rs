@@ -1,0 +1,146 @@
+//! `wattle erase`: what tells of anything on members is shown, saved, and written over with zeros.
+
+use serde::Serialize;
+use wattle_control::erase::{self, Trace};
+use wattle_control::members::{Claim, Member};
+use wattle_control::scan::Origin;
+use wattle_control::stack::Purpose;
+use wattle_control::undo::{self, Recorder, Site, Write};
+use wattle_control::{Check, Code, MemberError, Problem, Stack};
+use wattle_rt::Core;
+
+use crate::cli::EraseArgs;
+use crate::members;
+use crate::output::text::{printable, table};
+use crate::output::{self, SCHEMA_VERSION, Screen};
+use crate::{saving, volumes};
+
+/// Cores for a handful of writes.
+const CORES_MAX: usize = 2;
+
+#[derive(Serialize)]
+struct Report {
+    schema_version: u32,
+    /// Nothing was written.
+    dry_run: bool,
+    members: Vec<MemberReport>,
+    /// By which it is taken back.
+    undo_log: Option<String>,
+}
+
+#[derive(Serialize)]
+struct MemberReport {
+    member: String,
+    erased: Vec<TraceReport>,
+}
+
+#[derive(Serialize)]
+struct TraceReport {
+    what: String,
+    offset_bytes: u64,
+    len_bytes: u64,
+}
+
+/// # Errors
+/// A member is in use, or cannot be read, saved or written.
+pub fn run(args: &EraseArgs, screen: Screen) -> Result<(), Problem> {
+    let scan = members::look(&args.members, &args.force)?;
+    if let Some(made_up) = scan.members.iter().find(|seen| seen.member.is_made_up()) {
+        return Err(Problem::new(
+            Code::BadMember,
+            format!("{}: a made-up drive is gone when this command ends", made_up.member.name),
+            "there is nothing on it to erase",
+            "name files or devices",
+        )
+        .of_member(&made_up.member.name));
+    }
+    let given = scan.members.iter().filter(|seen| seen.origin == Origin::Given);
+    let members: Vec<_> = given.map(|seen| seen.member.clone()).collect();
+    let traces = members.iter().map(erase::traces).collect::<Result<Vec<_>, _>>()?;
+    members::run(&args.engine, CORES_MAX, async |core| {
+        let stack = volumes::open(&core, scan, &args.force, Purpose::Look).await?;
+        let checked = check(&stack, args);
+        // Nothing was written, so there is nothing to record and nothing that could fail.
+        let _ = stack.close(&core).await;
+        checked
+    })?;
+    let mut log = None;
+    if !args.dry_run && traces.iter().any(|traces| !traces.is_empty()) {
+        let name = members.first().map_or("", |member| member.name.rsplit('/').next().unwrap_or_default());
+        let recorder = saving::recorder(&args.saving, &format!("erase {name}"), &args.members)?;
+        log = members::run(&args.engine, CORES_MAX, async |core| {
+            erase(&core, &members, &traces, recorder.as_ref()).await
+        })?;
+    }
+    let members = members.iter().zip(traces).map(|(member, traces)| MemberReport {
+        member: member.name.clone(),
+        erased: traces
+            .into_iter()
+            .map(|Trace { what, offset_bytes, len_bytes }| TraceReport { what, offset_bytes, len_bytes })
+            .collect(),
+    });
+    let report = Report {
+        schema_version: SCHEMA_VERSION,
+        dry_run: args.dry_run,
+        members: members.collect(),
+        undo_log: log,
+    };
+    if args.json.json { output::print_json(&report) } else { output::print(&render(&report, screen)) }
+}
+
+/// Refuses members, and disks with partitions, that something is made of, unless the operator insists.
+fn check(stack: &Stack, args: &EraseArgs) -> Result<(), Problem> {
+    let used = (0..stack.scan.members.len())
+        .filter(|&ix| matches!(stack.scan.members[ix].origin, Origin::Given | Origin::Partition { .. }));
+    match used.filter_map(|ix| erase::refusal(stack, ix)).next() {
+        Some(problem) if members::forced(&args.force).has(Check::InUse) => {
+            output::note(&printable(&format!("{}; overridden", problem.what)));
+            Ok(())
+        }
+        Some(problem) => Err(problem),
+        None => Ok(()),
+    }
+}
+
+async fn erase(
+    core: &Core,
+    members: &[Member],
+    traces: &[Vec<Trace>],
+    recorder: Option<&Recorder>,
+) -> Result<Option<String>, Problem> {
+    let mut sites = Vec::new();
+    for (member, traces) in members.iter().zip(traces) {
+        let claimed = member.claim(Claim::Write)?;
+        if erase::traces(&claimed)? != *traces {
+            return Err(MemberError::Changed { name: claimed.name }.into());
+        }
+        sites.push(Site::of_member(&claimed));
+    }
+    let writes: Vec<Write> =
+        traces.iter().enumerate().flat_map(|(site, traces)| erase::writes(site, traces)).collect();
+    let log = match recorder {
+        Some(recorder) => Some(recorder.record(core, &sites, &writes).await?),
+        None => None,
+    };
+    log.iter().for_each(|log| saving::tell(log));
+    undo::carry_out(core, &sites, &writes).await?;
+    Ok(log.map(|log| log.display().to_string()))
+}
+
+fn render(report: &Report, screen: Screen) -> String {
+    let mut text = String::new();
+    for member in &report.members {
+        let verb = match (member.erased.is_empty(), report.dry_run) {
+            (true, _) => "nothing is recognised on it",
+            (false, true) => "would be erased:",
+            (false, false) => "erased:",
+        };
+        text.push_str(&format!("{}  {verb}\n", screen.style.bold(&printable(&member.member))));
+        let rows = member.erased.iter().map(|trace| {
+            let range = format!("{}..{}", trace.offset_bytes, trace.offset_bytes + trace.len_bytes);
+            vec![range, printable(&trace.what)]
+        });
+        text.push_str(&table("  ", &rows.collect::<Vec<_>>()));
+    }
+    text
+}

@@ -1,0 +1,271 @@
+//! `wattle undo`: brings back what a command overwrote, or lists what could be brought back.
+
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use wattle_control::members::look_each;
+use wattle_control::scan::scan_each;
+use wattle_control::stack::{Options, Plain, Purpose};
+use wattle_control::undo::restore::{self, Found};
+use wattle_control::undo::{self, Listed, Recorder, Site};
+use wattle_control::{Check, Code, Forced, MemberError, Policy, Problem, Stack};
+use wattle_format::undo::{Log, SECTOR_BYTES};
+use wattle_rt::Core;
+
+use crate::cli::UndoArgs;
+use crate::output::text::{printable, table};
+use crate::output::time::rfc3339;
+use crate::output::{self, ErrorReport, SCHEMA_VERSION, Screen};
+use crate::volumes::Sites;
+use crate::{members, saving, volumes};
+
+/// Cores for a handful of writes.
+const CORES_MAX: usize = 2;
+
+/// What is to be known of everything that was brought back.
+const NOTE: &str = "what was written elsewhere since, by a resync, a rebuild or clients, stays as it is";
+
+#[derive(Serialize)]
+struct ListReport {
+    schema_version: u32,
+    /// The newest first.
+    logs: Vec<LogReport>,
+}
+
+#[derive(Serialize)]
+struct LogReport {
+    log: String,
+    time: Option<String>,
+    command: Option<String>,
+    members: Vec<String>,
+    /// Why it cannot be used.
+    problem: Option<ErrorReport>,
+}
+
+#[derive(Serialize)]
+struct Report {
+    schema_version: u32,
+    /// Nothing was written.
+    dry_run: bool,
+    log: String,
+    command: String,
+    time: Option<String>,
+    members: Vec<MemberReport>,
+    /// What the log is of and was not there.
+    missing: Vec<String>,
+    /// By which this is taken back.
+    undo_log: Option<String>,
+    note: &'static str,
+}
+
+#[derive(Serialize)]
+struct MemberReport {
+    /// As it is called now.
+    member: String,
+    /// As it was called when the command wrote to it.
+    was: String,
+    /// What was brought back.
+    restored_bytes: u64,
+    /// What was there already.
+    unchanged_bytes: u64,
+    /// What somebody else had written since, of what was brought back.
+    overridden_bytes: u64,
+}
+
+/// # Errors
+/// The log cannot be used, a member is missing or in use, was written since, or cannot be written.
+pub fn run(args: &UndoArgs, screen: Screen) -> Result<(), Problem> {
+    let Some(path) = &args.log else { return list(args, screen) };
+    let path = find_log(path, args)?;
+    let log = undo::load(&path)?;
+    let given = if args.members.is_empty() { &log.given } else { &args.members };
+    let (mut members, errors) = look_each(given)?;
+    members.retain(|member| !member.is_made_up());
+    if members.is_empty()
+        && let Some(error) = errors.into_iter().next()
+    {
+        return Err(error.into());
+    }
+    let forced = members::forced(&args.force);
+    let scan = scan_each(members, forced);
+    let (sites, names, found) = members::run(&args.engine, CORES_MAX, async |core| {
+        let stack = volumes::open(&core, scan, &args.force, Purpose::Look).await?;
+        let found = restore::find(&core, &stack, &log, forced).await;
+        let found = found.map(|found| {
+            let members: Vec<_> = found.iter().map(|found| found.member).collect();
+            let name = |&member: &usize| stack.scan.members[member].member.name.clone();
+            (Sites::of(&stack, &members), members.iter().map(name).collect::<Vec<_>>(), found)
+        });
+        // Nothing was written, so there is nothing to record and nothing that could fail.
+        let _ = stack.close(&core).await;
+        found
+    })?;
+    let mut own_log = None;
+    let all = forced.has(Check::WrittenSince);
+    let restored =
+        |found: &Found| found.fit.written + found.fit.other.filter(|_| all).map_or(0, |(_, others)| others);
+    if !args.dry_run && found.iter().any(|found| restored(found) > 0) {
+        let name = path.file_stem().unwrap_or_default().to_string_lossy();
+        let name = name.split_once('-').map_or(&*name, |(_, what)| what);
+        let recorder = saving::recorder(&args.saving, &format!("undo {name}"), given)?;
+        own_log = write(args, &log, (&found, &sites), given, recorder.as_ref())?;
+    }
+    let bytes = |sectors: u64| sectors.saturating_mul(SECTOR_BYTES as u64);
+    let members = found.iter().zip(&names).map(|(found, name)| MemberReport {
+        member: name.clone(),
+        was: log.targets[found.target].name.clone(),
+        restored_bytes: bytes(restored(found)),
+        unchanged_bytes: bytes(found.fit.before),
+        overridden_bytes: bytes(found.fit.other.map_or(0, |(_, others)| others)),
+    });
+    let missing = (0..log.targets.len()).filter(|target| found.iter().all(|found| found.target != *target));
+    let report = Report {
+        schema_version: SCHEMA_VERSION,
+        dry_run: args.dry_run,
+        log: path.display().to_string(),
+        command: log.command.clone(),
+        time: rfc3339(log.time.0),
+        members: members.collect(),
+        missing: missing.map(|target| log.targets[target].name.clone()).collect(),
+        undo_log: own_log,
+        note: NOTE,
+    };
+    if args.json.json { output::print_json(&report) } else { output::print(&render(&report, screen)) }
+}
+
+/// A log by its path, or by its name among those that are listed.
+fn find_log(path: &Path, args: &UndoArgs) -> Result<PathBuf, Problem> {
+    if path.exists() || path.components().count() != 1 {
+        return Ok(path.to_owned());
+    }
+    let dir = saving::dir(args.saving.dir.as_deref())?;
+    let named = [dir.join(path), dir.join(format!("{}.undo", path.display()))];
+    Ok(named.into_iter().find(|path| path.exists()).unwrap_or_else(|| path.to_owned()))
+}
+
+/// Claims what was found and writes. Whatever is not as it was a moment ago is refused.
+fn write(
+    args: &UndoArgs,
+    log: &Log,
+    (found, sites): (&[Found], &Sites),
+    given: &[String],
+    recorder: Option<&Recorder>,
+) -> Result<Option<String>, Problem> {
+    let forced = members::forced(&args.force);
+    let scan = scan_each(look_each(given)?.0, forced);
+    members::run(&args.engine, CORES_MAX, async |core| {
+        let options = Options {
+            policy: Policy::from(forced),
+            purpose: Purpose::Write,
+            wanted: Some(sites.wanted.clone()),
+        };
+        let mut stack = Stack::open(&core, scan, options, &mut Plain).await?;
+        let done = write_on(&core, &mut stack, log, (found, sites), forced, recorder).await;
+        let closed = stack.close(&core).await;
+        let log = done?;
+        closed?;
+        Ok(log)
+    })
+}
+
+async fn write_on(
+    core: &Core,
+    stack: &mut Stack,
+    log: &Log,
+    (found, keys): (&[Found], &Sites),
+    forced: Forced,
+    recorder: Option<&Recorder>,
+) -> Result<Option<String>, Problem> {
+    let (mut sites, mut writes) = (Vec::new(), Vec::new());
+    for (found, member) in found.iter().zip(keys.find(stack)) {
+        let name = &log.targets[found.target].name;
+        let changed = || Problem::from(MemberError::Changed { name: name.clone() });
+        let member = member.ok_or_else(changed)?;
+        let volume = stack.volume(core, member).await?;
+        let device = volume.device(core, name).map_err(|_| changed())?;
+        let compared =
+            restore::compare(core, &device, log, found.target, forced.has(Check::WrittenSince)).await;
+        let (fit, restoring) = compared.map_err(|error| {
+            let why = "what is there has to be known before it is written over; nothing was written";
+            Problem::new(
+                Code::ReadFailed,
+                format!("{name}: {error}"),
+                why,
+                "see what is wrong with the drive",
+            )
+        })?;
+        if !fit.same_sectors(&found.fit) {
+            return Err(changed());
+        }
+        let site = sites.len();
+        writes.extend(restoring.into_iter().map(|write| undo::Write { site, ..write }));
+        sites.push(Site::of(stack, member, device));
+    }
+    let saved = match recorder {
+        Some(recorder) => Some(recorder.record(core, &sites, &writes).await?),
+        None => None,
+    };
+    saved.iter().for_each(|log| saving::tell(log));
+    undo::carry_out(core, &sites, &writes).await?;
+    Ok(saved.map(|log| log.display().to_string()))
+}
+
+fn render(report: &Report, screen: Screen) -> String {
+    let when = report.time.as_deref().unwrap_or("some day");
+    let mut text = format!("{} of {when}\n", screen.style.bold(&printable(&report.command)));
+    let restored: u64 = report.members.iter().map(|member| member.restored_bytes).sum();
+    let rows = report.members.iter().map(|member| {
+        let mut what = match (member.restored_bytes, report.dry_run) {
+            (0, _) => "is as it was before".to_owned(),
+            (bytes, true) => format!("{} would be brought back", screen.units.show(bytes)),
+            (bytes, false) => format!("{} brought back", screen.units.show(bytes)),
+        };
+        if member.overridden_bytes > 0 {
+            what.push_str(&format!(", over {} written since", screen.units.show(member.overridden_bytes)));
+        }
+        if member.was != undo::absolute(&member.member) {
+            what.push_str(&format!(" (it was {})", printable(&member.was)));
+        }
+        vec![printable(&member.member), what]
+    });
+    let missing = report.missing.iter().map(|name| vec![printable(name), "is missing".to_owned()]);
+    text.push_str(&table("  ", &rows.chain(missing).collect::<Vec<_>>()));
+    if restored > 0 {
+        text.push_str(&format!("  {}\n", report.note));
+    }
+    text
+}
+
+fn list(args: &UndoArgs, screen: Screen) -> Result<(), Problem> {
+    let dir = saving::dir(args.saving.dir.as_deref())?;
+    let logs = undo::list(&dir)?.into_iter().map(|Listed { path, log }| {
+        let (log, problem) = match log {
+            Ok(log) => (Some(log), None),
+            Err(problem) => (None, Some(ErrorReport::from(&problem))),
+        };
+        LogReport {
+            log: path.display().to_string(),
+            time: log.as_ref().and_then(|log| rfc3339(log.time.0)),
+            members: log.iter().flat_map(|log| &log.targets).map(|target| target.name.clone()).collect(),
+            command: log.map(|log| log.command),
+            problem,
+        }
+    });
+    let report = ListReport { schema_version: SCHEMA_VERSION, logs: logs.collect() };
+    if args.json.json {
+        return output::print_json(&report);
+    }
+    if report.logs.is_empty() {
+        output::note(&format!("no undo logs in {}", printable(&dir.to_string_lossy())));
+    }
+    let mut text = String::new();
+    for log in &report.logs {
+        let what = log.command.as_deref().or(log.problem.as_ref().map(|problem| problem.what.as_str()));
+        let head = screen.style.bold(&printable(&log.log));
+        text.push_str(&format!("{head}\n  {}\n", printable(what.unwrap_or_default())));
+        if let Some(time) = &log.time {
+            text.push_str(&format!("  {time}, {}\n", printable(&log.members.join(", "))));
+        }
+    }
+    output::print(&text)
+}

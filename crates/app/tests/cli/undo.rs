@@ -1,0 +1,437 @@
+//! What destructive commands overwrite is saved first and comes back byte for byte; what was written since, other members and damaged logs
+//! are refused.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+
+use crate::harness::{Room, Said, require, run, tool};
+
+/// Runs a command on members, with undo logs in the room.
+#[track_caller]
+fn saving(room: &Room, words: &str, members: &[String]) -> Said {
+    let logs = room.name("undo");
+    let words = words.split_whitespace().map(str::to_owned).chain(["--undo".to_owned(), logs]);
+    run(words.chain(members.iter().cloned()))
+}
+
+/// The log that a command said it saved.
+#[track_caller]
+fn log_of(said: &Said) -> String {
+    let line =
+        said.stderr.lines().find_map(|line| line.strip_prefix("wattle: to take this back: wattle undo "));
+    line.unwrap_or_else(|| panic!("no log: {}", said.stderr)).to_owned()
+}
+
+fn logs(room: &Room) -> Vec<PathBuf> {
+    let entries = fs::read_dir(room.path("undo")).map_or(Vec::new(), Iterator::collect);
+    entries.into_iter().map(|entry| entry.unwrap().path()).collect()
+}
+
+/// The bytes of members.
+fn bytes(members: &[String]) -> Vec<Vec<u8>> {
+    members.iter().map(|name| fs::read(name).unwrap()).collect()
+}
+
+fn put(name: &str, at: u64, bytes: &[u8]) {
+    File::options().write(true).open(name).unwrap().write_all_at(bytes, at).unwrap();
+}
+
+/// Does `words`, which must change something, takes it back, and takes that back.
+#[track_caller]
+pub fn round_trip(room: &Room, words: &str, members: &[String]) -> Said {
+    let before = bytes(members);
+    let done = saving(room, words, members).ok();
+    let after = bytes(members);
+    assert!(before != after, "`{words}` changes something");
+    let log = log_of(&done);
+    let undone = saving(room, &format!("undo {log}"), &[]).ok();
+    assert!(bytes(members) == before, "`{words}` is taken back byte for byte");
+    // Once more changes nothing and saves nothing.
+    let count = logs(room).len();
+    let again = saving(room, &format!("undo {log}"), &[]).ok();
+    assert!(bytes(members) == before && logs(room).len() == count);
+    assert!(again.text().contains("is as it was before"), "{}", again.text());
+    saving(room, &format!("undo {}", log_of(&undone)), &[]).ok();
+    assert!(bytes(members) == after, "taking back is taken back");
+    saving(room, &format!("undo {log}"), &[]).ok();
+    assert!(bytes(members) == before);
+    done
+}
+
+/// What scan, blkid and wipefs find on a file.
+fn found(name: &str) -> (String, String, String) {
+    let scan = run(["scan", "--json", name]).ok().json();
+    let member = &scan["members"][0];
+    let ours = format!("{}{}{}", member["signatures"], member["superblocks"], member["array"]);
+    // blkid ends with 2 where it finds nothing.
+    let blkid = std::process::Command::new("blkid").args(["-p", name]).output().unwrap();
+    (ours, String::from_utf8(blkid.stdout).unwrap(), tool("wipefs", ["--noheadings", name]))
+}
+
+#[test]
+fn after_erase_nothing_is_found_and_undo_brings_all_of_it_back() {
+    let tools = ["wipefs", "blkid", "sfdisk", "mkfs.ext4", "mkfs.xfs", "mkfs.btrfs", "mkswap"];
+    if !tools.into_iter().all(require) {
+        return;
+    }
+    // With the least size, in MiB, that each takes.
+    let makers = [
+        ("mkfs.ext4 -q", 32),
+        ("mkfs.xfs -q", 300),
+        ("mkfs.btrfs -q", 128),
+        ("mkswap -f", 32),
+        ("sfdisk gpt", 32),
+        ("sfdisk dos", 32),
+        ("wattle 0.90", 32),
+        ("wattle 1.0", 32),
+        ("wattle 1.1", 32),
+        ("wattle 1.2", 32),
+        ("wattle pv", 32),
+    ];
+    for (maker, size) in makers {
+        let room = Room::new();
+        let name = room.device("disk", size << 20);
+        match maker.split_once(' ') {
+            Some(("sfdisk", label)) => {
+                let line = format!("printf 'label: {label}\\n,10M\\n,\\n' | sfdisk -q {name}");
+                tool("sh", ["-c", &line]);
+            }
+            Some(("wattle", "pv")) => {
+                saving(&room, "pv create", std::slice::from_ref(&name)).ok();
+            }
+            Some(("wattle", version)) => {
+                let other = room.device("other", size << 20);
+                run(["create", "data", &name, &other, "-l", "1", "-e", version, "--no-undo"]).ok();
+            }
+            Some((maker, option)) => {
+                tool(maker, [option, &name]);
+            }
+            None => unreachable!("every maker has an option"),
+        }
+        let before = found(&name);
+        assert!(!before.1.is_empty() && !before.2.is_empty(), "{maker}: {before:?}");
+        let member = std::slice::from_ref(&name);
+        let dry = room.untouched(|| saving(&room, "erase --dry-run", member)).ok();
+        assert!(dry.text().contains("would be erased"), "{maker}: {}", dry.text());
+        round_trip(&room, "erase", member);
+        saving(&room, "erase", member).ok();
+        let after = found(&name);
+        assert_eq!((after.1.as_str(), after.2.as_str()), ("", ""), "{maker}: {after:?}");
+        let nothing = run(["scan", "--json", &name]).ok().json();
+        assert_eq!(nothing["members"][0]["signatures"].as_array().map_or(0, Vec::len), 0, "{maker}");
+        let again = room.untouched(|| saving(&room, "erase", member)).ok();
+        assert!(again.text().contains("nothing is recognised"), "{maker}: {}", again.text());
+    }
+}
+
+#[test]
+fn what_an_array_or_a_group_needs_is_not_erased() {
+    let room = Room::new();
+    let members = room.array("5", 3);
+    // Whoever has it has it to himself.
+    let serve = crate::harness::Serve::start(&room, &[], &members);
+    saving(&room, "erase", &members).failed(3, "WTL-0026", &["member-0"]);
+    let client = serve.command(&["status"]).ok();
+    assert!(client.text().contains("[UUU] good"), "{}", client.text());
+    serve.stop();
+    // A crash leaves it dirty.
+    let serve = crate::harness::Serve::start(&room, &[], &members);
+    if require("qemu-io") {
+        tool("qemu-io", ["-f", "raw", "-c", "write 0 64k", &serve.uri]);
+        serve.kill();
+        let refused =
+            room.untouched(|| saving(&room, "erase", &members)).failed(3, "WTL-0185", &["data", "in-use"]);
+        assert!(refused.stderr.contains("not stopped"), "{}", refused.stderr);
+        round_trip(&room, "erase --force=in-use", &members);
+    } else {
+        serve.stop();
+    }
+    let pv = vec![room.device("pv", 32 << 20)];
+    run(["vg", "create", "vg", &pv[0], "--no-undo"]).ok();
+    room.untouched(|| saving(&room, "erase", &pv)).failed(3, "WTL-0185", &["physical volume of vg"]);
+    round_trip(&room, "erase --force=in-use", &pv);
+}
+
+/// Three members of an array, erased; what they held, and the log.
+fn erased(room: &Room) -> (Vec<String>, Vec<Vec<u8>>, String) {
+    let members = room.array("5", 3);
+    // Data by which members are told apart.
+    for (ix, name) in (1..).zip(&members) {
+        put(name, 4 << 20, &[ix].repeat(4 << 20));
+    }
+    let before = bytes(&members);
+    let log = log_of(&saving(room, "erase", &members).ok());
+    (members, before, log)
+}
+
+#[test]
+fn members_are_known_whatever_they_are_called_now() {
+    let room = Room::new();
+    let (members, before, log) = erased(&room);
+    let moved: Vec<_> = ["x", "y", "z"].iter().map(|name| room.name(name)).collect();
+    for (old, new) in members.iter().zip([1, 2, 0]) {
+        fs::rename(old, &moved[new]).unwrap();
+    }
+    // One of the old names leads to nothing, and without names nothing is there.
+    saving(&room, &format!("undo {log}"), &[]).failed(1, "WTL-0020", &["member-0"]);
+    let report = saving(&room, &format!("undo {log} --json"), &moved).ok().json();
+    assert_eq!(report["members"][0]["was"], members[0].as_str());
+    assert_eq!(report["members"][0]["member"], moved[1].as_str());
+    assert!(
+        [1, 2, 0].into_iter().zip(&before).all(|(new, before)| fs::read(&moved[new]).unwrap() == *before)
+    );
+}
+
+#[test]
+fn members_that_hold_the_same_are_told_by_their_names_alone() {
+    let room = Room::new();
+    let members = room.array("1", 2);
+    members.iter().for_each(|name| put(name, 4 << 20, &[7].repeat(4 << 20)));
+    let before = bytes(&members);
+    let log = log_of(&saving(&room, "erase", &members).ok());
+    let moved = ["x", "y"].map(|name| room.name(name));
+    members.iter().zip(&moved).for_each(|(old, new)| fs::rename(old, new).unwrap());
+    room.untouched(|| saving(&room, &format!("undo {log}"), &moved)).failed(
+        3,
+        "WTL-0182",
+        &["could be any of"],
+    );
+    members.iter().zip(&moved).for_each(|(old, new)| fs::rename(new, old).unwrap());
+    let reversed: Vec<_> = members.iter().rev().cloned().collect();
+    saving(&room, &format!("undo {log}"), &reversed).ok();
+    assert!(bytes(&members) == before);
+}
+
+#[test]
+fn another_member_is_refused_and_a_missing_one_too() {
+    let room = Room::new();
+    let (members, before, log) = erased(&room);
+    // Another drive has the name now: as large, and blank like one whose superblock was erased.
+    fs::rename(&members[1], room.path("away")).unwrap();
+    room.device("member-1", 16 << 20);
+    let undo = format!("undo {log}");
+    room.untouched(|| saving(&room, &undo, &[])).failed(3, "WTL-0182", &["member-1", "does not look like"]);
+    fs::remove_file(&members[1]).unwrap();
+    room.untouched(|| saving(&room, &undo, &[])).failed(
+        3,
+        "WTL-0184",
+        &["1 of 3", "member-1", "missing-member"],
+    );
+    let some = saving(&room, &format!("{undo} --force=missing-member"), &[]).ok();
+    assert!(some.text().contains("is missing"), "{}", some.text());
+    assert!(fs::read(&members[0]).unwrap() == before[0] && fs::read(&members[2]).unwrap() == before[2]);
+    // The other one later.
+    fs::rename(room.path("away"), &members[1]).unwrap();
+    saving(&room, &undo, &[]).ok();
+    assert!(bytes(&members) == before);
+    // One of another size is none of them.
+    let larger = vec![room.device("larger", 17 << 20)];
+    room.untouched(|| saving(&room, &undo, &larger)).failed(3, "WTL-0184", &["3 of 3"]);
+}
+
+#[test]
+fn what_was_written_since_is_not_written_over_without_asking() {
+    let room = Room::new();
+    let (members, before, log) = erased(&room);
+    // The second half of a page, so that some sectors of the range are as they were left.
+    put(&members[2], 4096 + 1024, b"something new");
+    let undo = format!("undo {log}");
+    let refused = room.untouched(|| saving(&room, &undo, &[]));
+    refused.failed(3, "WTL-0183", &["member-2", "1 sectors", "byte 5120", "written-since"]);
+    let dry = room.untouched(|| saving(&room, &format!("{undo} --force=written-since --dry-run"), &[])).ok();
+    assert!(dry.text().contains("512 B written since"), "{}", dry.text());
+    let now = bytes(&members);
+    let forced = saving(&room, &format!("{undo} --force=written-since"), &[]).ok();
+    assert!(bytes(&members) == before);
+    saving(&room, &format!("undo {}", log_of(&forced)), &[]).ok();
+    assert!(bytes(&members) == now, "also what was new comes back");
+}
+
+#[test]
+fn a_log_that_is_not_whole_is_not_used() {
+    let room = Room::new();
+    let (members, before, log) = erased(&room);
+    let whole = fs::read(&log).unwrap();
+    let undo = format!("undo {log}");
+    for (what, bytes) in [
+        ("cut off", whole[..whole.len() - 1].to_vec()),
+        ("no undo log", whole[..10].to_vec()),
+        ("no undo log", Vec::new()),
+        (
+            "damaged",
+            whole.iter().enumerate().map(|(at, byte)| byte ^ u8::from(at == whole.len() / 2)).collect(),
+        ),
+        ("version 9", whole.iter().enumerate().map(|(at, byte)| if at == 16 { 9 } else { *byte }).collect()),
+    ] {
+        fs::write(&log, bytes).unwrap();
+        room.untouched(|| saving(&room, &undo, &[])).failed(1, "WTL-0181", &[what]);
+        let listed = saving(&room, "undo", &[]).ok();
+        assert!(listed.text().contains(what), "{}", listed.text());
+    }
+    fs::write(&log, whole).unwrap();
+    saving(&room, &undo, &[]).ok();
+    assert!(bytes(&members) == before);
+    saving(&room, "undo /nowhere/at.all", &[]).failed(1, "WTL-0020", &["/nowhere"]);
+}
+
+#[test]
+fn without_a_log_nothing_is_changed_unless_that_is_wanted() {
+    let room = Room::new();
+    let members = room.array("5", 3);
+    fs::write(room.path("file"), "not a directory").unwrap();
+    let args = ["erase".to_owned(), "--undo".to_owned(), room.name("file/undo")];
+    room.untouched(|| run(args.into_iter().chain(members.clone()))).failed(
+        3,
+        "WTL-0180",
+        &["--undo", "--no-undo", "nothing was changed"],
+    );
+    // The disk that logs go to is full: no file grows beyond a block here.
+    let full = format!(
+        "trap '' XFSZ; ulimit -f 0; exec {} erase --undo {} {}",
+        env!("CARGO_BIN_EXE_wattle"),
+        room.name("undo"),
+        members.join(" ")
+    );
+    let output = std::process::Command::new("sh").args(["-c", &full]).output().unwrap();
+    room.untouched(|| crate::harness::said(output)).failed(3, "WTL-0180", &["nothing was changed"]);
+    assert!(logs(&room).is_empty(), "nothing of a log is left");
+    let scan = run(["scan".to_owned()].into_iter().chain(members.clone())).ok();
+    assert!(scan.text().contains("[UUU] good"), "{}", scan.text());
+    let said = run(["erase".to_owned(), "--no-undo".to_owned()].into_iter().chain(members.clone())).ok();
+    assert!(!said.stderr.contains("undo"), "{}", said.stderr);
+    assert_eq!(run(["erase", "--no-undo", "--undo", "x", "y"]).status, 2);
+}
+
+#[test]
+fn logs_are_listed_the_newest_first_and_found_by_name() {
+    let room = Room::new();
+    let none = saving(&room, "undo", &[]).ok();
+    assert!(none.stdout.is_empty() && none.stderr.contains("no undo logs"), "{}", none.stderr);
+    let members = room.array("5", 3);
+    let before: BTreeMap<_, _> = members.iter().map(|name| (name.clone(), fs::read(name).unwrap())).collect();
+    for name in &members {
+        saving(&room, "erase", std::slice::from_ref(name)).ok();
+    }
+    let listed = saving(&room, "undo --json", &[]).ok().json();
+    assert_eq!(listed["schema_version"], 1);
+    let logs = listed["logs"].as_array().unwrap();
+    assert_eq!(logs.len(), 3);
+    for (log, name) in logs.iter().zip(members.iter().rev()) {
+        assert_eq!(log["members"][0], name.as_str());
+        assert!(log["command"].as_str().unwrap().contains("erase"), "{log}");
+        let file = PathBuf::from(log["log"].as_str().unwrap());
+        let stem = file.file_stem().unwrap().to_str().unwrap();
+        assert!(stem.contains("-erase-member-"), "{stem}");
+        saving(&room, &format!("undo {stem}"), &[]).ok();
+        assert!(fs::read(name).unwrap() == before[name]);
+    }
+    assert!(saving(&room, "undo", &[]).ok().text().contains("undo-erase-member-0"));
+}
+
+#[test]
+fn an_array_created_by_mistake_is_taken_back() {
+    for (level, metadata, consistency) in
+        [("5", "1.2", "ppl"), ("1", "1.0", "bitmap"), ("5", "0.90", "bitmap"), ("6", "1.1", "resync")]
+    {
+        let room = Room::new();
+        let members = room.array("5", 4);
+        for (ix, name) in (1..).zip(&members) {
+            put(name, 0, &[ix].repeat(300 << 10));
+            put(name, 4096, &[0; 8192]);
+            put(name, (16 << 20) - (200 << 10), &[0x80 | ix].repeat(200 << 10));
+        }
+        let words = format!(
+            "create other --level {level} --metadata {metadata} --consistency {consistency} --assume-clean --force=signature"
+        );
+        round_trip(&room, &words, &members);
+    }
+    // The old array is the old array, in the order it had, although the new one had another.
+    let room = Room::new();
+    let members = room.array("5", 4);
+    let wrong: Vec<_> = members.iter().rev().cloned().collect();
+    let created = saving(&room, "create data --level 5 --force=signature --assume-clean", &wrong).ok();
+    let serve = crate::harness::Serve::start(&room, &[], &members);
+    serve.stop();
+    // Nobody wrote to it, so nothing is different.
+    saving(&room, &format!("undo {}", log_of(&created)), &[]).ok();
+    let scan = run(["scan".to_owned()].into_iter().chain(members.clone())).ok();
+    assert!(scan.text().contains("[UUUU] good") && scan.text().contains("chunk 64 KiB"), "{}", scan.text());
+}
+
+#[test]
+fn an_array_that_was_used_is_taken_back_only_if_that_is_wanted() {
+    if !require("qemu-io") {
+        return;
+    }
+    let room = Room::new();
+    let members = room.array("5", 3);
+    let before: Vec<_> = bytes(&members).into_iter().map(|all| all[..1 << 20].to_vec()).collect();
+    let created =
+        saving(&room, "create data --level 5 --chunk 64K --force=signature --assume-clean", &members).ok();
+    let serve = crate::harness::Serve::start(&room, &[], &members);
+    tool("qemu-io", ["-f", "raw", "-c", "write 0 64k", &serve.uri]);
+    serve.stop();
+    let undo = format!("undo {}", log_of(&created));
+    room.untouched(|| saving(&room, &undo, &[])).failed(3, "WTL-0183", &["member-0", "written-since"]);
+    let forced = saving(&room, &format!("{undo} --force=written-since"), &[]).ok();
+    assert!(forced.text().contains("stays as it is"), "{}", forced.text());
+    assert!(bytes(&members).iter().zip(before).all(|(now, before)| now[..1 << 20] == before[..]));
+}
+
+#[test]
+fn changes_of_volume_groups_are_taken_back() {
+    let room = Room::new();
+    let both = vec![room.device("a", 32 << 20), room.device("b", 32 << 20)];
+    let backups = room.name("backups");
+    let lvm = |words: &str| round_trip(&room, &format!("{words} --backup-dir {backups}"), &both);
+    let step = |words: &str| {
+        lvm(words);
+        saving(&room, &format!("{words} --backup-dir {backups}"), &both).ok();
+    };
+    for name in &both {
+        put(name, 0, &[7].repeat(1 << 20));
+        // An ext4, by its magic.
+        put(name, 1080, &[0x53, 0xEF]);
+    }
+    step("pv create --force=signature");
+    lvm("pv remove");
+    step("vg create vg -s 1M");
+    lvm("vg rename vg other");
+    put(&both[0], 1 << 20, &[9].repeat(1 << 20));
+    step("lv create vg/home -l 3");
+    step("lv extend vg/home -l +2");
+    lvm("lv reduce vg/home -l -1");
+    lvm("lv rename vg/home vg/house");
+    step("lv remove vg/home");
+    lvm("vg export vg");
+    lvm(&format!("vg reduce vg --on {}", both[1]));
+    lvm("vg remove vg");
+    let backup = fs::read_dir(room.path("backups")).unwrap().next().unwrap().unwrap().path();
+    lvm(&format!("vg restore vg --file {}", backup.display()));
+    for name in &both {
+        File::options().write(true).open(name).unwrap().set_len(40 << 20).unwrap();
+    }
+    lvm(&format!("pv resize --on {}", both[0]));
+}
+
+#[test]
+fn a_physical_volume_on_an_array_is_taken_back_through_the_array() {
+    let room = Room::new();
+    let members = room.array("5", 3);
+    let cat = || run(["cat", "-V", "data"].map(str::to_owned).into_iter().chain(members.clone())).ok().stdout;
+    if !require("qemu-io") {
+        return;
+    }
+    let serve = crate::harness::Serve::start(&room, &[], &members);
+    tool("qemu-io", ["-f", "raw", "-c", "write -P 0x5a 0 2M", &serve.uri]);
+    serve.stop();
+    let before = cat();
+    let made = saving(&room, "vg create tank -s 1M", &members).ok();
+    assert!(cat() != before);
+    saving(&room, &format!("undo {}", log_of(&made)), &members).ok();
+    assert!(cat() == before);
+    let scan = run(["scan".to_owned()].into_iter().chain(members.clone())).ok();
+    assert!(scan.text().contains("[UUU] good") && scan.text().contains("clean"), "{}", scan.text());
+}

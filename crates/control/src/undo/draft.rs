@@ -1,0 +1,144 @@
+//! From a list of writes to what a log says of them. Pure: what has to be read is named first.
+
+use std::collections::BTreeMap;
+
+use wattle_format::overlay::{sample, sample_bytes, sample_places};
+use wattle_format::undo::{RANGE_SECTORS_MAX, Range, SECTOR_BYTES, Target, VERSIONS_MAX};
+use wattle_rt::IoError;
+
+use super::Write;
+
+/// What is read at a time and in one piece.
+const PAGE_BYTES: u64 = 4096;
+const SECTOR: u64 = SECTOR_BYTES as u64;
+
+/// A part of a site, in whole pages but at its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Piece {
+    /// Which site.
+    pub site: usize,
+    /// Where.
+    pub offset_bytes: u64,
+    /// How much.
+    pub len_bytes: usize,
+}
+
+/// What was read, by site and place.
+#[derive(Debug, Default)]
+pub struct Pieces(BTreeMap<(usize, u64), Result<Vec<u8>, IoError>>);
+
+impl Pieces {
+    /// Adds what was read.
+    pub fn add(&mut self, piece: Piece, read: Result<Vec<u8>, IoError>) {
+        self.0.insert((piece.site, piece.offset_bytes), read);
+    }
+
+    fn sector(&self, site: usize, sector: u64) -> Result<[u8; SECTOR_BYTES], IoError> {
+        let at = sector * SECTOR;
+        let page = at / PAGE_BYTES * PAGE_BYTES;
+        let bytes = self.0.get(&(site, page)).ok_or(IoError::END_OF_DEVICE)?.as_ref().map_err(|e| *e)?;
+        let skip = (at - page) as usize;
+        let sector = bytes.get(skip..skip + SECTOR_BYTES).ok_or(IoError::END_OF_DEVICE)?;
+        Ok(sector.try_into().expect("a sector has this many bytes"))
+    }
+}
+
+/// What has to be read of the sites before they are written.
+#[must_use]
+pub fn pieces(targets: &[Target], writes: &[Write]) -> Vec<Piece> {
+    let mut pieces = Vec::new();
+    let end = |site: usize| targets[site].sectors * SECTOR;
+    let mut add = |site: usize, page: u64| {
+        let len_bytes = PAGE_BYTES.min(end(site).saturating_sub(page)) as usize;
+        pieces.push(Piece { site, offset_bytes: page, len_bytes });
+    };
+    for Write { site, offset_bytes, bytes } in writes {
+        let last = (offset_bytes + bytes.len() as u64).min(end(*site));
+        (offset_bytes / PAGE_BYTES * PAGE_BYTES..last)
+            .step_by(PAGE_BYTES as usize)
+            .for_each(|at| add(*site, at));
+    }
+    for (site, target) in targets.iter().enumerate() {
+        sample_places(target.sectors).into_iter().for_each(|at| add(site, at));
+    }
+    pieces.sort_unstable();
+    pieces.dedup();
+    pieces.retain(|piece| piece.len_bytes > 0);
+    pieces
+}
+
+/// A sector while the writes pass.
+struct Sector {
+    before: [u8; SECTOR_BYTES],
+    now: [u8; SECTOR_BYTES],
+    written: Vec<u32>,
+}
+
+/// What a log says of these writes: the targets with what they are known by, and the ranges.
+///
+/// # Errors
+/// What a write goes over could not be read, on that site.
+pub fn draft(
+    targets: Vec<Target>,
+    writes: &[Write],
+    pieces: &Pieces,
+) -> Result<(Vec<Target>, Vec<Range>), (usize, IoError)> {
+    let mut sectors = BTreeMap::new();
+    let mut order = Vec::new();
+    for Write { site, offset_bytes, bytes } in writes {
+        let mut at = *offset_bytes;
+        let mut rest = &bytes[..];
+        while !rest.is_empty() {
+            let (sector, skip) = (at / SECTOR, (at % SECTOR) as usize);
+            let (part, behind) = rest.split_at(rest.len().min(SECTOR_BYTES - skip));
+            let known = sectors.entry((*site, sector));
+            if let std::collections::btree_map::Entry::Vacant(vacant) = known {
+                let before = pieces.sector(*site, sector).map_err(|error| (*site, error))?;
+                vacant.insert(Sector { before, now: before, written: Vec::new() });
+                order.push((*site, sector));
+            }
+            let state = sectors.get_mut(&(*site, sector)).expect("it was just put there");
+            state.now[skip..skip + part.len()].copy_from_slice(part);
+            state.written.push(crc32c::crc32c(&state.now));
+            assert!(state.written.len() <= VERSIONS_MAX, "no command writes a sector so often");
+            (at, rest) = (at + part.len() as u64, behind);
+        }
+    }
+    let mut ranges: Vec<Range> = Vec::new();
+    for (site, sector) in order {
+        let Sector { before, written, .. } = &sectors[&(site, sector)];
+        let zeros = before.iter().all(|&byte| byte == 0);
+        let goes_on = |range: &&mut Range| {
+            range.target == site as u32
+                && range.sector + u64::from(range.sectors) == sector
+                && (range.sectors as usize) < RANGE_SECTORS_MAX
+                && range.before.is_none() == zeros
+                && range.written.len() == written.len()
+        };
+        match ranges.last_mut().filter(goes_on) {
+            Some(range) => {
+                range.sectors += 1;
+                range.before.iter_mut().for_each(|bytes| bytes.extend(before));
+                range.written.iter_mut().zip(written).for_each(|(version, sum)| version.push(*sum));
+            }
+            None => ranges.push(Range {
+                target: site as u32,
+                sector,
+                sectors: 1,
+                before: (!zeros).then(|| before.to_vec()),
+                written: written.iter().map(|&sum| vec![sum]).collect(),
+            }),
+        }
+    }
+    let targets = targets.into_iter().enumerate().map(|(site, target)| {
+        let places = sample_places(target.sectors);
+        let len = sample_bytes(target.sectors) as u64;
+        let samples = places.map(|at| {
+            let mut written = sectors.range((site, at / SECTOR)..(site, (at + len).div_ceil(SECTOR)));
+            let bytes = pieces.0.get(&(site, at))?.as_ref().ok()?;
+            written.next().is_none().then(|| sample(bytes))
+        });
+        Target { samples, ..target }
+    });
+    Ok((targets.collect(), ranges))
+}

@@ -1,0 +1,229 @@
+//! Undo logs: what a destructive command overwrites, saved before it does, and brought back by `wattle undo`.
+//!
+//! **Invariants.**
+//! 1. Before a command changes a byte of a member, what was there is durable in its log: the log is written whole under another name
+//!    and flushed, it gets its name, and the directory is flushed; only then the first write goes to a member. A crash before leaves
+//!    members as they were; a crash after leaves a log from which every byte can be brought back.
+//! 2. A log covers every sector that the command writes. There is one list of writes ([`Write`]): the log is made of it, and it is what
+//!    is carried out.
+//! 3. Of each sector a log knows what it held and everything the command wrote there. So [`restore`] tells sectors that are as they
+//!    were, or as any crash of the command left them, from those that somebody else has written since; those are refused.
+//! 4. Bringing back only ever writes what sectors held before. It can be killed and run again, any number of times. It is a destructive
+//!    command too and saves a log of its own, by which it is undone.
+//!
+//! What is not in a log is what follows from the command without being part of it: the resync of a new array, the filling of a
+//! member, what clients wrote. [`draft`] makes a log of writes, [`store`] keeps it in a file, [`restore`] finds the members and what to
+//! write to them.
+
+pub mod draft;
+pub mod restore;
+mod store;
+
+use std::path::{Path, PathBuf};
+
+use wattle_format::undo::{Log, Place, Target};
+use wattle_rt::{Core, Device, WallTime};
+
+pub use store::{Listed, list, load};
+
+use crate::lvm::commit::{read, write};
+use crate::members::{Member, MemberAddress};
+use crate::problem::{Code, Problem};
+use crate::scan::Origin;
+use crate::stack::Stack;
+use draft::Pieces;
+
+/// A write of a destructive command.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Write {
+    /// Which of the sites it goes to.
+    pub site: usize,
+    /// Where, in bytes.
+    pub offset_bytes: u64,
+    /// What.
+    pub bytes: Vec<u8>,
+}
+
+/// What is written to.
+#[derive(Debug, Clone)]
+pub struct Site {
+    /// As it is called.
+    pub name: String,
+    /// What it is.
+    pub place: Place,
+    /// What the drive says it is.
+    pub drive: String,
+    /// Where it is written; nobody else may have it.
+    pub device: Device,
+}
+
+impl Site {
+    /// A member of a stack, where `device` is open for writing.
+    #[must_use]
+    pub fn of(stack: &Stack, member: usize, device: Device) -> Self {
+        let (place, name) = key(stack, member);
+        let seen = &stack.scan.members[member].member;
+        let name = name.unwrap_or_else(|| seen.name.clone());
+        Self { name, place, drive: drive_id(seen), device }
+    }
+
+    /// A member that was claimed.
+    #[must_use]
+    pub fn of_member(member: &Member) -> Self {
+        let (name, device) = (absolute(&member.name), member.device.clone());
+        Self { name, place: Place::Member, drive: drive_id(member), device }
+    }
+
+    fn target(&self) -> Target {
+        Target {
+            name: self.name.clone(),
+            place: self.place,
+            sectors: self.device.size_bytes() / 512,
+            drive: self.drive.clone(),
+            samples: Default::default(),
+        }
+    }
+}
+
+/// What makes a member of a stack the same in another one: what it is, and its name where that says which.
+pub type Key = (Place, Option<String>);
+
+/// What makes a member of a stack the same in another one.
+#[must_use]
+pub fn key(stack: &Stack, member: usize) -> Key {
+    let seen = &stack.scan.members[member];
+    match seen.origin {
+        Origin::Given | Origin::Partition { .. } => (Place::Member, Some(absolute(&seen.member.name))),
+        Origin::Array(array) => (Place::Array(stack.scan.arrays[array].assembly.array.set_uuid.0), None),
+        Origin::Logical { group, volume } => {
+            let vg = &stack.groups[group].vg;
+            (Place::Volume(vg.id, vg.lvs[volume].id), None)
+        }
+    }
+}
+
+/// A member's name wherever it is used from.
+#[must_use]
+pub fn absolute(name: &str) -> String {
+    match name.parse() {
+        Ok(MemberAddress::Path(path)) => std::path::absolute(&path)
+            .ok()
+            .and_then(|path| path.to_str().map(str::to_owned))
+            .unwrap_or_else(|| name.to_owned()),
+        _ => name.to_owned(),
+    }
+}
+
+/// What the drive under a member says it is: its world wide name or serial number, and which partition of it. Empty if it says nothing,
+/// as a file.
+fn drive_id(member: &Member) -> String {
+    let MemberAddress::Path(path) = &member.address else { return String::new() };
+    let Some(node) = path.canonicalize().ok().filter(|_| member.device.is_block_device()) else {
+        return String::new();
+    };
+    let Some(node) = node.file_name() else { return String::new() };
+    let Ok(block) = Path::new("/sys/class/block").join(node).canonicalize() else { return String::new() };
+    let said = |file: PathBuf| {
+        std::fs::read_to_string(file).ok().map(|text| text.trim().to_owned()).filter(|text| !text.is_empty())
+    };
+    let partition = said(block.join("partition")).map_or(String::new(), |number| format!(" p{number}"));
+    let drives = [Some(&*block), block.parent().filter(|_| !partition.is_empty())];
+    let files = ["wwid", "device/wwid", "device/serial", "serial"];
+    let id =
+        drives.into_iter().flatten().find_map(|drive| files.iter().find_map(|file| said(drive.join(file))));
+    id.map_or(String::new(), |id| id + &partition)
+}
+
+/// Saves logs of one command.
+#[derive(Debug, Clone)]
+pub struct Recorder {
+    /// The directory of logs.
+    pub dir: PathBuf,
+    /// What was typed.
+    pub command: String,
+    /// What the log's file is called: when and what, `20261122T121503Z-create-data`.
+    pub title: String,
+    /// When.
+    pub now: WallTime,
+    /// The members that were given.
+    pub given: Vec<String>,
+}
+
+impl Recorder {
+    /// Saves what `writes` are about to overwrite; the file it is in.
+    ///
+    /// # Errors
+    /// It cannot be read, or the log cannot be written: nothing may be overwritten then.
+    pub async fn record(&self, core: &Core, sites: &[Site], writes: &[Write]) -> Result<PathBuf, Problem> {
+        let mut pieces = Pieces::default();
+        for piece in draft::pieces(&self.targets(sites), writes) {
+            let read = read(core, &sites[piece.site].device, piece.offset_bytes, piece.len_bytes).await;
+            pieces.add(piece, read);
+        }
+        self.save(sites, writes, &pieces)
+    }
+
+    /// The same at once and on this thread, before anything runs.
+    ///
+    /// # Errors
+    /// As [`Self::record`].
+    pub fn record_blocking(&self, sites: &[Site], writes: &[Write]) -> Result<PathBuf, Problem> {
+        let mut pieces = Pieces::default();
+        for piece in draft::pieces(&self.targets(sites), writes) {
+            let mut bytes = vec![0; piece.len_bytes];
+            let read = sites[piece.site].device.read_blocking(piece.offset_bytes, &mut bytes);
+            pieces.add(piece, read.map(|()| bytes));
+        }
+        self.save(sites, writes, &pieces)
+    }
+
+    fn targets(&self, sites: &[Site]) -> Vec<Target> {
+        sites.iter().map(Site::target).collect()
+    }
+
+    fn save(&self, sites: &[Site], writes: &[Write], pieces: &Pieces) -> Result<PathBuf, Problem> {
+        let (targets, ranges) =
+            draft::draft(self.targets(sites), writes, pieces).map_err(|(site, error)| {
+                Problem::new(
+                    Code::UndoNotWritten,
+                    format!("{}: reading what is about to be overwritten: {error}", sites[site].name),
+                    "it is saved first, so that `wattle undo` can bring it back; nothing was changed",
+                    "use another drive; --no-undo goes on without saving anything",
+                )
+                .of_member(&sites[site].name)
+            })?;
+        let log = Log {
+            command: self.command.clone(),
+            time: (self.now.secs, self.now.micros),
+            given: self.given.iter().map(|name| absolute(name)).collect(),
+            targets,
+            ranges,
+        };
+        store::save(&self.dir, &self.title, &log)
+    }
+}
+
+/// Carries writes out, in their order, and makes them durable.
+///
+/// # Errors
+/// The first write or flush that failed.
+pub async fn carry_out(core: &Core, sites: &[Site], writes: &[Write]) -> Result<(), Problem> {
+    let failed = |site: &Site, what: String| {
+        Problem::new(
+            Code::WriteFailed,
+            format!("{}: {what}", site.name),
+            "what was written before it is on the members",
+            "see what is wrong with the drive; the same command goes on from here, `wattle undo` goes back",
+        )
+        .of_member(&site.name)
+    };
+    for Write { site, offset_bytes, bytes } in writes {
+        let site = &sites[*site];
+        let written = write(core, &site.device, *offset_bytes, bytes).await;
+        written.map_err(|error| failed(site, format!("writing at byte {offset_bytes}: {error}")))?;
+    }
+    for site in sites {
+        core.flush(&site.device).await.map_err(|error| failed(site, format!("flushing: {error}")))?;
+    }
+    Ok(())
+}

@@ -12,12 +12,12 @@ const MIB: u64 = 1 << 20;
 const DRIVES: [&str; 5] = ["sda", "sdb", "sdc", "sdd", "sde"];
 
 /// A system with a RAID 5 of four SSDs and a spare, a volume group on it, and nothing wrong.
-struct Tree {
+pub struct Tree {
     room: Room,
 }
 
 impl Tree {
-    fn new() -> Self {
+    pub fn new() -> Self {
         Self::sized(64 * MIB, "48M")
     }
 
@@ -93,14 +93,14 @@ impl Tree {
         self.set(&format!("sys/block/md0/md/dev-{name}/offset"), "2048");
     }
 
-    fn set(&self, path: &str, value: &str) {
+    pub fn set(&self, path: &str, value: &str) {
         let path = self.room.path(path);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, format!("{value}\n")).unwrap();
     }
 
     /// The same of every drive.
-    fn set_all(&self, file: &str, value: &str) {
+    pub fn set_all(&self, file: &str, value: &str) {
         DRIVES.iter().for_each(|name| self.set(&format!("sys/block/{name}/{file}"), value));
     }
 
@@ -119,7 +119,7 @@ impl Tree {
         run(args.iter().chain(options).copied())
     }
 
-    fn audit(&self) -> Value {
+    pub fn audit(&self) -> Value {
         self.run(&["--workload", "rw=randwrite bs=4k"]).ok().json()
     }
 
@@ -136,7 +136,7 @@ impl Tree {
     }
 }
 
-fn codes(report: &Value) -> BTreeSet<String> {
+pub fn codes(report: &Value) -> BTreeSet<String> {
     let findings = report["findings"].as_array().unwrap().iter();
     findings.map(|finding| finding["code"].as_str().unwrap().to_owned()).collect()
 }

@@ -10,6 +10,7 @@
 
 mod arrays;
 mod audit;
+mod audit_cases;
 mod audit_system;
 mod bad_input;
 mod bench;

@@ -58,7 +58,7 @@ pub fn check(args: &PlanArgs) -> Result<(), Problem> {
         pv::check_empty(seen, members::forced(&nothing_forced)).map_err(|problem| match problem.code {
             Code::SignatureFound => Problem {
                 why: "the plan would be built over it".to_owned(),
-                next: "check that this is the right one; empty it by hand if it is (`wipefs`)".to_owned(),
+                next: "check that this is the right one; `wattle erase` empties it if it is".to_owned(),
                 force: None,
                 ..problem
             },

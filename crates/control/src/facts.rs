@@ -135,8 +135,9 @@ pub struct BitmapContent {
     pub covered_sectors: u64,
     /// Seconds between sweeps.
     pub sweep_secs: u32,
-    /// The bits that are set, ascending.
-    pub set: Vec<u64>,
+    /// A bit for each region as they are on the member, the lowest of each byte first: a list of what is set would take sixty-four times
+    /// as much of a bitmap that is full.
+    pub bits: Vec<u8>,
 }
 
 impl BitmapContent {
@@ -144,6 +145,11 @@ impl BitmapContent {
     #[must_use]
     pub fn regions(&self) -> u64 {
         self.covered_sectors.div_ceil(self.region_sectors.max(1))
+    }
+
+    /// The regions whose bit is set, ascending.
+    pub fn set(&self) -> impl Iterator<Item = u64> + '_ {
+        bitmap::ones(&self.bits, self.regions())
     }
 }
 
@@ -271,8 +277,7 @@ impl BitmapContent {
         if !matches!(header.kind(), bitmap::Kind::Normal | bitmap::Kind::HostEndian) {
             return None;
         }
-        let (bits, image_bytes) = (header.bits()?, header.image_bytes()?);
-        let image = usize::try_from(image_bytes).ok().and_then(|len| bytes.get(..len))?;
+        let image_bytes = usize::try_from(header.image_bytes()?).ok()?;
         Some(Self {
             events: header.events(),
             events_cleared: header.events_cleared(),
@@ -280,7 +285,7 @@ impl BitmapContent {
             region_sectors: u64::from(header.chunk_field() / 512),
             covered_sectors: header.sync_size_sectors(),
             sweep_secs: header.daemon_sleep_secs(),
-            set: bitmap::ones(&image[bitmap::HEADER_BYTES..], bits).collect(),
+            bits: bytes.get(bitmap::HEADER_BYTES..image_bytes)?.to_vec(),
         })
     }
 }

@@ -13,7 +13,7 @@ use wattle_control::reason::Reason;
 use wattle_control::{Check, Code, Forced};
 
 mod support;
-use support::{EVENTS, array, decide, each, rebuilding, refusals, with_bitmap, without};
+use support::{EVENTS, array, bits_of, decide, each, rebuilding, refusals, with_bitmap, without};
 
 fn dirty(level: i32, n: u16) -> Vec<MemberFacts> {
     let mut members = array(level, n);
@@ -91,8 +91,8 @@ fn a_checkpoint_hides_the_bits_below_it_unless_somebody_was_away() {
 fn the_bits_of_all_current_copies_count_together() {
     let mut members = dirty(1, 3);
     with_bitmap(&mut members, EVENTS, &[]);
-    bitmap_of(&mut members[0]).set = vec![1];
-    bitmap_of(&mut members[2]).set = vec![7];
+    bitmap_of(&mut members[0]).bits = bits_of(&[1]);
+    bitmap_of(&mut members[2]).bits = bits_of(&[7]);
     assert_eq!(regions(&decide(&members)), [1, 7]);
     // A copy that is behind, or that cannot be read, does not spoil the others.
     bitmap_of(&mut members[2]).events -= 1;
@@ -101,7 +101,7 @@ fn the_bits_of_all_current_copies_count_together() {
     members[1].bitmap_content = None;
     assert_eq!(regions(&decide(&members)), [1]);
     // Bits behind the end, which fresh bitmaps have, are none.
-    bitmap_of(&mut members[0]).set = vec![1, 111, 112, 1 << 40];
+    bitmap_of(&mut members[0]).bits = [bits_of(&[1, 111]), vec![0xff; 8]].concat();
     assert_eq!(regions(&decide(&members)), [1, 111]);
 }
 
@@ -112,12 +112,12 @@ fn a_bitmap_that_was_not_kept_is_not_believed() {
     let rows: [(Change, Distrust); 3] = [
         (|bitmap| bitmap.events -= 1, Distrust::Behind { events: EVENTS - 1, array_events: EVENTS }),
         (|bitmap| bitmap.stale = true, Distrust::SaysSo),
-        (|bitmap| bitmap.region_sectors <<= u64::from(bitmap.set[0] == 3), Distrust::Disagree),
+        (|bitmap| bitmap.region_sectors <<= u64::from(bitmap.bits == bits_of(&[3])), Distrust::Disagree),
     ];
     for (change, distrust) in rows {
         let mut members = dirty(5, 4);
         with_bitmap(&mut members, EVENTS - 5, &[3]);
-        bitmap_of(&mut members[1]).set = vec![4];
+        bitmap_of(&mut members[1]).bits = bits_of(&[4]);
         members.iter_mut().map(bitmap_of).for_each(change);
         members[2].superblock.events -= 4;
         let assembly = decide(&members);
@@ -315,7 +315,7 @@ fn a_recovery_by_bitmap_goes_on_with_the_bits_that_are_set() {
         own.features = own.features | Features::RECOVERY_OFFSET | Features::RECOVERY_BITMAP;
         own.recovery_offset = Some(256);
         // What the member's own copy says counts for nothing: it was away.
-        bitmap_of(&mut members[2]).set = vec![50];
+        bitmap_of(&mut members[2]).bits = bits_of(&[50]);
         if distrusted {
             members.iter_mut().for_each(|member| bitmap_of(member).events = 1);
         }

@@ -38,7 +38,7 @@ fn memory_does_not_grow_with_the_array_but_for_its_bitmap() {
     assert!(large < small + SLACK_KIB, "{large} KiB of 36 TiB, {small} KiB of 192 MiB");
     let (mapped, bits) = peak_under_load(12 << 40, "internal", NO_CACHE);
     eprintln!("KiB: {small} of 192 MiB, {large} of 36 TiB, {mapped} with a bitmap of {bits} bits");
-    assert!(bits > 100_000 && mapped < small + SLACK_KIB + bits * 160 / 1024, "{mapped} KiB, {bits} bits");
+    assert!(bits > 100_000 && mapped < small + SLACK_KIB + bits * 100 / 1024, "{mapped} KiB, {bits} bits");
 }
 
 #[test]

@@ -97,7 +97,7 @@ pub(super) fn bitmap(
     let size = Sector(newest.region_sectors);
     let mut set = if distrust.is_some() { Regions::full(size, total) } else { Regions::new(size, total) };
     if distrust.is_none() {
-        trusted.iter().flat_map(|content| &content.set).for_each(|&region| set.insert(region));
+        trusted.iter().flat_map(|content| content.set()).for_each(|region| set.insert(region));
     }
     let events_cleared = match distrust {
         // As the kernel does with a stale one: nobody lacks nothing but what is set.

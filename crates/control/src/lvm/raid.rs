@@ -301,7 +301,7 @@ fn untrusted(
     };
     let mut regions = Regions::new(size, total);
     if !verdict.was_degraded {
-        bitmaps.iter().flat_map(|bitmap| &bitmap.set).for_each(|&region| regions.insert(region));
+        bitmaps.iter().flat_map(|bitmap| bitmap.set()).for_each(|region| regions.insert(region));
     }
     if verdict.resync_from < total.0 {
         regions.indexes_of(Sector(verdict.resync_from)..total).for_each(|region| regions.insert(region));
@@ -410,7 +410,7 @@ mod tests {
     fn where_parity_is_not_trusted() {
         let raid = raid();
         let geometry = geometry("vg/lv", &raid, Sector(4096)).unwrap();
-        let known = |set: &[u64]| -> Vec<_> {
+        let known = |bits: u8| -> Vec<_> {
             let bitmap = BitmapContent {
                 events: 10,
                 events_cleared: 10,
@@ -418,7 +418,7 @@ mod tests {
                 region_sectors: 1024,
                 covered_sectors: 4096,
                 sweep_secs: 5,
-                set: set.to_vec(),
+                bits: vec![bits],
             };
             let with = |known: Known| Known { bitmap: Some(bitmap.clone()), ..known };
             (0..3).map(|position| image(position, |_| ()).map(with)).collect()
@@ -429,12 +429,16 @@ mod tests {
             let untrusted = untrusted(&raid, &geometry, &verdict, known, never_synced);
             (0..4).map(|region| untrusted.any_in(Sector(region * 1024)..Sector(region * 1024 + 1))).collect()
         };
-        let clean: Vec<bool> = regions(&known(&[]), false, u64::MAX, false);
+        let clean: Vec<bool> = regions(&known(0), false, u64::MAX, false);
         assert_eq!(clean, [false; 4]);
-        assert_eq!(regions(&known(&[1]), false, u64::MAX, false), [false, true, false, false]);
-        assert_eq!(regions(&known(&[1]), false, u64::MAX, true), [false; 4], "kept for an image that failed");
-        assert_eq!(regions(&known(&[]), false, 2048, false), [false, false, true, true]);
-        assert_eq!(regions(&known(&[]), true, u64::MAX, false), [true; 4], "made without redundancy");
+        assert_eq!(regions(&known(1 << 1), false, u64::MAX, false), [false, true, false, false]);
+        assert_eq!(
+            regions(&known(1 << 1), false, u64::MAX, true),
+            [false; 4],
+            "kept for an image that failed"
+        );
+        assert_eq!(regions(&known(0), false, 2048, false), [false, false, true, true]);
+        assert_eq!(regions(&known(0), true, u64::MAX, false), [true; 4], "made without redundancy");
         let without: Vec<_> = (0..3).map(|position| image(position, |_| ())).collect();
         assert_eq!(regions(&without, false, u64::MAX, false), [true; 4], "no bitmap that can be read");
     }

@@ -78,6 +78,13 @@ pub fn refusals(assembly: &Assembly) -> Vec<Code> {
     }
 }
 
+/// A bitmap's bits of which these are set.
+pub fn bits_of(set: &[u64]) -> Vec<u8> {
+    let mut bits = vec![0; 14];
+    set.iter().for_each(|&bit| wattle_format::md::bitmap::set(&mut bits, bit, true));
+    bits
+}
+
 /// Gives every member a bitmap of 112 regions of 128 sectors with these bits set, as new as the superblocks.
 pub fn with_bitmap(members: &mut [MemberFacts], events_cleared: u64, set: &[u64]) {
     let covered_sectors = if members[0].superblock.level == 10 { 2 * 14336 } else { 14336 };
@@ -91,7 +98,7 @@ pub fn with_bitmap(members: &mut [MemberFacts], events_cleared: u64, set: &[u64]
             region_sectors: 128,
             covered_sectors,
             sweep_secs: 5,
-            set: set.to_vec(),
+            bits: bits_of(set),
         });
     }
 }

@@ -1,7 +1,8 @@
 //! Buffers that operations own: 4096-aligned, always initialised, taken from a thread-local pool.
 //!
 //! A [`BufMut`] is one thread's to write; [`BufMut::freeze`] turns it into a [`Buf`], which many may read at once.
-//! Both are ranges of one reference-counted block. Invariants, on which all `unsafe` here rests:
+//! Both are ranges of one reference-counted block, and know their first byte: who reads a buffer does not touch the count, which
+//! may be another processor's. Invariants, on which all `unsafe` here rests:
 //! 1. a block's memory is initialised from its first allocation (zeroed) to its end;
 //! 2. the ranges of all live `BufMut`s of a block are disjoint from each other and from all `Buf`s of that block.
 
@@ -25,10 +26,12 @@ const POOL_MAX_BYTES: usize = 64 << 20;
 /// Zeros up to this length are slices of one block per thread.
 const ZEROS_SHARED_BYTES: usize = 1 << 20;
 
-/// One allocation. Freed when the last handle goes and the pool does not take it.
-struct Block {
-    memory: NonNull<u8>,
-    capacity_bytes: usize,
+/// Memory with a count of handles. Freed when the last one goes and the pool does not take it.
+enum Block {
+    /// One allocation.
+    Own { memory: NonNull<u8>, capacity_bytes: usize },
+    /// Another block's, of which this keeps a handle: see [`Buf::adopt`].
+    Adopted(Buf),
 }
 
 // SAFETY: a block is plain memory; who may touch which bytes is governed by the handles (invariant 2).
@@ -37,23 +40,41 @@ unsafe impl Send for Block {}
 unsafe impl Sync for Block {}
 
 impl Block {
+    /// Fresh memory and its first byte.
     fn new(capacity_bytes: usize) -> Block {
         let layout = Block::layout(capacity_bytes);
         // SAFETY: the layout's size is not zero: capacities are at least one alignment unit.
         let memory = unsafe { alloc_zeroed(layout) };
         let Some(memory) = NonNull::new(memory) else { handle_alloc_error(layout) };
-        Block { memory, capacity_bytes }
+        Block::Own { memory, capacity_bytes }
     }
 
     fn layout(capacity_bytes: usize) -> Layout {
         Layout::from_size_align(capacity_bytes, BUF_ALIGN_BYTES).expect("a buffer is far below isize::MAX")
     }
+
+    /// Its first byte.
+    fn start(&self) -> NonNull<u8> {
+        match self {
+            Block::Own { memory, .. } => *memory,
+            Block::Adopted(buf) => buf.block.start(),
+        }
+    }
+
+    fn capacity_bytes(&self) -> usize {
+        match self {
+            Block::Own { capacity_bytes, .. } => *capacity_bytes,
+            Block::Adopted(buf) => buf.capacity_bytes(),
+        }
+    }
 }
 
 impl Drop for Block {
     fn drop(&mut self) {
-        // SAFETY: `memory` came from `alloc_zeroed` with this very layout, and no handle is left.
-        unsafe { dealloc(self.memory.as_ptr(), Block::layout(self.capacity_bytes)) }
+        if let Block::Own { memory, capacity_bytes } = self {
+            // SAFETY: `memory` came from `alloc_zeroed` with this very layout, and no handle is left.
+            unsafe { dealloc(memory.as_ptr(), Block::layout(*capacity_bytes)) }
+        }
     }
 }
 
@@ -107,7 +128,7 @@ fn release(block: Arc<Block>) {
     }
     // What the others did with it happened before they gave it up.
     fence(Ordering::Acquire);
-    let capacity_bytes = block.capacity_bytes;
+    let Block::Own { capacity_bytes, .. } = *block else { return };
     let Some(class) = class_of(capacity_bytes) else { return };
     let _ = POOL.try_with(|pool| {
         let mut pool = pool.borrow_mut();
@@ -118,24 +139,41 @@ fn release(block: Arc<Block>) {
     });
 }
 
+/// The place `bytes` behind the first byte of a range of `len`.
+fn behind(first: NonNull<u8>, bytes: usize, len: usize) -> NonNull<u8> {
+    assert!(bytes <= len, "byte {bytes} of a buffer of {len}");
+    // SAFETY: it lies in the range or at its end, so in one block.
+    unsafe { first.add(bytes) }
+}
+
 /// A unique, writable, aligned buffer. Fresh ones hold old but initialised bytes; see [`BufMut::zeroed`].
 pub struct BufMut {
     block: ManuallyDrop<Arc<Block>>,
-    start: usize,
+    first: NonNull<u8>,
     len: usize,
 }
 
+// SAFETY: the bytes are this handle's alone (invariant 2), wherever it goes; the block may be shared between threads.
+unsafe impl Send for BufMut {}
+// SAFETY: through a shared reference they can only be read.
+unsafe impl Sync for BufMut {}
+
 impl BufMut {
+    /// The first `len` bytes of a block that nobody else has.
+    fn of(block: Arc<Block>, len: usize) -> BufMut {
+        BufMut { first: block.start(), block: ManuallyDrop::new(block), len }
+    }
+
     /// A buffer of `len` bytes, its first byte aligned to [`BUF_ALIGN_BYTES`]. The contents are unspecified but
     /// initialised: what an earlier buffer of this thread left, or zeros.
     pub fn alloc(len: usize) -> BufMut {
-        BufMut { block: ManuallyDrop::new(take_block(len).0), start: 0, len }
+        BufMut::of(take_block(len).0, len)
     }
 
     /// A buffer of `len` zeros.
     pub fn zeroed(len: usize) -> BufMut {
         let (block, fresh) = take_block(len);
-        let mut buf = BufMut { block: ManuallyDrop::new(block), start: 0, len };
+        let mut buf = BufMut::of(block, len);
         if !fresh {
             buf.fill(0);
         }
@@ -151,17 +189,17 @@ impl BufMut {
 
     /// Splits off the first `n` bytes and returns them; `self` keeps the rest. Panics if `n > len`.
     pub fn split_to(&mut self, n: usize) -> BufMut {
-        assert!(n <= self.len, "split_to({n}) of a buffer of {} bytes", self.len);
-        let front = BufMut { block: self.block.clone(), start: self.start, len: n };
-        self.start += n;
+        let rest = behind(self.first, n, self.len);
+        let front = BufMut { block: self.block.clone(), first: self.first, len: n };
+        self.first = rest;
         self.len -= n;
         front
     }
 
     /// Splits off the bytes from `at` on and returns them; `self` keeps the first `at`. Panics if `at > len`.
     pub fn split_off(&mut self, at: usize) -> BufMut {
-        assert!(at <= self.len, "split_off({at}) of a buffer of {} bytes", self.len);
-        let back = BufMut { block: self.block.clone(), start: self.start + at, len: self.len - at };
+        let first = behind(self.first, at, self.len);
+        let back = BufMut { block: self.block.clone(), first, len: self.len - at };
         self.len = at;
         back
     }
@@ -169,22 +207,23 @@ impl BufMut {
     /// Joins `other`, which must follow `self` directly in the same allocation. Panics otherwise.
     #[expect(clippy::needless_pass_by_value, reason = "the other half must not be used again")]
     pub fn unsplit(&mut self, other: BufMut) {
-        assert!(
-            Arc::ptr_eq(&self.block, &other.block) && self.start + self.len == other.start,
-            "unsplit needs two adjacent halves of one allocation"
-        );
+        assert!(self.goes_on_in(&other), "unsplit needs two adjacent halves of one allocation");
         self.len += other.len;
     }
 
     /// Appends `other`: joined where the two are adjacent halves of one allocation, copied together where they are not.
     pub fn append(&mut self, other: BufMut) {
-        if Arc::ptr_eq(&self.block, &other.block) && self.start + self.len == other.start {
+        if self.goes_on_in(&other) {
             return self.unsplit(other);
         }
         let mut whole = BufMut::alloc(self.len + other.len);
         whole[..self.len].copy_from_slice(self);
         whole[self.len..].copy_from_slice(&other);
         *self = whole;
+    }
+
+    fn goes_on_in(&self, other: &BufMut) -> bool {
+        Arc::ptr_eq(&self.block, &other.block) && behind(self.first, self.len, self.len) == other.first
     }
 
     /// Shortens the buffer to `len` bytes; nothing happens if it is shorter already.
@@ -194,16 +233,10 @@ impl BufMut {
 
     /// Gives up the right to write, so that the bytes can be shared.
     pub fn freeze(self) -> Buf {
-        let (block, start, len) = self.into_parts();
-        Buf { block: ManuallyDrop::new(block), start, len }
-    }
-
-    /// Moves the fields out without running `drop`.
-    fn into_parts(self) -> (Arc<Block>, usize, usize) {
         let mut this = ManuallyDrop::new(self);
         // SAFETY: `this` is never dropped nor used again, so the block is taken exactly once.
         let block = unsafe { ManuallyDrop::take(&mut this.block) };
-        (block, this.start, this.len)
+        Buf { block: ManuallyDrop::new(block), first: this.first, len: this.len }
     }
 }
 
@@ -211,14 +244,14 @@ impl Deref for BufMut {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
         // SAFETY: the range lies inside the block, is initialised (1), and only this handle writes it (2).
-        unsafe { std::slice::from_raw_parts(self.block.memory.as_ptr().add(self.start), self.len) }
+        unsafe { std::slice::from_raw_parts(self.first.as_ptr(), self.len) }
     }
 }
 
 impl DerefMut for BufMut {
     fn deref_mut(&mut self) -> &mut [u8] {
         // SAFETY: as in `deref`, and `&mut self` excludes every other access to this range.
-        unsafe { std::slice::from_raw_parts_mut(self.block.memory.as_ptr().add(self.start), self.len) }
+        unsafe { std::slice::from_raw_parts_mut(self.first.as_ptr(), self.len) }
     }
 }
 
@@ -238,9 +271,14 @@ impl fmt::Debug for BufMut {
 /// A shared, immutable range of bytes. Cloning and slicing copy no bytes.
 pub struct Buf {
     block: ManuallyDrop<Arc<Block>>,
-    start: usize,
+    first: NonNull<u8>,
     len: usize,
 }
+
+// SAFETY: nobody writes the bytes (invariant 2), so any thread may read them; the block may be shared between threads.
+unsafe impl Send for Buf {}
+// SAFETY: as above.
+unsafe impl Sync for Buf {}
 
 impl Buf {
     /// `len` zeros: up to 1 MiB without any allocation.
@@ -269,28 +307,47 @@ impl Buf {
             Bound::Unbounded => self.len,
         };
         assert!(from <= to && to <= self.len, "slice {from}..{to} of a buffer of {} bytes", self.len);
-        Buf { block: self.block.clone(), start: self.start + from, len: to - from }
+        Buf { block: self.block.clone(), first: behind(self.first, from, self.len), len: to - from }
     }
 
     /// How much memory this keeps: that of the buffer it was cut from.
     pub fn capacity_bytes(&self) -> usize {
-        self.block.capacity_bytes
+        self.block.capacity_bytes()
+    }
+
+    /// The same bytes with a count of handles of this thread's own, for a buffer that comes from another one: each handle that is
+    /// made or dropped here would otherwise fetch the count from that one's processor, and send it back.
+    pub fn adopt(self) -> Buf {
+        let (first, len) = (self.first, self.len);
+        Buf { block: ManuallyDrop::new(Arc::new(Block::Adopted(self))), first, len }
+    }
+
+    /// The buffer that was [adopted](Buf::adopt), if this is the last handle of it here: to be dropped where it came from.
+    pub fn give_back(self) -> Option<Buf> {
+        let mut this = ManuallyDrop::new(self);
+        // SAFETY: `this` is never dropped nor used again, so the block is taken exactly once.
+        let mut block = Arc::into_inner(unsafe { ManuallyDrop::take(&mut this.block) })?;
+        let Block::Adopted(buf) = &mut block else { return None };
+        // SAFETY: the block is forgotten, so the buffer in it is taken exactly once.
+        let buf = unsafe { std::ptr::read(buf) };
+        std::mem::forget(block);
+        Some(buf)
     }
 
     /// Makes the bytes writable again if no other handle shares their allocation; else gives the buffer back.
     pub fn try_into_mut(self) -> Result<BufMut, Buf> {
         let mut this = ManuallyDrop::new(self);
-        let unique = Arc::get_mut(&mut this.block).is_some();
+        let unique = Arc::get_mut(&mut this.block).is_some_and(|block| matches!(block, Block::Own { .. }));
         // SAFETY: `this` is never dropped nor used again, so the block is taken exactly once.
         let block = ManuallyDrop::new(unsafe { ManuallyDrop::take(&mut this.block) });
-        let (start, len) = (this.start, this.len);
-        if unique { Ok(BufMut { block, start, len }) } else { Err(Buf { block, start, len }) }
+        let (first, len) = (this.first, this.len);
+        if unique { Ok(BufMut { block, first, len }) } else { Err(Buf { block, first, len }) }
     }
 }
 
 impl Clone for Buf {
     fn clone(&self) -> Buf {
-        Buf { block: self.block.clone(), start: self.start, len: self.len }
+        Buf { block: self.block.clone(), first: self.first, len: self.len }
     }
 }
 
@@ -298,7 +355,7 @@ impl Deref for Buf {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
         // SAFETY: the range lies inside the block, is initialised (1), and no `BufMut` overlaps it (2).
-        unsafe { std::slice::from_raw_parts(self.block.memory.as_ptr().add(self.start), self.len) }
+        unsafe { std::slice::from_raw_parts(self.first.as_ptr(), self.len) }
     }
 }
 
@@ -383,6 +440,36 @@ mod tests {
         buf[0] = b'X';
         assert_eq!(&buf[..], b"Xyz");
         assert!(Buf::zeros(100).try_into_mut().is_err());
+    }
+
+    #[test]
+    #[allow(clippy::disallowed_methods, reason = "buffers go to another thread and come back")]
+    fn an_adopted_buffer_goes_back_once_nobody_else_has_it() {
+        let own = Buf::copy_of(b"abcdef");
+        let other = own.slice(2..5);
+        let back = std::thread::spawn(move || {
+            let adopted = other.adopt();
+            assert_eq!((&adopted[..], adopted.capacity_bytes()), (&b"cde"[..], BUF_ALIGN_BYTES));
+            let part = adopted.slice(1..);
+            let adopted = adopted.try_into_mut().expect_err("the bytes are the lender's");
+            assert!(adopted.give_back().is_none(), "a part of it is still here");
+            assert_eq!(&part[..], b"de");
+            let adopted = own.clone().adopt();
+            drop(part);
+            (adopted.give_back().expect("the last handle"), own)
+        });
+        let (back, own) = back.join().expect("the thread ends well");
+        assert_eq!(&back[..], b"abcdef");
+        let own = own.try_into_mut().expect_err("what came back is a handle like others");
+        drop(back);
+        assert!(own.try_into_mut().is_ok());
+        assert!(Buf::copy_of(b"x").give_back().is_none(), "nobody lent it");
+    }
+
+    #[test]
+    fn only_the_lender_makes_a_buffer_writable_again() {
+        let adopted = Buf::copy_of(b"x").adopt();
+        assert!(adopted.try_into_mut().is_err());
     }
 
     #[test]

@@ -65,7 +65,7 @@ where
 }
 
 /// The shared halves of all cores, and the inbox of each.
-type Group = (Arc<[Arc<CoreShared>]>, Vec<mpsc::Receiver<Vec<Mail>>>);
+type Group = (Arc<[Arc<CoreShared>]>, Vec<mpsc::Receiver<Mail>>);
 
 fn make_group(cores: usize) -> Result<Group, BackendError> {
     let mut shared = Vec::with_capacity(cores);
@@ -111,7 +111,7 @@ fn run_core(inner: &Rc<Inner>, mut main: Pin<&mut dyn Future<Output = ()>>) {
     loop {
         inner.take_news();
         inner.fire_timers();
-        let finished = inner.run_ready(main.as_mut(), usize::MAX);
+        let finished = inner.run_turn(main.as_mut());
         inner.submit();
         if finished || inner.shared.stop.load(Ordering::Acquire) {
             return;
@@ -135,7 +135,7 @@ impl Team {
         config: RuntimeConfig,
         clock: Clock,
         group: &Arc<[Arc<CoreShared>]>,
-        inboxes: Vec<mpsc::Receiver<Vec<Mail>>>,
+        inboxes: Vec<mpsc::Receiver<Mail>>,
     ) -> Result<Team, BackendError> {
         let mut team = Team { group: group.clone(), threads: Vec::new() };
         let (report, reports) = mpsc::channel();

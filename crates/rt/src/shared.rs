@@ -4,6 +4,7 @@ use std::any::Any;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::vec::Drain;
 
 use crate::core::{Core, CoreIx};
 
@@ -15,17 +16,37 @@ pub(crate) type Job = Box<dyn FnOnce(Core) + Send>;
 pub trait Message: Send + Sized + 'static {
     /// Takes messages, on the core that they were sent to, in the order in which another core sent them. It must not wait: it is
     /// called between tasks.
-    fn deliver(messages: Vec<Self>, core: &Core);
+    fn deliver(messages: Drain<'_, Self>, core: &Core);
 }
 
 /// Messages of one kind that travel together.
 pub(crate) trait Messages: Any + Send {
-    fn deliver(self: Box<Self>, core: &Core);
+    /// Leaves none.
+    fn deliver(&mut self, core: &Core);
 }
 
 impl<M: Message> Messages for Vec<M> {
-    fn deliver(self: Box<Self>, core: &Core) {
-        M::deliver(*self, core);
+    fn deliver(&mut self, core: &Core) {
+        M::deliver(self.drain(..), core);
+    }
+}
+
+/// Emptied messages, whose memory the next ones of their kind get: what one core allocates and another frees costs both of them more
+/// than the messages do.
+#[derive(Default)]
+pub(crate) struct Spare(Vec<Box<dyn Messages>>);
+
+impl Spare {
+    pub(crate) fn keep(&mut self, emptied: Box<dyn Messages>) {
+        if self.0.len() < SPARE_MAX {
+            self.0.push(emptied);
+        }
+    }
+
+    #[expect(clippy::box_collection, reason = "it goes where messages of any kind do")]
+    fn take<M: Message>(&mut self) -> Box<Vec<M>> {
+        let spare = self.0.pop().and_then(|spare| (spare as Box<dyn Any>).downcast().ok());
+        spare.unwrap_or_else(|| Box::new(Vec::with_capacity(OUTBOX_MAX)))
     }
 }
 
@@ -35,17 +56,10 @@ pub(crate) enum Mail {
     Messages(Box<dyn Messages>),
 }
 
-impl Mail {
-    pub(crate) fn open(self, core: &Core) {
-        match self {
-            Mail::Job(job) => job(core.clone()),
-            Mail::Messages(messages) => messages.deliver(core),
-        }
-    }
-}
-
 /// So much work for another core does not wait for the end of the turn: that core may have nothing else to do.
 const OUTBOX_MAX: usize = 32;
+/// So many emptied messages are kept.
+const SPARE_MAX: usize = 16;
 
 /// What waits to be sent to another core. Sent together, it costs one look at the memory of that core, not one for each.
 #[derive(Default)]
@@ -77,23 +91,23 @@ impl Outbox {
     }
 
     /// Puts a message with those of its kind, unless something else has been put behind them.
-    pub(crate) fn put_message<M: Message>(&mut self, message: M) {
+    pub(crate) fn put_message<M: Message>(&mut self, message: M, spare: &mut Spare) {
         self.len += 1;
         if let Some(Mail::Messages(last)) = self.mail.last_mut()
             && let Some(last) = (&mut **last as &mut dyn Any).downcast_mut::<Vec<M>>()
         {
             return last.push(message);
         }
-        let mut messages = Vec::with_capacity(OUTBOX_MAX);
+        let mut messages = spare.take();
         messages.push(message);
-        self.mail.push(Mail::Messages(Box::new(messages)));
+        self.mail.push(Mail::Messages(messages));
     }
 }
 
 /// What other threads may touch of a core.
 pub(crate) struct CoreShared {
     pub(crate) ix: CoreIx,
-    inbox: mpsc::Sender<Vec<Mail>>,
+    inbox: mpsc::Sender<Mail>,
     /// Tasks woken from elsewhere.
     woken: Mutex<Vec<u32>>,
     has_woken: AtomicBool,
@@ -106,7 +120,7 @@ pub(crate) struct CoreShared {
 }
 
 impl CoreShared {
-    pub(crate) fn new(ix: CoreIx, event: Option<OwnedFd>) -> (Arc<CoreShared>, mpsc::Receiver<Vec<Mail>>) {
+    pub(crate) fn new(ix: CoreIx, event: Option<OwnedFd>) -> (Arc<CoreShared>, mpsc::Receiver<Mail>) {
         let (inbox, receiver) = mpsc::channel();
         let shared = CoreShared {
             ix,
@@ -124,18 +138,19 @@ impl CoreShared {
     pub(crate) fn send(&self, job: Job) {
         let mut outbox = Outbox::default();
         outbox.put_job(job);
-        self.deliver(outbox);
+        self.deliver(&mut outbox);
     }
 
-    /// Takes what another core has for it.
-    pub(crate) fn deliver(&self, outbox: Outbox) {
-        let Outbox { mail, mut woken, .. } = outbox;
-        if !mail.is_empty() {
+    /// Takes what another core has for it, and leaves nothing.
+    pub(crate) fn deliver(&self, outbox: &mut Outbox) {
+        let Outbox { mail, woken, len } = outbox;
+        *len = 0;
+        for mail in mail.drain(..) {
             // A core that is gone takes no work: the runtime is ending and so is the caller.
             let _ = self.inbox.send(mail);
         }
         if !woken.is_empty() {
-            self.woken.lock().unwrap_or_else(PoisonError::into_inner).append(&mut woken);
+            self.woken.lock().unwrap_or_else(PoisonError::into_inner).append(woken);
             self.has_woken.store(true, Ordering::Release);
         }
         self.notify();

@@ -7,11 +7,12 @@
     reason = "tests"
 )]
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
+use std::vec::Drain;
 use wattle_rt::model::{Flash, Media};
 use wattle_rt::{
     BackendChoice, BackendError, Buf, BufMut, Core, CoreIx, Device, Direct, DriveConfig, Durability, IoError,
@@ -316,15 +317,40 @@ struct Even(usize);
 struct Odd(Box<usize>);
 
 impl Message for Even {
-    fn deliver(messages: Vec<Even>, core: &Core) {
-        messages.into_iter().for_each(|message| note(core, message.0));
+    fn deliver(messages: Drain<'_, Even>, core: &Core) {
+        messages.for_each(|message| note(core, message.0));
     }
 }
 
 impl Message for Odd {
-    fn deliver(messages: Vec<Odd>, core: &Core) {
-        messages.into_iter().for_each(|message| note(core, *message.0));
+    fn deliver(messages: Drain<'_, Odd>, core: &Core) {
+        messages.for_each(|message| note(core, *message.0));
     }
+}
+
+/// What is worked on at a time stays small, and so in the processor's cache, however much waits to begin.
+#[test]
+fn what_was_begun_ends_before_much_more_begins() {
+    let most = run(config(BackendChoice::Auto, 1), async |core| {
+        let (drive, begun, most) = (Device::null(SIZE), Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
+        let task = |number: u64| {
+            let (core, drive) = (core.clone(), drive.clone());
+            let (begun, most) = (begun.clone(), most.clone());
+            core.clone().spawn(async move {
+                begun.update(|begun| begun + 1);
+                most.set(most.get().max(begun.get()));
+                let (result, _) = core.read(&drive, number * 4096, BufMut::alloc(4096)).await;
+                result.expect("a null drive reads");
+                begun.update(|begun| begun - 1);
+            })
+        };
+        for task in (0..SIZE / 4096).map(task).collect::<Vec<_>>() {
+            task.await;
+        }
+        most.get()
+    });
+    let (most, all) = (most.unwrap(), SIZE / 4096);
+    assert!((1..all / 4).contains(&most), "{most} at once of {all}");
 }
 
 #[test]

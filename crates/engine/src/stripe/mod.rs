@@ -92,10 +92,10 @@ impl Waiter {
 }
 
 impl Writer {
-    fn answer(self, shard: &Shard, result: WriteResult) {
+    fn answer(self, shard: &Shard, result: WriteResult, data: Buf) {
         match self {
             Self::Here(waiter) => waiter.answer(result),
-            Self::Away(core, number) => Letter::answer(shard, core, number, result),
+            Self::Away(core, number) => Letter::answer(shard, core, number, result, data),
         }
     }
 }
@@ -218,10 +218,10 @@ async fn serve(shard: &Rc<Shard>, stripe: StripeNo, active: &Active) {
                     shard.stripes.gather.took(shard.core.now() - began);
                 }
                 let shared = pieces.len() == 1 || result != Err(VolumeError::Unreadable);
-                for (piece, writer) in pieces.iter().zip(writers) {
+                for (piece, writer) in pieces.into_iter().zip(writers) {
                     // What cannot be had is the error of those who need it, not of those who came with them.
-                    let result = if shared { result } else { work.write(std::slice::from_ref(piece)).await };
-                    writer.answer(shard, result);
+                    let result = if shared { result } else { work.write(std::slice::from_ref(&piece)).await };
+                    writer.answer(shard, result, piece.buf);
                 }
             }
             Batch::Reads(batch) => {

@@ -3,8 +3,9 @@
 
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::vec::Drain;
 
-use wattle_rt::{Core, CoreIx, Message};
+use wattle_rt::{Buf, Core, CoreIx, Message};
 
 use super::{Request, Waiter, WritePiece, WriteResult, Writer, enqueue};
 use crate::array::Shard;
@@ -50,16 +51,9 @@ pub(super) struct Letter {
 
 enum Text {
     /// Somebody waits on core `from` under `number`.
-    Write {
-        stripe: StripeNo,
-        piece: WritePiece,
-        from: CoreIx,
-        number: u32,
-    },
-    Written {
-        number: u32,
-        result: WriteResult,
-    },
+    Write { stripe: StripeNo, piece: WritePiece, from: CoreIx, number: u32 },
+    /// With what was written, if nobody here keeps it: its handle is dropped where it was made.
+    Written { number: u32, result: WriteResult, data: Option<Buf> },
 }
 
 impl Letter {
@@ -72,22 +66,27 @@ impl Letter {
     }
 
     /// Sends the answer back.
-    pub fn answer(shard: &Shard, to: CoreIx, number: u32, result: WriteResult) {
-        shard.core.post(to, Letter { key: shard.fixed.key, text: Text::Written { number, result } });
+    pub fn answer(shard: &Shard, to: CoreIx, number: u32, result: WriteResult, data: Buf) {
+        let text = Text::Written { number, result, data: data.give_back() };
+        shard.core.post(to, Letter { key: shard.fixed.key, text });
     }
 
     fn open(self, shard: &Rc<Shard>) {
         match self.text {
             Text::Write { stripe, piece, from, number } => {
+                let piece = WritePiece { buf: piece.buf.adopt(), ..piece };
                 enqueue(shard, stripe, Request::Write(piece, Writer::Away(from, number)));
             }
-            Text::Written { number, result } => shard.away.take(number).answer(result),
+            Text::Written { number, result, data } => {
+                drop(data);
+                shard.away.take(number).answer(result);
+            }
         }
     }
 }
 
 impl Message for Letter {
-    fn deliver(letters: Vec<Letter>, core: &Core) {
+    fn deliver(letters: Drain<'_, Letter>, core: &Core) {
         let mut known: Option<Rc<Shard>> = None;
         for letter in letters {
             // Nearly always they are all of one array.

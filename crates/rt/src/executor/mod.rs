@@ -1,9 +1,9 @@
 //! One core's executor: tasks, wakers, timers and the table of operations. Single-threaded; other threads reach it
 //! only through [`CoreShared`].
 //!
-//! A turn takes what other cores sent, fires timers, polls every task that was ready when the turn began, gives the
-//! operations those started to the backend as one batch, sends other cores what is for them, and takes the completions. Nothing
-//! is allocated per poll or per operation in the steady state.
+//! A turn takes what other cores sent, fires timers, polls the tasks whose operations are done and some of the others that
+//! are ready, gives the operations those started to the backend as one batch, sends other cores what is for them, and takes
+//! the completions. Nothing is allocated per poll, per operation or per message in the steady state.
 
 mod ops;
 mod tasks;
@@ -22,7 +22,7 @@ use crate::backend::{Backend, Wait};
 use crate::core::{Core, CoreIx};
 use crate::device::{Device, run_inline};
 use crate::op::{Done, Key, Op};
-use crate::shared::{CoreShared, Job, Mail, Message, Outbox};
+use crate::shared::{CoreShared, Job, Mail, Message, Outbox, Spare};
 use crate::time::Instant;
 use ops::{OpSlot, OpState};
 use tasks::{MAIN, Task, TaskFuture};
@@ -42,15 +42,18 @@ impl Drop for Entered {
 pub(crate) struct Inner {
     pub(crate) shared: Arc<CoreShared>,
     pub(crate) group: Arc<[Arc<CoreShared>]>,
-    inbox: mpsc::Receiver<Vec<Mail>>,
+    inbox: mpsc::Receiver<Mail>,
     /// By core.
     outboxes: RefCell<Vec<Outbox>>,
     /// Something is in an outbox.
     has_mail: Cell<bool>,
+    spare: RefCell<Spare>,
     backend: RefCell<Box<dyn Backend>>,
     tasks: RefCell<Vec<Task>>,
     free_tasks: RefCell<Vec<u32>>,
     ready: RefCell<VecDeque<u32>>,
+    /// How many of those, the first, can go on because an operation is done.
+    resumed: Cell<usize>,
     /// Identity of the waker of the task being polled, and its slot.
     polling: Cell<(*const (), u32)>,
     timers: RefCell<BTreeMap<(Instant, u64), Wake>>,
@@ -73,7 +76,7 @@ impl Inner {
     pub(crate) fn new(
         shared: Arc<CoreShared>,
         group: Arc<[Arc<CoreShared>]>,
-        inbox: mpsc::Receiver<Vec<Mail>>,
+        inbox: mpsc::Receiver<Mail>,
         backend: Box<dyn Backend>,
     ) -> Rc<Inner> {
         let backend_now = backend.now();
@@ -84,10 +87,12 @@ impl Inner {
             inbox,
             outboxes: RefCell::new(outboxes),
             has_mail: Cell::new(false),
+            spare: RefCell::default(),
             backend: RefCell::new(backend),
             tasks: RefCell::default(),
             free_tasks: RefCell::default(),
             ready: RefCell::default(),
+            resumed: Cell::new(0),
             polling: Cell::new((std::ptr::null(), u32::MAX)),
             timers: RefCell::default(),
             timer_seq: Cell::new(0),
@@ -136,7 +141,13 @@ impl Inner {
         woken.into_iter().for_each(|slot| self.make_ready(slot));
         while let Ok(mail) = self.inbox.try_recv() {
             let core = Core::of(self.clone());
-            mail.into_iter().for_each(|mail| mail.open(&core));
+            match mail {
+                Mail::Job(job) => job(core),
+                Mail::Messages(mut messages) => {
+                    messages.deliver(&core);
+                    self.spare.borrow_mut().keep(messages);
+                }
+            }
             any = true;
         }
         any
@@ -149,7 +160,7 @@ impl Inner {
 
     /// Sends a message to another core, at the end of this turn.
     pub(crate) fn post(&self, to: CoreIx, message: impl Message) {
-        self.put_in_outbox(to, |outbox| outbox.put_message(message));
+        self.put_in_outbox(to, |outbox| outbox.put_message(message, &mut self.spare.borrow_mut()));
     }
 
     /// Wakes a task of another core, at the end of this turn; `false` if that is none of this runtime.
@@ -180,9 +191,13 @@ impl Inner {
         }
         for (to, core) in self.group.iter().enumerate() {
             // Nothing is borrowed while it is sent: work for a core that is gone is dropped here, and may wake others.
-            let outbox = std::mem::take(&mut self.outboxes.borrow_mut()[to]);
+            let mut outbox = std::mem::take(&mut self.outboxes.borrow_mut()[to]);
             if !outbox.is_empty() {
-                core.deliver(outbox);
+                core.deliver(&mut outbox);
+            }
+            let next = &mut self.outboxes.borrow_mut()[to];
+            if next.is_empty() {
+                *next = outbox;
             }
         }
     }

@@ -339,6 +339,8 @@ pub struct ServeArgs {
     #[arg(long, value_name = "FILE")]
     pub pidfile: Option<PathBuf>,
     #[command(flatten)]
+    pub saving: Saving,
+    #[command(flatten)]
     pub overlay: Overlay,
     #[command(flatten)]
     pub made_up: MadeUp,

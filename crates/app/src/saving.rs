@@ -1,12 +1,14 @@
-//! Where commands save what they overwrite.
+//! Where commands save what they overwrite, and servers what they are ordered to.
 
+use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 
+use serde::{Deserialize, Serialize};
 use wattle_control::create::shell_word;
 use wattle_control::undo::Recorder;
-use wattle_control::{Code, Problem};
+use wattle_control::{Check, Code, Problem};
 
-use crate::cli::Saving;
+use crate::cli::{Saving, ServeArgs};
 use crate::commands::now;
 use crate::output;
 use crate::output::text::printable;
@@ -34,23 +36,129 @@ pub fn dir(asked: Option<&Path>) -> Result<PathBuf, Problem> {
 /// # Errors
 /// There is no place for it.
 pub fn recorder(saving: &Saving, what: &str, given: &[String]) -> Result<Option<Recorder>, Problem> {
-    if saving.no_undo {
-        return Ok(None);
-    }
+    if saving.no_undo { Ok(None) } else { Ok(Some(recorder_in(dir(saving.dir.as_deref())?, what, given))) }
+}
+
+fn recorder_in(dir: PathBuf, what: &str, given: &[String]) -> Recorder {
     let now = now();
     let time = rfc3339(now.secs).unwrap_or_default().replace(['-', ':'], "");
-    let words: Vec<_> = std::env::args().map(|word| shell_word(&word)).collect();
-    Ok(Some(Recorder {
-        dir: dir(saving.dir.as_deref())?,
-        command: words.join(" "),
+    Recorder {
+        dir,
+        command: typed(),
         title: format!("{time}-{}", what.replace(' ', "-")),
         now,
         given: given.to_vec(),
-    }))
+        saved: RefCell::default(),
+    }
+}
+
+/// The command as it was typed.
+fn typed() -> String {
+    let words: Vec<_> = std::env::args().map(|word| shell_word(&word)).collect();
+    words.join(" ")
+}
+
+/// What an order to a server says of saving what it overwrites.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SavingOrder {
+    /// What was typed.
+    #[serde(default)]
+    pub command: String,
+    /// Another directory than the server's own, absolute: the server has another working directory.
+    #[serde(default)]
+    pub dir: Option<PathBuf>,
+    /// Save nothing.
+    #[serde(default)]
+    pub no_undo: bool,
+}
+
+impl SavingOrder {
+    /// What of a command is told: one of a thousand members is not worth a request that is too long.
+    const COMMAND_BYTES_MAX: usize = 4096;
+
+    /// As it was asked for.
+    ///
+    /// # Errors
+    /// There is no working directory that a path could be relative to.
+    pub fn new(saving: &Saving) -> Result<Self, Problem> {
+        let dir = saving.dir.as_ref().map(std::path::absolute).transpose();
+        let dir = dir.map_err(|error| {
+            let why = "it has to be told to the server as an absolute path";
+            Problem::new(Code::Usage, format!("--undo: {error}"), why, "name another")
+        })?;
+        let mut command = typed();
+        command.truncate(command.floor_char_boundary(Self::COMMAND_BYTES_MAX));
+        Ok(Self { command, dir, no_undo: saving.no_undo })
+    }
+}
+
+/// Where a server saves what it overwrites.
+#[derive(Debug, Clone)]
+pub struct ServerSaving {
+    /// As the server was started.
+    saving: Saving,
+    /// Where its state is.
+    state: Option<PathBuf>,
+    /// What is written goes to an overlay, and members stay as they are.
+    overlaid: bool,
+    /// Of two arrays' superblocks on a member one is taken: nothing of an array's own tells that.
+    pub takes_newest: bool,
+}
+
+impl ServerSaving {
+    /// As it was asked for.
+    pub fn new(args: &ServeArgs) -> Self {
+        let state = StateDir::find(args.state_dir.as_deref()).dir().map(Path::to_owned);
+        Self {
+            saving: args.saving.clone(),
+            state,
+            overlaid: args.overlay.dir.is_some(),
+            takes_newest: args.force.checks.contains(&Check::NewestSuperblock),
+        }
+    }
+
+    /// Who saves what an order overwrites, or what the start does; nobody if that is not wanted.
+    ///
+    /// # Errors
+    /// There is no place for it.
+    pub fn recorder(
+        &self,
+        order: Option<&SavingOrder>,
+        what: &str,
+        given: &[String],
+    ) -> Result<Option<Recorder>, Problem> {
+        let asked = order.and_then(|order| order.dir.as_ref());
+        let unwanted = order.is_some_and(|order| order.no_undo) || self.saving.no_undo && asked.is_none();
+        if unwanted || self.overlaid {
+            return Ok(None);
+        }
+        let own = self.saving.dir.clone().or_else(|| Some(self.state.as_ref()?.join("undo")));
+        let recorder = recorder_in(dir(asked.or(own.as_ref()).map(PathBuf::as_path))?, what, given);
+        let command = order.map(|order| order.command.clone()).filter(|command| !command.is_empty());
+        Ok(Some(Recorder { command: command.unwrap_or(recorder.command), ..recorder }))
+    }
 }
 
 /// Says how to take back what is about to be done.
 pub fn tell(log: &Path) {
     let log = printable(&shell_word(&log.to_string_lossy()));
     output::note(&format!("to take this back: wattle undo {log}"));
+}
+
+/// The same of a member that an array took, or is filling.
+pub fn tell_joined(log: &Path) {
+    tell(log);
+    output::note(
+        "once the member is out of the array (`wattle fail`, `wattle remove`) and with --force=written-since; that brings back what tells \
+         what it was, its first and last MiB, and not what the array has written between them",
+    );
+}
+
+/// The same of members of an array whose start was forced.
+pub fn tell_forced(log: &Path) {
+    tell(log);
+    output::note(
+        "once the server is stopped and, if anything was written by then, with --force=written-since; that brings back the superblocks and \
+         logs of before, and not what was written as data or parity: look with it, and do not go on writing",
+    );
 }

@@ -8,8 +8,7 @@ use std::rc::Rc;
 
 use crate::admit::Place;
 use crate::assemble::Recovery;
-use crate::problem::Forced;
-use crate::running::RunningArray;
+use crate::running::{RunningArray, Terms};
 
 /// Keeps an array whole as long as it runs.
 ///
@@ -56,7 +55,7 @@ async fn fill(array: &RunningArray) {
             if !array.empty_slots().await.contains(&slot) {
                 break;
             }
-            match array.use_spare(spare, Place::Slot(slot), Forced::default()).await {
+            match array.use_spare(spare, Place::Slot(slot), Terms::default()).await {
                 Ok(_) => break,
                 Err(problem) => {
                     array.set_unusable(spare);

@@ -29,6 +29,7 @@ use crate::events::{Event, Events};
 use crate::members::{Claim, Member, same_place};
 use crate::problem::{Code, Forced, Problem};
 use crate::start::{ClaimedMember, Started};
+use crate::undo::Recorder;
 use problems::{made_up, not_a_member};
 
 /// Between two looks at a job that is waited for.
@@ -77,6 +78,22 @@ impl Newcomer {
         let offer = look::look_again(core, name, device, superblock).await?;
         let device_uuid = superblock.device_uuid().unwrap_or(Uuid([0; 16]));
         Ok(Self { offer, device: device.clone(), device_uuid })
+    }
+}
+
+/// On which terms a device comes in.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Terms<'a> {
+    /// Checks that are overridden.
+    pub forced: Forced,
+    /// Who saves what tells what was on it, before the first byte of it changes; nobody if that is not wanted, or if the array does it
+    /// by itself with what is its own already.
+    pub undo: Option<&'a Recorder>,
+}
+
+impl From<Forced> for Terms<'_> {
+    fn from(forced: Forced) -> Self {
+        Self { forced, undo: None }
     }
 }
 
@@ -240,18 +257,28 @@ impl RunningArray {
     ///
     /// # Errors
     /// A [`Problem`]; the array is as it was.
-    pub async fn add(&self, name: &str, device_uuid: Uuid, forced: Forced) -> Result<Seat, Problem> {
+    pub async fn add(
+        &self,
+        name: &str,
+        device_uuid: Uuid,
+        terms: impl Into<Terms<'_>>,
+    ) -> Result<Seat, Problem> {
         let _turn = self.turn.acquire(1).await;
-        self.open_and_join(name, Place::Any, device_uuid, forced).await
+        self.open_and_join(name, Place::Any, device_uuid, terms.into()).await
     }
 
     /// Takes in a device that is open already.
     ///
     /// # Errors
     /// A [`Problem`]; the array is as it was.
-    pub async fn take(&self, newcomer: Newcomer, place: Place, forced: Forced) -> Result<Seat, Problem> {
+    pub async fn take(
+        &self,
+        newcomer: Newcomer,
+        place: Place,
+        terms: impl Into<Terms<'_>>,
+    ) -> Result<Seat, Problem> {
         let _turn = self.turn.acquire(1).await;
-        self.join(newcomer, None, place, forced).await
+        self.join(newcomer, None, place, terms.into()).await
     }
 
     /// Starts to replace a member that works, with the device called `with` (a spare of the array, or one that is opened), or with any
@@ -264,8 +291,9 @@ impl RunningArray {
         member: &str,
         with: Option<&str>,
         device_uuid: Uuid,
-        forced: Forced,
+        terms: impl Into<Terms<'_>>,
     ) -> Result<Seat, Problem> {
+        let terms = terms.into();
         let _turn = self.turn.acquire(1).await;
         let key = self.find(member)?;
         let slots = self.books()?.state().seats().len() / 2;
@@ -279,7 +307,7 @@ impl RunningArray {
         };
         let place = Place::Replace(seat.0);
         let Some(with) = with else {
-            return self.replace_with_spare(member, place, forced).await;
+            return self.replace_with_spare(member, place, terms).await;
         };
         if let Ok(spare) = self.find(with) {
             if spare == key {
@@ -291,16 +319,21 @@ impl RunningArray {
                 ));
             }
             if self.devices.borrow().get(&spare).is_some_and(|known| known.spare) {
-                return self.use_spare(spare, place, forced).await;
+                return self.use_spare(spare, place, terms).await;
             }
         }
-        self.open_and_join(with, place, device_uuid, forced).await
+        self.open_and_join(with, place, device_uuid, terms).await
     }
 
-    async fn replace_with_spare(&self, member: &str, place: Place, forced: Forced) -> Result<Seat, Problem> {
+    async fn replace_with_spare(
+        &self,
+        member: &str,
+        place: Place,
+        terms: Terms<'_>,
+    ) -> Result<Seat, Problem> {
         let mut refused = None;
         for spare in self.usable_spares() {
-            match self.use_spare(spare, place, forced).await {
+            match self.use_spare(spare, place, terms).await {
                 Ok(seat) => return Ok(seat),
                 Err(problem) => refused = refused.or(Some(problem)),
             }
@@ -377,7 +410,7 @@ impl RunningArray {
         &self,
         key: MemberKey,
         place: Place,
-        forced: Forced,
+        terms: Terms<'_>,
     ) -> Result<Seat, Problem> {
         let books = self.books()?;
         let state = books.state();
@@ -393,13 +426,13 @@ impl RunningArray {
                 format!("remove it: `wattle remove {} {name}`", self.name),
             )
         })?;
-        self.join(newcomer, Some(key), place, forced).await
+        self.join(newcomer, Some(key), place, terms).await
     }
 
     /// Takes back a member that was away.
     pub(crate) async fn re_add(&self, who: ReAdd, member: ClaimedMember) -> Result<Seat, Problem> {
         let newcomer = Newcomer::known(&self.core, &member.name, &member.device, &member.superblock).await?;
-        self.join(newcomer, None, Place::Slot(who.slot), Forced::default()).await
+        self.join(newcomer, None, Place::Slot(who.slot), Terms::default()).await
     }
 
     /// One at a time, for whoever acts for the operator.

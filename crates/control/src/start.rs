@@ -18,6 +18,7 @@ use crate::members::{Claim, Member, MemberError};
 use crate::ppl::{self, LogMember};
 use crate::problem::{Check, Code, Problem};
 use crate::scan::{ArrayScan, Scan, superblocks_of};
+use crate::undo::{self, Kept, Site};
 
 /// An array whose members are ours: locked, open for what is going to be done with them, and unchanged since the decision.
 #[derive(Debug)]
@@ -163,6 +164,19 @@ impl Claimed {
     #[must_use]
     pub fn assembly(&self) -> &Assembly {
         &self.assembly
+    }
+
+    /// The members, and where on them the array writes what it keeps beside data: superblocks, bitmap, logs. For an undo log, before an
+    /// array is started that was not to be.
+    #[must_use]
+    pub fn bookkeeping(&self) -> (Vec<Site>, Vec<Kept>) {
+        let regions = self.assembly.bitmap.as_ref().map(|bitmap| bitmap.set.count());
+        let returning = self.returning.iter().map(|(_, member)| member);
+        let members: Vec<_> = self.seats.iter().flatten().chain(&self.spares).chain(returning).collect();
+        let kept = members.iter().enumerate();
+        let kept =
+            kept.flat_map(|(site, member)| undo::metadata(site, &member.device, &member.superblock, regions));
+        (members.iter().map(|member| Site::named(&member.name, &member.device)).collect(), kept.collect())
     }
 
     /// Whether nothing will be written: asked for, or all that its state allows.

@@ -2,17 +2,26 @@
 //! is cut short too, and once more brings back every byte.
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
+use std::cell::RefCell;
+use std::sync::{Arc, Mutex};
+
+use wattle_control::create::{Consistency, CreateRequest, inspect, plan};
 use wattle_control::lvm::commit::Role;
 use wattle_control::lvm::physical::{self, Physical};
 use wattle_control::lvm::plan::{From, Place, Plan, say_in_a_group};
 use wattle_control::undo::draft::{Pieces, draft, pieces};
 use wattle_control::undo::restore::compare;
-use wattle_control::undo::{Site, Write, carry_out};
-use wattle_control::{Member, Problem};
+use wattle_control::undo::{Recorder, Site, Write, carry_out, load};
+use wattle_control::{Forced, Member, Problem};
+use wattle_engine::geometry::Level;
 use wattle_format::lvm::label::Area;
 use wattle_format::lvm::{Id, Label, Pv, Stamp, Vg};
-use wattle_format::undo::{Log, Place as Where, Target};
-use wattle_rt::{Core, Device, DriveConfig, Outcome, World, WorldConfig};
+use wattle_format::md::{Uuid, Version};
+use wattle_format::undo::{Log, Place as Where, SECTOR_BYTES, Target};
+use wattle_rt::{
+    Buf, BufMut, Core, Device, DriveConfig, Durability, IoError, Outcome, Reply, RuntimeConfig, Serve, Unmap,
+    WallTime, World, WorldConfig,
+};
 
 const SIZE_BYTES: u64 = 64 << 10;
 
@@ -73,13 +82,13 @@ impl Rig {
         let targets: Vec<_> = (0..self.drives.len()).map(target).collect();
         let contents = self.contents();
         let mut read = Pieces::default();
-        for piece in pieces(&targets, writes) {
+        for piece in pieces(&targets, writes, &[]) {
             read.add(
                 piece,
                 Ok(contents[piece.site][piece.offset_bytes as usize..][..piece.len_bytes].to_vec()),
             );
         }
-        let (targets, ranges) = draft(targets, writes, &read).unwrap();
+        let (targets, ranges) = draft(targets, writes, &[], &read).unwrap();
         let log = Log { targets, ranges, ..Log::default() };
         assert_eq!(Log::decode(&log.encode()), Ok(log.clone()));
         log
@@ -314,4 +323,161 @@ fn changes_of_groups_that_are_cut_short_are_taken_back() {
         explore_plan(|| Rig::new(2, 4096), new),
     ];
     assert!(outcomes.iter().all(|&outcomes| outcomes > 30), "{outcomes:?}");
+}
+
+/// What was done to drives, in order.
+#[derive(Clone)]
+enum Done {
+    Write(usize, u64, Vec<u8>),
+    Flush(usize),
+}
+
+/// A drive in memory that tells what is done to it.
+struct Recorded {
+    number: usize,
+    below: Device,
+    done: Arc<Mutex<Vec<Done>>>,
+}
+
+impl Serve for Recorded {
+    fn read(&self, core: &Core, offset: u64, buf: BufMut) -> Reply<(Result<(), IoError>, BufMut)> {
+        let (core, below) = (core.clone(), self.below.clone());
+        Box::pin(async move { core.read(&below, offset, buf).await })
+    }
+
+    fn write(&self, core: &Core, offset: u64, buf: Buf, how: Durability) -> Reply<Result<(), IoError>> {
+        self.done.lock().unwrap().push(Done::Write(self.number, offset, buf.to_vec()));
+        let (core, below) = (core.clone(), self.below.clone());
+        Box::pin(async move { core.write(&below, offset, buf, how).await })
+    }
+
+    fn flush(&self, _: &Core) -> Reply<Result<(), IoError>> {
+        self.done.lock().unwrap().push(Done::Flush(self.number));
+        Box::pin(async { Ok(()) })
+    }
+
+    fn write_zeroes(&self, _: &Core, _: u64, _: u64, _: Unmap) -> Reply<Result<(), IoError>> {
+        Box::pin(async { Err(IoError::UNSUPPORTED) })
+    }
+}
+
+const MEMBER_BYTES: u64 = 8 << 20;
+
+fn on_a_core<T: Send + 'static>(job: impl AsyncFnOnce(Core) -> T + Send + 'static) -> T {
+    wattle_rt::run(RuntimeConfig::default(), |core| async move { job(core).await }).unwrap()
+}
+
+/// What a member of a new array holds before.
+fn old(number: usize) -> Vec<u8> {
+    (0..MEMBER_BYTES as usize)
+        .map(|at| if at / 4096 % 5 == 0 { 0 } else { (at / 509) as u8 ^ number as u8 })
+        .collect()
+}
+
+/// Creates an array, as the command does it; its log, and what was done to the members.
+fn create(level: Level, version: Version, consistency: Consistency) -> (Log, Vec<Done>) {
+    on_a_core(async move |core| {
+        let done = Arc::new(Mutex::new(Vec::new()));
+        let member = |number: usize| {
+            let below = Device::mem(MEMBER_BYTES);
+            below.write_blocking(0, &old(number)).unwrap();
+            let server = Arc::new(Recorded { number, below, done: done.clone() });
+            let name = format!("drive {number}");
+            Member::made_up(&name, Device::served(&name, MEMBER_BYTES, 512, true, &core, server))
+        };
+        let members: Vec<_> = (0..4).map(member).collect();
+        let log = core.offload(move || {
+            let dir = tempfile::tempdir().unwrap();
+            let request = CreateRequest {
+                name: "host:t".to_owned(),
+                level,
+                members: members.iter().cloned().map(Some).collect(),
+                spares: Vec::new(),
+                version,
+                chunk_bytes: (level != Level::Raid1).then_some(65536),
+                layout: None,
+                data_offset_bytes: None,
+                size_bytes: None,
+                assume_clean: false,
+                consistency,
+                forced: Forced::default(),
+                set_uuid: Uuid(*b"0123456789abcdef"),
+                now: WallTime { secs: 1_700_000_000, micros: 0 },
+            };
+            let states: Vec<_> = members.iter().map(|member| inspect(member).unwrap()).collect();
+            let plan = plan(&request, &states).unwrap();
+            let recorder = Recorder {
+                dir: dir.path().to_owned(),
+                command: "wattle create t".to_owned(),
+                title: "create-t".to_owned(),
+                now: request.now,
+                given: Vec::new(),
+                saved: RefCell::default(),
+            };
+            let sites: Vec<_> = members.iter().map(Site::of_member).collect();
+            let log = recorder.record_blocking(&sites, &plan.writes()).unwrap();
+            plan.execute(&members).unwrap();
+            load(&log).unwrap()
+        });
+        let log = log.await.unwrap();
+        let done = done.lock().unwrap().clone();
+        (log, done)
+    })
+}
+
+/// What drives hold if the power goes after so much was done: all that was flushed, and of the rest what `choose` says, by sectors.
+fn cut_short(done: &[Done], mut choose: impl FnMut(usize) -> usize) -> Vec<Write> {
+    let mut left = Vec::new();
+    for (at, what) in done.iter().enumerate() {
+        let Done::Write(site, offset_bytes, bytes) = what else { continue };
+        let flushed = done[at..].iter().any(|later| matches!(later, Done::Flush(drive) if drive == site));
+        for (sector, bytes) in (0..).zip(bytes.chunks(SECTOR_BYTES)) {
+            if flushed || choose(2) == 1 {
+                let offset_bytes = offset_bytes + sector * SECTOR_BYTES as u64;
+                left.push(Write { site: *site, offset_bytes, bytes: bytes.to_vec() });
+            }
+        }
+    }
+    left
+}
+
+/// Wherever a new array is cut short, its members are what they were again.
+#[test]
+fn a_create_that_is_cut_short_is_taken_back() {
+    for (level, version, consistency) in [
+        (Level::Raid5, Version::V12, Consistency::Ppl),
+        (Level::Raid1, Version::V10, Consistency::Bitmap { chunk_bytes: None }),
+        (Level::Raid6, Version::V11, Consistency::Bitmap { chunk_bytes: None }),
+        (Level::Raid5, Version::V090, Consistency::Resync),
+    ] {
+        let (log, done) = create(level, version, consistency);
+        let writes = done.iter().filter(|what| matches!(what, Done::Write(..))).count();
+        assert!(writes >= 4, "{level} {version}: {writes} writes");
+        on_a_core(async move |core| {
+            let before: Vec<_> = (0..4).map(old).collect();
+            let drives: Vec<_> = (0..4).map(|_| Device::mem(MEMBER_BYTES)).collect();
+            for (drive, before) in drives.iter().zip(&before) {
+                drive.write_blocking(0, before).unwrap();
+            }
+            let sites: Vec<_> = drives.iter().map(|drive| Site::named("drive", drive)).collect();
+            for cut in 0..=done.len() {
+                for outcome in 0..6 {
+                    let left = cut_short(&done[..cut], chooser(outcome));
+                    carry_out(&core, &sites, &left).await.unwrap();
+                    undo(core.clone(), sites.clone(), log.clone()).await.unwrap();
+                    for Write { site, offset_bytes, bytes } in left {
+                        let mut now = vec![0; bytes.len()];
+                        drives[site].read_blocking(offset_bytes, &mut now).unwrap();
+                        let before = &before[site][offset_bytes as usize..][..bytes.len()];
+                        assert!(now == before, "{level} {version}, cut {cut}: byte {offset_bytes}");
+                    }
+                }
+            }
+            for (number, drive) in drives.iter().enumerate() {
+                let mut now = vec![0; MEMBER_BYTES as usize];
+                drive.read_blocking(0, &mut now).unwrap();
+                assert!(now == before[number], "{level} {version}: every byte is what it was");
+            }
+        });
+    }
 }

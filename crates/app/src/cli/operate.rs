@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use super::{Force, Runtime};
+use super::{Force, Runtime, Saving};
 
 /// Stops an array that is being served.
 ///
@@ -59,7 +59,7 @@ pub struct RemoveArgs {
 /// Adds a member to an array that is being served.
 ///
 /// One that was away is taken back and brought up to date where its bitmap says so; a new one is filled in the place of one
-/// that is missing; if none is missing it becomes a spare.
+/// that is missing; if none is missing it becomes a spare. What tells what was on it, its first and last MiB, is saved first.
 #[derive(Debug, Args)]
 #[command(before_help = "\
 Examples:
@@ -75,6 +75,8 @@ pub struct AddArgs {
     /// Wait until it is in sync.
     #[arg(long)]
     pub wait: bool,
+    #[command(flatten)]
+    pub saving: Saving,
     #[command(flatten)]
     pub force: Force,
     #[command(flatten)]
@@ -106,6 +108,8 @@ pub struct ReplaceArgs {
     /// Wait until it is done.
     #[arg(long)]
     pub wait: bool,
+    #[command(flatten)]
+    pub saving: Saving,
     #[command(flatten)]
     pub force: Force,
     #[command(flatten)]

@@ -10,12 +10,12 @@ use super::{Engine, Force, Json};
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Undo")]
 pub struct Saving {
-    /// Directory of undo logs [default: undo in $WATTLE_STATE_DIR, $XDG_STATE_HOME/wattle, ~/.local/state/wattle, or as root
+    /// Directory of undo logs [default: that of the server for an order to one, else undo in $WATTLE_STATE_DIR, $XDG_STATE_HOME/wattle, ~/.local/state/wattle, or as root
     /// /var/lib/wattle].
-    #[arg(long = "undo", value_name = "DIR")]
+    #[arg(id = "undo_dir", long = "undo", value_name = "DIR")]
     pub dir: Option<PathBuf>,
     /// Save nothing of what is overwritten: it cannot be brought back.
-    #[arg(long, conflicts_with = "dir")]
+    #[arg(long, conflicts_with = "undo_dir")]
     pub no_undo: bool,
 }
 

@@ -119,7 +119,7 @@ async fn erase(
     let writes: Vec<Write> =
         traces.iter().enumerate().flat_map(|(site, traces)| erase::writes(site, traces)).collect();
     let log = match recorder {
-        Some(recorder) => Some(recorder.record(core, &sites, &writes).await?),
+        Some(recorder) => Some(recorder.record(core, &sites, &writes, &[]).await?),
         None => None,
     };
     log.iter().for_each(|log| saving::tell(log));

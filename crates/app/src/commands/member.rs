@@ -9,6 +9,7 @@ use crate::control_socket::Target;
 use crate::control_socket::client::request;
 use crate::control_socket::protocol::Request;
 use crate::output;
+use crate::saving::{self, SavingOrder};
 
 /// # Errors
 /// No such array or member, nothing else holds its data, or it could not be recorded.
@@ -27,8 +28,12 @@ pub fn remove(args: &RemoveArgs) -> Result<(), Problem> {
 /// # Errors
 /// No such array, the member cannot be used, or it could not be recorded; with `--wait` also if it is not in sync in the end.
 pub fn add(args: &AddArgs) -> Result<(), Problem> {
-    let add =
-        Request::Add { array: args.name.clone(), member: absolute(&args.member), force: forced(&args.force) };
+    let add = Request::Add {
+        array: args.name.clone(),
+        member: absolute(&args.member),
+        force: forced(&args.force),
+        undo: SavingOrder::new(&args.saving)?,
+    };
     let target = order(&args.runtime, &args.name, &add)?;
     if args.wait { target.wait_until_filled(&absolute(&args.member)) } else { Ok(()) }
 }
@@ -42,6 +47,7 @@ pub fn replace(args: &ReplaceArgs) -> Result<(), Problem> {
         member: args.member.clone(),
         with: with.clone(),
         force: forced(&args.force),
+        undo: SavingOrder::new(&args.saving)?,
     };
     let target = order(&args.runtime, &args.name, &replace)?;
     match (args.wait, with) {
@@ -54,7 +60,9 @@ pub fn replace(args: &ReplaceArgs) -> Result<(), Problem> {
 /// Asks the server of the array and tells what it says.
 fn order(runtime: &Runtime, name: &str, order: &Request) -> Result<Target, Problem> {
     let target = Target::find(runtime.runtime_dir.as_deref(), name)?;
-    output::note(&request(target.socket(), order)?);
+    let done = request(target.socket(), order)?;
+    output::note(&done.message);
+    done.undo_log.iter().for_each(|log| saving::tell_joined(log));
     Ok(target)
 }
 

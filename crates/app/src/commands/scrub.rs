@@ -47,7 +47,7 @@ fn scrub(
         (_, true, _) | (_, _, true) => Request::Pause { array: name.to_owned(), paused: args.pause },
         _ => start(&target.array().level)?,
     };
-    output::note(&request(target.socket(), &order)?);
+    output::note(&request(target.socket(), &order)?.message);
     if !args.wait {
         return Ok(ExitCode::SUCCESS);
     }

@@ -21,6 +21,7 @@ use crate::control_socket::RuntimeDir;
 use crate::control_socket::server::ControlServer;
 use crate::members;
 use crate::output::{self, Screen, geometry};
+use crate::saving::ServerSaving;
 use crate::serving::history::StateDir;
 use crate::serving::layers::{self, Chosen, Keeper, Layers, Offered};
 use crate::serving::settings;
@@ -204,8 +205,9 @@ fn listen_for_clients(args: &ServeArgs, dir: &RuntimeDir, server: &str) -> Resul
 
 async fn serve(core: &Core, args: &ServeArgs, setup: Setup, screen: Screen) -> Result<ExitCode, Problem> {
     let Setup { server, found, control, endpoints } = setup;
-    let Started { served, offered, all, stack } = start(core, args, found, &endpoints).await?;
-    let serving = Rc::new(Serving::new(core, server, served, (offered, all), stack));
+    let saving = ServerSaving::new(args);
+    let Started { served, offered, all, stack } = start(core, args, found, &endpoints, &saving).await?;
+    let serving = Rc::new(Serving::new(core, server, served, (offered, all), stack, saving));
     obey_signals(core, &serving).await;
     let control = control.map(|listener| {
         let serving = serving.clone();
@@ -240,10 +242,11 @@ async fn start(
     args: &ServeArgs,
     found: Found,
     endpoints: &[Endpoint],
+    saving: &ServerSaving,
 ) -> Result<Started, Problem> {
     let state_dir = StateDir::find(args.state_dir.as_deref());
     let settings = args.settings();
-    let mut keeper = Keeper::new(&state_dir, &settings);
+    let mut keeper = Keeper::new(&state_dir, &settings, saving);
     let ways = |name: &str, count| endpoints.iter().map(|endpoint| endpoint.way(name, count)).collect();
     let (served, stack) = match found {
         Found::Layers(layers) => {

@@ -19,7 +19,7 @@ pub fn run(args: &SetArgs) -> Result<(), Problem> {
     }
     for (key, value) in pairs {
         let set = Request::Set { array: args.name.clone(), key: key.to_owned(), value: value.to_owned() };
-        output::note(&request(target.socket(), &set)?);
+        output::note(&request(target.socket(), &set)?.message);
     }
     Ok(())
 }

@@ -17,6 +17,6 @@ pub fn run(args: &StopArgs) -> Result<(), Problem> {
         Ok((socket, _)) => socket,
         Err(problem) => servers.of_volume(&args.name).ok_or(problem)?,
     };
-    output::note(&request(socket, &Request::Stop { array: args.name.clone() })?);
+    output::note(&request(socket, &Request::Stop { array: args.name.clone() })?.message);
     Ok(())
 }

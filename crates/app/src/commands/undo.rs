@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
-use wattle_control::members::look_each;
+use wattle_control::members::{Claim, Member, look_each};
 use wattle_control::scan::scan_each;
 use wattle_control::stack::{Options, Plain, Purpose};
 use wattle_control::undo::restore::{self, Found};
@@ -99,7 +99,8 @@ pub fn run(args: &UndoArgs, screen: Screen) -> Result<(), Problem> {
         // Nothing was written, so there is nothing to record and nothing that could fail.
         let _ = stack.close(&core).await;
         found
-    })?;
+    })
+    .map_err(of_its_owner)?;
     let mut own_log = None;
     let all = forced.has(Check::WrittenSince);
     let restored =
@@ -131,6 +132,13 @@ pub fn run(args: &UndoArgs, screen: Screen) -> Result<(), Problem> {
         note: NOTE,
     };
     if args.json.json { output::print_json(&report) } else { output::print(&render(&report, screen)) }
+}
+
+/// What is on a member that somebody uses is that one's to change, whatever else speaks against it.
+fn of_its_owner(problem: Problem) -> Problem {
+    let claim = |name: &String| Member::look(name)?.claim(Claim::Write);
+    let refused = problem.member.as_ref().and_then(|name| claim(name).err()).map(Problem::from);
+    refused.filter(|refused| refused.code == Code::Locked).unwrap_or(problem)
 }
 
 /// A log by its path, or by its name among those that are listed.
@@ -202,7 +210,7 @@ async fn write_on(
         sites.push(Site::of(stack, member, device));
     }
     let saved = match recorder {
-        Some(recorder) => Some(recorder.record(core, &sites, &writes).await?),
+        Some(recorder) => Some(recorder.record(core, &sites, &writes, &[]).await?),
         None => None,
     };
     saved.iter().for_each(|log| saving::tell(log));

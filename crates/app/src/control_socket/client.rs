@@ -121,13 +121,22 @@ fn list<'a>(names: impl Iterator<Item = &'a str>) -> String {
     names.collect::<Vec<_>>().join(", ")
 }
 
+/// What a server did.
+#[derive(Debug)]
+pub struct Done {
+    /// For people.
+    pub message: String,
+    /// What saves what it overwrote.
+    pub undo_log: Option<PathBuf>,
+}
+
 /// Asks one server to do something and waits as long as it takes.
 ///
 /// # Errors
 /// What the server answered, or that it did not.
-pub fn request(socket: &Path, request: &Request) -> Result<String, Problem> {
+pub fn request(socket: &Path, request: &Request) -> Result<Done, Problem> {
     match exchange(socket, request, None)? {
-        Some(Response::Done { message }) => Ok(message),
+        Some(Response::Done { message, undo_log }) => Ok(Done { message, undo_log }),
         Some(Response::Error(report)) => Err(report.into()),
         Some(_) => Err(silent(socket, "it answered something else than was asked")),
         None => Err(silent(socket, "it has ended")),

@@ -10,6 +10,8 @@
 //! is answered when it is recorded, not when what it began is finished: a check that runs for a day is answered at once, and
 //! whoever wants its end asks for the status again.
 
+use std::path::PathBuf;
+
 use serde::{Deserialize, Serialize};
 use wattle_control::{Code, Problem};
 
@@ -18,6 +20,7 @@ use super::why::WhyReport;
 use crate::commands::lvm::order::Order;
 use crate::commands::lvm::work::Report;
 use crate::output::{ErrorReport, SCHEMA_VERSION};
+use crate::saving::SavingOrder;
 
 /// The longest line either side takes. A status of 384 members with paths of 4096 bytes fits three times.
 pub const LINE_BYTES_MAX: usize = 8 << 20;
@@ -59,6 +62,9 @@ pub enum Request {
         /// Checks to override.
         #[serde(default)]
         force: Vec<String>,
+        /// Where what tells what was on it is saved.
+        #[serde(default)]
+        undo: SavingOrder,
     },
     /// Copy a working member to another, which then takes its slot.
     Replace {
@@ -72,6 +78,9 @@ pub enum Request {
         /// Checks to override.
         #[serde(default)]
         force: Vec<String>,
+        /// Where what tells what was on the new one is saved.
+        #[serde(default)]
+        undo: SavingOrder,
     },
     /// Compare parity or copies with the data, everywhere.
     Check {
@@ -156,6 +165,9 @@ pub enum Response {
     Done {
         /// What was done, for people.
         message: String,
+        /// What saves what was overwritten.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        undo_log: Option<PathBuf>,
     },
     /// It was not.
     Error(ErrorReport),
@@ -223,9 +235,10 @@ mod tests {
         assert_eq!(String::from_utf8(encode(&repair)).unwrap(), line);
         assert_eq!(decode::<Request>(line.as_bytes()).unwrap(), repair);
         let add = br#"{"schema_version":1,"command":"add","array":"a","member":"/d"}"#;
-        let add_expected = Request::Add { array: "a".to_owned(), member: "/d".to_owned(), force: Vec::new() };
+        let (array, member) = ("a".to_owned(), "/d".to_owned());
+        let add_expected = Request::Add { array, member, force: Vec::new(), undo: SavingOrder::default() };
         assert_eq!(decode::<Request>(add).unwrap(), add_expected);
-        let done = Response::Done { message: "x".to_owned() };
+        let done = Response::Done { message: "x".to_owned(), undo_log: None };
         assert_eq!(encode(&done), b"{\"schema_version\":1,\"result\":\"done\",\"message\":\"x\"}\n");
     }
 

@@ -24,7 +24,8 @@ impl Serving {
             hidden = taken.to_vec();
             Ok(())
         };
-        let done = order::obey(&self.core, &mut stack, order, free).await;
+        let undo = |action: &str, given: &[String]| self.saving.recorder(Some(&order.undo), action, given);
+        let done = order::obey(&self.core, &mut stack, order, undo, free).await;
         let told = self.offer_what_runs(&stack, &hidden, done.is_ok()).await;
         self.groups.replace(groups(&stack));
         self.stack.replace(Some(stack));

@@ -18,6 +18,7 @@ use super::history::{History, StateDir};
 use super::{Facts, Served, settings, why};
 use crate::members;
 use crate::output::{self, text::printable};
+use crate::saving::{self, ServerSaving};
 
 /// What is going to be served.
 pub enum Chosen {
@@ -121,6 +122,7 @@ pub struct Offered {
 pub struct Keeper<'a> {
     state_dir: &'a StateDir,
     settings: &'a [String],
+    saving: &'a ServerSaving,
     /// In the order of their start: what lies on others comes behind them.
     pub served: Vec<Rc<Served>>,
     /// How many were ever begun.
@@ -129,8 +131,8 @@ pub struct Keeper<'a> {
 
 impl<'a> Keeper<'a> {
     /// With these settings for each array.
-    pub fn new(state_dir: &'a StateDir, settings: &'a [String]) -> Self {
-        Self { state_dir, settings, served: Vec::new(), begun: 0 }
+    pub fn new(state_dir: &'a StateDir, settings: &'a [String], saving: &'a ServerSaving) -> Self {
+        Self { state_dir, settings, saving, served: Vec::new(), begun: 0 }
     }
 
     /// Starts an array and looks after it.
@@ -149,6 +151,7 @@ impl<'a> Keeper<'a> {
             output::note(&printable(&problem.what));
         }
         self.begun += 1;
+        self.save(core, &facts.name, &claimed).await?;
         let started = claimed.launch(core).await?;
         let served = Served::of_started(core, facts, started, exports, history).await;
         for (key, value) in settings::parse_all(self.settings)? {
@@ -156,6 +159,22 @@ impl<'a> Keeper<'a> {
         }
         self.served.push(served.clone());
         Ok(served)
+    }
+}
+
+impl Keeper<'_> {
+    /// Saves what the members say of an array that is only started because the operator insists.
+    async fn save(&self, core: &Core, name: &str, claimed: &Claimed) -> Result<(), Problem> {
+        let forced = !claimed.assembly().overridden.is_empty() || self.saving.takes_newest;
+        if claimed.read_only() || !forced {
+            return Ok(());
+        }
+        let Some(recorder) = self.saving.recorder(None, &format!("serve {name}"), &[])? else {
+            return Ok(());
+        };
+        let (sites, kept) = claimed.bookkeeping();
+        saving::tell_forced(&recorder.record(core, &sites, &[], &kept).await?);
+        Ok(())
     }
 }
 

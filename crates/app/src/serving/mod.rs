@@ -20,6 +20,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use wattle_control::lvm::GroupScan;
+use wattle_control::undo::Recorder;
 use wattle_control::{Code, Problem, Stack};
 use wattle_engine::VolumeError;
 use wattle_engine::array::ArrayStatus;
@@ -32,6 +33,7 @@ use wattle_rt::{Core, Event};
 use crate::control_socket::protocol::{Request, Response};
 use crate::control_socket::report::{GroupReport, ServerReport, VolumeReport};
 use crate::control_socket::server::error_response;
+use crate::saving::{self, SavingOrder, ServerSaving};
 pub use exports::{Endpoint, Place, RunningExport, parse_uri, prepare};
 pub use facts::Facts;
 use layers::Offered;
@@ -43,6 +45,8 @@ pub use work::word;
 pub struct Serving {
     core: Core,
     server: String,
+    /// Where what orders overwrite is saved.
+    saving: ServerSaving,
     arrays: RefCell<Vec<Rc<Served>>>,
     /// What clients are offered: the arrays themselves, or what lies on them.
     offered: RefCell<Rc<[Offered]>>,
@@ -73,6 +77,7 @@ impl Serving {
         arrays: Vec<Rc<Served>>,
         (offered, offers_all): (Vec<Offered>, bool),
         stack: Option<Stack>,
+        saving: ServerSaving,
     ) -> Self {
         Self {
             layered: stack.is_some(),
@@ -80,6 +85,7 @@ impl Serving {
             changing: Semaphore::new(1),
             core: core.clone(),
             server,
+            saving,
             arrays: RefCell::new(arrays),
             offered: RefCell::new(offered.into()),
             offers_all,
@@ -141,9 +147,18 @@ impl Serving {
             Request::Stop { array } => self.stop(&array).await?,
             Request::Fail { array, member } => self.find(&array)?.fail(&member).await?,
             Request::Remove { array, member } => self.find(&array)?.remove(&member).await?,
-            Request::Add { array, member, force } => self.find(&array)?.add(&member, &force).await?,
-            Request::Replace { array, member, with, force } => {
-                self.find(&array)?.replace(&member, with.as_deref(), &force).await?
+            Request::Add { array, member, force, undo } => {
+                let served = self.find(&array)?;
+                let recorder = self.recorder(&undo, &format!("add {array}"), &member)?;
+                let added = served.add(&member, &force, recorder.as_ref()).await;
+                return done(added, recorder);
+            }
+            Request::Replace { array, member, with, force, undo } => {
+                let served = self.find(&array)?;
+                let new = with.as_deref().unwrap_or_default();
+                let recorder = self.recorder(&undo, &format!("replace {array}"), new)?;
+                let replaced = served.replace(&member, with.as_deref(), &force, recorder.as_ref()).await;
+                return done(replaced, recorder);
             }
             Request::Check { array } => self.find(&array)?.check().await?,
             Request::Repair { array, source } => self.find(&array)?.repair(&source).await?,
@@ -152,7 +167,13 @@ impl Serving {
             Request::Pause { array, paused } => self.find(&array)?.pause(paused).await?,
             Request::Set { array, key, value } => self.find(&array)?.set(&key, &value).await?,
         };
-        Ok(Response::Done { message })
+        done(Ok(message), None)
+    }
+
+    /// Who saves what a new member holds.
+    fn recorder(&self, undo: &SavingOrder, what: &str, member: &str) -> Result<Option<Recorder>, Problem> {
+        let given = [member.to_owned()];
+        self.saving.recorder(Some(undo), what, if member.is_empty() { &[] } else { &given })
     }
 
     /// How many programs have the file of a volume open, in all directories.
@@ -273,6 +294,20 @@ impl Serving {
         let found =
             arrays.iter().find(|s| s.facts.name == name || s.facts.uuid.as_deref() == Some(name)).cloned();
         found.filter(|_| !self.ending.get()).ok_or_else(|| being_stopped(name))
+    }
+}
+
+/// What came of an order, and the log that it left: what was written before it failed can be taken back too.
+fn done(done: Result<String, Problem>, recorder: Option<Recorder>) -> Result<Response, Problem> {
+    let undo_log = recorder.and_then(|recorder| recorder.saved.take().pop());
+    undo_log.iter().for_each(|log| saving::tell_joined(log));
+    match (done, undo_log) {
+        (Ok(message), undo_log) => Ok(Response::Done { message, undo_log }),
+        (Err(problem), None) => Err(problem),
+        (Err(problem), Some(log)) => Err(Problem {
+            next: format!("{}; what was on it before: wattle undo {}", problem.next, log.display()),
+            ..problem
+        }),
     }
 }
 

@@ -8,8 +8,9 @@ use std::time::Duration;
 use wattle_control::admit::Seat;
 use wattle_control::commit::MdMetadata;
 use wattle_control::keeper::keep;
-use wattle_control::running::RunningArray;
+use wattle_control::running::{RunningArray, Terms};
 use wattle_control::start::Started;
+use wattle_control::undo::Recorder;
 use wattle_control::{Code, Problem};
 use wattle_engine::array::{ArrayStatus, Tuning as ArrayTuning};
 use wattle_engine::geometry::Kind;
@@ -344,9 +345,15 @@ impl Served {
     }
 
     /// Takes a member.
-    pub async fn add(&self, member: &str, force: &[String]) -> Result<String, Problem> {
+    pub async fn add(
+        &self,
+        member: &str,
+        force: &[String],
+        undo: Option<&Recorder>,
+    ) -> Result<String, Problem> {
         let running = self.running(&format!("{member} was not added"))?;
-        let seat = running.add(member, random_uuid()?, forced_by_name(force)?).await?;
+        let terms = Terms { forced: forced_by_name(force)?, undo };
+        let seat = running.add(member, random_uuid()?, terms).await?;
         self.look().await;
         let name = &self.facts.name;
         Ok(match seat {
@@ -366,11 +373,13 @@ impl Served {
         member: &str,
         with: Option<&str>,
         force: &[String],
+        undo: Option<&Recorder>,
     ) -> Result<String, Problem> {
         let running = self.running(&format!("{member} was not replaced"))?;
         let status = self.handle.status(&self.core).await;
         let member = &Seats::of(&self.facts.name, &status).full_name(member);
-        let seat = running.replace(member, with, random_uuid()?, forced_by_name(force)?).await?;
+        let terms = Terms { forced: forced_by_name(force)?, undo };
+        let seat = running.replace(member, with, random_uuid()?, terms).await?;
         self.look().await;
         let name = &self.facts.name;
         let slot = match seat {

@@ -14,7 +14,7 @@ use wattle_format::lvm::{Label, Vg};
 use crate::harness::{Room, Said, require, run, tool};
 
 /// Runs a command on members, with backups in the room.
-fn lvm(room: &Room, words: &str, members: &[String]) -> Said {
+pub fn lvm(room: &Room, words: &str, members: &[String]) -> Said {
     let backups = room.name("backups");
     let words = words.split_whitespace().map(str::to_owned).chain(["--backup-dir".to_owned(), backups]);
     run(words.chain(members.iter().cloned()))

@@ -39,3 +39,4 @@ mod serving;
 mod simulate;
 mod tour;
 mod undo;
+mod undo_orders;

@@ -10,7 +10,7 @@ use crate::harness::{Room, Said, require, run, tool};
 
 /// Runs a command on members, with undo logs in the room.
 #[track_caller]
-fn saving(room: &Room, words: &str, members: &[String]) -> Said {
+pub fn saving(room: &Room, words: &str, members: &[String]) -> Said {
     let logs = room.name("undo");
     let words = words.split_whitespace().map(str::to_owned).chain(["--undo".to_owned(), logs]);
     run(words.chain(members.iter().cloned()))
@@ -18,7 +18,7 @@ fn saving(room: &Room, words: &str, members: &[String]) -> Said {
 
 /// The log that a command said it saved.
 #[track_caller]
-fn log_of(said: &Said) -> String {
+pub fn log_of(said: &Said) -> String {
     let line =
         said.stderr.lines().find_map(|line| line.strip_prefix("wattle: to take this back: wattle undo "));
     line.unwrap_or_else(|| panic!("no log: {}", said.stderr)).to_owned()
@@ -30,11 +30,11 @@ fn logs(room: &Room) -> Vec<PathBuf> {
 }
 
 /// The bytes of members.
-fn bytes(members: &[String]) -> Vec<Vec<u8>> {
+pub fn bytes(members: &[String]) -> Vec<Vec<u8>> {
     members.iter().map(|name| fs::read(name).unwrap()).collect()
 }
 
-fn put(name: &str, at: u64, bytes: &[u8]) {
+pub fn put(name: &str, at: u64, bytes: &[u8]) {
     File::options().write(true).open(name).unwrap().write_all_at(bytes, at).unwrap();
 }
 

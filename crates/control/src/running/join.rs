@@ -9,15 +9,17 @@ use wattle_format::md::{Features, Superblock, Uuid};
 use wattle_rt::{BufMut, Device, Durability, IoError};
 
 use super::look::shown;
-use super::{Known, Newcomer, RunningArray};
+use super::{Known, Newcomer, RunningArray, Terms};
 use crate::admit::{self, Admission, Offer, Place, Running, Seat, admit};
 use crate::assemble::Recovery;
 use crate::badblocks::{self, in_data};
 use crate::commit::{self, MdMetadata};
+use crate::create::PlannedWrite;
 use crate::members::same_place;
 use crate::ppl;
 use crate::problem::{Code, Forced, Problem};
 use crate::signature::Signature;
+use crate::undo::{self, Kept, Site};
 
 impl RunningArray {
     /// Takes in a device by its name: one that may come back, or one that is opened.
@@ -26,7 +28,7 @@ impl RunningArray {
         name: &str,
         place: Place,
         device_uuid: Uuid,
-        forced: Forced,
+        terms: Terms<'_>,
     ) -> Result<Seat, Problem> {
         // Those that may come back are open already.
         let returning =
@@ -34,7 +36,7 @@ impl RunningArray {
         if let Some((_, member)) = returning {
             let newcomer =
                 Newcomer::known(&self.core, &member.name, &member.device, &member.superblock).await?;
-            let seat = self.join(newcomer, None, place, forced).await?;
+            let seat = self.join(newcomer, None, place, terms).await?;
             self.returning.borrow_mut().retain(|(_, other)| other.name != member.name);
             return Ok(seat);
         }
@@ -51,7 +53,7 @@ impl RunningArray {
             ));
         }
         let newcomer = Newcomer::open(&self.core, name, device_uuid).await?;
-        self.join(newcomer, None, place, forced).await
+        self.join(newcomer, None, place, terms).await
     }
 
     /// Takes in a device that is open; `spare` says which one it is of the array, if it is.
@@ -60,21 +62,25 @@ impl RunningArray {
         newcomer: Newcomer,
         spare: Option<MemberKey>,
         place: Place,
-        forced: Forced,
+        terms: Terms<'_>,
     ) -> Result<Seat, Problem> {
         let books = self.books()?;
         let Newcomer { offer, device, device_uuid } = newcomer;
-        // That reads the array, which may find that members are gone: what is decided here is decided after that.
-        let shown = self.shown(books, &offer).await;
-        let status = self.handle.status(&self.core).await;
-        let running = Running { shown, ..self.view(&status)? };
-        if status.broken {
-            // Nothing is written on it either: what a member that failed last holds may be all there is.
-            return Err(self.join_problem(&offer.name, JoinError::Broken));
-        }
         // A spare that is offered again is one device still: known twice, it would be written as two.
         let spare = spare.or_else(|| self.spare_on(&device));
-        let admission = admit(&offer, &running, place, device_uuid, forced)?;
+        let mut saved = None;
+        let admission = loop {
+            let admission = self.decide(&offer, place, device_uuid, terms.forced).await?;
+            let Some(recorder) = terms.undo else { break admission };
+            let overwritten = self.overwritten(&device, &admission);
+            if saved.as_ref() == Some(&overwritten) {
+                break admission;
+            }
+            let (writes, kept) = &overwritten;
+            recorder.record(&self.core, &[Site::named(&offer.name, &device)], writes, kept).await?;
+            // That took a while, and members may be gone: what is decided is decided after it.
+            saved = Some(overwritten);
+        };
         let written = self.write(&device, &admission).await;
         written.map_err(|error| self.not_taken(&offer.name, &error.to_string()))?;
         let bad = self.bad_blocks(&device, &admission).await;
@@ -164,6 +170,39 @@ impl RunningArray {
             books.forget(key).await;
             self.devices.borrow_mut().remove(&key);
         }
+    }
+
+    /// Whether a device may join as the array is now, and how.
+    async fn decide(
+        &self,
+        offer: &Offer,
+        place: Place,
+        device_uuid: Uuid,
+        forced: Forced,
+    ) -> Result<Admission, Problem> {
+        // That reads the array, which may find that members are gone: what is decided here is decided after that.
+        let shown = self.shown(self.books()?, offer).await;
+        let status = self.handle.status(&self.core).await;
+        let running = Running { shown, ..self.view(&status)? };
+        if status.broken {
+            // Nothing is written on it either: what a member that failed last holds may be all there is.
+            return Err(self.join_problem(&offer.name, JoinError::Broken));
+        }
+        admit(offer, &running, place, device_uuid, forced)
+    }
+
+    /// What is written on a device before the array has it, and where the array will write what belongs to it, or may write over what
+    /// tells what it was.
+    fn overwritten(&self, device: &Device, admission: &Admission) -> (Vec<undo::Write>, Vec<Kept>) {
+        let write = |write: &PlannedWrite| undo::Write {
+            site: 0,
+            offset_bytes: write.offset_bytes,
+            bytes: write.bytes.clone(),
+        };
+        let bitmap = self.books.as_ref().and_then(|books| books.bitmap());
+        let regions = bitmap.map(|bitmap| bitmap.bits().regions.count());
+        let metadata = undo::metadata(0, device, &admission.superblock, regions);
+        (admission.writes.iter().map(write).collect(), undo::ends(0, device).chain(metadata).collect())
     }
 
     /// What has to be on a device before its superblock says that it is a member.

@@ -1,12 +1,13 @@
 //! From a list of writes to what a log says of them. Pure: what has to be read is named first.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 use wattle_format::overlay::{sample, sample_bytes, sample_places};
 use wattle_format::undo::{RANGE_SECTORS_MAX, Range, SECTOR_BYTES, Target, VERSIONS_MAX};
 use wattle_rt::IoError;
 
-use super::Write;
+use super::{Kept, Write};
 
 /// What is read at a time and in one piece.
 const PAGE_BYTES: u64 = 4096;
@@ -45,18 +46,20 @@ impl Pieces {
 
 /// What has to be read of the sites before they are written.
 #[must_use]
-pub fn pieces(targets: &[Target], writes: &[Write]) -> Vec<Piece> {
+pub fn pieces(targets: &[Target], writes: &[Write], kept: &[Kept]) -> Vec<Piece> {
     let mut pieces = Vec::new();
     let end = |site: usize| targets[site].sectors * SECTOR;
     let mut add = |site: usize, page: u64| {
         let len_bytes = PAGE_BYTES.min(end(site).saturating_sub(page)) as usize;
         pieces.push(Piece { site, offset_bytes: page, len_bytes });
     };
-    for Write { site, offset_bytes, bytes } in writes {
-        let last = (offset_bytes + bytes.len() as u64).min(end(*site));
+    let written = writes.iter().map(|write| (write.site, write.offset_bytes, write.bytes.len() as u64));
+    let kept = kept.iter().map(|kept| (kept.site, kept.offset_bytes, kept.len_bytes));
+    for (site, offset_bytes, len_bytes) in written.chain(kept) {
+        let last = (offset_bytes + len_bytes).min(end(site));
         (offset_bytes / PAGE_BYTES * PAGE_BYTES..last)
             .step_by(PAGE_BYTES as usize)
-            .for_each(|at| add(*site, at));
+            .for_each(|at| add(site, at));
     }
     for (site, target) in targets.iter().enumerate() {
         sample_places(target.sectors).into_iter().for_each(|at| add(site, at));
@@ -74,36 +77,60 @@ struct Sector {
     written: Vec<u32>,
 }
 
-/// What a log says of these writes: the targets with what they are known by, and the ranges.
+/// The sectors that a log is of, in the order in which they were come upon.
+struct Sectors<'a> {
+    pieces: &'a Pieces,
+    all: BTreeMap<(usize, u64), Sector>,
+    order: Vec<(usize, u64)>,
+}
+
+impl Sectors<'_> {
+    fn at(&mut self, site: usize, sector: u64) -> Result<&mut Sector, (usize, IoError)> {
+        match self.all.entry((site, sector)) {
+            Entry::Occupied(known) => Ok(known.into_mut()),
+            Entry::Vacant(vacant) => {
+                let before = self.pieces.sector(site, sector).map_err(|error| (site, error))?;
+                self.order.push((site, sector));
+                Ok(vacant.insert(Sector { before, now: before, written: Vec::new() }))
+            }
+        }
+    }
+}
+
+/// What a log says of these writes, and of what else is kept: the targets with what they are known by, and the ranges.
 ///
 /// # Errors
-/// What a write goes over could not be read, on that site.
+/// What a write goes over, or is to be kept, could not be read, on that site.
 pub fn draft(
     targets: Vec<Target>,
     writes: &[Write],
+    kept: &[Kept],
     pieces: &Pieces,
 ) -> Result<(Vec<Target>, Vec<Range>), (usize, IoError)> {
-    let mut sectors = BTreeMap::new();
-    let mut order = Vec::new();
+    let mut sectors = Sectors { pieces, all: BTreeMap::new(), order: Vec::new() };
     for Write { site, offset_bytes, bytes } in writes {
         let mut at = *offset_bytes;
         let mut rest = &bytes[..];
         while !rest.is_empty() {
             let (sector, skip) = (at / SECTOR, (at % SECTOR) as usize);
             let (part, behind) = rest.split_at(rest.len().min(SECTOR_BYTES - skip));
-            let known = sectors.entry((*site, sector));
-            if let std::collections::btree_map::Entry::Vacant(vacant) = known {
-                let before = pieces.sector(*site, sector).map_err(|error| (*site, error))?;
-                vacant.insert(Sector { before, now: before, written: Vec::new() });
-                order.push((*site, sector));
-            }
-            let state = sectors.get_mut(&(*site, sector)).expect("it was just put there");
+            let state = sectors.at(*site, sector)?;
             state.now[skip..skip + part.len()].copy_from_slice(part);
             state.written.push(crc32c::crc32c(&state.now));
             assert!(state.written.len() <= VERSIONS_MAX, "no command writes a sector so often");
             (at, rest) = (at + part.len() as u64, behind);
         }
     }
+    for Kept { site, offset_bytes, len_bytes } in kept {
+        for sector in offset_bytes / SECTOR..(offset_bytes + len_bytes).div_ceil(SECTOR) {
+            let state = sectors.at(*site, sector)?;
+            // The command writes nothing here that could be told from what others do.
+            if state.written.is_empty() {
+                state.written.push(crc32c::crc32c(&state.before));
+            }
+        }
+    }
+    let Sectors { all: sectors, order, .. } = sectors;
     let mut ranges: Vec<Range> = Vec::new();
     for (site, sector) in order {
         let Sector { before, written, .. } = &sectors[&(site, sector)];

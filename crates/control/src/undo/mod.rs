@@ -5,7 +5,7 @@
 //!    and flushed, it gets its name, and the directory is flushed; only then the first write goes to a member. A crash before leaves
 //!    members as they were; a crash after leaves a log from which every byte can be brought back.
 //! 2. A log covers every sector that the command writes. There is one list of writes ([`Write`]): the log is made of it, and it is what
-//!    is carried out.
+//!    is carried out. Where the command makes an array write what nobody knows beforehand, the log covers that by place ([`Kept`]).
 //! 3. Of each sector a log knows what it held and everything the command wrote there. So [`restore`] tells sectors that are as they
 //!    were, or as any crash of the command left them, from those that somebody else has written since; those are refused.
 //! 4. Bringing back only ever writes what sectors held before. It can be killed and run again, any number of times. It is a destructive
@@ -16,14 +16,17 @@
 //! write to them.
 
 pub mod draft;
+mod kept;
 pub mod restore;
 mod store;
 
+use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 
 use wattle_format::undo::{Log, Place, Target};
 use wattle_rt::{Core, Device, WallTime};
 
+pub use kept::{Kept, ends, metadata};
 pub use store::{Listed, list, load};
 
 use crate::lvm::commit::{read, write};
@@ -64,14 +67,20 @@ impl Site {
         let (place, name) = key(stack, member);
         let seen = &stack.scan.members[member].member;
         let name = name.unwrap_or_else(|| seen.name.clone());
-        Self { name, place, drive: drive_id(seen), device }
+        Self { name, place, drive: drive_id(&seen.address, &seen.device), device }
     }
 
     /// A member that was claimed.
     #[must_use]
     pub fn of_member(member: &Member) -> Self {
-        let (name, device) = (absolute(&member.name), member.device.clone());
-        Self { name, place: Place::Member, drive: drive_id(member), device }
+        Self::named(&member.name, &member.device)
+    }
+
+    /// A member that is open for writing.
+    #[must_use]
+    pub fn named(name: &str, device: &Device) -> Self {
+        let drive = name.parse().map_or_else(|_| String::new(), |address| drive_id(&address, device));
+        Self { name: absolute(name), place: Place::Member, drive, device: device.clone() }
     }
 
     fn target(&self) -> Target {
@@ -116,9 +125,9 @@ pub fn absolute(name: &str) -> String {
 
 /// What the drive under a member says it is: its world wide name or serial number, and which partition of it. Empty if it says nothing,
 /// as a file.
-fn drive_id(member: &Member) -> String {
-    let MemberAddress::Path(path) = &member.address else { return String::new() };
-    let Some(node) = path.canonicalize().ok().filter(|_| member.device.is_block_device()) else {
+fn drive_id(address: &MemberAddress, device: &Device) -> String {
+    let MemberAddress::Path(path) = address else { return String::new() };
+    let Some(node) = path.canonicalize().ok().filter(|_| device.is_block_device()) else {
         return String::new();
     };
     let Some(node) = node.file_name() else { return String::new() };
@@ -145,22 +154,36 @@ pub struct Recorder {
     pub title: String,
     /// When.
     pub now: WallTime,
-    /// The members that were given.
+    /// The members that were given; none if these are what is written to.
     pub given: Vec<String>,
+    /// The logs that were saved.
+    pub saved: RefCell<Vec<PathBuf>>,
 }
 
 impl Recorder {
-    /// Saves what `writes` are about to overwrite; the file it is in.
+    /// Saves what `writes` are about to overwrite, and `kept`; the file it is in.
     ///
     /// # Errors
     /// It cannot be read, or the log cannot be written: nothing may be overwritten then.
-    pub async fn record(&self, core: &Core, sites: &[Site], writes: &[Write]) -> Result<PathBuf, Problem> {
+    pub async fn record(
+        &self,
+        core: &Core,
+        sites: &[Site],
+        writes: &[Write],
+        kept: &[Kept],
+    ) -> Result<PathBuf, Problem> {
         let mut pieces = Pieces::default();
-        for piece in draft::pieces(&self.targets(sites), writes) {
+        for piece in draft::pieces(&self.targets(sites), writes, kept) {
             let read = read(core, &sites[piece.site].device, piece.offset_bytes, piece.len_bytes).await;
             pieces.add(piece, read);
         }
-        self.save(sites, writes, &pieces)
+        let log = self.log(sites, writes, kept, &pieces)?;
+        let (dir, title) = (self.dir.clone(), self.title.clone());
+        // The core may have clients, who are not to wait for the disk that logs go to.
+        let saved = core.offload(move || store::save(&dir, &title, &log)).await;
+        let saved = saved.unwrap_or_else(|error| Err(store::not_written(&self.dir, &error)))?;
+        self.saved.borrow_mut().push(saved.clone());
+        Ok(saved)
     }
 
     /// The same at once and on this thread, before anything runs.
@@ -169,37 +192,40 @@ impl Recorder {
     /// As [`Self::record`].
     pub fn record_blocking(&self, sites: &[Site], writes: &[Write]) -> Result<PathBuf, Problem> {
         let mut pieces = Pieces::default();
-        for piece in draft::pieces(&self.targets(sites), writes) {
+        for piece in draft::pieces(&self.targets(sites), writes, &[]) {
             let mut bytes = vec![0; piece.len_bytes];
             let read = sites[piece.site].device.read_blocking(piece.offset_bytes, &mut bytes);
             pieces.add(piece, read.map(|()| bytes));
         }
-        self.save(sites, writes, &pieces)
+        let saved = store::save(&self.dir, &self.title, &self.log(sites, writes, &[], &pieces)?)?;
+        self.saved.borrow_mut().push(saved.clone());
+        Ok(saved)
     }
 
     fn targets(&self, sites: &[Site]) -> Vec<Target> {
         sites.iter().map(Site::target).collect()
     }
 
-    fn save(&self, sites: &[Site], writes: &[Write], pieces: &Pieces) -> Result<PathBuf, Problem> {
-        let (targets, ranges) =
-            draft::draft(self.targets(sites), writes, pieces).map_err(|(site, error)| {
-                Problem::new(
-                    Code::UndoNotWritten,
-                    format!("{}: reading what is about to be overwritten: {error}", sites[site].name),
-                    "it is saved first, so that `wattle undo` can bring it back; nothing was changed",
-                    "use another drive; --no-undo goes on without saving anything",
-                )
-                .of_member(&sites[site].name)
-            })?;
-        let log = Log {
+    fn log(&self, sites: &[Site], writes: &[Write], kept: &[Kept], pieces: &Pieces) -> Result<Log, Problem> {
+        let drafted = draft::draft(self.targets(sites), writes, kept, pieces);
+        let (targets, ranges) = drafted.map_err(|(site, error)| {
+            Problem::new(
+                Code::UndoNotWritten,
+                format!("{}: reading what is about to be overwritten: {error}", sites[site].name),
+                "it is saved first, so that `wattle undo` can bring it back; nothing was changed",
+                "use another drive; --no-undo goes on without saving anything",
+            )
+            .of_member(&sites[site].name)
+        })?;
+        let given: Vec<_> = self.given.iter().map(|name| absolute(name)).collect();
+        let sites = || sites.iter().map(|site| site.name.clone()).collect();
+        Ok(Log {
             command: self.command.clone(),
             time: (self.now.secs, self.now.micros),
-            given: self.given.iter().map(|name| absolute(name)).collect(),
+            given: if given.is_empty() { sites() } else { given },
             targets,
             ranges,
-        };
-        store::save(&self.dir, &self.title, &log)
+        })
     }
 }
 

@@ -212,8 +212,13 @@ fn settled(stack: &Stack, what: &Target, candidates: &BTreeMap<usize, Fit>) -> O
 
 /// Whether a member is known to be another drive than the target was: a copy of it at most.
 fn other_drive(stack: &Stack, what: &Target, member: usize) -> bool {
-    let drive = drive_id(&stack.scan.members[member].member);
+    let drive = drive_of(stack, member);
     !drive.is_empty() && !what.drive.is_empty() && drive != what.drive
+}
+
+fn drive_of(stack: &Stack, member: usize) -> String {
+    let member = &stack.scan.members[member].member;
+    drive_id(&member.address, &member.device)
 }
 
 /// Which of several that look right.
@@ -226,7 +231,7 @@ enum Choice {
 /// By what is on them first: everything as the command left it, then also what it left alone. What is alike by that is told by what the
 /// drives say they are, then by the names, which go by the order in which drives are found.
 fn choose(stack: &Stack, what: &Target, candidates: &BTreeMap<usize, Fit>) -> Choice {
-    let drive = |ix: &usize| drive_id(&stack.scan.members[*ix].member);
+    let drive = |ix: &usize| drive_of(stack, *ix);
     let named = |ix: &usize| key(stack, *ix).1.is_none_or(|name| name == what.name);
     let mut fits: Vec<_> = candidates.iter().filter(|(_, fit)| fit.is_it()).collect();
     // A blank drive is like any other.
@@ -286,10 +291,14 @@ fn another(stack: &Stack, what: &Target, member: usize) -> Problem {
 
 fn written_since(stack: &Stack, member: usize, sector: u64, others: u64) -> Problem {
     let name = name(stack, member);
+    let array = stack.scan.arrays.iter().find(|array| array.members.contains(&member));
+    let by = array.map_or(String::new(), |array| {
+        format!(": it is a member of {}, whose data, parity and rebuilds stay", array.assembly.name())
+    });
     Problem::new(
         Code::WrittenSince,
         format!("{name}: {others} sectors were written since, the first at byte {}", sector * SECTOR_BYTES as u64),
-        "they hold neither what was there before nor what the command wrote; nothing was written",
+        format!("they hold neither what was there before nor what the command wrote{by}; nothing was written"),
         "see what is there now (`wattle scan`, `wattle examine`); --force=written-since brings back what was before all the same",
     )
     .of_member(name)

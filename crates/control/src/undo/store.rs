@@ -22,14 +22,17 @@ pub(super) fn save(dir: &Path, title: &str, log: &Log) -> Result<PathBuf, Proble
     } else {
         write(dir, &name(title), &bytes)
     };
-    written.map_err(|error| {
-        Problem::new(
-            Code::UndoNotWritten,
-            format!("{}: {error}", dir.display()),
-            "what is about to be overwritten is saved first, so that `wattle undo` can bring it back; nothing was changed",
-            "make room or permissions there, or name another directory with --undo DIR; --no-undo goes on without saving anything",
-        )
-    })
+    written.map_err(|error| not_written(dir, &error))
+}
+
+/// A log could not be saved.
+pub(super) fn not_written(dir: &Path, error: &dyn std::error::Error) -> Problem {
+    Problem::new(
+        Code::UndoNotWritten,
+        format!("{}: {error}", dir.display()),
+        "what is about to be overwritten is saved first, so that `wattle undo` can bring it back; nothing was changed",
+        "make room or permissions there, or name another directory with --undo DIR; --no-undo goes on without saving anything",
+    )
 }
 
 /// What a file is called: nothing that a shell or a directory could take for something else.

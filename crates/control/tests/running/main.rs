@@ -4,6 +4,7 @@
 mod foreign;
 #[path = "../support/real.rs"]
 mod real;
+mod undo;
 
 use std::rc::Rc;
 use std::time::Duration;

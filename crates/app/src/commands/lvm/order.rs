@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use wattle_control::lvm::plan::{Before, From};
 use wattle_control::members::look_all;
+use wattle_control::scan::Origin;
+use wattle_control::undo::{Recorder, Site};
 use wattle_control::{Code, Forced, Problem, Stack};
 use wattle_format::lvm::{Id, Lv};
 use wattle_rt::Core;
@@ -19,6 +21,7 @@ use crate::control_socket::client::{self, Servers};
 use crate::control_socket::protocol::Request;
 use crate::members;
 use crate::output::{Screen, Units};
+use crate::saving::{self, SavingOrder};
 
 /// What is to be done.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -114,6 +117,9 @@ pub struct Order {
     /// Checks to override.
     #[serde(default)]
     pub force: Vec<String>,
+    /// Where what is overwritten is saved.
+    #[serde(default)]
+    pub undo: SavingOrder,
 }
 
 /// How it is decided.
@@ -230,8 +236,11 @@ pub fn give(what: What, args: &ChangeArgs) -> Result<Report, Problem> {
         Problem::new(Code::Usage, format!("--backup-dir: {error}"), why, "name another")
     })?;
     let (dry_run, force) = (args.dry_run, member::forced(&args.force));
-    let order = Order { what, on: args.on.clone(), dry_run, backup_dir, force };
-    client::order(socket, &Request::Lvm { order })
+    let undo = SavingOrder::new(&args.saving)?;
+    let order = Order { what, on: args.on.clone(), dry_run, backup_dir, force, undo };
+    let report = client::order(socket, &Request::Lvm { order })?;
+    report.undo_log.iter().for_each(|log| saving::tell(log.as_ref()));
+    Ok(report)
 }
 
 fn not_served(servers: &Servers, dir: &RuntimeDir, group: &str) -> Problem {
@@ -246,7 +255,7 @@ fn not_served(servers: &Servers, dir: &RuntimeDir, group: &str) -> Problem {
 }
 
 /// Carries out an order on what is being served. `free` is asked, before anything is written, for the volumes that go, get shorter or are
-/// called otherwise: nobody may have them open from then on.
+/// called otherwise: nobody may have them open from then on. `undo` says who saves what this action overwrites, with these members.
 ///
 /// # Errors
 /// It cannot be done; the group is as it was, but for what the problem says.
@@ -254,10 +263,11 @@ pub async fn obey(
     core: &Core,
     stack: &mut Stack,
     order: &Order,
+    undo: impl FnOnce(&str, &[String]) -> Result<Option<Recorder>, Problem>,
     free: impl AsyncFnOnce(&[Id]) -> Result<(), Problem>,
 ) -> Result<Report, Problem> {
     let added = add_drives(core, stack, &order.what).await?;
-    let done = change(core, stack, order, free).await;
+    let done = change(core, stack, order, undo, free).await;
     // Those that did not become physical volumes are given back.
     for drive in added.into_iter().rev() {
         stack.release_drive(core, drive).await?;
@@ -277,6 +287,7 @@ async fn change(
     core: &Core,
     stack: &mut Stack,
     order: &Order,
+    undo: impl FnOnce(&str, &[String]) -> Result<Option<Recorder>, Problem>,
     free: impl AsyncFnOnce(&[Id]) -> Result<(), Problem>,
 ) -> Result<Report, Problem> {
     let how = How { on: &order.on, forced: members::forced_by_name(&order.force)?, units: Units::Iec };
@@ -300,6 +311,12 @@ async fn change(
         if let (Some(before), Some(path)) = (before, &backup) {
             backup::save(path, before, &change.action)?;
         }
+        if change.step.is_none()
+            && let Some(recorder) = undo(&change.action, &given(stack))?
+        {
+            let log = save(core, stack, &change, text, &recorder).await?;
+            report.undo_log = Some(log.display().to_string());
+        }
         let done = match &change.step {
             Some(step) => stack.move_extents(core, &change.plan, text, step).await,
             None => stack.change_group(core, &change.plan, text).await,
@@ -307,6 +324,29 @@ async fn change(
         report.notes.extend(done?);
     }
     Ok(report)
+}
+
+/// The files and devices that a server has.
+fn given(stack: &Stack) -> Vec<String> {
+    let given = stack.scan.members.iter().filter(|seen| seen.origin == Origin::Given);
+    given.map(|seen| seen.member.name.clone()).collect()
+}
+
+/// Saves what a change overwrites, before it does.
+async fn save(
+    core: &Core,
+    stack: &mut Stack,
+    change: &Change,
+    text: &[u8],
+    recorder: &Recorder,
+) -> Result<PathBuf, Problem> {
+    let mut sites = Vec::new();
+    for place in &change.plan.places {
+        let device = stack.volume(core, place.member).await?.device(core, &place.name);
+        let device = device.map_err(|error| work::stopped(&place.name, &error))?;
+        sites.push(Site::of(stack, place.member, device));
+    }
+    recorder.record(core, &sites, &work::writes(&change.plan, Some(text))?, &[]).await
 }
 
 /// What becomes a physical volume is ours, and still holds what the operator was told of.

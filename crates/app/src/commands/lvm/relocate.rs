@@ -12,10 +12,15 @@ use super::work::{self, Change, Report};
 use crate::cli::MoveArgs;
 use crate::members;
 use crate::output::{self, Screen, Units};
+use crate::saving::SavingOrder;
 use crate::volumes;
 
 /// What a step moves at most: so long writes to it wait.
 const STEP_BYTES: u64 = 32 << 20;
+
+/// Why a move is not undone.
+const NO_UNDO: &str = "no undo log: what is written from now on is in the new places, and the old text would lead to the old ones; to take it \
+                       back, move it back (`wattle lv move NAME --from NEW --on OLD`)";
 
 /// The next step off `from`.
 ///
@@ -46,7 +51,8 @@ pub fn decide(
         result: format!("{name}, off {from}: {} moved", units.show(moved_bytes)),
         plan: Plan::change(&stack.scan, group, step.after.clone())?,
         commands: vec![format!("pvmove{of} {from}")],
-        notes: Vec::new(),
+        // The old text would lead to what volumes held once: only moving back is safe.
+        notes: (!begun).then(|| NO_UNDO.to_owned()).into_iter().collect(),
         step: Some(step),
     })
 }
@@ -70,6 +76,14 @@ fn nothing(name: &str, from: &str, begun: bool) -> Problem {
 /// What a step says; what moved before is where it is now, and the same command goes on.
 pub fn run(args: &MoveArgs, screen: Screen) -> Result<(), Problem> {
     let change = &args.change;
+    if change.saving.dir.is_some() {
+        return Err(Problem::new(
+            Code::Usage,
+            "--undo: there is no undo log of `lv move`",
+            NO_UNDO,
+            "leave it out",
+        ));
+    }
     let what = |begun| What::Move { name: args.name.clone(), from: args.from.clone(), begun };
     let mut done: Option<Report> = None;
     if change.members.is_empty() {
@@ -86,6 +100,7 @@ pub fn run(args: &MoveArgs, screen: Screen) -> Result<(), Problem> {
             dry_run: change.dry_run,
             backup_dir: change.backup_dir.clone(),
             force: Vec::new(),
+            undo: SavingOrder::default(),
         };
         // What has to run is found without touching anything; then that is claimed.
         let scan = members::look(&change.members, &change.force)?;
@@ -109,7 +124,15 @@ pub fn run(args: &MoveArgs, screen: Screen) -> Result<(), Problem> {
             let options = Options { policy, purpose, wanted: Some(wanted) };
             let mut stack = Stack::open(&core, scan, options, &mut Plain).await?;
             let moved = loop {
-                match order::obey(&core, &mut stack, &order(done.is_some()), async |_| Ok(())).await {
+                match order::obey(
+                    &core,
+                    &mut stack,
+                    &order(done.is_some()),
+                    |_, _| Ok(None),
+                    async |_| Ok(()),
+                )
+                .await
+                {
                     Ok(step) => {
                         if is_over(&mut done, step, screen) {
                             break Ok(());

@@ -73,6 +73,9 @@ pub struct Report {
     text: Option<String>,
     /// Where the text before is saved.
     backup: Option<String>,
+    /// By which it is taken back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub undo_log: Option<String>,
     writes: Vec<WriteReport>,
     lvm_commands: Vec<String>,
     pub notes: Vec<String>,
@@ -135,6 +138,8 @@ pub fn make(
         let recorder = saving::recorder(&args.saving, &change.action, &args.members)?;
         let done = carry_out(args, &change.plan, &sites, text.as_deref(), recorder.as_ref());
         report.notes.extend(done.map_err(|problem| of_a_server(args, before, problem))?);
+        let logs = recorder.map(|recorder| recorder.saved.take()).unwrap_or_default();
+        report.undo_log = logs.last().map(|log| log.display().to_string());
     }
     Ok(report)
 }
@@ -233,27 +238,33 @@ async fn write(
             check_same(stack, member, place)?;
         }
         let volume = stack.volume(core, member).await?;
-        let device = volume.device(core, &place.name).map_err(|error| {
-            Problem::new(
-                Code::VolumeFailed,
-                format!("{}: {error}", place.name),
-                "it does not run",
-                "see what is wrong with its members (`wattle scan`)",
-            )
-        })?;
+        let device = volume.device(core, &place.name).map_err(|error| stopped(&place.name, &error))?;
         saved.push(Site::of(stack, member, device.clone()));
         devices.push(device);
     }
     if let Some(recorder) = recorder {
-        let writes = plan.writes(text)?.into_iter();
-        let writes = writes.map(|PlannedWrite { place: site, offset_bytes, bytes, .. }| Write {
-            site,
-            offset_bytes,
-            bytes,
-        });
-        saving::tell(&recorder.record(core, &saved, &writes.collect::<Vec<_>>()).await?);
+        saving::tell(&recorder.record(core, &saved, &writes(plan, text)?, &[]).await?);
     }
     plan.execute(core, devices, text).await
+}
+
+/// What carrying a plan out writes, for an undo log.
+///
+/// # Errors
+/// A metadata area cannot take the text.
+pub fn writes(plan: &Plan, text: Option<&[u8]>) -> Result<Vec<Write>, Problem> {
+    let write = |PlannedWrite { place: site, offset_bytes, bytes, .. }| Write { site, offset_bytes, bytes };
+    Ok(plan.writes(text)?.into_iter().map(write).collect())
+}
+
+/// What a physical volume is on does not run.
+pub fn stopped(name: &str, error: &dyn std::error::Error) -> Problem {
+    Problem::new(
+        Code::VolumeFailed,
+        format!("{name}: {error}"),
+        "it does not run",
+        "see what is wrong with its members (`wattle scan`)",
+    )
 }
 
 /// What is made a physical volume still holds what the operator was told of.
@@ -322,6 +333,7 @@ pub fn report(
         seqno: plan.after.as_ref().map(|vg| vg.seqno),
         text: text.map(|text| String::from_utf8_lossy(text).into_owned()),
         backup: backup.map(|path| path.display().to_string()),
+        undo_log: None,
         writes: writes.collect(),
         lvm_commands: change.commands.clone(),
         notes: change.notes.clone(),

@@ -47,6 +47,8 @@ pub enum Effort {
     Glance,
     /// What a plan is decided by.
     Look,
+    /// What is told of an array with a member missing: nothing is decided by it, and each request costs several times as many.
+    Hurt,
     /// Until it is steady, for judging plans.
     Exhaustive,
 }
@@ -60,7 +62,7 @@ impl Effort {
         });
         let (bytes, most) = match self {
             Effort::Glance => (8 << 20, 100),
-            Effort::Look => (48 << 20, 600),
+            Effort::Look | Effort::Hurt => (48 << 20, 600),
             Effort::Exhaustive => {
                 let mut load = load.clone().until_steady();
                 // In sequence caches take in for a while what platters do not, so that a window is more than fits these. Among
@@ -84,13 +86,14 @@ impl Effort {
             at_most: Duration::from_secs(3600),
             requests_at_most: (4 * requests.max(load.depth() as u64)).max(2 * warm),
         };
-        if self == Effort::Look && !load.rw.random() {
+        if matches!(self, Effort::Look | Effort::Hurt) && !load.rw.random() {
             // Streams take a while to fall into step with stripes. Large stripes wait for whichever drive collects garbage: that is
             // seen once before anything is counted.
             let between = drives.iter().map(|drive| collects_every(drive)).max().unwrap_or_default();
             steady.windows = 8;
             steady.window = steady.window.max(between / 8);
-            steady.requests_at_most = steady.requests_at_most.max(drives.len() as u64 * 128);
+            let each = if self == Effort::Look { 128 } else { 32 };
+            steady.requests_at_most = steady.requests_at_most.max(drives.len() as u64 * each);
         }
         Load { ramp: Ramp::UntilSteady(steady), ..load.clone() }
     }
@@ -323,8 +326,8 @@ impl Trials<'_> {
         if survives == 0 {
             return Ok(None);
         }
-        let load = self.share(candidate, Effort::Look);
-        let configs = || self.configs(candidate, Effort::Look);
+        let load = self.share(candidate, Effort::Hurt);
+        let configs = || self.configs(candidate, Effort::Hurt);
         let degraded = self.setup(candidate, survives).measure(configs(), &load)?;
         let beside = match rebuild_beside(&self.setup(candidate, 1), configs(), &load) {
             // So small that it is filled in no time.

@@ -2,9 +2,11 @@
 
 use std::fs;
 use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
 
 use crate::growing::{group, order};
-use crate::harness::{Room, Said, Serve, require, run, tool};
+use crate::harness::{Room, Said, Serve, require, run, tool, wattle};
 use crate::lvm::lvm;
 use crate::undo::{bytes, log_of, put, saving};
 
@@ -259,4 +261,62 @@ fn a_move_has_no_undo_log_and_says_why() {
     assert!(moved.text().contains("no undo log"), "{}", moved.text());
     assert!(!moved.stderr.contains("take this back"), "{}", moved.stderr);
     lvm(&room, &format!("lv move other --from {} --on {}", pvs[1], pvs[0]), &pvs).ok();
+}
+
+/// Kills a server at some moment of an order.
+fn kill_during(room: &Room, serve: Serve, args: &[&str], after: Duration) {
+    let mut order = wattle();
+    order.args(args).arg("--runtime-dir").arg(room.path("run"));
+    let mut order = order.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    std::thread::sleep(after);
+    serve.kill();
+    order.wait().unwrap();
+}
+
+/// The only log that a server has saved.
+fn only_log(room: &Room) -> Option<String> {
+    let logs = fs::read_dir(room.path("state/undo")).ok()?;
+    let mut logs = logs
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|end| end == "undo"));
+    let log = logs.next()?;
+    assert!(logs.next().is_none());
+    Some(log.to_str().unwrap().to_owned())
+}
+
+#[test]
+fn an_order_that_its_server_does_not_survive_changed_nothing_or_is_taken_back() {
+    let (mut with, mut without) = (0, 0);
+    for step in 0..=10 {
+        let after = Duration::from_millis(1 << step);
+        let room = Room::new();
+        let pv = [room.device("a", 32 << 20)];
+        lvm(&room, "vg create other -s 1M --no-undo", &pv).ok();
+        lvm(&room, "lv create other/one -l 4 --no-undo", &pv).ok();
+        let before = bytes(&pv);
+        let serve = Serve::start(&room, &["--name", "s"], &pv);
+        kill_during(&room, serve, &["lv", "create", "other/new", "-l", "3"], after);
+        match only_log(&room) {
+            None => without += 1,
+            Some(log) => {
+                with += 1;
+                saving(&room, &format!("undo {log}"), &[]).ok();
+            }
+        }
+        assert!(bytes(&pv) == before, "killed after {after:?}");
+
+        let room = Room::new();
+        let (serve, _, new) = degraded(&room, &[]);
+        let before = ends(&new);
+        kill_during(&room, serve, &["add", "data", &new, "--force=signature"], after);
+        match only_log(&room) {
+            None => without += 1,
+            Some(log) => {
+                with += 1;
+                saving(&room, &format!("undo {log} --force=written-since"), &[]).ok();
+            }
+        }
+        assert!(ends(&new) == before, "killed after {after:?}");
+    }
+    assert!(with > 0 && without > 0, "{with} with a log, {without} without");
 }

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use wattle_control::lvm::plan::Before;
 use wattle_control::{Code, Problem};
+use wattle_rt::Core;
 
 use crate::serving::history::StateDir;
 
@@ -45,14 +46,26 @@ pub fn save(path: &Path, before: &Before, why: &str) -> Result<(), Problem> {
             .into_bytes();
     text.retain(|byte| !byte.is_ascii_control() || *byte == b'\n');
     text.extend(&before.text);
-    write(path, &text).map_err(|error| {
-        Problem::new(
-            Code::BackupNotWritten,
-            format!("{}: {error}", path.display()),
-            "the text that is about to be replaced is saved first; nothing was changed",
-            "make room or permissions there, or name another directory with --backup-dir DIR",
-        )
-    })
+    write(path, &text).map_err(|error| not_written(path, &error))
+}
+
+/// The same beside a core whose clients are not to wait for the disk that backups go to. It may be one of theirs.
+///
+/// # Errors
+/// It cannot be written.
+pub async fn save_beside(core: &Core, path: &Path, before: &Before, why: &str) -> Result<(), Problem> {
+    let saving = (path.to_owned(), before.clone(), why.to_owned());
+    let saved = core.offload(move || save(&saving.0, &saving.1, &saving.2)).await;
+    saved.unwrap_or_else(|error| Err(not_written(path, &error)))
+}
+
+fn not_written(path: &Path, error: &dyn std::error::Error) -> Problem {
+    Problem::new(
+        Code::BackupNotWritten,
+        format!("{}: {error}", path.display()),
+        "the text that is about to be replaced is saved first; nothing was changed",
+        "make room or permissions there, or name another directory with --backup-dir DIR",
+    )
 }
 
 fn write(path: &Path, text: &[u8]) -> io::Result<()> {

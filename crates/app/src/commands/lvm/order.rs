@@ -309,7 +309,7 @@ async fn change(
         check_not_relied_on(stack, &taken)?;
         free(&taken).await?;
         if let (Some(before), Some(path)) = (before, &backup) {
-            backup::save(path, before, &change.action)?;
+            backup::save_beside(core, path, before, &change.action).await?;
         }
         if change.step.is_none()
             && let Some(recorder) = undo(&change.action, &given(stack))?

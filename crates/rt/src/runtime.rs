@@ -111,7 +111,7 @@ fn run_core(inner: &Rc<Inner>, mut main: Pin<&mut dyn Future<Output = ()>>) {
     loop {
         inner.take_news();
         inner.fire_timers();
-        let finished = inner.run_turn(main.as_mut());
+        let finished = inner.run_ready(main.as_mut(), usize::MAX);
         inner.submit();
         if finished || inner.shared.stop.load(Ordering::Acquire) {
             return;

@@ -7,7 +7,7 @@
     reason = "tests"
 )]
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -326,31 +326,6 @@ impl Message for Odd {
     fn deliver(messages: Drain<'_, Odd>, core: &Core) {
         messages.for_each(|message| note(core, *message.0));
     }
-}
-
-/// What is worked on at a time stays small, and so in the processor's cache, however much waits to begin.
-#[test]
-fn what_was_begun_ends_before_much_more_begins() {
-    let most = run(config(BackendChoice::Auto, 1), async |core| {
-        let (drive, begun, most) = (Device::null(SIZE), Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
-        let task = |number: u64| {
-            let (core, drive) = (core.clone(), drive.clone());
-            let (begun, most) = (begun.clone(), most.clone());
-            core.clone().spawn(async move {
-                begun.update(|begun| begun + 1);
-                most.set(most.get().max(begun.get()));
-                let (result, _) = core.read(&drive, number * 4096, BufMut::alloc(4096)).await;
-                result.expect("a null drive reads");
-                begun.update(|begun| begun - 1);
-            })
-        };
-        for task in (0..SIZE / 4096).map(task).collect::<Vec<_>>() {
-            task.await;
-        }
-        most.get()
-    });
-    let (most, all) = (most.unwrap(), SIZE / 4096);
-    assert!((1..all / 4).contains(&most), "{most} at once of {all}");
 }
 
 #[test]

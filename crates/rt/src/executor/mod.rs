@@ -1,9 +1,9 @@
 //! One core's executor: tasks, wakers, timers and the table of operations. Single-threaded; other threads reach it
 //! only through [`CoreShared`].
 //!
-//! A turn takes what other cores sent, fires timers, polls the tasks whose operations are done and some of the others that
-//! are ready, gives the operations those started to the backend as one batch, sends other cores what is for them, and takes
-//! the completions. Nothing is allocated per poll, per operation or per message in the steady state.
+//! A turn takes what other cores sent, fires timers, polls every task that was ready when the turn began, gives the
+//! operations those started to the backend as one batch, sends other cores what is for them, and takes the completions. Nothing
+//! is allocated per poll, per operation or per message in the steady state.
 
 mod ops;
 mod tasks;
@@ -52,8 +52,6 @@ pub(crate) struct Inner {
     tasks: RefCell<Vec<Task>>,
     free_tasks: RefCell<Vec<u32>>,
     ready: RefCell<VecDeque<u32>>,
-    /// How many of those, the first, can go on because an operation is done.
-    resumed: Cell<usize>,
     /// Identity of the waker of the task being polled, and its slot.
     polling: Cell<(*const (), u32)>,
     timers: RefCell<BTreeMap<(Instant, u64), Wake>>,
@@ -92,7 +90,6 @@ impl Inner {
             tasks: RefCell::default(),
             free_tasks: RefCell::default(),
             ready: RefCell::default(),
-            resumed: Cell::new(0),
             polling: Cell::new((std::ptr::null(), u32::MAX)),
             timers: RefCell::default(),
             timer_seq: Cell::new(0),

@@ -216,9 +216,7 @@ impl Inner {
         if any {
             self.turn_time.set(self.now());
         }
-        let waiting = self.ready.borrow().len();
         done.drain(..).for_each(|done| self.complete(done));
-        self.put_first(waiting);
         *self.done.borrow_mut() = done;
         self.send_mail();
         any

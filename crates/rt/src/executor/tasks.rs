@@ -11,10 +11,6 @@ use super::wake::SlotWaker;
 /// A task's future.
 pub(super) type TaskFuture = Pin<Box<dyn Future<Output = ()>>>;
 
-/// So many tasks a turn polls besides those whose operations are done. What was begun ends before more is begun: with queues of any
-/// depth, what is worked on stays in the processor's cache.
-const TURN_TASKS: usize = 48;
-
 /// The slot of the main future, which the caller of the turn holds.
 pub(super) const MAIN: u32 = 0;
 
@@ -59,20 +55,6 @@ impl Inner {
             task.queued = true;
             self.ready.borrow_mut().push_back(slot);
         }
-    }
-
-    /// Those that became ready behind the first `waiting` go on before them. A simulation decides by itself who is next.
-    pub(super) fn put_first(&self, waiting: usize) {
-        if !self.is_simulated() {
-            let mut ready = self.ready.borrow_mut();
-            self.resumed.set(ready.len() - waiting);
-            ready.rotate_left(waiting);
-        }
-    }
-
-    /// Polls the tasks of one turn. True if the main future is done.
-    pub(crate) fn run_turn(&self, main: Pin<&mut dyn Future<Output = ()>>) -> bool {
-        self.run_ready(main, self.resumed.take() + TURN_TASKS)
     }
 
     /// Polls the tasks that are ready now; those they wake wait for the next turn, so that operations leave. True if

@@ -240,6 +240,48 @@ fn a_command_is_told_where_the_file_is() {
     assert!(!is_mounted(&dir));
 }
 
+/// Without root `fusermount3` mounts, and takes away what a server that was killed had left.
+#[test]
+fn an_ordinary_user_mounts_through_the_helper_of_fuse() {
+    const NOBODY: u32 = 65534;
+    if !can_mount() || !["setpriv", "fusermount3"].into_iter().all(require) {
+        return;
+    }
+    let room = Room::new();
+    let members = room.array("5", 3);
+    let (dir, export) = mount_point(&room);
+    // Where the program was built may be root's alone.
+    let program = room.path("wattle");
+    fs::copy(env!("CARGO_BIN_EXE_wattle"), &program).unwrap();
+    let own = |path: &Path| std::os::unix::fs::chown(path, Some(NOBODY), Some(NOBODY)).unwrap();
+    own(room.dir.path());
+    own(&dir);
+    members.iter().for_each(|member| own(Path::new(member)));
+    let as_nobody = || {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(&program);
+        command.arg("serve").args(&members).args(["--export", &export, "--runtime-dir"]);
+        command.arg(room.path("run"));
+        command
+    };
+    let mut killed = as_nobody().stderr(Stdio::null()).spawn().unwrap();
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !is_mounted(&dir) {
+        assert!(killed.try_wait().unwrap().is_none() && Instant::now() < deadline, "it does not mount");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    assert!(is_mounted(&dir), "a kill leaves the mount");
+    let write = "printf hello | dd of=\"$file\" bs=512 seek=3 conv=notrunc,fsync status=none";
+    let read = "dd if=\"$file\" bs=512 skip=3 count=1 status=none | head -c 5";
+    let said = said(as_nobody().args(["--run", &format!("{write}; {read}; id -u")]).output().unwrap());
+    let said = said.ok();
+    assert_eq!(String::from_utf8_lossy(&said.stdout), "hello65534\n");
+    assert!(said.stderr.contains("a server that was killed had left its mount there"), "{}", said.stderr);
+    assert!(!is_mounted(&dir));
+}
+
 #[test]
 fn directories_that_cannot_be_mounted_on() {
     if !can_mount() {

@@ -149,6 +149,19 @@ fn what_would_lose_something_is_refused_and_nothing_is_written() {
         room.untouched(|| lvm(&room, words, members)).failed(status, code, named);
     };
     refused("lv create vg/x -l 1", &both[..1], 1, "WTL-0123", &["missing"]);
+    // Wherever the missing part is: the volume's start cannot be read without the first one, its end not without the second.
+    for one in &both {
+        let scan = room.untouched(|| run(["scan", one]));
+        assert!(scan.text().contains("vg/home  40 MiB, linear, partly on missing"), "{}", scan.text());
+        scan.failed(1, "WTL-0123", &["vg/home is partly on physical volumes that are missing"]);
+    }
+    refused(
+        &format!("vg reduce vg --on {a}"),
+        &both,
+        3,
+        "WTL-0132",
+        &[&format!("{a} holds extents of home")],
+    );
     refused("lv create vg/x -l 23", &both, 1, "WTL-0131", &["22 are free", "largest run has 22"]);
     refused("lv create vg/x -i 2 -l 2", &both, 1, "WTL-0131", &["1 physical volumes"]);
     refused("lv create vg/home -l 1", &both, 1, "WTL-0134", &["vg/home"]);

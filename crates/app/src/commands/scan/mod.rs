@@ -5,9 +5,10 @@ mod picture;
 
 use serde::Serialize;
 use wattle_control::compat::{Compatibility, compatibility};
+use wattle_control::lvm::GroupScan;
 use wattle_control::scan::Origin;
 use wattle_control::stack::Purpose;
-use wattle_control::{Access, ArrayScan, Assembly, Problem, Scan, Slot, Stack, SyncState};
+use wattle_control::{Access, ArrayScan, Assembly, Code, MemberScan, Problem, Scan, Slot, Stack, SyncState};
 use wattle_engine::geometry::{Level, layout_name};
 use wattle_engine::units::SECTOR_BYTES;
 use wattle_rt::BackendChoice;
@@ -133,13 +134,33 @@ fn show(args: &ScanArgs, screen: Screen, stack: &Stack, unopened: &[Problem]) ->
     output::print(&(tree.unwrap_or_default() + &render(&report, screen)))
 }
 
-/// What a script should stop at: a member that is damaged, an array that cannot be read. Degraded is not among it.
+/// What a script should stop at: a member that is damaged, an array that cannot be read, a volume of which a part is missing. Degraded is
+/// not among it.
 fn first_problem(stack: &Stack) -> Option<Problem> {
     let scan = &stack.scan;
-    let of_members = scan.members.iter().filter_map(|member| member.problem.clone());
+    // Of a volume that is not all there it is no news that some of it cannot be read.
+    let is_partial = |member: &&MemberScan| match member.origin {
+        Origin::Logical { group, volume } => stack.groups[group].volumes[volume].partial,
+        _ => false,
+    };
+    let of_members = scan.members.iter().filter(|member| !is_partial(member));
+    let of_members = of_members.filter_map(|member| member.problem.clone());
     let of_arrays = scan.arrays.iter().filter_map(|array| array.assembly.refusal());
     let of_groups = stack.groups.iter().filter_map(|group| group.problem.clone());
-    of_members.chain(of_arrays).chain(of_groups).next()
+    of_members.chain(of_arrays).chain(of_groups).chain(stack.groups.iter().filter_map(partly_missing)).next()
+}
+
+/// A group of which a volume is not all there.
+fn partly_missing(group: &GroupScan) -> Option<Problem> {
+    let mut volumes = group.vg.lvs.iter().zip(&group.volumes);
+    let (partial, _) = volumes.find(|(_, state)| state.partial)?;
+    let (name, missing) = (group.full_name(partial), group.missing().join(", "));
+    Some(Problem::new(
+        Code::MissingPhysical,
+        format!("{name} is partly on physical volumes that are missing: {missing}"),
+        "what lies there cannot be read, and the group cannot be changed",
+        "give the missing ones too; `cat`, `copy`, `ls` and `get` read what is left without them",
+    ))
 }
 
 fn report(stack: &Stack) -> Report {

@@ -108,10 +108,12 @@ pub struct ServerSaving {
 impl ServerSaving {
     /// As it was asked for.
     pub fn new(args: &ServeArgs) -> Self {
-        let state = StateDir::find(args.state_dir.as_deref()).dir().map(Path::to_owned);
+        // Whoever gives an order is somewhere else.
+        let absolute = |dir: &Path| std::path::absolute(dir).unwrap_or_else(|_| dir.to_owned());
+        let dir = args.saving.dir.as_deref().map(absolute);
         Self {
-            saving: args.saving.clone(),
-            state,
+            saving: Saving { dir, ..args.saving },
+            state: StateDir::find(args.state_dir.as_deref()).dir().map(absolute),
             overlaid: args.overlay.dir.is_some(),
             takes_newest: args.force.checks.contains(&Check::NewestSuperblock),
         }

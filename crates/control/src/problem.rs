@@ -356,8 +356,9 @@ codes! {
          written all over since, `--force=written-since` brings back what was at these places all the same.";
     WrittenSince = 183, Refused, "something else was written since",
         "Sectors hold neither what was there before the command nor anything that the command wrote: an array was run, a group changed, a file \
-         system made. Bringing back what was there before would mix the two. `--force=written-since` does it all the same; it can be \
-         undone too.";
+         system made. Bringing back what was there before would mix the two. It is always so of a device that an array took (`add`, \
+         `replace`) and of an array whose start was forced, once these ran: what comes back tells what was there, and what was written in \
+         between stays. `--force=written-since` does it all the same; it can be undone too.";
     MissingLogged = 184, Refused, "members that the undo log is of are missing",
         "The command wrote to several members, and bringing back only some leaves what is on them in disagreement with the others. Give all \
          of them. `--force=missing-member` brings back those that are there; the same log does the others later.";

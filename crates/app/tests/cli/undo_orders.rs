@@ -51,7 +51,8 @@ fn what_told_what_an_added_member_was_comes_back_once_it_is_out_again() {
     serve.command(&["fail", "data", "new"]).ok();
     serve.command(&["remove", "data", "new"]).ok();
     let as_member = ends(&new);
-    room.untouched(|| undo("")).failed(3, "WTL-0183", &["written since", "member of data", "written-since"]);
+    undo("").failed(3, "WTL-0183", &["written since", "member of data", "written-since"]);
+    assert!(ends(&new) == as_member);
     let undone = undo("--force=written-since").ok();
     assert!(ends(&new) == before && swap(&new), "what tells what it was is there again");
     assert!(undone.text().contains("stays as it is"), "{}", undone.text());
@@ -95,6 +96,16 @@ fn a_replacement_is_saved_and_a_server_saves_where_it_was_told() {
     serve.wait_until_good();
     saving(&room, &format!("undo {log} --force=written-since"), &[]).ok();
     assert!(ends(&new) == before);
+    serve.stop();
+    // Told as a relative path, it is told to others as an absolute one.
+    let other = room.name("here");
+    let relative =
+        format!("{}{other}", "../".repeat(std::env::current_dir().unwrap().components().count() - 1));
+    let serve = Serve::start(&room, &["--undo", relative.trim_end_matches('/')], &members);
+    let last = room.device("last", 16 << 20);
+    let log = log_of(&serve.command(&["add", "data", &last]).ok());
+    assert!(log.starts_with('/') && Path::new(&log).exists(), "{log}");
+    serve.command(&["remove", "data", "last"]).ok();
     serve.stop();
     // A server that is to save nothing does not, unless the order says where.
     let serve = Serve::start(&room, &["--no-undo"], &members);

@@ -10,6 +10,7 @@ mod load;
 mod lvm;
 mod mount;
 mod operate;
+mod partition;
 mod plan;
 mod rescue;
 mod simulate;
@@ -42,6 +43,7 @@ pub use mount::{MountArgs, UmountArgs};
 pub use operate::{
     AddArgs, CheckArgs, FailArgs, RemoveArgs, RepairArgs, ReplaceArgs, Scrub, SetArgs, StopArgs,
 };
+pub use partition::PartitionArgs;
 pub use plan::{FileSystemArg, PlanArgs};
 pub use rescue::RescueArgs;
 pub use simulate::{ConsistencyArg, PresetArg, SimulateArgs};
@@ -101,6 +103,7 @@ pub enum Command {
     Scan(ScanArgs),
     Examine(ExamineArgs),
     Create(CreateArgs),
+    Partition(PartitionArgs),
     Erase(EraseArgs),
     Undo(UndoArgs),
     Cat(CatArgs),

@@ -3,7 +3,7 @@
 //! A command reads from top to bottom: [`members`] opens what the operator named, [`scan`] reads every superblock and groups
 //! members to arrays, [`assemble`] decides what each array is and what each member is to it, [`start`] claims the members and
 //! starts the engine, [`commit`] keeps the superblocks true while it runs; [`stack`] goes on with what lies on arrays: partitions,
-//! volume groups ([`lvm`]), arrays again. [`create`] makes new arrays, [`erase`] takes away what tells of anything, [`undo`] brings back
+//! volume groups ([`lvm`]), arrays again. [`create`] makes new arrays, [`partition`] partition tables, [`erase`] takes away what tells of anything, [`undo`] brings back
 //! what either overwrote. [`problem`] is how all of them say no.
 //!
 //! **Invariants.**
@@ -28,6 +28,7 @@ pub mod keeper;
 pub mod lvm;
 pub mod members;
 pub mod overlay;
+pub mod partition;
 pub mod ppl;
 pub mod problem;
 pub mod reason;

@@ -10,6 +10,7 @@ use std::str::FromStr;
 use std::sync::{Arc, OnceLock};
 
 use thiserror::Error;
+use wattle_format::partition::{self, PartitionTable};
 use wattle_rt::{Device, Direct, IoError, Lock, OpenError, OpenOptions};
 
 use crate::overlay::{self, OverlayError};
@@ -167,6 +168,33 @@ impl Member {
     /// # Errors
     /// [`MemberError`], naming the member.
     pub fn look(name: &str) -> Result<Self, MemberError> {
+        Self::look_beside(name, &[])
+    }
+
+    /// The same beside other members: partitions of one drive are parts of the same, which is locked once.
+    fn look_beside(name: &str, others: &[Member]) -> Result<Self, MemberError> {
+        match named_partition(name) {
+            Some((whole, number)) => Self::look_partition(name, whole, number, others),
+            None => Self::look_whole(name),
+        }
+    }
+
+    fn look_partition(name: &str, whole: &str, number: u32, others: &[Member]) -> Result<Self, MemberError> {
+        let parts = others.iter().filter_map(|other| other.part.as_ref());
+        let known = parts.map(|part| &part.whole).find(|known| known.member.is_at(Path::new(whole))).cloned();
+        let shared = match known {
+            Some(known) => known,
+            None => Whole::new(Self::look_whole(whole)?),
+        };
+        let table = partitions_of(&shared.member);
+        let found = table.iter().flat_map(|table| &table.partitions).find(|part| part.number == number);
+        let Some(found) = found.filter(|part| part.is_usable()) else {
+            return Err(MemberError::NoPartition { name: name.to_owned(), whole: whole.to_owned() });
+        };
+        Self::part(&shared, name.to_owned(), found.start_sectors, found.len_sectors)
+    }
+
+    fn look_whole(name: &str) -> Result<Self, MemberError> {
         let address: MemberAddress = name.parse()?;
         let (below, identity) = match &address {
             MemberAddress::Mem { size_bytes } => {
@@ -323,6 +351,29 @@ impl Member {
         std::fs::metadata(path).is_ok_and(|metadata| identity_of(&metadata) == self.identity)
     }
 
+    /// Whether some of it is some of the other: one file or device by two names, or a partition and its drive.
+    fn shares_with(&self, other: &Self) -> bool {
+        let whole = |member: &'_ Self| member.part.as_ref().map(|part| part.whole.clone());
+        let (mine, others) = (whole(self), whole(other));
+        let (one, two) = (
+            mine.as_ref().map_or(self, |whole| &whole.member),
+            others.as_ref().map_or(other, |whole| &whole.member),
+        );
+        let same = match one.identity {
+            Identity::MadeUp => false,
+            Identity::Remote => two.below.same(&one.below),
+            identity => two.identity == identity,
+        };
+        let range = |member: &Self| {
+            member
+                .part
+                .as_ref()
+                .map_or(0..u64::MAX, |part| part.start_bytes..part.start_bytes + part.len_bytes)
+        };
+        let (one, two) = (range(self), range(other));
+        same && one.start < two.end && two.start < one.end
+    }
+
     /// Whether the file holds no allocated block, so that all of it reads as zeros.
     #[must_use]
     pub fn is_hole(&self) -> bool {
@@ -359,24 +410,34 @@ pub fn look_each<S: AsRef<str>>(names: &[S]) -> Result<(Vec<Member>, Vec<MemberE
     let mut members: Vec<Member> = Vec::with_capacity(names.len());
     let mut errors = Vec::new();
     for name in names {
-        let member = match Member::look(name.as_ref()) {
+        let member = match Member::look_beside(name.as_ref(), &members) {
             Ok(member) => member,
             Err(error) => {
                 errors.push(error);
                 continue;
             }
         };
-        let same = |other: &&Member| match member.identity {
-            Identity::MadeUp => false,
-            Identity::Remote => other.below.same(&member.below),
-            identity => other.identity == identity,
-        };
-        if let Some(first) = members.iter().find(same) {
+        if let Some(first) = members.iter().find(|other| member.shares_with(other)) {
             return Err(MemberError::GivenTwice { name: member.name, first: first.name.clone() });
         }
         members.push(member);
     }
     Ok((members, errors))
+}
+
+/// The drive and the number in `DRIVE:pN`, as `scan` names partitions, unless there is a file of that whole name.
+fn named_partition(name: &str) -> Option<(&str, u32)> {
+    let (whole, number) = name.rsplit_once(":p")?;
+    let number = number.parse().ok().filter(|_| number.bytes().all(|byte| byte.is_ascii_digit()))?;
+    (!Path::new(name).exists() && Path::new(whole).exists()).then_some((whole, number))
+}
+
+/// The partition table on a member.
+pub(crate) fn partitions_of(member: &Member) -> Option<PartitionTable> {
+    let device = &member.device;
+    partition::decode(device.size_bytes(), device.logical_block_bytes(), |offset_bytes, len_bytes| {
+        member.read(offset_bytes, len_bytes).ok()
+    })
 }
 
 /// Whether two names lead to one file or device: relative and absolute, directly and by a link.
@@ -454,6 +515,14 @@ pub enum MemberError {
         /// The member.
         name: String,
     },
+    /// `DRIVE:pN` where there is no such partition.
+    #[error("{name}: there is no such partition on {whole}")]
+    NoPartition {
+        /// The partition.
+        name: String,
+        /// The drive.
+        whole: String,
+    },
     /// Two names lead to one drive.
     #[error("{name} and {first} are the same file or device")]
     GivenTwice {
@@ -522,6 +591,13 @@ impl From<MemberError> for Problem {
                 what,
                 "it is memory, gone with the process that made it",
                 "use `wattle serve` with --level for an array over made-up drives, or name files or devices",
+            )
+            .of_member(name),
+            MemberError::NoPartition { name, whole } => Self::new(
+                Code::BadMember,
+                what,
+                "its partition table has none of this number that can be used, or it has no table",
+                format!("see `wattle scan {whole}`"),
             )
             .of_member(name),
             MemberError::GivenTwice { name, .. } => Self::new(

@@ -9,14 +9,14 @@ use std::collections::BTreeMap;
 
 use crate::signature::{ReadAt, Signature, readable_signatures};
 use wattle_format::md::{self, RawSuperblock, Superblock, SuperblockError};
-use wattle_format::partition::{self, Partition, PartitionTable};
+use wattle_format::partition::{Partition, PartitionTable};
 
 use crate::areas;
 use crate::assemble::{Assembly, Policy, Slot, Verdict, assemble};
 use crate::facts::{JournalFacts, MemberFacts, Uuid};
 use crate::journal::{self, DataArea};
 use crate::lvm::{Physical, damaged_label, physical};
-use crate::members::{Claim, Member, MemberError, Whole};
+use crate::members::{Claim, Member, MemberError, Whole, partitions_of};
 use crate::problem::{Check, Code, Forced, Problem};
 
 /// Everything known of the members given, and of their partitions.
@@ -303,13 +303,6 @@ impl Scan {
         self.members.push(whole);
         self.members.extend(parts.into_iter().map(|(_, part)| part));
     }
-}
-
-fn partitions_of(member: &Member) -> Option<PartitionTable> {
-    let device = &member.device;
-    partition::decode(device.size_bytes(), device.logical_block_bytes(), |offset_bytes, len_bytes| {
-        member.read(offset_bytes, len_bytes).ok()
-    })
 }
 
 /// Takes away what was found on a member at one place, while another place could not be read, unless a member that was read

@@ -79,7 +79,7 @@ pub struct PlanArgs {
     /// Name of the array, the group (vg_NAME) and the volume.
     #[arg(long, value_name = "NAME", default_value = "data")]
     pub name: String,
-    /// Build it on the members given: arrays, group and volume. Refuses members that hold anything.
+    /// Build it on the members given: partitions, arrays, group and volume. Refuses members that hold anything.
     #[arg(long)]
     pub apply: bool,
     /// Make the file system as well.

@@ -13,6 +13,7 @@ pub mod interval;
 pub mod lvm;
 mod member;
 mod mount;
+mod partition;
 mod plan;
 mod plans;
 mod rescue;
@@ -47,6 +48,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Scan(args) => done(scan::run(&args, screen)),
         Command::Examine(args) => done(examine::run(&args, screen)),
         Command::Create(args) => done(create::run(&args, screen)),
+        Command::Partition(args) => done(partition::run(&args, screen)),
         Command::Erase(args) => done(erase::run(&args, screen)),
         Command::Undo(args) => done(undo::run(&args, screen)),
         Command::Cat(args) => done(cat::run(&args)),

@@ -5,10 +5,40 @@ use std::process::Stdio;
 
 use crate::harness::{Room, run, said, wattle};
 
-const COMMANDS: [&str; 32] = [
-    "scan", "examine", "create", "erase", "undo", "cat", "copy", "rescue", "ls", "get", "serve", "mount",
-    "umount", "status", "top", "why", "stop", "fail", "remove", "add", "replace", "check", "repair", "set",
-    "pv", "vg", "lv", "simulate", "bench", "plan", "audit", "explain",
+const COMMANDS: [&str; 33] = [
+    "scan",
+    "examine",
+    "create",
+    "partition",
+    "erase",
+    "undo",
+    "cat",
+    "copy",
+    "rescue",
+    "ls",
+    "get",
+    "serve",
+    "mount",
+    "umount",
+    "status",
+    "top",
+    "why",
+    "stop",
+    "fail",
+    "remove",
+    "add",
+    "replace",
+    "check",
+    "repair",
+    "set",
+    "pv",
+    "vg",
+    "lv",
+    "simulate",
+    "bench",
+    "plan",
+    "audit",
+    "explain",
 ];
 
 /// The whole text, because it is the first thing that a user reads. Change it on purpose.

@@ -77,6 +77,70 @@ fn drives_become_physical_volumes_and_the_file_system_is_left_to_who_wants_it() 
     assert_eq!(lv["stripes"], 4);
 }
 
+/// Drives of two sizes: a table on each, an array by band, one group over both.
+#[test]
+fn bands_become_partitions_arrays_and_one_group() {
+    let room = Room::new();
+    let disk = |(ix, mib): (usize, u64)| room.device(&format!("disk{ix}"), mib * MIB);
+    let members: Vec<_> = [128, 128, 256, 256, 256].into_iter().enumerate().map(disk).collect();
+    let line = "--drive sata7200 --level 5 --workload backup --fs ext4 --name depot --apply --json";
+    let report = plan(&room, line, &members).ok().json();
+    let done = report["applied"]["done"].as_array().unwrap();
+    let printed = &report["plan"]["commands"]["wattle"];
+    for (ix, done) in done.iter().enumerate() {
+        assert_eq!(printed[ix], done["command"]);
+    }
+    assert_eq!(done.len(), 6, "{done:#?}");
+    for (ix, member) in members.iter().enumerate() {
+        assert_partitions(&report, ix as u64, member, &members);
+        if require("sgdisk") {
+            let verified = Command::new("sgdisk").arg("--verify").arg(member).output().unwrap();
+            let said = String::from_utf8_lossy(&verified.stdout);
+            assert!(said.contains("No problems found"), "{said}");
+        }
+    }
+    // Aligned and whole; that is what a bitmap leaves open, and that nobody gave a spare.
+    let audit = on("audit --json --fail-on never", &members).json();
+    let findings = audit["findings"].as_array().unwrap();
+    let open = |finding: &&Value| !matches!(finding["code"].as_str().unwrap(), "AUD-304" | "AUD-306");
+    assert_eq!(findings.iter().find(open), None, "{audit:#}");
+    let pvs = on("pv list --json -o +pe_start", &members).json();
+    assert_eq!(pvs["physical_volumes"].as_array().unwrap().len(), 2, "{pvs:#}");
+    let lv = on("lv list --json", &members).json()["logical_volumes"][0].clone();
+    assert_eq!(lv["lv_size"], report["plan"]["lvm"]["size_bytes"]);
+    // It holds something now.
+    let again = room.untouched(|| plan(&room, line, &members));
+    again.failed(3, "WTL-0080", &["holds data", "wattle erase"]);
+    // Taken back from the last to the first, all of it is as it was. Those of one second are in no order. The arrays ran since they
+    // were created, which their superblocks say.
+    let mut logs: Vec<_> =
+        std::fs::read_dir(room.path("state/undo")).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert_eq!(logs.len(), 6);
+    let when = |what: &str| ["lv", "vg", "create", "partition"].iter().position(|known| what == *known);
+    logs.sort_by_key(|log| {
+        let name = log.file_stem().unwrap().to_string_lossy().into_owned();
+        when(name.split('-').nth(1).unwrap())
+    });
+    for log in &logs {
+        let mut undo = wattle();
+        undo.arg("undo").arg(log).arg("--force=written-since").env("WATTLE_STATE_DIR", room.path("state"));
+        said(undo.output().unwrap()).ok();
+    }
+    for member in &members {
+        assert!(std::fs::read(member).unwrap().iter().all(|&byte| byte == 0), "{member} is as it was");
+    }
+}
+
+/// One drive reaches further than the others: its partition becomes a physical volume itself.
+#[test]
+fn what_one_drive_has_alone_joins_the_group() {
+    let room = Room::new();
+    let members = [room.device("small", 512 * MIB), room.device("large", 1024 * MIB)];
+    plan(&room, "--drive sata7200 --level 0 --survive 0 --fs ext4 --apply", &members).ok();
+    let pvs = on("pv list --json", &members).json();
+    assert_eq!(pvs["physical_volumes"].as_array().unwrap().len(), 2, "{pvs:#}");
+}
+
 #[test]
 fn what_cannot_be_built_is_refused_before_anything_is_written() {
     let room = Room::new();
@@ -95,9 +159,11 @@ fn what_cannot_be_built_is_refused_before_anything_is_written() {
             fails(&line, &members, 3, "WTL-0080", &["used", "holds data"]);
         }
     }
-    // Bands are partitions.
-    let larger = [&members[..3], &[room.device("larger", 128 * MIB)]].concat();
-    fails("--drive sata7200 --survive 1 --apply", &larger, 1, "WTL-0009", &["partition", "sgdisk"]);
+    // Of bands nothing is there before their partitions are.
+    let larger =
+        [&members[..2], &[room.device("full", 128 * MIB), room.device("larger", 128 * MIB)]].concat();
+    run(words("pv create").chain([larger[2].clone()])).ok();
+    fails("--drive sata7200 --survive 1 --apply", &larger, 3, "WTL-0080", &["full", "holds data"]);
     let said = plan(&room, "--drive sata7200 --mkfs", &members);
     assert_eq!(said.status, 2, "{}", said.stderr);
 }
@@ -154,16 +220,21 @@ fn partition(report: &Value, names: impl Fn(&str) -> String) {
 
 /// What wattle finds of partitions is what was planned for this drive: how long each is.
 #[track_caller]
-fn assert_partitions(report: &Value, drive: u64, member: &str) {
+fn assert_partitions(report: &Value, drive: u64, member: &str, all: &[String]) {
     let arrays = report["plan"]["arrays"].as_array().unwrap().iter();
     let planned = arrays.filter(|array| array["drives"].as_array().unwrap().contains(&drive.into()));
     let planned: Vec<_> = planned.map(|array| array["partition"]["size_bytes"].clone()).collect();
-    let scan = on("scan --json", &[member.to_owned()]).json();
-    let volumes = scan["volumes"].as_array().unwrap().iter();
-    let found: Vec<_> = volumes.filter(|volume| volume["kind"] == "partition").collect();
+    let scan = on("scan --json", all).json();
+    let mut found: Vec<_> = scan["members"].as_array().unwrap().iter().collect();
+    found.retain(|part| part["member"].as_str().unwrap().starts_with(&format!("{member}:p")));
     let found: Vec<_> = found.iter().map(|part| part["size_bytes"].clone()).collect();
     assert_eq!(found, planned, "{member}");
-    let audit = on("audit --json --fail-on never", &[member.to_owned()]).json();
+}
+
+/// Every layer is aligned, and nothing else is wrong.
+#[track_caller]
+fn assert_clean(members: &[String]) {
+    let audit = on("audit --json --fail-on never", members).json();
     assert_eq!(audit["findings"], serde_json::json!([]), "{audit:#}");
 }
 
@@ -178,11 +249,10 @@ fn sgdisk_cuts_drives_into_the_bands_that_were_planned() {
     let members: Vec<_> =
         sizes.iter().enumerate().map(|(ix, size)| room.device(&format!("disk{ix}."), *size)).collect();
     let report = plan(&room, "--drive sata7200 --survive 1 --workload media --json", &members).ok().json();
-    // The wattle commands need them too.
-    assert_eq!(report["plan"]["commands"]["wattle"][0], report["plan"]["commands"]["linux"][0]);
     partition(&report, str::to_owned);
     for (ix, member) in members.iter().enumerate() {
-        assert_partitions(&report, ix as u64, member);
+        assert_partitions(&report, ix as u64, member, &members);
+        assert_clean(std::slice::from_ref(member));
     }
     // Blocks of 4 KiB: the same places, in other units.
     let images = [4096, 8192].map(|mib| room.device(&format!("image{mib}"), mib * MIB));
@@ -192,6 +262,7 @@ fn sgdisk_cuts_drives_into_the_bands_that_were_planned() {
     let report = plan(&room, "--drive sata7200 --survive 0 --level 0 --json", &names).ok().json();
     partition(&report, str::to_owned);
     for (ix, name) in names.iter().enumerate() {
-        assert_partitions(&report, ix as u64, name);
+        assert_partitions(&report, ix as u64, name, &names);
+        assert_clean(std::slice::from_ref(name));
     }
 }

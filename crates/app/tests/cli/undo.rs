@@ -381,6 +381,40 @@ fn an_array_that_was_used_is_taken_back_only_if_that_is_wanted() {
 }
 
 #[test]
+fn partition_tables_and_what_is_made_in_partitions_are_taken_back() {
+    let room = Room::new();
+    let disks = vec![room.device("a", 32 << 20), room.device("b", 32 << 20)];
+    // What no program recognises is kept too.
+    disks.iter().for_each(|disk| put(disk, 0, &[7].repeat(40 << 10)));
+    let words = "partition --part 1:1M+12M --part 3:16M+8M";
+    round_trip(&room, words, &disks);
+    saving(&room, words, &disks).ok();
+    let parts = |number| disks.iter().map(|disk| format!("{disk}:p{number}")).collect::<Vec<_>>();
+    let make = |number| {
+        let [one, other] = &parts(number)[..] else { unreachable!() };
+        saving(&room, &format!("create data{number} {one} {other} --level 1"), &[])
+    };
+    let first = make(1).ok();
+    make(3).ok();
+    let scan = run(["scan".to_owned()].into_iter().chain(disks.clone())).ok();
+    assert!(scan.text().contains("data1") && scan.text().contains("data3"), "{}", scan.text());
+    // Partitions are members like others: given alone, of several arrays at once, and refused where they are not.
+    let both = parts(1).into_iter().chain(parts(3));
+    assert!(run(["scan".to_owned()].into_iter().chain(both)).ok().text().contains("data3"));
+    make(2).failed(2, "WTL-0003", &["no such partition", "wattle scan"]);
+    let twice = [disks[0].clone(), format!("{}:p1", disks[0])];
+    run(["scan".to_owned()].into_iter().chain(twice)).failed(2, "WTL-0004", &["same file"]);
+    saving(&room, &format!("undo {}", log_of(&first)), &[]).ok();
+    let scan = run(["scan".to_owned()].into_iter().chain(disks.clone())).ok();
+    assert!(!scan.text().contains("data1") && scan.text().contains("data3"), "{}", scan.text());
+    for (part, words) in [("1:0+1M", "byte 0"), ("1:31M+1M", "have room"), ("1:1M+100", "whole sectors")] {
+        let blank = [room.device("blank", 32 << 20)];
+        saving(&room, &format!("partition --part {part}"), &blank).failed(2, "WTL-0008", &[words]);
+    }
+    room.untouched(|| saving(&room, words, &disks)).failed(3, "WTL-0080", &["GPT"]);
+}
+
+#[test]
 fn changes_of_volume_groups_are_taken_back() {
     let room = Room::new();
     let both = vec![room.device("a", 32 << 20), room.device("b", 32 << 20)];

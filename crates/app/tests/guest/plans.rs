@@ -44,25 +44,25 @@ impl Planned {
         Self { name, report, disks }
     }
 
-    fn linux(&self) -> impl Iterator<Item = &str> {
-        let lines = self.report["plan"]["commands"]["linux"].as_array().expect("a list");
+    fn list(&self, whose: &str) -> impl Iterator<Item = &str> {
+        let lines = self.report["plan"]["commands"][whose].as_array().expect("a list");
         lines.iter().map(|line| line.as_str().expect("a line"))
     }
 
-    /// What the guest is to run; what cuts disks is run here.
+    /// What the guest is to run. What cuts disks is run here, by wattle: the kernel finds the partitions.
     fn lines(&self, first_disk: usize) -> Vec<String> {
         let mut lines = vec![format!("plan {}", self.name)];
-        for line in self.linux() {
-            if let Some(words) = line.strip_prefix("sgdisk ") {
-                let cut = Command::new("sgdisk").args(words.split(' ')).output().expect("sgdisk runs");
-                assert!(cut.status.success(), "{line}: {}", String::from_utf8_lossy(&cut.stderr));
-                continue;
+        for line in self.list("wattle") {
+            if let Some(words) = line.strip_prefix("wattle partition ") {
+                let words: Vec<_> = ["partition", "--no-undo"].into_iter().chain(words.split(' ')).collect();
+                wattle(&words, &[]);
             }
+        }
+        for line in self.list("linux").filter(|line| !line.starts_with("sgdisk ")) {
             let mut line = line.replace(&format!("/dev/md/{}1", self.name), "/dev/md1");
             line = line.replace(&format!("/dev/md/{}", self.name), "/dev/md0");
             for (ix, disk) in self.disks.iter().enumerate() {
-                let letter = char::from(b'a' + u8::try_from(first_disk + ix).expect("few disks"));
-                line = line.replace(disk.to_str().expect("utf-8"), &format!("/dev/vd{letter}"));
+                line = line.replace(disk.to_str().expect("utf-8"), &device(first_disk + ix));
             }
             lines.push(line);
         }
@@ -125,6 +125,47 @@ fn check_member(name: &str, array: &Value, fields: &Value) {
     }
 }
 
+/// What the guest calls a disk: behind `vdz` comes `vdaa`.
+fn device(disk: usize) -> String {
+    let letter = |ix: usize| char::from(b'a' + u8::try_from(ix).expect("few disks"));
+    match disk {
+        0..26 => format!("/dev/vd{}", letter(disk)),
+        _ => format!("/dev/vd{}{}", letter(disk / 26 - 1), letter(disk % 26)),
+    }
+}
+
+/// A stack that `plan --apply` made of drives of two sizes: partitions, two arrays, a group over both. The kernel finds and uses it.
+fn applied(dir: &Path, first_disk: usize) -> (Vec<String>, Vec<PathBuf>) {
+    let disk = |(ix, gib): (usize, u64)| {
+        let disk = dir.join(format!("made{ix}"));
+        File::create(&disk).and_then(|file| file.set_len(gib * GIB)).expect("scratch space");
+        disk
+    };
+    let disks: Vec<_> = [1, 1, 2, 2, 2].into_iter().enumerate().map(disk).collect();
+    let undo = dir.join("state");
+    let line = "plan --json --drive sata7200 --name made --level 5 --chunk 64K --fs ext4 --apply";
+    let mut command = Command::new(env!("CARGO_BIN_EXE_wattle"));
+    command.args(line.split(' ')).args(&disks).env("WATTLE_STATE_DIR", undo);
+    let output = command.output().expect("wattle runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let part = |disk: usize, number: u32| format!("{}{number}", device(first_disk + disk));
+    let parts = |disks: std::ops::Range<usize>, number| {
+        disks.map(|disk| part(disk, number)).collect::<Vec<_>>().join(" ")
+    };
+    let lines = vec![
+        "plan made".to_owned(),
+        format!("mdadm --assemble /dev/md0 {}", parts(0..5, 1)),
+        format!("mdadm --assemble /dev/md1 {}", parts(2..5, 2)),
+        "[[ $(< /sys/block/md0/md/raid_disks) == 5 && $(< /sys/block/md0/md/degraded) == 0 ]]".to_owned(),
+        "[[ $(< /sys/block/md1/md/raid_disks) == 3 && $(< /sys/block/md1/md/degraded) == 0 ]]".to_owned(),
+        "vgchange -ay vg_made".to_owned(),
+        "mkfs.ext4 /dev/vg_made/made".to_owned(),
+        "mkdir -p /srv/made".to_owned(),
+        "mount /dev/vg_made/made /srv/made".to_owned(),
+    ];
+    (lines, disks)
+}
+
 pub fn judge(guest: &Guest) {
     let dir = tempfile::tempdir().expect("scratch space");
     let planned: Vec<_> = PLANS.into_iter().map(|plan| Planned::new(dir.path(), plan)).collect();
@@ -134,9 +175,13 @@ pub fn judge(guest: &Guest) {
         lines.extend(plan.lines(disks.len()));
         disks.extend(plan.disks.iter().cloned());
     }
+    let (more, made) = applied(dir.path(), disks.len());
+    lines.extend(more);
+    disks.extend(made);
     let file = dir.path().join("plans.txt");
     fs::write(&file, lines.join("\n") + "\n").expect("scratch space");
     let verdicts = guest.run_with("run-plans", &[file], &disks, &[]);
+    assert_eq!(verdicts["made"]["ok"], "yes", "what --apply made");
     for plan in &planned {
         assert_eq!(verdicts[plan.name]["ok"], "yes", "{}", plan.name);
         plan.check(dir.path());

@@ -6,12 +6,28 @@ use std::fmt;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Guid(pub [u8; 16]);
 
+/// Printed order to that on disk, and back.
+const ORDER: [usize; 16] = [3, 2, 1, 0, 5, 4, 7, 6, 8, 9, 10, 11, 12, 13, 14, 15];
+
 impl Guid {
     /// On disk the first three groups are little-endian numbers.
     #[must_use]
     pub fn from_disk(bytes: &[u8; 16]) -> Self {
-        const ORDER: [usize; 16] = [3, 2, 1, 0, 5, 4, 7, 6, 8, 9, 10, 11, 12, 13, 14, 15];
         Guid(ORDER.map(|at| bytes[at]))
+    }
+
+    /// The other way round.
+    #[must_use]
+    pub fn to_disk(self) -> [u8; 16] {
+        ORDER.map(|at| self.0[at])
+    }
+
+    /// Of random bytes, marked as such (version 4 of RFC 9562).
+    #[must_use]
+    pub fn from_random(mut bytes: [u8; 16]) -> Self {
+        bytes[6] = bytes[6] & 0x0f | 0x40;
+        bytes[8] = bytes[8] & 0x3f | 0x80;
+        Guid(bytes)
     }
 
     /// Whether it is all zero, which is how GPT says "none".
@@ -71,6 +87,7 @@ mod tests {
         let disk = std::array::from_fn(|at| at as u8);
         let guid = Guid::from_disk(&disk);
         assert_eq!(guid.to_string(), "03020100-0504-0706-0809-0a0b0c0d0e0f");
+        assert_eq!(guid.to_disk(), disk);
         assert_eq!(Guid::of("03020100-0504-0706-0809-0A0B0C0D0E0F"), guid);
         assert!(Guid::of("00000000-0000-0000-0000-000000000000").is_nil() && !guid.is_nil());
     }

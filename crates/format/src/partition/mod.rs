@@ -2,7 +2,7 @@
 //!
 //! [`decode`] reads through a callback, a bounded number of times: the first sector, both copies of a GPT, the boot
 //! records of logical partitions. What is wrong with a table is a [`TableProblem`]; what is wrong with a partition is its
-//! [`PartitionFault`], and such a partition is not used. Places: docs/formats.md §21.
+//! [`PartitionFault`], and such a partition is not used. Places: docs/formats.md §21. [`NewTable`] is a GPT to be written.
 //!
 //! A table alone does not prove that its partitions are in use: a disk that became a member as a whole may still carry
 //! one. Who asks for partitions also looks at what covers the whole device.
@@ -10,12 +10,14 @@
 mod gpt;
 mod guid;
 pub(crate) mod mbr;
+mod new;
 mod overlap;
 mod problem;
 mod types;
 
 pub use gpt::ENTRIES_BYTES_MAX;
 pub use guid::Guid;
+pub use new::{NewPartition, NewTable, NewTableError, Piece};
 pub use problem::{ChainError, HeaderError, PartitionFault, TableProblem};
 pub use types::PartitionType;
 

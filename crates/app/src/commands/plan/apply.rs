@@ -13,8 +13,8 @@ use super::ours;
 use super::report::Names;
 use crate::cli::{Cli, Command, Force, LvCommand, PlanArgs, ServeArgs, VgCommand};
 use crate::commands::lvm::order::{self, What};
-use crate::commands::lvm::{pv, vg};
-use crate::commands::{create, serve};
+use crate::commands::lvm::vg;
+use crate::commands::{create, partition, serve};
 use crate::members;
 use crate::output::Screen;
 
@@ -55,15 +55,7 @@ pub fn check(args: &PlanArgs) -> Result<(), Problem> {
     }
     let nothing_forced = Force { checks: Vec::new() };
     for seen in &members::look(&args.members, &nothing_forced)?.members {
-        pv::check_empty(seen, members::forced(&nothing_forced)).map_err(|problem| match problem.code {
-            Code::SignatureFound => Problem {
-                why: "the plan would be built over it".to_owned(),
-                next: "check that this is the right one; `wattle erase` empties it if it is".to_owned(),
-                force: None,
-                ..problem
-            },
-            _ => problem,
-        })?;
+        partition::check_empty(seen)?;
     }
     Ok(())
 }
@@ -74,13 +66,17 @@ pub fn check(args: &PlanArgs) -> Result<(), Problem> {
 /// A member is in use or holds something, or a step failed: what was done until then stays, and the problem says how to go on.
 pub fn run(blueprint: &Blueprint<'_>, mkfs: bool, screen: Screen) -> Result<Applied, Problem> {
     let Blueprint { wish, stack, file_system, names } = blueprint;
-    if stack.arrays.iter().any(|array| array.part.is_some()) {
-        return Err(no_partitions());
-    }
     let mut steps = ours::steps(wish, stack, names);
-    // What comes first has nothing below it but members: it can be checked, and so can whatever else is made of members alone.
+    // What comes first has nothing below it but members: it can be checked, and so can whatever else is made of members alone. With
+    // bands that is the partitions.
+    let is_banded = stack.arrays.iter().any(|array| array.part.is_some());
     for (ix, step) in steps.iter().enumerate() {
-        if ix == 0 || matches!(parse(step)?, Command::Create(_)) {
+        let is_checked = match parse(step)? {
+            Command::Partition(_) => true,
+            Command::Create(_) => !is_banded,
+            _ => ix == 0,
+        };
+        if is_checked {
             let dry: Vec<String> = step.iter().cloned().chain(["--dry-run".to_owned()]).collect();
             carry_out(&parse(&dry)?, screen)?;
         }
@@ -111,6 +107,7 @@ fn parse(step: &[String]) -> Result<Command, Problem> {
 fn carry_out(step: &Command, screen: Screen) -> Result<String, Problem> {
     let Screen { units, .. } = screen;
     match step {
+        Command::Partition(args) => partition::make(args).map(|made| made.result()),
         Command::Create(args) => {
             let made = create::make(args)?;
             Ok(format!("array {}: {}, {}", args.name, made.kind(units), made.state()))
@@ -147,15 +144,6 @@ fn make_file_system(args: ServeArgs, directory: &Path, screen: Screen) -> Result
         true => Ok(told),
         false => Err(failed(format!("`{run}` failed"), "its own words are above")),
     }
-}
-
-fn no_partitions() -> Problem {
-    Problem::new(
-        Code::NotSupportedYet,
-        "--apply: drives of different sizes are cut into bands, and those are partitions",
-        "wattle writes no partition tables; nothing was written",
-        "make them with the plan's sgdisk lines, then run the `wattle` lines below these; or give drives of one size",
-    )
 }
 
 /// The problem of a step with others behind and before it.

@@ -222,18 +222,23 @@ impl Names {
         format!("/dev/md/{}", self.array(ix))
     }
 
-    /// Members and then spares.
+    /// Members and then spares, as the kernel names partitions.
     pub fn members(&self, array: &ArrayPlan) -> Vec<String> {
-        let of = |drive: &usize| {
-            let name = &self.drives[*drive];
-            match &array.part {
-                None => name.clone(),
-                // As the kernel names partitions.
-                Some((number, _)) if name.ends_with(|last: char| last.is_ascii_digit()) => {
-                    format!("{name}p{number}")
-                }
-                Some((number, _)) => format!("{name}{number}"),
-            }
+        self.each_member(array, |name, number| match name.ends_with(|last: char| last.is_ascii_digit()) {
+            true => format!("{name}p{number}"),
+            false => format!("{name}{number}"),
+        })
+    }
+
+    /// The same as wattle names partitions.
+    pub fn parts(&self, array: &ArrayPlan) -> Vec<String> {
+        self.each_member(array, |name, number| format!("{name}:p{number}"))
+    }
+
+    fn each_member(&self, array: &ArrayPlan, part: fn(&str, usize) -> String) -> Vec<String> {
+        let of = |drive: &usize| match &array.part {
+            None => self.drives[*drive].clone(),
+            Some((number, _)) => part(&self.drives[*drive], *number),
         };
         array.drives.iter().chain(&array.spares).map(of).collect()
     }

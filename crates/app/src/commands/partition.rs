@@ -1,0 +1,174 @@
+//! `wattle partition`: a partition table on drives that hold nothing. The plan is made first and can be shown.
+
+use serde::Serialize;
+use wattle_control::create::inspect;
+use wattle_control::members::{Claim, Member};
+use wattle_control::partition::{self, Part, Plan};
+use wattle_control::undo::{Recorder, Site};
+use wattle_control::{Code, MemberError, MemberScan, Problem};
+use wattle_rt::Core;
+
+use super::lvm::pv;
+use crate::cli::{Force, PartitionArgs};
+use crate::members;
+use crate::output::text::{printable, table};
+use crate::output::{self, SCHEMA_VERSION, Screen};
+use crate::saving;
+
+/// Cores for a handful of writes.
+const CORES_MAX: usize = 2;
+
+#[derive(Serialize)]
+pub struct Report {
+    schema_version: u32,
+    /// Nothing was written.
+    dry_run: bool,
+    members: Vec<MemberReport>,
+    /// By which it is taken back.
+    undo_log: Option<String>,
+}
+
+#[derive(Serialize)]
+struct MemberReport {
+    member: String,
+    uuid: String,
+    sector_bytes: u32,
+    partitions: Vec<PartReport>,
+}
+
+#[derive(Serialize)]
+struct PartReport {
+    name: String,
+    number: u32,
+    start_bytes: u64,
+    size_bytes: u64,
+    uuid: String,
+}
+
+/// # Errors
+/// Something is on a member, it is in use, a partition does not fit, or a write failed.
+pub fn run(args: &PartitionArgs, screen: Screen) -> Result<(), Problem> {
+    let report = make(args)?;
+    if args.json.json { output::print_json(&report) } else { output::print(&render(&report, screen)) }
+}
+
+/// # Errors
+/// As [`run`].
+pub fn make(args: &PartitionArgs) -> Result<Report, Problem> {
+    let members = empty(&args.members)?;
+    let parts: Vec<_> =
+        args.parts.iter().map(|part| Part { number: part.number, range: part.range.clone() }).collect();
+    let random = || members::random_uuid().map(|uuid| uuid.0);
+    let plan = partition::plan(&members, &parts, &args.name, random)?;
+    let mut undo_log = None;
+    if !args.dry_run {
+        let first = args.members.first().map_or("", |name| name.rsplit('/').next().unwrap_or_default());
+        let recorder = saving::recorder(&args.saving, &format!("partition {first}"), &args.members)?;
+        undo_log = members::run(&args.engine, CORES_MAX, async |core| {
+            write(&core, &members, &plan, recorder.as_ref()).await
+        })?;
+    }
+    let names = members.iter().map(|member| &member.name);
+    let members = names.zip(&plan.tables).map(|(name, table)| MemberReport {
+        member: name.clone(),
+        uuid: table.id.to_string(),
+        sector_bytes: table.sector_bytes,
+        partitions: table
+            .partitions
+            .iter()
+            .map(|part| PartReport {
+                name: format!("{name}:p{}", part.number),
+                number: part.number,
+                start_bytes: part.start_bytes,
+                size_bytes: part.len_bytes,
+                uuid: part.id.to_string(),
+            })
+            .collect(),
+    });
+    Ok(Report { schema_version: SCHEMA_VERSION, dry_run: args.dry_run, members: members.collect(), undo_log })
+}
+
+/// The members, on which nothing is.
+fn empty(names: &[String]) -> Result<Vec<Member>, Problem> {
+    let scan = members::look(names, &Force { checks: Vec::new() })?;
+    let mut members = Vec::new();
+    for seen in scan.members {
+        let name = &seen.member.name;
+        if seen.member.is_made_up() {
+            return Err(Problem::new(
+                Code::BadMember,
+                format!("{name}: a made-up drive is gone when this command ends"),
+                "partitions on it would be gone too",
+                "name files or devices",
+            )
+            .of_member(name));
+        }
+        check_empty(&seen)?;
+        members.push(seen.member);
+    }
+    Ok(members)
+}
+
+/// Refuses a member that holds anything, whatever the operator says.
+///
+/// # Errors
+/// It does, or cannot be read.
+pub fn check_empty(seen: &MemberScan) -> Result<(), Problem> {
+    let nothing_forced = members::forced(&Force { checks: Vec::new() });
+    pv::check_empty(seen, nothing_forced).map(drop).map_err(|problem| match problem.code {
+        Code::SignatureFound => Problem {
+            why: "what is made here would be made over it".to_owned(),
+            next: "check that this is the right one; `wattle erase` empties it if it is".to_owned(),
+            force: None,
+            ..problem
+        },
+        _ => problem,
+    })
+}
+
+async fn write(
+    core: &Core,
+    members: &[Member],
+    plan: &Plan,
+    recorder: Option<&Recorder>,
+) -> Result<Option<String>, Problem> {
+    let mut sites = Vec::new();
+    for member in members {
+        let before = inspect(member)?;
+        let claimed = member.claim(Claim::Write)?;
+        if inspect(&claimed)? != before {
+            return Err(MemberError::Changed { name: claimed.name }.into());
+        }
+        sites.push(Site::of_member(&claimed));
+    }
+    let log = match recorder {
+        Some(recorder) => Some(recorder.record(core, &sites, &plan.writes(), &[]).await?),
+        None => None,
+    };
+    log.iter().for_each(|log| saving::tell(log));
+    plan.execute(core, &sites).await?;
+    Ok(log.map(|log| log.display().to_string()))
+}
+
+impl Report {
+    /// What was made, in a line.
+    pub fn result(&self) -> String {
+        let parts = self.members.first().map_or(0, |member| member.partitions.len());
+        let names: Vec<_> = self.members.iter().map(|member| member.member.as_str()).collect();
+        format!("GPT with {parts} partition{} on {}", if parts == 1 { "" } else { "s" }, names.join(", "))
+    }
+}
+
+fn render(report: &Report, screen: Screen) -> String {
+    let verb = if report.dry_run { "would get" } else { "has" };
+    let mut text = String::new();
+    for member in &report.members {
+        text.push_str(&format!("{}  {verb} a GPT:\n", screen.style.bold(&printable(&member.member))));
+        let rows = member.partitions.iter().map(|part| {
+            let range = format!("{}..{}", part.start_bytes, part.start_bytes + part.size_bytes);
+            vec![range, screen.units.show(part.size_bytes), printable(&part.name)]
+        });
+        text.push_str(&table("  ", &rows.collect::<Vec<_>>()));
+    }
+    text
+}

@@ -126,7 +126,8 @@ codes! {
     GroupsTogether = 206, Warning, "most allocation groups start on one member",
         "The head of each allocation group (free space, inodes) is written all the time. If the size of the groups is a \
          multiple of the stripes after which the layout repeats, these heads are all on one member, which then is busy while the others \
-         wait. `mkfs.xfs -d su=…,sw=…` shifts each by a unit; agsize sets it by hand.";
+         wait. mkfs.xfs avoids whole stripes if it is told of them, and knows nothing of how parity goes round; \
+         with `agsize` a unit longer each group begins on the next member.";
     ManyGroups = 207, Note, "many more allocation groups than processors",
         "Allocation groups let writers work side by side; more of them than processors help only on storage that is very parallel. \
          Very many come from a small file system that was grown: each is small, large files are cut at their ends, and memory goes to \

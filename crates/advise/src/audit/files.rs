@@ -20,7 +20,7 @@ pub(super) fn rules(facts: &Facts, report: &mut Report) {
             geometry(device, file_system, &stripes, report);
         }
         if file_system.kind == "xfs" {
-            groups(facts, device, file_system, stripes.is_some(), report);
+            groups(facts, device, file_system, stripes.as_ref(), report);
             old_format(device, file_system, report);
         }
     }
@@ -88,10 +88,16 @@ fn geometry(device: &Device, file_system: &FileSystem, stripes: &Stripes<'_>, re
     }
 }
 
-fn groups(facts: &Facts, device: &Device, file_system: &FileSystem, striped: bool, report: &mut Report) {
+fn groups(
+    facts: &Facts,
+    device: &Device,
+    file_system: &FileSystem,
+    stripes: Option<&Stripes<'_>>,
+    report: &mut Report,
+) {
     let slots = &file_system.group_slots;
     let most = slots.iter().map(|slot| (slots.iter().filter(|other| *other == slot).count(), *slot)).max();
-    if let Some((count, slot)) = most
+    if let (Some((count, slot)), Some(stripes)) = (most, stripes)
         && slots.len() >= GROUPS_TELLING
         && count * 4 >= slots.len() * 3
     {
@@ -101,13 +107,18 @@ fn groups(facts: &Facts, device: &Device, file_system: &FileSystem, striped: boo
             Size(file_system.group_size)
         );
         let cost = "that member takes the writes of nearly all free space and inodes".to_owned();
-        let fix = "mkfs.xfs -d su=CHUNK,sw=DRIVES without agsize or agcount chooses a size that spreads them";
-        report.find(Code::GroupsTogether, &device.name, [evidence, cost, fix.to_owned()]);
+        // Wherever the layout begins anew, a group that is one unit longer begins on the next member.
+        let longer = (file_system.group_size / stripes.unit.max(1) + 1).saturating_mul(stripes.unit);
+        let (make, _) = commands(device, file_system, stripes);
+        let fix = format!("anew, with groups of a unit more: {make},agsize={longer}");
+        report.find(Code::GroupsTogether, &device.name, [evidence, cost, fix]);
     }
     let processors = facts.system.as_ref().and_then(|system| system.processors);
     let many = processors.map_or(GROUPS_MANY, |processors| {
         // Storage with stripes gets 32 to begin with.
-        processors.saturating_mul(GROUPS_PER_PROCESSOR).clamp(if striped { 64 } else { 32 }, GROUPS_MANY)
+        processors
+            .saturating_mul(GROUPS_PER_PROCESSOR)
+            .clamp(if stripes.is_some() { 64 } else { 32 }, GROUPS_MANY)
     });
     if file_system.groups > many {
         let on = processors.map_or(String::new(), |processors| format!(" for {processors} processors"));

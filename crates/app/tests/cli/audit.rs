@@ -257,6 +257,9 @@ fn file_systems_that_do_not_know_what_they_are_on() {
     // What is after every five stripes starts on the same member.
     let report = put_and_look("mkfs.xfs -q -f -d su=256k,sw=4,agsize=120m");
     only(&report, &[], "AUD-206", "data", &["5 of 5 groups of 120 MiB", "slot"]);
+    let fix = "mkfs.xfs -d su=256k,sw=4,agsize=126091264";
+    assert!(report["findings"][0]["fix"].as_str().unwrap().ends_with(fix), "{report:#}");
+    assert_eq!(codes(&put_and_look(&fix.replace(" -d", " -q -f -d")), &[]), BTreeSet::new());
 }
 
 #[test]

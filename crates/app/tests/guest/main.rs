@@ -4,6 +4,7 @@
 //!
 //! Boots the project's guest (guest/README.md) a few times, each time for many arrays: case K has member M in slice K of disk M.
 
+mod audits;
 mod cases;
 mod client;
 mod groups;
@@ -247,4 +248,10 @@ fn linux_activates_groups_that_wattle_laid_out() {
 fn linux_builds_what_is_planned_with_the_commands_that_are_printed() {
     let Some(guest) = Guest::ready("6.12") else { return };
     plans::judge(&guest);
+}
+
+#[test]
+fn what_linux_runs_is_audited_while_it_runs() {
+    let Some(guest) = Guest::ready("6.12") else { return };
+    audits::judge(&guest);
 }

@@ -32,6 +32,7 @@ pub fn judge(guest: &Guest) {
     let found = guest.run_with("audit-stacks", &program(dir.path()), &disks, &[]);
     assert_eq!(found["good"]["codes"], "", "nothing is wrong with it");
     let bad: Vec<&str> = found["bad"]["codes"].split(',').collect();
+    assert_eq!(found["busy"]["codes"], found["bad"]["codes"], "whether it is written or not");
     for code in [
         "AUD-104", "AUD-202", "AUD-203", "AUD-301", "AUD-305", "AUD-306", "AUD-501", "AUD-502", "AUD-503",
         "AUD-701", "AUD-703",

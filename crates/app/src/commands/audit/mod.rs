@@ -13,7 +13,7 @@ use std::process::ExitCode;
 use wattle_advise::audit::facts::Request;
 use wattle_advise::audit::{self, Facts, Unchecked};
 use wattle_control::stack::Purpose;
-use wattle_control::{Code, Problem};
+use wattle_control::{Check, Code, Problem};
 use wattle_rt::BackendChoice;
 
 use crate::cli::{AuditArgs, Engine};
@@ -55,7 +55,10 @@ fn facts(args: &AuditArgs) -> Result<Facts, Problem> {
         Some(system) if args.members.is_empty() => system.members(),
         _ => args.members.clone(),
     };
-    let (scan, unopened) = opened::look_each(&names, &args.force)?;
+    // An array that lacks a member and is being written is never clean: a finding where it matters, and no reason not to look.
+    let mut force = args.force.clone();
+    force.checks.push(Check::DirtyDegraded);
+    let (scan, unopened) = opened::look_each(&names, &force)?;
     // Of a system there is more to tell.
     if let (None, true, Some(problem)) = (&system, scan.members.is_empty(), unopened.first()) {
         return Err(problem.clone());
@@ -64,7 +67,7 @@ fn facts(args: &AuditArgs) -> Result<Facts, Problem> {
     let state = StateDir::find(state.as_deref());
     let engine = Engine { cores: Some(1), backend: BackendChoice::Auto };
     let mut facts = opened::run(&engine, 1, async |core| {
-        let stack = volumes::open(&core, scan, &args.force, Purpose::Look).await?;
+        let stack = volumes::open(&core, scan, &force, Purpose::Look).await?;
         let facts = members::facts(&core, &stack, &state).await;
         // Nothing was written.
         let _ = stack.close(&core).await;

@@ -8,6 +8,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use thiserror::Error;
 use wattle_format::partition::{self, PartitionTable};
@@ -118,6 +119,18 @@ pub enum Claim {
     Write,
 }
 
+impl Claim {
+    /// How a drive is opened for it.
+    pub(crate) fn options(self) -> OpenOptions {
+        let (write, lock) = match self {
+            Self::Read => (false, Lock::Shared),
+            Self::Write => (true, Lock::Exclusive),
+        };
+        // Whoever goes on after a server that was just killed does so at once.
+        OpenOptions { write, direct: Direct::Auto, lock, patience: Duration::from_secs(2) }
+    }
+}
+
 /// An open member.
 #[derive(Debug, Clone)]
 pub struct Member {
@@ -215,8 +228,7 @@ impl Member {
                 (device, Identity::Remote)
             }
             MemberAddress::Path(path) => {
-                let device =
-                    open(name, path, OpenOptions { write: false, direct: Direct::Auto, lock: Lock::None })?;
+                let device = open(name, path, OpenOptions::default())?;
                 let metadata = std::fs::metadata(path).map_err(|_| open_error(name, OpenError::NotFound))?;
                 (device, identity_of(&metadata))
             }
@@ -302,11 +314,7 @@ impl Member {
     }
 
     fn open_again(&self, path: &PathBuf, claim: Claim) -> Result<Device, MemberError> {
-        let options = match claim {
-            Claim::Read => OpenOptions { write: false, direct: Direct::Auto, lock: Lock::Shared },
-            Claim::Write => OpenOptions { write: true, direct: Direct::Auto, lock: Lock::Exclusive },
-        };
-        let device = open(&self.name, path, options)?;
+        let device = open(&self.name, path, claim.options())?;
         let metadata = std::fs::metadata(path).map_err(|_| open_error(&self.name, OpenError::NotFound))?;
         if identity_of(&metadata) != self.identity || device.size_bytes() != self.below.size_bytes() {
             return Err(MemberError::Changed { name: self.name.clone() });

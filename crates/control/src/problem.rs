@@ -8,6 +8,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use thiserror::Error;
+use wattle_rt::IoError;
 
 /// How a command ended when it did not succeed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -412,6 +413,17 @@ impl Problem {
     #[must_use]
     pub fn new(code: Code, what: impl Into<String>, why: impl Into<String>, next: impl Into<String>) -> Self {
         Self { code, member: None, what: what.into(), why: why.into(), next: next.into(), force: None }
+    }
+
+    /// Work that may block has no thread to be done on.
+    #[must_use]
+    pub fn no_thread(error: IoError) -> Self {
+        Self::new(
+            Code::BackendUnavailable,
+            format!("a thread to look at drives with: {error}"),
+            "the system gives no more threads",
+            "raise the limit of processes (`ulimit -u`)",
+        )
     }
 
     /// The same about one member.

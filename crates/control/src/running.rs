@@ -52,11 +52,15 @@ impl Newcomer {
     /// # Errors
     /// A [`Problem`]: it cannot be opened, is in use, does not answer or cannot be read where something may be; or it is a made-up drive.
     pub async fn open(core: &Core, name: &str, device_uuid: Uuid) -> Result<Self, Problem> {
-        let member = Member::look(name)?;
-        if member.is_made_up() {
-            return Err(made_up(name));
-        }
-        let device = member.claim(Claim::Write)?.device;
+        let named = name.to_owned();
+        let opened = core.offload(move || {
+            let member = Member::look(&named)?;
+            if member.is_made_up() {
+                return Err(made_up(&named));
+            }
+            Ok(member.claim(Claim::Write)?.device)
+        });
+        let device = opened.await.map_err(Problem::no_thread)??;
         Self::look(core, name, device, device_uuid).await
     }
 

@@ -407,6 +407,18 @@ fn a_file_in_use_is_counted_and_a_stop_gives_the_directory_back_all_the_same() {
     }
 }
 
+/// Such as a program that was started beside one that has it open, until it is another program.
+#[test]
+fn a_file_that_is_in_use_for_a_moment_is_waited_for() {
+    with_files(1, ONE, async |rig| {
+        let file = rig.beside(|dir| read_write(&dir.join("disk"))).await;
+        std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(100));
+            drop(file);
+        });
+    });
+}
+
 #[test]
 fn a_directory_that_cannot_be_mounted_on_is_refused() {
     let directory = tempfile::tempdir().unwrap();

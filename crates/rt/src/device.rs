@@ -17,6 +17,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// A handle of an open drive, cheap to clone; the last clone closes it and releases its lock.
 ///
@@ -81,6 +82,9 @@ pub struct OpenOptions {
     pub direct: Direct,
     /// Protection against a second owner.
     pub lock: Lock,
+    /// How long to wait, on this thread, for a lock that another holds. The system gives back those of a process that was killed only
+    /// when its last operation is over, a moment after the process is gone.
+    pub patience: Duration,
 }
 
 /// Whether to bypass the page cache.
@@ -140,9 +144,17 @@ impl OpenError {
 }
 
 impl Device {
-    /// Opens a file or a block device. Blocks for as long as the file system does.
+    /// Opens a file or a block device. Blocks for as long as the file system does, and as `options` says for its lock.
     pub fn open(path: impl AsRef<Path>, options: OpenOptions) -> Result<Device, OpenError> {
-        open(path.as_ref(), options)
+        const PAUSE: Duration = Duration::from_millis(20);
+        let mut patience = options.patience;
+        loop {
+            match open(path.as_ref(), options) {
+                Err(OpenError::Locked) if !patience.is_zero() => pause(PAUSE),
+                opened => return opened,
+            }
+            patience = patience.saturating_sub(PAUSE);
+        }
     }
 
     /// A drive in memory of `size_bytes` zeros; only what is written takes space.
@@ -424,6 +436,11 @@ pub(crate) fn run_inline(done: &mut Done) {
         _ => 0,
     };
     done.result = Ok(moved);
+}
+
+#[expect(clippy::disallowed_methods, reason = "opening blocks; there may be no core to await on")]
+fn pause(duration: Duration) {
+    std::thread::sleep(duration);
 }
 
 fn open(path: &Path, options: OpenOptions) -> Result<Device, OpenError> {

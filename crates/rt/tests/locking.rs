@@ -150,6 +150,25 @@ fn the_real_qemu_io_is_kept_out_by_us() {
     assert_eq!(who_may(), Some([true; 3]));
 }
 
+#[test]
+fn a_lock_that_is_given_back_soon_is_waited_for() {
+    let _alone = alone();
+    let member = member();
+    let path = member.path().to_owned();
+    let first = open(&path, Lock::Exclusive).unwrap();
+    let wait = |patience| {
+        let path = path.clone();
+        let options = OpenOptions { lock: Lock::Shared, patience, ..OpenOptions::default() };
+        std::thread::spawn(move || Device::open(&path, options).map(drop))
+    };
+    assert_eq!(wait(Duration::from_millis(50)).join().unwrap(), LOCKED);
+    let waiting = wait(Duration::from_mins(1));
+    std::thread::sleep(Duration::from_millis(100));
+    assert!(!waiting.is_finished());
+    drop(first);
+    assert_eq!(waiting.join().unwrap(), Ok(()));
+}
+
 /// A member that QEMU can open as qcow2 too.
 fn qcow2_member() -> Option<tempfile::NamedTempFile> {
     let member = member();

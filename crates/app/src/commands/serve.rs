@@ -93,14 +93,14 @@ struct Started {
     stack: Option<Stack>,
 }
 
-/// Tries again for a little while what a server that was just killed may still hold: the system takes a moment to give back its locks and
-/// sockets, and whoever starts it again does so at once.
+/// Tries again for a little while what a server that was just killed may still hold: the system takes a moment to give back its sockets,
+/// and whoever starts it again does so at once.
 fn patiently<T>(try_once: impl Fn() -> Result<T, Problem>) -> Result<T, Problem> {
     const TRIES: u32 = 20;
     const PAUSE: Duration = Duration::from_millis(100);
     let held = |problem: &Problem| match problem.code {
         // It went while its members were looked at.
-        Code::Locked | Code::Changed => true,
+        Code::Changed => true,
         Code::ListenFailed => problem.why == ListenError::InUse.to_string(),
         _ => false,
     };

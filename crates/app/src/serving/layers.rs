@@ -193,8 +193,7 @@ impl Starter for Keeper<'_> {
 }
 
 impl Layers {
-    /// Claims and starts what the volumes lie on, and opens them. Tries again for a little while what a server that was just killed may
-    /// still hold.
+    /// Claims and starts what the volumes lie on, and opens them; looks again if a server that just ended wrote after the first look.
     ///
     /// # Errors
     /// One of them cannot be used as it was asked for; everything is given back then.
@@ -212,7 +211,7 @@ impl Layers {
             tries += 1;
             match self.start_once(core, look()?, (policy, read_only), keeper).await {
                 // What this very process claimed before would be in its own way.
-                Err(problem) if tries < TRIES && problem.code == Code::Locked && keeper.begun == 0 => {
+                Err(problem) if tries < TRIES && problem.code == Code::Changed && keeper.begun == 0 => {
                     core.sleep(PAUSE).await;
                 }
                 result => return result,

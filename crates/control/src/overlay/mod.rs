@@ -15,7 +15,7 @@ use thiserror::Error;
 use wattle_format::overlay::{
     Difference, Header, HeaderError, Layout, PAGE_BYTES, sample, sample_bytes, sample_places,
 };
-use wattle_rt::{BackendError, CoreHandle, Device, Direct, IoError, Lock, OpenError, OpenOptions, beside};
+use wattle_rt::{BackendError, CoreHandle, Device, IoError, OpenError, OpenOptions, beside};
 
 pub use device::device;
 
@@ -205,11 +205,7 @@ fn open(
     let file = overlays.dir.join(file_name(name));
     let path = file.display().to_string();
     let layout = Layout { sectors: below.size_bytes() / SECTOR_BYTES };
-    let options = match claim {
-        None => OpenOptions { write: false, direct: Direct::Auto, lock: Lock::None },
-        Some(Claim::Read) => OpenOptions { write: false, direct: Direct::Auto, lock: Lock::Shared },
-        Some(Claim::Write) => OpenOptions { write: true, direct: Direct::Auto, lock: Lock::Exclusive },
-    };
+    let options = claim.map_or_else(OpenOptions::default, Claim::options);
     let mut header = None;
     let mut of_member = || header.get_or_insert_with(|| describe(name, below, modified)).clone();
     if claim == Some(Claim::Write) {

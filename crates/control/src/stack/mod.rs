@@ -203,14 +203,7 @@ impl Stack {
             let value = read(&mut scan);
             (scan, value)
         });
-        let (scan, value) = done.await.map_err(|error| {
-            Problem::new(
-                Code::BackendUnavailable,
-                format!("a thread to look at volumes with: {error}"),
-                "the system gives no more threads",
-                "raise the limit (`ulimit -u`)",
-            )
-        })?;
+        let (scan, value) = done.await.map_err(Problem::no_thread)?;
         self.scan = scan;
         Ok(value)
     }

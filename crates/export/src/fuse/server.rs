@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use thiserror::Error;
 use wattle_engine::{VolumeError, VolumeRef};
@@ -396,7 +397,7 @@ impl ServerHandle {
 
     /// Gives the directory back, lets every request that was taken finish and be answered. The volumes stay open.
     pub async fn stop(self, core: &Core) -> Stopped {
-        let stopped = match self.mount.unmount(false).await {
+        let stopped = match self.unmount_unused(core).await {
             Ok(()) | Err(UnmountError::NotMounted) => Stopped::Unmounted,
             Err(UnmountError::Busy) => match self.mount.unmount(true).await {
                 Ok(()) => Stopped::InUse,
@@ -406,6 +407,19 @@ impl ServerHandle {
         };
         self.end_sessions(core).await;
         stopped
+    }
+
+    /// Waits a moment for those who look in passing, and for programs that inherited a file until they are another.
+    async fn unmount_unused(&self, core: &Core) -> Result<(), UnmountError> {
+        const TRIES: u32 = 10;
+        const PAUSE: Duration = Duration::from_millis(50);
+        for _ in 1..TRIES {
+            match self.mount.unmount(false).await {
+                Err(UnmountError::Busy) => core.sleep(PAUSE).await,
+                result => return result,
+            }
+        }
+        self.mount.unmount(false).await
     }
 
     async fn end_sessions(self, core: &Core) {

@@ -30,14 +30,7 @@ pub async fn facts(core: &Core, stack: &Stack, state: &StateDir) -> Result<Facts
     let readers: Vec<_> = with_files.iter().map(|(_, seen)| seen.member.clone()).collect();
     // What serves them must be able to answer.
     let read = core.offload(move || readers.into_iter().map(layout).collect::<Vec<_>>());
-    let layouts = read.await.map_err(|error| {
-        Problem::new(
-            Code::BackendUnavailable,
-            format!("a thread to read file systems with: {error}"),
-            "the system gives no more threads",
-            "raise the limit (`ulimit -u`)",
-        )
-    })?;
+    let layouts = read.await.map_err(Problem::no_thread)?;
     let mut facts = Facts {
         devices: members.iter().map(|seen| device(stack, seen)).collect(),
         arrays: stack.scan.arrays.iter().map(|found| array(stack, found, state)).collect(),

@@ -154,7 +154,7 @@ impl Target {
         let map_file = MapFile::of(args);
         let mut map = map_file.read(size_bytes)?;
         if args.overwrite {
-            remove(core, &args.to, &map_file).await?;
+            remove(&args.to, &map_file)?;
             map = None;
         }
         let resumed = args.to.exists();
@@ -171,7 +171,7 @@ impl Target {
         };
         if resumed {
             check_len(&args.to, &map)?;
-            match open(core, &args.to).await {
+            match open(&args.to) {
                 Ok(there) => compare(&map, core, source, &there).await?,
                 Err(OpenError::Empty) => {}
                 Err(error) => return Err(open_failed(&args.to, error)),
@@ -179,7 +179,7 @@ impl Target {
         }
         size(&args.to, resumed, size_bytes)
             .map_err(|error| failed(&args.to, &error, "the copy goes there, and gets the source's size"))?;
-        let output = open(core, &args.to).await.map_err(|error| open_failed(&args.to, error))?;
+        let output = open(&args.to).map_err(|error| open_failed(&args.to, error))?;
         Ok(Self { output, map, map_file, resumed })
     }
 }
@@ -208,8 +208,8 @@ async fn compare(map: &RescueMap, core: &Core, source: &Device, copy: &Device) -
 }
 
 /// Removes a copy and its map, unless somebody is using it.
-async fn remove(core: &Core, path: &Path, map_file: &MapFile) -> Result<(), Problem> {
-    let lock = match open(core, path).await {
+fn remove(path: &Path, map_file: &MapFile) -> Result<(), Problem> {
+    let lock = match open(path) {
         // An empty file cannot be opened as a drive, and has nothing to lose.
         Err(OpenError::Empty | OpenError::NotFound) => None,
         opened => Some(opened.map_err(|error| open_failed(path, error))?),
@@ -251,19 +251,10 @@ fn size(path: &Path, exists: bool, size_bytes: u64) -> io::Result<()> {
     sync_directory_of(path)
 }
 
-/// Opens the copy, which is ours then. The system takes a moment to give back the lock of a copy that was just killed, and whoever goes
-/// on with it does so at once.
-async fn open(core: &Core, path: &Path) -> Result<Device, OpenError> {
-    const TRIES: u32 = 20;
-    const PAUSE: Duration = Duration::from_millis(100);
-    let options = OpenOptions { write: true, direct: Direct::Never, lock: Lock::Exclusive };
-    for _ in 1..TRIES {
-        match Device::open(path, options) {
-            Err(OpenError::Locked) => core.sleep(PAUSE).await,
-            opened => return opened,
-        }
-    }
-    Device::open(path, options)
+/// Opens the copy, which is ours then. Whoever goes on with one that was just killed does so at once.
+fn open(path: &Path) -> Result<Device, OpenError> {
+    let patience = Duration::from_secs(2);
+    Device::open(path, OpenOptions { write: true, direct: Direct::Never, lock: Lock::Exclusive, patience })
 }
 
 /// Parts of what was copied, from its start to its end, in whole sectors.

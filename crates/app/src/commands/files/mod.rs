@@ -45,14 +45,7 @@ pub fn with_file_system<T: Send + 'static>(
         let done = core.offload(move || work(&open(name, reader, subvolume)?)).await;
         // The reader is gone with the work, and what served it ends.
         serving.await;
-        done.map_err(|error| {
-            Problem::new(
-                Code::BackendUnavailable,
-                format!("no thread to read files on: {error}"),
-                "files are read on a thread beside the executors, and the system gives none",
-                "raise the limit of processes (`ulimit -u`)",
-            )
-        })?
+        done.map_err(Problem::no_thread)?
     })
 }
 

@@ -32,7 +32,15 @@ impl From<SizeError> for Problem {
 pub fn parse_size(text: &str) -> Result<u64, SizeError> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let (number, suffix) = text.split_at(digits);
-    let unit_bytes: Option<u64> = match suffix.to_ascii_lowercase().as_str() {
+    let unit_bytes = unit_bytes(suffix);
+    let bytes = number.parse::<u64>().ok().zip(unit_bytes).and_then(|(n, unit)| n.checked_mul(unit));
+    bytes.ok_or_else(|| SizeError { text: text.to_owned() })
+}
+
+/// How many bytes a unit has.
+#[must_use]
+pub fn unit_bytes(unit: &str) -> Option<u64> {
+    match unit.to_ascii_lowercase().as_str() {
         "" | "b" => Some(1),
         "s" => Some(512),
         "k" | "kib" => Some(1 << 10),
@@ -42,9 +50,7 @@ pub fn parse_size(text: &str) -> Result<u64, SizeError> {
         "p" | "pib" => Some(1 << 50),
         "e" | "eib" => Some(1 << 60),
         _ => None,
-    };
-    let bytes = number.parse::<u64>().ok().zip(unit_bytes).and_then(|(n, unit)| n.checked_mul(unit));
-    bytes.ok_or_else(|| SizeError { text: text.to_owned() })
+    }
 }
 
 /// Shows bytes in the largest IEC unit: `64 KiB`, `1.5 GiB`, `513 B`.

@@ -315,8 +315,8 @@ pub struct ListArgs {
     /// What rows are sorted by: + or nothing upwards, - downwards.
     #[arg(long, short = 'O', value_name = "[+|-]FIELD,…", allow_hyphen_values = true)]
     pub sort: Option<String>,
-    /// Only rows where FIELD has this value: =, !=, <, >, <=, >=, with && between several.
-    #[arg(long, short = 'S', value_name = "FIELD=VALUE")]
+    /// Only these rows: FIELD=VALUE, or !=, <, >, <=, >=, =~, !~, with &&, ||, ! and parentheses, as lvmreport(7) has them.
+    #[arg(long, short = 'S', value_name = "SELECTION")]
     pub select: Option<String>,
     /// Sizes without their units, where --units names one for all.
     #[arg(long)]

@@ -387,6 +387,26 @@ fn every_kind(room: &Room) -> Vec<String> {
     members
 }
 
+/// What LVM2 selects by these, wattle does.
+const SELECTIONS: [&str; 16] = [
+    "segtype=raid5",
+    "lv_name=~^r",
+    "name!~'[aeiou]|_'",
+    "LVNAME=~'^(r|th)'",
+    "lv_size>=0.001953125g&&lv_size<3072k",
+    "lv_size=4194304b||lv_size!=2048k,stripes>1",
+    "segtype=linear#segtype=striped&&stripes=2",
+    "(segtype=linear#segtype=striped)&&stripes=2",
+    "!(lv_size>2m)&&!(segtype=linear||lv_name=~mlog)",
+    "pool_lv='pool'",
+    "pool_lv=",
+    "origin=~^slow",
+    "lv_name=cp_cpool",
+    "lv_tags=\"\"",
+    "lv_tags!={}",
+    "all",
+];
+
 #[test]
 fn lists_show_what_lvm_shows() {
     let room = Room::new();
@@ -422,6 +442,10 @@ fn lists_show_what_lvm_shows() {
         "WTL-0001",
         &["lv_attr", "stripe_size"],
     );
+    let select =
+        |text: &str| ["lv", "list", "-S", text].map(str::to_owned).into_iter().chain(members.clone());
+    run(select("lv_size>1M && (name=~^r")).failed(2, "WTL-0001", &["at its end", "closing parenthesis"]);
+    run(select("lv_size>1M vg_name=x")).failed(2, "WTL-0001", &["character 12, `vg_name=x`"]);
     let wrong = run(["lv", "list", "--units", "x"].map(str::to_owned).into_iter().chain(members.clone()));
     assert!(wrong.status == 2 && wrong.stderr.contains("hHrR"), "{}", wrong.stderr);
 
@@ -437,7 +461,12 @@ fn lists_show_what_lvm_shows() {
             "vgs -o vg_name,vg_size,vg_free,vg_extent_size --units m".to_owned(),
             ours("vg list -o vg_name,vg_size,vg_free,vg_extent_size --units m"),
         ),
-    ] {
+    ]
+    .into_iter()
+    .chain(SELECTIONS.map(|select| {
+        let words = format!("-a -o {fields} --units k -S {select}");
+        (format!("lvs {words}"), ours(&format!("lv list {words}")))
+    })) {
         let Some(theirs) = judge(&conf, &members, &format!("{words} --noheadings --driverloaded n")) else {
             return;
         };

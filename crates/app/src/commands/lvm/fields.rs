@@ -6,15 +6,16 @@ use wattle_control::lvm::flags::{is_skipped, starts_by_itself};
 use wattle_format::lvm::segment::Stripe;
 use wattle_format::lvm::{Kind, Lv, Pv, Segment, Vg};
 
-use super::columns::{Column, List, Value};
+use super::columns::Kind::{Bytes, Count, Text, Words};
+use super::columns::{self, Column, List, Value};
 use super::{attributes, look};
 
-const fn usual(field: &'static str, heading: &'static str) -> Column {
-    Column { field, heading, usual: true }
+const fn usual(field: &'static str, heading: &'static str, kind: columns::Kind) -> Column {
+    Column { field, heading, kind, usual: true }
 }
 
-const fn more(field: &'static str, heading: &'static str) -> Column {
-    Column { field, heading, usual: false }
+const fn more(field: &'static str, heading: &'static str, kind: columns::Kind) -> Column {
+    Column { field, heading, kind, usual: false }
 }
 
 /// `pv list`.
@@ -23,20 +24,20 @@ pub const PV: List = List {
     prefix: "pv_",
     sorted_by: "pv_name",
     columns: &[
-        usual("pv_name", "PV"),
-        usual("vg_name", "VG"),
-        usual("pv_fmt", "Fmt"),
-        usual("pv_attr", "Attr"),
-        usual("pv_size", "PSize"),
-        usual("pv_free", "PFree"),
-        more("pv_used", "Used"),
-        more("dev_size", "DevSize"),
-        more("pe_start", "1st PE"),
-        more("pv_pe_count", "PE"),
-        more("pv_pe_alloc_count", "Alloc"),
-        more("pv_mda_count", "#PMda"),
-        more("pv_tags", "PV Tags"),
-        more("pv_uuid", "PV UUID"),
+        usual("pv_name", "PV", Text),
+        usual("vg_name", "VG", Text),
+        usual("pv_fmt", "Fmt", Text),
+        usual("pv_attr", "Attr", Text),
+        usual("pv_size", "PSize", Bytes),
+        usual("pv_free", "PFree", Bytes),
+        more("pv_used", "Used", Bytes),
+        more("dev_size", "DevSize", Bytes),
+        more("pe_start", "1st PE", Bytes),
+        more("pv_pe_count", "PE", Count),
+        more("pv_pe_alloc_count", "Alloc", Count),
+        more("pv_mda_count", "#PMda", Count),
+        more("pv_tags", "PV Tags", Words),
+        more("pv_uuid", "PV UUID", Text),
     ],
 };
 
@@ -46,21 +47,21 @@ pub const VG: List = List {
     prefix: "vg_",
     sorted_by: "vg_name",
     columns: &[
-        usual("vg_name", "VG"),
-        usual("pv_count", "#PV"),
-        usual("lv_count", "#LV"),
-        usual("snap_count", "#SN"),
-        usual("vg_attr", "Attr"),
-        usual("vg_size", "VSize"),
-        usual("vg_free", "VFree"),
-        more("vg_extent_size", "Ext"),
-        more("vg_extent_count", "#Ext"),
-        more("vg_free_count", "Free"),
-        more("vg_missing_pv_count", "#PV Missing"),
-        more("vg_seqno", "Seq"),
-        more("vg_systemid", "System ID"),
-        more("vg_tags", "VG Tags"),
-        more("vg_uuid", "VG UUID"),
+        usual("vg_name", "VG", Text),
+        usual("pv_count", "#PV", Count),
+        usual("lv_count", "#LV", Count),
+        usual("snap_count", "#SN", Count),
+        usual("vg_attr", "Attr", Text),
+        usual("vg_size", "VSize", Bytes),
+        usual("vg_free", "VFree", Bytes),
+        more("vg_extent_size", "Ext", Bytes),
+        more("vg_extent_count", "#Ext", Count),
+        more("vg_free_count", "Free", Count),
+        more("vg_missing_pv_count", "#PV Missing", Count),
+        more("vg_seqno", "Seq", Count),
+        more("vg_systemid", "System ID", Text),
+        more("vg_tags", "VG Tags", Words),
+        more("vg_uuid", "VG UUID", Text),
     ],
 };
 
@@ -70,24 +71,24 @@ pub const LV: List = List {
     prefix: "lv_",
     sorted_by: "vg_name,lv_name",
     columns: &[
-        usual("lv_name", "LV"),
-        usual("vg_name", "VG"),
-        usual("lv_attr", "Attr"),
-        usual("lv_size", "LSize"),
-        usual("pool_lv", "Pool"),
-        usual("origin", "Origin"),
-        more("segtype", "Type"),
-        more("seg_count", "#Seg"),
-        more("stripes", "#Str"),
-        more("stripe_size", "Stripe"),
-        more("devices", "Devices"),
-        more("lv_full_name", "LV"),
-        more("lv_permissions", "LPerms"),
-        more("lv_skip_activation", "SkipAct"),
-        more("lv_autoactivation", "AutoAct"),
-        more("lv_host", "Host"),
-        more("lv_tags", "LV Tags"),
-        more("lv_uuid", "LV UUID"),
+        usual("lv_name", "LV", Text),
+        usual("vg_name", "VG", Text),
+        usual("lv_attr", "Attr", Text),
+        usual("lv_size", "LSize", Bytes),
+        usual("pool_lv", "Pool", Text),
+        usual("origin", "Origin", Text),
+        more("segtype", "Type", Text),
+        more("seg_count", "#Seg", Count),
+        more("stripes", "#Str", Count),
+        more("stripe_size", "Stripe", Bytes),
+        more("devices", "Devices", Words),
+        more("lv_full_name", "LV", Text),
+        more("lv_permissions", "LPerms", Text),
+        more("lv_skip_activation", "SkipAct", Text),
+        more("lv_autoactivation", "AutoAct", Text),
+        more("lv_host", "Host", Text),
+        more("lv_tags", "LV Tags", Words),
+        more("lv_uuid", "LV UUID", Text),
     ],
 };
 
@@ -131,7 +132,7 @@ pub fn pvs(stack: &Stack) -> Vec<Vec<Value>> {
                 Value::Count(pv.pe_count),
                 Value::Count(pv.pe_count.saturating_sub(free)),
                 Value::Count(label.map_or(0, |label| label.metadata_areas.len() as u64)),
-                text(pv.tags.join(",")),
+                Value::Words(pv.tags.clone()),
                 text(pv.id.to_string()),
             ]);
         }
@@ -154,7 +155,7 @@ pub fn pvs(stack: &Stack) -> Vec<Vec<Value>> {
             Value::Count(0),
             Value::Count(0),
             Value::Count(label.metadata_areas.len() as u64),
-            text(""),
+            Value::Words(Vec::new()),
             text(label.id.to_string()),
         ]);
     }
@@ -196,7 +197,7 @@ fn vg(group: &GroupScan) -> Vec<Value> {
         Value::Count(missing),
         Value::Count(vg.seqno),
         text(vg.system_id.clone().unwrap_or_default()),
-        text(vg.tags.join(",")),
+        Value::Words(vg.tags.clone()),
         text(vg.id.to_string()),
     ]
 }
@@ -259,13 +260,13 @@ fn row(stack: &Stack, group: &GroupScan, lv: &Lv, partial: bool) -> Vec<Value> {
         Value::Count(lv.segments.len() as u64),
         Value::Count(stripes),
         Value::Bytes(stripe_sectors.saturating_mul(512)),
-        text(devices(stack, group, lv)),
+        Value::Words(devices(stack, group, lv)),
         text(group.full_name(lv)),
         text(if lv.is_writable() { "writeable" } else { "read-only" }),
         text(if is_skipped(lv) { "skip activation" } else { "" }),
         text(if starts_by_itself(lv) { "enabled" } else { "" }),
         text(lv.creation_host.clone().unwrap_or_default()),
-        text(lv.tags.join(",")),
+        Value::Words(lv.tags.clone()),
         text(lv.id.to_string()),
     ]
 }
@@ -279,7 +280,7 @@ fn type_name(segment: &Segment) -> &str {
 }
 
 /// `device(extent)` of what each segment lies on.
-fn devices(stack: &Stack, group: &GroupScan, lv: &Lv) -> String {
+fn devices(stack: &Stack, group: &GroupScan, lv: &Lv) -> Vec<String> {
     let name = |name: &str| {
         let at = group.vg.pvs.iter().position(|pv| pv.name == name);
         let member = at.and_then(|at| group.devices[at]);
@@ -299,6 +300,5 @@ fn devices(stack: &Stack, group: &GroupScan, lv: &Lv) -> String {
         }
         _ => Vec::new(),
     };
-    let segments = lv.segments.iter().map(segment).map(|on: Vec<String>| on.join(","));
-    segments.filter(|on| !on.is_empty()).collect::<Vec<_>>().join(" ")
+    lv.segments.iter().flat_map(segment).collect()
 }

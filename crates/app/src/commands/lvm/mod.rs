@@ -13,6 +13,7 @@ mod lv;
 pub mod order;
 pub mod pv;
 mod relocate;
+mod select;
 pub mod vg;
 pub mod work;
 

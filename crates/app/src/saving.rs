@@ -5,11 +5,16 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use wattle_control::create::shell_word;
-use wattle_control::undo::Recorder;
-use wattle_control::{Check, Code, Problem};
+use wattle_control::stack::Starter;
+use wattle_control::start::{Claimed, ClaimedMember};
+use wattle_control::undo::{Recorder, Site};
+use wattle_control::{Code, Forced, Problem, Stack};
+use wattle_engine::ArrayHandle;
+use wattle_rt::Core;
 
 use crate::cli::{Saving, ServeArgs};
 use crate::commands::now;
+use crate::members;
 use crate::output;
 use crate::output::text::printable;
 use crate::output::time::rfc3339;
@@ -101,8 +106,10 @@ pub struct ServerSaving {
     state: Option<PathBuf>,
     /// What is written goes to an overlay, and members stay as they are.
     overlaid: bool,
-    /// Of two arrays' superblocks on a member one is taken: nothing of an array's own tells that.
-    pub takes_newest: bool,
+    /// What the operator insists on.
+    forced: Forced,
+    /// The members that were given.
+    given: Vec<String>,
 }
 
 impl ServerSaving {
@@ -115,7 +122,8 @@ impl ServerSaving {
             saving: Saving { dir, ..args.saving },
             state: StateDir::find(args.state_dir.as_deref()).dir().map(absolute),
             overlaid: args.overlay.dir.is_some(),
-            takes_newest: args.force.checks.contains(&Check::NewestSuperblock),
+            forced: members::forced(&args.force),
+            given: args.members.clone(),
         }
     }
 
@@ -141,6 +149,76 @@ impl ServerSaving {
     }
 }
 
+impl ServerSaving {
+    /// Saves what an array that only starts because the operator insists is going to write over. `site` says what its members are.
+    ///
+    /// # Errors
+    /// It cannot be saved: the array must not start.
+    pub async fn save_start(
+        &self,
+        core: &Core,
+        claimed: &Claimed,
+        site: impl Fn(usize, &ClaimedMember) -> Site,
+    ) -> Result<(), Problem> {
+        let recorder = |name: &str| self.recorder(None, &format!("serve {name}"), &self.given);
+        save_start(core, claimed, self.forced, site, recorder).await.map(|_| ())
+    }
+}
+
+/// Starts arrays for a command that writes to what lies on them, and saves first what a start that was forced writes over.
+pub struct Starts<'a> {
+    saving: &'a Saving,
+    /// What names the command and its object.
+    what: &'a str,
+    given: &'a [String],
+    forced: Forced,
+    /// What was saved, in the order of the starts.
+    pub logs: Vec<String>,
+}
+
+impl<'a> Starts<'a> {
+    /// For a command on these members.
+    pub fn new(saving: &'a Saving, what: &'a str, given: &'a [String], forced: Forced) -> Self {
+        Self { saving, what, given, forced, logs: Vec::new() }
+    }
+}
+
+impl Starter for Starts<'_> {
+    async fn start(
+        &mut self,
+        core: &Core,
+        stack: &Stack,
+        array: usize,
+        claimed: Claimed,
+    ) -> Result<ArrayHandle, Problem> {
+        let members = &stack.scan.arrays[array].members;
+        let site = |ix, member: &ClaimedMember| Site::of(stack, members[ix], member.device.clone());
+        let recorder = |name: &str| recorder(self.saving, &format!("{} start {name}", self.what), self.given);
+        let log = save_start(core, &claimed, self.forced, site, recorder).await?;
+        self.logs.extend(log.map(|log| log.display().to_string()));
+        Ok(claimed.launch(core).await?.handle)
+    }
+}
+
+/// Saves what an array that only starts because the operator insists is going to write over: the log, if there is one.
+async fn save_start(
+    core: &Core,
+    claimed: &Claimed,
+    forced: Forced,
+    site: impl Fn(usize, &ClaimedMember) -> Site,
+    recorder: impl FnOnce(&str) -> Result<Option<Recorder>, Problem>,
+) -> Result<Option<PathBuf>, Problem> {
+    if !claimed.is_forced(forced) {
+        return Ok(None);
+    }
+    let name = claimed.assembly().name();
+    let Some(recorder) = recorder(name)? else { return Ok(None) };
+    let (sites, kept) = claimed.bookkeeping(site);
+    let log = recorder.record(core, &sites, &[], &kept).await?;
+    tell_forced(name, &log);
+    Ok(Some(log))
+}
+
 /// Says how to take back what is about to be done.
 pub fn tell(log: &Path) {
     let log = printable(&shell_word(&log.to_string_lossy()));
@@ -156,11 +234,16 @@ pub fn tell_joined(log: &Path) {
     );
 }
 
-/// The same of members of an array whose start was forced.
-pub fn tell_forced(log: &Path) {
-    tell(log);
+/// The same of an array whose start is forced.
+fn tell_forced(name: &str, log: &Path) {
+    let log = printable(&shell_word(&log.to_string_lossy()));
+    output::note(&format!(
+        "to take the forced start of {} back, after all that is done from now on: wattle undo {log}",
+        printable(name)
+    ));
     output::note(
-        "once the server is stopped and, if anything was written by then, with --force=written-since; that brings back the superblocks and \
-         logs of before, and not what was written as data or parity: look with it, and do not go on writing",
+        "once nobody uses its members and, if it has written by then, with --force=written-since; that brings back its superblocks and logs, \
+         and not what was written as data or parity: what is put together by them can give wrong data wherever it was written since, and \
+         nothing tells where. Look with it, and do not go on writing",
     );
 }

@@ -16,7 +16,7 @@ use crate::bitmap::{self, Bits};
 use crate::commit::{MdMetadata, Place, Shared};
 use crate::members::{Claim, Member, MemberError};
 use crate::ppl::{self, LogMember};
-use crate::problem::{Check, Code, Problem};
+use crate::problem::{Check, Code, Forced, Problem};
 use crate::scan::{ArrayScan, Scan, superblocks_of};
 use crate::undo::{self, Kept, Site};
 
@@ -166,17 +166,30 @@ impl Claimed {
         &self.assembly
     }
 
-    /// The members, and where on them the array writes what it keeps beside data: superblocks, bitmap, logs. For an undo log, before an
-    /// array is started that was not to be.
+    /// Whether the array is written, and starts only because the operator insists on what is `forced`. Of two arrays' superblocks on a
+    /// member one is taken then, and nothing of the array's own tells that.
     #[must_use]
-    pub fn bookkeeping(&self) -> (Vec<Site>, Vec<Kept>) {
+    pub fn is_forced(&self, forced: Forced) -> bool {
+        !self.read_only && (!self.assembly.overridden.is_empty() || forced.has(Check::NewestSuperblock))
+    }
+
+    /// The members, and where on them the array writes what it keeps beside data: superblocks, bitmap, logs. For an undo log, before an
+    /// array is started that was not to be. `site` says what a member is, of which its place among [`ArrayScan::members`] is given.
+    #[must_use]
+    pub fn bookkeeping(&self, site: impl Fn(usize, &ClaimedMember) -> Site) -> (Vec<Site>, Vec<Kept>) {
         let regions = self.assembly.bitmap.as_ref().map(|bitmap| bitmap.set.count());
-        let returning = self.returning.iter().map(|(_, member)| member);
-        let members: Vec<_> = self.seats.iter().flatten().chain(&self.spares).chain(returning).collect();
-        let kept = members.iter().enumerate();
-        let kept =
-            kept.flat_map(|(site, member)| undo::metadata(site, &member.device, &member.superblock, regions));
-        (members.iter().map(|member| Site::named(&member.name, &member.device)).collect(), kept.collect())
+        let slots = self.assembly.slots.iter().map(|slot| slot.member());
+        let replacements = self.assembly.replacements.iter().map(|who| who.map(|who| who.member));
+        let seats = slots.chain(replacements).zip(&self.seats);
+        let seats = seats.filter_map(|(ix, member)| Some((ix?, member.as_ref()?)));
+        let spares = self.assembly.spares.iter().copied().zip(&self.spares);
+        let returning = self.returning.iter().map(|(who, member)| (who.member, member));
+        let (mut sites, mut kept) = (Vec::new(), Vec::new());
+        for (ix, member) in seats.chain(spares).chain(returning) {
+            kept.extend(undo::metadata(sites.len(), &member.device, &member.superblock, regions));
+            sites.push(site(ix, member));
+        }
+        (sites, kept)
     }
 
     /// Whether nothing will be written: asked for, or all that its state allows.

@@ -34,7 +34,11 @@ fn file() -> tempfile::NamedTempFile {
 }
 
 fn open(file: &tempfile::NamedTempFile, direct: Direct) -> Device {
-    Device::open(file.path(), OpenOptions { write: true, direct, lock: Lock::Exclusive, ..OpenOptions::default() }).unwrap()
+    Device::open(
+        file.path(),
+        OpenOptions { write: true, direct, lock: Lock::Exclusive, ..OpenOptions::default() },
+    )
+    .unwrap()
 }
 
 /// Runs `test` with a fresh drive on every backend: both real ones, with and without the page cache, drives in

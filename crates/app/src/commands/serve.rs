@@ -10,7 +10,8 @@ use std::process::{Command, ExitCode, ExitStatus};
 use std::rc::Rc;
 use std::time::Duration;
 
-use wattle_control::start::{self, Claimed};
+use wattle_control::start::{self, Claimed, ClaimedMember};
+use wattle_control::undo::Site;
 use wattle_control::{ArrayScan, Code, Problem, Scan, Stack};
 use wattle_engine::{Volume, VolumeRef};
 use wattle_export::{Address, NbdAddress};
@@ -269,7 +270,8 @@ async fn start(
             let count = arrays.len();
             for (facts, claimed) in arrays {
                 let exports = ways(&facts.name, count);
-                keeper.keep(core, facts, claimed, exports).await?;
+                let site = |_, member: &ClaimedMember| Site::named(&member.name, &member.device);
+                keeper.keep(core, facts, claimed, site, exports).await?;
             }
             (keeper.served, None)
         }

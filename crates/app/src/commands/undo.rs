@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use wattle_control::members::{Claim, Member, look_each};
 use wattle_control::scan::scan_each;
-use wattle_control::stack::{Options, Plain, Purpose};
+use wattle_control::stack::{Options, Purpose};
 use wattle_control::undo::restore::{self, Found};
 use wattle_control::undo::{self, Listed, Recorder, Site};
 use wattle_control::{Check, Code, Forced, MemberError, Policy, Problem, Stack};
@@ -16,14 +16,20 @@ use crate::cli::UndoArgs;
 use crate::output::text::{printable, table};
 use crate::output::time::rfc3339;
 use crate::output::{self, ErrorReport, SCHEMA_VERSION, Screen};
+use crate::saving::{self, Starts};
 use crate::volumes::Sites;
-use crate::{members, saving, volumes};
+use crate::{members, volumes};
 
 /// Cores for a handful of writes.
 const CORES_MAX: usize = 2;
 
 /// What is to be known of everything that was brought back.
 const NOTE: &str = "what was written elsewhere since, by a resync, a rebuild or clients, stays as it is";
+
+/// What is to be known of what was brought back over what was written since.
+const NOTE_WRITTEN_SINCE: &str = "what was written elsewhere since, by a resync, a rebuild or clients, stays as it is, and what came back knows \
+                                  nothing of it: an array or a group that is put together by it can give wrong data, and nothing tells where. \
+                                  Read it only (`wattle serve --read-only`, or --overlay), and do not go on writing";
 
 #[derive(Serialize)]
 struct ListReport {
@@ -55,6 +61,9 @@ struct Report {
     missing: Vec<String>,
     /// By which this is taken back.
     undo_log: Option<String>,
+    /// By which starts of arrays that were forced are taken back after that, in their order.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    start_undo_logs: Vec<String>,
     note: &'static str,
 }
 
@@ -100,16 +109,15 @@ pub fn run(args: &UndoArgs, screen: Screen) -> Result<(), Problem> {
         let _ = stack.close(&core).await;
         found
     })
-    .map_err(of_its_owner)?;
-    let mut own_log = None;
+    .map_err(|problem| of_its_owner(problem, given))?;
+    let mut written = Written::default();
     let all = forced.has(Check::WrittenSince);
     let restored =
         |found: &Found| found.fit.written + found.fit.other.filter(|_| all).map_or(0, |(_, others)| others);
     if !args.dry_run && found.iter().any(|found| restored(found) > 0) {
         let name = path.file_stem().unwrap_or_default().to_string_lossy();
-        let name = name.split_once('-').map_or(&*name, |(_, what)| what);
-        let recorder = saving::recorder(&args.saving, &format!("undo {name}"), given)?;
-        own_log = write(args, &log, (&found, &sites), given, recorder.as_ref())?;
+        let what = format!("undo {}", name.split_once('-').map_or(&*name, |(_, what)| what));
+        written = write(args, &log, (&found, &sites), given, &what)?;
     }
     let bytes = |sectors: u64| sectors.saturating_mul(SECTOR_BYTES as u64);
     let members = found.iter().zip(&names).map(|(found, name)| MemberReport {
@@ -128,17 +136,24 @@ pub fn run(args: &UndoArgs, screen: Screen) -> Result<(), Problem> {
         time: rfc3339(log.time.0),
         members: members.collect(),
         missing: missing.map(|target| log.targets[target].name.clone()).collect(),
-        undo_log: own_log,
-        note: NOTE,
+        undo_log: written.undo_log,
+        start_undo_logs: written.start_undo_logs,
+        note: if all && found.iter().any(|found| found.fit.other.is_some()) {
+            NOTE_WRITTEN_SINCE
+        } else {
+            NOTE
+        },
     };
     if args.json.json { output::print_json(&report) } else { output::print(&render(&report, screen)) }
 }
 
-/// What is on a member that somebody uses is that one's to change, whatever else speaks against it.
-fn of_its_owner(problem: Problem) -> Problem {
-    let claim = |name: &String| Member::look(name)?.claim(Claim::Write);
-    let refused = problem.member.as_ref().and_then(|name| claim(name).err()).map(Problem::from);
-    refused.filter(|refused| refused.code == Code::Locked).unwrap_or(problem)
+/// What is on a member that somebody uses is that one's to change, whatever else speaks against it; what lies on members is on all of them.
+fn of_its_owner(problem: Problem, given: &[String]) -> Problem {
+    let alone = problem.member.as_ref().filter(|name| Member::look(name).is_ok());
+    let members = alone.map_or(given, std::slice::from_ref);
+    let refused = |name: &String| Member::look(name).ok()?.claim(Claim::Write).err().map(Problem::from);
+    let locked = |refused: &Problem| refused.code == Code::Locked;
+    members.iter().find_map(|name| refused(name).filter(locked)).unwrap_or(problem)
 }
 
 /// A log by its path, or by its name among those that are listed.
@@ -151,14 +166,21 @@ fn find_log(path: &Path, args: &UndoArgs) -> Result<PathBuf, Problem> {
     Ok(named.into_iter().find(|path| path.exists()).unwrap_or_else(|| path.to_owned()))
 }
 
+/// What saving left.
+#[derive(Default)]
+struct Written {
+    undo_log: Option<String>,
+    start_undo_logs: Vec<String>,
+}
+
 /// Claims what was found and writes. Whatever is not as it was a moment ago is refused.
 fn write(
     args: &UndoArgs,
     log: &Log,
     (found, sites): (&[Found], &Sites),
     given: &[String],
-    recorder: Option<&Recorder>,
-) -> Result<Option<String>, Problem> {
+    what: &str,
+) -> Result<Written, Problem> {
     let forced = members::forced(&args.force);
     let scan = scan_each(look_each(given)?.0, forced);
     members::run(&args.engine, CORES_MAX, async |core| {
@@ -167,12 +189,14 @@ fn write(
             purpose: Purpose::Write,
             wanted: Some(sites.wanted.clone()),
         };
-        let mut stack = Stack::open(&core, scan, options, &mut Plain).await?;
+        let mut starts = Starts::new(&args.saving, what, given, forced);
+        let mut stack = Stack::open(&core, scan, options, &mut starts).await?;
+        let recorder = || saving::recorder(&args.saving, what, given);
         let done = write_on(&core, &mut stack, log, (found, sites), forced, recorder).await;
         let closed = stack.close(&core).await;
-        let log = done?;
+        let undo_log = done?;
         closed?;
-        Ok(log)
+        Ok(Written { undo_log, start_undo_logs: starts.logs })
     })
 }
 
@@ -182,13 +206,14 @@ async fn write_on(
     log: &Log,
     (found, keys): (&[Found], &Sites),
     forced: Forced,
-    recorder: Option<&Recorder>,
+    recorder: impl FnOnce() -> Result<Option<Recorder>, Problem>,
 ) -> Result<Option<String>, Problem> {
     let (mut sites, mut writes) = (Vec::new(), Vec::new());
     for (found, member) in found.iter().zip(keys.find(stack)) {
         let name = &log.targets[found.target].name;
         let changed = || Problem::from(MemberError::Changed { name: name.clone() });
-        let member = member.ok_or_else(changed)?;
+        // It was there a moment ago: what it lies on is in use by now, or does not start.
+        let member = member.ok_or_else(|| stack.blocked_by().cloned().unwrap_or_else(changed))?;
         let volume = stack.volume(core, member).await?;
         let device = volume.device(core, name).map_err(|_| changed())?;
         let compared =
@@ -209,7 +234,7 @@ async fn write_on(
         writes.extend(restoring.into_iter().map(|write| undo::Write { site, ..write }));
         sites.push(Site::of(stack, member, device));
     }
-    let saved = match recorder {
+    let saved = match recorder()? {
         Some(recorder) => Some(recorder.record(core, &sites, &writes, &[]).await?),
         None => None,
     };

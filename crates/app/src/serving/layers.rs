@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use wattle_control::scan::Origin;
 use wattle_control::stack::{Options, Plain, Purpose, Starter, Volume, Wanted};
-use wattle_control::start::Claimed;
-use wattle_control::{ArrayScan, Code, Policy, Problem, Scan, Stack};
+use wattle_control::start::{Claimed, ClaimedMember};
+use wattle_control::undo::Site;
+use wattle_control::{Code, Policy, Problem, Scan, Stack};
 use wattle_engine::{ArrayHandle, VolumeRef};
 use wattle_format::lvm::Id;
 use wattle_rt::Core;
@@ -18,7 +19,7 @@ use super::history::{History, StateDir};
 use super::{Facts, Served, settings, why};
 use crate::members;
 use crate::output::{self, text::printable};
-use crate::saving::{self, ServerSaving};
+use crate::saving::ServerSaving;
 
 /// What is going to be served.
 pub enum Chosen {
@@ -135,7 +136,7 @@ impl<'a> Keeper<'a> {
         Self { state_dir, settings, saving, served: Vec::new(), begun: 0 }
     }
 
-    /// Starts an array and looks after it.
+    /// Starts an array and looks after it. `site` says what its members are, for an undo log.
     ///
     /// # Errors
     /// It does not start, or a setting is not for it.
@@ -144,6 +145,7 @@ impl<'a> Keeper<'a> {
         core: &Core,
         facts: Facts,
         claimed: Claimed,
+        site: impl Fn(usize, &ClaimedMember) -> Site,
         exports: Vec<String>,
     ) -> Result<Rc<Served>, Problem> {
         let (history, problem) = History::open(self.state_dir, facts.uuid.as_deref());
@@ -151,7 +153,7 @@ impl<'a> Keeper<'a> {
             output::note(&printable(&problem.what));
         }
         self.begun += 1;
-        self.save(core, &facts.name, &claimed).await?;
+        self.saving.save_start(core, &claimed, site).await?;
         let started = claimed.launch(core).await?;
         let served = Served::of_started(core, facts, started, exports, history).await;
         for (key, value) in settings::parse_all(self.settings)? {
@@ -162,33 +164,19 @@ impl<'a> Keeper<'a> {
     }
 }
 
-impl Keeper<'_> {
-    /// Saves what the members say of an array that is only started because the operator insists.
-    async fn save(&self, core: &Core, name: &str, claimed: &Claimed) -> Result<(), Problem> {
-        let forced = !claimed.assembly().overridden.is_empty() || self.saving.takes_newest;
-        if claimed.read_only() || !forced {
-            return Ok(());
-        }
-        let Some(recorder) = self.saving.recorder(None, &format!("serve {name}"), &[])? else {
-            return Ok(());
-        };
-        let (sites, kept) = claimed.bookkeeping();
-        saving::tell_forced(&recorder.record(core, &sites, &[], &kept).await?);
-        Ok(())
-    }
-}
-
 impl Starter for Keeper<'_> {
     async fn start(
         &mut self,
         core: &Core,
-        scan: &Scan,
-        array: &ArrayScan,
+        stack: &Stack,
+        array: usize,
         claimed: Claimed,
     ) -> Result<ArrayHandle, Problem> {
+        let (scan, array) = (&stack.scan, &stack.scan.arrays[array]);
         members::note_unused(scan, array);
         let facts = Facts { decisions: why::of_scan(scan, array).decisions, ..Facts::of_claimed(&claimed) };
-        Ok(self.keep(core, facts, claimed, Vec::new()).await?.handle.clone())
+        let site = |ix, member: &ClaimedMember| Site::of(stack, array.members[ix], member.device.clone());
+        Ok(self.keep(core, facts, claimed, site, Vec::new()).await?.handle.clone())
     }
 }
 

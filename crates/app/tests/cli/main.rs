@@ -40,3 +40,4 @@ mod simulate;
 mod tour;
 mod undo;
 mod undo_orders;
+mod undo_starts;

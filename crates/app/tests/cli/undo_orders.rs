@@ -6,9 +6,10 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use crate::growing::{group, order};
-use crate::harness::{Room, Said, Serve, require, run, tool, wattle};
+use crate::harness::{Room, Serve, require, run, tool, wattle};
 use crate::lvm::lvm;
 use crate::undo::{bytes, log_of, put, saving};
+use crate::undo_starts::start_log;
 
 const END: usize = 1 << 20;
 
@@ -139,7 +140,7 @@ fn a_member_is_not_added_without_the_log_that_was_asked_for() {
 }
 
 /// The members of an array that crashed while it was written, without the first; and that one.
-fn dirty_and_degraded(room: &Room) -> (Vec<String>, String) {
+pub fn dirty_and_degraded(room: &Room) -> (Vec<String>, String) {
     let mut members = room.array("5", 3);
     let serve = Serve::start(room, &[], &members);
     serve.wait_until_good();
@@ -147,12 +148,6 @@ fn dirty_and_degraded(room: &Room) -> (Vec<String>, String) {
     serve.kill();
     let first = members.remove(0);
     (members, first)
-}
-
-/// What a server said before it was ready.
-fn start_log(serve: &Serve) -> String {
-    let said = Said { status: 0, stdout: Vec::new(), stderr: serve.said.clone() };
-    log_of(&said)
 }
 
 #[test]
@@ -182,7 +177,7 @@ fn what_a_forced_start_writes_over_is_saved_first() {
     assert!(bytes(&members) == before);
 
     let serve = Serve::start(&room, &["--force=dirty-degraded"], &members);
-    let log = start_log(&serve);
+    let log = start_log(&serve.said);
     assert!(
         log.starts_with(&room.name("state/undo")) && serve.said.contains("superblocks"),
         "{}",

@@ -25,7 +25,7 @@ use crate::lvm::group::{self, GroupScan};
 use crate::lvm::open::Opener;
 use crate::members::{Claim, Member};
 use crate::problem::{Code, Problem};
-use crate::scan::{ArrayScan, Origin, Scan};
+use crate::scan::{Origin, Scan};
 use crate::start::{self, Claimed};
 
 /// Rounds: nobody nests deeper, and a loop must end.
@@ -64,20 +64,20 @@ pub struct Wanted {
 
 /// How arrays are started by whoever also looks after them.
 pub trait Starter {
-    /// Starts an array that was claimed.
+    /// Starts an array that was claimed: which of the [`Scan::arrays`] of the stack, as far as that is open.
     ///
     /// # Errors
     /// A [`Problem`]: it does not start.
     fn start(
         &mut self,
         core: &Core,
-        scan: &Scan,
-        array: &ArrayScan,
+        stack: &Stack,
+        array: usize,
         claimed: Claimed,
     ) -> impl Future<Output = Result<ArrayHandle, Problem>>;
 }
 
-/// Starts arrays that nobody looks after: they are read.
+/// Starts arrays that nobody looks after: they are read. Whoever writes saves first what a start that was forced writes over.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Plain;
 
@@ -85,8 +85,8 @@ impl Starter for Plain {
     async fn start(
         &mut self,
         core: &Core,
-        _: &Scan,
-        _: &ArrayScan,
+        _: &Stack,
+        _: usize,
         claimed: Claimed,
     ) -> Result<ArrayHandle, Problem> {
         Ok(claimed.launch(core).await?.handle)
@@ -240,7 +240,7 @@ impl Stack {
             }
             _ => return Err(not_wanted(array.assembly.name())),
         };
-        starter.start(core, &self.scan, &self.scan.arrays[ix], claimed).await
+        starter.start(core, self, ix, claimed).await
     }
 
     /// The first problem of what was wanted: why what lies on it is not there.

@@ -133,7 +133,7 @@ pub async fn find(core: &Core, stack: &Stack, log: &Log, forced: Forced) -> Resu
     let settled: Vec<_> =
         candidates.iter().zip(&log.targets).map(|(fits, what)| settled(stack, what, fits)).collect();
     let mut found: Vec<Found> = Vec::new();
-    let mut missing = Vec::new();
+    let (mut missing, mut blocked) = (Vec::new(), None);
     for (target, (what, mut candidates)) in log.targets.iter().zip(candidates).enumerate() {
         let named = |ix: usize| key(stack, ix).1.is_none_or(|name| name == what.name);
         candidates.retain(|ix, _| settled[target].is_none_or(|mine| mine == *ix));
@@ -146,6 +146,7 @@ pub async fn find(core: &Core, stack: &Stack, log: &Log, forced: Forced) -> Resu
                 Some(&ix) => return Err(another(stack, what, ix)),
                 None => {
                     missing.push(what.name.clone());
+                    blocked = blocked.or(stack.blocked_by().filter(|_| what.place != Place::Member));
                     continue;
                 }
             },
@@ -161,7 +162,7 @@ pub async fn find(core: &Core, stack: &Stack, log: &Log, forced: Forced) -> Resu
         found.push(Found { target, member: chosen, fit });
     }
     if !missing.is_empty() && (found.is_empty() || !forced.has(Check::MissingMember)) {
-        return Err(missing_members(&missing, found.len()));
+        return Err(missing_members(&missing, found.len(), blocked));
     }
     Ok(found)
 }
@@ -293,24 +294,46 @@ fn written_since(stack: &Stack, member: usize, sector: u64, others: u64) -> Prob
     let name = name(stack, member);
     let array = stack.scan.arrays.iter().find(|array| array.members.contains(&member));
     let by = array.map_or(String::new(), |array| {
-        format!(": it is a member of {}, whose data, parity and rebuilds stay", array.assembly.name())
+        format!(
+            ": it is a member of {}, whose data and parity stay as they are now, whatever superblocks come back. By those of before, members and \
+             logs that missed what was written since are taken for current again, and what is read then can be wrong, with nothing that \
+             tells where",
+            array.assembly.name()
+        )
     });
     Problem::new(
         Code::WrittenSince,
         format!("{name}: {others} sectors were written since, the first at byte {}", sector * SECTOR_BYTES as u64),
         format!("they hold neither what was there before nor what the command wrote{by}; nothing was written"),
-        "see what is there now (`wattle scan`, `wattle examine`); --force=written-since brings back what was before all the same",
+        "see what is there now (`wattle scan`, `wattle examine`); --force=written-since brings back what was before all the same: then read it \
+         only (`wattle serve --read-only`, or --overlay), and do not go on writing",
     )
     .of_member(name)
     .forced_by(Check::WrittenSince)
 }
 
-fn missing_members(missing: &[String], found: usize) -> Problem {
+fn missing_members(missing: &[String], found: usize, blocked: Option<&Problem>) -> Problem {
+    let (why, next) = match blocked {
+        // They may lie on what does not start.
+        Some(blocked) => (
+            format!(
+                "not everything can be looked into: {}: {}; nothing was written",
+                blocked.what, blocked.why
+            ),
+            blocked.next.clone(),
+        ),
+        None => (
+            "bringing back only some would leave them in disagreement with the others; nothing was written"
+                .to_owned(),
+            "give all of them, by the names they have now; --force=missing-member does those that are there"
+                .to_owned(),
+        ),
+    };
     Problem::new(
         Code::MissingLogged,
         format!("{} of {} are missing: {}", missing.len(), missing.len() + found, missing.join(", ")),
-        "bringing back only some would leave them in disagreement with the others; nothing was written",
-        "give all of them, by the names they have now; --force=missing-member does those that are there",
+        why,
+        next,
     )
     .forced_by(Check::MissingMember)
 }

@@ -3,7 +3,7 @@
 use wattle_control::lvm::edit::State;
 use wattle_control::lvm::plan::Plan;
 use wattle_control::lvm::relocate::{Wanted, next_step};
-use wattle_control::stack::{Options, Plain, Purpose};
+use wattle_control::stack::{Options, Purpose};
 use wattle_control::{Code, Policy, Problem, Stack};
 
 use super::look;
@@ -12,7 +12,7 @@ use super::work::{self, Change, Report};
 use crate::cli::MoveArgs;
 use crate::members;
 use crate::output::{self, Screen, Units};
-use crate::saving::SavingOrder;
+use crate::saving::{SavingOrder, Starts};
 use crate::volumes;
 
 /// What a step moves at most: so long writes to it wait.
@@ -76,7 +76,9 @@ fn nothing(name: &str, from: &str, begun: bool) -> Problem {
 /// What a step says; what moved before is where it is now, and the same command goes on.
 pub fn run(args: &MoveArgs, screen: Screen) -> Result<(), Problem> {
     let change = &args.change;
-    if change.saving.dir.is_some() {
+    // Only what the start of an array that is forced writes over is saved.
+    let may_save = !change.members.is_empty() && !change.force.checks.is_empty();
+    if change.saving.dir.is_some() && !may_save {
         return Err(Problem::new(
             Code::Usage,
             "--undo: there is no undo log of `lv move`",
@@ -118,11 +120,13 @@ pub fn run(args: &MoveArgs, screen: Screen) -> Result<(), Problem> {
             found
         })?;
         let purpose = if change.dry_run { Purpose::Look } else { Purpose::Write };
-        let policy = Policy::from(members::forced(&change.force));
+        let forced = members::forced(&change.force);
+        let action = format!("lv move {}", args.name);
+        let mut starts = Starts::new(&change.saving, &action, &change.members, forced);
         let scan = members::look(&change.members, &change.force)?;
         let moved = members::run(&change.engine, work::CORES_MAX, async |core| {
-            let options = Options { policy, purpose, wanted: Some(wanted) };
-            let mut stack = Stack::open(&core, scan, options, &mut Plain).await?;
+            let options = Options { policy: Policy::from(forced), purpose, wanted: Some(wanted) };
+            let mut stack = Stack::open(&core, scan, options, &mut starts).await?;
             let moved = loop {
                 match order::obey(
                     &core,
@@ -144,6 +148,7 @@ pub fn run(args: &MoveArgs, screen: Screen) -> Result<(), Problem> {
             moved.and(stack.close(&core).await)
         });
         moved.map_err(|problem| work::of_a_server(change, before.as_ref(), problem))?;
+        done.iter_mut().for_each(|report| report.start_undo_logs = starts.logs.clone());
     }
     output::progress(None);
     done.map_or(Ok(()), |report| work::show(&report, &change.json, screen))

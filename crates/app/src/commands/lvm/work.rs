@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use wattle_control::lvm::plan::{Before, From, Plan, PlannedWrite};
 use wattle_control::lvm::relocate::Step;
 use wattle_control::members::Member;
-use wattle_control::stack::{Options, Plain, Purpose, Stack};
+use wattle_control::stack::{Options, Purpose, Stack};
 use wattle_control::undo::{Recorder, Site, Write};
 use wattle_control::{Code, Policy, Problem};
 use wattle_format::lvm::{Id, Stamp};
@@ -20,7 +20,7 @@ use crate::control_socket::client::Servers;
 use crate::members;
 use crate::output::text::{printable, table};
 use crate::output::{self, SCHEMA_VERSION, Screen};
-use crate::saving;
+use crate::saving::{self, Starts};
 use crate::volumes::{self, Sites};
 
 /// Cores for a handful of writes.
@@ -76,6 +76,9 @@ pub struct Report {
     /// By which it is taken back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub undo_log: Option<String>,
+    /// By which starts of arrays that were forced are taken back after that, in their order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub start_undo_logs: Vec<String>,
     writes: Vec<WriteReport>,
     lvm_commands: Vec<String>,
     pub notes: Vec<String>,
@@ -135,11 +138,10 @@ pub fn make(
         if let (Some(before), Some(path)) = (before, &backup) {
             backup::save(path, before, &change.action)?;
         }
-        let recorder = saving::recorder(&args.saving, &change.action, &args.members)?;
-        let done = carry_out(args, &change.plan, &sites, text.as_deref(), recorder.as_ref());
-        report.notes.extend(done.map_err(|problem| of_a_server(args, before, problem))?);
-        let logs = recorder.map(|recorder| recorder.saved.take()).unwrap_or_default();
-        report.undo_log = logs.last().map(|log| log.display().to_string());
+        let done = carry_out(args, &change, &sites, text.as_deref());
+        let done = done.map_err(|problem| of_a_server(args, before, problem))?;
+        report.notes.extend(done.failures);
+        (report.undo_log, report.start_undo_logs) = (done.undo_log, done.start_undo_logs);
     }
     Ok(report)
 }
@@ -202,24 +204,37 @@ fn gone_afterwards(name: &str) -> Problem {
     .of_member(name)
 }
 
+/// What came of carrying out a change.
+#[derive(Default)]
+struct Done {
+    /// What could not be written.
+    failures: Vec<String>,
+    undo_log: Option<String>,
+    start_undo_logs: Vec<String>,
+}
+
 /// Opens the same members for writing and writes. What changed since the decision is refused.
 fn carry_out(
     args: &ChangeArgs,
-    plan: &Plan,
+    change: &Change,
     sites: &Sites,
     text: Option<&[u8]>,
-    recorder: Option<&Recorder>,
-) -> Result<Vec<String>, Problem> {
+) -> Result<Done, Problem> {
     let scan = members::look(&args.members, &args.force)?;
     members::run(&args.engine, CORES_MAX, async |core| {
-        let policy = Policy::from(members::forced(&args.force));
-        let options = Options { policy, purpose: Purpose::Write, wanted: Some(sites.wanted.clone()) };
-        let mut stack = Stack::open(&core, scan, options, &mut Plain).await?;
-        let done = write(&core, &mut stack, plan, sites, text, recorder).await;
+        let forced = members::forced(&args.force);
+        let (policy, wanted) = (Policy::from(forced), Some(sites.wanted.clone()));
+        let options = Options { policy, purpose: Purpose::Write, wanted };
+        let mut starts = Starts::new(&args.saving, &change.action, &args.members, forced);
+        let mut stack = Stack::open(&core, scan, options, &mut starts).await?;
+        let done = write(&core, &mut stack, &change.plan, sites, text, || {
+            saving::recorder(&args.saving, &change.action, &args.members)
+        });
+        let done = done.await;
         let closed = stack.close(&core).await;
-        let failures = done?;
+        let done = done?;
         closed?;
-        Ok(failures)
+        Ok(Done { start_undo_logs: starts.logs, ..done })
     })
 }
 
@@ -229,8 +244,8 @@ async fn write(
     plan: &Plan,
     sites: &Sites,
     text: Option<&[u8]>,
-    recorder: Option<&Recorder>,
-) -> Result<Vec<String>, Problem> {
+    recorder: impl FnOnce() -> Result<Option<Recorder>, Problem>,
+) -> Result<Done, Problem> {
     let (mut devices, mut saved) = (Vec::new(), Vec::new());
     for (place, member) in plan.places.iter().zip(sites.find(stack)) {
         let Some(member) = member else { return Err(not_startable(stack, &place.name)) };
@@ -242,10 +257,15 @@ async fn write(
         saved.push(Site::of(stack, member, device.clone()));
         devices.push(device);
     }
-    if let Some(recorder) = recorder {
-        saving::tell(&recorder.record(core, &saved, &writes(plan, text)?, &[]).await?);
+    let mut undo_log = None;
+    // Of a later time than those of the starts: it is taken back before them.
+    if let Some(recorder) = recorder()? {
+        let log = recorder.record(core, &saved, &writes(plan, text)?, &[]).await?;
+        saving::tell(&log);
+        undo_log = Some(log.display().to_string());
     }
-    plan.execute(core, devices, text).await
+    let failures = plan.execute(core, devices, text).await?;
+    Ok(Done { failures, undo_log, ..Done::default() })
 }
 
 /// What carrying a plan out writes, for an undo log.
@@ -334,6 +354,7 @@ pub fn report(
         text: text.map(|text| String::from_utf8_lossy(text).into_owned()),
         backup: backup.map(|path| path.display().to_string()),
         undo_log: None,
+        start_undo_logs: Vec::new(),
         writes: writes.collect(),
         lvm_commands: change.commands.clone(),
         notes: change.notes.clone(),

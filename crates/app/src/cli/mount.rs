@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{DegradedArg, Force, Overlay, Runtime};
+use super::{DegradedArg, Force, Overlay, Runtime, Saving};
 
 /// Mounts the file system on a volume, read-only unless told otherwise. Needs root.
 ///
@@ -39,6 +39,8 @@ pub struct MountArgs {
     pub degraded: DegradedArg,
     #[command(flatten)]
     pub overlay: Overlay,
+    #[command(flatten)]
+    pub saving: Saving,
     #[command(flatten)]
     pub force: Force,
     #[command(flatten)]

@@ -237,6 +237,10 @@ impl Background {
         if let Some(dir) = &args.overlay.dir {
             command.arg("--overlay").arg(dir);
         }
+        if let Some(dir) = &args.saving.dir {
+            command.arg("--undo").arg(dir);
+        }
+        command.args(args.saving.no_undo.then_some("--no-undo"));
         command.args(args.force.checks.iter().map(|check| format!("--force={check}")));
         command.arg("--").args(members);
         // Ctrl-C ends this command, not what it left running.

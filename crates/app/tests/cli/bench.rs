@@ -1,6 +1,7 @@
 //! `wattle bench`: loads in real time, and what it refuses to write over.
 
-use crate::harness::{Room, Said, Serve, run};
+use crate::harness::{Room, Said, Serve, require, run};
+use crate::undo_orders::dirty_and_degraded;
 
 const SHORT: [&str; 6] = ["--ramp-time", "50ms", "--runtime", "200ms", "--rounds", "2"];
 
@@ -66,6 +67,13 @@ fn reads_leave_an_array_as_it_is_and_writes_have_to_be_wanted() {
     bench(&members, &["--rw", "randwrite", "--force", "overwrite"]).ok();
     let scan = run(["scan", "--json"].map(str::to_owned).into_iter().chain(members)).ok().json();
     assert_eq!(scan["arrays"][0]["health"], "good", "{scan}");
+    if require("qemu-io") {
+        let room = Room::new();
+        let (members, _) = dirty_and_degraded(&room);
+        let write = ["--rw", "randwrite", "--force", "overwrite", "--force", "dirty-degraded"];
+        let forced = bench(&members, &write).ok();
+        assert!(forced.stderr.contains("no undo log of the forced start"), "{}", forced.stderr);
+    }
 }
 
 #[test]

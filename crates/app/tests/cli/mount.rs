@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 
 use crate::fuse::{Loop, can_mount};
 use crate::harness::{Room, Said, Serve, require, run, said, tool, wattle};
+use crate::undo::bytes;
+use crate::undo_starts::start_log;
 
 /// Whether everything is there: root, FUSE, loop devices, and the tools.
 fn ready() -> bool {
@@ -171,6 +173,34 @@ fn a_log_that_was_not_replayed_is_left_out_and_that_is_said() {
         assert_eq!(fs::read_to_string(place.0.join("late")).unwrap(), "late");
         umount(&place).ok();
     }
+}
+
+#[test]
+fn what_a_forced_start_writes_over_is_saved_where_it_is_said() {
+    if !ready() || !require("qemu-io") {
+        return;
+    }
+    let room = Room::new();
+    let Some(mut members) = array_with(&room, "ext4") else { return };
+    let serve = Serve::start(&room, &[], &members);
+    tool("qemu-io", ["-f", "raw", "-c", "write -P 0 300M 64k", &serve.uri]);
+    serve.kill();
+    members.remove(0);
+    let before = bytes(&members);
+    let place = Place::new(&room);
+    let logs = room.name("logs");
+    mount(&room, &["--force=dirty-degraded"], &members, &place).ok();
+    umount(&place).ok();
+    assert!(bytes(&members) == before, "a read-only mount wrote");
+    let forced = mount(&room, &["--write", "--force=dirty-degraded", "--undo", &logs], &members, &place).ok();
+    let log = start_log(&forced.stderr);
+    assert!(log.starts_with(&logs), "{log}");
+    umount(&place).ok();
+    let refused = || run(["cat".to_owned()].into_iter().chain(members.clone()));
+    assert_eq!(refused().status, 0);
+    run(["undo", &log, "--force=written-since", "--undo", &logs]).ok();
+    assert!(bytes(&members).iter().zip(&before).all(|(now, before)| now[..1 << 20] == before[..1 << 20]));
+    refused().failed(3, "WTL-0049", &["--force=dirty-degraded"]);
 }
 
 #[test]

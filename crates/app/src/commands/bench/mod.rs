@@ -32,6 +32,9 @@ const RUNTIME: Duration = Duration::from_secs(6);
 const COME_UP: Duration = Duration::from_millis(200);
 /// How long the yardstick is held to.
 const YARDSTICK: Duration = Duration::from_millis(200);
+/// Why the forced start of an array that is going to be written all over is not saved.
+const NO_UNDO: &str = "no undo log of the forced start: what the array holds is written over, and superblocks of before would only tell of \
+                       data that is gone";
 /// In real time: four windows of a quarter of a second within five of a hundred.
 const STEADY: Steady = Steady {
     window: Duration::from_millis(250),
@@ -84,6 +87,9 @@ pub fn run(args: &BenchArgs, screen: Screen) -> Result<(), Problem> {
             let facts = Facts::of_claimed(&claimed);
             if writes {
                 check_may_write(args, &facts.name, claimed.read_only())?;
+                if claimed.is_forced(members::forced(&args.force)) {
+                    output::note(NO_UNDO);
+                }
             }
             members::note_unused(&scan, array);
             drop(scan);

@@ -1,0 +1,199 @@
+//! Why a member cannot be used, and what an operator is told of it.
+
+use thiserror::Error;
+use wattle_rt::{IoError, OpenError};
+
+use crate::overlay::OverlayError;
+use crate::problem::{Code, Problem};
+use crate::size::SizeError;
+
+/// Why a member cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum MemberError {
+    /// The operating system or the runtime did not open it.
+    #[error("{name}: {source}")]
+    Open {
+        /// The member.
+        name: String,
+        /// Why.
+        source: OpenError,
+    },
+    /// `mem:` and `null:` need a size.
+    #[error("{name}: {source}")]
+    BadSize {
+        /// The member.
+        name: String,
+        /// What is there instead.
+        source: SizeError,
+    },
+    /// An empty argument.
+    #[error("a member's name is empty")]
+    EmptyName,
+    /// A kind of member that this version cannot open.
+    #[error("{name}: members of the kind `{scheme}` are not supported yet")]
+    NotSupportedYet {
+        /// The member.
+        name: String,
+        /// Its kind.
+        scheme: &'static str,
+    },
+    /// A drive across a network that cannot be had.
+    #[error("{problem}")]
+    Remote {
+        /// Why.
+        problem: Box<Problem>,
+    },
+    /// A modelled drive where only files and devices will do.
+    #[error("{name}: a modelled drive is only a member of arrays without metadata")]
+    OnlyMadeUp {
+        /// The member.
+        name: String,
+    },
+    /// `DRIVE:pN` where there is no such partition.
+    #[error("{name}: there is no such partition on {whole}")]
+    NoPartition {
+        /// The partition.
+        name: String,
+        /// The drive.
+        whole: String,
+    },
+    /// Two names lead to one drive.
+    #[error("{name} and {first} are the same file or device")]
+    GivenTwice {
+        /// The second name.
+        name: String,
+        /// The first name.
+        first: String,
+    },
+    /// Another file is there now, or its size or superblock changed.
+    #[error("{name} changed while it was being opened")]
+    Changed {
+        /// The member.
+        name: String,
+    },
+    /// What is written to it cannot be kept, or what was cannot be had.
+    #[error("{problem}")]
+    Overlay {
+        /// Why.
+        problem: Box<Problem>,
+    },
+    /// A read of metadata failed.
+    #[error("{name}: reading {len_bytes} bytes at byte {offset_bytes}: {source}")]
+    Read {
+        /// The member.
+        name: String,
+        /// Where.
+        offset_bytes: u64,
+        /// How much.
+        len_bytes: u64,
+        /// Why.
+        source: IoError,
+    },
+}
+
+impl MemberError {
+    pub(super) fn overlaid(name: &str, source: &OverlayError) -> Self {
+        Self::Overlay { problem: Box::new(source.problem(name)) }
+    }
+}
+
+impl From<MemberError> for Problem {
+    fn from(error: MemberError) -> Self {
+        let what = error.to_string();
+        match error {
+            MemberError::Open { name, source } => open_problem(&name, what, source),
+            MemberError::BadSize { name, source } => {
+                let Problem { why, next, code, .. } = source.into();
+                Self::new(code, what, why, next).of_member(name)
+            }
+            MemberError::EmptyName => Self::new(
+                Code::BadMember,
+                what,
+                "an unset variable in a script often expands to an empty argument",
+                "name a file, a block device, mem:SIZE or null:SIZE",
+            ),
+            MemberError::NotSupportedYet { name, .. } => Self::new(
+                Code::NotSupportedYet,
+                what,
+                "nothing here opens drives across a network",
+                "connect the device with the system's own client (`nbd-client`) and give its node, or copy it to a file",
+            )
+            .of_member(name),
+            MemberError::Remote { problem } | MemberError::Overlay { problem } => *problem,
+            MemberError::OnlyMadeUp { name } => Self::new(
+                Code::BadMember,
+                what,
+                "it is memory, gone with the process that made it",
+                "use `wattle serve` with --level for an array over made-up drives, or name files or devices",
+            )
+            .of_member(name),
+            MemberError::NoPartition { name, whole } => Self::new(
+                Code::BadMember,
+                what,
+                "its partition table has none of this number that can be used, or it has no table",
+                format!("see `wattle scan {whole}`"),
+            )
+            .of_member(name),
+            MemberError::GivenTwice { name, .. } => Self::new(
+                Code::GivenTwice,
+                what,
+                "a member counted twice is redundancy that is not there",
+                "give each member once",
+            )
+            .of_member(name),
+            MemberError::Changed { name } => Self::new(
+                Code::Changed,
+                what,
+                "another file is at this path now, or its size or superblock is another than a moment ago",
+                "find out who is writing it, and try again",
+            )
+            .of_member(name),
+            MemberError::Read { name, .. } => Self::new(
+                Code::ReadFailed,
+                what,
+                "without its metadata a member cannot be judged",
+                "leave the member out if the others are enough, or copy the drive first (ddrescue) and give the copy",
+            )
+            .of_member(name),
+        }
+    }
+}
+
+fn open_problem(name: &str, what: String, source: OpenError) -> Problem {
+    let (code, why, next) = match source {
+        OpenError::NotFound => {
+            (Code::NotFound, "a member is a file or a block device that exists", "check the path")
+        }
+        OpenError::PermissionDenied => (
+            Code::PermissionDenied,
+            "this user may not open it",
+            "change its permissions, join the group that owns it (often `disk`), or run as its owner",
+        ),
+        OpenError::IsDirectory => {
+            (Code::IsDirectory, "a member is a file or a block device", "name the files in it: DIRECTORY/*")
+        }
+        OpenError::NotAFileOrBlockDevice => (
+            Code::NotADrive,
+            "a pipe, socket or character device has no sectors to go back to",
+            "name a file or a block device",
+        ),
+        OpenError::Empty => (
+            Code::EmptyMember,
+            "a member needs room for a superblock and data",
+            "check the copy or download it came from",
+        ),
+        OpenError::ReadOnly => (
+            Code::ReadOnlyMember,
+            "it must be written and the file, its file system or the device is read-only",
+            "make it writable, or use --read-only where the command has it",
+        ),
+        OpenError::Locked => (
+            Code::Locked,
+            "two owners of one member destroy the array",
+            "stop the other owner first (`wattle status`, `lsblk`, `fuser`)",
+        ),
+        _ => (Code::OpenFailed, "the operating system refused", "see the system's error above and its log"),
+    };
+    Problem::new(code, what, why, next).of_member(name)
+}

@@ -34,7 +34,7 @@ pub use audit::AuditArgs;
 pub use bench::BenchArgs;
 pub use copy::CopyArgs;
 pub use files::{FilesOn, GetArgs, LsArgs};
-pub use load::LoadArgs;
+pub use load::{LoadArgs, Time};
 pub use lvm::{
     ChangeArgs, CreateGroupArgs, CreateVolumeArgs, Extents, GroupArgs, ListArgs, LvArgs, LvCommand, MoveArgs,
     Permission, PvArgs, PvCommand, RestoreArgs, VgArgs, VgCommand, VolumeFlags,
@@ -43,7 +43,7 @@ pub use mount::{MountArgs, UmountArgs};
 pub use operate::{
     AddArgs, CheckArgs, FailArgs, RemoveArgs, RepairArgs, ReplaceArgs, Scrub, SetArgs, StopArgs,
 };
-pub use partition::PartitionArgs;
+pub use partition::{PartArg, PartitionArgs};
 pub use plan::{FileSystemArg, PlanArgs};
 pub use rescue::RescueArgs;
 pub use simulate::{ConsistencyArg, PresetArg, SimulateArgs};

@@ -36,7 +36,7 @@ struct FindingReport {
 
 /// A code of either family.
 #[derive(Debug, Clone, Copy)]
-enum Any {
+pub enum Any {
     Error(Code),
     Finding(audit::Code),
 }
@@ -47,7 +47,7 @@ impl Any {
         Code::ALL.iter().map(|code| Self::Error(*code)).chain(findings).collect()
     }
 
-    fn parse(text: &str) -> Option<Self> {
+    pub fn parse(text: &str) -> Option<Self> {
         Code::parse(text).map(Self::Error).or_else(|| audit::Code::parse(text).map(Self::Finding))
     }
 

@@ -1,27 +1,27 @@
 //! One file per command.
 
-mod audit;
+pub mod audit;
 mod bench;
 mod cat;
 mod copy;
 mod create;
 mod erase;
 mod examine;
-mod explain;
+pub mod explain;
 mod files;
 pub mod interval;
 pub mod lvm;
 mod member;
 mod mount;
 mod partition;
-mod plan;
+pub mod plan;
 mod plans;
 mod rescue;
 mod scan;
 mod scrub;
 mod serve;
 mod set;
-mod simulate;
+pub mod simulate;
 mod status;
 mod stop;
 pub mod top;

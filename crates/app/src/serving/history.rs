@@ -184,6 +184,11 @@ fn read(path: &Path) -> io::Result<(Vec<ScrubReport>, bool)> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((Vec::new(), false)),
         Err(error) => return Err(error),
     };
+    Ok(runs_in(&text))
+}
+
+/// The same, of what the file holds.
+pub fn runs_in(text: &[u8]) -> (Vec<ScrubReport>, bool) {
     let mut runs: Vec<ScrubReport> = Vec::new();
     let lines = text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
     for line in lines {
@@ -207,7 +212,7 @@ fn read(path: &Path) -> io::Result<(Vec<ScrubReport>, bool)> {
         run.truncated |= !run.mismatches.is_empty();
         run.mismatches.clear();
     }
-    Ok((runs, untidy))
+    (runs, untidy)
 }
 
 #[cfg(test)]

@@ -21,14 +21,14 @@ pub fn all() -> Vec<ThreadReport> {
 /// Of Linux on every architecture that has user space counters: USER_HZ.
 const TICKS_PER_SECOND: u64 = 100;
 
-/// The name stands in parentheses and may hold anything, parentheses too.
-fn parse(stat: &str) -> Option<ThreadReport> {
+/// A thread by its line of `stat`. The name stands in parentheses and may hold anything, parentheses too.
+pub fn parse(stat: &str) -> Option<ThreadReport> {
     let (name, rest) = stat.split_once('(')?.1.rsplit_once(')')?;
     // Fields 14 and 15 of the line, counted from 1; the name is field 2.
     let mut fields = rest.split_ascii_whitespace().skip(11);
     let mut ticks = || fields.next()?.parse::<u64>().ok();
-    let sum = ticks()? + ticks()?;
-    Some(ThreadReport { name: name.to_owned(), cpu_ms: sum * 1000 / TICKS_PER_SECOND })
+    let sum = ticks()?.saturating_add(ticks()?);
+    Some(ThreadReport { name: name.to_owned(), cpu_ms: sum.saturating_mul(1000 / TICKS_PER_SECOND) })
 }
 
 #[cfg(test)]

@@ -22,7 +22,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 pub use ring::{Ring, RingRequest, kernel_queues};
-pub use table::{MountEntry, mount_at, mounts_from};
+pub use table::{MountEntry, mount_at, mounts_from, mounts_in};
 
 /// What `/proc/mounts` calls the type of our mounts.
 pub const MOUNT_TYPE: &str = "fuse.wattle";

@@ -28,8 +28,12 @@ pub fn mounts_from(source: &Path) -> Vec<MountEntry> {
 }
 
 fn all() -> Vec<MountEntry> {
-    let text = fs::read("/proc/self/mountinfo").unwrap_or_default();
-    text.split(|&byte| byte == b'\n').filter_map(parse).collect()
+    mounts_in(&fs::read("/proc/self/mountinfo").unwrap_or_default())
+}
+
+/// The mounts of a table, in their order. Lines that are none are passed over.
+pub fn mounts_in(table: &[u8]) -> Vec<MountEntry> {
+    table.split(|&byte| byte == b'\n').filter_map(parse).collect()
 }
 
 /// One line: `id parent major:minor root DIR options [optional...] - TYPE SOURCE super-options`.

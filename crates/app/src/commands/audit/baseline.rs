@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use serde::de::Error as _;
 use serde::{Deserialize, Serialize};
 use wattle_advise::audit::{Finding, Report};
 use wattle_control::{Code, Problem};
@@ -26,6 +27,17 @@ struct File {
 }
 
 impl Known {
+    /// # Errors
+    /// The text is no baseline.
+    pub fn parse(text: &str) -> Result<Self, serde_json::Error> {
+        let file: File = serde_json::from_str(text)?;
+        if file.schema_version != SCHEMA_VERSION {
+            let what = format!("its schema_version is {}, not {SCHEMA_VERSION}", file.schema_version);
+            return Err(serde_json::Error::custom(what));
+        }
+        Ok(Self(file.findings.into_iter().collect()))
+    }
+
     /// Whether a finding is among it.
     pub fn has(&self, finding: &Finding) -> bool {
         self.0.contains(&entry(finding))
@@ -40,14 +52,7 @@ fn entry(finding: &Finding) -> Entry {
 /// The file cannot be read, or is no baseline.
 pub fn read(path: &Path) -> Result<Known, Problem> {
     let text = std::fs::read_to_string(path).map_err(|error| wrong(path, &error))?;
-    let file: File = serde_json::from_str(&text).map_err(|error| wrong(path, &error))?;
-    if file.schema_version != SCHEMA_VERSION {
-        return Err(wrong(
-            path,
-            &format!("its schema_version is {}, not {SCHEMA_VERSION}", file.schema_version),
-        ));
-    }
-    Ok(Known(file.findings.into_iter().collect()))
+    Known::parse(&text).map_err(|error| wrong(path, &error))
 }
 
 /// Writes what was found, and what was known before, as a baseline.

@@ -1,11 +1,11 @@
 //! `wattle audit`: what is wrong with a stack. The facts are collected here, from members ([`members`]) and from what a system says of
 //! itself ([`system`], [`kernel`]); what is wrong with them is `advise`'s to say.
 
-mod baseline;
+pub mod baseline;
 mod kernel;
 mod members;
 mod show;
-mod system;
+pub mod system;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -84,7 +84,7 @@ fn facts(args: &AuditArgs) -> Result<Facts, Problem> {
 }
 
 /// `rw=randwrite bs=4k`, as fio has it.
-fn workload(line: &str) -> Result<Request, Problem> {
+pub fn workload(line: &str) -> Result<Request, Problem> {
     let usage = |what: String| {
         Problem::new(
             Code::Usage,

@@ -1,7 +1,7 @@
 //! Facts of a running system: what the kernel says under /sys and /proc, what is configured under /etc. Only files are read, so that what
 //! was collected of a system in a directory will do as well.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -32,6 +32,8 @@ const SCHEDULES: [&str; 5] = [
 /// A system, by its root.
 pub struct System {
     root: PathBuf,
+    /// Its files, if they are not below the root but here.
+    collected: Option<BTreeMap<String, String>>,
 }
 
 impl System {
@@ -47,12 +49,24 @@ impl System {
                 "name members (wattle audit MEMBER...), or a directory with sys/block below it: --sysroot DIR",
             )
         })?;
-        Ok(Self { root: root.to_owned() })
+        Ok(Self { root: root.to_owned(), collected: None })
+    }
+
+    /// One that consists of these files.
+    pub fn of(files: BTreeMap<String, String>) -> Self {
+        Self { root: PathBuf::new(), collected: Some(files) }
+    }
+
+    fn read(&self, path: &str) -> Option<String> {
+        match &self.collected {
+            Some(files) => files.get(path).cloned(),
+            None => fs::read_to_string(self.root.join(path)).ok(),
+        }
     }
 
     /// What a file says, without the line's end.
     pub(super) fn text(&self, path: &str) -> Option<String> {
-        let text = fs::read_to_string(self.root.join(path)).ok()?;
+        let text = self.read(path)?;
         Some(text.trim().to_owned()).filter(|text| !text.is_empty())
     }
 
@@ -62,6 +76,11 @@ impl System {
 
     /// Names in a directory, in their order.
     pub(super) fn names(&self, path: &str) -> Vec<String> {
+        if let Some(files) = &self.collected {
+            let below = files.keys().filter_map(|file| file.strip_prefix(path)?.strip_prefix('/'));
+            let names: BTreeSet<_> = below.filter_map(|rest| rest.split('/').next()).collect();
+            return names.into_iter().map(str::to_owned).collect();
+        }
         let entries = fs::read_dir(self.root.join(path)).into_iter().flatten().flatten();
         let mut names: Vec<_> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
         names.sort();
@@ -69,7 +88,10 @@ impl System {
     }
 
     pub(super) fn has(&self, path: &str) -> bool {
-        self.root.join(path).exists()
+        match &self.collected {
+            Some(files) => files.contains_key(path) || !self.names(path).is_empty(),
+            None => self.root.join(path).exists(),
+        }
     }
 
     /// The drives, as members.
@@ -308,7 +330,7 @@ impl System {
         let mut texts = Vec::new();
         for file in files {
             // One that is there and cannot be read may name anybody.
-            texts.push(fs::read_to_string(self.root.join(file)).ok()?);
+            texts.push(self.read(file)?);
         }
         let names_somebody = |line: &str| {
             let mut words = line.split_whitespace();

@@ -3,17 +3,17 @@
 //! A command decides on a stack that it only looked at ([`look`]); [`work`] shows what that comes to, or claims the same members and
 //! carries it out. What the server of a group can do too is an [`order`].
 
-mod amount;
+pub mod amount;
 mod attributes;
 mod backup;
-mod columns;
-mod fields;
+pub mod columns;
+pub mod fields;
 mod look;
 mod lv;
 pub mod order;
 pub mod pv;
 mod relocate;
-mod select;
+pub mod select;
 pub mod vg;
 pub mod work;
 

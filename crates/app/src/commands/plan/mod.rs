@@ -11,7 +11,7 @@ mod ours;
 mod reasons;
 mod report;
 mod text;
-mod wish;
+pub mod wish;
 
 use wattle_advise::plan::{FileSystem, Loss, WishError, candidates};
 use wattle_control::size::Iec;

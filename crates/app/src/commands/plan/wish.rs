@@ -241,7 +241,7 @@ struct Line {
 }
 
 /// fio's options with commas between.
-fn parse_line(line: &str) -> Result<LoadArgs, Problem> {
+pub fn parse_line(line: &str) -> Result<LoadArgs, Problem> {
     let items: Vec<_> =
         line.split(',').filter(|item| !item.is_empty()).map(|item| format!("--{item}")).collect();
     let parse = |items: &[String]| {

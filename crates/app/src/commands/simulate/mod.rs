@@ -7,7 +7,7 @@ mod case;
 mod draw;
 mod report;
 mod studies;
-mod sweep;
+pub mod sweep;
 mod text;
 
 use wattle_control::{Code, Problem};

@@ -30,7 +30,7 @@ const NUMBERS: [&str; 5] = ["members", "degraded", "iodepth", "numjobs", "rwmixr
 
 /// One key and its values.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Sweep {
+pub struct Sweep {
     key: String,
     values: Vec<String>,
 }
@@ -122,7 +122,11 @@ fn unknown(key: &str) -> Problem {
     usage(format!("--sweep {key}: there is no such key; there are {}", KEYS.join(", ")))
 }
 
-fn parse(text: &str) -> Result<Sweep, Problem> {
+/// From what was typed.
+///
+/// # Errors
+/// It is no sweep of a key there is.
+pub fn parse(text: &str) -> Result<Sweep, Problem> {
     let Some((key, values)) = text.split_once('=') else {
         return Err(usage(format!(
             "--sweep {text}: expected KEY=VALUES, like members=3..24 or chunk=16k,64k"

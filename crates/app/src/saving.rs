@@ -238,7 +238,7 @@ pub fn tell_joined(log: &Path) {
 fn tell_forced(name: &str, log: &Path) {
     let log = printable(&shell_word(&log.to_string_lossy()));
     output::note(&format!(
-        "to take the forced start of {} back, after all that is done from now on: wattle undo {log}",
+        "to take the forced start of {} back, after whatever is done since: wattle undo {log}",
         printable(name)
     ));
     output::note(

@@ -256,7 +256,7 @@ fn render(report: &Report, screen: Screen) -> String {
         if member.overridden_bytes > 0 {
             what.push_str(&format!(", over {} written since", screen.units.show(member.overridden_bytes)));
         }
-        if member.was != undo::absolute(&member.member) {
+        if ![&member.member, &undo::absolute(&member.member)].contains(&&member.was) {
             what.push_str(&format!(" (it was {})", printable(&member.was)));
         }
         vec![printable(&member.member), what]

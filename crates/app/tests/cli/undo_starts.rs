@@ -2,8 +2,10 @@
 //! and every byte of it comes back.
 
 use std::fs;
+use std::process::Stdio;
+use std::time::Duration;
 
-use crate::harness::{Room, Said, Serve, require, run, tool};
+use crate::harness::{Room, Said, Serve, require, run, tool, wattle};
 use crate::lvm::lvm;
 use crate::undo::{bytes, log_of, put, saving};
 use crate::undo_orders::dirty_and_degraded;
@@ -85,7 +87,8 @@ fn changes_of_groups_save_what_a_forced_start_writes_over() {
     assert_eq!(listed, [own.as_str(), start.as_str()], "in the order in which they are taken back");
     assert!(bytes(&members) != before);
     // What the command wrote first, then the start.
-    undo(&room, &own, "").ok();
+    let undone = undo(&room, &own, "").ok();
+    assert!(!undone.text().contains("it was"), "an array has its name: {}", undone.text());
     room.untouched(|| undo(&room, &start, "")).failed(
         3,
         "WTL-0183",
@@ -95,6 +98,43 @@ fn changes_of_groups_save_what_a_forced_start_writes_over() {
     assert!(undone.text().contains("can give wrong data"), "{}", undone.text());
     assert!(bytes(&members) == before, "every byte is as it was");
     refused_as_before(&members);
+}
+
+#[test]
+fn a_command_that_is_killed_after_it_forced_a_start_is_taken_back() {
+    if !require("qemu-io") {
+        return;
+    }
+    let room = Room::new();
+    let (members, _) = dirty_and_degraded(&room);
+    let (before, logs) = (bytes(&members), room.name("undo"));
+    let (mut with, mut without) = (0, 0);
+    for after in (0..=10).map(|step| Duration::from_millis(1 << step)) {
+        let mut command = wattle();
+        command.args(["vg", "create", "tank", FORCE, "--undo", &logs]).args(&members);
+        let mut command = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        std::thread::sleep(after);
+        command.kill().unwrap();
+        command.wait().unwrap();
+        let listed = saving(&room, "undo --json", &[]).ok().json();
+        let listed = listed["logs"].as_array().unwrap();
+        if listed.is_empty() {
+            assert!(bytes(&members) == before, "killed after {after:?}");
+            without += 1;
+            continue;
+        }
+        with += 1;
+        // The array may still be dirty; what came of it is not to be taken back.
+        for log in listed {
+            let force = "--force=written-since --force=dirty-degraded --no-undo".split(' ');
+            run(["undo", log["log"].as_str().unwrap()].into_iter().chain(force)).ok();
+        }
+        assert!(heads(&members) == before.iter().map(|all| all[..1 << 20].to_vec()).collect::<Vec<_>>());
+        refused_as_before(&members);
+        members.iter().zip(&before).for_each(|(name, before)| put(name, 0, before));
+        fs::remove_dir_all(&logs).unwrap();
+    }
+    assert!(with > 0 && without > 0, "{with} with logs, {without} without");
 }
 
 #[test]

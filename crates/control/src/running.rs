@@ -20,7 +20,7 @@ use wattle_engine::sync::{Job, JobEnd, JobError, RepairSource};
 use wattle_engine::units::MemberIx;
 use wattle_engine::{ArrayHandle, BadRanges, MemberKey};
 use wattle_format::md::{Superblock, Uuid};
-use wattle_rt::{Core, Device, Semaphore};
+use wattle_rt::{Core, Device, Event as Flag, Semaphore};
 
 use crate::admit::{Offer, Place, Seat};
 use crate::assemble::ReAdd;
@@ -122,6 +122,8 @@ pub struct RunningArray {
     /// The smallest write that clients may send to members.
     block_bytes: u32,
     turn: Semaphore,
+    /// It is to be stopped, and nobody comes in any more.
+    stopping: Flag,
     events: RefCell<Events>,
 }
 
@@ -148,6 +150,7 @@ impl RunningArray {
             returning: RefCell::new(returning),
             block_bytes,
             turn: Semaphore::new(1),
+            stopping: Flag::new(),
             events: RefCell::default(),
         })
     }
@@ -158,11 +161,13 @@ impl RunningArray {
         &self.handle
     }
 
-    /// Stops the array, once no member is on its way in or out.
+    /// Stops the array, once no member is on its way in or out. Those that wait for their turn, or for a device that another holds, do not
+    /// come in any more.
     ///
     /// # Errors
     /// As [`ArrayHandle::stop`].
     pub async fn stop(&self) -> Result<(), wattle_engine::VolumeError> {
+        self.stopping.set();
         let _turn = self.turn.acquire(1).await;
         self.handle.stop(&self.core).await
     }

@@ -6,7 +6,7 @@ use wattle_engine::units::{MemberIx, SECTOR_BYTES, Sector};
 use wattle_engine::{BadRanges, MemberKey, MemberSpec, MemberState};
 use wattle_format::md::badblocks::BadBlocks;
 use wattle_format::md::{Features, Superblock, Uuid};
-use wattle_rt::{BufMut, Device, Durability, IoError};
+use wattle_rt::{BufMut, Device, Durability, Either, IoError, race};
 
 use super::look::shown;
 use super::{Known, Newcomer, RunningArray, Terms};
@@ -52,8 +52,12 @@ impl RunningArray {
                 next,
             ));
         }
-        let newcomer = Newcomer::open(&self.core, name, device_uuid).await?;
-        self.join(newcomer, None, place, terms).await
+        // Another may hold it, and whoever stops the array does not wait for that.
+        let opened = race(self.stopping.wait(), Newcomer::open(&self.core, name, device_uuid)).await;
+        let Either::Second(newcomer) = opened else {
+            return Err(self.join_problem(name, JoinError::Stopped));
+        };
+        self.join(newcomer?, None, place, terms).await
     }
 
     /// Takes in a device that is open; `spare` says which one it is of the array, if it is.

@@ -20,7 +20,7 @@ use wattle_engine::MemberState;
 use wattle_engine::geometry::Level;
 use wattle_engine::units::MemberIx;
 use wattle_format::md::{Uuid, Version};
-use wattle_rt::{Buf, BufMut, Core, Durability, WallTime};
+use wattle_rt::{Buf, BufMut, Core, Device, Durability, Lock, OpenOptions, WallTime};
 
 const SIZE: u64 = 8 << 20;
 const UUID: Uuid = Uuid(*b"a device's own  ");
@@ -271,6 +271,34 @@ fn commands_at_once_wait_for_each_other() {
         assert_eq!(array.handle().status(&core).await.members[3].state, MemberState::InSync);
         array.handle().fail(&core, MemberIx(0)).await.unwrap();
         array.handle().stop(&core).await.unwrap();
+    });
+}
+
+/// Whoever stops the array does not wait for a device that another holds, nor do those come in that waited behind it.
+#[test]
+fn nobody_comes_in_while_the_array_is_stopped() {
+    let (_dir, names) = files(5, SIZE);
+    create(Level::Raid5, Version::V12, Consistency::Resync, &names[..3], &[]);
+    on_a_core(async move |core| {
+        let array = run(&core, &names[..3]).await;
+        let lock = OpenOptions { lock: Lock::Exclusive, ..OpenOptions::default() };
+        let held = Device::open(&names[3], lock).unwrap();
+        let add = |name: &String| {
+            let (array, name) = (array.clone(), name.clone());
+            core.spawn(async move { array.add(&name, UUID, Forced::default()).await })
+        };
+        let waiting = [add(&names[3]), add(&names[4])];
+        core.sleep(Duration::from_millis(50)).await;
+        let begun = core.now();
+        array.stop().await.unwrap();
+        assert!(core.now() - begun < Duration::from_secs(1), "the device is still held");
+        for added in waiting {
+            assert_eq!(added.await.unwrap_err().code, Code::ServerFailed);
+        }
+        drop(held);
+        for name in &names[3..] {
+            assert!(std::fs::read(name).unwrap().iter().all(|&byte| byte == 0), "{name} was written");
+        }
     });
 }
 

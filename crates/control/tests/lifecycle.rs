@@ -6,10 +6,10 @@ mod real;
 
 use std::os::unix::fs::FileExt;
 
-use real::{files, on_a_core};
+use real::{create, files, looked, on_a_core, request};
 use tempfile::TempDir;
 use wattle_control::assemble::{Access, SyncState, Verdict};
-use wattle_control::create::{Consistency, CreatePlan, CreateRequest, inspect, plan};
+use wattle_control::create::{Consistency, CreateRequest};
 use wattle_control::members::look_all;
 use wattle_control::scan::{Scan, scan};
 use wattle_control::{Check, Claimed, Code, Forced, Member, Problem, start};
@@ -17,38 +17,7 @@ use wattle_engine::ArrayHandle;
 use wattle_engine::geometry::Level;
 use wattle_engine::units::MemberIx;
 use wattle_format::md::{self, Features, PplArea, Uuid, Version};
-use wattle_rt::{Buf, BufMut, Core, Durability, WallTime};
-
-fn request(level: Level, members: Vec<Option<Member>>) -> CreateRequest {
-    CreateRequest {
-        name: "host:t".to_owned(),
-        level,
-        members,
-        spares: Vec::new(),
-        version: Version::V12,
-        chunk_bytes: (level != Level::Raid1).then_some(65536),
-        layout: None,
-        data_offset_bytes: None,
-        size_bytes: None,
-        assume_clean: false,
-        consistency: Consistency::Resync,
-        forced: Forced::default(),
-        set_uuid: Uuid(*b"0123456789abcdef"),
-        now: WallTime { secs: 1_700_000_000, micros: 0 },
-    }
-}
-
-fn looked(names: &[String]) -> Vec<Option<Member>> {
-    look_all(names).unwrap().into_iter().map(Some).collect()
-}
-
-fn create(request: &CreateRequest) -> Result<CreatePlan, Problem> {
-    let members = request.members.iter().flatten().chain(&request.spares);
-    let states: Vec<_> = members.map(inspect).collect::<Result<_, _>>()?;
-    let plan = plan(request, &states)?;
-    plan.execute(&plan.claim(&states)?)?;
-    Ok(plan)
-}
+use wattle_rt::{Buf, BufMut, Core, Durability};
 
 fn scan_of(names: &[String]) -> Scan {
     scan(look_all(names).unwrap(), Forced::default()).unwrap()

@@ -4,12 +4,11 @@
 #[path = "support/real.rs"]
 mod real;
 
-use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use real::{files, on_a_core};
-use wattle_control::create::{Consistency, CreateRequest, inspect, plan};
+use real::{files, looked, on_a_core, request, run};
+use wattle_control::create::{Consistency, CreateRequest};
 use wattle_control::keeper::keep;
 use wattle_control::members::look_all;
 use wattle_control::running::RunningArray;
@@ -18,40 +17,15 @@ use wattle_control::{Claim, Code, Forced, Member, admit::Seat, start};
 use wattle_engine::geometry::Level;
 use wattle_engine::metadata::{Change, Metadata, Record};
 use wattle_engine::units::{MemberSet, Sector};
-use wattle_format::md::{Uuid, Version};
-use wattle_rt::{Buf, BufMut, Core, Durability, Either, WallTime, race};
+use wattle_format::md::Uuid;
+use wattle_rt::{Buf, BufMut, Core, Durability, Either, race};
 
 const SIZE: u64 = 8 << 20;
 const BITMAP: Consistency = Consistency::Bitmap { chunk_bytes: None };
 
-/// An array of these members, always with the same UUID.
 fn create(level: Level, consistency: Consistency, members: &[String], spares: &[String]) {
-    let request = CreateRequest {
-        name: "host:t".to_owned(),
-        level,
-        members: look_all(members).unwrap().into_iter().map(Some).collect(),
-        spares: look_all(spares).unwrap(),
-        version: Version::V12,
-        chunk_bytes: (level != Level::Raid1).then_some(65536),
-        layout: None,
-        data_offset_bytes: None,
-        size_bytes: None,
-        assume_clean: false,
-        consistency,
-        forced: Forced::default(),
-        set_uuid: Uuid(*b"0123456789abcdef"),
-        now: WallTime { secs: 1_700_000_000, micros: 0 },
-    };
-    let all = request.members.iter().flatten().chain(&request.spares);
-    let states: Vec<_> = all.map(|member| inspect(member).unwrap()).collect();
-    let plan = plan(&request, &states).unwrap();
-    plan.execute(&plan.claim(&states).unwrap()).unwrap();
-}
-
-async fn run(core: &Core, names: &[String]) -> Rc<RunningArray> {
-    let found = scan(look_all(names).unwrap(), Forced::default()).unwrap();
-    let claimed = start::claim(&found, found.find(None).unwrap(), false).unwrap();
-    RunningArray::new(core, "t", claimed.launch(core).await.unwrap())
+    let spares = look_all(spares).unwrap();
+    real::create(&CreateRequest { consistency, spares, ..request(level, looked(members)) }).unwrap();
 }
 
 /// A random id.

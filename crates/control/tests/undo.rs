@@ -2,9 +2,13 @@
 //! is cut short too, and once more brings back every byte.
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
+#[path = "support/real.rs"]
+mod real;
+
 use std::cell::RefCell;
 use std::sync::{Arc, Mutex};
 
+use real::request;
 use wattle_control::create::{Consistency, CreateRequest, inspect, plan};
 use wattle_control::lvm::commit::Role;
 use wattle_control::lvm::physical::{self, Physical};
@@ -12,15 +16,15 @@ use wattle_control::lvm::plan::{From, Place, Plan, say_in_a_group};
 use wattle_control::undo::draft::{Pieces, draft, pieces};
 use wattle_control::undo::restore::compare;
 use wattle_control::undo::{Recorder, Site, Write, carry_out, load};
-use wattle_control::{Forced, Member, Problem};
+use wattle_control::{Member, Problem};
 use wattle_engine::geometry::Level;
 use wattle_format::lvm::label::Area;
 use wattle_format::lvm::{Id, Label, Pv, Stamp, Vg};
-use wattle_format::md::{Uuid, Version};
+use wattle_format::md::Version;
 use wattle_format::undo::{Log, Place as Where, SECTOR_BYTES, Target};
 use wattle_rt::{
     Buf, BufMut, Core, Device, DriveConfig, Durability, IoError, Outcome, Reply, RuntimeConfig, Serve, Unmap,
-    WallTime, World, WorldConfig,
+    World, WorldConfig,
 };
 
 const SIZE_BYTES: u64 = 64 << 10;
@@ -388,22 +392,8 @@ fn create(level: Level, version: Version, consistency: Consistency) -> (Log, Vec
         let members: Vec<_> = (0..4).map(member).collect();
         let log = core.offload(move || {
             let dir = tempfile::tempdir().unwrap();
-            let request = CreateRequest {
-                name: "host:t".to_owned(),
-                level,
-                members: members.iter().cloned().map(Some).collect(),
-                spares: Vec::new(),
-                version,
-                chunk_bytes: (level != Level::Raid1).then_some(65536),
-                layout: None,
-                data_offset_bytes: None,
-                size_bytes: None,
-                assume_clean: false,
-                consistency,
-                forced: Forced::default(),
-                set_uuid: Uuid(*b"0123456789abcdef"),
-                now: WallTime { secs: 1_700_000_000, micros: 0 },
-            };
+            let request = request(level, members.iter().cloned().map(Some).collect());
+            let request = CreateRequest { version, consistency, ..request };
             let states: Vec<_> = members.iter().map(|member| inspect(member).unwrap()).collect();
             let plan = plan(&request, &states).unwrap();
             let recorder = Recorder {

@@ -6,11 +6,10 @@ mod foreign;
 mod real;
 mod undo;
 
-use std::rc::Rc;
 use std::time::Duration;
 
-use real::{files, on_a_core};
-use wattle_control::create::{Consistency, CreateRequest, inspect, plan};
+use real::{files, looked, on_a_core, request, run};
+use wattle_control::create::{Consistency, CreateRequest};
 use wattle_control::keeper::keep;
 use wattle_control::members::look_all;
 use wattle_control::running::RunningArray;
@@ -27,38 +26,8 @@ const UUID: Uuid = Uuid(*b"a device's own  ");
 
 fn create(level: Level, version: Version, consistency: Consistency, members: &[String], spares: &[String]) {
     let spares = if spares.is_empty() { Vec::new() } else { look_all(spares).unwrap() };
-    let request = CreateRequest {
-        name: "host:t".to_owned(),
-        level,
-        members: look_all(members).unwrap().into_iter().map(Some).collect(),
-        spares,
-        version,
-        chunk_bytes: (level != Level::Raid1).then_some(65536),
-        layout: None,
-        data_offset_bytes: None,
-        size_bytes: None,
-        assume_clean: false,
-        consistency,
-        forced: Forced::default(),
-        set_uuid: Uuid(*b"0123456789abcdef"),
-        now: WallTime { secs: 1_700_000_000, micros: 0 },
-    };
-    let states: Vec<_> = request
-        .members
-        .iter()
-        .flatten()
-        .chain(&request.spares)
-        .map(|member| inspect(member).unwrap())
-        .collect();
-    let plan = plan(&request, &states).unwrap();
-    plan.execute(&plan.claim(&states).unwrap()).unwrap();
-}
-
-async fn run(core: &Core, names: &[String]) -> Rc<RunningArray> {
-    let found = scan(look_all(names).unwrap(), Forced::default()).unwrap();
-    let claimed = start::claim(&found, found.find(None).unwrap(), false).unwrap();
-    drop(found);
-    RunningArray::new(core, "t", claimed.launch(core).await.unwrap())
+    let request = CreateRequest { version, consistency, spares, ..request(level, looked(members)) };
+    real::create(&request).unwrap();
 }
 
 fn data(seed: usize) -> Vec<u8> {

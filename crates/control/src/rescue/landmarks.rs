@@ -4,6 +4,7 @@
 
 use wattle_format::lvm::area::Header;
 use wattle_format::lvm::{Kind, Label, Vg};
+use wattle_parity::{Block, Kernels};
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -65,8 +66,17 @@ impl<'a> Reader<'a> {
 
 /// Looks for everything that is known.
 pub(super) fn find(reader: &Reader<'_>, shape: &Shape) -> Landmarks {
+    look(reader, shape, None)
+}
+
+/// The same with the members in this order: then P and Q give the blocks of those that are missing.
+pub(super) fn find_in_order(reader: &Reader<'_>, shape: &Shape, order: &[Option<usize>]) -> Landmarks {
+    look(reader, shape, Some(order))
+}
+
+fn look(reader: &Reader<'_>, shape: &Shape, order: Option<&[Option<usize>]>) -> Landmarks {
     let votes = vec![vec![0.0; reader.members.len() + 1]; shape.slots];
-    let mut search = Search { reader, shape, found: Landmarks { votes, ..Landmarks::default() } };
+    let mut search = Search { reader, shape, order, found: Landmarks { votes, ..Landmarks::default() } };
     let size = shape.geometry.array_sectors().0 * 512;
     search.volume(&View(vec![(0, size, 0)]), "", 0);
     search.found
@@ -75,6 +85,7 @@ pub(super) fn find(reader: &Reader<'_>, shape: &Shape) -> Landmarks {
 struct Search<'a> {
     reader: &'a Reader<'a>,
     shape: &'a Shape,
+    order: Option<&'a [Option<usize>]>,
     found: Landmarks,
 }
 
@@ -99,7 +110,8 @@ fn be64(bytes: &[u8], at: usize) -> u64 {
 }
 
 impl Search<'_> {
-    /// The bytes there of whichever member has something that `is` right. With a member missing, what the others make of its.
+    /// The bytes there of whoever is to have them in the order that is supposed; without one, of whichever member has something that `is`
+    /// right. With a member missing, what the others make of its.
     fn at(&mut self, view: &View, at: u64, len: usize, is: &dyn Fn(&[u8]) -> bool) -> Option<Rc<[u8]>> {
         let byte = view.place(at, len as u64)?;
         let (places, run) = self.shape.places(byte)?;
@@ -116,6 +128,19 @@ impl Search<'_> {
                     right.push(who);
                     found = bytes.clone();
                 }
+            }
+            if let Some(order) = self.order {
+                let (who, bytes) = match order[slot] {
+                    Some(who) => (who, pages[who].clone()),
+                    None => (members, self.made(order, slot, member_byte, len)),
+                };
+                found = bytes.filter(|bytes| is(bytes));
+                if found.is_some() {
+                    // What others have there too, where the rest of a stripe is empty, says as little of each.
+                    let others = right.iter().filter(|&&other| other != who).count();
+                    self.found.votes[slot][who] += 1.0 / (1 + others) as f64;
+                }
+                continue;
             }
             // What the others make of the missing one's. Where the rest of a stripe is empty, parity is a copy of the data.
             let parity = self.shape.parity_slots(member_byte);
@@ -137,6 +162,32 @@ impl Search<'_> {
             }
         }
         found
+    }
+
+    /// What P and Q make of the block of a missing member, with the others in this order.
+    fn made(&self, order: &[Option<usize>], slot: usize, member_byte: u64, len: usize) -> Option<Rc<[u8]>> {
+        let map = self.shape.stripe(member_byte)?;
+        let page = |slot: usize| order[slot].and_then(|who| self.reader.read(who, member_byte, len));
+        let (p, q) = (page(map.p().index()), page(map.q()?.index()));
+        let mut blocks: Vec<_> = (0..map.data_blocks())
+            .map(|block| {
+                let of = map.data_member(block).index();
+                (map.exponent(block), of, page(of), vec![0; len])
+            })
+            .collect();
+        blocks.sort_unstable_by_key(|(exponent, ..)| *exponent);
+        let mut row: Vec<_> = blocks
+            .iter_mut()
+            .map(|(exponent, _, known, lost)| match known.as_deref() {
+                Some(known) => (*exponent, Block::Known(known)),
+                None => (*exponent, Block::Lost(lost)),
+            })
+            .collect();
+        let (p, q) = (p.as_deref().map(Block::Known), q.as_deref().map(Block::Known));
+        Kernels::best().recover(&mut row, p, q).ok()?;
+        drop(row);
+        let made = blocks.into_iter().find(|(_, of, ..)| *of == slot)?;
+        Some(made.3.into())
     }
 
     /// The same of something that has to be there.

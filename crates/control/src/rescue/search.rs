@@ -6,7 +6,7 @@ use wattle_format::md::{Role, Superblock, Version};
 use super::candidate::{Candidate, Evidence, Hint, Score};
 use super::copies;
 use super::frames::{self, Frames};
-use super::landmarks::{self, Reader};
+use super::landmarks::{self, Landmarks, Reader};
 use super::sample::Sample;
 use super::shape::Shape;
 use super::{MEMBERS_MAX, RescueError};
@@ -166,13 +166,18 @@ fn search_among(
         }
         let found = landmarks::find(&reader, &shape);
         let candidate = evidence.weigh(shape, found);
+        let candidate = in_some_order(&evidence, &reader, &candidate).unwrap_or(candidate);
         candidates.push((candidate.best_order().1, candidate));
     }
     candidates.sort_by(|one, other| other.0.total_cmp(&one.0));
     candidates.truncate(CLOSER);
     let mut all = Vec::new();
     for (_, mut candidate) in candidates {
-        for (score, order) in climb(&evidence, &mut candidate) {
+        for (score, order) in climb(&evidence, &reader, &mut candidate) {
+            if let Some(more) = in_order(&evidence, &reader, &candidate.shape, &order) {
+                all.push(ranked(score, order, &more, sample));
+                continue;
+            }
             match of_their_sizes(&evidence, &reader, &candidate, &order) {
                 None => all.push(ranked(score, order, &candidate, sample)),
                 Some(longer) => all.extend(longer.iter().map(|candidate| {
@@ -194,6 +199,29 @@ fn ranked(mut score: Score, order: Vec<Option<usize>>, candidate: &Candidate, sa
     }
     let finding = Finding { shape: candidate.shape.clone(), order, points: score.total, reasons };
     Ranked { finding, score }
+}
+
+/// A RAID 6 that lacks members, in the better one of two orders. Where the rest of a stripe is empty, P and Q look like a structure too and
+/// speak for a wrong one; where they go round does not depend on that.
+fn in_some_order(evidence: &Evidence<'_>, reader: &Reader<'_>, candidate: &Candidate) -> Option<Candidate> {
+    if candidate.shape.level != Level::Raid6 {
+        return None;
+    }
+    let by_parity = evidence.weigh(candidate.shape.clone(), Landmarks::default());
+    let orders = [candidate.best_order().0, by_parity.best_order().0];
+    let all = orders.iter().filter_map(|order| in_order(evidence, reader, &candidate.shape, order));
+    all.max_by(|one, other| one.best_order().1.total_cmp(&other.best_order().1))
+}
+
+/// The same in this order: what P and Q make of the blocks of those that are missing speaks as well.
+fn in_order(
+    evidence: &Evidence<'_>,
+    reader: &Reader<'_>,
+    shape: &Shape,
+    order: &[Option<usize>],
+) -> Option<Candidate> {
+    let lacks = shape.level == Level::Raid6 && order.iter().any(Option::is_none);
+    lacks.then(|| evidence.weigh(shape.clone(), landmarks::find_in_order(reader, shape, order)))
 }
 
 /// A RAID 0 of members of different sizes in this order: its first part is like that of equal ones, and of the rest there are two kinds.
@@ -234,11 +262,19 @@ fn of_their_sizes(
 }
 
 /// Goes from the best of some orders to better ones by exchanging two members, and gives the best and the best of those beside it.
-fn climb(evidence: &Evidence<'_>, candidate: &mut Candidate) -> Vec<(Score, Vec<Option<usize>>)> {
+fn climb(
+    evidence: &Evidence<'_>,
+    reader: &Reader<'_>,
+    candidate: &mut Candidate,
+) -> Vec<(Score, Vec<Option<usize>>)> {
     let starts = candidate.starts(evidence);
     let candidate = &*candidate;
-    let scored = starts.into_iter().map(|order| (candidate.score(evidence, &order), order));
-    let Some((mut score, mut order)) = scored.max_by(|one, other| one.0.total.total_cmp(&other.0.total))
+    let score = |order: &[Option<usize>]| match in_order(evidence, reader, &candidate.shape, order) {
+        Some(in_order) => in_order.score(evidence, order),
+        None => candidate.score(evidence, order),
+    };
+    let scored = starts.into_iter().map(|order| (score(&order), order));
+    let Some((mut best_score, mut order)) = scored.max_by(|one, other| one.0.total.total_cmp(&other.0.total))
     else {
         return Vec::new();
     };
@@ -249,17 +285,17 @@ fn climb(evidence: &Evidence<'_>, candidate: &mut Candidate) -> Vec<(Score, Vec<
                 if order[one] != order[other] && !candidate.shape.are_twins(one, other) {
                     let mut exchanged = order.clone();
                     exchanged.swap(one, other);
-                    beside.push((candidate.score(evidence, &exchanged), exchanged));
+                    beside.push((score(&exchanged), exchanged));
                 }
             }
         }
         let best = beside.into_iter().max_by(|one, other| one.0.total.total_cmp(&other.0.total));
         match best {
-            Some((better, exchanged)) if better.total > score.total + 1e-9 => {
-                (score, order) = (better, exchanged);
+            Some((better, exchanged)) if better.total > best_score.total + 1e-9 => {
+                (best_score, order) = (better, exchanged);
             }
-            Some((second, exchanged)) => return vec![(score, order), (second, exchanged)],
-            None => return vec![(score, order)],
+            Some((second, exchanged)) => return vec![(best_score, order), (second, exchanged)],
+            None => return vec![(best_score, order)],
         }
     }
 }

@@ -1,6 +1,6 @@
 //! What an array could be, all but the order of its members.
 
-use wattle_engine::geometry::{Geometry, Kind, Level, Params};
+use wattle_engine::geometry::{Geometry, Kind, Level, Params, StripeMap};
 use wattle_engine::units::{MemberIx, Sector, StripeNo};
 use wattle_format::md::Version;
 use wattle_format::md::defaults::usable_sectors;
@@ -151,14 +151,16 @@ impl Shape {
 
     /// The slots of P and Q in the stripe that covers a byte of the members.
     pub(super) fn parity_slots(&self, member_byte: u64) -> Option<(usize, Option<usize>)> {
+        let map = self.stripe(member_byte)?;
+        Some((map.p().index(), map.q().map(MemberIx::index)))
+    }
+
+    /// The stripe that covers a byte of the members, where there is parity.
+    pub(super) fn stripe(&self, member_byte: u64) -> Option<StripeMap> {
         if self.geometry.kind() != Kind::Parity {
             return None;
         }
         let stripe = (member_byte / 512).checked_sub(self.data_offset_sectors)? / self.chunk_sectors;
-        if stripe >= self.geometry.stripes() {
-            return None;
-        }
-        let map = self.geometry.stripe(StripeNo(stripe));
-        Some((map.p().index(), map.q().map(MemberIx::index)))
+        (stripe < self.geometry.stripes()).then(|| self.geometry.stripe(StripeNo(stripe)))
     }
 }

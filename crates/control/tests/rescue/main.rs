@@ -47,9 +47,21 @@ fn with_a_member_missing_too() {
         let images = was.lay_out(&content);
         is(&search(&members(&images, order)).unwrap(), was, order);
     }
-    // Both the start of the file system and its parity are gone: nothing tells where the data starts, and that is said.
-    let was = Was::new(Level::Raid6, 2, 64, 2048, 5);
-    assert!(!search(&members(&was.lay_out(&content), &[4, 2, 0])).unwrap().certain);
+}
+
+/// Where the file system starts is on a missing member, and often something else of that stripe is on the other one.
+#[test]
+fn of_a_raid_6_two_members_may_be_missing() {
+    let Some(content) = file_system(96 * MIB, "1024") else { return };
+    for (was, order) in [
+        (Was::new(Level::Raid6, 2, 64, 2048, 5), &[4, 2, 0][..]),
+        (Was::new(Level::Raid6, 2, 64, 2048, 6), &[5, 0, 4, 2]),
+        (Was::new(Level::Raid6, 2, 64, 2048, 6), &[0, 4, 3, 2]),
+        (Was::new(Level::Raid6, 0, 128, 8192, 7), &[1, 6, 3, 5, 4]),
+        (Was::new(Level::Raid6, 2, 64, 2048, 12), &[11, 0, 4, 2, 5, 6, 10, 9, 8, 7]),
+    ] {
+        is(&search(&members(&was.lay_out(&content), order)).unwrap(), was, order);
+    }
 }
 
 /// Random data has no neighbours and no structures, but two parities: they tell everything but where data blocks start in a stripe.

@@ -89,16 +89,21 @@ impl MemberScan {
         self.chosen.map(|ix| &self.superblocks[ix])
     }
 
-    /// Claims a drive or partition that is used as it is. What was made of it, a group's volumes or partitions, was decided before the
-    /// lock: between the two another process may have changed it.
+    /// Claims a drive or partition that is used as it is. What is made of it, be it that it holds nothing, was decided before the lock:
+    /// between the two another process may have changed it.
     pub(crate) fn claim_as_seen(&self, claim: Claim) -> Result<Member, Problem> {
         let claimed = self.member.claim(claim)?;
         let physical = physical::read(&claimed).and_then(Result::ok);
         let same_physical = self.physical.is_none() || self.physical == physical;
-        if same_physical && (self.table.is_none() || self.table == partitions_of(&claimed)) {
-            return Ok(claimed);
+        let same_table = self.table.is_none() || self.table == partitions_of(&claimed);
+        let now = look_at(claimed, self.origin, Forced::default());
+        // Superblocks near the end of a drive may be those of its last partition, and are its then.
+        let same_superblocks =
+            self.table.is_some() || (&self.superblocks, &self.damaged) == (&now.superblocks, &now.damaged);
+        if same_physical && same_table && same_superblocks && self.signatures == now.signatures {
+            return Ok(now.member);
         }
-        Err(MemberError::Changed { name: claimed.name }.into())
+        Err(MemberError::Changed { name: now.member.name }.into())
     }
 
     /// Whether a file system was recognised on it.

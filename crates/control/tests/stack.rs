@@ -291,6 +291,33 @@ fn a_group_that_changed_before_it_was_claimed_is_not_used() {
     assert_eq!((refused.code, refused.exit_code()), (Code::Changed, 3), "{refused:?}");
 }
 
+/// Nor is a drive that held nothing a moment ago: somebody may have made something of it meanwhile.
+#[test]
+fn a_drive_that_was_used_before_it_was_claimed_is_not_used() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(all) = unpack(dir.path()) else { return };
+    let drive = dir.path().join("drive.img");
+    let size = std::fs::metadata(&all[0]).unwrap().len();
+    let mut label = vec![0; size as usize];
+    label[512..520].copy_from_slice(b"LABELONE");
+    label[536..544].copy_from_slice(b"LVM2 001");
+    let mut boot = vec![0; size as usize];
+    boot[1024 + 56..1024 + 58].copy_from_slice(&[0x53, 0xef]);
+    for content in [std::fs::read(&all[0]).unwrap(), label, boot] {
+        std::fs::write(&drive, vec![0; size as usize]).unwrap();
+        let scan = scan(look_all(&[drive.to_str().unwrap()]).unwrap(), Forced::default()).unwrap();
+        let claim = wattle_rt::run(RuntimeConfig::default(), async |core| {
+            let options = Options { policy: Policy::default(), purpose: Purpose::Write, wanted: None };
+            let mut stack = Stack::open(&core, scan, options, &mut Plain).await.unwrap();
+            std::fs::write(&drive, &content).unwrap();
+            let claim = stack.volume(&core, 0).await.map(drop);
+            stack.close(&core).await.unwrap();
+            claim
+        });
+        assert_eq!(claim.unwrap().unwrap_err().code, Code::Changed);
+    }
+}
+
 /// What another host owns, or several share, is read here and never written.
 #[test]
 fn a_group_of_another_host_is_not_written() {

@@ -352,8 +352,9 @@ async fn save(
 /// What becomes a physical volume is ours, and still holds what the operator was told of.
 async fn check_new(core: &Core, stack: &mut Stack, change: &Change) -> Result<(), Problem> {
     for place in change.plan.places.iter().filter(|place| matches!(place.from, From::New(_))) {
-        stack.volume(core, place.member).await?;
+        // Whoever claims it makes sure that it is still as it was seen.
         stack.look_again(core, place.member).await?;
+        stack.volume(core, place.member).await?;
         work::check_same(stack, place.member, place)?;
     }
     Ok(())

@@ -16,7 +16,7 @@ use wattle_control::lvm::plan::{From, Place, Plan, say_in_a_group};
 use wattle_control::undo::draft::{Pieces, draft, pieces};
 use wattle_control::undo::restore::compare;
 use wattle_control::undo::{Recorder, Site, Write, carry_out, load};
-use wattle_control::{Member, Problem};
+use wattle_control::{Code, Member, Problem};
 use wattle_engine::geometry::Level;
 use wattle_format::lvm::label::Area;
 use wattle_format::lvm::{Id, Label, Pv, Stamp, Vg};
@@ -470,4 +470,15 @@ fn a_create_that_is_cut_short_is_taken_back() {
             }
         });
     }
+}
+
+/// A drive that is named instead of a log has no end that memory could hold, and a pipe may never say anything.
+#[test]
+fn what_is_no_file_is_no_log() {
+    let dir = tempfile::tempdir().unwrap();
+    std::os::unix::fs::symlink("/dev/zero", dir.path().join("drive.undo")).unwrap();
+    let listed = wattle_control::undo::list(dir.path()).unwrap();
+    assert_eq!(listed[0].log.as_ref().unwrap_err().code, Code::NotFound);
+    let problem = load(&listed[0].path).unwrap_err();
+    assert!(problem.what.contains("it is no file"), "{problem:?}");
 }

@@ -85,6 +85,8 @@ fn write(path: &Path, text: &[u8]) -> io::Result<()> {
 /// It cannot be read.
 pub fn read(path: &Path) -> Result<Vec<u8>, Problem> {
     let text = fs::metadata(path).and_then(|metadata| match metadata.len() {
+        // A drive has no length here and no end that memory could hold.
+        _ if !metadata.is_file() => Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no file")),
         0..=FILE_BYTES_MAX => fs::read(path),
         _ => Err(io::Error::from(io::ErrorKind::FileTooLarge)),
     });

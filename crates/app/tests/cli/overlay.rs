@@ -3,9 +3,9 @@
 use std::fs;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
-use crate::harness::{Room, Said, Serve, require, run, said};
+use crate::harness::{Room, Said, Serve, require, run, said, wattle};
 use crate::nbd::Client;
 
 const BLOCK: usize = 64 << 10;
@@ -185,4 +185,29 @@ fn one_overlay_has_one_owner_and_reading_makes_no_files() {
     let second = Room::new();
     Serve::start(&second, &["--overlay", &other], &members).stop();
     serve.stop();
+}
+
+/// Whoever comes second finds whole files, and waits for whoever was first or is refused; nothing tells it to remove one that is in use.
+#[test]
+fn two_that_begin_at_once_do_not_meet_half_an_overlay() {
+    let room = Room::new();
+    let members = room.array("5", 4);
+    for round in 0..5 {
+        let dir = room.name(&format!("try-{round}"));
+        let start = |number: u32| {
+            let mut serve = wattle();
+            serve.args(["serve", "--overlay", &dir, "--run", "sleep 0.2"]).args(&members);
+            serve.args(["--runtime-dir", &room.name(&format!("run-{round}-{number}"))]);
+            serve.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+        };
+        let both = [start(1), start(2)].map(|serve| serve.wait_with_output().unwrap());
+        let ends =
+            both.map(|ended| (ended.status.code(), String::from_utf8_lossy(&ended.stderr).into_owned()));
+        assert!(ends.iter().any(|(status, _)| *status == Some(0)), "{ends:?}");
+        for (status, stderr) in ends {
+            assert!(status == Some(0) || stderr.contains("WTL-0026"), "{status:?}: {stderr}");
+        }
+        let left = fs::read_dir(&dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        assert!(left.into_iter().all(|name| !name.ends_with(".new")));
+    }
 }

@@ -253,20 +253,34 @@ fn describe(name: &str, below: &Device, modified: Option<(i64, u32)>) -> Header 
     Header { name: name.to_owned(), sectors, modified, samples }
 }
 
-/// Makes the file, if it is not there: durable before anything is written to it.
+/// Makes the file, if it is not there: durable before anything is written to it, and under its name only once it is whole, since others
+/// may look for it.
 fn make(path: &Path, layout: Layout, header: &mut dyn FnMut() -> Header) -> std::io::Result<()> {
-    let mut file = match File::options().write(true).create_new(true).open(path) {
-        Err(error) if error.kind() == ErrorKind::AlreadyExists => return Ok(()),
-        opened => opened?,
-    };
-    let made = file
-        .write_all(&header().encode())
-        .and_then(|()| file.set_len(layout.file_bytes()))
-        .and_then(|()| file.sync_all())
-        .and_then(|()| File::open(path.parent().unwrap_or(Path::new(".")))?.sync_all());
-    if made.is_err() {
-        // Nothing was written to it.
-        let _ = std::fs::remove_file(path);
+    if path.try_exists()? {
+        return Ok(());
     }
-    made
+    let mut draft = path.as_os_str().to_owned();
+    draft.push(format!(".{}.new", std::process::id()));
+    let draft = PathBuf::from(draft);
+    let made = File::create(&draft).and_then(|mut file| {
+        file.write_all(&header().encode())?;
+        file.set_len(layout.file_bytes())?;
+        file.sync_all()?;
+        publish(&draft, path)
+    });
+    let _ = std::fs::remove_file(&draft);
+    made?;
+    File::open(path.parent().unwrap_or(Path::new(".")))?.sync_all()
+}
+
+/// Gives the draft its name, unless another was faster: then its file is as good.
+fn publish(draft: &Path, path: &Path) -> std::io::Result<()> {
+    match std::fs::hard_link(draft, path) {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
+        // A file system without links.
+        Err(error) if matches!(error.kind(), ErrorKind::PermissionDenied | ErrorKind::Unsupported) => {
+            std::fs::rename(draft, path)
+        }
+        linked => linked,
+    }
 }

@@ -171,12 +171,32 @@ pub fn why(socket: &Path, array: &str) -> Result<WhyReport, Problem> {
 
 /// `None` if nobody listens there any more.
 pub(super) fn status(socket: &Path) -> Result<Option<ServerReport>, Problem> {
-    match exchange(socket, &Request::Status, Some(STATUS_TIME_MAX))? {
-        Some(Response::Status(report)) => Ok(Some(report)),
-        Some(Response::Error(report)) => Err(report.into()),
-        Some(_) => Err(silent(socket, "it answered something else than was asked")),
-        None => Ok(None),
+    match exchange(socket, &Request::Status, Some(STATUS_TIME_MAX)) {
+        Ok(Some(Response::Status(report))) => Ok(Some(report)),
+        Ok(Some(Response::Error(report))) => Err(report.into()),
+        Ok(Some(_)) => Err(silent(socket, "it answered something else than was asked")),
+        Ok(None) => Ok(None),
+        Err(_) if has_ended(socket) => Ok(None),
+        Err(problem) => Err(problem),
     }
+}
+
+/// Whether a server that did not answer was just ending: nobody listens in a moment.
+#[allow(clippy::disallowed_methods, reason = "a command waits; it runs on no core")]
+fn has_ended(socket: &Path) -> bool {
+    const TRIES: u32 = 5;
+    const PAUSE: Duration = Duration::from_millis(20);
+    (0..TRIES).any(|_| {
+        let ended = UnixStream::connect(socket).is_err_and(|error| nobody_listens(&error));
+        if !ended {
+            std::thread::sleep(PAUSE);
+        }
+        ended
+    })
+}
+
+fn nobody_listens(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound)
 }
 
 /// One request and its response. `None` if nobody listens at the socket.
@@ -191,9 +211,7 @@ fn exchange(
     };
     let mut stream = match UnixStream::connect(socket) {
         Ok(stream) => stream,
-        Err(error) if matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound) => {
-            return Ok(None);
-        }
+        Err(error) if nobody_listens(&error) => return Ok(None),
         Err(error) => return Err(failed(error)),
     };
     stream.set_read_timeout(time_max).and_then(|()| stream.set_write_timeout(time_max)).map_err(failed)?;
@@ -213,4 +231,41 @@ pub(super) fn silent(socket: &Path, why: &str) -> Problem {
         why,
         "look at the server's own messages; `fuser` with this path names its process",
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    /// What is said of a server that closes a connection without an answer, and perhaps its socket too.
+    #[allow(clippy::disallowed_methods, reason = "it plays a server")]
+    fn asked(ends: bool) -> Result<Option<ServerReport>, Problem> {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x.sock");
+        let listener = UnixListener::bind(&path).unwrap();
+        let server = std::thread::spawn(move || {
+            let (stream, _) = listener.accept().unwrap();
+            if ends {
+                drop(listener);
+                drop(stream);
+                return None;
+            }
+            Some(listener)
+        });
+        let said = status(&path);
+        drop(server.join().unwrap());
+        said
+    }
+
+    #[test]
+    fn a_server_that_ends_while_it_is_asked_is_none() {
+        assert!(asked(true).unwrap().is_none());
+    }
+
+    #[test]
+    fn a_server_that_listens_and_does_not_answer_is_a_problem() {
+        assert_eq!(asked(false).unwrap_err().code, Code::ServerFailed);
+    }
 }

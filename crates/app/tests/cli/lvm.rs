@@ -317,6 +317,14 @@ fn lvm_goes_on_with_what_wattle_made_and_wattle_with_theirs() {
     lvm(&room, &format!("vg reduce vg --on {}", files[2]), &files).ok();
     judge(&files, "vgck vg");
     assert_eq!(judge(&files, "pvs --noheadings -o pv_name,vg_name").unwrap(), ["a vg", "b vg", "c"]);
+    let sizes = ["pv_size", "pv_free", "dev_size", "pe_start"];
+    let mut ours = list("pv", &files, &[])
+        .iter()
+        .map(|pv| sizes.map(|size| pv[size].to_string()).join(" "))
+        .collect::<Vec<_>>();
+    ours.sort();
+    let theirs = format!("pvs --noheadings --units b --nosuffix -o {}", sizes.join(","));
+    assert_eq!(judge(&files, &theirs).unwrap(), ours);
     // A backup of ours is one of theirs.
     let backup = backups(&room).into_iter().find(|name| name.starts_with("vg_00002")).unwrap();
     let backup = room.path("backups").join(backup);

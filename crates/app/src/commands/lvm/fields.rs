@@ -141,16 +141,17 @@ pub fn pvs(stack: &Stack) -> Vec<Vec<Value>> {
         let seen = &stack.scan.members[ix];
         let Some(label) = seen.physical.as_ref().map(|physical| &physical.label) else { continue };
         let start_bytes = label.data_areas.first().map_or(0, |area| area.offset_bytes);
-        let size = Value::Bytes(label.device_bytes.saturating_sub(start_bytes));
+        // As LVM2 has it: no group has divided it yet.
+        let size = Value::Bytes(label.device_bytes);
         rows.push(vec![
             text(&seen.member.name),
             text(""),
             text("lvm2"),
             text("---"),
             size.clone(),
-            size,
+            size.clone(),
             Value::Bytes(0),
-            Value::Bytes(label.device_bytes),
+            size,
             Value::Bytes(start_bytes),
             Value::Count(0),
             Value::Count(0),

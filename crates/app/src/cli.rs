@@ -549,6 +549,54 @@ mod tests {
         Cli::command().debug_assert();
     }
 
+    /// The words of every command of ours in a line of the shell.
+    fn typed(line: &str) -> Vec<Vec<String>> {
+        let (mut words, mut word, mut quote) = (Vec::new(), String::new(), None);
+        let mut spaces = 0;
+        for c in line.chars() {
+            match (quote, c) {
+                // What comes behind is a remark.
+                (None, ' ') if spaces == 1 => break,
+                (None, ' ') => {
+                    words.push(std::mem::take(&mut word));
+                    spaces = 1;
+                    continue;
+                }
+                (None, '\'' | '"') => quote = Some(c),
+                (Some(open), _) if open == c => quote = None,
+                _ => word.push(c),
+            }
+            spaces = 0;
+        }
+        words.extend((!word.is_empty()).then_some(word));
+        let commands = words.split(|word| matches!(word.as_str(), "|" | "||" | "&&" | ">" | "<" | ";"));
+        commands
+            .filter(|words| words.first().is_some_and(|word| word == "wattle"))
+            .map(<[_]>::to_vec)
+            .collect()
+    }
+
+    fn check_examples(command: &clap::Command, path: &str, seen: &mut usize) {
+        let help = command.get_before_help().map(ToString::to_string).unwrap_or_default();
+        for line in help.lines().filter_map(|line| line.strip_prefix("  ")) {
+            for words in typed(line) {
+                let parsed = Cli::try_parse_from(&words);
+                assert!(parsed.is_ok(), "{path}: {line}: {}", parsed.unwrap_err());
+                *seen += 1;
+            }
+        }
+        for inner in command.get_subcommands() {
+            check_examples(inner, &format!("{path} {}", inner.get_name()), seen);
+        }
+    }
+
+    #[test]
+    fn what_help_shows_can_be_typed() {
+        let mut seen = 0;
+        check_examples(&Cli::command(), "wattle", &mut seen);
+        assert!(seen > 80, "{seen} examples");
+    }
+
     #[test]
     fn every_command_starts_its_help_with_examples() {
         for command in Cli::command().get_subcommands() {

@@ -12,15 +12,18 @@ use super::{DegradedArg, Force, Overlay, Runtime, Saving};
 /// other way, and gives the members back. Of an array that is being served with --export fuse=DIR, its file is used. Read-only,
 /// nothing is written to any member: what a file system has only in its log, because it was not unmounted, is left out and that is said.
 #[derive(Debug, Args)]
-#[command(before_help = "\
+#[command(
+    before_help = "\
 Examples:
   wattle mount disk*.img /mnt
   wattle mount /dev/sd[b-f] -V data /mnt --write
   wattle mount /dev/sd[b-f] /mnt --write --overlay /tmp/try    written there, and not to the drives
-  wattle mount data /mnt                        an array that is being served with --export fuse=DIR")]
+  wattle mount data /mnt                        an array that is being served with --export fuse=DIR",
+    override_usage = "wattle mount [OPTIONS] <NAME|MEMBER>... <DIR>"
+)]
 pub struct MountArgs {
     /// Members, or the name of an array that is being served; and last the directory.
-    #[arg(value_name = "NAME|MEMBER", required = true, num_args = 2.., value_names = ["NAME|MEMBER", "DIR"])]
+    #[arg(value_name = "NAME|MEMBER", required = true)]
     pub targets: Vec<String>,
     /// The volume on the members, by name or UUID; needed if there are several.
     #[arg(long, short = 'V', value_name = "VOLUME")]

@@ -33,7 +33,15 @@ const LOOKS_MAX: u32 = 3000;
 /// # Errors
 /// Not root, no such volume, or the file system does not mount. What the server in the background could not do has its exit status.
 pub fn mount(args: &MountArgs) -> Result<ExitCode, Problem> {
-    let (dir, targets) = args.targets.split_last().expect("clap wants two");
+    let (dir, targets) =
+        args.targets.split_last().filter(|(_, targets)| !targets.is_empty()).ok_or_else(|| {
+            Problem::new(
+                Code::Usage,
+                "what is to be mounted, or the directory, is missing",
+                "the last of the names is the directory",
+                "write it like: wattle mount disk*.img /mnt",
+            )
+        })?;
     let dir = Path::new(dir);
     must_be_root()?;
     if !dir.is_dir() {

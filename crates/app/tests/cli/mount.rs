@@ -94,8 +94,11 @@ fn what_was_written_is_read_and_reading_writes_nothing() {
         );
 
         let before = room.contents();
-        // One member short, which a read-only mount does not record either.
-        mount(&room, &[], &members[1..], &place).ok();
+        // One member short, which a read-only mount does not record either. Options may stand before the directory, as in the help.
+        let mut command = wattle();
+        command.arg("mount").args(&members[1..]).args(["-V", "data"]).arg(&place.0);
+        command.arg("--runtime-dir").arg(room.path("run")).env("WATTLE_STATE_DIR", room.path("state"));
+        said(command.output().unwrap()).ok();
         assert_eq!(fs::read_to_string(place.0.join("proof.txt")).unwrap(), "it holds");
         assert!(fs::write(place.0.join("more"), "").is_err());
         let busy = fs::File::open(place.0.join("proof.txt")).unwrap();
@@ -246,6 +249,12 @@ fn an_array_that_is_served_is_mounted_by_its_name() {
     // The server is somebody else's, and goes on.
     assert!(!nothing_is_served(&room));
     serve.stop();
+}
+
+#[test]
+fn without_a_directory_or_anything_to_mount_there_is_an_error_that_says_so() {
+    run(["mount", "/mnt"]).failed(2, "WTL-0001", &["the directory", "wattle mount"]);
+    assert_eq!(run(["mount"]).status, 2);
 }
 
 #[test]

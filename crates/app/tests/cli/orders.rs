@@ -53,9 +53,17 @@ fn members_that_cannot_be_added() {
     let nowhere = room.name("nowhere");
     add(&nowhere, &[]).failed(1, "WTL-0020", &["nowhere"]);
     add(room.dir.path().to_str().unwrap(), &[]).failed(1, "WTL-0022", &[]);
-    // Devices that an array runs on are that array's to write.
-    let add_running =
-        |device: &str, options: &[&str]| refused(&serve, &[&["add", "data", device], options].concat(), None);
+    // An array that runs on a device writes how it is, its superblock from 192 bytes on; what device it is and its data stay.
+    let add_running = |device: &str, options: &[&str]| {
+        let stays = || {
+            let bytes = fs::read(device).unwrap();
+            (bytes[4096..4096 + 192].to_vec(), bytes[1 << 20..].to_vec())
+        };
+        let before = stays();
+        let said = refused(&serve, &[&["add", "data", device], options].concat(), None);
+        assert!(stays() == before, "{device} was changed: {}", said.stderr);
+        said
+    };
     add_running(&members[0], &[]).failed(2, "WTL-0004", &["member-0", "already"]);
 
     // Somebody else's: another array's member, in use or not.

@@ -262,7 +262,9 @@ fn make(path: &Path, layout: Layout, header: &mut dyn FnMut() -> Header) -> std:
     let mut draft = path.as_os_str().to_owned();
     draft.push(format!(".{}.new", std::process::id()));
     let draft = PathBuf::from(draft);
-    let made = File::create(&draft).and_then(|mut file| {
+    // One that a crash left may be the overlay itself by its other name: it goes, and is not written to.
+    let _ = std::fs::remove_file(&draft);
+    let made = File::create_new(&draft).and_then(|mut file| {
         file.write_all(&header().encode())?;
         file.set_len(layout.file_bytes())?;
         file.sync_all()?;
@@ -282,5 +284,25 @@ fn publish(draft: &Path, path: &Path) -> std::io::Result<()> {
             std::fs::rename(draft, path)
         }
         linked => linked,
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_overlay_that_a_crash_left_two_names_is_not_written_to_by_the_other_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, moved) = (dir.path().join("a.overlay"), dir.path().join("moved"));
+        let layout = Layout { sectors: 2048 };
+        let header = Header { name: "a".to_owned(), sectors: 2048, modified: None, samples: [None; 16] };
+        std::fs::write(&moved, "what was written").unwrap();
+        std::fs::hard_link(&moved, dir.path().join(format!("a.overlay.{}.new", std::process::id()))).unwrap();
+        make(&path, layout, &mut || header.clone()).unwrap();
+        assert_eq!(std::fs::read(&moved).unwrap(), b"what was written");
+        assert_eq!(std::fs::metadata(&path).unwrap().len(), layout.file_bytes());
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2, "a draft is left");
     }
 }

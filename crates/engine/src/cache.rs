@@ -20,9 +20,11 @@
 
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
+use std::sync::Arc;
 
-use wattle_rt::Buf;
+use wattle_rt::{Buf, CoreIx};
 
+use crate::loan::{CLASSES, Loans, class, mixed};
 use crate::units::StripeNo;
 
 /// What is kept as a whole, unless tests ask for less; also what a buffer of that length or less takes in memory.
@@ -34,8 +36,6 @@ const WAYS: usize = 8;
 const SETS_FIRST: usize = 32;
 /// How often a page that is used again survives the search for a victim.
 const HEAT_MAX: u8 = 3;
-/// Stripes are counted in so many classes.
-const CLASSES: usize = 1024;
 /// Marks of rows, for each page that the cache could hold at most.
 const MARKS: usize = 4;
 /// Streams of small writes that are told from the rest.
@@ -137,7 +137,9 @@ pub(crate) struct CleanCache {
     tuning: CacheTuning,
     /// Whether chunks are whole pages: others cannot be kept.
     whole: bool,
-    cores: usize,
+    /// Stripes of which something is here are not lent.
+    loans: Arc<Loans>,
+    core: CoreIx,
     /// This core's share of the ceiling.
     bytes_max: Cell<usize>,
     /// Of a block.
@@ -169,32 +171,28 @@ struct Table {
     streams: Vec<(StripeNo, u64)>,
 }
 
-/// A number as good as random (the finaliser of SplitMix64).
-fn mixed(key: u64) -> u64 {
-    let key = (key ^ key >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let key = (key ^ key >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    key ^ key >> 31
-}
-
-fn class(stripe: StripeNo) -> usize {
-    mixed(stripe.0) as usize % CLASSES
-}
-
 /// How often a cache doubles until it has so many sets; it begins with [`SETS_FIRST`] or not twice as many.
 fn doublings(sets: usize) -> u32 {
     (sets / SETS_FIRST).max(1).ilog2()
 }
 
 impl CleanCache {
-    /// One of so many `cores`, for stripes of so many `blocks`, parity included, of `chunk_bytes` each.
-    pub fn new(tuning: CacheTuning, cores: usize, blocks: usize, chunk_bytes: u64) -> Self {
+    /// Of the stripes that `core` owns, of so many `blocks`, parity included, of `chunk_bytes` each.
+    pub fn new(
+        tuning: CacheTuning,
+        loans: Arc<Loans>,
+        core: CoreIx,
+        blocks: usize,
+        chunk_bytes: u64,
+    ) -> Self {
         let page_bytes = tuning.page_bytes as u64;
         let pages = chunk_bytes / page_bytes;
         Self {
             tuning,
             whole: chunk_bytes.is_multiple_of(page_bytes),
-            cores,
-            bytes_max: Cell::new(tuning.bytes_max / cores),
+            bytes_max: Cell::new(tuning.bytes_max / loans.cores()),
+            loans,
+            core,
             pages,
             stripe_pages: pages * blocks as u64,
             table: RefCell::default(),
@@ -206,9 +204,10 @@ impl CleanCache {
 
     /// Has another ceiling from now on, of all cores together, and begins anew below it.
     pub fn set_bytes_max(&self, bytes_max: usize) {
-        self.bytes_max.set(bytes_max / self.cores);
+        self.bytes_max.set(bytes_max / self.loans.cores());
         self.growth.set(None);
         let mut table = self.table.borrow_mut();
+        self.lend_all(&table);
         *table = Table { evictions: table.evictions, ..Table::default() };
     }
 
@@ -271,21 +270,31 @@ impl CleanCache {
         self.misses.update(|all| all + misses);
     }
 
+    /// Marks a row of a stripe of another core, in which something is written; says whether something was a while before.
+    pub fn row_comes_again(&self, stripe: StripeNo, row: u64) -> bool {
+        let mut table = self.table.borrow_mut();
+        self.begun(&mut table) && table.mark(stripe, row)
+    }
+
+    /// Whether there is a table; makes one if there is to be one.
+    fn begun(&self, table: &mut Table) -> bool {
+        if table.ways.is_empty() {
+            match self.sets_max() {
+                0 => return false,
+                sets_max => table.begin(sets_max),
+            }
+        }
+        true
+    }
+
     /// A row of a stripe is written in parts; says whether its pages are to be kept. `wanted` says that they are for another reason than
     /// that the row comes again, `missed` that any of them had to be read.
     pub fn row_used(&self, stripe: StripeNo, row: u64, wanted: bool, missed: bool) -> bool {
         let mut table = self.table.borrow_mut();
-        if table.ways.is_empty() {
-            let sets_max = self.sets_max();
-            if sets_max == 0 {
-                return false;
-            }
-            table.begin(sets_max);
+        if !self.begun(&mut table) {
+            return false;
         }
-        let mark = mixed(stripe.0.rotate_left(24) ^ row);
-        let place = mark as usize % table.marks.len();
-        let mark = (mark >> 32) as u32 | 1;
-        let again = std::mem::replace(&mut table.marks[place], mark) == mark;
+        let again = table.mark(stripe, row);
         table.rows += 1;
         table.again += u64::from(again && missed);
         if table.rows >= PERIOD_MIN.max(table.ways.len() as u64) {
@@ -337,14 +346,33 @@ impl CleanCache {
         let new = way.page.is_none() || !known;
         *way = Way { key, page: Some(page), heat: if known { heat } else { 1 } };
         if evicted {
-            table.active -= 1;
             table.evictions += 1;
-            table.classes[self.class_of(before)] -= 1;
+            self.one_less(&mut table, before);
         }
         if new {
             table.active += 1;
-            table.classes[self.class_of(key)] += 1;
+            let class = self.class_of(key);
+            table.classes[class] += 1;
+            if table.classes[class] == 1 {
+                self.loans.keep(self.core, class);
+            }
         }
+    }
+
+    /// A page has gone.
+    fn one_less(&self, table: &mut Table, key: PageKey) {
+        let class = self.class_of(key);
+        table.active -= 1;
+        table.classes[class] -= 1;
+        if table.classes[class] == 0 {
+            self.loans.keep_none(self.core, class);
+        }
+    }
+
+    /// Nothing is about to be here any more.
+    fn lend_all(&self, table: &Table) {
+        let held = (0..).zip(&table.classes).filter(|(_, pages)| **pages > 0);
+        held.for_each(|(class, _)| self.loans.keep_none(self.core, class));
     }
 
     /// Takes a page out: it is about to be written.
@@ -352,8 +380,7 @@ impl CleanCache {
         let mut table = self.table.borrow_mut();
         let way = table.set_mut(key).iter_mut().find(|way| way.key == key);
         if way.is_some_and(|way| way.page.take().is_some()) {
-            table.active -= 1;
-            table.classes[self.class_of(key)] -= 1;
+            self.one_less(&mut table, key);
         }
     }
 
@@ -369,6 +396,7 @@ impl CleanCache {
     pub fn clear(&self) {
         let mut table = self.table.borrow_mut();
         if table.active > 0 && !self.tuning.faults.keeps_over_changes {
+            self.lend_all(&table);
             table.ways.fill_with(Way::default);
             table.classes.fill(0);
             table.active = 0;
@@ -395,6 +423,14 @@ impl Table {
         self.ways.resize_with(self.sets * WAYS, Way::default);
         self.classes.resize(CLASSES, 0);
         self.marks.resize(MARKS * sets_max * WAYS, 0);
+    }
+
+    /// Marks a row as used; says whether it was marked.
+    fn mark(&mut self, stripe: StripeNo, row: u64) -> bool {
+        let mark = mixed(stripe.0.rotate_left(24) ^ row);
+        let place = mark as usize % self.marks.len();
+        let mark = (mark >> 32) as u32 | 1;
+        std::mem::replace(&mut self.marks[place], mark) == mark
     }
 
     fn at(&self, key: PageKey) -> usize {
@@ -449,7 +485,8 @@ mod tests {
 
     /// For stripes of five blocks of 64 KiB.
     fn cache(ceiling_bytes: usize) -> CleanCache {
-        CleanCache::new(CacheTuning { bytes_max: ceiling_bytes, ..CacheTuning::default() }, 1, 5, 64 << 10)
+        let tuning = CacheTuning { bytes_max: ceiling_bytes, ..CacheTuning::default() };
+        CleanCache::new(tuning, Arc::new(Loans::new(1)), CoreIx(0), 5, 64 << 10)
     }
 
     fn page(byte: u8) -> Buf {

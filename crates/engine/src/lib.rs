@@ -25,6 +25,7 @@ mod cache;
 pub mod error;
 pub mod geometry;
 pub mod intent;
+mod loan;
 pub mod log;
 pub mod metadata;
 mod mirror;

@@ -273,7 +273,8 @@ pub struct Counted<T> {
     pub after: T,
 }
 
-/// Between the jobs and the one who measures: written on one side, read on the other, a cache line for each writer.
+/// Between the jobs and the one who measures: written on one side, read on the other, two cache lines for each writer, since
+/// processors fetch them in pairs.
 pub(crate) struct Board {
     /// Requests answered, by job.
     answered: Vec<Line>,
@@ -284,7 +285,7 @@ pub(crate) struct Board {
 }
 
 #[derive(Default)]
-#[repr(align(64))]
+#[repr(align(128))]
 struct Line(AtomicU64);
 
 impl Board {

@@ -23,6 +23,7 @@ use crate::cache::CacheTuning;
 use crate::error::{FailError, JoinError, LeaveError, VolumeError};
 use crate::geometry::{Geometry, Kind};
 use crate::intent::IntentSpec;
+use crate::loan::Loans;
 use crate::log::{LogArea, LogSpec, PAGE_BYTES as LOG_PAGE_BYTES};
 use crate::metadata::Metadata;
 use crate::regions::Regions;
@@ -201,6 +202,8 @@ pub(crate) struct Fixed {
     pub intent: Option<IntentSpec>,
     pub log: Option<LogSpec>,
     pub tuning: Tuning,
+    /// Stripes that cores lend each other.
+    pub loans: Arc<Loans>,
     /// Requests aligned to this cost no read of their edges. The largest logical block of the members; with a partial parity
     /// log at least its page.
     pub block_bytes: u32,
@@ -254,6 +257,7 @@ impl ArrayHandle {
             intent: spec.intent,
             log: spec.log,
             tuning: spec.tuning,
+            loans: Arc::new(Loans::new(core.cores())),
             block_bytes,
             member_block_bytes,
         });

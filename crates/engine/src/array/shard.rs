@@ -512,7 +512,8 @@ fn clean_cache(core: &Core, fixed: &Fixed) -> CleanCache {
     let geometry = &fixed.geometry;
     let bytes_max = if geometry.kind() == Kind::Parity { fixed.tuning.cache.bytes_max } else { 0 };
     let tuning = CacheTuning { bytes_max, ..fixed.tuning.cache };
-    CleanCache::new(tuning, core.cores(), geometry.raid_disks(), geometry.chunk().0 * SECTOR_BYTES)
+    let chunk_bytes = geometry.chunk().0 * SECTOR_BYTES;
+    CleanCache::new(tuning, fixed.loans.clone(), core.index(), geometry.raid_disks(), chunk_bytes)
 }
 
 /// Answers a request. Whoever asked may have gone; the work is done all the same.

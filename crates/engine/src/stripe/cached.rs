@@ -50,16 +50,20 @@ impl Work<'_> {
         plans: &[WritePlan],
         fetched: &mut Grid<BufMut>,
         blocks: &Grid<Buf>,
-        stream: bool,
+        again: bool,
     ) -> Left {
         let (cache, stripe) = (&self.shard.cache, self.map.stripe);
         let mut left = Vec::new();
+        if self.borrowed() {
+            // What this core kept of it, its owner would not know of.
+            return left;
+        }
         for (number, (row, plan)) in
             rows.iter().zip(plans).enumerate().filter(|(_, (_, plan))| !plan.fetch.is_empty())
         {
             let Some(pages) = cache.pages(&row.bytes) else { continue };
             let found = plan.fetch.intersection(&self.cached(row));
-            let wanted = stream || !found.is_empty();
+            let wanted = again || !found.is_empty();
             if !cache.row_used(stripe, pages.start, wanted, !plan.fetch.is_subset(&found)) {
                 continue;
             }

@@ -42,6 +42,7 @@ impl Work<'_> {
                 buf: piece.buf.slice(at..at + (bytes.end - bytes.start) as usize),
                 durability: piece.durability,
                 company: 0,
+                again: piece.again,
             })
         });
         cut.collect()

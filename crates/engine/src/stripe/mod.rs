@@ -32,6 +32,7 @@ use wattle_rt::{Buf, BufMut, CoreIx, Durability, oneshot};
 use crate::array::{Health, Shard, UnderWay, answer};
 use crate::error::VolumeError;
 use crate::geometry::StripeMap;
+use crate::loan;
 use crate::plan::{BlockSet, Refusal, View};
 use crate::units::{MemberIx, MemberSet, SECTOR_BYTES, Sector, StripeNo};
 use gather::{Gather, Run};
@@ -42,6 +43,10 @@ use workers::{Worker, Workers};
 
 /// Most requests in one batch.
 const BATCH_MAX: usize = 1024;
+
+/// A write of at most so many bytes is done by the core that it came in on, if that can borrow the stripe. Larger ones gain more by
+/// going to where their neighbours gather.
+const BORROWER_BYTES_MAX: usize = 16 << 10;
 
 /// So much room for waiting requests stays with a task that is done with a stripe.
 const QUEUE_KEPT: usize = 16;
@@ -54,6 +59,8 @@ pub(crate) struct WritePiece {
     pub durability: Durability,
     /// How many writes were under way on the core that it came from, itself included; 0 if that is the stripe's own.
     pub company: usize,
+    /// It comes from another core that has seen writes there before it: what it leaves on the members is worth keeping.
+    pub again: bool,
 }
 
 /// A read inside one stripe that needs the stripe to itself, because something has to be reconstructed.
@@ -124,6 +131,8 @@ pub(crate) struct StripeTable {
     active: RefCell<BTreeMap<StripeNo, Rc<Active>>>,
     gather: Gather,
     workers: Workers,
+    /// Stripes of this core that have work and wait until another core gives back what it has borrowed.
+    lent: RefCell<Vec<(StripeNo, OneshotSender<()>)>>,
 }
 
 /// A stripe that a task works on, or the place for one while the task has none.
@@ -152,12 +161,24 @@ pub(crate) async fn write(
     let (sender, receiver) = oneshot();
     let waiter = Waiter { sender, _under_way: under_way };
     let owner = owner(stripe, shard.core.cores());
-    if owner == shard.core.index() {
+    let away = owner != shard.core.index();
+    let again = away && comes_again(shard, stripe, &piece);
+    if !away || (!again && shard.stripes.may_borrow(stripe, &piece)) {
+        shard.fixed.loans.is_coming(owner, stripe);
         enqueue(shard, stripe, Request::Write(piece, Writer::Here(waiter)));
     } else {
-        Letter::write(shard, owner, stripe, piece, waiter);
+        Letter::write(shard, owner, stripe, WritePiece { again, ..piece }, waiter);
     }
     receiver.await.unwrap_or(Err(VolumeError::Stopped))
+}
+
+/// Whether a write to a stripe of another core, of a part of a row, goes on where one before it ended or comes to the same row: then the
+/// owner should have it, whose cache is the one that keeps what he owns.
+fn comes_again(shard: &Shard, stripe: StripeNo, piece: &WritePiece) -> bool {
+    let (cache, range) = (&shard.cache, piece.range());
+    let row = range.start % (shard.fixed.geometry.chunk().0 * SECTOR_BYTES) / cache.page_bytes() as u64;
+    piece.buf.len() <= BORROWER_BYTES_MAX
+        && (cache.is_stream(stripe, range) | cache.row_comes_again(stripe, row))
 }
 
 /// Reads a piece with reconstruction; this core owns the stripe and the caller holds a pass.
@@ -175,6 +196,7 @@ pub(crate) async fn turn(shard: &Rc<Shard>, stripe: StripeNo) -> Option<Turn> {
     receiver.await
 }
 
+/// Queues a request on a stripe that this core owns, or a first one on a stripe that it is going to borrow for that.
 fn enqueue(shard: &Rc<Shard>, stripe: StripeNo, request: Request) {
     let table = &shard.stripes;
     let (active, idle) = match table.active.borrow_mut().entry(stripe) {
@@ -195,10 +217,13 @@ fn enqueue(shard: &Rc<Shard>, stripe: StripeNo, request: Request) {
 /// Serves one stripe until nothing waits on it. The table guarantees one such task per stripe (invariant 4).
 async fn serve(shard: &Rc<Shard>, stripe: StripeNo, active: &Active) {
     let work = Work::new(shard, stripe);
+    if !work.begin(active).await {
+        return;
+    }
     let mut answered = false;
     loop {
         gather::wait(shard, active, answered).await;
-        let Some(batch) = shard.stripes.take_batch(stripe, active) else { return };
+        let Some(batch) = shard.stripes.take_batch(stripe, active) else { return work.end() };
         answered = matches!(batch, Batch::Writes(..));
         match batch {
             Batch::Turn(sender) => {
@@ -239,9 +264,34 @@ async fn serve(shard: &Rc<Shard>, stripe: StripeNo, active: &Active) {
 }
 
 impl StripeTable {
+    /// Whether to borrow a stripe of another core for a write, if that can be ([`crate::loan`]); else it goes to the owner. So does what would have
+    /// to wait here, for then the owner would.
+    fn may_borrow(&self, stripe: StripeNo, piece: &WritePiece) -> bool {
+        // Where a stripe begins a stream may, which its owner gathers.
+        piece.start > 0
+            && piece.buf.len() <= BORROWER_BYTES_MAX
+            && !self.active.borrow().contains_key(&stripe)
+    }
+
+    /// What another core had borrowed of a stripe's class is back: those who waited go on.
+    fn returned(&self, stripe: StripeNo) {
+        let back = |(other, _): &mut (StripeNo, _)| loan::class(*other) == loan::class(stripe);
+        let waiting: Vec<_> = self.lent.borrow_mut().extract_if(.., back).collect();
+        for (_, sender) in waiting {
+            let _ = sender.send(());
+        }
+    }
+
     /// The array is stopped and nothing is under way.
     pub fn end(&self) {
         self.workers.end();
+    }
+
+    /// Everything that waits, which ends the stripe's entry.
+    fn take_all(&self, stripe: StripeNo, active: &Active) -> Vec<Request> {
+        active.run.take();
+        self.active.borrow_mut().remove(&stripe);
+        active.waiting.borrow_mut().drain(..).collect()
     }
 
     /// The next requests of one kind, in the order they came, up to the first that touches the same bytes as one before
@@ -312,12 +362,58 @@ struct Work<'a> {
     shard: &'a Rc<Shard>,
     map: StripeMap,
     chunk_bytes: u64,
+    /// Whose the stripe is.
+    owner: CoreIx,
 }
 
 impl<'a> Work<'a> {
     fn new(shard: &'a Rc<Shard>, stripe: StripeNo) -> Self {
         let geometry = &shard.fixed.geometry;
-        Self { shard, map: geometry.stripe(stripe), chunk_bytes: geometry.chunk().0 * SECTOR_BYTES }
+        Self {
+            shard,
+            map: geometry.stripe(stripe),
+            chunk_bytes: geometry.chunk().0 * SECTOR_BYTES,
+            owner: owner(stripe, shard.core.cores()),
+        }
+    }
+
+    fn borrowed(&self) -> bool {
+        self.owner != self.shard.core.index()
+    }
+
+    /// Gets the stripe for this core: it waits for what it has lent; `false` if it could not borrow. Then the owner gets what is here.
+    async fn begin(&self, active: &Active) -> bool {
+        let (shard, stripe, loans) = (self.shard, self.map.stripe, &self.shard.fixed.loans);
+        if !self.borrowed() {
+            if !loans.enter(self.owner, stripe) {
+                let (sender, back) = oneshot();
+                shard.stripes.lent.borrow_mut().push((stripe, sender));
+                back.await.expect("whoever has borrowed it tells");
+            }
+            return true;
+        }
+        let borrowed = loans.borrow(self.owner, stripe);
+        if !borrowed {
+            for request in shard.stripes.take_all(stripe, active) {
+                match request {
+                    Request::Write(piece, Writer::Here(waiter)) => {
+                        Letter::write(shard, self.owner, stripe, piece, waiter);
+                    }
+                    _ => unreachable!("only writes of this core are queued on a stripe to borrow"),
+                }
+            }
+        }
+        borrowed
+    }
+
+    /// There is nothing more to do, and the stripe's entry is gone.
+    fn end(&self) {
+        let (loans, stripe) = (&self.shard.fixed.loans, self.map.stripe);
+        if !self.borrowed() {
+            loans.leave(self.owner, stripe);
+        } else if loans.give_back(self.owner, stripe) {
+            Letter::returned(self.shard, self.owner, stripe);
+        }
     }
 
     /// Parity agrees with the data in this stripe.

@@ -1,5 +1,5 @@
-//! Writes that came in on one core and belong to a stripe of another: they go there as messages, and so do the answers. With as many
-//! cores as two, every second small write is one.
+//! Writes that came in on one core and belong to a stripe of another, which they could not or should not borrow ([`crate::loan`]): they go
+//! there as messages, and so do the answers.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -54,6 +54,8 @@ enum Text {
     Write { stripe: StripeNo, piece: WritePiece, from: CoreIx, number: u32 },
     /// With what was written, if nobody here keeps it: its handle is dropped where it was made.
     Written { number: u32, result: WriteResult, data: Option<Buf> },
+    /// A stripe that was borrowed is back, and its owner waits for that.
+    Returned { stripe: StripeNo },
 }
 
 impl Letter {
@@ -71,6 +73,11 @@ impl Letter {
         shard.core.post(to, Letter { key: shard.fixed.key, text });
     }
 
+    /// Tells the owner of a stripe that it is his again.
+    pub fn returned(shard: &Shard, owner: CoreIx, stripe: StripeNo) {
+        shard.core.post(owner, Letter { key: shard.fixed.key, text: Text::Returned { stripe } });
+    }
+
     fn open(self, shard: &Rc<Shard>) {
         match self.text {
             Text::Write { stripe, piece, from, number } => {
@@ -81,6 +88,7 @@ impl Letter {
                 drop(data);
                 shard.away.take(number).answer(result);
             }
+            Text::Returned { stripe } => shard.stripes.returned(stripe),
         }
     }
 }

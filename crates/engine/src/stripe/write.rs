@@ -35,7 +35,8 @@ impl Work<'_> {
             for at in (0..piece.buf.len()).step_by(block) {
                 let buf = piece.buf.slice(at..(at + block).min(piece.buf.len()));
                 let start = piece.start + at as u64;
-                let piece = [WritePiece { start, buf, durability: piece.durability, company: 0 }];
+                let piece =
+                    [WritePiece { start, buf, durability: piece.durability, company: 0, again: piece.again }];
                 match self.write_in_passes(&piece).await {
                     Err(VolumeError::Unreadable) if finest < block => {
                         self.give_back(start, block, finest).await;
@@ -88,7 +89,8 @@ impl Work<'_> {
         let mut room = Room::default();
         let from = pieces.iter().map(|piece| piece.start).min().unwrap_or(0);
         let to = pieces.iter().map(|piece| piece.start + piece.buf.len() as u64).max().unwrap_or(0);
-        let stream = self.shard.cache.is_stream(self.map.stripe, from..to);
+        let again = pieces.iter().any(|piece| piece.again)
+            || (!self.borrowed() && self.shard.cache.is_stream(self.map.stripe, from..to));
         // Each turn that does not end loses a member or a block that the turns before had, or waits for more room for that
         // reason, so there are few of them.
         for _turn in 0..=4 * self.blocks() {
@@ -118,7 +120,7 @@ impl Work<'_> {
             };
             self.count(&plans);
             let blocks = self.fill(&rows, &segments, pieces, &plans, &mut fetched, &unreadable);
-            let left = self.leaves(&rows, &plans, &mut fetched, &blocks, stream);
+            let left = self.leaves(&rows, &plans, &mut fetched, &blocks, again);
             let ticket = if logged {
                 match log::append(self.shard, self.map.p(), self.entries(&rows, &segments, pieces, &blocks))
                     .await

@@ -136,7 +136,7 @@ impl ArrayVolume {
                 && let Some(under_way) = self.shard.try_begin_write()
             {
                 // The way of most writes: the stripe's task does it, so it needs no task to outlive the client.
-                let piece = WritePiece { start: at, buf, durability, company: 0 };
+                let piece = WritePiece { start: at, buf, durability, company: 0, again: false };
                 return stripe::write(&self.shard, stripe, piece, Some(under_way)).await;
             }
             let volume = self.clone();
@@ -502,7 +502,10 @@ impl ArrayVolume {
                     let part = rest.slice(..mirror::bytes(len));
                     rest = rest.slice(mirror::bytes(len)..);
                     let start = self.offset_in_stripe(stripe, at);
-                    pieces.push((stripe, WritePiece { start, buf: part, durability, company: 0 }));
+                    pieces.push((
+                        stripe,
+                        WritePiece { start, buf: part, durability, company: 0, again: false },
+                    ));
                 }
                 self.join(pieces, |volume, (stripe, piece)| async move {
                     stripe::write(&volume.shard, stripe, piece, None).await

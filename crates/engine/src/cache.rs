@@ -130,6 +130,8 @@ pub struct CacheFaults {
     pub keeps_over_changes: bool,
     /// Pages stay when a job has had the stripe to itself.
     pub keeps_over_jobs: bool,
+    /// Stripes of which there are pages are lent to other cores.
+    pub lends_kept: bool,
 }
 
 /// One core's clean cache of one array.
@@ -353,7 +355,7 @@ impl CleanCache {
             table.active += 1;
             let class = self.class_of(key);
             table.classes[class] += 1;
-            if table.classes[class] == 1 {
+            if table.classes[class] == 1 && !self.tuning.faults.lends_kept {
                 self.loans.keep(self.core, class);
             }
         }
@@ -364,14 +366,15 @@ impl CleanCache {
         let class = self.class_of(key);
         table.active -= 1;
         table.classes[class] -= 1;
-        if table.classes[class] == 0 {
+        if table.classes[class] == 0 && !self.tuning.faults.lends_kept {
             self.loans.keep_none(self.core, class);
         }
     }
 
     /// Nothing is about to be here any more.
     fn lend_all(&self, table: &Table) {
-        let held = (0..).zip(&table.classes).filter(|(_, pages)| **pages > 0);
+        let kept = |&(_, pages): &(usize, &u32)| *pages > 0 && !self.tuning.faults.lends_kept;
+        let held = (0..).zip(&table.classes).filter(kept);
         held.for_each(|(class, _)| self.loans.keep_none(self.core, class));
     }
 

@@ -6,7 +6,7 @@ use wattle_engine::geometry::Level;
 use wattle_engine::sync::Action;
 use wattle_engine::units::{MemberIx, Sector};
 use wattle_engine::{ArrayHandle, CacheFaults, Job, MemberState, RepairSource, Volume};
-use wattle_rt::{Buf, Core, Durability, Unmap};
+use wattle_rt::{Buf, Core, CoreIx, Durability, Unmap};
 
 use crate::world::{Case, Fixture, OFFSET, settled};
 
@@ -39,12 +39,24 @@ async fn write(volume: &Volume, at: u64, byte: u8) {
     assert_eq!(volume.write(at, Buf::copy_of(&[byte; PAGE as usize]), Durability::Cached).await, Ok(()));
 }
 
-/// Writes the first page of every chunk, or of every third chunk beginning with the second.
+/// Writes the first page of every chunk (0), or of every third chunk beginning with that one.
 async fn write_all(volume: &Volume, byte: u8, some: u64) {
     let chunks = volume.size_bytes() / CHUNK;
     for chunk in (some..chunks).step_by(if some == 0 { 1 } else { 3 }) {
         write(volume, chunk * CHUNK, byte).await;
     }
+}
+
+/// As [`write_all`], on the other core and once with each byte.
+async fn elsewhere(core: &Core, array: &ArrayHandle, bytes: &'static [u8], some: u64) {
+    let array = array.clone();
+    let writes = async move |core: Core| {
+        let volume = array.volume().open(&core).expect("it runs");
+        for byte in bytes {
+            write_all(&volume, *byte, some).await;
+        }
+    };
+    core.call(CoreIx(1), writes).await;
 }
 
 /// What befalls an array whose clean cache is full.
@@ -56,6 +68,8 @@ enum Story {
     Repaired,
     /// Ranges are zeroed, discarded, and written beside blocks.
     Exclusive,
+    /// Clients on the other core write it all again and again, one on this core once, and then they again.
+    Lent,
 }
 
 /// Tells `story` with these bugs; how many sectors are wrong in the end.
@@ -69,9 +83,12 @@ fn wrong_after(case: Case, story: Story, faults: CacheFaults) -> usize {
     let outcome = fixture.world.run(async move |core: Core| {
         let array = ArrayHandle::start(&core, spec, books.keeper(&core, &drives)).await;
         let volume = array.volume().open(&core).expect("it runs");
-        write_all(&volume, 1, 0).await;
-        write_all(&volume, 2, 0).await;
+        if !matches!(story, Story::Lent) {
+            write_all(&volume, 1, 0).await;
+            write_all(&volume, 2, 0).await;
+        }
         match story {
+            Story::Lent => elsewhere(&core, &array, &[1, 2, 3], 0).await,
             Story::Replaced => {
                 array.fail(&core, MemberIx(0)).await.expect("redundancy covers it");
                 write_all(&volume, 3, 0).await;
@@ -101,6 +118,10 @@ fn wrong_after(case: Case, story: Story, faults: CacheFaults) -> usize {
         }
         // Other chunks of the same rows.
         write_all(&volume, 4, 1).await;
+        if matches!(story, Story::Lent) {
+            // Others again: what was made of the parity before is told from right by it.
+            elsewhere(&core, &array, &[5], 2).await;
+        }
         array.stop(&core).await.expect("it stops");
     });
     outcome.expect_done();
@@ -111,7 +132,8 @@ fn wrong_after(case: Case, story: Story, faults: CacheFaults) -> usize {
     wrong(&fixture, &drives)
 }
 
-const HONEST: CacheFaults = CacheFaults { keeps_over_changes: false, keeps_over_jobs: false };
+const HONEST: CacheFaults =
+    CacheFaults { keeps_over_changes: false, keeps_over_jobs: false, lends_kept: false };
 
 #[test]
 fn rows_that_are_written_again_are_not_read_again() {
@@ -165,7 +187,7 @@ fn nothing_is_kept_of_a_member_that_failed() {
     for case in CASES {
         assert_eq!(wrong_after(case, Story::Replaced, HONEST), 0, "{case:?}");
         // Filling the place anew makes it forget, too.
-        let buggy = CacheFaults { keeps_over_changes: true, keeps_over_jobs: true };
+        let buggy = CacheFaults { keeps_over_changes: true, keeps_over_jobs: true, ..HONEST };
         assert!(wrong_after(case, Story::Replaced, buggy) > 0, "{case:?}: the bug is not found");
     }
 }
@@ -185,6 +207,15 @@ fn nothing_is_kept_of_what_was_written_past_the_stripes() {
         assert_eq!(wrong_after(case, Story::Exclusive, HONEST), 0, "{case:?}");
         let buggy = CacheFaults { keeps_over_changes: true, ..HONEST };
         assert!(wrong_after(case, Story::Exclusive, buggy) > 0, "{case:?}: the bug is not found");
+    }
+}
+
+#[test]
+fn nothing_is_lent_of_which_there_is_something() {
+    for case in CASES {
+        assert_eq!(wrong_after(case, Story::Lent, HONEST), 0, "{case:?}");
+        let buggy = CacheFaults { lends_kept: true, ..HONEST };
+        assert!(wrong_after(case, Story::Lent, buggy) > 0, "{case:?}: the bug is not found");
     }
 }
 

@@ -169,8 +169,9 @@ struct Table {
     /// Rows used in this period, and those of them that came again in vain.
     rows: u64,
     again: u64,
-    /// Where streams of small writes stand.
-    streams: Vec<(StripeNo, u64)>,
+    /// Where streams of small writes stand, and whose place the next one takes: that of the oldest.
+    streams: [Option<(StripeNo, u64)>; STREAMS],
+    stream_next: usize,
 }
 
 /// How often a cache doubles until it has so many sets; it begins with [`SETS_FIRST`] or not twice as many.
@@ -316,19 +317,13 @@ impl CleanCache {
     /// Whether a write goes on where one before it ended, with nothing known between.
     pub fn is_stream(&self, stripe: StripeNo, bytes: Range<u64>) -> bool {
         let mut table = self.table.borrow_mut();
-        match table.streams.iter_mut().find(|stream| **stream == (stripe, bytes.start)) {
-            Some(stream) => {
-                stream.1 = bytes.end;
-                true
-            }
-            None => {
-                if table.streams.len() == STREAMS {
-                    table.streams.remove(0);
-                }
-                table.streams.push((stripe, bytes.end));
-                false
-            }
+        let known = table.streams.iter().position(|stream| *stream == Some((stripe, bytes.start)));
+        let place = known.unwrap_or(table.stream_next);
+        table.streams[place] = Some((stripe, bytes.end));
+        if known.is_none() {
+            table.stream_next = (place + 1) % STREAMS;
         }
+        known.is_some()
     }
 
     /// Puts in what the member has.

@@ -1,4 +1,4 @@
-//! Stripes that their core lends for a single small write.
+//! Stripes that their core lends for a small write.
 //!
 //! Every stripe has an owner core. A small write that comes in on another core could go there as a message, and its answer could come
 //! back as one; but that costs more than a fourth of the write, and half of all writes on two cores are such. So the other core
@@ -6,7 +6,7 @@
 //! and others do not is only what its clean cache has, so what that keeps is not lent.
 //!
 //! **Invariant.** Of an owner and all others only one works on the stripes of a class at a time: either a class is lent, to one
-//! core for one write, or its owner may work on any number of its stripes. Nothing is lent of which the owner's cache holds a page.
+//! core for one batch of writes, or its owner may work on any number of its stripes. Nothing is lent of which the owner's cache holds a page.
 //!
 //! Each class of each owner has a word that all cores share. A class is borrowed by exchanging zero for [`LENT`]; whoever fails sends
 //! a message to the owner, so nobody ever waits here but the owner. He counts himself in before he works on a stripe: if it was

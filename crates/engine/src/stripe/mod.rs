@@ -163,7 +163,7 @@ pub(crate) async fn write(
     let owner = owner(stripe, shard.core.cores());
     let away = owner != shard.core.index();
     let again = away && comes_again(shard, stripe, &piece);
-    if !away || (!again && shard.stripes.may_borrow(stripe, &piece)) {
+    if !away || (!again && may_borrow(&piece)) {
         shard.fixed.loans.is_coming(owner, stripe);
         enqueue(shard, stripe, Request::Write(piece, Writer::Here(waiter)));
     } else {
@@ -181,6 +181,12 @@ fn comes_again(shard: &Shard, stripe: StripeNo, piece: &WritePiece) -> bool {
         && (cache.is_stream(stripe, range) | cache.row_comes_again(stripe, row))
 }
 
+/// Whether to borrow a stripe of another core for a write, if that can be ([`crate::loan`]).
+fn may_borrow(piece: &WritePiece) -> bool {
+    // Where a stripe begins a stream may, which its owner gathers.
+    piece.start > 0 && piece.buf.len() <= BORROWER_BYTES_MAX
+}
+
 /// Reads a piece with reconstruction; this core owns the stripe and the caller holds a pass.
 pub(crate) async fn read(shard: &Rc<Shard>, stripe: StripeNo, piece: ReadPiece) -> ReadResult {
     let (sender, receiver) = oneshot();
@@ -196,7 +202,7 @@ pub(crate) async fn turn(shard: &Rc<Shard>, stripe: StripeNo) -> Option<Turn> {
     receiver.await
 }
 
-/// Queues a request on a stripe that this core owns, or a first one on a stripe that it is going to borrow for that.
+/// Queues a request on a stripe that this core owns, or is going to borrow.
 fn enqueue(shard: &Rc<Shard>, stripe: StripeNo, request: Request) {
     let table = &shard.stripes;
     let (active, idle) = match table.active.borrow_mut().entry(stripe) {
@@ -222,7 +228,13 @@ async fn serve(shard: &Rc<Shard>, stripe: StripeNo, active: &Active) {
     }
     let mut answered = false;
     loop {
-        gather::wait(shard, active, answered).await;
+        if !work.borrowed() {
+            gather::wait(shard, active, answered).await;
+        } else if answered {
+            // It is lent for one batch: the owner may be waiting.
+            work.send_on(active);
+            return work.end();
+        }
         let Some(batch) = shard.stripes.take_batch(stripe, active) else { return work.end() };
         answered = matches!(batch, Batch::Writes(..));
         match batch {
@@ -264,15 +276,6 @@ async fn serve(shard: &Rc<Shard>, stripe: StripeNo, active: &Active) {
 }
 
 impl StripeTable {
-    /// Whether to borrow a stripe of another core for a write, if that can be ([`crate::loan`]); else it goes to the owner. So does what would have
-    /// to wait here, for then the owner would.
-    fn may_borrow(&self, stripe: StripeNo, piece: &WritePiece) -> bool {
-        // Where a stripe begins a stream may, which its owner gathers.
-        piece.start > 0
-            && piece.buf.len() <= BORROWER_BYTES_MAX
-            && !self.active.borrow().contains_key(&stripe)
-    }
-
     /// What another core had borrowed of a stripe's class is back: those who waited go on.
     fn returned(&self, stripe: StripeNo) {
         let back = |(other, _): &mut (StripeNo, _)| loan::class(*other) == loan::class(stripe);
@@ -394,16 +397,21 @@ impl<'a> Work<'a> {
         }
         let borrowed = loans.borrow(self.owner, stripe);
         if !borrowed {
-            for request in shard.stripes.take_all(stripe, active) {
-                match request {
-                    Request::Write(piece, Writer::Here(waiter)) => {
-                        Letter::write(shard, self.owner, stripe, piece, waiter);
-                    }
-                    _ => unreachable!("only writes of this core are queued on a stripe to borrow"),
-                }
-            }
+            self.send_on(active);
         }
         borrowed
+    }
+
+    /// Sends the owner what waits here, and ends the stripe's entry.
+    fn send_on(&self, active: &Active) {
+        for request in self.shard.stripes.take_all(self.map.stripe, active) {
+            match request {
+                Request::Write(piece, Writer::Here(waiter)) => {
+                    Letter::write(self.shard, self.owner, self.map.stripe, piece, waiter);
+                }
+                _ => unreachable!("only writes of this core are queued on a stripe to borrow"),
+            }
+        }
     }
 
     /// There is nothing more to do, and the stripe's entry is gone.

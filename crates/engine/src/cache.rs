@@ -24,7 +24,7 @@ use std::sync::Arc;
 
 use wattle_rt::{Buf, CoreIx};
 
-use crate::loan::{CLASSES, Loans, class, mixed};
+use crate::loan::{self, Loans, mixed};
 use crate::units::StripeNo;
 
 /// What is kept as a whole, unless tests ask for less; also what a buffer of that length or less takes in memory.
@@ -36,6 +36,8 @@ const WAYS: usize = 8;
 const SETS_FIRST: usize = 32;
 /// How often a page that is used again survives the search for a victim.
 const HEAT_MAX: u8 = 3;
+/// Stripes are counted in so many classes: few, since this is looked at before everything else.
+const CLASSES: usize = 1024;
 /// Marks of rows, for each page that the cache could hold at most.
 const MARKS: usize = 4;
 /// Streams of small writes that are told from the rest.
@@ -164,14 +166,20 @@ struct Table {
     evictions: u64,
     /// How many there are of each class of stripes.
     classes: Vec<u32>,
+    /// How many there are of each class that is lent as one, if anything is.
+    kept: Vec<u32>,
     /// Marks of the rows that were used lately, each in its place or over another's.
     marks: Vec<u32>,
     /// Rows used in this period, and those of them that came again in vain.
     rows: u64,
     again: u64,
     /// Where streams of small writes stand, and whose place the next one takes: that of the oldest.
-    streams: [Option<(StripeNo, u64)>; STREAMS],
+    streams: [Option<u64>; STREAMS],
     stream_next: usize,
+}
+
+fn class(stripe: StripeNo) -> usize {
+    mixed(stripe.0) as usize % CLASSES
 }
 
 /// How often a cache doubles until it has so many sets; it begins with [`SETS_FIRST`] or not twice as many.
@@ -210,7 +218,7 @@ impl CleanCache {
         self.bytes_max.set(bytes_max / self.loans.cores());
         self.growth.set(None);
         let mut table = self.table.borrow_mut();
-        self.lend_all(&table);
+        self.lend_all(&mut table);
         *table = Table { evictions: table.evictions, ..Table::default() };
     }
 
@@ -242,8 +250,8 @@ impl CleanCache {
         PageKey(stripe.0 * self.stripe_pages + block as u64 * self.pages + page + 1)
     }
 
-    fn class_of(&self, key: PageKey) -> usize {
-        class(StripeNo((key.0 - 1) / self.stripe_pages))
+    fn stripe_of(&self, key: PageKey) -> StripeNo {
+        StripeNo((key.0 - 1) / self.stripe_pages)
     }
 
     /// Whether anything of a stripe may be here.
@@ -279,12 +287,24 @@ impl CleanCache {
         self.begun(&mut table) && table.mark(stripe, row)
     }
 
+    /// That will be asked of a row, after some other work.
+    pub fn row_is_coming(&self, stripe: StripeNo, row: u64) {
+        let table = self.table.borrow();
+        if !table.marks.is_empty() {
+            wattle_rt::about_to_change(&table.marks[table.mark_of(stripe, row).0]);
+        }
+    }
+
     /// Whether there is a table; makes one if there is to be one.
     fn begun(&self, table: &mut Table) -> bool {
         if table.ways.is_empty() {
             match self.sets_max() {
                 0 => return false,
-                sets_max => table.begin(sets_max),
+                sets_max => {
+                    table.begin(sets_max);
+                    let lends = self.loans.cores() > 1 && !self.tuning.faults.lends_kept;
+                    table.kept.resize(if lends { loan::CLASSES } else { 0 }, 0);
+                }
             }
         }
         true
@@ -314,12 +334,13 @@ impl CleanCache {
         again || wanted || self.tuning.at_once
     }
 
-    /// Whether a write goes on where one before it ended, with nothing known between.
-    pub fn is_stream(&self, stripe: StripeNo, bytes: Range<u64>) -> bool {
+    /// Whether a write that came in on this core goes on where one before it ended, with nothing known between. Counted through the data of
+    /// the array, for a stream goes on from stripe to stripe.
+    pub fn is_stream(&self, bytes: Range<u64>) -> bool {
         let mut table = self.table.borrow_mut();
-        let known = table.streams.iter().position(|stream| *stream == Some((stripe, bytes.start)));
+        let known = table.streams.iter().position(|stream| *stream == Some(bytes.start));
         let place = known.unwrap_or(table.stream_next);
-        table.streams[place] = Some((stripe, bytes.end));
+        table.streams[place] = Some(bytes.end);
         if known.is_none() {
             table.stream_next = (place + 1) % STREAMS;
         }
@@ -347,30 +368,43 @@ impl CleanCache {
             self.one_less(&mut table, before);
         }
         if new {
-            table.active += 1;
-            let class = self.class_of(key);
-            table.classes[class] += 1;
-            if table.classes[class] == 1 && !self.tuning.faults.lends_kept {
-                self.loans.keep(self.core, class);
+            self.one_more(&mut table, key);
+        }
+    }
+
+    /// A page has come.
+    fn one_more(&self, table: &mut Table, key: PageKey) {
+        let stripe = self.stripe_of(key);
+        table.active += 1;
+        table.classes[class(stripe)] += 1;
+        if let Some(pages) = table.kept.get_mut(loan::class(stripe)) {
+            *pages += 1;
+            if *pages == 1 {
+                self.loans.keep(self.core, loan::class(stripe));
             }
         }
     }
 
     /// A page has gone.
     fn one_less(&self, table: &mut Table, key: PageKey) {
-        let class = self.class_of(key);
+        let stripe = self.stripe_of(key);
         table.active -= 1;
-        table.classes[class] -= 1;
-        if table.classes[class] == 0 && !self.tuning.faults.lends_kept {
-            self.loans.keep_none(self.core, class);
+        table.classes[class(stripe)] -= 1;
+        if let Some(pages) = table.kept.get_mut(loan::class(stripe)) {
+            *pages -= 1;
+            if *pages == 0 {
+                self.loans.keep_none(self.core, loan::class(stripe));
+            }
         }
     }
 
     /// Nothing is about to be here any more.
-    fn lend_all(&self, table: &Table) {
-        let kept = |&(_, pages): &(usize, &u32)| *pages > 0 && !self.tuning.faults.lends_kept;
-        let held = (0..).zip(&table.classes).filter(kept);
-        held.for_each(|(class, _)| self.loans.keep_none(self.core, class));
+    fn lend_all(&self, table: &mut Table) {
+        for (class, pages) in (0..).zip(&mut table.kept) {
+            if std::mem::take(pages) > 0 {
+                self.loans.keep_none(self.core, class);
+            }
+        }
     }
 
     /// Takes a page out: it is about to be written.
@@ -394,7 +428,7 @@ impl CleanCache {
     pub fn clear(&self) {
         let mut table = self.table.borrow_mut();
         if table.active > 0 && !self.tuning.faults.keeps_over_changes {
-            self.lend_all(&table);
+            self.lend_all(&mut table);
             table.ways.fill_with(Way::default);
             table.classes.fill(0);
             table.active = 0;
@@ -425,10 +459,14 @@ impl Table {
 
     /// Marks a row as used; says whether it was marked.
     fn mark(&mut self, stripe: StripeNo, row: u64) -> bool {
-        let mark = mixed(stripe.0.rotate_left(24) ^ row);
-        let place = mark as usize % self.marks.len();
-        let mark = (mark >> 32) as u32 | 1;
+        let (place, mark) = self.mark_of(stripe, row);
         std::mem::replace(&mut self.marks[place], mark) == mark
+    }
+
+    /// A row's mark, and the place where it would be.
+    fn mark_of(&self, stripe: StripeNo, row: u64) -> (usize, u32) {
+        let mark = mixed(stripe.0.rotate_left(24) ^ row);
+        (mark as usize % self.marks.len(), (mark >> 32) as u32 | 1)
     }
 
     fn at(&self, key: PageKey) -> usize {
@@ -618,10 +656,12 @@ mod tests {
     #[test]
     fn streams_are_told_by_where_they_go_on() {
         let cache = cache(MIB);
-        let goes_on = |stripe, from, to| cache.is_stream(StripeNo(stripe), from..to);
-        assert!(!goes_on(1, 0, 4096) && goes_on(1, 4096, 8192) && goes_on(1, 8192, 65536));
-        assert!(!goes_on(1, 8192, 12288) && !goes_on(2, 65536, 69632));
-        assert!(goes_on(1, 65536, 69632), "others between do not end it");
+        let goes_on = |from, to| cache.is_stream(from..to);
+        assert!(!goes_on(0, 4096) && goes_on(4096, 8192) && goes_on(8192, 65536));
+        assert!(!goes_on(8192, 12288) && !goes_on(1 << 30, 2 << 30));
+        assert!(goes_on(65536, 69632), "others between do not end it");
+        (10..10 + STREAMS as u64).for_each(|other| assert!(!goes_on(other << 30, 1)));
+        assert!(!goes_on(69632, 73728), "as many others do");
     }
 
     #[test]

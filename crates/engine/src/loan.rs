@@ -20,7 +20,7 @@ use wattle_rt::CoreIx;
 use crate::units::StripeNo;
 
 /// Classes of stripes that each core owns: so many that writes on a few hundred stripes hardly ever meet in one.
-pub(crate) const CLASSES: usize = 16384;
+pub(crate) const CLASSES: usize = 32768;
 
 /// The owner's stripes that have work, those that wait for what is lent included: fewer than requests that memory has room for.
 const COUNT: u32 = (1 << 28) - 1;

@@ -59,7 +59,7 @@ pub(crate) struct WritePiece {
     pub durability: Durability,
     /// How many writes were under way on the core that it came from, itself included; 0 if that is the stripe's own.
     pub company: usize,
-    /// It comes from another core that has seen writes there before it: what it leaves on the members is worth keeping.
+    /// It goes on where another ended, or comes from a core that has seen its row before: what it leaves on the members is worth keeping.
     pub again: bool,
 }
 
@@ -162,29 +162,33 @@ pub(crate) async fn write(
     let waiter = Waiter { sender, _under_way: under_way };
     let owner = owner(stripe, shard.core.cores());
     let away = owner != shard.core.index();
-    let again = away && comes_again(shard, stripe, &piece);
-    if !away || (!again && may_borrow(&piece)) {
+    let piece = WritePiece { again: goes_on(shard, stripe, &piece), ..piece };
+    if !away || may_borrow(&piece) {
         shard.fixed.loans.is_coming(owner, stripe);
+        if away {
+            shard.cache.row_is_coming(stripe, row(shard, &piece));
+        }
         enqueue(shard, stripe, Request::Write(piece, Writer::Here(waiter)));
     } else {
-        Letter::write(shard, owner, stripe, WritePiece { again, ..piece }, waiter);
+        Letter::write(shard, owner, stripe, piece, waiter);
     }
     receiver.await.unwrap_or(Err(VolumeError::Stopped))
 }
 
-/// Whether a write to a stripe of another core, of a part of a row, goes on where one before it ended or comes to the same row: then the
-/// owner should have it, whose cache is the one that keeps what he owns.
-fn comes_again(shard: &Shard, stripe: StripeNo, piece: &WritePiece) -> bool {
-    let (cache, range) = (&shard.cache, piece.range());
-    let row = range.start % (shard.fixed.geometry.chunk().0 * SECTOR_BYTES) / cache.page_bytes() as u64;
-    piece.buf.len() <= BORROWER_BYTES_MAX
-        && (cache.is_stream(stripe, range) | cache.row_comes_again(stripe, row))
+/// Whether a write goes on where one before it ended.
+fn goes_on(shard: &Shard, stripe: StripeNo, piece: &WritePiece) -> bool {
+    let start = stripe.0 * shard.fixed.geometry.stripe_data_sectors().0 * SECTOR_BYTES + piece.start;
+    shard.cache.is_stream(start..start + piece.buf.len() as u64)
 }
 
-/// Whether to borrow a stripe of another core for a write, if that can be ([`crate::loan`]).
+/// Whether to borrow a stripe of another core for a write, if that can be ([`crate::loan`]). Streams are gathered by owners.
 fn may_borrow(piece: &WritePiece) -> bool {
-    // Where a stripe begins a stream may, which its owner gathers.
-    piece.start > 0 && piece.buf.len() <= BORROWER_BYTES_MAX
+    !piece.again && piece.buf.len() <= BORROWER_BYTES_MAX
+}
+
+/// The row in which a write begins, by pages of the clean cache.
+fn row(shard: &Shard, piece: &WritePiece) -> u64 {
+    piece.start % (shard.fixed.geometry.chunk().0 * SECTOR_BYTES) / shard.cache.page_bytes() as u64
 }
 
 /// Reads a piece with reconstruction; this core owns the stripe and the caller holds a pass.
@@ -232,7 +236,7 @@ async fn serve(shard: &Rc<Shard>, stripe: StripeNo, active: &Active) {
             gather::wait(shard, active, answered).await;
         } else if answered {
             // It is lent for one batch: the owner may be waiting.
-            work.send_on(active);
+            work.send_on(active, false);
             return work.end();
         }
         let Some(batch) = shard.stripes.take_batch(stripe, active) else { return work.end() };
@@ -395,18 +399,24 @@ impl<'a> Work<'a> {
             }
             return true;
         }
-        let borrowed = loans.borrow(self.owner, stripe);
+        // Rows that come again belong into the owner's cache.
+        let again = match active.waiting.borrow().front() {
+            Some(Request::Write(piece, _)) => shard.cache.row_comes_again(stripe, row(shard, piece)),
+            _ => false,
+        };
+        let borrowed = !again && loans.borrow(self.owner, stripe);
         if !borrowed {
-            self.send_on(active);
+            self.send_on(active, again);
         }
         borrowed
     }
 
     /// Sends the owner what waits here, and ends the stripe's entry.
-    fn send_on(&self, active: &Active) {
+    fn send_on(&self, active: &Active, again: bool) {
         for request in self.shard.stripes.take_all(self.map.stripe, active) {
             match request {
                 Request::Write(piece, Writer::Here(waiter)) => {
+                    let piece = WritePiece { again: piece.again || again, ..piece };
                     Letter::write(self.shard, self.owner, self.map.stripe, piece, waiter);
                 }
                 _ => unreachable!("only writes of this core are queued on a stripe to borrow"),

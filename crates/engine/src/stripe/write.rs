@@ -87,10 +87,7 @@ impl Work<'_> {
             rows.first().map_or(0, |row| row.bytes.start)..rows.last().map_or(0, |row| row.bytes.end);
         let _intent = intent::enter(self.shard, self.sectors(touched)).await?;
         let mut room = Room::default();
-        let from = pieces.iter().map(|piece| piece.start).min().unwrap_or(0);
-        let to = pieces.iter().map(|piece| piece.start + piece.buf.len() as u64).max().unwrap_or(0);
-        let again = pieces.iter().any(|piece| piece.again)
-            || (!self.borrowed() && self.shard.cache.is_stream(self.map.stripe, from..to));
+        let again = pieces.iter().any(|piece| piece.again);
         // Each turn that does not end loses a member or a block that the turns before had, or waits for more room for that
         // reason, so there are few of them.
         for _turn in 0..=4 * self.blocks() {

@@ -10,7 +10,8 @@
 //! 2. a page is taken out before a write to any part of it is sent to a member;
 //! 3. everything is taken out when the state of any member changes, and before and after somebody has the array to himself
 //!    (zeroing, discards, unaligned writes, members that come and go), on every core while no core lets a request in;
-//! 4. what belongs to a stripe is taken out when a job gets the stripe to itself; jobs read members only.
+//! 4. what belongs to a stripe is taken out when a job gets the stripe to itself; jobs read members only;
+//! 5. no stripe is lent to another core while a page of it is here ([`crate::loan`]).
 //!
 //! Losing a page is always right, so nothing here can fail.
 //!
@@ -146,6 +147,8 @@ pub(crate) struct CleanCache {
     core: CoreIx,
     /// This core's share of the ceiling.
     bytes_max: Cell<usize>,
+    /// Pages are powers of two.
+    page_shift: u32,
     /// Of a block.
     pages: u64,
     /// Of a stripe, parity included.
@@ -197,6 +200,7 @@ impl CleanCache {
         chunk_bytes: u64,
     ) -> Self {
         let page_bytes = tuning.page_bytes as u64;
+        debug_assert!(page_bytes.is_power_of_two());
         let pages = chunk_bytes / page_bytes;
         Self {
             tuning,
@@ -204,6 +208,7 @@ impl CleanCache {
             bytes_max: Cell::new(tuning.bytes_max / loans.cores()),
             loans,
             core,
+            page_shift: page_bytes.trailing_zeros(),
             pages,
             stripe_pages: pages * blocks as u64,
             table: RefCell::default(),
@@ -243,6 +248,12 @@ impl CleanCache {
 
     pub fn page_bytes(&self) -> usize {
         self.tuning.page_bytes
+    }
+
+    /// The row, by pages, of a byte of a stripe's data.
+    pub fn row_of(&self, byte: u64) -> u64 {
+        let page = byte >> self.page_shift;
+        if self.pages.is_power_of_two() { page & (self.pages - 1) } else { page % self.pages.max(1) }
     }
 
     /// The number of a page of a block.
@@ -466,7 +477,9 @@ impl Table {
     /// A row's mark, and the place where it would be.
     fn mark_of(&self, stripe: StripeNo, row: u64) -> (usize, u32) {
         let mark = mixed(stripe.0.rotate_left(24) ^ row);
-        (mark as usize % self.marks.len(), (mark >> 32) as u32 | 1)
+        // As good as a remainder, and a division less.
+        let place = ((mark & 0xffff_ffff) * self.marks.len() as u64) >> 32;
+        (place as usize, (mark >> 32) as u32 | 1)
     }
 
     fn at(&self, key: PageKey) -> usize {

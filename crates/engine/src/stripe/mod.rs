@@ -166,7 +166,7 @@ pub(crate) async fn write(
     if !away || may_borrow(&piece) {
         shard.fixed.loans.is_coming(owner, stripe);
         if away {
-            shard.cache.row_is_coming(stripe, row(shard, &piece));
+            shard.cache.row_is_coming(stripe, shard.cache.row_of(piece.start));
         }
         enqueue(shard, stripe, Request::Write(piece, Writer::Here(waiter)));
     } else {
@@ -184,11 +184,6 @@ fn goes_on(shard: &Shard, stripe: StripeNo, piece: &WritePiece) -> bool {
 /// Whether to borrow a stripe of another core for a write, if that can be ([`crate::loan`]). Streams are gathered by owners.
 fn may_borrow(piece: &WritePiece) -> bool {
     !piece.again && piece.buf.len() <= BORROWER_BYTES_MAX
-}
-
-/// The row in which a write begins, by pages of the clean cache.
-fn row(shard: &Shard, piece: &WritePiece) -> u64 {
-    piece.start % (shard.fixed.geometry.chunk().0 * SECTOR_BYTES) / shard.cache.page_bytes() as u64
 }
 
 /// Reads a piece with reconstruction; this core owns the stripe and the caller holds a pass.
@@ -401,7 +396,9 @@ impl<'a> Work<'a> {
         }
         // Rows that come again belong into the owner's cache.
         let again = match active.waiting.borrow().front() {
-            Some(Request::Write(piece, _)) => shard.cache.row_comes_again(stripe, row(shard, piece)),
+            Some(Request::Write(piece, _)) => {
+                shard.cache.row_comes_again(stripe, shard.cache.row_of(piece.start))
+            }
             _ => false,
         };
         let borrowed = !again && loans.borrow(self.owner, stripe);

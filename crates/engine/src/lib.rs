@@ -2,8 +2,8 @@
 //!
 //! An [`Array`](array::ArrayHandle) is started from an [`ArraySpec`](array::ArraySpec): a geometry, the members' devices and
 //! their state, and a [`Metadata`](metadata::Metadata) that makes changes of state durable. It runs on every core of the
-//! runtime: each core has a shard, each stripe has one owner core, which may lend it for a small write, and one *home* core decides every change of state.
-//! Clients see [`Volume`](volume::Volume)s.
+//! runtime: each core has a shard, each stripe has one owner core, which may lend it for a small write, and one *home* core
+//! decides every change of state. Clients see [`Volume`](volume::Volume)s.
 //!
 //! Reading order: `plan` (what to do with a stripe, pure), `stripe` (doing it), `mirror` and `striped` (the levels without
 //! parity), `volume` (where requests enter), `array` (shards, state, failures).

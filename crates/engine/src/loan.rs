@@ -6,7 +6,8 @@
 //! and others do not is only what its clean cache has, so what that keeps is not lent.
 //!
 //! **Invariant.** Of an owner and all others only one works on the stripes of a class at a time: either a class is lent, to one
-//! core for one batch of writes, or its owner may work on any number of its stripes. Nothing is lent of which the owner's cache holds a page.
+//! core for one batch of writes, or its owner may work on any number of its stripes. Nothing is lent of which the owner's cache
+//! holds a page.
 //!
 //! Each class of each owner has a word that all cores share. A class is borrowed by exchanging zero for [`LENT`]; whoever fails sends
 //! a message to the owner, so nobody ever waits here but the owner. He counts himself in before he works on a stripe: if it was
@@ -86,7 +87,7 @@ impl Loans {
     /// The owner is about to work on a stripe; `false` if he has to wait until he is told that it is back.
     pub fn enter(&self, owner: CoreIx, stripe: StripeNo) -> bool {
         let Some(word) = self.word(owner, class(stripe)) else { return true };
-        match word.load(Ordering::Relaxed) {
+        match word.load(Ordering::Acquire) {
             before if is_owners(before) => {
                 word.store(before + 1, Ordering::Relaxed);
                 true
@@ -120,7 +121,8 @@ impl Loans {
     }
 }
 
-/// Whether only the owner can change a word that he finds like this: what is not zero is not borrowed, and what is not lent not given back.
+/// Whether only the owner can change a word that he finds like this: what is not zero is not borrowed, and what is not lent is not
+/// given back.
 fn is_owners(word: u32) -> bool {
     word != 0 && word & LENT == 0
 }

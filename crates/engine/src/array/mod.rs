@@ -247,6 +247,9 @@ impl ArrayHandle {
         let trust = Trust { below: spec.synced_below, needs: spec.needs.map(Arc::new) };
         let health = Arc::new(Health::new(states, seats, trust));
         assert!(spec.geometry.survives(&health.lost()), "assembly starts no array that cannot be read");
+        // Only parity makes stripes what one core at a time may work on.
+        let lenders = if spec.geometry.kind() == Kind::Parity { core.cores() } else { 1 };
+        let loans = Loans::new(lenders);
         let fixed = Arc::new(Fixed {
             key: NEXT_KEY.fetch_add(1, Ordering::Relaxed),
             home: core.index(),
@@ -257,7 +260,7 @@ impl ArrayHandle {
             intent: spec.intent,
             log: spec.log,
             tuning: spec.tuning,
-            loans: Arc::new(Loans::new(core.cores())),
+            loans: Arc::new(loans),
             block_bytes,
             member_block_bytes,
         });

@@ -162,28 +162,25 @@ pub(crate) async fn write(
     let waiter = Waiter { sender, _under_way: under_way };
     let owner = owner(stripe, shard.core.cores());
     let away = owner != shard.core.index();
-    let piece = WritePiece { again: goes_on(shard, stripe, &piece), ..piece };
-    if !away || may_borrow(&piece) {
+    let stream = away && goes_on(shard, stripe, piece.range());
+    // Streams are gathered by owners.
+    if !away || (!stream && piece.buf.len() <= BORROWER_BYTES_MAX) {
         shard.fixed.loans.is_coming(owner, stripe);
         if away {
             shard.cache.row_is_coming(stripe, shard.cache.row_of(piece.start));
         }
         enqueue(shard, stripe, Request::Write(piece, Writer::Here(waiter)));
     } else {
-        Letter::write(shard, owner, stripe, piece, waiter);
+        let again = stream && piece.start > 0;
+        Letter::write(shard, owner, stripe, WritePiece { again, ..piece }, waiter);
     }
     receiver.await.unwrap_or(Err(VolumeError::Stopped))
 }
 
-/// Whether a write goes on where one before it ended.
-fn goes_on(shard: &Shard, stripe: StripeNo, piece: &WritePiece) -> bool {
-    let start = stripe.0 * shard.fixed.geometry.stripe_data_sectors().0 * SECTOR_BYTES + piece.start;
-    shard.cache.is_stream(start..start + piece.buf.len() as u64)
-}
-
-/// Whether to borrow a stripe of another core for a write, if that can be ([`crate::loan`]). Streams are gathered by owners.
-fn may_borrow(piece: &WritePiece) -> bool {
-    !piece.again && piece.buf.len() <= BORROWER_BYTES_MAX
+/// Whether a write of a range of a stripe's data goes on where one before it ended, on this core.
+fn goes_on(shard: &Shard, stripe: StripeNo, range: Range<u64>) -> bool {
+    let first = stripe.0 * shard.fixed.geometry.stripe_data_sectors().0 * SECTOR_BYTES;
+    shard.cache.is_stream(first + range.start..first + range.end)
 }
 
 /// Reads a piece with reconstruction; this core owns the stripe and the caller holds a pass.

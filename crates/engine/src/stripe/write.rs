@@ -6,7 +6,7 @@ use wattle_rt::{Buf, BufMut, Durability};
 use super::buffers::Room;
 use super::rows::{self, Grid, Row, Segment};
 use super::transfer::{FetchFrom, Lost, Stored};
-use super::{ReadPiece, Work, WritePiece, refusal};
+use super::{ReadPiece, Work, WritePiece, goes_on, refusal};
 use crate::array::Health;
 use crate::error::VolumeError;
 use crate::intent;
@@ -87,7 +87,11 @@ impl Work<'_> {
             rows.first().map_or(0, |row| row.bytes.start)..rows.last().map_or(0, |row| row.bytes.end);
         let _intent = intent::enter(self.shard, self.sectors(touched)).await?;
         let mut room = Room::default();
-        let again = pieces.iter().any(|piece| piece.again);
+        let from = pieces.iter().map(|piece| piece.start).min().unwrap_or(0);
+        let to = pieces.iter().map(|piece| piece.start + piece.buf.len() as u64).max().unwrap_or(0);
+        // A stream that comes to a new stripe may well write all of it.
+        let again = pieces.iter().any(|piece| piece.again)
+            || (!self.borrowed() && goes_on(self.shard, self.map.stripe, from..to) && from > 0);
         // Each turn that does not end loses a member or a block that the turns before had, or waits for more room for that
         // reason, so there are few of them.
         for _turn in 0..=4 * self.blocks() {

@@ -114,6 +114,9 @@ seeds! {
     nobody_believes_a_member_whose_list_of_bad_sectors_was_emptied: 140190833;
     /// The model asked of an array that a failed flush had broken what that flush had dropped from the drive's cache.
     a_broken_array_promises_nothing_that_was_not_flushed: 141038418;
+    /// The model counted a member out for good whose return was recorded by a program that was killed then, and that was whole when the
+    /// power went.
+    who_is_found_joining_is_counted_in: 154004968;
 }
 
 #[test]

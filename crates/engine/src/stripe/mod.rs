@@ -15,6 +15,7 @@ mod logged;
 mod read;
 mod remote;
 mod rows;
+mod streams;
 mod transfer;
 mod workers;
 mod write;
@@ -39,6 +40,7 @@ use gather::{Gather, Run};
 pub(crate) use remote::Away;
 use remote::Letter;
 use rows::{Row, Segments};
+use streams::Streams;
 use workers::{Worker, Workers};
 
 /// Most requests in one batch.
@@ -130,6 +132,7 @@ enum Batch {
 pub(crate) struct StripeTable {
     active: RefCell<BTreeMap<StripeNo, Rc<Active>>>,
     gather: Gather,
+    streams: Streams,
     workers: Workers,
     /// Stripes of this core that have work and wait until another core gives back what it has borrowed.
     lent: RefCell<Vec<(StripeNo, OneshotSender<()>)>>,
@@ -180,7 +183,7 @@ pub(crate) async fn write(
 /// Whether a write of a range of a stripe's data goes on where one before it ended, on this core.
 fn goes_on(shard: &Shard, stripe: StripeNo, range: Range<u64>) -> bool {
     let first = stripe.0 * shard.fixed.geometry.stripe_data_sectors().0 * SECTOR_BYTES;
-    shard.cache.is_stream(first + range.start..first + range.end)
+    shard.stripes.streams.goes_on(first + range.start..first + range.end)
 }
 
 /// Reads a piece with reconstruction; this core owns the stripe and the caller holds a pass.

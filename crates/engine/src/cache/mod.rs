@@ -19,47 +19,28 @@
 //! array leave nothing but a mark. What is used again stays longer than what is not (re-reference intervals, four
 //! steps). It begins small and doubles as long as rows come again that would still be here in a larger one, up to a ceiling.
 
+mod table;
+#[cfg(test)]
+mod tests;
+
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::sync::Arc;
 
 use wattle_rt::{Buf, CoreIx};
 
-use crate::loan::{self, Loans, mixed};
+use crate::loan::{self, Loans};
 use crate::units::StripeNo;
+pub(crate) use table::PageKey;
+use table::{HEAT_MAX, Table, WAYS, Way, class, reachable};
 
 /// What is kept as a whole, unless tests ask for less; also what a buffer of that length or less takes in memory.
 const PAGE_BYTES: usize = 4096;
 
-/// Pages that compete for a place.
-const WAYS: usize = 8;
-/// Sets at the start: 1 MiB.
-const SETS_FIRST: usize = 32;
-/// How often a page that is used again survives the search for a victim.
-const HEAT_MAX: u8 = 3;
-/// Stripes are counted in so many classes: few, since this is looked at before everything else.
-const CLASSES: usize = 1024;
-/// Marks of rows, for each page that the cache could hold at most.
-const MARKS: usize = 4;
-/// Streams of small writes that are told from the rest.
-const STREAMS: usize = 8;
 /// Of the rows that are used, one of so many has to come again for the cache to grow.
 const GROW_AT: u64 = 8;
 /// How many rows are looked at before that is decided.
 const PERIOD_MIN: u64 = 4096;
-
-/// A page's number, unique in the array. Zero is nobody's.
-#[derive(Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct PageKey(u64);
-
-/// A place for a page.
-#[derive(Default)]
-struct Way {
-    key: PageKey,
-    /// Absent while the page is being written.
-    page: Option<Buf>,
-    heat: u8,
-}
 
 /// Why the cache was made larger the last time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -159,37 +140,6 @@ pub(crate) struct CleanCache {
     growth: Cell<Option<CacheGrowth>>,
 }
 
-#[derive(Default)]
-struct Table {
-    ways: Vec<Way>,
-    sets: usize,
-    sets_max: usize,
-    /// Pages that are here.
-    active: usize,
-    evictions: u64,
-    /// How many there are of each class of stripes.
-    classes: Vec<u32>,
-    /// How many there are of each class that is lent as one, if anything is.
-    kept: Vec<u32>,
-    /// Marks of the rows that were used lately, each in its place or over another's.
-    marks: Vec<u32>,
-    /// Rows used in this period, and those of them that came again in vain.
-    rows: u64,
-    again: u64,
-    /// Where streams of small writes stand, and whose place the next one takes: that of the oldest.
-    streams: [Option<u64>; STREAMS],
-    stream_next: usize,
-}
-
-fn class(stripe: StripeNo) -> usize {
-    mixed(stripe.0) as usize % CLASSES
-}
-
-/// How often a cache doubles until it has so many sets; it begins with [`SETS_FIRST`] or not twice as many.
-fn doublings(sets: usize) -> u32 {
-    (sets / SETS_FIRST).max(1).ilog2()
-}
-
 impl CleanCache {
     /// Of the stripes that `core` owns, of so many `blocks`, parity included, of `chunk_bytes` each.
     pub fn new(
@@ -230,7 +180,7 @@ impl CleanCache {
     /// Sets that there may be, as far as doubling comes to them.
     fn sets_max(&self) -> usize {
         let sets = if self.whole { self.bytes_max.get() / (WAYS * PAGE_BYTES) } else { 0 };
-        sets >> doublings(sets) << doublings(sets)
+        reachable(sets)
     }
 
     /// The whole pages that a range of bytes of a chunk is; `None` if it is none.
@@ -345,19 +295,6 @@ impl CleanCache {
         again || wanted || self.tuning.at_once
     }
 
-    /// Whether a write that came in on this core goes on where one before it ended, with nothing known between. Counted through the data of
-    /// the array, for a stream goes on from stripe to stripe.
-    pub fn is_stream(&self, bytes: Range<u64>) -> bool {
-        let mut table = self.table.borrow_mut();
-        let known = table.streams.iter().position(|stream| *stream == Some(bytes.start));
-        let place = known.unwrap_or(table.stream_next);
-        table.streams[place] = Some(bytes.end);
-        if known.is_none() {
-            table.stream_next = (place + 1) % STREAMS;
-        }
-        known.is_some()
-    }
-
     /// Puts in what the member has.
     pub fn put(&self, key: PageKey, content: &Buf) {
         debug_assert_eq!(content.len(), self.tuning.page_bytes);
@@ -457,232 +394,5 @@ impl CleanCache {
             evictions: table.evictions,
             growth: self.growth.get(),
         }
-    }
-}
-
-impl Table {
-    fn begin(&mut self, sets_max: usize) {
-        (self.sets, self.sets_max) = (sets_max >> doublings(sets_max), sets_max);
-        self.ways.resize_with(self.sets * WAYS, Way::default);
-        self.classes.resize(CLASSES, 0);
-        self.marks.resize(MARKS * sets_max * WAYS, 0);
-    }
-
-    /// Marks a row as used; says whether it was marked.
-    fn mark(&mut self, stripe: StripeNo, row: u64) -> bool {
-        let (place, mark) = self.mark_of(stripe, row);
-        std::mem::replace(&mut self.marks[place], mark) == mark
-    }
-
-    /// A row's mark, and the place where it would be.
-    fn mark_of(&self, stripe: StripeNo, row: u64) -> (usize, u32) {
-        let mark = mixed(stripe.0.rotate_left(24) ^ row);
-        // As good as a remainder, and a division less.
-        let place = ((mark & 0xffff_ffff) * self.marks.len() as u64) >> 32;
-        (place as usize, (mark >> 32) as u32 | 1)
-    }
-
-    fn at(&self, key: PageKey) -> usize {
-        if self.sets == 0 { 0 } else { mixed(key.0) as usize % self.sets * WAYS }
-    }
-
-    fn set(&self, key: PageKey) -> &[Way] {
-        let at = self.at(key);
-        &self.ways[at..(at + WAYS).min(self.ways.len())]
-    }
-
-    fn set_mut(&mut self, key: PageKey) -> &mut [Way] {
-        let at = self.at(key);
-        let end = (at + WAYS).min(self.ways.len());
-        &mut self.ways[at..end]
-    }
-
-    /// The page's place, or that of the page that has to make room for it.
-    fn place(&mut self, key: PageKey) -> &mut Way {
-        let set = self.set_mut(key);
-        let known = set.iter().position(|way| way.key == key);
-        let free = || set.iter().position(|way| way.page.is_none());
-        let at = known.or_else(free).unwrap_or_else(|| {
-            // What is used again stays for a few rounds.
-            loop {
-                if let Some(victim) = set.iter().position(|way| way.heat == 0) {
-                    break victim;
-                }
-                set.iter_mut().for_each(|way| way.heat -= 1);
-            }
-        });
-        &mut set[at]
-    }
-
-    /// Doubles the number of sets: each goes into two.
-    fn grow(&mut self) {
-        let before = std::mem::take(&mut self.ways);
-        self.sets *= 2;
-        self.ways.resize_with(self.sets * WAYS, Way::default);
-        for way in before.into_iter().filter(|way| way.page.is_some()) {
-            let key = way.key;
-            *self.place(key) = way;
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const MIB: usize = 1 << 20;
-
-    /// For stripes of five blocks of 64 KiB.
-    fn cache(ceiling_bytes: usize) -> CleanCache {
-        let tuning = CacheTuning { bytes_max: ceiling_bytes, ..CacheTuning::default() };
-        CleanCache::new(tuning, Arc::new(Loans::new(1)), CoreIx(0), 5, 64 << 10)
-    }
-
-    fn page(byte: u8) -> Buf {
-        Buf::copy_of(&[byte; PAGE_BYTES])
-    }
-
-    fn held(cache: &CleanCache, stripe: u64, block: usize, page: u64) -> Option<u8> {
-        cache.get(cache.key(StripeNo(stripe), block, page)).map(|page| page[0])
-    }
-
-    /// A write of a part of a row, of which one block is kept.
-    fn write(cache: &CleanCache, stripe: u64) -> bool {
-        let key = cache.key(StripeNo(stripe), 0, 0);
-        let hit = cache.get(key).is_some();
-        cache.take_out(key);
-        if cache.row_used(StripeNo(stripe), 0, hit, !hit) {
-            cache.put(key, &page(1));
-        }
-        hit
-    }
-
-    #[test]
-    fn what_was_put_in_is_there_until_it_is_taken_out() {
-        let cache = cache(MIB);
-        assert!(!cache.row_used(StripeNo(7), 3, false, true), "the first time leaves a mark");
-        assert!(cache.row_used(StripeNo(7), 3, false, true), "the second time is kept");
-        assert!(cache.row_used(StripeNo(8), 3, true, true), "and so are streams");
-        let key = |stripe, block, page| cache.key(StripeNo(stripe), block, page);
-        for (block, byte) in [(0, 10), (4, 14)] {
-            cache.put(key(7, block, 3), &page(byte));
-        }
-        cache.put(key(8, 0, 3), &page(20));
-        assert!(cache.may_hold(StripeNo(7)) && cache.may_hold(StripeNo(8)));
-        assert_eq!(
-            [held(&cache, 7, 0, 3), held(&cache, 7, 4, 3), held(&cache, 7, 4, 2)],
-            [Some(10), Some(14), None]
-        );
-        cache.put(key(7, 4, 3), &page(15));
-        cache.take_out(key(7, 0, 3));
-        assert_eq!(
-            [held(&cache, 7, 0, 3), held(&cache, 7, 4, 3), held(&cache, 8, 0, 3)],
-            [None, Some(15), Some(20)]
-        );
-        cache.take_out_stripe(StripeNo(7));
-        assert!(!cache.may_hold(StripeNo(7)));
-        assert_eq!([held(&cache, 7, 4, 3), held(&cache, 8, 0, 3)], [None, Some(20)]);
-        cache.clear();
-        assert_eq!((held(&cache, 8, 0, 3), cache.status().active_bytes), (None, 0));
-        assert!(!cache.may_hold(StripeNo(8)));
-    }
-
-    /// No two pages of an array share a number.
-    #[test]
-    fn numbers_are_unique() {
-        let cache = cache(MIB);
-        let all = (0..4)
-            .flat_map(|stripe| (0..5).flat_map(move |block| (0..16).map(move |page| (stripe, block, page))));
-        let keys: std::collections::BTreeSet<u64> =
-            all.map(|(stripe, block, page)| cache.key(StripeNo(stripe), block, page).0).collect();
-        assert_eq!((keys.len(), keys.contains(&0)), (4 * 5 * 16, false));
-    }
-
-    /// What is cut from a large buffer would keep all of it.
-    #[test]
-    fn a_page_keeps_a_page_of_memory() {
-        let cache = cache(MIB);
-        cache.row_used(StripeNo(0), 0, true, true);
-        let large = Buf::copy_of(&vec![5; MIB]);
-        cache.put(cache.key(StripeNo(0), 0, 0), &large.slice(8192..8192 + PAGE_BYTES));
-        let kept = cache.get(cache.key(StripeNo(0), 0, 0)).expect("it was put in");
-        assert_eq!((kept.capacity_bytes(), kept[0]), (PAGE_BYTES, 5));
-    }
-
-    #[test]
-    fn it_grows_while_rows_come_again_and_never_beyond_its_ceiling() {
-        let cache = cache(4 * MIB);
-        let round = |stripes: u64| (0..stripes).filter(|&stripe| write(&cache, stripe)).count();
-        let rounds = |rounds, stripes| (0..rounds).map(|_| round(stripes)).max();
-        // More than fits into half of the ceiling.
-        assert!(rounds(60, 600) > Some(450), "{:?}", cache.status());
-        let status = cache.status();
-        assert_eq!((status.size_bytes, status.ceiling_bytes), (4 << 20, 4 << 20));
-        assert!(status.active_bytes > 3 << 19 && status.active_bytes <= 4 << 20, "{status:?}");
-        let growth = status.growth.expect("it grew");
-        assert!(
-            growth.to_bytes == 2 * growth.from_bytes && growth.again * GROW_AT >= growth.rows,
-            "{growth:?}"
-        );
-        // Ten times as much.
-        rounds(10, 9000);
-        assert!(cache.status().size_bytes == 4 << 20 && cache.status().active_bytes <= 4 << 20);
-    }
-
-    #[test]
-    fn another_ceiling_holds_at_once() {
-        let cache = cache(MIB);
-        let round = |stripes: u64| (0..stripes).filter(|&stripe| write(&cache, stripe)).count();
-        let rounds = |rounds, stripes| (0..rounds).map(|_| round(stripes)).max();
-        assert!(rounds(4, 100) > Some(80) && cache.status().active_bytes > 0);
-        // As much as its first size is no multiple of.
-        cache.set_bytes_max(5 * MIB);
-        assert_eq!((round(100), cache.status().growth), (0, None), "it begins anew");
-        let most = rounds(60, 1000);
-        let status = cache.status();
-        assert!((status.size_bytes, status.ceiling_bytes) == (5 << 20, 5 << 20), "{status:?}");
-        assert!(most > Some(600), "{status:?}");
-        cache.set_bytes_max(MIB / 2);
-        rounds(60, 1000);
-        assert!(cache.status().size_bytes <= 1 << 19, "{:?}", cache.status());
-        cache.set_bytes_max(0);
-        assert_eq!((round(10), round(10), cache.status().size_bytes), (0, 0, 0));
-    }
-
-    /// Writes all over a large array neither make it larger nor push out what is used again and again.
-    #[test]
-    fn a_flood_leaves_it_as_it_was() {
-        let cache = cache(64 * MIB);
-        let hot = || (0..100).filter(|&stripe| write(&cache, stripe)).count();
-        (0..20).map(|_| hot()).for_each(|hits| assert!(hits == 0 || hits == 100));
-        for flood in 0..50_000u64 {
-            write(&cache, 1000 + flood * 7);
-            if flood % 50 == 0 {
-                write(&cache, flood / 50 % 100);
-            }
-        }
-        let hits = hot();
-        let status = cache.status();
-        assert!(hits == 100 && status.size_bytes == 1 << 20 && status.evictions == 0, "{hits} {status:?}");
-    }
-
-    #[test]
-    fn streams_are_told_by_where_they_go_on() {
-        let cache = cache(MIB);
-        let goes_on = |from, to| cache.is_stream(from..to);
-        assert!(!goes_on(0, 4096) && goes_on(4096, 8192) && goes_on(8192, 65536));
-        assert!(!goes_on(8192, 12288) && !goes_on(1 << 30, 2 << 30));
-        assert!(goes_on(65536, 69632), "others between do not end it");
-        (10..10 + STREAMS as u64).for_each(|other| assert!(!goes_on(other << 30, 1)));
-        assert!(!goes_on(69632, 73728), "as many others do");
-    }
-
-    #[test]
-    fn with_no_room_nothing_is_kept() {
-        let cache = cache(PAGE_BYTES);
-        assert!(!cache.row_used(StripeNo(0), 0, true, true));
-        cache.put(cache.key(StripeNo(0), 0, 0), &page(1));
-        assert!(!cache.may_hold(StripeNo(0)) && !cache.has(cache.key(StripeNo(0), 0, 0)));
-        assert_eq!(cache.status(), CacheStatus::default());
     }
 }

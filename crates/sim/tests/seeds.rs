@@ -117,6 +117,9 @@ seeds! {
     /// The model counted a member out for good whose return was recorded by a program that was killed then, and that was whole when the
     /// power went.
     who_is_found_joining_is_counted_in: 154004968;
+    /// Two members were filled together and one of them failed: the other's write was under way when its range was given back, and when the
+    /// array had been stopped.
+    nothing_is_given_back_while_a_write_is_under_way: 160749482;
 }
 
 #[test]

@@ -181,12 +181,13 @@ impl Step<'_> {
             return Ok(());
         }
         let health = self.shard.health();
+        // Before anything is queued: what is given back with a write under way is overtaken by clients' writes.
+        if writes.runs.iter().any(|run| !health.state(run.seat).writable()) {
+            return Err(Trouble::Changed);
+        }
         let mut ops = Vec::with_capacity(writes.runs.len());
         let mut ranges = Vec::with_capacity(writes.runs.len());
         for Run { seat, start, end, bufs } in writes.runs {
-            if !health.state(seat).writable() {
-                return Err(Trouble::Changed);
-            }
             ops.push((seat, self.shard.write(seat, start, bufs, Durability::Cached)));
             ranges.push((seat, start..end));
         }

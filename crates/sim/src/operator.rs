@@ -15,7 +15,7 @@ use crate::books::{Books, Running, md};
 use crate::client::Shared;
 use crate::scenario::Fault;
 use crate::site::{self, Plan};
-use crate::watch::lock;
+use crate::watch::{self, lock};
 
 /// What an operator has at hand.
 #[derive(Clone)]
@@ -28,6 +28,8 @@ pub struct Desk {
     pub books: Books,
     /// Where it is told.
     pub truth: Shared,
+    /// Whom the records count out.
+    pub watch: watch::Shared,
 }
 
 /// How long an array may take to become whole when nothing fails any more. Simulated arrays are small.
@@ -118,8 +120,9 @@ impl Desk {
             return;
         }
         let control = &self.plan.controls[slot.index()];
-        // It had no power meanwhile; but where nothing made up for it, what it held in its cache would be gone for good.
-        if !status.broken {
+        // It had no power meanwhile; but where nothing made up for it, or nobody has counted it out yet, what it held in its cache would be
+        // gone for good.
+        if !status.broken && lock(&self.watch).out.contains(slot) {
             control.lose_cache();
         }
         control.come_back();

@@ -431,6 +431,7 @@ impl<'a> Run<'a> {
                 drives: self.site.hardware.drives.clone(),
                 books: self.scenario.books,
                 truth: self.truth.clone(),
+                watch: watch.clone(),
             },
             finish: self.scenario.must_finish(),
             silent: self.scenario.silent,

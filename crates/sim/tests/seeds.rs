@@ -120,6 +120,9 @@ seeds! {
     /// Two members were filled together and one of them failed: the other's write was under way when its range was given back, and when the
     /// array had been stopped.
     nothing_is_given_back_while_a_write_is_under_way: 160749482;
+    /// The program was killed before it had recorded that a mirror's first member was away, which came back without what it had in its cache:
+    /// the model knew of no power cut.
+    who_comes_back_uncounted_has_what_it_had: 160966013;
 }
 
 #[test]

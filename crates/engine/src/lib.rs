@@ -31,6 +31,7 @@ pub mod metadata;
 mod mirror;
 pub mod plan;
 pub mod regions;
+mod spread;
 mod stripe;
 mod striped;
 pub mod sync;

@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use wattle_rt::CoreIx;
 
+use crate::spread::spread;
 use crate::units::StripeNo;
 
 /// Classes of stripes that each core owns: so many that writes on a few hundred stripes hardly ever meet in one.
@@ -39,14 +40,7 @@ pub(crate) struct Loans {
 
 /// The class of a stripe among those of its owner.
 pub(crate) fn class(stripe: StripeNo) -> usize {
-    mixed(stripe.0) as usize % CLASSES
-}
-
-/// A number as good as random (the finaliser of SplitMix64).
-pub(crate) fn mixed(key: u64) -> u64 {
-    let key = (key ^ key >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let key = (key ^ key >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    key ^ key >> 31
+    (spread(stripe) >> (64 - CLASSES.ilog2())) as usize
 }
 
 impl Loans {

@@ -2,7 +2,7 @@
 
 use wattle_rt::Buf;
 
-use crate::loan::mixed;
+use crate::spread::spread;
 use crate::units::StripeNo;
 
 /// Pages that compete for a place.
@@ -48,9 +48,16 @@ pub(super) struct Table {
     pub again: u64,
 }
 
+/// A number as good as random (the finaliser of SplitMix64).
+fn mixed(key: u64) -> u64 {
+    let key = (key ^ key >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let key = (key ^ key >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    key ^ key >> 31
+}
+
 /// The class of a stripe in [`Table::classes`].
 pub(super) fn class(stripe: StripeNo) -> usize {
-    mixed(stripe.0) as usize % CLASSES
+    (spread(stripe) >> (64 - CLASSES.ilog2())) as usize
 }
 
 /// As many of `sets` as doubling comes to.

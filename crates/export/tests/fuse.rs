@@ -64,6 +64,17 @@ fn mount(dir: &Path, read_only: bool) -> Option<Mount> {
     }
 }
 
+/// Unmounts by force when a test fails: nobody serves the files then, and whoever looks at them waits for ever.
+struct Unmounted<'a>(&'a Path);
+
+impl Drop for Unmounted<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let _ = Command::new("umount").args(["--force", "--lazy"]).arg(self.0).status();
+        }
+    }
+}
+
 /// Runs a test on files of these volumes, and unmounts: over the device, and over io_uring where the kernel offers that.
 fn with_files(cores: usize, volumes: &'static [(&'static str, u64, bool)], test: impl AsyncFn(&Rig)) {
     on_backend(cores, BackendChoice::Auto, volumes, test);
@@ -77,6 +88,7 @@ fn on_backend(
 ) {
     for transport in [Transport::Device, Transport::Best] {
         let directory = tempfile::tempdir().unwrap();
+        let _unmounted = Unmounted(directory.path());
         let offered = transport == Transport::Best && io_uring_is_offered();
         let Some(mount) = mount(directory.path(), false) else { return };
         let config = RuntimeConfig { cores, backend, ..RuntimeConfig::default() };

@@ -182,41 +182,35 @@ fn rows_that_are_written_again_are_not_read_again() {
     }
 }
 
+/// Nothing is wrong after a story, and something is with these bugs.
+#[track_caller]
+fn wrong_only_with(story: Story, buggy: CacheFaults) {
+    for case in CASES {
+        assert_eq!(wrong_after(case, story, HONEST), 0, "{case:?}");
+        assert!(wrong_after(case, story, buggy) > 0, "{case:?}: the bug is not found");
+    }
+}
+
 #[test]
 fn nothing_is_kept_of_a_member_that_failed() {
-    for case in CASES {
-        assert_eq!(wrong_after(case, Story::Replaced, HONEST), 0, "{case:?}");
-        // Filling the place anew makes it forget, too.
-        let buggy = CacheFaults { keeps_over_changes: true, keeps_over_jobs: true, ..HONEST };
-        assert!(wrong_after(case, Story::Replaced, buggy) > 0, "{case:?}: the bug is not found");
-    }
+    // Filling the place anew makes it forget, too.
+    let buggy = CacheFaults { keeps_over_changes: true, keeps_over_jobs: true, ..HONEST };
+    wrong_only_with(Story::Replaced, buggy);
 }
 
 #[test]
 fn nothing_is_kept_of_what_a_job_may_have_written() {
-    for case in CASES {
-        assert_eq!(wrong_after(case, Story::Repaired, HONEST), 0, "{case:?}");
-        let buggy = CacheFaults { keeps_over_jobs: true, ..HONEST };
-        assert!(wrong_after(case, Story::Repaired, buggy) > 0, "{case:?}: the bug is not found");
-    }
+    wrong_only_with(Story::Repaired, CacheFaults { keeps_over_jobs: true, ..HONEST });
 }
 
 #[test]
 fn nothing_is_kept_of_what_was_written_past_the_stripes() {
-    for case in CASES {
-        assert_eq!(wrong_after(case, Story::Exclusive, HONEST), 0, "{case:?}");
-        let buggy = CacheFaults { keeps_over_changes: true, ..HONEST };
-        assert!(wrong_after(case, Story::Exclusive, buggy) > 0, "{case:?}: the bug is not found");
-    }
+    wrong_only_with(Story::Exclusive, CacheFaults { keeps_over_changes: true, ..HONEST });
 }
 
 #[test]
 fn nothing_is_lent_of_which_there_is_something() {
-    for case in CASES {
-        assert_eq!(wrong_after(case, Story::Lent, HONEST), 0, "{case:?}");
-        let buggy = CacheFaults { lends_kept: true, ..HONEST };
-        assert!(wrong_after(case, Story::Lent, buggy) > 0, "{case:?}: the bug is not found");
-    }
+    wrong_only_with(Story::Lent, CacheFaults { lends_kept: true, ..HONEST });
 }
 
 /// The ceiling changes at any moment, and holds from then on.

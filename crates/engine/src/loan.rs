@@ -13,10 +13,13 @@
 //! a message to the owner, so nobody ever waits here but the owner. He counts himself in before he works on a stripe: if it was
 //! lent by then, he is told when it is back, and the count keeps others from borrowing it again before he has had his turn.
 
+use std::cell::RefCell;
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use wattle_rt::CoreIx;
+use wattle_rt::sync::{OneshotReceiver, OneshotSender};
+use wattle_rt::{CoreIx, oneshot};
 
 use crate::spread::spread;
 use crate::units::StripeNo;
@@ -79,7 +82,7 @@ impl Loans {
     }
 
     /// The owner is about to work on a stripe; `false` if he has to wait until he is told that it is back.
-    pub fn enter(&self, owner: CoreIx, stripe: StripeNo) -> bool {
+    fn enter(&self, owner: CoreIx, stripe: StripeNo) -> bool {
         let Some(word) = self.word(owner, class(stripe)) else { return true };
         match word.load(Ordering::Acquire) {
             before if is_owners(before) => {
@@ -90,9 +93,13 @@ impl Loans {
         }
     }
 
-    /// The owner has ended his work on it.
-    pub fn leave(&self, owner: CoreIx, stripe: StripeNo) {
-        self.change(owner, class(stripe), |word| word - 1);
+    /// The owner has ended his work on it, or does not wait for it any more.
+    fn leave(&self, owner: CoreIx, stripe: StripeNo) {
+        let Some(word) = self.word(owner, class(stripe)) else { return };
+        match word.load(Ordering::Relaxed) {
+            before if is_owners(before) => word.store(before - 1, Ordering::Release),
+            _ => drop(word.fetch_sub(1, Ordering::Release)),
+        }
     }
 
     /// The owner's cache holds something of a class from now on. Only while he works on a stripe of it.
@@ -111,6 +118,43 @@ impl Loans {
             let before = word.load(Ordering::Relaxed);
             debug_assert!(is_owners(before), "{before:x}");
             word.store(change(before), Ordering::Release);
+        }
+    }
+}
+
+/// What one core lends.
+pub(crate) struct Lender {
+    loans: Arc<Loans>,
+    core: CoreIx,
+    /// Those who wait for a class to come back.
+    waiting: RefCell<Vec<(usize, OneshotSender<()>)>>,
+}
+
+impl Lender {
+    pub fn new(loans: Arc<Loans>, core: CoreIx) -> Self {
+        Self { loans, core, waiting: RefCell::default() }
+    }
+
+    /// Somebody is about to work on a stripe of this core; if it is lent, he has to wait until this comes.
+    pub fn enter(&self, stripe: StripeNo) -> Option<OneshotReceiver<()>> {
+        (!self.loans.enter(self.core, stripe)).then(|| {
+            let (sender, back) = oneshot();
+            self.waiting.borrow_mut().push((class(stripe), sender));
+            back
+        })
+    }
+
+    /// He has ended his work on it, or does not wait for it any more.
+    pub fn leave(&self, stripe: StripeNo) {
+        self.loans.leave(self.core, stripe);
+    }
+
+    /// What another core had borrowed of a class is back: those who waited go on.
+    pub fn returned(&self, class: usize) {
+        let waiting: Vec<_> =
+            self.waiting.borrow_mut().extract_if(.., |(other, _)| *other == class).collect();
+        for (_, sender) in waiting {
+            let _ = sender.send(());
         }
     }
 }

@@ -3,18 +3,18 @@
 //! Writes to one range go one after the other, so that copies agree whatever clients do; reads go to the copy that is nearest
 //! or least busy. What one copy cannot read comes from another and is rewritten.
 
-use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::rc::Rc;
 
-use wattle_rt::{Buf, BufMut, CoreIx, Device, Durability, IoErrorKind, Notify};
+use wattle_rt::{Buf, BufMut, CoreIx, Device, Durability, IoErrorKind};
 
 use crate::array::{Health, Shard, WriteLoss};
 use crate::error::VolumeError;
 use crate::geometry::{Copy, Run};
 use crate::intent;
 use crate::striped::{FailedRun, read_runs, sectors};
-use crate::units::{MemberSet, SECTOR_BYTES, Sector};
+use crate::units::{MemberSet, SECTOR_BYTES, Sector, StripeNo};
+use crate::{range_lock, stripe};
 
 /// Mirrors without chunks (RAID 1) are dealt out to cores in ranges of this size: 1 MiB.
 const REGION: Sector = Sector(2048);
@@ -28,64 +28,6 @@ const DETOUR_BYTES: u64 = 128 << 10;
 
 /// The same where a head has to move. What a stream leaves to others passes under the head in vain, unless that is long.
 const HEAD_DETOUR_BYTES: u64 = 4 << 20;
-
-/// Ranges of array sectors that are being written, repaired or filled on this core, and those that wait for it: in the order in which
-/// they came, so that nobody waits for ever.
-#[derive(Default, Clone)]
-pub(crate) struct RangeLocks {
-    state: Rc<LockState>,
-}
-
-#[derive(Default)]
-struct LockState {
-    /// Oldest first.
-    entries: RefCell<Vec<LockEntry>>,
-    next: Cell<u64>,
-    freed: Notify,
-}
-
-struct LockEntry {
-    ticket: u64,
-    start: Sector,
-    end: Sector,
-}
-
-/// A range to oneself, or the place of one who waits for it; giving it up is its drop.
-pub(crate) struct RangeLock {
-    state: Rc<LockState>,
-    ticket: u64,
-}
-
-impl RangeLocks {
-    pub(crate) async fn lock(&self, start: Sector, end: Sector) -> RangeLock {
-        let state = &self.state;
-        let ticket = state.next.get();
-        state.next.set(ticket + 1);
-        state.entries.borrow_mut().push(LockEntry { ticket, start, end });
-        let lock = RangeLock { state: state.clone(), ticket };
-        loop {
-            let free = state
-                .entries
-                .borrow()
-                .iter()
-                .take_while(|entry| entry.ticket != ticket)
-                .all(|earlier| earlier.end <= start || end <= earlier.start);
-            if free {
-                return lock;
-            }
-            state.freed.wait().await;
-        }
-    }
-}
-
-impl Drop for RangeLock {
-    fn drop(&mut self) {
-        let mut entries = self.state.entries.borrow_mut();
-        entries.retain(|entry| entry.ticket != self.ticket);
-        drop(entries);
-        self.state.freed.notify_all();
-    }
-}
 
 /// Cuts a range where the copies' places or the owning core change.
 pub(crate) fn pieces(shard: &Shard, lba: Sector, len: Sector) -> impl Iterator<Item = (Sector, Sector)> {
@@ -107,19 +49,49 @@ fn cut(lba: Sector, len: Sector, unit: Sector) -> impl Iterator<Item = (Sector, 
 
 /// The core that orders changes of the piece at `lba`.
 pub(crate) fn owner(shard: &Shard, lba: Sector) -> CoreIx {
-    CoreIx((lba.0 / unit(shard).0 % shard.core.cores() as u64) as usize)
+    stripe::owner(StripeNo(lba.0 / unit(shard).0), shard.core.cores())
+}
+
+/// A range that this core has borrowed from its owner; giving it back is its drop.
+pub(crate) struct Borrowed<'a> {
+    shard: &'a Rc<Shard>,
+    owner: CoreIx,
+    block: StripeNo,
+}
+
+impl Drop for Borrowed<'_> {
+    fn drop(&mut self) {
+        stripe::give_back(self.shard, self.owner, self.block);
+    }
+}
+
+/// Borrows a piece from the core that owns it, to write it here. Not of a stream: each of its writes would wait for the one before.
+pub(crate) fn borrow(shard: &Rc<Shard>, lba: Sector, len: Sector) -> Option<Borrowed<'_>> {
+    if shard.core.cores() == 1 {
+        return None;
+    }
+    let goes_on = shard.streams.goes_on(lba.0 * SECTOR_BYTES..(lba + len).0 * SECTOR_BYTES);
+    let owner = owner(shard, lba);
+    let block = range_lock::only_block(lba, lba + len)?;
+    let away = owner != shard.core.index();
+    (away && !goes_on && shard.fixed.loans.borrow(owner, block)).then(|| Borrowed { shard, owner, block })
 }
 
 /// Writes one piece to every copy, but for those that the filling of their member will yet come to: it would only be slower for being
-/// sent what it gets anyway. This core owns it and the caller holds a pass.
+/// sent what it gets anyway. Only the owner knows how far that is, so where the piece is `borrowed` they get it. This core owns it otherwise,
+/// and the caller holds a pass.
 pub(crate) async fn write(
     shard: &Rc<Shard>,
+    borrowed: Option<Borrowed<'_>>,
     lba: Sector,
     buf: Buf,
     durability: Durability,
 ) -> Result<(), VolumeError> {
     let len = sectors(buf.len());
-    let _lock = shard.ranges.lock(lba, lba + len).await;
+    let _lock = match borrowed {
+        Some(_) => None,
+        None => Some(shard.ranges.lock(lba, lba + len).await),
+    };
     let _intent = intent::enter(shard, lba..lba + len).await?;
     let health = shard.health();
     if health.broken {
@@ -129,7 +101,7 @@ pub(crate) async fn write(
     let writes: Vec<_> = copies
         .iter()
         .flat_map(|copy| health.writable_for(copy.member).map(|seat| (seat, copy.sector)))
-        .filter(|(seat, sector)| !shard.filled_later(&health, *seat, *sector))
+        .filter(|(seat, sector)| borrowed.is_some() || !shard.filled_later(&health, *seat, *sector))
         .map(|(seat, sector)| {
             (seat, sector..sector + len, shard.write(seat, sector, vec![buf.clone()], durability))
         })

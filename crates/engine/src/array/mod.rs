@@ -202,7 +202,7 @@ pub(crate) struct Fixed {
     pub intent: Option<IntentSpec>,
     pub log: Option<LogSpec>,
     pub tuning: Tuning,
-    /// Stripes that cores lend each other.
+    /// Stripes, or ranges of copies, that cores lend each other.
     pub loans: Arc<Loans>,
     /// Requests aligned to this cost no read of their edges. The largest logical block of the members; with a partial parity
     /// log at least its page.
@@ -247,8 +247,8 @@ impl ArrayHandle {
         let trust = Trust { below: spec.synced_below, needs: spec.needs.map(Arc::new) };
         let health = Arc::new(Health::new(states, seats, trust));
         assert!(spec.geometry.survives(&health.lost()), "assembly starts no array that cannot be read");
-        // Only parity makes stripes what one core at a time may work on.
-        let lenders = if spec.geometry.kind() == Kind::Parity { core.cores() } else { 1 };
+        // What is neither parity nor copies is nobody's.
+        let lenders = if spec.geometry.kind() == Kind::Striped { 1 } else { core.cores() };
         let loans = Loans::new(lenders);
         let fixed = Arc::new(Fixed {
             key: NEXT_KEY.fetch_add(1, Ordering::Relaxed),

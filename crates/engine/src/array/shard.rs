@@ -24,8 +24,10 @@ use crate::cache::{CacheTuning, CleanCache};
 use crate::error::VolumeError;
 use crate::geometry::Kind;
 use crate::intent::IntentShard;
+use crate::loan::Lender;
 use crate::log::LogShard;
-use crate::mirror::RangeLocks;
+use crate::range_lock::RangeLocks;
+use crate::streams::Streams;
 use crate::stripe::{Away, StripeTable};
 use crate::sync::{Clients, Holds, JobReads};
 use crate::units::{MemberIx, MemberSet, SECTOR_BYTES, Sector};
@@ -49,9 +51,13 @@ pub(crate) struct Shard {
     pub writes: Cell<usize>,
     /// Parts of these that other cores carry out.
     pub away: Away,
+    /// What this core lends to others.
+    pub lender: Rc<Lender>,
+    /// Where streams of small writes stand that come in on this core.
+    pub streams: Streams,
     /// Mirrored ranges being written on this core.
     pub ranges: RangeLocks,
-    /// What steps of a resync, a rebuild or a check hold of the two above.
+    /// What steps of a resync, a rebuild or a check hold of stripes and ranges.
     pub holds: Holds,
     /// Bytes that stripes may still take for old blocks and new parity.
     pub stripe_buffers: Semaphore,
@@ -122,6 +128,7 @@ pub(crate) struct MemberLoad {
 
 impl Shard {
     pub fn new(core: &Core, fixed: Arc<Fixed>, health: &Health) -> Self {
+        let lender = Rc::new(Lender::new(fixed.loans.clone(), core.index()));
         Self {
             core: core.clone(),
             gate: Rc::new(Gate::new(core.now())),
@@ -129,7 +136,9 @@ impl Shard {
             stripes: StripeTable::default(),
             writes: Cell::new(0),
             away: Away::default(),
-            ranges: RangeLocks::default(),
+            ranges: RangeLocks::new(lender.clone()),
+            lender,
+            streams: Streams::default(),
             holds: Holds::default(),
             stripe_buffers: Semaphore::new(fixed.tuning.stripe_buffer_bytes),
             job_reads: Rc::default(),

@@ -15,7 +15,6 @@ mod logged;
 mod read;
 mod remote;
 mod rows;
-mod streams;
 mod transfer;
 mod workers;
 mod write;
@@ -33,15 +32,13 @@ use wattle_rt::{Buf, BufMut, CoreIx, Durability, oneshot};
 use crate::array::{Health, Shard, UnderWay, answer};
 use crate::error::VolumeError;
 use crate::geometry::StripeMap;
-use crate::loan;
 use crate::plan::{BlockSet, Refusal, View};
 use crate::spread::ByStripe;
 use crate::units::{MemberIx, MemberSet, SECTOR_BYTES, Sector, StripeNo};
 use gather::{Gather, Run};
-pub(crate) use remote::Away;
 use remote::Letter;
+pub(crate) use remote::{Away, give_back};
 use rows::{Row, Segments};
-use streams::Streams;
 use workers::{Worker, Workers};
 
 /// Most requests in one batch.
@@ -133,10 +130,7 @@ enum Batch {
 pub(crate) struct StripeTable {
     active: RefCell<ByStripe<Rc<Active>>>,
     gather: Gather,
-    streams: Streams,
     workers: Workers,
-    /// Stripes of this core that have work and wait until another core gives back what it has borrowed.
-    lent: RefCell<Vec<(StripeNo, OneshotSender<()>)>>,
 }
 
 /// A stripe that a task works on, or the place for one while the task has none.
@@ -184,7 +178,7 @@ pub(crate) async fn write(
 /// Whether a write of a range of a stripe's data goes on where one before it ended, on this core.
 fn goes_on(shard: &Shard, stripe: StripeNo, range: Range<u64>) -> bool {
     let first = stripe.0 * shard.fixed.geometry.stripe_data_sectors().0 * SECTOR_BYTES;
-    shard.stripes.streams.goes_on(first + range.start..first + range.end)
+    shard.streams.goes_on(first + range.start..first + range.end)
 }
 
 /// Reads a piece with reconstruction; this core owns the stripe and the caller holds a pass.
@@ -276,15 +270,6 @@ async fn serve(shard: &Rc<Shard>, stripe: StripeNo, active: &Active) {
 }
 
 impl StripeTable {
-    /// What another core had borrowed of a stripe's class is back: those who waited go on.
-    fn returned(&self, stripe: StripeNo) {
-        let back = |(other, _): &mut (StripeNo, _)| loan::class(*other) == loan::class(stripe);
-        let waiting: Vec<_> = self.lent.borrow_mut().extract_if(.., back).collect();
-        for (_, sender) in waiting {
-            let _ = sender.send(());
-        }
-    }
-
     /// The array is stopped and nothing is under way.
     pub fn end(&self) {
         self.workers.end();
@@ -386,11 +371,9 @@ impl<'a> Work<'a> {
 
     /// Gets the stripe for this core: it waits for what it has lent; `false` if it could not borrow. Then the owner gets what is here.
     async fn begin(&self, active: &Active) -> bool {
-        let (shard, stripe, loans) = (self.shard, self.map.stripe, &self.shard.fixed.loans);
+        let (shard, stripe) = (self.shard, self.map.stripe);
         if !self.borrowed() {
-            if !loans.enter(self.owner, stripe) {
-                let (sender, back) = oneshot();
-                shard.stripes.lent.borrow_mut().push((stripe, sender));
+            if let Some(back) = shard.lender.enter(stripe) {
                 back.await.expect("whoever has borrowed it tells");
             }
             return true;
@@ -402,7 +385,7 @@ impl<'a> Work<'a> {
             }
             _ => false,
         };
-        let borrowed = !again && loans.borrow(self.owner, stripe);
+        let borrowed = !again && shard.fixed.loans.borrow(self.owner, stripe);
         if !borrowed {
             self.send_on(active, again);
         }
@@ -424,11 +407,9 @@ impl<'a> Work<'a> {
 
     /// There is nothing more to do, and the stripe's entry is gone.
     fn end(&self) {
-        let (loans, stripe) = (&self.shard.fixed.loans, self.map.stripe);
-        if !self.borrowed() {
-            loans.leave(self.owner, stripe);
-        } else if loans.give_back(self.owner, stripe) {
-            Letter::returned(self.shard, self.owner, stripe);
+        match self.borrowed() {
+            true => give_back(self.shard, self.owner, self.map.stripe),
+            false => self.shard.lender.leave(self.map.stripe),
         }
     }
 

@@ -9,6 +9,7 @@ use wattle_rt::{Buf, Core, CoreIx, Message};
 
 use super::{Request, Waiter, WritePiece, WriteResult, Writer, enqueue};
 use crate::array::Shard;
+use crate::loan;
 use crate::units::StripeNo;
 
 /// The writes of one core that others carry out.
@@ -42,6 +43,14 @@ impl Away {
     }
 }
 
+/// Gives back a stripe, or a range of copies, that this core has borrowed.
+pub(crate) fn give_back(shard: &Shard, owner: CoreIx, stripe: StripeNo) {
+    if shard.fixed.loans.give_back(owner, stripe) {
+        let text = Text::Returned { class: loan::class(stripe) };
+        shard.core.post(owner, Letter { key: shard.fixed.key, text });
+    }
+}
+
 /// What the shards of an array on two cores send each other.
 pub(super) struct Letter {
     /// The array.
@@ -54,8 +63,8 @@ enum Text {
     Write { stripe: StripeNo, piece: WritePiece, from: CoreIx, number: u32 },
     /// With what was written, if nobody here keeps it: its handle is dropped where it was made.
     Written { number: u32, result: WriteResult, data: Option<Buf> },
-    /// A stripe that was borrowed is back, and its owner waits for that.
-    Returned { stripe: StripeNo },
+    /// What was borrowed of a class is back, and its owner waits for that.
+    Returned { class: usize },
 }
 
 impl Letter {
@@ -73,11 +82,6 @@ impl Letter {
         shard.core.post(to, Letter { key: shard.fixed.key, text });
     }
 
-    /// Tells the owner of a stripe that it is his again.
-    pub fn returned(shard: &Shard, owner: CoreIx, stripe: StripeNo) {
-        shard.core.post(owner, Letter { key: shard.fixed.key, text: Text::Returned { stripe } });
-    }
-
     fn open(self, shard: &Rc<Shard>) {
         match self.text {
             Text::Write { stripe, piece, from, number } => {
@@ -88,7 +92,7 @@ impl Letter {
                 drop(data);
                 shard.away.take(number).answer(result);
             }
-            Text::Returned { stripe } => shard.stripes.returned(stripe),
+            Text::Returned { class } => shard.lender.returned(class),
         }
     }
 }

@@ -7,7 +7,8 @@ use std::rc::Rc;
 use wattle_rt::{Core, CoreIx};
 
 use crate::array::Shard;
-use crate::mirror::{self, RangeLock};
+use crate::mirror;
+use crate::range_lock::RangeLock;
 use crate::stripe::{self, Turn};
 use crate::units::{MemberIx, Sector, StripeNo};
 

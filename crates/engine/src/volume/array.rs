@@ -485,12 +485,14 @@ impl ArrayVolume {
                     (at, part)
                 });
                 self.join(cut.collect(), move |volume, (at, part): (Sector, Buf)| async move {
-                    let owner = mirror::owner(&volume.shard, at);
+                    let borrowed = mirror::borrow(&volume.shard, at, sectors(part.len()));
+                    if borrowed.is_some() {
+                        return mirror::write(&volume.shard, borrowed, at, part, durability).await;
+                    }
                     volume
-                        .at(
-                            owner,
-                            move |shard| async move { mirror::write(&shard, at, part, durability).await },
-                        )
+                        .at(mirror::owner(&volume.shard, at), move |shard| async move {
+                            mirror::write(&shard, None, at, part, durability).await
+                        })
                         .await
                 })
                 .await

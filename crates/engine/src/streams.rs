@@ -11,7 +11,7 @@ const NONE: u64 = u64::MAX;
 
 /// Where the writes that came in on a core lately have ended, counted in bytes through the data of the array: a stream goes on from stripe to
 /// stripe.
-pub(super) struct Streams {
+pub(crate) struct Streams {
     ends: [Cell<u64>; STREAMS],
     /// Whose place the next one takes: that of the oldest.
     next: Cell<usize>,

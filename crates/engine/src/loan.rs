@@ -1,9 +1,12 @@
-//! Stripes that their core lends for a small write.
+//! Stripes, and ranges of copies, that their core lends for a small write.
 //!
 //! Every stripe has an owner core. A small write that comes in on another core could go there as a message, and its answer could come
 //! back as one; but that costs more than a fourth of the write, and half of all writes on two cores are such. So the other core
 //! borrows the stripe, if nobody works on it, writes by itself and gives it back. What the owner knows of the stripe
 //! and others do not is only what its clean cache has, so what that keeps is not lent.
+//!
+//! Copies (RAID 1 and 10) are lent in blocks of 64 KiB, which are stripes here ([`crate::range_lock`]). What their owner knows and others do
+//! not is how far members are being filled; whoever has borrowed some leaves no such member out.
 //!
 //! **Invariant.** Of an owner and all others only one works on the stripes of a class at a time: either a class is lent, to one
 //! core for one batch of writes, or its owner may work on any number of its stripes. Nothing is lent of which the owner's cache

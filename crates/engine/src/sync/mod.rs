@@ -19,7 +19,8 @@
 //!    dirty mark: a crash in the middle leaves rows that disagree, as they did before.)
 //! 6. Nothing is written that was right: a resync and a repair write only what differs.
 //! 7. Writes to copies that the filling of their member has not come to leave that member out: a step notes where it ends with whoever
-//!    orders the writes there before it asks for its ranges, and so comes after every write that left anything to it.
+//!    orders the writes there before it asks for its ranges, and so comes after every write that left anything to it. Who has borrowed a range
+//!    from him is told nothing, and leaves nobody out.
 //! 8. Who takes several stripes or ranges takes them in one order, so that nobody waits for one who waits for him.
 
 mod control;

@@ -6,7 +6,7 @@
 //! decides every change of state. Clients see [`Volume`](volume::Volume)s.
 //!
 //! Reading order: `plan` (what to do with a stripe, pure), `stripe` (doing it), `mirror` and `striped` (the levels without
-//! parity), `volume` (where requests enter), `array` (shards, state, failures).
+//! parity), `volume` (where requests enter), `ahead` (what is read before it is asked for), `array` (shards, state, failures).
 //!
 //! **Invariants.** Each is asserted where it is kept and checked from outside by the simulator.
 //! 1. No write is sent to a member before every member's superblock durably says that the array is dirty. (Giving a sector that
@@ -19,6 +19,7 @@
 //! 6. A failed flush fails its member, before any later flush is acknowledged; where redundancy cannot absorb that, the array
 //!    stays broken.
 
+mod ahead;
 pub mod array;
 pub mod bad;
 mod cache;
@@ -41,6 +42,7 @@ pub mod units;
 pub mod volume;
 mod zero;
 
+pub use ahead::AheadTuning;
 pub use array::{ArrayHandle, ArraySpec, MemberKey, MemberSpec, MemberState};
 pub use bad::BadRanges;
 pub use cache::{CacheFaults, CacheGrowth, CacheStatus, CacheTuning};

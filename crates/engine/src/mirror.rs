@@ -200,7 +200,7 @@ pub(crate) async fn read_and_repair(
         buf = bufs.pop().expect("the buffer that was passed comes back");
         let Err(error) = result else {
             let buf = buf.freeze();
-            rewrite(shard, &bad, &buf).await;
+            rewrite(shard, &bad, lba, &buf).await;
             return (Ok(()), buf.try_into_mut().unwrap_or_else(|shared| BufMut::copy_of(&shared)));
         };
         if shard.judge_read_error(copy.member, error) {
@@ -216,10 +216,13 @@ pub(crate) async fn read_and_repair(
 }
 
 /// Gives copies that could not be read their content back. Whatever becomes of that, the data is right.
-async fn rewrite(shard: &Rc<Shard>, bad: &[Copy], buf: &Buf) {
+async fn rewrite(shard: &Rc<Shard>, bad: &[Copy], lba: Sector, buf: &Buf) {
     if shard.fixed.read_only || shard.health().broken {
         return;
     }
+    // Copies that did not agree before do now.
+    let (from, len) = (lba.0 * SECTOR_BYTES, buf.len() as u64);
+    let _change = (!bad.is_empty()).then(|| shard.fixed.changes.begin(from..from + len));
     for copy in bad {
         shard.counters.repaired.add(1);
         let (seat, sectors) = (copy.member, copy.sector..copy.sector + sectors(buf.len()));

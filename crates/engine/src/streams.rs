@@ -1,4 +1,4 @@
-//! Streams of small writes, told from the rest by where they go on.
+//! Streams of requests, told from the rest by where they go on.
 
 use std::cell::Cell;
 use std::ops::Range;
@@ -9,27 +9,40 @@ const STREAMS: usize = 8;
 /// Nobody's end.
 const NONE: u64 = u64::MAX;
 
-/// Where the writes that came in on a core lately have ended, counted in bytes through the data of the array: a stream goes on from stripe to
-/// stripe.
+/// Where the requests of one kind that came in on a core lately have ended, counted in bytes through the data of the array: a stream goes on
+/// from stripe to stripe.
 pub(crate) struct Streams {
     ends: [Cell<u64>; STREAMS],
+    /// How many requests went on from one to the next.
+    lengths: [Cell<u32>; STREAMS],
     /// Whose place the next one takes: that of the oldest.
     next: Cell<usize>,
 }
 
 impl Default for Streams {
     fn default() -> Self {
-        Self { ends: [const { Cell::new(NONE) }; STREAMS], next: Cell::new(0) }
+        Self {
+            ends: [const { Cell::new(NONE) }; STREAMS],
+            lengths: [const { Cell::new(0) }; STREAMS],
+            next: Cell::new(0),
+        }
     }
 }
 
 impl Streams {
-    /// Whether a write goes on where one before it ended, with nothing known between.
+    /// Whether a request goes on where one before it ended, with nothing known between.
     pub fn goes_on(&self, bytes: Range<u64>) -> bool {
+        self.length_before(bytes) > 0
+    }
+
+    /// How many requests before it, each of which went on where the one before it ended, a request goes on from.
+    pub fn length_before(&self, bytes: Range<u64>) -> u32 {
         let known = self.ends.iter().position(|end| end.get() == bytes.start);
         let place = known.unwrap_or_else(|| self.next.replace((self.next.get() + 1) % STREAMS));
+        let before = known.map_or(0, |place| self.lengths[place].get());
         self.ends[place].set(bytes.end);
-        known.is_some()
+        self.lengths[place].set(before.saturating_add(1));
+        before
     }
 }
 
@@ -46,5 +59,7 @@ mod tests {
         assert!(goes_on(65536, 69632), "others between do not end it");
         (10..10 + STREAMS as u64).for_each(|other| assert!(!goes_on(other << 30, 1)));
         assert!(!goes_on(69632, 73728), "as many others do");
+        let lengths = (0..4).map(|at| streams.length_before(at << 20..(at + 1) << 20));
+        assert!(lengths.eq(0..4));
     }
 }

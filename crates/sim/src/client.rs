@@ -228,6 +228,30 @@ pub async fn client(core: Core, volume: Volume, truth: Shared, mut rng: Rng, hab
     }
 }
 
+/// One client that reads in sequence, again and again from somewhere.
+pub async fn reader(core: Core, volume: Volume, truth: Shared, mut rng: Rng, habits: Habits) {
+    let mut left = 4 * habits.requests as u64;
+    while left > 0 {
+        let len = 1 + rng.below(2 * habits.unit);
+        let mut first = rng.below(habits.reach);
+        let times = (2 + rng.below(16)).min(left);
+        left -= times;
+        for _ in 0..times {
+            if first + len > volume.size_bytes() / SECTOR as u64 || lock(&truth).wrong.is_some() {
+                break;
+            }
+            read(&volume, &truth, first, len).await;
+            first += len;
+            if rng.below(8) == 0 {
+                core.sleep(Duration::from_micros(1 + rng.below(400))).await;
+            }
+        }
+        if rng.below(4) == 0 {
+            core.sleep(habits.clean_delay).await;
+        }
+    }
+}
+
 struct Request<'a> {
     volume: &'a Volume,
     truth: &'a Shared,

@@ -426,6 +426,7 @@ impl<'a> Run<'a> {
                 mutant: self.options.mutant,
             },
             clients: self.scenario.clients,
+            readers: self.scenario.readers,
             desk: Desk {
                 plan: self.site.plan.clone(),
                 drives: self.site.hardware.drives.clone(),

@@ -7,7 +7,7 @@ use std::time::Duration;
 use wattle_engine::geometry::{Geometry, Kind, Params};
 use wattle_engine::sync::Pace;
 use wattle_engine::units::{MemberIx, MemberSet, Sector};
-use wattle_engine::{ArraySpec, Job, Regions};
+use wattle_engine::{AheadTuning, ArraySpec, Job, Regions};
 use wattle_rt::DriveConfig;
 
 use crate::books::Books;
@@ -35,6 +35,7 @@ pub struct Bounds {
     read_errors_max: u32,
     read_deadline: Duration,
     slow_jobs: bool,
+    part_bytes: u64,
 }
 
 impl Bounds {
@@ -43,6 +44,12 @@ impl Bounds {
         // Lives are short here, and requests small.
         spec.tuning.cache.page_bytes = 512;
         spec.tuning.cache.at_once = true;
+        spec.tuning.ahead = AheadTuning {
+            bytes_max: 64 << 10,
+            part_bytes: self.part_bytes,
+            after: 1,
+            idle: Duration::from_millis(3),
+        };
         spec.tuning.stripe_buffer_bytes = self.stripes_active_max * 4096;
         spec.tuning.sync.stripes_max = self.stripes_active_max / 2;
         spec.tuning.clean_delay = self.clean_delay;
@@ -176,6 +183,10 @@ pub struct Scenario {
     pub spares: usize,
     /// Requests in flight.
     pub clients: usize,
+    /// Clients that only read, in sequence, besides those.
+    pub readers: usize,
+    /// What is read ahead of them at once.
+    pub part_bytes: u64,
     /// Longest request in sectors.
     pub request_max: u64,
     /// Part of the volume that clients use, in sectors; small for collisions.
@@ -224,6 +235,7 @@ impl Scenario {
             read_errors_max: self.read_errors_max,
             read_deadline: self.read_deadline,
             slow_jobs: self.slow_jobs,
+            part_bytes: self.part_bytes,
         }
     }
 

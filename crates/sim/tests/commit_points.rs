@@ -87,6 +87,8 @@ fn scenario(books: Books, level: Level, raid_disks: u32, fail_after: Option<u64>
         clean_delay: Duration::from_millis(1),
         read_errors_max: 20,
         clients: 1,
+        readers: 0,
+        part_bytes: 4096,
         request_max: 1,
         reach: 1,
         mix: Mix {

@@ -199,6 +199,12 @@ fn sequential_reads_of_copies_come_as_fast_as_from_raid_0() {
     reaches(&cases.collect::<Vec<_>>());
 }
 
+/// Who waits for each answer before asking again is read ahead of.
+#[test]
+fn one_who_reads_in_sequence_keeps_every_member_busy() {
+    reaches(&path::ahead());
+}
+
 /// What of a stream is under way together leaves as whole stripes: nothing is read first, however small the requests.
 #[test]
 fn sequential_writes_reach_97_percent_and_read_nothing() {

@@ -108,7 +108,7 @@ pub struct Rate {
     pub under_way: f64,
 }
 
-/// How rows of stripes were written, each second.
+/// How requests were carried out, each second.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
 pub struct Plans {
     pub full: f64,
@@ -119,6 +119,8 @@ pub struct Plans {
     pub pre_reads: f64,
     /// Requests that left with another of the same stripe.
     pub merged: f64,
+    /// Reads answered with what had been read ahead.
+    pub ahead_reads: f64,
 }
 
 /// What a member did.
@@ -197,6 +199,7 @@ fn done(
             degraded: per_second(c.rows_degraded, before.rows_degraded),
             pre_reads: per_second(c.pre_reads, before.pre_reads),
             merged: per_second(c.merged, before.merged),
+            ahead_reads: per_second(c.ahead_reads, before.ahead_reads),
         },
         members: members
             .iter()

@@ -90,6 +90,7 @@ fn render(done: &Done, screen: Screen) -> String {
         ("degraded", plans.degraded),
         ("blocks read first", plans.pre_reads),
         ("merged", plans.merged),
+        ("answered by reading ahead", plans.ahead_reads),
         ("flushes", done.flushes.per_second),
     ];
     let counts: Vec<String> = counts

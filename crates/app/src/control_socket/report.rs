@@ -456,6 +456,10 @@ pub struct Counters {
     pub pre_reads: u64,
     pub merged: u64,
     pub repaired: u64,
+    /// Bytes read ahead of clients that read in sequence.
+    pub ahead_bytes: u64,
+    /// Reads that were answered with what had been read ahead.
+    pub ahead_reads: u64,
     pub unaligned: u64,
 }
 

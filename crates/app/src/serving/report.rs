@@ -142,6 +142,8 @@ fn counters(status: &ArrayStatus) -> Counters {
         pre_reads: c.pre_reads,
         merged: c.merged,
         repaired: c.repaired,
+        ahead_bytes: c.ahead_bytes,
+        ahead_reads: c.ahead_reads,
         unaligned: c.unaligned,
     }
 }

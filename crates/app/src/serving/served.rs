@@ -75,6 +75,7 @@ pub struct Served {
     pace: Cell<Pace>,
     goal: Cell<Goal>,
     read_deadline: Cell<Duration>,
+    read_ahead_bytes: Cell<u64>,
     paused: Cell<bool>,
     frozen: Cell<bool>,
     /// Somebody said stop.
@@ -124,6 +125,7 @@ impl Served {
         let served = Rc::new(Self {
             core: core.clone(),
             facts,
+            read_ahead_bytes: Cell::new(handle.read_ahead_bytes()),
             handle,
             kept,
             exports,
@@ -178,7 +180,7 @@ impl Served {
         report.paused = self.paused.get() || self.frozen.get();
         report.settings = self.settings(&status);
         report.tuning =
-            tuning::tuned(&status, &report.settings, self.cache_default(&status), |at| self.time_of(at));
+            tuning::tuned(&status, &report.settings, &self.own_settings(&status), |at| self.time_of(at));
         let seats = Seats::of(&self.facts.name, &status);
         let speed_max = Some(self.pace.get().max_bytes_per_second).filter(|speed| *speed != u64::MAX);
         report.sync = status
@@ -237,6 +239,7 @@ impl Served {
             ("sync_action", action.to_owned()),
             ("goal", tuning::goal(self.goal.get())),
             ("read_deadline", humantime::format_duration(self.read_deadline.get()).to_string()),
+            ("read_ahead_kb", kib(self.read_ahead_bytes.get())),
         ];
         let cache = (self.facts.geometry.kind() == Kind::Parity)
             .then(|| ("stripe_cache_size", stripe_cache_size(status).to_string()));
@@ -283,11 +286,13 @@ impl Served {
         rfc3339(self.core.wall_clock().secs.saturating_sub(ago.as_secs())).unwrap_or_default()
     }
 
-    /// The stripe cache's ceiling where nobody set it, as md counts.
-    fn cache_default(&self, status: &ArrayStatus) -> u64 {
+    /// What depends on the array where nobody set it: the stripe cache's ceiling, as md counts, and how far is read ahead.
+    fn own_settings(&self, status: &ArrayStatus) -> BTreeMap<&'static str, String> {
         let cores = self.core.cores();
         let ceiling = ArrayTuning::default().cache.bytes_max / cores * cores;
-        (ceiling as u64).div_ceil(cache_entry_bytes(status.members.len()))
+        let entries = (ceiling as u64).div_ceil(cache_entry_bytes(status.members.len()));
+        let ahead_kib = self.handle.read_ahead_bytes() >> 10;
+        [("stripe_cache_size", entries.to_string()), ("read_ahead_kb", ahead_kib.to_string())].into()
     }
 
     /// Why it is as it is: what was decided when it was started, and what happened since.

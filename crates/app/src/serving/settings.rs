@@ -35,6 +35,8 @@ pub enum Change {
     Goal(Goal),
     /// How much the clean cache holds at most.
     Cache(CacheCeiling),
+    /// How far ahead of one that reads in sequence is read, in bytes.
+    ReadAhead(u64),
 }
 
 /// How large a clean cache may become.
@@ -62,6 +64,9 @@ impl CacheCeiling {
         }
     }
 }
+
+/// As much as a core holds of what was read ahead.
+const READ_AHEAD_MAX: u64 = 16 << 20;
 
 /// Bytes of an entry, as md counts.
 pub fn cache_entry_bytes(members: usize) -> u64 {
@@ -97,6 +102,11 @@ pub const KEYS: &[(&str, &str, &str)] = &[
         "stripe_cache_size",
         "entries up to 32768, or SIZE up to 16G",
         "the cache of what writes read before holds at most so many entries, 4 KiB for each member; 0 for none",
+    ),
+    (
+        "read_ahead_kb",
+        "KiB or SIZE, up to 16M",
+        "so far ahead of a client that reads in sequence, one request at a time, is read; 0 for not at all",
     ),
 ];
 
@@ -138,6 +148,9 @@ pub fn parse(key: &str, value: &str) -> Result<Change, Problem> {
         }
         "goal" => goal(value).map(Change::Goal).ok_or_else(bad),
         "stripe_cache_size" => cache(value).map(Change::Cache).ok_or_else(bad),
+        "read_ahead_kb" => {
+            kib(value).filter(|bytes| *bytes <= READ_AHEAD_MAX).map(Change::ReadAhead).ok_or_else(bad)
+        }
         _ => Err(Problem::new(
             Code::Usage,
             format!("there is no setting {key}"),
@@ -165,11 +178,16 @@ fn action(value: &str) -> Option<Action> {
     }
 }
 
-/// Bytes a second: a plain number is KiB, as in md's files; one with a suffix is a size.
+/// Bytes a second: as [`kib`], with `/s` or without.
 fn speed(value: &str) -> Option<u64> {
+    kib(value.strip_suffix("/s").unwrap_or(value))
+}
+
+/// Bytes: a plain number is KiB, as in md's files; one with a suffix is a size.
+fn kib(value: &str) -> Option<u64> {
     match value.parse::<u64>() {
         Ok(kib) => kib.checked_mul(1024),
-        Err(_) => parse_size(value.strip_suffix("/s").unwrap_or(value)).ok(),
+        Err(_) => parse_size(value).ok(),
     }
 }
 
@@ -235,6 +253,8 @@ mod tests {
             ("stripe_cache_size", "32769", "up to 32768"),
             ("stripe_cache_size", "17G", "up to 16G"),
             ("stripe_cache_size", "-1", "entries"),
+            ("read_ahead_kb", "16385", "up to 16M"),
+            ("read_ahead_kb", "far", "KiB"),
             ("goal", "fast", "throughput, latency"),
             ("goal", "0s", "from 50us"),
             ("goal", "61s", "to 1m"),

@@ -16,18 +16,22 @@ const DEFAULTS: &[(&str, &str, &str)] = &[
     ("read_deadline", "2s", "a member counts as slow after this time"),
     ("goal", "throughput", "it says what background work takes beside clients"),
     ("stripe_cache_size", "", "the cache of what writes read before grows up to this and no further"),
+    (
+        "read_ahead_kb",
+        "",
+        "so far ahead of clients that read in sequence is read, whatever keeps the members busy",
+    ),
 ];
 
-/// `cache_default` is the stripe cache's ceiling in md's terms where nobody set it.
+/// `own` are the settings that depend on the array, where nobody set them.
 pub fn tuned(
     status: &ArrayStatus,
     settings: &BTreeMap<String, String>,
-    cache_default: u64,
+    own: &BTreeMap<&str, String>,
     time: impl Fn(Instant) -> String,
 ) -> Vec<TunedReport> {
-    let cache_default = cache_default.to_string();
     let overridden = DEFAULTS.iter().filter_map(|(key, default, why)| {
-        let default = if default.is_empty() { &cache_default } else { *default };
+        let default = own.get(key).map_or(*default, String::as_str);
         let value = settings.get(*key).filter(|value| *value != default)?;
         Some(TunedReport {
             time: None,

@@ -12,8 +12,18 @@ fn peak_kib(serve: &Serve) -> u64 {
     line.trim().trim_end_matches(" kB").parse().unwrap()
 }
 
+/// Anywhere, many at once.
+const RANDOM: &[&str] = &["--rw", "randrw", "--iodepth", "32", "--norandommap", "--force", "overwrite"];
+
+/// Eight that read one thing after the other.
+const SEQUENTIAL: &[&str] = &["--rw", "read", "--iodepth", "1", "--numjobs", "8"];
+
 /// The peak of a server of four sparse files of this size under random reads and writes, and how many bits its bitmap has.
 fn peak_under_load(member_bytes: u64, bitmap: &str, set: &str) -> (u64, u64) {
+    peak_under(RANDOM, member_bytes, bitmap, set)
+}
+
+fn peak_under(load: &[&str], member_bytes: u64, bitmap: &str, set: &str) -> (u64, u64) {
     // Blocks that are written all over a huge file are slow to reach a disk.
     let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
     let room = Room { dir };
@@ -21,9 +31,8 @@ fn peak_under_load(member_bytes: u64, bitmap: &str, set: &str) -> (u64, u64) {
     let create = ["create", "data", "--level", "5", "--chunk", "64K", "--assume-clean", "--bitmap", bitmap];
     run(create.map(str::to_owned).into_iter().chain(members.clone())).ok();
     let serve = Serve::start(&room, &["--cores", "1", "--set", set], &members);
-    let load = ["bench", "data", "--rw", "randrw", "--iodepth", "32", "--norandommap", "--cores", "1"];
-    let time = ["--ramp-time", "100ms", "--runtime", "400ms", "--rounds", "1", "--force", "overwrite"];
-    serve.command(&[&load[..], &time].concat()).ok();
+    let time = ["--cores", "1", "--ramp-time", "100ms", "--runtime", "400ms", "--rounds", "1"];
+    serve.command(&[&["bench", "data"], load, &time].concat()).ok();
     let bits = serve.array()["bitmap"]["bits"].as_u64().unwrap_or(0);
     let peak = peak_kib(&serve);
     serve.stop();
@@ -53,4 +62,12 @@ fn memory_stays_below_the_ceiling_of_the_cache_and_a_constant() {
     );
     // Buffers of requests, the program itself, and what the allocator keeps.
     assert!(none < 64 << 10, "{none} KiB");
+}
+
+#[test]
+fn what_is_read_ahead_is_bounded() {
+    let (random, _) = peak_under_load(64 << 20, "none", "stripe_cache_size=0");
+    let (ahead, _) = peak_under(SEQUENTIAL, 64 << 20, "none", "stripe_cache_size=0");
+    eprintln!("KiB: {random} of random requests, {ahead} of eight clients that read in sequence");
+    assert!(ahead < random + (16 << 10) + SLACK_KIB, "{ahead} KiB against {random} KiB");
 }

@@ -226,6 +226,7 @@ fn settings_that_make_no_sense() {
         ("stripe_cache=1", &["sync_speed_min", "sync_speed_max", "sync_action", "read_deadline"][..]),
         ("read_deadline=1ms", &["from 10ms to 10m"]),
         ("stripe_cache_size=32769", &["up to 32768"]),
+        ("read_ahead_kb=16385", &["up to 16M"]),
         ("sync_speed_max=fast", &["KiB/s"]),
         ("sync_speed_max", &["KEY=VALUE"]),
         ("sync_action=reshape", &["idle, check, repair or frozen"]),
@@ -242,6 +243,15 @@ fn settings_that_make_no_sense() {
     assert_eq!(settings["read_deadline"], "2s");
     serve.command(&["set", "data", "read_deadline=500ms"]).ok();
     assert_eq!(serve.array()["settings"]["read_deadline"], "500ms");
+    assert_eq!(settings["read_ahead_kb"], "1024");
+    serve.command(&["set", "data", "read_ahead_kb=2M"]).ok();
+    assert_eq!(serve.array()["settings"]["read_ahead_kb"], "2048");
+    let why = serve.command(&["why", "--tuning", "data"]).ok();
+    assert!(
+        why.text().contains("read_ahead_kb is 2048, as an operator set it (by itself 1024)"),
+        "{}",
+        why.text()
+    );
     serve.command(&["set", "data", "sync_speed_max=5000"]).ok();
     refused(&serve, &["set", "data", "sync_speed_min=50M"], None).failed(2, "WTL-0001", &["sync_speed_max"]);
     serve.stop();

@@ -1,6 +1,7 @@
 //! The array's home: the one place where its state changes, one change at a time, durable before anybody relies on it.
 
 mod intent;
+mod notes;
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -40,6 +41,10 @@ pub(crate) struct Home {
     /// One owner of the whole array at a time.
     exclusive: Semaphore,
     flushes: RefCell<Flushes>,
+    /// One at a time makes every core note changes, or stop that.
+    noting: Semaphore,
+    /// Every core notes changes.
+    noted: Cell<bool>,
     /// A member that is absent may hold, unflushed, what was acknowledged before a crash: nothing counts it out yet.
     absentee_may_return: Cell<bool>,
     /// Signalled when anything about the members changed.
@@ -76,6 +81,8 @@ impl Home {
             transition: Semaphore::new(1),
             exclusive: Semaphore::new(1),
             flushes: RefCell::default(),
+            noting: Semaphore::new(1),
+            noted: Cell::new(false),
             absentee_may_return: Cell::new(absentee_may_return),
             changed: Notify::new(),
             intent: (fixed.intent.as_ref().filter(|_| !fixed.read_only))
@@ -213,7 +220,11 @@ impl Home {
         }
         self.on_every_core(|shard| async move { shard.gate.close().await }).await;
         // One after the other: while any gate is open, what comes through it may put pages into any core's cache, or use them.
-        self.on_every_core(|shard| async move { shard.cache.clear() }).await;
+        self.on_every_core(|shard| async move {
+            shard.cache.clear();
+            shard.ahead.suspend();
+        })
+        .await;
         // The pass keeps the array from being recorded clean once it is recorded dirty.
         let shard = self.shard();
         let pass = shard.gate.pass(self.core.now());
@@ -221,7 +232,11 @@ impl Home {
             Ok(()) => Ok(job(pass).await),
             Err(error) => Err(error),
         };
-        self.on_every_core(|shard| async move { shard.cache.clear() }).await;
+        self.on_every_core(|shard| async move {
+            shard.cache.clear();
+            shard.ahead.resume();
+        })
+        .await;
         self.on_every_core(|shard| async move { shard.gate.open() }).await;
         result
     }
@@ -233,6 +248,9 @@ impl Home {
         if self.stopped.replace(true) {
             return Ok(());
         }
+        // Before gates are closed: what is read from redundancy has to get through.
+        let given_up = 2 * self.fixed.tuning.read_deadline;
+        self.on_every_core(move |shard| async move { shard.ahead.end(&shard.core, given_up).await }).await;
         self.on_every_core(|shard| async move { shard.gate.close().await }).await;
         let _turn = self.transition.acquire(1).await;
         self.clear_at_stop().await;

@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use wattle_rt::{Core, CoreIx, Device};
 
+use crate::ahead::{AheadTuning, Changes};
 use crate::bad::BadRanges;
 use crate::cache::CacheTuning;
 use crate::error::{FailError, JoinError, LeaveError, VolumeError};
@@ -165,6 +166,8 @@ pub struct Tuning {
     pub stripe_buffer_bytes: usize,
     /// The clean cache.
     pub cache: CacheTuning,
+    /// Reading ahead of clients that read in sequence.
+    pub ahead: AheadTuning,
     /// How long an array is idle before it is recorded clean (md's `safe_mode_delay`).
     pub clean_delay: Duration,
     /// A member is failed after this many read errors, even if all were corrected (md's `max_read_errors`).
@@ -181,6 +184,7 @@ impl Default for Tuning {
         Self {
             stripe_buffer_bytes: 32 << 20,
             cache: CacheTuning::default(),
+            ahead: AheadTuning::default(),
             clean_delay: Duration::from_millis(200),
             read_errors_max: 20,
             read_deadline: Duration::from_secs(2),
@@ -204,6 +208,8 @@ pub(crate) struct Fixed {
     pub tuning: Tuning,
     /// Stripes, or ranges of copies, that cores lend each other.
     pub loans: Arc<Loans>,
+    /// What clients change while somebody reads ahead.
+    pub changes: Arc<Changes>,
     /// Requests aligned to this cost no read of their edges. The largest logical block of the members; with a partial parity
     /// log at least its page.
     pub block_bytes: u32,
@@ -250,6 +256,7 @@ impl ArrayHandle {
         // What is neither parity nor copies is nobody's.
         let lenders = if spec.geometry.kind() == Kind::Striped { 1 } else { core.cores() };
         let loans = Loans::new(lenders);
+        let part_bytes = spec.tuning.ahead.part_bytes_of(&spec.geometry).max(u64::from(block_bytes));
         let fixed = Arc::new(Fixed {
             key: NEXT_KEY.fetch_add(1, Ordering::Relaxed),
             home: core.index(),
@@ -261,6 +268,7 @@ impl ArrayHandle {
             log: spec.log,
             tuning: spec.tuning,
             loans: Arc::new(loans),
+            changes: Arc::new(Changes::new(part_bytes)),
             block_bytes,
             member_block_bytes,
         });
@@ -359,6 +367,22 @@ impl ArrayHandle {
             home.on_every_core(move |shard| async move { shard.deadlines.set(after) }).await;
         };
         // A stopped array has no reads.
+        let _: Option<()> = self.at_home(core, set).await;
+    }
+
+    /// How far ahead of one that reads in sequence is read where nobody set it, in bytes.
+    #[must_use]
+    pub fn read_ahead_bytes(&self) -> u64 {
+        self.fixed.tuning.ahead.window_bytes_of(&self.fixed.geometry)
+    }
+
+    /// Sets how far ahead of one that reads in sequence is read, in bytes, from now on; 0 for not at all. More than
+    /// [`AheadTuning::bytes_max`] is as much as that.
+    pub async fn set_read_ahead_bytes(&self, core: &Core, bytes: u64) {
+        let set = move |home: Rc<Home>| async move {
+            home.on_every_core(move |shard| async move { shard.ahead.set_window_bytes(bytes) }).await;
+        };
+        // A stopped array is not read.
         let _: Option<()> = self.at_home(core, set).await;
     }
 

@@ -19,6 +19,7 @@ use super::gate::{Gate, Pass};
 use super::health::{Health, MemberState};
 use super::home::{Home, home_key};
 use super::status::{Counters, Requests, Troubles};
+use crate::ahead::{self, ReadAhead};
 use crate::bad::BadRanges;
 use crate::cache::{CacheTuning, CleanCache};
 use crate::error::VolumeError;
@@ -65,6 +66,8 @@ pub(crate) struct Shard {
     pub job_reads: Rc<JobReads>,
     /// What the members hold of the stripes that this core owns.
     pub cache: CleanCache,
+    /// What is read ahead of clients whose reads come in on this core.
+    pub ahead: ReadAhead,
     pub counters: Counters,
     /// Clients' requests that were answered.
     pub requests: Requests,
@@ -96,6 +99,7 @@ pub(crate) struct UnderWay {
     /// Writes wait in the shard: they must not keep it.
     shard: Weak<Shard>,
     _pass: Pass,
+    change: Option<Box<ahead::Change>>,
 }
 
 impl Drop for UnderWay {
@@ -103,6 +107,7 @@ impl Drop for UnderWay {
         let Some(shard) = self.shard.upgrade() else { return };
         shard.writes.update(|writes| writes - 1);
         shard.stripes.answered(shard.writes.get());
+        shard.ahead.notes.ended(self.change.is_some());
     }
 }
 
@@ -143,6 +148,7 @@ impl Shard {
             stripe_buffers: Semaphore::new(fixed.tuning.stripe_buffer_bytes),
             job_reads: Rc::default(),
             cache: clean_cache(core, &fixed),
+            ahead: ReadAhead::new(fixed.tuning.ahead, &fixed.geometry),
             counters: Counters::default(),
             requests: Requests::new(fixed.tuning.sync.goal.late_after()),
             deadlines: Deadlines::new(fixed.tuning.read_deadline),
@@ -214,6 +220,7 @@ impl Shard {
         if health.version > self.health.borrow().version {
             if health.epoch != self.health.borrow().epoch {
                 self.cache.clear();
+                self.ahead.forget();
             }
             *self.health.borrow_mut() = own(health);
         }
@@ -229,6 +236,13 @@ impl Shard {
     /// Whether data sectors of a member are current and can be read, as far as is known.
     pub fn readable(&self, member: MemberIx, range: Range<Sector>) -> bool {
         self.health.borrow().readable(member, range)
+    }
+
+    /// Whether array sectors read the same again and again as long as nobody writes to them. Of copies that may differ another one is
+    /// read if the first cannot be, and after the write that broke the array nothing is certain.
+    pub fn reads_the_same(&self, range: Range<Sector>) -> bool {
+        let health = self.health.borrow();
+        !health.broken && (self.fixed.geometry.kind() != Kind::Mirrored || health.trust.covers(range))
     }
 
     /// Whether a copy from `sector` on may be left out on a member: it is being filled and no step has begun there, so that one will
@@ -344,23 +358,24 @@ impl Shard {
         Ok(())
     }
 
-    /// Lets a client's write in.
-    pub async fn begin_write(self: &Rc<Self>) -> Result<UnderWay, VolumeError> {
+    /// Lets a client's write of a range of bytes in.
+    pub async fn begin_write(self: &Rc<Self>, bytes: Range<u64>) -> Result<UnderWay, VolumeError> {
         let pass = self.enter_write().await?;
-        Ok(self.under_way(pass))
+        Ok(self.under_way(pass, bytes))
     }
 
     /// As [`Self::begin_write`], if nothing has to be waited for. Not async: nothing can happen meanwhile.
-    pub fn try_begin_write(self: &Rc<Self>) -> Option<UnderWay> {
+    pub fn try_begin_write(self: &Rc<Self>, bytes: Range<u64>) -> Option<UnderWay> {
         if self.fixed.read_only || self.stopped.get() || self.health.borrow().broken {
             return None;
         }
-        self.gate.enter_write(self.core.turn_time()).map(|pass| self.under_way(pass))
+        self.gate.enter_write(self.core.turn_time()).map(|pass| self.under_way(pass, bytes))
     }
 
-    fn under_way(self: &Rc<Self>, pass: Pass) -> UnderWay {
+    fn under_way(self: &Rc<Self>, pass: Pass, bytes: Range<u64>) -> UnderWay {
         self.writes.update(|writes| writes + 1);
-        UnderWay { shard: Rc::downgrade(self), _pass: pass }
+        let change = self.ahead.notes.note(&self.fixed.changes, bytes);
+        UnderWay { shard: Rc::downgrade(self), _pass: pass, change }
     }
 
     /// Waits until the superblocks say what a plan made in `epoch` took for granted (invariant 2).

@@ -79,6 +79,10 @@ counters! {
     merged,
     /// Blocks that could not be read and were rewritten from redundancy.
     repaired,
+    /// Bytes read ahead of clients that read in sequence.
+    ahead_bytes,
+    /// Read requests that were answered with what had been read ahead.
+    ahead_reads,
     /// Requests whose edges are not on blocks: reads that read more, writes that stop everything else.
     unaligned,
 }

@@ -160,7 +160,16 @@ impl<'a> Pass<'a> {
 
     async fn run(mut self) {
         self.begin();
-        self.home.on_every_core(|shard| async move { shard.job_reads.rest(false) }).await;
+        // A repair chooses what the array holds where it disagrees with itself.
+        let chooses = matches!(*self.task, Task::Repair(_));
+        self.home
+            .on_every_core(move |shard| async move {
+                shard.job_reads.rest(false);
+                if chooses {
+                    shard.ahead.suspend();
+                }
+            })
+            .await;
         let complete = loop {
             self.home.sync.news.reset();
             self.collect();
@@ -184,6 +193,9 @@ impl<'a> Pass<'a> {
             race(self.home.sync.news.wait(), self.core.sleep_until(until)).await;
         };
         self.tell(true).await;
+        if chooses {
+            self.home.on_every_core(|shard| async move { shard.ahead.resume() }).await;
+        }
         self.end(complete).await;
     }
 

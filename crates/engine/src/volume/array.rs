@@ -75,9 +75,21 @@ impl ArrayVolume {
         self.shard.counters.reads.add(1);
         self.shard.counters.read_bytes.add(buf.len() as u64);
         let began = self.shard.core.turn_time();
-        let answer = self.read_widened(offset_bytes, buf).await;
+        let answer = self.read_sooner(offset_bytes, buf).await;
         self.shard.requests.read(self.shard.core.turn_time() - began);
         answer
+    }
+
+    /// Copies what was read ahead of the client, or reads now.
+    async fn read_sooner(&self, offset_bytes: u64, mut buf: BufMut) -> (Result<(), VolumeError>, BufMut) {
+        let (ahead, len) = (&self.shard.ahead, buf.len() as u64);
+        let _under_way = ahead.begin_read(len);
+        if let Some(parts) = ahead.follow(self, offset_bytes..offset_bytes + len)
+            && ahead.copy(&self.shard, parts, offset_bytes, &mut buf).await
+        {
+            return (Ok(()), buf);
+        }
+        self.read_widened(offset_bytes, buf).await
     }
 
     async fn read_widened(&self, offset_bytes: u64, mut buf: BufMut) -> (Result<(), VolumeError>, BufMut) {
@@ -133,7 +145,7 @@ impl ArrayVolume {
         let (start, end) = self.widen(offset_bytes, buf.len() as u64);
         if end - start == buf.len() as u64 {
             if let Some((stripe, at)) = self.only_stripe(start, end)
-                && let Some(under_way) = self.shard.try_begin_write()
+                && let Some(under_way) = self.shard.try_begin_write(start..end)
             {
                 // The way of most writes: the stripe's task does it, so it needs no task to outlive the client.
                 let piece = WritePiece { start: at, buf, durability, company: 0, again: false };
@@ -141,7 +153,7 @@ impl ArrayVolume {
             }
             let volume = self.clone();
             let write = async move {
-                let _under_way = volume.shard.begin_write().await?;
+                let _under_way = volume.shard.begin_write(start..end).await?;
                 volume.write_aligned(start, buf, durability).await
             };
             return self.shard.core.spawn(write).await;
@@ -290,7 +302,13 @@ impl ArrayVolume {
         Sector(start / SECTOR_BYTES)..Sector(end.max(start) / SECTOR_BYTES)
     }
 
-    async fn read_aligned(&self, offset: u64, buf: BufMut) -> (Result<(), VolumeError>, BufMut) {
+    /// The array on this core.
+    pub(crate) fn shard(&self) -> &Rc<Shard> {
+        &self.shard
+    }
+
+    /// Reads whole blocks.
+    pub(crate) async fn read_aligned(&self, offset: u64, buf: BufMut) -> (Result<(), VolumeError>, BufMut) {
         let lba = Sector(offset / SECTOR_BYTES);
         match self.geometry().kind() {
             Kind::Striped => striped::read(&self.shard, lba, buf).await,

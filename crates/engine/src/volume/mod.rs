@@ -13,7 +13,7 @@ use wattle_rt::{Buf, BufMut, Core, Durability, JoinHandle, Unmap};
 
 use crate::array::{ArrayHandle, Shard};
 use crate::error::VolumeError;
-use array::ArrayVolume;
+pub(crate) use array::ArrayVolume;
 pub use map::{Leg, MapError, MapSpec, Segment, Target};
 use mapped::MappedVolume;
 pub use mapped::{MappedHandle, StartMappedError};

@@ -242,6 +242,28 @@ pub fn copies() -> Vec<Case> {
     cases
 }
 
+/// Reads in sequence, one at a time: what is read ahead keeps every member busy.
+#[must_use]
+pub fn ahead() -> Vec<Case> {
+    let of = |level, layout, members| Setup { level, layout, ..Setup::x25m(members) };
+    let setups = [
+        ("RAID 0", of(Level::Raid0, 0, 6)),
+        ("RAID 1", Setup { chunk_bytes: 0, ..of(Level::Raid1, 0, 2) }),
+        ("RAID 5", Setup::x25m(3)),
+        ("RAID 5", Setup::x25m(6)),
+        ("RAID 5", Setup { chunk_bytes: 512 << 10, ..Setup::x25m(24) }),
+        ("RAID 6", of(Level::Raid6, 2, 6)),
+        ("RAID 10 near", of(Level::Raid10, 0x102, 6)),
+        ("RAID 10 far", of(Level::Raid10, 0x201, 6)),
+    ];
+    let sizes = [4 << 10, 64 << 10, 1 << 20];
+    let cases = setups.into_iter().flat_map(|(name, setup)| {
+        let limit = limits::sequential_read_bytes_per_second(&setup);
+        sizes.map(|bytes| Case::sequential(name, setup, 100, bytes, 1, limit, 0.92))
+    });
+    cases.collect()
+}
+
 /// Measures every case.
 #[must_use]
 pub fn table(cases: &[Case]) -> String {

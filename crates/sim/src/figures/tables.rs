@@ -29,6 +29,7 @@ pub const TABLES: &[Table] = &[
     Table { name: "alone", make: || path::table(&path::alone()) },
     Table { name: "reads", make: || path::table(&path::reads()) },
     Table { name: "sequential", make: || path::table(&path::sequential()) },
+    Table { name: "ahead", make: || path::table(&path::ahead()) },
     Table { name: "cache", make: || path::table(&path::cache()) },
     Table { name: "copies", make: || path::table(&path::copies()) },
     Table { name: "intent", make: intent },

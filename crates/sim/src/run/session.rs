@@ -16,6 +16,7 @@ pub(super) struct Session {
     pub life: Lifetime,
     pub habits: Habits,
     pub clients: usize,
+    pub readers: usize,
     pub desk: Desk,
     /// Resync and rebuilding have to come to their end in a lifetime without faults.
     pub finish: bool,
@@ -107,11 +108,13 @@ impl Session {
         let faults = std::mem::take(&mut self.life.faults);
         core.spawn(operator::misfortunes(core.clone(), running.clone(), faults, self.desk.clone()));
         let mut clients = Vec::new();
-        for number in 0..self.clients {
+        for number in 0..self.clients + self.readers {
+            let reads = number >= self.clients;
             let (volume, truth, rng, habits) =
                 (array.volume(), self.truth.clone(), self.rng.fork(), self.habits);
             clients.push(core.call(CoreIx(number % core.cores()), move |core| async move {
                 match volume.open(&core) {
+                    Ok(volume) if reads => client::reader(core, volume, truth, rng, habits).await,
                     Ok(volume) => client::client(core, volume, truth, rng, habits).await,
                     Err(_) => lock(&truth).accuse("a running array has no volume on some core"),
                 }

@@ -123,6 +123,10 @@ impl Scenario {
         let silent = if redundant && one_in(rng3, 3) { 1 + rng3.below(3) as usize } else { 0 };
         let region = (redundant && rng2.coin()).then(|| one_of(rng2, &[8, 8, 16, 64, 256]));
         let log = areas && params.level == Level::Raid5 && params.raid_disks >= 3 && rng2.coin();
+        // A fourth one.
+        let rng4 = &mut Rng::new(seed ^ 0x5e91_e4ce);
+        let readers = if one_in(rng4, 3) { 1 + rng4.below(2) as usize } else { 0 };
+        let part_bytes = one_of(rng4, &[4096, 4096, 16384]);
         let read_deadline = Duration::from_micros(one_of(rng2, &[300, 5_000, 2_000_000, 2_000_000]));
         Scenario {
             seed,
@@ -144,6 +148,8 @@ impl Scenario {
             },
             spares,
             clients,
+            readers,
+            part_bytes,
             request_max,
             reach: if one_in(rng, 3) { size } else { one_of(rng, &[chunk, chunk * 3, chunk * 8]).min(size) },
             mix,

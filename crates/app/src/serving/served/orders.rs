@@ -259,6 +259,10 @@ impl Served {
                 self.goal.set(goal);
             }
             Change::Cache(ceiling) => self.set_cache(ceiling).await?,
+            Change::ReadAhead(bytes) => {
+                self.handle.set_read_ahead_bytes(&self.core, bytes).await;
+                self.read_ahead_bytes.set(bytes);
+            }
         }
         Ok(format!("{}: {key} is {value}", self.facts.name))
     }

@@ -44,7 +44,6 @@ impl Fixture {
         let geometry = Geometry::new(&Params {
             level: self.level,
             layout: match self.level {
-                Level::Raid0 => 2,
                 Level::Raid1 => 0,
                 Level::Raid10 => 0x102,
                 _ => 2,
@@ -301,6 +300,55 @@ fn what_was_read_ahead_is_not_what_a_repair_has_replaced() {
                 core.sleep(Duration::from_micros(100)).await;
             }
             expect(&volume, 256 * KIB..MIB, 4 * KIB, 1).await;
+        });
+    }
+}
+
+/// Copies that may differ are read from the first as long as it can be read: then from another, and that shows at once.
+#[test]
+fn copies_that_may_differ_are_not_read_ahead() {
+    let mut fixture = Fixture::new(Level::Raid1, 2);
+    let spec = ArraySpec { synced_below: Sector(0), unclean: true, read_only: true, ..fixture.spec() };
+    fixture
+        .world
+        .run(async move |core: Core| {
+            let array = ArrayHandle::start(&core, spec, Box::new(NoMetadata)).await;
+            let volume = array.volume().open(&core).unwrap();
+            expect(&volume, 0..MIB, 4 * KIB, 0).await;
+            assert_eq!(counters(&core, &array).await.ahead_bytes, 0);
+            array.stop(&core).await.unwrap();
+        })
+        .expect_done();
+}
+
+/// A copy that cannot be read gets the content of another one. If the two did not agree, nobody sees the old content any more.
+#[test]
+fn what_was_read_ahead_is_not_what_a_bad_copy_held() {
+    const BLOCKS: [u64; 8] = [60, 100, 40, 33, 70, 90, 50, 80];
+    for bad in [0, 1] {
+        let mut fixture = Fixture::new(Level::Raid1, 2);
+        let drives: Vec<_> = fixture.drives.iter().map(|drive| fixture.world.drive(drive)).collect();
+        fixture.run(async move |core, array, volume| {
+            fill(&volume, 0, MIB, 1).await;
+            volume.flush().await.unwrap();
+            (0..2048).for_each(|sector| drives[1 - bad].poke(sector * 512, &[9; 512]));
+            for at in (0..128 * KIB).step_by(4 << 10) {
+                read(&volume, at, 4 * KIB).await;
+            }
+            core.sleep(Duration::from_millis(50)).await;
+            (256..2048).for_each(|sector| drives[bad].latent(sector));
+            elsewhere(&core, &array, async |volume| {
+                for block in BLOCKS.into_iter().flat_map(|block| [block; 4]) {
+                    expect(&volume, block * 4 * KIB..(block + 1) * 4 * KIB, 4 * KIB, 9).await;
+                }
+            })
+            .await;
+            let rewritten = |block: &u64| !drives[bad].is_unreadable(block * 8);
+            let rewritten: Vec<u64> = BLOCKS.into_iter().filter(rewritten).collect();
+            for block in 32..128 {
+                let buf = read(&volume, block * 4 * KIB, 4 * KIB).await;
+                assert!(buf[0] == 9 || !rewritten.contains(&block), "block {block} holds {}", buf[0]);
+            }
         });
     }
 }

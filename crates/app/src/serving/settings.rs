@@ -178,9 +178,9 @@ fn action(value: &str) -> Option<Action> {
     }
 }
 
-/// Bytes a second: as [`kib`], with `/s` or without.
+/// Bytes a second: as [`kib`]; a size may have `/s` behind it.
 fn speed(value: &str) -> Option<u64> {
-    kib(value.strip_suffix("/s").unwrap_or(value))
+    kib(value).or_else(|| parse_size(value.strip_suffix("/s")?).ok())
 }
 
 /// Bytes: a plain number is KiB, as in md's files; one with a suffix is a size.
@@ -230,12 +230,21 @@ mod tests {
             ("50M", Some(50 << 20)),
             ("50M/s", Some(50 << 20)),
             ("50MiB/s", Some(50 << 20)),
+            ("1000/s", Some(1000)),
             ("none", None),
             ("0", None),
         ] {
             assert_eq!(parse("sync_speed_max", value), Ok(Change::SpeedMax(speed)), "{value}");
         }
         assert_eq!(parse("sync_speed_min", "0"), Ok(Change::SpeedMin(0)));
+    }
+
+    #[test]
+    fn no_further_is_read_ahead_than_a_core_holds() {
+        assert_eq!(READ_AHEAD_MAX, wattle_engine::AheadTuning::default().bytes_max as u64);
+        for (value, bytes) in [("0", 0), ("2048", 2 << 20), ("16M", 16 << 20)] {
+            assert_eq!(parse("read_ahead_kb", value), Ok(Change::ReadAhead(bytes)), "{value}");
+        }
     }
 
     #[test]

@@ -1,9 +1,10 @@
 //! The handle of one core's executor: the only way to do I/O, to wait, to know the time and to start tasks.
 //!
-//! Operations are eager: they are queued when the method is called and leave in one batch at the end of the turn, so
-//! starting many and awaiting them one after the other runs them side by side. A dropped future abandons its
+//! Operations are eager: they are queued when the method is called and leave in one batch at the end of the turn (drives in memory do
+//! them at once), so starting many and awaiting them one after the other runs them side by side. A dropped future abandons its
 //! operation, not its buffers: they are released when the operation is done.
 
+use crate::aim::{Outcome, aim, known};
 use crate::beside::CoreHandle;
 use crate::buf::{Buf, BufMut};
 use crate::device::Device;
@@ -143,10 +144,10 @@ impl Core {
     /// Makes every write that completed before this call durable.
     #[track_caller]
     pub fn flush(&self, device: &Device) -> OpFuture<Result<(), IoError>> {
-        let op = Op::Flush { device: device.place(0).0 };
         // There is nothing to make durable on a drive opened for reading.
         let known = if device.writable() { None } else { Some(Ok(0)) };
-        self.start(op, known, |result, _| result.map(drop))
+        let (device, _, outcome) = aim(device, 0, 0, known, |_, _| {});
+        self.start(Op::Flush { device }, outcome, |result, _| result.map(drop))
     }
 
     /// Makes `len` bytes at `offset` read as zeros without moving any. A drive that cannot answers `Unsupported`: then
@@ -159,13 +160,10 @@ impl Core {
         len: u64,
         unmap: Unmap,
     ) -> OpFuture<Result<(), IoError>> {
-        let known = match device.check_range(offset, len, true) {
-            Err(error) => Some(Err(error)),
-            Ok(()) if len == 0 => Some(Ok(0)),
-            Ok(()) => None,
-        };
-        let (device, offset) = device.place(offset);
-        self.start(Op::WriteZeroes { device, offset, len, unmap }, known, |result, _| result.map(drop))
+        let known = known(device, offset, len, true);
+        let (device, offset, outcome) =
+            aim(device, offset, 0, known, |memory, at| memory.write_zeroes(at, len));
+        self.start(Op::WriteZeroes { device, offset, len, unmap }, outcome, |result, _| result.map(drop))
     }
 
     #[track_caller]
@@ -173,17 +171,14 @@ impl Core {
         &self,
         device: &Device,
         offset: u64,
-        bufs: Bufs<BufMut>,
+        mut bufs: Bufs<BufMut>,
         finish: Finish<T>,
     ) -> OpFuture<T> {
         let len = bufs.len();
-        let known = match device.check_range(offset, len as u64, false) {
-            Err(error) => Some(Err(error)),
-            Ok(()) if len == 0 => Some(Ok(0)),
-            Ok(()) => None,
-        };
-        let (device, offset) = device.place(offset);
-        self.start(Op::Read(Transfer { device, offset, bufs, moved: 0 }), known, finish)
+        let known = known(device, offset, len as u64, false);
+        let (device, offset, outcome) =
+            aim(device, offset, len, known, |memory, at| memory.read(at, bufs.as_mut_slice()));
+        self.start(Op::Read(Transfer { device, offset, bufs, moved: 0 }), outcome, finish)
     }
 
     #[track_caller]
@@ -195,22 +190,24 @@ impl Core {
         durability: Durability,
     ) -> OpFuture<Result<(), IoError>> {
         let len = bufs.len();
-        let known = match device.check_range(offset, len as u64, true) {
-            Err(error) => Some(Err(error)),
-            Ok(()) if len == 0 => Some(Ok(0)),
-            Ok(()) => None,
-        };
-        let (device, offset) = device.place(offset);
-        self.start(Op::Write(Transfer { device, offset, bufs, moved: 0 }, durability), known, |result, _| {
-            result.map(drop)
-        })
+        let known = known(device, offset, len as u64, true);
+        let (device, offset, outcome) =
+            aim(device, offset, len, known, |memory, at| memory.write(at, bufs.as_slice()));
+        // What nobody is going to look at goes to others sooner.
+        let bufs = if device.is_some() { bufs } else { Bufs::Many(Vec::new()) };
+        self.start(
+            Op::Write(Transfer { device, offset, bufs, moved: 0 }, durability),
+            outcome,
+            |result, _| result.map(drop),
+        )
     }
 
     #[track_caller]
-    fn start<T>(&self, op: Op, known: Option<Result<usize, IoError>>, finish: Finish<T>) -> OpFuture<T> {
-        let key = match known {
-            Some(result) => self.inner.finished(result, op, Location::caller()),
-            None => self.inner.start(op, Location::caller()),
+    fn start<T>(&self, op: Op, outcome: Outcome, finish: Finish<T>) -> OpFuture<T> {
+        let key = match outcome {
+            Outcome::Known(result) => self.inner.finished(result, op, Location::caller()),
+            Outcome::Soon(moved) => self.inner.finishing(moved, op, Location::caller()),
+            Outcome::Open => self.inner.start(op, Location::caller()),
         };
         OpFuture { core: self.clone(), key: Some(key), finish }
     }
@@ -224,7 +221,7 @@ impl Core {
     #[track_caller]
     pub fn accept(&self, listener: &Listener) -> OpFuture<Result<Stream, IoError>> {
         let op = Op::Accept { listener: listener.clone(), accepted: None };
-        self.start(op, None, |result, op| match (result, op) {
+        self.start(op, Outcome::Open, |result, op| match (result, op) {
             (Err(error), _) => Err(error),
             (Ok(_), Op::Accept { accepted: Some(stream), .. }) => Ok(stream),
             _ => unreachable!("a finished accept has its connection"),
@@ -237,8 +234,8 @@ impl Core {
     /// Dropping the future stops the waiting; bytes that came in that moment are lost.
     #[track_caller]
     pub fn recv(&self, stream: &Stream, buf: BufMut) -> OpFuture<(Result<usize, IoError>, BufMut)> {
-        let known = if buf.is_empty() { Some(Ok(0)) } else { None };
-        self.start(Op::Recv { stream: stream.clone(), buf }, known, |result, op| match op {
+        let outcome = if buf.is_empty() { Outcome::Known(Ok(0)) } else { Outcome::Open };
+        self.start(Op::Recv { stream: stream.clone(), buf }, outcome, |result, op| match op {
             Op::Recv { buf, .. } => (result, buf),
             _ => unreachable!("a receive comes back as the receive it was"),
         })
@@ -251,8 +248,9 @@ impl Core {
     /// Dropping the future leaves an unknown part unsent: the stream is then only good for closing.
     #[track_caller]
     pub fn send(&self, stream: &Stream, bufs: Vec<Buf>) -> OpFuture<Result<(), IoError>> {
-        let known = if bufs.iter().all(|buf| buf.is_empty()) { Some(Ok(0)) } else { None };
-        self.start(Op::Send { stream: stream.clone(), bufs, moved: 0 }, known, |result, _| result.map(drop))
+        let outcome =
+            if bufs.iter().all(|buf| buf.is_empty()) { Outcome::Known(Ok(0)) } else { Outcome::Open };
+        self.start(Op::Send { stream: stream.clone(), bufs, moved: 0 }, outcome, |result, _| result.map(drop))
     }
 
     /// Waits until `fd` is readable. Works on a duplicate, so the caller may close its own.
@@ -260,10 +258,10 @@ impl Core {
     pub fn readable(&self, fd: &impl AsFd) -> OpFuture<Result<(), IoError>> {
         let finish: Finish<Result<(), IoError>> = |result, _| result.map(drop);
         match fd.as_fd().try_clone_to_owned() {
-            Ok(fd) => self.start(Op::Poll { fd }, None, finish),
+            Ok(fd) => self.start(Op::Poll { fd }, Outcome::Open, finish),
             Err(error) => {
-                let op = Op::Flush { device: Device::null(0) };
-                self.start(op, Some(Err(IoError::from_std(&error))), finish)
+                let known = Outcome::Known(Err(IoError::from_std(&error)));
+                self.start(Op::Flush { device: None }, known, finish)
             }
         }
     }

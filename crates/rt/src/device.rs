@@ -5,10 +5,9 @@ use crate::buf::{BUF_ALIGN_BYTES, Buf, BufMut};
 use crate::core::Core;
 use crate::error::IoError;
 use crate::lock::{Lock, lock_fd};
-use crate::mem::MemDrive;
+use crate::mem::{MemDrive, Memory};
 use crate::model::Model;
 use crate::modelled::ModelledDrive;
-use crate::op::{Done, Op};
 use crate::serve::{Serve, Served};
 use crate::sim::DriveHandle;
 use std::ffi::CString;
@@ -201,6 +200,7 @@ impl Device {
     pub fn part(&self, name: impl Into<String>, start_bytes: u64, len_bytes: u64) -> Result<Device, IoError> {
         self.check_range(start_bytes, len_bytes, false)?;
         let (whole, start) = self.place(start_bytes);
+        let whole = whole.clone();
         let inner = DeviceInner {
             name: name.into(),
             size_bytes: len_bytes,
@@ -212,10 +212,10 @@ impl Device {
     }
 
     /// The device that holds `offset` of this one, and where.
-    pub(crate) fn place(&self, offset: u64) -> (Device, u64) {
+    pub(crate) fn place(&self, offset: u64) -> (&Device, u64) {
         match &self.0.kind {
-            Kind::Part { whole, start } => (whole.clone(), start + offset),
-            _ => (self.clone(), offset),
+            Kind::Part { whole, start } => (whole, start + offset),
+            _ => (self, offset),
         }
     }
 
@@ -375,9 +375,13 @@ impl Device {
         }
     }
 
-    /// Whether the core serves it itself, without a backend.
-    pub(crate) fn is_inline(&self) -> bool {
-        matches!(self.0.kind, Kind::Mem(_) | Kind::Null)
+    /// The memory it is, if it is memory; a part of such a drive has its [place](Device::place) there.
+    pub(crate) fn as_memory(&self) -> Option<Memory<'_>> {
+        match &self.0.kind {
+            Kind::Mem(drive) => Some(Memory::Pages(drive)),
+            Kind::Null => Some(Memory::Nothing),
+            _ => None,
+        }
     }
 
     /// The model behind it that takes its time, on the machine's clock.
@@ -401,41 +405,6 @@ impl fmt::Debug for Device {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Device({}, {} bytes)", self.0.name, self.0.size_bytes)
     }
-}
-
-/// Carries out an operation on a drive in memory.
-pub(crate) fn run_inline(done: &mut Done) {
-    let moved = match &mut done.op {
-        Op::Read(transfer) => {
-            let mut at = transfer.offset;
-            for buf in transfer.bufs.as_mut_slice() {
-                match &transfer.device.0.kind {
-                    Kind::Mem(drive) => drive.read(at, buf),
-                    _ => buf.fill(0),
-                }
-                at += buf.len() as u64;
-            }
-            (at - transfer.offset) as usize
-        }
-        Op::Write(transfer, _) => {
-            let mut at = transfer.offset;
-            for buf in transfer.bufs.as_slice() {
-                if let Kind::Mem(drive) = &transfer.device.0.kind {
-                    drive.write(at, buf);
-                }
-                at += buf.len() as u64;
-            }
-            (at - transfer.offset) as usize
-        }
-        Op::WriteZeroes { device, offset, len, .. } => {
-            if let Kind::Mem(drive) = &device.0.kind {
-                drive.write_zeroes(*offset, *len);
-            }
-            0
-        }
-        _ => 0,
-    };
-    done.result = Ok(moved);
 }
 
 #[expect(clippy::disallowed_methods, reason = "opening blocks; there may be no core to await on")]

@@ -11,6 +11,7 @@
 //! memory of buffers.
 #![allow(unsafe_code)]
 
+mod aim;
 mod backend;
 mod beside;
 mod buf;

@@ -7,7 +7,7 @@
 use std::ops::Range;
 use std::sync::{PoisonError, RwLock, RwLockWriteGuard};
 
-use crate::buf::Buf;
+use crate::buf::{Buf, BufMut};
 
 /// Page size. Small enough that a sparse array stays sparse, large enough that the table stays small.
 const PAGE_BYTES: u64 = 64 << 10;
@@ -48,6 +48,39 @@ impl Page {
 
 pub(crate) struct MemDrive {
     pages: Vec<RwLock<Page>>,
+}
+
+/// A drive without a machine behind it: whoever asks for something does it himself, at once.
+pub(crate) enum Memory<'a> {
+    Pages(&'a MemDrive),
+    /// Reads as zeros, and forgets what is written.
+    Nothing,
+}
+
+impl Memory<'_> {
+    pub(crate) fn read(&self, mut offset: u64, bufs: &mut [BufMut]) {
+        for buf in bufs {
+            match self {
+                Memory::Pages(drive) => drive.read(offset, buf),
+                Memory::Nothing => buf.fill(0),
+            }
+            offset += buf.len() as u64;
+        }
+    }
+
+    pub(crate) fn write(&self, mut offset: u64, bufs: &[Buf]) {
+        let Memory::Pages(drive) = self else { return };
+        for buf in bufs {
+            drive.write(offset, buf);
+            offset += buf.len() as u64;
+        }
+    }
+
+    pub(crate) fn write_zeroes(&self, offset: u64, len: u64) {
+        if let Memory::Pages(drive) = self {
+            drive.write_zeroes(offset, len);
+        }
+    }
 }
 
 impl MemDrive {

@@ -71,8 +71,8 @@ impl<B: std::ops::Deref<Target = [u8]>> Bufs<B> {
 /// A transfer between a device and buffers.
 #[derive(Debug)]
 pub struct Transfer<B> {
-    /// The device.
-    pub device: Device,
+    /// The device; `None` if nothing is left to do there.
+    pub device: Option<Device>,
     /// Where on the device the first byte of the first buffer belongs, in bytes.
     pub offset: u64,
     /// The buffers.
@@ -102,13 +102,13 @@ pub enum Op {
     Write(Transfer<Buf>, Durability),
     /// Make every completed write durable.
     Flush {
-        /// The device.
-        device: Device,
+        /// As in a [`Transfer`].
+        device: Option<Device>,
     },
     /// Make a range read as zeros without moving any.
     WriteZeroes {
-        /// The device.
-        device: Device,
+        /// As in a [`Transfer`].
+        device: Option<Device>,
         /// First byte.
         offset: u64,
         /// Length in bytes.
@@ -169,12 +169,12 @@ impl Op {
         matches!(self, Op::Accept { .. } | Op::Recv { .. } | Op::Send { .. } | Op::Poll { .. })
     }
 
-    /// The device of a drive operation.
+    /// The device of a drive operation, as long as something is to be done there.
     pub fn device(&self) -> Option<&Device> {
         match self {
-            Op::Read(transfer) => Some(&transfer.device),
-            Op::Write(transfer, _) => Some(&transfer.device),
-            Op::Flush { device } | Op::WriteZeroes { device, .. } => Some(device),
+            Op::Read(transfer) => transfer.device.as_ref(),
+            Op::Write(transfer, _) => transfer.device.as_ref(),
+            Op::Flush { device } | Op::WriteZeroes { device, .. } => device.as_ref(),
             _ => None,
         }
     }
@@ -214,24 +214,18 @@ impl Op {
 impl fmt::Display for Op {
     /// One line for the report of what is still pending.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = self.device().map_or("a drive", Device::name);
         match self {
             Op::Read(transfer) => {
-                write!(
-                    f,
-                    "read {} at {} for {} bytes",
-                    transfer.device.name(),
-                    transfer.offset,
-                    transfer.len()
-                )
+                write!(f, "read {name} at {} for {} bytes", transfer.offset, transfer.len())
             }
             Op::Write(transfer, durability) => {
                 let fua = if *durability == Durability::Fua { " (FUA)" } else { "" };
-                let name = transfer.device.name();
                 write!(f, "write{fua} {name} at {} for {} bytes", transfer.offset, transfer.len())
             }
-            Op::Flush { device } => write!(f, "flush {}", device.name()),
-            Op::WriteZeroes { device, offset, len, .. } => {
-                write!(f, "write zeroes {} at {offset} for {len} bytes", device.name())
+            Op::Flush { .. } => write!(f, "flush {name}"),
+            Op::WriteZeroes { offset, len, .. } => {
+                write!(f, "write zeroes {name} at {offset} for {len} bytes")
             }
             Op::Accept { .. } => f.write_str("accept a connection"),
             Op::Recv { .. } => f.write_str("receive"),

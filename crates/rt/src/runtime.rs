@@ -4,7 +4,7 @@ use crate::backend::{Backend, BackendChoice, BackendError, Wait};
 use crate::clock::Clock;
 use crate::core::{Core, CoreIx};
 use crate::error::IoError;
-use crate::executor::Inner;
+use crate::executor::{Inner, OTHERS_MIN};
 use crate::process::SignalMask;
 use crate::shared::{CoreShared, Mail};
 use crate::syscall::SyscallBackend;
@@ -111,7 +111,7 @@ fn run_core(inner: &Rc<Inner>, mut main: Pin<&mut dyn Future<Output = ()>>) {
     loop {
         inner.take_news();
         inner.fire_timers();
-        let finished = inner.run_ready(main.as_mut(), usize::MAX);
+        let finished = inner.run_ready(main.as_mut(), OTHERS_MIN);
         inner.submit();
         if finished || inner.shared.stop.load(Ordering::Acquire) {
             return;

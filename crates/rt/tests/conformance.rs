@@ -7,7 +7,7 @@
     reason = "tests"
 )]
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,8 +16,8 @@ use std::vec::Drain;
 use wattle_rt::model::{Flash, Media};
 use wattle_rt::{
     BackendChoice, BackendError, Buf, BufMut, Core, CoreIx, Device, Direct, DriveConfig, Durability, IoError,
-    IoErrorKind, Lock, Message, Model, OpenError, OpenOptions, Rng, RuntimeConfig, Unmap, World, WorldConfig,
-    mailbox, run, sync,
+    IoErrorKind, Lock, Message, Model, OpenError, OpenOptions, Rng, RuntimeConfig, Traffic, Unmap, World,
+    WorldConfig, mailbox, race, run, sync,
 };
 
 const SIZE: u64 = 8 << 20;
@@ -400,6 +400,99 @@ fn what_was_begun_on_a_drive_in_memory_is_done_when_the_runtime_has_ended() {
         let mut seen = [0; 512];
         drive.read_blocking(512, &mut seen).unwrap();
         assert_eq!(seen, [7; 512]);
+    }
+}
+
+#[test]
+fn what_was_begun_goes_on_before_all_others_begin() {
+    for backend in [BackendChoice::Auto, BackendChoice::Syscall] {
+        run(config(backend, 1), async |core| {
+            let (drive, polls) = (Device::mem(SIZE), Rc::new(Cell::new(0)));
+            for _ in 0..500 {
+                let (core2, polls) = (core.clone(), polls.clone());
+                drop(core.spawn(async move {
+                    loop {
+                        polls.set(polls.get() + 1);
+                        core2.yield_now().await;
+                    }
+                }));
+            }
+            core.yield_now().await;
+            for _ in 0..10 {
+                let before = polls.get();
+                core.read(&drive, 0, BufMut::alloc(512)).await.0.unwrap();
+                assert!(polls.get() - before < 64, "{} of 500 went first", polls.get() - before);
+            }
+        })
+        .unwrap();
+    }
+}
+
+#[test]
+fn who_begins_something_does_not_wait_for_those_who_are_always_at_it() {
+    const READERS: u64 = 1000;
+    run(config(BackendChoice::Auto, 1), async |core| {
+        let (drive, reads) = (Device::mem(SIZE), Rc::new(Cell::new(0)));
+        for number in 0..2 * READERS {
+            let (core2, drive, reads) = (core.clone(), drive.clone(), reads.clone());
+            drop(core.spawn(async move {
+                let mut buf = BufMut::alloc(512);
+                loop {
+                    if number % 2 == 0 {
+                        core2.yield_now().await;
+                        continue;
+                    }
+                    buf = core2.read(&drive, 0, buf).await.1;
+                    reads.set(reads.get() + 1);
+                }
+            }));
+        }
+        core.yield_now().await;
+        for _ in 0..30 {
+            let before = reads.get();
+            core.yield_now().await;
+            assert!(reads.get() - before <= 4 * READERS, "{} reads went first", reads.get() - before);
+        }
+    })
+    .unwrap();
+}
+
+#[test]
+fn what_is_counted_ends_whoever_waits_for_it() {
+    for backend in [BackendChoice::Auto, BackendChoice::Syscall] {
+        run(config(backend, 1), async |core| {
+            let (drive, traffic) = (Device::mem(SIZE), Rc::new(Traffic::default()));
+            // Dropped before it ends, after that, and when it was asked for already.
+            for way in 0..3 {
+                let read = core.read(&drive, 0, BufMut::alloc(512));
+                read.count_in(&traffic, 512);
+                assert_eq!((traffic.bytes_in_flight(), core.ops_in_flight()), (512, 1));
+                match way {
+                    0 => drop(read),
+                    1 => {
+                        core.yield_now().await;
+                        drop(read);
+                    }
+                    _ => drop(race(read, core.yield_now()).await),
+                }
+                core.yield_now().await;
+                core.yield_now().await;
+                assert_eq!(
+                    (traffic.bytes_in_flight(), core.ops_in_flight(), traffic.totals().in_flight),
+                    (0, 0, 0)
+                );
+            }
+            assert_eq!(traffic.totals().read_bytes, 3 * 512);
+        })
+        .unwrap();
+    }
+}
+
+#[test]
+fn an_operation_may_be_dropped_after_its_runtime() {
+    let drive = Device::mem(SIZE);
+    for backend in [BackendChoice::Auto, BackendChoice::Syscall] {
+        drop(run(config(backend, 1), async |core| core.read(&drive, 0, BufMut::alloc(512))).unwrap());
     }
 }
 

@@ -1,6 +1,6 @@
 //! One core's queues over io_uring: requests come in slots of memory that the kernel knows, and their answers go back there.
 //!
-//! The ring is turned once per turn of the executor while requests come or answers leave, and waited for only when there is nothing else.
+//! The ring is turned at most once per turn of the executor, while requests come or answers leave, and waited for only when there is nothing else.
 //!
 //! Invariant: a slot that came with a request is answered exactly once, for only that gives it back.
 

@@ -9,7 +9,7 @@ use super::Inner;
 use super::wake::Wake;
 use crate::backend::Wait;
 use crate::core::Core;
-use crate::device::{Device, run_inline};
+use crate::device::Device;
 use crate::error::IoError;
 use crate::op::{Done, Key, Op, Progress};
 use crate::process;
@@ -24,17 +24,19 @@ pub(super) enum OpState {
         wanted: bool,
         peer: bool,
     },
-    Done(Result<usize, IoError>, Op),
+    Done(Result<usize, IoError>),
 }
 
 pub(super) struct OpSlot {
     pub state: OpState,
+    /// The operation, when nothing is to be done for it any more.
+    op: Option<Op>,
     counted: Option<Counted>,
     started: &'static Location<'static>,
 }
 
 impl Inner {
-    /// Queues an operation for the next batch. Drives in memory are served by this core itself, under every backend alike.
+    /// Queues an operation for the next batch, or has a task or a model do it.
     pub(crate) fn start(self: &Rc<Inner>, op: Op, started: &'static Location<'static>) -> Key {
         let key = self.new_op(started);
         if let Some(served) = op.device().and_then(Device::as_served) {
@@ -48,9 +50,6 @@ impl Inner {
         }
         self.in_flight.set(self.in_flight.get() + 1);
         match op.device() {
-            Some(device) if device.is_inline() => {
-                self.inline.borrow_mut().push(Done { key, result: Ok(0), op });
-            }
             Some(device) if device.as_modelled().is_some() && !self.is_simulated() => {
                 let device = device.clone();
                 self.start_modelled(&device, key, op);
@@ -71,7 +70,7 @@ impl Inner {
         let inner = self.clone();
         let task = async move {
             let result = serve::carry_out(&Core::of(inner.clone()), &*server, &mut op).await;
-            inner.settle(key, result, op);
+            inner.settle(key, result, Some(op));
         };
         self.spawn(Box::pin(task), started);
     }
@@ -115,7 +114,17 @@ impl Inner {
         at: &'static Location<'static>,
     ) -> Key {
         let key = self.new_op(at);
-        self.ops.borrow_mut()[key.0 as usize].state = OpState::Done(result, op);
+        let slot = &mut self.ops.borrow_mut()[key.0 as usize];
+        (slot.state, slot.op) = (OpState::Done(result), Some(op));
+        key
+    }
+
+    /// An operation that is done, and ends with the next reap.
+    pub(crate) fn finishing(&self, moved: usize, op: Op, at: &'static Location<'static>) -> Key {
+        let key = self.new_op(at);
+        self.ops.borrow_mut()[key.0 as usize].op = Some(op);
+        self.in_flight.set(self.in_flight.get() + 1);
+        self.finishing.borrow_mut().push((key, moved));
         key
     }
 
@@ -130,7 +139,7 @@ impl Inner {
                 Key(index)
             }
             None => {
-                ops.push(OpSlot { state: pending, counted: None, started });
+                ops.push(OpSlot { state: pending, op: None, counted: None, started });
                 Key(u32::try_from(ops.len() - 1).expect("fewer operations than memory"))
             }
         }
@@ -147,12 +156,12 @@ impl Inner {
     /// The outcome of an operation, if it has come; frees the slot.
     pub(crate) fn poll_op(&self, key: Key, context: &Context<'_>) -> Poll<(Result<usize, IoError>, Op)> {
         let mut ops = self.ops.borrow_mut();
-        let state = &mut ops[key.0 as usize].state;
+        let OpSlot { state, op, .. } = &mut ops[key.0 as usize];
         if let OpState::Pending { wake, .. } = state {
             *wake = Some(self.wake_of(context));
             return Poll::Pending;
         }
-        let OpState::Done(result, op) = std::mem::replace(state, OpState::Free) else {
+        let (OpState::Done(result), Some(op)) = (std::mem::replace(state, OpState::Free), op.take()) else {
             unreachable!("a future polls its own slot, which is pending or done")
         };
         self.free_ops.borrow_mut().push(key.0);
@@ -161,25 +170,28 @@ impl Inner {
 
     /// Nobody wants the outcome any more. The slot stays until the operation is done, with its buffers.
     pub(crate) fn forget_op(&self, key: Key) {
-        let dropped = {
-            let mut ops = self.ops.borrow_mut();
-            let state = &mut ops[key.0 as usize].state;
-            match state {
-                OpState::Pending { wake, wanted, peer } => {
-                    (*wake, *wanted) = (None, false);
-                    if !*peer {
-                        return;
-                    }
-                    None
-                }
-                _ => Some(std::mem::replace(state, OpState::Free)),
+        let mut ops = self.ops.borrow_mut();
+        let OpSlot { state, op, .. } = &mut ops[key.0 as usize];
+        match state {
+            // The runtime has ended, and nobody else had it.
+            OpState::Free => return,
+            OpState::Done(_) => {
+                *state = OpState::Free;
+                let dropped = op.take();
+                self.free_ops.borrow_mut().push(key.0);
+                // Outside the borrow: a stream may close, a buffer may go.
+                drop(ops);
+                drop(dropped);
+                return;
             }
-        };
-        if dropped.is_some() {
-            // The outcome is dropped outside the borrow: a stream may close, a buffer may go.
-            self.free_ops.borrow_mut().push(key.0);
-            return;
+            OpState::Pending { wake, wanted, peer } => {
+                (*wake, *wanted) = (None, false);
+                if !*peer {
+                    return;
+                }
+            }
         }
+        drop(ops);
         // Not submitted yet: waiting on a peer need not even begin.
         let mut batch = self.batch.borrow_mut();
         let queued = batch.iter().rposition(|(queued, _)| *queued == key);
@@ -205,18 +217,26 @@ impl Inner {
 
     /// Takes completions; blocks as told only if nothing is there.
     pub(crate) fn reap(&self, wait: Wait) -> bool {
+        let mut finishing = std::mem::take(&mut *self.finishing.borrow_mut());
         let mut done = std::mem::take(&mut *self.done.borrow_mut());
-        std::mem::swap(&mut done, &mut *self.inline.borrow_mut());
-        done.iter_mut().for_each(run_inline);
         let wait =
             if self.watched.borrow().is_empty() { wait } else { self.look_at_modelled(&mut done, wait) };
-        let wait = if done.is_empty() { wait } else { Wait::No };
+        let wait = if finishing.is_empty() && done.is_empty() { wait } else { Wait::No };
         self.backend.borrow_mut().reap(&mut done, wait);
-        let any = !done.is_empty();
+        let any = !finishing.is_empty() || !done.is_empty();
         if any {
             self.turn_time.set(self.now());
         }
+        // A simulated world has one queue, from which it draws as chance has it.
+        self.resuming.set(!self.is_simulated());
+        for (key, moved) in finishing.drain(..) {
+            self.in_flight.set(self.in_flight.get() - 1);
+            self.settle(key, Ok(moved), None);
+        }
         done.drain(..).for_each(|done| self.complete(done));
+        self.resuming.set(false);
+        finishing.append(&mut self.finishing.borrow_mut());
+        *self.finishing.borrow_mut() = finishing;
         *self.done.borrow_mut() = done;
         self.send_mail();
         any
@@ -238,25 +258,28 @@ impl Inner {
             Progress::Finished(result) => result,
         };
         self.in_flight.set(self.in_flight.get() - 1);
-        self.settle(key, result, op);
+        self.settle(key, result, Some(op));
     }
 
-    /// The end of an operation: its outcome goes to whoever wants it.
-    fn settle(&self, key: Key, result: Result<usize, IoError>, op: Op) {
+    /// The end of an operation, which is in its slot or comes back now: its outcome goes to whoever wants it.
+    fn settle(&self, key: Key, result: Result<usize, IoError>, back: Option<Op>) {
         let mut ops = self.ops.borrow_mut();
-        let OpSlot { state, counted, .. } = &mut ops[key.0 as usize];
+        let OpSlot { state, op, counted, .. } = &mut ops[key.0 as usize];
         let OpState::Pending { wake, wanted, .. } = state else { unreachable!("an operation ends once") };
-        if let Some(counted) = counted.take() {
-            counted.complete(&op, self.turn_time());
+        if back.is_some() {
+            *op = back;
+        }
+        if let (Some(counted), Some(op)) = (counted.take(), &*op) {
+            counted.complete(op, self.turn_time());
         }
         let wake = wake.take();
         let dropped = if *wanted {
-            *state = OpState::Done(result, op);
+            *state = OpState::Done(result);
             None
         } else {
             *state = OpState::Free;
             self.free_ops.borrow_mut().push(key.0);
-            Some(op)
+            op.take()
         };
         drop(ops);
         drop(dropped);

@@ -53,16 +53,23 @@ impl Inner {
         let task = &mut tasks[slot as usize];
         if task.live && !task.queued {
             task.queued = true;
-            self.ready.borrow_mut().push_back(slot);
+            let queue = if self.resuming.get() { &self.resumed } else { &self.ready };
+            queue.borrow_mut().push_back(slot);
         }
     }
 
-    /// Polls the tasks that are ready now; those they wake wait for the next turn, so that operations leave. True if
-    /// the main future is done.
-    pub(crate) fn run_ready(&self, main: Pin<&mut dyn Future<Output = ()>>, limit: usize) -> bool {
-        let mut main = main;
-        let count = self.ready.borrow().len().min(limit);
-        for _ in 0..count {
+    /// Polls the tasks that an operation made ready, and of the others that are ready now half as many, or up to `limit`; those they wake wait
+    /// for a later turn, so that operations leave. True if the main future is done.
+    pub(crate) fn run_ready(&self, mut main: Pin<&mut dyn Future<Output = ()>>, limit: usize) -> bool {
+        let others = self.ready.borrow().len().min((self.resumed.borrow().len() / 2).max(limit));
+        loop {
+            let resumed = self.resumed.borrow_mut().pop_front();
+            let Some(slot) = resumed else { break };
+            if self.poll_task(slot, main.as_mut()) {
+                return true;
+            }
+        }
+        for _ in 0..others {
             let ready = self.ready.borrow().len();
             let chosen = self.backend.borrow_mut().pick(ready);
             let Some(slot) = self.ready.borrow_mut().remove(chosen) else { break };

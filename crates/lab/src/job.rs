@@ -5,7 +5,7 @@ use std::ops::Range;
 use wattle_rt::Rng;
 
 use crate::load::{Load, Rw};
-use crate::shuffle::Shuffle;
+use crate::shuffle::{AT_A_TIME, Shuffle};
 
 /// A request, and where it goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,12 +30,37 @@ pub(crate) struct Job {
     places: u64,
     /// Where it goes without a random map.
     rng: Rng,
-    /// The random map of this pass, and how much of it was used.
-    map: Option<(Shuffle, u64)>,
+    /// The random map of this pass.
+    map: Option<Pass>,
     /// Reads and writes have a place in sequence each, as in fio.
     next_read: u64,
     next_write: u64,
     writes_since_flush: u64,
+}
+
+/// One time through a random map.
+#[derive(Debug)]
+struct Pass {
+    map: Shuffle,
+    /// How much of it was used.
+    used: u64,
+    /// The places around there.
+    some: [u64; AT_A_TIME],
+}
+
+impl Pass {
+    fn new(places: u64, rng: &mut Rng) -> Pass {
+        Pass { map: Shuffle::new(places, rng), used: 0, some: [0; AT_A_TIME] }
+    }
+
+    fn next(&mut self) -> u64 {
+        let at = self.used as usize % AT_A_TIME;
+        if at == 0 {
+            self.map.places(self.used, &mut self.some);
+        }
+        self.used += 1;
+        self.some[at]
+    }
 }
 
 impl Job {
@@ -54,7 +79,7 @@ impl Job {
             fsync: load.fsync,
             start: reach.start,
             places,
-            map: mapped.then(|| (Shuffle::new(places, &mut rng), 0)),
+            map: mapped.then(|| Pass::new(places, &mut rng)),
             rng,
             next_read: 0,
             next_write: 0,
@@ -84,12 +109,11 @@ impl Job {
             *next = (place + 1) % self.places;
             return place;
         }
-        let Some((map, used)) = &mut self.map else { return self.rng.below(self.places) };
-        if *used == self.places {
-            (*map, *used) = (Shuffle::new(self.places, &mut self.rng), 0);
+        let Some(pass) = &mut self.map else { return self.rng.below(self.places) };
+        if pass.used == self.places {
+            *pass = Pass::new(self.places, &mut self.rng);
         }
-        *used += 1;
-        map.place(*used - 1)
+        pass.next()
     }
 }
 
@@ -103,17 +127,17 @@ mod tests {
 
     #[test]
     fn a_random_map_comes_to_each_block_once_in_a_pass() {
-        let load = Load { size_bytes: Some(64 << 10), offset_bytes: 8192, ..Load::new() };
+        let load = Load { size_bytes: Some(37 * 4096), offset_bytes: 8192, ..Load::new() };
         let mut job = job(&load, 0);
         for _ in 0..3 {
-            let mut places: Vec<u64> = (0..16)
+            let mut places: Vec<u64> = (0..37)
                 .map(|_| match job.next() {
                     Ask::Write(at) => at,
                     other => panic!("{other:?}"),
                 })
                 .collect();
             places.sort_unstable();
-            assert!(places.into_iter().eq((0..16).map(|place| 8192 + place * 4096)));
+            assert!(places.into_iter().eq((0..37).map(|place| 8192 + place * 4096)));
         }
     }
 

@@ -58,8 +58,8 @@ impl Work<'_> {
             }
             // Whatever becomes of the rewrite, the data is right.
             if !unreadable.is_empty() && !self.shard.fixed.read_only && !health.broken {
-                let repairs = self.repairs(&rows, &unreadable, fetched);
-                let stored = self.store(&health, &rows, repairs, Durability::Cached).await;
+                let mut repairs = self.repairs(&rows, &unreadable, fetched);
+                let stored = self.store(&health, &rows, &mut repairs, Durability::Cached).await;
                 let _ = self.shard.bury(stored.losses).await;
             }
             return Ok(());

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
 use crate::plan::BlockSet;
 
@@ -61,6 +61,9 @@ pub(super) fn segments(pieces: impl Iterator<Item = (u64, usize)>, chunk_bytes: 
 
 /// The rows of `segments`, ascending; gaps that nothing touches are left out.
 pub(super) fn rows(segments: &[Segment]) -> Rows {
+    if let [only] = segments {
+        return smallvec![Row { bytes: only.bytes.clone(), touched: [only.block].into_iter().collect() }];
+    }
     let mut edges: SmallVec<[u64; 4]> =
         segments.iter().flat_map(|segment| [segment.bytes.start, segment.bytes.end]).collect();
     edges.sort_unstable();
@@ -83,11 +86,11 @@ pub(super) fn covered(rows: &[Row], segment: &Segment) -> Range<usize> {
     first..end
 }
 
-/// One value per row and block, some of them absent.
+/// One value per row and block, some of them absent. Most are one row of few blocks.
 #[derive(Debug)]
 pub(super) struct Grid<T> {
     blocks: usize,
-    cells: Vec<Option<T>>,
+    cells: SmallVec<[Option<T>; 8]>,
 }
 
 impl<T> Grid<T> {

@@ -95,13 +95,13 @@ impl Work<'_> {
         if lost.unreadable.is_empty() && lost.members.is_empty() { Ok(grid) } else { Err(lost) }
     }
 
-    /// Writes the blocks that `blocks` holds, to the members that took writes in `health`, in which they were planned: what is
+    /// Writes what `blocks` holds and takes it out, to the members that took writes in `health`, in which they were planned: what is
     /// left out must be recorded as left out. All operations are queued before the first is awaited.
     pub(super) async fn store(
         &self,
         health: &Health,
         rows: &[Row],
-        mut blocks: Grid<Buf>,
+        blocks: &mut Grid<Buf>,
         durability: Durability,
     ) -> Stored {
         let present: Sets = (0..rows.len()).map(|row| blocks.present(row)).collect();
@@ -149,6 +149,9 @@ type Sets = SmallVec<[BlockSet; 1]>;
 
 /// For each block, the longest runs of rows that follow one another without a gap and have the block in their set.
 fn runs(rows: &[Row], sets: &[BlockSet]) -> SmallVec<[(usize, Range<usize>); 4]> {
+    if let [only] = sets {
+        return only.iter().map(|block| (block, 0..1)).collect();
+    }
     let mut runs: SmallVec<[(usize, Range<usize>); 4]> = SmallVec::new();
     for block in sets.iter().fold(BlockSet::EMPTY, |all, set| all.union(set)).iter() {
         let first = runs.len();

@@ -120,7 +120,7 @@ impl Work<'_> {
                 }
             };
             self.count(&plans);
-            let blocks = self.fill(&rows, &segments, pieces, &plans, &mut fetched, &unreadable);
+            let mut blocks = self.fill(&rows, &segments, pieces, &plans, &mut fetched, &unreadable);
             let left = self.leaves(&rows, &plans, &mut fetched, &blocks, again);
             let ticket = if logged {
                 match log::append(self.shard, self.map.p(), self.entries(&rows, &segments, pieces, &blocks))
@@ -134,7 +134,7 @@ impl Work<'_> {
                 log::unlogged(self.shard, &health).await?;
                 None
             };
-            let stored = self.store(&health, &rows, blocks, durability).await;
+            let stored = self.store(&health, &rows, &mut blocks, durability).await;
             let whole = stored.failed.is_empty();
             let result = self.settle(&health, &segments, stored).await;
             if whole && result.is_ok() {

@@ -1,4 +1,5 @@
-//! Buffers that operations own: 4096-aligned, always initialised, taken from a thread-local pool.
+//! Buffers that operations own: 4096-aligned, always initialised, taken from a thread-local pool, whose memory a ring may have
+//! registered ([`Arena`]).
 //!
 //! A [`BufMut`] is one thread's to write; [`BufMut::freeze`] turns it into a [`Buf`], which many may read at once.
 //! Both are ranges of one reference-counted block, and know their first byte: who reads a buffer does not touch the count, which
@@ -6,6 +7,7 @@
 //! 1. a block's memory is initialised from its first allocation (zeroed) to its end;
 //! 2. the ranges of all live `BufMut`s of a block are disjoint from each other and from all `Buf`s of that block.
 
+use crate::arena::Arena;
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::cell::RefCell;
 use std::fmt;
@@ -20,7 +22,7 @@ pub const BUF_ALIGN_BYTES: usize = 4096;
 /// The largest class the pool keeps; larger buffers go back to the allocator.
 const CLASS_MAX_BYTES: usize = 8 << 20;
 /// Classes are powers of two from 4 KiB to 8 MiB.
-const CLASSES: usize = (CLASS_MAX_BYTES / BUF_ALIGN_BYTES).ilog2() as usize + 1;
+pub(crate) const CLASSES: usize = (CLASS_MAX_BYTES / BUF_ALIGN_BYTES).ilog2() as usize + 1;
 /// A thread keeps at most this much unused memory.
 const POOL_MAX_BYTES: usize = 64 << 20;
 /// Zeros up to this length are slices of one block per thread.
@@ -28,8 +30,8 @@ const ZEROS_SHARED_BYTES: usize = 1 << 20;
 
 /// Memory with a count of handles. Freed when the last one goes and the pool does not take it.
 enum Block {
-    /// One allocation.
-    Own { memory: NonNull<u8>, capacity_bytes: usize },
+    /// One allocation, or a part of an arena.
+    Own { memory: NonNull<u8>, capacity_bytes: usize, arena: Option<Arc<Arena>> },
     /// Another block's, of which this keeps a handle: see [`Buf::adopt`].
     Adopted(Buf),
 }
@@ -46,7 +48,7 @@ impl Block {
         // SAFETY: the layout's size is not zero: capacities are at least one alignment unit.
         let memory = unsafe { alloc_zeroed(layout) };
         let Some(memory) = NonNull::new(memory) else { handle_alloc_error(layout) };
-        Block::Own { memory, capacity_bytes }
+        Block::Own { memory, capacity_bytes, arena: None }
     }
 
     fn layout(capacity_bytes: usize) -> Layout {
@@ -71,26 +73,106 @@ impl Block {
 
 impl Drop for Block {
     fn drop(&mut self) {
-        if let Block::Own { memory, capacity_bytes } = self {
-            // SAFETY: `memory` came from `alloc_zeroed` with this very layout, and no handle is left.
-            unsafe { dealloc(memory.as_ptr(), Block::layout(*capacity_bytes)) }
+        match self {
+            Block::Own { memory, capacity_bytes, arena: Some(arena) } => {
+                arena.give_back(*memory, *capacity_bytes);
+            }
+            Block::Own { memory, capacity_bytes, arena: None } => {
+                // SAFETY: `memory` came from `alloc_zeroed` with this very layout, and no handle is left.
+                unsafe { dealloc(memory.as_ptr(), Block::layout(*capacity_bytes)) }
+            }
+            Block::Adopted(_) => {}
         }
     }
 }
 
 /// Unused blocks of this thread, by class.
 struct Pool {
-    classes: [Vec<Arc<Block>>; CLASSES],
-    held_bytes: usize,
+    /// Of the arena.
+    known: [Vec<Arc<Block>>; CLASSES],
+    /// Of the allocator.
+    others: [Vec<Arc<Block>>; CLASSES],
+    /// Bytes of those.
+    others_bytes: usize,
+    /// Where blocks come from as long as it has some.
+    arena: Option<Arc<Arena>>,
+}
+
+impl Pool {
+    const fn new() -> Pool {
+        Pool {
+            known: [const { Vec::new() }; CLASSES],
+            others: [const { Vec::new() }; CLASSES],
+            others_bytes: 0,
+            arena: None,
+        }
+    }
+
+    /// A block, and whether it is fresh, so still zero.
+    fn take(&mut self, class: usize, capacity_bytes: usize) -> Option<(Arc<Block>, bool)> {
+        if let Some(arena) = &self.arena {
+            if let Some(block) = self.known[class].pop() {
+                return Some((block, false));
+            }
+            if let Some((memory, fresh)) = arena.take(capacity_bytes) {
+                return Some((
+                    Arc::new(Block::Own { memory, capacity_bytes, arena: Some(arena.clone()) }),
+                    fresh,
+                ));
+            }
+        }
+        Some((self.take_other(class, capacity_bytes)?, false))
+    }
+
+    fn take_other(&mut self, class: usize, capacity_bytes: usize) -> Option<Arc<Block>> {
+        let block = self.others[class].pop()?;
+        self.others_bytes -= capacity_bytes;
+        Some(block)
+    }
+
+    /// Keeps a block that nobody else refers to, if it belongs here.
+    fn put(&mut self, class: usize, block: Arc<Block>) {
+        let Block::Own { capacity_bytes, arena, .. } = &*block else { return };
+        match (arena, &self.arena) {
+            (Some(of), Some(own)) if Arc::ptr_eq(of, own) => self.known[class].push(block),
+            // Another's: it goes back there.
+            (Some(_), _) => {}
+            (None, _) if self.others_bytes + capacity_bytes <= POOL_MAX_BYTES => {
+                self.others_bytes += capacity_bytes;
+                self.others[class].push(block);
+            }
+            (None, _) => {}
+        }
+    }
+}
+
+/// This thread's blocks come from `arena` from now on, as long as it has some.
+pub(crate) fn draw_from(arena: &Arc<Arena>) {
+    let unused = POOL.try_with(|pool| {
+        let mut pool = pool.borrow_mut();
+        (pool.arena.replace(arena.clone()), pool.known.each_mut().map(std::mem::take))
+    });
+    drop(unused);
+}
+
+/// If this thread's blocks come from `arena`, they do not any more.
+pub(crate) fn draw_no_more_from(arena: &Arc<Arena>) {
+    let unused = POOL.try_with(|pool| {
+        let mut pool = pool.borrow_mut();
+        let drawn = pool.arena.take_if(|own| Arc::ptr_eq(own, arena));
+        drawn.map(|arena| (arena, pool.known.each_mut().map(std::mem::take)))
+    });
+    drop(unused);
 }
 
 thread_local! {
-    static POOL: RefCell<Pool> = const { RefCell::new(Pool { classes: [const { Vec::new() }; CLASSES], held_bytes: 0 }) };
-    static ZEROS: Buf = BufMut::zeroed(ZEROS_SHARED_BYTES).freeze();
+    static POOL: RefCell<Pool> = const { RefCell::new(Pool::new()) };
+    // Of its own memory: it lasts as long as the thread, as no arena should for its sake.
+    static ZEROS: Buf = BufMut::of(Arc::new(Block::new(ZEROS_SHARED_BYTES)), ZEROS_SHARED_BYTES).freeze();
 }
 
 /// The class of a pooled capacity, `None` for those the pool does not keep.
-fn class_of(capacity_bytes: usize) -> Option<usize> {
+pub(crate) fn class_of(capacity_bytes: usize) -> Option<usize> {
     (capacity_bytes <= CLASS_MAX_BYTES).then(|| (capacity_bytes / BUF_ALIGN_BYTES).ilog2() as usize)
 }
 
@@ -104,22 +186,22 @@ fn capacity_for(len: usize) -> usize {
 fn take_block(len: usize) -> (Arc<Block>, bool) {
     let capacity_bytes = capacity_for(len);
     let pooled = class_of(capacity_bytes).and_then(|class| {
-        let take = |pool: &RefCell<Pool>| {
-            let mut pool = pool.borrow_mut();
-            let block = pool.classes[class].pop()?;
-            pool.held_bytes -= capacity_bytes;
-            Some(block)
-        };
         // At the end of a thread the pool may be gone already: then the allocator serves.
-        POOL.try_with(take).ok().flatten()
+        POOL.try_with(|pool| pool.borrow_mut().take(class, capacity_bytes)).ok().flatten()
     });
-    match pooled {
-        Some(block) => (block, false),
-        None => (Arc::new(Block::new(capacity_bytes)), true),
-    }
+    pooled.unwrap_or_else(|| (Arc::new(Block::new(capacity_bytes)), true))
 }
 
-/// Gives up one handle's reference; the last one returns the block to this thread's pool.
+/// A block of at least `len` bytes that is of no arena.
+fn take_other_block(len: usize) -> Arc<Block> {
+    let capacity_bytes = capacity_for(len);
+    let pooled = class_of(capacity_bytes).and_then(|class| {
+        POOL.try_with(|pool| pool.borrow_mut().take_other(class, capacity_bytes)).ok().flatten()
+    });
+    pooled.unwrap_or_else(|| Arc::new(Block::new(capacity_bytes)))
+}
+
+/// Gives up one handle's reference; the last one returns the block to this thread's pool, if that keeps it.
 fn release(block: Arc<Block>) {
     // Two threads that release the last two references at once may both see the other's: then the block is freed
     // instead of pooled, which is correct and rare. Weak references do not exist, so who sees one sees his own.
@@ -130,13 +212,7 @@ fn release(block: Arc<Block>) {
     fence(Ordering::Acquire);
     let Block::Own { capacity_bytes, .. } = *block else { return };
     let Some(class) = class_of(capacity_bytes) else { return };
-    let _ = POOL.try_with(|pool| {
-        let mut pool = pool.borrow_mut();
-        if pool.held_bytes + capacity_bytes <= POOL_MAX_BYTES {
-            pool.held_bytes += capacity_bytes;
-            pool.classes[class].push(block);
-        }
-    });
+    let _ = POOL.try_with(|pool| pool.borrow_mut().put(class, block));
 }
 
 /// The place `bytes` behind the first byte of a range of `len`.
@@ -313,6 +389,21 @@ impl Buf {
     /// How much memory this keeps: that of the buffer it was cut from.
     pub fn capacity_bytes(&self) -> usize {
         self.block.capacity_bytes()
+    }
+
+    /// The same bytes in memory of `bytes` alone, which may be kept for long: a copy if they lie in something larger, or in memory that
+    /// operations in flight need.
+    pub fn to_keep(&self) -> Buf {
+        match **self.block {
+            Block::Own { capacity_bytes, arena: None, .. } if capacity_bytes == capacity_for(self.len) => {
+                self.clone()
+            }
+            _ => {
+                let mut kept = BufMut::of(take_other_block(self.len), self.len);
+                kept.copy_from_slice(self);
+                kept.freeze()
+            }
+        }
     }
 
     /// The same bytes with a count of handles of this thread's own, for a buffer that comes from another one: each handle that is

@@ -12,6 +12,7 @@
 #![allow(unsafe_code)]
 
 mod aim;
+mod arena;
 mod backend;
 mod beside;
 mod buf;

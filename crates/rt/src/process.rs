@@ -197,3 +197,24 @@ pub(crate) fn sleep_exactly() {
     // SAFETY: this prctl only takes integers. It cannot fail for the caller's own thread.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1, 0, 0, 0) };
 }
+
+/// A limit that nobody has by accident.
+const LOCKED_BYTES_MIN: u64 = 1 << 30;
+
+/// Whether this process may lock memory, and nobody is to count it: with `CAP_IPC_LOCK` where that counts, or a limit that is none.
+pub(crate) fn may_lock_memory() -> bool {
+    const CAP_IPC_LOCK: u32 = 14;
+    let read = |path| std::fs::read_to_string(path).unwrap_or_default();
+    let status = read("/proc/self/status");
+    let caps = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    let caps = caps.and_then(|caps| u64::from_str_radix(caps.trim(), 16).ok()).unwrap_or(0);
+    // Who is somebody only in a user namespace of his own has a limit all the same.
+    let everywhere = read("/proc/self/uid_map").split_whitespace().eq(["0", "0", "4294967295"]);
+    if everywhere && caps >> CAP_IPC_LOCK & 1 == 1 {
+        return true;
+    }
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: getrlimit fills in the live `limit`.
+    let rc = unsafe { libc::getrlimit(libc::RLIMIT_MEMLOCK, &raw mut limit) };
+    rc == 0 && limit.rlim_cur >= LOCKED_BYTES_MIN
+}

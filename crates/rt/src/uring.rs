@@ -4,11 +4,15 @@
 //! everything the kernel may touch: buffers, segment lists, message headers. None of these move while in flight: the
 //! table may grow, but they are behind pointers of their own.
 
+use crate::arena::Arena;
 use crate::backend::{Backend, BackendError, Wait};
+use crate::buf::{draw_from, draw_no_more_from};
 use crate::clock::Clock;
+use crate::device::Device;
 use crate::error::IoError;
 use crate::iov;
 use crate::op::{Done, Key, Op};
+use crate::process;
 use crate::shared::CoreShared;
 use crate::stream::Stream;
 use crate::time::{Instant, WallTime};
@@ -25,6 +29,8 @@ const CANCEL: u64 = u64::MAX - 1;
 const ROUND_MAX_BYTES: usize = 1 << 30;
 /// "At the current position", for streams that are not sockets.
 const NO_OFFSET: u64 = u64::MAX;
+/// So much memory of a core its ring knows: what a thousand small operations move at a time.
+const ARENA_BYTES: usize = 4 << 20;
 
 pub(crate) struct UringBackend {
     ring: IoUring,
@@ -39,6 +45,10 @@ pub(crate) struct UringBackend {
     event_armed: bool,
     /// Segment lists that can be used again.
     spare_iov: Vec<Vec<libc::iovec>>,
+    /// What the kernel knows as buffer 0. Behind the ring, which goes first.
+    arena: Option<Arc<Arena>>,
+    /// No operation has asked for it yet.
+    may_register: bool,
 }
 
 /// What the kernel works on.
@@ -65,6 +75,8 @@ impl UringBackend {
             // Before Linux 5.11 a wait cannot have a timeout of its own.
             return Err(BackendError::UringForbidden { errno: libc::ENOSYS });
         }
+        // Before Linux 5.13 to register waits for all that is in flight, which may be for ever.
+        let may_register = ring.params().is_feature_resource_tagging();
         Ok(UringBackend {
             ring,
             clock,
@@ -76,7 +88,25 @@ impl UringBackend {
             cancelled: Vec::new(),
             event_armed: false,
             spare_iov: Vec::new(),
+            arena: None,
+            may_register,
         })
+    }
+
+    /// Registers memory from which this thread's buffers come from now on. Without it operations are as on other memory.
+    fn register(&mut self) {
+        // The kernel charges a user whose locked memory is limited for rings and registered memory alike: nobody is to miss a ring for it.
+        if !process::may_lock_memory() {
+            return;
+        }
+        let Some(arena) = Arena::new(ARENA_BYTES) else { return };
+        let arena = self.arena.insert(Arc::new(arena));
+        // SAFETY: `self.arena` keeps the memory where it is until the ring is gone.
+        if unsafe { self.ring.submitter().register_buffers(&[arena.as_iovec()]) }.is_ok() {
+            draw_from(arena);
+        } else {
+            self.arena = None;
+        }
     }
 
     /// Writes the entry of an operation.
@@ -85,10 +115,14 @@ impl UringBackend {
         if index >= self.flights.len() {
             self.flights.resize_with(index + 1, || None);
         }
+        if self.may_register && op.device().is_some_and(Device::direct) {
+            self.may_register = false;
+            self.register();
+        }
         let iov = self.spare_iov.pop().unwrap_or_default();
         let flight = self.flights[index].insert(Flight { op, iov, message: None, polling: false });
         self.flying += 1;
-        match flight.entry() {
+        match flight.entry(self.arena.as_deref()) {
             Some(entry) => self.push(&entry.user_data(u64::from(key.0))),
             None => {
                 // A drive of another world.
@@ -166,7 +200,7 @@ impl UringBackend {
     fn take_completion(&mut self, key: Key, result: i32, done: &mut Vec<Done>) {
         let flight =
             self.flights[key.0 as usize].as_mut().expect("a completion belongs to an operation in flight");
-        if let Some(entry) = flight.again(result) {
+        if let Some(entry) = flight.again(result, self.arena.as_deref()) {
             self.push(&entry.user_data(u64::from(key.0)));
             return;
         }
@@ -211,9 +245,12 @@ fn build(entries: u32) -> std::io::Result<IoUring> {
 
 impl Flight {
     /// The entry for what is left of the operation; `None` for a device that the kernel does not know.
-    fn entry(&mut self) -> Option<squeue::Entry> {
+    fn entry(&mut self, arena: Option<&Arena>) -> Option<squeue::Entry> {
         let Flight { op, iov, message, .. } = self;
         let device_fd = op.device().map(|device| device.raw_fd().map(types::Fd));
+        let registered = |segment: &libc::iovec| {
+            arena.is_some_and(|arena| arena.contains(segment.iov_base.cast(), segment.iov_len))
+        };
         let fd = match device_fd {
             Some(fd) => fd?,
             None => types::Fd(stream_fd(op)),
@@ -223,6 +260,10 @@ impl Flight {
                 let at = transfer.offset + transfer.moved as u64;
                 iov::push_in(transfer.bufs.as_mut_slice(), transfer.moved, iov);
                 match iov[..] {
+                    [one] if registered(&one) => {
+                        let read = opcode::ReadFixed::new(fd, one.iov_base.cast(), round(one.iov_len), 0);
+                        read.offset(at).build()
+                    }
                     [one] => {
                         opcode::Read::new(fd, one.iov_base.cast(), round(one.iov_len)).offset(at).build()
                     }
@@ -234,6 +275,10 @@ impl Flight {
                 let flags = iov::write_flags(*durability);
                 iov::push_out(transfer.bufs.as_slice(), transfer.moved, iov);
                 match iov[..] {
+                    [one] if registered(&one) => {
+                        let write = opcode::WriteFixed::new(fd, one.iov_base.cast(), round(one.iov_len), 0);
+                        write.offset(at).rw_flags(flags).build()
+                    }
                     [one] => {
                         let write = opcode::Write::new(fd, one.iov_base.cast(), round(one.iov_len));
                         write.offset(at).rw_flags(flags).build()
@@ -285,11 +330,11 @@ impl Flight {
 
     /// A stream that somebody put into non-blocking mode answers `EAGAIN` instead of waiting: then wait for it to
     /// become ready, and ask again. Returns the entry to push, if there is one.
-    fn again(&mut self, result: i32) -> Option<squeue::Entry> {
+    fn again(&mut self, result: i32, arena: Option<&Arena>) -> Option<squeue::Entry> {
         if self.polling && result >= 0 {
             self.polling = false;
             self.iov.clear();
-            return self.entry();
+            return self.entry(arena);
         }
         if result != -libc::EAGAIN || !self.op.waits_on_peer() {
             return None;
@@ -377,5 +422,8 @@ impl Drop for UringBackend {
         // The core waits for everything before it lets go. If it could not (a panic), the kernel may still hold
         // memory: leaking it is safe, freeing it is not.
         std::mem::take(&mut self.flights).into_iter().flatten().for_each(std::mem::forget);
+        if let Some(arena) = &self.arena {
+            draw_no_more_from(arena);
+        }
     }
 }

@@ -298,13 +298,11 @@ impl CleanCache {
     /// Puts in what the member has.
     pub fn put(&self, key: PageKey, content: &Buf) {
         debug_assert_eq!(content.len(), self.tuning.page_bytes);
-        // A slice of something larger would keep all of that.
-        let page =
-            if content.capacity_bytes() == PAGE_BYTES { content.clone() } else { Buf::copy_of(content) };
         let mut table = self.table.borrow_mut();
         if table.ways.is_empty() {
             return;
         }
+        let page = content.to_keep();
         let way = table.place(key);
         let (before, heat) = (way.key, way.heat);
         let known = before == key;

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::collections::VecDeque;
 
-use crate::control_socket::report::{ArrayReport, EventReport, MemberReport};
+use crate::control_socket::report::{ArrayReport, EventReport, Health, MemberReport};
 
 /// Events that are kept.
 const KEPT: usize = 100;
@@ -59,7 +59,13 @@ pub fn between(before: &ArrayReport, after: &ArrayReport) -> Vec<String> {
         events.push("parity and copies agree everywhere".to_owned());
     }
     if before.health != after.health {
-        events.push(format!("{} {}", after.slots, after.health.word(after.synced)));
+        let now = format!("{} {}", after.slots, after.health.word(after.synced));
+        events.push(match after.health {
+            Health::Unusable => {
+                format!("{now}: nothing is written any more; `wattle why {}` says what now", after.name)
+            }
+            _ => now,
+        });
     }
     events
 }

@@ -4,7 +4,7 @@
 use wattle_control::why::{Why, why};
 use wattle_control::{ArrayScan, Scan};
 
-use crate::control_socket::report::{ArrayReport, MemberReport};
+use crate::control_socket::report::{ArrayReport, Health, MemberReport};
 use crate::control_socket::why::{DecisionReport, WhyReport};
 
 /// Of every array on members that nobody serves.
@@ -59,9 +59,20 @@ fn of_array(now: &ArrayReport) -> DecisionReport {
         [] => format!("all {slots} slots have a member that is in sync"),
         _ => format!("slot {} of {slots} not in sync", lacking.join(", ")),
     };
+    let what = format!("{} {}", now.slots, now.health.word(now.synced));
+    if now.health == Health::Unusable {
+        let failed = "a write or a flush failed on more members than redundancy makes up for (a full disk or file system does that); \
+                      since then nothing is written";
+        let next = format!(
+            "wattle stop {}, mend what failed (`wattle status` and the system's log name it), `wattle scan` the members, then serve \
+             it again",
+            now.name
+        );
+        return DecisionReport { member: None, what, why: format!("{failed}; {why}"), next: Some(next) };
+    }
     let nobody = now.members.iter().any(|member| matches!(member.state.as_str(), "missing" | "faulty"));
     let next = (nobody && now.sync.is_none()).then(|| format!("wattle add {} DEVICE", now.name));
-    DecisionReport { member: None, what: format!("{} {}", now.slots, now.health.word(now.synced)), why, next }
+    DecisionReport { member: None, what, why, next }
 }
 
 fn of_sync(now: &ArrayReport) -> Option<DecisionReport> {
@@ -194,6 +205,17 @@ mod tests {
         assert_eq!(nexts(&report), [""; 0]);
         assert_eq!(report.decisions[0].what, "[UUU] good");
         assert_eq!(report.decisions[1].what, "when it was started: clean");
+    }
+
+    #[test]
+    fn an_array_that_takes_no_writes_any_more_says_why_and_what_now() {
+        let mut data = array("data", "raid5", &["a", "b", "c"]);
+        data.health = Health::Unusable;
+        let report = running(&data, &[]);
+        let [decision] = &report.decisions[..] else { panic!("{:?}", report.decisions) };
+        assert_eq!(decision.what, "[UUU] unusable");
+        assert!(decision.why.starts_with("a write or a flush failed on more members"), "{}", decision.why);
+        assert!(nexts(&report)[0].starts_with("wattle stop data, mend what failed"), "{:?}", nexts(&report));
     }
 
     #[test]

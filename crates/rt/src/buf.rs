@@ -391,8 +391,8 @@ impl Buf {
         self.block.capacity_bytes()
     }
 
-    /// The same bytes in memory of `bytes` alone, which may be kept for long: a copy if they lie in something larger, or in memory that
-    /// operations in flight need.
+    /// The same bytes in memory that may be kept for long: a copy if they lie in something larger, or in memory that operations in
+    /// flight need.
     pub fn to_keep(&self) -> Buf {
         match **self.block {
             Block::Own { capacity_bytes, arena: None, .. } if capacity_bytes == capacity_for(self.len) => {
@@ -555,6 +555,21 @@ mod tests {
         drop(back);
         assert!(own.try_into_mut().is_ok());
         assert!(Buf::copy_of(b"x").give_back().is_none(), "nobody lent it");
+    }
+
+    /// Copies that came from the allocator each time, and went to the pool, once filled it with what nobody asked for.
+    #[test]
+    fn what_is_kept_comes_from_the_pool_and_goes_back() {
+        let whole = BufMut::zeroed(4 * BUF_ALIGN_BYTES).freeze();
+        let part = || whole.slice(BUF_ALIGN_BYTES..2 * BUF_ALIGN_BYTES);
+        let kept = part().to_keep();
+        let at = kept.as_ptr();
+        assert_ne!(at, part().as_ptr(), "a part of something larger is copied");
+        assert_eq!(kept.to_keep().as_ptr(), at, "what is alone is not");
+        drop(kept);
+        for _ in 0..100 {
+            assert_eq!(part().to_keep().as_ptr(), at);
+        }
     }
 
     #[test]

@@ -133,9 +133,10 @@ fn of_member(now: &ArrayReport, member: &MemberReport) -> Vec<DecisionReport> {
                 .events
                 .iter()
                 .find(|event| event.what.starts_with(&name) && event.what.contains("failed"));
-            let why = failed.map_or("it was found failed when the array was started".to_owned(), |event| {
-                format!("{} at {}, after {} read errors", event.what, event.time, member.read_errors)
-            });
+            let why = failed
+                .map_or("it failed before the server looked, or as all broke".to_owned(), |event| {
+                    format!("{} at {}, after {} read errors", event.what, event.time, member.read_errors)
+                });
             decisions.push(about(
                 format!("it failed and is not used (slot {})", member.slot),
                 why,

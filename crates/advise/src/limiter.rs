@@ -1,7 +1,7 @@
 //! What holds an array back, from what it and its members did in some time.
 //!
-//! Mean numbers of requests under way come from Little's law: the time that requests took, added up, divided by the time in
-//! which they were answered. So nothing has to be sampled.
+//! Mean numbers of requests under way come from Little's law: the time that requests took, added
+//! up, divided by the time in which they were answered. So nothing has to be sampled.
 
 /// Requests of one kind that were answered in some time.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -120,7 +120,8 @@ pub struct Finding {
     pub help: String,
 }
 
-/// Part of the requests that may be unaligned before that is what matters: each write of them stops all others.
+/// Part of the requests that may be unaligned before that is what matters: each write of them stops
+/// all others.
 const UNALIGNED_PART: f64 = 0.02;
 /// A core that is busy for this part of the time has no time left.
 const CORE_BUSY_PART: f64 = 0.9;
@@ -282,7 +283,8 @@ mod tests {
         Flow { count, bytes: count * 4096, took_seconds: count as f64 * each_seconds }
     }
 
-    /// Six members of which one, as in a study of six SSDs, has 136 requests queued where the others have 25.
+    /// Six members of which one, as in a study of six SSDs, has 136 requests queued where the
+    /// others have 25.
     fn loaded() -> Interval {
         let member = |name: &str, each| MemberFlow {
             name: name.to_owned(),

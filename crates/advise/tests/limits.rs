@@ -140,7 +140,8 @@ fn few_requests_in_flight_cannot_keep_drives_busy() {
     is(&read, 2.0 / 65e-6, "2 / 65 us");
 }
 
-/// With less than two stripes in flight one is written after the other, and between them drives have nothing to do.
+/// With less than two stripes in flight one is written after the other, and between them drives
+/// have nothing to do.
 #[test]
 fn small_writes_in_sequence_leave_as_whole_stripes() {
     let asked = Asked { random: false, read_part: 0.0, bytes: 64 << 10, depth: 32 };

@@ -1,5 +1,5 @@
-//! One function per kind of input that the command itself decodes and that must return: the targets in `fuzz/` and the smoke test call
-//! the same code.
+//! One function per kind of input that the command itself decodes and that must return: the targets
+//! in `fuzz/` and the smoke test call the same code.
 
 use std::collections::BTreeMap;
 
@@ -7,27 +7,29 @@ use wattle_advise::audit::{self, Facts};
 use wattle_advise::drives::ModelDrive;
 use wattle_control::members::MemberAddress;
 use wattle_control::size::parse_size;
+use wattle_control::units::Units;
 use wattle_control::{Check, Code};
 use wattle_engine::geometry::{Level, parse_layout};
 use wattle_format::lvm::Id;
 use wattle_format::md::{Uuid, Version};
-use wattle_lab::Rw;
+use wattle_modelled::Rw;
 use wattle_rt::fuse::mounts_in;
+use wattle_server::exports::parse_uri;
+use wattle_server::groups::amount;
+use wattle_server::protocol::change::Extents;
+use wattle_server::protocol::{Request, Response, decode, encode};
+use wattle_server::serving::threads;
+use wattle_server::{history, settings};
 
-use crate::cli::{Extents, PartArg, Size, Time};
+use crate::cli::{PartArg, Size, Time, parse_seconds};
 use crate::commands::audit::baseline::Known;
 use crate::commands::audit::system::System;
 use crate::commands::explain::Any;
-use crate::commands::interval::parse_seconds;
-use crate::commands::lvm::amount;
 use crate::commands::lvm::columns::{Kind, Value};
 use crate::commands::lvm::fields;
 use crate::commands::lvm::select::Select;
 use crate::commands::simulate::sweep;
 use crate::commands::{audit as audit_command, plan};
-use crate::control_socket::protocol::{Request, Response, decode, encode};
-use crate::output::Units;
-use crate::serving::{history, parse_uri, settings, threads};
 
 /// A line of the control socket, from either side.
 pub fn fuzz_control(data: &[u8]) {

@@ -1,13 +1,12 @@
-//! What commands that work on members have in common: opening them, finding arrays on them, ids, and the runtime the work is done in.
-
-use std::io::Read;
+//! What commands that work on members have in common: opening them, finding arrays on them, and the
+//! runtime the work is done in.
 
 use wattle_advise::drives::{DriveError, ModelDrive};
 use wattle_control::assemble::{Degraded, Policy};
 use wattle_control::members::Member;
-use wattle_control::{ArrayScan, Check, Code, Forced, Problem, Scan, Verdict, members, scan};
-use wattle_format::md::Uuid;
+use wattle_control::{ArrayScan, Code, Forced, Problem, Scan, members, scan};
 use wattle_rt::{Core, RuntimeConfig};
+use wattle_server::why;
 
 use crate::cli::{DegradedArg, Engine, Force};
 use crate::output::{self, text::printable};
@@ -39,7 +38,8 @@ pub fn policy(force: &Force, degraded: DegradedArg) -> Policy {
     Policy { forced: forced(force), degraded }
 }
 
-/// As [`look`], for commands that only show: those that can be opened and read, and why others cannot be opened.
+/// As [`look`], for commands that only show: those that can be opened and read, and why others
+/// cannot be opened.
 ///
 /// # Errors
 /// One is given twice.
@@ -66,7 +66,15 @@ pub fn look_made_up(name: &str) -> Result<Member, Problem> {
         )
         .of_member(name)
     })?;
-    Ok(Member::made_up(name, wattle_lab::drive::device(&drive, name)))
+    Ok(Member::made_up(name, wattle_modelled::drive::device(&drive, name)))
+}
+
+/// The made-up drives of these names, as [`look_made_up`].
+///
+/// # Errors
+/// There is no such drive.
+pub fn look_made_up_all(names: &[String]) -> Result<Vec<Member>, Problem> {
+    names.iter().map(|name| look_made_up(name)).collect()
 }
 
 /// The checks that the operator overrides.
@@ -74,25 +82,9 @@ pub fn forced(force: &Force) -> Forced {
     force.checks.iter().copied().collect()
 }
 
-/// The checks that an operator overrides, as they came over the socket.
-pub fn forced_by_name(names: &[String]) -> Result<Forced, Problem> {
-    names.iter().map(|name| name.parse::<Check>().map_err(Problem::from)).collect()
-}
-
 /// Tells, before an array is used without some of the members given, which and why.
 pub fn note_unused(scan: &Scan, array: &ArrayScan) {
-    let verdicts = array.members.iter().zip(&array.assembly.verdicts).filter(|(_, verdict)| {
-        !matches!(
-            verdict,
-            Verdict::Fresh { .. } | Verdict::Rebuilding { .. } | Verdict::Spare | Verdict::Journal
-        )
-    });
-    for (&ix, verdict) in verdicts {
-        output::note(&printable(&format!("{}: {}", scan.members[ix].member.name, verdict)));
-    }
-    for problem in array.unused.iter().filter_map(|&ix| scan.members[ix].problem.as_ref()) {
-        output::note(&printable(&format!("{} ({}); not used", problem.what, problem.code)));
-    }
+    why::unused(scan, array).iter().for_each(|line| output::note(&printable(line)));
 }
 
 /// Runs `main` on as many cores as asked for, or else as there are, up to `cores_max`.
@@ -115,31 +107,4 @@ pub fn run<T>(
             "use --backend auto or syscall, or fewer --cores",
         )
     })?
-}
-
-/// A new id.
-///
-/// # Errors
-/// The system gives no random numbers.
-pub fn random_uuid() -> Result<Uuid, Problem> {
-    let mut bytes = [0; 16];
-    let read = std::fs::File::open("/dev/urandom").and_then(|mut random| random.read_exact(&mut bytes));
-    read.map(|()| Uuid(bytes)).map_err(|error| {
-        Problem::new(
-            Code::OpenFailed,
-            format!("/dev/urandom: {error}"),
-            "an array needs a random UUID, or it could be mistaken for another",
-            "make /dev/urandom available here",
-        )
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn two_uuids_differ() {
-        assert_ne!(random_uuid().unwrap(), random_uuid().unwrap());
-    }
 }

@@ -1,7 +1,9 @@
-//! Volumes for commands: the one that is meant, opened with everything below it, and found again when it is opened to be written.
+//! Volumes for commands: the one that is meant, opened with everything below it, and found again
+//! when it is opened to be written.
 
+use wattle_control::MemberId;
+use wattle_control::stack::{self, Key};
 use wattle_control::stack::{Options, Plain, Purpose, Stack, Wanted};
-use wattle_control::undo::{self, Key};
 use wattle_control::{Policy, Problem, Scan};
 use wattle_engine::VolumeRef;
 use wattle_rt::Core;
@@ -11,10 +13,12 @@ use crate::members;
 use crate::output;
 use crate::output::text::printable;
 
-/// Opens the volume that `name` means, read-only, and runs `main` with it; without a name the only one there is.
+/// Opens the volume that `name` means, read-only, and runs `main` with it; without a name the only
+/// one there is.
 ///
 /// # Errors
-/// A member cannot be opened or read, there is no such volume, it cannot be used, or what `main` says.
+/// A member cannot be opened or read, there is no such volume, it cannot be used, or what `main`
+/// says.
 pub fn read<T>(
     names: &[String],
     name: Option<&str>,
@@ -52,15 +56,15 @@ pub struct Sites {
 }
 
 impl Sites {
-    pub fn of(stack: &Stack, members: &[usize]) -> Self {
-        let keys = members.iter().map(|&member| undo::key(stack, member)).collect();
+    pub fn of(stack: &Stack, members: &[MemberId]) -> Self {
+        let keys = members.iter().map(|&member| stack::key(stack, member)).collect();
         Self { keys, wanted: stack.below(members).wanted }
     }
 
     /// The members in this stack; `None` where one is not there.
-    pub fn find(&self, stack: &Stack) -> Vec<Option<usize>> {
+    pub fn find(&self, stack: &Stack) -> Vec<Option<MemberId>> {
         let find =
-            |wanted: &Key| (0..stack.scan.members.len()).find(|&member| undo::key(stack, member) == *wanted);
+            |wanted: &Key| stack.scan.members.ids().find(|&member| stack::key(stack, member) == *wanted);
         self.keys.iter().map(find).collect()
     }
 }

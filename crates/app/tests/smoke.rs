@@ -1,5 +1,5 @@
-//! Random and mutated inputs to whatever the command itself decodes, the same each run; `fuzz/` runs the same functions under a
-//! coverage-guided fuzzer.
+//! Random and mutated inputs to whatever the command itself decodes, the same each run; `fuzz/`
+//! runs the same functions under a coverage-guided fuzzer.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use wattle_app::fuzzing::{ALL, Target};
@@ -44,7 +44,8 @@ const STATE: [&str; 2] = [
     r#"{"schema_version":1,"findings":[{"code":"AUD-104","subject":"data"},{"code":"AUD-201","subject":"sda"}]}"#,
 ];
 
-/// A system with a RAID 6 of six members, a volume group, mounts, and a drive that smartctl was asked about; a thread.
+/// A system with a RAID 6 of six members, a volume group, mounts, and a drive that smartctl was
+/// asked about; a thread.
 const SYSTEM: [&str; 2] = [
     "> sys/block/sda/size\n131072\n> sys/block/sda/queue/physical_block_size\n4096\n> sys/block/sda/queue/rotational\n1\n\
      > sys/block/sda/queue/read_ahead_kb\n128\n> sys/block/sda/queue/discard_max_bytes\n2147450880\n> sys/block/sda/queue/zoned\nnone\n\
@@ -161,7 +162,8 @@ fn seeds_for_the_fuzzer() {
     }
 }
 
-/// Another byte, a word that matters instead of what stood there, a part twice or not at all, a part of another seed.
+/// Another byte, a word that matters instead of what stood there, a part twice or not at all, a
+/// part of another seed.
 fn mutate(bytes: &mut Vec<u8>, seeds: &[&str], random: &mut Random) {
     const WORDS: [&str; 16] = [
         "0",

@@ -1,17 +1,20 @@
-//! What on a member tells that something is there: superblocks, labels, partition tables, signatures of file systems. Zeros in these places
-//! make it nobody's; what it held is still there.
+//! The bytes on a member that tell that something is there: superblocks, labels, partition tables,
+//! signatures of file systems. Zeros in these places leave it unrecognised; what it held is still
+//! there.
 //!
-//! Places are found by the same recognition that `scan` and `create` use, again and again over what would be left, until nothing is
-//! recognised any more: behind the first copy of a partition table there is a second one.
+//! Places are found by the same recognition that `scan` and `create` use, again and again over what
+//! would be left, until nothing is recognised any more: behind the first copy of a partition table
+//! there is a second one.
 
 use wattle_format::md::{RawSuperblock, SUPERBLOCK_BYTES};
 use wattle_format::probe;
 
-use crate::assemble::SyncState;
 use crate::lvm::physical;
+use crate::md::assemble::SyncState;
+use crate::md::superblocks::superblocks_of;
 use crate::members::{Member, MemberError};
+use crate::nodes::MemberId;
 use crate::problem::{Check, Code, Problem};
-use crate::scan::superblocks_of;
 use crate::signature::recognise;
 use crate::stack::Stack;
 use crate::undo::Write;
@@ -98,9 +101,10 @@ pub fn writes(site: usize, traces: &[Trace]) -> impl Iterator<Item = Write> {
     })
 }
 
-/// What speaks against erasing a member: an array that may be running elsewhere, a volume group that has it.
+/// What speaks against erasing a member: an array that may be running elsewhere, a volume group
+/// that has it.
 #[must_use]
-pub fn refusal(stack: &Stack, member: usize) -> Option<Problem> {
+pub fn refusal(stack: &Stack, member: MemberId) -> Option<Problem> {
     let name = &stack.scan.members[member].member.name;
     let refuse = |what: String, why: &str, next: &str| {
         let problem = Problem::new(Code::StillInUse, what, why, next);

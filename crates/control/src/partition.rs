@@ -1,7 +1,8 @@
-//! New partition tables: what is written on each drive, decided first and carried out in an order that power cuts cannot spoil.
+//! New partition tables: what is written on each drive, decided first and carried out in an order
+//! that power cuts cannot spoil.
 //!
-//! **Invariant.** Whatever a power cut leaves of it, a drive has no table or all of the new one ([`NewTable::steps`]); what was there before
-//! is in an undo log ([`crate::undo`]).
+//! **Invariant.** Whatever a power cut leaves of it, a drive has no table or all of the new one
+//! ([`NewTable::steps`]); what was there before is in an undo log ([`crate::undo`]).
 
 use std::ops::Range;
 

@@ -1,8 +1,9 @@
-//! What an operator is told when something is wrong: what, why, what next, and a stable code.
+//! The message to an operator when something is wrong: what, why, what next, and a stable code.
 //!
-//! Every error of this crate becomes a [`Problem`]. The codes are one table ([`Code`]): `wattle explain`, the exit status
-//! and the documentation read it, and nothing else assigns a number. A number is never reused.
-//! The safety checks that an operator may override one by one are one list too ([`Check`]).
+//! Every error of this crate becomes a [`Problem`]. The codes are one table ([`Code`]):
+//! `wattle explain`, the exit status and the documentation read it, and nothing else assigns a
+//! number. A number is never reused. The safety checks that an operator may override one by one are
+//! one list too ([`Check`]).
 
 use std::fmt;
 use std::str::FromStr;
@@ -464,7 +465,7 @@ pub enum Check {
     Signature,
     /// Use the freshest side of an array that was run in two halves.
     SplitBrain,
-    /// Of several superblocks on a member take the one whose array was created last.
+    /// Where a member has several superblocks, take the one whose array was created last.
     NewestSuperblock,
     /// Let a benchmark write over what an array holds.
     Overwrite,

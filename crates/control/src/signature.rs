@@ -1,4 +1,5 @@
-//! What else is on a member: superblocks, file systems, partition tables, volume groups. Named with the place that proves it.
+//! What else is on a member: superblocks, file systems, partition tables, volume groups. Named with
+//! the place that proves it.
 
 use std::fmt;
 

@@ -25,7 +25,8 @@ impl From<SizeError> for Problem {
     }
 }
 
-/// Bytes of `64K`, `4M`, `1G`, `1GiB`, `2048s`, `512`. A number alone counts bytes; case does not matter.
+/// Bytes of `64K`, `4M`, `1G`, `1GiB`, `2048s`, `512`. A number alone counts bytes; case does not
+/// matter.
 ///
 /// # Errors
 /// [`SizeError`] for anything else, also for what does not fit 64 bits.

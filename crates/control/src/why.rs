@@ -1,14 +1,14 @@
-//! Why an array is what assembly made of it: every decision, with the event counts and times it rests on, and the one command
-//! that helps. Pure: everything is in the facts and the decision.
+//! Why an array is what assembly made of it: every decision, with the event counts and times it
+//! rests on, and the one command that helps. Pure: everything is in the facts and the decision.
 
-use crate::assemble::{Access, Assembly, Distrust, Needs, ReAdd, Recovery, Slot, SyncState};
-use crate::create::shell_word;
-use crate::facts::{MemberFacts, PplNewest, Uuid};
+use crate::md::assemble::{Access, Assembly, Distrust, Needs, ReAdd, Recovery, Slot, SyncState};
+use crate::md::create::shell_word;
+use crate::md::facts::{MemberFacts, PplNewest, Uuid};
+use crate::md::reason::Reason;
+use crate::md::verdict::{Utc, Verdict};
 use crate::problem::Problem;
-use crate::reason::Reason;
 use crate::scan::{ArrayScan, Scan};
 use crate::size::Iec;
-use crate::verdict::{Utc, Verdict};
 
 /// Why an array is as it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,7 +53,8 @@ pub fn why(scan: &Scan, array: &ArrayScan) -> Why {
     explained
 }
 
-/// The same of facts: `members` as they were given to the decision, and why others that name the array are not among them.
+/// The same of facts: `members` as they were given to the decision, and why others that name the
+/// array are not among them.
 #[must_use]
 pub fn explain(members: &[MemberFacts], assembly: &Assembly, unused: &[Problem]) -> Why {
     let told = Told { members, assembly };
@@ -286,10 +287,7 @@ impl Told<'_> {
     fn member(&self, ix: usize) -> Decision {
         let member = &self.members[ix];
         let verdict = &self.assembly.verdicts[ix];
-        let (_, text) = verdict.to_string().split_once(": ").map_or_else(
-            || (String::new(), verdict.to_string()),
-            |(word, text)| (word.to_owned(), text.to_owned()),
-        );
+        let text = verdict.explanation().unwrap_or_else(|| verdict.word().to_owned());
         let mut why = vec![self.age(member)];
         why.extend(self.bad(ix));
         let mut next = None;

@@ -1,4 +1,5 @@
-//! Who may join a running array, and what becomes of it: superblocks made by hand, one row for each device that may be offered.
+//! Which devices may join a running array, and what becomes of it: superblocks made by hand, one
+//! row for each device that may be offered.
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
 use wattle_control::admit::{Admission, Device, Offer, Place, Running, Seat, admit};
@@ -26,7 +27,8 @@ struct Kind {
 
 const RAID5: Kind = Kind { version: Version::V12, level: 5, size_sectors: 12288, bitmap: false, ppl: false };
 
-/// The superblock of device `ix` of an array of four: three members, and a number 3 that nobody has any more.
+/// The superblock of device `ix` of an array of four: three members, and a number 3 that no device
+/// has any more.
 fn disk(kind: Kind, set_uuid: Uuid, ix: u32) -> Superblock {
     let at_start = matches!(kind.version, Version::V11 | Version::V12);
     let roles = if kind.version == Version::V090 { 3 } else { 4 };
@@ -145,7 +147,7 @@ fn an_empty_device_fills_the_empty_slot() {
             let admission = ask(&offer(size_sectors, Vec::new()), &running, Place::Any).unwrap();
             assert_eq!((admission.seat, admission.recovery), (Seat::Slot(3), Recovery::Full), "{version}");
             let new = &admission.superblock;
-            // Number 3 was somebody's who may come back.
+            // Number 3 was a member's that may come back.
             assert_eq!(
                 (admission.dev_number, new.role(), new.role_of(3)),
                 (4, Role::Active(3), Role::Faulty)
@@ -272,7 +274,8 @@ fn what_is_on_a_device_is_named_and_overridden_by_name_only() {
         (Offer { signatures: vec![ext4], ..offer(SECTORS, Vec::new()) }, "photos", 1 + 6),
         (Offer { damaged: vec![old], ..offer(SECTORS, Vec::new()) }, "byte 8323072", 2),
         (offer(SECTORS, vec![foreign.clone()]), "a member of array host:data (09090909", 1),
-        // One of ours is no excuse for what else is there. Its list stays until its superblock is replaced.
+        // One of ours is no excuse for what else is there. Its list stays until its superblock is
+        // replaced.
         (offer(SECTORS, vec![former(RAID5, 2), foreign]), "a member of array", 0),
     ];
     for (offer, word, writes) in rows {
@@ -315,8 +318,9 @@ fn a_member_that_was_away_comes_back_by_the_bitmap() {
     assert_eq!(admission.writes.len(), 1, "an empty list where there was none");
 }
 
-/// A superblock survives a good deal: swap space, a small partition table, the label of a physical volume, a file system made by somebody
-/// who spares the end of the device. A member of ours with one of these on it was written over as if nothing were there.
+/// A superblock survives a good deal: swap space, a small partition table, the label of a physical
+/// volume, a file system made with the end of the device spared. A member of ours with one of these
+/// on it was written over as if nothing were there.
 #[test]
 fn what_somebody_put_on_a_former_member_is_not_written_over() {
     let at = |offset_bytes| Signature {
@@ -338,7 +342,7 @@ fn what_somebody_put_on_a_former_member_is_not_written_over() {
             let back = Offer { signatures: vec![seen.clone()], ..offer(SECTORS, vec![own.clone()]) };
             let problem = refuses(ask(&back, &running, Place::Any), Code::SignatureFound, "swap");
             assert_eq!(problem.force, Some(Check::Signature));
-            // Whoever insists gets a device that is written from end to end, and on which nothing is found again.
+            // A forced device is written from end to end, and nothing is found on it again.
             let forced = Forced::default().with(Check::Signature);
             let admission = admit(&back, &running, Place::Any, NEW_UUID, forced).unwrap();
             assert_eq!(

@@ -1,4 +1,5 @@
-//! The assembly decision, one row for each way an array can be found: members described by hand, verdicts and access expected.
+//! The assembly decision, one row for each way an array can be found: members described by hand,
+//! verdicts and access expected.
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "helpers of tests are tests")]
 
 use wattle_control::assemble::{Access, Assembly, Slot, SyncState, Verdict, assemble};
@@ -42,7 +43,8 @@ fn healthy_arrays_of_every_level_in_any_order() {
     }
 }
 
-/// Every combination of missing members: readable exactly when no more are missing than the level covers.
+/// Every combination of missing members: readable exactly when no more are missing than the level
+/// covers.
 #[test]
 fn missing_members_up_to_redundancy() {
     for (level, n, covers) in [(0, 3, 0), (-1, 3, 0), (1, 3, 2), (4, 4, 1), (5, 4, 1), (6, 5, 2)] {
@@ -77,7 +79,8 @@ fn one_event_behind_is_current_if_the_freshest_says_so() {
     assert_eq!(assembly.access, Access::ReadWrite);
 }
 
-/// Hazard: the update that failed a member is the one it missed, so it is exactly one event behind and thinks it is fine.
+/// Hazard: the update that failed a member is the one it missed, so it is exactly one event behind
+/// and thinks it is fine.
 #[test]
 fn one_event_behind_is_not_current_if_that_event_failed_it() {
     let mut members = array(5, 4);
@@ -123,7 +126,8 @@ fn spares_wait_however_old_they_are() {
     assert_eq!(assembly.access, Access::ReadWrite);
 }
 
-/// A spare that was given a slot by the update it missed has nothing of the data yet. Taking it as in sync would serve garbage.
+/// A spare that was given a slot by the update it missed has nothing of the data yet. Taking it as
+/// in sync would serve garbage.
 #[test]
 fn a_spare_that_missed_its_own_promotion_is_empty() {
     let mut members = array(5, 3);
@@ -178,7 +182,7 @@ fn a_shortened_member_is_not_used() {
     assert_eq!(assembly.missing(), [1]);
 }
 
-/// An image beside the disk it was taken from: nobody can say which one went on.
+/// An image beside the disk it was taken from: it cannot be told which one went on.
 #[test]
 fn two_equally_fresh_members_of_one_slot_are_refused() {
     let mut members = array(5, 4);
@@ -200,7 +204,8 @@ fn of_two_members_of_one_slot_the_fresher_one_is_used() {
     assert_eq!(assembly.access, Access::ReadWrite);
 }
 
-/// Both halves of a mirror were run alone. The one with fewer events looks stale; its changes would be lost silently.
+/// Both halves of a mirror were run alone. The one with fewer events looks stale; its changes would
+/// be lost silently.
 #[test]
 fn a_mirror_run_in_two_halves_is_refused() {
     for events_of_the_other in [EVENTS, EVENTS - 1, EVENTS - 7] {
@@ -220,7 +225,8 @@ fn a_mirror_run_in_two_halves_is_refused() {
     }
 }
 
-/// The update before the array went on without a member reached that one, although it failed: as many events, and it knows nothing.
+/// The update before the array went on without a member reached that one, although it failed: as
+/// many events, and it knows nothing.
 #[test]
 fn a_member_is_out_that_an_equally_fresh_one_went_on_without() {
     for utime_secs in [1900, 2000, 2100] {
@@ -370,8 +376,8 @@ fn journals() {
     assert!(ahead.refusal().unwrap().what.contains("3 of its pages"));
 }
 
-/// A list of lost sectors that can be read is passed on, in sectors of the member's data. One that cannot may say anything, so
-/// that its member counts as missing.
+/// A list of lost sectors that can be read is passed on, in sectors of the member's data. One that
+/// cannot may say anything, so that its member counts as missing.
 #[test]
 fn bad_blocks_are_passed_on_and_unknown_ones_take_their_member_out() {
     let bad = |ranges: Option<&[(u64, u64)]>, lost: &[usize]| {

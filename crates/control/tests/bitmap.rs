@@ -1,4 +1,5 @@
-//! The copies of a write-intent bitmap, with the power cut at every operation: what each copy that counts as fresh says is true.
+//! The copies of a write-intent bitmap, with the power cut at every operation: what each copy that
+//! counts as fresh says is true.
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
 use std::cell::RefCell;
@@ -136,7 +137,8 @@ fn whenever_the_power_goes_every_copy_has_the_bits_and_knows_what_it_forgot() {
                 let lost: Vec<_> = truth.set.difference(&set).collect();
                 assert!(lost.is_empty(), "seed {seed} cut {cut}: bits {lost:?} are lost");
                 for (region, events) in &truth.cleared {
-                    // Marked once more since, or not cleared here yet; else a member that left before must not be taken for whole.
+                    // Marked once more since, or not cleared here yet; else a member that left
+                    // before must not be taken for whole.
                     let known = set.contains(region) || header.events_cleared() >= *events;
                     assert!(known, "seed {seed} cut {cut}: {region} was cleared at {events} in {header:?}");
                 }
@@ -150,7 +152,8 @@ fn whenever_the_power_goes_every_copy_has_the_bits_and_knows_what_it_forgot() {
     assert!(cuts > 1000, "{cuts} cuts");
 }
 
-/// A copy that is behind, or all of them after the bitmap was found stale, is written whole, and counts as fresh only then.
+/// A copy that is behind, or all of them after the bitmap was found stale, is written whole, and
+/// counts as fresh only then.
 #[test]
 fn a_copy_that_is_made_level_is_stale_until_it_is_whole() {
     for seed in 0..40 {
@@ -214,7 +217,8 @@ fn a_member_that_was_not_in_use_gets_all_of_it_when_it_is() {
     assert_eq!(tail(&devices[2]), vec![0xff; 30], "ones behind the last bit, as mdadm leaves them");
 }
 
-/// Nothing is written that need not be: one block for one bit, nothing at all for a generation that is there already.
+/// Nothing is written that need not be: one block for one bit, nothing at all for a generation that
+/// is there already.
 #[test]
 fn one_bit_is_one_block() {
     for (sector_bytes, block) in [(512, 512), (4096, 4096)] {
@@ -333,8 +337,8 @@ fn member(version: Version, slot: u16, events: u64) -> (Superblock, u64) {
     (superblock, defaults::bitmap_bytes(size_sectors, chunk))
 }
 
-/// Every version's superblock names a place that holds the finest bitmap mdadm would make there, and that ends before
-/// anything else begins.
+/// Every version's superblock names a place that holds the finest bitmap mdadm would make there,
+/// and that ends before anything else begins.
 #[test]
 fn places_of_every_version() {
     let device = Device::mem(1 << 30);
@@ -390,7 +394,8 @@ fn who_comes_back_with_what() {
     );
 }
 
-/// Creates an array with a bitmap on files, keeps it as a running array does, and finds what was kept.
+/// Creates an array with a bitmap on files, keeps it as a running array does, and finds what was
+/// kept.
 #[test]
 fn what_is_created_is_kept_and_found_again() {
     use wattle_control::create::{Consistency, CreateRequest, inspect, plan};
@@ -438,7 +443,8 @@ fn what_is_created_is_kept_and_found_again() {
                 found.arrays[0].assembly.bitmap.clone().unwrap_or_else(|| panic!("{what}: no bitmap"));
             let region_sectors = chunk_bytes.unwrap_or(64 << 20) / 512;
             assert_eq!(bitmap.set.size(), Sector(region_sectors), "{what}");
-            // As mdadm makes it, the bitmap of 0.90 is one event behind from the start; with all ones that says nothing new.
+            // As mdadm makes it, the bitmap of 0.90 is one event behind from the start; with all
+            // ones that says nothing new.
             assert_eq!(bitmap.distrust.is_some(), version == Version::V090, "{what}");
             assert_eq!(bitmap.set.len(), bitmap.set.count(), "{what}: a new bitmap is all ones");
 
@@ -451,7 +457,7 @@ fn what_is_created_is_kept_and_found_again() {
                     (MemberKey(key), place, true)
                 })
                 .collect();
-            let uuid = found.members[0].superblock().unwrap().stored_uuid();
+            let uuid = found.members.iter().next().unwrap().superblock().unwrap().stored_uuid();
             let (before, bits) = (found.arrays[0].assembly.array.events, Bits::from(&bitmap));
             let in_use = in_use(members.len());
             let last = bits.regions.count() - 1;

@@ -1,5 +1,5 @@
-//! The superblocks of the next generation: every short sequence of changes, cut at every write, checked against what must always
-//! hold.
+//! The superblocks of the next generation: every short sequence of changes, cut at every write,
+//! checked against what must always hold.
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "helpers of tests are tests")]
 
 use std::collections::BTreeMap;
@@ -9,7 +9,7 @@ use wattle_control::assemble::{Access, Assembly, Slot, assemble};
 use wattle_control::commit::{MdMetadata, MdState, Place, Round, Write};
 use wattle_control::facts::{BitmapFacts, CLEAN, Features, MemberFacts, Role, SuperblockFacts, Version};
 use wattle_control::{Code, Forced};
-use wattle_engine::metadata::{Change, Metadata, Record, SeatRecord};
+use wattle_engine::metadata::{Change, FailCause, Metadata, Record, SeatRecord};
 use wattle_engine::units::{MemberIx, Sector};
 use wattle_engine::{BadRanges, MemberKey, MemberState};
 use wattle_format::md::create::{NewArray, superblock};
@@ -88,7 +88,7 @@ fn start(disks: &[Superblock]) -> MdState {
     MdState::new(&assembly, seats, assembly.spares.iter().map(|&ix| disks[ix].clone()).collect())
 }
 
-/// Who is in each seat.
+/// The member in each seat.
 #[derive(Debug, Clone, PartialEq)]
 struct Seats(Vec<SeatRecord>);
 
@@ -166,8 +166,8 @@ fn flips_count_as_the_kernel_counts_them() {
     assert_eq!(counts(&superblocks(Version::V090, false, 0), &whole, "*-*-*-"), [2, 1, 2, 1, 2, 1]);
 }
 
-/// Should the array ever come back to a count that its bitmap was written with, bits of then would be believed, and a resync would skip
-/// what was written meanwhile.
+/// Should the array ever come back to a count that its bitmap was written with, bits of then would
+/// be believed, and a resync would skip what was written meanwhile.
 #[test]
 fn counts_never_go_back_with_a_bitmap() {
     assert_eq!(counts(&superblocks(Version::V12, true, 0), &Seats::whole(), "*-*-"), [1, 2, 3, 4]);
@@ -185,7 +185,8 @@ fn counts_never_go_back_while_degraded_nor_beside_a_replacement() {
     assert!(round.newcomers.is_empty() && round.promoted.is_empty());
 }
 
-/// An array that was dirty when it was started stays so as long as the engine does not say that it is in sync.
+/// An array that was dirty when it was started stays so as long as the engine does not say that it
+/// is in sync.
 #[test]
 fn what_was_not_synchronised_is_not_made_so_by_stopping() {
     let mut disks = superblocks(Version::V12, false, 0);
@@ -246,8 +247,8 @@ fn bad_blocks_show_in_the_features_of_their_member() {
     );
 }
 
-/// A crash while a spare is given its slot leaves it a spare one event behind. Recorded in the slot and nothing else, it would
-/// be taken for whole at the next start, and its garbage for data.
+/// A crash while a spare is given its slot leaves it a spare one event behind. Recorded in the slot
+/// and nothing else, it would be taken for whole at the next start, and its garbage for data.
 #[test]
 fn a_spare_that_missed_its_promotion_is_recorded_as_empty() {
     let mut disks = superblocks(Version::V12, false, 1);
@@ -314,8 +315,8 @@ fn a_replacement_shares_the_slot_until_it_takes_it_over() {
     }
 }
 
-/// A member that does not flush may have lost what a resync wrote to it. Recorded clean by the others, and back after a crash, it
-/// would pass for current.
+/// A member that does not flush may have lost what a resync wrote to it. Recorded clean by the
+/// others, and back after a crash, it would pass for current.
 #[test]
 fn where_a_flush_fails_nobody_is_told_anything() {
     for version in [Version::V12, Version::V090] {
@@ -359,8 +360,9 @@ fn where_a_flush_fails_nobody_is_told_anything() {
     }
 }
 
-/// A member that does not take what comes before the superblocks is failed, and the round is decided anew: one event for both. Two would
-/// leave those whom a crash keeps from the second one two events behind, and stale.
+/// A member that does not take what comes before the superblocks is failed, and the round is
+/// decided anew: one event for both. Two would leave the members that a crash keeps from the second
+/// one two events behind, and stale.
 #[test]
 fn a_round_that_was_never_written_burns_no_event() {
     let mut world = World::new(WorldConfig::default());
@@ -395,7 +397,31 @@ fn a_round_that_was_never_written_burns_no_event() {
     assert_eq!(drives.iter().map(on_disk).collect::<Vec<_>>(), [1, 1, 0, 1]);
 }
 
-/// A drive that the system finds again under another name comes back with its number, before it is forgotten under the first.
+/// A member that joins may fail before its own record is durable: the last record still has another
+/// one in that seat.
+#[test]
+fn a_failure_is_of_the_member_that_the_engine_names() {
+    let mut world = World::new(WorldConfig::default());
+    let disks = superblocks(Version::V12, false, 0);
+    let who = disks.iter().enumerate().map(|(slot, disk)| {
+        let name = format!("drive{slot}");
+        let drive = DriveConfig { size_bytes: SECTORS * 512, name, ..DriveConfig::default() };
+        Some((Place { device: world.add_drive(drive) }, disk.clone()))
+    });
+    let (assembly, who) = (decide(&disks), who.collect());
+    let told = world.run(async |core| {
+        let books = MdMetadata::new(&core, &assembly, who, Vec::new());
+        let members = [(MemberIx(2), Some(MemberKey(0))), (MemberIx(MEMBERS + 1), Some(MemberKey(3)))];
+        books.failed(&members, FailCause::Write);
+        books.events().since(0).iter().map(|told| told.event.to_string()).collect::<Vec<_>>().join("; ")
+    });
+    let expected = "drive0 (slot 2) failed: a write to it failed; \
+                    drive3 (replacement for slot 1) failed: a write to it failed";
+    assert_eq!(told.expect_done(), expected);
+}
+
+/// A drive that the system finds again under another name comes back with its number, before it is
+/// forgotten under the first.
 #[test]
 fn a_number_is_free_when_the_last_who_has_it_is_forgotten() {
     let mut state = start(&superblocks(Version::V12, false, 0));
@@ -407,7 +433,7 @@ fn a_number_is_free_when_the_last_who_has_it_is_forgotten() {
     assert_eq!(state.roles()[1], Role::Spare);
 }
 
-/// A device that left is nobody's business any more; its number is free.
+/// A device that left is in no table any more; its number is free.
 #[test]
 fn who_left_is_in_no_table() {
     let disks = superblocks(Version::V12, false, 0);
@@ -416,7 +442,8 @@ fn who_left_is_in_no_table() {
     assert!(round.members.iter().all(|write| write.superblock.role_of(2) == Role::Spare));
 }
 
-/// 0.90 has neither recovery offsets nor replacements: until it is whole, a member is a spare on disk.
+/// 0.90 has neither recovery offsets nor replacements: until it is whole, a member is a spare on
+/// disk.
 #[test]
 fn in_version_0_90_a_member_takes_its_slot_when_it_is_whole() {
     let disks = superblocks(Version::V090, false, 1);
@@ -448,7 +475,8 @@ type Truth = BTreeMap<MemberKey, u64>;
 const STEPS: [&str; 9] =
     ["dirty", "clean", "lose", "remove", "join", "replace 2", "checkpoint", "rebuilt", "replaced 2"];
 
-/// What a step records, and who is in each seat then; `None` where it is not possible. Slot `slot` is lost and filled again.
+/// What a step records, and the member in each seat then; `None` where it is not possible. Slot
+/// `slot` is lost and filled again.
 fn apply(step: &str, dirty: bool, seats: &Seats, slot: u16, spare_used: bool) -> Option<(Record, Seats)> {
     let mut next = seats.clone();
     let (lost, replacement) = (seats.0[usize::from(slot)].clone(), usize::from(MEMBERS + 2));
@@ -542,7 +570,8 @@ impl Life {
         }
     }
 
-    /// Cuts the round after every subset of the writes of each stage; returns the disks when all has arrived.
+    /// Cuts the round after every subset of the writes of each stage; returns the disks when all
+    /// has arrived.
     fn cut(&self, after: &Life, round: &Round, count: &mut usize) -> BTreeMap<MemberKey, Superblock> {
         let mut disks = self.disks.clone();
         let spares = round.spares.iter().map(|(key, superblock)| (*key, superblock.clone())).collect();
@@ -594,7 +623,8 @@ impl Life {
                         seat.is_none_or(|seat| seat.state == MemberState::Faulty)
                     };
                     assert_eq!(valid(member), u64::MAX, "garbage in slot {slot}: {}", told());
-                    // Who was out before this round may have missed writes; before the first round there were none.
+                    // A member that was out before this round may have missed writes; before the
+                    // first round there were none.
                     let missed = lost(self) && lost(after) && !self.told.is_empty();
                     assert!(!missed, "slot {slot} came back: {}", told());
                 }

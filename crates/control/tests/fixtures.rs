@@ -1,5 +1,5 @@
-//! Arrays that a real kernel wrote, as they are in the repository's fixtures: every member gets the verdict that the case's
-//! story tells.
+//! Arrays that a real kernel wrote, as they are in the repository's fixtures: every member gets the
+//! verdict that the case's story tells.
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "helpers of tests are tests")]
 
 use std::path::{Path, PathBuf};
@@ -106,15 +106,16 @@ fn a_member_that_failed_is_stale_and_the_rest_is_degraded() {
     }
 }
 
-/// Linux leaves a clean array's log full of what the members have; refusing that refuses every array with a journal.
-/// What the members do not have must be noticed, however little of it there is.
+/// Linux leaves a clean array's log full of what the members have; refusing that refuses every
+/// array with a journal. What the members do not have must be noticed, however little of it there
+/// is.
 #[test]
 fn a_journal_is_read_over_if_the_members_have_all_of_it() {
     let Some((_dir, images)) = unpack("raid5-3d-journal") else { return };
     let before: Vec<_> = images.iter().map(|image| std::fs::read(image).unwrap()).collect();
     let found = scan_of(&images);
     let array = &found.arrays[0];
-    let journal = |found: &Scan| found.members[3].facts.as_ref().unwrap().journal;
+    let journal = |found: &Scan| found.members.iter().nth(3).unwrap().facts.as_ref().unwrap().journal;
     assert_eq!(journal(&found), Some(JournalFacts::NotEmpty), "the tail alone does not tell");
     assert!(
         matches!(&array.assembly.access, Access::ReadOnly(reasons) if reasons == &[Reason::JournalUnused])
@@ -130,8 +131,8 @@ fn a_journal_is_read_over_if_the_members_have_all_of_it() {
         }),
         _ => None,
     };
-    // The log has seven pages of data for member 2 and their parity on member 0. Data of a member that is missing is on the
-    // others, as long as they fit each other.
+    // The log has seven pages of data for member 2 and their parity on member 0. Data of a member
+    // that is missing is on the others, as long as they fit each other.
     let without = |left_out: usize| {
         let rest: Vec<_> = (0..4).filter(|&ix| ix != left_out).map(|ix| images[ix].clone()).collect();
         refused(&scan_of(&rest))
@@ -144,7 +145,8 @@ fn a_journal_is_read_over_if_the_members_have_all_of_it() {
         damaged[at + 4095] ^= 1;
         std::fs::write(&images[member], &damaged).unwrap();
         assert_eq!(refused(&scan_of(&images)), Some(Some(1)), "member {member} at {at}");
-        // A member that is missing besides hides nothing: without member 2 its data is computed from what is damaged here.
+        // A member that is missing besides hides nothing: without member 2 its data is computed
+        // from what is damaged here.
         for left_out in (0..3).filter(|&left_out| left_out != member) {
             let found = without(left_out);
             assert_eq!(
@@ -156,7 +158,7 @@ fn a_journal_is_read_over_if_the_members_have_all_of_it() {
         std::fs::write(&images[member], &before[member]).unwrap();
     }
     assert!(refused(&scan_of(&images)).is_none());
-    // A page of the log that is not what was logged: nobody knows what was.
+    // A page of the log that is not what was logged: what was logged is unknown.
     let last = (LOG_TAIL_BYTES..before[3].len()).rev().find(|&at| before[3][at] != 0).unwrap();
     let mut damaged = before[3].clone();
     damaged[last] ^= 1;
@@ -167,7 +169,8 @@ fn a_journal_is_read_over_if_the_members_have_all_of_it() {
 /// Where the log of `raid5-3d-journal` begins on member 3: 2280 sectors into its data.
 const LOG_TAIL_BYTES: usize = (2048 + 2280) * 512;
 
-/// Members' pages that are in the log too, found the naive way: by comparing every page with every page.
+/// Members' pages that are in the log too, found the naive way: by comparing every page with every
+/// page.
 fn logged_places(images: &[Vec<u8>]) -> Vec<(usize, usize)> {
     let data = 2048 * 512;
     let logged: std::collections::BTreeSet<&[u8]> = images[3][LOG_TAIL_BYTES..]
@@ -185,19 +188,20 @@ fn logged_places(images: &[Vec<u8>]) -> Vec<(usize, usize)> {
         .collect()
 }
 
-/// Linux's own bitmap, its bits and its counts, as a crash in the middle of writes leaves them; and the same after somebody wrote
-/// without keeping it.
+/// Linux's own bitmap, its bits and its counts, as a crash in the middle of writes leaves them; and
+/// the same after writes without keeping it.
 #[test]
 fn a_bitmap_that_linux_wrote_says_what_to_resync() {
     let Some((_dir, images)) = unpack("raid5-4d-bitmap") else { return };
     let at = {
         let found = scan_of(&images);
-        let superblock = found.members[0].superblock().unwrap();
+        let superblock = found.members.iter().next().unwrap().superblock().unwrap();
         assert_eq!(found.arrays[0].assembly.needs, Needs::Nothing, "it was stopped cleanly");
         assert_eq!(found.arrays[0].assembly.bitmap.as_ref().unwrap().distrust, None, "Linux kept it");
         superblock.sector_from_superblock(superblock.bitmap_offset_sectors().unwrap()).unwrap() as usize * 512
     };
-    // Leaves only these bits, in every copy, and makes every superblock dirty and `events` newer than the bitmap.
+    // Leaves only these bits, in every copy, and makes every superblock dirty and `events` newer
+    // than the bitmap.
     let leave = |bits: &[u64], events: u64| {
         for image in &images {
             let mut bytes = std::fs::read(image).unwrap();
@@ -240,9 +244,15 @@ fn members_of_two_arrays_and_a_stranger_are_told_apart() {
             .collect();
     let found = scan_of(&mixed);
     assert_eq!(found.arrays.len(), 2);
-    assert_eq!((&found.arrays[0].members, &found.arrays[1].members), (&vec![0, 4], &vec![1, 2, 5, 6]));
+    let ids: Vec<_> = found.members.ids().collect();
+    let members = [vec![0, 4], vec![1, 2, 5, 6]];
+    let members = members.map(|places| places.into_iter().map(|at| ids[at]).collect::<Vec<_>>());
+    assert_eq!([&found.arrays[0].members, &found.arrays[1].members], [&members[0], &members[1]]);
     assert!(found.arrays.iter().all(|array| array.assembly.access == Access::ReadWrite));
-    assert!(found.members[3].facts.is_none() && found.members[3].problem.is_none());
+    assert!(
+        found.members.iter().nth(3).unwrap().facts.is_none()
+            && found.members.iter().nth(3).unwrap().problem.is_none()
+    );
     let problem = found.find(None).unwrap_err();
     assert_eq!(problem.exit_code(), 2, "{problem}");
     let uuid = found.arrays[1].assembly.uuid().to_string();
@@ -255,7 +265,7 @@ fn create_chooses_mdadms_numbers() {
     for case in HEALTHY {
         let Some((_dir, images)) = unpack(case) else { continue };
         let found = scan_of(&images);
-        let mdadms = found.members[0].superblock().unwrap();
+        let mdadms = found.members.iter().next().unwrap().superblock().unwrap();
         let level = Level::from_md(mdadms.level()).unwrap();
         let members = images.iter().map(|image| {
             let size = std::fs::metadata(image).unwrap().len();
@@ -263,7 +273,7 @@ fn create_chooses_mdadms_numbers() {
         });
         let bitmap = mdadms.bitmap_offset_sectors().map(|offset| {
             let at = mdadms.sector_from_superblock(offset).unwrap() * 512;
-            let bytes = found.members[0].member.read(at, 256).unwrap();
+            let bytes = found.members.iter().next().unwrap().member.read(at, 256).unwrap();
             u64::from(u32::from_le_bytes(bytes[52..56].try_into().unwrap()))
         });
         let request = CreateRequest {

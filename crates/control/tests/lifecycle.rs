@@ -85,7 +85,8 @@ fn unknown_content_starts_dirty_and_missing_members_start_degraded() {
     assert_eq!(found.arrays[0].assembly.access, Access::ReadWrite);
 }
 
-/// What the kernel does (docs/formats.md §1.5): created 0, first write 1, clean 2, write 3, clean 2.
+/// What the kernel does (docs/formats.md §1.5): created 0, first write 1, clean 2, write 3,
+/// clean 2.
 #[test]
 fn events_go_as_the_kernel_counts_them() {
     let (_dir, names) = files(3, 8 << 20);
@@ -152,8 +153,8 @@ fn what_was_written_is_read_without_any_one_member_and_a_failed_member_stays_out
     }
 }
 
-/// A member that was absent must not come back as current when the array stops one event later (a crash right after the
-/// first dirty round).
+/// A member that was absent must not come back as current when the array stops one event later (a
+/// crash right after the first dirty round).
 #[test]
 fn an_absent_member_is_counted_out_by_the_first_round() {
     let (_dir, names) = files(4, 8 << 20);
@@ -171,7 +172,8 @@ fn an_absent_member_is_counted_out_by_the_first_round() {
     });
 }
 
-/// The bitmap's own count is that of the superblocks, or whoever reads it next takes every bit as set (docs/formats.md §2.2).
+/// The bitmap's own count is that of the superblocks, or its next reader takes every bit as set
+/// (docs/formats.md §2.2).
 #[test]
 fn a_bitmap_is_kept_as_new_as_the_superblocks() {
     let (_dir, names) = files(2, 8 << 20);
@@ -201,8 +203,8 @@ fn a_bitmap_is_kept_as_new_as_the_superblocks() {
     }
 }
 
-/// Whoever ran the array may have died between the look and the lock, with superblocks as they were seen and bits that were not: a
-/// resync would pass over what it was writing.
+/// The process that ran the array may have died between the look and the lock, with superblocks as
+/// they were seen and bits that were not: a resync would pass over what it was writing.
 #[test]
 fn bits_that_were_set_after_the_look_are_not_overlooked() {
     let (_dir, names) = files(2, 8 << 20);
@@ -264,8 +266,9 @@ fn two_superblocks_on_a_member_are_not_guessed_between() {
     assert_eq!(found.find(None).unwrap().assembly.array.version, Version::V12, "the newer one");
 }
 
-/// A log of before describes writes that are long done. Replayed after a crash of ours it would put old parity back, so it is
-/// gone before the first dirty superblock, and stays untouched as long as nothing is written.
+/// A log of before describes writes that are long done. Replayed after a crash of ours it would put
+/// old parity back, so it is gone before the first dirty superblock, and stays untouched as long as
+/// nothing is written.
 #[test]
 fn old_partial_parity_logs_are_gone_before_the_first_write() {
     const LOG_AT: u64 = 16 * 512;
@@ -310,8 +313,8 @@ fn old_partial_parity_logs_are_gone_before_the_first_write() {
     assert!(generations().iter().all(|generation| generation.is_some_and(|g| g < 77)), "{:?}", generations());
 }
 
-/// What the power leaves of the members of a RAID 5 with a partial parity log in the middle of a write of its first block, whose parity
-/// is on the last of three members.
+/// What the power leaves of the members of a RAID 5 with a partial parity log in the middle of a
+/// write of its first block, whose parity is on the last of three members.
 fn crashed_with_a_log() -> (TempDir, Vec<String>) {
     let (dir, names) = files(3, 8 << 20);
     create(&CreateRequest { consistency: Consistency::Ppl, ..request(Level::Raid5, looked(&names)) })
@@ -345,8 +348,8 @@ fn first_block(names: &[String], forced: Forced) -> Result<Vec<u8>, Problem> {
     })
 }
 
-/// The missing member's log was the only one with entries. Those of the others say that every write was logged, so nothing in flight
-/// needed parity that is still there.
+/// The missing member's log was the only one with entries. Those of the others say that every write
+/// was logged, so nothing in flight needed parity that is still there.
 #[test]
 fn a_crash_that_costs_the_member_whose_log_was_in_use_costs_nothing_else() {
     for missing in 0..3 {
@@ -356,7 +359,8 @@ fn a_crash_that_costs_the_member_whose_log_was_in_use_costs_nothing_else() {
     }
 }
 
-/// That logs cannot be followed shows only when the array is started: what was forced then is as if it had shown before.
+/// That logs cannot be followed shows only when the array is started: what was forced then is as if
+/// it had shown before.
 #[test]
 fn logs_that_cannot_be_followed_are_passed_over_by_force() {
     let (_dir, mut names) = crashed_with_a_log();

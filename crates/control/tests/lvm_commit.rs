@@ -1,5 +1,6 @@
-//! Every way in which a commit to physical volumes can be cut short: the power goes at every operation, and every subset of what was
-//! not flushed survives. The group found is the old one or the new one, never neither, and what is found can be changed again.
+//! Every way in which a commit to physical volumes can be cut short: the power goes at every
+//! operation, and every subset of what was not flushed survives. The group found is the old one or
+//! the new one, never neither, and what is found can be changed again.
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
 use std::cell::RefCell;
@@ -149,7 +150,8 @@ impl Odometer {
     }
 }
 
-/// Every outcome of a power cut at every operation of a commit from `old` (0: there is no group yet) to the next text.
+/// Every outcome of a power cut at every operation of a commit from `old` (0: there is no group
+/// yet) to the next text.
 fn explore(pvs: u8, areas: u64, sector_bytes: u32, old: u64) -> (u32, u32) {
     let (mut found_old, mut found_new) = (0, 0);
     for cut in 1.. {
@@ -187,7 +189,7 @@ fn explore(pvs: u8, areas: u64, sector_bytes: u32, old: u64) -> (u32, u32) {
                 seqno => panic!("{seqno} after {old}: {pvs} PVs, {areas} areas, cut {cut}"),
             }
             assert!(!finished || seqno == old + 1);
-            // Whoever finds it so goes on from there.
+            // The next run finds it so and goes on from there.
             if odometer.borrow().digits.len() < 4 {
                 let (sites, again) = (rig.sites(), self::text(pvs, seqno + 1));
                 rig.run(async |core, _| Ok(commit(&core, &again, &sites).await?)).unwrap();
@@ -234,8 +236,9 @@ fn stamp() -> Stamp {
     Stamp { description: String::new(), host: "h".to_owned(), time: 1 }
 }
 
-/// Every outcome of a power cut at every operation of a change to `new`, of physical volumes that get these roles; those that `old` does
-/// not name are made while it runs. How often the old group is found, and the new one.
+/// Every outcome of a power cut at every operation of a change to `new`, of physical volumes that
+/// get these roles; those that `old` does not name are made while it runs. How often the old group
+/// is found, and the new one.
 fn explore_change(what: &str, old: &Vg, new: &Vg, roles: [Role; 3]) -> (u32, u32) {
     let (mut found_old, mut found_new) = (0, 0);
     let in_old = old.pvs.len() as u8;
@@ -358,7 +361,8 @@ fn with_volume() -> Vg {
     vg
 }
 
-/// Takes the next step off `pv0`, as a command does that was interrupted anywhere before: from what is there.
+/// Takes the next step off `pv0`, as a command does that was interrupted anywhere before: from what
+/// is there.
 async fn take_a_step(core: &Core, drives: &[Device], sites: &[Site], vg: &Vg) -> Option<Vec<u8>> {
     let wanted = Wanted { from: "pv0", volume: None, on: &[], extents_max: 1 };
     let step = next_step(vg, wanted).unwrap()?;
@@ -391,8 +395,8 @@ fn check_content(rig: &Rig, vg: &Vg) {
     assert_eq!(vg.lvs[0].extents(), MOVING);
 }
 
-/// Whatever survives of a move in two steps that is cut short at any operation, the volume that is found holds what it held, and the
-/// same command brings the move to its end.
+/// Whatever survives of a move in two steps that is cut short at any operation, the volume that is
+/// found holds what it held, and the same command brings the move to its end.
 #[test]
 fn a_crash_while_extents_move_leaves_them_there_or_here() {
     let (mut at_home, mut half, mut moved) = (0, 0, 0);
@@ -440,7 +444,7 @@ fn a_crash_while_extents_move_leaves_them_there_or_here() {
                     half += 1;
                 }
             }
-            // Whoever finds it so goes on.
+            // The next run finds it so and goes on.
             if odometer.borrow().digits.len() < 3 {
                 let mut vg = now;
                 for _ in 0..3 {

@@ -1,4 +1,5 @@
-//! Changes of volume groups as values: what comes of each, that no extent ever has two owners, and what is refused.
+//! Changes of volume groups as values: what comes of each, that no extent ever has two owners, and
+//! what is refused.
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
 use wattle_control::Code;
@@ -142,7 +143,8 @@ fn volumes_of_other_kinds_and_their_parts_are_left_alone() {
     let mut tie = vg.lv("cow").unwrap().clone();
     tie.name = "snapshot0".to_owned();
     tie.id = id(12);
-    // LVM2 hides the store, and shows what ties it to its origin: the snapshot goes by the name of the store.
+    // LVM2 hides the store, and shows what ties it to its origin: the snapshot goes by the name of
+    // the store.
     vg.lvs[1].status.retain(|word| word != "VISIBLE");
     tie.segments[0].kind = Kind::Snapshot {
         origin: "origin".to_owned(),

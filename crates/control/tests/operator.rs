@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use real::{files, looked, on_a_core, request, run};
 use wattle_control::create::{Consistency, CreateRequest};
-use wattle_control::keeper::keep;
 use wattle_control::members::look_all;
 use wattle_control::running::RunningArray;
 use wattle_control::scan::scan;
+use wattle_control::spares::keep;
 use wattle_control::{Claim, Code, Forced, Member, admit::Seat, start};
 use wattle_engine::geometry::Level;
 use wattle_engine::metadata::{Change, Metadata, Record};
@@ -49,7 +49,8 @@ async fn write(core: &Core, array: &RunningArray, byte: u8) {
     volume.write(0, Buf::copy_of(&[byte; 1 << 20]), Durability::Fua).await.unwrap();
 }
 
-/// An array whose member in `slot` has bad sectors, as a drive leaves them that does not take writes there.
+/// An array whose member in `slot` has bad sectors, as a drive leaves them that does not take
+/// writes there.
 fn with_bad_sectors(names: &[String], slot: usize) {
     let names = names.to_vec();
     on_a_core(async move |core| {
@@ -74,7 +75,8 @@ async fn in_time<T>(core: &Core, what: impl Future<Output = T>) -> T {
     }
 }
 
-/// While a repair of bad sectors rests, members come and go and the array stops: only that repair waits.
+/// While a repair of bad sectors rests, members come and go and the array stops: only that repair
+/// waits.
 #[test]
 fn a_repair_of_bad_sectors_keeps_nobody_waiting() {
     let (_dir, names) = files(4, SIZE);
@@ -117,7 +119,8 @@ fn a_repair_of_bad_sectors_can_be_ended() {
     });
 }
 
-/// Where another member is bad, the one that is not holds the last good copy, even if every slot is in sync.
+/// Where another member is bad, the one that is not holds the last good copy, even if every slot is
+/// in sync.
 #[test]
 fn who_makes_up_for_bad_sectors_of_another_is_not_failed() {
     for (level, count) in [(Level::Raid1, 2), (Level::Raid5, 3), (Level::Raid10, 4)] {
@@ -133,7 +136,7 @@ fn who_makes_up_for_bad_sectors_of_another_is_not_failed() {
             array.stop().await.unwrap();
         });
     }
-    // Three are enough for one to be bad and one to go; and who is bad may always go.
+    // Three are enough for one to be bad and one to go; and a bad member may always go.
     for (level, count, goes) in [(Level::Raid1, 3, "0"), (Level::Raid6, 4, "0"), (Level::Raid5, 3, "1")] {
         let (_dir, names) = files(count, SIZE);
         create(level, Consistency::Resync, &names, &[]);
@@ -146,7 +149,8 @@ fn who_makes_up_for_bad_sectors_of_another_is_not_failed() {
     }
 }
 
-/// What a member that failed holds may be all there is: nothing is written on it for an array that cannot take it.
+/// What a member that failed holds may be all there is: nothing is written on it for an array that
+/// cannot take it.
 #[test]
 fn a_broken_array_writes_on_nobody() {
     let (dir, names) = files(3, SIZE);
@@ -170,7 +174,8 @@ fn a_broken_array_writes_on_nobody() {
     });
 }
 
-/// Two spares of one number: the second was added while the first was away, and nothing said that the number was taken.
+/// Two spares of one number: the second was added while the first was away, and nothing said that
+/// the number was taken.
 #[test]
 fn spares_of_one_number_fill_two_slots() {
     let (_dir, names) = files(6, SIZE);
@@ -200,7 +205,8 @@ fn spares_of_one_number_fill_two_slots() {
     });
 }
 
-/// A spare from before the array had a bitmap has no place for one in its superblock, and gets one with its slot.
+/// A spare from before the array had a bitmap has no place for one in its superblock, and gets one
+/// with its slot.
 #[test]
 fn a_spare_that_knows_no_bitmap_takes_a_slot_all_the_same() {
     let (_dir, names) = files(4, SIZE);
@@ -240,7 +246,8 @@ fn drives_that_are_not_there_are_no_members() {
     });
 }
 
-/// Whoever waits for the operator is taken back on his word, or sent away and free for others then.
+/// A member that waits for the operator is taken back by order, or sent away and free for others
+/// then.
 #[test]
 fn a_member_that_may_come_back_is_taken_or_let_go_of() {
     let (dir, names) = files(3, SIZE);

@@ -1,4 +1,5 @@
-//! What is written over a member: against a flat vector, over power cuts at every operation, and when the file fails.
+//! What is written over a member: against a flat vector, over power cuts at every operation, and
+//! when the file fails.
 #![allow(missing_docs, clippy::unwrap_used, reason = "helpers of tests are tests")]
 
 use std::cell::RefCell;
@@ -98,7 +99,8 @@ proptest! {
     }
 }
 
-/// What a sector may hold after a power cut: the last version that a flush covered, or any later one.
+/// What a sector may hold after a power cut: the last version that a flush covered, or any later
+/// one.
 #[derive(Default)]
 struct Versions {
     written: Vec<u8>,
@@ -108,7 +110,8 @@ struct Versions {
 
 type Books = Rc<RefCell<BTreeMap<u64, Versions>>>;
 
-/// Writes its own sectors, those of a border of two pages of the map among them, and flushes now and then.
+/// Writes its own sectors, those of a border of two pages of the map among them, and flushes now
+/// and then.
 async fn client(core: Core, device: Device, books: Books, number: u64) {
     let sectors = [number, 4 + number, 32760 + number, 32768 + number];
     for round in 0..6_u8 {

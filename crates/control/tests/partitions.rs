@@ -1,4 +1,5 @@
-//! Members in partitions: arrays that a real kernel wrote, put into partitions of disks, are found there and nowhere else.
+//! Members in partitions: arrays that a real kernel wrote, put into partitions of disks, are found
+//! there and nowhere else.
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "helpers of tests are tests")]
 
 use std::fs::{File, OpenOptions};
@@ -74,12 +75,15 @@ fn members_in_partitions_are_members() {
         let Some(contents) = unpack(case) else { return };
         let disks = Disks::of(&contents, 4096);
         let scan = disks.scan();
+        let nth = |at: usize| scan.members.ids().nth(at).unwrap();
         assert!(whole(&scan), "{case}");
         let parts = scan.arrays[0].members.iter().map(|&ix| &scan.members[ix]);
         for (disk, part) in parts.enumerate() {
-            assert_eq!(part.origin, Origin::Partition { of: 2 * disk, number: 1 });
+            assert_eq!(part.origin, Origin::Partition { of: nth(2 * disk), number: 1 });
             assert_eq!(part.member.name, format!("{}:p1", disks.names[disk]));
-            assert!(scan.members[2 * disk].facts.is_none() && scan.members[2 * disk].table.is_some());
+            assert!(
+                scan.members[nth(2 * disk)].facts.is_none() && scan.members[nth(2 * disk)].table.is_some()
+            );
         }
     }
 }
@@ -90,12 +94,13 @@ fn a_superblock_at_the_end_of_disk_and_partition_is_the_partitions() {
     let Some(contents) = unpack("raid1-2d-v10") else { return };
     let disks = Disks::of(&contents, 0);
     let scan = disks.scan();
+    let nth = |at: usize| scan.members.ids().nth(at).unwrap();
     assert!(whole(&scan), "the array's members are the partitions alone");
     for disk in [0, 2] {
-        let member = &scan.members[disk];
+        let member = &scan.members[nth(disk)];
         assert!(member.facts.is_none() && member.problem.is_none(), "{:?}", member.problem);
         assert!(member.note.as_ref().is_some_and(|note| note.contains("partition 1")), "{:?}", member.note);
-        assert_eq!(scan.arrays[0].members[disk / 2], disk + 1);
+        assert_eq!(scan.arrays[0].members[disk / 2], nth(disk + 1));
     }
 }
 
@@ -123,7 +128,8 @@ fn a_table_inside_an_array_is_not_the_members() {
     assert!(scan.members.iter().all(|member| member.table.is_none() && member.facts.is_some()));
 }
 
-/// Bands: two arrays on partitions of the same disks, claimed and written by one owner, who keeps every other out.
+/// Bands: two arrays on partitions of the same disks, claimed and written by one owner, which keeps
+/// every other out.
 #[test]
 fn arrays_share_their_disks_but_not_with_another_owner() {
     let (Some(one), Some(five)) = (unpack("raid1-2d-v10"), unpack("raid5-4d-64k")) else { return };
@@ -162,7 +168,8 @@ fn arrays_share_their_disks_but_not_with_another_owner() {
     drop((read_only, disks.dir));
 }
 
-/// Children of other tests that are being started hold every file of this process for a moment, and its lock.
+/// Children of other tests that are being started hold every file of this process for a moment, and
+/// its lock.
 fn patiently<T>(mut claim: impl FnMut() -> Result<T, wattle_control::Problem>) -> T {
     for _ in 0..100 {
         match claim() {

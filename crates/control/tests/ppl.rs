@@ -1,8 +1,10 @@
-//! The write hole is closed: RAID 5 with a partial parity log, written, cut off from power at any point, with members missing before,
-//! during or after, and followed at assembly. Every sector that nobody was writing has its content, however the members fall.
+//! The write hole is closed: RAID 5 with a partial parity log, written, cut off from power at any
+//! point, with members missing before, during or after, and followed at assembly. Every sector that
+//! was not being written has its content, however the members fall.
 //!
-//! The oracle is naive: what each sector may hold follows from what was acknowledged and flushed, and what a reader would get is
-//! computed here from the drives' bytes. Virtual time, fixed seeds. Two mutants show that the test can fail.
+//! The oracle is naive: what each sector may hold follows from what was acknowledged and flushed,
+//! and what a reader would get is computed here from the drives' bytes. Virtual time, fixed seeds.
+//! Two mutants show that the test can fail.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -64,7 +66,7 @@ impl Metadata for Books {
             if self.recorded.get() != turned {
                 self.recorded.set(Recorded::Turning);
             }
-            // Who failed in a run before is nobody in this one.
+            // A member that failed in a run before does not belong to this one.
             self.failing.set(self.failed.get().union(&record.failed));
             self.core.sleep(Duration::from_micros(300)).await;
             self.recorded.set(turned);
@@ -113,7 +115,8 @@ impl Model {
         }
     }
 
-    /// Whether nobody was writing to the block of a sector. A part of a block is written with the rest of it.
+    /// Whether no write to the block of a sector was under way. A part of a block is written with
+    /// the rest of it.
     fn settled(&self, sector: usize) -> bool {
         let start = sector / BLOCK_SECTORS * BLOCK_SECTORS;
         self.sectors[start..start + BLOCK_SECTORS].iter().all(|versions| versions.len() == 1)
@@ -410,7 +413,8 @@ impl Run {
         volume
     }
 
-    /// Compares what a reader gets with the model. What was being written to a member that was `lost` in the crash is gone with it.
+    /// Compares what a reader gets with the model. What was being written to a member that was
+    /// `lost` in the crash is gone with it.
     fn check(&mut self, what: &str, contents: &[Vec<u8>], missing: Option<usize>, lost_in_crash: bool) {
         let volume = self.read(contents, missing);
         let model = self.model.borrow();
@@ -626,7 +630,8 @@ fn no_crash_after_a_drive_vanished_costs_what_nobody_was_writing() {
     );
 }
 
-/// Logs are for parity that was right. Where it was not, they say so until a resync has passed; then they can be followed.
+/// Logs are for parity that was right. Where it was not, they say so until a resync has passed;
+/// then they can be followed.
 #[test]
 fn no_log_makes_wrong_parity_right() {
     let unsynced = (0..120).map(Case::of).map(|case| Case { unsynced: true, ..case });

@@ -1,5 +1,5 @@
-//! What assembly makes of arrays that were not stopped cleanly, of members that were away, and of those being made: one row for
-//! each way they can be found.
+//! What assembly makes of arrays that were not stopped cleanly, of members that were away, and of
+//! those being made: one row for each way they can be found.
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
 use wattle_control::assemble::{
@@ -69,7 +69,8 @@ fn with_a_bitmap_only_its_bits_are_resynced() {
     }
 }
 
-/// Bits below a checkpoint belong to what the resync has done already; those that it cuts through do not.
+/// Bits below a checkpoint belong to what the resync has done already; those that it cuts through
+/// do not.
 #[test]
 fn a_checkpoint_hides_the_bits_below_it_unless_somebody_was_away() {
     let mut members = array(6, 4);
@@ -105,7 +106,8 @@ fn the_bits_of_all_current_copies_count_together() {
     assert_eq!(regions(&decide(&members)), [1, 111]);
 }
 
-/// Hazard: a host that ran the array without keeping the bitmap leaves it as it was, with too few bits.
+/// Hazard: a host that ran the array without keeping the bitmap leaves it as it was, with too few
+/// bits.
 #[test]
 fn a_bitmap_that_was_not_kept_is_not_believed() {
     type Change = fn(&mut BitmapContent);
@@ -157,7 +159,7 @@ fn bitmaps_that_a_writer_cannot_keep_cost_writing() {
     }
 }
 
-/// Bits of a clean array say what somebody lacks who is not there.
+/// Bits of a clean array say what a member lacks that is not there.
 #[test]
 fn a_clean_array_with_bits_set_needs_nothing() {
     for lost in [&[][..], &[1]] {
@@ -197,7 +199,8 @@ fn dirty_and_degraded_starts_where_the_bitmap_says_that_nothing_was_in_flight() 
 /// Data is computed from parity only for slots that hold data.
 #[test]
 fn a_dirty_array_that_lacks_only_parity_starts() {
-    // RAID 4 has its parity last; layouts 4 and 5 of RAID 5 first and last; layout 18 of RAID 6 has Q last.
+    // RAID 4 has its parity last; layouts 4 and 5 of RAID 5 first and last; layout 18 of RAID 6 has
+    // Q last.
     let rows = [
         (4, 0, 3, Some(Needs::Nothing)),
         (4, 0, 1, None),
@@ -284,7 +287,8 @@ fn partial_parity_logs_are_replayed_and_stand_in_for_a_resync() {
             let members = without(members, &[0]);
             let degraded = decide(&members);
             assert!(degraded.replay_log);
-            // Who vouches for parity is not asked again when logs turn out not to be what they look like.
+            // An operator that vouches for parity is not asked again when logs turn out not to be
+            // what they look like.
             let forced = assemble(&members, Forced::default().with(Check::DirtyDegraded)).unwrap();
             assert_eq!((forced.access, forced.needs), (Access::ReadWrite, Needs::Nothing), "{newest:?}");
             if starts_degraded {
@@ -295,7 +299,8 @@ fn partial_parity_logs_are_replayed_and_stand_in_for_a_resync() {
                 assert!(degraded.refusal().unwrap().why.contains("partial parity log"));
             }
         }
-        // The log of a member that is not there, or still being built, tells of stripes whose parity is gone anyway.
+        // The log of a member that is not there, or still being built, tells of stripes whose
+        // parity is gone anyway.
         let members = logged(features, [PplNewest::Missing, FULL, FULL, FULL]);
         assert_eq!(decide(&without(members, &[0])).access, Access::ReadWrite);
         // A checkpoint comes from a resync, about which the logs say nothing.
@@ -382,9 +387,10 @@ fn replacements_are_beside_their_original_or_in_its_place() {
     assert_eq!(unknown.verdicts[2], Verdict::BadBlocks { slot: 1 });
 }
 
-/// Hazard: data in flight at a crash is on the member and not on its replacement, or the other way round. A resync compares them; a log
-/// that is followed instead, or an operator who vouches for parity, does not, and what is read would change when the replacement
-/// takes over, without its parity.
+/// Hazard: data in flight at a crash is on the member and not on its replacement, or the other way
+/// round. A resync compares them; a log that is followed instead, or an order that vouches for
+/// parity, does not, and what is read would change when the replacement takes over, without its
+/// parity.
 #[test]
 fn replacements_are_copied_anew_where_no_resync_compares_them() {
     let replacing = |change: fn(&mut SuperblockFacts), features: Features| {
@@ -423,7 +429,8 @@ fn replacements_are_copied_anew_where_no_resync_compares_them() {
     assert_eq!(vouched.replacements[1].unwrap().valid_below_sectors, 0);
 }
 
-/// A RAID 5 whose member 3 was left behind `behind` events ago; its bitmap was last cleared at event 10.
+/// A RAID 5 whose member 3 was left behind `behind` events ago; its bitmap was last cleared at
+/// event 10.
 fn left_behind(behind: u64, role: Role) -> Vec<MemberFacts> {
     let mut members = array(5, 4);
     with_bitmap(&mut members, 10, &[5]);
@@ -465,7 +472,7 @@ fn members_that_were_away_may_come_back() {
         |members| members[3].superblock.roles[0] = Role::Faulty,
         // The array got a slot meanwhile, and its data moved.
         |members| members[3].superblock.raid_disks = 3,
-        // Nobody kept the bitmap.
+        // The bitmap was not kept.
         |members| members.iter_mut().for_each(|member| bitmap_of(member).stale = true),
     ];
     for change in full {

@@ -1,5 +1,5 @@
-//! Layers on layers: what a real kernel and LVM2 wrote is found and read, whole and with members missing, with several arrays and
-//! groups, in partitions, and with two members that are one.
+//! Layers on layers: what a real kernel and LVM2 wrote is found and read, whole and with members
+//! missing, with several arrays and groups, in partitions, and with two members that are one.
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "helpers of tests are tests")]
 
 use std::path::{Path, PathBuf};
@@ -11,7 +11,8 @@ use wattle_control::stack::{Options, Plain, Purpose, Stack};
 use wattle_control::{Code, Forced, Policy};
 use wattle_rt::{BufMut, Core, RuntimeConfig};
 
-/// The members of the fixture with a volume group on a RAID 5; `None` (loudly, and never in CI) if there is no `zstd`.
+/// The members of the fixture with a volume group on a RAID 5; `None` (loudly, and never in CI) if
+/// there is no `zstd`.
 fn unpack(into: &Path) -> Option<Vec<PathBuf>> {
     let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/lvm-linear-on-raid5");
     let unpack = |ix: usize| {
@@ -195,7 +196,8 @@ fn two_groups_of_one_name_are_told_apart_by_their_ids() {
     });
 }
 
-/// A physical volume that its group went on without: read-only, and no leg of a mirror is believed for it.
+/// A physical volume that its group went on without: read-only, and no leg of a mirror is believed
+/// for it.
 #[test]
 fn what_the_group_went_on_without_is_not_believed() {
     use wattle_format::lvm::segment::{Segment, Stripe};
@@ -262,7 +264,7 @@ fn with_label(mut pv: Vec<u8>, id: wattle_format::lvm::Id) -> Vec<u8> {
     pv
 }
 
-/// The map was made before the lock: what somebody committed in between is not served by the old one.
+/// The map was made before the lock: what was committed in between is not served by the old one.
 #[test]
 fn a_group_that_changed_before_it_was_claimed_is_not_used() {
     let dir = tempfile::tempdir().unwrap();
@@ -291,7 +293,8 @@ fn a_group_that_changed_before_it_was_claimed_is_not_used() {
     assert_eq!((refused.code, refused.exit_code()), (Code::Changed, 3), "{refused:?}");
 }
 
-/// Nor is a drive that held nothing a moment ago: somebody may have made something of it meanwhile.
+/// Nor is a drive that held nothing a moment ago: another program may have made something of it
+/// meanwhile.
 #[test]
 fn a_drive_that_was_used_before_it_was_claimed_is_not_used() {
     let dir = tempfile::tempdir().unwrap();
@@ -310,7 +313,8 @@ fn a_drive_that_was_used_before_it_was_claimed_is_not_used() {
             let options = Options { policy: Policy::default(), purpose: Purpose::Write, wanted: None };
             let mut stack = Stack::open(&core, scan, options, &mut Plain).await.unwrap();
             std::fs::write(&drive, &content).unwrap();
-            let claim = stack.volume(&core, 0).await.map(drop);
+            let first = stack.scan.members.ids().next().unwrap();
+            let claim = stack.volume(&core, first).await.map(drop);
             stack.close(&core).await.unwrap();
             claim
         });

@@ -1,5 +1,5 @@
-//! A command is cut short at every operation, and some of what was not flushed survives: its log brings back every byte. Bringing back
-//! is cut short too, and once more brings back every byte.
+//! A command is cut short at every operation, and some of what was not flushed survives: its log
+//! brings back every byte. Bringing back is cut short too, and once more brings back every byte.
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
 #[path = "support/real.rs"]
@@ -9,12 +9,13 @@ use std::cell::RefCell;
 use std::sync::{Arc, Mutex};
 
 use real::request;
+use wattle_control::MemberId;
 use wattle_control::create::{Consistency, CreateRequest, inspect, plan};
 use wattle_control::lvm::commit::Role;
 use wattle_control::lvm::physical::{self, Physical};
 use wattle_control::lvm::plan::{From, Place, Plan, say_in_a_group};
+use wattle_control::restore::compare;
 use wattle_control::undo::draft::{Pieces, draft, pieces};
-use wattle_control::undo::restore::compare;
 use wattle_control::undo::{Recorder, Site, Write, carry_out, load};
 use wattle_control::{Code, Member, Problem};
 use wattle_engine::geometry::Level;
@@ -131,7 +132,8 @@ async fn undo(core: Core, sites: Vec<Site>, log: Log) -> Result<(), Problem> {
     carry_out(&core, &sites, &writes).await
 }
 
-/// How many outcomes of each power cut are looked at: nothing of what was not flushed survives, all of it, or what chance says.
+/// How many outcomes of each power cut are looked at: nothing of what was not flushed survives, all
+/// of it, or what chance says.
 const OUTCOMES: u64 = 24;
 
 /// What survives in one of the outcomes.
@@ -147,7 +149,8 @@ fn chooser(outcome: u64) -> impl FnMut(usize) -> usize {
     }
 }
 
-/// Power cuts at every operation of `command`, which begins on what `rig` makes; each outcome is taken back. How many.
+/// Power cuts at every operation of `command`, which begins on what `rig` makes; each outcome is
+/// taken back. How many.
 fn explore(
     rig: impl Fn() -> Rig,
     writes: impl Fn(&Rig) -> Vec<Write>,
@@ -258,7 +261,7 @@ fn place(pv: u8, from: From, role: Role) -> Place {
     let mut label = Label::new(id(pv + 1), SIZE_BYTES, data, areas);
     say_in_a_group(&mut label, role == Role::Belongs);
     let zeros = vec![Area { offset_bytes: 20 << 10, size_bytes: 4096 }];
-    Place { member: pv.into(), name: format!("pv{pv}"), from, label, role, zeros }
+    Place { member: MemberId::nth(pv.into()), name: format!("pv{pv}"), from, label, role, zeros }
 }
 
 /// What is on a drive now, as every command reads it.
@@ -415,7 +418,8 @@ fn create(level: Level, version: Version, consistency: Consistency) -> (Log, Vec
     })
 }
 
-/// What drives hold if the power goes after so much was done: all that was flushed, and of the rest what `choose` says, by sectors.
+/// What drives hold if the power goes after so much was done: all that was flushed, and of the rest
+/// what `choose` says, by sectors.
 fn cut_short(done: &[Done], mut choose: impl FnMut(usize) -> usize) -> Vec<Write> {
     let mut left = Vec::new();
     for (at, what) in done.iter().enumerate() {
@@ -472,7 +476,8 @@ fn a_create_that_is_cut_short_is_taken_back() {
     }
 }
 
-/// A drive that is named instead of a log has no end that memory could hold, and a pipe may never say anything.
+/// A drive that is named instead of a log has no end that memory could hold, and a pipe may never
+/// say anything.
 #[test]
 fn what_is_no_file_is_no_log() {
     let dir = tempfile::tempdir().unwrap();

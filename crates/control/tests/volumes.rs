@@ -1,5 +1,6 @@
-//! Logical volumes that keep books of their own, on images made by hand and by the tools of thin-provisioning-tools, against what
-//! their books say, block by block; and what cannot be known from them.
+//! Logical volumes that keep books of their own, on images made by hand and by the tools of
+//! thin-provisioning-tools, against what their books say, block by block; and what cannot be known
+//! from them.
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "helpers of tests are tests")]
 
 use std::collections::BTreeMap;
@@ -146,7 +147,8 @@ impl Rig {
     }
 }
 
-/// Metadata that a tool makes of its description; `None` (loudly, and never in CI) without the tool.
+/// Metadata that a tool makes of its description; `None` (loudly, and never in CI) without the
+/// tool.
 fn restored(tool: &str, arguments: &[&str], description: &str) -> Option<Vec<u8>> {
     let dir = tempfile::tempdir().unwrap();
     let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
@@ -174,7 +176,8 @@ fn reseal(block: &mut [u8], salt: u32) {
     block[..4].copy_from_slice(&(crc ^ salt).to_le_bytes());
 }
 
-/// A store of random exceptions in chunks of so many bytes, and the snapshot that it makes of an origin.
+/// A store of random exceptions in chunks of so many bytes, and the snapshot that it makes of an
+/// origin.
 fn store(origin: &[u8], chunk: usize, count: usize, random: &mut u64) -> (Vec<u8>, Vec<u8>) {
     let mut store = noise(2, SIZE_BYTES);
     let mut snapshot = origin.to_vec();

@@ -1,4 +1,5 @@
-//! What is read ahead of one who reads in sequence: it comes sooner, and is never what was there before.
+//! What is read ahead of a sequential reader: it comes sooner, and is never what was there
+//! before.
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
 use std::time::Duration;
@@ -150,7 +151,8 @@ fn nothing_is_read_beyond_the_end() {
     });
 }
 
-/// Whoever reads anywhere, or keeps the members busy by himself, is left alone; everybody is, if an operator says so.
+/// A client that reads anywhere, or keeps the members busy by itself, is not read ahead of; no
+/// client is, if an operator says so.
 #[test]
 fn only_those_who_read_in_sequence_are_read_ahead_of() {
     Fixture::new(Level::Raid5, 4).run(async |core, array, volume| {
@@ -195,7 +197,8 @@ fn readers_share_what_may_be_held() {
         .expect_done();
 }
 
-/// Whatever changes the array, on whichever core and however, a reader in the middle of what was read ahead of him sees it.
+/// Whatever changes the array, on whichever core and however, a reader in the middle of what was
+/// read ahead of sees it.
 #[test]
 fn what_was_read_ahead_is_not_what_was_there_before_a_change() {
     const FROM: u64 = 512 * KIB;
@@ -238,7 +241,8 @@ fn what_was_read_ahead_is_not_what_was_there_before_a_change() {
                         0
                     }
                     _ => {
-                        // Nobody waits for it; it is written all the same, before or after what follows.
+                        // No task waits for it; it is written all the same, before or after what
+                        // follows.
                         race(fill(&volume, FROM, 256 * KIB, 2), core.yield_now()).await;
                         core.sleep(Duration::from_millis(100)).await;
                         2
@@ -252,8 +256,8 @@ fn what_was_read_ahead_is_not_what_was_there_before_a_change() {
     }
 }
 
-/// What is read while it is being written is neither old nor new: it is not kept. Changes are noted from some time on, and a write that
-/// began before counts as well.
+/// What is read while it is being written is neither old nor new: it is not kept. Changes are noted
+/// from some time on, and a write that began before counts as well.
 #[test]
 fn what_is_read_ahead_during_a_write_is_not_kept() {
     for (delay, noted) in (0..40).flat_map(|delay| [(delay, false), (delay, true)]) {
@@ -280,7 +284,8 @@ fn what_is_read_ahead_during_a_write_is_not_kept() {
     }
 }
 
-/// Copies that differ without anybody being told: after a repair everybody sees the copy that was chosen.
+/// Copies that differ silently: after a repair every reader sees the copy that was
+/// chosen.
 #[test]
 fn what_was_read_ahead_is_not_what_a_repair_has_replaced() {
     for chosen in [0, 1] {
@@ -304,7 +309,8 @@ fn what_was_read_ahead_is_not_what_a_repair_has_replaced() {
     }
 }
 
-/// Copies that may differ are read from the first as long as it can be read: then from another, and that shows at once.
+/// Copies that may differ are read from the first as long as it can be read: then from another, and
+/// that shows at once.
 #[test]
 fn copies_that_may_differ_are_not_read_ahead() {
     let mut fixture = Fixture::new(Level::Raid1, 2);
@@ -321,7 +327,8 @@ fn copies_that_may_differ_are_not_read_ahead() {
         .expect_done();
 }
 
-/// A copy that cannot be read gets the content of another one. If the two did not agree, nobody sees the old content any more.
+/// A copy that cannot be read gets the content of another one. If the two did not agree, no reader
+/// sees the old content any more.
 #[test]
 fn what_was_read_ahead_is_not_what_a_bad_copy_held() {
     const BLOCKS: [u64; 8] = [60, 100, 40, 33, 70, 90, 50, 80];
@@ -353,7 +360,7 @@ fn what_was_read_ahead_is_not_what_a_bad_copy_held() {
     }
 }
 
-/// Who reads close behind a writer, or where everybody writes, is soon left alone.
+/// A client that reads close behind a writer, or where all write, is soon not read ahead of.
 #[test]
 fn what_is_of_no_use_is_not_read() {
     Fixture::new(Level::Raid5, 4).run(async |core, array, volume| {
@@ -381,7 +388,7 @@ fn who_never_goes_on_is_soon_left_alone() {
     });
 }
 
-/// Nor does who reads anywhere near where somebody read in sequence pass for him.
+/// Nor does a random reader near a sequential one pass for it.
 #[test]
 fn who_reads_near_by_is_somebody_else() {
     Fixture::new(Level::Raid5, 4).run(async |core, array, volume| {
@@ -395,7 +402,7 @@ fn who_reads_near_by_is_somebody_else() {
     });
 }
 
-/// Those that are done make room, and who follows a writer spoils it for nobody else.
+/// Those that are done make room, and a reader behind a writer spoils it for no other.
 #[test]
 fn who_comes_after_others_is_read_ahead_of_at_once() {
     Fixture::new(Level::Raid0, 4).run(async |core, _, volume| {
@@ -413,7 +420,7 @@ fn who_comes_after_others_is_read_ahead_of_at_once() {
     });
 }
 
-/// Nobody waits for what nobody asked for.
+/// No task waits for what no client asked for.
 #[test]
 fn a_member_that_hangs_does_not_keep_the_array_from_stopping() {
     let mut fixture = Fixture::new(Level::Raid0, 4);
@@ -434,7 +441,8 @@ fn a_member_that_hangs_does_not_keep_the_array_from_stopping() {
         .expect_done();
 }
 
-/// When nobody reads in sequence any more, nothing is kept and nothing noted: what comes back later is read ahead of again.
+/// When no client reads in sequence any more, nothing is kept and nothing noted: what comes back
+/// later is read ahead of again.
 #[test]
 fn readers_that_stay_away_are_forgotten() {
     Fixture::new(Level::Raid5, 4).run(async |core, array, volume| {
@@ -453,7 +461,7 @@ fn readers_that_stay_away_are_forgotten() {
     });
 }
 
-/// Without a member too, and a member that fails under a reader costs him nothing.
+/// Without a member too, and a member that fails under a reader costs it nothing.
 #[test]
 fn a_reader_does_not_notice_that_a_member_fails() {
     for (level, members) in &LEVELS[1..] {

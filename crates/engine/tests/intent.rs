@@ -1,5 +1,5 @@
-//! Write intent: whatever happens, a region whose sectors may differ between members, or from their parity, has its bit set on every
-//! member in use; and bits cost next to nothing.
+//! Write intent: whatever happens, a region whose sectors may differ between members, or from their
+//! parity, has its bit set on every member in use; and bits cost next to nothing.
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
 use std::cell::{Cell, RefCell};
@@ -327,7 +327,8 @@ async fn scribble(core: Core, volume: VolumeRef, seed: u64) {
     }
 }
 
-/// One life of an array, ended by a power cut after `cut` operations; the fixture as the next start finds it.
+/// One life of an array, ended by a power cut after `cut` operations; the fixture as the next start
+/// finds it.
 fn life(case: Case, seed: u64, cut: u64, mutant: Mutant, fault: bool) -> Fixture {
     let cores = 1 + (seed % 3) as usize;
     let mut fixture = Fixture::new(case, seed, cores);
@@ -525,7 +526,8 @@ fn a_degraded_array_clears_nothing() {
                 let far = array.volume().size_bytes() / 512 - 1;
                 write(&core, &array.volume(), far, 1, 1).await;
                 core.sleep(SWEEP * 5).await;
-                // Idle regions were taken back; their bits are still set, so that using them again writes nothing.
+                // Idle regions were taken back; their bits are still set, so that using them again
+                // writes nothing.
                 let marks = books.marks.get();
                 write(&core, &array.volume(), 0, 1, 2).await;
                 assert_eq!(books.marks.get(), marks, "{case:?}");
@@ -557,7 +559,8 @@ fn a_member_that_takes_no_mark_is_failed_and_the_write_goes_on() {
     }
 }
 
-/// The bits are what a resync needs to know: after it everything agrees, and nothing is marked any more.
+/// The bits are what a resync needs to know: after it everything agrees, and nothing is marked any
+/// more.
 #[test]
 fn after_a_power_cut_a_resync_of_what_is_marked_is_enough() {
     let mut healed = 0;
@@ -585,7 +588,8 @@ fn after_a_power_cut_a_resync_of_what_is_marked_is_enough() {
     assert!(healed > 30, "only {healed} lives left something to resync");
 }
 
-/// A member that comes back is given what is marked, also what was written after that was looked up, and nothing else.
+/// A member that comes back is given what is marked, also what was written after that was looked
+/// up, and nothing else.
 #[test]
 fn a_member_that_comes_back_is_given_what_it_missed() {
     for case in CASES {
@@ -604,7 +608,7 @@ fn a_member_that_comes_back_is_given_what_it_missed() {
                 array.fail(&core, MemberIx(1)).await.unwrap();
                 write(&core, &array.volume(), 0, 1, 2).await;
                 lacks.insert(0);
-                // It is looked up what the member lacks, and then somebody writes.
+                // It is looked up what the member lacks, and then a client writes.
                 write(&core, &array.volume(), sectors - 1, 1, 3).await;
                 books.failed.set(MemberSet::EMPTY);
                 let state = MemberState::Rebuilding { valid_below: Sector(0) };

@@ -1,5 +1,6 @@
-//! Every level against a plain array of bytes: random reads, writes, zeros and discards, at any alignment and concurrency, whole
-//! and with members lost before or while it runs, on one core and on several. Virtual time, fixed seeds.
+//! Every level against a plain array of bytes: random reads, writes, zeros and discards, at any
+//! alignment and concurrency, whole and with members lost before or while it runs, on one core and
+//! on several. Virtual time, fixed seeds.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -90,7 +91,8 @@ impl Fixture {
     }
 }
 
-/// Requests from several tasks, each in its own part of the volume, checked against a model as they go.
+/// Requests from several tasks, each in its own part of the volume, checked against a model as they
+/// go.
 async fn work(core: Core, volume: Volume, model: Rc<RefCell<Vec<u8>>>, seed: u64, requests: usize) {
     let workers = 4;
     let size = volume.size_bytes();
@@ -172,7 +174,8 @@ fn every_level_reads_back_what_was_written_with_every_tolerable_loss() {
             let mut contents = vec![0; size];
             for (round, missing) in losses(case).into_iter().enumerate() {
                 if round > 0 {
-                    // A member that was away has missed writes: what follows starts from whole members again.
+                    // A member that was away has missed writes: what follows starts from whole
+                    // members again.
                     fixture = Fixture::new(case, (number * 100 + round) as u64, cores);
                     contents.fill(0);
                 }
@@ -227,8 +230,8 @@ fn a_member_that_goes_away_in_mid_flight_costs_nothing() {
     }
 }
 
-/// Whichever core a write of a part of a stripe came in on and whichever owns that: once it was begun it ends, and keeps the array until
-/// then.
+/// Whichever core a write of a part of a stripe came in on and whichever owns that: once it was
+/// begun it ends, and keeps the array until then.
 #[test]
 fn a_write_that_nobody_waits_for_is_finished_before_the_array_stops() {
     const LEN: u64 = 2048;
@@ -243,7 +246,8 @@ fn a_write_that_nobody_waits_for_is_finished_before_the_array_stops() {
                 part.fill((number % 255 + 1) as u8);
                 let write = volume.write(number as u64 * LEN, Buf::copy_of(part), Durability::Cached);
                 if number == 0 {
-                    // Whoever gives up before the array is recorded dirty has written nothing.
+                    // A write that is given up before the array is recorded dirty has written
+                    // nothing.
                     assert_eq!(write.await, Ok(()));
                 } else {
                     race(write, core.yield_now()).await;
@@ -294,7 +298,8 @@ fn latent_errors_are_read_around_and_rewritten() {
     }
 }
 
-/// The same sectors written by many at once: whoever wins, all copies and parity agree on him.
+/// The same sectors written by many at once: whichever write wins, all copies and parity agree on
+/// it.
 #[test]
 fn writes_that_overlap_leave_redundancy_that_agrees() {
     for (number, &case) in CASES.iter().enumerate().filter(|(_, case)| geometry(**case).redundancy() > 0) {

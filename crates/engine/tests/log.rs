@@ -1,5 +1,5 @@
-//! The partial parity log from the outside: what is written when. Whether a crash is made up for is tested where logs are followed,
-//! in `control`. Virtual time.
+//! The partial parity log from the outside: what is written when. Whether a crash is made up for is
+//! tested where logs are followed, in `control`. Virtual time.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -24,7 +24,8 @@ const DATA_BYTES: u64 = LOG.offset_bytes + LOG.size_bytes;
 const STRIPE_BYTES: usize = (MEMBERS - 1) * CHUNK as usize * 512;
 const BLOCK: usize = 4096;
 
-/// A format of this test: a magic byte, the generation, the number of entries, and each entry's first sector and bytes.
+/// A format of this test: a magic byte, the generation, the number of entries, and each entry's
+/// first sector and bytes.
 #[derive(Debug)]
 struct Plain {
     entries_max: usize,
@@ -181,7 +182,7 @@ fn entries_are_durable_before_data_and_parity() {
     }
 }
 
-/// What came while a log was being written leaves together; who comes alone does not wait.
+/// What came while a log was being written leaves together; a write that comes alone does not wait.
 #[test]
 fn many_stripes_share_a_log_write() {
     let mut fixture = Fixture::new(1);
@@ -207,12 +208,13 @@ fn many_stripes_share_a_log_write() {
         }
     });
     let (logs, _) = fixture.written();
-    // Per member: two or three to empty it, one for whoever was first, and what else came had to share.
+    // Per member: two or three to empty it, one for the first write, and what else came had to
+    // share.
     assert!(logs.len() <= MEMBERS * 7, "{} log writes for 40 stripes", logs.len());
 }
 
-/// A log is replaced only when what it is about has ended and is flushed: at the time of each log write but the first, nothing
-/// is left in a volatile cache.
+/// A log is replaced only when what it is about has ended and is flushed: at the time of each log
+/// write but the first, nothing is left in a volatile cache.
 #[test]
 fn a_log_is_replaced_when_what_it_is_about_is_durable() {
     let mut fixture = Fixture::new(1);
@@ -292,8 +294,8 @@ impl Metadata for Slow {
     }
 }
 
-/// After a kill, a member whose failure nobody recorded is back, and all logs say that its parity is right: nothing may have been
-/// written without an entry until then.
+/// After a kill, a member whose failure was not recorded is back, and all logs say that its parity
+/// is right: nothing may have been written without an entry until then.
 #[test]
 fn nothing_goes_unlogged_before_it_is_recorded_why() {
     for cores in [1, 2] {
@@ -309,7 +311,8 @@ fn nothing_goes_unlogged_before_it_is_recorded_why() {
             let volume = array.volume().open(&core).expect("it runs");
             write(&volume, STRIPE_BYTES, BLOCK, 1).await;
             drive.fail_next_writes(1);
-            // The log of the first is what fails; the other finds the member failed, of which nothing is recorded.
+            // The log of the first is what fails; the other finds the member failed, of which
+            // nothing is recorded.
             let first = core.spawn({
                 let volume = volume.clone();
                 async move { write(&volume, 0, BLOCK, 2).await }
@@ -400,7 +403,8 @@ impl Metadata for Watching {
     }
 }
 
-/// Old entries must never be followed: not those of a run before, not those that a member brings along.
+/// Old entries must never be followed: not those of a run before, not those that a member brings
+/// along.
 #[test]
 fn logs_are_emptied_before_anybody_could_follow_them() {
     let mut fixture = Fixture::new(1);
@@ -439,11 +443,12 @@ fn logs_are_emptied_before_anybody_could_follow_them() {
     }
 }
 
-/// Logs said that parity was not to be trusted until they had an entry. A crash that cost the only member whose log had been used then
-/// cost the array, although all parity was right.
+/// Logs said that parity was not to be trusted until they had an entry. A crash that cost the only
+/// member whose log had been used then cost the array, although all parity was right.
 #[test]
 fn one_entry_is_enough_for_all_logs_to_count() {
-    // While the array stays dirty a write asks for entries; otherwise the next record of it as dirty brings them.
+    // While the array stays dirty a write asks for entries; otherwise the next record of it as
+    // dirty brings them.
     for (cores, stays_dirty) in [(1, true), (2, true), (1, false)] {
         let mut fixture = Fixture::new(cores);
         let mut spec = ArraySpec { synced_below: Sector(0), unclean: true, ..fixture.spec(&[]) };
@@ -467,8 +472,9 @@ fn one_entry_is_enough_for_all_logs_to_count() {
     }
 }
 
-/// Every core asks for entries once parity is right. The logs that came of the first one's asking are in use when the next one's turn
-/// comes; emptied then, a ring leads to none of the logs that follow.
+/// Every core asks for entries once parity is right. The logs that came of the first one's asking
+/// are in use when the next one's turn comes; emptied then, a ring leads to none of the logs that
+/// follow.
 #[test]
 fn logs_in_use_are_not_emptied_because_another_core_asked_too() {
     let mut fixture = Fixture::new(2);

@@ -1,5 +1,5 @@
-//! Maps of volumes against plain arrays of bytes: segments out of order, stripes over several arrays, maps on maps, arrays on maps,
-//! growth under a client. Virtual time, fixed seeds.
+//! Maps of volumes against plain arrays of bytes: segments out of order, stripes over several
+//! arrays, maps on maps, arrays on maps, growth under a client. Virtual time, fixed seeds.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
@@ -219,7 +219,8 @@ fn a_volume_grows_under_its_clients_on_every_core() {
     });
 }
 
-/// A copy of what is at one place below goes to another, as it is done for a range that is held back.
+/// A copy of what is at one place below goes to another, as it is done for a range that is held
+/// back.
 async fn copy(core: &Core, (from, from_at): (&VolumeRef, u64), (to, to_at): (&VolumeRef, u64), len: u64) {
     let (from, to) = (from.open(core).unwrap(), to.open(core).unwrap());
     let (result, bytes) = from.read(from_at, BufMut::alloc(len as usize)).await;

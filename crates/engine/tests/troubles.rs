@@ -1,32 +1,54 @@
-//! Members that read badly or slowly: what they cannot deliver comes from redundancy, what they cannot take is recorded.
+//! Members that read badly or slowly: what they cannot deliver comes from redundancy, what they
+//! cannot take is recorded.
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
 use wattle_engine::geometry::{Geometry, Level, Params};
 use wattle_engine::metadata::{LocalBoxFuture, Metadata, NoMetadata, Record};
 use wattle_engine::units::{MemberIx, MemberSet, Sector};
-use wattle_engine::{ArrayHandle, ArraySpec, MemberSpec, MemberState, Volume, VolumeError};
-use wattle_rt::{Buf, BufMut, Core, Device, DriveConfig, Durability, World, WorldConfig};
+use wattle_engine::{
+    ArrayHandle, ArraySpec, FailCause, MemberKey, MemberSpec, MemberState, Volume, VolumeError,
+};
+use wattle_rt::{Buf, BufMut, Core, Device, DriveConfig, DriveControl, Durability, World, WorldConfig};
 
 const MEMBER_SECTORS: u64 = 256;
+
+/// The members that failed, why, and how many records there were before.
+type Failure = (Vec<(MemberIx, Option<MemberKey>)>, FailCause, usize);
+
+/// Makes a drive fail.
+type Plant = fn(&DriveControl);
 
 /// Remembers what was recorded; members may have no bad-block log.
 #[derive(Clone, Default)]
 struct Books {
     records: Rc<RefCell<Vec<Record>>>,
+    /// Failures, and how many records there were before each.
+    failures: Rc<RefCell<Vec<Failure>>>,
     without_log: bool,
+    /// The member of this key takes no record.
+    refuses: Rc<Cell<Option<MemberKey>>>,
 }
 
 impl Metadata for Books {
+    fn failed(&self, members: &[(MemberIx, Option<MemberKey>)], cause: FailCause) {
+        self.failures.borrow_mut().push((members.to_vec(), cause, self.records.borrow().len()));
+    }
+
     fn commit<'a>(&'a self, record: &'a Record) -> LocalBoxFuture<'a, Result<(), MemberSet>> {
         self.records.borrow_mut().push(record.clone());
         let seats = (0..).map(MemberIx).zip(&record.seats);
         let full =
             seats.filter(|(_, seat)| self.without_log && seat.state.writable() && !seat.bad.is_empty());
-        let refused: MemberSet = full.map(|(seat, _)| seat).collect();
+        let refuses = self.refuses.get();
+        let not_taken = (0..)
+            .map(MemberIx)
+            .zip(&record.seats)
+            .filter(|(_, seat)| seat.state.writable() && refuses.is_some() && seat.key == refuses);
+        let refused: MemberSet = full.chain(not_taken).map(|(seat, _)| seat).collect();
         Box::pin(std::future::ready(if refused.is_empty() { Ok(()) } else { Err(refused) }))
     }
 
@@ -179,7 +201,7 @@ fn sectors_that_neither_read_nor_take_a_rewrite_are_recorded_and_good_again_once
                 let record = books.records.borrow().last().cloned().unwrap();
                 record.seats[slot].bad.iter().collect::<Vec<_>>()
             };
-            control.latent(sector);
+            (sector..sector + 8).for_each(|sector| control.latent(sector));
             control.fail_next_writes(1);
             for _ in 0..4 {
                 assert!(read(&volume, 0, 4096).await == bytes[..4096], "{level}");
@@ -188,7 +210,8 @@ fn sectors_that_neither_read_nor_take_a_rewrite_are_recorded_and_good_again_once
             let status = array.status(&core).await;
             assert_eq!(status.members[slot].state, MemberState::InSync);
             assert_eq!(status.members[slot].bad_sectors, 8);
-            // Part of it is written: that part is good, and durably so before the write is acknowledged.
+            // Part of it is written: that part is good, and durably so before the write is
+            // acknowledged.
             volume.write(512, Buf::zeros(512), Durability::Cached).await.unwrap();
             assert_eq!(
                 bad(&books),
@@ -226,7 +249,73 @@ fn a_member_without_a_bad_block_log_is_failed_instead() {
     run.expect_done();
 }
 
-/// A member that cannot record what of it is good again must not cost the record of another that did not take the write.
+/// A failure is reported with its cause, and before the record that says so.
+#[test]
+fn a_failure_is_reported_with_its_cause_before_it_is_recorded() {
+    let rows: [(FailCause, Plant); 3] = [
+        (FailCause::Write, |control| control.fail_next_writes(1)),
+        (FailCause::Flush, |control| control.fail_next_flushes(1)),
+        (FailCause::Order, |_| ()),
+    ];
+    for (cause, provoke) in rows {
+        let mut fixture = Fixture::new(Level::Raid1, 2);
+        let control = fixture.world.drive(&fixture.drives[1]);
+        let spec = fixture.spec();
+        let run = fixture.world.run(async move |core: Core| {
+            let books = Books::default();
+            let array = ArrayHandle::start(&core, spec, Box::new(books.clone())).await;
+            let volume = array.volume().open(&core).unwrap();
+            fill(&volume).await;
+            provoke(&control);
+            if cause == FailCause::Order {
+                array.fail(&core, MemberIx(1)).await.unwrap();
+            }
+            volume.write(4096, Buf::zeros(4096), Durability::Cached).await.unwrap();
+            volume.flush().await.unwrap();
+            assert_eq!(array.status(&core).await.members[1].state, MemberState::Faulty, "{cause:?}");
+            let failures = books.failures.borrow().clone();
+            let [(members, found, before)] = &failures[..] else { panic!("{cause:?}: {failures:?}") };
+            assert_eq!((&members[..], *found), (&[(MemberIx(1), None)][..], cause));
+            assert!(
+                !books.records.borrow()[..*before].iter().any(|record| record.failed.contains(MemberIx(1)))
+            );
+            assert!(books.records.borrow()[*before].failed.contains(MemberIx(1)), "{cause:?}");
+            array.stop(&core).await.unwrap();
+        });
+        run.expect_done();
+    }
+}
+
+/// The last record still has the member that was in the seat before it.
+#[test]
+fn a_member_that_fails_as_it_joins_is_reported_by_its_own_key() {
+    let mut fixture = Fixture::new(Level::Raid1, 2);
+    let size_bytes = MEMBER_SECTORS * 512;
+    let newcomer = fixture.world.add_drive(DriveConfig { size_bytes, ..DriveConfig::default() });
+    let mut spec = fixture.spec();
+    (0..).zip(&mut spec.members).for_each(|(key, member)| member.key = Some(MemberKey(key)));
+    let run = fixture.world.run(async move |core: Core| {
+        let books = Books::default();
+        let array = ArrayHandle::start(&core, spec, Box::new(books.clone())).await;
+        array.fail(&core, MemberIx(1)).await.unwrap();
+        books.refuses.set(Some(MemberKey(2)));
+        let newcomer =
+            MemberSpec { key: Some(MemberKey(2)), ..MemberSpec::blank(newcomer.clone(), Sector(0)) };
+        assert!(array.add(&core, MemberIx(1), newcomer).await.is_err());
+        let failures = books.failures.borrow().clone();
+        let failures: Vec<_> = failures.iter().map(|(members, cause, _)| (&members[..], *cause)).collect();
+        let expected = [
+            (&[(MemberIx(1), Some(MemberKey(1)))][..], FailCause::Order),
+            (&[(MemberIx(1), Some(MemberKey(2)))][..], FailCause::Superblock),
+        ];
+        assert_eq!(failures, expected);
+        array.stop(&core).await.unwrap();
+    });
+    run.expect_done();
+}
+
+/// A member that cannot record what of it is good again must not cost the record of another that
+/// did not take the write.
 #[test]
 fn who_did_not_take_a_write_is_failed_whatever_becomes_of_bad_sectors() {
     let mut fixture = Fixture::new(Level::Raid1, 2);

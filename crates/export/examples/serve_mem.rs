@@ -1,7 +1,8 @@
-//! Serves a RAID 0 of four members in memory until it is told to stop: the server's own cost, without drives.
+//! Serves a RAID 0 of four members in memory until it is told to stop: the server's own cost,
+//! without drives.
 //!
-//! `cargo run --release -p wattle-export --example serve_mem -- nbd=unix:PATH|fuse=DIR|device=DIR [SIZE_MIB [CORES]]`; with `device=` as
-//! with `fuse=`, but never over io_uring.
+//! `cargo run --release -p wattle-export --example serve_mem -- nbd=unix:PATH|fuse=DIR|device=DIR
+//! [SIZE_MIB [CORES]]`; with `device=` as with `fuse=`, but never over io_uring.
 
 use std::env;
 use std::error::Error;

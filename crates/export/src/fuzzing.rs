@@ -1,5 +1,6 @@
-//! One function per protocol that takes any bytes of the other side and must return: the targets in `fuzz/` and the smoke test call the
-//! same code. Beyond "no panic" each asserts what must hold for whatever was accepted.
+//! One function per protocol that takes any bytes of the other side and must return: the targets in
+//! `fuzz/` and the smoke test call the same code. Beyond "no panic" each asserts what must hold for
+//! whatever was accepted.
 
 use crate::Address;
 use crate::fuse::protocol::{HEAD_BYTES, Offer};
@@ -70,7 +71,8 @@ pub fn fuzz_nbd_client(data: &[u8]) {
     }
 }
 
-/// A message of the kernel's, or of whoever has the device. Its length is made right first, or nothing would get past it.
+/// A message of the kernel's, or of any process that has the device. Its length is made right
+/// first, or nothing would get past it.
 pub fn fuzz_fuse(data: &[u8]) {
     let facts = |name: &str, read_only| FileFacts {
         name: name.to_owned(),

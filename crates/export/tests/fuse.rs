@@ -1,5 +1,5 @@
-//! The FUSE export against the kernel: real mounts, real programs. Where FUSE cannot be had (no device, no rights) every test says so
-//! and is skipped.
+//! The FUSE export against the kernel: real mounts, real programs. Where FUSE cannot be had (no
+//! device, no rights) every test says so and is skipped.
 
 #![allow(clippy::unwrap_used, reason = "a failure here fails the test")]
 #![allow(clippy::needless_pass_by_value, reason = "tests read better with the closure itself")]
@@ -64,7 +64,8 @@ fn mount(dir: &Path, read_only: bool) -> Option<Mount> {
     }
 }
 
-/// Unmounts by force when a test fails: nobody serves the files then, and whoever looks at them waits for ever.
+/// Unmounts by force when a test fails: no server answers then, and a process that looks at them
+/// waits for ever.
 struct Unmounted<'a>(&'a Path);
 
 impl Drop for Unmounted<'_> {
@@ -75,7 +76,8 @@ impl Drop for Unmounted<'_> {
     }
 }
 
-/// Runs a test on files of these volumes, and unmounts: over the device, and over io_uring where the kernel offers that.
+/// Runs a test on files of these volumes, and unmounts: over the device, and over io_uring where
+/// the kernel offers that.
 fn with_files(cores: usize, volumes: &'static [(&'static str, u64, bool)], test: impl AsyncFn(&Rig)) {
     on_backend(cores, BackendChoice::Auto, volumes, test);
 }
@@ -104,7 +106,8 @@ fn on_backend(
     }
 }
 
-/// Whether the kernel offers FUSE over io_uring. It is switched off unless somebody switches it on, which CI does here.
+/// Whether the kernel offers FUSE over io_uring. It is off by default,
+/// which CI does here.
 fn io_uring_is_offered() -> bool {
     const SWITCH: &str = "/sys/module/fuse/parameters/enable_uring";
     if std::env::var_os("CI").is_some() {
@@ -372,7 +375,7 @@ fn qemu_opens_it() {
     });
 }
 
-/// A caller that is killed while it waits takes its request with it; nobody else may notice.
+/// A caller that is killed while it waits takes its request with it; no other caller may notice.
 #[test]
 fn callers_that_are_killed_leave_nothing_behind() {
     with_files(2, ONE, async |rig| {
@@ -442,7 +445,7 @@ fn a_directory_that_cannot_be_mounted_on_is_refused() {
     assert_eq!(Mount::new(directory.path(), false).unwrap_err(), MountError::NotEmpty);
     assert_eq!(Mount::new(Path::new("/"), false).unwrap_err(), MountError::NotEmpty);
     fs::remove_file(&path).unwrap();
-    // One that nobody has begun to serve goes with its handle.
+    // One that is not served yet goes with its handle.
     let Some(first) = mount(directory.path(), false) else { return };
     assert_eq!(Mount::new(directory.path(), false).unwrap_err(), MountError::InUse);
     drop(first);

@@ -1,4 +1,5 @@
-//! The server against the clients people use: libnbd's tools, QEMU's, fio. None of them is told anything but the URI.
+//! The server against the clients people use: libnbd's tools, QEMU's, fio. None of them is told
+//! anything but the URI.
 //!
 //! A tool that is not installed skips its test, loudly; with `CI` in the environment it fails it.
 
@@ -28,7 +29,8 @@ fn installed(tool: &str) -> bool {
     found
 }
 
-/// Runs a command to its end while the server serves; returns what it wrote, and fails the test if it failed.
+/// Runs a command to its end while the server serves; returns what it wrote, and fails the test if
+/// it failed.
 async fn run(rig: &Rig, program: &str, arguments: &[&str]) -> String {
     let directory = tempfile::tempdir().unwrap();
     let output = directory.path().join("output");

@@ -1,4 +1,5 @@
-//! Exports of other servers as drives: wattle's own, and nbdkit's, which are killed and come back without what they had cached.
+//! Exports of other servers as drives: wattle's own, and nbdkit's, which are killed and come back
+//! without what they had cached.
 #![allow(clippy::unwrap_used, reason = "a failure here fails the test")]
 #![allow(clippy::print_stderr, reason = "a test that is skipped says so")]
 #![allow(clippy::disallowed_methods, reason = "real processes take real time")]
@@ -15,10 +16,13 @@ use wattle_engine::metadata::NoMetadata;
 use wattle_engine::units::Sector;
 use wattle_engine::{ArrayHandle, ArraySpec, MemberSpec};
 use wattle_export::NbdAddress;
+use wattle_export::nbd::handshake::{ExportFacts, Handshake, Step};
+use wattle_export::nbd::protocol::{self as proto, Request};
 use wattle_export::nbd::remote::{Patience, RemoteError, connect};
 use wattle_export::nbd::{ClientError, Limits, Uri};
 use wattle_rt::{
-    Buf, BufMut, Core, CoreIx, Device, Durability, IoError, IoErrorKind, Listener, RuntimeConfig, Unmap,
+    Buf, BufMut, Core, CoreIx, Device, Durability, IoError, IoErrorKind, Listener, RuntimeConfig, Stream,
+    Unmap,
 };
 
 /// Long enough for a process to start on a busy machine, short enough to wait for.
@@ -151,8 +155,9 @@ fn spawn(socket: &Path, args: &[String]) -> Child {
     panic!("nbdkit does not start");
 }
 
-/// A server acknowledges writes, keeps them in its cache and is killed: what it lost was acknowledged to somebody, and a flush
-/// after it came back must not say that it is durable when it is nowhere.
+/// A server acknowledges writes, keeps them in its cache and is killed: what it lost was
+/// acknowledged to a client, and a flush after it came back must not say that it is durable when it
+/// is nowhere.
 #[test]
 fn what_a_server_lost_is_written_again() {
     let directory = tempfile::tempdir().unwrap();
@@ -183,7 +188,7 @@ fn what_a_server_lost_is_written_again() {
         core.flush(&drive).await.unwrap();
         nbdkit.kill();
         assert!(on_disk(MIB as usize..3 * MIB as usize) == expected);
-        // What was flushed is not written again: somebody else may have.
+        // What was flushed is not written again: another writer may have.
         std::fs::write(&disk, vec![5; 8 * MIB as usize]).unwrap();
         nbdkit.start_again();
         assert_eq!(read(&core, &drive, MIB, 512).await, Ok(vec![5; 512]));
@@ -232,7 +237,8 @@ fn a_server_that_stays_away_is_a_drive_that_is_gone() {
     });
 }
 
-/// Members are looked at before a runtime starts and used within it: the connection is on a core beside both.
+/// Members are looked at before a runtime starts and used within it: the connection is on a core
+/// beside both.
 #[test]
 fn a_connection_beside_every_runtime() {
     let Some(nbdkit) = Nbdkit::start(&["memory", "8M"]) else { return };
@@ -263,6 +269,124 @@ fn silence_ends_the_drive() {
         assert_eq!(write(&core, &drive, 0, &[1; 512]).await.unwrap_err().kind(), IoErrorKind::Gone);
         assert_eq!(read(&core, &drive, 0, 512).await.unwrap_err().kind(), IoErrorKind::Gone);
     });
+}
+
+/// The server's side of a connection: tells what it is asked, and answers when it is told to.
+struct Peer {
+    core: Core,
+    stream: Stream,
+    received: Vec<u8>,
+}
+
+impl Peer {
+    /// Offers 8 MiB to the next client.
+    async fn accept(core: &Core, listener: &Listener) -> Self {
+        let stream = core.accept(listener).await.unwrap();
+        let mut peer = Self { core: core.clone(), stream, received: Vec::new() };
+        let facts = [ExportFacts {
+            name: String::new(),
+            description: String::new(),
+            size_bytes: 8 * MIB,
+            read_only: false,
+            io_min_bytes: 512,
+        }];
+        let mut handshake = Handshake::new(&facts, Some(0));
+        let mut out = proto::greeting().to_vec();
+        loop {
+            let (used, step) = handshake.advance(&peer.received, &mut out);
+            peer.received.drain(..used);
+            core.send(&peer.stream, vec![Buf::copy_of(&out)]).await.unwrap();
+            out.clear();
+            match step {
+                Step::More => peer.receive().await,
+                Step::Reply => {}
+                Step::Transmit(_) => return peer,
+                Step::Close => panic!("the client gave up"),
+            }
+        }
+    }
+
+    async fn receive(&mut self) {
+        let (count, buf) = self.core.recv(&self.stream, BufMut::alloc(64 << 10)).await;
+        self.received.extend_from_slice(&buf[..count.unwrap()]);
+    }
+
+    async fn exactly(&mut self, count: usize) -> Vec<u8> {
+        while self.received.len() < count {
+            self.receive().await;
+        }
+        self.received.drain(..count).collect()
+    }
+
+    /// The next write, and its data.
+    async fn write(&mut self) -> (Request, Vec<u8>) {
+        let head = self.exactly(proto::REQUEST_BYTES).await;
+        let request = Request::decode(head.first_chunk().unwrap()).unwrap();
+        assert_eq!(request.kind, proto::commands::WRITE);
+        let data = self.exactly(request.length_bytes as usize).await;
+        (request, data)
+    }
+
+    async fn answer(&self, request: &Request) {
+        let mut reply = proto::SIMPLE_REPLY_MAGIC.to_be_bytes().to_vec();
+        reply.extend([0; 4]);
+        reply.extend(request.cookie.to_be_bytes());
+        self.core.send(&self.stream, vec![Buf::copy_of(&reply)]).await.unwrap();
+    }
+}
+
+/// A connection is reset with a write in flight, and the server may carry that out at any time: it
+/// is sent again, and no newer one of the same bytes until the server has to be done with it.
+#[test]
+fn what_an_old_connection_may_still_write_undoes_nothing_newer() {
+    const ANSWER: Duration = Duration::from_secs(3);
+    for listens_on in [true, false] {
+        run(async |core| {
+            let directory = tempfile::tempdir().unwrap();
+            let socket = directory.path().join("nbd");
+            let mut listener = Listener::unix(&socket).unwrap();
+            let begin = |drive: &Device, offset: u64, byte: u8| {
+                let (task, drive) = (core.clone(), drive.clone());
+                core.spawn(async move { write(&task, &drive, offset, &[byte; 4096]).await })
+            };
+            let (task, there) = (core.clone(), uri(&socket, ""));
+            let patience = Patience { answer: ANSWER, reconnect: PATIENCE.reconnect };
+            let connecting = core.spawn(async move { connect(&task, &there, "nbd", patience).await });
+            let mut old = Peer::accept(&core, &listener).await;
+            let drive = connecting.await.unwrap();
+
+            let first = begin(&drive, 0, 1);
+            old.write().await;
+            let lost = core.now();
+            if !listens_on {
+                drop(listener);
+                old.stream.shutdown();
+                core.sleep(Duration::from_millis(300)).await;
+                listener = Listener::unix(&socket).unwrap();
+            }
+            old.stream.shutdown();
+            let mut new = Peer::accept(&core, &listener).await;
+            let (again, data) = new.write().await;
+            assert_eq!((again.offset_bytes, data), (0, vec![1; 4096]));
+            new.answer(&again).await;
+            first.await.unwrap();
+
+            let (newer, beside) = (begin(&drive, 0, 2), begin(&drive, 4096, 3));
+            let mut came = Vec::new();
+            for _ in 0..2 {
+                let (request, data) = new.write().await;
+                came.push((request.offset_bytes, data[0], core.now() >= lost + ANSWER));
+                new.answer(&request).await;
+            }
+            newer.await.unwrap();
+            beside.await.unwrap();
+            match listens_on {
+                true => assert_eq!(came, [(4096, 3, false), (0, 2, true)]),
+                // That server is gone: nothing is waited for.
+                false => assert_eq!(came, [(0, 2, false), (4096, 3, false)]),
+            }
+        });
+    }
 }
 
 #[test]
@@ -326,7 +450,8 @@ fn sizes_of_requests_are_the_servers() {
     });
 }
 
-/// More is written than is kept: flushes are sent that nobody asked for, and nothing waits for ever.
+/// More is written than is kept: flushes are sent that no client asked for, and nothing waits for
+/// ever.
 #[test]
 fn unflushed_writes_are_kept_within_bounds() {
     let Some(nbdkit) = Nbdkit::start(&["memory", "128M"]) else { return };

@@ -11,8 +11,8 @@ use support::{Client, MIB, Rig, info_query, pattern, reads, volume, with_server,
 use wattle_export::NbdAddress;
 use wattle_export::nbd::limits::{REQUEST_BYTES_MAX, STREAM_BUFFER_BYTES};
 use wattle_export::nbd::protocol::{Request, command_flags, commands, options, replies};
-use wattle_export::nbd::{self, ClientError, Export, Limits};
-use wattle_rt::Buf;
+use wattle_export::nbd::{self, ClientError, Crowd, Export, Limits, Server};
+use wattle_rt::{Buf, Core, Listener};
 
 const ONE: &[(&str, u64, bool)] = &[("disk", 64 * MIB, false)];
 const SOON: Duration = Duration::from_secs(5);
@@ -179,7 +179,7 @@ fn exports_come_and_go_and_who_has_one_keeps_it() {
         let mut default = Client::connect(core, &rig.socket, "", false).await;
         assert_eq!(default.write(0, b"the first").await, 0);
         assert_eq!(first.write(0, b"the new").await, 0);
-        // Nobody else finds it; the two, on different cores, have it.
+        // No other client finds it; the two, on different cores, have it.
         assert_eq!(exports.hide(core, "vg/new").await, 2);
         assert!(unknown("vg/new").await);
         assert_eq!(second.read(0, 7).await.unwrap(), b"the new");
@@ -280,7 +280,8 @@ fn a_client_that_takes_no_replies_waits_alone() {
     });
 }
 
-/// Shared memory that lies in a client's socket is taken back when somebody else needs it, and not before.
+/// Shared memory that lies in a client's socket is taken back when another client needs it, and not
+/// before.
 #[test]
 fn a_client_that_hoards_memory_is_closed_when_another_needs_it() {
     let limits =
@@ -298,7 +299,7 @@ fn a_client_that_hoards_memory_is_closed_when_another_needs_it() {
             assert_eq!(rig.server.connections(), 1 + usize::from(half_a_write));
 
             let mut good = Client::connect(&rig.core, &rig.socket, "", false).await;
-            // The reserve needs nobody's leave.
+            // The reserve needs no permission.
             let small = within(&rig.core, Duration::from_millis(150), good.read(0, 1 << 20)).await;
             assert_eq!(small.unwrap().unwrap().len(), 1 << 20);
             assert_eq!(
@@ -316,7 +317,7 @@ fn a_client_that_hoards_memory_is_closed_when_another_needs_it() {
 
 #[test]
 fn connections_beyond_the_limit_are_closed() {
-    let limits = Limits { connections_max: 2, ..Limits::default() };
+    let limits = Limits { connections_max: 2, idle_time_min: Duration::from_secs(3600), ..Limits::default() };
     with_server(1, limits, ONE, async |rig: Rig| {
         let first = Client::connect(&rig.core, &rig.socket, "", false).await;
         let mut second = Client::connect(&rig.core, &rig.socket, "", false).await;
@@ -328,6 +329,57 @@ fn connections_beyond_the_limit_are_closed() {
         let mut third = Client::connect(&rig.core, &rig.socket, "", false).await;
         assert_eq!(third.write(0, &[3; 512]).await, 0);
         assert_eq!(second.read(0, 512).await.unwrap(), [3; 512]);
+    });
+}
+
+#[test]
+fn when_all_connections_are_taken_the_one_idle_longest_makes_way() {
+    let idle_time_min = Duration::from_millis(50);
+    let limits = Limits { connections_max: 4, idle_time_min, ..Limits::default() };
+    with_server(2, limits, ONE, async |rig: Rig| {
+        let told = Rc::new(std::cell::RefCell::new(Vec::new()));
+        let tell = told.clone();
+        rig.server.on_crowd(move |crowd| tell.borrow_mut().push(crowd.clone()));
+        let connect = async || Client::connect(&rig.core, &rig.socket, "", false).await;
+        // In their order: longest idle, but it asked before; in its handshake; never asked; busy.
+        let mut asked = connect().await;
+        assert_eq!(asked.write(0, &[1; 512]).await, 0);
+        let mut shaking = Client::dial(&rig.core, &rig.socket);
+        rig.core.sleep(Duration::from_millis(20)).await;
+        let mut silent = connect().await;
+        let mut busy = connect().await;
+        busy.request(commands::WRITE, 0, 9, 0, 512).await;
+        rig.core.sleep(idle_time_min).await;
+        let mut newest = Vec::new();
+        for goes in [&mut shaking, &mut silent] {
+            newest.push(connect().await);
+            assert!(goes.is_closed_within(SOON).await);
+            // So that these are not idle for longer than the others.
+            assert_eq!(newest.last_mut().unwrap().read(0, 512).await.unwrap(), [1; 512]);
+        }
+        newest.push(connect().await);
+        assert!(asked.is_closed_within(SOON).await);
+        busy.send(&[2; 512]).await;
+        assert_eq!(busy.simple().await, Some((9, 0)));
+        assert_eq!(newest[2].read(0, 512).await.unwrap(), [2; 512]);
+        assert_eq!(*told.borrow(), [Crowd { closed: 1, refused: 0 }], "told once in a while");
+    });
+}
+
+#[test]
+fn clients_that_never_take_their_replies_do_not_keep_new_ones_away() {
+    let stall_time_max = Duration::from_millis(100);
+    let limits = Limits { connections_max: 4, stall_time_max, ..Limits::default() };
+    with_server(2, limits, ONE, async |rig: Rig| {
+        let mut clients = Vec::new();
+        for _ in 0..4 {
+            let client = Client::connect(&rig.core, &rig.socket, "", false).await;
+            client.send_meanwhile(&reads(64, MIB as u32, 0));
+            clients.push(client);
+        }
+        rig.core.sleep(stall_time_max * 2).await;
+        let mut newest = Client::connect(&rig.core, &rig.socket, "", false).await;
+        assert_eq!(newest.write(0, &[3; 512]).await, 0);
     });
 }
 
@@ -392,7 +444,8 @@ fn stopping_does_not_wait_for_ever_for_a_client() {
     });
 }
 
-/// Our own client: many in flight are answered to whoever asked, errors are of one request, and an end is of all.
+/// Our own client: many in flight are answered to the task that asked, errors are of one request,
+/// and an end is of all.
 #[test]
 fn a_client_has_many_requests_in_flight() {
     const VOLUMES: &[(&str, u64, bool)] = &[("disk", 64 * MIB, false), ("fixed", MIB, true)];
@@ -429,4 +482,45 @@ fn a_client_has_many_requests_in_flight() {
         );
         assert!(client.flush().await.is_err());
     });
+}
+
+/// Clients that ask and never take an answer, more than a core may have operations with the system,
+/// on two endpoints: those of a third one are answered, and new ones come in.
+#[test]
+fn clients_that_never_read_hold_back_no_others() {
+    const QUEUE_DEPTH: u32 = 64;
+    const EACH: usize = 50;
+    let config = wattle_rt::RuntimeConfig { cores: 1, queue_depth: QUEUE_DEPTH, ..Default::default() };
+    let test = async |core: Core| {
+        let directory = tempfile::tempdir().unwrap();
+        let volume = volume(&core, "disk", 64 * MIB, false).await;
+        let mut servers = Vec::new();
+        for name in ["first", "second", "third"] {
+            let listener = Listener::unix(&directory.path().join(name)).unwrap();
+            let export = Export { volume: volume.clone(), description: String::new() };
+            servers.push(Server::start(&core, listener, vec![export], Limits::default()).await.unwrap());
+        }
+        let third = directory.path().join("third");
+        let mut early = Client::connect(&core, &third, "", false).await;
+        let mut stalled = Vec::new();
+        for name in ["first", "second"] {
+            for _ in 0..EACH {
+                let client = Client::connect(&core, &directory.path().join(name), "", false).await;
+                client.send(&reads(16, MIB as u32, MIB)).await;
+                stalled.push(client);
+            }
+        }
+        for _ in 0..20 {
+            assert_eq!(early.read(0, 4096).await.unwrap(), [0; 4096]);
+        }
+        let mut late = Client::connect(&core, &third, "", false).await;
+        assert_eq!(late.write(0, &[1; 4096]).await, 0);
+        assert_eq!(early.read(0, 4096).await.unwrap(), [1; 4096]);
+        drop(stalled);
+        for server in servers {
+            server.stop(&core).await;
+        }
+    };
+    let all = async |core: Core| within(&core, Duration::from_secs(20), test(core.clone())).await;
+    assert!(wattle_rt::run(config, all).unwrap().is_some(), "they are held back");
 }

@@ -1,5 +1,5 @@
-//! Random and mutated messages to every parser of a protocol, the same each run; `fuzz/` runs the same functions under a
-//! coverage-guided fuzzer.
+//! Random and mutated messages to every parser of a protocol, the same each run; `fuzz/` runs the
+//! same functions under a coverage-guided fuzzer.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use wattle_export::fuzzing::ALL;

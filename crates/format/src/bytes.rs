@@ -1,5 +1,6 @@
-//! Fixed-width integers at byte offsets. Callers pass offsets that lie inside the slice by construction (constants
-//! into fixed-size blocks, or positions they have compared with the length); anything else is a bug and panics.
+//! Fixed-width integers at byte offsets. Callers pass offsets that lie inside the slice by
+//! construction (constants into fixed-size blocks, or positions they have compared with the
+//! length); anything else is a bug and panics.
 
 /// `N` bytes from `at`.
 pub(crate) fn array<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {

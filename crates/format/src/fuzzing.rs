@@ -1,5 +1,6 @@
-//! One function per decoder family that takes any bytes and must return: the targets in `fuzz/` and the smoke test
-//! call the same code. Beyond "no panic" each asserts what must hold for whatever was accepted.
+//! One function per decoder family that takes any bytes and must return: the targets in `fuzz/` and
+//! the smoke test call the same code. Beyond "no panic" each asserts what must hold for whatever
+//! was accepted.
 
 use crate::dm::{self, Array, Walk, cache, raid, snapshot, thin};
 use crate::lvm::area::Header;
@@ -13,8 +14,8 @@ use crate::rescue_map::{Phase, RescueMap};
 use crate::undo;
 use crate::{crc32, partition, probe};
 
-/// Superblocks of every version: reads every field of whatever has the magic, round-trips and changes what is valid.
-/// The first 8 bytes give the component's size.
+/// Superblocks of every version: reads every field of whatever has the magic, round-trips and
+/// changes what is valid. The first 8 bytes give the component's size.
 pub fn fuzz_superblock(data: &[u8]) {
     let Some((size, bytes)) = data.split_first_chunk::<8>() else { return };
     let size_sectors = u64::from_le_bytes(*size);
@@ -129,8 +130,8 @@ pub fn fuzz_probe(data: &[u8]) {
     let _ = probe::identify(0, &[(0, data)]);
 }
 
-/// Partition tables of a device whose start and end are the input, the middle zeros; with sectors of either size. A GPT's
-/// checksums are repaired first.
+/// Partition tables of a device whose start and end are the input, the middle zeros; with sectors
+/// of either size. A GPT's checksums are repaired first.
 pub fn fuzz_partition(data: &[u8]) {
     const SIZE_BYTES: u64 = 1 << 30;
     let mut head = data.to_vec();
@@ -167,7 +168,8 @@ pub fn fuzz_partition(data: &[u8]) {
     }
 }
 
-/// Makes the checksums of the entries and of the header at `at` right, where there is one and its entries are in `bytes`.
+/// Makes the checksums of the entries and of the header at `at` right, where there is one and its
+/// entries are in `bytes`.
 fn reseal_gpt(bytes: &mut [u8], at: usize) {
     let Some(header) = bytes.get(at..at + 512).filter(|header| header.starts_with(b"EFI PART")) else {
         return;
@@ -201,7 +203,8 @@ pub fn fuzz_lvm_label(data: &[u8]) {
     }
 }
 
-/// Headers of metadata areas: whatever their slots say, a commit stays inside the area and off the old text.
+/// Headers of metadata areas: whatever their slots say, a commit stays inside the area and off the
+/// old text.
 pub fn fuzz_lvm_area(data: &[u8]) {
     let Some((start, rest)) = data.split_first_chunk::<8>() else { return };
     let mut bytes = rest.to_vec();
@@ -240,7 +243,8 @@ pub fn fuzz_lvm_text(data: &[u8]) {
     assert_eq!((again.to_text(&stamp), again.problems()), (text, problems));
 }
 
-/// Trees, arrays and superblocks of thin and cache metadata. Checksums are repaired, and blocks say what number they have.
+/// Trees, arrays and superblocks of thin and cache metadata. Checksums are repaired, and blocks say
+/// what number they have.
 pub fn fuzz_dm_blocks(data: &[u8]) {
     let blocks = data.chunks(dm::BLOCK_BYTES).take(16);
     let sealed = |salt: u32, number_at: usize| {

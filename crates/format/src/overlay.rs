@@ -1,8 +1,9 @@
 //! The file that keeps what is written over a member that must not change (`--overlay`).
 //!
-//! A header of 4 KiB; a map with one bit for each sector of 512 bytes of the member, lowest bit first, rounded up to 4 KiB; then the
-//! member's sectors, each in its place. A sector is in this file if its bit is set, and on the member otherwise. What was never written
-//! is a hole. Numbers are little-endian.
+//! A header of 4 KiB; a map with one bit for each sector of 512 bytes of the member, lowest bit
+//! first, rounded up to 4 KiB; then the member's sectors, each in its place. A sector is in this
+//! file if its bit is set, and on the member otherwise. What was never written is a hole. Numbers
+//! are little-endian.
 //!
 //! | offset | bytes | field |
 //! |---|---|---|
@@ -13,12 +14,12 @@
 //! | 32 | 1 | 1 if the time follows |
 //! | 36 | 4 | when the member was last written: nanoseconds |
 //! | 40 | 8 | and seconds since 1970 |
-//! | 48 | 128 | what 16 places of the member hold: CRC-32C of 4 KiB, and 1 if it could be read (4 bytes each) |
+//! | 48 | 128 | of 16 places of the member: CRC-32C of 4 KiB, 1 if readable (4 bytes each) |
 //! | 176 | 2 | length of the name |
 //! | 178 | … | the member's name when the overlay was made |
 //!
-//! Invariant: a bit is written only when its sector is durable here, and never goes back. So whatever part of a change of the map
-//! a crash leaves, every bit that is set is right.
+//! Invariant: a bit is written only when its sector is durable here, and never goes back. So
+//! whatever part of a change of the map a crash leaves, every bit that is set is right.
 
 use thiserror::Error;
 
@@ -113,8 +114,8 @@ pub enum Difference {
     Modified,
 }
 
-/// Where a member of so many sectors is looked at to know it again: where superblocks, labels and partition tables are, and evenly in
-/// between.
+/// Where a member of so many sectors is looked at to know it again: where superblocks, labels and
+/// partition tables are, and evenly in between.
 #[must_use]
 pub fn sample_places(sectors: u64) -> [u64; SAMPLES] {
     let (size, page) = (sectors * SECTOR_BYTES, PAGE_BYTES);
@@ -208,7 +209,8 @@ impl Header {
         })
     }
 
-    /// Whether this overlay may be used over the member that `now` describes: the same as when it was made, as far as both could be read.
+    /// Whether this overlay may be used over the member that `now` describes: the same as when it
+    /// was made, as far as both could be read.
     ///
     /// # Errors
     /// What is different.

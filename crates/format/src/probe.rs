@@ -1,8 +1,10 @@
-//! Signatures of everything that is not md: what `create` must refuse to overwrite and `scan` must name.
+//! Signatures of everything that is not md: what `create` must refuse to overwrite and `scan` must
+//! name.
 //!
-//! Only recognition, by the magic at its place plus what it takes to tell neighbours apart. Ask [`ranges`] what to
-//! read, hand what could be read to [`identify`]; a range that is missing just hides its signatures. md superblocks
-//! are [`crate::md::scan_component`]'s. Places: docs/formats.md §10.4, §11.1, §12, and the formats' own documents.
+//! Only recognition, by the magic at its place plus what it takes to tell neighbours apart. Ask
+//! [`ranges`] what to read, hand what could be read to [`identify`]; a range that is missing just
+//! hides its signatures. md superblocks are [`crate::md::scan_component`]'s. Places:
+//! docs/formats.md §10.4, §11.1, §12, and the formats' own documents.
 
 use std::ops::Range;
 
@@ -10,6 +12,7 @@ use crate::bytes::{array, be32, le16, le32, le64};
 use crate::lvm::Id;
 use crate::partition::Guid;
 use crate::partition::mbr::Mbr;
+use crate::text::printable;
 
 /// What was recognised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -141,7 +144,8 @@ const ZFS_RING: Range<u64> = 128 << 10..256 << 10;
 /// Backup GPT, DDF and IMSM, with sectors of 512 or 4096 bytes.
 const TAIL_BYTES: u64 = 8192;
 
-/// Byte ranges to read from a device of `size_bytes`: sorted by place, inside the device, 150 KiB together.
+/// Byte ranges to read from a device of `size_bytes`: sorted by place, inside the device, 150 KiB
+/// together.
 #[must_use]
 pub fn ranges(size_bytes: u64) -> Vec<Range<u64>> {
     let wanted = [0..HEAD_BYTES, ISO_AT..ISO_AT + 2048, BTRFS_AT..BTRFS_AT + 4096, ZFS_RING];
@@ -213,7 +217,8 @@ fn simple(view: &View<'_>) -> Option<Signature> {
     MAGICS.into_iter().find(|(_, at, magic)| view.has(*at, magic)).map(|(kind, at, _)| bare(kind, at))
 }
 
-/// FAT and MBR share the 55 AA mark; FAT says so itself, and an MBR must have a believable partition.
+/// FAT and MBR share the 55 AA mark; FAT says so itself, and an MBR must have a believable
+/// partition.
 fn boot_sector(view: &View<'_>) -> Option<Signature> {
     let sector = view.at(0, 512).filter(|sector| sector[510..] == [0x55, 0xaa])?;
     for (magic_at, label_at) in [(54, 43), (82, 71)] {
@@ -235,7 +240,8 @@ fn primary_gpt(view: &View<'_>) -> Option<u64> {
     [512, 4096].into_iter().find(|&at| view.has(at, b"EFI PART"))
 }
 
-/// The primary header after the first sector, or the backup in the last, with sectors of either size.
+/// The primary header after the first sector, or the backup in the last, with sectors of either
+/// size.
 fn gpt(view: &View<'_>) -> Option<Signature> {
     let backup = [512, 4096]
         .into_iter()
@@ -336,16 +342,6 @@ fn imsm(view: &View<'_>) -> Option<Signature> {
 fn text(bytes: &[u8]) -> Option<String> {
     let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
     printable(&String::from_utf8_lossy(&bytes[..end]))
-}
-
-/// The same of text that is decoded already.
-pub(crate) fn printable(text: &str) -> Option<String> {
-    let shown: String = text
-        .trim_end()
-        .chars()
-        .map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c })
-        .collect();
-    (!shown.is_empty()).then_some(shown)
 }
 
 /// 16 bytes in order, in the usual notation; none when they are all zero.

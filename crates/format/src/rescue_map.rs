@@ -1,8 +1,9 @@
-//! The map of a copy, in the format of GNU ddrescue's mapfiles: which parts of a source were copied, and how far the others
-//! were tried. Either program goes on where the other stopped.
+//! The map of a copy, in the format of GNU ddrescue's mapfiles: which parts of a source were
+//! copied, and how far the others were tried. Either program goes on where the other stopped.
 //!
-//! A line of text for the state as a whole, then one for each area, in order and without gaps: position, size, status.
-//! Numbers are hexadecimal. A map may begin late or end early: what it does not mention was not tried.
+//! A line of text for the state as a whole, then one for each area, in order and without gaps:
+//! position, size, status. Numbers are hexadecimal. A map may begin late or end early: what it does
+//! not mention was not tried.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;

@@ -1,7 +1,8 @@
 //! What a command overwrote, as it was before (`wattle undo`).
 //!
-//! A header of 64 bytes, then entries, each with a checksum of its own. A log is written whole and made durable before the first byte of a
-//! member changes, so that one that ends early or fails a checksum is never needed. Numbers are little-endian.
+//! A header of 64 bytes, then entries, each with a checksum of its own. A log is written whole and
+//! made durable before the first byte of a member changes, so that one that ends early or fails a
+//! checksum is never needed. Numbers are little-endian.
 //!
 //! | offset | bytes | header |
 //! |---|---|---|
@@ -13,11 +14,13 @@
 //! | 40 | 4 | and microseconds |
 //! | 44 | 4 | number of entries |
 //!
-//! An entry: kind (4), length of what follows (4), CRC-32C of these eight bytes and what follows (4), and that. docs/formats.md §23 has the
-//! kinds: the command, the members it was given, what was written to ([`Target`]), and ranges of that ([`Range`]).
+//! An entry: kind (4), length of what follows (4), CRC-32C of these eight bytes and what follows
+//! (4), and that. docs/formats.md §23 has the kinds: the command, the members it was given, what
+//! was written to ([`Target`]), and ranges of that ([`Range`]).
 //!
-//! The unit is the sector of 512 bytes. Of each that was written there is what it held before, and a checksum of everything that
-//! the command wrote there, one after the other: so whatever a crash of the command left is told from what somebody else wrote later.
+//! The unit is the sector of 512 bytes. Of each that was written there is what it held before, and
+//! a checksum of everything that the command wrote there, one after the other: so whatever a crash
+//! of the command left is told from what was written later by other means.
 
 use thiserror::Error;
 
@@ -70,7 +73,8 @@ pub struct Target {
     pub sectors: u64,
     /// What the drive says it is, if it says anything: its world wide name, or its serial number.
     pub drive: String,
-    /// What is at [`crate::overlay::sample_places`], by [`crate::overlay::sample`]; `None` where it could not be read, or was written.
+    /// What is at [`crate::overlay::sample_places`], by [`crate::overlay::sample`]; `None` where it
+    /// could not be read, or was written.
     pub samples: [Option<u32>; SAMPLES],
 }
 
@@ -110,7 +114,8 @@ impl Range {
         }
     }
 
-    /// Whether the command left these bytes in a sector, counted from the range's first, at any moment.
+    /// Whether the command left these bytes in a sector, counted from the range's first, at any
+    /// moment.
     #[must_use]
     pub fn is_written(&self, sector: usize, bytes: &[u8]) -> bool {
         let sum = crc32c::crc32c(bytes);

@@ -1,5 +1,5 @@
-//! Metadata that device-mapper's targets wrote on a Linux 6.12 kernel (`data/dm`, of the same VG as `data/lvm/every.vg`),
-//! and trees that the tools of thin-provisioning-tools made of a description.
+//! Metadata that device-mapper's targets wrote on a Linux 6.12 kernel (`data/dm`, of the same VG as
+//! `data/lvm/every.vg`), and trees that the tools of thin-provisioning-tools made of a description.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 #![allow(clippy::print_stderr, reason = "a skipped test says so")]
 
@@ -123,7 +123,8 @@ fn an_old_snapshot() {
     while let Some(chunk) = exceptions.wants() {
         exceptions.give(&store[4096 * chunk as usize..]).unwrap();
     }
-    // Chunks 7 to 26 of the origin were written, then 100 to 102 of the snapshot; each went to the next chunk.
+    // Chunks 7 to 26 of the origin were written, then 100 to 102 of the snapshot; each went to the
+    // next chunk.
     let copied = (7..=21).chain(22..=26).chain(100..=102);
     let found: Vec<(u64, u64)> = exceptions.iter().collect();
     assert_eq!(found.iter().map(|(origin, _)| *origin).collect::<Vec<_>>(), copied.collect::<Vec<_>>());
@@ -152,7 +153,8 @@ fn dm_raid() {
     assert_eq!(Superblock::decode(&rmeta).unwrap().unwrap().shape().layout, 0x102);
 }
 
-/// Runs a tool of thin-provisioning-tools over a description; the image it makes, or `None` if it is not there.
+/// Runs a tool of thin-provisioning-tools over a description; the image it makes, or `None` if it
+/// is not there.
 fn restored(tool: &str, arguments: &[&str], description: &str) -> Option<Blocks> {
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();

@@ -1,5 +1,6 @@
-//! A VG that LVM2 2.03.16 made on a Linux 6.12 kernel, with one LV of every kind (`data/lvm/every.vg`, its labels and the
-//! header of a metadata area), and the backup of one in the middle of a pvmove (`moving.vg`).
+//! A VG that LVM2 2.03.16 made on a Linux 6.12 kernel, with one LV of every kind
+//! (`data/lvm/every.vg`, its labels and the header of a metadata area), and the backup of one in
+//! the middle of a pvmove (`moving.vg`).
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use wattle_format::lvm::area::{Header, Location};
@@ -30,8 +31,8 @@ fn area(offset_bytes: u64, size_bytes: u64) -> Area {
     Area { offset_bytes, size_bytes }
 }
 
-/// `pvcreate --metadatacopies 2 --bootloaderareasize 256k`, then `--dataalignment 192k --dataalignmentoffset 7s`, then
-/// `--labelsector 3`.
+/// `pvcreate --metadatacopies 2 --bootloaderareasize 256k`, then
+/// `--dataalignment 192k --dataalignmentoffset 7s`, then `--labelsector 3`.
 #[test]
 fn labels() {
     let two_areas = label(include_bytes!("data/lvm/every-pv0.head"));
@@ -63,7 +64,8 @@ fn the_header_names_the_text() {
     assert_eq!(header.commit(EVERY).unwrap().commit.committed().unwrap().offset_bytes, 377_856 + 30_720);
 }
 
-/// What is written differs from what LVM2 wrote in white space only; comments, order and empty sections stay.
+/// What is written differs from what LVM2 wrote in white space only; comments, order and empty
+/// sections stay.
 #[test]
 fn texts_are_written_as_lvm_writes_them() {
     let squeezed = |text: &[u8]| -> Vec<u8> {
@@ -246,8 +248,8 @@ fn what_is_not_known_stays() {
     }
 }
 
-/// Bytes all over a real text are damaged: an error or a value, never a panic, and what is accepted can be
-/// written and read again.
+/// Bytes all over a real text are damaged: an error or a value, never a panic, and what is accepted
+/// can be written and read again.
 #[test]
 fn damage_never_panics() {
     let mut text = EVERY.to_vec();

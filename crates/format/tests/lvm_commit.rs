@@ -1,5 +1,5 @@
-//! Every way in which a commit to three areas can be cut short: whatever subset of the sectors that were not flushed
-//! survives, the areas together say the old text or the new one.
+//! Every way in which a commit to three areas can be cut short: whatever subset of the sectors that
+//! were not flushed survives, the areas together say the old text or the new one.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use wattle_format::lvm::area::Header;
@@ -110,7 +110,7 @@ fn a_crash_leaves_the_old_text_or_the_new_one() {
         subsets(&device, &commit, |crashed, subset| {
             cases += 1;
             assert_eq!(crashed.seqno(), if subset == 0 { old } else { vg.seqno });
-            // Whoever finds it so commits again, on top of what counts.
+            // A writer that finds it so commits again, on top of what counts.
             let mut again = vg.clone();
             again.seqno = 100;
             let mut after = crashed.clone();

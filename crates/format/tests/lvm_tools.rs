@@ -1,7 +1,9 @@
-//! LVM2's own tools as judges: what is written here they accept, and what they make of it is read back.
+//! LVM2's own tools as judges: what is written here they accept, and what they make of it is read
+//! back.
 //!
-//! `pvck` takes plain files. `vgs`, `lvs` and `lvcreate` want block devices, so they need root and a loop device, and no
-//! device-mapper: nothing is activated. What cannot run here is skipped, loudly.
+//! `pvck` takes plain files. `vgs`, `lvs` and `lvcreate` want block devices, so they need root and
+//! a loop device, and no device-mapper: nothing is activated. What cannot run here is skipped,
+//! loudly.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 #![allow(clippy::print_stderr, reason = "a skipped test says so")]
 
@@ -199,7 +201,8 @@ fn pvck_finds_nothing_wrong() {
     assert!(!headers.contains("invalid") && !headers.contains("CHECK"), "{headers}");
 }
 
-/// LVM2 reads the VG made here, adds a volume; that is read back, changed once more, and LVM2 reads it again.
+/// LVM2 reads the VG made here, adds a volume; that is read back, changed once more, and LVM2 reads
+/// it again.
 #[test]
 fn lvm_goes_on_with_it_and_we_with_theirs() {
     if !installed() {

@@ -305,7 +305,7 @@ fn partitions_of_an_mbr_that_cannot_be() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Whoever shares a sector with another is marked, and nobody else.
+    /// A partition that shares a sector with another is marked, and no other.
     #[test]
     fn overlaps_are_those_that_share_a_sector(ranges in proptest::collection::vec((40_u64..120, 0_u64..30), 0..12)) {
         let ranges: Vec<Range> = ranges.into_iter().map(|(start, len)| (start, start + len)).collect();

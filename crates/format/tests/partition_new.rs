@@ -1,5 +1,5 @@
-//! New partition tables: what is written is read back as it was planned, by other tools too, and whatever a power cut leaves of it is
-//! no table or this one.
+//! New partition tables: what is written is read back as it was planned, by other tools too, and
+//! whatever a power cut leaves of it is no table or this one.
 #![allow(
     clippy::unwrap_used,
     clippy::print_stderr,

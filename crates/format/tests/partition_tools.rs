@@ -1,5 +1,5 @@
-//! Tables that sfdisk, sgdisk, fdisk and parted wrote, against what sfdisk reads in them. A tool that is missing fails in
-//! CI and is skipped elsewhere.
+//! Tables that sfdisk, sgdisk, fdisk and parted wrote, against what sfdisk reads in them. A tool
+//! that is missing fails in CI and is skipped elsewhere.
 #![allow(
     clippy::unwrap_used,
     clippy::print_stderr,
@@ -44,7 +44,8 @@ impl Image {
     }
 }
 
-/// Runs a tool, with what it reads from stdin; `IMAGE` among the arguments is the image. `None` if it is not installed.
+/// Runs a tool, with what it reads from stdin; `IMAGE` among the arguments is the image. `None` if
+/// it is not installed.
 fn run(image: &Image, line: &str, stdin: &str) -> Option<Vec<u8>> {
     let mut words = line.split(' ');
     let tool = words.next().unwrap();

@@ -1,5 +1,6 @@
-//! Superblocks of arrays that Linux 6.12 and mdadm 4.2 wrote (the first 512 bytes, all that is not zero, of members
-//! under `fixtures/`): they load, and `create` makes the same bytes except for what the kernel updated since.
+//! Superblocks of arrays that Linux 6.12 and mdadm 4.2 wrote (the first 512 bytes, all that is not
+//! zero, of members under `fixtures/`): they load, and `create` makes the same bytes except for
+//! what the kernel updated since.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use wattle_format::md::create::{NewArray, superblock};
@@ -62,8 +63,8 @@ fn they_load() {
     }
 }
 
-/// Sizes, offsets and places come from `defaults`, as `create` will choose them; ids, time, roles and events are taken
-/// from the recording.
+/// Sizes, offsets and places come from `defaults`, as `create` will choose them; ids, time, roles
+/// and events are taken from the recording.
 #[test]
 fn create_makes_the_same_bytes() {
     for recorded in &RECORDED {

@@ -1,5 +1,6 @@
-//! Tens of thousands of random and mutated inputs to every decoder, the same each run. A panic, a failed assertion or
-//! an endless loop in `fuzzing` fails the test; `fuzz/` runs the same functions under a coverage-guided fuzzer.
+//! Tens of thousands of random and mutated inputs to every decoder, the same each run. A panic, a
+//! failed assertion or an endless loop in `fuzzing` fails the test; `fuzz/` runs the same functions
+//! under a coverage-guided fuzzer.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 mod common;

@@ -1,4 +1,5 @@
-//! Superblocks of all versions: recorded bytes, losslessness, roles and counters, load checks, hazards.
+//! Superblocks of all versions: recorded bytes, losslessness, roles and counters, load checks,
+//! hazards.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 mod common;
@@ -11,7 +12,8 @@ use wattle_format::md::{
     SuperblockError, Timestamp, Version, badblocks, identify, read,
 };
 
-/// The 1.2 superblock mdadm 4.2 wrote for a RAID 1 with bitmap on 16 MiB devices (docs/formats.md §18.1).
+/// The 1.2 superblock mdadm 4.2 wrote for a RAID 1 with bitmap on 16 MiB devices (docs/formats.md
+/// §18.1).
 fn vector() -> Vec<u8> {
     let words = "fc4e2ba9 01000000 01000000 00000000 c1101493 bd984888 601259eb 64c1afd5 \
                  286e6f6e 65293a30 00000000 00000000 00000000 00000000 00000000 00000000 \
@@ -96,7 +98,8 @@ fn absent_is_not_damaged() {
     assert_eq!(damaged.fields().name(), "(none):0", "still to be shown");
 }
 
-/// One row per load check of docs/formats.md §1.5: what is patched into a good 1.2 superblock, and what is said.
+/// One row per load check of docs/formats.md §1.5: what is patched into a good 1.2 superblock, and
+/// what is said.
 #[test]
 fn load_checks() {
     type Row = (usize, &'static [u8], SuperblockError);
@@ -134,8 +137,8 @@ fn load_checks() {
     );
 }
 
-/// Hazard 5 of docs/formats.md §19: Linux 6.19 writes the logical block size where older kernels demand zero. We read
-/// it, keep it through updates, and never add it unasked.
+/// Hazard 5 of docs/formats.md §19: Linux 6.19 writes the logical block size where older kernels
+/// demand zero. We read it, keep it through updates, and never add it unasked.
 #[test]
 fn logical_block_size_is_kept_and_never_added() {
     let mut superblock = member(Version::V12, 0);
@@ -147,7 +150,8 @@ fn logical_block_size_is_kept_and_never_added() {
     assert_eq!(again.logical_block_size(), Some(4096));
 }
 
-/// Hazard 10: bad block entries count from the start of the device. Moving the data must not move them.
+/// Hazard 10: bad block entries count from the start of the device. Moving the data must not move
+/// them.
 #[test]
 fn moving_the_data_leaves_bad_blocks_alone() {
     let mut superblock = member(Version::V12, 0);
@@ -333,8 +337,8 @@ fn a_role() -> impl Strategy<Value = Role> {
 }
 
 proptest! {
-    /// Random values in every field and every byte the checks leave free: what loads is written back as it was, and
-    /// each setter changes its bytes and the checksum, nothing else.
+    /// Random values in every field and every byte the checks leave free: what loads is written
+    /// back as it was, and each setter changes its bytes and the checksum, nothing else.
     #[test]
     fn version_1_is_lossless(
         noise in prop::collection::vec(any::<u8>(), 4096),
@@ -397,7 +401,8 @@ proptest! {
         reseal(&mut bytes);
         let mut superblock = load(Version::V090, &bytes);
         prop_assert_eq!(&superblock.bytes()[..], &bytes[..]);
-        // The noise in 41, 42 is another generation's number, so the checkpoint does not move along.
+        // The noise in 41, 42 is another generation's number, so the checkpoint does not move
+        // along.
         prop_assume!(bytes[4 * 39..4 * 41] != bytes[4 * 41..4 * 43]);
         superblock.set_events(events);
         superblock.set_utime(Timestamp { secs: u64::from(utime), micros: 0 });

@@ -20,7 +20,8 @@ pub enum Error {
         /// What it said.
         source: io::Error,
     },
-    /// A structure points beyond the end of what the file system is on: it was cut off, or is damaged.
+    /// A structure points beyond the end of what the file system is on: it was cut off, or is
+    /// damaged.
     #[error("byte {offset} is beyond the end, which is at {size}")]
     BeyondEnd {
         /// Where it points to.
@@ -67,12 +68,13 @@ pub enum Error {
     /// Links lead to links, perhaps in a circle.
     #[error("too many symbolic links on the way")]
     TooManyLinks,
-    /// Whoever reads wanted no more.
+    /// The reader wanted no more.
     #[error("stopped")]
     Stopped,
 }
 
-/// What whoever reads a file system should know: it can be read, and is perhaps not what it was last.
+/// What the reader of a file system should know: it can be read, and is perhaps not what it was
+/// last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Note {

@@ -1,12 +1,14 @@
-//! One function per family of file systems that takes any bytes as an image and must return: the targets in `fuzz/` and the smoke
-//! test call the same code.
+//! One function per family of file systems that takes any bytes as an image and must return: the
+//! targets in `fuzz/` and the smoke test call the same code.
 
 use crate::{Error, FileSystem, Kind, Node};
 
-/// Entries that are looked at: enough to reach every structure, few enough for many images a second.
+/// Entries that are looked at: enough to reach every structure, few enough for many images a
+/// second.
 const ENTRIES_MAX: usize = 200;
 
-/// Opens an image and reads everything, within a bound: an image that is small can still describe files without an end.
+/// Opens an image and reads everything, within a bound: an image that is small can still describe
+/// files without an end.
 fn walk(data: Vec<u8>) {
     let Ok(fs) = crate::open(Box::new(data), None) else { return };
     let _ = format!("{:?}", fs.about());
@@ -55,7 +57,8 @@ const BLOCK_BYTES: usize = 4096;
 /// Blocks of the largest image that is unpacked: 32 MiB.
 const BLOCKS_MAX: u32 = 8192;
 
-/// An image without its empty blocks, as the fuzzer keeps and changes it: file systems are large and hold little.
+/// An image without its empty blocks, as the fuzzer keeps and changes it: file systems are large
+/// and hold little.
 #[must_use]
 pub fn pack(image: &[u8]) -> Vec<u8> {
     let blocks = image.len().div_ceil(BLOCK_BYTES) as u32;
@@ -95,8 +98,8 @@ pub fn fuzz_xfs(data: &[u8]) {
     walk(data.to_vec());
 }
 
-/// An image of btrfs. Checksums are of everything: those of blocks that look like one of a tree, and of the superblock, are made right
-/// first, or nothing would get past them.
+/// An image of btrfs. Checksums are of everything: those of blocks that look like one of a tree,
+/// and of the superblock, are made right first, or nothing would get past them.
 pub fn fuzz_btrfs(data: &[u8]) {
     let mut data = data.to_vec();
     crate::btrfs::seal(&mut data);

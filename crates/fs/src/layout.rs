@@ -1,10 +1,7 @@
-//! How a file system is laid out, as far as it concerns what lies below: what it was told of stripes, and its groups.
+//! How a file system is laid out, as far as it concerns what lies below: what it was told of
+//! stripes, and its groups.
 //!
 //! Only superblocks are read, so that this works of a file system that is in use.
-
-use crate::error::Error;
-use crate::source::{ReadAt, Source};
-use crate::{ext, xfs};
 
 /// How a file system is laid out.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,7 +14,8 @@ pub struct Layout {
     pub size_bytes: u64,
     /// Its blocks.
     pub block_bytes: u64,
-    /// What it takes for one drive's part of a stripe: XFS's `sunit`, ext's stride. `None` if it was told nothing.
+    /// What it takes for one drive's part of a stripe: XFS's `sunit`, ext's stride. `None` if it
+    /// was told nothing.
     pub stripe_unit_bytes: Option<u64>,
     /// What it takes for the data of a stripe: XFS's `swidth`, ext's stripe width.
     pub stripe_width_bytes: Option<u64>,
@@ -27,17 +25,4 @@ pub struct Layout {
     pub group_bytes: u64,
     /// The unit of XFS's log, if it has one.
     pub log_unit_bytes: Option<u64>,
-}
-
-/// The layout of the ext2, ext3, ext4 or XFS in `reader`.
-///
-/// # Errors
-/// [`Error::Unrecognised`] if it is none of these; or its superblock cannot be read, is damaged, or asks for what is not supported.
-pub fn layout(reader: Box<dyn ReadAt>) -> Result<Layout, Error> {
-    let source = Source::new(reader);
-    match (ext::is_here(&source)?, xfs::is_here(&source)?) {
-        (true, _) => ext::layout(&source),
-        (_, true) => xfs::layout(&source),
-        _ => Err(Error::Unrecognised),
-    }
 }

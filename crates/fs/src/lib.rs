@@ -1,13 +1,16 @@
 //! Files: reads file systems out of anything that can be read at an offset. Nothing here writes.
 //!
-//! [`open`] recognises ext2, ext3, ext4, XFS and btrfs, and gives a [`FileSystem`]: directories are listed, attributes read, and the data of
-//! files delivered in order, holes left out. What is damaged is an error that names the structure; what is not supported is an
-//! error that names the feature. What can be read but is not the newest state is a [`Note`].
+//! [`open`] recognises ext2, ext3, ext4, XFS and btrfs, and gives a [`FileSystem`]: directories are
+//! listed, attributes read, and the data of files delivered in order, holes left out. What is
+//! damaged is an error that names the structure; what is not supported is an error that names the
+//! feature. What can be read but is not the newest state is a [`Note`].
 //!
-//! Every byte of a file system is somebody else's: no decoder here panics, allocates by a number it read without a bound, or goes
-//! round in a circle. The bound is nearly always the size of what is read: a structure of a file system occupies blocks of it.
+//! Every byte of a file system is untrusted: no decoder here panics, allocates by a number it
+//! read without a bound, or goes round in a circle. The bound is nearly always the size of what is
+//! read: a structure of a file system occupies blocks of it.
 //!
-//! Reading order: [`FileSystem`], then `source` (how bytes are read), then one directory per family.
+//! Reading order: [`FileSystem`], then `source` (how bytes are read), then one directory per
+//! family.
 
 mod btrfs;
 mod bytes;
@@ -22,16 +25,18 @@ mod xfs;
 use std::ops::Range;
 
 pub use error::{Error, Note};
-pub use layout::{Layout, layout};
+pub use layout::Layout;
 pub use path::resolve;
 pub use source::ReadAt;
 
 use source::Source;
 
-/// Opens the file system in `reader`; of btrfs the subvolume of that number, or else the one that a mount would show.
+/// Opens the file system in `reader`; of btrfs the subvolume of that number, or else the one that a
+/// mount would show.
 ///
 /// # Errors
-/// [`Error::Unrecognised`] if there is none that is known here; else what is wrong with it or not supported.
+/// [`Error::Unrecognised`] if there is none that is known here; else what is wrong with it or not
+/// supported.
 pub fn open(reader: Box<dyn ReadAt>, subvolume: Option<u64>) -> Result<Box<dyn FileSystem>, Error> {
     let source = Source::new(reader);
     let (is_ext, is_xfs) = (ext::is_here(&source)?, xfs::is_here(&source)?);
@@ -42,6 +47,20 @@ pub fn open(reader: Box<dyn ReadAt>, subvolume: Option<u64>) -> Result<Box<dyn F
         _ if is_ext => Ok(Box::new(ext::Ext::open(source)?)),
         _ if is_xfs => Ok(Box::new(xfs::Xfs::open(source)?)),
         _ if btrfs::is_here(&source)? => Ok(Box::new(btrfs::Btrfs::open(source, subvolume)?)),
+        _ => Err(Error::Unrecognised),
+    }
+}
+
+/// The layout of the ext2, ext3, ext4 or XFS in `reader`.
+///
+/// # Errors
+/// [`Error::Unrecognised`] if it is none of these; or its superblock cannot be read, is damaged, or
+/// asks for what is not supported.
+pub fn layout(reader: Box<dyn ReadAt>) -> Result<Layout, Error> {
+    let source = Source::new(reader);
+    match (ext::is_here(&source)?, xfs::is_here(&source)?) {
+        (true, _) => ext::layout(&source),
+        (_, true) => xfs::layout(&source),
         _ => Err(Error::Unrecognised),
     }
 }
@@ -60,8 +79,9 @@ pub trait FileSystem {
     /// They cannot be read, or are damaged.
     fn metadata(&self, node: Node) -> Result<Metadata, Error>;
 
-    /// Calls `each` for every entry of a directory, in the order they are stored, without `.` and `..`. Names are as they are stored:
-    /// a damaged or hostile file system may have any bytes there.
+    /// Calls `each` for every entry of a directory, in the order they are stored, without `.` and
+    /// `..`. Names are as they are stored: a damaged or hostile file system may have any bytes
+    /// there.
     ///
     /// # Errors
     /// It is no directory or cannot be read, or what `each` says.
@@ -73,8 +93,9 @@ pub trait FileSystem {
     /// It is no link, or cannot be read.
     fn link(&self, link: Node) -> Result<Vec<u8>, Error>;
 
-    /// Calls `each` with the data of a range of a file, from its start to its end, with the offset in the file. What it is not called
-    /// for are holes: zeros that nothing is stored for. What lies beyond the end of the file does not exist.
+    /// Calls `each` with the data of a range of a file, from its start to its end, with the offset
+    /// in the file. What it is not called for are holes: zeros that nothing is stored for. What
+    /// lies beyond the end of the file does not exist.
     ///
     /// # Errors
     /// It is no file or cannot be read, or what `each` says.
@@ -87,7 +108,8 @@ pub type EachEntry<'a> = dyn FnMut(Entry) -> Result<(), Error> + 'a;
 /// Takes data of a file: the offset, and the bytes. It ends the reading with [`Error::Stopped`].
 pub type EachData<'a> = dyn FnMut(u64, &[u8]) -> Result<(), Error> + 'a;
 
-/// A file, directory or anything else: its inode, and where a file system has several trees of inodes, which one.
+/// A file, directory or anything else: its inode, and where a file system has several trees of
+/// inodes, which one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Node {
     /// The subvolume of btrfs; 0 elsewhere.
@@ -116,7 +138,7 @@ pub struct About {
     pub uuid: [u8; 16],
     /// Its size in bytes.
     pub size_bytes: u64,
-    /// What whoever reads it should know.
+    /// What its reader should know.
     pub notes: Vec<Note>,
 }
 

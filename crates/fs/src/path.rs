@@ -5,8 +5,9 @@ use crate::{Entry, Error, FileSystem, Kind, Node};
 /// As Linux: more links than that on the way of one path are taken for a circle.
 const LINKS_MAX: usize = 40;
 
-/// Finds what `path` names, from the root on. Symbolic links on the way are followed within the file system, where `/` is its root; a
-/// link at the end is itself what is named, unless a slash follows.
+/// Finds what `path` names, from the root on. Symbolic links on the way are followed within the
+/// file system, where `/` is its root; a link at the end is itself what is named, unless a slash
+/// follows.
 ///
 /// # Errors
 /// There is nothing of that name, or a directory on the way cannot be read.
@@ -48,7 +49,8 @@ pub fn resolve(fs: &dyn FileSystem, path: &[u8]) -> Result<Node, Error> {
     Ok(*way.last().expect("the root is never taken away"))
 }
 
-/// Puts the parts of a path on the stack of parts. Leading and double slashes say nothing; one at the end does.
+/// Puts the parts of a path on the stack of parts. Leading and double slashes say nothing; one at
+/// the end does.
 fn push_parts(parts: &mut Vec<Vec<u8>>, path: &[u8]) {
     let mut split: Vec<_> = path.split(|byte| *byte == b'/').collect();
     let ends_in_slash = split.len() > 1 && split.last().is_some_and(|part| part.is_empty());

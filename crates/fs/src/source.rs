@@ -1,4 +1,5 @@
-//! How bytes are read: with a bound, an error that says where, and a small cache, since metadata lies close together.
+//! How bytes are read: with a bound, an error that says where, and a small cache, since metadata
+//! lies close together.
 
 use std::cell::RefCell;
 use std::io;
@@ -34,13 +35,15 @@ impl ReadAt for Vec<u8> {
 /// Devices and files have sizes that fit into 63 bits, and so has what is computed from them.
 pub const SIZE_MAX: u64 = i64::MAX as u64;
 
-/// A line of the cache. Larger than a block of any of these file systems but ext4's largest, and several inodes' worth.
+/// A line of the cache. Larger than a block of any of these file systems but ext4's largest, and
+/// several inodes' worth.
 const LINE_BYTES: u64 = 64 << 10;
 
 /// Lines that are kept: 16 MiB.
 const LINES: usize = 256;
 
-/// Data is read and delivered in pieces of at most that, which keeps every member of a wide array at work.
+/// Data is read and delivered in pieces of at most that, which keeps every member of a wide array
+/// at work.
 const PIECE_BYTES: u64 = 4 << 20;
 
 /// What a file system is read from.
@@ -110,7 +113,8 @@ impl Source {
         self.reader.read_at(offset, into).map_err(|source| Error::Read { offset, source })
     }
 
-    /// From the cache, filled first if need be. `false` if the line as a whole cannot be read: the part that is wanted perhaps can.
+    /// From the cache, filled first if need be. `false` if the line as a whole cannot be read: the
+    /// part that is wanted perhaps can.
     fn read_line(&self, number: u64, offset: u64, into: &mut [u8]) -> bool {
         let mut lines = self.lines.borrow_mut();
         let place = &mut lines[(number % LINES as u64) as usize];

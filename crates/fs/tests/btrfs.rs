@@ -22,7 +22,8 @@ const TREE: Size = Size { entries: 1200, pieces: 400 };
 fn tree() -> TempDir {
     let dir = tempfile::tempdir().unwrap();
     make_tree(dir.path(), TREE);
-    // A file that compresses well, in pieces that end within a sector, and one that is stored in its inode's item.
+    // A file that compresses well, in pieces that end within a sector, and one that is stored in
+    // its inode's item.
     let text: Vec<u8> =
         (0..700_001_u32).flat_map(|ix| (ix / 7).to_string().into_bytes()).take(1_000_001).collect();
     fs::write(dir.path().join("text"), &text).unwrap();
@@ -67,7 +68,8 @@ fn what_mkfs_made_comes_out() {
     }
 }
 
-/// Compression of every kind, extents that are shared or allocated in advance, nanoseconds, deep trees.
+/// Compression of every kind, extents that are shared or allocated in advance, nanoseconds, deep
+/// trees.
 #[test]
 fn what_the_kernel_wrote_comes_out() {
     let (dir, tree) = (tempfile::tempdir().unwrap(), tree());
@@ -106,7 +108,8 @@ fn what_the_kernel_wrote_comes_out() {
     }
 }
 
-/// Subvolumes are directories; a snapshot has an empty one where another subvolume was; the default one is what is shown.
+/// Subvolumes are directories; a snapshot has an empty one where another subvolume was; the default
+/// one is what is shown.
 #[test]
 fn subvolumes_are_directories() {
     let dir = tempfile::tempdir().unwrap();

@@ -60,7 +60,8 @@ fn what_mke2fs_made_comes_out() {
     }
 }
 
-/// The kernel's own writes: hash trees of directories, delayed allocation, unwritten extents, nanoseconds.
+/// The kernel's own writes: hash trees of directories, delayed allocation, unwritten extents,
+/// nanoseconds.
 #[test]
 fn what_the_kernel_wrote_comes_out() {
     let (dir, tree) = (tempfile::tempdir().unwrap(), tree());
@@ -91,7 +92,8 @@ fn what_the_kernel_wrote_comes_out() {
     }
 }
 
-/// A copy of the image while it is mounted is what a crash leaves: the journal has what the file system has not yet.
+/// A copy of the image while it is mounted is what a crash leaves: the journal has what the file
+/// system has not yet.
 #[test]
 fn a_journal_is_applied_in_memory() {
     let (dir, tree) = (tempfile::tempdir().unwrap(), tree());

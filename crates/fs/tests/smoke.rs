@@ -1,5 +1,5 @@
-//! Damaged and hostile images: no panic, no endless loop, no memory without a bound. The same entry points as `fuzz/`, with images
-//! that real tools made and random damage in their metadata.
+//! Damaged and hostile images: no panic, no endless loop, no memory without a bound. The same entry
+//! points as `fuzz/`, with images that real tools made and random damage in their metadata.
 
 #![allow(
     clippy::unwrap_used,
@@ -48,7 +48,8 @@ fn target(name: &str) -> Target {
     ALL.into_iter().find(|(target, _)| *target == name).unwrap().1
 }
 
-/// Changes a few bytes at a time of the blocks that are not zero, half of the time to values that are extreme.
+/// Changes a few bytes at a time of the blocks that are not zero, half of the time to values that
+/// are extreme.
 fn damage(bytes: &[u8], (name, options): (&str, &[&str]), rounds: u64) {
     keep_for_the_fuzzer(name, options, bytes);
     let target = target(name);

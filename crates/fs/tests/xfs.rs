@@ -32,8 +32,9 @@ fn copy(tree: &Path, at: &Path) {
     run(program("cp").arg("-a").arg(tree.join(".")).arg(at)).unwrap();
 }
 
-/// Directories in every form: in the inode, one block, several with leaves and nodes, blocks of directories larger than blocks; files
-/// with extents in the inode and in trees; links in the inode and in blocks; times of both widths; versions 4 and 5.
+/// Directories in every form: in the inode, one block, several with leaves and nodes, blocks of
+/// directories larger than blocks; files with extents in the inode and in trees; links in the inode
+/// and in blocks; times of both widths; versions 4 and 5.
 #[test]
 fn what_the_kernel_wrote_comes_out() {
     let (dir, tree) = (tempfile::tempdir().unwrap(), tree());
@@ -85,7 +86,8 @@ fn clones_come_out() {
     }
 }
 
-/// A copy of the image while it is mounted has a log that is not empty, and one after that has an empty one again.
+/// A copy of the image while it is mounted has a log that is not empty, and one after that has an
+/// empty one again.
 #[test]
 fn a_log_that_is_not_empty_is_told() {
     let (dir, tree) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());

@@ -2,10 +2,11 @@
 //!
 //! `cargo bench -p wattle-parity --bench isal [-- --check 0.9] [--all]`
 //!
-//! Prints, per operation, number of sources and block length, the median of the per-round ratios (ours : ISA-L's speed,
-//! above 1 is ours faster) and both sides' median speed in GB/s of data. `--check R` exits with 1 if a ratio of the
-//! warm sizes is below R. `--all` also measures our slower kernels. ISA-L is loaded at run time; without it there is
-//! nothing to compare and the bench says so (and `--check` fails: a gate that cannot measure does not pass).
+//! Prints, per operation, number of sources and block length, the median of the per-round ratios
+//! (ours : ISA-L's speed, above 1 is ours faster) and both sides' median speed in GB/s of data.
+//! `--check R` exits with 1 if a ratio of the warm sizes is below R. `--all` also measures our
+//! slower kernels. ISA-L is loaded at run time; without it there is nothing to compare and the
+//! bench says so (and `--check` fails: a gate that cannot measure does not pass).
 
 #![allow(unsafe_code)]
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a bench reports on the terminal")]
@@ -146,7 +147,8 @@ fn compare(kernels: &Kernels, isal: &Isal, op: Op, sources: usize, len: usize) -
     }
 }
 
-/// Time for some passes, after one that is not counted, so that each side finds the caches as it would leave them.
+/// Time for some passes, after one that is not counted, so that each side finds the caches as it
+/// would leave them.
 fn seconds_of(passes: usize, mut pass: impl FnMut()) -> f64 {
     pass();
     let start = Instant::now();
@@ -233,8 +235,9 @@ impl Row {
         };
         let len = self.len as c_int;
         seconds_of(passes, || {
-            // SAFETY: the signatures are those of isa-l/raid.h; every pointer has `len` bytes, a multiple of 32, on a
-            // 4096-byte boundary, and the last one or two are exclusively ours to write.
+            // SAFETY: the signatures are those of isa-l/raid.h; every pointer has `len` bytes, a
+            // multiple of 32, on a 4096-byte boundary, and the last one or two are exclusively ours
+            // to write.
             let status = unsafe { function(blocks as c_int, len, black_box(pointers.as_mut_ptr())) };
             assert_eq!(status, 0, "ISA-L refused");
         })

@@ -1,7 +1,8 @@
-//! The field GF(2^8) with polynomial x^8+x^4+x^3+x^2+1 (0x11d) and generator 2, one element at a time.
+//! The field GF(2^8) with polynomial x^8+x^4+x^3+x^2+1 (0x11d) and generator 2, one element at a
+//! time.
 //!
-//! Every table is computed by the compiler from [`mul`], so there is one definition of the field in this crate
-//! (and an independent one in [`crate::naive`] that checks it).
+//! Every table is computed by the compiler from [`mul`], so there is one definition of the field in
+//! this crate (and an independent one in [`crate::naive`] that checks it).
 
 /// Low byte of the field polynomial: what x^8 reduces to.
 pub(crate) const REDUCTION: u8 = 0x1d;
@@ -70,8 +71,9 @@ const LOGS: [u8; 256] = {
     logs
 };
 
-/// Products of each factor with every low nibble (first 16 bytes) and every high nibble (last 16 bytes). A product
-/// is the XOR of two look-ups, which byte-shuffle instructions do for a whole vector at once.
+/// Products of each factor with every low nibble (first 16 bytes) and every high nibble (last 16
+/// bytes). A product is the XOR of two look-ups, which byte-shuffle instructions do for a whole
+/// vector at once.
 pub(crate) static NIBBLE_PRODUCTS: [[u8; 32]; 256] = {
     let mut tables = [[0; 32]; 256];
     let mut factor = 0;
@@ -87,8 +89,9 @@ pub(crate) static NIBBLE_PRODUCTS: [[u8; 32]; 256] = {
     tables
 };
 
-/// Multiplication by each factor as an 8x8 bit matrix, in the layout `gf2p8affineqb` wants: byte `7 - i` selects the
-/// input bits whose parity is output bit `i`. (`gf2p8mulb` is of no use here: its polynomial is fixed at 0x11b.)
+/// Multiplication by each factor as an 8x8 bit matrix, in the layout `gf2p8affineqb` wants: byte
+/// `7 - i` selects the input bits whose parity is output bit `i`. (`gf2p8mulb` is of no use here:
+/// its polynomial is fixed at 0x11b.)
 #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "only x86 has the affine instruction"))]
 pub(crate) static MATRICES: [u64; 256] = {
     let mut matrices = [0; 256];

@@ -1,91 +1,38 @@
-//! The safe face of the kernels: one table entry per instruction set, chosen once, and the operations on it.
+//! The safe face of the kernels: the operations on a table entry, one of which each instruction set
+//! has.
 
 use std::fmt;
-use std::sync::OnceLock;
 
 use crate::field;
-use crate::simd::{Job, scalar};
-
-/// One data block of a row, with its exponent in Q.
-///
-/// Operations take the sources of a row as a slice that ascends strictly by exponent. In md layouts a row's
-/// exponents are 0, 1, 2, ..; in DDF layouts the slots of P and Q leave holes, and during recovery a lost block does.
-/// A block that is left out counts as zeros. Order and holes cost nothing but a doubling per hole.
-#[derive(Clone, Copy, Debug)]
-pub struct Source<'a> {
-    /// The block's weight in Q is 2 to this power; below 255.
-    pub exponent: u8,
-    /// The block's bytes, as many as in every other block of the row.
-    pub block: &'a [u8],
-}
-
-impl<'a> Source<'a> {
-    /// A data block and its exponent.
-    #[must_use]
-    pub const fn new(exponent: u8, block: &'a [u8]) -> Self {
-        Source { exponent, block }
-    }
-}
+use crate::job::Job;
+use crate::source::Source;
 
 /// Parity arithmetic for one instruction set.
 ///
-/// Blocks may have any length and alignment; speed is best from 64-byte alignment up. Blocks of 2 MiB and more are
-/// generated past the caches where the instruction set can.
+/// Blocks may have any length and alignment; speed is best from 64-byte alignment up. Blocks of 2
+/// MiB and more are generated past the caches where the instruction set can.
 ///
 /// # Panics
-/// Every operation panics if its blocks differ in length, or if the exponents of its sources do not ascend strictly
-/// below 255: such a call has mixed up a row, and any parity it produced would destroy data.
+/// Every operation panics if its blocks differ in length, or if the exponents of its sources do not
+/// ascend strictly below 255: such a call has mixed up a row, and any parity it produced would
+/// destroy data.
 pub struct Kernels {
     name: &'static str,
     run: Run,
 }
 
-/// A kernel's entry: does the job, whose blocks have the given length. The job goes by reference because copying it
-/// costs 10 % of a call on 4 KiB blocks.
+/// A kernel's entry: does the job, whose blocks have the given length. The job goes by reference
+/// because copying it costs 10 % of a call on 4 KiB blocks.
 ///
 /// # Safety
-/// The CPU has the instruction set the entry was compiled for, and the length is [`Job::checked_len`]'s.
+/// The CPU has the instruction set the entry was compiled for, and the length is
+/// [`Job::checked_len`]'s.
 type Run = unsafe fn(&mut Job<'_>, usize);
 
 impl Kernels {
     /// The only constructor is private to the crate, and only called behind a detected capability.
     pub(crate) const fn new(name: &'static str, run: Run) -> Self {
         Kernels { name, run }
-    }
-
-    /// The fastest kernels this CPU can run; decided on the first call.
-    #[must_use]
-    pub fn best() -> &'static Kernels {
-        static BEST: OnceLock<&'static Kernels> = OnceLock::new();
-        BEST.get_or_init(|| Self::all_available().next().expect("the portable kernels are always available"))
-    }
-
-    /// Every kernel this CPU can run, fastest first: for tests and benchmarks.
-    pub fn all_available() -> impl Iterator<Item = &'static Kernels> {
-        #[cfg(target_arch = "x86_64")]
-        let vectored = {
-            use crate::simd::x86::{Avx2, Avx512, Gfni};
-            [
-                Gfni::detect().map(Gfni::kernels),
-                Avx512::detect().map(Avx512::kernels),
-                Avx2::detect().map(Avx2::kernels),
-            ]
-        };
-        #[cfg(target_arch = "aarch64")]
-        let vectored = {
-            use crate::simd::neon::Neon;
-            [Neon::detect().map(Neon::kernels)]
-        };
-        #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-        let vectored: [Option<&'static Kernels>; 0] = [];
-        vectored.into_iter().flatten().chain([Self::portable()])
-    }
-
-    /// The kernels that need no particular CPU.
-    #[must_use]
-    pub fn portable() -> &'static Kernels {
-        static KERNELS: Kernels = Kernels::new("scalar", scalar::run);
-        &KERNELS
     }
 
     /// The instruction set: `avx512-gfni`, `avx512`, `avx2`, `neon` or `scalar`.
@@ -114,7 +61,7 @@ impl Kernels {
         self.run(Job::Pq { p, q, sources });
     }
 
-    /// Q of a row, for when nobody keeps its P.
+    /// Q of a row, for when its P is not kept.
     pub fn q_gen(&self, q: &mut [u8], sources: &[Source<'_>]) {
         self.run(Job::Q { q, sources });
     }
@@ -144,8 +91,8 @@ impl Kernels {
         self.run(Job::MulAdd { dst, factor, src });
     }
 
-    /// The lost data block with this exponent from Q, with P lost too and not wanted back. `sources` are the other
-    /// data blocks.
+    /// The lost data block with this exponent from Q, with P lost too and not wanted back.
+    /// `sources` are the other data blocks.
     pub fn recover_data_from_q(&self, data: &mut [u8], exponent: u8, q: &[u8], sources: &[Source<'_>]) {
         assert_lost([exponent], sources);
         self.run(Job::DataFromQ { data, factor: inverse(weight(exponent)), q, sources });
@@ -177,10 +124,11 @@ impl Kernels {
         self.run(Job::DataAndQ { data, q, factor: weight(exponent), p, sources });
     }
 
-    /// The two lost data blocks `x` and `y`, each with its exponent, in either order. `sources` are the other data
-    /// blocks.
+    /// The two lost data blocks `x` and `y`, each with its exponent, in either order. `sources` are
+    /// the other data blocks.
     ///
-    /// With A = P + P' and B = Q + Q' (docs/formats.md §6): `D_x = (B + g^y A) / (g^x + g^y)`, `D_y = A + D_x`.
+    /// With A = P + P' and B = Q + Q' (docs/formats.md §6): `D_x = (B + g^y A) / (g^x + g^y)`,
+    /// `D_y = A + D_x`.
     pub fn recover_two_data(
         &self,
         (x_exponent, x): (u8, &mut [u8]),
@@ -199,8 +147,8 @@ impl Kernels {
 
     fn run(&self, mut job: Job<'_>) {
         let len = job.checked_len();
-        // SAFETY: a `Kernels` is only handed out by a capability that detected the entry's instruction set (or needs
-        // none), and the job has just been checked.
+        // SAFETY: a `Kernels` is only handed out by a capability that detected the entry's
+        // instruction set (or needs none), and the job has just been checked.
         unsafe { (self.run)(&mut job, len) }
     }
 }

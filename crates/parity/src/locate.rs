@@ -20,11 +20,12 @@ pub enum Suspect {
     Several,
 }
 
-/// Judges a row by `p_difference` = stored P ^ computed P and `q_difference` likewise, byte column by byte column
-/// (docs/formats.md §6). `has_exponent` tells which exponents the row's data blocks have.
+/// Judges a row by `p_difference` = stored P ^ computed P and `q_difference` likewise, byte column
+/// by byte column (docs/formats.md §6). `has_exponent` tells which exponents the row's data blocks
+/// have.
 ///
-/// A verdict is a deduction from the assumption that at most one block is bad: two bad blocks can look like a third.
-/// Call it on the smallest unit that goes bad together, a sector.
+/// A verdict is a deduction from the assumption that at most one block is bad: two bad blocks can
+/// look like a third. Call it on the smallest unit that goes bad together, a sector.
 ///
 /// # Panics
 /// If the differences are not equally long.

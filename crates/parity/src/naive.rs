@@ -1,6 +1,8 @@
-//! Parity one byte at a time: for those who study it, and the oracle every kernel is tested against.
+//! Parity one byte at a time: for reading, and the oracle every kernel is tested
+//! against.
 //!
-//! Nothing here shares code or tables with the kernels. `sources` are pairs of exponent and block, in any order.
+//! Nothing here shares code or tables with the kernels. `sources` are pairs of exponent and block,
+//! in any order.
 
 /// `a * b` in GF(2^8) modulo 0x11d: carry-less multiplication, then long division.
 #[must_use]

@@ -162,7 +162,8 @@ fn the_best_kernels_are_the_first_available() {
     assert_eq!(names.contains(&"avx2"), is_x86_feature_detected!("avx2"));
 }
 
-/// A row that does not fit together must stop before a byte is written: whatever it produced would destroy data.
+/// A row that does not fit together must stop before a byte is written: whatever it produced would
+/// destroy data.
 #[test]
 fn mixed_up_rows_panic_and_touch_nothing() {
     let (a, b, short) = ([1; 100], [2; 100], [3; 99]);

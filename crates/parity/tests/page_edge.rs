@@ -1,5 +1,5 @@
-//! Kernels neither read nor write beyond their blocks: every block ends where an inaccessible page begins, or starts
-//! where one ends, so that one byte too many is a crash and not a lucky pass.
+//! Kernels neither read nor write beyond their blocks: every block ends where an inaccessible page
+//! begins, or starts where one ends, so that one byte too many is a crash and not a lucky pass.
 
 #![cfg(unix)]
 #![allow(unsafe_code)]
@@ -18,7 +18,8 @@ struct Island {
 
 impl Island {
     fn new() -> Self {
-        // SAFETY: a fresh anonymous mapping, of which the middle is opened; nothing else points into it.
+        // SAFETY: a fresh anonymous mapping, of which the middle is opened; nothing else points
+        // into it.
         unsafe {
             let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
             let base = libc::mmap(std::ptr::null_mut(), 3 * PAGE, libc::PROT_NONE, flags, -1, 0);

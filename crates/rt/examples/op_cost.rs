@@ -1,5 +1,5 @@
-//! What one operation costs: slot, executor, wakers and the backend's two virtual calls per batch, on a drive that
-//! does nothing. Run with `cargo run --release -p wattle-rt --example op_cost`.
+//! What one operation costs: slot, executor, wakers and the backend's two virtual calls per batch,
+//! on a drive that does nothing. Run with `cargo run --release -p wattle-rt --example op_cost`.
 #![allow(clippy::print_stdout, clippy::expect_used, reason = "a measurement prints")]
 
 use std::time::Duration;

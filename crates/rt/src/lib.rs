@@ -1,71 +1,51 @@
-//! The runtime: one executor per core, ops that own their buffers, and backends for io_uring, plain system calls and
-//! simulated drives.
+//! The runtime: one executor per core, ops that own their buffers, and backends for io_uring, plain
+//! system calls and simulated drives.
 //!
-//! Nothing above this crate reads a clock, starts a thread or touches a descriptor, so everything above it runs
-//! unchanged on a machine ([`run`]) and in virtual time ([`World`]).
+//! Nothing above this crate reads a clock, starts a thread or touches a descriptor, so everything
+//! above it runs unchanged on a machine ([`run`]) and in virtual time ([`World`]).
 //!
-//! Reading order: [`Core`] (what tasks see), `executor` (tasks, timers, operations), [`Backend`] (the seam), then the
-//! three behind it: `uring`, `syscall`, `sim`.
+//! Reading order: [`Core`] (what tasks see), `executor` (tasks, timers, operations), [`Backend`]
+//! (the seam), then the three behind it: `backend::uring`, `backend::syscall`, `sim`.
 //!
-//! This crate and the parity kernels are the only ones with `unsafe` code; here it is system calls, the ring, and the
-//! memory of buffers.
+//! This crate and the parity kernels are the only ones with `unsafe` code; here it is system calls,
+//! the ring, and the memory of buffers.
 #![allow(unsafe_code)]
 
-mod aim;
-mod arena;
 mod backend;
-mod beside;
-mod buf;
-mod clock;
-mod core;
+mod base;
 mod device;
-mod error;
 mod executor;
 pub mod fuse;
-mod hint;
-mod iov;
-mod latency;
-mod lock;
 pub mod mailbox;
-mod mem;
+mod memory;
 pub mod model;
-mod modelled;
 mod op;
-mod pages;
-mod process;
-mod race;
-mod rng;
+pub mod planted;
 mod runtime;
-mod serve;
-mod shared;
 pub mod sim;
 mod stream;
-pub mod sync;
-mod syscall;
-mod time;
-mod traffic;
-mod uring;
 
-pub use crate::core::{Core, CoreIx, JoinHandle, OpFuture, Sleep};
-pub use backend::{Backend, BackendChoice, BackendError, Wait};
-pub use beside::{CoreHandle, beside};
-pub use buf::{BUF_ALIGN_BYTES, Buf, BufMut};
+pub use backend::{Backend, BackendChoice, BackendError, RingMode, Wait};
+pub use base::error::{IoError, IoErrorKind};
+pub use base::latency::Latencies;
+pub use base::race::{Either, race};
+pub use base::rng::Rng;
+pub use base::time::{Instant, WallTime};
+pub use device::lock::Lock;
 pub use device::{Device, Direct, OpenError, OpenOptions};
-pub use error::{IoError, IoErrorKind};
-pub use hint::about_to_change;
-pub use latency::Latencies;
-pub use lock::Lock;
+pub use executor::core::{Core, CoreIx, JoinHandle, OpFuture, Sleep};
+pub use executor::handle::CoreHandle;
+pub use executor::process::{Child, Signal, effective_user, set_io_flusher};
+pub use executor::serve::{Reply, Serve};
+pub use executor::shared::Message;
+pub use executor::sync::{self, Event, Notify, Permit, Semaphore, oneshot};
 pub use mailbox::{Receiver, Sender, mailbox};
+pub use memory::buf::{BUF_ALIGN_BYTES, Buf, BufMut};
+pub use memory::hint::about_to_change;
 pub use model::Model;
+pub use op::traffic::{Traffic, TrafficTotals};
 pub use op::{Bufs, Done, Durability, Key, Op, Transfer, Unmap};
-pub use process::{Child, Signal, set_io_flusher};
-pub use race::{Either, race};
-pub use rng::Rng;
+pub use runtime::beside::beside;
 pub use runtime::{RuntimeConfig, run};
-pub use serve::{Reply, Serve};
-pub use shared::Message;
 pub use sim::{DriveConfig, DriveControl, DriveSnapshot, Outcome, World, WorldConfig, WriteRecord};
-pub use stream::{ListenError, Listener, Stream};
-pub use sync::{Event, Notify, Permit, Semaphore, oneshot};
-pub use time::{Instant, WallTime};
-pub use traffic::{Traffic, TrafficTotals};
+pub use stream::{ListenError, Listener, Stream, peer_uid};

@@ -1,13 +1,14 @@
 //! Mailboxes between cores: any core sends, one core receives.
 //!
-//! Sending takes no lock while the receiver is busy: `std`'s channel is lock-free, and the receiver says through a
-//! flag when it waits. Only waking a waiting receiver locks, and it sleeps then.
+//! Sending takes no lock while the receiver is busy: `std`'s channel is lock-free, and the receiver
+//! says through a flag when it waits. Only waking a waiting receiver locks, and it sleeps then.
 
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::task::{Context, Poll, Waker};
 
-/// A mailbox: the sending half may be cloned and sent to other cores, the receiving half belongs to one.
+/// A mailbox: the sending half may be cloned and sent to other cores, the receiving half belongs to
+/// one.
 pub fn mailbox<T: Send>() -> (Sender<T>, Receiver<T>) {
     let (sender, receiver) = mpsc::channel();
     let bell = Arc::new(Bell { waiting: AtomicBool::new(false), waker: Mutex::new(None) });
@@ -23,7 +24,8 @@ struct Bell {
 impl Bell {
     /// Call after the message is in place.
     fn ring(&self) {
-        // Either this sees `waiting`, or the receiver, which stores it before it looks again, sees the message.
+        // Either this sees `waiting`, or the receiver, which stores it before it looks again, sees
+        // the message.
         fence(Ordering::SeqCst);
         if self.waiting.load(Ordering::Relaxed) && self.waiting.swap(false, Ordering::AcqRel) {
             let waker = self.waker.lock().unwrap_or_else(PoisonError::into_inner).take();

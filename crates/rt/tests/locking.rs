@@ -1,6 +1,7 @@
-//! Who may open a member beside whom: us, and QEMU with its image locks.
+//! Which owners may open a member beside which others: us, and QEMU with its image locks.
 //!
-//! QEMU's tools that are not installed skip their test, loudly; with `CI` in the environment they fail it.
+//! QEMU's tools that are not installed skip their test, loudly; with `CI` in the environment they
+//! fail it.
 #![allow(unsafe_code, reason = "locks as QEMU takes them, by hand")]
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "tests")]
 #![allow(clippy::disallowed_methods, reason = "waits for another process")]
@@ -15,8 +16,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use wattle_rt::{Device, Lock, OpenError, OpenOptions};
 
-/// A child that a test starts has for a moment, until its `exec`, the descriptors of all tests, and with them their
-/// locks. So one test at a time.
+/// A child that a test starts has for a moment, until its `exec`, the descriptors of all tests, and
+/// with them their locks. So one test at a time.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)

@@ -1,5 +1,5 @@
-//! Modelled drives: what queues, caches, fast space and garbage collection make of requests. That the presets hold their own rates
-//! is tested in the laboratory.
+//! Modelled drives: what queues, caches, fast space and garbage collection make of requests. That
+//! the presets hold their own rates is tested in the laboratory.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::cell::Cell;
@@ -322,7 +322,7 @@ fn a_drive_says_whether_it_has_a_head() {
     with(config(of_disk()), 1, async |_, drive, _| assert!(drive.rotational()));
 }
 
-/// Also what nobody waits for any more.
+/// Also bytes of operations that no task waits for any more.
 #[test]
 fn bytes_count_as_under_way_until_the_drive_is_through_with_them() {
     with(config(of_flash(flash())), 1, async |core, drive, _| {
@@ -361,7 +361,7 @@ fn power_cuts_stalls_and_ends_meet_what_a_model_has_in_flight() {
         world.run(program).expect_done();
         assert!(world.now() - from >= Duration::from_secs(7));
         assert!((0..64).all(|at| control.peek(at * 4096, 1) == [1]));
-        // What nobody waits for any more lands too.
+        // A write that no task waits for any more lands too.
         world
             .run(async |core| drop(core.write(&drive, 0, Buf::copy_of(&[2; 4096]), Durability::Fua)))
             .expect_done();

@@ -1,5 +1,5 @@
-//! Buffers that the ring has registered: operations that bypass the page cache move what they should, whichever memory they are given,
-//! and buffers outlast the ring.
+//! Buffers that the ring has registered: operations that bypass the page cache move what they
+//! should, whichever memory they are given, and buffers outlast the ring.
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::needless_pass_by_value, reason = "tests")]
 
 use std::ops::Range;
@@ -16,7 +16,8 @@ const SIZE: u64 = 16 << 20;
 /// What the kernel tells is of all rings of this process: one test at a time has some.
 static ONE_TEST: Mutex<()> = Mutex::new(());
 
-/// Runs `test` with a file on a core with a ring of its own, and another one; `false` if that cannot be here.
+/// Runs `test` with a file on a core with a ring of its own, and another one; `false` if that
+/// cannot be here.
 fn on_rings(direct: Direct, test: impl AsyncFn(&Core, &Device)) -> bool {
     let _one = ONE_TEST.lock();
     let file = tempfile::NamedTempFile::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
@@ -169,7 +170,7 @@ fn buffers_outlast_the_ring_and_serve_the_next_one() {
                 result.unwrap();
                 assert!(seen.iter().all(|&byte| byte == at as u8), "of round {at}, in round {round}");
             }
-            // Abandoned: whoever holds its memory, the write is done.
+            // Abandoned: whatever holds its memory, the write is done.
             drop(core.write(drive, 0, BufMut::copy_of(&[9; 4096]).freeze(), Durability::Cached));
             kept.borrow_mut().push(BufMut::copy_of(&[round; 4096]).freeze());
         });

@@ -1,5 +1,5 @@
-//! The simulated world: equal seeds are equal worlds, power cuts leave what they may leave and nothing else, faults
-//! do what they say.
+//! The simulated world: equal seeds are equal worlds, power cuts leave what they may leave and
+//! nothing else, faults do what they say.
 #![allow(
     clippy::unwrap_used,
     clippy::print_stdout,
@@ -251,7 +251,8 @@ fn a_restart_without_a_power_cut_loses_nothing() {
     let drive = world.add_drive(DriveConfig::default());
     world.run(async |core| drop(core.write(&drive, 0, sector(5), Durability::Cached))).expect_done();
     world.run(async |core| core.sleep(Duration::from_secs(1)).await).expect_done();
-    // Dropped before it was ever submitted or not, an eager write that left in the last batch lands.
+    // Dropped before it was ever submitted or not, an eager write that left in the last batch
+    // lands.
     assert_eq!(peek(&world, &drive, 1), [5]);
 }
 
@@ -453,7 +454,8 @@ fn small_runs_are_cheap() {
     assert_eq!(runs.get(), 2000);
 }
 
-/// A drive of 100k reads or 50k writes a second, 80 and 20 µs, 2000 and 1000 MB/s, without a volatile cache.
+/// A drive of 100k reads or 50k writes a second, 80 and 20 µs, 2000 and 1000 MB/s, without a
+/// volatile cache.
 fn modelled() -> DriveConfig {
     let micros = |n| Duration::from_micros(n)..Duration::from_micros(n);
     DriveConfig {

@@ -13,18 +13,24 @@ use std::os::fd::OwnedFd;
 use std::process::Command;
 use std::time::Duration;
 use wattle_rt::{
-    BackendChoice, BackendError, Buf, BufMut, Core, CoreIx, ListenError, Listener, Rng, RuntimeConfig,
-    Signal, Stream, run,
+    BackendChoice, BackendError, Buf, BufMut, Core, CoreIx, ListenError, Listener, RingMode, Rng,
+    RuntimeConfig, Signal, Stream, run,
 };
 
+/// Runs `test` on io_uring in each of its modes, and on plain system calls.
 fn on_both_backends(test: impl AsyncFn(Core)) {
-    for backend in [BackendChoice::Uring, BackendChoice::Syscall] {
-        match run(RuntimeConfig { backend, cores: 2, ..RuntimeConfig::default() }, async |core| {
+    for (backend, ring) in [
+        (BackendChoice::Uring, RingMode::Deferred),
+        (BackendChoice::Uring, RingMode::Cooperative),
+        (BackendChoice::Uring, RingMode::Plain),
+        (BackendChoice::Syscall, RingMode::Best),
+    ] {
+        match run(RuntimeConfig { backend, ring, cores: 2, ..RuntimeConfig::default() }, async |core| {
             test(core).await
         }) {
             Ok(()) => {}
-            Err(BackendError::UringForbidden { errno }) => println!("no io_uring here: errno {errno}"),
-            Err(error) => panic!("{error}"),
+            Err(BackendError::UringForbidden { errno }) => println!("no {ring:?} here: errno {errno}"),
+            Err(error) => panic!("{ring:?}: {error}"),
         }
     }
 }
@@ -133,6 +139,49 @@ fn a_live_socket_is_not_replaced_and_a_dead_one_is() {
     let taken = Listener::tcp("127.0.0.1", 0).unwrap();
     let port = taken.local_addr().unwrap().port();
     assert_eq!(Listener::tcp("127.0.0.1", port).unwrap_err(), ListenError::InUse);
+}
+
+#[test]
+fn a_listener_leaves_the_socket_of_its_successor_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("socket");
+    let first = Listener::unix(&path).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    let second = Listener::unix(&path).unwrap();
+    drop(first);
+    assert!(Stream::connect_unix(&path).is_ok(), "the second one listens there");
+    assert!(!Listener::remove_dead(&path));
+    drop(second);
+    assert!(!path.exists());
+}
+
+/// The value of an integer option.
+fn option(stream: &Stream, level: i32, name: i32) -> i32 {
+    let (mut value, mut len) = (-1_i32, 4);
+    let fd = std::os::fd::AsRawFd::as_raw_fd(&std::os::fd::AsFd::as_fd(stream));
+    // SAFETY: `value` and `len` are live and `len` is the size of `value`.
+    let rc = unsafe { libc::getsockopt(fd, level, name, (&raw mut value).cast(), &raw mut len) };
+    assert_eq!(rc, 0);
+    value
+}
+
+#[test]
+fn peers_over_tcp_that_went_without_a_word_are_given_up() {
+    on_both_backends(async |core| {
+        let listener = Listener::tcp("127.0.0.1", 0).unwrap();
+        let client = Stream::connect_tcp("127.0.0.1", listener.local_addr().unwrap().port()).unwrap();
+        let server = core.accept(&listener).await.unwrap();
+        for stream in [client, server] {
+            assert_eq!(option(&stream, libc::SOL_SOCKET, libc::SO_KEEPALIVE), 1);
+            assert_eq!(option(&stream, libc::IPPROTO_TCP, libc::TCP_NODELAY), 1);
+            let asked_for_seconds = option(&stream, libc::IPPROTO_TCP, libc::TCP_KEEPINTVL)
+                * option(&stream, libc::IPPROTO_TCP, libc::TCP_KEEPCNT);
+            let idle_seconds = option(&stream, libc::IPPROTO_TCP, libc::TCP_KEEPIDLE);
+            assert!(idle_seconds + asked_for_seconds <= 300, "{idle_seconds} + {asked_for_seconds}");
+            let untaken = option(&stream, libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT);
+            assert!((1_000..=300_000).contains(&untaken), "{untaken}");
+        }
+    });
 }
 
 #[test]
@@ -253,13 +302,37 @@ fn children_are_awaited_with_open_signals() {
     });
 }
 
-/// The signals of a process concern all its threads, so this test runs itself again as a process of its own.
+#[test]
+fn a_signal_reaches_what_a_child_has_started() {
+    on_both_backends(async |core| {
+        let dir = tempfile::tempdir().unwrap();
+        let (started, pipe) = (dir.path().join("started"), std::io::pipe().unwrap());
+        let (mut reader, writer) = pipe;
+        let mut command = Command::new("sh");
+        command.args(["-c", "trap '' TERM; sleep 60 & touch \"$0\"; wait"]).arg(&started).stdout(writer);
+        let mut child = core.spawn_child(command).unwrap();
+        while !started.exists() {
+            core.sleep(Duration::from_millis(5)).await;
+        }
+        child.signal(15);
+        core.sleep(Duration::from_millis(20)).await;
+        child.signal(9);
+        let status = child.wait(&core).await.unwrap();
+        assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(9));
+        // The end of the pipe comes when every process that had its other end is gone.
+        reader.read_to_end(&mut Vec::new()).unwrap();
+    });
+}
+
+/// The signals of a process concern all its threads, so this test runs itself again as a process of
+/// its own.
 #[test]
 fn termination_is_awaited_from_any_core() {
     const MARK: &str = "WATTLE_RT_TEST_TERMINATION";
     if std::env::var_os(MARK).is_none() {
         let mut command = Command::new(std::env::current_exe().unwrap());
-        // One test thread and its main thread would still take the signal: it is sent to this very thread below.
+        // One test thread and its main thread would still take the signal: it is sent to this very
+        // thread below.
         command.args(["--exact", "termination_is_awaited_from_any_core"]).env(MARK, "1");
         assert!(command.output().unwrap().status.success());
         return;

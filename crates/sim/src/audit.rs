@@ -1,8 +1,9 @@
 //! Checks and repairs: what they have to find, and what they may change.
 //!
-//! md has no checksums, so what a drive silently got wrong shows only where parity or copies do not fit (docs/media.md). Where nothing
-//! was got wrong they always fit, whatever clients do beside; where blocks of one member were, a check has to see it, and who is wrong
-//! where there is redundancy enough to tell; a repair has to bring back what can be told.
+//! md has no checksums, so what a drive silently got wrong shows only where parity or copies do not
+//! fit (docs/media.md). Where nothing was got wrong they always fit, whatever clients do beside;
+//! where blocks of one member were, a check has to see it, and which member where there is
+//! redundancy enough to tell; a repair has to bring back what can be told.
 
 use std::time::Duration;
 
@@ -13,9 +14,9 @@ use wattle_engine::{ArrayHandle, Job, MemberState, RepairSource};
 use wattle_rt::{Core, Rng};
 
 use crate::client::{self, Shared};
-use crate::operator::Desk;
+use crate::desk::Desk;
+use crate::lock::lock;
 use crate::scrub;
-use crate::watch::lock;
 
 /// How long a check of a simulated array may take, even beside resyncs and slow drives.
 const ENDS_WITHIN: Duration = Duration::from_secs(120);
@@ -59,7 +60,8 @@ async fn run(core: &Core, array: &ArrayHandle, truth: &Shared, job: Job) -> Opti
     None
 }
 
-/// Lets a drive get some blocks wrong, on an array that is whole and that nobody uses, and looks at what comes of it.
+/// Lets a drive get some blocks wrong, on an array that is whole and idle, and looks at
+/// what comes of it.
 pub async fn silent(core: &Core, array: &ArrayHandle, desk: &Desk, rng: &mut Rng, blocks: usize) {
     let (plan, truth, geometry) = (&desk.plan, &desk.truth, &desk.plan.geometry);
     let all: MemberSet = plan.slots().collect();
@@ -87,7 +89,7 @@ pub async fn silent(core: &Core, array: &ArrayHandle, desk: &Desk, rng: &mut Rng
         lock(truth).accuse(format!("member {victim} alone is wrong, and a check says {report:?}"));
     }
     if matches!(geometry.level(), Level::Raid4 | Level::Raid5) {
-        // Nobody can tell data from parity: the data is what it is now.
+        // Nothing tells data from parity: the data is what it is now.
         let sectors = wrong.iter().flat_map(|(at, len)| *at..at + len);
         let lost = sectors.filter_map(|sector| geometry.array_sector_at(victim, Sector(sector)));
         lost.for_each(|lba| lock(truth).model.lose(lba.0));
@@ -115,7 +117,8 @@ async fn is_whole(core: &Core, array: &ArrayHandle) -> bool {
     sound && status.degraded == 0 && !status.broken && status.synced_below == Sector::MAX
 }
 
-/// Gives blocks of a member other contents, as a write does that is lost or that lands elsewhere. Says where: sector and length.
+/// Gives blocks of a member other contents, as a write does that is lost or that lands elsewhere.
+/// Says where: sector and length.
 fn spoil(desk: &Desk, victim: MemberIx, rng: &mut Rng, blocks: usize) -> Vec<(u64, u64)> {
     let (plan, unit) = (&desk.plan, u64::from(desk.plan.sector_bytes) / 512);
     let units = plan.geometry.member_sectors(victim).0 / unit;

@@ -7,10 +7,9 @@ use wattle_engine::geometry::Kind;
 use wattle_engine::{Volume, VolumeError};
 use wattle_rt::{BufMut, Core, Durability, Rng, Unmap};
 
+use crate::lock::lock;
 use crate::model::{Content, Model, SECTOR, View};
-use crate::mutant::Mutant;
 use crate::scenario::{self, Mix};
-use crate::watch::lock;
 
 /// What happened in a run.
 #[derive(Clone, Copy, Debug, Default)]
@@ -88,7 +87,7 @@ pub struct Truth {
     pub wrong: Option<String>,
     /// Counts.
     pub stats: Stats,
-    /// What happened, if somebody wants to know.
+    /// What happened, if it is to be told.
     pub log: Option<Vec<String>>,
 }
 
@@ -103,7 +102,7 @@ impl Truth {
         }
     }
 
-    /// Tells whoever listens.
+    /// Notes an event, if events are to be told.
     pub fn tell(&mut self, what: impl FnOnce() -> String) {
         if let Some(log) = &mut self.log {
             log.push(what());
@@ -158,7 +157,8 @@ pub async fn read(volume: &Volume, truth: &Shared, first: u64, sectors: u64) -> 
     result.is_ok()
 }
 
-/// Reads the whole volume and compares it; what cannot be read in large pieces is read in small ones.
+/// Reads the whole volume and compares it; what cannot be read in large pieces is read in small
+/// ones.
 pub async fn verify(volume: &Volume, truth: &Shared) {
     const PIECE: u64 = 256;
     let size = volume.size_bytes() / SECTOR as u64;
@@ -190,8 +190,8 @@ pub struct Habits {
     pub unit: u64,
     /// Idle time before the array is recorded clean.
     pub clean_delay: Duration,
-    /// A planted bug.
-    pub mutant: Option<Mutant>,
+    /// A planted bug: "forced" is dropped from writes.
+    pub drops_forced: bool,
 }
 
 /// One client, one request at a time.
@@ -261,8 +261,7 @@ struct Request<'a> {
 
 impl Request<'_> {
     fn durability(&self) -> Durability {
-        let dropped = self.habits.mutant == Some(Mutant::DropForced);
-        if self.forced && !dropped { Durability::Fua } else { Durability::Cached }
+        if self.forced && !self.habits.drops_forced { Durability::Fua } else { Durability::Cached }
     }
 
     async fn write(&self, first: u64, len: u64) {

@@ -9,8 +9,9 @@ use std::time::{Duration, Instant};
 
 use wattle_sim::client::Stats;
 use wattle_sim::figures::tables::TABLES;
-use wattle_sim::watch::lock;
-use wattle_sim::{Mutant, Options, Report, Scenario, run};
+use wattle_sim::lock::lock;
+use wattle_sim::worlds::{self, World};
+use wattle_sim::{Mutant, Options, Report};
 
 const USAGE: &str = "\
 usage: sim SEED                      replay one seed and tell what happens
@@ -20,6 +21,7 @@ usage: sim SEED                      replay one seed and tell what happens
   --jobs N       threads (default 1)
   --failures N   stop after N failures (default 10)
   --mutant NAME  plant a bug
+  --world NAME   play this world alone: array, losses, moves, orders or media
   --no-watch     see only the consequences of broken promises";
 
 struct Arguments {
@@ -28,7 +30,18 @@ struct Arguments {
     seconds: Option<u64>,
     jobs: usize,
     failures: u64,
+    /// This world alone.
+    world: Option<World>,
     options: Options,
+}
+
+impl Arguments {
+    fn play(&self, seed: u64, options: Options) -> Report {
+        match self.world {
+            Some(world) => world.play(seed, options),
+            None => worlds::play(seed, options),
+        }
+    }
 }
 
 fn main() {
@@ -51,6 +64,7 @@ fn parse(mut words: impl Iterator<Item = String>) -> Option<Arguments> {
         seconds: None,
         jobs: 1,
         failures: 10,
+        world: None,
         options: Options::default(),
     };
     while let Some(word) = words.next() {
@@ -65,9 +79,14 @@ fn parse(mut words: impl Iterator<Item = String>) -> Option<Arguments> {
             "--failures" => arguments.failures = words.next()?.parse().ok()?,
             "--mutant" => {
                 let name = words.next()?;
-                let mutant = Mutant::ALL.iter().find(|(known, _)| *known == name)?;
-                arguments.options.mutant = Some(mutant.1);
+                let known = Mutant::named(&name);
+                if known.is_none() {
+                    let names: Vec<_> = Mutant::all().map(|(name, _)| name).collect();
+                    println!("no mutant is called {name}; there are {}", names.join(", "));
+                }
+                arguments.options.mutant = Some(known?);
             }
+            "--world" => arguments.world = Some(World::named(&words.next()?)?),
             "--no-watch" => arguments.options.watch = false,
             seed => {
                 let seed = seed.parse().ok()?;
@@ -92,9 +111,10 @@ fn figures(names: &[String]) {
 }
 
 fn replay(arguments: &Arguments) -> u64 {
-    let scenario = Scenario::new(arguments.seeds.start);
-    println!("{scenario:#?}");
-    let report = run(&scenario, Options { verbose: true, ..arguments.options });
+    let seed = arguments.seeds.start;
+    let worlds = arguments.world.map_or_else(|| worlds::of(seed), |world| vec![world]);
+    worlds.iter().for_each(|world| println!("{}", world.describe(seed)));
+    let report = arguments.play(seed, Options { verbose: true, ..arguments.options });
     report.log.iter().for_each(|line| println!("{line}"));
     println!("{:?}, trace {:016x}", report.stats, report.trace);
     match report.wrong {
@@ -110,8 +130,8 @@ fn replay(arguments: &Arguments) -> u64 {
 }
 
 /// Runs one seed; a panic is as wrong as a wrong answer.
-fn attempt(seed: u64, options: Options) -> Result<Report, String> {
-    catch_unwind(AssertUnwindSafe(|| run(&Scenario::new(seed), options))).map_err(|panic| {
+fn attempt(seed: u64, arguments: &Arguments) -> Result<Report, String> {
+    catch_unwind(AssertUnwindSafe(|| arguments.play(seed, arguments.options))).map_err(|panic| {
         let text = panic.downcast_ref::<String>().cloned();
         text.or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string)).unwrap_or_default()
     })
@@ -134,7 +154,7 @@ fn run_many(arguments: &Arguments) -> u64 {
                     if late || seed >= arguments.seeds.end {
                         return;
                     }
-                    let wrong = match attempt(seed, arguments.options) {
+                    let wrong = match attempt(seed, arguments) {
                         Ok(report) => {
                             let mut total = lock(&total);
                             total.0 += 1;

@@ -1,12 +1,15 @@
 //! Planted bugs: a simulator that never fails is unproven.
 //!
-//! Each is planted from outside, so that nothing in the data path knows of them.
+//! Some are planted from outside, in the metadata, the drives or the clients. The others are mends
+//! of the product that are taken out again ([`wattle_engine::planted`], which says how).
 
 use std::rc::Rc;
 use std::time::Duration;
 
-use wattle_engine::metadata::{Change, LocalBoxFuture, Metadata, Record};
-use wattle_engine::units::MemberSet;
+use wattle_engine::MemberKey;
+use wattle_engine::metadata::{Change, FailCause, LocalBoxFuture, Metadata, Record};
+use wattle_engine::planted::Bug;
+use wattle_engine::units::{MemberIx, MemberSet};
 use wattle_rt::Core;
 
 use crate::books::Lenient;
@@ -28,11 +31,13 @@ pub enum Mutant {
     AcceptStale,
     /// Assembly that starts dirty and degraded arrays with parity trusted.
     AcceptDirtyDegraded,
+    /// A mend of the product is taken out.
+    Planted(Bug),
 }
 
 impl Mutant {
-    /// All of them, with their names on the command line.
-    pub const ALL: [(&'static str, Mutant); 7] = [
+    /// Those planted from outside, with their names on the command line.
+    const OUTSIDE: [(&'static str, Mutant); 7] = [
         ("skip-dirty", Mutant::SkipDirty),
         ("early-failure", Mutant::EarlyFailure),
         ("lying-flush", Mutant::LyingFlush),
@@ -41,6 +46,24 @@ impl Mutant {
         ("accept-stale", Mutant::AcceptStale),
         ("accept-dirty-degraded", Mutant::AcceptDirtyDegraded),
     ];
+
+    /// All of them, with their names on the command line.
+    pub fn all() -> impl Iterator<Item = (&'static str, Mutant)> {
+        let inside = Bug::ALL.iter().map(|&(name, bug)| (name, Mutant::Planted(bug)));
+        Mutant::OUTSIDE.into_iter().chain(inside)
+    }
+
+    /// The one of this name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Mutant> {
+        Mutant::all().find_map(|(known, mutant)| (known == name).then_some(mutant))
+    }
+
+    /// The mend that it takes out.
+    #[must_use]
+    pub fn bug(self) -> Option<Bug> {
+        if let Mutant::Planted(bug) = self { Some(bug) } else { None }
+    }
 
     /// How assembly is bent.
     #[must_use]
@@ -60,6 +83,10 @@ pub struct Mutated {
 }
 
 impl Metadata for Mutated {
+    fn failed(&self, members: &[(MemberIx, Option<MemberKey>)], cause: FailCause) {
+        self.inner.failed(members, cause);
+    }
+
     fn commit<'a>(&'a self, record: &'a Record) -> LocalBoxFuture<'a, Result<(), MemberSet>> {
         match (self.mutant, record.change) {
             (Some(Mutant::SkipDirty), Change::Activate) => Box::pin(std::future::ready(Ok(()))),

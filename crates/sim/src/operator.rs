@@ -1,4 +1,5 @@
-//! What happens to an array while it runs, besides requests: drives fail and return, and an operator acts.
+//! What happens to an array while it runs, besides requests: drives fail and return, and an
+//! operator acts.
 
 use std::time::Duration;
 
@@ -8,31 +9,18 @@ use wattle_control::running::RunningArray;
 use wattle_engine::sync::JobEnd;
 use wattle_engine::units::MemberIx;
 use wattle_engine::{ArrayHandle, MemberSpec, MemberState};
-use wattle_rt::{Core, Device};
+use wattle_rt::Core;
 
 use crate::audit;
 use crate::books::{Books, Running, md};
 use crate::client::Shared;
+use crate::desk::Desk;
+use crate::lock::lock;
 use crate::scenario::Fault;
-use crate::site::{self, Plan};
-use crate::watch::{self, lock};
+use crate::site;
 
-/// What an operator has at hand.
-#[derive(Clone)]
-pub struct Desk {
-    /// The drives from outside.
-    pub plan: Plan,
-    /// The drives as members, by number.
-    pub drives: Vec<Device>,
-    /// Which books are kept.
-    pub books: Books,
-    /// Where it is told.
-    pub truth: Shared,
-    /// Whom the records count out.
-    pub watch: watch::Shared,
-}
-
-/// How long an array may take to become whole when nothing fails any more. Simulated arrays are small.
+/// How long an array may take to become whole when nothing fails any more. Simulated arrays are
+/// small.
 const WHOLE_WITHIN: Duration = Duration::from_secs(120);
 
 /// Lets faults happen at their times.
@@ -111,7 +99,8 @@ impl Desk {
         self.told("take", &md.take(newcomer, place, Forced::default()).await);
     }
 
-    /// The first drive of a slot is back and returns to it: only what it missed is written to it, where the bitmap tells.
+    /// The first drive of a slot is back and returns to it: only what it missed is written to it,
+    /// where the bitmap tells.
     async fn take_back(&self, core: &Core, running: &Running, slot: MemberIx) {
         let array = &running.array;
         let mut status = array.status(core).await;
@@ -120,8 +109,8 @@ impl Desk {
             return;
         }
         let control = &self.plan.controls[slot.index()];
-        // It had no power meanwhile; but where nothing made up for it, or nobody has counted it out yet, what it held in its cache would be
-        // gone for good.
+        // It had no power meanwhile; but where nothing made up for it, or no record counts it out
+        // yet, what it held in its cache would be gone for good.
         if !status.broken && lock(&self.watch).out.contains(slot) {
             control.lose_cache();
         }
@@ -133,7 +122,7 @@ impl Desk {
             return self.take(md, slot, Place::Any).await;
         }
         let device = &self.drives[slot.index()];
-        // Nobody else was in the slot: no bit was cleared since it failed.
+        // No other member was in the slot: no bit was cleared since it failed.
         let missed_little = now.state == MemberState::Faulty && now.device.as_deref() == Some(device.name());
         let who = MemberSpec {
             stale: running.bits.now().filter(|_| missed_little),
@@ -148,7 +137,7 @@ impl Desk {
     }
 }
 
-/// Waits until parity and copies agree and nobody is being filled.
+/// Waits until parity and copies agree and no member is being filled.
 pub async fn wait_until_whole(core: &Core, array: &ArrayHandle, truth: &Shared) {
     let deadline = core.now() + WHOLE_WITHIN;
     loop {
@@ -162,8 +151,8 @@ pub async fn wait_until_whole(core: &Core, array: &ArrayHandle, truth: &Shared) 
         if !filling && status.sync.is_none() && status.synced_below == wattle_engine::units::Sector::MAX {
             return;
         }
-        // Sectors that could not be read when parity was not to be trusted are beyond redundancy, and where that cannot be
-        // recorded a resync cannot pass them.
+        // Sectors that could not be read when parity was not to be trusted are beyond redundancy,
+        // and where that cannot be recorded a resync cannot pass them.
         let stuck = status.last.as_ref().is_some_and(|last| matches!(last.end, JobEnd::Failed(_)));
         if stuck && lock(truth).excused() {
             return;

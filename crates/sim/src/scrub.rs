@@ -6,8 +6,9 @@ use wattle_parity::naive;
 
 use crate::site::Plan;
 
-/// Checks that every stripe's parity is right and all copies agree, as far as the members `in_sync` tell.
-/// With `durable`, as a power cut would leave them. Stripes with sectors that cannot be read are left out.
+/// Checks that every stripe's parity is right and all copies agree, as far as the members `in_sync`
+/// tell. With `durable`, as a power cut would leave them. Stripes with sectors that cannot be read
+/// are left out.
 ///
 /// # Errors
 /// The first place where they do not.
@@ -22,7 +23,8 @@ pub fn check(plan: &Plan, in_sync: MemberSet, durable: bool) -> Result<(), Strin
     }
 }
 
-/// Makes parity and copies agree with the data, as a resync does: from the data blocks, or the first copy.
+/// Makes parity and copies agree with the data, as a resync does: from the data blocks, or the
+/// first copy.
 pub fn resync(plan: &Plan) {
     match plan.geometry.kind() {
         Kind::Striped => {}

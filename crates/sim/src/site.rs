@@ -7,8 +7,7 @@ use wattle_engine::units::{MemberIx, Sector, StripeNo};
 use wattle_engine::{BadRanges, MemberKey, MemberSpec, Regions};
 use wattle_rt::{Device, DriveControl, World};
 
-use crate::books::Hardware;
-use crate::watch::lock;
+use crate::lock::lock;
 
 /// Drives: one for each slot and in that order, then those that may join later.
 pub struct Site {
@@ -18,6 +17,15 @@ pub struct Site {
     pub hardware: Hardware,
     /// As a test sees them.
     pub plan: Plan,
+}
+
+/// The drives, for the keepers of metadata on them.
+#[derive(Clone)]
+pub struct Hardware {
+    /// By number.
+    pub drives: Vec<Device>,
+    /// Their atomic unit.
+    pub sector_bytes: u32,
 }
 
 /// A drive as a member that is filled from the start.

@@ -1,21 +1,24 @@
-//! Watches the engine's promises about metadata, from outside: a [`Metadata`] between the engine and the books.
+//! Watches the engine's promises about metadata, from outside: a [`Metadata`] between the engine
+//! and the books.
 //!
 //! 1. No data is written while a member's record says clean.
-//! 2. What the engine is told to be durable can be read from the drives by other code, as a power cut would leave it.
+//! 2. What the engine is told to be durable can be read from the drives by other code, as a power
+//!    cut would leave it.
 //! 3. Nothing is unflushed when an array is recorded clean.
 //! 4. Event counts never go back while the array is degraded.
 //! 5. What is recorded in sync is so, durably.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use wattle_engine::metadata::{Change, LocalBoxFuture, Metadata, Record};
 use wattle_engine::units::{MemberIx, MemberSet, Sector};
-use wattle_engine::{BadRanges, MemberKey, MemberState};
+use wattle_engine::{BadRanges, FailCause, MemberKey, MemberState};
 use wattle_rt::{Core, Instant};
 
 use crate::books::{Books, Keys};
 use crate::client;
+use crate::lock::lock;
 use crate::scrub;
 use crate::site::Plan;
 
@@ -23,9 +26,10 @@ use crate::site::Plan;
 pub struct Watch {
     books: Books,
     plan: Plan,
-    /// Sectors are rewritten in passing, or members filled, clean or not: writes and caches prove nothing.
+    /// Sectors are rewritten in passing, or members filled, clean or not: writes and caches prove
+    /// nothing.
     repairs: bool,
-    /// Nobody writes, and drives hold what was written to them.
+    /// No client writes, and drives hold what was written to them.
     quiet: bool,
     least_write: Duration,
     dirty_since: Option<Instant>,
@@ -44,11 +48,6 @@ pub struct Watch {
 
 /// Shared between a world's tasks and the checker.
 pub type Shared = Arc<Mutex<Watch>>;
-
-/// Locks; one thread runs a world, so nobody waits.
-pub fn lock<T>(shared: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    shared.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 impl Watch {
     /// Watches an array from its start.
@@ -205,7 +204,7 @@ impl Watch {
 
 /// Metadata that is watched.
 pub struct Watched {
-    /// Who keeps the books.
+    /// The keeper of the metadata.
     pub inner: Box<dyn Metadata>,
     /// What drives the keys of records mean.
     pub keys: Keys,
@@ -229,6 +228,11 @@ impl Watched {
 }
 
 impl Metadata for Watched {
+    fn failed(&self, members: &[(MemberIx, Option<MemberKey>)], cause: FailCause) {
+        lock(&self.truth).tell(|| format!("failed {members:?}: {cause:?} at {:?}", self.core.now()));
+        self.inner.failed(members, cause);
+    }
+
     fn commit<'a>(&'a self, record: &'a Record) -> LocalBoxFuture<'a, Result<(), MemberSet>> {
         Box::pin(async move {
             lock(&self.truth).tell(|| format!("commit {record:?} at {:?}", self.core.now()));

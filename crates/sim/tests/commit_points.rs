@@ -1,8 +1,9 @@
-//! Short histories, exhaustively: the power goes at every operation, and every subset of what is not flushed survives.
+//! Short histories, exhaustively: the power goes at every operation, and every subset of what is
+//! not flushed survives.
 //!
-//! One write, an idle moment, and a member that the operator fails somewhere in between: dirty mark, clean mark and the record
-//! of a failure, with everything that a run checks: the array found is the one before or the one after, never neither, and
-//! what it says of itself is true.
+//! One write, an idle moment, and a member that the operator fails somewhere in between: dirty
+//! mark, clean mark and the record of a failure, with everything that a run checks: the array found
+//! is the one before or the one after, never neither, and what it says of itself is true.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -149,7 +150,8 @@ const ARRAYS: [(Level, u32); 2] = [(Level::Raid1, 2), (Level::Raid5, 3)];
 fn every_crash_point_of_every_change_of_state_leaves_a_true_state() {
     for books in KINDS {
         for (level, disks) in ARRAYS {
-            // No failure; one while the dirty mark is written, while data is, and while the array is idle.
+            // No failure; one while the dirty mark is written, while data is, and while the array
+            // is idle.
             for fail in [None, Some(60), Some(170), Some(600)] {
                 match explore(books, level, disks, fail, None) {
                     Ok(outcomes) => assert!(outcomes > 60, "{outcomes} outcomes are not many"),

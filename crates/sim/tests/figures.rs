@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use wattle_engine::geometry::Level;
-use wattle_lab::{Measured, SWEEP, with_intent, with_log};
+use wattle_modelled::{Measured, SWEEP, with_intent, with_log};
 use wattle_sim::figures::jobs::{self, Work};
 use wattle_sim::figures::layers::{self, Laid};
 use wattle_sim::figures::path::{self, Case};
 use wattle_sim::figures::{Access, Load, Setup, costs, limits};
 
-/// Without anything to slow it down, random writes come close to what the drives can do, and a write alone takes one turn of
-/// reads and one of writes.
+/// Without anything to slow it down, random writes come close to what the drives can do, and a
+/// write alone takes one turn of reads and one of writes.
 #[test]
 fn random_writes_to_raid_5_come_close_to_the_limit_of_the_drives() {
     let setup = Setup::RAID5;
@@ -34,7 +34,7 @@ fn equal_set_ups_give_equal_figures() {
     assert_eq!(once(3), once(3));
 }
 
-/// Bits are set before the first write to a region; whoever writes there again pays nothing.
+/// Bits are set before the first write to a region; a later write there pays nothing.
 #[test]
 fn a_bitmap_costs_at_most_3_percent() {
     let setup = Setup { member_bytes: 1 << 40, ..Setup::RAID5 };
@@ -43,7 +43,7 @@ fn a_bitmap_costs_at_most_3_percent() {
     assert!(cost.part() <= 0.03, "{:.1} %", cost.part() * 100.0);
 }
 
-/// What is alone waits for nobody: md's bitmap makes such writes a hundred times as slow.
+/// What is alone waits for nothing: md's bitmap makes such writes a hundred times as slow.
 #[test]
 fn a_bitmap_costs_a_write_alone_at_most_5_percent() {
     let setup = Setup { member_bytes: 1 << 40, ..Setup::RAID5 };
@@ -103,8 +103,8 @@ fn a_resync_alone_keeps_every_member_busy() {
     reaches_95_percent(Work::Resync);
 }
 
-/// Beside clients a rebuild gets its share, and they wait at most twice as long, from the moment when it begins: as compared to the
-/// array with the member missing. Random requests of 4 KiB.
+/// Beside clients a rebuild gets its share, and they wait at most twice as long, from the moment
+/// when it begins: as compared to the array with the member missing. Random requests of 4 KiB.
 #[track_caller]
 fn shares_with_clients(setup: Setup, loads: &[(usize, u32)]) {
     for &(depth, reads_percent) in loads {
@@ -166,7 +166,8 @@ fn over(members: &[u32], cases: Vec<Case>) -> Vec<Case> {
     cases.into_iter().filter(|case| members.contains(&case.setup.members)).collect()
 }
 
-/// Nothing that drives could work on is held back: with few members and one deep queue, and with many that are kept busy.
+/// Nothing that drives could work on is held back: with few members and one deep queue, and with
+/// many that are kept busy.
 #[test]
 fn random_writes_to_raid_5_reach_97_percent_of_the_limit() {
     reaches(&over(&[3, 4, 6, 24], path::raid5()));
@@ -199,13 +200,14 @@ fn sequential_reads_of_copies_come_as_fast_as_from_raid_0() {
     reaches(&cases.collect::<Vec<_>>());
 }
 
-/// Who waits for each answer before asking again is read ahead of.
+/// A client that waits for each answer before it asks again is read ahead of.
 #[test]
 fn one_who_reads_in_sequence_keeps_every_member_busy() {
     reaches(&path::ahead());
 }
 
-/// What of a stream is under way together leaves as whole stripes: nothing is read first, however small the requests.
+/// What of a stream is under way together leaves as whole stripes: nothing is read first, however
+/// small the requests.
 #[test]
 fn sequential_writes_reach_97_percent_and_read_nothing() {
     let cases = over(&[3, 6, 24], path::sequential());
@@ -218,7 +220,8 @@ fn sequential_writes_reach_97_percent_and_read_nothing() {
     }
 }
 
-/// One alone waits for nobody; a few write together what they have, and are not slower for it than one after the other.
+/// One alone does not wait; a few write together what they have, and are not slower for it than
+/// one after the other.
 #[test]
 fn shallow_sequential_writes_do_not_wait_for_what_cannot_come() {
     let setup = Setup::x25m(6);
@@ -237,7 +240,8 @@ fn shallow_sequential_writes_do_not_wait_for_what_cannot_come() {
     }
 }
 
-/// A logical volume costs nothing where wattle puts it; where it is not aligned to the stripes, whole stripes are whole no longer.
+/// A logical volume costs nothing where wattle puts it; where it is not aligned to the stripes,
+/// whole stripes are whole no longer.
 #[test]
 fn a_logical_volume_runs_at_95_percent_of_what_is_below_it() {
     for laid in layers::all() {

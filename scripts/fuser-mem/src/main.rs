@@ -1,4 +1,5 @@
-//! A file in memory, served by the crate `fuser` and nothing else: what `scripts/bench fuse` compares the FUSE export with.
+//! A file in memory, served by the crate `fuser` and nothing else: what `scripts/bench fuse`
+//! compares the FUSE export with.
 //!
 //! `fuser-mem DIR SIZE_MIB [THREADS]`, until DIR is unmounted.
 

@@ -139,7 +139,8 @@ fn physical(facts: &Facts, group: &Group, report: &mut Report) {
     }
 }
 
-/// Whether the partition that a device is starts inside a stripe itself: what is said of it need not be said of all that lies on it.
+/// Whether the partition that a device is starts inside a stripe itself: what is said of it need
+/// not be said of all that lies on it.
 fn below_is_off(facts: &Facts, device: usize) -> bool {
     let Origin::Partition { of, start } = facts.devices[device].origin else { return false };
     facts.place(of, start).is_some_and(|(stripes, at)| !at.is_multiple_of(stripes.grain()))

@@ -1,6 +1,8 @@
-//! Every kind of finding: a stable number, how bad it is, and what it means. A number is never reused.
+//! Every kind of finding: a stable number, how bad it is, and what it means. A number is never
+//! reused.
 //!
-//! By theme: 1xx alignment, 2xx file systems, 3xx redundancy, 4xx drives, 5xx tuning, 6xx mount options, 7xx supervision.
+//! By theme: 1xx alignment, 2xx file systems, 3xx redundancy, 4xx drives, 5xx tuning, 6xx mount
+//! options, 7xx supervision.
 
 use std::fmt;
 

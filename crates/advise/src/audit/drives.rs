@@ -3,7 +3,8 @@
 use super::facts::{Array, Device, Facts, Recovery};
 use super::{Code, Report};
 
-/// How long a desktop drive may try, and a little more: what the kernel should wait for one that cannot be told.
+/// How long a desktop drive may try, and a little more: what the kernel should wait for one that
+/// cannot be told.
 const DESKTOP_SECONDS: u64 = 180;
 
 /// Operations below which an average says nothing.
@@ -12,8 +13,9 @@ const OPERATIONS_TELLING: u64 = 1000;
 /// So many times slower than the median of the others is no chance.
 const SLOWER: u64 = 3;
 
-/// Beginnings of models whose makers said in April 2020 that they are shingled and manage that by themselves: Western Digital's list
-/// (Red, Blue, Black), Seagate's statement (Barracuda, Desktop), Toshiba's list (P300, L200, MQ04). There are others.
+/// Beginnings of models whose makers said in April 2020 that they are shingled and manage that by
+/// themselves: Western Digital's list (Red, Blue, Black), Seagate's statement (Barracuda, Desktop),
+/// Toshiba's list (P300, L200, MQ04). There are others.
 const SHINGLED: [&str; 18] = [
     "WDC WD20EFAX",
     "WDC WD30EFAX",

@@ -1,4 +1,5 @@
-//! What an audit knows: values without behaviour beyond finding one's way among them. All sizes are bytes.
+//! What an audit knows: values without behaviour beyond finding one's way among them. All sizes are
+//! bytes.
 
 use super::{Unchecked, word};
 use crate::limits::Scheme;
@@ -6,7 +7,8 @@ use crate::limits::Scheme;
 /// What was found, of members or of a whole system.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Facts {
-    /// Everything that has bytes: drives, partitions, and what arrays and volume groups offer. Below comes before above.
+    /// Everything that has bytes: drives, partitions, and what arrays and volume groups offer.
+    /// Below comes before above.
     pub devices: Vec<Device>,
     /// Arrays.
     pub arrays: Vec<Array>,
@@ -85,11 +87,11 @@ pub struct Array {
     pub bitmap: Option<bool>,
     /// Whether a log closes the write hole.
     pub log: Option<bool>,
-    /// Whether parity or copies are known to agree; `None` if nobody says.
+    /// Whether parity or copies are known to agree; `None` if it is not known.
     pub sync: Option<Sync>,
     /// Why it cannot be used, with the code of that.
     pub refused: Option<String>,
-    /// Whether a check ever went through it; `None` if nobody can tell.
+    /// Whether a check ever went through it; `None` if it cannot be told.
     pub scrubbed: Option<bool>,
     /// What the kernel that runs it says.
     pub running: Option<Running>,
@@ -113,9 +115,9 @@ pub struct ArrayMember {
     pub device: usize,
     /// What it is to the array.
     pub role: Role,
-    /// Where its data starts; `None` if nobody says.
+    /// Where its data starts; `None` if it is not known.
     pub start: Option<u64>,
-    /// How much of it the array uses; `None` if nobody says.
+    /// How much of it the array uses; `None` if it is not known.
     pub used: Option<u64>,
     /// Sectors recorded as lost.
     pub bad_sectors: u64,
@@ -210,7 +212,8 @@ pub struct FileSystem {
     pub groups: u64,
     /// How large each is.
     pub group_size: u64,
-    /// For each group, the slot of the array below that holds its first block; empty if that is not known.
+    /// For each group, the slot of the array below that holds its first block; empty if that is not
+    /// known.
     pub group_slots: Vec<u16>,
 }
 
@@ -262,9 +265,9 @@ pub struct System {
     pub processors: Option<u64>,
     /// What is mounted, or is to be.
     pub mounts: Vec<Mount>,
-    /// Whether somebody is told when a member fails; `None` if nobody can tell.
+    /// Whether an alert is sent when a member fails; `None` if it cannot be told.
     pub alerts: Option<bool>,
-    /// Whether md passes discards on in arrays with parity; `None` if nobody can tell.
+    /// Whether md passes discards on in arrays with parity; `None` if it cannot be told.
     pub parity_discard: Option<bool>,
 }
 
@@ -330,7 +333,7 @@ impl Device {
     }
 }
 
-/// Commands that help: of mdadm where the kernel runs the array, of wattle where nobody does.
+/// Commands that help: of mdadm where the kernel runs the array, of wattle otherwise.
 impl Array {
     /// Where Linux has it.
     pub(super) fn node(&self) -> String {
@@ -402,7 +405,8 @@ impl Array {
 }
 
 impl Facts {
-    /// What a place of a device lies on that is cut into stripes, and where in that; `None` if nothing below is, or that is not known.
+    /// What a place of a device lies on that is cut into stripes, and where in that; `None` if
+    /// nothing below is, or that is not known.
     pub(super) fn place(&self, device: usize, at: u64) -> Option<(Stripes<'_>, u64)> {
         match self.devices[device].origin {
             Origin::Drive => None,

@@ -3,7 +3,8 @@
 use super::facts::{Device, Facts, FileSystem, Stripes};
 use super::{Code, Report, Size, word};
 
-/// Groups for each processor from which more make no difference: storage that is very parallel wants some for each.
+/// Groups for each processor from which more make no difference: storage that is very parallel
+/// wants some for each.
 const GROUPS_PER_PROCESSOR: u64 = 32;
 
 /// More are many on any machine.
@@ -107,7 +108,8 @@ fn groups(
             Size(file_system.group_size)
         );
         let cost = "that member takes the writes of nearly all free space and inodes".to_owned();
-        // Wherever the layout begins anew, a group that is one unit longer begins on the next member.
+        // Wherever the layout begins anew, a group that is one unit longer begins on the next
+        // member.
         let longer = (file_system.group_size / stripes.unit.max(1) + 1).saturating_mul(stripes.unit);
         let (make, _) = commands(device, file_system, stripes);
         let fix = format!("anew, with groups of a unit more: {make},agsize={longer}");

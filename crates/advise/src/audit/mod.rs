@@ -1,8 +1,9 @@
 //! What is wrong with a stack: rules over facts, as a linter has them.
 //!
-//! [`Facts`] are what was found, by whoever can look; a rule is a pure function from them to [`Finding`]s, each with a [`Code`] that
-//! never changes its meaning. What a rule would need and nobody could tell is [`Unchecked`]: silence means that something was looked
-//! at and is as it should be.
+//! [`Facts`] are what was found, by the caller; a rule is a pure function from them to
+//! [`Finding`]s, each with a [`Code`] that never changes its meaning. What a rule would need and
+//! could not be told is [`Unchecked`]: silence means that something was looked at and is as it
+//! should be.
 //!
 //! Reading order: [`facts`], `codes` (every finding there is), then one file of rules per theme.
 

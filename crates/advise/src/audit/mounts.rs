@@ -3,8 +3,9 @@
 use super::facts::{Facts, Mount};
 use super::{Code, Report};
 
-/// Options that Linux does not have any more: of which file system, and what became of it. XFS's are those that
-/// Documentation/admin-guide/xfs.rst lists as removed, each of which makes a mount fail; ext4 ignores its own.
+/// Options that Linux does not have any more: of which file system, and what became of it. XFS's
+/// are those that Documentation/admin-guide/xfs.rst lists as removed, each of which makes a mount
+/// fail; ext4 ignores its own.
 const OBSOLETE: [(&str, &str, &str); 16] = [
     (
         "xfs",

@@ -1,4 +1,4 @@
-//! Supervision: whether anybody would notice.
+//! Supervision: whether a failure would be noticed.
 
 use super::facts::Facts;
 use super::{Code, Report, word};

@@ -68,9 +68,10 @@ const PLAIN: Flash = Flash {
     collection_share_ppm: 0,
 };
 
-/// Size, bandwidths, latencies and the ten channels: Intel's product specification. 40,000 random reads and 20,000 random
-/// writes: measured by operators with most of the drive unused, which is what arrays of it were judged against; Intel says 35,000
-/// and, for a full drive, 6,600. The cost of a flush is an estimate.
+/// Size, bandwidths, latencies and the ten channels: Intel's product specification. 40,000 random
+/// reads and 20,000 random writes: measured by operators with most of the drive unused, which is
+/// what arrays of it were judged against; Intel says 35,000 and, for a full drive, 6,600. The cost
+/// of a flush is an estimate.
 fn x25m() -> Drive {
     Drive {
         size_bytes: 80_026_361_856,
@@ -92,8 +93,9 @@ fn x25m() -> Drive {
     }
 }
 
-/// Speed, seeks and cache as in data sheets of desktop disks of 1 TB per platter; the inner tracks hold about half of what the
-/// outer ones do. The full stroke, the command and the read-ahead are estimates.
+/// Speed, seeks and cache as in data sheets of desktop disks of 1 TB per platter; the inner tracks
+/// hold about half of what the outer ones do. The full stroke, the command and the read-ahead are
+/// estimates.
 fn sata7200() -> Drive {
     Drive {
         size_bytes: 3_000_592_982_016,
@@ -116,7 +118,8 @@ fn sata7200() -> Drive {
     }
 }
 
-/// Disks that `hdparm -t` measured at 73 to 95 MB/s, three of which gave 253 MB/s together; the rest as in data sheets of their time.
+/// Disks that `hdparm -t` measured at 73 to 95 MB/s, three of which gave 253 MB/s together; the
+/// rest as in data sheets of their time.
 fn sata7200_small() -> Drive {
     Drive {
         size_bytes: 250_059_350_016,
@@ -137,8 +140,8 @@ fn sata7200_small() -> Drive {
     }
 }
 
-/// Rates, bandwidths and single-queue latencies as in data sheets of current drives of 1 TB; garbage collection and the cost of a
-/// flush are estimates.
+/// Rates, bandwidths and single-queue latencies as in data sheets of current drives of 1 TB;
+/// garbage collection and the cost of a flush are estimates.
 fn sata_ssd() -> Drive {
     Drive {
         size_bytes: 1000 * GB + 204_886_016,
@@ -162,9 +165,10 @@ fn sata_ssd() -> Drive {
     }
 }
 
-/// Rates, bandwidths and single-queue latencies as in data sheets of PCIe 4 drives of 1 TB, which also tell the size of the fast
-/// space (114 GB) and that 2,000 MB/s are left behind it; random writes then are those 2,000 MB/s in blocks of 4 KiB. The refill,
-/// garbage collection and the cost of a flush are estimates.
+/// Rates, bandwidths and single-queue latencies as in data sheets of PCIe 4 drives of 1 TB, which
+/// also tell the size of the fast space (114 GB) and that 2,000 MB/s are left behind it; random
+/// writes then are those 2,000 MB/s in blocks of 4 KiB. The refill, garbage collection and the cost
+/// of a flush are estimates.
 fn nvme() -> Drive {
     Drive {
         size_bytes: 1000 * GB + 204_886_016,
@@ -192,8 +196,9 @@ fn nvme() -> Drive {
     }
 }
 
-/// Rates, bandwidths, single-queue latencies, the fast space (42 GB) and the 80 MB/s behind it as in data sheets of 1 TB drives;
-/// random writes then are those 80 MB/s in blocks of 4 KiB. The refill, garbage collection and the cost of a flush are estimates.
+/// Rates, bandwidths, single-queue latencies, the fast space (42 GB) and the 80 MB/s behind it as
+/// in data sheets of 1 TB drives; random writes then are those 80 MB/s in blocks of 4 KiB. The
+/// refill, garbage collection and the cost of a flush are estimates.
 fn qlc() -> Drive {
     Drive {
         flush: micros(2000),
@@ -217,8 +222,8 @@ fn qlc() -> Drive {
     }
 }
 
-/// No real drive: what the figures in virtual time of docs/performance.md are measured on. 80 µs of reading and 20 µs of writing
-/// come on top of an operation's share of a second.
+/// No real drive: what the figures in virtual time of docs/performance.md are measured on. 80 µs of
+/// reading and 20 µs of writing come on top of an operation's share of a second.
 fn nvme_ref() -> Drive {
     Drive {
         size_bytes: 1 << 40,

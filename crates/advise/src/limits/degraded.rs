@@ -1,5 +1,5 @@
-//! What requests cost while members are missing: averages over every place that a request and the missing members can have in a
-//! stripe. Parity rotates, so all places are equally likely.
+//! What requests cost while members are missing: averages over every place that a request and the
+//! missing members can have in a stripe. Parity rotates, so all places are equally likely.
 
 /// Ways to choose `k` of `n`.
 fn choose(n: u32, k: u32) -> f64 {
@@ -9,7 +9,8 @@ fn choose(n: u32, k: u32) -> f64 {
     (0..k).map(|i| f64::from(n - i) / f64::from(i + 1)).product()
 }
 
-/// Reads that a read of one block takes on average: one, or as many as a stripe has data blocks if the block is missing.
+/// Reads that a read of one block takes on average: one, or as many as a stripe has data blocks if
+/// the block is missing.
 pub(super) fn reads_of_a_read(members: u32, parities: u32, missing: u32) -> f64 {
     let lost = f64::from(missing) / f64::from(members);
     (1.0 - lost) + lost * f64::from(members - parities)
@@ -32,7 +33,8 @@ pub(super) fn cost_of_a_write(members: u32, parities: u32, missing: u32) -> (f64
     (reads, writes)
 }
 
-/// The same with the block itself missing or not, and so many of the parities and of the other data blocks.
+/// The same with the block itself missing or not, and so many of the parities and of the other data
+/// blocks.
 fn cost(members: u32, parities: u32, target: bool, parity: u32, data: u32) -> (f64, f64) {
     let others = members - parities - 1;
     let left = parities - parity;
@@ -64,7 +66,8 @@ mod tests {
 
     #[test]
     fn with_one_of_raid_5_missing_it_depends_on_which() {
-        // Parity missing: a write. The block itself: the other data is read, parity written. Another: read-modify-write.
+        // Parity missing: a write. The block itself: the other data is read, parity written.
+        // Another: read-modify-write.
         let n = 6.0;
         let (reads, writes) = cost_of_a_write(6, 1, 1);
         assert!((reads - 3.0 * (n - 2.0) / n).abs() < 1e-9);

@@ -1,8 +1,10 @@
-//! What an array could do at best: if every drive were busy all the time with nothing but what the level asks for.
+//! What an array could do at best: if every drive were busy all the time with nothing but what the
+//! level asks for.
 //!
-//! A limit is a number and the formula it comes from, with the numbers put in, so that nobody has to believe it. In formulas N is
-//! the number of members, R and W are the reads and writes of one request's size that a drive alone does in a second, r and w
-//! its bandwidths, k the copies, p the parities, D the requests in flight.
+//! A limit is a number and the formula it comes from, with the numbers put in, so that it need not
+//! be believed. In formulas N is the number of members, R and W are the reads and writes of one
+//! request's size that a drive alone does in a second, r and w its bandwidths, k the copies, p the
+//! parities, D the requests in flight.
 //!
 //! [`of`] is the limit of a load; the functions behind it are those of its parts.
 
@@ -27,7 +29,8 @@ pub struct Drive {
     pub read_seconds: f64,
     /// Seconds of a write of 4 KiB with nothing else to do.
     pub write_seconds: f64,
-    /// It has a head that moves: what is skipped takes as long as what is read, and large requests take longer than small ones.
+    /// It has a head that moves: what is skipped takes as long as what is read, and large requests
+    /// take longer than small ones.
     pub rotational: bool,
 }
 
@@ -50,7 +53,8 @@ impl Drive {
         self.rate(self.writes_per_second, self.write_bytes_per_second, bytes)
     }
 
-    /// As slow as the slower of both in everything: an array runs at the pace of its slowest member.
+    /// As slow as the slower of both in everything: an array runs at the pace of its slowest
+    /// member.
     #[must_use]
     pub fn slower(self, other: Drive) -> Drive {
         Drive {
@@ -181,8 +185,8 @@ impl Limit {
     }
 }
 
-/// The limit of a load in requests per second: what the drives can do, or what so many requests in flight can ask for if each
-/// took no longer than it must.
+/// The limit of a load in requests per second: what the drives can do, or what so many requests in
+/// flight can ask for if each took no longer than it must.
 #[must_use]
 pub fn of(array: &Array, drive: &Drive, asked: &Asked) -> Limit {
     let reads = if asked.random {
@@ -196,7 +200,8 @@ pub fn of(array: &Array, drive: &Drive, asked: &Asked) -> Limit {
     };
     let drives = mixed(&reads, &writes, asked.read_part);
     let depth = at_depth(array, drive, asked);
-    // Reading ahead hides how long a read in sequence takes, and so does a disk that reads on by itself.
+    // Reading ahead hides how long a read in sequence takes, and so does a disk that reads on by
+    // itself.
     let hidden = !asked.random && (asked.read_part > 0.0 || drive.rotational);
     if depth.per_second < drives.per_second && !hidden { depth } else { drives }
 }
@@ -244,8 +249,8 @@ pub fn random_reads(array: &Array, drive: &Drive, bytes: u64) -> Limit {
     }
 }
 
-/// Writes anywhere. With parity the cheaper of read-modify-write, N/((1+p)/R + (1+p)/W), and reconstruct-write,
-/// N/((N-p-1)/R + (1+p)/W); copies N x W/k.
+/// Writes anywhere. With parity the cheaper of read-modify-write, N/((1+p)/R + (1+p)/W), and
+/// reconstruct-write, N/((N-p-1)/R + (1+p)/W); copies N x W/k.
 #[must_use]
 pub fn random_writes(array: &Array, drive: &Drive, bytes: u64) -> Limit {
     let rate = drive.writes_of(bytes as f64);
@@ -264,7 +269,8 @@ pub fn random_writes(array: &Array, drive: &Drive, bytes: u64) -> Limit {
     }
 }
 
-/// Reads one after the other: the drives' bandwidth. A head has to pass over parity, which takes as long as reading it.
+/// Reads one after the other: the drives' bandwidth. A head has to pass over parity, which takes as
+/// long as reading it.
 #[must_use]
 pub fn reads_in_sequence(array: &Array, drive: &Drive, bytes: u64) -> Limit {
     let (name, members) = match array.scheme {
@@ -277,8 +283,8 @@ pub fn reads_in_sequence(array: &Array, drive: &Drive, bytes: u64) -> Limit {
     in_sequence(name, members, "r", drive.read_bytes_per_second, bytes)
 }
 
-/// Writes one after the other: whole stripes that need no reads, (N-p)/N of the drives' bandwidth. If all that is in flight is
-/// less than a stripe, parity is written more than once for each.
+/// Writes one after the other: whole stripes that need no reads, (N-p)/N of the drives' bandwidth.
+/// If all that is in flight is less than a stripe, parity is written more than once for each.
 #[must_use]
 pub fn writes_in_sequence(array: &Array, drive: &Drive, bytes: u64, depth: u64) -> Limit {
     let (n, w) = (array.n(), drive.write_bytes_per_second);
@@ -328,8 +334,9 @@ pub fn mixed(reads: &Limit, writes: &Limit, read_part: f64) -> Limit {
     Limit::drives(per_second, with)
 }
 
-/// What so many requests in flight come to, if none of them ever waits for another: a read takes one read, a write with parity one
-/// turn of reads and one of writes. Writes in sequence that only together are whole stripes read nothing, and leave as such.
+/// What so many requests in flight come to, if none of them ever waits for another: a read takes
+/// one read, a write with parity one turn of reads and one of writes. Writes in sequence that only
+/// together are whole stripes read nothing, and leave as such.
 #[must_use]
 pub fn at_depth(array: &Array, drive: &Drive, asked: &Asked) -> Limit {
     let stripe_bytes = array.stripe_bytes();
@@ -372,7 +379,8 @@ pub fn alone(array: &Array, drive: &Drive, bytes: u64, read: bool) -> f64 {
     }
 }
 
-/// A rebuild, in bytes per second of the member that is filled: the slower of what it takes and what the others deliver.
+/// A rebuild, in bytes per second of the member that is filled: the slower of what it takes and
+/// what the others deliver.
 #[must_use]
 pub fn rebuild(drive: &Drive) -> Limit {
     let per_second = drive.write_bytes_per_second.min(drive.read_bytes_per_second);

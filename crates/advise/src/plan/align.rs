@@ -8,7 +8,8 @@ pub fn first_member(shape: Shape, members: u32, chunk: u64) -> u32 {
     let n = u64::from(members);
     let member = match shape {
         Shape::Raid1 => 0,
-        // Left-symmetric: data begins behind parity and goes on around, so that it simply goes round all members.
+        // Left-symmetric: data begins behind parity and goes on around, so that it simply goes
+        // round all members.
         Shape::Raid5 => chunk % n,
         Shape::Raid6 => {
             let data = n - 2;
@@ -20,9 +21,10 @@ pub fn first_member(shape: Shape, members: u32, chunk: u64) -> u32 {
     member as u32
 }
 
-/// Chunks from one group to the next, `least` or a few more, so that the starts of `groups` of them are spread over `places` members
-/// as evenly as can be: what every group has at its start would otherwise lie on the same few. Never whole stripes of `width`, of
-/// which mkfs.xfs warns whatever the layout.
+/// Chunks from one group to the next, `least` or a few more, so that the starts of `groups` of them
+/// are spread over `places` members as evenly as can be: what every group has at its start would
+/// otherwise lie on the same few. Never whole stripes of `width`, of which mkfs.xfs warns whatever
+/// the layout.
 #[must_use]
 pub fn groups_spread(
     least: u64,

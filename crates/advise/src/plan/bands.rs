@@ -1,4 +1,5 @@
-//! Drives of different sizes: cut into bands, so that each array has members of one size and all room that can be redundant is.
+//! Drives of different sizes: cut into bands, so that each array has members of one size and all
+//! room that can be redundant is.
 
 /// Partitions start and end on this.
 const MIB: u64 = 1 << 20;
@@ -16,7 +17,8 @@ pub struct Band {
     pub drives: Vec<usize>,
 }
 
-/// The bands of drives of these sizes, the first being that of all drives. Drives of one size have one, and no partitions.
+/// The bands of drives of these sizes, the first being that of all drives. Drives of one size have
+/// one, and no partitions.
 #[must_use]
 pub fn bands(sizes_bytes: &[u64]) -> Vec<Band> {
     let mut ends: Vec<u64> = sizes_bytes.to_vec();

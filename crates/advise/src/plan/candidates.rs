@@ -176,8 +176,8 @@ fn shapes(wish: &Wish, drives: u32) -> Result<Vec<Shape>, WishError> {
     }
 }
 
-/// Into how many equal arrays: those that leave whole powers of two of data in a stripe, so that stripes of a volume can be stripes of
-/// the arrays.
+/// Into how many equal arrays: those that leave whole powers of two of data in a stripe, so that
+/// stripes of a volume can be stripes of the arrays.
 fn groups(shape: Shape, drives: u32) -> Vec<u32> {
     let parities = shape.parities();
     let splits = (2..=GROUPS_MAX).filter(|groups| {
@@ -298,7 +298,8 @@ impl Candidate {
         }
     }
 
-    /// How few of the drives would do for the capacity wanted, in arrays of this kind and with these spares.
+    /// How few of the drives would do for the capacity wanted, in arrays of this kind and with
+    /// these spares.
     #[must_use]
     pub fn drives_needed(&self, wish: &Wish) -> Option<u32> {
         let wanted = wish.capacity_bytes?;

@@ -1,4 +1,5 @@
-//! File systems: what they have to be told of the arrays below, and what nobody should tell them any more.
+//! File systems: what they have to be told of the arrays below, and what they should not be told
+//! any more.
 
 use super::align::{first_member, groups_spread};
 use super::stack::Stack;
@@ -93,7 +94,8 @@ impl FileSystem {
 fn xfs(wish: &Wish, stack: &Stack) -> Xfs {
     let (size, places) = (stack.volume_bytes, stack.places());
     let unit = stack.unit_bytes;
-    // One for each core that writes; where very many files are written at a time, one for each member too.
+    // One for each core that writes; where very many files are written at a time, one for each
+    // member too.
     let wanted = match wish.workload.many_files() {
         true => (2 * u64::from(wish.cores)).max(2 * u64::from(places)),
         false => u64::from(wish.cores),
@@ -158,7 +160,8 @@ impl Stack {
         array.drives.len() as u32 * self.striped_over()
     }
 
-    /// Where the `chunk`th unit of the volume starts, among all members of the arrays it is striped over.
+    /// Where the `chunk`th unit of the volume starts, among all members of the arrays it is striped
+    /// over.
     pub(super) fn place_of(&self, chunk: u64) -> u32 {
         let array = &self.arrays[0];
         let members = array.drives.len() as u32;
@@ -169,7 +172,8 @@ impl Stack {
         (stripe % over) as u32 * members + first_member(array.shape, members, on_array)
     }
 
-    /// Arrays that the volume is striped over; stripes over single drives are chunks like those of an array.
+    /// Arrays that the volume is striped over; stripes over single drives are chunks like those of
+    /// an array.
     fn striped_over(&self) -> u32 {
         match self.arrays[0].shape {
             super::Shape::Plain => 1,

@@ -1,17 +1,20 @@
 //! How likely data is lost.
 //!
-//! Drives fail independently, `a` of them per drive and year; a failed drive is whole again after `T` hours: until somebody (or a spare)
-//! replaces it, and then until it is filled at its share of what the drives move. An array that survives `m` failures loses data when one more comes before the first is
-//! whole again, or when, with nothing left to spare, a sector cannot be read that is needed. Per year
+//! Drives fail independently, `a` of them per drive and year; a failed drive is whole again after
+//! `T` hours: until an operator (or a spare) replaces it, and then until it is filled at its share
+//! of what the drives move. An array that survives `m` failures loses data when one more comes
+//! before the first is whole again, or when, with nothing left to spare, a sector cannot be read
+//! that is needed. Per year
 //!
 //!   parity:   n a  x  prod[i=1..m-1] (n-i) a t  x  ( (n-m) a t + U((n-m) B) )
 //!   copies:   n a  x  prod[i=1..k-2] p_i a t    x  ( p_{k-1} a t + U(B) )
 //!   none:     n a
 //!
-//! where t is T in years, B the bytes of a member, p_i the members that hold what the first i did (k-i in a set of near copies that come
-//! out even; else those on both sides, 2(k-i), at most n-i), and U(b) = 1 - (1-u)^(8b) for an unreadable bit in 1/u. Arrays add up, and
-//! a rate of r per year is a probability of 1 - e^-r. Failures that come together (a batch, a power supply, heat) are not in it: they
-//! make it worse.
+//! where t is T in years, B the bytes of a member, p_i the members that hold what the first i did
+//! (k-i in a set of near copies that come out even; else those on both sides, 2(k-i), at most n-i),
+//! and U(b) = 1 - (1-u)^(8b) for an unreadable bit in 1/u. Arrays add up, and a rate of r per year
+//! is a probability of 1 - e^-r. Failures that come together (a batch, a power supply, heat) are
+//! not in it: they make it worse.
 
 use super::stack::ArrayPlan;
 use super::{Level, Shape};
@@ -34,9 +37,11 @@ pub struct Reliability {
 pub struct Loss {
     /// Within a year.
     pub per_year: f64,
-    /// Hours from a failure until everything is redundant again, of the array where that takes longest.
+    /// Hours from a failure until everything is redundant again, of the array where that takes
+    /// longest.
     pub exposed_hours: f64,
-    /// That a rebuild of that array, with nothing left to spare, meets a sector that cannot be read.
+    /// That a rebuild of that array, with nothing left to spare, meets a sector that cannot be
+    /// read.
     pub unreadable_in_rebuild: f64,
     /// The formula with numbers put in, for the first array.
     pub formula: String,

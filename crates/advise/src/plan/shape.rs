@@ -141,15 +141,16 @@ impl Shape {
         }
     }
 
-    /// Chunks that follow one another on different members before any member has its second: the width of a stripe, as a file
-    /// system wants to know it.
+    /// Chunks that follow one another on different members before any member has its second: the
+    /// width of a stripe, as a file system wants to know it.
     #[must_use]
     pub fn width(self, members: u32) -> u32 {
         match self {
             Self::Plain | Self::Raid0 | Self::Far(_) | Self::Offset(_) => members,
             Self::Raid1 => 1,
             Self::Raid5 | Self::Raid6 => members - self.parities(),
-            // As md announces it: where copies do not come out even, a stripe is a row of all members.
+            // As md announces it: where copies do not come out even, a stripe is a row of all
+            // members.
             Self::Near(copies) if members.is_multiple_of(copies) => members / copies,
             Self::Near(_) => members,
         }
@@ -164,7 +165,8 @@ impl Shape {
             Self::Plain | Self::Raid0 | Self::Raid5 | Self::Raid6 => {
                 u64::from(members - self.parities()) * chunks * chunk_bytes
             }
-            // Each copy of the far layout has a part of the members of its own; rows of the offset layout come in sets.
+            // Each copy of the far layout has a part of the members of its own; rows of the offset
+            // layout come in sets.
             Self::Far(copies) => chunks / u64::from(copies) * u64::from(members) * chunk_bytes,
             Self::Offset(copies) => chunks / u64::from(copies) * u64::from(members) * chunk_bytes,
             Self::Near(copies) => chunks * u64::from(members) / u64::from(copies) * chunk_bytes,

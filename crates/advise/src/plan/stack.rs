@@ -47,8 +47,8 @@ impl ArrayPlan {
     }
 }
 
-/// Of a wish, what a level has. RAID 5 under small writes in place gets its log unasked: nobody would notice that a power cut made
-/// of a stripe what no file system looks at again.
+/// Of a wish, what a level has. RAID 5 under small writes in place gets its log unasked: no
+/// operator would notice that a power cut made of a stripe what no file system looks at again.
 pub(super) fn consistency(shape: Shape, wish: &Wish) -> Consistency {
     let unasked = || if wish.workload.in_place() { Consistency::Ppl } else { Consistency::Bitmap };
     match (shape.level(), wish.consistency) {
@@ -71,7 +71,8 @@ pub struct Cache {
 /// A stack.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stack {
-    /// What the group lies on: one array for all drives, one for each band, or several that a volume is striped over.
+    /// What the group lies on: one array for all drives, one for each band, or several that a
+    /// volume is striped over.
     pub arrays: Vec<ArrayPlan>,
     /// Unit of allocation of the group.
     pub extent_bytes: u64,
@@ -149,8 +150,9 @@ impl Stack {
         }
     }
 
-    /// The cache of stripes that md should have for this array, for drives of so many bytes per second: a quarter of a second of what
-    /// they move, as a power of two, within what memory is given.
+    /// The cache of stripes that md should have for this array, for drives of so many bytes per
+    /// second: a quarter of a second of what they move, as a power of two, within what memory is
+    /// given.
     #[must_use]
     pub fn cache(array: &ArrayPlan, bytes_per_second: u64, memory_bytes_max: u64) -> Option<Cache> {
         const ENTRIES_MIN: u64 = 256;
@@ -167,7 +169,8 @@ impl Stack {
         Some(Cache { entries, memory_bytes: entries * PAGE_BYTES * members })
     }
 
-    /// Arrays, by number, on which the file system's stripes come out uneven: it knows those of the first alone.
+    /// Arrays, by number, on which the file system's stripes come out uneven: it knows those of the
+    /// first alone.
     #[must_use]
     pub fn uneven(&self) -> Vec<usize> {
         let Some(unit_bytes) = self.unit_bytes else { return Vec::new() };
@@ -188,7 +191,8 @@ impl Stack {
 }
 
 impl Candidate {
-    /// What is measured in place of the whole: the array of the first band, one of several that a volume is striped over.
+    /// What is measured in place of the whole: the array of the first band, one of several that a
+    /// volume is striped over.
     #[must_use]
     pub fn measured(&self) -> &ArrayPlan {
         &self.stack.arrays[0]

@@ -11,7 +11,7 @@ pub struct Named {
     pub about: &'static str,
 }
 
-/// All of them. They are rules of thumb: whoever knows his own load gives that instead.
+/// All of them. They are rules of thumb: a load that is known is given instead.
 pub const NAMED: &[Named] = &[
     Named {
         name: "mail",
@@ -73,7 +73,7 @@ impl Workload {
         self.name == Some("mail")
     }
 
-    /// It writes small pieces in place, so that a torn stripe is noticed by nobody.
+    /// It writes small pieces in place, so that a torn stripe goes unnoticed.
     #[must_use]
     pub fn in_place(&self) -> bool {
         matches!(self.name, Some("mail" | "database" | "vm"))

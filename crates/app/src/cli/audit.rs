@@ -7,28 +7,28 @@ use wattle_advise::audit::Severity;
 
 use super::{Force, Json};
 
-/// Finds what is wrong with a stack: misaligned, slow, unprotected or unwatched, with the numbers, what it costs and what to do.
+/// Finds what is wrong with a stack: misaligned, slow, unprotected or unwatched, with the numbers,
+/// what it costs and what to do.
 ///
-/// Without members: of this machine, from its drives, /sys, /proc and /etc. With members: of what is on them. Writes nothing to
-/// members. What could not be checked is listed, with the reason.
+/// Without members: of this machine, from its drives, /sys, /proc and /etc. With members: of what
+/// is on them. Writes nothing to members. What could not be checked is listed, with the reason.
 #[derive(Debug, Args)]
-#[command(
-    before_help = "\
+#[command(after_help = "\
+Exit status: 0 nothing as bad as --fail-on, 1 something is or it failed, 2 usage, 3 refused by a safety check.
+
 Examples:
   wattle audit                                  this machine, as root
   wattle audit disk*.img                        what is on images
   wattle audit --json --fail-on error | jq '.findings[].code'
   wattle audit --write-baseline known.json      from now on …
   wattle audit --baseline known.json            … only what is new
-  wattle explain AUD-104",
-    after_help = "Exit status: 0 nothing as bad as --fail-on, 1 something is or it failed, 2 usage, 3 refused by a safety check."
-)]
+  wattle explain AUD-104")]
 pub struct AuditArgs {
     /// Files, block devices [default: the drives of this machine].
     #[arg(value_name = "MEMBER")]
     pub members: Vec<String>,
-    /// The root of the system to look at, or of what was collected of one: DIR/sys, DIR/proc, DIR/etc, DIR/dev [default: / without
-    /// members, no system with members].
+    /// The root of the system to look at, or of what was collected of one: DIR/sys, DIR/proc,
+    /// DIR/etc, DIR/dev [default: / without members, no system with members].
     #[arg(long, value_name = "DIR")]
     pub sysroot: Option<PathBuf>,
     /// What the arrays are used for, in fio's terms: `rw=randwrite bs=4k`.

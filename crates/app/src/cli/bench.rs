@@ -5,13 +5,17 @@ use clap::Args;
 use super::load::{LoadArgs, Time};
 use super::{Engine, Force, Json, MadeUp, Runtime};
 
-/// What an array does in real time, with fio's options, beside what the processor does meanwhile.
+/// Measures what an array does in real time, with fio's options, beside what the processor does
+/// meanwhile.
 ///
-/// Runs until the load is steady and says whether it was, then measures in rounds, and between them a loop that updates parity in the
-/// cache, or for whole stripes in sequence one that makes parity in memory: figures of a noisy machine are worth what their ratio to such a yardstick is. Members are claimed as `serve` claims them; an
-/// array that is being served is measured by its name, as its clients have it, with a connection for each job. A load that writes goes over whatever the array holds, and is refused unless that is said to be wanted.
+/// Runs until the load is steady and says whether it was, then measures in rounds, and between them
+/// a loop that updates parity in the cache, or for whole stripes in sequence one that makes parity
+/// in memory: figures of a noisy machine are worth what their ratio to such a yardstick is. Members
+/// are claimed as `serve` claims them; an array that is being served is measured by its name, as
+/// its clients have it, with a connection for each job. A load that writes goes over whatever the
+/// array holds, and is refused unless that is said to be wanted.
 #[derive(Debug, Clone, Args)]
-#[command(before_help = "\
+#[command(after_help = "\
 Examples:
   wattle bench /dev/sd[b-f] --rw randread --bs 4k --iodepth 64
   wattle bench null:64G null:64G null:64G null:64G --level 5 --rw randwrite --iodepth 128 --cores 1

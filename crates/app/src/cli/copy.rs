@@ -8,11 +8,12 @@ use super::{Engine, Force, Json, Overlay};
 
 /// Copies a volume, or a drive as it is, to a file, and leaves out what cannot be read.
 ///
-/// Writes nothing to members. Zeros become holes. A map beside the file, in the format of GNU ddrescue, says what was copied: run
-/// again, the copy goes on where it was stopped or killed. What fails is read again in smaller pieces, down to sectors; the exit
-/// status is 1 if something is missing in the end.
+/// Writes nothing to members. Zeros become holes. A map beside the file, in the format of GNU
+/// ddrescue, says what was copied: run again, the copy goes on where it was stopped or killed. What
+/// fails is read again in smaller pieces, down to sectors; the exit status is 1 if something is
+/// missing in the end.
 #[derive(Debug, Args)]
-#[command(before_help = "\
+#[command(after_help = "\
 Examples:
   wattle copy disk*.img --to array.raw
   wattle copy --raw /dev/sdc --to sdc.img              the drive itself, whatever is on it

@@ -30,7 +30,7 @@ pub struct FilesOn {
 ///
 /// Reads ext2, ext3, ext4, XFS and btrfs, as any user. Writes nothing to members.
 #[derive(Debug, Clone, Args)]
-#[command(before_help = "\
+#[command(after_help = "\
 Examples:
   wattle ls disk*.img                           what is in the root directory
   wattle ls disk*.img --path /home -lR          all below a directory, with attributes
@@ -53,10 +53,11 @@ pub struct LsArgs {
 
 /// Copies files out of the file system on a volume, without mounting it.
 ///
-/// Reads ext2, ext3, ext4, XFS and btrfs, as any user, and writes nothing to members. What comes out keeps its holes, permissions, times
-/// and links, and its owner if root does it. What does not come out is listed with the reason, and the exit status is 1 then.
+/// Reads ext2, ext3, ext4, XFS and btrfs, as any user, and writes nothing to members. What comes
+/// out keeps its holes, permissions, times and links, and its owner if root does it. What does not
+/// come out is listed with the reason, and the exit status is 1 then.
 #[derive(Debug, Clone, Args)]
-#[command(before_help = "\
+#[command(after_help = "\
 Examples:
   wattle get disk*.img --path /home/anna --to rescued
   wattle get disk*.img --to rescued --checksums rescued.sha256
@@ -67,7 +68,8 @@ pub struct GetArgs {
     /// The file, or the directory with everything below, from the root of the file system.
     #[arg(long, value_name = "PATH", default_value = "/")]
     pub path: OsString,
-    /// The directory to put it into, made if it is not there; - writes a file's bytes to the standard output.
+    /// The directory to put it into, made if it is not there; - writes a file's bytes to the
+    /// standard output.
     #[arg(long, value_name = "DIR")]
     pub to: OsString,
     /// Write the SHA-256 of every file that came out here, for `sha256sum -c` in DIR.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 use clap::builder::BoolishValueParser;
-use wattle_lab::Rw;
+use wattle_modelled::Rw;
 
 use super::Size;
 

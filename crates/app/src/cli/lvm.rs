@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::builder::BoolishValueParser;
 use clap::{ArgAction, Args, Subcommand, ValueEnum};
-use serde::{Deserialize, Serialize};
+use wattle_server::protocol::change;
 
 use super::{Engine, Force, Json, Runtime, Saving, Size};
 
@@ -12,7 +12,7 @@ use super::{Engine, Force, Json, Runtime, Saving, Size};
 ///
 /// A file, a drive, a partition, or an array made of the members given.
 #[derive(Debug, Args)]
-#[command(before_help = "\
+#[command(after_help = "\
 Examples:
   wattle pv create a.img b.img c.img            the array on these members becomes a physical volume
   wattle pv create /dev/sdb --dry-run
@@ -25,21 +25,37 @@ pub struct PvArgs {
 /// `wattle pv …`.
 #[derive(Debug, Subcommand)]
 pub enum PvCommand {
-    /// Makes physical volumes, with their data aligned to the stripes of what is below. Refuses to write over anything it recognises.
+    /// Makes physical volumes, with their data aligned to the stripes of what is below. Refuses to
+    /// write over anything it recognises.
+    #[command(after_help = "\
+Examples:
+  wattle pv create a.img b.img c.img            the array on these members becomes a physical volume
+  wattle pv create /dev/sdb --dry-run")]
     Create(ChangeArgs),
     /// Ends physical volumes that no group uses.
+    #[command(after_help = "\
+Examples:
+  wattle pv remove /dev/sdb")]
     Remove(ChangeArgs),
     /// Tells a physical volume, and its group, the size that its device has now.
+    #[command(after_help = "\
+Examples:
+  wattle pv resize a.img b.img c.img            after the array on them has grown")]
     Resize(ChangeArgs),
     /// Lists physical volumes.
+    #[command(after_help = "\
+Examples:
+  wattle pv list *.img -o +pe_start
+  wattle pv list /dev/sd[b-f] --json")]
     List(ListArgs),
 }
 
 /// Makes, changes and lists volume groups of LVM2.
 ///
-/// All physical volumes of a group have to be given; of a group that is being served none, and its server does it.
+/// All physical volumes of a group have to be given; of a group that is being served none, and its
+/// server does it.
 #[derive(Debug, Args)]
-#[command(before_help = "\
+#[command(after_help = "\
 Examples:
   wattle vg create data a.img b.img c.img       a group on the array on these members
   wattle vg extend data a.img b.img c.img /dev/sdx
@@ -54,30 +70,61 @@ pub struct VgArgs {
 #[derive(Debug, Subcommand)]
 pub enum VgCommand {
     /// Makes a group on what is given; what is no physical volume yet becomes one.
+    #[command(after_help = "\
+Examples:
+  wattle vg create data a.img b.img c.img       a group on the array on these members")]
     Create(CreateGroupArgs),
     /// Adds to a group what is given and in none; to one that is being served, what --on names.
+    #[command(after_help = "\
+Examples:
+  wattle vg extend data --on /dev/sdx           a group that is being served
+  wattle vg extend data a.img b.img c.img /dev/sdx")]
     Extend(GroupArgs),
     /// Takes a physical volume that holds no extents of volumes out of a group (--on).
+    #[command(after_help = "\
+Examples:
+  wattle vg reduce data --on /dev/sdx           a group that is being served
+  wattle vg reduce data --on /dev/sdx /dev/sdb /dev/sdx")]
     Reduce(GroupArgs),
     /// Ends a group that has no volumes. Its physical volumes stay.
+    #[command(after_help = "\
+Examples:
+  wattle vg remove data a.img b.img c.img")]
     Remove(GroupArgs),
     /// Gives a group another name.
+    #[command(after_help = "\
+Examples:
+  wattle vg rename data archive                 a group that is being served
+  wattle vg rename data archive /dev/sdb /dev/sdc")]
     Rename(RenameArgs),
     /// Marks a group as on its way to another system.
+    #[command(after_help = "\
+Examples:
+  wattle vg export data /dev/sdb /dev/sdc")]
     Export(GroupArgs),
     /// Takes a group that was exported.
+    #[command(after_help = "\
+Examples:
+  wattle vg import data /dev/sdb /dev/sdc")]
     Import(GroupArgs),
     /// Gives a group an earlier text back, from a backup.
+    #[command(after_help = "\
+Examples:
+  wattle vg restore data -f /etc/lvm/archive/data_00012-1804289383.vg /dev/sdb /dev/sdc --dry-run")]
     Restore(RestoreArgs),
     /// Lists groups.
+    #[command(after_help = "\
+Examples:
+  wattle vg list *.img --json")]
     List(ListArgs),
 }
 
 /// Makes, changes and lists logical volumes of LVM2.
 ///
-/// All physical volumes of the group have to be given; of a group that is being served none, and its server does it.
+/// All physical volumes of the group have to be given; of a group that is being served none, and
+/// its server does it.
 #[derive(Debug, Args)]
-#[command(before_help = "\
+#[command(after_help = "\
 Examples:
   wattle lv create data/home -L 10G a.img b.img c.img
   wattle lv extend data/home -L +5G             of a group that is being served, under its clients
@@ -94,39 +141,70 @@ pub struct LvArgs {
 #[derive(Debug, Subcommand)]
 pub enum LvCommand {
     /// Makes a linear or striped volume.
+    #[command(after_help = "\
+Examples:
+  wattle lv create data/home -L 10G a.img b.img c.img
+  wattle lv create data/fast -l 100%FREE --stripes 2 /dev/sdb /dev/sdc")]
     Create(CreateVolumeArgs),
     /// Makes a volume larger.
+    #[command(after_help = "\
+Examples:
+  wattle lv extend data/home -L +5G             of a group that is being served, under its clients
+  wattle lv extend data/home -L +5G a.img b.img c.img")]
     Extend(SizeArgs),
     /// Makes a volume smaller; not below the file system on it.
+    #[command(after_help = "\
+Examples:
+  wattle lv reduce data/home -L 5G a.img b.img c.img")]
     Reduce(SizeArgs),
     /// Ends a volume.
+    #[command(after_help = "\
+Examples:
+  wattle lv remove data/old a.img b.img c.img --dry-run")]
     Remove(VolumeArgs),
     /// Gives a volume another name.
+    #[command(after_help = "\
+Examples:
+  wattle lv rename data/home data/users         of a group that is being served")]
     Rename(RenameArgs),
-    /// Says of a volume whether it is written, left out, started by itself: LVM2's permission and activation flags.
+    /// Says of a volume whether it is written, left out, started by itself: LVM2's permission and
+    /// activation flags.
     #[command(visible_alias = "change")]
+    #[command(after_help = "\
+Examples:
+  wattle lv activate-flags data/home --permission r /dev/sdb /dev/sdc
+  wattle lv activate-flags data/scratch --setactivationskip y /dev/sdb /dev/sdc")]
     ActivateFlags(FlagsArgs),
     /// Moves what lies on a physical volume to others. Whatever ends it, the same command goes on.
+    #[command(after_help = "\
+Examples:
+  wattle lv move data --from /dev/sdb           of a group that is being served
+  wattle lv move data --from /dev/sdb /dev/sdb /dev/sdc")]
     Move(MoveArgs),
     /// Lists volumes.
+    #[command(after_help = "\
+Examples:
+  wattle lv list *.img -o +segtype --noheadings")]
     List(VolumeListArgs),
 }
 
 /// What every change has in common.
 #[derive(Debug, Clone, Args)]
 pub struct ChangeArgs {
-    /// Files or block devices, in any order: what the volumes lie on, every member of their arrays. Without any, changes of volumes,
-    /// and `vg extend`, `reduce` and `rename`, are orders to the server of the group.
+    /// Files or block devices, in any order: what the volumes lie on, every member of their arrays.
+    /// Without any, changes of volumes, and `vg extend`, `reduce` and `rename`, are orders to the
+    /// server of the group.
     #[arg(value_name = "MEMBER")]
     pub members: Vec<String>,
-    /// An array, member, partition or volume by name, where not all that is given is meant; may be given several times.
+    /// An array, member, partition or volume by name, where not all that is given is meant; may be
+    /// given several times.
     #[arg(long, value_name = "NAME")]
     pub on: Vec<String>,
     /// Show what would be written, byte range by byte range, and write nothing.
     #[arg(long, short = 'n')]
     pub dry_run: bool,
-    /// Directory of backups of texts that are replaced [default: lvm in $WATTLE_STATE_DIR, $XDG_STATE_HOME/wattle,
-    /// ~/.local/state/wattle, or as root /var/lib/wattle].
+    /// Directory of backups of texts that are replaced [default: lvm in $WATTLE_STATE_DIR,
+    /// $XDG_STATE_HOME/wattle, ~/.local/state/wattle, or as root /var/lib/wattle].
     #[arg(long, value_name = "DIR")]
     pub backup_dir: Option<PathBuf>,
     #[command(flatten)]
@@ -201,7 +279,7 @@ pub struct VolumeArgs {
 }
 
 /// What is said of a volume.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Args, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Args)]
 #[group(required = true, multiple = true)]
 pub struct VolumeFlags {
     /// Whether it is written: r or rw.
@@ -216,8 +294,7 @@ pub struct VolumeFlags {
 }
 
 /// As LVM2 has it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Permission {
     /// It is only read.
     R,
@@ -251,14 +328,14 @@ pub struct MoveArgs {
 }
 
 /// How large a volume is to be.
-#[derive(Debug, Clone, PartialEq, Eq, Args, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Args)]
 #[group(required = true, multiple = false)]
 pub struct Extents {
     /// Its size, rounded up to extents; with + or - how much more or less.
     #[arg(long, short = 'L', value_name = "[+|-]SIZE", allow_hyphen_values = true)]
     pub size: Option<String>,
-    /// The same in extents, or as a part of the group (50%VG), of what is free in it (100%FREE), of the physical volumes of --on (PVS),
-    /// or of the volume (+20%LV).
+    /// The same in extents, or as a part of the group (50%VG), of what is free in it (100%FREE), of
+    /// the physical volumes of --on (PVS), or of the volume (+20%LV).
     #[arg(long, short = 'l', value_name = "[+|-]EXTENTS", allow_hyphen_values = true)]
     pub extents: Option<String>,
 }
@@ -315,7 +392,8 @@ pub struct ListArgs {
     /// What rows are sorted by: + or nothing upwards, - downwards.
     #[arg(long, short = 'O', value_name = "[+|-]FIELD,…", allow_hyphen_values = true)]
     pub sort: Option<String>,
-    /// Only these rows: FIELD=VALUE, or !=, <, >, <=, >=, =~, !~, with &&, ||, ! and parentheses, as lvmreport(7) has them.
+    /// Only these rows: FIELD=VALUE, or !=, <, >, <=, >=, =~, !~, with &&, ||, ! and parentheses,
+    /// as lvmreport(7) has them.
     #[arg(long, short = 'S', value_name = "SELECTION")]
     pub select: Option<String>,
     /// Sizes without their units, where --units names one for all.
@@ -330,4 +408,24 @@ pub struct ListArgs {
     pub json: Json,
     #[command(flatten)]
     pub engine: Engine,
+}
+
+impl From<Extents> for change::Extents {
+    fn from(typed: Extents) -> Self {
+        Self { size: typed.size, extents: typed.extents }
+    }
+}
+
+impl From<VolumeFlags> for change::VolumeFlags {
+    fn from(typed: VolumeFlags) -> Self {
+        let permission = typed.permission.map(|permission| match permission {
+            Permission::R => change::Permission::R,
+            Permission::Rw => change::Permission::Rw,
+        });
+        Self {
+            permission,
+            setactivationskip: typed.setactivationskip,
+            setautoactivation: typed.setautoactivation,
+        }
+    }
 }

@@ -8,12 +8,15 @@ use super::{DegradedArg, Force, Overlay, Runtime, Saving};
 
 /// Mounts the file system on a volume, read-only unless told otherwise. Needs root.
 ///
-/// Of members, a server is started in the background; it ends by itself when the file system is unmounted, by `wattle umount` or any
-/// other way, and gives the members back. Of an array that is being served with --export fuse=DIR, its file is used. Read-only,
-/// nothing is written to any member: what a file system has only in its log, because it was not unmounted, is left out and that is said.
+/// Of members, a server is started in the background; it ends by itself when the file system is
+/// unmounted, by `wattle umount` or any other way, and gives the members back. Of an array that is
+/// being served with --export fuse=DIR, its file is used. Read-only, nothing is written to any
+/// member: what a file system has only in its log, because it was not unmounted, is left out and
+/// that is said. Programs on it gain no rights (nosuid), and its device files lead nowhere (nodev),
+/// unless --suid-dev says otherwise.
 #[derive(Debug, Args)]
 #[command(
-    before_help = "\
+    after_help = "\
 Examples:
   wattle mount disk*.img /mnt
   wattle mount /dev/sd[b-f] -V data /mnt --write
@@ -28,12 +31,17 @@ pub struct MountArgs {
     /// The volume on the members, by name or UUID; needed if there are several.
     #[arg(long, short = 'V', value_name = "VOLUME")]
     pub volume: Option<String>,
-    /// Let the file system be written. Logs are replayed then, and superblocks kept as the kernel would.
+    /// Let the file system be written. Logs are replayed then, and superblocks kept as the kernel
+    /// would.
     #[arg(long, short)]
     pub write: bool,
     /// The file system [default: what is found].
     #[arg(long = "type", short = 't', value_name = "TYPE")]
     pub kind: Option<String>,
+    /// Honour set-user-ID programs and device files of the file system: whoever made it is trusted
+    /// as root is.
+    #[arg(long)]
+    pub suid_dev: bool,
     /// More options for mount(8), as there.
     #[arg(long, short, value_name = "OPTIONS")]
     pub options: Option<String>,
@@ -52,7 +60,7 @@ pub struct MountArgs {
 
 /// Unmounts what `wattle mount` mounted, and waits until its members are given back.
 #[derive(Debug, Args)]
-#[command(before_help = "\
+#[command(after_help = "\
 Examples:
   wattle umount /mnt")]
 pub struct UmountArgs {

@@ -1,4 +1,5 @@
-//! What is asked of an array that is being served: `wattle stop`, `fail`, `remove`, `add`, `replace`, `check`, `repair`, `set`.
+//! What is asked of an array that is being served: `wattle stop`, `fail`, `remove`, `add`,
+//! `replace`, `check`, `repair`, `set`.
 
 use clap::Args;
 
@@ -8,7 +9,7 @@ use super::{Force, Runtime, Saving};
 ///
 /// Finishes what is in flight, flushes, records it clean. The last array ends its server.
 #[derive(Debug, Args)]
-#[command(before_help = "\
+#[command(after_help = "\
 Examples:
   wattle stop data")]
 pub struct StopArgs {
@@ -23,7 +24,7 @@ pub struct StopArgs {
 ///
 /// As if its drive had failed: the others record it, and the array goes on without it.
 #[derive(Debug, Args)]
-#[command(before_help = "\
+#[command(after_help = "\
 Examples:
   wattle fail data disk2.img
   wattle fail data 2                            by slot")]
@@ -42,7 +43,7 @@ pub struct FailArgs {
 ///
 /// Its file or device is free when the command returns.
 #[derive(Debug, Args)]
-#[command(before_help = "\
+#[command(after_help = "\
 Examples:
   wattle fail data disk2.img && wattle remove data disk2.img")]
 pub struct RemoveArgs {
@@ -58,10 +59,11 @@ pub struct RemoveArgs {
 
 /// Adds a member to an array that is being served.
 ///
-/// One that was away is taken back and brought up to date where its bitmap says so; a new one is filled in the place of one
-/// that is missing; if none is missing it becomes a spare. What tells what was on it, its first and last MiB, is saved first.
+/// One that was away is taken back and brought up to date where its bitmap says so; a new one is
+/// filled in the place of one that is missing; if none is missing it becomes a spare. What tells
+/// what was on it, its first and last MiB, is saved first.
 #[derive(Debug, Args)]
-#[command(before_help = "\
+#[command(after_help = "\
 Examples:
   wattle add data disk5.img
   wattle add data /dev/sdf --wait               returns when it is in sync")]
@@ -85,10 +87,10 @@ pub struct AddArgs {
 
 /// Replaces a member while it still works: redundancy is kept all the time.
 ///
-/// The new member is filled from the old one where that can be read and takes its slot; the old one then counts as failed
-/// and can be removed.
+/// The new member is filled from the old one where that can be read and takes its slot; the old one
+/// then counts as failed and can be removed.
 #[derive(Debug, Args)]
-#[command(before_help = "\
+#[command(after_help = "\
 Examples:
   wattle replace data disk2.img disk6.img
   wattle replace data /dev/sdc                  with a spare of the array")]
@@ -118,10 +120,11 @@ pub struct ReplaceArgs {
 
 /// Compares parity or copies with the data, everywhere, and tells where they do not agree.
 ///
-/// Reads, and writes nothing, except what it finds that cannot be read and redundancy can give. What it found stays in
-/// `wattle status`. With --wait the exit status is 1 if anything did not agree.
+/// Reads, and writes nothing, except what it finds that cannot be read and redundancy can give.
+/// What it found stays in `wattle status`. With --wait the exit status is 1 if anything did not
+/// agree.
 #[derive(Debug, Args)]
-#[command(before_help = "\
+#[command(after_help = "\
 Examples:
   wattle check data
   wattle check data --wait || wattle status data
@@ -130,7 +133,8 @@ pub struct CheckArgs {
     /// The array, by name or UUID.
     #[arg(value_name = "NAME")]
     pub name: String,
-    /// Only what the bad-block log of this member lists: read and written anew from redundancy, and taken off the log.
+    /// Only what the bad-block log of this member lists: read and written anew from redundancy, and
+    /// taken off the log.
     #[arg(long, value_name = "MEMBER", conflicts_with_all = ["wait", "abort", "pause", "resume"])]
     pub bad_blocks: Option<String>,
     #[command(flatten)]
@@ -141,11 +145,12 @@ pub struct CheckArgs {
 
 /// Makes parity or copies agree again, from a source that is stated.
 ///
-/// --source data: the data is right, and parity is made to fit it (RAID 4, 5, 6). --source proof: on RAID 6, the one member that
-/// P and Q prove wrong is made anew from the others. --source MEMBER: on mirrors, this member's copy goes to the others; --source
-/// majority: what more than half of the copies say.
+/// --source data: the data is right, and parity is made to fit it (RAID 4, 5, 6). --source proof:
+/// on RAID 6, the one member that P and Q prove wrong is made anew from the others. --source
+/// MEMBER: on mirrors, this member's copy goes to the others; --source majority: what more than
+/// half of the copies say.
 #[derive(Debug, Args)]
-#[command(before_help = "\
+#[command(after_help = "\
 Examples:
   wattle repair data --source data              parity from data
   wattle repair data --source proof --wait      RAID 6: the member that is proved wrong
@@ -180,9 +185,10 @@ pub struct Scrub {
     pub resume: bool,
 }
 
-/// Changes settings of an array that is being served, until it is stopped; without any it shows them.
+/// Changes settings of an array that is being served, until it is stopped; without any it shows
+/// them.
 #[derive(Debug, Args)]
-#[command(before_help = "\
+#[command(after_help = "\
 Examples:
   wattle set data                               what can be set, and how it is
   wattle set data sync_speed_max=50M            50 MiB a second; a plain number is KiB, as in md

@@ -10,10 +10,11 @@ use super::{Engine, Json, Saving};
 
 /// Writes a partition table (GPT) with partitions for arrays on drives that hold nothing.
 ///
-/// The same table on each drive, and its copy at the drive's end. Partitions are named DRIVE:pN then, wherever a member may stand. What
-/// is overwritten is saved first, and `wattle undo` brings it back.
+/// The same table on each drive, and its copy at the drive's end. Partitions are named DRIVE:pN
+/// then, wherever a member may stand. What is overwritten is saved first, and `wattle undo` brings
+/// it back.
 #[derive(Debug, Clone, Args)]
-#[command(before_help = "\
+#[command(after_help = "\
 Examples:
   wattle partition /dev/sd[b-e] --part 1:1M+4095M --part 2:4G+2G
   wattle partition a.img b.img --part 1:1M+1G --dry-run

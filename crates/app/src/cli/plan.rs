@@ -6,12 +6,14 @@ use clap::{Args, ValueEnum};
 
 use super::{ConsistencyArg, Json, Size};
 
-/// What to build of drives: level, layout, chunk, LVM2 and file system, every layer aligned to the one below.
+/// Tells what to build of drives: level, layout, chunk, LVM2 and file system, every layer aligned
+/// to the one below.
 ///
-/// Every array that survives the failures and has the room is run on modelled drives under the load given; the fastest comes first.
-/// What the answer depends on and nobody said is listed as assumed. Nothing is written without --apply.
+/// Every array that survives the failures and has the room is run on modelled drives under the load
+/// given; the fastest comes first. What the answer depends on and was not given is listed as
+/// assumed. Nothing is written without --apply.
 #[derive(Debug, Clone, Args)]
-#[command(before_help = "\
+#[command(after_help = "\
 Examples:
   wattle plan --drives 5 --drive sata7200 --survive 1 --capacity 10T --workload general
   wattle plan --drive 4xsata7200,size=4TB --drive 2xsata7200,size=8TB --survive 1
@@ -19,13 +21,15 @@ Examples:
   wattle plan /dev/sd[b-g] --drive sata7200 --workload backup --json | jq -r '.plan.commands.linux[]'
   wattle plan /dev/sd[b-g] --drive sata7200 --workload backup --apply --mkfs")]
 pub struct PlanArgs {
-    /// Drives there are, files or block devices: their sizes are measured. What they are like, --drive says.
+    /// Drives there are, files or block devices: their sizes are measured. What they are like,
+    /// --drive says.
     #[arg(value_name = "MEMBER", conflicts_with_all = ["drives", "drive_size"])]
     pub members: Vec<String>,
     /// How many drives, if --drive is given once.
     #[arg(long, short = 'n', value_name = "N", value_parser = clap::value_parser!(u32).range(1..=384))]
     pub drives: Option<u32>,
-    /// A modelled drive, PRESET or PRESET,KEY=VALUE,..., with Nx in front for so many of them; may be given several times.
+    /// A modelled drive, PRESET or PRESET,KEY=VALUE,..., with Nx in front for so many of them; may
+    /// be given several times.
     #[arg(long = "drive", value_name = "[Nx]DRIVE")]
     pub models: Vec<String>,
     /// Bytes of each drive [default: the model's].
@@ -40,7 +44,8 @@ pub struct PlanArgs {
     /// So many drives wait for others to fail [default: 0].
     #[arg(long, short = 'x', value_name = "N")]
     pub spares: Option<u32>,
-    /// mail, database, vm, media, backup or general, or fio's options: rw=randrw,bs=8k,iodepth=32 [default: general].
+    /// mail, database, vm, media, backup or general, or fio's options: rw=randrw,bs=8k,iodepth=32
+    /// [default: general].
     #[arg(long, value_name = "NAME|LINE")]
     pub workload: Option<String>,
     /// Only this level: none (drives as physical volumes), 0, 1, 5, 6 or 10.
@@ -52,7 +57,8 @@ pub struct PlanArgs {
     /// Only this chunk.
     #[arg(long, short, value_name = "SIZE")]
     pub chunk: Option<Size>,
-    /// What covers a power cut [default: a bitmap; for RAID 5 under mail, database or vm a partial parity log].
+    /// What covers a power cut [default: a bitmap; for RAID 5 under mail, database or vm a partial
+    /// parity log].
     #[arg(long, value_name = "POLICY", value_enum)]
     pub consistency: Option<ConsistencyArg>,
     /// File system [default: xfs].
@@ -79,7 +85,8 @@ pub struct PlanArgs {
     /// Name of the array, the group (vg_NAME) and the volume.
     #[arg(long, value_name = "NAME", default_value = "data")]
     pub name: String,
-    /// Build it on the members given: partitions, arrays, group and volume. Refuses members that hold anything.
+    /// Build it on the members given: partitions, arrays, group and volume. Refuses members that
+    /// hold anything.
     #[arg(long)]
     pub apply: bool,
     /// Make the file system as well.

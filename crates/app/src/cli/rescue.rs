@@ -6,13 +6,15 @@ use clap::Args;
 
 use super::Json;
 
-/// Finds out what an array was whose superblocks are gone, or were overwritten by a wrong `mdadm --create`.
+/// Finds out what an array was whose superblocks are gone, or were overwritten by a wrong
+/// `mdadm --create`.
 ///
-/// Searches level, layout, chunk, where the data starts and the order of the members, also with one of them missing (RAID 6: two), by
-/// parity, by structures of file systems, volume groups and partition tables, and by what superblocks still say. Writes nothing to members. What
-/// cannot be told apart is said to be so, and the exit status is 1 then.
+/// Searches level, layout, chunk, where the data starts and the order of the members, also with one
+/// of them missing (RAID 6: two), by parity, by structures of file systems, volume groups and
+/// partition tables, and by what superblocks still say. Writes nothing to members. What cannot be
+/// told apart is said to be so, and the exit status is 1 then.
 #[derive(Debug, Args)]
-#[command(before_help = "\
+#[command(after_help = "\
 Examples:
   wattle rescue /dev/sd[b-f]                    what it was, and why
   wattle rescue disk*.img --to-overlay /tmp/try && wattle scan disk*.img --overlay /tmp/try
@@ -21,7 +23,8 @@ pub struct RescueArgs {
     /// Files or block devices, in any order: those of one array, without spares.
     #[arg(value_name = "MEMBER", required = true)]
     pub members: Vec<String>,
-    /// Write superblocks that say what was found to an overlay in DIR, where every command with --overlay DIR finds them.
+    /// Write superblocks that say what was found to an overlay in DIR, where every command with
+    /// --overlay DIR finds them.
     #[arg(long, value_name = "DIR")]
     pub to_overlay: Option<PathBuf>,
     /// Which of the findings to write; needed where the first is not told from the others.

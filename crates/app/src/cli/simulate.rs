@@ -7,12 +7,14 @@ use clap::{Args, ValueEnum};
 use super::load::LoadArgs;
 use super::{Json, Size};
 
-/// What an array of drives one does not own would do: the production engine on modelled drives in virtual time.
+/// Tells what an array of drives one does not own would do: the production engine on modelled
+/// drives in virtual time.
 ///
-/// Tells requests per second, bandwidth, latencies, how busy each member is, what the drives would allow at best, and what lies
-/// between. Nothing is read or written, and the same arguments give the same digits on every machine.
+/// Tells requests per second, bandwidth, latencies, how busy each member is, what the drives would
+/// allow at best, and what lies between. Nothing is read or written, and the same arguments give
+/// the same digits on every machine.
 #[derive(Debug, Clone, Args)]
-#[command(before_help = "\
+#[command(after_help = "\
 Examples:
   wattle simulate --level 5 --members 6 --drive x25m --rw randwrite --bs 4k --iodepth 248
   wattle simulate --level 10 --layout f2 --members 4 --drive sata7200 --rw read --bs 1m --iodepth 8
@@ -45,13 +47,15 @@ pub struct SimulateArgs {
     /// How many members are missing.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub degraded: u32,
-    /// Also tells how it is while one of the members that are missing is rebuilt; one is, if --degraded says nothing else.
+    /// Also tells how it is while one of the members that are missing is rebuilt; one is, if
+    /// --degraded says nothing else.
     #[arg(long, conflicts_with = "preset")]
     pub rebuild: bool,
     /// Most bytes of clean blocks and parity that are kept for writes to come [default: 64M].
     #[arg(long, value_name = "SIZE", conflicts_with = "preset")]
     pub cache: Option<Size>,
-    /// Drives that have rested: their fast space for writes is empty. Without it, it is used up, as after hours of writing.
+    /// Drives that have rested: their fast space for writes is empty. Without it, it is used up, as
+    /// after hours of writing.
     #[arg(long)]
     pub fresh: bool,
     /// Cores that the engine runs on; they cost no time here.
@@ -59,11 +63,12 @@ pub struct SimulateArgs {
     pub cores: u16,
     #[command(flatten)]
     pub load: LoadArgs,
-    /// Requests that each job has in flight for each member, instead of --iodepth: the same load whatever their number.
+    /// Requests that each job has in flight for each member, instead of --iodepth: the same load
+    /// whatever their number.
     #[arg(long, value_name = "N", conflicts_with_all = ["iodepth", "preset"])]
     pub iodepth_per_member: Option<u32>,
-    /// Run once for each value: 3..6 or 4k,64k,1m, of members, level, layout, chunk, drive, degraded, cache, rw, bs, iodepth,
-    /// numjobs or rwmixread. Several of them multiply.
+    /// Run once for each value: 3..6 or 4k,64k,1m, of members, level, layout, chunk, drive,
+    /// degraded, cache, rw, bs, iodepth, numjobs or rwmixread. Several of them multiply.
     #[arg(long, value_name = "KEY=VALUES")]
     pub sweep: Vec<String>,
     /// A published study, as it was set up, beside its figures.

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use wattle_server::saving;
 
 use super::{Engine, Force, Json};
 
@@ -10,7 +11,8 @@ use super::{Engine, Force, Json};
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Undo")]
 pub struct Saving {
-    /// Directory of undo logs [default: that of the server for an order to one, else undo in $WATTLE_STATE_DIR, $XDG_STATE_HOME/wattle, ~/.local/state/wattle, or as root
+    /// Directory of undo logs [default: that of the server for an order to one, else undo in
+    /// $WATTLE_STATE_DIR, $XDG_STATE_HOME/wattle, ~/.local/state/wattle, or as root
     /// /var/lib/wattle].
     #[arg(id = "undo_dir", long = "undo", value_name = "DIR")]
     pub dir: Option<PathBuf>,
@@ -19,11 +21,19 @@ pub struct Saving {
     pub no_undo: bool,
 }
 
-/// Erases what tells of anything on members: superblocks, labels, partition tables, signatures of file systems.
+impl From<Saving> for saving::Saving {
+    fn from(typed: Saving) -> Self {
+        Self { dir: typed.dir, no_undo: typed.no_undo }
+    }
+}
+
+/// Erases what tells of anything on members: superblocks, labels, partition tables, signatures of
+/// file systems.
 ///
-/// The rest of what they held stays. What is overwritten is saved first, and `wattle undo` brings it back.
+/// The rest of what they held stays. What is overwritten is saved first, and `wattle undo` brings
+/// it back.
 #[derive(Debug, Args)]
-#[command(before_help = "\
+#[command(after_help = "\
 Examples:
   wattle erase /dev/sdx --dry-run               what would go
   wattle erase a.img b.img")]
@@ -44,12 +54,13 @@ pub struct EraseArgs {
     pub engine: Engine,
 }
 
-/// Brings back what a command overwrote, from the log that it saved; without a log, lists those that there are.
+/// Brings back what a command overwrote, from the log that it saved; without a log, lists those
+/// that there are.
 ///
-/// Writes only where the command wrote, and only if nothing else was written there since. Can be killed and run again, and undone.
-/// What a resync, a rebuild or clients have written since stays.
+/// Writes only where the command wrote, and only if nothing else was written there since. Can be
+/// killed and run again, and undone. What a resync, a rebuild or clients have written since stays.
 #[derive(Debug, Args)]
-#[command(before_help = "\
+#[command(after_help = "\
 Examples:
   wattle undo                                   which logs there are
   wattle undo 20261122T121503Z-create-data --dry-run

@@ -1,7 +1,8 @@
 //! `wattle cat`: a volume's bytes to stdout, in order, as fast as the members deliver them.
 //!
-//! A few windows are read ahead, taking turns on the cores, while the oldest one is written. Buffers are allocated where they
-//! are released, on the core that writes, so that the same few megabytes go round and stay in the processor's caches.
+//! A few windows are read ahead, taking turns on the cores, while the oldest one is written.
+//! Buffers are allocated where they are released, on the core that writes, so that the same few
+//! megabytes go round and stay in the processor's caches.
 
 use std::collections::VecDeque;
 use std::io::IsTerminal;
@@ -15,14 +16,15 @@ use crate::cli::CatArgs;
 use crate::output;
 use crate::volumes;
 
-/// Read and written at a time. Large enough that costs per request vanish and that every member of a wide array has work, small
-/// enough that a window is still in the cache when it is written.
+/// Read and written at a time. Large enough that costs per request vanish and that every member of
+/// a wide array has work, small enough that a window is still in the cache when it is written.
 const WINDOW_BYTES: u64 = 2 << 20;
 
 /// Windows read ahead per core.
 const WINDOWS_PER_CORE: usize = 2;
 
-/// More cores than one that writes and one that reads bring little: the order of the output is a single queue.
+/// More cores than one that writes and one that reads bring little: the order of the output is a
+/// single queue.
 const CORES_MAX: usize = 2;
 
 /// # Errors
@@ -76,7 +78,8 @@ async fn copy(core: &Core, volume: &VolumeRef, range: Range) -> Result<(), Probl
         while ahead.len() < WINDOWS_PER_CORE * core.cores() {
             let Some((window, reader)) = windows.next() else { break };
             let read = core.call(reader, reading(volume.clone(), window));
-            // A call to the own core only starts when it is polled; a task of its own starts it now.
+            // A call to the own core only starts when it is polled; a task of its own starts it
+            // now.
             ahead.push_back((window, core.spawn(read)));
         }
         let Some((window, read)) = ahead.pop_front() else { break };
@@ -133,11 +136,18 @@ fn progress(len_bytes: u64) -> ProgressBar {
 }
 
 fn read_failed(volume: &VolumeRef, range: Range, window: Range, error: VolumeError) -> Problem {
+    let fix = match error {
+        VolumeError::Unreadable => {
+            "`wattle scan` tells which members are missing or stale; where parity alone has the data and was never made, \
+             --force=dirty-degraded computes it from that; --offset goes on behind the place"
+        }
+        _ => "`wattle scan` tells which members are missing or stale; --offset goes on behind the place",
+    };
     Problem::new(
         Code::VolumeFailed,
         format!("{}: reading bytes {} to {}: {error}", volume.name(), window.start_bytes, window.end_bytes),
         format!("{} bytes before that were written to the output", window.start_bytes - range.start_bytes),
-        "`wattle scan` tells which members are missing or stale; --offset goes on behind the place",
+        fix,
     )
 }
 

@@ -1,22 +1,26 @@
-//! `wattle create`: a new array on members. The plan is made first and can be shown; writing it adds no decision.
+//! `wattle create`: a new array on members. The plan is made first and can be shown; writing it
+//! adds no decision.
 
 use std::io::{self, BufRead, IsTerminal};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
 use wattle_control::create::{self, Consistency, CreatePlan, CreateRequest};
 use wattle_control::members::{Member, look_all};
 use wattle_control::undo::Site;
+use wattle_control::units::Units;
 use wattle_control::{Code, Problem};
 use wattle_engine::geometry::{Kind, Level, layout_name};
 use wattle_engine::units::SECTOR_BYTES;
 use wattle_format::md::Version;
-use wattle_rt::WallTime;
+use wattle_server::ids::random_uuid;
+use wattle_server::protocol::ErrorReport;
+use wattle_server::protocol::SCHEMA_VERSION;
 
 use crate::cli::CreateArgs;
+use crate::environment::now;
 use crate::members;
 use crate::output::text::{printable, table};
-use crate::output::{self, ErrorReport, SCHEMA_VERSION, Screen, Units};
+use crate::output::{self, Screen};
 use crate::saving;
 
 /// What stands for an absent member.
@@ -115,7 +119,7 @@ fn request(args: &CreateArgs) -> Result<CreateRequest, Problem> {
         assume_clean: args.assume_clean,
         consistency: consistency(args, level)?,
         forced: members::forced(&args.force),
-        set_uuid: members::random_uuid()?,
+        set_uuid: random_uuid()?,
         now: now(),
     })
 }
@@ -140,7 +144,8 @@ fn open(names: &[String]) -> Result<Vec<Option<Member>>, Problem> {
     Ok(names.iter().map(|name| if name == MISSING { None } else { opened.next() }).collect())
 }
 
-/// A bitmap unless something else is asked for: a crash then costs a resync of a few regions instead of everything, for next to nothing.
+/// A bitmap unless something else is asked for: a crash then costs a resync of a few regions
+/// instead of everything, for next to nothing.
 fn consistency(args: &CreateArgs, level: Level) -> Result<Consistency, Problem> {
     let bitmap = Consistency::Bitmap { chunk_bytes: args.bitmap_chunk.map(|size| size.0) };
     let from_bitmap = match args.bitmap.as_deref() {
@@ -171,7 +176,8 @@ fn consistency(args: &CreateArgs, level: Level) -> Result<Consistency, Problem> 
     }
 }
 
-/// As mdadm stores it: behind the host's name where both fit, so that the array belongs to this machine.
+/// As mdadm stores it: behind the host's name where both fit, so that the array belongs to this
+/// machine.
 fn stored_name(name: &str) -> String {
     if name.is_empty() {
         return String::new();
@@ -182,13 +188,8 @@ fn stored_name(name: &str) -> String {
     if host.is_empty() || name.contains(':') || !fits { name.to_owned() } else { format!("{host}:{name}") }
 }
 
-#[allow(clippy::disallowed_methods, reason = "the time enters here; below, it is a value")]
-pub fn now() -> WallTime {
-    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    WallTime { secs: since_epoch.as_secs(), micros: since_epoch.subsec_micros() }
-}
-
-/// Asks a person before something on the members is destroyed. Elsewhere `--force=signature` is the whole answer.
+/// Asks a person before something on the members is destroyed. Elsewhere `--force=signature` is the
+/// whole answer.
 fn confirm(args: &CreateArgs, plan: &CreatePlan) -> Result<(), Problem> {
     let on_terminal = io::stdin().is_terminal() && io::stderr().is_terminal();
     if plan.overridden.is_empty() || args.yes || !on_terminal {

@@ -8,11 +8,12 @@ use wattle_control::stack::Purpose;
 use wattle_control::undo::{self, Recorder, Site, Write};
 use wattle_control::{Check, Code, MemberError, Problem, Stack};
 use wattle_rt::Core;
+use wattle_server::protocol::SCHEMA_VERSION;
 
 use crate::cli::EraseArgs;
 use crate::members;
 use crate::output::text::{printable, table};
-use crate::output::{self, SCHEMA_VERSION, Screen};
+use crate::output::{self, Screen};
 use crate::{saving, volumes};
 
 /// Cores for a handful of writes.
@@ -88,9 +89,13 @@ pub fn run(args: &EraseArgs, screen: Screen) -> Result<(), Problem> {
     if args.json.json { output::print_json(&report) } else { output::print(&render(&report, screen)) }
 }
 
-/// Refuses members, and disks with partitions, that something is made of, unless the operator insists.
+/// Refuses members, and disks with partitions, that something is made of, unless the operator
+/// insists.
 fn check(stack: &Stack, args: &EraseArgs) -> Result<(), Problem> {
-    let used = (0..stack.scan.members.len())
+    let used = stack
+        .scan
+        .members
+        .ids()
         .filter(|&ix| matches!(stack.scan.members[ix].origin, Origin::Given | Origin::Partition { .. }));
     match used.filter_map(|ix| erase::refusal(stack, ix)).next() {
         Some(problem) if members::forced(&args.force).has(Check::InUse) => {

@@ -3,9 +3,10 @@
 use serde::Serialize;
 use wattle_advise::audit;
 use wattle_control::{Code, Kind, Problem};
+use wattle_server::protocol::SCHEMA_VERSION;
 
 use crate::cli::ExplainArgs;
-use crate::output::{self, SCHEMA_VERSION, text};
+use crate::output::{self, text};
 
 /// Width of explanations: readable on any terminal.
 const COLUMNS: usize = 96;

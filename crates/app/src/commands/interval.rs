@@ -6,12 +6,11 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use wattle_advise::limiter::{self, Flow, Interval, MemberFlow};
 use wattle_control::{Code, Problem};
-
-use crate::control_socket::RuntimeDir;
-use crate::control_socket::client::Servers;
-use crate::control_socket::report::{
+use wattle_server::protocol::report::{
     ArrayReport, LatencyReport, MemberReport, ServerReport, ThreadReport, TrafficReport,
 };
+use wattle_server::socket::RuntimeDir;
+use wattle_server::socket::client::Servers;
 
 /// The servers at one moment.
 pub struct Look {
@@ -246,20 +245,6 @@ fn rate(flow: Flow, seconds: f64) -> Rate {
     }
 }
 
-/// From what was typed.
-///
-/// # Errors
-/// It is no time that a command could wait.
-pub fn parse_seconds(text: &str) -> Result<Duration, String> {
-    let seconds: f64 =
-        text.trim_end_matches('s').parse().map_err(|_| "a number of seconds, such as 0.5".to_owned())?;
-    if (0.1..=3600.0).contains(&seconds) {
-        Ok(Duration::from_secs_f64(seconds))
-    } else {
-        Err("between 0.1 and 3600 seconds".to_owned())
-    }
-}
-
 /// # Errors
 /// Nothing is served.
 pub fn not_empty(done: Vec<Done>, dir: &RuntimeDir) -> Result<Vec<Done>, Problem> {
@@ -277,7 +262,7 @@ pub fn not_empty(done: Vec<Done>, dir: &RuntimeDir) -> Result<Vec<Done>, Problem
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::tests::array;
+    use wattle_server::fixtures::array;
 
     #[test]
     fn rates_come_from_two_looks() {
@@ -299,12 +284,5 @@ mod tests {
         assert_eq!((done.members[1].reads.per_second, done.members[1].reads.under_way), (500.0, 0.25));
         assert_eq!(done.cores, [0.5]);
         assert_eq!(done.limited_by[0].kind, "queue_depth");
-    }
-
-    #[test]
-    fn intervals_are_sensible() {
-        assert_eq!(parse_seconds("0.5"), Ok(Duration::from_millis(500)));
-        assert_eq!(parse_seconds("2s"), Ok(Duration::from_secs(2)));
-        assert!(parse_seconds("0").is_err() && parse_seconds("x").is_err() && parse_seconds("nan").is_err());
     }
 }

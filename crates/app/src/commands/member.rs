@@ -3,13 +3,13 @@
 use std::path::Path;
 
 use wattle_control::{Check, Problem};
+use wattle_server::protocol::Request;
+use wattle_server::socket::client::request;
 
 use crate::cli::{AddArgs, FailArgs, Force, RemoveArgs, ReplaceArgs, Runtime};
-use crate::control_socket::Target;
-use crate::control_socket::client::request;
-use crate::control_socket::protocol::Request;
 use crate::output;
-use crate::saving::{self, SavingOrder};
+use crate::saving;
+use crate::target::Target;
 
 /// # Errors
 /// No such array or member, nothing else holds its data, or it could not be recorded.
@@ -26,13 +26,14 @@ pub fn remove(args: &RemoveArgs) -> Result<(), Problem> {
 }
 
 /// # Errors
-/// No such array, the member cannot be used, or it could not be recorded; with `--wait` also if it is not in sync in the end.
+/// No such array, the member cannot be used, or it could not be recorded; with `--wait` also if it
+/// is not in sync in the end.
 pub fn add(args: &AddArgs) -> Result<(), Problem> {
     let add = Request::Add {
         array: args.name.clone(),
         member: absolute(&args.member),
         force: forced(&args.force),
-        undo: SavingOrder::new(&args.saving)?,
+        undo: saving::order(&args.saving)?,
     };
     let target = order(&args.runtime, &args.name, &add)?;
     if args.wait { target.wait_until_filled(&absolute(&args.member)) } else { Ok(()) }
@@ -47,7 +48,7 @@ pub fn replace(args: &ReplaceArgs) -> Result<(), Problem> {
         member: args.member.clone(),
         with: with.clone(),
         force: forced(&args.force),
-        undo: SavingOrder::new(&args.saving)?,
+        undo: saving::order(&args.saving)?,
     };
     let target = order(&args.runtime, &args.name, &replace)?;
     match (args.wait, with) {
@@ -71,7 +72,8 @@ pub fn forced(force: &Force) -> Vec<String> {
     force.checks.iter().map(|check: &Check| check.name().to_owned()).collect()
 }
 
-/// The path as the server can use it, whose working directory is another one. Made-up drives and addresses have none.
+/// The path as the server can use it, whose working directory is another one. Made-up drives and
+/// addresses have none.
 pub fn absolute(member: &str) -> String {
     let made_up =
         ["mem:", "null:", "model:"].iter().any(|kind| member.starts_with(kind)) || member.contains("://");

@@ -93,8 +93,3 @@ fn keep_writes_in(dir: &Path, screen: Screen) -> Result<(), Problem> {
     output::note(&format!("members are only read: what is written to them goes to {dir}; {there}"));
     Ok(())
 }
-
-pub use create::now;
-#[cfg(test)]
-pub(crate) use status::tests;
-pub use status::text::scrub_end;

@@ -1,7 +1,9 @@
-//! `wattle mount` and `wattle umount`: a volume's file, a loop device on it, and the file system on that.
+//! `wattle mount` and `wattle umount`: a volume's file, a loop device on it, and the file system on
+//! that.
 //!
-//! The server that `mount` starts in the background is `wattle serve` with one directory of files, which ends when the file was opened
-//! and is closed again. So nothing has to be remembered: whoever unmounts, the loop device goes, the file is closed, the array is recorded
+//! The server that `mount` starts in the background is `wattle serve` with one directory of files,
+//! which ends when the file was opened and is closed again. So nothing has to be remembered:
+//! whichever program unmounts it, the loop device goes, the file is closed, the array is recorded
 //! and the members are free.
 
 use std::fs;
@@ -15,23 +17,26 @@ use std::time::Duration;
 use wattle_control::{Code, Problem};
 use wattle_format::probe::{self, Kind};
 use wattle_rt::fuse::mount_at;
+use wattle_server::protocol::report::{ArrayReport, VolumeReport};
+use wattle_server::socket::client::Servers;
 
 use crate::cli::{DegradedArg, MountArgs, UmountArgs};
-use crate::control_socket::client::Servers;
-use crate::control_socket::report::{ArrayReport, VolumeReport};
-use crate::control_socket::{RuntimeDir, Target};
+use crate::environment::runtime_dir;
 use crate::output;
 use crate::output::text::printable;
+use crate::target::Target;
 
 /// The directories of files of servers in the background, in the runtime directory.
 const FILES: &str = "files-";
 
-/// Between two looks whether a server has ended, and how many there are: a minute for what it has to record.
+/// Between two looks whether a server has ended, and how many there are: a minute for what it has
+/// to record.
 const LOOK: Duration = Duration::from_millis(20);
 const LOOKS_MAX: u32 = 3000;
 
 /// # Errors
-/// Not root, no such volume, or the file system does not mount. What the server in the background could not do has its exit status.
+/// Not root, no such volume, or the file system does not mount. What the server in the background
+/// could not do has its exit status.
 pub fn mount(args: &MountArgs) -> Result<ExitCode, Problem> {
     let (dir, targets) =
         args.targets.split_last().filter(|(_, targets)| !targets.is_empty()).ok_or_else(|| {
@@ -79,7 +84,8 @@ pub fn mount(args: &MountArgs) -> Result<ExitCode, Problem> {
         Ok(file) => file,
         Err(status) => return Ok(status),
     };
-    // The server goes with the last who closes the file: it must not be closed between two attempts to mount it.
+    // The server ends when the file is closed for the last time: it must not be closed between two
+    // attempts to mount it.
     let held = fs::File::open(&file);
     let mounted = mount_file(&file, dir, args);
     drop(held);
@@ -101,7 +107,7 @@ impl Served {
     fn find(args: &MountArgs, targets: &[String]) -> Result<Option<Self>, Problem> {
         let runtime = args.runtime.runtime_dir.as_deref();
         if let [name] = targets
-            && let Some(volume) = Servers::ask(&RuntimeDir::find(runtime)).volume(name)
+            && let Some(volume) = Servers::ask(&runtime_dir(runtime)).volume(name)
         {
             let VolumeReport { name, read_only, exports, .. } = volume.clone();
             return Ok(Some(Self { name, read_only, exports }));
@@ -134,11 +140,14 @@ fn cannot_mount(dir: &Path, why: impl Into<String>, next: String) -> Problem {
 fn mount_file(file: &Path, dir: &Path, args: &MountArgs) -> Result<(), Problem> {
     let access = if args.write { "rw" } else { "ro" };
     let more = args.options.iter().map(String::as_str);
-    let options: Vec<&str> = ["loop", access].into_iter().chain(more).collect();
+    // What is on members from elsewhere may have been made to take this machine over.
+    let rights: &[&str] = if args.suid_dev { &["suid", "dev"] } else { &["nosuid", "nodev"] };
+    let options: Vec<&str> = ["loop", access].into_iter().chain(rights.iter().copied()).chain(more).collect();
     let first = run_mount(file, dir, args.kind.as_deref(), &options)?;
     let Err(said) = first else { return Ok(()) };
     let found = file_system(file);
-    // A log that was not replayed, which nothing may be written for, is what mostly keeps a file system from being read.
+    // A log that was not replayed, which nothing may be written for, is what mostly keeps a file
+    // system from being read.
     if let (false, Some((kind, without_log))) = (args.write, found.and_then(without_log)) {
         let options: Vec<&str> = options.iter().copied().chain([without_log]).collect();
         if run_mount(file, dir, args.kind.as_deref().or(Some(kind)), &options)?.is_ok() {
@@ -222,7 +231,7 @@ struct Background {
 
 impl Background {
     fn start(args: &MountArgs, members: &[String]) -> Result<Self, Problem> {
-        let runtime = RuntimeDir::find(args.runtime.runtime_dir.as_deref());
+        let runtime = runtime_dir(args.runtime.runtime_dir.as_deref());
         runtime.make()?;
         sweep(runtime.path());
         let dir = runtime.path().join(format!("{FILES}{}", std::process::id()));
@@ -291,7 +300,7 @@ impl Background {
         let kill = Command::new("/bin/sh").args(["-c", "kill \"$0\"", &self.child.id().to_string()]).status();
         if kill.is_ok_and(|status| status.success()) {
             let mut rest = String::new();
-            // What it says while it ends is of no use to anybody.
+            // What it says while it ends is of no use.
             let _ = self.said.read_to_string(&mut rest);
             let _ = self.child.wait();
         }
@@ -308,7 +317,8 @@ fn list_files(dir: &Path, files: &mut Vec<PathBuf>) {
     }
 }
 
-/// Removes the directories of servers that have ended. One that is mounted or of a server that begins is in use, and stays.
+/// Removes the directories of servers that have ended. One that is mounted or of a server that
+/// begins is in use, and stays.
 fn sweep(runtime: &Path) {
     for entry in fs::read_dir(runtime).into_iter().flatten().flatten() {
         let name = entry.file_name();
@@ -319,7 +329,8 @@ fn sweep(runtime: &Path) {
     }
 }
 
-/// Whether a process is there and has not ended: one that nobody has waited for has no program any more.
+/// Whether a process is there and has not ended: one that was not waited for has no program any
+/// more.
 fn is_running(id: &str) -> bool {
     fs::read_link(format!("/proc/{id}/exe")).is_ok()
 }
@@ -370,7 +381,7 @@ fn server_of(file: &Path) -> Option<(String, PathBuf)> {
         dir.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with(FILES))
     };
     let files = file.ancestors().skip(1).find(named)?;
-    let servers = Servers::ask(&RuntimeDir::find(files.parent()));
+    let servers = Servers::ask(&runtime_dir(files.parent()));
     let leads_here = |ways: &[String]| ways.iter().any(|way| Path::new(way) == file);
     let server = servers.reports().find(|server| {
         server.arrays.iter().any(|array| leads_here(&array.exports))

@@ -1,4 +1,5 @@
-//! `wattle partition`: a partition table on drives that hold nothing. The plan is made first and can be shown.
+//! `wattle partition`: a partition table on drives that hold nothing. The plan is made first and
+//! can be shown.
 
 use serde::Serialize;
 use wattle_control::create::inspect;
@@ -7,12 +8,14 @@ use wattle_control::partition::{self, Part, Plan};
 use wattle_control::undo::{Recorder, Site};
 use wattle_control::{Code, MemberError, MemberScan, Problem};
 use wattle_rt::Core;
+use wattle_server::groups::pv;
+use wattle_server::ids::random_uuid;
+use wattle_server::protocol::SCHEMA_VERSION;
 
-use super::lvm::pv;
 use crate::cli::{Force, PartitionArgs};
 use crate::members;
 use crate::output::text::{printable, table};
-use crate::output::{self, SCHEMA_VERSION, Screen};
+use crate::output::{self, Screen};
 use crate::saving;
 
 /// Cores for a handful of writes.
@@ -58,7 +61,7 @@ pub fn make(args: &PartitionArgs) -> Result<Report, Problem> {
     let members = empty(&args.members)?;
     let parts: Vec<_> =
         args.parts.iter().map(|part| Part { number: part.number, range: part.range.clone() }).collect();
-    let random = || members::random_uuid().map(|uuid| uuid.0);
+    let random = || random_uuid().map(|uuid| uuid.0);
     let plan = partition::plan(&members, &parts, &args.name, random)?;
     let mut undo_log = None;
     if !args.dry_run {

@@ -5,12 +5,13 @@ use wattle_control::members::look_all;
 use wattle_control::rescue::{Finding, Findings, Restore, restore, search};
 use wattle_control::{Code, Member, Problem};
 use wattle_engine::geometry::layout_name;
+use wattle_server::ids::random_uuid;
+use wattle_server::protocol::SCHEMA_VERSION;
 
-use super::create::now;
 use crate::cli::RescueArgs;
-use crate::members;
+use crate::environment::now;
 use crate::output::text::{printable, table};
-use crate::output::{self, SCHEMA_VERSION, Screen};
+use crate::output::{self, Screen};
 
 #[derive(Serialize)]
 struct Report {
@@ -41,7 +42,8 @@ struct FindingReport {
 }
 
 /// # Errors
-/// A member cannot be read, nothing was found, it is not told from others, or the overlay cannot be written.
+/// A member cannot be read, nothing was found, it is not told from others, or the overlay cannot be
+/// written.
 pub fn run(args: &RescueArgs, screen: Screen) -> Result<(), Problem> {
     if let Some(dir) = &args.to_overlay {
         super::keep_writes_in(dir, screen)?;
@@ -68,7 +70,7 @@ pub fn run(args: &RescueArgs, screen: Screen) -> Result<(), Problem> {
 }
 
 fn plan(args: &RescueArgs, finding: &Finding, members: &[Member]) -> Result<Restore, Problem> {
-    restore(finding, members, &args.name, members::random_uuid()?, now())
+    restore(finding, members, &args.name, random_uuid()?, now())
 }
 
 fn write(args: &RescueArgs, findings: &Findings, members: &[Member], pick: u16) -> Result<(), Problem> {

@@ -3,13 +3,13 @@
 use std::process::ExitCode;
 
 use wattle_control::{Code, Problem};
+use wattle_server::protocol::{RepairSource, Request};
+use wattle_server::socket::client::request;
 
 use super::status::text::{places, scrub_line};
 use crate::cli::{CheckArgs, RepairArgs, Runtime, Scrub};
-use crate::control_socket::Target;
-use crate::control_socket::client::request;
-use crate::control_socket::protocol::{RepairSource, Request};
 use crate::output;
+use crate::target::Target;
 
 /// Something did not agree, or it did not come to its end.
 const FOUND: u8 = 1;
@@ -60,7 +60,8 @@ fn scrub(
     Ok(if run.outcome == "done" && left == 0 { ExitCode::SUCCESS } else { ExitCode::from(FOUND) })
 }
 
-/// What is right where parity or copies do not agree. Nothing is guessed: the wrong source makes damage permanent.
+/// What is right where parity or copies do not agree. Nothing is guessed: the wrong source makes
+/// damage permanent.
 fn source(level: &str, stated: Option<&str>) -> Result<RepairSource, Problem> {
     let bad = |what: String| {
         let next = match level {

@@ -1,9 +1,10 @@
-//! `wattle serve`: runs arrays and offers them to clients until somebody says stop.
+//! `wattle serve`: runs arrays and offers them to clients until it is told to stop.
 //!
-//! Order: find the arrays, claim their members, listen everywhere, start; so that what can go wrong goes wrong before a core
-//! runs, and nothing is written to a member before the first client writes. Volumes that lie on arrays are claimed with what is below
-//! them when that starts. At the end clients are drained, then the arrays are flushed and recorded clean, then whoever asked for the stop
-//! is told.
+//! Order: find the arrays, claim their members, listen everywhere, start; so that what can go wrong
+//! goes wrong before a core runs, and nothing is written to a member before the first client
+//! writes. Volumes that lie on arrays are claimed with what is below them when that starts. At the
+//! end clients are drained, then the arrays are flushed and recorded clean, then the command that
+//! asked for the stop is told.
 
 use std::path::Path;
 use std::process::{Command, ExitCode, ExitStatus};
@@ -15,34 +16,42 @@ use wattle_control::undo::Site;
 use wattle_control::{ArrayScan, Code, Problem, Scan, Stack};
 use wattle_engine::{Volume, VolumeRef};
 use wattle_export::{Address, NbdAddress};
-use wattle_rt::{Core, IoError, ListenError, Listener};
+use wattle_rt::{Child, Core, IoError, ListenError, Listener};
+use wattle_rt::{Either, race};
+use wattle_server::array::{Facts, MadeUpArray, Served};
+use wattle_server::exports::{Endpoint, Offered, RunningExport, prepare};
+use wattle_server::mkfs::mkfs as mkfs_commands;
+use wattle_server::saving::{ServerSaving, Start};
+use wattle_server::serving::Serving;
+use wattle_server::serving::layers::{self, Chosen, Keeper, Layers};
+use wattle_server::settings;
+use wattle_server::socket::RuntimeDir;
+use wattle_server::socket::listen::ControlServer;
+use wattle_server::why;
 
 use crate::cli::{Engine, ServeArgs};
-use crate::control_socket::RuntimeDir;
-use crate::control_socket::server::ControlServer;
+use crate::environment::{runtime_dir, state_dir, typed};
 use crate::members;
-use crate::output::{self, Screen, geometry};
-use crate::saving::ServerSaving;
-use crate::serving::history::StateDir;
-use crate::serving::layers::{self, Chosen, Keeper, Layers, Offered};
-use crate::serving::settings;
-use crate::serving::{self, Endpoint, Facts, MadeUpArray, RunningExport, Served, Serving};
-use wattle_rt::{Either, race};
+use crate::output::{self, Screen};
 
 /// Executors unless asked for more: beyond that, drives are the limit.
 const CORES_MAX: usize = 8;
 
+/// The command of `--run` has so long to end when it is asked to.
+const COMMAND_TIME_MAX: Duration = Duration::from_secs(10);
+
 /// # Errors
-/// No array can be served as asked, or one could not be recorded clean in the end. The exit status of `--run` is that of the
-/// command.
+/// No array can be served as asked, or one could not be recorded clean in the end. The exit status
+/// of `--run` is that of the command.
 pub fn run(args: &ServeArgs, screen: Screen) -> Result<ExitCode, Problem> {
     settings::parse_all(&args.settings())?;
     let found = patiently(|| find(args))?;
     let server = args.name.clone().unwrap_or_else(|| found.server_name());
-    let dir = RuntimeDir::find(args.runtime.runtime_dir.as_deref());
+    let dir = runtime_dir(args.runtime.runtime_dir.as_deref());
     let control = patiently(|| listen_for_commands(&dir, &server))?;
     let endpoints = listen_for_clients(args, &dir, &server)?;
-    // Without the privilege it cannot be had, and is not needed unless a file system is mounted on an export of this machine.
+    // Without the privilege it cannot be had, and is not needed unless a file system is mounted on
+    // an export of this machine.
     let _ = wattle_rt::set_io_flusher();
     let engine = &args.engine;
     members::run(engine, CORES_MAX, async |core| {
@@ -94,8 +103,8 @@ struct Started {
     stack: Option<Stack>,
 }
 
-/// Tries again for a little while what a server that was just killed may still hold: the system takes a moment to give back its sockets,
-/// and whoever starts it again does so at once.
+/// Tries again for a little while what a server that was just killed may still hold: the system
+/// takes a moment to give back its sockets, and a service manager starts it again at once.
 fn patiently<T>(try_once: impl Fn() -> Result<T, Problem>) -> Result<T, Problem> {
     const TRIES: u32 = 20;
     const PAUSE: Duration = Duration::from_millis(100);
@@ -122,21 +131,26 @@ fn pause(duration: Duration) {
 fn find(args: &ServeArgs) -> Result<Found, Problem> {
     if let Some(level) = &args.made_up.level {
         let name = args.name.as_deref().unwrap_or("array");
-        let array = MadeUpArray::new(name, &args.members, level, &args.made_up, args.read_only)?;
+        let array = MadeUpArray::new(
+            name,
+            members::look_made_up_all(&args.members)?,
+            args.made_up.shape(level),
+            args.read_only,
+        )?;
         return Ok(Found::MadeUp(array));
     }
     let scan = members::look_to_serve(&args.members, &args.force, args.degraded)?;
     let named: Result<Vec<_>, _> = args.volumes.iter().map(|name| scan.find(Some(name))).collect();
     match named {
         Ok(arrays) if !arrays.is_empty() => claim(&scan, &arrays, args.read_only),
-        // Whoever is asked for may lie on an array.
+        // The volume asked for may lie on an array.
         Err(problem) if problem.code != Code::NoSuchVolume => Err(problem),
         _ => {
             let policy = members::policy(&args.force, args.degraded);
             let engine = Engine { cores: Some(1), ..args.engine.clone() };
             let looked = members::look_to_serve(&args.members, &args.force, args.degraded)?;
             match members::run(&engine, 1, async |core| {
-                layers::choose(&core, looked, policy, &args.volumes).await
+                layers::choose(&core, looked, policy, &args.volumes, &output::log()).await
             })? {
                 Chosen::Arrays(arrays) => {
                     let arrays: Vec<_> = arrays.into_iter().map(|ix| &scan.arrays[ix]).collect();
@@ -156,13 +170,14 @@ fn claim(scan: &Scan, arrays: &[&ArrayScan], read_only: bool) -> Result<Found, P
     let claim_one = |array: &&ArrayScan| {
         let claimed = start::claim(scan, array, read_only)?;
         members::note_unused(scan, array);
-        let decisions = serving::why::of_scan(scan, array).decisions;
+        let decisions = why::of_scan(scan, array).decisions;
         Ok((Facts { decisions, ..Facts::of_claimed(&claimed) }, claimed))
     };
     Ok(Found::Claimed(arrays.iter().map(claim_one).collect::<Result<_, Problem>>()?))
 }
 
-/// `None`, with a note, where there is no runtime directory and nobody asked for one: serving matters more.
+/// `None`, with a note, where there is no runtime directory and none was asked for: serving
+/// matters more.
 fn listen_for_commands(dir: &RuntimeDir, server: &str) -> Result<Option<Listener>, Problem> {
     match dir.make() {
         Err(problem) if dir.asked_for => return Err(problem),
@@ -188,7 +203,7 @@ fn listen_for_clients(args: &ServeArgs, dir: &RuntimeDir, server: &str) -> Resul
         return args
             .exports
             .iter()
-            .map(|address| patiently(|| serving::prepare(address, args.read_only)))
+            .map(|address| patiently(|| prepare(address, args.read_only, &output::log())))
             .collect();
     }
     dir.make()?;
@@ -201,14 +216,14 @@ fn listen_for_clients(args: &ServeArgs, dir: &RuntimeDir, server: &str) -> Resul
         ));
     }
     let default = Address::Nbd(NbdAddress::Unix(dir.nbd_socket(server)));
-    Ok(vec![patiently(|| serving::prepare(&default, args.read_only))?])
+    Ok(vec![patiently(|| prepare(&default, args.read_only, &output::log()))?])
 }
 
 async fn serve(core: &Core, args: &ServeArgs, setup: Setup, screen: Screen) -> Result<ExitCode, Problem> {
     let Setup { server, found, control, endpoints } = setup;
-    let saving = ServerSaving::new(args);
+    let saving = saving(args);
     let Started { served, offered, all, stack } = start(core, args, found, &endpoints, &saving).await?;
-    let serving = Rc::new(Serving::new(core, server, served, (offered, all), stack, saving));
+    let serving = Rc::new(Serving::new(core, server, served, (offered, all), stack, (saving, output::log())));
     obey_signals(core, &serving).await;
     let control = control.map(|listener| {
         let serving = serving.clone();
@@ -229,13 +244,26 @@ async fn serve(core: &Core, args: &ServeArgs, setup: Setup, screen: Screen) -> R
     };
     serving.tell_end(&finished);
     if let Some(control) = control {
-        control.drain().await;
+        control.drain(core).await;
     }
     if let Some(pidfile) = &args.pidfile {
         // Best effort: a stale pidfile names a process that is gone.
         let _ = std::fs::remove_file(pidfile);
     }
     finished.and(ended)
+}
+
+/// Where the server saves what it overwrites.
+fn saving(args: &ServeArgs) -> ServerSaving {
+    let start = Start {
+        saving: args.saving.clone().into(),
+        state: state_dir(args.state_dir.as_deref()).dir().map(Path::to_owned),
+        overlaid: args.overlay.dir.is_some(),
+        forced: members::forced(&args.force),
+        given: args.members.clone(),
+        command: typed(),
+    };
+    ServerSaving::new(start, output::log())
 }
 
 async fn start(
@@ -245,9 +273,9 @@ async fn start(
     endpoints: &[Endpoint],
     saving: &ServerSaving,
 ) -> Result<Started, Problem> {
-    let state_dir = StateDir::find(args.state_dir.as_deref());
+    let state_dir = state_dir(args.state_dir.as_deref());
     let settings = args.settings();
-    let mut keeper = Keeper::new(&state_dir, &settings, saving);
+    let mut keeper = Keeper::new(&state_dir, &settings, saving, &output::log());
     let ways = |name: &str, count| endpoints.iter().map(|endpoint| endpoint.way(name, count)).collect();
     let (served, stack) = match found {
         Found::Layers(layers) => {
@@ -278,7 +306,7 @@ async fn start(
         Found::MadeUp(array) => {
             let (facts, exports) = (array.facts.clone(), ways(&array.facts.name, 1));
             let handle = array.start(core).await;
-            let served = Served::of_made_up(core, facts, handle, exports).await;
+            let served = Served::of_made_up(core, facts, handle, exports, &output::log()).await;
             for (key, value) in settings::parse_all(&settings)? {
                 served.set(key, value).await?;
             }
@@ -296,7 +324,8 @@ async fn start(
     Ok(Started { offered: served.iter().map(offer).collect(), all: true, served, stack })
 }
 
-/// From here on a signal is a request to end, not death: before, nothing was there that needed an orderly end.
+/// From here on a signal is a request to end, not death: before, nothing was there that needed an
+/// orderly end.
 async fn obey_signals(core: &Core, serving: &Serving) {
     // The first poll is what changes their meaning; the second future is ready at once.
     if let Either::First(_) = race(core.terminated(), async {}).await {
@@ -311,7 +340,9 @@ async fn start_exports(
 ) -> Result<Vec<RunningExport>, Problem> {
     let mut running = Vec::new();
     for endpoint in endpoints {
-        running.push(endpoint.start(core, serving).await?);
+        let (export, place) = endpoint.start(core, &serving.offered(), &output::log()).await?;
+        serving.offers(place);
+        running.push(export);
     }
     Ok(running)
 }
@@ -319,7 +350,7 @@ async fn start_exports(
 /// How file systems are made on a volume.
 fn mkfs(core: &Core, offered: &Offered) -> Vec<String> {
     let opened = offered.volume.open(core);
-    let of = |volume: Volume| geometry::mkfs(volume.io_min_bytes().into(), volume.io_opt_bytes().into());
+    let of = |volume: Volume| mkfs_commands(volume.io_min_bytes().into(), volume.io_opt_bytes().into());
     opened.map(of).unwrap_or_default()
 }
 
@@ -366,7 +397,8 @@ fn write_pidfile(path: Option<&Path>) -> Result<(), Problem> {
     })
 }
 
-/// What `--run` commands are told: the ways to the first volume, the first of each kind, and how file systems are made on it.
+/// What `--run` commands are told: the ways to the first volume, the first of each kind, and how
+/// file systems are made on it.
 fn child_env(core: &Core, serving: &Serving, endpoints: &[Endpoint]) -> Vec<(&'static str, String)> {
     let offered = serving.offered();
     let Some(first) = offered.first() else { return Vec::new() };
@@ -384,7 +416,8 @@ fn child_env(core: &Core, serving: &Serving, endpoints: &[Endpoint]) -> Vec<(&'s
     env
 }
 
-/// Until a signal, the last `wattle stop`, or the end of the command of `--run`, whose status it then is.
+/// Until a signal, the last `wattle stop`, or the end of the command of `--run`, whose status it
+/// then is.
 async fn wait_for_end(
     core: &Core,
     serving: &Serving,
@@ -412,14 +445,41 @@ async fn wait_for_end(
         Either::First(status) => status,
         Either::Second(asked) => {
             asked?;
-            child.signal(libc::SIGTERM);
-            child.wait(core).await
+            end_command(core, &mut child).await
         }
     };
     waited.map(exit_code).map_err(|error| run_problem("waiting for the command of --run", error))
 }
 
-/// Waits until files were opened and none is open any more. Whoever was to open them has a while to do so.
+/// Ends the command of `--run`: it is asked to, and killed if it has not ended in
+/// [`COMMAND_TIME_MAX`] or when a second signal comes. One that not even that ends, since the
+/// system waits for something in its name, is left behind.
+async fn end_command(core: &Core, child: &mut Child) -> Result<ExitStatus, IoError> {
+    const KILLED_TIME_MAX: Duration = Duration::from_secs(5);
+    child.signal(libc::SIGTERM);
+    let impatient = async {
+        match race(terminated_again(core), core.sleep(COMMAND_TIME_MAX)).await {
+            Either::First(()) => "a second signal came".to_owned(),
+            Either::Second(()) => format!("it was asked to {} s ago", COMMAND_TIME_MAX.as_secs()),
+        }
+    };
+    let why = match race(child.wait(core), impatient).await {
+        Either::First(status) => return status,
+        Either::Second(why) => why,
+    };
+    output::note(&format!("the command of --run does not end: {why}, and it is killed"));
+    child.signal(libc::SIGKILL);
+    match race(child.wait(core), core.sleep(KILLED_TIME_MAX)).await {
+        Either::First(status) => status,
+        Either::Second(()) => {
+            output::note("the command of --run is killed and has not ended: it is left behind");
+            Ok(std::os::unix::process::ExitStatusExt::from_raw(libc::SIGKILL))
+        }
+    }
+}
+
+/// Waits until files were opened and none is open any more. The program that is to open them has a
+/// while to do so.
 async fn closed(core: &Core, serving: &Serving) {
     const LOOK: Duration = Duration::from_millis(50);
     const PATIENCE: Duration = Duration::from_secs(60);
@@ -442,7 +502,7 @@ fn exit_code(status: ExitStatus) -> ExitCode {
 /// Drains the clients, then flushes the arrays and records them clean, then lets go of the members.
 async fn finish(core: &Core, serving: &Serving, exports: Vec<RunningExport>) -> Result<(), Problem> {
     for export in exports {
-        export.stop(core).await;
+        export.stop(core, &output::log()).await;
     }
     serving.end().await
 }

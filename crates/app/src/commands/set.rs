@@ -1,13 +1,13 @@
 //! `wattle set`: settings of an array that is being served.
 
 use wattle_control::Problem;
+use wattle_server::protocol::Request;
+use wattle_server::settings;
+use wattle_server::socket::client::request;
 
 use crate::cli::SetArgs;
-use crate::control_socket::Target;
-use crate::control_socket::client::request;
-use crate::control_socket::protocol::Request;
 use crate::output::{self, text::table};
-use crate::serving::settings;
+use crate::target::Target;
 
 /// # Errors
 /// No such array or setting, or the value makes no sense; those before it are set.

@@ -1,40 +1,16 @@
 //! `wattle top`: what the arrays that are served do right now, and what holds each back.
 
 use std::io::{IsTerminal, stdout};
-use std::time::Duration;
 
-use clap::Args;
 use serde::Serialize;
 use wattle_control::Problem;
+use wattle_server::protocol::SCHEMA_VERSION;
 
-use super::interval::{Done, Look, Rate, not_empty, parse_seconds};
-use crate::cli::{Json, Runtime};
-use crate::control_socket::RuntimeDir;
+use super::interval::{Done, Look, Rate, not_empty};
+use crate::cli::TopArgs;
+use crate::environment::runtime_dir;
 use crate::output::text::{printable, table};
-use crate::output::{self, SCHEMA_VERSION, Screen};
-
-/// Shows what the arrays being served do, refreshed until Ctrl-C: rates, latencies, queues, plans, and what is the limit.
-#[derive(Debug, Args)]
-#[command(before_help = "\
-Examples:
-  wattle top
-  wattle top data --interval 5
-  wattle top --json --count 1 | jq '.arrays[].limited_by[0]'")]
-pub struct TopArgs {
-    /// The array, by name or UUID [default: all].
-    #[arg(value_name = "NAME")]
-    pub name: Option<String>,
-    /// Seconds between two looks.
-    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = parse_seconds)]
-    pub interval: Duration,
-    /// Ends after so many refreshes.
-    #[arg(long, value_name = "N")]
-    pub count: Option<u64>,
-    #[command(flatten)]
-    pub json: Json,
-    #[command(flatten)]
-    pub runtime: Runtime,
-}
+use crate::output::{self, Screen};
 
 #[derive(Serialize)]
 struct Report {
@@ -48,7 +24,7 @@ const CLEAR: &str = "\x1b[H\x1b[2J";
 /// # Errors
 /// Nothing, or not that array, is being served, or it ended meanwhile.
 pub fn run(args: &TopArgs, screen: Screen) -> Result<(), Problem> {
-    let dir = RuntimeDir::find(args.runtime.runtime_dir.as_deref());
+    let dir = runtime_dir(args.runtime.runtime_dir.as_deref());
     let clear = !args.json.json && stdout().is_terminal();
     let mut before = Look::now(&dir);
     // Says at once when there is nothing to look at.

@@ -3,19 +3,22 @@
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
+use wattle_control::MemberId;
 use wattle_control::members::{Claim, Member, look_each};
+use wattle_control::restore::{self, Found};
 use wattle_control::scan::scan_each;
 use wattle_control::stack::{Options, Purpose};
-use wattle_control::undo::restore::{self, Found};
 use wattle_control::undo::{self, Listed, Recorder, Site};
 use wattle_control::{Check, Code, Forced, MemberError, Policy, Problem, Stack};
 use wattle_format::undo::{Log, SECTOR_BYTES};
 use wattle_rt::Core;
+use wattle_server::protocol::ErrorReport;
+use wattle_server::protocol::SCHEMA_VERSION;
+use wattle_server::time::rfc3339;
 
 use crate::cli::UndoArgs;
 use crate::output::text::{printable, table};
-use crate::output::time::rfc3339;
-use crate::output::{self, ErrorReport, SCHEMA_VERSION, Screen};
+use crate::output::{self, Screen};
 use crate::saving::{self, Starts};
 use crate::volumes::Sites;
 use crate::{members, volumes};
@@ -77,7 +80,7 @@ struct MemberReport {
     restored_bytes: u64,
     /// What was there already.
     unchanged_bytes: u64,
-    /// What somebody else had written since, of what was brought back.
+    /// What had been written since by other programs, of what was brought back.
     overridden_bytes: u64,
 }
 
@@ -102,7 +105,7 @@ pub fn run(args: &UndoArgs, screen: Screen) -> Result<(), Problem> {
         let found = restore::find(&core, &stack, &log, forced).await;
         let found = found.map(|found| {
             let members: Vec<_> = found.iter().map(|found| found.member).collect();
-            let name = |&member: &usize| stack.scan.members[member].member.name.clone();
+            let name = |&member: &MemberId| stack.scan.members[member].member.name.clone();
             (Sites::of(&stack, &members), members.iter().map(name).collect::<Vec<_>>(), found)
         });
         // Nothing was written, so there is nothing to record and nothing that could fail.
@@ -147,7 +150,8 @@ pub fn run(args: &UndoArgs, screen: Screen) -> Result<(), Problem> {
     if args.json.json { output::print_json(&report) } else { output::print(&render(&report, screen)) }
 }
 
-/// What is on a member that somebody uses is that one's to change, whatever else speaks against it; what lies on members is on all of them.
+/// What is on a member in use is for its user to change, whatever else speaks against it;
+/// what lies on members is on all of them.
 fn of_its_owner(problem: Problem, given: &[String]) -> Problem {
     let alone = problem.member.as_ref().filter(|name| Member::look(name).is_ok());
     let members = alone.map_or(given, std::slice::from_ref);

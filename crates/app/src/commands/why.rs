@@ -1,16 +1,19 @@
-//! `wattle why`: what was decided about an array and each of its members, from which event counts and times, and what helps.
+//! `wattle why`: what was decided about an array and each of its members, from which event counts
+//! and times, and what helps.
 
 use serde::Serialize;
 use wattle_control::Problem;
+use wattle_server::protocol::SCHEMA_VERSION;
+use wattle_server::protocol::why::{DecisionReport, WhyReport};
+use wattle_server::socket::client;
+use wattle_server::why;
 
 use super::interval::{Done, Look};
 use crate::cli::WhyArgs;
-use crate::control_socket::client;
-use crate::control_socket::why::{DecisionReport, WhyReport};
-use crate::control_socket::{RuntimeDir, Target};
+use crate::environment::runtime_dir;
 use crate::members;
-use crate::output::{self, SCHEMA_VERSION, Screen, text::printable};
-use crate::serving::why;
+use crate::output::{self, Screen, text::printable};
+use crate::target::Target;
 
 #[derive(Serialize)]
 struct Report {
@@ -55,7 +58,7 @@ struct SlowReport {
 
 /// What holds the arrays named back, from two looks at them.
 fn slow(args: &WhyArgs, screen: Screen) -> Result<(), Problem> {
-    let dir = RuntimeDir::find(args.runtime.runtime_dir.as_deref());
+    let dir = runtime_dir(args.runtime.runtime_dir.as_deref());
     let before = Look::now(&dir);
     for name in &args.targets {
         before.since(&before, &dir, Some(name))?;
@@ -137,7 +140,8 @@ fn render(report: &WhyReport, screen: Screen) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::output::{Style, Units};
+    use crate::output::Style;
+    use wattle_control::units::Units;
 
     #[test]
     fn a_decision_says_what_why_and_what_helps() {

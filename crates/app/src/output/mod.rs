@@ -1,30 +1,24 @@
 //! How things are shown: stdout carries data, stderr everything else.
 //!
-//! Commands render to a `String` (pure, testable) and hand it over here; only this module and `cat` write to stdout.
+//! Commands render to a `String` (pure, testable) and hand it over here; only this module and `cat`
+//! write to stdout.
 
-pub mod geometry;
 pub mod plot;
 mod problem;
 pub mod progress;
 pub mod style;
 pub mod text;
-pub mod time;
-pub mod units;
 
 use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::process::ExitCode;
 
 use serde::Serialize;
+use wattle_control::units::Units;
 use wattle_control::{Code, Problem};
+use wattle_server::log::Log;
 
 use crate::cli::Look;
-pub use problem::ErrorReport;
 pub use style::Style;
-pub use units::Units;
-
-/// The version of every JSON document that wattle prints. It changes when a field is removed or changes its meaning; new fields
-/// may appear any time.
-pub const SCHEMA_VERSION: u32 = 1;
 
 /// How output looks, decided.
 #[derive(Debug, Clone, Copy)]
@@ -48,7 +42,8 @@ impl Screen {
     }
 }
 
-/// Writes a report to stdout. A reader that closed its end early has what it wanted: that is not an error.
+/// Writes a report to stdout. A reader that closed its end early has what it wanted: that is not an
+/// error.
 ///
 /// # Errors
 /// The output cannot be written.
@@ -76,13 +71,18 @@ pub fn note(line: &str) {
     let _ = writeln!(io::stderr().lock(), "wattle: {line}");
 }
 
+/// Where a server's notes go: to stderr, as [`note`] does it.
+pub fn log() -> Log {
+    Log::new(|line| note(&text::printable(line)))
+}
+
 /// Hands on to stderr what another of our processes has said, as it is.
 pub fn pass_on(text: &str) {
     let _ = io::stderr().lock().write_all(text.as_bytes());
 }
 
-/// Shows how far something is that a command waits for, in place of what was shown before; `None` takes it away. Only on
-/// terminals: a log wants no such lines.
+/// Shows how far something is that a command waits for, in place of what was shown before; `None`
+/// takes it away. Only on terminals: a log wants no such lines.
 pub fn progress(line: Option<&str>) {
     let mut stderr = io::stderr().lock();
     if stderr.is_terminal() {

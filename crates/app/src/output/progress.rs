@@ -1,12 +1,13 @@
-//! Background work as `/proc/mdstat` shows it, character for character: operators and their scripts know that line.
+//! Background work as `/proc/mdstat` shows it, character for character: operators and their scripts
+//! know that line.
 
-use crate::control_socket::report::SyncReport;
+use wattle_server::protocol::report::SyncReport;
 
 /// Characters of the bar, without its head.
 const BAR: u64 = 20;
 
-/// `[==>..................]  recovery = 12.6% (133456/1046528) finish=0.5min speed=26691K/sec`; without the figures of what
-/// moves while it is paused. Blocks are of 1024 bytes, as md's.
+/// `[==>..................]  recovery = 12.6% (133456/1046528) finish=0.5min speed=26691K/sec`;
+/// without the figures of what moves while it is paused. Blocks are of 1024 bytes, as md's.
 pub fn mdstat_line(sync: &SyncReport, action: &str) -> String {
     let (done, total) = (sync.done_bytes / 1024, (sync.total_bytes / 1024).max(1));
     let done = done.min(total);
@@ -27,34 +28,11 @@ pub fn mdstat_line(sync: &SyncReport, action: &str) -> String {
     line
 }
 
-/// A number of seconds for people: `45 s`, `12 min`, `3 h 20 min`, `2 d 4 h`.
-pub fn duration(secs: u64) -> String {
-    let (min, hours, days) = (secs / 60, secs / 3600, secs / 86_400);
-    match secs {
-        0..=119 => format!("{secs} s"),
-        120..=7_199 => format!("{min} min"),
-        7_200..=172_799 => format!("{hours} h {} min", min % 60),
-        _ => format!("{days} d {} h", hours % 24),
-    }
-}
-
 #[cfg(test)]
-pub(crate) mod tests {
-    use super::*;
+mod tests {
+    use wattle_server::fixtures::sync;
 
-    pub(crate) fn sync(action: &str, done_bytes: u64, total_bytes: u64) -> SyncReport {
-        SyncReport {
-            action: action.to_owned(),
-            members: Vec::new(),
-            done_bytes,
-            total_bytes,
-            speed_bytes_per_sec: 26_691 << 10,
-            remaining_secs: Some(34),
-            paused: false,
-            limited_by: None,
-            mismatch_sectors: 0,
-        }
-    }
+    use super::*;
 
     #[test]
     fn the_line_is_that_of_mdstat() {
@@ -96,20 +74,5 @@ pub(crate) mod tests {
             mdstat_line(&sync("check", 4096, 2048), "check")
                 .starts_with("[====================>]  check =100.0% (2/2)")
         );
-    }
-
-    #[test]
-    fn durations_have_two_figures_at_most() {
-        let rows = [
-            (0, "0 s"),
-            (119, "119 s"),
-            (120, "2 min"),
-            (7_199, "119 min"),
-            (12_000, "3 h 20 min"),
-            (187_200, "2 d 4 h"),
-        ];
-        for (secs, text) in rows {
-            assert_eq!(duration(secs), text);
-        }
     }
 }

@@ -1,6 +1,7 @@
 //! Plain tables.
 
-/// Lines up the columns of rows, two spaces apart, each line behind `indent`. The last column is not padded.
+/// Lines up the columns of rows, two spaces apart, each line behind `indent`. The last column is
+/// not padded.
 pub fn table(indent: &str, rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width =
@@ -36,7 +37,8 @@ fn visible_len(cell: &str) -> usize {
     len
 }
 
-/// Makes a name from a drive or a client safe to show: control characters, which could drive the terminal, become `?`.
+/// Makes a name from a drive or a client safe to show: control characters, which could drive the
+/// terminal, become `?`.
 pub fn printable(name: &str) -> String {
     name.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }

@@ -1,5 +1,6 @@
-//! Arrays that a real kernel wrote (fixtures/README.md) read back exactly: whole, with every set of members left out that the
-//! level tolerates, in any order, and with strangers among them. Beyond that they are refused.
+//! Arrays that a real kernel wrote (fixtures/README.md) read back exactly: whole, with every set of
+//! members left out that the level tolerates, in any order, and with strangers among them. Beyond
+//! that they are refused.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -80,7 +81,8 @@ fn sets(members: usize, max: usize) -> Vec<BTreeSet<usize>> {
         .collect()
 }
 
-/// Reads the case without every set of up to one more member than any tolerable set has, and expects the data or a refusal.
+/// Reads the case without every set of up to one more member than any tolerable set has, and
+/// expects the data or a refusal.
 fn check(name: &str, left_out_max: usize, tolerable: impl Fn(&BTreeSet<usize>) -> bool) {
     let Some(case) = Case::unpack(name) else { return };
     let expected = case.expected();

@@ -1,4 +1,5 @@
-//! `wattle audit` on members: for every code a stack with that fault planted, and clean ones of which nothing is said.
+//! `wattle audit` on members: for every code a stack with that fault planted, and clean ones of
+//! which nothing is said.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -106,7 +107,8 @@ fn tools() -> bool {
     ["nbdcopy", "mkfs.xfs", "mke2fs", "sfdisk"].into_iter().all(require)
 }
 
-/// What md and wattle make by default, and what the field notes of an operator arrived at by hand: nothing to say.
+/// What md and wattle make by default, and what the field notes of an operator arrived at by hand:
+/// nothing to say.
 #[test]
 fn a_clean_stack_yields_nothing() {
     if !tools() {
@@ -189,7 +191,7 @@ fn volume_groups_that_do_not_fit_the_stripes_below() {
     only(&audit(&members), &[], "AUD-107", "wide/fast", &["64 KiB on each of 2", "256 KiB"]);
 }
 
-/// Nobody makes such an array today: its superblocks are changed.
+/// No tool makes such an array today: its superblocks are changed.
 #[test]
 fn data_that_starts_inside_a_block() {
     const AT: u64 = 4096;

@@ -1,6 +1,8 @@
-//! What the operators of the published cases (docs/tour.md) had to find out by themselves, planted all at once: `audit` says it.
+//! What the operators of the published cases (docs/tour.md) had to find out by themselves, planted
+//! all at once: `audit` says it.
 //!
-//! That partitions, physical volumes, extents and file systems were not aligned, as in the second case, is planted one by one in `audit`.
+//! That partitions, physical volumes, extents and file systems were not aligned, as in the second
+//! case, is planted one by one in `audit`.
 
 use std::collections::BTreeSet;
 
@@ -22,7 +24,8 @@ fn raid5_does_not_scale() {
     expect(&tree, &["AUD-405", "AUD-503", "AUD-506"]);
 }
 
-/// Read-ahead on the array and not on the volumes, the mount options of the time, nobody told when a drive fails.
+/// Read-ahead on the array and not on the volumes, the mount options of the time, no alert when
+/// a drive fails.
 #[test]
 fn aligned_by_hand() {
     let tree = Tree::new();
@@ -46,7 +49,8 @@ fn a_rebuild_that_the_stripe_cache_holds_back() {
     expect(&tree, &["AUD-507"]);
 }
 
-/// 32768 entries, because more was better before, and one processor's worth of threads for all of it.
+/// 32768 entries, because more was better before, and one processor's worth of threads for all of
+/// it.
 #[test]
 fn a_cache_that_takes_the_memory() {
     let tree = Tree::new();

@@ -1,4 +1,5 @@
-//! `wattle audit` on a system: a tree of what a kernel says, with drives in it, and each fault planted there.
+//! `wattle audit` on a system: a tree of what a kernel says, with drives in it, and each fault
+//! planted there.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -313,7 +314,7 @@ fn arrays_are_known_by_the_kernel_where_drives_cannot_be_read() {
     tree.only("AUD-102", "sdg2", &["sector 2049", "sdg writes blocks of 4 KiB"]);
 }
 
-/// Files of somebody's dump may say anything.
+/// Files of a dump from elsewhere may say anything.
 #[test]
 fn impossible_numbers_are_no_reason_to_panic() {
     let tree = Tree::new();
@@ -378,7 +379,7 @@ fn a_system_that_says_nothing_is_an_error_or_is_said_to_be_unknown() {
     ] {
         assert!(missed.iter().any(|line| line.starts_with(word)), "{word}: {missed:#?}");
     }
-    // An array that nobody runs has no settings.
+    // An array that does not run has no settings.
     tree.remove("sys/block/md0");
     assert!(unchecked(&tree.audit()).iter().any(|line| line.contains("the kernel does not run it")));
 }

@@ -1,5 +1,5 @@
-//! Bad members: each gives one clear error that names the member, what is wrong, what was expected and what to do, with its
-//! exit status, and no byte changes.
+//! Bad members: each gives one clear error that names the member, what is wrong, what was expected
+//! and what to do, with its exit status, and no byte changes.
 
 use std::fs;
 use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
@@ -202,7 +202,7 @@ fn unknown_features() {
     room.untouched(|| serve(&room, &members)).failed(3, "WTL-0050", &[]);
 }
 
-/// As a user who is not root; `None` if root cannot become one.
+/// As a user other than root; `None` if root cannot become one.
 fn as_nobody(command: &str, room: &Room, members: &[String]) -> Option<Said> {
     let mut run = Command::new("setpriv");
     run.args(["--reuid=65534", "--regid=65534", "--clear-groups", env!("CARGO_BIN_EXE_wattle"), command])
@@ -313,7 +313,7 @@ fn members_that_cannot_be_opened_do_not_hide_the_others() {
     );
     let shown = with("examine", &members).failed(1, "WTL-0020", &[&gone]);
     assert!(shown.text().contains("superblock 1.2 at byte 4096") && shown.text().contains(&folder));
-    // Whoever names a member to use it means it.
+    // A member that is named for use is meant.
     with("cat", &members).failed(1, "WTL-0020", &[&gone]);
 }
 
@@ -327,7 +327,8 @@ fn create_refuses_names_that_no_device_node_could_have() {
     }
 }
 
-/// A bad option was answered with "use --force=signature", and forcing is not what the operator needed.
+/// A bad option was answered with "use --force=signature", and forcing is not what the operator
+/// needed.
 #[test]
 fn create_checks_what_was_asked_before_what_is_there() {
     let room = Room::new();

@@ -40,7 +40,8 @@ fn figures_have_fios_names_and_a_yardstick() {
     for words in ["bandwidth", "rounds: ", "in its cache"] {
         assert!(text.text().contains(words), "{}", text.text());
     }
-    // Whole stripes in sequence are held against parity that is made in memory, bytes against bytes.
+    // Whole stripes in sequence are held against parity that is made in memory, bytes against
+    // bytes.
     let whole = bench(&members, &["--level", "5", "--rw", "write", "--bs", "1536k", "--json"]).ok().json();
     assert_eq!(whole["yardstick"], "parity");
     let number = |value: &serde_json::Value| value.as_f64().expect("a number");

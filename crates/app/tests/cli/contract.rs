@@ -1,4 +1,5 @@
-//! What every command keeps: help, usage errors, codes, JSON, colours, and hands off what it has no business with.
+//! What every command keeps: help, usage errors, codes, JSON, colours, and hands off what it has no
+//! business with.
 
 use std::io::Write;
 use std::process::Stdio;
@@ -53,14 +54,17 @@ Examples:
 ";
 
 #[test]
-fn every_command_has_help_that_starts_with_examples() {
+fn every_command_has_help_that_ends_with_examples() {
     let help = run(["--help"]).ok();
-    assert!(help.text().starts_with(HELP), "{}", help.text());
+    assert!(help.text().starts_with("Software RAID and volumes in user space"), "{}", help.text());
+    assert!(help.text().ends_with(HELP), "{}", help.text());
     for command in COMMANDS {
         assert!(help.text().contains(&format!("\n  {command} ")), "{command} is not listed");
         for option in ["--help", "-h"] {
             let help = run([command, option]).ok();
-            assert!(help.text().starts_with("Examples:\n  wattle "), "{command}");
+            let (before, examples) = help.text().rsplit_once("\n\nExamples:\n").expect(command);
+            assert!(before.contains("\nUsage: ") && !before.starts_with("Usage"), "{command}");
+            assert!(examples.lines().all(|line| line.starts_with("  ")), "{command}: {examples}");
             assert!(help.stderr.is_empty());
         }
     }
@@ -221,7 +225,7 @@ fn nothing_served_is_told_apart_from_nothing_wrong() {
         said.failed(1, "WTL-0100", &["no array called data is being served", "wattle serve MEMBER"]);
     }
     run(["why", "data", "--runtime-dir", &dir]).failed(1, "WTL-0100", &["nor is there a file"]);
-    // A socket that a dead server left is nobody; a file that is no socket is no server.
+    // A socket that a dead server left has no listener; a file that is no socket is no server.
     std::fs::create_dir(&dir).unwrap();
     drop(std::os::unix::net::UnixListener::bind(room.path("run/dead.sock")).unwrap());
     std::fs::File::create(room.path("run/file.sock")).unwrap().write_all(b"x").unwrap();

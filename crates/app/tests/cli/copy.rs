@@ -1,4 +1,5 @@
-//! `copy`: into a sparse file with a map, gone on with after an end of any kind, and never over what is not its own.
+//! `copy`: into a sparse file with a map, gone on with after an end of any kind, and never over
+//! what is not its own.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -48,7 +49,7 @@ fn an_array_and_one_with_a_member_missing() {
 #[test]
 fn a_drive_as_it_is_with_holes_where_it_has_zeros() {
     let room = Room::new();
-    // No whole number of sectors: an image that somebody made with `cat`.
+    // No whole number of sectors: an image made with `cat`.
     let bytes = pattern(40 * MIB + 777);
     let (from, to) = (drive(&room, "drive", &bytes), room.name("copy"));
     let report = copy(&["--raw", &from, "--to", &to, "--json"]).ok().json();
@@ -65,7 +66,8 @@ fn a_drive_as_it_is_with_holes_where_it_has_zeros() {
     room.untouched(|| copy(&["--raw", &from, "--to", &to]).ok());
 }
 
-/// A file that somebody else made, a member under its own or another name, a directory: none of them may change.
+/// A file of other origin, a member under its own or another name, a directory: none of
+/// them may change.
 #[test]
 fn what_is_not_its_own_is_refused() {
     let room = Room::new();
@@ -114,7 +116,8 @@ fn a_disk_whose_partition_is_a_member_is_refused_too() {
     copy(&[&disk, &members[1], "--to", &to]).ok();
 }
 
-/// Drives of one array are of one size: going on with the copy of another one would make a copy of neither.
+/// Drives of one array are of one size: going on with the copy of another one would make a copy of
+/// neither.
 #[test]
 fn a_copy_of_another_drive_is_not_gone_on_with() {
     let room = Room::new();
@@ -139,7 +142,8 @@ fn a_copy_of_another_drive_is_not_gone_on_with() {
     assert!(fs::read(&to).unwrap() == other);
 }
 
-/// What was written and not noted may be anything after a crash. Zeros are not written, so it has to go first.
+/// What was written and not noted may be anything after a crash. Zeros are not written, so it has
+/// to go first.
 #[test]
 fn a_copy_that_was_killed_is_gone_on_with() {
     let room = Room::new();
@@ -193,7 +197,8 @@ fn ddrescue_goes_on_with_our_copies_and_we_with_its() {
     copy(&["--raw", &from, "--to", &to]).ok();
     assert!(fs::read(&to).unwrap() == bytes);
 
-    // Everything but a hole of 1 MiB is copied; in the copy the rest is altered, and stays as it is.
+    // Everything but a hole of 1 MiB is copied; in the copy the rest is altered, and stays as it
+    // is.
     let ours = fs::read_to_string(&map).unwrap();
     assert!(ours.ends_with("0x00000000  0x00800000  +\n"), "{ours}");
     let begun = ours.replace(

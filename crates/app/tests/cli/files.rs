@@ -1,4 +1,5 @@
-//! Files out of file systems on arrays: `ls` and `get`. What the file systems themselves may look like is tested in `crates/fs`.
+//! Files out of file systems on arrays: `ls` and `get`. What the file systems themselves may look
+//! like is tested in `crates/fs`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,12 +10,13 @@ use std::process::Command;
 
 use crate::harness::{Room, Said, run, wattle};
 
-/// A mirror whose members hold the file system from their first byte on: its superblocks are at their ends.
+/// A mirror whose members hold the file system from their first byte on: its superblocks are at
+/// their ends.
 fn mirror(room: &Room, tree: &Path) -> Option<Vec<String>> {
     mirror_changed(room, tree, |_| {})
 }
 
-/// As [`mirror`], with what somebody did to the file system.
+/// As [`mirror`], with a change made to the file system.
 fn mirror_changed(room: &Room, tree: &Path, change: impl FnOnce(&str)) -> Option<Vec<String>> {
     let members = room.blank(2, 64 << 20);
     let args = ["create", "data", "--level", "1", "--metadata", "1.0", "--assume-clean"].map(str::to_owned);
@@ -170,7 +172,8 @@ fn nothing_is_overwritten_and_nothing_leads_out_of_the_directory() {
     assert_eq!(fs::read_to_string(&sums).unwrap(), "mine");
 }
 
-/// A name that leads out of the directory, a directory within itself, and one that is gone: each is named, and the rest comes out.
+/// A name that leads out of the directory, a directory within itself, and one that is gone: each is
+/// named, and the rest comes out.
 #[test]
 fn a_hostile_file_system_is_no_danger() {
     let room = Room::new();
@@ -242,7 +245,8 @@ fn an_array_without_a_file_system_says_so() {
     let members = room.array("5", 3);
     let said = room.untouched(|| files(&["ls"], &members));
     said.failed(1, "WTL-0140", &["no ext2, ext3, ext4, XFS or btrfs"]);
-    // What a file system points to and the array does not have is an error of that file, not of the command.
+    // What a file system points to and the array does not have is an error of that file, not of the
+    // command.
     let full = fs::File::options().write(true).open("/dev/full").unwrap();
     let Some(members) = mirror(&room, &tree(&room)) else { return };
     let output =

@@ -1,5 +1,5 @@
-//! Arrays as files: what loop devices and file systems make of them, what a kill leaves, and what is refused. Where FUSE or loop devices
-//! cannot be had every test says so and is skipped.
+//! Arrays as files: what loop devices and file systems make of them, what a kill leaves, and what
+//! is refused. Where FUSE or loop devices cannot be had every test says so and is skipped.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Read;
@@ -106,7 +106,7 @@ fn file_systems_on_a_loop_device_hold_what_they_were_given() {
         tool("fstrim", [mounted.0.to_str().unwrap()]);
         drop(mounted);
         tool(check[0], check[1..].iter().copied().chain([device.0.as_str()]));
-        // A stop now would take the device away from whoever may still write.
+        // A stop now would take the device away from a program that may still write.
         serve.command(&["stop", "data"]).failed(3, "WTL-0116", &["data", "losetup -j"]);
         drop(device);
         wait_until_closed(&serve);
@@ -143,7 +143,8 @@ fn wait_until_closed(serve: &Serve) {
     }
 }
 
-/// A server that is killed answers with errors, at once, and the next one with the same directory clears up after it.
+/// A server that is killed answers with errors, at once, and the next one with the same directory
+/// clears up after it.
 #[test]
 fn a_kill_under_load_gives_errors_and_the_next_start_clears_up() {
     if !can_mount() || !require("fio") {

@@ -16,7 +16,8 @@ fn grew(before: &Value, after: &Value, counter: &str) -> u64 {
     of(after) - of(before)
 }
 
-/// What `lv create`, `serve` and `status` say is what makes an XFS whose large writes are whole stripes, with nothing read before.
+/// What `lv create`, `serve` and `status` say is what makes an XFS whose large writes are whole
+/// stripes, with nothing read before.
 #[test]
 fn an_xfs_made_as_told_writes_whole_stripes() {
     if !can_mount() || !["losetup", "mkfs.xfs", "xfs_io", "qemu-io"].into_iter().all(require) {
@@ -32,7 +33,8 @@ fn an_xfs_made_as_told_writes_whole_stripes() {
     run(create.into_iter().chain(members.clone())).ok();
     on("vg create tank -s 1M");
     let told = "mkfs.xfs -d su=64k,sw=3";
-    // (At the first stripe of the data; one behind it that begins within a stripe has nothing to tell.)
+    // (At the first stripe of the data; one behind it that begins within a stripe has nothing to
+    // tell.)
     assert!(on("lv create tank/fs -l 700").text().contains(told));
     assert!(!on("lv create tank/aside -l 1").text().contains("mkfs"));
 
@@ -62,7 +64,8 @@ fn an_xfs_made_as_told_writes_whole_stripes() {
     serve.kill();
     tool("umount", ["--lazy", dir.to_str().unwrap()]);
 
-    // A large file begins at a stripe, so that what is written to it in whole stripes is whole stripes of the array.
+    // A large file begins at a stripe, so that what is written to it in whole stripes is whole
+    // stripes of the array.
     let first = extents.lines().find(|line| line.trim_start().starts_with("0: [0..")).unwrap();
     let sectors: Vec<u64> =
         first.rsplit(' ').next().unwrap().split("..").map(|at| at.parse().unwrap()).collect();

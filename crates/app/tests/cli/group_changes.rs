@@ -1,4 +1,5 @@
-//! Volumes that come and go, shrink and are called otherwise while their group is served: what clients find, and what is kept from them.
+//! Volumes that come and go, shrink and are called otherwise while their group is served: what
+//! clients find, and what is kept from them.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -142,7 +143,7 @@ fn the_only_volume_keeps_the_empty_name_when_others_come() {
     assert_eq!(size(), 8 << 20, "whoever comes back without a name finds it");
     serve.stop();
 
-    // Who was told what to serve serves that.
+    // A server that was told what to serve serves that.
     let serve = Serve::start(&room, &["-V", "tank/house"], &members);
     let made = order(&room, &serve, "lv create tank/more -l 1").ok();
     assert!(made.text().contains("-V"), "{}", made.text());
@@ -242,7 +243,7 @@ fn drives_come_and_go_while_their_group_is_served() {
     File::options().write(true).open(b).unwrap().write_all_at(b"XFSB\0\0\x10\0", 0).unwrap();
     order(&room, &serve, &format!("vg extend vg --on {b}")).failed(3, "WTL-0080", &["xfs"]);
     order(&room, &serve, &format!("vg extend vg --on {b} --dry-run --force=signature")).ok();
-    // It was given back: somebody else can lock it.
+    // It was released: another process can lock it.
     run(["pv".to_owned(), "create".to_owned(), c.clone()]).ok();
     order(&room, &serve, &format!("vg extend vg --on {b} --on {c} --force=signature")).ok();
     order(&room, &serve, "lv extend vg/home -l +10").ok();
@@ -254,7 +255,8 @@ fn drives_come_and_go_while_their_group_is_served() {
     order(&room, &serve, "lv rename vg/new other").ok();
     order(&room, &serve, "lv remove vg/home").ok();
     order(&room, &serve, &format!("vg reduce vg --on {a}")).ok();
-    // Those that left are free for others while the server goes on, once what is under way on it has ended.
+    // Those that left are free for others while the server goes on, once what is under way on it
+    // has ended.
     let given_back = (0..100).any(|_| {
         std::thread::sleep(Duration::from_millis(50));
         run(["pv", "remove", a, c].map(str::to_owned)).status == 0

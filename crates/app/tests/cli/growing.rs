@@ -1,4 +1,5 @@
-//! Volume groups that are changed while clients use their volumes: by orders to the server that has them.
+//! Volume groups that are changed while clients use their volumes: by orders to the server that has
+//! them.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -30,7 +31,8 @@ pub fn order(room: &Room, serve: &Serve, words: &str) -> Said {
     serve.command(&words)
 }
 
-/// Kills a server, and waits until the system has given back what it held: whoever serves next has the patience.
+/// Kills a server, and waits until the system has given back what it held: the next server has
+/// the patience.
 pub fn kill(room: &Room, serve: Serve, members: &[String]) {
     serve.kill();
     Serve::start(room, &["--read-only"], members).stop();
@@ -139,7 +141,8 @@ fn a_file_grows_with_its_volume_and_so_does_a_loop_device() {
     assert!(cat("tank/home", &members)[8 << 20..] == bytes[..]);
 }
 
-/// Three devices with the group `vg`: `home` of 100 MiB on the first, `both` striped over the first two. What they hold.
+/// Three devices with the group `vg`: `home` of 100 MiB on the first, `both` striped over the first
+/// two. What they hold.
 fn on_devices(room: &Room) -> ([String; 3], [Vec<u8>; 2]) {
     let devices = ["a", "b", "c"].map(|name| room.device(name, 160 << 20));
     lvm(room, "vg create vg -s 1M", &devices).ok();

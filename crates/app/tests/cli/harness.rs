@@ -64,7 +64,7 @@ pub fn said(output: Output) -> Said {
     Said { status: output.status.code().unwrap_or(-1), stdout: output.stdout, stderr }
 }
 
-/// A directory with members, and what they held when somebody last looked.
+/// A directory with members, and what they held at the last look.
 pub struct Room {
     pub dir: tempfile::TempDir,
 }

@@ -1,5 +1,6 @@
-//! A server is killed while clients write, again and again: nothing acknowledged is lost, the array comes back by itself, and a check
-//! finds that parity and copies agree. The long version with fio is `scripts/torture`.
+//! A server is killed while clients write, again and again: nothing acknowledged is lost, the array
+//! comes back by itself, and a check finds that parity and copies agree. The long version with fio
+//! is `scripts/torture`.
 
 use std::time::Duration;
 

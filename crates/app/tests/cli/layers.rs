@@ -1,5 +1,5 @@
-//! What lies on arrays and in partitions, as an operator sees it: the volume group that a real kernel and LVM2 put on a RAID 5, on
-//! whole drives and on partitions of disks.
+//! What lies on arrays and in partitions, as an operator sees it: the volume group that a real
+//! kernel and LVM2 put on a RAID 5, on whole drives and on partitions of disks.
 
 use std::fs;
 use std::io::{Seek, SeekFrom, Write};
@@ -45,7 +45,8 @@ fn partitioned(room: &Room, members: &[String], rest_bytes: u64) -> Vec<String> 
     members.iter().enumerate().map(disk).collect()
 }
 
-/// A superblock of version 0.90 does not say where it is: at the end of the last partition it is at the end of the disk as well.
+/// A superblock of version 0.90 does not say where it is: at the end of the last partition it is at
+/// the end of the disk as well.
 #[test]
 fn an_old_superblock_at_the_end_of_disk_and_partition_is_the_partitions() {
     let room = Room::new();
@@ -58,7 +59,8 @@ fn an_old_superblock_at_the_end_of_disk_and_partition_is_the_partitions() {
     assert!(array["members"][0]["member"].as_str().unwrap().ends_with("disk0.img:p1"), "{array}");
     let note = json["members"][0]["note"].as_str().unwrap();
     assert!(note.contains("0.90 superblock is that of partition 1"), "{note}");
-    // The disk as a whole, without its table, is a member like any: an array over whole disks stays one.
+    // The disk as a whole, without its table, is a member like any: an array over whole disks stays
+    // one.
     let whole = room.untouched(|| run(with(&["scan", "--json"], &members)).ok().json());
     assert_eq!(whole["arrays"][0]["slots"], "[UU]");
 }
@@ -104,7 +106,7 @@ fn a_volume_is_named_where_there_are_several() {
     let Some(members) = unpack(&room) else { return };
     run(with(&["cat"], &members)).failed(2, "WTL-0007", &["foxtrot/root, foxtrot/home"]);
     run(with(&["cat", "-V", "foxtrot/usr"], &members)).failed(2, "WTL-0006", &["foxtrot/home"]);
-    // Nobody is told to name another volume when it is the array below that lacks members.
+    // The advice is not to name another volume when the array below lacks members.
     let blocked = ["no volume is called foxtrot/home", "2 of 5 members are missing"];
     run(with(&["cat", "-V", "foxtrot/home"], &members[2..])).failed(1, "WTL-0048", &blocked);
     let server = Serve::try_start(&room, &["-V", "foxtrot/home"], &members[2..]).err().unwrap();
@@ -155,7 +157,8 @@ fn a_bare_file_system_is_a_volume() {
     assert_eq!(run(["cat", "-V", "blank.img", &blank]).ok().stdout.len(), 1 << 20);
 }
 
-/// Writes through the volume of one server are there for the next, with any member missing, and nowhere else.
+/// Writes through the volume of one server are there for the next, with any member missing, and
+/// nowhere else.
 #[test]
 fn volumes_are_served_and_written() {
     let room = Room::new();
@@ -236,7 +239,8 @@ fn a_bare_drive_is_served_and_written() {
     assert!(fs::read(&image).unwrap() == fs::read(&other).unwrap());
 }
 
-/// Arrays whose volumes are the members of an array: read, written, a member failed, stopped, found again.
+/// Arrays whose volumes are the members of an array: read, written, a member failed, stopped, found
+/// again.
 #[test]
 fn arrays_on_arrays() {
     if !require("nbdcopy") {

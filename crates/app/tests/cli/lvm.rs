@@ -1,5 +1,5 @@
-//! Volume groups made and changed by wattle: on arrays and on bare members, refused where something would be lost, and accepted by
-//! LVM2's own tools.
+//! Volume groups made and changed by wattle: on arrays and on bare members, refused where something
+//! would be lost, and accepted by LVM2's own tools.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -149,7 +149,8 @@ fn what_would_lose_something_is_refused_and_nothing_is_written() {
         room.untouched(|| lvm(&room, words, members)).failed(status, code, named);
     };
     refused("lv create vg/x -l 1", &both[..1], 1, "WTL-0123", &["missing"]);
-    // Wherever the missing part is: the volume's start cannot be read without the first one, its end not without the second.
+    // Wherever the missing part is: the volume's start cannot be read without the first one, its
+    // end not without the second.
     for one in &both {
         let scan = room.untouched(|| run(["scan", one]));
         assert!(scan.text().contains("vg/home  40 MiB, linear, partly on missing"), "{}", scan.text());
@@ -178,7 +179,8 @@ fn what_would_lose_something_is_refused_and_nothing_is_written() {
     let put = |name: &str, at: u64, bytes: &[u8]| {
         File::options().write(true).open(name).unwrap().write_all_at(bytes, at).unwrap();
     };
-    // An ext4 of 38 MiB at the start of the volume, which is at the start of the first device's data.
+    // An ext4 of 38 MiB at the start of the volume, which is at the start of the first device's
+    // data.
     let superblock = 1024 + (1 << 20);
     put(&a, superblock + 4, &(38_u32 << 10).to_le_bytes());
     put(&a, superblock + 0x38, &[0x53, 0xEF, 1, 0, 1, 0, 0, 0]);
@@ -236,7 +238,8 @@ impl Drop for Loop {
     }
 }
 
-/// Runs a command of LVM2's that sees only these files, as loop devices while it runs, also where it names them; its lines.
+/// Runs a command of LVM2's that sees only these files, as loop devices while it runs, also where
+/// it names them; its lines.
 pub fn judge(dir: &Path, files: &[String], words: &str) -> Option<Vec<String>> {
     let loops = files.iter().map(|file| Loop::new(file)).collect::<Option<Vec<_>>>()?;
     let filter: Vec<_> = loops.iter().map(|device| format!("\"a|^{}$|\"", device.0)).collect();
@@ -581,7 +584,7 @@ fn a_restore_sends_away_who_joined_and_asks_for_force_where_there_are_pools() {
     assert!(restored.text().contains("joined the group since"), "{}", restored.text());
     let pvs = list("pv", &files, &[]);
     assert_eq!((&pvs[0]["vg_name"], &pvs[1]["vg_name"]), (&"vg".into(), &"".into()));
-    // Somebody else's by now: it does not come back.
+    // It belongs to another group by now: it does not come back.
     let later = backups(&room).into_iter().find(|name| name.contains("_00003")).unwrap();
     let later = format!("vg restore vg --file {}", room.path("backups").join(later).display());
     lvm(&room, "vg create other", &files[1..]).ok();

@@ -1,5 +1,5 @@
-//! The command from outside, as a user sees it: contracts that every command keeps, bad input, arrays that a kernel wrote, and
-//! serving to real NBD clients.
+//! The command from outside, as a user sees it: contracts that every command keeps, bad input,
+//! arrays that a kernel wrote, and serving to real NBD clients.
 #![allow(
     clippy::unwrap_used,
     clippy::disallowed_methods,
@@ -38,6 +38,7 @@ mod rescue;
 mod serving;
 mod simulate;
 mod tour;
+mod trust;
 mod undo;
 mod undo_orders;
 mod undo_starts;

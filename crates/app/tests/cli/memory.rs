@@ -1,8 +1,10 @@
-//! What a server needs of memory: the ceiling of the cache and what requests in flight take. Of the array's size only the bitmap.
+//! What a server needs of memory: the ceiling of the cache and what requests in flight take. Of the
+//! array's size only the bitmap.
 
 use crate::harness::{Room, Serve, run};
 
-/// By so much two runs of the same differ: what the allocator keeps. A byte for each MiB of the large array would be 36 MiB.
+/// By so much two runs of the same differ: what the allocator keeps. A byte for each MiB of the
+/// large array would be 36 MiB.
 const SLACK_KIB: u64 = 8 << 10;
 
 /// Most KiB that the server's memory ever was.
@@ -18,7 +20,8 @@ const RANDOM: &[&str] = &["--rw", "randrw", "--iodepth", "32", "--norandommap", 
 /// Eight that read one thing after the other.
 const SEQUENTIAL: &[&str] = &["--rw", "read", "--iodepth", "1", "--numjobs", "8"];
 
-/// The peak of a server of four sparse files of this size under random reads and writes, and how many bits its bitmap has.
+/// The peak of a server of four sparse files of this size under random reads and writes, and how
+/// many bits its bitmap has.
 fn peak_under_load(member_bytes: u64, bitmap: &str, set: &str) -> (u64, u64) {
     peak_under(RANDOM, member_bytes, bitmap, set)
 }

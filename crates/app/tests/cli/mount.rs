@@ -1,4 +1,5 @@
-//! `wattle mount` and `wattle umount`: file systems on arrays, read-only with nothing written, written and kept, and what is refused.
+//! `wattle mount` and `wattle umount`: file systems on arrays, read-only with nothing written,
+//! written and kept, and what is refused.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -94,7 +95,8 @@ fn what_was_written_is_read_and_reading_writes_nothing() {
         );
 
         let before = room.contents();
-        // One member short, which a read-only mount does not record either. Options may stand before the directory, as in the help.
+        // One member short, which a read-only mount does not record either. Options may stand
+        // before the directory, as in the help.
         let mut command = wattle();
         command.arg("mount").args(&members[1..]).args(["-V", "data"]).arg(&place.0);
         command.arg("--runtime-dir").arg(room.path("run")).env("WATTLE_STATE_DIR", room.path("state"));
@@ -113,7 +115,31 @@ fn what_was_written_is_read_and_reading_writes_nothing() {
     }
 }
 
-/// On devices that are only read, a file system is written all the same, and what was written is there the next time.
+#[test]
+fn programs_and_device_files_of_a_mounted_file_system_have_no_power_unless_allowed() {
+    if !ready() {
+        return;
+    }
+    let room = Room::new();
+    let Some(members) = array_with(&room, "ext4") else { return };
+    let place = Place::new(&room);
+    let options = || {
+        let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
+        let here = format!(" {} ", place.0.display());
+        let line = table.lines().find(|line| line.contains(&here)).unwrap();
+        line.split(' ').nth(5).unwrap().split(',').map(str::to_owned).collect::<Vec<_>>()
+    };
+    for (args, safe) in [(&[][..], true), (&["--write"], true), (&["--suid-dev"], false)] {
+        mount(&room, args, &members, &place).ok();
+        for option in ["nosuid", "nodev"] {
+            assert_eq!(options().iter().any(|there| there == option), safe, "{args:?}: {option}");
+        }
+        umount(&place).ok();
+    }
+}
+
+/// On devices that are only read, a file system is written all the same, and what was written is
+/// there the next time.
 #[test]
 fn what_is_written_to_an_overlay_stays_there() {
     if !ready() {
@@ -141,7 +167,8 @@ fn what_is_written_to_an_overlay_stays_there() {
     assert!(room.contents() == before, "a member changed");
 }
 
-/// A machine that lost power leaves a file system whose log waits to be replayed, which a read-only mount cannot do.
+/// A machine that lost power leaves a file system whose log waits to be replayed, which a read-only
+/// mount cannot do.
 #[test]
 fn a_log_that_was_not_replayed_is_left_out_and_that_is_said() {
     if !ready() {
@@ -246,7 +273,7 @@ fn an_array_that_is_served_is_mounted_by_its_name() {
     assert!(place.0.join("lost+found").is_dir());
     serve.command(&["stop", "data"]).failed(3, "WTL-0116", &["data"]);
     umount(&place).ok();
-    // The server is somebody else's, and goes on.
+    // The server was there before, and goes on.
     assert!(!nothing_is_served(&room));
     serve.stop();
 }
@@ -293,7 +320,8 @@ fn without_root_it_says_what_needs_it_and_what_does_not() {
     said(output).failed(1, "WTL-0021", &["sudo", "wattle ls", "wattle get"]);
 }
 
-/// A logical volume on a RAID 5 without one of its members: from the members, and by name from a server.
+/// A logical volume on a RAID 5 without one of its members: from the members, and by name from a
+/// server.
 #[test]
 fn a_logical_volume_is_mounted_and_given_back() {
     if !ready() || !require("zstd") {

@@ -1,5 +1,6 @@
-//! An NBD client that knows what was acknowledged: it fills blocks with versions, and afterwards each sector of a block must hold a version
-//! that is not older than the last one acknowledged and not newer than the last one sent.
+//! An NBD client that knows what was acknowledged: it fills blocks with versions, and afterwards
+//! each sector of a block must hold a version that is not older than the last one acknowledged and
+//! not newer than the last one sent.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;

@@ -1,5 +1,5 @@
-//! An array's life with its operator: members fail, go, come and are replaced, checks find what is wrong and repairs put it right, and a
-//! killed server goes on where it was.
+//! An array's life with its operator: members fail, go, come and are replaced, checks find what is
+//! wrong and repairs put it right, and a killed server goes on where it was.
 
 use serde_json::{Value, json};
 
@@ -80,7 +80,7 @@ fn a_member_fails_goes_and_a_new_one_takes_its_place() {
         survivors[1] = new.clone();
         survivors.remove(0);
         assert!(cat(&survivors) == data, "level {level}");
-        // And the old one is no member any more, whoever gives it.
+        // And the old one is no member any more, whichever command names it.
         let mut with_old = members.clone();
         with_old.push(new);
         assert!(cat(&with_old) == data, "level {level}: the old one is believed");
@@ -114,7 +114,8 @@ fn a_member_that_was_away_gets_only_what_it_missed() {
     serve.command(&["remove", "data", "2"]).ok();
     Client::connect(&serve.uri).unwrap().write(4 * MIB, &noise(1 << 20, 4)).unwrap();
     data[4 << 20..5 << 20].copy_from_slice(&noise(1 << 20, 4));
-    // Where nothing was written meanwhile it is believed: what is wrong there stays wrong, and a check finds it.
+    // Where nothing was written meanwhile it is believed: what is wrong there stays wrong, and a
+    // check finds it.
     corrupt(&members[2], 12 << 20, &[0xEE; 512]);
     serve.command(&["add", "data", &members[2], "--wait"]).ok();
     serve.wait_until_good();
@@ -220,7 +221,8 @@ fn a_rebuild_that_was_killed_goes_on_and_an_array_that_was_resyncs_only_what_was
     let new = room.device("new", 16 << 20);
     serve.command(&["set", "data", "sync_speed_max=2M", "sync_speed_min=0"]).ok();
     serve.command(&["add", "data", &new]).ok();
-    // Degraded, it may only be killed while nothing is in flight: that is what a partial parity log is for.
+    // Degraded, it may only be killed while nothing is in flight: that is what a partial parity log
+    // is for.
     serve.wait_until("rebuilding and idle", |array| {
         array["sync"]["done_bytes"].as_u64().unwrap_or(0) > 0 && array["state"] == "clean"
     });
@@ -230,7 +232,8 @@ fn a_rebuild_that_was_killed_goes_on_and_an_array_that_was_resyncs_only_what_was
     serve.wait_until_good();
     serve.command(&["check", "data", "--wait"]).ok();
 
-    // Parity that nobody wrote beside is not looked at after a crash: what is wrong there stays so until a check.
+    // Parity that no write went beside is not looked at after a crash: what is wrong there stays so
+    // until a check.
     serve.wait_until("swept", |array| array["bitmap"]["bits_set"] == 0);
     Client::connect(&serve.uri).unwrap().write(MIB, &data[1 << 20..2 << 20]).unwrap();
     serve.kill();
@@ -248,7 +251,8 @@ fn a_rebuild_that_was_killed_goes_on_and_an_array_that_was_resyncs_only_what_was
     serve.stop();
 }
 
-/// A goal is set while a check runs beside a client; what was decided is told with what it was decided from.
+/// A goal is set while a check runs beside a client; what was decided is told with what it was
+/// decided from.
 #[test]
 fn what_was_tuned_is_told_with_its_reasons() {
     let room = Room::new();

@@ -1,5 +1,5 @@
-//! Orders to a running array that make no sense or would lose something: each gives one clear error with its exit status, and the array is
-//! as it was.
+//! Orders to a running array that make no sense or would lose something: each gives one clear error
+//! with its exit status, and the array is as it was.
 
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -53,7 +53,8 @@ fn members_that_cannot_be_added() {
     let nowhere = room.name("nowhere");
     add(&nowhere, &[]).failed(1, "WTL-0020", &["nowhere"]);
     add(room.dir.path().to_str().unwrap(), &[]).failed(1, "WTL-0022", &[]);
-    // An array that runs on a device writes how it is, its superblock from 192 bytes on; what device it is and its data stay.
+    // An array that runs on a device writes how it is, its superblock from 192 bytes on; what
+    // device it is and its data stay.
     let add_running = |device: &str, options: &[&str]| {
         let stays = || {
             let bytes = fs::read(device).unwrap();
@@ -66,7 +67,7 @@ fn members_that_cannot_be_added() {
     };
     add_running(&members[0], &[]).failed(2, "WTL-0004", &["member-0", "already"]);
 
-    // Somebody else's: another array's member, in use or not.
+    // Not this array's: another array's member, in use or not.
     let other = Room::new();
     let others = other.blank(2, 16 << 20);
     run(["create", "other", "--level", "1"].map(str::to_owned).into_iter().chain(others.clone())).ok();
@@ -199,7 +200,7 @@ fn one_job_at_a_time_and_members_change_one_by_one() {
     ] {
         serve.command(order).failed(1, "WTL-0107", &["under way"]);
     }
-    // Several at once, by whoever: one member fails, and each is told what became of his order.
+    // Several at once: one member fails, and each client learns what became of its order.
     let orders = std::thread::scope(|scope| {
         let fail = |_| scope.spawn(|| serve.command(&["fail", "data", "0"]).status);
         (0..4)
@@ -314,7 +315,8 @@ fn a_history_that_cannot_be_kept_is_a_warning_and_the_check_counts() {
     assert!(log.contains("the history of checks") && log.contains("cannot be kept"), "{log}");
 }
 
-/// A member whose superblock's data area is patched under the array, as a drive that lies would have it.
+/// A member whose superblock's data area is patched under the array, as a drive that lies would
+/// have it.
 pub fn corrupt(member: &str, at: u64, bytes: &[u8]) {
     let examined = run(["examine", "--json", member]).ok().json();
     let fields = &examined["members"][0]["superblocks"][0]["fields"];

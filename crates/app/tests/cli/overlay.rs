@@ -92,7 +92,7 @@ fn what_is_written_over_members_is_there_again_and_they_stay_as_they_are() {
     assert!(room.contents() == before, "no byte of a member changed");
 }
 
-/// Root may write to what nobody may write to; an ordinary user shows that nothing tries.
+/// Root may write to read-only files; an ordinary user shows that nothing tries.
 #[test]
 fn an_ordinary_user_tries_what_only_others_may_write() {
     if !require("setpriv") {
@@ -101,7 +101,7 @@ fn an_ordinary_user_tries_what_only_others_may_write() {
     let room = Room::new();
     let members = room.array("5", 3);
     protect(&members);
-    fs::set_permissions(room.dir.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    fs::set_permissions(room.dir.path(), fs::Permissions::from_mode(0o1777)).unwrap();
     let as_nobody = |args: &[&str]| {
         let mut command = Command::new("setpriv");
         command.args([
@@ -117,7 +117,7 @@ fn an_ordinary_user_tries_what_only_others_may_write() {
     };
     let plain = as_nobody(&[]);
     if plain.stderr.contains("setpriv: ") || plain.stderr.contains("Permission denied") {
-        return; // This user may not become another one, or nobody may not run the command.
+        return; // This user may not become another one, or that one may not run the command.
     }
     plain.failed(1, "WTL-0025", &["it is read-only"]);
     let dir = room.name("try");
@@ -187,7 +187,8 @@ fn one_overlay_has_one_owner_and_reading_makes_no_files() {
     serve.stop();
 }
 
-/// Whoever comes second finds whole files, and waits for whoever was first or is refused; nothing tells it to remove one that is in use.
+/// The second process finds whole files, and waits for the first or is refused; nothing
+/// tells it to remove one that is in use.
 #[test]
 fn two_that_begin_at_once_do_not_meet_half_an_overlay() {
     let room = Room::new();

@@ -1,4 +1,5 @@
-//! `wattle plan`: the stacks that operators arrived at by hand, commands that the tools accept, and wishes that cannot be kept.
+//! `wattle plan`: the stacks that operators arrived at by hand, commands that the tools accept, and
+//! wishes that cannot be kept.
 
 use std::fs;
 use std::process::Command;

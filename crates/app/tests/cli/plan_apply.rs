@@ -1,4 +1,5 @@
-//! `wattle plan --apply`, and what other programs make of the plans: sgdisk of the bands, mkfs of small volumes.
+//! `wattle plan --apply`, and what other programs make of the plans: sgdisk of the bands, mkfs of
+//! small volumes.
 
 use std::process::Command;
 
@@ -19,6 +20,30 @@ fn plan(room: &Room, line: &str, members: &[String]) -> Said {
     command.arg("plan").args(words(line)).args(members);
     command.env("WATTLE_RUNTIME_DIR", room.path("run")).env("WATTLE_STATE_DIR", room.path("state"));
     said(command.output().unwrap())
+}
+
+/// Of a directory for temporary files that all may write to, other users know nothing beforehand.
+#[test]
+fn the_directory_for_mkfs_has_a_name_that_is_not_known_beforehand() {
+    if !require("mkfs.xfs") || !can_mount() {
+        return;
+    }
+    let room = Room::new();
+    let members = room.blank(3, 1 << 30);
+    let temporary = room.path("tmp");
+    std::fs::create_dir(&temporary).unwrap();
+    let line = "plan --drive sata7200 --level 5 --workload vm --name depot --apply --mkfs";
+    let mut command = Command::new("sh");
+    // The shell becomes the command, with the number that the name was once made of.
+    command.args([
+        "-c",
+        "mkdir \"$TMPDIR/wattle-mkfs-$$\" && exec \"$0\" \"$@\"",
+        env!("CARGO_BIN_EXE_wattle"),
+    ]);
+    command.args(words(line)).args(&members).env("TMPDIR", &temporary);
+    command.env("WATTLE_RUNTIME_DIR", room.path("run")).env("WATTLE_STATE_DIR", room.path("state"));
+    said(command.output().unwrap()).ok();
+    assert_eq!(std::fs::read_dir(&temporary).unwrap().count(), 1, "its own directory is gone");
 }
 
 fn on(line: &str, members: &[String]) -> Said {
@@ -47,7 +72,8 @@ fn five_files_become_the_stack_that_was_planned() {
     for word in ["depot", "raid5", "vg_depot/depot", "xfs"] {
         assert!(tree.text().contains(word), "{word}: {}", tree.text());
     }
-    // Clean, with its log and its spare, every layer aligned, and the file system told of the stripes.
+    // Clean, with its log and its spare, every layer aligned, and the file system told of the
+    // stripes.
     let audit = on("audit --json --fail-on never", &members).json();
     assert_eq!(audit["findings"], serde_json::json!([]), "{audit:#}");
     let lvm = &report["plan"]["lvm"];
@@ -99,7 +125,7 @@ fn bands_become_partitions_arrays_and_one_group() {
             assert!(said.contains("No problems found"), "{said}");
         }
     }
-    // Aligned and whole; that is what a bitmap leaves open, and that nobody gave a spare.
+    // Aligned and whole; that is what a bitmap leaves open, and that there is no spare.
     let audit = on("audit --json --fail-on never", &members).json();
     let findings = audit["findings"].as_array().unwrap();
     let open = |finding: &&Value| !matches!(finding["code"].as_str().unwrap(), "AUD-304" | "AUD-306");
@@ -111,8 +137,8 @@ fn bands_become_partitions_arrays_and_one_group() {
     // It holds something now.
     let again = room.untouched(|| plan(&room, line, &members));
     again.failed(3, "WTL-0080", &["holds data", "wattle erase"]);
-    // Taken back from the last to the first, all of it is as it was. Those of one second are in no order. The arrays ran since they
-    // were created, which their superblocks say.
+    // Taken back from the last to the first, all of it is as it was. Those of one second are in no
+    // order. The arrays ran since they were created, which their superblocks say.
     let mut logs: Vec<_> =
         std::fs::read_dir(room.path("state/undo")).unwrap().map(|entry| entry.unwrap().path()).collect();
     assert_eq!(logs.len(), 6);
@@ -150,7 +176,8 @@ fn what_cannot_be_built_is_refused_before_anything_is_written() {
         room.untouched(|| plan(&room, &line, members).failed(status, code, words));
     };
     fails("--drives 4 --drive sata7200 --apply", &[], 2, "WTL-0001", &["models"]);
-    // What one of them holds is kept, whether it is on the member or on an array that it belongs to.
+    // What one of them holds is kept, whether it is on the member or on an array that it belongs
+    // to.
     for make in ["pv create", "create old --level 1 missing"] {
         let members = [&members[..3], &[room.device("used", 64 * MIB)]].concat();
         run(words(make).chain([members[3].clone()])).ok();

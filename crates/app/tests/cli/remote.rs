@@ -1,4 +1,5 @@
-//! Members across a network: exports of nbdkit and qemu-nbd, looked at, copied, served, and gone for a while.
+//! Members across a network: exports of nbdkit and qemu-nbd, looked at, copied, served, and gone
+//! for a while.
 
 use std::fs;
 use std::os::unix::fs::FileExt;

@@ -1,4 +1,5 @@
-//! Arrays whose superblocks are gone or wrong: found, opened in an overlay, and their members as they were.
+//! Arrays whose superblocks are gone or wrong: found, opened in an overlay, and their members as
+//! they were.
 
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -70,7 +71,8 @@ fn an_array_that_was_created_over_wrongly_is_opened_in_an_overlay() {
     opens(&room, &members);
 }
 
-/// Of an encrypted RAID 5 nothing tells the order. A wrong one that all superblocks name is not the right one for that.
+/// Of an encrypted RAID 5 nothing tells the order. A wrong one that all superblocks name is not the
+/// right one for that.
 #[test]
 fn superblocks_alone_make_nothing_certain() {
     let room = Room::new();

@@ -199,7 +199,7 @@ fn a_member_has_one_owner() {
     run(["cat".to_owned()].into_iter().chain(members.clone())).failed(3, "WTL-0026", &["member-0"]);
     // Looking is always allowed.
     run(["scan".to_owned()].into_iter().chain(members.clone())).ok();
-    // Whoever stops an array can have its members at once.
+    // Once `stop` returns, the members are free.
     serve.command(&["stop", "data"]).ok();
     Serve::start(&room, &["--name", "second"], &members).stop();
 }
@@ -247,7 +247,7 @@ fn killed_while_writing_it_comes_back_with_everything_flushed() {
     tool("qemu-io", ["-f", "raw", "-c", "write -P 9 0 64k", &serve.uri]);
     serve.signal("KILL");
     assert_eq!(serve.wait(), -1);
-    // Its sockets are still there, and are nobody's.
+    // Its sockets are still there, and no server listens.
     assert_eq!(serve.command(&["status", "--check"]).status, 4);
     let scan = run(["scan", "--json"].map(str::to_owned).into_iter().chain(members.clone())).ok().json();
     assert_eq!(scan["arrays"][0]["state"], "dirty");
@@ -320,7 +320,8 @@ fn a_full_disk_under_a_sparse_member_is_an_error_to_the_client_and_not_a_lie() {
     tool("umount", ["-l", small.to_str().unwrap()]);
 }
 
-/// As many as are served at a time connected and asked for nothing: `status` and `stop` waited for 10 s until these had to go.
+/// As many as are served at a time connected and asked for nothing: `status` and `stop` waited for
+/// 10 s until these had to go.
 #[test]
 fn clients_that_ask_for_nothing_delay_nobody() {
     let room = Room::new();
@@ -331,7 +332,7 @@ fn clients_that_ask_for_nothing_delay_nobody() {
     let begun = Instant::now();
     assert_eq!(serve.command(&["status", "--check"]).status, 0);
     assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
-    // Whoever asks is not the one who has to go, however long the answer takes.
+    // A client that waits for an answer is not the one that has to go, however long it takes.
     let mut asking: Vec<_> = (0..40).map(|_| UnixStream::connect(&socket).unwrap()).collect();
     for client in &mut asking {
         client.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
@@ -429,7 +430,7 @@ fn run_serve(room: &Room, export: &str, members: &[String]) -> crate::harness::S
     Serve::try_start(room, &["--export", export], members).err().expect("it is refused")
 }
 
-/// An array on members that hold something, so that nobody knows that parity is right.
+/// An array on members that hold something, so that parity cannot be known to be right.
 fn unsynced(room: &Room, level: &str, count: usize) -> Vec<String> {
     let members = room.blank(count, 16 << 20);
     for member in &members {
@@ -439,7 +440,7 @@ fn unsynced(room: &Room, level: &str, count: usize) -> Vec<String> {
     members
 }
 
-/// The same, large and all holes but for a byte: it is not resynced before somebody can freeze it.
+/// The same, large and all holes but for a byte: it is not resynced before the test can freeze it.
 fn unsynced_large(room: &Room, level: &str, count: usize) -> Vec<String> {
     let members: Vec<_> = (0..count).map(|ix| room.device(&format!("member-{ix}"), 1 << 30)).collect();
     for member in &members {
@@ -450,7 +451,8 @@ fn unsynced_large(room: &Room, level: &str, count: usize) -> Vec<String> {
     members
 }
 
-/// All members are there and none may be lost: a tester's array said `[UUU] good`, and the next lost drive took data with it.
+/// All members are there and none may be lost: a tester's array said `[UUU] good`, and the next
+/// lost drive took data with it.
 #[test]
 fn whole_members_without_trusted_parity_are_not_good() {
     for (level, count, word) in
@@ -490,7 +492,8 @@ fn whole_members_without_trusted_parity_are_not_good() {
     serve.stop();
 }
 
-/// Whoever reads "recorded clean" pulls the drives; the kernel then resyncs for hours, or refuses a degraded array.
+/// After "recorded clean" an operator pulls the drives; the kernel then resyncs for hours, or
+/// refuses a degraded array.
 #[test]
 fn a_stop_says_what_was_recorded() {
     let stopped = |room: &Room, args: &[&str], members: &[String]| {
@@ -525,7 +528,8 @@ fn a_member_that_untrusted_parity_cannot_replace_is_not_failed_and_that_is_said(
     serve.stop();
 }
 
-/// Runs the command as a user who is not root, who looks for servers in `XDG_RUNTIME_DIR`. `None` if root cannot become one.
+/// Runs the command as a user other than root, which looks for servers in `XDG_RUNTIME_DIR`. `None`
+/// if root cannot become one.
 fn as_nobody(xdg: &std::path::Path, args: &[&str]) -> Option<Said> {
     let mut command = std::process::Command::new("setpriv");
     command.args(["--reuid=65534", "--regid=65534", "--clear-groups", env!("CARGO_BIN_EXE_wattle")]);
@@ -537,7 +541,7 @@ fn as_nobody(xdg: &std::path::Path, args: &[&str]) -> Option<Said> {
 #[test]
 fn a_runtime_directory_of_another_user() {
     let room = Room::new();
-    fs::set_permissions(room.dir.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    fs::set_permissions(room.dir.path(), fs::Permissions::from_mode(0o1777)).unwrap();
     let others = room.path("wattle");
     fs::create_dir(&others).unwrap();
     fs::set_permissions(&others, fs::Permissions::from_mode(0o755)).unwrap();
@@ -560,7 +564,7 @@ fn a_runtime_directory_of_another_user() {
     assert_eq!(status(&["data", "--check"]).status, 4);
 }
 
-/// What an operator asks while it is slow: who holds it back, and by how much.
+/// What an operator asks while it is slow: what holds it back, and by how much.
 #[test]
 fn top_and_why_slow_tell_what_an_array_does_and_what_limits_it() {
     if !require("fio") {

@@ -1,4 +1,5 @@
-//! `wattle simulate`: equal arguments give equal digits, what is told is what was measured, and what cannot be is refused.
+//! `wattle simulate`: equal arguments give equal digits, what is told is what was measured, and
+//! what cannot be is refused.
 
 use std::fs;
 

@@ -1,5 +1,5 @@
-//! What destructive commands overwrite is saved first and comes back byte for byte; what was written since, other members and damaged logs
-//! are refused.
+//! What destructive commands overwrite is saved first and comes back byte for byte; what was
+//! written since, other members and damaged logs are refused.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -130,7 +130,7 @@ fn after_erase_nothing_is_found_and_undo_brings_all_of_it_back() {
 fn what_an_array_or_a_group_needs_is_not_erased() {
     let room = Room::new();
     let members = room.array("5", 3);
-    // Whoever has it has it to himself.
+    // A process that has it has it alone.
     let serve = crate::harness::Serve::start(&room, &[], &members);
     saving(&room, "erase", &members).failed(3, "WTL-0026", &["member-0"]);
     let client = serve.command(&["status"]).ok();
@@ -354,7 +354,7 @@ fn an_array_created_by_mistake_is_taken_back() {
     let created = saving(&room, "create data --level 5 --force=signature --assume-clean", &wrong).ok();
     let serve = crate::harness::Serve::start(&room, &[], &members);
     serve.stop();
-    // Nobody wrote to it, so nothing is different.
+    // Nothing wrote to it, so nothing is different.
     saving(&room, &format!("undo {}", log_of(&created)), &[]).ok();
     let scan = run(["scan".to_owned()].into_iter().chain(members.clone())).ok();
     assert!(scan.text().contains("[UUUU] good") && scan.text().contains("chunk 64 KiB"), "{}", scan.text());
@@ -398,7 +398,8 @@ fn partition_tables_and_what_is_made_in_partitions_are_taken_back() {
     make(3).ok();
     let scan = run(["scan".to_owned()].into_iter().chain(disks.clone())).ok();
     assert!(scan.text().contains("data1") && scan.text().contains("data3"), "{}", scan.text());
-    // Partitions are members like others: given alone, of several arrays at once, and refused where they are not.
+    // Partitions are members like others: given alone, of several arrays at once, and refused where
+    // they are not.
     let both = parts(1).into_iter().chain(parts(3));
     assert!(run(["scan".to_owned()].into_iter().chain(both)).ok().text().contains("data3"));
     make(2).failed(2, "WTL-0003", &["no such partition", "wattle scan"]);

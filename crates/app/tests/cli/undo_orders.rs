@@ -1,4 +1,5 @@
-//! What servers overwrite on an order, or by a start that was forced, is saved first too; nothing is brought back under a server.
+//! What servers overwrite on an order, or by a start that was forced, is saved first too; nothing
+//! is brought back under a server.
 
 use std::fs;
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! A start that was forced writes over what the members said of the array. Whoever starts it saves that first, on drives and on other volumes,
-//! and every byte of it comes back.
+//! A start that was forced writes over what the members said of the array. The command that starts
+//! it saves that first, on drives and on other volumes, and every byte of it comes back.
 
 use std::fs;
 use std::process::Stdio;
@@ -204,7 +204,8 @@ fn put_heads(members: &[String], heads: &[Vec<u8>]) {
     members.iter().zip(heads).for_each(|(name, head)| put(name, 0, head));
 }
 
-/// An array of three on what is served of these drives, which crashed while it was written, without one that was made to fail before.
+/// An array of three on what is served of these drives, which crashed while it was written, without
+/// one that was made to fail before.
 fn on_served(room: &Room, drives: &[String], failed: Option<&str>) {
     let serve = Serve::start(room, &[], drives);
     let ready = serve.said.lines().last().unwrap();
@@ -231,7 +232,8 @@ fn top_is_good(serve: &Serve) -> bool {
     arrays.any(|array| array["name"] == "top" && array["synced"] == true && array["sync"].is_null())
 }
 
-/// Forces the start of `top` on these drives, with something written to it and without, and takes it back.
+/// Forces the start of `top` on these drives, with something written to it and without, and takes
+/// it back.
 fn force_and_take_back(room: &Room, drives: &[String]) {
     let before = bytes(drives);
     for words in [None, Some("write -P 1 64k 128k"), Some("write -P 2 256k 64k")] {

@@ -1,4 +1,5 @@
-//! `audit` on a running system: stacks of the kernel, LVM2 and XFS, one as it should be and one with what operators get wrong.
+//! `audit` on a running system: stacks of the kernel, LVM2 and XFS, one as it should be and one
+//! with what operators get wrong.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -9,7 +10,8 @@ use crate::judge::Guest;
 const DISKS: u64 = 6;
 const DISK_BYTES: u64 = 768 << 20;
 
-/// The binary under test, without what only debuggers read, and what it loads: the guest has a C library of its own, maybe another.
+/// The binary under test, without what only debuggers read, and what it loads: the guest has a C
+/// library of its own, maybe another.
 fn program(dir: &Path) -> Vec<PathBuf> {
     let program = dir.join("wattle");
     let strip = Command::new("strip").arg("-o").arg(&program).arg(env!("CARGO_BIN_EXE_wattle")).status();

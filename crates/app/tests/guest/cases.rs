@@ -1,4 +1,5 @@
-//! The cases: arrays the kernel makes (guest/matrix.txt), and arrays that wattle makes for the kernel.
+//! The cases: arrays the kernel makes (guest/matrix.txt), and arrays that wattle makes for the
+//! kernel.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -103,8 +104,8 @@ impl Case {
         self.keys["level"] == "4" && slot + 1 == self.raid_disks()
     }
 
-    /// The one slot with the parity of all that was in flight, and so the only one whose log speaks of it. Without that log
-    /// nothing tells such an array from one that was never synced.
+    /// The one slot with the parity of all that was in flight, and so the only one whose log speaks
+    /// of it. Without that log nothing tells such an array from one that was never synced.
     pub fn only_log(&self) -> Option<usize> {
         let (disks, chunk) = (self.raid_disks() as u64, self.chunk_sectors());
         let row = |sector: u64| sector / (chunk * (disks - 1));
@@ -134,7 +135,8 @@ impl Case {
         self.has_bitmap() && self.keys.contains_key("fail") && !self.keys.contains_key("crash")
     }
 
-    /// Slots that stay empty when nobody does anything: a bitmap brings members back, spares take over.
+    /// Slots that stay empty without an order: a bitmap brings members back, spares take
+    /// over.
     pub fn empty_slots_left(&self) -> usize {
         if self.keys.contains_key("readd") || self.number("spares") > 0 || self.comes_back() {
             return 0;
@@ -153,8 +155,8 @@ impl Case {
         self.empty_slots_left() - self.must_be_added().len()
     }
 
-    /// The line by which the kernel judges it after wattle has made it whole, as far as there are members for that; and perhaps
-    /// one dies.
+    /// The line by which the kernel judges it after wattle has made it whole, as far as there are
+    /// members for that; and perhaps one dies.
     pub fn judged_whole(&self, pattern: &Pattern, sectors: u64, dies: Option<usize>) -> String {
         let failed = if self.must_be_added().is_empty() { self.stale() } else { self.list("replace") };
         let stale: Vec<String> = failed.into_iter().map(|member| member.to_string()).collect();
@@ -195,7 +197,8 @@ impl Case {
         self.list("missing").len() + if refilled { 0 } else { self.list("fail").len() }
     }
 
-    /// The line by which the kernel judges it after wattle has written to it, and perhaps failed a member.
+    /// The line by which the kernel judges it after wattle has written to it, and perhaps failed a
+    /// member.
     pub fn judged(&self, pattern: &Pattern, failed: Option<usize>, sectors: u64) -> String {
         let sizes = self.keys.get("sizes").map_or(String::new(), |sizes| format!(" sizes={sizes}"));
         let missing = self.missing();
@@ -299,7 +302,8 @@ impl Ours {
         pattern
     }
 
-    /// Creates and fills it through wattle, puts it on the guest's disks, and returns the line by which the kernel judges it.
+    /// Creates and fills it through wattle, puts it on the guest's disks, and returns the line by
+    /// which the kernel judges it.
     pub fn make(&self, slices: &Slices, k: usize) -> String {
         let dir = slices.dir(k);
         let paths = slices.members(k, self.members);
@@ -328,7 +332,8 @@ impl Ours {
         check_content(&self.id, &members, &pattern.bytes(sectors));
         let case = self.case();
         slices.put_back(k, &case, &members);
-        // Linux can only write again what it could assemble: one more proof that nothing was left half done.
+        // Linux can only write again what it could assemble: one more proof that nothing was left
+        // half done.
         case.judged(&pattern, None, sectors) + &format!(" write={}", KernelWrite::of(k).text())
     }
 

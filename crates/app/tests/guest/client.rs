@@ -1,4 +1,5 @@
-//! A small NBD client: what was acknowledged, and which sectors cannot be read, are known here and nowhere else.
+//! A small NBD client: what was acknowledged, and which sectors cannot be read, are known here and
+//! nowhere else.
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
@@ -119,8 +120,9 @@ impl Nbd {
         assert_eq!(Self::reply(&mut self.stream).expect("the server answers").1, 0, "flush");
     }
 
-    /// Sends all writes without waiting for replies, and calls `enough` once so many were acknowledged: it ends the server.
-    /// Returns which of them were acknowledged before the connection broke.
+    /// Sends all writes without waiting for replies, and calls `enough` once so many were
+    /// acknowledged: it ends the server. Returns which of them were acknowledged before the
+    /// connection broke.
     pub fn write_until(mut self, writes: &[Range], acknowledged: usize, enough: impl FnOnce()) -> Vec<bool> {
         let mut replies = self.stream.try_clone().expect("a socket can be shared");
         let first = self.cookie + 1;

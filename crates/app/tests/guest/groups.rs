@@ -1,5 +1,6 @@
-//! Volume groups that wattle lays out, on an array and on bare disks: LVM2 and the kernel take them as their own, find every byte
-//! where wattle wrote it, and change them; wattle reads that back and goes on.
+//! Volume groups that wattle lays out, on an array and on bare disks: LVM2 and the kernel take them
+//! as their own, find every byte where wattle wrote it, and change them; wattle reads that back and
+//! goes on.
 
 #![allow(clippy::print_stderr, reason = "what is skipped is said loudly")]
 
@@ -74,7 +75,8 @@ impl Room {
         assert_eq!(wrong, None, "{volume}: a sector that differs");
     }
 
-    /// An XFS with the file `/proof` on it, made on the volume as a file, with the geometry of the array; its checksum.
+    /// An XFS with the file `/proof` on it, made on the volume as a file, with the geometry of the
+    /// array; its checksum.
     fn make_file_system(&self) -> String {
         let (proof, prototype, mount) = (self.path("proof"), self.path("prototype"), self.path("mount"));
         fs::write(&proof, Pattern::whole(77).bytes(6001)).expect("scratch space");
@@ -116,8 +118,8 @@ fn lay_out_on_the_array(room: &Room) {
     }
 }
 
-/// On bare disks: stripes in two pieces around a linear volume, which then moves; of the disks one grew, and another one came, held a
-/// part of the stripes for a while, and went.
+/// On bare disks: stripes in two pieces around a linear volume, which then moves; of the disks one
+/// grew, and another one came, held a part of the stripes for a while, and went.
 fn lay_out_on_disks(room: &Room) {
     let (bare, all) = (room.bare(), &room.disks[4..]);
     let second = format!("--on {}", text(&bare[1]));

@@ -41,7 +41,8 @@ impl Guest {
         None
     }
 
-    /// Runs one of the guest's jobs; every result line must say ok or skipped. Returns their facts by case.
+    /// Runs one of the guest's jobs; every result line must say ok or skipped. Returns their facts
+    /// by case.
     pub fn run(&self, job: &str, files: &[PathBuf], slices: &Slices) -> BTreeMap<String, Facts> {
         self.run_with(job, files, &slices.disks, &[])
     }
@@ -145,7 +146,8 @@ impl Slices {
     }
 }
 
-/// Copies a range between files; the target is made if need be and gets at least that length. Zeros are not written.
+/// Copies a range between files; the target is made if need be and gets at least that length. Zeros
+/// are not written.
 fn copy(from: &Path, from_offset: u64, to: &Path, to_offset: u64, len: u64) {
     let from = File::open(from).expect("the source is there");
     let to = File::options().write(true).create(true).truncate(false).open(to).expect("scratch space");

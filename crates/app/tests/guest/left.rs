@@ -1,5 +1,6 @@
-//! States that wattle leaves behind: killed in the middle of writes, in the middle of a rebuild or a replacement, degraded, after
-//! members came back. md judges each, and says how much work was left to do.
+//! States that wattle leaves behind: killed in the middle of writes, in the middle of a rebuild or
+//! a replacement, degraded, after members came back. md judges each, and says how much work was
+//! left to do.
 
 use crate::client::Range;
 use crate::history::History;
@@ -127,7 +128,8 @@ impl Left {
         self.args.contains(&option)
     }
 
-    /// Makes the array and lets it happen, puts it on the guest's disks, and returns the line by which the kernel judges it.
+    /// Makes the array and lets it happen, puts it on the guest's disks, and returns the line by
+    /// which the kernel judges it.
     pub fn make(&self, slices: &Slices, k: usize) -> String {
         let dir = slices.dir(k);
         let slots = slices.members(k, self.slices());

@@ -1,8 +1,10 @@
-//! A real Linux kernel as judge. Arrays that md made are read and written by wattle and then checked by md; arrays that wattle
-//! made are assembled, checked and written by md and then read back. Degraded ones and failures under wattle included, and every
-//! state that either leaves behind when it is interrupted.
+//! A real Linux kernel as judge. Arrays that md made are read and written by wattle and then
+//! checked by md; arrays that wattle made are assembled, checked and written by md and then read
+//! back. Degraded ones and failures under wattle included, and every state that either leaves
+//! behind when it is interrupted.
 //!
-//! Boots the project's guest (guest/README.md) a few times, each time for many arrays: case K has member M in slice K of disk M.
+//! Boots the project's guest (guest/README.md) a few times, each time for many arrays: case K has
+//! member M in slice K of disk M.
 
 mod audits;
 mod cases;
@@ -40,7 +42,8 @@ fn wattle(args: &[&str], members: &[PathBuf]) -> Vec<u8> {
     output.stdout
 }
 
-/// Serves `members` while `script` runs in a shell, with `$uri` and `$wattle` (the binary with its runtime directory) set.
+/// Serves `members` while `script` runs in a shell, with `$uri` and `$wattle` (the binary with its
+/// runtime directory) set.
 fn serve(members: &[PathBuf], dir: &Path, script: &str) {
     let runtime = dir.join("run");
     let binary = env!("CARGO_BIN_EXE_wattle");
@@ -69,7 +72,8 @@ fn check_content(what: &str, members: &[PathBuf], expected: &[u8]) {
     }
 }
 
-/// What wattle does with one array that md made; returns the line by which md judges the result, if there is something to judge.
+/// What wattle does with one array that md made; returns the line by which md judges the result, if
+/// there is something to judge.
 fn take_over(case: &Case, facts: &BTreeMap<String, String>, slices: &Slices, k: usize) -> Option<String> {
     let id = &case.id;
     let sectors: u64 = facts["array_sectors"].parse().expect("a number");
@@ -155,8 +159,8 @@ fn linux_and_wattle_take_turns() {
     }
 }
 
-/// What md leaves behind in every state is served and made whole by wattle, and judged by md; what wattle leaves behind in every
-/// state is made whole by md.
+/// What md leaves behind in every state is served and made whole by wattle, and judged by md; what
+/// wattle leaves behind in every state is made whole by md.
 #[test]
 fn every_state_goes_both_ways() {
     let Some(guest) = Guest::ready("6.12") else { return };

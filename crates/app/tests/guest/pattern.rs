@@ -1,5 +1,5 @@
-//! The fixtures' pattern: sector s of seed S holds the little-endian u64 splitmix64(S ^ s) 64 times; later layers lie on top.
-//! How layers are written: guest/README.md.
+//! The fixtures' pattern: sector s of seed S holds the little-endian u64 splitmix64(S ^ s) 64
+//! times; later layers lie on top. How layers are written: guest/README.md.
 
 /// Seeds and the ranges they cover.
 #[derive(Debug, Clone, Default)]
@@ -58,7 +58,8 @@ impl Pattern {
         Self(vec![Layer { kind: Kind::Written(seed), range: None }])
     }
 
-    /// Ranges all over an array that hit chunks' edges and middles: a sector, a few, a chunk and more, the very end.
+    /// Ranges all over an array that hit chunks' edges and middles: a sector, a few, a chunk and
+    /// more, the very end.
     pub fn scattered(seed: u64, sectors: u64, chunk: u64) -> Self {
         let wanted = [
             (3, 1),
@@ -99,7 +100,8 @@ impl Pattern {
         self.0.push(Layer { kind: Kind::InFlight(seed), range: Some((start, count)) });
     }
 
-    /// The same, but blocks of `unit` sectors that were being written hold anything: what a lost member's part of them is worth.
+    /// The same, but blocks of `unit` sectors that were being written hold anything: what a lost
+    /// member's part of them is worth.
     pub fn without_blocks_in_flight(&self, unit: u64, sectors: u64) -> Self {
         let widened = |layer: &Layer| match (layer.kind, layer.range) {
             (Kind::InFlight(_), Some((start, count))) => {

@@ -1,5 +1,5 @@
-//! The Linux commands of plans, carried out by Linux: they succeed, warn of nothing, and what is on the members afterwards is what
-//! was planned.
+//! The Linux commands of plans, carried out by Linux: they succeed, warn of nothing, and what is on
+//! the members afterwards is what was planned.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -49,7 +49,8 @@ impl Planned {
         lines.iter().map(|line| line.as_str().expect("a line"))
     }
 
-    /// What the guest is to run. What cuts disks is run here, by wattle: the kernel finds the partitions.
+    /// What the guest is to run. What cuts disks is run here, by wattle: the kernel finds the
+    /// partitions.
     fn lines(&self, first_disk: usize) -> Vec<String> {
         let mut lines = vec![format!("plan {}", self.name)];
         for line in self.list("wattle") {
@@ -134,7 +135,8 @@ fn device(disk: usize) -> String {
     }
 }
 
-/// A stack that `plan --apply` made of drives of two sizes: partitions, two arrays, a group over both. The kernel finds and uses it.
+/// A stack that `plan --apply` made of drives of two sizes: partitions, two arrays, a group over
+/// both. The kernel finds and uses it.
 fn applied(dir: &Path, first_disk: usize) -> (Vec<String>, Vec<PathBuf>) {
     let disk = |(ix, gib): (usize, u64)| {
         let disk = dir.join(format!("made{ix}"));

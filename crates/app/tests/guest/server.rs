@@ -82,7 +82,8 @@ impl Server {
         Nbd::connect(&self.export, &self.name)
     }
 
-    /// Waits until nothing is left to be done in the background, and so many slots have no member that is in sync.
+    /// Waits until nothing is left to be done in the background, and so many slots have no member
+    /// that is in sync.
     pub fn settle(&mut self, degraded: usize) {
         self.wait_for(&format!("settled with {degraded} slots empty"), |server| {
             let status = server.status();
@@ -116,7 +117,7 @@ impl Server {
         move || send("KILL", id)
     }
 
-    /// Takes note of an end that somebody else brought about.
+    /// Takes note of an end that came from outside.
     pub fn gone(mut self) {
         self.child.wait().expect("it ends");
     }
@@ -146,7 +147,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // A test that failed leaves nobody behind.
+        // A test that failed leaves no process behind.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

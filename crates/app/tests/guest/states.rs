@@ -1,5 +1,6 @@
-//! Every state that md leaves behind (guest/matrix-states.txt): wattle serves it, with every byte right at once and for good,
-//! brings it back to full redundancy by itself or with the one command that is needed, and md finds nothing wrong afterwards.
+//! Every state that md leaves behind (guest/matrix-states.txt): wattle serves it, with every byte
+//! right at once and for good, brings it back to full redundancy by itself or with the one command
+//! that is needed, and md finds nothing wrong afterwards.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -102,7 +103,8 @@ fn without(members: &[PathBuf], out: usize, dir: &Path) -> (Vec<PathBuf>, PathBu
     (rest.collect(), scratch)
 }
 
-/// A crash tore its stripes and a member is missing: what was on that one cannot be told, and wattle says so.
+/// A crash tore its stripes and a member is missing: what was on that one cannot be told, and
+/// wattle says so.
 fn refused(what: &str, members: &[PathBuf], dir: &Path) {
     let before: Vec<Vec<u8>> = members.iter().map(|path| std::fs::read(path).expect("a member")).collect();
     let output = Command::new(env!("CARGO_BIN_EXE_wattle"))
@@ -119,7 +121,8 @@ fn refused(what: &str, members: &[PathBuf], dir: &Path) {
     }
 }
 
-/// Torn stripes and a missing member: with copies, or with a log to replay, nothing is lost that nobody was writing.
+/// Torn stripes and a missing member: with copies, or with a log to replay, nothing is lost that
+/// no write was in flight for.
 fn serve_degraded(what: &str, members: &[PathBuf], dir: &Path, pattern: &Pattern) {
     let mut server = Server::start(members, dir, &[]);
     pattern.check(what, &server.connect().read_all());

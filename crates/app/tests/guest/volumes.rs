@@ -1,5 +1,6 @@
-//! Volumes of every kind that LVM2 makes are read from the disks they are on: what the kernel showed of each, whole and with any
-//! disk missing where there is redundancy; and what cannot be known is refused.
+//! Volumes of every kind that LVM2 makes are read from the disks they are on: what the kernel
+//! showed of each, whole and with any disk missing where there is redundancy; and what cannot be
+//! known is refused.
 
 use std::path::PathBuf;
 use std::process::{Command, Output};

@@ -1,4 +1,5 @@
-//! Extents for volumes: in one piece where there is one, stripes on physical volumes of their own, never on what is in use.
+//! Extents for volumes: in one piece where there is one, stripes on physical volumes of their own,
+//! never on what is in use.
 
 use std::ops::Range;
 
@@ -122,7 +123,8 @@ fn following(free: &[Free], want: Want<'_>) -> Option<Piece> {
     Some(Piece { extents_each, stripes: want.follow.to_vec() })
 }
 
-/// The first physical volumes with a run for all that is left, of each the smallest one that does; or else those with the largest runs.
+/// The first physical volumes with a run for all that is left, of each the smallest one that does;
+/// or else those with the largest runs.
 fn next_piece(free: &[Free], stripes: usize, left: u64) -> Option<Piece> {
     let smallest = |(pv, runs): &Free| {
         let fitting = runs.iter().filter(|run| len(run) >= left);
@@ -162,7 +164,8 @@ mod tests {
     use super::*;
     use wattle_format::lvm::{Id, Lv, Pv, Segment, Stamp};
 
-    /// Two physical volumes of 100 extents and one of 20; of the first 10..30 and 40..50 are in use.
+    /// Two physical volumes of 100 extents and one of 20; of the first 10..30 and 40..50 are in
+    /// use.
     fn vg() -> Vg {
         let id = |n| Id::from_random([n; 32]);
         let mut vg = Vg::new("vg", id(0), 8192);

@@ -1,7 +1,8 @@
 //! Cached volumes: the origin, and over it the blocks that only the cache has in their newest form.
 //!
-//! A write-through cache never has any, so its origin is read whatever became of the cache. Of a write-back cache the dirty blocks are
-//! known if it was stopped in good order; if not, every block that it has is at least as new as the origin's.
+//! A write-through cache never has any, so its origin is read whatever became of the cache. Of a
+//! write-back cache the dirty blocks are known if it was stopped in good order; if not, every block
+//! that it has is at least as new as the origin's.
 
 use wattle_engine::volume::Leg;
 use wattle_format::dm::cache::{Mapping, Superblock};
@@ -174,7 +175,8 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// Why a cache's metadata is not what the volume group's text speaks of, or not to be relied on. `blocks`: how many there is room for.
+/// Why a cache's metadata is not what the volume group's text speaks of, or not to be relied on.
+/// `blocks`: how many there is room for.
 fn mismatch(superblock: &Superblock, chunk_sectors: Option<u64>, blocks: u64) -> Option<String> {
     let (sectors, has) = (superblock.data_block_sectors, superblock.cache_blocks);
     match chunk_sectors {

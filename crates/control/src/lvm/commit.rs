@@ -1,9 +1,10 @@
-//! The next text of a volume group, written to every metadata area of its physical volumes so that a crash leaves the old text or the new
-//! one (docs/formats.md §11.2).
+//! The next text of a volume group, written to every metadata area of its physical volumes so that
+//! a crash leaves the old text or the new one (docs/formats.md §11.2).
 //!
-//! Three steps, each durable on every device before the next one begins: the text into free space of every area; headers that name it
-//! beside the old one; headers that name it alone. Whoever looks takes the highest sequence number among whole texts, so the group is
-//! the new one from the first header of the last step on. Labels follow: what they say only repeats the text.
+//! Three steps, each durable on every device before the next one begins: the text into free space
+//! of every area; headers that name it beside the old one; headers that name it alone. A reader
+//! takes the highest sequence number among whole texts, so the group is the new one from the first
+//! header of the last step on. Labels follow: what they say only repeats the text.
 
 use std::fmt;
 
@@ -11,9 +12,10 @@ use thiserror::Error;
 use wattle_format::lvm::area::{self, AreaError, Header};
 use wattle_format::lvm::label::{Area, LabelError, SCAN_BYTES};
 use wattle_format::lvm::{AreaState, Label};
-use wattle_rt::{Buf, BufMut, Core, Device, Durability, IoError};
+use wattle_rt::{Core, Device, IoError};
 
 use super::physical::{AreaScan, Physical};
+use crate::byte_range::{read, write};
 use crate::problem::{Code, Problem};
 
 /// A physical volume that takes part.
@@ -21,7 +23,7 @@ use crate::problem::{Code, Problem};
 pub struct Site {
     /// As the operator knows it.
     pub name: String,
-    /// Where it is written; nobody else may have it.
+    /// Where it is written, under an exclusive lock.
     pub device: Device,
     /// What was on it when the change was decided.
     pub before: Physical,
@@ -157,7 +159,8 @@ struct AreaCommit {
     commit: area::Commit,
 }
 
-/// Makes `text` the group's. What of it could not be written to some device is told; the group is changed all the same.
+/// Makes `text` the group's. What of it could not be written to some device is told; the group is
+/// changed all the same.
 ///
 /// # Errors
 /// [`CommitError`].
@@ -246,7 +249,8 @@ pub fn empty(label: &Label) -> Result<Physical, AreaError> {
     Ok(Physical { label: label.clone(), areas })
 }
 
-/// Lets areas whose headers are damaged be written as if they were empty: nothing that is in them can be told any more.
+/// Lets areas whose headers are damaged be written as if they were empty: nothing that is in them
+/// can be told any more.
 pub(super) fn renew_damaged(physical: &mut Physical) {
     for area in physical.areas.iter_mut().filter(|area| area.header.is_none()) {
         area.header = Header::new(area.place).ok();
@@ -271,7 +275,8 @@ fn labels(sites: &[Site]) -> Result<Vec<Option<[u8; 512]>>, CommitError> {
     sites.iter().map(label).collect()
 }
 
-/// Whether every site still is what the change was decided from: labels and headers, which hold the checksums of the texts.
+/// Whether every site still is what the change was decided from: labels and headers, which hold the
+/// checksums of the texts.
 async fn check_unchanged(core: &Core, sites: &[Site]) -> Result<(), CommitError> {
     for site in sites {
         let failed = |source| CommitError::Read { name: site.name.clone(), source };
@@ -321,8 +326,8 @@ async fn write_step(
     core.flush(device).await
 }
 
-/// What follows a commit: physical volumes that left are emptied, and labels say so. Failures are told: nothing depends on it, since
-/// the group's text says who belongs to it.
+/// What follows a commit: physical volumes that left are emptied, and labels say so. Failures are
+/// told: nothing depends on it, since the group's text says what belongs to it.
 async fn finish(core: &Core, sites: &[Site], labels: &[Option<[u8; 512]>]) -> Vec<String> {
     let mut failures = Vec::new();
     for (site, label) in sites.iter().zip(labels) {
@@ -372,43 +377,4 @@ fn write_failed(name: &str, what: &str, error: IoError) -> Problem {
         "see what is wrong with the drive, and repeat the command",
     )
     .of_member(name)
-}
-
-/// The blocks of a device that hold a range: where they start, and how many bytes they are.
-fn blocks(device: &Device, offset_bytes: u64, len_bytes: usize) -> (u64, usize) {
-    let block = u64::from(device.logical_block_bytes());
-    let from = offset_bytes / block * block;
-    let to = (offset_bytes + len_bytes as u64).next_multiple_of(block);
-    (from, (to - from) as usize)
-}
-
-/// Reads any range: where blocks are larger than sectors, out of what is around it.
-pub(crate) async fn read(
-    core: &Core,
-    device: &Device,
-    offset_bytes: u64,
-    len_bytes: usize,
-) -> Result<Vec<u8>, IoError> {
-    let (from, len) = blocks(device, offset_bytes, len_bytes);
-    let (result, buf) = core.read(device, from, BufMut::alloc(len)).await;
-    result?;
-    let skip = (offset_bytes - from) as usize;
-    Ok(buf[skip..skip + len_bytes].to_vec())
-}
-
-/// Writes any range: where blocks are larger than sectors, with what is around it.
-pub(crate) async fn write(
-    core: &Core,
-    device: &Device,
-    offset_bytes: u64,
-    bytes: &[u8],
-) -> Result<(), IoError> {
-    let (from, len) = blocks(device, offset_bytes, bytes.len());
-    if len == bytes.len() {
-        return core.write(device, from, Buf::copy_of(bytes), Durability::Cached).await;
-    }
-    let mut around = read(core, device, from, len).await?;
-    let skip = (offset_bytes - from) as usize;
-    around[skip..skip + bytes.len()].copy_from_slice(bytes);
-    core.write(device, from, Buf::copy_of(&around), Durability::Cached).await
 }

@@ -1,4 +1,5 @@
-//! The next state of a volume group, as a value: every change that can be made to one, and what speaks against it. Pure.
+//! The next state of a volume group, as a value: every change that can be made to one, and what
+//! speaks against it. Pure.
 
 use wattle_format::lvm::segment::Stripe;
 use wattle_format::lvm::{Id, Kind, Lv, NameError, Pv, Segment, Stamp, Vg, check_lv_name, check_vg_name};
@@ -19,7 +20,7 @@ pub enum State {
 /// Refuses a group that must not be changed.
 ///
 /// # Errors
-/// A [`Problem`]: it is damaged, not whole, not understood, or somebody else's.
+/// A [`Problem`]: it is damaged, not whole, not understood, or another host's.
 pub fn check_changeable(group: &GroupScan, state: State) -> Result<(), Problem> {
     if let Some(problem) = &group.problem {
         return Err(problem.clone());
@@ -423,7 +424,8 @@ pub(super) fn visible_volume<'a>(vg: &'a Vg, name: &str) -> Result<&'a Lv, Probl
     })
 }
 
-/// The volume of a name, if it is one that can be changed here: linear or striped on physical volumes, and nothing is made of it.
+/// The volume of a name, if it is one that can be changed here: linear or striped on physical
+/// volumes, and nothing is made of it.
 ///
 /// # Errors
 /// A [`Problem`]: there is none, or it is another kind of volume.
@@ -500,7 +502,8 @@ pub fn extend_volume(vg: &Vg, name: &str, extents: u64, on: &[String]) -> Result
     Ok(vg)
 }
 
-/// The group with a volume of at most its first `extents`: rounded up to whole stripes where it ends then.
+/// The group with a volume of at most its first `extents`: rounded up to whole stripes where it
+/// ends then.
 ///
 /// # Errors
 /// A [`Problem`]: it cannot be changed here, or would not be smaller.
@@ -524,7 +527,8 @@ pub fn reduce_volume(vg: &Vg, name: &str, extents: u64) -> Result<Vg, Problem> {
     Ok(vg)
 }
 
-/// How many extents are left of a volume when `extents` are asked for: as many, up to a whole number of stripes.
+/// How many extents are left of a volume when `extents` are asked for: as many, up to a whole
+/// number of stripes.
 fn kept_extents(lv: &Lv, extents: u64) -> u64 {
     let ends_in =
         lv.segments.iter().find(|segment| (segment.start_extent..segment.end_extent()).contains(&extents));
@@ -560,7 +564,8 @@ pub fn rename_volume(vg: &Vg, name: &str, to: &str) -> Result<Vg, Problem> {
     Ok(vg)
 }
 
-/// Refuses to cut off what a volume holds, unless the operator insists: `needed_bytes` is what is known to be needed.
+/// Refuses to cut off what a volume holds, unless the operator insists: `needed_bytes` is what is
+/// known to be needed.
 ///
 /// # Errors
 /// A [`Problem`].

@@ -7,7 +7,8 @@ const EXT_AT: usize = 1024;
 const BTRFS_AT: usize = 64 << 10;
 const EXT_64BIT: u32 = 0x80;
 
-/// The size of the ext2, ext3, ext4, XFS or btrfs whose start this is. `None` if it is none of these, or says something impossible.
+/// The size of the ext2, ext3, ext4, XFS or btrfs whose start this is. `None` if it is none of
+/// these, or says something impossible.
 #[must_use]
 pub fn size_bytes(head: &[u8]) -> Option<u64> {
     ext(head).or_else(|| xfs(head)).or_else(|| btrfs(head))

@@ -1,4 +1,5 @@
-//! What the operator of a volume says of its use: whether it is written, left out, started by itself. Pure.
+//! What the operator of a volume says of its use: whether it is written, left out, started by
+//! itself. Pure.
 
 use wattle_format::lvm::{Lv, Vg};
 
@@ -12,7 +13,7 @@ const NOT_BY_ITSELF: &str = "NOAUTOACTIVATE";
 /// What is to be said from now on; `None` for what stays.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Flags {
-    /// Nobody writes it (`lvchange --permission r`).
+    /// It is not written (`lvchange --permission r`).
     pub read_only: Option<bool>,
     /// It is left out unless it is named (`lvchange --setactivationskip y`).
     pub skipped: Option<bool>,

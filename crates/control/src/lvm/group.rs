@@ -1,8 +1,10 @@
-//! Volume groups: which physical volumes belong together, which of their texts counts, and what can be done with the group.
+//! Volume groups: which physical volumes belong together, which of their texts counts, and what can
+//! be done with the group.
 //!
-//! The rules: a text is whole or does not count; of a group's whole texts the one with the highest sequence number counts, wherever
-//! it is; a physical volume belongs to the group whose text names its id. Two members with one id are a copy and its original: which
-//! is which cannot be told, so neither is used.
+//! The rules: a text is whole or does not count; of a group's whole texts the one with the highest
+//! sequence number counts, wherever it is; a physical volume belongs to the group whose text names
+//! its id. Two members with one id are a copy and its original: which is which cannot be told, so
+//! neither is used.
 
 use std::collections::BTreeMap;
 
@@ -10,6 +12,7 @@ use wattle_format::lvm::{AreaState, Id, Lv, Standing, Vg, choose};
 
 use super::physical::Physical;
 use super::problems;
+use crate::nodes::MemberId;
 use crate::problem::Problem;
 
 /// A volume group.
@@ -20,9 +23,9 @@ pub struct GroupScan {
     /// That text.
     pub text: Vec<u8>,
     /// By [`Vg::pvs`]: which member it is on, if it is there.
-    pub devices: Vec<Option<usize>>,
+    pub devices: Vec<Option<MemberId>>,
     /// Metadata areas that do not hold that text: member, area, and what they hold.
-    pub behind: Vec<(usize, usize, Standing)>,
+    pub behind: Vec<(MemberId, usize, Standing)>,
     /// By [`Vg::lvs`].
     pub volumes: Vec<VolumeState>,
     /// Why nothing of it can be used.
@@ -36,7 +39,8 @@ pub struct GroupScan {
 pub struct VolumeState {
     /// Why it cannot be used; `None` while it has not been tried, and if it runs.
     pub problem: Option<Problem>,
-    /// Parts of it are on physical volumes that are missing, so that it is served without them, read-only.
+    /// Parts of it are on physical volumes that are missing, so that it is served without them,
+    /// read-only.
     pub partial: bool,
     /// What its operator should know: images that are missing, a cache that was done without.
     pub notes: Vec<String>,
@@ -55,8 +59,8 @@ impl GroupScan {
         lv.extents().saturating_mul(self.vg.extent_sectors).saturating_mul(512)
     }
 
-    /// Whether nobody may write it here: it says so, was exported, belongs to another host, or several share it by locks that we do not
-    /// take.
+    /// Whether it must not be written here: it says so, was exported, belongs to another host, or
+    /// several share it by locks that we do not take.
     #[must_use]
     pub fn is_elsewheres(&self) -> bool {
         let has = |word: &str| self.vg.status.iter().any(|status| status == word);
@@ -82,11 +86,11 @@ pub struct Groups {
     /// In the order of their first member.
     pub groups: Vec<GroupScan>,
     /// Members that cannot be used, and why.
-    pub problems: Vec<(usize, Problem)>,
+    pub problems: Vec<(MemberId, Problem)>,
 }
 
 /// Puts groups together. `members`: which member, what to call it, what is on it.
-pub(crate) fn assemble(members: &[(usize, &str, &Physical)]) -> Groups {
+pub(crate) fn assemble(members: &[(MemberId, &str, &Physical)]) -> Groups {
     let mut groups = Groups::default();
     let mut by_id: BTreeMap<Id, Vec<usize>> = BTreeMap::new();
     for (at, (_, _, physical)) in members.iter().enumerate() {
@@ -118,7 +122,7 @@ pub(crate) fn assemble(members: &[(usize, &str, &Physical)]) -> Groups {
 
 fn one_group(
     vg: Id,
-    members: &[(usize, &str, &Physical)],
+    members: &[(MemberId, &str, &Physical)],
     by_id: &BTreeMap<Id, Vec<usize>>,
 ) -> Option<GroupScan> {
     // Every area of every member that has a text of this group.
@@ -150,7 +154,7 @@ fn one_group(
         |id: Id| by_id.get(&id).map(|found| found.iter().map(|&at| members[at].0).collect::<Vec<_>>());
     let found: Vec<_> = vg.pvs.iter().map(|pv| device(pv.id).unwrap_or_default()).collect();
     let duplicate = vg.pvs.iter().zip(&found).find(|(_, found)| found.len() > 1);
-    let name_of = |ix: usize| members.iter().find(|(at, ..)| *at == ix).map_or("-", |(_, name, _)| *name);
+    let name_of = |ix: MemberId| members.iter().find(|(at, ..)| *at == ix).map_or("-", |(_, name, _)| *name);
     let problem = split
         .map(|why: String| problems::split_metadata(&vg.name, &why))
         .or_else(|| {
@@ -180,7 +184,7 @@ fn one_group(
     Some(group)
 }
 
-fn notes<'a>(group: &GroupScan, name_of: &dyn Fn(usize) -> &'a str) -> Vec<String> {
+fn notes<'a>(group: &GroupScan, name_of: &dyn Fn(MemberId) -> &'a str) -> Vec<String> {
     let mut notes = Vec::new();
     let missing = group.missing();
     if !missing.is_empty() {

@@ -1,4 +1,5 @@
-//! Metadata of device-mapper's targets in blocks of 4 KiB (thin pools, caches), read block by block through the volume they are on.
+//! Metadata of device-mapper's targets in blocks of 4 KiB (thin pools, caches), read block by block
+//! through the volume they are on.
 
 use wattle_engine::Volume;
 use wattle_format::dm::{Array, BLOCK_BYTES, Walk};
@@ -12,7 +13,7 @@ use crate::problem::Problem;
 pub(super) struct Metadata<'a> {
     pub volume: Volume,
     pub offset_bytes: u64,
-    /// Whose they are.
+    /// The volume that cannot be mapped without them, by its full name.
     pub of: &'a str,
     /// The volume that they are on.
     pub name: &'a str,
@@ -20,7 +21,8 @@ pub(super) struct Metadata<'a> {
 
 impl Metadata<'_> {
     pub async fn block(&self, number: u64) -> Result<BufMut, Problem> {
-        // Walks ask for no block behind the end of what the superblock says, which may say more than there is.
+        // Walks ask for no block behind the end of what the superblock says, which may say more
+        // than there is.
         let at = number.saturating_mul(BLOCK_BYTES as u64).saturating_add(self.offset_bytes);
         read(&self.volume, at, BLOCK_BYTES).await
     }

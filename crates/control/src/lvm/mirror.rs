@@ -1,5 +1,6 @@
-//! Old mirrors, and what a pvmove in progress is made of. The others are copied from the first leg, so it is right wherever any is.
-//! Without it another leg is right where the mirror's log, if it has one on disk, says that the legs are alike, and nowhere else.
+//! Old mirrors, and what a pvmove in progress is made of. The others are copied from the first leg,
+//! so it is right wherever any is. Without it another leg is right where the mirror's log, if it
+//! has one on disk, says that the legs are alike, and nowhere else.
 
 use wattle_engine::volume::{Leg, Segment as MapSegment, Target};
 use wattle_format::dm::mirror::{BITS_OFFSET_BYTES, HEADER_BYTES, Log};

@@ -1,9 +1,11 @@
-//! LVM2: physical volumes among the members, the groups they make, and what each logical volume is mapped to.
+//! LVM2: physical volumes among the members, the groups they make, and what each logical volume is
+//! mapped to.
 //!
-//! [`physical`] reads a member's label and metadata areas, [`group`] chooses among the copies and puts groups together, [`open`]
-//! turns logical volumes into volumes that run, with a file for each type that keeps books of its own. Changes are made as values
-//! first: [`edit`] and [`flags`] make the next group, [`allocate`] finds its extents, [`relocate`] moves them, [`plan`] says what is written where for it, and [`commit`]
-//! writes it.
+//! [`physical`] reads a member's label and metadata areas, [`group`] chooses among the copies and
+//! puts groups together, [`open`] turns logical volumes into volumes that run, with a file for each
+//! type that keeps books of its own. Changes are made as values first: [`edit`] and [`flags`] make
+//! the next group, [`allocate`] finds its extents, [`relocate`] moves them, [`plan`] says what is
+//! written where for it, and [`commit`] writes it.
 
 pub mod allocate;
 mod cache;

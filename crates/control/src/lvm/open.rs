@@ -1,7 +1,9 @@
-//! From a logical volume as the text describes it to a volume that runs: a map of what it is made of.
+//! From a logical volume as the text describes it to a volume that runs: a map of what it is made
+//! of.
 //!
-//! Every volume that another one names is opened first, once. Linear and striped volumes can be written; every other type keeps books
-//! of its own, and is opened read-only by the file named after it. What has to be read for that is read through the volumes below.
+//! Every volume that another one names is opened first, once. Linear and striped volumes can be
+//! written; every other type keeps books of its own, and is opened read-only by the file named
+//! after it. What has to be read for that is read through the volumes below.
 
 use std::collections::BTreeMap;
 
@@ -13,8 +15,8 @@ use wattle_rt::{BufMut, Core};
 
 use super::group::GroupScan;
 use super::{problems, snapshot};
-use crate::problem::Problem;
-use crate::stack::Running;
+use crate::layer::Layer;
+use crate::problem::{Forced, Problem};
 
 /// Texts that nest deeper than LVM2 can make them are refused.
 const DEPTH_MAX: usize = 16;
@@ -25,13 +27,16 @@ pub(crate) struct Opener<'a> {
     pub(super) group: &'a GroupScan,
     /// Nothing is written, so that what is missing need not be there.
     read_only: bool,
+    /// The checks that are overridden.
+    pub(super) forced: Forced,
     /// By physical volume; where one is missing, a volume that refuses every request.
     physical: Vec<VolumeRef>,
-    /// By name, and whether it is seen as its segments are, or as what they hold stands for (one side of a snapshot).
+    /// By name, and whether it is seen as its segments are, or as what they hold stands for (one
+    /// side of a snapshot).
     opened: BTreeMap<(String, View), Result<Opened, Problem>>,
     depth: usize,
     /// Everything that was started here.
-    pub(super) running: Vec<Running>,
+    pub(super) running: Vec<Layer>,
 }
 
 /// What is seen of a volume.
@@ -51,7 +56,8 @@ pub(crate) struct Opened {
     pub partial: bool,
     /// It must not be written, whatever is below it.
     pub read_only: bool,
-    /// Parts of it are on physical volumes that the group went on without: what is there may be out of date.
+    /// Parts of it are on physical volumes that the group went on without: what is there may be out
+    /// of date.
     pub outdated: bool,
     /// What its operator should know.
     pub notes: Vec<String>,
@@ -72,6 +78,7 @@ impl<'a> Opener<'a> {
             core,
             group,
             read_only: read_only || group.is_elsewheres(),
+            forced: Forced::default(),
             physical: Vec::new(),
             opened: BTreeMap::new(),
             depth: 0,
@@ -92,8 +99,13 @@ impl<'a> Opener<'a> {
         Ok(opener)
     }
 
-    /// Everything that was started, for whoever stops it in the end: last first.
-    pub fn into_running(self) -> Vec<Running> {
+    /// With these checks overridden.
+    pub fn with_forced(self, forced: Forced) -> Self {
+        Self { forced, ..self }
+    }
+
+    /// Everything that was started, for the stack, which stops it in the end: last first.
+    pub fn into_running(self) -> Vec<Layer> {
         self.running
     }
 
@@ -266,7 +278,7 @@ impl<'a> Opener<'a> {
         let spec = MapSpec { below, segments, read_only };
         let started = MappedHandle::start(self.core, name, spec).await;
         let handle = started.map_err(|error| problems::not_mapped(name, &error.to_string()))?;
-        self.running.push(Running::Mapped(handle.clone()));
+        self.running.push(Layer::Mapped(handle.clone()));
         Ok(handle.volume())
     }
 }

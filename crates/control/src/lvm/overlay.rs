@@ -1,11 +1,14 @@
-//! A volume whose blocks are where metadata says, one by one: the other side of a snapshot, a thin volume, what a cache changed.
+//! A volume whose blocks are where metadata says, one by one: the other side of a snapshot, a thin
+//! volume, what a cache changed.
 
 use wattle_engine::volume::{Leg, Segment, Target};
 
-/// Most runs that a volume may consist of; one that is scattered more is not opened. They take about 60 bytes each.
+/// Most runs that a volume may consist of; one that is scattered more is not opened. They take
+/// about 60 bytes each.
 pub(super) const RUNS_MAX: usize = 1 << 21;
 
-/// A map in the making: blocks that are put into it by ascending place, and what is where none was put.
+/// A map in the making: blocks that are put into it by ascending place, and what is where none was
+/// put.
 #[derive(Debug)]
 pub(super) struct Overlay {
     size_bytes: u64,

@@ -5,11 +5,13 @@ use wattle_format::lvm::label::{Area, LabelError};
 use wattle_format::lvm::{AreaState, Label, Vg};
 
 use crate::members::Member;
+use crate::nodes::MemberId;
 
 /// Where labels are.
 const HEAD_BYTES: usize = 4 * 512;
 const HEADER_BYTES: usize = 512;
-/// No text is longer: LVM2 itself could not write one into areas of its usual size, and would take minutes to read it.
+/// No text is longer: LVM2 itself could not write one into areas of its usual size, and would take
+/// minutes to read it.
 const TEXT_BYTES_MAX: u64 = 64 << 20;
 
 /// A physical volume.
@@ -19,6 +21,18 @@ pub struct Physical {
     pub label: Label,
     /// What its metadata areas say, in their order.
     pub areas: Vec<AreaScan>,
+}
+
+/// The members among which physical volumes are found.
+pub trait Members {
+    /// All of them.
+    fn ids(&self) -> impl Iterator<Item = MemberId>;
+
+    /// What a member is called.
+    fn name(&self, member: MemberId) -> &str;
+
+    /// What it is as a physical volume, if it is one.
+    fn physical(&self, member: MemberId) -> Option<&Physical>;
 }
 
 /// A metadata area.

@@ -1,4 +1,5 @@
-//! What a change of a volume group writes, device by device: made from what was seen, shown or carried out as it is.
+//! What a change of a volume group writes, device by device: made from what was seen, shown or
+//! carried out as it is.
 
 use wattle_format::lvm::area::{Commit, Header};
 use wattle_format::lvm::label::Area;
@@ -8,12 +9,13 @@ use wattle_rt::{Core, Device};
 
 use super::commit::{self, CommitError, Role, Site};
 use super::group::GroupScan;
-use super::physical::Physical;
+use super::physical::{Members, Physical};
 use super::problems;
+use crate::nodes::MemberId;
 use crate::problem::{Check, Code, Forced, Problem};
-use crate::scan::Scan;
 
-/// What is zeroed where a new volume starts on a physical volume: whatever signature was left there, of every file system.
+/// What is zeroed where a new volume starts on a physical volume: whatever signature was left
+/// there, of every file system.
 const ZEROED_BYTES: u64 = 128 << 10;
 
 /// A change.
@@ -43,8 +45,8 @@ pub struct Before {
 /// A physical volume of a change.
 #[derive(Debug, Clone)]
 pub struct Place {
-    /// Which of [`Scan::members`].
-    pub member: usize,
+    /// Which of [`crate::Scan::members`].
+    pub member: MemberId,
     /// What it is called.
     pub name: String,
     /// What it is before.
@@ -84,7 +86,7 @@ impl Plan {
     ///
     /// # Errors
     /// A [`Problem`]: that group could not be.
-    pub fn change(scan: &Scan, group: &GroupScan, after: Vg) -> Result<Self, Problem> {
+    pub fn change(members: &impl Members, group: &GroupScan, after: Vg) -> Result<Self, Problem> {
         let before = Before::of(group);
         let mut places = Vec::new();
         for (pv, member) in group.vg.pvs.iter().zip(&group.devices) {
@@ -92,7 +94,7 @@ impl Plan {
                 member.ok_or_else(|| problems::missing_physical(&group.vg.name, &group.missing()))?;
             let stays = after.pvs.iter().any(|known| known.id == pv.id);
             let role = if stays { Role::Belongs } else { Role::Leaves };
-            places.extend(Place::of(scan, member, role));
+            places.extend(Place::of(members, member, role));
         }
         Self { before: Some(before), after: None, places }.to(after)
     }
@@ -129,7 +131,8 @@ impl Plan {
         }
     }
 
-    /// Everything that [`Self::execute`] writes, in order on each physical volume, when the group's text is this one.
+    /// Everything that [`Self::execute`] writes, in order on each physical volume, when the group's
+    /// text is this one.
     ///
     /// # Errors
     /// A [`Problem`]: an area cannot take the text.
@@ -186,7 +189,8 @@ impl Plan {
         Ok(writes)
     }
 
-    /// Carries it out on these devices, which are [`Self::places`]', ours alone. Tells what of it could not be written.
+    /// Carries it out on these devices, which are [`Self::places`]', ours alone. Tells what of it
+    /// could not be written.
     ///
     /// # Errors
     /// A [`Problem`]: the group is as it was, but for what the problem says.
@@ -230,12 +234,11 @@ impl Before {
 impl Place {
     /// A member that is a physical volume; `None` if it is none.
     #[must_use]
-    pub fn of(scan: &Scan, member: usize, role: Role) -> Option<Self> {
-        let seen = &scan.members[member];
-        let physical = seen.physical.clone()?;
+    pub fn of(members: &impl Members, member: MemberId, role: Role) -> Option<Self> {
+        let physical = members.physical(member)?.clone();
         let mut label = physical.label.clone();
         say_in_a_group(&mut label, role == Role::Belongs);
-        let name = seen.member.name.clone();
+        let name = members.name(member).to_owned();
         Some(Self { member, name, from: From::Physical(physical), label, role, zeros: Vec::new() })
     }
 
@@ -264,7 +267,8 @@ fn not_in_a_group(label: &Label) -> Label {
     label
 }
 
-/// Whether the extents of a text lie where the label has room for them: on the device, and on no metadata area.
+/// Whether the extents of a text lie where the label has room for them: on the device, and on no
+/// metadata area.
 fn has_room(label: &Label, pv: &Pv, extent_sectors: u64) -> bool {
     let start = pv.pe_start.saturating_mul(512);
     let end = pv.pe_count.saturating_mul(extent_sectors).saturating_mul(512).saturating_add(start);
@@ -273,13 +277,13 @@ fn has_room(label: &Label, pv: &Pv, extent_sectors: u64) -> bool {
     end <= label.device_bytes && label.metadata_areas.iter().all(clear)
 }
 
-/// The change that gives a group an earlier text back, from a backup: on the physical volumes that it names, which all have to be
-/// there.
+/// The change that gives a group an earlier text back, from a backup: on the physical volumes that
+/// it names, which all have to be there.
 ///
 /// # Errors
 /// A [`Problem`]: the backup cannot be read, is another group's, or does not fit what is there.
 pub fn restore(
-    scan: &Scan,
+    members: &impl Members,
     groups: &[GroupScan],
     (name, backup): (&str, &[u8]),
     forced: Forced,
@@ -308,9 +312,8 @@ pub fn restore(
     let now = groups.iter().find(|group| group.vg.id == saved.id);
     let mut places = Vec::new();
     for pv in &saved.pvs {
-        let here =
-            |member: &usize| scan.members[*member].physical.as_ref().is_some_and(|p| p.label.id == pv.id);
-        let found: Vec<_> = (0..scan.members.len()).filter(here).collect();
+        let here = |member: &MemberId| members.physical(*member).is_some_and(|p| p.label.id == pv.id);
+        let found: Vec<_> = members.ids().filter(here).collect();
         let [member] = found[..] else {
             let what = format!("{} members are the physical volume {}", found.len(), pv.id);
             return Err(refuse(
@@ -324,25 +327,25 @@ pub fn restore(
         if let Some(other) = other {
             return Err(Problem::new(
                 Code::VolumeInUse,
-                format!("{} belongs to {} now", scan.members[member].member.name, other.vg.name),
+                format!("{} belongs to {} now", members.name(member), other.vg.name),
                 "the group it was in when the backup was made is not its group any more",
                 "take it out there first (`wattle vg reduce`)",
             ));
         }
-        let place = Place::of(scan, member, Role::Belongs);
+        let place = Place::of(members, member, Role::Belongs);
         if place.as_ref().is_some_and(|place| !has_room(&place.label, pv, saved.extent_sectors)) {
             return Err(refuse(
-                format!("{} has no room for its {} extents", scan.members[member].member.name, pv.pe_count),
+                format!("{} has no room for its {} extents", members.name(member), pv.pe_count),
                 "it was made smaller, or laid out anew, since the backup was made",
                 "give it back the size it had, or choose a later backup",
             ));
         }
         places.extend(place);
     }
-    // Whoever joined since has to leave.
+    // What joined since has to leave.
     for (pv, member) in now.into_iter().flat_map(|group| group.vg.pvs.iter().zip(&group.devices)) {
         if saved.pvs.iter().all(|known| known.id != pv.id) {
-            places.extend(member.and_then(|member| Place::of(scan, member, Role::Leaves)));
+            places.extend(member.and_then(|member| Place::of(members, member, Role::Leaves)));
         }
     }
     for place in &mut places {

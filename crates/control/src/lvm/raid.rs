@@ -1,9 +1,11 @@
-//! RAID volumes: md's levels over images that are volumes themselves. RAID 0 is a map; the others run as arrays that are only read.
+//! RAID volumes: md's levels over images that are volumes themselves. RAID 0 is a map; the others
+//! run as arrays that are only read.
 //!
-//! Which images count is what dm-raid wrote to the volume beside each (docs/formats.md §12). Its rules: the superblocks with the
-//! most events say which images failed, and an image that failed stays out when it is back; each image's own superblock says how far
-//! it was rebuilt; the bitmap says where parity and copies may differ. Where nothing was written yet the array is new: every image
-//! counts, and none agrees with another.
+//! Which images count is what dm-raid wrote to the volume beside each (docs/formats.md §12). Its
+//! rules: the superblocks with the most events say which images failed, and an image that failed
+//! stays out when it is back; each image's own superblock says how far it was rebuilt; the bitmap
+//! says where parity and copies may differ. Where nothing was written yet the array is new: every
+//! image counts, and none agrees with another.
 
 use wattle_engine::geometry::{Geometry, Kind, Level, Params};
 use wattle_engine::metadata::NoMetadata;
@@ -16,9 +18,9 @@ use wattle_format::md::bitmap;
 
 use super::open::{Opener, Plan, read};
 use super::problems;
-use crate::facts::BitmapContent;
-use crate::problem::Problem;
-use crate::stack::Running;
+use crate::layer::Layer;
+use crate::md::facts::BitmapContent;
+use crate::problem::{Check, Forced, Problem};
 
 /// A bitmap is bounded by the volume that it is on, which is an extent; this is one of the largest.
 const BITMAP_BYTES_MAX: u64 = 64 << 20;
@@ -71,7 +73,7 @@ pub(super) enum Refusal {
         /// Which.
         image: usize,
     },
-    /// Nobody knows who is new.
+    /// Which image is new is not known.
     #[error("the images that are there were never written to, and others are missing")]
     AllNew,
 }
@@ -127,7 +129,12 @@ impl Opener<'_> {
                 verdict.standings.iter().enumerate().filter_map(|(ix, standing)| standing.why(ix)).collect();
             return Err(problems::too_few_images(full_name, &why));
         }
-        let untrusted = untrusted(raid, &geometry, &verdict, &known, self.is_unsynced(full_name));
+        let mut untrusted = untrusted(raid, &geometry, &verdict, &known, self.is_unsynced(full_name));
+        if !lost.is_empty() && geometry.kind() == Kind::Parity {
+            let (note, needs) = without_parity(full_name, untrusted, self.forced);
+            plan.notes.extend(note);
+            untrusted = needs;
+        }
         if !lost.is_empty() && verdict.was_degraded && geometry.kind() == Kind::Parity {
             plan.notes.push(format!(
                 "{full_name}: an image was out before it was stopped, and nothing says whether it was stopped in good order: \
@@ -141,7 +148,7 @@ impl Opener<'_> {
             ..ArraySpec::new(full_name, geometry, members)
         };
         let array = ArrayHandle::start(self.core, spec, Box::new(NoMetadata)).await;
-        self.running.push(Running::Array(array.clone()));
+        self.running.push(Layer::Array(array.clone()));
         let leg = plan.leg(full_name, &array.volume(), 0);
         plan.segments
             .push(MapSegment { len_bytes: self.bytes(segment.extents), target: Target::Linear(leg) });
@@ -309,6 +316,29 @@ fn untrusted(
     regions
 }
 
+/// What its operator is told of a volume that lacks an image, where parity may be wrong in
+/// `untrusted`; and where it counts as wrong then. What lies on the images that are there is read
+/// in any case.
+fn without_parity(full_name: &str, untrusted: Regions, forced: Forced) -> (Option<String>, Regions) {
+    let count = untrusted.iter().count();
+    if count == 0 {
+        return (None, untrusted);
+    }
+    let force = Check::DirtyDegraded;
+    let fact = format!(
+        "{full_name}: an image is missing, and in {count} of {} regions parity was never made, or a resync of it did not end",
+        untrusted.count()
+    );
+    if forced.has(force) {
+        let note = format!("{fact}; --force={force}: what is computed there may be wrong");
+        return (Some(note), Regions::new(untrusted.size(), untrusted.total()));
+    }
+    let note = format!(
+        "{fact}: what the missing image had there cannot be read; --force={force} computes it and may return wrong data"
+    );
+    (Some(note), untrusted)
+}
+
 impl Standing {
     fn why(self, image: usize) -> Option<String> {
         let why = match self {
@@ -441,5 +471,21 @@ mod tests {
         assert_eq!(regions(&known(0), true, u64::MAX, false), [true; 4], "made without redundancy");
         let without: Vec<_> = (0..3).map(|position| image(position, |_| ())).collect();
         assert_eq!(regions(&without, false, u64::MAX, false), [true; 4], "no bitmap that can be read");
+    }
+
+    #[test]
+    fn what_only_untrusted_parity_has_is_read_when_that_is_forced() {
+        let total = Sector(4096);
+        let (plain, forced) = (Forced::default(), Forced::default().with(Check::DirtyDegraded));
+        let (note, needs) = without_parity("vg/lv", Regions::full(total, total), plain);
+        assert!(needs.any_in(Sector(0)..total), "not a guess");
+        assert!(note.is_some_and(|note| note.contains("vg/lv") && note.contains("--force=dirty-degraded")));
+        let (note, needs) = without_parity("vg/lv", Regions::full(total, total), forced);
+        assert!(!needs.any_in(Sector(0)..total));
+        assert!(note.is_some_and(|note| note.contains("may be wrong")));
+        for forced in [plain, forced] {
+            let (note, needs) = without_parity("vg/lv", Regions::new(total, total), forced);
+            assert!(note.is_none() && needs.iter().next().is_none(), "all parity is right");
+        }
     }
 }

@@ -1,7 +1,9 @@
-//! Extents that move from one physical volume to others, a step at a time. Each step is a change of the group like any other, and
-//! leaves ordinary volumes: copied first, durably, while nobody changes them, and then the text that says where they are.
+//! Extents that move from one physical volume to others, a step at a time. Each step is a change of
+//! the group like any other, and leaves ordinary volumes: copied first, durably, while nothing
+//! changes them, and then the text that says where they are.
 //!
-//! So a crash leaves the old place or the new one, with the same bytes in both, and whoever wants to go on only asks for the next step.
+//! So a crash leaves the old place or the new one, with the same bytes in both, and going on only
+//! takes asking for the next step.
 
 use std::ops::Range;
 
@@ -172,6 +174,9 @@ pub async fn copy(
     (to, to_bytes): (&Device, u64),
     len_bytes: u64,
 ) -> Result<(), (bool, IoError)> {
+    // A page cache that lost a write-back reads as it did before the write, and says so only to a
+    // flush: without this one the old content would be copied, and acknowledged as the new one.
+    core.flush(from).await.map_err(|error| (true, error))?;
     let mut done = 0;
     while done < len_bytes {
         let end = len_bytes.min(done + REQUESTS * REQUEST_BYTES);
@@ -199,6 +204,22 @@ pub async fn copy(
 mod tests {
     use super::*;
     use wattle_format::lvm::{Id, Pv, Stamp};
+    use wattle_rt::{Buf, DriveConfig, Outcome, World, WorldConfig};
+
+    /// What was acknowledged and lost is an error of the move, not content that moves.
+    #[test]
+    fn content_that_the_source_lost_is_not_copied() {
+        let mut world = World::new(WorldConfig::default());
+        let drive = |name: &str| DriveConfig { name: name.to_owned(), ..DriveConfig::default() };
+        let (from, to) = (world.add_drive(drive("from")), world.add_drive(drive("to")));
+        let cache = world.drive(&from);
+        let outcome = world.run(async move |core: Core| {
+            core.write(&from, 0, Buf::copy_of(&[7; 4096]), Durability::Cached).await.unwrap();
+            cache.lose_write_back(0, 4096);
+            copy(&core, (&from, 0), (&to, 0), 4096).await
+        });
+        assert!(matches!(outcome, Outcome::Done(Err((true, _)))), "{outcome:?}");
+    }
 
     fn vg(segments: Vec<Segment>) -> Vg {
         let id = |n| Id::from_random([n; 32]);

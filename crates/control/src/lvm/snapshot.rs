@@ -1,6 +1,6 @@
-//! Old snapshots, both sides. The store holds what the origin had where it was changed since, or what was written to the snapshot:
-//! with it the origin is the snapshot. While a snapshot is merged into its origin, the origin is the snapshot too: that is what
-//! it will be when all is copied.
+//! Old snapshots, both sides. The store holds what the origin had where it was changed since, or
+//! what was written to the snapshot: with it the origin is the snapshot. While a snapshot is merged
+//! into its origin, the origin is the snapshot too: that is what it will be when all is copied.
 
 use wattle_format::dm::snapshot::{Exceptions, HEADER_BYTES, Header, SnapshotError};
 use wattle_format::lvm::{Kind, Vg};
@@ -18,7 +18,8 @@ pub(super) struct Snapshot<'a> {
     chunk_sectors: u64,
 }
 
-/// The snapshot that a volume is shown as: one that it is the store of, or one that is being merged into it.
+/// The snapshot that a volume is shown as: one that it is the store of, or one that is being merged
+/// into it.
 pub(super) fn of<'a>(vg: &'a Vg, name: &str) -> Option<Snapshot<'a>> {
     kinds(vg).find_map(|kind| match kind {
         Kind::Snapshot { origin, store, chunk_sectors, merging }

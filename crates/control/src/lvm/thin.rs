@@ -1,5 +1,5 @@
-//! Thin volumes: blocks of a pool's data where the pool's metadata has any, and zeros, or an origin outside of the pool, elsewhere.
-//! Snapshots are volumes like others that share blocks.
+//! Thin volumes: blocks of a pool's data where the pool's metadata has any, and zeros, or an origin
+//! outside of the pool, elsewhere. Snapshots are volumes like others that share blocks.
 
 use wattle_engine::volume::Leg;
 use wattle_format::dm::thin::Superblock;

@@ -1,12 +1,14 @@
-//! A member and the file over it as one drive: what was written comes from the file, the rest from the member.
+//! A member and the file over it as one drive: what was written comes from the file, the rest from
+//! the member.
 //!
-//! The map has a bit for each sector, so that nothing has to be read to write: a drive that is dying is not asked for what a write
-//! leaves as it is. A write goes to its place in the file, and its bits are set in memory when it is there. They are written by a
-//! flush, which is: what is written, durable; then the bits of what that covered; then these, durable.
+//! The map has a bit for each sector, so that nothing has to be read to write: a drive that is
+//! dying is not asked for what a write leaves as it is. A write goes to its place in the file, and
+//! its bits are set in memory when it is there. They are written by a flush, which is: what is
+//! written, durable; then the bits of what that covered; then these, durable.
 //!
 //! Invariants:
-//! - A bit is written only when its sector is durable in the file, and no bit is ever taken back. So a crash leaves what the last
-//!   flush covered, and of later writes any part, as a drive may.
+//! - A bit is written only when its sector is durable in the file, and no bit is ever taken back.
+//!   So a crash leaves what the last flush covered, and of later writes any part, as a drive may.
 //! - One flush at a time: pages of the map are written in the order they were changed in.
 //! - After a flush that failed nothing is said to be durable any more.
 
@@ -24,8 +26,8 @@ const SECTOR_BYTES: u64 = 512;
 /// A page of the map.
 type Bits = [u8; PAGE_BYTES as usize];
 
-/// `below` with what is written kept in `file`, which has the header of an overlay of it. Threads outside the executors ask `core`.
-/// It can be written if the file can.
+/// `below` with what is written kept in `file`, which has the header of an overlay of it. Threads
+/// outside the executors ask `core`. It can be written if the file can.
 #[must_use]
 pub fn device(core: &Core, name: &str, below: Device, file: Device) -> Device {
     let (sectors, block_bytes) = (below.size_bytes() / SECTOR_BYTES, below.logical_block_bytes());
@@ -52,7 +54,7 @@ struct Overlay {
 struct State {
     /// Pages of the map that were read.
     pages: BTreeMap<u64, Page>,
-    /// A flush is under way, and who waits for its end.
+    /// A flush is under way, and the requests that wait for its end.
     flushing: bool,
     waiting: Vec<Waker>,
     failed: Option<IoError>,

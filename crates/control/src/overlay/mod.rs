@@ -1,7 +1,9 @@
-//! Members that stay as they are: whatever is written to one goes to a sparse file of its own in a directory ([`keep_writes_in`]), and is
-//! there again when the member is used with that directory the next time.
+//! Members that stay as they are: whatever is written to one goes to a sparse file of its own in a
+//! directory ([`keep_writes_in`]), and is there again when the member is used with that directory
+//! the next time.
 //!
-//! Invariant: once the directory was named, no file, device or remote drive is opened for writing as a member by this process.
+//! Invariant: once the directory was named, no file, device or remote drive is opened for writing
+//! as a member by this process.
 
 mod device;
 
@@ -19,7 +21,7 @@ use wattle_rt::{BackendError, CoreHandle, Device, IoError, OpenError, OpenOption
 
 pub use device::device;
 
-use crate::members::Claim;
+use crate::claim::Claim;
 use crate::problem::{Code, Problem};
 
 const SECTOR_BYTES: u64 = 512;
@@ -44,7 +46,8 @@ pub struct Kept {
     pub bytes: u64,
 }
 
-/// From now on whatever is written to members goes to files in `dir`, which is made if it is not there. The first one counts.
+/// From now on whatever is written to members goes to files in `dir`, which is made if it is not
+/// there. The first one counts.
 ///
 /// # Errors
 /// It is no directory and cannot be made, or there is no thread to serve from.
@@ -123,7 +126,7 @@ pub enum OverlayError {
         /// How that is known.
         source: Difference,
     },
-    /// Nobody serves it.
+    /// Nothing serves it.
     #[error("{path}: {source}")]
     Core {
         /// The overlay.
@@ -175,7 +178,8 @@ impl OverlayError {
     }
 }
 
-/// The member called `name`, open as `below`, for looking at it: with what was written before, if anything was.
+/// The member called `name`, open as `below`, for looking at it: with what was written before, if
+/// anything was.
 pub(crate) fn look(name: &str, below: &Device, modified: Option<(i64, u32)>) -> Result<Device, OverlayError> {
     open(name, below, modified, None)
 }
@@ -253,8 +257,8 @@ fn describe(name: &str, below: &Device, modified: Option<(i64, u32)>) -> Header 
     Header { name: name.to_owned(), sectors, modified, samples }
 }
 
-/// Makes the file, if it is not there: durable before anything is written to it, and under its name only once it is whole, since others
-/// may look for it.
+/// Makes the file, if it is not there: durable before anything is written to it, and under its name
+/// only once it is whole, since others may look for it.
 fn make(path: &Path, layout: Layout, header: &mut dyn FnMut() -> Header) -> std::io::Result<()> {
     if path.try_exists()? {
         return Ok(());
@@ -262,7 +266,8 @@ fn make(path: &Path, layout: Layout, header: &mut dyn FnMut() -> Header) -> std:
     let mut draft = path.as_os_str().to_owned();
     draft.push(format!(".{}.new", std::process::id()));
     let draft = PathBuf::from(draft);
-    // One that a crash left may be the overlay itself by its other name: it goes, and is not written to.
+    // One that a crash left may be the overlay itself by its other name: it goes, and is not
+    // written to.
     let _ = std::fs::remove_file(&draft);
     let made = File::create_new(&draft).and_then(|mut file| {
         file.write_all(&header().encode())?;
@@ -281,9 +286,23 @@ fn publish(draft: &Path, path: &Path) -> std::io::Result<()> {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
         // A file system without links.
         Err(error) if matches!(error.kind(), ErrorKind::PermissionDenied | ErrorKind::Unsupported) => {
-            std::fs::rename(draft, path)
+            publish_by_renaming(draft, path)
         }
         linked => linked,
+    }
+}
+
+/// Never in the place of another file, which may hold what was written to an overlay already. A
+/// file system that has neither links nor this is refused.
+fn publish_by_renaming(draft: &Path, path: &Path) -> std::io::Result<()> {
+    use rustix::fs::{CWD, RenameFlags, renameat_with};
+    match renameat_with(CWD, draft, CWD, path, RenameFlags::NOREPLACE) {
+        Err(rustix::io::Errno::EXIST) => Ok(()),
+        Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS) => Err(std::io::Error::new(
+            ErrorKind::Unsupported,
+            "the file system cannot give a new file its name without replacing another one",
+        )),
+        renamed => Ok(renamed?),
     }
 }
 
@@ -291,6 +310,19 @@ fn publish(draft: &Path, path: &Path) -> std::io::Result<()> {
 #[allow(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
+
+    #[test]
+    fn without_links_too_the_overlay_of_another_is_not_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        let (draft, path) = (dir.path().join("draft"), dir.path().join("a.overlay"));
+        std::fs::write(&draft, "new").unwrap();
+        publish_by_renaming(&draft, &path).unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"new");
+        std::fs::write(&path, "what was written").unwrap();
+        std::fs::write(&draft, "new").unwrap();
+        publish_by_renaming(&draft, &path).unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"what was written");
+    }
 
     #[test]
     fn an_overlay_that_a_crash_left_two_names_is_not_written_to_by_the_other_one() {

@@ -1,14 +1,16 @@
 //! Which member goes into which slot, where each pair of them speaks for itself.
 
-/// What is said for a member in a slot; in the last column for nobody.
+/// What is said for a member in a slot; in the last column for no member.
 pub(super) type Weights = Vec<Vec<f64>>;
 
-/// The order by slots for which the most is said, with exactly so many slots empty as there are fewer members.
+/// The order by slots for which the most is said, with exactly so many slots empty as there are
+/// fewer members.
 pub(super) fn best(weights: &Weights) -> Vec<Option<usize>> {
     let slots = weights.len();
     let members = weights[0].len() - 1;
     let empty = slots - members;
-    // By the set of members that are in the first slots: what is said for the best order of them, and who is in the last of these.
+    // By the set of members that are in the first slots: what is said for the best order of them,
+    // and which of them is in the last of these slots.
     let sets = 1_usize << members;
     let mut said = vec![vec![f64::NEG_INFINITY; sets]; slots + 1];
     let mut last = vec![vec![None; sets]; slots + 1];

@@ -17,7 +17,8 @@ const COPIES_POINTS: f64 = 12.0;
 const MISSING_POINTS: f64 = 4.0;
 /// What a member counts in a slot for which it has not the size.
 const MISFIT_POINTS: f64 = -1000.0;
-/// Of a hundred places that hold a copy, those that have to be one: a member that has fewer is not of the same time as the others.
+/// Of a hundred places that hold a copy, those that have to be one: a member that has fewer is not
+/// of the same time as the others.
 const COPIES_PERCENT_MIN: usize = 98;
 /// What a structure counts that is where it has to be, or is not.
 const LANDMARK_POINTS: f64 = 2.0;
@@ -32,7 +33,8 @@ const SUPERBLOCK_POINTS: f64 = 0.4;
 const MORE_ENTROPY: f32 = 0.25;
 /// Of a structure that a member must have for its own, where only they tell that it is one.
 const OWN_MIN: f64 = 0.3;
-/// The share of places in which a parity that goes round is right: anything else would be in one slot's share of them.
+/// The share of places in which a parity that goes round is right: anything else would be in one
+/// slot's share of them.
 const ROUND_MIN: f64 = 0.75;
 /// Fewer places in which a page looks like parity count less.
 const ROWS_MIN: usize = 24;
@@ -90,7 +92,8 @@ pub(super) struct Score {
     pub syndrome: Option<(usize, usize)>,
     /// Places that are copies of others in this order, and those of them that hold the same.
     pub copies: Option<(usize, usize)>,
-    /// Every member has something of its own that speaks for its slot, and none is older than the others.
+    /// Every member has something of its own that speaks for its slot, and none is older than the
+    /// others.
     pub sound: bool,
     /// How much more alike neighbours are than any two pages: 0 to 1.
     pub neighbours: f64,
@@ -238,8 +241,9 @@ impl Candidate {
         score
     }
 
-    /// Where members have nothing in common, it has to be told of each of them that it is one: a drive of which nothing speaks for its
-    /// slot may be anything. A parity that goes round is that of all of them.
+    /// Where members have nothing in common, it has to be told of each of them that it is one: a
+    /// drive of which nothing speaks for its slot may be anything. A parity that goes round is that
+    /// of all of them.
     fn is_sound(&self, evidence: &Evidence<'_>, order: &[Option<usize>], score: &Score) -> bool {
         if let Some((told, _)) = score.copies {
             return told >= ROWS_MIN && score.copies_agree();
@@ -256,7 +260,8 @@ impl Candidate {
         rotates && score.parity.is_some_and(goes_round) || order.iter().enumerate().all(has_own)
     }
 
-    /// In how many of the rows that were kept Q is what it should be; a block that is missing is what P says.
+    /// In how many of the rows that were kept Q is what it should be; a block that is missing is
+    /// what P says.
     fn syndrome(&self, evidence: &Evidence<'_>, order: &[Option<usize>]) -> Option<(usize, usize)> {
         if self.shape.level != Level::Raid6 || order.iter().filter(|who| who.is_none()).count() > 1 {
             return None;
@@ -302,8 +307,8 @@ impl Candidate {
         (looked > 0).then_some((right, looked))
     }
 
-    /// How much more alike the end of a chunk and the start of the next one are than such pages are among each other, by their
-    /// entropy. `None` where there is nothing to tell.
+    /// How much more alike the end of a chunk and the start of the next one are than such pages are
+    /// among each other, by their entropy. `None` where there is nothing to tell.
     fn neighbours(&self, evidence: &Evidence<'_>, order: &[Option<usize>]) -> Option<f64> {
         if self.shape.chunk_sectors == 0 {
             return None;

@@ -1,4 +1,5 @@
-//! Where the copies of a RAID 10 would be, and whether they are there: pages of two members that have to be the same.
+//! Where the copies of a RAID 10 would be, and whether they are there: pages of two members that
+//! have to be the same.
 
 use wattle_engine::geometry::Level;
 use wattle_engine::units::{MemberIx, Sector};
@@ -12,7 +13,8 @@ const ROWS: usize = 1024;
 /// Fewer of them tell nothing.
 const TOLD_MIN: usize = 8;
 
-/// Calls `pair` with every two places of one chunk of which the pages are known: slot and pages of the one and of the other.
+/// Calls `pair` with every two places of one chunk of which the pages are known: slot and pages of
+/// the one and of the other.
 fn each_pair(sample: &Sample, shape: &Shape, rows: usize, mut pair: impl FnMut(usize, &Row, usize, &Row)) {
     for row in sample.filled_rows(rows) {
         let Some(sector) = (row.offset / 512).checked_sub(shape.data_offset_sectors) else { continue };
@@ -31,8 +33,8 @@ fn each_pair(sample: &Sample, shape: &Shape, rows: usize, mut pair: impl FnMut(u
     }
 }
 
-/// Whether pages that a shape takes for copies are, on some two members, whichever these are: of three slots with two members it is a third.
-/// `None` if none is known.
+/// Whether pages that a shape takes for copies are, on some two members, whichever these are: of
+/// three slots with two members it is a third. `None` if none is known.
 pub(super) fn are_there(sample: &Sample, shape: &Shape) -> Option<bool> {
     let (mut told, mut there) = (0, 0);
     each_pair(sample, shape, FIRST_ROWS, |_, one, _, other| {
@@ -45,7 +47,8 @@ pub(super) fn are_there(sample: &Sample, shape: &Shape) -> Option<bool> {
     (told >= TOLD_MIN).then_some(there * 4 > told)
 }
 
-/// By two slots and two members: in how many places one has to hold what the other does, and in how many it does.
+/// By two slots and two members: in how many places one has to hold what the other does, and in how
+/// many it does.
 pub(super) struct Copies {
     slots: usize,
     members: usize,
@@ -93,7 +96,8 @@ impl Copies {
         (told, same)
     }
 
-    /// Orders to start from: with each member, or nobody, in the first slot, and from there always the one that agrees best.
+    /// Orders to start from: with each member, or none, in the first slot, and from there always
+    /// the one that agrees best.
     pub fn chains(&self) -> Vec<Vec<Option<usize>>> {
         let nobody = (self.slots > self.members).then_some(None);
         (0..self.members).map(Some).chain(nobody).map(|first| self.chain(first)).collect()

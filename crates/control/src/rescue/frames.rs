@@ -14,7 +14,8 @@ use super::shape::Shape;
 const CHUNKS: std::ops::RangeInclusive<u32> = 3..=13;
 /// To which linear arrays round their members: mdadm does not, and did to 64 KiB.
 const LINEAR_CHUNKS_SECTORS: [u64; 2] = [0, 128];
-/// Where data starts beside what mdadm would choose: with superblocks at the end, and what former versions of mdadm left.
+/// Where data starts beside what mdadm would choose: with superblocks at the end, and what former
+/// versions of mdadm left.
 const DATA_OFFSETS_SECTORS: [u64; 8] = [0, 16, 24, 272, 2048, 4096, 8192, 262_144];
 /// Volumes that are looked for at most.
 const STARTS_MAX: usize = 24;
@@ -118,7 +119,8 @@ impl Frames {
     }
 }
 
-/// What makes a finding doubtful, if anything does: members that are all there should agree everywhere.
+/// What makes a finding doubtful, if anything does: members that are all there should agree
+/// everywhere.
 pub(super) fn disagree(sample: &Sample, shape: &Shape) -> Option<(usize, usize)> {
     let agree = match shape.level {
         _ if shape.slots != sample.members() => return None,
@@ -138,7 +140,8 @@ fn zeros(sample: &Sample) -> (usize, usize) {
     sample.share(|sum| sum == Sum::Zero)
 }
 
-/// Q is no part of P's sum. It goes round: what is always on the same member is no Q, and that no member of it.
+/// Q is no part of P's sum. It goes round: what is always on the same member is no Q, and that no
+/// member of it.
 fn sums(sample: &Sample) -> (usize, usize) {
     let sums = sample.share(|sum| matches!(sum, Sum::Zero | Sum::One(_)));
     let always = |who| sample.share(|sum| sum == Sum::One(Some(who))).1 * 2 > sums.0;
@@ -195,8 +198,8 @@ pub(super) fn shapes(
     (shapes, note)
 }
 
-/// Where the data starts with the member, its superblock is behind it. How much room it takes there matters where something comes after
-/// the end of the data.
+/// Where the data starts with the member, its superblock is behind it. How much room it takes there
+/// matters where something comes after the end of the data.
 fn versions(end_matters: bool, offset: u64) -> &'static [Version] {
     match (offset, end_matters) {
         (0, true) => &[Version::V10, Version::V090],

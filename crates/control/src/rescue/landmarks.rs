@@ -1,6 +1,7 @@
-//! Structures that say themselves where they are: copies of superblocks, headers of allocation groups, partition tables and their second
-//! copy, labels and texts of volume groups. Wherever a supposed array puts one, some member has it there or none has; which one
-//! is a vote for who is in that slot.
+//! Structures that say themselves where they are: copies of superblocks, headers of allocation
+//! groups, partition tables and their second copy, labels and texts of volume groups. Wherever a
+//! supposed array puts one, some member has it there or none has; which one is a vote for the
+//! member in that slot.
 
 use wattle_format::lvm::area::Header;
 use wattle_format::lvm::{Kind, Label, Vg};
@@ -22,7 +23,7 @@ const VOLUMES_MAX: usize = 16;
 /// What was found under one supposition.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Landmarks {
-    /// Votes by slot and member; the last column for nobody.
+    /// Votes by slot and member; the last column for no member.
     pub votes: Weights,
     /// Structures that were where they had to be, and that were not.
     pub found: usize,
@@ -110,8 +111,9 @@ fn be64(bytes: &[u8], at: usize) -> u64 {
 }
 
 impl Search<'_> {
-    /// The bytes there of whoever is to have them in the order that is supposed; without one, of whichever member has something that `is`
-    /// right. With a member missing, what the others make of its.
+    /// The bytes there of the member that is to have them in the order that is supposed; without
+    /// one, of whichever member has something that `is` right. With a member missing, what the
+    /// others make of its.
     fn at(&mut self, view: &View, at: u64, len: usize, is: &dyn Fn(&[u8]) -> bool) -> Option<Rc<[u8]>> {
         let byte = view.place(at, len as u64)?;
         let (places, run) = self.shape.places(byte)?;
@@ -136,13 +138,15 @@ impl Search<'_> {
                 };
                 found = bytes.filter(|bytes| is(bytes));
                 if found.is_some() {
-                    // What others have there too, where the rest of a stripe is empty, says as little of each.
+                    // What others have there too, where the rest of a stripe is empty, says as
+                    // little of each.
                     let others = right.iter().filter(|&&other| other != who).count();
                     self.found.votes[slot][who] += 1.0 / (1 + others) as f64;
                 }
                 continue;
             }
-            // What the others make of the missing one's. Where the rest of a stripe is empty, parity is a copy of the data.
+            // What the others make of the missing one's. Where the rest of a stripe is empty,
+            // parity is a copy of the data.
             let parity = self.shape.parity_slots(member_byte);
             let lost = self.shape.slots - members;
             // Where Q is lost too, P and the rest are what is there.
@@ -256,8 +260,9 @@ impl Search<'_> {
         self.ext_groups(view, &first, groups);
     }
 
-    /// Group descriptors and what they describe, where they have checksums; the root directory, and the journal.
-    /// Of all groups evenly, so that a member that comes late in a linear array has some.
+    /// Group descriptors and what they describe, where they have checksums; the root directory, and
+    /// the journal. Of all groups evenly, so that a member that comes late in a linear array has
+    /// some.
     fn ext_groups(&mut self, view: &View, first: &[u8], groups: u64) {
         const META_BG: u64 = 0x10;
         const WIDE: u64 = 0x80;
@@ -285,7 +290,8 @@ impl Search<'_> {
                 le32(&about, low) | if len >= 64 { le32(&about, high) << 32 } else { 0 }
             };
             let flags = le16(&about, 18);
-            // By its flag while it is not made, where its block is, its checksum, and how many bits it has.
+            // By its flag while it is not made, where its block is, its checksum, and how many bits
+            // it has.
             let maps = [(2, number(0, 32), 24, le32(first, 36)), (1, number(4, 36), 26, le32(first, 40))];
             for (unmade, at, sum, bits) in maps {
                 let bytes = (bits.div_ceil(8)).min(block) as usize;
@@ -365,7 +371,7 @@ impl Search<'_> {
         self.must(view, second.saturating_mul(512), 512, &|bytes| {
             is(second)(bytes) && bytes[56..72] == first[56..72]
         });
-        // The first entries, by whoever has the first header: its chunk goes on.
+        // The first entries, by the member that has the first header: its chunk goes on.
         let Some(entries) = self.at(view, 512, 3584, &is(1)) else { return };
         for entry in entries[512..].chunks_exact(128) {
             let (from, to) = (le64(entry, 32), le64(entry, 40));

@@ -5,7 +5,7 @@ use wattle_format::md::{Uuid, Version};
 use wattle_rt::WallTime;
 
 use super::Finding;
-use crate::create::{Consistency, CreatePlan, CreateRequest, MemberState, inspect, plan};
+use crate::md::create::{Consistency, CreatePlan, CreateRequest, MemberState, inspect, plan};
 use crate::members::Member;
 use crate::overlay;
 use crate::problem::{Check, Forced, Problem};

@@ -1,4 +1,5 @@
-//! What is looked at of the members before anything is supposed: pages at the same places of all of them.
+//! What is looked at of the members before anything is supposed: pages at the same places of all of
+//! them.
 
 use std::collections::BTreeSet;
 
@@ -13,8 +14,8 @@ use crate::members::Member;
 pub(super) const PAGE_BYTES: usize = 4096;
 /// What is read at once.
 const WINDOW_BYTES: u64 = 256 << 10;
-/// Here the members are read without gaps: where data starts, at the front and behind the room that mdadm leaves on large drives, now
-/// and formerly.
+/// Here the members are read without gaps: where data starts, at the front and behind the room that
+/// mdadm leaves on large drives, now and formerly.
 const HEADS: [u64; 2] = [0, 128 << 20];
 const HEAD_BYTES: u64 = 32 << 20;
 /// So many windows of the rest, evenly.
@@ -22,11 +23,13 @@ const WINDOWS: u64 = 128;
 /// Rows that are kept with their bytes.
 const KEPT_MAX: usize = 48;
 
-/// Copies of the far layouts lie behind so many parts of a member; what is looked at around the start of each part.
+/// Copies of the far layouts lie behind so many parts of a member; what is looked at around the
+/// start of each part.
 const FAR: [u64; 2] = [2, 3];
 const FAR_BEFORE_BYTES: u64 = 4 << 20;
 const FAR_BYTES: u64 = 16 << 20;
-/// Rows of which all sets of members are gone through, and in how many at least a set has to have a sum.
+/// Rows of which all sets of members are gone through, and in how many at least a set has to have a
+/// sum.
 const SET_ROWS: usize = 512;
 const SET_ROWS_MIN: usize = 16;
 
@@ -37,8 +40,8 @@ pub(super) struct Row {
     pub offset: u64,
     /// Bits per byte of each member's page, 0 to 8.
     pub entropy: Vec<f32>,
-    /// What tells a member's page from others: CRC-32C without inversions. So that of a XOR of pages is the XOR of theirs, and 0 is a
-    /// page of zeros.
+    /// What tells a member's page from others: CRC-32C without inversions. So that of a XOR of
+    /// pages is the XOR of theirs, and 0 is a page of zeros.
     pub digest: Vec<u32>,
     pub sum: Sum,
 }
@@ -199,7 +202,8 @@ impl Sample {
         (filled.clone().count(), filled.filter(|row| row.is_alike()).count())
     }
 
-    /// Of the rows in which either of two members has anything: how many there are, and in how many they have the same.
+    /// Of the rows in which either of two members has anything: how many there are, and in how many
+    /// they have the same.
     pub fn same(&self, one: usize, other: usize) -> (usize, usize) {
         let either = self.rows.iter().filter(|row| row.digest[one] != 0 || row.digest[other] != 0);
         (either.clone().count(), either.filter(|row| row.digest[one] == row.digest[other]).count())
@@ -226,7 +230,8 @@ impl Sample {
         (0..self.members()).filter(|&who| self.rows.iter().all(|row| row.digest[who] == 0)).collect()
     }
 
-    /// Sets of three or more of the members, but not all of them, that have a common parity by themselves; the smallest of each.
+    /// Sets of three or more of the members, but not all of them, that have a common parity by
+    /// themselves; the smallest of each.
     pub fn sets(&self) -> Vec<Vec<usize>> {
         let members = self.members();
         let rows: Vec<_> = self.filled_rows(SET_ROWS).map(|row| &row.digest).collect();

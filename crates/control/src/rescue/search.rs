@@ -10,8 +10,8 @@ use super::landmarks::{self, Landmarks, Reader};
 use super::sample::Sample;
 use super::shape::Shape;
 use super::{MEMBERS_MAX, RescueError};
+use crate::md::superblocks::superblocks_of;
 use crate::members::Member;
-use crate::scan::superblocks_of;
 
 /// Of so many shapes neighbours and Q are looked at.
 const CLOSER: usize = 24;
@@ -201,8 +201,9 @@ fn ranked(mut score: Score, order: Vec<Option<usize>>, candidate: &Candidate, sa
     Ranked { finding, score }
 }
 
-/// A RAID 6 that lacks members, in the better one of two orders. Where the rest of a stripe is empty, P and Q look like a structure too and
-/// speak for a wrong one; where they go round does not depend on that.
+/// A RAID 6 that lacks members, in the better one of two orders. Where the rest of a stripe is
+/// empty, P and Q look like a structure too and speak for a wrong one; where they go round does not
+/// depend on that.
 fn in_some_order(evidence: &Evidence<'_>, reader: &Reader<'_>, candidate: &Candidate) -> Option<Candidate> {
     if candidate.shape.level != Level::Raid6 {
         return None;
@@ -213,7 +214,8 @@ fn in_some_order(evidence: &Evidence<'_>, reader: &Reader<'_>, candidate: &Candi
     all.max_by(|one, other| one.best_order().1.total_cmp(&other.best_order().1))
 }
 
-/// The same in this order: what P and Q make of the blocks of those that are missing speaks as well.
+/// The same in this order: what P and Q make of the blocks of those that are missing speaks as
+/// well.
 fn in_order(
     evidence: &Evidence<'_>,
     reader: &Reader<'_>,
@@ -224,7 +226,8 @@ fn in_order(
     lacks.then(|| evidence.weigh(shape.clone(), landmarks::find_in_order(reader, shape, order)))
 }
 
-/// A RAID 0 of members of different sizes in this order: its first part is like that of equal ones, and of the rest there are two kinds.
+/// A RAID 0 of members of different sizes in this order: its first part is like that of equal ones,
+/// and of the rest there are two kinds.
 fn of_their_sizes(
     evidence: &Evidence<'_>,
     reader: &Reader<'_>,
@@ -261,7 +264,8 @@ fn of_their_sizes(
     Some(kinds.into_iter().map(weigh).collect())
 }
 
-/// Goes from the best of some orders to better ones by exchanging two members, and gives the best and the best of those beside it.
+/// Goes from the best of some orders to better ones by exchanging two members, and gives the best
+/// and the best of those beside it.
 fn climb(
     evidence: &Evidence<'_>,
     reader: &Reader<'_>,

@@ -20,7 +20,8 @@ pub struct Shape {
     pub slots: usize,
     /// Which superblocks go with it: they take room where the data starts with the member.
     pub version: Version,
-    /// Where members of other sizes make another array: how large the member in each slot is, in sectors.
+    /// Where members of other sizes make another array: how large the member in each slot is, in
+    /// sectors.
     pub(super) sizes: Option<Vec<u64>>,
     /// The map, over as much of the members as all have, or as the sizes say.
     pub geometry: Geometry,
@@ -124,7 +125,8 @@ impl Shape {
         })
     }
 
-    /// Where a byte of the array is: slots and the byte on their members; and how many bytes follow it there.
+    /// Where a byte of the array is: slots and the byte on their members; and how many bytes follow
+    /// it there.
     pub(super) fn places(&self, byte: u64) -> Option<(Vec<(usize, u64)>, u64)> {
         let lba = Sector(byte / 512);
         if lba >= self.geometry.array_sectors() {

@@ -1,4 +1,5 @@
-//! Changes of a volume group whose volumes run: committed like any other, and what runs is mapped anew.
+//! Changes of a volume group whose volumes run: committed like any other, and what runs is mapped
+//! anew.
 
 use wattle_engine::{MappedHandle, VolumeRef};
 use wattle_format::lvm::Vg;
@@ -21,9 +22,10 @@ impl Stack {
         self.groups.iter().filter(wanted).filter(|group| group.problem.is_none())
     }
 
-    /// Makes `text` a group's, as `plan` says, and lets its volumes follow: those that grew or shrank are as long from then on, those that
-    /// moved are where they are now, new ones run, and those that are gone or called otherwise do not any more. A crash before the volumes
-    /// follow leaves the new group, with everything that was written where the text says.
+    /// Makes `text` a group's, as `plan` says, and lets its volumes follow: those that grew or
+    /// shrank are as long from then on, those that moved are where they are now, new ones run, and
+    /// those that are gone or called otherwise do not any more. A crash before the volumes follow
+    /// leaves the new group, with everything that was written where the text says.
     ///
     /// Tells what of it could not be written.
     ///
@@ -39,10 +41,12 @@ impl Stack {
         self.change(core, number, plan, text).await
     }
 
-    /// Copies the extents of a step and then changes the group as above. Meanwhile changes of what moves wait, reads go on.
+    /// Copies the extents of a step and then changes the group as above. Meanwhile changes of what
+    /// moves wait, reads go on.
     ///
     /// # Errors
-    /// A [`Problem`]: the extents are where they were. A volume of which not even that can be told is read-only from then on.
+    /// A [`Problem`]: the extents are where they were. A volume of which not even that can be told
+    /// is read-only from then on.
     pub async fn move_extents(
         &mut self,
         core: &Core,
@@ -68,7 +72,8 @@ impl Stack {
             Err(problem) => Err(problem),
         };
         if let (Err(problem), Some(at), Some(handle)) = (&moved, at, running) {
-            // Whoever waits goes on; but what is written to the old place must not be lost to a text that names the new one.
+            // The requests that wait go on; but what is written to the old place must not be lost
+            // to a text that names the new one.
             let untouched = copied.is_err() || matches!(problem.code, Code::Changed | Code::ReadFailed);
             let in_doubt = !untouched && self.groups[number].text != text;
             if self.map_again(core, number, (at, &handle), in_doubt).await.is_err() {
@@ -118,7 +123,8 @@ impl Stack {
         Ok((name, device, sectors.saturating_mul(512)))
     }
 
-    /// `io_min` and `io_opt` that a volume of a group has once the group is `after`, on the physical volumes that it has now.
+    /// `io_min` and `io_opt` that a volume of a group has once the group is `after`, on the
+    /// physical volumes that it has now.
     ///
     /// # Errors
     /// A [`Problem`]: what it lies on does not run.
@@ -220,7 +226,8 @@ impl Stack {
         let physical = self.physical(core, number).await?;
         let group = &self.groups[number];
         let lv = &group.vg.lvs[at];
-        let spec = Opener::new(core, group, read_only, physical).await?.map(lv).await?;
+        let opener = Opener::new(core, group, read_only, physical).await?;
+        let spec = opener.with_forced(self.options.policy.forced).map(lv).await?;
         let mapped = handle.remap(core, spec).await;
         mapped.map_err(|error| stopped(&group.full_name(lv), &error.to_string()))
     }

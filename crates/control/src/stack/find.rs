@@ -5,6 +5,7 @@ use wattle_format::lvm::Id;
 
 use super::{Stack, Wanted};
 use crate::lvm::flags::is_skipped;
+use crate::nodes::MemberId;
 use crate::problem::{Code, Problem};
 use crate::scan::Origin;
 
@@ -13,14 +14,14 @@ use crate::scan::Origin;
 pub struct Volume {
     /// What it is called: an array's name, `group/volume`, `member:pN`, a member's name.
     pub name: String,
-    /// What it is called by nobody else: with a UUID.
+    /// A name that nothing else has: with a UUID.
     unique: String,
     /// What else it is found by.
     also: Vec<String>,
     /// Which of [`crate::Scan::arrays`] it is, if it is one.
     pub array: Option<usize>,
     /// Its place among [`crate::Scan::members`]; or why it cannot be used.
-    pub member: Result<usize, Problem>,
+    pub member: Result<MemberId, Problem>,
     /// Nothing else lies on it, and there is something on it: what is meant where no name is given.
     pub is_top: bool,
     /// It says of itself that it is left out unless it is named.
@@ -84,7 +85,7 @@ impl Stack {
                 });
             }
         }
-        for (ix, seen) in self.scan.members.iter().enumerate() {
+        for (ix, seen) in self.scan.members.entries() {
             if !matches!(seen.origin, Origin::Given | Origin::Partition { .. }) || seen.facts.is_some() {
                 continue;
             }
@@ -174,7 +175,7 @@ impl Stack {
 
     /// What has to run so that these members do.
     #[must_use]
-    pub fn below(&self, members: &[usize]) -> Below {
+    pub fn below(&self, members: &[MemberId]) -> Below {
         let mut below = Below::default();
         let mut todo = members.to_vec();
         while let Some(ix) = todo.pop() {
@@ -202,7 +203,7 @@ impl Stack {
 
     /// What to know of a logical volume: parts of it that are missing, what was done without.
     #[must_use]
-    pub fn notes(&self, member: usize) -> Vec<String> {
+    pub fn notes(&self, member: MemberId) -> Vec<String> {
         let Origin::Logical { group, volume } = self.scan.members[member].origin else { return Vec::new() };
         let group = &self.groups[group];
         let mut notes = group.volumes[volume].notes.clone();
@@ -215,13 +216,13 @@ impl Stack {
         notes
     }
 
-    pub(super) fn member_of(&self, origin: Origin) -> Option<usize> {
-        self.scan.members.iter().position(|member| member.origin == origin)
+    pub(super) fn member_of(&self, origin: Origin) -> Option<MemberId> {
+        self.scan.members.find(|member| member.origin == origin)
     }
 
     /// Whether something lies on a member, so that the member itself is not what is meant.
     #[must_use]
-    pub fn is_below(&self, ix: usize) -> bool {
+    pub fn is_below(&self, ix: MemberId) -> bool {
         let member = &self.scan.members[ix];
         member.facts.is_some()
             || member.table.is_some()

@@ -1,33 +1,37 @@
-//! What runs follows the text of its group: volumes come and go, grow, shrink and move, and are called otherwise. And members come and go
-//! with the physical volumes that they are.
+//! What runs follows the text of its group: volumes come and go, grow, shrink and move, and are
+//! called otherwise. And members come and go with the physical volumes that they are.
 
 use wattle_engine::VolumeRef;
 use wattle_format::lvm::{Lv, Pv};
 use wattle_rt::Core;
 
-use super::{Running, Stack};
+use super::Stack;
+use crate::layer::Layer;
 use crate::lvm::group::{GroupScan, VolumeState};
 use crate::lvm::open::Opener;
 use crate::members::Member;
+use crate::nodes::MemberId;
 use crate::problem::Problem;
 use crate::scan::{self, MemberScan, Origin};
 
 impl Stack {
-    /// Looks at further drives, which nobody uses: where they are among [`crate::Scan::members`].
+    /// Looks at further drives, which are not in use: where they are among
+    /// [`crate::Scan::members`].
     ///
     /// # Errors
     /// A [`Problem`] of the machine.
-    pub async fn add_drives(&mut self, core: &Core, drives: Vec<Member>) -> Result<Vec<usize>, Problem> {
+    pub async fn add_drives(&mut self, core: &Core, drives: Vec<Member>) -> Result<Vec<MemberId>, Problem> {
         let policy = self.options.policy;
         self.beside(core, move |scan| {
             let found = scan::scan_each(drives, policy);
-            let first = scan.members.len();
             // What is on them is not opened: they are to be something else.
-            let mut whole: Vec<_> =
-                found.members.into_iter().filter(|seen| seen.origin == Origin::Given).collect();
-            whole.iter_mut().for_each(|seen| seen.facts = None);
-            scan.members.extend(whole);
-            (first..scan.members.len()).collect()
+            let whole = found.members.into_iter().filter(|seen| seen.origin == Origin::Given);
+            whole
+                .map(|mut seen| {
+                    seen.facts = None;
+                    scan.members.push(seen)
+                })
+                .collect()
         })
         .await
     }
@@ -36,11 +40,11 @@ impl Stack {
     ///
     /// # Errors
     /// A [`Problem`]: it could not be let go of in order.
-    pub async fn release_drive(&mut self, core: &Core, member: usize) -> Result<(), Problem> {
+    pub async fn release_drive(&mut self, core: &Core, member: MemberId) -> Result<(), Problem> {
         if self.is_relied_on(member) || self.scan.members[member].origin != Origin::Given {
             return Ok(());
         }
-        let volume = self.volumes.get_mut(member).and_then(Option::take);
+        let volume = self.volumes.remove(&member);
         self.forget(member);
         match volume {
             Some(volume) => self.stop(core, &volume).await,
@@ -52,7 +56,7 @@ impl Stack {
     ///
     /// # Errors
     /// A [`Problem`] of the machine.
-    pub async fn look_again(&mut self, core: &Core, member: usize) -> Result<(), Problem> {
+    pub async fn look_again(&mut self, core: &Core, member: MemberId) -> Result<(), Problem> {
         let forced = self.options.policy.forced;
         self.beside(core, move |scan| scan.look_again(member, forced)).await
     }
@@ -89,6 +93,7 @@ impl Stack {
             self.scan.members[member].origin = Origin::Logical { group: number, volume };
         }
         (self.logical[number], self.groups[number].volumes) = (logical, states);
+        // What was started last is stopped first.
         ended.sort_by_key(|(member, _)| std::cmp::Reverse(*member));
         for (member, volume) in ended {
             member.into_iter().for_each(|member| self.forget(member));
@@ -106,7 +111,7 @@ impl Stack {
         let left = |pv: &&Pv| self.groups[number].vg.pvs.iter().all(|known| known.id != pv.id);
         for pv in before.vg.pvs.iter().filter(left).map(|pv| pv.id).collect::<Vec<_>>() {
             let is = |seen: &MemberScan| seen.physical.as_ref().is_some_and(|found| found.label.id == pv);
-            if let Some(member) = self.scan.members.iter().position(is) {
+            if let Some(member) = self.scan.members.find(is) {
                 self.release_drive(core, member).await?;
             }
         }
@@ -117,7 +122,8 @@ impl Stack {
     async fn start_new(&mut self, core: &Core, number: usize) -> Result<(), Problem> {
         let physical = self.physical(core, number).await?;
         let group = self.groups[number].clone();
-        let mut opener = Opener::new(core, &group, false, physical).await?;
+        let opener = Opener::new(core, &group, false, physical).await?;
+        let mut opener = opener.with_forced(self.options.policy.forced);
         let visible = |(_, lv): &(usize, &Lv)| group.vg.is_visible(lv);
         for (at, lv) in group.vg.lvs.iter().enumerate().filter(visible) {
             let state = &mut self.groups[number].volumes[at];
@@ -148,9 +154,7 @@ impl Stack {
             None => self.scan.add_made(member, origin),
             Some(known) => {
                 self.scan.members[known].member = member;
-                if let Some(volume) = self.volumes.get_mut(known) {
-                    *volume = None;
-                }
+                self.volumes.remove(&known);
             }
         }
     }
@@ -158,8 +162,8 @@ impl Stack {
     /// Stops a volume that was started here.
     async fn stop(&mut self, core: &Core, volume: &VolumeRef) -> Result<(), Problem> {
         let at = self.running.iter().position(|running| match running {
-            Running::Array(array) => array.volume().is(volume),
-            Running::Mapped(mapped) => mapped.volume().is(volume),
+            Layer::Array(array) => array.volume().is(volume),
+            Layer::Mapped(mapped) => mapped.volume().is(volume),
         });
         match at {
             Some(at) => self.running.remove(at).stop(core).await,
@@ -169,38 +173,29 @@ impl Stack {
 
     /// Whether something that runs lies on a member.
     #[must_use]
-    pub fn is_relied_on(&self, member: usize) -> bool {
-        let is_used = |(ix, seen): (usize, &MemberScan)| {
+    pub fn is_relied_on(&self, member: MemberId) -> bool {
+        let is_used = |(ix, seen): (MemberId, &MemberScan)| {
             matches!(seen.origin, Origin::Partition { of, .. } if of == member)
-                && (self.volumes.get(ix).is_some_and(Option::is_some) || self.is_relied_on(ix))
+                && (self.volumes.contains_key(&ix) || self.is_relied_on(ix))
         };
         self.groups.iter().any(|group| group.devices.contains(&Some(member)))
             || self.scan.arrays.iter().any(|array| array.members.contains(&member))
-            || self.scan.members.iter().enumerate().any(is_used)
+            || self.scan.members.entries().any(is_used)
     }
 
-    /// Takes a member away that nothing relies on, with its partitions; those behind it move up.
-    fn forget(&mut self, gone: usize) {
-        let part = |seen: &MemberScan| matches!(seen.origin, Origin::Partition { of, .. } if of == gone);
-        while let Some(part) = self.scan.members.iter().rposition(part) {
+    /// Takes a member away that nothing relies on, with its partitions.
+    fn forget(&mut self, gone: MemberId) {
+        let is_part = |seen: &MemberScan| matches!(seen.origin, Origin::Partition { of, .. } if of == gone);
+        while let Some(part) = self.scan.members.find(is_part) {
             self.forget(part);
         }
         self.scan.members.remove(gone);
-        if gone < self.volumes.len() {
-            self.volumes.remove(gone);
-        }
-        let move_up = |ix: &mut usize| *ix -= usize::from(*ix > gone);
+        self.volumes.remove(&gone);
         for array in &mut self.scan.arrays {
-            array.members.iter_mut().chain(&mut array.unused).for_each(move_up);
-        }
-        for member in &mut self.scan.members {
-            if let Origin::Partition { of, .. } = &mut member.origin {
-                move_up(of);
-            }
+            array.unused.retain(|unused| *unused != gone);
         }
         for group in &mut self.groups {
-            group.devices.iter_mut().flatten().for_each(move_up);
-            group.behind.iter_mut().for_each(|(member, ..)| move_up(member));
+            group.behind.retain(|(member, ..)| *member != gone);
         }
     }
 }

@@ -1,34 +1,39 @@
-//! Everything that lies on the members given, layer on layer: arrays, what is in them, volume groups, what is in their volumes, and
-//! so on up to what clients read and write.
+//! Everything that lies on the members given, layer on layer: arrays, what is in them, volume
+//! groups, what is in their volumes, and so on up to what clients read and write.
 //!
-//! A layer is opened before what is on it can be looked at, so looking means running: read-only, and without a single write. Each
-//! round opens the arrays and groups that the members of the last round make, and scans their volumes as members of the next.
+//! A layer is opened before what is on it can be looked at, so looking means running: read-only,
+//! and without a single write. Each round opens the arrays and groups that the members of the last
+//! round make, and scans their volumes as members of the next.
 
 mod change;
 mod find;
 mod follow;
+mod sites;
 
 pub use find::{Below, LogicalVolume, Volume};
+pub use sites::{Key, key};
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use wattle_engine::geometry::{Geometry, Level, Params};
 use wattle_engine::metadata::NoMetadata;
 use wattle_engine::units::Sector;
-use wattle_engine::{ArrayHandle, ArraySpec, MappedHandle, MemberSpec, VolumeRef};
+use wattle_engine::{ArrayHandle, ArraySpec, MemberSpec, VolumeRef};
 use wattle_format::lvm::Id;
 use wattle_format::md::Uuid;
 use wattle_rt::{Core, Device};
 
-use crate::assemble::Policy;
+use crate::layer::Layer;
 use crate::lvm::group::{self, GroupScan};
 use crate::lvm::open::Opener;
+use crate::md::assemble::Policy;
+use crate::md::start::Claimed;
 use crate::members::{Claim, Member};
+use crate::nodes::MemberId;
 use crate::problem::{Code, Problem};
-use crate::scan::{Origin, Scan};
-use crate::start::{self, Claimed};
+use crate::scan::{Origin, Scan, claim};
 
-/// Rounds: nobody nests deeper, and a loop must end.
+/// Rounds: no stack nests deeper, and a loop must end.
 const ROUNDS_MAX: usize = 12;
 
 /// How a stack is opened.
@@ -47,7 +52,7 @@ pub struct Options {
 pub enum Purpose {
     /// To see what there is. Nothing is locked: others may be writing.
     Look,
-    /// To read: nobody may write meanwhile.
+    /// To read: no other process may write meanwhile.
     Read,
     /// To write.
     Write,
@@ -62,9 +67,10 @@ pub struct Wanted {
     pub groups: BTreeSet<Id>,
 }
 
-/// How arrays are started by whoever also looks after them.
+/// How arrays are started by their owner.
 pub trait Starter {
-    /// Starts an array that was claimed: which of the [`Scan::arrays`] of the stack, as far as that is open.
+    /// Starts an array that was claimed: which of the [`Scan::arrays`] of the stack, as far as that
+    /// is open.
     ///
     /// # Errors
     /// A [`Problem`]: it does not start.
@@ -77,7 +83,8 @@ pub trait Starter {
     ) -> impl Future<Output = Result<ArrayHandle, Problem>>;
 }
 
-/// Starts arrays that nobody looks after: they are read. Whoever writes saves first what a start that was forced writes over.
+/// Starts arrays that no owner looks after: they are read. A command that writes saves first what a
+/// start that was forced writes over.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Plain;
 
@@ -93,35 +100,6 @@ impl Starter for Plain {
     }
 }
 
-/// A part of a stack that runs.
-#[derive(Debug)]
-pub(crate) enum Running {
-    /// An array: of md, of one drive as it is, or under a logical volume.
-    Array(ArrayHandle),
-    /// A map.
-    Mapped(MappedHandle),
-}
-
-impl Running {
-    async fn stop(&self, core: &Core) -> Result<(), Problem> {
-        let array = match self {
-            Self::Mapped(mapped) => {
-                mapped.stop(core).await;
-                return Ok(());
-            }
-            Self::Array(array) => array,
-        };
-        array.stop(core).await.map_err(|error| {
-            Problem::new(
-                Code::VolumeFailed,
-                format!("{}: stopping it: {error}", array.volume().name()),
-                "it could not be recorded clean",
-                "see what is wrong with its members (`wattle scan`)",
-            )
-        })
-    }
-}
-
 /// A stack that runs.
 #[derive(Debug)]
 pub struct Stack {
@@ -133,10 +111,10 @@ pub struct Stack {
     arrays: Vec<Result<ArrayHandle, Problem>>,
     /// By group and volume: those that are open.
     logical: Vec<Vec<Option<VolumeRef>>>,
-    /// By member: its volume, once somebody asked for it.
-    volumes: Vec<Option<VolumeRef>>,
+    /// The volumes of members, once they were used.
+    volumes: BTreeMap<MemberId, VolumeRef>,
     /// Everything that runs, in the order in which it was started.
-    running: Vec<Running>,
+    running: Vec<Layer>,
     options: Options,
 }
 
@@ -156,7 +134,7 @@ impl Stack {
             groups: Vec::new(),
             arrays: Vec::new(),
             logical: Vec::new(),
-            volumes: Vec::new(),
+            volumes: BTreeMap::new(),
             running: Vec::new(),
             options,
         };
@@ -214,7 +192,7 @@ impl Stack {
         for ix in self.arrays.len()..self.scan.arrays.len() {
             let started = self.start_array(core, ix, starter).await;
             if let Ok(handle) = &started {
-                self.running.push(Running::Array(handle.clone()));
+                self.running.push(Layer::Array(handle.clone()));
                 let name = self.scan.arrays[ix].assembly.name();
                 if let Ok(device) = handle.volume().device(core, name) {
                     found.push((Member::layer(name, device), Origin::Array(ix)));
@@ -236,7 +214,7 @@ impl Stack {
             Purpose::Look => Claimed::look(&self.scan, array)?,
             _ if self.wants(|wanted| wanted.arrays.contains(&array.assembly.array.set_uuid)) => {
                 let read_only = self.options.purpose == Purpose::Read;
-                self.beside(core, move |scan| start::claim(scan, &scan.arrays[ix], read_only)).await??
+                self.beside(core, move |scan| claim(scan, &scan.arrays[ix], read_only)).await??
             }
             _ => return Err(not_wanted(array.assembly.name())),
         };
@@ -260,8 +238,8 @@ impl Stack {
 
     /// Opens the groups whose physical volumes were found since the last time; their volumes.
     async fn start_groups(&mut self, core: &Core) -> Result<Vec<(Member, Origin)>, Problem> {
-        let in_group = |ix: usize| self.groups.iter().any(|group| group.devices.contains(&Some(ix)));
-        let physical = self.scan.members.iter().enumerate().filter_map(|(ix, member)| {
+        let in_group = |ix: MemberId| self.groups.iter().any(|group| group.devices.contains(&Some(ix)));
+        let physical = self.scan.members.entries().filter_map(|(ix, member)| {
             let physical = member.physical.as_ref().filter(|_| member.facts.is_none() && !in_group(ix))?;
             Some((ix, member.member.name.as_str(), physical))
         });
@@ -302,7 +280,8 @@ impl Stack {
         }
         if group.problem.is_none() && wanted {
             let read_only = self.options.purpose != Purpose::Write;
-            let mut opener = Opener::new(core, &group, read_only, physical).await?;
+            let opener = Opener::new(core, &group, read_only, physical).await?;
+            let mut opener = opener.with_forced(self.options.policy.forced);
             let mut states = group.volumes.clone();
             for (volume, lv) in group.vg.lvs.iter().enumerate().filter(|(_, lv)| group.vg.is_visible(lv)) {
                 let opened = opener.open(&lv.name).await;
@@ -333,10 +312,9 @@ impl Stack {
     /// The volume of a member: of a drive or partition as a whole, of an array, a logical volume.
     ///
     /// # Errors
-    /// A [`Problem`]: it is in use by somebody else, or does not run.
-    pub async fn volume(&mut self, core: &Core, ix: usize) -> Result<VolumeRef, Problem> {
-        self.volumes.resize(self.scan.members.len(), None);
-        if let Some(volume) = &self.volumes[ix] {
+    /// A [`Problem`]: it is in use elsewhere, or does not run.
+    pub async fn volume(&mut self, core: &Core, ix: MemberId) -> Result<VolumeRef, Problem> {
+        if let Some(volume) = self.volumes.get(&ix) {
             return Ok(volume.clone());
         }
         let seen = &self.scan.members[ix];
@@ -359,11 +337,11 @@ impl Stack {
                 };
                 let read_only = self.options.purpose != Purpose::Write;
                 let handle = bare(core, &claimed.name, claimed.device, read_only).await?;
-                self.running.push(Running::Array(handle.clone()));
+                self.running.push(Layer::Array(handle.clone()));
                 handle.volume()
             }
         };
-        self.volumes[ix] = Some(volume.clone());
+        self.volumes.insert(ix, volume.clone());
         Ok(volume)
     }
 }

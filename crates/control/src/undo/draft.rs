@@ -97,7 +97,8 @@ impl Sectors<'_> {
     }
 }
 
-/// What a log says of these writes, and of what else is kept: the targets with what they are known by, and the ranges.
+/// What a log says of these writes, and of what else is kept: the targets with what they are known
+/// by, and the ranges.
 ///
 /// # Errors
 /// What a write goes over, or is to be kept, could not be read, on that site.

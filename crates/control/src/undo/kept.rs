@@ -1,12 +1,9 @@
-//! Places that a command does not write itself and that change because of it: an array writes its superblocks as long as it runs, a member
-//! that is added is filled. What they are going to hold nobody knows beforehand, so a log has only what they held: any change of
-//! them counts as written since, and they come back only if the operator insists.
+//! Places that a command does not write itself and that change because of it: an array writes its
+//! superblocks as long as it runs, a member that is added is filled. What they are going to hold
+//! is not known beforehand, so a log has only what they held: any change of them counts as written
+//! since, and they come back only if the operator insists.
 
-use wattle_format::md::{SUPERBLOCK_BYTES, Superblock, bitmap};
 use wattle_rt::Device;
-
-use crate::bitmap::Place;
-use crate::ppl;
 
 /// Superblocks, partition tables, labels and most signatures are this near to an end of a device.
 const END_BYTES: u64 = 1 << 20;
@@ -25,7 +22,7 @@ pub struct Kept {
 
 impl Kept {
     /// As far as it is on the device, in whole sectors.
-    fn on(self, device: &Device) -> Self {
+    pub(crate) fn on(self, device: &Device) -> Self {
         let end = device.size_bytes() / SECTOR_BYTES * SECTOR_BYTES;
         let from = (self.offset_bytes / SECTOR_BYTES * SECTOR_BYTES).min(end);
         let to = self.offset_bytes.saturating_add(self.len_bytes).min(end).next_multiple_of(SECTOR_BYTES);
@@ -37,30 +34,4 @@ impl Kept {
 pub fn ends(site: usize, device: &Device) -> impl Iterator<Item = Kept> {
     let last = device.size_bytes().saturating_sub(END_BYTES);
     [0, last].map(|offset_bytes| Kept { site, offset_bytes, len_bytes: END_BYTES }.on(device)).into_iter()
-}
-
-/// A member's superblock and what belongs to it: bitmap, of so many regions, bad-block log, partial parity log.
-pub fn metadata(
-    site: usize,
-    device: &Device,
-    superblock: &Superblock,
-    regions: Option<u64>,
-) -> impl Iterator<Item = Kept> {
-    let own = (superblock.found_at_sectors().saturating_mul(SECTOR_BYTES), SUPERBLOCK_BYTES as u64);
-    let bitmap = Place::of(device, superblock).zip(regions).map(|(place, regions)| {
-        let image = bitmap::HEADER_BYTES as u64 + regions.div_ceil(8);
-        // It is written in whole blocks.
-        (place.offset_bytes, image.next_multiple_of(4096).min(place.room_bytes))
-    });
-    let bad_blocks = superblock.bad_block_log().and_then(|area| {
-        let at = superblock.sector_from_superblock(area.offset_sectors)?;
-        Some((at.checked_mul(SECTOR_BYTES)?, u64::from(area.size_sectors) * SECTOR_BYTES))
-    });
-    let log = ppl::area(superblock, device.size_bytes()).map(|area| (area.offset_bytes, area.size_bytes));
-    let places: Vec<_> = [Some(own), bitmap, bad_blocks, log]
-        .into_iter()
-        .flatten()
-        .map(|(offset_bytes, len_bytes)| Kept { site, offset_bytes, len_bytes }.on(device))
-        .collect();
-    places.into_iter()
 }

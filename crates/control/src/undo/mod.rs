@@ -1,23 +1,28 @@
-//! Undo logs: what a destructive command overwrites, saved before it does, and brought back by `wattle undo`.
+//! Undo logs: what a destructive command overwrites, saved before it does, and brought back by
+//! `wattle undo`.
 //!
 //! **Invariants.**
-//! 1. Before a command changes a byte of a member, what was there is durable in its log: the log is written whole under another name
-//!    and flushed, it gets its name, and the directory is flushed; only then the first write goes to a member. A crash before leaves
-//!    members as they were; a crash after leaves a log from which every byte can be brought back.
-//! 2. A log covers every sector that the command writes. There is one list of writes ([`Write`]): the log is made of it, and it is what
-//!    is carried out. Where the command makes an array write what nobody knows beforehand, the log covers that by place ([`Kept`]).
-//! 3. Of each sector a log knows what it held and everything the command wrote there. So [`restore`] tells sectors that are as they
-//!    were, or as any crash of the command left them, from those that somebody else has written since; those are refused.
-//! 4. Bringing back only ever writes what sectors held before. It can be killed and run again, any number of times. It is a destructive
-//!    command too and saves a log of its own, by which it is undone.
+//! 1. Before a command changes a byte of a member, what was there is durable in its log: the log is
+//!    written whole under another name and flushed, it gets its name, and the directory is flushed;
+//!    only then the first write goes to a member. A crash before leaves members as they were; a
+//!    crash after leaves a log from which every byte can be brought back.
+//! 2. A log covers every sector that the command writes. There is one list of writes ([`Write`]):
+//!    the log is made of it, and it is what is carried out. Where the command makes an array write
+//!    what is not known beforehand, the log covers that by place ([`Kept`]).
+//! 3. Of each sector a log knows what it held and everything the command wrote there. So
+//!    [`restore`](crate::restore) tells sectors that are as they were, or as any crash of the
+//!    command left them, from those that something else has written since; those are refused.
+//! 4. Bringing back only ever writes what sectors held before. It can be killed and run again, any
+//!    number of times. It is a destructive command too and saves a log of its own, by which it is
+//!    undone.
 //!
-//! What is not in a log is what follows from the command without being part of it: the resync of a new array, the filling of a
-//! member, what clients wrote. [`draft`] makes a log of writes, [`store`] keeps it in a file, [`restore`] finds the members and what to
-//! write to them.
+//! What is not in a log is what follows from the command without being part of it: the resync of a
+//! new array, the filling of a member, what clients wrote. [`draft`] makes a log of writes,
+//! [`store`] keeps it in a file, [`restore`](crate::restore) finds the members and what to write to
+//! them.
 
 pub mod draft;
 mod kept;
-pub mod restore;
 mod store;
 
 use std::cell::RefCell;
@@ -26,14 +31,12 @@ use std::path::{Path, PathBuf};
 use wattle_format::undo::{Log, Place, Target};
 use wattle_rt::{Core, Device, WallTime};
 
-pub use kept::{Kept, ends, metadata};
+pub use kept::{Kept, ends};
 pub use store::{Listed, list, load};
 
-use crate::lvm::commit::{read, write};
+use crate::byte_range::{read, write};
 use crate::members::{Member, MemberAddress};
 use crate::problem::{Code, Problem};
-use crate::scan::Origin;
-use crate::stack::Stack;
 use draft::Pieces;
 
 /// A write of a destructive command.
@@ -56,20 +59,11 @@ pub struct Site {
     pub place: Place,
     /// What the drive says it is.
     pub drive: String,
-    /// Where it is written; nobody else may have it.
+    /// Where it is written, under an exclusive lock.
     pub device: Device,
 }
 
 impl Site {
-    /// A member of a stack, where `device` is open for writing.
-    #[must_use]
-    pub fn of(stack: &Stack, member: usize, device: Device) -> Self {
-        let (place, name) = key(stack, member);
-        let seen = &stack.scan.members[member].member;
-        let name = name.unwrap_or_else(|| seen.name.clone());
-        Self { name, place, drive: drive_id(&seen.address, &seen.device), device }
-    }
-
     /// A member that was claimed.
     #[must_use]
     pub fn of_member(member: &Member) -> Self {
@@ -94,23 +88,6 @@ impl Site {
     }
 }
 
-/// What makes a member of a stack the same in another one: what it is, and its name where that says which.
-pub type Key = (Place, Option<String>);
-
-/// What makes a member of a stack the same in another one.
-#[must_use]
-pub fn key(stack: &Stack, member: usize) -> Key {
-    let seen = &stack.scan.members[member];
-    match seen.origin {
-        Origin::Given | Origin::Partition { .. } => (Place::Member, Some(absolute(&seen.member.name))),
-        Origin::Array(array) => (Place::Array(stack.scan.arrays[array].assembly.array.set_uuid.0), None),
-        Origin::Logical { group, volume } => {
-            let vg = &stack.groups[group].vg;
-            (Place::Volume(vg.id, vg.lvs[volume].id), None)
-        }
-    }
-}
-
 /// A member's name wherever it is used from.
 #[must_use]
 pub fn absolute(name: &str) -> String {
@@ -123,9 +100,9 @@ pub fn absolute(name: &str) -> String {
     }
 }
 
-/// What the drive under a member says it is: its world wide name or serial number, and which partition of it. Empty if it says nothing,
-/// as a file.
-fn drive_id(address: &MemberAddress, device: &Device) -> String {
+/// What the drive under a member says it is: its world wide name or serial number, and which
+/// partition of it. Empty if it says nothing, as a file.
+pub(crate) fn drive_id(address: &MemberAddress, device: &Device) -> String {
     let MemberAddress::Path(path) = address else { return String::new() };
     let Some(node) = path.canonicalize().ok().filter(|_| device.is_block_device()) else {
         return String::new();
@@ -179,7 +156,7 @@ impl Recorder {
         }
         let log = self.log(sites, writes, kept, &pieces)?;
         let (dir, title) = (self.dir.clone(), self.title.clone());
-        // The core may have clients, who are not to wait for the disk that logs go to.
+        // The core may have clients, which are not to wait for the disk that logs go to.
         let saved = core.offload(move || store::save(&dir, &title, &log)).await;
         let saved = saved.unwrap_or_else(|error| Err(store::not_written(&self.dir, &error)))?;
         self.saved.borrow_mut().push(saved.clone());

@@ -91,7 +91,8 @@ fn missing_part(dir: &Path) -> Vec<PathBuf> {
 pub fn load(path: &Path) -> Result<Log, Problem> {
     let name = path.display();
     let bytes = fs::metadata(path).and_then(|metadata| match metadata.len() {
-        // A drive, which may be named by mistake, has no length here and no end that memory could hold.
+        // A drive, which may be named by mistake, has no length here and no end that memory could
+        // hold.
         _ if !metadata.is_file() => Err(io::Error::new(ErrorKind::InvalidInput, "it is no file")),
         0..=FILE_BYTES_MAX => fs::read(path),
         _ => Err(io::Error::from(ErrorKind::FileTooLarge)),

@@ -134,7 +134,8 @@ pub fn product(mut one: u8, mut other: u8) -> u8 {
     sum
 }
 
-/// A file system with some files of every kind in it, as a real tool makes it; `None`, loudly, where there is no such tool.
+/// A file system with some files of every kind in it, as a real tool makes it; `None`, loudly,
+/// where there is no such tool.
 pub fn file_system(size: usize, block: &str) -> Option<Vec<u8>> {
     let dir = tempfile::tempdir().unwrap();
     let files = dir.path().join("files");
@@ -192,7 +193,7 @@ pub fn members(images: &[Vec<u8>], order: &[usize]) -> Vec<Member> {
     order.iter().map(made).collect()
 }
 
-/// All that was found, for who reads a failure.
+/// All that was found, for the reader of a failure.
 pub fn tell(findings: &Findings) -> String {
     let one = |one: &Finding| {
         let shape = &one.shape;

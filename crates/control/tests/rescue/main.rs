@@ -1,5 +1,5 @@
-//! Arrays whose superblocks are gone or wrong, found again: by parity, by copies, by what file systems have where, by neighbours; and
-//! what is not told apart, or nothing, is said to be so.
+//! Arrays whose superblocks are gone or wrong, found again: by parity, by copies, by what file
+//! systems have where, by neighbours; and what is not told apart, or nothing, is said to be so.
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "helpers of tests are tests")]
 
 mod arrays;
@@ -49,7 +49,8 @@ fn with_a_member_missing_too() {
     }
 }
 
-/// Where the file system starts is on a missing member, and often something else of that stripe is on the other one.
+/// Where the file system starts is on a missing member, and often something else of that stripe is
+/// on the other one.
 #[test]
 fn of_a_raid_6_two_members_may_be_missing() {
     let Some(content) = file_system(96 * MIB, "1024") else { return };
@@ -64,7 +65,8 @@ fn of_a_raid_6_two_members_may_be_missing() {
     }
 }
 
-/// Random data has no neighbours and no structures, but two parities: they tell everything but where data blocks start in a stripe.
+/// Random data has no neighbours and no structures, but two parities: they tell everything but
+/// where data blocks start in a stripe.
 #[test]
 fn a_raid_6_is_told_by_its_parities_alone() {
     let content = Random(3).bytes(24 * MIB);
@@ -104,7 +106,8 @@ fn a_volume_group_of_a_real_kernel_comes_first_and_nothing_wrong_is_certain() {
     let Some(mut images) = fixture("lvm-linear-on-raid5", 5) else { return };
     images.iter_mut().for_each(|image| image[4096..8192].fill(0));
     let order = [3, 0, 4, 2, 1];
-    // A file system with one file, and random data: enough for the right order to come first, if not for being sure.
+    // A file system with one file, and random data: enough for the right order to come first, if
+    // not for being sure.
     let findings = search(&members(&images, &order)).unwrap();
     let first = &findings.found[0];
     let slots: Vec<_> = first.order.iter().map(|who| order[who.unwrap()]).collect();

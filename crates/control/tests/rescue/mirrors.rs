@@ -1,4 +1,5 @@
-//! Arrays without a parity: copies tell of a RAID 10, and what file systems have late on them of linear arrays and RAID 0.
+//! Arrays without a parity: copies tell of a RAID 10, and what file systems have late on them of
+//! linear arrays and RAID 0.
 
 use wattle_control::rescue::{Findings, search};
 use wattle_engine::geometry::Level;
@@ -101,7 +102,8 @@ fn a_linear_array_is_told_by_what_is_late_on_it() {
         let was = Was::new(Level::Linear, 0, 0, 2048, sizes.len());
         is(&search(&members(&images, order)).unwrap(), was, order);
     }
-    // All of the file system is on the first one: nothing tells which of the others comes next, or whether any does.
+    // All of the file system is on the first one: nothing tells which of the others comes next, or
+    // whether any does.
     let images = linear(&content, &[100 * MIB, 32 * MIB], MIB);
     let findings = search(&members(&images, &[1, 0])).unwrap();
     assert!(!findings.certain, "{}", tell(&findings));
@@ -110,7 +112,8 @@ fn a_linear_array_is_told_by_what_is_late_on_it() {
 #[test]
 fn a_raid_0_of_unequal_members_is_as_long_as_all_of_them() {
     let Some(content) = file_system(96 * MIB, "1024") else { return };
-    // Two zones: 24 MiB of three members, then 12 MiB more of two, from another one of them in the two layouts.
+    // Two zones: 24 MiB of three members, then 12 MiB more of two, from another one of them in the
+    // two layouts.
     let chunk = 64 << 10;
     let sizes = [36 * MIB, 24 * MIB, 36 * MIB];
     for layout in [1, 2] {
@@ -133,7 +136,8 @@ fn a_raid_0_of_unequal_members_is_as_long_as_all_of_them() {
     }
 }
 
-/// What a kernel wrote: numbers without an end, so that nothing but the copies tells. They tell the layout, and not where it starts.
+/// What a kernel wrote: numbers without an end, so that nothing but the copies tells. They tell the
+/// layout, and not where it starts.
 #[test]
 fn mirrors_of_a_real_kernel_are_told_by_their_layout() {
     for (name, layout, slots) in

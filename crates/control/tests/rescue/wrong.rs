@@ -1,5 +1,5 @@
-//! What people give by mistake: a drive twice, a spare, a drive of another array, one that is older. The answer may be that nothing is
-//! told, never a wrong one.
+//! What people give by mistake: a drive twice, a spare, a drive of another array, one that is
+//! older. The answer may be that nothing is told, never a wrong one.
 
 use wattle_control::rescue::{Findings, search};
 use wattle_engine::geometry::Level;

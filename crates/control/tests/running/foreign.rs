@@ -1,5 +1,5 @@
-//! Devices of the array on which somebody put something else while they were away, with their superblocks intact; and devices that do
-//! not answer.
+//! Devices of the array on which something else was put while they were away, with their
+//! superblocks intact; and devices that do not answer.
 
 use std::os::unix::fs::FileExt;
 
@@ -26,7 +26,7 @@ fn forced() -> Forced {
 }
 
 fn told(array: &RunningArray) -> String {
-    let told: Vec<_> = array.events(0).into_iter().map(|event| event.what).collect();
+    let told: Vec<_> = array.events(0).into_iter().map(|recorded| recorded.event.to_string()).collect();
     told.join("\n")
 }
 
@@ -63,7 +63,8 @@ fn what_was_put_on_a_former_member_is_not_written_over() {
     }
 }
 
-/// Where data starts with the device, every member may show the array's file system, or that of a partition in it.
+/// Where data starts with the device, every member may show the array's file system, or that of a
+/// partition in it.
 #[test]
 fn the_arrays_own_file_systems_are_no_reason() {
     for (level, count) in [(Level::Raid1, 2), (Level::Raid5, 3), (Level::Raid6, 4), (Level::Raid10, 3)] {
@@ -93,7 +94,8 @@ fn the_arrays_own_file_systems_are_no_reason() {
     }
 }
 
-/// By the bitmap next to nothing would be written, and the rest of what was put there would be taken for the array's data.
+/// By the bitmap next to nothing would be written, and the rest of what was put there would be
+/// taken for the array's data.
 #[test]
 fn what_was_put_on_a_member_that_was_away_is_in_no_bitmap() {
     for version in [Version::V12, Version::V10] {
@@ -193,8 +195,8 @@ fn a_device_that_does_not_answer_holds_up_nobody_and_is_given_up() {
     outcome.expect_done();
 }
 
-/// What a device might show of the array is read from the array, and that may be how it is found broken. What was failed before may be all
-/// that is left then; it was written on all the same.
+/// What a device might show of the array is read from the array, and that may be how it is found
+/// broken. What was failed before may be all that is left then; it was written on all the same.
 #[test]
 fn a_member_that_comes_back_to_an_array_that_breaks_is_not_written_on() {
     let mut world = World::new(WorldConfig { seed: 1, cores: 1, ..WorldConfig::default() });

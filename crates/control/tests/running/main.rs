@@ -1,4 +1,5 @@
-//! Members that come, go and are replaced while an array runs: on files, through the real engine, as an operator has it.
+//! Members that come, go and are replaced while an array runs: on files, through the real engine,
+//! as an operator has it.
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "helpers of tests are tests")]
 
 mod foreign;
@@ -10,14 +11,15 @@ use std::time::Duration;
 
 use real::{files, looked, on_a_core, request, run};
 use wattle_control::create::{Consistency, CreateRequest};
-use wattle_control::keeper::keep;
+use wattle_control::events::Event;
 use wattle_control::members::look_all;
 use wattle_control::running::RunningArray;
 use wattle_control::scan::scan;
+use wattle_control::spares::keep;
 use wattle_control::{Code, Forced, admit::Seat, start};
-use wattle_engine::MemberState;
 use wattle_engine::geometry::Level;
 use wattle_engine::units::MemberIx;
+use wattle_engine::{FailCause, MemberState};
 use wattle_format::md::{Uuid, Version};
 use wattle_rt::{Buf, BufMut, Core, Device, Durability, Lock, OpenOptions, WallTime};
 
@@ -46,7 +48,7 @@ async fn read(core: &Core, array: &RunningArray) -> Vec<u8> {
     buf.to_vec()
 }
 
-/// Waits until every slot is in sync and nobody is being replaced.
+/// Waits until every slot is in sync and no member is being replaced.
 async fn whole(core: &Core, array: &RunningArray) {
     for _ in 0..2000 {
         let status = array.handle().status(core).await;
@@ -73,7 +75,8 @@ fn read_without(names: &[String], without: &[usize]) -> Vec<u8> {
     })
 }
 
-/// In every version: a member fails, the spare takes its slot by itself, is filled, and holds the data alone at the next start.
+/// In every version: a member fails, the spare takes its slot by itself, is filled, and holds the
+/// data alone at the next start.
 #[test]
 fn a_spare_takes_the_slot_of_a_failed_member_by_itself() {
     for version in Version::ALL {
@@ -88,7 +91,17 @@ fn a_spare_takes_the_slot_of_a_failed_member_by_itself() {
             whole(&core, &array).await;
             assert_eq!(array.names()[1].as_deref(), Some(all[3].as_str()), "{version}");
             assert!(array.spares().is_empty());
-            assert!(array.events(0).iter().any(|event| event.what.contains("joined in slot 1")));
+            let events: Vec<_> = array.events(0).into_iter().map(|recorded| recorded.event).collect();
+            assert!(events.iter().any(|event| event.to_string().contains("joined in slot 1")));
+            // The cause comes first, of the member that it is about.
+            let failed = events.iter().position(|event| {
+                let Event::Failed { member, cause, .. } = event else { return false };
+                member.name == all[1] && member.key.is_some() && *cause == Some(FailCause::Order)
+            });
+            let joined = events
+                .iter()
+                .position(|event| matches!(event, Event::Joined { member, .. } if member.name == all[3]));
+            assert!(failed.is_some() && failed < joined, "{events:?}");
             array.handle().stop(&core).await.unwrap();
         });
         assert!(read_without(&names, &[1, 0]) == data(1), "{version}: the spare was not filled");
@@ -108,7 +121,7 @@ fn a_member_is_replaced_while_it_works_and_can_be_removed_then() {
             assert_eq!(seat, Seat::Replacement(0));
             whole(&core, &array).await;
             assert_eq!(array.names()[0].as_deref(), Some(all[count].as_str()), "{level}");
-            // The old one is out, and nobody's any more once it is removed.
+            // The old one is out, and free once it is removed.
             array.remove(&all[0]).await.unwrap();
             assert!(array.names().iter().flatten().all(|name| *name != all[0]));
             array.handle().stop(&core).await.unwrap();
@@ -117,7 +130,7 @@ fn a_member_is_replaced_while_it_works_and_can_be_removed_then() {
     }
 }
 
-/// With a bitmap, who was away comes back by itself and gets what it missed.
+/// With a bitmap, a member that was away comes back by itself and gets what it missed.
 #[test]
 fn a_member_that_was_away_comes_back_by_its_bitmap() {
     let (_dir, names) = files(3, SIZE);
@@ -136,7 +149,7 @@ fn a_member_that_was_away_comes_back_by_its_bitmap() {
         core.spawn(keep(array.clone()));
         whole(&core, &array).await;
         array.handle().stop(&core).await.unwrap();
-        let told: Vec<_> = array.events(0).into_iter().map(|event| event.what).collect();
+        let told: Vec<_> = array.events(0).into_iter().map(|recorded| recorded.event.to_string()).collect();
         assert!(told.iter().any(|what| what.contains("it gets what it missed")), "{told:?}");
     });
     assert!(read_without(&names, &[0]) == data(4), "it is current again");
@@ -243,7 +256,8 @@ fn commands_at_once_wait_for_each_other() {
     });
 }
 
-/// Whoever stops the array does not wait for a device that another holds, nor do those come in that waited behind it.
+/// Stopping the array does not wait for a device that another owner holds, and the devices that
+/// waited behind it do not join.
 #[test]
 fn nobody_comes_in_while_the_array_is_stopped() {
     let (_dir, names) = files(5, SIZE);
@@ -299,7 +313,8 @@ mod crashes {
     const DATA_BYTES: usize = 64 << 10;
     const BAD_BLOCKS: BadBlockArea = BadBlockArea { offset_sectors: 16, size_sectors: 8, shift: 0 };
 
-    /// Three members of a RAID 5, a spare, and a drive that is nobody's; what is no member holds garbage.
+    /// Three members of a RAID 5, a spare, and a drive that belongs to no array; what is no member
+    /// holds garbage.
     pub(super) fn drives(world: &mut World, version: Version) -> Vec<Device> {
         let roles = vec![Role::Active(0), Role::Active(1), Role::Active(2), Role::Spare];
         let array = NewArray {
@@ -320,7 +335,8 @@ mod crashes {
             md_minor: 0,
             nodes: Vec::new(),
         };
-        // Of 0.90 a power cut can tear a superblock that is longer than a block; where nobody can be spared, that is the end.
+        // Of 0.90 a power cut can tear a superblock that is longer than a block; where no member
+        // can be spared, that is the end.
         let sector_bytes = if version == Version::V090 { 4096 } else { 512 };
         let config = DriveConfig { size_bytes: SECTORS * 512, sector_bytes, ..DriveConfig::default() };
         let devices: Vec<_> = (0..DRIVES).map(|_| world.add_drive(config.clone())).collect();
@@ -402,8 +418,8 @@ mod crashes {
         (0..DATA_BYTES).map(|i| (i / 509) as u8 ^ seed).collect()
     }
 
-    /// A life: writes, a member that fails, a spare that takes its slot, a replacement, a removal. `told` is what was written for
-    /// certain, and whether more was under way.
+    /// A life: writes, a member that fails, a spare that takes its slot, a replacement, a removal.
+    /// `told` is what was written for certain, and whether more was under way.
     async fn life(core: Core, claimed: Claimed, blank: Device, told: Arc<Mutex<(u8, u8)>>, old: bool) {
         let array = RunningArray::new(&core, "t", claimed.launch(&core).await.unwrap());
         core.spawn(keep(array.clone()));
@@ -437,7 +453,8 @@ mod crashes {
         array.handle().stop(&core).await.unwrap();
     }
 
-    /// Whenever the power goes, the array comes up with everything that was acknowledged, and nothing that nobody wrote.
+    /// Whenever the power goes, the array comes up with everything that was acknowledged, and
+    /// nothing that was never written.
     #[test]
     fn no_power_cut_loses_what_was_acknowledged_or_brings_up_garbage() {
         for version in [Version::V12, Version::V090] {
@@ -502,8 +519,8 @@ mod crashes {
         }
     }
 
-    /// What was known to be bad when the power went, and not on its way to be good again, is known to be bad at the next start; and
-    /// nothing is called bad that never was.
+    /// What was known to be bad when the power went, and not on its way to be good again, is known
+    /// to be bad at the next start; and nothing is called bad that never was.
     #[test]
     fn no_power_cut_forgets_a_bad_sector() {
         let ranges = |ranges: &[std::ops::Range<u64>]| -> BadRanges {
@@ -563,7 +580,8 @@ mod crashes {
         }
     }
 
-    /// The drive took the sectors back: what redundancy says was there is written, and nothing is bad any more.
+    /// The drive took the sectors back: what redundancy says was there is written, and nothing is
+    /// bad any more.
     #[test]
     fn bad_sectors_are_verified_and_cleared() {
         let mut world = World::new(WorldConfig { seed: 1, cores: 1, ..WorldConfig::default() });

@@ -1,13 +1,13 @@
-//! A device that joins an array while the power is cut at every operation: either nothing of it changed, or its undo log is whole and
-//! brings back what it held.
+//! A device that joins an array while the power is cut at every operation: either nothing of it
+//! changed, or its undo log is whole and brings back what it held.
 
 use std::cell::RefCell;
 use std::path::Path;
 
 use wattle_control::Check;
 use wattle_control::admit::Place;
+use wattle_control::restore::compare;
 use wattle_control::running::{Newcomer, Terms};
-use wattle_control::undo::restore::compare;
 use wattle_control::undo::{Recorder, Site, carry_out, list};
 use wattle_rt::{Device, Outcome, World, WorldConfig};
 

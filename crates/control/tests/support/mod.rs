@@ -85,7 +85,8 @@ pub fn bits_of(set: &[u64]) -> Vec<u8> {
     bits
 }
 
-/// Gives every member a bitmap of 112 regions of 128 sectors with these bits set, as new as the superblocks.
+/// Gives every member a bitmap of 112 regions of 128 sectors with these bits set, as new as the
+/// superblocks.
 pub fn with_bitmap(members: &mut [MemberFacts], events_cleared: u64, set: &[u64]) {
     let covered_sectors = if members[0].superblock.level == 10 { 2 * 14336 } else { 14336 };
     for member in members {

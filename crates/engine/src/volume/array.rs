@@ -1,29 +1,34 @@
-//! Where requests to an array enter: bounds, alignment, cutting, and the way to the core that owns each part.
+//! Where requests to an array enter: bounds, alignment, cutting, and the way to the core that owns
+//! each part.
 
-use std::ops::Range;
 use std::rc::Rc;
 
-use wattle_rt::{Buf, BufMut, Durability, Unmap};
+use wattle_rt::{Buf, BufMut, Durability};
 
 use super::gather;
-use crate::array::{Pass, Shard};
-use crate::error::VolumeError;
-use crate::geometry::{Geometry, Kind, Run};
-use crate::stripe::{self, ReadPiece, WritePiece};
-use crate::striped::{FailedRun, read_run, read_runs, sectors};
-use crate::units::{SECTOR_BYTES, Sector, StripeNo};
-use crate::{log, mirror, striped, zero};
+use crate::hints::HintShard;
+use crate::hints::readahead::ReadNow;
+use crate::lease::queue::{self, ReadPiece, WritePiece};
+use crate::level::ArrayShard;
+use crate::level::plain::{FailedRun, read_run, read_runs, sectors};
+use crate::level::{mirror, plain};
+use crate::model::error::VolumeError;
+use crate::model::geometry::{Geometry, Kind, Run};
+use crate::model::health::Occupant;
+use crate::model::units::{SECTOR_BYTES, Sector, StripeNo};
+use crate::state::Pass;
+use crate::state::metadata::FailCause;
 
 /// An array on one core.
 #[derive(Clone)]
 pub struct ArrayVolume {
-    shard: Rc<Shard>,
+    pub(super) shard: Rc<ArrayShard>,
     /// Its user has the array to itself and passes the closed gate.
-    exclusive: bool,
+    pub(super) exclusive: bool,
 }
 
 impl ArrayVolume {
-    pub(crate) fn new(shard: Rc<Shard>) -> Self {
+    pub(crate) fn new(shard: Rc<ArrayShard>) -> Self {
         Self { shard, exclusive: false }
     }
 
@@ -45,8 +50,8 @@ impl ArrayVolume {
         self.shard.fixed.read_only
     }
 
-    /// The granularity of requests that cost nothing extra, in bytes. Any range works: unaligned reads read their edges too,
-    /// unaligned writes stop everything else for a moment.
+    /// The granularity of requests that cost nothing extra, in bytes. Any range works: unaligned
+    /// reads read their edges too, unaligned writes stop everything else for a moment.
     #[must_use]
     pub fn block_bytes(&self) -> u32 {
         self.shard.fixed.block_bytes
@@ -58,13 +63,15 @@ impl ArrayVolume {
         self.geometry().io_min_bytes()
     }
 
-    /// The request size that keeps every data member busy, in bytes (md's `optimal_io_size`); 0 if there is none.
+    /// The request size that keeps every data member busy, in bytes (md's `optimal_io_size`); 0 if
+    /// there is none.
     #[must_use]
     pub fn io_opt_bytes(&self) -> u32 {
         self.geometry().io_opt_bytes()
     }
 
-    /// Fills `buf` from `offset_bytes` on. The buffer comes back whatever happens; after an error its contents mean nothing.
+    /// Fills `buf` from `offset_bytes` on. The buffer comes back whatever happens; after an error
+    /// its contents mean nothing.
     pub async fn read(&self, offset_bytes: u64, buf: BufMut) -> (Result<(), VolumeError>, BufMut) {
         if let Err(error) = self.check(offset_bytes, buf.len() as u64) {
             return (Err(error), buf);
@@ -72,20 +79,20 @@ impl ArrayVolume {
         if buf.is_empty() {
             return (Ok(()), buf);
         }
-        self.shard.counters.reads.add(1);
-        self.shard.counters.read_bytes.add(buf.len() as u64);
+        self.shard.state.counters.reads.add(1);
+        self.shard.state.counters.read_bytes.add(buf.len() as u64);
         let began = self.shard.core.turn_time();
         let answer = self.read_sooner(offset_bytes, buf).await;
-        self.shard.requests.read(self.shard.core.turn_time() - began);
+        self.shard.state.requests.read(self.shard.core.turn_time() - began);
         answer
     }
 
     /// Copies what was read ahead of the client, or reads now.
     async fn read_sooner(&self, offset_bytes: u64, mut buf: BufMut) -> (Result<(), VolumeError>, BufMut) {
-        let (ahead, len) = (&self.shard.ahead, buf.len() as u64);
+        let (ahead, len) = (&self.shard.hints.ahead, buf.len() as u64);
         let _under_way = ahead.begin_read(len);
         if let Some(parts) = ahead.follow(self, offset_bytes..offset_bytes + len)
-            && ahead.copy(&self.shard, parts, offset_bytes, &mut buf).await
+            && ahead.copy(&self.shard.hints, parts, offset_bytes, &mut buf).await
         {
             return (Ok(()), buf);
         }
@@ -97,7 +104,7 @@ impl ArrayVolume {
         if end - start == buf.len() as u64 {
             return self.read_aligned(start, buf).await;
         }
-        self.shard.counters.unaligned.add(1);
+        self.shard.state.counters.unaligned.add(1);
         let (result, wide) = self.read_aligned(start, BufMut::alloc((end - start) as usize)).await;
         if result.is_ok() {
             let at = (offset_bytes - start) as usize;
@@ -110,8 +117,8 @@ impl ArrayVolume {
     /// Writes `buf` at `offset_bytes`. With [`Durability::Fua`] it is durable when this returns.
     ///
     /// # Cancellation
-    /// Dropping the future does not take the write back: it runs to its end, so that the array never looks idle while
-    /// members are being written.
+    /// Dropping the future does not take the write back: it runs to its end, so that the array
+    /// never looks idle while members are being written.
     ///
     /// # Errors
     /// After [`VolumeError::WriteFailed`] the range holds an unknown mix of old and new sectors.
@@ -128,11 +135,11 @@ impl ArrayVolume {
         if buf.is_empty() {
             return Ok(());
         }
-        self.shard.counters.writes.add(1);
-        self.shard.counters.write_bytes.add(buf.len() as u64);
+        self.shard.state.counters.writes.add(1);
+        self.shard.state.counters.write_bytes.add(buf.len() as u64);
         let began = self.shard.core.turn_time();
         let result = self.write_widened(offset_bytes, buf, durability).await;
-        self.shard.requests.written(self.shard.core.turn_time() - began);
+        self.shard.state.requests.written(self.shard.core.turn_time() - began);
         result
     }
 
@@ -145,21 +152,23 @@ impl ArrayVolume {
         let (start, end) = self.widen(offset_bytes, buf.len() as u64);
         if end - start == buf.len() as u64 {
             if let Some((stripe, at)) = self.only_stripe(start, end)
-                && let Some(under_way) = self.shard.try_begin_write(start..end)
+                && let Some(under_way) = self.shard.leases.try_begin_write(start..end)
             {
-                // The way of most writes: the stripe's task does it, so it needs no task to outlive the client.
+                // The way of most writes: the stripe's task does it, so it needs no task to outlive
+                // the client.
                 let piece = WritePiece { start: at, buf, durability, company: 0, again: false };
-                return stripe::write(&self.shard, stripe, piece, Some(under_way)).await;
+                return queue::write(&self.shard, stripe, piece, Some(under_way)).await;
             }
             let volume = self.clone();
             let write = async move {
-                let _under_way = volume.shard.begin_write(start..end).await?;
+                let _under_way = volume.shard.leases.begin_write(start..end).await?;
                 volume.write_aligned(start, buf, durability).await
             };
             return self.shard.core.spawn(write).await;
         }
-        self.shard.counters.unaligned.add(1);
-        // The edges are read, and must not change until they are written back: this write has the array to itself.
+        self.shard.state.counters.unaligned.add(1);
+        // The edges are read, and must not change until they are written back: this write has the
+        // array to itself.
         self.exclusively(move |volume| async move {
             let (result, mut wide) = volume.read_aligned(start, BufMut::alloc((end - start) as usize)).await;
             result?;
@@ -173,115 +182,18 @@ impl ArrayVolume {
     /// Makes every write that was acknowledged before, on any core, durable.
     ///
     /// # Errors
-    /// [`VolumeError::Broken`], now and from then on, if that failed and redundancy could not absorb it.
+    /// [`VolumeError::Broken`], now and from then on, if that failed and redundancy could not
+    /// absorb it.
     pub async fn flush(&self) -> Result<(), VolumeError> {
-        self.shard.flush().await
+        self.shard.state.flush().await
     }
 
-    /// Tells the members that a range holds nothing of value. It may read as zeros afterwards, or as before; redundancy
-    /// stays right. Parts that do not cover whole stripes, and members that cannot discard, are left alone.
-    ///
-    /// # Errors
-    /// As [`Self::write`].
-    pub async fn discard(&self, offset_bytes: u64, len_bytes: u64) -> Result<(), VolumeError> {
-        self.check(offset_bytes, len_bytes)?;
-        if self.read_only() {
-            return Err(VolumeError::ReadOnly);
-        }
-        let inner = self.whole(offset_bytes, len_bytes);
-        if inner.is_empty() {
-            return Ok(());
-        }
-        self.exclusively(move |volume| async move {
-            volume.zero_whole(inner, Unmap::Yes, zero::Unsupported::Skip, Durability::Cached).await
-        })
-        .await
-    }
-
-    /// Writes zeros; with [`Unmap::Yes`] members may free the space.
-    ///
-    /// # Errors
-    /// As [`Self::write`].
-    pub async fn write_zeroes(
-        &self,
-        offset_bytes: u64,
-        len_bytes: u64,
-        unmap: Unmap,
-        durability: Durability,
-    ) -> Result<(), VolumeError> {
-        self.check(offset_bytes, len_bytes)?;
-        if self.read_only() {
-            return Err(VolumeError::ReadOnly);
-        }
-        let inner = self.whole(offset_bytes, len_bytes);
-        if inner.is_empty() {
-            return self.write_zero_bytes(offset_bytes, offset_bytes + len_bytes, durability).await;
-        }
-        let (inner_start, inner_end) = (inner.start.0 * SECTOR_BYTES, inner.end.0 * SECTOR_BYTES);
-        self.write_zero_bytes(offset_bytes, inner_start, durability).await?;
-        self.write_zero_bytes(inner_end, offset_bytes + len_bytes, durability).await?;
-        self.exclusively(move |volume| async move {
-            volume.zero_whole(inner, unmap, zero::Unsupported::Write, durability).await
-        })
-        .await
-    }
-
-    /// Zeroes whole stripes, or blocks where there is no parity; with a partial parity log as many at once as it has entries for.
-    /// The volume has the array to itself.
-    async fn zero_whole(
-        &self,
-        range: Range<Sector>,
-        unmap: Unmap,
-        unsupported: zero::Unsupported,
-        durability: Durability,
-    ) -> Result<(), VolumeError> {
-        let Some(stripes_max) = log::stripes_max(&self.shard) else {
-            return zero::whole(&self.shard, range, unmap, unsupported, durability).await;
-        };
-        let width = self.geometry().stripe_data_sectors().0;
-        let (mut stripe, end) = (range.start.0 / width, range.end.0 / width);
-        while stripe < end {
-            let stop = end.min(stripe + stripes_max);
-            let part = Sector(stripe * width)..Sector(stop * width);
-            if let Some(tickets) = log::announce(&self.shard, stripe..stop).await? {
-                let result = zero::whole(&self.shard, part, unmap, unsupported, durability).await;
-                tickets.into_iter().for_each(|ticket| ticket.release(&self.shard, result.is_ok()));
-                result?;
-            } else if unsupported == zero::Unsupported::Write {
-                // With a member missing, parity holds what that lacks: only ordinary writes can be made up for.
-                let (mut at, end) = (part.start.0 * SECTOR_BYTES, part.end.0 * SECTOR_BYTES);
-                while at < end {
-                    let len = zero::PIECE_BYTES.min(end - at);
-                    self.write_aligned(at, Buf::zeros(len as usize), durability).await?;
-                    at += len;
-                }
-            }
-            stripe = stop;
-        }
-        Ok(())
-    }
-
-    async fn write_zero_bytes(
-        &self,
-        mut at: u64,
-        end: u64,
-        durability: Durability,
-    ) -> Result<(), VolumeError> {
-        while at < end {
-            // Pieces end on the same boundaries as the volume's blocks, so only the very edges are unaligned.
-            let stop = ((at / zero::PIECE_BYTES + 1) * zero::PIECE_BYTES).min(end);
-            self.write(at, Buf::zeros((stop - at) as usize), durability).await?;
-            at = stop;
-        }
-        Ok(())
-    }
-
-    fn geometry(&self) -> &Geometry {
+    pub(super) fn geometry(&self) -> &Geometry {
         &self.shard.fixed.geometry
     }
 
-    fn check(&self, offset: u64, len: u64) -> Result<(), VolumeError> {
-        self.shard.check_running()?;
+    pub(super) fn check(&self, offset: u64, len: u64) -> Result<(), VolumeError> {
+        self.shard.state.check_running()?;
         let end = offset.checked_add(len).ok_or(VolumeError::OutOfRange)?;
         if end <= self.size_bytes() { Ok(()) } else { Err(VolumeError::OutOfRange) }
     }
@@ -292,32 +204,17 @@ impl ArrayVolume {
         (offset / block * block, (offset + len).div_ceil(block) * block)
     }
 
-    /// The largest range of whole stripes (or blocks, where there is no parity) inside a range.
-    fn whole(&self, offset: u64, len: u64) -> Range<Sector> {
-        let unit = match self.geometry().kind() {
-            Kind::Parity => self.geometry().stripe_data_sectors().0 * SECTOR_BYTES,
-            Kind::Striped | Kind::Mirrored => u64::from(self.block_bytes()),
-        };
-        let (start, end) = (offset.div_ceil(unit) * unit, (offset + len) / unit * unit);
-        Sector(start / SECTOR_BYTES)..Sector(end.max(start) / SECTOR_BYTES)
-    }
-
-    /// The array on this core.
-    pub(crate) fn shard(&self) -> &Rc<Shard> {
-        &self.shard
-    }
-
     /// Reads whole blocks.
-    pub(crate) async fn read_aligned(&self, offset: u64, buf: BufMut) -> (Result<(), VolumeError>, BufMut) {
+    async fn read_aligned(&self, offset: u64, buf: BufMut) -> (Result<(), VolumeError>, BufMut) {
         let lba = Sector(offset / SECTOR_BYTES);
         match self.geometry().kind() {
-            Kind::Striped => striped::read(&self.shard, lba, buf).await,
+            Kind::Striped => plain::read(&self.shard, lba, buf).await,
             Kind::Mirrored => match mirror::read(&self.shard, lba, buf).await {
                 (Ok(failed), buf) if failed.is_empty() => (Ok(()), buf),
                 (Ok(failed), buf) => self.reread(lba, failed, buf).await,
                 (Err(error), buf) => (Err(error), buf),
             },
-            Kind::Parity if self.shard.optimal() => {
+            Kind::Parity if self.shard.members.optimal() => {
                 let run = self.parity_run(lba, lba + sectors(buf.len()));
                 if run.len == sectors(buf.len()) {
                     return match read_run(&self.shard, run, buf).await {
@@ -352,7 +249,8 @@ impl ArrayVolume {
         Run { len: run.len.min(end - lba), ..run }
     }
 
-    /// Reads stripe by stripe: directly where every block is where it should be, else by reconstruction.
+    /// Reads stripe by stripe: directly where every block is where it should be, else by
+    /// reconstruction.
     async fn read_degraded(&self, lba: Sector, mut buf: BufMut) -> (Result<(), VolumeError>, BufMut) {
         let (_, start, len) =
             self.stripes(lba, sectors(buf.len())).next().expect("a request that is not empty has a stripe");
@@ -370,9 +268,10 @@ impl ArrayVolume {
 
     async fn read_stripe(&self, lba: Sector, buf: BufMut) -> (Result<(), VolumeError>, BufMut) {
         let runs = self.parity_runs(lba, sectors(buf.len()));
-        let slow = self.shard.slow();
+        let slow = self.shard.members.slow();
         let direct = |run: &Run| {
-            !slow.contains(run.member) && self.shard.readable(run.member, run.sector..run.sector + run.len)
+            !slow.contains(run.member)
+                && self.shard.members.readable(run.member, run.sector..run.sector + run.len)
         };
         if !runs.iter().all(direct) {
             return self.recover(lba, buf).await;
@@ -383,18 +282,24 @@ impl ArrayVolume {
         }
     }
 
-    /// Reads what failed from redundancy, part by part.
+    /// Reads what failed again, part by part.
     async fn reread(
         &self,
         lba: Sector,
         failed: Vec<FailedRun>,
         mut buf: BufMut,
     ) -> (Result<(), VolumeError>, BufMut) {
-        let fatal = failed.iter().filter_map(|failure| Some((failure.run.member, failure.fatal?)));
+        let member =
+            |failure: &FailedRun| failure.fatal.map(|since| Occupant { seat: failure.run.member, since });
+        let fatal = failed.iter().filter_map(member);
         let fatal: Vec<_> = fatal.collect();
         if !fatal.is_empty() {
             // An array that breaks may still have what is asked for on other members.
-            let _ = self.shard.home(move |home| async move { home.fail_found(fatal).await }).await;
+            let _ = self
+                .shard
+                .state
+                .home(move |home| async move { home.fail(fatal, FailCause::Read).await })
+                .await;
         }
         for failure in failed {
             let mut at = lba + Sector(failure.at as u64 / SECTOR_BYTES);
@@ -419,26 +324,9 @@ impl ArrayVolume {
         (Ok(()), buf)
     }
 
-    /// Reads a part of one stripe, or of one mirrored range, from redundancy. Where sectors of several members cannot be read,
-    /// the part as a whole may be beyond redundancy although none of its blocks is: then block by block.
+    /// Reads a part of one stripe, or of one mirrored range, with redundancy for the blocks that
+    /// cannot be read.
     async fn recover(&self, lba: Sector, buf: BufMut) -> (Result<(), VolumeError>, BufMut) {
-        let (result, mut buf) = self.recover_at_once(lba, buf).await;
-        let block = self.shard.fixed.member_block_bytes as usize;
-        if result != Err(VolumeError::Unreadable) || buf.len() <= block {
-            return (result, buf);
-        }
-        for at in (0..buf.len()).step_by(block) {
-            let len = block.min(buf.len() - at);
-            let (result, part) = self.recover_at_once(lba + sectors(at), BufMut::alloc(len)).await;
-            if result.is_err() {
-                return (result, buf);
-            }
-            buf[at..at + len].copy_from_slice(&part);
-        }
-        (Ok(()), buf)
-    }
-
-    async fn recover_at_once(&self, lba: Sector, buf: BufMut) -> (Result<(), VolumeError>, BufMut) {
         match self.geometry().kind() {
             Kind::Parity => {
                 let (stripe, ..) = self.geometry().locate(lba);
@@ -449,7 +337,7 @@ impl ArrayVolume {
     }
 
     async fn enter_read(&self) -> Result<Option<Pass>, VolumeError> {
-        if self.exclusive { Ok(None) } else { self.shard.enter_read().await.map(Some) }
+        if self.exclusive { Ok(None) } else { self.shard.state.enter_read().await.map(Some) }
     }
 
     async fn reconstruct(
@@ -462,13 +350,13 @@ impl ArrayVolume {
             Ok(pass) => pass,
             Err(error) => return (Err(error), buf),
         };
-        let owner = stripe::owner(stripe, self.shard.core.cores());
-        let avoid = self.shard.slow();
+        let owner = queue::owner(stripe, self.shard.core.cores());
+        let avoid = self.shard.members.slow();
         let piece = ReadPiece { start: self.offset_in_stripe(stripe, lba), buf, avoid };
         let volume = self.clone();
         let work = async move {
             let _pass = pass;
-            volume.at(owner, move |shard| async move { stripe::read(&shard, stripe, piece).await }).await
+            volume.at(owner, move |shard| async move { queue::read(&shard, stripe, piece).await }).await
         };
         self.shard.core.spawn(work).await
     }
@@ -490,10 +378,15 @@ impl ArrayVolume {
     }
 
     /// Writes whole blocks. The caller holds a pass.
-    async fn write_aligned(&self, offset: u64, buf: Buf, durability: Durability) -> Result<(), VolumeError> {
+    pub(super) async fn write_aligned(
+        &self,
+        offset: u64,
+        buf: Buf,
+        durability: Durability,
+    ) -> Result<(), VolumeError> {
         let lba = Sector(offset / SECTOR_BYTES);
         match self.geometry().kind() {
-            Kind::Striped => striped::write(&self.shard, lba, buf, durability).await,
+            Kind::Striped => plain::write(&self.shard, lba, buf, durability).await,
             Kind::Mirrored => {
                 let pieces: Vec<_> = mirror::pieces(&self.shard, lba, sectors(buf.len())).collect();
                 let mut rest = buf;
@@ -503,9 +396,9 @@ impl ArrayVolume {
                     (at, part)
                 });
                 self.join(cut.collect(), move |volume, (at, part): (Sector, Buf)| async move {
-                    let borrowed = mirror::borrow(&volume.shard, at, sectors(part.len()));
-                    if borrowed.is_some() {
-                        return mirror::write(&volume.shard, borrowed, at, part, durability).await;
+                    let leased = mirror::lease(&volume.shard, at, sectors(part.len()));
+                    if leased.is_some() {
+                        return mirror::write(&volume.shard, leased, at, part, durability).await;
                     }
                     volume
                         .at(mirror::owner(&volume.shard, at), move |shard| async move {
@@ -528,7 +421,7 @@ impl ArrayVolume {
                     ));
                 }
                 self.join(pieces, |volume, (stripe, piece)| async move {
-                    stripe::write(&volume.shard, stripe, piece, None).await
+                    queue::write(&volume.shard, stripe, piece, None).await
                 })
                 .await
             }
@@ -585,7 +478,7 @@ impl ArrayVolume {
     async fn at<T, F, Fut>(&self, owner: wattle_rt::CoreIx, f: F) -> T
     where
         T: Send + 'static,
-        F: FnOnce(Rc<Shard>) -> Fut + Send + 'static,
+        F: FnOnce(Rc<ArrayShard>) -> Fut + Send + 'static,
         Fut: Future<Output = T> + 'static,
     {
         if owner == self.shard.core.index() {
@@ -596,7 +489,7 @@ impl ArrayVolume {
             .core
             .call(owner, move |core| async move {
                 // The caller's pass keeps the array running, and with it every core's shard.
-                f(core.local::<Shard>(key).expect("a running array has a shard on every core")).await
+                f(core.local::<ArrayShard>(key).expect("a running array has a shard on every core")).await
             })
             .await
     }
@@ -607,17 +500,33 @@ impl ArrayVolume {
         F: FnOnce(Self) -> Fut + Send + 'static,
         Fut: Future<Output = Result<(), VolumeError>> + 'static,
     {
+        let key = self.shard.fixed.key;
         self.shard
+            .state
             .home(move |home| async move {
-                let volume = Self { shard: home.shard(), exclusive: true };
+                let Some(shard) = home.shard().core.local::<ArrayShard>(key) else {
+                    return Err(VolumeError::Stopped);
+                };
+                let volume = Self { shard, exclusive: true };
                 home.exclusively(async move |pass| {
                     let result = job(volume).await;
-                    // Until here, so that the array is not taken for idle and recorded clean meanwhile.
+                    // Until here, so that the array is not taken for idle and recorded clean
+                    // meanwhile.
                     drop(pass);
                     result
                 })
                 .await?
             })
             .await
+    }
+}
+
+impl ReadNow for ArrayVolume {
+    fn hints(&self) -> &Rc<HintShard> {
+        &self.shard.hints
+    }
+
+    async fn read_now(&self, offset_bytes: u64, buf: BufMut) -> (Result<(), VolumeError>, BufMut) {
+        self.read_aligned(offset_bytes, buf).await
     }
 }

@@ -1,11 +1,12 @@
-//! A volume as a device, so that it can be a member: md in md, a physical volume on md, md on logical volumes.
+//! A volume as a device, so that it can be a member: md in md, a physical volume on md, md on
+//! logical volumes.
 
 use std::sync::Arc;
 
 use wattle_rt::{Buf, BufMut, Core, Device, Durability, IoError, Reply, Serve, Unmap};
 
 use super::{Volume, VolumeRef};
-use crate::error::VolumeError;
+use crate::model::error::VolumeError;
 
 impl VolumeRef {
     /// This volume as a device, under a name of its own.

@@ -2,7 +2,8 @@
 
 use super::VolumeRef;
 
-/// What a mapped volume is made from: a logical volume, a partition, a thin volume or snapshot at rest.
+/// The sources of a mapped volume: a logical volume, a partition, a thin volume or snapshot at
+/// rest.
 #[derive(Debug, Clone)]
 pub struct MapSpec {
     /// What the parts lie on; segments name these by their place here.

@@ -1,4 +1,5 @@
-//! Volumes that lie on other volumes: a request is cut where the map says and goes straight to what is below.
+//! Volumes that lie on other volumes: a request is cut where the map says and goes straight to what
+//! is below.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -7,13 +8,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use wattle_rt::sync::Event;
-use wattle_rt::{Buf, BufMut, Core, CoreIx, Durability, JoinHandle, Unmap};
+use wattle_rt::{Buf, BufMut, Core, Durability, JoinHandle, Unmap};
 
 use super::map::{Leg, Map, MapError, MapSpec, Piece, Place, Segment, Target};
 use super::{Volume, VolumeRef, gather};
-use crate::error::VolumeError;
+use crate::cores::{self, on_every_core};
+use crate::model::error::VolumeError;
+use crate::planted::{self, Bug};
 
-/// Largest `io_opt` that is passed on: what a layout of many different stripes works out to helps nobody.
+/// Largest `io_opt` that is passed on: what a layout of many different stripes works out to is of
+/// no use.
 const IO_OPT_BYTES_MAX: u64 = 64 << 20;
 
 /// What never changes while a mapped volume runs; one copy for all cores.
@@ -42,7 +46,8 @@ impl MappedHandle {
         name: impl Into<String>,
         spec: MapSpec,
     ) -> Result<Self, StartMappedError> {
-        // Only tells volumes of one process apart; never shown, never ordered by. The keys of arrays are others.
+        // Only tells volumes of one process apart; never shown, never ordered by. The keys of
+        // arrays are others.
         static NEXT_KEY: AtomicU64 = AtomicU64::new(1 << 62);
         let map = Arc::new(Map::new(spec)?);
         let fixed = Arc::new(MappedFixed {
@@ -51,7 +56,11 @@ impl MappedHandle {
             size_bytes: AtomicU64::new(map.size_bytes),
         });
         let handle = Self { fixed };
-        handle.set_everywhere(core, &map).await?;
+        let set = handle.set_everywhere(core, &map).await;
+        if set.is_err() {
+            handle.stop(core).await;
+        }
+        set?;
         Ok(handle)
     }
 
@@ -61,11 +70,12 @@ impl MappedHandle {
         VolumeRef::Mapped(self.clone())
     }
 
-    /// Maps it anew: requests that come from now on go by the new map, those under way by the old one, and when this returns these have
-    /// ended. For maps that agree on what they share: one that grew, or has a range elsewhere that was held back while it was copied.
+    /// Maps it anew: requests that come from now on go by the new map, those under way by the old
+    /// one, and when this returns these have ended. For maps that agree on what they share: one
+    /// that grew, or has a range elsewhere that was held back while it was copied.
     ///
     /// # Errors
-    /// As [`Self::start`]; the old map is then still there.
+    /// As [`Self::start`]; the old map is then still there, on every core.
     pub async fn remap(&self, core: &Core, spec: MapSpec) -> Result<(), StartMappedError> {
         let map = Arc::new(Map::new(spec)?);
         self.set_everywhere(core, &map).await?;
@@ -73,40 +83,42 @@ impl MappedHandle {
         Ok(())
     }
 
-    /// Holds changes of these bytes back until the volume is mapped anew, and returns when none of them is under way any more: they can
-    /// be copied elsewhere then. Reads go on. One range at a time.
+    /// Holds changes of these bytes back until the volume is mapped anew, and returns when none of
+    /// them is under way any more: they can be copied elsewhere then. Reads go on. One range at a
+    /// time.
     ///
     /// # Errors
     /// [`VolumeError::Stopped`] once it is stopped.
     pub async fn hold(&self, core: &Core, bytes: Range<u64>) -> Result<(), VolumeError> {
-        for ix in (0..core.cores()).map(CoreIx) {
-            let (key, bytes) = (self.fixed.key, bytes.clone());
-            core.call(ix, move |core| async move {
+        // A core that holds back sooner than another only delays its clients.
+        let key = self.fixed.key;
+        let held = cores::each_until(core, move |core| {
+            let bytes = bytes.clone();
+            async move {
                 let shard = core.local::<Shard>(key).ok_or(VolumeError::Stopped)?;
                 let before = shard.opened()?;
                 let held = Some(Held { bytes, released: Rc::new(Event::new()) });
                 let (map, below) = (before.map.clone(), before.below.clone());
                 drop(before);
-                let opened = Opened { map, below, held, ended: Rc::default() };
-                shard.replace(Some(Rc::new(opened))).await;
-                Ok(())
-            })
-            .await?;
-        }
-        Ok(())
+                shard.release();
+                shard.replace(Some(Opened::new(map, below, held))).await;
+                Ok::<(), VolumeError>(())
+            }
+        });
+        held.await.map(drop)
     }
 
     /// Forgets it; clients get [`VolumeError::Stopped`] from now on. What is below goes on.
     pub async fn stop(&self, core: &Core) {
-        for ix in (0..core.cores()).map(CoreIx) {
-            let key = self.fixed.key;
-            core.call(ix, move |core| async move {
-                if let Some(shard) = core.take_local::<Shard>(key) {
-                    shard.replace(None).await;
-                }
-            })
-            .await;
-        }
+        let key = self.fixed.key;
+        // A client of a core that is not stopped yet gets what it would have got a moment before.
+        cores::each(core, move |core| async move {
+            if let Some(shard) = core.take_local::<Shard>(key) {
+                shard.release();
+                shard.replace(None).await;
+            }
+        })
+        .await;
     }
 
     pub(super) fn fixed(&self) -> &MappedFixed {
@@ -118,26 +130,40 @@ impl MappedHandle {
         Ok(MappedVolume { shard })
     }
 
+    /// Gives every core a map, in three phases, each of them on every core before the next begins.
+    /// What can fail comes first, so that cores never end with different maps. A range that is held
+    /// stays so until no core goes by the old map any more: a write to it that is let through on
+    /// one core is what all cores read and flush.
     async fn set_everywhere(&self, core: &Core, map: &Arc<Map>) -> Result<(), VolumeError> {
-        for ix in (0..core.cores()).map(CoreIx) {
-            let (fixed, map) = (self.fixed.clone(), map.clone());
-            core.call(ix, move |core| async move { set_here(&core, &fixed, map).await }).await?;
+        let (key, fixed, map) = (self.fixed.key, self.fixed.clone(), map.clone());
+        let prepared = cores::each_until(core, move |core| {
+            let (fixed, map) = (fixed.clone(), map.clone());
+            async move { prepare_here(&core, &fixed, map) }
+        });
+        if let Err(error) = prepared.await {
+            on_every_core(core, key, |shard: Rc<Shard>| async move { drop(shard.next.take()) }).await;
+            return Err(error);
         }
+        on_every_core(core, key, |shard: Rc<Shard>| async move { shard.switch().await }).await;
+        on_every_core(core, key, |shard: Rc<Shard>| async move { shard.release() }).await;
         Ok(())
     }
 }
 
-async fn set_here(core: &Core, fixed: &Arc<MappedFixed>, map: Arc<Map>) -> Result<(), VolumeError> {
+/// Opens what a map lies on. The map is not gone by yet.
+fn prepare_here(core: &Core, fixed: &Arc<MappedFixed>, map: Arc<Map>) -> Result<(), VolumeError> {
     let below = map.below.iter().map(|below| below.open(core)).collect::<Result<_, _>>()?;
-    let opened = Rc::new(Opened { map, below, held: None, ended: Rc::default() });
-    match core.local::<Shard>(fixed.key) {
-        Some(shard) => shard.replace(Some(opened)).await,
-        None => {
-            let shard =
-                Shard { core: core.clone(), opened: RefCell::new(Some(opened)), fixed: fixed.clone() };
-            core.put_local(fixed.key, Rc::new(shard));
-        }
-    }
+    let shard = core.local::<Shard>(fixed.key).unwrap_or_else(|| {
+        let shard = Rc::new(Shard {
+            core: core.clone(),
+            opened: RefCell::default(),
+            next: RefCell::default(),
+            fixed: fixed.clone(),
+        });
+        core.put_local(fixed.key, shard.clone());
+        shard
+    });
+    shard.next.replace(Some((map, below)));
     Ok(())
 }
 
@@ -157,8 +183,10 @@ pub enum StartMappedError {
 struct Shard {
     core: Core,
     fixed: Arc<MappedFixed>,
-    /// `None` once it is stopped.
+    /// `None` before it is started, and once it is stopped.
     opened: RefCell<Option<Rc<Opened>>>,
+    /// The map to come, with what is below it.
+    next: RefCell<Option<(Arc<Map>, Vec<Volume>)>>,
 }
 
 impl Shard {
@@ -166,12 +194,27 @@ impl Shard {
         self.opened.borrow().clone().ok_or(VolumeError::Stopped)
     }
 
-    /// Requests from now on go by this; those that were held back look again, those under way are waited for.
-    async fn replace(&self, opened: Option<Rc<Opened>>) {
-        let Some(before) = self.opened.replace(opened) else { return };
-        if let Some(held) = &before.held {
+    /// Requests from now on go by the map to come, and those that go by the old one end. What is
+    /// held stays held.
+    async fn switch(&self) {
+        let Some((map, below)) = self.next.take() else { return };
+        if planted::is(Bug::RemapCoreByCore) {
+            self.release();
+        }
+        let held = self.opened.borrow().as_ref().and_then(|before| before.held.clone());
+        self.replace(Some(Opened::new(map, below, held))).await;
+    }
+
+    /// Lets through what is held back: it looks again at what it goes by.
+    fn release(&self) {
+        if let Some(held) = self.opened.borrow().as_ref().and_then(|opened| opened.held.as_ref()) {
             held.released.set();
         }
+    }
+
+    /// Requests from now on go by this, and those under way are waited for.
+    async fn replace(&self, opened: Option<Rc<Opened>>) {
+        let Some(before) = self.opened.replace(opened) else { return };
         let ended = before.ended.clone();
         drop(before);
         ended.wait().await;
@@ -183,8 +226,14 @@ struct Opened {
     map: Arc<Map>,
     below: Vec<Volume>,
     held: Option<Held>,
-    /// Set when nobody goes by it any more.
+    /// Set when no request uses it any more.
     ended: Rc<Event>,
+}
+
+impl Opened {
+    fn new(map: Arc<Map>, below: Vec<Volume>, held: Option<Held>) -> Rc<Self> {
+        Rc::new(Self { map, below, held, ended: Rc::default() })
+    }
 }
 
 impl Drop for Opened {
@@ -194,6 +243,7 @@ impl Drop for Opened {
 }
 
 /// A range whose changes have to wait.
+#[derive(Clone)]
 struct Held {
     bytes: Range<u64>,
     released: Rc<Event>,
@@ -345,7 +395,10 @@ impl MappedVolume {
                 return Err(VolumeError::ReadOnly);
             }
             let range = offset_bytes..offset_bytes + len_bytes;
-            let overlaps = |held: &&Held| held.bytes.start < range.end && range.start < held.bytes.end;
+            let overlaps = |held: &&Held| {
+                let overlaps = held.bytes.start < range.end && range.start < held.bytes.end;
+                overlaps && !held.released.is_set()
+            };
             let Some(held) = opened.held.as_ref().filter(overlaps) else { return Ok(opened) };
             let released = held.released.clone();
             drop(opened);
@@ -380,8 +433,9 @@ async fn join(tasks: Vec<JoinHandle<Result<(), VolumeError>>>) -> Result<(), Vol
     result
 }
 
-/// `io_min` and `io_opt` in bytes. A layer hands on what is below it where it is aligned to that, and nothing where it is not:
-/// requests of that size and alignment would not be what the array below likes.
+/// `io_min` and `io_opt` in bytes. A layer hands on what is below it where it is aligned to that,
+/// and nothing where it is not: requests of that size and alignment would not be what the array
+/// below likes.
 fn topology(opened: &Opened) -> (u32, u32) {
     let (mut io_min, mut io_opt) = (512_u64, None);
     for (start, segment) in opened.map.segments() {
@@ -397,7 +451,8 @@ fn topology(opened: &Opened) -> (u32, u32) {
                 |unit: u64| unit == 0 || (leg.offset_bytes + unit - start % unit).is_multiple_of(unit);
             io_min = io_min.max(if aligned(min) { min } else { 512 });
             let opt = match stripe {
-                // A part below gets whole stripes of its own only if one stripe here is a number of them.
+                // A part below gets whole stripes of its own only if one stripe here is a number of
+                // them.
                 Some(stripe) if opt > 0 && stripe.is_multiple_of(opt) && aligned(opt) => {
                     stripe * legs.len() as u64
                 }

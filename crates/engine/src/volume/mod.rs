@@ -1,22 +1,32 @@
-//! Volumes: what clients read and write. An array as a whole, or a map of volumes below it (a logical volume, a partition).
+//! Volumes: what clients read and write. An array as a whole, or a map of volumes below it (a
+//! logical volume, a partition).
 //!
-//! A map is resolved where a request enters, on the core it entered: the array below sees an ordinary request of its own.
+//! A map is resolved where a request enters, on the core it entered: the array below sees an
+//! ordinary request of its own.
 
 mod array;
 mod device;
+mod handle;
+mod jobs;
 mod map;
 mod mapped;
+mod spec;
+mod status;
+mod zeroes;
 
 use std::sync::atomic::Ordering;
 
 use wattle_rt::{Buf, BufMut, Core, Durability, JoinHandle, Unmap};
 
-use crate::array::{ArrayHandle, Shard};
-use crate::error::VolumeError;
+use crate::level::ArrayShard;
+use crate::model::error::VolumeError;
 pub(crate) use array::ArrayVolume;
+pub use handle::ArrayHandle;
 pub use map::{Leg, MapError, MapSpec, Segment, Target};
 use mapped::MappedVolume;
 pub use mapped::{MappedHandle, StartMappedError};
+pub use spec::{ArraySpec, Tuning};
+pub use status::{ArrayStatus, MemberStatus};
 
 /// A volume that can be opened on any core.
 #[derive(Debug, Clone)]
@@ -63,7 +73,7 @@ impl VolumeRef {
     pub fn open(&self, core: &Core) -> Result<Volume, VolumeError> {
         match self {
             Self::Array(array) => {
-                let shard = core.local::<Shard>(array.fixed().key).ok_or(VolumeError::Stopped)?;
+                let shard = core.local::<ArrayShard>(array.fixed().key).ok_or(VolumeError::Stopped)?;
                 Ok(Volume::Array(ArrayVolume::new(shard)))
             }
             Self::Mapped(mapped) => Ok(Volume::Mapped(mapped.open(core)?)),
@@ -108,8 +118,8 @@ impl Volume {
         }
     }
 
-    /// The granularity of requests that cost nothing extra, in bytes. Any range works: unaligned reads read their edges too,
-    /// unaligned writes stop everything else for a moment.
+    /// The granularity of requests that cost nothing extra, in bytes. Any range works: unaligned
+    /// reads read their edges too, unaligned writes stop everything else for a moment.
     #[must_use]
     pub fn block_bytes(&self) -> u32 {
         match self {
@@ -127,7 +137,8 @@ impl Volume {
         }
     }
 
-    /// The request size that keeps every data member busy, in bytes (md's `optimal_io_size`); 0 if there is none.
+    /// The request size that keeps every data member busy, in bytes (md's `optimal_io_size`); 0 if
+    /// there is none.
     #[must_use]
     pub fn io_opt_bytes(&self) -> u32 {
         match self {
@@ -136,7 +147,8 @@ impl Volume {
         }
     }
 
-    /// Fills `buf` from `offset_bytes` on. The buffer comes back whatever happens; after an error its contents mean nothing.
+    /// Fills `buf` from `offset_bytes` on. The buffer comes back whatever happens; after an error
+    /// its contents mean nothing.
     pub async fn read(&self, offset_bytes: u64, buf: BufMut) -> (Result<(), VolumeError>, BufMut) {
         match self {
             Self::Array(array) => array.read(offset_bytes, buf).await,
@@ -148,8 +160,8 @@ impl Volume {
     /// Writes `buf` at `offset_bytes`. With [`Durability::Fua`] it is durable when this returns.
     ///
     /// # Cancellation
-    /// Dropping the future does not take the write back: it runs to its end, so that the array never looks idle while
-    /// members are being written.
+    /// Dropping the future does not take the write back: it runs to its end, so that the array
+    /// never looks idle while members are being written.
     ///
     /// # Errors
     /// After [`VolumeError::WriteFailed`] the range holds an unknown mix of old and new sectors.
@@ -168,7 +180,8 @@ impl Volume {
     /// Makes every write that was acknowledged before, on any core, durable.
     ///
     /// # Errors
-    /// [`VolumeError::Broken`], now and from then on, if that failed and redundancy could not absorb it.
+    /// [`VolumeError::Broken`], now and from then on, if that failed and redundancy could not
+    /// absorb it.
     pub async fn flush(&self) -> Result<(), VolumeError> {
         match self {
             Self::Array(array) => array.flush().await,
@@ -176,8 +189,9 @@ impl Volume {
         }
     }
 
-    /// Tells the members that a range holds nothing of value. It may read as zeros afterwards, or as before; redundancy
-    /// stays right. Parts that do not cover whole stripes, and members that cannot discard, are left alone.
+    /// Tells the members that a range holds nothing of value. It may read as zeros afterwards, or
+    /// as before; redundancy stays right. Parts that do not cover whole stripes, and members that
+    /// cannot discard, are left alone.
     ///
     /// # Errors
     /// As [`Self::write`].
@@ -208,8 +222,8 @@ impl Volume {
     }
 }
 
-/// Puts a buffer together again whose parts, split off from its front in order, are being read; what is left of it is empty. The first
-/// error wins, but every read ends first.
+/// Puts a buffer together again whose parts, split off from its front in order, are being read;
+/// what is left of it is empty. The first error wins, but every read ends first.
 async fn gather(
     mut buf: BufMut,
     parts: Vec<JoinHandle<(Result<(), VolumeError>, BufMut)>>,

@@ -2,7 +2,8 @@
 
 use super::*;
 
-/// Two members with one bad sector each, at different places of the same stripe (or megabyte): every sector can be had.
+/// Two members with one bad sector each, at different places of the same stripe (or megabyte):
+/// every sector can be had.
 #[test]
 fn bad_sectors_of_two_members_at_different_places_are_both_recovered() {
     for level in [Level::Raid1, Level::Raid5] {
@@ -54,7 +55,8 @@ fn a_write_survives_bad_sectors_of_two_members_at_different_places() {
         .expect_done();
 }
 
-/// What cannot be recovered is the error of those who asked for it, not of those who came at the same time.
+/// What cannot be recovered is the error of the requests for it, not of those that came at the
+/// same time.
 #[test]
 fn a_bad_row_is_nobody_elses_error() {
     let mut fixture = Fixture::new(Level::Raid5, 4, 1);

@@ -2,7 +2,8 @@
 
 use super::*;
 
-/// Watches invariants 1 and 3 from the members' side: what reached them, and what was unflushed, at each record.
+/// Watches invariants 1 and 3 from the members' side: what reached them, and what was unflushed, at
+/// each record.
 struct Watch {
     drives: Vec<DriveControl>,
     dirty: Rc<RefCell<bool>>,
@@ -40,7 +41,8 @@ impl Metadata for Watch {
     }
 }
 
-/// Bursts of requests of every kind on three cores, with pauses in which the array is recorded clean.
+/// Bursts of requests of every kind on three cores, with pauses in which the array is recorded
+/// clean.
 #[test]
 fn nothing_is_written_while_recorded_clean_and_nothing_is_unflushed_then() {
     for seed in 0..30 {
@@ -87,8 +89,8 @@ fn nothing_is_written_while_recorded_clean_and_nothing_is_unflushed_then() {
     }
 }
 
-/// A system tells that it lost data once, to one of those who flush. Cores that flushed on their own could be told that all is
-/// well while another still knew better.
+/// A system tells that it lost data once, to one flush. Cores that flushed on their
+/// own could be told that all is well while another still knew better.
 #[test]
 fn a_flush_that_went_well_says_so_after_a_failed_one_is_dealt_with() {
     for seed in 0..20 {
@@ -108,7 +110,8 @@ fn a_flush_that_went_well_says_so_after_a_failed_one_is_dealt_with() {
                         let (volume, array) = (array.volume(), array.clone());
                         core.call(wattle_rt::CoreIx(at), move |core| async move {
                             let flushed = volume.open(&core).unwrap().flush().await;
-                            // Whoever hears that all is well finds the member that lost writes out of the array.
+                            // A client that gets a success finds the member that lost writes out
+                            // of the array.
                             (flushed, array.status(&core).await.members[1].state)
                         })
                     })
@@ -122,8 +125,9 @@ fn a_flush_that_went_well_says_so_after_a_failed_one_is_dealt_with() {
     }
 }
 
-/// A member that is away may hold, unflushed, what was acknowledged before a crash. A flush that only the others heard must not
-/// be undone by its return: it is counted out first. Nothing of the kind is written for an array that was stopped in good order.
+/// A member that is away may hold, unflushed, what was acknowledged before a crash. A flush that
+/// only the others heard must not be undone by its return: it is counted out first. Nothing of the
+/// kind is written for an array that was stopped in good order.
 #[test]
 fn a_flush_without_a_member_after_a_crash_counts_it_out() {
     for (synced_below, records_wanted) in [(Sector(0), 1), (Sector::MAX, 0)] {

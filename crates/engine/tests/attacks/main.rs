@@ -1,4 +1,5 @@
-//! Ways that were found to make the engine lose data, lie, hang or crash, each as the shortest story that shows it.
+//! Ways that were found to make the engine lose data, lie, hang or crash, each as the shortest
+//! story that shows it.
 
 mod bad_sectors;
 mod flushes;
@@ -296,7 +297,8 @@ fn the_operator_cannot_fail_a_member_that_only_untrusted_parity_covers() {
         .expect_done();
 }
 
-/// A write that failed on both copies may have changed one of them: readers must not see it come and go.
+/// A write that failed on both copies may have changed one of them: readers must not see it come
+/// and go.
 #[test]
 fn copies_of_a_broken_mirror_do_not_take_turns() {
     let mut fixture = Fixture::new(Level::Raid1, 2, 1);
@@ -387,7 +389,8 @@ fn a_member_that_refuses_to_zero_but_takes_writes_stays() {
     }
 }
 
-/// Parity that is not known to be right covers nothing, so what only it could hold is not acknowledged.
+/// Parity that is not known to be right covers nothing, so what only it could hold is not
+/// acknowledged.
 #[test]
 fn what_is_acknowledged_before_a_resync_can_be_read() {
     for (level, members) in [(Level::Raid5, 4), (Level::Raid6, 5)] {

@@ -1,5 +1,5 @@
-//! RAID 10 layouts that lose data by themselves: the judgement against a grid that is filled chunk by chunk, and both against
-//! the rules of docs/formats.md §7.4.
+//! RAID 10 layouts that lose data by themselves: the judgement against a grid that is filled chunk
+//! by chunk, and both against the rules of docs/formats.md §7.4.
 
 use std::collections::BTreeMap;
 
@@ -66,7 +66,8 @@ fn the_kernel_agrees() {
     let hazard = |word, members| {
         Geometry::new(&params(Level::Raid10, word, 8, members, component(8 * 60))).expect("valid").hazard()
     };
-    // Built from the model and checked by a kernel: mismatches in the first two, none in the others.
+    // Built from the model and checked by a kernel: mismatches in the first two, none in the
+    // others.
     assert_eq!(hazard(0x10202, 5), Some(Hazard::ChunksCollide));
     assert_eq!(hazard(0x40202, 9), Some(Hazard::ChunksCollide));
     for (word, members) in [(0x40202, 5), (0x40201, 5), (0x50201, 5), (0x40301, 7), (0x203, 7), (0x10202, 4)]

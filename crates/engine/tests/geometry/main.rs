@@ -41,8 +41,8 @@ fn params(level: Level, layout: u32, chunk: u64, raid_disks: u32, sizes: Sizes) 
     }
 }
 
-/// Compares everything a geometry says with the model, sector by sector. Without hazard also checks invariants 1 to 3 and that
-/// the maps are undone by their inverses.
+/// Compares everything a geometry says with the model, sector by sector. Without hazard also checks
+/// invariants 1 to 3 and that the maps are undone by their inverses.
 fn check(params: &Params) {
     let geometry = Geometry::new(params).unwrap_or_else(|error| panic!("{params:?}: {error}"));
     let expected = naive::places(params);
@@ -245,8 +245,9 @@ proptest! {
         check(&params);
     }
 
-    /// Superblocks come from anybody. Whatever they say: an error, or a geometry whose first, last and middle sectors are in
-    /// range and come back. Arithmetic that overflows panics in this build.
+    /// Superblocks are hostile input. Whatever they say: an error, or a geometry whose first, last
+    /// and middle sectors are in range and come back. Arithmetic that overflows panics in this
+    /// build.
     #[test]
     fn no_superblock_makes_geometry_panic(params in hostile_params(), lba in any::<u64>()) {
         let Ok(geometry) = Geometry::new(&params) else { return Ok(()) };
@@ -269,7 +270,8 @@ proptest! {
     }
 }
 
-/// Arrays that a Linux 6.12 kernel made: level, layout, chunk in KiB, members, component; size, minimum and optimal I/O.
+/// Arrays that a Linux 6.12 kernel made: level, layout, chunk in KiB, members, component; size,
+/// minimum and optimal I/O.
 #[test]
 fn sizes_are_those_a_kernel_reports() {
     #[rustfmt::skip]

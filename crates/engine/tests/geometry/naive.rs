@@ -1,4 +1,5 @@
-//! The oracle: docs/formats.md §6 to §8 taken literally, one sector at a time, sharing nothing with the code under test.
+//! The oracle: docs/formats.md §6 to §8 taken literally, one sector at a time, sharing nothing with
+//! the code under test.
 
 use wattle_engine::geometry::{Level, Params};
 
@@ -27,7 +28,8 @@ fn linear(params: &Params) -> Vec<Vec<Place>> {
     (0..).zip(sizes).flat_map(|(slot, size)| (0..size).map(move |sector| vec![(slot, sector)])).collect()
 }
 
-/// Lays chunk after chunk down, row by row over the members that are long enough; a zone ends where their number changes.
+/// Lays chunk after chunk down, row by row over the members that are long enough; a zone ends where
+/// their number changes.
 fn raid0(params: &Params) -> Vec<Vec<Place>> {
     let chunk = params.chunk.0;
     let rows: Vec<u64> = params.member_sizes.iter().map(|size| size.0 / chunk).collect();

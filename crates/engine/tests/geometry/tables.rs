@@ -1,4 +1,5 @@
-//! The layout tables of docs/formats.md §18.2, word for word: they were checked against a running kernel.
+//! The layout tables of docs/formats.md §18.2, word for word: they were checked against a running
+//! kernel.
 
 use wattle_engine::geometry::{BlockRole, Geometry, Level, layout_name};
 use wattle_engine::units::{MemberIx, Sector, StripeNo};

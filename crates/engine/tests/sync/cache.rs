@@ -1,11 +1,13 @@
-//! The clean cache holds what the members hold, whatever happens to them: each test also runs with the bug that it is about.
+//! The clean cache holds what the members hold, whatever happens to them: each test also runs with
+//! the bug that it is about.
 
 use std::time::Duration;
 
 use wattle_engine::geometry::Level;
+use wattle_engine::planted::{self, Bug};
 use wattle_engine::sync::Action;
 use wattle_engine::units::{MemberIx, Sector};
-use wattle_engine::{ArrayHandle, CacheFaults, Job, MemberState, RepairSource, Volume};
+use wattle_engine::{ArrayHandle, Job, MemberState, RepairSource, Volume};
 use wattle_rt::{Buf, Core, CoreIx, Durability, Unmap};
 
 use crate::world::{Case, Fixture, OFFSET, settled};
@@ -68,16 +70,17 @@ enum Story {
     Repaired,
     /// Ranges are zeroed, discarded, and written beside blocks.
     Exclusive,
-    /// Clients on the other core write it all again and again, one on this core once, and then they again.
+    /// Clients on the other core write it all again and again, one on this core once, and then they
+    /// again.
     Lent,
 }
 
 /// Tells `story` with these bugs; how many sectors are wrong in the end.
-fn wrong_after(case: Case, story: Story, faults: CacheFaults) -> usize {
+fn wrong_after(case: Case, story: Story, bugs: &[Bug]) -> usize {
+    let _planted = planted::plant(bugs);
     let mut fixture = Fixture::new(case, 5, 2);
     fixture.populate(3);
-    let mut spec = fixture.spec();
-    spec.tuning.cache.faults = faults;
+    let spec = fixture.spec();
     let (drives, books) = (fixture.drives.clone(), fixture.books.clone());
     let (blank, flipped) = (fixture.blank(case.members), fixture.drive(1));
     let outcome = fixture.world.run(async move |core: Core| {
@@ -132,9 +135,6 @@ fn wrong_after(case: Case, story: Story, faults: CacheFaults) -> usize {
     wrong(&fixture, &drives)
 }
 
-const HONEST: CacheFaults =
-    CacheFaults { keeps_over_changes: false, keeps_over_jobs: false, lends_kept: false };
-
 #[test]
 fn rows_that_are_written_again_are_not_read_again() {
     for case in CASES {
@@ -184,33 +184,32 @@ fn rows_that_are_written_again_are_not_read_again() {
 
 /// Nothing is wrong after a story, and something is with these bugs.
 #[track_caller]
-fn wrong_only_with(story: Story, buggy: CacheFaults) {
+fn wrong_only_with(story: Story, bugs: &[Bug]) {
     for case in CASES {
-        assert_eq!(wrong_after(case, story, HONEST), 0, "{case:?}");
-        assert!(wrong_after(case, story, buggy) > 0, "{case:?}: the bug is not found");
+        assert_eq!(wrong_after(case, story, &[]), 0, "{case:?}");
+        assert!(wrong_after(case, story, bugs) > 0, "{case:?}: the bug is not found");
     }
 }
 
 #[test]
 fn nothing_is_kept_of_a_member_that_failed() {
     // Filling the place anew makes it forget, too.
-    let buggy = CacheFaults { keeps_over_changes: true, keeps_over_jobs: true, ..HONEST };
-    wrong_only_with(Story::Replaced, buggy);
+    wrong_only_with(Story::Replaced, &[Bug::CacheKeepsOverChanges, Bug::CacheKeepsOverJobs]);
 }
 
 #[test]
 fn nothing_is_kept_of_what_a_job_may_have_written() {
-    wrong_only_with(Story::Repaired, CacheFaults { keeps_over_jobs: true, ..HONEST });
+    wrong_only_with(Story::Repaired, &[Bug::CacheKeepsOverJobs]);
 }
 
 #[test]
 fn nothing_is_kept_of_what_was_written_past_the_stripes() {
-    wrong_only_with(Story::Exclusive, CacheFaults { keeps_over_changes: true, ..HONEST });
+    wrong_only_with(Story::Exclusive, &[Bug::CacheKeepsOverChanges]);
 }
 
 #[test]
 fn nothing_is_lent_of_which_there_is_something() {
-    wrong_only_with(Story::Lent, CacheFaults { lends_kept: true, ..HONEST });
+    wrong_only_with(Story::Lent, &[Bug::CacheLendsKept]);
 }
 
 /// The ceiling changes at any moment, and holds from then on.

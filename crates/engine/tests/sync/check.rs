@@ -161,7 +161,7 @@ fn copies_that_differ_are_found_and_repaired_from_the_stated_copy() {
         assert_eq!(mismatch.kind, MismatchKind::Copies { differ: [wrong.member].into_iter().collect() });
         let three = copies.as_slice().len() > 2;
         assert_eq!(mismatch.culprit, three.then_some(wrong.member));
-        // Two copies: nobody can tell which is right.
+        // Two copies: it cannot be told which is right.
         if !three {
             let spec = fixture.spec();
             assert_eq!(job(&mut fixture, spec, repair(None)), Err(JobError::NeedsSource));

@@ -1,4 +1,5 @@
-//! Power cuts at any operation; what the last durable record says must be true, and nobody is told more than it says.
+//! Power cuts at any operation; what the last durable record says must be true, and no client is
+//! told more than it says.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -11,7 +12,8 @@ use wattle_rt::{Core, Outcome};
 
 use crate::world::{Books, CASES, Fixture, client, reassembled, settled};
 
-/// Runs, cut off after `ops` operations, then again and again from what was recorded, until it comes to an end.
+/// Runs, cut off after `ops` operations, then again and again from what was recorded, until it
+/// comes to an end.
 fn run_with_cuts(fixture: &mut Fixture, spec: &ArraySpec, mut ops: u64, writes: usize) -> usize {
     for cuts in 0.. {
         let now = reassembled(fixture, spec, fixture.books.last().as_ref());
@@ -92,7 +94,8 @@ fn a_replacement_goes_on_from_where_it_was_recorded() {
             let mut spec = fixture.spec();
             spec.replacements = vec![MemberSpec::missing(); case.members];
             spec.replacements[slot] = fixture.blank(spare);
-            // Who sits where is recorded, not where he is: a swap ends the test's idea of it.
+            // Which member has which seat is recorded, not on which device it is: a swap ends the
+            // test's idea of it.
             let (drives, books) = (fixture.drives.clone(), fixture.books.clone());
             let before = spec.clone();
             let mut swapped = false;
@@ -140,7 +143,8 @@ fn a_resync_goes_on_from_where_it_was_recorded() {
     }
 }
 
-/// Clients write while a copy is filled and the power goes: with copies there is no write hole, so what was flushed stays.
+/// Clients write while a copy is filled and the power goes: with copies there is no write hole, so
+/// what was flushed stays.
 #[test]
 fn copies_are_filled_beside_writes_and_crashes() {
     for &case in CASES.iter().filter(|case| matches!(case.chunk, 0) || case.level.name() == "raid10") {
@@ -161,7 +165,8 @@ fn copies_are_filled_beside_writes_and_crashes() {
 
 #[test]
 fn a_client_sees_its_writes_before_and_after() {
-    // The oracle of the other tests of this file, once with the contents checked by a client that reads.
+    // The oracle of the other tests of this file, once with the contents checked by a client that
+    // reads.
     let case = CASES[5];
     let mut fixture = Fixture::new(case, 3, 2);
     let model = fixture.populate(24);
@@ -206,8 +211,8 @@ impl Metadata for Late {
     }
 }
 
-/// An operator who sees that a member was replaced may unplug it at once. A crash before that was recorded brought back an array
-/// without it, and with a replacement that was not whole.
+/// An operator that sees that a member was replaced may unplug it at once. A crash before that was
+/// recorded brought back an array without it, and with a replacement that was not whole.
 #[test]
 fn nobody_is_told_that_a_member_is_whole_before_that_is_recorded() {
     for (case, replaces) in [(CASES[0], true), (CASES[4], true), (CASES[9], true), (CASES[4], false)] {
@@ -240,7 +245,7 @@ fn nobody_is_told_that_a_member_is_whole_before_that_is_recorded() {
                 (Some(MemberKey(spare as u32)), MemberState::InSync),
                 "{case:?}"
             );
-            // Whoever waits for changes is told too.
+            // Tasks that wait for changes are woken too.
             watcher.await;
         });
         outcome.expect_done();

@@ -14,7 +14,8 @@ use wattle_rt::{BufMut, Core, DriveControl};
 
 use crate::world::{CASES, Case, Fixture, MEMBER_SECTORS, OFFSET, client, settled};
 
-/// Runs an array until all is in sync, beside `clients` who write; what they wrote goes into the model.
+/// Runs an array until all is in sync, beside `clients` that write; what they wrote goes into the
+/// model.
 fn settle(fixture: &mut Fixture, spec: ArraySpec, model: Vec<u8>, clients: usize) -> Vec<u8> {
     let (drives, books) = (fixture.drives.clone(), fixture.books.clone());
     let model = Rc::new(RefCell::new(model));
@@ -147,8 +148,9 @@ fn a_replacement_takes_the_slot_of_whom_it_replaces() {
     }
 }
 
-/// After a crash, what a replacement has may be older or newer than what its member has: a resync makes it agree up to the very block
-/// where the copying goes on, wherever the steps of either begin.
+/// After a crash, what a replacement has may be older or newer than what its member has: a resync
+/// makes it agree up to the very block where the copying goes on, wherever the steps of either
+/// begin.
 #[test]
 fn a_resync_reaches_all_that_is_current_of_a_replacement() {
     for (number, &case) in CASES.iter().enumerate() {
@@ -169,7 +171,7 @@ fn a_resync_reaches_all_that_is_current_of_a_replacement() {
     }
 }
 
-/// There is nobody left to call failed.
+/// There is no member left to call failed.
 #[test]
 fn a_replacement_takes_the_slot_of_one_who_was_taken_out() {
     let case = CASES[4];
@@ -191,7 +193,8 @@ fn a_replacement_takes_the_slot_of_one_who_was_taken_out() {
     assert!(record.failed.is_empty());
 }
 
-/// A replacement changes seats with the member it replaces while an operator acts on either: a device is meant, not its seat.
+/// A replacement changes seats with the member it replaces while an operator acts on either: a
+/// device is meant, not its seat.
 #[test]
 fn a_device_that_is_named_is_found_wherever_it_sits() {
     for &case in CASES {
@@ -256,7 +259,8 @@ impl Metadata for Unplug {
     }
 }
 
-/// Reads wait for nobody who takes a seat: what fails on a drive that was replaced meanwhile says nothing of its replacement.
+/// Reads wait for no member that takes a seat: what fails on a drive that was replaced meanwhile
+/// says nothing of its replacement.
 #[test]
 fn a_late_error_of_a_replaced_member_costs_nobody_else() {
     for &case in CASES {
@@ -300,7 +304,8 @@ fn a_late_error_of_a_replaced_member_costs_nobody_else() {
     }
 }
 
-/// A replacement is copied, so it needs nothing of the other members; where its member cannot be read they help.
+/// A replacement is copied, so it needs nothing of the other members; where its member cannot be
+/// read they help.
 #[test]
 fn a_replacement_survives_bad_sectors_of_whom_it_replaces() {
     for &case in CASES {
@@ -399,7 +404,8 @@ fn a_second_member_that_fails_during_a_recovery_is_made_up_for() {
     }
 }
 
-/// Where a source cannot be read either, the range is recorded as bad on the member that was to get it: nobody reads made-up data.
+/// Where a source cannot be read either, the range is recorded as bad on the member that was to get
+/// it: no client reads made-up data.
 #[test]
 fn what_nobody_has_is_recorded_as_bad_and_never_made_up() {
     for case in [CASES[0], CASES[3], CASES[4], CASES[9], CASES[11]] {
@@ -446,7 +452,8 @@ fn what_nobody_has_is_recorded_as_bad_and_never_made_up() {
     }
 }
 
-/// Where nobody can record that a sector took nothing, the resync does not say that parity fits there.
+/// Where no member can record that a sector took nothing, the resync does not say that parity fits
+/// there.
 #[test]
 fn a_resync_that_cannot_write_parity_trusts_nothing() {
     for case in [CASES[3], CASES[4], CASES[6]] {
@@ -480,8 +487,9 @@ fn a_resync_that_cannot_write_parity_trusts_nothing() {
     }
 }
 
-/// The old parity of a row that lacks data was recorded as bad on its member only. Its replacement, which holds the same, took the slot,
-/// and the missing data was made from it: something that nobody had written.
+/// The old parity of a row that lacks data was recorded as bad on its member only. Its replacement,
+/// which holds the same, took the slot, and the missing data was made from it: something that
+/// no client had written.
 #[test]
 fn parity_that_nobody_can_make_is_bad_on_the_replacement_too() {
     // Whether the member itself can be read there or not.
@@ -519,7 +527,8 @@ fn parity_that_nobody_can_make_is_bad_on_the_replacement_too() {
     }
 }
 
-/// Parity is made right in the middle of a range of bad sectors, and there is no room to say so: it stays bad, and the resync goes on.
+/// Parity is made right in the middle of a range of bad sectors, and there is no room to say so: it
+/// stays bad, and the resync goes on.
 #[test]
 fn a_resync_passes_bad_sectors_that_cannot_be_told_apart() {
     for case in [CASES[3], CASES[4], CASES[6]] {

@@ -32,7 +32,8 @@ async fn write_all(volume: &Volume, model: &Model) {
     }
 }
 
-/// Several writers, each at random in its part of the array: as long as it takes to fill a member slowly, and longer.
+/// Several writers, each at random in its part of the array: as long as it takes to fill a member
+/// slowly, and longer.
 async fn write_beside(core: &Core, volume: &Volume, model: &Model, seed: u64) {
     let part = volume.size_bytes() / 4 / 512 * 512;
     let writers: Vec<_> = (0..4u64)
@@ -156,7 +157,8 @@ fn writers_beside_a_slow_recovery_leave_copies_that_agree() {
     }
 }
 
-/// The copy of a working member has left out what it would have got later; then that member is gone.
+/// The copy of a working member has left out what it would have got later; then that member is
+/// gone.
 #[test]
 fn a_replacement_becomes_whole_though_whom_it_replaces_fails_in_the_middle() {
     for (number, &case) in CASES.iter().enumerate() {

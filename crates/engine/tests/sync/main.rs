@@ -1,4 +1,5 @@
-//! Resync, recovery, replacement, check and repair, and the clean cache beside them, against slow oracles, in virtual time.
+//! Resync, recovery, replacement, check and repair, and the clean cache beside them, against slow
+//! oracles, in virtual time.
 
 mod cache;
 mod check;

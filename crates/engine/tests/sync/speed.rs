@@ -99,7 +99,8 @@ async fn requests(core: Core, volume: Volume, time: Duration, latencies: Rc<RefC
     }
 }
 
-/// The latency that 99 of 100 requests keep, and the bytes of a member that a recovery went over meanwhile.
+/// The latency that 99 of 100 requests keep, and the bytes of a member that a recovery went over
+/// meanwhile.
 fn beside(case: Case, recover: bool) -> (Duration, f64) {
     let (mut world, mut spec) = array(case, (8 << 30) / 512, 1);
     if recover {

@@ -16,7 +16,7 @@ const DEADLINE: Duration = Duration::from_millis(20);
 
 fn quickly(mut spec: ArraySpec) -> ArraySpec {
     spec.tuning.read_deadline = DEADLINE;
-    // Records flush every member, and wait for whom they flush.
+    // Records flush every member, and wait for each of them.
     spec.tuning.sync.checkpoint_every = Duration::from_secs(600);
     spec
 }
@@ -51,7 +51,7 @@ fn a_recovery_reads_from_others_than_who_does_not_answer() {
                 let array = ArrayHandle::start(&core, spec, books.keeper(&core, &drives)).await;
                 let filled = async || array.status(&core).await.sync.is_some_and(|sync| sync.position == end);
                 until(&core, filled, 20 * DEADLINE).await;
-                // What is filled is recorded once everybody is flushed.
+                // What is filled is recorded once all members are flushed.
                 let status = settled(&core, &array).await;
                 assert_eq!(status.last.map(|last| last.end), Some(JobEnd::Finished));
                 assert!(status.members[0].late_reads > 0);
@@ -183,7 +183,7 @@ fn a_slow_member_is_not_late_for_what_waits_in_front_of_a_read() {
     assert_eq!((report.end, report.late_sectors), (JobEnd::Finished, 0), "{report:?}");
 }
 
-/// A resync needs everybody, so it waits; but not when the array is to stop.
+/// A resync needs all members, so it waits; but not when the array is to stop.
 #[test]
 fn a_resync_that_waits_for_a_stalled_member_ends_when_told_to() {
     for (number, &case) in CASES.iter().enumerate() {

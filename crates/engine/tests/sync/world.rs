@@ -25,7 +25,8 @@ const fn case(level: Level, layout: u32, members: usize, chunk: u64) -> Case {
     Case { level, layout, members, chunk }
 }
 
-/// Every level with redundancy; of RAID 10 near, far and offset, and words that leave places without a copy.
+/// Every level with redundancy; of RAID 10 near, far and offset, and words that leave places
+/// without a copy.
 pub const CASES: &[Case] = &[
     case(Level::Raid1, 0, 2, 0),
     case(Level::Raid1, 0, 3, 0),
@@ -170,7 +171,8 @@ impl Fixture {
         self.drive(index).poke(0, &bytes);
     }
 
-    /// Random contents of the array, with parity and copies right, as of an array that was synced long ago.
+    /// Random contents of the array, with parity and copies right, as of an array that was synced
+    /// long ago.
     pub fn populate(&self, seed: u64) -> Vec<u8> {
         let mut model = vec![0; (self.geometry.array_sectors().0 * 512) as usize];
         Rng::new(seed).fill(&mut model);

@@ -1,4 +1,5 @@
-//! What a core needs to answer requests, and the work that needs a volume, whichever way the request came.
+//! What a core needs to answer requests, and the work that needs a volume, whichever way the
+//! request came.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -56,7 +57,8 @@ fn errno(error: VolumeError) -> Errno {
         VolumeError::ReadOnly => libc::EROFS,
         VolumeError::NoSpace => libc::ENOSPC,
         VolumeError::Stopped => libc::ENODEV,
-        // Data that cannot be read, a write that failed, a broken array, and whatever else comes to be.
+        // Data that cannot be read, a write that failed, a broken array, and whatever else comes to
+        // be.
         _ => libc::EIO,
     })
 }

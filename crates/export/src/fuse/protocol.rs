@@ -1,6 +1,8 @@
-//! The bytes of the FUSE protocol, as far as an export of volumes needs it: version 7, in the byte order of the machine.
+//! The bytes of the FUSE protocol, as far as an export of volumes needs it: version 7, in the byte
+//! order of the machine.
 //!
-//! Layouts and numbers are those of the kernel's interface header, `linux/fuse.h`. Offsets are from the start of each structure.
+//! Layouts and numbers are those of the kernel's interface header, `linux/fuse.h`. Offsets are from
+//! the start of each structure.
 
 /// The version we speak. The minor number only names structures: features are agreed on by flags.
 pub const MAJOR: u32 = 7;
@@ -13,7 +15,8 @@ pub const MINOR_MIN: u32 = 23;
 pub const HEADER_BYTES: usize = 40;
 /// `fuse_out_header`.
 pub const REPLY_HEADER_BYTES: usize = 16;
-/// The header of a write and its arguments: what is in front of the data. No other request that has data has less.
+/// The header of a write and its arguments: what is in front of the data. No other request that has
+/// data has less.
 pub const HEAD_BYTES: usize = HEADER_BYTES + 40;
 
 /// The node of the mounted directory.
@@ -105,7 +108,8 @@ impl Header {
     }
 }
 
-/// Integers of a structure; what lies beyond its end is zero, as in the kernel's older, shorter structures.
+/// Integers of a structure; what lies beyond its end is zero, as in the kernel's older, shorter
+/// structures.
 #[derive(Debug, Clone, Copy)]
 pub struct Fields<'a>(pub &'a [u8]);
 
@@ -165,7 +169,8 @@ pub fn reply_header(unique: u64, outcome: Result<usize, Errno>) -> [u8; REPLY_HE
     bytes
 }
 
-/// A message to the kernel: what it knows of a node's attributes holds no longer. (Its cached data does: there is none.)
+/// A message to the kernel: what it knows of a node's attributes holds no longer. (Its cached data
+/// does: there is none.)
 #[must_use]
 pub fn attributes_changed(node: u64) -> Vec<u8> {
     const INVALIDATE_NODE: u32 = 2;

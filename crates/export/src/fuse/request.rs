@@ -1,4 +1,5 @@
-//! What a request asks for, or why it is refused. No I/O: what needs the volume comes out as [`Job`], everything else as its answer.
+//! What a request asks for, or why it is refused. No I/O: what needs the volume comes out as
+//! [`Job`], everything else as its answer.
 
 use wattle_rt::{Durability, Unmap};
 
@@ -24,7 +25,7 @@ pub struct Request<'a> {
 pub enum Step {
     /// With this answer.
     Answer(Out),
-    /// Nobody waits for an answer.
+    /// No answer is waited for.
     Silence,
     /// With the volume.
     Job(Job),
@@ -69,8 +70,9 @@ pub fn args_bytes(opcode: u32) -> usize {
 /// Decides about a request.
 ///
 /// # Errors
-/// `ENOSYS` for what is not known, which the kernel then does itself or does without; `EROFS` for changes of what is only read; `EPERM`
-/// for a change of a file's size, owner or mode; `ENOSPC` for writes beyond the end, as of a block device; `ENOENT` and `EINVAL`.
+/// `ENOSYS` for what is not known, which the kernel then does itself or does without; `EROFS` for
+/// changes of what is only read; `EPERM` for a change of a file's size, owner or mode; `ENOSPC` for
+/// writes beyond the end, as of a block device; `ENOENT` and `EINVAL`.
 pub fn decide(tree: &Tree, request: &Request<'_>) -> Result<Step, Errno> {
     let (node, args) = (request.header.node, Fields(request.args));
     let file =
@@ -108,7 +110,8 @@ pub fn decide(tree: &Tree, request: &Request<'_>) -> Result<Step, Errno> {
         opcodes::LOOKUP => {
             let name = request.rest.strip_suffix(b"\0").unwrap_or(request.rest);
             let child = tree.child(node, name).ok_or(Errno(libc::ENOENT))?;
-            // The node, its generation; how long its name holds, which may go at any time, and its attributes, of which changes are told.
+            // The node, its generation; how long its name holds, which may go at any time, and its
+            // attributes, of which changes are told.
             let out = Out::default().u64s([child, 0, 0, VALID_SECONDS]).u32s([0, 0]);
             answer(tree.attributes(child, out))
         }
@@ -164,7 +167,8 @@ pub fn decide(tree: &Tree, request: &Request<'_>) -> Result<Step, Errno> {
         },
         opcodes::RELEASEDIR | opcodes::FSYNCDIR | opcodes::DESTROY => answer(Out::default()),
         opcodes::STATFS => answer(tree.statistics()),
-        // Nodes stay whether or not the kernel remembers them. Requests are not interrupted: they end by themselves.
+        // Nodes stay whether or not the kernel remembers them. Requests are not interrupted: they
+        // end by themselves.
         opcodes::FORGET | opcodes::BATCH_FORGET | opcodes::INTERRUPT => Ok(Step::Silence),
         _ => Err(Errno(libc::ENOSYS)),
     }
@@ -191,8 +195,8 @@ fn job(file: &File, command: Command, offset_bytes: u64, length_bytes: u64) -> R
     Ok(Step::Job(Job { volume: file.volume, command, offset_bytes, length_bytes }))
 }
 
-/// `fallocate`. A hole of a file reads as zeros, and loop devices and QEMU build on that: so a punched hole is zeros that may free
-/// space, not a discard, after which anything may be read.
+/// `fallocate`. A hole of a file reads as zeros, and loop devices and QEMU build on that: so a
+/// punched hole is zeros that may free space, not a discard, after which anything may be read.
 fn allocate(file: &File, args: Fields<'_>) -> Result<Step, Errno> {
     let (offset, length, mode) = (args.u64(8), args.u64(16), args.u32(24).cast_signed());
     let keeps_size = mode & libc::FALLOC_FL_KEEP_SIZE != 0;
@@ -226,8 +230,8 @@ fn seek(file: &File, args: Fields<'_>) -> Result<Out, Errno> {
     Ok(Out::default().u64s([to]))
 }
 
-/// Splits a message that was received into its head and body, [`super::protocol::HEAD_BYTES`] and the rest. The two may have to be
-/// brought together, for which `joined` has room.
+/// Splits a message that was received into its head and body, [`super::protocol::HEAD_BYTES`] and
+/// the rest. The two may have to be brought together, for which `joined` has room.
 ///
 /// # Errors
 /// A message shorter than it says: nothing that a kernel sends.

@@ -43,7 +43,8 @@ pub enum StartError {
 pub enum Stopped {
     /// Unmounted.
     Unmounted,
-    /// Somebody has files open, or works there: the directory is given back, and what is open answers errors once the process ends.
+    /// Files are open, or a process works there: the directory is given back, and what is open
+    /// answers errors once the process ends.
     InUse,
     /// The directory could not be given back: its next user has to unmount it.
     StillMounted(UnmountError),
@@ -63,7 +64,8 @@ pub enum Transport {
 pub struct Server;
 
 impl Server {
-    /// Serves `volumes` in a mounted directory, on every core of the runtime, until [`ServerHandle::stop`].
+    /// Serves `volumes` in a mounted directory, on every core of the runtime, until
+    /// [`ServerHandle::stop`].
     ///
     /// # Errors
     /// Nothing is served then, and the mount is removed.
@@ -181,12 +183,14 @@ struct Offered {
 }
 
 impl Offered {
-    /// The name of this server's shard on each core: the address of the offer, which outlives every shard.
+    /// The name of this server's shard on each core: the address of the offer, which outlives every
+    /// shard.
     fn key(self: &Arc<Self>) -> u64 {
         Arc::as_ptr(self).addr() as u64
     }
 
-    /// Makes a ring on every core that gets queues of the kernel's, before it is told that there will be any; false if they cannot be had.
+    /// Makes a ring on every core that gets queues of the kernel's, before it is told that there
+    /// will be any; false if they cannot be had.
     async fn make_rings(self: &Arc<Self>, core: &Core, queues: &[Stream]) -> bool {
         let Some(count) = kernel_queues() else { return false };
         for (ix, queue) in queues.iter().enumerate() {
@@ -241,7 +245,8 @@ impl Files {
     /// Offers the file of another volume.
     ///
     /// # Errors
-    /// It would be another one's file; it cannot be opened, or the server has ended. It is not offered then.
+    /// It would be another one's file; it cannot be opened, or the server has ended. It is not
+    /// offered then.
     pub async fn add(&self, core: &Core, volume: VolumeRef) -> Result<(), StartError> {
         let now = self.now();
         let mut tree = Tree::clone(&now.tree);
@@ -264,8 +269,9 @@ impl Files {
         Ok(())
     }
 
-    /// Hides the file of a volume, or lets it be found again; how often it is open. Once this returns nobody opens a file that is hidden,
-    /// and who has it open keeps it, for as long as its volume runs.
+    /// Hides the file of a volume, or lets it be found again; how often it is open. Once this
+    /// returns a hidden file cannot be opened any more; a process that has it open keeps it, for as
+    /// long as its volume runs.
     pub async fn hide(&self, core: &Core, volume: &str, hidden: bool) -> u32 {
         let now = self.now();
         let mut tree = Tree::clone(&now.tree);
@@ -289,8 +295,8 @@ impl Files {
         self.0.now.replace(Arc::new(offer));
     }
 
-    /// Lets files of volumes that grew grow. Whoever looks at one from now on sees its size; the kernel's own view of a file that is
-    /// open follows when somebody looks (`stat`).
+    /// Lets files of volumes that grew grow. A look-up from now on sees its size; the
+    /// kernel's own view of a file that is open follows with the next `stat`.
     ///
     /// # Errors
     /// The kernel was not told, and goes by the old size for a minute at most.
@@ -346,13 +352,14 @@ impl ServerHandle {
         self.over_io_uring
     }
 
-    /// The files, for whoever asks about them.
+    /// The files, for questions about them.
     #[must_use]
     pub fn files(&self) -> Files {
         self.files.clone()
     }
 
-    /// Opens the volumes on a core and lets it serve a queue, and its share of the kernel's queues over io_uring.
+    /// Opens the volumes on a core and lets it serve a queue, and its share of the kernel's queues
+    /// over io_uring.
     async fn serve_on(
         &mut self,
         core: &Core,
@@ -395,7 +402,8 @@ impl ServerHandle {
         Ok(())
     }
 
-    /// Gives the directory back, lets every request that was taken finish and be answered. The volumes stay open.
+    /// Gives the directory back, lets every request that was taken finish and be answered. The
+    /// volumes stay open.
     pub async fn stop(self, core: &Core) -> Stopped {
         let stopped = match self.unmount_unused(core).await {
             Ok(()) | Err(UnmountError::NotMounted) => Stopped::Unmounted,
@@ -409,7 +417,8 @@ impl ServerHandle {
         stopped
     }
 
-    /// Waits a moment for those who look in passing, and for programs that inherited a file until they are another.
+    /// Waits a moment for programs that look in passing, and for programs that inherited a file
+    /// until they are another.
     async fn unmount_unused(&self, core: &Core) -> Result<(), UnmountError> {
         const TRIES: u32 = 10;
         const PAUSE: Duration = Duration::from_millis(50);

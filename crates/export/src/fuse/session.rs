@@ -1,11 +1,13 @@
-//! One core's queue of the device: requests as they come, each a task on this core, each answered on the queue it came from.
+//! One core's queue of the device: requests as they come, each a task on this core, each answered
+//! on the queue it came from.
 //!
-//! The queue is emptied, a batch at a time; all answers of a turn leave in one system call. Only when nothing came does the core wait
-//! for the queue.
+//! The queue is emptied, a batch at a time; all answers of a turn leave in one system call. Only
+//! when nothing came does the core wait for the queue.
 //!
 //! Invariants:
 //! 1. A message that was received is answered, unless the kernel has given up on it.
-//! 2. Requests that were read and not answered hold [`CORE_BYTES_MAX`] at most, and what one batch may bring on top.
+//! 2. Requests that were read and not answered hold [`CORE_BYTES_MAX`] at most, and what one batch
+//!    may bring on top.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -40,7 +42,8 @@ impl Buffers {
     }
 }
 
-/// Serves the queue until the mount is gone or it is told to stop, and then until everything is answered.
+/// Serves the queue until the mount is gone or it is told to stop, and then until everything is
+/// answered.
 pub(super) async fn serve(core: Core, shard: Rc<Shard>, queue: Stream) {
     let session = Rc::new(Session {
         core,
@@ -84,7 +87,8 @@ async fn receive(session: &Rc<Session>) {
     }
 }
 
-/// Whether nothing more comes. A request may vanish between being announced and being read, which is no end.
+/// Whether nothing more comes. A request may vanish between being announced and being read, which
+/// is no end.
 fn is_gone(error: IoError) -> bool {
     !matches!(error.errno(), libc::EAGAIN | libc::EINTR | libc::ENOENT)
 }
@@ -150,7 +154,8 @@ impl Session {
         let length = data.as_ref().map(|data| data.as_ref().map_or(0, |data| data.len()));
         let header = Buf::copy_of(&reply_header(unique, length.map_err(|errno| *errno)));
         let slices = std::iter::once(header).chain(data.ok().flatten()).collect();
-        // An error says that nobody waits for this answer any more: its caller was killed, or the mount is gone.
+        // An error says that this answer is not waited for any more: its caller was killed, or the
+        // mount is gone.
         let _ = self.core.send(&self.queue, slices).await;
     }
 }

@@ -1,8 +1,11 @@
-//! One core's queues over io_uring: requests come in slots of memory that the kernel knows, and their answers go back there.
+//! One core's queues over io_uring: requests come in slots of memory that the kernel knows, and
+//! their answers go back there.
 //!
-//! The ring is turned at most once per turn of the executor, while requests come or answers leave, and waited for only when there is nothing else.
+//! The ring is turned at most once per turn of the executor, while requests come or answers leave,
+//! and waited for only when there is nothing else.
 //!
-//! Invariant: a slot that came with a request is answered exactly once, for only that gives it back.
+//! Invariant: a slot that came with a request is answered exactly once, for only that gives it
+//! back.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -24,8 +27,8 @@ struct Slots {
     answered: Notify,
 }
 
-/// Serves a registered ring until the mount is gone or it is told to stop, and then until everything is answered. `came` has what came
-/// already.
+/// Serves a registered ring until the mount is gone or it is told to stop, and then until
+/// everything is answered. `came` has what came already.
 pub(super) async fn serve(core: Core, shard: Rc<Shard>, ring: Ring, came: Vec<usize>) {
     let slots = Rc::new(Slots {
         core,

@@ -1,7 +1,8 @@
-//! The names and attributes of the files: a value, the same on every core, replaced when volumes come and go.
+//! The names and attributes of the files: a value, the same on every core, replaced when volumes
+//! come and go.
 //!
-//! A volume is a file of its name; `vg/lv` is the file `lv` in the directory `vg`. A node keeps its number for good, so that what the
-//! kernel remembers of one that is gone never means another.
+//! A volume is a file of its name; `vg/lv` is the file `lv` in the directory `vg`. A node keeps its
+//! number for good, so that what the kernel remembers of one that is gone never means another.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -29,7 +30,7 @@ pub struct FileFacts {
 #[error("the volumes {0} and {1} would be one file, or one the directory of the other")]
 pub struct NameClash(pub String, pub String);
 
-/// Who the files belong to, and since when they are there.
+/// The owner of the files, and since when they are there.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Owner {
     /// User.
@@ -80,13 +81,13 @@ impl File {
         self.size_bytes.load(Ordering::Relaxed)
     }
 
-    /// Somebody has opened it.
+    /// It was opened.
     pub fn opened(&self) {
         self.opens.fetch_add(1, Ordering::Relaxed);
         self.was_opened.store(true, Ordering::Relaxed);
     }
 
-    /// Somebody has closed it.
+    /// It was closed.
     pub fn closed(&self) {
         self.opens.fetch_sub(1, Ordering::Relaxed);
     }
@@ -102,9 +103,10 @@ pub struct Tree {
 /// A node, and whether it is found.
 #[derive(Debug, Clone)]
 struct Place {
-    /// The same in every tree it is in: who has it open is counted there.
+    /// The same in every tree it is in: opens are counted there.
     node: Arc<Node>,
-    /// A file that is not found by its name and not opened any more. Who has it open keeps it.
+    /// A file that is not found by its name and not opened any more. A process that has it open
+    /// keeps it.
     hidden: bool,
 }
 
@@ -133,7 +135,8 @@ impl Tree {
     /// Adds the file of another volume.
     ///
     /// # Errors
-    /// It would be another one's file, or one of them the directory of the other. The tree may have new directories then.
+    /// It would be another one's file, or one of them the directory of the other. The tree may have
+    /// new directories then.
     pub fn add(&mut self, volume: usize, facts: &FileFacts) -> Result<(), NameClash> {
         let clash = |tree: &Self, node| {
             let other = tree.files_below(node).next().unwrap_or(node);
@@ -196,7 +199,8 @@ impl Tree {
         self.nodes.get(index(node)).map(|place| &*place.node)
     }
 
-    /// Whether a node is found by its name: a file that is not hidden, a directory with one below it.
+    /// Whether a node is found by its name: a file that is not hidden, a directory with one below
+    /// it.
     #[must_use]
     pub fn is_found(&self, node: u64) -> bool {
         match self.node(node).map(|node| &node.kind) {

@@ -1,7 +1,9 @@
-//! A client: one connection to an export, many requests in flight, each answered to whoever asked.
+//! A client: one connection to an export, many requests in flight, each answered to the task that
+//! asked.
 //!
-//! For loads, tools of our own, and drives behind other servers ([`super::remote`]). Simple replies, no options beyond the choice
-//! of the export, no reconnection: what breaks the connection ends it, and everybody who waits hears of it.
+//! For loads, tools of our own, and drives behind other servers ([`super::remote`]). Simple
+//! replies, no options beyond the choice of the export, no reconnection: what breaks the connection
+//! ends it, and every waiting task gets the error.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -91,7 +93,7 @@ impl Blocks {
     const DEFAULT: Blocks = Blocks { min_bytes: 512, max_bytes: REQUEST_BYTES_MAX };
 }
 
-/// What the client shares with those who send and receive for it.
+/// What the client shares with the tasks that send and receive for it.
 struct Line {
     core: Core,
     stream: Stream,
@@ -108,7 +110,7 @@ impl Client {
     /// Connects and goes to an export; the empty name is the default one.
     ///
     /// # Errors
-    /// Nobody listens there, or he refuses the export.
+    /// No server listens there, or it refuses the export.
     pub async fn connect(core: &Core, address: &NbdAddress, export: &str) -> Result<Self, ClientError> {
         let address = address.clone();
         let stream = core.offload(move || match &address {
@@ -158,7 +160,7 @@ impl Client {
         self.chosen.blocks
     }
 
-    /// Ends the connection: whoever waits hears of it.
+    /// Ends the connection: every waiting task gets the error.
     pub fn close(&self) {
         self.line.end(ClientError::Closed);
     }
@@ -227,7 +229,7 @@ impl Client {
         let cookie = line.wait(Waiting { data_bytes, answer });
         let request = Request { flags, kind, cookie: cookie as u64, offset_bytes, length_bytes };
         line.send(Buf::copy_of(&request.encode()), data);
-        // Whoever ends the connection says why before he lets go of those who wait.
+        // The reason is set before the waiting tasks are released.
         answered.await.unwrap_or_else(|| Err(line.ended.get().unwrap_or(ClientError::Closed)))
     }
 }
@@ -261,7 +263,7 @@ impl Line {
         }
     }
 
-    /// Whoever waits, and whoever asks from now on, hears `why`; the first reason counts.
+    /// Every waiting task, and every later caller, gets `why`; the first reason counts.
     fn end(&self, why: ClientError) {
         self.ended.set(self.ended.get().or(Some(why)));
         self.stream.shutdown();
@@ -308,7 +310,7 @@ async fn receive_one(line: &Line, input: &mut Input) -> Result<(), ClientError> 
         0 => Ok(input.payload(data_bytes).await?),
         error => Err(ClientError::Failed(error)),
     };
-    // Whoever asked may have gone.
+    // The caller may have gone.
     let _ = answer.send(result);
     Ok(())
 }

@@ -1,14 +1,16 @@
 //! One connection, on one core, from greeting to close.
 //!
-//! Two tasks and one per request in flight: the reader parses as many requests as one receive brought and starts a task for
-//! each; the writer sends all replies that are ready in one call. Requests of one connection are done side by side and
-//! answered in the order they finish, as the protocol allows.
+//! Two tasks and one per request in flight: the reader parses as many requests as one receive
+//! brought and starts a task for each; the writer sends all replies that are ready in one call.
+//! Requests of one connection are done side by side and answered in the order they finish, as the
+//! protocol allows.
 //!
 //! Invariants:
 //! 1. A request is started only when all of it was received, payload included.
-//! 2. Everything a request holds is taken from the connection's [`Account`] before it is received, and given back when its
-//!    reply was sent or can no longer be.
-//! 3. Every started request runs to its end, whatever happens to the connection, and is answered unless the connection broke.
+//! 2. Everything a request holds is taken from the connection's [`Account`] before it is received,
+//!    and given back when its reply was sent or can no longer be.
+//! 3. Every started request runs to its end, whatever happens to the connection, and is answered
+//!    unless the connection broke.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -39,7 +41,7 @@ pub(super) struct OpenExport {
     pub(super) description: String,
     /// It answers to the empty name too.
     pub(super) is_default: bool,
-    /// Nobody finds it: it is about to go, unless somebody has it.
+    /// No client finds it: it is about to go, unless one has it.
     pub(super) hidden: Cell<bool>,
     /// Connections on this core that have it.
     pub(super) clients: Cell<usize>,
@@ -62,8 +64,9 @@ impl OpenExport {
 pub(super) struct Stop;
 
 /// Serves one client until it leaves, breaks the protocol, or is told to go.
-pub(super) async fn serve(core: Core, shard: Rc<Shard>, stream: Stream, stop: Receiver<Stop>) {
+pub(super) async fn serve(core: Core, shard: Rc<Shard>, stream: Stream, id: u64, stop: Receiver<Stop>) {
     let told = watch(&core, stop);
+    let open = shard.memory.open(&core, &shard.limits, stream.clone(), id);
     let mut input = Input::new(core.clone(), stream.clone());
     let exports: Vec<_> =
         shard.exports.borrow().iter().filter(|export| !export.hidden.get()).cloned().collect();
@@ -84,7 +87,6 @@ pub(super) async fn serve(core: Core, shard: Rc<Shard>, stream: Stream, stop: Re
     }
     export.clients.set(export.clients.get() + 1);
 
-    let open = shard.memory.open(&shard.limits, stream.clone());
     let connection = Rc::new(Connection {
         core: core.clone(),
         stream: stream.clone(),
@@ -109,7 +111,8 @@ pub(super) async fn serve(core: Core, shard: Rc<Shard>, stream: Stream, stop: Re
     stream.shutdown();
 }
 
-/// Turns the mailbox into an event: polling a mailbox locks, and the connection polls this one with every batch.
+/// Turns the mailbox into an event: polling a mailbox locks, and the connection polls this one with
+/// every batch.
 fn watch(core: &Core, mut stop: Receiver<Stop>) -> Rc<Event> {
     let told = Rc::new(Event::new());
     let event = told.clone();
@@ -336,8 +339,8 @@ impl Connection {
     }
 }
 
-/// The slices to send for some replies: the headers share one buffer, and those without data between them one slice; data is
-/// sent from where it is.
+/// The slices to send for some replies: the headers share one buffer, and those without data
+/// between them one slice; data is sent from where it is.
 fn gather(replies: &mut [Reply]) -> Vec<Buf> {
     let mut headers = BufMut::alloc(replies.len() * ReplyHeader::BYTES_MAX);
     let mut length = 0;
@@ -373,7 +376,8 @@ fn errno(error: VolumeError) -> Errno {
         VolumeError::ReadOnly => Errno::NotPermitted,
         VolumeError::NoSpace => Errno::NoSpace,
         VolumeError::Stopped => Errno::Shutdown,
-        // Data that cannot be read, a write that failed, a broken array, and whatever else comes to be.
+        // Data that cannot be read, a write that failed, a broken array, and whatever else comes to
+        // be.
         _ => Errno::Io,
     }
 }

@@ -1,7 +1,8 @@
 //! The handshake as a state machine over bytes: fixed newstyle, and nothing older. Pure.
 //!
-//! Invariants: after every call of [`Handshake::advance`] what was consumed is answered in full in `out`; the client makes the
-//! server hold no more than [`HANDSHAKE_BYTES_MAX`] bytes; an unknown or refused option leaves the state as it was.
+//! Invariants: after every call of [`Handshake::advance`] what was consumed is answered in full in
+//! `out`; the client makes the server hold no more than [`HANDSHAKE_BYTES_MAX`] bytes; an unknown
+//! or refused option leaves the state as it was.
 
 use super::limits::{OPTION_BYTES_MAX, OPTIONS_MAX, REQUEST_BYTES_MAX};
 use super::protocol::{
@@ -41,8 +42,9 @@ impl ExportFacts {
 
     /// Minimum, preferred and maximum size of a request.
     ///
-    /// The minimum is 1: the engine merges a partial block under the stripe's own order, which a client that merged blocks
-    /// itself could not do against a second client. The preferred size is the array's, where the protocol can say it.
+    /// The minimum is 1: the engine merges a partial block under the stripe's own order, which a
+    /// client that merged blocks itself could not do against a second client. The preferred size is
+    /// the array's, where the protocol can say it.
     fn block_sizes(&self) -> [u32; 3] {
         const PREFERRED_MIN: u32 = 4096;
         let sayable = self.io_min_bytes.is_power_of_two() && self.io_min_bytes <= REQUEST_BYTES_MAX;
@@ -96,7 +98,8 @@ enum State {
 }
 
 impl<'a> Handshake<'a> {
-    /// A handshake that offers these exports, of which one may answer to the empty name too. [`proto::greeting`] is to be sent first.
+    /// A handshake that offers these exports, of which one may answer to the empty name too.
+    /// [`proto::greeting`] is to be sent first.
     #[must_use]
     pub fn new(exports: &'a [ExportFacts], default: Option<usize>) -> Self {
         Self {
@@ -109,8 +112,8 @@ impl<'a> Handshake<'a> {
         }
     }
 
-    /// Takes at most one message off the front of `input` and appends the answer to `out`. Returns the bytes consumed and
-    /// what to do next.
+    /// Takes at most one message off the front of `input` and appends the answer to `out`. Returns
+    /// the bytes consumed and what to do next.
     pub fn advance(&mut self, input: &[u8], out: &mut Vec<u8>) -> (usize, Step) {
         match self.state {
             State::ClientFlags => self.client_flags(input),
@@ -193,8 +196,9 @@ impl<'a> Handshake<'a> {
                 self.structured = true;
                 reply(replies::ACK, &[])
             }
-            // STARTTLS: there is no TLS. Metadata contexts: the engine knows nothing about allocation, and a server that
-            // answers "all data" everywhere only costs the client a round trip per extent.
+            // STARTTLS: there is no TLS. Metadata contexts: the engine knows nothing about
+            // allocation, and a server that answers "all data" everywhere only costs the client a
+            // round trip per extent.
             _ => reply(replies::ERR_UNSUP, &[]),
         }
     }
@@ -303,7 +307,8 @@ mod tests {
 
     const FIXED: [u8; 4] = [0, 0, 0, 3];
 
-    /// Feeds `input` in pieces of `piece` bytes; returns what was answered, how it ended, and the bytes left over.
+    /// Feeds `input` in pieces of `piece` bytes; returns what was answered, how it ended, and the
+    /// bytes left over.
     fn run(exports: &[ExportFacts], input: &[u8], piece: usize) -> (Vec<u8>, Step, usize) {
         let mut handshake = Handshake::new(exports, (exports.len() == 1).then_some(0));
         let (mut out, mut pending, mut fed) = (Vec::new(), Vec::new(), 0);

@@ -1,6 +1,7 @@
 //! What a connection receives: one large buffer, parsed in place, many requests per system call.
 //!
-//! Invariant: bytes leave in the order they came, each exactly once; a payload is handed out complete or not at all.
+//! Invariant: bytes leave in the order they came, each exactly once; a payload is handed out
+//! complete or not at all.
 
 use wattle_rt::{BufMut, Core, IoError, Stream};
 
@@ -49,8 +50,8 @@ impl Input {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
         } else if self.buf.len() - self.end < COPY_BYTES_MAX {
-            // An unfinished message is at most as long as a copied payload and its request, so this moves a quarter of the
-            // buffer at most, and frees three quarters.
+            // An unfinished message is at most as long as a copied payload and its request, so this
+            // moves a quarter of the buffer at most, and frees three quarters.
             self.buf.copy_within(self.start..self.end, 0);
             (self.start, self.end) = (0, self.end - self.start);
         }

@@ -1,9 +1,10 @@
-//! Who may hold how much memory: an [`Account`] per connection, a [`Memory`] per core.
+//! How much memory each connection may hold: an [`Account`] per connection, a [`Memory`] per core.
 //!
-//! Invariants: an account holds at most its limit; what it holds beyond its reserve is borrowed from the core's shared
-//! memory, first come, first served; nothing is held for a request before its account has taken it. So a client can make its
-//! own connection wait, and no other: the reserve is never lent, and shared memory that a client leaves lying in its socket is
-//! taken back by closing that connection as soon as another one has waited long enough for it.
+//! Invariants: an account holds at most its limit; what it holds beyond its reserve is borrowed
+//! from the core's shared memory, first come, first served; nothing is held for a request before
+//! its account has taken it. So a client can make its own connection wait, and no other: the
+//! reserve is never lent, and shared memory that a client leaves lying in its socket is taken back
+//! by closing that connection as soon as another one has waited long enough for it.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -21,8 +22,20 @@ use wattle_rt::{Either, race};
 pub(super) struct Memory {
     shared_bytes: Semaphore,
     stall_time_max: Duration,
+    /// By the numbers that the server gives its connections.
     accounts: RefCell<BTreeMap<u64, Rc<Account>>>,
-    next_id: Cell<u64>,
+}
+
+/// A connection that could make way for another one: what orders them is how little is lost with
+/// it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Idle {
+    /// It has asked for something before.
+    pub(super) has_asked: bool,
+    /// When its last request was answered, or when it came.
+    pub(super) since: Instant,
+    /// Its number.
+    pub(super) id: u64,
 }
 
 impl Memory {
@@ -31,16 +44,24 @@ impl Memory {
             shared_bytes: Semaphore::new(limits.shared_bytes_per_core(cores) as usize),
             stall_time_max: limits.stall_time_max,
             accounts: RefCell::default(),
-            next_id: Cell::new(0),
         }
     }
 
-    /// Opens an account for the connection over `stream`; it is closed when the result is dropped.
-    pub(super) fn open(self: &Rc<Self>, limits: &Limits, stream: Stream) -> OpenAccount {
-        let id = self.next_id.replace(self.next_id.get() + 1);
+    /// Opens an account for the connection `id` over `stream`; it is closed when the result is
+    /// dropped.
+    pub(super) fn open(
+        self: &Rc<Self>,
+        core: &Core,
+        limits: &Limits,
+        stream: Stream,
+        id: u64,
+    ) -> OpenAccount {
         let account = Rc::new(Account {
             memory: self.clone(),
+            core: core.clone(),
             stream,
+            has_asked: Cell::new(false),
+            idle_since: Cell::new(core.now()),
             bytes_max: limits.connection_bytes(),
             reserve_bytes: limits.reserve_bytes,
             requests_max: limits.requests_max.max(1),
@@ -54,7 +75,28 @@ impl Memory {
         OpenAccount { id, account }
     }
 
-    /// Closes the connection that keeps shared memory waiting on its client for longest, if that is too long.
+    /// The connection with nothing under way that is lost with the least harm. One whose client has
+    /// not done its part of a request for too long has nothing under way either.
+    pub(super) fn idlest(&self) -> Option<Idle> {
+        let accounts = self.accounts.borrow();
+        let idle = |(id, account): (&u64, &Rc<Account>)| {
+            let (has_asked, since) = (account.has_asked.get(), account.idle_since()?);
+            Some(Idle { has_asked, since, id: *id })
+        };
+        accounts.iter().filter_map(idle).min()
+    }
+
+    /// Closes a connection, if it is still as idle as it was.
+    pub(super) fn close(&self, idle: Idle) {
+        if let Some(account) = self.accounts.borrow().get(&idle.id)
+            && account.idle_since() == Some(idle.since)
+        {
+            account.stream.shutdown();
+        }
+    }
+
+    /// Closes the connection that keeps shared memory waiting on its client for longest, if that is
+    /// too long.
     fn evict(&self, now: Instant) {
         let accounts = self.accounts.borrow();
         let stalled = accounts.values().filter(|account| account.borrowed_bytes.get() > 0);
@@ -93,7 +135,11 @@ pub(super) enum ClientWait {
 /// What one connection holds for requests that were read and not yet answered.
 pub(super) struct Account {
     memory: Rc<Memory>,
+    core: Core,
     stream: Stream,
+    has_asked: Cell<bool>,
+    /// When the last request ended, or the connection began.
+    idle_since: Cell<Instant>,
     bytes_max: u64,
     reserve_bytes: u64,
     requests_max: u32,
@@ -105,12 +151,14 @@ pub(super) struct Account {
 }
 
 impl Account {
-    /// Takes the memory for one request of `bytes` (at most the longest request), waiting for earlier ones to be answered and
-    /// for other connections. Only the task that reads the connection takes.
+    /// Takes the memory for one request of `bytes` (at most the longest request), waiting for
+    /// earlier ones to be answered and for other connections. Only the task that reads the
+    /// connection takes.
     ///
     /// # Cancellation
     /// Dropping the future takes nothing.
     pub(super) async fn take(self: &Rc<Self>, core: &Core, bytes: u64) -> Hold {
+        self.has_asked.set(true);
         while self.requests.get() >= self.requests_max || self.held_bytes.get() + bytes > self.bytes_max {
             self.released.wait().await;
         }
@@ -151,7 +199,7 @@ impl Account {
         self.requests.get()
     }
 
-    /// From here until [`Account::wait_ends`] it is the client who keeps us waiting.
+    /// From here until [`Account::wait_ends`] the wait is for the client.
     pub(super) fn wait_begins(&self, wait: ClientWait, now: Instant) {
         self.waits[wait as usize].set(Some(now));
     }
@@ -159,6 +207,15 @@ impl Account {
     /// The client did its part.
     pub(super) fn wait_ends(&self, wait: ClientWait) {
         self.waits[wait as usize].set(None);
+    }
+
+    /// Since when nothing is under way, if that is so.
+    fn idle_since(&self) -> Option<Instant> {
+        if self.requests.get() == 0 {
+            return Some(self.idle_since.get());
+        }
+        let long_ago = |since: &Instant| *since + self.memory.stall_time_max <= self.core.now();
+        self.waiting_since().filter(long_ago)
     }
 
     fn waiting_since(&self) -> Option<Instant> {
@@ -176,6 +233,9 @@ impl Drop for Hold {
     fn drop(&mut self) {
         let account = &self.account;
         account.requests.set(account.requests.get() - 1);
+        if account.requests.get() == 0 {
+            account.idle_since.set(account.core.turn_time());
+        }
         account.held_bytes.set(account.held_bytes.get() - self.bytes);
         account.pay_back();
         account.released.notify_all();

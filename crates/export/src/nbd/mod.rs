@@ -1,10 +1,12 @@
-//! The NBD server: fixed newstyle handshake, simple and structured replies, any number of exports and connections.
+//! The NBD server: fixed newstyle handshake, simple and structured replies, any number of exports
+//! and connections.
 //!
-//! Reading order: `protocol` (bytes), `handshake` and `request` (decisions, pure), `connection` (one client), `server` (all of
-//! them), `limits` and `memory` (what a client can cost); the other side: `client`, and `remote`, which makes a drive of it.
+//! Reading order: `protocol` (bytes), `handshake` and `request` (decisions, pure), `connection`
+//! (one client), `server` (all of them), `limits` and `memory` (what a client can cost); the other
+//! side: `client`, and `remote`, which makes a drive of it.
 //!
-//! Not offered: TLS (use a Unix socket, or a tunnel), metadata contexts (the engine keeps no allocation map), and the
-//! oldstyle handshake.
+//! Not offered: TLS (use a Unix socket, or a tunnel), metadata contexts (the engine keeps no
+//! allocation map), and the oldstyle handshake.
 
 mod client;
 mod connection;
@@ -20,5 +22,5 @@ mod uri;
 
 pub use client::{Blocks, Client, ClientError};
 pub use limits::Limits;
-pub use server::{Export, Exports, Server, ServerHandle};
+pub use server::{Crowd, Export, Exports, Server, ServerHandle};
 pub use uri::{Uri, UriError};

@@ -1,13 +1,20 @@
-//! The NBD protocol to the byte: constants, and codecs between bytes and values. Pure; no I/O, no allocation beyond replies.
+//! The NBD protocol to the byte: constants, and codecs between bytes and values. Pure; no I/O, no
+//! allocation beyond replies.
 //!
-//! Source: "The NBD protocol", doc/proto.md of the NetworkBlockDevice project (public domain). Every integer is big-endian.
+//! Source: "The NBD protocol", doc/proto.md of the NetworkBlockDevice project (public domain).
+//! Every integer is big-endian.
 //!
 //! ```text
-//! request           magic u32 | flags u16 | type u16 | cookie u64 | offset u64 | length u32        28 bytes, + payload of a write
-//! simple reply      magic u32 | error u32 | cookie u64                                             16 bytes, + data of a read
-//! structured reply  magic u32 | flags u16 | type u16 | cookie u64 | length u32                     20 bytes, + `length` bytes
-//! option            "IHAVEOPT" | option u32 | length u32                                           16 bytes, + `length` bytes
-//! option reply      magic u64 | option u32 | reply u32 | length u32                                20 bytes, + `length` bytes
+//! request           magic u32 | flags u16 | type u16 | cookie u64 | offset u64 | length u32
+//!                   = 28 bytes, + payload of a write
+//! simple reply      magic u32 | error u32 | cookie u64
+//!                   = 16 bytes, + data of a read
+//! structured reply  magic u32 | flags u16 | type u16 | cookie u64 | length u32
+//!                   = 20 bytes, + `length` bytes
+//! option            "IHAVEOPT" | option u32 | length u32
+//!                   = 16 bytes, + `length` bytes
+//! option reply      magic u64 | option u32 | reply u32 | length u32
+//!                   = 20 bytes, + `length` bytes
 //! ```
 
 /// First eight bytes of every server: "NBDMAGIC".
@@ -190,7 +197,8 @@ pub struct Request {
 }
 
 impl Request {
-    /// Decodes a request; `None` if the magic is wrong, after which the stream cannot be trusted any more.
+    /// Decodes a request; `None` if the magic is wrong, after which the stream cannot be trusted
+    /// any more.
     #[must_use]
     pub fn decode(bytes: &[u8; REQUEST_BYTES]) -> Option<Self> {
         let mut fields = Fields(bytes);
@@ -218,7 +226,8 @@ impl Request {
         bytes
     }
 
-    /// Bytes that follow the request on the wire. They follow whether or not the request makes sense.
+    /// Bytes that follow the request on the wire. They follow whether or not the request makes
+    /// sense.
     #[must_use]
     pub fn payload_bytes(&self) -> u32 {
         if self.kind == commands::WRITE { self.length_bytes } else { 0 }

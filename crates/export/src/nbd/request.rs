@@ -1,6 +1,7 @@
 //! What a request asks for, or why it is refused. Pure.
 //!
-//! [`decide`] sees every request before anything of it is done. The errors are the ones the protocol recommends.
+//! [`decide`] sees every request before anything of it is done. The errors are the ones the
+//! protocol recommends.
 
 use wattle_rt::{Durability, Unmap};
 
@@ -28,8 +29,9 @@ pub enum Command {
 /// Decides about a request.
 ///
 /// # Errors
-/// `EPERM` for a change of a read-only export; `EINVAL` for unknown commands and flags, for ranges beyond the end and for
-/// reads and writes longer than [`REQUEST_BYTES_MAX`]; `ENOSPC` for writes beyond the end.
+/// `EPERM` for a change of a read-only export; `EINVAL` for unknown commands and flags, for ranges
+/// beyond the end and for reads and writes longer than [`REQUEST_BYTES_MAX`]; `ENOSPC` for writes
+/// beyond the end.
 pub fn decide(request: &Request, export: &ExportFacts, structured: bool) -> Result<Command, Errno> {
     // `flags_allowed`: FUA is allowed everywhere, clients are known to set it on anything.
     let df = if structured { flags::DF } else { 0 };

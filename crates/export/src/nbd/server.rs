@@ -1,6 +1,7 @@
 //! Accepts connections and spreads them over the cores.
 //!
-//! The core that started the server accepts; each connection then lives on the core with the fewest of them, whole.
+//! The core that started the server accepts; each connection then lives on the core with the fewest
+//! of them, whole.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -11,11 +12,11 @@ use std::time::Duration;
 use wattle_engine::{VolumeError, VolumeRef};
 use wattle_rt::mailbox::{Sender, mailbox};
 use wattle_rt::sync::{Event, Notify};
-use wattle_rt::{Core, CoreIx, JoinHandle, Listener, Stream};
+use wattle_rt::{Core, CoreIx, Instant, JoinHandle, Listener, Stream};
 
 use super::connection::{self, OpenExport, Shard, Stop};
 use super::limits::Limits;
-use super::memory::Memory;
+use super::memory::{Idle, Memory};
 use wattle_rt::{Either, race};
 
 /// A volume and what clients are told about it. Clients ask for it by the volume's name.
@@ -32,13 +33,15 @@ pub struct Export {
 pub struct Server;
 
 impl Server {
-    /// Serves `exports` to whoever connects to `listener`, on every core of the runtime, until [`ServerHandle::stop`].
+    /// Serves `exports` to every client that connects to `listener`, on every core of the runtime,
+    /// until [`ServerHandle::stop`].
     ///
-    /// A single export also answers to the empty name, and keeps it when others come. Of several exports of one name the first is
-    /// found.
+    /// A single export also answers to the empty name, and keeps it when others come. Of several
+    /// exports of one name the first is found.
     ///
     /// # Errors
-    /// [`VolumeError::Stopped`] if one of the volumes cannot be opened any more. Nothing is served then.
+    /// [`VolumeError::Stopped`] if one of the volumes cannot be opened any more. Nothing is served
+    /// then.
     pub async fn start(
         core: &Core,
         listener: Listener,
@@ -54,11 +57,26 @@ impl Server {
             next_id: Cell::new(0),
             per_core: RefCell::new(vec![0; core.cores()]),
             one_left: Notify::new(),
+            crowd: RefCell::default(),
+            crowd_told_at: Cell::new(None),
+            tell_crowd: RefCell::new(None),
         });
         let accepting = core.spawn(accept(core.clone(), listener, state.clone()));
         Ok(ServerHandle { state, accepting })
     }
 }
+
+/// What became of connections because there were too many, since that was last told.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Crowd {
+    /// Idle ones that made way for new ones.
+    pub closed: u32,
+    /// New ones that were closed at once, as none was idle.
+    pub refused: u32,
+}
+
+/// Is called with what became of connections.
+type CrowdListener = Box<dyn Fn(&Crowd)>;
 
 /// A running server. Dropping the handle leaves it running.
 pub struct ServerHandle {
@@ -73,15 +91,22 @@ impl ServerHandle {
         self.state.connections.borrow().len()
     }
 
-    /// What is offered, for whoever changes it.
+    /// Has `tell` called when connections were closed or refused because there were too many, and
+    /// then no more often than every ten seconds.
+    pub fn on_crowd(&self, tell: impl Fn(&Crowd) + 'static) {
+        *self.state.tell_crowd.borrow_mut() = Some(Box::new(tell));
+    }
+
+    /// What is offered, for changes of it.
     #[must_use]
     pub fn exports(&self) -> Exports {
         Exports(self.state.offer.clone())
     }
 
-    /// Stops accepting, lets every request that was received in full finish and be answered, and closes the connections.
-    /// Takes as long as the slowest request, and at most [`Limits::drain_time_max`] for clients that do not take their
-    /// replies. The volumes stay open.
+    /// Stops accepting, lets every request that was received in full finish and be answered, and
+    /// closes the connections. Takes as long as the slowest request, and at most
+    /// [`Limits::drain_time_max`] for clients that do not take their replies. The volumes stay
+    /// open.
     pub async fn stop(self, core: &Core) {
         self.state.stopping.set();
         self.accepting.await;
@@ -101,10 +126,12 @@ impl ServerHandle {
 pub struct Exports(Arc<Offer>);
 
 impl Exports {
-    /// Offers another volume to clients that come from now on; `is_default` lets it answer to the empty name too.
+    /// Offers another volume to clients that come from now on; `is_default` lets it answer to the
+    /// empty name too.
     ///
     /// # Errors
-    /// [`VolumeError::Stopped`] if it cannot be opened, or the server has ended; it is not offered then.
+    /// [`VolumeError::Stopped`] if it cannot be opened, or the server has ended; it is not offered
+    /// then.
     pub async fn add(&self, core: &Core, export: Export, is_default: bool) -> Result<(), VolumeError> {
         let name = export.volume.name().to_owned();
         for ix in 0..core.cores() {
@@ -122,7 +149,7 @@ impl Exports {
         Ok(())
     }
 
-    /// From now on nobody finds an export. How many clients have it.
+    /// From now on no client finds an export. Returns how many clients have it.
     pub async fn hide(&self, core: &Core, name: &str) -> usize {
         self.on_each(core, name, |export| export.hidden.set(true)).await
     }
@@ -184,7 +211,8 @@ struct Offer {
 }
 
 impl Offer {
-    /// The name of this server's shard on each core: the address of the offer, which outlives every shard.
+    /// The name of this server's shard on each core: the address of the offer, which outlives every
+    /// shard.
     fn key(self: &Arc<Self>) -> u64 {
         Arc::as_ptr(self).addr() as u64
     }
@@ -232,6 +260,29 @@ struct State {
     next_id: Cell<u64>,
     per_core: RefCell<Vec<u32>>,
     one_left: Notify,
+    /// Not told yet.
+    crowd: RefCell<Crowd>,
+    crowd_told_at: Cell<Option<Instant>>,
+    tell_crowd: RefCell<Option<CrowdListener>>,
+}
+
+impl State {
+    fn is_full(&self) -> bool {
+        self.connections.borrow().len() >= self.offer.limits.connections_max as usize
+    }
+
+    /// Counts what became of a connection because there were too many.
+    fn crowded(&self, now: Instant, count: fn(&mut Crowd) -> &mut u32) {
+        const TOLD_TIME_MIN: Duration = Duration::from_secs(10);
+        *count(&mut self.crowd.borrow_mut()) += 1;
+        if self.crowd_told_at.get().is_none_or(|told| told + TOLD_TIME_MIN <= now) {
+            self.crowd_told_at.set(Some(now));
+            let crowd = self.crowd.take();
+            if let Some(tell) = &*self.tell_crowd.borrow() {
+                tell(&crowd);
+            }
+        }
+    }
 }
 
 async fn accept(core: Core, listener: Listener, state: Rc<State>) {
@@ -239,18 +290,68 @@ async fn accept(core: Core, listener: Listener, state: Rc<State>) {
     const PAUSE: Duration = Duration::from_millis(100);
     loop {
         match race(core.accept(&listener), state.stopping.wait()).await {
-            Either::First(Ok(stream)) => admit(&core, &state, stream),
+            Either::First(Ok(stream)) => match make_room(&core, &state).await {
+                true => admit(&core, &state, stream),
+                false => {
+                    state.crowded(core.now(), |crowd| &mut crowd.refused);
+                    stream.shutdown();
+                }
+            },
             Either::First(Err(_)) => core.sleep(PAUSE).await,
             Either::Second(()) => return,
         }
     }
 }
 
-/// Starts a connection on the core with the fewest, unless there are too many.
-fn admit(core: &Core, state: &Rc<State>, stream: Stream) {
-    if state.connections.borrow().len() >= state.offer.limits.connections_max as usize {
-        return stream.shutdown();
+/// Whether there is room for another connection, if need be in the place of an idle one.
+async fn make_room(core: &Core, state: &State) -> bool {
+    /// A new connection waits at most this long for one to be idle for long enough, and to end.
+    const ROOM_TIME_MAX: Duration = Duration::from_secs(1);
+    let deadline = core.now() + ROOM_TIME_MAX;
+    while state.is_full() {
+        let Some((ix, idle)) = idlest(core, state).await else { return false };
+        let ripe = idle.since + state.offer.limits.idle_time_min;
+        if ripe > deadline || core.now() >= deadline {
+            return false;
+        }
+        if ripe > core.now() {
+            core.sleep_until(ripe).await;
+            continue;
+        }
+        let key = state.offer.key();
+        let close = move |core: Core| async move {
+            if let Some(shard) = core.local::<Shard>(key) {
+                shard.memory.close(idle);
+            }
+        };
+        core.call(ix, close).await;
+        if state.is_full() {
+            race(state.one_left.wait(), core.sleep_until(deadline)).await;
+        }
+        if !state.is_full() {
+            state.crowded(core.now(), |crowd| &mut crowd.closed);
+        }
     }
+    true
+}
+
+/// The connection that is lost with the least harm, and its core, if one has nothing under way.
+async fn idlest(core: &Core, state: &State) -> Option<(CoreIx, Idle)> {
+    let mut found: Option<(CoreIx, Idle)> = None;
+    for ix in (0..core.cores()).map(CoreIx) {
+        let key = state.offer.key();
+        let ask = move |core: Core| async move { core.local::<Shard>(key)?.memory.idlest() };
+        if let Some(idle) = core.call(ix, ask).await
+            && found.is_none_or(|(_, other)| idle < other)
+        {
+            found = Some((ix, idle));
+        }
+    }
+    found
+}
+
+/// Starts a connection on the core with the fewest.
+fn admit(core: &Core, state: &Rc<State>, stream: Stream) {
     let (sender, stop) = mailbox();
     let id = state.next_id.replace(state.next_id.get() + 1);
     state.connections.borrow_mut().insert(id, sender);
@@ -264,7 +365,7 @@ fn admit(core: &Core, state: &Rc<State>, stream: Stream) {
     let key = state.offer.key();
     let ended = core.call(CoreIx(ix), move |core| async move {
         let shard = core.local::<Shard>(key).expect("shards outlive the connections");
-        connection::serve(core, shard, stream, stop).await;
+        connection::serve(core, shard, stream, id, stop).await;
     });
     let state = state.clone();
     core.spawn(async move {

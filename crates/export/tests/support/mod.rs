@@ -129,7 +129,8 @@ impl Client {
         let _ = self.core.send(&self.stream, vec![Buf::copy_of(bytes)]).await;
     }
 
-    /// Sends bytes without waiting for the server to take them: a server that is right may not, before its replies are taken.
+    /// Sends bytes without waiting for the server to take them: a server that is right may not,
+    /// before its replies are taken.
     pub fn send_meanwhile(&self, bytes: &[u8]) {
         let (core, stream, bytes) = (self.core.clone(), self.stream.clone(), Buf::copy_of(bytes));
         self.core.spawn(async move { core.send(&stream, vec![bytes]).await });

@@ -1,4 +1,5 @@
-//! The arrays of cache metadata: a tree from numbers to blocks, and these full of values. docs/formats.md §15.
+//! The arrays of cache metadata: a tree from numbers to blocks, and these full of values.
+//! docs/formats.md §15.
 
 use std::collections::VecDeque;
 
@@ -8,7 +9,8 @@ use crate::bytes::{array, le32};
 pub(crate) const SALT: u32 = 595_846_735;
 const HEADER_BYTES: usize = 24;
 
-/// A walk over the values of an array, which have `V` bytes each, with their indices; used like [`Walk`].
+/// A walk over the values of an array, which have `V` bytes each, with their indices; used like
+/// [`Walk`].
 #[derive(Clone, Debug)]
 pub struct Array<const V: usize> {
     tree: Walk<8>,
@@ -36,7 +38,8 @@ impl<const V: usize> Array<V> {
         self.values.front().map(|(_, block)| *block).or_else(|| self.tree.wants())
     }
 
-    /// Takes the wanted block; the values that were in it. After an error the walk goes on behind the block.
+    /// Takes the wanted block; the values that were in it. After an error the walk goes on behind
+    /// the block.
     pub fn give(&mut self, bytes: &[u8]) -> Result<Vec<(u64, [u8; V])>, MetadataError> {
         let Some((first, block)) = self.values.pop_front() else { return self.give_node(bytes) };
         let bytes = check(bytes, block, 16, SALT)?;

@@ -9,7 +9,8 @@ pub(crate) const SALT: u32 = 121_107;
 const HEADER_BYTES: usize = 32;
 const INTERNAL: u32 = 1;
 const LEAF: u32 = 2;
-/// A tree of the smallest fan-out that splitting leaves (a third of 126) over 2^64 keys is not as deep.
+/// A tree of the smallest fan-out that splitting leaves (a third of 126) over 2^64 keys is not as
+/// deep.
 const MAX_DEPTH: usize = 16;
 
 /// A walk over the entries of a tree whose values have `V` bytes, by ascending key.
@@ -20,8 +21,8 @@ const MAX_DEPTH: usize = 16;
 /// }
 /// ```
 ///
-/// Keys must ascend, and a child's keys must lie in the range that its parent gives it, so each entry comes once and blocks
-/// that point back to one another end the walk with an error.
+/// Keys must ascend, and a child's keys must lie in the range that its parent gives it, so each
+/// entry comes once and blocks that point back to one another end the walk with an error.
 #[derive(Clone, Debug)]
 pub struct Walk<const V: usize> {
     keys: RangeInclusive<u64>,
@@ -51,7 +52,8 @@ impl<const V: usize> Walk<V> {
         self.pending.last().map(|pending| pending.block)
     }
 
-    /// Takes the wanted block; the entries that were in it. After an error the walk goes on behind the block.
+    /// Takes the wanted block; the entries that were in it. After an error the walk goes on behind
+    /// the block.
     pub fn give(&mut self, bytes: &[u8]) -> Result<Vec<(u64, [u8; V])>, MetadataError> {
         let Pending { block, keys: promised, depth } = self.pending.pop().ok_or(MetadataError::NotWanted)?;
         let bytes = check(bytes, block, 8, SALT)?;

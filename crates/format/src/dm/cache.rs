@@ -18,7 +18,8 @@ const MAX_BLOCKS: u64 = 255 * 16_320;
 /// The superblock, block 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Superblock {
-    /// Whether the dirty bits are true: they are written when the cache is stopped. If not, every block may be dirty.
+    /// Whether the dirty bits are true: they are written when the cache is stopped. If not, every
+    /// block may be dirty.
     pub clean_shutdown: bool,
     /// A check or repair is due before the cache may be written.
     pub needs_check: bool,
@@ -41,7 +42,8 @@ pub struct Mapping {
     pub cache_block: u64,
     /// Its number in the slow volume.
     pub origin_block: u64,
-    /// Whether it says itself that it is dirty: version 1 only, see [`Superblock::dirty`] for version 2.
+    /// Whether it says itself that it is dirty: version 1 only, see [`Superblock::dirty`] for
+    /// version 2.
     pub dirty: bool,
 }
 
@@ -94,8 +96,8 @@ impl Superblock {
         (self.version == 2).then(|| Array::new(self.dirty_root, words, MAX_BLOCKS))
     }
 
-    /// The blocks that an entry of [`Superblock::dirty`] says are dirty. Of blocks that are not in use it means nothing: new
-    /// ones have their bits set.
+    /// The blocks that an entry of [`Superblock::dirty`] says are dirty. Of blocks that are not in
+    /// use it means nothing: new ones have their bits set.
     pub fn dirty_blocks(&self, (index, word): (u64, [u8; 8])) -> impl Iterator<Item = u64> {
         let (word, blocks) = (u64::from_le_bytes(word), u64::from(self.cache_blocks));
         let set = (0..64).filter(move |bit| word >> bit & 1 == 1).map(move |bit| 64 * index + bit);

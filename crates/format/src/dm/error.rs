@@ -84,7 +84,7 @@ pub enum MetadataError {
         /// The block.
         block: u64,
     },
-    /// Nobody asked for a block.
+    /// No block was asked for.
     #[error("no metadata block is wanted")]
     NotWanted,
 }

@@ -58,8 +58,8 @@ impl Log {
         Ok(Log { regions: le64(bytes, 8) })
     }
 
-    /// Whether the legs are alike in a region, by the bits from [`BITS_OFFSET_BYTES`] on. A region that is being written is not
-    /// known to be.
+    /// Whether the legs are alike in a region, by the bits from [`BITS_OFFSET_BYTES`] on. A region
+    /// that is being written is not known to be.
     #[must_use]
     pub fn is_clean(&self, bits: &[u8], region: u64) -> bool {
         let byte = usize::try_from(region / 8).ok().and_then(|at| bits.get(at));

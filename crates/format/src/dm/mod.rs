@@ -1,9 +1,10 @@
 //! What device-mapper's targets keep on disk under LVM2's volumes: docs/formats.md §12 to §15.
 //!
-//! [`raid`] is the superblock in an rmeta LV, [`snapshot`] the exceptions of an old snapshot, [`thin`] a thin pool's mappings,
-//! [`cache`] what a cache holds and what of it is dirty, [`mirror`] where an old mirror's legs are alike. The larger ones are trees of blocks. Nothing here does I/O: a walk says
-//! with `wants` which block it needs next, and `give` takes it and returns what was in it. However hostile the blocks, a
-//! walk ends.
+//! [`raid`] is the superblock in an rmeta LV, [`snapshot`] the exceptions of an old snapshot,
+//! [`thin`] a thin pool's mappings, [`cache`] what a cache holds and what of it is dirty,
+//! [`mirror`] where an old mirror's legs are alike. The larger ones are trees of blocks. Nothing
+//! here does I/O: a walk says with `wants` which block it needs next, and `give` takes it and
+//! returns what was in it. However hostile the blocks, a walk ends.
 
 mod array;
 mod btree;
@@ -23,7 +24,8 @@ pub use error::MetadataError;
 /// Bytes of a block of thin and cache metadata.
 pub const BLOCK_BYTES: usize = 4096;
 
-/// Takes a block whose checksum (with the salt of its kind) is right and which says that it is block `number`.
+/// Takes a block whose checksum (with the salt of its kind) is right and which says that it is
+/// block `number`.
 fn check(
     bytes: &[u8],
     number: u64,
@@ -45,7 +47,8 @@ fn check(
     Ok(bytes)
 }
 
-/// Persistent-data's checksum: CRC-32C of all but itself, without the final inversion, under a salt for each kind of block.
+/// Persistent-data's checksum: CRC-32C of all but itself, without the final inversion, under a salt
+/// for each kind of block.
 fn checksum(block: &[u8; BLOCK_BYTES], salt: u32) -> u32 {
     !crc32c::crc32c(&block[4..]) ^ salt
 }

@@ -1,5 +1,5 @@
-//! The superblock that dm-raid keeps in an LV's rmeta volumes: docs/formats.md §12. The data is laid out as md's, and md's
-//! bitmap follows in the next 4 KiB ([`crate::md::bitmap`]).
+//! The superblock that dm-raid keeps in an LV's rmeta volumes: docs/formats.md §12. The data is
+//! laid out as md's, and md's bitmap follows in the next 4 KiB ([`crate::md::bitmap`]).
 
 use crate::bytes::{le32, le64, put_le32, put_le64};
 
@@ -71,8 +71,8 @@ pub struct Shape {
 }
 
 impl Superblock {
-    /// Of a new image, which is in sync, of a new array, which may have to be resynced from `resync_offset` on (`u64::MAX`:
-    /// it has not).
+    /// Of a new image, which is in sync, of a new array, which may have to be resynced from
+    /// `resync_offset` on (`u64::MAX`: it has not).
     #[must_use]
     pub fn new(shape: &Shape, position: u32, resync_offset: u64) -> Superblock {
         let mut superblock = Superblock { bytes: [0; SUPERBLOCK_BYTES] };
@@ -100,7 +100,8 @@ impl Superblock {
         superblock
     }
 
-    /// Reads the start of an rmeta volume. `Ok(None)`: the magic is zero, which means a new image that has to be rebuilt.
+    /// Reads the start of an rmeta volume. `Ok(None)`: the magic is zero, which means a new image
+    /// that has to be rebuilt.
     pub fn decode(bytes: &[u8]) -> Result<Option<Superblock>, RaidError> {
         let Some(&bytes) = bytes.first_chunk() else {
             return Err(RaidError::Truncated { got: bytes.len() });
@@ -200,7 +201,8 @@ impl Superblock {
         put_le64(&mut self.bytes, 40, sectors);
     }
 
-    /// Level, layout, chunk and sizes, before a reshape if there is one. Sizes are 0 in old superblocks.
+    /// Level, layout, chunk and sizes, before a reshape if there is one. Sizes are 0 in old
+    /// superblocks.
     #[must_use]
     pub fn shape(&self) -> Shape {
         let long = |at| if self.is_extended() { le64(&self.bytes, at) } else { 0 };

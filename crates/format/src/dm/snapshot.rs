@@ -1,4 +1,5 @@
-//! The store of an old (not thin) snapshot: which chunks of the origin were copied to where. docs/formats.md §13.
+//! The store of an old (not thin) snapshot: which chunks of the origin were copied to where.
+//! docs/formats.md §13.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +12,8 @@ const MAGIC: u32 = 0x7041_6e53;
 const VERSION: u32 = 1;
 const ENTRY_BYTES: u64 = 16;
 const SECTOR_BYTES: u64 = 512;
-/// Chunks are powers of two: from a sector, which device-mapper refuses to go below, up to LVM2's limit of 512 KiB.
+/// Chunks are powers of two: from a sector, which device-mapper refuses to go below, up to LVM2's
+/// limit of 512 KiB.
 const CHUNK_SECTORS: std::ops::RangeInclusive<u32> = 1..=1024;
 
 /// The header, chunk 0.
@@ -69,7 +71,7 @@ pub enum SnapshotError {
         /// Chunk of the origin.
         origin_chunk: u64,
     },
-    /// Nobody asked for a chunk.
+    /// No chunk was asked for.
     #[error("no chunk of the store is wanted")]
     NotWanted,
 }
@@ -107,8 +109,8 @@ impl Header {
     }
 }
 
-/// The exceptions, collected table by table: read the chunk that it [`wants`](Exceptions::wants), [`give`](Exceptions::give)
-/// it, until it wants none.
+/// The exceptions, collected table by table: read the chunk that it [`wants`](Exceptions::wants),
+/// [`give`](Exceptions::give) it, until it wants none.
 #[derive(Clone, Debug)]
 pub struct Exceptions {
     chunk_bytes: u64,

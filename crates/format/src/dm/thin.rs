@@ -108,7 +108,8 @@ impl Superblock {
         Walk::new(self.details_root, 0..=MAX_DEVICE, self.metadata_blocks)
     }
 
-    /// Walks to the root of one volume's mappings: at most one entry, its value for [`Superblock::mappings`].
+    /// Walks to the root of one volume's mappings: at most one entry, its value for
+    /// [`Superblock::mappings`].
     #[must_use]
     pub fn mapping_root(&self, device_id: u64) -> Walk<8> {
         Walk::new(self.mapping_root, device_id..=device_id, self.metadata_blocks)

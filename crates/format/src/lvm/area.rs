@@ -1,9 +1,9 @@
 //! Metadata areas: where a VG's text is and how the next one is committed.
 //! docs/formats.md §11.2.
 //!
-//! An area is one sector of header and a ring. A text is written to free space of the ring; the header then names it as
-//! *precommitted* beside the committed one, and then as committed. So a crash leaves the old text or the new one, and what
-//! each area says is decided by a single sector.
+//! An area is one sector of header and a ring. A text is written to free space of the ring; the
+//! header then names it as *precommitted* beside the committed one, and then as committed. So a
+//! crash leaves the old text or the new one, and what each area says is decided by a single sector.
 
 use super::checksum::{crc, crc_of_parts};
 use super::label::Area;
@@ -292,7 +292,8 @@ impl Header {
         if size_bytes > max_bytes + 1 {
             return Err(AreaError::Full { size_bytes, max_bytes });
         }
-        // Whole sectors: what is left of the last one is free as well, since texts start at sectors.
+        // Whole sectors: what is left of the last one is free as well, since texts start at
+        // sectors.
         let mut padded = text.to_vec();
         padded.resize(size_bytes.next_multiple_of(SECTOR_BYTES) as usize, 0);
         let offset_bytes = self.next_offset()?;
@@ -329,8 +330,9 @@ impl Header {
     }
 }
 
-/// The commit of one text to one area, in its order: `texts` on every area, flush; `precommit` on every area, flush;
-/// `commit` on every area, flush. Each header is written to the start of its area and is one sector.
+/// The commit of one text to one area, in its order: `texts` on every area, flush; `precommit` on
+/// every area, flush; `commit` on every area, flush. Each header is written to the start of its
+/// area and is one sector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Commit {
     /// Whole sectors and where they go on the device: one run, or two around the ring's end.
@@ -410,7 +412,8 @@ mod tests {
         assert!(matches!(Header::decode(&good, other), Err(AreaError::Misplaced { .. })));
     }
 
-    /// Sizes chosen so that texts wrap: what is committed always reads back, around the ring's end too.
+    /// Sizes chosen so that texts wrap: what is committed always reads back, around the ring's end
+    /// too.
     #[test]
     fn texts_go_around_the_ring() {
         let mut device = Device::new();
@@ -466,7 +469,8 @@ mod tests {
         assert!(matches!(header.text(&location, &[b"abd\0"]), Err(AreaError::TextChecksum { .. })));
     }
 
-    /// An old text that a newer LVM2, or damage, left where the next one would go is never overwritten.
+    /// An old text that a newer LVM2, or damage, left where the next one would go is never
+    /// overwritten.
     #[test]
     fn the_old_text_is_never_overwritten() {
         let header = Header::new(AREA).unwrap();

@@ -1,5 +1,5 @@
-//! Whether a volume group makes sense, and which of its extents are free. Everything here is checked arithmetic over numbers
-//! that came from a disk, and no worse than n log n in them.
+//! Whether a volume group makes sense, and which of its extents are free. Everything here is
+//! checked arithmetic over numbers that came from a disk, and no worse than n log n in them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -31,7 +31,8 @@ struct Checker<'a> {
 }
 
 impl Vg {
-    /// Everything that is wrong. A VG with a problem must not be changed, and what it concerns must not be mapped.
+    /// Everything that is wrong. A VG with a problem must not be changed, and what it concerns must
+    /// not be mapped.
     #[must_use]
     pub fn problems(&self) -> Vec<Problem> {
         let mut checker = Checker::new(self);
@@ -47,8 +48,8 @@ impl Vg {
         checker.problems
     }
 
-    /// A segment of a type that is not known, if there is one. Which extents it has cannot be told, so nothing may be
-    /// allocated, while the other LVs can be used.
+    /// A segment of a type that is not known, if there is one. Which extents it has cannot be told,
+    /// so nothing may be allocated, while the other LVs can be used.
     #[must_use]
     pub fn unknown_segment(&self) -> Option<Place> {
         self.lvs.iter().find_map(|lv| {
@@ -232,8 +233,8 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// LVs with nothing under them but PVs are done; then those on top of what is done. Whoever is left is in a loop or on
-    /// top of one; one of each loop is named.
+    /// LVs with nothing under them but PVs are done; then those on top of what is done. An LV that
+    /// is left is in a loop or on top of one; one of each loop is named.
     fn loops(&mut self) {
         let mut on_top: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
         let mut waiting: BTreeMap<&str, usize> = BTreeMap::new();
@@ -262,8 +263,8 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// Going down from anywhere among those that are left never leaves them, so after as many steps as there are LVs
-    /// one is in a loop.
+    /// Going down from anywhere among those that are left never leaves them, so after as many steps
+    /// as there are LVs one is in a loop.
     fn in_a_loop(&self, left: &BTreeMap<&'a str, usize>) -> Option<String> {
         let mut name = *left.keys().next()?;
         for _ in 0..left.len() {
@@ -463,7 +464,8 @@ mod tests {
         assert_eq!(vg.unknown_segment(), Some(Place::Segment("a".to_owned(), 1)));
     }
 
-    /// A chain of ten thousand LVs, each on the one before it, and a hundred thousand segments: not quadratic.
+    /// A chain of ten thousand LVs, each on the one before it, and a hundred thousand segments: not
+    /// quadratic.
     #[test]
     fn large_groups() {
         let vg = Vg::parse(text().as_bytes()).unwrap();

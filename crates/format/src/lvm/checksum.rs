@@ -1,5 +1,6 @@
-//! LVM2's checksum of labels, area headers and texts: docs/formats.md §11.1. The usual reflected CRC-32 polynomial with a
-//! start value of its own and no final inversion, so no common CRC function gives it.
+//! LVM2's checksum of labels, area headers and texts: docs/formats.md §11.1. The usual reflected
+//! CRC-32 polynomial with a start value of its own and no final inversion, so no common CRC
+//! function gives it.
 
 use crate::crc32;
 

@@ -42,7 +42,7 @@ pub enum Standing {
 /// The copies of a VG contradict one another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ChooseError {
-    /// Nobody has a text.
+    /// No PV has a text.
     #[error("no metadata area holds usable metadata")]
     NoText,
     /// Copies of several VGs were given.
@@ -67,8 +67,8 @@ pub enum ChooseError {
     },
 }
 
-/// Chooses among the areas of one VG: the highest sequence number whose text is whole, and how every area stands to it.
-/// The index is that of the first area which has it.
+/// Chooses among the areas of one VG: the highest sequence number whose text is whole, and how
+/// every area stands to it. The index is that of the first area which has it.
 pub fn choose(areas: &[AreaState]) -> Result<(usize, Vec<Standing>), ChooseError> {
     let texts = || {
         areas.iter().enumerate().filter_map(|(area, state)| match *state {

@@ -86,7 +86,8 @@ pub(super) enum Node {
 }
 
 pub(super) fn number(value: u64) -> Option<Node> {
-    // Past 63 bits LVM2 would read it as something else; `problems` has said so before anybody writes.
+    // Past 63 bits LVM2 would read it as something else; `problems` has said so before any caller
+    // writes.
     let scalar = i64::try_from(value).map_or_else(|_| Scalar::Word(value.to_string()), Scalar::Int);
     Some(Node::Value(Value::One(scalar)))
 }
@@ -99,8 +100,9 @@ pub(super) fn words(words: &[String]) -> Option<Node> {
     Some(Node::Value(Value::List(words.iter().map(|word| Scalar::from(word.as_str())).collect())))
 }
 
-/// `kept` with the known keys set: what stays as it was is not touched, what is not known stays where it was, and new
-/// keys follow the known one before them. A comment goes with the line that it no longer describes.
+/// `kept` with the known keys set: what stays as it was is not touched, what is not known stays
+/// where it was, and new keys follow the known one before them. A comment goes with the line that
+/// it no longer describes.
 pub(super) fn merge(kept: &Section, known: Vec<Known>) -> Section {
     let mut nodes: Vec<(&'static str, Option<Node>, bool)> =
         known.into_iter().map(|(key, node)| (key, node, false)).collect();

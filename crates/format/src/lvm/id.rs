@@ -1,5 +1,5 @@
-//! Ids of PVs, VGs and LVs: 32 characters of `0-9a-zA-Z!#`, shown in groups of 6-4-4-4-4-4-6. Labels hold them bare, texts
-//! hold them as shown.
+//! Ids of PVs, VGs and LVs: 32 characters of `0-9a-zA-Z!#`, shown in groups of 6-4-4-4-4-4-6.
+//! Labels hold them bare, texts hold them as shown.
 
 use std::fmt;
 use std::str::FromStr;
@@ -20,8 +20,8 @@ impl Id {
         bytes.iter().all(|&byte| is_id_byte(byte)).then_some(Id(bytes))
     }
 
-    /// An id out of 32 random bytes. The slight preference for the first characters of the alphabet costs less than a
-    /// hundredth of a bit each.
+    /// An id out of 32 random bytes. The slight preference for the first characters of the alphabet
+    /// costs less than a hundredth of a bit each.
     #[must_use]
     pub fn from_random(random: [u8; 32]) -> Id {
         Id(random.map(|byte| ALPHABET[usize::from(byte) % ALPHABET.len()]))

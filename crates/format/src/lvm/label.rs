@@ -1,7 +1,7 @@
-//! The PV label: who this device is and where its areas are. docs/formats.md §11.1.
+//! The PV label: which PV this device is and where its areas are. docs/formats.md §11.1.
 //!
-//! One sector among the first four. It changes only when the PV is made, resized, or joins or leaves a VG; everything else
-//! is in the text of the metadata areas.
+//! One sector among the first four. It changes only when the PV is made, resized, or joins or
+//! leaves a VG; everything else is in the text of the metadata areas.
 
 use super::checksum::crc;
 use super::id::Id;
@@ -53,7 +53,8 @@ impl Extension {
         Extension { version: 2, flags: if in_vg { IN_VG } else { 0 }, bootloader_areas: Vec::new() }
     }
 
-    /// Whether the PV says that it belongs to a VG, which it does even when its own metadata areas are empty.
+    /// Whether the PV says that it belongs to a VG, which it does even when its own metadata areas
+    /// are empty.
     #[must_use]
     pub fn in_vg(&self) -> bool {
         self.flags & IN_VG != 0
@@ -126,9 +127,10 @@ pub enum LabelError {
 }
 
 impl Label {
-    /// A new PV laid out as `pvcreate` does: one metadata area from 4 KiB up to the data, which starts at 1 MiB or, if the
-    /// stripes of what is below are no power of two, at the next multiple of them (`stripe_bytes`; 0 if there are none). `None`
-    /// when the device has no room for data.
+    /// A new PV laid out as `pvcreate` does: one metadata area from 4 KiB up to the data, which
+    /// starts at 1 MiB or, if the stripes of what is below are no power of two, at the next
+    /// multiple of them (`stripe_bytes`; 0 if there are none). `None` when the device has no room
+    /// for data.
     #[must_use]
     pub fn create(id: Id, device_bytes: u64, stripe_bytes: u64) -> Option<Label> {
         let aligned = stripe_bytes != 0 && stripe_bytes.is_multiple_of(SECTOR_BYTES as u64);
@@ -138,7 +140,8 @@ impl Label {
         (data_at < device_bytes).then(|| Label::new(id, device_bytes, data, vec![metadata]))
     }
 
-    /// How many extents fit between the start of the data and its end: the device's, or a metadata area behind it.
+    /// How many extents fit between the start of the data and its end: the device's, or a metadata
+    /// area behind it.
     #[must_use]
     pub fn pe_count(&self, extent_sectors: u64) -> u64 {
         let Some(data) = self.data_areas.first() else { return 0 };
@@ -164,7 +167,8 @@ impl Label {
         }
     }
 
-    /// The first valid label in the first [`SCAN_BYTES`] of a device. `Ok(None)`: nothing here says that it is one.
+    /// The first valid label in the first [`SCAN_BYTES`] of a device. `Ok(None)`: nothing here says
+    /// that it is one.
     pub fn find(head: &[u8]) -> Result<Option<Label>, LabelError> {
         let mut broken = None;
         for (sector, bytes) in head.chunks_exact(SECTOR_BYTES).take(SCAN_BYTES / SECTOR_BYTES).enumerate() {
@@ -379,7 +383,7 @@ mod tests {
             prop_assert_eq!(Label::find(&head(&label)), Ok(Some(label)));
         }
 
-        /// Whatever is accepted is written back byte for byte, what nobody understands included.
+        /// Whatever is accepted is written back byte for byte, what is not understood included.
         #[test]
         fn lossless(at in 20..510_usize, value: [u8; 2]) {
             let bytes = resealed(head(&label()), at, &value);

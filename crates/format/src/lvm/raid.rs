@@ -73,7 +73,8 @@ pub struct Raid {
 }
 
 impl Raid {
-    /// Extents that each image has of a segment of so many; `None` when the numbers do not go together.
+    /// Extents that each image has of a segment of so many; `None` when the numbers do not go
+    /// together.
     #[must_use]
     pub fn image_extents(&self, extents: u64) -> Option<u64> {
         let images = self.images.len() as u64;

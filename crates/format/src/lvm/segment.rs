@@ -271,7 +271,8 @@ impl Kind {
         }
     }
 
-    /// What its blocks come from: everything it names, except for the thin volumes that a thin volume only descends from.
+    /// What its blocks come from: everything it names, except for the thin volumes that a thin
+    /// volume only descends from.
     #[must_use]
     pub fn made_of(&self) -> Vec<&str> {
         match self {
@@ -390,7 +391,8 @@ impl Kind {
         }))
     }
 
-    /// The keys that [`Kind::read`] reads, and the counts that LVM2 wants with them, in LVM2's order.
+    /// The keys that [`Kind::read`] reads, and the counts that LVM2 wants with them, in LVM2's
+    /// order.
     fn write(&self, known: &mut Vec<Known>) {
         let some_number = |value: Option<u64>| value.and_then(number);
         let some_text = |value: &Option<String>| value.as_deref().and_then(text);

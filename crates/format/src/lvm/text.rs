@@ -1,8 +1,8 @@
 //! The grammar of LVM2's metadata: sections, `key = value`, lists, comments. docs/formats.md §11.3.
 //!
-//! Parsing keeps everything but white space and spelling: order, keys nobody knows, comments, bytes of strings that are no
-//! UTF-8. Writing gives LVM2's own on-disk form, which differs from what was parsed in white space at most, unless
-//! something else than LVM2 wrote it.
+//! Parsing keeps everything but white space and spelling: order, unknown keys, comments, bytes
+//! of strings that are no UTF-8. Writing gives LVM2's own on-disk form, which differs from what was
+//! parsed in white space at most, unless something else than LVM2 wrote it.
 
 use std::fmt;
 
@@ -286,7 +286,8 @@ impl Parser<'_> {
         }
     }
 
-    /// A string in double quotes: a backslash makes a quote or a backslash of what follows, and is itself before all else.
+    /// A string in double quotes: a backslash makes a quote or a backslash of what follows, and is
+    /// itself before all else.
     fn quoted(&mut self) -> Result<Vec<u8>, TextError> {
         self.at += 1;
         let mut text = Vec::new();
@@ -327,7 +328,8 @@ impl Parser<'_> {
         self.run(is_white).contains(&b'\n')
     }
 
-    /// Comments inside an item (before a value, in a list) have no place in the tree; LVM2 writes none there.
+    /// Comments inside an item (before a value, in a list) have no place in the tree; LVM2 writes
+    /// none there.
     fn skip_comments(&mut self) {
         self.skip_white();
         while self.peek() == Some(b'#') {
@@ -559,7 +561,8 @@ mod tests {
             scalar().prop_map(Value::One),
             prop::collection::vec(scalar(), 0..4).prop_map(Value::List)
         ];
-        // White space cannot stand in front of a key and is not kept behind a comment's `#`-line, so neither has any.
+        // White space cannot stand in front of a key and is not kept behind a comment's `#`-line,
+        // so neither has any.
         let leaf = prop_oneof![
             4 => ("\\PC{1,8}", value).prop_map(|(key, value)| Item::Value(key, value)),
             1 => "[a-z# ]{0,8}".prop_map(|text| Item::Comment { text: text.into_bytes(), trailing: false }),

@@ -1,7 +1,7 @@
 //! A volume group as a value: from its text, and back into the next one. docs/formats.md §11.3.
 //!
-//! Every PV, LV and segment keeps the section it came from. Writing puts the typed fields back into it, so a key that
-//! nobody here knows stays, in its place, until what it belongs to is removed.
+//! Every PV, LV and segment keeps the section it came from. Writing puts the typed fields back into
+//! it, so an unknown key stays, in its place, until what it belongs to is removed.
 
 use super::error::{Place, VgError};
 use super::fields::{Fields, Known, Node, merge, number, text, words};
@@ -97,7 +97,7 @@ pub struct Lv {
     kept: Section,
 }
 
-/// Who commits, for the operator who reads the text.
+/// The program that commits, for an operator that reads the text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stamp {
     /// What was done.
@@ -227,7 +227,8 @@ impl Vg {
         merge(&self.kept, known)
     }
 
-    /// The VG to change and commit: the same with the next sequence number. `None` at the end of its 32 bits.
+    /// The VG to change and commit: the same with the next sequence number. `None` at the end of
+    /// its 32 bits.
     #[must_use]
     pub fn next(&self) -> Option<Vg> {
         let seqno = self.seqno.checked_add(1).filter(|&seqno| seqno <= u64::from(u32::MAX))?;
@@ -240,8 +241,9 @@ impl Vg {
         self.pvs.iter().find(|pv| pv.name == name)
     }
 
-    /// Whether an LV is an operator's volume, not a part of one. An old snapshot is known by the name of its store, which is
-    /// hidden, and not by that of what ties the store to its origin, which is not; while it is merged it is not shown at all.
+    /// Whether an LV is an operator's volume, not a part of one. An old snapshot is known by the
+    /// name of its store, which is hidden, and not by that of what ties the store to its origin,
+    /// which is not; while it is merged it is not shown at all.
     #[must_use]
     pub fn is_visible(&self, lv: &Lv) -> bool {
         let segments = self.lvs.iter().flat_map(|tie| tie.segments.iter().map(move |segment| (tie, segment)));
@@ -341,7 +343,8 @@ impl Lv {
         self.segments.last().map_or(0, Segment::end_extent)
     }
 
-    /// Where its extents may be, unless it is as the group has it: `contiguous`, `cling`, `normal`, `anywhere`.
+    /// Where its extents may be, unless it is as the group has it: `contiguous`, `cling`, `normal`,
+    /// `anywhere`.
     #[must_use]
     pub fn allocation_policy(&self) -> Option<&str> {
         self.kept.value("allocation_policy").and_then(Value::as_str)
@@ -400,7 +403,8 @@ fn strings(words: &[&str]) -> Vec<String> {
     words.iter().map(|&word| word.to_owned()).collect()
 }
 
-/// Takes the sections out of a list and leaves it in its place, empty. A VG without LVs has no list of them.
+/// Takes the sections out of a list and leaves it in its place, empty. A VG without LVs has no list
+/// of them.
 fn take_list(vg: &mut Section, list: &'static str) -> Result<Vec<(String, Section)>, VgError> {
     let found = vg.items.iter_mut().find_map(|item| match item {
         Item::Section(key, section) if key == list => Some(section),

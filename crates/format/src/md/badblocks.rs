@@ -1,11 +1,13 @@
 //! The bad block log: docs/formats.md §3.
 //!
-//! Sectors are absolute on the device: they include data_offset and do not move when data_offset does (hazard 10 in
-//! docs/formats.md §19). All counts here are in sectors; the log's unit of 2^shift sectors stays inside this module.
+//! Sectors are absolute on the device: they include data_offset and do not move when data_offset
+//! does (hazard 10 in docs/formats.md §19). All counts here are in sectors; the log's unit of
+//! 2^shift sectors stays inside this module.
 
 use crate::bytes::{le64, put_le64};
 
-/// Longest range one slot holds, in units: what the kernel writes, though the field has room for 1023.
+/// Longest range one slot holds, in units: what the kernel writes, though the field has room
+/// for 1023.
 const MAX_COUNT: u64 = 512;
 const COUNT_BITS: u32 = 10;
 const END: u64 = u64::MAX;
@@ -64,7 +66,8 @@ impl BadBlocks {
     /// Reads the log area. Allocates at most as much as the area is long.
     ///
     /// # Errors
-    /// A slot before the end mark that is no range, or an impossible shift: the log cannot be trusted.
+    /// A slot before the end mark that is no range, or an impossible shift: the log cannot be
+    /// trusted.
     pub fn decode(area: &[u8], shift: u8) -> Result<Self, BadBlockError> {
         if shift >= 64 {
             return Err(BadBlockError::Shift(shift));
@@ -87,8 +90,8 @@ impl BadBlocks {
         Ok(BadBlocks { ranges: merge(ranges) })
     }
 
-    /// The log area of `area_bytes` as the kernel writes it: sorted, split into at most 512 units, the rest all ones.
-    /// With a shift, ranges grow to whole units.
+    /// The log area of `area_bytes` as the kernel writes it: sorted, split into at most 512 units,
+    /// the rest all ones. With a shift, ranges grow to whole units.
     ///
     /// # Errors
     /// They do not fit: the device has to be failed instead.

@@ -1,8 +1,9 @@
 //! The write-intent bitmap: docs/formats.md §2, lockless §10.2, clustered §10.3.
 //!
-//! [`Header`] is the 256-byte superblock of a bitmap, bytes kept as they are. It has no checksum: a stale bitmap is
-//! noticed only through its event count (hazard 7 in docs/formats.md §19), so whoever updates superblocks updates
-//! [`Header::set_events`] in the same round, or removes the bitmap.
+//! [`Header`] is the 256-byte superblock of a bitmap, bytes kept as they are. It has no checksum: a
+//! stale bitmap is noticed only through its event count (hazard 7 in docs/formats.md §19), so a
+//! caller that updates superblocks updates [`Header::set_events`] in the same round, or removes the
+//! bitmap.
 
 use super::defaults;
 use crate::bytes::{array, le32, le64, put, put_le32, put_le64};
@@ -10,7 +11,8 @@ use crate::bytes::{array, le32, le64, put, put_le32, put_le64};
 const MAGIC: u32 = 0x6d74_6962;
 /// Bytes before the first bit.
 pub const HEADER_BYTES: usize = 256;
-/// What a reader fetches and a writer writes at once: the first page holds the header and 30720 bits.
+/// What a reader fetches and a writer writes at once: the first page holds the header and 30720
+/// bits.
 pub const PAGE_BYTES: usize = 4096;
 /// Largest write_behind.
 const MAX_WRITE_BEHIND: u32 = 16383;
@@ -98,8 +100,8 @@ pub enum BitmapError {
 pub enum Freshness {
     /// As new as the array.
     Current,
-    /// Someone ran the array without it, or it says so itself: every chunk counts as dirty, and it is rewritten with
-    /// all ones and events_cleared = the array's events.
+    /// Someone ran the array without it, or it says so itself: every chunk counts as dirty, and it
+    /// is rewritten with all ones and events_cleared = the array's events.
     Stale,
 }
 
@@ -132,7 +134,8 @@ impl Header {
         }
         let kind = header.checked_kind()?;
         let chunk = header.chunk_field();
-        // The lockless version counts something else in this field (§10.2); nothing here depends on it.
+        // The lockless version counts something else in this field (§10.2); nothing here depends on
+        // it.
         if kind != Kind::Lockless && (chunk < 512 || !chunk.is_power_of_two()) {
             return Err(BitmapError::Chunk { found: chunk });
         }
@@ -156,8 +159,8 @@ impl Header {
         Ok(if self.is_fresh(array_events) { Freshness::Current } else { Freshness::Stale })
     }
 
-    /// Whether the bits of a bitmap of this array can be believed: it was kept up to the array's last event, and does not say
-    /// itself that it is stale or that a write of it failed.
+    /// Whether the bits of a bitmap of this array can be believed: it was kept up to the array's
+    /// last event, and does not say itself that it is stale or that a write of it failed.
     #[must_use]
     pub fn is_fresh(&self, array_events: u64) -> bool {
         self.events() >= array_events && self.state() & (Self::STALE | Self::WRITE_ERROR) == 0
@@ -203,7 +206,8 @@ impl Header {
         le64(&self.bytes, field::EVENTS)
     }
 
-    /// Generation at which bits were last cleared: a device at least this new can be re-added by the bitmap (§2.5).
+    /// Generation at which bits were last cleared: a device at least this new can be re-added by
+    /// the bitmap (§2.5).
     #[must_use]
     pub fn events_cleared(&self) -> u64 {
         le64(&self.bytes, field::EVENTS_CLEARED)
@@ -221,7 +225,8 @@ impl Header {
         le32(&self.bytes, field::STATE)
     }
 
-    /// The chunk field as stored: bytes per bit, a power of two from 512, except in lockless bitmaps.
+    /// The chunk field as stored: bytes per bit, a power of two from 512, except in lockless
+    /// bitmaps.
     #[must_use]
     pub fn chunk_field(&self) -> u32 {
         le32(&self.bytes, field::CHUNK)
@@ -262,8 +267,8 @@ impl Header {
         u64::try_from(bits).ok()
     }
 
-    /// Bytes of the whole image, header and bits, not rounded; `None` for lockless bitmaps. A hostile header can claim
-    /// any size: bound it by the room there is before reading.
+    /// Bytes of the whole image, header and bits, not rounded; `None` for lockless bitmaps. A
+    /// hostile header can claim any size: bound it by the room there is before reading.
     #[must_use]
     pub fn image_bytes(&self) -> Option<u64> {
         Some(HEADER_BYTES as u64 + self.bits()?.div_ceil(8))
@@ -310,8 +315,8 @@ pub struct NewBitmap {
     pub write_behind: u32,
 }
 
-/// The image mdadm writes for a new array: header, then ones up to a whole number of 4 KiB pages, events 0. The bits
-/// past the last chunk are ones too.
+/// The image mdadm writes for a new array: header, then ones up to a whole number of 4 KiB pages,
+/// events 0. The bits past the last chunk are ones too.
 ///
 /// # Errors
 /// Parameters no reader accepts, or more than `room_bytes`.
@@ -334,8 +339,8 @@ pub fn new_image(new: &NewBitmap, room_bytes: u64) -> Result<Vec<u8>, BitmapErro
     Ok(image)
 }
 
-/// Ones among the first `bits` bits of `bytes` (which start after the header). Bits past the end, usually ones, are
-/// not counted; bits past `bytes` count as zero.
+/// Ones among the first `bits` bits of `bytes` (which start after the header). Bits past the end,
+/// usually ones, are not counted; bits past `bytes` count as zero.
 #[must_use]
 pub fn count_ones(bytes: &[u8], bits: u64) -> u64 {
     let whole = usize::try_from(bits / 8).unwrap_or(usize::MAX).min(bytes.len());
@@ -413,8 +418,8 @@ mod tests {
         assert_eq!((header.chunk_field(), header.bits()), (65536, Some(112)));
     }
 
-    /// Hazard 11 of docs/formats.md §19: fresh images hold ones past the last chunk. Counting them makes a clean
-    /// array look dirty for ever.
+    /// Hazard 11 of docs/formats.md §19: fresh images hold ones past the last chunk. Counting them
+    /// makes a clean array look dirty for ever.
     #[test]
     fn bits_past_the_end_do_not_count() {
         let image = new_image(&new(1000, 4096), 4096).unwrap();
@@ -425,7 +430,7 @@ mod tests {
         assert_eq!(ones(bytes, bits).collect::<Vec<_>>(), (0..125).collect::<Vec<_>>());
     }
 
-    /// Hazard 7: only events tell that somebody ran the array without maintaining the bitmap.
+    /// Hazard 7: only events tell that the array ran without its bitmap being maintained.
     #[test]
     fn an_older_bitmap_is_stale() {
         let mut header = Header::decode(&vector()).unwrap();

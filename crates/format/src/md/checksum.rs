@@ -1,10 +1,11 @@
-//! The checksums of md metadata: two word sums for the superblocks, CRC-32C for PPL and the RAID 5 journal.
-//! Source: docs/formats.md §1.3, §4, §5.
+//! The checksums of md metadata: two word sums for the superblocks, CRC-32C for PPL and the RAID 5
+//! journal. Source: docs/formats.md §1.3, §4, §5.
 
 use crate::bytes::{le16, le32};
 
-/// Checksum of a 1.x superblock: all little-endian u32 words of `covered` (256 + 2·max_dev bytes) summed in 64 bits,
-/// a left-over u16 added, the word at `checksum_at` taken as zero, folded once into 32 bits.
+/// Checksum of a 1.x superblock: all little-endian u32 words of `covered` (256 + 2·max_dev bytes)
+/// summed in 64 bits, a left-over u16 added, the word at `checksum_at` taken as zero, folded once
+/// into 32 bits.
 pub(crate) fn superblock1(covered: &[u8], checksum_at: usize) -> u32 {
     let whole = covered.len() & !3;
     let mut sum: u64 =
@@ -15,12 +16,14 @@ pub(crate) fn superblock1(covered: &[u8], checksum_at: usize) -> u32 {
     fold_once(sum)
 }
 
-/// Checksum of a 0.90 superblock over its 1024 words (already in the writer's byte order), word 38 taken as zero.
+/// Checksum of a 0.90 superblock over its 1024 words (already in the writer's byte order), word 38
+/// taken as zero.
 pub(crate) fn superblock0(words: impl Iterator<Item = u32>, checksum_word: usize) -> u32 {
     fold_once(words.enumerate().filter(|&(i, _)| i != checksum_word).map(|(_, word)| u64::from(word)).sum())
 }
 
-/// Folds a 0.90 checksum to 16 bits: readers compare only these, because an old architecture folded further on write.
+/// Folds a 0.90 checksum to 16 bits: readers compare only these, because an old architecture folded
+/// further on write.
 pub(crate) fn fold16(sum: u32) -> u32 {
     let sum = (sum & 0xffff) + (sum >> 16);
     (sum & 0xffff) + (sum >> 16)
@@ -42,7 +45,8 @@ pub fn crc(bytes: &[u8]) -> u32 {
     crc32c::crc32c(bytes)
 }
 
-/// The journal's checksum J: a CRC-32C register seeded with the array uuid, without the final inversion (§5).
+/// The journal's checksum J: a CRC-32C register seeded with the array uuid, without the final
+/// inversion (§5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JournalChecksum {
     /// Standard (finally inverted) CRC-32C of the uuid.
@@ -106,7 +110,8 @@ mod tests {
 
     #[test]
     fn folding_carries() {
-        // 2^32 words of all ones is out of reach; two words already overflow 32 bits and must fold, not wrap.
+        // 2^32 words of all ones is out of reach; two words already overflow 32 bits and must fold,
+        // not wrap.
         let mut block = [0xff_u8; 12];
         block[4..8].fill(0x55);
         assert_eq!(superblock1(&block, 4), 0xffff_ffff, "fffffffe + carry 1");

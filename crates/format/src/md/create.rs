@@ -1,7 +1,7 @@
-//! New superblocks as mdadm writes them: docs/formats.md §1.2, §1.4, §1.8. Where things go is decided by
-//! [`super::defaults`]; this module only turns the decisions into bytes. The companion areas start as
-//! [`super::bitmap::new_image`], [`super::badblocks::empty_area`], [`super::ppl::empty_area`] and
-//! [`super::journal::MetaBlock::empty`].
+//! New superblocks as mdadm writes them: docs/formats.md §1.2, §1.4, §1.8. Where things go is
+//! decided by [`super::defaults`]; this module only turns the decisions into bytes. The companion
+//! areas start as [`super::bitmap::new_image`], [`super::badblocks::empty_area`],
+//! [`super::ppl::empty_area`] and [`super::journal::MetaBlock::empty`].
 
 use super::error::{SetError, SuperblockError};
 use super::features::{DeviceFlags, Features, PplArea, Role, Timestamp};
@@ -35,7 +35,8 @@ pub struct NewArray {
     pub size_sectors: u64,
     /// `u64::MAX` for an array that starts in sync, 0 for one to be resynced.
     pub resync_offset: u64,
-    /// Roles by device number; entries past the end are unused. For 0.90 active devices come first, at their slots.
+    /// Roles by device number; entries past the end are unused. For 0.90 active devices come first,
+    /// at their slots.
     pub roles: Vec<Role>,
     /// From the superblock to the bitmap, in sectors; sets the feature bit. 0.90 allows only 8.
     pub bitmap_offset_sectors: Option<i32>,
@@ -60,7 +61,8 @@ pub enum CreateError {
     WouldNotLoad(SuperblockError),
 }
 
-/// The superblock of one member of a new array, on a component of `size_sectors`. It has passed the load checks.
+/// The superblock of one member of a new array, on a component of `size_sectors`. It has passed the
+/// load checks.
 ///
 /// # Errors
 /// Values that do not fit the version, or a combination that no reader accepts.

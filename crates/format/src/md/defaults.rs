@@ -20,7 +20,8 @@ pub const AUTO_BITMAP_SECTORS: u64 = 100 << 21;
 const HEADROOM_SECTORS: u64 = 262_144;
 const GIB_SECTORS: u64 = 1 << 21;
 
-/// Default layout word: left-symmetric for RAID 5 and 6, two near copies for RAID 10, original for RAID 0.
+/// Default layout word: left-symmetric for RAID 5 and 6, two near copies for RAID 10, original for
+/// RAID 0.
 #[must_use]
 pub fn layout(level: i32) -> u32 {
     match level {
@@ -70,7 +71,8 @@ pub fn data_offset_sectors(version: Version, size_sectors: u64, chunk_sectors: u
     (24 + guard_space_sectors(size_sectors, ppl) + headroom).next_multiple_of(2048)
 }
 
-/// Sectors usable for data on a device (data_size), from `data_offset_sectors`. 0 when nothing is left.
+/// Sectors usable for data on a device (data_size), from `data_offset_sectors`. 0 when nothing is
+/// left.
 #[must_use]
 pub fn usable_sectors(version: Version, size_sectors: u64, data_offset_sectors: u64, ppl: bool) -> u64 {
     match version {
@@ -82,8 +84,8 @@ pub fn usable_sectors(version: Version, size_sectors: u64, data_offset_sectors: 
     }
 }
 
-/// The superblock's `size` from the smallest member's usable sectors: whole chunks, or whole 64 KiB for RAID 1.
-/// 1.x stores 0 for RAID 0 and linear, where each member uses its own data_size.
+/// The superblock's `size` from the smallest member's usable sectors: whole chunks, or whole 64 KiB
+/// for RAID 1. 1.x stores 0 for RAID 0 and linear, where each member uses its own data_size.
 #[must_use]
 pub fn component_size_sectors(version: Version, level: i32, usable_sectors: u64, chunk_sectors: u32) -> u64 {
     if version.is_1x() && level <= 0 {
@@ -93,15 +95,16 @@ pub fn component_size_sectors(version: Version, level: i32, usable_sectors: u64,
     usable_sectors - usable_sectors % unit
 }
 
-/// Bytes of a bitmap image (header and bits, not rounded) for `covered_sectors` in chunks of `chunk_bytes`.
+/// Bytes of a bitmap image (header and bits, not rounded) for `covered_sectors` in chunks of
+/// `chunk_bytes`.
 #[must_use]
 pub fn bitmap_bytes(covered_sectors: u64, chunk_bytes: u64) -> u64 {
     let bits = (u128::from(covered_sectors) * 512).div_ceil(u128::from(chunk_bytes.max(1)));
     u64::try_from(256 + bits.div_ceil(8)).unwrap_or(u64::MAX)
 }
 
-/// Bitmap chunk in bytes when none is asked for: 4 KiB doubled until the bits fit into `room_sectors`, but at least
-/// 64 MiB. `None`: nothing fits, the room is smaller than the header.
+/// Bitmap chunk in bytes when none is asked for: 4 KiB doubled until the bits fit into
+/// `room_sectors`, but at least 64 MiB. `None`: nothing fits, the room is smaller than the header.
 #[must_use]
 pub fn bitmap_chunk_bytes(covered_sectors: u64, room_sectors: u64) -> Option<u64> {
     smallest_bitmap_chunk_bytes(covered_sectors, room_sectors).map(|chunk| chunk.max(BITMAP_CHUNK_BYTES))
@@ -128,7 +131,8 @@ pub enum Guard {
     Ppl,
 }
 
-/// Where everything but the data lies on one member of a 1.x array; offsets count from the superblock.
+/// Where everything but the data lies on one member of a 1.x array; offsets count from the
+/// superblock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Areas {
     /// The superblock itself, in device sectors.
@@ -141,9 +145,9 @@ pub struct Areas {
     pub bad_block_log: Option<BadBlockArea>,
 }
 
-/// Places bitmap, PPL and bad block log on a device of `size_sectors` for an array of the given component size
-/// (the superblock's `size`, hence 0 for RAID 0). `None`: the device is too small for this version's superblock, or
-/// the bitmap is larger than any offset can span.
+/// Places bitmap, PPL and bad block log on a device of `size_sectors` for an array of the given
+/// component size (the superblock's `size`, hence 0 for RAID 0). `None`: the device is too small
+/// for this version's superblock, or the bitmap is larger than any offset can span.
 #[must_use]
 pub fn areas(
     version: Version,
@@ -174,7 +178,8 @@ pub fn areas(
             ppl: ppl_at(-2056),
             bad_block_log: bad_block_log(-8),
         },
-        // Forwards: bitmap or PPL, then bad block log behind the room that a bitmap has, or would have.
+        // Forwards: bitmap or PPL, then bad block log behind the room that a bitmap has, or would
+        // have.
         Version::V11 | Version::V12 => {
             let reserved = guard_space_sectors(component_size_sectors, ppl) as i32;
             Areas {

@@ -54,7 +54,8 @@ pub enum SuperblockError {
     /// A 0.90 array without slots.
     #[error("superblock describes an array of no devices")]
     NoRaidDisks,
-    /// It was written for another place: the device was resized, or this is another device's superblock.
+    /// It was written for another place: the device was resized, or this is another device's
+    /// superblock.
     #[error("superblock was written for sector {stored} and found at sector {found_at}")]
     WrongOffset {
         /// super_offset, in sectors.
@@ -62,7 +63,8 @@ pub enum SuperblockError {
         /// Where it was read, in sectors.
         found_at: u64,
     },
-    /// Feature bits this crate does not know: their meaning may be anything, so the array is not touched.
+    /// Feature bits this crate does not know: their meaning may be anything, so the array is not
+    /// touched.
     #[error("unknown feature bits {0:#x}")]
     UnknownFeatures(u32),
     /// Known feature bits that exclude one another (§1.2).

@@ -4,7 +4,8 @@
 use std::fmt;
 use std::ops::{BitOr, BitOrAssign};
 
-/// The feature_map of a 1.x superblock. For 0.90 the equivalent bits are derived from its state and minor version.
+/// The feature_map of a 1.x superblock. For 0.90 the equivalent bits are derived from its state and
+/// minor version.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Features(pub u32);
 
@@ -75,14 +76,14 @@ impl Features {
         Features(self.0 & !other.0)
     }
 
-    /// The bits nobody told us about.
+    /// The unknown bits.
     #[must_use]
     pub fn unknown(self) -> u32 {
         self.without(Self::KNOWN).0
     }
 
-    /// The conflicting bits, when bits exclude one another: PPL with bitmap or journal, journal with bitmap, both
-    /// forms of PPL at once.
+    /// The conflicting bits, when bits exclude one another: PPL with bitmap or journal, journal
+    /// with bitmap, both forms of PPL at once.
     #[must_use]
     pub fn conflict(self) -> Option<Features> {
         let ppl = Self::PPL | Self::MULTIPLE_PPLS;
@@ -137,13 +138,14 @@ impl fmt::Debug for Features {
 pub enum Role {
     /// Holds this slot. Two devices may name the same slot: the second is a replacement.
     Active(u16),
-    /// Spare, or an entry nobody uses.
+    /// Spare, or an unused entry.
     Spare,
     /// Failed: not to be used.
     Faulty,
     /// The RAID 5 journal.
     Journal,
-    /// A value between the slots and the named roles. Nobody writes it; treat the device as faulty.
+    /// A value between the slots and the named roles. No known writer makes it; treat the device as
+    /// faulty.
     Unknown(u16),
 }
 
@@ -185,7 +187,8 @@ impl Role {
     }
 }
 
-/// Seconds since the epoch and microseconds, as 1.x packs them into 40 + 24 bits. 0.90 has seconds only (32 bits).
+/// Seconds since the epoch and microseconds, as 1.x packs them into 40 + 24 bits. 0.90 has seconds
+/// only (32 bits).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp {
     /// Seconds since 1970 (the low 40 bits are stored).
@@ -221,7 +224,8 @@ impl DeviceFlags {
     }
 }
 
-/// A reshape in progress (§9.1). The superblock's plain level, layout and chunk are the old ones; raid_disks is new.
+/// A reshape in progress (§9.1). The superblock's plain level, layout and chunk are the old ones;
+/// raid_disks is new.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reshape {
     /// How far it has come, in array sectors.
@@ -236,7 +240,8 @@ pub struct Reshape {
     pub new_chunk_sectors: u32,
     /// Moves from the end of the array to its start; implied when `delta_disks` is negative.
     pub backwards: bool,
-    /// What this device adds to data_offset for the new geometry, in sectors; `None` when it does not move.
+    /// What this device adds to data_offset for the new geometry, in sectors; `None` when it does
+    /// not move.
     pub new_offset_sectors: Option<i32>,
 }
 

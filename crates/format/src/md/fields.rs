@@ -37,7 +37,8 @@ macro_rules! both {
 both! {
     /// Id of the array, in printed order: equal ids print equal in every version.
     set_uuid() -> Uuid;
-    /// Id of the array as stored, which is what its bitmap carries and its PPL and journal checksums start from.
+    /// Id of the array as stored, which is what its bitmap carries and its PPL and journal
+    /// checksums start from.
     stored_uuid() -> [u8; 16];
     /// Name of the array up to its padding, usually `host:name`. Empty for 0.90.
     name_bytes() -> &[u8];
@@ -47,9 +48,11 @@ both! {
     utime() -> Timestamp;
     /// RAID level: -1 linear, 0, 1, 4, 5, 6, 10 (-4 multipath, -5 faulty).
     level() -> i32;
-    /// Layout word of the level. For level 0 valid only with [`Features::RAID0_LAYOUT`]. The old one in a reshape.
+    /// Layout word of the level. For level 0 valid only with [`Features::RAID0_LAYOUT`]. The old
+    /// one in a reshape.
     layout() -> u32;
-    /// Sectors used of each component; 0 for linear and RAID 0 (1.x), where each uses its own data_size.
+    /// Sectors used of each component; 0 for linear and RAID 0 (1.x), where each uses its own
+    /// data_size.
     size_sectors() -> u64;
     /// Chunk in sectors; 0 for RAID 1. The old one in a reshape.
     chunk_sectors() -> u32;
@@ -65,8 +68,8 @@ both! {
     dev_number() -> u32;
     /// Generation of the superblock.
     events() -> u64;
-    /// `u64::MAX`: in sync and no write in flight. Else everything below is in sync, and 0 means dirty. Component
-    /// sectors, array sectors for RAID 10 (docs/formats.md §1.6).
+    /// `u64::MAX`: in sync and no write in flight. Else everything below is in sync, and 0 means
+    /// dirty. Component sectors, array sectors for RAID 10 (docs/formats.md §1.6).
     resync_offset() -> u64;
     /// Stored checksum.
     checksum() -> u32;
@@ -87,7 +90,8 @@ impl Fields {
         }
     }
 
-    /// The bytes as they are, or would be written: [`SUPERBLOCK_BYTES`] from the superblock's first sector.
+    /// The bytes as they are, or would be written: [`SUPERBLOCK_BYTES`] from the superblock's first
+    /// sector.
     #[must_use]
     pub fn bytes(&self) -> &[u8; SUPERBLOCK_BYTES] {
         match self {
@@ -123,7 +127,8 @@ impl Fields {
         }
     }
 
-    /// Name of the array as text to show; what is not UTF-8 or could move a terminal's cursor is replaced.
+    /// Name of the array as text to show; what is not UTF-8 or could move a terminal's cursor is
+    /// replaced.
     #[must_use]
     pub fn name(&self) -> String {
         let text = String::from_utf8_lossy(self.name_bytes());
@@ -177,7 +182,8 @@ impl Fields {
         }
     }
 
-    /// Ring position of the oldest journal block needed, in sectors from data_offset, when this is the journal.
+    /// Ring position of the oldest journal block needed, in sectors from data_offset, when this is
+    /// the journal.
     #[must_use]
     pub fn journal_tail(&self) -> Option<u64> {
         match self {

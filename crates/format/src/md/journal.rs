@@ -1,7 +1,8 @@
 //! Meta blocks of the RAID 4/5/6 journal: docs/formats.md §5.
 //!
-//! A meta block lists payloads; their 4 KiB pages follow it in order. All of a payload's page checksums are given to
-//! the caller and all have to be compared: the kernel compares only the first (hazard 14 in docs/formats.md §19).
+//! A meta block lists payloads; their 4 KiB pages follow it in order. All of a payload's page
+//! checksums are given to the caller and all have to be compared: the kernel compares only the
+//! first (hazard 14 in docs/formats.md §19).
 
 use super::checksum::JournalChecksum;
 use crate::bytes::{le16, le32, le64, put_le16, put_le32, put_le64};
@@ -10,7 +11,8 @@ use crate::bytes::{le16, le32, le64, put_le16, put_le32, put_le64};
 pub const BLOCK_BYTES: usize = 4096;
 /// Sectors of a meta block and of a page.
 pub const BLOCK_SECTORS: u64 = 8;
-/// What a new run of the array adds to seq, so that leftovers of the old run are not taken for its continuation.
+/// What a new run of the array adds to seq, so that leftovers of the old run are not taken for its
+/// continuation.
 pub const SEQ_GAP: u64 = 10_000;
 
 const MAGIC: u32 = 0x6433_c509;
@@ -24,7 +26,8 @@ const TYPE_DATA: u16 = 0;
 const TYPE_PARITY: u16 = 1;
 const TYPE_FLUSH: u16 = 2;
 
-/// Why a block is not the meta block looked for. While walking the ring this is the normal end of the log.
+/// Why a block is not the meta block looked for. While walking the ring this is the normal end of
+/// the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JournalError {
     /// The block is not all there.
@@ -145,13 +148,15 @@ pub struct MetaBlock {
 }
 
 impl MetaBlock {
-    /// A block that logs nothing: the start of a new journal (position 0, random seq) or of a new run.
+    /// A block that logs nothing: the start of a new journal (position 0, random seq) or of a new
+    /// run.
     #[must_use]
     pub fn empty(seq: u64, position_sectors: u64) -> Self {
         MetaBlock { seq, position_sectors, payloads: Vec::new() }
     }
 
-    /// Reads the block found at `position_sectors`. `expected_seq` is `None` for the first one, whose own is taken.
+    /// Reads the block found at `position_sectors`. `expected_seq` is `None` for the first one,
+    /// whose own is taken.
     ///
     /// # Errors
     /// It does not continue the log.
@@ -220,8 +225,8 @@ impl MetaBlock {
         self.payloads.iter().map(|payload| payload.page_checksums().len() as u64).sum()
     }
 
-    /// Position of the next meta block in a ring of `ring_sectors` (whole blocks); `None` when this block cannot lie in
-    /// such a ring.
+    /// Position of the next meta block in a ring of `ring_sectors` (whole blocks); `None` when this
+    /// block cannot lie in such a ring.
     #[must_use]
     pub fn next_position_sectors(&self, ring_sectors: u64) -> Option<u64> {
         if self.position_sectors >= ring_sectors {
@@ -353,8 +358,9 @@ mod tests {
         assert_eq!(decode(&resealed(good.clone(), 8, 2)[..]), Err(JournalError::Version { found: 2 }));
     }
 
-    /// Hazard 14 of docs/formats.md §19: the kernel compares the first page's checksum of a payload and trusts the
-    /// others. The decoder hands out every one, and pages are counted by them, so none can be left out unnoticed.
+    /// Hazard 14 of docs/formats.md §19: the kernel compares the first page's checksum of a payload
+    /// and trusts the others. The decoder hands out every one, and pages are counted by them, so
+    /// none can be left out unnoticed.
     #[test]
     fn every_page_has_its_checksum() {
         let data = Payload::Data { flags: 0, sector: 0, checksums: vec![1, 2, 3] };

@@ -3,7 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// Metadata versions. The minor number of 1.x is not stored: it is known from where the superblock was found.
+/// Metadata versions. The minor number of 1.x is not stored: it is known from where the superblock
+/// was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Version {
     /// 0.90 (and 0.91 while reshaping): 64 to 128 KiB before the end.
@@ -17,8 +18,8 @@ pub enum Version {
 }
 
 impl Version {
-    /// In the order a scanner should prefer: a superblock at the start is never another device's by accident, whereas
-    /// 0.90 and 1.0 at the end of a disk may belong to its last partition.
+    /// In the order a scanner should prefer: a superblock at the start is never another device's by
+    /// accident, whereas 0.90 and 1.0 at the end of a disk may belong to its last partition.
     pub const ALL: [Version; 4] = [Version::V12, Version::V11, Version::V10, Version::V090];
 
     /// Whether this is a 1.x version.
@@ -59,15 +60,18 @@ impl FromStr for Version {
     }
 }
 
-/// Bytes a reader needs for any superblock: 0.90 is exactly this long, 1.x never longer (256 + 2·1920).
+/// Bytes a reader needs for any superblock: 0.90 is exactly this long, 1.x never longer (256 +
+/// 2·1920).
 pub const SUPERBLOCK_BYTES: usize = 4096;
 
-/// Components below this many sectors hold no 1.x superblock (12 KiB: the smallest on which all three places exist).
+/// Components below this many sectors hold no 1.x superblock (12 KiB: the smallest on which all
+/// three places exist).
 pub const MIN_SECTORS_1X: u64 = 24;
 /// Components below this many sectors hold no 0.90 superblock (the 64 KiB it reserves).
 pub const MIN_SECTORS_090: u64 = 128;
 
-/// First sector of the superblock on a component of `size_sectors`, or `None` when the component is too small for one.
+/// First sector of the superblock on a component of `size_sectors`, or `None` when the component is
+/// too small for one.
 #[must_use]
 pub fn super_offset_sectors(version: Version, size_sectors: u64) -> Option<u64> {
     let minimum = if version.is_1x() { MIN_SECTORS_1X } else { MIN_SECTORS_090 };
@@ -93,7 +97,8 @@ pub struct Candidate {
     pub len_bytes: usize,
 }
 
-/// Every place where a component of `size_sectors` may hold an md superblock, in order of preference.
+/// Every place where a component of `size_sectors` may hold an md superblock, in order of
+/// preference.
 #[must_use]
 pub fn scan_component(size_sectors: u64) -> Vec<Candidate> {
     Version::ALL

@@ -1,7 +1,8 @@
 //! The partial parity log of RAID 5: docs/formats.md §4.
 //!
-//! [`Header::decode`] checks what the kernel checks (signature, checksum, count). [`Entry::work`] checks what it does
-//! not: a checksummed entry with impossible numbers crashes the kernel (hazard 13 in docs/formats.md §19).
+//! [`Header::decode`] checks what the kernel checks (signature, checksum, count). [`Entry::work`]
+//! checks what it does not: a checksummed entry with impossible numbers crashes the kernel (hazard
+//! 13 in docs/formats.md §19).
 
 use super::checksum::{crc, ppl_signature};
 use crate::bytes::{le32, le64, put_le32, put_le64};
@@ -136,8 +137,9 @@ fn checksum_of(bytes: &[u8; HEADER_BYTES]) -> u32 {
     crc(&zeroed)
 }
 
-/// Whether a header further on is newer than the newest that the walk finds. Then the walk was cut off: a ring that starts over
-/// overwrites its first logs, and if the power goes meanwhile what is left of them may lead nowhere.
+/// Whether a header further on is newer than the newest that the walk finds. Then the walk was cut
+/// off: a ring that starts over overwrites its first logs, and if the power goes meanwhile what is
+/// left of them may lead nowhere.
 #[must_use]
 pub fn has_newer(area: &[u8], set_uuid: &[u8; 16], newest: &Newest) -> bool {
     let pages = area.get(newest.offset_bytes..).unwrap_or_default().chunks_exact(HEADER_BYTES).skip(1);
@@ -145,8 +147,8 @@ pub fn has_newer(area: &[u8], set_uuid: &[u8; 16], newest: &Newest) -> bool {
     headers.any(|header| header.generation > newest.header.generation)
 }
 
-/// Whether an area starts with what was, or was becoming, a header of this array, and is none now: a write that the power cut
-/// short. What precedes the generation is the same in every header.
+/// Whether an area starts with what was, or was becoming, a header of this array, and is none now:
+/// a write that the power cut short. What precedes the generation is the same in every header.
 #[must_use]
 pub fn is_torn(area: &[u8], set_uuid: &[u8; 16]) -> bool {
     let known = area.get(..GENERATION).is_some_and(|start| {
@@ -173,9 +175,9 @@ pub struct Shape {
     pub array_sectors: u64,
 }
 
-/// What an entry asks recovery to do: for row `i` of `rows`, parity = XOR over the modified disks `d` of the blocks at
-/// array sector data_sector + i·row_sectors + d·chunk that lie before `end_sector`, XOR row `i` of the partial parity
-/// (if any). All rows lie in one chunk row.
+/// What an entry asks recovery to do: for row `i` of `rows`, parity = XOR over the modified disks
+/// `d` of the blocks at array sector data_sector + i·row_sectors + d·chunk that lie before
+/// `end_sector`, XOR row `i` of the partial parity (if any). All rows lie in one chunk row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Work {
     /// Rows to recompute.
@@ -231,8 +233,8 @@ impl Entry {
         put_le32(bytes, 20, self.checksum);
     }
 
-    /// Checks the numbers against the array and says what recovery has to do. That `parity_disk` is the parity slot
-    /// of the stripe at `data_sector` is left to the layout's owner to compare.
+    /// Checks the numbers against the array and says what recovery has to do. That `parity_disk` is
+    /// the parity slot of the stripe at `data_sector` is left to the layout's owner to compare.
     ///
     /// # Errors
     /// Numbers that no writer produces.
@@ -260,7 +262,8 @@ impl Entry {
             _ if data_sectors % pp_sectors != 0 => return Err(sizes),
             _ => (data_sectors / pp_sectors, pp_sectors),
         };
-        // Everything stays in one chunk row; a writer has no reason to leave it, and recovery would follow it anywhere.
+        // Everything stays in one chunk row; a writer has no reason to leave it, and recovery would
+        // follow it anywhere.
         if data_disks > all_disks || self.data_sector % chunk + sectors_per_disk > chunk {
             return Err(sizes);
         }
@@ -286,8 +289,8 @@ pub struct Newest {
     pub header: Header,
 }
 
-/// Walks the logs of an area from its start to the newest: up to the first that is no header of this array, or is
-/// older than the one before. `None`: no valid log at all.
+/// Walks the logs of an area from its start to the newest: up to the first that is no header of
+/// this array, or is older than the one before. `None`: no valid log at all.
 #[must_use]
 pub fn newest(area: &[u8], set_uuid: &[u8; 16]) -> Option<Newest> {
     let mut newest: Option<Newest> = None;
@@ -407,8 +410,8 @@ mod tests {
         assert_eq!(work(128, 65536 + 4096, 65536), rows(16, 8, 2, 128 + 136, true), "a chunk and a bit");
     }
 
-    /// Hazard 13 of docs/formats.md §19: a corrupt entry under a good checksum crashes the kernel. Every number is
-    /// compared with the array before anybody computes with it.
+    /// Hazard 13 of docs/formats.md §19: a corrupt entry under a good checksum crashes the kernel.
+    /// Every number is compared with the array before anything is computed from it.
     #[test]
     fn impossible_entries_are_refused() {
         let wrong_parity = Entry { parity_disk: 4, ..entry(0, 4096, 4096) };

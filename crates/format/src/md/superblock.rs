@@ -1,9 +1,10 @@
 //! One view over all superblock versions, in two trusts.
 //!
-//! [`RawSuperblock`] is what the bytes say, with the list of load checks they fail. [`Superblock`] has passed all of
-//! them. Both read through [`Fields`]; only a `Superblock` can be changed. Setters patch the original bytes and renew
-//! the checksum, so what this crate does not understand survives: encoding what was decoded gives the same bytes, and
-//! setting one field changes that field and the checksum only.
+//! [`RawSuperblock`] is what the bytes say, with the list of load checks they fail. [`Superblock`]
+//! has passed all of them. Both read through [`Fields`]; only a `Superblock` can be changed.
+//! Setters patch the original bytes and renew the checksum, so what this crate does not understand
+//! survives: encoding what was decoded gives the same bytes, and setting one field changes that
+//! field and the checksum only.
 
 use std::fmt;
 use std::ops::Deref;
@@ -17,10 +18,11 @@ use super::superblock1::{Fields1, field};
 use super::uuid::Uuid;
 use crate::bytes::{be32, le32};
 
-/// Looks for a superblock of `version` in the bytes read from its place on a component of `size_sectors`.
+/// Looks for a superblock of `version` in the bytes read from its place on a component of
+/// `size_sectors`.
 ///
-/// `Ok(None)`: no superblock of this version here. `Err`: there is one and it failed its load checks, see
-/// [`RawSuperblock::problems`].
+/// `Ok(None)`: no superblock of this version here. `Err`: there is one and it failed its load
+/// checks, see [`RawSuperblock::problems`].
 ///
 /// # Errors
 /// The superblock is damaged or of a kind that must not be loaded.
@@ -32,8 +34,8 @@ pub fn identify(
     read(version, bytes, size_sectors).map(RawSuperblock::validate).transpose()
 }
 
-/// Reads whatever carries the magic at the place of `version`, and runs the load checks. `None`: nothing there, the
-/// component is too small, or what is there belongs to the other major version.
+/// Reads whatever carries the magic at the place of `version`, and runs the load checks. `None`:
+/// nothing there, the component is too small, or what is there belongs to the other major version.
 #[must_use]
 pub fn read(version: Version, bytes: &[u8], size_sectors: u64) -> Option<RawSuperblock> {
     let found_at_sectors = super_offset_sectors(version, size_sectors)?;
@@ -162,8 +164,8 @@ impl Superblock {
         superblock
     }
 
-    /// The load checks again, for a component of `size_sectors`: to be asked before writing, since setters can
-    /// combine what must not be combined.
+    /// The load checks again, for a component of `size_sectors`: to be asked before writing, since
+    /// setters can combine what must not be combined.
     #[must_use]
     pub fn check(&self, size_sectors: u64) -> Vec<SuperblockError> {
         self.fields.problems(size_sectors)
@@ -196,9 +198,10 @@ impl Superblock {
         self.seal();
     }
 
-    /// Gives a device a role and returns the number it has afterwards. In 1.x that is `dev_number` and the table grows
-    /// as needed. In 0.90 numbers follow roles: an active device moves to the descriptor of its slot, a failed or
-    /// spare one behind the slots; states, counters and `this_disk` follow as md keeps them.
+    /// Gives a device a role and returns the number it has afterwards. In 1.x that is `dev_number`
+    /// and the table grows as needed. In 0.90 numbers follow roles: an active device moves to the
+    /// descriptor of its slot, a failed or spare one behind the slots; states, counters and
+    /// `this_disk` follow as md keeps them.
     ///
     /// # Errors
     /// The table has no such entry and cannot grow, or 0.90 cannot express the role.
@@ -364,8 +367,8 @@ impl Superblock {
         Ok(())
     }
 
-    /// Where this device's data starts and how much fits. Entries of a bad block log stay as they are: they count
-    /// from the start of the device.
+    /// Where this device's data starts and how much fits. Entries of a bad block log stay as they
+    /// are: they count from the start of the device.
     ///
     /// # Errors
     /// 0.90 data starts at sector 0 and ends at the superblock.
@@ -397,7 +400,8 @@ impl Superblock {
         }
     }
 
-    /// Where the bitmap is, with its feature bit; `None` removes both. For 0.90 the place is fixed (8 sectors on).
+    /// Where the bitmap is, with its feature bit; `None` removes both. For 0.90 the place is fixed
+    /// (8 sectors on).
     ///
     /// # Errors
     /// 0.90 and another place.
@@ -422,7 +426,8 @@ impl Superblock {
         Ok(())
     }
 
-    /// The PPL area. Which of the two feature bits says so is the caller's ([`Superblock::add_features`]).
+    /// The PPL area. Which of the two feature bits says so is the caller's
+    /// ([`Superblock::add_features`]).
     ///
     /// # Errors
     /// 0.90 has none.
@@ -430,7 +435,8 @@ impl Superblock {
         only_1x!(self, "ppl_offset", fields => fields.put_ppl(area))
     }
 
-    /// The bad block log's place. [`Features::BAD_BLOCKS`] is separate: it says that the log holds entries.
+    /// The bad block log's place. [`Features::BAD_BLOCKS`] is separate: it says that the log holds
+    /// entries.
     ///
     /// # Errors
     /// 0.90 has none.
@@ -438,7 +444,8 @@ impl Superblock {
         only_1x!(self, "bblog_offset", fields => fields.put_bad_block_log(area))
     }
 
-    /// Logical block size (§10.1). Only on an explicit wish: kernels up to 6.18 then refuse the array.
+    /// Logical block size (§10.1). Only on an explicit wish: kernels up to 6.18 then refuse the
+    /// array.
     ///
     /// # Errors
     /// 0.90 has no place for it.
@@ -451,7 +458,8 @@ impl Superblock {
 
 /// Superblocks made from other members' superblocks.
 impl Superblock {
-    /// The superblock of another device of this array: all that describes the array from here, the rest from `device`.
+    /// The superblock of another device of this array: all that describes the array from here, the
+    /// rest from `device`.
     ///
     /// # Errors
     /// 0.90 and a number past its table.
@@ -469,8 +477,9 @@ impl Superblock {
         Ok(new)
     }
 
-    /// Takes over what `fresh`, a superblock of the same array and version, says about the array, keeping what
-    /// describes this device. In 0.90 this device is then the one with the given number of the fresh table.
+    /// Takes over what `fresh`, a superblock of the same array and version, says about the array,
+    /// keeping what describes this device. In 0.90 this device is then the one with the given
+    /// number of the fresh table.
     ///
     /// # Errors
     /// The versions differ, or the number lies past the 0.90 table.
@@ -499,8 +508,8 @@ impl Superblock {
     }
 }
 
-/// Byte ranges of a 1.x superblock that describe the array; feature_map is handled by its bits, and new_offset,
-/// data area, recovery state, ids and the bad block log belong to the device.
+/// Byte ranges of a 1.x superblock that describe the array; feature_map is handled by its bits, and
+/// new_offset, data area, recovery state, ids and the bad block log belong to the device.
 const ARRAY_RANGES: [(usize, usize); 5] = [
     (field::SET_UUID, field::NEW_OFFSET),
     (field::UTIME, field::CHECKSUM),

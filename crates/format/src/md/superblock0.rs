@@ -1,8 +1,9 @@
 //! The 0.90 superblock (0.91 while reshaping): docs/formats.md §1.4, checksum §1.3.
 //!
-//! 1024 words in the byte order of the machine that wrote them; the order is told by the magic and kept on write.
-//! Active devices sit in the descriptor of their slot, others from raid_disks up, so a device's number changes with
-//! its role: [`Fields0::put_role`] lays the table out anew and keeps the counters that md derives from it.
+//! 1024 words in the byte order of the machine that wrote them; the order is told by the magic and
+//! kept on write. Active devices sit in the descriptor of their slot, others from raid_disks up, so
+//! a device's number changes with its role: [`Fields0::put_role`] lays the table out anew and keeps
+//! the counters that md derives from it.
 
 use super::checksum;
 use super::error::{SetError, SuperblockError};
@@ -102,7 +103,8 @@ impl ByteOrder {
     }
 }
 
-/// The bytes of a 0.90 superblock and where they were found. See [`super::Fields`] for the meaning of the getters.
+/// The bytes of a 0.90 superblock and where they were found. See [`super::Fields`] for the meaning
+/// of the getters.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Fields0 {
     pub(super) order: ByteOrder,
@@ -185,7 +187,8 @@ impl Fields0 {
         put(&mut self.bytes[..], 4 * number, &value);
     }
 
-    /// Two words as the writer's u64: little-endian machines store the low half first, big-endian ones the high half.
+    /// Two words as the writer's u64: little-endian machines store the low half first, big-endian
+    /// ones the high half.
     fn double(&self, number: usize) -> u64 {
         match self.order {
             ByteOrder::Little => le64(&self.bytes[..], 4 * number),
@@ -289,8 +292,9 @@ impl Fields0 {
         self.double(word::EVENTS)
     }
 
-    /// Clean → MAX; else the checkpoint when it belongs to this very generation, else 0. A checkpoint of "clean" in a
-    /// superblock that is not clean is nothing md writes; starting over is the answer that cannot lose data.
+    /// Clean → MAX; else the checkpoint when it belongs to this very generation, else 0. A
+    /// checkpoint of "clean" in a superblock that is not clean is nothing md writes; starting over
+    /// is the answer that cannot lose data.
     pub(super) fn resync_offset(&self) -> u64 {
         if self.word(word::STATE) & STATE_CLEAN != 0 {
             return u64::MAX;
@@ -326,7 +330,8 @@ impl Fields0 {
     }
 
     fn role_in(&self, descriptor: &Descriptor) -> Role {
-        // During a reshape every device that holds a slot is recorded active, in sync or not (§1.4).
+        // During a reshape every device that holds a slot is recorded active, in sync or not
+        // (§1.4).
         let reshaping = self.word(word::MINOR) == MINOR_RESHAPING;
         let holds_slot = DISK_SYNC | if reshaping { DISK_ACTIVE } else { 0 };
         match descriptor.state {
@@ -349,7 +354,8 @@ impl Fields0 {
 
 /// Setters. None of them seals; [`super::Superblock`] does that once per call.
 impl Fields0 {
-    /// A checkpoint belongs to the generation whose number it carries, so it moves along with events.
+    /// A checkpoint belongs to the generation whose number it carries, so it moves along with
+    /// events.
     pub(super) fn put_events(&mut self, events: u64) {
         if self.double(word::CHECKPOINT_EVENTS) == self.events() {
             self.put_double(word::CHECKPOINT_EVENTS, events);
@@ -357,7 +363,8 @@ impl Fields0 {
         self.put_double(word::EVENTS, events);
     }
 
-    /// Checkpoints past 2^32−2 sectors are stored as that: less than is known to be in sync, never more.
+    /// Checkpoints past 2^32−2 sectors are stored as that: less than is known to be in sync, never
+    /// more.
     pub(super) fn put_resync_offset(&mut self, offset: u64) {
         let clean = offset == u64::MAX;
         let state = self.word(word::STATE) & !STATE_CLEAN | if clean { STATE_CLEAN } else { 0 };
@@ -449,8 +456,9 @@ fn bytes_of_sectors(field: &'static str, sectors: u64) -> Result<u32, SetError> 
 
 /// The descriptor table.
 impl Fields0 {
-    /// Gives a device a role (`None` drops it from the table), lays the table out anew and recounts. Returns the
-    /// number the device has afterwards: its slot when active, an index from raid_disks up otherwise.
+    /// Gives a device a role (`None` drops it from the table), lays the table out anew and
+    /// recounts. Returns the number the device has afterwards: its slot when active, an index from
+    /// raid_disks up otherwise.
     pub(super) fn put_role(&mut self, dev_number: u32, role: Option<Role>) -> Result<Option<u32>, SetError> {
         if matches!(role, Some(Role::Journal)) {
             return Err(SetError::NotInVersion { version: super::Version::V090, field: "the journal role" });
@@ -466,7 +474,8 @@ impl Fields0 {
                 Some(descriptor) if descriptor.is_present() => self.descriptor_words(dev_number),
                 _ => [0; word::DESCRIPTOR],
             };
-            // Last, so that a device given a slot takes it from whoever held it: that one becomes faulty below.
+            // Last, so that a device given a slot takes it from the device that held it: that one
+            // becomes faulty below.
             devices.push(Device { index: dev_number, role, words });
         }
         match self.lay_out(&devices, own) {
@@ -504,7 +513,8 @@ impl Fields0 {
         let placed = |table: &[Option<(Device, Role)>], device: &Device| {
             table.iter().flatten().any(|(other, _)| other.index == device.index)
         };
-        // Devices keep the number they have when it is past the slots and free; the rest fill the gaps.
+        // Devices keep the number they have when it is past the slots and free; the rest fill the
+        // gaps.
         for keep in [true, false] {
             for device in devices {
                 if placed(&table, device) {
@@ -588,7 +598,8 @@ impl Fields0 {
     }
 }
 
-/// A present device while the table is laid out: its old index, its role, all words of its descriptor.
+/// A present device while the table is laid out: its old index, its role, all words of its
+/// descriptor.
 #[derive(Clone, Copy)]
 struct Device {
     index: u32,

@@ -1,7 +1,9 @@
-//! The 1.x superblock (versions 1.0, 1.1, 1.2): docs/formats.md §1.2, §1.3, load checks §1.5, §10.1.
+//! The 1.x superblock (versions 1.0, 1.1, 1.2): docs/formats.md §1.2, §1.3, load checks §1.5,
+//! §10.1.
 //!
-//! [`Fields1`] is the 4096 bytes as read plus where they were found. Getters never panic, whatever the bytes; setters
-//! patch one field. Nothing is ever re-encoded from parsed values, which is how unknown and reserved bytes survive.
+//! [`Fields1`] is the 4096 bytes as read plus where they were found. Getters never panic, whatever
+//! the bytes; setters patch one field. Nothing is ever re-encoded from parsed values, which is how
+//! unknown and reserved bytes survive.
 
 use super::checksum;
 use super::error::{SetError, SuperblockError};
@@ -63,7 +65,8 @@ pub(crate) mod field {
     pub(crate) const DEV_ROLES: usize = 256;
 }
 
-/// The bytes of a 1.x superblock and where they were found. See [`super::Fields`] for the meaning of the getters.
+/// The bytes of a 1.x superblock and where they were found. See [`super::Fields`] for the meaning
+/// of the getters.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Fields1 {
     pub(super) version: Version,
@@ -123,7 +126,8 @@ impl Fields1 {
                 check(true, SuperblockError::ReservedNotZero { offset: start + at });
             }
         }
-        // Hazard 5: Linux 6.19 gave this reserved word a meaning; refusing it would lock newer arrays out.
+        // Hazard 5: Linux 6.19 gave this reserved word a meaning; refusing it would lock newer
+        // arrays out.
         let block = le32(&self.bytes[..], field::LOGICAL_BLOCK_SIZE);
         check(
             block != 0 && (block < 512 || !block.is_power_of_two()),
@@ -387,7 +391,8 @@ impl Fields1 {
         put_le16(&mut self.bytes[..], field::PPL_SIZE, area.size_sectors);
     }
 
-    /// Writes the role, growing the table by whole sectors of the superblock when it ends before `dev_number`.
+    /// Writes the role, growing the table by whole sectors of the superblock when it ends before
+    /// `dev_number`.
     pub(super) fn put_role(&mut self, dev_number: u32, role: Role) -> Result<(), SetError> {
         if dev_number >= MAX_DEVICES {
             let (value, max) = (u64::from(dev_number), u64::from(MAX_DEVICES) - 1);
@@ -405,7 +410,8 @@ impl Fields1 {
     }
 }
 
-/// Entries of the smallest role table that holds `devices` and fills its last sector: 128 for small arrays (§1.8).
+/// Entries of the smallest role table that holds `devices` and fills its last sector: 128 for small
+/// arrays (§1.8).
 pub(crate) fn table_entries(devices: u32) -> u32 {
     let bytes = (field::DEV_ROLES as u32 + 2 * devices.min(MAX_DEVICES)).next_multiple_of(512);
     (bytes - field::DEV_ROLES as u32) / 2

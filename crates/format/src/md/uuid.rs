@@ -1,8 +1,9 @@
 //! Array and device ids as mdadm shows them: `d4456855:878c1153:a132709f:86ddf6a8`.
 //!
-//! A [`Uuid`] keeps the 16 bytes in *printed* order, so one `Display`, one parser and one comparison serve all versions.
-//! 1.x stores exactly these bytes; 0.90 stores four 32-bit numbers whose printed form is the number, not its bytes
-//! (docs/formats.md §1.4), so `superblock0` converts at the door.
+//! A [`Uuid`] keeps the 16 bytes in *printed* order, so one `Display`, one parser and one
+//! comparison serve all versions. 1.x stores exactly these bytes; 0.90 stores four 32-bit numbers
+//! whose printed form is the number, not its bytes (docs/formats.md §1.4), so `superblock0`
+//! converts at the door.
 
 use std::fmt;
 use std::str::FromStr;

@@ -1,8 +1,9 @@
-//! GPT: a header and an array of entries at the start of the disk, and both once more at its end (docs/formats.md §21.2).
+//! GPT: a header and an array of entries at the start of the disk, and both once more at its end
+//! (docs/formats.md §21.2).
 
 use crate::bytes::{array, le32, le64};
 use crate::crc32;
-use crate::probe::printable;
+use crate::text::printable;
 
 use super::overlap::Extent;
 use super::{Disk, Guid, HeaderError, Partition, PartitionFault, PartitionType, TableProblem};
@@ -45,8 +46,8 @@ struct Header {
     at: u64,
 }
 
-/// Looks for a GPT in sectors of the device's size, then of the other usual one: a disk's image is a file with sectors of
-/// 512 bytes whatever the disk had. `None` if there is no trace of one.
+/// Looks for a GPT in sectors of the device's size, then of the other usual one: a disk's image is
+/// a file with sectors of 512 bytes whatever the disk had. `None` if there is no trace of one.
 pub(super) fn find(disk: &mut Disk<'_>) -> Option<Found> {
     let device_bytes = disk.sector_bytes;
     let other_bytes = if device_bytes == 512 { 4096 } else { 512 };
@@ -68,7 +69,8 @@ fn look(disk: &mut Disk<'_>, sector_bytes: u32) -> Option<Found> {
     let last = (disk.size_bytes / u64::from(sector_bytes)).checked_sub(1)?;
     let primary_header = header(disk, sector_bytes, 1);
     let primary = primary_header.clone().and_then(|header| with_entries(disk, sector_bytes, header));
-    // The primary knows where the backup is; without it only the end of the disk is left to look at.
+    // The primary knows where the backup is; without it only the end of the disk is left to look
+    // at.
     let alternate = primary_header.as_ref().map_or(last, |header| header.alternate);
     let shorter = alternate > last;
     let mut backup_at = alternate.min(last);

@@ -1,5 +1,5 @@
-//! MBR: four entries in the first sector, and chains of extended boot records for the logical partitions
-//! (docs/formats.md §21.1).
+//! MBR: four entries in the first sector, and chains of extended boot records for the logical
+//! partitions (docs/formats.md §21.1).
 
 use std::collections::BTreeSet;
 
@@ -46,8 +46,8 @@ pub(crate) struct Mbr {
 }
 
 impl Mbr {
-    /// `None` if this is not one: file systems begin with a boot sector of the same mark, and so does boot code
-    /// without partitions.
+    /// `None` if this is not one: file systems begin with a boot sector of the same mark, and so
+    /// does boot code without partitions.
     pub(crate) fn parse(sector: &[u8]) -> Option<Self> {
         let sector = sector.get(..512).filter(|sector| has_mark(sector))?;
         let fat = [54, 82].iter().any(|&at| sector[at..].starts_with(b"FAT"));
@@ -131,8 +131,9 @@ impl Found<'_, '_> {
         self.list.push(partition);
     }
 
-    /// Follows the chain of an extended partition: each record holds a logical partition, relative to the record, and
-    /// the way to the next record, relative to the start of the extended partition.
+    /// Follows the chain of an extended partition: each record holds a logical partition, relative
+    /// to the record, and the way to the next record, relative to the start of the extended
+    /// partition.
     fn follow(&mut self, container: &Partition, seen: &mut BTreeSet<u64>) -> Result<(), ChainError> {
         let mut records = vec![];
         let inside = container.extent();

@@ -1,11 +1,14 @@
-//! Partition tables: MBR with logical partitions, GPT with either copy, on sectors of 512 and 4096 bytes.
+//! Partition tables: MBR with logical partitions, GPT with either copy, on sectors of 512 and 4096
+//! bytes.
 //!
-//! [`decode`] reads through a callback, a bounded number of times: the first sector, both copies of a GPT, the boot
-//! records of logical partitions. What is wrong with a table is a [`TableProblem`]; what is wrong with a partition is its
-//! [`PartitionFault`], and such a partition is not used. Places: docs/formats.md §21. [`NewTable`] is a GPT to be written.
+//! [`decode`] reads through a callback, a bounded number of times: the first sector, both copies of
+//! a GPT, the boot records of logical partitions. What is wrong with a table is a [`TableProblem`];
+//! what is wrong with a partition is its [`PartitionFault`], and such a partition is not used.
+//! Places: docs/formats.md §21. [`NewTable`] is a GPT to be written.
 //!
-//! A table alone does not prove that its partitions are in use: a disk that became a member as a whole may still carry
-//! one. Who asks for partitions also looks at what covers the whole device.
+//! A table alone does not prove that its partitions are in use: a disk that became a member as a
+//! whole may still carry one. A caller that asks for partitions also looks at what covers the whole
+//! device.
 
 mod gpt;
 mod guid;
@@ -109,11 +112,11 @@ impl Disk<'_> {
     }
 }
 
-/// The partition table of a device with sectors of `sector_bytes` (512 or 4096; files have 512). `read` gets so many bytes at
-/// an offset (bytes), or `None` if it cannot have all of them.
+/// The partition table of a device with sectors of `sector_bytes` (512 or 4096; files have 512).
+/// `read` gets so many bytes at an offset (bytes), or `None` if it cannot have all of them.
 ///
-/// `None` if there is none, or none that any system would use: a GPT needs one intact copy, or the entry in the MBR that
-/// announces it. Then it has no partitions, and its problems say why.
+/// `None` if there is none, or none that any system would use: a GPT needs one intact copy, or the
+/// entry in the MBR that announces it. Then it has no partitions, and its problems say why.
 #[must_use]
 pub fn decode(
     size_bytes: u64,

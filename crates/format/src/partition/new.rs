@@ -120,8 +120,9 @@ impl Places {
 }
 
 impl NewTable {
-    /// What is written, in steps: each must be durable before the next begins. The second copy comes first, then the first, and the
-    /// MBR that announces them last, so that whatever a power cut leaves is no table or this one.
+    /// What is written, in steps: each must be durable before the next begins. The second copy
+    /// comes first, then the first, and the MBR that announces them last, so that whatever a power
+    /// cut leaves is no table or this one.
     ///
     /// # Errors
     /// [`NewTableError`] says what cannot be.
@@ -150,7 +151,7 @@ impl NewTable {
         let sector_bytes = u64::from(self.sector_bytes);
         let entry_sectors = (ENTRIES * ENTRY_BYTES) as u64 / sector_bytes;
         let sectors = self.size_bytes / sector_bytes;
-        // Boot sector, both headers and their entries, and at least one sector for somebody.
+        // Boot sector, both headers and their entries, and at least one sector to use.
         if sectors < 3 + 2 * entry_sectors + 1 {
             return Err(NewTableError::NoRoom { size_bytes: self.size_bytes });
         }
@@ -205,7 +206,8 @@ impl NewTable {
         bytes
     }
 
-    /// Entries and header of one copy, each with its place in bytes; `at`: the sectors of its header, its entries, and the other header.
+    /// Entries and header of one copy, each with its place in bytes; `at`: the sectors of its
+    /// header, its entries, and the other header.
     fn copy(&self, places: &Places, at: (u64, u64, u64), entries: &[u8]) -> [(u64, Vec<u8>); 2] {
         let (header_at, entries_at, other_at) = at;
         let mut header = vec![0; places.sector_bytes as usize];

@@ -30,8 +30,8 @@ impl Extent {
     }
 }
 
-/// Finds every partition that shares sectors with another: who of them is right cannot be known. An extended partition
-/// shares its sectors with its logical ones and may share them with nobody else.
+/// Finds every partition that shares sectors with another: which of them is right cannot be known.
+/// An extended partition shares its sectors with its logical ones and may share them with no other.
 pub(super) fn mark(partitions: &mut [Partition]) {
     let is_extended = |partition: &Partition| partition.kind.is_extended();
     mark_among(partitions, |partition| !is_extended(partition));
@@ -40,8 +40,9 @@ pub(super) fn mark(partitions: &mut [Partition]) {
     }
 }
 
-/// By ascending start, each is compared with whichever of those before reaches furthest. That finds all: two that overlap
-/// an earlier third at its end overlap each other, so the earlier of them was found then.
+/// By ascending start, each is compared with whichever of those before reaches furthest. That finds
+/// all: two that overlap an earlier third at its end overlap each other, so the earlier of them was
+/// found then.
 fn mark_among(partitions: &mut [Partition], which: impl Fn(&Partition) -> bool) {
     let mut order: Vec<usize> = (0..partitions.len())
         .filter(|&ix| which(&partitions[ix]) && partitions[ix].len_sectors > 0)

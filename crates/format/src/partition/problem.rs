@@ -1,7 +1,7 @@
 //! What can be wrong with a partition table, and with one partition of it.
 
-/// Something about a table that its owner should know. The partitions of the table are still what they are, where
-/// there are any.
+/// Something about a table that its owner should know. The partitions of the table are still what
+/// they are, where there are any.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TableProblem {
@@ -94,7 +94,8 @@ pub enum HeaderError {
         /// Where it was read.
         found_at: u64,
     },
-    /// None, or of a size that is no multiple of 8 bytes from 128 on, or more than [`super::ENTRIES_BYTES_MAX`] together.
+    /// None, or of a size that is no multiple of 8 bytes from 128 on, or more than
+    /// [`super::ENTRIES_BYTES_MAX`] together.
     #[error("it claims {count} entries of {bytes} bytes each")]
     Entries {
         /// Number of entries.
@@ -102,7 +103,8 @@ pub enum HeaderError {
         /// Size of one.
         bytes: u32,
     },
-    /// The entries would lie beyond the end of the device, or in the sectors of boot code and header.
+    /// The entries would lie beyond the end of the device, or in the sectors of boot code and
+    /// header.
     #[error("it claims that its entries start at sector {sector}")]
     EntriesPlace {
         /// The stored value.
@@ -149,7 +151,7 @@ pub enum ChainError {
         /// Its place.
         at_sectors: u64,
     },
-    /// More records than anybody makes.
+    /// More records than any tool makes.
     #[error("the chain has more than {max} records")]
     TooLong {
         /// The limit.

@@ -1,4 +1,5 @@
-//! What partitions say they are for. A hint for people: what is in a partition is found by looking into it.
+//! What partitions say they are for. A hint for people: what is in a partition is found by looking
+//! into it.
 
 use std::fmt;
 

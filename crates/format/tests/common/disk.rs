@@ -1,4 +1,5 @@
-//! Disks with partition tables, written here from the formats' own description, with a checksum of its own.
+//! Disks with partition tables, written here from the formats' own description, with a checksum of
+//! its own.
 
 /// One bit at a time.
 pub fn crc32(bytes: &[u8]) -> u32 {

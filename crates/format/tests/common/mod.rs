@@ -81,8 +81,8 @@ pub fn member(version: Version, dev_number: u32) -> Superblock {
     superblock(&array(version), &device(version, dev_number), SIZE_SECTORS).unwrap()
 }
 
-/// A 0.90 superblock as a big-endian machine would have written it: every word swapped, and the halves of the two
-/// u64 event counts exchanged.
+/// A 0.90 superblock as a big-endian machine would have written it: every word swapped, and the
+/// halves of the two u64 event counts exchanged.
 pub fn big_endian(little: &[u8]) -> Vec<u8> {
     let mut words: Vec<[u8; 4]> = little.chunks_exact(4).map(|w| [w[3], w[2], w[1], w[0]]).collect();
     for low in [39, 41, 44] {
@@ -91,7 +91,8 @@ pub fn big_endian(little: &[u8]) -> Vec<u8> {
     words.concat()
 }
 
-/// Valid structures of every kind. Superblocks carry the 8 bytes of component size that the fuzz target expects.
+/// Valid structures of every kind. Superblocks carry the 8 bytes of component size that the fuzz
+/// target expects.
 pub fn seeds() -> Vec<Vec<u8>> {
     let sized = |bytes: &[u8]| [&SIZE_SECTORS.to_le_bytes()[..], bytes].concat();
     let mut seeds: Vec<Vec<u8>> =
@@ -167,7 +168,8 @@ fn undo_seed() -> Vec<u8> {
     log.encode()
 }
 
-/// A label, the header of a metadata area (behind the 8 bytes of its start), texts, a snapshot's store, a dm-raid superblock.
+/// A label, the header of a metadata area (behind the 8 bytes of its start), texts, a snapshot's
+/// store, a dm-raid superblock.
 fn lvm_seeds() -> Vec<Vec<u8>> {
     let area = Area { offset_bytes: 4096, size_bytes: 1 << 20 };
     let label = Label::create(Id::from_random([7; 32]), 64 << 20, 0).unwrap();

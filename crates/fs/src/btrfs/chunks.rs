@@ -70,7 +70,8 @@ impl Chunks {
         Ok(end)
     }
 
-    /// Where the copies of a range are on the device, which must lie in one chunk; as much of it as does.
+    /// Where the copies of a range are on the device, which must lie in one chunk; as much of it as
+    /// does.
     pub fn find(&self, logical: u64, len: u64) -> Result<(Vec<u64>, u64), Error> {
         let found = self.chunks.range(..=logical).next_back();
         let within =

@@ -1,4 +1,5 @@
-//! Compressed extents: each is unpacked as a whole, into a buffer whose size is known and bounded before.
+//! Compressed extents: each is unpacked as a whole, into a buffer whose size is known and bounded
+//! before.
 
 use std::io::Read;
 
@@ -47,7 +48,8 @@ fn zstd(packed: &[u8], len: usize) -> Option<Vec<u8>> {
     Some(unpacked)
 }
 
-/// The length of all, then segments of a sector each, with their length. A length never lies across two sectors of what is packed.
+/// The length of all, then segments of a sector each, with their length. A length never lies across
+/// two sectors of what is packed.
 fn segments(packed: &[u8], len: usize, sector_bytes: usize) -> Option<Vec<u8>> {
     const LEN_BYTES: usize = 4;
     let number = |at: usize| Some(u32::from_le_bytes(*packed.get(at..)?.first_chunk()?) as usize);

@@ -34,7 +34,8 @@ enum Place<'a> {
     Hole,
     /// The data, and its length uncompressed.
     Inline(&'a [u8], u64),
-    /// An extent of the logical space, of which the file has a part that starts at an offset, uncompressed.
+    /// An extent of the logical space, of which the file has a part that starts at an offset,
+    /// uncompressed.
     At {
         logical: u64,
         len: u64,

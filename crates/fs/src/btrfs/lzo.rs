@@ -1,7 +1,8 @@
 //! LZO1X streams. Our own, because the crates there are trust what they unpack, or are GPL.
 //!
-//! An instruction copies bytes from what was unpacked before and tells how many bytes (0 to 3) follow as they are. What the
-//! instructions below 16 mean depends on how many followed the one before.
+//! An instruction copies bytes from what was unpacked before and tells how many bytes (0 to 3)
+//! follow as they are. What the instructions below 16 mean depends on how many followed the one
+//! before.
 
 /// Bytes that followed the last instruction: 0 to 3, or a run of its own.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -50,7 +51,8 @@ impl Stream<'_> {
     }
 }
 
-/// Unpacks behind what is in `into`, up to `end` bytes of it. `None` if it is not a stream, or more comes out.
+/// Unpacks behind what is in `into`, up to `end` bytes of it. `None` if it is not a stream, or more
+/// comes out.
 pub fn unpack(packed: &[u8], into: &mut Vec<u8>, end: usize) -> Option<()> {
     let mut stream = Stream { packed, at: 0 };
     let start = into.len();

@@ -1,8 +1,9 @@
 //! btrfs on one device, as its on-disk format is described in the btrfs documentation.
 //!
-//! Everything is an item with a key in a tree, and every tree lies in one logical space of addresses, which chunks map to the device.
-//! Each subvolume is a tree of inodes; a directory entry may name the root of another one. Every block of a tree and of data has a
-//! checksum, which is verified; where there are two copies (DUP), the other one is taken when the first is wrong.
+//! Everything is an item with a key in a tree, and every tree lies in one logical space of
+//! addresses, which chunks map to the device. Each subvolume is a tree of inodes; a directory entry
+//! may name the root of another one. Every block of a tree and of data has a checksum, which is
+//! verified; where there are two copies (DUP), the other one is taken when the first is wrong.
 
 mod checksum;
 mod chunks;
@@ -68,10 +69,12 @@ pub struct Btrfs {
 }
 
 impl Btrfs {
-    /// Opens it: the superblock, the map of chunks, and the subvolume that a mount would show, or the one asked for.
+    /// Opens it: the superblock, the map of chunks, and the subvolume that a mount would show, or
+    /// the one asked for.
     ///
     /// # Errors
-    /// The superblock or a tree is damaged, it is on several devices, or asks for what is not supported.
+    /// The superblock or a tree is damaged, it is on several devices, or asks for what is not
+    /// supported.
     pub fn open(source: Source, subvolume: Option<u64>) -> Result<Self, Error> {
         let superblock = Superblock::read(&source)?;
         let mut about = superblock.about(&source);
@@ -107,7 +110,8 @@ impl Btrfs {
         Ok(())
     }
 
-    /// The subvolume that a mount without options shows: an entry called `default` in the tree of trees.
+    /// The subvolume that a mount without options shows: an entry called `default` in the tree of
+    /// trees.
     fn default_subvolume(&self) -> Result<u64, Error> {
         let mut default = None;
         let directory = self.superblock.root_directory;
@@ -141,7 +145,8 @@ impl Btrfs {
         Ok(tree)
     }
 
-    /// What an entry of a directory names. A snapshot has the entries of subvolumes and not the subvolumes, which stayed where they were.
+    /// What an entry of a directory names. A snapshot has the entries of subvolumes and not the
+    /// subvolumes, which stayed where they were.
     fn named(&self, in_tree: u64, location: Key) -> Result<Option<Node>, Error> {
         match location.kind {
             INODE_ITEM => Ok(Some(Node { tree: in_tree, inode: location.object })),
@@ -306,7 +311,8 @@ impl FileSystem for Btrfs {
     }
 }
 
-/// Makes the CRC-32C of the superblock and of every block right that may be one of a tree, for fuzzing.
+/// Makes the CRC-32C of the superblock and of every block right that may be one of a tree, for
+/// fuzzing.
 pub fn seal(image: &mut [u8]) {
     const BLOCK_BYTES: usize = 4096;
     let superblock = superblock::place();

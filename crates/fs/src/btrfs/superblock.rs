@@ -14,8 +14,8 @@ const MAGIC_AT: usize = 64;
 const CHUNKS_AT: usize = 811;
 const CHUNKS_BYTES_MAX: usize = 2048;
 
-/// Mixed backrefs, default subvolume, mixed groups, lzo, zstd, big metadata, extended irefs, RAID 5 and 6, skinny metadata, no holes,
-/// metadata UUID, RAID 1 with 3 and 4 copies, simple quota.
+/// Mixed backrefs, default subvolume, mixed groups, lzo, zstd, big metadata, extended irefs, RAID 5
+/// and 6, skinny metadata, no holes, metadata UUID, RAID 1 with 3 and 4 copies, simple quota.
 const KNOWN: u64 = 0x1_0fff;
 /// Known, and laid out otherwise.
 const REFUSED: [(u64, &str); 3] = [

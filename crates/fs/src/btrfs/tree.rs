@@ -68,7 +68,8 @@ pub fn items(
     walk(btrfs, tree, &range, None, each)
 }
 
-/// Keys only grow from one block to the next, and a block starts with the key that its parent has for it: so no block is visited twice.
+/// Keys only grow from one block to the next, and a block starts with the key that its parent has
+/// for it: so no block is visited twice.
 fn walk(
     btrfs: &Btrfs,
     block: Tree,
@@ -89,7 +90,8 @@ fn walk(
             }
             continue;
         }
-        // All of the child lies before the range if the next one starts where the range does or before.
+        // All of the child lies before the range if the next one starts where the range does or
+        // before.
         if ix + 1 < node.count && node.key(ix + 1)? <= *range.start() {
             continue;
         }

@@ -1,4 +1,5 @@
-//! Block maps of ext2 and ext3: twelve blocks by number, then one, two and three levels of blocks of numbers.
+//! Block maps of ext2 and ext3: twelve blocks by number, then one, two and three levels of blocks
+//! of numbers.
 
 use std::ops::Range;
 
@@ -42,7 +43,8 @@ pub fn runs(
 }
 
 impl Walk<'_> {
-    /// What `block` leads to: data at level 0, else a block of numbers. `first` is the first block of the file behind it.
+    /// What `block` leads to: data at level 0, else a block of numbers. `first` is the first block
+    /// of the file behind it.
     fn blocks(&mut self, first: u64, block: u32, level: u32) -> Result<(), Error> {
         let block_bytes = self.ext.superblock.block_bytes as u64;
         let numbers = block_bytes / 4;

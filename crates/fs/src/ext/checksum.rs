@@ -1,4 +1,5 @@
-//! The checksums of `metadata_csum`: CRC-32C, seeded with the file system's UUID and not inverted at its end.
+//! The checksums of `metadata_csum`: CRC-32C, seeded with the file system's UUID and not inverted
+//! at its end.
 
 /// Goes on from `seed` over `bytes`.
 pub fn crc(seed: u32, bytes: &[u8]) -> u32 {

@@ -1,4 +1,5 @@
-//! Directories: blocks full of entries. The hash trees of large ones look like empty entries here, and are passed over.
+//! Directories: blocks full of entries. The hash trees of large ones look like empty entries here,
+//! and are passed over.
 
 use crate::bytes::{le16, le32, u8_at};
 use crate::error::Error;
@@ -33,8 +34,9 @@ pub fn list(ext: &Ext, inode: &Inode, each: &mut EachEntry<'_>) -> Result<(), Er
     })
 }
 
-/// Leaves end in an entry with their checksum. The nodes of hash trees, which have no entries behind it, have theirs elsewhere, and
-/// perhaps what is left of such a tail: what counts is that the entries lead to it.
+/// Leaves end in an entry with their checksum. The nodes of hash trees, which have no entries
+/// behind it, have theirs elsewhere, and perhaps what is left of such a tail: what counts is that
+/// the entries lead to it.
 fn check(ext: &Ext, inode: &Inode, block: &[u8]) -> Result<(), Error> {
     if !ext.superblock.features.ro_compat.contains(Features::METADATA_CHECKSUMS) {
         return Ok(());

@@ -25,7 +25,8 @@ struct Walk<'a> {
     inode: &'a Inode,
     range: &'a Range<u64>,
     each: &'a mut dyn FnMut(Run) -> Result<(), Error>,
-    /// The first block of the file that has not been passed. It only grows, so that no tree is endless.
+    /// The first block of the file that has not been passed. It only grows, so that no tree is
+    /// endless.
     next: u64,
     /// Blocks of data and of the tree itself that may still come: a block has one owner.
     left: u64,

@@ -1,4 +1,5 @@
-//! `inline_data`: what fits into an inode is kept in place of its map, the rest in an extended attribute behind its fields.
+//! `inline_data`: what fits into an inode is kept in place of its map, the rest in an extended
+//! attribute behind its fields.
 
 use crate::bytes::{le16, le32, u8_at};
 use crate::error::Error;

@@ -72,7 +72,8 @@ impl Inode {
         // Fields behind the first 128 bytes are there as far as the inode says.
         let later = |at: usize| if at + 4 <= extra_at { le32(b, at) } else { None };
         let time = |at: usize, extra_at: usize| -> Option<Time> { Some(time(le32(b, at)?, later(extra_at))) };
-        // Of directories the high half of the size is newer than its place, which older ones use otherwise.
+        // Of directories the high half of the size is newer than its place, which older ones use
+        // otherwise.
         let high = kind == Kind::File
             || kind == Kind::Directory
                 && ext.superblock.features.incompat.contains(Features::LARGE_DIRECTORIES);
@@ -140,7 +141,8 @@ impl Inode {
     }
 }
 
-/// 32 bits of seconds, signed, since the first ext2; the extra word has two more and the nanoseconds.
+/// 32 bits of seconds, signed, since the first ext2; the extra word has two more and the
+/// nanoseconds.
 fn time(seconds: u32, extra: Option<u32>) -> Time {
     let extra = extra.unwrap_or(0);
     Time::new(i64::from(seconds.cast_signed()) + (i64::from(extra & 3) << 32), extra >> 2)

@@ -1,9 +1,10 @@
-//! The journal (jbd2) of a file system that was not unmounted: which blocks it holds newer. Nothing is written; they are read from
-//! where they are in the log.
+//! The journal (jbd2) of a file system that was not unmounted: which blocks it holds newer. Nothing
+//! is written; they are read from where they are in the log.
 //!
-//! The log is a ring of blocks. A transaction is descriptor blocks, each followed by the blocks it names, revoke blocks, and a commit
-//! block; without the commit it never was. A block that a transaction revokes is not to be taken from it or an earlier one, since it
-//! has become something else.
+//! The log is a ring of blocks. A transaction is descriptor blocks, each followed by the blocks it
+//! names, revoke blocks, and a commit block; without the commit it never was. A block that a
+//! transaction revokes is not to be taken from it or an earlier one, since it has become something
+//! else.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -221,14 +222,16 @@ impl<'a> Log<'a> {
         Ok(Overlay { blocks: replayed.committed, fast_commits: self.has_fast_commits(sequence) })
     }
 
-    /// Whether fast commits follow the last transaction. Their area is not emptied; its first tag says whom they follow.
+    /// Whether fast commits follow the last transaction. Their area is not emptied; its first tag
+    /// says which record they follow.
     fn has_fast_commits(&self, sequence: u32) -> bool {
         const TAG_HEAD: u16 = 9;
         let area = (self.features & FAST_COMMIT != 0).then(|| self.block(self.ring.end).ok()).flatten();
         area.is_some_and(|area| le16(&area, 0) == Some(TAG_HEAD) && le32(&area, 8) == Some(sequence))
     }
 
-    /// Takes what a descriptor names. The blocks used, or `None` if the content of one is not what it was written as.
+    /// Takes what a descriptor names. The blocks used, or `None` if the content of one is not what
+    /// it was written as.
     fn descriptor(
         &self,
         block: &[u8],

@@ -1,11 +1,12 @@
 //! ext2, ext3 and ext4, as the kernel's "ext4 Data Structures and Algorithms" describes them.
 //!
-//! Our own reader, because the crate there is (`ext4-view`) tells neither holes nor inode numbers, so that sparse files and hard links
-//! would come out as something else; refuses `meta_bg`, `mmp`, `inline_data`, `ea_inode`, `large_dir` and the journals of ext3; stops at
-//! the wrap of a journal; and allocates by sizes that it reads.
+//! Our own reader, because the crate there is (`ext4-view`) tells neither holes nor inode numbers,
+//! so that sparse files and hard links would come out as something else; refuses `meta_bg`, `mmp`,
+//! `inline_data`, `ea_inode`, `large_dir` and the journals of ext3; stops at the wrap of a journal;
+//! and allocates by sizes that it reads.
 //!
-//! A file system that was not unmounted is read through its journal ([`journal`]): blocks that the log holds newer are taken from
-//! there, and nothing is written.
+//! A file system that was not unmounted is read through its journal ([`journal`]): blocks that the
+//! log holds newer are taken from there, and nothing is written.
 
 mod blockmap;
 mod checksum;

@@ -44,7 +44,8 @@ impl Features {
     const DIRDATA: u32 = 0x1000;
     const CHECKSUM_SEED: u32 = 0x2000;
     pub const LARGE_DIRECTORIES: u32 = 0x4000;
-    /// All that there are: besides those above extents, mmp, flex_bg, ea_inode, inline_data, encrypt and casefold.
+    /// All that there are: besides those above extents, mmp, flex_bg, ea_inode, inline_data,
+    /// encrypt and casefold.
     const INCOMPAT_KNOWN: u32 = 0x3_f7df;
     /// ro_compat
     const SPARSE_SUPER: u32 = 0x1;
@@ -245,7 +246,8 @@ impl Superblock {
         let meta = self.features.incompat.contains(Features::META_BG) && table_block >= self.first_meta_bg;
         let block = match meta {
             false => behind_superblock + table_block,
-            // Each block of descriptors lies at the start of the first of the groups that it describes.
+            // Each block of descriptors lies at the start of the first of the groups that it
+            // describes.
             true if table_block == 0 => behind_superblock,
             true => {
                 let first = table_block * per_block;

@@ -1,5 +1,6 @@
-//! Directories of version 2: in the inode, in one block, or in many with indexes behind them. Listing needs only the entries; hashes,
-//! leaves and free space lie at higher offsets of the file, and are not looked at.
+//! Directories of version 2: in the inode, in one block, or in many with indexes behind them.
+//! Listing needs only the entries; hashes, leaves and free space lie at higher offsets of the file,
+//! and are not looked at.
 
 use crate::bytes::{be16, be32, be64, u8_at};
 use crate::error::Error;
@@ -11,7 +12,8 @@ use crate::{EachEntry, Entry, Node};
 /// The indexes start here.
 const ENTRIES_END: u64 = 32 << 30;
 
-/// Blocks of entries: alone, with their index at the end, and of many; of version 4 and of version 5.
+/// Blocks of entries: alone, with their index at the end, and of many; of version 4 and of
+/// version 5.
 const MAGIC_BLOCK_V4: u32 = 0x5844_3242;
 const MAGIC_DATA_V4: u32 = 0x5844_3244;
 const MAGIC_BLOCK_V5: u32 = 0x5844_4233;
@@ -135,7 +137,8 @@ impl Blocks<'_> {
         let number = be64(bytes, 0)?;
         let name_len = usize::from(u8_at(bytes, 8)?);
         let name = bytes.get(9..9 + name_len).filter(|name| !name.is_empty())?;
-        // Behind the name come the type, if there is one, and the entry's own offset, which ends at a multiple of 8.
+        // Behind the name come the type, if there is one, and the entry's own offset, which ends at
+        // a multiple of 8.
         let len = (9 + name_len + usize::from(self.xfs.superblock.ftype) + 2).next_multiple_of(8);
         let rest = bytes.get(len..)?;
         if name != b"."
@@ -148,7 +151,8 @@ impl Blocks<'_> {
     }
 }
 
-/// Of a block alone: its index, whose number of entries stands at its end, comes behind the entries.
+/// Of a block alone: its index, whose number of entries stands at its end, comes behind the
+/// entries.
 fn index_start(block: &[u8]) -> Option<usize> {
     const TAIL_BYTES: usize = 8;
     let count = be32(block, block.len() - TAIL_BYTES)? as usize;

@@ -1,7 +1,9 @@
-//! Whether the log is empty: whether the last thing that was written to it says that the file system was unmounted.
+//! Whether the log is empty: whether the last thing that was written to it says that the file
+//! system was unmounted.
 //!
-//! The log is a ring of sectors. Each starts with the number of the round in which it was written, so the newest is where that number
-//! falls; a record starts with a header in a sector of its own, which has a magic number in that place and the round behind it.
+//! The log is a ring of sectors. Each starts with the number of the round in which it was written,
+//! so the newest is where that number falls; a record starts with a header in a sector of its own,
+//! which has a magic number in that place and the round behind it.
 
 use crate::bytes::{be32, u8_at};
 use crate::error::Note;
@@ -18,7 +20,8 @@ const RECORD_SECTORS_MAX: u64 = 512 + 8;
 const FLAGS_AT: usize = 9;
 const UNMOUNT: u8 = 0x20;
 
-/// Of a record's header: version, length, number of operations, and the size for which headers are made.
+/// Of a record's header: version, length, number of operations, and the size for which headers are
+/// made.
 const LEN_AT: usize = 12;
 const OPERATIONS_AT: usize = 40;
 const SIZE_AT: usize = 320;
@@ -49,7 +52,8 @@ impl Log<'_> {
     /// `None` if that cannot be told.
     fn is_empty(&self) -> Option<bool> {
         let head = self.head()?;
-        // The last record ends at the head, so it starts not far before it, perhaps behind the end of the ring.
+        // The last record ends at the head, so it starts not far before it, perhaps behind the end
+        // of the ring.
         for back in 1..=RECORD_SECTORS_MAX.min(self.sectors) {
             let at = (head + self.sectors - back) % self.sectors;
             let sector = self.sector(at)?;
@@ -77,7 +81,8 @@ impl Log<'_> {
         Some(older)
     }
 
-    /// Whether a record, `back` sectors before the head, is all of one operation which says that the file system was unmounted.
+    /// Whether a record, `back` sectors before the head, is all of one operation which says that
+    /// the file system was unmounted.
     fn is_unmount(&self, at: u64, back: u64, header: &[u8]) -> Option<bool> {
         let header_sectors = u64::from(be32(header, SIZE_AT)?.div_ceil(HEADER_COVERS_BYTES).max(1));
         let data_sectors = u64::from(be32(header, LEN_AT)?).div_ceil(SECTOR_BYTES);

@@ -1,9 +1,11 @@
 //! XFS, versions 4 and 5, as "XFS Algorithms & Data Structures" describes them.
 //!
-//! Allocation groups of blocks; inodes by number, which says where they are; the map of a file in its inode, as a list of extents or
-//! the root of a tree of them. All integers are big-endian, but checksums.
+//! Allocation groups of blocks; inodes by number, which says where they are; the map of a file in
+//! its inode, as a list of extents or the root of a tree of them. All integers are big-endian, but
+//! checksums.
 //!
-//! The log is not replayed: it holds changes of structures, not blocks. Whether it is empty is told ([`log`]).
+//! The log is not replayed: it holds changes of structures, not blocks. Whether it is empty is told
+//! ([`log`]).
 
 mod directory;
 mod fork;

@@ -1,4 +1,5 @@
-//! Trees of files, images made of them by the tools that make file systems, and what comes out compared with what went in.
+//! Trees of files, images made of them by the tools that make file systems, and what comes out
+//! compared with what went in.
 
 #![allow(dead_code, reason = "each test uses a part of it")]
 
@@ -66,7 +67,8 @@ pub fn image(dir: &TempDir, name: &str, size: u64) -> PathBuf {
     path
 }
 
-/// Mounts an image, lets `change` work on it, and unmounts it. `None`, said loudly, where that is not possible.
+/// Mounts an image, lets `change` work on it, and unmounts it. `None`, said loudly, where that is
+/// not possible.
 pub fn mounted(image: &Path, options: &str, change: impl FnOnce(&Path)) -> Option<()> {
     let dir = tempfile::tempdir().unwrap();
     let mount = program("mount").args(["-o", options]).arg(image).arg(dir.path()).output().ok()?;
@@ -144,7 +146,8 @@ pub fn make_tree(root: &Path, size: Size) {
     attributes(root);
 }
 
-/// Holes at the start, in the middle and at the end, and a file in many pieces, none beside the next.
+/// Holes at the start, in the middle and at the end, and a file in many pieces, none beside the
+/// next.
 fn sparse(root: &Path, pieces: u64) {
     let file = File::create(root.join("sparse")).unwrap();
     file.write_all_at(&pattern(77, 10_000), 5 << 20).unwrap();
@@ -192,7 +195,8 @@ pub struct Except {
     pub links: bool,
 }
 
-/// Compares all that is below a directory with all that the file system has, byte by byte and attribute by attribute.
+/// Compares all that is below a directory with all that the file system has, byte by byte and
+/// attribute by attribute.
 pub fn assert_same(fs: &dyn FileSystem, root: &Path, except: Except) {
     let mut inodes = BTreeMap::new();
     let compared = same_directory(fs, fs.root(), root, except, &mut inodes);

@@ -1,16 +1,17 @@
-//! The kernels. One algorithm ([`steps`]) over a small vector abstraction ([`Vector`]), instantiated once per
-//! instruction set.
+//! The kernels. One algorithm ([`steps`]) over a small vector abstraction ([`Vector`]),
+//! instantiated once per instruction set.
 //!
 //! How the unsafety is fenced:
-//! - An instruction-set module offers a capability (`Avx2`, ...) whose only constructor looks at the CPU. Holding the
-//!   value proves that the instructions exist; it is the only way to that module's [`Kernels`](crate::Kernels).
-//! - Each module has exactly one entry, `run(Job)`, compiled with the instruction set enabled; everything generic is
-//!   inlined into it. (`#[inline(always)]` below is not a speed hint: a vector passed through a function compiled
-//!   without the feature would lose its registers.)
-//! - A [`Job`] carries slices. [`Job::checked_len`] checks that they are equally long before an entry sees them; from there on
-//!   the only arithmetic on pointers is `base + offset` with `offset + width <= len`.
+//! - An instruction-set module offers a capability (`Avx2`, ...) whose only constructor looks at
+//!   the CPU. Holding the value proves that the instructions exist; it is the only way to that
+//!   module's [`Kernels`](crate::Kernels).
+//! - Each module has exactly one entry, `run(Job)`, compiled with the instruction set enabled;
+//!   everything generic is inlined into it. (`#[inline(always)]` below is not a speed hint: a
+//!   vector passed through a function compiled without the feature would lose its registers.)
+//! - A [`Job`](crate::job::Job) carries slices. [`Job::checked_len`](crate::job::Job::checked_len)
+//!   checks that they are equally long before an entry sees them; from there on the only arithmetic
+//!   on pointers is `base + offset` with `offset + width <= len`.
 
-mod job;
 mod steps;
 
 #[cfg(target_arch = "aarch64")]
@@ -19,13 +20,12 @@ pub(crate) mod scalar;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod x86;
 
-pub(crate) use job::Job;
-
 /// A register full of field elements.
 ///
 /// # Safety
-/// All methods may use instructions of the implementing instruction set: callers guarantee that the CPU has it.
-/// An implementation reads and writes exactly `BYTES` bytes, without alignment, in `load` and `store`.
+/// All methods may use instructions of the implementing instruction set: callers guarantee that the
+/// CPU has it. An implementation reads and writes exactly `BYTES` bytes, without alignment, in
+/// `load` and `store`.
 pub(crate) unsafe trait Vector: Copy {
     /// Bytes per vector, at most [`MAX_VECTOR_BYTES`].
     const BYTES: usize;
@@ -40,7 +40,8 @@ pub(crate) unsafe trait Vector: Copy {
     unsafe fn load(src: *const u8) -> Self;
     unsafe fn store(self, dst: *mut u8);
 
-    /// Stores past the caches. `dst` must be aligned to `BYTES`; `fence` must follow before anyone reads it.
+    /// Stores past the caches. `dst` must be aligned to `BYTES`; `fence` must follow before anyone
+    /// reads it.
     #[inline(always)]
     unsafe fn stream(self, dst: *mut u8) {
         // SAFETY: the caller's promises for `stream` include those for `store`.

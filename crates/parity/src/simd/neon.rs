@@ -5,8 +5,9 @@ use std::arch::aarch64::{
     vreinterpretq_s8_u8, vshrq_n_u8, vst1q_u8,
 };
 
-use super::{Job, Vector, steps};
+use super::{Vector, steps};
 use crate::field::{NIBBLE_PRODUCTS, REDUCTION};
+use crate::job::Job;
 use crate::kernels::Kernels;
 
 /// Proof that this CPU (and its operating system) has NEON.

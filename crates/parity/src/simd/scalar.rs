@@ -1,7 +1,8 @@
 //! Eight bytes at a time in a `u64`: runs everywhere, and is the reference for the vector modules.
 
-use super::{Job, Vector, steps};
+use super::{Vector, steps};
 use crate::field;
+use crate::job::Job;
 
 /// The portable kernels' entry.
 ///
@@ -65,8 +66,8 @@ unsafe impl Vector for u64 {
     }
 }
 
-/// Doubles each lane. The multiplication spreads each lane's carry bit into that lane's reduction, without crossing
-/// lanes because the reduction is below 256.
+/// Doubles each lane. The multiplication spreads each lane's carry bit into that lane's reduction,
+/// without crossing lanes because the reduction is below 256.
 #[inline(always)]
 fn double(lanes: u64) -> u64 {
     let carries = (lanes >> 7) & splat(1);

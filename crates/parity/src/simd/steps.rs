@@ -1,16 +1,19 @@
 //! The algorithms, once, over any [`Vector`].
 //!
-//! A [`Step`] computes `U` adjacent vectors of its outputs; [`drive`] walks the block with it: unrolled, then single
-//! vectors, then the tail. P and Q come from Horner's rule over the exponents from highest to lowest,
-//! `Q = (..(d[n] * 2 + d[n-1]) * 2 + ..) * 2 + d[0]`, which needs no multiplication but doubling; a hole in the
-//! exponents is one more doubling.
+//! A [`Step`] computes `U` adjacent vectors of its outputs; [`drive`] walks the block with it:
+//! unrolled, then single vectors, then the tail. P and Q come from Horner's rule over the exponents
+//! from highest to lowest, `Q = (..(d[n] * 2 + d[n-1]) * 2 + ..) * 2 + d[0]`, which needs no
+//! multiplication but doubling; a hole in the exponents is one more doubling.
 
-use super::{Job, MAX_VECTOR_BYTES, Vector};
-use crate::{Source, field};
+use super::{MAX_VECTOR_BYTES, Vector};
+use crate::field;
+use crate::job::Job;
+use crate::source::Source;
 
-/// Outputs at least this long go past the caches: with what they are made of they do not fit into a core's own, so nobody would find
-/// their beginning there anyway, and the lines about to be overwritten need not be read first. Measured against ISA-L, which does not:
-/// as fast at 256 KiB, 5-20 % faster from 512 KiB on.
+/// Outputs at least this long go past the caches: with what they are made of they do not fit into a
+/// core's own, so their beginning would not be found there anyway, and the lines about to be
+/// overwritten need not be read first. Measured against ISA-L, which does not: as fast at 256 KiB,
+/// 5-20 % faster from 512 KiB on.
 const STREAM_FROM_BYTES: usize = 512 << 10;
 
 /// Does the job with vectors `V`, `U` at a time.
@@ -19,8 +22,9 @@ const STREAM_FROM_BYTES: usize = 512 << 10;
 /// The CPU has `V`'s instructions, and `len` is what [`Job::checked_len`] returned for this job.
 #[inline(always)]
 pub(super) unsafe fn run<V: Vector, const U: usize>(job: &mut Job<'_>, len: usize) {
-    // SAFETY: all blocks are `len` long, which is what `drive` relies on; outputs are exclusive borrows, so their
-    // pointers alias neither each other nor the inputs. The caller vouches for the instructions.
+    // SAFETY: all blocks are `len` long, which is what `drive` relies on; outputs are exclusive
+    // borrows, so their pointers alias neither each other nor the inputs. The caller vouches for
+    // the instructions.
     unsafe {
         match job {
             Job::XorGen { dst, sources } => {
@@ -102,8 +106,8 @@ pub(super) unsafe fn run<V: Vector, const U: usize>(job: &mut Job<'_>, len: usiz
 #[inline(always)]
 unsafe fn drive_writes<V: Vector, const U: usize>(len: usize, outputs: &[*const u8], step: &impl Step<V>) {
     let aligned = outputs.iter().all(|output| output.addr() % V::BYTES == 0);
-    // SAFETY: `drive` asks no more than our caller promised; outputs are aligned as `Streaming` wants, and offsets of
-    // whole vectors keep them so.
+    // SAFETY: `drive` asks no more than our caller promised; outputs are aligned as `Streaming`
+    // wants, and offsets of whole vectors keep them so.
     unsafe {
         if V::STREAMS && aligned && len >= STREAM_FROM_BYTES {
             drive::<V, U, Streaming>(len, Streaming, step);
@@ -118,7 +122,8 @@ unsafe fn drive_writes<V: Vector, const U: usize>(len: usize, outputs: &[*const 
 #[inline(always)]
 unsafe fn drive<V: Vector, const U: usize, A: Access>(len: usize, access: A, step: &impl Step<V>) {
     let mut offset = 0;
-    // SAFETY: the loop conditions keep `offset + U * V::BYTES <= len`; the tail accesses only what is left.
+    // SAFETY: the loop conditions keep `offset + U * V::BYTES <= len`; the tail accesses only what
+    // is left.
     unsafe {
         while len - offset >= U * V::BYTES {
             step.run::<U, A>(access, offset);
@@ -333,7 +338,8 @@ impl<V: Vector, F: Finish<V>> Step<V> for Horner<'_, F> {
             let mut exponent = top.exponent;
             loop {
                 match rest {
-                    // Exponents ascend strictly, so nothing fits between these two and `exponent` but `upper`.
+                    // Exponents ascend strictly, so nothing fits between these two and `exponent`
+                    // but `upper`.
                     [lower_ones @ .., lower, upper] if lower.exponent + 2 == exponent => {
                         for i in 0..U {
                             let upper: V = load_at(access, upper.block.as_ptr(), offset, i);

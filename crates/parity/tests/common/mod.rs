@@ -1,4 +1,5 @@
-//! Rows of blocks whose parity the naive oracle has computed, at chosen alignments and between guard bytes.
+//! Rows of blocks whose parity the naive oracle has computed, at chosen alignments and between
+//! guard bytes.
 
 #![allow(dead_code, reason = "each test binary uses its part")]
 
@@ -90,8 +91,8 @@ pub struct Row {
 }
 
 impl Row {
-    /// Random data; every block sits `(its number * 13 + misalignment) % 64` from a boundary, or all sit on one
-    /// if `misalignment` is `None`.
+    /// Random data; every block sits `(its number * 13 + misalignment) % 64` from a boundary, or
+    /// all sit on one if `misalignment` is `None`.
     pub fn new(exponents: &[u8], len: usize, misalignment: Option<usize>) -> Self {
         let mut random = Random::new(len as u64 * 257 + exponents.len() as u64);
         let place = |n: usize| misalignment.map_or(0, |misalignment| (n * 13 + misalignment) % 64);
@@ -125,7 +126,8 @@ impl Row {
         }
     }
 
-    /// Scribbles over the lost blocks and has them recovered. `absent` parity is not shown to the kernels at all.
+    /// Scribbles over the lost blocks and has them recovered. `absent` parity is not shown to the
+    /// kernels at all.
     pub fn lose_and_recover(
         &mut self,
         kernels: &Kernels,
@@ -164,7 +166,8 @@ pub fn dense(count: usize) -> Vec<u8> {
     (0..255).take(count).collect()
 }
 
-/// The exponents of DDF rows of `count` data blocks: slot numbers without those of P and Q, for every place of P.
+/// The exponents of DDF rows of `count` data blocks: slot numbers without those of P and Q, for
+/// every place of P.
 pub fn ddf_rows(count: usize) -> Vec<Vec<u8>> {
     let slots = count + 2;
     let row = |p: usize| (0..slots).filter(|s| *s != p && *s != (p + 1) % slots).map(|s| s as u8).collect();

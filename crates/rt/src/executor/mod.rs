@@ -1,15 +1,24 @@
-//! One core's executor: tasks, wakers, timers and the table of operations. Single-threaded; other threads reach it
-//! only through [`CoreShared`].
+//! One core's executor: tasks, wakers, timers and the table of operations. Single-threaded; other
+//! threads reach it only through [`CoreShared`].
 //!
-//! A turn takes what other cores sent, fires timers, polls tasks that were ready when the turn began, gives the operations those
-//! started to the backend as one batch, sends other cores what is for them, and takes the completions. Nothing is allocated per
-//! poll, per operation or per message in the steady state.
+//! A turn takes what other cores sent, fires timers, polls tasks that were ready when the turn
+//! began, gives the operations those started to the backend as one batch, sends other cores what is
+//! for them, and takes the completions. Nothing is allocated per poll, per operation or per message
+//! in the steady state.
 //!
-//! A turn polls all tasks that the end of an operation made ready, and half as many others, or [`OTHERS_MIN`], those first that wait longest.
-//! So what was begun goes on while its buffers are still in the processor's caches: a hundred requests at a time do not all begin before
-//! the first goes on. Nor do those who are always at it keep others from beginning.
+//! A turn polls all tasks that the end of an operation made ready, and half as many others, or
+//! [`OTHERS_MIN`], those first that wait longest. So what was begun goes on while its buffers are
+//! still in the processor's caches: a hundred requests at a time do not all begin before the first
+//! goes on. Nor do tasks that are ready all the time keep others from beginning.
 
+pub(crate) mod core;
+pub(crate) mod handle;
 mod ops;
+pub(crate) mod process;
+mod reports;
+pub(crate) mod serve;
+pub(crate) mod shared;
+pub mod sync;
 mod tasks;
 mod timers;
 mod wake;
@@ -21,20 +30,21 @@ use std::panic::Location;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
+use std::task::Waker;
 
 use crate::backend::{Backend, Wait};
-use crate::core::{Core, CoreIx};
+use crate::base::time::Instant;
 use crate::device::Device;
+use crate::executor::core::{Core, CoreIx};
+use crate::executor::shared::{CoreShared, Job, Mail, Message, Outbox, Spare};
 use crate::op::{Done, Key, Op};
-use crate::shared::{CoreShared, Job, Mail, Message, Outbox, Spare};
-use crate::time::Instant;
 use ops::{OpSlot, OpState};
 use tasks::{MAIN, Task, TaskFuture};
 use wake::CURRENT;
 pub(crate) use wake::{Wake, is_core_of_runtime};
 
-/// So many tasks that no operation made ready are polled in a turn, if there are. Fewer would change from one piece of the program to the
-/// next more often than its cache likes.
+/// So many tasks that no operation made ready are polled in a turn, if there are. Fewer would
+/// change from one piece of the program to the next more often than its cache likes.
 pub(crate) const OTHERS_MIN: usize = 32;
 
 /// Makes a core the current one of this thread until dropped.
@@ -49,8 +59,11 @@ impl Drop for Entered {
 /// The state of one core.
 pub(crate) struct Inner {
     pub(crate) shared: Arc<CoreShared>,
+    /// Wakes this core.
+    bell: Waker,
     pub(crate) group: Arc<[Arc<CoreShared>]>,
-    inbox: mpsc::Receiver<Mail>,
+    /// `None` once the core has ended.
+    inbox: RefCell<Option<mpsc::Receiver<Mail>>>,
     /// By core.
     outboxes: RefCell<Vec<Outbox>>,
     /// Something is in an outbox.
@@ -60,9 +73,9 @@ pub(crate) struct Inner {
     tasks: RefCell<Vec<Task>>,
     free_tasks: RefCell<Vec<u32>>,
     ready: RefCell<VecDeque<u32>>,
-    /// Of the ready tasks those that an operation's end made ready: they go first.
+    /// The ready tasks that an operation's end made ready: they go first.
     resumed: RefCell<VecDeque<u32>>,
-    /// Operations end, and who becomes ready was waiting for one.
+    /// Operations are ending: a task that becomes ready now was waiting for one.
     resuming: Cell<bool>,
     /// Identity of the waker of the task being polled, and its slot.
     polling: Cell<(*const (), u32)>,
@@ -92,9 +105,10 @@ impl Inner {
         let backend_now = backend.now();
         let outboxes = group.iter().map(|_| Outbox::default()).collect();
         let inner = Inner {
+            bell: Waker::from(shared.clone()),
             shared,
             group,
-            inbox,
+            inbox: RefCell::new(Some(inbox)),
             outboxes: RefCell::new(outboxes),
             has_mail: Cell::new(false),
             spare: RefCell::default(),
@@ -152,7 +166,7 @@ impl Inner {
         let woken = self.shared.take_woken();
         let mut any = !woken.is_empty();
         woken.into_iter().for_each(|slot| self.make_ready(slot));
-        while let Ok(mail) = self.inbox.try_recv() {
+        while let Some(mail) = self.next_mail() {
             let core = Core::of(self.clone());
             match mail {
                 Mail::Job(job) => job(core),
@@ -166,6 +180,17 @@ impl Inner {
         any
     }
 
+    fn next_mail(&self) -> Option<Mail> {
+        // Nothing stays borrowed: mail that is dropped or delivered may do anything.
+        self.inbox.borrow().as_ref()?.try_recv().ok()
+    }
+
+    /// Drops what other threads have sent since, and refuses what they will send. The inbox goes
+    /// even if something keeps the rest of the core alive for ever.
+    pub(crate) fn close(&self) {
+        drop(self.inbox.take());
+    }
+
     /// Sends work to another core, at the end of this turn.
     pub(crate) fn post_job(&self, to: CoreIx, job: Job) {
         self.put_in_outbox(to, |outbox| outbox.put_job(job));
@@ -176,7 +201,8 @@ impl Inner {
         self.put_in_outbox(to, |outbox| outbox.put_message(message, &mut self.spare.borrow_mut()));
     }
 
-    /// Wakes a task of another core, at the end of this turn; `false` if that is none of this runtime.
+    /// Wakes a task of another core, at the end of this turn; `false` if that is none of this
+    /// runtime.
     fn post_wake(&self, to: &Arc<CoreShared>, slot: u32) -> bool {
         let known = self.group.get(to.ix.0).is_some_and(|core| Arc::ptr_eq(core, to));
         if known {
@@ -203,7 +229,8 @@ impl Inner {
             return;
         }
         for (to, core) in self.group.iter().enumerate() {
-            // Nothing is borrowed while it is sent: work for a core that is gone is dropped here, and may wake others.
+            // Nothing is borrowed while it is sent: work for a core that is gone is dropped here,
+            // and may wake others.
             let mut outbox = std::mem::take(&mut self.outboxes.borrow_mut()[to]);
             if !outbox.is_empty() {
                 core.deliver(&mut outbox);
@@ -227,13 +254,13 @@ impl Inner {
         self.shared.wake_up();
     }
 
-    /// Drops every task, timer and local value, then waits for the operations the kernel still holds. After this
-    /// nothing refers to the core from inside itself.
+    /// Drops every task, timer and local value, then waits for the operations the kernel still
+    /// holds. After this nothing refers to the core from inside itself.
     pub(crate) fn shut_down(self: &Rc<Inner>, wait_for_ops: bool) {
         let _entered = self.enter();
         // Dropping may spawn, put or send again; a bound ends a destructor that never stops.
         for _ in 0..64 {
-            while self.inbox.try_recv().is_ok() {}
+            while self.next_mail().is_some() {}
             let futures: Vec<TaskFuture> =
                 self.tasks.borrow_mut().iter_mut().filter_map(|task| task.future.take()).collect();
             let timers = std::mem::take(&mut *self.timers.borrow_mut());
@@ -246,9 +273,10 @@ impl Inner {
         self.send_mail();
         if !wait_for_ops {
             self.batch.borrow_mut().clear();
+            self.forget_reports();
             return;
         }
-        // Futures held elsewhere may still want an outcome; but nobody will poll them any more.
+        // Futures held elsewhere may still want an outcome; but nothing will poll them any more.
         let waiting: Vec<Key> = (0..self.ops.borrow().len()).map(|index| Key(index as u32)).collect();
         for key in waiting {
             let pending = matches!(self.ops.borrow()[key.0 as usize].state, OpState::Pending { .. });

@@ -6,19 +6,22 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use super::Inner;
+use super::reports::Reporting;
 use super::wake::Wake;
 use crate::backend::Wait;
-use crate::core::Core;
+use crate::base::error::IoError;
+use crate::base::system;
 use crate::device::Device;
-use crate::error::IoError;
+use crate::executor::core::Core;
+use crate::executor::serve::{self, Serve, Served};
+use crate::model::drive::ModelledDrive;
+use crate::op::traffic::{Counted, Traffic};
 use crate::op::{Done, Key, Op, Progress};
-use crate::process;
-use crate::serve::{self, Serve};
-use crate::traffic::{Counted, Traffic};
 
 pub(super) enum OpState {
     Free,
-    /// `peer`: it waits on a peer, so it is cancelled once nobody wants it. Anything else runs to its end.
+    /// `peer`: it waits on a peer, so it is cancelled once its outcome is no longer wanted.
+    /// Anything else runs to its end.
     Pending {
         wake: Option<Wake>,
         wanted: bool,
@@ -32,14 +35,25 @@ pub(super) struct OpSlot {
     /// The operation, when nothing is to be done for it any more.
     op: Option<Op>,
     counted: Option<Counted>,
+    /// For flushes and forced writes.
+    reporting: Option<Box<Reporting>>,
     started: &'static Location<'static>,
+}
+
+/// The model behind a device that takes its time, on the machine's clock.
+fn modelled(device: &Device) -> Option<&ModelledDrive> {
+    device.hosted()
 }
 
 impl Inner {
     /// Queues an operation for the next batch, or has a task or a model do it.
     pub(crate) fn start(self: &Rc<Inner>, op: Op, started: &'static Location<'static>) -> Key {
         let key = self.new_op(started);
-        if let Some(served) = op.device().and_then(Device::as_served) {
+        if let Some(reporting) = Reporting::of(&op) {
+            self.ops.borrow_mut()[key.0 as usize].reporting = Some(reporting);
+        }
+        let hosted = op.device().filter(|device| device.is_hosted());
+        if let Some(served) = hosted.and_then(Device::hosted::<Served>) {
             let server = served.server.clone();
             self.start_served(server, key, op, started);
             return key;
@@ -50,7 +64,7 @@ impl Inner {
         }
         self.in_flight.set(self.in_flight.get() + 1);
         match op.device() {
-            Some(device) if device.as_modelled().is_some() && !self.is_simulated() => {
+            Some(device) if device.is_hosted() && modelled(device).is_some() && !self.is_simulated() => {
                 let device = device.clone();
                 self.start_modelled(&device, key, op);
             }
@@ -59,7 +73,8 @@ impl Inner {
         key
     }
 
-    /// A task does it. It is not among the operations that are waited for when the runtime ends: its own are.
+    /// A task does it. It is not among the operations that are waited for when the runtime ends:
+    /// its own are.
     fn start_served(
         self: &Rc<Inner>,
         server: Arc<dyn Serve>,
@@ -79,21 +94,22 @@ impl Inner {
         let mut watched = self.watched.borrow_mut();
         if !watched.iter().any(|watched| watched.same(device)) {
             if !self.sleeps_exactly.replace(true) {
-                process::sleep_exactly();
+                system::sleep_exactly();
             }
             watched.push(device.clone());
         }
-        if let Some(drive) = device.as_modelled() {
-            drive.submit(self.shared.clone(), key, op);
+        if let Some(drive) = modelled(device) {
+            drive.submit(self.bell.clone(), key, op);
         }
     }
 
-    /// Takes what completed on modelled drives; answers how long a reap may block before there is more.
+    /// Takes what completed on modelled drives; answers how long a reap may block before there is
+    /// more.
     fn look_at_modelled(&self, done: &mut Vec<Done>, wait: Wait) -> Wait {
         let mut watched = self.watched.borrow_mut();
         let mut again = None;
         watched.retain(|device| {
-            let look = device.as_modelled().and_then(|drive| drive.look(&self.shared, done));
+            let look = modelled(device).and_then(|drive| drive.look(&self.bell, done));
             again = [again, look].into_iter().flatten().min();
             look.is_some()
         });
@@ -128,7 +144,8 @@ impl Inner {
         key
     }
 
-    /// A slot for a drive's operation that is pending. What is in it is set in place: to move the slot costs more than to fill it.
+    /// A slot for a drive's operation that is pending. Its content is set in place: to move the
+    /// slot costs more than to fill it.
     fn new_op(&self, started: &'static Location<'static>) -> Key {
         let mut ops = self.ops.borrow_mut();
         let pending = OpState::Pending { wake: None, wanted: true, peer: false };
@@ -139,7 +156,7 @@ impl Inner {
                 Key(index)
             }
             None => {
-                ops.push(OpSlot { state: pending, op: None, counted: None, started });
+                ops.push(OpSlot { state: pending, op: None, counted: None, reporting: None, started });
                 Key(u32::try_from(ops.len() - 1).expect("fewer operations than memory"))
             }
         }
@@ -153,13 +170,36 @@ impl Inner {
         }
     }
 
+    /// The operation is a flush for the user of `device`, if it was not done at once.
+    pub(crate) fn flush_through(&self, key: Key, device: &Device) {
+        if let Some(reporting) = &mut self.ops.borrow_mut()[key.0 as usize].reporting {
+            reporting.asked_through(device);
+        }
+    }
+
+    /// The runtime ends, and flushes and forced writes in flight are not waited for.
+    pub(super) fn forget_reports(&self) {
+        let reports: Vec<_> =
+            self.ops.borrow_mut().iter_mut().filter_map(|slot| slot.reporting.take()).collect();
+        drop(reports);
+    }
+
     /// The outcome of an operation, if it has come; frees the slot.
     pub(crate) fn poll_op(&self, key: Key, context: &Context<'_>) -> Poll<(Result<usize, IoError>, Op)> {
         let mut ops = self.ops.borrow_mut();
-        let OpSlot { state, op, .. } = &mut ops[key.0 as usize];
-        if let OpState::Pending { wake, .. } = state {
-            *wake = Some(self.wake_of(context));
-            return Poll::Pending;
+        let OpSlot { state, op, reporting, .. } = &mut ops[key.0 as usize];
+        match (&mut *state, &mut *reporting) {
+            (OpState::Pending { wake, .. }, _) => {
+                *wake = Some(self.wake_of(context));
+                return Poll::Pending;
+            }
+            (OpState::Done(result), Some(report)) => {
+                if report.poll(result, context).is_pending() {
+                    return Poll::Pending;
+                }
+                *reporting = None;
+            }
+            _ => {}
         }
         let (OpState::Done(result), Some(op)) = (std::mem::replace(state, OpState::Free), op.take()) else {
             unreachable!("a future polls its own slot, which is pending or done")
@@ -168,16 +208,17 @@ impl Inner {
         Poll::Ready((result, op))
     }
 
-    /// Nobody wants the outcome any more. The slot stays until the operation is done, with its buffers.
+    /// The outcome is no longer wanted. The slot stays until the operation is done, with its
+    /// buffers.
     pub(crate) fn forget_op(&self, key: Key) {
         let mut ops = self.ops.borrow_mut();
-        let OpSlot { state, op, .. } = &mut ops[key.0 as usize];
+        let OpSlot { state, op, reporting, .. } = &mut ops[key.0 as usize];
         match state {
-            // The runtime has ended, and nobody else had it.
+            // The runtime has ended, and nothing else had it.
             OpState::Free => return,
             OpState::Done(_) => {
                 *state = OpState::Free;
-                let dropped = op.take();
+                let dropped = (op.take(), reporting.take());
                 self.free_ops.borrow_mut().push(key.0);
                 // Outside the borrow: a stream may close, a buffer may go.
                 drop(ops);
@@ -244,7 +285,8 @@ impl Inner {
 
     fn complete(&self, done: Done) {
         let Done { key, result, mut op } = done;
-        // A peer's operation that nobody wants is not continued; a drive's write is, or it would be torn.
+        // A peer's operation whose outcome is not wanted is not continued; a drive's write is, or
+        // it would be torn.
         let abandoned = match &self.ops.borrow()[key.0 as usize].state {
             OpState::Pending { wanted, peer, .. } => !*wanted && *peer,
             _ => unreachable!("a backend completes an operation once"),
@@ -261,18 +303,20 @@ impl Inner {
         self.settle(key, result, Some(op));
     }
 
-    /// The end of an operation, which is in its slot or comes back now: its outcome goes to whoever wants it.
+    /// The end of an operation, which is in its slot or comes back now: its outcome goes to the
+    /// task that wants it.
     fn settle(&self, key: Key, result: Result<usize, IoError>, back: Option<Op>) {
         let mut ops = self.ops.borrow_mut();
-        let OpSlot { state, op, counted, .. } = &mut ops[key.0 as usize];
+        let OpSlot { state, op, counted, reporting, .. } = &mut ops[key.0 as usize];
         let OpState::Pending { wake, wanted, .. } = state else { unreachable!("an operation ends once") };
         if back.is_some() {
             *op = back;
         }
+        let report = reporting.take();
         if let (Some(counted), Some(op)) = (counted.take(), &*op) {
             counted.complete(op, self.turn_time());
         }
-        let wake = wake.take();
+        let (wake, failure) = (wake.take(), result.err());
         let dropped = if *wanted {
             *state = OpState::Done(result);
             None
@@ -283,6 +327,14 @@ impl Inner {
         };
         drop(ops);
         drop(dropped);
+        if let Some(mut report) = report {
+            // Outside the borrow: flushes are woken, of other cores too.
+            report.end(failure);
+            let slot = &mut self.ops.borrow_mut()[key.0 as usize];
+            if matches!(slot.state, OpState::Done(_)) {
+                slot.reporting = Some(report);
+            }
+        }
         if let Some(wake) = wake {
             self.wake(wake);
         }

@@ -58,8 +58,9 @@ impl Inner {
         }
     }
 
-    /// Polls the tasks that an operation made ready, and of the others that are ready now half as many, or up to `limit`; those they wake wait
-    /// for a later turn, so that operations leave. True if the main future is done.
+    /// Polls the tasks that an operation made ready, and of the others that are ready now half as
+    /// many, or up to `limit`; those they wake wait for a later turn, so that operations leave.
+    /// True if the main future is done.
     pub(crate) fn run_ready(&self, mut main: Pin<&mut dyn Future<Output = ()>>, limit: usize) -> bool {
         let others = self.ready.borrow().len().min((self.resumed.borrow().len() / 2).max(limit));
         loop {
@@ -112,8 +113,8 @@ impl Inner {
         if slot == MAIN {
             return true;
         }
-        // The future's own drop may spawn, wake or start operations: no table is borrowed here. Only then may the
-        // slot be used again.
+        // The future's own drop may spawn, wake or start operations: no table is borrowed here.
+        // Only then may the slot be used again.
         drop(future);
         self.free_tasks.borrow_mut().push(slot);
         false

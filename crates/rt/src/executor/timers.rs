@@ -2,7 +2,7 @@
 
 use super::Inner;
 use super::wake::Wake;
-use crate::time::Instant;
+use crate::base::time::Instant;
 
 impl Inner {
     /// Sets a timer, in order of deadlines and, among equals, of this call.
@@ -13,7 +13,7 @@ impl Inner {
         (deadline, seq)
     }
 
-    /// Changes whom a timer wakes; false if it has fired.
+    /// Changes what a timer wakes; false if it has fired.
     pub(crate) fn reset_timer(&self, timer: (Instant, u64), wake: Wake) -> bool {
         self.timers.borrow_mut().get_mut(&timer).map(|slot| *slot = wake).is_some()
     }

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::task::{Context, Waker};
 
 use super::Inner;
-use crate::shared::CoreShared;
+use crate::executor::shared::CoreShared;
 
-/// The waker of one task slot. Lives as long as the slot, so tasks that reuse the slot reuse it too; a wake that
-/// comes late then polls a stranger once, which is harmless.
+/// The waker of one task slot. Lives as long as the slot, so tasks that reuse the slot reuse it
+/// too; a wake that comes late then polls a stranger once, which is harmless.
 pub(super) struct SlotWaker {
     pub core: Arc<CoreShared>,
     pub slot: u32,
@@ -48,7 +48,8 @@ pub(crate) fn is_core_of_runtime(core: &Arc<CoreShared>) -> bool {
     })
 }
 
-/// Whom to wake: a task of this core by its slot, which costs nothing to remember, or any other waker.
+/// What to wake: a task of this core by its slot, which costs nothing to remember, or any other
+/// waker.
 #[derive(Clone, Debug)]
 pub(crate) enum Wake {
     Task(u32),
@@ -56,7 +57,7 @@ pub(crate) enum Wake {
 }
 
 impl Wake {
-    /// Whoever is being polled, for what never leaves this core.
+    /// The task that is being polled, for what never leaves this core.
     pub(crate) fn of(context: &Context<'_>) -> Wake {
         CURRENT.with_borrow(|current| match current {
             Some(inner) => inner.wake_of(context),
@@ -67,7 +68,8 @@ impl Wake {
     /// Wakes, on the core on which this was made.
     pub(crate) fn wake(self) {
         match self {
-            // Between turns no core is current: then the runtime ends, and nobody polls any more.
+            // Between turns no core is current: then the runtime ends, and nothing is polled any
+            // more.
             Wake::Task(slot) => CURRENT.with_borrow(|current| {
                 current.iter().for_each(|inner| inner.make_ready(slot));
             }),
@@ -86,7 +88,7 @@ impl Wake {
 }
 
 impl Inner {
-    /// Remembers whom to wake, without touching a reference count if it is the task being polled.
+    /// Remembers what to wake, without touching a reference count if it is the task being polled.
     pub(crate) fn wake_of(&self, context: &Context<'_>) -> Wake {
         let (waker, slot) = self.polling.get();
         if std::ptr::eq(context.waker().data(), waker) {

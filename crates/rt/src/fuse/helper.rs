@@ -1,8 +1,8 @@
-//! `fusermount3`: mounts and unmounts for those who may not. It opens the device, mounts it, and hands the descriptor over a socket whose
-//! number it finds in the environment.
+//! `fusermount3`: mounts and unmounts for users without the right to do so. It opens the device,
+//! mounts it, and hands the descriptor over a socket whose number it finds in the environment.
 
 use super::{MountError, UnmountError, device_error};
-use crate::error::IoError;
+use crate::base::error::IoError;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -72,13 +72,15 @@ fn take_descriptor(socket: &UnixStream) -> Result<OwnedFd, IoError> {
     message.msg_control = control.as_mut_ptr().cast();
     // SAFETY: CMSG_SPACE only computes; the space is far below that of `control`.
     message.msg_controllen = unsafe { libc::CMSG_SPACE(ONE_FD) } as _;
-    // SAFETY: the message points to a live byte and to live control space of at least the length given.
+    // SAFETY: the message points to a live byte and to live control space of at least the length
+    // given.
     let received = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, libc::MSG_CMSG_CLOEXEC) };
     if received < 0 {
         return Err(IoError::last_os());
     }
-    // SAFETY: the kernel has filled `message`; the header it names, if any, lies in `control`, and a header of this length, level and
-    // type is followed by a descriptor that the kernel has just given us and nobody else knows.
+    // SAFETY: the kernel has filled `message`; the header it names, if any, lies in `control`, and
+    // a header of this length, level and type is followed by a descriptor that the kernel has just
+    // given us and nothing else knows.
     unsafe {
         let header = libc::CMSG_FIRSTHDR(&raw const message);
         if header.is_null()

@@ -1,15 +1,17 @@
-//! FUSE: a directory whose files this process serves, and the queues on which the kernel asks for them.
+//! FUSE: a directory whose files this process serves, and the queues on which the kernel asks for
+//! them.
 //!
-//! Only the way to the kernel is here: mounting (by `mount(2)` with the rights for it, else through `fusermount3`), a queue for every
-//! core, and unmounting. What the messages mean is the export's concern.
+//! Only the way to the kernel is here: mounting (by `mount(2)` with the rights for it, else through
+//! `fusermount3`), a queue for every core, and unmounting. What the messages mean is the export's
+//! concern.
 
 mod helper;
 mod ring;
 mod table;
 
-use crate::error::IoError;
+use crate::base::error::IoError;
+use crate::base::system::SignalMask;
 use crate::mailbox::mailbox;
-use crate::process::SignalMask;
 use crate::stream::Stream;
 use std::cell::Cell;
 use std::ffi::CString;
@@ -66,7 +68,7 @@ pub enum UnmountError {
     /// Files there are open, or a loop device or working directory is on it.
     #[error("it is in use")]
     Busy,
-    /// Somebody else has unmounted it.
+    /// Another program has unmounted it.
     #[error("it is not mounted")]
     NotMounted,
     /// The operating system refused.
@@ -81,11 +83,12 @@ pub struct Mount {
     session: OwnedFd,
     by: Rights,
     stale: bool,
-    /// From the first queue on, requests may be in our hands: then unmounting must not block a core.
+    /// From the first queue on, requests may be in our hands: then unmounting must not block a
+    /// core.
     served: Cell<bool>,
 }
 
-/// Who mounts and unmounts.
+/// By which rights it is mounted and unmounted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rights {
     Own,
@@ -93,7 +96,8 @@ enum Rights {
 }
 
 impl Mount {
-    /// Mounts on an empty directory. What a server that was killed has left mounted there is removed first.
+    /// Mounts on an empty directory. What a server that was killed has left mounted there is
+    /// removed first.
     pub fn new(dir: &Path, read_only: bool) -> Result<Mount, MountError> {
         let (dir, stale) = make_room(dir)?;
         let (session, by) = match mount_ourselves(&dir, read_only) {
@@ -120,7 +124,8 @@ impl Mount {
         self.by == Rights::Own
     }
 
-    /// A queue of its own for one core: the kernel hands each request to one of them, and its answer goes there too.
+    /// A queue of its own for one core: the kernel hands each request to one of them, and its
+    /// answer goes there too.
     pub fn queue(&self) -> Result<Stream, IoError> {
         /// `_IOR(229, 0, uint32_t)`.
         const FUSE_DEV_IOC_CLONE: libc::c_ulong = 0x8004_e500;
@@ -132,25 +137,28 @@ impl Mount {
         if rc == 0 { Ok(Stream::of_messages(queue)) } else { Err(IoError::last_os()) }
     }
 
-    /// Unmounts; with `lazily` the directory is given back even while files are open, and those answer errors once this process ends.
+    /// Unmounts; with `lazily` the directory is given back even while files are open, and those
+    /// answer errors once this process ends.
     ///
     /// # Cancellation
     /// Dropping the future does not stop it.
     pub async fn unmount(&self, lazily: bool) -> Result<(), UnmountError> {
-        // The system call waits for requests that are in our hands: a core that made it would wait for itself.
+        // The system call waits for requests that are in our hands: a core that made it would wait
+        // for itself.
         let (sender, mut receiver) = mailbox();
         let (dir, by) = (self.dir.clone(), self.by);
         let work = move || {
             SignalMask::block_all();
-            // Nobody may wait any more.
+            // The caller may have stopped waiting.
             let _ = sender.send(unmount(&dir, by, lazily));
         };
         let thread = std::thread::Builder::new().name("wattle-umount".to_owned()).spawn(work);
         thread.map_err(|error| UnmountError::Other(IoError::from_std(&error)))?;
-        receiver.recv().await.expect("the thread only makes system calls")
+        let gone = || Err(UnmountError::Other(IoError::from_errno(libc::ESHUTDOWN)));
+        receiver.recv().await.unwrap_or_else(gone)
     }
 
-    /// Who owns the mount, and so its files: user and group.
+    /// The owner of the mount, and so of its files: user and group.
     pub fn owner(&self) -> (u32, u32) {
         owner()
     }
@@ -158,15 +166,16 @@ impl Mount {
 
 impl Drop for Mount {
     fn drop(&mut self) {
-        // A mount that was served and not unmounted in order is left to the kernel, which answers for a process that is gone, and to
-        // the next server, which removes it.
+        // A mount that was served and not unmounted in order is left to the kernel, which answers
+        // for a process that is gone, and to the next server, which removes it.
         if !self.served.get() {
             let _ = unmount(&self.dir, self.by, true);
         }
     }
 }
 
-/// Unmounts whatever is at `dir`; by our own rights, or with those of `fusermount3` for a FUSE mount of this user.
+/// Unmounts whatever is at `dir`; by our own rights, or with those of `fusermount3` for a FUSE
+/// mount of this user.
 pub fn unmount_dir(dir: &Path, lazily: bool) -> Result<(), UnmountError> {
     match unmount(dir, Rights::Own, lazily) {
         Err(UnmountError::Other(error)) if error.errno() == libc::EPERM => {
@@ -193,7 +202,8 @@ fn unmount(dir: &Path, by: Rights, lazily: bool) -> Result<(), UnmountError> {
     })
 }
 
-/// The directory by its absolute path, free to be mounted on, and whether a dead mount had to be removed for that.
+/// The directory by its absolute path, free to be mounted on, and whether a dead mount had to be
+/// removed for that.
 fn make_room(dir: &Path) -> Result<(PathBuf, bool), MountError> {
     let dir = absolute(dir)?;
     let stale = mount_at(&dir).is_some_and(|mount| mount.kind == MOUNT_TYPE);
@@ -214,21 +224,23 @@ fn make_room(dir: &Path) -> Result<(PathBuf, bool), MountError> {
     if entries.next().is_some() { Err(MountError::NotEmpty) } else { Ok((dir, stale)) }
 }
 
-/// Whether nobody serves a mount any more. Asking may take as long as a live server takes to answer, or for ever: so somebody else asks.
+/// Whether no server serves a mount any more. Asking may take as long as a live server takes to
+/// answer, or for ever: so a thread of its own asks.
 pub fn server_is_gone(dir: &Path) -> bool {
     const PATIENCE: Duration = Duration::from_secs(2);
     let (sender, answer) = mpsc::channel();
     let dir = dir.to_owned();
     let ask = move || {
         let gone = fs::metadata(&dir).is_err_and(|error| error.raw_os_error() == Some(libc::ENOTCONN));
-        // Nobody listens if it took too long.
+        // The receiver is gone if it took too long.
         let _ = sender.send(gone);
     };
     let asked = std::thread::Builder::new().name("wattle-stat".to_owned()).spawn(ask);
     asked.is_ok() && answer.recv_timeout(PATIENCE).unwrap_or(false)
 }
 
-/// Without links and dots, so that it is found in the table of mounts. The last part is not looked at: the server behind it may be gone.
+/// Without links and dots, so that it is found in the table of mounts. The last part is not looked
+/// at: the server behind it may be gone.
 fn absolute(dir: &Path) -> Result<PathBuf, MountError> {
     let dir = std::path::absolute(dir).map_err(|error| open_error(&error))?;
     let (Some(parent), Some(name)) = (dir.parent(), dir.file_name()) else {
@@ -255,13 +267,14 @@ fn owner() -> (u32, u32) {
 
 fn open_device() -> Result<OwnedFd, IoError> {
     let path = c_string(Path::new(DEVICE))?;
-    // Many tasks share a queue: whoever comes too late is told to wait instead of blocking its core.
+    // Many tasks share a queue: a task that comes too late is told to wait instead of blocking its
+    // core.
     // SAFETY: the path is a live C string.
     let fd = unsafe { libc::open(path.as_ptr(), libc::O_RDWR | libc::O_CLOEXEC | libc::O_NONBLOCK) };
     if fd < 0 {
         return Err(IoError::last_os());
     }
-    // SAFETY: the kernel just gave us this descriptor and nobody else knows it.
+    // SAFETY: the kernel just returned this descriptor, and nothing else knows it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 

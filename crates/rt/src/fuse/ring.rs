@@ -1,14 +1,15 @@
-//! FUSE over io_uring (Linux 6.14): the kernel puts each request into memory that we gave it once, and one system call takes the answers
-//! of a turn and brings the next requests. It has a queue for every processor, and hands a request to the queue of the processor that its
-//! caller runs on.
+//! FUSE over io_uring (Linux 6.14): the kernel puts each request into memory that we gave it once,
+//! and one system call takes the answers of a turn and brings the next requests. It has a queue for
+//! every processor, and hands a request to the queue of the processor that its caller runs on.
 //!
 //! Forgotten nodes and interrupts still come over the device (see [`super::Mount::queue`]).
 //!
-//! Invariant, on which the `unsafe` here rests: the memory of a slot stays where it is, and belongs to the kernel from the moment its entry
-//! is pushed until its completion is taken. A ring that is dropped with slots in the kernel's hands leaks them.
+//! Invariant, on which the `unsafe` here rests: the memory of a slot stays where it is, and belongs
+//! to the kernel from the moment its entry is pushed until its completion is taken. A ring that is
+//! dropped with slots in the kernel's hands leaks them.
 
-use crate::buf::BufMut;
-use crate::error::IoError;
+use crate::base::error::IoError;
+use crate::memory::buf::BufMut;
 use crate::stream::Stream;
 use io_uring::{EnterFlags, IoUring, cqueue, opcode, squeue, types};
 use std::fs;
@@ -63,8 +64,8 @@ struct Slot {
 }
 
 impl Ring {
-    /// A ring with `depth` slots for each of `kernel_queues`, each with room for `payload_bytes`. The kernel knows nothing of it before
-    /// [`Ring::register`].
+    /// A ring with `depth` slots for each of `kernel_queues`, each with room for `payload_bytes`.
+    /// The kernel knows nothing of it before [`Ring::register`].
     pub fn new(
         queue: &Stream,
         kernel_queues: &[u16],
@@ -88,12 +89,14 @@ impl Ring {
         Ok(Ring { ring, queue: queue.clone(), slots: each.map(slot).collect(), lent: 0, last_word: None })
     }
 
-    /// Gives all slots to the kernel, which hands out requests when all cores have done so. A refusal comes at once, and so may requests.
+    /// Gives all slots to the kernel, which hands out requests when all cores have done so. A
+    /// refusal comes at once, and so may requests.
     pub fn register(&mut self, came: &mut Vec<usize>) -> Result<(), IoError> {
         for ix in 0..self.slots.len() {
             let segments = self.slots[ix].segments.as_ptr();
             let mut entry = self.command(ix, REGISTER, 0, Some(segments.addr() as u64));
-            // SAFETY: an entry is plain integers in the layout of the kernel's `io_uring_sqe`, longer than the offset.
+            // SAFETY: an entry is plain integers in the layout of the kernel's `io_uring_sqe`,
+            // longer than the offset.
             unsafe { (&raw mut entry).cast::<u8>().add(SQE_LEN).cast::<u32>().write_unaligned(2) };
             self.push(ix, &entry);
         }
@@ -101,7 +104,8 @@ impl Ring {
         self.last_word.map_or(Ok(()), Err)
     }
 
-    /// Hands the answers to the kernel and appends the slots that hold requests now. The error is the kernel's last word: the mount is gone.
+    /// Hands the answers to the kernel and appends the slots that hold requests now. The error is
+    /// the kernel's last word: the mount is gone.
     pub fn turn(&mut self, came: &mut Vec<usize>) -> Result<(), IoError> {
         self.enter()?;
         for completion in self.ring.completion() {
@@ -131,7 +135,8 @@ impl Ring {
         }
     }
 
-    /// Puts the answer into a slot. It leaves with the next [`Ring::turn`]. Panics if the data does not fit.
+    /// Puts the answer into a slot. It leaves with the next [`Ring::turn`]. Panics if the data does
+    /// not fit.
     pub fn answer(&mut self, ix: usize, header: &[u8], data: &[u8]) {
         let Slot { headers, payload, lent, .. } = &mut self.slots[ix];
         assert!(!*lent, "the slot is the kernel's");
@@ -156,12 +161,13 @@ impl Ring {
     fn push(&mut self, ix: usize, entry: &squeue::Entry128) {
         self.slots[ix].lent = true;
         self.lent += 1;
-        // SAFETY: what the entry points to is in the slot, which stays until the completion is taken. There is room for an entry of every
-        // slot, and each has one at most.
+        // SAFETY: what the entry points to is in the slot, which stays until the completion is
+        // taken. There is room for an entry of every slot, and each has one at most.
         unsafe { self.ring.submission().push(entry) }.expect("the ring has room for all slots");
     }
 
-    /// Submits, and lets the kernel bring what it has, without waiting; nothing if there is neither.
+    /// Submits, and lets the kernel bring what it has, without waiting; nothing if there is
+    /// neither.
     fn enter(&mut self) -> Result<(), IoError> {
         let queue = self.ring.submission();
         let (waiting, work) = (queue.len() as u32, queue.taskrun());
@@ -206,7 +212,8 @@ impl AsFd for Ring {
 
 impl Drop for Ring {
     fn drop(&mut self) {
-        // Whether the kernel has let go of a slot whose completion never came cannot be known: leaking it is safe, freeing it is not.
+        // Whether the kernel has let go of a slot whose completion never came cannot be known:
+        // leaking it is safe, freeing it is not.
         self.slots.drain(..).filter(|slot| slot.lent).for_each(std::mem::forget);
     }
 }

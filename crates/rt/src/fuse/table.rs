@@ -1,5 +1,5 @@
-//! What is mounted where, from `/proc/self/mountinfo`. Asking the table never asks the server behind a mount, so it answers for one that
-//! is gone or hangs.
+//! What is mounted where, from `/proc/self/mountinfo`. Asking the table never asks the server
+//! behind a mount, so it answers for one that is gone or hangs.
 
 use std::ffi::OsString;
 use std::fs;

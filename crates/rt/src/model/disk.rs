@@ -1,11 +1,12 @@
-//! Disks: a head that seeks, a platter that turns, zones whose tracks hold less and less towards the end, and a cache.
+//! Disks: a head that seeks, a platter that turns, zones whose tracks hold less and less towards
+//! the end, and a cache.
 //!
-//! One thing happens on the medium at a time. Whenever the head is free it takes the request it can begin with first, and now and
-//! then one that others were preferred to for too long.
+//! One thing happens on the medium at a time. Whenever the head is free it takes the request it can
+//! begin with first, and now and then one that others were preferred to for too long.
 
+use crate::base::rng::Rng;
+use crate::base::time::nanos;
 use crate::model::{Cache, Due, Kind, Request, Ticket, share};
-use crate::rng::Rng;
-use crate::time::nanos;
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -23,7 +24,8 @@ pub struct Disk {
     pub revolution: Duration,
     /// A seek to the next track.
     pub seek_track: Duration,
-    /// A seek between two places drawn by chance, on average. The curve through the three is a + b sqrt(d) + c d.
+    /// A seek between two places drawn by chance, on average. The curve through the three is a + b
+    /// sqrt(d) + c d.
     pub seek_average: Duration,
     /// A seek from one end to the other.
     pub seek_full: Duration,
@@ -35,11 +37,13 @@ pub struct Disk {
     pub link_bytes_per_second: u64,
     /// What a command takes before the drive begins with it.
     pub command: Duration,
-    /// How far it reads on after a read, while nothing else is asked of it, and how much of that it keeps.
+    /// How far it reads on after a read, while nothing else is asked of it, and how much of that it
+    /// keeps.
     pub read_ahead_bytes: u64,
 }
 
-/// A run of reads that the head follows: at `from_at` it was at `from`, and since then it has been reading on.
+/// A run of reads that the head follows: at `from_at` it was at `from`, and since then it has been
+/// reading on.
 #[derive(Clone, Copy, Debug)]
 struct Stream {
     /// The first byte that is in the buffer.
@@ -106,7 +110,8 @@ struct Seek {
 }
 
 impl Seek {
-    /// The curve whose mean over two places drawn by chance is the average: there sqrt(d) is 8/15 and d is 1/3 on average.
+    /// The curve whose mean over two places drawn by chance is the average: there sqrt(d) is 8/15
+    /// and d is 1/3 on average.
     fn new(disk: &Disk) -> Seek {
         let a = nanos(disk.seek_track) as f64;
         let average = nanos(disk.seek_average) as f64 - a;
@@ -206,7 +211,7 @@ impl<T> DiskServer<T> {
     /// How the head comes to a request and through it.
     fn reach(&self, request: &Request, now: u64) -> Reach {
         let Some(stream) = self.stream else {
-            // What follows the last one passes under the head right now.
+            // A request that follows the last one passes under the head right now.
             let follows = request.offset == self.head && now == self.free_at;
             let begin = if follows { 0 } else { self.position(self.head, request.offset, now) };
             return self.once_there(request, begin);
@@ -327,8 +332,9 @@ impl<T> DiskServer<T> {
         }
     }
 
-    /// What can begin first; cached writes only if nothing else waits or the cache is half full. Of what lies in a row the first, or
-    /// the rest of it would be left behind.
+    /// The request that can begin first; cached writes only if nothing else waits or the cache is
+    /// half full. Of requests in a row it is the first, or the rest of the row would be left
+    /// behind.
     fn choose(&self, now: u64) -> Option<Choice> {
         let waits = |waiting: &Waiting<T>| waiting.ready <= now && self.flushes.is_empty();
         let idle = !self.queue.iter().any(waits);
@@ -349,7 +355,7 @@ impl<T> DiskServer<T> {
         if begin == 0 {
             return Some(choice);
         }
-        // As many steps as there are requests, should they follow one another in a circle.
+        // At most as many steps as there are requests, should they follow one another in a circle.
         for _ in 0..self.queue.len() + self.cached.len() {
             let before = match choice {
                 Choice::Queued(index) => {

@@ -1,12 +1,13 @@
 //! Solid-state drives.
 //!
-//! Everything passes one stage that all operations share, in the order in which the drive takes them: it is what bounds the
-//! rates, so a drive that is asked for as many reads as writes does 1/(1/R+1/W) of each. Then an operation occupies the channel
-//! its address leads to for the rest of its latency; the stage serves others meanwhile.
+//! Everything passes one stage that all operations share, in the order in which the drive takes
+//! them: it is what bounds the rates, so a drive that is asked for as many reads as writes does
+//! 1/(1/R+1/W) of each. Then an operation occupies the channel its address leads to for the rest of
+//! its latency; the stage serves others meanwhile.
 
+use crate::base::rng::{Rng, mix};
+use crate::base::time::nanos;
 use crate::model::{Cache, Kind, Request, share};
-use crate::rng::{Rng, mix};
-use crate::time::nanos;
 use std::time::Duration;
 
 /// Up to this length what counts is operations per second, beyond it bandwidth too.
@@ -29,7 +30,7 @@ pub struct Flash {
     pub write_latency: Duration,
     /// Channels that work side by side, 0 for as many as there are operations.
     pub channels: u32,
-    /// What it costs to turn from reading to writing or back.
+    /// The cost of turning from reading to writing or back.
     pub turnaround: Duration,
     /// Fast space for writes, if there is any.
     pub burst: Option<Burst>,
@@ -50,7 +51,8 @@ pub struct Burst {
     pub refill_bytes_per_second: u64,
 }
 
-/// Pauses in which nothing is served. Their time is part of what the steady rates say: between them writes are faster.
+/// Pauses in which nothing is served. Their time is part of what the steady rates say: between them
+/// writes are faster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Collection {
     /// How long a pause is on average: between half and one and a half times this.
@@ -64,7 +66,8 @@ pub(super) struct FlashServer {
     figures: Flash,
     cache: Cache,
     rng: Rng,
-    /// When the stage that everything passes is free, and how long it has been or will be at work until then.
+    /// When the stage that everything passes is free, and how long it has been or will be at work
+    /// until then.
     free_at: u64,
     busy: u64,
     channels: Vec<u64>,
@@ -136,7 +139,7 @@ impl FlashServer {
         if request.kind == Kind::Force && volatile { at + flush } else { at }
     }
 
-    /// What a write occupies the stage for, and its channel after that.
+    /// How long a write occupies the stage, and its channel after that.
     fn write(&mut self, request: &Request) -> (u64, u64) {
         let len = if request.kind == Kind::Zero { 0 } else { request.len };
         let latency = nanos(self.figures.write_latency);

@@ -1,4 +1,4 @@
-//! What waits in the host for a place in the drive's queue.
+//! Requests that wait in the host for a place in the drive's queue.
 
 use crate::model::{Kind, Ticket};
 use std::collections::VecDeque;

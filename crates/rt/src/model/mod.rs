@@ -1,19 +1,20 @@
-//! What drives are like: how long they take over what they are asked, in virtual and in real time alike.
+//! Models of drives: how long they take over a request, in virtual and in real time alike.
 //!
-//! A [`Model`] is figures, a `Server` one drive of that kind at work. It never reads a clock: it is told the time and says when it
-//! next has news. Integers and square roots are all it computes with, so it gives the same digits on every machine.
+//! A [`Model`] is figures, a `Server` one drive of that kind at work. It never reads a clock: it is
+//! told the time and says when it next has news. Integers and square roots are all it computes
+//! with, so it gives the same digits on every machine.
 
 mod disk;
+pub(crate) mod drive;
 mod flash;
 mod host;
 
+use crate::base::rng::Rng;
+use crate::base::time::{Instant, nanos};
 use crate::model::disk::DiskServer;
 use crate::model::flash::FlashServer;
 use crate::model::host::Host;
 use crate::op::{Durability, Op};
-use crate::rng::Rng;
-use crate::sim::extent;
-use crate::time::{Instant, nanos};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -25,8 +26,8 @@ pub use flash::{Burst, Collection, Flash};
 pub struct Model {
     /// How many operations the drive takes at a time, at least 1. What is more waits in the host.
     pub queue_depth: u32,
-    /// The host sends up to so many reads, or writes, in a row as long as there are any, before it turns to the others. 0: it
-    /// sends everything in the order of arrival.
+    /// The host sends up to so many reads, or writes, in a row as long as there are any, before it
+    /// turns to the others. 0: it sends everything in the order of arrival.
     pub group: u32,
     /// Bytes of volatile cache for writes, 0 for none (or one that outlives a power cut).
     pub cache_bytes: u64,
@@ -83,7 +84,7 @@ impl Request {
             Op::WriteZeroes { .. } => Kind::Zero,
             _ => Kind::Flush,
         };
-        let (offset, len) = extent(op);
+        let (offset, len) = op.extent();
         Request { kind, offset, len, slow: u64::from(slow.max(1)) }
     }
 
@@ -92,10 +93,12 @@ impl Request {
     }
 }
 
-/// What the drive has decided about: by time of completion, then in the order of arrival.
+/// The requests that the drive has decided about: by time of completion, then in the order of
+/// arrival.
 type Due<T> = BTreeMap<(u64, u64), T>;
 
-/// A request with a number that tells its place in the order of arrival, and what its owner wants to have back.
+/// A request with a number that tells its place in the order of arrival, and what its owner wants
+/// to have back.
 #[derive(Debug)]
 struct Ticket<T> {
     number: u64,
@@ -103,7 +106,8 @@ struct Ticket<T> {
     owner: T,
 }
 
-/// One drive at work. `T` is what the owner of a request wants to have back when it is complete. All times are nanoseconds.
+/// One drive at work. `T` is what the owner of a request wants to have back when it is complete.
+/// All times are nanoseconds.
 #[derive(Debug)]
 pub(crate) struct Server<T> {
     host: Host<T>,
@@ -156,7 +160,8 @@ impl<T> Server<T> {
         [due, turn].into_iter().flatten().min().map(Instant::from_nanos)
     }
 
-    /// Lets time pass up to `now`; appends the owners of what completed by then to `done`, in order.
+    /// Lets time pass up to `now`; appends the owners of what completed by then to `done`, in
+    /// order.
     pub(crate) fn advance(&mut self, now: Instant, done: &mut Vec<T>) {
         while let Some(next) = self.next().filter(|&next| next <= now) {
             let next = next.as_nanos();

@@ -1,13 +1,11 @@
 //! The simulated backend: operations become events of the world.
 
 use crate::backend::{Backend, Wait};
-use crate::device::{Device, Kind};
-use crate::error::IoError;
+use crate::base::error::IoError;
+use crate::base::rng::{Rng, mix};
+use crate::base::time::{Instant, WallTime};
 use crate::op::{Done, Key, Op};
-use crate::rng::{Rng, mix};
-use crate::sim::DriveHandle;
-use crate::sim::drive::{Accepted, Drive};
-use crate::time::{Instant, WallTime};
+use crate::sim::drive::{Accepted, Drive, DriveHandle};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -121,10 +119,7 @@ impl Shared {
 }
 
 fn drive_of(op: &Op) -> Option<&DriveHandle> {
-    match op.device().map(|device: &Device| &device.0.kind) {
-        Some(Kind::Sim(drive)) => Some(drive),
-        _ => None,
-    }
+    op.device().and_then(DriveHandle::of)
 }
 
 /// Distinguishes operations in the trace.

@@ -1,9 +1,9 @@
 //! The other side of a simulated drive: its faults, and its contents as a test sees them.
 
+use crate::base::time::Instant;
 use crate::op::Durability;
 use crate::sim::drive::{DriveHandle, DriveSnapshot};
 use crate::sim::service::DriveTotals;
-use crate::time::Instant;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,7 +22,8 @@ pub struct WriteRecord {
     pub completed: Instant,
 }
 
-/// The controls of one simulated drive, usable between runs and from tasks within one. Clones control the same drive.
+/// The controls of one simulated drive, usable between runs and from tasks within one. Clones
+/// control the same drive.
 #[derive(Clone)]
 pub struct DriveControl {
     pub(crate) drive: DriveHandle,
@@ -33,7 +34,8 @@ pub struct DriveControl {
 impl DriveControl {
     // Faults.
 
-    /// The drive serves `n` more operations; every later one, and those then in flight, fail with `Gone`.
+    /// The drive serves `n` more operations; every later one, and those then in flight, fail with
+    /// `Gone`.
     pub fn gone_after_ops(&self, n: u64) {
         self.drive.lock().faults.gone_after_ops = Some(n);
     }
@@ -43,7 +45,8 @@ impl DriveControl {
         self.drive.lock().faults.gone = true;
     }
 
-    /// The drive is back, with its contents and its volatile cache; see [`DriveControl::lose_cache`].
+    /// The drive is back, with its contents and its volatile cache; see
+    /// [`DriveControl::lose_cache`].
     pub fn come_back(&self) {
         let mut drive = self.drive.lock();
         drive.faults.gone = false;
@@ -53,6 +56,13 @@ impl DriveControl {
     /// This drive alone loses power for a moment: each unflushed sector survives or not.
     pub fn lose_cache(&self) {
         self.drive.lock().lose_cache(&mut |rng, n| rng.below(n as u64) as usize);
+    }
+
+    /// The write-back of what is not flushed in a range fails, as a page cache has it: from now on
+    /// reads give what was there before. The first flush or forced write that ends after this fails
+    /// with `Medium`; no other does.
+    pub fn lose_write_back(&self, offset_bytes: u64, len_bytes: u64) {
+        self.drive.lock().lose_write_back(offset_bytes, len_bytes);
     }
 
     /// Reads of this sector fail with `Medium` until it is rewritten.
@@ -70,9 +80,15 @@ impl DriveControl {
         self.drive.lock().faults.fail_reads = n;
     }
 
-    /// The next `n` writes (or zeroings) fail with `Medium`; each of their sectors is left old or new.
+    /// The next `n` writes (or zeroings) fail with `Medium`; each of their sectors is left old or
+    /// new.
     pub fn fail_next_writes(&self, n: u64) {
         self.drive.lock().faults.fail_writes = n;
+    }
+
+    /// How many of the writes that were to fail have not come yet.
+    pub fn writes_to_fail(&self) -> u64 {
+        self.drive.lock().faults.fail_writes
     }
 
     /// The next `n` flushes fail with `Medium` and make nothing durable.
@@ -113,7 +129,8 @@ impl DriveControl {
 
     // Contents.
 
-    /// What a reader would see, at any offset in bytes; of unreadable sectors, what was there before.
+    /// What a reader would see, at any offset in bytes; of unreadable sectors, what was there
+    /// before.
     pub fn peek(&self, offset_bytes: u64, len: usize) -> Vec<u8> {
         let mut bytes = vec![0; len];
         self.drive.lock().contents.read(offset_bytes, &mut bytes);
@@ -127,7 +144,7 @@ impl DriveControl {
         bytes
     }
 
-    /// Puts bytes at any offset, durably and behind everybody's back; the sectors become readable.
+    /// Puts bytes at any offset, durably and without any operation; the sectors become readable.
     pub fn poke(&self, offset_bytes: u64, bytes: &[u8]) {
         self.drive.lock().poke(offset_bytes, bytes);
     }

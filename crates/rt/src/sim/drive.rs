@@ -1,13 +1,14 @@
-//! One simulated drive: what is on it, what its volatile cache holds, and what is wrong with it.
+//! One simulated drive: its content, its volatile cache, and its faults.
 
-use crate::error::IoError;
+use crate::base::error::IoError;
+use crate::base::rng::Rng;
+use crate::base::time::Instant;
+use crate::device::{Device, Hosted};
+use crate::memory::pages::{PAGE_BYTES, Pages};
 use crate::model::Model;
 use crate::op::{Durability, Op};
-use crate::pages::{PAGE_BYTES, Pages};
-use crate::rng::Rng;
 use crate::sim::control::WriteRecord;
 use crate::sim::service::Service;
-use crate::time::Instant;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -16,10 +17,11 @@ use std::time::Duration;
 
 /// How a simulated drive is made.
 ///
-/// Its time, unless it has a [`Model`]: everything it does goes through one server, in the order of arrival. An operation occupies it for the longest of
-/// what the limits below ask for, so reads and writes share one budget; a latency is added on top, during which the next is
-/// served. Latencies are drawn evenly from their ranges, so completions come out of order; a range that ends where it starts
-/// is that latency always.
+/// Its time, unless it has a [`Model`]: everything it does goes through one server, in the order of
+/// arrival. An operation occupies it for the longest of what the limits below ask for, so reads and
+/// writes share one budget; a latency is added on top, during which the next is served. Latencies
+/// are drawn evenly from their ranges, so completions come out of order; a range that ends where it
+/// starts is that latency always.
 #[derive(Clone, Debug)]
 pub struct DriveConfig {
     /// Size in bytes, a multiple of the sector.
@@ -38,14 +40,17 @@ pub struct DriveConfig {
     pub write_bytes_per_second: u64,
     /// Operations per second that all share, 0 for no limit.
     pub ops_per_second: u64,
-    /// Reads per second, 0 for no limit: a read occupies the drive for at least its share of a second.
+    /// Reads per second, 0 for no limit: a read occupies the drive for at least its share of a
+    /// second.
     pub reads_per_second: u64,
     /// Writes and zeroings per second, 0 for no limit.
     pub writes_per_second: u64,
-    /// Whether completed writes stay volatile until a flush. Without it they are durable at completion.
+    /// Whether completed writes stay volatile until a flush. Without it they are durable at
+    /// completion.
     pub volatile_cache: bool,
-    /// Bytes whose contents are kept; everything else reads as zeros whatever is written, so that large drives cost no memory.
-    /// Parity and copies of zeros agree, so such a drive is consistent as a member. Whole sectors.
+    /// Bytes whose contents are kept; everything else reads as zeros whatever is written, so that
+    /// large drives cost no memory. Parity and copies of zeros agree, so such a drive is consistent
+    /// as a member. Whole sectors.
     pub kept_bytes: Range<u64>,
     /// How long everything takes, instead of the latencies and limits above.
     pub model: Option<Model>,
@@ -85,8 +90,20 @@ impl DriveHandle {
         DriveHandle(Arc::new(Mutex::new(drive)))
     }
 
+    /// The simulated drive behind a device, if there is one.
+    pub(crate) fn of(device: &Device) -> Option<&DriveHandle> {
+        device.hosted()
+    }
+
     pub(crate) fn lock(&self) -> MutexGuard<'_, Drive> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// It lives in virtual time: threads without an executor get no answer.
+impl Hosted for DriveHandle {
+    fn loses_write_backs(&self) -> bool {
+        self.lock().faults.loses_write_backs
     }
 }
 
@@ -107,7 +124,8 @@ pub(crate) struct Contents {
     pages: Pages,
     /// Sectors that answer reads with a medium error.
     unreadable: BTreeSet<u64>,
-    /// Sectors with completed but unflushed writes: first what is durable, then each version since, oldest first.
+    /// Sectors with completed but unflushed writes: first what is durable, then each version since,
+    /// oldest first.
     unflushed: BTreeMap<u64, Vec<Version>>,
 }
 
@@ -127,6 +145,10 @@ pub(crate) struct Faults {
     pub(crate) misdirect_sectors: Option<i64>,
     pub(crate) lying_flush: bool,
     pub(crate) no_write_zeroes: bool,
+    /// Acknowledged writes were lost, and no flush or forced write has said so yet.
+    pub(crate) write_back_lost: bool,
+    /// It is behind a page cache that lost some before.
+    pub(crate) loses_write_backs: bool,
     pub(crate) stalled_until: Instant,
     pub(crate) slow: u32,
 }
@@ -148,7 +170,7 @@ pub(crate) struct Drive {
     rng: Rng,
 }
 
-/// What an operation on its way through a drive must remember from its submission.
+/// The facts that an operation on its way through a drive must remember from its submission.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Accepted {
     /// When it completes, unless the drive stalls. A model decides that later.
@@ -215,7 +237,7 @@ impl Drive {
             *count -= u64::from(any);
             any
         };
-        let (offset, len) = extent(op);
+        let (offset, len) = op.extent();
         let sector = u64::from(self.config.sector_bytes);
         if !offset.is_multiple_of(sector) || !len.is_multiple_of(sector) {
             return Verdict::Refuse(IoError::INVALID);
@@ -256,6 +278,20 @@ impl Drive {
             }
             return Err(error);
         }
+        // The whole range is written out, and then one of the requests is told of what was lost.
+        let reports = matches!(op, Op::Flush { .. } | Op::Write(_, Durability::Fua))
+            && std::mem::take(&mut self.faults.write_back_lost);
+        let moved = self.serve(op, accepted, verdict, now)?;
+        if reports { Err(IoError::MEDIUM) } else { Ok(moved) }
+    }
+
+    fn serve(
+        &mut self,
+        op: &mut Op,
+        accepted: Accepted,
+        verdict: Verdict,
+        now: Instant,
+    ) -> Result<usize, IoError> {
         match op {
             Op::Read(transfer) => {
                 let len = transfer.len() as u64;
@@ -314,7 +350,8 @@ impl Drive {
         }
     }
 
-    /// The power goes: of each unflushed sector, any version lands. What was durable before may be it too.
+    /// The power goes: of each unflushed sector, any version lands. What was durable before may be
+    /// it too.
     pub(crate) fn lose_cache(&mut self, choose: &mut Chooser<'_>) {
         self.power_losses += 1;
         for (sector, mut versions) in std::mem::take(&mut self.contents.unflushed) {
@@ -325,12 +362,26 @@ impl Drive {
         self.service.reset();
     }
 
+    /// The write-back of what is not durable in a range fails: what was durable is read again.
+    pub(crate) fn lose_write_back(&mut self, offset: u64, len: u64) {
+        let sectors = offset / self.sector_bytes()..(offset + len).div_ceil(self.sector_bytes());
+        let lost: Vec<u64> = self.contents.unflushed.range(sectors).map(|(sector, _)| *sector).collect();
+        self.faults.write_back_lost |= !lost.is_empty();
+        self.faults.loses_write_backs = true;
+        for sector in lost {
+            let Some(mut versions) = self.contents.unflushed.remove(&sector) else { continue };
+            let (_, durable) = versions.swap_remove(0);
+            self.contents.set(sector, self.sector_bytes(), durable);
+        }
+    }
+
     /// Everything in the cache is durable: after a power cut there is no cache that could lose it.
     pub(crate) fn settle_cache(&mut self) {
         self.contents.unflushed.clear();
     }
 
-    /// Writes some sectors of a write: the rest stays as it is. What lands is durable or not like any write.
+    /// Writes some sectors of a write: the rest stays as it is. What lands is durable or not like
+    /// any write.
     fn write_in_parts(&mut self, op: &Op, fate: &mut dyn FnMut(&mut Rng) -> Landing) {
         let (offset, bytes) = match op {
             Op::Write(transfer, _) => (transfer.offset, flat(transfer.bufs.as_slice())),
@@ -388,7 +439,8 @@ impl Drive {
         }
     }
 
-    /// Writes whole sectors; durable at once if the drive has no volatile cache or is told to (and does not lie).
+    /// Writes whole sectors; durable at once if the drive has no volatile cache or is told to (and
+    /// does not lie).
     fn write(&mut self, offset: u64, bytes: &[u8], forced: bool) {
         let durable = !self.config.volatile_cache || (forced && !self.faults.lying_flush);
         let sector_bytes = self.sector_bytes();
@@ -404,8 +456,8 @@ impl Drive {
         }
     }
 
-    /// Zeroes whole sectors. Only those that are not durably zero already need work, so zeroing a large, empty
-    /// drive costs nothing.
+    /// Zeroes whole sectors. Only sectors that are not durably zero already need work, so zeroing a
+    /// large, empty drive costs nothing.
     fn write_zeroes(&mut self, offset: u64, len: u64) {
         let sector_bytes = self.sector_bytes();
         let sectors = offset / sector_bytes..(offset + len) / sector_bytes;
@@ -472,7 +524,8 @@ impl Contents {
         self.pages.read(offset, bytes);
     }
 
-    /// Writes one sector: as an unflushed version, or durably (`None`), which ends all earlier versions.
+    /// Writes one sector: as an unflushed version, or durably (`None`), which ends all earlier
+    /// versions.
     fn write_sector(&mut self, sector: u64, sector_bytes: u64, bytes: &[u8], cached: Option<u64>) {
         match cached {
             None => drop(self.unflushed.remove(&sector)),
@@ -530,16 +583,6 @@ impl Contents {
 
     pub(crate) fn unflushed_sectors(&self) -> usize {
         self.unflushed.len()
-    }
-}
-
-/// Where an operation begins and how long it is, in bytes.
-pub(crate) fn extent(op: &Op) -> (u64, u64) {
-    match op {
-        Op::Read(transfer) => (transfer.offset, transfer.len() as u64),
-        Op::Write(transfer, _) => (transfer.offset, transfer.len() as u64),
-        Op::WriteZeroes { offset, len, .. } => (*offset, *len),
-        _ => (0, 0),
     }
 }
 

@@ -1,8 +1,10 @@
-//! A world in virtual time: simulated drives, cores stepped on one thread, power cuts and faults, all from one seed.
+//! A world in virtual time: simulated drives, cores stepped on one thread, power cuts and faults,
+//! all from one seed.
 //!
-//! What a drive promises: a sector write is atomic; a completed write is durable once it was forced (FUA) or a flush
-//! that was submitted after its completion has completed. Until then a power cut leaves any version of the sector,
-//! each sector on its own. A sector of a write in flight lands, does not, or (by chance) becomes unreadable.
+//! What a drive promises: a sector write is atomic; a completed write is durable once it was forced
+//! (FUA) or a flush that was submitted after its completion has completed. Until then a power cut
+//! leaves any version of the sector, each sector on its own. A sector of a write in flight lands,
+//! does not, or (by chance) becomes unreadable.
 
 mod backend;
 mod control;
@@ -12,6 +14,5 @@ mod world;
 
 pub use control::{DriveControl, WriteRecord};
 pub use drive::{DriveConfig, DriveSnapshot};
-pub(crate) use drive::{DriveHandle, extent};
 pub use service::DriveTotals;
 pub use world::{Outcome, World, WorldConfig};

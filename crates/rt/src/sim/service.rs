@@ -1,11 +1,12 @@
-//! The time a simulated drive takes: what its model says, or one server that works off what arrives and a latency on top.
+//! The time a simulated drive takes: what its model says, or one server that works off what arrives
+//! and a latency on top.
 
+use crate::base::rng::Rng;
+use crate::base::time::{Instant, nanos};
 use crate::model::{Request, Server};
 use crate::op::Op;
-use crate::rng::Rng;
 use crate::sim::backend::Event;
-use crate::sim::drive::{DriveConfig, extent};
-use crate::time::{Instant, nanos};
+use crate::sim::drive::DriveConfig;
 use std::time::Duration;
 
 /// What a drive has done since it was made; subtract two to measure what lies between.
@@ -25,7 +26,8 @@ pub struct DriveTotals {
     pub flushes: u64,
     /// How long it has been at work: that part of its operations' service times that has passed.
     pub busy: Duration,
-    /// How long operations have been in flight, added up over operations: divided by a time it is the mean queue depth.
+    /// How long operations have been in flight, added up over operations: divided by a time it is
+    /// the mean queue depth.
     pub in_flight: Duration,
 }
 
@@ -53,7 +55,7 @@ pub(crate) struct Service {
     busy_until: Instant,
     totals: DriveTotals,
     in_flight: u32,
-    /// Those that change what is on the drive.
+    /// Operations that change what is on the drive.
     writes_in_flight: u32,
     /// When `in_flight` last changed.
     changed: Instant,
@@ -67,8 +69,8 @@ impl Service {
         Service { model: config.model.as_ref().map(server), ..Service::default() }
     }
 
-    /// Takes an operation in, `slow` times as slow as `config` says; answers when it completes. If a model decides that, the
-    /// operation is to follow by [`Service::submit`].
+    /// Takes an operation in, `slow` times as slow as `config` says; answers when it completes. If
+    /// a model decides that, the operation is to follow by [`Service::submit`].
     pub(crate) fn accept(
         &mut self,
         config: &DriveConfig,
@@ -77,7 +79,7 @@ impl Service {
         rng: &mut Rng,
         now: Instant,
     ) -> Option<Instant> {
-        let len = extent(op).1;
+        let len = op.extent().1;
         self.count(op, len);
         self.change_in_flight(now, op, 1);
         if self.model.is_some() {

@@ -1,16 +1,17 @@
-//! The world: it owns time, steps the cores one poll at a time in an order drawn from the seed, and cuts the power.
+//! The world: it owns time, steps the cores one poll at a time in an order drawn from the seed, and
+//! cuts the power.
 
 use crate::backend::Wait;
-use crate::core::{Core, CoreIx};
-use crate::device::{BlockGeometry, Device, Kind};
+use crate::base::rng::Rng;
+use crate::base::time::Instant;
+use crate::device::{BlockGeometry, Device, Kind, Losses};
 use crate::executor::Inner;
+use crate::executor::core::{Core, CoreIx};
+use crate::executor::shared::CoreShared;
 use crate::model::Model;
-use crate::rng::Rng;
-use crate::shared::CoreShared;
 use crate::sim::backend::{Event, Shared, SimBackend};
 use crate::sim::control::DriveControl;
 use crate::sim::drive::{Chooser, Drive, DriveConfig, DriveHandle};
-use crate::time::Instant;
 use std::cell::RefCell;
 use std::collections::btree_map::OccupiedEntry;
 use std::pin::{Pin, pin};
@@ -26,9 +27,11 @@ pub struct WorldConfig {
     pub seed: u64,
     /// How many cores; all are stepped on the calling thread.
     pub cores: usize,
-    /// A run ends with [`Outcome::TimeLimit`] when this much virtual time has passed since it began.
+    /// A run ends with [`Outcome::TimeLimit`] when this much virtual time has passed since it
+    /// began.
     pub time_limit: Duration,
-    /// A run ends with [`Outcome::TimeLimit`] after this many polls of tasks: catches tasks that spin.
+    /// A run ends with [`Outcome::TimeLimit`] after this many polls of tasks: catches tasks that
+    /// spin.
     pub poll_limit: u64,
     /// Chance, in a million, that a sector of a write in flight at a power cut becomes unreadable.
     pub torn_unreadable_ppm: u32,
@@ -76,8 +79,8 @@ impl<T> Outcome<T> {
 /// How late a core may see a completion.
 const SKIP: Duration = Duration::from_micros(20);
 
-/// Decides, at a power cut, which of `n` outcomes a sector has: versions of an unflushed sector from the durable one
-/// (0) to the newest, or for a write in flight not landed (0) or landed (1).
+/// Decides, at a power cut, which of `n` outcomes a sector has: versions of an unflushed sector
+/// from the durable one (0) to the newest, or for a write in flight not landed (0) or landed (1).
 type CutChooser = Box<dyn FnMut(usize) -> usize>;
 
 /// Drives, time and chance. Drives keep their contents from run to run: running again is a restart.
@@ -85,6 +88,8 @@ pub struct World {
     config: WorldConfig,
     shared: Rc<RefCell<Shared>>,
     drives: Vec<DriveHandle>,
+    /// The losses of these drives.
+    losses: Vec<Arc<Losses>>,
     cut_at: Option<Instant>,
     choose: Option<CutChooser>,
 }
@@ -110,6 +115,7 @@ impl World {
             config,
             shared: Rc::new(RefCell::new(shared)),
             drives: Vec::new(),
+            losses: Vec::new(),
             cut_at: None,
             choose: None,
         }
@@ -123,16 +129,19 @@ impl World {
         let (name, size_bytes) = (config.name.clone(), config.size_bytes);
         let drive = DriveHandle::new(Drive::new(self.drives.len() as u64 + 100, config, rng));
         self.drives.push(drive.clone());
-        Device::with_kind(name, size_bytes, geometry, Kind::Sim(drive))
+        let device = Device::with_kind(name, size_bytes, geometry, Kind::Hosted(Box::new(drive)));
+        self.losses.push(device.0.losses.clone());
+        device
     }
 
     /// The controls of a simulated drive. Panics for any other device.
     pub fn drive(&self, device: &Device) -> DriveControl {
-        let Kind::Sim(drive) = &device.0.kind else { panic!("{device:?} is not a simulated drive") };
+        let Some(drive) = DriveHandle::of(device) else { panic!("{device:?} is not a simulated drive") };
         DriveControl { drive: drive.clone(), clock: self.shared.borrow().clock.clone() }
     }
 
-    /// The power goes when the `n`-th drive operation from now on is submitted (1: the next); it is then in flight.
+    /// The power goes when the `n`-th drive operation from now on is submitted (1: the next); it is
+    /// then in flight.
     pub fn power_cut_after_ops(&mut self, n: u64) {
         assert!(n > 0, "operations are counted from 1");
         let mut shared = self.shared.borrow_mut();
@@ -150,15 +159,16 @@ impl World {
         self.cut_at = None;
     }
 
-    /// Decides power cuts by hand instead of by the seed, so that a test can enumerate every outcome. `choose(n)`
-    /// answers a number below `n`, once per sector: for unflushed
-    /// sectors 0 is the durable version and `n - 1` the newest, for sectors in flight 1 means that it landed.
+    /// Decides power cuts by hand instead of by the seed, so that a test can enumerate every
+    /// outcome. `choose(n)` answers a number below `n`, once per sector: for unflushed sectors 0 is
+    /// the durable version and `n - 1` the newest, for sectors in flight 1 means that it landed.
     pub fn choose_power_cuts(&mut self, choose: impl FnMut(usize) -> usize + 'static) {
         self.choose = Some(Box::new(choose));
     }
 
-    /// From now on cores see every completion on time and run their tasks in the order in which these became ready, instead of
-    /// as chance has it: for measurements, where what is late is to be late for a reason.
+    /// From now on cores see every completion on time and run their tasks in the order in which
+    /// these became ready, instead of as chance has it: for measurements, where what is late is to
+    /// be late for a reason.
     pub fn keep_order(&mut self) {
         self.shared.borrow_mut().orderly = true;
     }
@@ -178,12 +188,14 @@ impl World {
         self.shared.borrow().trace
     }
 
-    /// Runs until `main` (on core 0) returns, the power goes, or nothing moves any more. Every task and value of the
-    /// run is dropped at the end. Operations then in flight still reach the drives, unless the power went.
+    /// Runs until `main` (on core 0) returns, the power goes, or nothing moves any more. Every task
+    /// and value of the run is dropped at the end. Operations then in flight still reach the
+    /// drives, unless the power went.
     pub fn run<T, F>(&mut self, main: F) -> Outcome<T>
     where
         F: AsyncFnOnce(Core) -> T,
     {
+        self.losses.iter().for_each(|losses| losses.forget());
         let cores = self.start_cores();
         let mut value = None;
         let ended = {
@@ -218,7 +230,8 @@ impl World {
         inboxes.into_iter().enumerate().map(start).collect()
     }
 
-    /// One poll at a time, by a core drawn from those with work; when none has work, time moves to the next event.
+    /// One poll at a time, by a core drawn from those with work; when none has work, time moves to
+    /// the next event.
     fn step_until_end(&mut self, cores: &[Rc<Inner>], mut main: Pin<&mut dyn Future<Output = ()>>) -> End {
         let deadline = self.now() + self.config.time_limit;
         let mut idle = pin!(std::future::pending::<()>());
@@ -284,8 +297,8 @@ impl World {
         let mut shared = self.shared.borrow_mut();
         let now = shared.now();
         shared.set_now(next.max(now));
-        // A busy core sees completions late and then several at once: now and then time skips ahead a little, though
-        // never past a timer.
+        // A busy core sees completions late and then several at once: now and then time skips ahead
+        // a little, though never past a timer.
         let ahead = next + SKIP;
         if !shared.orderly
             && shared.rng.below(8) == 0
@@ -304,7 +317,7 @@ impl World {
         let mut shared = self.shared.borrow_mut();
         while let Some((_, mut event)) = shared.events.pop_first() {
             let now = shared.now();
-            // Nobody is left to hear the answer.
+            // No task is left to get the answer.
             let _ = event.drive().clone().lock().complete(&mut event.op, event.accepted, now);
         }
         let now = shared.now();
@@ -345,7 +358,7 @@ impl World {
                 drive.tear(&event.op, event.accepted, self.config.torn_unreadable_ppm, choose);
             }
         }
-        // What landed has landed: there is no cache any more that could lose it.
+        // A version that landed stays: there is no cache any more that could lose it.
         for drive in &self.drives {
             drive.lock().settle_cache();
         }
@@ -377,7 +390,8 @@ impl Shared {
         [event, wake].into_iter().flatten().min()
     }
 
-    /// Completes everything whose time has come; what a stalled drive has to do moves behind the stall.
+    /// Completes everything whose time has come; what a stalled drive has to do moves behind the
+    /// stall.
     fn complete_due(&mut self) {
         let now = self.now();
         while let Some(next) = self.next_event().filter(|next| *next <= now) {

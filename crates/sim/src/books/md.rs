@@ -1,7 +1,8 @@
-//! md superblocks on simulated drives: made by `wattle_format`, judged by `wattle_control`'s assembly, kept by its commits.
+//! md superblocks on simulated drives: made by `wattle_format`, judged by `wattle_control`'s
+//! assembly, kept by its commits.
 //!
-//! The scanner reads drives at once, which drives in virtual time cannot do; so the superblocks are taken off the drives from
-//! outside and handed to the same pure functions.
+//! The scanner reads drives at once, which drives in virtual time cannot do; so the superblocks are
+//! taken off the drives from outside and handed to the same pure functions.
 
 use std::rc::Rc;
 
@@ -27,7 +28,8 @@ use wattle_rt::{Core, Device};
 use super::{Entry, Found, Keep, Keys, Lenient, Refusal, Seating, Start};
 use crate::site::Plan;
 
-/// Sectors from the superblock to its areas, and the areas' lengths, where there is room for them (versions 1.1 and 1.2).
+/// Sectors from the superblock to its areas, and the areas' lengths, where there is room for them
+/// (versions 1.1 and 1.2).
 const BITMAP_AT: i32 = 8;
 const BITMAP_LEN: u64 = 8;
 const BAD_AT: i32 = 16;
@@ -35,7 +37,8 @@ const PPL_AT: i16 = 24;
 /// Room for one log, or for a ring of a few.
 const PPL_LEN: u16 = 280;
 
-/// Whether superblocks of this version are followed by room for a bitmap, a log and a list of bad sectors.
+/// Whether superblocks of this version are followed by room for a bitmap, a log and a list of bad
+/// sectors.
 #[must_use]
 pub fn has_areas(version: Version) -> bool {
     matches!(version, Version::V11 | Version::V12)

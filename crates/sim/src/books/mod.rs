@@ -1,7 +1,8 @@
 //! How the state of an array is kept on its members, and read again after a restart.
 //!
-//! [`md`] is the real thing: md superblocks, `wattle_control`'s assembly and commits. [`tiny`] is the smallest metadata that
-//! keeps the engine's promises, in one sector; it shows whose a bug is, and its few states can be enumerated.
+//! [`md`] is the real thing: md superblocks, `wattle_control`'s assembly and commits. [`tiny`] is
+//! the smallest metadata that keeps the engine's promises, in one sector; it shows where a bug is,
+//! and its few states can be enumerated.
 
 pub mod md;
 pub mod tiny;
@@ -16,9 +17,9 @@ use wattle_engine::metadata::{Metadata, NoMetadata};
 use wattle_engine::units::Sector;
 use wattle_engine::units::{MemberIx, MemberSet};
 use wattle_engine::{ArrayHandle, ArraySpec, BadRanges, MemberKey, MemberSpec, MemberState, Regions};
-use wattle_rt::{Buf, BufMut, Core, Device};
+use wattle_rt::{Buf, BufMut, Core};
 
-use crate::site::{self, Plan};
+use crate::site::{self, Hardware, Plan};
 
 /// Which metadata.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,7 +69,7 @@ pub enum Refusal {
     Other(String),
 }
 
-/// Who is in a seat at the start.
+/// The member in a seat at the start.
 #[derive(Clone, Debug)]
 pub struct Seating {
     /// The drive, by number.
@@ -117,7 +118,7 @@ enum Keep {
     Md(Box<md::Kept>),
 }
 
-/// The bits of a bitmap, shared between its keeper and whoever re-adds a member by them.
+/// The bits of a bitmap, shared between its keeper and the operator that re-adds a member by them.
 #[derive(Clone, Debug, Default)]
 pub struct Bits(Rc<RefCell<Option<Regions>>>);
 
@@ -184,8 +185,8 @@ impl Start {
         self.seats.iter().filter_map(|seat| seat.drive).map(|drive| MemberIx(drive as u16)).collect()
     }
 
-    /// Starts the array. `adapt` has the last word on what the engine is started from and what it records in, and is told how
-    /// to find the number of the drive that a record means.
+    /// Starts the array. `adapt` has the last word on what the engine is started from and what it
+    /// records in, and is told how to find the number of the drive that a record means.
     ///
     /// # Errors
     /// What keeps the array from being started.
@@ -253,15 +254,6 @@ pub struct Running {
     pub bits: Bits,
     /// What control knows of it, with md's.
     pub md: Option<Rc<RunningArray>>,
-}
-
-/// The drives, for those who keep books on them.
-#[derive(Clone)]
-pub struct Hardware {
-    /// By number.
-    pub drives: Vec<Device>,
-    /// Their atomic unit.
-    pub sector_bytes: u32,
 }
 
 impl Books {

@@ -1,8 +1,10 @@
 //! Metadata in one sector, and a bitmap in another: the least that keeps the engine's promises.
 //!
-//! A record has a generation and says what the engine wants recorded: whether the array is dirty, how far it is in sync, and who is
-//! in which seat. The freshest record describes the array; a drive is a member if that names it. A commit flushes every member,
-//! and if all of them did, writes the bitmap to all of them, and then forces a record of the next generation onto all of them.
+//! A record has a generation and says what the engine wants recorded: whether the array is dirty,
+//! how far it is in sync, and which drive is in which seat. The freshest record describes the
+//! array; a drive is a member if that names it. A commit flushes every member, and if all of them
+//! did, writes the bitmap to all of them, and then forces a record of the next generation onto all
+//! of them.
 
 use std::cell::RefCell;
 
@@ -175,8 +177,8 @@ pub fn assemble(plan: &Plan, present: MemberSet, lenient: Lenient) -> Found {
     let here = present.iter().map(MemberIx::index);
     let records: Vec<(usize, Record)> =
         here.filter_map(|drive| Some((drive, read(plan, drive, false)?))).collect();
-    // Of equal generations, the one that knows fewer members went on without the others: a commit that was given up for failed may
-    // have reached them.
+    // Of equal generations, the one that knows fewer members went on without the others: a commit
+    // that was given up for failed may have reached them.
     let rank = |record: &Record| {
         let working = record.seats.iter().filter(|seat| seat.state.writable()).count();
         (record.generation, std::cmp::Reverse(working))
@@ -214,7 +216,8 @@ pub fn assemble(plan: &Plan, present: MemberSet, lenient: Lenient) -> Found {
             }
         }
     }
-    // A member of an earlier generation is current all the same, if the freshest record names it: it missed only records.
+    // A member of an earlier generation is current all the same, if the freshest record names it:
+    // it missed only records.
     let drives: Vec<usize> = records.iter().map(|(drive, _)| *drive).collect();
     let bits = plan.regions.as_ref().map(|shape| {
         let mut bits = shape.clone();

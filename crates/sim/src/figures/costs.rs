@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use wattle_engine::ArraySpec;
-use wattle_lab::{Keeper, Kept, Measured, REGION};
+use wattle_modelled::{Measured, MetadataCost, MetadataWrites, REGION};
 
 use super::load::Load;
 use super::site::Setup;
@@ -18,7 +18,7 @@ pub struct Cost {
     /// With.
     pub with: Measured,
     /// How often metadata was written with it.
-    pub counts: Kept,
+    pub counts: MetadataWrites,
 }
 
 impl Cost {
@@ -32,14 +32,14 @@ impl Cost {
 /// What `change` costs.
 #[must_use]
 pub fn cost(setup: &Setup, load: &Load, change: impl FnOnce(ArraySpec) -> ArraySpec) -> Cost {
-    let counts = Rc::new(Kept::default());
-    let with =
-        setup.measure_with(load, change, |core, drives| Box::new(Keeper::new(core, drives, counts.clone())));
+    let counts = Rc::new(MetadataWrites::default());
+    let with = setup
+        .measure_with(load, change, |core, drives| Box::new(MetadataCost::new(core, drives, counts.clone())));
     Cost { without: setup.measure(load), with, counts: counts.as_ref().clone() }
 }
 
-/// Random writes of 4 KiB to regions that are dirty from the start of the window on: the first writes, in the warm-up, found none
-/// so.
+/// Random writes of 4 KiB to regions that are dirty from the start of the window on: the first
+/// writes, in the warm-up, found none so.
 #[must_use]
 pub fn dirty(depth: usize, regions: Range<u64>, setup: &Setup) -> Load {
     // Sixteen writes to a region before the window leave hardly one that was not written.

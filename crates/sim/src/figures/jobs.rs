@@ -7,7 +7,7 @@ use wattle_engine::metadata::Metadata;
 use wattle_engine::sync::{Job, JobEnd};
 use wattle_engine::units::{MemberIx, Sector};
 use wattle_engine::{ArrayHandle, ArraySpec, MemberSpec};
-use wattle_lab::{DATA_OFFSET, Keeper, Kept, Measured, MemberUse, Site};
+use wattle_modelled::{DATA_OFFSET, Measured, MemberUse, MetadataCost, MetadataWrites, Site};
 use wattle_rt::sim::DriveTotals;
 use wattle_rt::{Core, Device, DriveControl};
 
@@ -31,7 +31,8 @@ impl Work {
     /// All of them.
     pub const ALL: [Work; 4] = [Work::Rebuild, Work::Replace, Work::Check, Work::Resync];
 
-    /// What bounds it: bytes per second that the member which is filled takes, or that each member delivers.
+    /// What bounds it: bytes per second that the member which is filled takes, or that each member
+    /// delivers.
     #[must_use]
     pub fn limit_bytes_per_second(self) -> f64 {
         match self {
@@ -57,8 +58,8 @@ impl Work {
     /// `spec` is [`Self::spec`]'s; the drive behind the members is the spare.
     async fn start(self, setup: &Setup, spec: ArraySpec, core: &Core, drives: &[Device]) -> ArrayHandle {
         let members = &drives[..setup.members as usize];
-        let keeper = Keeper::new(core, members, Rc::new(Kept::default()));
-        let array = ArrayHandle::start(core, spec, Box::new(keeper)).await;
+        let metadata = MetadataCost::new(core, members, Rc::new(MetadataWrites::default()));
+        let array = ArrayHandle::start(core, spec, Box::new(metadata)).await;
         match self {
             Work::Rebuild | Work::Resync => {}
             Work::Check => {
@@ -170,12 +171,12 @@ pub fn beside(setup: &Setup, work: Work, load: &Load) -> Beside {
         }
         spec
     };
-    let keeper = |core: &Core, drives: &[Device]| -> Box<dyn Metadata> {
-        Box::new(Keeper::new(core, drives, Rc::new(Kept::default())))
+    let metadata = |core: &Core, drives: &[Device]| -> Box<dyn Metadata> {
+        Box::new(MetadataCost::new(core, drives, Rc::new(MetadataWrites::default())))
     };
     Beside {
         whole: setup.measure(load),
-        without: setup.measure_with(load, absent, keeper),
+        without: setup.measure_with(load, absent, metadata),
         with,
         bytes_per_second: part * setup.member_bytes as f64 / load.window.as_secs_f64(),
     }

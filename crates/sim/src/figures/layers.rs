@@ -1,4 +1,5 @@
-//! Logical volumes against what is below them: a linear one on RAID 5, aligned and not, and a striped one over drives.
+//! Logical volumes against what is below them: a linear one on RAID 5, aligned and not, and a
+//! striped one over drives.
 
 use std::time::Duration;
 
@@ -7,7 +8,7 @@ use wattle_engine::metadata::NoMetadata;
 use wattle_engine::units::Sector;
 use wattle_engine::volume::{Leg, Segment, Target};
 use wattle_engine::{ArrayHandle, ArraySpec, MapSpec, MappedHandle, MemberSpec, VolumeRef};
-use wattle_lab::{DATA_OFFSET, Measured};
+use wattle_modelled::{DATA_OFFSET, Measured};
 use wattle_rt::Device;
 
 use super::load::{Access, Load};
@@ -40,15 +41,16 @@ pub enum How {
         /// Where it starts.
         offset_bytes: u64,
     },
-    /// By turns on the drives, each of them a physical volume; compared with RAID 0 of the same chunk.
+    /// By turns on the drives, each of them a physical volume; compared with RAID 0 of the same
+    /// chunk.
     Striped {
         /// For each turn.
         stripe_bytes: u64,
     },
 }
 
-/// A linear volume behind 1 MiB, which `pv create` rounds up to whole stripes; behind half a chunk more; behind sector 63. A striped one
-/// over eight drives.
+/// A linear volume behind 1 MiB, which `pv create` rounds up to whole stripes; behind half a chunk
+/// more; behind sector 63. A striped one over eight drives.
 #[must_use]
 pub fn all() -> Vec<Laid> {
     let mut all = Vec::new();

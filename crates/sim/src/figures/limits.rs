@@ -1,4 +1,5 @@
-//! What drives could do at best, if every one of them were busy all the time with nothing but what the level asks for.
+//! What drives could do at best, if every one of them were busy all the time with nothing but what
+//! the level asks for.
 
 use wattle_engine::geometry::Level;
 
@@ -12,7 +13,8 @@ fn copies(setup: &Setup) -> f64 {
     }
 }
 
-/// Random writes per second of `bytes` each, which are part of one chunk: whatever reads least, parity included.
+/// Random writes per second of `bytes` each, which are part of one chunk: whatever reads least,
+/// parity included.
 #[must_use]
 pub fn random_writes_per_second(setup: &Setup, bytes: u64) -> f64 {
     let n = f64::from(setup.members);
@@ -54,8 +56,8 @@ pub fn read_alone_seconds(setup: &Setup, bytes: u64) -> f64 {
     setup.model.read_seconds(bytes) + setup.model.read_latency.as_secs_f64()
 }
 
-/// Random reads per second of `bytes` each with members of a parity array missing: what was theirs is made of as many other blocks as
-/// a stripe has data, whichever they are.
+/// Random reads per second of `bytes` each with members of a parity array missing: what was theirs
+/// is made of as many other blocks as a stripe has data, whichever they are.
 #[must_use]
 pub fn degraded_reads_per_second(setup: &Setup, missing: u32, bytes: u64) -> f64 {
     let (n, missing) = (f64::from(setup.members), f64::from(missing));
@@ -77,8 +79,9 @@ pub fn sequential_write_bytes_per_second(setup: &Setup) -> f64 {
     data * setup.model.write_bytes_per_second as f64
 }
 
-/// Bytes per second that requests in sequence which only together are whole stripes come to, if nothing is read for them: of what is
-/// in flight, whole stripes can be written, and the rest waits for what comes when these are answered.
+/// Bytes per second that requests in sequence which only together are whole stripes come to, if
+/// nothing is read for them: of what is in flight, whole stripes can be written, and the rest waits
+/// for what comes when these are answered.
 #[must_use]
 pub fn whole_stripes_bytes_per_second(setup: &Setup, in_flight_bytes: u64) -> f64 {
     let stripe_bytes = sequential_write_bytes_per_second(setup) / setup.model.write_bytes_per_second as f64

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use wattle_engine::ArrayHandle;
-use wattle_lab::{Measured, Ramp, Rw, look};
+use wattle_modelled::{Measured, Ramp, Rw, look};
 use wattle_rt::{Core, DriveControl};
 
 /// Where requests go.
@@ -55,10 +55,10 @@ impl Load {
     /// # Panics
     /// If the requests cannot be dealt out evenly.
     #[must_use]
-    pub fn over(&self, cores: usize) -> wattle_lab::Load {
+    pub fn over(&self, cores: usize) -> wattle_modelled::Load {
         let numjobs = cores.min(self.depth);
         assert!(self.depth.is_multiple_of(numjobs), "{} requests over {cores} cores", self.depth);
-        wattle_lab::Load {
+        wattle_modelled::Load {
             rw: match self.access {
                 Access::Random => Rw::RandRw,
                 Access::Sequential => Rw::ReadWrite,
@@ -72,7 +72,7 @@ impl Load {
             norandommap: true,
             ramp: Ramp::For(self.warm_up),
             runtime: Some(self.window),
-            ..wattle_lab::Load::new()
+            ..wattle_modelled::Load::new()
         }
     }
 

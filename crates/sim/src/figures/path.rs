@@ -1,11 +1,12 @@
-//! The stripe path against what the drives allow: drives like the X25-M, chunks of 64 KiB, nothing tuned.
+//! The stripe path against what the drives allow: drives like the X25-M, chunks of 64 KiB, nothing
+//! tuned.
 
 use std::time::Duration;
 
 use wattle_engine::MemberSpec;
 use wattle_engine::geometry::Level;
 use wattle_engine::metadata::NoMetadata;
-use wattle_lab::Measured;
+use wattle_modelled::Measured;
 
 use super::limits;
 use super::load::{Access, Load};
@@ -188,8 +189,9 @@ pub fn sequential() -> Vec<Case> {
     cases
 }
 
-/// What the clean cache saves: hot sets that are written at random, and small sequential writes, against what the drives allow if nothing
-/// were read. A set beyond its ceiling and writes anywhere are what it must not do harm to.
+/// What the clean cache saves: hot sets that are written at random, and small sequential writes,
+/// against what the drives allow if nothing were read. A set beyond its ceiling and writes anywhere
+/// are what it must not do harm to.
 #[must_use]
 pub fn cache() -> Vec<Case> {
     let mut cases = Vec::new();
@@ -197,7 +199,8 @@ pub fn cache() -> Vec<Case> {
         let setup = Setup::x25m(members);
         let (writes, alone) = (setup.model.write_seconds(4096), setup.model.write_latency.as_secs_f64());
         let limit = f64::from(members) / (2.0 * writes);
-        // The smallest set is parity on every member equally often, over three as over six: the limit takes that for granted.
+        // The smallest set is parity on every member equally often, over three as over six: the
+        // limit takes that for granted.
         for (what, bytes, bound) in
             [("3.75 MiB", 15 << 18, 0.95), ("32 MiB", 32 << 20, 0.0), ("1 GiB", 1 << 30, 0.0)]
         {
@@ -216,7 +219,8 @@ pub fn cache() -> Vec<Case> {
     cases
 }
 
-/// RAID 10: random writes, and sequential reads against RAID 0. Enough in flight uses every copy, whatever the layout.
+/// RAID 10: random writes, and sequential reads against RAID 0. Enough in flight uses every copy,
+/// whatever the layout.
 #[must_use]
 pub fn copies() -> Vec<Case> {
     let raid10 = |layout| Setup { level: Level::Raid10, layout, ..Setup::x25m(6) };

@@ -6,7 +6,7 @@ use wattle_engine::ArraySpec;
 use wattle_engine::geometry::Level;
 use wattle_engine::metadata::{Metadata, NoMetadata};
 use wattle_engine::units::SECTOR_BYTES;
-use wattle_lab::{DATA_OFFSET, Guard, Measured, Site};
+use wattle_modelled::{DATA_OFFSET, Guard, Measured, Site};
 use wattle_rt::{Core, Device, DriveConfig};
 
 use super::load::Load;
@@ -132,7 +132,7 @@ impl Setup {
     /// If there is no such array: set-ups are written down, not computed.
     #[must_use]
     pub fn build(&self, spares: usize) -> Site {
-        let setup = wattle_lab::Setup {
+        let setup = wattle_modelled::Setup {
             level: self.level,
             layout: self.layout,
             members: self.members,

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use wattle_lab::{Measured, SWEEP, with_intent, with_log};
+use wattle_modelled::{Measured, SWEEP, with_intent, with_log};
 
 use super::costs::{Cost, cost, dirty};
 use super::jobs::{self, Work};
@@ -89,7 +89,8 @@ pub(super) fn busy(measured: &Measured) -> String {
     format!("{:.0}-{:.0} %", least * 100.0, most * 100.0)
 }
 
-/// Random requests of 4 KiB on an array in sync, without bitmap or log, against what the drives could do at best.
+/// Random requests of 4 KiB on an array in sync, without bitmap or log, against what the drives
+/// could do at best.
 fn against_limits() -> String {
     let mut rows = vec![row(&[
         &"4 KiB random",

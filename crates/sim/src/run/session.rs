@@ -7,9 +7,11 @@ use super::Ended;
 use crate::audit;
 use crate::books::Running;
 use crate::client::{self, Habits, Shared};
-use crate::operator::{self, Desk};
+use crate::desk::Desk;
+use crate::lock::lock;
+use crate::operator;
 use crate::scenario::{End, Lifetime};
-use crate::watch::{self, lock};
+use crate::watch;
 
 /// A lifetime inside the world.
 pub(super) struct Session {
@@ -64,11 +66,12 @@ impl Session {
         for index in (0..core.cores()).map(CoreIx) {
             pending += core.call(index, |core: Core| async move { core.ops_in_flight() as u64 }).await;
         }
-        // Somebody else may have the members from here on.
+        // Another program may have the members from here on.
         let writes: u32 = controls.iter().map(DriveControl::writes_in_flight).sum();
         let truth = &mut *lock(&truth);
         truth.tell(|| format!("stop: {stopped:?}"));
-        // Reads that were given up go on until their drives answer: nobody waits for those, and they change nothing.
+        // Reads that were given up go on until their drives answer: nothing waits for those, and
+        // they change nothing.
         if writes > 0 || (pending > 0 && !gives_up) {
             truth.accuse(format!(
                 "{pending} operations are in flight after the array was stopped, {writes} of them writes"

@@ -53,9 +53,9 @@ impl Scenario {
         let sector_bytes = if one_in(rng, 4) { 4096 } else { 512 };
         let books = if one_in(rng, 3) { Books::Tiny } else { Books::Md(one_of(rng, &VERSIONS)) };
         let books = match books {
-            // 0.90 keeps no sizes of single members and has no room for RAID 0's layout.
-            // And it covers eight sectors of 512 bytes, so that there a power cut can tear it: a member more is lost than faults
-            // explain (docs/media.md).
+            // 0.90 keeps no sizes of single members and has no room for RAID 0's layout. And it
+            // covers eight sectors of 512 bytes, so that there a power cut can tear it: a member
+            // more is lost than faults explain (docs/media.md).
             Books::Md(Version::V090) if striped || sector_bytes == 512 => Books::Md(Version::V12),
             books => books,
         };
@@ -110,7 +110,7 @@ impl Scenario {
                 operate(rng2, &geometry, &victims, spares, life);
             }
         }
-        // What a crash left is as often made good by the array itself as by somebody else.
+        // What a crash left is as often made good by the array itself as by another program.
         lifetimes.iter_mut().for_each(|life| life.resynced &= one_in(rng2, 2));
         // A third one.
         let rng3 = &mut Rng::new(seed ^ 0x0a5c_ab1e);
@@ -135,7 +135,8 @@ impl Scenario {
             cores: 1 + rng.below(3) as usize,
             stripes_active_max: one_of(rng, &[2, 2, 3, 8, 256]),
             clean_delay,
-            // Where latent errors are spread over members, failing a member for them would be one loss too many.
+            // Where latent errors are spread over members, failing a member for them would be one
+            // loss too many.
             read_errors_max: if latent { u32::MAX / 2 } else { one_of(rng, &[0, 20, 20]) },
             read_deadline,
             slow_jobs: one_in(&mut Rng::new(seed ^ 0xa_3260_30b5), 2),
@@ -290,7 +291,8 @@ fn lifetime(
     Lifetime { requests, end, faults, withheld: withheld(rng, victims), resynced: one_in(rng, 3) }
 }
 
-/// What an operator does in a lifetime: takes drives back, adds spares, replaces members, removes failed ones.
+/// What an operator does in a lifetime: takes drives back, adds spares, replaces members, removes
+/// failed ones.
 fn operate(rng: &mut Rng, geometry: &Geometry, victims: &MemberSet, spares: usize, life: &mut Lifetime) {
     let slots = geometry.raid_disks() as u64;
     let moment = |rng: &mut Rng| Duration::from_micros(logarithmic(rng, 60_000));
@@ -336,8 +338,8 @@ fn withheld(rng: &mut Rng, victims: &MemberSet) -> MemberSet {
     victims.iter().filter(|_| one_in(rng, 4)).collect()
 }
 
-/// More sectors that may be lost together with those in `bad`, where they are added: in no row (or copied sector) more than
-/// redundancy covers.
+/// More sectors that may be lost together with those in `bad`, where they are added: in no row (or
+/// copied sector) more than redundancy covers.
 fn latent_sectors(
     rng: &mut Rng,
     geometry: &Geometry,
@@ -373,7 +375,8 @@ fn recoverable(geometry: &Geometry, bad: &[(MemberIx, u64)], unit: u64) -> bool 
     }
 }
 
-/// A random range of at most `max` sectors below `reach`, as often aligned to `unit` sectors as not.
+/// A random range of at most `max` sectors below `reach`, as often aligned to `unit` sectors as
+/// not.
 pub(crate) fn range(rng: &mut Rng, reach: u64, max: u64, unit: u64) -> Range<u64> {
     let start = rng.below(reach);
     let len = match rng.below(3) {

@@ -1,4 +1,5 @@
-//! Findings that are known and accepted, in a file: a code and what it is about. Numbers may change without making it a new one.
+//! Findings that are known and accepted, in a file: a code and what it is about. Numbers may change
+//! without making it a new one.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -7,8 +8,9 @@ use serde::de::Error as _;
 use serde::{Deserialize, Serialize};
 use wattle_advise::audit::{Finding, Report};
 use wattle_control::{Code, Problem};
+use wattle_server::protocol::SCHEMA_VERSION;
 
-use crate::output::{self, SCHEMA_VERSION};
+use crate::output;
 
 /// What is known.
 #[derive(Debug, Default, PartialEq, Eq)]

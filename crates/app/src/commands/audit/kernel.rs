@@ -1,4 +1,5 @@
-//! Arrays as the kernel knows them, where their members cannot be read: for an audit without root, and of what was collected of a system.
+//! Arrays as the kernel knows them, where their members cannot be read: for an audit without root,
+//! and of what was collected of a system.
 
 use std::collections::BTreeSet;
 

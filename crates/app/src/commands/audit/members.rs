@@ -7,6 +7,7 @@ use wattle_advise::audit::facts::{
 };
 use wattle_advise::audit::{Facts, Unchecked};
 use wattle_advise::limits::Scheme;
+use wattle_control::MemberId;
 use wattle_control::facts::{BitmapFacts, Features};
 use wattle_control::lvm::GroupScan;
 use wattle_control::scan::Origin as Found;
@@ -16,8 +17,7 @@ use wattle_engine::units::{SECTOR_BYTES, Sector};
 use wattle_format::lvm;
 use wattle_fs::{Layout, ReadAt};
 use wattle_rt::Core;
-
-use crate::serving::history::{self, StateDir};
+use wattle_server::history::{self, StateDir};
 
 /// Groups of a file system whose places are looked up.
 const GROUPS_MAX: u64 = 4096;
@@ -26,7 +26,7 @@ const GROUPS_MAX: u64 = 4096;
 /// The system gives no thread to read with.
 pub async fn facts(core: &Core, stack: &Stack, state: &StateDir) -> Result<Facts, Problem> {
     let members = &stack.scan.members;
-    let with_files: Vec<_> = members.iter().enumerate().filter(|(_, seen)| seen.has_file_system()).collect();
+    let with_files: Vec<_> = members.entries().filter(|(_, seen)| seen.has_file_system()).collect();
     let readers: Vec<_> = with_files.iter().map(|(_, seen)| seen.member.clone()).collect();
     // What serves them must be able to answer.
     let read = core.offload(move || readers.into_iter().map(layout).collect::<Vec<_>>());
@@ -34,17 +34,22 @@ pub async fn facts(core: &Core, stack: &Stack, state: &StateDir) -> Result<Facts
     let mut facts = Facts {
         devices: members.iter().map(|seen| device(stack, seen)).collect(),
         arrays: stack.scan.arrays.iter().map(|found| array(stack, found, state)).collect(),
-        groups: stack.groups.iter().map(group).collect(),
+        groups: stack.groups.iter().map(|found| group(stack, found)).collect(),
         ..Facts::default()
     };
     for (&(ix, seen), layout) in with_files.iter().zip(layouts) {
         match layout {
-            Ok(layout) => facts.devices[ix].file_system = Some(file_system(stack, ix, &layout)),
+            Ok(layout) => facts.devices[place(stack, ix)].file_system = Some(file_system(stack, ix, &layout)),
             Err(error) => facts.unread.push(unread_files(seen, &error)),
         }
     }
     facts.unread.extend(unread(stack));
     Ok(facts)
+}
+
+/// Where a member is among the devices of the facts.
+fn place(stack: &Stack, member: MemberId) -> usize {
+    stack.scan.members.ids().take_while(|id| *id != member).count()
 }
 
 struct Reader(Member);
@@ -76,7 +81,8 @@ fn device(stack: &Stack, seen: &MemberScan) -> Device {
             let table = stack.scan.members[of].table.as_ref();
             let partition =
                 table.and_then(|table| table.partitions.iter().find(|part| part.number == number));
-            Origin::Partition { of, start: bytes(partition.map_or(0, |partition| partition.start_sectors)) }
+            let start = bytes(partition.map_or(0, |partition| partition.start_sectors));
+            Origin::Partition { of: place(stack, of), start }
         }
         Found::Array(array) => Origin::Array(array),
         Found::Logical { group, volume } => Origin::Logical { group, volume },
@@ -143,7 +149,7 @@ fn array(stack: &Stack, found: &ArrayScan, state: &StateDir) -> Array {
 
 fn array_members(stack: &Stack, found: &ArrayScan) -> Vec<ArrayMember> {
     let assembly = &found.assembly;
-    let member = |(at, &device): (usize, &usize)| {
+    let member = |(at, &device): (usize, &MemberId)| {
         let superblock = &stack.scan.members[device].facts.as_ref()?.superblock;
         let role = match &assembly.verdicts[at] {
             Verdict::Fresh { .. } | Verdict::Rebuilding { .. } | Verdict::Replacement { .. } => Role::Active,
@@ -152,7 +158,7 @@ fn array_members(stack: &Stack, found: &ArrayScan) -> Vec<ArrayMember> {
             unused => Role::Unused(unused.to_string()),
         };
         Some(ArrayMember {
-            device,
+            device: place(stack, device),
             role,
             start: Some(bytes(superblock.data_offset_sectors)),
             used: Some(bytes(superblock.size_sectors)).filter(|used| *used > 0),
@@ -163,19 +169,25 @@ fn array_members(stack: &Stack, found: &ArrayScan) -> Vec<ArrayMember> {
     members.extend(found.unused.iter().map(|&device| {
         let problem = stack.scan.members[device].problem.as_ref();
         let why = problem.map_or(String::new(), |problem| format!("{} ({})", problem.what, problem.code));
+        let device = place(stack, device);
         ArrayMember { device, role: Role::Unused(why), start: None, used: None, bad_sectors: 0 }
     }));
     members
 }
 
-fn group(found: &GroupScan) -> Group {
+fn group(stack: &Stack, found: &GroupScan) -> Group {
     let vg = &found.vg;
     let extent = bytes(vg.extent_sectors);
     let physical = vg.pvs.iter().zip(&found.devices);
     Group {
         name: vg.name.clone(),
         extent,
-        physical: physical.map(|(pv, &device)| Physical { device, start: bytes(pv.pe_start) }).collect(),
+        physical: physical
+            .map(|(pv, device)| Physical {
+                device: device.map(|device| place(stack, device)),
+                start: bytes(pv.pe_start),
+            })
+            .collect(),
         volumes: vg.lvs.iter().map(|lv| volume(vg, lv, extent)).collect(),
     }
 }
@@ -198,7 +210,7 @@ fn volume(vg: &lvm::Vg, lv: &lvm::Lv, extent: u64) -> Volume {
     Volume { name: lv.name.clone(), segments: lv.segments.iter().filter_map(segment).collect() }
 }
 
-fn file_system(stack: &Stack, ix: usize, layout: &Layout) -> FileSystem {
+fn file_system(stack: &Stack, ix: MemberId, layout: &Layout) -> FileSystem {
     let groups = layout.groups.min(GROUPS_MAX);
     let slots = (0..groups).map(|group| slot(stack, ix, group.saturating_mul(layout.group_bytes)));
     FileSystem {
@@ -213,8 +225,9 @@ fn file_system(stack: &Stack, ix: usize, layout: &Layout) -> FileSystem {
     }
 }
 
-/// The slot of the array below that holds the data of a place; `None` without an array, or without chunks.
-fn slot(stack: &Stack, ix: usize, at: u64) -> Option<u16> {
+/// The slot of the array below that holds the data of a place; `None` without an array, or without
+/// chunks.
+fn slot(stack: &Stack, ix: MemberId, at: u64) -> Option<u16> {
     match stack.scan.members[ix].origin {
         Found::Given => None,
         Found::Partition { of, number } => {

@@ -1,5 +1,6 @@
-//! `wattle audit`: what is wrong with a stack. The facts are collected here, from members ([`members`]) and from what a system says of
-//! itself ([`system`], [`kernel`]); what is wrong with them is `advise`'s to say.
+//! `wattle audit`: what is wrong with a stack. The facts are collected here, from members
+//! ([`members`]) and from what a system says of itself ([`system`], [`kernel`]); what is wrong with
+//! them is `advise`'s to say.
 
 pub mod baseline;
 mod kernel;
@@ -17,9 +18,9 @@ use wattle_control::{Check, Code, Problem};
 use wattle_rt::BackendChoice;
 
 use crate::cli::{AuditArgs, Engine};
+use crate::environment::state_dir;
 use crate::members as opened;
 use crate::output::Screen;
-use crate::serving::history::StateDir;
 use crate::volumes;
 use system::System;
 
@@ -27,7 +28,8 @@ use system::System;
 const FOUND: u8 = 1;
 
 /// # Errors
-/// The command line or the baseline is not understood, a member is given twice, or none can be opened.
+/// The command line or the baseline is not understood, a member is given twice, or none can be
+/// opened.
 pub fn run(args: &AuditArgs, screen: Screen) -> Result<ExitCode, Problem> {
     let known = args.baseline.as_deref().map(baseline::read).transpose()?.unwrap_or_default();
     let mut facts = facts(args)?;
@@ -55,7 +57,8 @@ fn facts(args: &AuditArgs) -> Result<Facts, Problem> {
         Some(system) if args.members.is_empty() => system.members(),
         _ => args.members.clone(),
     };
-    // An array that lacks a member and is being written is never clean: a finding where it matters, and no reason not to look.
+    // An array that lacks a member and is being written is never clean: a finding where it matters,
+    // and no reason not to look.
     let mut force = args.force.clone();
     force.checks.push(Check::DirtyDegraded);
     let (scan, unopened) = opened::look_each(&names, &force)?;
@@ -64,7 +67,7 @@ fn facts(args: &AuditArgs) -> Result<Facts, Problem> {
         return Err(problem.clone());
     }
     let state = args.sysroot.as_ref().map(|root| root.join("var/lib/wattle"));
-    let state = StateDir::find(state.as_deref());
+    let state = state_dir(state.as_deref());
     let engine = Engine { cores: Some(1), backend: BackendChoice::Auto };
     let mut facts = opened::run(&engine, 1, async |core| {
         let stack = volumes::open(&core, scan, &force, Purpose::Look).await?;

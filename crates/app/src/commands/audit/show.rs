@@ -3,9 +3,10 @@
 use serde::Serialize;
 use wattle_advise::audit::{Finding, Report, Severity, Unchecked};
 use wattle_control::Problem;
+use wattle_server::protocol::SCHEMA_VERSION;
 
 use crate::output::text::printable;
-use crate::output::{self, SCHEMA_VERSION, Screen};
+use crate::output::{self, Screen};
 
 #[derive(Serialize)]
 struct Document<'a> {

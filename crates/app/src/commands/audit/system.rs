@@ -1,5 +1,6 @@
-//! Facts of a running system: what the kernel says under /sys and /proc, what is configured under /etc. Only files are read, so that what
-//! was collected of a system in a directory will do as well.
+//! Facts of a running system: what the kernel says under /sys and /proc, what is configured under
+//! /etc. Only files are read, so that what was collected of a system in a directory will do as
+//! well.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -20,7 +21,7 @@ const NO_DRIVES: [&str; 7] = ["loop", "ram", "zram", "md", "dm-", "sr", "fd"];
 /// File systems whose mount options are looked at.
 const FILE_SYSTEMS: [&str; 5] = ["xfs", "ext2", "ext3", "ext4", "btrfs"];
 
-/// Where checks are scheduled, by those who package mdadm.
+/// Where checks are scheduled, by packagers of mdadm.
 const SCHEDULES: [&str; 5] = [
     "etc/cron.d/mdadm",
     "etc/cron.d/raid-check",
@@ -179,7 +180,8 @@ impl System {
         nodes.map(|node| (node.clone(), members(&node))).collect()
     }
 
-    /// What the kernel that runs an array says of it now counts for more than superblocks that it has yet to write.
+    /// What the kernel that runs an array says of it now counts for more than superblocks that it
+    /// has yet to write.
     fn run(&self, facts: &mut Facts, ix: usize, node: &str) {
         let md = |file: &str| self.text(&format!("sys/block/{node}/md/{file}"));
         let number = |file: &str| self.number(&format!("sys/block/{node}/md/{file}"));
@@ -329,7 +331,7 @@ impl System {
         let files = ["etc/mdadm/mdadm.conf", "etc/mdadm.conf"].into_iter().filter(|path| self.has(path));
         let mut texts = Vec::new();
         for file in files {
-            // One that is there and cannot be read may name anybody.
+            // One that is there and cannot be read may name any address.
             texts.push(self.read(file)?);
         }
         let names_somebody = |line: &str| {

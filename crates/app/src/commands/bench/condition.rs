@@ -1,11 +1,10 @@
 //! What an array is in while it is measured, if it is not as it should be.
 
 use serde::Serialize;
+use wattle_control::events::action_word;
 use wattle_engine::array::ArrayStatus;
 use wattle_engine::units::Sector;
-
-use crate::control_socket::report::ArrayReport;
-use crate::serving;
+use wattle_server::protocol::report::ArrayReport;
 
 /// Whether all of an array was there, and what else kept it busy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -27,7 +26,7 @@ impl Condition {
             slots: status.members.len(),
             degraded: status.degraded,
             synced: status.synced_below == Sector::MAX,
-            background: running.map(|sync| serving::word(sync.action).to_owned()),
+            background: running.map(|sync| action_word(sync.action).to_owned()),
         }
     }
 

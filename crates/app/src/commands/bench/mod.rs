@@ -1,4 +1,5 @@
-//! `wattle bench`: the loads of `wattle simulate` in real time, on real members, or on an array that is served.
+//! `wattle bench`: the loads of `wattle simulate` in real time, on real members, or on an array
+//! that is served.
 
 mod condition;
 mod report;
@@ -11,16 +12,16 @@ use wattle_engine::ArrayHandle;
 use wattle_engine::array::CounterTotals;
 use wattle_engine::geometry::{Geometry, Kind};
 use wattle_engine::units::SECTOR_BYTES;
-use wattle_lab::{Counts, Load, LoadError, Ramp, Rw, Steady, Target as Goal, Yardstick};
+use wattle_modelled::{Counts, Load, LoadError, Ramp, Rw, Steady, Target as Goal, Yardstick};
 use wattle_rt::Core;
+use wattle_server::array::{Facts, MadeUpArray};
 
 use super::plans::PlanReport;
 use super::simulate::load_of;
 use crate::cli::BenchArgs;
-use crate::control_socket::Target;
 use crate::members;
 use crate::output::{self, Screen};
-use crate::serving::{Facts, MadeUpArray};
+use crate::target::Target;
 use condition::Condition;
 use report::{ArrayReport, Report};
 
@@ -72,7 +73,12 @@ pub fn run(args: &BenchArgs, screen: Screen) -> Result<(), Problem> {
     let report = match (&args.made_up.level, served(args)?) {
         (None, Some(target)) => served::run(args, &load, &target)?,
         (Some(level), _) => {
-            let array = MadeUpArray::new("bench", &args.members, level, &args.made_up, false)?;
+            let array = MadeUpArray::new(
+                "bench",
+                members::look_made_up_all(&args.members)?,
+                args.made_up.shape(level),
+                false,
+            )?;
             let facts = array.facts.clone();
             members::run(&args.engine, CORES_MAX, async |core| {
                 let handle = array.start(&core).await;
@@ -155,7 +161,8 @@ async fn measure(
     Ok(Report::new(array, condition, load, yardstick, &warmed, &rounds, plans))
 }
 
-/// What a load is held against: what is written as whole stripes in sequence needs the parity of what does not fit a cache.
+/// What a load is held against: what is written as whole stripes in sequence needs the parity of
+/// what does not fit a cache.
 fn yardstick(geometry: &Geometry, load: &Load) -> Yardstick {
     if geometry.kind() != Kind::Parity || load.rw != Rw::Write {
         return Yardstick::Updates;
@@ -203,7 +210,7 @@ async fn rounds(
 
 /// Processor time of this process; zero where the system does not tell.
 fn cpu_time() -> Duration {
-    let millis = crate::serving::threads::all().iter().map(|thread| thread.cpu_ms).sum();
+    let millis = wattle_server::serving::threads::all().iter().map(|thread| thread.cpu_ms).sum();
     Duration::from_millis(millis)
 }
 

@@ -4,15 +4,16 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::Serialize;
-use wattle_lab::{Histogram, Load, Yardstick};
+use wattle_modelled::{Histogram, Load, Yardstick};
+use wattle_server::array::Facts;
+use wattle_server::protocol::SCHEMA_VERSION;
+use wattle_server::protocol::report as served;
 
 use super::condition::Condition;
 use super::{Round, Warmed};
 use crate::commands::plans::PlanReport;
-use crate::control_socket::report as served;
+use crate::output::Screen;
 use crate::output::text::{printable, table};
-use crate::output::{SCHEMA_VERSION, Screen};
-use crate::serving::Facts;
 
 /// The whole report.
 #[derive(Debug, Serialize)]
@@ -27,7 +28,8 @@ pub struct Report {
     /// Whether the load was steady before it was measured; absent if a fixed ramp was asked for.
     pub steady: Option<bool>,
     pub ramp_secs: f64,
-    /// `updates`: read-modify-writes in the processor's cache per second. `parity`: bytes per second of data of which parity is made in memory.
+    /// `updates`: read-modify-writes in the processor's cache per second. `parity`: bytes per
+    /// second of data of which parity is made in memory.
     pub yardstick: &'static str,
     /// Requests, or bytes, per second as a part of that: the median round.
     pub yardstick_ratio: f64,

@@ -1,5 +1,5 @@
-//! Benchmarks of an array that another process serves, over its NBD export as any client: what the server, the socket and the array come to
-//! together. Each job has a connection of its own.
+//! Benchmarks of an array that another process serves, over its NBD export as any client: what the
+//! server, the socket and the array come to together. Each job has a connection of its own.
 
 use wattle_control::{Code, Problem};
 use wattle_engine::VolumeError;
@@ -7,18 +7,18 @@ use wattle_engine::array::CounterTotals;
 use wattle_export::NbdAddress;
 use wattle_export::nbd::limits::REQUEST_BYTES_MAX;
 use wattle_export::nbd::{Client, ClientError};
-use wattle_lab::{Load, Requests, Target as Goal, Yardstick};
+use wattle_modelled::{Load, Requests, Target as Goal, Yardstick};
 use wattle_rt::{Buf, BufMut, Core};
+use wattle_server::exports::parse_uri;
+use wattle_server::protocol::report::{self, Counters};
 
 use super::condition::Condition;
 use super::report::{ArrayReport, Report};
 use super::{CORES_MAX, check_may_write, rounds};
 use crate::cli::BenchArgs;
 use crate::commands::plans::PlanReport;
-use crate::control_socket::Target;
-use crate::control_socket::report::{self, Counters};
 use crate::members;
-use crate::serving::parse_uri;
+use crate::target::Target;
 
 /// # Errors
 /// It would be written over, cannot be reached, or a request failed.
@@ -121,7 +121,8 @@ fn write_error(error: ClientError) -> VolumeError {
     known(error).unwrap_or(VolumeError::WriteFailed)
 }
 
-/// What the protocol's error numbers stand for; a server that is gone has stopped the array as far as a client can see.
+/// What the protocol's error numbers stand for; a server that is gone has stopped the array as far
+/// as a client can see.
 fn known(error: ClientError) -> Option<VolumeError> {
     match error {
         ClientError::Failed(1) => Some(VolumeError::ReadOnly),

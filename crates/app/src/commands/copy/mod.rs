@@ -1,4 +1,5 @@
-//! `wattle copy`: a volume, or a drive as it is, into a file; what cannot be read is left out and noted in a map.
+//! `wattle copy`: a volume, or a drive as it is, into a file; what cannot be read is left out and
+//! noted in a map.
 
 mod rescue;
 mod target;
@@ -6,13 +7,15 @@ mod target;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 use wattle_control::members::{Claim, Member, look_all};
+use wattle_control::units::Units;
 use wattle_control::{Code, Problem};
 use wattle_format::rescue_map::{RescueMap, Status};
 use wattle_rt::{Core, Device};
+use wattle_server::protocol::SCHEMA_VERSION;
 
 use crate::cli::CopyArgs;
 use crate::members;
-use crate::output::{self, SCHEMA_VERSION, Screen, Units};
+use crate::output::{self, Screen};
 use crate::volumes;
 use rescue::Effort;
 use target::{MapFile, Target};

@@ -1,6 +1,8 @@
-//! Getting everything off a source that it still gives: first what comes easily, then what fails, in ever smaller pieces.
+//! Getting everything off a source that it still gives: first what comes easily, then what fails,
+//! in ever smaller pieces.
 //!
-//! 1. Forwards in large windows, several at a time. A window that fails is left for later: what is good comes first.
+//! 1. Forwards in large windows, several at a time. A window that fails is left for later: what is
+//!    good comes first.
 //! 2. What failed, in smaller pieces.
 //! 3. Pieces that failed, sector by sector from both edges inwards, up to the first bad sector.
 //! 4. What lies between, sector by sector.
@@ -27,7 +29,8 @@ const WINDOW_BYTES: u64 = 2 << 20;
 /// Windows under way per core.
 const WINDOWS_PER_CORE: usize = 4;
 
-/// Pieces of windows that failed. A bad sector costs a drive seconds, so there should not be many of them in each read.
+/// Pieces of windows that failed. A bad sector costs a drive seconds, so there should not be many
+/// of them in each read.
 const PIECE_BYTES: u64 = 64 << 10;
 
 /// What is looked at when deciding whether bytes become a hole.
@@ -66,7 +69,8 @@ pub struct Rescue<'a> {
     progress: &'a ProgressBar,
 }
 
-/// Copies what is not copied yet, and returns the map, whatever happened; and why it ended early, if it did.
+/// Copies what is not copied yet, and returns the map, whatever happened; and why it ended early,
+/// if it did.
 pub async fn copy(
     core: &Core,
     source: &Device,
@@ -109,8 +113,8 @@ impl Rescue<'_> {
         Ok(())
     }
 
-    /// Takes away what a copy that was interrupted wrote and did not note in its map, so that zeros need not be written. Says whether
-    /// that could be done.
+    /// Takes away what a copy that was interrupted wrote and did not note in its map, so that zeros
+    /// need not be written. Says whether that could be done.
     async fn clear_untried(&mut self) -> Result<bool, Problem> {
         let mut from = 0;
         while let Some(area) = self.map.first(Status::NonTried, from) {
@@ -193,7 +197,8 @@ impl Rescue<'_> {
         Ok(())
     }
 
-    /// Copies a part of what failed before, zeros included: something else may be in the copy. Says whether it could be read.
+    /// Copies a part of what failed before, zeros included: something else may be in the copy. Says
+    /// whether it could be read.
     async fn try_part(&mut self, part: Range<u64>, otherwise: Status) -> Result<bool, Problem> {
         let moved = move_part(self.core, &self.source, &self.output, part.clone(), false).await;
         let good = self.note(part, moved, otherwise)?;
@@ -201,7 +206,8 @@ impl Rescue<'_> {
         Ok(good)
     }
 
-    /// Notes what came of a part. A source that is gone fails everywhere: that would be noted of sectors that are good.
+    /// Notes what came of a part. A source that is gone fails everywhere: that would be noted of
+    /// sectors that are good.
     fn note(
         &mut self,
         part: Range<u64>,
@@ -224,8 +230,8 @@ impl Rescue<'_> {
         }
     }
 
-    /// The first part of an area, up to the next multiple of `max_bytes`. Bytes behind the last whole sector are a part of
-    /// their own.
+    /// The first part of an area, up to the next multiple of `max_bytes`. Bytes behind the last
+    /// whole sector are a part of their own.
     fn cut(&self, area: Range<u64>, max_bytes: u64) -> Range<u64> {
         let whole_end = self.source.size_bytes() / self.sector_bytes() * self.sector_bytes();
         let end = ((area.start / max_bytes + 1) * max_bytes).min(area.end);
@@ -274,8 +280,8 @@ async fn move_part(
     Ok(())
 }
 
-/// Reads what no drive gives at once: the bytes at the end of a file that are no whole sector, or parts of sectors that another
-/// program's map names.
+/// Reads what no drive gives at once: the bytes at the end of a file that are no whole sector, or
+/// parts of sectors that another program's map names.
 async fn read_odd(
     core: &Core,
     source: &Device,
@@ -294,7 +300,8 @@ async fn read_odd(
 fn runs(bytes: &[u8]) -> Vec<Range<usize>> {
     let mut runs: Vec<Range<usize>> = Vec::new();
     for (ix, block) in bytes.chunks(HOLE_BYTES).enumerate() {
-        // Most blocks of data differ from zero early; those that do not are compared as a whole, which is faster than byte by byte.
+        // Most blocks of data differ from zero early; those that do not are compared as a whole,
+        // which is faster than byte by byte.
         let zero = block[0] == 0 && block.iter().fold(0, |seen, byte| seen | byte) == 0;
         let start = ix * HOLE_BYTES;
         match runs.last_mut() {
@@ -306,15 +313,16 @@ fn runs(bytes: &[u8]) -> Vec<Range<usize>> {
     runs
 }
 
-/// Keeps the map: every few seconds beside the copying, and at the end. A map is written after the copy was flushed and says
-/// what had been written before the flush.
+/// Keeps the map: every few seconds beside the copying, and at the end. A map is written after the
+/// copy was flushed and says what had been written before the flush.
 struct Keeper {
     core: Core,
     output: Device,
     file: MapFile,
     due: Instant,
     running: Option<JoinHandle<Result<(), Problem>>>,
-    /// The system reports lost writes once: after that no flush proves anything, and the map stays as it is.
+    /// The system reports lost writes once: after that no flush proves anything, and the map stays
+    /// as it is.
     failed: bool,
 }
 

@@ -1,4 +1,5 @@
-//! Where a copy goes: the file and its map, new or to be gone on with. Everything that must not be written over is refused here.
+//! Where a copy goes: the file and its map, new or to be gone on with. Everything that must not be
+//! written over is refused here.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read, Write};
@@ -16,7 +17,8 @@ use crate::cli::CopyArgs;
 /// The largest map that is read: millions of areas.
 const MAP_BYTES_MAX: u64 = 256 << 20;
 
-/// Places of a copy that are compared with the source before it is gone on with, and how much of each.
+/// Places of a copy that are compared with the source before it is gone on with, and how much of
+/// each.
 const SAMPLES: u64 = 16;
 const SAMPLE_BYTES: u64 = 64 << 10;
 
@@ -145,7 +147,8 @@ pub fn check(args: &CopyArgs, members: &[Member]) -> Result<(), Problem> {
 }
 
 impl Target {
-    /// Opens or makes the file and its map. What is there is compared with the source before anything changes.
+    /// Opens or makes the file and its map. What is there is compared with the source before
+    /// anything changes.
     ///
     /// # Errors
     /// There is something that is no copy of this source to be gone on with, or it cannot be made.
@@ -184,8 +187,8 @@ impl Target {
     }
 }
 
-/// Compares samples of what was copied with the source: drives of one array are all of one size, and a copy of two of them is
-/// worth nothing. Places that cannot be read any more say nothing.
+/// Compares samples of what was copied with the source: drives of one array are all of one size,
+/// and a copy of two of them is worth nothing. Places that cannot be read any more say nothing.
 async fn compare(map: &RescueMap, core: &Core, source: &Device, copy: &Device) -> Result<(), Problem> {
     for sample in samples(map, u64::from(source.logical_block_bytes())) {
         let len = (sample.end - sample.start) as usize;
@@ -207,7 +210,7 @@ async fn compare(map: &RescueMap, core: &Core, source: &Device, copy: &Device) -
     Ok(())
 }
 
-/// Removes a copy and its map, unless somebody is using it.
+/// Removes a copy and its map, unless it is in use.
 fn remove(path: &Path, map_file: &MapFile) -> Result<(), Problem> {
     let lock = match open(path) {
         // An empty file cannot be opened as a drive, and has nothing to lose.
@@ -251,7 +254,8 @@ fn size(path: &Path, exists: bool, size_bytes: u64) -> io::Result<()> {
     sync_directory_of(path)
 }
 
-/// Opens the copy, which is ours then. Whoever goes on with one that was just killed does so at once.
+/// Opens the copy, which is ours then. A copy that was just killed may be continued at
+/// once.
 fn open(path: &Path) -> Result<Device, OpenError> {
     let patience = Duration::from_secs(2);
     Device::open(path, OpenOptions { write: true, direct: Direct::Never, lock: Lock::Exclusive, patience })

@@ -12,7 +12,8 @@ use super::{AreaReport, Vec2Map};
 /// A bitmap is read in pieces of this size to count its bits.
 const PIECE_BYTES: u64 = 1 << 20;
 
-/// Everything that `found` points to. An area that the drive does not give is reported as that, beside the others.
+/// Everything that `found` points to. An area that the drive does not give is reported as that,
+/// beside the others.
 pub fn of(member: &Member, found: &Fields) -> Vec<AreaReport> {
     let areas = [
         found.bitmap_offset_sectors().map(|offset| ("bitmap", of_bitmap(member, found, offset))),

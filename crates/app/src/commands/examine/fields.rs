@@ -4,8 +4,7 @@ use serde_json::{Value, json};
 use wattle_engine::geometry::{Level, layout_name};
 use wattle_engine::units::SECTOR_BYTES;
 use wattle_format::md::{DeviceFlags, Fields, Role, Timestamp};
-
-use crate::output::time::rfc3339;
+use wattle_server::time::rfc3339;
 
 /// A field for programs and for people.
 pub struct Field {

@@ -8,11 +8,13 @@ use serde_json::{Map, Value};
 use wattle_control::scan::MemberScan;
 use wattle_control::{Problem, Scan};
 use wattle_format::md;
+use wattle_server::protocol::ErrorReport;
+use wattle_server::protocol::SCHEMA_VERSION;
 
 use crate::cli::{ExamineArgs, Force};
 use crate::members;
 use crate::output::text::{printable, table};
-use crate::output::{self, ErrorReport, SCHEMA_VERSION, Screen};
+use crate::output::{self, Screen};
 use fields::Field;
 
 #[derive(Serialize)]
@@ -117,7 +119,8 @@ fn superblock_report(scan: &MemberScan, found: &md::Fields, errors: Vec<String>)
         metadata: found.version().to_string(),
         offset_bytes: fields::bytes(found.found_at_sectors()),
         valid: errors.is_empty(),
-        // Where a damaged superblock points to is as doubtful as the rest of it, but reading there does no harm.
+        // Where a damaged superblock points to is as doubtful as the rest of it, but reading there
+        // does no harm.
         areas: areas::of(&scan.member, found),
         errors,
         fields: Vec2Map(fields::of_superblock(found)),

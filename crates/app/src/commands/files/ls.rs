@@ -6,11 +6,13 @@ use std::os::unix::ffi::OsStrExt;
 use serde::Serialize;
 use wattle_control::{Code, Problem};
 use wattle_fs::{Kind, Metadata, Node, Time};
+use wattle_server::protocol::SCHEMA_VERSION;
+use wattle_server::time;
 
 use super::{Failure, FileSystemReport, Opened, hex_unless_text, join, kind_name, shown, with_file_system};
 use crate::cli::LsArgs;
+use crate::output;
 use crate::output::text::{printable, table};
-use crate::output::{self, SCHEMA_VERSION, time};
 
 #[derive(Debug, Serialize)]
 struct Report {
@@ -110,7 +112,8 @@ struct Listing<'a> {
 }
 
 impl Listing<'_> {
-    /// A directory, and with `recursive` all below, each once: in a damaged file system one may be in itself.
+    /// A directory, and with `recursive` all below, each once: in a damaged file system one may be
+    /// in itself.
     fn directories(&mut self, root: Node) {
         let mut seen = BTreeSet::from([root]);
         let mut waiting = vec![(Vec::new(), root)];

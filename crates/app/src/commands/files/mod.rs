@@ -1,7 +1,9 @@
-//! What `ls` and `get` have in common: finding the volume, opening the file system on it, and what is said about it.
+//! What `ls` and `get` have in common: finding the volume, opening the file system on it, and what
+//! is said about it.
 //!
-//! File systems are read by plain code that waits for its bytes; volumes are read by tasks. So the command's work is done on a thread
-//! of its own ([`Core::offload`]), and its reads go to a task on the core ([`reader`]).
+//! File systems are read by plain code that waits for its bytes; volumes are read by tasks. So the
+//! command's work is done on a thread of its own ([`Core::offload`]), and its reads go to a task on
+//! the core ([`reader`]).
 
 pub mod get;
 pub mod ls;
@@ -28,7 +30,8 @@ pub struct Opened {
     pub fs: Box<dyn FileSystem>,
 }
 
-/// Finds the volume, opens the file system on it, says what is to be known of it, and does the work.
+/// Finds the volume, opens the file system on it, says what is to be known of it, and does the
+/// work.
 ///
 /// # Errors
 /// There is no such volume, or no file system on it that can be read, or what `work` says.

@@ -1,19 +1,21 @@
-//! The directory that files are put into. Every name is opened relative to its directory and no link is followed, so that nothing that
-//! a damaged or hostile file system calls its files leads out of it.
+//! The directory that files are put into. Every name is opened relative to its directory and no
+//! link is followed, so that nothing that a damaged or hostile file system calls its files leads
+//! out of it.
 
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use rustix::fs::{
-    AtFlags, CWD, Gid, Mode, OFlags, Timespec, Timestamps, Uid, chownat, fchmod, fchown, futimens, linkat,
-    mkdirat, mkfifoat, openat, symlinkat, unlinkat, utimensat,
+    AtFlags, CWD, FileType, Gid, Mode, OFlags, Timespec, Timestamps, Uid, chownat, fchmod, fchown, fstat,
+    futimens, linkat, mkdirat, mkfifoat, openat, symlinkat, unlinkat, utimensat,
 };
 use rustix::io::Errno;
-use wattle_fs::{Metadata, Time};
+use rustix::process::geteuid;
+use wattle_fs::{Kind, Metadata, Time};
 
 /// A directory below the one that files are put into, or that one.
 pub struct Place {
@@ -28,7 +30,8 @@ pub fn is_name(name: &[u8]) -> bool {
 }
 
 impl Place {
-    /// The directory the user named, made if it is not there. This path is the user's own: links in it are followed.
+    /// The directory the user named, made if it is not there. This path is the user's own: links in
+    /// it are followed.
     pub fn open(path: &Path) -> io::Result<Self> {
         match mkdirat(CWD, path, Mode::from_raw_mode(0o777)) {
             Ok(()) | Err(Errno::EXIST) => {}
@@ -83,19 +86,43 @@ impl Place {
         dress(&self.fd, metadata, owner)
     }
 
-    /// Gives what cannot be opened, a link or a pipe, its owner and times.
+    /// Gives a link or a pipe that was just made its owner and times. In a directory that others
+    /// may write to, another file may have its name by now, such as a second name of one that
+    /// matters: so what has the name is held first, and refused if it cannot be what was made.
     pub fn dress_name(&self, name: &[u8], metadata: &Metadata, owner: bool) -> io::Result<()> {
-        let name = OsStr::from_bytes(name);
+        let held = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let held = openat(&self.fd, OsStr::from_bytes(name), held, Mode::empty())?;
+        let (found, expected) = (
+            fstat(&held)?,
+            match metadata.kind {
+                Kind::Symlink => FileType::Symlink,
+                _ => FileType::Fifo,
+            },
+        );
+        let is_ours = FileType::from_raw_mode(found.st_mode) == expected
+            && found.st_uid == geteuid().as_raw()
+            && found.st_nlink == 1;
+        if !is_ours {
+            return Err(io::Error::other("another file has taken its name meanwhile"));
+        }
         if owner {
             let (uid, gid) = (Uid::from_raw(metadata.uid), Gid::from_raw(metadata.gid));
-            chownat(&self.fd, name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)?;
+            chownat(&held, "", Some(uid), Some(gid), AtFlags::EMPTY_PATH)?;
         }
-        Ok(utimensat(&self.fd, name, &times(metadata), AtFlags::SYMLINK_NOFOLLOW)?)
+        match utimensat(&held, "", &times(metadata), AtFlags::EMPTY_PATH) {
+            // Before Linux 5.8 the name that the kernel has for the descriptor has to do.
+            Err(Errno::INVAL) => {
+                let path = format!("/proc/self/fd/{}", held.as_raw_fd());
+                Ok(utimensat(CWD, path, &times(metadata), AtFlags::empty())?)
+            }
+            set => Ok(set?),
+        }
     }
 }
 
-/// Gives an open file or directory its owner, permissions and times, in this order: a new owner takes set-user-ID away, and every
-/// change changes times. Without its owner, a file is not given the right to act as that owner.
+/// Gives an open file or directory its owner, permissions and times, in this order: a new owner
+/// takes set-user-ID away, and every change changes times. Without its owner, a file is not given
+/// the right to act as that owner.
 pub fn dress(fd: impl AsFd, metadata: &Metadata, owner: bool) -> io::Result<()> {
     const SPECIAL: u32 = 0o6000;
     if owner {
@@ -133,5 +160,44 @@ mod tests {
         assert!(place.enter(b"planted").is_err());
         assert_eq!(place.make_file(b"planted").unwrap_err().kind(), io::ErrorKind::AlreadyExists);
         assert!(std::fs::read_dir(outside.path()).unwrap().next().is_none());
+    }
+    #[test]
+    fn only_what_was_made_is_given_an_owner_and_times() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = Place::open(dir.path()).unwrap();
+        let long_ago = Time { seconds: 1_000_000, nanoseconds: 5 };
+        let metadata = |kind| Metadata {
+            kind,
+            mode: 0o777,
+            uid: geteuid().as_raw(),
+            gid: rustix::process::getegid().as_raw(),
+            size_bytes: 0,
+            links: 1,
+            accessed: long_ago,
+            modified: long_ago,
+            changed: long_ago,
+            created: None,
+        };
+        let seconds = |name: &str| {
+            use std::os::unix::fs::MetadataExt;
+            std::fs::symlink_metadata(dir.path().join(name)).unwrap().mtime()
+        };
+        place.make_symlink(b"link", b"nowhere").unwrap();
+        place.dress_name(b"link", &metadata(Kind::Symlink), true).unwrap();
+        place.make_fifo(b"pipe").unwrap();
+        place.dress_name(b"pipe", &metadata(Kind::Fifo), true).unwrap();
+        assert_eq!((seconds("link"), seconds("pipe")), (1_000_000, 1_000_000));
+
+        // Another user was faster: the name is now that of a file which matters.
+        std::fs::write(dir.path().join("precious"), "").unwrap();
+        place.make_symlink(b"swapped", b"nowhere").unwrap();
+        place.remove(b"swapped").unwrap();
+        std::fs::hard_link(dir.path().join("precious"), dir.path().join("swapped")).unwrap();
+        assert!(place.dress_name(b"swapped", &metadata(Kind::Symlink), true).is_err());
+        // Also where it is a link or a pipe itself.
+        place.make_fifo(b"first").unwrap();
+        std::fs::hard_link(dir.path().join("first"), dir.path().join("second")).unwrap();
+        assert!(place.dress_name(b"second", &metadata(Kind::Fifo), true).is_err());
+        assert!(seconds("precious") > 1_000_000 && seconds("first") > 1_000_000);
     }
 }

@@ -1,4 +1,5 @@
-//! From plain code that waits for its bytes to the volume: every read is a message to a task on the core, and its answer one back.
+//! From plain code that waits for its bytes to the volume: every read is a message to a task on the
+//! core, and its answer one back.
 
 use std::io;
 use std::sync::mpsc;
@@ -27,7 +28,7 @@ pub fn bridge(core: &Core, volume: VolumeRef) -> (VolumeReader, impl Future<Outp
     let serving = async move {
         while let Some(request) = inbox.recv().await {
             let answer = read(&core, &volume, request.offset, request.len).await;
-            // Whoever asked waits for it.
+            // The task that asked waits for it.
             let _ = request.answer.send(answer);
         }
     };

@@ -1,16 +1,18 @@
-//! Lists with columns that can be chosen and rows that can be selected, as LVM2's reports have them.
+//! Lists with columns that can be chosen and rows that can be selected, as LVM2's reports have
+//! them.
 
 use std::cmp::Ordering;
 
 use serde_json::{Map, Value as Json, json};
 use wattle_control::stack::{Purpose, Stack};
 use wattle_control::{Code, Problem};
+use wattle_server::protocol::SCHEMA_VERSION;
 
 use super::select::Select;
 use crate::cli::ListArgs;
 use crate::members;
 use crate::output::text::{printable, table};
-use crate::output::{self, SCHEMA_VERSION, Screen};
+use crate::output::{self, Screen};
 use crate::volumes;
 
 /// A list that can be asked for.
@@ -152,7 +154,8 @@ impl Value {
     }
 }
 
-/// The column of this name. As in LVM2's reports, its prefix may be left out, and neither case nor underscores matter.
+/// The column of this name. As in LVM2's reports, its prefix may be left out, and neither case nor
+/// underscores matter.
 ///
 /// # Errors
 /// There is none.
@@ -192,7 +195,8 @@ fn choose(list: &List, asked: &[String], json: bool) -> Result<Vec<usize>, Probl
     Ok(chosen)
 }
 
-/// A name without the brackets of one that operators do not see: it is sorted and selected as if it had none.
+/// A name without the brackets of one that operators do not see: it is sorted and selected as if it
+/// had none.
 pub fn bare(name: &str) -> &str {
     name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name)
 }

@@ -5,10 +5,11 @@ use wattle_control::lvm::GroupScan;
 use wattle_control::lvm::flags::{is_skipped, starts_by_itself};
 use wattle_format::lvm::segment::Stripe;
 use wattle_format::lvm::{Kind, Lv, Pv, Segment, Vg};
+use wattle_server::groups::look;
 
+use super::attributes;
 use super::columns::Kind::{Bytes, Count, Text, Words};
 use super::columns::{self, Column, List, Value};
-use super::{attributes, look};
 
 const fn usual(field: &'static str, heading: &'static str, kind: columns::Kind) -> Column {
     Column { field, heading, kind, usual: true }
@@ -137,7 +138,7 @@ pub fn pvs(stack: &Stack) -> Vec<Vec<Value>> {
             ]);
         }
     }
-    for ix in (0..stack.scan.members.len()).filter(|ix| look::group_of(stack, *ix).is_none()) {
+    for ix in stack.scan.members.ids().filter(|ix| look::group_of(stack, *ix).is_none()) {
         let seen = &stack.scan.members[ix];
         let Some(label) = seen.physical.as_ref().map(|physical| &physical.label) else { continue };
         let start_bytes = label.data_areas.first().map_or(0, |area| area.offset_bytes);

@@ -1,15 +1,13 @@
-//! `wattle pv`, `wattle vg`, `wattle lv`: changes of LVM2's volume groups on members that nobody uses, and lists.
+//! `wattle pv`, `wattle vg`, `wattle lv`: changes of LVM2's volume groups on members that are not
+//! in use, and lists.
 //!
-//! A command decides on a stack that it only looked at ([`look`]); [`work`] shows what that comes to, or claims the same members and
-//! carries it out. What the server of a group can do too is an [`order`].
+//! A command decides on a stack that it only looked at (`wattle_server::groups` decides); [`work`]
+//! shows what that comes to, or claims the same members and carries it out. What the server of a
+//! group can do too is an [`order`].
 
-pub mod amount;
 mod attributes;
-mod backup;
 pub mod columns;
 pub mod fields;
-mod look;
-mod lv;
 pub mod order;
 pub mod pv;
 mod relocate;
@@ -18,10 +16,10 @@ pub mod vg;
 pub mod work;
 
 use wattle_control::Problem;
+use wattle_server::protocol::change::What;
 
 use crate::cli::{LvArgs, LvCommand, PvArgs, PvCommand, VgArgs, VgCommand};
 use crate::output::Screen;
-use order::What;
 
 /// # Errors
 /// What the command says.
@@ -62,13 +60,13 @@ pub fn vg(args: &VgArgs, screen: Screen) -> Result<(), Problem> {
 /// What the command says.
 pub fn lv(args: &LvArgs, screen: Screen) -> Result<(), Problem> {
     match &args.command {
-        LvCommand::Create(args) => order::run(What::create(args), &args.change, screen),
+        LvCommand::Create(args) => order::run(order::create(args), &args.change, screen),
         LvCommand::Extend(args) => {
-            let what = What::Extend { volume: args.volume.clone(), extents: args.extents.clone() };
+            let what = What::Extend { volume: args.volume.clone(), extents: args.extents.clone().into() };
             order::run(what, &args.change, screen)
         }
         LvCommand::Reduce(args) => {
-            let what = What::Reduce { volume: args.volume.clone(), extents: args.extents.clone() };
+            let what = What::Reduce { volume: args.volume.clone(), extents: args.extents.clone().into() };
             order::run(what, &args.change, screen)
         }
         LvCommand::Remove(args) => {
@@ -79,7 +77,7 @@ pub fn lv(args: &LvArgs, screen: Screen) -> Result<(), Problem> {
             order::run(What::Rename { volume, to }, &args.change, screen)
         }
         LvCommand::ActivateFlags(args) => {
-            let what = What::Flags { volume: args.volume.clone(), flags: args.flags };
+            let what = What::Flags { volume: args.volume.clone(), flags: args.flags.into() };
             order::run(what, &args.change, screen)
         }
         LvCommand::Move(args) => relocate::run(args, screen),

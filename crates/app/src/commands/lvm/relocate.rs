@@ -1,74 +1,19 @@
-//! `wattle lv move`: extents to other physical volumes, step after step, on members that nobody uses or under clients.
+//! `wattle lv move`: extents to other physical volumes, on members that are not in use or under
+//! clients.
 
-use wattle_control::lvm::edit::State;
-use wattle_control::lvm::plan::Plan;
-use wattle_control::lvm::relocate::{Wanted, next_step};
 use wattle_control::stack::{Options, Purpose};
 use wattle_control::{Code, Policy, Problem, Stack};
+use wattle_server::groups;
+use wattle_server::groups::relocate::{NO_UNDO, decide, moved};
+use wattle_server::protocol::change::What;
+use wattle_server::protocol::{ChangeReport, Order, SavingOrder};
 
-use super::look;
-use super::order::{self, Order, What};
-use super::work::{self, Change, Report};
+use super::{order, work};
 use crate::cli::MoveArgs;
 use crate::members;
-use crate::output::{self, Screen, Units};
-use crate::saving::{SavingOrder, Starts};
+use crate::output::{self, Screen};
+use crate::saving::Starts;
 use crate::volumes;
-
-/// What a step moves at most: so long writes to it wait.
-const STEP_BYTES: u64 = 32 << 20;
-
-/// Why a move is not undone.
-const NO_UNDO: &str = "no undo log: what is written from now on is in the new places, and the old text would lead to the old ones; to take it \
-                       back, move it back (`wattle lv move NAME --from NEW --on OLD`)";
-
-/// The next step off `from`.
-///
-/// # Errors
-/// The group must not be changed, a volume cannot be moved, or there is no room.
-pub fn decide(
-    stack: &Stack,
-    name: &str,
-    (from, begun): (&str, bool),
-    on: &[String],
-    units: Units,
-) -> Result<Change, Problem> {
-    let (group, volume) = match name.split_once('/') {
-        Some(_) => look::split(name).map(|(group, volume)| (group, Some(volume)))?,
-        None => (name, None),
-    };
-    let group = look::group(stack, group, State::Here)?;
-    let from_name = look::physical(stack, group, &[from.to_owned()])?.swap_remove(0);
-    let on = look::physical(stack, group, on)?;
-    let extent_bytes = group.vg.extent_sectors.saturating_mul(512).max(1);
-    let extents_max = (STEP_BYTES / extent_bytes).max(1);
-    let step = next_step(&group.vg, Wanted { from: &from_name, volume, on: &on, extents_max })?;
-    let Some(step) = step else { return Err(nothing(name, from, begun)) };
-    let moved_bytes = step.extents.saturating_mul(extent_bytes);
-    let of = volume.map_or(String::new(), |volume| format!(" -n {volume}"));
-    Ok(Change {
-        action: format!("lv move {name} --from {from}"),
-        result: format!("{name}, off {from}: {} moved", units.show(moved_bytes)),
-        plan: Plan::change(&stack.scan, group, step.after.clone())?,
-        commands: vec![format!("pvmove{of} {from}")],
-        // The old text would lead to what volumes held once: only moving back is safe.
-        notes: (!begun).then(|| NO_UNDO.to_owned()).into_iter().collect(),
-        step: Some(step),
-    })
-}
-
-fn nothing(name: &str, from: &str, begun: bool) -> Problem {
-    let why = match begun {
-        true => "somebody else moved or removed the rest meanwhile",
-        false => "none of its extents are there",
-    };
-    Problem::new(
-        Code::BadVolume,
-        format!("nothing of {name} is on {from}"),
-        why,
-        "see `wattle lv list -o +devices`",
-    )
-}
 
 /// Moves everything, on the members given or by the server of the group.
 ///
@@ -87,11 +32,11 @@ pub fn run(args: &MoveArgs, screen: Screen) -> Result<(), Problem> {
         ));
     }
     let what = |begun| What::Move { name: args.name.clone(), from: args.from.clone(), begun };
-    let mut done: Option<Report> = None;
+    let mut done: Option<ChangeReport> = None;
     if change.members.is_empty() {
         loop {
             let step = order::give(what(done.is_some()), change)?;
-            if is_over(&mut done, step, screen) {
+            if is_over(&mut done, step, args, screen) {
                 break;
             }
         }
@@ -128,17 +73,17 @@ pub fn run(args: &MoveArgs, screen: Screen) -> Result<(), Problem> {
             let options = Options { policy: Policy::from(forced), purpose, wanted: Some(wanted) };
             let mut stack = Stack::open(&core, scan, options, &mut starts).await?;
             let moved = loop {
-                match order::obey(
+                match groups::obey(
                     &core,
                     &mut stack,
-                    &order(done.is_some()),
+                    (&order(done.is_some()), work::backups().as_deref()),
                     |_, _| Ok(None),
                     async |_| Ok(()),
                 )
                 .await
                 {
                     Ok(step) => {
-                        if is_over(&mut done, step, screen) {
+                        if is_over(&mut done, step, args, screen) {
                             break Ok(());
                         }
                     }
@@ -155,10 +100,10 @@ pub fn run(args: &MoveArgs, screen: Screen) -> Result<(), Problem> {
 }
 
 /// Takes a step's report to those before it, and says whether it was the last.
-fn is_over(done: &mut Option<Report>, step: Report, screen: Screen) -> bool {
+fn is_over(done: &mut Option<ChangeReport>, step: ChangeReport, args: &MoveArgs, screen: Screen) -> bool {
     let report = match done.take() {
         None => step,
-        Some(before) => before.and(step, |moved| format!("{} moved", screen.units.show(moved))),
+        Some(before) => before.and(step, |bytes| moved(&args.name, &args.from, bytes, screen.units)),
     };
     let left = report.left_bytes.unwrap_or(0);
     output::progress(Some(&format!("{}, {} left", report.result, screen.units.show(left))));

@@ -1,4 +1,5 @@
-//! What `--select` says: comparisons joined by `&&` and `||`, with `!` and parentheses, as lvmreport(7) has them.
+//! What `--select` says: comparisons joined by `&&` and `||`, with `!` and parentheses, as
+//! lvmreport(7) has them.
 
 use std::cmp::Ordering;
 
@@ -8,7 +9,8 @@ use wattle_control::{Code, Problem};
 
 use super::columns::{Kind, List, Value, bare, find};
 
-/// Parentheses and `!` inside one another: more than anybody writes, and far less than the stack holds.
+/// Parentheses and `!` inside one another: more than is ever written, and far less than the stack
+/// holds.
 const DEPTH: usize = 64;
 
 /// What a regular expression may take.
@@ -94,7 +96,8 @@ impl Test {
 }
 
 impl Decimal {
-    /// A number of things, or a size in whichever unit. The digits behind the point are as many as can be compared exactly.
+    /// A number of things, or a size in whichever unit. The digits behind the point are as many as
+    /// can be compared exactly.
     fn parse(text: &str, kind: Kind) -> Option<Self> {
         let digits = text.bytes().take_while(|byte| byte.is_ascii_digit() || *byte == b'.').count();
         let (number, unit) = text.split_at(digits);
@@ -343,7 +346,8 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// Where a text without quotes ends: at space, at an operator, at a parenthesis that it did not open, in a list at its bracket.
+/// Where a text without quotes ends: at space, at an operator, at a parenthesis that it did not
+/// open, in a list at its bracket.
 fn end_of_word(text: &str, brackets: bool) -> usize {
     let mut open = 0_usize;
     for (at, c) in text.char_indices() {

@@ -1,5 +1,7 @@
 //! `wattle plan --apply`: the plan's own commands, one after the other, as if they had been typed.
 
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -12,7 +14,7 @@ use super::linux::words;
 use super::ours;
 use super::report::Names;
 use crate::cli::{Cli, Command, Force, LvCommand, PlanArgs, ServeArgs, VgCommand};
-use crate::commands::lvm::order::{self, What};
+use crate::commands::lvm::order;
 use crate::commands::lvm::vg;
 use crate::commands::{create, partition, serve};
 use crate::members;
@@ -25,7 +27,7 @@ pub struct Done {
     pub result: String,
 }
 
-/// What was done, and what nobody asked for yet.
+/// What was done, and what was not asked for yet.
 #[derive(Debug, Clone, Serialize)]
 pub struct Applied {
     pub done: Vec<Done>,
@@ -63,12 +65,13 @@ pub fn check(args: &PlanArgs) -> Result<(), Problem> {
 /// Does it. What can be checked is checked before anything is written.
 ///
 /// # Errors
-/// A member is in use or holds something, or a step failed: what was done until then stays, and the problem says how to go on.
+/// A member is in use or holds something, or a step failed: what was done until then stays, and the
+/// problem says how to go on.
 pub fn run(blueprint: &Blueprint<'_>, mkfs: bool, screen: Screen) -> Result<Applied, Problem> {
     let Blueprint { wish, stack, file_system, names } = blueprint;
     let mut steps = ours::steps(wish, stack, names);
-    // What comes first has nothing below it but members: it can be checked, and so can whatever else is made of members alone. With
-    // bands that is the partitions.
+    // What comes first has nothing below it but members: it can be checked, and so can whatever
+    // else is made of members alone. With bands that is the partitions.
     let is_banded = stack.arrays.iter().any(|array| array.part.is_some());
     for (ix, step) in steps.iter().enumerate() {
         let is_checked = match parse(step)? {
@@ -81,7 +84,7 @@ pub fn run(blueprint: &Blueprint<'_>, mkfs: bool, screen: Screen) -> Result<Appl
             carry_out(&parse(&dry)?, screen)?;
         }
     }
-    let directory = std::env::temp_dir().join(format!("wattle-mkfs-{}", std::process::id()));
+    let directory = std::env::temp_dir().join(format!("wattle-mkfs-{:016x}", unpredictable()));
     let mut left = ours::file_system(stack, file_system, names);
     if mkfs {
         left.clear();
@@ -118,7 +121,7 @@ fn carry_out(step: &Command, screen: Screen) -> Result<String, Problem> {
         },
         Command::Lv(args) => match &args.command {
             LvCommand::Create(args) => {
-                order::make(What::create(args), &args.change, units).map(|made| made.result)
+                order::make(order::create(args), &args.change, units).map(|made| made.result)
             }
             _ => unreachable!("a plan has no other step for volumes"),
         },
@@ -126,19 +129,25 @@ fn carry_out(step: &Command, screen: Screen) -> Result<String, Problem> {
     }
 }
 
+/// A number that other users cannot know: with the name of the directory they could make it first,
+/// and keep this command from its work.
+fn unpredictable() -> u64 {
+    RandomState::new().build_hasher().finish()
+}
+
 /// On the volume as a file, which a server offers in a directory of its own until mkfs is done.
 fn make_file_system(args: ServeArgs, directory: &Path, screen: Screen) -> Result<String, Problem> {
     let failed = |what: String, why: &str| {
         Problem::new(Code::ServerFailed, what, why, "the volume is there: make the file system by hand")
     };
-    std::fs::create_dir(directory).map_err(|error| {
+    std::fs::DirBuilder::new().mode(0o700).create(directory).map_err(|error| {
         failed(format!("{}: {error}", directory.display()), "the volume's file needs a place")
     })?;
     // What mkfs tells is not this command's output.
     let run = args.run.as_deref().unwrap_or_default();
     let (told, run) = (format!("file system: {run}"), format!("{run} >&2"));
     let served = serve::run(&ServeArgs { run: Some(run.clone()), ..args }, screen);
-    // Best effort: an empty directory in the way of nobody.
+    // Best effort: an empty directory is in no one's way.
     let _ = std::fs::remove_dir(directory);
     match served? == ExitCode::SUCCESS {
         true => Ok(told),

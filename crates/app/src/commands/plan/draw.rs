@@ -3,12 +3,12 @@
 use std::path::Path;
 
 use wattle_advise::plan::{ArrayPlan, FileSystem, Shape, Stack, first_member};
+use wattle_control::units::Units;
 use wattle_control::{Code, Problem};
 
 use super::reasons::uneven;
 use super::report::Names;
 use super::wish::Asked;
-use crate::output::Units;
 use crate::output::plot::{Kind, Offsets, Piece, Row, Scale, svg};
 
 /// Stripes of data that are shown.

@@ -1,8 +1,9 @@
 //! `wattle plan`: what to build of drives.
 //!
-//! `wish` makes of what was typed what is wanted, and lists what nobody said; `advise` knows every stack that keeps it, `lab` which
-//! is fastest; `report` is what is told of it, with the reasons (`reasons`) and what to type (`linux`, `ours`); `text` and `draw` show it,
-//! and `apply` does it.
+//! `wish` makes of what was typed what is wanted, and lists what was not given; `advise` knows
+//! every stack that keeps it, `modelled` which is fastest; `report` is what is told of it, with the
+//! reasons (`reasons`) and what to type (`linux`, `ours`); `text` and `draw` show it, and `apply`
+//! does it.
 
 mod apply;
 mod draw;
@@ -16,8 +17,8 @@ pub mod wish;
 use wattle_advise::plan::{FileSystem, Loss, WishError, candidates};
 use wattle_control::size::Iec;
 use wattle_control::{Code, Problem};
-use wattle_lab::MeasureError;
-use wattle_lab::plan::{Hurt, Ranked, Trials, place_of};
+use wattle_modelled::MeasureError;
+use wattle_modelled::plan::{Hurt, Ranked, Trials, place_of};
 
 use crate::cli::PlanArgs;
 use crate::output::{self, Screen};

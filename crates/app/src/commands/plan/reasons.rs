@@ -2,10 +2,10 @@
 
 use serde::Serialize;
 use wattle_advise::plan::{Cache, Candidate, Consistency, FileSystem, Level, Shape, Stack, Xfs};
+use wattle_control::units::Units;
 
 use super::report::Names;
 use super::wish::Asked;
-use crate::output::Units;
 
 /// A setting of a layer, and why.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -125,8 +125,8 @@ impl Reasons {
             (0, _) => {}
             (_, 0) => {
                 let why = format!(
-                    "a failed drive waits {} h for a person: have one on the shelf, and mail that tells of it (`wattle serve` and \
-                     `mdadm --monitor` do)",
+                    "a failed drive waits {} h for a person: have one on the shelf, and something that tells of it \
+                     (`mdadm --monitor` sends mail; `wattle status --check` has an exit status for a timer that does)",
                     asked.reliability.replace_hours
                 );
                 self.add("array", "spares", "none", why);

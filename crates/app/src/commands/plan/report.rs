@@ -3,13 +3,14 @@
 use serde::Serialize;
 use wattle_advise::drives::{Disk, Drive, Media};
 use wattle_advise::plan::{ArrayPlan, Cache, FileSystem, FileSystemKind, Shape, Stack, Wish};
-use wattle_lab::plan::{Hurt, Trial};
+use wattle_control::units::Units;
+use wattle_modelled::plan::{Hurt, Trial};
+use wattle_server::protocol::SCHEMA_VERSION;
 
 use super::apply::Applied;
 use super::reasons::{Reason, reasons};
 use super::wish::{Asked, Assumed};
 use super::{Known, linux, ours};
-use crate::output::{SCHEMA_VERSION, Units};
 
 #[derive(Debug, Serialize)]
 pub struct Report {

@@ -1,8 +1,10 @@
 //! A plan for people.
 
+use wattle_control::units::Units;
+
 use super::report::{CandidateReport, Report, TrialReport};
+use crate::output::Screen;
 use crate::output::text::{printable, table};
-use crate::output::{Screen, Units};
 
 /// Lines of the table of candidates.
 const CANDIDATES_MAX: usize = 12;

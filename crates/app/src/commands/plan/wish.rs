@@ -1,4 +1,4 @@
-//! What is wanted, from what was typed, and what nobody typed.
+//! What is wanted, from what was typed and what was not.
 
 use clap::Parser;
 use serde::Serialize;
@@ -8,7 +8,7 @@ use wattle_advise::plan::{
 };
 use wattle_control::Problem;
 use wattle_control::members::look_all;
-use wattle_lab::Load;
+use wattle_modelled::Load;
 
 use super::usage;
 use crate::cli::{ConsistencyArg, FileSystemArg, LoadArgs, PlanArgs};
@@ -20,7 +20,7 @@ const MEMORY_BYTES: u64 = 512 << 20;
 const CORES: u32 = 4;
 const REPLACE_HOURS: f64 = 24.0;
 
-/// Something that the answer depends on and nobody said.
+/// Something that the answer depends on and was not given.
 #[derive(Debug, Clone, Serialize)]
 pub struct Assumed {
     pub what: &'static str,

@@ -1,13 +1,15 @@
 //! What lies on arrays and drives: partitions, volume groups, volumes; as a report and as a tree.
 
 use serde::Serialize;
+use wattle_control::MemberId;
 use wattle_control::lvm::GroupScan;
 use wattle_control::scan::Origin;
 use wattle_control::{MemberScan, Stack};
 use wattle_engine::units::SECTOR_BYTES;
+use wattle_server::protocol::ErrorReport;
 
+use crate::output::Screen;
 use crate::output::text::printable;
-use crate::output::{ErrorReport, Screen};
 
 /// A volume group.
 #[derive(Serialize)]
@@ -178,7 +180,7 @@ impl Line {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Node {
     /// A member of the scan: a drive, a partition, the content of an array, a logical volume.
-    Member(usize),
+    Member(MemberId),
     Array(usize),
     Group(usize),
     /// A volume that could not be opened.
@@ -197,14 +199,16 @@ impl Drawing<'_> {
     /// Everything that nothing else in the tree holds.
     fn roots(&self) -> Vec<Node> {
         let scan = &self.stack.scan;
-        let members = (0..scan.members.len())
+        let members = scan
+            .members
+            .ids()
             .filter(|&ix| scan.members[ix].origin == Origin::Given && scan.members[ix].facts.is_none())
             .map(Node::Member);
         let arrays = (0..scan.arrays.len()).map(Node::Array);
         let groups = (0..self.stack.groups.len()).map(Node::Group);
         let all: Vec<_> = members.chain(arrays).chain(groups).collect();
         let held: Vec<_> = all.iter().flat_map(|node| self.held_by(node)).collect();
-        let volumes = (0..scan.members.len()).map(Node::Member);
+        let volumes = scan.members.ids().map(Node::Member);
         let held_by_volumes: Vec<_> = volumes.flat_map(|node| self.held_by(&node)).collect();
         all.into_iter().filter(|node| !held.contains(node) && !held_by_volumes.contains(node)).collect()
     }
@@ -213,7 +217,7 @@ impl Drawing<'_> {
     fn held_by(&self, node: &Node) -> Vec<Node> {
         let scan = &self.stack.scan;
         let members = |origin: &dyn Fn(Origin) -> bool| -> Vec<Node> {
-            let found = (0..scan.members.len()).filter(|&ix| origin(scan.members[ix].origin));
+            let found = scan.members.ids().filter(|&ix| origin(scan.members[ix].origin));
             found.map(Node::Member).collect()
         };
         match *node {
@@ -241,7 +245,7 @@ impl Drawing<'_> {
                 let volumes = self.stack.groups[group].vg.lvs.iter().enumerate();
                 let node = |volume: usize| {
                     let origin = Origin::Logical { group, volume };
-                    let found = scan.members.iter().position(|member| member.origin == origin);
+                    let found = scan.members.find(|member| member.origin == origin);
                     found.map_or(Node::Unopened { group, volume }, Node::Member)
                 };
                 let vg = &self.stack.groups[group].vg;
@@ -341,7 +345,7 @@ impl Drawing<'_> {
     }
 
     /// The names of members; of what is drawn elsewhere.
-    fn names(&self, members: &[usize]) -> String {
+    fn names(&self, members: &[MemberId]) -> String {
         let names: Vec<_> =
             members.iter().map(|&ix| printable(&self.stack.scan.members[ix].member.name)).collect();
         names.join(", ")

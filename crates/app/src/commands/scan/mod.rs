@@ -4,6 +4,7 @@ mod layers;
 mod picture;
 
 use serde::Serialize;
+use wattle_control::MemberId;
 use wattle_control::compat::{Compatibility, compatibility};
 use wattle_control::lvm::GroupScan;
 use wattle_control::scan::Origin;
@@ -12,13 +13,15 @@ use wattle_control::{Access, ArrayScan, Assembly, Code, MemberScan, Problem, Sca
 use wattle_engine::geometry::{Level, layout_name};
 use wattle_engine::units::SECTOR_BYTES;
 use wattle_rt::BackendChoice;
+use wattle_server::protocol::ErrorReport;
+use wattle_server::protocol::SCHEMA_VERSION;
+use wattle_server::protocol::report::Health;
+use wattle_server::time::rfc3339;
 
 use crate::cli::{Engine, ScanArgs};
-use crate::control_socket::report::Health;
 use crate::members;
 use crate::output::text::{printable, table};
-use crate::output::time::rfc3339;
-use crate::output::{self, ErrorReport, SCHEMA_VERSION, Screen};
+use crate::output::{self, Screen};
 use crate::volumes;
 use layers::{GroupReport, VolumeReport};
 
@@ -85,6 +88,9 @@ struct ArrayMemberReport {
     slot: Option<u16>,
     verdict: &'static str,
     explanation: String,
+    /// The same without the verdict's word, which has a column of its own.
+    #[serde(skip)]
+    why: Option<String>,
     events: u64,
     updated: Option<String>,
 }
@@ -106,7 +112,8 @@ struct MemberReport {
 }
 
 /// # Errors
-/// A member is given twice; or, after the report of the others, one that cannot be opened or read; or the first problem of a member or an array.
+/// A member is given twice; or, after the report of the others, one that cannot be opened or read;
+/// or the first problem of a member or an array.
 pub fn run(args: &ScanArgs, screen: Screen) -> Result<(), Problem> {
     let (scan, unopened) = members::look_each(&args.members, &args.force)?;
     let engine = Engine { cores: Some(1), backend: BackendChoice::Auto };
@@ -134,8 +141,8 @@ fn show(args: &ScanArgs, screen: Screen, stack: &Stack, unopened: &[Problem]) ->
     output::print(&(tree.unwrap_or_default() + &render(&report, screen)))
 }
 
-/// What a script should stop at: a member that is damaged, an array that cannot be read, a volume of which a part is missing. Degraded is
-/// not among it.
+/// What a script should stop at: a member that is damaged, an array that cannot be read, a volume
+/// of which a part is missing. Degraded is not among it.
 fn first_problem(stack: &Stack) -> Option<Problem> {
     let scan = &stack.scan;
     // Of a volume that is not all there it is no news that some of it cannot be read.
@@ -166,7 +173,9 @@ fn partly_missing(group: &GroupScan) -> Option<Problem> {
 fn report(stack: &Stack) -> Report {
     let scan = &stack.scan;
     // Layers are volumes.
-    let members = (0..scan.members.len())
+    let members = scan
+        .members
+        .ids()
         .filter(|&ix| matches!(scan.members[ix].origin, Origin::Given | Origin::Partition { .. }));
     Report {
         schema_version: SCHEMA_VERSION,
@@ -252,12 +261,13 @@ fn array_member(scan: &Scan, found: &ArrayScan, ix: usize) -> ArrayMemberReport 
         slot: verdict.slot().or_else(|| superblock.and_then(|superblock| superblock.own_role().slot())),
         verdict: verdict.word(),
         explanation: verdict.to_string(),
+        why: verdict.explanation(),
         events: superblock.map_or(0, |superblock| superblock.events),
         updated: superblock.and_then(|superblock| rfc3339(superblock.utime_secs)),
     }
 }
 
-fn member_report(scan: &Scan, ix: usize) -> MemberReport {
+fn member_report(scan: &Scan, ix: MemberId) -> MemberReport {
     let member = &scan.members[ix];
     MemberReport {
         member: member.member.name.clone(),
@@ -356,9 +366,7 @@ fn render_array(array: &ArrayReport, screen: Screen) -> String {
         let verdict = if in_use { member.verdict.to_owned() } else { style.yellow(member.verdict) };
         let mut name = printable(&member.member);
         if !in_use {
-            // The verdict's word has a column of its own.
-            let why = member.explanation.split_once(": ").map_or("", |(_, why)| why);
-            name = if why.is_empty() { name } else { format!("{name}  ({})", printable(why)) };
+            name.extend(member.why.iter().map(|why| format!("  ({})", printable(why))));
         }
         rows.push(vec![slot, verdict, member.events.to_string(), name]);
     }

@@ -1,7 +1,9 @@
 //! `wattle scan --svg`: what lies on what, as a picture.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
+use wattle_control::MemberId;
 use wattle_control::lvm::GroupScan;
 use wattle_control::scan::Origin;
 use wattle_control::{Access, ArrayScan, Code, MemberScan, Problem, Stack, Verdict};
@@ -32,7 +34,7 @@ pub fn write(path: &Path, stack: &Stack, screen: Screen) -> Result<(), Problem> 
 struct Boxes {
     boxes: Vec<Layer>,
     /// By member of the scan. The content of an array is the array's box.
-    members: Vec<Option<usize>>,
+    members: BTreeMap<MemberId, usize>,
 }
 
 impl Boxes {
@@ -42,40 +44,43 @@ impl Boxes {
         self.boxes.len() - 1
     }
 
-    fn of(&self, members: impl IntoIterator<Item = usize>) -> Vec<usize> {
-        members.into_iter().filter_map(|ix| self.members[ix]).collect()
+    fn of(&self, members: impl IntoIterator<Item = MemberId>) -> Vec<usize> {
+        members.into_iter().filter_map(|ix| self.members.get(&ix).copied()).collect()
     }
 }
 
 /// Layer by layer, in the order in which they were found: below comes before above.
 fn picture(stack: &Stack, screen: Screen) -> Layers {
     let members = &stack.scan.members;
-    let mut boxes = Boxes { boxes: Vec::new(), members: vec![None; members.len()] };
+    let mut boxes = Boxes::default();
     let (mut arrays, mut groups) = (vec![None; stack.scan.arrays.len()], vec![None; stack.groups.len()]);
     // A layer can be drawn once all it lies on is; each round draws one more layer.
     loop {
         let before = boxes.boxes.len();
         for (ix, seen) in
-            members.iter().enumerate().filter(|(ix, _)| boxes.members[*ix].is_none()).collect::<Vec<_>>()
+            members.entries().filter(|(ix, _)| !boxes.members.contains_key(ix)).collect::<Vec<_>>()
         {
-            boxes.members[ix] = match seen.origin {
+            let drawn = match seen.origin {
                 Origin::Given => Some(member(&mut boxes, stack, ix, Vec::new(), screen)),
-                Origin::Partition { of, .. } => {
-                    boxes.members[of].map(|below| member(&mut boxes, stack, ix, vec![below], screen))
-                }
+                Origin::Partition { of, .. } => boxes
+                    .members
+                    .get(&of)
+                    .copied()
+                    .map(|below| member(&mut boxes, stack, ix, vec![below], screen)),
                 Origin::Array(array) => arrays[array],
                 Origin::Logical { group, volume } => groups[group]
                     .map(|below| logical(&mut boxes, stack, seen, (group, volume), below, screen)),
             };
+            boxes.members.extend(drawn.map(|drawn| (ix, drawn)));
         }
         for (ix, found) in stack.scan.arrays.iter().enumerate() {
-            if arrays[ix].is_none() && found.members.iter().all(|&member| boxes.members[member].is_some()) {
+            if arrays[ix].is_none() && found.members.iter().all(|member| boxes.members.contains_key(member)) {
                 arrays[ix] = Some(array(&mut boxes, stack, (ix, found), screen));
             }
         }
         for (ix, found) in stack.groups.iter().enumerate() {
             if groups[ix].is_none()
-                && found.devices.iter().flatten().all(|&member| boxes.members[member].is_some())
+                && found.devices.iter().flatten().all(|member| boxes.members.contains_key(member))
             {
                 groups[ix] = Some(group(&mut boxes, found, screen));
             }
@@ -90,7 +95,7 @@ fn picture(stack: &Stack, screen: Screen) -> Layers {
     Layers { title: "what lies on what".to_owned(), boxes: boxes.boxes }
 }
 
-fn member(boxes: &mut Boxes, stack: &Stack, ix: usize, on: Vec<usize>, screen: Screen) -> usize {
+fn member(boxes: &mut Boxes, stack: &Stack, ix: MemberId, on: Vec<usize>, screen: Screen) -> usize {
     let seen = &stack.scan.members[ix];
     let name = seen.member.name.rsplit('/').next().unwrap_or(&seen.member.name);
     let mut lines = vec![screen.units.show_capacity(seen.member.device.size_bytes())];
@@ -107,7 +112,7 @@ fn member(boxes: &mut Boxes, stack: &Stack, ix: usize, on: Vec<usize>, screen: S
 }
 
 /// What became of a member of an array.
-fn verdict(stack: &Stack, ix: usize) -> Option<&Verdict> {
+fn verdict(stack: &Stack, ix: MemberId) -> Option<&Verdict> {
     stack.scan.arrays.iter().find_map(|array| {
         let at = array.members.iter().position(|&member| member == ix)?;
         array.assembly.verdicts.get(at)

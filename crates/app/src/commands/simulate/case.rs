@@ -3,7 +3,7 @@
 use wattle_advise::drives::{Drive, ModelDrive};
 use wattle_control::{Code, Problem};
 use wattle_engine::geometry::{Kind, Level, default_layout, parse_layout};
-use wattle_lab::{DATA_OFFSET, Guard, Load, Ramp, Setup, Study, member_bytes_max, used_up};
+use wattle_modelled::{DATA_OFFSET, Guard, Load, Ramp, Setup, Study, member_bytes_max, used_up};
 
 use super::usage;
 use crate::cli::{ConsistencyArg, LoadArgs, SimulateArgs};

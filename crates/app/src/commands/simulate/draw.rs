@@ -42,7 +42,8 @@ fn failed(path: &Path, error: &dyn std::fmt::Display) -> Problem {
     )
 }
 
-/// The first key goes to the right; each combination of the others is a curve, or a colour of bars, beside its limit.
+/// The first key goes to the right; each combination of the others is a curve, or a colour of bars,
+/// beside its limit.
 ///
 /// # Errors
 /// Nothing was swept.

@@ -1,7 +1,7 @@
 //! `wattle simulate`: what an array of modelled drives would do.
 //!
-//! `case` makes one array and one load of what was typed, `sweep` many; the laboratory measures each; `report` is what is told of
-//! it, `text` and `draw` how.
+//! `case` makes one array and one load of what was typed, `sweep` many; the laboratory measures
+//! each; `report` is what is told of it, `text` and `draw` how.
 
 mod case;
 mod draw;
@@ -11,7 +11,7 @@ pub mod sweep;
 mod text;
 
 use wattle_control::{Code, Problem};
-use wattle_lab::MeasureError;
+use wattle_modelled::MeasureError;
 
 use crate::cli::SimulateArgs;
 use crate::output::{self, Screen};

@@ -3,11 +3,11 @@
 use serde::Serialize;
 use wattle_engine::geometry::layout_name;
 use wattle_engine::units::SECTOR_BYTES;
-use wattle_lab::{BesideRebuild, Finding, Guard, Histogram, MemberUse};
+use wattle_modelled::{BesideRebuild, Finding, Guard, Histogram, MemberUse};
+use wattle_server::protocol::SCHEMA_VERSION;
 
 use super::case::Case;
 use crate::commands::plans::PlanReport;
-use crate::output::SCHEMA_VERSION;
 
 /// The whole report.
 #[derive(Debug, Serialize)]
@@ -52,7 +52,8 @@ pub struct RunReport {
     pub ramp_secs: f64,
     pub runtime_secs: f64,
     pub plans: PlanReport,
-    /// How it is while a member is rebuilt, if that was asked for. All else is of the same array with nothing being done about it.
+    /// How it is while a member is rebuilt, if that was asked for. All else is of the same array
+    /// with nothing being done about it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rebuild: Option<RebuildReport>,
 }

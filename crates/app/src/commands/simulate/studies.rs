@@ -5,14 +5,14 @@ use wattle_advise::drives::{Drive, Media, Preset};
 use wattle_advise::limits;
 use wattle_control::Problem;
 use wattle_engine::units::{SECTOR_BYTES, Sector};
-use wattle_lab::{Rw, Setup, drive, rebuild};
+use wattle_modelled::{Rw, Setup, drive, rebuild};
+use wattle_server::protocol::SCHEMA_VERSION;
 
 use super::case::Case;
 use super::report::RunReport;
 use super::text::percent;
 use super::{measure, usage};
 use crate::cli::{PresetArg, SimulateArgs, Size};
-use crate::output::SCHEMA_VERSION;
 use crate::output::plot::{Axis, Chart, Panel, Series};
 use crate::output::text::table;
 
@@ -200,7 +200,8 @@ Levels and layouts on small SATA disks of 73 to 95 MB/s: reading in sequence fro
 writing 4 KiB anywhere in a file of 1 GB on four. What was measured went through a page cache, which reads ahead and writes back:
 here requests of 1 MiB, 8 in flight, and of 4 KiB, 128 in flight.";
 
-/// Level, layout, name; then, published: reads of three in MB/s, writes and random writes of four in KiB/s.
+/// Level, layout, name; then, published: reads of three in MB/s, writes and random writes of four
+/// in KiB/s.
 type LayoutRow = (&'static str, Option<&'static str>, &'static str, [f64; 3]);
 
 const LAYOUTS: [LayoutRow; 5] = [

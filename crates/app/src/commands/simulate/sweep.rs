@@ -38,7 +38,8 @@ pub struct Sweep {
 /// Every case, the last key changing fastest; the one case without sweeps.
 ///
 /// # Errors
-/// A sweep is not understood, or no case can exist. Of several, those that cannot are left out and named.
+/// A sweep is not understood, or no case can exist. Of several, those that cannot are left out and
+/// named.
 pub fn cases(args: &SimulateArgs) -> Result<Vec<Case>, Problem> {
     let sweeps = args.sweep.iter().map(|text| parse(text)).collect::<Result<Vec<_>, _>>()?;
     if let Some((first, _)) = sweeps

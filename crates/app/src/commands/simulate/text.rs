@@ -1,8 +1,10 @@
 //! Runs for people.
 
+use wattle_control::units::Units;
+
 use super::report::{ArrayReport, LatencyReport, MemberReport, RebuildReport, RunReport, WorkloadReport};
+use crate::output::Screen;
 use crate::output::text::{printable, table};
-use crate::output::{Screen, Units};
 
 /// Everything about one run.
 pub fn one(run: &RunReport, screen: Screen) -> String {

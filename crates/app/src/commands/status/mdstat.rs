@@ -1,6 +1,8 @@
-//! `wattle status --mdstat`: the arrays in the format of `/proc/mdstat`, for eyes and scripts that know it.
+//! `wattle status --mdstat`: the arrays in the format of `/proc/mdstat`, for eyes and scripts that
+//! know it.
 
-use crate::control_socket::report::{ArrayReport, MemberReport};
+use wattle_server::protocol::report::{ArrayReport, MemberReport, SeatState, SpareState};
+
 use crate::output::progress::mdstat_line;
 
 /// The whole file.
@@ -18,15 +20,15 @@ fn array_lines(array: &ArrayReport) -> String {
     let access = if array.read_only { " (read-only)" } else { "" };
     let mut text = format!("{} : active{access} {}", device_name(&array.name), array.level);
     // The last device first, as the kernel lists them.
-    let listed = array.spares.iter().filter(|spare| spare.state != "returning");
+    let listed = array.spares.iter().filter(|spare| spare.state != SpareState::Returning);
     for (ix, spare) in listed.enumerate().collect::<Vec<_>>().into_iter().rev() {
-        let flag = if spare.state == "faulty" { "(F)" } else { "(S)" };
+        let flag = if spare.state == SpareState::Faulty { "(F)" } else { "(S)" };
         text.push_str(&format!(" {}[{}]{flag}", base_name(&spare.member), array.members.len() + ix));
     }
     for (member, replacement) in seats(array) {
         let Some(name) = &member.member else { continue };
-        let flag = match (member.state.as_str(), replacement) {
-            ("faulty", _) => "(F)",
+        let flag = match (member.state, replacement) {
+            (SeatState::Faulty, _) => "(F)",
             (_, true) => "(R)",
             _ => "",
         };
@@ -120,11 +122,12 @@ fn level(array: &ArrayReport) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::status::tests::array;
-    use crate::control_socket::report::{BitmapReport, SpareReport};
-    use crate::output::progress::tests::sync;
+    use wattle_server::fixtures::array;
+    use wattle_server::fixtures::sync;
+    use wattle_server::protocol::report::{BitmapReport, SpareReport};
 
-    /// A whole array as the kernel showed the one in fixtures/raid5-4d-bitmap, with this project's device names.
+    /// A whole array as the kernel showed the one in fixtures/raid5-4d-bitmap, with this project's
+    /// device names.
     #[test]
     fn a_whole_array_looks_as_it_did_in_linux() {
         let mut data = array("0", "raid5", &["vda", "vdb", "vdc", "vdd"]);
@@ -142,10 +145,10 @@ mod tests {
     #[test]
     fn a_failed_member_a_spare_and_a_recovery_are_marked() {
         let mut data = array("my data", "raid5", &["/dev/sda", "/dev/sdb", "/dev/sdc", "/dev/sdd"]);
-        data.members[2].state = "rebuilding".to_owned();
+        data.members[2].state = SeatState::Rebuilding;
         data.slots = "[UU_U]".to_owned();
         data.degraded = 1;
-        data.spares = vec![SpareReport { member: "old disk".to_owned(), state: "faulty".to_owned() }];
+        data.spares = vec![SpareReport { member: "old disk".to_owned(), state: SpareState::Faulty }];
         data.sync = Some(sync("recovery", 126 << 10, 1000 << 10));
         let text = render([data].iter());
         let lines: Vec<_> = text.lines().collect();

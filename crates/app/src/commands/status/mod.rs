@@ -7,14 +7,16 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 use wattle_control::Problem;
+use wattle_server::protocol::ErrorReport;
+use wattle_server::protocol::SCHEMA_VERSION;
+use wattle_server::protocol::report::{ArrayReport, ServerReport, VolumeReport};
+use wattle_server::socket::client::Servers;
 
 use crate::cli::StatusArgs;
-use crate::control_socket::RuntimeDir;
-use crate::control_socket::client::Servers;
-use crate::control_socket::report::{ArrayReport, ServerReport, VolumeReport};
-use crate::output::{self, ErrorReport, SCHEMA_VERSION, Screen};
+use crate::environment::runtime_dir;
+use crate::output::{self, Screen};
 
-/// `--check`: nobody can tell. mdadm's number.
+/// `--check`: it cannot be told. mdadm's number.
 const CANNOT_TELL: u8 = 4;
 
 #[derive(Serialize)]
@@ -43,9 +45,10 @@ struct ServedVolume<'a> {
 }
 
 /// # Errors
-/// The array asked for is not being served, or a server does not answer. With `--check` that is a status and no error.
+/// The array asked for is not being served, or a server does not answer. With `--check` that is a
+/// status and no error.
 pub fn run(args: &StatusArgs, screen: Screen) -> Result<ExitCode, Problem> {
-    let dir = RuntimeDir::find(args.runtime.runtime_dir.as_deref());
+    let dir = runtime_dir(args.runtime.runtime_dir.as_deref());
     let servers = Servers::ask(&dir);
     let shown = match &args.name {
         None => Ok(servers
@@ -120,54 +123,8 @@ fn served<'a>(server: &'a ServerReport, array: &'a ArrayReport) -> ServedArray<'
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use super::*;
-    use crate::control_socket::report::{Counters, Health, MemberReport, RequestsReport};
-
-    /// A whole array on members of these names.
-    pub(crate) fn array(name: &str, level: &str, members: &[&str]) -> ArrayReport {
-        let member = |(slot, name): (u16, &&str)| MemberReport {
-            slot,
-            member: Some((*name).to_owned()),
-            state: "in_sync".to_owned(),
-            ..MemberReport::default()
-        };
-        ArrayReport {
-            name: name.to_owned(),
-            uuid: Some("d4456855:878c1153:a132709f:86ddf6a8".to_owned()),
-            level: level.to_owned(),
-            layout: Some("left-symmetric".to_owned()),
-            chunk_bytes: Some(64 << 10),
-            size_bytes: 21 << 20,
-            io_min_bytes: 0,
-            io_opt_bytes: 0,
-            health: Health::Good,
-            slots: format!("[{}]", "U".repeat(members.len())),
-            state: "clean".to_owned(),
-            synced: true,
-            read_only: false,
-            exports: Vec::new(),
-            notes: Vec::new(),
-            degraded: 0,
-            members: (0..).zip(members).map(member).collect(),
-            replacements: Vec::new(),
-            spares: Vec::new(),
-            metadata: Some("1.2".to_owned()),
-            layout_code: Some(2),
-            member_bytes: Some(7 << 20),
-            consistency: Some("bitmap".to_owned()),
-            bitmap: None,
-            sync: None,
-            paused: false,
-            scrubs: Vec::new(),
-            settings: std::collections::BTreeMap::new(),
-            events: Vec::new(),
-            counters: Counters::default(),
-            requests: RequestsReport::default(),
-            cache: None,
-            tuning: Vec::new(),
-        }
-    }
 
     #[test]
     fn the_worst_array_counts_and_silence_is_not_good() {

@@ -1,13 +1,18 @@
-//! An array for people: what it is, whether it is well, what it is doing and what limits that, what was found.
+//! An array for people: what it is, whether it is well, what it is doing and what limits that, what
+//! was found.
 
-use crate::control_socket::report::{
-    ArrayReport, CacheReport, Health, MemberReport, MismatchReport, ScrubReport, ServerReport, SyncReport,
-    VolumeReport,
+use wattle_control::units::Units;
+use wattle_server::events::{scrub_end, sectors};
+use wattle_server::mkfs::mkfs;
+use wattle_server::protocol::report::{
+    ArrayReport, CacheReport, Health, MemberReport, MismatchReport, ScrubReport, SeatState, ServerReport,
+    SpareState, SyncReport, VolumeReport,
 };
-use crate::output::geometry::mkfs;
-use crate::output::progress::{duration, mdstat_line};
+use wattle_server::time::duration;
+
+use crate::output::Screen;
+use crate::output::progress::mdstat_line;
 use crate::output::text::{printable, table};
-use crate::output::{Screen, Units};
 
 /// Places of a scrub that are listed; `--json` has more.
 const PLACES_SHOWN: usize = 8;
@@ -130,7 +135,8 @@ fn facts(server: &ServerReport, array: &ArrayReport, screen: Screen) -> Vec<Vec<
     facts.into_iter().map(|(label, value)| vec![label.to_owned(), value]).collect()
 }
 
-/// What the progress line of md does not tell: who is filled, how long it takes, and what would make it faster.
+/// What the progress line of md does not tell: which member is filled, how long it takes, and what
+/// would make it faster.
 fn doing(sync: &SyncReport, screen: Screen) -> Vec<String> {
     let mut lines = Vec::new();
     let speed = format!("{}/s", screen.units.show(sync.speed_bytes_per_sec));
@@ -178,8 +184,11 @@ fn members(array: &ArrayReport, screen: Screen) -> Vec<Vec<String>> {
         rows.extend(replacements.map(|other| member_row(other, true, screen)));
     }
     for spare in &array.spares {
-        let state =
-            if spare.state == "faulty" { screen.style.red(&spare.state) } else { spare.state.clone() };
+        let state = if spare.state == SpareState::Faulty {
+            screen.style.red(spare.state.word())
+        } else {
+            spare.state.word().to_owned()
+        };
         let dash = || "-".to_owned();
         rows.push(vec![dash(), state, dash(), dash(), dash(), printable(&spare.member)]);
     }
@@ -188,17 +197,17 @@ fn members(array: &ArrayReport, screen: Screen) -> Vec<Vec<String>> {
 
 fn member_row(member: &MemberReport, replacement: bool, screen: Screen) -> Vec<String> {
     let current = member.valid_below_bytes.map(|bytes| screen.units.show(bytes));
-    let mut state = match (member.state.as_str(), current, replacement) {
-        ("rebuilding", Some(bytes), false) => format!("rebuilding, current below {bytes}"),
-        ("rebuilding", Some(bytes), true) => format!("replacement, current below {bytes}"),
-        (state, _, _) => state.replace('_', " "),
+    let mut state = match (member.state, current, replacement) {
+        (SeatState::Rebuilding, Some(bytes), false) => format!("rebuilding, current below {bytes}"),
+        (SeatState::Rebuilding, Some(bytes), true) => format!("replacement, current below {bytes}"),
+        (state, _, _) => state.word().replace('_', " "),
     };
     if member.slow {
         state.push_str(&format!(", slow ({} reads went around it)", member.reads_overdue));
     }
-    let state = match member.state.as_str() {
-        "in_sync" if !member.slow => state,
-        "faulty" => screen.style.red(&state),
+    let state = match member.state {
+        SeatState::InSync if !member.slow => state,
+        SeatState::Faulty => screen.style.red(&state),
         _ => screen.style.yellow(&state),
     };
     let name = member.member.as_deref().map_or("-".to_owned(), printable);
@@ -237,43 +246,6 @@ fn style_scrub(scrub: &ScrubReport, screen: Screen) -> String {
 /// One line of the history.
 pub fn scrub_line(scrub: &ScrubReport) -> String {
     format!("{} {}", scrub.started, scrub_end(scrub))
-}
-
-/// How a check or repair ended and what it found.
-pub fn scrub_end(scrub: &ScrubReport) -> String {
-    let mut what = scrub.action.clone();
-    if let Some(source) = &scrub.source {
-        what.push_str(&format!(" from {}", printable(source)));
-    }
-    let found = match (scrub.mismatch_sectors, scrub.action.as_str()) {
-        (0, _) => "no mismatch".to_owned(),
-        (n, "repair") => format!("{}, {} repaired", sectors(n), scrub.repaired_sectors),
-        (n, _) => sectors(n),
-    };
-    let mut unreadable = match scrub.unreadable_sectors {
-        0 => String::new(),
-        n => format!(", {n} sectors could not be compared"),
-    };
-    if scrub.late_sectors > 0 {
-        unreadable.push_str(&format!(", {} sectors were not read in time", scrub.late_sectors));
-    }
-    let after = scrub.duration_secs.map(|secs| format!(" after {}", duration(secs))).unwrap_or_default();
-    let end = match (scrub.outcome.as_str(), &scrub.error) {
-        ("running", _) => "running".to_owned(),
-        ("done", _) => format!("done{after}: {found}{unreadable}"),
-        ("interrupted", _) => "interrupted: the server ended first".to_owned(),
-        ("failed", Some(error)) => format!("failed{after}: {}", printable(error)),
-        (outcome, _) => format!("{outcome}{after}: {found}{unreadable} until then"),
-    };
-    format!("{what}: {end}")
-}
-
-fn sectors(count: u64) -> String {
-    match count {
-        0 => "no mismatch".to_owned(),
-        1 => "1 sector does not agree".to_owned(),
-        n => format!("{n} sectors do not agree"),
-    }
 }
 
 /// Where it found something, and what that means.
@@ -315,7 +287,8 @@ fn list(slots: &[u16]) -> String {
     slots.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// What a mismatch means and what to do: a number alone has frightened many for nothing, and calmed others wrongly.
+/// What a mismatch means and what to do: a number alone has frightened many for nothing, and calmed
+/// others wrongly.
 pub fn meaning(level: &str, scrub: &ScrubReport) -> Vec<&'static str> {
     let located = scrub.mismatches.iter().any(|mismatch| mismatch.slot.is_some());
     match level {
@@ -343,12 +316,13 @@ pub fn meaning(level: &str, scrub: &ScrubReport) -> Vec<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::status::tests::array;
-    use crate::control_socket::report::{
+    use crate::output::Style;
+    use wattle_control::units::Units;
+    use wattle_server::fixtures::array;
+    use wattle_server::fixtures::sync;
+    use wattle_server::protocol::report::{
         BitmapReport, CacheGrowthReport, EventReport, LimitReport, RangeReport, SpareReport,
     };
-    use crate::output::progress::tests::sync;
-    use crate::output::{Style, Units};
 
     const PLAIN: Screen = Screen { units: Units::Iec, style: Style::PLAIN, style_err: Style::PLAIN };
 
@@ -401,7 +375,7 @@ mod tests {
         let mut data = array("data", "raid5", &["a", "b", "c"]);
         data.slots = "[U_U]".to_owned();
         data.health = Health::Degraded;
-        data.members[1].state = "rebuilding".to_owned();
+        data.members[1].state = SeatState::Rebuilding;
         data.members[1].valid_below_bytes = Some(1 << 20);
         data.sync = Some(SyncReport {
             members: vec!["b".to_owned()],
@@ -446,11 +420,11 @@ data  raid5, left-symmetric, chunk 64 KiB, 21 MiB
         data.replacements = vec![MemberReport {
             slot: 0,
             member: Some("new".to_owned()),
-            state: "rebuilding".to_owned(),
+            state: SeatState::Rebuilding,
             valid_below_bytes: Some(0),
             ..MemberReport::default()
         }];
-        data.spares = vec![SpareReport { member: "s".to_owned(), state: "spare".to_owned() }];
+        data.spares = vec![SpareReport { member: "s".to_owned(), state: SpareState::Spare }];
         data.events = vec![EventReport {
             time: "2026-11-21T12:00:00Z".to_owned(),
             what: "a is \x1b[31mslow".to_owned(),

@@ -38,7 +38,8 @@ pub struct Series {
     pub name: String,
     /// One by place on the axis; `None` where there is nothing.
     pub values: Vec<Option<f64>>,
-    /// Not measured but reckoned, or measured by others: dashed, and of the colour of this other series if it belongs to one.
+    /// Not measured but reckoned, or measured by others: dashed, and of the colour of this other
+    /// series if it belongs to one.
     pub beside: Option<usize>,
 }
 

@@ -1,4 +1,5 @@
-//! What lies on what: boxes in columns, from the lowest layer on the left to the highest on the right, and lines between them.
+//! What lies on what: boxes in columns, from the lowest layer on the left to the highest on the
+//! right, and lines between them.
 
 use super::{Anchor, Color, Drawing, GREY, Picture, Shape, Size};
 
@@ -106,7 +107,8 @@ impl Layers {
         columns
     }
 
-    /// Each box as near as possible to the middle of what it lies on, without touching the one above it.
+    /// Each box as near as possible to the middle of what it lies on, without touching the one
+    /// above it.
     fn places(&self) -> Vec<Place> {
         let columns = self.columns();
         let mut places = vec![Place { x: 0.0, y: 0.0, height: 0.0 }; self.boxes.len()];

@@ -1,4 +1,5 @@
-//! Plots: a chart, or a stack of layers, becomes shapes, and shapes become an SVG or a PNG that look alike.
+//! Plots: a chart, or a stack of layers, becomes shapes, and shapes become an SVG or a PNG that
+//! look alike.
 
 mod chart;
 mod layers;
@@ -19,7 +20,7 @@ const BLACK: Color = [0x22, 0x22, 0x22];
 const GREY: Color = [0xdd, 0xdd, 0xdd];
 const WHITE: Color = [0xff, 0xff, 0xff];
 
-/// Colours that also people who see few of them can tell apart (Okabe and Ito).
+/// Colours that can be told apart also with colour blindness (Okabe and Ito).
 const PALETTE: [Color; 7] = [
     [0x00, 0x72, 0xb2],
     [0xd5, 0x5e, 0x00],

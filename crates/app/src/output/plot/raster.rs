@@ -1,4 +1,5 @@
-//! Drawings as PNG: lines and discs with soft edges, letters from a font of pixels, so that no font has to be installed.
+//! Drawings as PNG: lines and discs with soft edges, letters from a font of pixels, so that no font
+//! has to be installed.
 
 use embedded_graphics::mono_font::ascii::{FONT_7X13, FONT_9X18};
 use embedded_graphics::mono_font::{MonoFont, MonoTextStyle};
@@ -76,7 +77,8 @@ impl Canvas {
         });
     }
 
-    /// Paints what lies within `margin` of a line's bounds, each pixel as much as `part` says of its middle.
+    /// Paints what lies within `margin` of a line's bounds, each pixel as much as `part` says of
+    /// its middle.
     fn cover(
         &mut self,
         from: (f64, f64),

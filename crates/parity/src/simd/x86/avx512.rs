@@ -8,8 +8,9 @@ use std::arch::x86_64::{
 };
 
 use crate::field::{NIBBLE_PRODUCTS, REDUCTION};
+use crate::job::Job;
 use crate::kernels::Kernels;
-use crate::simd::{Job, Vector, steps};
+use crate::simd::{Vector, steps};
 
 /// Proof that this CPU (and its operating system) has AVX-512 F and BW.
 #[derive(Clone, Copy, Debug)]

@@ -1,11 +1,13 @@
-//! AVX-512 with GFNI: any multiplication is one bit-matrix instruction (`vgf2p8affineqb`), in any polynomial.
+//! AVX-512 with GFNI: any multiplication is one bit-matrix instruction (`vgf2p8affineqb`), in any
+//! polynomial.
 
 use std::arch::x86_64::{__m512i, _mm512_gf2p8affine_epi64_epi8, _mm512_set1_epi64};
 
 use super::avx512::V512;
 use crate::field::{MATRICES, matrix};
+use crate::job::Job;
 use crate::kernels::Kernels;
-use crate::simd::{Job, Vector, steps};
+use crate::simd::{Vector, steps};
 
 /// Proof that this CPU (and its operating system) has AVX-512 F and BW, and GFNI.
 #[derive(Clone, Copy, Debug)]
@@ -100,7 +102,8 @@ unsafe impl Vector for Affine {
         unsafe { times::<2>(self).xor(addend) }
     }
 
-    /// `2 * upper` does not wait for `self`: one multiplication and one XOR per two blocks on the critical path.
+    /// `2 * upper` does not wait for `self`: one multiplication and one XOR per two blocks on the
+    /// critical path.
     #[inline(always)]
     unsafe fn double_add_twice(self, upper: Self, lower: Self) -> Self {
         // SAFETY: passed on from the caller.

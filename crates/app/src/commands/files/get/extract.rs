@@ -17,7 +17,8 @@ use crate::commands::files::place::{Place, dress, is_name};
 use crate::commands::files::{Failure, Opened, join, kind_name};
 use crate::output::{self, text::printable};
 
-/// Directories in directories that are followed. Each keeps a descriptor open, of which a process has 1024 by default.
+/// Directories in directories that are followed. Each keeps a descriptor open, of which a process
+/// has 1024 by default.
 const DEPTH_MAX: usize = 500;
 
 /// What came out.
@@ -283,7 +284,8 @@ impl<'a> Extraction<'a> {
         Ok(())
     }
 
-    /// Makes something; what has the name already is replaced only if that was asked for, and never a directory.
+    /// Makes something; what has the name already is replaced only if that was asked for, and never
+    /// a directory.
     fn make<T>(&self, place: &Place, name: &[u8], make: impl Fn(&Place) -> io::Result<T>) -> Result<T, Stop> {
         let there = || Stop::This("something of that name is there already".to_owned());
         match make(place) {

@@ -1,0 +1,150 @@
+//! `wattle get`: files out of the file system on a volume, as they were.
+
+mod checksums;
+mod extract;
+
+use std::ffi::OsStr;
+use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use serde::Serialize;
+use wattle_control::{Code, Problem};
+use wattle_fs::{Error, Kind, Node};
+use wattle_server::protocol::SCHEMA_VERSION;
+
+use super::place::{Place, is_name};
+use super::{Failure, FileSystemReport, Opened, shown, with_file_system};
+use crate::cli::GetArgs;
+use crate::output;
+use checksums::Checksums;
+use extract::{Counts, Extraction};
+
+/// In place of a directory or file: the standard output.
+const STDOUT: &str = "-";
+
+#[derive(Debug, Serialize)]
+struct Report {
+    schema_version: u32,
+    volume: String,
+    file_system: FileSystemReport,
+    path: String,
+    to: String,
+    #[serde(flatten)]
+    counts: Counts,
+    not_extracted: Vec<Failure>,
+}
+
+/// # Errors
+/// There is no such volume, file system or path, the output cannot be written, or something did not
+/// come out.
+pub fn run(args: &GetArgs) -> Result<(), Problem> {
+    if args.to == STDOUT && (args.json.json || args.checksums.is_some()) {
+        return Err(Problem::new(
+            Code::Usage,
+            "--to - with --json or --checksums",
+            "the standard output carries the file's bytes, and one file has one name",
+            "extract it into a directory",
+        ));
+    }
+    let asked = args.clone();
+    with_file_system(&args.on, move |opened| {
+        let node = opened.resolve(&asked.path)?;
+        match asked.to == STDOUT {
+            true => to_stdout(opened, node, &asked.path),
+            false => to_directory(opened, node, &asked),
+        }
+    })
+}
+
+/// A file's bytes, its holes as zeros.
+fn to_stdout(opened: &Opened, file: Node, path: &OsStr) -> Result<(), Problem> {
+    let unreadable = |error: &Error| opened.unreadable(path.as_bytes(), error);
+    let size = opened.fs.metadata(file).map_err(|error| unreadable(&error))?.size_bytes;
+    let mut stdout = io::stdout().lock();
+    let (mut at, mut failed) = (0, None);
+    let read = opened.fs.read(file, 0..u64::MAX, &mut |offset, bytes| {
+        let written = zeros(&mut stdout, offset - at).and_then(|()| stdout.write_all(bytes));
+        at = offset + bytes.len() as u64;
+        written.map_err(|error| {
+            failed = Some(error);
+            Error::Stopped
+        })
+    });
+    let written = match failed {
+        Some(error) => Err(error),
+        None => {
+            read.map_err(|error| unreadable(&error))?;
+            zeros(&mut stdout, size.saturating_sub(at)).and_then(|()| stdout.flush())
+        }
+    };
+    match written {
+        // The reader of the pipe has what it wanted.
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(output::output_failed(&error)),
+        _ => Ok(()),
+    }
+}
+
+/// Zeros in place of a hole.
+fn zeros(to: &mut impl Write, mut len: u64) -> io::Result<()> {
+    static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+    while len > 0 {
+        let part = len.min(ZEROS.len() as u64);
+        to.write_all(&ZEROS[..part as usize])?;
+        len -= part;
+    }
+    Ok(())
+}
+
+fn to_directory(opened: &Opened, node: Node, args: &GetArgs) -> Result<(), Problem> {
+    let to = Path::new(&args.to);
+    let place = Place::open(to).map_err(|error| cannot_write(to, &error))?;
+    let checksums = args.checksums.as_ref().map(|path| Checksums::create(Path::new(path), args.overwrite));
+    let checksums = checksums.transpose()?;
+    let mut extraction = Extraction::new(opened, place, checksums, args.overwrite);
+    let metadata =
+        opened.fs.metadata(node).map_err(|error| opened.unreadable(args.path.as_bytes(), &error))?;
+    // The root directory, and what is reached by `..`, have no name of their own: their content
+    // goes into the directory itself.
+    let name =
+        args.path.as_bytes().split(|byte| *byte == b'/').rfind(|part| !part.is_empty() && *part != b".");
+    let done = match name.filter(|name| is_name(name)) {
+        Some(name) => extraction.one(name, node),
+        None if metadata.kind == Kind::Directory => extraction.content(node),
+        None => Ok(()),
+    };
+    let (counts, failures) = extraction.finish()?;
+    done?;
+    if args.json.json {
+        output::print_json(&Report {
+            schema_version: SCHEMA_VERSION,
+            volume: opened.volume.clone(),
+            file_system: opened.fs.about().into(),
+            path: shown(args.path.as_bytes()),
+            to: to.display().to_string(),
+            counts,
+            not_extracted: failures,
+        })?;
+        return conclude(counts, counts.not_extracted, to);
+    }
+    output::note(&format!("{counts} came out into {}", to.display()));
+    conclude(counts, failures.len() as u64, to)
+}
+
+fn conclude(counts: Counts, failures: u64, to: &Path) -> Result<(), Problem> {
+    if failures == 0 {
+        return Ok(());
+    }
+    Err(Problem::new(
+        Code::NotAllExtracted,
+        format!("{failures} did not come out into {}", to.display()),
+        format!("the lines above say which and why; {counts} did"),
+        "what is there already is replaced with --overwrite; what cannot be read is damaged",
+    ))
+}
+
+fn cannot_write(path: &Path, error: &io::Error) -> Problem {
+    let mut problem = output::output_failed(&error);
+    problem.what = format!("{}: {error}", path.display());
+    problem
+}

@@ -1,0 +1,46 @@
+//! One name, one type: a public type's name is not another type's too, anywhere in the workspace.
+
+use std::collections::BTreeMap;
+
+use crate::source::sources;
+
+/// Names that several types have, and why that is so.
+const AGREED: &[(&str, &str)] =
+    &[("Superblock", "each format's own; the module says of what: md, ext, xfs, btrfs, dm")];
+
+/// Names that several types still have. The number only goes down; it ends at zero.
+const SHARED_MAX: usize = 121;
+
+#[test]
+fn public_types_have_names_of_their_own() {
+    let mut places: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for source in sources("crates") {
+        if !source.path.iter().any(|part| part == "src") {
+            continue;
+        }
+        for (number, line) in source.code.lines().enumerate() {
+            if let Some(name) = public_type(line) {
+                let place = format!("{}:{}", source.path.display(), number + 1);
+                places.entry(name.to_owned()).or_default().push(place);
+            }
+        }
+    }
+    let shared: Vec<String> = places
+        .iter()
+        .filter(|(name, places)| places.len() > 1 && !AGREED.iter().any(|(agreed, _)| agreed == name))
+        .map(|(name, places)| format!("{name}: {}", places.join(", ")))
+        .collect();
+    assert!(
+        shared.len() <= SHARED_MAX,
+        "{} names of several types, {SHARED_MAX} before:\n{}",
+        shared.len(),
+        shared.join("\n")
+    );
+}
+
+fn public_type(line: &str) -> Option<&str> {
+    let item = line.trim_start().strip_prefix("pub ")?;
+    let (kind, rest) = item.split_once(' ')?;
+    let is_type = matches!(kind, "struct" | "enum" | "trait" | "type" | "union");
+    is_type.then(|| rest.split(|c: char| !c.is_alphanumeric() && c != '_').next())?
+}

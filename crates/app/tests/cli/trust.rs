@@ -1,0 +1,209 @@
+//! Who is believed, who is obeyed, and what clients that take no answers can hold back.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::harness::{Room, Said, Serve, require, run, said, wattle};
+
+/// A user that is not root, nor this one.
+const OTHER: u32 = 65534;
+
+const MADE_UP: [&str; 5] = ["mem:8M", "mem:8M", "mem:8M", "--level", "5"];
+
+/// Whether this process may give files away and become another user.
+fn is_root(room: &Room) -> bool {
+    let file = room.path("given");
+    fs::write(&file, "").unwrap();
+    let given = chown(&file, Some(OTHER), None).is_ok() && require("setpriv");
+    fs::remove_file(file).unwrap();
+    if !given {
+        eprintln!("SKIPPED: only root can become another user");
+    }
+    given
+}
+
+fn with_xdg(xdg: &Path, args: &[&str]) -> Said {
+    said(wattle().args(args).env("XDG_RUNTIME_DIR", xdg).output().unwrap())
+}
+
+/// A server of the other user, killed when dropped.
+struct Others(Child);
+
+impl Others {
+    fn start(xdg: &Path) -> Self {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups", env!("CARGO_BIN_EXE_wattle")]);
+        command.arg("serve").args(MADE_UP).args(["--name", "planted"]);
+        command.env("XDG_RUNTIME_DIR", xdg).env_remove("WATTLE_RUNTIME_DIR").stderr(Stdio::null());
+        let others = Self(command.spawn().unwrap());
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while UnixStream::connect(xdg.join("wattle/planted.sock")).is_err() {
+            assert!(Instant::now() < deadline, "the other user's server does not start");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        others
+    }
+}
+
+impl Drop for Others {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn root_does_not_believe_what_lies_in_another_users_runtime_directory() {
+    let room = Room::new();
+    fs::set_permissions(room.dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    if !is_root(&room) {
+        return;
+    }
+    let xdg = room.path("xdg");
+    fs::create_dir(&xdg).unwrap();
+    fs::set_permissions(&xdg, fs::Permissions::from_mode(0o700)).unwrap();
+    chown(&xdg, Some(OTHER), Some(OTHER)).unwrap();
+
+    // Nothing is made there, and nothing served without it.
+    let words = ["belongs to user 65534", "XDG_RUNTIME_DIR"];
+    let serve = [&["serve"][..], &MADE_UP, &["--run", "true"]].concat();
+    with_xdg(&xdg, &serve).failed(1, "WTL-0102", &words);
+    assert_eq!(fs::read_dir(&xdg).unwrap().count(), 0);
+    let export = format!("nbd=unix:{}", room.name("export.sock"));
+    let served = with_xdg(&xdg, &[&serve[..], &["--export", &export]].concat()).ok();
+    assert!(served.stderr.contains("status, fail and stop will not find this server"), "{}", served.stderr);
+
+    // What the other user serves is not asked.
+    let _others = Others::start(&xdg);
+    for command in [&["status"][..], &["stop", "array"], &["why", "array"]] {
+        with_xdg(&xdg, command).failed(1, "WTL-0021", &words);
+    }
+
+    // Nor where its socket came into a directory of root's.
+    let own = room.path("own");
+    fs::create_dir(&own).unwrap();
+    fs::set_permissions(&own, fs::Permissions::from_mode(0o700)).unwrap();
+    fs::rename(xdg.join("wattle/planted.sock"), own.join("planted.sock")).unwrap();
+    let status = run(["status", "--runtime-dir", &room.name("own")]);
+    status.failed(1, "WTL-0021", &["planted.sock runs as user 65534"]);
+}
+
+/// A client that sends `bytes` again and again until they are no longer taken, and reads nothing.
+fn stalled(socket: &Path, bytes: &[u8]) -> UnixStream {
+    let mut client = UnixStream::connect(socket).unwrap();
+    client.set_nonblocking(true).unwrap();
+    while !bytes.is_empty() && client.write(bytes).is_ok() {}
+    client
+}
+
+#[test]
+fn clients_that_take_no_answers_hold_back_neither_status_nor_stop() {
+    let room = Room::new();
+    let mut serve = Serve::start(&room, &[], &room.array("5", 3));
+    let socket = serve.runtime_dir.join("data.sock");
+    let mut clients = Vec::new();
+    for request in ["", "{\"schema_version\":1,\"command\":\"status\"}\n", "{\"schema_ver"] {
+        clients.extend((0..100).map(|_| stalled(&socket, request.repeat(100).as_bytes())));
+    }
+    let began = Instant::now();
+    serve.command(&["status", "data"]).ok();
+    serve.command(&["stop", "data"]).ok();
+    assert_eq!(serve.wait(), 0, "{}", serve.rest());
+    assert!(began.elapsed() < Duration::from_secs(15), "{:?}", began.elapsed());
+}
+
+/// An NBD client that asks for more than a socket holds and reads nothing.
+fn stalled_nbd(socket: &Path) -> UnixStream {
+    const REQUEST_MAGIC: u32 = 0x2560_9513;
+    const READ_BYTES: u32 = 64 << 10;
+    let mut client = UnixStream::connect(socket).unwrap();
+    client.read_exact(&mut [0; 18]).unwrap();
+    // Fixed newstyle without padding, and the default export (option 1).
+    client.write_all(&[0, 0, 0, 3]).unwrap();
+    client.write_all(b"IHAVEOPT\0\0\0\x01\0\0\0\0").unwrap();
+    client.read_exact(&mut [0; 10]).unwrap();
+    for cookie in 0..8_u64 {
+        let mut read = REQUEST_MAGIC.to_be_bytes().to_vec();
+        read.extend([0; 4]);
+        read.extend(cookie.to_be_bytes());
+        read.extend((cookie * u64::from(READ_BYTES)).to_be_bytes());
+        read.extend(READ_BYTES.to_be_bytes());
+        client.write_all(&read).unwrap();
+    }
+    client
+}
+
+#[test]
+fn hundreds_of_nbd_clients_that_read_nothing_hold_back_neither_status_nor_stop() {
+    let room = Room::new();
+    let (first, second) = (room.name("first"), room.name("second"));
+    let exports = [format!("nbd=unix:{first}"), format!("nbd=unix:{second}")];
+    let args = ["--export", &exports[0], "--export", &exports[1], "--cores", "1"];
+    let mut serve = Serve::start(&room, &args, &room.array("5", 3));
+    let stalled: Vec<_> = [&first, &second]
+        .into_iter()
+        .flat_map(|socket| (0..200).map(|_| stalled_nbd(Path::new(socket))))
+        .collect();
+    let began = Instant::now();
+    serve.command(&["status", "data"]).ok();
+    serve.command(&["stop", "data"]).ok();
+    assert_eq!(serve.wait(), 0, "{}", serve.rest());
+    assert!(began.elapsed() < Duration::from_secs(25), "{:?}", began.elapsed());
+    drop(stalled);
+}
+
+#[test]
+fn a_command_of_run_that_ignores_signals_does_not_keep_the_server_from_its_end() {
+    let room = Room::new();
+    let members = room.array("5", 3);
+    let started = room.path("started");
+    let command = format!("trap '' TERM; sleep 100 & touch '{}'; wait; wait", started.display());
+    let wait_for_it = || {
+        while !started.exists() {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        fs::remove_file(&started).unwrap();
+    };
+    // A second signal kills it.
+    let mut serve = Serve::start(&room, &["--run", &command], &members);
+    wait_for_it();
+    serve.signal("TERM");
+    std::thread::sleep(Duration::from_millis(300));
+    serve.signal("TERM");
+    assert_eq!(serve.wait(), 128 + 9);
+    // The time limit does too, here after `wattle stop`. What the command has started goes with it:
+    // the pipe that it has from the server ends.
+    let mut serve = Serve::start(&room, &["--run", &command], &members);
+    wait_for_it();
+    let began = Instant::now();
+    serve.command(&["stop", "data"]).ok();
+    assert_eq!(serve.wait(), 128 + 9);
+    assert!(serve.rest().contains("does not end"), "it is said");
+    assert!(began.elapsed() < Duration::from_secs(25), "{:?}", began.elapsed());
+    // In order, both times.
+    let scan = ["scan", "--json"].map(str::to_owned).into_iter().chain(members);
+    assert_eq!(run(scan).ok().json()["arrays"][0]["state"], "clean");
+}
+
+#[test]
+fn a_command_of_run_is_no_io_flusher() {
+    /// `PF_MEMALLOC_NOIO`, which `PR_SET_IO_FLUSHER` sets.
+    const NO_IO: u64 = 0x0008_0000;
+    let room = Room::new();
+    let dir = room.name("run");
+    let args = [&["serve"][..], &MADE_UP, &["--runtime-dir", &dir]].concat();
+    let tell = ["--run", "cat /proc/$PPID/stat /proc/$$/stat"];
+    let told = run([&args[..], &tell].concat()).ok();
+    let flags =
+        |line: &str| -> u64 { line.rsplit_once(") ").unwrap().1.split(' ').nth(6).unwrap().parse().unwrap() };
+    let flags: Vec<_> = told.text().lines().map(flags).collect();
+    if flags[0] & NO_IO == 0 {
+        eprintln!("SKIPPED: the server may not become an I/O flusher here");
+    }
+    assert_eq!(flags[1] & NO_IO, 0);
+}

@@ -1,0 +1,125 @@
+//! The areas beside a superblock, as far as decisions need them: bitmap, bad-block log, partial
+//! parity log, journal tail.
+
+use wattle_format::md::badblocks::BadBlocks;
+use wattle_format::md::journal::{self, MetaBlock};
+use wattle_format::md::{self, Features, Fields, JournalChecksum, Role, Superblock, bitmap};
+
+use crate::md::facts::{
+    BadRange, BitmapFacts, JournalFacts, MemberFacts, PplFacts, PplNewest, SuperblockFacts,
+};
+use crate::members::{Member, MemberError};
+
+/// The longest bitmap that is read: mdadm makes none of more than 128 KiB unless it is told to.
+const BITMAP_MAX_BYTES: u64 = 16 << 20;
+
+/// What assembly needs of a member with this superblock. An area that lies outside the member
+/// counts as damaged, and one that the drive does not give as unknown: neither hides the rest of
+/// the member.
+pub(crate) fn member_facts(member: &Member, superblock: &Superblock) -> MemberFacts {
+    let mut facts = shortened_facts(member, superblock);
+    read_bitmap(member, superblock, &mut facts);
+    read_ppl(member, superblock, &mut facts);
+    facts.bad_blocks = bad_blocks(member, superblock);
+    facts.journal = journal_facts(member, superblock);
+    facts
+}
+
+/// The same of a member that is shorter than its superblock says: its areas may be gone.
+pub(crate) fn shortened_facts(member: &Member, fields: &Fields) -> MemberFacts {
+    MemberFacts::new(member.name.clone(), member.size_sectors(), SuperblockFacts::of(fields))
+}
+
+fn read_bitmap(member: &Member, superblock: &Superblock, facts: &mut MemberFacts) {
+    let Some(offset) = superblock.bitmap_offset_sectors() else { return };
+    let uuid = superblock.stored_uuid();
+    let header = match read_area(member, superblock, offset, bitmap::HEADER_BYTES) {
+        Ok(Some(header)) => header,
+        Ok(None) => return facts.bitmap = BitmapFacts::Invalid,
+        Err(_) => return facts.bitmap = BitmapFacts::Unreadable,
+    };
+    let len = bitmap::Header::decode(&header).ok().and_then(|header| header.image_bytes());
+    let image = len
+        .filter(|len| *len <= BITMAP_MAX_BYTES)
+        .and_then(|len| read_area(member, superblock, offset, len as usize).ok().flatten());
+    // Without its bits the header still says what kind of bitmap a writer would have to keep.
+    facts.set_bitmap(&image.unwrap_or(header), &uuid);
+}
+
+fn read_ppl(member: &Member, superblock: &Superblock, facts: &mut MemberFacts) {
+    let Some(area) = superblock.ppl() else { return };
+    let len_sectors = u64::from(area.size_sectors);
+    let Some(start_sector) = superblock.sector_from_superblock(i32::from(area.offset_sectors)) else {
+        let newest = PplNewest::Missing;
+        return facts.ppl = Some(PplFacts { start_sector: 0, len_sectors, newest });
+    };
+    match read_sectors(member, start_sector, usize::from(area.size_sectors) * 512) {
+        Ok(bytes) => {
+            facts.set_ppl(&bytes.unwrap_or_default(), start_sector, &superblock.stored_uuid());
+        }
+        Err(_) => {
+            facts.ppl = Some(PplFacts { start_sector, len_sectors, newest: PplNewest::Unreadable });
+        }
+    }
+}
+
+/// The recorded bad ranges; `None` if there are some and they cannot be read.
+fn bad_blocks(member: &Member, superblock: &Superblock) -> Option<Vec<BadRange>> {
+    if !superblock.features().contains(Features::BAD_BLOCKS) {
+        return Some(Vec::new());
+    }
+    let area = superblock.bad_block_log()?;
+    let len_bytes = usize::from(area.size_sectors) * 512;
+    let bytes = read_area(member, superblock, area.offset_sectors, len_bytes).ok()??;
+    let range =
+        |range: &md::badblocks::BadRange| BadRange { start_sector: range.sector, len_sectors: range.sectors };
+    Some(BadBlocks::decode(&bytes, area.shift).ok()?.ranges().iter().map(range).collect())
+}
+
+/// Whether a journal's log is empty: a valid block at the tail that logs nothing, and none that
+/// follows it.
+fn journal_facts(member: &Member, superblock: &Superblock) -> Option<JournalFacts> {
+    let (Role::Journal, Some(tail)) = (superblock.role(), superblock.journal_tail()) else { return None };
+    // A log that cannot be read, at its tail or behind, is not known to be empty.
+    let follows = log_goes_on(member, superblock, tail);
+    Some(if matches!(follows, Ok(Some(false))) { JournalFacts::Empty } else { JournalFacts::NotEmpty })
+}
+
+/// Whether a block follows the empty one at the tail; `None` if there is no empty one at the tail.
+fn log_goes_on(member: &Member, superblock: &Superblock, tail: u64) -> Result<Option<bool>, MemberError> {
+    let ring_sectors = superblock.data_size_sectors() / journal::BLOCK_SECTORS * journal::BLOCK_SECTORS;
+    let checksum = JournalChecksum::new(&superblock.stored_uuid());
+    let block_at = |position: u64, seq| -> Result<Option<MetaBlock>, MemberError> {
+        let sector =
+            superblock.data_offset_sectors().checked_add(position).filter(|_| position < ring_sectors);
+        let bytes = sector.map(|sector| read_sectors(member, sector, journal::BLOCK_BYTES)).transpose()?;
+        let bytes = bytes.flatten();
+        Ok(bytes.and_then(|bytes| MetaBlock::decode(&bytes, checksum, position, seq).ok()))
+    };
+    let Some(first) = block_at(tail, None)?.filter(|block| block.payloads.is_empty()) else {
+        return Ok(None);
+    };
+    let Some(next) = first.next_position_sectors(ring_sectors) else { return Ok(None) };
+    Ok(Some(block_at(next, Some(first.seq.wrapping_add(1)))?.is_some()))
+}
+
+fn read_area(
+    member: &Member,
+    superblock: &Superblock,
+    offset_sectors: i32,
+    len_bytes: usize,
+) -> Result<Option<Vec<u8>>, MemberError> {
+    match superblock.sector_from_superblock(offset_sectors) {
+        Some(sector) => read_sectors(member, sector, len_bytes),
+        None => Ok(None),
+    }
+}
+
+/// `None` if the range is not on the member.
+fn read_sectors(member: &Member, sector: u64, len_bytes: usize) -> Result<Option<Vec<u8>>, MemberError> {
+    let Some(offset_bytes) = sector.checked_mul(512) else { return Ok(None) };
+    match offset_bytes.checked_add(len_bytes as u64) {
+        Some(end) if end <= member.device.size_bytes() => member.read(offset_bytes, len_bytes).map(Some),
+        _ => Ok(None),
+    }
+}

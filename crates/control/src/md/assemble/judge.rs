@@ -1,0 +1,160 @@
+//! What each member is: by itself, beside the freshest one, and against the others.
+
+use std::cmp::Reverse;
+
+use wattle_engine::geometry::Level;
+
+use super::reasons::Reasons;
+use crate::md::facts::{MemberFacts, Role, SuperblockFacts, Version};
+use crate::md::reason::Reason;
+use crate::md::verdict::Verdict;
+
+/// The member whose superblock describes the array. Of equal events, which should say the same, one
+/// that is whole; then the one that knows fewer working members went on without the others; then
+/// time tells, then the order given. Only spares and failed members are left to describe an array
+/// that has nothing else.
+pub(super) fn freshest(members: &[MemberFacts]) -> Option<usize> {
+    let rank = |ix: &usize| {
+        let superblock = &members[*ix].superblock;
+        let in_use = matches!(superblock.own_role(), Role::Active(_) | Role::Journal);
+        let working = superblock.roles.iter().filter(|role| matches!(role, Role::Active(_))).count();
+        let whole = superblock.recovery_offset.is_none();
+        (in_use, superblock.events, whole, Reverse(working), superblock.utime_secs, Reverse(*ix))
+    };
+    (0..members.len()).max_by_key(rank)
+}
+
+/// What a member is by itself and beside the freshest one. Slots with two claimants are settled
+/// later.
+pub(super) fn judge(member: &MemberFacts, fresh: &MemberFacts) -> Verdict {
+    let (own, array) = (&member.superblock, &fresh.superblock);
+    if let Some((field, expected, found)) = difference(own, array) {
+        return Verdict::Foreign { field, expected, found };
+    }
+    let end = own.data_offset_sectors.saturating_add(own.data_size_sectors);
+    if end > member.size_sectors {
+        return Verdict::Truncated { expected_sectors: end, found_sectors: member.size_sectors };
+    }
+    if array.size_sectors > own.data_size_sectors && own.own_role().slot().is_some() {
+        let (expected, found) = (array.size_sectors.cast_signed(), own.data_size_sectors.cast_signed());
+        return Verdict::Foreign { field: "data_size", expected, found };
+    }
+    let behind = array.events.saturating_sub(own.events);
+    // Also at equal events: an update that its writer gave up for failed may have reached this one,
+    // and the array went on from the update before, without it.
+    let role = if behind <= 1 { array.role_of(own.dev_number) } else { own.own_role() };
+    let stale = |slot| Verdict::Stale { slot, events_behind: behind, utime_secs: own.utime_secs };
+    match (own.own_role(), role) {
+        (_, Role::Faulty | Role::Unknown(_)) => Verdict::Faulty { according_to: fresh.name.clone() },
+        (_, Role::Spare) if behind <= 1 => Verdict::Spare,
+        // Spares need not be written when nothing about them changes, so they may lag.
+        (Role::Spare, _) if behind > 1 => match array.role_of(own.dev_number) {
+            Role::Active(slot) => stale(Some(slot)),
+            _ => Verdict::Spare,
+        },
+        (Role::Active(slot), _) if behind > 1 => stale(Some(slot)),
+        (_, _) if behind > 1 => stale(None),
+        (_, Role::Journal) => Verdict::Journal,
+        (_, Role::Active(slot)) if u32::from(slot) >= array.raid_disks => Verdict::Spare,
+        // Its slot was given to it by the very update it missed: nothing has been rebuilt on it
+        // yet.
+        (Role::Spare, Role::Active(slot)) => Verdict::Rebuilding { slot, valid_below_sectors: 0 },
+        (_, Role::Active(slot)) => match own.recovery_offset {
+            Some(valid_below_sectors) => Verdict::Rebuilding { slot, valid_below_sectors },
+            None => Verdict::Fresh { slot, one_behind: behind == 1 },
+        },
+        (_, Role::Spare) => Verdict::Spare,
+    }
+}
+
+/// The first thing in which a member describes another array: members belong together when these
+/// agree.
+fn difference(own: &SuperblockFacts, array: &SuperblockFacts) -> Option<(&'static str, i64, i64)> {
+    let fields = [
+        ("level", i64::from(array.level), i64::from(own.level)),
+        ("layout", i64::from(array.layout), i64::from(own.layout)),
+        ("chunksize", i64::from(array.chunk_sectors), i64::from(own.chunk_sectors)),
+    ];
+    fields.into_iter().find(|(_, expected, found)| expected != found)
+}
+
+/// Numbers that the geometry does not see.
+pub(super) fn check_numbers(fresh: &MemberFacts, reasons: &mut Reasons) {
+    let array = &fresh.superblock;
+    let slots_max = if array.version == Version::V090 { 27 } else { array.roles.len() as u64 };
+    let mut bad = |field, found, expected| {
+        reasons.refuse(Reason::BadNumber { member: fresh.name.clone(), field, found, expected });
+    };
+    if Level::from_md(array.level).is_none() {
+        reasons.refuse(Reason::UnsupportedLevel { level: array.level });
+    } else if u64::from(array.raid_disks) > slots_max {
+        bad("raid_disks", u64::from(array.raid_disks), "at most one slot for each role in the superblock");
+    } else if array.raid_disks == 0 {
+        bad("raid_disks", 0, "at least 1");
+    } else if array.events > u64::MAX / 2 {
+        bad("events", array.events, "a count that was reached by counting, below 2^63");
+    } else if array.own_role().slot().is_some() && array.size_sectors > array.data_size_sectors {
+        bad("size", array.size_sectors, "at most data_size");
+    }
+}
+
+/// Members of one generation say the same of the array; if they do not, something else wrote one of
+/// them.
+pub(super) fn check_agreement(
+    members: &[MemberFacts],
+    verdicts: &[Verdict],
+    fresh: &MemberFacts,
+    reasons: &mut Reasons,
+) {
+    let array = &fresh.superblock;
+    for (member, verdict) in members.iter().zip(verdicts) {
+        let own = &member.superblock;
+        if verdict.slot().is_none() || own.events != array.events {
+            continue;
+        }
+        let fields = [
+            ("raid_disks", u64::from(array.raid_disks), u64::from(own.raid_disks)),
+            ("size", array.size_sectors, own.size_sectors),
+        ];
+        if let Some((field, expected, found)) =
+            fields.into_iter().find(|(_, expected, found)| expected != found)
+        {
+            reasons.refuse(Reason::Ambiguous { field, expected, member: member.name.clone(), found });
+        }
+    }
+}
+
+/// Finds members that went on without the freshest one, as in an array that was run in two halves.
+///
+/// A current member that counts the freshest one's slot out was not there when that one was last
+/// written, whatever its events say; unless that one is being filled, so cannot have gone on by
+/// itself: then it missed the update that took that one in. A stale member is evidence only if it
+/// counts out *every* current member: a member that merely left earlier still knows those that
+/// stayed.
+pub(super) fn check_split_brain(
+    members: &[MemberFacts],
+    verdicts: &mut [Verdict],
+    fresh: &MemberFacts,
+    reasons: &mut Reasons,
+) {
+    let Role::Active(fresh_slot) = fresh.superblock.own_role() else { return };
+    let current: Vec<u16> = verdicts.iter().filter_map(Verdict::slot).collect();
+    for (member, verdict) in members.iter().zip(verdicts) {
+        let own = &member.superblock;
+        let separate = match verdict {
+            Verdict::Fresh { .. } | Verdict::Rebuilding { .. } => {
+                !own.fills(fresh_slot) && fresh.superblock.recovery_offset.is_none()
+            }
+            // One event behind, the freshest table may have it as a spare: it was not there when
+            // that was written.
+            Verdict::Faulty { .. } | Verdict::Stale { slot: Some(_), .. } | Verdict::Spare => {
+                matches!(own.own_role(), Role::Active(_)) && current.iter().all(|&slot| !own.fills(slot))
+            }
+            _ => false,
+        };
+        if separate {
+            *verdict = Verdict::SplitBrain { freshest: fresh.name.clone() };
+            reasons.refuse(Reason::SplitBrain { member: member.name.clone(), freshest: fresh.name.clone() });
+        }
+    }
+}

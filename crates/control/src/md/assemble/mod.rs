@@ -1,0 +1,458 @@
+//! What an array is made of: a pure decision over scanned facts, with a verdict and a reason for
+//! every member.
+//!
+//! The rules are those of docs/formats.md §1.5, in this order:
+//! 1. The freshest member describes the array: of those in a slot or being the journal, the one
+//!    with the most events.
+//! 2. A member is current with at most one event less; being one behind, it is what the *freshest*
+//!    superblock says it is, because that very update may have failed it.
+//! 3. Members that describe another array, do not fit their device, or were run without the
+//!    freshest one are not used; nor is one whose list of bad blocks cannot be read, as long as the
+//!    others are enough: every sector of it may be lost.
+//! 4. A slot has one member, and one that is being made to replace it. Two equally fresh ones of
+//!    either kind are refused.
+//! 5. What is known to be wrong, or not known to be right, costs access: first writing, then
+//!    reading. Never less.
+//!
+//! `judge` has the rules about members, `slots` which member is in which place, `sync` what is
+//! known of parity and copies, and which members may come back.
+//!
+//! Invariant: nothing here opens, reads or writes anything, so every case is a test with made-up
+//! superblocks.
+
+mod judge;
+mod reasons;
+mod slots;
+mod sync;
+
+use std::ops::Range;
+
+use wattle_engine::geometry::{Geometry, Kind, Level};
+use wattle_engine::units::Sector;
+use wattle_engine::{BadRanges, Regions};
+
+use crate::md::facts::{CLEAN, Features, JournalFacts, MemberFacts, SuperblockFacts, Uuid};
+use crate::md::reason::Reason;
+pub use crate::md::verdict::Verdict;
+use crate::problem::{Forced, Problem};
+use reasons::Reasons;
+
+/// Whether an array is used while a slot is not in sync.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Degraded {
+    /// As far as its redundancy goes.
+    #[default]
+    Auto,
+    /// Never: it is refused.
+    Never,
+}
+
+/// What the operator wants to be so.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Policy {
+    /// Checks that are overridden.
+    pub forced: Forced,
+    /// What to do with an array that is not whole.
+    pub degraded: Degraded,
+}
+
+impl From<Forced> for Policy {
+    fn from(forced: Forced) -> Self {
+        Self { forced, degraded: Degraded::Auto }
+    }
+}
+
+/// What may be done with an array.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Access {
+    /// Everything.
+    ReadWrite,
+    /// Reading only.
+    ReadOnly(Vec<Reason>),
+    /// Nothing.
+    Refused(Vec<Reason>),
+}
+
+/// Whether parity and copies agree with the data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SyncState {
+    /// Everywhere.
+    Clean,
+    /// Nowhere for certain.
+    Dirty,
+    /// Below this position, in the unit of md's `resync_offset`.
+    Resyncing {
+        /// Sectors of a member's data; of the array for RAID 10.
+        below_sectors: u64,
+    },
+}
+
+impl SyncState {
+    fn of(level: i32, resync_offset: u64) -> Self {
+        match resync_offset {
+            // Without redundancy there is nothing to agree.
+            _ if !has_redundancy(level) => Self::Clean,
+            CLEAN => Self::Clean,
+            0 => Self::Dirty,
+            below_sectors => Self::Resyncing { below_sectors },
+        }
+    }
+}
+
+/// A slot of the array and the member in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Slot {
+    /// No member that can be used.
+    Missing,
+    /// A whole member.
+    InSync {
+        /// Its index among the members given.
+        member: usize,
+    },
+    /// A partly rebuilt member.
+    Rebuilding {
+        /// Its index among the members given.
+        member: usize,
+        /// Valid below this sector of its data.
+        valid_below_sectors: u64,
+        /// It was away, and what is not set in the bitmap is valid too ([`Assembly::bitmap`]).
+        by_bitmap: bool,
+    },
+}
+
+impl Slot {
+    /// The index of the member in it.
+    #[must_use]
+    pub fn member(self) -> Option<usize> {
+        match self {
+            Self::Missing => None,
+            Self::InSync { member } | Self::Rebuilding { member, .. } => Some(member),
+        }
+    }
+}
+
+/// A member that is being made to replace the one in its slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Replacement {
+    /// Its index among the members given.
+    pub member: usize,
+    /// Valid below this sector of its data; the largest number if it is whole.
+    pub valid_below_sectors: u64,
+}
+
+/// Where parity and copies have to be brought in line with the data.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Needs {
+    /// Nowhere.
+    Nothing,
+    /// Everywhere.
+    Everything,
+    /// From here on, in the unit of md's `resync_offset`.
+    Above {
+        /// Sectors of a member's data; of the array for RAID 10.
+        below_sectors: u64,
+    },
+    /// In these regions.
+    Regions(Regions),
+}
+
+/// Why the bits of a bitmap are not believed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Distrust {
+    /// The array was run without keeping it.
+    Behind {
+        /// Its generation.
+        events: u64,
+        /// The array's.
+        array_events: u64,
+    },
+    /// It is marked as stale.
+    SaysSo,
+    /// Equally fresh copies have regions of different sizes.
+    Disagree,
+}
+
+/// The array's write-intent bitmap.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Bitmap {
+    /// Why its bits are not believed; `None` if they are.
+    pub distrust: Option<Distrust>,
+    /// The bits set on any member that is in sync; all of them if they are not believed.
+    pub set: Regions,
+    /// A member with at least as many events lacks only what is set.
+    pub events_cleared: u64,
+    /// Seconds between sweeps.
+    pub sweep_secs: u32,
+}
+
+/// How much of a returning member has to be written again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Recovery {
+    /// All of it.
+    Full,
+    /// What the bitmap has bits for.
+    Regions,
+}
+
+/// A member that the array went on without, and that may come back into its empty slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReAdd {
+    /// Its index among the members given.
+    pub member: usize,
+    /// Its slot.
+    pub slot: u16,
+    /// What has to be written.
+    pub recovery: Recovery,
+    /// How many events it lacks.
+    pub events_behind: u64,
+    /// The array recorded that it failed; otherwise it was just not there.
+    pub failed: bool,
+}
+
+/// An array, decided.
+#[derive(Debug, Clone)]
+pub struct Assembly {
+    /// The freshest superblock: it describes the array.
+    pub array: SuperblockFacts,
+    /// The index of the member it is from.
+    pub freshest: usize,
+    /// Its map; `None` if it has none, for a reason in `access`.
+    pub geometry: Option<Geometry>,
+    /// By slot.
+    pub slots: Vec<Slot>,
+    /// By slot, the device that is being made to replace its member.
+    pub replacements: Vec<Option<Replacement>>,
+    /// Indices of spares. Members that may come back into a slot of theirs are in `re_addable`
+    /// instead.
+    pub spares: Vec<usize>,
+    /// Members that may come back, by slot, those with the most events first.
+    pub re_addable: Vec<ReAdd>,
+    /// The bad ranges of each member given, in their order, in sectors of its data.
+    pub bad: Vec<BadRanges>,
+    /// What the superblocks say of parity and copies.
+    pub state: SyncState,
+    /// What has to be resynced; nothing where the operator vouches for it.
+    pub needs: Needs,
+    /// Parity and copies agree below this, in the unit of `resync_offset`; above it, outside of
+    /// what `needs` names.
+    pub synced_below_sectors: u64,
+    /// Partial parity logs have to be replayed before anything is read or written. Only when all of
+    /// that succeeded are parity and copies what `needs` says no more; an array that is degraded
+    /// besides must not be used if it did not.
+    pub replay_log: bool,
+    /// The bitmap that has to be kept while the array is written; `None` if it has none.
+    pub bitmap: Option<Bitmap>,
+    /// One for each member given, in their order.
+    pub verdicts: Vec<Verdict>,
+    /// What may be done, and why not more.
+    pub access: Access,
+    /// Refusals that the operator has overridden.
+    pub overridden: Vec<Reason>,
+}
+
+impl Assembly {
+    /// The name that volumes and commands use: the part behind the host.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.array.short_name()
+    }
+
+    /// The array's UUID.
+    #[must_use]
+    pub fn uuid(&self) -> Uuid {
+        self.array.set_uuid
+    }
+
+    /// Whether parity and copies are trusted everywhere: read from the superblocks, or vouched for
+    /// by the operator.
+    #[must_use]
+    pub fn synced(&self) -> bool {
+        self.synced_below_sectors == CLEAN
+    }
+
+    /// What it means that parity or copies are not trusted everywhere; `None` if they are.
+    #[must_use]
+    pub fn unsynced_note(&self) -> Option<&'static str> {
+        let mirrored = Level::from_md(self.array.level).is_some_and(|level| level.kind() == Kind::Mirrored);
+        match (self.synced(), mirrored) {
+            (true, _) => None,
+            (false, _) if self.replay_log => Some(
+                "parity in flight at the crash is in the partial parity logs: serving the array read-write replays them",
+            ),
+            (false, false) => Some(
+                "parity is not known to be right everywhere: a member lost now loses data there; serving the array read-write resyncs it",
+            ),
+            (false, true) => Some(
+                "copies are not known to agree everywhere: what was never written, or in flight at a crash, may change when a member is lost; serving the array read-write resyncs them",
+            ),
+        }
+    }
+
+    /// The bad ranges of the member in a slot, in sectors of its data.
+    #[must_use]
+    pub fn bad_in_slot(&self, slot: u16) -> BadRanges {
+        let member = self.slots.get(usize::from(slot)).and_then(|slot| slot.member());
+        member.map_or(BadRanges::NONE, |member| self.bad[member].clone())
+    }
+
+    /// What a member that was away has to have written again before it is current; `None` if that
+    /// is unknown.
+    #[must_use]
+    pub fn stale_regions(&self) -> Option<&Regions> {
+        self.bitmap.as_ref().filter(|bitmap| bitmap.distrust.is_none()).map(|bitmap| &bitmap.set)
+    }
+
+    /// Slots that are not in sync.
+    #[must_use]
+    pub fn degraded(&self) -> usize {
+        self.slots.iter().filter(|slot| !matches!(slot, Slot::InSync { .. })).count()
+    }
+
+    /// Slots without a member.
+    #[must_use]
+    pub fn missing(&self) -> Vec<u16> {
+        (0..).zip(&self.slots).filter(|(_, slot)| **slot == Slot::Missing).map(|(ix, _)| ix).collect()
+    }
+
+    /// Why the array is not served; `None` if it can be read.
+    #[must_use]
+    pub fn refusal(&self) -> Option<Problem> {
+        match &self.access {
+            Access::Refused(reasons) => reasons.first().map(|reason| reason.problem(self.name())),
+            _ => None,
+        }
+    }
+
+    /// Everything that keeps it from being written, in an operator's words; empty if nothing does.
+    #[must_use]
+    pub fn problems(&self) -> Vec<Problem> {
+        match &self.access {
+            Access::ReadWrite => Vec::new(),
+            Access::ReadOnly(reasons) | Access::Refused(reasons) => {
+                reasons.iter().map(|reason| reason.problem(self.name())).collect()
+            }
+        }
+    }
+}
+
+/// Decides what the array made of `members` is. They all have its UUID; strangers were sorted out
+/// before. `None` if there is no member at all.
+#[must_use]
+pub fn assemble(members: &[MemberFacts], policy: impl Into<Policy>) -> Option<Assembly> {
+    let freshest = judge::freshest(members)?;
+    let fresh = &members[freshest];
+    let array = &fresh.superblock;
+    let mut verdicts: Vec<_> = members.iter().map(|member| judge::judge(member, fresh)).collect();
+    let mut reasons = Reasons { policy: policy.into(), ..Reasons::default() };
+
+    judge::check_numbers(fresh, &mut reasons);
+    judge::check_agreement(members, &verdicts, fresh, &mut reasons);
+    judge::check_split_brain(members, &mut verdicts, fresh, &mut reasons);
+
+    let slot_count = if reasons.refused.is_empty() { array.raid_disks as usize } else { 0 };
+    let mut filled = slots::fill_slots(members, &mut verdicts, slot_count, &mut reasons);
+    let geometry = (slot_count > 0)
+        .then(|| slots::build_geometry(members, &filled.slots, fresh, &mut reasons))
+        .flatten();
+    if let Some(geometry) = &geometry {
+        slots::exclude_unknown_bad_blocks(members, &mut verdicts, &mut filled, geometry, &mut reasons);
+    }
+    let bitmap = geometry
+        .as_ref()
+        .and_then(|geometry| sync::bitmap(members, &verdicts, array, geometry, &mut reasons));
+    if bitmap.as_ref().is_none_or(|bitmap| bitmap.distrust.is_some()) {
+        filled.slots.iter_mut().for_each(forget_bitmap);
+    }
+
+    let state = SyncState::of(array.level, sync::resync_offset(members, &verdicts, array));
+    let mut known = sync::needs(state, &filled, bitmap.as_ref(), geometry.as_ref());
+    let replay_log = sync::replays_log(state, array);
+    let enough = geometry
+        .as_ref()
+        .is_none_or(|geometry| slots::check_enough(&filled.slots, geometry, array, &mut reasons));
+    if enough {
+        slots::check_degraded(&filled.slots, &mut reasons);
+        let vouched = sync::check_dirty_degraded(
+            members,
+            &filled.slots,
+            &known,
+            array,
+            geometry.as_ref(),
+            &mut reasons,
+        );
+        if vouched {
+            known.needs = Needs::Nothing;
+            known.synced_below_sectors = CLEAN;
+        }
+        if vouched || replay_log {
+            filled.copy_replacements_anew(&mut verdicts);
+        }
+    }
+    check_features(members, &verdicts, fresh, &mut reasons);
+
+    let re_addable = sync::re_addable(members, &verdicts, &filled.slots, bitmap.as_ref(), array);
+    let returning = |ix: usize| re_addable.iter().any(|re_add| re_add.member == ix);
+    let spares = (0..members.len()).filter(|&ix| verdicts[ix] == Verdict::Spare && !returning(ix)).collect();
+    let sectors = |range: Range<u64>| Sector(range.start)..Sector(range.end);
+    let bad = |member| slots::bad_in_data(member).into_iter().flatten().map(sectors).collect();
+    let overridden = std::mem::take(&mut reasons.overridden);
+    Some(Assembly {
+        array: array.clone(),
+        freshest,
+        geometry,
+        slots: filled.slots,
+        replacements: filled.replacements,
+        spares,
+        re_addable,
+        bad: members.iter().map(bad).collect(),
+        state,
+        needs: known.needs,
+        synced_below_sectors: known.synced_below_sectors,
+        replay_log,
+        bitmap,
+        verdicts,
+        access: reasons.access(),
+        overridden,
+    })
+}
+
+/// A member that was being brought back by a bitmap that is not trusted any more is valid as far
+/// as it was rebuilt, and no further.
+fn forget_bitmap(slot: &mut Slot) {
+    if let Slot::Rebuilding { by_bitmap, .. } = slot {
+        *by_bitmap = false;
+    }
+}
+
+/// What the superblocks' features cost.
+fn check_features(members: &[MemberFacts], verdicts: &[Verdict], fresh: &MemberFacts, reasons: &mut Reasons) {
+    let array = &fresh.superblock;
+    let unknown = array.features.unknown();
+    if unknown != 0 {
+        reasons.refuse(Reason::UnknownFeatures { member: fresh.name.clone(), bits: unknown });
+    }
+    if array.has(Features::RESHAPE) {
+        reasons.refuse(Reason::Reshaping);
+    }
+    if array.has(Features::CLUSTERED) {
+        reasons.read_only(Reason::Clustered);
+    }
+    if array.has(Features::JOURNAL) {
+        let journal = members.iter().zip(verdicts).find(|(_, verdict)| **verdict == Verdict::Journal);
+        let mut not_empty = |member: &MemberFacts, pages| {
+            reasons.refuse(Reason::JournalNotEmpty { member: member.name.clone(), pages });
+        };
+        match journal.map(|(member, _)| (member, member.journal)) {
+            None => reasons.read_only(Reason::JournalMissing),
+            Some((_, Some(JournalFacts::Empty | JournalFacts::Written { .. }))) => {
+                reasons.read_only(Reason::JournalUnused);
+            }
+            Some((member, Some(JournalFacts::Ahead { pages }))) => not_empty(member, Some(pages)),
+            Some((member, Some(JournalFacts::NotEmpty) | None)) => not_empty(member, None),
+        }
+    }
+}
+
+fn has_redundancy(level: i32) -> bool {
+    matches!(level, 1 | 4 | 5 | 6 | 10)
+}

@@ -1,0 +1,159 @@
+//! What else opens an array: which kernels, which mdadm, and what wattle itself does with it. A
+//! table over its features.
+
+use std::fmt;
+
+use crate::md::facts::{BitmapFacts, Features, SuperblockFacts, Version};
+
+/// A kernel or mdadm version: major, minor.
+pub type Release = (u16, u16);
+
+/// What opens an array.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Compatibility {
+    /// The first kernel that does; `None` if every kernel with md does.
+    pub kernel_from: Option<Release>,
+    /// Kernels from the first to before the second do not, although older and newer ones do.
+    pub kernel_gap: Option<(Release, Release)>,
+    /// The first mdadm that handles it; `None` if every one does.
+    pub mdadm_from: Option<Release>,
+    /// Why, one sentence for each row that applies.
+    pub notes: Vec<&'static str>,
+}
+
+/// One feature and what it asks for.
+struct Row {
+    applies: fn(&SuperblockFacts, BitmapFacts, u32) -> bool,
+    kernel_from: Option<Release>,
+    kernel_gap: Option<(Release, Release)>,
+    mdadm_from: Option<Release>,
+    note: &'static str,
+}
+
+const ROW: Row =
+    Row { applies: |_, _, _| false, kernel_from: None, kernel_gap: None, mdadm_from: None, note: "" };
+
+/// docs/formats.md §1.2, §8, §10; the kernel releases are those in which the feature was merged.
+const ROWS: [Row; 11] = [
+    Row {
+        applies: |array, _, _| array.level == -1,
+        kernel_gap: Some(((6, 8), (6, 14))),
+        note: "linear was taken out of Linux 6.8 and came back in 6.14",
+        ..ROW
+    },
+    Row {
+        applies: |array, _, _| array.has(Features::RAID0_LAYOUT),
+        kernel_from: Some((5, 4)),
+        note: "the superblock states the RAID 0 layout, which older kernels refuse as an unknown feature",
+        ..ROW
+    },
+    Row {
+        applies: |array, _, _| array.level == 0 && !array.has(Features::RAID0_LAYOUT),
+        note: "the RAID 0 layout is not stated: with members of different sizes Linux 5.4 and later ask for raid0.default_layout",
+        ..ROW
+    },
+    Row {
+        applies: |array, _, _| array.has(Features::PPL),
+        kernel_from: Some((4, 12)),
+        mdadm_from: Some((4, 0)),
+        note: "partial parity logs",
+        ..ROW
+    },
+    Row {
+        applies: |array, _, _| array.has(Features::MULTIPLE_PPLS),
+        kernel_from: Some((4, 14)),
+        mdadm_from: Some((4, 0)),
+        note: "rings of partial parity logs",
+        ..ROW
+    },
+    Row {
+        applies: |array, _, _| array.has(Features::JOURNAL),
+        kernel_from: Some((4, 4)),
+        mdadm_from: Some((3, 4)),
+        note: "a RAID 5 journal",
+        ..ROW
+    },
+    Row {
+        applies: |array, bitmap, _| array.has(Features::CLUSTERED) || bitmap == BitmapFacts::Version(5),
+        kernel_from: Some((4, 1)),
+        mdadm_from: Some((3, 4)),
+        note: "a clustered bitmap, which also needs the cluster's lock manager",
+        ..ROW
+    },
+    Row {
+        applies: |_, bitmap, _| bitmap == BitmapFacts::Version(6),
+        kernel_from: Some((6, 18)),
+        mdadm_from: Some((4, 6)),
+        note: "a lockless bitmap",
+        ..ROW
+    },
+    Row {
+        applies: |_, _, logical_block_bytes| logical_block_bytes != 0,
+        kernel_from: Some((6, 19)),
+        note: "the superblock states the logical block size, which older kernels refuse",
+        ..ROW
+    },
+    Row {
+        applies: |array, _, _| array.has(Features::REPLACEMENT),
+        kernel_from: Some((3, 3)),
+        note: "a member is being replaced",
+        ..ROW
+    },
+    Row {
+        applies: |array, _, _| array.version == Version::V090,
+        note: "metadata 0.90: at most 27 members, assembled by the kernel itself at boot (type fd partitions)",
+        ..ROW
+    },
+];
+
+/// What opens an array with this superblock and bitmap; `logical_block_bytes` is the superblock's
+/// own field, 0 if not stated.
+#[must_use]
+pub fn compatibility(
+    array: &SuperblockFacts,
+    bitmap: BitmapFacts,
+    logical_block_bytes: u32,
+) -> Compatibility {
+    let rows = || ROWS.iter().filter(|row| (row.applies)(array, bitmap, logical_block_bytes));
+    Compatibility {
+        kernel_from: rows().filter_map(|row| row.kernel_from).max(),
+        kernel_gap: rows().find_map(|row| row.kernel_gap),
+        mdadm_from: rows().filter_map(|row| row.mdadm_from).max(),
+        notes: rows().map(|row| row.note).collect(),
+    }
+}
+
+impl Compatibility {
+    /// `Linux 5.4 and later`, `every Linux with md`.
+    #[must_use]
+    pub fn kernels(&self) -> String {
+        match (self.kernel_from, self.kernel_gap) {
+            (None, None) => "every Linux with md".to_owned(),
+            (Some((major, minor)), None) => format!("Linux {major}.{minor} and later"),
+            (None, Some((from, to))) => {
+                format!("Linux before {}.{} and from {}.{} on", from.0, from.1, to.0, to.1)
+            }
+            (Some(first), Some((_, to))) => {
+                let (major, minor) = first.max(to);
+                format!("Linux {major}.{minor} and later")
+            }
+        }
+    }
+
+    /// `mdadm 4.0 and later`, `every mdadm`.
+    #[must_use]
+    pub fn mdadm(&self) -> String {
+        self.mdadm_from
+            .map_or("every mdadm".to_owned(), |(major, minor)| format!("mdadm {major}.{minor} and later"))
+    }
+}
+
+impl fmt::Display for Compatibility {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}; {}", self.kernels(), self.mdadm())?;
+        if !self.notes.is_empty() {
+            write!(f, " ({})", self.notes.join("; "))?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,368 @@
+//! Why an array is not served, or not written: typed, and in an operator's words.
+
+use std::fmt;
+
+use wattle_engine::geometry::GeometryError;
+
+use crate::problem::{Check, Code, Problem};
+
+/// Something that keeps an array from being written or from being served at all.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Reason {
+    /// The slots without a usable member are more than redundancy covers.
+    NotEnoughMembers {
+        /// Slots without a usable member.
+        missing: Vec<u16>,
+        /// How many slots the array has.
+        raid_disks: u32,
+    },
+    /// Parity cannot be trusted and a member is missing.
+    DirtyDegraded {
+        /// Slots that are missing or only partly rebuilt.
+        missing: Vec<u16>,
+        /// The array has partial parity logs, which do not tell all that was in flight.
+        ppl: bool,
+        /// What the bitmap knows: how many of its regions may be wrong, and how many it has.
+        /// `None`: all of the array may be.
+        regions: Option<(u64, u64)>,
+    },
+    /// A slot is not in sync, and the operator wants whole arrays only.
+    DegradedNotAllowed {
+        /// Slots that are missing or only partly rebuilt.
+        missing: Vec<u16>,
+    },
+    /// Two equally fresh members are in one slot.
+    DuplicateRole {
+        /// The slot.
+        slot: u16,
+        /// One.
+        first: String,
+        /// The other.
+        second: String,
+    },
+    /// A member was part of a run of the array without the freshest member.
+    SplitBrain {
+        /// It.
+        member: String,
+        /// The freshest member.
+        freshest: String,
+    },
+    /// Feature bits that are not known here.
+    UnknownFeatures {
+        /// The member that holds the superblock.
+        member: String,
+        /// The bits.
+        bits: u32,
+    },
+    /// A reshape is in progress.
+    Reshaping,
+    /// The log holds something.
+    JournalNotEmpty {
+        /// The journal.
+        member: String,
+        /// Pages of 4 KiB that only the journal has; `None` if its log cannot be compared with the
+        /// members.
+        pages: Option<u64>,
+    },
+    /// The journal is there and nothing is only in it; a writer would have to use it.
+    JournalUnused,
+    /// The journal is not among the members.
+    JournalMissing,
+    /// The feature bit or the bitmap of a cluster.
+    Clustered,
+    /// RAID 0 with several zones and no layout.
+    Raid0Layout,
+    /// A bad-block log is not empty and cannot be read.
+    BadBlocks {
+        /// The member it is about.
+        member: String,
+    },
+    /// Multipath, faulty, container, or something new.
+    UnsupportedLevel {
+        /// As the superblock has it.
+        level: i32,
+    },
+    /// The copies of this RAID 10 collide.
+    CollidingLayout {
+        /// The layout word.
+        layout: u32,
+    },
+    /// The bitmap's version is not 3 or 4.
+    BitmapVersion {
+        /// The member it is about.
+        member: String,
+        /// Its version.
+        version: u32,
+    },
+    /// The superblock names a bitmap and what is there is none.
+    BitmapInvalid {
+        /// The member it is about.
+        member: String,
+    },
+    /// No member gives the bits of the bitmap.
+    BitmapUnreadable {
+        /// One whose bitmap was tried.
+        member: String,
+    },
+    /// Equally fresh members disagree.
+    Ambiguous {
+        /// The field.
+        field: &'static str,
+        /// What the freshest member says.
+        expected: u64,
+        /// A member that says something else.
+        member: String,
+        /// What it says.
+        found: u64,
+    },
+    /// A number of the superblock cannot be.
+    BadNumber {
+        /// The member that holds the superblock.
+        member: String,
+        /// The field, as `examine` names it.
+        field: &'static str,
+        /// What it says.
+        found: u64,
+        /// What it may say.
+        expected: &'static str,
+    },
+    /// The numbers do not fit together.
+    Geometry {
+        /// The member that holds the superblock.
+        member: String,
+        /// The numbers that do not.
+        source: GeometryError,
+    },
+}
+
+impl Reason {
+    /// Its code.
+    #[must_use]
+    pub fn code(&self) -> Code {
+        match self {
+            Self::NotEnoughMembers { .. } => Code::NotEnoughMembers,
+            Self::DirtyDegraded { .. } => Code::DirtyDegraded,
+            Self::DegradedNotAllowed { .. } => Code::Degraded,
+            Self::DuplicateRole { .. } => Code::DuplicateRole,
+            Self::SplitBrain { .. } => Code::SplitBrain,
+            Self::UnknownFeatures { .. } => Code::UnknownFeature,
+            Self::Reshaping => Code::Reshaping,
+            Self::JournalNotEmpty { .. } => Code::JournalNotEmpty,
+            Self::JournalMissing => Code::JournalMissing,
+            Self::JournalUnused => Code::NotSupportedYet,
+            Self::Clustered => Code::Clustered,
+            Self::Raid0Layout => Code::Raid0Layout,
+            Self::BadBlocks { .. } => Code::BadBlocks,
+            Self::UnsupportedLevel { .. } => Code::UnsupportedLevel,
+            Self::CollidingLayout { .. } => Code::CollidingLayout,
+            Self::BitmapVersion { .. } | Self::BitmapInvalid { .. } => Code::ForeignBitmap,
+            Self::BitmapUnreadable { .. } => Code::ReadFailed,
+            Self::Ambiguous { .. } => Code::Ambiguous,
+            Self::BadNumber { .. } | Self::Geometry { .. } => Code::ImpossibleGeometry,
+        }
+    }
+
+    /// The check that overrides it, if one does.
+    #[must_use]
+    pub fn check(&self) -> Option<Check> {
+        match self {
+            Self::DirtyDegraded { .. } => Some(Check::DirtyDegraded),
+            Self::SplitBrain { .. } => Some(Check::SplitBrain),
+            _ => None,
+        }
+    }
+
+    /// In an operator's words, about the array called `array`.
+    #[must_use]
+    pub fn problem(&self, array: &str) -> Problem {
+        let (why, next) = self.why_and_next();
+        let mut problem = Problem::new(self.code(), format!("array {array}: {self}"), why, next);
+        problem.member = self.member().map(str::to_owned);
+        problem.force = self.check();
+        problem
+    }
+
+    fn member(&self) -> Option<&str> {
+        match self {
+            Self::DuplicateRole { second: member, .. }
+            | Self::SplitBrain { member, .. }
+            | Self::UnknownFeatures { member, .. }
+            | Self::JournalNotEmpty { member, .. }
+            | Self::BadBlocks { member }
+            | Self::BitmapVersion { member, .. }
+            | Self::BitmapInvalid { member }
+            | Self::BitmapUnreadable { member }
+            | Self::Ambiguous { member, .. }
+            | Self::BadNumber { member, .. }
+            | Self::Geometry { member, .. } => Some(member),
+            _ => None,
+        }
+    }
+
+    fn why_and_next(&self) -> (&'static str, &'static str) {
+        match self {
+            Self::NotEnoughMembers { .. } => (
+                "more slots are empty than the level's redundancy covers",
+                "give the members of these slots too; `wattle scan` says why a member given was not used",
+            ),
+            Self::DirtyDegraded { ppl: true, .. } => (
+                "a partial parity log cannot be read, or none says what was in flight: stripes may have parity that does not fit \
+                 their data, and the missing member's data is computed from it",
+                "give all members if you have them; --force=dirty-degraded goes on and may return wrong data in these stripes",
+            ),
+            Self::DirtyDegraded { regions: Some(_), .. } => (
+                "in these regions parity may not fit the data, and the missing member's data is computed from it; the rest is right",
+                "give all members if you have them; --force=dirty-degraded goes on and may return wrong data in these regions",
+            ),
+            Self::DirtyDegraded { .. } => (
+                "stripes in flight when it stopped may have parity that does not fit their data, and the missing member's \
+                 data is computed from it",
+                "give all members if you have them; --force=dirty-degraded goes on and may return wrong data in these stripes",
+            ),
+            Self::DegradedNotAllowed { .. } => (
+                "--degraded=never asks for whole arrays only",
+                "give the members of these slots too, or serve it as it is: --degraded=auto",
+            ),
+            Self::DuplicateRole { .. } => (
+                "one may be an old copy of the other, and only one can be right",
+                "give only the one you trust",
+            ),
+            Self::SplitBrain { .. } => (
+                "each side went on without the other and has changes of its own",
+                "give only the members of one side, or --force=split-brain for the freshest",
+            ),
+            Self::UnknownFeatures { .. } => (
+                "data read by old rules may be wrong",
+                "use a newer wattle, or the kernel that made the array",
+            ),
+            Self::Reshaping => (
+                "part of the array is in its old geometry and part in the new one",
+                "assemble it with the kernel and let the reshape finish",
+            ),
+            Self::JournalNotEmpty { .. } => (
+                "acknowledged writes may be only there, and this version does not replay them",
+                "assemble it with the kernel once, which replays them, and stop it",
+            ),
+            Self::JournalMissing => (
+                "what the journal held may be newer than the members",
+                "give the journal device too; reading works without",
+            ),
+            Self::JournalUnused => (
+                "writes would have to go through the journal, which this version cannot",
+                "serve it with --read-only",
+            ),
+            Self::Clustered => (
+                "its nodes coordinate through a lock manager that wattle does not speak",
+                "serve it with --read-only while no node runs it",
+            ),
+            Self::Raid0Layout => (
+                "its members differ in size, and kernels before 3.14 placed the data behind the smallest member differently",
+                "set the layout with the kernel that made it (`mdadm --assemble --update=layout-original` or `layout-alternate`)",
+            ),
+            Self::BadBlocks { .. } => (
+                "any of its sectors may be among those that are lost, and the other members cannot stand in for it",
+                "give the missing members too, or copy the drive (ddrescue) and give the copy",
+            ),
+            Self::UnsupportedLevel { .. } => {
+                ("only linear, RAID 0, 1, 4, 5, 6 and 10 hold data in a known way", "use mdadm")
+            }
+            Self::CollidingLayout { .. } => (
+                "with this number of members copies of different data share a place, so writing destroys data",
+                "serve it with --read-only and copy the data away",
+            ),
+            Self::BitmapVersion { .. } => {
+                ("a writer must keep such a bitmap up and this version cannot", "serve it with --read-only")
+            }
+            Self::BitmapInvalid { .. } => (
+                "the kernel would refuse the array, and a writer must not guess",
+                "serve it with --read-only, or remove the bitmap with mdadm",
+            ),
+            Self::BitmapUnreadable { .. } => (
+                "a writer must keep the bitmap up, and cannot know what it says",
+                "serve it with --read-only, or copy the drive (ddrescue) and give the copy",
+            ),
+            Self::Ambiguous { .. } => {
+                ("members of the same generation agree on everything", "leave out the member that is wrong")
+            }
+            Self::BadNumber { .. } | Self::Geometry { .. } => (
+                "md writes no such superblock; it is damaged or was made to look like one",
+                "leave the member out; `wattle examine` shows every field",
+            ),
+        }
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotEnoughMembers { missing, raid_disks } => {
+                write!(f, "{} of {raid_disks} members are missing ({})", missing.len(), Slots(missing))
+            }
+            Self::DirtyDegraded { missing, regions: None, .. } => {
+                write!(f, "it was not stopped cleanly and is degraded ({})", Slots(missing))
+            }
+            Self::DirtyDegraded { missing, regions: Some((set, count)), .. } => write!(
+                f,
+                "it was not stopped cleanly, with {set} of {count} regions in flight, and is degraded ({})",
+                Slots(missing)
+            ),
+            Self::DegradedNotAllowed { missing } => write!(f, "it is degraded ({})", Slots(missing)),
+            Self::DuplicateRole { slot, first, second } => {
+                write!(f, "{first} and {second} both claim slot {slot}")
+            }
+            Self::SplitBrain { member, freshest } => {
+                write!(f, "{member} was run without {freshest}, and {freshest} without {member}")
+            }
+            Self::UnknownFeatures { member, bits } => {
+                write!(f, "{member}: feature_map has unknown bits {bits:#x}")
+            }
+            Self::Reshaping => f.write_str("a reshape is in progress"),
+            Self::JournalNotEmpty { member, pages: None } => {
+                write!(
+                    f,
+                    "the journal on {member} is not empty, and its log cannot be compared with the members"
+                )
+            }
+            Self::JournalNotEmpty { member, pages: Some(pages) } => {
+                write!(
+                    f,
+                    "the journal on {member} is not empty: {pages} of its pages of 4 KiB are on no member"
+                )
+            }
+            Self::JournalMissing => f.write_str("its journal device is not among the members"),
+            Self::JournalUnused => f.write_str("it has a journal"),
+            Self::Clustered => f.write_str("it belongs to a cluster"),
+            Self::Raid0Layout => f.write_str("its RAID 0 layout is not recorded"),
+            Self::BadBlocks { member } => {
+                write!(f, "{member} has bad blocks recorded, and the list of them cannot be read")
+            }
+            Self::UnsupportedLevel { level } => write!(f, "level {level} is not supported"),
+            Self::CollidingLayout { layout } => write!(f, "RAID 10 layout {layout:#x} makes copies collide"),
+            Self::BitmapVersion { member, version } => {
+                write!(f, "the bitmap on {member} has version {version}")
+            }
+            Self::BitmapInvalid { member } => {
+                write!(f, "{member}: the superblock names a bitmap and none of this array is there")
+            }
+            Self::BitmapUnreadable { member } => write!(f, "{member}: its bitmap cannot be read"),
+            Self::Ambiguous { field, expected, member, found } => {
+                write!(f, "{member}: {field} is {found}, and {expected} on an equally fresh member")
+            }
+            Self::BadNumber { member, field, found, expected } => {
+                write!(f, "{member}: {field} is {found}, expected {expected}")
+            }
+            Self::Geometry { member, source } => write!(f, "{member}: {source}"),
+        }
+    }
+}
+
+/// `slot 2` or `slots 1, 3`.
+struct Slots<'a>(&'a [u16]);
+
+impl fmt::Display for Slots<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let list: Vec<_> = self.0.iter().map(ToString::to_string).collect();
+        write!(f, "slot{} {}", if self.0.len() == 1 { "" } else { "s" }, list.join(", "))
+    }
+}

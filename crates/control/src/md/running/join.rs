@@ -1,0 +1,311 @@
+//! How a device comes into an array that runs.
+
+use wattle_engine::array::ArrayStatus;
+use wattle_engine::error::JoinError;
+use wattle_engine::units::{MemberIx, SECTOR_BYTES, Sector};
+use wattle_engine::{BadRanges, MemberKey, MemberSpec, MemberState};
+use wattle_format::md::badblocks::BadBlocks;
+use wattle_format::md::{Features, Superblock, Uuid};
+use wattle_rt::{BufMut, Device, Durability, Either, IoError, race};
+
+use super::look::shown;
+use super::{Known, Newcomer, RunningArray, Terms};
+use crate::events::{Event, EventPlace, Filling};
+use crate::md::admit::{self, Admission, Offer, Place, Running, Seat, admit};
+use crate::md::assemble::Recovery;
+use crate::md::badblocks::{self, in_data};
+use crate::md::bookkeeping;
+use crate::md::commit::{self, MdMetadata};
+use crate::md::create::PlannedWrite;
+use crate::md::ppl;
+use crate::members::same_place;
+use crate::problem::{Code, Forced, Problem};
+use crate::signature::Signature;
+use crate::undo::{self, Kept, Site};
+
+impl RunningArray {
+    /// Takes in a device by its name: one that may come back, or one that is opened.
+    pub(super) async fn open_and_join(
+        &self,
+        name: &str,
+        place: Place,
+        device_uuid: Uuid,
+        terms: Terms<'_>,
+    ) -> Result<Seat, Problem> {
+        // Those that may come back are open already.
+        let returning =
+            self.returning.borrow().iter().find(|(_, member)| same_place(&member.name, name)).cloned();
+        if let Some((_, member)) = returning {
+            let newcomer =
+                Newcomer::known(&self.core, &member.name, &member.device, &member.superblock).await?;
+            let seat = self.join(newcomer, None, place, terms).await?;
+            self.returning.borrow_mut().retain(|(_, other)| other.name != member.name);
+            return Ok(seat);
+        }
+        if self.devices.borrow().values().any(|known| same_place(&known.name, name)) {
+            let next = format!(
+                "name another device; one that failed has to be removed first: `wattle remove {} {name}`",
+                self.name
+            );
+            return Err(self.problem(
+                Code::GivenTwice,
+                format!("{name} belongs to the array already"),
+                "a member counted twice is redundancy that is not there",
+                next,
+            ));
+        }
+        // Another may hold it, and stopping the array does not wait for that.
+        let opened = race(self.stopping.wait(), Newcomer::open(&self.core, name, device_uuid)).await;
+        let Either::Second(newcomer) = opened else {
+            return Err(self.join_problem(name, JoinError::Stopped));
+        };
+        self.join(newcomer?, None, place, terms).await
+    }
+
+    /// Takes in a device that is open; `spare` says which one it is of the array, if it is.
+    pub(super) async fn join(
+        &self,
+        newcomer: Newcomer,
+        spare: Option<MemberKey>,
+        place: Place,
+        terms: Terms<'_>,
+    ) -> Result<Seat, Problem> {
+        let books = self.books()?;
+        let Newcomer { offer, device, device_uuid } = newcomer;
+        // A spare that is offered again is one device still: known twice, it would be written as
+        // two.
+        let spare = spare.or_else(|| self.spare_on(&device));
+        let mut saved = None;
+        let admission = loop {
+            let admission = self.decide(&offer, place, device_uuid, terms.forced).await?;
+            let Some(recorder) = terms.undo else { break admission };
+            let overwritten = self.overwritten(&device, &admission);
+            if saved.as_ref() == Some(&overwritten) {
+                break admission;
+            }
+            let (writes, kept) = &overwritten;
+            recorder.record(&self.core, &[Site::named(&offer.name, &device)], writes, kept).await?;
+            // That took a while, and members may be gone: what is decided is decided after it.
+            saved = Some(overwritten);
+        };
+        let written = self.write(&device, &admission).await;
+        written.map_err(|error| self.not_taken(&offer.name, &error.to_string()))?;
+        let bad = self.bad_blocks(&device, &admission).await;
+        let bad = bad.map_err(|error| self.not_taken(&offer.name, &error.to_string()))?;
+
+        let Admission { seat, recovery, superblock, .. } = admission;
+        let is_spare = seat == Seat::Spare;
+        let before = spare.and_then(|key| Some((key, books.state().superblock(key)?.clone())));
+        let key = match spare {
+            Some(key) => {
+                books.prepare(key, superblock.clone(), is_spare).await;
+                key
+            }
+            None => books
+                .admit(commit::Place { device: device.clone() }, superblock.clone(), is_spare)
+                .await
+                .map_err(|error| self.not_taken(&offer.name, &error.to_string()))?,
+        };
+        let joined = match seat {
+            Seat::Spare => {
+                let written = books.write_spare(key).await;
+                written.map_err(|error| self.not_taken(&offer.name, &error.to_string()))
+            }
+            Seat::Slot(slot) => {
+                let who = member_spec(key, &device, &superblock, bad, recovery, books);
+                let joined = self.handle.add(&self.core, MemberIx(slot), who).await;
+                joined.map_err(|error| self.join_problem(&offer.name, error))
+            }
+            Seat::Replacement(slot) => {
+                let who = member_spec(key, &device, &superblock, bad, recovery, books);
+                let joined = self.handle.replace(&self.core, MemberIx(slot), who).await;
+                joined.map_err(|error| self.join_problem(&offer.name, error))
+            }
+        };
+        if let Err(problem) = joined {
+            match before {
+                Some((key, superblock)) => books.prepare(key, superblock, true).await,
+                None => books.forget(key).await,
+            }
+            return Err(problem);
+        }
+        self.forget_gone().await;
+        let known = Known { name: offer.name.clone(), spare: is_spare, unusable: false };
+        self.devices.borrow_mut().insert(key, known);
+        let member = self.event_member(Some(key), &offer.name);
+        let filling = match recovery {
+            Recovery::Full => Filling::Full,
+            Recovery::Regions => Filling::Missed,
+        };
+        self.tell(match seat {
+            Seat::Spare => Event::Spare { member },
+            Seat::Slot(slot) => Event::Joined { member, place: EventPlace::Slot(slot), filling },
+            Seat::Replacement(slot) => {
+                Event::Joined { member, place: EventPlace::Replacement(slot), filling: Filling::Full }
+            }
+        });
+        Ok(seat)
+    }
+
+    /// What a device that was of the array might show of its content.
+    async fn shown(&self, books: &MdMetadata, offer: &Offer) -> Vec<Signature> {
+        let state = books.state();
+        let own = state.devices().next().and_then(|(_, superblock)| offer.own(superblock));
+        match (own, books.geometry()) {
+            (Some(own), Some(geometry)) => {
+                shown(&self.core, &self.handle.volume(), geometry, offer, own).await
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// The spare on a device, if it is one.
+    fn spare_on(&self, device: &Device) -> Option<MemberKey> {
+        let books = self.books.as_ref()?;
+        let same = |key: &MemberKey| books.device(*key).is_some_and(|known| known.same(device));
+        self.devices.borrow().iter().find(|(key, known)| known.spare && same(key)).map(|(key, _)| *key)
+    }
+
+    /// Forgets devices that were in a seat and are in none any more.
+    async fn forget_gone(&self) {
+        let Some(books) = &self.books else { return };
+        let state = books.state();
+        let seated = |key: &MemberKey| state.seats().iter().any(|seat| seat.key == Some(*key));
+        let gone = |(key, known): &(&MemberKey, &Known)| !known.spare && !seated(key);
+        let gone: Vec<MemberKey> = self.devices.borrow().iter().filter(gone).map(|(key, _)| *key).collect();
+        for key in gone {
+            books.forget(key).await;
+            self.devices.borrow_mut().remove(&key);
+        }
+    }
+
+    /// Whether a device may join as the array is now, and how.
+    async fn decide(
+        &self,
+        offer: &Offer,
+        place: Place,
+        device_uuid: Uuid,
+        forced: Forced,
+    ) -> Result<Admission, Problem> {
+        // That reads the array, which may find that members are gone: what is decided here is
+        // decided after that.
+        let shown = self.shown(self.books()?, offer).await;
+        let status = self.handle.status(&self.core).await;
+        let running = Running { shown, ..self.view(&status)? };
+        if status.broken {
+            // Nothing is written on it either: what a member that failed last holds may be all
+            // there is.
+            return Err(self.join_problem(&offer.name, JoinError::Broken));
+        }
+        admit(offer, &running, place, device_uuid, forced)
+    }
+
+    /// What is written on a device before the array has it, and where the array will write what
+    /// belongs to it, or may write over what tells what it was.
+    fn overwritten(&self, device: &Device, admission: &Admission) -> (Vec<undo::Write>, Vec<Kept>) {
+        let write = |write: &PlannedWrite| undo::Write {
+            site: 0,
+            offset_bytes: write.offset_bytes,
+            bytes: write.bytes.clone(),
+        };
+        let bitmap = self.books.as_ref().and_then(|books| books.bitmap());
+        let regions = bitmap.map(|bitmap| bitmap.bits().regions.count());
+        let metadata = bookkeeping::metadata(0, device, &admission.superblock, regions);
+        (admission.writes.iter().map(write).collect(), undo::ends(0, device).chain(metadata).collect())
+    }
+
+    /// What has to be on a device before its superblock says that it is a member.
+    async fn write(&self, device: &Device, admission: &Admission) -> Result<(), IoError> {
+        for write in &admission.writes {
+            let bytes = BufMut::copy_of(&write.bytes).freeze();
+            self.core.write(device, write.offset_bytes, bytes, Durability::Cached).await?;
+        }
+        self.core.flush(device).await
+    }
+
+    /// The bad sectors of a device that keeps its log.
+    async fn bad_blocks(&self, device: &Device, admission: &Admission) -> Result<BadRanges, IoError> {
+        let superblock = &admission.superblock;
+        let area =
+            superblock.bad_block_log().filter(|_| superblock.features().contains(Features::BAD_BLOCKS));
+        let Some(area) = area else { return Ok(BadRanges::NONE) };
+        let at = superblock.sector_from_superblock(area.offset_sectors).ok_or(IoError::END_OF_DEVICE)?;
+        let buf = BufMut::zeroed(usize::from(area.size_sectors) * SECTOR_BYTES as usize);
+        let (read, bytes) = self.core.read(device, at * SECTOR_BYTES, buf).await;
+        read?;
+        // A log that makes no sense may mean any sector.
+        let listed = BadBlocks::decode(&bytes, area.shift).map_err(|_| IoError::MEDIUM)?;
+        let start = superblock.data_offset_sectors();
+        Ok(in_data(&listed, &(start..start.saturating_add(superblock.data_size_sectors()))))
+    }
+
+    /// The array as the admission of newcomers sees it.
+    fn view(&self, status: &ArrayStatus) -> Result<Running, Problem> {
+        let books = self.books()?;
+        let state = books.state();
+        let slots = status.members.len();
+        let state_in =
+            |seat: usize| status.members.iter().chain(&status.replacements).nth(seat).map(|who| who.state);
+        let template = (0..slots)
+            .filter(|slot| state_in(*slot) == Some(MemberState::InSync))
+            .find_map(|slot| state.superblock(state.seats().get(slot)?.key?));
+        let Some(template) = template else {
+            return Err(self.problem(
+                Code::VolumeFailed,
+                format!("{}: no member is whole", self.name),
+                "nothing could fill a new member",
+                "`wattle status` shows the members' states",
+            ));
+        };
+        let working = |key: &MemberKey| {
+            (0..)
+                .zip(state.seats())
+                .any(|(seat, who)| who.key == Some(*key) && state_in(seat).is_some_and(MemberState::writable))
+        };
+        let known = self.devices.borrow();
+        let devices =
+            known.iter().filter(|(key, known)| known.spare || working(key)).filter_map(|(key, known)| {
+                let superblock = state.superblock(*key)?;
+                Some(admit::Device {
+                    name: known.name.clone(),
+                    dev_number: superblock.dev_number(),
+                    device_uuid: superblock.device_uuid(),
+                    spare: known.spare,
+                })
+            });
+        let slots_where = |matches: &dyn Fn(usize) -> bool| {
+            (0..slots as u16).filter(|slot| matches(usize::from(*slot))).collect()
+        };
+        Ok(Running {
+            template: template.clone(),
+            devices: devices.collect(),
+            in_sync: slots_where(&|slot| state_in(slot) == Some(MemberState::InSync)),
+            empty: slots_where(&|slot| !state_in(slot).is_some_and(MemberState::writable)),
+            replacing: slots_where(&|slot| state_in(slots + slot).is_some_and(MemberState::writable)),
+            events_cleared: books.bitmap().map(|bitmap| bitmap.bits().events_cleared),
+            logical_block_bytes: self.block_bytes,
+            shown: Vec::new(),
+        })
+    }
+}
+
+/// A newcomer as the engine takes it: nothing of it is current, or nothing but what the bitmap has
+/// bits for is not.
+fn member_spec(
+    key: MemberKey,
+    device: &Device,
+    superblock: &Superblock,
+    bad: BadRanges,
+    recovery: Recovery,
+    books: &MdMetadata,
+) -> MemberSpec {
+    let stale = books.bitmap().filter(|_| recovery == Recovery::Regions).map(|bitmap| bitmap.bits().regions);
+    MemberSpec {
+        key: Some(key),
+        log: ppl::area(superblock, device.size_bytes()),
+        stale,
+        bad,
+        bad_entries_max: badblocks::entries_max(superblock, device),
+        ..MemberSpec::blank(device.clone(), Sector(superblock.data_offset_sectors()))
+    }
+}

@@ -1,0 +1,591 @@
+//! An array that runs, as its operator has it: members named by people come, go and are replaced.
+//!
+//! Every operation is all or nothing: whatever an error says, the array is as it was before. One
+//! operation at a time; the next one waits. It all happens on the array's home core, beside the
+//! task that keeps its superblocks.
+//!
+//! Devices are given open ([`Newcomer`]), so that a simulation can give its own; [`Newcomer::open`]
+//! opens what an operator names, under an exclusive lock and before anything else. A device that
+//! leaves is let go of, lock and all.
+
+mod join;
+mod look;
+mod problems;
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::Duration;
+
+use wattle_engine::geometry::Kind;
+use wattle_engine::sync::{Job, JobEnd, JobError, RepairSource};
+use wattle_engine::units::MemberIx;
+use wattle_engine::{ArrayHandle, BadRanges, MemberKey};
+use wattle_format::md::{Superblock, Uuid};
+use wattle_rt::{Core, Device, Event as Flag, Permit, Semaphore};
+
+use crate::events::{Covered, Event, EventLog, EventMember, Recorded};
+use crate::md::admit::{Offer, Place, Seat};
+use crate::md::assemble::ReAdd;
+use crate::md::commit::MdMetadata;
+use crate::md::start::{ClaimedMember, Started};
+use crate::members::{Claim, Member, same_place};
+use crate::problem::{Code, Forced, Problem};
+use crate::undo::Recorder;
+use problems::{made_up, not_a_member};
+
+/// Between two looks at a job that is waited for.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// A device that is offered to an array: open for writing, and ours alone.
+#[derive(Debug, Clone)]
+pub struct Newcomer {
+    /// What is on it.
+    pub offer: Offer,
+    /// Itself.
+    pub device: Device,
+    /// Random; its id if it was not of the array before.
+    pub device_uuid: Uuid,
+}
+
+impl Newcomer {
+    /// Opens a file or block device for writing, alone, and looks at what is on it.
+    ///
+    /// # Errors
+    /// A [`Problem`]: it cannot be opened, is in use, does not answer or cannot be read where
+    /// something may be; or it is a made-up drive.
+    pub async fn open(core: &Core, name: &str, device_uuid: Uuid) -> Result<Self, Problem> {
+        let named = name.to_owned();
+        let opened = core.offload(move || {
+            let member = Member::look(&named)?;
+            if member.is_made_up() {
+                return Err(made_up(&named));
+            }
+            Ok(member.claim(Claim::Write)?.device)
+        });
+        let device = opened.await.map_err(Problem::no_thread)??;
+        Self::look(core, name, device, device_uuid).await
+    }
+
+    /// A device that is open, by what is on it.
+    ///
+    /// # Errors
+    /// A [`Problem`]: it does not answer, or cannot be read where something may be.
+    pub async fn look(core: &Core, name: &str, device: Device, device_uuid: Uuid) -> Result<Self, Problem> {
+        Ok(Self { offer: look::look(core, name, &device).await?, device, device_uuid })
+    }
+
+    /// A device of which its superblock of this array is known, by what else is on it.
+    async fn known(
+        core: &Core,
+        name: &str,
+        device: &Device,
+        superblock: &Superblock,
+    ) -> Result<Self, Problem> {
+        let offer = look::look_again(core, name, device, superblock).await?;
+        let device_uuid = superblock.device_uuid().unwrap_or(Uuid([0; 16]));
+        Ok(Self { offer, device: device.clone(), device_uuid })
+    }
+}
+
+/// On which terms a device comes in.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Terms<'a> {
+    /// Checks that are overridden.
+    pub forced: Forced,
+    /// Saves what identifies its content before the first byte of it changes; `None` if that is
+    /// not wanted, or if the array does it by itself with what is its own already.
+    pub undo: Option<&'a Recorder>,
+}
+
+impl From<Forced> for Terms<'_> {
+    fn from(forced: Forced) -> Self {
+        Self { forced, undo: None }
+    }
+}
+
+/// A device of the array.
+#[derive(Debug, Clone)]
+struct Known {
+    name: String,
+    spare: bool,
+    /// It did not take a slot when it should have.
+    unusable: bool,
+}
+
+/// An array that runs, with everything that belongs to it.
+pub struct RunningArray {
+    core: Core,
+    name: String,
+    handle: ArrayHandle,
+    books: Option<Rc<MdMetadata>>,
+    devices: RefCell<BTreeMap<MemberKey, Known>>,
+    /// Members that may come back.
+    returning: RefCell<Vec<(ReAdd, ClaimedMember)>>,
+    /// The smallest write that clients may send to members.
+    block_bytes: u32,
+    turn: Semaphore,
+    /// It is to be stopped, and no member comes in any more.
+    stopping: Flag,
+    events: EventLog,
+}
+
+impl RunningArray {
+    /// An array that was just started, on its home core. `name` is what people call it.
+    #[must_use]
+    pub fn new(core: &Core, name: &str, started: Started) -> Rc<Self> {
+        let Started { handle, books, spares, returning, names, .. } = started;
+        let known = |name: String, spare| Known { name, spare, unusable: false };
+        let seated = names.into_iter().map(|(key, name)| (key, known(name, false)));
+        let spares = spares.into_iter().map(|(key, spare)| (key, known(spare.name, true)));
+        let devices: BTreeMap<_, _> = seated.chain(spares).collect();
+        let used = books.iter().flat_map(|books| {
+            let seats = books.state().seats().to_vec();
+            seats.into_iter().filter_map(|seat| books.device(seat.key?)).collect::<Vec<_>>()
+        });
+        let block_bytes = used.map(|device| device.logical_block_bytes()).max().unwrap_or(512);
+        let events = books.as_ref().map(|books| books.events().clone()).unwrap_or_default();
+        Rc::new(Self {
+            core: core.clone(),
+            name: name.to_owned(),
+            handle,
+            books,
+            devices: RefCell::new(devices),
+            returning: RefCell::new(returning),
+            block_bytes,
+            turn: Semaphore::new(1),
+            stopping: Flag::new(),
+            events,
+        })
+    }
+
+    /// The array itself.
+    #[must_use]
+    pub fn handle(&self) -> &ArrayHandle {
+        &self.handle
+    }
+
+    /// Stops the array, once no member is on its way in or out. Those that wait for their turn, or
+    /// for a device that another holds, do not come in any more.
+    ///
+    /// # Errors
+    /// As [`ArrayHandle::stop`].
+    pub async fn stop(&self) -> Result<(), wattle_engine::VolumeError> {
+        self.stopping.set();
+        let _turn = self.turn.acquire(1).await;
+        self.handle.stop(&self.core).await
+    }
+
+    /// Its home.
+    pub(crate) fn core(&self) -> &Core {
+        &self.core
+    }
+
+    /// What happened since the first `seen` events, as far as it is kept.
+    #[must_use]
+    pub fn events(&self, seen: usize) -> Vec<Recorded> {
+        self.events.since(seen)
+    }
+
+    /// How many events there were.
+    #[must_use]
+    pub fn events_count(&self) -> usize {
+        self.events.count()
+    }
+
+    /// What is added to the events where it happens.
+    #[must_use]
+    pub fn covered(&self) -> Covered {
+        if self.books.is_some() { Covered::OrdersAndFailures } else { Covered::Orders }
+    }
+
+    pub(crate) fn tell(&self, event: Event) {
+        self.events.add(self.core.wall_clock(), event);
+    }
+
+    /// A device of the array, as events name it.
+    pub(crate) fn event_member(&self, key: Option<MemberKey>, name: &str) -> EventMember {
+        EventMember { key, name: name.to_owned() }
+    }
+
+    /// Names of the spares.
+    #[must_use]
+    pub fn spares(&self) -> Vec<String> {
+        self.devices.borrow().values().filter(|known| known.spare).map(|known| known.name.clone()).collect()
+    }
+
+    /// Names of the members that may come back, with their slot and what has to be written on them.
+    #[must_use]
+    pub fn returning(&self) -> Vec<(String, ReAdd)> {
+        self.returning.borrow().iter().map(|(who, member)| (member.name.clone(), *who)).collect()
+    }
+
+    /// By seat, the names of the devices.
+    #[must_use]
+    pub fn names(&self) -> Vec<Option<String>> {
+        let devices = self.devices.borrow();
+        let name = |key: Option<MemberKey>| Some(devices.get(&key?)?.name.clone());
+        self.books
+            .iter()
+            .flat_map(|books| books.state().seats().iter().map(|seat| name(seat.key)).collect::<Vec<_>>())
+            .collect()
+    }
+
+    /// Fails a member: the array goes on without it.
+    ///
+    /// # Errors
+    /// A [`Problem`]; the array is as it was.
+    pub async fn fail(&self, member: &str) -> Result<MemberIx, Problem> {
+        let _turn = self.turn.acquire(1).await;
+        let key = self.find(member)?;
+        if self.seat_of(key)?.is_none() {
+            return Err(self.problem(
+                Code::BadMember,
+                format!("{member} was not failed: it is a spare"),
+                "nothing depends on a spare",
+                format!("let go of it: `wattle remove {} {member}`", self.name),
+            ));
+        }
+        let failed = self.handle.fail(&self.core, key).await;
+        let seat = failed.map_err(|error| self.fail_problem(member, error))?;
+        Ok(seat)
+    }
+
+    /// Lets go of a spare, of a member that failed, or of one that may come back.
+    ///
+    /// # Errors
+    /// A [`Problem`]; the array is as it was.
+    pub async fn remove(&self, member: &str) -> Result<(), Problem> {
+        let _turn = self.turn.acquire(1).await;
+        let key = match self.find(member) {
+            Err(_) if self.forget_returning(member) => {
+                self.tell(Event::Removed { member: self.event_member(None, member) });
+                return Ok(());
+            }
+            found => found?,
+        };
+        if self.seat_of(key)?.is_some() {
+            let left = self.handle.remove(&self.core, key).await;
+            left.map_err(|error| self.leave_problem(member, error))?;
+        }
+        if let Some(books) = &self.books {
+            books.forget(key).await;
+        }
+        self.devices.borrow_mut().remove(&key);
+        self.tell(Event::Removed { member: self.event_member(Some(key), member) });
+        Ok(())
+    }
+
+    /// Takes in what an operator names: back into its slot, into an empty one, or as a spare.
+    ///
+    /// # Errors
+    /// A [`Problem`]; the array is as it was.
+    pub async fn add(
+        &self,
+        name: &str,
+        device_uuid: Uuid,
+        terms: impl Into<Terms<'_>>,
+    ) -> Result<Seat, Problem> {
+        let _turn = self.turn.acquire(1).await;
+        self.open_and_join(name, Place::Any, device_uuid, terms.into()).await
+    }
+
+    /// Takes in a device that is open already.
+    ///
+    /// # Errors
+    /// A [`Problem`]; the array is as it was.
+    pub async fn take(
+        &self,
+        newcomer: Newcomer,
+        place: Place,
+        terms: impl Into<Terms<'_>>,
+    ) -> Result<Seat, Problem> {
+        let _turn = self.turn.acquire(1).await;
+        self.join(newcomer, None, place, terms.into()).await
+    }
+
+    /// Starts to replace a member that works, with the device called `with` (a spare of the array,
+    /// or one that is opened), or with any spare that fits. The member keeps its slot until the
+    /// replacement is whole.
+    ///
+    /// # Errors
+    /// A [`Problem`]; the array is as it was.
+    pub async fn replace(
+        &self,
+        member: &str,
+        with: Option<&str>,
+        device_uuid: Uuid,
+        terms: impl Into<Terms<'_>>,
+    ) -> Result<Seat, Problem> {
+        let terms = terms.into();
+        let _turn = self.turn.acquire(1).await;
+        let key = self.find(member)?;
+        let slots = self.books()?.state().seats().len() / 2;
+        let Some(seat) = self.seat_of(key)?.filter(|seat| seat.index() < slots) else {
+            return Err(self.problem(
+                Code::NoPlace,
+                format!("{member} is not replaced: it has no slot of its own"),
+                "only a member in a slot can be replaced",
+                "`wattle status` shows the slots",
+            ));
+        };
+        let place = Place::Replace(seat.0);
+        let Some(with) = with else {
+            return self.replace_with_spare(member, place, terms).await;
+        };
+        if let Ok(spare) = self.find(with) {
+            if spare == key {
+                return Err(self.problem(
+                    Code::GivenTwice,
+                    format!("{member} cannot replace itself"),
+                    "a replacement is a second device",
+                    "name another device, or none to take a spare",
+                ));
+            }
+            if self.devices.borrow().get(&spare).is_some_and(|known| known.spare) {
+                return self.use_spare(spare, place, terms).await;
+            }
+        }
+        self.open_and_join(with, place, device_uuid, terms).await
+    }
+
+    async fn replace_with_spare(
+        &self,
+        member: &str,
+        place: Place,
+        terms: Terms<'_>,
+    ) -> Result<Seat, Problem> {
+        let mut refused = None;
+        for spare in self.usable_spares() {
+            match self.use_spare(spare, place, terms).await {
+                Ok(seat) => return Ok(seat),
+                Err(problem) => refused = refused.or(Some(problem)),
+            }
+        }
+        Err(refused.unwrap_or_else(|| {
+            self.problem(
+                Code::NoPlace,
+                format!("{member} is not replaced: the array has no spare"),
+                "a replacement needs a device",
+                format!("name one: `wattle replace {} {member} DEVICE`", self.name),
+            )
+        }))
+    }
+
+    /// Reads or writes anew every bad sector of a member from redundancy, and takes off its log
+    /// those that hold their content again. How many sectors are left. Takes as long as a repair
+    /// may, so members may come and go meanwhile, and the array may be stopped.
+    ///
+    /// # Errors
+    /// A [`Problem`]: no member of that name, or the array has no redundancy left to do it from.
+    pub async fn clear_bad_blocks(&self, member: &str) -> Result<u64, Problem> {
+        let key = self.find(member)?;
+        let bad = self.bad_of(key)?;
+        if bad.is_empty() {
+            return Ok(0);
+        }
+        let level = self.handle.status(&self.core).await.level;
+        // What disagrees for other reasons is changed as little as can be.
+        let source = match (level.kind(), level.to_md()) {
+            (Kind::Parity, 6) => RepairSource::Raid6Culprit,
+            (Kind::Parity, _) => RepairSource::ParityFromData,
+            _ => RepairSource::Majority,
+        };
+        // A repair of RAID 10 counts in sectors of the array: all of it, then.
+        let whole = level.kind() == Kind::Mirrored && level.to_md() != 1;
+        let ranges: Vec<_> = if whole { vec![None] } else { bad.iter().map(Some).collect() };
+        for range in ranges {
+            if !self.repair(member, Job::Repair { range, source: Some(source) }).await? {
+                break;
+            }
+        }
+        let left = self.bad_of(key)?.sectors();
+        let member = self.event_member(Some(key), member);
+        self.tell(Event::BadBlocksRepaired { member, left_sectors: left });
+        Ok(left)
+    }
+
+    /// What is known to be bad of a member; nothing of a spare.
+    fn bad_of(&self, key: MemberKey) -> Result<BadRanges, Problem> {
+        let state = self.books()?.state();
+        let seat = state.seats().iter().find(|seat| seat.key == Some(key));
+        Ok(seat.map(|seat| BadRanges::clone(&seat.bad)).unwrap_or_default())
+    }
+
+    /// Runs a repair until it ends; whether it came to its end.
+    async fn repair(&self, member: &str, job: Job) -> Result<bool, Problem> {
+        let begun = self.core.now();
+        self.handle.start_job(&self.core, job).await.map_err(|error| {
+            let busy = error == JobError::AlreadyRunning;
+            self.problem(
+                if busy { Code::JobRunning } else { Code::ServerFailed },
+                format!("the bad blocks of {member} were not repaired: {error}"),
+                "they are written anew by a repair of that part of the array",
+                "`wattle status` shows what is under way",
+            )
+        })?;
+        while self.handle.job_is_asked_for(&self.core).await && !self.handle.status(&self.core).await.broken {
+            self.core.sleep(LOOK).await;
+        }
+        let last = self.handle.report(&self.core).await;
+        Ok(last.is_some_and(|last| last.started >= begun && last.end == JobEnd::Finished))
+    }
+
+    /// Puts a spare into a slot that is empty, or beside its member.
+    pub(crate) async fn use_spare(
+        &self,
+        key: MemberKey,
+        place: Place,
+        terms: Terms<'_>,
+    ) -> Result<Seat, Problem> {
+        let books = self.books()?;
+        let state = books.state();
+        let name = self.devices.borrow().get(&key).map(|known| known.name.clone()).unwrap_or_default();
+        let (Some(device), Some(superblock)) = (books.device(key), state.superblock(key)) else {
+            return Err(not_a_member(&name, &self.name, &[]));
+        };
+        let newcomer = Newcomer::known(&self.core, &name, &device, superblock).await.map_err(|problem| {
+            self.problem(
+                problem.code,
+                format!("spare {name} cannot be used: {}", problem.what),
+                "a spare that cannot be read holds no data",
+                format!("remove it: `wattle remove {} {name}`", self.name),
+            )
+        })?;
+        self.join(newcomer, Some(key), place, terms).await
+    }
+
+    /// Takes back a member that was away.
+    pub(crate) async fn re_add(&self, who: ReAdd, member: ClaimedMember) -> Result<Seat, Problem> {
+        let newcomer = Newcomer::known(&self.core, &member.name, &member.device, &member.superblock).await?;
+        self.join(newcomer, None, Place::Slot(who.slot), Terms::default()).await
+    }
+
+    /// Waits until no order is under way, and lets none begin until what it returns is dropped.
+    /// What the array shows meanwhile is behind the events of the orders that brought it about.
+    pub async fn between_orders(&self) -> Permit<'_> {
+        self.turn.acquire(1).await
+    }
+
+    /// As [`Self::between_orders`], if no order is under way now.
+    pub fn try_between_orders(&self) -> Option<Permit<'_>> {
+        self.turn.try_acquire(1)
+    }
+
+    /// Whether it was told to stop.
+    #[must_use]
+    pub fn is_stopping(&self) -> bool {
+        self.stopping.is_set()
+    }
+
+    /// One order at a time.
+    pub(crate) fn turn(&self) -> &Semaphore {
+        &self.turn
+    }
+
+    pub(crate) fn take_returning(&self) -> Vec<(ReAdd, ClaimedMember)> {
+        std::mem::take(&mut self.returning.borrow_mut())
+    }
+
+    pub(crate) fn keep_returning(&self, who: ReAdd, member: ClaimedMember) {
+        self.returning.borrow_mut().push((who, member));
+    }
+
+    /// Spares that may be used, smallest first: a large one may be needed for a larger array.
+    pub(crate) fn usable_spares(&self) -> Vec<MemberKey> {
+        let size = |key: &MemberKey| {
+            self.books.as_ref().and_then(|books| books.device(*key)).map_or(0, |device| device.size_bytes())
+        };
+        let devices = self.devices.borrow();
+        let usable = devices.iter().filter(|(_, known)| known.spare && !known.unusable);
+        let mut spares: Vec<_> = usable.map(|(key, _)| *key).collect();
+        spares.sort_by_key(size);
+        spares
+    }
+
+    /// A spare, as events name it.
+    pub(crate) fn spare_member(&self, key: MemberKey) -> EventMember {
+        let devices = self.devices.borrow();
+        let name = devices.get(&key).map(|known| known.name.clone()).unwrap_or_default();
+        EventMember { key: Some(key), name }
+    }
+
+    pub(crate) fn set_unusable(&self, key: MemberKey) {
+        if let Some(known) = self.devices.borrow_mut().get_mut(&key) {
+            known.unusable = true;
+        }
+    }
+
+    /// Slots without a working member, if the array can be given members.
+    pub(crate) async fn empty_slots(&self) -> Vec<u16> {
+        let status = self.handle.status(&self.core).await;
+        if status.broken || status.read_only || self.books.is_none() {
+            return Vec::new();
+        }
+        let slots = (0..).zip(&status.members);
+        slots.filter(|(_, member)| !member.state.writable()).map(|(slot, _)| slot).collect()
+    }
+
+    /// Lets go of a member that may come back; whether there is one of this name.
+    fn forget_returning(&self, member: &str) -> bool {
+        let mut returning = self.returning.borrow_mut();
+        let before = returning.len();
+        returning.retain(|(_, who)| file_name(&who.name) != member && !same_place(&who.name, member));
+        returning.len() < before
+    }
+
+    fn books(&self) -> Result<&Rc<MdMetadata>, Problem> {
+        self.books.as_ref().ok_or_else(|| {
+            self.problem(
+                Code::ReadOnlyMember,
+                format!("{}: its members cannot be changed", self.name),
+                "it is served read-only, or its level has no redundancy",
+                "serve an array with redundancy without --read-only",
+            )
+        })
+    }
+
+    /// The seat of a device; `None` for a spare.
+    fn seat_of(&self, key: MemberKey) -> Result<Option<MemberIx>, Problem> {
+        let state = self.books()?.state();
+        let seat = (0..).zip(state.seats()).find(|(_, who)| who.key == Some(key));
+        Ok(seat.map(|(seat, _)| MemberIx(seat)))
+    }
+
+    /// Which device an operator means: by the name as given, by the file name if no other has it,
+    /// by the end of the path, by slot.
+    fn find(&self, asked: &str) -> Result<MemberKey, Problem> {
+        let seats = self.books()?.state().seats().to_vec();
+        let devices = self.devices.borrow();
+        let matching = |matches: &dyn Fn(&str) -> bool| -> Vec<MemberKey> {
+            devices.iter().filter(|(_, known)| matches(&known.name)).map(|(key, _)| *key).collect()
+        };
+        let tail = format!("/{}", asked.trim_start_matches("./"));
+        let slot = asked.parse().ok().filter(|slot: &usize| *slot < seats.len() / 2);
+        for found in [
+            matching(&|name| name == asked),
+            matching(&|name| file_name(name) == asked),
+            matching(&|name| asked.contains('/') && name.ends_with(&tail)),
+            slot.and_then(|slot| seats[slot].key).into_iter().collect(),
+        ] {
+            match found[..] {
+                [key] => return Ok(key),
+                [] => {}
+                [..] => {
+                    return Err(self.problem(
+                        Code::Usage,
+                        format!("{asked} means {} members of {}", found.len(), self.name),
+                        "several members have this name",
+                        "name the member by its path or its slot: `wattle status` shows them",
+                    ));
+                }
+            }
+        }
+        let names: Vec<_> = devices.values().map(|known| known.name.as_str()).collect();
+        Err(not_a_member(asked, &self.name, &names))
+    }
+}
+
+fn file_name(name: &str) -> &str {
+    name.rsplit('/').next().unwrap_or(name)
+}

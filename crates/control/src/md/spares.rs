@@ -1,0 +1,72 @@
+//! What is done for an array without being asked: spares take empty slots, and members that were
+//! away come back.
+//!
+//! The policy: a member that was away comes back by itself where a bitmap says what it missed.
+//! Without one, all of it would be written over, which only the operator may decide. A spare is
+//! there for that, and takes an empty slot at once; the smallest that fits. One that does not take
+//! it is not tried again.
+
+use std::rc::Rc;
+
+use crate::events::Event;
+use crate::md::admit::Place;
+use crate::md::assemble::Recovery;
+use crate::md::running::{RunningArray, Terms};
+
+/// Keeps an array whole as long as it runs.
+///
+/// # Cancellation
+/// Safe: what was begun is finished by the engine, or undone.
+pub async fn keep(array: Rc<RunningArray>) {
+    bring_back(&array).await;
+    let mut version = 0;
+    loop {
+        fill(&array).await;
+        match array.handle().changed(array.core(), version).await {
+            Some(now) => version = now,
+            None => return,
+        }
+    }
+}
+
+/// Brings back members that a bitmap makes up for. The others wait for the operator.
+async fn bring_back(array: &RunningArray) {
+    for (who, member) in array.take_returning() {
+        let _turn = array.turn().acquire(1).await;
+        if !array.empty_slots().await.contains(&who.slot) {
+            // Its slot is taken: the array does not need it any more.
+            continue;
+        }
+        if who.recovery != Recovery::Regions {
+            array.keep_returning(who, member);
+            continue;
+        }
+        let name = member.name.clone();
+        if let Err(problem) = array.re_add(who, member.clone()).await {
+            let away = array.event_member(None, &name);
+            array.tell(Event::StaysAway { member: away, problem: Box::new(problem) });
+            array.keep_returning(who, member);
+        }
+    }
+}
+
+/// Gives every empty slot a spare, as far as there are any.
+async fn fill(array: &RunningArray) {
+    for slot in array.empty_slots().await {
+        let _turn = array.turn().acquire(1).await;
+        for spare in array.usable_spares() {
+            // The slot may have been filled meanwhile.
+            if !array.empty_slots().await.contains(&slot) {
+                break;
+            }
+            match array.use_spare(spare, Place::Slot(slot), Terms::default()).await {
+                Ok(_) => break,
+                Err(problem) => {
+                    array.set_unusable(spare);
+                    let member = array.spare_member(spare);
+                    array.tell(Event::SpareRefused { member, problem: Box::new(problem) });
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,403 @@
+//! From claimed members to a running array: follows partial parity logs, and starts the engine.
+
+use std::rc::Rc;
+
+use wattle_engine::metadata::{Change, Metadata, NoMetadata, Record, SeatRecord};
+use wattle_engine::units::{MemberIx, MemberSet, Sector};
+use wattle_engine::{ArrayHandle, ArraySpec, BadRanges, MemberKey, MemberSpec, MemberState, Regions};
+use wattle_format::md::Superblock;
+use wattle_rt::{Core, Device};
+
+use crate::md::assemble::{Access, Assembly, Needs, ReAdd, Slot, SyncState};
+use crate::md::badblocks;
+use crate::md::bitmap::{self, Bits};
+use crate::md::bookkeeping;
+use crate::md::commit::{MdMetadata, Place, Shared};
+use crate::md::ppl::{self, LogMember};
+use crate::problem::{Check, Code, Forced, Problem};
+use crate::undo::{Kept, Site};
+
+/// An array whose members are ours: locked, open for what is going to be done with them, and
+/// unchanged since the decision.
+#[derive(Debug)]
+pub struct Claimed {
+    assembly: Assembly,
+    /// The slots, then a replacement for each.
+    seats: Vec<Option<ClaimedMember>>,
+    spares: Vec<ClaimedMember>,
+    /// Members that may come back.
+    returning: Vec<(ReAdd, ClaimedMember)>,
+    read_only: bool,
+}
+
+/// A member that is ours, and its superblock as it is on disk.
+#[derive(Debug, Clone)]
+pub struct ClaimedMember {
+    /// As the operator named it.
+    pub name: String,
+    /// Open for writing, unless the array is only read.
+    pub device: Device,
+    /// As it is on disk.
+    pub superblock: Superblock,
+    /// Its bad sectors.
+    pub bad: BadRanges,
+}
+
+/// An array that was started, and what else belongs to it.
+pub struct Started {
+    /// The array.
+    pub handle: ArrayHandle,
+    /// What keeps its superblocks; `None` if nothing is recorded.
+    pub books: Option<Rc<MdMetadata>>,
+    /// Spares, by key.
+    pub spares: Vec<(MemberKey, ClaimedMember)>,
+    /// Members that may come back.
+    pub returning: Vec<(ReAdd, ClaimedMember)>,
+    /// Names of the members in seats, by key.
+    pub names: Vec<(MemberKey, String)>,
+    /// Parity that was made right from the partial parity logs: how many pieces.
+    pub replayed: Option<usize>,
+}
+
+impl Claimed {
+    /// An array whose members are open and ours by other means: drives of a simulation. `seats` are
+    /// the slots, then a replacement for each.
+    #[must_use]
+    pub fn of(
+        assembly: Assembly,
+        seats: Vec<Option<ClaimedMember>>,
+        spares: Vec<ClaimedMember>,
+        returning: Vec<(ReAdd, ClaimedMember)>,
+        read_only: bool,
+    ) -> Self {
+        let read_only = read_only || assembly.access != Access::ReadWrite;
+        Self { assembly, seats, spares, returning, read_only }
+    }
+
+    /// What the array is.
+    #[must_use]
+    pub fn assembly(&self) -> &Assembly {
+        &self.assembly
+    }
+
+    /// Whether the array is written, and starts only because the operator insists on what is
+    /// `forced`. Of two arrays' superblocks on a member one is taken then, and nothing of the
+    /// array's own tells that.
+    #[must_use]
+    pub fn is_forced(&self, forced: Forced) -> bool {
+        !self.read_only && (!self.assembly.overridden.is_empty() || forced.has(Check::NewestSuperblock))
+    }
+
+    /// The members, and where on them the array writes what it keeps beside data: superblocks,
+    /// bitmap, logs. For an undo log, before an array is started that was not to be. `site` says
+    /// what a member is, of which its place among [`ArrayScan::members`](crate::ArrayScan::members)
+    /// is given.
+    #[must_use]
+    pub fn bookkeeping(&self, site: impl Fn(usize, &ClaimedMember) -> Site) -> (Vec<Site>, Vec<Kept>) {
+        let regions = self.assembly.bitmap.as_ref().map(|bitmap| bitmap.set.count());
+        let slots = self.assembly.slots.iter().map(|slot| slot.member());
+        let replacements = self.assembly.replacements.iter().map(|who| who.map(|who| who.member));
+        let seats = slots.chain(replacements).zip(&self.seats);
+        let seats = seats.filter_map(|(ix, member)| Some((ix?, member.as_ref()?)));
+        let spares = self.assembly.spares.iter().copied().zip(&self.spares);
+        let returning = self.returning.iter().map(|(who, member)| (who.member, member));
+        let (mut sites, mut kept) = (Vec::new(), Vec::new());
+        for (ix, member) in seats.chain(spares).chain(returning) {
+            kept.extend(bookkeeping::metadata(sites.len(), &member.device, &member.superblock, regions));
+            sites.push(site(ix, member));
+        }
+        (sites, kept)
+    }
+
+    /// Whether nothing will be written: asked for, or all that its state allows.
+    #[must_use]
+    pub fn read_only(&self) -> bool {
+        self.read_only
+    }
+
+    /// Starts the array on every core of the runtime, with `core` as its home. Nothing is written
+    /// before the first write, but where partial parity logs have to be followed, or something is
+    /// to be rebuilt or resynced.
+    ///
+    /// # Errors
+    /// A [`Problem`]: partial parity logs do not make up for a missing member, or the bitmap cannot
+    /// be kept.
+    ///
+    /// # Panics
+    /// Never: an array that may be read has a geometry and enough members.
+    pub async fn launch(self, core: &Core) -> Result<Started, Problem> {
+        self.launch_as(core, |spec, metadata, _| (spec, metadata)).await
+    }
+
+    /// As [`Self::launch`], with what the engine is started from, and what it records in, changed
+    /// at the last moment.
+    ///
+    /// # Errors
+    /// As [`Self::launch`].
+    ///
+    /// # Panics
+    /// As [`Self::launch`].
+    pub async fn launch_as(
+        self,
+        core: &Core,
+        adapt: impl FnOnce(ArraySpec, Box<dyn Metadata>, Option<Rc<MdMetadata>>) -> (ArraySpec, Box<dyn Metadata>),
+    ) -> Result<Started, Problem> {
+        let geometry = self.assembly.geometry.clone().expect("an array that is not refused has a geometry");
+        // Without redundancy there is nothing that could be dirty, and md writes nothing either.
+        let recorded = !self.read_only && geometry.redundancy() > 0;
+        let mut trust = Trust::of(&self.assembly);
+        let replayed = if self.assembly.replay_log { self.replay(core, &mut trust).await? } else { None };
+        let books = if recorded { Some(self.books(core).await?) } else { None };
+        let intent = books.as_ref().and_then(|books| books.bitmap()).map(|bitmap| bitmap.spec());
+        let members = self.specs();
+        let log = if recorded { self.log_spec(&members) } else { None };
+        if let (Some(books), Some(_)) = (&books, &log) {
+            books.keep_logs();
+        }
+        if let (Some(books), Some(_)) = (&books, replayed) {
+            record_replayed(books, &members, &trust).await?;
+        }
+        let mut seats = members;
+        let replacements = seats.split_off(geometry.raid_disks());
+        let spec = ArraySpec {
+            replacements,
+            synced_below: trust.below,
+            needs: trust.needs,
+            unclean: self.assembly.state != SyncState::Clean,
+            read_only: self.read_only,
+            intent,
+            log,
+            ..ArraySpec::new(self.assembly.name(), geometry, seats)
+        };
+        let metadata: Box<dyn Metadata> = match &books {
+            Some(books) => Box::new(Shared(books.clone())),
+            None => Box::new(NoMetadata),
+        };
+        let (spec, metadata) = adapt(spec, metadata, books.clone());
+        let handle = ArrayHandle::start(core, spec, metadata).await;
+        let first = 2 * self.assembly.slots.len() as u32;
+        let names = (0..).zip(&self.seats);
+        let names = names.filter_map(|(seat, who)| Some((MemberKey(seat), who.as_ref()?.name.clone())));
+        Ok(Started {
+            handle,
+            books,
+            names: names.collect(),
+            spares: (first..).map(MemberKey).zip(self.spares).collect(),
+            returning: self.returning,
+            replayed,
+        })
+    }
+
+    /// What keeps the superblocks, and the bitmap if there is one.
+    async fn books(&self, core: &Core) -> Result<Rc<MdMetadata>, Problem> {
+        let split =
+            |member: &ClaimedMember| (Place { device: member.device.clone() }, member.superblock.clone());
+        let seats = self.seats.iter().map(|member| member.as_ref().map(split)).collect();
+        let spares = self.spares.iter().map(split).collect();
+        let books = MdMetadata::new(core, &self.assembly, seats, spares);
+        for (seat, member) in (0..).map(MemberIx).zip(&self.seats) {
+            if let Some(member) = member {
+                books.know_bad(seat, member.bad.clone());
+            }
+        }
+        if let Some(kept) = &self.assembly.bitmap {
+            let bits = Bits {
+                regions: kept.set.clone(),
+                events_cleared: kept.events_cleared,
+                stale: kept.distrust.is_some(),
+            };
+            let members = (0..).zip(&self.seats).filter_map(|(seat, member)| {
+                let member = member.as_ref()?;
+                let slot = self.assembly.slots.get(seat as usize);
+                let in_sync = matches!(slot, Some(Slot::InSync { .. }));
+                Some((MemberKey(seat), bitmap::Place::of(&member.device, &member.superblock), in_sync))
+            });
+            let uuid = self.stored_uuid();
+            let keeper = bitmap::Keeper::open(core, members.collect(), &uuid, &bits)
+                .await
+                .map_err(|error| bitmap_problem(self.assembly.name(), error))?;
+            books.keep_bitmap(keeper);
+        }
+        Ok(Rc::new(books))
+    }
+
+    fn stored_uuid(&self) -> [u8; 16] {
+        let any = self.seats.iter().flatten().next();
+        any.map(|member| member.superblock.stored_uuid()).unwrap_or_default()
+    }
+
+    /// By seat.
+    fn specs(&self) -> Vec<MemberSpec> {
+        let slots = self.assembly.slots.iter().map(|slot| match *slot {
+            Slot::Missing => (MemberState::Missing, false),
+            Slot::InSync { .. } => (MemberState::InSync, false),
+            Slot::Rebuilding { valid_below_sectors, by_bitmap, .. } => {
+                (MemberState::Rebuilding { valid_below: Sector(valid_below_sectors) }, by_bitmap)
+            }
+        });
+        let replacements = self.assembly.replacements.iter().map(|who| match who {
+            None => (MemberState::Missing, false),
+            Some(who) => (MemberState::Rebuilding { valid_below: Sector(who.valid_below_sectors) }, false),
+        });
+        let stale = |by_bitmap: bool| by_bitmap.then(|| self.assembly.stale_regions().cloned()).flatten();
+        (0..)
+            .zip(slots.chain(replacements).zip(&self.seats))
+            .map(|(seat, ((state, by_bitmap), member))| {
+                let Some(member) = member else { return MemberSpec::missing() };
+                MemberSpec { state, stale: stale(by_bitmap), ..spec_of(MemberKey(seat), member) }
+            })
+            .collect()
+    }
+
+    fn log_spec(&self, members: &[MemberSpec]) -> Option<wattle_engine::log::LogSpec> {
+        let geometry = self.assembly.geometry.as_ref()?;
+        let used = members.iter().filter(|member| member.state.writable());
+        // A log that only some have says nothing.
+        let areas: Option<Vec<_>> = used.map(|member| member.log).collect();
+        ppl::log_spec(self.assembly.array.features, self.stored_uuid(), geometry, areas?)
+    }
+
+    /// Follows the partial parity logs, and makes parity right. How many pieces that was; `None` if
+    /// parity is not known to be right all the same.
+    async fn replay(&self, core: &Core, trust: &mut Trust) -> Result<Option<usize>, Problem> {
+        let geometry = self.assembly.geometry.as_ref().expect("an array that is not refused has a geometry");
+        let member = |(slot, claimed): (&Slot, &Option<ClaimedMember>)| {
+            let claimed = claimed.as_ref()?;
+            let valid_below = match *slot {
+                Slot::Rebuilding { valid_below_sectors, .. } => Sector(valid_below_sectors),
+                _ => Sector::MAX,
+            };
+            Some(LogMember {
+                device: claimed.device.clone(),
+                data_offset: Sector(claimed.superblock.data_offset_sectors()),
+                valid_below,
+                bad: claimed.bad.clone(),
+                log: ppl::area(&claimed.superblock, claimed.device.size_bytes()),
+            })
+        };
+        let members: Vec<_> = self.assembly.slots.iter().zip(&self.seats).map(member).collect();
+        let replay = ppl::replay(core, geometry, &members, &self.stored_uuid()).await;
+        // Where the operator vouches for parity, nothing has to be trusted.
+        let degraded = self.assembly.degraded() > 0 && self.assembly.needs != Needs::Nothing;
+        let trusted = replay.outcome.trusts_parity(degraded);
+        // Without writing, parity cannot be made right either; without a member that needs it,
+        // nothing depends on it.
+        if degraded && (!trusted || (self.read_only && !replay.patches.is_empty())) {
+            return Err(not_replayed(self.assembly.name(), &replay.outcome, self.read_only));
+        }
+        if self.read_only {
+            return Ok(None);
+        }
+        if let Err(failed) = ppl::apply(core, &members, &replay).await {
+            return Err(replay_failed(self.assembly.name(), &failed));
+        }
+        if trusted {
+            *trust = Trust { below: Sector::MAX, needs: None };
+        }
+        Ok(trusted.then_some(replay.patches.len()))
+    }
+}
+
+/// Where parity and copies agree.
+struct Trust {
+    below: Sector,
+    needs: Option<Regions>,
+}
+
+impl Trust {
+    fn of(assembly: &Assembly) -> Self {
+        let below = Sector(assembly.synced_below_sectors);
+        match &assembly.needs {
+            Needs::Nothing => Self { below: Sector::MAX, needs: None },
+            Needs::Everything | Needs::Above { .. } => Self { below, needs: None },
+            Needs::Regions(regions) => Self { below, needs: Some(regions.clone()) },
+        }
+    }
+}
+
+/// A claimed member as the engine takes it, whole.
+pub(crate) fn spec_of(key: MemberKey, member: &ClaimedMember) -> MemberSpec {
+    MemberSpec {
+        key: Some(key),
+        log: ppl::area(&member.superblock, member.device.size_bytes()),
+        bad: member.bad.clone(),
+        bad_entries_max: badblocks::entries_max(&member.superblock, &member.device),
+        ..MemberSpec::in_sync(member.device.clone(), Sector(member.superblock.data_offset_sectors()))
+    }
+}
+
+/// Records that parity is right, before anything else is written: from here on the logs may be
+/// emptied.
+async fn record_replayed(books: &MdMetadata, members: &[MemberSpec], trust: &Trust) -> Result<(), Problem> {
+    let seats = members.iter().map(|member| SeatRecord {
+        key: member.key,
+        state: member.state,
+        by_regions: member.stale.is_some(),
+        bad: std::sync::Arc::new(member.bad.clone()),
+    });
+    let record = Record {
+        change: Change::Checkpoint,
+        dirty: true,
+        synced_below: trust.below,
+        failed: MemberSet::EMPTY,
+        seats: seats.collect(),
+    };
+    let not_written = |failed: MemberSet| {
+        Problem::new(
+            Code::MetadataNotWritten,
+            format!("the superblocks of {} could not be written", list(&failed)),
+            "parity was made right from the partial parity logs, and that has to be recorded before anything is written",
+            "see what is wrong with that member (`wattle examine`), or start the array without it",
+        )
+    };
+    // First what is not known to be a copy any more, while the array is dirty: were some
+    // superblocks written and a replacement's not, a clean array would believe what that still says
+    // of itself.
+    if members.iter().any(|member| matches!(member.state, MemberState::Rebuilding { .. })) {
+        books.commit(&record).await.map_err(not_written)?;
+    }
+    books.commit(&Record { dirty: false, ..record }).await.map_err(not_written)
+}
+
+fn list(seats: &MemberSet) -> String {
+    let slots: Vec<_> = seats.iter().map(|MemberIx(slot)| format!("slot {slot}")).collect();
+    slots.join(", ")
+}
+
+fn bitmap_problem(array: &str, error: bitmap::BitmapError) -> Problem {
+    Problem::new(
+        Code::ForeignBitmap,
+        format!("{array}: {error}"),
+        "an array that is written without its bitmap would later be resynced in the wrong places",
+        "serve it with --read-only, or let the kernel make a new bitmap (`mdadm --grow --bitmap=internal`)",
+    )
+}
+
+fn not_replayed(array: &str, outcome: &ppl::Outcome, read_only: bool) -> Problem {
+    let why = match outcome {
+        ppl::Outcome::Untrusted(why) => why.to_string(),
+        _ if read_only => {
+            "parity that was in flight has to be written first, and nothing may be written".to_owned()
+        }
+        _ => "the logs were cut short".to_owned(),
+    };
+    Problem::new(
+        Code::DirtyDegraded,
+        format!(
+            "{array}: a member is missing, and the partial parity logs do not say what parity was in flight"
+        ),
+        why,
+        "give all members, the one that failed too; --force=dirty-degraded goes on and may return wrong data in the stripes that were \
+         in flight",
+    )
+    .forced_by(Check::DirtyDegraded)
+}
+
+fn replay_failed(array: &str, failed: &MemberSet) -> Problem {
+    Problem::new(
+        Code::ReadFailed,
+        format!("{array}: parity from the partial parity logs could not be written to {}", list(failed)),
+        "the array's parity is not right without it",
+        "see what is wrong with that member, or start the array without it",
+    )
+}

@@ -1,0 +1,465 @@
+//! Opening what an operator calls a member: a file, a block device, a drive across a network, or a
+//! made-up drive.
+//!
+//! A member is opened once to be looked at, read-only and without a lock, and a second time by
+//! [`Member::claim`] when it is about to be used: with a lock against a second owner, and for
+//! writing only if the array will be written. Invariant: what is not going to be written is never
+//! open for writing. With [`crate::overlay`] nothing is.
+
+mod error;
+
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::{Arc, OnceLock};
+
+use wattle_format::partition::{self, PartitionTable};
+use wattle_rt::{Device, OpenError, OpenOptions};
+
+pub use self::error::MemberError;
+pub use crate::claim::Claim;
+use crate::overlay;
+use crate::problem::Problem;
+use crate::size::parse_size;
+
+/// Where a member is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MemberAddress {
+    /// A file or a block device.
+    Path(PathBuf),
+    /// `mem:SIZE`: memory, all zeros at first, gone with the process.
+    Mem {
+        /// Its size.
+        size_bytes: u64,
+    },
+    /// `null:SIZE`: reads as zeros and forgets what is written.
+    Null {
+        /// Its size.
+        size_bytes: u64,
+    },
+    /// `model:DRIVE`: memory that takes as long as a real drive would. Code that makes these uses
+    /// [`Member::made_up`].
+    Model,
+    /// `nbd://HOST/EXPORT`, `nbd+unix:///EXPORT?socket=PATH`: a drive across a network, opened by
+    /// the function given to [`open_remotes_with`].
+    Remote,
+    /// A partition of another member ([`Member::part`]).
+    Part,
+    /// What lies on other members: an array, a logical volume ([`Member::layer`]).
+    Layer,
+}
+
+/// Opens a drive across a network by its URI. The same drive is the same device each time, as long
+/// as it is there.
+pub type OpenRemote = fn(&str) -> Result<Device, Problem>;
+
+static REMOTES: OnceLock<OpenRemote> = OnceLock::new();
+
+/// Sets what opens drives across a network: nothing here speaks such a protocol. The first one
+/// counts.
+pub fn open_remotes_with(open: OpenRemote) {
+    REMOTES.get_or_init(|| open);
+}
+
+impl FromStr for MemberAddress {
+    type Err = MemberError;
+
+    fn from_str(text: &str) -> Result<Self, MemberError> {
+        let size = |size: &str| {
+            parse_size(size).map_err(|source| MemberError::BadSize { name: text.to_owned(), source })
+        };
+        if let Some(rest) = text.strip_prefix("mem:") {
+            return Ok(Self::Mem { size_bytes: size(rest)? });
+        }
+        if let Some(rest) = text.strip_prefix("null:") {
+            return Ok(Self::Null { size_bytes: size(rest)? });
+        }
+        if text.starts_with("model:") {
+            return Ok(Self::Model);
+        }
+        if ["nbd://", "nbds://", "nbd+unix://", "nbds+unix://"].iter().any(|scheme| text.starts_with(scheme))
+        {
+            return Ok(Self::Remote);
+        }
+        if text.is_empty() {
+            return Err(MemberError::EmptyName);
+        }
+        Ok(Self::Path(PathBuf::from(text)))
+    }
+}
+
+impl MemberAddress {
+    /// Whether what is written to it is kept elsewhere.
+    fn is_overlaid(&self) -> bool {
+        overlay::is_on() && matches!(self, Self::Path(_) | Self::Remote)
+    }
+
+    /// When it was last written, as far as a file says: seconds since 1970 and nanoseconds.
+    fn modified(&self) -> Option<(i64, u32)> {
+        let Self::Path(path) = self else { return None };
+        let metadata = std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file)?;
+        Some((metadata.mtime(), u32::try_from(metadata.mtime_nsec()).ok()?))
+    }
+}
+
+/// What makes two names one member.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Identity {
+    /// A file, by its file system and inode.
+    File { dev: u64, ino: u64 },
+    /// A block device, by its number: several nodes may lead to it.
+    Block { rdev: u64 },
+    /// A made-up drive is only the same as itself.
+    MadeUp,
+    /// So is a layer: it is never given twice.
+    Layer,
+    /// Across a network: one drive is one open device.
+    Remote,
+}
+
+/// An open member.
+#[derive(Debug, Clone)]
+pub struct Member {
+    /// As the operator named it.
+    pub name: String,
+    /// Where it is.
+    pub address: MemberAddress,
+    /// The open drive.
+    pub device: Device,
+    /// The drive itself, where `device` is what it looks like with what was written over it.
+    below: Device,
+    identity: Identity,
+    part: Option<Part>,
+}
+
+/// Which part of what.
+#[derive(Debug, Clone)]
+struct Part {
+    whole: Arc<Whole>,
+    start_bytes: u64,
+    len_bytes: u64,
+}
+
+/// A member that is used in parts. It is claimed once for all of them: a lock is for the whole.
+#[derive(Debug)]
+pub(crate) struct Whole {
+    member: Member,
+    claimed: OnceLock<Device>,
+}
+
+impl Whole {
+    pub(crate) fn new(member: Member) -> Arc<Self> {
+        Arc::new(Self { member, claimed: OnceLock::new() })
+    }
+
+    fn claim(&self, claim: Claim) -> Result<Device, MemberError> {
+        if let Some(device) = self.claimed.get() {
+            return Ok(device.clone());
+        }
+        let device = self.member.claim(claim)?.device;
+        Ok(self.claimed.get_or_init(|| device).clone())
+    }
+}
+
+impl Member {
+    /// Opens a member to look at it: read-only, without a lock. Made-up drives can be written at
+    /// once.
+    ///
+    /// # Errors
+    /// [`MemberError`], naming the member.
+    pub fn look(name: &str) -> Result<Self, MemberError> {
+        Self::look_beside(name, &[])
+    }
+
+    /// The same beside other members: partitions of one drive are parts of the same, which is
+    /// locked once.
+    fn look_beside(name: &str, others: &[Member]) -> Result<Self, MemberError> {
+        match named_partition(name) {
+            Some((whole, number)) => Self::look_partition(name, whole, number, others),
+            None => Self::look_whole(name),
+        }
+    }
+
+    fn look_partition(name: &str, whole: &str, number: u32, others: &[Member]) -> Result<Self, MemberError> {
+        let parts = others.iter().filter_map(|other| other.part.as_ref());
+        let known = parts.map(|part| &part.whole).find(|known| known.member.is_at(Path::new(whole))).cloned();
+        let shared = match known {
+            Some(known) => known,
+            None => Whole::new(Self::look_whole(whole)?),
+        };
+        let table = partitions_of(&shared.member);
+        let found = table.iter().flat_map(|table| &table.partitions).find(|part| part.number == number);
+        let Some(found) = found.filter(|part| part.is_usable()) else {
+            return Err(MemberError::NoPartition { name: name.to_owned(), whole: whole.to_owned() });
+        };
+        Self::part(&shared, name.to_owned(), found.start_sectors, found.len_sectors)
+    }
+
+    fn look_whole(name: &str) -> Result<Self, MemberError> {
+        let address: MemberAddress = name.parse()?;
+        let (below, identity) = match &address {
+            MemberAddress::Mem { size_bytes } => {
+                (Device::mem(not_empty(name, *size_bytes)?), Identity::MadeUp)
+            }
+            MemberAddress::Null { size_bytes } => {
+                (Device::null(not_empty(name, *size_bytes)?), Identity::MadeUp)
+            }
+            MemberAddress::Model | MemberAddress::Part | MemberAddress::Layer => {
+                return Err(MemberError::OnlyMadeUp { name: name.to_owned() });
+            }
+            MemberAddress::Remote => {
+                let Some(open) = REMOTES.get() else {
+                    return Err(MemberError::NotSupportedYet { name: name.to_owned(), scheme: "nbd://" });
+                };
+                let opened = open(name);
+                let device = opened.map_err(|problem| MemberError::Remote { problem: Box::new(problem) })?;
+                (device, Identity::Remote)
+            }
+            MemberAddress::Path(path) => {
+                let device = open(name, path, OpenOptions::default())?;
+                let metadata = std::fs::metadata(path).map_err(|_| open_error(name, OpenError::NotFound))?;
+                (device, identity_of(&metadata))
+            }
+        };
+        let device = match address.is_overlaid() {
+            true => overlay::look(name, &below, address.modified())
+                .map_err(|source| MemberError::overlaid(name, &source))?,
+            false => below.clone(),
+        };
+        Ok(Self { name: name.to_owned(), address, device, below, identity, part: None })
+    }
+
+    /// A part of a member, a partition for instance: so many sectors from `start_sectors` on.
+    ///
+    /// # Errors
+    /// [`MemberError::Read`]: it would reach beyond the end.
+    pub(crate) fn part(
+        whole: &Arc<Whole>,
+        name: String,
+        start_sectors: u64,
+        len_sectors: u64,
+    ) -> Result<Self, MemberError> {
+        let (start_bytes, len_bytes) = (start_sectors.saturating_mul(512), len_sectors.saturating_mul(512));
+        let part = whole.member.device.part(&name, start_bytes, len_bytes);
+        let device = part.map_err(|source| MemberError::Read {
+            name: name.clone(),
+            offset_bytes: start_bytes,
+            len_bytes,
+            source,
+        })?;
+        let part = Part { whole: whole.clone(), start_bytes, len_bytes };
+        Ok(Self { part: Some(part), address: MemberAddress::Part, ..Self::layer(name, device) })
+    }
+
+    /// What lies on other members and is open already: an array, a logical volume.
+    #[must_use]
+    pub fn layer(name: impl Into<String>, device: Device) -> Self {
+        let (name, below) = (name.into(), device.clone());
+        Self { name, address: MemberAddress::Layer, device, below, identity: Identity::Layer, part: None }
+    }
+
+    /// A made-up drive that is open already.
+    #[must_use]
+    pub fn made_up(name: &str, device: Device) -> Self {
+        let (address, identity, below) = (MemberAddress::Model, Identity::MadeUp, device.clone());
+        Self { name: name.to_owned(), address, device, below, identity, part: None }
+    }
+
+    /// Opens the member again to use it, with a lock, and checks that it is still the same.
+    ///
+    /// # Errors
+    /// [`MemberError`]: locked by another process, not writable, changed since it was looked at.
+    pub fn claim(&self, claim: Claim) -> Result<Self, MemberError> {
+        self.claim_within(claim, claim)
+    }
+
+    /// As [`Self::claim`]; of a part the whole is claimed as `whole` says: other parts of it may be
+    /// needed for more than this one.
+    ///
+    /// # Errors
+    /// As [`Self::claim`].
+    pub fn claim_within(&self, claim: Claim, whole: Claim) -> Result<Self, MemberError> {
+        if let Some(part) = &self.part {
+            let device = part.whole.claim(whole)?.part(&self.name, part.start_bytes, part.len_bytes);
+            let device = device.map_err(|_| MemberError::Changed { name: self.name.clone() })?;
+            return Ok(Self { device, ..self.clone() });
+        }
+        let overlaid = self.address.is_overlaid();
+        let below = match &self.address {
+            // What is written goes elsewhere.
+            MemberAddress::Path(path) => self.open_again(path, if overlaid { Claim::Read } else { claim })?,
+            _ => self.below.clone(),
+        };
+        if overlaid {
+            let device = overlay::claim(&self.name, &below, self.address.modified(), claim);
+            let device = device.map_err(|source| MemberError::overlaid(&self.name, &source))?;
+            return Ok(Self { device, below, ..self.clone() });
+        }
+        let read_only = self.identity == Identity::Remote && !below.writable();
+        match claim {
+            Claim::Write if read_only => Err(open_error(&self.name, OpenError::ReadOnly)),
+            _ => Ok(Self { device: below.clone(), below, ..self.clone() }),
+        }
+    }
+
+    fn open_again(&self, path: &PathBuf, claim: Claim) -> Result<Device, MemberError> {
+        let device = open(&self.name, path, claim.options())?;
+        let metadata = std::fs::metadata(path).map_err(|_| open_error(&self.name, OpenError::NotFound))?;
+        if identity_of(&metadata) != self.identity || device.size_bytes() != self.below.size_bytes() {
+            return Err(MemberError::Changed { name: self.name.clone() });
+        }
+        Ok(device)
+    }
+
+    /// Whole sectors of the member.
+    #[must_use]
+    pub fn size_sectors(&self) -> u64 {
+        self.device.size_bytes() / 512
+    }
+
+    /// Reads `len_bytes` at `offset_bytes`, at once: for metadata, before anything runs on the
+    /// member.
+    ///
+    /// # Errors
+    /// [`MemberError::Read`].
+    pub fn read(&self, offset_bytes: u64, len_bytes: usize) -> Result<Vec<u8>, MemberError> {
+        let mut bytes = vec![0; len_bytes];
+        let len = len_bytes as u64;
+        self.device.read_blocking(offset_bytes, &mut bytes).map_err(|source| MemberError::Read {
+            name: self.name.clone(),
+            offset_bytes,
+            len_bytes: len,
+            source,
+        })?;
+        Ok(bytes)
+    }
+
+    /// Whether it is a drive in memory or none at all, which nothing else can have written before.
+    #[must_use]
+    pub fn is_made_up(&self) -> bool {
+        self.identity == Identity::MadeUp
+    }
+
+    /// Whether `path` leads to it, by whatever name, or to the drive it is a part of.
+    #[must_use]
+    pub fn is_at(&self, path: &Path) -> bool {
+        if let Some(part) = &self.part {
+            return part.whole.member.is_at(path);
+        }
+        std::fs::metadata(path).is_ok_and(|metadata| identity_of(&metadata) == self.identity)
+    }
+
+    /// Whether some of it is some of the other: one file or device by two names, or a partition and
+    /// its drive.
+    fn shares_with(&self, other: &Self) -> bool {
+        let whole = |member: &'_ Self| member.part.as_ref().map(|part| part.whole.clone());
+        let (mine, others) = (whole(self), whole(other));
+        let (one, two) = (
+            mine.as_ref().map_or(self, |whole| &whole.member),
+            others.as_ref().map_or(other, |whole| &whole.member),
+        );
+        let same = match one.identity {
+            Identity::MadeUp => false,
+            Identity::Remote => two.below.same(&one.below),
+            identity => two.identity == identity,
+        };
+        let range = |member: &Self| {
+            member
+                .part
+                .as_ref()
+                .map_or(0..u64::MAX, |part| part.start_bytes..part.start_bytes + part.len_bytes)
+        };
+        let (one, two) = (range(self), range(other));
+        same && one.start < two.end && two.start < one.end
+    }
+
+    /// Whether it is a whole file that is known to hold no allocated block, so that all of it reads
+    /// as zeros.
+    #[must_use]
+    pub fn is_hole(&self) -> bool {
+        matches!(self.address, MemberAddress::Path(_))
+            && self.device.same(&self.below)
+            && self.device.is_unallocated()
+    }
+}
+
+/// Opens members to look at them, in the order given.
+///
+/// # Errors
+/// The first member that cannot be opened or is given twice.
+pub fn look_all<S: AsRef<str>>(names: &[S]) -> Result<Vec<Member>, MemberError> {
+    let (members, errors) = look_each(names)?;
+    errors.into_iter().next().map_or(Ok(members), Err)
+}
+
+/// Opens those members that can be opened, in the order given; and why the others cannot. Of a dead
+/// machine's drives some are often dead too, and the others are what matters.
+///
+/// # Errors
+/// One is given twice.
+pub fn look_each<S: AsRef<str>>(names: &[S]) -> Result<(Vec<Member>, Vec<MemberError>), MemberError> {
+    let mut members: Vec<Member> = Vec::with_capacity(names.len());
+    let mut errors = Vec::new();
+    for name in names {
+        let member = match Member::look_beside(name.as_ref(), &members) {
+            Ok(member) => member,
+            Err(error) => {
+                errors.push(error);
+                continue;
+            }
+        };
+        if let Some(first) = members.iter().find(|other| member.shares_with(other)) {
+            return Err(MemberError::GivenTwice { name: member.name, first: first.name.clone() });
+        }
+        members.push(member);
+    }
+    Ok((members, errors))
+}
+
+/// The drive and the number in `DRIVE:pN`, as `scan` names partitions, unless there is a file of
+/// that whole name.
+fn named_partition(name: &str) -> Option<(&str, u32)> {
+    let (whole, number) = name.rsplit_once(":p")?;
+    let number = number.parse().ok().filter(|_| number.bytes().all(|byte| byte.is_ascii_digit()))?;
+    (!Path::new(name).exists() && Path::new(whole).exists()).then_some((whole, number))
+}
+
+/// The partition table on a member.
+pub(crate) fn partitions_of(member: &Member) -> Option<PartitionTable> {
+    let device = &member.device;
+    partition::decode(device.size_bytes(), device.logical_block_bytes(), |offset_bytes, len_bytes| {
+        member.read(offset_bytes, len_bytes).ok()
+    })
+}
+
+/// Whether two names lead to one file or device: relative and absolute, directly and by a link.
+pub(crate) fn same_place(one: &str, other: &str) -> bool {
+    let real = |name: &str| std::fs::canonicalize(name).ok();
+    one == other || real(one).is_some_and(|path| real(other) == Some(path))
+}
+
+fn not_empty(name: &str, size_bytes: u64) -> Result<u64, MemberError> {
+    if size_bytes == 0 { Err(open_error(name, OpenError::Empty)) } else { Ok(size_bytes) }
+}
+
+fn open(name: &str, path: &PathBuf, options: OpenOptions) -> Result<Device, MemberError> {
+    Device::open(path, options).map_err(|source| match source {
+        // Opened for writing, a read-only file answers "permission denied" to every user but root.
+        OpenError::PermissionDenied if options.write => {
+            MemberError::Open { name: name.to_owned(), source: OpenError::ReadOnly }
+        }
+        source => open_error(name, source),
+    })
+}
+
+fn open_error(name: &str, source: OpenError) -> MemberError {
+    MemberError::Open { name: name.to_owned(), source }
+}
+
+fn identity_of(metadata: &std::fs::Metadata) -> Identity {
+    if metadata.file_type().is_block_device() {
+        Identity::Block { rdev: metadata.rdev() }
+    } else {
+        Identity::File { dev: metadata.dev(), ino: metadata.ino() }
+    }
+}

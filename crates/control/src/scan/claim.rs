@@ -1,0 +1,102 @@
+//! From a decision to members that are ours: locks them, and makes sure that nothing changed.
+
+use wattle_engine::BadRanges;
+
+use super::{ArrayScan, Scan};
+use crate::md::areas::member_facts;
+use crate::md::assemble::Access;
+use crate::md::start::{Claimed, ClaimedMember};
+use crate::md::superblocks::superblocks_of;
+use crate::members::{Claim, Member, MemberError};
+use crate::nodes::MemberId;
+use crate::problem::{Code, Problem};
+
+/// Claims the members of an array that `scan` found: exclusively if it will be written, otherwise
+/// against writers. Members that the array does not use are left alone, but for those that may come
+/// back to it. An array that may only be read is claimed for reading, whatever was asked for;
+/// [`Claimed::read_only`] and [`Assembly::problems`] say so.
+///
+/// # Errors
+/// A [`Problem`]: the array is refused, a member is in use or cannot be written, or one changed
+/// since the scan.
+pub fn claim(scan: &Scan, array: &ArrayScan, read_only: bool) -> Result<Claimed, Problem> {
+    let assembly = array.assembly.clone();
+    if let Some(refusal) = assembly.refusal() {
+        return Err(refusal);
+    }
+    // A member that may or may not be part of the array makes the array uncertain, even if the
+    // others were enough.
+    let uncertain = |ix: &MemberId| {
+        scan.members[*ix].problem.as_ref().filter(|problem| problem.code == Code::SeveralSuperblocks)
+    };
+    if let Some(problem) = array.unused.iter().find_map(uncertain) {
+        return Err(problem.clone());
+    }
+    let claim_for = |read_only| if read_only { Claim::Read } else { Claim::Write };
+    let whole = claim_for(read_only);
+    let read_only = read_only || assembly.access != Access::ReadWrite;
+    let claim = claim_for(read_only);
+    let claim_one = |ix: usize| {
+        let claimed = claim_member(scan, array.members[ix], claim, whole)?;
+        Ok::<_, MemberError>(ClaimedMember { bad: assembly.bad[ix].clone(), ..claimed })
+    };
+    let slots = assembly.slots.iter().map(|slot| slot.member());
+    let replacements = assembly.replacements.iter().map(|who| who.map(|who| who.member));
+    let seats =
+        slots.chain(replacements).map(|who| who.map(claim_one).transpose()).collect::<Result<_, _>>()?;
+    // Reading needs no other members.
+    let spares = if read_only { &[][..] } else { &assembly.spares };
+    let spares = spares.iter().map(|&ix| claim_one(ix)).collect::<Result<_, _>>()?;
+    let returning = if read_only { &[][..] } else { &assembly.re_addable };
+    // The array can do without those that are not to be had.
+    let returning = returning.iter().filter_map(|who| Some((*who, claim_one(who.member).ok()?))).collect();
+    Ok(Claimed::of(assembly, seats, spares, returning, read_only))
+}
+
+fn claim_member(
+    scan: &Scan,
+    member: MemberId,
+    claim: Claim,
+    whole: Claim,
+) -> Result<ClaimedMember, MemberError> {
+    let seen = &scan.members[member];
+    let claimed: Member = seen.member.claim_within(claim, whole)?;
+    // Between the look and the lock another process may have run the array.
+    let now = superblocks_of(&claimed);
+    let Some(superblock) = seen.superblock().filter(|known| now.valid.contains(known)) else {
+        return Err(MemberError::Changed { name: claimed.name });
+    };
+    // It may have died since, with the superblock as it was and more bits in the bitmap than the
+    // decision knows of.
+    if seen.facts.as_ref() != Some(&member_facts(&claimed, superblock)) {
+        return Err(MemberError::Changed { name: claimed.name });
+    }
+    let superblock = superblock.clone();
+    Ok(ClaimedMember { name: claimed.name, device: claimed.device, superblock, bad: BadRanges::NONE })
+}
+
+impl Claimed {
+    /// An array that is only looked into: nothing is locked, and a process that runs it may go on.
+    ///
+    /// # Errors
+    /// A [`Problem`]: the array is refused.
+    pub fn look(scan: &Scan, array: &ArrayScan) -> Result<Self, Problem> {
+        let assembly = array.assembly.clone();
+        if let Some(refusal) = assembly.refusal() {
+            return Err(refusal);
+        }
+        let look_at = |ix: usize| {
+            let seen = &scan.members[array.members[ix]];
+            Some(ClaimedMember {
+                name: seen.member.name.clone(),
+                device: seen.member.device.clone(),
+                superblock: seen.superblock()?.clone(),
+                bad: assembly.bad[ix].clone(),
+            })
+        };
+        let slots = assembly.slots.iter().map(|slot| slot.member());
+        let replacements = assembly.replacements.iter().map(|who| who.map(|who| who.member));
+        let seats = slots.chain(replacements).map(|who| who.and_then(look_at)).collect();
+        Ok(Self::of(assembly, seats, Vec::new(), Vec::new(), true))
+    }
+}

@@ -1,0 +1,529 @@
+//! Looks at members: every superblock, the metadata areas it names, other signatures, partitions;
+//! groups members to arrays.
+//!
+//! Invariant: only reads, a few dozen kilobytes of each member; where a journal's log is not empty,
+//! also the log and what it is about ([`journal`]). A member that cannot be made sense of never
+//! stops the scan of the others: what is wrong with it is a [`Problem`] of that member.
+
+mod claim;
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use crate::signature::{Signature, readable_signatures};
+use wattle_format::md::{RawSuperblock, Superblock, SuperblockError};
+use wattle_format::partition::{Partition, PartitionTable};
+
+use crate::lvm::damaged_label;
+use crate::lvm::physical::{self, Members, Physical};
+use crate::md::areas;
+use crate::md::assemble::{Assembly, Policy, Slot, Verdict, assemble};
+use crate::md::facts::{JournalFacts, MemberFacts, Uuid};
+use crate::md::journal::{self, DataArea};
+use crate::md::superblocks::{Superblocks, superblocks_of};
+use crate::members::{Claim, Member, MemberError, Whole, partitions_of};
+use crate::nodes::{MemberId, Nodes};
+use crate::problem::{Check, Code, Forced, Problem};
+
+pub use claim::claim;
+
+/// Everything known of the members given, and of their partitions.
+#[derive(Debug, Default)]
+pub struct Scan {
+    /// In the order given, the partitions of each behind it.
+    pub members: Nodes<MemberScan>,
+    /// In the order of their first member.
+    pub arrays: Vec<ArrayScan>,
+}
+
+/// Where a member comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Origin {
+    /// It was given.
+    Given,
+    /// It is a partition of another.
+    Partition {
+        /// Which of [`Scan::members`].
+        of: MemberId,
+        /// Its number.
+        number: u32,
+    },
+    /// It is the volume of an array: which of [`Scan::arrays`].
+    Array(usize),
+    /// It is a logical volume: which group of the stack, and which of its volumes.
+    Logical {
+        /// The group.
+        group: usize,
+        /// The volume.
+        volume: usize,
+    },
+}
+
+/// A member and what is on it.
+#[derive(Debug)]
+pub struct MemberScan {
+    /// The member, open for reading.
+    pub member: Member,
+    /// Where it comes from.
+    pub origin: Origin,
+    /// What it is as a physical volume of LVM2, unless it belongs to an array.
+    pub physical: Option<Physical>,
+    /// Its partition table, if its partitions are members: what an array covers as a whole has
+    /// none.
+    pub table: Option<PartitionTable>,
+    /// Something to know of it that is no problem.
+    pub note: Option<String>,
+    /// Valid superblocks, in order of preference.
+    pub superblocks: Vec<Superblock>,
+    /// Superblocks that are there and not valid, with every check they fail.
+    pub damaged: Vec<RawSuperblock>,
+    /// Everything else that is recognised: file systems, partition tables, volume groups, foreign
+    /// RAID metadata.
+    pub signatures: Vec<Signature>,
+    /// Places where metadata may be and the drive does not give it: those of superblocks first.
+    pub unreadable: Vec<MemberError>,
+    /// How many of `unreadable` are places of superblocks.
+    unread_places: usize,
+    /// What assembly knows of it; `None` for a stranger.
+    pub facts: Option<MemberFacts>,
+    /// Which of `superblocks` is the one that counts.
+    pub chosen: Option<usize>,
+    /// Why the member belongs to no array although it should; a stranger has none.
+    pub problem: Option<Problem>,
+}
+
+impl MemberScan {
+    /// The superblock that counts.
+    #[must_use]
+    pub fn superblock(&self) -> Option<&Superblock> {
+        self.chosen.map(|ix| &self.superblocks[ix])
+    }
+
+    /// Claims a drive or partition that is used as it is. What is made of it, be it that it holds
+    /// nothing, was decided before the lock: between the two another process may have changed it.
+    pub(crate) fn claim_as_seen(&self, claim: Claim) -> Result<Member, Problem> {
+        let claimed = self.member.claim(claim)?;
+        let physical = physical::read(&claimed).and_then(Result::ok);
+        let same_physical = self.physical.is_none() || self.physical == physical;
+        let same_table = self.table.is_none() || self.table == partitions_of(&claimed);
+        let now = look_at(claimed, self.origin, Forced::default());
+        // Superblocks near the end of a drive may be those of its last partition, and are its then.
+        let same_superblocks =
+            self.table.is_some() || (&self.superblocks, &self.damaged) == (&now.superblocks, &now.damaged);
+        if same_physical && same_table && same_superblocks && self.signatures == now.signatures {
+            return Ok(now.member);
+        }
+        Err(MemberError::Changed { name: now.member.name }.into())
+    }
+
+    /// Whether a file system was recognised on it.
+    #[must_use]
+    pub fn has_file_system(&self) -> bool {
+        self.signatures.iter().any(|signature| signature.is_file_system)
+    }
+
+    /// Why some place of a superblock could not be read, if one could not.
+    fn unread_superblock(&self) -> Option<&MemberError> {
+        self.unreadable.first().filter(|_| self.unread_places > 0)
+    }
+
+    /// Whether nothing can be told of it: no superblock was found, and some place could not be
+    /// read.
+    fn is_unread(&self) -> bool {
+        self.superblocks.is_empty() && self.damaged.is_empty() && !self.unreadable.is_empty()
+    }
+
+    /// Whether any superblock on it, valid or not, names this array.
+    fn names(&self, uuid: Uuid) -> bool {
+        self.superblocks.iter().any(|superblock| superblock.set_uuid() == uuid)
+            || self.damaged.iter().any(|raw| raw.fields().set_uuid() == uuid)
+    }
+}
+
+/// An array and its members.
+#[derive(Debug)]
+pub struct ArrayScan {
+    /// Which of [`Scan::members`], in the order of [`Assembly::verdicts`].
+    pub members: Vec<MemberId>,
+    /// Members that name this array and cannot be used, each with a
+    /// [`MemberScan::problem`].
+    pub unused: Vec<MemberId>,
+    /// What it is.
+    pub assembly: Assembly,
+}
+
+impl Scan {
+    /// The array called `name` (or `host:name`, or its UUID); without a name the only one.
+    ///
+    /// # Errors
+    /// A [`Problem`]: there is none, none of that name, or several.
+    pub fn find(&self, name: Option<&str>) -> Result<&ArrayScan, Problem> {
+        let matches = |array: &&ArrayScan| {
+            let facts = &array.assembly.array;
+            name.is_none_or(|name| {
+                facts.set_name == name || facts.short_name() == name || name.parse() == Ok(facts.set_uuid)
+            })
+        };
+        let found: Vec<_> = self.arrays.iter().filter(matches).collect();
+        let names: Vec<_> = self.arrays.iter().map(|array| describe(&array.assembly)).collect();
+        match (found.as_slice(), name) {
+            ([array], _) => Ok(array),
+            ([], None) => Err(self.nothing_found()),
+            ([], Some(name)) => Err(Problem::new(
+                Code::NoSuchVolume,
+                format!("no array is called {name}"),
+                match names.as_slice() {
+                    [] => "there is no array on these members".to_owned(),
+                    names => format!("these members hold {}", names.join(", ")),
+                },
+                "name one of them, or give the members of the one you mean",
+            )),
+            (_, _) => Err(Problem::new(
+                Code::SeveralVolumes,
+                format!("{} arrays to choose from", found.len()),
+                format!("these members hold {}", names.join(", ")),
+                "name one with -V (a UUID tells arrays of one name apart), or give only its members",
+            )),
+        }
+    }
+
+    /// Why there is no volume: a member's own problem says it best.
+    pub(crate) fn nothing_found(&self) -> Problem {
+        let first = self.members.iter().find_map(|member| member.problem.clone());
+        first.unwrap_or_else(|| {
+            let names: Vec<_> = self.members.iter().map(|scan| scan.member.name.as_str()).collect();
+            let seen: Vec<_> =
+                self.members.iter().flat_map(|scan| &scan.signatures).map(ToString::to_string).collect();
+            let seen = if seen.is_empty() { "nothing that is known".to_owned() } else { seen.join(", ") };
+            Problem::new(
+                Code::NoArray,
+                format!("no array on {}", names.join(", ")),
+                format!("no md superblock was found at any of its places; what is there: {seen}"),
+                "check that these are the right files or devices (whole disks and partitions differ)",
+            )
+        })
+    }
+}
+
+impl Members for Scan {
+    fn ids(&self) -> impl Iterator<Item = MemberId> {
+        self.members.ids()
+    }
+
+    fn name(&self, member: MemberId) -> &str {
+        &self.members[member].member.name
+    }
+
+    fn physical(&self, member: MemberId) -> Option<&Physical> {
+        self.members[member].physical.as_ref()
+    }
+}
+
+fn describe(assembly: &Assembly) -> String {
+    format!("{} ({})", assembly.name(), assembly.uuid())
+}
+
+/// Reads what is on `members` and decides what arrays they are.
+///
+/// # Errors
+/// Only if nothing can be told of a member because it cannot be read where its metadata may be;
+/// everything else is found in the result.
+pub fn scan(members: Vec<Member>, policy: impl Into<Policy>) -> Result<Scan, MemberError> {
+    let found = scan_each(members, policy);
+    match found.members.find(MemberScan::is_unread) {
+        Some(member) => Err(found.members[member].unreadable[0].clone()),
+        None => Ok(found),
+    }
+}
+
+/// As [`scan`], and a member of which nothing can be told is one with a [`MemberScan::problem`]:
+/// for looking, where the others count.
+#[must_use]
+pub fn scan_each(members: Vec<Member>, policy: impl Into<Policy>) -> Scan {
+    let mut scan = Scan::default();
+    scan.add(members.into_iter().map(|member| (member, Origin::Given)).collect(), policy.into());
+    scan
+}
+
+impl Scan {
+    /// Looks at further members and their partitions, and finds the arrays on these.
+    pub(crate) fn add(&mut self, members: Vec<(Member, Origin)>, policy: Policy) {
+        let first = self.members.next_id();
+        for (member, origin) in members {
+            let whole = look_at(member, origin, policy.forced);
+            self.add_with_partitions(whole, policy.forced);
+        }
+        drop_unconfirmed(&mut self.members, first, policy.forced);
+        let arrays = group(&self.members, first, policy);
+        self.arrays.extend(arrays);
+    }
+
+    /// Takes in a volume that was just made: whatever is left on it does not count.
+    pub(crate) fn add_made(&mut self, member: Member, origin: Origin) {
+        let (superblocks, damaged, signatures, unreadable) = Default::default();
+        self.members.push(MemberScan {
+            member,
+            origin,
+            physical: None,
+            table: None,
+            note: None,
+            superblocks,
+            damaged,
+            signatures,
+            unread_places: 0,
+            unreadable,
+            facts: None,
+            chosen: None,
+            problem: None,
+        });
+    }
+
+    /// Looks again at what is on a member. What was made of it when it was looked at first stays.
+    pub(crate) fn look_again(&mut self, ix: MemberId, forced: Forced) {
+        let seen = &mut self.members[ix];
+        let now = look_at(seen.member.clone(), seen.origin, forced);
+        (seen.superblocks, seen.damaged, seen.signatures) = (now.superblocks, now.damaged, now.signatures);
+        (seen.unreadable, seen.unread_places) = (now.unreadable, now.unread_places);
+        seen.chosen = seen.chosen.filter(|&chosen| chosen < seen.superblocks.len());
+    }
+
+    /// A table on a device that is a member as a whole is the content of its array, or left over.
+    /// But a superblock near the end of the device is near the end of its last partition too.
+    fn add_with_partitions(&mut self, mut whole: MemberScan, forced: Forced) {
+        let (of, table) = (self.members.next_id(), partitions_of(&whole.member));
+        let Some(table) = table.filter(|table| table.partitions.iter().any(Partition::is_usable)) else {
+            self.members.push(whole);
+            return;
+        };
+        let shared = Whole::new(whole.member.clone());
+        let mut parts = Vec::new();
+        for partition in table.partitions.iter().filter(|partition| partition.is_usable()) {
+            let name = format!("{}:p{}", whole.member.name, partition.number);
+            let part = Member::part(&shared, name, partition.start_sectors, partition.len_sectors);
+            let Ok(part) = part else { continue };
+            let part = look_at(part, Origin::Partition { of, number: partition.number }, forced);
+            parts.push((partition, part));
+        }
+        let own = whole.superblock().map(|own| (own.version(), own.found_at_sectors()));
+        let damaged = whole.damaged.first().map(RawSuperblock::fields);
+        let damaged = damaged.map(|fields| (fields.version(), fields.found_at_sectors()));
+        if let Some((version, at)) = own.or(damaged) {
+            let same = |(partition, part): &&(&Partition, MemberScan)| {
+                part.superblock()
+                    .is_some_and(|superblock| partition.start_sectors + superblock.found_at_sectors() == at)
+            };
+            if let Some((partition, _)) = parts.iter().find(same) {
+                whole.note = Some(format!(
+                    "its {version} superblock is that of partition {}, which ends where the device ends and holds all of its array's \
+                     data",
+                    partition.number
+                ));
+                (whole.facts, whole.chosen, whole.problem) = (None, None, None);
+                whole.superblocks.clear();
+                whole.damaged.clear();
+            } else if whole.chosen.is_some() {
+                self.members.push(whole);
+                return;
+            }
+        }
+        whole.table = Some(table.clone());
+        self.members.push(whole);
+        for (_, part) in parts {
+            self.members.push(part);
+        }
+    }
+}
+
+/// Takes away what was found on a member at one place, while another place could not be read,
+/// unless a member that was read everywhere names the same array. The unread place may hold the
+/// superblock that counts: the one that was found may be left over from an older array, which the
+/// member would then become again, alone.
+fn drop_unconfirmed(members: &mut Nodes<MemberScan>, first: MemberId, forced: Forced) {
+    if forced.has(Check::NewestSuperblock) {
+        return;
+    }
+    let added: Vec<_> = members.ids().filter(|id| *id >= first).collect();
+    let confirmed: Vec<Uuid> = added
+        .iter()
+        .map(|&id| &members[id])
+        .filter(|member| member.unread_superblock().is_none())
+        .filter_map(|member| Some(member.superblock()?.set_uuid()))
+        .collect();
+    for id in added {
+        let member = &mut members[id];
+        let Some(error) = member.unread_superblock() else { continue };
+        if member.superblock().is_none_or(|superblock| confirmed.contains(&superblock.set_uuid())) {
+            continue;
+        }
+        member.problem = Some(Problem::from(error.clone()).forced_by(Check::NewestSuperblock));
+        member.facts = None;
+        member.chosen = None;
+    }
+}
+
+/// Groups the members from `first` on by array, in the order of first members.
+fn group(members: &Nodes<MemberScan>, first: MemberId, policy: Policy) -> Vec<ArrayScan> {
+    let mut by_uuid: BTreeMap<Uuid, Vec<MemberId>> = BTreeMap::new();
+    let added = || members.entries().filter(|(id, _)| *id >= first);
+    for (ix, member) in added() {
+        if let Some(facts) = &member.facts {
+            by_uuid.entry(facts.superblock.set_uuid).or_default().push(ix);
+        }
+    }
+    let array = |(uuid, indices): (Uuid, Vec<MemberId>)| {
+        let mut facts: Vec<_> = indices.iter().filter_map(|&ix| members[ix].facts.clone()).collect();
+        let mut assembly = assemble(&facts, policy)?;
+        if compare_journal(members, &indices, &mut facts, &assembly) {
+            assembly = assemble(&facts, policy)?;
+        }
+        let unused = added().filter(|(_, member)| member.facts.is_none() && member.names(uuid));
+        let unused = unused.map(|(id, _)| id).collect();
+        Some(ArrayScan { assembly, members: indices, unused })
+    };
+    let mut arrays: Vec<_> = by_uuid.into_iter().filter_map(array).collect();
+    arrays.sort_by_key(|array| array.members[0]);
+    arrays
+}
+
+/// Where the array's journal has something in its log: finds out whether the members have it too,
+/// which takes the array's map. True if the facts know more now.
+fn compare_journal(
+    members: &Nodes<MemberScan>,
+    indices: &[MemberId],
+    facts: &mut [MemberFacts],
+    assembly: &Assembly,
+) -> bool {
+    let Some(geometry) = &assembly.geometry else { return false };
+    let in_use = |ix: &usize| {
+        assembly.verdicts[*ix] == Verdict::Journal && facts[*ix].journal == Some(JournalFacts::NotEmpty)
+    };
+    let Some(ix) = (0..facts.len()).find(in_use) else { return false };
+    let Some(superblock) = members[indices[ix]].superblock() else { return false };
+    let area = |slot: &Slot| {
+        let (member, valid_below_sectors) = match *slot {
+            Slot::Missing => return None,
+            Slot::InSync { member } => (member, u64::MAX),
+            Slot::Rebuilding { member, valid_below_sectors, .. } => (member, valid_below_sectors),
+        };
+        Some(DataArea {
+            member: &members[indices[member]].member,
+            data_offset_sectors: facts[member].superblock.data_offset_sectors,
+            valid_below_sectors,
+        })
+    };
+    let slots: Vec<_> = assembly.slots.iter().map(area).collect();
+    let found = journal::compare(&members[indices[ix]].member, superblock, geometry, &slots);
+    facts[ix].journal = Some(found);
+    found != JournalFacts::NotEmpty
+}
+
+fn look_at(member: Member, origin: Origin, forced: Forced) -> MemberScan {
+    let Superblocks { valid, damaged, unreadable } = superblocks_of(&member);
+    let read = |offset_bytes, len_bytes| member.read(offset_bytes, len_bytes);
+    let (signatures, unread_signatures) = readable_signatures(member.device.size_bytes(), &read);
+    let places = unreadable.len();
+    let mut found = MemberScan {
+        member,
+        origin,
+        physical: None,
+        table: None,
+        note: None,
+        superblocks: valid,
+        damaged,
+        signatures,
+        unread_places: places,
+        unreadable: unreadable.into_iter().chain(unread_signatures).collect(),
+        facts: None,
+        chosen: None,
+        problem: None,
+    };
+    found.chosen = match found.superblocks.as_slice() {
+        [] => None,
+        [_] => Some(0),
+        several if forced.has(Check::NewestSuperblock) => {
+            (0..several.len()).max_by_key(|&ix| (several[ix].ctime(), Reverse(ix)))
+        }
+        several => {
+            found.problem = Some(several_superblocks(&found.member, several));
+            None
+        }
+    };
+    found.facts = found.superblock().map(|superblock| areas::member_facts(&found.member, superblock));
+    if found.chosen.is_none() && found.problem.is_none() {
+        judge_damaged(&mut found);
+    }
+    if found.facts.is_none() && found.problem.is_none() {
+        match physical::read(&found.member) {
+            None => {}
+            Some(Ok(physical)) => found.physical = Some(physical),
+            Some(Err(error)) => found.problem = Some(damaged_label(&found.member.name, &error.to_string())),
+        }
+    }
+    if found.is_unread() && found.problem.is_none() {
+        found.problem = found.unreadable.first().cloned().map(Problem::from);
+    }
+    found
+}
+
+/// A member without a valid superblock. One that is only shorter than it should be still knows its
+/// array.
+fn judge_damaged(found: &mut MemberScan) {
+    let Some(raw) = found.damaged.first() else { return };
+    let shortened =
+        raw.problems().iter().all(|error| matches!(error, SuperblockError::DeviceTooSmall { .. }));
+    if shortened {
+        found.facts = Some(areas::shortened_facts(&found.member, raw.fields()));
+    }
+    found.problem = Some(damaged_superblock(&found.member, raw));
+}
+
+fn several_superblocks(member: &Member, several: &[Superblock]) -> Problem {
+    let list: Vec<_> = several
+        .iter()
+        .map(|superblock| {
+            format!(
+                "{} of array {} at sector {}",
+                superblock.version(),
+                superblock.set_uuid(),
+                superblock.found_at_sectors()
+            )
+        })
+        .collect();
+    Problem::new(
+        Code::SeveralSuperblocks,
+        format!("{}: {} valid superblocks: {}", member.name, several.len(), list.join(", ")),
+        "only one of them describes the data, and a wrong choice would mix up the array",
+        "--force=newest-superblock takes the array that was created last; erasing the old one settles it for good",
+    )
+    .of_member(&member.name)
+    .forced_by(Check::NewestSuperblock)
+}
+
+fn damaged_superblock(member: &Member, raw: &RawSuperblock) -> Problem {
+    let errors: Vec<_> = raw.problems().iter().map(ToString::to_string).collect();
+    let (code, why, next) = match raw.problems().first() {
+        Some(SuperblockError::DeviceTooSmall { .. } | SuperblockError::WrongOffset { .. }) => (
+            Code::Truncated,
+            "the member has another size than when its superblock was written",
+            "copy the member again, whole; or give the disk or partition that it is a part of",
+        ),
+        Some(
+            SuperblockError::UnknownFeatures(_)
+            | SuperblockError::ConflictingFeatures(_)
+            | SuperblockError::ReservedNotZero { .. },
+        ) => (
+            Code::UnknownFeature,
+            "data read by old rules may be wrong",
+            "use a newer wattle, or the kernel that made the array",
+        ),
+        _ => (
+            Code::DamagedSuperblock,
+            "what such a superblock says cannot be relied on, so the member is not used",
+            "leave the member out if the others are enough; `wattle examine` shows every field",
+        ),
+    };
+    let place =
+        format!("{} superblock at sector {}", raw.fields().version(), raw.fields().found_at_sectors());
+    Problem::new(code, format!("{}: {place}: {}", member.name, errors.join("; ")), why, next)
+        .of_member(&member.name)
+}

@@ -1,0 +1,292 @@
+//! What an operator asks of jobs, and is told of them.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
+use std::time::Duration;
+
+use wattle_rt::{Event, Instant};
+
+use super::findings::Findings;
+use super::pace::Throttle;
+use super::report::{Action, JobEnd, LimitedBy, SyncReport, SyncStatus};
+use super::share::{DECISIONS_MAX, Decision, Goal};
+use super::unit::Task;
+use super::{Job, JobError, Pace, RepairSource, Tuning};
+use crate::model::geometry::{Geometry, Kind, Level};
+use crate::model::health::{Health, MemberState};
+use crate::model::units::{MemberIx, SECTOR_BYTES, Sector};
+use crate::state::JobSignals;
+use crate::state::metadata::LocalBoxFuture;
+
+/// The jobs of an array, at its home.
+pub(crate) struct Control {
+    /// Something happened that the loop is to look at.
+    pub(super) news: Event,
+    pub(super) paused: Cell<bool>,
+    pub(super) frozen: Cell<bool>,
+    pub(super) halted: Cell<bool>,
+    pub(super) abort: Cell<bool>,
+    pub(super) pace: Cell<Pace>,
+    pub(super) goal: Cell<Goal>,
+    /// What was decided about jobs that ended, the latest last.
+    pub(super) decisions: RefCell<VecDeque<Decision>>,
+    pub(super) request: RefCell<Option<Request>>,
+    pub(super) progress: RefCell<Option<Progress>>,
+    pub(super) last: RefCell<Option<SyncReport>>,
+    /// Jobs that could not go on, and in which epoch: they are not tried again before something
+    /// changes.
+    pub(super) gave_up: RefCell<Vec<(Action, u64)>>,
+    /// Numbers steps.
+    pub(super) steps: Cell<u64>,
+    /// The loop is not running, or not any more.
+    pub(super) ended: Event,
+}
+
+/// A check or repair that was asked for.
+#[derive(Debug, Clone)]
+pub(super) struct Request {
+    pub task: Task,
+    /// What is left of it.
+    pub range: Range<Sector>,
+}
+
+/// The job under way, which may take several passes.
+pub(super) struct Progress {
+    pub action: Action,
+    pub started: Instant,
+    pub position: Sector,
+    pub end: Sector,
+    pub done: Sector,
+    pub findings: Findings,
+    pub throttle: Throttle,
+    pub busy: BTreeMap<MemberIx, Duration>,
+}
+
+impl Control {
+    pub fn new(tuning: &Tuning) -> Self {
+        let ended = Event::new();
+        ended.set();
+        Self {
+            news: Event::new(),
+            paused: Cell::new(false),
+            frozen: Cell::new(tuning.frozen),
+            halted: Cell::new(false),
+            abort: Cell::new(false),
+            pace: Cell::new(tuning.pace),
+            goal: Cell::new(tuning.goal),
+            decisions: RefCell::default(),
+            request: RefCell::default(),
+            progress: RefCell::default(),
+            last: RefCell::default(),
+            gave_up: RefCell::default(),
+            steps: Cell::new(0),
+            ended,
+        }
+    }
+
+    /// The loop is about to run.
+    pub fn begins(&self) {
+        self.ended.reset();
+    }
+
+    /// Whether a check or repair was asked for and has not ended.
+    pub fn is_asked(&self) -> bool {
+        self.request.borrow().is_some()
+    }
+
+    /// Ends the check or repair that was asked for.
+    pub fn abort(&self) {
+        self.abort.set(true);
+        self.news.set();
+    }
+
+    /// Lets jobs rest where they are, after recording how far they are; or go on.
+    pub fn pause(&self, paused: bool) {
+        self.paused.set(paused);
+        self.news.set();
+    }
+
+    /// Ends checks and repairs, lets resync and recovery rest, and lets nothing start; or lets them
+    /// start again.
+    pub fn freeze(&self, frozen: bool) {
+        self.frozen.set(frozen);
+        self.abort.set(frozen || self.abort.get());
+        self.news.set();
+    }
+
+    /// Sets how fast jobs go, from now on.
+    pub fn set_pace(&self, pace: Pace) {
+        self.pace.set(pace);
+        self.news.set();
+    }
+
+    /// Sets what is steered towards while jobs run beside clients, from now on.
+    pub fn set_goal(&self, goal: Goal) {
+        self.goal.set(goal);
+        self.news.set();
+    }
+
+    /// The job that ended last.
+    pub fn last(&self) -> Option<SyncReport> {
+        self.last.borrow().clone()
+    }
+
+    fn status(&self, now: Instant) -> Option<SyncStatus> {
+        let progress = self.progress.borrow();
+        let progress = progress.as_ref()?;
+        let paused = self.paused.get() || self.frozen.get();
+        let speed = if paused { 0 } else { progress.throttle.speed(now) };
+        let left = (progress.end.0.saturating_sub(progress.position.0)) * SECTOR_BYTES;
+        let slowest = progress.busy.iter().max_by_key(|(_, busy)| **busy);
+        Some(SyncStatus {
+            action: progress.action,
+            position: progress.position,
+            end: progress.end,
+            speed_bytes_per_second: speed,
+            time_left: (speed > 0).then(|| Duration::from_secs(left / speed)),
+            paused,
+            limited_by: match progress.throttle.limited_by {
+                _ if paused => LimitedBy::Paused,
+                LimitedBy::Nothing => {
+                    slowest.map_or(LimitedBy::Nothing, |(seat, _)| LimitedBy::Member(*seat))
+                }
+                limit => limit,
+            },
+            mismatch_sectors: progress.findings.mismatch_sectors,
+            unreadable_sectors: progress.findings.unreadable_sectors,
+            late_sectors: progress.findings.late_sectors,
+        })
+    }
+
+    /// What was decided about jobs, the latest last.
+    pub fn decisions(&self) -> Vec<Decision> {
+        let progress = self.progress.borrow();
+        let decisions = progress.iter().flat_map(|progress| progress.throttle.decisions());
+        self.decided(decisions).into()
+    }
+
+    /// What is remembered when `more` was decided.
+    fn decided(&self, more: impl Iterator<Item = Decision>) -> VecDeque<Decision> {
+        let mut all: VecDeque<Decision> = self.decisions.borrow().iter().copied().chain(more).collect();
+        all.drain(..all.len().saturating_sub(DECISIONS_MAX));
+        all
+    }
+
+    /// The job under way, and the last one that ended.
+    pub fn report(&self, now: Instant) -> (Option<SyncStatus>, Option<SyncReport>) {
+        (self.status(now), self.last.borrow().clone())
+    }
+
+    /// The job under way ended.
+    pub(super) fn finish(&self, now: Instant, end: JobEnd) {
+        let Some(progress) = self.progress.borrow_mut().take() else { return };
+        self.decisions.replace(self.decided(progress.throttle.decisions()));
+        let findings = progress.findings;
+        *self.last.borrow_mut() = Some(SyncReport {
+            action: progress.action,
+            end,
+            started: progress.started,
+            ended: now,
+            done: progress.done,
+            mismatch_sectors: findings.mismatch_sectors,
+            mismatches: findings.listed,
+            mismatches_not_listed: findings.not_listed,
+            unreadable_sectors: findings.unreadable_sectors,
+            late_sectors: findings.late_sectors,
+            bad_sectors_passed_on: findings.passed_on_sectors,
+            repaired: findings.repaired,
+        });
+    }
+
+    /// Asks for a check or a repair.
+    ///
+    /// # Errors
+    /// See [`JobError`]; nothing was started then.
+    pub fn start(
+        &self,
+        geometry: &Geometry,
+        read_only: bool,
+        health: &Health,
+        job: Job,
+    ) -> Result<(), JobError> {
+        if read_only {
+            return Err(JobError::ReadOnly);
+        }
+        if health.broken {
+            return Err(JobError::Broken);
+        }
+        if self.halted.get() {
+            return Err(JobError::Stopped);
+        }
+        if self.frozen.get() {
+            return Err(JobError::Frozen);
+        }
+        if self.request.borrow().is_some() {
+            return Err(JobError::AlreadyRunning);
+        }
+        if !can_compare(geometry, health) {
+            return Err(JobError::NothingToCheck);
+        }
+        let (task, range) = match job {
+            Job::Check { range } => (Task::Check, range),
+            Job::Repair { range, source } => (Task::Repair(repair_source(geometry, source)?), range),
+        };
+        let end = geometry.sync_sectors();
+        let range = range.unwrap_or(Sector(0)..end);
+        if range.is_empty() || range.end > end {
+            return Err(JobError::OutOfRange);
+        }
+        self.abort.set(false);
+        *self.request.borrow_mut() = Some(Request { task, range });
+        self.news.set();
+        Ok(())
+    }
+}
+
+impl JobSignals for Control {
+    fn wake(&self) {
+        self.news.set();
+    }
+
+    fn halt(&self) -> LocalBoxFuture<'_, ()> {
+        self.halted.set(true);
+        self.news.set();
+        Box::pin(self.ended.wait())
+    }
+}
+
+/// Whether anything is there twice.
+fn can_compare(geometry: &Geometry, health: &Health) -> bool {
+    let lost = health.lost().len();
+    match geometry.kind() {
+        Kind::Striped => false,
+        Kind::Parity => lost < geometry.redundancy(),
+        Kind::Mirrored => geometry.redundancy() > 0 && geometry.raid_disks() - lost > 1,
+    }
+}
+
+fn repair_source(geometry: &Geometry, source: Option<RepairSource>) -> Result<RepairSource, JobError> {
+    let copies = geometry.redundancy() + 1;
+    let slot_exists = |slot: MemberIx| slot.index() < geometry.raid_disks();
+    match (geometry.level(), source) {
+        (Level::Raid4 | Level::Raid5, None | Some(RepairSource::ParityFromData))
+        | (Level::Raid6, Some(RepairSource::ParityFromData)) => Ok(RepairSource::ParityFromData),
+        (Level::Raid6, Some(RepairSource::Raid6Culprit)) => Ok(RepairSource::Raid6Culprit),
+        (Level::Raid1 | Level::Raid10, Some(RepairSource::CopyFrom(slot))) if slot_exists(slot) => {
+            Ok(RepairSource::CopyFrom(slot))
+        }
+        (Level::Raid1 | Level::Raid10, None) if copies >= 3 => Ok(RepairSource::Majority),
+        // Two copies that differ have no majority; but one makes up for the other where that cannot
+        // be read.
+        (Level::Raid1 | Level::Raid10, Some(RepairSource::Majority)) => Ok(RepairSource::Majority),
+        (_, None) => Err(JobError::NeedsSource),
+        _ => Err(JobError::WrongSource),
+    }
+}
+
+/// Seats that are to be filled.
+pub(super) fn targets(health: &Health) -> Vec<MemberIx> {
+    let filling = |seat: &MemberIx| matches!(health.state(*seat), MemberState::Rebuilding { .. });
+    (0..health.members.len() as u16).map(MemberIx).filter(filling).collect()
+}

@@ -1,0 +1,140 @@
+//! What an array reports of itself.
+
+use std::sync::Arc;
+
+use wattle_rt::{Core, TrafficTotals};
+
+use crate::cores;
+use crate::hints::HintShard;
+use crate::hints::cache::CacheStatus;
+use crate::job::{Decision, JobShard, SyncReport, SyncStatus};
+use crate::member::Troubles;
+use crate::model::fixed::Fixed;
+use crate::model::geometry::Level;
+use crate::model::health::{Health, MemberState};
+use crate::model::units::Sector;
+use crate::state::{CounterTotals, Home, RequestLatencies, StateShard};
+
+/// An array as it is now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ArrayStatus {
+    /// Its name.
+    pub name: String,
+    /// Its level.
+    pub level: Level,
+    /// Its size.
+    pub size: Sector,
+    /// Its superblocks say dirty.
+    pub dirty: bool,
+    /// More failed than redundancy covers: writes are refused.
+    pub broken: bool,
+    /// Nothing is written.
+    pub read_only: bool,
+    /// How many slots have no member that is in sync.
+    pub degraded: usize,
+    /// Parity and copies agree below this.
+    pub synced_below: Sector,
+    /// By slot.
+    pub members: Vec<MemberStatus>,
+    /// By slot: what is being made to replace its member.
+    pub replacements: Vec<MemberStatus>,
+    /// Since the start.
+    pub counters: CounterTotals,
+    /// The clean cache.
+    pub cache: CacheStatus,
+    /// Clients' requests since the start.
+    pub requests: RequestLatencies,
+    /// The resync, recovery, check or repair under way.
+    pub sync: Option<SyncStatus>,
+    /// The last one that ended.
+    pub last: Option<SyncReport>,
+    /// What was decided about the speed of these, the latest last.
+    pub decisions: Vec<Decision>,
+}
+
+/// One slot as it is now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MemberStatus {
+    /// Name of the device in the slot, if there is one.
+    pub device: Option<String>,
+    /// Its state.
+    pub state: MemberState,
+    /// Read errors since the start, corrected or not.
+    pub read_errors: u64,
+    /// Reads that it did not answer in time.
+    pub late_reads: u64,
+    /// It counts as slow: what can be had from others is not asked of it.
+    pub slow: bool,
+    /// Sectors in its bad-block log.
+    pub bad_sectors: u64,
+    /// What went to it since it took the slot; what keeps the metadata writes is not in it.
+    pub traffic: TrafficTotals,
+}
+
+pub(super) async fn collect(core: &Core, fixed: &Arc<Fixed>) -> ArrayStatus {
+    let (home_key, jobs_key) = (fixed.home_key(), fixed.jobs_key());
+    let (state_key, hints_key) = (fixed.state_key(), fixed.hints_key());
+    let home = core
+        .call(fixed.home, move |core| async move {
+            let (home, jobs) = (core.local::<Home>(home_key)?, core.local::<JobShard>(jobs_key)?);
+            let (sync, last) = jobs.control.report(core.now());
+            Some((home.is_dirty(), home.told(), sync, last, jobs.control.decisions()))
+        })
+        .await;
+    let mut counters = CounterTotals::default();
+    let mut cache = CacheStatus::default();
+    let mut requests = RequestLatencies::default();
+    let slots = fixed.geometry.raid_disks();
+    let mut troubles = vec![Troubles::default(); 2 * slots];
+    let parts = cores::each(core, move |core| async move {
+        let (shard, hints) = (core.local::<StateShard>(state_key)?, core.local::<HintShard>(hints_key)?);
+        let requests = shard.requests.totals();
+        Some((shard.counters.totals(), hints.cache.status(), requests, shard.members.troubles()))
+    });
+    for (totals, kept, answered, more) in parts.await.into_iter().flatten() {
+        counters = counters.plus(totals);
+        cache = cache.plus(kept);
+        requests.add(&answered);
+        troubles.iter_mut().zip(&more).for_each(|(sum, more)| sum.add(more));
+    }
+    let (dirty, health, sync, last, decisions) = match home {
+        Some((dirty, health, sync, last, decisions)) => (dirty, Some(health), sync, last, decisions),
+        None => (false, None, None, None, Vec::new()),
+    };
+    let member = |(seat, troubles): (usize, Troubles)| {
+        let who = health.as_ref().map(|health| (health.members[seat], &health.seats[seat]));
+        MemberStatus {
+            device: who.and_then(|(_, seat)| Some(seat.device.as_ref()?.name().to_string())),
+            state: who.map_or(MemberState::Missing, |(state, _)| state),
+            read_errors: troubles.read_errors,
+            late_reads: troubles.late_reads,
+            slow: troubles.slow,
+            bad_sectors: who.map_or(0, |(_, seat)| seat.bad.sectors()),
+            traffic: troubles.traffic,
+        }
+    };
+    let mut members: Vec<_> = troubles.into_iter().enumerate().map(member).collect();
+    let replacements = members.split_off(slots);
+    let synced = |health: &Arc<Health>| match health.trust.complete(fixed.geometry.sync_sectors()) {
+        true => Sector::MAX,
+        false => health.trust.below,
+    };
+    ArrayStatus {
+        name: fixed.name.clone(),
+        level: fixed.geometry.level(),
+        size: fixed.geometry.array_sectors(),
+        dirty,
+        broken: health.as_ref().is_some_and(|health| health.broken),
+        read_only: fixed.read_only,
+        degraded: members.iter().filter(|member| member.state != MemberState::InSync).count(),
+        synced_below: health.as_ref().map_or(Sector(0), synced),
+        members,
+        replacements,
+        counters,
+        cache,
+        requests,
+        sync,
+        last,
+        decisions,
+    }
+}

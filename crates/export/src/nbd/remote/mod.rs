@@ -1,0 +1,587 @@
+//! An export of another server as a drive: reconnecting, and without losing what was acknowledged.
+//!
+//! One connection, on the core that made it; the others ask there, those of other runtimes too. A
+//! flush covers the writes of its own connection only, so there must not be several.
+//!
+//! A connection that breaks is made again. Requests in flight are sent again then: reads and writes
+//! of the same bytes may be repeated. But the server may have started anew and lost what it had
+//! acknowledged and not flushed. So:
+//!
+//! Invariant: what was acknowledged and not covered by a flush since is kept here ([`Log`]), and is
+//! written again on every new connection before anything else is asked of it. A flush that succeeds
+//! then covers it like everything else.
+//!
+//! A server that closes or resets a connection may still carry out what came over it: a write that
+//! was in flight then is in doubt. It is sent again, which does no harm by itself; but carried out
+//! once more later it would undo a newer write of the same bytes. So no newer write that overlaps
+//! one in doubt is sent ([`Doubts`]) until the server is known to be done with it: since nothing
+//! listened at its address meanwhile, or since more time has passed than a request may take. A
+//! server that keeps a connection and is silent may take any time, so silence ends the drive.
+//!
+//! What is kept is bounded: beyond half of the bound a flush is sent without being asked for, at
+//! the bound writes wait for it. A flush or a repeated write that the server refuses, and a server
+//! that does not come back in time or comes back as another drive, end the drive for good: every
+//! request fails from then on, and the array above goes on without it.
+
+mod log;
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use wattle_rt::sync::Notify;
+use wattle_rt::{
+    Buf, BufMut, Core, CoreHandle, Device, Durability, Either, IoError, Reply, Serve, Unmap, race,
+};
+
+use crate::nbd::client::{Blocks, Client, ClientError};
+use crate::nbd::limits::REQUEST_BYTES_MAX;
+use crate::nbd::protocol::{command_flags, transmission_flags};
+use crate::nbd::uri::Uri;
+use log::{Doubts, Kept, LOG_BYTES_MAX, Log, What, Write};
+
+/// The longest range that one request makes zeros.
+const ZEROES_BYTES_MAX: u64 = 1 << 30;
+
+/// Sectors a drive can have.
+const SECTOR_BYTES: [u32; 2] = [512, 4096];
+
+/// Between attempts to connect: twice as long each time.
+const PAUSE_MIN: Duration = Duration::from_millis(10);
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+
+/// For a server to accept a connection and to go to the export.
+const CONNECT_MAX: Duration = Duration::from_secs(10);
+
+/// How often it is checked whether the drive is still in use.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
+
+/// How long a server may be silent or away.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Patience {
+    /// For the answer to a request. A drive behind the server may need half a minute to give up on
+    /// a sector.
+    pub answer: Duration,
+    /// From the loss of a connection to the end of the attempts to make it again.
+    pub reconnect: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self { answer: Duration::from_secs(45), reconnect: Duration::from_secs(30) }
+    }
+}
+
+/// Why an export cannot be a drive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RemoteError {
+    /// No connection, or the server refuses.
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    /// The server accepts the connection and does not go on.
+    #[error("the server does not answer")]
+    Silent,
+    /// The smallest request is larger than a sector.
+    #[error("the server takes no requests smaller than {found} bytes")]
+    BlockSize {
+        /// What it says.
+        found: u32,
+    },
+    /// Nothing in it.
+    #[error("it is empty ({size_bytes} bytes)")]
+    Empty {
+        /// What it says.
+        size_bytes: u64,
+    },
+}
+
+/// What an export is; another answer after a reconnection is another drive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Facts {
+    size_bytes: u64,
+    flags: u16,
+    sector_bytes: u32,
+    request_bytes_max: u32,
+}
+
+impl Facts {
+    fn of(client: &Client) -> Result<Self, RemoteError> {
+        let Blocks { min_bytes, max_bytes } = client.blocks();
+        let sector_bytes = SECTOR_BYTES.into_iter().find(|bytes| bytes.is_multiple_of(min_bytes.max(1)));
+        let sector_bytes = sector_bytes.ok_or(RemoteError::BlockSize { found: min_bytes })?;
+        let size_bytes = client.size_bytes() / u64::from(sector_bytes) * u64::from(sector_bytes);
+        if size_bytes == 0 {
+            return Err(RemoteError::Empty { size_bytes: client.size_bytes() });
+        }
+        let request_bytes_max = max_bytes.min(REQUEST_BYTES_MAX) / sector_bytes * sector_bytes;
+        Ok(Self {
+            size_bytes,
+            flags: client.flags(),
+            sector_bytes,
+            request_bytes_max: request_bytes_max.max(sector_bytes),
+        })
+    }
+
+    fn can(&self, flag: u16) -> bool {
+        self.flags & flag != 0
+    }
+}
+
+/// Connects to an export and returns it as a drive of this name. It is writable if the server says
+/// so.
+///
+/// # Errors
+/// There is no such server or export, or it cannot be a drive.
+pub async fn connect(
+    core: &Core,
+    uri: &Uri,
+    name: impl Into<String>,
+    patience: Patience,
+) -> Result<Device, RemoteError> {
+    static NEXT_KEY: AtomicU64 = AtomicU64::new(1 << 61);
+    let client = Client::connect(core, &uri.address, &uri.export);
+    let client =
+        within(core, patience.answer.min(CONNECT_MAX), client).await.ok_or(RemoteError::Silent)??;
+    let facts = Facts::of(&client)?;
+    let link = Rc::new(Link {
+        core: core.clone(),
+        uri: uri.clone(),
+        patience,
+        facts,
+        state: RefCell::new(State::Up(Rc::new(client))),
+        changed: Notify::new(),
+        log: RefCell::default(),
+        writes: Cell::new(0),
+        doubts: RefCell::default(),
+        flushing: Cell::new(false),
+        log_shrank: Notify::new(),
+    });
+    let key = NEXT_KEY.fetch_add(1, Ordering::Relaxed);
+    core.put_local(key, link);
+    let remote = Arc::new(Remote { home: core.handle(), key });
+    let (owner, home) = (Arc::downgrade(&remote), core.clone());
+    core.spawn(async move {
+        while owner.strong_count() > 0 {
+            home.sleep(LOOK_EVERY).await;
+        }
+        if let Some(link) = home.take_local::<Link>(key) {
+            link.end(IoError::GONE);
+        }
+    });
+    let writable = !facts.can(transmission_flags::READ_ONLY);
+    Ok(Device::served(name, facts.size_bytes, facts.sector_bytes, writable, core, remote))
+}
+
+/// The drive: asks at home.
+struct Remote {
+    home: CoreHandle,
+    key: u64,
+}
+
+impl Remote {
+    fn at_home<T: Send + 'static>(
+        &self,
+        core: &Core,
+        work: impl AsyncFnOnce(Rc<Link>) -> T + Send + 'static,
+    ) -> impl Future<Output = Option<T>> + 'static {
+        let key = self.key;
+        self.home.call(core, async move |home| {
+            let link = home.local::<Link>(key).expect("the link is there as long as its drive");
+            work(link).await
+        })
+    }
+
+    /// Of a core whose runtime has ended nothing comes back.
+    fn done(
+        &self,
+        core: &Core,
+        work: impl AsyncFnOnce(Rc<Link>) -> Result<(), IoError> + Send + 'static,
+    ) -> Reply<Result<(), IoError>> {
+        let done = self.at_home(core, work);
+        Box::pin(async move { done.await.unwrap_or(Err(IoError::GONE)) })
+    }
+}
+
+impl Serve for Remote {
+    fn read(&self, core: &Core, offset: u64, mut buf: BufMut) -> Reply<(Result<(), IoError>, BufMut)> {
+        let len = buf.len();
+        let read = self.at_home(core, async move |link| {
+            let result = link.read(offset, &mut buf).await;
+            (result, buf)
+        });
+        Box::pin(async move { read.await.unwrap_or_else(|| (Err(IoError::GONE), BufMut::alloc(len))) })
+    }
+
+    fn write(
+        &self,
+        core: &Core,
+        offset: u64,
+        buf: Buf,
+        durability: Durability,
+    ) -> Reply<Result<(), IoError>> {
+        self.done(core, async move |link| link.write(offset, buf, durability).await)
+    }
+
+    fn flush(&self, core: &Core) -> Reply<Result<(), IoError>> {
+        self.done(core, async |link| link.flush().await)
+    }
+
+    fn write_zeroes(&self, core: &Core, offset: u64, len: u64, unmap: Unmap) -> Reply<Result<(), IoError>> {
+        self.done(core, async move |link| link.write_zeroes(offset, len, unmap).await)
+    }
+}
+
+/// The connection and what is known of it.
+struct Link {
+    core: Core,
+    uri: Uri,
+    patience: Patience,
+    facts: Facts,
+    state: RefCell<State>,
+    /// The state is another one.
+    changed: Notify,
+    log: RefCell<Log>,
+    /// Writes that were begun.
+    writes: Cell<u64>,
+    doubts: RefCell<Doubts>,
+    /// A flush is under way that no client asked for.
+    flushing: Cell<bool>,
+    log_shrank: Notify,
+}
+
+enum State {
+    Up(Rc<Client>),
+    /// Being made again.
+    Down,
+    /// For good.
+    Ended(IoError),
+}
+
+impl Link {
+    /// The connection, as soon as there is one.
+    async fn up(&self) -> Result<Rc<Client>, IoError> {
+        loop {
+            match &*self.state.borrow() {
+                State::Up(client) => return Ok(client.clone()),
+                State::Ended(error) => return Err(*error),
+                State::Down => {}
+            }
+            self.changed.wait().await;
+        }
+    }
+
+    /// Asks until there is an answer: a request whose answer was lost with the connection is sent
+    /// again.
+    async fn ask<T>(
+        self: &Rc<Self>,
+        request: impl AsyncFn(&Client) -> Result<T, ClientError>,
+    ) -> Result<T, IoError> {
+        self.ask_settled(None, request).await
+    }
+
+    /// Asks for a write, each time only once it can undo no newer one and no older one can undo it.
+    async fn ask_write(
+        self: &Rc<Self>,
+        write: &Write,
+        request: impl AsyncFn(&Client) -> Result<(), ClientError>,
+    ) -> Result<(), IoError> {
+        self.ask_settled(Some(write), async |client| self.in_doubt_until(write, request(client)).await).await
+    }
+
+    async fn ask_settled<T>(
+        self: &Rc<Self>,
+        write: Option<&Write>,
+        request: impl AsyncFn(&Client) -> Result<T, ClientError>,
+    ) -> Result<T, IoError> {
+        let mut give_up = None;
+        loop {
+            if let Some(write) = write {
+                self.settled(write).await;
+            }
+            let client = self.up().await?;
+            match within(&self.core, self.patience.answer, request(&client)).await {
+                Some(Ok(answer)) => return Ok(answer),
+                Some(Err(ClientError::Failed(errno))) if errno != errnos::ESHUTDOWN => {
+                    return Err(io_error(errno));
+                }
+                Some(Err(_)) => self.lost(&client),
+                None => self.end(IoError::GONE),
+            }
+            // A request that ends every connection would be sent for ever.
+            let now = self.core.now();
+            if now >= *give_up.get_or_insert(now + self.patience.reconnect) {
+                self.end(IoError::GONE);
+            }
+        }
+    }
+
+    /// Numbers a write of these bytes.
+    fn begin_write(&self, offset: u64, len: u64) -> Write {
+        self.writes.set(self.writes.get() + 1);
+        Write { number: self.writes.get(), bytes: offset..offset + len }
+    }
+
+    /// Waits until no older write of any of the same bytes is in doubt, or the drive has ended.
+    async fn settled(&self, write: &Write) {
+        loop {
+            let Some(until) = self.doubts.borrow_mut().until(write, self.core.now()) else { return };
+            if matches!(&*self.state.borrow(), State::Ended(_)) {
+                return;
+            }
+            race(self.core.sleep_until(until), self.changed.wait()).await;
+        }
+    }
+
+    /// Sends a write: it is in doubt from then on if its answer does not come, also where the
+    /// answer is no longer waited for.
+    async fn in_doubt_until(
+        &self,
+        write: &Write,
+        answer: impl Future<Output = Result<(), ClientError>>,
+    ) -> Result<(), ClientError> {
+        struct Unanswered<'a>(&'a Link, Option<&'a Write>);
+        impl Drop for Unanswered<'_> {
+            fn drop(&mut self) {
+                let Self(link, unanswered) = self;
+                if let Some(write) = unanswered {
+                    let until = link.core.now() + link.patience.answer;
+                    link.doubts.borrow_mut().add(write, until);
+                }
+            }
+        }
+        let mut unanswered = Unanswered(self, Some(write));
+        let answer = answer.await;
+        if matches!(answer, Ok(()) | Err(ClientError::Failed(_))) {
+            unanswered.1 = None;
+        }
+        answer
+    }
+
+    /// This connection is no good. The task that notices first has it made again.
+    fn lost(self: &Rc<Self>, client: &Rc<Client>) {
+        client.close();
+        let mut state = self.state.borrow_mut();
+        if matches!(&*state, State::Up(current) if Rc::ptr_eq(current, client)) {
+            *state = State::Down;
+            self.core.spawn(reconnect(self.clone()));
+        }
+    }
+
+    /// Ends the drive. The first reason counts.
+    fn end(&self, error: IoError) {
+        let mut state = self.state.borrow_mut();
+        if !matches!(&*state, State::Ended(_)) {
+            if let State::Up(client) = &*state {
+                client.close();
+            }
+            *state = State::Ended(error);
+            *self.log.borrow_mut() = Log::default();
+        }
+        drop(state);
+        self.changed.notify_all();
+        self.log_shrank.notify_all();
+    }
+
+    /// Whole sectors are asked for, whatever part of them is wanted.
+    async fn read(self: &Rc<Self>, offset: u64, buf: &mut BufMut) -> Result<(), IoError> {
+        let sector = u64::from(self.facts.sector_bytes);
+        let wanted = offset..offset + buf.len() as u64;
+        let mut at = wanted.start / sector * sector;
+        while at < wanted.end {
+            let left = wanted.end.next_multiple_of(sector) - at;
+            let len = left.min(u64::from(self.facts.request_bytes_max)) as u32;
+            let bytes = self.ask(async |client| client.read(at, len).await).await?;
+            let (from, to) = (at.max(wanted.start), wanted.end.min(at + u64::from(len)));
+            let target = (from - wanted.start) as usize..(to - wanted.start) as usize;
+            buf[target].copy_from_slice(&bytes[(from - at) as usize..(to - at) as usize]);
+            at += u64::from(len);
+        }
+        Ok(())
+    }
+
+    async fn write(self: &Rc<Self>, offset: u64, buf: Buf, durability: Durability) -> Result<(), IoError> {
+        let fua = durability == Durability::Fua && self.facts.can(transmission_flags::SEND_FUA);
+        let flags = if fua { command_flags::FUA } else { 0 };
+        let mut done = 0;
+        while done < buf.len() {
+            let piece = buf.slice(done..buf.len().min(done + self.facts.request_bytes_max as usize));
+            let at = offset + done as u64;
+            done += piece.len();
+            self.room(piece.len()).await?;
+            let write = self.begin_write(at, piece.len() as u64);
+            self.ask_write(&write, async |client| client.write(at, piece.clone(), flags).await).await?;
+            // A copy: the buffer goes back to its owner.
+            self.keep(Kept { write, what: What::Data(Buf::copy_of(&piece)) });
+        }
+        // Flushing makes durable what could not be written so.
+        if durability == Durability::Fua && !fua { self.flush().await } else { Ok(()) }
+    }
+
+    async fn write_zeroes(self: &Rc<Self>, offset: u64, len: u64, unmap: Unmap) -> Result<(), IoError> {
+        if !self.facts.can(transmission_flags::SEND_WRITE_ZEROES) {
+            return Err(IoError::UNSUPPORTED);
+        }
+        let mut at = offset;
+        while at < offset + len {
+            let piece = (offset + len - at).min(ZEROES_BYTES_MAX) as u32;
+            self.room(0).await?;
+            let write = self.begin_write(at, piece.into());
+            let kept = Kept { write, what: What::Zeroes(unmap) };
+            self.ask_write(&kept.write, async |client| kept.send(client).await).await?;
+            self.keep(kept);
+            at += u64::from(piece);
+        }
+        Ok(())
+    }
+
+    /// Makes durable what was acknowledged before. A flush that fails may have lost any of it, and
+    /// the server would not say so a second time.
+    async fn flush(self: &Rc<Self>) -> Result<(), IoError> {
+        if !self.facts.can(transmission_flags::SEND_FLUSH) {
+            return Ok(());
+        }
+        let covered = self.log.borrow().appended;
+        let flushed = self.ask(async |client| client.flush().await).await;
+        match flushed {
+            Ok(()) => self.log.borrow_mut().drop_up_to(covered),
+            Err(error) => self.end(error),
+        }
+        self.log_shrank.notify_all();
+        flushed
+    }
+
+    /// Waits until a write may be kept.
+    async fn room(self: &Rc<Self>, len: usize) -> Result<(), IoError> {
+        while self.log.borrow().is_full_for(len) {
+            self.flush_unasked();
+            self.log_shrank.wait().await;
+            self.up().await?;
+        }
+        Ok(())
+    }
+
+    /// Keeps what was acknowledged until a flush covers it. A server that knows no flush has
+    /// nothing to lose.
+    fn keep(self: &Rc<Self>, kept: Kept) {
+        if !self.facts.can(transmission_flags::SEND_FLUSH) {
+            return;
+        }
+        self.log.borrow_mut().append(kept);
+        if self.log.borrow().bytes > LOG_BYTES_MAX / 2 {
+            self.flush_unasked();
+        }
+    }
+
+    fn flush_unasked(self: &Rc<Self>) {
+        if !self.flushing.replace(true) {
+            let link = self.clone();
+            self.core.spawn(async move {
+                // A failure has ended the drive, and every caller gets the error.
+                let _ = link.flush().await;
+                link.flushing.set(false);
+                link.log_shrank.notify_all();
+            });
+        }
+    }
+
+    /// Writes again, in order and one after the other, what a server that started anew may have
+    /// lost.
+    async fn write_again(&self, client: &Client) -> Result<(), ClientError> {
+        let kept: Vec<Kept> = self.log.borrow().entries.iter().cloned().collect();
+        for kept in kept {
+            self.settled(&kept.write).await;
+            self.in_doubt_until(&kept.write, kept.send(client)).await?;
+        }
+        Ok(())
+    }
+}
+
+/// Makes the connection again, or ends the drive.
+async fn reconnect(link: Rc<Link>) {
+    let deadline = link.core.now() + link.patience.reconnect;
+    let mut pause = PAUSE_MIN;
+    loop {
+        link.core.sleep(pause).await;
+        pause = (2 * pause).min(PAUSE_MAX);
+        let left = deadline.saturating_since(link.core.now());
+        let attempt = within(&link.core, left, connect_again(&link)).await;
+        if matches!(&*link.state.borrow(), State::Ended(_)) {
+            return;
+        }
+        match attempt {
+            Some(Ok(client)) => {
+                *link.state.borrow_mut() = State::Up(Rc::new(client));
+                return link.changed.notify_all();
+            }
+            Some(Err(Again::Never(error))) => return link.end(error),
+            None => return link.end(IoError::GONE),
+            Some(Err(Again::Later)) if link.core.now() >= deadline => return link.end(IoError::GONE),
+            Some(Err(Again::Later)) => {}
+        }
+    }
+}
+
+/// What to do after an attempt that failed.
+enum Again {
+    Later,
+    Never(IoError),
+}
+
+async fn connect_again(link: &Link) -> Result<Client, Again> {
+    let client = Client::connect(&link.core, &link.uri.address, &link.uri.export);
+    let client = client.await.map_err(|error| {
+        if is_nobody(error) {
+            // The next server there has the drive only once the last one has let go of it.
+            link.doubts.borrow_mut().clear();
+        }
+        Again::Later
+    })?;
+    if Facts::of(&client) != Ok(link.facts) {
+        return Err(Again::Never(IoError::GONE));
+    }
+    match link.write_again(&client).await {
+        Ok(()) => Ok(client),
+        Err(ClientError::Failed(errno)) => Err(Again::Never(io_error(errno))),
+        Err(_) => Err(Again::Later),
+    }
+}
+
+/// Nothing listens at the address.
+fn is_nobody(error: ClientError) -> bool {
+    const ENOENT: i32 = 2;
+    const ECONNREFUSED: i32 = 111;
+    matches!(error, ClientError::Connection(error) if [ENOENT, ECONNREFUSED].contains(&error.errno()))
+}
+
+/// Error numbers of the protocol, which are Linux's.
+mod errnos {
+    pub(super) const EPERM: u32 = 1;
+    pub(super) const EINVAL: u32 = 22;
+    pub(super) const ENOSPC: u32 = 28;
+    pub(super) const ENOTSUP: u32 = 95;
+    pub(super) const ESHUTDOWN: u32 = 108;
+}
+
+/// What a drive would say.
+fn io_error(errno: u32) -> IoError {
+    match errno {
+        errnos::EPERM => IoError::READ_ONLY,
+        errnos::EINVAL => IoError::INVALID,
+        errnos::ENOSPC => IoError::NO_SPACE,
+        errnos::ENOTSUP => IoError::UNSUPPORTED,
+        errnos::ESHUTDOWN => IoError::GONE,
+        // EIO, and whatever else a server makes up.
+        _ => IoError::MEDIUM,
+    }
+}
+
+/// `None` if it takes longer.
+async fn within<T>(core: &Core, time: Duration, future: impl Future<Output = T>) -> Option<T> {
+    match race(future, core.sleep(time)).await {
+        Either::First(value) => Some(value),
+        Either::Second(()) => None,
+    }
+}

@@ -1,0 +1,39 @@
+//! Arrays on modelled drives, loads, and what they come to.
+//!
+//! A [`Setup`] is an array and the drives it is made of; a [`Load`] is what clients ask of it, in
+//! fio's terms; [`Setup::measure`] runs the production engine on both in virtual time. Nothing here
+//! depends on the machine it runs on: equal set-ups and equal loads give equal figures, digit by
+//! digit.
+//!
+//! A [`Load`] itself knows a [`Target`] only, and runs in real time as well, also on what another
+//! process serves.
+
+mod board;
+mod clients;
+pub mod drive;
+mod guard;
+mod histogram;
+mod job;
+mod load;
+mod measured;
+mod metadata_cost;
+pub mod plan;
+mod ramp;
+mod rebuild;
+mod setup;
+mod shuffle;
+mod study;
+mod target;
+mod yardstick;
+
+pub use guard::{REGION, SWEEP, with_intent, with_log, with_used_intent};
+pub use histogram::Histogram;
+pub use load::{Counted, Counts, Load, LoadError, ParseRwError, Rw};
+pub use measured::{Look, Measured, MemberUse};
+pub use metadata_cost::{MetadataCost, MetadataWrites};
+pub use ramp::{Ramp, Ramped, Steady};
+pub use rebuild::{Beside, Rebuilt, rebuild, rebuild_beside, rebuild_beside_tuned, rebuild_tuned};
+pub use setup::{DATA_OFFSET, Guard, MeasureError, Setup, SetupError, Site, look};
+pub use study::{BesideRebuild, Crowd, Finding, HeldBack, Study, member_bytes_max, used_up};
+pub use target::{Requests, Target};
+pub use yardstick::Yardstick;

@@ -1,0 +1,393 @@
+//! A load on an array of drives that have names, what that came to, what it could have come to, and
+//! what lies between.
+
+use std::fmt;
+
+use wattle_advise::drives::{Drive, Media};
+use wattle_advise::limits::{self, Array, Asked, By, Limit, Scheme};
+use wattle_engine::geometry::{Geometry, Level};
+use wattle_engine::units::{MemberIx, SECTOR_BYTES};
+use wattle_rt::DriveConfig;
+
+use crate::drive::config;
+use crate::load::{Load, Rw};
+use crate::measured::{Measured, MemberUse};
+use crate::rebuild::{Beside, rebuild_beside};
+use crate::setup::{DATA_OFFSET, Guard, MeasureError, Setup};
+
+/// A load on an array of named drives.
+#[derive(Clone, Debug)]
+pub struct Study {
+    /// The array.
+    pub setup: Setup,
+    /// Its drives, one by slot.
+    pub drives: Vec<Drive>,
+    /// What is asked of it.
+    pub load: Load,
+}
+
+/// What it came to.
+#[derive(Clone, Debug)]
+pub struct Finding {
+    /// The array's map.
+    pub geometry: Geometry,
+    /// What was measured.
+    pub measured: Measured,
+    /// What the drives allow.
+    pub limit: Limit,
+    /// What keeps it from more.
+    pub held_back: HeldBack,
+}
+
+/// What a load comes to while a member is filled, and how fast that goes.
+#[derive(Clone, Debug)]
+pub struct BesideRebuild {
+    /// The load meanwhile.
+    pub measured: Measured,
+    /// Bytes per second of the member that is filled.
+    pub bytes_per_second: f64,
+    /// What its drive takes in sequence.
+    pub takes_bytes_per_second: f64,
+}
+
+impl Finding {
+    /// The part of the limit that was reached.
+    #[must_use]
+    pub fn efficiency(&self) -> f64 {
+        self.measured.per_second() / self.limit.per_second
+    }
+}
+
+/// Bytes of data that fit each of these drives.
+#[must_use]
+pub fn member_bytes_max(drives: &[Drive]) -> u64 {
+    let smallest = drives.iter().map(|drive| drive.size_bytes).min().unwrap_or(0);
+    smallest.saturating_sub(DATA_OFFSET.0 * SECTOR_BYTES)
+}
+
+/// The drive after hours of writing: there is no fast space left for more.
+#[must_use]
+pub fn used_up(mut drive: Drive) -> Drive {
+    if let Media::Flash(flash) = &mut drive.media {
+        flash.burst_bytes = 0;
+    }
+    drive
+}
+
+impl Study {
+    /// Runs it.
+    ///
+    /// # Errors
+    /// There is no such array, or the load does not fit it.
+    pub fn run(&self) -> Result<Finding, MeasureError> {
+        let geometry = self.setup.geometry()?;
+        let measured = self.setup.measure(self.configs(), &self.load)?;
+        let limit = self.limit()?;
+        let held_back = HeldBack::of(self, &measured, &limit)?;
+        Ok(Finding { geometry, measured, limit, held_back })
+    }
+
+    /// Runs it while the first of the members that are missing is filled.
+    ///
+    /// # Errors
+    /// As [`Self::run`], or the member was filled too soon.
+    ///
+    /// # Panics
+    /// If no member is missing.
+    pub fn run_beside_rebuild(&self) -> Result<BesideRebuild, MeasureError> {
+        let beside = rebuild_beside(&self.setup, self.configs(), &self.load)?;
+        let filled = self.setup.lost()?.iter().next().expect("a member is missing");
+        let takes_bytes_per_second = match &self.drives[filled.index()].media {
+            Media::Flash(flash) if flash.burst_bytes > 0 => flash.burst_bytes_per_second as f64,
+            Media::Flash(flash) => flash.write_bytes_per_second as f64,
+            // It begins outside.
+            Media::Disk(disk) => disk.outer_bytes_per_second as f64,
+        };
+        let Beside { measured, bytes_per_second } = beside;
+        Ok(BesideRebuild { measured, bytes_per_second, takes_bytes_per_second })
+    }
+
+    fn configs(&self) -> Vec<DriveConfig> {
+        let slots = self.drives.iter().zip(0..);
+        slots.map(|(drive, slot)| config(drive, format!("slot{slot}"))).collect()
+    }
+
+    /// What the drives allow. An array runs at the pace of its slowest member, whatever it is
+    /// slowest in.
+    ///
+    /// # Errors
+    /// There is no such array, or the load does not fit it.
+    pub fn limit(&self) -> Result<Limit, MeasureError> {
+        let mut slowest: Option<limits::Drive> = None;
+        let mut seen: Vec<&Drive> = Vec::new();
+        for drive in &self.drives {
+            if !seen.contains(&drive) {
+                seen.push(drive);
+                let rates = self.rates(drive)?;
+                slowest = Some(slowest.map_or(rates, |slowest| slowest.slower(rates)));
+            }
+        }
+        let setup = &self.setup;
+        let array = Array {
+            members: setup.members,
+            scheme: scheme(setup),
+            chunk_bytes: if setup.level == Level::Linear { 0 } else { setup.chunk_bytes },
+            missing: setup.missing,
+        };
+        let asked = Asked {
+            random: self.load.rw.random(),
+            read_part: self.load.read_part(),
+            bytes: self.load.bs_bytes,
+            depth: self.load.depth() as u64,
+        };
+        Ok(limits::of(&array, &slowest.expect("an array has drives"), &asked))
+    }
+
+    /// How far a member's head has to go: the part of the member that is the load's part of the
+    /// array.
+    fn span_bytes(&self) -> Result<u64, MeasureError> {
+        let array_bytes = self.setup.geometry()?.array_sectors().0 * SECTOR_BYTES;
+        let last = self.load.reach(self.load.numjobs - 1, array_bytes)?;
+        let used = last.end - self.load.offset_bytes.min(last.start);
+        let part = u128::from(self.setup.member_bytes) * u128::from(used) / u128::from(array_bytes);
+        Ok((part as u64).max(self.load.bs_bytes))
+    }
+
+    /// What a drive does by itself: as its facts have it, or, where that depends on how far its
+    /// head has to go, as it does alone.
+    fn rates(&self, drive: &Drive) -> Result<limits::Drive, MeasureError> {
+        let disk = match &drive.media {
+            Media::Flash(flash) => {
+                let fast = flash.burst_bytes > 0;
+                let writes = if fast { flash.burst_writes_per_second } else { flash.writes_per_second };
+                let bytes = if fast { flash.burst_bytes_per_second } else { flash.write_bytes_per_second };
+                return Ok(limits::Drive {
+                    reads_per_second: flash.reads_per_second as f64,
+                    writes_per_second: writes as f64,
+                    read_bytes_per_second: flash.read_bytes_per_second as f64,
+                    write_bytes_per_second: bytes as f64,
+                    read_seconds: flash.read_latency.as_secs_f64(),
+                    write_seconds: flash.write_latency.as_secs_f64(),
+                    rotational: false,
+                });
+            }
+            Media::Disk(disk) => disk,
+        };
+        let bandwidth = disk.outer_bytes_per_second as f64;
+        let drive_at = |reads_per_second, writes_per_second, read_seconds, write_seconds| limits::Drive {
+            reads_per_second,
+            writes_per_second,
+            read_bytes_per_second: bandwidth,
+            write_bytes_per_second: bandwidth,
+            read_seconds,
+            write_seconds,
+            rotational: true,
+        };
+        if !self.load.rw.random() {
+            // Only bandwidth counts.
+            let seconds = (disk.seek_average + disk.command).as_secs_f64();
+            return Ok(drive_at(1.0 / seconds, 1.0 / seconds, seconds, seconds));
+        }
+        let span_bytes = self.span_bytes()?;
+        let alone = |rw, iodepth| -> Result<Measured, MeasureError> {
+            let setup =
+                Setup { level: Level::Linear, members: 1, missing: 0, guard: Guard::None, ..self.setup };
+            let load = Load {
+                size_bytes: Some(span_bytes),
+                rw,
+                iodepth,
+                bs_bytes: self.load.bs_bytes,
+                norandommap: true,
+                ..Load::new()
+            }
+            .until_steady();
+            setup.measure(vec![config(drive, "alone")], &load)
+        };
+        // Stated for 4 KiB, like everything in limits.
+        let more = self.load.bs_bytes.saturating_sub(4096) as f64 / bandwidth;
+        let seconds =
+            |rw, iodepth| Ok::<_, MeasureError>((1.0 / alone(rw, iodepth)?.per_second() - more).max(1e-6));
+        Ok(drive_at(
+            1.0 / seconds(Rw::RandRead, ALONE_DEPTH)?,
+            1.0 / seconds(Rw::RandWrite, ALONE_DEPTH)?,
+            seconds(Rw::RandRead, 1)?,
+            seconds(Rw::RandWrite, 1)?,
+        ))
+    }
+}
+
+/// As many requests as a disk can put in order.
+const ALONE_DEPTH: usize = 32;
+
+fn scheme(setup: &Setup) -> Scheme {
+    let layout = setup.layout;
+    match setup.level {
+        Level::Linear | Level::Raid0 => Scheme::Striped,
+        Level::Raid1 => Scheme::Mirrored { copies: setup.members, far: false },
+        // md's layout word: near copies, far copies, and whether these are offset.
+        Level::Raid10 => Scheme::Mirrored {
+            copies: (layout & 0xff) * (layout >> 8 & 0xff),
+            far: layout >> 8 & 0xff > 1 && layout >> 16 & 1 == 0,
+        },
+        Level::Raid4 | Level::Raid5 => Scheme::Parity { parities: 1 },
+        Level::Raid6 => Scheme::Parity { parities: 2 },
+    }
+}
+
+/// What keeps an array from more.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum HeldBack {
+    /// Every member is busy: least and most of them, as parts of the time.
+    Drives {
+        /// The least busy.
+        least: f64,
+        /// The busiest.
+        most: f64,
+    },
+    /// Every member is busy, partly with reads that whole stripes would not have needed.
+    PreReads {
+        /// Blocks read before something was written, for each write request.
+        per_write: f64,
+    },
+    /// One member is slower than the others, and they wait for it.
+    SlowMember(Crowd),
+    /// One member, no slower than the others, has more to do.
+    Uneven(Crowd),
+    /// Too few requests are in flight.
+    Depth {
+        /// So many.
+        in_flight: usize,
+        /// How busy the members are.
+        busy: f64,
+    },
+    /// Flushes take this part of the clients' time.
+    Flushes {
+        /// The part.
+        part: f64,
+    },
+    /// Writes wait until their log entries are durable.
+    Log {
+        /// How busy the members are.
+        busy: f64,
+    },
+    /// Requests wait for one another, not for drives.
+    Order {
+        /// How busy the members are.
+        busy: f64,
+    },
+}
+
+/// Where operations queue.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Crowd {
+    /// The slot of the member.
+    pub slot: MemberIx,
+    /// Operations queued on it.
+    pub queue: f64,
+    /// Operations queued on each of the others, in the middle.
+    pub others: f64,
+}
+
+/// A member that is at work so much of the time is busy.
+const BUSY: f64 = 0.9;
+/// So many operations on each member keep it as busy as it can be.
+const QUEUED: f64 = 4.0;
+
+impl HeldBack {
+    fn of(study: &Study, measured: &Measured, limit: &Limit) -> Result<HeldBack, MeasureError> {
+        let (lost, load) = (study.setup.lost()?, &study.load);
+        let reached = measured.per_second() / limit.per_second;
+        let mut uses: Vec<(MemberIx, MemberUse)> =
+            (0..).map(MemberIx).zip(measured.uses()).filter(|(slot, _)| !lost.contains(*slot)).collect();
+        uses.sort_by(|(_, one), (_, other)| one.busy.total_cmp(&other.busy));
+        let ((_, idlest), (slot, busiest)) = (uses[0], uses[uses.len() - 1]);
+        let middle = uses[(uses.len() - 1) / 2].1;
+        if measured.flushes.count() > 0 && reached < BUSY {
+            let waited = measured.flushes.mean().as_secs_f64() * measured.flushes.count() as f64;
+            let part = waited / (measured.window.as_secs_f64() * load.depth() as f64);
+            return Ok(HeldBack::Flushes { part });
+        }
+        if busiest.busy >= BUSY && middle.busy < BUSY * busiest.busy {
+            let crowd = Crowd { slot, queue: busiest.depth, others: middle.depth };
+            let drive = &study.drives[slot.index()];
+            let alike = study.drives.iter().all(|other| other == drive);
+            return Ok(if alike { HeldBack::Uneven(crowd) } else { HeldBack::SlowMember(crowd) });
+        }
+        if study.setup.guard == Guard::Ppl && idlest.busy < BUSY && load.depth() > 1 {
+            return Ok(HeldBack::Log { busy: middle.busy });
+        }
+        if idlest.busy >= BUSY || middle.depth >= QUEUED {
+            let pre_reads = measured.grew(|counters| counters.pre_reads);
+            if !load.rw.random() && pre_reads > 0 && reached < BUSY {
+                let per_write = pre_reads as f64 / measured.writes.count().max(1) as f64;
+                return Ok(HeldBack::PreReads { per_write });
+            }
+            return Ok(HeldBack::Drives { least: idlest.busy, most: busiest.busy });
+        }
+        let few = limit.by == By::Depth || load.depth() < 2 * uses.len();
+        Ok(match few {
+            true => HeldBack::Depth { in_flight: load.depth(), busy: middle.busy },
+            false => HeldBack::Order { busy: middle.busy },
+        })
+    }
+
+    /// A word for programs.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            HeldBack::Drives { .. } => "drives",
+            HeldBack::PreReads { .. } => "pre-reads",
+            HeldBack::SlowMember(_) => "slow-member",
+            HeldBack::Uneven(_) => "uneven",
+            HeldBack::Depth { .. } => "depth",
+            HeldBack::Flushes { .. } => "flushes",
+            HeldBack::Log { .. } => "log",
+            HeldBack::Order { .. } => "order",
+        }
+    }
+}
+
+impl fmt::Display for HeldBack {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let percent = |part: f64| format!("{:.0} %", part * 100.0);
+        match *self {
+            HeldBack::Drives { least, most } => {
+                let (least, most) = (percent(least), percent(most));
+                write!(f, "the drives: members are at work {least} to {most} of the time")
+            }
+            HeldBack::PreReads { per_write } => write!(
+                f,
+                "reads before writes, {per_write:.1} blocks for each request: stripes are not written as a whole"
+            ),
+            HeldBack::SlowMember(Crowd { slot, queue, others }) => write!(
+                f,
+                "the member in slot {slot}, slower than others: {queue:.0} operations are queued on it and {others:.0} on them; an \
+                 array runs at the pace of its slowest member"
+            ),
+            HeldBack::Uneven(Crowd { slot, queue, others }) => write!(
+                f,
+                "the member in slot {slot}, which has more to do than others: {queue:.0} operations are queued on it and \
+                 {others:.0} on them"
+            ),
+            HeldBack::Depth { in_flight, busy } => {
+                let busy = percent(busy);
+                write!(
+                    f,
+                    "the queue depth: with {in_flight} in flight members are at work {busy} of the time"
+                )
+            }
+            HeldBack::Flushes { part } => {
+                write!(f, "flushes: clients wait for them {} of their time", percent(part))
+            }
+            HeldBack::Log { busy } => write!(
+                f,
+                "the partial parity log: writes wait until their entry is durable; members are at work {} of the time",
+                percent(busy)
+            ),
+            HeldBack::Order { busy } => {
+                let busy = percent(busy);
+                write!(f, "requests that wait for one another: members are at work {busy} of the time")
+            }
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! What a load goes to.
+
+use wattle_engine::{Volume, VolumeError, VolumeRef};
+use wattle_rt::{Buf, BufMut, Core, Durability};
+
+/// Something that holds bytes and can be opened on each core: a volume of this process, or one that
+/// another process serves.
+pub trait Target: Clone + Send + 'static {
+    /// Itself on a core.
+    type Opened: Requests;
+
+    /// How much it holds.
+    fn size_bytes(&self) -> u64;
+
+    /// Opens it on this core.
+    fn open(&self, core: &Core) -> impl Future<Output = Result<Self::Opened, VolumeError>>;
+}
+
+/// What clients ask for.
+pub trait Requests: 'static {
+    /// Fills a buffer, which comes back, or one of the same length.
+    fn read(&self, at: u64, buf: BufMut) -> impl Future<Output = (Result<(), VolumeError>, BufMut)>;
+
+    /// Writes.
+    fn write(&self, at: u64, data: Buf) -> impl Future<Output = Result<(), VolumeError>>;
+
+    /// Makes durable what was written.
+    fn flush(&self) -> impl Future<Output = Result<(), VolumeError>>;
+}
+
+impl Target for VolumeRef {
+    type Opened = Volume;
+
+    fn size_bytes(&self) -> u64 {
+        self.size_bytes()
+    }
+
+    async fn open(&self, core: &Core) -> Result<Volume, VolumeError> {
+        self.open(core)
+    }
+}
+
+impl Requests for Volume {
+    async fn read(&self, at: u64, buf: BufMut) -> (Result<(), VolumeError>, BufMut) {
+        self.read(at, buf).await
+    }
+
+    async fn write(&self, at: u64, data: Buf) -> Result<(), VolumeError> {
+        self.write(at, data, Durability::Cached).await
+    }
+
+    async fn flush(&self) -> Result<(), VolumeError> {
+        self.flush().await
+    }
+}

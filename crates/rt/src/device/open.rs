@@ -1,0 +1,285 @@
+//! Opening a file or a block device.
+//!
+//! What a path names may change between two looks at it. So the descriptor that was opened decides
+//! what the drive is and how it is used, never the path.
+
+use crate::base::error::IoError;
+use crate::device::lock::{Lock, lock_fd};
+use crate::device::{BlockGeometry, Device, DeviceInner, Direct, Kind, OpenError, OpenOptions};
+use crate::memory::buf::BUF_ALIGN_BYTES;
+use std::ffi::CString;
+use std::fs::File;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// So often a path may come to name something else while it is opened.
+const ATTEMPTS: u32 = 8;
+
+impl Device {
+    /// Opens a file or a block device. Blocks for as long as the file system does, and as `options`
+    /// says for its lock.
+    pub fn open(path: impl AsRef<Path>, options: OpenOptions) -> Result<Device, OpenError> {
+        const PAUSE: Duration = Duration::from_millis(20);
+        let mut patience = options.patience;
+        loop {
+            match open(path.as_ref(), options) {
+                Err(OpenError::Locked) if !patience.is_zero() => pause(PAUSE),
+                opened => return opened,
+            }
+            patience = patience.saturating_sub(PAUSE);
+        }
+    }
+
+    /// Whether it is a file in which no block is allocated, on a file system that is known to count
+    /// them exactly: then all of it reads as zeros. Others (over a network, FUSE, those that count
+    /// later than they write) report 0 for files that hold data.
+    #[must_use]
+    pub fn is_unallocated(&self) -> bool {
+        let Kind::File { fd, is_block_device: false, .. } = &self.0.kind else { return false };
+        file_system(fd).is_some_and(counts_blocks_exactly) && blocks(fd) == Some(0)
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "opening blocks; there may be no core to await on")]
+fn pause(duration: Duration) {
+    std::thread::sleep(duration);
+}
+
+fn open(path: &Path, options: OpenOptions) -> Result<Device, OpenError> {
+    let c_path = CString::new(path.as_os_str().as_bytes()).map_err(|_| OpenError::NotFound)?;
+    let mut opened = None;
+    for _ in 0..ATTEMPTS {
+        let metadata =
+            std::fs::metadata(path).map_err(|error| OpenError::from_io(IoError::from_std(&error)))?;
+        let kind = FileKind::of(metadata.mode())?;
+        opened = open_as(&c_path, kind, options)?.map(|fd| (fd, kind == FileKind::BlockDevice));
+        if opened.is_some() {
+            break;
+        }
+    }
+    let (fd, is_block_device) = opened.ok_or(OpenError::NotAFileOrBlockDevice)?;
+    lock_fd(&fd, options.lock)?;
+
+    let geometry = if is_block_device { block_geometry(&fd)? } else { BlockGeometry::PLAIN };
+    let direct = match options.direct {
+        Direct::Never => false,
+        Direct::Auto => set_direct(&fd, is_block_device),
+    };
+    let size_bytes = size_of_fd(&fd)?;
+    if size_bytes == 0 {
+        return Err(OpenError::Empty);
+    }
+    let kind = Kind::File { fd, direct, is_block_device };
+    let name = path.to_string_lossy().into_owned();
+    let (writable, losses) = (options.write, Arc::default());
+    Ok(Device::of_inner(DeviceInner { name, size_bytes, geometry, writable, kind, losses }))
+}
+
+/// What can be opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum FileKind {
+    Regular,
+    BlockDevice,
+}
+
+impl FileKind {
+    fn of(mode: u32) -> Result<FileKind, OpenError> {
+        match mode & libc::S_IFMT {
+            libc::S_IFREG => Ok(FileKind::Regular),
+            libc::S_IFBLK => Ok(FileKind::BlockDevice),
+            libc::S_IFDIR => Err(OpenError::IsDirectory),
+            _ => Err(OpenError::NotAFileOrBlockDevice),
+        }
+    }
+}
+
+/// Opens what was of this kind when it was looked at; `None` if something of another kind is there
+/// by now. The flags differ by kind: a block device of which another is the owner must be refused,
+/// and a pipe that took the place of a file must not be waited for.
+fn open_as(path: &CString, kind: FileKind, options: OpenOptions) -> Result<Option<OwnedFd>, OpenError> {
+    let access = if options.write { libc::O_RDWR } else { libc::O_RDONLY };
+    let by_kind = match kind {
+        FileKind::Regular => libc::O_NONBLOCK,
+        FileKind::BlockDevice if options.lock == Lock::Exclusive => libc::O_EXCL,
+        FileKind::BlockDevice => 0,
+    };
+    let file = File::from(open_fd(path, libc::O_CLOEXEC | access | by_kind)?);
+    let metadata = file.metadata().map_err(|error| OpenError::from_io(IoError::from_std(&error)))?;
+    if FileKind::of(metadata.mode()) != Ok(kind) {
+        return Ok(None);
+    }
+    let fd = OwnedFd::from(file);
+    if kind == FileKind::Regular {
+        set_flags(&fd, |flags| flags & !libc::O_NONBLOCK).map_err(OpenError::from_io)?;
+    }
+    Ok(Some(fd))
+}
+
+fn open_fd(path: &CString, flags: i32) -> Result<OwnedFd, OpenError> {
+    // SAFETY: `path` is a live C string; the flags create nothing, so no mode is needed.
+    let fd = unsafe { libc::open(path.as_ptr(), flags) };
+    if fd < 0 {
+        return Err(OpenError::from_io(IoError::last_os()));
+    }
+    // SAFETY: the kernel just returned this descriptor, and nothing else knows it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Changes the status flags of an open file.
+fn set_flags(fd: &OwnedFd, change: impl FnOnce(i32) -> i32) -> Result<(), IoError> {
+    // SAFETY: F_GETFL and F_SETFL only take integers.
+    let rc = unsafe {
+        let flags = libc::fcntl(fd.as_raw_fd(), libc::F_GETFL);
+        if flags < 0 { flags } else { libc::fcntl(fd.as_raw_fd(), libc::F_SETFL, change(flags)) }
+    };
+    if rc < 0 { Err(IoError::last_os()) } else { Ok(()) }
+}
+
+/// The type of the file system that holds a file, as `statfs` names it.
+fn file_system(fd: &OwnedFd) -> Option<u32> {
+    // SAFETY: a statfs is plain integers, for which all zeros is a value.
+    let mut statfs: libc::statfs = unsafe { std::mem::zeroed() };
+    // SAFETY: `statfs` is a live buffer of the right type, and the descriptor is open.
+    let rc = unsafe { libc::fstatfs(fd.as_raw_fd(), &raw mut statfs) };
+    // The field's width and sign differ between architectures; the numbers have 32 bits.
+    (rc == 0).then_some(statfs.f_type as u32)
+}
+
+/// Whether a file on this file system has 0 allocated blocks only if it holds no data, also data
+/// that the page cache has not written yet and data kept within the inode.
+fn counts_blocks_exactly(file_system: u32) -> bool {
+    const EXT2_TO_4: u32 = 0xef53;
+    const XFS: u32 = 0x5846_5342;
+    const BTRFS: u32 = 0x9123_683e;
+    const TMPFS: u32 = 0x0102_1994;
+    matches!(file_system, EXT2_TO_4 | XFS | BTRFS | TMPFS)
+}
+
+fn blocks(fd: &OwnedFd) -> Option<u64> {
+    // SAFETY: a stat is plain integers, for which all zeros is a value.
+    let mut stat: libc::stat = unsafe { std::mem::zeroed() };
+    // SAFETY: `stat` is a live buffer of the right type, and the descriptor is open.
+    let rc = unsafe { libc::fstat(fd.as_raw_fd(), &raw mut stat) };
+    if rc == 0 { u64::try_from(stat.st_blocks).ok() } else { None }
+}
+
+/// The size by seeking to the end, which works for files and block devices alike.
+fn size_of_fd(fd: &OwnedFd) -> Result<u64, OpenError> {
+    // SAFETY: lseek only takes integers; the file position is not used.
+    let end = unsafe { libc::lseek(fd.as_raw_fd(), 0, libc::SEEK_END) };
+    u64::try_from(end).map_err(|_| OpenError::from_io(IoError::last_os()))
+}
+
+/// `_IO(0x12, n)` of linux/fs.h, which libc does not define everywhere.
+const BLKIOMIN: libc::Ioctl = 0x1278;
+const BLKIOOPT: libc::Ioctl = 0x1279;
+const BLKROTATIONAL: libc::Ioctl = 0x127E;
+const BLKPBSZGET: libc::Ioctl = 0x127B;
+const BLKSSZGET: libc::Ioctl = 0x1268;
+
+fn block_geometry(fd: &OwnedFd) -> Result<BlockGeometry, OpenError> {
+    let ask = |request| {
+        let mut value: libc::c_uint = 0;
+        // SAFETY: all these requests write one integer of at most 32 bits to the live `value`.
+        let rc = unsafe { libc::ioctl(fd.as_raw_fd(), request, &raw mut value) };
+        if rc == 0 { Ok(value) } else { Err(OpenError::from_io(IoError::last_os())) }
+    };
+    let logical = ask(BLKSSZGET)?;
+    // Old drivers know only the logical size; the others then say nothing more.
+    Ok(BlockGeometry {
+        logical,
+        physical: ask(BLKPBSZGET).unwrap_or(logical),
+        io_min: ask(BLKIOMIN).unwrap_or(logical),
+        io_opt: ask(BLKIOOPT).unwrap_or(0),
+        rotational: ask(BLKROTATIONAL).is_ok_and(|value| value != 0),
+    })
+}
+
+/// Turns `O_DIRECT` on if the device takes it with our memory alignment (and, for files, with
+/// 512-byte offsets, as metadata of md and LVM2 is addressed in those). False means the page cache
+/// is used.
+fn set_direct(fd: &OwnedFd, is_block_device: bool) -> bool {
+    let alignment = direct_alignment(fd);
+    let fits = match alignment {
+        Some((memory, offset)) => {
+            memory as usize <= BUF_ALIGN_BYTES && (is_block_device || (1..=512).contains(&offset))
+        }
+        // Kernels before 6.1 do not say; block devices take their logical block.
+        None => is_block_device,
+    };
+    if !fits {
+        return false;
+    }
+    set_flags(fd, |flags| flags | libc::O_DIRECT).is_ok()
+}
+
+/// The alignments `O_DIRECT` needs, as (memory, offset) in bytes; `None` where the kernel does not
+/// say.
+fn direct_alignment(fd: &OwnedFd) -> Option<(u32, u32)> {
+    // SAFETY: a statx is plain integers, for which all zeros is a value.
+    let mut stat: libc::statx = unsafe { std::mem::zeroed() };
+    let (fd, empty, mask) = (fd.as_raw_fd(), libc::AT_EMPTY_PATH, libc::STATX_DIOALIGN);
+    // SAFETY: the path is a live C string and `stat` a live buffer of the right type.
+    let rc = unsafe { libc::statx(fd, c"".as_ptr(), empty, mask, &raw mut stat) };
+    let known = rc == 0 && stat.stx_mask & libc::STATX_DIOALIGN != 0;
+    known.then_some((stat.stx_dio_mem_align, stat.stx_dio_offset_align))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn path_of(path: &Path) -> CString {
+        CString::new(path.as_os_str().as_bytes()).unwrap()
+    }
+
+    /// The descriptor decides what the drive is, whatever the path was when it was looked at.
+    #[test]
+    fn what_takes_the_place_of_a_file_is_not_taken_for_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let (file, pipe) = (dir.path().join("file"), dir.path().join("pipe"));
+        std::fs::write(&file, [1; 4096]).unwrap();
+        // SAFETY: the path is a live C string.
+        assert_eq!(unsafe { libc::mkfifo(path_of(&pipe).as_ptr(), 0o600) }, 0);
+        let exclusive = OpenOptions { lock: Lock::Exclusive, ..OpenOptions::default() };
+        let open = |path, kind| open_as(&path_of(path), kind, exclusive);
+
+        assert!(open(&file, FileKind::Regular).unwrap().is_some());
+        assert!(open(&file, FileKind::BlockDevice).unwrap().is_none(), "a file where a device was");
+        // A pipe without a writer: opening it for reading waits, unless told not to.
+        assert!(open(&pipe, FileKind::Regular).unwrap().is_none(), "a pipe where a file was");
+        assert!(open(dir.path(), FileKind::Regular).unwrap().is_none(), "a directory where a file was");
+        if let Ok(opened) = open(Path::new("/dev/loop0"), FileKind::Regular) {
+            assert!(opened.is_none(), "a device where a file was: it would have no owner");
+        }
+    }
+
+    #[test]
+    fn an_open_file_is_in_blocking_mode() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let fd = open_as(&path_of(file.path()), FileKind::Regular, OpenOptions::default()).unwrap().unwrap();
+        // SAFETY: F_GETFL only takes integers.
+        let flags = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GETFL) };
+        assert_eq!(flags & libc::O_NONBLOCK, 0);
+    }
+
+    #[test]
+    fn no_blocks_mean_zeros_only_where_blocks_are_counted_exactly() {
+        // NFS, FUSE, SMB, 9p, overlayfs (which may lie over any), ZFS (which counts after it has
+        // written).
+        for magic in [0x6969, 0x6573_5546, 0xff53_4d42, 0x0102_1997, 0x794c_7630, 0x2fc1_2fc1] {
+            assert!(!counts_blocks_exactly(magic), "{magic:#x}");
+        }
+        let file = tempfile::NamedTempFile::new_in("/dev/shm").unwrap();
+        file.as_file().set_len(1 << 20).unwrap();
+        let open = |path| Device::open(path, OpenOptions::default()).unwrap();
+        assert!(open(file.path()).is_unallocated(), "a hole on tmpfs");
+        std::fs::write(file.path(), [0; 4096]).unwrap();
+        assert!(!open(file.path()).is_unallocated(), "blocks on tmpfs");
+        assert!(!Device::mem(1 << 20).is_unallocated(), "no file at all");
+    }
+}

@@ -1,0 +1,149 @@
+//! Devices that are no drives: tasks carry out their operations. So a volume can be a member, and a
+//! server across a network a drive, and no layer above sees a difference.
+
+use crate::base::error::IoError;
+use crate::device::{BlockGeometry, Device, DeviceInner, Hosted, Kind};
+use crate::executor::core::{Core, JoinHandle};
+use crate::executor::handle::CoreHandle;
+use crate::memory::buf::{Buf, BufMut};
+use crate::op::{Bufs, Durability, Op, Transfer, Unmap};
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+
+/// A task that carries out an operation, and what it comes to.
+pub type Reply<T> = Pin<Box<dyn Future<Output = T>>>;
+
+/// Carries out the operations of a device ([`crate::Device::served`]), on whichever core asks. The
+/// range was checked against the device's size and whether it may be written.
+///
+/// An answer that is dropped, because the runtime ends, may leave a write half done, like a drive
+/// that loses power.
+pub trait Serve: Send + Sync + 'static {
+    /// Fills `buf` from `offset` (bytes). The buffer comes back either way.
+    fn read(&self, core: &Core, offset: u64, buf: BufMut) -> Reply<(Result<(), IoError>, BufMut)>;
+
+    /// Writes `buf` at `offset` (bytes).
+    fn write(&self, core: &Core, offset: u64, buf: Buf, durability: Durability)
+    -> Reply<Result<(), IoError>>;
+
+    /// Makes durable what was written before.
+    fn flush(&self, core: &Core) -> Reply<Result<(), IoError>>;
+
+    /// Makes a range read as zeros, or answers [`IoError::UNSUPPORTED`].
+    fn write_zeroes(&self, core: &Core, offset: u64, len: u64, unmap: Unmap) -> Reply<Result<(), IoError>>;
+}
+
+/// What serves a device, and the core that threads outside the executors ask.
+pub(crate) struct Served {
+    pub(crate) server: Arc<dyn Serve>,
+    pub(crate) home: CoreHandle,
+}
+
+impl fmt::Debug for Served {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Served")
+    }
+}
+
+/// Asks the home core and waits.
+impl Hosted for Served {
+    fn read_blocking(&self, offset: u64, bytes: &mut [u8]) -> Result<(), IoError> {
+        let server = self.server.clone();
+        let buf = BufMut::alloc(bytes.len());
+        let (result, buf) = self.home.call_blocking(move |core| server.read(&core, offset, buf))?;
+        bytes.copy_from_slice(&buf);
+        result
+    }
+
+    fn write_blocking(&self, offset: u64, bytes: &[u8]) -> Result<(), IoError> {
+        let server = self.server.clone();
+        let buf = BufMut::copy_of(bytes).freeze();
+        self.home.call_blocking(move |core| server.write(&core, offset, buf, Durability::Cached))?
+    }
+
+    fn sync_blocking(&self) -> Result<(), IoError> {
+        let server = self.server.clone();
+        self.home.call_blocking(move |core| server.flush(&core))?
+    }
+
+    fn loses_write_backs(&self) -> bool {
+        true
+    }
+}
+
+impl Device {
+    /// A device whose operations `server` carries out, on the core that asks. `block_bytes` is the
+    /// unit offsets and lengths must be multiples of. Threads outside the executors ask `core`, and
+    /// can only while it runs.
+    pub fn served(
+        name: impl Into<String>,
+        size_bytes: u64,
+        block_bytes: u32,
+        writable: bool,
+        core: &Core,
+        server: Arc<dyn Serve>,
+    ) -> Device {
+        let geometry = BlockGeometry::of_sectors(block_bytes);
+        let kind = Kind::Hosted(Box::new(Served { server, home: core.handle() }));
+        let losses = Arc::default();
+        Device::of_inner(DeviceInner { name: name.into(), size_bytes, geometry, writable, kind, losses })
+    }
+}
+
+/// Carries out an operation. Answers what a backend would: the bytes moved, all of them.
+pub(crate) async fn carry_out(core: &Core, server: &dyn Serve, op: &mut Op) -> Result<usize, IoError> {
+    match op {
+        Op::Read(Transfer { offset, bufs, .. }) => read(core, server, *offset, bufs).await,
+        Op::Write(Transfer { offset, bufs, .. }, durability) => {
+            write(core, server, *offset, bufs, *durability).await
+        }
+        Op::Flush { .. } => server.flush(core).await.map(|()| 0),
+        Op::WriteZeroes { offset, len, unmap, .. } => {
+            server.write_zeroes(core, *offset, *len, *unmap).await.map(|()| 0)
+        }
+        _ => unreachable!("only operations on drives have a device"),
+    }
+}
+
+async fn read(
+    core: &Core,
+    server: &dyn Serve,
+    mut at: u64,
+    bufs: &mut Bufs<BufMut>,
+) -> Result<usize, IoError> {
+    let mut reads = Vec::new();
+    for buf in bufs.as_mut_slice() {
+        let (offset, buf) = (at, std::mem::replace(buf, BufMut::alloc(0)));
+        at += buf.len() as u64;
+        reads.push(core.spawn(server.read(core, offset, buf)));
+    }
+    let (mut moved, mut failed) = (0, Ok(()));
+    for (read, buf) in reads.into_iter().zip(bufs.as_mut_slice()) {
+        let (result, filled) = read.await;
+        moved += filled.len();
+        failed = failed.and(result);
+        *buf = filled;
+    }
+    failed.map(|()| moved)
+}
+
+async fn write(
+    core: &Core,
+    server: &dyn Serve,
+    mut at: u64,
+    bufs: &Bufs<Buf>,
+    durability: Durability,
+) -> Result<usize, IoError> {
+    let begun = |buf: &Buf| {
+        let offset = at;
+        at += buf.len() as u64;
+        core.spawn(server.write(core, offset, buf.clone(), durability))
+    };
+    let writes: Vec<JoinHandle<_>> = bufs.as_slice().iter().map(begun).collect();
+    let mut failed = Ok(());
+    for write in writes {
+        failed = failed.and(write.await);
+    }
+    failed.map(|()| bufs.as_slice().iter().map(|buf| buf.len()).sum())
+}

@@ -1,0 +1,223 @@
+//! Background work in an operator's terms: what runs and what limits it, and what checks and
+//! repairs found.
+
+use wattle_control::events::action_word;
+use wattle_control::size::Iec;
+use wattle_control::{Code, Problem};
+use wattle_engine::array::ArrayStatus;
+use wattle_engine::geometry::{Kind, Level};
+use wattle_engine::sync::{
+    Action, JobEnd, JobError, LimitedBy, Mismatch, MismatchKind, SyncReport as Ended, SyncStatus,
+};
+use wattle_engine::units::{MemberIx, SECTOR_BYTES, Sector};
+use wattle_engine::{MemberState, RepairSource as Source};
+
+use super::members::Seats;
+use crate::protocol::RepairSource;
+use crate::protocol::report::{LimitReport, MismatchReport, ScrubReport, SyncReport};
+
+/// Whether an operator asked for it.
+pub fn is_scrub(action: Action) -> bool {
+    matches!(action, Action::Check | Action::Repair)
+}
+
+/// The seats of members that are being filled.
+pub fn filling(status: &ArrayStatus) -> Vec<MemberIx> {
+    let seats = (0..).map(MemberIx).zip(status.members.iter().chain(&status.replacements));
+    seats
+        .filter(|(_, member)| matches!(member.state, MemberState::Rebuilding { .. }))
+        .map(|(seat, _)| seat)
+        .collect()
+}
+
+/// What runs. `filling` are the members that are being filled, `speed_max` the limit that is set.
+pub fn sync_report(
+    sync: &SyncStatus,
+    seats: &Seats<'_>,
+    filling: &[MemberIx],
+    speed_max: Option<u64>,
+) -> SyncReport {
+    let filling = if sync.action == Action::Recover { filling } else { &[] };
+    SyncReport {
+        action: action_word(sync.action).to_owned(),
+        members: filling.iter().map(|seat| seats.name(*seat).to_owned()).collect(),
+        done_bytes: bytes(sync.position),
+        total_bytes: bytes(sync.end),
+        speed_bytes_per_sec: sync.speed_bytes_per_second,
+        remaining_secs: sync.time_left.map(|left| left.as_secs()),
+        paused: sync.paused,
+        limited_by: limit(sync, seats, speed_max),
+        mismatch_sectors: sync.mismatch_sectors,
+    }
+}
+
+fn limit(sync: &SyncStatus, seats: &Seats<'_>, speed_max: Option<u64>) -> Option<LimitReport> {
+    let (kind, text) = match sync.limited_by {
+        LimitedBy::Nothing => return None,
+        LimitedBy::Paused => {
+            ("paused", "a pause: `wattle check NAME --resume`, or sync_action=idle".to_owned())
+        }
+        LimitedBy::SpeedMax => {
+            let speed = speed_max.map(|speed| format!(" ({}/s)", Iec(speed))).unwrap_or_default();
+            ("sync_speed_max", format!("sync_speed_max{speed}"))
+        }
+        LimitedBy::Foreground => (
+            "foreground",
+            "clients: it makes way for their requests, down to its share; sync_speed_min raises that"
+                .to_owned(),
+        ),
+        LimitedBy::Member(seat) => ("member", format!("{}: its requests take the longest", seats.name(seat))),
+    };
+    Some(LimitReport { kind: kind.to_owned(), text })
+}
+
+/// A run that begins.
+pub fn begun(run: u64, action: Action, source: Option<String>, started: String) -> ScrubReport {
+    ScrubReport {
+        run,
+        action: action_word(action).to_owned(),
+        source,
+        started,
+        duration_secs: None,
+        outcome: "running".to_owned(),
+        error: None,
+        mismatch_sectors: 0,
+        repaired_sectors: 0,
+        unreadable_sectors: 0,
+        late_sectors: 0,
+        rewritten_blocks: 0,
+        mismatches: Vec::new(),
+        truncated: false,
+    }
+}
+
+/// The same when it ended.
+pub fn ended(begun: &ScrubReport, end: &Ended, seats: &Seats<'_>) -> ScrubReport {
+    let (outcome, error) = match end.end {
+        JobEnd::Finished => ("done", None),
+        JobEnd::Aborted => ("aborted", None),
+        JobEnd::Failed(why) => ("failed", Some(why.to_string())),
+    };
+    ScrubReport {
+        duration_secs: Some(end.ended.saturating_since(end.started).as_secs()),
+        outcome: outcome.to_owned(),
+        error,
+        mismatch_sectors: end.mismatch_sectors,
+        repaired_sectors: repaired_sectors(begun, end),
+        unreadable_sectors: end.unreadable_sectors,
+        late_sectors: end.late_sectors,
+        rewritten_blocks: end.repaired,
+        mismatches: end.mismatches.iter().map(|mismatch| place(mismatch, seats)).collect(),
+        truncated: end.mismatches_not_listed > 0,
+        ..begun.clone()
+    }
+}
+
+/// What a repair made to agree. From the data or from one member's copy that is everything; from
+/// what is proved or what most copies say, it is each place where one member was the odd one out.
+fn repaired_sectors(begun: &ScrubReport, end: &Ended) -> u64 {
+    match (begun.action.as_str(), begun.source.as_deref()) {
+        ("repair", Some("proof" | "majority")) => {
+            let proved = end.mismatches.iter().filter(|mismatch| mismatch.culprit.is_some());
+            proved.map(|mismatch| (mismatch.member.end - mismatch.member.start).0).sum()
+        }
+        ("repair", _) => end.mismatch_sectors,
+        _ => 0,
+    }
+}
+
+fn place(mismatch: &Mismatch, seats: &Seats<'_>) -> MismatchReport {
+    let (kind, differ) = match &mismatch.kind {
+        MismatchKind::Parity => ("parity", Vec::new()),
+        MismatchKind::Copies { differ } => ("copies", differ.iter().map(|seat| seat.0).collect()),
+    };
+    MismatchReport {
+        array_start_byte: bytes(mismatch.array.start),
+        array_len_bytes: bytes(mismatch.array.end - mismatch.array.start),
+        member_start_byte: bytes(mismatch.member.start),
+        member_len_bytes: bytes(mismatch.member.end - mismatch.member.start),
+        slot: mismatch.culprit.map(|seat| seat.0),
+        member: mismatch.culprit.map(|seat| seats.name(seat).to_owned()),
+        kind: kind.to_owned(),
+        differ,
+    }
+}
+
+/// What the engine is told to take for right.
+pub fn engine_source(source: &RepairSource, seats: &Seats<'_>) -> Result<Source, Problem> {
+    match source {
+        RepairSource::Data => Ok(Source::ParityFromData),
+        RepairSource::Proof => Ok(Source::Raid6Culprit),
+        RepairSource::Majority => Ok(Source::Majority),
+        RepairSource::Member(member) => seats.find(member).map(Source::CopyFrom),
+    }
+}
+
+/// The source as the history keeps it.
+pub fn source_name(source: &RepairSource) -> String {
+    match source {
+        RepairSource::Data => "data".to_owned(),
+        RepairSource::Proof => "proof".to_owned(),
+        RepairSource::Majority => "majority".to_owned(),
+        RepairSource::Member(member) => member.clone(),
+    }
+}
+
+/// Where a level lets its own kind of repair be taken for granted, as md does for
+/// `sync_action=repair`.
+pub fn source_as_md(level: Level) -> Option<RepairSource> {
+    (level.kind() == Kind::Parity).then_some(RepairSource::Data)
+}
+
+/// Why no check or repair was started.
+pub fn job_problem(array: &str, what: &str, error: JobError) -> Problem {
+    let (code, why, next) = match error {
+        JobError::AlreadyRunning => (
+            Code::JobRunning,
+            "one at a time: two would read the same members against each other".to_owned(),
+            format!(
+                "wait for it (`wattle status {array}` shows how far it is), or end it: `wattle check {array} --abort`"
+            ),
+        ),
+        JobError::ReadOnly => (
+            Code::ReadOnlyMember,
+            "what cannot be read is written again, and an array that is served read-only is not written"
+                .to_owned(),
+            "serve the array without --read-only".to_owned(),
+        ),
+        JobError::Broken => (
+            Code::VolumeFailed,
+            "more members failed than redundancy covers".to_owned(),
+            format!("`wattle why {array}` tells what is left"),
+        ),
+        JobError::Frozen => (
+            Code::ServerFailed,
+            "sync_action is frozen".to_owned(),
+            format!("`wattle set {array} sync_action=idle` lets background work run again"),
+        ),
+        JobError::NeedsSource | JobError::WrongSource => (
+            Code::Usage,
+            "with the wrong source, damage becomes permanent".to_owned(),
+            "state the source: `wattle repair --help`".to_owned(),
+        ),
+        JobError::NothingToCheck => (
+            Code::BadRequest,
+            "a level without redundancy has nothing to compare, and a degraded array may have nothing left"
+                .to_owned(),
+            "bring the missing members back first: `wattle add`".to_owned(),
+        ),
+        JobError::OutOfRange => {
+            (Code::Usage, "it lies beyond the end".to_owned(), "`wattle status` shows the size".to_owned())
+        }
+        _ => (
+            Code::ServerFailed,
+            "the array is being stopped".to_owned(),
+            "`wattle status` shows what is served".to_owned(),
+        ),
+    };
+    Problem::new(code, format!("{array}: the {what} was not started: {error}"), why, next)
+}
+
+fn bytes(sectors: Sector) -> u64 {
+    sectors.0.saturating_mul(SECTOR_BYTES)
+}

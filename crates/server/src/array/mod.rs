@@ -1,0 +1,402 @@
+//! One array that runs: what it tells, and (`orders`) what operators ask of it.
+
+mod facts;
+pub mod job;
+mod made_up;
+mod members;
+mod orders;
+mod report;
+mod tuning;
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::{Rc, Weak};
+use std::time::Duration;
+
+use wattle_control::commit::MdMetadata;
+use wattle_control::events::{self as array, Covered, Observed, action_word};
+use wattle_control::running::RunningArray;
+use wattle_control::spares::keep;
+use wattle_control::start::Started;
+use wattle_engine::array::{ArrayStatus, Tuning as ArrayTuning};
+use wattle_engine::geometry::Kind;
+use wattle_engine::sync::{Action, Goal, Pace, Tuning};
+use wattle_engine::{ArrayHandle, VolumeError};
+use wattle_rt::{Core, Instant};
+
+use crate::events::{Event, Events};
+use crate::history::History;
+use crate::log::Log;
+use crate::protocol::report::{ArrayReport, ScrubReport, SpareReport, SpareState};
+use crate::protocol::why::WhyReport;
+use crate::settings::cache_entry_bytes;
+use crate::time::rfc3339;
+use crate::why;
+pub use facts::Facts;
+pub use made_up::{MadeUpArray, Shape};
+use members::Seats;
+use report::{array_report, bad_blocks, bitmap_report, stripe_cache_size};
+
+/// Between two looks for what no change of members announces: a member that became slow, reads that
+/// failed.
+const LOOK: Duration = Duration::from_secs(5);
+
+/// The same while a check or repair runs, whose end is to be seen before the next job ends.
+const LOOK_AT_SCRUB: Duration = Duration::from_millis(100);
+
+/// A check or repair that was asked for and did not end yet.
+struct Running {
+    report: ScrubReport,
+    since: Instant,
+}
+
+/// What keeps an array's superblocks, and which members belong to it.
+struct Kept {
+    running: Rc<RunningArray>,
+    /// `None` where nothing is recorded.
+    books: Option<Rc<MdMetadata>>,
+    /// How many of its events were told.
+    told: Cell<usize>,
+}
+
+/// An array that is running.
+pub struct Served {
+    core: Core,
+    /// What it is.
+    pub facts: Facts,
+    /// Itself.
+    pub handle: ArrayHandle,
+    /// `None` for an array without metadata.
+    kept: Option<Kept>,
+    /// Where clients connect.
+    pub exports: Vec<String>,
+    /// What happened.
+    events: Events,
+    history: History,
+    log: Log,
+    /// How it was at the last look for events.
+    last: RefCell<Option<Observed>>,
+    scrub: RefCell<Option<Running>>,
+    pace: Cell<Pace>,
+    goal: Cell<Goal>,
+    read_deadline: Cell<Duration>,
+    read_ahead_bytes: Cell<u64>,
+    paused: Cell<bool>,
+    frozen: Cell<bool>,
+    /// A command asked to stop it.
+    pub stopping: Cell<bool>,
+}
+
+impl Served {
+    /// An array with metadata that was just started. Its events go to the log from now on, and what
+    /// it needs is done by itself.
+    pub async fn of_started(
+        core: &Core,
+        facts: Facts,
+        started: Started,
+        exports: Vec<String>,
+        history: History,
+        log: &Log,
+    ) -> Rc<Self> {
+        let (handle, books) = (started.handle.clone(), started.books.clone());
+        let replayed = started.replayed;
+        let running = RunningArray::new(core, &facts.name, started);
+        let kept = Kept { running: running.clone(), books, told: Cell::new(0) };
+        let served = Self::start(core, facts, handle, Some(kept), exports, history, log).await;
+        if let Some(pieces) = replayed {
+            served.tell(Event::Array(array::Event::LogsReplayed { pieces }));
+        }
+        core.spawn(keep(running));
+        served
+    }
+
+    /// An array without metadata that was just started.
+    pub async fn of_made_up(
+        core: &Core,
+        facts: Facts,
+        handle: ArrayHandle,
+        exports: Vec<String>,
+        log: &Log,
+    ) -> Rc<Self> {
+        Self::start(core, facts, handle, None, exports, History::default(), log).await
+    }
+
+    async fn start(
+        core: &Core,
+        facts: Facts,
+        handle: ArrayHandle,
+        kept: Option<Kept>,
+        exports: Vec<String>,
+        history: History,
+        log: &Log,
+    ) -> Rc<Self> {
+        let served = Rc::new(Self {
+            core: core.clone(),
+            facts,
+            read_ahead_bytes: Cell::new(handle.read_ahead_bytes()),
+            handle,
+            kept,
+            exports,
+            events: Events::default(),
+            history,
+            log: log.clone(),
+            last: RefCell::default(),
+            scrub: RefCell::default(),
+            pace: Cell::new(Tuning::default().pace),
+            goal: Cell::new(Goal::default()),
+            read_deadline: Cell::new(ArrayTuning::default().read_deadline),
+            paused: Cell::new(false),
+            frozen: Cell::new(false),
+            stopping: Cell::new(false),
+        });
+        served.look().await;
+        core.spawn(watch_failures(core.clone(), served.handle.clone(), Rc::downgrade(&served)));
+        core.spawn(watch_changes(core.clone(), served.handle.clone(), Rc::downgrade(&served)));
+        core.spawn(watch_all(core.clone(), Rc::downgrade(&served)));
+        served
+    }
+
+    /// Stops it, once no member is on its way in or out.
+    ///
+    /// # Errors
+    /// It could not be recorded clean.
+    pub async fn stop(&self) -> Result<(), VolumeError> {
+        match &self.kept {
+            Some(kept) => kept.running.stop().await,
+            None => self.handle.stop(&self.core).await,
+        }
+    }
+
+    /// What it is and does.
+    pub async fn report(&self) -> ArrayReport {
+        let status = self.look_now().await;
+        let mut report = array_report(&self.facts, &status);
+        report.exports.clone_from(&self.exports);
+        report.events = self.events.last_first();
+        report.scrubs = self.history.last();
+        if let Some(books) = self.books() {
+            report.bitmap = books.bitmap().map(|bitmap| bitmap_report(&bitmap.bits().regions));
+            bad_blocks(&mut report, books.state().seats());
+        }
+        if let Some(kept) = &self.kept {
+            let spare = |member: String| SpareReport { member, state: SpareState::Spare };
+            report.spares = kept.running.spares().into_iter().map(spare).collect();
+            let returning = kept.running.returning().into_iter();
+            report
+                .spares
+                .extend(returning.map(|(member, _)| SpareReport { member, state: SpareState::Returning }));
+        }
+        report.paused = self.paused.get() || self.frozen.get();
+        report.settings = self.settings(&status);
+        report.tuning =
+            tuning::tuned(&status, &report.settings, &self.own_settings(&status), |at| self.time_of(at));
+        let seats = Seats::of(&self.facts.name, &status);
+        let speed_max = Some(self.pace.get().max_bytes_per_second).filter(|speed| *speed != u64::MAX);
+        report.sync = status
+            .sync
+            .as_ref()
+            .map(|sync| job::sync_report(sync, &seats, &job::filling(&status), speed_max));
+        report
+    }
+
+    /// Notes in the history what began and what ended.
+    fn note_scrub(&self, status: &ArrayStatus) {
+        let mut running = self.scrub.borrow_mut();
+        let seats = Seats::of(&self.facts.name, status);
+        if let (Some(run), Some(last)) = (running.as_ref(), &status.last)
+            && job::is_scrub(last.action)
+            && last.ended >= run.since
+        {
+            let end = job::ended(&run.report, last, &seats);
+            *running = None;
+            self.record(&end);
+            self.tell(Event::Scrub(Box::new(end)));
+        }
+        // The rest of one that something more urgent interrupted is a run of its own.
+        if let (None, Some(sync)) = (running.as_ref(), &status.sync)
+            && job::is_scrub(sync.action)
+        {
+            let source = self.history.last().first().and_then(|run| run.source.clone());
+            *running = Some(self.begin(sync.action, source));
+        }
+    }
+
+    fn begin(&self, action: Action, source: Option<String>) -> Running {
+        let report = job::begun(self.history.next_run(), action, source, self.time());
+        self.record(&report);
+        Running { report, since: self.core.now() }
+    }
+
+    /// A run that cannot be kept in the file is shown all the same.
+    fn record(&self, run: &ScrubReport) {
+        if let Err(problem) = self.history.record(run) {
+            self.log.note(&format!("{}: {} ({})", self.facts.name, problem.what, problem.why));
+        }
+    }
+
+    fn settings(&self, status: &ArrayStatus) -> BTreeMap<String, String> {
+        let kib = |bytes: u64| if bytes == u64::MAX { "none".to_owned() } else { (bytes >> 10).to_string() };
+        let pace = self.pace.get();
+        let action = match &status.sync {
+            _ if self.frozen.get() => "frozen",
+            Some(sync) if !sync.paused => action_word(sync.action),
+            _ => "idle",
+        };
+        let settings = [
+            ("sync_speed_min", kib(pace.min_bytes_per_second)),
+            ("sync_speed_max", kib(pace.max_bytes_per_second)),
+            ("sync_action", action.to_owned()),
+            ("goal", tuning::goal(self.goal.get())),
+            ("read_deadline", humantime::format_duration(self.read_deadline.get()).to_string()),
+            ("read_ahead_kb", kib(self.read_ahead_bytes.get())),
+        ];
+        let cache = (self.facts.geometry.kind() == Kind::Parity)
+            .then(|| ("stripe_cache_size", stripe_cache_size(status).to_string()));
+        settings.into_iter().chain(cache).map(|(key, value)| (key.to_owned(), value)).collect()
+    }
+
+    fn books(&self) -> Option<&Rc<MdMetadata>> {
+        self.kept.as_ref()?.books.as_ref()
+    }
+
+    /// Finds out what happened since the last look, and tells it. Causes come first: what the array
+    /// recorded by then is told before what its state shows.
+    async fn look(&self) {
+        self.tell_recorded();
+        // An order that is under way has not told yet what it brought about.
+        let between_orders = match &self.kept {
+            Some(kept) => Some(kept.running.between_orders().await),
+            None => None,
+        };
+        let status = self.handle.status(&self.core).await;
+        self.observe(&status);
+        drop(between_orders);
+    }
+
+    /// As [`Self::look`], without waiting: while an order is under way, it tells what was recorded
+    /// and which checks and repairs ended. Otherwise the events are as new as the state.
+    async fn look_now(&self) -> ArrayStatus {
+        let order = self.kept.as_ref().map(|kept| kept.running.try_between_orders());
+        let status = self.handle.status(&self.core).await;
+        match &order {
+            Some(None) => self.tell_recorded(),
+            Some(Some(_)) | None => self.observe(&status),
+        }
+        drop(order);
+        self.note_scrub(&status);
+        status
+    }
+
+    /// Tells what was recorded until now, and then what the state shows since the last look.
+    /// Between orders only.
+    fn observe(&self, status: &ArrayStatus) {
+        self.tell_recorded();
+        if self.kept.as_ref().is_some_and(|kept| kept.running.is_stopping()) {
+            return;
+        }
+        let covered = self.kept.as_ref().map_or(Covered::Nothing, |kept| kept.running.covered());
+        let now = Observed::from(status);
+        let before = self.last.replace(Some(now.clone()));
+        self.note_scrub(status);
+        let name = &self.facts.name;
+        for event in before.iter().flat_map(|before| array::between(name, before, &now, covered)) {
+            self.tell(Event::Array(event));
+        }
+    }
+
+    /// Tells what an order brought about, before the order is answered. What follows from it is
+    /// found by the next look: that one waits for orders, of which another may be under way.
+    async fn look_after_order(&self) {
+        match &self.kept {
+            Some(_) => self.tell_recorded(),
+            None => self.look().await,
+        }
+    }
+
+    /// Tells what the array recorded: failures, and what was done on an order or without being
+    /// asked.
+    fn tell_recorded(&self) {
+        let Some(kept) = &self.kept else { return };
+        let new = kept.running.events(kept.told.get());
+        kept.told.set(kept.running.events_count());
+        for recorded in new {
+            let time = rfc3339(recorded.at.secs).unwrap_or_default();
+            self.tell_at(time, Event::Array(recorded.event));
+        }
+    }
+
+    fn tell(&self, event: Event) {
+        self.tell_at(self.time(), event);
+    }
+
+    fn tell_at(&self, time: String, event: Event) {
+        self.log.note(&format!("{}: {event}", self.facts.name));
+        self.events.add(time, event);
+    }
+
+    fn time(&self) -> String {
+        rfc3339(self.core.wall_clock().secs).unwrap_or_default()
+    }
+
+    /// When that was, by the clock of the day.
+    fn time_of(&self, at: Instant) -> String {
+        let ago = self.core.now() - at;
+        rfc3339(self.core.wall_clock().secs.saturating_sub(ago.as_secs())).unwrap_or_default()
+    }
+
+    /// Settings whose default depends on the array, as long as they were not set: the stripe
+    /// cache's ceiling, as md counts, and how far is read ahead.
+    fn own_settings(&self, status: &ArrayStatus) -> BTreeMap<&'static str, String> {
+        let cores = self.core.cores();
+        let ceiling = ArrayTuning::default().cache.bytes_max / cores * cores;
+        let entries = (ceiling as u64).div_ceil(cache_entry_bytes(status.members.len()));
+        let ahead_kib = self.handle.read_ahead_bytes() >> 10;
+        [("stripe_cache_size", entries.to_string()), ("read_ahead_kb", ahead_kib.to_string())].into()
+    }
+
+    /// Why it is as it is: what was decided when it was started, and what happened since.
+    pub async fn why(&self) -> WhyReport {
+        why::running(&self.report().await, &self.events, &self.facts.decisions)
+    }
+}
+
+/// Tells failures when they happen: a look waits for the order that is under way.
+async fn watch_failures(core: Core, handle: ArrayHandle, served: Weak<Served>) {
+    let mut version = 0;
+    while let Some(now) = handle.changed(&core, version).await {
+        version = now;
+        let Some(served) = served.upgrade() else { return };
+        served.tell_recorded();
+    }
+}
+
+/// Looks whenever members change, until the array is stopped.
+async fn watch_changes(core: Core, handle: ArrayHandle, served: Weak<Served>) {
+    let mut version = 0;
+    while let Some(now) = handle.changed(&core, version).await {
+        version = now;
+        let Some(served) = served.upgrade() else { return };
+        served.look().await;
+    }
+}
+
+/// Looks often while a check or repair runs.
+async fn watch_scrub(core: Core, served: Weak<Served>) {
+    loop {
+        core.sleep(LOOK_AT_SCRUB).await;
+        let Some(served) = served.upgrade() else { return };
+        served.look_now().await;
+        if served.scrub.borrow().is_none() {
+            return;
+        }
+    }
+}
+
+/// Looks now and then.
+async fn watch_all(core: Core, served: Weak<Served>) {
+    loop {
+        core.sleep(LOOK).await;
+        let Some(served) = served.upgrade() else { return };
+        served.look().await;
+    }
+}

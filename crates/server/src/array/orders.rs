@@ -1,0 +1,342 @@
+//! What operators ask of an array that runs.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use wattle_control::admit::Seat;
+use wattle_control::events::action_word;
+use wattle_control::running::{RunningArray, Terms};
+use wattle_control::undo::Recorder;
+use wattle_control::{Code, Problem};
+use wattle_engine::array::ArrayStatus;
+use wattle_engine::geometry::Kind;
+use wattle_engine::sync::{Action, Pace};
+use wattle_engine::{Job, JobError};
+use wattle_rt::{Either, race};
+
+use super::job;
+use super::members::{Seats, fail_problem, is_untrusted, leave_problem, untrusted_problem};
+use super::{LOOK_AT_SCRUB, Running, Served, watch_scrub};
+use crate::events::Event;
+use crate::ids::random_uuid;
+use crate::protocol::RepairSource;
+use crate::protocol::forced;
+use crate::protocol::report::ScrubReport;
+use crate::settings::{self, CacheCeiling, Change};
+
+/// For what may be refused to be begun.
+const BEGIN_TIME_MAX: Duration = Duration::from_millis(300);
+
+/// For a job to end that was told to.
+const ABORT_TIME_MAX: Duration = Duration::from_secs(3);
+
+impl Served {
+    /// Fails a member.
+    pub async fn fail(&self, member: &str) -> Result<String, Problem> {
+        let name = &self.facts.name;
+        let status = self.handle.status(&self.core).await;
+        let seats = Seats::of(name, &status);
+        let failed = match &self.kept {
+            Some(kept) => {
+                let seat = kept.running.fail(&seats.full_name(member)).await;
+                seat.map_err(|problem| untrusted(problem, name, member, &status))?
+            }
+            None => {
+                let seat = seats.find(member)?;
+                let failed = self.handle.fail(&self.core, seat).await;
+                failed.map_err(|error| fail_problem(name, seats.name(seat), error, &status))?;
+                seat
+            }
+        };
+        self.look_after_order().await;
+        let slot = failed.index() % self.facts.slots();
+        Ok(format!("{} (slot {slot}) of {name} is failed; the array goes on without it", seats.name(failed)))
+    }
+
+    /// Lets go of a member.
+    pub async fn remove(&self, member: &str) -> Result<String, Problem> {
+        let name = &self.facts.name;
+        let status = self.handle.status(&self.core).await;
+        let seats = Seats::of(name, &status);
+        let shown = seats.full_name(member);
+        match &self.kept {
+            Some(kept) => kept.running.remove(&shown).await?,
+            None => {
+                let seat = seats.find(member)?;
+                let left = self.handle.remove(&self.core, seat).await;
+                left.map_err(|error| leave_problem(name, seats.name(seat), error))?;
+            }
+        }
+        self.look_after_order().await;
+        Ok(format!("{shown} is no member of {name} any more"))
+    }
+
+    /// Takes a member.
+    pub async fn add(
+        &self,
+        member: &str,
+        force: &[String],
+        undo: Option<&Recorder>,
+    ) -> Result<String, Problem> {
+        let running = self.running(&format!("{member} was not added"))?;
+        let terms = Terms { forced: forced(force)?, undo };
+        let seat = running.add(member, random_uuid()?, terms).await?;
+        self.look_after_order().await;
+        let name = &self.facts.name;
+        Ok(match seat {
+            Seat::Slot(slot) => format!(
+                "{member} is in slot {slot} of {name} and being brought up to date; `wattle status {name}` shows how far it is"
+            ),
+            Seat::Replacement(slot) => {
+                format!("{member} is being made to replace the member of slot {slot} of {name}")
+            }
+            Seat::Spare => format!("{member} is a spare of {name}: no slot is empty"),
+        })
+    }
+
+    /// Replaces a member that works.
+    pub async fn replace(
+        &self,
+        member: &str,
+        with: Option<&str>,
+        force: &[String],
+        undo: Option<&Recorder>,
+    ) -> Result<String, Problem> {
+        let running = self.running(&format!("{member} was not replaced"))?;
+        let status = self.handle.status(&self.core).await;
+        let member = &Seats::of(&self.facts.name, &status).full_name(member);
+        let terms = Terms { forced: forced(force)?, undo };
+        let seat = running.replace(member, with, random_uuid()?, terms).await?;
+        self.look_after_order().await;
+        let name = &self.facts.name;
+        let slot = match seat {
+            Seat::Slot(slot) | Seat::Replacement(slot) => format!(" (slot {slot})"),
+            Seat::Spare => String::new(),
+        };
+        Ok(format!(
+            "{member}{slot} of {name} is being replaced; it stays a member until that is done: `wattle status {name}`"
+        ))
+    }
+
+    /// Reads and writes anew what the bad-block log of a member lists. Told in the events when it
+    /// is done.
+    pub async fn clear_bad_blocks(self: &Rc<Self>, member: &str) -> Result<String, Problem> {
+        let running = self.running("bad blocks")?.clone();
+        let (asked, served) = (member.to_owned(), Rc::downgrade(self));
+        let work = self.core.spawn(async move {
+            let cleared = running.clear_bad_blocks(&asked).await;
+            if let (Err(problem), Some(served)) = (&cleared, served.upgrade()) {
+                served.tell(Event::OrderFailed(Box::new(problem.clone())));
+            }
+            cleared
+        });
+        // An error at the beginning is reported at once; the rest takes as long as a check.
+        match race(work, self.core.sleep(BEGIN_TIME_MAX)).await {
+            Either::First(cleared) => {
+                let left = cleared?;
+                Ok(format!("{member} of {}: {left} sectors of bad blocks are left", self.facts.name))
+            }
+            Either::Second(()) => {
+                let name = &self.facts.name;
+                Ok(format!(
+                    "bad blocks of {member} of {name} are being read and written anew; `wattle status {name}` tells the end"
+                ))
+            }
+        }
+    }
+
+    fn running(&self, what: &str) -> Result<&Rc<RunningArray>, Problem> {
+        self.kept.as_ref().map(|kept| &kept.running).ok_or_else(|| {
+            Problem::new(
+                Code::BadRequest,
+                format!("{}: {what}: it has no metadata", self.facts.name),
+                "nothing could tell next time who its members are",
+                "make an array with `wattle create`, and serve that",
+            )
+        })
+    }
+
+    /// Starts a check.
+    pub async fn check(self: &Rc<Self>) -> Result<String, Problem> {
+        self.scrub(Action::Check, None, Job::Check { range: None }).await
+    }
+
+    /// Starts a repair.
+    pub async fn repair(self: &Rc<Self>, source: &RepairSource) -> Result<String, Problem> {
+        if *source == RepairSource::Majority && self.facts.geometry.redundancy() < 2 {
+            // Two copies have no majority.
+            return Err(job::job_problem(&self.facts.name, "repair", JobError::NeedsSource));
+        }
+        let status = self.handle.status(&self.core).await;
+        let taken = job::engine_source(source, &Seats::of(&self.facts.name, &status))?;
+        let job = Job::Repair { range: None, source: Some(taken) };
+        self.scrub(Action::Repair, Some(job::source_name(source)), job).await
+    }
+
+    async fn scrub(
+        self: &Rc<Self>,
+        action: Action,
+        source: Option<String>,
+        job: Job,
+    ) -> Result<String, Problem> {
+        let name = &self.facts.name;
+        // Known before it starts: a small array is compared before any client is told that it
+        // began.
+        let begun = job::begun(self.history.next_run(), action, source, self.time());
+        let running = Running { report: begun.clone(), since: self.core.now() };
+        let before = self.scrub.replace(Some(running));
+        if let Err(error) = self.handle.start_job(&self.core, job).await {
+            *self.scrub.borrow_mut() = before;
+            return Err(job::job_problem(name, action_word(action), error));
+        }
+        let still_runs = self.scrub.borrow().as_ref().is_some_and(|running| running.report.run == begun.run);
+        if still_runs {
+            self.record(&begun);
+        }
+        self.core.spawn(watch_scrub(self.core.clone(), Rc::downgrade(self)));
+        Ok(format!(
+            "{name}: {} started; `wattle status {name}` shows how far it is and what it finds",
+            action_word(action)
+        ))
+    }
+
+    /// Ends a check or repair.
+    pub async fn abort(&self) -> Result<String, Problem> {
+        let name = &self.facts.name;
+        if self.scrub.borrow().is_none() {
+            return Err(Problem::new(
+                Code::BadRequest,
+                format!("{name}: no check or repair is under way"),
+                "there is nothing to end; a resync or recovery is needed, and can be paused",
+                format!("`wattle status {name}` shows what runs"),
+            ));
+        }
+        self.handle.abort_job(&self.core).await;
+        self.wait_for_scrub_end().await;
+        Ok(format!("{name}: ended; what was found until then is in `wattle status {name}`"))
+    }
+
+    /// Until the history has the end of a job that was told to end.
+    async fn wait_for_scrub_end(&self) {
+        let deadline = self.core.now() + ABORT_TIME_MAX;
+        while self.core.now() < deadline {
+            self.note_scrub(&self.handle.status(&self.core).await);
+            if self.scrub.borrow().is_none() {
+                return;
+            }
+            self.core.sleep(LOOK_AT_SCRUB).await;
+        }
+        // It had not begun: it waited for something more urgent.
+        let waiting = self.scrub.borrow_mut().take();
+        if let Some(run) = waiting {
+            self.record(&ScrubReport { outcome: "aborted".to_owned(), ..run.report });
+        }
+    }
+
+    /// Holds background work, or lets it go on.
+    pub async fn pause(&self, paused: bool) -> Result<String, Problem> {
+        self.handle.pause(&self.core, paused).await;
+        self.paused.set(paused);
+        let name = &self.facts.name;
+        Ok(match paused {
+            true => format!("{name}: background work rests; `wattle check {name} --resume` lets it go on"),
+            false => format!("{name}: background work goes on"),
+        })
+    }
+
+    /// Changes a setting.
+    pub async fn set(self: &Rc<Self>, key: &str, value: &str) -> Result<String, Problem> {
+        let pace = self.pace.get();
+        match settings::parse(key, value)? {
+            Change::SpeedMin(speed) => {
+                self.set_pace(Pace { min_bytes_per_second: speed, ..pace }).await?;
+            }
+            Change::SpeedMax(speed) => {
+                self.set_pace(Pace { max_bytes_per_second: speed.unwrap_or(u64::MAX), ..pace }).await?;
+            }
+            Change::Action(action) => return self.set_action(action).await,
+            Change::ReadDeadline(deadline) => {
+                self.handle.set_read_deadline(&self.core, deadline).await;
+                self.read_deadline.set(deadline);
+            }
+            Change::Goal(goal) => {
+                self.handle.set_goal(&self.core, goal).await;
+                self.goal.set(goal);
+            }
+            Change::Cache(ceiling) => self.set_cache(ceiling).await?,
+            Change::ReadAhead(bytes) => {
+                self.handle.set_read_ahead_bytes(&self.core, bytes).await;
+                self.read_ahead_bytes.set(bytes);
+            }
+        }
+        Ok(format!("{}: {key} is {value}", self.facts.name))
+    }
+
+    async fn set_pace(&self, pace: Pace) -> Result<(), Problem> {
+        if pace.min_bytes_per_second > pace.max_bytes_per_second {
+            return Err(Problem::new(
+                Code::Usage,
+                format!("{}: sync_speed_min would be above sync_speed_max", self.facts.name),
+                "it cannot be held and exceeded at once",
+                format!("`wattle set {}` shows both; change the other one first", self.facts.name),
+            ));
+        }
+        self.handle.set_pace(&self.core, pace).await;
+        self.pace.set(pace);
+        Ok(())
+    }
+
+    async fn set_cache(&self, ceiling: CacheCeiling) -> Result<(), Problem> {
+        if self.facts.geometry.kind() != Kind::Parity {
+            return Err(Problem::new(
+                Code::BadRequest,
+                format!("{}: {} has no stripe cache", self.facts.name, self.facts.geometry.level()),
+                "only writes to levels with parity read before they write",
+                format!("`wattle set {}` shows what can be set", self.facts.name),
+            ));
+        }
+        let bytes = usize::try_from(ceiling.bytes(self.facts.slots())).unwrap_or(usize::MAX);
+        self.handle.set_cache_bytes(&self.core, bytes).await;
+        Ok(())
+    }
+
+    /// Does what writing to md's `sync_action` does.
+    async fn set_action(self: &Rc<Self>, action: settings::Action) -> Result<String, Problem> {
+        let name = &self.facts.name;
+        match action {
+            settings::Action::Check => return self.check().await,
+            settings::Action::Repair => {
+                let source = job::source_as_md(self.facts.geometry.level());
+                let source = source.ok_or_else(|| job::job_problem(name, "repair", JobError::NeedsSource))?;
+                return self.repair(&source).await;
+            }
+            settings::Action::Frozen => {
+                self.handle.freeze(&self.core, true).await;
+                self.frozen.set(true);
+            }
+            settings::Action::Idle => {
+                if self.scrub.borrow().is_some() {
+                    self.handle.abort_job(&self.core).await;
+                }
+                self.handle.freeze(&self.core, false).await;
+                self.frozen.set(false);
+                self.pause(false).await?;
+            }
+        }
+        if self.scrub.borrow().is_some() {
+            self.wait_for_scrub_end().await;
+        }
+        Ok(match action {
+            settings::Action::Frozen => {
+                format!("{name}: nothing runs in the background until sync_action is idle")
+            }
+            _ => format!("{name}: no check or repair runs; what is needed may"),
+        })
+    }
+}
+
+/// A refusal that names no missing member is about parity.
+fn untrusted(problem: Problem, array: &str, member: &str, status: &ArrayStatus) -> Problem {
+    let untrusted = problem.code == Code::LastCopy && is_untrusted(status);
+    if untrusted { untrusted_problem(array, member) } else { problem }
+}

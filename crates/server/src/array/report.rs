@@ -1,0 +1,197 @@
+//! What the engine reports, as the control socket and `wattle status` show it.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use wattle_control::events::slots_view;
+use wattle_engine::array::{ArrayStatus, MemberStatus};
+use wattle_engine::units::{SECTOR_BYTES, Sector};
+use wattle_engine::{MemberState, Regions, SeatRecord};
+use wattle_rt::{Latencies, TrafficTotals};
+
+use super::Facts;
+use crate::protocol::report::{
+    ArrayReport, BitmapReport, CacheGrowthReport, CacheReport, Counters, Health, LatencyReport, MemberReport,
+    RangeReport, RequestsReport, SeatState, TrafficReport,
+};
+use crate::settings::cache_entry_bytes;
+
+/// Ranges of bad blocks that are told of each member.
+const RANGES_MAX: usize = 64;
+
+/// The report of an array, as far as the engine knows.
+pub fn array_report(facts: &Facts, status: &ArrayStatus) -> ArrayReport {
+    let synced = status.synced_below == Sector::MAX;
+    let states: Vec<_> = status.members.iter().map(|member| member.state).collect();
+    let replacements = (0..).zip(&status.replacements).filter(|(_, member)| member.device.is_some());
+    ArrayReport {
+        name: facts.name.clone(),
+        uuid: facts.uuid.clone(),
+        level: status.level.to_string(),
+        layout: facts.layout(),
+        layout_code: facts.layout().map(|_| facts.geometry.layout()),
+        chunk_bytes: facts.chunk_bytes(),
+        size_bytes: bytes(status.size),
+        io_min_bytes: facts.geometry.io_min_bytes().into(),
+        io_opt_bytes: facts.geometry.io_opt_bytes().into(),
+        health: match (status.broken, status.degraded) {
+            (true, _) => Health::Unusable,
+            (false, 0) => Health::Good,
+            (false, _) => Health::Degraded,
+        },
+        slots: slots_view(&states),
+        state: state(status.dirty, synced).to_owned(),
+        synced,
+        read_only: status.read_only,
+        exports: Vec::new(),
+        notes: facts.notes.clone(),
+        degraded: status.degraded,
+        members: (0..).zip(&status.members).map(|(slot, member)| member_report(slot, member)).collect(),
+        replacements: replacements.map(|(slot, member)| member_report(slot, member)).collect(),
+        spares: Vec::new(),
+        metadata: facts.metadata.clone(),
+        member_bytes: facts.member_bytes(),
+        consistency: Some(facts.consistency.to_owned()),
+        bitmap: None,
+        sync: None,
+        paused: false,
+        scrubs: Vec::new(),
+        settings: BTreeMap::new(),
+        events: Vec::new(),
+        counters: counters(status),
+        requests: RequestsReport {
+            reads: latency(&status.requests.reads),
+            writes: latency(&status.requests.writes),
+            flushes: latency(&status.requests.flushes),
+        },
+        cache: (status.cache.ceiling_bytes > 0).then(|| cache(status)),
+        tuning: Vec::new(),
+    }
+}
+
+/// A bitmap whose set bits are these.
+pub fn bitmap_report(set: &Regions) -> BitmapReport {
+    BitmapReport { chunk_bytes: bytes(set.size()), bits: set.count(), bits_set: set.len() }
+}
+
+/// Adds the bad-block logs of the members in these seats.
+pub fn bad_blocks(report: &mut ArrayReport, seats: &[SeatRecord]) {
+    let slots = report.members.len();
+    for member in &mut report.members {
+        member.bad_blocks = ranges(seats.get(usize::from(member.slot)));
+    }
+    for member in &mut report.replacements {
+        member.bad_blocks = ranges(seats.get(slots + usize::from(member.slot)));
+    }
+}
+
+fn ranges(seat: Option<&SeatRecord>) -> Vec<RangeReport> {
+    let bad = seat.into_iter().flat_map(|seat| seat.bad.iter().take(RANGES_MAX));
+    bad.map(|range| RangeReport { start_byte: bytes(range.start), len_bytes: bytes(range.end - range.start) })
+        .collect()
+}
+
+fn state(dirty: bool, synced: bool) -> &'static str {
+    match (dirty, synced) {
+        (false, true) => "clean",
+        (true, true) => "active",
+        (false, false) => "clean, not synced",
+        (true, false) => "active, not synced",
+    }
+}
+
+fn member_report(slot: u16, member: &MemberStatus) -> MemberReport {
+    let (state, valid_below_bytes) = match member.state {
+        MemberState::InSync => (SeatState::InSync, None),
+        MemberState::Rebuilding { valid_below } => (SeatState::Rebuilding, Some(bytes(valid_below))),
+        MemberState::Missing => (SeatState::Missing, None),
+        MemberState::Faulty => (SeatState::Faulty, None),
+    };
+    MemberReport {
+        slot,
+        member: member.device.clone(),
+        state,
+        valid_below_bytes,
+        read_errors: member.read_errors,
+        bad_blocks: Vec::new(),
+        bad_bytes: member.bad_sectors * SECTOR_BYTES,
+        slow: member.slow,
+        reads_overdue: member.late_reads,
+        traffic: traffic(&member.traffic),
+    }
+}
+
+fn counters(status: &ArrayStatus) -> Counters {
+    let c = &status.counters;
+    Counters {
+        reads: c.reads,
+        read_bytes: c.read_bytes,
+        writes: c.writes,
+        write_bytes: c.write_bytes,
+        flushes: c.flushes,
+        rows_full: c.rows_full,
+        rows_reconstruct: c.rows_reconstruct,
+        rows_read_modify: c.rows_read_modify,
+        rows_degraded: c.rows_degraded,
+        rows_recovered: c.rows_recovered,
+        pre_reads: c.pre_reads,
+        merged: c.merged,
+        repaired: c.repaired,
+        ahead_bytes: c.ahead_bytes,
+        ahead_reads: c.ahead_reads,
+        unaligned: c.unaligned,
+    }
+}
+
+/// The clean cache's ceiling as md counts it; each core has a whole number of bytes of that.
+pub fn stripe_cache_size(status: &ArrayStatus) -> u64 {
+    status.cache.ceiling_bytes.div_ceil(cache_entry_bytes(status.members.len()))
+}
+
+fn cache(status: &ArrayStatus) -> CacheReport {
+    let cache = status.cache;
+    CacheReport {
+        stripe_cache_size: stripe_cache_size(status),
+        stripe_cache_active: cache.active_bytes.div_ceil(cache_entry_bytes(status.members.len())),
+        size_bytes: cache.size_bytes,
+        ceiling_bytes: cache.ceiling_bytes,
+        active_bytes: cache.active_bytes,
+        hits: cache.hits,
+        misses: cache.misses,
+        evictions: cache.evictions,
+        grown: cache.growth.map(|growth| CacheGrowthReport {
+            from_bytes: growth.from_bytes,
+            to_bytes: growth.to_bytes,
+            rows: growth.rows,
+            again: growth.again,
+        }),
+    }
+}
+
+fn traffic(totals: &TrafficTotals) -> TrafficReport {
+    TrafficReport {
+        reads: latency(&totals.reads),
+        read_bytes: totals.read_bytes,
+        writes: latency(&totals.writes),
+        written_bytes: totals.written_bytes,
+        flushes: latency(&totals.flushes),
+        in_flight: totals.in_flight,
+    }
+}
+
+fn latency(latencies: &Latencies) -> LatencyReport {
+    let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+    let percentile = |ppm| micros(latencies.percentile_ppm(ppm));
+    LatencyReport {
+        count: latencies.count(),
+        sum_us: micros(latencies.sum()),
+        p50_us: percentile(500_000),
+        p99_us: percentile(990_000),
+        p99_9_us: percentile(999_000),
+    }
+}
+
+/// Saturates: "everywhere" is the largest sector.
+fn bytes(sectors: Sector) -> u64 {
+    sectors.0.saturating_mul(SECTOR_BYTES)
+}

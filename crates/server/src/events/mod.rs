@@ -1,0 +1,106 @@
+//! What happened to an array since the server started: the events of [`wattle_control::events`],
+//! and what checks and repairs found. Log, `status` and `why` render them.
+
+mod text;
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::fmt;
+
+use wattle_control::{Problem, events as array};
+
+use crate::protocol::report::{EventReport, ScrubReport};
+pub use text::{scrub_end, sectors};
+
+/// Events that are kept.
+const KEPT: usize = 100;
+
+/// Something that happened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// To the array or a member.
+    Array(array::Event),
+    /// A check or repair ended.
+    Scrub(Box<ScrubReport>),
+    /// An order that took long was not carried out to its end.
+    OrderFailed(Box<Problem>),
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Array(event) => event.fmt(f),
+            Self::OrderFailed(problem) => write!(f, "{}: {}", problem.what, problem.why),
+            Self::Scrub(run) => f.write_str(&scrub_end(run)),
+        }
+    }
+}
+
+/// An event and its time, RFC 3339.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Timed {
+    /// When.
+    pub time: String,
+    /// What.
+    pub event: Event,
+}
+
+/// The last events, the oldest first.
+#[derive(Debug, Default)]
+pub struct Events(RefCell<VecDeque<Timed>>);
+
+impl Events {
+    /// Adds one.
+    pub fn add(&self, time: String, event: Event) {
+        let mut events = self.0.borrow_mut();
+        if events.len() == KEPT {
+            events.pop_front();
+        }
+        events.push_back(Timed { time, event });
+    }
+
+    /// All that are kept, the last first, as `status` shows them.
+    pub fn last_first(&self) -> Vec<EventReport> {
+        let report = |timed: &Timed| EventReport { time: timed.time.clone(), what: timed.event.to_string() };
+        self.0.borrow().iter().rev().map(report).collect()
+    }
+
+    /// The last failure of the member of this name.
+    pub fn last_failure(&self, name: &str) -> Option<Timed> {
+        let of_it = |timed: &&Timed| matches!(&timed.event, Event::Array(array::Event::Failed { member, .. }) if member.name == name);
+        self.0.borrow().iter().rev().find(of_it).cloned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use wattle_control::events::{EventMember, EventPlace};
+
+    use super::*;
+
+    fn failed(name: &str) -> Event {
+        let member = EventMember { key: None, name: name.to_owned() };
+        Event::Array(array::Event::Failed { member, place: EventPlace::Slot(1), cause: None })
+    }
+
+    #[test]
+    fn only_the_last_ones_are_kept() {
+        let events = Events::default();
+        (0..KEPT + 3).for_each(|n| events.add(String::new(), failed(&n.to_string())));
+        let kept = events.last_first();
+        assert_eq!((kept.len(), kept[0].what.as_str()), (KEPT, "102 (slot 1) failed"));
+    }
+
+    /// By the member, not by what its name begins with.
+    #[test]
+    fn a_failure_is_found_by_its_member() {
+        let events = Events::default();
+        events.add("1".to_owned(), failed("disk1"));
+        events.add("2".to_owned(), failed("disk10"));
+        events.add("3".to_owned(), failed("disk1"));
+        events.add("4".to_owned(), Event::Array(array::Event::Synced));
+        assert_eq!(events.last_failure("disk1").map(|timed| timed.time).as_deref(), Some("3"));
+        assert_eq!(events.last_failure("disk10").map(|timed| timed.time).as_deref(), Some("2"));
+        assert_eq!(events.last_failure("disk"), None);
+    }
+}

@@ -1,0 +1,389 @@
+//! Where clients connect: listening and mounting there, and the ways that lead there.
+
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+
+use wattle_control::{Code, Problem};
+use wattle_engine::VolumeRef;
+use wattle_export::fuse::{self, Files, StartError, Stopped, Transport};
+use wattle_export::nbd::{self, Crowd, Export, Limits};
+use wattle_export::{Address, NbdAddress};
+use wattle_format::lvm::Id;
+use wattle_rt::fuse::{Mount, MountError};
+use wattle_rt::{Core, IoError, ListenError, Listener};
+
+use crate::log::Log;
+use crate::socket::check_socket_path;
+
+/// A volume that is being served.
+#[derive(Clone)]
+pub struct Offered {
+    /// Its name.
+    pub name: String,
+    /// Itself.
+    pub volume: VolumeRef,
+    /// For clients that list what there is.
+    pub description: String,
+    /// The ways to it.
+    pub exports: Vec<String>,
+    /// Which logical volume it is, if it is one.
+    pub lv: Option<Id>,
+    /// It is what an NBD client gets that names none: it was alone when the server started.
+    pub is_default: bool,
+}
+
+/// A place where clients will find the volumes; no client is served yet.
+pub enum Endpoint {
+    /// For NBD clients.
+    Nbd(NbdEndpoint),
+    /// For programs that open files.
+    Fuse(Mount),
+}
+
+/// A listening socket and how to reach it.
+pub struct NbdEndpoint {
+    listener: Listener,
+    address: NbdAddress,
+}
+
+/// Makes the place at an address.
+///
+/// # Errors
+/// The socket is in use or cannot be made, nothing can be mounted in the directory, or the kind of
+/// export is not offered.
+pub fn prepare(address: &Address, read_only: bool, log: &Log) -> Result<Endpoint, Problem> {
+    match address {
+        Address::Nbd(nbd) => listen(nbd).map(Endpoint::Nbd),
+        Address::Fuse(dir) => mount(dir, read_only, log).map(Endpoint::Fuse),
+        other => Err(Problem::new(
+            Code::NotSupportedYet,
+            format!("--export {other}"),
+            "this version offers nbd and fuse only",
+            "use nbd=unix:PATH, nbd=tcp:HOST:PORT or fuse=DIR",
+        )),
+    }
+}
+
+fn listen(nbd: &NbdAddress) -> Result<NbdEndpoint, Problem> {
+    let problem = |why: String, next| {
+        Problem::new(Code::ListenFailed, format!("cannot listen at nbd={nbd}"), why, next)
+    };
+    let listener = match nbd {
+        NbdAddress::Unix(path) => {
+            check_socket_path(path)
+                .map_err(|why| problem(why, "choose a shorter path, or go to its directory first"))?;
+            Listener::unix(path)
+        }
+        NbdAddress::Tcp { host, port } => Listener::tcp(host, *port),
+    };
+    let listener = listener.map_err(|error| problem(error.to_string(), listen_next(error)))?;
+    // Port 0 lets the system choose; clients need to know what it chose.
+    let address = match (nbd, listener.local_addr()) {
+        (NbdAddress::Tcp { host, .. }, Some(local)) => {
+            NbdAddress::Tcp { host: host.clone(), port: local.port() }
+        }
+        (nbd, _) => nbd.clone(),
+    };
+    Ok(NbdEndpoint { listener, address })
+}
+
+fn mount(dir: &Path, read_only: bool, log: &Log) -> Result<Mount, Problem> {
+    let mount = Mount::new(dir, read_only).map_err(|error| {
+        let what = format!("cannot mount at {}", dir.display());
+        Problem::new(Code::MountFailed, what, error.to_string(), mount_next(error))
+    })?;
+    if mount.was_stale() {
+        let dir = mount.dir().display();
+        log.note(&format!("{dir}: a server that was killed had left its mount there; it is removed"));
+    }
+    Ok(mount)
+}
+
+fn mount_next(error: MountError) -> &'static str {
+    match error {
+        MountError::Missing => "make it: mkdir DIR",
+        MountError::NotADirectory => "name an empty directory",
+        MountError::NotEmpty => "name an empty directory: what is in this one would be hidden",
+        MountError::InUse => {
+            "choose another directory, or stop the server that serves there (`wattle status` lists servers)"
+        }
+        MountError::NoFuse => {
+            "load the module (modprobe fuse), give the container /dev/fuse, or export nbd=unix:PATH, which needs neither"
+        }
+        MountError::NoHelper => "install fuse3, run as root, or export nbd=unix:PATH, which needs neither",
+        MountError::HelperRefused => "see what it said; the directory must belong to this user",
+        _ => "see the system's log; export nbd=unix:PATH needs no mount",
+    }
+}
+
+fn listen_next(error: ListenError) -> &'static str {
+    match error {
+        ListenError::InUse => {
+            "choose another address, or stop what listens there (`wattle status` lists servers)"
+        }
+        ListenError::NotASocket => "choose another path; files that are no sockets are never removed",
+        ListenError::NoAddress => "check the host name, or use an address like 127.0.0.1",
+        _ => "check that the directory exists and belongs to this user; ports below 1024 need privileges",
+    }
+}
+
+impl Endpoint {
+    /// The way to an array, of which there are so many: for NBD the URI of its export, a single one
+    /// being the default export whose name is empty; else the path of its file.
+    pub fn way(&self, array: &str, arrays: usize) -> String {
+        match self {
+            Self::Nbd(nbd) => uri(&nbd.address, if arrays == 1 { "" } else { array }),
+            Self::Fuse(mount) => file_of(mount.dir(), array),
+        }
+    }
+
+    /// The environment of the command of `--run`: the first array, under nbdkit's names; a file has
+    /// its path as `file`.
+    pub fn environment(&self, array: &str, arrays: usize) -> Vec<(&'static str, String)> {
+        let way = self.way(array, arrays);
+        let Self::Nbd(nbd) = self else { return vec![("file", way)] };
+        let export = if arrays == 1 { "" } else { array };
+        let mut env = vec![("nbd", way.clone()), ("uri", way), ("exportname", export.to_owned())];
+        env.push(match &nbd.address {
+            NbdAddress::Unix(path) => ("unixsocket", path.display().to_string()),
+            NbdAddress::Tcp { port, .. } => ("port", port.to_string()),
+        });
+        env
+    }
+
+    /// Serves all volumes there.
+    ///
+    /// # Errors
+    /// An array was stopped meanwhile, or the kernel does not do its part.
+    pub async fn start(
+        self,
+        core: &Core,
+        offered: &[Offered],
+        log: &Log,
+    ) -> Result<(RunningExport, Place), Problem> {
+        match self {
+            Self::Nbd(nbd) => {
+                let exports = offered.iter().map(|offered| Export {
+                    volume: offered.volume.clone(),
+                    description: offered.description.clone(),
+                });
+                let started = nbd::Server::start(core, nbd.listener, exports.collect(), Limits::default());
+                let handle = started.await.map_err(|error| start_problem(&error.into()))?;
+                let (address, log) = (nbd.address.clone(), log.clone());
+                handle.on_crowd(move |crowd| tell_crowd(&log, &address, crowd));
+                let place = Place::Nbd(handle.exports(), nbd.address);
+                Ok((RunningExport::Nbd(handle), place))
+            }
+            Self::Fuse(mount) => {
+                let volumes = offered.iter().map(|offered| offered.volume.clone()).collect();
+                let handle = fuse::Server::start(core, mount, volumes, Transport::Best)
+                    .await
+                    .map_err(|error| start_problem(&error))?;
+                let place = Place::Fuse(handle.files(), handle.dir().to_owned());
+                Ok((RunningExport::Fuse(handle), place))
+            }
+        }
+    }
+}
+
+fn tell_crowd(log: &Log, address: &NbdAddress, crowd: &Crowd) {
+    let limit = Limits::default().connections_max;
+    let Crowd { closed, refused } = crowd;
+    log.note(&format!(
+        "nbd={address}: {limit} clients are connected, which is all there may be; idle ones closed for new ones: {closed}; \
+         new ones refused as none was idle: {refused}"
+    ));
+}
+
+fn start_problem(error: &StartError) -> Problem {
+    let (why, next) = match error {
+        StartError::Volume(_) => ("the array stopped while it was being started", "try again"),
+        StartError::Names(_) => {
+            ("files are named by volumes", "serve them with two servers: -V names volumes")
+        }
+        _ => ("the kernel's FUSE does not do its part", "export nbd=unix:PATH, which does without"),
+    };
+    Problem::new(Code::ServerFailed, error.to_string(), why, next)
+}
+
+fn file_of(dir: &Path, array: &str) -> String {
+    dir.join(fuse::tree::path_of(array)).to_string_lossy().into_owned()
+}
+
+/// An export whose clients are being served.
+pub enum RunningExport {
+    /// To NBD clients.
+    Nbd(nbd::ServerHandle),
+    /// As files.
+    Fuse(fuse::ServerHandle),
+}
+
+impl RunningExport {
+    /// Lets requests that were begun finish, and serves no client any more.
+    pub async fn stop(self, core: &Core, log: &Log) {
+        let fuse = match self {
+            Self::Nbd(nbd) => return nbd.stop(core).await,
+            Self::Fuse(fuse) => fuse,
+        };
+        let dir = fuse.dir().to_string_lossy().into_owned();
+        match fuse.stop(core).await {
+            Stopped::Unmounted => {}
+            Stopped::InUse => log.note(&format!(
+                "{dir}: files there are in use; it is given back all the same, and their programs get errors from now on"
+            )),
+            Stopped::StillMounted(error) => log.note(&format!(
+                "{dir}: stays mounted ({error}); the next server there removes it, or `umount -l`"
+            )),
+        }
+    }
+}
+
+/// Where volumes are offered, to offer others there and take some away.
+#[derive(Clone)]
+pub enum Place {
+    /// Exports of NBD, and where clients connect.
+    Nbd(nbd::Exports, NbdAddress),
+    /// Files, and where they are.
+    Fuse(Files, PathBuf),
+}
+
+impl Place {
+    /// Offers a volume; the way to it.
+    ///
+    /// # Errors
+    /// It cannot be offered here.
+    pub async fn add(&self, core: &Core, offered: &Offered) -> Result<String, Problem> {
+        let (name, volume) = (&offered.name, offered.volume.clone());
+        let added = match self {
+            Self::Nbd(exports, _) => {
+                let export = Export { volume, description: offered.description.clone() };
+                exports.add(core, export, offered.is_default).await.map_err(StartError::from)
+            }
+            Self::Fuse(files, _) => files.add(core, volume).await,
+        };
+        added.map_err(|error| start_problem(&error))?;
+        Ok(match self {
+            Self::Nbd(_, address) => uri(address, if offered.is_default { "" } else { name }),
+            Self::Fuse(_, dir) => file_of(dir, name),
+        })
+    }
+
+    /// Takes a volume out of view: no client can open it any more. Returns what has it open, if
+    /// anything.
+    pub async fn hide(&self, core: &Core, name: &str) -> Option<String> {
+        let times = |count: usize, what: &str| match count {
+            0 => None,
+            1 => Some(format!("1 {what}")),
+            _ => Some(format!("{count} {what}s")),
+        };
+        match self {
+            Self::Nbd(exports, _) => times(exports.hide(core, name).await, "NBD client"),
+            Self::Fuse(files, _) => times(files.hide(core, name, true).await as usize, "open file"),
+        }
+    }
+
+    /// Lets a volume be found again.
+    pub async fn show(&self, core: &Core, name: &str) {
+        match self {
+            Self::Nbd(exports, _) => exports.show(core, name).await,
+            Self::Fuse(files, _) => drop(files.hide(core, name, false).await),
+        }
+    }
+
+    /// Takes a volume away.
+    pub async fn remove(&self, core: &Core, name: &str) {
+        match self {
+            Self::Nbd(exports, _) => exports.remove(core, name).await,
+            Self::Fuse(files, _) => drop(files.hide(core, name, true).await),
+        }
+    }
+
+    /// Lets files be as large as their volumes.
+    ///
+    /// # Errors
+    /// The kernel was not told.
+    pub async fn resize(&self, core: &Core) -> Result<(), IoError> {
+        match self {
+            Self::Nbd(..) => Ok(()),
+            Self::Fuse(files, _) => files.resize(core).await,
+        }
+    }
+
+    /// The files, if that is what volumes are here.
+    pub fn files(&self) -> Option<&Files> {
+        match self {
+            Self::Nbd(..) => None,
+            Self::Fuse(files, _) => Some(files),
+        }
+    }
+}
+
+/// The URI of an export, by the NBD URI specification; the empty name is the default export.
+fn uri(address: &NbdAddress, export: &str) -> String {
+    match address {
+        NbdAddress::Unix(path) => {
+            let path = std::path::absolute(path).unwrap_or_else(|_| path.clone());
+            format!("nbd+unix:///{}?socket={}", percent(export, ""), percent(&path.to_string_lossy(), "/"))
+        }
+        NbdAddress::Tcp { host, port } if host.contains(':') => {
+            format!("nbd://[{host}]:{port}/{}", percent(export, ""))
+        }
+        NbdAddress::Tcp { host, port } => format!("nbd://{host}:{port}/{}", percent(export, "")),
+    }
+}
+
+/// Where an NBD URI of [`Endpoint::way`] leads: the address, and the name of the export; `None` of
+/// anything else.
+pub fn parse_uri(uri: &str) -> Option<(NbdAddress, String)> {
+    if let Some(rest) = uri.strip_prefix("nbd+unix:///") {
+        let (export, path) = rest.split_once("?socket=")?;
+        return Some((NbdAddress::Unix(unescape(path)?.into()), unescape(export)?));
+    }
+    let (host_port, export) = uri.strip_prefix("nbd://")?.split_once('/')?;
+    Some((format!("tcp:{host_port}").parse().ok()?, unescape(export)?))
+}
+
+fn unescape(text: &str) -> Option<String> {
+    let mut parts = text.split('%');
+    let mut bytes = parts.next()?.as_bytes().to_vec();
+    for part in parts {
+        let (code, rest) = part.split_at_checked(2)?;
+        bytes.push(u8::from_str_radix(code, 16).ok()?);
+        bytes.extend(rest.as_bytes());
+    }
+    String::from_utf8(bytes).ok()
+}
+
+/// Escapes what is not unreserved in a URI, nor in `also`.
+fn percent(text: &str, also: &str) -> String {
+    let mut escaped = String::new();
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) || also.as_bytes().contains(&byte) {
+            escaped.push(char::from(byte));
+        } else {
+            write!(escaped, "%{byte:02X}").expect("writing to a string cannot fail");
+        }
+    }
+    escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_uri_survives_odd_names() {
+        assert_eq!(percent("host:my data", ""), "host%3Amy%20data");
+        assert_eq!(percent("/run/ü/a.sock", "/"), "/run/%C3%BC/a.sock");
+        for name in ["", "host:my data", "100%/ü"] {
+            assert_eq!(unescape(&percent(name, "")).as_deref(), Some(name));
+        }
+        let unix = parse_uri("nbd+unix:///my%20data?socket=/run/%C3%BC/a.sock");
+        assert_eq!(unix, Some((NbdAddress::Unix("/run/ü/a.sock".into()), "my data".to_owned())));
+        let tcp = NbdAddress::Tcp { host: "::1".to_owned(), port: 10809 };
+        assert_eq!(parse_uri("nbd://[::1]:10809/a"), Some((tcp, "a".to_owned())));
+        for wrong in ["", "nbd://host", "nbd+unix:///a", "nbd+unix:///a%4?socket=/x", "http://a/b"] {
+            assert_eq!(parse_uri(wrong), None, "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! Backups of texts before they are replaced: one file each, as vgcfgrestore and
+//! `wattle vg restore` read them.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use wattle_control::lvm::plan::Before;
+use wattle_control::{Code, Problem};
+use wattle_rt::Core;
+
+/// More is no text of LVM2's.
+const FILE_BYTES_MAX: u64 = 64 << 20;
+
+/// Where a text is saved: in the directory asked for, or else in `backups`.
+///
+/// # Errors
+/// There is no directory for it.
+pub fn path(asked: Option<&Path>, backups: Option<&Path>, before: &Before) -> Result<PathBuf, Problem> {
+    let dir = asked.or(backups).ok_or_else(|| {
+        Problem::new(
+            Code::BackupNotWritten,
+            format!("there is no place for a backup of {}", before.name),
+            "this user has no home, and no state directory is set; nothing was changed",
+            "name one with --backup-dir DIR",
+        )
+    })?;
+    let id = before.id.to_string();
+    let name: String =
+        before.name.chars().map(|c| if c == '/' || c.is_control() { '_' } else { c }).collect();
+    Ok(dir.join(format!("{name}_{:05}-{}.vg", before.seqno, &id[..6])))
+}
+
+/// Saves a text, durably.
+///
+/// # Errors
+/// It cannot be written.
+pub fn save(path: &Path, before: &Before, why: &str) -> Result<(), Problem> {
+    let mut text =
+        format!("# {} at sequence number {}, before `wattle {why}`\n\n", before.name, before.seqno)
+            .into_bytes();
+    text.retain(|byte| !byte.is_ascii_control() || *byte == b'\n');
+    text.extend(&before.text);
+    write(path, &text).map_err(|error| not_written(path, &error))
+}
+
+/// The same beside a core whose clients are not to wait for the disk that backups go to. It may be
+/// one of theirs.
+///
+/// # Errors
+/// It cannot be written.
+pub async fn save_beside(core: &Core, path: &Path, before: &Before, why: &str) -> Result<(), Problem> {
+    let saving = (path.to_owned(), before.clone(), why.to_owned());
+    let saved = core.offload(move || save(&saving.0, &saving.1, &saving.2)).await;
+    saved.unwrap_or_else(|error| Err(not_written(path, &error)))
+}
+
+fn not_written(path: &Path, error: &dyn std::error::Error) -> Problem {
+    Problem::new(
+        Code::BackupNotWritten,
+        format!("{}: {error}", path.display()),
+        "the text that is about to be replaced is saved first; nothing was changed",
+        "make room or permissions there, or name another directory with --backup-dir DIR",
+    )
+}
+
+fn write(path: &Path, text: &[u8]) -> io::Result<()> {
+    let dir = path.parent().unwrap_or(Path::new("."));
+    DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+    let new = path.with_extension("new");
+    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+    file.write_all(text)?;
+    file.sync_all()?;
+    fs::rename(&new, path)?;
+    File::open(dir)?.sync_all()
+}
+
+/// Reads a backup.
+///
+/// # Errors
+/// It cannot be read.
+pub fn read(path: &Path) -> Result<Vec<u8>, Problem> {
+    let text = fs::metadata(path).and_then(|metadata| match metadata.len() {
+        // A drive has no length here and no end that memory could hold.
+        _ if !metadata.is_file() => Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no file")),
+        0..=FILE_BYTES_MAX => fs::read(path),
+        _ => Err(io::Error::from(io::ErrorKind::FileTooLarge)),
+    });
+    text.map_err(|error| {
+        Problem::new(
+            Code::NotFound,
+            format!("{}: {error}", path.display()),
+            "the backup cannot be read",
+            "see the backup directory: `wattle vg restore --help` says where",
+        )
+    })
+}

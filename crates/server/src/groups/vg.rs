@@ -1,0 +1,186 @@
+//! Changes of volume groups that their server can carry out too: extend, reduce, rename.
+
+use wattle_control::MemberId;
+use wattle_control::lvm::GroupScan;
+use wattle_control::lvm::commit::Role;
+use wattle_control::lvm::edit::{self, NewPv, State};
+use wattle_control::lvm::plan::{self, Place, Plan};
+use wattle_control::{Code, Forced, Problem, Stack};
+use wattle_format::lvm::Vg;
+use wattle_rt::Core;
+
+use super::change::Change;
+use super::{look, pv};
+
+/// Refuses a name that a group has already.
+///
+/// # Errors
+/// One has.
+pub fn check_name_free(stack: &Stack, name: &str) -> Result<(), Problem> {
+    if stack.groups.iter().all(|group| group.vg.name != name) {
+        return Ok(());
+    }
+    Err(Problem::new(
+        Code::NameInUse,
+        format!("a volume group is called {name} already"),
+        "groups are found by their names",
+        "choose another name",
+    ))
+}
+
+/// What joins a group.
+#[derive(Debug)]
+pub struct Joining {
+    /// As what members become part of it.
+    pub places: Vec<Place>,
+    /// The same, as its text names them.
+    pub pvs: Vec<NewPv>,
+    /// Their names where Linux sees them.
+    pub devices: Vec<String>,
+    /// What to know.
+    pub notes: Vec<String>,
+}
+
+/// These members, which are to be in no group.
+///
+/// # Errors
+/// One is in a group, something is on it, or there is none.
+pub async fn joining(
+    core: &Core,
+    stack: &mut Stack,
+    forced: Forced,
+    members: Vec<MemberId>,
+    extent_sectors: u64,
+) -> Result<Joining, Problem> {
+    let mut joining = Joining { places: Vec::new(), pvs: Vec::new(), devices: Vec::new(), notes: Vec::new() };
+    for member in members {
+        look::check_in_no_group(stack, member)?;
+        let place = match Place::of(&stack.scan, member, Role::Belongs) {
+            Some(place) => place,
+            None => {
+                let (mut place, notes) = pv::new_physical(core, stack, member, forced).await?;
+                plan::say_in_a_group(&mut place.label, true);
+                joining.notes.extend(notes);
+                place
+            }
+        };
+        joining.pvs.push(pv::member_of_group(stack, &place, extent_sectors));
+        joining.devices.push(look::linux_name(stack, member));
+        joining.places.push(place);
+    }
+    if joining.places.is_empty() {
+        return Err(Problem::new(
+            Code::NoSuchVolume,
+            "nothing is given that could join the group",
+            "every device among the members is in it already",
+            "give another file, device or array",
+        ));
+    }
+    Ok(joining)
+}
+
+/// A group with more physical volumes: those named, or else everything on the members given that is
+/// in none.
+///
+/// # Errors
+/// It must not be changed, something is on a member, or it cannot be written.
+pub async fn extend(
+    core: &Core,
+    stack: &mut Stack,
+    group: &str,
+    devices: &[String],
+    forced: Forced,
+) -> Result<Change, Problem> {
+    let group = look::group(stack, group, State::Here)?.clone();
+    let devices = look::devices(stack, devices)?;
+    let new = devices.into_iter().filter(|member| !group.devices.contains(&Some(*member))).collect();
+    let joining = joining(core, stack, forced, new, group.vg.extent_sectors).await?;
+    let after = edit::add_physical(&group.vg, &joining.pvs)?;
+    let name = &group.vg.name;
+    let extents: u64 = joining.pvs.iter().map(|pv| pv.pe_count).sum();
+    let mut plan = Plan::change(&stack.scan, &group, after)?;
+    plan.places.extend(joining.places);
+    Ok(Change {
+        action: format!("vg extend {name}"),
+        result: format!("volume group {name}: {extents} extents more"),
+        plan,
+        commands: vec![format!("vgextend {name} {}", joining.devices.join(" "))],
+        notes: joining.notes,
+        step: None,
+    })
+}
+
+/// A group with one physical volume less.
+///
+/// # Errors
+/// Volumes are on it, or it must not be changed.
+pub fn reduce(stack: &Stack, group: &str, on: &[String]) -> Result<Change, Problem> {
+    let group = look::group(stack, group, State::Here)?;
+    let name = &group.vg.name;
+    let [pv] = &look::physical(stack, group, on)?[..] else {
+        return Err(Problem::new(
+            Code::Usage,
+            format!("which physical volume is to leave {name}?"),
+            "one is taken out at a time",
+            "name it: --on NAME (`wattle pv list` lists them)",
+        ));
+    };
+    let at = group.vg.pvs.iter().position(|known| known.name == *pv);
+    let member = at.and_then(|at| group.devices[at]);
+    let id = at.map(|at| group.vg.pvs[at].id).expect("it was found among them");
+    let known = |problem: Problem| match member.map(|member| &stack.scan.members[member].member.name) {
+        Some(name) => Problem { what: problem.what.replace(&id.to_string(), name), ..problem },
+        None => problem,
+    };
+    let after = edit::remove_physical(&group.vg, &id).map_err(known)?;
+    let device = member.map_or(id.to_string(), |member| look::linux_name(stack, member));
+    Ok(Change {
+        action: format!("vg reduce {name}"),
+        result: format!("volume group {name}: without {device}"),
+        plan: Plan::change(&stack.scan, group, after)?,
+        commands: vec![format!("vgreduce {name} {device}")],
+        notes: Vec::new(),
+        step: None,
+    })
+}
+
+/// A group under another name.
+///
+/// # Errors
+/// The name does not do or is in use, or the group must not be changed.
+pub fn rename(stack: &Stack, group: &str, to: &str) -> Result<Change, Problem> {
+    check_name_free(stack, to)?;
+    let group = look::group(stack, group, State::Here)?;
+    let after = edit::rename_group(&group.vg, to)?;
+    let name = &group.vg.name;
+    simple(
+        stack,
+        group,
+        after,
+        &format!("vg rename {name}"),
+        &format!("volume group {to}, which was {name}"),
+        &format!("vgrename {} {to}", group.vg.id),
+    )
+}
+
+/// A change of the group's text alone.
+///
+/// # Errors
+/// A physical volume is missing.
+pub fn simple(
+    stack: &Stack,
+    group: &GroupScan,
+    after: Vg,
+    action: &str,
+    result: &str,
+    command: &str,
+) -> Result<Change, Problem> {
+    Ok(Change {
+        action: action.to_owned(),
+        result: result.to_owned(),
+        plan: Plan::change(&stack.scan, group, after)?,
+        commands: vec![command.to_owned()],
+        notes: Vec::new(),
+        step: None,
+    })
+}

@@ -1,0 +1,299 @@
+//! What checks and repairs of an array found, kept in a file of JSON lines per array UUID so that
+//! it survives a restart: drives that go bad show in how these numbers change, not in one of them.
+//!
+//! A run is written when it starts and again when it ends; the last line of a run counts. A run
+//! that has no end was interrupted. The file is shortened to the last [`RUNS_MAX`] runs when it is
+//! opened. A file that cannot be read or written costs the history and nothing else.
+
+use std::cell::RefCell;
+use std::fs::{self, DirBuilder, File};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, FileExt};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use wattle_control::{Code, Problem};
+
+use crate::protocol::SCHEMA_VERSION;
+use crate::protocol::report::ScrubReport;
+
+/// Runs that are kept.
+const RUNS_MAX: usize = 50;
+
+/// Runs that `status` tells.
+const RUNS_TOLD: usize = 10;
+
+/// More is no history of ours: a run of 1000 places takes some 200 KB.
+const FILE_BYTES_MAX: u64 = 64 << 20;
+
+/// Runs whose places are kept; of earlier ones only the numbers are.
+const RUNS_WITH_PLACES: usize = 10;
+
+/// The directory that histories are in.
+#[derive(Debug, Clone)]
+pub struct StateDir(Option<PathBuf>);
+
+impl StateDir {
+    /// This one; `None` for a user without a home, whose history is not kept.
+    pub fn new(dir: Option<PathBuf>) -> Self {
+        Self(dir)
+    }
+
+    /// Where it is.
+    pub fn dir(&self) -> Option<&Path> {
+        self.0.as_deref()
+    }
+}
+
+/// Whether a check or repair of the array with this UUID is known to have gone through. Writes
+/// nothing.
+pub fn was_checked(dir: &StateDir, uuid: &str) -> bool {
+    let runs = dir.0.as_ref().and_then(|dir| read(&file_of(dir, uuid)).ok());
+    runs.is_some_and(|(runs, _)| runs.iter().any(|run| run.outcome == "done"))
+}
+
+/// The history of one array.
+#[derive(Debug, Default)]
+pub struct History {
+    /// `None`: kept in memory only.
+    file: Option<PathBuf>,
+    runs: RefCell<Vec<ScrubReport>>,
+}
+
+/// A line of the file.
+#[derive(Serialize, Deserialize)]
+struct Line<T> {
+    schema_version: u32,
+    #[serde(flatten)]
+    run: T,
+}
+
+impl History {
+    /// The history of the array with this UUID. Lines that cannot be read or understood are left
+    /// out, with a problem to tell.
+    pub fn open(dir: &StateDir, uuid: Option<&str>) -> (Self, Option<Problem>) {
+        let in_memory = Self { file: None, runs: RefCell::default() };
+        let (Some(dir), Some(uuid)) = (&dir.0, uuid) else { return (in_memory, None) };
+        let file = file_of(dir, uuid);
+        match read(&file) {
+            Ok((runs, untidy)) => {
+                let history = Self { file: Some(file), runs: RefCell::new(runs) };
+                let problem = if untidy { history.rewrite().err() } else { None };
+                (history, problem)
+            }
+            // Whatever is there, it is not ours to write over.
+            Err(error) => {
+                (in_memory, Some(problem(&file, &error, "it stays as it is, and nothing is added to it")))
+            }
+        }
+    }
+
+    /// Adds a run, or tells more of it.
+    ///
+    /// # Errors
+    /// The file cannot be written; the run is in the history all the same, until the server ends.
+    pub fn record(&self, run: &ScrubReport) -> Result<(), Problem> {
+        let mut runs = self.runs.borrow_mut();
+        match runs.iter_mut().find(|known| known.run == run.run) {
+            Some(known) => *known = run.clone(),
+            None => runs.push(run.clone()),
+        }
+        let Some(path) = &self.file else { return Ok(()) };
+        append(path, run).map_err(|error| {
+            problem(path, &error, "what was found is shown until the server ends, and then lost")
+        })
+    }
+
+    /// The number of the next run.
+    pub fn next_run(&self) -> u64 {
+        self.runs.borrow().iter().map(|run| run.run).max().map_or(1, |run| run.saturating_add(1))
+    }
+
+    /// The last runs, the last first.
+    pub fn last(&self) -> Vec<ScrubReport> {
+        self.runs.borrow().iter().rev().take(RUNS_TOLD).cloned().collect()
+    }
+
+    /// Replaces the file by one with the runs that are kept.
+    fn rewrite(&self) -> Result<(), Problem> {
+        let Some(path) = &self.file else { return Ok(()) };
+        let mut lines = Vec::new();
+        self.runs.borrow().iter().for_each(|run| lines.extend(line(run)));
+        let new = path.with_extension("new");
+        fs::write(&new, lines)
+            .and_then(|()| fs::rename(&new, path))
+            .map_err(|error| problem(path, &error, "it is not shortened"))
+    }
+}
+
+fn problem(path: &Path, error: &io::Error, why: &str) -> Problem {
+    Problem::new(
+        Code::OutputFailed,
+        format!("the history of checks {} cannot be kept: {error}", path.display()),
+        why,
+        "name a directory of yours: --state-dir DIR, or WATTLE_STATE_DIR",
+    )
+}
+
+/// UUIDs are from drives and may hold anything.
+fn file_of(dir: &Path, uuid: &str) -> PathBuf {
+    let plain = |c: char| if c.is_ascii_alphanumeric() || c == '-' { c } else { '-' };
+    let name: String = uuid.chars().map(plain).take(64).collect();
+    dir.join(format!("scrub-{name}.jsonl"))
+}
+
+fn line(run: &ScrubReport) -> Vec<u8> {
+    let line = Line { schema_version: SCHEMA_VERSION, run };
+    let mut line = serde_json::to_vec(&line).expect("runs have string keys and integers only");
+    line.push(b'\n');
+    line
+}
+
+fn append(path: &Path, run: &ScrubReport) -> io::Result<()> {
+    if let Some(dir) = path.parent() {
+        DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+    }
+    let mut file = File::options().read(true).append(true).create(true).open(path)?;
+    let mut text = line(run);
+    if !ends_with_a_line(&file)? {
+        text.insert(0, b'\n');
+    }
+    // One write: a line of two servers at once stays a line.
+    file.write_all(&text)
+}
+
+/// False if a full file system took a part of the last line.
+fn ends_with_a_line(file: &File) -> io::Result<bool> {
+    let Some(at) = file.metadata()?.len().checked_sub(1) else { return Ok(true) };
+    let mut last = [0];
+    file.read_exact_at(&mut last, at)?;
+    Ok(last == [b'\n'])
+}
+
+/// The runs of a file, in their order, and whether it is due for a rewrite.
+fn read(path: &Path) -> io::Result<(Vec<ScrubReport>, bool)> {
+    let mut text = Vec::new();
+    match File::open(path) {
+        Ok(file) => file.take(FILE_BYTES_MAX).read_to_end(&mut text)?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((Vec::new(), false)),
+        Err(error) => return Err(error),
+    };
+    Ok(runs_in(&text))
+}
+
+/// The same, of what the file holds.
+pub fn runs_in(text: &[u8]) -> (Vec<ScrubReport>, bool) {
+    let mut runs: Vec<ScrubReport> = Vec::new();
+    let lines = text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+    for line in lines {
+        // A line that a crash cut off, or of a later version: the others are still good.
+        let Ok(Line { run, .. }) = serde_json::from_slice::<Line<ScrubReport>>(line) else { continue };
+        match runs.iter_mut().find(|known| known.run == run.run) {
+            Some(known) => *known = run,
+            None => runs.push(run),
+        }
+    }
+    // What is appended behind half a line would be lost with it.
+    let untidy = runs.len() > RUNS_MAX || text.last().is_some_and(|last| *last != b'\n');
+    runs.drain(..runs.len().saturating_sub(RUNS_MAX));
+    for run in &mut runs {
+        if run.outcome == "running" {
+            "interrupted".clone_into(&mut run.outcome);
+        }
+    }
+    let with_places = runs.len().saturating_sub(RUNS_WITH_PLACES);
+    for run in &mut runs[..with_places] {
+        run.truncated |= !run.mismatches.is_empty();
+        run.mismatches.clear();
+    }
+    (runs, untidy)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(number: u64, outcome: &str) -> ScrubReport {
+        ScrubReport {
+            run: number,
+            action: "check".to_owned(),
+            source: None,
+            started: "2026-11-21T12:00:00Z".to_owned(),
+            duration_secs: (outcome != "running").then_some(3),
+            outcome: outcome.to_owned(),
+            error: None,
+            mismatch_sectors: number,
+            repaired_sectors: 0,
+            unreadable_sectors: 0,
+            late_sectors: 0,
+            rewritten_blocks: 0,
+            mismatches: Vec::new(),
+            truncated: false,
+        }
+    }
+
+    fn open(dir: &Path) -> History {
+        let (history, problem) = History::open(&StateDir(Some(dir.to_owned())), Some("a:b:c:d"));
+        assert_eq!(problem, None);
+        history
+    }
+
+    #[test]
+    fn runs_survive_a_restart_and_one_without_an_end_was_interrupted() {
+        let temp = tempfile::tempdir().unwrap();
+        let dir = temp.path().join("not/yet/there");
+        let history = open(&dir);
+        assert_eq!((history.next_run(), history.last()), (1, Vec::new()));
+        history.record(&run(1, "running")).unwrap();
+        history.record(&run(1, "done")).unwrap();
+        history.record(&run(2, "running")).unwrap();
+        assert_eq!(history.last()[0].outcome, "running");
+        drop(history);
+        let known = StateDir(Some(dir.clone()));
+        assert!(was_checked(&known, "a:b:c:d") && !was_checked(&known, "a:b:c:e"));
+        let history = open(&dir);
+        let outcomes: Vec<_> = history.last().into_iter().map(|run| (run.run, run.outcome)).collect();
+        assert_eq!(outcomes, [(2, "interrupted".to_owned()), (1, "done".to_owned())]);
+        assert_eq!(history.next_run(), 3);
+        assert!(dir.join("scrub-a-b-c-d.jsonl").exists());
+    }
+
+    #[test]
+    fn a_file_cut_off_by_a_crash_loses_a_line_and_a_long_one_its_beginning() {
+        let temp = tempfile::tempdir().unwrap();
+        let history = open(temp.path());
+        (1..=RUNS_MAX as u64 + 7).for_each(|number| history.record(&run(number, "done")).unwrap());
+        let path = temp.path().join("scrub-a-b-c-d.jsonl");
+        let mut text = fs::read(&path).unwrap();
+        text.extend_from_slice(b"{\"schema_version\":1,\"run\":99,\"act");
+        fs::write(&path, text).unwrap();
+        let history = open(temp.path());
+        assert_eq!(history.last().len(), RUNS_TOLD);
+        assert_eq!(history.last()[0].run, RUNS_MAX as u64 + 7);
+        assert_eq!(fs::read_to_string(&path).unwrap().lines().count(), RUNS_MAX);
+        history.record(&run(100, "done")).unwrap();
+        assert_eq!(open(temp.path()).last()[0].run, 100);
+        // The file is cut as a full disk does it, while the history is open.
+        let mut text = fs::read(&path).unwrap();
+        text.extend_from_slice(b"{\"schema_version\":1,\"run\":101,\"act");
+        fs::write(&path, text).unwrap();
+        history.record(&run(102, "done")).unwrap();
+        let runs: Vec<_> = open(temp.path()).last().iter().take(2).map(|run| run.run).collect();
+        assert_eq!(runs, [102, 100]);
+    }
+
+    #[test]
+    fn a_directory_that_cannot_be_written_costs_the_file_and_not_the_run() {
+        let temp = tempfile::tempdir().unwrap();
+        let blocked = temp.path().join("file");
+        fs::write(&blocked, "not a directory").unwrap();
+        let dir = StateDir(Some(blocked.join("state")));
+        let (history, _) = History::open(&dir, Some("a"));
+        let told = history.record(&run(1, "done"));
+        assert!(told.is_err() || history.file.is_none());
+        assert_eq!(history.last()[0].run, 1);
+        // Something that is no file is never written over either.
+        let (history, problem) = History::open(&StateDir(Some(temp.path().to_owned())), None);
+        assert!(problem.is_none() && history.file.is_none());
+    }
+}

@@ -1,0 +1,281 @@
+//! The messages of the control socket. A request is answered by one response; a connection carries
+//! any number of pairs.
+//!
+//! ```text
+//! {"schema_version":1,"command":"status"}
+//! {"schema_version":1,"result":"status","server":"data","pid":4711,"arrays":[…]}
+//! {"schema_version":1,"command":"fail","array":"data","member":"2"}
+//! {"schema_version":1,"result":"error","code":"WTL-0101","what":…,"why":…,"next":…}
+//! ```
+//! Fields that the other side does not know are ignored, so that both can grow; a higher
+//! `schema_version` is refused. A request is answered when it is recorded, not when what it began
+//! is finished: a check that runs for a day is answered at once, and a client that wants its end
+//! asks for the status again.
+
+pub mod change;
+mod error;
+pub mod report;
+mod undo;
+pub mod why;
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+use wattle_control::{Check, Code, Forced, Problem};
+
+pub use change::{ChangeReport, Order};
+pub use error::ErrorReport;
+use report::ServerReport;
+pub use undo::SavingOrder;
+use why::WhyReport;
+
+/// The version of every JSON document. It changes when a field is removed or changes its meaning;
+/// new fields may appear any time.
+pub const SCHEMA_VERSION: u32 = 1;
+
+/// The longest line either side takes. A status of 384 members with paths of 4096 bytes fits three
+/// times.
+pub const LINE_BYTES_MAX: usize = 8 << 20;
+
+/// The longest request a server takes: three names.
+pub const REQUEST_BYTES_MAX: usize = 32 << 10;
+
+/// What a command asks.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "command", rename_all = "snake_case")]
+pub enum Request {
+    /// Everything about every array.
+    Status,
+    /// Stop an array.
+    Stop {
+        /// Its name or UUID.
+        array: String,
+    },
+    /// Fail a member.
+    Fail {
+        /// The array's name or UUID.
+        array: String,
+        /// The member's path, file name or slot.
+        member: String,
+    },
+    /// Let go of a member that failed, or of a spare.
+    Remove {
+        /// The array's name or UUID.
+        array: String,
+        /// The member's path, file name or slot.
+        member: String,
+    },
+    /// Take a member: back, into an empty slot, or as a spare.
+    Add {
+        /// The array's name or UUID.
+        array: String,
+        /// The path of the file or device, absolute: the server has another working directory.
+        member: String,
+        /// Checks to override.
+        #[serde(default)]
+        force: Vec<String>,
+        /// Where what tells what was on it is saved.
+        #[serde(default)]
+        undo: SavingOrder,
+    },
+    /// Copy a working member to another, which then takes its slot.
+    Replace {
+        /// The array's name or UUID.
+        array: String,
+        /// The member's path, file name or slot.
+        member: String,
+        /// The path of the new one, absolute; a spare of the array if there is none.
+        #[serde(default)]
+        with: Option<String>,
+        /// Checks to override.
+        #[serde(default)]
+        force: Vec<String>,
+        /// Where what tells what was on the new one is saved.
+        #[serde(default)]
+        undo: SavingOrder,
+    },
+    /// Compare parity or copies with the data, everywhere.
+    Check {
+        /// The array's name or UUID.
+        array: String,
+    },
+    /// Make parity or copies agree again.
+    Repair {
+        /// The array's name or UUID.
+        array: String,
+        /// What is right where they do not.
+        source: RepairSource,
+    },
+    /// Read and write anew what the bad-block log of a member lists, and take off it what holds its
+    /// content again.
+    ClearBadBlocks {
+        /// The array's name or UUID.
+        array: String,
+        /// The member's path, file name or slot.
+        member: String,
+    },
+    /// End a check or repair that runs.
+    Abort {
+        /// The array's name or UUID.
+        array: String,
+    },
+    /// Hold background work, or let it go on.
+    Pause {
+        /// The array's name or UUID.
+        array: String,
+        /// Hold it.
+        paused: bool,
+    },
+    /// Change a setting.
+    Set {
+        /// The array's name or UUID.
+        array: String,
+        /// Its name.
+        key: String,
+        /// As it was typed.
+        value: String,
+    },
+    /// Change a volume group whose volumes are served.
+    Lvm {
+        /// How.
+        order: Order,
+    },
+    /// Explain what the array is doing, and each member's part in it.
+    Why {
+        /// The array's name or UUID.
+        array: String,
+    },
+}
+
+/// What a repair takes for right where parity or copies do not agree.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RepairSource {
+    /// The data blocks: parity is made anew from them.
+    Data,
+    /// What RAID 6 proves: the one member that fits neither P nor Q is made anew from the others.
+    Proof,
+    /// What more than half of the copies of a mirror say.
+    Majority,
+    /// A member of a mirror, by path, file name or slot: its copy goes to the others.
+    Member(String),
+}
+
+/// What the server answers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "result", rename_all = "snake_case")]
+pub enum Response {
+    /// To [`Request::Status`].
+    Status(ServerReport),
+    /// To [`Request::Why`].
+    Why(WhyReport),
+    /// To [`Request::Lvm`].
+    Changed {
+        /// What was done.
+        change: ChangeReport,
+    },
+    /// It is done.
+    Done {
+        /// What was done, for people.
+        message: String,
+        /// What saves what was overwritten.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        undo_log: Option<PathBuf>,
+    },
+    /// It was not.
+    Error(ErrorReport),
+}
+
+/// What is around every message.
+#[derive(Serialize, Deserialize)]
+struct Envelope<T> {
+    schema_version: u32,
+    #[serde(flatten)]
+    message: T,
+}
+
+/// The checks that an operator overrides, by their names.
+///
+/// # Errors
+/// There is no such check.
+pub fn forced(names: &[String]) -> Result<Forced, Problem> {
+    names.iter().map(|name| name.parse::<Check>().map_err(Problem::from)).collect()
+}
+
+/// A message as a line, with its line feed.
+pub fn encode<T: Serialize>(message: &T) -> Vec<u8> {
+    let envelope = Envelope { schema_version: SCHEMA_VERSION, message };
+    let mut line = serde_json::to_vec(&envelope).expect("messages have string keys and integers only");
+    line.push(b'\n');
+    line
+}
+
+/// The message of a line.
+///
+/// # Errors
+/// The line is no message of this version.
+pub fn decode<T: for<'a> Deserialize<'a>>(line: &[u8]) -> Result<T, Problem> {
+    #[derive(Deserialize)]
+    struct Version {
+        schema_version: u32,
+    }
+    let malformed = |error: serde_json::Error| {
+        Problem::new(
+            Code::ServerFailed,
+            format!("the message on the control socket is not understood: {error}"),
+            "commands and servers speak JSON, one object per line, with a schema_version",
+            "use the same version of wattle for both",
+        )
+    };
+    let Version { schema_version } = serde_json::from_slice(line).map_err(malformed)?;
+    if schema_version > SCHEMA_VERSION {
+        return Err(Problem::new(
+            Code::ServerFailed,
+            format!("the message on the control socket has schema_version {schema_version}"),
+            format!("this version of wattle speaks {SCHEMA_VERSION}"),
+            "use the same version of wattle for both",
+        ));
+    }
+    serde_json::from_slice::<Envelope<T>>(line).map(|envelope| envelope.message).map_err(malformed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_are_the_bytes_that_scripts_rely_on() {
+        let fail = Request::Fail { array: "data".to_owned(), member: "2".to_owned() };
+        let line = "{\"schema_version\":1,\"command\":\"fail\",\"array\":\"data\",\"member\":\"2\"}\n";
+        assert_eq!(String::from_utf8(encode(&fail)).unwrap(), line);
+        assert_eq!(decode::<Request>(line.as_bytes()).unwrap(), fail);
+        assert_eq!(encode(&Request::Status), b"{\"schema_version\":1,\"command\":\"status\"}\n");
+        let repair = Request::Repair { array: "a".to_owned(), source: RepairSource::Member("2".to_owned()) };
+        let line =
+            "{\"schema_version\":1,\"command\":\"repair\",\"array\":\"a\",\"source\":{\"member\":\"2\"}}\n";
+        assert_eq!(String::from_utf8(encode(&repair)).unwrap(), line);
+        assert_eq!(decode::<Request>(line.as_bytes()).unwrap(), repair);
+        let add = br#"{"schema_version":1,"command":"add","array":"a","member":"/d"}"#;
+        let (array, member) = ("a".to_owned(), "/d".to_owned());
+        let add_expected = Request::Add { array, member, force: Vec::new(), undo: SavingOrder::default() };
+        assert_eq!(decode::<Request>(add).unwrap(), add_expected);
+        let done = Response::Done { message: "x".to_owned(), undo_log: None };
+        assert_eq!(encode(&done), b"{\"schema_version\":1,\"result\":\"done\",\"message\":\"x\"}\n");
+    }
+
+    #[test]
+    fn unknown_fields_pass_and_unknown_versions_do_not() {
+        assert!(decode::<Request>(br#"{"schema_version":1,"command":"status","later":true}"#).is_ok());
+        for bad in [
+            &br#"{"schema_version":2,"command":"status"}"#[..],
+            br#"{"command":"status"}"#,
+            br#"{"schema_version":1,"command":"erase"}"#,
+            b"",
+            b"\xff\xff",
+            b"[]",
+            b"GET / HTTP/1.1",
+        ] {
+            assert_eq!(decode::<Request>(bad).unwrap_err().code, Code::ServerFailed);
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! Changes of volume groups under their clients: what becomes of the volumes that these are
+//! offered.
+//!
+//! A volume that goes, gets shorter or is called otherwise is hidden first, everywhere; only then
+//! is it known that no client has it open, and the change is committed. Afterwards what is offered
+//! is made what runs, whatever came of it.
+
+use wattle_control::stack::LogicalVolume;
+use wattle_control::{Code, Problem, Stack};
+use wattle_format::lvm::Id;
+
+use super::{Serving, being_stopped, groups_of};
+use crate::exports::Offered;
+use crate::groups;
+use crate::protocol::change::What;
+use crate::protocol::{ChangeReport, Order};
+
+impl Serving {
+    /// Changes a volume group under its clients.
+    pub(super) async fn obey(&self, order: &Order) -> Result<ChangeReport, Problem> {
+        let _turn = self.changing.acquire(1).await;
+        let stack = self.stack.take();
+        let mut stack = stack.ok_or_else(|| being_stopped("the volume group"))?;
+        let mut hidden = Vec::new();
+        let free = async |taken: &[Id]| {
+            self.hide(taken).await?;
+            hidden = taken.to_vec();
+            Ok(())
+        };
+        let now = self.core.wall_clock();
+        let backups = self.saving.backups();
+        let undo =
+            |action: &str, given: &[String]| self.saving.recorder(Some(&order.undo), now, action, given);
+        let done = groups::obey(&self.core, &mut stack, (order, backups.as_deref()), undo, free).await;
+        let told = self.offer_what_runs(&stack, &hidden, done.is_ok()).await;
+        self.groups.replace(groups_of(&stack));
+        self.stack.replace(Some(stack));
+        let mut report = done?;
+        report.notes.extend(told);
+        if let (What::Create { volume, .. }, false, false) = (&order.what, order.dry_run, self.offers_all) {
+            report.notes.push(format!("{volume} is not offered: this server was told what to serve (-V)"));
+        }
+        Ok(report)
+    }
+
+    /// Takes these volumes out of view: no client can open them any more.
+    ///
+    /// # Errors
+    /// One of them is open: they all are found then as before.
+    async fn hide(&self, taken: &[Id]) -> Result<(), Problem> {
+        let offered = self.offered();
+        let meant = offered.iter().filter(|offered| offered.lv.is_some_and(|lv| taken.contains(&lv)));
+        let meant: Vec<_> = meant.collect();
+        let mut problem = None;
+        for offered in &meant {
+            let mut users = Vec::new();
+            for place in self.places() {
+                users.extend(place.hide(&self.core, &offered.name).await);
+            }
+            if !users.is_empty() {
+                problem.get_or_insert(in_use(&offered.name, &users.join(", ")));
+            }
+        }
+        let Some(problem) = problem else { return Ok(()) };
+        for offered in meant {
+            for place in self.places() {
+                place.show(&self.core, &offered.name).await;
+            }
+        }
+        Err(problem)
+    }
+
+    /// Makes what is offered what runs: of what was hidden, what it is now if the change was made,
+    /// or else what it was. Tells what clients should know.
+    async fn offer_what_runs(&self, stack: &Stack, hidden: &[Id], changed: bool) -> Vec<String> {
+        let (mut now, mut notes) = (Vec::new(), Vec::new());
+        let mut running = stack.logical_volumes();
+        for offered in self.offered().iter() {
+            let Some(id) = offered.lv else {
+                now.push(offered.clone());
+                continue;
+            };
+            let was_hidden = hidden.contains(&id);
+            let at = running.iter().position(|running| running.id == id);
+            let found = at.map(|at| running.remove(at));
+            let same = |found: &LogicalVolume| found.volume.is(&offered.volume) && !(was_hidden && changed);
+            if found.as_ref().is_some_and(same) {
+                if was_hidden {
+                    for place in self.places() {
+                        place.show(&self.core, &offered.name).await;
+                    }
+                }
+                now.push(offered.clone());
+                continue;
+            }
+            for place in self.places() {
+                place.remove(&self.core, &offered.name).await;
+            }
+            if let Some(found) = found {
+                now.push(self.offer(found, offered.is_default, &mut notes).await);
+            }
+        }
+        for new in running.into_iter().filter(|new| self.offers_all && new.is_top && !new.is_skipped) {
+            let offered = self.offer(new, false, &mut notes).await;
+            notes.push(format!("{} is offered at {}", offered.name, offered.exports.join(" ")));
+            now.push(offered);
+        }
+        for place in self.places() {
+            if let Err(error) = place.resize(&self.core).await {
+                notes.push(format!("the kernel sees the new size within a minute ({error})"));
+            }
+        }
+        self.offered.replace(now.into());
+        notes
+    }
+
+    /// Offers a volume everywhere.
+    async fn offer(&self, new: LogicalVolume, is_default: bool, notes: &mut Vec<String>) -> Offered {
+        let LogicalVolume { id, name, volume, .. } = new;
+        let mut offered = Offered {
+            name,
+            volume,
+            description: String::new(),
+            exports: Vec::new(),
+            lv: Some(id),
+            is_default,
+        };
+        for place in self.places() {
+            match place.add(&self.core, &offered).await {
+                Ok(way) => offered.exports.push(way),
+                Err(problem) => notes.push(format!("{}: {}", problem.what, problem.why)),
+            }
+        }
+        offered
+    }
+}
+
+fn in_use(name: &str, users: &str) -> Problem {
+    Problem::new(
+        Code::InUse,
+        format!("{name} is in use: {users}"),
+        "what these have of it, or write to it, would be lost; nothing was changed",
+        "unmount, close or disconnect it first",
+    )
+}

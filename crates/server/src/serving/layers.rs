@@ -1,0 +1,252 @@
+//! Serving what lies on arrays and drives: logical volumes, partitions, file systems on bare
+//! drives.
+//!
+//! What there is can only be seen by running what is below it. So everything is looked at first,
+//! read-only and without a lock; then only what the chosen volumes lie on is claimed and started.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use wattle_control::MemberId;
+use wattle_control::scan::Origin;
+use wattle_control::stack::{Options, Plain, Purpose, Starter, Volume, Wanted};
+use wattle_control::start::{Claimed, ClaimedMember};
+use wattle_control::undo::Site;
+use wattle_control::{Code, Policy, Problem, Scan, Stack};
+use wattle_engine::{ArrayHandle, VolumeRef};
+use wattle_rt::Core;
+
+use crate::array::{Facts, Served};
+use crate::history::{History, StateDir};
+use crate::log::Log;
+use crate::saving::ServerSaving;
+use crate::{settings, why};
+
+/// What is going to be served.
+pub enum Chosen {
+    /// Whole arrays on drives: which of the scan's.
+    Arrays(Vec<usize>),
+    /// Other volumes too.
+    Layers(Layers),
+}
+
+/// Volumes, and what they lie on.
+pub struct Layers {
+    /// How the operator would name them.
+    pub names: Vec<String>,
+    /// They are all there are: none was named.
+    pub all: bool,
+    wanted: Wanted,
+}
+
+/// Looks at everything and chooses: the volumes named, or those that nothing else lies on.
+///
+/// # Errors
+/// There is none, none of that name, or it cannot be used.
+pub async fn choose(
+    core: &Core,
+    scan: Scan,
+    policy: Policy,
+    names: &[String],
+    log: &Log,
+) -> Result<Chosen, Problem> {
+    let options = Options { policy, purpose: Purpose::Look, wanted: None };
+    let stack = Stack::open(core, scan, options, &mut Plain).await?;
+    let chosen = choose_of(&stack, names, log);
+    // Nothing was written.
+    let _ = stack.close(core).await;
+    chosen
+}
+
+fn choose_of(stack: &Stack, names: &[String], log: &Log) -> Result<Chosen, Problem> {
+    let found: Vec<Volume> = match names {
+        [] => {
+            let top = stack.volumes().into_iter().filter(|volume| volume.is_top);
+            let (skipped, found): (Vec<_>, Vec<_>) = top.partition(|volume| volume.is_skipped);
+            for volume in &skipped {
+                log.note(&format!("{} says that it is left out: name it with -V to serve it", volume.name));
+            }
+            if found.is_empty()
+                && let Some(skipped) = skipped.first()
+            {
+                return Err(all_skipped(&skipped.name));
+            }
+            found
+        }
+        names => names.iter().map(|name| stack.find(Some(name))).collect::<Result<_, _>>()?,
+    };
+    if found.is_empty() {
+        // Explains why there is none.
+        return stack.find(None).map(|_| Chosen::Arrays(Vec::new()));
+    }
+    // A whole array that cannot be used is refused where it is claimed.
+    let is_array = |volume: &Volume| volume.array.is_some_and(|array| on_drives(stack, array));
+    if found.iter().all(is_array) {
+        return Ok(Chosen::Arrays(found.iter().filter_map(|volume| volume.array).collect()));
+    }
+    let members = found.iter().map(|volume| volume.member.clone()).collect::<Result<Vec<_>, _>>()?;
+    let wanted = stack.below(&members).wanted;
+    let all = names.is_empty();
+    Ok(Chosen::Layers(Layers { names: found.into_iter().map(|volume| volume.name).collect(), all, wanted }))
+}
+
+fn all_skipped(name: &str) -> Problem {
+    Problem::new(
+        Code::NoSuchVolume,
+        "there is no volume to serve that was not named",
+        format!("{name} and all others are to be left out unless they are named (LVM2's activation skip)"),
+        format!("name it: -V {name}; or let it not be left out: `wattle lv activate-flags {name} -k n`"),
+    )
+}
+
+/// Whether an array's members are drives and partitions.
+fn on_drives(stack: &Stack, array: usize) -> bool {
+    let on_drive =
+        |ix: &MemberId| matches!(stack.scan.members[*ix].origin, Origin::Given | Origin::Partition { .. });
+    stack.scan.arrays[array].members.iter().all(on_drive)
+}
+
+/// Starts arrays so that they are looked after.
+pub struct Keeper<'a> {
+    state_dir: &'a StateDir,
+    settings: &'a [String],
+    saving: &'a ServerSaving,
+    log: Log,
+    /// In the order of their start: what lies on others comes behind them.
+    pub served: Vec<Rc<Served>>,
+    /// How many were ever begun.
+    begun: usize,
+}
+
+impl<'a> Keeper<'a> {
+    /// With these settings for each array.
+    pub fn new(state_dir: &'a StateDir, settings: &'a [String], saving: &'a ServerSaving, log: &Log) -> Self {
+        Self { state_dir, settings, saving, log: log.clone(), served: Vec::new(), begun: 0 }
+    }
+
+    /// Starts an array and looks after it. `site` says what its members are, for an undo log.
+    ///
+    /// # Errors
+    /// It does not start, or a setting is not for it.
+    pub async fn keep(
+        &mut self,
+        core: &Core,
+        facts: Facts,
+        claimed: Claimed,
+        site: impl Fn(usize, &ClaimedMember) -> Site,
+        exports: Vec<String>,
+    ) -> Result<Rc<Served>, Problem> {
+        let (history, problem) = History::open(self.state_dir, facts.uuid.as_deref());
+        if let Some(problem) = problem {
+            self.log.note(&problem.what);
+        }
+        self.begun += 1;
+        self.saving.save_start(core, &claimed, site).await?;
+        let started = claimed.launch(core).await?;
+        let served = Served::of_started(core, facts, started, exports, history, &self.log).await;
+        for (key, value) in settings::parse_all(self.settings)? {
+            served.set(key, value).await?;
+        }
+        self.served.push(served.clone());
+        Ok(served)
+    }
+}
+
+impl Starter for Keeper<'_> {
+    async fn start(
+        &mut self,
+        core: &Core,
+        stack: &Stack,
+        array: usize,
+        claimed: Claimed,
+    ) -> Result<ArrayHandle, Problem> {
+        let (scan, array) = (&stack.scan, &stack.scan.arrays[array]);
+        why::unused(scan, array).iter().for_each(|line| self.log.note(line));
+        let facts = Facts { decisions: why::of_scan(scan, array).decisions, ..Facts::of_claimed(&claimed) };
+        let site = |ix, member: &ClaimedMember| Site::of(stack, array.members[ix], member.device.clone());
+        Ok(self.keep(core, facts, claimed, site, Vec::new()).await?.handle.clone())
+    }
+}
+
+impl Layers {
+    /// Claims and starts what the volumes lie on, and opens them; looks again if a server that just
+    /// ended wrote after the first look.
+    ///
+    /// # Errors
+    /// One of them cannot be used as it was asked for; everything is given back then.
+    pub async fn start(
+        &self,
+        core: &Core,
+        look: impl Fn() -> Result<Scan, Problem>,
+        (policy, read_only): (Policy, bool),
+        keeper: &mut Keeper<'_>,
+    ) -> Result<(Stack, Vec<(String, VolumeRef)>), Problem> {
+        const TRIES: u32 = 20;
+        const PAUSE: Duration = Duration::from_millis(100);
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            match self.start_once(core, look()?, (policy, read_only), keeper).await {
+                // What this very process claimed before would be in its own way.
+                Err(problem) if tries < TRIES && problem.code == Code::Changed && keeper.begun == 0 => {
+                    core.sleep(PAUSE).await;
+                }
+                result => return result,
+            }
+        }
+    }
+
+    async fn start_once(
+        &self,
+        core: &Core,
+        scan: Scan,
+        (policy, read_only): (Policy, bool),
+        keeper: &mut Keeper<'_>,
+    ) -> Result<(Stack, Vec<(String, VolumeRef)>), Problem> {
+        let purpose = if read_only { Purpose::Read } else { Purpose::Write };
+        let options = Options { policy, purpose, wanted: Some(self.wanted.clone()) };
+        let mut stack = Stack::open(core, scan, options, keeper).await?;
+        let mut volumes = Vec::new();
+        for name in &self.names {
+            match open(core, &mut stack, name, &keeper.log).await {
+                Ok(volume) => volumes.push((name.clone(), volume)),
+                Err(problem) => {
+                    let problem = stack.blocked_by().cloned().unwrap_or(problem);
+                    for served in keeper.served.drain(..).rev() {
+                        // The problem that is told is the first.
+                        let _ = served.stop().await;
+                    }
+                    let _ = stack.close(core).await;
+                    return Err(problem);
+                }
+            }
+        }
+        Ok((stack, volumes))
+    }
+}
+
+async fn open(core: &Core, stack: &mut Stack, name: &str, log: &Log) -> Result<VolumeRef, Problem> {
+    let member = stack.find(Some(name))?.member?;
+    stack.notes(member).iter().for_each(|note| log.note(note));
+    stack.volume(core, member).await
+}
+
+/// Clients find volumes by name.
+///
+/// # Errors
+/// Two have the same.
+pub fn refuse_same_names<'a>(names: impl IntoIterator<Item = &'a str>) -> Result<(), Problem> {
+    let mut seen: Vec<&str> = Vec::new();
+    for name in names {
+        if seen.contains(&name) {
+            return Err(Problem::new(
+                Code::SeveralVolumes,
+                format!("two of the volumes are called {name}, or one is named twice"),
+                "clients ask for a volume by its name",
+                "serve them with two servers: -V with the UUID, and --name for each",
+            ));
+        }
+        seen.push(name);
+    }
+    Ok(())
+}

@@ -1,0 +1,363 @@
+//! What a `wattle serve` process holds while it runs: the arrays, and its answers to other
+//! commands.
+
+mod changes;
+pub mod layers;
+pub mod threads;
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use wattle_control::lvm::GroupScan;
+use wattle_control::undo::Recorder;
+use wattle_control::{Code, Problem, Stack};
+use wattle_engine::VolumeError;
+use wattle_engine::array::ArrayStatus;
+use wattle_engine::geometry::Kind;
+use wattle_engine::units::Sector;
+use wattle_export::fuse::Files;
+use wattle_rt::sync::{OneshotSender, Semaphore, oneshot};
+use wattle_rt::{Core, Event};
+
+use crate::array::{Facts, Served};
+use crate::exports::{Offered, Place};
+use crate::log::Log;
+use crate::protocol::SavingOrder;
+use crate::protocol::report::{GroupReport, ServerReport, VolumeReport};
+use crate::protocol::{Request, Response};
+use crate::saving::{self, ServerSaving};
+use crate::socket::listen::error_response;
+
+/// Everything that the process serves.
+pub struct Serving {
+    core: Core,
+    server: String,
+    /// Where what orders overwrite is saved.
+    saving: ServerSaving,
+    log: Log,
+    arrays: RefCell<Vec<Rc<Served>>>,
+    /// What clients are offered: the arrays themselves, or what lies on them.
+    offered: RefCell<Rc<[Offered]>>,
+    /// New volumes too: the command named none.
+    offers_all: bool,
+    /// What lies on the arrays and on drives; not here while a volume group is being changed.
+    stack: RefCell<Option<Stack>>,
+    /// Whether there is such a thing.
+    layered: bool,
+    /// The volume groups that are open.
+    groups: RefCell<Vec<GroupReport>>,
+    /// Held by the order that changes a volume group.
+    changing: Semaphore,
+    /// Commands that wait for the process to have given everything back.
+    waiting_for_end: RefCell<Vec<OneshotSender<Result<(), Problem>>>>,
+    ending: Cell<bool>,
+    /// Where volumes are offered.
+    places: RefCell<Vec<Place>>,
+    /// The last array is to be stopped.
+    pub last_stop: Event,
+}
+
+impl Serving {
+    /// Of arrays and volumes that run already; `offers_all` if these are all there are.
+    pub fn new(
+        core: &Core,
+        server: String,
+        arrays: Vec<Rc<Served>>,
+        (offered, offers_all): (Vec<Offered>, bool),
+        stack: Option<Stack>,
+        (saving, log): (ServerSaving, Log),
+    ) -> Self {
+        Self {
+            layered: stack.is_some(),
+            groups: RefCell::new(stack.iter().flat_map(groups_of).collect()),
+            changing: Semaphore::new(1),
+            core: core.clone(),
+            server,
+            saving,
+            log,
+            arrays: RefCell::new(arrays),
+            offered: RefCell::new(offered.into()),
+            offers_all,
+            stack: RefCell::new(stack),
+            waiting_for_end: RefCell::default(),
+            ending: Cell::new(false),
+            places: RefCell::default(),
+            last_stop: Event::new(),
+        }
+    }
+
+    /// The volumes on offer are offered there as well, from now on.
+    pub fn offers(&self, place: Place) {
+        self.places.borrow_mut().push(place);
+    }
+
+    /// What clients are offered.
+    pub fn offered(&self) -> Rc<[Offered]> {
+        self.offered.borrow().clone()
+    }
+
+    fn places(&self) -> Vec<Place> {
+        self.places.borrow().clone()
+    }
+
+    /// Whether what is offered lies on arrays and drives.
+    pub fn has_layers(&self) -> bool {
+        self.layered
+    }
+
+    /// Whether a file of a volume was ever open.
+    pub fn was_opened(&self) -> bool {
+        self.places.borrow().iter().filter_map(Place::files).any(Files::was_opened)
+    }
+
+    /// How often the files of volumes are open now.
+    pub fn opens(&self) -> u32 {
+        self.places.borrow().iter().filter_map(Place::files).map(Files::opens_of_all).sum()
+    }
+
+    /// The arrays that run now.
+    pub fn arrays(&self) -> Vec<Rc<Served>> {
+        self.arrays.borrow().clone()
+    }
+
+    /// Answers a command.
+    pub async fn answer(&self, request: Request) -> Response {
+        match self.answer_or_problem(request).await {
+            Ok(response) => response,
+            Err(problem) => error_response(&problem),
+        }
+    }
+
+    async fn answer_or_problem(&self, request: Request) -> Result<Response, Problem> {
+        let message = match request {
+            Request::Status => return Ok(Response::Status(self.status().await)),
+            Request::Lvm { order } => return Ok(Response::Changed { change: self.obey(&order).await? }),
+            Request::Why { array } => return Ok(Response::Why(self.find(&array)?.why().await)),
+            Request::Stop { array } => self.stop(&array).await?,
+            Request::Fail { array, member } => self.find(&array)?.fail(&member).await?,
+            Request::Remove { array, member } => self.find(&array)?.remove(&member).await?,
+            Request::Add { array, member, force, undo } => {
+                let served = self.find(&array)?;
+                let recorder = self.recorder(&undo, &format!("add {array}"), &member)?;
+                let added = served.add(&member, &force, recorder.as_ref()).await;
+                return self.done(added, recorder);
+            }
+            Request::Replace { array, member, with, force, undo } => {
+                let served = self.find(&array)?;
+                let new = with.as_deref().unwrap_or_default();
+                let recorder = self.recorder(&undo, &format!("replace {array}"), new)?;
+                let replaced = served.replace(&member, with.as_deref(), &force, recorder.as_ref()).await;
+                return self.done(replaced, recorder);
+            }
+            Request::Check { array } => self.find(&array)?.check().await?,
+            Request::Repair { array, source } => self.find(&array)?.repair(&source).await?,
+            Request::ClearBadBlocks { array, member } => self.find(&array)?.clear_bad_blocks(&member).await?,
+            Request::Abort { array } => self.find(&array)?.abort().await?,
+            Request::Pause { array, paused } => self.find(&array)?.pause(paused).await?,
+            Request::Set { array, key, value } => self.find(&array)?.set(&key, &value).await?,
+        };
+        self.done(Ok(message), None)
+    }
+
+    /// What came of an order, and the log that it left: what was written before it failed can be
+    /// taken back too.
+    fn done(&self, done: Result<String, Problem>, recorder: Option<Recorder>) -> Result<Response, Problem> {
+        let undo_log = recorder.and_then(|recorder| recorder.saved.take().pop());
+        undo_log.iter().for_each(|log| saving::note_joined(&self.log, log));
+        match (done, undo_log) {
+            (Ok(message), undo_log) => Ok(Response::Done { message, undo_log }),
+            (Err(problem), None) => Err(problem),
+            (Err(problem), Some(log)) => Err(Problem {
+                next: format!("{}; what was on it before: wattle undo {}", problem.next, log.display()),
+                ..problem
+            }),
+        }
+    }
+
+    /// What saves the content of a new member.
+    fn recorder(&self, undo: &SavingOrder, what: &str, member: &str) -> Result<Option<Recorder>, Problem> {
+        let given = [member.to_owned()];
+        let now = self.core.wall_clock();
+        self.saving.recorder(Some(undo), now, what, if member.is_empty() { &[] } else { &given })
+    }
+
+    /// How many programs have the file of a volume open, in all directories.
+    fn opens_of(&self, name: &str) -> u32 {
+        self.places.borrow().iter().filter_map(Place::files).map(|files| files.opens(name)).sum()
+    }
+
+    async fn status(&self) -> ServerReport {
+        let mut arrays = Vec::new();
+        for served in self.arrays() {
+            arrays.push(served.report().await);
+        }
+        let volume = |offered: &Offered| {
+            let opened = offered.volume.open(&self.core).ok();
+            VolumeReport {
+                name: offered.name.clone(),
+                size_bytes: offered.volume.size_bytes(),
+                io_min_bytes: opened.as_ref().map_or(0, |volume| volume.io_min_bytes().into()),
+                io_opt_bytes: opened.as_ref().map_or(0, |volume| volume.io_opt_bytes().into()),
+                read_only: opened.is_some_and(|volume| volume.read_only()),
+                exports: offered.exports.clone(),
+            }
+        };
+        let volumes =
+            if self.has_layers() { self.offered().iter().map(volume).collect() } else { Vec::new() };
+        let (server, pid) = (self.server.clone(), std::process::id());
+        ServerReport {
+            server,
+            pid,
+            arrays,
+            volumes,
+            groups: self.groups.borrow().clone(),
+            threads: threads::all(),
+        }
+    }
+
+    /// Stops one array. The last one ends the process, and the answer waits until the process has
+    /// released the members: a command that stops an array wants to do something with them.
+    async fn stop(&self, name: &str) -> Result<String, Problem> {
+        if self.has_layers() {
+            return self.stop_all(name).await;
+        }
+        let served = self.find(name)?;
+        match self.opens_of(&served.facts.name) {
+            0 => {}
+            opens => return Err(in_use_problem(&served.facts.name, &served.exports, opens)),
+        }
+        let message = stopped_message(&served.facts, &served.handle.status(&self.core).await);
+        served.stopping.set(true);
+        // Two that are stopped at once are not both one of several.
+        let others_go_on = self.arrays.borrow().iter().any(|other| !other.stopping.get());
+        if others_go_on {
+            let stopped = served.stop().await;
+            self.arrays.borrow_mut().retain(|other| !Rc::ptr_eq(other, &served));
+            stopped.map_err(|error| stop_problem(&served.facts.name, error))?;
+        } else {
+            let (sender, ended) = oneshot();
+            self.waiting_for_end.borrow_mut().push(sender);
+            self.last_stop.set();
+            let name = served.facts.name.clone();
+            drop(served);
+            ended.await.unwrap_or_else(|| Err(stop_problem(&name, VolumeError::Stopped)))?;
+        }
+        Ok(message)
+    }
+
+    /// Volumes that lie on each other are stopped together.
+    async fn stop_all(&self, name: &str) -> Result<String, Problem> {
+        for offered in self.offered().iter() {
+            match self.opens_of(&offered.name) {
+                0 => {}
+                opens => return Err(in_use_problem(&offered.name, &offered.exports, opens)),
+            }
+        }
+        let (sender, ended) = oneshot();
+        self.waiting_for_end.borrow_mut().push(sender);
+        self.last_stop.set();
+        ended.await.unwrap_or_else(|| Err(stop_problem(name, VolumeError::Stopped)))?;
+        let offered = self.offered();
+        let names: Vec<_> = offered.iter().map(|offered| offered.name.as_str()).collect();
+        let what = if names.is_empty() { self.server.clone() } else { names.join(", ") };
+        Ok(format!("{what} and what is below: stopped"))
+    }
+
+    /// Stops every array and lets go of it; nothing is served afterwards. The first problem, if
+    /// there are any.
+    ///
+    /// # Errors
+    /// An array could not be recorded clean.
+    pub async fn end(&self) -> Result<(), Problem> {
+        self.ending.set(true);
+        // A change that is being written down is finished first.
+        let _turn = self.changing.acquire(1).await;
+        let arrays = std::mem::take(&mut *self.arrays.borrow_mut());
+        let mut result = Ok(());
+        // What lies on others was started behind them.
+        for served in arrays.into_iter().rev() {
+            if let Err(error) = served.stop().await {
+                result = result.and(Err(stop_problem(&served.facts.name, error)));
+            }
+        }
+        let stack = self.stack.take();
+        if let Some(stack) = stack {
+            result = result.and(stack.close(&self.core).await);
+        }
+        result
+    }
+
+    /// Tells the commands that wait for the end how it went.
+    pub fn tell_end(&self, result: &Result<(), Problem>) {
+        for waiting in self.waiting_for_end.take() {
+            // A command that was interrupted does not wait any more.
+            let _ = waiting.send(result.clone());
+        }
+    }
+
+    fn find(&self, name: &str) -> Result<Rc<Served>, Problem> {
+        let arrays = self.arrays.borrow();
+        let found =
+            arrays.iter().find(|s| s.facts.name == name || s.facts.uuid.as_deref() == Some(name)).cloned();
+        found.filter(|_| !self.ending.get()).ok_or_else(|| being_stopped(name))
+    }
+}
+
+/// The volume groups that are open.
+fn groups_of(stack: &Stack) -> Vec<GroupReport> {
+    let group =
+        |group: &GroupScan| GroupReport { name: group.vg.name.clone(), uuid: group.vg.id.to_string() };
+    stack.open_groups().map(group).collect()
+}
+
+fn being_stopped(name: &str) -> Problem {
+    Problem::new(
+        Code::ServerNotFound,
+        format!("{name} is not being served any more"),
+        "it is being stopped",
+        "`wattle status` shows what is",
+    )
+}
+
+/// What a stop leaves behind. Only what was recorded is said to be: an array whose parity was not
+/// trusted stays dirty.
+fn stopped_message(facts: &Facts, status: &ArrayStatus) -> String {
+    let left = match (status.read_only, status.level.kind(), status.synced_below == Sector::MAX) {
+        _ if facts.uuid.is_none() => " and gone: it had no metadata",
+        (true, _, _) => "; it was served read-only, and its members are as they were",
+        (false, Kind::Striped, _) => " and flushed",
+        (false, _, true) => " and recorded clean",
+        (false, Kind::Parity, false) => {
+            " and flushed; parity is still not known to be right everywhere: the next start resyncs it, here or in Linux"
+        }
+        (false, Kind::Mirrored, false) => {
+            " and flushed; copies are still not known to agree everywhere: the next start resyncs them, here or in Linux"
+        }
+    };
+    format!("{} is stopped{left}", facts.name)
+}
+
+fn in_use_problem(name: &str, exports: &[String], opens: u32) -> Problem {
+    let next = match exports.iter().find(|way| way.starts_with('/')) {
+        Some(file) => {
+            format!("unmount or close it first: `losetup -j {file}` and `fuser {file}` tell who it is")
+        }
+        None => "unmount or close it first".to_owned(),
+    };
+    let times = if opens == 1 { "once".to_owned() } else { format!("{opens} times") };
+    Problem::new(
+        Code::InUse,
+        format!("{name} is not stopped: its file is open, {times}"),
+        "what a mounted file system or a program has not written yet would be lost",
+        next,
+    )
+}
+
+fn stop_problem(array: &str, error: VolumeError) -> Problem {
+    Problem::new(
+        Code::MetadataNotWritten,
+        format!("{array} is stopped and could not be recorded clean: {error}"),
+        "a member failed, or more than redundancy covers; parity may not fit what was written last",
+        "`wattle scan` shows the members; the next start takes the array as not cleanly stopped",
+    )
+}

@@ -1,0 +1,331 @@
+//! `wattle set NAME KEY=VALUE`: from what was typed to what is meant. Keys are md's where md has
+//! one.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use wattle_control::size::parse_size;
+use wattle_control::{Code, Problem};
+use wattle_engine::sync::Goal;
+
+/// What `sync_action` may be set to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Action {
+    /// Ends a check or repair, and lets what is needed go on.
+    Idle,
+    /// Holds everything.
+    Frozen,
+    /// Starts a check.
+    Check,
+    /// Starts what md calls a repair: parity from data.
+    Repair,
+}
+
+/// A setting and its new value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Change {
+    /// Background work is not slowed down for clients below this, bytes of each member a second.
+    SpeedMin(u64),
+    /// It is never faster than this; `None` for no limit.
+    SpeedMax(Option<u64>),
+    /// What runs in the background.
+    Action(Action),
+    /// After how long a read is answered from redundancy.
+    ReadDeadline(Duration),
+    /// What background work is steered towards beside clients.
+    Goal(Goal),
+    /// How much the clean cache holds at most.
+    Cache(CacheCeiling),
+    /// How far ahead of one that reads in sequence is read, in bytes.
+    ReadAhead(u64),
+}
+
+/// How large a clean cache may become.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CacheCeiling {
+    /// As md counts: so many entries, of 4 KiB for each member.
+    Entries(u64),
+    /// All of it.
+    Bytes(u64),
+}
+
+/// A member's part of an entry of md's stripe cache.
+const CACHE_PAGE_BYTES: u64 = 4096;
+/// As in md.
+const CACHE_ENTRIES_MAX: u64 = 32_768;
+/// More than md's most for a hundred members: no slip of the pen.
+const CACHE_BYTES_MAX: u64 = 16 << 30;
+
+impl CacheCeiling {
+    /// In an array of so many members.
+    pub fn bytes(self, members: usize) -> u64 {
+        match self {
+            Self::Entries(entries) => entries * cache_entry_bytes(members),
+            Self::Bytes(bytes) => bytes,
+        }
+    }
+}
+
+/// As much as a core holds of what was read ahead.
+const READ_AHEAD_MAX: u64 = 16 << 20;
+
+/// Bytes of an entry, as md counts.
+pub fn cache_entry_bytes(members: usize) -> u64 {
+    CACHE_PAGE_BYTES * members.max(1) as u64
+}
+
+/// What a read deadline may be: below, members count as slow for what is normal; above, clients
+/// have long given up.
+const READ_DEADLINES: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_secs(600);
+
+/// In what time requests may be wanted: below, no drive answers; above, no client waits.
+const GOALS: RangeInclusive<Duration> = Duration::from_micros(50)..=Duration::from_secs(60);
+
+/// Every setting: its name, what it may be, and what it is for.
+pub const KEYS: &[(&str, &str, &str)] = &[
+    (
+        "sync_speed_min",
+        "KiB/s or SIZE",
+        "background work gets at least this of each member, whatever clients do",
+    ),
+    ("sync_speed_max", "KiB/s, SIZE or none", "background work takes at most this of each member"),
+    ("sync_action", "idle, check, repair or frozen", "what runs in the background; frozen holds it"),
+    (
+        "read_deadline",
+        "a time from 10ms to 10m",
+        "a read that a member has not answered by then is answered from redundancy",
+    ),
+    (
+        "goal",
+        "throughput, latency or a time from 50us to 1m",
+        "background work takes a third or a tenth of what it could, or as much as lets 99 of 100 requests be answered in time",
+    ),
+    (
+        "stripe_cache_size",
+        "entries up to 32768, or SIZE up to 16G",
+        "the cache of what writes read before holds at most so many entries, 4 KiB for each member; 0 for none",
+    ),
+    (
+        "read_ahead_kb",
+        "KiB or SIZE, up to 16M",
+        "so far ahead of a client that reads in sequence, one request at a time, is read; 0 for not at all",
+    ),
+];
+
+/// Keys and values of `KEY=VALUE`s, all of which make sense.
+///
+/// # Errors
+/// As [`parse`], of the first that does not.
+pub fn parse_all(pairs: &[String]) -> Result<Vec<(&str, &str)>, Problem> {
+    let pairs = pairs.iter().map(|pair| split(pair)).collect::<Result<Vec<_>, _>>()?;
+    pairs.iter().try_for_each(|(key, value)| parse(key, value).map(drop))?;
+    Ok(pairs)
+}
+
+fn split(pair: &str) -> Result<(&str, &str), Problem> {
+    pair.split_once('=').ok_or_else(|| {
+        Problem::new(
+            Code::Usage,
+            format!("`{pair}` is not a setting"),
+            "a setting is KEY=VALUE",
+            "`wattle set NAME` shows what can be set",
+        )
+    })
+}
+
+/// Understands one `KEY=VALUE`.
+///
+/// # Errors
+/// There is no such key, or the value makes no sense for it.
+pub fn parse(key: &str, value: &str) -> Result<Change, Problem> {
+    let bad = || bad_value(key, value);
+    match key {
+        "sync_speed_min" => speed(value).map(Change::SpeedMin).ok_or_else(bad),
+        "sync_speed_max" if matches!(value, "none" | "0") => Ok(Change::SpeedMax(None)),
+        "sync_speed_max" => speed(value).map(|speed| Change::SpeedMax(Some(speed))).ok_or_else(bad),
+        "sync_action" => action(value).map(Change::Action).ok_or_else(bad),
+        "read_deadline" => {
+            let deadline = humantime::parse_duration(value).ok().filter(|time| READ_DEADLINES.contains(time));
+            deadline.map(Change::ReadDeadline).ok_or_else(bad)
+        }
+        "goal" => goal(value).map(Change::Goal).ok_or_else(bad),
+        "stripe_cache_size" => cache(value).map(Change::Cache).ok_or_else(bad),
+        "read_ahead_kb" => {
+            kib(value).filter(|bytes| *bytes <= READ_AHEAD_MAX).map(Change::ReadAhead).ok_or_else(bad)
+        }
+        _ => Err(Problem::new(
+            Code::Usage,
+            format!("there is no setting {key}"),
+            format!("settings are {}", KEYS.iter().map(|(key, ..)| *key).collect::<Vec<_>>().join(", ")),
+            "`wattle set NAME` shows them and what they are",
+        )),
+    }
+}
+
+fn goal(value: &str) -> Option<Goal> {
+    match value {
+        "throughput" => Some(Goal::Throughput),
+        "latency" => Some(Goal::Latency),
+        _ => humantime::parse_duration(value).ok().filter(|time| GOALS.contains(time)).map(Goal::Within),
+    }
+}
+
+fn action(value: &str) -> Option<Action> {
+    match value {
+        "idle" => Some(Action::Idle),
+        "frozen" => Some(Action::Frozen),
+        "check" => Some(Action::Check),
+        "repair" => Some(Action::Repair),
+        _ => None,
+    }
+}
+
+/// Bytes a second: as [`kib`]; a size may have `/s` behind it.
+fn speed(value: &str) -> Option<u64> {
+    kib(value).or_else(|| parse_size(value.strip_suffix("/s")?).ok())
+}
+
+/// Bytes: a plain number is KiB, as in md's files; one with a suffix is a size.
+fn kib(value: &str) -> Option<u64> {
+    match value.parse::<u64>() {
+        Ok(kib) => kib.checked_mul(1024),
+        Err(_) => parse_size(value).ok(),
+    }
+}
+
+/// A plain number counts entries, as in md's file; one with a suffix is a size.
+fn cache(value: &str) -> Option<CacheCeiling> {
+    match value.parse::<u64>() {
+        Ok(entries) => (entries <= CACHE_ENTRIES_MAX).then_some(CacheCeiling::Entries(entries)),
+        Err(_) => {
+            let bytes = parse_size(value).ok().filter(|bytes| *bytes <= CACHE_BYTES_MAX);
+            bytes.map(CacheCeiling::Bytes)
+        }
+    }
+}
+
+fn bad_value(key: &str, value: &str) -> Problem {
+    let known = KEYS.iter().find(|(name, ..)| *name == key);
+    Problem::new(
+        Code::Usage,
+        format!("{key}={value}: not a value of this setting"),
+        known.map_or(String::new(), |(_, values, _)| format!("expected {values}")),
+        "write it like sync_speed_max=50000 (KiB/s), sync_speed_max=50M, sync_action=idle, read_deadline=500ms",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_setting_has_a_key_and_a_value() {
+        assert_eq!(split("a=b=c"), Ok(("a", "b=c")));
+        assert_eq!(split("a="), Ok(("a", "")));
+        assert_eq!(split("sync_speed_max").unwrap_err().exit_code(), 2);
+    }
+
+    #[test]
+    fn speeds_are_in_kib_as_in_md_unless_a_unit_is_given() {
+        for (value, speed) in [
+            ("1000", Some(1_024_000)),
+            ("50M", Some(50 << 20)),
+            ("50M/s", Some(50 << 20)),
+            ("50MiB/s", Some(50 << 20)),
+            ("1000/s", Some(1000)),
+            ("none", None),
+            ("0", None),
+        ] {
+            assert_eq!(parse("sync_speed_max", value), Ok(Change::SpeedMax(speed)), "{value}");
+        }
+        assert_eq!(parse("sync_speed_min", "0"), Ok(Change::SpeedMin(0)));
+    }
+
+    #[test]
+    fn no_further_is_read_ahead_than_a_core_holds() {
+        assert_eq!(READ_AHEAD_MAX, wattle_engine::AheadTuning::default().bytes_max as u64);
+        for (value, bytes) in [("0", 0), ("2048", 2 << 20), ("16M", 16 << 20)] {
+            assert_eq!(parse("read_ahead_kb", value), Ok(Change::ReadAhead(bytes)), "{value}");
+        }
+    }
+
+    #[test]
+    fn what_makes_no_sense_says_what_would() {
+        let rows = [
+            ("sync_speed_max", "fast", "KiB/s"),
+            ("sync_speed_max", "99999999999999999999", "KiB/s"),
+            ("sync_speed_max", "18446744073709551615", "KiB/s"),
+            ("sync_speed_min", "-1", "KiB/s"),
+            ("sync_action", "reshape", "idle, check"),
+            ("read_deadline", "2", "from 10ms to 10m"),
+            ("read_deadline", "9ms", "from 10ms to 10m"),
+            ("read_deadline", "601s", "from 10ms to 10m"),
+            ("read_deadline", "-1s", "from 10ms to 10m"),
+            ("stripe_cache_size", "32769", "up to 32768"),
+            ("stripe_cache_size", "17G", "up to 16G"),
+            ("stripe_cache_size", "-1", "entries"),
+            ("read_ahead_kb", "16385", "up to 16M"),
+            ("read_ahead_kb", "far", "KiB"),
+            ("goal", "fast", "throughput, latency"),
+            ("goal", "0s", "from 50us"),
+            ("goal", "61s", "to 1m"),
+            ("stripe_cache", "1", "sync_action, read_deadline, goal, stripe_cache_size"),
+            ("", "", "sync_speed_min, sync_speed_max, sync_action, read_deadline"),
+        ];
+        for (key, value, word) in rows {
+            let problem = parse(key, value).unwrap_err();
+            assert_eq!(problem.exit_code(), 2);
+            assert!(problem.why.contains(word), "{key}={value}: {problem}");
+        }
+        for (key, ..) in KEYS {
+            assert!(parse(key, "?").unwrap_err().why.starts_with("expected "), "{key} is known");
+        }
+    }
+
+    #[test]
+    fn deadlines_are_times_with_a_unit() {
+        for (value, millis) in
+            [("10ms", 10), ("500ms", 500), ("2s", 2000), ("1m 30s", 90_000), ("10m", 600_000)]
+        {
+            let deadline = Change::ReadDeadline(Duration::from_millis(millis));
+            assert_eq!(parse("read_deadline", value), Ok(deadline), "{value}");
+        }
+    }
+
+    #[test]
+    fn a_goal_is_a_word_or_a_time() {
+        let within = |micros| Goal::Within(Duration::from_micros(micros));
+        let rows = [
+            ("throughput", Goal::Throughput),
+            ("latency", Goal::Latency),
+            ("20ms", within(20_000)),
+            ("1ms 500us", within(1_500)),
+        ];
+        for (value, goal) in rows {
+            assert_eq!(parse("goal", value), Ok(Change::Goal(goal)), "{value}");
+        }
+    }
+
+    #[test]
+    fn caches_are_counted_in_entries_as_in_md_unless_a_unit_is_given() {
+        let rows = [("0", 0), ("4096", 4096 * 4096 * 6), ("256M", 256 << 20), ("1GiB", 1 << 30)];
+        for (value, bytes) in rows {
+            match parse("stripe_cache_size", value) {
+                Ok(Change::Cache(ceiling)) => assert_eq!(ceiling.bytes(6), bytes, "{value}"),
+                other => panic!("{value}: {other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn actions_are_those_of_md() {
+        for (value, action) in [
+            ("idle", Action::Idle),
+            ("frozen", Action::Frozen),
+            ("check", Action::Check),
+            ("repair", Action::Repair),
+        ] {
+            assert_eq!(parse("sync_action", value), Ok(Change::Action(action)));
+        }
+    }
+}

@@ -1,0 +1,288 @@
+//! The commands' side: finds the server of an array and asks it.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use wattle_control::{Code, Problem};
+
+use super::RuntimeDir;
+use super::trust::is_trusted;
+use crate::protocol::report::{ArrayReport, ServerReport, VolumeReport};
+use crate::protocol::why::WhyReport;
+use crate::protocol::{ChangeReport, LINE_BYTES_MAX, Request, Response, decode, encode};
+
+/// A server that does not tell its status within this time hangs: nothing it does for that waits on
+/// a drive.
+const STATUS_TIME_MAX: Duration = Duration::from_secs(5);
+
+/// What the sockets of the runtime directory answered.
+#[derive(Debug, Default)]
+pub struct Servers {
+    /// Servers that answered, and their sockets.
+    pub answered: Vec<(PathBuf, ServerReport)>,
+    /// Sockets on which a process listens but does not answer properly.
+    pub silent: Vec<Problem>,
+}
+
+impl Servers {
+    /// Asks every socket there is.
+    pub fn ask(dir: &RuntimeDir) -> Self {
+        let mut servers = Self::default();
+        if let Err(problem) = dir.check() {
+            servers.silent.push(problem);
+            return servers;
+        }
+        for socket in dir.sockets() {
+            match status(&socket) {
+                Ok(Some(report)) => servers.answered.push((socket, report)),
+                Ok(None) => {}
+                Err(problem) => servers.silent.push(problem),
+            }
+        }
+        servers
+    }
+
+    /// What every server told of itself.
+    pub fn reports(&self) -> impl Iterator<Item = &ServerReport> {
+        self.answered.iter().map(|(_, report)| report)
+    }
+
+    /// Every array and the socket of its server.
+    pub fn arrays(&self) -> impl Iterator<Item = (&Path, &ArrayReport)> {
+        self.answered
+            .iter()
+            .flat_map(|(socket, report)| report.arrays.iter().map(|array| (socket.as_path(), array)))
+    }
+
+    /// The one array of this name or UUID.
+    ///
+    /// # Errors
+    /// There is none, or there are several.
+    pub fn find(&self, dir: &RuntimeDir, name: &str) -> Result<(&Path, &ArrayReport), Problem> {
+        let matches = |array: &ArrayReport| array.name == name || array.uuid.as_deref() == Some(name);
+        let found: Vec<_> = self.arrays().filter(|(_, array)| matches(array)).collect();
+        match found[..] {
+            [one] => Ok(one),
+            [] => Err(self.not_found(dir, name)),
+            [..] => Err(Problem::new(
+                Code::SeveralVolumes,
+                format!("{} arrays called {name} are being served", found.len()),
+                format!(
+                    "their UUIDs are {}",
+                    list(found.iter().filter_map(|(_, array)| array.uuid.as_deref()))
+                ),
+                "name the array by its UUID",
+            )),
+        }
+    }
+
+    /// The volume that is offered under a name that is no array's: a volume on arrays or drives.
+    pub fn volume(&self, name: &str) -> Option<&VolumeReport> {
+        self.reports().flat_map(|server| &server.volumes).find(|volume| volume.name == name)
+    }
+
+    /// The server that offers a volume, if there is one.
+    pub fn of_volume(&self, name: &str) -> Option<&Path> {
+        let offers = |server: &ServerReport| {
+            server.server == name || server.volumes.iter().any(|volume| volume.name == name)
+        };
+        self.answered
+            .iter()
+            .find(|(_, server)| !server.volumes.is_empty() && offers(server))
+            .map(|(socket, _)| socket.as_path())
+    }
+
+    /// The server that has a volume group, by name or UUID.
+    pub fn of_group(&self, name: &str) -> Option<&Path> {
+        let has = |server: &ServerReport| server.groups.iter().any(|g| g.name == name || g.uuid == name);
+        self.answered.iter().find(|(_, server)| has(server)).map(|(socket, _)| socket.as_path())
+    }
+
+    fn not_found(&self, dir: &RuntimeDir, name: &str) -> Problem {
+        if let Some(problem) = self.silent.first() {
+            return problem.clone();
+        }
+        let served = list(self.arrays().map(|(_, array)| array.name.as_str()));
+        let why = match served.as_str() {
+            "" => format!("no server listens in {}", dir.path().display()),
+            served => format!("the servers in {} serve {served}", dir.path().display()),
+        };
+        Problem::new(
+            Code::ServerNotFound,
+            format!("no array called {name} is being served"),
+            why,
+            format!(
+                "`wattle status` lists what is; to serve it: `wattle serve MEMBER... -V {name}`; a server started with another \
+                 --runtime-dir is found with the same one"
+            ),
+        )
+    }
+}
+
+fn list<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    names.collect::<Vec<_>>().join(", ")
+}
+
+/// What a server did.
+#[derive(Debug)]
+pub struct Done {
+    /// For people.
+    pub message: String,
+    /// What saves what it overwrote.
+    pub undo_log: Option<PathBuf>,
+}
+
+/// Asks one server to do something and waits as long as it takes.
+///
+/// # Errors
+/// What the server answered, or that it did not.
+pub fn request(socket: &Path, request: &Request) -> Result<Done, Problem> {
+    match exchange(socket, request, None)? {
+        Some(Response::Done { message, undo_log }) => Ok(Done { message, undo_log }),
+        Some(Response::Error(report)) => Err(report.into()),
+        Some(_) => Err(silent(socket, "it answered something else than was asked")),
+        None => Err(silent(socket, "it has ended")),
+    }
+}
+
+/// Orders the server of a group to change it and waits as long as it takes.
+///
+/// # Errors
+/// As [`request`].
+pub fn order(socket: &Path, request: &Request) -> Result<ChangeReport, Problem> {
+    match exchange(socket, request, None)? {
+        Some(Response::Changed { change }) => Ok(change),
+        Some(Response::Error(report)) => Err(report.into()),
+        Some(_) => Err(silent(socket, "it answered something else than was asked")),
+        None => Err(silent(socket, "it has ended")),
+    }
+}
+
+/// Asks one server why an array is as it is.
+///
+/// # Errors
+/// As [`request`].
+pub fn why(socket: &Path, array: &str) -> Result<WhyReport, Problem> {
+    match exchange(socket, &Request::Why { array: array.to_owned() }, Some(STATUS_TIME_MAX))? {
+        Some(Response::Why(report)) => Ok(report),
+        Some(Response::Error(report)) => Err(report.into()),
+        Some(_) => Err(silent(socket, "it answered something else than was asked")),
+        None => Err(silent(socket, "it has ended")),
+    }
+}
+
+/// What a server tells of itself; `None` if no server listens there any more.
+///
+/// # Errors
+/// It does not answer properly.
+pub fn status(socket: &Path) -> Result<Option<ServerReport>, Problem> {
+    match exchange(socket, &Request::Status, Some(STATUS_TIME_MAX)) {
+        Ok(Some(Response::Status(report))) => Ok(Some(report)),
+        Ok(Some(Response::Error(report))) => Err(report.into()),
+        Ok(Some(_)) => Err(silent(socket, "it answered something else than was asked")),
+        Ok(None) => Ok(None),
+        Err(_) if has_ended(socket) => Ok(None),
+        Err(problem) => Err(problem),
+    }
+}
+
+/// Whether a server that did not answer was just ending: no process listens in a moment.
+#[allow(clippy::disallowed_methods, reason = "a command waits; it runs on no core")]
+fn has_ended(socket: &Path) -> bool {
+    const TRIES: u32 = 5;
+    const PAUSE: Duration = Duration::from_millis(20);
+    (0..TRIES).any(|_| {
+        let ended = UnixStream::connect(socket).is_err_and(|error| nobody_listens(&error));
+        if !ended {
+            std::thread::sleep(PAUSE);
+        }
+        ended
+    })
+}
+
+fn nobody_listens(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound)
+}
+
+/// One request and its response. `None` if no process listens at the socket.
+fn exchange(
+    socket: &Path,
+    request: &Request,
+    time_max: Option<Duration>,
+) -> Result<Option<Response>, Problem> {
+    let failed = |error: io::Error| match error.kind() {
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => silent(socket, "it did not answer in time"),
+        _ => silent(socket, &error.to_string()),
+    };
+    let mut stream = match UnixStream::connect(socket) {
+        Ok(stream) => stream,
+        Err(error) if nobody_listens(&error) => return Ok(None),
+        Err(error) => return Err(failed(error)),
+    };
+    if let Some(user) = wattle_rt::peer_uid(&stream).filter(|user| !is_trusted(*user)) {
+        return Err(Problem::new(
+            Code::PermissionDenied,
+            format!("the server at {} runs as user {user}", socket.display()),
+            "it could name any file as its own, and this command acts for another user",
+            format!("ask as that user: sudo -u '#{user}' wattle"),
+        ));
+    }
+    stream.set_read_timeout(time_max).and_then(|()| stream.set_write_timeout(time_max)).map_err(failed)?;
+    stream.write_all(&encode(request)).map_err(failed)?;
+    let mut line = Vec::new();
+    BufReader::new(stream).take(LINE_BYTES_MAX as u64).read_until(b'\n', &mut line).map_err(failed)?;
+    if !line.ends_with(b"\n") {
+        return Err(silent(socket, "it closed the connection without an answer"));
+    }
+    decode(&line).map(Some)
+}
+
+/// The problem of a server that does not answer.
+pub fn silent(socket: &Path, why: &str) -> Problem {
+    Problem::new(
+        Code::ServerFailed,
+        format!("the server at {} does not answer", socket.display()),
+        why,
+        "look at the server's own messages; `fuser` with this path names its process",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    /// What is said of a server that closes a connection without an answer, and perhaps its socket
+    /// too.
+    #[allow(clippy::disallowed_methods, reason = "it plays a server")]
+    fn asked(ends: bool) -> Result<Option<ServerReport>, Problem> {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x.sock");
+        let listener = UnixListener::bind(&path).unwrap();
+        let server = std::thread::spawn(move || {
+            let (stream, _) = listener.accept().unwrap();
+            if ends {
+                drop(listener);
+                drop(stream);
+                return None;
+            }
+            Some(listener)
+        });
+        let said = status(&path);
+        drop(server.join().unwrap());
+        said
+    }
+
+    #[test]
+    fn a_server_that_ends_while_it_is_asked_is_none() {
+        assert!(asked(true).unwrap().is_none());
+    }
+
+    #[test]
+    fn a_server_that_listens_and_does_not_answer_is_a_problem() {
+        assert_eq!(asked(false).unwrap_err().code, Code::ServerFailed);
+    }
+}

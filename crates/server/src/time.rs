@@ -1,0 +1,52 @@
+//! Times for people and programs: RFC 3339, in UTC.
+
+use std::time::{Duration, UNIX_EPOCH};
+
+/// Seconds since the epoch as `2026-11-21T07:40:01Z`; `None` beyond the year 9999, which no drive
+/// has seen but a damaged superblock may claim.
+pub fn rfc3339(secs: u64) -> Option<String> {
+    /// 9999-12-31T23:59:59Z, the last second that RFC 3339 can write.
+    const LAST_SECS: u64 = 253_402_300_799;
+    (secs <= LAST_SECS)
+        .then(|| humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_secs(secs)).to_string())
+}
+
+/// A number of seconds for people: `45 s`, `12 min`, `3 h 20 min`, `2 d 4 h`.
+pub fn duration(secs: u64) -> String {
+    let (min, hours, days) = (secs / 60, secs / 3600, secs / 86_400);
+    match secs {
+        0..=119 => format!("{secs} s"),
+        120..=7_199 => format!("{min} min"),
+        7_200..=172_799 => format!("{hours} h {} min", min % 60),
+        _ => format!("{days} d {} h", hours % 24),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_damaged_time_is_no_panic() {
+        // The formatter panics past the year 9999, and 40 bits of seconds reach the year 36812.
+        assert_eq!(rfc3339(0).as_deref(), Some("1970-01-01T00:00:00Z"));
+        assert_eq!(rfc3339(253_402_300_799).as_deref(), Some("9999-12-31T23:59:59Z"));
+        assert_eq!(rfc3339(253_402_300_800), None);
+        assert_eq!(rfc3339(u64::MAX), None);
+    }
+
+    #[test]
+    fn durations_have_two_figures_at_most() {
+        let rows = [
+            (0, "0 s"),
+            (119, "119 s"),
+            (120, "2 min"),
+            (7_199, "119 min"),
+            (12_000, "3 h 20 min"),
+            (187_200, "2 d 4 h"),
+        ];
+        for (secs, text) in rows {
+            assert_eq!(duration(secs), text);
+        }
+    }
+}

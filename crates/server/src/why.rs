@@ -1,0 +1,280 @@
+//! Why an array is as it is, as `wattle why` shows it: of a running array, what it is now and what
+//! follows; then, as of an array without a server, what was decided from its superblocks.
+
+use wattle_control::why::{Why, why};
+use wattle_control::{ArrayScan, Scan, Verdict};
+
+use crate::events::Events;
+use crate::protocol::report::{ArrayReport, Health, MemberReport, SeatState, SpareState};
+use crate::protocol::why::{DecisionReport, WhyReport};
+
+/// The reasons of every array on members that no server has.
+pub fn offline(scan: &Scan) -> Vec<WhyReport> {
+    scan.arrays.iter().map(|array| of_scan(scan, array)).collect()
+}
+
+/// The reasons of one of them.
+pub fn of_scan(scan: &Scan, array: &ArrayScan) -> WhyReport {
+    let Why { array, uuid, decisions } = why(scan, array);
+    let decisions = decisions.into_iter().map(|decision| DecisionReport {
+        member: decision.member,
+        what: decision.what,
+        why: decision.why,
+        next: decision.next,
+    });
+    WhyReport { array, uuid: Some(uuid.to_string()), decisions: decisions.collect() }
+}
+
+/// Before an array is used without some of the members given: which and why.
+pub fn unused(scan: &Scan, array: &ArrayScan) -> Vec<String> {
+    let verdicts = array.members.iter().zip(&array.assembly.verdicts).filter(|(_, verdict)| {
+        !matches!(
+            verdict,
+            Verdict::Fresh { .. } | Verdict::Rebuilding { .. } | Verdict::Spare | Verdict::Journal
+        )
+    });
+    let judged = verdicts.map(|(&ix, verdict)| format!("{}: {}", scan.members[ix].member.name, verdict));
+    let problems = array.unused.iter().filter_map(|&ix| scan.members[ix].problem.as_ref());
+    judged.chain(problems.map(|problem| format!("{} ({}); not used", problem.what, problem.code))).collect()
+}
+
+/// The reasons of an array that runs. `at_start` are the decisions it was started from.
+pub fn running(now: &ArrayReport, events: &Events, at_start: &[DecisionReport]) -> WhyReport {
+    let mut decisions = vec![of_array(now)];
+    decisions.extend(of_sync(now));
+    decisions.extend(now.members.iter().flat_map(|member| of_member(now, member, events)));
+    decisions.extend(now.spares.iter().filter(|spare| spare.state == SpareState::Returning).map(|spare| {
+        DecisionReport {
+            member: Some(spare.member.clone()),
+            what: "it was away and is not taken back by itself".to_owned(),
+            why: "no bitmap says what it missed, so all of it would be written over".to_owned(),
+            next: Some(format!("wattle add {} {}", now.name, spare.member)),
+        }
+    }));
+    decisions.extend(of_scrub(now));
+    // What held when it was started may not hold any more.
+    decisions.extend(at_start.iter().map(|decision| DecisionReport {
+        what: format!("when it was started: {}", decision.what),
+        next: None,
+        ..decision.clone()
+    }));
+    WhyReport { array: now.name.clone(), uuid: now.uuid.clone(), decisions }
+}
+
+fn of_array(now: &ArrayReport) -> DecisionReport {
+    let slots = now.members.len();
+    let lacking: Vec<_> = now
+        .members
+        .iter()
+        .filter(|member| member.state != SeatState::InSync)
+        .map(|member| member.slot.to_string())
+        .collect();
+    let why = match &lacking[..] {
+        [] => format!("all {slots} slots have a member that is in sync"),
+        _ => format!("slot {} of {slots} not in sync", lacking.join(", ")),
+    };
+    let what = format!("{} {}", now.slots, now.health.word(now.synced));
+    if now.health == Health::Unusable {
+        let failed = "a write or a flush failed on more members than redundancy makes up for (a full disk or file system does that); \
+                      since then nothing is written";
+        let next = format!(
+            "wattle stop {}, mend what failed (`wattle status` and the system's log name it), `wattle scan` the members, then serve \
+             it again",
+            now.name
+        );
+        return DecisionReport { member: None, what, why: format!("{failed}; {why}"), next: Some(next) };
+    }
+    let empty =
+        now.members.iter().any(|member| matches!(member.state, SeatState::Missing | SeatState::Faulty));
+    let next = (empty && now.sync.is_none()).then(|| format!("wattle add {} DEVICE", now.name));
+    DecisionReport { member: None, what, why, next }
+}
+
+fn of_sync(now: &ArrayReport) -> Option<DecisionReport> {
+    let about = |what: String, why: &str, next: Option<String>| {
+        Some(DecisionReport { member: None, what, why: why.to_owned(), next })
+    };
+    match &now.sync {
+        Some(sync) => {
+            let why = match sync.action.as_str() {
+                "resync" => "parity or copies may not agree after a crash, or were never made to",
+                "recovery" => "a member is being filled from the others",
+                "check" => "it was asked for; it compares and writes nothing",
+                _ => "it was asked for",
+            };
+            let limit = sync
+                .limited_by
+                .as_ref()
+                .map(|limit| format!("; limited by {}", limit.text))
+                .unwrap_or_default();
+            let paused = sync.paused.then(|| format!("wattle check {} --resume", now.name));
+            about(
+                format!("{} runs{}", sync.action, if sync.paused { ", paused" } else { "" }),
+                &format!("{why}{limit}"),
+                paused,
+            )
+        }
+        None if !now.synced && now.read_only => about(
+            "parity or copies are not known to agree, and nothing makes them".to_owned(),
+            "it is served read-only",
+            Some("wattle serve MEMBER...   (without --read-only)".to_owned()),
+        ),
+        None if !now.synced => about(
+            "parity or copies are not known to agree everywhere".to_owned(),
+            if now.paused {
+                "background work is held"
+            } else {
+                "nothing can make them agree as the members are now"
+            },
+            now.paused.then(|| format!("wattle set {} sync_action=idle", now.name)),
+        ),
+        None => None,
+    }
+}
+
+fn of_member(now: &ArrayReport, member: &MemberReport, events: &Events) -> Vec<DecisionReport> {
+    let name = member.member.clone().unwrap_or_else(|| format!("slot {}", member.slot));
+    let about = |what: String, why: String, next: Option<String>| DecisionReport {
+        member: Some(name.clone()),
+        what,
+        why,
+        next,
+    };
+    let mut decisions = Vec::new();
+    let array = &now.name;
+    match member.state {
+        SeatState::Faulty => {
+            let failed = events.last_failure(&name);
+            let why =
+                failed.map_or("it failed before the server looked, or as all broke".to_owned(), |failed| {
+                    format!("{} at {}, after {} read errors", failed.event, failed.time, member.read_errors)
+                });
+            decisions.push(about(
+                format!("it failed and is not used (slot {})", member.slot),
+                why,
+                Some(format!("wattle remove {array} {name}, then wattle add {array} DEVICE")),
+            ));
+        }
+        SeatState::Missing => decisions.push(about(
+            "no member is in the slot".to_owned(),
+            "no member given belongs there, or it was removed".to_owned(),
+            Some(format!("wattle add {array} DEVICE")),
+        )),
+        SeatState::Rebuilding => decisions.push(about(
+            format!("it is being filled (slot {})", member.slot),
+            format!("{} bytes of its data are current", member.valid_below_bytes.unwrap_or(0)),
+            None,
+        )),
+        SeatState::InSync => {}
+    }
+    if member.slow {
+        decisions.push(about(
+            "it is slow, and reads go around it".to_owned(),
+            format!("{} reads were not answered in time and came from redundancy", member.reads_overdue),
+            Some(format!("wattle replace {array} {name} DEVICE")),
+        ));
+    }
+    if member.bad_bytes > 0 {
+        decisions.push(about(
+            format!("{} bytes of it are bad blocks", member.bad_bytes),
+            "they could not be read and did not take their content back".to_owned(),
+            Some(format!("wattle check {array} --bad-blocks {name}")),
+        ));
+    }
+    decisions
+}
+
+fn of_scrub(now: &ArrayReport) -> Option<DecisionReport> {
+    let last = now.scrubs.first()?;
+    let left = last.mismatch_sectors.saturating_sub(last.repaired_sectors);
+    (left > 0).then(|| DecisionReport {
+        member: None,
+        what: format!("{left} sectors do not agree"),
+        why: format!("the {} of {} found them", last.action, last.started),
+        next: Some(format!("wattle status {}   (where, what it means, and how to repair it)", now.name)),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixtures::array;
+    use crate::fixtures::sync;
+    use wattle_control::events::Event::Failed;
+    use wattle_control::events::{EventMember, EventPlace};
+    use wattle_engine::FailCause;
+
+    use crate::events::Event;
+    use crate::protocol::report::SpareReport;
+
+    fn nexts(report: &WhyReport) -> Vec<&str> {
+        report.decisions.iter().filter_map(|decision| decision.next.as_deref()).collect()
+    }
+
+    #[test]
+    fn a_whole_array_needs_nothing() {
+        let at_start = DecisionReport {
+            member: None,
+            what: "clean".to_owned(),
+            why: "5 events".to_owned(),
+            next: Some("x".to_owned()),
+        };
+        let report = running(&array("data", "raid5", &["a", "b", "c"]), &Events::default(), &[at_start]);
+        assert_eq!(nexts(&report), [""; 0]);
+        assert_eq!(report.decisions[0].what, "[UUU] good");
+        assert_eq!(report.decisions[1].what, "when it was started: clean");
+    }
+
+    #[test]
+    fn an_array_that_takes_no_writes_any_more_says_why_and_what_now() {
+        let mut data = array("data", "raid5", &["a", "b", "c"]);
+        data.health = Health::Unusable;
+        let report = running(&data, &Events::default(), &[]);
+        let [decision] = &report.decisions[..] else { panic!("{:?}", report.decisions) };
+        assert_eq!(decision.what, "[UUU] unusable");
+        assert!(decision.why.starts_with("a write or a flush failed on more members"), "{}", decision.why);
+        assert!(nexts(&report)[0].starts_with("wattle stop data, mend what failed"), "{:?}", nexts(&report));
+    }
+
+    #[test]
+    fn each_trouble_has_the_one_command_that_helps() {
+        let mut data = array("data", "raid5", &["a", "b", "c"]);
+        data.members[1].state = SeatState::Faulty;
+        data.members[2].slow = true;
+        data.members[0].bad_bytes = 512;
+        data.spares = vec![SpareReport { member: "old".to_owned(), state: SpareState::Returning }];
+        let events = Events::default();
+        let member = EventMember { key: None, name: "b".to_owned() };
+        let failed = Failed { member, place: EventPlace::Slot(1), cause: Some(FailCause::Write) };
+        events.add("2026-11-21T12:00:00Z".to_owned(), Event::Array(failed));
+        let report = running(&data, &events, &[]);
+        let expected = [
+            "wattle add data DEVICE",
+            "wattle check data --bad-blocks a",
+            "wattle remove data b, then wattle add data DEVICE",
+            "wattle replace data c DEVICE",
+            "wattle add data old",
+        ];
+        assert_eq!(nexts(&report), expected);
+        assert!(report.decisions.iter().any(|decision| {
+            decision.why.contains("b (slot 1) failed: a write to it failed at 2026-11-21T12:00:00Z")
+        }));
+    }
+
+    #[test]
+    fn background_work_says_why_it_runs() {
+        let mut data = array("data", "raid5", &["a", "b", "c"]);
+        data.synced = false;
+        data.sync = Some(sync("resync", 1, 2));
+        assert!(
+            running(&data, &Events::default(), &[]).decisions[1]
+                .why
+                .starts_with("parity or copies may not agree")
+        );
+        data.sync.as_mut().unwrap().paused = true;
+        assert_eq!(nexts(&running(&data, &Events::default(), &[])), ["wattle check data --resume"]);
+        data.sync = None;
+        data.paused = true;
+        assert_eq!(nexts(&running(&data, &Events::default(), &[])), ["wattle set data sync_action=idle"]);
+    }
+}

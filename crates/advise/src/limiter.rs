@@ -111,7 +111,7 @@ impl Limiter {
 
 /// A limiter, the figures that show it, and what helps.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Finding {
+pub struct LimiterFinding {
     /// What it is.
     pub limiter: Limiter,
     /// In words, with the figures.
@@ -134,7 +134,7 @@ const FLUSH_PART: f64 = 0.5;
 
 /// What holds the array back, the first being what to change first. There is always one.
 #[must_use]
-pub fn limiters(interval: &Interval) -> Vec<Finding> {
+pub fn limiters(interval: &Interval) -> Vec<LimiterFinding> {
     let requests = interval.reads.plus(interval.writes);
     if requests.count + interval.flushes.count == 0 {
         let help = interval.background.as_ref().map_or_else(
@@ -142,9 +142,9 @@ pub fn limiters(interval: &Interval) -> Vec<Finding> {
             |work| format!("only a {work} runs; `wattle status` says what limits that"),
         );
         let evidence = format!("clients asked for nothing in {:.1} s", interval.seconds);
-        return vec![Finding { limiter: Limiter::Idle, evidence, help }];
+        return vec![LimiterFinding { limiter: Limiter::Idle, evidence, help }];
     }
-    let found: Vec<Finding> =
+    let found: Vec<LimiterFinding> =
         [misalignment(interval), flushes(interval), one_member(interval), cpu(interval)]
             .into_iter()
             .flatten()
@@ -152,10 +152,10 @@ pub fn limiters(interval: &Interval) -> Vec<Finding> {
     if found.is_empty() { vec![depth_or_members(interval)] } else { found }
 }
 
-fn misalignment(interval: &Interval) -> Option<Finding> {
+fn misalignment(interval: &Interval) -> Option<LimiterFinding> {
     let requests = interval.reads.count + interval.writes.count;
     let part = interval.unaligned as f64 / requests.max(1) as f64;
-    (part > UNALIGNED_PART).then(|| Finding {
+    (part > UNALIGNED_PART).then(|| LimiterFinding {
         limiter: Limiter::Misalignment,
         evidence: format!(
             "{} of {requests} requests do not begin and end on blocks: each such read reads more, each such write reads its edges \
@@ -166,10 +166,10 @@ fn misalignment(interval: &Interval) -> Option<Finding> {
     })
 }
 
-fn flushes(interval: &Interval) -> Option<Finding> {
+fn flushes(interval: &Interval) -> Option<LimiterFinding> {
     let waited = interval.writes.plus(interval.flushes);
     let part = interval.flushes.took_seconds / waited.took_seconds.max(f64::MIN_POSITIVE);
-    (interval.flushes.count > 0 && part > FLUSH_PART).then(|| Finding {
+    (interval.flushes.count > 0 && part > FLUSH_PART).then(|| LimiterFinding {
         limiter: Limiter::Flushes,
         evidence: format!(
             "{} flushes of {} each: {:.0} % of the time that clients waited for writes and flushes",
@@ -186,7 +186,7 @@ fn queue(member: &MemberFlow, seconds: f64) -> f64 {
     member.all().took_seconds / seconds
 }
 
-fn one_member(interval: &Interval) -> Option<Finding> {
+fn one_member(interval: &Interval) -> Option<LimiterFinding> {
     let seconds = interval.seconds;
     let (slowest, worst) = interval
         .members
@@ -206,7 +206,7 @@ fn one_member(interval: &Interval) -> Option<Finding> {
         flow.count > 0 && flow.mean_seconds() > 1.3 * all.mean_seconds()
     };
     let slower = mean(slowest.reads, &|member| member.reads) || mean(slowest.writes, &|member| member.writes);
-    (worst >= MEMBER_QUEUE_MIN && worst > MEMBER_FACTOR * usual && slower).then(|| Finding {
+    (worst >= MEMBER_QUEUE_MIN && worst > MEMBER_FACTOR * usual && slower).then(|| LimiterFinding {
         limiter: Limiter::Member,
         evidence: format!(
             "{} has {worst:.0} requests queued on average, the others {usual:.0}; it takes {} for a read and {} for a write",
@@ -220,9 +220,9 @@ fn one_member(interval: &Interval) -> Option<Finding> {
     })
 }
 
-fn cpu(interval: &Interval) -> Option<Finding> {
+fn cpu(interval: &Interval) -> Option<LimiterFinding> {
     let busy = interval.cores.iter().copied().fold(0.0, f64::max);
-    (busy > CORE_BUSY_PART).then(|| Finding {
+    (busy > CORE_BUSY_PART).then(|| LimiterFinding {
         limiter: Limiter::Cpu,
         evidence: format!(
             "the busiest of {} cores worked {:.0} % of the time",
@@ -234,7 +234,7 @@ fn cpu(interval: &Interval) -> Option<Finding> {
     })
 }
 
-fn depth_or_members(interval: &Interval) -> Finding {
+fn depth_or_members(interval: &Interval) -> LimiterFinding {
     let seconds = interval.seconds;
     let clients = interval.reads.plus(interval.writes).plus(interval.flushes).took_seconds / seconds;
     let queues: Vec<f64> = interval.members.iter().map(|member| queue(member, seconds)).collect();
@@ -248,7 +248,7 @@ fn depth_or_members(interval: &Interval) -> Finding {
         ),
     };
     if per_member < 1.0 {
-        return Finding {
+        return LimiterFinding {
             limiter: Limiter::QueueDepth,
             evidence: format!(
                 "clients keep {clients:.1} requests under way, which keeps {per_member:.1} on each of {} members{reads_first}",
@@ -260,7 +260,7 @@ fn depth_or_members(interval: &Interval) -> Finding {
     }
     let all = interval.members.iter().map(MemberFlow::all).fold(Flow::default(), Flow::plus);
     let background = interval.background.as_ref().map(|work| format!(", a {work} among them"));
-    Finding {
+    LimiterFinding {
         limiter: Limiter::Members,
         evidence: format!(
             "every member has work: {per_member:.1} requests on each, {} for one{}{reads_first}",
@@ -301,7 +301,7 @@ mod tests {
         }
     }
 
-    fn first(interval: &Interval) -> Finding {
+    fn first(interval: &Interval) -> LimiterFinding {
         limiters(interval).remove(0)
     }
 

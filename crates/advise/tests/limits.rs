@@ -1,9 +1,9 @@
 //! Limits against the figures that people reckon by hand.
 
-use wattle_advise::limits::{self, Array, Asked, By, Drive, Limit, Scheme};
+use wattle_advise::limits::{self, By, Demand, DriveRates, Limit, Scheme, UniformArray};
 
 /// An Intel X25-M G2.
-const X25M: Drive = Drive {
+const X25M: DriveRates = DriveRates {
     reads_per_second: 40_000.0,
     writes_per_second: 20_000.0,
     read_bytes_per_second: 250e6,
@@ -14,7 +14,7 @@ const X25M: Drive = Drive {
 };
 
 /// A disk of 7200 turns a minute.
-const DISK: Drive = Drive {
+const DISK: DriveRates = DriveRates {
     reads_per_second: 150.0,
     writes_per_second: 150.0,
     read_bytes_per_second: 90e6,
@@ -24,12 +24,12 @@ const DISK: Drive = Drive {
     rotational: true,
 };
 
-fn parity(members: u32, parities: u32) -> Array {
-    Array { members, scheme: Scheme::Parity { parities }, chunk_bytes: 64 << 10, missing: 0 }
+fn parity(members: u32, parities: u32) -> UniformArray {
+    UniformArray { members, scheme: Scheme::Parity { parities }, chunk_bytes: 64 << 10, missing: 0 }
 }
 
-fn mirrored(members: u32, copies: u32, far: bool) -> Array {
-    Array { scheme: Scheme::Mirrored { copies, far }, ..parity(members, 0) }
+fn mirrored(members: u32, copies: u32, far: bool) -> UniformArray {
+    UniformArray { scheme: Scheme::Mirrored { copies, far }, ..parity(members, 0) }
 }
 
 #[track_caller]
@@ -59,7 +59,7 @@ fn random_writes_to_the_other_levels() {
         "N/((N-3)/R + 3/W)",
     );
     is(&limits::random_writes(&mirrored(6, 2, false), &X25M, 4096), 60_000.0, "N x W / k = 6 x 20000 / 2");
-    let striped = Array { scheme: Scheme::Striped, ..parity(4, 0) };
+    let striped = UniformArray { scheme: Scheme::Striped, ..parity(4, 0) };
     is(&limits::random_writes(&striped, &X25M, 4096), 80_000.0, "N x W = 4 x 20000");
 }
 
@@ -78,18 +78,18 @@ fn whole_stripes_need_no_reads() {
 fn reads_anywhere_use_every_drive() {
     is(&limits::random_reads(&parity(6, 1), &X25M, 4096), 240_000.0, "N x R = 6 x 40000");
     // What is missing is made of all others: half of what six could do.
-    let degraded = Array { missing: 1, ..parity(6, 1) };
+    let degraded = UniformArray { missing: 1, ..parity(6, 1) };
     is(&limits::random_reads(&degraded, &X25M, 4096), 120_000.0, "5 x 40000 / 1.67");
-    let degraded = Array { missing: 1, ..parity(6, 2) };
+    let degraded = UniformArray { missing: 1, ..parity(6, 2) };
     is(&limits::random_reads(&degraded, &X25M, 4096), 5.0 * 40e3 * 6.0 / 9.0, "(N-m) x R");
     // A mirror's half that is left has to do all of its reads.
     is(
-        &limits::random_reads(&Array { missing: 1, ..mirrored(6, 2, false) }, &X25M, 4096),
+        &limits::random_reads(&UniformArray { missing: 1, ..mirrored(6, 2, false) }, &X25M, 4096),
         120_000.0,
         "N/k x 1 x R",
     );
     is(
-        &limits::random_reads(&Array { missing: 1, ..mirrored(6, 2, true) }, &X25M, 4096),
+        &limits::random_reads(&UniformArray { missing: 1, ..mirrored(6, 2, true) }, &X25M, 4096),
         200_000.0,
         "(N-m) x R",
     );
@@ -130,13 +130,13 @@ fn less_than_a_stripe_in_flight_writes_parity_more_than_once() {
 
 #[test]
 fn few_requests_in_flight_cannot_keep_drives_busy() {
-    let asked = Asked { random: true, read_part: 0.0, bytes: 4096, depth: 1 };
+    let asked = Demand { random: true, read_part: 0.0, bytes: 4096, depth: 1 };
     let alone = limits::of(&parity(6, 1), &X25M, &asked);
     is(&alone, 1.0 / 150e-6, "D / time of one = 1 / 150 us");
     assert_eq!(alone.by, By::Depth);
-    let deep = limits::of(&parity(6, 1), &X25M, &Asked { depth: 248, ..asked });
+    let deep = limits::of(&parity(6, 1), &X25M, &Demand { depth: 248, ..asked });
     assert_eq!((deep.by, deep.per_second.round() as u64), (By::Drives, 40_000));
-    let read = limits::of(&parity(6, 1), &X25M, &Asked { read_part: 1.0, depth: 2, ..asked });
+    let read = limits::of(&parity(6, 1), &X25M, &Demand { read_part: 1.0, depth: 2, ..asked });
     is(&read, 2.0 / 65e-6, "2 / 65 us");
 }
 
@@ -144,7 +144,7 @@ fn few_requests_in_flight_cannot_keep_drives_busy() {
 /// have nothing to do.
 #[test]
 fn small_writes_in_sequence_leave_as_whole_stripes() {
-    let asked = Asked { random: false, read_part: 0.0, bytes: 64 << 10, depth: 32 };
+    let asked = Demand { random: false, read_part: 0.0, bytes: 64 << 10, depth: 32 };
     let chunk_seconds = 85e-6 + (65_536.0 - 4096.0) / 70e6;
     let one = limits::of(&parity(24, 1), &X25M, &asked);
     is(&one, 23.0 / chunk_seconds, "requests of whole stripes / time of one = 23 / 962.7 us");
@@ -156,10 +156,10 @@ fn small_writes_in_sequence_leave_as_whole_stripes() {
 /// Large reads are faster than from one drive; heads are not sent after parts of them.
 #[test]
 fn copies_share_a_large_read() {
-    let asked = Asked { random: true, read_part: 1.0, bytes: 512 << 10, depth: 1 };
-    let one = Array { chunk_bytes: 0, ..mirrored(2, 2, false) };
+    let asked = Demand { random: true, read_part: 1.0, bytes: 512 << 10, depth: 1 };
+    let one = UniformArray { chunk_bytes: 0, ..mirrored(2, 2, false) };
     is(&limits::of(&one, &X25M, &asked), 1.0 / (65e-6 + (262_144.0 - 4096.0) / 250e6), "1 / 1097 us");
-    let small = Asked { bytes: 256 << 10, ..asked };
+    let small = Demand { bytes: 256 << 10, ..asked };
     is(&limits::of(&one, &X25M, &small), 1.0 / (65e-6 + (262_144.0 - 4096.0) / 250e6), "1 / 1097 us");
     let disks = limits::alone(&one, &DISK, 512 << 10, true);
     assert!((disks - (DISK.read_seconds + (524_288.0 - 4096.0) / 90e6)).abs() < 1e-9);
@@ -167,14 +167,14 @@ fn copies_share_a_large_read() {
 
 #[test]
 fn a_mix_takes_its_parts_of_the_time() {
-    let asked = Asked { random: true, read_part: 0.7, bytes: 4096, depth: 256 };
+    let asked = Demand { random: true, read_part: 0.7, bytes: 4096, depth: 256 };
     let mixed = limits::of(&parity(6, 1), &X25M, &asked);
     is(&mixed, 1.0 / (0.7 / 240e3 + 0.3 / 40e3), "1/(0.7/240000 + 0.3/40000)");
 }
 
 #[test]
 fn writes_with_a_member_missing() {
-    let degraded = Array { missing: 1, ..parity(6, 1) };
+    let degraded = UniformArray { missing: 1, ..parity(6, 1) };
     let limit = limits::random_writes(&degraded, &X25M, 4096);
     is(&limit, 5.0 / (2.0 / 40e3 + 10.0 / 6.0 / 20e3), "5/(2/40000 + 1.67/20000)");
 }

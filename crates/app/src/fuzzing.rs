@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use wattle_advise::audit::{self, Facts};
+use wattle_advise::audit::{self, AuditFacts};
 use wattle_advise::drives::ModelDrive;
 use wattle_control::members::MemberAddress;
 use wattle_control::size::parse_size;
@@ -17,15 +17,15 @@ use wattle_rt::fuse::mounts_in;
 use wattle_server::exports::parse_uri;
 use wattle_server::groups::amount;
 use wattle_server::protocol::change::Extents;
-use wattle_server::protocol::{Request, Response, decode, encode};
+use wattle_server::protocol::{Response, ServerRequest, decode, encode};
 use wattle_server::serving::threads;
 use wattle_server::{history, settings};
 
-use crate::cli::{PartArg, Size, Time, parse_seconds};
+use crate::cli::{PartArg, Size, TimeArg, parse_seconds};
 use crate::commands::audit::baseline::Known;
-use crate::commands::audit::system::System;
+use crate::commands::audit::system::SystemRoot;
 use crate::commands::explain::Any;
-use crate::commands::lvm::columns::{Kind, Value};
+use crate::commands::lvm::columns::{CellKind, CellValue};
 use crate::commands::lvm::fields;
 use crate::commands::lvm::select::Select;
 use crate::commands::simulate::sweep;
@@ -33,7 +33,7 @@ use crate::commands::{audit as audit_command, plan};
 
 /// A line of the control socket, from either side.
 pub fn fuzz_control(data: &[u8]) {
-    if let Ok(request) = decode::<Request>(data) {
+    if let Ok(request) = decode::<ServerRequest>(data) {
         assert_eq!(decode(&encode(&request)), Ok(request), "what is sent is what is heard");
     }
     if let Ok(response) = decode::<Response>(data) {
@@ -59,8 +59,8 @@ pub fn fuzz_system(data: &[u8]) {
             None => files.entry(path.clone()).or_default().extend([line, "\n"]),
         }
     }
-    let mut facts = Facts::default();
-    System::of(files).describe(&mut facts);
+    let mut facts = AuditFacts::default();
+    SystemRoot::of(files).describe(&mut facts);
     let _ = audit::audit(&facts);
     let _ = mounts_in(data);
     let _ = threads::parse(&text);
@@ -69,7 +69,7 @@ pub fn fuzz_system(data: &[u8]) {
 /// The small languages of the command line: sizes, drives, layouts, selections and the like.
 pub fn fuzz_words(data: &[u8]) {
     let text = &*String::from_utf8_lossy(data);
-    let _ = (parse_size(text), text.parse::<Size>(), text.parse::<Time>(), parse_seconds(text));
+    let _ = (parse_size(text), text.parse::<Size>(), text.parse::<TimeArg>(), parse_seconds(text));
     let _ = (text.parse::<PartArg>(), text.parse::<Units>(), text.parse::<Rw>(), text.parse::<Check>());
     let _ = (text.parse::<MemberAddress>(), text.parse::<ModelDrive>(), parse_uri(text));
     let _ = (text.parse::<Version>(), Any::parse(text), Code::parse(text));
@@ -91,15 +91,15 @@ pub fn fuzz_words(data: &[u8]) {
     for (size, extents) in [(Some(text), None), (None, Some(text))] {
         let asked = Extents { size: size.map(str::to_owned), extents: extents.map(str::to_owned) };
         let group =
-            amount::Group { extent_sectors: 8192, all: 300, free: 101, physical: 77, volume: Some(8) };
+            amount::GroupExtents { extent_sectors: 8192, all: 300, free: 101, physical: 77, volume: Some(8) };
         let _ = amount::parse(&asked, group);
     }
     for list in [fields::PV, fields::VG, fields::LV] {
         let cell = |kind| match kind {
-            Kind::Text => Value::Text("[home]".to_owned()),
-            Kind::Words => Value::Words(vec!["a".to_owned(), "sda(0)".to_owned()]),
-            Kind::Bytes => Value::Bytes(u64::MAX),
-            Kind::Count => Value::Count(4),
+            CellKind::Text => CellValue::Text("[home]".to_owned()),
+            CellKind::Words => CellValue::Words(vec!["a".to_owned(), "sda(0)".to_owned()]),
+            CellKind::Bytes => CellValue::Bytes(u64::MAX),
+            CellKind::Count => CellValue::Count(4),
         };
         let row: Vec<_> = list.columns.iter().map(|column| cell(column.kind)).collect();
         let _ = Select::parse(&list, text).map(|select| select.holds(&row));
@@ -107,8 +107,8 @@ pub fn fuzz_words(data: &[u8]) {
 }
 
 /// Takes any bytes and returns, or the decoder has a bug.
-pub type Target = fn(&[u8]);
+pub type FuzzTarget = fn(&[u8]);
 
 /// All of them, by the name of their file in `fuzz/`.
-pub const ALL: [(&str, Target); 4] =
+pub const ALL: [(&str, FuzzTarget); 4] =
     [("control", fuzz_control), ("state", fuzz_state), ("system", fuzz_system), ("words", fuzz_words)];

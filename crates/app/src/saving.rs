@@ -4,14 +4,14 @@ use std::path::{Path, PathBuf};
 
 use wattle_control::stack::Starter;
 use wattle_control::start::{Claimed, ClaimedMember};
-use wattle_control::undo::{Recorder, Site};
+use wattle_control::undo::{Recorder, UndoSite};
 use wattle_control::{Code, Forced, Problem, Stack};
 use wattle_engine::ArrayHandle;
 use wattle_rt::Core;
 use wattle_server::protocol::SavingOrder;
 use wattle_server::saving::{self, save_start, undo_dir};
 
-use crate::cli::Saving;
+use crate::cli::SavingArgs;
 use crate::environment::{now, state_dir, typed};
 use crate::output;
 
@@ -32,7 +32,7 @@ pub fn dir(asked: Option<&Path>) -> Result<PathBuf, Problem> {
 ///
 /// # Errors
 /// There is no place for it.
-pub fn recorder(saving: &Saving, what: &str, given: &[String]) -> Result<Option<Recorder>, Problem> {
+pub fn recorder(saving: &SavingArgs, what: &str, given: &[String]) -> Result<Option<Recorder>, Problem> {
     if saving.no_undo {
         return Ok(None);
     }
@@ -43,7 +43,7 @@ pub fn recorder(saving: &Saving, what: &str, given: &[String]) -> Result<Option<
 ///
 /// # Errors
 /// There is no working directory that a path could be relative to.
-pub fn order(saving: &Saving) -> Result<SavingOrder, Problem> {
+pub fn order(saving: &SavingArgs) -> Result<SavingOrder, Problem> {
     let dir = saving.dir.as_ref().map(std::path::absolute).transpose();
     let dir = dir.map_err(|error| {
         let why = "it has to be told to the server as an absolute path";
@@ -57,7 +57,7 @@ pub fn order(saving: &Saving) -> Result<SavingOrder, Problem> {
 /// Starts arrays for a command that writes to what lies on them, and saves first what a start that
 /// was forced writes over.
 pub struct Starts<'a> {
-    saving: &'a Saving,
+    saving: &'a SavingArgs,
     /// What names the command and its object.
     what: &'a str,
     given: &'a [String],
@@ -68,7 +68,7 @@ pub struct Starts<'a> {
 
 impl<'a> Starts<'a> {
     /// For a command on these members.
-    pub fn new(saving: &'a Saving, what: &'a str, given: &'a [String], forced: Forced) -> Self {
+    pub fn new(saving: &'a SavingArgs, what: &'a str, given: &'a [String], forced: Forced) -> Self {
         Self { saving, what, given, forced, logs: Vec::new() }
     }
 }
@@ -82,7 +82,7 @@ impl Starter for Starts<'_> {
         claimed: Claimed,
     ) -> Result<ArrayHandle, Problem> {
         let members = &stack.scan.arrays[array].members;
-        let site = |ix, member: &ClaimedMember| Site::of(stack, members[ix], member.device.clone());
+        let site = |ix, member: &ClaimedMember| UndoSite::of(stack, members[ix], member.device.clone());
         let recorder = |name: &str| recorder(self.saving, &format!("{} start {name}", self.what), self.given);
         let log = save_start(core, &claimed, self.forced, site, recorder, &output::log()).await?;
         self.logs.extend(log.map(|log| log.display().to_string()));

@@ -27,14 +27,14 @@ const LOOKS_EACH: usize = 20;
 const MADE_UP: [&str; 3] = ["mem:", "null:", "model:"];
 
 /// An array that is being served.
-pub struct Target {
+pub struct ServedTarget {
     socket: PathBuf,
     /// Names are not unique in time: an array of the same name may be another one a moment later.
     uuid: Option<String>,
     array: ArrayReport,
 }
 
-impl Target {
+impl ServedTarget {
     /// The array of this name or UUID.
     ///
     /// # Errors

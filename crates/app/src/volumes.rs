@@ -2,8 +2,8 @@
 //! when it is opened to be written.
 
 use wattle_control::MemberId;
-use wattle_control::stack::{self, Key};
-use wattle_control::stack::{Options, Plain, Purpose, Stack, Wanted};
+use wattle_control::stack::{self, MemberIdentity};
+use wattle_control::stack::{Plain, Purpose, Stack, StackOptions, WantedLayers};
 use wattle_control::{Policy, Problem, Scan};
 use wattle_engine::VolumeRef;
 use wattle_rt::Core;
@@ -45,14 +45,14 @@ pub fn read<T>(
 /// A [`Problem`] of the machine.
 pub async fn open(core: &Core, scan: Scan, force: &Force, purpose: Purpose) -> Result<Stack, Problem> {
     let policy = Policy::from(members::forced(force));
-    Stack::open(core, scan, Options { policy, purpose, wanted: None }, &mut Plain).await
+    Stack::open(core, scan, StackOptions { policy, purpose, wanted: None }, &mut Plain).await
 }
 
 /// Members of a stack, so that they are found again in another one.
 pub struct Sites {
-    keys: Vec<Key>,
+    keys: Vec<MemberIdentity>,
     /// What has to run for them.
-    pub wanted: Wanted,
+    pub wanted: WantedLayers,
 }
 
 impl Sites {
@@ -63,8 +63,9 @@ impl Sites {
 
     /// The members in this stack; `None` where one is not there.
     pub fn find(&self, stack: &Stack) -> Vec<Option<MemberId>> {
-        let find =
-            |wanted: &Key| stack.scan.members.ids().find(|&member| stack::key(stack, member) == *wanted);
+        let find = |wanted: &MemberIdentity| {
+            stack.scan.members.ids().find(|&member| stack::key(stack, member) == *wanted)
+        };
         self.keys.iter().map(find).collect()
     }
 }

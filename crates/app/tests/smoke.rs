@@ -2,7 +2,7 @@
 //! runs the same functions under a coverage-guided fuzzer.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
-use wattle_app::fuzzing::{ALL, Target};
+use wattle_app::fuzzing::{ALL, FuzzTarget};
 
 const ROUNDS: usize = 4000;
 
@@ -112,7 +112,7 @@ fn seeds() -> Vec<(&'static str, Vec<&'static str>)> {
     ]
 }
 
-fn target(name: &str) -> Target {
+fn target(name: &str) -> FuzzTarget {
     ALL.iter().find(|(known, _)| *known == name).unwrap().1
 }
 

@@ -17,7 +17,7 @@ use crate::nodes::MemberId;
 use crate::problem::{Check, Code, Problem};
 use crate::signature::recognise;
 use crate::stack::Stack;
-use crate::undo::Write;
+use crate::undo::CoveredWrite;
 
 const SECTOR_BYTES: u64 = 512;
 
@@ -93,8 +93,8 @@ fn blank(parts: &mut [(u64, Vec<u8>)], trace: &Trace) {
 }
 
 /// The writes that erase these.
-pub fn writes(site: usize, traces: &[Trace]) -> impl Iterator<Item = Write> {
-    traces.iter().map(move |trace| Write {
+pub fn writes(site: usize, traces: &[Trace]) -> impl Iterator<Item = CoveredWrite> {
+    traces.iter().map(move |trace| CoveredWrite {
         site,
         offset_bytes: trace.offset_bytes,
         bytes: vec![0; trace.len_bytes as usize],

@@ -46,7 +46,7 @@ pub use md::{
 };
 pub use members::{Claim, Member, MemberAddress, MemberError};
 pub use nodes::{MemberId, Nodes};
-pub use problem::{Check, Code, Forced, Kind, Problem};
+pub use problem::{Check, Code, FailureKind, Forced, Problem};
 pub use scan::{ArrayScan, MemberScan, Scan};
 pub use stack::Stack;
 

@@ -11,7 +11,7 @@ use wattle_rt::Core;
 
 use crate::members::Member;
 use crate::problem::{Code, Problem};
-use crate::undo::{Site, Write, carry_out};
+use crate::undo::{CoveredWrite, UndoSite, carry_out};
 
 /// A partition that each of the drives gets.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,10 +24,10 @@ pub struct Part {
 
 /// What is written, by drive.
 #[derive(Debug, Clone)]
-pub struct Plan {
+pub struct PartitionPlan {
     /// The drives' tables, in the order the drives were given.
     pub tables: Vec<NewTable>,
-    steps: [Vec<Write>; 3],
+    steps: [Vec<CoveredWrite>; 3],
 }
 
 /// Plans a table with these partitions, named after `name`, for each member. `random` gives ids.
@@ -39,8 +39,8 @@ pub fn plan(
     parts: &[Part],
     name: &str,
     mut random: impl FnMut() -> Result<[u8; 16], Problem>,
-) -> Result<Plan, Problem> {
-    let mut plan = Plan { tables: Vec::new(), steps: Default::default() };
+) -> Result<PartitionPlan, Problem> {
+    let mut plan = PartitionPlan { tables: Vec::new(), steps: Default::default() };
     for (site, member) in members.iter().enumerate() {
         let mut table = NewTable {
             size_bytes: member.device.size_bytes(),
@@ -67,7 +67,7 @@ pub fn plan(
             .of_member(&member.name)
         })?;
         for (all, step) in plan.steps.iter_mut().zip(steps) {
-            all.extend(step.into_iter().map(|piece| Write {
+            all.extend(step.into_iter().map(|piece| CoveredWrite {
                 site,
                 offset_bytes: piece.offset_bytes,
                 bytes: piece.bytes,
@@ -78,10 +78,10 @@ pub fn plan(
     Ok(plan)
 }
 
-impl Plan {
+impl PartitionPlan {
     /// All that is written, in its order; sites are members as they were given.
     #[must_use]
-    pub fn writes(&self) -> Vec<Write> {
+    pub fn writes(&self) -> Vec<CoveredWrite> {
         self.steps.concat()
     }
 
@@ -89,7 +89,7 @@ impl Plan {
     ///
     /// # Errors
     /// The first write or flush that failed.
-    pub async fn execute(&self, core: &Core, sites: &[Site]) -> Result<(), Problem> {
+    pub async fn execute(&self, core: &Core, sites: &[UndoSite]) -> Result<(), Problem> {
         for step in &self.steps {
             carry_out(core, sites, step).await?;
         }

@@ -13,7 +13,7 @@ use wattle_rt::IoError;
 
 /// How a command ended when it did not succeed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum FailureKind {
     /// It was tried, or could not be.
     Failed,
     /// What was asked for makes no sense as it was asked.
@@ -22,7 +22,7 @@ pub enum Kind {
     Refused,
 }
 
-impl Kind {
+impl FailureKind {
     /// The exit status: 1 failed, 2 usage, 3 refused.
     #[must_use]
     pub fn exit_code(self) -> u8 {
@@ -52,8 +52,8 @@ macro_rules! codes {
 
             /// How a command that meets it ends.
             #[must_use]
-            pub fn kind(self) -> Kind {
-                match self { $(Code::$name => Kind::$kind),* }
+            pub fn kind(self) -> FailureKind {
+                match self { $(Code::$name => FailureKind::$kind),* }
             }
 
             /// A few words.
@@ -445,7 +445,7 @@ impl Problem {
 
     /// How a command that meets it ends.
     #[must_use]
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> FailureKind {
         self.code.kind()
     }
 

@@ -3,15 +3,15 @@
 use std::collections::BTreeMap;
 
 use wattle_format::overlay::{sample, sample_bytes, sample_places};
-use wattle_format::undo::{Log, Place, Range, SECTOR_BYTES, Target};
+use wattle_format::undo::{Range, SECTOR_BYTES, UndoLog, UndoTarget, UndoTargetKind};
 use wattle_rt::{Core, Device, IoError};
 
 use crate::byte_range::read;
 use crate::nodes::MemberId;
 use crate::problem::{Check, Code, Forced, Problem};
-use crate::scan::Origin;
+use crate::scan::MemberOrigin;
 use crate::stack::{Stack, key};
-use crate::undo::{Write, drive_id};
+use crate::undo::{CoveredWrite, drive_id};
 
 /// How a device compares with what a log says of a target.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -51,10 +51,10 @@ impl Fit {
 pub async fn compare(
     core: &Core,
     device: &Device,
-    log: &Log,
+    log: &UndoLog,
     target: usize,
     all: bool,
-) -> Result<(Fit, Vec<Write>), IoError> {
+) -> Result<(Fit, Vec<CoveredWrite>), IoError> {
     let mut fit = Fit { alike: true, blank: true, ..Fit::default() };
     let mut writes = Vec::new();
     for range in log.ranges.iter().filter(|range| range.target as usize == target) {
@@ -82,8 +82,8 @@ fn place(range: &Range) -> (u64, usize) {
     (range.sector * SECTOR_BYTES as u64, range.sectors as usize * SECTOR_BYTES)
 }
 
-fn compare_range(range: &Range, bytes: &[u8], all: bool, fit: &mut Fit, writes: &mut Vec<Write>) {
-    let mut run: Option<Write> = None;
+fn compare_range(range: &Range, bytes: &[u8], all: bool, fit: &mut Fit, writes: &mut Vec<CoveredWrite>) {
+    let mut run: Option<CoveredWrite> = None;
     for (ix, now) in bytes.chunks_exact(SECTOR_BYTES).enumerate() {
         let before = range.before(ix);
         let sector = range.sector + ix as u64;
@@ -100,9 +100,13 @@ fn compare_range(range: &Range, bytes: &[u8], all: bool, fit: &mut Fit, writes: 
         fit.known |= (is_before || is_written) && now.iter().any(|&byte| byte != now[0]);
         if is_written || !is_before && all {
             let offset_bytes = sector * SECTOR_BYTES as u64;
-            run.get_or_insert_with(|| Write { site: range.target as usize, offset_bytes, bytes: Vec::new() })
-                .bytes
-                .extend(before);
+            run.get_or_insert_with(|| CoveredWrite {
+                site: range.target as usize,
+                offset_bytes,
+                bytes: Vec::new(),
+            })
+            .bytes
+            .extend(before);
         } else {
             writes.extend(run.take());
         }
@@ -112,7 +116,7 @@ fn compare_range(range: &Range, bytes: &[u8], all: bool, fit: &mut Fit, writes: 
 
 /// A target that was found: its place among the members of the stack.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Found {
+pub struct FoundTarget {
     /// Which of [`Log::targets`].
     pub target: usize,
     /// Which of [`crate::Scan::members`].
@@ -127,7 +131,12 @@ pub struct Found {
 /// # Errors
 /// A [`Problem`]: one is missing, cannot be told from others, or was written since; unless the
 /// operator insists.
-pub async fn find(core: &Core, stack: &Stack, log: &Log, forced: Forced) -> Result<Vec<Found>, Problem> {
+pub async fn find(
+    core: &Core,
+    stack: &Stack,
+    log: &UndoLog,
+    forced: Forced,
+) -> Result<Vec<FoundTarget>, Problem> {
     let mut candidates = Vec::new();
     for target in 0..log.targets.len() {
         candidates.push(self::candidates(core, stack, log, target).await?);
@@ -135,7 +144,7 @@ pub async fn find(core: &Core, stack: &Stack, log: &Log, forced: Forced) -> Resu
     // Those about which there is no question are not what others could be.
     let settled: Vec<_> =
         candidates.iter().zip(&log.targets).map(|(fits, what)| settled(stack, what, fits)).collect();
-    let mut found: Vec<Found> = Vec::new();
+    let mut found: Vec<FoundTarget> = Vec::new();
     let (mut missing, mut blocked) = (Vec::new(), None);
     for (target, (what, mut candidates)) in log.targets.iter().zip(candidates).enumerate() {
         let named = |ix: MemberId| key(stack, ix).1.is_none_or(|name| name == what.name);
@@ -149,7 +158,7 @@ pub async fn find(core: &Core, stack: &Stack, log: &Log, forced: Forced) -> Resu
                 Some(&ix) => return Err(another(stack, what, ix)),
                 None => {
                     missing.push(what.name.clone());
-                    blocked = blocked.or(stack.blocked_by().filter(|_| what.place != Place::Member));
+                    blocked = blocked.or(stack.blocked_by().filter(|_| what.place != UndoTargetKind::Member));
                     continue;
                 }
             },
@@ -162,7 +171,7 @@ pub async fn find(core: &Core, stack: &Stack, log: &Log, forced: Forced) -> Resu
         if let (Some((sector, others)), false) = (fit.other, forced.has(Check::WrittenSince)) {
             return Err(written_since(stack, chosen, sector, others));
         }
-        found.push(Found { target, member: chosen, fit });
+        found.push(FoundTarget { target, member: chosen, fit });
     }
     if !missing.is_empty() && (found.is_empty() || !forced.has(Check::MissingMember)) {
         return Err(missing_members(&missing, found.len(), blocked));
@@ -174,14 +183,16 @@ pub async fn find(core: &Core, stack: &Stack, log: &Log, forced: Forced) -> Resu
 async fn candidates(
     core: &Core,
     stack: &Stack,
-    log: &Log,
+    log: &UndoLog,
     target: usize,
 ) -> Result<BTreeMap<MemberId, Fit>, Problem> {
     let what = &log.targets[target];
     let mut candidates = BTreeMap::new();
     for (ix, seen) in stack.scan.members.entries() {
         let could_be = match what.place {
-            Place::Member => matches!(seen.origin, Origin::Given | Origin::Partition { .. }),
+            UndoTargetKind::Member => {
+                matches!(seen.origin, MemberOrigin::Given | MemberOrigin::Partition { .. })
+            }
             place => key(stack, ix).0 == place,
         };
         if !could_be || seen.member.size_sectors() != what.sectors {
@@ -198,7 +209,7 @@ async fn candidates(
             .of_member(&seen.member.name)
         })?;
         // An array or a volume is known by its id.
-        fit.known |= what.place != Place::Member;
+        fit.known |= what.place != UndoTargetKind::Member;
         candidates.insert(ix, fit);
     }
     Ok(candidates)
@@ -206,7 +217,7 @@ async fn candidates(
 
 /// The member that has a target's name, as far as is known the same drive, and on it everything as
 /// the command left it.
-fn settled(stack: &Stack, what: &Target, candidates: &BTreeMap<MemberId, Fit>) -> Option<MemberId> {
+fn settled(stack: &Stack, what: &UndoTarget, candidates: &BTreeMap<MemberId, Fit>) -> Option<MemberId> {
     let is_settled = |ix: MemberId, fit: &Fit| {
         let (_, name) = key(stack, ix);
         let named = name.is_none_or(|name| name == what.name);
@@ -216,7 +227,7 @@ fn settled(stack: &Stack, what: &Target, candidates: &BTreeMap<MemberId, Fit>) -
 }
 
 /// Whether a member is known to be another drive than the target was: a copy of it at most.
-fn other_drive(stack: &Stack, what: &Target, member: MemberId) -> bool {
+fn other_drive(stack: &Stack, what: &UndoTarget, member: MemberId) -> bool {
     let drive = drive_of(stack, member);
     !drive.is_empty() && !what.drive.is_empty() && drive != what.drive
 }
@@ -236,7 +247,7 @@ enum Choice {
 /// By what is on them first: everything as the command left it, then also what it left alone. What
 /// is alike by that is told by what the drives say they are, then by the names, which go by the
 /// order in which drives are found.
-fn choose(stack: &Stack, what: &Target, candidates: &BTreeMap<MemberId, Fit>) -> Choice {
+fn choose(stack: &Stack, what: &UndoTarget, candidates: &BTreeMap<MemberId, Fit>) -> Choice {
     let drive = |ix: &MemberId| drive_of(stack, *ix);
     let named = |ix: &MemberId| key(stack, *ix).1.is_none_or(|name| name == what.name);
     let mut fits: Vec<_> = candidates.iter().filter(|(_, fit)| fit.is_it()).collect();
@@ -263,7 +274,7 @@ fn name(stack: &Stack, member: MemberId) -> &str {
     &stack.scan.members[member].member.name
 }
 
-fn not_told(stack: &Stack, what: &Target, several: &[MemberId]) -> Problem {
+fn not_told(stack: &Stack, what: &UndoTarget, several: &[MemberId]) -> Problem {
     let names: Vec<_> = several.iter().map(|&ix| name(stack, ix)).collect();
     Problem::new(
         Code::NotLogged,
@@ -273,7 +284,7 @@ fn not_told(stack: &Stack, what: &Target, several: &[MemberId]) -> Problem {
     )
 }
 
-fn both(stack: &Stack, [one, other]: [&Target; 2], member: MemberId) -> Problem {
+fn both(stack: &Stack, [one, other]: [&UndoTarget; 2], member: MemberId) -> Problem {
     Problem::new(
         Code::NotLogged,
         format!("{} could be both {} and {}", name(stack, member), other.name, one.name),
@@ -283,7 +294,7 @@ fn both(stack: &Stack, [one, other]: [&Target; 2], member: MemberId) -> Problem 
     .of_member(name(stack, member))
 }
 
-fn another(stack: &Stack, what: &Target, member: MemberId) -> Problem {
+fn another(stack: &Stack, what: &UndoTarget, member: MemberId) -> Problem {
     let name = name(stack, member);
     Problem::new(
         Code::NotLogged,

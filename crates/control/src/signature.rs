@@ -9,7 +9,7 @@ use crate::members::{Member, MemberError};
 
 /// Something that is recognised by its bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Signature {
+pub struct FoundSignature {
     /// What it is: `ext4 file system`, `GPT partition table`, `md 1.2 superblock`.
     pub what: String,
     /// Where the bytes that prove it are.
@@ -23,7 +23,7 @@ pub struct Signature {
 /// Reads so many bytes at an offset (bytes) of a member.
 pub(crate) type ReadAt<'a> = dyn Fn(u64, usize) -> Result<Vec<u8>, MemberError> + 'a;
 
-impl fmt::Display for Signature {
+impl fmt::Display for FoundSignature {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} at byte {}", self.what, self.offset_bytes)
     }
@@ -33,14 +33,17 @@ impl fmt::Display for Signature {
 ///
 /// # Errors
 /// The first place that could not be read: something may be there.
-pub(crate) fn signatures(member: &Member) -> Result<Vec<Signature>, MemberError> {
+pub(crate) fn signatures(member: &Member) -> Result<Vec<FoundSignature>, MemberError> {
     let read = |offset_bytes, len_bytes| member.read(offset_bytes, len_bytes);
     let (found, unread) = readable_signatures(member.device.size_bytes(), &read);
     unread.into_iter().next().map_or(Ok(found), Err)
 }
 
 /// The same of what the drive gives, and why some places could not be read.
-pub(crate) fn readable_signatures(size_bytes: u64, read: &ReadAt<'_>) -> (Vec<Signature>, Vec<MemberError>) {
+pub(crate) fn readable_signatures(
+    size_bytes: u64,
+    read: &ReadAt<'_>,
+) -> (Vec<FoundSignature>, Vec<MemberError>) {
     let (mut parts, mut unread) = (Vec::new(), Vec::new());
     for range in probe::ranges(size_bytes) {
         match read(range.start, (range.end - range.start) as usize) {
@@ -52,12 +55,12 @@ pub(crate) fn readable_signatures(size_bytes: u64, read: &ReadAt<'_>) -> (Vec<Si
 }
 
 /// What a device of `size_bytes` shows in these parts of it: offset and bytes.
-pub(crate) fn recognise(size_bytes: u64, parts: &[(u64, Vec<u8>)]) -> Vec<Signature> {
+pub(crate) fn recognise(size_bytes: u64, parts: &[(u64, Vec<u8>)]) -> Vec<FoundSignature> {
     let parts: Vec<_> = parts.iter().map(|(offset_bytes, bytes)| (*offset_bytes, bytes.as_slice())).collect();
-    probe::identify(size_bytes, &parts).into_iter().map(Signature::from).collect()
+    probe::identify(size_bytes, &parts).into_iter().map(FoundSignature::from).collect()
 }
 
-impl From<probe::Signature> for Signature {
+impl From<probe::Signature> for FoundSignature {
     fn from(found: probe::Signature) -> Self {
         let label = found
             .label

@@ -1,7 +1,9 @@
 //! Why an array is what assembly made of it: every decision, with the event counts and times it
 //! rests on, and the one command that helps. Pure: everything is in the facts and the decision.
 
-use crate::md::assemble::{Access, Assembly, Distrust, Needs, ReAdd, Recovery, Slot, SyncState};
+use crate::md::assemble::{
+    Access, Assembly, BitmapDistrust, MemberRecovery, Needs, ReAddCandidate, Slot, SyncState,
+};
 use crate::md::create::shell_word;
 use crate::md::facts::{MemberFacts, PplNewest, Uuid};
 use crate::md::reason::Reason;
@@ -229,13 +231,13 @@ impl Told<'_> {
                 "its bitmap is as new and has {set} of {count} bits set, last cleared at {} events",
                 bitmap.events_cleared
             ),
-            Some(Distrust::Behind { events, array_events }) => format!(
+            Some(BitmapDistrust::Behind { events, array_events }) => format!(
                 "its bitmap has {events} events and the superblocks {array_events}: somebody wrote without keeping it, and its bits are not believed"
             ),
-            Some(Distrust::SaysSo) => {
+            Some(BitmapDistrust::SaysSo) => {
                 "its bitmap is marked as stale, and its bits are not believed".to_owned()
             }
-            Some(Distrust::Disagree) => {
+            Some(BitmapDistrust::Disagree) => {
                 "copies of its bitmap have regions of different sizes, and their bits are not believed"
                     .to_owned()
             }
@@ -347,11 +349,11 @@ impl Told<'_> {
     }
 
     /// What has to be written again on a member that comes back, and why not less.
-    fn coming_back(&self, re_add: &ReAdd) -> String {
+    fn coming_back(&self, re_add: &ReAddCandidate) -> String {
         let own = &self.members[re_add.member].superblock;
         let how = if re_add.failed { "it was recorded as failed; " } else { "" };
         match (re_add.recovery, &self.assembly.bitmap) {
-            (Recovery::Regions, Some(bitmap)) => format!(
+            (MemberRecovery::Regions, Some(bitmap)) => format!(
                 "{how}bits were last cleared at {} events, so that it lacks only the {} of {} regions whose bits are set",
                 bitmap.events_cleared,
                 bitmap.set.len(),

@@ -3,7 +3,9 @@
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "helpers of tests are tests")]
 
 use wattle_control::assemble::{Access, Assembly, Slot, SyncState, Verdict, assemble};
-use wattle_control::facts::{BadRange, CLEAN, Features, JournalFacts, MemberFacts, Role, SuperblockFacts};
+use wattle_control::facts::{
+    BadBlockEntry, CLEAN, DeviceRole, Features, JournalFacts, MemberFacts, SuperblockFacts,
+};
 use wattle_control::reason::Reason;
 use wattle_control::{Check, Code, Forced};
 
@@ -84,9 +86,9 @@ fn one_event_behind_is_current_if_the_freshest_says_so() {
 #[test]
 fn one_event_behind_is_not_current_if_that_event_failed_it() {
     let mut members = array(5, 4);
-    each(&mut members, |superblock| superblock.roles[2] = Role::Faulty);
+    each(&mut members, |superblock| superblock.roles[2] = DeviceRole::Faulty);
     members[2].superblock.events -= 1;
-    members[2].superblock.roles[2] = Role::Active(2);
+    members[2].superblock.roles[2] = DeviceRole::Active(2);
     let assembly = decide(&members);
     assert_eq!(assembly.verdicts[2], Verdict::Faulty { according_to: "m0".to_owned() });
     assert_eq!(assembly.missing(), [2]);
@@ -131,11 +133,11 @@ fn spares_wait_however_old_they_are() {
 #[test]
 fn a_spare_that_missed_its_own_promotion_is_empty() {
     let mut members = array(5, 3);
-    each(&mut members, |superblock| superblock.roles[4] = Role::Active(2));
+    each(&mut members, |superblock| superblock.roles[4] = DeviceRole::Active(2));
     members[2].superblock.dev_number = 4;
-    members[2].superblock.roles[4] = Role::Spare;
+    members[2].superblock.roles[4] = DeviceRole::Spare;
     members[2].superblock.events -= 1;
-    each(&mut members, |superblock| superblock.roles[2] = Role::Spare);
+    each(&mut members, |superblock| superblock.roles[2] = DeviceRole::Spare);
     let assembly = decide(&members);
     assert_eq!(assembly.verdicts[2], Verdict::Rebuilding { slot: 2, valid_below_sectors: 0 });
     assert_eq!(assembly.slots[2], rebuilding(2, 0));
@@ -210,8 +212,8 @@ fn of_two_members_of_one_slot_the_fresher_one_is_used() {
 fn a_mirror_run_in_two_halves_is_refused() {
     for events_of_the_other in [EVENTS, EVENTS - 1, EVENTS - 7] {
         let mut members = array(1, 2);
-        members[0].superblock.roles[1] = Role::Spare;
-        members[1].superblock.roles[0] = Role::Faulty;
+        members[0].superblock.roles[1] = DeviceRole::Spare;
+        members[1].superblock.roles[0] = DeviceRole::Faulty;
         members[1].superblock.events = events_of_the_other;
         members[1].superblock.utime_secs = 1900;
         let assembly = decide(&members);
@@ -231,7 +233,7 @@ fn a_mirror_run_in_two_halves_is_refused() {
 fn a_member_is_out_that_an_equally_fresh_one_went_on_without() {
     for utime_secs in [1900, 2000, 2100] {
         let mut members = array(1, 2);
-        members[1].superblock.roles[0] = Role::Faulty;
+        members[1].superblock.roles[0] = DeviceRole::Faulty;
         members[0].superblock.utime_secs = 2000;
         members[1].superblock.utime_secs = utime_secs;
         let assembly = decide(&members);
@@ -248,7 +250,7 @@ fn a_member_that_is_being_filled_splits_nothing() {
         members[0].superblock.recovery_offset = Some(0);
         for &member in behind {
             members[member].superblock.events -= 1;
-            members[member].superblock.roles[0] = Role::Spare;
+            members[member].superblock.roles[0] = DeviceRole::Spare;
         }
         let assembly = decide(&members);
         assert_eq!(assembly.access, Access::ReadWrite, "{behind:?}");
@@ -261,11 +263,11 @@ fn a_member_that_is_being_filled_splits_nothing() {
 #[test]
 fn a_member_left_behind_is_no_split_brain() {
     let mut members = array(1, 3);
-    each(&mut members, |superblock| superblock.roles[2] = Role::Faulty);
+    each(&mut members, |superblock| superblock.roles[2] = DeviceRole::Faulty);
     members[2].superblock.events -= 4;
-    members[2].superblock.roles[2] = Role::Active(2);
+    members[2].superblock.roles[2] = DeviceRole::Active(2);
     // When it left, another slot was empty, which has been rebuilt since.
-    members[2].superblock.roles[0] = Role::Faulty;
+    members[2].superblock.roles[0] = DeviceRole::Faulty;
     let assembly = decide(&members);
     assert_eq!(words(&assembly), ["fresh", "fresh", "stale"]);
     assert_eq!(assembly.access, Access::ReadWrite);
@@ -355,7 +357,7 @@ fn journals() {
         let mut members = array(5, 3);
         each(&mut members, |superblock| {
             superblock.features = Features::JOURNAL;
-            superblock.roles[3] = Role::Journal;
+            superblock.roles[3] = DeviceRole::Journal;
         });
         if let Some(log) = journal {
             let mut device = members[0].clone();
@@ -383,7 +385,7 @@ fn bad_blocks_are_passed_on_and_unknown_ones_take_their_member_out() {
     let bad = |ranges: Option<&[(u64, u64)]>, lost: &[usize]| {
         let mut members = array(5, 4);
         members[1].superblock.features = Features::BAD_BLOCKS;
-        let range = |&(start_sector, len_sectors): &(u64, u64)| BadRange { start_sector, len_sectors };
+        let range = |&(start_sector, len_sectors): &(u64, u64)| BadBlockEntry { start_sector, len_sectors };
         members[1].bad_blocks = ranges.map(|ranges| ranges.iter().map(range).collect());
         decide(&without(members, lost))
     };
@@ -463,7 +465,7 @@ fn equally_fresh_members_that_disagree_are_refused() {
 #[test]
 fn only_spares_make_no_array() {
     let mut members = array(5, 2);
-    each(&mut members, |superblock| superblock.roles = vec![Role::Spare; 128]);
+    each(&mut members, |superblock| superblock.roles = vec![DeviceRole::Spare; 128]);
     assert_eq!(refusals(&decide(&members)), [Code::NotEnoughMembers]);
 }
 

@@ -6,14 +6,18 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
-use wattle_control::bitmap::{BitmapError, Bits, FullReason, Keeper, Place, ReAdd, re_add};
+use wattle_control::bitmap::{
+    BitmapBits, BitmapCopies, BitmapPlace, BitmapUnusable, FullReason, ReAddCost, re_add,
+};
 use wattle_engine::units::{MemberIx, Sector};
 use wattle_engine::{MemberKey, Regions};
 use wattle_format::md::bitmap::{self, HEADER_BYTES, Header, NewBitmap};
 use wattle_format::md::create::{self, NewArray};
-use wattle_format::md::defaults::{self, Guard};
-use wattle_format::md::{DeviceFields, DeviceFlags, Features, Role, Superblock, Timestamp, Uuid, Version};
-use wattle_rt::{Core, Device, DriveConfig, Outcome, Rng, World, WorldConfig};
+use wattle_format::md::defaults::{self, WriteHoleRoom};
+use wattle_format::md::{
+    DeviceFields, DeviceFlags, DeviceRole, Features, Superblock, Timestamp, Uuid, Version,
+};
+use wattle_rt::{Core, Device, DriveConfig, Rng, RunOutcome, SimWorld, WorldConfig};
 
 const UUID: [u8; 16] = [7; 16];
 /// 12000 regions of 4 KiB: four blocks of 512 bytes.
@@ -21,7 +25,7 @@ const COVERED: Sector = Sector(96_000);
 const REGION: Sector = Sector(8);
 const OFFSET: u64 = 8192;
 
-fn drives(world: &mut World, count: usize, sector_bytes: u32, events: u64) -> Vec<Device> {
+fn drives(world: &mut SimWorld, count: usize, sector_bytes: u32, events: u64) -> Vec<Device> {
     let new = NewBitmap {
         uuid: UUID,
         sync_size_sectors: COVERED.0,
@@ -34,7 +38,7 @@ fn drives(world: &mut World, count: usize, sector_bytes: u32, events: u64) -> Ve
     header.set_events(events);
     image[..HEADER_BYTES].copy_from_slice(header.bytes());
     image[HEADER_BYTES..].fill(0);
-    let drive = |world: &mut World| {
+    let drive = |world: &mut SimWorld| {
         let config = DriveConfig { size_bytes: 1 << 16, sector_bytes, ..DriveConfig::default() };
         let device = world.add_drive(config);
         world.drive(&device).poke(OFFSET, &image);
@@ -43,27 +47,27 @@ fn drives(world: &mut World, count: usize, sector_bytes: u32, events: u64) -> Ve
     (0..count).map(|_| drive(world)).collect()
 }
 
-fn place(device: &Device) -> Place {
-    Place { device: device.clone(), offset_bytes: OFFSET, room_bytes: 8192 }
+fn place(device: &Device) -> BitmapPlace {
+    BitmapPlace { device: device.clone(), offset_bytes: OFFSET, room_bytes: 8192 }
 }
 
 fn in_use(count: usize) -> Vec<(MemberIx, MemberKey)> {
     (0..count).map(|ix| (MemberIx(ix as u16), MemberKey(ix as u32))).collect()
 }
 
-fn bits(set: &[u64], events_cleared: u64) -> Bits {
+fn bits(set: &[u64], events_cleared: u64) -> BitmapBits {
     let mut regions = Regions::new(REGION, COVERED);
     set.iter().for_each(|&region| regions.insert(region));
-    Bits { regions, events_cleared, stale: false }
+    BitmapBits { regions, events_cleared, stale: false }
 }
 
-async fn open(core: &Core, devices: &[Device], bits: &Bits) -> Keeper {
+async fn open(core: &Core, devices: &[Device], bits: &BitmapBits) -> BitmapCopies {
     let members = (0..).zip(devices).map(|(key, device)| (MemberKey(key), Some(place(device)), true));
-    Keeper::open(core, members.collect(), &UUID, bits).await.unwrap()
+    BitmapCopies::open(core, members.collect(), &UUID, bits).await.unwrap()
 }
 
 /// A copy as the next start finds it.
-fn copy(world: &World, device: &Device) -> (Header, BTreeSet<u64>) {
+fn copy(world: &SimWorld, device: &Device) -> (Header, BTreeSet<u64>) {
     let bytes = world.drive(device).peek(OFFSET, 8192);
     let header = Header::decode(&bytes).expect("a header is never torn");
     let set = bitmap::ones(&bytes[HEADER_BYTES..], header.bits().unwrap()).collect();
@@ -121,7 +125,7 @@ fn whenever_the_power_goes_every_copy_has_the_bits_and_knows_what_it_forgot() {
     for seed in 0..30 {
         for cut in 1.. {
             let sector_bytes = if seed % 3 == 0 { 4096 } else { 512 };
-            let mut world = World::new(WorldConfig { seed, ..WorldConfig::default() });
+            let mut world = SimWorld::new(WorldConfig { seed, ..WorldConfig::default() });
             let devices = drives(&mut world, 3, sector_bytes, 3);
             let truth = Rc::new(RefCell::new(Truth { events: 3, ..Truth::default() }));
             let (ours, of_life) = (devices.clone(), truth.clone());
@@ -143,7 +147,7 @@ fn whenever_the_power_goes_every_copy_has_the_bits_and_knows_what_it_forgot() {
                     assert!(known, "seed {seed} cut {cut}: {region} was cleared at {events} in {header:?}");
                 }
             }
-            if ended == Outcome::Done(()) {
+            if ended == RunOutcome::Done(()) {
                 break;
             }
             cuts += 1;
@@ -158,12 +162,13 @@ fn whenever_the_power_goes_every_copy_has_the_bits_and_knows_what_it_forgot() {
 fn a_copy_that_is_made_level_is_stale_until_it_is_whole() {
     for seed in 0..40 {
         for cut in 1.. {
-            let mut world = World::new(WorldConfig { seed, ..WorldConfig::default() });
+            let mut world = SimWorld::new(WorldConfig { seed, ..WorldConfig::default() });
             let devices = drives(&mut world, 2, 512, 3);
             // The second one is as a spare's: a header of long ago, and no bits.
             world.power_cut_after_ops(cut);
             let ours = devices.clone();
-            let stale = Bits { regions: Regions::full(REGION, COVERED), events_cleared: 9, stale: true };
+            let stale =
+                BitmapBits { regions: Regions::full(REGION, COVERED), events_cleared: 9, stale: true };
             let ended = world.run(async move |core: Core| {
                 let keeper = open(&core, &ours, &stale).await;
                 keeper.commit(&in_use(2), 10).await
@@ -176,19 +181,19 @@ fn a_copy_that_is_made_level_is_stale_until_it_is_whole() {
                     "seed {seed} cut {cut}: {} bits in {header:?}",
                     set.len()
                 );
-                assert!(ended == Outcome::PowerCut || header.is_fresh(10));
+                assert!(ended == RunOutcome::PowerCut || header.is_fresh(10));
             }
-            if ended == Outcome::Done(Ok(())) {
+            if ended == RunOutcome::Done(Ok(())) {
                 break;
             }
-            assert_eq!(ended, Outcome::PowerCut);
+            assert_eq!(ended, RunOutcome::PowerCut);
         }
     }
 }
 
 #[test]
 fn a_member_that_was_not_in_use_gets_all_of_it_when_it_is() {
-    let mut world = World::new(WorldConfig::default());
+    let mut world = SimWorld::new(WorldConfig::default());
     let devices = drives(&mut world, 3, 512, 3);
     let (ours, spare) = (devices.clone(), world.drive(&devices[2]));
     spare.poke(OFFSET, &[0xee; 8192]);
@@ -222,7 +227,7 @@ fn a_member_that_was_not_in_use_gets_all_of_it_when_it_is() {
 #[test]
 fn one_bit_is_one_block() {
     for (sector_bytes, block) in [(512, 512), (4096, 4096)] {
-        let mut world = World::new(WorldConfig::default());
+        let mut world = SimWorld::new(WorldConfig::default());
         let devices = drives(&mut world, 2, sector_bytes, 3);
         let controls: Vec<_> = devices.iter().map(|device| world.drive(device)).collect();
         controls.iter().for_each(wattle_rt::DriveControl::record_writes);
@@ -255,7 +260,7 @@ fn one_bit_is_one_block() {
 
 #[test]
 fn members_that_cannot_be_written_are_named() {
-    let mut world = World::new(WorldConfig::default());
+    let mut world = SimWorld::new(WorldConfig::default());
     let devices = drives(&mut world, 3, 512, 3);
     let control = world.drive(&devices[1]);
     world
@@ -273,22 +278,24 @@ fn members_that_cannot_be_written_are_named() {
 
 #[test]
 fn a_bitmap_without_a_copy_or_without_room_is_not_kept() {
-    let mut world = World::new(WorldConfig::default());
+    let mut world = SimWorld::new(WorldConfig::default());
     let devices = drives(&mut world, 2, 512, 3);
     world
         .run(async move |core: Core| {
             let open = |uuid: [u8; 16], room_bytes: u64, in_sync: bool| {
-                let place = Place { room_bytes, ..place(&devices[0]) };
+                let place = BitmapPlace { room_bytes, ..place(&devices[0]) };
                 let members = vec![(MemberKey(0), Some(place), in_sync)];
                 let core = core.clone();
                 async move {
-                    Keeper::open(&core, members, &uuid, &bits(&[], 0)).await.map(|keeper| keeper.spec().sweep)
+                    BitmapCopies::open(&core, members, &uuid, &bits(&[], 0))
+                        .await
+                        .map(|keeper| keeper.spec().sweep)
                 }
             };
             assert_eq!(open(UUID, 8192, true).await, Ok(std::time::Duration::from_secs(5)));
-            assert_eq!(open([8; 16], 8192, true).await, Err(BitmapError::NoCopy), "another array's");
-            assert_eq!(open(UUID, 8192, false).await, Err(BitmapError::NoCopy), "nobody in sync has one");
-            let no_room = BitmapError::NoRoom { need_bytes: 256 + 1500, room_bytes: 1024 };
+            assert_eq!(open([8; 16], 8192, true).await, Err(BitmapUnusable::NoCopy), "another array's");
+            assert_eq!(open(UUID, 8192, false).await, Err(BitmapUnusable::NoCopy), "nobody in sync has one");
+            let no_room = BitmapUnusable::NoRoom { need_bytes: 256 + 1500, room_bytes: 1024 };
             assert_eq!(open(UUID, 1024, true).await, Err(no_room));
         })
         .expect_done();
@@ -301,7 +308,7 @@ fn member(version: Version, slot: u16, events: u64) -> (Superblock, u64) {
     let size_sectors = defaults::component_size_sectors(version, 1, usable, 0);
     let room = if version == Version::V090 { 120 } else { defaults::bitmap_space_sectors(size_sectors) };
     let chunk = defaults::smallest_bitmap_chunk_bytes(size_sectors, room).unwrap();
-    let guard = Guard::Bitmap { bytes: defaults::bitmap_bytes(size_sectors, chunk) };
+    let guard = WriteHoleRoom::Bitmap { bytes: defaults::bitmap_bytes(size_sectors, chunk) };
     let areas = defaults::areas(version, sectors, size_sectors, guard).unwrap();
     let array = NewArray {
         version,
@@ -314,7 +321,7 @@ fn member(version: Version, slot: u16, events: u64) -> (Superblock, u64) {
         raid_disks: 2,
         size_sectors,
         resync_offset: u64::MAX,
-        roles: vec![Role::Active(0), Role::Active(1)],
+        roles: vec![DeviceRole::Active(0), DeviceRole::Active(1)],
         bitmap_offset_sectors: areas.bitmap_offset_sectors,
         ppl: None,
         features: Features::default(),
@@ -344,7 +351,7 @@ fn places_of_every_version() {
     let device = Device::mem(1 << 30);
     for version in Version::ALL {
         let (superblock, bytes) = member(version, 0, 1);
-        let place = Place::of(&device, &superblock).unwrap_or_else(|| panic!("{version} has a place"));
+        let place = BitmapPlace::of(&device, &superblock).unwrap_or_else(|| panic!("{version} has a place"));
         assert!(place.room_bytes >= bytes, "{version}: {place:?} for {bytes}");
         let end = (place.offset_bytes + place.room_bytes) / 512;
         let log =
@@ -360,36 +367,39 @@ fn places_of_every_version() {
     }
     let (mut inside, _) = member(Version::V12, 0, 1);
     inside.set_bitmap_offset(Some(inside.data_offset_sectors() as i32)).unwrap();
-    assert!(Place::of(&device, &inside).is_none(), "in the data");
+    assert!(BitmapPlace::of(&device, &inside).is_none(), "in the data");
     let (mut none, _) = member(Version::V12, 0, 1);
     none.set_bitmap_offset(None).unwrap();
-    assert!(Place::of(&device, &none).is_none());
+    assert!(BitmapPlace::of(&device, &none).is_none());
 }
 
 /// docs/formats.md §2.5.
 #[test]
 fn who_comes_back_with_what() {
     let known = bits(&[3, 4], 20);
-    let back = |superblock: &Superblock, bits: &Bits| re_add(superblock, 1, 30, bits);
+    let back = |superblock: &Superblock, bits: &BitmapBits| re_add(superblock, 1, 30, bits);
     for events in [20, 25, 30] {
         let (member, _) = member(Version::V12, 1, events);
-        assert_eq!(back(&member, &known), ReAdd::Regions(known.regions.clone()), "event {events}");
+        assert_eq!(back(&member, &known), ReAddCost::Regions(known.regions.clone()), "event {events}");
     }
     let (old, _) = member(Version::V12, 1, 19);
-    assert_eq!(back(&old, &known), ReAdd::Full(FullReason::Forgotten { events: 19, events_cleared: 20 }));
+    assert_eq!(back(&old, &known), ReAddCost::Full(FullReason::Forgotten { events: 19, events_cleared: 20 }));
     let (ahead, _) = member(Version::V12, 1, 31);
-    assert_eq!(back(&ahead, &known), ReAdd::Full(FullReason::Ahead { events: 31, array_events: 30 }));
+    assert_eq!(back(&ahead, &known), ReAddCost::Full(FullReason::Ahead { events: 31, array_events: 30 }));
     let (other, _) = member(Version::V12, 0, 30);
-    assert_eq!(back(&other, &known), ReAdd::Full(FullReason::OtherSlot));
+    assert_eq!(back(&other, &known), ReAddCost::Full(FullReason::OtherSlot));
     let (whole, _) = member(Version::V12, 1, 30);
-    assert_eq!(back(&whole, &Bits { stale: true, ..known.clone() }), ReAdd::Full(FullReason::Stale));
+    assert_eq!(
+        back(&whole, &BitmapBits { stale: true, ..known.clone() }),
+        ReAddCost::Full(FullReason::Stale)
+    );
     let mut partial = whole;
     partial.set_recovery_offset(Some(800)).unwrap();
-    assert_eq!(back(&partial, &known), ReAdd::Full(FullReason::Partial));
+    assert_eq!(back(&partial, &known), ReAddCost::Full(FullReason::Partial));
     partial.add_features(Features::RECOVERY_BITMAP).unwrap();
     assert_eq!(
         back(&partial, &known),
-        ReAdd::Regions(known.regions.clone()),
+        ReAddCost::Regions(known.regions.clone()),
         "it was coming back by the bitmap"
     );
 }
@@ -452,17 +462,17 @@ fn what_is_created_is_kept_and_found_again() {
                 .zip(&found.members)
                 .map(|(key, member)| {
                     let device = member.member.claim(Claim::Write).unwrap().device;
-                    let place = Place::of(&device, member.superblock().unwrap());
+                    let place = BitmapPlace::of(&device, member.superblock().unwrap());
                     assert!(place.is_some(), "{what}: no place");
                     (MemberKey(key), place, true)
                 })
                 .collect();
             let uuid = found.members.iter().next().unwrap().superblock().unwrap().stored_uuid();
-            let (before, bits) = (found.arrays[0].assembly.array.events, Bits::from(&bitmap));
+            let (before, bits) = (found.arrays[0].assembly.array.events, BitmapBits::from(&bitmap));
             let in_use = in_use(members.len());
             let last = bits.regions.count() - 1;
             wattle_rt::run(RuntimeConfig::default(), move |core| async move {
-                let keeper = Keeper::open(&core, members, &uuid, &bits).await.unwrap();
+                let keeper = BitmapCopies::open(&core, members, &uuid, &bits).await.unwrap();
                 assert_eq!(keeper.spec().marked, bits.regions);
                 keeper.commit(&in_use, before + 1).await.unwrap();
                 keeper.unmark(&in_use, &bits.regions.iter().collect::<Vec<_>>()).await.unwrap();

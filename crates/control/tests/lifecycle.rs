@@ -369,7 +369,7 @@ fn logs_that_cannot_be_followed_are_passed_over_by_force() {
     let superblock = superblock.unwrap().unwrap();
     let log_at = superblock.sector_from_superblock(superblock.ppl().unwrap().offset_sectors.into()).unwrap();
     let impossible =
-        md::ppl::Entry { data_sector: 0, pp_bytes: 100, data_bytes: 100, parity_disk: 2, checksum: 0 };
+        md::ppl::PplEntry { data_sector: 0, pp_bytes: 100, data_bytes: 100, parity_disk: 2, checksum: 0 };
     let header = md::ppl::Header { generation: 99, entries: vec![impossible] };
     let file = std::fs::OpenOptions::new().write(true).open(&names[2]).unwrap();
     file.write_all_at(&header.encode(&superblock.stored_uuid())[..], log_at * 512).unwrap();

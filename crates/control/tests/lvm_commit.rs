@@ -6,16 +6,16 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use wattle_control::lvm::commit::{self, CommitError, Role, Site, Step, commit};
+use wattle_control::lvm::commit::{self, CommitError, CommitRole, CommitSite, CommitStep, commit};
 use wattle_control::lvm::edit::{self, NewPv};
-use wattle_control::lvm::flags::{Flags, set_flags};
-use wattle_control::lvm::physical::{self, Physical};
+use wattle_control::lvm::flags::{VolumeFlagChanges, set_flags};
+use wattle_control::lvm::physical::{self, PhysicalVolume};
 use wattle_control::lvm::plan::say_in_a_group;
-use wattle_control::lvm::relocate::{self, Wanted, next_step};
+use wattle_control::lvm::relocate::{self, WantedMove, next_step};
 use wattle_control::{Member, Problem};
 use wattle_format::lvm::label::Area;
-use wattle_format::lvm::{AreaState, Id, Kind, Label, Lv, Pv, Segment, Stamp, Vg, choose};
-use wattle_rt::{Buf, Core, Device, DriveConfig, Durability, Outcome, World, WorldConfig};
+use wattle_format::lvm::{AreaState, Id, Label, Lv, LvSegment, Pv, SegmentKind, Stamp, Vg, choose};
+use wattle_rt::{Buf, Core, Device, DriveConfig, Durability, RunOutcome, SimWorld, WorldConfig};
 
 const SIZE_BYTES: u64 = 64 << 10;
 const AREA_BYTES: u64 = 8 << 10;
@@ -45,7 +45,7 @@ fn text(pvs: u8, seqno: u64) -> Vec<u8> {
 
 /// A world of physical volumes, and how to look at what is on them.
 struct Rig {
-    world: World,
+    world: SimWorld,
     drives: Vec<Device>,
     pvs: u8,
     areas: u64,
@@ -53,7 +53,7 @@ struct Rig {
 
 impl Rig {
     fn new(pvs: u8, areas: u64, sector_bytes: u32) -> Rig {
-        let mut world = World::new(WorldConfig::default());
+        let mut world = SimWorld::new(WorldConfig::default());
         let drive = |_| {
             world.add_drive(DriveConfig { size_bytes: SIZE_BYTES, sector_bytes, ..DriveConfig::default() })
         };
@@ -79,26 +79,27 @@ impl Rig {
     }
 
     fn run<T>(&mut self, main: impl AsyncFnOnce(Core, &Rig) -> Result<T, Problem>) -> Result<T, Problem> {
-        let looked = Rig { world: World::new(WorldConfig::default()), drives: self.drives.clone(), ..*self };
+        let looked =
+            Rig { world: SimWorld::new(WorldConfig::default()), drives: self.drives.clone(), ..*self };
         self.world.run(async |core| main(core, &looked).await).expect_done()
     }
 
-    fn site(&self, pv: u8, before: Physical) -> Site {
+    fn site(&self, pv: u8, before: PhysicalVolume) -> CommitSite {
         let mut label = label(pv, self.areas);
         say_in_a_group(&mut label, true);
         let device = self.drives[usize::from(pv)].clone();
-        Site { name: format!("pv{pv}"), device, before, label, role: Role::Belongs }
+        CommitSite { name: format!("pv{pv}"), device, before, label, role: CommitRole::Belongs }
     }
 
     /// What is on a physical volume now, as every command reads it.
-    fn look(&self, pv: u8) -> Option<Physical> {
+    fn look(&self, pv: u8) -> Option<PhysicalVolume> {
         let bytes = self.world.drive(&self.drives[usize::from(pv)]).peek(0, SIZE_BYTES as usize);
         let copy = Device::mem(SIZE_BYTES);
         copy.write_blocking(0, &bytes).unwrap();
         physical::read(&Member::made_up("copy", copy)).transpose().unwrap()
     }
 
-    fn sites(&self) -> Vec<Site> {
+    fn sites(&self) -> Vec<CommitSite> {
         (0..self.pvs).map(|pv| self.site(pv, self.look(pv).unwrap())).collect()
     }
 
@@ -174,11 +175,11 @@ fn explore(pvs: u8, areas: u64, sector_bytes: u32, old: u64) -> (u32, u32) {
             rig.world.power_cut_after_ops(cut);
             let outcome = rig.world.run(async |core| commit(&core, &text, &sites).await);
             let finished = match outcome {
-                Outcome::Done(result) => {
+                RunOutcome::Done(result) => {
                     assert_eq!(result, Ok(vec![]));
                     true
                 }
-                Outcome::PowerCut => false,
+                RunOutcome::PowerCut => false,
                 other => panic!("{other:?}"),
             };
             rig.world.cancel_power_cut();
@@ -239,7 +240,7 @@ fn stamp() -> Stamp {
 /// Every outcome of a power cut at every operation of a change to `new`, of physical volumes that
 /// get these roles; those that `old` does not name are made while it runs. How often the old group
 /// is found, and the new one.
-fn explore_change(what: &str, old: &Vg, new: &Vg, roles: [Role; 3]) -> (u32, u32) {
+fn explore_change(what: &str, old: &Vg, new: &Vg, roles: [CommitRole; 3]) -> (u32, u32) {
     let (mut found_old, mut found_new) = (0, 0);
     let in_old = old.pvs.len() as u8;
     let texts = [old, new].map(|vg| vg.to_text(&stamp()));
@@ -274,16 +275,16 @@ fn explore_change(what: &str, old: &Vg, new: &Vg, roles: [Role; 3]) -> (u32, u32
                             let before = commit::initialise(&core, "pv", &drive, &label, &[]).await.unwrap();
                             let mut label = label;
                             say_in_a_group(&mut label, true);
-                            Site { device: drive, before, label, ..blank.clone() }
+                            CommitSite { device: drive, before, label, ..blank.clone() }
                         }
                     };
                     site.role = roles[usize::from(pv)];
-                    say_in_a_group(&mut site.label, site.role == Role::Belongs);
+                    say_in_a_group(&mut site.label, site.role == CommitRole::Belongs);
                     all.push(site);
                 }
                 commit(&core, &new_text, &all).await
             });
-            let finished = matches!(outcome, Outcome::Done(_));
+            let finished = matches!(outcome, RunOutcome::Done(_));
             rig.world.cancel_power_cut();
             let group = found(&rig);
             let now = group.to_text(&stamp());
@@ -311,10 +312,10 @@ fn explore_change(what: &str, old: &Vg, new: &Vg, roles: [Role; 3]) -> (u32, u32
 
 #[test]
 fn a_crash_in_any_change_leaves_the_group_before_it_or_the_one_after() {
-    use Role::{Belongs, Leaves};
+    use CommitRole::{Belongs, Leaves};
     let mut two = Vg::parse(&text(2, 1)).unwrap();
-    two.lvs.push(Lv::new("a", id(50), &stamp(), vec![Segment::linear(0, 2, "pv0", 1)]));
-    two.lvs.push(Lv::new("b", id(51), &stamp(), vec![Segment::linear(0, 1, "pv1", 0)]));
+    two.lvs.push(Lv::new("a", id(50), &stamp(), vec![LvSegment::linear(0, 2, "pv0", 1)]));
+    two.lvs.push(Lv::new("b", id(51), &stamp(), vec![LvSegment::linear(0, 1, "pv1", 0)]));
     let mut three = two.clone();
     three.pvs = Vg::parse(&text(3, 1)).unwrap().pvs;
     let new_pv = |seed: u8| NewPv {
@@ -324,7 +325,7 @@ fn a_crash_in_any_change_leaves_the_group_before_it_or_the_one_after() {
         pe_start: DATA.offset_bytes / 512,
         pe_count: 4,
     };
-    let read_only = Flags { read_only: Some(true), ..Flags::default() };
+    let read_only = VolumeFlagChanges { read_only: Some(true), ..VolumeFlagChanges::default() };
     let changes = [
         ("reduce", &three, edit::reduce_volume(&three, "a", 1), [Belongs; 3]),
         ("remove", &three, edit::remove_volume(&three, "a"), [Belongs; 3]),
@@ -357,14 +358,14 @@ fn with_volume() -> Vg {
     let stamp = Stamp { description: String::new(), host: "h".to_owned(), time: 1 };
     let mut vg = Vg::parse(&text(2, 1)).unwrap();
     vg.extent_sectors = EXTENT_BYTES / 512;
-    vg.lvs.push(Lv::new("lv", id(50), &stamp, vec![Segment::linear(0, MOVING, "pv0", 1)]));
+    vg.lvs.push(Lv::new("lv", id(50), &stamp, vec![LvSegment::linear(0, MOVING, "pv0", 1)]));
     vg
 }
 
 /// Takes the next step off `pv0`, as a command does that was interrupted anywhere before: from what
 /// is there.
-async fn take_a_step(core: &Core, drives: &[Device], sites: &[Site], vg: &Vg) -> Option<Vec<u8>> {
-    let wanted = Wanted { from: "pv0", volume: None, on: &[], extents_max: 1 };
+async fn take_a_step(core: &Core, drives: &[Device], sites: &[CommitSite], vg: &Vg) -> Option<Vec<u8>> {
+    let wanted = WantedMove { from: "pv0", volume: None, on: &[], extents_max: 1 };
     let step = next_step(vg, wanted).unwrap()?;
     let (from, to) = (extent_at(step.from.extent), extent_at(step.to.extent));
     let len = step.extents * EXTENT_BYTES;
@@ -384,7 +385,7 @@ fn found(rig: &Rig) -> Vg {
 
 fn check_content(rig: &Rig, vg: &Vg) {
     for segment in &vg.lvs[0].segments {
-        let Kind::Striped { stripes, .. } = &segment.kind else { panic!("{segment:?}") };
+        let SegmentKind::Striped { stripes, .. } = &segment.kind else { panic!("{segment:?}") };
         let drive = &rig.drives[usize::from(stripes[0].name == "pv1")];
         for extent in 0..segment.extents {
             let bytes =
@@ -422,11 +423,11 @@ fn a_crash_while_extents_move_leaves_them_there_or_here() {
             rig.world.power_cut_after_ops(cut);
             let (sites, start) = (rig.sites(), found(&rig));
             let outcome = rig.world.run(async |core| take_a_step(&core, &drives, &sites, &start).await);
-            let mut finished = matches!(outcome, Outcome::Done(_));
+            let mut finished = matches!(outcome, RunOutcome::Done(_));
             if finished {
                 let (sites, then) = (rig.sites(), found(&rig));
                 let outcome = rig.world.run(async |core| take_a_step(&core, &drives, &sites, &then).await);
-                finished = matches!(outcome, Outcome::Done(_));
+                finished = matches!(outcome, RunOutcome::Done(_));
             }
             rig.world.cancel_power_cut();
             let now = found(&rig);
@@ -459,7 +460,7 @@ fn a_crash_while_extents_move_leaves_them_there_or_here() {
                 let segments = &vg.lvs[0].segments;
                 assert_eq!(
                     (segments.len(), &segments[0].kind),
-                    (1, &Segment::linear(0, MOVING, "pv1", 0).kind)
+                    (1, &LvSegment::linear(0, MOVING, "pv1", 0).kind)
                 );
             }
             if !odometer.borrow_mut().advance() {
@@ -512,7 +513,7 @@ fn a_drive_that_fails_is_told_and_the_last_one_ends_it() {
     rig.drives.iter().for_each(|drive| rig.world.drive(drive).fail_next_writes(9));
     let failed = rig.world.run(async |core| commit(&core, &fourth, &sites).await).expect_done().unwrap_err();
     assert!(
-        matches!(&failed, CommitError::Failed { step: Step::Text, failures } if failures.len() == 3),
+        matches!(&failed, CommitError::Failed { step: CommitStep::Text, failures } if failures.len() == 3),
         "{failed:?}"
     );
     assert_eq!(rig.seqno(), Some(3));
@@ -522,7 +523,7 @@ fn a_drive_that_fails_is_told_and_the_last_one_ends_it() {
 fn who_leaves_is_emptied_and_who_goes_is_no_physical_volume() {
     let mut rig = Rig::with_group(3, 2, 512);
     let mut sites = rig.sites();
-    for (site, role) in sites.iter_mut().skip(1).zip([Role::Leaves, Role::Goes]) {
+    for (site, role) in sites.iter_mut().skip(1).zip([CommitRole::Leaves, CommitRole::Goes]) {
         site.role = role;
         say_in_a_group(&mut site.label, false);
     }

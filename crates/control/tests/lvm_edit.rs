@@ -7,8 +7,8 @@ use wattle_control::lvm::edit::{
     NewLv, NewPv, add_physical, create_group, create_volume, export_group, extend_volume, reduce_volume,
     remove_physical, remove_volume, rename_volume, resize_physical, stripes_of,
 };
-use wattle_control::lvm::flags::{Flags, set_flags};
-use wattle_format::lvm::{Id, Kind, Stamp, Vg};
+use wattle_control::lvm::flags::{VolumeFlagChanges, set_flags};
+use wattle_format::lvm::{Id, SegmentKind, Stamp, Vg};
 
 fn id(seed: u8) -> Id {
     Id::from_random([seed; 32])
@@ -107,18 +107,18 @@ fn a_physical_volume_with_extents_in_use_stays_and_keeps_them() {
 #[test]
 fn what_is_said_of_a_volume_is_said_in_lvms_words() {
     let vg = create(&group(), "a", 10, 4, 1);
-    let set = |vg: &Vg, flags: Flags| set_flags(vg, "a", flags).map(|vg| sound(&vg));
+    let set = |vg: &Vg, flags: VolumeFlagChanges| set_flags(vg, "a", flags).map(|vg| sound(&vg));
     let words = |vg: &Vg| {
         let lv = vg.lv("a").unwrap();
         (lv.status.join(" "), lv.flags.join(" "))
     };
-    let all = Flags { read_only: Some(true), skipped: Some(true), by_itself: Some(false) };
+    let all = VolumeFlagChanges { read_only: Some(true), skipped: Some(true), by_itself: Some(false) };
     let said = set(&vg, all).unwrap();
     assert_eq!(words(&said), ("READ VISIBLE".to_owned(), "ACTIVATION_SKIP NOAUTOACTIVATE".to_owned()));
     assert_eq!(set(&said, all).unwrap_err().code, Code::BadVolume, "it says so already");
-    let one = Flags { skipped: Some(false), ..Flags::default() };
+    let one = VolumeFlagChanges { skipped: Some(false), ..VolumeFlagChanges::default() };
     assert_eq!(words(&set(&said, one).unwrap()).1, "NOAUTOACTIVATE");
-    let none = Flags { read_only: Some(false), skipped: Some(false), by_itself: Some(true) };
+    let none = VolumeFlagChanges { read_only: Some(false), skipped: Some(false), by_itself: Some(true) };
     let unsaid = set(&said, none).unwrap();
     assert_eq!(words(&unsaid), words(&vg));
     assert_eq!(set_flags(&vg, "b", all).unwrap_err().code, Code::NoSuchVolume);
@@ -146,7 +146,7 @@ fn volumes_of_other_kinds_and_their_parts_are_left_alone() {
     // LVM2 hides the store, and shows what ties it to its origin: the snapshot goes by the name of
     // the store.
     vg.lvs[1].status.retain(|word| word != "VISIBLE");
-    tie.segments[0].kind = Kind::Snapshot {
+    tie.segments[0].kind = SegmentKind::Snapshot {
         origin: "origin".to_owned(),
         store: "cow".to_owned(),
         chunk_sectors: 8,
@@ -162,8 +162,10 @@ fn volumes_of_other_kinds_and_their_parts_are_left_alone() {
     assert_eq!(remove_volume(&vg, "snapshot0").unwrap_err().code, Code::NoSuchVolume, "hidden");
     let mut mirror = vg.clone();
     mirror.lvs.retain(|lv| lv.name == "origin");
-    let Kind::Striped { stripes, .. } = mirror.lvs[0].segments[0].kind.clone() else { panic!("linear") };
+    let SegmentKind::Striped { stripes, .. } = mirror.lvs[0].segments[0].kind.clone() else {
+        panic!("linear")
+    };
     mirror.lvs[0].segments[0].kind =
-        Kind::Mirror { legs: stripes, log: None, region_sectors: None, extents_moved: None };
+        SegmentKind::Mirror { legs: stripes, log: None, region_sectors: None, extents_moved: None };
     assert_eq!(reduce_volume(&mirror, "origin", 1).unwrap_err().code, Code::NotSupportedYet);
 }

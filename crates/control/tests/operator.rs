@@ -15,7 +15,7 @@ use wattle_control::scan::scan;
 use wattle_control::spares::keep;
 use wattle_control::{Claim, Code, Forced, Member, admit::Seat, start};
 use wattle_engine::geometry::Level;
-use wattle_engine::metadata::{Change, Metadata, Record};
+use wattle_engine::metadata::{ArrayRecord, Metadata, RecordCause};
 use wattle_engine::units::{MemberSet, Sector};
 use wattle_format::md::Uuid;
 use wattle_rt::{Buf, BufMut, Core, Durability, Either, race};
@@ -61,8 +61,13 @@ fn with_bad_sectors(names: &[String], slot: usize) {
         let mut seats = books.state().seats().to_vec();
         seats[slot].bad = Arc::new([Sector(8)..Sector(24)].into_iter().collect());
         let failed = MemberSet::EMPTY;
-        let record =
-            Record { change: Change::Members, dirty: false, synced_below: Sector::MAX, failed, seats };
+        let record = ArrayRecord {
+            change: RecordCause::Members,
+            dirty: false,
+            synced_below: Sector::MAX,
+            failed,
+            seats,
+        };
         books.commit(&record).await.unwrap();
     });
 }

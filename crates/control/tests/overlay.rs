@@ -8,9 +8,9 @@ use std::rc::Rc;
 
 use proptest::prelude::*;
 use wattle_control::overlay;
-use wattle_format::overlay::Layout;
+use wattle_format::overlay::OverlayLayout;
 use wattle_rt::{
-    Buf, BufMut, Core, Device, DriveConfig, Durability, IoError, IoErrorKind, RuntimeConfig, Unmap, World,
+    Buf, BufMut, Core, Device, DriveConfig, Durability, IoError, IoErrorKind, RuntimeConfig, SimWorld, Unmap,
     WorldConfig, run,
 };
 
@@ -19,7 +19,7 @@ const SECTOR: usize = 512;
 const SECTORS: u64 = 32768 + 64;
 
 fn file_bytes() -> u64 {
-    Layout { sectors: SECTORS }.file_bytes()
+    OverlayLayout { sectors: SECTORS }.file_bytes()
 }
 
 #[derive(Debug, Clone)]
@@ -148,7 +148,7 @@ async fn client(core: Core, device: Device, books: Books, number: u64) {
 fn a_power_cut_leaves_what_was_flushed_and_nothing_that_was_not_written() {
     let mut lost = 0;
     for seed in 0..600 {
-        let mut world = World::new(WorldConfig { seed, ..WorldConfig::default() });
+        let mut world = SimWorld::new(WorldConfig { seed, ..WorldConfig::default() });
         let below = world.add_drive(DriveConfig { size_bytes: SECTORS * 512, ..DriveConfig::default() });
         let file = world.add_drive(DriveConfig { size_bytes: file_bytes(), ..DriveConfig::default() });
         world.drive(&below).poke(0, &[0xAA; 16 * SECTOR]);
@@ -196,7 +196,7 @@ fn a_power_cut_leaves_what_was_flushed_and_nothing_that_was_not_written() {
 
 #[test]
 fn after_a_flush_that_failed_nothing_is_durable_any_more() {
-    let mut world = World::new(WorldConfig::default());
+    let mut world = SimWorld::new(WorldConfig::default());
     let below = world.add_drive(DriveConfig { size_bytes: SECTORS * 512, ..DriveConfig::default() });
     let file = world.add_drive(DriveConfig { size_bytes: file_bytes(), ..DriveConfig::default() });
     let control = world.drive(&file);
@@ -219,7 +219,7 @@ fn after_a_flush_that_failed_nothing_is_durable_any_more() {
 
 #[test]
 fn a_sector_that_the_member_cannot_read_is_written_without_reading_it() {
-    let mut world = World::new(WorldConfig::default());
+    let mut world = SimWorld::new(WorldConfig::default());
     let below = world.add_drive(DriveConfig { size_bytes: SECTORS * 512, ..DriveConfig::default() });
     let file = world.add_drive(DriveConfig { size_bytes: file_bytes(), ..DriveConfig::default() });
     world.drive(&below).latent(5);

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::Command;
 
 use wattle_control::members::look_all;
-use wattle_control::scan::{Origin, Scan, scan};
+use wattle_control::scan::{MemberOrigin, Scan, scan};
 use wattle_control::{Claim, Code, Forced, Member, start};
 
 const START_SECTORS: u64 = 2048;
@@ -79,7 +79,7 @@ fn members_in_partitions_are_members() {
         assert!(whole(&scan), "{case}");
         let parts = scan.arrays[0].members.iter().map(|&ix| &scan.members[ix]);
         for (disk, part) in parts.enumerate() {
-            assert_eq!(part.origin, Origin::Partition { of: nth(2 * disk), number: 1 });
+            assert_eq!(part.origin, MemberOrigin::Partition { of: nth(2 * disk), number: 1 });
             assert_eq!(part.member.name, format!("{}:p1", disks.names[disk]));
             assert!(
                 scan.members[nth(2 * disk)].facts.is_none() && scan.members[nth(2 * disk)].table.is_some()

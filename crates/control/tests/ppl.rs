@@ -11,16 +11,16 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use wattle_control::ppl::{self, LogMember, Outcome as LogOutcome, Replay};
-use wattle_engine::array::Tuning;
+use wattle_control::ppl::{self, LogMember, ParityKnowledge as LogOutcome, Replay};
+use wattle_engine::array::ArrayTuning;
 use wattle_engine::geometry::{Geometry, Level, Params};
 use wattle_engine::log::{LogArea, LogEntry, LogFormat, LogSpec};
-use wattle_engine::metadata::{LocalBoxFuture, Metadata, NoMetadata, Record};
+use wattle_engine::metadata::{ArrayRecord, LocalBoxFuture, Metadata, NoMetadata};
 use wattle_engine::units::{MemberIx, MemberSet, Sector, StripeNo};
 use wattle_engine::{ArrayHandle, ArraySpec, BadRanges, MemberSpec, Volume};
 use wattle_format::md::Features;
 use wattle_rt::{
-    Buf, BufMut, Core, Device, DriveConfig, DriveSnapshot, Durability, Outcome, Rng, Unmap, World,
+    Buf, BufMut, Core, Device, DriveConfig, DriveSnapshot, Durability, Rng, RunOutcome, SimWorld, Unmap,
     WorldConfig,
 };
 
@@ -53,7 +53,7 @@ struct Books {
 }
 
 impl Metadata for Books {
-    fn commit<'a>(&'a self, record: &'a Record) -> LocalBoxFuture<'a, Result<(), MemberSet>> {
+    fn commit<'a>(&'a self, record: &'a ArrayRecord) -> LocalBoxFuture<'a, Result<(), MemberSet>> {
         Box::pin(async {
             // As the real ones: what a record says is true of what was written before it.
             for drive in &self.drives {
@@ -231,7 +231,7 @@ impl LogFormat for Mutated {
 struct Run {
     case: Case,
     geometry: Geometry,
-    world: World,
+    world: SimWorld,
     drives: Vec<Device>,
     model: Rc<RefCell<Model>>,
     recorded: Rc<Cell<Recorded>>,
@@ -256,7 +256,7 @@ struct Run {
 impl Run {
     fn new(case: Case) -> Self {
         let config = WorldConfig { seed: case.seed, cores: case.cores, ..WorldConfig::default() };
-        let mut world = World::new(config);
+        let mut world = SimWorld::new(config);
         let mut rng = Rng::new(case.seed ^ 0x0072_756e);
         let sector_bytes = if rng.below(4) == 0 { 4096 } else { 512 };
         let drives: Vec<_> = (0..case.members)
@@ -330,7 +330,7 @@ impl Run {
             }
         };
         let spec = ArraySpec::new("a", self.geometry.clone(), (0..self.case.members).map(member).collect());
-        let tuning = Tuning { clean_delay: Duration::from_millis(1), ..Tuning::default() };
+        let tuning = ArrayTuning { clean_delay: Duration::from_millis(1), ..ArrayTuning::default() };
         let synced_below = if self.synced.get() { Sector::MAX } else { Sector(0) };
         ArraySpec { log: Some(self.case.log()), tuning, synced_below, ..spec }
     }
@@ -363,7 +363,7 @@ impl Run {
                 worker.await;
             }
         });
-        assert_eq!(outcome, Outcome::PowerCut, "{:?}", self.case);
+        assert_eq!(outcome, RunOutcome::PowerCut, "{:?}", self.case);
     }
 
     fn log_members(&self, missing: &[usize]) -> Vec<Option<LogMember>> {

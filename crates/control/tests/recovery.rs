@@ -3,11 +3,12 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
 use wattle_control::assemble::{
-    Access, Assembly, Degraded, Distrust, Needs, Policy, ReAdd, Recovery, Replacement, Slot, SyncState,
-    Verdict, assemble,
+    Access, Assembly, BitmapDistrust, Degraded, MemberRecovery, Needs, Policy, ReAddCandidate, Replacement,
+    Slot, SyncState, Verdict, assemble,
 };
 use wattle_control::facts::{
-    BitmapContent, BitmapFacts, CLEAN, Features, MemberFacts, PplFacts, PplNewest, Role, SuperblockFacts,
+    BitmapContent, BitmapFacts, CLEAN, DeviceRole, Features, MemberFacts, PplFacts, PplNewest,
+    SuperblockFacts,
 };
 use wattle_control::reason::Reason;
 use wattle_control::{Check, Code, Forced};
@@ -111,10 +112,13 @@ fn the_bits_of_all_current_copies_count_together() {
 #[test]
 fn a_bitmap_that_was_not_kept_is_not_believed() {
     type Change = fn(&mut BitmapContent);
-    let rows: [(Change, Distrust); 3] = [
-        (|bitmap| bitmap.events -= 1, Distrust::Behind { events: EVENTS - 1, array_events: EVENTS }),
-        (|bitmap| bitmap.stale = true, Distrust::SaysSo),
-        (|bitmap| bitmap.region_sectors <<= u64::from(bitmap.bits == bits_of(&[3])), Distrust::Disagree),
+    let rows: [(Change, BitmapDistrust); 3] = [
+        (|bitmap| bitmap.events -= 1, BitmapDistrust::Behind { events: EVENTS - 1, array_events: EVENTS }),
+        (|bitmap| bitmap.stale = true, BitmapDistrust::SaysSo),
+        (
+            |bitmap| bitmap.region_sectors <<= u64::from(bitmap.bits == bits_of(&[3])),
+            BitmapDistrust::Disagree,
+        ),
     ];
     for (change, distrust) in rows {
         let mut members = dirty(5, 4);
@@ -127,7 +131,7 @@ fn a_bitmap_that_was_not_kept_is_not_believed() {
         assert_eq!(bitmap.distrust, Some(distrust));
         assert_eq!(bitmap.set.len(), bitmap.set.count(), "every bit counts as set");
         assert_eq!((&assembly.needs, assembly.stale_regions()), (&Needs::Everything, None));
-        assert_eq!(assembly.re_addable[0].recovery, Recovery::Full, "{distrust:?}");
+        assert_eq!(assembly.re_addable[0].recovery, MemberRecovery::Full, "{distrust:?}");
     }
 }
 
@@ -345,7 +349,7 @@ fn replacing(valid_below_sectors: Option<u64>) -> Vec<MemberFacts> {
         None => Features::REPLACEMENT,
     };
     members.push(copy);
-    each(&mut members, |superblock| superblock.roles[2] = Role::Active(1));
+    each(&mut members, |superblock| superblock.roles[2] = DeviceRole::Active(1));
     members
 }
 
@@ -405,7 +409,7 @@ fn replacements_are_copied_anew_where_no_resync_compares_them() {
             member.ppl = Some(PplFacts { start_sector: 16, len_sectors: 1024, newest });
         }
         each(&mut members, |superblock| {
-            superblock.roles[4] = Role::Active(1);
+            superblock.roles[4] = DeviceRole::Active(1);
             superblock.features |= features;
             change(superblock);
         });
@@ -431,7 +435,7 @@ fn replacements_are_copied_anew_where_no_resync_compares_them() {
 
 /// A RAID 5 whose member 3 was left behind `behind` events ago; its bitmap was last cleared at
 /// event 10.
-fn left_behind(behind: u64, role: Role) -> Vec<MemberFacts> {
+fn left_behind(behind: u64, role: DeviceRole) -> Vec<MemberFacts> {
     let mut members = array(5, 4);
     with_bitmap(&mut members, 10, &[5]);
     members[3].superblock.events -= behind;
@@ -443,15 +447,20 @@ fn left_behind(behind: u64, role: Role) -> Vec<MemberFacts> {
 
 #[test]
 fn members_that_were_away_may_come_back() {
-    let re_add =
-        |recovery, events_behind, failed| ReAdd { member: 3, slot: 3, recovery, events_behind, failed };
+    let re_add = |recovery, events_behind, failed| ReAddCandidate {
+        member: 3,
+        slot: 3,
+        recovery,
+        events_behind,
+        failed,
+    };
     let rows = [
-        (2, Role::Faulty, Recovery::Regions, true),
-        (10, Role::Spare, Recovery::Regions, false),
-        (11, Role::Spare, Recovery::Full, false),
+        (2, DeviceRole::Faulty, MemberRecovery::Regions, true),
+        (10, DeviceRole::Spare, MemberRecovery::Regions, false),
+        (11, DeviceRole::Spare, MemberRecovery::Full, false),
         // One behind: counted out by the very update it missed.
-        (1, Role::Faulty, Recovery::Regions, true),
-        (1, Role::Spare, Recovery::Regions, false),
+        (1, DeviceRole::Faulty, MemberRecovery::Regions, true),
+        (1, DeviceRole::Spare, MemberRecovery::Regions, false),
     ];
     for (behind, role, recovery, failed) in rows {
         let members = left_behind(behind, role);
@@ -469,35 +478,35 @@ fn members_that_were_away_may_come_back() {
             members[3].superblock.recovery_offset = Some(0);
         },
         // It was in a run of the array that a present member was not in.
-        |members| members[3].superblock.roles[0] = Role::Faulty,
+        |members| members[3].superblock.roles[0] = DeviceRole::Faulty,
         // The array got a slot meanwhile, and its data moved.
         |members| members[3].superblock.raid_disks = 3,
         // The bitmap was not kept.
         |members| members.iter_mut().for_each(|member| bitmap_of(member).stale = true),
     ];
     for change in full {
-        let mut members = left_behind(4, Role::Faulty);
+        let mut members = left_behind(4, DeviceRole::Faulty);
         change(&mut members);
-        assert_eq!(decide(&members).re_addable, [re_add(Recovery::Full, 4, true)]);
+        assert_eq!(decide(&members).re_addable, [re_add(MemberRecovery::Full, 4, true)]);
     }
-    let mut members = left_behind(4, Role::Faulty);
+    let mut members = left_behind(4, DeviceRole::Faulty);
     each(&mut members, |superblock| superblock.features = Features::default());
-    assert_eq!(decide(&members).re_addable, [re_add(Recovery::Full, 4, true)], "there is no bitmap");
+    assert_eq!(decide(&members).re_addable, [re_add(MemberRecovery::Full, 4, true)], "there is no bitmap");
 }
 
 #[test]
 fn nobody_comes_back_into_a_slot_that_is_taken_or_from_a_run_of_its_own() {
-    let mut members = left_behind(4, Role::Spare);
+    let mut members = left_behind(4, DeviceRole::Spare);
     let mut other = members[0].clone();
     other.name = "other".to_owned();
     other.superblock.dev_number = 9;
     members.push(other);
-    each(&mut members, |superblock| superblock.roles[9] = Role::Active(3));
+    each(&mut members, |superblock| superblock.roles[9] = DeviceRole::Active(3));
     let assembly = decide(&members);
     assert_eq!((assembly.slots[3], assembly.re_addable), (Slot::InSync { member: 4 }, vec![]));
 
-    let mut members = left_behind(4, Role::Spare);
-    (0..3).for_each(|ix| members[3].superblock.roles[ix] = Role::Faulty);
+    let mut members = left_behind(4, DeviceRole::Spare);
+    (0..3).for_each(|ix| members[3].superblock.roles[ix] = DeviceRole::Faulty);
     let assembly = decide(&members);
     assert_eq!((refusals(&assembly), assembly.re_addable), (vec![Code::SplitBrain], vec![]));
     assert_eq!(decide(&array(5, 4)).re_addable, []);
@@ -506,14 +515,14 @@ fn nobody_comes_back_into_a_slot_that_is_taken_or_from_a_run_of_its_own() {
 /// Of two that were in the slot, the one that left later lacks less.
 #[test]
 fn the_one_with_the_most_events_comes_first() {
-    let mut members = left_behind(9, Role::Faulty);
+    let mut members = left_behind(9, DeviceRole::Faulty);
     let mut later = members[3].clone();
     later.name = "later".to_owned();
     later.superblock.dev_number = 8;
-    later.superblock.roles[8] = Role::Active(3);
+    later.superblock.roles[8] = DeviceRole::Active(3);
     later.superblock.events = EVENTS - 3;
     members.push(later);
-    each(&mut members[..3], |superblock| superblock.roles[8] = Role::Faulty);
+    each(&mut members[..3], |superblock| superblock.roles[8] = DeviceRole::Faulty);
     let order: Vec<_> = decide(&members).re_addable.iter().map(|re_add| re_add.member).collect();
     assert_eq!(order, [4, 3]);
 }

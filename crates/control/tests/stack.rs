@@ -7,7 +7,7 @@ use std::process::Command;
 
 use wattle_control::members::look_all;
 use wattle_control::scan::scan;
-use wattle_control::stack::{Options, Plain, Purpose, Stack};
+use wattle_control::stack::{Plain, Purpose, Stack, StackOptions};
 use wattle_control::{Code, Forced, Policy};
 use wattle_rt::{BufMut, Core, RuntimeConfig};
 
@@ -48,7 +48,7 @@ fn with_stack<T>(members: &[PathBuf], purpose: Purpose, main: impl AsyncFnOnce(C
     let scan = scan(look_all(&names).unwrap(), Forced::default()).unwrap();
     let config = RuntimeConfig { cores: 2, ..RuntimeConfig::default() };
     wattle_rt::run(config, async |core| {
-        let options = Options { policy: Policy::default(), purpose, wanted: None };
+        let options = StackOptions { policy: Policy::default(), purpose, wanted: None };
         let mut stack = Stack::open(&core, scan, options, &mut Plain).await.unwrap();
         let value = main(core.clone(), &mut stack).await;
         stack.close(&core).await.unwrap();
@@ -200,8 +200,8 @@ fn two_groups_of_one_name_are_told_apart_by_their_ids() {
 /// for it.
 #[test]
 fn what_the_group_went_on_without_is_not_believed() {
-    use wattle_format::lvm::segment::{Segment, Stripe};
-    use wattle_format::lvm::{Id, Kind};
+    use wattle_format::lvm::segment::{LvSegment, Stripe};
+    use wattle_format::lvm::{Id, SegmentKind};
     let dir = tempfile::tempdir().unwrap();
     let Some(all) = unpack(dir.path()) else { return };
     let array = with_stack(&all, Purpose::Look, async |core, stack| {
@@ -221,14 +221,17 @@ fn what_the_group_went_on_without_is_not_believed() {
             }
             let stripe = |name: &str| Stripe { name: name.to_owned(), extent: 0 };
             let legs = vec![stripe("pv0"), stripe("pv1")];
-            let kind = Kind::Mirror { legs, log: None, region_sectors: Some(1024), extents_moved: None };
+            let kind =
+                SegmentKind::Mirror { legs, log: None, region_sectors: Some(1024), extents_moved: None };
             vg.lvs.retain(|lv| lv.name == "root");
             vg.lvs[0].segments.truncate(1);
             let extents = vg.lvs[0].segments[0].extents;
             let mut mirror = vg.lvs[0].clone();
             (mirror.name, mirror.id) = ("mirror".to_owned(), Id::from_random([8; 32]));
-            mirror.segments = vec![Segment::new(0, extents, kind)];
-            let Kind::Striped { stripes, .. } = &mut vg.lvs[0].segments[0].kind else { panic!("linear") };
+            mirror.segments = vec![LvSegment::new(0, extents, kind)];
+            let SegmentKind::Striped { stripes, .. } = &mut vg.lvs[0].segments[0].kind else {
+                panic!("linear")
+            };
             stripes[0].extent = 12;
             vg.lvs[0].segments[0].extents = 3;
             vg.lvs.push(mirror);
@@ -279,7 +282,7 @@ fn a_group_that_changed_before_it_was_claimed_is_not_used() {
         let scan = scan(look_all(&[pv.to_str().unwrap()]).unwrap(), Forced::default()).unwrap();
         meanwhile();
         let found = wattle_rt::run(RuntimeConfig::default(), async |core| {
-            let options = Options { policy: Policy::default(), purpose: Purpose::Write, wanted: None };
+            let options = StackOptions { policy: Policy::default(), purpose: Purpose::Write, wanted: None };
             let stack = Stack::open(&core, scan, options, &mut Plain).await.unwrap();
             let found = stack.find(Some("foxtrot/root")).and_then(|volume| volume.member);
             stack.close(&core).await.unwrap();
@@ -310,7 +313,7 @@ fn a_drive_that_was_used_before_it_was_claimed_is_not_used() {
         std::fs::write(&drive, vec![0; size as usize]).unwrap();
         let scan = scan(look_all(&[drive.to_str().unwrap()]).unwrap(), Forced::default()).unwrap();
         let claim = wattle_rt::run(RuntimeConfig::default(), async |core| {
-            let options = Options { policy: Policy::default(), purpose: Purpose::Write, wanted: None };
+            let options = StackOptions { policy: Policy::default(), purpose: Purpose::Write, wanted: None };
             let mut stack = Stack::open(&core, scan, options, &mut Plain).await.unwrap();
             std::fs::write(&drive, &content).unwrap();
             let first = stack.scan.members.ids().next().unwrap();

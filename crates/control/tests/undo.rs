@@ -11,28 +11,28 @@ use std::sync::{Arc, Mutex};
 use real::request;
 use wattle_control::MemberId;
 use wattle_control::create::{Consistency, CreateRequest, inspect, plan};
-use wattle_control::lvm::commit::Role;
-use wattle_control::lvm::physical::{self, Physical};
-use wattle_control::lvm::plan::{From, Place, Plan, say_in_a_group};
+use wattle_control::lvm::commit::CommitRole;
+use wattle_control::lvm::physical::{self, PhysicalVolume};
+use wattle_control::lvm::plan::{ChangeTarget, From, GroupPlan, say_in_a_group};
 use wattle_control::restore::compare;
 use wattle_control::undo::draft::{Pieces, draft, pieces};
-use wattle_control::undo::{Recorder, Site, Write, carry_out, load};
+use wattle_control::undo::{CoveredWrite, Recorder, UndoSite, carry_out, load};
 use wattle_control::{Code, Member, Problem};
 use wattle_engine::geometry::Level;
 use wattle_format::lvm::label::Area;
 use wattle_format::lvm::{Id, Label, Pv, Stamp, Vg};
 use wattle_format::md::Version;
-use wattle_format::undo::{Log, Place as Where, SECTOR_BYTES, Target};
+use wattle_format::undo::{SECTOR_BYTES, UndoLog, UndoTarget, UndoTargetKind as Where};
 use wattle_rt::{
-    Buf, BufMut, Core, Device, DriveConfig, Durability, IoError, Outcome, Reply, RuntimeConfig, Serve, Unmap,
-    World, WorldConfig,
+    Buf, BufMut, Core, Device, DriveConfig, Durability, IoError, Reply, RunOutcome, RuntimeConfig, Serve,
+    SimWorld, Unmap, WorldConfig,
 };
 
 const SIZE_BYTES: u64 = 64 << 10;
 
 /// A world of drives that hold something.
 struct Rig {
-    world: World,
+    world: SimWorld,
     drives: Vec<Device>,
 }
 
@@ -45,7 +45,7 @@ fn content(drive: usize) -> Vec<u8> {
 
 impl Rig {
     fn new(drives: usize, sector_bytes: u32) -> Self {
-        let mut world = World::new(WorldConfig::default());
+        let mut world = SimWorld::new(WorldConfig::default());
         let config = DriveConfig { size_bytes: SIZE_BYTES, sector_bytes, ..DriveConfig::default() };
         let drives: Vec<_> = (0..drives).map(|_| world.add_drive(config.clone())).collect();
         let rig = Self { world, drives };
@@ -65,8 +65,8 @@ impl Rig {
         self.drives.iter().map(peek).collect()
     }
 
-    fn sites(&self) -> Vec<Site> {
-        let site = |(ix, device): (usize, &Device)| Site {
+    fn sites(&self) -> Vec<UndoSite> {
+        let site = |(ix, device): (usize, &Device)| UndoSite {
             name: format!("drive {ix}"),
             place: Where::Member,
             drive: String::new(),
@@ -76,8 +76,8 @@ impl Rig {
     }
 
     /// The log that a command saves before these writes, as it is read back.
-    fn log(&self, writes: &[Write]) -> Log {
-        let target = |ix: usize| Target {
+    fn log(&self, writes: &[CoveredWrite]) -> UndoLog {
+        let target = |ix: usize| UndoTarget {
             name: format!("drive {ix}"),
             place: Where::Member,
             sectors: SIZE_BYTES / 512,
@@ -94,8 +94,8 @@ impl Rig {
             );
         }
         let (targets, ranges) = draft(targets, writes, &[], &read).unwrap();
-        let log = Log { targets, ranges, ..Log::default() };
-        assert_eq!(Log::decode(&log.encode()), Ok(log.clone()));
+        let log = UndoLog { targets, ranges, ..UndoLog::default() };
+        assert_eq!(UndoLog::decode(&log.encode()), Ok(log.clone()));
         log
     }
 
@@ -109,11 +109,11 @@ impl Rig {
         self.world.choose_power_cuts(chooser(outcome));
         self.world.power_cut_after_ops(cut);
         let ended = match self.world.run(main) {
-            Outcome::Done(result) => {
+            RunOutcome::Done(result) => {
                 result.unwrap();
                 true
             }
-            Outcome::PowerCut => false,
+            RunOutcome::PowerCut => false,
             other => panic!("{other:?}"),
         };
         self.world.cancel_power_cut();
@@ -122,7 +122,7 @@ impl Rig {
 }
 
 /// Brings back what a log has.
-async fn undo(core: Core, sites: Vec<Site>, log: Log) -> Result<(), Problem> {
+async fn undo(core: Core, sites: Vec<UndoSite>, log: UndoLog) -> Result<(), Problem> {
     let mut writes = Vec::new();
     for (target, site) in sites.iter().enumerate() {
         let (fit, restoring) = compare(&core, &site.device, &log, target, false).await.unwrap();
@@ -153,8 +153,8 @@ fn chooser(outcome: u64) -> impl FnMut(usize) -> usize {
 /// taken back. How many.
 fn explore(
     rig: impl Fn() -> Rig,
-    writes: impl Fn(&Rig) -> Vec<Write>,
-    command: impl AsyncFn(Core, Vec<Device>, Vec<Site>, Vec<Write>) -> Result<(), Problem>,
+    writes: impl Fn(&Rig) -> Vec<CoveredWrite>,
+    command: impl AsyncFn(Core, Vec<Device>, Vec<UndoSite>, Vec<CoveredWrite>) -> Result<(), Problem>,
 ) -> u32 {
     let mut outcomes = 0;
     for cut in 1.. {
@@ -178,7 +178,7 @@ fn explore(
 }
 
 /// The same of taking back what a command left.
-fn explore_undo(rig: &mut Rig, before: &[Vec<u8>], left: &[Vec<u8>], log: &Log) -> u32 {
+fn explore_undo(rig: &mut Rig, before: &[Vec<u8>], left: &[Vec<u8>], log: &UndoLog) -> u32 {
     let mut outcomes = 0;
     for cut in 1.. {
         for outcome in 0..OUTCOMES {
@@ -199,7 +199,7 @@ fn explore_undo(rig: &mut Rig, before: &[Vec<u8>], left: &[Vec<u8>], log: &Log) 
 
 #[test]
 fn writes_that_are_cut_short_are_taken_back() {
-    let write = |site, offset_bytes, bytes: &[u8]| Write { site, offset_bytes, bytes: bytes.to_vec() };
+    let write = |site, offset_bytes, bytes: &[u8]| CoveredWrite { site, offset_bytes, bytes: bytes.to_vec() };
     let writes = vec![
         write(0, 4096, &[0; 1024]),
         // No whole sector, and twice over another one.
@@ -221,7 +221,7 @@ fn writes_that_are_cut_short_are_taken_back() {
 #[test]
 fn what_somebody_else_wrote_is_told_and_left_alone() {
     let mut rig = Rig::new(1, 512);
-    let writes = vec![Write { site: 0, offset_bytes: 1024, bytes: vec![9; 2048] }];
+    let writes = vec![CoveredWrite { site: 0, offset_bytes: 1024, bytes: vec![9; 2048] }];
     let log = rig.log(&writes);
     let before = rig.contents();
     let sites = rig.sites();
@@ -255,25 +255,25 @@ fn group(seqno: u64) -> Vg {
     vg
 }
 
-fn place(pv: u8, from: From, role: Role) -> Place {
+fn place(pv: u8, from: From, role: CommitRole) -> ChangeTarget {
     let areas = vec![Area { offset_bytes: 4096, size_bytes: 8 << 10 }];
     let data = Area { offset_bytes: 16 << 10, size_bytes: 0 };
     let mut label = Label::new(id(pv + 1), SIZE_BYTES, data, areas);
-    say_in_a_group(&mut label, role == Role::Belongs);
+    say_in_a_group(&mut label, role == CommitRole::Belongs);
     let zeros = vec![Area { offset_bytes: 20 << 10, size_bytes: 4096 }];
-    Place { member: MemberId::nth(pv.into()), name: format!("pv{pv}"), from, label, role, zeros }
+    ChangeTarget { member: MemberId::nth(pv.into()), name: format!("pv{pv}"), from, label, role, zeros }
 }
 
 /// What is on a drive now, as every command reads it.
-fn look(rig: &Rig, pv: usize) -> Physical {
+fn look(rig: &Rig, pv: usize) -> PhysicalVolume {
     let copy = Device::mem(SIZE_BYTES);
     copy.write_blocking(0, &rig.contents()[pv]).unwrap();
     physical::read(&Member::made_up("copy", copy)).unwrap().unwrap()
 }
 
-fn explore_plan(rig: impl Fn() -> Rig, plan: impl Fn(&Rig) -> Plan) -> u32 {
+fn explore_plan(rig: impl Fn() -> Rig, plan: impl Fn(&Rig) -> GroupPlan) -> u32 {
     let stamp = Stamp { description: String::new(), host: "h".to_owned(), time: 1 };
-    let text = |plan: &Plan| plan.after.as_ref().map(|vg| vg.to_text(&stamp));
+    let text = |plan: &GroupPlan| plan.after.as_ref().map(|vg| vg.to_text(&stamp));
     let first = plan(&rig());
     explore(
         rig,
@@ -281,7 +281,7 @@ fn explore_plan(rig: impl Fn() -> Rig, plan: impl Fn(&Rig) -> Plan) -> u32 {
             let plan = plan(rig);
             let writes = plan.writes(text(&plan).as_deref()).unwrap().into_iter();
             writes
-                .map(|write| Write {
+                .map(|write| CoveredWrite {
                     site: write.place,
                     offset_bytes: write.offset_bytes,
                     bytes: write.bytes,
@@ -301,8 +301,8 @@ fn explore_plan(rig: impl Fn() -> Rig, plan: impl Fn(&Rig) -> Plan) -> u32 {
 fn changes_of_groups_that_are_cut_short_are_taken_back() {
     let new = |_: &Rig| {
         let wiped = || From::New(vec![Area { offset_bytes: 0, size_bytes: 4096 }]);
-        let places = (0..2).map(|pv| place(pv, wiped(), Role::Belongs)).collect();
-        Plan { before: None, after: Some(group(1)), places }
+        let places = (0..2).map(|pv| place(pv, wiped(), CommitRole::Belongs)).collect();
+        GroupPlan { before: None, after: Some(group(1)), places }
     };
     let with_group = || {
         let mut rig = Rig::new(2, 512);
@@ -313,15 +313,18 @@ fn changes_of_groups_that_are_cut_short_are_taken_back() {
         rig
     };
     let next = |rig: &Rig| {
-        let stays = |pv: u8| place(pv, From::Physical(look(rig, pv.into())), Role::Belongs);
-        let leaves = Place { role: Role::Leaves, ..place(1, From::Physical(look(rig, 1)), Role::Leaves) };
+        let stays = |pv: u8| place(pv, From::Physical(look(rig, pv.into())), CommitRole::Belongs);
+        let leaves = ChangeTarget {
+            role: CommitRole::Leaves,
+            ..place(1, From::Physical(look(rig, 1)), CommitRole::Leaves)
+        };
         let mut after = group(2);
         after.pvs.pop();
-        Plan { before: None, after: Some(after), places: vec![stays(0), leaves] }
+        GroupPlan { before: None, after: Some(after), places: vec![stays(0), leaves] }
     };
     let gone = |rig: &Rig| {
-        let goes = |pv: u8| place(pv, From::Physical(look(rig, pv.into())), Role::Goes);
-        Plan { before: None, after: None, places: vec![goes(0), goes(1)] }
+        let goes = |pv: u8| place(pv, From::Physical(look(rig, pv.into())), CommitRole::Goes);
+        GroupPlan { before: None, after: None, places: vec![goes(0), goes(1)] }
     };
     let outcomes = [
         explore_plan(|| Rig::new(2, 512), new),
@@ -382,7 +385,7 @@ fn old(number: usize) -> Vec<u8> {
 }
 
 /// Creates an array, as the command does it; its log, and what was done to the members.
-fn create(level: Level, version: Version, consistency: Consistency) -> (Log, Vec<Done>) {
+fn create(level: Level, version: Version, consistency: Consistency) -> (UndoLog, Vec<Done>) {
     on_a_core(async move |core| {
         let done = Arc::new(Mutex::new(Vec::new()));
         let member = |number: usize| {
@@ -407,7 +410,7 @@ fn create(level: Level, version: Version, consistency: Consistency) -> (Log, Vec
                 given: Vec::new(),
                 saved: RefCell::default(),
             };
-            let sites: Vec<_> = members.iter().map(Site::of_member).collect();
+            let sites: Vec<_> = members.iter().map(UndoSite::of_member).collect();
             let log = recorder.record_blocking(&sites, &plan.writes()).unwrap();
             plan.execute(&members).unwrap();
             load(&log).unwrap()
@@ -420,7 +423,7 @@ fn create(level: Level, version: Version, consistency: Consistency) -> (Log, Vec
 
 /// What drives hold if the power goes after so much was done: all that was flushed, and of the rest
 /// what `choose` says, by sectors.
-fn cut_short(done: &[Done], mut choose: impl FnMut(usize) -> usize) -> Vec<Write> {
+fn cut_short(done: &[Done], mut choose: impl FnMut(usize) -> usize) -> Vec<CoveredWrite> {
     let mut left = Vec::new();
     for (at, what) in done.iter().enumerate() {
         let Done::Write(site, offset_bytes, bytes) = what else { continue };
@@ -428,7 +431,7 @@ fn cut_short(done: &[Done], mut choose: impl FnMut(usize) -> usize) -> Vec<Write
         for (sector, bytes) in (0..).zip(bytes.chunks(SECTOR_BYTES)) {
             if flushed || choose(2) == 1 {
                 let offset_bytes = offset_bytes + sector * SECTOR_BYTES as u64;
-                left.push(Write { site: *site, offset_bytes, bytes: bytes.to_vec() });
+                left.push(CoveredWrite { site: *site, offset_bytes, bytes: bytes.to_vec() });
             }
         }
     }
@@ -453,13 +456,13 @@ fn a_create_that_is_cut_short_is_taken_back() {
             for (drive, before) in drives.iter().zip(&before) {
                 drive.write_blocking(0, before).unwrap();
             }
-            let sites: Vec<_> = drives.iter().map(|drive| Site::named("drive", drive)).collect();
+            let sites: Vec<_> = drives.iter().map(|drive| UndoSite::named("drive", drive)).collect();
             for cut in 0..=done.len() {
                 for outcome in 0..6 {
                     let left = cut_short(&done[..cut], chooser(outcome));
                     carry_out(&core, &sites, &left).await.unwrap();
                     undo(core.clone(), sites.clone(), log.clone()).await.unwrap();
-                    for Write { site, offset_bytes, bytes } in left {
+                    for CoveredWrite { site, offset_bytes, bytes } in left {
                         let mut now = vec![0; bytes.len()];
                         drives[site].read_blocking(offset_bytes, &mut now).unwrap();
                         let before = &before[site][offset_bytes as usize..][..bytes.len()];

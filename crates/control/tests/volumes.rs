@@ -13,13 +13,13 @@ use std::process::Command;
 use tempfile::TempDir;
 use wattle_control::members::look_all;
 use wattle_control::scan::scan;
-use wattle_control::stack::{Options, Plain, Purpose, Stack};
+use wattle_control::stack::{Plain, Purpose, Stack, StackOptions};
 use wattle_control::{Code, Forced, Policy, Problem};
 use wattle_engine::VolumeError;
 use wattle_format::lvm::area::Header;
 use wattle_format::lvm::label::Extension;
 use wattle_format::lvm::segment::{CacheParts, Stripe};
-use wattle_format::lvm::{Id, Kind, Label, Lv, Pv, Segment, Stamp, Vg};
+use wattle_format::lvm::{Id, Label, Lv, LvSegment, Pv, SegmentKind, Stamp, Vg};
 use wattle_rt::{BufMut, Core, RuntimeConfig};
 
 const PV_BYTES: u64 = 64 << 20;
@@ -77,8 +77,8 @@ impl Rig {
         self.dir.path().join(format!("pv{pv}"))
     }
 
-    fn add(&mut self, name: &str, visible: bool, extents: u64, kind: Kind) {
-        let segment = Segment::new(0, extents, kind);
+    fn add(&mut self, name: &str, visible: bool, extents: u64, kind: SegmentKind) {
+        let segment = LvSegment::new(0, extents, kind);
         let mut lv = Lv::new(name, id(100 + self.vg.lvs.len() as u8), &stamp(), vec![segment]);
         lv.status.retain(|word| visible || word != "VISIBLE");
         self.vg.lvs.push(lv);
@@ -93,7 +93,7 @@ impl Rig {
         let file = File::options().write(true).open(self.path(pv)).unwrap();
         file.write_all_at(contents, at).unwrap();
         let stripes = vec![Stripe { name: format!("pv{pv}"), extent }];
-        self.add(name, visible, extents, Kind::Striped { stripe_sectors: 0, stripes });
+        self.add(name, visible, extents, SegmentKind::Striped { stripe_sectors: 0, stripes });
     }
 
     /// Commits the text, and opens what is on some of the physical volumes.
@@ -112,7 +112,7 @@ impl Rig {
         let scan = scan(look_all(&names).unwrap(), Forced::default()).unwrap();
         let config = RuntimeConfig { cores: 2, ..RuntimeConfig::default() };
         wattle_rt::run(config, async |core| {
-            let options = Options { policy: Policy::default(), purpose: Purpose::Read, wanted: None };
+            let options = StackOptions { policy: Policy::default(), purpose: Purpose::Read, wanted: None };
             let mut stack = Stack::open(&core, scan, options, &mut Plain).await.unwrap();
             let value = main(core.clone(), &mut stack).await;
             stack.close(&core).await.unwrap();
@@ -222,7 +222,7 @@ fn both_sides_of_old_snapshots() {
             let mut rig = Rig::new();
             rig.linear("origin", true, 0, &origin);
             rig.linear("kept", false, 1, &store);
-            let kind = Kind::Snapshot {
+            let kind = SegmentKind::Snapshot {
                 origin: "origin".to_owned(),
                 store: "kept".to_owned(),
                 chunk_sectors: chunk as u64 / 512,
@@ -253,7 +253,7 @@ fn snapshots_that_were_given_up_or_contradict_themselves() {
             "snapshot0",
             true,
             4,
-            Kind::Snapshot { origin: of, store: kept, chunk_sectors: 8, merging: false },
+            SegmentKind::Snapshot { origin: of, store: kept, chunk_sectors: 8, merging: false },
         );
         rig.refused(&[0, 1], "kept", code, why);
         rig.expect(&[0, 1], "origin", &origin);
@@ -290,13 +290,18 @@ fn thin_rig(metadata: &[u8], data: &[u8], origin: Option<&[u8]>, device_id: u64)
     rig.linear("pool_tmeta", false, 0, metadata);
     rig.linear("pool_tdata", false, 1, data);
     let (data, metadata) = ("pool_tdata".to_owned(), "pool_tmeta".to_owned());
-    let kind =
-        Kind::ThinPool { data, metadata, transaction_id: 9, chunk_sectors: 128, zero_new_blocks: None };
+    let kind = SegmentKind::ThinPool {
+        data,
+        metadata,
+        transaction_id: 9,
+        chunk_sectors: 128,
+        zero_new_blocks: None,
+    };
     rig.add("pool", true, 8, kind);
     if let Some(origin) = origin {
         rig.linear("outside", true, 0, origin);
     }
-    let kind = Kind::Thin {
+    let kind = SegmentKind::Thin {
         pool: "pool".to_owned(),
         transaction_id: 0,
         device_id,
@@ -356,7 +361,7 @@ fn cache_rig(metadata: &[u8], mode: &str, version: u64, single: bool) -> Rig {
     rig.linear("slow", false, 0, &origin);
     let parts = CacheParts { metadata_start: 0, metadata_len: 4096, data_start: 4096, data_len: 4096 };
     let (chunk_sectors, metadata_format, mode) = (Some(64), Some(version), Some(mode.to_owned()));
-    let mut kind = Kind::Cache {
+    let mut kind = SegmentKind::Cache {
         pool: "fast".to_owned(),
         origin: "slow".to_owned(),
         single: single.then_some(parts),
@@ -370,8 +375,13 @@ fn cache_rig(metadata: &[u8], mode: &str, version: u64, single: bool) -> Rig {
         rig.linear("fast_cmeta", false, 1, metadata);
         rig.linear("fast_cdata", false, 1, &fast);
         let (data, metadata) = ("fast_cdata".to_owned(), "fast_cmeta".to_owned());
-        rig.add("fast", false, 2, Kind::CachePool { data, metadata, chunk_sectors, metadata_format, mode });
-        if let Kind::Cache { mode, chunk_sectors, metadata_format, .. } = &mut kind {
+        rig.add(
+            "fast",
+            false,
+            2,
+            SegmentKind::CachePool { data, metadata, chunk_sectors, metadata_format, mode },
+        );
+        if let SegmentKind::Cache { mode, chunk_sectors, metadata_format, .. } = &mut kind {
             (*mode, *chunk_sectors, *metadata_format) = (None, None, None);
         }
     }
@@ -438,7 +448,7 @@ fn mirror_rig(log: Option<&[u8]>) -> Rig {
         rig.linear("log", false, 1, log);
     }
     let leg = |name: &str| Stripe { name: name.to_owned(), extent: 0 };
-    let kind = Kind::Mirror {
+    let kind = SegmentKind::Mirror {
         legs: vec![leg("leg0"), leg("leg1")],
         log: log.map(|_| "log".to_owned()),
         region_sectors: Some(2048),

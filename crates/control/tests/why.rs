@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
 use wattle_control::assemble::{Degraded, Policy, assemble};
-use wattle_control::facts::{BadRange, Features, MemberFacts, PplFacts, PplNewest, Role};
+use wattle_control::facts::{BadBlockEntry, DeviceRole, Features, MemberFacts, PplFacts, PplNewest};
 use wattle_control::why::{Decision, Why, explain};
 use wattle_control::{Check, Code, Forced, Problem};
 
@@ -74,8 +74,8 @@ fn members_that_may_come_back_say_what_they_lack() {
         let mut members = array(5, 4);
         with_bitmap(&mut members, 14, &[5]);
         members[2].superblock.events -= behind;
-        each(&mut members[..2], |superblock| superblock.roles[2] = Role::Faulty);
-        each(&mut members[3..], |superblock| superblock.roles[2] = Role::Faulty);
+        each(&mut members[..2], |superblock| superblock.roles[2] = DeviceRole::Faulty);
+        each(&mut members[3..], |superblock| superblock.roles[2] = DeviceRole::Faulty);
         members[2].name = "it's old".to_owned();
         let why = why(&members, Forced::default());
         let back = of(&why, "it's old");
@@ -126,8 +126,8 @@ fn what_keeps_an_array_from_being_used_has_a_command() {
     says(&why(&reshaping, Forced::default()), "a reshape is in progress", "old geometry", kernel);
 
     let mut split = array(1, 2);
-    split[0].superblock.roles[1] = Role::Faulty;
-    split[1].superblock.roles[0] = Role::Faulty;
+    split[0].superblock.roles[1] = DeviceRole::Faulty;
+    split[1].superblock.roles[0] = DeviceRole::Faulty;
     let side = Some("wattle serve --force=split-brain m0 m1");
     says(&why(&split, Forced::default()), "WTL-0046", "changes of its own", side);
 }
@@ -137,8 +137,8 @@ fn bad_sectors_recoveries_and_members_that_cannot_be_used() {
     let mut members = array(1, 3);
     members[1].superblock.features = Features::BAD_BLOCKS;
     members[1].bad_blocks = Some(vec![
-        BadRange { start_sector: 3000, len_sectors: 8 },
-        BadRange { start_sector: 4000, len_sectors: 8 },
+        BadBlockEntry { start_sector: 3000, len_sectors: 8 },
+        BadBlockEntry { start_sector: 4000, len_sectors: 8 },
     ]);
     with_bitmap(&mut members, 14, &[5, 6]);
     let own = &mut members[2].superblock;

@@ -51,7 +51,7 @@ pub mod volume;
 pub use hints::cache::{CacheGrowth, CacheStatus, CacheTuning};
 pub use hints::readahead::AheadTuning;
 pub use job as sync;
-pub use job::{Job, JobError, RepairSource, SyncReport, SyncStatus};
+pub use job::{FinishedJob, Job, JobError, RepairSource, SyncStatus};
 pub use model::bad_ranges as bad;
 pub use model::bad_ranges::BadRanges;
 pub use model::error::{FailError, JoinError, LeaveError, VolumeError};
@@ -59,7 +59,7 @@ pub use model::health::{MemberKey, MemberState};
 pub use model::regions::Regions;
 pub use model::{error, geometry, plan, regions, units};
 pub use state::MemberSpec;
-pub use state::metadata::{Change, FailCause, Metadata, Record, SeatRecord};
+pub use state::metadata::{ArrayRecord, FailCause, Metadata, RecordCause, SeatRecord};
 pub use state::ppl as log;
 pub use state::{intent, metadata};
 pub use volume::{ArrayHandle, ArraySpec};
@@ -71,5 +71,5 @@ pub mod array {
     pub use crate::model::health::{MemberKey, MemberState};
     pub use crate::model::whom::Whom;
     pub use crate::state::{BAD_ENTRY_SECTORS, CounterTotals, MemberSpec, RequestLatencies};
-    pub use crate::volume::{ArrayHandle, ArraySpec, ArrayStatus, MemberStatus, Tuning};
+    pub use crate::volume::{ArrayHandle, ArraySpec, ArrayStatus, ArrayTuning, MemberStatus};
 }

@@ -10,7 +10,7 @@ use wattle_engine::metadata::NoMetadata;
 use wattle_engine::units::{MemberIx, Sector};
 use wattle_engine::{ArrayHandle, ArraySpec, Job, MemberSpec, RepairSource, Volume};
 use wattle_rt::{
-    Buf, BufMut, Core, CoreIx, Device, DriveConfig, Durability, Rng, Unmap, World, WorldConfig, race,
+    Buf, BufMut, Core, CoreIx, Device, DriveConfig, Durability, Rng, SimWorld, Unmap, WorldConfig, race,
 };
 
 const KIB: u64 = 1 << 10;
@@ -18,7 +18,7 @@ const MIB: u64 = 1 << 20;
 const MEMBER_SECTORS: u64 = 16 << 11;
 
 struct Fixture {
-    world: World,
+    world: SimWorld,
     drives: Vec<Device>,
     level: Level,
 }
@@ -29,7 +29,7 @@ impl Fixture {
     }
 
     fn with(level: Level, members: usize, config: &DriveConfig) -> Self {
-        let mut world = World::new(WorldConfig { seed: 11, cores: 2, ..WorldConfig::default() });
+        let mut world = SimWorld::new(WorldConfig { seed: 11, cores: 2, ..WorldConfig::default() });
         let drive = |slot| DriveConfig {
             size_bytes: MEMBER_SECTORS * 512,
             name: format!("drive{slot}"),

@@ -7,14 +7,14 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
 
-use wattle_engine::array::Tuning;
-use wattle_engine::geometry::{Geometry, Kind, Level, Params};
+use wattle_engine::array::ArrayTuning;
+use wattle_engine::geometry::{Geometry, Level, LevelKind, Params};
 use wattle_engine::intent::IntentSpec;
-use wattle_engine::metadata::{LocalBoxFuture, Metadata, Record};
+use wattle_engine::metadata::{ArrayRecord, LocalBoxFuture, Metadata};
 use wattle_engine::units::{MemberIx, MemberSet, Sector, StripeNo};
 use wattle_engine::{ArrayHandle, ArraySpec, MemberSpec, MemberState, Regions, VolumeRef};
 use wattle_rt::{
-    Buf, BufMut, Core, CoreIx, Device, DriveConfig, DriveControl, Durability, IoError, Rng, Unmap, World,
+    Buf, BufMut, Core, CoreIx, Device, DriveConfig, DriveControl, Durability, IoError, Rng, SimWorld, Unmap,
     WorldConfig,
 };
 
@@ -124,7 +124,7 @@ impl Keeper {
 }
 
 impl Metadata for Keeper {
-    fn commit<'a>(&'a self, record: &'a Record) -> LocalBoxFuture<'a, Result<(), MemberSet>> {
+    fn commit<'a>(&'a self, record: &'a ArrayRecord) -> LocalBoxFuture<'a, Result<(), MemberSet>> {
         Box::pin(async move {
             self.books.failed.set(record.failed);
             let mut failed = MemberSet::EMPTY;
@@ -175,7 +175,7 @@ impl Metadata for Keeper {
 }
 
 struct Fixture {
-    world: World,
+    world: SimWorld,
     devices: Vec<Device>,
     case: Case,
     books: Rc<Books>,
@@ -187,7 +187,7 @@ struct Fixture {
 
 impl Fixture {
     fn new(case: Case, seed: u64, cores: usize) -> Self {
-        let mut world = World::new(WorldConfig { seed, cores, ..WorldConfig::default() });
+        let mut world = SimWorld::new(WorldConfig { seed, cores, ..WorldConfig::default() });
         let drive = |slot| DriveConfig {
             size_bytes: (MEMBER_SECTORS + DATA.0) * 512,
             name: format!("drive{slot}"),
@@ -211,7 +211,7 @@ impl Fixture {
         let members = self.devices.iter().map(|device| MemberSpec::in_sync(device.clone(), DATA)).collect();
         let clean_delay = SWEEP * 2;
         let mut spec = ArraySpec::new("a", geometry(self.case), members);
-        spec.tuning = Tuning { clean_delay, ..Tuning::default() };
+        spec.tuning = ArrayTuning { clean_delay, ..ArrayTuning::default() };
         if self.dirty {
             spec.synced_below = Sector(0);
             spec.needs = Some(self.marked.clone());
@@ -264,7 +264,7 @@ impl Fixture {
         let sector = |member: MemberIx, at: u64| &data[member.index()][at as usize * 512..][..512];
         let mut differing = BTreeSet::new();
         match geometry.kind() {
-            Kind::Mirrored => {
+            LevelKind::Mirrored => {
                 for lba in 0..geometry.array_sectors().0 {
                     let copies = geometry.copies(Sector(lba));
                     let mut contents = copies.iter().map(|copy| sector(copy.member, copy.sector.0));

@@ -6,12 +6,12 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use wattle_engine::geometry::{Geometry, Kind, Level, Params};
+use wattle_engine::geometry::{Geometry, Level, LevelKind, Params};
 use wattle_engine::metadata::NoMetadata;
 use wattle_engine::units::{MemberIx, Sector};
 use wattle_engine::{ArrayHandle, ArraySpec, MemberSpec, MemberState, Volume};
 use wattle_rt::{
-    Buf, BufMut, Core, Device, DriveConfig, Durability, Outcome, Rng, Unmap, World, WorldConfig, race,
+    Buf, BufMut, Core, Device, DriveConfig, Durability, Rng, RunOutcome, SimWorld, Unmap, WorldConfig, race,
 };
 
 #[derive(Clone, Copy, Debug)]
@@ -62,14 +62,14 @@ fn geometry(case: Case) -> Geometry {
 }
 
 struct Fixture {
-    world: World,
+    world: SimWorld,
     drives: Vec<Device>,
     case: Case,
 }
 
 impl Fixture {
     fn new(case: Case, seed: u64, cores: usize) -> Self {
-        let mut world = World::new(WorldConfig { seed, cores, ..WorldConfig::default() });
+        let mut world = SimWorld::new(WorldConfig { seed, cores, ..WorldConfig::default() });
         let drives = (0..case.members)
             .map(|slot| {
                 world.add_drive(DriveConfig {
@@ -149,7 +149,7 @@ fn run<T: std::fmt::Debug + 'static>(
     main: impl AsyncFnOnce(Core) -> T + 'static,
 ) -> T {
     match fixture.world.run(main) {
-        Outcome::Done(value) => value,
+        RunOutcome::Done(value) => value,
         other => panic!("{:?} {what}: {other:?}", fixture.case),
     }
 }
@@ -235,7 +235,8 @@ fn a_member_that_goes_away_in_mid_flight_costs_nothing() {
 #[test]
 fn a_write_that_nobody_waits_for_is_finished_before_the_array_stops() {
     const LEN: u64 = 2048;
-    for (number, &case) in CASES.iter().enumerate().filter(|(_, case)| case.level.kind() == Kind::Parity) {
+    for (number, &case) in CASES.iter().enumerate().filter(|(_, case)| case.level.kind() == LevelKind::Parity)
+    {
         let mut fixture = Fixture::new(case, 60 + number as u64, 3);
         let spec = fixture.spec(&[]);
         let wanted = run(&mut fixture, "giving up", async move |core: Core| {

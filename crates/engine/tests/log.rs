@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use wattle_engine::geometry::{Geometry, Level, Params};
 use wattle_engine::log::{LogArea, LogEntry, LogFormat, LogSpec};
-use wattle_engine::metadata::{LocalBoxFuture, Metadata, NoMetadata, Record};
+use wattle_engine::metadata::{ArrayRecord, LocalBoxFuture, Metadata, NoMetadata};
 use wattle_engine::units::{MemberIx, MemberSet, Sector, StripeNo};
 use wattle_engine::{ArrayHandle, ArraySpec, MemberSpec, MemberState, Volume};
 use wattle_rt::{
-    Buf, BufMut, Core, Device, DriveConfig, DriveControl, Durability, Instant, Unmap, World, WorldConfig,
+    Buf, BufMut, Core, Device, DriveConfig, DriveControl, Durability, Instant, SimWorld, Unmap, WorldConfig,
     WriteRecord,
 };
 
@@ -61,7 +61,7 @@ fn header(bytes: &[u8]) -> Option<(u64, Vec<[u64; 3]>)> {
 }
 
 struct Fixture {
-    world: World,
+    world: SimWorld,
     drives: Vec<Device>,
     geometry: Geometry,
     entries_max: usize,
@@ -69,7 +69,7 @@ struct Fixture {
 
 impl Fixture {
     fn new(cores: usize) -> Self {
-        let mut world = World::new(WorldConfig { seed: 5, cores, ..WorldConfig::default() });
+        let mut world = SimWorld::new(WorldConfig { seed: 5, cores, ..WorldConfig::default() });
         let drives = (0..=MEMBERS)
             .map(|slot| {
                 world.add_drive(DriveConfig {
@@ -275,7 +275,7 @@ struct Slow {
 }
 
 impl Metadata for Slow {
-    fn commit<'a>(&'a self, record: &'a Record) -> LocalBoxFuture<'a, Result<(), MemberSet>> {
+    fn commit<'a>(&'a self, record: &'a ArrayRecord) -> LocalBoxFuture<'a, Result<(), MemberSet>> {
         Box::pin(async move {
             if !record.failed.is_empty() {
                 self.core.sleep(Duration::from_millis(20)).await;
@@ -388,7 +388,7 @@ struct Watching {
 }
 
 impl Metadata for Watching {
-    fn commit<'a>(&'a self, record: &'a Record) -> LocalBoxFuture<'a, Result<(), MemberSet>> {
+    fn commit<'a>(&'a self, record: &'a ArrayRecord) -> LocalBoxFuture<'a, Result<(), MemberSet>> {
         let log = header(&self.drive.peek_durable(LOG.offset_bytes, 4096)).map(|(generation, _)| generation);
         self.seen.borrow_mut().push((record.dirty, log));
         Box::pin(std::future::ready(Ok(())))

@@ -6,12 +6,12 @@ use wattle_engine::geometry::{Geometry, Level, Params};
 use wattle_engine::metadata::NoMetadata;
 use wattle_engine::planted::{self, Bug};
 use wattle_engine::units::Sector;
-use wattle_engine::volume::Segment;
+use wattle_engine::volume::MapSegment;
 use wattle_engine::{
     ArrayHandle, ArraySpec, MapSpec, MappedHandle, MemberSpec, MemberState, Volume, VolumeError,
 };
 use wattle_rt::{
-    Buf, BufMut, Core, CoreIx, Device, DriveConfig, DriveControl, Durability, World, WorldConfig,
+    Buf, BufMut, Core, CoreIx, Device, DriveConfig, DriveControl, Durability, SimWorld, WorldConfig,
 };
 
 const PART: u64 = 256 << 10;
@@ -46,7 +46,7 @@ async fn first_byte(volume: &Volume) -> u8 {
     bytes[0]
 }
 
-fn drives(world: &mut World, count: usize) -> (Vec<Device>, Vec<DriveControl>) {
+fn drives(world: &mut SimWorld, count: usize) -> (Vec<Device>, Vec<DriveControl>) {
     let drives: Vec<_> = (0..count).map(|_| world.add_drive(DriveConfig::default())).collect();
     let controls = drives.iter().map(|drive| world.drive(drive)).collect();
     (drives, controls)
@@ -56,7 +56,7 @@ fn drives(world: &mut World, count: usize) -> (Vec<Device>, Vec<DriveControl>) {
 /// the second array flushes first. Whether the first array then still reads its first member, and
 /// what it reads.
 fn flushed_by_a_neighbour() -> (Result<(), VolumeError>, MemberState, u8) {
-    let mut world = World::new(WorldConfig { seed: 1, cores: 2, ..WorldConfig::default() });
+    let mut world = SimWorld::new(WorldConfig { seed: 1, cores: 2, ..WorldConfig::default() });
     let (drives, controls) = drives(&mut world, 2);
     let part = |drive: &Device, start| drive.part("part", start, PART).unwrap();
     let outcome = world.run(async move |core: Core| {
@@ -91,7 +91,7 @@ fn a_loss_that_is_told_once_would_be_noticed() {
 /// write of the other one takes the report of it. What the forced write, the flush of the first,
 /// one more flush, and a write after these come to.
 fn taken_by_a_forced_write(level: Level, members: usize) -> [Result<(), VolumeError>; 4] {
-    let mut world = World::new(WorldConfig { seed: 1, cores: 2, ..WorldConfig::default() });
+    let mut world = SimWorld::new(WorldConfig { seed: 1, cores: 2, ..WorldConfig::default() });
     let (drives, controls) = drives(&mut world, members);
     let outcome = world.run(async move |core: Core| {
         let drives: Vec<&Device> = drives.iter().collect();
@@ -132,7 +132,7 @@ fn a_forced_write_that_takes_the_report_alone_would_be_noticed() {
 /// other one lost. And a flush of the drive by what writes its metadata takes one.
 #[test]
 fn volumes_on_one_drive_each_learn_what_was_lost() {
-    let mut world = World::new(WorldConfig { seed: 1, cores: 2, ..WorldConfig::default() });
+    let mut world = SimWorld::new(WorldConfig { seed: 1, cores: 2, ..WorldConfig::default() });
     let (drives, controls) = drives(&mut world, 1);
     let outcome = world.run(async move |core: Core| {
         for of_metadata in [false, true] {
@@ -140,7 +140,7 @@ fn volumes_on_one_drive_each_learn_what_was_lost() {
             for number in 0..2 {
                 let part = drives[0].part("part", number * PART, PART).unwrap();
                 let below = start(&core, "pv", Level::Linear, &[&part]).await;
-                let segments = vec![Segment::linear(PART, 0, 0)];
+                let segments = vec![MapSegment::linear(PART, 0, 0)];
                 let map = MapSpec { below: vec![below.volume()], segments, read_only: false };
                 let lv = MappedHandle::start(&core, "lv", map).await.unwrap();
                 volumes.push((part, lv.volume().open(&core).unwrap()));

@@ -6,12 +6,12 @@
 use wattle_engine::geometry::{Geometry, Level, Params};
 use wattle_engine::metadata::NoMetadata;
 use wattle_engine::units::Sector;
-use wattle_engine::volume::{Leg, MapError, Segment, StartMappedError, Target};
+use wattle_engine::volume::{Leg, MapSegment, SegmentTarget, StartMappedError, VolumeMapError};
 use wattle_engine::{
     ArrayHandle, ArraySpec, MapSpec, MappedHandle, MemberSpec, Volume, VolumeError, VolumeRef,
 };
 use wattle_rt::{
-    Buf, BufMut, Core, CoreIx, Device, DriveConfig, Durability, Outcome, Rng, Unmap, World, WorldConfig,
+    Buf, BufMut, Core, CoreIx, Device, DriveConfig, Durability, Rng, RunOutcome, SimWorld, Unmap, WorldConfig,
 };
 
 const MEMBER_SECTORS: u64 = 512;
@@ -36,7 +36,7 @@ async fn start(core: &Core, spec: ArraySpec) -> ArrayHandle {
 
 /// Runs `main` with a RAID 5 of three drives and a RAID 1 of two.
 fn with_arrays(cores: usize, seed: u64, main: impl AsyncFnOnce(Core, [ArrayHandle; 2]) + 'static) {
-    let mut world = World::new(WorldConfig { seed, cores, ..WorldConfig::default() });
+    let mut world = SimWorld::new(WorldConfig { seed, cores, ..WorldConfig::default() });
     let mut drive = |name: &str| {
         let (size_bytes, name) = (MEMBER_SECTORS * 512, name.to_owned());
         world.add_drive(DriveConfig { size_bytes, name, ..DriveConfig::default() })
@@ -50,23 +50,23 @@ fn with_arrays(cores: usize, seed: u64, main: impl AsyncFnOnce(Core, [ArrayHandl
         five.stop(&core).await.unwrap();
         one.stop(&core).await.unwrap();
     });
-    assert!(matches!(outcome, Outcome::Done(())), "{outcome:?}");
+    assert!(matches!(outcome, RunOutcome::Done(())), "{outcome:?}");
 }
 
 const K: u64 = 1024;
 
-fn striped(len_bytes: u64, stripe_bytes: u64, legs: &[(usize, u64)]) -> Segment {
+fn striped(len_bytes: u64, stripe_bytes: u64, legs: &[(usize, u64)]) -> MapSegment {
     let legs = legs.iter().map(|&(below, offset_bytes)| Leg { below, offset_bytes }).collect();
-    Segment { len_bytes, target: Target::Striped { stripe_bytes, legs } }
+    MapSegment { len_bytes, target: SegmentTarget::Striped { stripe_bytes, legs } }
 }
 
 /// Two runs of the RAID 5 out of order, a striped one over both, and one of the RAID 1.
-fn segments() -> Vec<Segment> {
+fn segments() -> Vec<MapSegment> {
     vec![
-        Segment::linear(64 * K, 0, 100 * K),
-        Segment::linear(32 * K, 0, 8 * K + 512),
+        MapSegment::linear(64 * K, 0, 100 * K),
+        MapSegment::linear(32 * K, 0, 8 * K + 512),
         striped(96 * K, 4 * K, &[(0, 200 * K), (1, 16 * K), (1, 80 * K)]),
-        Segment::linear(24 * K, 1, 160 * K),
+        MapSegment::linear(24 * K, 1, 160 * K),
     ]
 }
 
@@ -122,7 +122,7 @@ async fn scribble(core: &Core, volume: &Volume, model: &mut [u8], rng: &mut Rng,
     }
 }
 
-async fn mapped(core: &Core, below: Vec<VolumeRef>, segments: Vec<Segment>) -> MappedHandle {
+async fn mapped(core: &Core, below: Vec<VolumeRef>, segments: Vec<MapSegment>) -> MappedHandle {
     let spec = MapSpec { below, segments, read_only: false };
     MappedHandle::start(core, "lv", spec).await.unwrap()
 }
@@ -170,7 +170,7 @@ fn every_byte_is_where_the_map_says() {
 fn an_array_on_maps_on_a_map() {
     with_arrays(2, 7, async |core, [five, one]| {
         let outer = mapped(&core, vec![five.volume(), one.volume()], segments()).await;
-        let halves = [0, 96 * K].map(|at| vec![Segment::linear(96 * K, 0, at)]);
+        let halves = [0, 96 * K].map(|at| vec![MapSegment::linear(96 * K, 0, at)]);
         let mut members = Vec::new();
         for segments in halves {
             let half = mapped(&core, vec![outer.volume()], segments).await;
@@ -200,9 +200,9 @@ fn a_volume_grows_under_its_clients_on_every_core() {
         assert_eq!(beyond, Err(VolumeError::OutOfRange));
         // One that cannot be changes nothing.
         let mut wrong = segments();
-        wrong.push(Segment::linear(K, 1, 1 << 40));
+        wrong.push(MapSegment::linear(K, 1, 1 << 40));
         let refused = lv.remap(&core, MapSpec { below: below(), segments: wrong, read_only: false }).await;
-        assert_eq!(refused, Err(StartMappedError::Map(MapError::Beyond { segment: 4 })));
+        assert_eq!(refused, Err(StartMappedError::Map(VolumeMapError::Beyond { segment: 4 })));
         assert_eq!(volume.size_bytes(), 96 * K);
         let spec = MapSpec { below: below(), segments: segments(), read_only: false };
         lv.remap(&core, spec).await.unwrap();
@@ -239,7 +239,7 @@ fn ranges_move_under_a_client_on_every_core() {
                     let lv = lv.volume();
                     // Each has a volume of its own to write: half of this one, by a map on it.
                     core.call(CoreIx(ix), move |core| async move {
-                        let half = vec![Segment::linear(108 * K, 0, ix as u64 * 108 * K)];
+                        let half = vec![MapSegment::linear(108 * K, 0, ix as u64 * 108 * K)];
                         let half = mapped(&core, vec![lv], half).await;
                         let volume = half.volume().open(&core).unwrap();
                         let mut model = vec![0; 108 * 1024];
@@ -261,9 +261,9 @@ fn ranges_move_under_a_client_on_every_core() {
                 copy(&core, (&below[from.0], from.1), (&below[to.0], to.1), len).await;
                 at[part] = to;
                 let mut map = segments();
-                map[3] = Segment::linear(24 * K, at[0].0, at[0].1);
-                map[0] = Segment::linear(60 * K, 0, 104 * K);
-                map.insert(0, Segment::linear(4 * K, at[1].0, at[1].1));
+                map[3] = MapSegment::linear(24 * K, at[0].0, at[0].1);
+                map[0] = MapSegment::linear(60 * K, 0, 104 * K);
+                map.insert(0, MapSegment::linear(4 * K, at[1].0, at[1].1));
                 lv.remap(&core, MapSpec { below: below.to_vec(), segments: map, read_only: false })
                     .await
                     .unwrap();
@@ -280,10 +280,10 @@ fn ranges_move_under_a_client_on_every_core() {
 #[test]
 fn what_is_missing_is_refused_and_nothing_else() {
     with_arrays(1, 11, async |core, [five, _]| {
-        let missing = Segment { len_bytes: 8 * K, target: Target::Missing };
+        let missing = MapSegment { len_bytes: 8 * K, target: SegmentTarget::Missing };
         let spec = MapSpec {
             below: vec![five.volume()],
-            segments: vec![Segment::linear(8 * K, 0, 0), missing, Segment::linear(8 * K, 0, 8 * K)],
+            segments: vec![MapSegment::linear(8 * K, 0, 0), missing, MapSegment::linear(8 * K, 0, 8 * K)],
             read_only: false,
         };
         let lv = MappedHandle::start(&core, "partial", spec).await.unwrap();
@@ -304,20 +304,20 @@ fn what_is_missing_is_refused_and_nothing_else() {
 fn maps_that_cannot_be_are_refused() {
     with_arrays(1, 13, async |core, [five, _]| {
         let size = five.volume().size_bytes();
-        let zero = Segment { len_bytes: K, target: Target::Zero };
+        let zero = MapSegment { len_bytes: K, target: SegmentTarget::Zero };
         let cases = [
-            (Segment::linear(0, 0, 0), MapError::Length { segment: 0 }),
-            (Segment::linear(100, 0, 0), MapError::Length { segment: 0 }),
-            (Segment::linear(K, 0, size), MapError::Beyond { segment: 0 }),
-            (Segment::linear(K, 0, u64::MAX - 511), MapError::Beyond { segment: 0 }),
-            (Segment::linear(K, 0, 100), MapError::Beyond { segment: 0 }),
-            (Segment::linear(K, 1, 0), MapError::Beyond { segment: 0 }),
-            (striped(12 * K, 4 * K, &[(0, 0), (0, 64 * K)]), MapError::Length { segment: 0 }),
-            (striped(8 * K, 0, &[(0, 0)]), MapError::Length { segment: 0 }),
-            (striped(8 * K, 4 * K, &[]), MapError::Length { segment: 0 }),
-            (striped(8 * K, 1 << 63, &[(0, 0), (0, 0)]), MapError::Length { segment: 0 }),
-            (striped(8 * K, 4 * K, &[(0, 0), (0, size - K)]), MapError::Beyond { segment: 0 }),
-            (zero, MapError::Nowhere { segment: 0 }),
+            (MapSegment::linear(0, 0, 0), VolumeMapError::Length { segment: 0 }),
+            (MapSegment::linear(100, 0, 0), VolumeMapError::Length { segment: 0 }),
+            (MapSegment::linear(K, 0, size), VolumeMapError::Beyond { segment: 0 }),
+            (MapSegment::linear(K, 0, u64::MAX - 511), VolumeMapError::Beyond { segment: 0 }),
+            (MapSegment::linear(K, 0, 100), VolumeMapError::Beyond { segment: 0 }),
+            (MapSegment::linear(K, 1, 0), VolumeMapError::Beyond { segment: 0 }),
+            (striped(12 * K, 4 * K, &[(0, 0), (0, 64 * K)]), VolumeMapError::Length { segment: 0 }),
+            (striped(8 * K, 0, &[(0, 0)]), VolumeMapError::Length { segment: 0 }),
+            (striped(8 * K, 4 * K, &[]), VolumeMapError::Length { segment: 0 }),
+            (striped(8 * K, 1 << 63, &[(0, 0), (0, 0)]), VolumeMapError::Length { segment: 0 }),
+            (striped(8 * K, 4 * K, &[(0, 0), (0, size - K)]), VolumeMapError::Beyond { segment: 0 }),
+            (zero, VolumeMapError::Nowhere { segment: 0 }),
         ];
         for (segment, error) in cases {
             let spec =
@@ -331,18 +331,18 @@ fn maps_that_cannot_be_are_refused() {
 #[test]
 fn topology_follows_from_below_where_it_is_aligned() {
     with_arrays(1, 17, async |core, [five, one]| {
-        let topology = async |segments: Vec<Segment>| {
+        let topology = async |segments: Vec<MapSegment>| {
             let lv = mapped(&core, vec![five.volume(), one.volume()], segments).await;
             let volume = lv.volume().open(&core).unwrap();
             (u64::from(volume.io_min_bytes()), u64::from(volume.io_opt_bytes()))
         };
         // The RAID 5 has chunks of 4 KiB and two data members.
-        assert_eq!(topology(vec![Segment::linear(64 * K, 0, 8 * K)]).await, (4 * K, 8 * K));
-        assert_eq!(topology(vec![Segment::linear(64 * K, 0, 12 * K)]).await, (4 * K, 0));
-        assert_eq!(topology(vec![Segment::linear(64 * K, 0, 512)]).await, (512, 0));
-        let two = vec![Segment::linear(64 * K, 0, 8 * K), Segment::linear(8 * K, 0, 128 * K)];
+        assert_eq!(topology(vec![MapSegment::linear(64 * K, 0, 8 * K)]).await, (4 * K, 8 * K));
+        assert_eq!(topology(vec![MapSegment::linear(64 * K, 0, 12 * K)]).await, (4 * K, 0));
+        assert_eq!(topology(vec![MapSegment::linear(64 * K, 0, 512)]).await, (512, 0));
+        let two = vec![MapSegment::linear(64 * K, 0, 8 * K), MapSegment::linear(8 * K, 0, 128 * K)];
         assert_eq!(topology(two).await, (4 * K, 8 * K));
-        let shifted = vec![Segment::linear(4 * K, 0, 8 * K), Segment::linear(8 * K, 0, 128 * K)];
+        let shifted = vec![MapSegment::linear(4 * K, 0, 8 * K), MapSegment::linear(8 * K, 0, 128 * K)];
         assert_eq!(topology(shifted).await, (4 * K, 0), "behind 4 KiB nothing is aligned to 8 KiB any more");
         let legs = [(0, 0), (0, 64 * K)];
         assert_eq!(topology(vec![striped(32 * K, 16 * K, &legs)]).await, (16 * K, 32 * K));

@@ -5,12 +5,12 @@
 use std::time::Duration;
 
 use wattle_engine::geometry::{Geometry, Level, Params};
-use wattle_engine::metadata::{LocalBoxFuture, Metadata, Record};
+use wattle_engine::metadata::{ArrayRecord, LocalBoxFuture, Metadata};
 use wattle_engine::planted::{self, Bug};
 use wattle_engine::sync::Pace;
 use wattle_engine::units::{MemberIx, MemberSet, Sector};
 use wattle_engine::{ArrayHandle, ArraySpec, MemberSpec, MemberState};
-use wattle_rt::{Buf, Core, DriveConfig, Durability, World, WorldConfig};
+use wattle_rt::{Buf, Core, DriveConfig, Durability, SimWorld, WorldConfig};
 
 const SIZE: u64 = 256 << 10;
 const MS: Duration = Duration::from_millis(1);
@@ -19,7 +19,7 @@ const MS: Duration = Duration::from_millis(1);
 struct Slow(Core);
 
 impl Metadata for Slow {
-    fn commit<'a>(&'a self, _: &'a Record) -> LocalBoxFuture<'a, Result<(), MemberSet>> {
+    fn commit<'a>(&'a self, _: &'a ArrayRecord) -> LocalBoxFuture<'a, Result<(), MemberSet>> {
         Box::pin(async move {
             self.0.sleep(100 * MS).await;
             Ok(())
@@ -41,7 +41,7 @@ impl Metadata for Slow {
 /// counts as whole, and whether the members that were whole still do.
 fn after_the_pass(replaces: bool) -> (bool, bool) {
     let second = Duration::from_secs(1);
-    let mut world = World::new(WorldConfig { seed: 3, cores: 1, ..WorldConfig::default() });
+    let mut world = SimWorld::new(WorldConfig { seed: 3, cores: 1, ..WorldConfig::default() });
     let mut drive = |name: &str| {
         world.add_drive(DriveConfig {
             name: name.to_owned(),

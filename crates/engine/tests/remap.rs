@@ -7,9 +7,9 @@ use wattle_engine::geometry::{Geometry, Level, Params};
 use wattle_engine::metadata::NoMetadata;
 use wattle_engine::planted::{self, Bug};
 use wattle_engine::units::Sector;
-use wattle_engine::volume::Segment;
+use wattle_engine::volume::MapSegment;
 use wattle_engine::{ArrayHandle, ArraySpec, MapSpec, MappedHandle, MemberSpec, VolumeError};
-use wattle_rt::{Buf, BufMut, Core, CoreIx, Device, DriveConfig, Durability, World, WorldConfig};
+use wattle_rt::{Buf, BufMut, Core, CoreIx, Device, DriveConfig, Durability, SimWorld, WorldConfig};
 
 const K: u64 = 1024;
 const MS: Duration = Duration::from_millis(1);
@@ -32,7 +32,7 @@ async fn bare(core: &Core, name: &str, device: Device) -> ArrayHandle {
 fn map(first: &ArrayHandle, second: &ArrayHandle) -> MapSpec {
     MapSpec {
         below: vec![first.volume(), second.volume()],
-        segments: vec![Segment::linear(64 * K, 0, 0), Segment::linear(64 * K, 1, 0)],
+        segments: vec![MapSegment::linear(64 * K, 0, 0), MapSegment::linear(64 * K, 1, 0)],
         read_only: false,
     }
 }
@@ -56,7 +56,7 @@ async fn write(core: &Core, to: &MappedHandle, byte: u8, durability: Durability)
 /// read on core 0 still goes by the old map. A write to that half is acknowledged on core 0. Then
 /// what core 1 reads there, and what a flush on core 1 leaves unflushed on `q`.
 fn seen_elsewhere(seed: u64) -> (char, usize) {
-    let mut world = World::new(WorldConfig { seed, cores: 2, ..WorldConfig::default() });
+    let mut world = SimWorld::new(WorldConfig { seed, cores: 2, ..WorldConfig::default() });
     let mut drive =
         |name: &str| world.add_drive(DriveConfig { name: name.to_owned(), ..DriveConfig::default() });
     let (p, q, z) = (drive("p"), drive("q"), drive("z"));
@@ -111,7 +111,7 @@ fn a_map_that_changes_core_by_core_would_be_noticed() {
 fn a_change_that_fails_half_way_leaves_all_cores_with_the_old_map() {
     let mut failed = 0;
     for seed in 0..300 {
-        let mut world = World::new(WorldConfig { seed, cores: 3, ..WorldConfig::default() });
+        let mut world = SimWorld::new(WorldConfig { seed, cores: 3, ..WorldConfig::default() });
         let mut drive =
             |name: &str| world.add_drive(DriveConfig { name: name.to_owned(), ..DriveConfig::default() });
         let (p, q, z) = (drive("p"), drive("q"), drive("z"));
@@ -147,7 +147,7 @@ fn a_change_that_fails_half_way_leaves_all_cores_with_the_old_map() {
 
 #[test]
 fn a_volume_that_cannot_be_opened_on_every_core_is_nowhere() {
-    let mut world = World::new(WorldConfig { seed: 1, cores: 2, ..WorldConfig::default() });
+    let mut world = SimWorld::new(WorldConfig { seed: 1, cores: 2, ..WorldConfig::default() });
     let (p, z) = (world.add_drive(DriveConfig::default()), world.add_drive(DriveConfig::default()));
     let outcome = world.run(async move |core: Core| {
         let (p, z) = (bare(&core, "p", p).await, bare(&core, "z", z).await);

@@ -7,12 +7,12 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use wattle_engine::geometry::{Geometry, Level, Params};
-use wattle_engine::metadata::{LocalBoxFuture, Metadata, NoMetadata, Record};
+use wattle_engine::metadata::{ArrayRecord, LocalBoxFuture, Metadata, NoMetadata};
 use wattle_engine::units::{MemberIx, MemberSet, Sector};
 use wattle_engine::{
     ArrayHandle, ArraySpec, FailCause, MemberKey, MemberSpec, MemberState, Volume, VolumeError,
 };
-use wattle_rt::{Buf, BufMut, Core, Device, DriveConfig, DriveControl, Durability, World, WorldConfig};
+use wattle_rt::{Buf, BufMut, Core, Device, DriveConfig, DriveControl, Durability, SimWorld, WorldConfig};
 
 const MEMBER_SECTORS: u64 = 256;
 
@@ -25,7 +25,7 @@ type Plant = fn(&DriveControl);
 /// Remembers what was recorded; members may have no bad-block log.
 #[derive(Clone, Default)]
 struct Books {
-    records: Rc<RefCell<Vec<Record>>>,
+    records: Rc<RefCell<Vec<ArrayRecord>>>,
     /// Failures, and how many records there were before each.
     failures: Rc<RefCell<Vec<Failure>>>,
     without_log: bool,
@@ -38,7 +38,7 @@ impl Metadata for Books {
         self.failures.borrow_mut().push((members.to_vec(), cause, self.records.borrow().len()));
     }
 
-    fn commit<'a>(&'a self, record: &'a Record) -> LocalBoxFuture<'a, Result<(), MemberSet>> {
+    fn commit<'a>(&'a self, record: &'a ArrayRecord) -> LocalBoxFuture<'a, Result<(), MemberSet>> {
         self.records.borrow_mut().push(record.clone());
         let seats = (0..).map(MemberIx).zip(&record.seats);
         let full =
@@ -62,14 +62,14 @@ impl Metadata for Books {
 }
 
 struct Fixture {
-    world: World,
+    world: SimWorld,
     drives: Vec<Device>,
     level: Level,
 }
 
 impl Fixture {
     fn new(level: Level, members: usize) -> Self {
-        let mut world = World::new(WorldConfig { seed: 7, cores: 2, ..WorldConfig::default() });
+        let mut world = SimWorld::new(WorldConfig { seed: 7, cores: 2, ..WorldConfig::default() });
         let size_bytes = MEMBER_SECTORS * 512;
         let drive = |slot| DriveConfig { size_bytes, name: format!("drive{slot}"), ..DriveConfig::default() };
         let drives = (0..members).map(|slot| world.add_drive(drive(slot))).collect();

@@ -14,7 +14,7 @@ use wattle_engine::units::Sector;
 use wattle_engine::{ArrayHandle, ArraySpec, MemberSpec, VolumeRef};
 use wattle_export::fuse::{self, Transport};
 use wattle_export::nbd::{self, Export, Limits};
-use wattle_rt::fuse::Mount;
+use wattle_rt::fuse::FuseMount;
 use wattle_rt::{Core, Device, Listener, RuntimeConfig};
 
 const MEMBERS: u32 = 4;
@@ -40,7 +40,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 async fn over_nbd(core: &Core, volume: VolumeRef, socket: &str) -> Result<(), Box<dyn Error>> {
     let export = Export { volume, description: String::new() };
     let listener = Listener::unix(Path::new(socket))?;
-    let server = nbd::Server::start(core, listener, vec![export], Limits::default()).await?;
+    let server = nbd::NbdServer::start(core, listener, vec![export], Limits::default()).await?;
     core.terminated().await?;
     server.stop(core).await;
     Ok(())
@@ -52,8 +52,8 @@ async fn as_file(
     dir: &str,
     transport: Transport,
 ) -> Result<(), Box<dyn Error>> {
-    let mount = Mount::new(Path::new(dir), false)?;
-    let server = fuse::Server::start(core, mount, vec![volume], transport).await?;
+    let mount = FuseMount::new(Path::new(dir), false)?;
+    let server = fuse::FuseServer::start(core, mount, vec![volume], transport).await?;
     core.terminated().await?;
     server.stop(core).await;
     Ok(())

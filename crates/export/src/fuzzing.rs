@@ -3,14 +3,14 @@
 //! whatever was accepted.
 
 use crate::Address;
-use crate::fuse::protocol::{HEAD_BYTES, Offer};
-use crate::fuse::request::{Step, decide, parse};
-use crate::fuse::tree::{FileFacts, Owner, Tree};
+use crate::fuse::protocol::{HEAD_BYTES, KernelOffer};
+use crate::fuse::request::{FuseStep, decide, parse};
+use crate::fuse::tree::{FileFacts, NodeTree, Owner};
 use crate::nbd::Uri;
 use crate::nbd::handshake::{self, ExportFacts, Handshake};
 use crate::nbd::limits::REQUEST_BYTES_MAX;
-use crate::nbd::protocol::{self, REQUEST_BYTES, Request, SIMPLE_REPLY_BYTES};
-use crate::nbd::request::{self, Command};
+use crate::nbd::protocol::{self, NbdRequest, REQUEST_BYTES, SIMPLE_REPLY_BYTES};
+use crate::nbd::request::{self, NbdCommand};
 
 const SIZE_BYTES: u64 = 1 << 30;
 /// What one message may be answered with: names and descriptions of all exports.
@@ -35,22 +35,23 @@ pub fn fuzz_nbd(data: &[u8]) {
         assert!(out.len() <= ANSWER_BYTES_MAX, "a message has an answer of bounded length");
         rest = &rest[taken..];
         match step {
-            handshake::Step::Transmit(chosen) => break chosen,
-            handshake::Step::Close => return,
-            handshake::Step::More if taken == 0 || rest.is_empty() => return,
-            handshake::Step::More | handshake::Step::Reply => {}
+            handshake::HandshakeStep::Transmit(chosen) => break chosen,
+            handshake::HandshakeStep::Close => return,
+            handshake::HandshakeStep::More if taken == 0 || rest.is_empty() => return,
+            handshake::HandshakeStep::More | handshake::HandshakeStep::Reply => {}
         }
     };
     while let Some((bytes, after)) = rest.split_first_chunk::<REQUEST_BYTES>() {
-        let Some(asked) = Request::decode(bytes) else { return };
+        let Some(asked) = NbdRequest::decode(bytes) else { return };
         assert_eq!(asked.encode(), *bytes, "lossless");
         let export = &exports[chosen.export];
         if let Ok(command) = request::decide(&asked, export, chosen.structured) {
             let end = asked.offset_bytes.checked_add(u64::from(asked.length_bytes));
             assert!(end.is_some_and(|end| end <= SIZE_BYTES), "inside the export");
-            let moves = matches!(command, Command::Read | Command::Write(_));
+            let moves = matches!(command, NbdCommand::Read | NbdCommand::Write(_));
             assert!(!moves || asked.length_bytes <= REQUEST_BYTES_MAX);
-            let changes = matches!(command, Command::Write(_) | Command::Trim(_) | Command::WriteZeroes(..));
+            let changes =
+                matches!(command, NbdCommand::Write(_) | NbdCommand::Trim(_) | NbdCommand::WriteZeroes(..));
             assert!(!changes || !export.read_only);
         }
         rest = after.get(asked.payload_bytes() as usize..).unwrap_or_default();
@@ -81,7 +82,7 @@ pub fn fuzz_fuse(data: &[u8]) {
         block_bytes: 4096,
     };
     let volumes = [facts("a", false), facts("group/b", true)];
-    let Ok(tree) = Tree::new(&volumes, Owner::default()) else { return };
+    let Ok(tree) = NodeTree::new(&volumes, Owner::default()) else { return };
     let mut message = data.to_vec();
     if let Some(length) = message.first_chunk_mut::<4>() {
         *length = (data.len() as u32).to_ne_bytes();
@@ -89,8 +90,8 @@ pub fn fuzz_fuse(data: &[u8]) {
     let (head, body) = message.split_at(message.len().min(HEAD_BYTES));
     let mut joined = Vec::new();
     let Ok(asked) = parse(head, body, message.len(), &mut joined) else { return };
-    let _ = Offer::decode(asked.args).accept(u64::MAX, 1 << 20, 64);
-    if let Ok(Step::Job(job)) = decide(&tree, &asked) {
+    let _ = KernelOffer::decode(asked.args).accept(u64::MAX, 1 << 20, 64);
+    if let Ok(FuseStep::Job(job)) = decide(&tree, &asked) {
         assert!(job.volume < volumes.len());
         let end = job.offset_bytes.checked_add(job.length_bytes);
         assert!(end.is_some_and(|end| end <= SIZE_BYTES), "inside the volume");
@@ -98,8 +99,8 @@ pub fn fuzz_fuse(data: &[u8]) {
 }
 
 /// Takes any bytes and returns, or the decoder has a bug.
-pub type Target = fn(&[u8]);
+pub type FuzzTarget = fn(&[u8]);
 
 /// All of them, by the name of their file in `fuzz/`.
-pub const ALL: [(&str, Target); 3] =
+pub const ALL: [(&str, FuzzTarget); 3] =
     [("nbd", fuzz_nbd), ("nbd_client", fuzz_nbd_client), ("fuse", fuzz_fuse)];

@@ -16,8 +16,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use support::{MIB, pattern, volume, within};
-use wattle_export::fuse::{Server, ServerHandle, StartError, Stopped, Transport};
-use wattle_rt::fuse::{Mount, MountError, mount_at};
+use wattle_export::fuse::{FuseServer, FuseServerHandle, StartError, Stopped, Transport};
+use wattle_rt::fuse::{FuseMount, MountError, mount_at};
 use wattle_rt::{BackendChoice, Core, RuntimeConfig, mailbox};
 
 const SIZE: u64 = 64 * MIB;
@@ -27,7 +27,7 @@ const ONE: &[(&str, u64, bool)] = &[("disk", SIZE, false)];
 struct Rig {
     core: Core,
     dir: PathBuf,
-    server: ServerHandle,
+    server: FuseServerHandle,
 }
 
 impl Rig {
@@ -49,8 +49,8 @@ async fn beside<T: Send + 'static>(dir: &Path, work: impl FnOnce(&Path) -> T + S
 }
 
 /// A mount, or `None` where there can be none.
-fn mount(dir: &Path, read_only: bool) -> Option<Mount> {
-    match Mount::new(dir, read_only) {
+fn mount(dir: &Path, read_only: bool) -> Option<FuseMount> {
+    match FuseMount::new(dir, read_only) {
         Ok(mount) => Some(mount),
         Err(error @ (MountError::NoFuse | MountError::NoHelper)) => {
             eprintln!("SKIPPED: {error}");
@@ -123,15 +123,15 @@ fn io_uring_is_offered() -> bool {
 
 async fn serve(
     core: &Core,
-    mount: Mount,
+    mount: FuseMount,
     volumes: &[(&str, u64, bool)],
     transport: Transport,
-) -> Result<ServerHandle, StartError> {
+) -> Result<FuseServerHandle, StartError> {
     let mut opened = Vec::new();
     for (name, size_bytes, read_only) in volumes {
         opened.push(volume(core, name, *size_bytes, *read_only).await);
     }
-    Server::start(core, mount, opened, transport).await
+    FuseServer::start(core, mount, opened, transport).await
 }
 
 /// Whether to go on with a test that needs `tool`.
@@ -438,16 +438,16 @@ fn a_file_that_is_in_use_for_a_moment_is_waited_for() {
 fn a_directory_that_cannot_be_mounted_on_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("dir");
-    assert_eq!(Mount::new(&path, false).unwrap_err(), MountError::Missing);
+    assert_eq!(FuseMount::new(&path, false).unwrap_err(), MountError::Missing);
     fs::write(&path, "x").unwrap();
-    assert_eq!(Mount::new(&path, false).unwrap_err(), MountError::NotADirectory);
-    assert_eq!(Mount::new(&path.join("deeper"), false).unwrap_err(), MountError::NotADirectory);
-    assert_eq!(Mount::new(directory.path(), false).unwrap_err(), MountError::NotEmpty);
-    assert_eq!(Mount::new(Path::new("/"), false).unwrap_err(), MountError::NotEmpty);
+    assert_eq!(FuseMount::new(&path, false).unwrap_err(), MountError::NotADirectory);
+    assert_eq!(FuseMount::new(&path.join("deeper"), false).unwrap_err(), MountError::NotADirectory);
+    assert_eq!(FuseMount::new(directory.path(), false).unwrap_err(), MountError::NotEmpty);
+    assert_eq!(FuseMount::new(Path::new("/"), false).unwrap_err(), MountError::NotEmpty);
     fs::remove_file(&path).unwrap();
     // One that is not served yet goes with its handle.
     let Some(first) = mount(directory.path(), false) else { return };
-    assert_eq!(Mount::new(directory.path(), false).unwrap_err(), MountError::InUse);
+    assert_eq!(FuseMount::new(directory.path(), false).unwrap_err(), MountError::InUse);
     drop(first);
     assert!(mount_at(directory.path()).is_none());
 }

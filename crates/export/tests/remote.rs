@@ -16,8 +16,8 @@ use wattle_engine::metadata::NoMetadata;
 use wattle_engine::units::Sector;
 use wattle_engine::{ArrayHandle, ArraySpec, MemberSpec};
 use wattle_export::NbdAddress;
-use wattle_export::nbd::handshake::{ExportFacts, Handshake, Step};
-use wattle_export::nbd::protocol::{self as proto, Request};
+use wattle_export::nbd::handshake::{ExportFacts, Handshake, HandshakeStep};
+use wattle_export::nbd::protocol::{self as proto, NbdRequest};
 use wattle_export::nbd::remote::{Patience, RemoteError, connect};
 use wattle_export::nbd::{ClientError, Limits, Uri};
 use wattle_rt::{
@@ -298,10 +298,10 @@ impl Peer {
             core.send(&peer.stream, vec![Buf::copy_of(&out)]).await.unwrap();
             out.clear();
             match step {
-                Step::More => peer.receive().await,
-                Step::Reply => {}
-                Step::Transmit(_) => return peer,
-                Step::Close => panic!("the client gave up"),
+                HandshakeStep::More => peer.receive().await,
+                HandshakeStep::Reply => {}
+                HandshakeStep::Transmit(_) => return peer,
+                HandshakeStep::Close => panic!("the client gave up"),
             }
         }
     }
@@ -319,15 +319,15 @@ impl Peer {
     }
 
     /// The next write, and its data.
-    async fn write(&mut self) -> (Request, Vec<u8>) {
+    async fn write(&mut self) -> (NbdRequest, Vec<u8>) {
         let head = self.exactly(proto::REQUEST_BYTES).await;
-        let request = Request::decode(head.first_chunk().unwrap()).unwrap();
+        let request = NbdRequest::decode(head.first_chunk().unwrap()).unwrap();
         assert_eq!(request.kind, proto::commands::WRITE);
         let data = self.exactly(request.length_bytes as usize).await;
         (request, data)
     }
 
-    async fn answer(&self, request: &Request) {
+    async fn answer(&self, request: &NbdRequest) {
         let mut reply = proto::SIMPLE_REPLY_MAGIC.to_be_bytes().to_vec();
         reply.extend([0; 4]);
         reply.extend(request.cookie.to_be_bytes());

@@ -10,8 +10,8 @@ use std::time::Duration;
 use support::{Client, MIB, Rig, info_query, pattern, reads, volume, with_server, within};
 use wattle_export::NbdAddress;
 use wattle_export::nbd::limits::{REQUEST_BYTES_MAX, STREAM_BUFFER_BYTES};
-use wattle_export::nbd::protocol::{Request, command_flags, commands, options, replies};
-use wattle_export::nbd::{self, ClientError, Crowd, Export, Limits, Server};
+use wattle_export::nbd::protocol::{NbdRequest, command_flags, commands, options, replies};
+use wattle_export::nbd::{self, ClientError, Export, Limits, NbdServer, TurnedAway};
 use wattle_rt::{Buf, Core, Listener};
 
 const ONE: &[(&str, u64, bool)] = &[("disk", 64 * MIB, false)];
@@ -111,7 +111,7 @@ fn requests_in_flight_are_told_apart() {
         let block = |ix: u64| pattern(ix, 700);
         let mut writes = Vec::new();
         for ix in 0..count {
-            let request = Request {
+            let request = NbdRequest {
                 flags: 0,
                 kind: commands::WRITE,
                 cookie: ix,
@@ -362,7 +362,7 @@ fn when_all_connections_are_taken_the_one_idle_longest_makes_way() {
         busy.send(&[2; 512]).await;
         assert_eq!(busy.simple().await, Some((9, 0)));
         assert_eq!(newest[2].read(0, 512).await.unwrap(), [2; 512]);
-        assert_eq!(*told.borrow(), [Crowd { closed: 1, refused: 0 }], "told once in a while");
+        assert_eq!(*told.borrow(), [TurnedAway { closed: 1, refused: 0 }], "told once in a while");
     });
 }
 
@@ -498,7 +498,7 @@ fn clients_that_never_read_hold_back_no_others() {
         for name in ["first", "second", "third"] {
             let listener = Listener::unix(&directory.path().join(name)).unwrap();
             let export = Export { volume: volume.clone(), description: String::new() };
-            servers.push(Server::start(&core, listener, vec![export], Limits::default()).await.unwrap());
+            servers.push(NbdServer::start(&core, listener, vec![export], Limits::default()).await.unwrap());
         }
         let third = directory.path().join("third");
         let mut early = Client::connect(&core, &third, "", false).await;

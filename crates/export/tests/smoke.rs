@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use wattle_export::fuzzing::ALL;
-use wattle_export::nbd::protocol::{Request, commands, go};
+use wattle_export::nbd::protocol::{NbdRequest, commands, go};
 
 const ROUNDS: u64 = 20_000;
 
@@ -21,8 +21,9 @@ impl Random {
 
 /// A client that gets as far as requests; the kernel opening, reading and writing; an address.
 fn seeds() -> Vec<Vec<u8>> {
-    let request =
-        |kind, length_bytes| Request { flags: 0, kind, cookie: 7, offset_bytes: 4096, length_bytes }.encode();
+    let request = |kind, length_bytes| {
+        NbdRequest { flags: 0, kind, cookie: 7, offset_bytes: 4096, length_bytes }.encode()
+    };
     let mut client = go("data");
     client.extend(request(commands::READ, 4096));
     client.extend(request(commands::WRITE, 16));

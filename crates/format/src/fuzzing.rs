@@ -2,13 +2,15 @@
 //! the smoke test call the same code. Beyond "no panic" each asserts what must hold for whatever
 //! was accepted.
 
-use crate::dm::{self, Array, Walk, cache, raid, snapshot, thin};
+use crate::dm::{self, ArrayWalk, Walk, cache, raid, snapshot, thin};
 use crate::lvm::area::Header;
 use crate::lvm::label::{Area, SCAN_BYTES};
 use crate::lvm::text::Section;
 use crate::lvm::{Label, Stamp, Vg};
 use crate::md::badblocks::BadBlocks;
-use crate::md::{Fields, JournalChecksum, Role, Superblock, Version, bitmap, identify, journal, ppl, read};
+use crate::md::{
+    DeviceRole, JournalChecksum, Superblock, SuperblockFields, Version, bitmap, identify, journal, ppl, read,
+};
 use crate::overlay;
 use crate::rescue_map::{Phase, RescueMap};
 use crate::undo;
@@ -31,7 +33,7 @@ pub fn fuzz_superblock(data: &[u8]) {
     }
 }
 
-fn touch(fields: &Fields) {
+fn touch(fields: &SuperblockFields) {
     let _ = format!("{fields:?} {} {}", fields.name(), fields.features());
     let _ = (fields.set_uuid(), fields.stored_uuid(), fields.ctime(), fields.utime(), fields.layout());
     let _ = (fields.size_sectors(), fields.chunk_sectors(), fields.reshape(), fields.resync_offset());
@@ -45,11 +47,11 @@ fn touch(fields: &Fields) {
 
 fn change(mut superblock: Superblock, size_sectors: u64) {
     for (dev_number, role) in [
-        (0, Role::Faulty),
-        (3, Role::Active(1)),
-        (26, Role::Spare),
-        (1919, Role::Active(0)),
-        (u32::MAX, Role::Spare),
+        (0, DeviceRole::Faulty),
+        (3, DeviceRole::Active(1)),
+        (26, DeviceRole::Spare),
+        (1919, DeviceRole::Active(0)),
+        (u32::MAX, DeviceRole::Spare),
     ] {
         let _ = superblock.set_role(dev_number, role);
     }
@@ -95,7 +97,7 @@ pub fn fuzz_ppl(data: &[u8]) {
         area[532..536].copy_from_slice(&sum.to_le_bytes());
     }
     let Some(newest) = ppl::newest(&area, &uuid) else { return };
-    let shape = ppl::Shape { raid_disks: 4, chunk_sectors: 128, array_sectors: 1 << 30 };
+    let shape = ppl::PplShape { raid_disks: 4, chunk_sectors: 128, array_sectors: 1 << 30 };
     for work in newest.header.entries.iter().filter_map(|entry| entry.work(&shape).ok()) {
         assert!(work.rows * work.row_sectors <= 128 && work.data_disks <= 3);
     }
@@ -267,7 +269,7 @@ pub fn fuzz_dm_blocks(data: &[u8]) {
             last = Some(key);
         }
     }
-    let mut array = Array::<8>::new(0, 1 << 20, count);
+    let mut array = ArrayWalk::<8>::new(0, 1 << 20, count);
     // Which kind of block it wants is not told: it refuses the other.
     while let Some(block) = array.wants().map(|block| block as usize).filter(|&block| block < nodes.len()) {
         if array.give(&nodes[block]).is_err() && array.wants() == Some(block as u64) {
@@ -321,7 +323,7 @@ pub fn fuzz_rescue_map(data: &[u8]) {
 
 /// Undo logs: as they are, and with checksums, lengths and numbers that are right.
 pub fn fuzz_undo(data: &[u8]) {
-    let _ = undo::Log::decode(data);
+    let _ = undo::UndoLog::decode(data);
     let Some((header, rest)) = data.split_first_chunk::<64>() else { return };
     let (mut bytes, mut rest, mut entries) = (header.to_vec(), rest, 0_u32);
     while let Some((head, payload)) = rest.split_first_chunk::<12>() {
@@ -339,8 +341,8 @@ pub fn fuzz_undo(data: &[u8]) {
     bytes[44..48].copy_from_slice(&entries.to_le_bytes());
     let sum = crc32c::crc32c(&bytes[..64]);
     bytes[20..24].copy_from_slice(&sum.to_le_bytes());
-    let Ok(log) = undo::Log::decode(&bytes) else { return };
-    assert_eq!(undo::Log::decode(&log.encode()), Ok(log.clone()), "what was written reads back");
+    let Ok(log) = undo::UndoLog::decode(&bytes) else { return };
+    assert_eq!(undo::UndoLog::decode(&log.encode()), Ok(log.clone()), "what was written reads back");
     for range in &log.ranges {
         let end = range.sector + u64::from(range.sectors);
         assert!(end <= log.targets[range.target as usize].sectors);
@@ -358,15 +360,15 @@ pub fn fuzz_overlay(data: &[u8]) {
     overlay::reseal(&mut bytes);
     let Ok(header) = overlay::Header::decode(&bytes) else { return };
     assert_eq!(overlay::Header::decode(&header.encode()), Ok(header.clone()), "what was written reads back");
-    assert!(overlay::Layout { sectors: header.sectors }.file_bytes() >= overlay::PAGE_BYTES);
+    assert!(overlay::OverlayLayout { sectors: header.sectors }.file_bytes() >= overlay::PAGE_BYTES);
     assert_eq!(header.check(&header), Ok(()));
 }
 
 /// Takes any bytes and returns, or the decoder has a bug.
-pub type Target = fn(&[u8]);
+pub type FuzzTarget = fn(&[u8]);
 
 /// All of them, by the name of their file in `fuzz/`.
-pub const ALL: [(&str, Target); 15] = [
+pub const ALL: [(&str, FuzzTarget); 15] = [
     ("superblock", fuzz_superblock),
     ("bitmap", fuzz_bitmap),
     ("badblocks", fuzz_badblocks),

@@ -38,12 +38,12 @@ const NAME_BYTES_MAX: usize = 2048;
 
 /// Where things are, which follows from the member's size alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Layout {
+pub struct OverlayLayout {
     /// The member's size.
     pub sectors: u64,
 }
 
-impl Layout {
+impl OverlayLayout {
     /// Where a page of the map is.
     #[must_use]
     pub fn page_offset(self, page: u64) -> u64 {
@@ -79,7 +79,7 @@ pub struct Header {
 /// Why bytes are no header of an overlay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
-pub enum HeaderError {
+pub enum OverlayHeaderError {
     /// Another file, or one whose making was interrupted.
     #[error("it is no overlay")]
     Magic,
@@ -178,13 +178,13 @@ impl Header {
     ///
     /// # Errors
     /// They are no header that is known here.
-    pub fn decode(bytes: &[u8]) -> Result<Self, HeaderError> {
-        let bytes = bytes.get(..PAGE_BYTES as usize).ok_or(HeaderError::Magic)?;
+    pub fn decode(bytes: &[u8]) -> Result<Self, OverlayHeaderError> {
+        let bytes = bytes.get(..PAGE_BYTES as usize).ok_or(OverlayHeaderError::Magic)?;
         if bytes[..16] != MAGIC[..] {
-            return Err(HeaderError::Magic);
+            return Err(OverlayHeaderError::Magic);
         }
         if le32(bytes, 16) != VERSION {
-            return Err(HeaderError::Version(le32(bytes, 16)));
+            return Err(OverlayHeaderError::Version(le32(bytes, 16)));
         }
         let mut zeroed = bytes.to_vec();
         put_le32(&mut zeroed, 20, 0);
@@ -192,11 +192,11 @@ impl Header {
         let name = name.and_then(|name| std::str::from_utf8(name).ok());
         let (sectors, name) = match name {
             Some(name) if crc32c::crc32c(&zeroed) == le32(bytes, 20) => (le64(bytes, 24), name),
-            _ => return Err(HeaderError::Damaged),
+            _ => return Err(OverlayHeaderError::Damaged),
         };
         // So that no place in the file is beyond what a number holds.
         if sectors == 0 || sectors > i64::MAX as u64 / SECTOR_BYTES / 2 || name.len() > NAME_BYTES_MAX {
-            return Err(HeaderError::Damaged);
+            return Err(OverlayHeaderError::Damaged);
         }
         let time = (i64::from_le_bytes(array(bytes, 40)), le32(bytes, 36));
         Ok(Self {
@@ -253,7 +253,7 @@ mod tests {
             damaged[at] ^= 0x10;
             assert!(Header::decode(&damaged).is_err(), "byte {at}");
         }
-        assert_eq!(Header::decode(&bytes[..4000]), Err(HeaderError::Magic));
+        assert_eq!(Header::decode(&bytes[..4000]), Err(OverlayHeaderError::Magic));
     }
 
     #[test]
@@ -279,7 +279,7 @@ mod tests {
             let places = sample_places(sectors);
             let len = sample_bytes(sectors) as u64;
             assert!(places.iter().all(|place| place + len <= sectors * 512), "{sectors}: {places:?}");
-            let layout = Layout { sectors };
+            let layout = OverlayLayout { sectors };
             assert!(layout.data_offset().is_multiple_of(4096));
             assert!(layout.page_offset((sectors - 1) / PAGE_SECTORS) < layout.data_offset());
         }

@@ -17,7 +17,7 @@ use crate::text::printable;
 /// What was recognised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
-pub enum Kind {
+pub enum SignatureKind {
     /// LVM2 physical volume.
     Lvm2,
     /// dm-raid metadata (an LVM rmeta volume).
@@ -68,42 +68,44 @@ pub enum Kind {
     Imsm,
 }
 
-impl Kind {
+impl SignatureKind {
     /// Short name, as blkid and mdadm users know it.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
-            Kind::Lvm2 => "LVM2 physical volume",
-            Kind::DmRaid => "dm-raid metadata",
-            Kind::Mbr => "MBR partition table",
-            Kind::Gpt => "GPT partition table",
-            Kind::Ext2 => "ext2",
-            Kind::Ext3 => "ext3",
-            Kind::Ext4 => "ext4",
-            Kind::Xfs => "xfs",
-            Kind::Btrfs => "btrfs",
-            Kind::F2fs => "f2fs",
-            Kind::Zfs => "zfs member",
-            Kind::Swap => "swap",
-            Kind::Luks1 => "LUKS1",
-            Kind::Luks2 => "LUKS2",
-            Kind::BitLocker => "BitLocker",
-            Kind::Fat => "vfat",
-            Kind::ExFat => "exfat",
-            Kind::Ntfs => "ntfs",
-            Kind::Iso9660 => "iso9660",
-            Kind::SquashFs => "squashfs",
-            Kind::Bcache => "bcache",
-            Kind::Bcachefs => "bcachefs",
-            Kind::Ddf => "DDF RAID member",
-            Kind::Imsm => "Intel RAID member",
+            SignatureKind::Lvm2 => "LVM2 physical volume",
+            SignatureKind::DmRaid => "dm-raid metadata",
+            SignatureKind::Mbr => "MBR partition table",
+            SignatureKind::Gpt => "GPT partition table",
+            SignatureKind::Ext2 => "ext2",
+            SignatureKind::Ext3 => "ext3",
+            SignatureKind::Ext4 => "ext4",
+            SignatureKind::Xfs => "xfs",
+            SignatureKind::Btrfs => "btrfs",
+            SignatureKind::F2fs => "f2fs",
+            SignatureKind::Zfs => "zfs member",
+            SignatureKind::Swap => "swap",
+            SignatureKind::Luks1 => "LUKS1",
+            SignatureKind::Luks2 => "LUKS2",
+            SignatureKind::BitLocker => "BitLocker",
+            SignatureKind::Fat => "vfat",
+            SignatureKind::ExFat => "exfat",
+            SignatureKind::Ntfs => "ntfs",
+            SignatureKind::Iso9660 => "iso9660",
+            SignatureKind::SquashFs => "squashfs",
+            SignatureKind::Bcache => "bcache",
+            SignatureKind::Bcachefs => "bcachefs",
+            SignatureKind::Ddf => "DDF RAID member",
+            SignatureKind::Imsm => "Intel RAID member",
         }
     }
 
     /// Whether files are in it.
     #[must_use]
     pub fn is_file_system(self) -> bool {
-        use Kind::{Bcachefs, Btrfs, ExFat, Ext2, Ext3, Ext4, F2fs, Fat, Iso9660, Ntfs, SquashFs, Xfs, Zfs};
+        use SignatureKind::{
+            Bcachefs, Btrfs, ExFat, Ext2, Ext3, Ext4, F2fs, Fat, Iso9660, Ntfs, SquashFs, Xfs, Zfs,
+        };
         matches!(
             self,
             Ext2 | Ext3
@@ -126,7 +128,7 @@ impl Kind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Signature {
     /// What it is.
-    pub kind: Kind,
+    pub kind: SignatureKind,
     /// Where its magic is.
     pub offset_bytes: u64,
     /// Its id, in its own usual notation.
@@ -190,7 +192,7 @@ impl<'a> View<'a> {
     }
 }
 
-fn bare(kind: Kind, offset_bytes: u64) -> Signature {
+fn bare(kind: SignatureKind, offset_bytes: u64) -> Signature {
     Signature { kind, offset_bytes, uuid: None, label: None }
 }
 
@@ -201,18 +203,18 @@ fn lvm2(view: &View<'_>) -> Option<Signature> {
         .find(|&at| view.has(at, b"LABELONE") && view.has(at + 24, b"LVM2 001"))?;
     let uuid =
         view.at(offset_bytes + 32, 32).and_then(|id| Id::from_bytes(array(id, 0))).map(|id| id.to_string());
-    Some(Signature { uuid, ..bare(Kind::Lvm2, offset_bytes) })
+    Some(Signature { uuid, ..bare(SignatureKind::Lvm2, offset_bytes) })
 }
 
 /// Kinds told by one magic alone.
 fn simple(view: &View<'_>) -> Option<Signature> {
-    const MAGICS: [(Kind, u64, &[u8]); 6] = [
-        (Kind::DmRaid, 0, b"DmRd"),
-        (Kind::SquashFs, 0, b"hsqs"),
-        (Kind::BitLocker, 3, b"-FVE-FS-"),
-        (Kind::Ntfs, 3, b"NTFS    "),
-        (Kind::ExFat, 3, b"EXFAT   "),
-        (Kind::F2fs, 1024, &[0x10, 0x20, 0xf5, 0xf2]),
+    const MAGICS: [(SignatureKind, u64, &[u8]); 6] = [
+        (SignatureKind::DmRaid, 0, b"DmRd"),
+        (SignatureKind::SquashFs, 0, b"hsqs"),
+        (SignatureKind::BitLocker, 3, b"-FVE-FS-"),
+        (SignatureKind::Ntfs, 3, b"NTFS    "),
+        (SignatureKind::ExFat, 3, b"EXFAT   "),
+        (SignatureKind::F2fs, 1024, &[0x10, 0x20, 0xf5, 0xf2]),
     ];
     MAGICS.into_iter().find(|(_, at, magic)| view.has(*at, magic)).map(|(kind, at, _)| bare(kind, at))
 }
@@ -224,15 +226,15 @@ fn boot_sector(view: &View<'_>) -> Option<Signature> {
     for (magic_at, label_at) in [(54, 43), (82, 71)] {
         if sector[magic_at..].starts_with(b"FAT") {
             let label = text(&sector[label_at..label_at + 11]).filter(|label| label != "NO NAME");
-            return Some(Signature { label, ..bare(Kind::Fat, magic_at as u64) });
+            return Some(Signature { label, ..bare(SignatureKind::Fat, magic_at as u64) });
         }
     }
     let mbr = Mbr::parse(sector)?;
     match () {
         () if mbr.is_protective() && primary_gpt(view).is_some() => None,
         // Reported as GPT even when its header is damaged: the disk is one of GPT's.
-        () if mbr.is_protective() => Some(bare(Kind::Gpt, 510)),
-        () => Some(Signature { uuid: mbr.id(), ..bare(Kind::Mbr, 510) }),
+        () if mbr.is_protective() => Some(bare(SignatureKind::Gpt, 510)),
+        () => Some(Signature { uuid: mbr.id(), ..bare(SignatureKind::Mbr, 510) }),
     }
 }
 
@@ -249,7 +251,7 @@ fn gpt(view: &View<'_>) -> Option<Signature> {
         .find(|&at| view.has(at, b"EFI PART"));
     let offset_bytes = primary_gpt(view).or(backup)?;
     let uuid = view.at(offset_bytes + 56, 16).map(|id| Guid::from_disk(&array(id, 0)).to_string());
-    Some(Signature { uuid, ..bare(Kind::Gpt, offset_bytes) })
+    Some(Signature { uuid, ..bare(SignatureKind::Gpt, offset_bytes) })
 }
 
 fn ext(view: &View<'_>) -> Option<Signature> {
@@ -257,9 +259,9 @@ fn ext(view: &View<'_>) -> Option<Signature> {
     const EXTENTS_64BIT_FLEX: u32 = 0x40 | 0x80 | 0x200;
     let block = view.at(1024, 136).filter(|block| le16(block, 56) == 0xef53)?;
     let kind = match (le32(block, 96) & EXTENTS_64BIT_FLEX != 0, le32(block, 92) & JOURNAL != 0) {
-        (true, _) => Kind::Ext4,
-        (false, true) => Kind::Ext3,
-        (false, false) => Kind::Ext2,
+        (true, _) => SignatureKind::Ext4,
+        (false, true) => SignatureKind::Ext3,
+        (false, false) => SignatureKind::Ext2,
     };
     Some(Signature { kind, offset_bytes: 1080, uuid: uuid(&block[104..120]), label: text(&block[120..136]) })
 }
@@ -267,7 +269,7 @@ fn ext(view: &View<'_>) -> Option<Signature> {
 fn xfs(view: &View<'_>) -> Option<Signature> {
     let block = view.at(0, 120).filter(|block| block.starts_with(b"XFSB"))?;
     Some(Signature {
-        kind: Kind::Xfs,
+        kind: SignatureKind::Xfs,
         offset_bytes: 0,
         uuid: uuid(&block[32..48]),
         label: text(&block[108..120]),
@@ -277,7 +279,7 @@ fn xfs(view: &View<'_>) -> Option<Signature> {
 fn btrfs(view: &View<'_>) -> Option<Signature> {
     let block = view.at(BTRFS_AT, 555).filter(|block| &block[64..72] == b"_BHRfS_M")?;
     let (uuid, label) = (uuid(&block[32..48]), text(&block[299..555]));
-    Some(Signature { kind: Kind::Btrfs, offset_bytes: BTRFS_AT + 64, uuid, label })
+    Some(Signature { kind: SignatureKind::Btrfs, offset_bytes: BTRFS_AT + 64, uuid, label })
 }
 
 /// The mark ends the first page of the machine that made it.
@@ -286,15 +288,15 @@ fn swap(view: &View<'_>) -> Option<Signature> {
     let offset_bytes = [4096 - 10, 8192 - 10].into_iter().find(marked)?;
     let uuid = view.at(1024 + 12, 16).and_then(uuid);
     let label = view.at(1024 + 28, 16).and_then(text);
-    Some(Signature { kind: Kind::Swap, offset_bytes, uuid, label })
+    Some(Signature { kind: SignatureKind::Swap, offset_bytes, uuid, label })
 }
 
 fn luks(view: &View<'_>) -> Option<Signature> {
     let block = view.at(0, 208).filter(|block| block.starts_with(b"LUKS\xba\xbe"))?;
     let (kind, label) = match block[6..8] {
-        [0, 1] => (Kind::Luks1, None),
+        [0, 1] => (SignatureKind::Luks1, None),
         // A version to come is more like the newest than like the first.
-        _ => (Kind::Luks2, text(&block[24..72])),
+        _ => (SignatureKind::Luks2, text(&block[24..72])),
     };
     Some(Signature { kind, offset_bytes: 0, uuid: text(&block[168..208]), label })
 }
@@ -306,14 +308,17 @@ fn bcache(view: &View<'_>) -> Option<Signature> {
         [0xc6, 0x85, 0x73, 0xf6, 0x66, 0xce, 0x90, 0xa9, 0xd9, 0x6a, 0x60, 0xcf, 0x80, 0x3d, 0xf7, 0xef];
     let offset_bytes = 4096 + 24;
     let magic = view.at(offset_bytes, 16)?;
-    let kind = [(Kind::Bcache, BCACHE), (Kind::Bcachefs, BCACHEFS)].into_iter().find(|(_, m)| m == magic)?.0;
+    let kind = [(SignatureKind::Bcache, BCACHE), (SignatureKind::Bcachefs, BCACHEFS)]
+        .into_iter()
+        .find(|(_, m)| m == magic)?
+        .0;
     let uuid = view.at(offset_bytes + 16, 16).and_then(uuid);
     Some(Signature { uuid, ..bare(kind, offset_bytes) })
 }
 
 fn iso(view: &View<'_>) -> Option<Signature> {
     let block = view.at(ISO_AT, 72).filter(|block| &block[1..6] == b"CD001")?;
-    Some(Signature { label: text(&block[40..72]), ..bare(Kind::Iso9660, ISO_AT + 1) })
+    Some(Signature { label: text(&block[40..72]), ..bare(SignatureKind::Iso9660, ISO_AT + 1) })
 }
 
 /// Any uberblock in the ring of the first label, in either byte order.
@@ -323,19 +328,19 @@ fn zfs(view: &View<'_>) -> Option<Signature> {
         let magic = view.at(at, 8).map_or(0, |magic| le64(magic, 0));
         magic == UBERBLOCK || magic.swap_bytes() == UBERBLOCK
     };
-    ZFS_RING.step_by(1024).find(is_uberblock).map(|at| bare(Kind::Zfs, at))
+    ZFS_RING.step_by(1024).find(is_uberblock).map(|at| bare(SignatureKind::Zfs, at))
 }
 
 fn ddf(view: &View<'_>) -> Option<Signature> {
     let offset_bytes = view.size_bytes.checked_sub(512)?;
     let sector = view.at(offset_bytes, 4)?;
-    (be32(sector, 0) == 0xde11_de11).then(|| bare(Kind::Ddf, offset_bytes))
+    (be32(sector, 0) == 0xde11_de11).then(|| bare(SignatureKind::Ddf, offset_bytes))
 }
 
 fn imsm(view: &View<'_>) -> Option<Signature> {
     let places = [1024, 8192].into_iter().filter_map(|back| view.size_bytes.checked_sub(back));
     let mut marked = places.filter(|&at| view.has(at, b"Intel Raid ISM Cfg Sig. "));
-    marked.next().map(|at| bare(Kind::Imsm, at))
+    marked.next().map(|at| bare(SignatureKind::Imsm, at))
 }
 
 /// Text up to its padding, if there is any; what could move a terminal's cursor is replaced.
@@ -382,7 +387,7 @@ mod tests {
         probed(&device)
     }
 
-    fn kinds(patches: &[Patch<'_>]) -> Vec<Kind> {
+    fn kinds(patches: &[Patch<'_>]) -> Vec<SignatureKind> {
         with(patches).into_iter().map(|signature| signature.kind).collect()
     }
 
@@ -397,24 +402,24 @@ mod tests {
 
     #[test]
     fn every_magic_at_its_place() {
-        let rows: [(Kind, &[Patch<'_>]); 17] = [
-            (Kind::DmRaid, &[(0, b"DmRd")]),
-            (Kind::SquashFs, &[(0, b"hsqs")]),
-            (Kind::BitLocker, &[(3, b"-FVE-FS-"), (510, &[0x55, 0xaa])]),
-            (Kind::Ntfs, &[(3, b"NTFS    "), (510, &[0x55, 0xaa])]),
-            (Kind::ExFat, &[(3, b"EXFAT   "), (510, &[0x55, 0xaa])]),
-            (Kind::F2fs, &[(1024, &[0x10, 0x20, 0xf5, 0xf2])]),
-            (Kind::Xfs, &[(0, b"XFSB")]),
-            (Kind::Btrfs, &[(65600, b"_BHRfS_M")]),
-            (Kind::Swap, &[(4086, b"SWAPSPACE2")]),
-            (Kind::Luks1, &[(0, b"LUKS\xba\xbe\0\x01")]),
-            (Kind::Luks2, &[(0, b"LUKS\xba\xbe\0\x02")]),
-            (Kind::Iso9660, &[(32769, b"CD001")]),
-            (Kind::Zfs, &[(131_072 + 5 * 1024, &[0x0c, 0xb1, 0xba, 0, 0, 0, 0, 0])]),
-            (Kind::Ddf, &[(SIZE - 512, &[0xde, 0x11, 0xde, 0x11])]),
-            (Kind::Imsm, &[(SIZE - 1024, b"Intel Raid ISM Cfg Sig. 1.3.00")]),
-            (Kind::Gpt, &[(SIZE - 512, b"EFI PART")]),
-            (Kind::Fat, &[(82, b"FAT32   "), (510, &[0x55, 0xaa])]),
+        let rows: [(SignatureKind, &[Patch<'_>]); 17] = [
+            (SignatureKind::DmRaid, &[(0, b"DmRd")]),
+            (SignatureKind::SquashFs, &[(0, b"hsqs")]),
+            (SignatureKind::BitLocker, &[(3, b"-FVE-FS-"), (510, &[0x55, 0xaa])]),
+            (SignatureKind::Ntfs, &[(3, b"NTFS    "), (510, &[0x55, 0xaa])]),
+            (SignatureKind::ExFat, &[(3, b"EXFAT   "), (510, &[0x55, 0xaa])]),
+            (SignatureKind::F2fs, &[(1024, &[0x10, 0x20, 0xf5, 0xf2])]),
+            (SignatureKind::Xfs, &[(0, b"XFSB")]),
+            (SignatureKind::Btrfs, &[(65600, b"_BHRfS_M")]),
+            (SignatureKind::Swap, &[(4086, b"SWAPSPACE2")]),
+            (SignatureKind::Luks1, &[(0, b"LUKS\xba\xbe\0\x01")]),
+            (SignatureKind::Luks2, &[(0, b"LUKS\xba\xbe\0\x02")]),
+            (SignatureKind::Iso9660, &[(32769, b"CD001")]),
+            (SignatureKind::Zfs, &[(131_072 + 5 * 1024, &[0x0c, 0xb1, 0xba, 0, 0, 0, 0, 0])]),
+            (SignatureKind::Ddf, &[(SIZE - 512, &[0xde, 0x11, 0xde, 0x11])]),
+            (SignatureKind::Imsm, &[(SIZE - 1024, b"Intel Raid ISM Cfg Sig. 1.3.00")]),
+            (SignatureKind::Gpt, &[(SIZE - 512, b"EFI PART")]),
+            (SignatureKind::Fat, &[(82, b"FAT32   "), (510, &[0x55, 0xaa])]),
         ];
         for (kind, patches) in rows {
             assert_eq!(kinds(patches), [kind]);
@@ -426,9 +431,13 @@ mod tests {
         let entry = |kind: u8| [0, 0, 0, 0, kind, 0, 0, 0, 1, 0, 0, 0, 9, 0, 0, 0];
         let mark: Patch<'_> = (510, &[0x55, 0xaa]);
         assert_eq!(kinds(&[mark]), [], "boot code without partitions");
-        assert_eq!(kinds(&[mark, (446, &entry(0x83))]), [Kind::Mbr]);
-        assert_eq!(kinds(&[mark, (446, &entry(0xee))]), [Kind::Gpt], "GPT with a damaged header");
-        assert_eq!(kinds(&[mark, (446, &entry(0xee)), (512, b"EFI PART")]), [Kind::Gpt], "named once");
+        assert_eq!(kinds(&[mark, (446, &entry(0x83))]), [SignatureKind::Mbr]);
+        assert_eq!(kinds(&[mark, (446, &entry(0xee))]), [SignatureKind::Gpt], "GPT with a damaged header");
+        assert_eq!(
+            kinds(&[mark, (446, &entry(0xee)), (512, b"EFI PART")]),
+            [SignatureKind::Gpt],
+            "named once"
+        );
         let mut random = entry(0x83);
         random[0] = 0x12;
         assert_eq!(kinds(&[mark, (446, &random)]), [], "no boot flag has this value");
@@ -442,7 +451,7 @@ mod tests {
             let id = b"GGDpSfLFybwZiGiIXoZxEIta7hBry5le";
             let found = with(&[(at, b"LABELONE"), (at + 24, b"LVM2 001"), (at + 32, id)]);
             assert_eq!(found.len(), 1);
-            assert_eq!((found[0].kind, found[0].offset_bytes), (Kind::Lvm2, at as u64));
+            assert_eq!((found[0].kind, found[0].offset_bytes), (SignatureKind::Lvm2, at as u64));
             assert_eq!(found[0].uuid.as_deref(), Some("GGDpSf-LFyb-wZiG-iIXo-ZxEI-ta7h-Bry5le"));
         }
         assert_eq!(
@@ -454,7 +463,9 @@ mod tests {
 
     #[test]
     fn ext_generations_labels_and_ids() {
-        for (compat, incompat, kind) in [(0, 2, Kind::Ext2), (4, 2, Kind::Ext3), (4, 0x42, Kind::Ext4)] {
+        for (compat, incompat, kind) in
+            [(0, 2, SignatureKind::Ext2), (4, 2, SignatureKind::Ext3), (4, 0x42, SignatureKind::Ext4)]
+        {
             let mut device = vec![0; SIZE];
             put_le16(&mut device, 1080, 0xef53);
             put_le32(&mut device, 1116, compat);
@@ -471,6 +482,6 @@ mod tests {
     #[test]
     fn several_signatures_are_all_named() {
         let found = kinds(&[(0, b"XFSB"), (4120, &[0; 16]), (4086, b"SWAPSPACE2"), (65600, b"_BHRfS_M")]);
-        assert_eq!(found, [Kind::Xfs, Kind::Btrfs, Kind::Swap]);
+        assert_eq!(found, [SignatureKind::Xfs, SignatureKind::Btrfs, SignatureKind::Swap]);
     }
 }

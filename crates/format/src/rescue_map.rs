@@ -70,7 +70,7 @@ impl Phase {
 /// Why a text is no map of the source at hand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum MapError {
+pub enum RescueMapError {
     /// A line that is not what belongs there.
     #[error("line {line} is not one of a map")]
     Line {
@@ -116,29 +116,29 @@ impl RescueMap {
     ///
     /// # Errors
     /// It is none, or not of this source.
-    pub fn parse(text: &str, size_bytes: u64) -> Result<Self, MapError> {
+    pub fn parse(text: &str, size_bytes: u64) -> Result<Self, RescueMapError> {
         let mut lines = text
             .lines()
             .zip(1..)
             .map(|(text, line)| (text.trim(), line))
             .filter(|(text, _)| !text.is_empty() && !text.starts_with('#'));
-        let (state, line) = lines.next().ok_or(MapError::Empty)?;
+        let (state, line) = lines.next().ok_or(RescueMapError::Empty)?;
         let mut words = state.split_whitespace();
         let position = words.next().and_then(number);
         let phase = words.next().is_some_and(|word| matches!(word, "?" | "*" | "/" | "-" | "F" | "G" | "+"));
         if position.is_none() || !phase {
-            return Err(MapError::Line { line });
+            return Err(RescueMapError::Line { line });
         }
         let mut map = Self::new(size_bytes);
         let mut end = None;
         for (text, line) in lines {
-            let (start, len, status) = area(text).ok_or(MapError::Line { line })?;
+            let (start, len, status) = area(text).ok_or(RescueMapError::Line { line })?;
             if end.is_some_and(|end| end != start) {
-                return Err(MapError::Gap { line });
+                return Err(RescueMapError::Gap { line });
             }
-            let area_end = start.checked_add(len).ok_or(MapError::Line { line })?;
+            let area_end = start.checked_add(len).ok_or(RescueMapError::Line { line })?;
             if area_end > size_bytes {
-                return Err(MapError::Beyond { found: area_end, size_bytes });
+                return Err(RescueMapError::Beyond { found: area_end, size_bytes });
             }
             map.set(start..area_end, status);
             end = Some(area_end);
@@ -250,7 +250,10 @@ mod tests {
         assert_eq!(map.first(Status::Bad, 0), Some(0xE_0000..0xE_0200));
         assert_eq!(RescueMap::parse(text, 1 << 30).unwrap().bytes(Status::NonTried), (1 << 30) - 0xF_4240);
         let size_bytes = 0xF_0000;
-        assert_eq!(RescueMap::parse(text, size_bytes), Err(MapError::Beyond { found: 0xF_4240, size_bytes }));
+        assert_eq!(
+            RescueMap::parse(text, size_bytes),
+            Err(RescueMapError::Beyond { found: 0xF_4240, size_bytes })
+        );
         let again = map.render(Phase::Finished, 0);
         assert!(again.ends_with("0x000E0000  0x00000200  -\n0x000E0200  0x00014040  +\n"), "{again}");
     }
@@ -258,15 +261,15 @@ mod tests {
     #[test]
     fn texts_that_are_no_maps() {
         let parse = |text: &str| RescueMap::parse(text, 8192);
-        assert_eq!(parse(""), Err(MapError::Empty));
-        assert_eq!(parse("# only words\n"), Err(MapError::Empty));
-        assert_eq!(parse("hello\n"), Err(MapError::Line { line: 1 }));
+        assert_eq!(parse(""), Err(RescueMapError::Empty));
+        assert_eq!(parse("# only words\n"), Err(RescueMapError::Empty));
+        assert_eq!(parse("hello\n"), Err(RescueMapError::Line { line: 1 }));
         for area in
             ["0 4096", "0 0 +", "0 4096 x", "0 4096 ++", "x 4096 +", "0xFFFFFFFFFFFFFFFF 2 +", "-1 4096 +"]
         {
-            assert_eq!(parse(&format!("0x0 ? 1\n{area}\n")), Err(MapError::Line { line: 2 }), "{area}");
+            assert_eq!(parse(&format!("0x0 ? 1\n{area}\n")), Err(RescueMapError::Line { line: 2 }), "{area}");
         }
-        assert_eq!(parse("0 ?\n0 512 +\n1024 512 +\n"), Err(MapError::Gap { line: 3 }));
+        assert_eq!(parse("0 ?\n0 512 +\n1024 512 +\n"), Err(RescueMapError::Gap { line: 3 }));
         assert_eq!(parse("0 ?\n512 512 +\n").unwrap().first(Status::NonTried, 0), Some(0..512));
     }
 

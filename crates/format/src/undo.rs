@@ -49,7 +49,7 @@ const RANGE_BYTES: usize = 20;
 
 /// A log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Log {
+pub struct UndoLog {
     /// What was typed, for people.
     pub command: String,
     /// When: seconds since 1970 and microseconds.
@@ -57,18 +57,18 @@ pub struct Log {
     /// The members that the command was given, by absolute paths.
     pub given: Vec<String>,
     /// What was written to.
-    pub targets: Vec<Target>,
+    pub targets: Vec<UndoTarget>,
     /// Where, in the order in which it was.
     pub ranges: Vec<Range>,
 }
 
 /// Something that was written to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Target {
+pub struct UndoTarget {
     /// As it was called.
     pub name: String,
     /// What it is.
-    pub place: Place,
+    pub place: UndoTargetKind,
     /// Its size.
     pub sectors: u64,
     /// What the drive says it is, if it says anything: its world wide name, or its serial number.
@@ -80,7 +80,7 @@ pub struct Target {
 
 /// What a target is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum UndoTargetKind {
     /// A member that was given, or a partition of one.
     Member,
     /// The array with this UUID.
@@ -126,7 +126,7 @@ impl Range {
 /// Why bytes are no log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
-pub enum LogError {
+pub enum UndoLogError {
     /// Another file.
     #[error("it is no undo log")]
     Magic,
@@ -146,7 +146,7 @@ pub enum LogError {
     Damaged(u64),
 }
 
-impl Log {
+impl UndoLog {
     /// The bytes of the file.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
@@ -181,32 +181,32 @@ impl Log {
     ///
     /// # Errors
     /// [`LogError`]: nothing of a log is used unless all of it is there and whole.
-    pub fn decode(bytes: &[u8]) -> Result<Self, LogError> {
+    pub fn decode(bytes: &[u8]) -> Result<Self, UndoLogError> {
         let header = bytes.get(..HEADER_BYTES).filter(|header| header[..16] == MAGIC[..]);
-        let header = header.ok_or(LogError::Magic)?;
+        let header = header.ok_or(UndoLogError::Magic)?;
         if le32(header, 16) != VERSION {
-            return Err(LogError::Version(le32(header, 16)));
+            return Err(UndoLogError::Version(le32(header, 16)));
         }
         let mut zeroed: [u8; HEADER_BYTES] = array(header, 0);
         put_le32(&mut zeroed, 20, 0);
         if crc32c::crc32c(&zeroed) != le32(header, 20) {
-            return Err(LogError::Damaged(0));
+            return Err(UndoLogError::Damaged(0));
         }
         let (expected, found) = (le64(header, 24), bytes.len() as u64);
         if found < expected {
-            return Err(LogError::Short { expected, found });
+            return Err(UndoLogError::Short { expected, found });
         }
         let mut log = Self { time: (le64(header, 32), le32(header, 40)), ..Self::default() };
         let (mut at, mut entries) = (HEADER_BYTES, 0);
         while at < bytes.len() {
-            let damaged = LogError::Damaged(at as u64);
+            let damaged = UndoLogError::Damaged(at as u64);
             let (kind, payload) = read_entry(&bytes[at..]).ok_or(damaged)?;
             log.take(kind, payload).ok_or(damaged)?;
             at += ENTRY_BYTES + payload.len();
             entries += 1;
         }
         if found != expected || entries != le32(header, 44) {
-            return Err(LogError::Damaged(found));
+            return Err(UndoLogError::Damaged(found));
         }
         Ok(log)
     }
@@ -220,7 +220,7 @@ impl Log {
         match kind {
             1 => self.command = text()?,
             2 => self.given.push(text()?),
-            3 => self.targets.push(Target::decode(payload)?),
+            3 => self.targets.push(UndoTarget::decode(payload)?),
             4 => {
                 let range = Range::decode(payload)?;
                 let target = self.targets.get(range.target as usize)?;
@@ -256,17 +256,17 @@ fn read_entry(bytes: &[u8]) -> Option<(u32, &[u8])> {
     (sum == le32(head, 8)).then(|| (le32(head, 0), payload))
 }
 
-impl Target {
+impl UndoTarget {
     fn encode(&self) -> Vec<u8> {
         let mut bytes = vec![0; TARGET_BYTES];
         put_le64(&mut bytes, 0, self.sectors);
         match &self.place {
-            Place::Member => {}
-            Place::Array(uuid) => {
+            UndoTargetKind::Member => {}
+            UndoTargetKind::Array(uuid) => {
                 bytes[8] = 1;
                 put(&mut bytes, 12, uuid);
             }
-            Place::Volume(group, volume) => {
+            UndoTargetKind::Volume(group, volume) => {
                 bytes[8] = 2;
                 put(&mut bytes, 12, group.bytes());
                 put(&mut bytes, 44, volume.bytes());
@@ -292,9 +292,9 @@ impl Target {
             return None;
         }
         let place = match head[8] {
-            0 => Place::Member,
-            1 => Place::Array(array(head, 12)),
-            2 => Place::Volume(Id::from_bytes(array(head, 12))?, Id::from_bytes(array(head, 44))?),
+            0 => UndoTargetKind::Member,
+            1 => UndoTargetKind::Array(array(head, 12)),
+            2 => UndoTargetKind::Volume(Id::from_bytes(array(head, 12))?, Id::from_bytes(array(head, 44))?),
             _ => return None,
         };
         let text = |bytes| std::str::from_utf8(bytes).ok().map(str::to_owned);
@@ -353,8 +353,8 @@ impl Range {
 mod tests {
     use super::*;
 
-    fn log() -> Log {
-        let target = |name: &str, place| Target {
+    fn log() -> UndoLog {
+        let target = |name: &str, place| UndoTarget {
             name: name.to_owned(),
             place,
             sectors: 4096,
@@ -362,14 +362,14 @@ mod tests {
             samples: std::array::from_fn(|ix| (ix != 3).then_some(ix as u32 * 7)),
         };
         let id = Id::from_random([7; 32]);
-        Log {
+        UndoLog {
             command: "wattle erase ü".to_owned(),
             time: (1_800_000_000, 999_999),
             given: vec!["/dev/sdb".to_owned(), "/tmp/a".to_owned()],
             targets: vec![
-                target("/dev/sdb", Place::Member),
-                target("data", Place::Array([9; 16])),
-                target("vg/lv", Place::Volume(id, id)),
+                target("/dev/sdb", UndoTargetKind::Member),
+                target("data", UndoTargetKind::Array([9; 16])),
+                target("vg/lv", UndoTargetKind::Volume(id, id)),
             ],
             ranges: vec![
                 Range {
@@ -387,34 +387,34 @@ mod tests {
     #[test]
     fn a_log_reads_back_and_every_changed_or_missing_byte_is_seen() {
         let bytes = log().encode();
-        assert_eq!(Log::decode(&bytes), Ok(log()));
+        assert_eq!(UndoLog::decode(&bytes), Ok(log()));
         for at in 0..bytes.len() {
             let mut damaged = bytes.clone();
             damaged[at] ^= 0x10;
-            assert!(Log::decode(&damaged).is_err(), "byte {at}");
-            assert!(Log::decode(&bytes[..at]).is_err(), "{at} bytes");
+            assert!(UndoLog::decode(&damaged).is_err(), "byte {at}");
+            assert!(UndoLog::decode(&bytes[..at]).is_err(), "{at} bytes");
         }
         let mut longer = bytes.clone();
         longer.extend([0; 12]);
-        assert!(Log::decode(&longer).is_err());
+        assert!(UndoLog::decode(&longer).is_err());
         let (expected, found) = (bytes.len() as u64, bytes.len() as u64 - 1);
-        assert_eq!(Log::decode(&bytes[..bytes.len() - 1]), Err(LogError::Short { expected, found }));
+        assert_eq!(UndoLog::decode(&bytes[..bytes.len() - 1]), Err(UndoLogError::Short { expected, found }));
     }
 
     #[test]
     fn what_cannot_be_is_refused_whatever_its_checksums_say() {
         let mut beyond = log();
         beyond.ranges[1].sector += 1;
-        assert!(matches!(Log::decode(&beyond.encode()), Err(LogError::Damaged(_))));
+        assert!(matches!(UndoLog::decode(&beyond.encode()), Err(UndoLogError::Damaged(_))));
         let mut nobody = log();
         nobody.ranges[0].target = 3;
-        assert!(matches!(Log::decode(&nobody.encode()), Err(LogError::Damaged(_))));
+        assert!(matches!(UndoLog::decode(&nobody.encode()), Err(UndoLogError::Damaged(_))));
         let mut huge = log();
         huge.targets[0].sectors = u64::MAX;
-        assert!(matches!(Log::decode(&huge.encode()), Err(LogError::Damaged(_))));
+        assert!(matches!(UndoLog::decode(&huge.encode()), Err(UndoLogError::Damaged(_))));
         let mut never = log();
         never.ranges[1].written.clear();
-        assert!(matches!(Log::decode(&never.encode()), Err(LogError::Damaged(_))));
+        assert!(matches!(UndoLog::decode(&never.encode()), Err(UndoLogError::Damaged(_))));
     }
 
     #[test]

@@ -8,10 +8,10 @@ use std::fmt::Write as _;
 use std::fs;
 use std::process::Command;
 
-use wattle_format::dm::raid::{BITMAP_OFFSET_BYTES, Shape, Superblock};
+use wattle_format::dm::raid::{BITMAP_OFFSET_BYTES, DmRaidShape, Superblock};
 use wattle_format::dm::snapshot::{Exceptions, Header};
-use wattle_format::dm::thin::{Device, Mapping};
-use wattle_format::dm::{Array, MetadataError, Walk, cache, thin};
+use wattle_format::dm::thin::{ThinMapping, ThinVolume};
+use wattle_format::dm::{ArrayWalk, MetadataError, Walk, cache, thin};
 use wattle_format::md::bitmap;
 
 /// Blocks of 4 KiB by their numbers.
@@ -44,7 +44,7 @@ impl Blocks {
         entries
     }
 
-    fn array<const V: usize>(&self, mut array: Array<V>) -> Vec<(u64, [u8; V])> {
+    fn array<const V: usize>(&self, mut array: ArrayWalk<V>) -> Vec<(u64, [u8; V])> {
         let mut values = Vec::new();
         while let Some(block) = array.wants() {
             values.extend(array.give(&self.0[&block]).unwrap());
@@ -53,7 +53,7 @@ impl Blocks {
         values
     }
 
-    fn mappings(&self, pool: &thin::Superblock, device_id: u64) -> Vec<Mapping> {
+    fn mappings(&self, pool: &thin::Superblock, device_id: u64) -> Vec<ThinMapping> {
         let root = self.walk(pool.mapping_root(device_id));
         let Some(&(found, root)) = root.first() else { return Vec::new() };
         assert_eq!(found, device_id);
@@ -67,8 +67,8 @@ impl Blocks {
     }
 }
 
-fn mapping(block: u64, data_block: u64, time: u32) -> Mapping {
-    Mapping { block, data_block, time }
+fn mapping(block: u64, data_block: u64, time: u32) -> ThinMapping {
+    ThinMapping { block, data_block, time }
 }
 
 /// As thin_dump showed it.
@@ -79,12 +79,17 @@ fn a_thin_pool() {
     assert_eq!((pool.transaction_id, pool.time, pool.needs_check, pool.held_root), (10, 1, false, 0));
     assert_eq!((pool.data_block_sectors, pool.data_blocks, pool.metadata_blocks), (128, 512, 512));
     assert_eq!(pool.allocated_data_blocks, 14);
-    let devices: Vec<Device> = blocks.walk(pool.devices()).into_iter().map(Device::decode).collect();
+    let devices: Vec<ThinVolume> = blocks.walk(pool.devices()).into_iter().map(ThinVolume::decode).collect();
     assert_eq!(devices.iter().map(|d| d.device_id).collect::<Vec<_>>(), [1, 2, 3, 4, 5, 7, 8, 9]);
     let mapped: Vec<u64> = devices.iter().map(|device| device.mapped_blocks).collect();
     assert_eq!(mapped, [6, 8, 0, 1, 1, 1, 1, 1]);
-    let first =
-        Device { device_id: 1, mapped_blocks: 6, transaction_id: 0, creation_time: 0, snapshotted_time: 1 };
+    let first = ThinVolume {
+        device_id: 1,
+        mapped_blocks: 6,
+        transaction_id: 0,
+        creation_time: 0,
+        snapshotted_time: 1,
+    };
     assert_eq!(devices[0], first);
     for device in &devices {
         let mappings = blocks.mappings(&pool, device.device_id);
@@ -103,9 +108,9 @@ fn a_cache() {
     assert_eq!((cache.clean_shutdown, cache.needs_check, cache.version), (true, false, 2));
     assert_eq!((cache.data_block_sectors, cache.cache_blocks, &cache.policy[..4]), (64, 128, &b"smq\0"[..]));
     let mappings: Vec<_> =
-        blocks.array(cache.mappings()).into_iter().filter_map(cache::Mapping::decode).collect();
+        blocks.array(cache.mappings()).into_iter().filter_map(cache::CachedBlock::decode).collect();
     assert_eq!(mappings.len(), 128);
-    let first = cache::Mapping { cache_block: 0, origin_block: 81, dirty: false };
+    let first = cache::CachedBlock { cache_block: 0, origin_block: 81, dirty: false };
     assert_eq!(mappings[0], first);
     assert_eq!(blocks.dirty(&cache), []);
     let damaged = cache::Superblock::decode(&[0; 4096]);
@@ -139,7 +144,8 @@ fn dm_raid() {
     let superblock = Superblock::decode(&rmeta).unwrap().unwrap();
     assert_eq!(superblock.bytes()[..], rmeta[..512], "lossless");
     let (devices, level, layout, stripe_sectors) = (4, 5, 0, 32);
-    let shape = Shape { devices, level, layout, stripe_sectors, array_sectors: 6144, device_sectors: 2048 };
+    let shape =
+        DmRaidShape { devices, level, layout, stripe_sectors, array_sectors: 6144, device_sectors: 2048 };
     assert_eq!((superblock.shape(), superblock.position(), superblock.events()), (shape, 1, 20));
     assert_eq!((superblock.resync_offset(), superblock.recovery_offset()), (u64::MAX, u64::MAX));
     assert!((0..4).all(|position| !superblock.is_failed(position)));
@@ -190,7 +196,7 @@ fn large_thin_pools() {
         )
         .unwrap();
         for i in 0..mapped {
-            let Mapping { block, data_block, time } = map(device, i);
+            let ThinMapping { block, data_block, time } = map(device, i);
             let places = format!("origin_block=\"{block}\" data_block=\"{data_block}\"");
             writeln!(description, "<single_mapping {places} time=\"{time}\"/>").unwrap();
         }
@@ -203,7 +209,7 @@ fn large_thin_pools() {
     let found: Vec<u64> = blocks.walk(pool.devices()).into_iter().map(|(device, _)| device).collect();
     assert_eq!(found, devices().collect::<Vec<_>>());
     for device in devices() {
-        let expected: Vec<Mapping> = (0..count(device)).map(|i| map(device, i)).collect();
+        let expected: Vec<ThinMapping> = (0..count(device)).map(|i| map(device, i)).collect();
         assert!(blocks.mappings(&pool, device) == expected, "device {device}");
     }
     // Looking for a few blocks reads a few blocks.
@@ -240,8 +246,8 @@ fn large_caches() {
         let Some(blocks) = restored("cache_restore", &arguments, &description) else { return };
         let cache = cache::Superblock::decode(&blocks.0[&0]).unwrap();
         assert_eq!((cache.version.to_string().as_str(), cache.clean_shutdown), (version, true));
-        let mappings: Vec<cache::Mapping> =
-            blocks.array(cache.mappings()).into_iter().filter_map(cache::Mapping::decode).collect();
+        let mappings: Vec<cache::CachedBlock> =
+            blocks.array(cache.mappings()).into_iter().filter_map(cache::CachedBlock::decode).collect();
         let places = mappings.iter().map(|mapping| (mapping.cache_block, mapping.origin_block));
         assert_eq!(
             places.collect::<Vec<_>>(),

@@ -6,8 +6,8 @@
 use wattle_format::lvm::area::{Header, Location};
 use wattle_format::lvm::label::{Area, SCAN_BYTES};
 use wattle_format::lvm::segment::CacheParts;
-use wattle_format::lvm::text::{Section, Value};
-use wattle_format::lvm::{Kind, Label, Segment, Stamp, Vg, crc};
+use wattle_format::lvm::text::{Section, TextValue};
+use wattle_format::lvm::{Label, LvSegment, SegmentKind, Stamp, Vg, crc};
 
 const EVERY: &[u8] = include_bytes!("data/lvm/every.vg");
 const MOVING: &[u8] = include_bytes!("data/lvm/moving.vg");
@@ -83,7 +83,7 @@ fn texts_are_written_as_lvm_writes_them() {
     }
     let section = Section::parse(EVERY).unwrap();
     let vg = section.section("every").unwrap();
-    assert_eq!(vg.value("extent_size").and_then(Value::as_int), Some(1024));
+    assert_eq!(vg.value("extent_size").and_then(TextValue::as_int), Some(1024));
     assert_eq!(vg.section("logical_volumes").unwrap().sections().count(), 96);
 }
 
@@ -95,7 +95,7 @@ fn stamp() -> Stamp {
     Stamp { description: "a test".to_owned(), host: "here".to_owned(), time: 1_795_324_924 }
 }
 
-fn kind<'a>(vg: &'a Vg, lv: &str) -> &'a Kind {
+fn kind<'a>(vg: &'a Vg, lv: &str) -> &'a SegmentKind {
     &vg.lv(lv).unwrap().segments[0].kind
 }
 
@@ -134,7 +134,9 @@ fn the_volume_group() {
         assert_eq!((pv.id, pv.pe_count), (label.id, label.pe_count(vg.extent_sectors)), "{}", pv.name);
     }
     assert_eq!(vg.lvs.len(), 96);
-    assert!(vg.lvs.iter().flat_map(|lv| &lv.segments).all(|s| !matches!(s.kind, Kind::Unknown { .. })));
+    assert!(
+        vg.lvs.iter().flat_map(|lv| &lv.segments).all(|s| !matches!(s.kind, SegmentKind::Unknown { .. }))
+    );
     // What `pvs` said is free, in MiB of two extents.
     let free = |pv| vg.free_extents(pv).iter().map(|range| range.end - range.start).sum::<u64>();
     assert_eq!(["pv0", "pv1", "pv2", "pv3", "none"].map(free), [2 * 25, 2 * 132, 2 * 149 + 1, 2 * 152, 0]);
@@ -147,9 +149,11 @@ fn segments_of_every_kind() {
     let places: Vec<_> =
         lin.segments.iter().map(|s| (s.start_extent, s.extents, s.kind.references())).collect();
     assert_eq!(places, [(0, 5, vec!["pv0"]), (5, 3, vec!["pv0"])]);
-    assert!(matches!(kind(&vg, "str"), Kind::Striped { stripe_sectors: 64, stripes } if stripes.len() == 3));
     assert!(
-        matches!(kind(&vg, "mir"), Kind::Mirror { log: Some(log), region_sectors: Some(4096), .. } if log == "mir_mlog")
+        matches!(kind(&vg, "str"), SegmentKind::Striped { stripe_sectors: 64, stripes } if stripes.len() == 3)
+    );
+    assert!(
+        matches!(kind(&vg, "mir"), SegmentKind::Mirror { log: Some(log), region_sectors: Some(4096), .. } if log == "mir_mlog")
     );
     for (lv, name, level, layout, images) in [
         ("r0", "raid0", 0, 0, 2),
@@ -160,37 +164,42 @@ fn segments_of_every_kind() {
         ("r6", "raid6", 6, 8, 5),
         ("r10", "raid10", 10, 0x100, 4),
     ] {
-        let Kind::Raid(raid) = kind(&vg, lv) else { panic!("{lv}") };
+        let SegmentKind::Raid(raid) = kind(&vg, lv) else { panic!("{lv}") };
         let found = (raid.raid_type.name, raid.raid_type.level, raid.raid_type.layout, raid.images.len());
         assert_eq!(found, (name, level, layout, images), "{lv}");
         assert_eq!(raid.images[0].meta.is_some(), lv != "r0");
         let image = vg.lv(&raid.images[1].data).unwrap();
         assert_eq!(raid.image_extents(vg.lv(lv).unwrap().extents()), Some(image.extents()), "{lv}");
     }
-    let store = |kind: &Kind| match kind {
-        Kind::Snapshot { origin, store, chunk_sectors: 8, merging: false } => format!("{origin} {store}"),
+    let store = |kind: &SegmentKind| match kind {
+        SegmentKind::Snapshot { origin, store, chunk_sectors: 8, merging: false } => {
+            format!("{origin} {store}")
+        }
         other => panic!("{other:?}"),
     };
     assert_eq!(store(kind(&vg, "snapshot0")), "org snap");
     assert!(matches!(
         kind(&vg, "pool"),
-        Kind::ThinPool { transaction_id: 10, chunk_sectors: 128, zero_new_blocks: Some(1), .. }
+        SegmentKind::ThinPool { transaction_id: 10, chunk_sectors: 128, zero_new_blocks: Some(1), .. }
     ));
     assert!(
-        matches!(kind(&vg, "ths"), Kind::Thin { device_id: 2, origin: Some(origin), .. } if origin == "th")
+        matches!(kind(&vg, "ths"), SegmentKind::Thin { device_id: 2, origin: Some(origin), .. } if origin == "th")
     );
-    assert!(matches!(kind(&vg, "thx"), Kind::Thin { external_origin: Some(origin), .. } if origin == "ext"));
+    assert!(
+        matches!(kind(&vg, "thx"), SegmentKind::Thin { external_origin: Some(origin), .. } if origin == "ext")
+    );
     assert_eq!(vg.lv("cp_cpool").unwrap().segments[0].type_name(), "cache-pool+METADATA_FORMAT");
-    assert!(matches!(kind(&vg, "slow"), Kind::Cache { single: None, pool, .. } if pool == "cp_cpool"));
+    assert!(matches!(kind(&vg, "slow"), SegmentKind::Cache { single: None, pool, .. } if pool == "cp_cpool"));
     let parts = CacheParts { metadata_start: 0, metadata_len: 9216, data_start: 9216, data_len: 15360 };
-    assert!(matches!(kind(&vg, "slow2"), Kind::Cache { single: Some(found), .. } if *found == parts));
-    assert!(matches!(kind(&vg, "slow3"), Kind::Writecache { block_bytes: 4096, .. }));
-    let Kind::Integrity { data_sectors: 8192, metadata: Some(metadata), .. } = kind(&vg, "ri_rimage_0")
+    assert!(matches!(kind(&vg, "slow2"), SegmentKind::Cache { single: Some(found), .. } if *found == parts));
+    assert!(matches!(kind(&vg, "slow3"), SegmentKind::Writecache { block_bytes: 4096, .. }));
+    let SegmentKind::Integrity { data_sectors: 8192, metadata: Some(metadata), .. } =
+        kind(&vg, "ri_rimage_0")
     else {
         panic!("integrity");
     };
     assert_eq!(metadata, "ri_rimage_0_imeta");
-    assert_eq!((kind(&vg, "err"), kind(&vg, "zer")), (&Kind::Error, &Kind::Zero));
+    assert_eq!((kind(&vg, "err"), kind(&vg, "zer")), (&SegmentKind::Error, &SegmentKind::Zero));
 }
 
 #[test]
@@ -199,7 +208,7 @@ fn a_pvmove_in_progress() {
     assert_eq!(vg.problems(), []);
     assert!(vg.lv("m").unwrap().has_status("LOCKED"));
     assert_eq!(kind(&vg, "m").references(), ["pvmove0"]);
-    assert!(matches!(kind(&vg, "pvmove0"), Kind::Mirror { extents_moved: Some(0), log: None, .. }));
+    assert!(matches!(kind(&vg, "pvmove0"), SegmentKind::Mirror { extents_moved: Some(0), log: None, .. }));
 }
 
 /// A change reaches the text, and only the change does.
@@ -207,7 +216,7 @@ fn a_pvmove_in_progress() {
 fn changes_leave_the_rest_alone() {
     let before = String::from_utf8(every().to_text(&stamp())).unwrap();
     let mut vg = every().next().unwrap();
-    vg.lvs.iter_mut().find(|lv| lv.name == "lin").unwrap().segments.push(Segment::linear(8, 3, "pv3", 100));
+    vg.lvs.iter_mut().find(|lv| lv.name == "lin").unwrap().segments.push(LvSegment::linear(8, 3, "pv3", 100));
     vg.lvs.iter_mut().find(|lv| lv.name == "slow").unwrap().tags.push("new".to_owned());
     vg.lvs.retain(|lv| lv.name != "zer");
     let after = String::from_utf8(vg.to_text(&stamp())).unwrap();
@@ -230,10 +239,10 @@ fn what_is_not_known_stays() {
         .replacen("type = \"raid10\"", "type = \"raid10+RESHAPE\"", 1)
         + "\nnew_top = 1\n";
     let vg = Vg::parse(text.as_bytes()).unwrap();
-    assert_eq!(kind(&vg, "zer"), &Kind::Unknown { name: "quantum+FLAG".to_owned() });
+    assert_eq!(kind(&vg, "zer"), &SegmentKind::Unknown { name: "quantum+FLAG".to_owned() });
     assert_eq!(
         kind(&vg, "r10"),
-        &Kind::Unknown { name: "raid10+RESHAPE".to_owned() },
+        &SegmentKind::Unknown { name: "raid10+RESHAPE".to_owned() },
         "its keys mean something else"
     );
     let written = String::from_utf8(vg.next().unwrap().to_text(&stamp())).unwrap();

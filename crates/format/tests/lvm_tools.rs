@@ -16,7 +16,7 @@ use tempfile::TempDir;
 use wattle_format::lvm::area::Header;
 use wattle_format::lvm::label::{Extension, SCAN_BYTES};
 use wattle_format::lvm::segment::Stripe;
-use wattle_format::lvm::{Id, Image, Kind, Label, Lv, Pv, RAID_TYPES, Raid, Segment, Stamp, Vg};
+use wattle_format::lvm::{Id, Image, Label, Lv, LvSegment, Pv, RAID_TYPES, Raid, SegmentKind, Stamp, Vg};
 
 const DEVICE_BYTES: u64 = 64 << 20;
 const EXTENT_SECTORS: u64 = 2048;
@@ -150,10 +150,10 @@ fn vg(rig: &Rig) -> Vg {
     let pe_start = label.data_areas[0].offset_bytes / 512;
     vg.pvs.push(Pv::new("pv0", label.id, DEVICE_BYTES / 512, pe_start, label.pe_count(EXTENT_SECTORS)));
     vg.tags.push("a/tag".to_owned());
-    let linear = vec![Segment::linear(0, 4, "pv0", 10), Segment::linear(4, 2, "pv0", 0)];
+    let linear = vec![LvSegment::linear(0, 4, "pv0", 10), LvSegment::linear(4, 2, "pv0", 0)];
     vg.lvs.push(Lv::new("plain", id(3), &stamp(), linear));
     let stripes = [20, 30].map(|extent| Stripe { name: "pv0".to_owned(), extent }).to_vec();
-    let striped = Segment::new(0, 4, Kind::Striped { stripe_sectors: 128, stripes });
+    let striped = LvSegment::new(0, 4, SegmentKind::Striped { stripe_sectors: 128, stripes });
     vg.lvs.push(Lv::new("striped", id(4), &stamp(), vec![striped]));
     let images = [0, 1].map(|n| Image { meta: Some(format!("r_rmeta_{n}")), data: format!("r_rimage_{n}") });
     let raid = Raid {
@@ -164,13 +164,13 @@ fn vg(rig: &Rig) -> Vg {
         data_offset_sectors: None,
         images: images.to_vec(),
     };
-    vg.lvs.push(Lv::new("r", id(5), &stamp(), vec![Segment::new(0, 3, Kind::Raid(raid))]));
+    vg.lvs.push(Lv::new("r", id(5), &stamp(), vec![LvSegment::new(0, 3, SegmentKind::Raid(raid))]));
     for (n, image) in images.iter().enumerate() {
         let at = 40 + 5 * n as u64;
         let parts = [(image.meta.clone().unwrap(), 1, at), (image.data.clone(), 3, at + 1)];
         for (k, (name, extents, extent)) in parts.into_iter().enumerate() {
             let mut lv = Lv::new(&name, id(6 + 2 * n as u8 + k as u8), &stamp(), vec![]);
-            lv.segments.push(Segment::linear(0, extents, "pv0", extent));
+            lv.segments.push(LvSegment::linear(0, extents, "pv0", extent));
             lv.status.retain(|word| word != "VISIBLE");
             vg.lvs.push(lv);
         }
@@ -252,7 +252,7 @@ fn lvm_goes_on_with_it_and_we_with_theirs() {
 
     let mut ours = theirs.next().unwrap();
     let free = ours.free_extents("pv0").into_iter().next_back().unwrap();
-    let segment = Segment::linear(9, 1, "pv0", free.start);
+    let segment = LvSegment::linear(9, 1, "pv0", free.start);
     ours.lvs.iter_mut().find(|lv| lv.name == "theirs").unwrap().segments.push(segment);
     rig.commit(&ours);
     assert_eq!(lines(&vgs), ["made 3 62 34 a/tag"]);

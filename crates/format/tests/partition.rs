@@ -6,7 +6,7 @@ mod common;
 use common::disk::{Disk, Range};
 use proptest::prelude::*;
 use wattle_format::partition::{
-    ChainError, HeaderError, Partition, PartitionFault, PartitionTable, PartitionType, TableKind,
+    ChainError, GptHeaderError, Partition, PartitionFault, PartitionTable, PartitionType, TableKind,
     TableProblem, decode,
 };
 
@@ -84,19 +84,19 @@ fn either_copy_is_enough() {
     primary_gone.put(512, &[0; 512]);
     let found = table(&primary_gone);
     assert_eq!(places(&found), [(1, 40, 10, true)]);
-    assert_eq!(found.problems, [TableProblem::Primary(HeaderError::NoSignature)]);
+    assert_eq!(found.problems, [TableProblem::Primary(GptHeaderError::NoSignature)]);
 
     let mut entries_torn = whole.clone();
     entries_torn.put(1024 + 32, &[41]);
     let found = table(&entries_torn);
     assert_eq!(places(&found), [(1, 40, 10, true)]);
-    assert!(matches!(found.problems[..], [TableProblem::Primary(HeaderError::EntriesChecksum { .. })]));
+    assert!(matches!(found.problems[..], [TableProblem::Primary(GptHeaderError::EntriesChecksum { .. })]));
 
     let mut backup_gone = whole.clone();
     backup_gone.put(last + 60, &[0]);
     let found = table(&backup_gone);
     assert_eq!(places(&found), [(1, 40, 10, true)]);
-    assert!(matches!(found.problems[..], [TableProblem::Backup(HeaderError::HeaderChecksum { .. })]));
+    assert!(matches!(found.problems[..], [TableProblem::Backup(GptHeaderError::HeaderChecksum { .. })]));
 
     let mut nothing_left = backup_gone;
     nothing_left.put(512 + 60, &[0]);
@@ -112,7 +112,7 @@ fn either_copy_is_enough() {
     assert_eq!(places(&found), [(1, 40, 10, true)]);
     assert_eq!(
         found.problems,
-        [TableProblem::Primary(HeaderError::NoSignature), TableProblem::NoProtectiveMbr]
+        [TableProblem::Primary(GptHeaderError::NoSignature), TableProblem::NoProtectiveMbr]
     );
 }
 
@@ -127,7 +127,7 @@ fn sectors_that_cannot_be_read_leave_the_other_copy() {
     assert_eq!(places(&found), [(1, 40, 10, true)]);
     assert_eq!(
         found.problems,
-        [TableProblem::Primary(HeaderError::Unreadable), TableProblem::NoProtectiveMbr]
+        [TableProblem::Primary(GptHeaderError::Unreadable), TableProblem::NoProtectiveMbr]
     );
 }
 
@@ -174,7 +174,7 @@ fn entries_of_other_sizes() {
     let mut disk = gpt(&[]);
     let last = disk.sectors() - 1;
     disk.gpt_copy(1, 100, last, &[(1000, 1099)], 132);
-    let error = HeaderError::Entries { count: 128, bytes: 132 };
+    let error = GptHeaderError::Entries { count: 128, bytes: 132 };
     assert_eq!(table(&disk).problems, [TableProblem::Primary(error)]);
 }
 

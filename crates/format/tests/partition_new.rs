@@ -13,7 +13,7 @@ use std::process::Command;
 
 use proptest::prelude::*;
 use wattle_format::partition::{
-    Guid, NewPartition, NewTable, NewTableError, PartitionTable, Piece, TableKind, decode,
+    Guid, NewPartition, NewTable, NewTableError, PartitionTable, PlacedBytes, TableKind, decode,
 };
 
 const MIB: u64 = 1 << 20;
@@ -25,7 +25,7 @@ struct Disk {
 }
 
 impl Disk {
-    fn write(&mut self, piece: &Piece) {
+    fn write(&mut self, piece: &PlacedBytes) {
         for (sector, bytes) in (piece.offset_bytes / 512..).zip(piece.bytes.chunks(512)) {
             self.sectors.insert(sector, bytes.to_vec());
         }
@@ -97,7 +97,7 @@ proptest! {
         for lost in &steps[..2] {
             let mut one = disk.clone();
             for piece in lost {
-                one.write(&Piece { bytes: vec![0; piece.bytes.len()], ..piece.clone() });
+                one.write(&PlacedBytes { bytes: vec![0; piece.bytes.len()], ..piece.clone() });
             }
             assert_is(&one.table(&table).unwrap(), &table);
         }
@@ -120,7 +120,7 @@ proptest! {
             for (ix, bytes) in piece.bytes.chunks(512).enumerate() {
                 if arrived.next().unwrap() {
                     let offset_bytes = piece.offset_bytes + ix as u64 * 512;
-                    disk.write(&Piece { what: piece.what, offset_bytes, bytes: bytes.to_vec() });
+                    disk.write(&PlacedBytes { what: piece.what, offset_bytes, bytes: bytes.to_vec() });
                 }
             }
         }

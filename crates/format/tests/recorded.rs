@@ -5,9 +5,9 @@
 
 use wattle_format::md::create::{NewArray, superblock};
 use wattle_format::md::defaults::{
-    Guard, areas, bitmap_bytes, component_size_sectors, data_offset_sectors, usable_sectors,
+    WriteHoleRoom, areas, bitmap_bytes, component_size_sectors, data_offset_sectors, usable_sectors,
 };
-use wattle_format::md::{DeviceFields, Features, Role, Version, bitmap, identify};
+use wattle_format::md::{DeviceFields, DeviceRole, Features, Version, bitmap, identify};
 
 struct Recorded {
     name: &'static str,
@@ -15,7 +15,7 @@ struct Recorded {
     version: Version,
     level: i32,
     events: u64,
-    role: Role,
+    role: DeviceRole,
     dev_number: u32,
 }
 
@@ -27,7 +27,7 @@ macro_rules! recorded {
             version: Version::$version,
             level: $level,
             events: $events,
-            role: Role::Active($slot),
+            role: DeviceRole::Active($slot),
             dev_number: $dev_number,
         }
     };
@@ -75,8 +75,8 @@ fn create_makes_the_same_bytes() {
         let data_size_sectors = usable_sectors(version, SIZE_SECTORS, data_offset_sectors, false);
         let size_sectors = component_size_sectors(version, recorded.level, data_size_sectors, chunk_sectors);
         let guard = match there.features().contains(Features::BITMAP) {
-            true => Guard::Bitmap { bytes: bitmap_bytes(size_sectors, 65536) },
-            false => Guard::None,
+            true => WriteHoleRoom::Bitmap { bytes: bitmap_bytes(size_sectors, 65536) },
+            false => WriteHoleRoom::None,
         };
         let areas = areas(version, SIZE_SECTORS, size_sectors, guard).unwrap();
         let array = NewArray {

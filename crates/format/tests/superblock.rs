@@ -8,7 +8,7 @@ use common::{SIZE_SECTORS, array, big_endian, device, member};
 use proptest::prelude::*;
 use wattle_format::md::create::{CreateError, NewArray, superblock};
 use wattle_format::md::{
-    BadBlockArea, ByteOrder, DeviceFields, Features, PplArea, Reshape, Role, SetError, Superblock,
+    BadBlockArea, ByteOrder, DeviceFields, DeviceRole, Features, PplArea, Reshape, SetError, Superblock,
     SuperblockError, Timestamp, Version, badblocks, identify, read,
 };
 
@@ -62,7 +62,7 @@ fn reads_what_mdadm_wrote() {
     assert_eq!(superblock.bad_block_log(), Some(bad_block_log));
     assert_eq!(
         (superblock.role(), superblock.role_of(1), superblock.role_of(2)),
-        (Role::Active(0), Role::Active(1), Role::Spare)
+        (DeviceRole::Active(0), DeviceRole::Active(1), DeviceRole::Spare)
     );
     assert_eq!(superblock.max_devices(), 128);
     assert_eq!(superblock.bytes()[..], vector()[..]);
@@ -77,7 +77,7 @@ fn writes_what_mdadm_wrote() {
         layout: 0,
         chunk_sectors: 0,
         raid_disks: 2,
-        roles: vec![Role::Active(0), Role::Active(1)],
+        roles: vec![DeviceRole::Active(0), DeviceRole::Active(1)],
         bitmap_offset_sectors: Some(8),
         ..array(Version::V12)
     };
@@ -170,7 +170,7 @@ fn made_superblocks_load_in_every_version() {
         for dev_number in 0..4 {
             let made = member(version, dev_number);
             assert_eq!(load(version, &made.bytes()[..]), made, "{version}");
-            assert_eq!(made.role(), Role::Active(dev_number as u16));
+            assert_eq!(made.role(), DeviceRole::Active(dev_number as u16));
             assert_eq!((made.chunk_sectors(), made.size_sectors()), (128, 14336));
             assert_eq!(made.events(), u64::from(!version.is_1x()), "0.90 starts at 1");
             assert_eq!(made.resync_offset(), u64::MAX);
@@ -215,27 +215,27 @@ fn version_0_roles_follow_md() {
     assert_eq!(counters(&superblock), [4, 4, 4, 0, 0]);
     assert_eq!(states(&superblock), [(0, 0, 6), (1, 1, 6), (2, 2, 6), (3, 3, 6)]);
 
-    assert_eq!(superblock.set_role(1, Role::Faulty), Ok(4), "a failed device leaves its slot");
+    assert_eq!(superblock.set_role(1, DeviceRole::Faulty), Ok(4), "a failed device leaves its slot");
     assert_eq!(states(&superblock), [(0, 0, 6), (1, 1, 9), (2, 2, 6), (3, 3, 6), (4, 4, 1)]);
     assert_eq!(counters(&superblock), [4, 3, 3, 1, 0]);
     assert_eq!(superblock.descriptor(4).unwrap().minor, 16, "its node goes along");
 
-    assert_eq!(superblock.set_role(5, Role::Spare), Ok(5));
+    assert_eq!(superblock.set_role(5, DeviceRole::Spare), Ok(5));
     assert_eq!(counters(&superblock), [5, 3, 4, 1, 1]);
-    assert_eq!(superblock.set_role(5, Role::Active(1)), Ok(1), "rebuilt: it moves to its slot");
+    assert_eq!(superblock.set_role(5, DeviceRole::Active(1)), Ok(1), "rebuilt: it moves to its slot");
     assert_eq!(counters(&superblock), [5, 4, 4, 0, 0]);
     superblock.remove_device(4).unwrap();
     assert_eq!(states(&superblock), [(0, 0, 6), (1, 1, 6), (2, 2, 6), (3, 3, 6)]);
 
-    assert_eq!(superblock.set_role(3, Role::Faulty), Ok(4));
+    assert_eq!(superblock.set_role(3, DeviceRole::Faulty), Ok(4));
     assert_eq!(
         (superblock.dev_number(), superblock.role()),
-        (4, Role::Faulty),
+        (4, DeviceRole::Faulty),
         "this_disk follows its device"
     );
     let before = superblock.clone();
-    assert!(superblock.set_role(0, Role::Active(4)).is_err(), "no such slot");
-    assert!(superblock.set_role(0, Role::Journal).is_err());
+    assert!(superblock.set_role(0, DeviceRole::Active(4)).is_err(), "no such slot");
+    assert!(superblock.set_role(0, DeviceRole::Journal).is_err());
     assert_eq!(superblock, before);
     assert_eq!(load(Version::V090, &superblock.bytes()[..]), superblock);
 }
@@ -271,7 +271,7 @@ fn version_0_written_by_a_big_endian_machine() {
     );
     assert_ne!(big.stored_uuid(), little.stored_uuid(), "its bitmap carries the bytes of that machine");
     for superblock in [&mut little, &mut big] {
-        superblock.set_role(0, Role::Faulty).unwrap();
+        superblock.set_role(0, DeviceRole::Faulty).unwrap();
         superblock.set_events(0x2_0000_0001);
         superblock.set_resync_offset(55);
         superblock.set_utime(Timestamp { secs: 99, micros: 5 });
@@ -304,10 +304,10 @@ fn version_0_checks() {
 #[test]
 fn the_role_table_grows_by_sectors() {
     let mut superblock = member(Version::V12, 0);
-    superblock.set_role(128, Role::Faulty).unwrap();
-    assert_eq!((superblock.max_devices(), superblock.role_of(128)), (384, Role::Faulty));
-    assert!((129..384).all(|dev_number| superblock.role_of(dev_number) == Role::Spare));
-    assert!(superblock.set_role(1920, Role::Spare).is_err());
+    superblock.set_role(128, DeviceRole::Faulty).unwrap();
+    assert_eq!((superblock.max_devices(), superblock.role_of(128)), (384, DeviceRole::Faulty));
+    assert!((129..384).all(|dev_number| superblock.role_of(dev_number) == DeviceRole::Spare));
+    assert!(superblock.set_role(1920, DeviceRole::Spare).is_err());
     assert_eq!(load(Version::V12, &superblock.bytes()[..]), superblock);
 }
 
@@ -315,25 +315,28 @@ fn the_role_table_grows_by_sectors() {
 fn a_member_follows_the_freshest() {
     for version in Version::ALL {
         let (mut fresh, mut stale) = (member(version, 0), member(version, 2));
-        let number = fresh.set_role(1, Role::Faulty).unwrap();
+        let number = fresh.set_role(1, DeviceRole::Faulty).unwrap();
         fresh.set_events(40);
         fresh.set_resync_offset(0);
         let own = (stale.device_uuid(), stale.data_offset_sectors(), stale.found_at_sectors());
         stale.follow(&fresh, 2).unwrap();
-        assert_eq!((stale.events(), stale.resync_offset(), stale.role_of(number)), (40, 0, Role::Faulty));
+        assert_eq!(
+            (stale.events(), stale.resync_offset(), stale.role_of(number)),
+            (40, 0, DeviceRole::Faulty)
+        );
         assert_eq!((stale.device_uuid(), stale.data_offset_sectors(), stale.found_at_sectors()), own);
-        assert_eq!((stale.dev_number(), stale.role()), (2, Role::Active(2)));
+        assert_eq!((stale.dev_number(), stale.role()), (2, DeviceRole::Active(2)));
         assert_eq!(load(version, &stale.bytes()[..]), stale);
         let other = if version == Version::V12 { Version::V11 } else { Version::V12 };
         assert!(stale.follow(&member(other, 0), 2).is_err());
         let again = fresh.for_device(&device(version, 3)).unwrap();
-        assert_eq!((again.role(), again.events()), (Role::Active(3), 40));
+        assert_eq!((again.role(), again.events()), (DeviceRole::Active(3), 40));
         assert_eq!(again.check(SIZE_SECTORS), []);
     }
 }
 
-fn a_role() -> impl Strategy<Value = Role> {
-    any::<u16>().prop_map(Role::from_raw)
+fn a_role() -> impl Strategy<Value = DeviceRole> {
+    any::<u16>().prop_map(DeviceRole::from_raw)
 }
 
 proptest! {
@@ -444,7 +447,7 @@ proptest! {
     #[test]
     fn version_0_counters_match_the_table(
         steps in prop::collection::vec((0_u32..30, prop::option::of(prop_oneof![
-            (0_u16..5).prop_map(Role::Active), Just(Role::Spare), Just(Role::Faulty)])), 0..30),
+            (0_u16..5).prop_map(DeviceRole::Active), Just(DeviceRole::Spare), Just(DeviceRole::Faulty)])), 0..30),
     ) {
         let mut superblock = member(Version::V090, 2);
         for (dev_number, role) in steps {

@@ -1,7 +1,7 @@
 //! One function per family of file systems that takes any bytes as an image and must return: the
 //! targets in `fuzz/` and the smoke test call the same code.
 
-use crate::{Error, FileSystem, Kind, Node};
+use crate::{Error, FileKind, FileSystem, FsNode};
 
 /// Entries that are looked at: enough to reach every structure, few enough for many images a
 /// second.
@@ -27,7 +27,7 @@ fn walk(data: Vec<u8>) {
     }
 }
 
-fn look(fs: &dyn FileSystem, node: Node, nodes: &mut Vec<Node>) {
+fn look(fs: &dyn FileSystem, node: FsNode, nodes: &mut Vec<FsNode>) {
     let Ok(metadata) = fs.metadata(node) else { return };
     assert!(metadata.modified.nanoseconds < 1_000_000_000);
     let mut listed = 0;
@@ -48,7 +48,7 @@ fn look(fs: &dyn FileSystem, node: Node, nodes: &mut Vec<Node>) {
             pieces += 1;
             if pieces > ENTRIES_MAX { Err(Error::Stopped) } else { Ok(()) }
         });
-        assert!(read.is_err() || metadata.kind == Kind::File);
+        assert!(read.is_err() || metadata.kind == FileKind::File);
     }
 }
 
@@ -107,7 +107,7 @@ pub fn fuzz_btrfs(data: &[u8]) {
 }
 
 /// Takes any bytes and returns, or the decoder has a bug.
-pub type Target = fn(&[u8]);
+pub type FuzzTarget = fn(&[u8]);
 
 /// All of them, by the name of their file in `fuzz/`.
-pub const ALL: [(&str, Target); 3] = [("ext", fuzz_ext), ("xfs", fuzz_xfs), ("btrfs", fuzz_btrfs)];
+pub const ALL: [(&str, FuzzTarget); 3] = [("ext", fuzz_ext), ("xfs", fuzz_xfs), ("btrfs", fuzz_btrfs)];

@@ -5,7 +5,7 @@
 
 /// How a file system is laid out.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Layout {
+pub struct FileSystemLayout {
     /// `ext2`, `ext3`, `ext4`, `xfs`.
     pub kind: &'static str,
     /// The version of XFS's format; 0 elsewhere.

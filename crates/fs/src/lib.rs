@@ -25,11 +25,11 @@ mod xfs;
 use std::ops::Range;
 
 pub use error::{Error, Note};
-pub use layout::Layout;
+pub use layout::FileSystemLayout;
 pub use path::resolve;
 pub use source::ReadAt;
 
-use source::Source;
+use source::ByteSource;
 
 /// Opens the file system in `reader`; of btrfs the subvolume of that number, or else the one that a
 /// mount would show.
@@ -38,7 +38,7 @@ use source::Source;
 /// [`Error::Unrecognised`] if there is none that is known here; else what is wrong with it or not
 /// supported.
 pub fn open(reader: Box<dyn ReadAt>, subvolume: Option<u64>) -> Result<Box<dyn FileSystem>, Error> {
-    let source = Source::new(reader);
+    let source = ByteSource::new(reader);
     let (is_ext, is_xfs) = (ext::is_here(&source)?, xfs::is_here(&source)?);
     match subvolume {
         Some(_) if is_ext || is_xfs => {
@@ -56,8 +56,8 @@ pub fn open(reader: Box<dyn ReadAt>, subvolume: Option<u64>) -> Result<Box<dyn F
 /// # Errors
 /// [`Error::Unrecognised`] if it is none of these; or its superblock cannot be read, is damaged, or
 /// asks for what is not supported.
-pub fn layout(reader: Box<dyn ReadAt>) -> Result<Layout, Error> {
-    let source = Source::new(reader);
+pub fn layout(reader: Box<dyn ReadAt>) -> Result<FileSystemLayout, Error> {
+    let source = ByteSource::new(reader);
     match (ext::is_here(&source)?, xfs::is_here(&source)?) {
         (true, _) => ext::layout(&source),
         (_, true) => xfs::layout(&source),
@@ -71,13 +71,13 @@ pub trait FileSystem {
     fn about(&self) -> &About;
 
     /// The root directory.
-    fn root(&self) -> Node;
+    fn root(&self) -> FsNode;
 
     /// The attributes of a file, directory or anything else.
     ///
     /// # Errors
     /// They cannot be read, or are damaged.
-    fn metadata(&self, node: Node) -> Result<Metadata, Error>;
+    fn metadata(&self, node: FsNode) -> Result<FileMetadata, Error>;
 
     /// Calls `each` for every entry of a directory, in the order they are stored, without `.` and
     /// `..`. Names are as they are stored: a damaged or hostile file system may have any bytes
@@ -85,13 +85,13 @@ pub trait FileSystem {
     ///
     /// # Errors
     /// It is no directory or cannot be read, or what `each` says.
-    fn list(&self, directory: Node, each: &mut EachEntry<'_>) -> Result<(), Error>;
+    fn list(&self, directory: FsNode, each: &mut EachEntry<'_>) -> Result<(), Error>;
 
     /// Where a symbolic link leads.
     ///
     /// # Errors
     /// It is no link, or cannot be read.
-    fn link(&self, link: Node) -> Result<Vec<u8>, Error>;
+    fn link(&self, link: FsNode) -> Result<Vec<u8>, Error>;
 
     /// Calls `each` with the data of a range of a file, from its start to its end, with the offset
     /// in the file. What it is not called for are holes: zeros that nothing is stored for. What
@@ -99,11 +99,11 @@ pub trait FileSystem {
     ///
     /// # Errors
     /// It is no file or cannot be read, or what `each` says.
-    fn read(&self, file: Node, range: Range<u64>, each: &mut EachData<'_>) -> Result<(), Error>;
+    fn read(&self, file: FsNode, range: Range<u64>, each: &mut EachData<'_>) -> Result<(), Error>;
 }
 
 /// Takes entries of a directory. It ends the listing with [`Error::Stopped`].
-pub type EachEntry<'a> = dyn FnMut(Entry) -> Result<(), Error> + 'a;
+pub type EachEntry<'a> = dyn FnMut(DirEntry) -> Result<(), Error> + 'a;
 
 /// Takes data of a file: the offset, and the bytes. It ends the reading with [`Error::Stopped`].
 pub type EachData<'a> = dyn FnMut(u64, &[u8]) -> Result<(), Error> + 'a;
@@ -111,7 +111,7 @@ pub type EachData<'a> = dyn FnMut(u64, &[u8]) -> Result<(), Error> + 'a;
 /// A file, directory or anything else: its inode, and where a file system has several trees of
 /// inodes, which one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Node {
+pub struct FsNode {
     /// The subvolume of btrfs; 0 elsewhere.
     pub tree: u64,
     /// The inode's number.
@@ -120,11 +120,11 @@ pub struct Node {
 
 /// An entry of a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
+pub struct DirEntry {
     /// Its name: any bytes.
     pub name: Vec<u8>,
     /// What it names.
-    pub node: Node,
+    pub node: FsNode,
 }
 
 /// What a file system says about itself.
@@ -144,7 +144,7 @@ pub struct About {
 
 /// What an inode is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum FileKind {
     /// A regular file.
     File,
     /// A directory.
@@ -161,7 +161,7 @@ pub enum Kind {
     Socket,
 }
 
-impl Kind {
+impl FileKind {
     /// From the type bits of `st_mode`, which all these file systems store.
     fn of_mode(mode: u32) -> Option<Self> {
         Some(match mode & 0o170_000 {
@@ -179,14 +179,14 @@ impl Kind {
 
 /// A point in time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub struct Time {
+pub struct FileTime {
     /// Seconds since 1970.
     pub seconds: i64,
     /// Below a second; less than a thousand million.
     pub nanoseconds: u32,
 }
 
-impl Time {
+impl FileTime {
     /// A damaged number of nanoseconds is no time, and none is not worth an error.
     fn new(seconds: i64, nanoseconds: u32) -> Self {
         Self { seconds, nanoseconds: if nanoseconds < 1_000_000_000 { nanoseconds } else { 0 } }
@@ -195,9 +195,9 @@ impl Time {
 
 /// The attributes of a file, directory or anything else.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Metadata {
+pub struct FileMetadata {
     /// What it is.
-    pub kind: Kind,
+    pub kind: FileKind,
     /// Permissions, set-user-ID, set-group-ID and sticky: the low twelve bits of `st_mode`.
     pub mode: u32,
     /// The owner.
@@ -209,11 +209,11 @@ pub struct Metadata {
     /// Its size in bytes.
     pub size_bytes: u64,
     /// Last read.
-    pub accessed: Time,
+    pub accessed: FileTime,
     /// Data last changed.
-    pub modified: Time,
+    pub modified: FileTime,
     /// Attributes last changed.
-    pub changed: Time,
+    pub changed: FileTime,
     /// Made, where the file system keeps that.
-    pub created: Option<Time>,
+    pub created: Option<FileTime>,
 }

@@ -1,6 +1,6 @@
 //! From a path to what it names.
 
-use crate::{Entry, Error, FileSystem, Kind, Node};
+use crate::{DirEntry, Error, FileKind, FileSystem, FsNode};
 
 /// As Linux: more links than that on the way of one path are taken for a circle.
 const LINKS_MAX: usize = 40;
@@ -11,7 +11,7 @@ const LINKS_MAX: usize = 40;
 ///
 /// # Errors
 /// There is nothing of that name, or a directory on the way cannot be read.
-pub fn resolve(fs: &dyn FileSystem, path: &[u8]) -> Result<Node, Error> {
+pub fn resolve(fs: &dyn FileSystem, path: &[u8]) -> Result<FsNode, Error> {
     // The directories from the root to where we are, for `..`.
     let mut way = vec![fs.root()];
     // What is still to go, the next part last.
@@ -22,7 +22,7 @@ pub fn resolve(fs: &dyn FileSystem, path: &[u8]) -> Result<Node, Error> {
         let here = *way.last().expect("the root is never taken away");
         // An empty part is a slash at the end.
         if matches!(&part[..], b"" | b"." | b"..") {
-            if fs.metadata(here)?.kind != Kind::Directory {
+            if fs.metadata(here)?.kind != FileKind::Directory {
                 return Err(Error::NotADirectory);
             }
             // The root's parent is the root.
@@ -32,7 +32,7 @@ pub fn resolve(fs: &dyn FileSystem, path: &[u8]) -> Result<Node, Error> {
             continue;
         }
         let found = lookup(fs, here, &part)?;
-        if fs.metadata(found)?.kind == Kind::Symlink && !parts.is_empty() {
+        if fs.metadata(found)?.kind == FileKind::Symlink && !parts.is_empty() {
             links += 1;
             if links > LINKS_MAX {
                 return Err(Error::TooManyLinks);
@@ -61,9 +61,9 @@ fn push_parts(parts: &mut Vec<Vec<u8>>, path: &[u8]) {
     parts.extend(split.into_iter().rev().map(<[u8]>::to_vec));
 }
 
-fn lookup(fs: &dyn FileSystem, directory: Node, name: &[u8]) -> Result<Node, Error> {
+fn lookup(fs: &dyn FileSystem, directory: FsNode, name: &[u8]) -> Result<FsNode, Error> {
     let mut found = None;
-    let listed = fs.list(directory, &mut |entry: Entry| {
+    let listed = fs.list(directory, &mut |entry: DirEntry| {
         if entry.name == name {
             found = Some(entry.node);
             return Err(Error::Stopped);

@@ -47,7 +47,7 @@ const LINES: usize = 256;
 const PIECE_BYTES: u64 = 4 << 20;
 
 /// What a file system is read from.
-pub struct Source {
+pub struct ByteSource {
     reader: Box<dyn ReadAt>,
     size: u64,
     /// By the number of the line, modulo their count.
@@ -63,7 +63,7 @@ struct Line {
 
 /// Data of a file that lies in one piece.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Run {
+pub struct FileRun {
     /// Its offset in the file, in bytes.
     pub file_offset: u64,
     /// Where it is.
@@ -72,7 +72,7 @@ pub struct Run {
     pub len: u64,
 }
 
-impl Run {
+impl FileRun {
     /// The part of it that lies in a range of the file.
     pub fn within(self, range: &Range<u64>) -> Option<Self> {
         let start = self.file_offset.max(range.start);
@@ -85,7 +85,7 @@ impl Run {
     }
 }
 
-impl Source {
+impl ByteSource {
     pub fn new(reader: Box<dyn ReadAt>) -> Self {
         let size = reader.size_bytes();
         Self { reader, size, lines: RefCell::new(vec![None; LINES]) }
@@ -140,7 +140,7 @@ impl Source {
     }
 
     /// Hands on the data of a run, in pieces.
-    pub fn deliver(&self, run: Run, each: &mut EachData<'_>) -> Result<(), Error> {
+    pub fn deliver(&self, run: FileRun, each: &mut EachData<'_>) -> Result<(), Error> {
         // What lies beyond the end is not allocated for before that is noticed.
         if run.disk_offset.checked_add(run.len).is_none_or(|end| end > self.size) {
             return Err(Error::BeyondEnd {

@@ -15,7 +15,7 @@ use common::{
     Except, Image, Size, assert_paths, assert_same, entries, image, make_tree, mounted, open, program, run,
 };
 use tempfile::TempDir;
-use wattle_fs::{Error, FileSystem, Kind, Note};
+use wattle_fs::{Error, FileKind, FileSystem, Note};
 
 const TREE: Size = Size { entries: 1200, pieces: 400 };
 
@@ -138,7 +138,7 @@ fn subvolumes_are_directories() {
     assert_eq!(text(&*fs, "/snapshot/file").unwrap(), "in home");
     assert!(matches!(text(&*fs, "/snapshot/later"), Err(Error::NoSuchEntry)));
     let inner = wattle_fs::resolve(&*fs, b"/snapshot/inner").unwrap();
-    assert_eq!(fs.metadata(inner).unwrap().kind, Kind::Directory);
+    assert_eq!(fs.metadata(inner).unwrap().kind, FileKind::Directory);
     assert!(entries(&*fs, inner).is_empty());
     drop(fs);
 

@@ -13,7 +13,7 @@ use std::fs;
 use std::path::Path;
 
 use common::{Size, image, make_tree, pattern, program, run};
-use wattle_fs::fuzzing::{ALL, Target, pack, unpack};
+use wattle_fs::fuzzing::{ALL, FuzzTarget, pack, unpack};
 
 #[test]
 fn any_bytes_are_no_panic() {
@@ -44,7 +44,7 @@ fn what_is_packed_is_unpacked() {
     assert_eq!(unpack(&[0xFF; 100]).len(), 32 << 20);
 }
 
-fn target(name: &str) -> Target {
+fn target(name: &str) -> FuzzTarget {
     ALL.into_iter().find(|(target, _)| *target == name).unwrap().1
 }
 

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use common::{Except, Size, assert_paths, assert_same, image, make_tree, mounted, open, program, run};
 use tempfile::TempDir;
-use wattle_fs::{Layout, Note};
+use wattle_fs::{FileSystemLayout, Note};
 
 const TREE: Size = Size { entries: 2000, pieces: 700 };
 
@@ -144,7 +144,7 @@ fn what_it_was_told_of_stripes_is_told() {
     let options = ["-b", "size=4096", "-d", "su=256k,sw=4,agcount=4", "-l", "su=128k", "-m", "crc=0"];
     let Some(path) = empty(&dir, "image", &options) else { return };
     let layout = wattle_fs::layout(Box::new(common::Image::open(&path))).unwrap();
-    let expected = Layout {
+    let expected = FileSystemLayout {
         kind: "xfs",
         version: 4,
         size_bytes: 320 << 20,

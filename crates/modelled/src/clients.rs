@@ -11,9 +11,9 @@ use wattle_rt::{BufMut, Core, CoreIx};
 
 use crate::board::Board;
 use crate::job::{Ask, Job};
-use crate::load::{Counted, Counts, Load, LoadError};
+use crate::load::{Counted, Load, LoadError, RequestCounts};
 use crate::ramp::one_window;
-use crate::target::{Requests, Target};
+use crate::target::{LoadTarget, Requests};
 
 impl Load {
     /// Runs it, and takes a look with `observe` when counting begins and when it ends.
@@ -23,7 +23,7 @@ impl Load {
     pub async fn run<T>(
         &self,
         core: &Core,
-        target: &impl Target,
+        target: &impl LoadTarget,
         observe: impl AsyncFn() -> T,
     ) -> Result<Counted<T>, LoadError> {
         let board = Arc::new(Board::new(self.numjobs));
@@ -45,7 +45,7 @@ impl Load {
         let before = observe().await;
         core.sleep_until(from + runtime).await;
         let after = observe().await;
-        let mut counts = Counts::default();
+        let mut counts = RequestCounts::default();
         for job in jobs {
             counts.add(&job.await?);
         }
@@ -59,11 +59,16 @@ struct Desk<R> {
     target: R,
     board: Arc<Board>,
     job: RefCell<Job>,
-    counts: RefCell<Counts>,
+    counts: RefCell<RequestCounts>,
     bs_bytes: usize,
 }
 
-async fn run_job(core: Core, job: Job, target: impl Target, board: Arc<Board>) -> Result<Counts, LoadError> {
+async fn run_job(
+    core: Core,
+    job: Job,
+    target: impl LoadTarget,
+    board: Arc<Board>,
+) -> Result<RequestCounts, LoadError> {
     let target = match target.open(&core).await {
         Ok(target) => target,
         Err(error) => {

@@ -2,18 +2,18 @@
 
 use std::time::Duration;
 
-use wattle_advise::drives::{self, Drive, Media};
-use wattle_rt::model::{self, Burst, Collection, Model};
+use wattle_advise::drives::{self, Drive, MediaFigures};
+use wattle_rt::model::{self, Burst, Collection, DriveModel};
 use wattle_rt::{Device, DriveConfig};
 
 /// What the runtime is to make of a drive's facts.
 #[must_use]
-pub fn model(drive: &Drive) -> Model {
+pub fn model(drive: &Drive) -> DriveModel {
     let media = match &drive.media {
-        Media::Flash(facts) => model::Media::Flash(flash(facts)),
-        Media::Disk(facts) => model::Media::Disk(disk(facts)),
+        MediaFigures::Flash(facts) => model::Media::Flash(flash(facts)),
+        MediaFigures::Disk(facts) => model::Media::Disk(disk(facts)),
     };
-    Model {
+    DriveModel {
         queue_depth: drive.queue_depth,
         group: drive.group,
         cache_bytes: drive.cache_bytes,
@@ -22,7 +22,7 @@ pub fn model(drive: &Drive) -> Model {
     }
 }
 
-fn flash(facts: &drives::Flash) -> model::Flash {
+fn flash(facts: &drives::FlashFigures) -> model::Flash {
     let burst = Burst {
         bytes: facts.burst_bytes,
         writes_per_second: facts.burst_writes_per_second,
@@ -44,7 +44,7 @@ fn flash(facts: &drives::Flash) -> model::Flash {
     }
 }
 
-fn disk(facts: &drives::Disk) -> model::Disk {
+fn disk(facts: &drives::DiskFigures) -> model::Disk {
     model::Disk {
         revolution: Duration::from_secs(60) / facts.turns_per_minute.max(1),
         seek_track: facts.seek_track,

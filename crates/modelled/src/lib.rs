@@ -28,12 +28,12 @@ mod yardstick;
 
 pub use guard::{REGION, SWEEP, with_intent, with_log, with_used_intent};
 pub use histogram::Histogram;
-pub use load::{Counted, Counts, Load, LoadError, ParseRwError, Rw};
-pub use measured::{Look, Measured, MemberUse};
+pub use load::{Counted, Load, LoadError, ParseRwError, RequestCounts, Rw};
+pub use measured::{Measured, MemberUse, Probe};
 pub use metadata_cost::{MetadataCost, MetadataWrites};
 pub use ramp::{Ramp, Ramped, Steady};
-pub use rebuild::{Beside, Rebuilt, rebuild, rebuild_beside, rebuild_beside_tuned, rebuild_tuned};
-pub use setup::{DATA_OFFSET, Guard, MeasureError, Setup, SetupError, Site, look};
-pub use study::{BesideRebuild, Crowd, Finding, HeldBack, Study, member_bytes_max, used_up};
-pub use target::{Requests, Target};
+pub use rebuild::{LoadBesideRebuild, Rebuilt, rebuild, rebuild_beside, rebuild_beside_tuned, rebuild_tuned};
+pub use setup::{DATA_OFFSET, MeasureError, ModelledSetup, ModelledSite, SetupError, WriteHoleGuard, look};
+pub use study::{BesideRebuild, HeldBack, QueueUse, Study, StudyResult, member_bytes_max, used_up};
+pub use target::{LoadTarget, Requests};
 pub use yardstick::Yardstick;

@@ -198,7 +198,7 @@ pub enum LoadError {
 
 /// What requests were counted, and how long they took.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct RequestCounts {
     /// Reads.
     pub reads: Histogram,
     /// Writes.
@@ -207,8 +207,8 @@ pub struct Counts {
     pub flushes: Histogram,
 }
 
-impl Counts {
-    pub(crate) fn add(&mut self, other: &Counts) {
+impl RequestCounts {
+    pub(crate) fn add(&mut self, other: &RequestCounts) {
         self.reads.add(&other.reads);
         self.writes.add(&other.writes);
         self.flushes.add(&other.flushes);
@@ -223,7 +223,7 @@ pub struct Counted<T> {
     /// How it went before that.
     pub ramped: Ramped,
     /// What was answered in that time.
-    pub counts: Counts,
+    pub counts: RequestCounts,
     /// What was seen when counting began.
     pub before: T,
     /// What was seen when it ended.

@@ -10,7 +10,7 @@ use crate::load::{Counted, Load};
 use crate::ramp::Ramped;
 
 /// What is looked at when counting begins and when it ends.
-pub type Look = (Vec<DriveTotals>, CounterTotals);
+pub type Probe = (Vec<DriveTotals>, CounterTotals);
 
 /// What a load came to.
 #[derive(Clone, Debug)]
@@ -36,7 +36,7 @@ pub struct Measured {
 impl Measured {
     /// What `load` came to.
     #[must_use]
-    pub fn new(load: &Load, counted: Counted<Look>) -> Measured {
+    pub fn new(load: &Load, counted: Counted<Probe>) -> Measured {
         let (before, after) = (counted.before, counted.after);
         Measured {
             window: counted.runtime,

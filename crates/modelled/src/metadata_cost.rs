@@ -9,7 +9,7 @@ use std::fmt;
 use std::rc::Rc;
 
 use wattle_engine::log::{LogEntry, LogFormat};
-use wattle_engine::metadata::{LocalBoxFuture, Metadata, Record};
+use wattle_engine::metadata::{ArrayRecord, LocalBoxFuture, Metadata};
 use wattle_engine::units::{MemberIx, MemberSet};
 use wattle_format::md::{Uuid, ppl};
 use wattle_rt::{Buf, Core, Device, Durability};
@@ -76,7 +76,7 @@ fn pages(regions: &[u64]) -> Vec<u64> {
 }
 
 impl Metadata for MetadataCost {
-    fn commit<'a>(&'a self, _record: &'a Record) -> LocalBoxFuture<'a, Result<(), MemberSet>> {
+    fn commit<'a>(&'a self, _record: &'a ArrayRecord) -> LocalBoxFuture<'a, Result<(), MemberSet>> {
         self.counts.commits.update(|count| count + 1);
         Box::pin(self.write(&[SUPERBLOCK_AT], Durability::Fua))
     }
@@ -104,7 +104,7 @@ impl fmt::Debug for Ppl {
 
 impl LogFormat for Ppl {
     fn header(&self, generation: u64, entries: &[LogEntry]) -> Buf {
-        let entries = entries.iter().map(|entry| ppl::Entry {
+        let entries = entries.iter().map(|entry| ppl::PplEntry {
             data_sector: entry.first.0,
             pp_bytes: entry.partial.iter().map(|part| part.len() as u32).sum(),
             data_bytes: entry.data_bytes,

@@ -8,9 +8,9 @@
 use std::cmp::Ordering;
 use std::time::Duration;
 
-use wattle_advise::drives::{Drive, Media};
-use wattle_advise::limits::{self, Array, Asked};
-use wattle_advise::plan::{ArrayPlan, Candidate, Consistency, Level as PlanLevel, Place, Shape, Wish};
+use wattle_advise::drives::{Drive, MediaFigures};
+use wattle_advise::limits::{self, Demand, UniformArray};
+use wattle_advise::plan::{ArrayPlan, Candidate, DataPlacement, PlanLevel, PlanShape, PowerCutCover, Wish};
 use wattle_engine::geometry::{Level, default_layout, parse_layout};
 use wattle_engine::units::{SECTOR_BYTES, Sector};
 use wattle_format::md::{Version, defaults};
@@ -21,7 +21,7 @@ use crate::load::Load;
 use crate::measured::Measured;
 use crate::ramp::{Ramp, Steady};
 use crate::rebuild::rebuild_beside;
-use crate::setup::{DATA_OFFSET, Guard, MeasureError, Setup};
+use crate::setup::{DATA_OFFSET, MeasureError, ModelledSetup, WriteHoleGuard};
 use crate::study::used_up;
 
 /// Candidates whose rates differ by less are equally fast; of those that ran for all seeds chance
@@ -45,7 +45,7 @@ const WAITING_WRITES: u64 = 64;
 
 /// How long a run is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Effort {
+pub enum RunLength {
     /// A first look.
     Glance,
     /// What a plan is decided by.
@@ -57,17 +57,17 @@ pub enum Effort {
     Exhaustive,
 }
 
-impl Effort {
+impl RunLength {
     /// The load with windows of so many requests on these drives, of which ten are counted.
     fn load(self, load: &Load, drives: &[&Drive]) -> Load {
         let caches = drives.iter().filter_map(|drive| match drive.media {
-            Media::Disk(_) => Some(drive.cache_bytes),
-            Media::Flash(_) => None,
+            MediaFigures::Disk(_) => Some(drive.cache_bytes),
+            MediaFigures::Flash(_) => None,
         });
         let (bytes, most) = match self {
-            Effort::Glance => (8 << 20, 100),
-            Effort::Look | Effort::Hurt => (48 << 20, 600),
-            Effort::Exhaustive => {
+            RunLength::Glance => (8 << 20, 100),
+            RunLength::Look | RunLength::Hurt => (48 << 20, 600),
+            RunLength::Exhaustive => {
                 let mut load = load.clone().until_steady();
                 // In sequence caches take in for a while what platters do not, so that a window is
                 // more than fits these. Among requests that go anywhere they soon hold what they
@@ -91,13 +91,13 @@ impl Effort {
             at_most: Duration::from_secs(3600),
             requests_at_most: (4 * requests.max(load.depth() as u64)).max(2 * warm),
         };
-        if matches!(self, Effort::Look | Effort::Hurt) && !load.rw.random() {
+        if matches!(self, RunLength::Look | RunLength::Hurt) && !load.rw.random() {
             // Streams take a while to fall into step with stripes. Large stripes wait for whichever
             // drive collects garbage: that is seen once before anything is counted.
             let between = drives.iter().map(|drive| collects_every(drive)).max().unwrap_or_default();
             steady.windows = 8;
             steady.window = steady.window.max(between / 8);
-            let each = if self == Effort::Look { 128 } else { 32 };
+            let each = if self == RunLength::Look { 128 } else { 32 };
             steady.requests_at_most = steady.requests_at_most.max(drives.len() as u64 * each);
         }
         Load { ramp: Ramp::UntilSteady(steady), ..load.clone() }
@@ -107,7 +107,7 @@ impl Effort {
 /// How long a drive writes from one time that it collects garbage to the next.
 fn collects_every(drive: &Drive) -> Duration {
     match &drive.media {
-        Media::Flash(flash) if flash.collection_share_ppm > 0 => {
+        MediaFigures::Flash(flash) if flash.collection_share_ppm > 0 => {
             flash.collection_pause * (1_000_000 / flash.collection_share_ppm)
         }
         _ => Duration::ZERO,
@@ -186,9 +186,9 @@ pub struct Trials<'a> {
 
 /// Where metadata 1.2 lets data lie: as mdadm places it.
 #[must_use]
-pub fn place_of(level: PlanLevel, member_bytes: u64, chunk_bytes: u64, ppl: bool) -> Place {
+pub fn place_of(level: PlanLevel, member_bytes: u64, chunk_bytes: u64, ppl: bool) -> DataPlacement {
     if level == PlanLevel::None {
-        return Place { data_offset_bytes: 0, data_bytes: member_bytes };
+        return DataPlacement { data_offset_bytes: 0, data_bytes: member_bytes };
     }
     let chunk_sectors = (chunk_bytes / SECTOR_BYTES) as u32;
     let sectors = member_bytes / SECTOR_BYTES;
@@ -197,18 +197,18 @@ pub fn place_of(level: PlanLevel, member_bytes: u64, chunk_bytes: u64, ppl: bool
     // RAID 0 stores none, and uses whole chunks all the same.
     let md_level = if level == PlanLevel::Raid1 { 1 } else { 5 };
     let data = defaults::component_size_sectors(Version::V12, md_level, usable, chunk_sectors);
-    Place { data_offset_bytes: offset * SECTOR_BYTES, data_bytes: data * SECTOR_BYTES }
+    DataPlacement { data_offset_bytes: offset * SECTOR_BYTES, data_bytes: data * SECTOR_BYTES }
 }
 
 /// The engine's level and layout.
 #[must_use]
-pub fn level_of(shape: Shape, members: u32) -> (Level, u32) {
+pub fn level_of(shape: PlanShape, members: u32) -> (Level, u32) {
     let level = match shape {
-        Shape::Plain | Shape::Raid0 => Level::Raid0,
-        Shape::Raid1 => Level::Raid1,
-        Shape::Raid5 => Level::Raid5,
-        Shape::Raid6 => Level::Raid6,
-        Shape::Near(_) | Shape::Far(_) | Shape::Offset(_) => Level::Raid10,
+        PlanShape::Plain | PlanShape::Raid0 => Level::Raid0,
+        PlanShape::Raid1 => Level::Raid1,
+        PlanShape::Raid5 => Level::Raid5,
+        PlanShape::Raid6 => Level::Raid6,
+        PlanShape::Near(_) | PlanShape::Far(_) | PlanShape::Offset(_) => Level::Raid10,
     };
     let layout = match level {
         Level::Raid10 => shape.layout().and_then(|name| parse_layout(level, members, &name).ok()),
@@ -229,11 +229,11 @@ impl Trials<'_> {
             .collect();
         let best_limit = all.iter().map(|ranked| ranked.limit).fold(0.0, f64::max);
         for ranked in all.iter_mut().filter(|ranked| ranked.limit >= HOPELESS * best_limit) {
-            ranked.trial = Some(self.measure(&ranked.candidate, Effort::Glance)?);
+            ranked.trial = Some(self.measure(&ranked.candidate, RunLength::Glance)?);
         }
         all.sort_by(faster);
         for ix in self.finalists(&all) {
-            all[ix].trial = Some(self.measure(&all[ix].candidate, Effort::Look)?);
+            all[ix].trial = Some(self.measure(&all[ix].candidate, RunLength::Look)?);
             all[ix].decided = true;
         }
         let fastest = all.iter().filter(|ranked| ranked.decided).map(rate).fold(0.0, f64::max);
@@ -281,14 +281,14 @@ impl Trials<'_> {
         let members = array.drives.len() as u32;
         let slowest = self.slowest(array);
         let limit = limits::of(
-            &Array {
+            &UniformArray {
                 members,
                 scheme: array.shape.scheme(members),
                 chunk_bytes: array.chunk_bytes.max(4096),
                 missing: 0,
             },
             &slowest,
-            &Asked {
+            &Demand {
                 random: self.load.rw.random(),
                 read_part: self.load.read_part(),
                 bytes: self.load.bs_bytes,
@@ -298,16 +298,16 @@ impl Trials<'_> {
         limit.per_second * f64::from(candidate.groups)
     }
 
-    fn slowest(&self, array: &ArrayPlan) -> limits::Drive {
+    fn slowest(&self, array: &ArrayPlan) -> limits::DriveRates {
         let rates = array.drives.iter().map(|ix| rates(&self.drives[*ix]));
-        rates.reduce(limits::Drive::slower).expect("an array has members")
+        rates.reduce(limits::DriveRates::slower).expect("an array has members")
     }
 
     /// Runs the load on a candidate in sync.
     ///
     /// # Errors
     /// The load does not fit it.
-    pub fn measure(&self, candidate: &Candidate, effort: Effort) -> Result<Trial, MeasureError> {
+    pub fn measure(&self, candidate: &Candidate, effort: RunLength) -> Result<Trial, MeasureError> {
         let (setup, load) = (self.setup(candidate, 0), self.share(candidate, effort));
         Ok(Trial::of(&setup.measure(self.configs(candidate, effort), &load)?, candidate.groups))
     }
@@ -316,7 +316,7 @@ impl Trials<'_> {
     fn measure_again(&self, candidate: &Candidate) -> Result<Vec<Trial>, MeasureError> {
         let run = |more| {
             let load = Load { seed: self.load.seed.wrapping_add(more), ..self.load.clone() };
-            Trials { load: &load, ..*self }.measure(candidate, Effort::Look)
+            Trials { load: &load, ..*self }.measure(candidate, RunLength::Look)
         };
         (1..SEEDS).map(run).collect()
     }
@@ -332,8 +332,8 @@ impl Trials<'_> {
         if survives == 0 {
             return Ok(None);
         }
-        let load = self.share(candidate, Effort::Hurt);
-        let configs = || self.configs(candidate, Effort::Hurt);
+        let load = self.share(candidate, RunLength::Hurt);
+        let configs = || self.configs(candidate, RunLength::Hurt);
         let degraded = self.setup(candidate, survives).measure(configs(), &load)?;
         let beside = match rebuild_beside(&self.setup(candidate, 1), configs(), &load) {
             // So small that it is filled in no time.
@@ -347,19 +347,19 @@ impl Trials<'_> {
     }
 
     /// One array's share of the load.
-    fn share(&self, candidate: &Candidate, effort: Effort) -> Load {
+    fn share(&self, candidate: &Candidate, effort: RunLength) -> Load {
         let drives: Vec<_> = candidate.measured().drives.iter().map(|ix| &self.drives[*ix]).collect();
         let load = effort.load(self.load, &drives);
         Load { iodepth: load.iodepth.div_ceil(candidate.groups as usize), ..load }
     }
 
-    fn setup(&self, candidate: &Candidate, missing: u32) -> Setup {
+    fn setup(&self, candidate: &Candidate, missing: u32) -> ModelledSetup {
         let array = candidate.measured();
         let members = array.drives.len() as u32;
         let (level, layout) = level_of(array.shape, members);
         let data_offset = Sector((array.place.data_offset_bytes / SECTOR_BYTES).max(DATA_OFFSET.0));
         let start = array.part.as_ref().map_or(0, |(_, range)| range.start);
-        Setup {
+        ModelledSetup {
             level,
             layout,
             members,
@@ -368,9 +368,9 @@ impl Trials<'_> {
             data_offset: Sector(data_offset.0 + start / SECTOR_BYTES),
             missing,
             guard: match array.consistency(self.wish) {
-                Consistency::Resync => Guard::Resync,
-                Consistency::Bitmap => Guard::Bitmap,
-                Consistency::Ppl => Guard::Ppl,
+                PowerCutCover::Resync => WriteHoleGuard::Resync,
+                PowerCutCover::Bitmap => WriteHoleGuard::Bitmap,
+                PowerCutCover::Ppl => WriteHoleGuard::Ppl,
             },
             cache_bytes: None,
             cores: 1,
@@ -378,10 +378,10 @@ impl Trials<'_> {
         }
     }
 
-    fn configs(&self, candidate: &Candidate, effort: Effort) -> Vec<DriveConfig> {
+    fn configs(&self, candidate: &Candidate, effort: RunLength) -> Vec<DriveConfig> {
         let used = |ix: &usize| {
             let mut drive = used_up(self.drives[*ix].clone());
-            if effort != Effort::Exhaustive && matches!(drive.media, Media::Disk(_)) {
+            if effort != RunLength::Exhaustive && matches!(drive.media, MediaFigures::Disk(_)) {
                 drive.cache_bytes = drive.cache_bytes.min(SHORT_CACHE_BYTES);
             }
             drive
@@ -403,9 +403,9 @@ fn rate(ranked: &Ranked) -> f64 {
 }
 
 /// What a drive does by itself, after hours of writing.
-fn rates(drive: &Drive) -> limits::Drive {
+fn rates(drive: &Drive) -> limits::DriveRates {
     match &drive.media {
-        Media::Flash(flash) => limits::Drive {
+        MediaFigures::Flash(flash) => limits::DriveRates {
             reads_per_second: flash.reads_per_second as f64,
             writes_per_second: flash.writes_per_second as f64,
             read_bytes_per_second: flash.read_bytes_per_second as f64,
@@ -414,11 +414,11 @@ fn rates(drive: &Drive) -> limits::Drive {
             write_seconds: flash.write_latency.as_secs_f64(),
             rotational: false,
         },
-        Media::Disk(disk) => {
+        MediaFigures::Disk(disk) => {
             let turn = 60.0 / f64::from(disk.turns_per_minute.max(1));
             let seconds = (disk.seek_average + disk.command).as_secs_f64() + turn / 2.0;
             let bandwidth = disk.outer_bytes_per_second as f64;
-            limits::Drive {
+            limits::DriveRates {
                 // With many requests in flight a disk serves them in an order that about halves its
                 // ways.
                 reads_per_second: 2.0 / seconds,

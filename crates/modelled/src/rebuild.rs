@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use wattle_engine::sync::{JobEnd, Tuning};
+use wattle_engine::sync::{JobEnd, JobTuning};
 use wattle_engine::{ArrayHandle, MemberSpec};
 use wattle_rt::sim::DriveTotals;
 use wattle_rt::{Core, DriveConfig, DriveControl};
@@ -11,7 +11,7 @@ use wattle_rt::{Core, DriveConfig, DriveControl};
 use crate::load::{Counted, Load};
 use crate::measured::{Measured, MemberUse};
 use crate::metadata_cost::{MetadataCost, MetadataWrites};
-use crate::setup::{MeasureError, Setup, SetupError, look};
+use crate::setup::{MeasureError, ModelledSetup, SetupError, look};
 
 /// A rebuild from its start to its end.
 #[derive(Clone, Debug)]
@@ -48,7 +48,7 @@ const LOOK: Duration = Duration::from_millis(1);
 ///
 /// # Panics
 /// If it does not come to a good end: nothing is wrong with these drives.
-pub fn rebuild(setup: &Setup, drives: Vec<DriveConfig>) -> Result<Rebuilt, SetupError> {
+pub fn rebuild(setup: &ModelledSetup, drives: Vec<DriveConfig>) -> Result<Rebuilt, SetupError> {
     rebuild_tuned(setup, drives, |_| {})
 }
 
@@ -60,9 +60,9 @@ pub fn rebuild(setup: &Setup, drives: Vec<DriveConfig>) -> Result<Rebuilt, Setup
 /// # Panics
 /// As [`rebuild`].
 pub fn rebuild_tuned(
-    setup: &Setup,
+    setup: &ModelledSetup,
     drives: Vec<DriveConfig>,
-    tune: impl FnOnce(&mut Tuning),
+    tune: impl FnOnce(&mut JobTuning),
 ) -> Result<Rebuilt, SetupError> {
     let mut site = setup.build(drives)?;
     let (mut spec, members, controls) = (site.spec(), site.members(), site.controls.clone());
@@ -93,7 +93,7 @@ pub fn rebuild_tuned(
 
 /// A load while a member was filled.
 #[derive(Clone, Debug)]
-pub struct Beside {
+pub struct LoadBesideRebuild {
     /// The load.
     pub measured: Measured,
     /// Bytes per second of the member that was filled meanwhile.
@@ -108,7 +108,11 @@ pub struct Beside {
 ///
 /// # Panics
 /// If no member is missing.
-pub fn rebuild_beside(setup: &Setup, drives: Vec<DriveConfig>, load: &Load) -> Result<Beside, MeasureError> {
+pub fn rebuild_beside(
+    setup: &ModelledSetup,
+    drives: Vec<DriveConfig>,
+    load: &Load,
+) -> Result<LoadBesideRebuild, MeasureError> {
     rebuild_beside_tuned(setup, drives, load, |_| {})
 }
 
@@ -120,11 +124,11 @@ pub fn rebuild_beside(setup: &Setup, drives: Vec<DriveConfig>, load: &Load) -> R
 /// # Panics
 /// As [`rebuild_beside`].
 pub fn rebuild_beside_tuned(
-    setup: &Setup,
+    setup: &ModelledSetup,
     drives: Vec<DriveConfig>,
     load: &Load,
-    tune: impl FnOnce(&mut Tuning),
-) -> Result<Beside, MeasureError> {
+    tune: impl FnOnce(&mut JobTuning),
+) -> Result<LoadBesideRebuild, MeasureError> {
     let mut site = setup.build(drives)?;
     let slot = site.lost.iter().next().expect("a member is missing");
     site.lost.remove(slot);
@@ -143,7 +147,7 @@ pub fn rebuild_beside_tuned(
     let Counted { runtime, ramped, counts, before, after } = site.world.run(work).expect_done()?;
     let part = after.1.zip(before.1).map(|(after, before)| after - before).ok_or(MeasureError::Filled)?;
     let counted = Counted { runtime, ramped, counts, before: before.0, after: after.0 };
-    Ok(Beside {
+    Ok(LoadBesideRebuild {
         measured: Measured::new(load, counted),
         bytes_per_second: part * setup.member_bytes as f64 / runtime.as_secs_f64(),
     })

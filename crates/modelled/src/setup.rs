@@ -3,16 +3,16 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use wattle_engine::geometry::{Geometry, GeometryError, Hazard, Kind, Level, Params};
+use wattle_engine::geometry::{Geometry, GeometryError, Hazard, Level, LevelKind, Params};
 use wattle_engine::metadata::{Metadata, NoMetadata};
 use wattle_engine::units::{MemberIx, MemberSet, SECTOR_BYTES, Sector};
 use wattle_engine::{ArrayHandle, ArraySpec, MemberSpec, VolumeRef};
 use wattle_rt::sim::DriveTotals;
-use wattle_rt::{Core, Device, DriveConfig, DriveControl, World, WorldConfig};
+use wattle_rt::{Core, Device, DriveConfig, DriveControl, SimWorld, WorldConfig};
 
 use crate::guard::{with_log, with_used_intent};
 use crate::load::{Load, LoadError};
-use crate::measured::{Look, Measured};
+use crate::measured::{Measured, Probe};
 use crate::metadata_cost::{MetadataCost, MetadataWrites};
 
 /// Where the members' data starts, if nothing else is said: before it is room for every kind of
@@ -24,7 +24,7 @@ const TIME_MAX: Duration = Duration::from_secs(365 * 86_400);
 
 /// What covers a power cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Guard {
+pub enum WriteHoleGuard {
     /// Nothing, and superblocks cost nothing either.
     None,
     /// Superblocks alone: a resync of everything.
@@ -35,20 +35,20 @@ pub enum Guard {
     Ppl,
 }
 
-impl Guard {
+impl WriteHoleGuard {
     /// Has the array keep it, as it is after a long time of writes everywhere.
     pub(crate) fn kept(self, spec: ArraySpec) -> ArraySpec {
         match self {
-            Guard::None | Guard::Resync => spec,
-            Guard::Bitmap => with_used_intent(spec),
-            Guard::Ppl => with_log(spec),
+            WriteHoleGuard::None | WriteHoleGuard::Resync => spec,
+            WriteHoleGuard::Bitmap => with_used_intent(spec),
+            WriteHoleGuard::Ppl => with_log(spec),
         }
     }
 
     /// What it costs to record.
     pub(crate) fn metadata(self, core: &Core, members: &[Device]) -> Box<dyn Metadata> {
         match self {
-            Guard::None => Box::new(NoMetadata),
+            WriteHoleGuard::None => Box::new(NoMetadata),
             _ => Box::new(MetadataCost::new(core, members, Rc::new(MetadataWrites::default()))),
         }
     }
@@ -56,7 +56,7 @@ impl Guard {
 
 /// Which array is measured.
 #[derive(Clone, Copy, Debug)]
-pub struct Setup {
+pub struct ModelledSetup {
     /// Its level.
     pub level: Level,
     /// Its layout, as md numbers them.
@@ -72,7 +72,7 @@ pub struct Setup {
     /// So many members are missing.
     pub missing: u32,
     /// What covers a power cut.
-    pub guard: Guard,
+    pub guard: WriteHoleGuard,
     /// Most bytes of the clean cache [default: the engine's].
     pub cache_bytes: Option<usize>,
     /// Cores.
@@ -112,7 +112,7 @@ pub enum SetupError {
     NoLog(Level),
 }
 
-impl Setup {
+impl ModelledSetup {
     /// The array's map.
     ///
     /// # Errors
@@ -129,12 +129,12 @@ impl Setup {
             chunk: Sector(chunk),
             raid_disks: self.members,
             component_size: Sector(match self.level.kind() {
-                Kind::Striped => 0,
-                Kind::Mirrored | Kind::Parity => member_sectors - member_sectors % chunk.max(1),
+                LevelKind::Striped => 0,
+                LevelKind::Mirrored | LevelKind::Parity => member_sectors - member_sectors % chunk.max(1),
             }),
             member_sizes: match self.level.kind() {
-                Kind::Striped => vec![Sector(member_sectors); self.members as usize],
-                Kind::Mirrored | Kind::Parity => Vec::new(),
+                LevelKind::Striped => vec![Sector(member_sectors); self.members as usize],
+                LevelKind::Mirrored | LevelKind::Parity => Vec::new(),
             },
         };
         let geometry = Geometry::new(&params)?;
@@ -175,7 +175,7 @@ impl Setup {
     /// # Errors
     /// [`SetupError`] says what does not fit.
     pub fn check(&self) -> Result<(), SetupError> {
-        if self.guard == Guard::Ppl && self.level != Level::Raid5 {
+        if self.guard == WriteHoleGuard::Ppl && self.level != Level::Raid5 {
             return Err(SetupError::NoLog(self.level));
         }
         self.lost().map(drop)
@@ -185,10 +185,10 @@ impl Setup {
     ///
     /// # Errors
     /// The set-up cannot exist.
-    pub fn build(&self, drives: Vec<DriveConfig>) -> Result<Site, SetupError> {
+    pub fn build(&self, drives: Vec<DriveConfig>) -> Result<ModelledSite, SetupError> {
         self.check()?;
         let (geometry, lost) = (self.geometry()?, self.lost()?);
-        let mut world = World::new(WorldConfig {
+        let mut world = SimWorld::new(WorldConfig {
             seed: self.seed,
             cores: self.cores,
             time_limit: TIME_MAX,
@@ -200,7 +200,7 @@ impl Setup {
         let add = |config| world.add_drive(DriveConfig { kept_bytes: kept_bytes.clone(), ..config });
         let drives: Vec<_> = drives.into_iter().map(add).collect();
         let controls = drives.iter().map(|drive| world.drive(drive)).collect();
-        Ok(Site { setup: *self, geometry, lost, world, drives, controls })
+        Ok(ModelledSite { setup: *self, geometry, lost, world, drives, controls })
     }
 
     /// Measures a load on the array.
@@ -230,22 +230,22 @@ pub enum MeasureError {
 }
 
 /// Drives in a world of their own.
-pub struct Site {
+pub struct ModelledSite {
     /// What for.
-    pub setup: Setup,
+    pub setup: ModelledSetup,
     /// The array's map.
     pub geometry: Geometry,
     /// Slots that are empty.
     pub lost: MemberSet,
     /// Their world.
-    pub world: World,
+    pub world: SimWorld,
     /// One by slot, then the spares.
     pub drives: Vec<Device>,
     /// Their controls.
     pub controls: Vec<DriveControl>,
 }
 
-impl Site {
+impl ModelledSite {
     /// The array in sync on the drives, as far as these are not missing, without bitmap or log.
     #[must_use]
     pub fn spec(&self) -> ArraySpec {
@@ -306,7 +306,7 @@ impl Site {
 }
 
 /// Looks at what drives and array have done so far.
-pub fn look(core: &Core, array: &ArrayHandle, controls: &[DriveControl]) -> impl AsyncFn() -> Look {
+pub fn look(core: &Core, array: &ArrayHandle, controls: &[DriveControl]) -> impl AsyncFn() -> Probe {
     async move || {
         let drives: Vec<DriveTotals> = controls.iter().map(DriveControl::totals).collect();
         (drives, array.status(core).await.counters)

@@ -3,8 +3,8 @@
 
 use std::fmt;
 
-use wattle_advise::drives::{Drive, Media};
-use wattle_advise::limits::{self, Array, Asked, By, Limit, Scheme};
+use wattle_advise::drives::{Drive, MediaFigures};
+use wattle_advise::limits::{self, By, Demand, Limit, Scheme, UniformArray};
 use wattle_engine::geometry::{Geometry, Level};
 use wattle_engine::units::{MemberIx, SECTOR_BYTES};
 use wattle_rt::DriveConfig;
@@ -12,14 +12,14 @@ use wattle_rt::DriveConfig;
 use crate::drive::config;
 use crate::load::{Load, Rw};
 use crate::measured::{Measured, MemberUse};
-use crate::rebuild::{Beside, rebuild_beside};
-use crate::setup::{DATA_OFFSET, Guard, MeasureError, Setup};
+use crate::rebuild::{LoadBesideRebuild, rebuild_beside};
+use crate::setup::{DATA_OFFSET, MeasureError, ModelledSetup, WriteHoleGuard};
 
 /// A load on an array of named drives.
 #[derive(Clone, Debug)]
 pub struct Study {
     /// The array.
-    pub setup: Setup,
+    pub setup: ModelledSetup,
     /// Its drives, one by slot.
     pub drives: Vec<Drive>,
     /// What is asked of it.
@@ -28,7 +28,7 @@ pub struct Study {
 
 /// What it came to.
 #[derive(Clone, Debug)]
-pub struct Finding {
+pub struct StudyResult {
     /// The array's map.
     pub geometry: Geometry,
     /// What was measured.
@@ -50,7 +50,7 @@ pub struct BesideRebuild {
     pub takes_bytes_per_second: f64,
 }
 
-impl Finding {
+impl StudyResult {
     /// The part of the limit that was reached.
     #[must_use]
     pub fn efficiency(&self) -> f64 {
@@ -68,7 +68,7 @@ pub fn member_bytes_max(drives: &[Drive]) -> u64 {
 /// The drive after hours of writing: there is no fast space left for more.
 #[must_use]
 pub fn used_up(mut drive: Drive) -> Drive {
-    if let Media::Flash(flash) = &mut drive.media {
+    if let MediaFigures::Flash(flash) = &mut drive.media {
         flash.burst_bytes = 0;
     }
     drive
@@ -79,12 +79,12 @@ impl Study {
     ///
     /// # Errors
     /// There is no such array, or the load does not fit it.
-    pub fn run(&self) -> Result<Finding, MeasureError> {
+    pub fn run(&self) -> Result<StudyResult, MeasureError> {
         let geometry = self.setup.geometry()?;
         let measured = self.setup.measure(self.configs(), &self.load)?;
         let limit = self.limit()?;
         let held_back = HeldBack::of(self, &measured, &limit)?;
-        Ok(Finding { geometry, measured, limit, held_back })
+        Ok(StudyResult { geometry, measured, limit, held_back })
     }
 
     /// Runs it while the first of the members that are missing is filled.
@@ -98,12 +98,12 @@ impl Study {
         let beside = rebuild_beside(&self.setup, self.configs(), &self.load)?;
         let filled = self.setup.lost()?.iter().next().expect("a member is missing");
         let takes_bytes_per_second = match &self.drives[filled.index()].media {
-            Media::Flash(flash) if flash.burst_bytes > 0 => flash.burst_bytes_per_second as f64,
-            Media::Flash(flash) => flash.write_bytes_per_second as f64,
+            MediaFigures::Flash(flash) if flash.burst_bytes > 0 => flash.burst_bytes_per_second as f64,
+            MediaFigures::Flash(flash) => flash.write_bytes_per_second as f64,
             // It begins outside.
-            Media::Disk(disk) => disk.outer_bytes_per_second as f64,
+            MediaFigures::Disk(disk) => disk.outer_bytes_per_second as f64,
         };
-        let Beside { measured, bytes_per_second } = beside;
+        let LoadBesideRebuild { measured, bytes_per_second } = beside;
         Ok(BesideRebuild { measured, bytes_per_second, takes_bytes_per_second })
     }
 
@@ -118,7 +118,7 @@ impl Study {
     /// # Errors
     /// There is no such array, or the load does not fit it.
     pub fn limit(&self) -> Result<Limit, MeasureError> {
-        let mut slowest: Option<limits::Drive> = None;
+        let mut slowest: Option<limits::DriveRates> = None;
         let mut seen: Vec<&Drive> = Vec::new();
         for drive in &self.drives {
             if !seen.contains(&drive) {
@@ -128,13 +128,13 @@ impl Study {
             }
         }
         let setup = &self.setup;
-        let array = Array {
+        let array = UniformArray {
             members: setup.members,
             scheme: scheme(setup),
             chunk_bytes: if setup.level == Level::Linear { 0 } else { setup.chunk_bytes },
             missing: setup.missing,
         };
-        let asked = Asked {
+        let asked = Demand {
             random: self.load.rw.random(),
             read_part: self.load.read_part(),
             bytes: self.load.bs_bytes,
@@ -155,13 +155,13 @@ impl Study {
 
     /// What a drive does by itself: as its facts have it, or, where that depends on how far its
     /// head has to go, as it does alone.
-    fn rates(&self, drive: &Drive) -> Result<limits::Drive, MeasureError> {
+    fn rates(&self, drive: &Drive) -> Result<limits::DriveRates, MeasureError> {
         let disk = match &drive.media {
-            Media::Flash(flash) => {
+            MediaFigures::Flash(flash) => {
                 let fast = flash.burst_bytes > 0;
                 let writes = if fast { flash.burst_writes_per_second } else { flash.writes_per_second };
                 let bytes = if fast { flash.burst_bytes_per_second } else { flash.write_bytes_per_second };
-                return Ok(limits::Drive {
+                return Ok(limits::DriveRates {
                     reads_per_second: flash.reads_per_second as f64,
                     writes_per_second: writes as f64,
                     read_bytes_per_second: flash.read_bytes_per_second as f64,
@@ -171,18 +171,19 @@ impl Study {
                     rotational: false,
                 });
             }
-            Media::Disk(disk) => disk,
+            MediaFigures::Disk(disk) => disk,
         };
         let bandwidth = disk.outer_bytes_per_second as f64;
-        let drive_at = |reads_per_second, writes_per_second, read_seconds, write_seconds| limits::Drive {
-            reads_per_second,
-            writes_per_second,
-            read_bytes_per_second: bandwidth,
-            write_bytes_per_second: bandwidth,
-            read_seconds,
-            write_seconds,
-            rotational: true,
-        };
+        let drive_at =
+            |reads_per_second, writes_per_second, read_seconds, write_seconds| limits::DriveRates {
+                reads_per_second,
+                writes_per_second,
+                read_bytes_per_second: bandwidth,
+                write_bytes_per_second: bandwidth,
+                read_seconds,
+                write_seconds,
+                rotational: true,
+            };
         if !self.load.rw.random() {
             // Only bandwidth counts.
             let seconds = (disk.seek_average + disk.command).as_secs_f64();
@@ -190,8 +191,13 @@ impl Study {
         }
         let span_bytes = self.span_bytes()?;
         let alone = |rw, iodepth| -> Result<Measured, MeasureError> {
-            let setup =
-                Setup { level: Level::Linear, members: 1, missing: 0, guard: Guard::None, ..self.setup };
+            let setup = ModelledSetup {
+                level: Level::Linear,
+                members: 1,
+                missing: 0,
+                guard: WriteHoleGuard::None,
+                ..self.setup
+            };
             let load = Load {
                 size_bytes: Some(span_bytes),
                 rw,
@@ -219,7 +225,7 @@ impl Study {
 /// As many requests as a disk can put in order.
 const ALONE_DEPTH: usize = 32;
 
-fn scheme(setup: &Setup) -> Scheme {
+fn scheme(setup: &ModelledSetup) -> Scheme {
     let layout = setup.layout;
     match setup.level {
         Level::Linear | Level::Raid0 => Scheme::Striped,
@@ -250,9 +256,9 @@ pub enum HeldBack {
         per_write: f64,
     },
     /// One member is slower than the others, and they wait for it.
-    SlowMember(Crowd),
+    SlowMember(QueueUse),
     /// One member, no slower than the others, has more to do.
-    Uneven(Crowd),
+    Uneven(QueueUse),
     /// Too few requests are in flight.
     Depth {
         /// So many.
@@ -279,7 +285,7 @@ pub enum HeldBack {
 
 /// Where operations queue.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Crowd {
+pub struct QueueUse {
     /// The slot of the member.
     pub slot: MemberIx,
     /// Operations queued on it.
@@ -308,12 +314,12 @@ impl HeldBack {
             return Ok(HeldBack::Flushes { part });
         }
         if busiest.busy >= BUSY && middle.busy < BUSY * busiest.busy {
-            let crowd = Crowd { slot, queue: busiest.depth, others: middle.depth };
+            let crowd = QueueUse { slot, queue: busiest.depth, others: middle.depth };
             let drive = &study.drives[slot.index()];
             let alike = study.drives.iter().all(|other| other == drive);
             return Ok(if alike { HeldBack::Uneven(crowd) } else { HeldBack::SlowMember(crowd) });
         }
-        if study.setup.guard == Guard::Ppl && idlest.busy < BUSY && load.depth() > 1 {
+        if study.setup.guard == WriteHoleGuard::Ppl && idlest.busy < BUSY && load.depth() > 1 {
             return Ok(HeldBack::Log { busy: middle.busy });
         }
         if idlest.busy >= BUSY || middle.depth >= QUEUED {
@@ -359,12 +365,12 @@ impl fmt::Display for HeldBack {
                 f,
                 "reads before writes, {per_write:.1} blocks for each request: stripes are not written as a whole"
             ),
-            HeldBack::SlowMember(Crowd { slot, queue, others }) => write!(
+            HeldBack::SlowMember(QueueUse { slot, queue, others }) => write!(
                 f,
                 "the member in slot {slot}, slower than others: {queue:.0} operations are queued on it and {others:.0} on them; an \
                  array runs at the pace of its slowest member"
             ),
-            HeldBack::Uneven(Crowd { slot, queue, others }) => write!(
+            HeldBack::Uneven(QueueUse { slot, queue, others }) => write!(
                 f,
                 "the member in slot {slot}, which has more to do than others: {queue:.0} operations are queued on it and \
                  {others:.0} on them"

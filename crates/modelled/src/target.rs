@@ -5,7 +5,7 @@ use wattle_rt::{Buf, BufMut, Core, Durability};
 
 /// Something that holds bytes and can be opened on each core: a volume of this process, or one that
 /// another process serves.
-pub trait Target: Clone + Send + 'static {
+pub trait LoadTarget: Clone + Send + 'static {
     /// Itself on a core.
     type Opened: Requests;
 
@@ -28,7 +28,7 @@ pub trait Requests: 'static {
     fn flush(&self) -> impl Future<Output = Result<(), VolumeError>>;
 }
 
-impl Target for VolumeRef {
+impl LoadTarget for VolumeRef {
     type Opened = Volume;
 
     fn size_bytes(&self) -> u64 {

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use wattle_parity::{Kernels, Source};
+use wattle_parity::{DataBlock, Kernels};
 use wattle_rt::{BufMut, Core, CoreIx, Instant};
 
 /// What is updated at a time, in bytes.
@@ -105,7 +105,7 @@ fn parity(core: &Core, data: usize, parities: usize, bytes: usize, time: Duratio
         if q.is_empty() {
             kernels.xor_gen(p, &blocks.collect::<Vec<_>>());
         } else {
-            let sources = (0..).zip(blocks).map(|(exponent, block)| Source::new(exponent, block));
+            let sources = (0..).zip(blocks).map(|(exponent, block)| DataBlock::new(exponent, block));
             kernels.pq_gen(p, q, &sources.collect::<Vec<_>>());
         }
         count += 1;

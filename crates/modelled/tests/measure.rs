@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use wattle_engine::geometry::Level;
 use wattle_modelled::{
-    DATA_OFFSET, Guard, Load, LoadError, MeasureError, Measured, Ramp, Rw, Setup, SetupError, Steady, rebuild,
+    DATA_OFFSET, Load, LoadError, MeasureError, Measured, ModelledSetup, Ramp, Rw, SetupError, Steady,
+    WriteHoleGuard, rebuild,
 };
 use wattle_rt::DriveConfig;
 
@@ -29,8 +30,8 @@ fn drives(count: u32) -> Vec<DriveConfig> {
     (0..count).map(drive).collect()
 }
 
-fn raid5(members: u32) -> Setup {
-    Setup {
+fn raid5(members: u32) -> ModelledSetup {
+    ModelledSetup {
         level: Level::Raid5,
         layout: 2,
         members,
@@ -38,14 +39,14 @@ fn raid5(members: u32) -> Setup {
         member_bytes: (1 << 30) - (2 << 20),
         data_offset: DATA_OFFSET,
         missing: 0,
-        guard: Guard::Bitmap,
+        guard: WriteHoleGuard::Bitmap,
         cache_bytes: None,
         cores: 1,
         seed: 1,
     }
 }
 
-fn measure(setup: &Setup, load: &Load) -> Measured {
+fn measure(setup: &ModelledSetup, load: &Load) -> Measured {
     setup.measure(drives(setup.members), load).expect("the array and the load fit")
 }
 
@@ -76,7 +77,7 @@ fn a_request_alone_takes_a_read_and_a_write() {
 fn equal_arguments_give_equal_digits() {
     let load = Load { rw: Rw::RandRw, rwmixread: 70, iodepth: 8, numjobs: 3, ..Load::new() };
     let digits = |cores, seed| {
-        let measured = measure(&Setup { cores, ..raid5(4) }, &Load { seed, ..load.clone() });
+        let measured = measure(&ModelledSetup { cores, ..raid5(4) }, &Load { seed, ..load.clone() });
         let drives = measured.members.clone();
         (measured.reads, measured.writes, drives, measured.window, measured.ramped.took)
     };
@@ -120,11 +121,12 @@ fn a_load_that_is_not_steady_says_so() {
 #[test]
 fn what_is_missing_is_not_touched_and_reads_cost_more() {
     let load = Load { rw: Rw::RandRead, iodepth: 64, ..Load::new() };
-    let (whole, degraded) = (measure(&raid5(4), &load), measure(&Setup { missing: 1, ..raid5(4) }, &load));
+    let (whole, degraded) =
+        (measure(&raid5(4), &load), measure(&ModelledSetup { missing: 1, ..raid5(4) }, &load));
     assert_eq!((degraded.members[3].reads, degraded.members[3].writes), (0, 0));
     assert!(degraded.per_second() < 0.6 * whole.per_second());
     // Of RAID 10 near, half of the members may be missing, though not two that hold the same.
-    let raid10 = Setup { level: Level::Raid10, layout: 0x102, missing: 2, ..raid5(4) };
+    let raid10 = ModelledSetup { level: Level::Raid10, layout: 0x102, missing: 2, ..raid5(4) };
     let slots: Vec<_> = raid10.lost().unwrap().iter().map(|slot| slot.0).collect();
     assert_eq!(slots, [1, 3]);
 }
@@ -132,8 +134,10 @@ fn what_is_missing_is_not_touched_and_reads_cost_more() {
 #[test]
 fn a_log_costs_writes_and_no_answer() {
     let load = Load { iodepth: 64, ..Load::new() };
-    let (without, with) =
-        (measure(&raid5(5), &load), measure(&Setup { guard: Guard::Ppl, ..raid5(5) }, &load));
+    let (without, with) = (
+        measure(&raid5(5), &load),
+        measure(&ModelledSetup { guard: WriteHoleGuard::Ppl, ..raid5(5) }, &load),
+    );
     let writes = |measured: &Measured| {
         let writes: u64 = measured.members.iter().map(|member| member.writes).sum();
         writes as f64 / measured.writes.count() as f64
@@ -147,18 +151,18 @@ fn what_cannot_be_is_an_error() {
     let nowhere = Load { offset_bytes: 1 << 40, ..Load::new() };
     let error = raid5(3).measure(drives(3), &nowhere).unwrap_err();
     assert!(matches!(error, MeasureError::Load(LoadError::NoRoom { job: 0, .. })), "{error}");
-    let error = Setup { missing: 2, ..raid5(3) }.measure(drives(3), &Load::new()).unwrap_err();
+    let error = ModelledSetup { missing: 2, ..raid5(3) }.measure(drives(3), &Load::new()).unwrap_err();
     assert!(matches!(error, MeasureError::Setup(SetupError::Missing { missing: 2, .. })), "{error}");
-    let error = Setup { members: 0, ..raid5(3) }.measure(drives(0), &Load::new()).unwrap_err();
+    let error = ModelledSetup { members: 0, ..raid5(3) }.measure(drives(0), &Load::new()).unwrap_err();
     assert!(matches!(error, MeasureError::Setup(SetupError::Geometry(_))), "{error}");
-    let raid6 = Setup { level: Level::Raid6, guard: Guard::Ppl, ..raid5(4) };
+    let raid6 = ModelledSetup { level: Level::Raid6, guard: WriteHoleGuard::Ppl, ..raid5(4) };
     assert!(matches!(raid6.build(drives(4)), Err(SetupError::NoLog(Level::Raid6))));
 }
 
 /// A rebuild goes as fast as the member that is filled takes it.
 #[test]
 fn a_rebuild_is_as_fast_as_its_target() {
-    let rebuilt = rebuild(&Setup { member_bytes: 64 << 20, ..raid5(4) }, drives(4)).unwrap();
+    let rebuilt = rebuild(&ModelledSetup { member_bytes: 64 << 20, ..raid5(4) }, drives(4)).unwrap();
     let part = rebuilt.bytes_per_second() / 100e6;
     assert!((0.9..=1.0).contains(&part), "{part:.3} of what the member takes");
     assert!(rebuilt.drives[3].reads == 0 && rebuilt.drives[0].writes < 20);

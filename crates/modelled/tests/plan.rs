@@ -5,18 +5,18 @@
 
 use wattle_advise::drives::{Drive, ModelDrive};
 use wattle_advise::plan::{
-    Candidate, Consistency, FileSystemKind, Shape, Wish, Workload, candidates, first_member,
+    Candidate, FileSystemKind, PlanShape, PowerCutCover, Wish, Workload, candidates, first_member,
 };
 use wattle_engine::geometry::Geometry;
 use wattle_engine::units::{MemberIx, SECTOR_BYTES, Sector};
-use wattle_modelled::plan::{Effort, Trials, level_of, place_of};
-use wattle_modelled::{DATA_OFFSET, Guard, Load, Rw, Setup};
+use wattle_modelled::plan::{RunLength, Trials, level_of, place_of};
+use wattle_modelled::{DATA_OFFSET, Load, ModelledSetup, Rw, WriteHoleGuard};
 
 const CHUNK: u64 = 64 << 10;
 
-fn geometry(shape: Shape, members: u32, member_bytes: u64) -> Geometry {
+fn geometry(shape: PlanShape, members: u32, member_bytes: u64) -> Geometry {
     let (level, layout) = level_of(shape, members);
-    let setup = Setup {
+    let setup = ModelledSetup {
         level,
         layout,
         members,
@@ -24,7 +24,7 @@ fn geometry(shape: Shape, members: u32, member_bytes: u64) -> Geometry {
         member_bytes,
         data_offset: DATA_OFFSET,
         missing: 0,
-        guard: Guard::None,
+        guard: WriteHoleGuard::None,
         cache_bytes: None,
         cores: 1,
         seed: 1,
@@ -32,20 +32,20 @@ fn geometry(shape: Shape, members: u32, member_bytes: u64) -> Geometry {
     setup.geometry().unwrap()
 }
 
-const SHAPES: [(Shape, u32); 13] = [
-    (Shape::Raid0, 3),
-    (Shape::Raid1, 2),
-    (Shape::Raid5, 3),
-    (Shape::Raid5, 5),
-    (Shape::Raid6, 4),
-    (Shape::Raid6, 7),
-    (Shape::Near(2), 4),
-    (Shape::Near(2), 5),
-    (Shape::Near(3), 7),
-    (Shape::Far(2), 2),
-    (Shape::Far(2), 5),
-    (Shape::Offset(2), 4),
-    (Shape::Offset(3), 5),
+const SHAPES: [(PlanShape, u32); 13] = [
+    (PlanShape::Raid0, 3),
+    (PlanShape::Raid1, 2),
+    (PlanShape::Raid5, 3),
+    (PlanShape::Raid5, 5),
+    (PlanShape::Raid6, 4),
+    (PlanShape::Raid6, 7),
+    (PlanShape::Near(2), 4),
+    (PlanShape::Near(2), 5),
+    (PlanShape::Near(3), 7),
+    (PlanShape::Far(2), 2),
+    (PlanShape::Far(2), 5),
+    (PlanShape::Offset(2), 4),
+    (PlanShape::Offset(3), 5),
 ];
 
 #[test]
@@ -61,7 +61,7 @@ fn an_array_has_the_room_that_was_reckoned() {
 
 #[test]
 fn chunks_start_on_the_members_that_were_reckoned_and_stripes_are_as_wide() {
-    for (shape, members) in SHAPES.into_iter().filter(|(shape, _)| *shape != Shape::Raid1) {
+    for (shape, members) in SHAPES.into_iter().filter(|(shape, _)| *shape != PlanShape::Raid1) {
         let chunk_sectors = CHUNK / SECTOR_BYTES;
         let geometry = geometry(shape, members, 60 * CHUNK);
         let member_chunks = geometry.member_sectors(MemberIx(0)).0 / chunk_sectors;
@@ -84,7 +84,7 @@ fn chunks_start_on_the_members_that_were_reckoned_and_stripes_are_as_wide() {
 fn wish(drives: &[Drive], load: &Load, capacity_bytes: Option<u64>, survive: u32) -> Wish {
     Wish {
         sizes_bytes: drives.iter().map(|drive| drive.size_bytes).collect(),
-        rotational: matches!(drives[0].media, wattle_advise::drives::Media::Disk(_)),
+        rotational: matches!(drives[0].media, wattle_advise::drives::MediaFigures::Disk(_)),
         capacity_bytes,
         survive,
         spares: 0,
@@ -98,7 +98,7 @@ fn wish(drives: &[Drive], load: &Load, capacity_bytes: Option<u64>, survive: u32
         level: None,
         layout: None,
         chunk_bytes: None,
-        consistency: Some(Consistency::Bitmap),
+        consistency: Some(PowerCutCover::Bitmap),
         file_system: FileSystemKind::Xfs,
         cores: 4,
     }
@@ -115,7 +115,8 @@ fn against_the_best(drives: &[Drive], load: &Load, survive: u32) -> (f64, String
     let trials = Trials { wish: &wish, drives, load };
     let all = candidates(&wish, place_of).unwrap();
     let chosen: Candidate = trials.rank(all.clone()).unwrap().swap_remove(0).candidate;
-    let rates = all.iter().map(|candidate| trials.measure(candidate, Effort::Exhaustive).unwrap().per_second);
+    let rates =
+        all.iter().map(|candidate| trials.measure(candidate, RunLength::Exhaustive).unwrap().per_second);
     let rated: Vec<_> = rates.zip(&all).collect();
     let (most, best) = rated.iter().max_by(|one, other| one.0.total_cmp(&other.0)).unwrap();
     let (found, _) = rated.iter().find(|(_, candidate)| **candidate == chosen).unwrap();
@@ -150,7 +151,7 @@ fn what_a_run_may_owe_to_chance_is_looked_at_again() {
     let wish = wish(&drives, load, None, 1);
     let trials = Trials { wish: &wish, drives: &drives, load };
     let ranked = trials.rank(candidates(&wish, place_of).unwrap()).unwrap();
-    assert_eq!(ranked[0].candidate.shape, Shape::Far(2));
+    assert_eq!(ranked[0].candidate.shape, PlanShape::Far(2));
 }
 
 #[test]

@@ -5,9 +5,9 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use wattle_advise::drives::{Disk, Drive, Flash, Media, PRESETS};
+use wattle_advise::drives::{DiskFigures, Drive, FlashFigures, MediaFigures, PRESETS};
 use wattle_rt::sim::DriveTotals;
-use wattle_rt::{Buf, BufMut, Core, Device, DriveConfig, Durability, Rng, World, WorldConfig};
+use wattle_rt::{Buf, BufMut, Core, Device, DriveConfig, Durability, Rng, SimWorld, WorldConfig};
 
 /// What is asked of a drive.
 #[derive(Clone, Debug)]
@@ -43,7 +43,7 @@ struct Measured {
 }
 
 fn measure(drive: &Drive, load: &Load) -> Measured {
-    let mut world = World::new(WorldConfig {
+    let mut world = SimWorld::new(WorldConfig {
         seed: 1,
         time_limit: Duration::MAX,
         poll_limit: u64::MAX,
@@ -109,20 +109,20 @@ fn near(what: &str, is: f64, should: f64) {
 }
 
 /// Presets of flash, in their steady state: without the fast space.
-fn flash_drives() -> impl Iterator<Item = (&'static str, Drive, Flash)> {
+fn flash_drives() -> impl Iterator<Item = (&'static str, Drive, FlashFigures)> {
     PRESETS.iter().filter_map(|preset| {
         let mut drive = preset.drive();
-        let Media::Flash(flash) = &mut drive.media else { return None };
+        let MediaFigures::Flash(flash) = &mut drive.media else { return None };
         flash.burst_bytes = 0;
         let flash = flash.clone();
         Some((preset.name, drive, flash))
     })
 }
 
-fn disks() -> impl Iterator<Item = (&'static str, Drive, Disk)> {
+fn disks() -> impl Iterator<Item = (&'static str, Drive, DiskFigures)> {
     PRESETS.iter().filter_map(|preset| match preset.drive() {
-        drive @ Drive { media: Media::Disk(_), .. } => {
-            let Media::Disk(disk) = drive.media.clone() else { return None };
+        drive @ Drive { media: MediaFigures::Disk(_), .. } => {
+            let MediaFigures::Disk(disk) = drive.media.clone() else { return None };
             Some((preset.name, drive, disk))
         }
         _ => None,

@@ -4,7 +4,8 @@
 use wattle_advise::drives::{Drive, ModelDrive};
 use wattle_engine::geometry::Level;
 use wattle_modelled::{
-    DATA_OFFSET, Finding, Guard, HeldBack, Load, Rw, Setup, Study, member_bytes_max, used_up,
+    DATA_OFFSET, HeldBack, Load, ModelledSetup, Rw, Study, StudyResult, WriteHoleGuard, member_bytes_max,
+    used_up,
 };
 
 fn named(text: &str) -> Drive {
@@ -13,7 +14,7 @@ fn named(text: &str) -> Drive {
 
 /// RAID 5 with chunks of 64 KiB and a bitmap over these drives.
 fn raid5(drives: Vec<Drive>, load: Load) -> Study {
-    let setup = Setup {
+    let setup = ModelledSetup {
         level: Level::Raid5,
         layout: 2,
         members: drives.len() as u32,
@@ -21,7 +22,7 @@ fn raid5(drives: Vec<Drive>, load: Load) -> Study {
         member_bytes: member_bytes_max(&drives),
         data_offset: DATA_OFFSET,
         missing: 0,
-        guard: Guard::Bitmap,
+        guard: WriteHoleGuard::Bitmap,
         cache_bytes: None,
         cores: 1,
         seed: 1,
@@ -33,14 +34,14 @@ fn six(load: Load) -> Study {
     raid5(vec![named("x25m"); 6], load)
 }
 
-fn with(study: Study, change: impl FnOnce(&mut Setup)) -> Finding {
+fn with(study: Study, change: impl FnOnce(&mut ModelledSetup)) -> StudyResult {
     let mut study = study;
     change(&mut study.setup);
     study.run().unwrap()
 }
 
 #[track_caller]
-fn reaches(finding: &Finding, part: f64) {
+fn reaches(finding: &StudyResult, part: f64) {
     // A limit may be missed by what chance makes of a window.
     assert!((part..1.01).contains(&finding.efficiency()), "{}: {:?}", finding.efficiency(), finding.limit);
 }
@@ -126,7 +127,7 @@ fn a_slow_member_is_told_from_one_that_has_more_to_do() {
 fn flushes_and_logs_are_named() {
     let finding = six(Load { iodepth: 32, fsync: 8, ..Load::new() }).run().unwrap();
     assert!(matches!(finding.held_back, HeldBack::Flushes { part } if part > 0.1), "{}", finding.held_back);
-    let finding = with(six(Load { iodepth: 64, ..Load::new() }), |setup| setup.guard = Guard::Ppl);
+    let finding = with(six(Load { iodepth: 64, ..Load::new() }), |setup| setup.guard = WriteHoleGuard::Ppl);
     assert!(matches!(finding.held_back, HeldBack::Log { .. }), "{}", finding.held_back);
 }
 

@@ -7,19 +7,20 @@
 use std::time::Duration;
 
 use wattle_advise::drives::Preset;
-use wattle_engine::array::Tuning;
+use wattle_engine::array::ArrayTuning;
 use wattle_engine::geometry::Level;
 use wattle_engine::sync::{Goal, Pace};
 use wattle_modelled::{
-    Beside, DATA_OFFSET, Guard, Load, Ramp, Rw, Setup, drive, rebuild_beside_tuned, rebuild_tuned,
+    DATA_OFFSET, Load, LoadBesideRebuild, ModelledSetup, Ramp, Rw, WriteHoleGuard, drive,
+    rebuild_beside_tuned, rebuild_tuned,
 };
 use wattle_rt::DriveConfig;
 
 /// Of the best that a hand could set.
 const BOUND: f64 = 0.95;
 
-fn setup(level: Level, layout: u32, members: u32) -> Setup {
-    Setup {
+fn setup(level: Level, layout: u32, members: u32) -> ModelledSetup {
+    ModelledSetup {
         level,
         layout,
         members,
@@ -27,14 +28,14 @@ fn setup(level: Level, layout: u32, members: u32) -> Setup {
         member_bytes: 8 << 30,
         data_offset: DATA_OFFSET,
         missing: 0,
-        guard: Guard::Bitmap,
+        guard: WriteHoleGuard::Bitmap,
         cache_bytes: None,
         cores: 1,
         seed: 1,
     }
 }
 
-fn raid5(members: u32) -> Setup {
+fn raid5(members: u32) -> ModelledSetup {
     setup(Level::Raid5, 2, members)
 }
 
@@ -52,20 +53,20 @@ fn compare(name: &str, by_itself: f64, by_hand: &[(String, f64)]) {
 }
 
 /// Settings of the cache and of the buffers of writes that someone might try.
-fn tunings() -> Vec<(String, Tuning)> {
+fn tunings() -> Vec<(String, ArrayTuning)> {
     let caches = [0, 16, 256].map(|mib: usize| {
-        let mut tuning = Tuning::default();
+        let mut tuning = ArrayTuning::default();
         tuning.cache.bytes_max = mib << 20;
         (format!("stripe cache of {mib} MiB"), tuning)
     });
     let buffers = [4, 128].map(|mib: usize| {
-        let tuning = Tuning { stripe_buffer_bytes: mib << 20, ..Tuning::default() };
+        let tuning = ArrayTuning { stripe_buffer_bytes: mib << 20, ..ArrayTuning::default() };
         (format!("buffers of {mib} MiB"), tuning)
     });
     caches.into_iter().chain(buffers).collect()
 }
 
-fn per_second(setup: &Setup, preset: &str, load: &Load, tuning: &Tuning) -> f64 {
+fn per_second(setup: &ModelledSetup, preset: &str, load: &Load, tuning: &ArrayTuning) -> f64 {
     let mut site = setup.build(drives(preset, setup.members)).expect("there is such an array");
     let mut spec = wattle_modelled::with_used_intent(site.spec());
     spec.tuning = *tuning;
@@ -75,8 +76,8 @@ fn per_second(setup: &Setup, preset: &str, load: &Load, tuning: &Tuning) -> f64 
     site.measure(load, spec, metadata).expect("the load fits").per_second()
 }
 
-fn loads_by_hand_and_by_itself(name: &str, setup: &Setup, preset: &str, load: &Load) {
-    let by_itself = per_second(setup, preset, load, &Tuning::default());
+fn loads_by_hand_and_by_itself(name: &str, setup: &ModelledSetup, preset: &str, load: &Load) {
+    let by_itself = per_second(setup, preset, load, &ArrayTuning::default());
     let by_hand: Vec<(String, f64)> = tunings()
         .into_iter()
         .map(|(name, tuning)| (name, per_second(setup, preset, load, &tuning)))
@@ -126,8 +127,8 @@ fn a_home_server_of_four_disks() {
 /// The third: a rebuild of seven disks, for which six knobs were turned.
 #[test]
 fn a_rebuild_of_seven_disks() {
-    let setup = Setup { member_bytes: 1 << 30, ..raid5(7) };
-    let speed = |tune: &dyn Fn(&mut wattle_engine::sync::Tuning)| {
+    let setup = ModelledSetup { member_bytes: 1 << 30, ..raid5(7) };
+    let speed = |tune: &dyn Fn(&mut wattle_engine::sync::JobTuning)| {
         let done = rebuild_tuned(&setup, drives("sata7200", 7), |tuning| tune(tuning));
         done.expect("there is such an array").bytes_per_second()
     };
@@ -153,7 +154,7 @@ fn a_rebuild_of_seven_disks() {
 /// A rebuild is steered by what clients notice of it; a hand would try fixed speeds.
 #[test]
 fn a_rebuild_beside_clients_who_are_to_be_answered_in_time() {
-    let setup = Setup { missing: 1, member_bytes: 24 << 30, ..raid5(6) };
+    let setup = ModelledSetup { missing: 1, member_bytes: 24 << 30, ..raid5(6) };
     let load = Load {
         rw: Rw::RandRw,
         rwmixread: 70,
@@ -163,10 +164,10 @@ fn a_rebuild_beside_clients_who_are_to_be_answered_in_time() {
         runtime: Some(Duration::from_secs(3)),
         ..Load::new()
     };
-    let run = |tune: &dyn Fn(&mut wattle_engine::sync::Tuning)| -> Beside {
+    let run = |tune: &dyn Fn(&mut wattle_engine::sync::JobTuning)| -> LoadBesideRebuild {
         rebuild_beside_tuned(&setup, drives("sata-ssd", 6), &load, |tuning| tune(tuning)).expect("it fits")
     };
-    let p99 = |beside: &Beside| beside.measured.all().percentile(99.0);
+    let p99 = |beside: &LoadBesideRebuild| beside.measured.all().percentile(99.0);
     let fixed = |mib: u64| {
         run(&|tuning| {
             tuning.pace = Pace { min_bytes_per_second: mib << 20, max_bytes_per_second: mib << 20 };

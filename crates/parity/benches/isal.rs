@@ -17,7 +17,7 @@ use std::hint::black_box;
 use std::process::ExitCode;
 use std::time::Instant;
 
-use wattle_parity::{Kernels, Source};
+use wattle_parity::{DataBlock, Kernels};
 
 /// Sources x block length. The first group fits the L2 cache, the last comes from memory.
 const WARM: [(usize, usize); 7] =
@@ -218,7 +218,7 @@ impl Row {
             }
             Op::Pq => {
                 let sources: Vec<_> =
-                    (0..).zip(data).map(|(e, block)| Source::new(e, block.bytes())).collect();
+                    (0..).zip(data).map(|(e, block)| DataBlock::new(e, block.bytes())).collect();
                 let (p, q) = (p.bytes_mut(), q.bytes_mut());
                 seconds_of(passes, || kernels.pq_gen(black_box(p), black_box(q), black_box(&sources)))
             }

@@ -1,6 +1,6 @@
 //! What a kernel can be asked to do.
 
-use crate::source::Source;
+use crate::source::DataBlock;
 
 /// One pass over equally long blocks. `sources` ascend by exponent; factors are field elements.
 ///
@@ -20,15 +20,15 @@ pub(crate) enum Job<'a> {
     /// `p += old + new; q += factor * (old + new)`
     DeltaPq { p: &'a mut [u8], q: &'a mut [u8], factor: u8, old: &'a [u8], new: &'a [u8] },
     /// `q = Q'`
-    Q { q: &'a mut [u8], sources: &'a [Source<'a>] },
+    Q { q: &'a mut [u8], sources: &'a [DataBlock<'a>] },
     /// `p = P'; q = Q'`
-    Pq { p: &'a mut [u8], q: &'a mut [u8], sources: &'a [Source<'a>] },
+    Pq { p: &'a mut [u8], q: &'a mut [u8], sources: &'a [DataBlock<'a>] },
     /// `data = factor * (q + Q')`
-    DataFromQ { data: &'a mut [u8], factor: u8, q: &'a [u8], sources: &'a [Source<'a>] },
+    DataFromQ { data: &'a mut [u8], factor: u8, q: &'a [u8], sources: &'a [DataBlock<'a>] },
     /// `data = factor * (q + Q'); p = P' + data`
-    DataAndP { data: &'a mut [u8], p: &'a mut [u8], factor: u8, q: &'a [u8], sources: &'a [Source<'a>] },
+    DataAndP { data: &'a mut [u8], p: &'a mut [u8], factor: u8, q: &'a [u8], sources: &'a [DataBlock<'a>] },
     /// `data = p + P'; q = Q' + factor * data`
-    DataAndQ { data: &'a mut [u8], q: &'a mut [u8], factor: u8, p: &'a [u8], sources: &'a [Source<'a>] },
+    DataAndQ { data: &'a mut [u8], q: &'a mut [u8], factor: u8, p: &'a [u8], sources: &'a [DataBlock<'a>] },
     /// `x = factor_p * (p + P') + factor_q * (q + Q'); y = p + P' + x`
     TwoData {
         x: &'a mut [u8],
@@ -37,7 +37,7 @@ pub(crate) enum Job<'a> {
         factor_q: u8,
         p: &'a [u8],
         q: &'a [u8],
-        sources: &'a [Source<'a>],
+        sources: &'a [DataBlock<'a>],
     },
 }
 
@@ -85,7 +85,7 @@ fn assert_same_len<const N: usize>(len: usize, others: [usize; N]) -> usize {
     len
 }
 
-fn assert_fit(len: usize, sources: &[Source<'_>]) -> usize {
+fn assert_fit(len: usize, sources: &[DataBlock<'_>]) -> usize {
     let mut lowest_allowed = 0;
     for source in sources {
         assert_eq!(len, source.block.len(), "blocks of one row have one length");

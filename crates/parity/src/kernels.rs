@@ -5,7 +5,7 @@ use std::fmt;
 
 use crate::field;
 use crate::job::Job;
-use crate::source::Source;
+use crate::source::DataBlock;
 
 /// Parity arithmetic for one instruction set.
 ///
@@ -57,12 +57,12 @@ impl Kernels {
     }
 
     /// P and Q of a row.
-    pub fn pq_gen(&self, p: &mut [u8], q: &mut [u8], sources: &[Source<'_>]) {
+    pub fn pq_gen(&self, p: &mut [u8], q: &mut [u8], sources: &[DataBlock<'_>]) {
         self.run(Job::Pq { p, q, sources });
     }
 
     /// Q of a row, for when its P is not kept.
-    pub fn q_gen(&self, q: &mut [u8], sources: &[Source<'_>]) {
+    pub fn q_gen(&self, q: &mut [u8], sources: &[DataBlock<'_>]) {
         self.run(Job::Q { q, sources });
     }
 
@@ -93,7 +93,7 @@ impl Kernels {
 
     /// The lost data block with this exponent from Q, with P lost too and not wanted back.
     /// `sources` are the other data blocks.
-    pub fn recover_data_from_q(&self, data: &mut [u8], exponent: u8, q: &[u8], sources: &[Source<'_>]) {
+    pub fn recover_data_from_q(&self, data: &mut [u8], exponent: u8, q: &[u8], sources: &[DataBlock<'_>]) {
         assert_lost([exponent], sources);
         self.run(Job::DataFromQ { data, factor: inverse(weight(exponent)), q, sources });
     }
@@ -105,7 +105,7 @@ impl Kernels {
         p: &mut [u8],
         exponent: u8,
         q: &[u8],
-        sources: &[Source<'_>],
+        sources: &[DataBlock<'_>],
     ) {
         assert_lost([exponent], sources);
         self.run(Job::DataAndP { data, p, factor: inverse(weight(exponent)), q, sources });
@@ -118,7 +118,7 @@ impl Kernels {
         q: &mut [u8],
         exponent: u8,
         p: &[u8],
-        sources: &[Source<'_>],
+        sources: &[DataBlock<'_>],
     ) {
         assert_lost([exponent], sources);
         self.run(Job::DataAndQ { data, q, factor: weight(exponent), p, sources });
@@ -135,7 +135,7 @@ impl Kernels {
         (y_exponent, y): (u8, &mut [u8]),
         p: &[u8],
         q: &[u8],
-        sources: &[Source<'_>],
+        sources: &[DataBlock<'_>],
     ) {
         assert_lost([x_exponent, y_exponent], sources);
         assert_ne!(x_exponent, y_exponent, "two blocks of one row have two exponents");
@@ -169,7 +169,7 @@ fn inverse(value: u8) -> u8 {
 }
 
 /// A block cannot be lost and a source at once.
-fn assert_lost<const N: usize>(lost: [u8; N], sources: &[Source<'_>]) {
+fn assert_lost<const N: usize>(lost: [u8; N], sources: &[DataBlock<'_>]) {
     for source in sources {
         assert!(!lost.contains(&source.exponent), "exponent {} is both lost and a source", source.exponent);
     }

@@ -49,4 +49,4 @@ pub use recover::{Block, RecoverError};
 pub use simd::neon::Neon;
 #[cfg(target_arch = "x86_64")]
 pub use simd::x86::{Avx2, Avx512, Gfni};
-pub use source::Source;
+pub use source::DataBlock;

@@ -4,7 +4,7 @@
 use std::error::Error;
 use std::fmt;
 
-use crate::{Kernels, Source};
+use crate::{DataBlock, Kernels};
 
 /// A block of a row that is to be completed.
 #[derive(Debug)]
@@ -68,13 +68,13 @@ impl Kernels {
         }
 
         // At most two data blocks are lost from here on.
-        let mut known = [Source::new(0, &[]); DATA_BLOCKS_MAX];
+        let mut known = [DataBlock::new(0, &[]); DATA_BLOCKS_MAX];
         let mut known_count = 0;
         let (mut x, mut y) = (None, None);
         for (exponent, block) in data {
             match block {
                 Block::Known(block) => {
-                    known[known_count] = Source::new(*exponent, block);
+                    known[known_count] = DataBlock::new(*exponent, block);
                     known_count += 1;
                 }
                 Block::Lost(block) => {
@@ -108,12 +108,12 @@ impl Kernels {
     }
 
     /// The lost data block (of whatever exponent) from P and the other data blocks.
-    pub fn recover_from_p(&self, data: &mut [u8], p: &[u8], sources: &[Source<'_>]) {
+    pub fn recover_from_p(&self, data: &mut [u8], p: &[u8], sources: &[DataBlock<'_>]) {
         self.xor_blocks(data, Some(p), sources);
     }
 
     /// XOR without regard to exponents.
-    fn xor_blocks(&self, dst: &mut [u8], first: Option<&[u8]>, sources: &[Source<'_>]) {
+    fn xor_blocks(&self, dst: &mut [u8], first: Option<&[u8]>, sources: &[DataBlock<'_>]) {
         let mut blocks: [&[u8]; DATA_BLOCKS_MAX + 1] = [&[]; DATA_BLOCKS_MAX + 1];
         let all = first.into_iter().chain(sources.iter().map(|source| source.block));
         let mut count = 0;

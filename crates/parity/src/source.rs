@@ -7,17 +7,17 @@
 /// recovery a lost block does. A block that is left out counts as zeros. Order and holes cost
 /// nothing but a doubling per hole.
 #[derive(Clone, Copy, Debug)]
-pub struct Source<'a> {
+pub struct DataBlock<'a> {
     /// The block's weight in Q is 2 to this power; below 255.
     pub exponent: u8,
     /// The block's bytes, as many as in every other block of the row.
     pub block: &'a [u8],
 }
 
-impl<'a> Source<'a> {
+impl<'a> DataBlock<'a> {
     /// A data block and its exponent.
     #[must_use]
     pub const fn new(exponent: u8, block: &'a [u8]) -> Self {
-        Source { exponent, block }
+        DataBlock { exponent, block }
     }
 }

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Buf, Random, Row, ddf_rows, dense, every_kernel};
-use wattle_parity::{Kernels, Source, naive};
+use wattle_parity::{DataBlock, Kernels, naive};
 
 /// Generates all parities of the row with every kernel, into buffers full of rubbish.
 fn check_generation(row: &Row) {
@@ -33,7 +33,7 @@ fn the_published_vector() {
         kernels.pq_gen(
             &mut p,
             &mut q,
-            &[Source::new(0, &[0x01]), Source::new(1, &[0x02]), Source::new(2, &[0x04])],
+            &[DataBlock::new(0, &[0x01]), DataBlock::new(1, &[0x02]), DataBlock::new(2, &[0x04])],
         );
         assert_eq!((p, q), ([0x07], [0x15]), "{}", kernels.name());
     });
@@ -167,12 +167,12 @@ fn the_best_kernels_are_the_first_available() {
 #[test]
 fn mixed_up_rows_panic_and_touch_nothing() {
     let (a, b, short) = ([1; 100], [2; 100], [3; 99]);
-    let rows: [&[Source<'_>]; 5] = [
-        &[Source::new(0, &a), Source::new(1, &short)],
-        &[Source::new(0, &short), Source::new(1, &short)],
-        &[Source::new(1, &a), Source::new(0, &b)],
-        &[Source::new(1, &a), Source::new(1, &b)],
-        &[Source::new(0, &a), Source::new(255, &b)],
+    let rows: [&[DataBlock<'_>]; 5] = [
+        &[DataBlock::new(0, &a), DataBlock::new(1, &short)],
+        &[DataBlock::new(0, &short), DataBlock::new(1, &short)],
+        &[DataBlock::new(1, &a), DataBlock::new(0, &b)],
+        &[DataBlock::new(1, &a), DataBlock::new(1, &b)],
+        &[DataBlock::new(0, &a), DataBlock::new(255, &b)],
     ];
     every_kernel(|kernels| {
         for sources in rows {
@@ -189,7 +189,7 @@ fn mixed_up_rows_panic_and_touch_nothing() {
         let call = std::panic::AssertUnwindSafe(|| kernels.delta_q(&mut p, 255, &a, &b));
         assert!(std::panic::catch_unwind(call).is_err());
         let call = std::panic::AssertUnwindSafe(|| {
-            kernels.recover_data_from_q(&mut p, 1, &a, &[Source::new(1, &b)]);
+            kernels.recover_data_from_q(&mut p, 1, &a, &[DataBlock::new(1, &b)]);
         });
         assert!(std::panic::catch_unwind(call).is_err());
         assert_eq!(p, [7; 100]);

@@ -7,7 +7,7 @@
 mod common;
 
 use common::every_kernel;
-use wattle_parity::{Block, Source};
+use wattle_parity::{Block, DataBlock};
 
 const PAGE: usize = 16 << 10;
 
@@ -59,7 +59,7 @@ fn no_access_beyond_a_block() {
             b.fill(2);
             c.fill(4);
             every_kernel(|kernels| {
-                kernels.pq_gen(p, q, &[Source::new(0, a), Source::new(1, b), Source::new(2, c)]);
+                kernels.pq_gen(p, q, &[DataBlock::new(0, a), DataBlock::new(1, b), DataBlock::new(2, c)]);
                 let mut two = [(0, Block::Lost(x)), (1, Block::Known(b)), (2, Block::Lost(y))];
                 kernels.recover(&mut two, Some(Block::Known(p)), Some(Block::Known(q))).unwrap();
                 assert_eq!((&**x, &**y), (&**a, &**c));
@@ -81,7 +81,7 @@ fn no_access_beyond_a_block() {
                 kernels.mul_into(x, 3, a);
                 kernels.mul_add(x, 3, a);
                 assert!(x.iter().all(|byte| *byte == 0));
-                kernels.q_gen(y, &[Source::new(0, a), Source::new(1, b), Source::new(2, c)]);
+                kernels.q_gen(y, &[DataBlock::new(0, a), DataBlock::new(1, b), DataBlock::new(2, c)]);
                 assert_eq!(y, q);
             });
         }

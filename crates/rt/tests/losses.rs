@@ -9,13 +9,13 @@ use std::time::Duration;
 use wattle_rt::planted::{self, Bug};
 use wattle_rt::{
     BackendChoice, Buf, BufMut, Core, CoreIx, Device, DriveConfig, Durability, IoError, IoErrorKind, Reply,
-    RuntimeConfig, Serve, Unmap, World, WorldConfig, run,
+    RuntimeConfig, Serve, SimWorld, Unmap, WorldConfig, run,
 };
 
 const PART: u64 = 64 << 10;
 
-fn world() -> (World, Device) {
-    let mut world = World::new(WorldConfig { seed: 1, cores: 2, ..WorldConfig::default() });
+fn world() -> (SimWorld, Device) {
+    let mut world = SimWorld::new(WorldConfig { seed: 1, cores: 2, ..WorldConfig::default() });
     let drive = world.add_drive(DriveConfig::default());
     (world, drive)
 }

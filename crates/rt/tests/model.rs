@@ -7,8 +7,8 @@ use std::rc::Rc;
 use std::time::Duration;
 use wattle_rt::model::{Burst, Collection, Disk, Flash, Media};
 use wattle_rt::{
-    BackendChoice, Buf, BufMut, Core, Device, DriveConfig, DriveControl, Durability, Instant, Model, Outcome,
-    Rng, RuntimeConfig, Traffic, World, WorldConfig, run,
+    BackendChoice, Buf, BufMut, Core, Device, DriveConfig, DriveControl, DriveModel, Durability, Instant,
+    Rng, RunOutcome, RuntimeConfig, SimWorld, Traffic, WorldConfig, run,
 };
 
 const MIB: u64 = 1 << 20;
@@ -33,12 +33,12 @@ fn flash() -> Flash {
     }
 }
 
-fn of_flash(flash: Flash) -> Model {
-    Model { queue_depth: 1023, group: 0, cache_bytes: 0, flush: micros(5), media: Media::Flash(flash) }
+fn of_flash(flash: Flash) -> DriveModel {
+    DriveModel { queue_depth: 1023, group: 0, cache_bytes: 0, flush: micros(5), media: Media::Flash(flash) }
 }
 
 /// 7,200 turns a minute, 200 MB/s at the beginning.
-fn of_disk() -> Model {
+fn of_disk() -> DriveModel {
     let disk = Disk {
         revolution: Duration::from_nanos(8_333_333),
         seek_track: micros(1000),
@@ -50,10 +50,16 @@ fn of_disk() -> Model {
         command: micros(50),
         read_ahead_bytes: 2 * MIB,
     };
-    Model { queue_depth: 32, group: 0, cache_bytes: 64 * MIB, flush: micros(100), media: Media::Disk(disk) }
+    DriveModel {
+        queue_depth: 32,
+        group: 0,
+        cache_bytes: 64 * MIB,
+        flush: micros(100),
+        media: Media::Disk(disk),
+    }
 }
 
-fn config(model: Model) -> DriveConfig {
+fn config(model: DriveModel) -> DriveConfig {
     DriveConfig {
         size_bytes: 1 << 40,
         sector_bytes: 4096,
@@ -65,7 +71,7 @@ fn config(model: Model) -> DriveConfig {
 }
 
 fn with(config: DriveConfig, seed: u64, test: impl AsyncFnOnce(Core, Device, DriveControl)) {
-    let mut world = World::new(WorldConfig { seed, poll_limit: u64::MAX, ..WorldConfig::default() });
+    let mut world = SimWorld::new(WorldConfig { seed, poll_limit: u64::MAX, ..WorldConfig::default() });
     world.keep_order();
     let drive = world.add_drive(config);
     let control = world.drive(&drive);
@@ -142,7 +148,7 @@ fn flash_shares_its_time_between_reads_and_writes() {
 
 #[test]
 fn what_the_drive_has_no_room_for_waits_in_the_order_of_arrival() {
-    let narrow = Model { queue_depth: 2, ..of_flash(flash()) };
+    let narrow = DriveModel { queue_depth: 2, ..of_flash(flash()) };
     with(config(narrow), 1, async |core, drive, _| {
         // Two at a time: the third begins when the first is done.
         assert_eq!(burst(&core, &drive, "RRRRR").await, [90, 100, 180, 190, 270]);
@@ -164,7 +170,7 @@ fn grouping_beats_alternating_where_turning_costs() {
     let last = |group: u32| {
         let took = Rc::new(Cell::new(0));
         let seen = took.clone();
-        let model = Model { group, queue_depth: 1, ..of_flash(turning.clone()) };
+        let model = DriveModel { group, queue_depth: 1, ..of_flash(turning.clone()) };
         with(config(model), 1, async |core, drive, _| {
             seen.set(*burst(&core, &drive, &"RW".repeat(20)).await.iter().max().unwrap());
         });
@@ -225,7 +231,7 @@ fn collection_makes_a_tail_and_no_difference_to_the_rate() {
 
 #[test]
 fn flushes_cost_what_there_is_to_flush() {
-    let cached = Model { cache_bytes: MIB, flush: micros(1000), ..of_flash(flash()) };
+    let cached = DriveModel { cache_bytes: MIB, flush: micros(1000), ..of_flash(flash()) };
     with(config(cached), 1, async |core, drive, _| {
         let flush = async || {
             let from = core.now();
@@ -263,7 +269,7 @@ fn a_disk_caches_writes_until_a_flush() {
 
 #[test]
 fn a_disk_without_a_cache_misses_a_turn_between_writes() {
-    let plain = Model { cache_bytes: 0, ..of_disk() };
+    let plain = DriveModel { cache_bytes: 0, ..of_disk() };
     with(config(plain), 1, async |core, drive, _| {
         write(&core, &drive, 0, 65536).await;
         let from = core.now();
@@ -316,7 +322,7 @@ fn nothing_waits_for_ever_for_a_head_that_is_busy_elsewhere() {
 
 #[test]
 fn a_drive_says_whether_it_has_a_head() {
-    let modelled = |model: Model| Device::modelled("modelled", 1 << 30, 4096, &model).rotational();
+    let modelled = |model: DriveModel| Device::modelled("modelled", 1 << 30, 4096, &model).rotational();
     assert_eq!([modelled(of_flash(flash())), modelled(of_disk())], [false, true]);
     with(config(of_flash(flash())), 1, async |_, drive, _| assert!(!drive.rotational()));
     with(config(of_disk()), 1, async |_, drive, _| assert!(drive.rotational()));
@@ -340,7 +346,7 @@ fn bytes_count_as_under_way_until_the_drive_is_through_with_them() {
 #[test]
 fn power_cuts_stalls_and_ends_meet_what_a_model_has_in_flight() {
     for model in [of_flash(flash()), of_disk()] {
-        let mut world = World::new(WorldConfig::default());
+        let mut world = SimWorld::new(WorldConfig::default());
         let drive = world.add_drive(config(model));
         let control = world.drive(&drive);
         let program = async |core: Core| {
@@ -352,7 +358,7 @@ fn power_cuts_stalls_and_ends_meet_what_a_model_has_in_flight() {
             }
         };
         world.power_cut_after_ops(64);
-        assert_eq!(world.run(program), Outcome::PowerCut);
+        assert_eq!(world.run(program), RunOutcome::PowerCut);
         let landed = (0..64).filter(|at| control.peek(at * 4096, 1) == [1]).count();
         assert!((10..54).contains(&landed), "some land, some do not: {landed}");
         // After the cut it works as before, however long it stalls in between.
@@ -366,7 +372,7 @@ fn power_cuts_stalls_and_ends_meet_what_a_model_has_in_flight() {
             .run(async |core| drop(core.write(&drive, 0, Buf::copy_of(&[2; 4096]), Durability::Fua)))
             .expect_done();
         control.stall(Duration::MAX);
-        let Outcome::Stuck(report) = world.run(program) else { panic!("nothing moves") };
+        let RunOutcome::Stuck(report) = world.run(program) else { panic!("nothing moves") };
         assert!(report[0].contains("write (FUA)"), "{report:?}");
     }
 }
@@ -420,7 +426,7 @@ fn a_drive_in_real_time_holds_its_rates() {
 
 #[test]
 fn cores_share_a_drive_in_real_time() {
-    let model = Model { queue_depth: 1, ..of_flash(flash()) };
+    let model = DriveModel { queue_depth: 1, ..of_flash(flash()) };
     for model in [model, of_disk()] {
         let drive = Device::modelled("modelled", 64 * MIB, 4096, &model);
         let config = RuntimeConfig { cores: 2, ..RuntimeConfig::default() };

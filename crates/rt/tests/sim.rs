@@ -13,14 +13,14 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
 use wattle_rt::{
-    Buf, BufMut, Core, Device, DriveConfig, Durability, IoError, IoErrorKind, Outcome, Unmap, World,
+    Buf, BufMut, Core, Device, DriveConfig, Durability, IoError, IoErrorKind, RunOutcome, SimWorld, Unmap,
     WorldConfig,
 };
 
 const SECTOR: usize = 512;
 
-fn world(seed: u64) -> World {
-    World::new(WorldConfig { seed, ..WorldConfig::default() })
+fn world(seed: u64) -> SimWorld {
+    SimWorld::new(WorldConfig { seed, ..WorldConfig::default() })
 }
 
 fn sector(byte: u8) -> Buf {
@@ -40,7 +40,7 @@ async fn read(core: &Core, drive: &Device, at: u64) -> Result<u8, IoError> {
 }
 
 /// The first byte of each of the first `count` sectors.
-fn peek(world: &World, drive: &Device, count: u64) -> Vec<u8> {
+fn peek(world: &SimWorld, drive: &Device, count: u64) -> Vec<u8> {
     let bytes = world.drive(drive).peek(0, count as usize * SECTOR);
     bytes.chunks(SECTOR).map(|sector| sector[0]).collect()
 }
@@ -90,7 +90,7 @@ async fn busy(core: Core, drive: Device) -> u64 {
 #[test]
 fn equal_seeds_are_equal_worlds_and_others_differ() {
     let trace = |seed| {
-        let mut world = World::new(WorldConfig { seed, cores: 3, ..WorldConfig::default() });
+        let mut world = SimWorld::new(WorldConfig { seed, cores: 3, ..WorldConfig::default() });
         let drive = world.add_drive(DriveConfig::default());
         let order = world.run(async |core| busy(core, drive.clone()).await).expect_done();
         (world.trace_hash(), order, world.now(), world.ops_submitted())
@@ -175,13 +175,13 @@ fn a_write_in_flight_lands_in_any_part_and_sometimes_becomes_unreadable() {
     let mut seen = BTreeSet::new();
     for seed in 0..300 {
         let config = WorldConfig { seed, torn_unreadable_ppm: 300_000, ..WorldConfig::default() };
-        let mut world = World::new(config);
+        let mut world = SimWorld::new(config);
         let drive = world.add_drive(DriveConfig::default());
         world.power_cut_after_ops(1);
         let outcome = world.run(async |core| {
             core.writev(&drive, 0, vec![sector(1), sector(1)], Durability::Fua).await.unwrap();
         });
-        assert_eq!(outcome, Outcome::PowerCut);
+        assert_eq!(outcome, RunOutcome::PowerCut);
         let control = world.drive(&drive);
         let state = |at: u64| {
             if control.is_unreadable(at) {
@@ -230,7 +230,7 @@ fn cuts_come_when_planned_and_a_restart_sees_the_same_drive() {
             core.sleep(Duration::from_micros(300)).await;
         }
     });
-    assert_eq!((outcome, world.now()), (Outcome::PowerCut::<()>, at));
+    assert_eq!((outcome, world.now()), (RunOutcome::PowerCut::<()>, at));
     assert_eq!(world.run(async |core| read(&core, &drive, 0).await).expect_done(), Ok(7));
 
     for op in 1..=4u64 {
@@ -241,7 +241,7 @@ fn cuts_come_when_planned_and_a_restart_sees_the_same_drive() {
                 write(&core, &drive, at, 1).await.unwrap();
             }
         });
-        assert_eq!((outcome, world.ops_submitted() - before), (Outcome::PowerCut, op));
+        assert_eq!((outcome, world.ops_submitted() - before), (RunOutcome::PowerCut, op));
     }
 }
 
@@ -261,7 +261,7 @@ fn what_cannot_move_is_reported_with_its_place() {
     let mut world = world(5);
     let drive = world.add_drive(DriveConfig { name: "sda".to_owned(), ..DriveConfig::default() });
     world.drive(&drive).stall(Duration::MAX);
-    let Outcome::Stuck(report) = world.run(async |core| {
+    let RunOutcome::Stuck(report) = world.run(async |core| {
         drop(core.spawn(std::future::pending::<()>()));
         write(&core, &drive, 0, 1).await
     }) else {
@@ -275,15 +275,15 @@ fn what_cannot_move_is_reported_with_its_place() {
 fn a_task_that_spins_ends_at_the_poll_limit_and_one_that_dawdles_at_the_time_limit() {
     let config =
         WorldConfig { poll_limit: 1000, time_limit: Duration::from_secs(5), ..WorldConfig::default() };
-    let mut world = World::new(config);
-    let spin: Outcome<()> = world.run(async |core| {
+    let mut world = SimWorld::new(config);
+    let spin: RunOutcome<()> = world.run(async |core| {
         loop {
             core.yield_now().await;
         }
     });
-    assert_eq!(spin, Outcome::TimeLimit);
-    assert_eq!(world.run(async |core| core.sleep(Duration::from_secs(6)).await), Outcome::TimeLimit);
-    assert_eq!(world.run(async |core| core.sleep(Duration::from_secs(4)).await), Outcome::Done(()));
+    assert_eq!(spin, RunOutcome::TimeLimit);
+    assert_eq!(world.run(async |core| core.sleep(Duration::from_secs(6)).await), RunOutcome::TimeLimit);
+    assert_eq!(world.run(async |core| core.sleep(Duration::from_secs(4)).await), RunOutcome::Done(()));
 }
 
 #[test]

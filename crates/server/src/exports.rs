@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 use wattle_control::{Code, Problem};
 use wattle_engine::VolumeRef;
 use wattle_export::fuse::{self, Files, StartError, Stopped, Transport};
-use wattle_export::nbd::{self, Crowd, Export, Limits};
+use wattle_export::nbd::{self, Export, Limits, TurnedAway};
 use wattle_export::{Address, NbdAddress};
 use wattle_format::lvm::Id;
-use wattle_rt::fuse::{Mount, MountError};
+use wattle_rt::fuse::{FuseMount, MountError};
 use wattle_rt::{Core, IoError, ListenError, Listener};
 
-use crate::log::Log;
+use crate::log::ServerLog;
 use crate::socket::check_socket_path;
 
 /// A volume that is being served.
@@ -37,7 +37,7 @@ pub enum Endpoint {
     /// For NBD clients.
     Nbd(NbdEndpoint),
     /// For programs that open files.
-    Fuse(Mount),
+    Fuse(FuseMount),
 }
 
 /// A listening socket and how to reach it.
@@ -51,7 +51,7 @@ pub struct NbdEndpoint {
 /// # Errors
 /// The socket is in use or cannot be made, nothing can be mounted in the directory, or the kind of
 /// export is not offered.
-pub fn prepare(address: &Address, read_only: bool, log: &Log) -> Result<Endpoint, Problem> {
+pub fn prepare(address: &Address, read_only: bool, log: &ServerLog) -> Result<Endpoint, Problem> {
     match address {
         Address::Nbd(nbd) => listen(nbd).map(Endpoint::Nbd),
         Address::Fuse(dir) => mount(dir, read_only, log).map(Endpoint::Fuse),
@@ -87,8 +87,8 @@ fn listen(nbd: &NbdAddress) -> Result<NbdEndpoint, Problem> {
     Ok(NbdEndpoint { listener, address })
 }
 
-fn mount(dir: &Path, read_only: bool, log: &Log) -> Result<Mount, Problem> {
-    let mount = Mount::new(dir, read_only).map_err(|error| {
+fn mount(dir: &Path, read_only: bool, log: &ServerLog) -> Result<FuseMount, Problem> {
+    let mount = FuseMount::new(dir, read_only).map_err(|error| {
         let what = format!("cannot mount at {}", dir.display());
         Problem::new(Code::MountFailed, what, error.to_string(), mount_next(error))
     })?;
@@ -159,36 +159,36 @@ impl Endpoint {
         self,
         core: &Core,
         offered: &[Offered],
-        log: &Log,
-    ) -> Result<(RunningExport, Place), Problem> {
+        log: &ServerLog,
+    ) -> Result<(RunningExport, ExportPlace), Problem> {
         match self {
             Self::Nbd(nbd) => {
                 let exports = offered.iter().map(|offered| Export {
                     volume: offered.volume.clone(),
                     description: offered.description.clone(),
                 });
-                let started = nbd::Server::start(core, nbd.listener, exports.collect(), Limits::default());
+                let started = nbd::NbdServer::start(core, nbd.listener, exports.collect(), Limits::default());
                 let handle = started.await.map_err(|error| start_problem(&error.into()))?;
                 let (address, log) = (nbd.address.clone(), log.clone());
                 handle.on_crowd(move |crowd| tell_crowd(&log, &address, crowd));
-                let place = Place::Nbd(handle.exports(), nbd.address);
+                let place = ExportPlace::Nbd(handle.exports(), nbd.address);
                 Ok((RunningExport::Nbd(handle), place))
             }
             Self::Fuse(mount) => {
                 let volumes = offered.iter().map(|offered| offered.volume.clone()).collect();
-                let handle = fuse::Server::start(core, mount, volumes, Transport::Best)
+                let handle = fuse::FuseServer::start(core, mount, volumes, Transport::Best)
                     .await
                     .map_err(|error| start_problem(&error))?;
-                let place = Place::Fuse(handle.files(), handle.dir().to_owned());
+                let place = ExportPlace::Fuse(handle.files(), handle.dir().to_owned());
                 Ok((RunningExport::Fuse(handle), place))
             }
         }
     }
 }
 
-fn tell_crowd(log: &Log, address: &NbdAddress, crowd: &Crowd) {
+fn tell_crowd(log: &ServerLog, address: &NbdAddress, crowd: &TurnedAway) {
     let limit = Limits::default().connections_max;
-    let Crowd { closed, refused } = crowd;
+    let TurnedAway { closed, refused } = crowd;
     log.note(&format!(
         "nbd={address}: {limit} clients are connected, which is all there may be; idle ones closed for new ones: {closed}; \
          new ones refused as none was idle: {refused}"
@@ -213,14 +213,14 @@ fn file_of(dir: &Path, array: &str) -> String {
 /// An export whose clients are being served.
 pub enum RunningExport {
     /// To NBD clients.
-    Nbd(nbd::ServerHandle),
+    Nbd(nbd::NbdServerHandle),
     /// As files.
-    Fuse(fuse::ServerHandle),
+    Fuse(fuse::FuseServerHandle),
 }
 
 impl RunningExport {
     /// Lets requests that were begun finish, and serves no client any more.
-    pub async fn stop(self, core: &Core, log: &Log) {
+    pub async fn stop(self, core: &Core, log: &ServerLog) {
         let fuse = match self {
             Self::Nbd(nbd) => return nbd.stop(core).await,
             Self::Fuse(fuse) => fuse,
@@ -240,14 +240,14 @@ impl RunningExport {
 
 /// Where volumes are offered, to offer others there and take some away.
 #[derive(Clone)]
-pub enum Place {
+pub enum ExportPlace {
     /// Exports of NBD, and where clients connect.
     Nbd(nbd::Exports, NbdAddress),
     /// Files, and where they are.
     Fuse(Files, PathBuf),
 }
 
-impl Place {
+impl ExportPlace {
     /// Offers a volume; the way to it.
     ///
     /// # Errors

@@ -1,7 +1,7 @@
 //! Reports made up for tests.
 
 use crate::protocol::report::{
-    ArrayReport, Counters, Health, MemberReport, RequestsReport, SeatState, SyncReport,
+    ArrayReport, Counters, Health, JobStatus, MemberReport, RequestsReport, SeatState,
 };
 
 /// A whole array on members of these names.
@@ -50,8 +50,8 @@ pub fn array(name: &str, level: &str, members: &[&str]) -> ArrayReport {
 }
 
 /// Background work that is so far.
-pub fn sync(action: &str, done_bytes: u64, total_bytes: u64) -> SyncReport {
-    SyncReport {
+pub fn sync(action: &str, done_bytes: u64, total_bytes: u64) -> JobStatus {
+    JobStatus {
         action: action.to_owned(),
         members: Vec::new(),
         done_bytes,

@@ -5,9 +5,9 @@ use std::rc::Rc;
 
 /// Takes notes for people, one line each. The process decides what becomes of them.
 #[derive(Clone)]
-pub struct Log(Rc<dyn Fn(&str)>);
+pub struct ServerLog(Rc<dyn Fn(&str)>);
 
-impl Log {
+impl ServerLog {
     /// Notes go to `sink`.
     pub fn new(sink: impl Fn(&str) + 'static) -> Self {
         Self(Rc::new(sink))
@@ -19,7 +19,7 @@ impl Log {
     }
 }
 
-impl fmt::Debug for Log {
+impl fmt::Debug for ServerLog {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Log")
     }

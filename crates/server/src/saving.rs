@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 
 use wattle_control::create::shell_word;
 use wattle_control::start::{Claimed, ClaimedMember};
-use wattle_control::undo::{Recorder, Site};
+use wattle_control::undo::{Recorder, UndoSite};
 use wattle_control::{Code, Forced, Problem};
 use wattle_rt::{Core, WallTime};
 
-use crate::log::Log;
+use crate::log::ServerLog;
 use crate::protocol::SavingOrder;
 use crate::time::rfc3339;
 
@@ -55,13 +55,13 @@ pub fn recorder(dir: PathBuf, now: WallTime, what: &str, command: String, given:
 /// Where a server saves what it overwrites.
 #[derive(Debug, Clone)]
 pub struct ServerSaving {
-    start: Start,
-    log: Log,
+    start: ServerStart,
+    log: ServerLog,
 }
 
 /// What a server was started with, as far as saving goes.
 #[derive(Debug, Clone)]
-pub struct Start {
+pub struct ServerStart {
     /// Where what is overwritten is saved.
     pub saving: Saving,
     /// The state directory.
@@ -78,11 +78,11 @@ pub struct Start {
 
 impl ServerSaving {
     /// As the server was started.
-    pub fn new(start: Start, log: Log) -> Self {
+    pub fn new(start: ServerStart, log: ServerLog) -> Self {
         // Orders come from processes with other working directories.
         let absolute = |dir: PathBuf| std::path::absolute(&dir).unwrap_or(dir);
         let saving = Saving { dir: start.saving.dir.map(absolute), ..start.saving };
-        Self { start: Start { saving, state: start.state.map(absolute), ..start }, log }
+        Self { start: ServerStart { saving, state: start.state.map(absolute), ..start }, log }
     }
 
     /// What saves what an order overwrites, or what the start does; `None` if that is not wanted.
@@ -124,7 +124,7 @@ impl ServerSaving {
         &self,
         core: &Core,
         claimed: &Claimed,
-        site: impl Fn(usize, &ClaimedMember) -> Site,
+        site: impl Fn(usize, &ClaimedMember) -> UndoSite,
     ) -> Result<(), Problem> {
         let now = core.wall_clock();
         let given = &self.start.given;
@@ -142,9 +142,9 @@ pub async fn save_start(
     core: &Core,
     claimed: &Claimed,
     forced: Forced,
-    site: impl Fn(usize, &ClaimedMember) -> Site,
+    site: impl Fn(usize, &ClaimedMember) -> UndoSite,
     recorder: impl FnOnce(&str) -> Result<Option<Recorder>, Problem>,
-    log: &Log,
+    log: &ServerLog,
 ) -> Result<Option<PathBuf>, Problem> {
     if !claimed.is_forced(forced) {
         return Ok(None);
@@ -158,12 +158,12 @@ pub async fn save_start(
 }
 
 /// Says how to take back what is about to be done.
-pub fn note(log: &Log, saved: &Path) {
+pub fn note(log: &ServerLog, saved: &Path) {
     log.note(&format!("to take this back: wattle undo {}", shell_word(&saved.to_string_lossy())));
 }
 
 /// The same of a member that an array took, or is filling.
-pub fn note_joined(log: &Log, saved: &Path) {
+pub fn note_joined(log: &ServerLog, saved: &Path) {
     note(log, saved);
     log.note(
         "once the member is out of the array (`wattle fail`, `wattle remove`) and with --force=written-since; that brings back what tells \
@@ -172,7 +172,7 @@ pub fn note_joined(log: &Log, saved: &Path) {
 }
 
 /// The same of an array whose start is forced.
-fn note_forced(log: &Log, name: &str, saved: &Path) {
+fn note_forced(log: &ServerLog, name: &str, saved: &Path) {
     log.note(&format!(
         "to take the forced start of {name} back, after whatever is done since: wattle undo {}",
         shell_word(&saved.to_string_lossy())

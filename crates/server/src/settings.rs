@@ -10,7 +10,7 @@ use wattle_engine::sync::Goal;
 
 /// What `sync_action` may be set to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Action {
+pub enum SyncAction {
     /// Ends a check or repair, and lets what is needed go on.
     Idle,
     /// Holds everything.
@@ -23,13 +23,13 @@ pub enum Action {
 
 /// A setting and its new value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Change {
+pub enum SettingChange {
     /// Background work is not slowed down for clients below this, bytes of each member a second.
     SpeedMin(u64),
     /// It is never faster than this; `None` for no limit.
     SpeedMax(Option<u64>),
     /// What runs in the background.
-    Action(Action),
+    Action(SyncAction),
     /// After how long a read is answered from redundancy.
     ReadDeadline(Duration),
     /// What background work is steered towards beside clients.
@@ -137,21 +137,21 @@ fn split(pair: &str) -> Result<(&str, &str), Problem> {
 ///
 /// # Errors
 /// There is no such key, or the value makes no sense for it.
-pub fn parse(key: &str, value: &str) -> Result<Change, Problem> {
+pub fn parse(key: &str, value: &str) -> Result<SettingChange, Problem> {
     let bad = || bad_value(key, value);
     match key {
-        "sync_speed_min" => speed(value).map(Change::SpeedMin).ok_or_else(bad),
-        "sync_speed_max" if matches!(value, "none" | "0") => Ok(Change::SpeedMax(None)),
-        "sync_speed_max" => speed(value).map(|speed| Change::SpeedMax(Some(speed))).ok_or_else(bad),
-        "sync_action" => action(value).map(Change::Action).ok_or_else(bad),
+        "sync_speed_min" => speed(value).map(SettingChange::SpeedMin).ok_or_else(bad),
+        "sync_speed_max" if matches!(value, "none" | "0") => Ok(SettingChange::SpeedMax(None)),
+        "sync_speed_max" => speed(value).map(|speed| SettingChange::SpeedMax(Some(speed))).ok_or_else(bad),
+        "sync_action" => action(value).map(SettingChange::Action).ok_or_else(bad),
         "read_deadline" => {
             let deadline = humantime::parse_duration(value).ok().filter(|time| READ_DEADLINES.contains(time));
-            deadline.map(Change::ReadDeadline).ok_or_else(bad)
+            deadline.map(SettingChange::ReadDeadline).ok_or_else(bad)
         }
-        "goal" => goal(value).map(Change::Goal).ok_or_else(bad),
-        "stripe_cache_size" => cache(value).map(Change::Cache).ok_or_else(bad),
+        "goal" => goal(value).map(SettingChange::Goal).ok_or_else(bad),
+        "stripe_cache_size" => cache(value).map(SettingChange::Cache).ok_or_else(bad),
         "read_ahead_kb" => {
-            kib(value).filter(|bytes| *bytes <= READ_AHEAD_MAX).map(Change::ReadAhead).ok_or_else(bad)
+            kib(value).filter(|bytes| *bytes <= READ_AHEAD_MAX).map(SettingChange::ReadAhead).ok_or_else(bad)
         }
         _ => Err(Problem::new(
             Code::Usage,
@@ -170,12 +170,12 @@ fn goal(value: &str) -> Option<Goal> {
     }
 }
 
-fn action(value: &str) -> Option<Action> {
+fn action(value: &str) -> Option<SyncAction> {
     match value {
-        "idle" => Some(Action::Idle),
-        "frozen" => Some(Action::Frozen),
-        "check" => Some(Action::Check),
-        "repair" => Some(Action::Repair),
+        "idle" => Some(SyncAction::Idle),
+        "frozen" => Some(SyncAction::Frozen),
+        "check" => Some(SyncAction::Check),
+        "repair" => Some(SyncAction::Repair),
         _ => None,
     }
 }
@@ -236,16 +236,16 @@ mod tests {
             ("none", None),
             ("0", None),
         ] {
-            assert_eq!(parse("sync_speed_max", value), Ok(Change::SpeedMax(speed)), "{value}");
+            assert_eq!(parse("sync_speed_max", value), Ok(SettingChange::SpeedMax(speed)), "{value}");
         }
-        assert_eq!(parse("sync_speed_min", "0"), Ok(Change::SpeedMin(0)));
+        assert_eq!(parse("sync_speed_min", "0"), Ok(SettingChange::SpeedMin(0)));
     }
 
     #[test]
     fn no_further_is_read_ahead_than_a_core_holds() {
         assert_eq!(READ_AHEAD_MAX, wattle_engine::AheadTuning::default().bytes_max as u64);
         for (value, bytes) in [("0", 0), ("2048", 2 << 20), ("16M", 16 << 20)] {
-            assert_eq!(parse("read_ahead_kb", value), Ok(Change::ReadAhead(bytes)), "{value}");
+            assert_eq!(parse("read_ahead_kb", value), Ok(SettingChange::ReadAhead(bytes)), "{value}");
         }
     }
 
@@ -287,7 +287,7 @@ mod tests {
         for (value, millis) in
             [("10ms", 10), ("500ms", 500), ("2s", 2000), ("1m 30s", 90_000), ("10m", 600_000)]
         {
-            let deadline = Change::ReadDeadline(Duration::from_millis(millis));
+            let deadline = SettingChange::ReadDeadline(Duration::from_millis(millis));
             assert_eq!(parse("read_deadline", value), Ok(deadline), "{value}");
         }
     }
@@ -302,7 +302,7 @@ mod tests {
             ("1ms 500us", within(1_500)),
         ];
         for (value, goal) in rows {
-            assert_eq!(parse("goal", value), Ok(Change::Goal(goal)), "{value}");
+            assert_eq!(parse("goal", value), Ok(SettingChange::Goal(goal)), "{value}");
         }
     }
 
@@ -311,7 +311,7 @@ mod tests {
         let rows = [("0", 0), ("4096", 4096 * 4096 * 6), ("256M", 256 << 20), ("1GiB", 1 << 30)];
         for (value, bytes) in rows {
             match parse("stripe_cache_size", value) {
-                Ok(Change::Cache(ceiling)) => assert_eq!(ceiling.bytes(6), bytes, "{value}"),
+                Ok(SettingChange::Cache(ceiling)) => assert_eq!(ceiling.bytes(6), bytes, "{value}"),
                 other => panic!("{value}: {other:?}"),
             }
         }
@@ -320,12 +320,12 @@ mod tests {
     #[test]
     fn actions_are_those_of_md() {
         for (value, action) in [
-            ("idle", Action::Idle),
-            ("frozen", Action::Frozen),
-            ("check", Action::Check),
-            ("repair", Action::Repair),
+            ("idle", SyncAction::Idle),
+            ("frozen", SyncAction::Frozen),
+            ("check", SyncAction::Check),
+            ("repair", SyncAction::Repair),
         ] {
-            assert_eq!(parse("sync_action", value), Ok(Change::Action(action)));
+            assert_eq!(parse("sync_action", value), Ok(SettingChange::Action(action)));
         }
     }
 }

@@ -200,11 +200,11 @@ mod tests {
     use super::*;
     use crate::fixtures::array;
     use crate::fixtures::sync;
-    use wattle_control::events::Event::Failed;
+    use wattle_control::events::ArrayEvent::Failed;
     use wattle_control::events::{EventMember, EventPlace};
     use wattle_engine::FailCause;
 
-    use crate::events::Event;
+    use crate::events::ServerEvent;
     use crate::protocol::report::SpareReport;
 
     fn nexts(report: &WhyReport) -> Vec<&str> {
@@ -246,7 +246,7 @@ mod tests {
         let events = Events::default();
         let member = EventMember { key: None, name: "b".to_owned() };
         let failed = Failed { member, place: EventPlace::Slot(1), cause: Some(FailCause::Write) };
-        events.add("2026-11-21T12:00:00Z".to_owned(), Event::Array(failed));
+        events.add("2026-11-21T12:00:00Z".to_owned(), ServerEvent::Array(failed));
         let report = running(&data, &events, &[]);
         let expected = [
             "wattle add data DEVICE",

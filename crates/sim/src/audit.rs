@@ -8,12 +8,12 @@
 use std::time::Duration;
 
 use wattle_engine::geometry::{Geometry, Level};
-use wattle_engine::sync::{Action, JobEnd, SyncReport};
+use wattle_engine::sync::{FinishedJob, JobEnd, JobKind};
 use wattle_engine::units::{MemberIx, MemberSet, Sector};
 use wattle_engine::{ArrayHandle, Job, MemberState, RepairSource};
 use wattle_rt::{Core, Rng};
 
-use crate::client::{self, Shared};
+use crate::client::{self, SharedHistory};
 use crate::desk::Desk;
 use crate::lock::lock;
 use crate::scrub;
@@ -22,7 +22,7 @@ use crate::scrub;
 const ENDS_WITHIN: Duration = Duration::from_secs(120);
 
 /// Carries out what an operator asks for, and judges what comes of it: drives are honest.
-pub async fn ask(core: &Core, array: &ArrayHandle, truth: &Shared, job: Job) {
+pub async fn ask(core: &Core, array: &ArrayHandle, truth: &SharedHistory, job: Job) {
     let synced = array.status(core).await.synced_below == Sector::MAX;
     let Some(report) = run(core, array, truth, job).await else { return };
     let truth = &mut *lock(truth);
@@ -39,9 +39,9 @@ pub async fn ask(core: &Core, array: &ArrayHandle, truth: &Shared, job: Job) {
 }
 
 /// Runs a job to its end; `None` if it was refused, or the array stopped.
-async fn run(core: &Core, array: &ArrayHandle, truth: &Shared, job: Job) -> Option<SyncReport> {
+async fn run(core: &Core, array: &ArrayHandle, truth: &SharedHistory, job: Job) -> Option<FinishedJob> {
     let asked = core.now();
-    let action = if matches!(job, Job::Check { .. }) { Action::Check } else { Action::Repair };
+    let action = if matches!(job, Job::Check { .. }) { JobKind::Check } else { JobKind::Repair };
     if let Err(error) = array.start_job(core, job.clone()).await {
         lock(truth).tell(|| format!("{job:?}: {error}"));
         return None;

@@ -3,12 +3,12 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use wattle_engine::geometry::Kind;
+use wattle_engine::geometry::LevelKind;
 use wattle_engine::{Volume, VolumeError};
 use wattle_rt::{BufMut, Core, Durability, Rng, Unmap};
 
 use crate::lock::lock;
-use crate::model::{Content, Model, SECTOR, View};
+use crate::model::{Content, SECTOR, SectorView, VolumeHistory};
 use crate::scenario::{self, Mix};
 
 /// What happened in a run.
@@ -66,11 +66,11 @@ impl std::ops::AddAssign for Stats {
 /// What clients and checkers share.
 pub struct Truth {
     /// What may be read.
-    pub model: Model,
+    pub model: VolumeHistory,
     /// What is known besides.
-    pub view: View,
+    pub view: SectorView,
     /// The kind of the array.
-    pub kind: Kind,
+    pub kind: LevelKind,
     /// Parity and copies agreed when the array was started.
     pub synced: bool,
     /// Parity and copies did not agree for certain at some start so far.
@@ -92,7 +92,7 @@ pub struct Truth {
 }
 
 /// Shared between the tasks of a world and the checker.
-pub type Shared = Arc<Mutex<Truth>>;
+pub type SharedHistory = Arc<Mutex<Truth>>;
 
 impl Truth {
     /// Records a violation.
@@ -119,11 +119,11 @@ impl Truth {
     pub fn excused(&self) -> bool {
         match self.kind {
             _ if self.beyond => self.faults,
-            Kind::Striped => self.faults,
-            Kind::Mirrored => false,
+            LevelKind::Striped => self.faults,
+            LevelKind::Mirrored => false,
             // Parity that cannot be trusted recovers nothing.
             // What could not be read while it could not be trusted stays lost.
-            Kind::Parity => self.faults && self.ever_unsynced,
+            LevelKind::Parity => self.faults && self.ever_unsynced,
         }
     }
 
@@ -140,7 +140,7 @@ impl Truth {
 }
 
 /// Reads sectors and compares them.
-pub async fn read(volume: &Volume, truth: &Shared, first: u64, sectors: u64) -> bool {
+pub async fn read(volume: &Volume, truth: &SharedHistory, first: u64, sectors: u64) -> bool {
     let reading = lock(truth).model.begin_read(first);
     let (result, buf) = volume.read(first * SECTOR as u64, BufMut::alloc(sectors as usize * SECTOR)).await;
     let truth = &mut *lock(truth);
@@ -159,7 +159,7 @@ pub async fn read(volume: &Volume, truth: &Shared, first: u64, sectors: u64) -> 
 
 /// Reads the whole volume and compares it; what cannot be read in large pieces is read in small
 /// ones.
-pub async fn verify(volume: &Volume, truth: &Shared) {
+pub async fn verify(volume: &Volume, truth: &SharedHistory) {
     const PIECE: u64 = 256;
     let size = volume.size_bytes() / SECTOR as u64;
     for first in (0..size).step_by(PIECE as usize) {
@@ -195,7 +195,7 @@ pub struct Habits {
 }
 
 /// One client, one request at a time.
-pub async fn client(core: Core, volume: Volume, truth: Shared, mut rng: Rng, habits: Habits) {
+pub async fn client(core: Core, volume: Volume, truth: SharedHistory, mut rng: Rng, habits: Habits) {
     let mix = habits.mix;
     let weights = [mix.read, mix.write, mix.unaligned, mix.flush, mix.discard, mix.zero, mix.pause];
     for _ in 0..habits.requests {
@@ -229,7 +229,7 @@ pub async fn client(core: Core, volume: Volume, truth: Shared, mut rng: Rng, hab
 }
 
 /// One client that reads in sequence, again and again from somewhere.
-pub async fn reader(core: Core, volume: Volume, truth: Shared, mut rng: Rng, habits: Habits) {
+pub async fn reader(core: Core, volume: Volume, truth: SharedHistory, mut rng: Rng, habits: Habits) {
     let mut left = 4 * habits.requests as u64;
     while left > 0 {
         let len = 1 + rng.below(2 * habits.unit);
@@ -254,7 +254,7 @@ pub async fn reader(core: Core, volume: Volume, truth: Shared, mut rng: Rng, hab
 
 struct Request<'a> {
     volume: &'a Volume,
-    truth: &'a Shared,
+    truth: &'a SharedHistory,
     habits: Habits,
     forced: bool,
 }

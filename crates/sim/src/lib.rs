@@ -4,8 +4,8 @@
 //! faults, and several lifetimes that end with a stop, a kill or a power cut. [`run`](run::run())
 //! plays it in virtual time and says what went wrong, if anything did. Equal seeds give equal runs.
 //!
-//! Reading order: [`model`] (what may be read), [`scenario`], [`run`] (the course of events and the
-//! checks between lifetimes), [`client`], [`watch`] (the engine's promises), [`scrub`]
+//! Reading order: [`model`] (what may be read), [`scenario`], [`mod@run`] (the course of events and
+//! the checks between lifetimes), [`client`], [`watch`] (the engine's promises), [`scrub`]
 //! (redundancy), [`audit`] (checks and repairs), [`books`] (metadata), [`mutant`] (planted bugs).
 //!
 //! **What is checked.**
@@ -38,5 +38,5 @@ pub mod watch;
 pub mod worlds;
 
 pub use mutant::Mutant;
-pub use run::{Options, Report, run};
+pub use run::{RunOptions, ScenarioReport, run};
 pub use scenario::Scenario;

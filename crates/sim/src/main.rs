@@ -11,7 +11,7 @@ use wattle_sim::client::Stats;
 use wattle_sim::figures::tables::TABLES;
 use wattle_sim::lock::lock;
 use wattle_sim::worlds::{self, World};
-use wattle_sim::{Mutant, Options, Report};
+use wattle_sim::{Mutant, RunOptions, ScenarioReport};
 
 const USAGE: &str = "\
 usage: sim SEED                      replay one seed and tell what happens
@@ -32,11 +32,11 @@ struct Arguments {
     failures: u64,
     /// This world alone.
     world: Option<World>,
-    options: Options,
+    options: RunOptions,
 }
 
 impl Arguments {
-    fn play(&self, seed: u64, options: Options) -> Report {
+    fn play(&self, seed: u64, options: RunOptions) -> ScenarioReport {
         match self.world {
             Some(world) => world.play(seed, options),
             None => worlds::play(seed, options),
@@ -65,7 +65,7 @@ fn parse(mut words: impl Iterator<Item = String>) -> Option<Arguments> {
         jobs: 1,
         failures: 10,
         world: None,
-        options: Options::default(),
+        options: RunOptions::default(),
     };
     while let Some(word) = words.next() {
         match word.as_str() {
@@ -114,7 +114,7 @@ fn replay(arguments: &Arguments) -> u64 {
     let seed = arguments.seeds.start;
     let worlds = arguments.world.map_or_else(|| worlds::of(seed), |world| vec![world]);
     worlds.iter().for_each(|world| println!("{}", world.describe(seed)));
-    let report = arguments.play(seed, Options { verbose: true, ..arguments.options });
+    let report = arguments.play(seed, RunOptions { verbose: true, ..arguments.options });
     report.log.iter().for_each(|line| println!("{line}"));
     println!("{:?}, trace {:016x}", report.stats, report.trace);
     match report.wrong {
@@ -130,7 +130,7 @@ fn replay(arguments: &Arguments) -> u64 {
 }
 
 /// Runs one seed; a panic is as wrong as a wrong answer.
-fn attempt(seed: u64, arguments: &Arguments) -> Result<Report, String> {
+fn attempt(seed: u64, arguments: &Arguments) -> Result<ScenarioReport, String> {
     catch_unwind(AssertUnwindSafe(|| arguments.play(seed, arguments.options))).map_err(|panic| {
         let text = panic.downcast_ref::<String>().cloned();
         text.or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string)).unwrap_or_default()

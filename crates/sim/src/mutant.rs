@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use wattle_engine::MemberKey;
-use wattle_engine::metadata::{Change, FailCause, LocalBoxFuture, Metadata, Record};
+use wattle_engine::metadata::{ArrayRecord, FailCause, LocalBoxFuture, Metadata, RecordCause};
 use wattle_engine::planted::Bug;
 use wattle_engine::units::{MemberIx, MemberSet};
 use wattle_rt::Core;
@@ -87,10 +87,10 @@ impl Metadata for Mutated {
         self.inner.failed(members, cause);
     }
 
-    fn commit<'a>(&'a self, record: &'a Record) -> LocalBoxFuture<'a, Result<(), MemberSet>> {
+    fn commit<'a>(&'a self, record: &'a ArrayRecord) -> LocalBoxFuture<'a, Result<(), MemberSet>> {
         match (self.mutant, record.change) {
-            (Some(Mutant::SkipDirty), Change::Activate) => Box::pin(std::future::ready(Ok(()))),
-            (Some(Mutant::EarlyFailure), Change::Members) => {
+            (Some(Mutant::SkipDirty), RecordCause::Activate) => Box::pin(std::future::ready(Ok(()))),
+            (Some(Mutant::EarlyFailure), RecordCause::Members) => {
                 let (inner, record, core) = (self.inner.clone(), record.clone(), self.core.clone());
                 self.core.spawn(async move {
                     core.sleep(Duration::from_millis(5)).await;

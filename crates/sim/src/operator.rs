@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use wattle_control::Forced;
-use wattle_control::admit::Place;
+use wattle_control::admit::WantedSeat;
 use wattle_control::running::RunningArray;
 use wattle_engine::sync::JobEnd;
 use wattle_engine::units::MemberIx;
@@ -12,11 +12,11 @@ use wattle_engine::{ArrayHandle, MemberSpec, MemberState};
 use wattle_rt::Core;
 
 use crate::audit;
-use crate::books::{Books, Running, md};
-use crate::client::Shared;
+use crate::books::{Books, RunningBooks, md};
+use crate::client::SharedHistory;
 use crate::desk::Desk;
 use crate::lock::lock;
-use crate::scenario::Fault;
+use crate::scenario::InjectedFault;
 use crate::site;
 
 /// How long an array may take to become whole when nothing fails any more. Simulated arrays are
@@ -24,7 +24,12 @@ use crate::site;
 const WHOLE_WITHIN: Duration = Duration::from_secs(120);
 
 /// Lets faults happen at their times.
-pub async fn misfortunes(core: Core, running: Running, mut faults: Vec<(Duration, Fault)>, desk: Desk) {
+pub async fn misfortunes(
+    core: Core,
+    running: RunningBooks,
+    mut faults: Vec<(Duration, InjectedFault)>,
+    desk: Desk,
+) {
     faults.sort_by_key(|(after, _)| *after);
     let began = core.now();
     for (after, fault) in faults {
@@ -38,45 +43,45 @@ pub async fn misfortunes(core: Core, running: Running, mut faults: Vec<(Duration
 }
 
 impl Desk {
-    async fn happen(&self, core: &Core, running: &Running, fault: Fault) {
+    async fn happen(&self, core: &Core, running: &RunningBooks, fault: InjectedFault) {
         let array = &running.array;
         let control = |drive: MemberIx| &self.plan.controls[drive.index()];
         match fault {
-            Fault::Gone(drive) => control(drive).gone_now(),
-            Fault::GoneAfterOps(drive, operations) => control(drive).gone_after_ops(operations),
-            Fault::FailWrites(drive, n) => control(drive).fail_next_writes(n),
-            Fault::FailFlush(drive) => control(drive).fail_next_flushes(1),
-            Fault::FailReads(drive, n) => control(drive).fail_next_reads(n),
-            Fault::Operator(slot) => drop(array.fail(core, slot).await),
-            Fault::Latent(sectors) => {
+            InjectedFault::Gone(drive) => control(drive).gone_now(),
+            InjectedFault::GoneAfterOps(drive, operations) => control(drive).gone_after_ops(operations),
+            InjectedFault::FailWrites(drive, n) => control(drive).fail_next_writes(n),
+            InjectedFault::FailFlush(drive) => control(drive).fail_next_flushes(1),
+            InjectedFault::FailReads(drive, n) => control(drive).fail_next_reads(n),
+            InjectedFault::Operator(slot) => drop(array.fail(core, slot).await),
+            InjectedFault::Latent(sectors) => {
                 for (drive, sector) in sectors {
                     let first = lock(&self.truth).data_offset_units;
                     control(drive).latent(first + sector);
                 }
             }
-            Fault::Stall(drive, duration) => control(drive).stall(duration),
-            Fault::Slow(drive, factor) => control(drive).slow(factor),
-            Fault::Ask(job) => {
+            InjectedFault::Stall(drive, duration) => control(drive).stall(duration),
+            InjectedFault::Slow(drive, factor) => control(drive).slow(factor),
+            InjectedFault::Ask(job) => {
                 let (array, truth) = (array.clone(), self.truth.clone());
                 let asking = core.clone();
                 core.spawn(async move { audit::ask(&asking, &array, &truth, job).await });
             }
-            Fault::Return(slot) => self.take_back(core, running, slot).await,
-            Fault::Spare(slot, drive) => match &running.md {
-                Some(md) => self.take(md, drive, Place::Slot(slot.0)).await,
+            InjectedFault::Return(slot) => self.take_back(core, running, slot).await,
+            InjectedFault::Spare(slot, drive) => match &running.md {
+                Some(md) => self.take(md, drive, WantedSeat::Slot(slot.0)).await,
                 None => {
                     let who = site::member(&self.drives, &self.plan, drive.index());
                     self.told("add a spare", &array.add(core, slot, who).await);
                 }
             },
-            Fault::Replace(slot, drive) => match &running.md {
-                Some(md) => self.take(md, drive, Place::Replace(slot.0)).await,
+            InjectedFault::Replace(slot, drive) => match &running.md {
+                Some(md) => self.take(md, drive, WantedSeat::Replace(slot.0)).await,
                 None => {
                     let who = site::member(&self.drives, &self.plan, drive.index());
                     self.told("replace", &array.replace(core, slot, who).await);
                 }
             },
-            Fault::Remove(seat) => match &running.md {
+            InjectedFault::Remove(seat) => match &running.md {
                 Some(md) => {
                     let name = md.names().get(seat.index()).cloned().flatten();
                     if let Some(name) = name {
@@ -89,7 +94,7 @@ impl Desk {
     }
 
     /// An operator gives a drive to an array of md's, once it is out of it.
-    async fn take(&self, md: &RunningArray, drive: MemberIx, place: Place) {
+    async fn take(&self, md: &RunningArray, drive: MemberIx, place: WantedSeat) {
         let Books::Md(version) = self.books else { return };
         let name = format!("drive{}", drive.index());
         if md.names().contains(&Some(name.clone())) {
@@ -101,7 +106,7 @@ impl Desk {
 
     /// The first drive of a slot is back and returns to it: only what it missed is written to it,
     /// where the bitmap tells.
-    async fn take_back(&self, core: &Core, running: &Running, slot: MemberIx) {
+    async fn take_back(&self, core: &Core, running: &RunningBooks, slot: MemberIx) {
         let array = &running.array;
         let mut status = array.status(core).await;
         let now = status.members.swap_remove(slot.index());
@@ -119,7 +124,7 @@ impl Desk {
         control.fail_next_flushes(0);
         control.fail_next_reads(0);
         if let Some(md) = &running.md {
-            return self.take(md, slot, Place::Any).await;
+            return self.take(md, slot, WantedSeat::Any).await;
         }
         let device = &self.drives[slot.index()];
         // No other member was in the slot: no bit was cleared since it failed.
@@ -138,7 +143,7 @@ impl Desk {
 }
 
 /// Waits until parity and copies agree and no member is being filled.
-pub async fn wait_until_whole(core: &Core, array: &ArrayHandle, truth: &Shared) {
+pub async fn wait_until_whole(core: &Core, array: &ArrayHandle, truth: &SharedHistory) {
     let deadline = core.now() + WHOLE_WITHIN;
     loop {
         let status = array.status(core).await;

@@ -1,10 +1,10 @@
 //! Compares redundancy with data, straight from the drives: what a resync would find.
 
-use wattle_engine::geometry::Kind;
+use wattle_engine::geometry::LevelKind;
 use wattle_engine::units::{MemberIx, MemberSet, Sector, StripeNo};
 use wattle_parity::naive;
 
-use crate::site::Plan;
+use crate::site::SitePlan;
 
 /// Checks that every stripe's parity is right and all copies agree, as far as the members `in_sync`
 /// tell. With `durable`, as a power cut would leave them. Stripes with sectors that cannot be read
@@ -12,12 +12,12 @@ use crate::site::Plan;
 ///
 /// # Errors
 /// The first place where they do not.
-pub fn check(plan: &Plan, in_sync: MemberSet, durable: bool) -> Result<(), String> {
+pub fn check(plan: &SitePlan, in_sync: MemberSet, durable: bool) -> Result<(), String> {
     match plan.geometry.kind() {
-        Kind::Striped => Ok(()),
-        Kind::Mirrored => check_copies(plan, in_sync, durable),
-        Kind::Parity if in_sync.len() < plan.geometry.raid_disks() => Ok(()),
-        Kind::Parity => {
+        LevelKind::Striped => Ok(()),
+        LevelKind::Mirrored => check_copies(plan, in_sync, durable),
+        LevelKind::Parity if in_sync.len() < plan.geometry.raid_disks() => Ok(()),
+        LevelKind::Parity => {
             (0..plan.geometry.stripes()).try_for_each(|stripe| check_stripe(plan, StripeNo(stripe), durable))
         }
     }
@@ -25,16 +25,16 @@ pub fn check(plan: &Plan, in_sync: MemberSet, durable: bool) -> Result<(), Strin
 
 /// Makes parity and copies agree with the data, as a resync does: from the data blocks, or the
 /// first copy.
-pub fn resync(plan: &Plan) {
+pub fn resync(plan: &SitePlan) {
     match plan.geometry.kind() {
-        Kind::Striped => {}
-        Kind::Mirrored => each_run(plan, |copies, len| {
+        LevelKind::Striped => {}
+        LevelKind::Mirrored => each_run(plan, |copies, len| {
             let data = plan.data(copies[0].0, copies[0].1, len, false);
             for (member, sector) in &copies[1..] {
                 plan.control_in(*member).poke((plan.data_offset + sector) * 512, &data);
             }
         }),
-        Kind::Parity => {
+        LevelKind::Parity => {
             for stripe in (0..plan.geometry.stripes()).map(StripeNo) {
                 let map = plan.geometry.stripe(stripe);
                 let [p, q] = parity(plan, stripe, false);
@@ -48,7 +48,7 @@ pub fn resync(plan: &Plan) {
     }
 }
 
-fn check_stripe(plan: &Plan, stripe: StripeNo, durable: bool) -> Result<(), String> {
+fn check_stripe(plan: &SitePlan, stripe: StripeNo, durable: bool) -> Result<(), String> {
     let map = plan.geometry.stripe(stripe);
     let (at, len) = (map.member_sector.0, plan.geometry.chunk().0);
     if plan.slots().any(|slot| plan.unreadable(slot, at, len)) {
@@ -68,7 +68,7 @@ fn check_stripe(plan: &Plan, stripe: StripeNo, durable: bool) -> Result<(), Stri
 }
 
 /// P and Q of a stripe's data.
-fn parity(plan: &Plan, stripe: StripeNo, durable: bool) -> [Vec<u8>; 2] {
+fn parity(plan: &SitePlan, stripe: StripeNo, durable: bool) -> [Vec<u8>; 2] {
     let map = plan.geometry.stripe(stripe);
     let (at, len) = (map.member_sector.0, plan.geometry.chunk().0);
     let data: Vec<(u8, Vec<u8>)> = (0..map.data_blocks())
@@ -88,7 +88,7 @@ fn parity(plan: &Plan, stripe: StripeNo, durable: bool) -> [Vec<u8>; 2] {
     [p, q]
 }
 
-fn check_copies(plan: &Plan, in_sync: MemberSet, durable: bool) -> Result<(), String> {
+fn check_copies(plan: &SitePlan, in_sync: MemberSet, durable: bool) -> Result<(), String> {
     let mut wrong = Ok(());
     each_run(plan, |copies, len| {
         let usable = copies
@@ -109,7 +109,7 @@ fn check_copies(plan: &Plan, in_sync: MemberSet, durable: bool) -> Result<(), St
 }
 
 /// Calls `f` with the places of all copies of each run of sectors, and its length.
-fn each_run(plan: &Plan, mut f: impl FnMut(&[(MemberIx, u64)], u64)) {
+fn each_run(plan: &SitePlan, mut f: impl FnMut(&[(MemberIx, u64)], u64)) {
     let end = plan.geometry.array_sectors();
     let mut at = Sector(0);
     while at < end {

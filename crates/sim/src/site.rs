@@ -5,18 +5,18 @@ use std::sync::{Arc, Mutex};
 use wattle_engine::geometry::{BlockRole, Geometry, Params};
 use wattle_engine::units::{MemberIx, Sector, StripeNo};
 use wattle_engine::{BadRanges, MemberKey, MemberSpec, Regions};
-use wattle_rt::{Device, DriveControl, World};
+use wattle_rt::{Device, DriveControl, SimWorld};
 
 use crate::lock::lock;
 
 /// Drives: one for each slot and in that order, then those that may join later.
-pub struct Site {
+pub struct SimSite {
     /// Their world.
-    pub world: World,
+    pub world: SimWorld,
     /// As the engine sees them.
     pub hardware: Hardware,
     /// As a test sees them.
-    pub plan: Plan,
+    pub plan: SitePlan,
 }
 
 /// The drives, for the keepers of metadata on them.
@@ -30,14 +30,14 @@ pub struct Hardware {
 
 /// A drive as a member that is filled from the start.
 #[must_use]
-pub fn member(drives: &[Device], plan: &Plan, drive: usize) -> MemberSpec {
+pub fn member(drives: &[Device], plan: &SitePlan, drive: usize) -> MemberSpec {
     let blank = MemberSpec::blank(drives[drive].clone(), Sector(plan.data_offset));
     MemberSpec { key: Some(MemberKey(drive as u32)), bad_entries_max: plan.bad_entries_max, ..blank }
 }
 
 /// What is where, and the controls of the drives.
 #[derive(Clone)]
-pub struct Plan {
+pub struct SitePlan {
     /// By drive.
     pub controls: Vec<DriveControl>,
     /// Sizes of the drives in sectors of 512 bytes.
@@ -62,7 +62,7 @@ pub struct Plan {
     pub seating: Arc<Mutex<Vec<usize>>>,
 }
 
-impl Plan {
+impl SitePlan {
     /// Every slot.
     pub fn slots(&self) -> impl Iterator<Item = MemberIx> + use<> {
         (0..self.geometry.raid_disks() as u16).map(MemberIx)

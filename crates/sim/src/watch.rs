@@ -11,7 +11,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use wattle_engine::metadata::{Change, LocalBoxFuture, Metadata, Record};
+use wattle_engine::metadata::{ArrayRecord, LocalBoxFuture, Metadata, RecordCause};
 use wattle_engine::units::{MemberIx, MemberSet, Sector};
 use wattle_engine::{BadRanges, FailCause, MemberKey, MemberState};
 use wattle_rt::{Core, Instant};
@@ -20,12 +20,12 @@ use crate::books::{Books, Keys};
 use crate::client;
 use crate::lock::lock;
 use crate::scrub;
-use crate::site::Plan;
+use crate::site::SitePlan;
 
 /// What is known of an array's metadata while it runs.
 pub struct Watch {
     books: Books,
-    plan: Plan,
+    plan: SitePlan,
     /// Sectors are rewritten in passing, or members filled, clean or not: writes and caches prove
     /// nothing.
     repairs: bool,
@@ -47,14 +47,14 @@ pub struct Watch {
 }
 
 /// Shared between a world's tasks and the checker.
-pub type Shared = Arc<Mutex<Watch>>;
+pub type SharedWatch = Arc<Mutex<Watch>>;
 
 impl Watch {
     /// Watches an array from its start.
     #[must_use]
     pub fn new(
         books: Books,
-        plan: &Plan,
+        plan: &SitePlan,
         out: MemberSet,
         repairs: bool,
         quiet: bool,
@@ -119,7 +119,7 @@ impl Watch {
     }
 
     /// The drives of the members that take writes, by a record.
-    fn members(record: &Record) -> impl Iterator<Item = (MemberIx, usize)> + '_ {
+    fn members(record: &ArrayRecord) -> impl Iterator<Item = (MemberIx, usize)> + '_ {
         (0..)
             .map(MemberIx)
             .zip(&record.seats)
@@ -127,9 +127,9 @@ impl Watch {
             .filter_map(|(ix, seat)| Some((ix, seat.key?.0 as usize)))
     }
 
-    fn before(&mut self, record: &Record) {
+    fn before(&mut self, record: &ArrayRecord) {
         self.look_at_writes();
-        if record.change != Change::Deactivate || self.repairs {
+        if record.change != RecordCause::Deactivate || self.repairs {
             return;
         }
         if record.seats.iter().any(|seat| matches!(seat.state, MemberState::Rebuilding { .. }))
@@ -147,12 +147,12 @@ impl Watch {
         }
     }
 
-    fn after(&mut self, record: &Record, now: Instant) {
+    fn after(&mut self, record: &ArrayRecord, now: Instant) {
         self.commits += 1;
         match record.change {
-            Change::Activate => self.dirty_since = self.dirty_since.or(Some(now)),
-            Change::Deactivate => self.dirty_since = None,
-            Change::Members | Change::Checkpoint => {}
+            RecordCause::Activate => self.dirty_since = self.dirty_since.or(Some(now)),
+            RecordCause::Deactivate => self.dirty_since = None,
+            RecordCause::Members | RecordCause::Checkpoint => {}
         }
         let slots = self.plan.geometry.raid_disks();
         self.out = (0..self.plan.controls.len() as u16).map(MemberIx).collect();
@@ -209,16 +209,16 @@ pub struct Watched {
     /// What drives the keys of records mean.
     pub keys: Keys,
     /// What is known.
-    pub watch: Shared,
+    pub watch: SharedWatch,
     /// Where it is told.
-    pub truth: client::Shared,
+    pub truth: client::SharedHistory,
     /// The core it is used on.
     pub core: Core,
 }
 
 impl Watched {
     /// A record with the numbers of drives for keys.
-    fn by_drive(&self, record: &Record) -> Record {
+    fn by_drive(&self, record: &ArrayRecord) -> ArrayRecord {
         let mut record = record.clone();
         for seat in &mut record.seats {
             seat.key = seat.key.and_then(|key| Some(MemberKey((self.keys)(key)? as u32)));
@@ -233,7 +233,7 @@ impl Metadata for Watched {
         self.inner.failed(members, cause);
     }
 
-    fn commit<'a>(&'a self, record: &'a Record) -> LocalBoxFuture<'a, Result<(), MemberSet>> {
+    fn commit<'a>(&'a self, record: &'a ArrayRecord) -> LocalBoxFuture<'a, Result<(), MemberSet>> {
         Box::pin(async move {
             lock(&self.truth).tell(|| format!("commit {record:?} at {:?}", self.core.now()));
             let seen = self.by_drive(record);

@@ -1,11 +1,11 @@
-//! What a seed plays: an array with crashes ([`crate::run`]), and beside it one of the smaller
+//! What a seed plays: an array with crashes ([`mod@crate::run`]), and beside it one of the smaller
 //! worlds, which the seed draws.
 
 use crate::client::Stats;
-use crate::media::{self, Media};
-use crate::run::{Options, Report, run};
+use crate::media::{self, MediaScenario};
+use crate::run::{RunOptions, ScenarioReport, run};
 use crate::scenario::Scenario;
-use crate::stack::{self, Habit, Stack};
+use crate::stack::{self, Habit, StackScenario};
 
 /// A world that a seed can play.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,22 +46,22 @@ impl World {
     pub fn describe(self, seed: u64) -> String {
         match self {
             World::Array => format!("{:#?}", Scenario::new(seed)),
-            World::Losses => format!("{:#?}", Stack::with(seed, Habit::Losses)),
-            World::Moves => format!("{:#?}", Stack::with(seed, Habit::Moves)),
-            World::Orders => format!("{:#?}", Stack::with(seed, Habit::Orders)),
-            World::Media => format!("{:#?}", Media::new(seed)),
+            World::Losses => format!("{:#?}", StackScenario::with(seed, Habit::Losses)),
+            World::Moves => format!("{:#?}", StackScenario::with(seed, Habit::Moves)),
+            World::Orders => format!("{:#?}", StackScenario::with(seed, Habit::Orders)),
+            World::Media => format!("{:#?}", MediaScenario::new(seed)),
         }
     }
 
     /// Plays this world with a seed.
     #[must_use]
-    pub fn play(self, seed: u64, options: Options) -> Report {
+    pub fn play(self, seed: u64, options: RunOptions) -> ScenarioReport {
         match self {
             World::Array => run(&Scenario::new(seed), options),
-            World::Losses => stack::run(&Stack::with(seed, Habit::Losses), options),
-            World::Moves => stack::run(&Stack::with(seed, Habit::Moves), options),
-            World::Orders => stack::run(&Stack::with(seed, Habit::Orders), options),
-            World::Media => media::run(&Media::new(seed), options),
+            World::Losses => stack::run(&StackScenario::with(seed, Habit::Losses), options),
+            World::Moves => stack::run(&StackScenario::with(seed, Habit::Moves), options),
+            World::Orders => stack::run(&StackScenario::with(seed, Habit::Orders), options),
+            World::Media => media::run(&MediaScenario::new(seed), options),
         }
     }
 }
@@ -75,8 +75,8 @@ pub fn of(seed: u64) -> Vec<World> {
 
 /// Plays all worlds of a seed; what is wrong first ends it.
 #[must_use]
-pub fn play(seed: u64, options: Options) -> Report {
-    let mut all = Report { wrong: None, stats: Stats::default(), trace: 0, log: Vec::new() };
+pub fn play(seed: u64, options: RunOptions) -> ScenarioReport {
+    let mut all = ScenarioReport { wrong: None, stats: Stats::default(), trace: 0, log: Vec::new() };
     for world in of(seed) {
         let report = world.play(seed, options);
         all.stats += report.stats;

@@ -15,8 +15,8 @@ use wattle_format::md::Version;
 use wattle_rt::DriveConfig;
 use wattle_sim::books::Books;
 use wattle_sim::run::run_choosing;
-use wattle_sim::scenario::{End, Fault, Lifetime, Mix};
-use wattle_sim::{Mutant, Options, Scenario};
+use wattle_sim::scenario::{End, InjectedFault, Lifetime, Mix};
+use wattle_sim::{Mutant, RunOptions, Scenario};
 
 /// Counts through all sequences of choices, however many there are of each.
 #[derive(Default)]
@@ -51,7 +51,8 @@ impl Odometer {
 }
 
 fn scenario(books: Books, level: Level, raid_disks: u32, fail_after: Option<u64>, cut: u64) -> Scenario {
-    let faults = fail_after.map(|micros| (Duration::from_micros(micros), Fault::Operator(MemberIx(1))));
+    let faults =
+        fail_after.map(|micros| (Duration::from_micros(micros), InjectedFault::Operator(MemberIx(1))));
     let life = |requests, end, faults| Lifetime {
         requests,
         end,
@@ -128,7 +129,7 @@ fn explore(
         loop {
             let chooser = odometer.clone();
             let scenario = scenario(books, level, disks, fail, cut);
-            let options = Options { mutant, watch: false, ..Options::default() };
+            let options = RunOptions { mutant, watch: false, ..RunOptions::default() };
             let report = run_choosing(&scenario, options, move |n| chooser.borrow_mut().choose(n));
             outcomes += 1;
             if let Some(wrong) = report.wrong {

@@ -4,20 +4,20 @@ use std::time::Duration;
 
 use wattle_engine::geometry::Level;
 use wattle_modelled::{Measured, SWEEP, with_intent, with_log};
-use wattle_sim::figures::jobs::{self, Work};
+use wattle_sim::figures::jobs::{self, MeasuredWork};
 use wattle_sim::figures::layers::{self, Laid};
-use wattle_sim::figures::path::{self, Case};
-use wattle_sim::figures::{Access, Load, Setup, costs, limits};
+use wattle_sim::figures::path::{self, PathCase};
+use wattle_sim::figures::{AccessPattern, FigureLoad, FigureSetup, costs, limits};
 
 /// Without anything to slow it down, random writes come close to what the drives can do, and a
 /// write alone takes one turn of reads and one of writes.
 #[test]
 fn random_writes_to_raid_5_come_close_to_the_limit_of_the_drives() {
-    let setup = Setup::RAID5;
-    let deep = setup.measure(&Load::random_writes(64)).per_second();
+    let setup = FigureSetup::RAID5;
+    let deep = setup.measure(&FigureLoad::random_writes(64)).per_second();
     let limit = limits::random_writes_per_second(&setup, 4096);
     assert!((0.90..=1.0).contains(&(deep / limit)), "{deep} of {limit} per second");
-    let alone = setup.measure(&Load::random_writes(1)).per_second();
+    let alone = setup.measure(&FigureLoad::random_writes(1)).per_second();
     let limit = 1.0 / limits::write_alone_seconds(&setup, 4096);
     assert!((0.99..=1.01).contains(&(alone / limit)), "{alone} of {limit} per second");
 }
@@ -26,8 +26,8 @@ fn random_writes_to_raid_5_come_close_to_the_limit_of_the_drives() {
 #[test]
 fn equal_set_ups_give_equal_figures() {
     let once = |cores| {
-        let load = Load { reads_percent: 30, ..Load::random_writes(18) };
-        let measured = Setup { cores, ..Setup::RAID6 }.measure(&load);
+        let load = FigureLoad { reads_percent: 30, ..FigureLoad::random_writes(18) };
+        let measured = FigureSetup { cores, ..FigureSetup::RAID6 }.measure(&load);
         (measured.members.clone(), measured.all().percentile(99.0), measured.per_second().to_bits())
     };
     assert_eq!(once(1), once(1));
@@ -37,7 +37,7 @@ fn equal_set_ups_give_equal_figures() {
 /// Bits are set before the first write to a region; a later write there pays nothing.
 #[test]
 fn a_bitmap_costs_at_most_3_percent() {
-    let setup = Setup { member_bytes: 1 << 40, ..Setup::RAID5 };
+    let setup = FigureSetup { member_bytes: 1 << 40, ..FigureSetup::RAID5 };
     let cost = costs::cost(&setup, &costs::dirty(64, 0..512, &setup), |spec| with_intent(spec, SWEEP));
     assert!((500..=512).contains(&cost.counts.marked.get()), "{:?}", cost.counts);
     assert!(cost.part() <= 0.03, "{:.1} %", cost.part() * 100.0);
@@ -46,7 +46,7 @@ fn a_bitmap_costs_at_most_3_percent() {
 /// What is alone waits for nothing: md's bitmap makes such writes a hundred times as slow.
 #[test]
 fn a_bitmap_costs_a_write_alone_at_most_5_percent() {
-    let setup = Setup { member_bytes: 1 << 40, ..Setup::RAID5 };
+    let setup = FigureSetup { member_bytes: 1 << 40, ..FigureSetup::RAID5 };
     let cost = costs::cost(&setup, &costs::dirty(1, 0..16, &setup), |spec| with_intent(spec, SWEEP));
     assert_eq!(cost.counts.marked.get(), 16, "{:?}", cost.counts);
     assert!(cost.part() <= 0.05, "{:.1} %", cost.part() * 100.0);
@@ -55,7 +55,7 @@ fn a_bitmap_costs_a_write_alone_at_most_5_percent() {
 /// A log write that many stripes share costs little where many wait; md documents 30 to 40 %.
 #[test]
 fn a_partial_parity_log_costs_at_most_15_percent() {
-    let cost = costs::cost(&Setup::RAID5, &Load::random_writes(64), with_log);
+    let cost = costs::cost(&FigureSetup::RAID5, &FigureLoad::random_writes(64), with_log);
     let writes = |measured: &Measured| {
         let writes: u64 = measured.members.iter().map(|totals| totals.writes).sum();
         writes as f64 / measured.writes.count() as f64
@@ -65,14 +65,19 @@ fn a_partial_parity_log_costs_at_most_15_percent() {
     assert!(cost.part() <= 0.15, "{:.1} %", cost.part() * 100.0);
 }
 
-const LEVELS: [Setup; 5] =
-    [Setup::RAID5, Setup::RAID6, Setup::raid10(0x102), Setup::raid10(0x201), Setup::raid10(0x10201)];
+const LEVELS: [FigureSetup; 5] = [
+    FigureSetup::RAID5,
+    FigureSetup::RAID6,
+    FigureSetup::raid10(0x102),
+    FigureSetup::raid10(0x201),
+    FigureSetup::raid10(0x10201),
+];
 
 /// With nothing beside, whatever goes over the whole array goes as fast as the drives.
 #[track_caller]
-fn reaches_95_percent(work: Work) {
+fn reaches_95_percent(work: MeasuredWork) {
     for setup in LEVELS {
-        let setup = Setup { member_bytes: 128 << 20, ..setup };
+        let setup = FigureSetup { member_bytes: 128 << 20, ..setup };
         let speed = jobs::alone(&setup, work).bytes_per_second();
         let part = speed / work.limit_bytes_per_second();
         assert!(
@@ -85,34 +90,34 @@ fn reaches_95_percent(work: Work) {
 
 #[test]
 fn a_rebuild_alone_keeps_its_target_busy() {
-    reaches_95_percent(Work::Rebuild);
+    reaches_95_percent(MeasuredWork::Rebuild);
 }
 
 #[test]
 fn a_replacement_alone_keeps_its_target_busy() {
-    reaches_95_percent(Work::Replace);
+    reaches_95_percent(MeasuredWork::Replace);
 }
 
 #[test]
 fn a_check_alone_keeps_every_member_busy() {
-    reaches_95_percent(Work::Check);
+    reaches_95_percent(MeasuredWork::Check);
 }
 
 #[test]
 fn a_resync_alone_keeps_every_member_busy() {
-    reaches_95_percent(Work::Resync);
+    reaches_95_percent(MeasuredWork::Resync);
 }
 
 /// Beside clients a rebuild gets its share, and they wait at most twice as long, from the moment
 /// when it begins: as compared to the array with the member missing. Random requests of 4 KiB.
 #[track_caller]
-fn shares_with_clients(setup: Setup, loads: &[(usize, u32)]) {
+fn shares_with_clients(setup: FigureSetup, loads: &[(usize, u32)]) {
     for &(depth, reads_percent) in loads {
         let settled = jobs::clients(depth, reads_percent);
-        let begun = Load { warm_up: Duration::ZERO, ..settled.clone() };
+        let begun = FigureLoad { warm_up: Duration::ZERO, ..settled.clone() };
         for load in [settled, begun] {
-            let beside = jobs::beside(&setup, Work::Rebuild, &load);
-            let part = beside.bytes_per_second / Work::Rebuild.limit_bytes_per_second();
+            let beside = jobs::beside(&setup, MeasuredWork::Rebuild, &load);
+            let part = beside.bytes_per_second / MeasuredWork::Rebuild.limit_bytes_per_second();
             let p99 = |measured: &Measured| measured.all().percentile(99.0);
             let (without, with) = (p99(&beside.without), p99(&beside.with));
             let what = format!(
@@ -129,28 +134,29 @@ fn shares_with_clients(setup: Setup, loads: &[(usize, u32)]) {
 
 #[test]
 fn a_rebuild_of_raid_5_shares_with_clients() {
-    shares_with_clients(Setup::RAID5, &[(16, 70), (64, 70), (64, 0)]);
+    shares_with_clients(FigureSetup::RAID5, &[(16, 70), (64, 70), (64, 0)]);
 }
 
 #[test]
 fn a_rebuild_of_raid_6_shares_with_clients() {
-    shares_with_clients(Setup::RAID6, &[(16, 70), (64, 70), (64, 0)]);
+    shares_with_clients(FigureSetup::RAID6, &[(16, 70), (64, 70), (64, 0)]);
 }
 
 #[test]
 fn a_rebuild_of_raid_10_shares_with_clients() {
     for layout in [0x102, 0x201, 0x10201] {
-        shares_with_clients(Setup::raid10(layout), &[(16, 70), (64, 70), (64, 0)]);
+        shares_with_clients(FigureSetup::raid10(layout), &[(16, 70), (64, 70), (64, 0)]);
     }
 }
 
 /// What a case reaches of what the drives allow, which is as much as it has to.
 #[track_caller]
-fn reaches(cases: &[Case]) {
+fn reaches(cases: &[PathCase]) {
     assert!(!cases.is_empty());
     for case in cases {
-        let short = Load { window: case.load.window.min(Duration::from_millis(200)), ..case.load.clone() };
-        let measured = Case { load: short, ..case.clone() }.measure();
+        let short =
+            FigureLoad { window: case.load.window.min(Duration::from_millis(200)), ..case.load.clone() };
+        let measured = PathCase { load: short, ..case.clone() }.measure();
         let part = case.reached(&measured);
         let (name, depth) = (&case.name, case.load.depth);
         assert!(
@@ -162,7 +168,7 @@ fn reaches(cases: &[Case]) {
 }
 
 /// The cases that are over so many members.
-fn over(members: &[u32], cases: Vec<Case>) -> Vec<Case> {
+fn over(members: &[u32], cases: Vec<PathCase>) -> Vec<PathCase> {
     cases.into_iter().filter(|case| members.contains(&case.setup.members)).collect()
 }
 
@@ -224,9 +230,13 @@ fn sequential_writes_reach_97_percent_and_read_nothing() {
 /// one after the other.
 #[test]
 fn shallow_sequential_writes_do_not_wait_for_what_cannot_come() {
-    let setup = Setup::x25m(6);
+    let setup = FigureSetup::x25m(6);
     let per_second = |depth| {
-        let load = Load { request_bytes: 64 << 10, access: Access::Sequential, ..Load::random_writes(depth) };
+        let load = FigureLoad {
+            request_bytes: 64 << 10,
+            access: AccessPattern::Sequential,
+            ..FigureLoad::random_writes(depth)
+        };
         setup.measure(&load).per_second()
     };
     let alone = 1.0 / limits::write_alone_seconds(&setup, 64 << 10);
@@ -245,7 +255,8 @@ fn shallow_sequential_writes_do_not_wait_for_what_cannot_come() {
 #[test]
 fn a_logical_volume_runs_at_95_percent_of_what_is_below_it() {
     for laid in layers::all() {
-        let short = Load { window: laid.load.window.min(Duration::from_millis(200)), ..laid.load.clone() };
+        let short =
+            FigureLoad { window: laid.load.window.min(Duration::from_millis(200)), ..laid.load.clone() };
         let (below, above) = Laid { load: short, ..laid.clone() }.measure();
         let part = above.per_second() / below.per_second();
         match laid.bound {

@@ -2,7 +2,7 @@
 
 use wattle_engine::planted::Bug;
 use wattle_sim::worlds::World;
-use wattle_sim::{Mutant, Options};
+use wattle_sim::{Mutant, RunOptions};
 
 /// Seeds within which every planted bug is caught by its consequences alone.
 const SEEDS: u64 = 600;
@@ -20,7 +20,7 @@ const MENDS: [(Bug, World, u64); 7] = [
 
 /// The first seed that catches `mutant` in a world, with what it says.
 fn caught(mutant: Mutant, world: World, seeds: u64, watch: bool) -> Option<(u64, String)> {
-    let options = Options { mutant: Some(mutant), watch, ..Options::default() };
+    let options = RunOptions { mutant: Some(mutant), watch, ..RunOptions::default() };
     (0..seeds).find_map(|seed| Some((seed, world.play(seed, options).wrong?)))
 }
 
@@ -30,7 +30,7 @@ fn caught_and_only_the_bug(name: &str, mutant: Mutant, world: World, seeds: u64,
     let (seed, wrong) = caught(mutant, world, seeds, watch)
         .unwrap_or_else(|| panic!("{name} survives {seeds} seeds (watch: {watch})"));
     println!("{name}, watch {watch}: seed {seed}: {wrong}");
-    assert_eq!(world.play(seed, Options::default()).wrong, None, "{name} at seed {seed}");
+    assert_eq!(world.play(seed, RunOptions::default()).wrong, None, "{name} at seed {seed}");
 }
 
 #[test]

@@ -1,10 +1,10 @@
 //! Seeds that found bugs, each with the bug; and a range of seeds, for those to come.
 
-use wattle_sim::{Options, Scenario, run};
+use wattle_sim::{RunOptions, Scenario, run};
 
 #[track_caller]
 fn passes(seed: u64) {
-    let report = run(&Scenario::new(seed), Options::default());
+    let report = run(&Scenario::new(seed), RunOptions::default());
     assert_eq!(report.wrong, None, "seed {seed}; replay: cargo run --release -p wattle-sim -- {seed}");
 }
 
@@ -15,7 +15,7 @@ fn passes_at_either_speed(seed: u64) {
     let drawn = Scenario::new(seed);
     let other = Scenario { slow_jobs: !drawn.slow_jobs, ..drawn };
     assert_eq!(
-        run(&other, Options::default()).wrong,
+        run(&other, RunOptions::default()).wrong,
         None,
         "seed {seed} with slow jobs: {}",
         other.slow_jobs
@@ -162,7 +162,7 @@ fn the_first_seeds_pass() {
 #[test]
 fn equal_seeds_give_equal_runs() {
     for seed in 0..40 {
-        let once = || run(&Scenario::new(seed), Options::default());
+        let once = || run(&Scenario::new(seed), RunOptions::default());
         let (first, second) = (once(), once());
         assert_eq!(first.trace, second.trace, "seed {seed}");
         assert_eq!(format!("{:?}", first.stats), format!("{:?}", second.stats), "seed {seed}");
@@ -174,7 +174,7 @@ fn equal_seeds_give_equal_runs() {
 #[test]
 fn the_first_seeds_reach_everything() {
     let mut stats = wattle_sim::client::Stats::default();
-    (0..400).for_each(|seed| stats += run(&Scenario::new(seed), Options::default()).stats);
+    (0..400).for_each(|seed| stats += run(&Scenario::new(seed), RunOptions::default()).stats);
     let reached = [
         stats.cuts,
         stats.kills,

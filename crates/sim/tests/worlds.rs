@@ -1,11 +1,11 @@
 //! The worlds that seeds play beside the array, each by itself.
 
-use wattle_sim::Options;
+use wattle_sim::RunOptions;
 use wattle_sim::worlds::World;
 
 #[track_caller]
 fn passes(world: World, seed: u64) {
-    if let Some(wrong) = world.play(seed, Options::default()).wrong {
+    if let Some(wrong) = world.play(seed, RunOptions::default()).wrong {
         let name = World::ALL.iter().find(|(_, known)| *known == world).map_or("", |(name, _)| name);
         panic!(
             "{world:?} {seed}: {wrong}\nreplay: cargo run --release -p wattle-sim -- {seed} --world {name}"
@@ -55,7 +55,7 @@ fn the_first_seeds_of_every_world_that_is_drawn_pass() {
 fn equal_seeds_give_equal_runs() {
     for (_, world) in World::ALL {
         for seed in 0..10 {
-            let once = || world.play(seed, Options::default());
+            let once = || world.play(seed, RunOptions::default());
             assert_eq!(once().trace, once().trace, "{world:?} {seed}");
         }
     }

@@ -1,7 +1,10 @@
 //! Alignment, from the drive up to logical volumes: what starts where nothing below it does.
 
-use super::facts::{Array, Device, Facts, Group, Origin, Physical, Segment, Stripes, Volume};
-use super::{Code, Report, Size, word};
+use super::facts::{
+    ArrayFacts, AuditFacts, DeviceFacts, DeviceOrigin, GroupFacts, LogicalFacts, PhysicalFacts, SegmentFacts,
+    Stripes,
+};
+use super::{AuditReport, FindingCode, Size, word};
 
 /// What drives of today write at once, also those that take smaller requests.
 const BLOCK: u64 = 4096;
@@ -9,9 +12,9 @@ const BLOCK: u64 = 4096;
 /// Where partitions of old begin.
 const OLD_START: u64 = 63 * 512;
 
-pub(super) fn rules(facts: &Facts, report: &mut Report) {
+pub(super) fn rules(facts: &AuditFacts, report: &mut AuditReport) {
     for device in &facts.devices {
-        if let Origin::Partition { of, start } = device.origin {
+        if let DeviceOrigin::Partition { of, start } = device.origin {
             partition(facts, device, of, start, report);
         }
     }
@@ -40,7 +43,7 @@ fn cost(stripes: &Stripes<'_>, at: u64) -> String {
     }
 }
 
-fn partition(facts: &Facts, device: &Device, of: usize, start: u64, report: &mut Report) {
+fn partition(facts: &AuditFacts, device: &DeviceFacts, of: usize, start: u64, report: &mut AuditReport) {
     let below = &facts.devices[of];
     if let Some((stripes, at)) = facts.place(of, start) {
         if !at.is_multiple_of(stripes.grain()) {
@@ -55,7 +58,7 @@ fn partition(facts: &Facts, device: &Device, of: usize, start: u64, report: &mut
                 Size(at % stripes.stripe())
             );
             let fix = format!("partition {} anew, from sector {}", below.name, stripes.stripe() / 512);
-            report.find(Code::PartitionStripe, &device.name, [evidence, cost(&stripes, at), fix]);
+            report.find(FindingCode::PartitionStripe, &device.name, [evidence, cost(&stripes, at), fix]);
         }
         return;
     }
@@ -69,7 +72,7 @@ fn partition(facts: &Facts, device: &Device, of: usize, start: u64, report: &mut
         let evidence =
             format!("it starts at sector 63, {} bytes behind a multiple of 4 KiB", OLD_START % BLOCK);
         let cost = "each write of 4 KiB is two of the drive's blocks, each read first on a drive with blocks of 4 KiB";
-        report.find(Code::OldStart, &device.name, [evidence, cost.to_owned(), fix.to_owned()]);
+        report.find(FindingCode::OldStart, &device.name, [evidence, cost.to_owned(), fix.to_owned()]);
     } else if !at.is_multiple_of(block) {
         let known = if stated.is_some() { "writes blocks" } else { "may write blocks" };
         let evidence = format!(
@@ -79,11 +82,11 @@ fn partition(facts: &Facts, device: &Device, of: usize, start: u64, report: &mut
             Size(block)
         );
         let cost = "each block of the file system is two of the drive's, each read first";
-        report.find(Code::PartitionBlock, &device.name, [evidence, cost.to_owned(), fix.to_owned()]);
+        report.find(FindingCode::PartitionBlock, &device.name, [evidence, cost.to_owned(), fix.to_owned()]);
     }
 }
 
-fn members(facts: &Facts, array: &Array, report: &mut Report) {
+fn members(facts: &AuditFacts, array: &ArrayFacts, report: &mut AuditReport) {
     for member in array.active() {
         let device = &facts.devices[member.device];
         let Some(start) = member.start else { continue };
@@ -94,11 +97,11 @@ fn members(facts: &Facts, array: &Array, report: &mut Report) {
         let evidence = format!("data of {} starts at sector {} of {}", array.name, start / 512, device.name);
         let cost = "each block of 4 KiB is two of a drive's with such blocks, each read first";
         let fix = "make the array anew: wattle create … --data-offset 1M, and copy what is on it".to_owned();
-        report.find(Code::MemberStart, &device.name, [evidence, cost.to_owned(), fix]);
+        report.find(FindingCode::MemberStart, &device.name, [evidence, cost.to_owned(), fix]);
     }
 }
 
-fn physical(facts: &Facts, group: &Group, report: &mut Report) {
+fn physical(facts: &AuditFacts, group: &GroupFacts, report: &mut AuditReport) {
     for physical in &group.physical {
         let Some(device) = physical.device else { continue };
         let name = &facts.devices[device].name;
@@ -117,7 +120,7 @@ fn physical(facts: &Facts, group: &Group, report: &mut Report) {
                 stripes.stripe() >> 10,
                 word(&facts.devices[device].node())
             );
-            report.find(Code::DataStart, name, [evidence, cost(&stripes, at), fix]);
+            report.find(FindingCode::DataStart, name, [evidence, cost(&stripes, at), fix]);
         }
         if !group.extent.is_multiple_of(stripes.grain()) {
             let evidence = format!(
@@ -134,15 +137,15 @@ fn physical(facts: &Facts, group: &Group, report: &mut Report) {
             } else {
                 format!("give volumes sizes that are multiples of {every} extents: lvcreate -l N")
             };
-            report.find(Code::ExtentStripe, &group.name, [evidence, cost, fix]);
+            report.find(FindingCode::ExtentStripe, &group.name, [evidence, cost, fix]);
         }
     }
 }
 
 /// Whether the partition that a device is starts inside a stripe itself: what is said of it need
 /// not be said of all that lies on it.
-fn below_is_off(facts: &Facts, device: usize) -> bool {
-    let Origin::Partition { of, start } = facts.devices[device].origin else { return false };
+fn below_is_off(facts: &AuditFacts, device: usize) -> bool {
+    let DeviceOrigin::Partition { of, start } = facts.devices[device].origin else { return false };
     facts.place(of, start).is_some_and(|(stripes, at)| !at.is_multiple_of(stripes.grain()))
 }
 
@@ -150,7 +153,7 @@ fn gcd(a: u64, b: u64) -> u64 {
     if b == 0 { a } else { gcd(b, a % b) }
 }
 
-fn volume_rules(facts: &Facts, group: &Group, volume: &Volume, report: &mut Report) {
+fn volume_rules(facts: &AuditFacts, group: &GroupFacts, volume: &LogicalFacts, report: &mut AuditReport) {
     let full_name = format!("{}/{}", group.name, volume.name);
     let mut first_phase = None;
     for segment in &volume.segments {
@@ -161,7 +164,7 @@ fn volume_rules(facts: &Facts, group: &Group, volume: &Volume, report: &mut Repo
             };
             let grain = stripes.grain();
             if segment.areas.len() > 1 && !segment.stripe.is_multiple_of(grain) {
-                report.find(Code::VolumeStripes, &full_name, unfit_stripes(segment, &stripes));
+                report.find(FindingCode::VolumeStripes, &full_name, unfit_stripes(segment, &stripes));
                 return;
             }
             // The place within the volume is what a file system counts from.
@@ -170,14 +173,14 @@ fn volume_rules(facts: &Facts, group: &Group, volume: &Volume, report: &mut Repo
             let told = first_phase.unwrap_or(if extents_are_off(facts, physical) { phase } else { 0 });
             first_phase.get_or_insert(phase);
             if phase != told {
-                report.find(Code::VolumeStart, &full_name, start_inside(segment, &stripes, at, phase));
+                report.find(FindingCode::VolumeStart, &full_name, start_inside(segment, &stripes, at, phase));
                 return;
             }
         }
     }
 }
 
-fn unfit_stripes(segment: &Segment, stripes: &Stripes<'_>) -> [String; 3] {
+fn unfit_stripes(segment: &SegmentFacts, stripes: &Stripes<'_>) -> [String; 3] {
     let grain = stripes.grain();
     let evidence = format!(
         "its stripes are {} on each of {} physical volumes, and those of {} are {}",
@@ -190,7 +193,7 @@ fn unfit_stripes(segment: &Segment, stripes: &Stripes<'_>) -> [String; 3] {
     [evidence, cost, format!("lvcreate --stripes {} --stripesize {}k", segment.areas.len(), grain >> 10)]
 }
 
-fn start_inside(segment: &Segment, stripes: &Stripes<'_>, at: u64, phase: u64) -> [String; 3] {
+fn start_inside(segment: &SegmentFacts, stripes: &Stripes<'_>, at: u64, phase: u64) -> [String; 3] {
     let grain = Size(stripes.grain());
     let what = match segment.start {
         0 => "it starts".to_owned(),
@@ -208,7 +211,7 @@ fn start_inside(segment: &Segment, stripes: &Stripes<'_>, at: u64, phase: u64) -
     [evidence, cost(stripes, phase), fix]
 }
 
-fn extents_are_off(facts: &Facts, physical: &Physical) -> bool {
+fn extents_are_off(facts: &AuditFacts, physical: &PhysicalFacts) -> bool {
     let place = physical.device.and_then(|device| facts.place(device, physical.start));
     place.is_some_and(|(stripes, at)| !at.is_multiple_of(stripes.grain()))
 }

@@ -43,33 +43,33 @@ macro_rules! codes {
         /// Every kind of finding.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
         #[non_exhaustive]
-        pub enum Code {
+        pub enum FindingCode {
             $(
                 #[doc = $title]
                 $name = $number,
             )*
         }
 
-        impl Code {
+        impl FindingCode {
             /// In the order of their numbers.
-            pub const ALL: &'static [Code] = &[$(Code::$name),*];
+            pub const ALL: &'static [FindingCode] = &[$(FindingCode::$name),*];
 
             /// How bad it is.
             #[must_use]
             pub fn severity(self) -> Severity {
-                match self { $(Code::$name => Severity::$severity),* }
+                match self { $(FindingCode::$name => Severity::$severity),* }
             }
 
             /// A few words.
             #[must_use]
             pub fn title(self) -> &'static str {
-                match self { $(Code::$name => $title),* }
+                match self { $(FindingCode::$name => $title),* }
             }
 
             /// What it means and what to do, at length: `wattle explain`.
             #[must_use]
             pub fn explanation(self) -> &'static str {
-                match self { $(Code::$name => $text),* }
+                match self { $(FindingCode::$name => $text),* }
             }
         }
     };
@@ -252,7 +252,7 @@ codes! {
          is one that loses data with the second.";
 }
 
-impl Code {
+impl FindingCode {
     /// `AUD-101`.
     #[must_use]
     pub fn id(self) -> String {
@@ -269,7 +269,7 @@ impl Code {
     }
 }
 
-impl fmt::Display for Code {
+impl fmt::Display for FindingCode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "AUD-{}", *self as u16)
     }
@@ -281,12 +281,12 @@ mod tests {
 
     #[test]
     fn codes_are_found_by_what_they_are_called() {
-        for &code in Code::ALL {
-            assert_eq!(Code::parse(&code.id()), Some(code));
+        for &code in FindingCode::ALL {
+            assert_eq!(FindingCode::parse(&code.id()), Some(code));
         }
-        assert!(Code::ALL.is_sorted_by(|a, b| (*a as u16) < (*b as u16)));
+        assert!(FindingCode::ALL.is_sorted_by(|a, b| (*a as u16) < (*b as u16)));
         for text in ["", "AUD-", "AUD-9999", "101", "WTL-0101", "AUD-é"] {
-            assert_eq!(Code::parse(text), None, "{text}");
+            assert_eq!(FindingCode::parse(text), None, "{text}");
         }
     }
     #[test]
@@ -295,7 +295,7 @@ mod tests {
         let list =
             document.split("<!-- codes").nth(1).and_then(|rest| rest.split("<!-- /codes").next()).unwrap();
         let rows: Vec<_> = list.lines().filter(|line| line.starts_with("| AUD-")).collect();
-        let expected = |code: &Code| format!("| {code} | {} | {} |", code.severity(), code.title());
-        assert_eq!(rows, Code::ALL.iter().map(expected).collect::<Vec<_>>());
+        let expected = |code: &FindingCode| format!("| {code} | {} | {} |", code.severity(), code.title());
+        assert_eq!(rows, FindingCode::ALL.iter().map(expected).collect::<Vec<_>>());
     }
 }

@@ -1,7 +1,7 @@
 //! Drives: how long they try, what they are made of, whether one holds the others back.
 
-use super::facts::{Array, Device, Facts, Recovery};
-use super::{Code, Report};
+use super::facts::{ArrayFacts, AuditFacts, DeviceFacts, ErrorRecovery};
+use super::{AuditReport, FindingCode};
 
 /// How long a desktop drive may try, and a little more: what the kernel should wait for one that
 /// cannot be told.
@@ -37,7 +37,7 @@ const SHINGLED: [&str; 18] = [
     "TOSHIBA MQ04",
 ];
 
-pub(super) fn rules(facts: &Facts, report: &mut Report) {
+pub(super) fn rules(facts: &AuditFacts, report: &mut AuditReport) {
     if facts.system.is_none() {
         let what = "drives: error recovery, recording, discards, speed";
         report.unknown(
@@ -52,7 +52,8 @@ pub(super) fn rules(facts: &Facts, report: &mut Report) {
             report
                 .unknown(format!("{}: its drives", array.name), "members of it are volumes of other layers");
         }
-        let unknown = |drive: &&&Device| is_rotational(drive).is_none() || takes_discards(drive).is_none();
+        let unknown =
+            |drive: &&&DeviceFacts| is_rotational(drive).is_none() || takes_discards(drive).is_none();
         let unknown: Vec<_> = drives.iter().filter(unknown).map(|drive| &drive.name[..]).collect();
         if !unknown.is_empty() {
             let what = format!("{}: what kind of drives these are: {}", array.name, unknown.join(", "));
@@ -70,15 +71,15 @@ pub(super) fn rules(facts: &Facts, report: &mut Report) {
     }
 }
 
-fn is_rotational(drive: &Device) -> Option<bool> {
+fn is_rotational(drive: &DeviceFacts) -> Option<bool> {
     drive.queue.as_ref()?.rotational
 }
 
-fn takes_discards(drive: &Device) -> Option<bool> {
+fn takes_discards(drive: &DeviceFacts) -> Option<bool> {
     drive.queue.as_ref()?.discard
 }
 
-fn kinds(array: &Array, drives: &[&Device], report: &mut Report) {
+fn kinds(array: &ArrayFacts, drives: &[&DeviceFacts], report: &mut AuditReport) {
     let with_heads: Vec<_> = drives.iter().filter(|drive| is_rotational(drive) == Some(true)).collect();
     let without = drives.iter().filter(|drive| is_rotational(drive) == Some(false)).count();
     if with_heads.is_empty() || without == 0 {
@@ -91,16 +92,16 @@ fn kinds(array: &Array, drives: &[&Device], report: &mut Report) {
         0 => "replace it by an SSD, or mark it write-mostly (echo writemostly > md/dev-…/state)".to_owned(),
         _ => format!("{}, which is an SSD", array.replace(with_heads[0])),
     };
-    report.find(Code::UnequalDrives, &array.name, [evidence, cost, fix]);
+    report.find(FindingCode::UnequalDrives, &array.name, [evidence, cost, fix]);
 }
 
 /// Microseconds that an operation took on average.
-fn pace(drive: &Device) -> Option<u64> {
+fn pace(drive: &DeviceFacts) -> Option<u64> {
     let (operations, milliseconds) = drive.drive.as_ref()?.work?;
     (operations >= OPERATIONS_TELLING).then(|| milliseconds.saturating_mul(1000) / operations)
 }
 
-fn slow(array: &Array, drives: &[&Device], report: &mut Report) {
+fn slow(array: &ArrayFacts, drives: &[&DeviceFacts], report: &mut AuditReport) {
     let mut paces: Vec<_> = drives.iter().filter_map(|drive| Some((pace(drive)?, *drive))).collect();
     if paces.len() < drives.len() || paces.len() < 3 {
         report.unknown(
@@ -119,17 +120,17 @@ fn slow(array: &Array, drives: &[&Device], report: &mut Report) {
     let cost = format!("{} writes at the pace of this drive", array.name);
     let fix =
         format!("look at its cable and `smartctl -a /dev/{}`; then {}", drive.name, array.replace(drive));
-    report.find(Code::SlowMember, &drive.name, [evidence, cost, fix]);
+    report.find(FindingCode::SlowMember, &drive.name, [evidence, cost, fix]);
 }
 
-fn discards(facts: &Facts, array: &Array, drives: &[&Device], report: &mut Report) {
+fn discards(facts: &AuditFacts, array: &ArrayFacts, drives: &[&DeviceFacts], report: &mut AuditReport) {
     let with: Vec<_> = drives.iter().filter(|drive| takes_discards(drive) == Some(true)).collect();
     let without: Vec<_> = drives.iter().filter(|drive| takes_discards(drive) == Some(false)).collect();
     if let (Some(without), false) = (without.first(), with.is_empty()) {
         let evidence = format!("{} takes discards and {} does not", with[0].name, without.name);
         let cost = "no discard reaches the drives that could use it".to_owned();
         let fix = format!("{}, which is a drive like the others", array.replace(without));
-        report.find(Code::DiscardDiffers, &array.name, [evidence, cost, fix]);
+        report.find(FindingCode::DiscardDiffers, &array.name, [evidence, cost, fix]);
         return;
     }
     let flash = facts.is_flash(array) == Some(true) && !with.is_empty();
@@ -138,11 +139,11 @@ fn discards(facts: &Facts, array: &Array, drives: &[&Device], report: &mut Repor
         let evidence = "raid456.devices_handle_discard_safely is N".to_owned();
         let cost = "SSDs never learn what is free, and write slower the fuller they seem".to_owned();
         let fix = "if all of them return zeros after a discard: options raid456 devices_handle_discard_safely=Y in /etc/modprobe.d";
-        report.find(Code::NoParityDiscard, &array.name, [evidence, cost, fix.to_owned()]);
+        report.find(FindingCode::NoParityDiscard, &array.name, [evidence, cost, fix.to_owned()]);
     }
 }
 
-fn shingled(array: &Array, drive: &Device, report: &mut Report) {
+fn shingled(array: &ArrayFacts, drive: &DeviceFacts, report: &mut AuditReport) {
     let zoned =
         drive.queue.as_ref().and_then(|queue| queue.zoned.as_deref()).filter(|zoned| *zoned != "none");
     let model = drive.drive.as_ref().and_then(|drive| drive.model.as_deref()).unwrap_or_default();
@@ -157,10 +158,10 @@ fn shingled(array: &Array, drive: &Device, report: &mut Report) {
     };
     let cost = format!("rebuilds of {} take days, and pauses of it look like failures", array.name);
     let fix = format!("{}, which is not shingled", array.replace(drive));
-    report.find(Code::Shingled, &drive.name, [evidence, cost, fix]);
+    report.find(FindingCode::Shingled, &drive.name, [evidence, cost, fix]);
 }
 
-fn recovery(array: &Array, drives: &[&Device], report: &mut Report) {
+fn recovery(array: &ArrayFacts, drives: &[&DeviceFacts], report: &mut AuditReport) {
     let (mut unknown, mut no_timeout) = (Vec::new(), Vec::new());
     for drive in drives {
         // What has no head does not try for minutes.
@@ -180,21 +181,23 @@ fn recovery(array: &Array, drives: &[&Device], report: &mut Report) {
                 unknown.push(&drive.name[..]);
                 continue;
             }
-            Some(Recovery::Limited(tenths)) if tenths / 10 < timeout => continue,
-            Some(Recovery::Limited(tenths)) => {
+            Some(ErrorRecovery::Limited(tenths)) if tenths / 10 < timeout => continue,
+            Some(ErrorRecovery::Limited(tenths)) => {
                 format!("it tries for {}.{} s and the kernel waits {timeout} s", tenths / 10, tenths % 10)
             }
-            Some(Recovery::Off) => format!("its time limit is off, and the kernel waits {timeout} s"),
-            Some(Recovery::Unsupported) => format!("it has no time limit, and the kernel waits {timeout} s"),
+            Some(ErrorRecovery::Off) => format!("its time limit is off, and the kernel waits {timeout} s"),
+            Some(ErrorRecovery::Unsupported) => {
+                format!("it has no time limit, and the kernel waits {timeout} s")
+            }
         };
         let cost = format!("one bad sector, and {} loses the whole drive", array.name);
         let fix = match recovery {
-            Some(Recovery::Unsupported) => {
+            Some(ErrorRecovery::Unsupported) => {
                 format!("echo {DESKTOP_SECONDS} > /sys/block/{}/device/timeout, at every start", drive.name)
             }
             _ => format!("smartctl -l scterc,70,70 /dev/{}, at every start", drive.name),
         };
-        report.find(Code::ErrorRecovery, &drive.name, [evidence, cost, fix]);
+        report.find(FindingCode::ErrorRecovery, &drive.name, [evidence, cost, fix]);
     }
     if !no_timeout.is_empty() {
         let what = format!("how long the kernel waits for these: {}", no_timeout.join(", "));

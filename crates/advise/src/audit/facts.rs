@@ -6,42 +6,42 @@ use crate::limits::Scheme;
 
 /// What was found, of members or of a whole system.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Facts {
+pub struct AuditFacts {
     /// Everything that has bytes: drives, partitions, and what arrays and volume groups offer.
     /// Below comes before above.
-    pub devices: Vec<Device>,
+    pub devices: Vec<DeviceFacts>,
     /// Arrays.
-    pub arrays: Vec<Array>,
+    pub arrays: Vec<ArrayFacts>,
     /// Volume groups.
-    pub groups: Vec<Group>,
+    pub groups: Vec<GroupFacts>,
     /// What a running system says of itself; `None` if only members were looked at.
-    pub system: Option<System>,
+    pub system: Option<SystemFacts>,
     /// What the stack is to be used for, where that was said.
-    pub request: Option<Request>,
+    pub request: Option<IntendedUse>,
     /// What could not be found out.
     pub unread: Vec<Unchecked>,
 }
 
 /// Something that has bytes.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Device {
+pub struct DeviceFacts {
     /// What it is called.
     pub name: String,
     /// Its size.
     pub size: u64,
     /// What it is.
-    pub origin: Origin,
+    pub origin: DeviceOrigin,
     /// The file system on it, if it is one that is known.
-    pub file_system: Option<FileSystem>,
+    pub file_system: Option<FileSystemFacts>,
     /// What the kernel says of it.
     pub queue: Option<Queue>,
     /// What is known of it as a drive.
-    pub drive: Option<Drive>,
+    pub drive: Option<DriveFacts>,
 }
 
 /// What a device is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Origin {
+pub enum DeviceOrigin {
     /// A drive, or an image of one.
     Drive,
     /// A part of another device.
@@ -64,7 +64,7 @@ pub enum Origin {
 
 /// An array.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Array {
+pub struct ArrayFacts {
     /// What it is called.
     pub name: String,
     /// `raid5`.
@@ -94,7 +94,7 @@ pub struct Array {
     /// Whether a check ever went through it; `None` if it cannot be told.
     pub scrubbed: Option<bool>,
     /// What the kernel that runs it says.
-    pub running: Option<Running>,
+    pub running: Option<KernelArray>,
 }
 
 /// Whether parity or copies agree.
@@ -114,7 +114,7 @@ pub struct ArrayMember {
     /// Which device.
     pub device: usize,
     /// What it is to the array.
-    pub role: Role,
+    pub role: MemberRole,
     /// Where its data starts; `None` if it is not known.
     pub start: Option<u64>,
     /// How much of it the array uses; `None` if it is not known.
@@ -125,7 +125,7 @@ pub struct ArrayMember {
 
 /// What a member is to its array.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Role {
+pub enum MemberRole {
     /// In use.
     Active,
     /// Waiting.
@@ -138,7 +138,7 @@ pub enum Role {
 
 /// What the kernel says of an array.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Running {
+pub struct KernelArray {
     /// What the kernel calls it: `md0`.
     pub node: String,
     /// Entries of its stripe cache.
@@ -155,20 +155,20 @@ pub struct Running {
 
 /// A volume group.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Group {
+pub struct GroupFacts {
     /// What it is called.
     pub name: String,
     /// The size of its extents.
     pub extent: u64,
     /// Physical volumes.
-    pub physical: Vec<Physical>,
+    pub physical: Vec<PhysicalFacts>,
     /// Logical volumes, the hidden ones too.
-    pub volumes: Vec<Volume>,
+    pub volumes: Vec<LogicalFacts>,
 }
 
 /// A physical volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Physical {
+pub struct PhysicalFacts {
     /// Its device, if that is there.
     pub device: Option<usize>,
     /// Where its first extent is.
@@ -177,16 +177,16 @@ pub struct Physical {
 
 /// A logical volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Volume {
+pub struct LogicalFacts {
     /// What it is called, without its group.
     pub name: String,
     /// Its runs on physical volumes; none if it is made of other volumes.
-    pub segments: Vec<Segment>,
+    pub segments: Vec<SegmentFacts>,
 }
 
 /// A run of a logical volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Segment {
+pub struct SegmentFacts {
     /// Where it starts in the volume.
     pub start: u64,
     /// How much goes to one area before the next one's turn; 0 if there is only one.
@@ -197,7 +197,7 @@ pub struct Segment {
 
 /// A file system.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FileSystem {
+pub struct FileSystemFacts {
     /// `xfs`, `ext4`.
     pub kind: String,
     /// The version of XFS's format; 0 elsewhere.
@@ -234,20 +234,20 @@ pub struct Queue {
 
 /// What is known of a drive.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Drive {
+pub struct DriveFacts {
     /// Its model.
     pub model: Option<String>,
     /// After how many seconds the kernel gives an operation up.
     pub timeout_seconds: Option<u64>,
     /// For how long it tries by itself.
-    pub recovery: Option<Recovery>,
+    pub recovery: Option<ErrorRecovery>,
     /// Reads and writes since the start, and the milliseconds that they took together.
     pub work: Option<(u64, u64)>,
 }
 
 /// For how long a drive tries to read a sector before it says that it cannot (SCT ERC).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Recovery {
+pub enum ErrorRecovery {
     /// Tenths of a second.
     Limited(u64),
     /// It can be told, and is not.
@@ -258,13 +258,13 @@ pub enum Recovery {
 
 /// What a running system says of itself.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct System {
+pub struct SystemFacts {
     /// Memory.
     pub memory: Option<u64>,
     /// Processors.
     pub processors: Option<u64>,
     /// What is mounted, or is to be.
-    pub mounts: Vec<Mount>,
+    pub mounts: Vec<MountFacts>,
     /// Whether an alert is sent when a member fails; `None` if it cannot be told.
     pub alerts: Option<bool>,
     /// Whether md passes discards on in arrays with parity; `None` if it cannot be told.
@@ -273,7 +273,7 @@ pub struct System {
 
 /// A file system that is mounted, or is to be.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mount {
+pub struct MountFacts {
     /// Where that is said: `/proc/mounts`, `/etc/fstab`.
     pub stated_in: String,
     /// What.
@@ -288,7 +288,7 @@ pub struct Mount {
 
 /// What a stack is to be used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Request {
+pub struct IntendedUse {
     /// Requests go anywhere, not one after the other.
     pub random: bool,
     /// There are writes among them.
@@ -322,19 +322,19 @@ impl Stripes<'_> {
     }
 }
 
-impl Device {
+impl DeviceFacts {
     /// Where Linux has it.
     pub(super) fn node(&self) -> String {
         match self.origin {
-            Origin::Drive | Origin::Partition { .. } => self.name.clone(),
-            Origin::Array(_) => format!("/dev/md/{}", self.name),
-            Origin::Logical { .. } => format!("/dev/{}", self.name),
+            DeviceOrigin::Drive | DeviceOrigin::Partition { .. } => self.name.clone(),
+            DeviceOrigin::Array(_) => format!("/dev/md/{}", self.name),
+            DeviceOrigin::Logical { .. } => format!("/dev/{}", self.name),
         }
     }
 }
 
 /// Commands that help: of mdadm where the kernel runs the array, of wattle otherwise.
-impl Array {
+impl ArrayFacts {
     /// Where Linux has it.
     pub(super) fn node(&self) -> String {
         match &self.running {
@@ -344,7 +344,7 @@ impl Array {
     }
 
     /// A member, as these commands know it.
-    pub(super) fn path(&self, member: &Device) -> String {
+    pub(super) fn path(&self, member: &DeviceFacts) -> String {
         match self.running {
             Some(_) => format!("/dev/{}", member.name),
             None => word(&member.name),
@@ -360,7 +360,7 @@ impl Array {
     }
 
     /// Replaces a member while it still works, by NEW.
-    pub(super) fn replace(&self, member: &Device) -> String {
+    pub(super) fn replace(&self, member: &DeviceFacts) -> String {
         let old = self.path(member);
         match self.running {
             Some(_) => format!("{}; mdadm {} --replace {old} --with NEW", self.add("NEW"), self.node()),
@@ -369,7 +369,7 @@ impl Array {
     }
 }
 
-impl Array {
+impl ArrayFacts {
     /// Blocks of a stripe that are parity.
     pub(super) fn parities(&self) -> u32 {
         match self.scheme {
@@ -400,19 +400,19 @@ impl Array {
 
     /// The devices of members in use.
     pub(super) fn active(&self) -> impl Iterator<Item = &ArrayMember> {
-        self.members.iter().filter(|member| member.role == Role::Active)
+        self.members.iter().filter(|member| member.role == MemberRole::Active)
     }
 }
 
-impl Facts {
+impl AuditFacts {
     /// What a place of a device lies on that is cut into stripes, and where in that; `None` if
     /// nothing below is, or that is not known.
     pub(super) fn place(&self, device: usize, at: u64) -> Option<(Stripes<'_>, u64)> {
         match self.devices[device].origin {
-            Origin::Drive => None,
-            Origin::Partition { of, start } => self.place(of, start.checked_add(at)?),
-            Origin::Array(array) => Some((self.arrays[array].stripes()?, at)),
-            Origin::Logical { group, volume } => {
+            DeviceOrigin::Drive => None,
+            DeviceOrigin::Partition { of, start } => self.place(of, start.checked_add(at)?),
+            DeviceOrigin::Array(array) => Some((self.arrays[array].stripes()?, at)),
+            DeviceOrigin::Logical { group, volume } => {
                 let group = &self.groups[group];
                 let segments = &group.volumes[volume].segments;
                 let segment = segments.iter().rev().find(|segment| segment.start <= at)?;
@@ -435,36 +435,36 @@ impl Facts {
     /// The drive that a device is, or is a partition of.
     pub(super) fn drive(&self, device: usize) -> Option<usize> {
         match self.devices[device].origin {
-            Origin::Drive => Some(device),
-            Origin::Partition { of, .. } => self.drive(of),
-            Origin::Array(_) | Origin::Logical { .. } => None,
+            DeviceOrigin::Drive => Some(device),
+            DeviceOrigin::Partition { of, .. } => self.drive(of),
+            DeviceOrigin::Array(_) | DeviceOrigin::Logical { .. } => None,
         }
     }
 
     /// Where a place of a device is on its drive.
     pub(super) fn on_drive(&self, device: usize, at: u64) -> Option<u64> {
         match self.devices[device].origin {
-            Origin::Drive => Some(at),
-            Origin::Partition { of, start } => self.on_drive(of, start.checked_add(at)?),
-            Origin::Array(_) | Origin::Logical { .. } => None,
+            DeviceOrigin::Drive => Some(at),
+            DeviceOrigin::Partition { of, start } => self.on_drive(of, start.checked_add(at)?),
+            DeviceOrigin::Array(_) | DeviceOrigin::Logical { .. } => None,
         }
     }
 
     /// The content of an array.
-    pub(super) fn content(&self, array: usize) -> Option<&Device> {
-        self.devices.iter().find(|device| device.origin == Origin::Array(array))
+    pub(super) fn content(&self, array: usize) -> Option<&DeviceFacts> {
+        self.devices.iter().find(|device| device.origin == DeviceOrigin::Array(array))
     }
 
     /// The drives of an array's members that are in use.
-    pub(super) fn drives_of(&self, array: &Array) -> Vec<&Device> {
+    pub(super) fn drives_of(&self, array: &ArrayFacts) -> Vec<&DeviceFacts> {
         let drives = array.active().filter_map(|member| self.drive(member.device));
         drives.map(|drive| &self.devices[drive]).collect()
     }
 
     /// Whether all drives of an array have no heads; `None` if that is not known of one of them.
-    pub(super) fn is_flash(&self, array: &Array) -> Option<bool> {
+    pub(super) fn is_flash(&self, array: &ArrayFacts) -> Option<bool> {
         let drives = self.drives_of(array);
-        let rotational = |drive: &&Device| drive.queue.as_ref()?.rotational;
+        let rotational = |drive: &&DeviceFacts| drive.queue.as_ref()?.rotational;
         let known: Option<Vec<bool>> = drives.iter().map(rotational).collect();
         known.filter(|known| !known.is_empty()).map(|known| known.iter().all(|rotational| !rotational))
     }

@@ -1,7 +1,7 @@
 //! File systems: whether they know the stripes they are on, and how their groups lie.
 
-use super::facts::{Device, Facts, FileSystem, Stripes};
-use super::{Code, Report, Size, word};
+use super::facts::{AuditFacts, DeviceFacts, FileSystemFacts, Stripes};
+use super::{AuditReport, FindingCode, Size, word};
 
 /// Groups for each processor from which more make no difference: storage that is very parallel
 /// wants some for each.
@@ -13,7 +13,7 @@ const GROUPS_MANY: u64 = 4096;
 /// Fewer groups than this may well start anywhere.
 const GROUPS_TELLING: usize = 4;
 
-pub(super) fn rules(facts: &Facts, report: &mut Report) {
+pub(super) fn rules(facts: &AuditFacts, report: &mut AuditReport) {
     for (ix, device) in facts.devices.iter().enumerate() {
         let Some(file_system) = &device.file_system else { continue };
         let stripes = facts.place(ix, 0).map(|(stripes, _)| stripes);
@@ -28,7 +28,7 @@ pub(super) fn rules(facts: &Facts, report: &mut Report) {
 }
 
 /// How a file system is told of stripes: when it is made, and afterwards.
-fn commands(device: &Device, file_system: &FileSystem, stripes: &Stripes<'_>) -> (String, String) {
+fn commands(device: &DeviceFacts, file_system: &FileSystemFacts, stripes: &Stripes<'_>) -> (String, String) {
     let (unit, stripe) = (stripes.unit, stripes.stripe());
     if file_system.kind == "xfs" {
         let make = format!("mkfs.xfs -d su={}k,sw={}", unit >> 10, stripes.drives);
@@ -42,7 +42,12 @@ fn commands(device: &Device, file_system: &FileSystem, stripes: &Stripes<'_>) ->
     (format!("mke2fs -t {} -E {options}", file_system.kind), tune)
 }
 
-fn geometry(device: &Device, file_system: &FileSystem, stripes: &Stripes<'_>, report: &mut Report) {
+fn geometry(
+    device: &DeviceFacts,
+    file_system: &FileSystemFacts,
+    stripes: &Stripes<'_>,
+    report: &mut AuditReport,
+) {
     let (make, tune) = commands(device, file_system, stripes);
     let fix = format!("{tune}; anew: {make}");
     let below = format!(
@@ -61,20 +66,20 @@ fn geometry(device: &Device, file_system: &FileSystem, stripes: &Stripes<'_>, re
         (None, None) => {
             let evidence =
                 format!("{} has no stripe unit and no stripe width, and {below}", file_system.kind);
-            report.find(Code::NoStripes, &device.name, [evidence, reads_first.to_owned(), fix]);
+            report.find(FindingCode::NoStripes, &device.name, [evidence, reads_first.to_owned(), fix]);
             return;
         }
         (Some(unit), _) if unit != stripes.unit => {
             let evidence = format!("its stripe unit is {}, and {below}", Size(unit));
             let cost = "its structures start where no drive's part of a stripe does".to_owned();
-            report.find(Code::UnitDiffers, &device.name, [evidence, cost, fix.clone()]);
+            report.find(FindingCode::UnitDiffers, &device.name, [evidence, cost, fix.clone()]);
         }
         _ => {}
     }
     let width = width.unwrap_or(unit.unwrap_or(0));
     if width != stripes.stripe() {
         let evidence = format!("its stripe width is {}, and {below}", Size(width));
-        report.find(Code::WidthDiffers, &device.name, [evidence, reads_first.to_owned(), fix]);
+        report.find(FindingCode::WidthDiffers, &device.name, [evidence, reads_first.to_owned(), fix]);
     }
     let unit = unit.unwrap_or(stripes.unit);
     if file_system.kind == "xfs" && file_system.groups > 1 && !file_system.group_size.is_multiple_of(unit) {
@@ -85,16 +90,16 @@ fn geometry(device: &Device, file_system: &FileSystem, stripes: &Stripes<'_>, re
             Size(unit)
         );
         let cost = "only the first group starts where a drive's part of a stripe does".to_owned();
-        report.find(Code::GroupUnit, &device.name, [evidence, cost, make]);
+        report.find(FindingCode::GroupUnit, &device.name, [evidence, cost, make]);
     }
 }
 
 fn groups(
-    facts: &Facts,
-    device: &Device,
-    file_system: &FileSystem,
+    facts: &AuditFacts,
+    device: &DeviceFacts,
+    file_system: &FileSystemFacts,
     stripes: Option<&Stripes<'_>>,
-    report: &mut Report,
+    report: &mut AuditReport,
 ) {
     let slots = &file_system.group_slots;
     let most = slots.iter().map(|slot| (slots.iter().filter(|other| *other == slot).count(), *slot)).max();
@@ -113,7 +118,7 @@ fn groups(
         let longer = (file_system.group_size / stripes.unit.max(1) + 1).saturating_mul(stripes.unit);
         let (make, _) = commands(device, file_system, stripes);
         let fix = format!("anew, with groups of a unit more: {make},agsize={longer}");
-        report.find(Code::GroupsTogether, &device.name, [evidence, cost, fix]);
+        report.find(FindingCode::GroupsTogether, &device.name, [evidence, cost, fix]);
     }
     let processors = facts.system.as_ref().and_then(|system| system.processors);
     let many = processors.map_or(GROUPS_MANY, |processors| {
@@ -127,16 +132,16 @@ fn groups(
         let evidence = format!("{} groups of {}{on}", file_system.groups, Size(file_system.group_size));
         let cost = format!("no file's run is longer than {}", Size(file_system.group_size));
         let fix = "make it anew with mkfs.xfs -d agcount=N, N about the number of processors".to_owned();
-        report.find(Code::ManyGroups, &device.name, [evidence, cost, fix]);
+        report.find(FindingCode::ManyGroups, &device.name, [evidence, cost, fix]);
     }
 }
 
-fn old_format(device: &Device, file_system: &FileSystem, report: &mut Report) {
+fn old_format(device: &DeviceFacts, file_system: &FileSystemFacts, report: &mut AuditReport) {
     if file_system.version == 4 {
         let evidence = "its superblock says version 4".to_owned();
         let cost =
             "what changes its metadata by itself is not noticed, and Linux drops it in 2030".to_owned();
         let fix = "copy what is on it to one made by a mkfs.xfs of today (-m crc=1)".to_owned();
-        report.find(Code::OldFormat, &device.name, [evidence, cost, fix]);
+        report.find(FindingCode::OldFormat, &device.name, [evidence, cost, fix]);
     }
 }

@@ -1,8 +1,8 @@
 //! What is wrong with a stack: rules over facts, as a linter has them.
 //!
-//! [`Facts`] are what was found, by the caller; a rule is a pure function from them to
-//! [`Finding`]s, each with a [`Code`] that never changes its meaning. What a rule would need and
-//! could not be told is [`Unchecked`]: silence means that something was looked at and is as it
+//! [`AuditFacts`] are what was found, by the caller; a rule is a pure function from them to
+//! [`Finding`]s, each with a [`FindingCode`] that never changes its meaning. What a rule would need
+//! and could not be told is [`Unchecked`]: silence means that something was looked at and is as it
 //! should be.
 //!
 //! Reading order: [`facts`], `codes` (every finding there is), then one file of rules per theme.
@@ -19,14 +19,14 @@ mod watch;
 
 use std::fmt;
 
-pub use codes::{Code, Severity};
-pub use facts::Facts;
+pub use codes::{FindingCode, Severity};
+pub use facts::AuditFacts;
 
 /// Something that is wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     /// What kind of thing.
-    pub code: Code,
+    pub code: FindingCode,
     /// What it is about: a device, an array, a volume, by its name.
     pub subject: String,
     /// What was found, with the numbers.
@@ -48,15 +48,15 @@ pub struct Unchecked {
 
 /// What an audit comes to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Report {
+pub struct AuditReport {
     /// What is wrong, the worst first.
     pub findings: Vec<Finding>,
     /// What could not be looked at.
     pub unchecked: Vec<Unchecked>,
 }
 
-impl Report {
-    fn find(&mut self, code: Code, subject: &str, [evidence, cost, fix]: [String; 3]) {
+impl AuditReport {
+    fn find(&mut self, code: FindingCode, subject: &str, [evidence, cost, fix]: [String; 3]) {
         self.findings.push(Finding { code, subject: subject.to_owned(), evidence, cost, fix });
     }
 
@@ -70,8 +70,8 @@ impl Report {
 
 /// Everything that the rules find.
 #[must_use]
-pub fn audit(facts: &Facts) -> Report {
-    let mut report = Report { findings: Vec::new(), unchecked: facts.unread.clone() };
+pub fn audit(facts: &AuditFacts) -> AuditReport {
+    let mut report = AuditReport { findings: Vec::new(), unchecked: facts.unread.clone() };
     for rules in [
         redundancy::rules,
         align::rules,
@@ -140,6 +140,6 @@ mod tests {
 
     #[test]
     fn nothing_is_known_of_nothing() {
-        assert_eq!(audit(&Facts::default()).findings, []);
+        assert_eq!(audit(&AuditFacts::default()).findings, []);
     }
 }

@@ -1,7 +1,7 @@
 //! Mount options: what is dangerous, and what recipes of another time left behind.
 
-use super::facts::{Facts, Mount};
-use super::{Code, Report};
+use super::facts::{AuditFacts, MountFacts};
+use super::{AuditReport, FindingCode};
 
 /// Options that Linux does not have any more: of which file system, and what became of it. XFS's
 /// are those that Documentation/admin-guide/xfs.rst lists as removed, each of which makes a mount
@@ -41,7 +41,7 @@ const OBSOLETE: [(&str, &str, &str); 16] = [
 const DEFAULTS: [(&str, &str); 4] =
     [("xfs", "logbufs=8"), ("xfs", "logbsize=32k"), ("ext", "barrier=1"), ("ext", "data=ordered")];
 
-pub(super) fn rules(facts: &Facts, report: &mut Report) {
+pub(super) fn rules(facts: &AuditFacts, report: &mut AuditReport) {
     let Some(system) = &facts.system else {
         let why = "only members were looked at; the system they are in says it (`wattle audit` there)";
         report.unknown("mount options", why);
@@ -58,7 +58,7 @@ fn family(kind: &str) -> &str {
     if matches!(kind, "ext2" | "ext3" | "ext4") { "ext" } else { kind }
 }
 
-fn rules_of(mount: &Mount, report: &mut Report) {
+fn rules_of(mount: &MountFacts, report: &mut AuditReport) {
     let family = family(&mount.kind);
     for option in &mount.options {
         let evidence = format!("{} mounts {} ({}) with {option}", mount.stated_in, mount.source, mount.kind);
@@ -66,17 +66,17 @@ fn rules_of(mount: &Mount, report: &mut Report) {
         let name = option.split_once('=').map_or(option.as_str(), |(name, _)| name);
         if matches!(option.as_str(), "nobarrier" | "barrier=0") && matches!(family, "ext" | "xfs" | "btrfs") {
             let cost = "a power cut may damage the file system".to_owned();
-            report.find(Code::NoBarrier, &mount.at, [evidence.clone(), cost, fix.clone()]);
+            report.find(FindingCode::NoBarrier, &mount.at, [evidence.clone(), cost, fix.clone()]);
         }
         if option == "data=writeback" && family == "ext" {
             let cost = "files may hold what was deleted, or nothing, after a crash".to_owned();
-            report.find(Code::Writeback, &mount.at, [evidence.clone(), cost, fix.clone()]);
+            report.find(FindingCode::Writeback, &mount.at, [evidence.clone(), cost, fix.clone()]);
         }
         let obsolete = OBSOLETE.iter().find(|(of, known, _)| *of == family && *known == name);
         // What the kernel lists it does have; there the list says what was asked of it.
         if let Some((_, _, became)) = obsolete.filter(|_| mount.stated_in != "/proc/mounts") {
             report.find(
-                Code::ObsoleteOption,
+                FindingCode::ObsoleteOption,
                 &mount.at,
                 [evidence.clone(), (*became).to_owned(), fix.clone()],
             );
@@ -88,7 +88,7 @@ fn rules_of(mount: &Mount, report: &mut Report) {
                 true => "nothing: noatime says it of directories too",
                 false => "nothing: it is so anyhow",
             };
-            report.find(Code::DefaultOption, &mount.at, [evidence, cost.to_owned(), fix]);
+            report.find(FindingCode::DefaultOption, &mount.at, [evidence, cost.to_owned(), fix]);
         }
     }
 }

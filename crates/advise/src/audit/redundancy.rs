@@ -1,9 +1,9 @@
 //! Redundancy: whether an array has what it says, and gets it back.
 
-use super::facts::{Array, Facts, Role, Sync};
-use super::{Code, Report, Size, word};
+use super::facts::{ArrayFacts, AuditFacts, MemberRole, Sync};
+use super::{AuditReport, FindingCode, Size, word};
 
-pub(super) fn rules(facts: &Facts, report: &mut Report) {
+pub(super) fn rules(facts: &AuditFacts, report: &mut AuditReport) {
     for array in &facts.arrays {
         state(array, report);
         members(facts, array, report);
@@ -20,17 +20,17 @@ pub(super) fn rules(facts: &Facts, report: &mut Report) {
             let cost = "volumes with extents on them cannot be used, or only in part".to_owned();
             let fix =
                 format!("find them; what is lost for good: vgreduce --removemissing {}", word(&group.name));
-            report.find(Code::MissingVolume, &group.name, [evidence, cost, fix]);
+            report.find(FindingCode::MissingVolume, &group.name, [evidence, cost, fix]);
         }
     }
 }
 
-fn state(array: &Array, report: &mut Report) {
+fn state(array: &ArrayFacts, report: &mut AuditReport) {
     let name = word(&array.name);
     if let Some(why) = &array.refused {
         let fix = format!("wattle why MEMBER... says what helps with {name}");
         let cost = "what is on it cannot be used".to_owned();
-        report.find(Code::Refused, &array.name, [why.clone(), cost, fix]);
+        report.find(FindingCode::Refused, &array.name, [why.clone(), cost, fix]);
     }
     if array.missing > 0 && array.redundant() {
         let evidence = format!("{} of {} members are missing or not whole", array.missing, array.slots);
@@ -41,7 +41,7 @@ fn state(array: &Array, report: &mut Report) {
             _ => format!("{left} further failure is survived"),
         };
         let fix = array.add("DEVICE");
-        report.find(Code::Degraded, &array.name, [evidence, cost, fix]);
+        report.find(FindingCode::Degraded, &array.name, [evidence, cost, fix]);
         if array.sync == Some(Sync::Dirty)
             && array.parities() > 0
             && array.log != Some(true)
@@ -51,7 +51,7 @@ fn state(array: &Array, report: &mut Report) {
             let cost = "blocks of the missing member may come out wrong, without an error".to_owned();
             let fix =
                 "find the missing member; --force=dirty-degraded goes on without, at that risk".to_owned();
-            report.find(Code::DirtyDegraded, &array.name, [evidence, cost, fix]);
+            report.find(FindingCode::DirtyDegraded, &array.name, [evidence, cost, fix]);
         }
     }
     let pending = match array.sync {
@@ -66,34 +66,34 @@ fn state(array: &Array, report: &mut Report) {
         let evidence = evidence.to_owned();
         let cost = "a failure before it is gives wrong data wherever they differ".to_owned();
         let fix = format!("wattle serve, or mdadm --assemble, and let it finish: wattle status {name}");
-        report.find(Code::Unsynced, &array.name, [evidence, cost, fix]);
+        report.find(FindingCode::Unsynced, &array.name, [evidence, cost, fix]);
     }
     if array.metadata == "0.90" || array.metadata == "0.91" {
         let evidence = format!("its superblocks are {}", array.metadata);
         let cost = "no more than 2 TiB of each member, no record of a rebuild or of bad sectors".to_owned();
         let fix = "mdadm --assemble --update=metadata, once, with the array stopped".to_owned();
-        report.find(Code::OldMetadata, &array.name, [evidence, cost, fix]);
+        report.find(FindingCode::OldMetadata, &array.name, [evidence, cost, fix]);
     }
 }
 
-fn members(facts: &Facts, array: &Array, report: &mut Report) {
+fn members(facts: &AuditFacts, array: &ArrayFacts, report: &mut AuditReport) {
     for member in &array.members {
         let device = &facts.devices[member.device];
         let name = &device.name;
-        if let Role::Unused(why) = &member.role {
+        if let MemberRole::Unused(why) = &member.role {
             let cost = format!("it is no redundancy of {} as it is", array.name);
-            report.find(Code::UnusedMember, name, [why.clone(), cost, array.add(&array.path(device))]);
+            report.find(FindingCode::UnusedMember, name, [why.clone(), cost, array.add(&array.path(device))]);
         }
         if member.bad_sectors > 0 {
             let evidence = format!("{} sectors, in its bad-block log", member.bad_sectors);
             let cost = "no redundancy there: another failure loses these".to_owned();
             let fix = array.replace(device);
-            report.find(Code::BadBlocks, name, [evidence, cost, fix]);
+            report.find(FindingCode::BadBlocks, name, [evidence, cost, fix]);
         }
     }
 }
 
-fn protection(array: &Array, report: &mut Report) {
+fn protection(array: &ArrayFacts, report: &mut AuditReport) {
     let node = array.node();
     if array.bitmap.is_none() {
         report.unknown(format!("{}: whether it has a bitmap", array.name), "nothing there says so");
@@ -110,7 +110,7 @@ fn protection(array: &Array, report: &mut Report) {
             None => "a crash costs a resync of everything".to_owned(),
         };
         report.find(
-            Code::NoBitmap,
+            FindingCode::NoBitmap,
             &array.name,
             [evidence, cost, format!("mdadm --grow --bitmap=internal {node}")],
         );
@@ -125,12 +125,12 @@ fn protection(array: &Array, report: &mut Report) {
             ),
             _ => "a journal device (mdadm --create --write-journal), or a battery".to_owned(),
         };
-        report.find(Code::WriteHole, &array.name, [evidence, cost.to_owned(), fix]);
+        report.find(FindingCode::WriteHole, &array.name, [evidence, cost.to_owned(), fix]);
     }
-    if !array.members.iter().any(|member| member.role == Role::Spare) {
+    if !array.members.iter().any(|member| member.role == MemberRole::Spare) {
         let evidence = format!("{} members, none of them a spare", array.slots);
         let cost = "a rebuild starts when somebody starts it".to_owned();
-        report.find(Code::NoSpare, &array.name, [evidence, cost, array.add("DEVICE")]);
+        report.find(FindingCode::NoSpare, &array.name, [evidence, cost, array.add("DEVICE")]);
     }
 }
 
@@ -143,7 +143,7 @@ fn time(seconds: u64) -> String {
     }
 }
 
-fn shared_drives(facts: &Facts, array: &Array, report: &mut Report) {
+fn shared_drives(facts: &AuditFacts, array: &ArrayFacts, report: &mut AuditReport) {
     let active: Vec<_> =
         array.active().filter_map(|member| Some((member.device, facts.drive(member.device)?))).collect();
     for (at, (device, drive)) in active.iter().enumerate() {
@@ -153,13 +153,13 @@ fn shared_drives(facts: &Facts, array: &Array, report: &mut Report) {
             format!("{} and {} are both on {name}", facts.devices[*first].name, facts.devices[*device].name);
         let cost = format!("{name} failing is two failures of {}, and both wait for its head", array.name);
         let fix = format!("{}, on another drive", array.replace(&facts.devices[*device]));
-        report.find(Code::SharedDrive, &array.name, [evidence, cost, fix]);
+        report.find(FindingCode::SharedDrive, &array.name, [evidence, cost, fix]);
         return;
     }
 }
 
 /// What members have and the smallest does not. RAID 0 and linear use all of each.
-fn sizes(facts: &Facts, array: &Array, report: &mut Report) {
+fn sizes(facts: &AuditFacts, array: &ArrayFacts, report: &mut AuditReport) {
     if !array.redundant() {
         return;
     }
@@ -180,33 +180,33 @@ fn sizes(facts: &Facts, array: &Array, report: &mut Report) {
         format!("{} of {} are beyond what the smallest member has", Size(most - least), largest.name);
     let cost = format!("{} of drives that hold nothing", Size(sum));
     let fix = "arrays of equal partitions, and one volume group of them".to_owned();
-    report.find(Code::WastedSpace, &array.name, [evidence, cost, fix]);
+    report.find(FindingCode::WastedSpace, &array.name, [evidence, cost, fix]);
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::audit::facts::{ArrayMember, Device, Origin};
+    use crate::audit::facts::{ArrayMember, DeviceFacts, DeviceOrigin};
     use crate::limits::Scheme;
 
     #[test]
     fn sectors_recorded_as_lost_are_found() {
-        let device = Device {
+        let device = DeviceFacts {
             name: "sda".to_owned(),
             size: 1 << 30,
-            origin: Origin::Drive,
+            origin: DeviceOrigin::Drive,
             file_system: None,
             queue: None,
             drive: None,
         };
         let member = ArrayMember {
             device: 0,
-            role: Role::Active,
+            role: MemberRole::Active,
             start: Some(1 << 20),
             used: Some(1 << 29),
             bad_sectors: 8,
         };
-        let array = Array {
+        let array = ArrayFacts {
             name: "data".to_owned(),
             level: "raid1".to_owned(),
             scheme: Scheme::Mirrored { copies: 2, far: false },
@@ -223,9 +223,9 @@ mod tests {
             scrubbed: None,
             running: None,
         };
-        let facts = Facts { devices: vec![device], arrays: vec![array], ..Facts::default() };
+        let facts = AuditFacts { devices: vec![device], arrays: vec![array], ..AuditFacts::default() };
         let found = crate::audit::audit(&facts).findings;
-        assert_eq!(found[0].code, Code::BadBlocks);
+        assert_eq!(found[0].code, FindingCode::BadBlocks);
         assert_eq!(
             (found[0].subject.as_str(), found[0].evidence.as_str()),
             ("sda", "8 sectors, in its bad-block log")

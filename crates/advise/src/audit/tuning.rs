@@ -1,7 +1,7 @@
 //! Tuning: read-ahead, stripe cache, threads, and the chunk against what is asked.
 
-use super::facts::{Array, Device, Facts, Origin, Request, Running};
-use super::{Code, Report, Size, word};
+use super::facts::{ArrayFacts, AuditFacts, DeviceFacts, DeviceOrigin, IntendedUse, KernelArray};
+use super::{AuditReport, FindingCode, Size, word};
 use crate::limits::Scheme;
 
 /// What md starts with, and what published measurements found to be enough for SSDs.
@@ -12,7 +12,7 @@ const PAGE: u64 = 4096;
 /// Of the memory, for one cache.
 const MEMORY_PART: u64 = 8;
 
-pub(super) fn rules(facts: &Facts, report: &mut Report) {
+pub(super) fn rules(facts: &AuditFacts, report: &mut AuditReport) {
     if facts.system.is_none() {
         let why = "only members were looked at; the system they are in says it (`wattle audit` there)";
         report.unknown("read-ahead, stripe cache, threads", why);
@@ -33,11 +33,17 @@ pub(super) fn rules(facts: &Facts, report: &mut Report) {
     layers(facts, report);
 }
 
-fn read_ahead_of(device: &Device) -> Option<u64> {
+fn read_ahead_of(device: &DeviceFacts) -> Option<u64> {
     device.queue.as_ref()?.read_ahead
 }
 
-fn read_ahead(facts: &Facts, ix: usize, array: &Array, running: &Running, report: &mut Report) {
+fn read_ahead(
+    facts: &AuditFacts,
+    ix: usize,
+    array: &ArrayFacts,
+    running: &KernelArray,
+    report: &mut AuditReport,
+) {
     let Some(stripes) = array.stripes() else { return };
     let Some(found) = facts.content(ix).and_then(read_ahead_of) else {
         report.unknown(format!("{}: read-ahead", array.name), "/sys/block has none of it");
@@ -55,14 +61,14 @@ fn read_ahead(facts: &Facts, ix: usize, array: &Array, running: &Running, report
         let cost = format!("one reader keeps {} of {} drives busy", busy.min(stripes.drives), stripes.drives);
         // Sectors.
         let fix = format!("blockdev --setra {} /dev/{}", stripes.stripe() / 256, running.node);
-        report.find(Code::ReadAhead, &array.name, [evidence, cost, fix]);
+        report.find(FindingCode::ReadAhead, &array.name, [evidence, cost, fix]);
     }
 }
 
 /// Only the read-ahead of what a file system is on counts.
-fn layers(facts: &Facts, report: &mut Report) {
+fn layers(facts: &AuditFacts, report: &mut AuditReport) {
     for (ix, device) in facts.devices.iter().enumerate() {
-        let Origin::Logical { group, volume } = device.origin else { continue };
+        let DeviceOrigin::Logical { group, volume } = device.origin else { continue };
         let group = &facts.groups[group];
         let areas = group.volumes[volume].segments.iter().flat_map(|segment| &segment.areas);
         let devices = areas.filter_map(|(physical, _)| group.physical.get(*physical)?.device);
@@ -73,12 +79,12 @@ fn layers(facts: &Facts, report: &mut Report) {
             let evidence = format!("{}, and {} below it has {}", Size(own), below.name, Size(lower));
             let cost = format!("readers of {} get {} ahead, whatever is set below", device.name, Size(own));
             let fix = format!("lvchange --readahead {} {}", lower / 512, word(&device.name));
-            report.find(Code::ReadAheadDiffers, &device.name, [evidence, cost, fix]);
+            report.find(FindingCode::ReadAheadDiffers, &device.name, [evidence, cost, fix]);
         }
     }
 }
 
-fn stripe_cache(facts: &Facts, array: &Array, running: &Running, report: &mut Report) {
+fn stripe_cache(facts: &AuditFacts, array: &ArrayFacts, running: &KernelArray, report: &mut AuditReport) {
     let Some(entries) = running.stripe_cache else {
         report.unknown(format!("{}: its stripe cache", array.name), "md/stripe_cache_size cannot be read");
         return;
@@ -94,7 +100,7 @@ fn stripe_cache(facts: &Facts, array: &Array, running: &Running, report: &mut Re
             let evidence = format!("{entries} entries: {}", takes(entries));
             let cost =
                 format!("few writes in flight; {GOOD_ENTRIES} entries would take {}", takes(GOOD_ENTRIES));
-            report.find(Code::SmallStripeCache, &array.name, [evidence, cost, set(GOOD_ENTRIES)]);
+            report.find(FindingCode::SmallStripeCache, &array.name, [evidence, cost, set(GOOD_ENTRIES)]);
         }
         None => {
             let what = format!("{}: whether its stripe cache fits its drives", array.name);
@@ -106,7 +112,7 @@ fn stripe_cache(facts: &Facts, array: &Array, running: &Running, report: &mut Re
     if let Some(of) = of.filter(|of| memory(entries) > of / MEMORY_PART) {
         let evidence = format!("{}, of {}", takes(entries), Size(of));
         let cost = "memory that nothing else can have".to_owned();
-        report.find(Code::LargeStripeCache, &array.name, [evidence, cost, set(entries / 2)]);
+        report.find(FindingCode::LargeStripeCache, &array.name, [evidence, cost, set(entries / 2)]);
     }
     let rebuilding = running.action.as_deref().is_some_and(|action| !matches!(action, "idle" | "frozen"));
     if let Some(active) =
@@ -119,11 +125,11 @@ fn stripe_cache(facts: &Facts, array: &Array, running: &Running, report: &mut Re
         let more = entries.saturating_mul(2);
         let cost = "it waits for entries, not for drives".to_owned();
         let fix = format!("{}; it takes {}", set(more), takes(more));
-        report.find(Code::CacheFull, &array.name, [evidence, cost, fix]);
+        report.find(FindingCode::CacheFull, &array.name, [evidence, cost, fix]);
     }
 }
 
-fn threads(facts: &Facts, array: &Array, running: &Running, report: &mut Report) {
+fn threads(facts: &AuditFacts, array: &ArrayFacts, running: &KernelArray, report: &mut AuditReport) {
     if facts.is_flash(array) == Some(true) && running.threads == Some(0) {
         let processors = facts.system.as_ref().and_then(|system| system.processors).unwrap_or(4);
         if processors < 2 {
@@ -133,11 +139,11 @@ fn threads(facts: &Facts, array: &Array, running: &Running, report: &mut Report)
         let cost = "writes stop growing where one processor is full".to_owned();
         let threads = processors.div_ceil(2).min(8);
         let fix = format!("echo {threads} > /sys/block/{}/md/group_thread_cnt, by a udev rule", running.node);
-        report.find(Code::OneThread, &array.name, [evidence, cost, fix]);
+        report.find(FindingCode::OneThread, &array.name, [evidence, cost, fix]);
     }
 }
 
-fn chunk(request: Option<Request>, array: &Array, report: &mut Report) {
+fn chunk(request: Option<IntendedUse>, array: &ArrayFacts, report: &mut AuditReport) {
     let Some(stripes) = array.stripes() else { return };
     let Some(request) = request else {
         let why = "it depends on what is asked of it: --workload 'rw=randwrite bs=4k'";
@@ -163,10 +169,10 @@ fn chunk(request: Option<Request>, array: &Array, report: &mut Report) {
             true => format!("each request keeps {} drives busy instead of one", size.div_ceil(unit)),
             false => format!("{} % of requests touch two drives, wherever they start", 100 * size / unit),
         };
-        report.find(Code::ChunkForLoad, &array.name, [asked, cost, simulate]);
+        report.find(FindingCode::ChunkForLoad, &array.name, [asked, cost, simulate]);
     } else if !request.random && request.writes && parity && request.size < stripes.stripe() {
         let whole = stripes.stripe().div_ceil(request.size.max(1));
         let cost = format!("{whole} requests have to come together before a stripe is written as a whole");
-        report.find(Code::ChunkForLoad, &array.name, [asked, cost, simulate]);
+        report.find(FindingCode::ChunkForLoad, &array.name, [asked, cost, simulate]);
     }
 }

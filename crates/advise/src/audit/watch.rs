@@ -1,9 +1,9 @@
 //! Supervision: whether a failure would be noticed.
 
-use super::facts::Facts;
-use super::{Code, Report, word};
+use super::facts::AuditFacts;
+use super::{AuditReport, FindingCode, word};
 
-pub(super) fn rules(facts: &Facts, report: &mut Report) {
+pub(super) fn rules(facts: &AuditFacts, report: &mut AuditReport) {
     for array in facts.arrays.iter().filter(|array| array.redundant()) {
         match array.scrubbed {
             Some(true) => {}
@@ -16,7 +16,7 @@ pub(super) fn rules(facts: &Facts, report: &mut Report) {
                     }
                     None => format!("wattle check {}; each month", word(&array.name)),
                 };
-                report.find(Code::NeverScrubbed, &array.name, [evidence, cost, fix]);
+                report.find(FindingCode::NeverScrubbed, &array.name, [evidence, cost, fix]);
             }
             None => report.unknown(
                 format!("{}: whether it was ever checked", array.name),
@@ -33,7 +33,7 @@ pub(super) fn rules(facts: &Facts, report: &mut Report) {
                 word(&array.name),
                 running.node
             );
-            report.find(Code::Mismatches, &array.name, [evidence, cost, fix]);
+            report.find(FindingCode::Mismatches, &array.name, [evidence, cost, fix]);
         }
     }
     let watched = facts.arrays.iter().any(|array| array.redundant() && array.running.is_some());
@@ -42,7 +42,7 @@ pub(super) fn rules(facts: &Facts, report: &mut Report) {
             let evidence = "no mdadm.conf names a MAILADDR or a PROGRAM".to_owned();
             let cost = "the first failure is noticed together with the second".to_owned();
             let fix = "echo 'MAILADDR root' >> /etc/mdadm/mdadm.conf, and try it: mdadm --monitor --scan --test --oneshot";
-            report.find(Code::NoAlerts, "mdadm.conf", [evidence, cost, fix.to_owned()]);
+            report.find(FindingCode::NoAlerts, "mdadm.conf", [evidence, cost, fix.to_owned()]);
         }
         Some(None) if watched => report.unknown("alerts", "mdadm.conf cannot be read, or there is no /etc"),
         Some(_) => {}

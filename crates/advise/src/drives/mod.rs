@@ -28,21 +28,21 @@ pub struct Drive {
     /// What a flush costs.
     pub flush: Duration,
     /// What holds the data.
-    pub media: Media,
+    pub media: MediaFigures,
 }
 
 /// What holds a drive's data.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Media {
+pub enum MediaFigures {
     /// Flash.
-    Flash(Flash),
+    Flash(FlashFigures),
     /// A platter.
-    Disk(Disk),
+    Disk(DiskFigures),
 }
 
 /// The figures of a solid-state drive, in its steady state.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Flash {
+pub struct FlashFigures {
     /// Random reads of 4 KiB per second.
     pub reads_per_second: u64,
     /// Random writes of 4 KiB per second.
@@ -75,7 +75,7 @@ pub struct Flash {
 
 /// The figures of a disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Disk {
+pub struct DiskFigures {
     /// Turns of the platter per minute.
     pub turns_per_minute: u32,
     /// A seek to the next track.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Disk, Drive, Flash, Media, PRESETS, Preset};
+use super::{DiskFigures, Drive, FlashFigures, MediaFigures, PRESETS, Preset};
 
 /// What `model:PRESET,KEY=VALUE,...` stands for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -183,7 +183,7 @@ const OF_ALL: &[Key<Drive>] = &[
     ("flush", Unit::Time, |drive, value| drive.flush = nanos(value)),
 ];
 
-const OF_FLASH: &[Key<Flash>] = &[
+const OF_FLASH: &[Key<FlashFigures>] = &[
     ("read_iops", Unit::PerSecond, |flash, value| flash.reads_per_second = value),
     ("write_iops", Unit::PerSecond, |flash, value| flash.writes_per_second = value),
     ("read_bw", Unit::BytesPerSecond, |flash, value| flash.read_bytes_per_second = value),
@@ -200,7 +200,7 @@ const OF_FLASH: &[Key<Flash>] = &[
     ("gc_share", Unit::Percent, |flash, value| flash.collection_share_ppm = value as u32),
 ];
 
-const OF_DISK: &[Key<Disk>] = &[
+const OF_DISK: &[Key<DiskFigures>] = &[
     ("rpm", Unit::Count, |disk, value| disk.turns_per_minute = value as u32),
     ("seek", Unit::Time, |disk, value| disk.seek_average = nanos(value)),
     ("seek_track", Unit::Time, |disk, value| disk.seek_track = nanos(value)),
@@ -219,8 +219,8 @@ pub fn keys(preset: &str) -> impl Iterator<Item = &'static str> {
         let known = media.is_some();
         move |_| known
     });
-    let flash = matches!(media, Some(Media::Flash(_)));
-    let disk = matches!(media, Some(Media::Disk(_)));
+    let flash = matches!(media, Some(MediaFigures::Flash(_)));
+    let disk = matches!(media, Some(MediaFigures::Disk(_)));
     let of_flash = OF_FLASH.iter().map(|(key, ..)| *key).filter(move |_| flash);
     let of_disk = OF_DISK.iter().map(|(key, ..)| *key).filter(move |_| disk);
     all.chain(of_flash).chain(of_disk)
@@ -231,8 +231,8 @@ fn set(drive: &mut Drive, preset: &'static str, key: &str, value: &str) -> Resul
         return result;
     }
     let result = match &mut drive.media {
-        Media::Flash(flash) => try_set(OF_FLASH, flash, key, value),
-        Media::Disk(disk) => try_set(OF_DISK, disk, key, value),
+        MediaFigures::Flash(flash) => try_set(OF_FLASH, flash, key, value),
+        MediaFigures::Disk(disk) => try_set(OF_DISK, disk, key, value),
     };
     result.unwrap_or_else(|| Err(DriveError::UnknownKey { preset, key: key.to_owned() }))
 }
@@ -252,14 +252,14 @@ fn check(drive: &Drive) -> Result<(), DriveError> {
     refuse(!drive.size_bytes.is_multiple_of(sector), "a drive's size is whole sectors")?;
     refuse(drive.queue_depth == 0, "a drive takes at least one operation at a time: qd")?;
     match &drive.media {
-        Media::Flash(flash) => {
+        MediaFigures::Flash(flash) => {
             let burst = flash.burst_bytes == 0
                 || (flash.burst_writes_per_second > 0 && flash.burst_bytes_per_second > 0);
             refuse(!burst, "with burst, burst_iops and burst_bw are needed")?;
             let pauses = flash.collection_share_ppm == 0 || flash.collection_pause > Duration::ZERO;
             refuse(!pauses, "with gc_share, gc_pause is needed")
         }
-        Media::Disk(disk) => {
+        MediaFigures::Disk(disk) => {
             refuse(disk.turns_per_minute == 0, "a platter turns: rpm is above 0")?;
             refuse(
                 disk.inner_bytes_per_second > disk.outer_bytes_per_second,
@@ -302,7 +302,7 @@ mod tests {
             "x25m,size=80G,cache=0,qd=4,read_iops=35k,write_bw=100MB,write_lat=0.5ms,burst=1GiB,burst_iops=2m,burst_bw=1G,gc_share=5%,gc_pause=3ms",
         );
         assert_eq!((size_bytes, cache_bytes, queue_depth), (80 << 30, 0, 4));
-        let Media::Flash(flash) = media else { panic!("an SSD") };
+        let MediaFigures::Flash(flash) = media else { panic!("an SSD") };
         assert_eq!((flash.reads_per_second, flash.writes_per_second), (35_000, 20_000));
         assert_eq!(
             (flash.write_bytes_per_second, flash.write_latency),
@@ -310,7 +310,7 @@ mod tests {
         );
         assert_eq!((flash.burst_bytes, flash.burst_writes_per_second), (1 << 30, 2_000_000));
         assert_eq!((flash.collection_share_ppm, flash.collection_pause), (50_000, Duration::from_millis(3)));
-        let Media::Disk(disk) = drive("sata7200,rpm=5400,seek=9.25ms").media else { panic!("a disk") };
+        let MediaFigures::Disk(disk) = drive("sata7200,rpm=5400,seek=9.25ms").media else { panic!("a disk") };
         assert_eq!((disk.turns_per_minute, disk.seek_average), (5400, Duration::from_micros(9250)));
     }
 

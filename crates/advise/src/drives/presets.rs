@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Disk, Drive, Flash, Media};
+use super::{DiskFigures, Drive, FlashFigures, MediaFigures};
 
 /// A drive that has a name.
 #[derive(Clone, Copy, Debug)]
@@ -51,7 +51,7 @@ const MB: u64 = 1_000_000;
 const GB: u64 = 1_000_000_000;
 
 /// What a solid-state drive without peculiarities has.
-const PLAIN: Flash = Flash {
+const PLAIN: FlashFigures = FlashFigures {
     reads_per_second: 0,
     writes_per_second: 0,
     read_bytes_per_second: 0,
@@ -80,7 +80,7 @@ fn x25m() -> Drive {
         group: 0,
         cache_bytes: 32 << 20,
         flush: micros(500),
-        media: Media::Flash(Flash {
+        media: MediaFigures::Flash(FlashFigures {
             reads_per_second: 40_000,
             writes_per_second: 20_000,
             read_bytes_per_second: 250 * MB,
@@ -104,7 +104,7 @@ fn sata7200() -> Drive {
         group: 0,
         cache_bytes: 64 << 20,
         flush: micros(100),
-        media: Media::Disk(Disk {
+        media: MediaFigures::Disk(DiskFigures {
             turns_per_minute: 7200,
             seek_track: micros(1000),
             seek_average: micros(8500),
@@ -125,7 +125,7 @@ fn sata7200_small() -> Drive {
         size_bytes: 250_059_350_016,
         sector_bytes: 512,
         cache_bytes: 16 << 20,
-        media: Media::Disk(Disk {
+        media: MediaFigures::Disk(DiskFigures {
             turns_per_minute: 7200,
             seek_track: micros(1000),
             seek_average: micros(8900),
@@ -150,7 +150,7 @@ fn sata_ssd() -> Drive {
         group: 0,
         cache_bytes: 1 << 30,
         flush: micros(1000),
-        media: Media::Flash(Flash {
+        media: MediaFigures::Flash(FlashFigures {
             reads_per_second: 98_000,
             writes_per_second: 88_000,
             read_bytes_per_second: 560 * MB,
@@ -177,7 +177,7 @@ fn nvme() -> Drive {
         group: 0,
         cache_bytes: 1 << 30,
         flush: micros(500),
-        media: Media::Flash(Flash {
+        media: MediaFigures::Flash(FlashFigures {
             reads_per_second: 1_000_000,
             writes_per_second: 488_000,
             read_bytes_per_second: 7000 * MB,
@@ -202,7 +202,7 @@ fn nvme() -> Drive {
 fn qlc() -> Drive {
     Drive {
         flush: micros(2000),
-        media: Media::Flash(Flash {
+        media: MediaFigures::Flash(FlashFigures {
             reads_per_second: 98_000,
             writes_per_second: 19_500,
             read_bytes_per_second: 560 * MB,
@@ -232,7 +232,7 @@ fn nvme_ref() -> Drive {
         group: 0,
         cache_bytes: 0,
         flush: micros(5),
-        media: Media::Flash(Flash {
+        media: MediaFigures::Flash(FlashFigures {
             reads_per_second: 100_000,
             writes_per_second: 50_000,
             read_bytes_per_second: 2000 * MB,

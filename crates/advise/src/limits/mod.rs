@@ -16,7 +16,7 @@ use formula::{harmonic, number, reckoned};
 
 /// What a drive does by itself.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Drive {
+pub struct DriveRates {
     /// Random reads of 4 KiB per second, with as many in flight as it likes best.
     pub reads_per_second: f64,
     /// Random writes of 4 KiB per second, the same.
@@ -40,7 +40,7 @@ const SHARED_BYTES: u64 = 256 << 10;
 /// The size that rates of random requests are stated for.
 const SMALL_BYTES: f64 = 4096.0;
 
-impl Drive {
+impl DriveRates {
     /// Random reads of `bytes` per second.
     #[must_use]
     pub fn reads_of(&self, bytes: f64) -> f64 {
@@ -56,8 +56,8 @@ impl Drive {
     /// As slow as the slower of both in everything: an array runs at the pace of its slowest
     /// member.
     #[must_use]
-    pub fn slower(self, other: Drive) -> Drive {
-        Drive {
+    pub fn slower(self, other: DriveRates) -> DriveRates {
+        DriveRates {
             reads_per_second: self.reads_per_second.min(other.reads_per_second),
             writes_per_second: self.writes_per_second.min(other.writes_per_second),
             read_bytes_per_second: self.read_bytes_per_second.min(other.read_bytes_per_second),
@@ -108,7 +108,7 @@ pub enum Scheme {
 
 /// An array of drives that are all alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Array {
+pub struct UniformArray {
     /// How many members it has, those that are missing too.
     pub members: u32,
     /// How data and redundancy lie on them.
@@ -119,7 +119,7 @@ pub struct Array {
     pub missing: u32,
 }
 
-impl Array {
+impl UniformArray {
     fn n(&self) -> f64 {
         f64::from(self.members)
     }
@@ -148,7 +148,7 @@ impl Array {
 
 /// What is asked of an array.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Asked {
+pub struct Demand {
     /// Requests go anywhere, not one after the other.
     pub random: bool,
     /// The part of requests that is reads, 0 to 1.
@@ -188,7 +188,7 @@ impl Limit {
 /// The limit of a load in requests per second: what the drives can do, or what so many requests in
 /// flight can ask for if each took no longer than it must.
 #[must_use]
-pub fn of(array: &Array, drive: &Drive, asked: &Asked) -> Limit {
+pub fn of(array: &UniformArray, drive: &DriveRates, asked: &Demand) -> Limit {
     let reads = if asked.random {
         random_reads(array, drive, asked.bytes)
     } else {
@@ -208,7 +208,7 @@ pub fn of(array: &Array, drive: &Drive, asked: &Asked) -> Limit {
 
 /// Reads anywhere: N x R. With members missing each read of what they held takes several.
 #[must_use]
-pub fn random_reads(array: &Array, drive: &Drive, bytes: u64) -> Limit {
+pub fn random_reads(array: &UniformArray, drive: &DriveRates, bytes: u64) -> Limit {
     let rate = drive.reads_of(bytes as f64);
     let (n, present) = (array.n(), array.present());
     match array.scheme {
@@ -252,7 +252,7 @@ pub fn random_reads(array: &Array, drive: &Drive, bytes: u64) -> Limit {
 /// Writes anywhere. With parity the cheaper of read-modify-write, N/((1+p)/R + (1+p)/W), and
 /// reconstruct-write, N/((N-p-1)/R + (1+p)/W); copies N x W/k.
 #[must_use]
-pub fn random_writes(array: &Array, drive: &Drive, bytes: u64) -> Limit {
+pub fn random_writes(array: &UniformArray, drive: &DriveRates, bytes: u64) -> Limit {
     let rate = drive.writes_of(bytes as f64);
     let n = array.n();
     match array.scheme {
@@ -272,7 +272,7 @@ pub fn random_writes(array: &Array, drive: &Drive, bytes: u64) -> Limit {
 /// Reads one after the other: the drives' bandwidth. A head has to pass over parity, which takes as
 /// long as reading it.
 #[must_use]
-pub fn reads_in_sequence(array: &Array, drive: &Drive, bytes: u64) -> Limit {
+pub fn reads_in_sequence(array: &UniformArray, drive: &DriveRates, bytes: u64) -> Limit {
     let (name, members) = match array.scheme {
         Scheme::Parity { parities } if drive.rotational => {
             ("(N-p)", (array.n() - f64::from(parities)).min(array.present()))
@@ -286,7 +286,7 @@ pub fn reads_in_sequence(array: &Array, drive: &Drive, bytes: u64) -> Limit {
 /// Writes one after the other: whole stripes that need no reads, (N-p)/N of the drives' bandwidth.
 /// If all that is in flight is less than a stripe, parity is written more than once for each.
 #[must_use]
-pub fn writes_in_sequence(array: &Array, drive: &Drive, bytes: u64, depth: u64) -> Limit {
+pub fn writes_in_sequence(array: &UniformArray, drive: &DriveRates, bytes: u64, depth: u64) -> Limit {
     let (n, w) = (array.n(), drive.write_bytes_per_second);
     match array.scheme {
         Scheme::Striped => in_sequence("N", n, "w", w, bytes),
@@ -338,7 +338,7 @@ pub fn mixed(reads: &Limit, writes: &Limit, read_part: f64) -> Limit {
 /// one read, a write with parity one turn of reads and one of writes. Writes in sequence that only
 /// together are whole stripes read nothing, and leave as such.
 #[must_use]
-pub fn at_depth(array: &Array, drive: &Drive, asked: &Asked) -> Limit {
+pub fn at_depth(array: &UniformArray, drive: &DriveRates, asked: &Demand) -> Limit {
     let stripe_bytes = array.stripe_bytes();
     let stripes = asked.bytes.saturating_mul(asked.depth) / stripe_bytes;
     let in_parts = asked.read_part == 0.0 && !asked.random && asked.bytes < stripe_bytes;
@@ -359,7 +359,7 @@ pub fn at_depth(array: &Array, drive: &Drive, asked: &Asked) -> Limit {
 
 /// Seconds of a request that is alone.
 #[must_use]
-pub fn alone(array: &Array, drive: &Drive, bytes: u64, read: bool) -> f64 {
+pub fn alone(array: &UniformArray, drive: &DriveRates, bytes: u64, read: bool) -> f64 {
     let chunk = if array.chunk_bytes == 0 { u64::MAX } else { array.chunk_bytes };
     let chunks = bytes.div_ceil(chunk);
     let spread = match array.scheme {
@@ -382,7 +382,7 @@ pub fn alone(array: &Array, drive: &Drive, bytes: u64, read: bool) -> f64 {
 /// A rebuild, in bytes per second of the member that is filled: the slower of what it takes and
 /// what the others deliver.
 #[must_use]
-pub fn rebuild(drive: &Drive) -> Limit {
+pub fn rebuild(drive: &DriveRates) -> Limit {
     let per_second = drive.write_bytes_per_second.min(drive.read_bytes_per_second);
     let formula = format!(
         "min(w, r) = min({}, {}) MB/s",

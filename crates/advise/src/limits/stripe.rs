@@ -1,10 +1,10 @@
 //! Random writes to stripes with parity, of any size.
 
 use super::formula::{number, reckoned};
-use super::{Array, Drive, Limit, degraded};
+use super::{DriveRates, Limit, UniformArray, degraded};
 
 /// Whether every aligned request of this size is whole stripes.
-pub(super) fn is_whole(array: &Array, bytes: u64) -> bool {
+pub(super) fn is_whole(array: &UniformArray, bytes: u64) -> bool {
     bytes.is_multiple_of(array.stripe_bytes())
 }
 
@@ -19,7 +19,7 @@ struct Work {
 
 impl Work {
     /// Seconds of drive time.
-    fn seconds(&self, drive: &Drive) -> f64 {
+    fn seconds(&self, drive: &DriveRates) -> f64 {
         let part = |count: f64, bytes: f64, rate: &dyn Fn(f64) -> f64| match count {
             0.0 => 0.0,
             count => count / rate(bytes / count),
@@ -37,7 +37,7 @@ impl Work {
 }
 
 /// The limit, the cheapest way for each stripe that a request touches.
-pub(super) fn random_writes(array: &Array, drive: &Drive, bytes: u64) -> Limit {
+pub(super) fn random_writes(array: &UniformArray, drive: &DriveRates, bytes: u64) -> Limit {
     let one_chunk = array.chunk_bytes.is_multiple_of(bytes);
     let (work, name) = match array.missing {
         0 if one_chunk => within_a_chunk(array, drive, bytes as f64),
@@ -77,7 +77,7 @@ fn same_size(reads: f64, writes: f64, bytes: f64) -> Work {
     Work { reads, read_bytes: reads * bytes, writes, write_bytes: writes * bytes }
 }
 
-fn within_a_chunk(array: &Array, drive: &Drive, bytes: f64) -> (Work, &'static str) {
+fn within_a_chunk(array: &UniformArray, drive: &DriveRates, bytes: f64) -> (Work, &'static str) {
     let (n, p) = (array.n(), f64::from(array.parities()));
     let modify = same_size(1.0 + p, 1.0 + p, bytes);
     let reconstruct = same_size(n - p - 1.0, 1.0 + p, bytes);
@@ -97,7 +97,7 @@ fn within_a_chunk(array: &Array, drive: &Drive, bytes: f64) -> (Work, &'static s
 }
 
 /// The average over every place that an aligned request can have.
-fn across_chunks(array: &Array, drive: &Drive, bytes: u64) -> Work {
+fn across_chunks(array: &UniformArray, drive: &DriveRates, bytes: u64) -> Work {
     let stripe = array.stripe_bytes();
     let places = stripe / gcd(stripe, bytes);
     let mut all = Work::default();
@@ -118,7 +118,7 @@ fn across_chunks(array: &Array, drive: &Drive, bytes: u64) -> Work {
     }
 }
 
-fn part_of_a_stripe(array: &Array, drive: &Drive, at: u64, len: u64) -> Work {
+fn part_of_a_stripe(array: &UniformArray, drive: &DriveRates, at: u64, len: u64) -> Work {
     let (chunk, p) = (array.chunk_bytes, f64::from(array.parities()));
     let touched = ((at + len).div_ceil(chunk) - at / chunk) as f64;
     let (bytes, span) = (len as f64, len.min(chunk) as f64);

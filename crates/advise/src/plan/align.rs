@@ -1,22 +1,22 @@
 //! On which member things start.
 
-use super::Shape;
+use super::PlanShape;
 
 /// The member of the first copy of the `chunk`th chunk of data.
 #[must_use]
-pub fn first_member(shape: Shape, members: u32, chunk: u64) -> u32 {
+pub fn first_member(shape: PlanShape, members: u32, chunk: u64) -> u32 {
     let n = u64::from(members);
     let member = match shape {
-        Shape::Raid1 => 0,
+        PlanShape::Raid1 => 0,
         // Left-symmetric: data begins behind parity and goes on around, so that it simply goes
         // round all members.
-        Shape::Raid5 => chunk % n,
-        Shape::Raid6 => {
+        PlanShape::Raid5 => chunk % n,
+        PlanShape::Raid6 => {
             let data = n - 2;
             (chunk % data + 1 + (n - chunk / data % n)) % n
         }
-        Shape::Near(copies) => chunk * u64::from(copies) % n,
-        Shape::Plain | Shape::Raid0 | Shape::Far(_) | Shape::Offset(_) => chunk % n,
+        PlanShape::Near(copies) => chunk * u64::from(copies) % n,
+        PlanShape::Plain | PlanShape::Raid0 | PlanShape::Far(_) | PlanShape::Offset(_) => chunk % n,
     };
     member as u32
 }
@@ -60,15 +60,15 @@ mod tests {
     #[test]
     fn groups_do_not_all_start_on_one_member() {
         // 100 GiB in four groups of whole stripes: all would start on one of five members.
-        let every = groups_spread(102_400, 4, (5, 4), |chunk| first_member(Shape::Raid5, 5, chunk));
-        let starts: Vec<_> = (0..4).map(|group| first_member(Shape::Raid5, 5, group * every)).collect();
+        let every = groups_spread(102_400, 4, (5, 4), |chunk| first_member(PlanShape::Raid5, 5, chunk));
+        let starts: Vec<_> = (0..4).map(|group| first_member(PlanShape::Raid5, 5, group * every)).collect();
         assert_eq!(every, 102_401);
         assert_eq!(starts, [0, 1, 2, 3]);
         // An odd distance on an even number of members is found as well.
-        let every = groups_spread(1000, 64, (8, 8), |chunk| first_member(Shape::Plain, 8, chunk));
+        let every = groups_spread(1000, 64, (8, 8), |chunk| first_member(PlanShape::Plain, 8, chunk));
         assert_eq!(every, 1001);
         // Two pairs of mirrors have two places.
-        let every = groups_spread(1000, 4, (4, 2), |chunk| first_member(Shape::Near(2), 4, chunk));
+        let every = groups_spread(1000, 4, (4, 2), |chunk| first_member(PlanShape::Near(2), 4, chunk));
         assert_eq!(every, 1001);
     }
 }

@@ -1,8 +1,8 @@
 //! Every stack that keeps what was asked for.
 
 use super::bands::{Band, bands};
-use super::stack::{ArrayPlan, Stack};
-use super::{Consistency, Level, PlaceOf, Shape, Wish, WishError};
+use super::stack::{ArrayPlan, PlannedStack};
+use super::{PlaceOf, PlanLevel, PlanShape, PowerCutCover, Wish, WishError};
 
 /// Smallest and largest chunk that is tried.
 const CHUNK_MIN: u64 = 64 << 10;
@@ -18,13 +18,13 @@ const GROUPED_FROM: u32 = 8;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidate {
     /// Level and layout of the array that most drives have a part in.
-    pub shape: Shape,
+    pub shape: PlanShape,
     /// The chunk; 0 for copies without one.
     pub chunk_bytes: u64,
     /// Arrays that the volume is striped over.
     pub groups: u32,
     /// Everything else.
-    pub stack: Stack,
+    pub stack: PlannedStack,
 }
 
 /// All of them.
@@ -39,7 +39,7 @@ pub fn candidates(wish: &Wish, place_of: PlaceOf) -> Result<Vec<Candidate>, Wish
     let mut found = Vec::new();
     for shape in shapes {
         let banded = bands.len() > 1;
-        if banded && shape == Shape::Plain {
+        if banded && shape == PlanShape::Plain {
             continue;
         }
         let groups = if banded || wish.spares > 0 { vec![1] } else { groups(shape, drives) };
@@ -84,7 +84,7 @@ fn check(wish: &Wish) -> Result<(), WishError> {
         return Err(WishError::Chunk(chunk));
     }
     if let (Some(layout), Some(level)) = (wish.layout, wish.level)
-        && level != Level::Raid10
+        && level != PlanLevel::Raid10
     {
         return Err(WishError::Layout { layout: layout.layout().unwrap_or_default(), level });
     }
@@ -95,7 +95,7 @@ fn check(wish: &Wish) -> Result<(), WishError> {
         return Err(WishError::Copies { layout: layout_name, copies: layout.copies(0), survive });
     }
     match wish.level {
-        Some(level) if wish.consistency == Some(Consistency::Ppl) && level != Level::Raid5 => {
+        Some(level) if wish.consistency == Some(PowerCutCover::Ppl) && level != PlanLevel::Raid5 => {
             Err(WishError::Log(level))
         }
         _ => Ok(()),
@@ -121,40 +121,40 @@ fn cut(wish: &Wish) -> Result<(Vec<Band>, Vec<usize>), WishError> {
 }
 
 /// Levels and layouts that survive enough failures of so many drives.
-fn shapes(wish: &Wish, drives: u32) -> Result<Vec<Shape>, WishError> {
+fn shapes(wish: &Wish, drives: u32) -> Result<Vec<PlanShape>, WishError> {
     let survive = wish.survive;
     let mut all = vec![];
     if survive == 0 {
-        all.extend([Shape::Plain, Shape::Raid0]);
+        all.extend([PlanShape::Plain, PlanShape::Raid0]);
     }
     let copies = wish.layout.map_or(survive + 1, |layout| layout.copies(0)).max(2);
-    let near = [Shape::Near(copies), Shape::Far(copies), Shape::Offset(copies)];
+    let near = [PlanShape::Near(copies), PlanShape::Far(copies), PlanShape::Offset(copies)];
     // Without a word about redundancy only what was named has any.
     if survive > 0 || wish.level.is_some() || wish.layout.is_some() {
-        all.extend([Shape::Raid1, Shape::Raid5, Shape::Raid6]);
+        all.extend([PlanShape::Raid1, PlanShape::Raid5, PlanShape::Raid6]);
         all.extend(near);
     }
-    let named = |shape: &Shape| {
+    let named = |shape: &PlanShape| {
         wish.level.is_none_or(|level| shape.level() == level)
             && wish.layout.is_none_or(|layout| *shape == layout)
-            && (wish.consistency != Some(Consistency::Ppl) || *shape == Shape::Raid5)
+            && (wish.consistency != Some(PowerCutCover::Ppl) || *shape == PlanShape::Raid5)
     };
     all.retain(named);
-    let least = |shape: &Shape| match shape {
-        Shape::Plain => 1,
-        Shape::Raid0 => 2,
-        Shape::Raid1 => survive.max(1) + 1,
-        Shape::Raid5 => 3,
-        Shape::Raid6 => 4,
-        Shape::Near(copies) => copies + 1,
-        Shape::Far(copies) | Shape::Offset(copies) => *copies,
+    let least = |shape: &PlanShape| match shape {
+        PlanShape::Plain => 1,
+        PlanShape::Raid0 => 2,
+        PlanShape::Raid1 => survive.max(1) + 1,
+        PlanShape::Raid5 => 3,
+        PlanShape::Raid6 => 4,
+        PlanShape::Near(copies) => copies + 1,
+        PlanShape::Far(copies) | PlanShape::Offset(copies) => *copies,
     };
-    let enough = |shape: &Shape| match shape {
+    let enough = |shape: &PlanShape| match shape {
         // More copies than are needed only if that level was named.
-        Shape::Raid1 => drives == survive + 1 || (wish.level.is_some() && drives > survive),
+        PlanShape::Raid1 => drives == survive + 1 || (wish.level.is_some() && drives > survive),
         shape => shape.survives(drives) >= survive && drives >= least(shape),
     };
-    let fit: Vec<Shape> = all.iter().copied().filter(enough).collect();
+    let fit: Vec<PlanShape> = all.iter().copied().filter(enough).collect();
     match (fit.is_empty(), wish.level, all.first()) {
         (false, ..) => Ok(fit),
         (true, Some(level), Some(shape)) if shape.survives(drives.max(1)) < survive => {
@@ -162,13 +162,13 @@ fn shapes(wish: &Wish, drives: u32) -> Result<Vec<Shape>, WishError> {
         }
         (true, Some(level), None) => {
             let most = match level {
-                Level::None | Level::Raid0 => 0,
+                PlanLevel::None | PlanLevel::Raid0 => 0,
                 _ => survive,
             };
             Err(WishError::Level { level, most, survive })
         }
         (true, level, shape) => Err(WishError::Members {
-            level: level.unwrap_or(Level::Raid5),
+            level: level.unwrap_or(PlanLevel::Raid5),
             survive,
             least: shape.map_or(3, least),
             drives,
@@ -178,7 +178,7 @@ fn shapes(wish: &Wish, drives: u32) -> Result<Vec<Shape>, WishError> {
 
 /// Into how many equal arrays: those that leave whole powers of two of data in a stripe, so that
 /// stripes of a volume can be stripes of the arrays.
-fn groups(shape: Shape, drives: u32) -> Vec<u32> {
+fn groups(shape: PlanShape, drives: u32) -> Vec<u32> {
     let parities = shape.parities();
     let splits = (2..=GROUPS_MAX).filter(|groups| {
         let data = (drives / groups).saturating_sub(parities);
@@ -191,41 +191,41 @@ fn groups(shape: Shape, drives: u32) -> Vec<u32> {
     std::iter::once(1).chain(splits).collect()
 }
 
-fn chunks(wish: &Wish, shape: Shape, drives: u32) -> Vec<u64> {
-    if shape == Shape::Raid1 || drives == 1 {
+fn chunks(wish: &Wish, shape: PlanShape, drives: u32) -> Vec<u64> {
+    if shape == PlanShape::Raid1 || drives == 1 {
         return vec![0];
     }
     if let Some(chunk) = wish.chunk_bytes {
         return vec![chunk];
     }
-    let most = if shape == Shape::Plain { LV_STRIPE_MAX } else { CHUNK_MAX };
+    let most = if shape == PlanShape::Plain { LV_STRIPE_MAX } else { CHUNK_MAX };
     std::iter::successors(Some(CHUNK_MIN), |chunk| Some(chunk * 2))
         .take_while(|chunk| *chunk <= most)
         .collect()
 }
 
 /// What a band with so few drives becomes, if most drives become `shape`.
-fn of_band(shape: Shape, drives: u32, survive: u32) -> Option<Shape> {
+fn of_band(shape: PlanShape, drives: u32, survive: u32) -> Option<PlanShape> {
     let copies = shape.copies(drives);
     match shape {
-        Shape::Plain => Some(Shape::Plain),
-        Shape::Raid0 => Some(if drives > 1 { Shape::Raid0 } else { Shape::Plain }),
-        Shape::Raid1 => (drives > survive).then_some(Shape::Raid1),
-        Shape::Raid6 if drives >= 4 => Some(Shape::Raid6),
-        Shape::Raid6 if drives == 3 && survive < 2 => Some(Shape::Raid5),
-        Shape::Raid5 if drives >= 3 => Some(Shape::Raid5),
-        Shape::Raid5 | Shape::Raid6 => (drives == survive + 1).then_some(Shape::Raid1),
+        PlanShape::Plain => Some(PlanShape::Plain),
+        PlanShape::Raid0 => Some(if drives > 1 { PlanShape::Raid0 } else { PlanShape::Plain }),
+        PlanShape::Raid1 => (drives > survive).then_some(PlanShape::Raid1),
+        PlanShape::Raid6 if drives >= 4 => Some(PlanShape::Raid6),
+        PlanShape::Raid6 if drives == 3 && survive < 2 => Some(PlanShape::Raid5),
+        PlanShape::Raid5 if drives >= 3 => Some(PlanShape::Raid5),
+        PlanShape::Raid5 | PlanShape::Raid6 => (drives == survive + 1).then_some(PlanShape::Raid1),
         _ if drives > copies => Some(shape),
         // The far layout over two drives reads both in turn; nothing else is gained by chunks.
-        Shape::Far(_) | Shape::Offset(_) if drives == copies => Some(shape),
-        _ => (drives == copies).then_some(Shape::Raid1),
+        PlanShape::Far(_) | PlanShape::Offset(_) if drives == copies => Some(shape),
+        _ => (drives == copies).then_some(PlanShape::Raid1),
     }
 }
 
 fn build(
     wish: &Wish,
     place_of: PlaceOf,
-    (shape, chunk_bytes, groups): (Shape, u64, u32),
+    (shape, chunk_bytes, groups): (PlanShape, u64, u32),
     bands: &[Band],
     spares: &[usize],
 ) -> Option<Candidate> {
@@ -234,8 +234,8 @@ fn build(
     for (number, band) in bands.iter().enumerate() {
         let each = band.drives.len() / groups as usize;
         let built = of_band(shape, each as u32, wish.survive).and_then(|shape| {
-            let chunk_bytes = if shape == Shape::Raid1 { 0 } else { chunk_bytes };
-            let ppl = super::stack::consistency(shape, wish) == Consistency::Ppl;
+            let chunk_bytes = if shape == PlanShape::Raid1 { 0 } else { chunk_bytes };
+            let ppl = super::stack::consistency(shape, wish) == PowerCutCover::Ppl;
             let place = place_of(shape.level(), band.len_bytes, chunk_bytes, ppl);
             let array_bytes = shape.array_bytes(each as u32, place.data_bytes, chunk_bytes.max(1));
             (array_bytes > 0).then(|| ArrayPlan {
@@ -262,7 +262,7 @@ fn build(
     if arrays.is_empty() {
         return None;
     }
-    let mut stack = Stack::of(wish, arrays, (chunk_bytes, groups));
+    let mut stack = PlannedStack::of(wish, arrays, (chunk_bytes, groups));
     stack.unused_bytes = unused_bytes;
     (stack.volume_extents > 0).then_some(Candidate { shape, chunk_bytes, groups, stack })
 }
@@ -275,9 +275,13 @@ impl Candidate {
         let off =
             if self.chunk_bytes == 0 { 0 } else { self.chunk_bytes.ilog2().abs_diff(preferred.ilog2()) };
         let unusual = match self.shape {
-            Shape::Near(_) | Shape::Raid1 | Shape::Raid5 | Shape::Raid6 | Shape::Plain => 0,
-            Shape::Raid0 | Shape::Far(_) => 1,
-            Shape::Offset(_) => 2,
+            PlanShape::Near(_)
+            | PlanShape::Raid1
+            | PlanShape::Raid5
+            | PlanShape::Raid6
+            | PlanShape::Plain => 0,
+            PlanShape::Raid0 | PlanShape::Far(_) => 1,
+            PlanShape::Offset(_) => 2,
         };
         // Every further array is one more to look after.
         off + 8 * unusual + 32 * (self.groups - 1)
@@ -289,7 +293,7 @@ impl Candidate {
         let parity = self.shape.parities() > 0;
         match () {
             // A small request or file should need one drive, whatever it is aligned to.
-            () if self.shape == Shape::Plain => LV_STRIPE_MAX,
+            () if self.shape == PlanShape::Plain => LV_STRIPE_MAX,
             () if !parity && wish.workload.random => 512 << 10,
             // Larger writes become whole stripes sooner, and flash has no seeks to save.
             () if !wish.rotational && wish.workload.is_small() => 64 << 10,
@@ -308,13 +312,13 @@ impl Candidate {
         }
         let array = &self.stack.arrays[0];
         let least = match self.shape {
-            Shape::Plain => 1,
-            Shape::Raid0 => 2,
-            Shape::Raid1 => array.drives.len() as u32,
-            Shape::Raid5 => 3,
-            Shape::Raid6 => 4,
-            Shape::Near(copies) => copies + 1,
-            Shape::Far(copies) | Shape::Offset(copies) => copies,
+            PlanShape::Plain => 1,
+            PlanShape::Raid0 => 2,
+            PlanShape::Raid1 => array.drives.len() as u32,
+            PlanShape::Raid5 => 3,
+            PlanShape::Raid6 => 4,
+            PlanShape::Near(copies) => copies + 1,
+            PlanShape::Far(copies) | PlanShape::Offset(copies) => copies,
         };
         let room = |members: u32| {
             let bytes = self.shape.array_bytes(members, array.place.data_bytes, array.chunk_bytes.max(1));

@@ -2,7 +2,7 @@
 //! any more.
 
 use super::align::{first_member, groups_spread};
-use super::stack::Stack;
+use super::stack::PlannedStack;
 use super::{Wish, Workload};
 
 /// Which one.
@@ -16,16 +16,16 @@ pub enum FileSystemKind {
 
 /// What one is made with.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum FileSystem {
+pub enum FileSystemOptions {
     /// XFS.
-    Xfs(Xfs),
+    Xfs(XfsNumbers),
     /// ext4.
     Ext4(Ext4),
 }
 
 /// The numbers of an XFS.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Xfs {
+pub struct XfsNumbers {
     /// Stripe unit in bytes, and how many of them a stripe has; `None` where there are no stripes.
     pub stripe: Option<(u64, u32)>,
     /// Bytes of an allocation group.
@@ -80,18 +80,18 @@ impl FileSystemKind {
     }
 }
 
-impl FileSystem {
+impl FileSystemOptions {
     /// For a volume of so many bytes on this stack.
     #[must_use]
-    pub fn of(wish: &Wish, stack: &Stack) -> FileSystem {
+    pub fn of(wish: &Wish, stack: &PlannedStack) -> FileSystemOptions {
         match wish.file_system {
-            FileSystemKind::Xfs => FileSystem::Xfs(xfs(wish, stack)),
-            FileSystemKind::Ext4 => FileSystem::Ext4(ext4(wish, stack)),
+            FileSystemKind::Xfs => FileSystemOptions::Xfs(xfs(wish, stack)),
+            FileSystemKind::Ext4 => FileSystemOptions::Ext4(ext4(wish, stack)),
         }
     }
 }
 
-fn xfs(wish: &Wish, stack: &Stack) -> Xfs {
+fn xfs(wish: &Wish, stack: &PlannedStack) -> XfsNumbers {
     let (size, places) = (stack.volume_bytes, stack.places());
     let unit = stack.unit_bytes;
     // One for each core that writes; where very many files are written at a time, one for each
@@ -112,7 +112,7 @@ fn xfs(wish: &Wish, stack: &Stack) -> Xfs {
     };
     let groups = size.div_ceil(every * whole);
     let log_unit_bytes = unit.map(|unit| if unit <= LOG_UNIT_MAX { unit } else { LOG_UNIT_USUAL });
-    Xfs {
+    XfsNumbers {
         stripe: unit.map(|unit| (unit, stack.width)),
         group_bytes: every * whole,
         groups,
@@ -138,7 +138,7 @@ fn xfs_mount(workload: &Workload, log_unit_bytes: Option<u64>) -> Vec<&'static s
     mount
 }
 
-fn ext4(wish: &Wish, stack: &Stack) -> Ext4 {
+fn ext4(wish: &Wish, stack: &PlannedStack) -> Ext4 {
     let stride = |unit: u64| (unit / BLOCK_BYTES, unit / BLOCK_BYTES * u64::from(stack.width));
     let workload = &wish.workload;
     Ext4 {
@@ -153,7 +153,7 @@ fn ext4(wish: &Wish, stack: &Stack) -> Ext4 {
     }
 }
 
-impl Stack {
+impl PlannedStack {
     /// Members, or disks of copies, on which something can start.
     pub(super) fn places(&self) -> u32 {
         let array = &self.arrays[0];
@@ -176,7 +176,7 @@ impl Stack {
     /// an array.
     fn striped_over(&self) -> u32 {
         match self.arrays[0].shape {
-            super::Shape::Plain => 1,
+            super::PlanShape::Plain => 1,
             _ => self.lv_stripes.max(1),
         }
     }

@@ -17,7 +17,7 @@
 //! not in it: they make it worse.
 
 use super::stack::ArrayPlan;
-use super::{Level, Shape};
+use super::{PlanLevel, PlanShape};
 
 const HOURS_PER_YEAR: f64 = 8766.0;
 
@@ -91,7 +91,7 @@ impl Rate {
         let partners: Vec<u32> = (1..=survives).map(|gone| partners(array.shape, n, gone)).collect();
         // With copies, what one member held is read from one other.
         let (last, read) = match array.shape.level() {
-            Level::Raid1 | Level::Raid10 => (partners[survives as usize - 1], bytes),
+            PlanLevel::Raid1 | PlanLevel::Raid10 => (partners[survives as usize - 1], bytes),
             _ => (n - survives, f64::from(n - survives) * bytes),
         };
         let unreadable = -(8.0 * read * (-assumed.unreadable_per_bit).ln_1p()).exp_m1();
@@ -110,10 +110,10 @@ impl Rate {
 }
 
 /// Members whose failure hurts what `gone` others held.
-fn partners(shape: Shape, members: u32, gone: u32) -> u32 {
+fn partners(shape: PlanShape, members: u32, gone: u32) -> u32 {
     match shape {
-        Shape::Near(copies) if members.is_multiple_of(copies) => copies - gone,
-        Shape::Near(copies) | Shape::Far(copies) | Shape::Offset(copies) => {
+        PlanShape::Near(copies) if members.is_multiple_of(copies) => copies - gone,
+        PlanShape::Near(copies) | PlanShape::Far(copies) | PlanShape::Offset(copies) => {
             (2 * (copies - gone)).min(members - gone)
         }
         _ => members - gone,
@@ -123,9 +123,9 @@ fn partners(shape: Shape, members: u32, gone: u32) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::Place;
+    use crate::plan::DataPlacement;
 
-    fn array(shape: Shape, members: usize) -> ArrayPlan {
+    fn array(shape: PlanShape, members: usize) -> ArrayPlan {
         ArrayPlan {
             drives: (0..members).collect(),
             spares: Vec::new(),
@@ -133,7 +133,7 @@ mod tests {
             shape,
             chunk_bytes: 512 << 10,
             member_bytes: 4_000_000_000_000,
-            place: Place { data_offset_bytes: 0, data_bytes: 4_000_000_000_000 },
+            place: DataPlacement { data_offset_bytes: 0, data_bytes: 4_000_000_000_000 },
             array_bytes: 0,
         }
     }
@@ -141,13 +141,13 @@ mod tests {
     const ASSUMED: Reliability =
         Reliability { failures_per_year: 0.015, unreadable_per_bit: 1e-15, replace_hours: 24.0 };
 
-    fn loss(shape: Shape, members: usize) -> Loss {
+    fn loss(shape: PlanShape, members: usize) -> Loss {
         Loss::of(&[array(shape, members)], 100e6, &ASSUMED)
     }
 
     #[test]
     fn it_is_the_formula() {
-        let found = loss(Shape::Raid5, 5);
+        let found = loss(PlanShape::Raid5, 5);
         let (t, u) =
             ((24.0 + 4e12 / 100e6 / 3600.0) / 8766.0, 1.0 - (1.0 - 1e-15_f64).powf(8.0 * 4.0 * 4e12));
         let rate = 5.0 * 0.015 * (4.0 * 0.015 * t + u);
@@ -159,11 +159,11 @@ mod tests {
 
     #[test]
     fn more_redundancy_loses_less() {
-        let none = loss(Shape::Raid0, 8).per_year;
-        let raid5 = loss(Shape::Raid5, 8).per_year;
-        let near = loss(Shape::Near(2), 8).per_year;
-        let far = loss(Shape::Far(2), 8).per_year;
-        let raid6 = loss(Shape::Raid6, 8).per_year;
+        let none = loss(PlanShape::Raid0, 8).per_year;
+        let raid5 = loss(PlanShape::Raid5, 8).per_year;
+        let near = loss(PlanShape::Near(2), 8).per_year;
+        let far = loss(PlanShape::Far(2), 8).per_year;
+        let raid6 = loss(PlanShape::Raid6, 8).per_year;
         assert!(
             none > raid5 && raid5 > far && far > near && near > raid6,
             "{none} {raid5} {far} {near} {raid6}"
@@ -173,10 +173,10 @@ mod tests {
 
     #[test]
     fn a_spare_shortens_the_time_without_redundancy() {
-        let mut spared = array(Shape::Raid5, 5);
+        let mut spared = array(PlanShape::Raid5, 5);
         spared.spares = vec![5];
         let found = Loss::of(&[spared], 100e6, &ASSUMED);
         assert!((found.exposed_hours - 11.11).abs() < 0.01);
-        assert!(found.per_year < loss(Shape::Raid5, 5).per_year);
+        assert!(found.per_year < loss(PlanShape::Raid5, 5).per_year);
     }
 }

@@ -17,15 +17,15 @@ mod workload;
 pub use align::{first_member, groups_spread};
 pub use bands::{Band, bands};
 pub use candidates::{Candidate, candidates};
-pub use file_system::{Ext4, FileSystem, FileSystemKind, Xfs};
+pub use file_system::{Ext4, FileSystemKind, FileSystemOptions, XfsNumbers};
 pub use loss::{Loss, Reliability};
-pub use shape::{Level, Shape};
-pub use stack::{ArrayPlan, Cache, Stack};
+pub use shape::{PlanLevel, PlanShape};
+pub use stack::{ArrayPlan, Cache, PlannedStack};
 pub use workload::{NAMED, Named, Workload};
 
 /// What covers a power cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Consistency {
+pub enum PowerCutCover {
     /// Nothing but a resync of everything.
     Resync,
     /// A write-intent bitmap.
@@ -34,7 +34,7 @@ pub enum Consistency {
     Ppl,
 }
 
-impl Consistency {
+impl PowerCutCover {
     /// Its name, as `create --consistency` takes it.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -48,7 +48,7 @@ impl Consistency {
 
 /// Where the metadata's format lets data lie on a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct DataPlacement {
     /// Where it starts.
     pub data_offset_bytes: u64,
     /// How much of it there is.
@@ -57,7 +57,7 @@ pub struct Place {
 
 /// Tells that for a member of so many bytes, a level, a chunk and whether there is a partial parity
 /// log.
-pub type PlaceOf = fn(Level, u64, u64, bool) -> Place;
+pub type PlaceOf = fn(PlanLevel, u64, u64, bool) -> DataPlacement;
 
 /// What is wanted.
 #[derive(Clone, Debug, PartialEq)]
@@ -75,13 +75,13 @@ pub struct Wish {
     /// What it is for.
     pub workload: Workload,
     /// Only this level.
-    pub level: Option<Level>,
+    pub level: Option<PlanLevel>,
     /// Only this layout of RAID 10.
-    pub layout: Option<Shape>,
+    pub layout: Option<PlanShape>,
     /// Only this chunk.
     pub chunk_bytes: Option<u64>,
     /// What covers a power cut, where the level has a choice; `None` for what suits the use.
-    pub consistency: Option<Consistency>,
+    pub consistency: Option<PowerCutCover>,
     /// What goes on top.
     pub file_system: FileSystemKind,
     /// Cores of the machine.
@@ -107,7 +107,7 @@ pub enum WishError {
     #[error("{level} survives {most} failed drives, whichever they are, and {survive} are to be survived")]
     Level {
         /// The level.
-        level: Level,
+        level: PlanLevel,
         /// What it survives.
         most: u32,
         /// Failures to survive.
@@ -119,7 +119,7 @@ pub enum WishError {
     )]
     Members {
         /// The level.
-        level: Level,
+        level: PlanLevel,
         /// Failures to survive.
         survive: u32,
         /// Members it needs.
@@ -133,7 +133,7 @@ pub enum WishError {
         /// The layout.
         layout: String,
         /// The level.
-        level: Level,
+        level: PlanLevel,
     },
     /// The layout keeps too few copies.
     #[error("the layout {layout} keeps {copies} copies, and {survive} failures are to be survived")]
@@ -150,7 +150,7 @@ pub enum WishError {
     Chunk(u64),
     /// A partial parity log is RAID 5's.
     #[error("only raid5 has a partial parity log, and the level is to be {0}")]
-    Log(Level),
+    Log(PlanLevel),
     /// Nothing of that kind has room for so much.
     #[error(
         "{wanted} bytes are wanted, and the roomiest that survives {survive} failures has {most}: {what}"

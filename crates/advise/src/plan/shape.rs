@@ -6,7 +6,7 @@ use crate::limits::Scheme;
 
 /// A level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Level {
+pub enum PlanLevel {
     /// No arrays: every drive is a physical volume, and volumes lie in stripes over them.
     None,
     /// RAID 0.
@@ -21,10 +21,16 @@ pub enum Level {
     Raid10,
 }
 
-impl Level {
+impl PlanLevel {
     /// All of them.
-    pub const ALL: [Level; 6] =
-        [Level::None, Level::Raid0, Level::Raid1, Level::Raid5, Level::Raid6, Level::Raid10];
+    pub const ALL: [PlanLevel; 6] = [
+        PlanLevel::None,
+        PlanLevel::Raid0,
+        PlanLevel::Raid1,
+        PlanLevel::Raid5,
+        PlanLevel::Raid6,
+        PlanLevel::Raid10,
+    ];
 
     /// As `--level` takes it.
     #[must_use]
@@ -40,7 +46,7 @@ impl Level {
     }
 }
 
-impl fmt::Display for Level {
+impl fmt::Display for PlanLevel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::None => f.write_str("no array"),
@@ -51,7 +57,7 @@ impl fmt::Display for Level {
 
 /// A level with its layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Shape {
+pub enum PlanShape {
     /// No array: stripes of a logical volume.
     Plain,
     /// RAID 0.
@@ -70,17 +76,17 @@ pub enum Shape {
     Offset(u32),
 }
 
-impl Shape {
+impl PlanShape {
     /// Its level.
     #[must_use]
-    pub fn level(self) -> Level {
+    pub fn level(self) -> PlanLevel {
         match self {
-            Self::Plain => Level::None,
-            Self::Raid0 => Level::Raid0,
-            Self::Raid1 => Level::Raid1,
-            Self::Raid5 => Level::Raid5,
-            Self::Raid6 => Level::Raid6,
-            Self::Near(_) | Self::Far(_) | Self::Offset(_) => Level::Raid10,
+            Self::Plain => PlanLevel::None,
+            Self::Raid0 => PlanLevel::Raid0,
+            Self::Raid1 => PlanLevel::Raid1,
+            Self::Raid5 => PlanLevel::Raid5,
+            Self::Raid6 => PlanLevel::Raid6,
+            Self::Near(_) | Self::Far(_) | Self::Offset(_) => PlanLevel::Raid10,
         }
     }
 
@@ -98,7 +104,7 @@ impl Shape {
 
     /// The layout of RAID 10 that has this name.
     #[must_use]
-    pub fn of_layout(name: &str) -> Option<Shape> {
+    pub fn of_layout(name: &str) -> Option<PlanShape> {
         let (kind, copies) = name.split_at_checked(1)?;
         let copies = copies.parse().ok().filter(|copies| (2..=16).contains(copies))?;
         match kind {
@@ -187,10 +193,10 @@ impl Shape {
     }
 }
 
-impl fmt::Display for Shape {
+impl fmt::Display for PlanShape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.level(), self.layout()) {
-            (Level::Raid10, Some(layout)) => write!(f, "raid10 {layout}"),
+            (PlanLevel::Raid10, Some(layout)) => write!(f, "raid10 {layout}"),
             (level, _) => write!(f, "{level}"),
         }
     }

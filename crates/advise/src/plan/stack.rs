@@ -1,6 +1,6 @@
 //! Every number of a stack, from the drives up.
 
-use super::{Candidate, Consistency, Level, Place, Shape, Wish};
+use super::{Candidate, DataPlacement, PlanLevel, PlanShape, PowerCutCover, Wish};
 
 /// An array, or drives that are physical volumes by themselves.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -12,13 +12,13 @@ pub struct ArrayPlan {
     /// Which partition of each drive, and from where to where, if not all of it.
     pub part: Option<(usize, std::ops::Range<u64>)>,
     /// Level and layout.
-    pub shape: Shape,
+    pub shape: PlanShape,
     /// The chunk; 0 if there are none.
     pub chunk_bytes: u64,
     /// Bytes of a member, metadata and all.
     pub member_bytes: u64,
     /// Where data lies on a member.
-    pub place: Place,
+    pub place: DataPlacement,
     /// Bytes of the array.
     pub array_bytes: u64,
 }
@@ -29,14 +29,14 @@ impl ArrayPlan {
     pub fn stripe_bytes(&self) -> u64 {
         match self.shape {
             // Stripes of a volume, not of what is below.
-            Shape::Plain => 0,
+            PlanShape::Plain => 0,
             shape => self.chunk_bytes * u64::from(shape.width(self.drives.len() as u32)),
         }
     }
 
     /// What covers a power cut.
     #[must_use]
-    pub fn consistency(&self, wish: &Wish) -> Consistency {
+    pub fn consistency(&self, wish: &Wish) -> PowerCutCover {
         consistency(self.shape, wish)
     }
 
@@ -49,12 +49,12 @@ impl ArrayPlan {
 
 /// Of a wish, what a level has. RAID 5 under small writes in place gets its log unasked: no
 /// operator would notice that a power cut made of a stripe what no file system looks at again.
-pub(super) fn consistency(shape: Shape, wish: &Wish) -> Consistency {
-    let unasked = || if wish.workload.in_place() { Consistency::Ppl } else { Consistency::Bitmap };
+pub(super) fn consistency(shape: PlanShape, wish: &Wish) -> PowerCutCover {
+    let unasked = || if wish.workload.in_place() { PowerCutCover::Ppl } else { PowerCutCover::Bitmap };
     match (shape.level(), wish.consistency) {
-        (Level::None | Level::Raid0, _) => Consistency::Resync,
-        (Level::Raid5, wanted) => wanted.unwrap_or_else(unasked),
-        (_, None | Some(Consistency::Ppl)) => Consistency::Bitmap,
+        (PlanLevel::None | PlanLevel::Raid0, _) => PowerCutCover::Resync,
+        (PlanLevel::Raid5, wanted) => wanted.unwrap_or_else(unasked),
+        (_, None | Some(PowerCutCover::Ppl)) => PowerCutCover::Bitmap,
         (_, Some(wanted)) => wanted,
     }
 }
@@ -70,7 +70,7 @@ pub struct Cache {
 
 /// A stack.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Stack {
+pub struct PlannedStack {
     /// What the group lies on: one array for all drives, one for each band, or several that a
     /// volume is striped over.
     pub arrays: Vec<ArrayPlan>,
@@ -105,14 +105,14 @@ const READ_AHEAD_MIN: u64 = 128 << 10;
 /// A page.
 const PAGE_BYTES: u64 = 4096;
 
-impl Stack {
+impl PlannedStack {
     /// The stack of a candidate's arrays.
     #[must_use]
-    pub(super) fn of(wish: &Wish, arrays: Vec<ArrayPlan>, candidate: (u64, u32)) -> Stack {
+    pub(super) fn of(wish: &Wish, arrays: Vec<ArrayPlan>, candidate: (u64, u32)) -> PlannedStack {
         let (chunk_bytes, groups) = candidate;
         let first = &arrays[0];
         let members = first.drives.len() as u32;
-        let plain = first.shape == Shape::Plain;
+        let plain = first.shape == PlanShape::Plain;
         let (lv_stripes, lv_stripe_bytes) = match plain {
             true => (members, if members > 1 { chunk_bytes } else { 0 }),
             false if groups > 1 => (groups, first.stripe_bytes()),
@@ -136,7 +136,7 @@ impl Stack {
         let striped = first.chunk_bytes > 0 && width > 1;
         let side_by_side = if striped { first.chunk_bytes * u64::from(width) } else { 0 };
         let ahead = if wish.workload.random { 2 } else { 4 };
-        Stack {
+        PlannedStack {
             extent_bytes,
             lv_stripes,
             lv_stripe_bytes,

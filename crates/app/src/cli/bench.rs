@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use super::load::{LoadArgs, Time};
+use super::load::{LoadArgs, TimeArg};
 use super::{Engine, Force, Json, MadeUp, Runtime};
 
 /// Measures what an array does in real time, with fio's options, beside what the processor does
@@ -36,7 +36,7 @@ pub struct BenchArgs {
     pub rounds: u32,
     /// How long to wait at most for the load to become steady.
     #[arg(long, value_name = "TIME", default_value = "30s")]
-    pub steady_within: Time,
+    pub steady_within: TimeArg,
     #[command(flatten)]
     pub made_up: MadeUp,
     #[command(flatten)]

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{Engine, Force, Json, Overlay};
+use super::{Engine, Force, Json, OverlayArgs};
 
 /// Copies a volume, or a drive as it is, to a file, and leaves out what cannot be read.
 ///
@@ -44,7 +44,7 @@ pub struct CopyArgs {
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub retries: u16,
     #[command(flatten)]
-    pub overlay: Overlay,
+    pub overlay: OverlayArgs,
     #[command(flatten)]
     pub force: Force,
     #[command(flatten)]

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 
 use clap::Args;
 
-use super::{Engine, Force, Json, Overlay};
+use super::{Engine, Force, Json, OverlayArgs};
 
 /// Where the files are.
 #[derive(Debug, Clone, Args)]
@@ -19,7 +19,7 @@ pub struct FilesOn {
     #[arg(long, value_name = "ID")]
     pub subvolume: Option<u64>,
     #[command(flatten)]
-    pub overlay: Overlay,
+    pub overlay: OverlayArgs,
     #[command(flatten)]
     pub force: Force,
     #[command(flatten)]

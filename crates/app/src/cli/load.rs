@@ -46,10 +46,10 @@ pub struct LoadArgs {
     pub fsync: u64,
     /// Time before anything is counted [default: until the load is steady].
     #[arg(long, alias = "ramp_time", value_name = "TIME")]
-    pub ramp_time: Option<Time>,
+    pub ramp_time: Option<TimeArg>,
     /// Time in which requests are counted [default: until some ten thousand were].
     #[arg(long, value_name = "TIME")]
-    pub runtime: Option<Time>,
+    pub runtime: Option<TimeArg>,
     /// Where chance comes from: the same seed gives the same digits.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub randseed: u64,
@@ -57,7 +57,7 @@ pub struct LoadArgs {
 
 /// A time as fio takes it: `10` and `10s` are seconds; us, ms, m and h.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Time(pub Duration);
+pub struct TimeArg(pub Duration);
 
 /// Not a time.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -66,7 +66,7 @@ pub struct Time(pub Duration);
 )]
 pub struct TimeError;
 
-impl FromStr for Time {
+impl FromStr for TimeArg {
     type Err = TimeError;
 
     fn from_str(text: &str) -> Result<Self, TimeError> {
@@ -82,7 +82,7 @@ impl FromStr for Time {
             _ => return Err(TimeError),
         };
         let time = number.parse().ok().and_then(|number: u32| unit.checked_mul(number));
-        time.filter(|time| (Duration::from_micros(1)..=DAY).contains(time)).map(Time).ok_or(TimeError)
+        time.filter(|time| (Duration::from_micros(1)..=DAY).contains(time)).map(TimeArg).ok_or(TimeError)
     }
 }
 
@@ -95,10 +95,10 @@ mod tests {
         for (text, micros) in
             [("10", 10_000_000), ("3s", 3_000_000), ("20ms", 20_000), ("7us", 7), ("2m", 120_000_000)]
         {
-            assert_eq!(text.parse(), Ok(Time(Duration::from_micros(micros))));
+            assert_eq!(text.parse(), Ok(TimeArg(Duration::from_micros(micros))));
         }
         for text in ["", "0", "-1", "1.5", "25h", "s", "10 s", "4294967296"] {
-            assert_eq!(text.parse::<Time>(), Err(TimeError), "{text}");
+            assert_eq!(text.parse::<TimeArg>(), Err(TimeError), "{text}");
         }
     }
 }

@@ -6,7 +6,7 @@ use clap::builder::BoolishValueParser;
 use clap::{ArgAction, Args, Subcommand, ValueEnum};
 use wattle_server::protocol::change;
 
-use super::{Engine, Force, Json, Runtime, Saving, Size};
+use super::{Engine, Force, Json, Runtime, SavingArgs, Size};
 
 /// Makes, resizes, removes and lists physical volumes of LVM2.
 ///
@@ -208,7 +208,7 @@ pub struct ChangeArgs {
     #[arg(long, value_name = "DIR")]
     pub backup_dir: Option<PathBuf>,
     #[command(flatten)]
-    pub saving: Saving,
+    pub saving: SavingArgs,
     #[command(flatten)]
     pub force: Force,
     #[command(flatten)]
@@ -281,10 +281,10 @@ pub struct VolumeArgs {
 /// What is said of a volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Args)]
 #[group(required = true, multiple = true)]
-pub struct VolumeFlags {
+pub struct VolumeFlagsArgs {
     /// Whether it is written: r or rw.
     #[arg(long, short, value_name = "r|rw")]
-    pub permission: Option<Permission>,
+    pub permission: Option<PermissionArg>,
     /// Whether it is left out unless it is named: `serve` offers it only with -V then.
     #[arg(long, short = 'k', value_name = "y|n", action = ArgAction::Set, value_parser = BoolishValueParser::new())]
     pub setactivationskip: Option<bool>,
@@ -295,7 +295,7 @@ pub struct VolumeFlags {
 
 /// As LVM2 has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Permission {
+pub enum PermissionArg {
     /// It is only read.
     R,
     /// It is read and written.
@@ -309,7 +309,7 @@ pub struct FlagsArgs {
     #[arg(value_name = "GROUP/VOLUME")]
     pub volume: String,
     #[command(flatten)]
-    pub flags: VolumeFlags,
+    pub flags: VolumeFlagsArgs,
     #[command(flatten)]
     pub change: ChangeArgs,
 }
@@ -330,7 +330,7 @@ pub struct MoveArgs {
 /// How large a volume is to be.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
 #[group(required = true, multiple = false)]
-pub struct Extents {
+pub struct ExtentsArg {
     /// Its size, rounded up to extents; with + or - how much more or less.
     #[arg(long, short = 'L', value_name = "[+|-]SIZE", allow_hyphen_values = true)]
     pub size: Option<String>,
@@ -347,7 +347,7 @@ pub struct CreateVolumeArgs {
     #[arg(value_name = "GROUP/VOLUME")]
     pub volume: String,
     #[command(flatten)]
-    pub extents: Extents,
+    pub extents: ExtentsArg,
     /// Over how many physical volumes.
     #[arg(long, short = 'i', value_name = "N", default_value_t = 1)]
     pub stripes: u16,
@@ -365,7 +365,7 @@ pub struct SizeArgs {
     #[arg(value_name = "GROUP/VOLUME")]
     pub volume: String,
     #[command(flatten)]
-    pub extents: Extents,
+    pub extents: ExtentsArg,
     #[command(flatten)]
     pub change: ChangeArgs,
 }
@@ -410,17 +410,17 @@ pub struct ListArgs {
     pub engine: Engine,
 }
 
-impl From<Extents> for change::Extents {
-    fn from(typed: Extents) -> Self {
+impl From<ExtentsArg> for change::Extents {
+    fn from(typed: ExtentsArg) -> Self {
         Self { size: typed.size, extents: typed.extents }
     }
 }
 
-impl From<VolumeFlags> for change::VolumeFlags {
-    fn from(typed: VolumeFlags) -> Self {
+impl From<VolumeFlagsArgs> for change::VolumeFlags {
+    fn from(typed: VolumeFlagsArgs) -> Self {
         let permission = typed.permission.map(|permission| match permission {
-            Permission::R => change::Permission::R,
-            Permission::Rw => change::Permission::Rw,
+            PermissionArg::R => change::Permission::R,
+            PermissionArg::Rw => change::Permission::Rw,
         });
         Self {
             permission,

@@ -28,13 +28,13 @@ use wattle_control::size::parse_size;
 use wattle_control::units::Units;
 use wattle_export::Address;
 use wattle_rt::BackendChoice;
-use wattle_server::array::Shape;
+use wattle_server::array::MadeUpShape;
 
 pub use audit::AuditArgs;
 pub use bench::BenchArgs;
 pub use copy::CopyArgs;
 pub use files::{FilesOn, GetArgs, LsArgs};
-pub use load::{LoadArgs, Time};
+pub use load::{LoadArgs, TimeArg};
 pub use lvm::{
     ChangeArgs, CreateGroupArgs, CreateVolumeArgs, GroupArgs, ListArgs, LvArgs, LvCommand, MoveArgs, PvArgs,
     PvCommand, RestoreArgs, VgArgs, VgCommand,
@@ -48,7 +48,7 @@ pub use plan::{FileSystemArg, PlanArgs};
 pub use rescue::RescueArgs;
 pub use simulate::{ConsistencyArg, PresetArg, SimulateArgs};
 pub use top::{TopArgs, parse_seconds};
-pub use undo::{EraseArgs, Saving, UndoArgs};
+pub use undo::{EraseArgs, SavingArgs, UndoArgs};
 
 /// Software RAID and volumes in user space: opens, serves and makes Linux md arrays, without root
 /// and without kernel modules.
@@ -58,10 +58,10 @@ pub use undo::{EraseArgs, Saving, UndoArgs};
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]
-    pub command: Command,
+    pub command: CliCommand,
     /// How output looks.
     #[command(flatten)]
-    pub look: Look,
+    pub look: OutputArgs,
 }
 
 const AFTER: &str = "\
@@ -81,7 +81,7 @@ Examples:
 /// How output looks.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Output")]
-pub struct Look {
+pub struct OutputArgs {
     /// Units of sizes: b (bytes), iec (1024s), si (1000s), or one of LVM2's letters,
     /// hHrRBsSkKmMgGtTpPeE.
     #[arg(long, global = true, value_parser = |text: &str| text.parse::<Units>(), default_value = "iec")]
@@ -101,7 +101,7 @@ pub enum ColorArg {
 
 /// The commands.
 #[derive(Debug, Subcommand)]
-pub enum Command {
+pub enum CliCommand {
     Scan(ScanArgs),
     Examine(ExamineArgs),
     Create(CreateArgs),
@@ -137,7 +137,7 @@ pub enum Command {
     Explain(ExplainArgs),
 }
 
-impl Command {
+impl CliCommand {
     /// Where what is written to members goes instead.
     pub fn overlay(&self) -> Option<&Path> {
         let overlay = match self {
@@ -174,7 +174,7 @@ pub struct ScanArgs {
     #[arg(long, value_name = "FILE")]
     pub svg: Option<PathBuf>,
     #[command(flatten)]
-    pub overlay: Overlay,
+    pub overlay: OverlayArgs,
     #[command(flatten)]
     pub force: Force,
     #[command(flatten)]
@@ -195,7 +195,7 @@ pub struct ExamineArgs {
     #[arg(value_name = "MEMBER", required = true)]
     pub members: Vec<String>,
     #[command(flatten)]
-    pub overlay: Overlay,
+    pub overlay: OverlayArgs,
     #[command(flatten)]
     pub json: Json,
 }
@@ -258,7 +258,7 @@ pub struct CreateArgs {
     #[arg(long, short)]
     pub yes: bool,
     #[command(flatten)]
-    pub saving: Saving,
+    pub saving: SavingArgs,
     #[command(flatten)]
     pub force: Force,
     #[command(flatten)]
@@ -287,7 +287,7 @@ pub struct CatArgs {
     #[arg(long, value_name = "SIZE")]
     pub length: Option<Size>,
     #[command(flatten)]
-    pub overlay: Overlay,
+    pub overlay: OverlayArgs,
     #[command(flatten)]
     pub force: Force,
     #[command(flatten)]
@@ -351,9 +351,9 @@ pub struct ServeArgs {
     #[arg(long, value_name = "FILE")]
     pub pidfile: Option<PathBuf>,
     #[command(flatten)]
-    pub saving: Saving,
+    pub saving: SavingArgs,
     #[command(flatten)]
-    pub overlay: Overlay,
+    pub overlay: OverlayArgs,
     #[command(flatten)]
     pub made_up: MadeUp,
     #[command(flatten)]
@@ -400,8 +400,8 @@ pub struct MadeUp {
 
 impl MadeUp {
     /// What such an array of this level is to be.
-    pub fn shape<'a>(&'a self, level: &'a str) -> Shape<'a> {
-        Shape { level, chunk_bytes: self.chunk.map(|size| size.0), layout: self.layout.as_deref() }
+    pub fn shape<'a>(&'a self, level: &'a str) -> MadeUpShape<'a> {
+        MadeUpShape { level, chunk_bytes: self.chunk.map(|size| size.0), layout: self.layout.as_deref() }
     }
 }
 
@@ -459,7 +459,7 @@ pub struct WhyArgs {
     #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = parse_seconds, requires = "slow")]
     pub interval: Duration,
     #[command(flatten)]
-    pub overlay: Overlay,
+    pub overlay: OverlayArgs,
     #[command(flatten)]
     pub force: Force,
     #[command(flatten)]
@@ -493,7 +493,7 @@ pub struct Force {
 
 /// `--overlay`.
 #[derive(Debug, Clone, Args)]
-pub struct Overlay {
+pub struct OverlayArgs {
     /// Only read members: what is written to them goes to files in DIR, which is made if it is not
     /// there, and is found there the next time.
     #[arg(long = "overlay", value_name = "DIR")]

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{DegradedArg, Force, Overlay, Runtime, Saving};
+use super::{DegradedArg, Force, OverlayArgs, Runtime, SavingArgs};
 
 /// Mounts the file system on a volume, read-only unless told otherwise. Needs root.
 ///
@@ -49,9 +49,9 @@ pub struct MountArgs {
     #[arg(long, value_name = "WHEN", value_enum, default_value_t = DegradedArg::Auto)]
     pub degraded: DegradedArg,
     #[command(flatten)]
-    pub overlay: Overlay,
+    pub overlay: OverlayArgs,
     #[command(flatten)]
-    pub saving: Saving,
+    pub saving: SavingArgs,
     #[command(flatten)]
     pub force: Force,
     #[command(flatten)]

@@ -3,7 +3,7 @@
 
 use clap::Args;
 
-use super::{Force, Runtime, Saving};
+use super::{Force, Runtime, SavingArgs};
 
 /// Stops an array that is being served.
 ///
@@ -78,7 +78,7 @@ pub struct AddArgs {
     #[arg(long)]
     pub wait: bool,
     #[command(flatten)]
-    pub saving: Saving,
+    pub saving: SavingArgs,
     #[command(flatten)]
     pub force: Force,
     #[command(flatten)]
@@ -111,7 +111,7 @@ pub struct ReplaceArgs {
     #[arg(long)]
     pub wait: bool,
     #[command(flatten)]
-    pub saving: Saving,
+    pub saving: SavingArgs,
     #[command(flatten)]
     pub force: Force,
     #[command(flatten)]

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use clap::Args;
 use wattle_control::size::parse_size;
 
-use super::{Engine, Json, Saving};
+use super::{Engine, Json, SavingArgs};
 
 /// Writes a partition table (GPT) with partitions for arrays on drives that hold nothing.
 ///
@@ -33,7 +33,7 @@ pub struct PartitionArgs {
     #[arg(long, short = 'n')]
     pub dry_run: bool,
     #[command(flatten)]
-    pub saving: Saving,
+    pub saving: SavingArgs,
     #[command(flatten)]
     pub json: Json,
     #[command(flatten)]

@@ -10,7 +10,7 @@ use super::{Engine, Force, Json};
 /// Where what is overwritten is saved.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Undo")]
-pub struct Saving {
+pub struct SavingArgs {
     /// Directory of undo logs [default: that of the server for an order to one, else undo in
     /// $WATTLE_STATE_DIR, $XDG_STATE_HOME/wattle, ~/.local/state/wattle, or as root
     /// /var/lib/wattle].
@@ -21,8 +21,8 @@ pub struct Saving {
     pub no_undo: bool,
 }
 
-impl From<Saving> for saving::Saving {
-    fn from(typed: Saving) -> Self {
+impl From<SavingArgs> for saving::Saving {
+    fn from(typed: SavingArgs) -> Self {
         Self { dir: typed.dir, no_undo: typed.no_undo }
     }
 }
@@ -45,7 +45,7 @@ pub struct EraseArgs {
     #[arg(long, short = 'n')]
     pub dry_run: bool,
     #[command(flatten)]
-    pub saving: Saving,
+    pub saving: SavingArgs,
     #[command(flatten)]
     pub force: Force,
     #[command(flatten)]
@@ -76,7 +76,7 @@ pub struct UndoArgs {
     #[arg(long, short = 'n')]
     pub dry_run: bool,
     #[command(flatten)]
-    pub saving: Saving,
+    pub saving: SavingArgs,
     #[command(flatten)]
     pub force: Force,
     #[command(flatten)]

@@ -6,10 +6,10 @@ use std::io::{self, BufRead, IsTerminal};
 use serde::Serialize;
 use wattle_control::create::{self, Consistency, CreatePlan, CreateRequest};
 use wattle_control::members::{Member, look_all};
-use wattle_control::undo::Site;
+use wattle_control::undo::UndoSite;
 use wattle_control::units::Units;
 use wattle_control::{Code, Problem};
-use wattle_engine::geometry::{Kind, Level, layout_name};
+use wattle_engine::geometry::{Level, LevelKind, layout_name};
 use wattle_engine::units::SECTOR_BYTES;
 use wattle_format::md::Version;
 use wattle_server::ids::random_uuid;
@@ -31,7 +31,7 @@ const NAME_BYTES_MAX: usize = 32;
 
 /// What was made, or would be.
 #[derive(Serialize)]
-pub struct Report {
+pub struct CreateReport {
     schema_version: u32,
     /// Nothing was written.
     dry_run: bool,
@@ -76,7 +76,7 @@ pub fn run(args: &CreateArgs, screen: Screen) -> Result<(), Problem> {
 
 /// # Errors
 /// As [`run`].
-pub fn make(args: &CreateArgs) -> Result<Report, Problem> {
+pub fn make(args: &CreateArgs) -> Result<CreateReport, Problem> {
     let request = request(args)?;
     let all = request.members.iter().flatten().chain(&request.spares);
     let states = all.map(create::inspect).collect::<Result<Vec<_>, _>>()?;
@@ -86,7 +86,7 @@ pub fn make(args: &CreateArgs) -> Result<Report, Problem> {
         let members = plan.claim(&states)?;
         let given: Vec<_> = args.members.iter().filter(|name| *name != MISSING).cloned().collect();
         if let Some(recorder) = saving::recorder(&args.saving, &format!("create {}", args.name), &given)? {
-            let sites: Vec<_> = members.iter().map(Site::of_member).collect();
+            let sites: Vec<_> = members.iter().map(UndoSite::of_member).collect();
             saving::tell(&recorder.record_blocking(&sites, &plan.writes())?);
         }
         plan.execute(&members)?;
@@ -164,7 +164,7 @@ fn consistency(args: &CreateArgs, level: Level) -> Result<Consistency, Problem> 
             return Err(usage(format!("--consistency {other}: expected resync, bitmap, ppl or journal")));
         }
     };
-    let by_level = if level.kind() == Kind::Striped { Consistency::Resync } else { bitmap };
+    let by_level = if level.kind() == LevelKind::Striped { Consistency::Resync } else { bitmap };
     match (from_bitmap, from_policy) {
         (Some(one), Some(other)) if one != other => {
             Err(usage("--bitmap, --bitmap-chunk and --consistency contradict one another".to_owned()))
@@ -213,7 +213,7 @@ fn confirm(args: &CreateArgs, plan: &CreatePlan) -> Result<(), Problem> {
     ))
 }
 
-fn report(args: &CreateArgs, request: &CreateRequest, plan: &CreatePlan) -> Report {
+fn report(args: &CreateArgs, request: &CreateRequest, plan: &CreatePlan) -> CreateReport {
     let geometry = &plan.geometry;
     let chunk_bytes = geometry.chunk().0 * SECTOR_BYTES;
     let members = plan.devices.iter().map(|device| MemberReport {
@@ -229,7 +229,7 @@ fn report(args: &CreateArgs, request: &CreateRequest, plan: &CreatePlan) -> Repo
             })
             .collect(),
     });
-    Report {
+    CreateReport {
         schema_version: SCHEMA_VERSION,
         dry_run: args.dry_run,
         name: request.name.clone(),
@@ -250,7 +250,7 @@ fn report(args: &CreateArgs, request: &CreateRequest, plan: &CreatePlan) -> Repo
     }
 }
 
-impl Report {
+impl CreateReport {
     /// What the array is.
     pub fn kind(&self, units: Units) -> String {
         let mut what = vec![self.level.clone()];
@@ -267,7 +267,7 @@ impl Report {
     }
 }
 
-fn render(report: &Report, screen: Screen) -> String {
+fn render(report: &CreateReport, screen: Screen) -> String {
     let Screen { units, style, .. } = screen;
     let verb = if report.dry_run { "would create" } else { "created" };
     let mut text = format!("{verb} {}  {}\n", style.bold(&printable(&report.name)), report.kind(units));

@@ -3,9 +3,9 @@
 use serde::Serialize;
 use wattle_control::erase::{self, Trace};
 use wattle_control::members::{Claim, Member};
-use wattle_control::scan::Origin;
+use wattle_control::scan::MemberOrigin;
 use wattle_control::stack::Purpose;
-use wattle_control::undo::{self, Recorder, Site, Write};
+use wattle_control::undo::{self, CoveredWrite, Recorder, UndoSite};
 use wattle_control::{Check, Code, MemberError, Problem, Stack};
 use wattle_rt::Core;
 use wattle_server::protocol::SCHEMA_VERSION;
@@ -55,7 +55,7 @@ pub fn run(args: &EraseArgs, screen: Screen) -> Result<(), Problem> {
         )
         .of_member(&made_up.member.name));
     }
-    let given = scan.members.iter().filter(|seen| seen.origin == Origin::Given);
+    let given = scan.members.iter().filter(|seen| seen.origin == MemberOrigin::Given);
     let members: Vec<_> = given.map(|seen| seen.member.clone()).collect();
     let traces = members.iter().map(erase::traces).collect::<Result<Vec<_>, _>>()?;
     members::run(&args.engine, CORES_MAX, async |core| {
@@ -92,11 +92,9 @@ pub fn run(args: &EraseArgs, screen: Screen) -> Result<(), Problem> {
 /// Refuses members, and disks with partitions, that something is made of, unless the operator
 /// insists.
 fn check(stack: &Stack, args: &EraseArgs) -> Result<(), Problem> {
-    let used = stack
-        .scan
-        .members
-        .ids()
-        .filter(|&ix| matches!(stack.scan.members[ix].origin, Origin::Given | Origin::Partition { .. }));
+    let used = stack.scan.members.ids().filter(|&ix| {
+        matches!(stack.scan.members[ix].origin, MemberOrigin::Given | MemberOrigin::Partition { .. })
+    });
     match used.filter_map(|ix| erase::refusal(stack, ix)).next() {
         Some(problem) if members::forced(&args.force).has(Check::InUse) => {
             output::note(&printable(&format!("{}; overridden", problem.what)));
@@ -119,9 +117,9 @@ async fn erase(
         if erase::traces(&claimed)? != *traces {
             return Err(MemberError::Changed { name: claimed.name }.into());
         }
-        sites.push(Site::of_member(&claimed));
+        sites.push(UndoSite::of_member(&claimed));
     }
-    let writes: Vec<Write> =
+    let writes: Vec<CoveredWrite> =
         traces.iter().enumerate().flat_map(|(site, traces)| erase::writes(site, traces)).collect();
     let log = match recorder {
         Some(recorder) => Some(recorder.record(core, &sites, &writes, &[]).await?),

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use wattle_advise::audit;
-use wattle_control::{Code, Kind, Problem};
+use wattle_control::{Code, FailureKind, Problem};
 use wattle_server::protocol::SCHEMA_VERSION;
 
 use crate::cli::ExplainArgs;
@@ -39,17 +39,17 @@ struct FindingReport {
 #[derive(Debug, Clone, Copy)]
 pub enum Any {
     Error(Code),
-    Finding(audit::Code),
+    Finding(audit::FindingCode),
 }
 
 impl Any {
     fn all() -> Vec<Self> {
-        let findings = audit::Code::ALL.iter().map(|code| Self::Finding(*code));
+        let findings = audit::FindingCode::ALL.iter().map(|code| Self::Finding(*code));
         Code::ALL.iter().map(|code| Self::Error(*code)).chain(findings).collect()
     }
 
     pub fn parse(text: &str) -> Option<Self> {
-        Code::parse(text).map(Self::Error).or_else(|| audit::Code::parse(text).map(Self::Finding))
+        Code::parse(text).map(Self::Error).or_else(|| audit::FindingCode::parse(text).map(Self::Finding))
     }
 
     fn id(self) -> String {
@@ -123,11 +123,11 @@ fn explanation(code: Any) -> String {
     format!("{}: {}\n\n{}\n{last}\n", code.id(), code.title(), wrap(text))
 }
 
-fn ends(kind: Kind) -> String {
+fn ends(kind: FailureKind) -> String {
     let ends = match kind {
-        Kind::Failed => "failed",
-        Kind::Usage => "usage",
-        Kind::Refused => "refused by a safety check",
+        FailureKind::Failed => "failed",
+        FailureKind::Usage => "usage",
+        FailureKind::Refused => "refused by a safety check",
     };
     format!("Exit status {}: {ends}.", kind.exit_code())
 }

@@ -13,12 +13,12 @@ use wattle_server::socket::RuntimeDir;
 use wattle_server::socket::client::Servers;
 
 /// The servers at one moment.
-pub struct Look {
+pub struct Snapshot {
     servers: Servers,
     at: Instant,
 }
 
-impl Look {
+impl Snapshot {
     /// Asks every server that there is.
     #[allow(
         clippy::disallowed_methods,
@@ -39,7 +39,12 @@ impl Look {
     ///
     /// # Errors
     /// There is no such array, or a server does not answer.
-    pub fn since(&self, before: &Look, dir: &RuntimeDir, name: Option<&str>) -> Result<Vec<Done>, Problem> {
+    pub fn since(
+        &self,
+        before: &Snapshot,
+        dir: &RuntimeDir,
+        name: Option<&str>,
+    ) -> Result<Vec<ArrayInterval>, Problem> {
         if let Some(name) = name {
             self.servers.find(dir, name)?;
         } else if let Some(problem) = self.servers.silent.first() {
@@ -69,7 +74,7 @@ impl Look {
 
 /// What an array did in some time. Also the shape of `wattle top --json`.
 #[derive(Debug, Clone, Serialize)]
-pub struct Done {
+pub struct ArrayInterval {
     /// Its name.
     pub array: String,
     /// Its level.
@@ -91,7 +96,7 @@ pub struct Done {
     /// The part of the time that each thread of the server worked.
     pub cores: Vec<f64>,
     /// What holds the array back, the first being what to change first.
-    pub limited_by: Vec<Limit>,
+    pub limited_by: Vec<LimiterReport>,
 }
 
 /// Things that were done in some time.
@@ -134,7 +139,7 @@ pub struct MemberDone {
 
 /// A limiter.
 #[derive(Debug, Clone, Serialize)]
-pub struct Limit {
+pub struct LimiterReport {
     pub kind: &'static str,
     pub evidence: String,
     pub help: String,
@@ -146,7 +151,7 @@ fn done(
     threads: &[ThreadReport],
     threads_were: &[ThreadReport],
     seconds: f64,
-) -> Done {
+) -> ArrayInterval {
     let (c, before) = (&now.counters, &was.counters);
     let per_second = |now: u64, before: u64| now.saturating_sub(before) as f64 / seconds;
     let reads = flow(now.requests.reads, was.requests.reads, c.read_bytes.saturating_sub(before.read_bytes));
@@ -177,13 +182,13 @@ fn done(
         cores: threads.iter().zip(threads_were).map(same_thread).collect(),
         background: now.sync.as_ref().map(|sync| sync.action.clone()),
     };
-    let limited_by = limiter::limiters(&interval).into_iter().map(|found| Limit {
+    let limited_by = limiter::limiters(&interval).into_iter().map(|found| LimiterReport {
         kind: found.limiter.name(),
         evidence: found.evidence,
         help: found.help,
     });
     let rate = |flow| rate(flow, seconds);
-    Done {
+    ArrayInterval {
         array: now.name.clone(),
         level: now.level.clone(),
         slots: now.slots.clone(),
@@ -247,7 +252,7 @@ fn rate(flow: Flow, seconds: f64) -> Rate {
 
 /// # Errors
 /// Nothing is served.
-pub fn not_empty(done: Vec<Done>, dir: &RuntimeDir) -> Result<Vec<Done>, Problem> {
+pub fn not_empty(done: Vec<ArrayInterval>, dir: &RuntimeDir) -> Result<Vec<ArrayInterval>, Problem> {
     if done.is_empty() {
         return Err(Problem::new(
             Code::ServerNotFound,

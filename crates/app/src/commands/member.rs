@@ -3,25 +3,25 @@
 use std::path::Path;
 
 use wattle_control::{Check, Problem};
-use wattle_server::protocol::Request;
+use wattle_server::protocol::ServerRequest;
 use wattle_server::socket::client::request;
 
 use crate::cli::{AddArgs, FailArgs, Force, RemoveArgs, ReplaceArgs, Runtime};
 use crate::output;
 use crate::saving;
-use crate::target::Target;
+use crate::target::ServedTarget;
 
 /// # Errors
 /// No such array or member, nothing else holds its data, or it could not be recorded.
 pub fn fail(args: &FailArgs) -> Result<(), Problem> {
-    let fail = Request::Fail { array: args.name.clone(), member: args.member.clone() };
+    let fail = ServerRequest::Fail { array: args.name.clone(), member: args.member.clone() };
     order(&args.runtime, &args.name, &fail).map(drop)
 }
 
 /// # Errors
 /// No such array or member, it works, or it could not be recorded.
 pub fn remove(args: &RemoveArgs) -> Result<(), Problem> {
-    let remove = Request::Remove { array: args.name.clone(), member: args.member.clone() };
+    let remove = ServerRequest::Remove { array: args.name.clone(), member: args.member.clone() };
     order(&args.runtime, &args.name, &remove).map(drop)
 }
 
@@ -29,7 +29,7 @@ pub fn remove(args: &RemoveArgs) -> Result<(), Problem> {
 /// No such array, the member cannot be used, or it could not be recorded; with `--wait` also if it
 /// is not in sync in the end.
 pub fn add(args: &AddArgs) -> Result<(), Problem> {
-    let add = Request::Add {
+    let add = ServerRequest::Add {
         array: args.name.clone(),
         member: absolute(&args.member),
         force: forced(&args.force),
@@ -43,7 +43,7 @@ pub fn add(args: &AddArgs) -> Result<(), Problem> {
 /// As [`add`], or the member to be replaced does not work.
 pub fn replace(args: &ReplaceArgs) -> Result<(), Problem> {
     let with = args.new.as_deref().or(args.with.as_deref()).map(absolute);
-    let replace = Request::Replace {
+    let replace = ServerRequest::Replace {
         array: args.name.clone(),
         member: args.member.clone(),
         with: with.clone(),
@@ -59,8 +59,8 @@ pub fn replace(args: &ReplaceArgs) -> Result<(), Problem> {
 }
 
 /// Asks the server of the array and tells what it says.
-fn order(runtime: &Runtime, name: &str, order: &Request) -> Result<Target, Problem> {
-    let target = Target::find(runtime.runtime_dir.as_deref(), name)?;
+fn order(runtime: &Runtime, name: &str, order: &ServerRequest) -> Result<ServedTarget, Problem> {
+    let target = ServedTarget::find(runtime.runtime_dir.as_deref(), name)?;
     let done = request(target.socket(), order)?;
     output::note(&done.message);
     done.undo_log.iter().for_each(|log| saving::tell_joined(log));

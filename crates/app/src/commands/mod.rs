@@ -33,7 +33,7 @@ use std::process::ExitCode;
 
 use wattle_control::{Problem, overlay};
 
-use crate::cli::{Cli, Command};
+use crate::cli::{Cli, CliCommand};
 use crate::output::text::printable;
 use crate::output::{self, Screen};
 
@@ -45,39 +45,39 @@ pub fn run(cli: Cli) -> ExitCode {
     }
     let done = |result: Result<(), Problem>| result.map(|()| ExitCode::SUCCESS);
     let result = match cli.command {
-        Command::Scan(args) => done(scan::run(&args, screen)),
-        Command::Examine(args) => done(examine::run(&args, screen)),
-        Command::Create(args) => done(create::run(&args, screen)),
-        Command::Partition(args) => done(partition::run(&args, screen)),
-        Command::Erase(args) => done(erase::run(&args, screen)),
-        Command::Undo(args) => done(undo::run(&args, screen)),
-        Command::Cat(args) => done(cat::run(&args)),
-        Command::Copy(args) => done(copy::run(&args, screen)),
-        Command::Rescue(args) => done(rescue::run(&args, screen)),
-        Command::Ls(args) => done(files::ls::run(&args)),
-        Command::Get(args) => done(files::get::run(&args)),
-        Command::Serve(args) => serve::run(&args, screen),
-        Command::Mount(args) => mount::mount(&args),
-        Command::Umount(args) => done(mount::umount(&args)),
-        Command::Status(args) => status::run(&args, screen),
-        Command::Stop(args) => done(stop::run(&args)),
-        Command::Top(args) => done(top::run(&args, screen)),
-        Command::Why(args) => done(why::run(&args, screen)),
-        Command::Fail(args) => done(member::fail(&args)),
-        Command::Remove(args) => done(member::remove(&args)),
-        Command::Add(args) => done(member::add(&args)),
-        Command::Replace(args) => done(member::replace(&args)),
-        Command::Check(args) => scrub::check(&args),
-        Command::Repair(args) => scrub::repair(&args),
-        Command::Set(args) => done(set::run(&args)),
-        Command::Pv(args) => done(lvm::pv(&args, screen)),
-        Command::Vg(args) => done(lvm::vg(&args, screen)),
-        Command::Lv(args) => done(lvm::lv(&args, screen)),
-        Command::Audit(args) => audit::run(&args, screen),
-        Command::Bench(args) => done(bench::run(&args, screen)),
-        Command::Plan(args) => done(plan::run(&args, screen)),
-        Command::Simulate(args) => done(simulate::run(&args, screen)),
-        Command::Explain(args) => done(explain::run(&args)),
+        CliCommand::Scan(args) => done(scan::run(&args, screen)),
+        CliCommand::Examine(args) => done(examine::run(&args, screen)),
+        CliCommand::Create(args) => done(create::run(&args, screen)),
+        CliCommand::Partition(args) => done(partition::run(&args, screen)),
+        CliCommand::Erase(args) => done(erase::run(&args, screen)),
+        CliCommand::Undo(args) => done(undo::run(&args, screen)),
+        CliCommand::Cat(args) => done(cat::run(&args)),
+        CliCommand::Copy(args) => done(copy::run(&args, screen)),
+        CliCommand::Rescue(args) => done(rescue::run(&args, screen)),
+        CliCommand::Ls(args) => done(files::ls::run(&args)),
+        CliCommand::Get(args) => done(files::get::run(&args)),
+        CliCommand::Serve(args) => serve::run(&args, screen),
+        CliCommand::Mount(args) => mount::mount(&args),
+        CliCommand::Umount(args) => done(mount::umount(&args)),
+        CliCommand::Status(args) => status::run(&args, screen),
+        CliCommand::Stop(args) => done(stop::run(&args)),
+        CliCommand::Top(args) => done(top::run(&args, screen)),
+        CliCommand::Why(args) => done(why::run(&args, screen)),
+        CliCommand::Fail(args) => done(member::fail(&args)),
+        CliCommand::Remove(args) => done(member::remove(&args)),
+        CliCommand::Add(args) => done(member::add(&args)),
+        CliCommand::Replace(args) => done(member::replace(&args)),
+        CliCommand::Check(args) => scrub::check(&args),
+        CliCommand::Repair(args) => scrub::repair(&args),
+        CliCommand::Set(args) => done(set::run(&args)),
+        CliCommand::Pv(args) => done(lvm::pv(&args, screen)),
+        CliCommand::Vg(args) => done(lvm::vg(&args, screen)),
+        CliCommand::Lv(args) => done(lvm::lv(&args, screen)),
+        CliCommand::Audit(args) => audit::run(&args, screen),
+        CliCommand::Bench(args) => done(bench::run(&args, screen)),
+        CliCommand::Plan(args) => done(plan::run(&args, screen)),
+        CliCommand::Simulate(args) => done(simulate::run(&args, screen)),
+        CliCommand::Explain(args) => done(explain::run(&args)),
     };
     result.unwrap_or_else(|problem| output::report(&problem, screen.style_err))
 }

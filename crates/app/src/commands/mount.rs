@@ -15,7 +15,7 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::Duration;
 
 use wattle_control::{Code, Problem};
-use wattle_format::probe::{self, Kind};
+use wattle_format::probe::{self, SignatureKind};
 use wattle_rt::fuse::mount_at;
 use wattle_server::protocol::report::{ArrayReport, VolumeReport};
 use wattle_server::socket::client::Servers;
@@ -24,7 +24,7 @@ use crate::cli::{DegradedArg, MountArgs, UmountArgs};
 use crate::environment::runtime_dir;
 use crate::output;
 use crate::output::text::printable;
-use crate::target::Target;
+use crate::target::ServedTarget;
 
 /// The directories of files of servers in the background, in the runtime directory.
 const FILES: &str = "files-";
@@ -112,7 +112,7 @@ impl Served {
             let VolumeReport { name, read_only, exports, .. } = volume.clone();
             return Ok(Some(Self { name, read_only, exports }));
         }
-        let array = Target::if_served(runtime, targets)?;
+        let array = ServedTarget::if_served(runtime, targets)?;
         Ok(array.map(|target| {
             let ArrayReport { name, read_only, exports, .. } = target.array().clone();
             Self { name, read_only, exports }
@@ -194,7 +194,7 @@ fn no_program(name: &str, error: &std::io::Error) -> Problem {
 }
 
 /// The file system in a file.
-fn file_system(file: &Path) -> Option<Kind> {
+fn file_system(file: &Path) -> Option<SignatureKind> {
     use std::os::unix::fs::FileExt;
     let opened = fs::File::open(file).ok()?;
     let size_bytes = opened.metadata().ok()?.len();
@@ -212,11 +212,11 @@ fn file_system(file: &Path) -> Option<Kind> {
 }
 
 /// The option that mounts a file system without its log.
-fn without_log(kind: Kind) -> Option<(&'static str, &'static str)> {
+fn without_log(kind: SignatureKind) -> Option<(&'static str, &'static str)> {
     match kind {
-        Kind::Ext3 | Kind::Ext4 => Some(("ext4", "noload")),
-        Kind::Xfs => Some(("xfs", "norecovery")),
-        Kind::Btrfs => Some(("btrfs", "rescue=nologreplay")),
+        SignatureKind::Ext3 | SignatureKind::Ext4 => Some(("ext4", "noload")),
+        SignatureKind::Xfs => Some(("xfs", "norecovery")),
+        SignatureKind::Btrfs => Some(("btrfs", "rescue=nologreplay")),
         _ => None,
     }
 }

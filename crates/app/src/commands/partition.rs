@@ -4,8 +4,8 @@
 use serde::Serialize;
 use wattle_control::create::inspect;
 use wattle_control::members::{Claim, Member};
-use wattle_control::partition::{self, Part, Plan};
-use wattle_control::undo::{Recorder, Site};
+use wattle_control::partition::{self, Part, PartitionPlan};
+use wattle_control::undo::{Recorder, UndoSite};
 use wattle_control::{Code, MemberError, MemberScan, Problem};
 use wattle_rt::Core;
 use wattle_server::groups::pv;
@@ -22,7 +22,7 @@ use crate::saving;
 const CORES_MAX: usize = 2;
 
 #[derive(Serialize)]
-pub struct Report {
+pub struct PartitionReport {
     schema_version: u32,
     /// Nothing was written.
     dry_run: bool,
@@ -57,7 +57,7 @@ pub fn run(args: &PartitionArgs, screen: Screen) -> Result<(), Problem> {
 
 /// # Errors
 /// As [`run`].
-pub fn make(args: &PartitionArgs) -> Result<Report, Problem> {
+pub fn make(args: &PartitionArgs) -> Result<PartitionReport, Problem> {
     let members = empty(&args.members)?;
     let parts: Vec<_> =
         args.parts.iter().map(|part| Part { number: part.number, range: part.range.clone() }).collect();
@@ -88,7 +88,12 @@ pub fn make(args: &PartitionArgs) -> Result<Report, Problem> {
             })
             .collect(),
     });
-    Ok(Report { schema_version: SCHEMA_VERSION, dry_run: args.dry_run, members: members.collect(), undo_log })
+    Ok(PartitionReport {
+        schema_version: SCHEMA_VERSION,
+        dry_run: args.dry_run,
+        members: members.collect(),
+        undo_log,
+    })
 }
 
 /// The members, on which nothing is.
@@ -132,7 +137,7 @@ pub fn check_empty(seen: &MemberScan) -> Result<(), Problem> {
 async fn write(
     core: &Core,
     members: &[Member],
-    plan: &Plan,
+    plan: &PartitionPlan,
     recorder: Option<&Recorder>,
 ) -> Result<Option<String>, Problem> {
     let mut sites = Vec::new();
@@ -142,7 +147,7 @@ async fn write(
         if inspect(&claimed)? != before {
             return Err(MemberError::Changed { name: claimed.name }.into());
         }
-        sites.push(Site::of_member(&claimed));
+        sites.push(UndoSite::of_member(&claimed));
     }
     let log = match recorder {
         Some(recorder) => Some(recorder.record(core, &sites, &plan.writes(), &[]).await?),
@@ -153,7 +158,7 @@ async fn write(
     Ok(log.map(|log| log.display().to_string()))
 }
 
-impl Report {
+impl PartitionReport {
     /// What was made, in a line.
     pub fn result(&self) -> String {
         let parts = self.members.first().map_or(0, |member| member.partitions.len());
@@ -162,7 +167,7 @@ impl Report {
     }
 }
 
-fn render(report: &Report, screen: Screen) -> String {
+fn render(report: &PartitionReport, screen: Screen) -> String {
     let verb = if report.dry_run { "would get" } else { "has" };
     let mut text = String::new();
     for member in &report.members {

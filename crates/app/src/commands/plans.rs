@@ -5,7 +5,7 @@ use wattle_engine::array::CounterTotals;
 
 /// How rows of stripes were written, and what was read for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct PlanReport {
+pub struct RowPlanReport {
     pub full_stripe: u64,
     pub reconstruct_write: u64,
     pub read_modify_write: u64,
@@ -14,7 +14,7 @@ pub struct PlanReport {
     pub merged: u64,
 }
 
-impl PlanReport {
+impl RowPlanReport {
     /// From one look at the counters to the next.
     pub fn between(before: &CounterTotals, after: &CounterTotals) -> Self {
         let grew = |counter: fn(&CounterTotals) -> u64| counter(after).saturating_sub(counter(before));

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use wattle_control::members::look_all;
-use wattle_control::rescue::{Finding, Findings, Restore, restore, search};
+use wattle_control::rescue::{Explanation, Findings, Restore, restore, search};
 use wattle_control::{Code, Member, Problem};
 use wattle_engine::geometry::layout_name;
 use wattle_server::ids::random_uuid;
@@ -69,7 +69,7 @@ pub fn run(args: &RescueArgs, screen: Screen) -> Result<(), Problem> {
     if findings.certain || args.pick.is_some() { Ok(()) } else { Err(not_told(&findings)) }
 }
 
-fn plan(args: &RescueArgs, finding: &Finding, members: &[Member]) -> Result<Restore, Problem> {
+fn plan(args: &RescueArgs, finding: &Explanation, members: &[Member]) -> Result<Restore, Problem> {
     restore(finding, members, &args.name, random_uuid()?, now())
 }
 
@@ -109,7 +109,7 @@ fn not_told(findings: &Findings) -> Problem {
 }
 
 fn report(args: &RescueArgs, findings: &Findings, members: &[Member], written: Option<u16>) -> Report {
-    let of = |finding: &Finding| {
+    let of = |finding: &Explanation| {
         let shape = &finding.shape;
         let name = |who: &Option<usize>| who.map(|who| members[who].name.clone());
         FindingReport {

@@ -3,13 +3,13 @@
 use std::process::ExitCode;
 
 use wattle_control::{Code, Problem};
-use wattle_server::protocol::{RepairSource, Request};
+use wattle_server::protocol::{RepairChoice, ServerRequest};
 use wattle_server::socket::client::request;
 
 use super::status::text::{places, scrub_line};
 use crate::cli::{CheckArgs, RepairArgs, Runtime, Scrub};
 use crate::output;
-use crate::target::Target;
+use crate::target::ServedTarget;
 
 /// Something did not agree, or it did not come to its end.
 const FOUND: u8 = 1;
@@ -20,8 +20,8 @@ pub fn check(args: &CheckArgs) -> Result<ExitCode, Problem> {
     let array = args.name.clone();
     scrub(&args.name, &args.scrub, &args.runtime, |_| {
         Ok(match &args.bad_blocks {
-            Some(member) => Request::ClearBadBlocks { array, member: member.clone() },
-            None => Request::Check { array },
+            Some(member) => ServerRequest::ClearBadBlocks { array, member: member.clone() },
+            None => ServerRequest::Check { array },
         })
     })
 }
@@ -31,7 +31,7 @@ pub fn check(args: &CheckArgs) -> Result<ExitCode, Problem> {
 pub fn repair(args: &RepairArgs) -> Result<ExitCode, Problem> {
     scrub(&args.name, &args.scrub, &args.runtime, |level| {
         let source = source(level, args.source.as_deref())?;
-        Ok(Request::Repair { array: args.name.clone(), source })
+        Ok(ServerRequest::Repair { array: args.name.clone(), source })
     })
 }
 
@@ -39,12 +39,12 @@ fn scrub(
     name: &str,
     args: &Scrub,
     runtime: &Runtime,
-    start: impl FnOnce(&str) -> Result<Request, Problem>,
+    start: impl FnOnce(&str) -> Result<ServerRequest, Problem>,
 ) -> Result<ExitCode, Problem> {
-    let target = Target::find(runtime.runtime_dir.as_deref(), name)?;
+    let target = ServedTarget::find(runtime.runtime_dir.as_deref(), name)?;
     let order = match (args.abort, args.pause, args.resume) {
-        (true, ..) => Request::Abort { array: name.to_owned() },
-        (_, true, _) | (_, _, true) => Request::Pause { array: name.to_owned(), paused: args.pause },
+        (true, ..) => ServerRequest::Abort { array: name.to_owned() },
+        (_, true, _) | (_, _, true) => ServerRequest::Pause { array: name.to_owned(), paused: args.pause },
         _ => start(&target.array().level)?,
     };
     output::note(&request(target.socket(), &order)?.message);
@@ -62,7 +62,7 @@ fn scrub(
 
 /// What is right where parity or copies do not agree. Nothing is guessed: the wrong source makes
 /// damage permanent.
-fn source(level: &str, stated: Option<&str>) -> Result<RepairSource, Problem> {
+fn source(level: &str, stated: Option<&str>) -> Result<RepairChoice, Problem> {
     let bad = |what: String| {
         let next = match level {
             "raid6" => {
@@ -83,13 +83,13 @@ fn source(level: &str, stated: Option<&str>) -> Result<RepairSource, Problem> {
     let mirror = matches!(level, "raid1" | "raid10");
     match stated {
         None => Err(bad("the source of the repair is not stated".to_owned())),
-        Some("data") if !mirror => Ok(RepairSource::Data),
-        Some("proof") if level == "raid6" => Ok(RepairSource::Proof),
-        Some("majority") if mirror => Ok(RepairSource::Majority),
+        Some("data") if !mirror => Ok(RepairChoice::Data),
+        Some("proof") if level == "raid6" => Ok(RepairChoice::Proof),
+        Some("majority") if mirror => Ok(RepairChoice::Majority),
         Some(other @ ("data" | "proof" | "majority")) => {
             Err(bad(format!("--source {other}: {level} has no such source")))
         }
-        Some(member) if mirror => Ok(RepairSource::Member(member.to_owned())),
+        Some(member) if mirror => Ok(RepairChoice::Member(member.to_owned())),
         Some(other) => Err(bad(format!("--source {other}: {level} has no such source"))),
     }
 }
@@ -101,13 +101,13 @@ mod tests {
     #[test]
     fn each_level_has_its_sources() {
         let rows = [
-            ("raid5", "data", Some(RepairSource::Data)),
-            ("raid4", "data", Some(RepairSource::Data)),
-            ("raid6", "data", Some(RepairSource::Data)),
-            ("raid6", "proof", Some(RepairSource::Proof)),
-            ("raid1", "a.img", Some(RepairSource::Member("a.img".to_owned()))),
-            ("raid10", "2", Some(RepairSource::Member("2".to_owned()))),
-            ("raid1", "majority", Some(RepairSource::Majority)),
+            ("raid5", "data", Some(RepairChoice::Data)),
+            ("raid4", "data", Some(RepairChoice::Data)),
+            ("raid6", "data", Some(RepairChoice::Data)),
+            ("raid6", "proof", Some(RepairChoice::Proof)),
+            ("raid1", "a.img", Some(RepairChoice::Member("a.img".to_owned()))),
+            ("raid10", "2", Some(RepairChoice::Member("2".to_owned()))),
+            ("raid1", "majority", Some(RepairChoice::Majority)),
             ("raid6", "majority", None),
             ("raid5", "proof", None),
             ("raid5", "a.img", None),

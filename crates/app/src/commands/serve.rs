@@ -12,18 +12,18 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use wattle_control::start::{self, Claimed, ClaimedMember};
-use wattle_control::undo::Site;
+use wattle_control::undo::UndoSite;
 use wattle_control::{ArrayScan, Code, Problem, Scan, Stack};
 use wattle_engine::{Volume, VolumeRef};
 use wattle_export::{Address, NbdAddress};
 use wattle_rt::{Child, Core, IoError, ListenError, Listener};
 use wattle_rt::{Either, race};
-use wattle_server::array::{Facts, MadeUpArray, Served};
+use wattle_server::array::{MadeUpArray, Served, ServedFacts};
 use wattle_server::exports::{Endpoint, Offered, RunningExport, prepare};
 use wattle_server::mkfs::mkfs as mkfs_commands;
-use wattle_server::saving::{ServerSaving, Start};
+use wattle_server::saving::{ServerSaving, ServerStart};
 use wattle_server::serving::Serving;
-use wattle_server::serving::layers::{self, Chosen, Keeper, Layers};
+use wattle_server::serving::layers::{self, ArrayStarter, ServedChoice, ServedLayers};
 use wattle_server::settings;
 use wattle_server::socket::RuntimeDir;
 use wattle_server::socket::listen::ControlServer;
@@ -70,10 +70,10 @@ struct Setup {
 /// What is going to be served.
 enum Found {
     /// Arrays that are ours and not started yet.
-    Claimed(Vec<(Facts, Claimed)>),
+    Claimed(Vec<(ServedFacts, Claimed)>),
     MadeUp(MadeUpArray),
     /// Volumes that show only when what they lie on runs: nothing is claimed yet.
-    Layers(Layers),
+    Layers(ServedLayers),
 }
 
 impl Found {
@@ -152,11 +152,11 @@ fn find(args: &ServeArgs) -> Result<Found, Problem> {
             match members::run(&engine, 1, async |core| {
                 layers::choose(&core, looked, policy, &args.volumes, &output::log()).await
             })? {
-                Chosen::Arrays(arrays) => {
+                ServedChoice::Arrays(arrays) => {
                     let arrays: Vec<_> = arrays.into_iter().map(|ix| &scan.arrays[ix]).collect();
                     claim(&scan, &arrays, args.read_only)
                 }
-                Chosen::Layers(chosen) => {
+                ServedChoice::Layers(chosen) => {
                     layers::refuse_same_names(chosen.names.iter().map(String::as_str))?;
                     Ok(Found::Layers(chosen))
                 }
@@ -171,7 +171,7 @@ fn claim(scan: &Scan, arrays: &[&ArrayScan], read_only: bool) -> Result<Found, P
         let claimed = start::claim(scan, array, read_only)?;
         members::note_unused(scan, array);
         let decisions = why::of_scan(scan, array).decisions;
-        Ok((Facts { decisions, ..Facts::of_claimed(&claimed) }, claimed))
+        Ok((ServedFacts { decisions, ..ServedFacts::of_claimed(&claimed) }, claimed))
     };
     Ok(Found::Claimed(arrays.iter().map(claim_one).collect::<Result<_, Problem>>()?))
 }
@@ -255,7 +255,7 @@ async fn serve(core: &Core, args: &ServeArgs, setup: Setup, screen: Screen) -> R
 
 /// Where the server saves what it overwrites.
 fn saving(args: &ServeArgs) -> ServerSaving {
-    let start = Start {
+    let start = ServerStart {
         saving: args.saving.clone().into(),
         state: state_dir(args.state_dir.as_deref()).dir().map(Path::to_owned),
         overlaid: args.overlay.dir.is_some(),
@@ -275,7 +275,7 @@ async fn start(
 ) -> Result<Started, Problem> {
     let state_dir = state_dir(args.state_dir.as_deref());
     let settings = args.settings();
-    let mut keeper = Keeper::new(&state_dir, &settings, saving, &output::log());
+    let mut keeper = ArrayStarter::new(&state_dir, &settings, saving, &output::log());
     let ways = |name: &str, count| endpoints.iter().map(|endpoint| endpoint.way(name, count)).collect();
     let (served, stack) = match found {
         Found::Layers(layers) => {
@@ -298,7 +298,7 @@ async fn start(
             let count = arrays.len();
             for (facts, claimed) in arrays {
                 let exports = ways(&facts.name, count);
-                let site = |_, member: &ClaimedMember| Site::named(&member.name, &member.device);
+                let site = |_, member: &ClaimedMember| UndoSite::named(&member.name, &member.device);
                 keeper.keep(core, facts, claimed, site, exports).await?;
             }
             (keeper.served, None)

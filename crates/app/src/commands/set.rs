@@ -1,24 +1,25 @@
 //! `wattle set`: settings of an array that is being served.
 
 use wattle_control::Problem;
-use wattle_server::protocol::Request;
+use wattle_server::protocol::ServerRequest;
 use wattle_server::settings;
 use wattle_server::socket::client::request;
 
 use crate::cli::SetArgs;
 use crate::output::{self, text::table};
-use crate::target::Target;
+use crate::target::ServedTarget;
 
 /// # Errors
 /// No such array or setting, or the value makes no sense; those before it are set.
 pub fn run(args: &SetArgs) -> Result<(), Problem> {
     let pairs = settings::parse_all(&args.settings)?;
-    let target = Target::find(args.runtime.runtime_dir.as_deref(), &args.name)?;
+    let target = ServedTarget::find(args.runtime.runtime_dir.as_deref(), &args.name)?;
     if pairs.is_empty() {
         return output::print(&show(target.array().settings.iter()));
     }
     for (key, value) in pairs {
-        let set = Request::Set { array: args.name.clone(), key: key.to_owned(), value: value.to_owned() };
+        let set =
+            ServerRequest::Set { array: args.name.clone(), key: key.to_owned(), value: value.to_owned() };
         output::note(&request(target.socket(), &set)?.message);
     }
     Ok(())

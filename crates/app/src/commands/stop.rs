@@ -1,7 +1,7 @@
 //! `wattle stop`: ends the serving of an array, or of what lies on arrays.
 
 use wattle_control::Problem;
-use wattle_server::protocol::Request;
+use wattle_server::protocol::ServerRequest;
 use wattle_server::socket::client::{Servers, request};
 
 use crate::cli::StopArgs;
@@ -17,6 +17,6 @@ pub fn run(args: &StopArgs) -> Result<(), Problem> {
         Ok((socket, _)) => socket,
         Err(problem) => servers.of_volume(&args.name).ok_or(problem)?,
     };
-    output::note(&request(socket, &Request::Stop { array: args.name.clone() })?.message);
+    output::note(&request(socket, &ServerRequest::Stop { array: args.name.clone() })?.message);
     Ok(())
 }

@@ -6,7 +6,7 @@ use serde::Serialize;
 use wattle_control::Problem;
 use wattle_server::protocol::SCHEMA_VERSION;
 
-use super::interval::{Done, Look, Rate, not_empty};
+use super::interval::{ArrayInterval, Rate, Snapshot, not_empty};
 use crate::cli::TopArgs;
 use crate::environment::runtime_dir;
 use crate::output::text::{printable, table};
@@ -15,7 +15,7 @@ use crate::output::{self, Screen};
 #[derive(Serialize)]
 struct Report {
     schema_version: u32,
-    arrays: Vec<Done>,
+    arrays: Vec<ArrayInterval>,
 }
 
 /// Back to the upper left corner, and everything gone.
@@ -26,7 +26,7 @@ const CLEAR: &str = "\x1b[H\x1b[2J";
 pub fn run(args: &TopArgs, screen: Screen) -> Result<(), Problem> {
     let dir = runtime_dir(args.runtime.runtime_dir.as_deref());
     let clear = !args.json.json && stdout().is_terminal();
-    let mut before = Look::now(&dir);
+    let mut before = Snapshot::now(&dir);
     // Says at once when there is nothing to look at.
     not_empty(before.since(&before, &dir, args.name.as_deref())?, &dir)?;
     for _ in 0..args.count.unwrap_or(u64::MAX) {
@@ -43,7 +43,7 @@ pub fn run(args: &TopArgs, screen: Screen) -> Result<(), Problem> {
     Ok(())
 }
 
-fn render(done: &Done, screen: Screen) -> String {
+fn render(done: &ArrayInterval, screen: Screen) -> String {
     let style = screen.style;
     let mut text = format!("{}  {} {}\n", style.bold(&printable(&done.array)), done.level, done.slots);
     let mut rows = vec![

@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use wattle_control::MemberId;
 use wattle_control::members::{Claim, Member, look_each};
-use wattle_control::restore::{self, Found};
+use wattle_control::restore::{self, FoundTarget};
 use wattle_control::scan::scan_each;
-use wattle_control::stack::{Options, Purpose};
-use wattle_control::undo::{self, Listed, Recorder, Site};
+use wattle_control::stack::{Purpose, StackOptions};
+use wattle_control::undo::{self, Listed, Recorder, UndoSite};
 use wattle_control::{Check, Code, Forced, MemberError, Policy, Problem, Stack};
-use wattle_format::undo::{Log, SECTOR_BYTES};
+use wattle_format::undo::{SECTOR_BYTES, UndoLog};
 use wattle_rt::Core;
 use wattle_server::protocol::ErrorReport;
 use wattle_server::protocol::SCHEMA_VERSION;
@@ -115,8 +115,9 @@ pub fn run(args: &UndoArgs, screen: Screen) -> Result<(), Problem> {
     .map_err(|problem| of_its_owner(problem, given))?;
     let mut written = Written::default();
     let all = forced.has(Check::WrittenSince);
-    let restored =
-        |found: &Found| found.fit.written + found.fit.other.filter(|_| all).map_or(0, |(_, others)| others);
+    let restored = |found: &FoundTarget| {
+        found.fit.written + found.fit.other.filter(|_| all).map_or(0, |(_, others)| others)
+    };
     if !args.dry_run && found.iter().any(|found| restored(found) > 0) {
         let name = path.file_stem().unwrap_or_default().to_string_lossy();
         let what = format!("undo {}", name.split_once('-').map_or(&*name, |(_, what)| what));
@@ -180,15 +181,15 @@ struct Written {
 /// Claims what was found and writes. Whatever is not as it was a moment ago is refused.
 fn write(
     args: &UndoArgs,
-    log: &Log,
-    (found, sites): (&[Found], &Sites),
+    log: &UndoLog,
+    (found, sites): (&[FoundTarget], &Sites),
     given: &[String],
     what: &str,
 ) -> Result<Written, Problem> {
     let forced = members::forced(&args.force);
     let scan = scan_each(look_each(given)?.0, forced);
     members::run(&args.engine, CORES_MAX, async |core| {
-        let options = Options {
+        let options = StackOptions {
             policy: Policy::from(forced),
             purpose: Purpose::Write,
             wanted: Some(sites.wanted.clone()),
@@ -207,8 +208,8 @@ fn write(
 async fn write_on(
     core: &Core,
     stack: &mut Stack,
-    log: &Log,
-    (found, keys): (&[Found], &Sites),
+    log: &UndoLog,
+    (found, keys): (&[FoundTarget], &Sites),
     forced: Forced,
     recorder: impl FnOnce() -> Result<Option<Recorder>, Problem>,
 ) -> Result<Option<String>, Problem> {
@@ -235,8 +236,8 @@ async fn write_on(
             return Err(changed());
         }
         let site = sites.len();
-        writes.extend(restoring.into_iter().map(|write| undo::Write { site, ..write }));
-        sites.push(Site::of(stack, member, device));
+        writes.extend(restoring.into_iter().map(|write| undo::CoveredWrite { site, ..write }));
+        sites.push(UndoSite::of(stack, member, device));
     }
     let saved = match recorder()? {
         Some(recorder) => Some(recorder.record(core, &sites, &writes, &[]).await?),

@@ -8,12 +8,12 @@ use wattle_server::protocol::why::{DecisionReport, WhyReport};
 use wattle_server::socket::client;
 use wattle_server::why;
 
-use super::interval::{Done, Look};
+use super::interval::{ArrayInterval, Snapshot};
 use crate::cli::WhyArgs;
 use crate::environment::runtime_dir;
 use crate::members;
 use crate::output::{self, Screen, text::printable};
-use crate::target::Target;
+use crate::target::ServedTarget;
 
 #[derive(Serialize)]
 struct Report {
@@ -53,13 +53,13 @@ pub fn run(args: &WhyArgs, screen: Screen) -> Result<(), Problem> {
 #[derive(Serialize)]
 struct SlowReport {
     schema_version: u32,
-    arrays: Vec<Done>,
+    arrays: Vec<ArrayInterval>,
 }
 
 /// What holds the arrays named back, from two looks at them.
 fn slow(args: &WhyArgs, screen: Screen) -> Result<(), Problem> {
     let dir = runtime_dir(args.runtime.runtime_dir.as_deref());
-    let before = Look::now(&dir);
+    let before = Snapshot::now(&dir);
     for name in &args.targets {
         before.since(&before, &dir, Some(name))?;
     }
@@ -75,7 +75,7 @@ fn slow(args: &WhyArgs, screen: Screen) -> Result<(), Problem> {
     output::print(&reports.join("\n"))
 }
 
-fn limits(array: &Done) -> WhyReport {
+fn limits(array: &ArrayInterval) -> WhyReport {
     let decisions = array.limited_by.iter().map(|limit| DecisionReport {
         member: None,
         what: format!("limited by {}", limit.kind.replace('_', " ")),
@@ -89,7 +89,7 @@ fn limits(array: &Done) -> WhyReport {
 fn tuning(args: &WhyArgs, screen: Screen) -> Result<(), Problem> {
     let mut arrays = Vec::new();
     for name in &args.targets {
-        let target = Target::find(args.runtime.runtime_dir.as_deref(), name)?;
+        let target = ServedTarget::find(args.runtime.runtime_dir.as_deref(), name)?;
         let array = target.array();
         let decisions = array.tuning.iter().map(|tuned| DecisionReport {
             member: None,
@@ -116,7 +116,7 @@ fn tuning(args: &WhyArgs, screen: Screen) -> Result<(), Problem> {
 
 /// What the server of an array says, if the one thing named is an array that is served.
 fn served(args: &WhyArgs) -> Result<Option<WhyReport>, Problem> {
-    let target = Target::if_served(args.runtime.runtime_dir.as_deref(), &args.targets)?;
+    let target = ServedTarget::if_served(args.runtime.runtime_dir.as_deref(), &args.targets)?;
     target.map(|target| client::why(target.socket(), &args.targets[0])).transpose()
 }
 

@@ -15,9 +15,9 @@ use std::process::ExitCode;
 use serde::Serialize;
 use wattle_control::units::Units;
 use wattle_control::{Code, Problem};
-use wattle_server::log::Log;
+use wattle_server::log::ServerLog;
 
-use crate::cli::Look;
+use crate::cli::OutputArgs;
 pub use style::Style;
 
 /// How output looks, decided.
@@ -33,7 +33,7 @@ pub struct Screen {
 
 impl Screen {
     /// From the command line, the environment and the terminal.
-    pub fn new(look: &Look) -> Self {
+    pub fn new(look: &OutputArgs) -> Self {
         Self {
             units: look.units,
             style: Style::decide(look.color, &io::stdout()),
@@ -72,8 +72,8 @@ pub fn note(line: &str) {
 }
 
 /// Where a server's notes go: to stderr, as [`note`] does it.
-pub fn log() -> Log {
-    Log::new(|line| note(&text::printable(line)))
+pub fn log() -> ServerLog {
+    ServerLog::new(|line| note(&text::printable(line)))
 }
 
 /// Hands on to stderr what another of our processes has said, as it is.

@@ -1,14 +1,14 @@
 //! Background work as `/proc/mdstat` shows it, character for character: operators and their scripts
 //! know that line.
 
-use wattle_server::protocol::report::SyncReport;
+use wattle_server::protocol::report::JobStatus;
 
 /// Characters of the bar, without its head.
 const BAR: u64 = 20;
 
 /// `[==>..................]  recovery = 12.6% (133456/1046528) finish=0.5min speed=26691K/sec`;
 /// without the figures of what moves while it is paused. Blocks are of 1024 bytes, as md's.
-pub fn mdstat_line(sync: &SyncReport, action: &str) -> String {
+pub fn mdstat_line(sync: &JobStatus, action: &str) -> String {
     let (done, total) = (sync.done_bytes / 1024, (sync.total_bytes / 1024).max(1));
     let done = done.min(total);
     let per_mille = done.saturating_mul(1000) / total;
@@ -54,11 +54,11 @@ mod tests {
                 "[====================>]  resync =100.0% (1000/1000) finish=0.5min speed=26691K/sec",
             ),
             (
-                SyncReport { paused: true, ..sync("check", 500 << 10, 1000 << 10) },
+                JobStatus { paused: true, ..sync("check", 500 << 10, 1000 << 10) },
                 "[==========>..........]  check = 50.0% (500/1000)",
             ),
             (
-                SyncReport { remaining_secs: Some(90_000), ..sync("resync", 0, u64::MAX) },
+                JobStatus { remaining_secs: Some(90_000), ..sync("resync", 0, u64::MAX) },
                 "[>....................]  resync =  0.0% (0/18014398509481983) finish=1500.0min speed=26691K/sec",
             ),
         ];

@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 use crate::source::sources;
 
 /// Names that several types have, and why that is so.
-const AGREED: &[(&str, &str)] =
-    &[("Superblock", "each format's own; the module says of what: md, ext, xfs, btrfs, dm")];
-
-/// Names that several types still have. The number only goes down; it ends at zero.
-const SHARED_MAX: usize = 121;
+const AGREED: &[(&str, &str)] = &[
+    ("FuzzTarget", "each crate's list of decoders is of its own entries, which are alike"),
+    ("Header", "each format's own; the module says of what: bitmap, log, area, overlay, snapshot"),
+    ("Inode", "each file system's own; the module says of which: ext, xfs"),
+    ("Superblock", "each format's own; the module says of what: md, ext, xfs, btrfs, dm"),
+];
 
 #[test]
 fn public_types_have_names_of_their_own() {
@@ -30,12 +31,7 @@ fn public_types_have_names_of_their_own() {
         .filter(|(name, places)| places.len() > 1 && !AGREED.iter().any(|(agreed, _)| agreed == name))
         .map(|(name, places)| format!("{name}: {}", places.join(", ")))
         .collect();
-    assert!(
-        shared.len() <= SHARED_MAX,
-        "{} names of several types, {SHARED_MAX} before:\n{}",
-        shared.len(),
-        shared.join("\n")
-    );
+    assert!(shared.is_empty(), "names of several types:\n{}", shared.join("\n"));
 }
 
 fn public_type(line: &str) -> Option<&str> {

@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::rc::Rc;
 
-use wattle_engine::sync::Action;
+use wattle_engine::sync::JobKind;
 use wattle_engine::{FailCause, MemberKey, MemberState};
 use wattle_rt::WallTime;
 
@@ -57,7 +57,7 @@ pub enum JobChange {
     /// It ended.
     Ended,
     /// It ended, and this one started.
-    EndedFor(Action),
+    EndedFor(JobKind),
     /// It was paused.
     Paused,
     /// It goes on.
@@ -80,7 +80,7 @@ pub enum EventHealth {
 
 /// Something that happened to an array.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Event {
+pub enum ArrayEvent {
     /// A member failed, and the array goes on without it. The cause is absent where no metadata is
     /// kept.
     Failed {
@@ -196,7 +196,7 @@ pub enum Event {
     /// Background work changed.
     Job {
         /// Which.
-        action: Action,
+        action: JobKind,
         /// How.
         change: JobChange,
     },
@@ -213,7 +213,7 @@ pub enum Event {
     },
 }
 
-impl Event {
+impl ArrayEvent {
     /// The member that it is about.
     #[must_use]
     pub fn member(&self) -> Option<&EventMember> {
@@ -268,12 +268,12 @@ fn cause_text(cause: FailCause) -> &'static str {
 
 /// md's word for background work.
 #[must_use]
-pub fn action_word(action: Action) -> &'static str {
+pub fn action_word(action: JobKind) -> &'static str {
     match action {
-        Action::Resync => "resync",
-        Action::Recover => "recovery",
-        Action::Check => "check",
-        Action::Repair => "repair",
+        JobKind::Resync => "resync",
+        JobKind::Recover => "recovery",
+        JobKind::Check => "check",
+        JobKind::Repair => "repair",
     }
 }
 
@@ -284,7 +284,7 @@ pub fn slots_view(states: &[MemberState]) -> String {
     format!("[{}]", states.iter().map(letter).collect::<String>())
 }
 
-impl fmt::Display for Event {
+impl fmt::Display for ArrayEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Failed { member, place, cause: Some(FailCause::Order) } => {
@@ -362,7 +362,7 @@ pub struct Recorded {
     /// When.
     pub at: WallTime,
     /// What.
-    pub event: Event,
+    pub event: ArrayEvent,
 }
 
 /// The last events of an array, the oldest first, and how many came before them. Its clones are the
@@ -378,7 +378,7 @@ struct Kept {
 
 impl EventLog {
     /// Adds one.
-    pub fn add(&self, at: WallTime, event: Event) {
+    pub fn add(&self, at: WallTime, event: ArrayEvent) {
         let mut kept = self.0.borrow_mut();
         if kept.events.len() == KEPT {
             kept.events.pop_front();
@@ -408,9 +408,9 @@ mod tests {
 
     use super::*;
 
-    fn left(sectors: u64) -> Event {
+    fn left(sectors: u64) -> ArrayEvent {
         let member = EventMember { key: None, name: "a".to_owned() };
-        Event::BadBlocksRepaired { member, left_sectors: sectors }
+        ArrayEvent::BadBlocksRepaired { member, left_sectors: sectors }
     }
 
     #[test]
@@ -429,7 +429,7 @@ mod tests {
 
     #[test]
     fn a_failure_names_its_cause() {
-        let failed = |cause| Event::Failed {
+        let failed = |cause| ArrayEvent::Failed {
             member: EventMember { key: Some(MemberKey(1)), name: "b".to_owned() },
             place: EventPlace::Slot(1),
             cause,

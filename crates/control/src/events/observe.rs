@@ -2,10 +2,10 @@
 
 use wattle_engine::MemberState;
 use wattle_engine::array::{ArrayStatus, MemberStatus};
-use wattle_engine::sync::Action;
+use wattle_engine::sync::JobKind;
 use wattle_engine::units::{SECTOR_BYTES, Sector};
 
-use super::{Event, EventHealth, EventMember, EventPlace, Filling, JobChange};
+use super::{ArrayEvent, EventHealth, EventMember, EventPlace, Filling, JobChange};
 
 /// What is added to the log where it happens, so that a comparison must not find it again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,7 +41,7 @@ pub struct Observed {
     /// Replacements, by slot.
     pub replacements: Vec<ObservedMember>,
     /// Background work, and whether it is paused.
-    pub job: Option<(Action, bool)>,
+    pub job: Option<(JobKind, bool)>,
     /// Parity and copies are known to agree.
     pub synced: bool,
     /// More failed than redundancy covers.
@@ -92,7 +92,7 @@ fn differ(before: EventHealth, after: EventHealth) -> bool {
 /// What happened between two looks at an array: members first, then background work, then what the
 /// array is fit for.
 #[must_use]
-pub fn between(array: &str, before: &Observed, after: &Observed, covered: Covered) -> Vec<Event> {
+pub fn between(array: &str, before: &Observed, after: &Observed, covered: Covered) -> Vec<ArrayEvent> {
     let mut events = Vec::new();
     for (slot, (before, after)) in (0..).zip(before.members.iter().zip(&after.members)) {
         events.extend(of_seat(before, after, EventPlace::Slot(slot), covered));
@@ -102,16 +102,16 @@ pub fn between(array: &str, before: &Observed, after: &Observed, covered: Covere
     }
     events.extend(of_job(before.job, after.job));
     if !before.synced && after.synced {
-        events.push(Event::Synced);
+        events.push(ArrayEvent::Synced);
     }
     if differ(before.health(), after.health()) {
         let slots = after.members.iter().map(|member| member.state).collect();
-        events.push(Event::Health { array: array.to_owned(), health: after.health(), slots });
+        events.push(ArrayEvent::Health { array: array.to_owned(), health: after.health(), slots });
     }
     events
 }
 
-fn of_job(before: Option<(Action, bool)>, after: Option<(Action, bool)>) -> Option<Event> {
+fn of_job(before: Option<(JobKind, bool)>, after: Option<(JobKind, bool)>) -> Option<ArrayEvent> {
     let (action, change) = match (before, after) {
         (None, Some((action, _))) => (action, JobChange::Started),
         (Some((then, _)), Some((now, _))) if then != now => (then, JobChange::EndedFor(now)),
@@ -120,7 +120,7 @@ fn of_job(before: Option<(Action, bool)>, after: Option<(Action, bool)>) -> Opti
         (Some((_, true)), Some((action, false))) => (action, JobChange::Resumed),
         _ => return None,
     };
-    Some(Event::Job { action, change })
+    Some(ArrayEvent::Job { action, change })
 }
 
 fn of_seat(
@@ -128,7 +128,7 @@ fn of_seat(
     after: &ObservedMember,
     place: EventPlace,
     covered: Covered,
-) -> Vec<Event> {
+) -> Vec<ArrayEvent> {
     use MemberState::{Faulty, InSync, Missing, Rebuilding};
     let Some(name) = after.name.as_ref().or(before.name.as_ref()) else { return Vec::new() };
     let member = || EventMember { key: None, name: name.clone() };
@@ -138,32 +138,34 @@ fn of_seat(
         (then, Rebuilding { .. })
             if covered == Covered::Nothing && (joined || !matches!(then, Rebuilding { .. })) =>
         {
-            events.push(Event::Joined { member: member(), place, filling: Filling::Full });
+            events.push(ArrayEvent::Joined { member: member(), place, filling: Filling::Full });
         }
-        (Rebuilding { .. }, InSync) => events.push(Event::InSync { member: member(), place }),
-        (then, InSync) if joined || then != InSync => events.push(Event::Took { member: member(), place }),
+        (Rebuilding { .. }, InSync) => events.push(ArrayEvent::InSync { member: member(), place }),
+        (then, InSync) if joined || then != InSync => {
+            events.push(ArrayEvent::Took { member: member(), place });
+        }
         // What a replacement took the slot of counts as failed, in the replacement's place.
         (_, Faulty) if joined && let EventPlace::Replacement(slot) = place => {
-            events.push(Event::Replaced { member: member(), slot });
+            events.push(ArrayEvent::Replaced { member: member(), slot });
         }
         (then, Faulty) if then != Faulty && covered != Covered::OrdersAndFailures => {
-            events.push(Event::Failed { member: member(), place, cause: None });
+            events.push(ArrayEvent::Failed { member: member(), place, cause: None });
         }
         (then, Missing) if then != Missing && covered == Covered::Nothing => {
-            events.push(Event::Left { member: member(), place });
+            events.push(ArrayEvent::Left { member: member(), place });
         }
         _ => {}
     }
     if after.slow != before.slow {
-        events.push(Event::Slow { member: member(), place, slow: after.slow });
+        events.push(ArrayEvent::Slow { member: member(), place, slow: after.slow });
     }
     if after.read_errors > before.read_errors && !joined {
         let count = after.read_errors - before.read_errors;
-        events.push(Event::ReadErrors { member: member(), place, count });
+        events.push(ArrayEvent::ReadErrors { member: member(), place, count });
     }
     if after.bad_bytes != before.bad_bytes && !joined && after.name.is_some() {
         let (bytes, before_bytes) = (after.bad_bytes, before.bad_bytes);
-        events.push(Event::BadBlocks { member: member(), place, bytes, before_bytes });
+        events.push(ArrayEvent::BadBlocks { member: member(), place, bytes, before_bytes });
     }
     events
 }
@@ -236,11 +238,11 @@ mod tests {
     #[test]
     fn background_work_and_health_are_told() {
         let idle = whole();
-        let busy = Observed { job: Some((Action::Resync, false)), synced: false, ..whole() };
+        let busy = Observed { job: Some((JobKind::Resync, false)), synced: false, ..whole() };
         assert_eq!(texts(&idle, &busy, Covered::Nothing), ["resync started"]);
         let ended = ["resync ended", "parity and copies agree everywhere"];
         assert_eq!(texts(&busy, &idle, Covered::Nothing), ended);
-        let paused = Observed { job: Some((Action::Resync, true)), ..busy.clone() };
+        let paused = Observed { job: Some((JobKind::Resync, true)), ..busy.clone() };
         assert_eq!(texts(&busy, &paused, Covered::Nothing), ["resync paused"]);
         let broken = Observed { broken: true, ..whole() };
         let unusable = "[UUU] unusable: nothing is written any more; `wattle why data` says what now";

@@ -9,7 +9,7 @@ use wattle_format::lvm::segment::Stripe;
 
 /// Extents that lie one after the other on each stripe.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Piece {
+pub struct ExtentRun {
     /// How many each stripe has.
     pub extents_each: u64,
     /// Where they start.
@@ -49,7 +49,7 @@ pub struct NoRoom {
 ///
 /// # Errors
 /// [`NoRoom`].
-pub fn allocate(vg: &Vg, want: Want<'_>) -> Result<Vec<Piece>, NoRoom> {
+pub fn allocate(vg: &Vg, want: Want<'_>) -> Result<Vec<ExtentRun>, NoRoom> {
     let mut free = free(vg, want.on);
     let no_room = no_room(&free, want);
     let mut left = want.extents_each;
@@ -110,7 +110,7 @@ fn no_room(free: &[Free], want: Want<'_>) -> NoRoom {
 }
 
 /// What is free right behind the volume.
-fn following(free: &[Free], want: Want<'_>) -> Option<Piece> {
+fn following(free: &[Free], want: Want<'_>) -> Option<ExtentRun> {
     if want.follow.len() != want.stripes || want.stripes == 0 {
         return None;
     }
@@ -120,12 +120,12 @@ fn following(free: &[Free], want: Want<'_>) -> Option<Piece> {
     };
     let there = want.follow.iter().map(behind).collect::<Option<Vec<_>>>()?;
     let extents_each = there.into_iter().min()?.min(want.extents_each);
-    Some(Piece { extents_each, stripes: want.follow.to_vec() })
+    Some(ExtentRun { extents_each, stripes: want.follow.to_vec() })
 }
 
 /// The first physical volumes with a run for all that is left, of each the smallest one that does;
 /// or else those with the largest runs.
-fn next_piece(free: &[Free], stripes: usize, left: u64) -> Option<Piece> {
+fn next_piece(free: &[Free], stripes: usize, left: u64) -> Option<ExtentRun> {
     let smallest = |(pv, runs): &Free| {
         let fitting = runs.iter().filter(|run| len(run) >= left);
         fitting.min_by_key(|run| (len(run), run.start)).map(|run| (pv.clone(), run.clone()))
@@ -146,10 +146,10 @@ fn next_piece(free: &[Free], stripes: usize, left: u64) -> Option<Piece> {
     }
     let extents_each = chosen.iter().map(|(_, run)| len(run)).min()?.min(left);
     let stripes = chosen.into_iter().map(|(name, run)| Stripe { name, extent: run.start }).collect();
-    Some(Piece { extents_each, stripes })
+    Some(ExtentRun { extents_each, stripes })
 }
 
-fn take(free: &mut [Free], piece: &Piece) {
+fn take(free: &mut [Free], piece: &ExtentRun) {
     for stripe in &piece.stripes {
         let Some((_, runs)) = free.iter_mut().find(|(pv, _)| *pv == stripe.name) else { continue };
         if let Some(run) = runs.iter_mut().find(|run| run.start == stripe.extent) {
@@ -162,7 +162,7 @@ fn take(free: &mut [Free], piece: &Piece) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use wattle_format::lvm::{Id, Lv, Pv, Segment, Stamp};
+    use wattle_format::lvm::{Id, Lv, LvSegment, Pv, Stamp};
 
     /// Two physical volumes of 100 extents and one of 20; of the first 10..30 and 40..50 are in
     /// use.
@@ -173,7 +173,7 @@ mod tests {
             vg.pvs.push(Pv::new(&format!("pv{n}"), id(n), 1 << 30, 2048, extents));
         }
         let stamp = Stamp { description: String::new(), host: String::new(), time: 0 };
-        let used = vec![Segment::linear(0, 20, "pv0", 10), Segment::linear(20, 10, "pv0", 40)];
+        let used = vec![LvSegment::linear(0, 20, "pv0", 10), LvSegment::linear(20, 10, "pv0", 40)];
         vg.lvs.push(Lv::new("used", id(9), &stamp, used));
         vg
     }
@@ -188,7 +188,7 @@ mod tests {
         let stripe = |&(name, extent): &(&str, u64)| Stripe { name: name.to_owned(), extent };
         let follow: Vec<_> = follow.iter().map(stripe).collect();
         let pieces = allocate(&vg(), Want { stripes, extents_each, on: &on, follow: &follow })?;
-        let show = |piece: &Piece| {
+        let show = |piece: &ExtentRun| {
             let stripes = piece.stripes.iter().map(|stripe| format!("{}:{}", stripe.name, stripe.extent));
             format!("{} {}", piece.extents_each, stripes.collect::<Vec<_>>().join(" "))
         };

@@ -5,9 +5,9 @@
 //! that it has is at least as new as the origin's.
 
 use wattle_engine::volume::Leg;
-use wattle_format::dm::cache::{Mapping, Superblock};
+use wattle_format::dm::cache::{CachedBlock, Superblock};
 use wattle_format::lvm::segment::CacheParts;
-use wattle_format::lvm::{Kind, Lv};
+use wattle_format::lvm::{Lv, SegmentKind};
 
 use super::metadata::Metadata;
 use super::open::{Opened, Opener, Plan};
@@ -32,10 +32,10 @@ impl Opener<'_> {
         &mut self,
         full_name: &str,
         len_bytes: u64,
-        kind: &Kind,
+        kind: &SegmentKind,
         plan: &mut Plan,
     ) -> Result<(), Problem> {
-        let Kind::Cache { pool, origin, single, chunk_sectors, mode, .. } = kind else {
+        let SegmentKind::Cache { pool, origin, single, chunk_sectors, mode, .. } = kind else {
             return Err(problems::unsupported(full_name, kind.name()));
         };
         let parts = match single {
@@ -115,7 +115,7 @@ impl Opener<'_> {
                 })
                 .await?;
         }
-        let is_dirty = |mapping: &Mapping| match &dirty {
+        let is_dirty = |mapping: &CachedBlock| match &dirty {
             _ if !superblock.clean_shutdown => true,
             Some(words) => {
                 let word = words.get((mapping.cache_block / 64) as usize);
@@ -126,7 +126,7 @@ impl Opener<'_> {
         let mut found = nothing;
         metadata
             .array(superblock.mappings(), |entry| {
-                let mapping = Mapping::decode(entry).filter(is_dirty);
+                let mapping = CachedBlock::decode(entry).filter(is_dirty);
                 found.blocks.extend(mapping.map(|mapping| (mapping.origin_block, mapping.cache_block)));
                 if found.blocks.len() > RUNS_MAX { Err(problems::too_scattered(full_name)) } else { Ok(()) }
             })
@@ -161,8 +161,8 @@ impl<'a> Parts<'a> {
         }
     }
 
-    fn of_pool(pool: &'a Kind) -> Option<Self> {
-        let Kind::CachePool { data, metadata, chunk_sectors, mode, .. } = pool else { return None };
+    fn of_pool(pool: &'a SegmentKind) -> Option<Self> {
+        let SegmentKind::CachePool { data, metadata, chunk_sectors, mode, .. } = pool else { return None };
         Some(Self {
             metadata,
             metadata_offset_bytes: 0,

@@ -14,28 +14,28 @@ use wattle_format::lvm::label::{Area, LabelError, SCAN_BYTES};
 use wattle_format::lvm::{AreaState, Label};
 use wattle_rt::{Core, Device, IoError};
 
-use super::physical::{AreaScan, Physical};
+use super::physical::{AreaScan, PhysicalVolume};
 use crate::byte_range::{read, write};
 use crate::problem::{Code, Problem};
 
 /// A physical volume that takes part.
 #[derive(Debug, Clone)]
-pub struct Site {
+pub struct CommitSite {
     /// As the operator knows it.
     pub name: String,
     /// Where it is written, under an exclusive lock.
     pub device: Device,
     /// What was on it when the change was decided.
-    pub before: Physical,
+    pub before: PhysicalVolume,
     /// Its label afterwards.
     pub label: Label,
     /// What becomes of it.
-    pub role: Role,
+    pub role: CommitRole,
 }
 
 /// What becomes of a physical volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Role {
+pub enum CommitRole {
     /// It stays what it is: where there is a text for the group, its areas get it.
     Belongs,
     /// It belongs to none any more: its areas are emptied.
@@ -46,7 +46,7 @@ pub enum Role {
 
 /// A step of a commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Step {
+pub enum CommitStep {
     /// Texts into free space.
     Text,
     /// Headers that name them beside the old ones.
@@ -55,7 +55,7 @@ pub enum Step {
     Commit,
 }
 
-impl fmt::Display for Step {
+impl fmt::Display for CommitStep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Text => "the text",
@@ -106,7 +106,7 @@ pub enum CommitError {
     #[error("writing {step} failed everywhere: {failures}", failures = .failures.join("; "))]
     Failed {
         /// What was being written.
-        step: Step,
+        step: CommitStep,
         /// Each failure.
         failures: Vec<String>,
     },
@@ -144,8 +144,8 @@ impl From<CommitError> for Problem {
                 Code::GroupNotWritten,
                 what,
                 match step {
-                    Step::Text | Step::Precommit => "no area counts with the new text: the group is as it was",
-                    Step::Commit => "some header may hold the new text all the same: the group is as it was, or changed",
+                    CommitStep::Text | CommitStep::Precommit => "no area counts with the new text: the group is as it was",
+                    CommitStep::Commit => "some header may hold the new text all the same: the group is as it was, or changed",
                 },
                 "replace what fails, look with `wattle vg list`, and repeat the command",
             ),
@@ -164,9 +164,9 @@ struct AreaCommit {
 ///
 /// # Errors
 /// [`CommitError`].
-pub async fn commit(core: &Core, text: &[u8], sites: &[Site]) -> Result<Vec<String>, CommitError> {
+pub async fn commit(core: &Core, text: &[u8], sites: &[CommitSite]) -> Result<Vec<String>, CommitError> {
     let mut areas = Vec::new();
-    for (at, site) in sites.iter().enumerate().filter(|(_, site)| site.role == Role::Belongs) {
+    for (at, site) in sites.iter().enumerate().filter(|(_, site)| site.role == CommitRole::Belongs) {
         for header in usable(&site.before) {
             let commit = header.commit(text);
             let commit = commit.map_err(|source| CommitError::Area { name: site.name.clone(), source })?;
@@ -179,7 +179,7 @@ pub async fn commit(core: &Core, text: &[u8], sites: &[Site]) -> Result<Vec<Stri
     let labels = labels(sites)?;
     check_unchanged(core, sites).await?;
     let mut failures = Vec::new();
-    for step in [Step::Text, Step::Precommit, Step::Commit] {
+    for step in [CommitStep::Text, CommitStep::Precommit, CommitStep::Commit] {
         for (at, site) in sites.iter().enumerate() {
             if let Err(error) =
                 write_step(core, step, &site.device, areas.iter().filter(|a| a.site == at)).await
@@ -201,7 +201,7 @@ pub async fn commit(core: &Core, text: &[u8], sites: &[Site]) -> Result<Vec<Stri
 ///
 /// # Errors
 /// [`CommitError`].
-pub async fn release(core: &Core, sites: &[Site]) -> Result<Vec<String>, CommitError> {
+pub async fn release(core: &Core, sites: &[CommitSite]) -> Result<Vec<String>, CommitError> {
     let labels = labels(sites)?;
     check_unchanged(core, sites).await?;
     Ok(finish(core, sites, &labels).await)
@@ -217,7 +217,7 @@ pub async fn initialise(
     device: &Device,
     label: &Label,
     wipe: &[Area],
-) -> Result<Physical, Problem> {
+) -> Result<PhysicalVolume, Problem> {
     let bytes = label.encode().map_err(|source| CommitError::Label { name: name.to_owned(), source })?;
     let physical = empty(label).map_err(|source| CommitError::Area { name: name.to_owned(), source })?;
     let written = async {
@@ -240,34 +240,34 @@ pub async fn initialise(
 ///
 /// # Errors
 /// An area of it cannot be.
-pub fn empty(label: &Label) -> Result<Physical, AreaError> {
+pub fn empty(label: &Label) -> Result<PhysicalVolume, AreaError> {
     let area = |&place: &Area| {
         let header = Some(Header::new(place)?);
         Ok(AreaScan { place, header, state: AreaState::Empty, text: None, error: None })
     };
     let areas = label.metadata_areas.iter().map(area).collect::<Result<_, _>>()?;
-    Ok(Physical { label: label.clone(), areas })
+    Ok(PhysicalVolume { label: label.clone(), areas })
 }
 
 /// Lets areas whose headers are damaged be written as if they were empty: nothing that is in them
 /// can be told any more.
-pub(super) fn renew_damaged(physical: &mut Physical) {
+pub(super) fn renew_damaged(physical: &mut PhysicalVolume) {
     for area in physical.areas.iter_mut().filter(|area| area.header.is_none()) {
         area.header = Header::new(area.place).ok();
     }
 }
 
 /// The headers of areas that texts are written to.
-pub(super) fn usable(physical: &Physical) -> impl Iterator<Item = &Header> {
+pub(super) fn usable(physical: &PhysicalVolume) -> impl Iterator<Item = &Header> {
     physical.areas.iter().filter_map(|area| area.header.as_ref()).filter(|header| !header.is_ignored())
 }
 
 /// The sectors of labels that change, by site.
-fn labels(sites: &[Site]) -> Result<Vec<Option<[u8; 512]>>, CommitError> {
-    let label = |site: &Site| match site.role {
-        Role::Goes => Ok(Some([0; 512])),
-        Role::Belongs | Role::Leaves if site.label == site.before.label => Ok(None),
-        Role::Belongs | Role::Leaves => {
+fn labels(sites: &[CommitSite]) -> Result<Vec<Option<[u8; 512]>>, CommitError> {
+    let label = |site: &CommitSite| match site.role {
+        CommitRole::Goes => Ok(Some([0; 512])),
+        CommitRole::Belongs | CommitRole::Leaves if site.label == site.before.label => Ok(None),
+        CommitRole::Belongs | CommitRole::Leaves => {
             let bytes = site.label.encode();
             bytes.map(Some).map_err(|source| CommitError::Label { name: site.name.clone(), source })
         }
@@ -277,7 +277,7 @@ fn labels(sites: &[Site]) -> Result<Vec<Option<[u8; 512]>>, CommitError> {
 
 /// Whether every site still is what the change was decided from: labels and headers, which hold the
 /// checksums of the texts.
-async fn check_unchanged(core: &Core, sites: &[Site]) -> Result<(), CommitError> {
+async fn check_unchanged(core: &Core, sites: &[CommitSite]) -> Result<(), CommitError> {
     for site in sites {
         let failed = |source| CommitError::Read { name: site.name.clone(), source };
         let changed = || CommitError::Changed { name: site.name.clone() };
@@ -306,21 +306,21 @@ async fn check_unchanged(core: &Core, sites: &[Site]) -> Result<(), CommitError>
 /// Writes what a step has for one device, and flushes it.
 async fn write_step(
     core: &Core,
-    step: Step,
+    step: CommitStep,
     device: &Device,
     areas: impl Iterator<Item = &AreaCommit>,
 ) -> Result<(), IoError> {
     for AreaCommit { commit, .. } in areas {
         match step {
-            Step::Text => {
+            CommitStep::Text => {
                 for (offset_bytes, bytes) in &commit.texts {
                     write(core, device, *offset_bytes, bytes).await?;
                 }
             }
-            Step::Precommit => {
+            CommitStep::Precommit => {
                 write(core, device, commit.precommit.start(), commit.precommit.bytes()).await?;
             }
-            Step::Commit => write(core, device, commit.commit.start(), commit.commit.bytes()).await?,
+            CommitStep::Commit => write(core, device, commit.commit.start(), commit.commit.bytes()).await?,
         }
     }
     core.flush(device).await
@@ -328,7 +328,7 @@ async fn write_step(
 
 /// What follows a commit: physical volumes that left are emptied, and labels say so. Failures are
 /// told: nothing depends on it, since the group's text says what belongs to it.
-async fn finish(core: &Core, sites: &[Site], labels: &[Option<[u8; 512]>]) -> Vec<String> {
+async fn finish(core: &Core, sites: &[CommitSite], labels: &[Option<[u8; 512]>]) -> Vec<String> {
     let mut failures = Vec::new();
     for (site, label) in sites.iter().zip(labels) {
         if let Err(error) = finish_one(core, site, label.as_ref()).await {
@@ -338,9 +338,9 @@ async fn finish(core: &Core, sites: &[Site], labels: &[Option<[u8; 512]>]) -> Ve
     failures
 }
 
-async fn finish_one(core: &Core, site: &Site, label: Option<&[u8; 512]>) -> Result<(), IoError> {
+async fn finish_one(core: &Core, site: &CommitSite, label: Option<&[u8; 512]>) -> Result<(), IoError> {
     let device = &site.device;
-    if site.role != Role::Belongs {
+    if site.role != CommitRole::Belongs {
         for place in &site.before.label.metadata_areas {
             // An area that was set aside stays so when it is emptied.
             if let Ok(header) = Header::new(*place) {
@@ -351,7 +351,7 @@ async fn finish_one(core: &Core, site: &Site, label: Option<&[u8; 512]>) -> Resu
     if let Some(label) = label {
         write(core, device, site.before.label.sector * 512, label).await?;
     }
-    if site.role != Role::Belongs || label.is_some() { core.flush(device).await } else { Ok(()) }
+    if site.role != CommitRole::Belongs || label.is_some() { core.flush(device).await } else { Ok(()) }
 }
 
 /// Writes zeros, durably: over what was left in extents that a new volume gets.

@@ -2,7 +2,9 @@
 //! speaks against it. Pure.
 
 use wattle_format::lvm::segment::Stripe;
-use wattle_format::lvm::{Id, Kind, Lv, NameError, Pv, Segment, Stamp, Vg, check_lv_name, check_vg_name};
+use wattle_format::lvm::{
+    Id, Lv, LvSegment, NameError, Pv, SegmentKind, Stamp, Vg, check_lv_name, check_vg_name,
+};
 
 use super::allocate::{NoRoom, Want, allocate};
 use super::group::GroupScan;
@@ -383,18 +385,22 @@ fn append(lv: &mut Lv, extents_each: u64, stripes: Vec<Stripe>, stripe_sectors: 
     if let Some(last) = lv.segments.last_mut()
         && let Some(end) = end_of(last)
         && end == stripes
-        && matches!(last.kind, Kind::Striped { stripe_sectors: known, .. } if count == 1 || known == stripe_sectors)
+        && matches!(last.kind, SegmentKind::Striped { stripe_sectors: known, .. } if count == 1 || known == stripe_sectors)
     {
         last.extents += extents_each * count;
         return;
     }
     let stripe_sectors = if count > 1 { stripe_sectors } else { 0 };
-    lv.segments.push(Segment::new(start, extents_each * count, Kind::Striped { stripe_sectors, stripes }));
+    lv.segments.push(LvSegment::new(
+        start,
+        extents_each * count,
+        SegmentKind::Striped { stripe_sectors, stripes },
+    ));
 }
 
 /// The first extents behind a segment.
-pub(super) fn end_of(segment: &Segment) -> Option<Vec<Stripe>> {
-    let Kind::Striped { stripes, .. } = &segment.kind else { return None };
+pub(super) fn end_of(segment: &LvSegment) -> Option<Vec<Stripe>> {
+    let SegmentKind::Striped { stripes, .. } = &segment.kind else { return None };
     let each = segment.extents / stripes.len().max(1) as u64;
     Some(
         stripes
@@ -447,8 +453,8 @@ pub fn plain_volume<'a>(vg: &'a Vg, name: &str) -> Result<&'a Lv, Problem> {
             "let LVM2 finish (`pvmove`, or `pvmove --abort`)",
         ));
     }
-    let on_physical = |segment: &Segment| match &segment.kind {
-        Kind::Striped { stripes, .. } => stripes.iter().all(|stripe| vg.pv(&stripe.name).is_some()),
+    let on_physical = |segment: &LvSegment| match &segment.kind {
+        SegmentKind::Striped { stripes, .. } => stripes.iter().all(|stripe| vg.pv(&stripe.name).is_some()),
         _ => false,
     };
     if let Some(segment) = lv.segments.iter().find(|segment| !on_physical(segment)) {
@@ -466,7 +472,7 @@ pub fn plain_volume<'a>(vg: &'a Vg, name: &str) -> Result<&'a Lv, Problem> {
 #[must_use]
 pub fn stripes_of(lv: &Lv) -> u64 {
     match lv.segments.last().map(|segment| &segment.kind) {
-        Some(Kind::Striped { stripes, .. }) => stripes.len().max(1) as u64,
+        Some(SegmentKind::Striped { stripes, .. }) => stripes.len().max(1) as u64,
         _ => 1,
     }
 }
@@ -488,7 +494,7 @@ pub fn extend_volume(vg: &Vg, name: &str, extents: u64, on: &[String]) -> Result
     let last = lv.segments.last();
     let follow = last.and_then(end_of).unwrap_or_default();
     let stripe_sectors = last.map_or(0, |last| match last.kind {
-        Kind::Striped { stripe_sectors, .. } => stripe_sectors,
+        SegmentKind::Striped { stripe_sectors, .. } => stripe_sectors,
         _ => 0,
     });
     let want = Want { stripes: stripes as usize, extents_each: more / stripes, on, follow: &follow };
@@ -533,7 +539,7 @@ fn kept_extents(lv: &Lv, extents: u64) -> u64 {
     let ends_in =
         lv.segments.iter().find(|segment| (segment.start_extent..segment.end_extent()).contains(&extents));
     match ends_in.map(|segment| (segment.start_extent, &segment.kind)) {
-        Some((start, Kind::Striped { stripes, .. })) => {
+        Some((start, SegmentKind::Striped { stripes, .. })) => {
             start + (extents - start).next_multiple_of(stripes.len().max(1) as u64)
         }
         _ => extents,

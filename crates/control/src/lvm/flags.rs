@@ -12,7 +12,7 @@ const NOT_BY_ITSELF: &str = "NOAUTOACTIVATE";
 
 /// What is to be said from now on; `None` for what stays.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Flags {
+pub struct VolumeFlagChanges {
     /// It is not written (`lvchange --permission r`).
     pub read_only: Option<bool>,
     /// It is left out unless it is named (`lvchange --setactivationskip y`).
@@ -25,7 +25,7 @@ pub struct Flags {
 ///
 /// # Errors
 /// A [`Problem`]: it cannot be changed here, or all of it is said already.
-pub fn set_flags(vg: &Vg, name: &str, flags: Flags) -> Result<Vg, Problem> {
+pub fn set_flags(vg: &Vg, name: &str, flags: VolumeFlagChanges) -> Result<Vg, Problem> {
     let lv = visible_volume(vg, name)?;
     if flags.read_only.is_some() {
         let lv = plain_volume(vg, name)?;

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use wattle_format::lvm::{AreaState, Id, Lv, Standing, Vg, choose};
 
-use super::physical::Physical;
+use super::physical::PhysicalVolume;
 use super::problems;
 use crate::nodes::MemberId;
 use crate::problem::Problem;
@@ -90,7 +90,7 @@ pub struct Groups {
 }
 
 /// Puts groups together. `members`: which member, what to call it, what is on it.
-pub(crate) fn assemble(members: &[(MemberId, &str, &Physical)]) -> Groups {
+pub(crate) fn assemble(members: &[(MemberId, &str, &PhysicalVolume)]) -> Groups {
     let mut groups = Groups::default();
     let mut by_id: BTreeMap<Id, Vec<usize>> = BTreeMap::new();
     for (at, (_, _, physical)) in members.iter().enumerate() {
@@ -122,11 +122,11 @@ pub(crate) fn assemble(members: &[(MemberId, &str, &Physical)]) -> Groups {
 
 fn one_group(
     vg: Id,
-    members: &[(MemberId, &str, &Physical)],
+    members: &[(MemberId, &str, &PhysicalVolume)],
     by_id: &BTreeMap<Id, Vec<usize>>,
 ) -> Option<GroupScan> {
     // Every area of every member that has a text of this group.
-    let of_group = |physical: &Physical| {
+    let of_group = |physical: &PhysicalVolume| {
         physical.areas.iter().any(|area| area.text.as_ref().is_some_and(|(_, found)| found.id == vg))
     };
     let areas: Vec<_> = members

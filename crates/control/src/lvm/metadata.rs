@@ -2,7 +2,7 @@
 //! through the volume they are on.
 
 use wattle_engine::Volume;
-use wattle_format::dm::{Array, BLOCK_BYTES, Walk};
+use wattle_format::dm::{ArrayWalk, BLOCK_BYTES, Walk};
 use wattle_rt::BufMut;
 
 use super::open::read;
@@ -44,7 +44,7 @@ impl Metadata<'_> {
     /// Every value of an array; one that lacks some is damaged.
     pub async fn array<const V: usize>(
         &self,
-        mut array: Array<V>,
+        mut array: ArrayWalk<V>,
         mut each: impl FnMut((u64, [u8; V])) -> Result<(), Problem>,
     ) -> Result<(), Problem> {
         while let Some(block) = array.wants() {

@@ -2,8 +2,8 @@
 //! so it is right wherever any is. Without it another leg is right where the mirror's log, if it
 //! has one on disk, says that the legs are alike, and nowhere else.
 
-use wattle_engine::volume::{Leg, Segment as MapSegment, Target};
-use wattle_format::dm::mirror::{BITS_OFFSET_BYTES, HEADER_BYTES, Log};
+use wattle_engine::volume::{Leg, MapSegment, SegmentTarget};
+use wattle_format::dm::mirror::{BITS_OFFSET_BYTES, HEADER_BYTES, MirrorLog};
 use wattle_format::lvm::segment::Stripe;
 
 use super::open::{Opener, Plan, read};
@@ -32,7 +32,7 @@ impl Opener<'_> {
             }
             let leg = self.leg(stripe, plan).await?;
             if ix == 0 {
-                plan.segments.push(MapSegment { len_bytes, target: Target::Linear(leg) });
+                plan.segments.push(MapSegment { len_bytes, target: SegmentTarget::Linear(leg) });
                 return Ok(());
             }
             other = Some(leg);
@@ -53,12 +53,12 @@ impl Opener<'_> {
             return Err(in_doubt("its log is, too"));
         }
         let reader = self.reader(&log)?;
-        let header = Log::decode(&read(&reader, 0, HEADER_BYTES).await?);
+        let header = MirrorLog::decode(&read(&reader, 0, HEADER_BYTES).await?);
         let header = header.map_err(|error| in_doubt(&error.to_string()))?;
         let bits = read(&reader, BITS_OFFSET_BYTES, regions.div_ceil(8) as usize).await?;
         let segments = alike(len_bytes, region_bytes, leg, |region| header.is_clean(&bits, region));
-        let complete = segments.iter().all(|segment| segment.target != Target::Missing);
-        if segments.iter().all(|segment| segment.target == Target::Missing) {
+        let complete = segments.iter().all(|segment| segment.target != SegmentTarget::Missing);
+        if segments.iter().all(|segment| segment.target == SegmentTarget::Missing) {
             return Err(in_doubt("its log says of no region that the legs are alike"));
         }
         plan.partial |= !complete;
@@ -78,11 +78,14 @@ fn alike(len_bytes: u64, region_bytes: u64, leg: Leg, is_clean: impl Fn(u64) -> 
         let len = region_bytes.min(len_bytes - at);
         let clean = is_clean(at / region_bytes);
         match segments.last_mut() {
-            Some(last) if (last.target != Target::Missing) == clean => last.len_bytes += len,
+            Some(last) if (last.target != SegmentTarget::Missing) == clean => last.len_bytes += len,
             _ => {
                 let offset_bytes = leg.offset_bytes.saturating_add(at);
-                let target =
-                    if clean { Target::Linear(Leg { offset_bytes, ..leg }) } else { Target::Missing };
+                let target = if clean {
+                    SegmentTarget::Linear(Leg { offset_bytes, ..leg })
+                } else {
+                    SegmentTarget::Missing
+                };
                 segments.push(MapSegment { len_bytes: len, target });
             }
         }
@@ -98,12 +101,13 @@ mod tests {
     #[test]
     fn only_what_is_alike_is_read() {
         let leg = Leg { below: 3, offset_bytes: 1 << 20 };
-        let linear = |at: u64| Target::Linear(Leg { offset_bytes: (1 << 20) + at, ..leg });
+        let linear = |at: u64| SegmentTarget::Linear(Leg { offset_bytes: (1 << 20) + at, ..leg });
         let segments = alike(4 * 8192 + 512, 8192, leg, |region| region != 1);
-        let expected = [(8192, linear(0)), (8192, Target::Missing), (2 * 8192 + 512, linear(2 * 8192))];
+        let expected =
+            [(8192, linear(0)), (8192, SegmentTarget::Missing), (2 * 8192 + 512, linear(2 * 8192))];
         let expected = expected.map(|(len_bytes, target)| MapSegment { len_bytes, target });
         assert_eq!(segments, expected);
-        let missing = MapSegment { len_bytes: 10_240, target: Target::Missing };
+        let missing = MapSegment { len_bytes: 10_240, target: SegmentTarget::Missing };
         assert_eq!(alike(10_240, 8192, leg, |_| false), [missing]);
     }
 }

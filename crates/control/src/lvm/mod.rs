@@ -27,5 +27,5 @@ mod snapshot;
 mod thin;
 
 pub use group::{GroupScan, VolumeState};
-pub use physical::Physical;
+pub use physical::PhysicalVolume;
 pub(crate) use problems::damaged_label;

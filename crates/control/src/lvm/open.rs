@@ -7,10 +7,10 @@
 
 use std::collections::BTreeMap;
 
-use wattle_engine::volume::{Leg, Segment as MapSegment, Target};
+use wattle_engine::volume::{Leg, MapSegment, SegmentTarget};
 use wattle_engine::{MapSpec, MappedHandle, Volume, VolumeRef};
 use wattle_format::lvm::segment::Stripe;
-use wattle_format::lvm::{Kind, Lv, Segment};
+use wattle_format::lvm::{Lv, LvSegment, SegmentKind};
 use wattle_rt::{BufMut, Core};
 
 use super::group::GroupScan;
@@ -90,7 +90,7 @@ impl<'a> Opener<'a> {
                 None => {
                     let end = pv.pe_count.saturating_mul(group.vg.extent_sectors).saturating_add(pv.pe_start);
                     let len_bytes = end.saturating_mul(512) / 512 * 512;
-                    let missing = MapSegment { len_bytes, target: Target::Missing };
+                    let missing = MapSegment { len_bytes, target: SegmentTarget::Missing };
                     opener.start(&pv.name, vec![missing], Vec::new(), true).await?
                 }
             };
@@ -188,43 +188,43 @@ impl<'a> Opener<'a> {
         &mut self,
         full_name: &str,
         lv: &Lv,
-        segment: &Segment,
+        segment: &LvSegment,
         plan: &mut Plan,
     ) -> Result<(), Problem> {
         let len_bytes = self.bytes(segment.extents);
         // Only what allocates in extents has several segments.
         let whole = lv.segments.len() == 1;
         let target = match &segment.kind {
-            Kind::Striped { stripe_sectors, stripes } => {
+            SegmentKind::Striped { stripe_sectors, stripes } => {
                 let mut legs = Vec::new();
                 for stripe in stripes {
                     legs.push(self.leg(stripe, plan).await?);
                 }
                 match legs[..] {
-                    [leg] => Target::Linear(leg),
-                    _ => Target::Striped { stripe_bytes: stripe_sectors.saturating_mul(512), legs },
+                    [leg] => SegmentTarget::Linear(leg),
+                    _ => SegmentTarget::Striped { stripe_bytes: stripe_sectors.saturating_mul(512), legs },
                 }
             }
-            Kind::Zero => {
+            SegmentKind::Zero => {
                 plan.read_only = true;
-                Target::Zero
+                SegmentTarget::Zero
             }
-            Kind::Error => Target::Missing,
+            SegmentKind::Error => SegmentTarget::Missing,
             kind => {
                 plan.read_only = true;
                 return match kind {
-                    Kind::Mirror { legs, log, region_sectors, .. } => {
+                    SegmentKind::Mirror { legs, log, region_sectors, .. } => {
                         let log = log.as_deref().zip(*region_sectors).filter(|_| whole);
                         self.mirror(full_name, len_bytes, legs, log, plan).await
                     }
-                    Kind::Raid(raid) if whole => self.raid(full_name, segment, raid, plan).await,
-                    Kind::Thin { pool, device_id, external_origin, .. } if whole => {
+                    SegmentKind::Raid(raid) if whole => self.raid(full_name, segment, raid, plan).await,
+                    SegmentKind::Thin { pool, device_id, external_origin, .. } if whole => {
                         let device_id = self.merged_device(&lv.name).unwrap_or(*device_id);
                         let origin = external_origin.as_deref();
                         self.thin(full_name, len_bytes, pool, device_id, origin, plan).await
                     }
-                    Kind::Cache { .. } if whole => self.cache(full_name, len_bytes, kind, plan).await,
-                    Kind::ThinPool { .. } | Kind::CachePool { .. } => {
+                    SegmentKind::Cache { .. } if whole => self.cache(full_name, len_bytes, kind, plan).await,
+                    SegmentKind::ThinPool { .. } | SegmentKind::CachePool { .. } => {
                         Err(problems::pool(full_name, kind.name()))
                     }
                     kind => Err(problems::unsupported(full_name, kind.name())),

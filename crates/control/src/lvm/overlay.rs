@@ -1,7 +1,7 @@
 //! A volume whose blocks are where metadata says, one by one: the other side of a snapshot, a thin
 //! volume, what a cache changed.
 
-use wattle_engine::volume::{Leg, Segment, Target};
+use wattle_engine::volume::{Leg, MapSegment, SegmentTarget};
 
 /// Most runs that a volume may consist of; one that is scattered more is not opened. They take
 /// about 60 bytes each.
@@ -13,7 +13,7 @@ pub(super) const RUNS_MAX: usize = 1 << 21;
 pub(super) struct Overlay {
     size_bytes: u64,
     base: Base,
-    segments: Vec<Segment>,
+    segments: Vec<MapSegment>,
     /// Where the next block may start.
     at_bytes: u64,
 }
@@ -58,11 +58,11 @@ impl Overlay {
             return Ok(());
         }
         self.fill(at_bytes);
-        self.push(end - at_bytes, Target::Linear(leg));
+        self.push(end - at_bytes, SegmentTarget::Linear(leg));
         if self.segments.len() > RUNS_MAX { Err(OverlayError::Scattered) } else { Ok(()) }
     }
 
-    pub fn finish(mut self) -> Vec<Segment> {
+    pub fn finish(mut self) -> Vec<MapSegment> {
         self.fill(self.size_bytes);
         self.segments
     }
@@ -73,24 +73,24 @@ impl Overlay {
             let below = end.min(base_bytes);
             if below > self.at_bytes {
                 let offset_bytes = leg.offset_bytes + self.at_bytes;
-                self.push(below - self.at_bytes, Target::Linear(Leg { offset_bytes, ..leg }));
+                self.push(below - self.at_bytes, SegmentTarget::Linear(Leg { offset_bytes, ..leg }));
             }
         }
         if end > self.at_bytes {
-            self.push(end - self.at_bytes, Target::Zero);
+            self.push(end - self.at_bytes, SegmentTarget::Zero);
         }
     }
 
     /// Neighbours that go on below are one run.
-    fn push(&mut self, len_bytes: u64, target: Target) {
+    fn push(&mut self, len_bytes: u64, target: SegmentTarget) {
         self.at_bytes += len_bytes;
         if let Some(last) = self.segments.last_mut() {
             let goes_on = match (&last.target, &target) {
-                (Target::Linear(one), Target::Linear(next)) => {
+                (SegmentTarget::Linear(one), SegmentTarget::Linear(next)) => {
                     one.below == next.below
                         && one.offset_bytes.checked_add(last.len_bytes) == Some(next.offset_bytes)
                 }
-                (Target::Zero, Target::Zero) => true,
+                (SegmentTarget::Zero, SegmentTarget::Zero) => true,
                 _ => false,
             };
             if goes_on {
@@ -98,7 +98,7 @@ impl Overlay {
                 return;
             }
         }
-        self.segments.push(Segment { len_bytes, target });
+        self.segments.push(MapSegment { len_bytes, target });
     }
 }
 
@@ -120,12 +120,12 @@ mod tests {
     }
 
     /// Where each sector is: which volume below, and which of its sectors; `None` for zeros.
-    fn by_sector(segments: &[Segment]) -> Vec<Option<(usize, u64)>> {
+    fn by_sector(segments: &[MapSegment]) -> Vec<Option<(usize, u64)>> {
         let mut sectors = Vec::new();
-        for Segment { len_bytes, target } in segments {
+        for MapSegment { len_bytes, target } in segments {
             assert!(*len_bytes > 0 && len_bytes.is_multiple_of(512));
             sectors.extend((0..len_bytes / 512).map(|sector| match target {
-                Target::Linear(leg) => Some((leg.below, leg.offset_bytes / 512 + sector)),
+                SegmentTarget::Linear(leg) => Some((leg.below, leg.offset_bytes / 512 + sector)),
                 _ => None,
             }));
         }

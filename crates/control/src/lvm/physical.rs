@@ -16,7 +16,7 @@ const TEXT_BYTES_MAX: u64 = 64 << 20;
 
 /// A physical volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Physical {
+pub struct PhysicalVolume {
     /// Its label.
     pub label: Label,
     /// What its metadata areas say, in their order.
@@ -32,7 +32,7 @@ pub trait Members {
     fn name(&self, member: MemberId) -> &str;
 
     /// What it is as a physical volume, if it is one.
-    fn physical(&self, member: MemberId) -> Option<&Physical>;
+    fn physical(&self, member: MemberId) -> Option<&PhysicalVolume>;
 }
 
 /// A metadata area.
@@ -54,13 +54,13 @@ pub struct AreaScan {
 ///
 /// # Errors
 /// Something that says to be a label does not hold.
-pub fn read(member: &Member) -> Option<Result<Physical, LabelError>> {
+pub fn read(member: &Member) -> Option<Result<PhysicalVolume, LabelError>> {
     let head_bytes = HEAD_BYTES.min(usize::try_from(member.device.size_bytes()).unwrap_or(HEAD_BYTES));
     let head = member.read(0, head_bytes).ok()?;
     let label = Label::find(&head).transpose()?;
     Some(label.map(|label| {
         let areas = label.metadata_areas.iter().map(|&place| read_area(member, place)).collect();
-        Physical { label, areas }
+        PhysicalVolume { label, areas }
     }))
 }
 

@@ -4,12 +4,12 @@
 use wattle_format::lvm::area::{Commit, Header};
 use wattle_format::lvm::label::Area;
 use wattle_format::lvm::segment::Stripe;
-use wattle_format::lvm::{Id, Kind, Label, Pv, Vg, VgError};
+use wattle_format::lvm::{Id, Label, Pv, SegmentKind, Vg, VgError};
 use wattle_rt::{Core, Device};
 
-use super::commit::{self, CommitError, Role, Site};
+use super::commit::{self, CommitError, CommitRole, CommitSite};
 use super::group::GroupScan;
-use super::physical::{Members, Physical};
+use super::physical::{Members, PhysicalVolume};
 use super::problems;
 use crate::nodes::MemberId;
 use crate::problem::{Check, Code, Forced, Problem};
@@ -20,13 +20,13 @@ const ZEROED_BYTES: u64 = 128 << 10;
 
 /// A change.
 #[derive(Debug, Clone)]
-pub struct Plan {
+pub struct GroupPlan {
     /// The group before it; `None` if there was none.
     pub before: Option<Before>,
     /// The group after it; `None` if there is none, or nothing about it changes.
     pub after: Option<Vg>,
     /// What becomes of each physical volume.
-    pub places: Vec<Place>,
+    pub places: Vec<ChangeTarget>,
 }
 
 /// The group that a change was made from.
@@ -44,7 +44,7 @@ pub struct Before {
 
 /// A physical volume of a change.
 #[derive(Debug, Clone)]
-pub struct Place {
+pub struct ChangeTarget {
     /// Which of [`crate::Scan::members`].
     pub member: MemberId,
     /// What it is called.
@@ -54,7 +54,7 @@ pub struct Place {
     /// Its label afterwards.
     pub label: Label,
     /// What becomes of it.
-    pub role: Role,
+    pub role: CommitRole,
     /// Where zeros go before the change.
     pub zeros: Vec<Area>,
 }
@@ -63,14 +63,14 @@ pub struct Place {
 #[derive(Debug, Clone)]
 pub enum From {
     /// A physical volume.
-    Physical(Physical),
+    Physical(PhysicalVolume),
     /// Something else, that is to be one; these ranges are zeroed first.
     New(Vec<Area>),
 }
 
 /// A range that a change writes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PlannedWrite {
+pub struct GroupWrite {
     /// On which of [`Plan::places`].
     pub place: usize,
     /// What it is.
@@ -81,7 +81,7 @@ pub struct PlannedWrite {
     pub bytes: Vec<u8>,
 }
 
-impl Plan {
+impl GroupPlan {
     /// The change of a group that was found to `after`.
     ///
     /// # Errors
@@ -93,8 +93,8 @@ impl Plan {
             let member =
                 member.ok_or_else(|| problems::missing_physical(&group.vg.name, &group.missing()))?;
             let stays = after.pvs.iter().any(|known| known.id == pv.id);
-            let role = if stays { Role::Belongs } else { Role::Leaves };
-            places.extend(Place::of(members, member, role));
+            let role = if stays { CommitRole::Belongs } else { CommitRole::Leaves };
+            places.extend(ChangeTarget::of(members, member, role));
         }
         Self { before: Some(before), after: None, places }.to(after)
     }
@@ -116,7 +116,7 @@ impl Plan {
         let Some(vg) = &self.after else { return };
         let segments = vg.lv(name).into_iter().flat_map(|lv| &lv.segments);
         let stripes = segments.filter_map(|segment| match &segment.kind {
-            Kind::Striped { stripes, .. } => Some(stripes),
+            SegmentKind::Striped { stripes, .. } => Some(stripes),
             _ => None,
         });
         let extent_bytes = vg.extent_sectors.saturating_mul(512);
@@ -136,11 +136,11 @@ impl Plan {
     ///
     /// # Errors
     /// A [`Problem`]: an area cannot take the text.
-    pub fn writes(&self, text: Option<&[u8]>) -> Result<Vec<PlannedWrite>, Problem> {
+    pub fn writes(&self, text: Option<&[u8]>) -> Result<Vec<GroupWrite>, Problem> {
         let mut writes = Vec::new();
         for (ix, place) in self.places.iter().enumerate() {
             let mut add = |what, offset_bytes, bytes| {
-                writes.push(PlannedWrite { place: ix, what, offset_bytes, bytes });
+                writes.push(GroupWrite { place: ix, what, offset_bytes, bytes });
             };
             let area_error = |source| CommitError::Area { name: place.name.clone(), source };
             let label_error = |source| CommitError::Label { name: place.name.clone(), source };
@@ -156,7 +156,7 @@ impl Plan {
             }
             place.zeros.iter().for_each(|range| add("zeros", range.offset_bytes, zeros(range)));
             match (place.role, text) {
-                (Role::Belongs, Some(text)) => {
+                (CommitRole::Belongs, Some(text)) => {
                     for header in commit::usable(&before) {
                         let Commit { texts, precommit, commit } = header.commit(text).map_err(area_error)?;
                         for (offset_bytes, bytes) in texts {
@@ -171,15 +171,15 @@ impl Plan {
                         }
                     }
                 }
-                (Role::Belongs, None) => {}
-                (Role::Leaves | Role::Goes, _) => {
+                (CommitRole::Belongs, None) => {}
+                (CommitRole::Leaves | CommitRole::Goes, _) => {
                     for &area in &before.label.metadata_areas {
                         let empty = Header::new(area).map_err(area_error)?;
                         add("empty metadata area", empty.start(), empty.bytes().to_vec());
                     }
                 }
             }
-            if place.role == Role::Goes {
+            if place.role == CommitRole::Goes {
                 add("zeros over the label", before.label.sector * 512, vec![0; 512]);
             } else if place.label != before.label {
                 let bytes = place.label.encode().map_err(label_error)?;
@@ -210,7 +210,7 @@ impl Plan {
                 }
             };
             let (name, label, role) = (place.name.clone(), place.label.clone(), place.role);
-            sites.push(Site { name, device, before, label, role });
+            sites.push(CommitSite { name, device, before, label, role });
         }
         for (site, place) in sites.iter().zip(&self.places).filter(|(_, place)| !place.zeros.is_empty()) {
             commit::zero(core, &site.name, &site.device, &place.zeros).await?;
@@ -231,19 +231,19 @@ impl Before {
     }
 }
 
-impl Place {
+impl ChangeTarget {
     /// A member that is a physical volume; `None` if it is none.
     #[must_use]
-    pub fn of(members: &impl Members, member: MemberId, role: Role) -> Option<Self> {
+    pub fn of(members: &impl Members, member: MemberId, role: CommitRole) -> Option<Self> {
         let physical = members.physical(member)?.clone();
         let mut label = physical.label.clone();
-        say_in_a_group(&mut label, role == Role::Belongs);
+        say_in_a_group(&mut label, role == CommitRole::Belongs);
         let name = members.name(member).to_owned();
         Some(Self { member, name, from: From::Physical(physical), label, role, zeros: Vec::new() })
     }
 
     /// What is on it when the change begins, or once it was made a physical volume.
-    fn physical(&self) -> Result<Physical, Problem> {
+    fn physical(&self) -> Result<PhysicalVolume, Problem> {
         match &self.from {
             From::Physical(physical) => Ok(physical.clone()),
             From::New(_) => {
@@ -287,7 +287,7 @@ pub fn restore(
     groups: &[GroupScan],
     (name, backup): (&str, &[u8]),
     forced: Forced,
-) -> Result<Plan, Problem> {
+) -> Result<GroupPlan, Problem> {
     let refuse = |what: String, why: &str, next: &str| Problem::new(Code::BadVolume, what, why, next);
     let mut saved = Vg::parse(backup).map_err(|error: VgError| {
         refuse(format!("the backup: {error}"), "it is not a text that LVM2 could read", "choose another file")
@@ -296,8 +296,12 @@ pub fn restore(
         let what = format!("the backup is of {}, not of {name}", saved.name);
         return Err(refuse(what, "the wrong file may have been given", "name the group as the file does"));
     }
-    let is_pool =
-        |kind: &Kind| matches!(kind, Kind::ThinPool { .. } | Kind::CachePool { .. } | Kind::VdoPool { .. });
+    let is_pool = |kind: &SegmentKind| {
+        matches!(
+            kind,
+            SegmentKind::ThinPool { .. } | SegmentKind::CachePool { .. } | SegmentKind::VdoPool { .. }
+        )
+    };
     let pools = saved.lvs.iter().filter(|lv| lv.segments.iter().any(|segment| is_pool(&segment.kind)));
     let pools: Vec<_> = pools.map(|lv| lv.name.as_str()).collect();
     if !pools.is_empty() && !forced.has(Check::Pool) {
@@ -332,7 +336,7 @@ pub fn restore(
                 "take it out there first (`wattle vg reduce`)",
             ));
         }
-        let place = Place::of(members, member, Role::Belongs);
+        let place = ChangeTarget::of(members, member, CommitRole::Belongs);
         if place.as_ref().is_some_and(|place| !has_room(&place.label, pv, saved.extent_sectors)) {
             return Err(refuse(
                 format!("{} has no room for its {} extents", members.name(member), pv.pe_count),
@@ -345,7 +349,7 @@ pub fn restore(
     // What joined since has to leave.
     for (pv, member) in now.into_iter().flat_map(|group| group.vg.pvs.iter().zip(&group.devices)) {
         if saved.pvs.iter().all(|known| known.id != pv.id) {
-            places.extend(member.and_then(|member| Place::of(members, member, Role::Leaves)));
+            places.extend(member.and_then(|member| ChangeTarget::of(members, member, CommitRole::Leaves)));
         }
     }
     for place in &mut places {
@@ -362,5 +366,5 @@ pub fn restore(
             "make the group anew",
         )
     })?;
-    Plan { before: now.map(Before::of), after: None, places }.to(next)
+    GroupPlan { before: now.map(Before::of), after: None, places }.to(next)
 }

@@ -45,7 +45,7 @@ pub(super) fn duplicate_physical(group: &str, id: &str, members: &[&str]) -> Pro
     )
 }
 
-pub(super) fn impossible_group(group: &str, found: &[lvm::Problem]) -> Problem {
+pub(super) fn impossible_group(group: &str, found: &[lvm::GroupProblem]) -> Problem {
     let found: Vec<_> = found.iter().take(3).map(ToString::to_string).collect();
     Problem::new(
         Code::DamagedVolumeGroup,

@@ -7,13 +7,13 @@
 //! says where parity and copies may differ. Where nothing was written yet the array is new: every
 //! image counts, and none agrees with another.
 
-use wattle_engine::geometry::{Geometry, Kind, Level, Params};
+use wattle_engine::geometry::{Geometry, Level, LevelKind, Params};
 use wattle_engine::metadata::NoMetadata;
 use wattle_engine::units::{MemberIx, MemberSet, Sector};
-use wattle_engine::volume::{Segment as MapSegment, Target};
+use wattle_engine::volume::{MapSegment, SegmentTarget};
 use wattle_engine::{ArrayHandle, ArraySpec, MemberSpec, MemberState, Regions};
 use wattle_format::dm::raid::{BITMAP_OFFSET_BYTES, SUPERBLOCK_BYTES, Superblock};
-use wattle_format::lvm::{Image, Raid, Segment};
+use wattle_format::lvm::{Image, LvSegment, Raid};
 use wattle_format::md::bitmap;
 
 use super::open::{Opener, Plan, read};
@@ -82,7 +82,7 @@ impl Opener<'_> {
     pub(super) async fn raid(
         &mut self,
         full_name: &str,
-        segment: &Segment,
+        segment: &LvSegment,
         raid: &Raid,
         plan: &mut Plan,
     ) -> Result<(), Problem> {
@@ -130,12 +130,12 @@ impl Opener<'_> {
             return Err(problems::too_few_images(full_name, &why));
         }
         let mut untrusted = untrusted(raid, &geometry, &verdict, &known, self.is_unsynced(full_name));
-        if !lost.is_empty() && geometry.kind() == Kind::Parity {
+        if !lost.is_empty() && geometry.kind() == LevelKind::Parity {
             let (note, needs) = without_parity(full_name, untrusted, self.forced);
             plan.notes.extend(note);
             untrusted = needs;
         }
-        if !lost.is_empty() && verdict.was_degraded && geometry.kind() == Kind::Parity {
+        if !lost.is_empty() && verdict.was_degraded && geometry.kind() == LevelKind::Parity {
             plan.notes.push(format!(
                 "{full_name}: an image was out before it was stopped, and nothing says whether it was stopped in good order: \
                  where it was being written when a machine crashed, what is computed may be wrong"
@@ -151,18 +151,18 @@ impl Opener<'_> {
         self.running.push(Layer::Array(array.clone()));
         let leg = plan.leg(full_name, &array.volume(), 0);
         plan.segments
-            .push(MapSegment { len_bytes: self.bytes(segment.extents), target: Target::Linear(leg) });
+            .push(MapSegment { len_bytes: self.bytes(segment.extents), target: SegmentTarget::Linear(leg) });
         Ok(())
     }
 
-    async fn raid0(&mut self, segment: &Segment, raid: &Raid, plan: &mut Plan) -> Result<(), Problem> {
+    async fn raid0(&mut self, segment: &LvSegment, raid: &Raid, plan: &mut Plan) -> Result<(), Problem> {
         let mut legs = Vec::new();
         for image in &raid.images {
             legs.push(self.part(&image.data, plan).await?.0);
         }
         let stripe_bytes = raid.stripe_sectors.unwrap_or(0).saturating_mul(512);
         let len_bytes = self.bytes(segment.extents);
-        plan.segments.push(MapSegment { len_bytes, target: Target::Striped { stripe_bytes, legs } });
+        plan.segments.push(MapSegment { len_bytes, target: SegmentTarget::Striped { stripe_bytes, legs } });
         Ok(())
     }
 
@@ -359,7 +359,7 @@ impl Standing {
 
 #[cfg(test)]
 mod tests {
-    use wattle_format::dm::raid::Shape;
+    use wattle_format::dm::raid::DmRaidShape;
     use wattle_format::lvm::RAID_TYPES;
 
     use super::*;
@@ -378,7 +378,7 @@ mod tests {
     }
 
     fn image(position: u32, change: impl FnOnce(&mut Superblock)) -> Option<Known> {
-        let shape = Shape {
+        let shape = DmRaidShape {
             devices: 3,
             level: 5,
             layout: 2,

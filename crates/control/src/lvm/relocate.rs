@@ -8,7 +8,7 @@
 use std::ops::Range;
 
 use wattle_format::lvm::segment::Stripe;
-use wattle_format::lvm::{Kind, Lv, Segment, Vg};
+use wattle_format::lvm::{Lv, LvSegment, SegmentKind, Vg};
 use wattle_rt::{BufMut, Core, Device, Durability, IoError};
 
 use super::allocate::{NoRoom, Want, allocate, free_extents};
@@ -22,7 +22,7 @@ const REQUESTS: u64 = 8;
 
 /// What is to move.
 #[derive(Debug, Clone, Copy)]
-pub struct Wanted<'a> {
+pub struct WantedMove<'a> {
     /// Off this physical volume, by its name in the text.
     pub from: &'a str,
     /// Only what belongs to this volume.
@@ -35,7 +35,7 @@ pub struct Wanted<'a> {
 
 /// A step.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Step {
+pub struct RelocateStep {
     /// The group after it.
     pub after: Vg,
     /// The volume, by its name.
@@ -56,9 +56,9 @@ pub struct Step {
 ///
 /// # Errors
 /// A [`Problem`]: a volume is of a type that is not moved, or there is no room.
-pub fn next_step(vg: &Vg, wanted: Wanted<'_>) -> Result<Option<Step>, Problem> {
+pub fn next_step(vg: &Vg, wanted: WantedMove<'_>) -> Result<Option<RelocateStep>, Problem> {
     let meant = |lv: &&Lv| wanted.volume.is_none_or(|name| lv.name == name);
-    let uses = |segment: &Segment| segment.kind.references().contains(&wanted.from);
+    let uses = |segment: &LvSegment| segment.kind.references().contains(&wanted.from);
     if let Some(name) = wanted.volume {
         plain_volume(vg, name)?;
     }
@@ -74,7 +74,7 @@ pub fn next_step(vg: &Vg, wanted: Wanted<'_>) -> Result<Option<Step>, Problem> {
         }
         plain_volume(vg, &lv.name)?;
         for (at, segment) in lv.segments.iter().enumerate() {
-            let Kind::Striped { stripes, .. } = &segment.kind else { continue };
+            let SegmentKind::Striped { stripes, .. } = &segment.kind else { continue };
             let each = segment.extents / stripes.len().max(1) as u64;
             let here = stripes.iter().enumerate().filter(|(_, stripe)| stripe.name == wanted.from);
             places.extend(here.map(|(stripe, _)| (lv, at, stripe, each)));
@@ -89,7 +89,7 @@ pub fn next_step(vg: &Vg, wanted: Wanted<'_>) -> Result<Option<Step>, Problem> {
         return Err(no_room(vg, &lv.name, &error));
     }
     let segment = &lv.segments[at];
-    let Kind::Striped { stripes, .. } = &segment.kind else { return Ok(None) };
+    let SegmentKind::Striped { stripes, .. } = &segment.kind else { return Ok(None) };
     // Stripes stay on physical volumes of their own.
     let others: Vec<_> = stripes.iter().map(|stripe| stripe.name.as_str()).collect();
     let targets = self::targets(vg, &wanted, &others);
@@ -110,17 +110,17 @@ pub fn next_step(vg: &Vg, wanted: Wanted<'_>) -> Result<Option<Step>, Problem> {
     let mut after = next(vg)?;
     for lv in after.lvs.iter_mut().filter(|other| other.name == lv.name) {
         split(lv, at, extents);
-        if let Kind::Striped { stripes, .. } = &mut lv.segments[at].kind {
+        if let SegmentKind::Striped { stripes, .. } = &mut lv.segments[at].kind {
             stripes[stripe] = to.clone();
         }
         join(lv, at);
     }
     let (volume, left) = (lv.name.clone(), needed - extents);
-    Ok(Some(Step { after, volume, held, from, to, extents, left }))
+    Ok(Some(RelocateStep { after, volume, held, from, to, extents, left }))
 }
 
 /// Where extents may go: never where they come from, nor to one of `others`.
-fn targets(vg: &Vg, wanted: &Wanted<'_>, others: &[&str]) -> Vec<String> {
+fn targets(vg: &Vg, wanted: &WantedMove<'_>, others: &[&str]) -> Vec<String> {
     let all = vg.pvs.iter().map(|pv| &pv.name);
     let named = all.filter(|name| wanted.on.is_empty() || wanted.on.contains(name));
     named.filter(|name| *name != wanted.from && !others.contains(&name.as_str())).cloned().collect()
@@ -130,7 +130,7 @@ fn targets(vg: &Vg, wanted: &Wanted<'_>, others: &[&str]) -> Vec<String> {
 fn split(lv: &mut Lv, at: usize, each: u64) {
     let segment = &mut lv.segments[at];
     let mut rest = segment.clone();
-    let (Kind::Striped { stripes: kept, .. }, Kind::Striped { stripes, .. }) =
+    let (SegmentKind::Striped { stripes: kept, .. }, SegmentKind::Striped { stripes, .. }) =
         (&segment.kind, &mut rest.kind)
     else {
         return;
@@ -153,8 +153,10 @@ fn join(lv: &mut Lv, at: usize) {
         else {
             continue;
         };
-        let (Kind::Striped { stripe_sectors, .. }, Kind::Striped { stripe_sectors: same, stripes }) =
-            (&one.kind, &other.kind)
+        let (
+            SegmentKind::Striped { stripe_sectors, .. },
+            SegmentKind::Striped { stripe_sectors: same, stripes },
+        ) = (&one.kind, &other.kind)
         else {
             continue;
         };
@@ -204,12 +206,12 @@ pub async fn copy(
 mod tests {
     use super::*;
     use wattle_format::lvm::{Id, Pv, Stamp};
-    use wattle_rt::{Buf, DriveConfig, Outcome, World, WorldConfig};
+    use wattle_rt::{Buf, DriveConfig, RunOutcome, SimWorld, WorldConfig};
 
     /// What was acknowledged and lost is an error of the move, not content that moves.
     #[test]
     fn content_that_the_source_lost_is_not_copied() {
-        let mut world = World::new(WorldConfig::default());
+        let mut world = SimWorld::new(WorldConfig::default());
         let drive = |name: &str| DriveConfig { name: name.to_owned(), ..DriveConfig::default() };
         let (from, to) = (world.add_drive(drive("from")), world.add_drive(drive("to")));
         let cache = world.drive(&from);
@@ -218,10 +220,10 @@ mod tests {
             cache.lose_write_back(0, 4096);
             copy(&core, (&from, 0), (&to, 0), 4096).await
         });
-        assert!(matches!(outcome, Outcome::Done(Err((true, _)))), "{outcome:?}");
+        assert!(matches!(outcome, RunOutcome::Done(Err((true, _)))), "{outcome:?}");
     }
 
-    fn vg(segments: Vec<Segment>) -> Vg {
+    fn vg(segments: Vec<LvSegment>) -> Vg {
         let id = |n| Id::from_random([n; 32]);
         let mut vg = Vg::new("vg", id(0), 8192);
         for n in 0..3 {
@@ -232,15 +234,15 @@ mod tests {
         vg
     }
 
-    fn striped(start: u64, extents: u64, stripes: &[(&str, u64)]) -> Segment {
+    fn striped(start: u64, extents: u64, stripes: &[(&str, u64)]) -> LvSegment {
         let stripe = |&(name, extent): &(&str, u64)| Stripe { name: name.to_owned(), extent };
         let stripes = stripes.iter().map(stripe).collect();
-        Segment::new(start, extents, Kind::Striped { stripe_sectors: 128, stripes })
+        LvSegment::new(start, extents, SegmentKind::Striped { stripe_sectors: 128, stripes })
     }
 
     fn show(vg: &Vg) -> Vec<String> {
-        let segment = |segment: &Segment| {
-            let Kind::Striped { stripes, .. } = &segment.kind else { panic!("{segment:?}") };
+        let segment = |segment: &LvSegment| {
+            let SegmentKind::Striped { stripes, .. } = &segment.kind else { panic!("{segment:?}") };
             let stripes: Vec<_> = stripes.iter().map(|s| format!("{}:{}", s.name, s.extent)).collect();
             format!("{}+{} {}", segment.start_extent, segment.extents, stripes.join(" "))
         };
@@ -248,7 +250,7 @@ mod tests {
     }
 
     /// Every state on the way, each of which has to be a group that can be.
-    fn all(mut vg: Vg, wanted: Wanted<'_>) -> Vec<Vec<String>> {
+    fn all(mut vg: Vg, wanted: WantedMove<'_>) -> Vec<Vec<String>> {
         let mut states = Vec::new();
         while let Some(step) = next_step(&vg, wanted).unwrap() {
             assert_eq!(step.after.problems(), []);
@@ -261,11 +263,11 @@ mod tests {
         states
     }
 
-    const ALL: Wanted<'_> = Wanted { from: "pv0", volume: None, on: &[], extents_max: 8 };
+    const ALL: WantedMove<'_> = WantedMove { from: "pv0", volume: None, on: &[], extents_max: 8 };
 
     #[test]
     fn a_linear_volume_moves_in_pieces_and_is_one_again() {
-        let states = all(vg(vec![Segment::linear(0, 20, "pv0", 30)]), ALL);
+        let states = all(vg(vec![LvSegment::linear(0, 20, "pv0", 30)]), ALL);
         assert_eq!(
             states,
             [vec!["0+8 pv1:0", "8+12 pv0:38"], vec!["0+16 pv1:0", "16+4 pv0:46"], vec!["0+20 pv1:0"],]
@@ -278,18 +280,18 @@ mod tests {
         assert_eq!(states, [vec!["0+16 pv2:0 pv1:0", "16+4 pv0:13 pv1:8"], vec!["0+20 pv2:0 pv1:0"]]);
         let full = vg(vec![striped(0, 20, &[("pv0", 5), ("pv1", 0)])]);
         let on = ["pv1".to_owned()];
-        let refused = next_step(&full, Wanted { on: &on, ..ALL }).unwrap_err();
+        let refused = next_step(&full, WantedMove { on: &on, ..ALL }).unwrap_err();
         assert_eq!(refused.code, Code::NoExtents, "{refused:?}");
     }
 
     #[test]
     fn what_cannot_move_is_refused_before_anything_does() {
-        let long = || vg(vec![Segment::linear(0, 60, "pv0", 0), Segment::linear(60, 90, "pv1", 0)]);
+        let long = || vg(vec![LvSegment::linear(0, 60, "pv0", 0), LvSegment::linear(60, 90, "pv1", 0)]);
         let on = ["pv1".to_owned()];
-        assert_eq!(next_step(&long(), Wanted { on: &on, ..ALL }).unwrap_err().code, Code::NoExtents);
+        assert_eq!(next_step(&long(), WantedMove { on: &on, ..ALL }).unwrap_err().code, Code::NoExtents);
         assert_eq!(all(long(), ALL).last().unwrap(), &["0+60 pv2:0", "60+90 pv1:0"]);
-        assert_eq!(next_step(&long(), Wanted { from: "pv2", ..ALL }).unwrap(), None);
-        let of = Wanted { volume: Some("nobody"), ..ALL };
+        assert_eq!(next_step(&long(), WantedMove { from: "pv2", ..ALL }).unwrap(), None);
+        let of = WantedMove { volume: Some("nobody"), ..ALL };
         assert_eq!(next_step(&long(), of).unwrap_err().code, Code::NoSuchVolume);
         let mut locked = long();
         locked.lvs[0].status.push("LOCKED".to_owned());

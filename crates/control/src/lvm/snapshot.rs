@@ -3,7 +3,7 @@
 //! into its origin, the origin is the snapshot too: that is what it will be when all is copied.
 
 use wattle_format::dm::snapshot::{Exceptions, HEADER_BYTES, Header, SnapshotError};
-use wattle_format::lvm::{Kind, Vg};
+use wattle_format::lvm::{SegmentKind, Vg};
 
 use super::open::{Opener, Plan, read};
 use super::overlay::{Base, Overlay, RUNS_MAX};
@@ -22,7 +22,7 @@ pub(super) struct Snapshot<'a> {
 /// into it.
 pub(super) fn of<'a>(vg: &'a Vg, name: &str) -> Option<Snapshot<'a>> {
     kinds(vg).find_map(|kind| match kind {
-        Kind::Snapshot { origin, store, chunk_sectors, merging }
+        SegmentKind::Snapshot { origin, store, chunk_sectors, merging }
             if store == name || *merging && origin == name =>
         {
             Some(Snapshot { origin, store, chunk_sectors: *chunk_sectors })
@@ -34,13 +34,13 @@ pub(super) fn of<'a>(vg: &'a Vg, name: &str) -> Option<Snapshot<'a>> {
 /// Whether others have their blocks from this volume, so that it must not be written without them.
 pub(super) fn is_relied_on(vg: &Vg, name: &str) -> bool {
     kinds(vg).any(|kind| match kind {
-        Kind::Snapshot { origin, store, .. } => origin == name || store == name,
-        Kind::Thin { external_origin, .. } => external_origin.as_deref() == Some(name),
+        SegmentKind::Snapshot { origin, store, .. } => origin == name || store == name,
+        SegmentKind::Thin { external_origin, .. } => external_origin.as_deref() == Some(name),
         _ => false,
     })
 }
 
-fn kinds(vg: &Vg) -> impl Iterator<Item = &Kind> {
+fn kinds(vg: &Vg) -> impl Iterator<Item = &SegmentKind> {
     vg.lvs.iter().flat_map(|lv| &lv.segments).map(|segment| &segment.kind)
 }
 

@@ -3,7 +3,7 @@
 
 use wattle_engine::volume::Leg;
 use wattle_format::dm::thin::Superblock;
-use wattle_format::lvm::{Kind, Lv};
+use wattle_format::lvm::{Lv, SegmentKind};
 
 use super::metadata::Metadata;
 use super::open::{Opener, Plan};
@@ -16,7 +16,7 @@ impl Opener<'_> {
     pub(super) fn merged_device(&self, name: &str) -> Option<u64> {
         let kinds = self.group.vg.lvs.iter().flat_map(|lv| &lv.segments).map(|segment| &segment.kind);
         kinds.into_iter().find_map(|kind| match kind {
-            Kind::Thin { device_id, merge: Some(into), .. } if into == name => Some(*device_id),
+            SegmentKind::Thin { device_id, merge: Some(into), .. } if into == name => Some(*device_id),
             _ => None,
         })
     }
@@ -36,7 +36,8 @@ impl Opener<'_> {
         let [segment] = &segments[..] else {
             return Err(problems::not_mapped(full_name, "its pool has several segments"));
         };
-        let Kind::ThinPool { data, metadata, transaction_id, chunk_sectors, .. } = &segment.kind else {
+        let SegmentKind::ThinPool { data, metadata, transaction_id, chunk_sectors, .. } = &segment.kind
+        else {
             return Err(problems::not_mapped(full_name, "what it names as its pool is none"));
         };
         let (_, reader) = self.part(metadata, plan).await?;

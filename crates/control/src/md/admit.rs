@@ -26,24 +26,24 @@
 
 use std::ops::Range;
 
-use wattle_engine::geometry::{Kind, Level};
+use wattle_engine::geometry::{Level, LevelKind};
 use wattle_format::md::defaults;
 use wattle_format::md::{
-    DeviceFields, DeviceFlags, Features, RawSuperblock, Role, SUPERBLOCK_BYTES, SetError, Superblock, Uuid,
-    Version, badblocks, ppl, super_offset_sectors,
+    DeviceFields, DeviceFlags, DeviceRole, Features, RawSuperblock, SUPERBLOCK_BYTES, SetError, Superblock,
+    Uuid, Version, badblocks, ppl, super_offset_sectors,
 };
 use wattle_format::probe;
 
-use crate::md::assemble::Recovery;
+use crate::md::assemble::MemberRecovery;
 use crate::md::commit::own_bytes;
 use crate::md::create::PlannedWrite;
 use crate::problem::{Check, Code, Forced, Problem};
-use crate::signature::Signature;
+use crate::signature::FoundSignature;
 use crate::size::Iec;
 
 /// A device that is offered to an array.
 #[derive(Debug, Clone)]
-pub struct Offer {
+pub struct OfferedDevice {
     /// As the operator named it.
     pub name: String,
     /// Whole sectors.
@@ -53,12 +53,12 @@ pub struct Offer {
     /// Valid superblocks on it.
     pub superblocks: Vec<Superblock>,
     /// Where superblocks are that are not valid.
-    pub damaged: Vec<Signature>,
+    pub damaged: Vec<FoundSignature>,
     /// Everything else that is recognised on it.
-    pub signatures: Vec<Signature>,
+    pub signatures: Vec<FoundSignature>,
 }
 
-impl Offer {
+impl OfferedDevice {
     /// A device and what was found on it.
     #[must_use]
     pub fn new(
@@ -66,9 +66,9 @@ impl Offer {
         device: &wattle_rt::Device,
         superblocks: Vec<Superblock>,
         damaged: &[RawSuperblock],
-        signatures: Vec<Signature>,
+        signatures: Vec<FoundSignature>,
     ) -> Self {
-        let damaged = damaged.iter().map(|raw| Signature {
+        let damaged = damaged.iter().map(|raw| FoundSignature {
             what: format!("damaged md {} superblock", raw.fields().version()),
             offset_bytes: raw.fields().found_at_sectors() * 512,
             uuid: None,
@@ -93,7 +93,7 @@ impl Offer {
 
 /// A device that is part of the array.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Device {
+pub struct RunningDevice {
     /// As the operator named it.
     pub name: String,
     /// Its number in the role table.
@@ -106,11 +106,11 @@ pub struct Device {
 
 /// The array as it is running.
 #[derive(Debug, Clone)]
-pub struct Running {
+pub struct ArrayNow {
     /// The superblock of a member that is in sync, as it is on disk.
     pub template: Superblock,
     /// Every member and spare.
-    pub devices: Vec<Device>,
+    pub devices: Vec<RunningDevice>,
     /// Slots with a whole member.
     pub in_sync: Vec<u16>,
     /// Slots without a member, or with one that failed.
@@ -123,12 +123,12 @@ pub struct Running {
     /// The smallest write that the array's clients may send to its members.
     pub logical_block_bytes: u32,
     /// What the device that is offered might show of the array's content.
-    pub shown: Vec<Signature>,
+    pub shown: Vec<FoundSignature>,
 }
 
 /// Where a device is wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub enum WantedSeat {
     /// Where it was, or in the first empty slot, or as a spare.
     Any,
     /// In this slot, which is empty.
@@ -156,7 +156,7 @@ pub struct Admission {
     /// Where it goes.
     pub seat: Seat,
     /// What has to be written before it is current.
-    pub recovery: Recovery,
+    pub recovery: MemberRecovery,
     /// Its number in the role table, for the superblocks of all.
     pub dev_number: u32,
     /// Its superblock, of the generation of [`Running::template`]: the next round writes it. With
@@ -176,16 +176,17 @@ pub struct Admission {
 /// A [`Problem`]: there is no place for it, it is too small or its blocks are too large, or
 /// something is on it.
 pub fn admit(
-    offer: &Offer,
-    running: &Running,
-    place: Place,
+    offer: &OfferedDevice,
+    running: &ArrayNow,
+    place: WantedSeat,
     device_uuid: Uuid,
     forced: Forced,
 ) -> Result<Admission, Problem> {
     let template = &running.template;
     let own = offer.own(template);
     let member = own.and_then(|own| running.devices.iter().find(|device| is_same(device, own, template)));
-    let spare = member.filter(|device| device.spare && matches!(place, Place::Slot(_) | Place::Replace(_)));
+    let spare =
+        member.filter(|device| device.spare && matches!(place, WantedSeat::Slot(_) | WantedSeat::Replace(_)));
     if let (Some(member), None) = (member, spare) {
         return Err(already_there(offer, member));
     }
@@ -223,7 +224,7 @@ pub fn admit(
         (None, Some(own)) if is_free(own.dev_number(), running, seat) => own.dev_number(),
         _ => free_number(running).ok_or_else(|| no_number(offer, template))?,
     };
-    let recovery = if by_regions.is_some() { Recovery::Regions } else { Recovery::Full };
+    let recovery = if by_regions.is_some() { MemberRecovery::Regions } else { MemberRecovery::Full };
     let mut superblock = superblock(template, DeviceFields { dev_number, ..fields }, seat, recovery)
         .map_err(|error| cannot_say(offer, &error.to_string()))?;
     let bad_blocks_count = by_regions.is_some_and(|own| own.features().contains(Features::BAD_BLOCKS));
@@ -247,7 +248,7 @@ pub fn admit(
 
 /// Whether a superblock is that of a device which is part of the array now, or a copy of it. 0.90
 /// has no ids; numbers there follow slots, so that an old device may have the number of a new one.
-fn is_same(device: &Device, own: &Superblock, template: &Superblock) -> bool {
+fn is_same(device: &RunningDevice, own: &Superblock, template: &Superblock) -> bool {
     match (device.device_uuid, own.device_uuid()) {
         (Some(device), Some(own)) => device == own,
         _ => device.dev_number == own.dev_number() && own.events() + 1 >= template.events(),
@@ -255,9 +256,9 @@ fn is_same(device: &Device, own: &Superblock, template: &Superblock) -> bool {
 }
 
 fn find_seat(
-    offer: &Offer,
-    running: &Running,
-    place: Place,
+    offer: &OfferedDevice,
+    running: &ArrayNow,
+    place: WantedSeat,
     former: Option<&Superblock>,
 ) -> Result<Seat, Problem> {
     let no_place = |why: String, next: &str| {
@@ -265,7 +266,7 @@ fn find_seat(
             .of_member(&offer.name))
     };
     let redundant =
-        Level::from_md(running.template.level()).is_some_and(|level| level.kind() != Kind::Striped);
+        Level::from_md(running.template.level()).is_some_and(|level| level.kind() != LevelKind::Striped);
     if !redundant {
         return no_place(
             "the array's level has no redundancy, and nothing to fill a new member from".to_owned(),
@@ -274,26 +275,26 @@ fn find_seat(
     }
     let is_empty = |slot: &u16| running.empty.contains(slot);
     match place {
-        Place::Spare => Ok(Seat::Spare),
-        Place::Any => {
+        WantedSeat::Spare => Ok(Seat::Spare),
+        WantedSeat::Any => {
             let was_in = former.and_then(|own| own.role().slot()).filter(is_empty);
             Ok(was_in.or_else(|| running.empty.first().copied()).map_or(Seat::Spare, Seat::Slot))
         }
-        Place::Slot(slot) if is_empty(&slot) => Ok(Seat::Slot(slot)),
-        Place::Slot(slot) => no_place(
+        WantedSeat::Slot(slot) if is_empty(&slot) => Ok(Seat::Slot(slot)),
+        WantedSeat::Slot(slot) => no_place(
             format!("slot {slot} is not empty"),
             "fail and remove the member in it first, or use `wattle replace`",
         ),
-        Place::Replace(slot) if !running.template.version().is_1x() => no_place(
+        WantedSeat::Replace(slot) if !running.template.version().is_1x() => no_place(
             format!("metadata 0.90 cannot say that the member of slot {slot} is being replaced"),
             "add it as a spare, then fail the member: the spare takes its place",
         ),
-        Place::Replace(slot) if running.replacing.contains(&slot) => no_place(
+        WantedSeat::Replace(slot) if running.replacing.contains(&slot) => no_place(
             format!("the member of slot {slot} is being replaced already"),
             "wait until that is done",
         ),
-        Place::Replace(slot) if running.in_sync.contains(&slot) => Ok(Seat::Replacement(slot)),
-        Place::Replace(slot) => no_place(
+        WantedSeat::Replace(slot) if running.in_sync.contains(&slot) => Ok(Seat::Replacement(slot)),
+        WantedSeat::Replace(slot) => no_place(
             format!("slot {slot} has no whole member that could be replaced"),
             "use `wattle add`, which fills empty slots",
         ),
@@ -306,15 +307,15 @@ fn seat_of(own: &Superblock) -> Option<Seat> {
 }
 
 /// Whether a device that was of the array was run without those that are in sync now.
-fn went_on_alone(own: &Superblock, running: &Running) -> bool {
-    let knows = |slot: &u16| own.roles().any(|role| role == Role::Active(*slot));
+fn went_on_alone(own: &Superblock, running: &ArrayNow) -> bool {
+    let knows = |slot: &u16| own.roles().any(|role| role == DeviceRole::Active(*slot));
     own.events() > running.template.events()
         || own.role().slot().is_some() && !running.in_sync.is_empty() && !running.in_sync.iter().any(knows)
 }
 
 /// As assembly decides it for a member that returns.
-fn lacks_only_bits(own: &Superblock, running: &Running) -> bool {
-    let knows = |slot: &u16| own.roles().any(|role| role == Role::Active(*slot));
+fn lacks_only_bits(own: &Superblock, running: &ArrayNow) -> bool {
+    let knows = |slot: &u16| own.roles().any(|role| role == DeviceRole::Active(*slot));
     // Bits say what was written, not what was moved when the array was given another shape.
     let shape = |of: &Superblock| (of.level(), of.layout(), of.chunk_sectors(), of.raid_disks());
     running.events_cleared.is_some_and(|cleared| own.events() >= cleared)
@@ -323,7 +324,7 @@ fn lacks_only_bits(own: &Superblock, running: &Running) -> bool {
         && running.in_sync.iter().all(knows)
 }
 
-fn check_blocks(offer: &Offer, running: &Running) -> Result<(), Problem> {
+fn check_blocks(offer: &OfferedDevice, running: &ArrayNow) -> Result<(), Problem> {
     if offer.logical_block_bytes <= running.logical_block_bytes {
         return Ok(());
     }
@@ -339,18 +340,19 @@ fn check_blocks(offer: &Offer, running: &Running) -> Result<(), Problem> {
 
 /// What is recognised on a device and is not of this array.
 fn foreign_signatures<'a>(
-    offer: &'a Offer,
+    offer: &'a OfferedDevice,
     own: Option<&Superblock>,
-    running: &Running,
-) -> Vec<&'a Signature> {
-    let is_ours =
-        |seen: &Signature| own.is_some_and(|own| lies_in_data(own, seen)) && running.shown.contains(seen);
+    running: &ArrayNow,
+) -> Vec<&'a FoundSignature> {
+    let is_ours = |seen: &FoundSignature| {
+        own.is_some_and(|own| lies_in_data(own, seen)) && running.shown.contains(seen)
+    };
     offer.signatures.iter().filter(|seen| !is_ours(seen)).collect()
 }
 
 /// Whether something lies where a device with this superblock holds the array's content.
 #[must_use]
-pub fn lies_in_data(own: &Superblock, seen: &Signature) -> bool {
+pub fn lies_in_data(own: &Superblock, seen: &FoundSignature) -> bool {
     let start = own.data_offset_sectors();
     let end = start.saturating_add(own.size_sectors());
     (start..end).contains(&(seen.offset_bytes / 512))
@@ -359,9 +361,9 @@ pub fn lies_in_data(own: &Superblock, seen: &Signature) -> bool {
 /// Refuses a device that something is on which is not this array's, unless the operator insists.
 /// Whether nothing is.
 fn check_empty(
-    offer: &Offer,
+    offer: &OfferedDevice,
     template: &Superblock,
-    foreign: &[&Signature],
+    foreign: &[&FoundSignature],
     refuse: &mut impl FnMut(Problem) -> Result<(), Problem>,
 ) -> Result<bool, Problem> {
     let others = offer.superblocks.iter().filter(|other| other.set_uuid() != template.set_uuid());
@@ -390,7 +392,7 @@ fn array_name(superblock: &Superblock) -> String {
     superblock.md_minor().map_or_else(|| superblock.name(), |minor| format!("md{minor}"))
 }
 
-fn already_there(offer: &Offer, member: &Device) -> Problem {
+fn already_there(offer: &OfferedDevice, member: &RunningDevice) -> Problem {
     let role = if member.spare { "a spare" } else { "a member" };
     if offer.name == member.name {
         return Problem::new(
@@ -410,7 +412,7 @@ fn already_there(offer: &Offer, member: &Device) -> Problem {
     .of_member(&offer.name)
 }
 
-fn split_brain(offer: &Offer, own: &Superblock, template: &Superblock) -> Problem {
+fn split_brain(offer: &OfferedDevice, own: &Superblock, template: &Superblock) -> Problem {
     Problem::new(
         Code::SplitBrain,
         format!("{}: it was run without the members of this array", offer.name),
@@ -425,7 +427,7 @@ fn split_brain(offer: &Offer, own: &Superblock, template: &Superblock) -> Proble
     .forced_by(Check::SplitBrain)
 }
 
-fn cannot_say(offer: &Offer, error: &str) -> Problem {
+fn cannot_say(offer: &OfferedDevice, error: &str) -> Problem {
     Problem::new(
         Code::NoPlace,
         format!("{}: {error}", offer.name),
@@ -435,7 +437,7 @@ fn cannot_say(offer: &Offer, error: &str) -> Problem {
     .of_member(&offer.name)
 }
 
-fn no_number(offer: &Offer, template: &Superblock) -> Problem {
+fn no_number(offer: &OfferedDevice, template: &Superblock) -> Problem {
     cannot_say(offer, &format!("metadata {} has no device number left", template.version()))
 }
 
@@ -455,7 +457,11 @@ fn kept_fields(own: &Superblock) -> DeviceFields {
 }
 
 /// What a new device has: its areas lie as the template's do, relative to its own superblock.
-fn new_fields(offer: &Offer, template: &Superblock, device_uuid: Uuid) -> Result<DeviceFields, Problem> {
+fn new_fields(
+    offer: &OfferedDevice,
+    template: &Superblock,
+    device_uuid: Uuid,
+) -> Result<DeviceFields, Problem> {
     let version = template.version();
     let data_offset_sectors = template.data_offset_sectors();
     let at =
@@ -491,7 +497,7 @@ fn first_area(superblock: &Superblock) -> i64 {
     [bitmap, log, bad_blocks].into_iter().flatten().min().unwrap_or(0)
 }
 
-fn too_small(offer: &Offer, template: &Superblock, usable_sectors: u64) -> Problem {
+fn too_small(offer: &OfferedDevice, template: &Superblock, usable_sectors: u64) -> Problem {
     let iec = |sectors: u64| Iec(sectors.saturating_mul(512));
     Problem::new(
         Code::TooSmall,
@@ -512,45 +518,45 @@ fn too_small(offer: &Offer, template: &Superblock, usable_sectors: u64) -> Probl
     .of_member(&offer.name)
 }
 
-fn check_size(offer: &Offer, template: &Superblock, fields: &DeviceFields) -> Result<(), Problem> {
+fn check_size(offer: &OfferedDevice, template: &Superblock, fields: &DeviceFields) -> Result<(), Problem> {
     let there = offer.size_sectors.saturating_sub(fields.data_offset_sectors).min(fields.data_size_sectors);
     if there < template.size_sectors() { Err(too_small(offer, template, there)) } else { Ok(()) }
 }
 
 /// Whether one device has this number. A spare that was away may find its number with another:
 /// nothing says that it had one.
-fn is_only_one_with(dev_number: u32, running: &Running) -> bool {
+fn is_only_one_with(dev_number: u32, running: &ArrayNow) -> bool {
     running.devices.iter().filter(|device| device.dev_number == dev_number).count() == 1
 }
 
 /// Whether no number is in the way but that of the device which comes back with it.
-fn is_free(dev_number: u32, running: &Running, seat: Seat) -> bool {
+fn is_free(dev_number: u32, running: &ArrayNow, seat: Seat) -> bool {
     let in_use = running.devices.iter().any(|device| device.dev_number == dev_number);
     let role = running.template.role_of(dev_number);
     !in_use
-        && (!matches!(role, Role::Active(_))
-            || matches!(seat, Seat::Slot(slot) if role == Role::Active(slot)))
+        && (!matches!(role, DeviceRole::Active(_))
+            || matches!(seat, Seat::Slot(slot) if role == DeviceRole::Active(slot)))
 }
 
 /// The first number behind the slots that no device has or had; if there is none, one of a device
 /// that failed.
-fn free_number(running: &Running) -> Option<u32> {
+fn free_number(running: &ArrayNow) -> Option<u32> {
     let template = &running.template;
     let in_use = |number: &u32| running.devices.iter().any(|device| device.dev_number == *number);
     let numbers = || (0..wattle_format::md::max_devices(template.version())).filter(|number| !in_use(number));
-    let unused = |number: &u32| template.role_of(*number) == Role::Spare;
+    let unused = |number: &u32| template.role_of(*number) == DeviceRole::Spare;
     numbers()
         .filter(|number| *number >= template.raid_disks())
         .find(unused)
         .or_else(|| numbers().find(unused))
-        .or_else(|| numbers().find(|number| template.role_of(*number) == Role::Faulty))
+        .or_else(|| numbers().find(|number| template.role_of(*number) == DeviceRole::Faulty))
 }
 
 fn superblock(
     template: &Superblock,
     fields: DeviceFields,
     seat: Seat,
-    recovery: Recovery,
+    recovery: MemberRecovery,
 ) -> Result<Superblock, SetError> {
     let is_1x = template.version().is_1x();
     let in_place = seat != Seat::Spare && is_1x;
@@ -560,22 +566,22 @@ fn superblock(
         ..fields
     })?;
     let role = match seat {
-        Seat::Slot(slot) | Seat::Replacement(slot) if is_1x => Role::Active(slot),
-        _ => Role::Spare,
+        Seat::Slot(slot) | Seat::Replacement(slot) if is_1x => DeviceRole::Active(slot),
+        _ => DeviceRole::Spare,
     };
     superblock.set_role(fields.dev_number, role)?;
-    if in_place && recovery == Recovery::Regions {
+    if in_place && recovery == MemberRecovery::Regions {
         superblock.add_features(Features::RECOVERY_BITMAP)?;
     }
     Ok(superblock)
 }
 
 /// What has to be there before the superblock says that it is.
-fn writes(offer: &Offer, superblock: &Superblock, bad_blocks_kept: bool) -> Vec<PlannedWrite> {
+fn writes(offer: &OfferedDevice, superblock: &Superblock, bad_blocks_kept: bool) -> Vec<PlannedWrite> {
     let place = superblock.found_at_sectors() * 512;
     let at =
         |offset_sectors: i32| superblock.sector_from_superblock(offset_sectors).map(|sector| sector * 512);
-    let old = offer.superblocks.iter().map(|old| Signature {
+    let old = offer.superblocks.iter().map(|old| FoundSignature {
         what: format!("md {} superblock", old.version()),
         offset_bytes: old.found_at_sectors() * 512,
         uuid: None,
@@ -606,7 +612,7 @@ fn writes(offer: &Offer, superblock: &Superblock, bad_blocks_kept: bool) -> Vec<
 
 /// Zeros wherever something may be recognised: what the operator has given up is not found again
 /// when the device comes back one day. Its superblock is written anyway.
-fn zeros_over_signatures(offer: &Offer, superblock: &Superblock) -> Vec<PlannedWrite> {
+fn zeros_over_signatures(offer: &OfferedDevice, superblock: &Superblock) -> Vec<PlannedWrite> {
     let block = u64::from(offer.logical_block_bytes);
     let size_bytes = offer.size_sectors * 512 / block * block;
     let place = superblock.found_at_sectors() * 512;

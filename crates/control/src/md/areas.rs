@@ -3,10 +3,10 @@
 
 use wattle_format::md::badblocks::BadBlocks;
 use wattle_format::md::journal::{self, MetaBlock};
-use wattle_format::md::{self, Features, Fields, JournalChecksum, Role, Superblock, bitmap};
+use wattle_format::md::{self, DeviceRole, Features, JournalChecksum, Superblock, SuperblockFields, bitmap};
 
 use crate::md::facts::{
-    BadRange, BitmapFacts, JournalFacts, MemberFacts, PplFacts, PplNewest, SuperblockFacts,
+    BadBlockEntry, BitmapFacts, JournalFacts, MemberFacts, PplFacts, PplNewest, SuperblockFacts,
 };
 use crate::members::{Member, MemberError};
 
@@ -26,7 +26,7 @@ pub(crate) fn member_facts(member: &Member, superblock: &Superblock) -> MemberFa
 }
 
 /// The same of a member that is shorter than its superblock says: its areas may be gone.
-pub(crate) fn shortened_facts(member: &Member, fields: &Fields) -> MemberFacts {
+pub(crate) fn shortened_facts(member: &Member, fields: &SuperblockFields) -> MemberFacts {
     MemberFacts::new(member.name.clone(), member.size_sectors(), SuperblockFacts::of(fields))
 }
 
@@ -64,22 +64,26 @@ fn read_ppl(member: &Member, superblock: &Superblock, facts: &mut MemberFacts) {
 }
 
 /// The recorded bad ranges; `None` if there are some and they cannot be read.
-fn bad_blocks(member: &Member, superblock: &Superblock) -> Option<Vec<BadRange>> {
+fn bad_blocks(member: &Member, superblock: &Superblock) -> Option<Vec<BadBlockEntry>> {
     if !superblock.features().contains(Features::BAD_BLOCKS) {
         return Some(Vec::new());
     }
     let area = superblock.bad_block_log()?;
     let len_bytes = usize::from(area.size_sectors) * 512;
     let bytes = read_area(member, superblock, area.offset_sectors, len_bytes).ok()??;
-    let range =
-        |range: &md::badblocks::BadRange| BadRange { start_sector: range.sector, len_sectors: range.sectors };
+    let range = |range: &md::badblocks::BadRange| BadBlockEntry {
+        start_sector: range.sector,
+        len_sectors: range.sectors,
+    };
     Some(BadBlocks::decode(&bytes, area.shift).ok()?.ranges().iter().map(range).collect())
 }
 
 /// Whether a journal's log is empty: a valid block at the tail that logs nothing, and none that
 /// follows it.
 fn journal_facts(member: &Member, superblock: &Superblock) -> Option<JournalFacts> {
-    let (Role::Journal, Some(tail)) = (superblock.role(), superblock.journal_tail()) else { return None };
+    let (DeviceRole::Journal, Some(tail)) = (superblock.role(), superblock.journal_tail()) else {
+        return None;
+    };
     // A log that cannot be read, at its tail or behind, is not known to be empty.
     let follows = log_goes_on(member, superblock, tail);
     Some(if matches!(follows, Ok(Some(false))) { JournalFacts::Empty } else { JournalFacts::NotEmpty })

@@ -31,14 +31,14 @@ use wattle_engine::intent::IntentSpec;
 use wattle_engine::units::{MemberIx, MemberSet, SECTOR_BYTES, Sector};
 use wattle_engine::{MemberKey, Regions};
 use wattle_format::md::bitmap::{self, HEADER_BYTES, Header};
-use wattle_format::md::{Features, Role, Superblock};
+use wattle_format::md::{DeviceRole, Features, Superblock};
 use wattle_rt::{Buf, BufMut, Core, Device, Durability, IoError};
 
 use crate::md::assemble;
 
 /// Where a member's copy is.
 #[derive(Debug, Clone)]
-pub struct Place {
+pub struct BitmapPlace {
     /// The member, open for writing and ours alone.
     pub device: Device,
     /// Where the header starts.
@@ -47,7 +47,7 @@ pub struct Place {
     pub room_bytes: u64,
 }
 
-impl Place {
+impl BitmapPlace {
     /// The place that a member's superblock names; `None` if it names none, or one that is no place
     /// for a bitmap: in the data, beyond the end, not at the start of a block.
     #[must_use]
@@ -90,7 +90,7 @@ impl Place {
 
 /// Why an array's bitmap cannot be kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum BitmapError {
+pub enum BitmapUnusable {
     /// No member in sync has a bitmap of this array where its superblock says.
     #[error("no member in sync has a bitmap of this array")]
     NoCopy,
@@ -106,7 +106,7 @@ pub enum BitmapError {
 
 /// What an array's bitmap says, as assembly has it from the members' copies, or as it is kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Bits {
+pub struct BitmapBits {
     /// The regions whose bit is set: in any current copy; all of them if the bitmap is stale.
     pub regions: Regions,
     /// The generation at which bits were last cleared.
@@ -115,7 +115,7 @@ pub struct Bits {
     pub stale: bool,
 }
 
-impl From<&assemble::Bitmap> for Bits {
+impl From<&assemble::Bitmap> for BitmapBits {
     fn from(found: &assemble::Bitmap) -> Self {
         let (regions, events_cleared) = (found.set.clone(), found.events_cleared);
         Self { regions, events_cleared, stale: found.distrust.is_some() }
@@ -124,7 +124,7 @@ impl From<&assemble::Bitmap> for Bits {
 
 /// What it takes to bring a member back that was away.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ReAdd {
+pub enum ReAddCost {
     /// It lacks what was written to these regions, and nothing else.
     Regions(Regions),
     /// All of it has to be rebuilt.
@@ -166,21 +166,21 @@ pub enum FullReason {
 /// Decides how a member that was away comes back to `slot` (docs/formats.md §2.5). It has the
 /// array's UUID. `array_events` and `bitmap` are the running array's.
 #[must_use]
-pub fn re_add(member: &Superblock, slot: u16, array_events: u64, bitmap: &Bits) -> ReAdd {
+pub fn re_add(member: &Superblock, slot: u16, array_events: u64, bitmap: &BitmapBits) -> ReAddCost {
     let (events, events_cleared) = (member.events(), bitmap.events_cleared);
     let by_bitmap = member.features().contains(Features::RECOVERY_BITMAP);
-    if member.role() != Role::Active(slot) || member.features().contains(Features::REPLACEMENT) {
-        ReAdd::Full(FullReason::OtherSlot)
+    if member.role() != DeviceRole::Active(slot) || member.features().contains(Features::REPLACEMENT) {
+        ReAddCost::Full(FullReason::OtherSlot)
     } else if member.recovery_offset().is_some() && !by_bitmap {
-        ReAdd::Full(FullReason::Partial)
+        ReAddCost::Full(FullReason::Partial)
     } else if bitmap.stale {
-        ReAdd::Full(FullReason::Stale)
+        ReAddCost::Full(FullReason::Stale)
     } else if events > array_events {
-        ReAdd::Full(FullReason::Ahead { events, array_events })
+        ReAddCost::Full(FullReason::Ahead { events, array_events })
     } else if events < events_cleared {
-        ReAdd::Full(FullReason::Forgotten { events, events_cleared })
+        ReAddCost::Full(FullReason::Forgotten { events, events_cleared })
     } else {
-        ReAdd::Regions(bitmap.regions.clone())
+        ReAddCost::Regions(bitmap.regions.clone())
     }
 }
 
@@ -198,7 +198,7 @@ struct Image {
 const BLOCK_MAX_BYTES: usize = 4096;
 
 impl Image {
-    fn new(mut header: Header, bits: &Bits) -> Self {
+    fn new(mut header: Header, bits: &BitmapBits) -> Self {
         let regions = &bits.regions;
         if bits.stale {
             header.set_state(header.state() & !(Header::STALE | Header::WRITE_ERROR));
@@ -242,13 +242,13 @@ impl Image {
 /// A member's copy.
 #[derive(Debug)]
 struct Copy {
-    place: Place,
+    place: BitmapPlace,
     /// It is as the image, but for what is being written.
     level: bool,
 }
 
 /// Keeps the copies of a running array equal to one image. Used by one task at a time, on one core.
-pub struct Keeper {
+pub struct BitmapCopies {
     core: Core,
     image: RefCell<Image>,
     copies: RefCell<BTreeMap<MemberKey, Copy>>,
@@ -259,7 +259,7 @@ pub struct Keeper {
 /// Members in use: their seats and keys.
 pub type InUse = [(MemberIx, MemberKey)];
 
-impl Keeper {
+impl BitmapCopies {
     /// Reads the copies of an array's members, to see which have to be written again, and goes on
     /// with what `bits` says. `members` are those in seats, and whether they are in sync; others
     /// are [added](Self::add) when they are needed, or before. Writes nothing.
@@ -268,10 +268,10 @@ impl Keeper {
     /// [`BitmapError`]: the array cannot be written with its bitmap.
     pub async fn open(
         core: &Core,
-        members: Vec<(MemberKey, Option<Place>, bool)>,
+        members: Vec<(MemberKey, Option<BitmapPlace>, bool)>,
         stored_uuid: &[u8; 16],
-        bits: &Bits,
-    ) -> Result<Self, BitmapError> {
+        bits: &BitmapBits,
+    ) -> Result<Self, BitmapUnusable> {
         let mut headers = Vec::new();
         let mut found = BTreeMap::new();
         for (key, place, in_sync) in &members {
@@ -285,11 +285,11 @@ impl Keeper {
             headers.extend(header.filter(|_| *in_sync));
             found.insert(*key, bytes);
         }
-        let header = headers.into_iter().max_by_key(Header::events).ok_or(BitmapError::NoCopy)?;
+        let header = headers.into_iter().max_by_key(Header::events).ok_or(BitmapUnusable::NoCopy)?;
         let image = Image::new(header, bits);
         let mut copies = BTreeMap::new();
         for (key, place, _) in members {
-            let place = place.ok_or(BitmapError::NoCopy)?;
+            let place = place.ok_or(BitmapUnusable::NoCopy)?;
             check_room(&place, image.len)?;
             let level = found
                 .get(&key)
@@ -320,7 +320,7 @@ impl Keeper {
     ///
     /// # Errors
     /// It has no room.
-    pub fn add(&self, key: MemberKey, place: Place) -> Result<(), BitmapError> {
+    pub fn add(&self, key: MemberKey, place: BitmapPlace) -> Result<(), BitmapUnusable> {
         check_room(&place, self.image.borrow().len)?;
         self.copies.borrow_mut().insert(key, Copy { place, level: false });
         Ok(())
@@ -328,13 +328,13 @@ impl Keeper {
 
     /// What the bitmap says now: what it takes to bring back a member that is away ([`re_add`]).
     #[must_use]
-    pub fn bits(&self) -> Bits {
+    pub fn bits(&self) -> BitmapBits {
         let image = self.image.borrow();
         let size = Sector(u64::from(image.header.chunk_field()) / SECTOR_BYTES);
         let mut regions = Regions::new(size, Sector(image.header.sync_size_sectors()));
         let set = bitmap::ones(&image.bytes[HEADER_BYTES..], regions.count()).collect::<Vec<_>>();
         set.into_iter().for_each(|region| regions.insert(region));
-        Bits { regions, events_cleared: image.header.events_cleared(), stale: false }
+        BitmapBits { regions, events_cleared: image.header.events_cleared(), stale: false }
     }
 
     /// Makes the bitmap say `events`, durably on every member in use. Before the superblocks do.
@@ -357,7 +357,7 @@ impl Keeper {
     pub async fn mark(&self, in_use: &InUse, regions: &[u64]) -> Result<(), MemberSet> {
         self.image.borrow_mut().set(regions, true);
         let mut failed = self.make_level(in_use, false).await;
-        let write = |place: &Place| Image::blocks_of(regions, place.block_bytes());
+        let write = |place: &BitmapPlace| Image::blocks_of(regions, place.block_bytes());
         failed = failed.union(&self.write(in_use, write, Durability::Fua).await);
         self.left_behind(in_use, &failed);
         done(failed)
@@ -390,7 +390,7 @@ impl Keeper {
         }
         if failed.is_empty() {
             self.image.borrow_mut().set(regions, false);
-            let write = |place: &Place| Image::blocks_of(regions, place.block_bytes());
+            let write = |place: &BitmapPlace| Image::blocks_of(regions, place.block_bytes());
             failed = self.write(in_use, write, Durability::Cached).await;
         }
         self.left_behind(in_use, &failed);
@@ -402,7 +402,7 @@ impl Keeper {
     async fn make_level(&self, in_use: &InUse, new_header: bool) -> MemberSet {
         let behind = |key: &MemberKey| self.copies.borrow().get(key).is_none_or(|copy| !copy.level);
         let behind: Vec<_> = in_use.iter().filter(|(_, key)| behind(key)).copied().collect();
-        let rest = |place: &Place| self.image.borrow().rest(place.block_bytes());
+        let rest = |place: &BitmapPlace| self.image.borrow().rest(place.block_bytes());
         let mut failed = self.write(&behind, rest, Durability::Fua).await;
         let first: Vec<_> = if new_header { in_use } else { &behind }
             .iter()
@@ -424,7 +424,7 @@ impl Keeper {
     async fn write(
         &self,
         members: &InUse,
-        blocks: impl Fn(&Place) -> BTreeSet<usize>,
+        blocks: impl Fn(&BitmapPlace) -> BTreeSet<usize>,
         durability: Durability,
     ) -> MemberSet {
         let mut failed = MemberSet::EMPTY;
@@ -481,15 +481,15 @@ fn runs(bytes: &[u8], blocks: &BTreeSet<usize>, block_bytes: usize) -> Vec<(usiz
     runs.into_iter().map(bytes).collect()
 }
 
-fn check_room(place: &Place, image_bytes: usize) -> Result<(), BitmapError> {
+fn check_room(place: &BitmapPlace, image_bytes: usize) -> Result<(), BitmapUnusable> {
     if place.holds(image_bytes) {
         return Ok(());
     }
-    Err(BitmapError::NoRoom { need_bytes: image_bytes as u64, room_bytes: place.room_bytes })
+    Err(BitmapUnusable::NoRoom { need_bytes: image_bytes as u64, room_bytes: place.room_bytes })
 }
 
 /// A copy as it is on a member, as far as there are bits; `None` if it cannot be read.
-async fn read_copy(core: &Core, place: &Place, bits: u64) -> Option<Vec<u8>> {
+async fn read_copy(core: &Core, place: &BitmapPlace, bits: u64) -> Option<Vec<u8>> {
     let block = place.block_bytes() as u64;
     let len = (HEADER_BYTES as u64 + bits.div_ceil(8)).next_multiple_of(block);
     let len = len.min(place.room_bytes - place.room_bytes % block);

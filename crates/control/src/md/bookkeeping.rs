@@ -3,9 +3,9 @@
 use wattle_format::md::{SUPERBLOCK_BYTES, Superblock, bitmap};
 use wattle_rt::Device;
 
-use crate::md::bitmap::Place;
+use crate::md::bitmap::BitmapPlace;
 use crate::md::ppl;
-use crate::undo::Kept;
+use crate::undo::UndoDirectory;
 
 const SECTOR_BYTES: u64 = 512;
 
@@ -16,9 +16,9 @@ pub fn metadata(
     device: &Device,
     superblock: &Superblock,
     regions: Option<u64>,
-) -> impl Iterator<Item = Kept> {
+) -> impl Iterator<Item = UndoDirectory> {
     let own = (superblock.found_at_sectors().saturating_mul(SECTOR_BYTES), SUPERBLOCK_BYTES as u64);
-    let bitmap = Place::of(device, superblock).zip(regions).map(|(place, regions)| {
+    let bitmap = BitmapPlace::of(device, superblock).zip(regions).map(|(place, regions)| {
         let image = bitmap::HEADER_BYTES as u64 + regions.div_ceil(8);
         // It is written in whole blocks.
         (place.offset_bytes, image.next_multiple_of(4096).min(place.room_bytes))
@@ -31,7 +31,7 @@ pub fn metadata(
     let places: Vec<_> = [Some(own), bitmap, bad_blocks, log]
         .into_iter()
         .flatten()
-        .map(|(offset_bytes, len_bytes)| Kept { site, offset_bytes, len_bytes }.on(device))
+        .map(|(offset_bytes, len_bytes)| UndoDirectory { site, offset_bytes, len_bytes }.on(device))
         .collect();
     places.into_iter()
 }

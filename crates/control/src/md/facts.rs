@@ -4,8 +4,8 @@
 //! Numbers are as the superblock states them and may still be nonsense; `assemble` checks them
 //! against each other and the geometry. All sectors have 512 bytes.
 
-pub use wattle_format::md::{Features, Role, Uuid, Version};
-use wattle_format::md::{Fields, bitmap, ppl};
+pub use wattle_format::md::{DeviceRole, Features, Uuid, Version};
+use wattle_format::md::{SuperblockFields, bitmap, ppl};
 
 /// `resync_offset` of an array whose parity and copies agree everywhere.
 pub const CLEAN: u64 = u64::MAX;
@@ -32,7 +32,7 @@ pub struct SuperblockFacts {
     /// The device's own index in `roles`.
     pub dev_number: u32,
     /// By device number.
-    pub roles: Vec<Role>,
+    pub roles: Vec<DeviceRole>,
     /// Generation of the superblock.
     pub events: u64,
     /// When the array was created, seconds since the epoch.
@@ -54,7 +54,7 @@ pub struct SuperblockFacts {
 impl SuperblockFacts {
     /// The fields that decide.
     #[must_use]
-    pub fn of(fields: &Fields) -> Self {
+    pub fn of(fields: &SuperblockFields) -> Self {
         Self {
             version: fields.version(),
             set_uuid: fields.set_uuid(),
@@ -79,20 +79,20 @@ impl SuperblockFacts {
 
     /// What the superblock says its own device is.
     #[must_use]
-    pub fn own_role(&self) -> Role {
+    pub fn own_role(&self) -> DeviceRole {
         self.role_of(self.dev_number)
     }
 
     /// What it says of device `dev_number`; devices beyond its table are spares.
     #[must_use]
-    pub fn role_of(&self, dev_number: u32) -> Role {
-        self.roles.get(dev_number as usize).copied().unwrap_or(Role::Spare)
+    pub fn role_of(&self, dev_number: u32) -> DeviceRole {
+        self.roles.get(dev_number as usize).copied().unwrap_or(DeviceRole::Spare)
     }
 
     /// Whether it knows a working device in `slot`.
     #[must_use]
     pub fn fills(&self, slot: u16) -> bool {
-        self.roles.contains(&Role::Active(slot))
+        self.roles.contains(&DeviceRole::Active(slot))
     }
 
     /// Whether all of `bits` are set.
@@ -203,7 +203,7 @@ pub enum JournalFacts {
 
 /// An entry of a bad-block log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct BadRange {
+pub struct BadBlockEntry {
     /// First sector, from the start of the device.
     pub start_sector: u64,
     /// How many.
@@ -226,7 +226,7 @@ pub struct MemberFacts {
     /// Its partial parity log; `None` if its superblock names none.
     pub ppl: Option<PplFacts>,
     /// Its bad blocks, if the superblock says that there are any; `None` if the log cannot be read.
-    pub bad_blocks: Option<Vec<BadRange>>,
+    pub bad_blocks: Option<Vec<BadBlockEntry>>,
     /// Its log, if it is a journal.
     pub journal: Option<JournalFacts>,
 }
@@ -253,10 +253,10 @@ impl MemberFacts {
         let header = bitmap::Header::decode(bytes).ok().filter(|header| header.uuid() == *stored_uuid);
         self.bitmap = match header.as_ref().map(bitmap::Header::kind) {
             None => BitmapFacts::Invalid,
-            Some(bitmap::Kind::HostEndian) => BitmapFacts::Version(3),
-            Some(bitmap::Kind::Normal) => BitmapFacts::Version(4),
-            Some(bitmap::Kind::Clustered) => BitmapFacts::Version(5),
-            Some(bitmap::Kind::Lockless) => BitmapFacts::Version(6),
+            Some(bitmap::BitmapKind::HostEndian) => BitmapFacts::Version(3),
+            Some(bitmap::BitmapKind::Normal) => BitmapFacts::Version(4),
+            Some(bitmap::BitmapKind::Clustered) => BitmapFacts::Version(5),
+            Some(bitmap::BitmapKind::Lockless) => BitmapFacts::Version(6),
         };
         self.bitmap_content = header.and_then(|header| BitmapContent::of(&header, bytes));
     }
@@ -278,7 +278,7 @@ impl BitmapContent {
     /// What the bits behind a header say; `None` if not all of them are there, or each does not
     /// stand for one region.
     pub(crate) fn of(header: &bitmap::Header, bytes: &[u8]) -> Option<Self> {
-        if !matches!(header.kind(), bitmap::Kind::Normal | bitmap::Kind::HostEndian) {
+        if !matches!(header.kind(), bitmap::BitmapKind::Normal | bitmap::BitmapKind::HostEndian) {
             return None;
         }
         let image_bytes = usize::try_from(header.image_bytes()?).ok()?;

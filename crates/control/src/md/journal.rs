@@ -15,7 +15,7 @@
 
 use std::collections::BTreeMap;
 
-use wattle_engine::geometry::{Geometry, Kind};
+use wattle_engine::geometry::{Geometry, LevelKind};
 use wattle_engine::units::{MemberIx, Sector, StripeNo};
 use wattle_format::md::journal::{BLOCK_BYTES, BLOCK_SECTORS, MetaBlock, Payload};
 use wattle_format::md::{JournalChecksum, Superblock};
@@ -121,7 +121,7 @@ impl<'a> Ring<'a> {
 
     /// Everything logged behind the tail; `None` if not all of it can be understood.
     fn walk(&self, geometry: &Geometry) -> Option<Latest> {
-        if geometry.kind() != Kind::Parity {
+        if geometry.kind() != LevelKind::Parity {
             return None;
         }
         let mut latest = Latest::new();

@@ -8,9 +8,9 @@
 
 use std::rc::Rc;
 
-use crate::events::Event;
-use crate::md::admit::Place;
-use crate::md::assemble::Recovery;
+use crate::events::ArrayEvent;
+use crate::md::admit::WantedSeat;
+use crate::md::assemble::MemberRecovery;
 use crate::md::running::{RunningArray, Terms};
 
 /// Keeps an array whole as long as it runs.
@@ -37,14 +37,14 @@ async fn bring_back(array: &RunningArray) {
             // Its slot is taken: the array does not need it any more.
             continue;
         }
-        if who.recovery != Recovery::Regions {
+        if who.recovery != MemberRecovery::Regions {
             array.keep_returning(who, member);
             continue;
         }
         let name = member.name.clone();
         if let Err(problem) = array.re_add(who, member.clone()).await {
             let away = array.event_member(None, &name);
-            array.tell(Event::StaysAway { member: away, problem: Box::new(problem) });
+            array.tell(ArrayEvent::StaysAway { member: away, problem: Box::new(problem) });
             array.keep_returning(who, member);
         }
     }
@@ -59,12 +59,12 @@ async fn fill(array: &RunningArray) {
             if !array.empty_slots().await.contains(&slot) {
                 break;
             }
-            match array.use_spare(spare, Place::Slot(slot), Terms::default()).await {
+            match array.use_spare(spare, WantedSeat::Slot(slot), Terms::default()).await {
                 Ok(_) => break,
                 Err(problem) => {
                     array.set_unusable(spare);
                     let member = array.spare_member(spare);
-                    array.tell(Event::SpareRefused { member, problem: Box::new(problem) });
+                    array.tell(ArrayEvent::SpareRefused { member, problem: Box::new(problem) });
                 }
             }
         }

@@ -2,20 +2,20 @@
 
 use std::rc::Rc;
 
-use wattle_engine::metadata::{Change, Metadata, NoMetadata, Record, SeatRecord};
+use wattle_engine::metadata::{ArrayRecord, Metadata, NoMetadata, RecordCause, SeatRecord};
 use wattle_engine::units::{MemberIx, MemberSet, Sector};
 use wattle_engine::{ArrayHandle, ArraySpec, BadRanges, MemberKey, MemberSpec, MemberState, Regions};
 use wattle_format::md::Superblock;
 use wattle_rt::{Core, Device};
 
-use crate::md::assemble::{Access, Assembly, Needs, ReAdd, Slot, SyncState};
+use crate::md::assemble::{Access, Assembly, Needs, ReAddCandidate, Slot, SyncState};
 use crate::md::badblocks;
-use crate::md::bitmap::{self, Bits};
+use crate::md::bitmap::{self, BitmapBits};
 use crate::md::bookkeeping;
-use crate::md::commit::{MdMetadata, Place, Shared};
+use crate::md::commit::{MdMetadata, SharedSuperblocks, SuperblockPlace};
 use crate::md::ppl::{self, LogMember};
 use crate::problem::{Check, Code, Forced, Problem};
-use crate::undo::{Kept, Site};
+use crate::undo::{UndoDirectory, UndoSite};
 
 /// An array whose members are ours: locked, open for what is going to be done with them, and
 /// unchanged since the decision.
@@ -26,7 +26,7 @@ pub struct Claimed {
     seats: Vec<Option<ClaimedMember>>,
     spares: Vec<ClaimedMember>,
     /// Members that may come back.
-    returning: Vec<(ReAdd, ClaimedMember)>,
+    returning: Vec<(ReAddCandidate, ClaimedMember)>,
     read_only: bool,
 }
 
@@ -52,7 +52,7 @@ pub struct Started {
     /// Spares, by key.
     pub spares: Vec<(MemberKey, ClaimedMember)>,
     /// Members that may come back.
-    pub returning: Vec<(ReAdd, ClaimedMember)>,
+    pub returning: Vec<(ReAddCandidate, ClaimedMember)>,
     /// Names of the members in seats, by key.
     pub names: Vec<(MemberKey, String)>,
     /// Parity that was made right from the partial parity logs: how many pieces.
@@ -67,7 +67,7 @@ impl Claimed {
         assembly: Assembly,
         seats: Vec<Option<ClaimedMember>>,
         spares: Vec<ClaimedMember>,
-        returning: Vec<(ReAdd, ClaimedMember)>,
+        returning: Vec<(ReAddCandidate, ClaimedMember)>,
         read_only: bool,
     ) -> Self {
         let read_only = read_only || assembly.access != Access::ReadWrite;
@@ -93,7 +93,10 @@ impl Claimed {
     /// what a member is, of which its place among [`ArrayScan::members`](crate::ArrayScan::members)
     /// is given.
     #[must_use]
-    pub fn bookkeeping(&self, site: impl Fn(usize, &ClaimedMember) -> Site) -> (Vec<Site>, Vec<Kept>) {
+    pub fn bookkeeping(
+        &self,
+        site: impl Fn(usize, &ClaimedMember) -> UndoSite,
+    ) -> (Vec<UndoSite>, Vec<UndoDirectory>) {
         let regions = self.assembly.bitmap.as_ref().map(|bitmap| bitmap.set.count());
         let slots = self.assembly.slots.iter().map(|slot| slot.member());
         let replacements = self.assembly.replacements.iter().map(|who| who.map(|who| who.member));
@@ -170,7 +173,7 @@ impl Claimed {
             ..ArraySpec::new(self.assembly.name(), geometry, seats)
         };
         let metadata: Box<dyn Metadata> = match &books {
-            Some(books) => Box::new(Shared(books.clone())),
+            Some(books) => Box::new(SharedSuperblocks(books.clone())),
             None => Box::new(NoMetadata),
         };
         let (spec, metadata) = adapt(spec, metadata, books.clone());
@@ -190,8 +193,9 @@ impl Claimed {
 
     /// What keeps the superblocks, and the bitmap if there is one.
     async fn books(&self, core: &Core) -> Result<Rc<MdMetadata>, Problem> {
-        let split =
-            |member: &ClaimedMember| (Place { device: member.device.clone() }, member.superblock.clone());
+        let split = |member: &ClaimedMember| {
+            (SuperblockPlace { device: member.device.clone() }, member.superblock.clone())
+        };
         let seats = self.seats.iter().map(|member| member.as_ref().map(split)).collect();
         let spares = self.spares.iter().map(split).collect();
         let books = MdMetadata::new(core, &self.assembly, seats, spares);
@@ -201,7 +205,7 @@ impl Claimed {
             }
         }
         if let Some(kept) = &self.assembly.bitmap {
-            let bits = Bits {
+            let bits = BitmapBits {
                 regions: kept.set.clone(),
                 events_cleared: kept.events_cleared,
                 stale: kept.distrust.is_some(),
@@ -210,10 +214,10 @@ impl Claimed {
                 let member = member.as_ref()?;
                 let slot = self.assembly.slots.get(seat as usize);
                 let in_sync = matches!(slot, Some(Slot::InSync { .. }));
-                Some((MemberKey(seat), bitmap::Place::of(&member.device, &member.superblock), in_sync))
+                Some((MemberKey(seat), bitmap::BitmapPlace::of(&member.device, &member.superblock), in_sync))
             });
             let uuid = self.stored_uuid();
-            let keeper = bitmap::Keeper::open(core, members.collect(), &uuid, &bits)
+            let keeper = bitmap::BitmapCopies::open(core, members.collect(), &uuid, &bits)
                 .await
                 .map_err(|error| bitmap_problem(self.assembly.name(), error))?;
             books.keep_bitmap(keeper);
@@ -335,8 +339,8 @@ async fn record_replayed(books: &MdMetadata, members: &[MemberSpec], trust: &Tru
         by_regions: member.stale.is_some(),
         bad: std::sync::Arc::new(member.bad.clone()),
     });
-    let record = Record {
-        change: Change::Checkpoint,
+    let record = ArrayRecord {
+        change: RecordCause::Checkpoint,
         dirty: true,
         synced_below: trust.below,
         failed: MemberSet::EMPTY,
@@ -356,7 +360,7 @@ async fn record_replayed(books: &MdMetadata, members: &[MemberSpec], trust: &Tru
     if members.iter().any(|member| matches!(member.state, MemberState::Rebuilding { .. })) {
         books.commit(&record).await.map_err(not_written)?;
     }
-    books.commit(&Record { dirty: false, ..record }).await.map_err(not_written)
+    books.commit(&ArrayRecord { dirty: false, ..record }).await.map_err(not_written)
 }
 
 fn list(seats: &MemberSet) -> String {
@@ -364,7 +368,7 @@ fn list(seats: &MemberSet) -> String {
     slots.join(", ")
 }
 
-fn bitmap_problem(array: &str, error: bitmap::BitmapError) -> Problem {
+fn bitmap_problem(array: &str, error: bitmap::BitmapUnusable) -> Problem {
     Problem::new(
         Code::ForeignBitmap,
         format!("{array}: {error}"),
@@ -373,9 +377,9 @@ fn bitmap_problem(array: &str, error: bitmap::BitmapError) -> Problem {
     )
 }
 
-fn not_replayed(array: &str, outcome: &ppl::Outcome, read_only: bool) -> Problem {
+fn not_replayed(array: &str, outcome: &ppl::ParityKnowledge, read_only: bool) -> Problem {
     let why = match outcome {
-        ppl::Outcome::Untrusted(why) => why.to_string(),
+        ppl::ParityKnowledge::Untrusted(why) => why.to_string(),
         _ if read_only => {
             "parity that was in flight has to be written first, and nothing may be written".to_owned()
         }

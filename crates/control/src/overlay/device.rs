@@ -18,7 +18,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 
-use wattle_format::overlay::{Layout, PAGE_BYTES, PAGE_SECTORS};
+use wattle_format::overlay::{OverlayLayout, PAGE_BYTES, PAGE_SECTORS};
 use wattle_rt::{Buf, BufMut, Core, Device, Durability, IoError, Reply, Serve, Unmap};
 
 const SECTOR_BYTES: u64 = 512;
@@ -32,7 +32,7 @@ type Bits = [u8; PAGE_BYTES as usize];
 pub fn device(core: &Core, name: &str, below: Device, file: Device) -> Device {
     let (sectors, block_bytes) = (below.size_bytes() / SECTOR_BYTES, below.logical_block_bytes());
     let writable = file.writable();
-    let overlay = Overlay { below, file, layout: Layout { sectors }, state: Mutex::default() };
+    let overlay = Overlay { below, file, layout: OverlayLayout { sectors }, state: Mutex::default() };
     Device::served(
         name,
         sectors * SECTOR_BYTES,
@@ -46,7 +46,7 @@ pub fn device(core: &Core, name: &str, below: Device, file: Device) -> Device {
 struct Overlay {
     below: Device,
     file: Device,
-    layout: Layout,
+    layout: OverlayLayout,
     state: Mutex<State>,
 }
 

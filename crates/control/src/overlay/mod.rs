@@ -15,7 +15,7 @@ use std::sync::OnceLock;
 
 use thiserror::Error;
 use wattle_format::overlay::{
-    Difference, Header, HeaderError, Layout, PAGE_BYTES, sample, sample_bytes, sample_places,
+    Difference, Header, OverlayHeaderError, OverlayLayout, PAGE_BYTES, sample, sample_bytes, sample_places,
 };
 use wattle_rt::{BackendError, CoreHandle, Device, IoError, OpenError, OpenOptions, beside};
 
@@ -39,7 +39,7 @@ static OVERLAYS: OnceLock<Overlays> = OnceLock::new();
 
 /// What is in a directory of overlays.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Kept {
+pub struct OverlayFiles {
     /// Files.
     pub files: usize,
     /// What they take, in bytes: what was written, and a little.
@@ -51,7 +51,7 @@ pub struct Kept {
 ///
 /// # Errors
 /// It is no directory and cannot be made, or there is no thread to serve from.
-pub fn keep_writes_in(dir: &Path) -> Result<Kept, Problem> {
+pub fn keep_writes_in(dir: &Path) -> Result<OverlayFiles, Problem> {
     let failed = |error: &dyn std::fmt::Display| {
         Problem::new(
             Code::OverlayFailed,
@@ -61,7 +61,7 @@ pub fn keep_writes_in(dir: &Path) -> Result<Kept, Problem> {
         )
     };
     std::fs::create_dir_all(dir).map_err(|error| failed(&error))?;
-    let mut kept = Kept::default();
+    let mut kept = OverlayFiles::default();
     for entry in std::fs::read_dir(dir).map_err(|error| failed(&error))? {
         let entry = entry.map_err(|error| failed(&error))?;
         if entry.file_name().to_string_lossy().ends_with(SUFFIX) {
@@ -108,7 +108,7 @@ pub enum OverlayError {
         /// The overlay.
         path: String,
         /// What is wrong.
-        source: HeaderError,
+        source: OverlayHeaderError,
     },
     /// It is shorter than it must be.
     #[error("{path}: it is cut off")]
@@ -208,7 +208,7 @@ fn open(
     let Some(overlays) = OVERLAYS.get() else { return Ok(below.clone()) };
     let file = overlays.dir.join(file_name(name));
     let path = file.display().to_string();
-    let layout = Layout { sectors: below.size_bytes() / SECTOR_BYTES };
+    let layout = OverlayLayout { sectors: below.size_bytes() / SECTOR_BYTES };
     let options = claim.map_or_else(OpenOptions::default, Claim::options);
     let mut header = None;
     let mut of_member = || header.get_or_insert_with(|| describe(name, below, modified)).clone();
@@ -223,7 +223,7 @@ fn open(
     };
     let mut bytes = vec![0; PAGE_BYTES as usize];
     if opened.size_bytes() < PAGE_BYTES {
-        return Err(OverlayError::Header { path, source: HeaderError::Magic });
+        return Err(OverlayError::Header { path, source: OverlayHeaderError::Magic });
     }
     let read = opened.read_blocking(0, &mut bytes);
     read.map_err(|source| OverlayError::Read { path: path.clone(), source })?;
@@ -259,7 +259,7 @@ fn describe(name: &str, below: &Device, modified: Option<(i64, u32)>) -> Header 
 
 /// Makes the file, if it is not there: durable before anything is written to it, and under its name
 /// only once it is whole, since others may look for it.
-fn make(path: &Path, layout: Layout, header: &mut dyn FnMut() -> Header) -> std::io::Result<()> {
+fn make(path: &Path, layout: OverlayLayout, header: &mut dyn FnMut() -> Header) -> std::io::Result<()> {
     if path.try_exists()? {
         return Ok(());
     }
@@ -328,7 +328,7 @@ mod tests {
     fn an_overlay_that_a_crash_left_two_names_is_not_written_to_by_the_other_one() {
         let dir = tempfile::tempdir().unwrap();
         let (path, moved) = (dir.path().join("a.overlay"), dir.path().join("moved"));
-        let layout = Layout { sectors: 2048 };
+        let layout = OverlayLayout { sectors: 2048 };
         let header = Header { name: "a".to_owned(), sectors: 2048, modified: None, samples: [None; 16] };
         std::fs::write(&moved, "what was written").unwrap();
         std::fs::hard_link(&moved, dir.path().join(format!("a.overlay.{}.new", std::process::id()))).unwrap();

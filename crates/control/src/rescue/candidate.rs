@@ -1,13 +1,13 @@
 //! What speaks for a shape and an order.
 
-use wattle_engine::geometry::{Kind, Level};
+use wattle_engine::geometry::{Level, LevelKind};
 use wattle_engine::units::StripeNo;
 
 use super::assign::{Weights, total};
 use super::copies::Copies;
 use super::landmarks::Landmarks;
 use super::sample::{PAGE_BYTES, Row, Sample, Sum};
-use super::shape::Shape;
+use super::shape::RescueShape;
 
 /// What the whole of a kind of evidence counts at most.
 const PARITY_POINTS: f64 = 12.0;
@@ -48,7 +48,7 @@ const BORDERS_MAX: u64 = 8192;
 #[derive(Debug, Clone)]
 pub(super) struct Hint {
     pub member: usize,
-    pub shape: Shape,
+    pub shape: RescueShape,
     pub slot: Option<usize>,
 }
 
@@ -70,7 +70,7 @@ pub(super) struct Evidence<'a> {
 
 /// A shape with what speaks for each member in each slot.
 pub(super) struct Candidate {
-    pub shape: Shape,
+    pub shape: RescueShape,
     weights: Weights,
     constant: f64,
     /// Rows in which a page looks like parity.
@@ -133,12 +133,12 @@ impl<'a> Evidence<'a> {
         Self { sample, hints, first_content, sizes, votes, exact }
     }
 
-    pub fn weigh(&self, shape: Shape, landmarks: Landmarks) -> Candidate {
+    pub fn weigh(&self, shape: RescueShape, landmarks: Landmarks) -> Candidate {
         let columns = self.sizes.len() + 1;
         let mut parity = vec![vec![0.0; columns]; shape.slots];
         let mut rows = 0;
         let exact = shape.level == Level::Raid6 && shape.slots == self.sizes.len();
-        if shape.geometry.kind() == Kind::Parity {
+        if shape.geometry.kind() == LevelKind::Parity {
             for (offset, like, vote) in if exact { &self.exact } else { &self.votes } {
                 let Some((p, q)) = shape.parity_slots(*offset) else { continue };
                 rows += 1;
@@ -248,7 +248,7 @@ impl Candidate {
         if let Some((told, _)) = score.copies {
             return told >= ROWS_MIN && score.copies_agree();
         }
-        let has_parity = self.shape.geometry.kind() == Kind::Parity;
+        let has_parity = self.shape.geometry.kind() == LevelKind::Parity;
         if has_parity && self.shape.slots == evidence.sizes.len() {
             return true;
         }

@@ -5,7 +5,7 @@ use wattle_engine::geometry::Level;
 use wattle_engine::units::{MemberIx, Sector};
 
 use super::sample::{Row, Sample};
-use super::shape::Shape;
+use super::shape::RescueShape;
 
 /// Rows that are looked at of every shape, and of the best ones.
 const FIRST_ROWS: usize = 64;
@@ -15,7 +15,12 @@ const TOLD_MIN: usize = 8;
 
 /// Calls `pair` with every two places of one chunk of which the pages are known: slot and pages of
 /// the one and of the other.
-fn each_pair(sample: &Sample, shape: &Shape, rows: usize, mut pair: impl FnMut(usize, &Row, usize, &Row)) {
+fn each_pair(
+    sample: &Sample,
+    shape: &RescueShape,
+    rows: usize,
+    mut pair: impl FnMut(usize, &Row, usize, &Row),
+) {
     for row in sample.filled_rows(rows) {
         let Some(sector) = (row.offset / 512).checked_sub(shape.data_offset_sectors) else { continue };
         for slot in 0..shape.slots {
@@ -35,7 +40,7 @@ fn each_pair(sample: &Sample, shape: &Shape, rows: usize, mut pair: impl FnMut(u
 
 /// Whether pages that a shape takes for copies are, on some two members, whichever these are: of
 /// three slots with two members it is a third. `None` if none is known.
-pub(super) fn are_there(sample: &Sample, shape: &Shape) -> Option<bool> {
+pub(super) fn are_there(sample: &Sample, shape: &RescueShape) -> Option<bool> {
     let (mut told, mut there) = (0, 0);
     each_pair(sample, shape, FIRST_ROWS, |_, one, _, other| {
         let same = |(who, page): (usize, &u32)| {
@@ -58,7 +63,7 @@ pub(super) struct Copies {
 
 impl Copies {
     /// `None` where there are none to look for.
-    pub fn look(sample: &Sample, shape: &Shape) -> Option<Self> {
+    pub fn look(sample: &Sample, shape: &RescueShape) -> Option<Self> {
         if shape.level != Level::Raid10 {
             return None;
         }

@@ -8,7 +8,7 @@ use wattle_format::md::defaults::data_offset_sectors;
 
 use super::candidate::Hint;
 use super::sample::{Sample, Sum};
-use super::shape::Shape;
+use super::shape::RescueShape;
 
 /// Chunks of 4 KiB to 4 MiB.
 const CHUNKS: std::ops::RangeInclusive<u32> = 3..=13;
@@ -121,7 +121,7 @@ impl Frames {
 
 /// What makes a finding doubtful, if anything does: members that are all there should agree
 /// everywhere.
-pub(super) fn disagree(sample: &Sample, shape: &Shape) -> Option<(usize, usize)> {
+pub(super) fn disagree(sample: &Sample, shape: &RescueShape) -> Option<(usize, usize)> {
     let agree = match shape.level {
         _ if shape.slots != sample.members() => return None,
         Level::Raid1 => sample.alike(),
@@ -163,7 +163,7 @@ pub(super) fn shapes(
     hints: &[Hint],
     first_content: Option<u64>,
     sizes: &[u64],
-) -> (Vec<Shape>, Option<String>) {
+) -> (Vec<RescueShape>, Option<String>) {
     let size = sizes.iter().copied().min().unwrap_or(0);
     let default = |chunk| data_offset_sectors(Version::V12, size, chunk, false);
     let starts = sample.starts.iter().take(STARTS_MAX).chain(&first_content).map(|byte| byte / 512);
@@ -189,8 +189,9 @@ pub(super) fn shapes(
         {
             for &layout in &frame.layouts {
                 let is_far = frame.level == Level::Raid10 && layout >> 8 & 0xFF > 1 && layout >> 16 == 0;
-                let of =
-                    |&version| Shape::new(frame.level, layout, chunk, offset, frame.slots, version, size);
+                let of = |&version| {
+                    RescueShape::new(frame.level, layout, chunk, offset, frame.slots, version, size)
+                };
                 shapes.extend(versions(is_far, offset).iter().filter_map(of));
             }
         }
@@ -209,7 +210,7 @@ fn versions(end_matters: bool, offset: u64) -> &'static [Version] {
 }
 
 /// Linear arrays start where something starts; in which order the sizes come makes them different.
-fn linear(starts: &BTreeSet<u64>, sizes: &[u64], shapes: &mut Vec<Shape>) -> Option<String> {
+fn linear(starts: &BTreeSet<u64>, sizes: &[u64], shapes: &mut Vec<RescueShape>) -> Option<String> {
     let mut orders = Vec::new();
     let mut left = sizes.to_vec();
     left.sort_unstable();
@@ -219,9 +220,9 @@ fn linear(starts: &BTreeSet<u64>, sizes: &[u64], shapes: &mut Vec<Shape>) -> Opt
             starts.iter().flat_map(|offset| LINEAR_CHUNKS_SECTORS.map(|chunk| (offset, chunk)))
         {
             for &version in versions(true, offset) {
-                let shape = Shape::of_sizes(Level::Linear, 0, chunk, offset, version, sizes);
+                let shape = RescueShape::of_sizes(Level::Linear, 0, chunk, offset, version, sizes);
                 // The same without rounding is enough.
-                let is_new = |shape: &Shape| {
+                let is_new = |shape: &RescueShape| {
                     chunk == 0
                         || shapes.last().is_none_or(|last| {
                             last.geometry.array_sectors() != shape.geometry.array_sectors()

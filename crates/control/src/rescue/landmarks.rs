@@ -4,7 +4,7 @@
 //! member in that slot.
 
 use wattle_format::lvm::area::Header;
-use wattle_format::lvm::{Kind, Label, Vg};
+use wattle_format::lvm::{Label, SegmentKind, Vg};
 use wattle_parity::{Block, Kernels};
 
 use std::cell::RefCell;
@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use super::assign::Weights;
-use super::shape::Shape;
+use super::shape::RescueShape;
 use crate::members::Member;
 
 /// Copies that are looked for of each kind of structure.
@@ -66,16 +66,16 @@ impl<'a> Reader<'a> {
 }
 
 /// Looks for everything that is known.
-pub(super) fn find(reader: &Reader<'_>, shape: &Shape) -> Landmarks {
+pub(super) fn find(reader: &Reader<'_>, shape: &RescueShape) -> Landmarks {
     look(reader, shape, None)
 }
 
 /// The same with the members in this order: then P and Q give the blocks of those that are missing.
-pub(super) fn find_in_order(reader: &Reader<'_>, shape: &Shape, order: &[Option<usize>]) -> Landmarks {
+pub(super) fn find_in_order(reader: &Reader<'_>, shape: &RescueShape, order: &[Option<usize>]) -> Landmarks {
     look(reader, shape, Some(order))
 }
 
-fn look(reader: &Reader<'_>, shape: &Shape, order: Option<&[Option<usize>]>) -> Landmarks {
+fn look(reader: &Reader<'_>, shape: &RescueShape, order: Option<&[Option<usize>]>) -> Landmarks {
     let votes = vec![vec![0.0; reader.members.len() + 1]; shape.slots];
     let mut search = Search { reader, shape, order, found: Landmarks { votes, ..Landmarks::default() } };
     let size = shape.geometry.array_sectors().0 * 512;
@@ -85,7 +85,7 @@ fn look(reader: &Reader<'_>, shape: &Shape, order: Option<&[Option<usize>]>) -> 
 
 struct Search<'a> {
     reader: &'a Reader<'a>,
-    shape: &'a Shape,
+    shape: &'a RescueShape,
     order: Option<&'a [Option<usize>]>,
     found: Landmarks,
 }
@@ -413,7 +413,7 @@ impl Search<'_> {
         let extent = vg.extent_sectors * 512;
         for lv in &vg.lvs {
             let runs = lv.segments.iter().filter_map(|segment| {
-                let Kind::Striped { stripes, .. } = &segment.kind else { return None };
+                let SegmentKind::Striped { stripes, .. } = &segment.kind else { return None };
                 let [stripe] = &stripes[..] else { return None };
                 let start = pv.pe_start.checked_mul(512)?.checked_add(stripe.extent.checked_mul(extent)?)?;
                 let len = segment.extents.checked_mul(extent)?;

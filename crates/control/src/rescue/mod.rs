@@ -25,8 +25,8 @@ mod search;
 mod shape;
 
 pub use restore::{Restore, restore};
-pub use search::{Finding, Findings, search};
-pub use shape::Shape;
+pub use search::{Explanation, Findings, search};
+pub use shape::RescueShape;
 
 use thiserror::Error;
 

@@ -1,11 +1,11 @@
 //! Superblocks for what was found, as `create` would write them: for members under an overlay.
 
-use wattle_engine::geometry::{Kind, layout_name};
+use wattle_engine::geometry::{LevelKind, layout_name};
 use wattle_format::md::{Uuid, Version};
 use wattle_rt::WallTime;
 
-use super::Finding;
-use crate::md::create::{Consistency, CreatePlan, CreateRequest, MemberState, inspect, plan};
+use super::Explanation;
+use crate::md::create::{Consistency, CreatePlan, CreateRequest, MemberContents, inspect, plan};
 use crate::members::Member;
 use crate::overlay;
 use crate::problem::{Check, Forced, Problem};
@@ -16,7 +16,7 @@ pub struct Restore {
     /// The superblocks; and the same in mdadm's terms.
     pub plan: CreatePlan,
     /// What was on the members.
-    pub states: Vec<MemberState>,
+    pub states: Vec<MemberContents>,
 }
 
 impl Restore {
@@ -40,7 +40,7 @@ impl Restore {
 /// # Errors
 /// A member cannot be read, or no superblock can say this.
 pub fn restore(
-    finding: &Finding,
+    finding: &Explanation,
     members: &[Member],
     name: &str,
     set_uuid: Uuid,
@@ -58,7 +58,7 @@ pub fn restore(
         layout: layout_name(shape.level, shape.layout),
         data_offset_bytes: (version == Version::V12).then_some(shape.data_offset_sectors * 512),
         size_bytes: None,
-        assume_clean: shape.level.kind() != Kind::Striped,
+        assume_clean: shape.level.kind() != LevelKind::Striped,
         consistency: Consistency::Resync,
         forced: Forced::default().with(Check::Signature),
         set_uuid,

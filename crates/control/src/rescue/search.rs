@@ -1,14 +1,14 @@
 //! The search itself: which shapes could be, and which of them the members speak for.
 
 use wattle_engine::geometry::Level;
-use wattle_format::md::{Role, Superblock, Version};
+use wattle_format::md::{DeviceRole, Superblock, Version};
 
 use super::candidate::{Candidate, Evidence, Hint, Score};
 use super::copies;
 use super::frames::{self, Frames};
 use super::landmarks::{self, Landmarks, Reader};
 use super::sample::Sample;
-use super::shape::Shape;
+use super::shape::RescueShape;
 use super::{MEMBERS_MAX, RescueError};
 use crate::md::superblocks::superblocks_of;
 use crate::members::Member;
@@ -30,9 +30,9 @@ const OLDER: &str = "one of them is older than the others, or was written to sin
 
 /// What the array could be.
 #[derive(Debug, Clone)]
-pub struct Finding {
+pub struct Explanation {
     /// All but the order.
-    pub shape: Shape,
+    pub shape: RescueShape,
     /// By slot: which of the members, or none of them.
     pub order: Vec<Option<usize>>,
     /// What speaks for it, in points.
@@ -45,7 +45,7 @@ pub struct Finding {
 #[derive(Debug, Clone)]
 pub struct Findings {
     /// Those with the most points.
-    pub found: Vec<Finding>,
+    pub found: Vec<Explanation>,
     /// The first one is told from every other one.
     pub certain: bool,
     /// What the sample says of all members.
@@ -54,7 +54,7 @@ pub struct Findings {
 
 /// A finding with what decides whether it is one.
 struct Ranked {
-    finding: Finding,
+    finding: Explanation,
     score: Score,
 }
 
@@ -197,7 +197,7 @@ fn ranked(mut score: Score, order: Vec<Option<usize>>, candidate: &Candidate, sa
         score.sound = false;
         reasons.push(format!("in only {agree} of {of} places the members agree as they had to: {OLDER}"));
     }
-    let finding = Finding { shape: candidate.shape.clone(), order, points: score.total, reasons };
+    let finding = Explanation { shape: candidate.shape.clone(), order, points: score.total, reasons };
     Ranked { finding, score }
 }
 
@@ -219,7 +219,7 @@ fn in_some_order(evidence: &Evidence<'_>, reader: &Reader<'_>, candidate: &Candi
 fn in_order(
     evidence: &Evidence<'_>,
     reader: &Reader<'_>,
-    shape: &Shape,
+    shape: &RescueShape,
     order: &[Option<usize>],
 ) -> Option<Candidate> {
     let lacks = shape.level == Level::Raid6 && order.iter().any(Option::is_none);
@@ -240,7 +240,7 @@ fn of_their_sizes(
         return None;
     }
     let of = |layout: u32| {
-        Shape::of_sizes(
+        RescueShape::of_sizes(
             shape.level,
             layout,
             shape.chunk_sectors,
@@ -257,7 +257,7 @@ fn of_their_sizes(
     if !alternate.maps_like(&kinds[0]) {
         kinds.push(alternate);
     }
-    let weigh = |shape: Shape| {
+    let weigh = |shape: RescueShape| {
         let found = landmarks::find(reader, &shape);
         evidence.weigh(shape, found)
     };
@@ -313,9 +313,9 @@ fn hints(members: &[Member], sizes: &[u64]) -> Vec<Hint> {
         let chunk = if level == Level::Raid1 { 0 } else { u64::from(superblock.chunk_sectors()) };
         let offset = superblock.data_offset_sectors();
         let version = if offset == 0 { superblock.version() } else { Version::V12 };
-        let shape = Shape::new(level, layout, chunk, offset, slots, version, size)?;
+        let shape = RescueShape::new(level, layout, chunk, offset, slots, version, size)?;
         let slot = match superblock.role() {
-            Role::Active(slot) if usize::from(slot) < slots => Some(usize::from(slot)),
+            DeviceRole::Active(slot) if usize::from(slot) < slots => Some(usize::from(slot)),
             _ => None,
         };
         Some(Hint { member, shape, slot })

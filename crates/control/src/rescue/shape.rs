@@ -1,13 +1,13 @@
 //! What an array could be, all but the order of its members.
 
-use wattle_engine::geometry::{Geometry, Kind, Level, Params, StripeMap};
+use wattle_engine::geometry::{Geometry, Level, LevelKind, Params, StripeMap};
 use wattle_engine::units::{MemberIx, Sector, StripeNo};
 use wattle_format::md::Version;
 use wattle_format::md::defaults::usable_sectors;
 
 /// Level, layout, chunk, where the data starts, how many slots.
 #[derive(Debug, Clone)]
-pub struct Shape {
+pub struct RescueShape {
     /// The level.
     pub level: Level,
     /// md's number.
@@ -27,7 +27,7 @@ pub struct Shape {
     pub geometry: Geometry,
 }
 
-impl Shape {
+impl RescueShape {
     /// `None` if members of this size cannot be that.
     pub(super) fn new(
         level: Level,
@@ -134,15 +134,15 @@ impl Shape {
         }
         let on = |sector: Sector| (sector.0 + self.data_offset_sectors) * 512 + byte % 512;
         let (places, run) = match self.geometry.kind() {
-            Kind::Striped => {
+            LevelKind::Striped => {
                 let run = self.geometry.map(lba);
                 (vec![(run.member.index(), on(run.sector))], run.len)
             }
-            Kind::Parity => {
+            LevelKind::Parity => {
                 let run = self.geometry.data_place(lba);
                 (vec![(run.member.index(), on(run.sector))], run.len)
             }
-            Kind::Mirrored => {
+            LevelKind::Mirrored => {
                 let copies = self.geometry.copies(lba);
                 let places = copies.iter().map(|copy| (copy.member.index(), on(copy.sector)));
                 (places.collect(), copies.run)
@@ -159,7 +159,7 @@ impl Shape {
 
     /// The stripe that covers a byte of the members, where there is parity.
     pub(super) fn stripe(&self, member_byte: u64) -> Option<StripeMap> {
-        if self.geometry.kind() != Kind::Parity {
+        if self.geometry.kind() != LevelKind::Parity {
             return None;
         }
         let stripe = (member_byte / 512).checked_sub(self.data_offset_sectors)? / self.chunk_sectors;

@@ -10,12 +10,12 @@ mod claim;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use crate::signature::{Signature, readable_signatures};
+use crate::signature::{FoundSignature, readable_signatures};
 use wattle_format::md::{RawSuperblock, Superblock, SuperblockError};
 use wattle_format::partition::{Partition, PartitionTable};
 
 use crate::lvm::damaged_label;
-use crate::lvm::physical::{self, Members, Physical};
+use crate::lvm::physical::{self, Members, PhysicalVolume};
 use crate::md::areas;
 use crate::md::assemble::{Assembly, Policy, Slot, Verdict, assemble};
 use crate::md::facts::{JournalFacts, MemberFacts, Uuid};
@@ -38,7 +38,7 @@ pub struct Scan {
 
 /// Where a member comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Origin {
+pub enum MemberOrigin {
     /// It was given.
     Given,
     /// It is a partition of another.
@@ -65,9 +65,9 @@ pub struct MemberScan {
     /// The member, open for reading.
     pub member: Member,
     /// Where it comes from.
-    pub origin: Origin,
+    pub origin: MemberOrigin,
     /// What it is as a physical volume of LVM2, unless it belongs to an array.
-    pub physical: Option<Physical>,
+    pub physical: Option<PhysicalVolume>,
     /// Its partition table, if its partitions are members: what an array covers as a whole has
     /// none.
     pub table: Option<PartitionTable>,
@@ -79,7 +79,7 @@ pub struct MemberScan {
     pub damaged: Vec<RawSuperblock>,
     /// Everything else that is recognised: file systems, partition tables, volume groups, foreign
     /// RAID metadata.
-    pub signatures: Vec<Signature>,
+    pub signatures: Vec<FoundSignature>,
     /// Places where metadata may be and the drive does not give it: those of superblocks first.
     pub unreadable: Vec<MemberError>,
     /// How many of `unreadable` are places of superblocks.
@@ -214,7 +214,7 @@ impl Members for Scan {
         &self.members[member].member.name
     }
 
-    fn physical(&self, member: MemberId) -> Option<&Physical> {
+    fn physical(&self, member: MemberId) -> Option<&PhysicalVolume> {
         self.members[member].physical.as_ref()
     }
 }
@@ -241,13 +241,13 @@ pub fn scan(members: Vec<Member>, policy: impl Into<Policy>) -> Result<Scan, Mem
 #[must_use]
 pub fn scan_each(members: Vec<Member>, policy: impl Into<Policy>) -> Scan {
     let mut scan = Scan::default();
-    scan.add(members.into_iter().map(|member| (member, Origin::Given)).collect(), policy.into());
+    scan.add(members.into_iter().map(|member| (member, MemberOrigin::Given)).collect(), policy.into());
     scan
 }
 
 impl Scan {
     /// Looks at further members and their partitions, and finds the arrays on these.
-    pub(crate) fn add(&mut self, members: Vec<(Member, Origin)>, policy: Policy) {
+    pub(crate) fn add(&mut self, members: Vec<(Member, MemberOrigin)>, policy: Policy) {
         let first = self.members.next_id();
         for (member, origin) in members {
             let whole = look_at(member, origin, policy.forced);
@@ -259,7 +259,7 @@ impl Scan {
     }
 
     /// Takes in a volume that was just made: whatever is left on it does not count.
-    pub(crate) fn add_made(&mut self, member: Member, origin: Origin) {
+    pub(crate) fn add_made(&mut self, member: Member, origin: MemberOrigin) {
         let (superblocks, damaged, signatures, unreadable) = Default::default();
         self.members.push(MemberScan {
             member,
@@ -301,7 +301,7 @@ impl Scan {
             let name = format!("{}:p{}", whole.member.name, partition.number);
             let part = Member::part(&shared, name, partition.start_sectors, partition.len_sectors);
             let Ok(part) = part else { continue };
-            let part = look_at(part, Origin::Partition { of, number: partition.number }, forced);
+            let part = look_at(part, MemberOrigin::Partition { of, number: partition.number }, forced);
             parts.push((partition, part));
         }
         let own = whole.superblock().map(|own| (own.version(), own.found_at_sectors()));
@@ -417,7 +417,7 @@ fn compare_journal(
     found != JournalFacts::NotEmpty
 }
 
-fn look_at(member: Member, origin: Origin, forced: Forced) -> MemberScan {
+fn look_at(member: Member, origin: MemberOrigin, forced: Forced) -> MemberScan {
     let Superblocks { valid, damaged, unreadable } = superblocks_of(&member);
     let read = |offset_bytes, len_bytes| member.read(offset_bytes, len_bytes);
     let (signatures, unread_signatures) = readable_signatures(member.device.size_bytes(), &read);

@@ -10,8 +10,8 @@ use super::{Purpose, Stack};
 use crate::lvm::group::{self, GroupScan};
 use crate::lvm::open::Opener;
 use crate::lvm::physical;
-use crate::lvm::plan::{Place, Plan};
-use crate::lvm::relocate::{self, Step};
+use crate::lvm::plan::{ChangeTarget, GroupPlan};
+use crate::lvm::relocate::{self, RelocateStep};
 use crate::members::Member;
 use crate::problem::{Code, Problem};
 
@@ -34,7 +34,7 @@ impl Stack {
     pub async fn change_group(
         &mut self,
         core: &Core,
-        plan: &Plan,
+        plan: &GroupPlan,
         text: &[u8],
     ) -> Result<Vec<String>, Problem> {
         let number = self.changeable(plan)?;
@@ -50,9 +50,9 @@ impl Stack {
     pub async fn move_extents(
         &mut self,
         core: &Core,
-        plan: &Plan,
+        plan: &GroupPlan,
         text: &[u8],
-        step: &Step,
+        step: &RelocateStep,
     ) -> Result<Vec<String>, Problem> {
         let number = self.changeable(plan)?;
         let vg = &self.groups[number].vg;
@@ -83,7 +83,7 @@ impl Stack {
         moved
     }
 
-    async fn copy(&mut self, core: &Core, number: usize, step: &Step) -> Result<(), Problem> {
+    async fn copy(&mut self, core: &Core, number: usize, step: &RelocateStep) -> Result<(), Problem> {
         let (from, from_device, from_bytes) = self.place(core, number, &step.from).await?;
         let (to, to_device, to_bytes) = self.place(core, number, &step.to).await?;
         let len_bytes =
@@ -162,7 +162,7 @@ impl Stack {
     }
 
     /// Which group a plan is about, if it can be changed here.
-    fn changeable(&self, plan: &Plan) -> Result<usize, Problem> {
+    fn changeable(&self, plan: &GroupPlan) -> Result<usize, Problem> {
         let id = plan.before.as_ref().map(|before| before.id);
         let is_open = self.open_groups().any(|group| Some(group.vg.id) == id);
         let number = self.groups.iter().position(|group| Some(group.vg.id) == id);
@@ -180,7 +180,7 @@ impl Stack {
         &mut self,
         core: &Core,
         number: usize,
-        plan: &Plan,
+        plan: &GroupPlan,
         text: &[u8],
     ) -> Result<Vec<String>, Problem> {
         let mut devices = Vec::new();
@@ -189,8 +189,9 @@ impl Stack {
             let device = volume.device(core, &place.name);
             devices.push(device.map_err(|error| stopped(&place.name, &error.to_string()))?);
         }
-        let layer =
-            |(place, device): (&Place, &Device)| (place.member, Member::layer(&place.name, device.clone()));
+        let layer = |(place, device): (&ChangeTarget, &Device)| {
+            (place.member, Member::layer(&place.name, device.clone()))
+        };
         let members: Vec<_> = plan.places.iter().zip(&devices).map(layer).collect();
         let written = plan.execute(core, devices, Some(text)).await;
         // Also after a failure some headers may be new: the next change starts from what is there.

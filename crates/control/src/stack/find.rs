@@ -3,15 +3,15 @@
 use wattle_engine::VolumeRef;
 use wattle_format::lvm::Id;
 
-use super::{Stack, Wanted};
+use super::{Stack, WantedLayers};
 use crate::lvm::flags::is_skipped;
 use crate::nodes::MemberId;
 use crate::problem::{Code, Problem};
-use crate::scan::Origin;
+use crate::scan::MemberOrigin;
 
 /// A volume that could be meant.
 #[derive(Debug, Clone)]
-pub struct Volume {
+pub struct NamedVolume {
     /// What it is called: an array's name, `group/volume`, `member:pN`, a member's name.
     pub name: String,
     /// A name that nothing else has: with a UUID.
@@ -45,7 +45,7 @@ pub struct LogicalVolume {
     pub is_skipped: bool,
 }
 
-impl Volume {
+impl NamedVolume {
     fn is_called(&self, name: &str) -> bool {
         self.name == name || self.unique == name || self.also.iter().any(|also| also == name)
     }
@@ -54,13 +54,13 @@ impl Volume {
 impl Stack {
     /// Every volume there is, or would be.
     #[must_use]
-    pub fn volumes(&self) -> Vec<Volume> {
+    pub fn volumes(&self) -> Vec<NamedVolume> {
         let mut volumes = Vec::new();
         for (ix, array) in self.scan.arrays.iter().enumerate() {
             let facts = &array.assembly.array;
-            let member = self.member_of(Origin::Array(ix));
+            let member = self.member_of(MemberOrigin::Array(ix));
             let problem = self.arrays.get(ix).and_then(|array| array.as_ref().err().cloned());
-            volumes.push(Volume {
+            volumes.push(NamedVolume {
                 name: array.assembly.name().to_owned(),
                 array: Some(ix),
                 unique: facts.set_uuid.to_string(),
@@ -72,9 +72,9 @@ impl Stack {
         }
         for (number, group) in self.groups.iter().enumerate() {
             for (volume, lv) in group.vg.lvs.iter().enumerate().filter(|(_, lv)| group.vg.is_visible(lv)) {
-                let member = self.member_of(Origin::Logical { group: number, volume });
+                let member = self.member_of(MemberOrigin::Logical { group: number, volume });
                 let problem = group.volumes[volume].problem.clone().or_else(|| group.problem.clone());
-                volumes.push(Volume {
+                volumes.push(NamedVolume {
                     name: group.full_name(lv),
                     array: None,
                     unique: format!("{}/{}", group.vg.id, lv.name),
@@ -86,11 +86,13 @@ impl Stack {
             }
         }
         for (ix, seen) in self.scan.members.entries() {
-            if !matches!(seen.origin, Origin::Given | Origin::Partition { .. }) || seen.facts.is_some() {
+            if !matches!(seen.origin, MemberOrigin::Given | MemberOrigin::Partition { .. })
+                || seen.facts.is_some()
+            {
                 continue;
             }
             let name = &seen.member.name;
-            volumes.push(Volume {
+            volumes.push(NamedVolume {
                 name: name.clone(),
                 array: None,
                 unique: name.clone(),
@@ -107,16 +109,17 @@ impl Stack {
     ///
     /// # Errors
     /// A [`Problem`]: there is none, none of that name, several, or it cannot be used.
-    pub fn find(&self, name: Option<&str>) -> Result<Volume, Problem> {
+    pub fn find(&self, name: Option<&str>) -> Result<NamedVolume, Problem> {
         let all = self.volumes();
-        let meant = |volume: &&Volume| name.map_or(volume.is_top, |name| volume.is_called(name));
+        let meant = |volume: &&NamedVolume| name.map_or(volume.is_top, |name| volume.is_called(name));
         let found: Vec<_> = all.iter().filter(meant).collect();
         // Names that are there twice are told apart by what else their volumes are called.
-        let shown = |volume: &&Volume| match all.iter().filter(|other| other.name == volume.name).count() {
+        let shown = |volume: &&NamedVolume| match all.iter().filter(|other| other.name == volume.name).count()
+        {
             1 => volume.name.clone(),
             _ => format!("{} ({})", volume.name, volume.unique),
         };
-        let list = |volumes: &[&Volume]| volumes.iter().map(shown).collect::<Vec<_>>().join(", ");
+        let list = |volumes: &[&NamedVolume]| volumes.iter().map(shown).collect::<Vec<_>>().join(", ");
         let named: Vec<_> = all.iter().filter(|volume| volume.is_top || !volume.also.is_empty()).collect();
         match (found.as_slice(), name) {
             ([volume], _) => {
@@ -163,7 +166,7 @@ impl Stack {
                 continue;
             }
             for (at, (lv, running)) in group.vg.lvs.iter().zip(&self.logical[number]).enumerate() {
-                let member = self.member_of(Origin::Logical { group: number, volume: at });
+                let member = self.member_of(MemberOrigin::Logical { group: number, volume: at });
                 let (Some(volume), Some(member)) = (running.clone(), member) else { continue };
                 let (is_top, is_relied_on) = (!self.is_below(member), self.is_relied_on(member));
                 let (id, name, is_skipped) = (lv.id, group.full_name(lv), is_skipped(lv));
@@ -180,16 +183,16 @@ impl Stack {
         let mut todo = members.to_vec();
         while let Some(ix) = todo.pop() {
             match self.scan.members[ix].origin {
-                Origin::Given => {}
-                Origin::Partition { of, .. } => todo.push(of),
-                Origin::Array(array) => {
+                MemberOrigin::Given => {}
+                MemberOrigin::Partition { of, .. } => todo.push(of),
+                MemberOrigin::Array(array) => {
                     if !below.arrays.contains(&array) {
                         below.arrays.push(array);
                         below.wanted.arrays.insert(self.scan.arrays[array].assembly.array.set_uuid);
                         todo.extend(&self.scan.arrays[array].members);
                     }
                 }
-                Origin::Logical { group, .. } => {
+                MemberOrigin::Logical { group, .. } => {
                     let group = &self.groups[group];
                     if below.wanted.groups.insert(group.vg.id) {
                         todo.extend(group.devices.iter().flatten());
@@ -204,7 +207,9 @@ impl Stack {
     /// What to know of a logical volume: parts of it that are missing, what was done without.
     #[must_use]
     pub fn notes(&self, member: MemberId) -> Vec<String> {
-        let Origin::Logical { group, volume } = self.scan.members[member].origin else { return Vec::new() };
+        let MemberOrigin::Logical { group, volume } = self.scan.members[member].origin else {
+            return Vec::new();
+        };
         let group = &self.groups[group];
         let mut notes = group.volumes[volume].notes.clone();
         if group.volumes[volume].partial {
@@ -216,7 +221,7 @@ impl Stack {
         notes
     }
 
-    pub(super) fn member_of(&self, origin: Origin) -> Option<MemberId> {
+    pub(super) fn member_of(&self, origin: MemberOrigin) -> Option<MemberId> {
         self.scan.members.find(|member| member.origin == origin)
     }
 
@@ -236,5 +241,5 @@ pub struct Below {
     /// Which of [`crate::Scan::arrays`].
     pub arrays: Vec<usize>,
     /// The same, and groups, for [`super::Options::wanted`].
-    pub wanted: Wanted,
+    pub wanted: WantedLayers,
 }

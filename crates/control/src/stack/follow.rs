@@ -12,7 +12,7 @@ use crate::lvm::open::Opener;
 use crate::members::Member;
 use crate::nodes::MemberId;
 use crate::problem::Problem;
-use crate::scan::{self, MemberScan, Origin};
+use crate::scan::{self, MemberOrigin, MemberScan};
 
 impl Stack {
     /// Looks at further drives, which are not in use: where they are among
@@ -25,7 +25,7 @@ impl Stack {
         self.beside(core, move |scan| {
             let found = scan::scan_each(drives, policy);
             // What is on them is not opened: they are to be something else.
-            let whole = found.members.into_iter().filter(|seen| seen.origin == Origin::Given);
+            let whole = found.members.into_iter().filter(|seen| seen.origin == MemberOrigin::Given);
             whole
                 .map(|mut seen| {
                     seen.facts = None;
@@ -41,7 +41,7 @@ impl Stack {
     /// # Errors
     /// A [`Problem`]: it could not be let go of in order.
     pub async fn release_drive(&mut self, core: &Core, member: MemberId) -> Result<(), Problem> {
-        if self.is_relied_on(member) || self.scan.members[member].origin != Origin::Given {
+        if self.is_relied_on(member) || self.scan.members[member].origin != MemberOrigin::Given {
             return Ok(());
         }
         let volume = self.volumes.remove(&member);
@@ -77,7 +77,7 @@ impl Stack {
         let (mut ended, mut kept, mut changed) = (Vec::new(), Vec::new(), Vec::new());
         let ran = std::mem::take(&mut self.logical[number]);
         for (old_at, (old, volume)) in before.vg.lvs.iter().zip(ran).enumerate() {
-            let member = self.member_of(Origin::Logical { group: number, volume: old_at });
+            let member = self.member_of(MemberOrigin::Logical { group: number, volume: old_at });
             match known(old) {
                 Some(at) if same_name && new[at].name == old.name => {
                     if new[at].segments != old.segments || new[at].is_writable() != old.is_writable() {
@@ -90,7 +90,7 @@ impl Stack {
             }
         }
         for (member, volume) in kept {
-            self.scan.members[member].origin = Origin::Logical { group: number, volume };
+            self.scan.members[member].origin = MemberOrigin::Logical { group: number, volume };
         }
         (self.logical[number], self.groups[number].volumes) = (logical, states);
         // What was started last is stopped first.
@@ -149,7 +149,7 @@ impl Stack {
         let name = scanned.full_name(&scanned.vg.lvs[volume]);
         let running = self.logical[group][volume].as_ref();
         let Some(device) = running.and_then(|running| running.device(core, &name).ok()) else { return };
-        let (member, origin) = (Member::layer(name, device), Origin::Logical { group, volume });
+        let (member, origin) = (Member::layer(name, device), MemberOrigin::Logical { group, volume });
         match self.member_of(origin) {
             None => self.scan.add_made(member, origin),
             Some(known) => {
@@ -175,7 +175,7 @@ impl Stack {
     #[must_use]
     pub fn is_relied_on(&self, member: MemberId) -> bool {
         let is_used = |(ix, seen): (MemberId, &MemberScan)| {
-            matches!(seen.origin, Origin::Partition { of, .. } if of == member)
+            matches!(seen.origin, MemberOrigin::Partition { of, .. } if of == member)
                 && (self.volumes.contains_key(&ix) || self.is_relied_on(ix))
         };
         self.groups.iter().any(|group| group.devices.contains(&Some(member)))
@@ -185,7 +185,8 @@ impl Stack {
 
     /// Takes a member away that nothing relies on, with its partitions.
     fn forget(&mut self, gone: MemberId) {
-        let is_part = |seen: &MemberScan| matches!(seen.origin, Origin::Partition { of, .. } if of == gone);
+        let is_part =
+            |seen: &MemberScan| matches!(seen.origin, MemberOrigin::Partition { of, .. } if of == gone);
         while let Some(part) = self.scan.members.find(is_part) {
             self.forget(part);
         }

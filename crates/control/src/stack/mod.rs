@@ -10,8 +10,8 @@ mod find;
 mod follow;
 mod sites;
 
-pub use find::{Below, LogicalVolume, Volume};
-pub use sites::{Key, key};
+pub use find::{Below, LogicalVolume, NamedVolume};
+pub use sites::{MemberIdentity, key};
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -31,20 +31,20 @@ use crate::md::start::Claimed;
 use crate::members::{Claim, Member};
 use crate::nodes::MemberId;
 use crate::problem::{Code, Problem};
-use crate::scan::{Origin, Scan, claim};
+use crate::scan::{MemberOrigin, Scan, claim};
 
 /// Rounds: no stack nests deeper, and a loop must end.
 const ROUNDS_MAX: usize = 12;
 
 /// How a stack is opened.
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct StackOptions {
     /// What the operator wants to be so of arrays that are not whole.
     pub policy: Policy,
     /// What it is opened for.
     pub purpose: Purpose,
     /// Only these; `None` for everything.
-    pub wanted: Option<Wanted>,
+    pub wanted: Option<WantedLayers>,
 }
 
 /// What a stack is opened for.
@@ -60,7 +60,7 @@ pub enum Purpose {
 
 /// What is used of a stack.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Wanted {
+pub struct WantedLayers {
     /// Arrays.
     pub arrays: BTreeSet<Uuid>,
     /// Volume groups.
@@ -115,7 +115,7 @@ pub struct Stack {
     volumes: BTreeMap<MemberId, VolumeRef>,
     /// Everything that runs, in the order in which it was started.
     running: Vec<Layer>,
-    options: Options,
+    options: StackOptions,
 }
 
 impl Stack {
@@ -126,7 +126,7 @@ impl Stack {
     pub async fn open(
         core: &Core,
         scan: Scan,
-        options: Options,
+        options: StackOptions,
         starter: &mut impl Starter,
     ) -> Result<Self, Problem> {
         let mut stack = Self {
@@ -165,7 +165,7 @@ impl Stack {
     }
 
     /// Scans the volumes of what was opened.
-    async fn look_at(&mut self, core: &Core, found: Vec<(Member, Origin)>) -> Result<(), Problem> {
+    async fn look_at(&mut self, core: &Core, found: Vec<(Member, MemberOrigin)>) -> Result<(), Problem> {
         let policy = self.options.policy;
         self.beside(core, move |scan| scan.add(found, policy)).await
     }
@@ -187,7 +187,7 @@ impl Stack {
     }
 
     /// Starts the arrays that were found last; their volumes.
-    async fn start_arrays(&mut self, core: &Core, starter: &mut impl Starter) -> Vec<(Member, Origin)> {
+    async fn start_arrays(&mut self, core: &Core, starter: &mut impl Starter) -> Vec<(Member, MemberOrigin)> {
         let mut found = Vec::new();
         for ix in self.arrays.len()..self.scan.arrays.len() {
             let started = self.start_array(core, ix, starter).await;
@@ -195,7 +195,7 @@ impl Stack {
                 self.running.push(Layer::Array(handle.clone()));
                 let name = self.scan.arrays[ix].assembly.name();
                 if let Ok(device) = handle.volume().device(core, name) {
-                    found.push((Member::layer(name, device), Origin::Array(ix)));
+                    found.push((Member::layer(name, device), MemberOrigin::Array(ix)));
                 }
             }
             self.arrays.push(started);
@@ -232,12 +232,12 @@ impl Stack {
         of_arrays.filter_map(|(started, _)| started.as_ref().err()).chain(of_groups).next()
     }
 
-    fn wants(&self, is_wanted: impl Fn(&Wanted) -> bool) -> bool {
+    fn wants(&self, is_wanted: impl Fn(&WantedLayers) -> bool) -> bool {
         self.options.wanted.as_ref().is_none_or(is_wanted)
     }
 
     /// Opens the groups whose physical volumes were found since the last time; their volumes.
-    async fn start_groups(&mut self, core: &Core) -> Result<Vec<(Member, Origin)>, Problem> {
+    async fn start_groups(&mut self, core: &Core) -> Result<Vec<(Member, MemberOrigin)>, Problem> {
         let in_group = |ix: MemberId| self.groups.iter().any(|group| group.devices.contains(&Some(ix)));
         let physical = self.scan.members.entries().filter_map(|(ix, member)| {
             let physical = member.physical.as_ref().filter(|_| member.facts.is_none() && !in_group(ix))?;
@@ -260,7 +260,7 @@ impl Stack {
         &mut self,
         core: &Core,
         mut group: GroupScan,
-    ) -> Result<Vec<(Member, Origin)>, Problem> {
+    ) -> Result<Vec<(Member, MemberOrigin)>, Problem> {
         let number = self.groups.len();
         let looked = self.options.purpose == Purpose::Look;
         let wanted = looked || self.wants(|wanted| wanted.groups.contains(&group.vg.id));
@@ -287,11 +287,9 @@ impl Stack {
                 let opened = opener.open(&lv.name).await;
                 let name = group.full_name(lv);
                 let device = opened.as_ref().ok().and_then(|opened| opened.volume.device(core, &name).ok());
-                found.extend(
-                    device.map(|device| {
-                        (Member::layer(name, device), Origin::Logical { group: number, volume })
-                    }),
-                );
+                found.extend(device.map(|device| {
+                    (Member::layer(name, device), MemberOrigin::Logical { group: number, volume })
+                }));
                 match opened {
                     Ok(opened) => {
                         states[volume].partial = opened.partial;
@@ -319,11 +317,11 @@ impl Stack {
         }
         let seen = &self.scan.members[ix];
         let volume = match seen.origin {
-            Origin::Array(array) => self.arrays[array].clone()?.volume(),
-            Origin::Logical { group, volume } => {
+            MemberOrigin::Array(array) => self.arrays[array].clone()?.volume(),
+            MemberOrigin::Logical { group, volume } => {
                 self.logical[group][volume].clone().expect("a volume that became a member is open")
             }
-            Origin::Given | Origin::Partition { .. } => {
+            MemberOrigin::Given | MemberOrigin::Partition { .. } => {
                 let claim = match self.options.purpose {
                     Purpose::Look => None,
                     Purpose::Read => Some(Claim::Read),

@@ -1,14 +1,14 @@
 //! What a member of a stack is called in undo logs, and by what it is found in another stack.
 
-use wattle_format::undo::Place;
+use wattle_format::undo::UndoTargetKind;
 use wattle_rt::Device;
 
 use super::Stack;
 use crate::nodes::MemberId;
-use crate::scan::Origin;
-use crate::undo::{Site, absolute, drive_id};
+use crate::scan::MemberOrigin;
+use crate::undo::{UndoSite, absolute, drive_id};
 
-impl Site {
+impl UndoSite {
     /// A member of a stack, where `device` is open for writing.
     #[must_use]
     pub fn of(stack: &Stack, member: MemberId, device: Device) -> Self {
@@ -21,18 +21,22 @@ impl Site {
 
 /// What makes a member of a stack the same in another one: what it is, and its name where that says
 /// which.
-pub type Key = (Place, Option<String>);
+pub type MemberIdentity = (UndoTargetKind, Option<String>);
 
 /// What makes a member of a stack the same in another one.
 #[must_use]
-pub fn key(stack: &Stack, member: MemberId) -> Key {
+pub fn key(stack: &Stack, member: MemberId) -> MemberIdentity {
     let seen = &stack.scan.members[member];
     match seen.origin {
-        Origin::Given | Origin::Partition { .. } => (Place::Member, Some(absolute(&seen.member.name))),
-        Origin::Array(array) => (Place::Array(stack.scan.arrays[array].assembly.array.set_uuid.0), None),
-        Origin::Logical { group, volume } => {
+        MemberOrigin::Given | MemberOrigin::Partition { .. } => {
+            (UndoTargetKind::Member, Some(absolute(&seen.member.name)))
+        }
+        MemberOrigin::Array(array) => {
+            (UndoTargetKind::Array(stack.scan.arrays[array].assembly.array.set_uuid.0), None)
+        }
+        MemberOrigin::Logical { group, volume } => {
             let vg = &stack.groups[group].vg;
-            (Place::Volume(vg.id, vg.lvs[volume].id), None)
+            (UndoTargetKind::Volume(vg.id, vg.lvs[volume].id), None)
         }
     }
 }

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
 use wattle_format::overlay::{sample, sample_bytes, sample_places};
-use wattle_format::undo::{RANGE_SECTORS_MAX, Range, SECTOR_BYTES, Target, VERSIONS_MAX};
+use wattle_format::undo::{RANGE_SECTORS_MAX, Range, SECTOR_BYTES, UndoTarget, VERSIONS_MAX};
 use wattle_rt::IoError;
 
-use super::{Kept, Write};
+use super::{CoveredWrite, UndoDirectory};
 
 /// What is read at a time and in one piece.
 const PAGE_BYTES: u64 = 4096;
@@ -15,7 +15,7 @@ const SECTOR: u64 = SECTOR_BYTES as u64;
 
 /// A part of a site, in whole pages but at its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Piece {
+pub struct SitePiece {
     /// Which site.
     pub site: usize,
     /// Where.
@@ -30,7 +30,7 @@ pub struct Pieces(BTreeMap<(usize, u64), Result<Vec<u8>, IoError>>);
 
 impl Pieces {
     /// Adds what was read.
-    pub fn add(&mut self, piece: Piece, read: Result<Vec<u8>, IoError>) {
+    pub fn add(&mut self, piece: SitePiece, read: Result<Vec<u8>, IoError>) {
         self.0.insert((piece.site, piece.offset_bytes), read);
     }
 
@@ -46,12 +46,12 @@ impl Pieces {
 
 /// What has to be read of the sites before they are written.
 #[must_use]
-pub fn pieces(targets: &[Target], writes: &[Write], kept: &[Kept]) -> Vec<Piece> {
+pub fn pieces(targets: &[UndoTarget], writes: &[CoveredWrite], kept: &[UndoDirectory]) -> Vec<SitePiece> {
     let mut pieces = Vec::new();
     let end = |site: usize| targets[site].sectors * SECTOR;
     let mut add = |site: usize, page: u64| {
         let len_bytes = PAGE_BYTES.min(end(site).saturating_sub(page)) as usize;
-        pieces.push(Piece { site, offset_bytes: page, len_bytes });
+        pieces.push(SitePiece { site, offset_bytes: page, len_bytes });
     };
     let written = writes.iter().map(|write| (write.site, write.offset_bytes, write.bytes.len() as u64));
     let kept = kept.iter().map(|kept| (kept.site, kept.offset_bytes, kept.len_bytes));
@@ -103,13 +103,13 @@ impl Sectors<'_> {
 /// # Errors
 /// What a write goes over, or is to be kept, could not be read, on that site.
 pub fn draft(
-    targets: Vec<Target>,
-    writes: &[Write],
-    kept: &[Kept],
+    targets: Vec<UndoTarget>,
+    writes: &[CoveredWrite],
+    kept: &[UndoDirectory],
     pieces: &Pieces,
-) -> Result<(Vec<Target>, Vec<Range>), (usize, IoError)> {
+) -> Result<(Vec<UndoTarget>, Vec<Range>), (usize, IoError)> {
     let mut sectors = Sectors { pieces, all: BTreeMap::new(), order: Vec::new() };
-    for Write { site, offset_bytes, bytes } in writes {
+    for CoveredWrite { site, offset_bytes, bytes } in writes {
         let mut at = *offset_bytes;
         let mut rest = &bytes[..];
         while !rest.is_empty() {
@@ -122,7 +122,7 @@ pub fn draft(
             (at, rest) = (at + part.len() as u64, behind);
         }
     }
-    for Kept { site, offset_bytes, len_bytes } in kept {
+    for UndoDirectory { site, offset_bytes, len_bytes } in kept {
         for sector in offset_bytes / SECTOR..(offset_bytes + len_bytes).div_ceil(SECTOR) {
             let state = sectors.at(*site, sector)?;
             // The command writes nothing here that could be told from what others do.
@@ -166,7 +166,7 @@ pub fn draft(
             let bytes = pieces.0.get(&(site, at))?.as_ref().ok()?;
             written.next().is_none().then(|| sample(bytes))
         });
-        Target { samples, ..target }
+        UndoTarget { samples, ..target }
     });
     Ok((targets.collect(), ranges))
 }

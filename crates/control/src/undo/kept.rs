@@ -11,7 +11,7 @@ const SECTOR_BYTES: u64 = 512;
 
 /// Such a place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Kept {
+pub struct UndoDirectory {
     /// Which of the sites it is on.
     pub site: usize,
     /// Where, in bytes.
@@ -20,7 +20,7 @@ pub struct Kept {
     pub len_bytes: u64,
 }
 
-impl Kept {
+impl UndoDirectory {
     /// As far as it is on the device, in whole sectors.
     pub(crate) fn on(self, device: &Device) -> Self {
         let end = device.size_bytes() / SECTOR_BYTES * SECTOR_BYTES;
@@ -31,7 +31,9 @@ impl Kept {
 }
 
 /// Both ends of a device: what tells what was on it.
-pub fn ends(site: usize, device: &Device) -> impl Iterator<Item = Kept> {
+pub fn ends(site: usize, device: &Device) -> impl Iterator<Item = UndoDirectory> {
     let last = device.size_bytes().saturating_sub(END_BYTES);
-    [0, last].map(|offset_bytes| Kept { site, offset_bytes, len_bytes: END_BYTES }.on(device)).into_iter()
+    [0, last]
+        .map(|offset_bytes| UndoDirectory { site, offset_bytes, len_bytes: END_BYTES }.on(device))
+        .into_iter()
 }

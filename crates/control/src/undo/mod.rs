@@ -28,10 +28,10 @@ mod store;
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 
-use wattle_format::undo::{Log, Place, Target};
+use wattle_format::undo::{UndoLog, UndoTarget, UndoTargetKind};
 use wattle_rt::{Core, Device, WallTime};
 
-pub use kept::{Kept, ends};
+pub use kept::{UndoDirectory, ends};
 pub use store::{Listed, list, load};
 
 use crate::byte_range::{read, write};
@@ -41,7 +41,7 @@ use draft::Pieces;
 
 /// A write of a destructive command.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Write {
+pub struct CoveredWrite {
     /// Which of the sites it goes to.
     pub site: usize,
     /// Where, in bytes.
@@ -52,18 +52,18 @@ pub struct Write {
 
 /// What is written to.
 #[derive(Debug, Clone)]
-pub struct Site {
+pub struct UndoSite {
     /// As it is called.
     pub name: String,
     /// What it is.
-    pub place: Place,
+    pub place: UndoTargetKind,
     /// What the drive says it is.
     pub drive: String,
     /// Where it is written, under an exclusive lock.
     pub device: Device,
 }
 
-impl Site {
+impl UndoSite {
     /// A member that was claimed.
     #[must_use]
     pub fn of_member(member: &Member) -> Self {
@@ -74,11 +74,11 @@ impl Site {
     #[must_use]
     pub fn named(name: &str, device: &Device) -> Self {
         let drive = name.parse().map_or_else(|_| String::new(), |address| drive_id(&address, device));
-        Self { name: absolute(name), place: Place::Member, drive, device: device.clone() }
+        Self { name: absolute(name), place: UndoTargetKind::Member, drive, device: device.clone() }
     }
 
-    fn target(&self) -> Target {
-        Target {
+    fn target(&self) -> UndoTarget {
+        UndoTarget {
             name: self.name.clone(),
             place: self.place,
             sectors: self.device.size_bytes() / 512,
@@ -145,9 +145,9 @@ impl Recorder {
     pub async fn record(
         &self,
         core: &Core,
-        sites: &[Site],
-        writes: &[Write],
-        kept: &[Kept],
+        sites: &[UndoSite],
+        writes: &[CoveredWrite],
+        kept: &[UndoDirectory],
     ) -> Result<PathBuf, Problem> {
         let mut pieces = Pieces::default();
         for piece in draft::pieces(&self.targets(sites), writes, kept) {
@@ -167,7 +167,7 @@ impl Recorder {
     ///
     /// # Errors
     /// As [`Self::record`].
-    pub fn record_blocking(&self, sites: &[Site], writes: &[Write]) -> Result<PathBuf, Problem> {
+    pub fn record_blocking(&self, sites: &[UndoSite], writes: &[CoveredWrite]) -> Result<PathBuf, Problem> {
         let mut pieces = Pieces::default();
         for piece in draft::pieces(&self.targets(sites), writes, &[]) {
             let mut bytes = vec![0; piece.len_bytes];
@@ -179,11 +179,17 @@ impl Recorder {
         Ok(saved)
     }
 
-    fn targets(&self, sites: &[Site]) -> Vec<Target> {
-        sites.iter().map(Site::target).collect()
+    fn targets(&self, sites: &[UndoSite]) -> Vec<UndoTarget> {
+        sites.iter().map(UndoSite::target).collect()
     }
 
-    fn log(&self, sites: &[Site], writes: &[Write], kept: &[Kept], pieces: &Pieces) -> Result<Log, Problem> {
+    fn log(
+        &self,
+        sites: &[UndoSite],
+        writes: &[CoveredWrite],
+        kept: &[UndoDirectory],
+        pieces: &Pieces,
+    ) -> Result<UndoLog, Problem> {
         let drafted = draft::draft(self.targets(sites), writes, kept, pieces);
         let (targets, ranges) = drafted.map_err(|(site, error)| {
             Problem::new(
@@ -196,7 +202,7 @@ impl Recorder {
         })?;
         let given: Vec<_> = self.given.iter().map(|name| absolute(name)).collect();
         let sites = || sites.iter().map(|site| site.name.clone()).collect();
-        Ok(Log {
+        Ok(UndoLog {
             command: self.command.clone(),
             time: (self.now.secs, self.now.micros),
             given: if given.is_empty() { sites() } else { given },
@@ -210,8 +216,8 @@ impl Recorder {
 ///
 /// # Errors
 /// The first write or flush that failed.
-pub async fn carry_out(core: &Core, sites: &[Site], writes: &[Write]) -> Result<(), Problem> {
-    let failed = |site: &Site, what: String| {
+pub async fn carry_out(core: &Core, sites: &[UndoSite], writes: &[CoveredWrite]) -> Result<(), Problem> {
+    let failed = |site: &UndoSite, what: String| {
         Problem::new(
             Code::WriteFailed,
             format!("{}: {what}", site.name),
@@ -220,7 +226,7 @@ pub async fn carry_out(core: &Core, sites: &[Site], writes: &[Write]) -> Result<
         )
         .of_member(&site.name)
     };
-    for Write { site, offset_bytes, bytes } in writes {
+    for CoveredWrite { site, offset_bytes, bytes } in writes {
         let site = &sites[*site];
         let written = write(core, &site.device, *offset_bytes, bytes).await;
         written.map_err(|error| failed(site, format!("writing at byte {offset_bytes}: {error}")))?;

@@ -5,7 +5,7 @@ use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use wattle_format::undo::{FILE_BYTES_MAX, Log, LogError};
+use wattle_format::undo::{FILE_BYTES_MAX, UndoLog, UndoLogError};
 
 use crate::problem::{Code, Problem};
 
@@ -15,7 +15,7 @@ const SUFFIX: &str = "undo";
 const TITLE_BYTES_MAX: usize = 80;
 
 /// Saves a log under a new name, durably.
-pub(super) fn save(dir: &Path, title: &str, log: &Log) -> Result<PathBuf, Problem> {
+pub(super) fn save(dir: &Path, title: &str, log: &UndoLog) -> Result<PathBuf, Problem> {
     let bytes = log.encode();
     let written = if bytes.len() as u64 > FILE_BYTES_MAX {
         Err(io::Error::from(ErrorKind::FileTooLarge))
@@ -88,7 +88,7 @@ fn missing_part(dir: &Path) -> Vec<PathBuf> {
 ///
 /// # Errors
 /// There is none, or it is not whole.
-pub fn load(path: &Path) -> Result<Log, Problem> {
+pub fn load(path: &Path) -> Result<UndoLog, Problem> {
     let name = path.display();
     let bytes = fs::metadata(path).and_then(|metadata| match metadata.len() {
         // A drive, which may be named by mistake, has no length here and no end that memory could
@@ -101,7 +101,7 @@ pub fn load(path: &Path) -> Result<Log, Problem> {
         let next = "`wattle undo` lists the logs that there are, `wattle undo --undo DIR` those of another directory";
         Problem::new(Code::NotFound, format!("{name}: {error}"), "the undo log cannot be read", next)
     })?;
-    Log::decode(&bytes).map_err(|error: LogError| {
+    UndoLog::decode(&bytes).map_err(|error: UndoLogError| {
         Problem::new(
             Code::BadUndoLog,
             format!("{name}: {error}"),
@@ -117,7 +117,7 @@ pub struct Listed {
     /// Where it is.
     pub path: PathBuf,
     /// What it says, or why it cannot be used.
-    pub log: Result<Log, Problem>,
+    pub log: Result<UndoLog, Problem>,
 }
 
 /// The logs in a directory, the newest first; none if it is not there.

@@ -4,8 +4,8 @@ use std::path::Path;
 use std::process::Command;
 
 use wattle_control::Member;
-use wattle_control::rescue::{Finding, Findings};
-use wattle_engine::geometry::{Geometry, Kind, Level, Params};
+use wattle_control::rescue::{Explanation, Findings};
+use wattle_engine::geometry::{Geometry, Level, LevelKind, Params};
 use wattle_engine::units::{Sector, StripeNo};
 use wattle_rt::Device;
 
@@ -81,15 +81,15 @@ impl Was {
         while lba < geometry.array_sectors() && (lba.0 as usize * 512) < content.len() {
             let from = lba.0 as usize * 512;
             let (places, run) = match geometry.kind() {
-                Kind::Striped => {
+                LevelKind::Striped => {
                     let run = geometry.map(lba);
                     (vec![(run.member, run.sector)], run.len)
                 }
-                Kind::Parity => {
+                LevelKind::Parity => {
                     let run = geometry.data_place(lba);
                     (vec![(run.member, run.sector)], run.len)
                 }
-                Kind::Mirrored => {
+                LevelKind::Mirrored => {
                     let copies = geometry.copies(lba);
                     (copies.iter().map(|copy| (copy.member, copy.sector)).collect(), copies.run)
                 }
@@ -100,7 +100,7 @@ impl Was {
             }
             lba += Sector(len.div_ceil(512) as u64);
         }
-        if geometry.kind() == Kind::Parity {
+        if geometry.kind() == LevelKind::Parity {
             for stripe in 0..geometry.stripes() {
                 let map = geometry.stripe(StripeNo(stripe));
                 let range = at(Sector(stripe * self.chunk))..at(Sector((stripe + 1) * self.chunk));
@@ -195,7 +195,7 @@ pub fn members(images: &[Vec<u8>], order: &[usize]) -> Vec<Member> {
 
 /// All that was found, for the reader of a failure.
 pub fn tell(findings: &Findings) -> String {
-    let one = |one: &Finding| {
+    let one = |one: &Explanation| {
         let shape = &one.shape;
         format!(
             "{:.1} {} {:#x} {} {} {:?} {:#?}",

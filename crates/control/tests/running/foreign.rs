@@ -4,9 +4,9 @@
 use std::os::unix::fs::FileExt;
 
 use wattle_control::Check;
-use wattle_control::admit::Place;
+use wattle_control::admit::WantedSeat;
 use wattle_control::running::Newcomer;
-use wattle_rt::{DriveConfig, World, WorldConfig};
+use wattle_rt::{DriveConfig, SimWorld, WorldConfig};
 
 use super::crashes::{drives, found};
 use super::*;
@@ -172,7 +172,7 @@ fn a_spare_that_was_used_for_something_else_takes_no_slot() {
 /// It was read while nothing else of the core's went on.
 #[test]
 fn a_device_that_does_not_answer_holds_up_nobody_and_is_given_up() {
-    let mut world = World::new(WorldConfig { seed: 1, cores: 1, ..WorldConfig::default() });
+    let mut world = SimWorld::new(WorldConfig { seed: 1, cores: 1, ..WorldConfig::default() });
     let drive = || DriveConfig { size_bytes: SIZE, ..DriveConfig::default() };
     let (hanging, other) = (world.add_drive(drive()), world.add_drive(drive()));
     world.drive(&hanging).stall(Duration::from_secs(3600));
@@ -199,7 +199,7 @@ fn a_device_that_does_not_answer_holds_up_nobody_and_is_given_up() {
 /// broken. What was failed before may be all that is left then; it was written on all the same.
 #[test]
 fn a_member_that_comes_back_to_an_array_that_breaks_is_not_written_on() {
-    let mut world = World::new(WorldConfig { seed: 1, cores: 1, ..WorldConfig::default() });
+    let mut world = SimWorld::new(WorldConfig { seed: 1, cores: 1, ..WorldConfig::default() });
     let devices = drives(&mut world, Version::V10);
     let claimed = found(&world, &devices[..3], Version::V10).unwrap();
     let (back, gone) = (devices[0].clone(), world.drive(&devices[1]));
@@ -218,7 +218,7 @@ fn a_member_that_comes_back_to_an_array_that_breaks_is_not_written_on() {
         assert!(newcomer.offer.signatures.iter().any(|seen| seen.what.contains("ext")));
         control.record_writes();
         gone.gone_now();
-        array.take(newcomer, Place::Any, forced()).await.unwrap_err();
+        array.take(newcomer, WantedSeat::Any, forced()).await.unwrap_err();
         assert!(array.handle().status(&core).await.broken);
         control.take_write_log().len()
     });

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use real::{files, looked, on_a_core, request, run};
 use wattle_control::create::{Consistency, CreateRequest};
-use wattle_control::events::Event;
+use wattle_control::events::ArrayEvent;
 use wattle_control::members::look_all;
 use wattle_control::running::RunningArray;
 use wattle_control::scan::scan;
@@ -95,12 +95,12 @@ fn a_spare_takes_the_slot_of_a_failed_member_by_itself() {
             assert!(events.iter().any(|event| event.to_string().contains("joined in slot 1")));
             // The cause comes first, of the member that it is about.
             let failed = events.iter().position(|event| {
-                let Event::Failed { member, cause, .. } = event else { return false };
+                let ArrayEvent::Failed { member, cause, .. } = event else { return false };
                 member.name == all[1] && member.key.is_some() && *cause == Some(FailCause::Order)
             });
-            let joined = events
-                .iter()
-                .position(|event| matches!(event, Event::Joined { member, .. } if member.name == all[3]));
+            let joined = events.iter().position(
+                |event| matches!(event, ArrayEvent::Joined { member, .. } if member.name == all[3]),
+            );
             assert!(failed.is_some() && failed < joined, "{events:?}");
             array.handle().stop(&core).await.unwrap();
         });
@@ -289,22 +289,22 @@ fn nobody_comes_in_while_the_array_is_stopped() {
 mod crashes {
     use std::sync::{Arc, Mutex};
 
-    use wattle_control::admit::{Offer, Place};
+    use wattle_control::admit::{OfferedDevice, WantedSeat};
     use wattle_control::assemble::{Access, Slot, assemble};
     use wattle_control::badblocks::in_data;
-    use wattle_control::facts::{BadRange, CLEAN, MemberFacts, SuperblockFacts};
+    use wattle_control::facts::{BadBlockEntry, CLEAN, MemberFacts, SuperblockFacts};
     use wattle_control::running::Newcomer;
     use wattle_control::start::{Claimed, ClaimedMember};
     use wattle_engine::BadRanges;
-    use wattle_engine::metadata::{Change, Metadata, Record};
+    use wattle_engine::metadata::{ArrayRecord, Metadata, RecordCause};
     use wattle_engine::units::{MemberSet, Sector};
     use wattle_format::md::badblocks::BadBlocks;
     use wattle_format::md::create::{NewArray, superblock};
     use wattle_format::md::{
-        BadBlockArea, DeviceFields, DeviceFlags, Features, Role, Superblock, Timestamp, identify,
+        BadBlockArea, DeviceFields, DeviceFlags, DeviceRole, Features, Superblock, Timestamp, identify,
         super_offset_sectors,
     };
-    use wattle_rt::{Device, DriveConfig, Outcome, World, WorldConfig};
+    use wattle_rt::{Device, DriveConfig, RunOutcome, SimWorld, WorldConfig};
 
     use super::*;
 
@@ -315,8 +315,9 @@ mod crashes {
 
     /// Three members of a RAID 5, a spare, and a drive that belongs to no array; what is no member
     /// holds garbage.
-    pub(super) fn drives(world: &mut World, version: Version) -> Vec<Device> {
-        let roles = vec![Role::Active(0), Role::Active(1), Role::Active(2), Role::Spare];
+    pub(super) fn drives(world: &mut SimWorld, version: Version) -> Vec<Device> {
+        let roles =
+            vec![DeviceRole::Active(0), DeviceRole::Active(1), DeviceRole::Active(2), DeviceRole::Spare];
         let array = NewArray {
             version,
             set_uuid: Uuid([5; 16]),
@@ -367,12 +368,12 @@ mod crashes {
     }
 
     /// What a bad-block log says.
-    fn bad_blocks(world: &World, device: &Device, superblock: &Superblock) -> Vec<BadRange> {
+    fn bad_blocks(world: &SimWorld, device: &Device, superblock: &Superblock) -> Vec<BadBlockEntry> {
         if !superblock.features().contains(Features::BAD_BLOCKS) {
             return Vec::new();
         }
         let listed = BadBlocks::decode(&world.drive(device).peek(24 * 512, 4096), 0).unwrap();
-        let range = |range: &wattle_format::md::badblocks::BadRange| BadRange {
+        let range = |range: &wattle_format::md::badblocks::BadRange| BadBlockEntry {
             start_sector: range.sector,
             len_sectors: range.sectors,
         };
@@ -380,7 +381,7 @@ mod crashes {
     }
 
     /// The array as the next start finds it.
-    pub(super) fn found(world: &World, devices: &[Device], version: Version) -> Result<Claimed, String> {
+    pub(super) fn found(world: &SimWorld, devices: &[Device], version: Version) -> Result<Claimed, String> {
         let place = super_offset_sectors(version, SECTORS).unwrap();
         let read = |device: &Device| {
             let superblock: Option<Superblock> =
@@ -434,7 +435,7 @@ mod crashes {
         put(2).await;
         whole(&core, &array).await;
         if !old {
-            let offer = Offer {
+            let offer = OfferedDevice {
                 name: "blank".to_owned(),
                 size_sectors: SECTORS,
                 logical_block_bytes: 512,
@@ -444,7 +445,7 @@ mod crashes {
             };
             let newcomer = Newcomer { offer, device: blank, device_uuid: UUID };
             let replaced = array.names()[0].clone().unwrap();
-            array.take(newcomer, Place::Replace(0), Forced::default()).await.unwrap();
+            array.take(newcomer, WantedSeat::Replace(0), Forced::default()).await.unwrap();
             put(3).await;
             whole(&core, &array).await;
             array.remove(&replaced).await.unwrap();
@@ -460,7 +461,7 @@ mod crashes {
         for version in [Version::V12, Version::V090] {
             let (mut cut, mut cuts, mut refused) = (1, 0, 0);
             for seed in 0.. {
-                let mut world = World::new(WorldConfig { seed, cores: 1, ..WorldConfig::default() });
+                let mut world = SimWorld::new(WorldConfig { seed, cores: 1, ..WorldConfig::default() });
                 let devices = drives(&mut world, version);
                 let told = Arc::new(Mutex::new((0, 0)));
                 let (claimed, blank) = (found(&world, &devices, version).unwrap(), devices[4].clone());
@@ -471,7 +472,7 @@ mod crashes {
                 });
                 world.cancel_power_cut();
                 let done = match outcome {
-                    Outcome::PowerCut => false,
+                    RunOutcome::PowerCut => false,
                     outcome => {
                         outcome.expect_done();
                         true
@@ -535,7 +536,7 @@ mod crashes {
             ranges(&[]),
         ];
         for cut in 1.. {
-            let mut world = World::new(WorldConfig { seed: cut, cores: 1, ..WorldConfig::default() });
+            let mut world = SimWorld::new(WorldConfig { seed: cut, cores: 1, ..WorldConfig::default() });
             let devices = drives(&mut world, Version::V12);
             let claimed = found(&world, &devices, Version::V12).unwrap();
             let told = Arc::new(Mutex::new((BadRanges::NONE, BadRanges::NONE)));
@@ -548,8 +549,8 @@ mod crashes {
                         told.lock().unwrap().1 = step.clone();
                         let mut seats = books.state().seats().to_vec();
                         seats[1].bad = Arc::new(step.clone());
-                        let record = Record {
-                            change: Change::Members,
+                        let record = ArrayRecord {
+                            change: RecordCause::Members,
                             dirty: false,
                             synced_below: Sector::MAX,
                             failed: MemberSet::EMPTY,
@@ -573,7 +574,7 @@ mod crashes {
                 assert!(!(is(&sure) && is(&begun)) || is(&listed), "cut at {cut}: {sector} is forgotten");
                 assert!(is(&sure) || is(&begun) || !is(&listed), "cut at {cut}: {sector} was never bad");
             }
-            if outcome != Outcome::PowerCut {
+            if outcome != RunOutcome::PowerCut {
                 assert!(cut > 20 && listed.is_empty());
                 return;
             }
@@ -584,9 +585,9 @@ mod crashes {
     /// bad any more.
     #[test]
     fn bad_sectors_are_verified_and_cleared() {
-        let mut world = World::new(WorldConfig { seed: 1, cores: 1, ..WorldConfig::default() });
+        let mut world = SimWorld::new(WorldConfig { seed: 1, cores: 1, ..WorldConfig::default() });
         let devices = drives(&mut world, Version::V12);
-        let superblock_of = |world: &World| {
+        let superblock_of = |world: &SimWorld| {
             identify(Version::V12, &world.drive(&devices[1]).peek(4096, 4096), SECTORS).unwrap().unwrap()
         };
         let claimed = found(&world, &devices, Version::V12).unwrap();
@@ -597,8 +598,8 @@ mod crashes {
             let books = started.books.unwrap();
             let mut seats = books.state().seats().to_vec();
             seats[1].bad = Arc::new([Sector(8)..Sector(24)].into_iter().collect());
-            let record = Record {
-                change: Change::Members,
+            let record = ArrayRecord {
+                change: RecordCause::Members,
                 dirty: false,
                 synced_below: Sector::MAX,
                 failed: MemberSet::EMPTY,

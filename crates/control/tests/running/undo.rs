@@ -5,11 +5,11 @@ use std::cell::RefCell;
 use std::path::Path;
 
 use wattle_control::Check;
-use wattle_control::admit::Place;
+use wattle_control::admit::WantedSeat;
 use wattle_control::restore::compare;
 use wattle_control::running::{Newcomer, Terms};
-use wattle_control::undo::{Recorder, Site, carry_out, list};
-use wattle_rt::{Device, Outcome, World, WorldConfig};
+use wattle_control::undo::{Recorder, UndoSite, carry_out, list};
+use wattle_rt::{Device, RunOutcome, SimWorld, WorldConfig};
 
 use super::crashes::{drives, found};
 use super::*;
@@ -28,10 +28,10 @@ fn recorder(dir: &Path) -> Recorder {
 }
 
 /// Fails a member and takes another drive, on which something is, in its place or beside it.
-async fn join(core: Core, array: start::Claimed, new: Device, place: Place, recorder: Recorder) {
+async fn join(core: Core, array: start::Claimed, new: Device, place: WantedSeat, recorder: Recorder) {
     let array = RunningArray::new(&core, "t", array.launch(&core).await.unwrap());
     write(&core, &array, &[7; 64 << 10]).await;
-    if place == Place::Any {
+    if place == WantedSeat::Any {
         array.fail("1").await.unwrap();
     }
     let newcomer = Newcomer::look(&core, "new", new, UUID).await.unwrap();
@@ -47,10 +47,10 @@ async fn join(core: Core, array: start::Claimed, new: Device, place: Place, reco
 
 #[test]
 fn what_a_device_held_that_joins_is_saved_before_it_is_written_over() {
-    for place in [Place::Any, Place::Replace(0)] {
+    for place in [WantedSeat::Any, WantedSeat::Replace(0)] {
         let (mut logs, mut cuts) = (0, 0);
         for cut in 1.. {
-            let mut world = World::new(WorldConfig { seed: cut, cores: 1, ..WorldConfig::default() });
+            let mut world = SimWorld::new(WorldConfig { seed: cut, cores: 1, ..WorldConfig::default() });
             let devices = drives(&mut world, Version::V12);
             let new = devices[4].clone();
             world.drive(&new).poke(0, &(0..SIZE_BYTES).map(|at| (at / 411) as u8).collect::<Vec<_>>());
@@ -71,7 +71,7 @@ fn what_a_device_held_that_joins_is_saved_before_it_is_written_over() {
                     world
                         .run(async move |core| {
                             let (_, writes) = compare(&core, &new, &log, 0, true).await.unwrap();
-                            carry_out(&core, &[Site::named("new", &new)], &writes).await.unwrap();
+                            carry_out(&core, &[UndoSite::named("new", &new)], &writes).await.unwrap();
                         })
                         .expect_done();
                     // It is so small that all of it is near an end.
@@ -79,7 +79,7 @@ fn what_a_device_held_that_joins_is_saved_before_it_is_written_over() {
                     assert!(restored == before, "cut at {cut}: every byte is what it was");
                 }
             }
-            if outcome != Outcome::PowerCut {
+            if outcome != RunOutcome::PowerCut {
                 outcome.expect_done();
                 assert!(left != before);
                 break;
@@ -93,7 +93,7 @@ fn what_a_device_held_that_joins_is_saved_before_it_is_written_over() {
 /// Where the log cannot be saved nothing is written, and the array is as it was.
 #[test]
 fn a_device_does_not_join_without_the_log_that_was_asked_for() {
-    let mut world = World::new(WorldConfig { seed: 1, cores: 1, ..WorldConfig::default() });
+    let mut world = SimWorld::new(WorldConfig { seed: 1, cores: 1, ..WorldConfig::default() });
     let devices = drives(&mut world, Version::V12);
     let (claimed, new) = (found(&world, &devices[..3], Version::V12).unwrap(), devices[4].clone());
     let dir = tempfile::tempdir().unwrap();
@@ -105,11 +105,11 @@ fn a_device_does_not_join_without_the_log_that_was_asked_for() {
         let newcomer = Newcomer::look(&core, "new", new, UUID).await.unwrap();
         control.record_writes();
         let terms = Terms { undo: Some(&recorder), ..Terms::default() };
-        let problem = array.take(newcomer.clone(), Place::Any, terms).await.unwrap_err();
+        let problem = array.take(newcomer.clone(), WantedSeat::Any, terms).await.unwrap_err();
         assert_eq!(problem.code, Code::UndoNotWritten);
         assert_eq!(control.take_write_log().len(), 0);
         assert_eq!(array.handle().status(&core).await.degraded, 1);
-        array.take(newcomer, Place::Any, Terms::default()).await.unwrap();
+        array.take(newcomer, WantedSeat::Any, Terms::default()).await.unwrap();
         whole(&core, &array).await;
     });
     outcome.expect_done();

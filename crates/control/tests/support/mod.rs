@@ -3,7 +3,7 @@
 
 use wattle_control::assemble::{Access, Assembly, Slot, assemble};
 use wattle_control::facts::{
-    BitmapContent, BitmapFacts, CLEAN, Features, MemberFacts, Role, SuperblockFacts, Uuid, Version,
+    BitmapContent, BitmapFacts, CLEAN, DeviceRole, Features, MemberFacts, SuperblockFacts, Uuid, Version,
 };
 use wattle_control::reason::Reason;
 use wattle_control::{Code, Forced};
@@ -12,9 +12,9 @@ pub const EVENTS: u64 = 20;
 
 /// Members of a healthy array of `level` over `n` members, device `i` in slot `i`.
 pub fn array(level: i32, n: u16) -> Vec<MemberFacts> {
-    let mut roles = vec![Role::Spare; 128];
+    let mut roles = vec![DeviceRole::Spare; 128];
     for slot in 0..n {
-        roles[usize::from(slot)] = Role::Active(slot);
+        roles[usize::from(slot)] = DeviceRole::Active(slot);
     }
     let layout = match level {
         0 => 1,

@@ -12,7 +12,7 @@ use super::readahead::{AheadTuning, Changes, ReadAhead};
 use super::streams::Streams;
 use crate::member::Members;
 use crate::model::fixed::Fixed;
-use crate::model::geometry::Kind;
+use crate::model::geometry::LevelKind;
 use crate::model::units::SECTOR_BYTES;
 use crate::state::metadata::LocalBoxFuture;
 use crate::state::{Follow, StateShard};
@@ -51,7 +51,7 @@ impl HintShard {
         let (core, fixed) = (&state.core, &state.fixed);
         let geometry = &fixed.geometry;
         // Only levels with parity read before they write.
-        let bytes_max = if geometry.kind() == Kind::Parity { cache.bytes_max } else { 0 };
+        let bytes_max = if geometry.kind() == LevelKind::Parity { cache.bytes_max } else { 0 };
         let tuning = CacheTuning { bytes_max, ..*cache };
         let chunk_bytes = geometry.chunk().0 * SECTOR_BYTES;
         let shard = Rc::new(Self {

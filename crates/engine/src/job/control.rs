@@ -5,15 +5,15 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::time::Duration;
 
-use wattle_rt::{Event, Instant};
+use wattle_rt::{Instant, Latch};
 
 use super::findings::Findings;
 use super::pace::Throttle;
-use super::report::{Action, JobEnd, LimitedBy, SyncReport, SyncStatus};
-use super::share::{DECISIONS_MAX, Decision, Goal};
+use super::report::{FinishedJob, JobEnd, JobKind, LimitedBy, SyncStatus};
+use super::share::{DECISIONS_MAX, Goal, ShareDecision};
 use super::unit::Task;
-use super::{Job, JobError, Pace, RepairSource, Tuning};
-use crate::model::geometry::{Geometry, Kind, Level};
+use super::{Job, JobError, JobTuning, Pace, RepairSource};
+use crate::model::geometry::{Geometry, Level, LevelKind};
 use crate::model::health::{Health, MemberState};
 use crate::model::units::{MemberIx, SECTOR_BYTES, Sector};
 use crate::state::JobSignals;
@@ -22,7 +22,7 @@ use crate::state::metadata::LocalBoxFuture;
 /// The jobs of an array, at its home.
 pub(crate) struct Control {
     /// Something happened that the loop is to look at.
-    pub(super) news: Event,
+    pub(super) news: Latch,
     pub(super) paused: Cell<bool>,
     pub(super) frozen: Cell<bool>,
     pub(super) halted: Cell<bool>,
@@ -30,17 +30,17 @@ pub(crate) struct Control {
     pub(super) pace: Cell<Pace>,
     pub(super) goal: Cell<Goal>,
     /// What was decided about jobs that ended, the latest last.
-    pub(super) decisions: RefCell<VecDeque<Decision>>,
+    pub(super) decisions: RefCell<VecDeque<ShareDecision>>,
     pub(super) request: RefCell<Option<Request>>,
     pub(super) progress: RefCell<Option<Progress>>,
-    pub(super) last: RefCell<Option<SyncReport>>,
+    pub(super) last: RefCell<Option<FinishedJob>>,
     /// Jobs that could not go on, and in which epoch: they are not tried again before something
     /// changes.
-    pub(super) gave_up: RefCell<Vec<(Action, u64)>>,
+    pub(super) gave_up: RefCell<Vec<(JobKind, u64)>>,
     /// Numbers steps.
     pub(super) steps: Cell<u64>,
     /// The loop is not running, or not any more.
-    pub(super) ended: Event,
+    pub(super) ended: Latch,
 }
 
 /// A check or repair that was asked for.
@@ -53,7 +53,7 @@ pub(super) struct Request {
 
 /// The job under way, which may take several passes.
 pub(super) struct Progress {
-    pub action: Action,
+    pub action: JobKind,
     pub started: Instant,
     pub position: Sector,
     pub end: Sector,
@@ -64,11 +64,11 @@ pub(super) struct Progress {
 }
 
 impl Control {
-    pub fn new(tuning: &Tuning) -> Self {
-        let ended = Event::new();
+    pub fn new(tuning: &JobTuning) -> Self {
+        let ended = Latch::new();
         ended.set();
         Self {
-            news: Event::new(),
+            news: Latch::new(),
             paused: Cell::new(false),
             frozen: Cell::new(tuning.frozen),
             halted: Cell::new(false),
@@ -128,7 +128,7 @@ impl Control {
     }
 
     /// The job that ended last.
-    pub fn last(&self) -> Option<SyncReport> {
+    pub fn last(&self) -> Option<FinishedJob> {
         self.last.borrow().clone()
     }
 
@@ -160,21 +160,21 @@ impl Control {
     }
 
     /// What was decided about jobs, the latest last.
-    pub fn decisions(&self) -> Vec<Decision> {
+    pub fn decisions(&self) -> Vec<ShareDecision> {
         let progress = self.progress.borrow();
         let decisions = progress.iter().flat_map(|progress| progress.throttle.decisions());
         self.decided(decisions).into()
     }
 
     /// What is remembered when `more` was decided.
-    fn decided(&self, more: impl Iterator<Item = Decision>) -> VecDeque<Decision> {
-        let mut all: VecDeque<Decision> = self.decisions.borrow().iter().copied().chain(more).collect();
+    fn decided(&self, more: impl Iterator<Item = ShareDecision>) -> VecDeque<ShareDecision> {
+        let mut all: VecDeque<ShareDecision> = self.decisions.borrow().iter().copied().chain(more).collect();
         all.drain(..all.len().saturating_sub(DECISIONS_MAX));
         all
     }
 
     /// The job under way, and the last one that ended.
-    pub fn report(&self, now: Instant) -> (Option<SyncStatus>, Option<SyncReport>) {
+    pub fn report(&self, now: Instant) -> (Option<SyncStatus>, Option<FinishedJob>) {
         (self.status(now), self.last.borrow().clone())
     }
 
@@ -183,7 +183,7 @@ impl Control {
         let Some(progress) = self.progress.borrow_mut().take() else { return };
         self.decisions.replace(self.decided(progress.throttle.decisions()));
         let findings = progress.findings;
-        *self.last.borrow_mut() = Some(SyncReport {
+        *self.last.borrow_mut() = Some(FinishedJob {
             action: progress.action,
             end,
             started: progress.started,
@@ -260,9 +260,9 @@ impl JobSignals for Control {
 fn can_compare(geometry: &Geometry, health: &Health) -> bool {
     let lost = health.lost().len();
     match geometry.kind() {
-        Kind::Striped => false,
-        Kind::Parity => lost < geometry.redundancy(),
-        Kind::Mirrored => geometry.redundancy() > 0 && geometry.raid_disks() - lost > 1,
+        LevelKind::Striped => false,
+        LevelKind::Parity => lost < geometry.redundancy(),
+        LevelKind::Mirrored => geometry.redundancy() > 0 && geometry.raid_disks() - lost > 1,
     }
 }
 

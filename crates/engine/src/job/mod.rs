@@ -53,10 +53,10 @@ pub use findings::{Mismatch, MismatchKind};
 pub(crate) use hold::Holds;
 pub(crate) use pass::run;
 pub(crate) use reads::JobReads;
-pub use report::{Action, JobEnd, JobFailure, LimitedBy, SyncReport, SyncStatus};
+pub use report::{FinishedJob, JobEnd, JobFailure, JobKind, LimitedBy, SyncStatus};
 pub(crate) use shard::JobShard;
 
-pub use share::{Decided, Decision, Goal};
+pub use share::{Decided, Goal, ShareDecision};
 
 use std::ops::Range;
 
@@ -140,7 +140,7 @@ pub struct Pace {
 
 /// Bounds and times of jobs.
 #[derive(Debug, Clone, Copy)]
-pub struct Tuning {
+pub struct JobTuning {
     /// How fast they go.
     pub pace: Pace,
     /// What is steered towards beside clients.
@@ -159,7 +159,7 @@ pub struct Tuning {
     pub frozen: bool,
 }
 
-impl Default for Tuning {
+impl Default for JobTuning {
     fn default() -> Self {
         Self {
             pace: Pace { min_bytes_per_second: 1000 << 10, max_bytes_per_second: u64::MAX },

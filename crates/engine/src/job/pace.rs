@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use wattle_rt::Instant;
 
-use super::share::{Clients, Decided, Decision, Goal, Share};
-use super::{LimitedBy, Pace, Tuning};
+use super::share::{Clients, Decided, Goal, Share, ShareDecision};
+use super::{JobTuning, LimitedBy, Pace};
 use crate::model::units::MemberIx;
 
 /// Clients count as active for this long after a request.
@@ -75,7 +75,7 @@ impl Throttle {
     }
 
     /// What was decided, the latest last.
-    pub fn decisions(&self) -> impl Iterator<Item = Decision> {
+    pub fn decisions(&self) -> impl Iterator<Item = ShareDecision> {
         self.share.decisions()
     }
 
@@ -115,7 +115,7 @@ impl Throttle {
     }
 
     /// Most bytes of a member in one step.
-    pub fn step_bytes(&self, now: Instant, tuning: &Tuning) -> u64 {
+    pub fn step_bytes(&self, now: Instant, tuning: &JobTuning) -> u64 {
         if self.probes.done < PROBES {
             return tuning.step_bytes.min(if self.probes.done.is_multiple_of(2) {
                 PROBE_SMALL_BYTES
@@ -130,7 +130,7 @@ impl Throttle {
     }
 
     /// Most bytes of a member in flight; at least one step always may be.
-    pub fn window_bytes(&mut self, now: Instant, tuning: &Tuning, pace: Pace) -> u64 {
+    pub fn window_bytes(&mut self, now: Instant, tuning: &JobTuning, pace: Pace) -> u64 {
         let step = self.step_bytes(now, tuning);
         if self.probes.done < PROBES {
             return step;

@@ -12,14 +12,14 @@ use wattle_rt::{Core, CoreIx, Instant, race};
 use super::control::{Control, Progress, Request, targets};
 use super::findings::Findings;
 use super::pace::Throttle;
-use super::report::{Action, JobEnd, JobFailure};
+use super::report::{JobEnd, JobFailure, JobKind};
 use super::share::Clients;
 use super::unit::{self, Outcome, Task, Trouble};
-use super::{JobShard, Tuning};
+use super::{JobShard, JobTuning};
 use crate::cores::on_every_core;
 use crate::hints::HintShard;
 use crate::model::fixed::Fixed;
-use crate::model::geometry::Kind;
+use crate::model::geometry::LevelKind;
 use crate::model::health::{Health, MemberState, Occupant, Trust};
 use crate::model::invariant::invariant;
 use crate::model::units::{MemberIx, SECTOR_BYTES, Sector};
@@ -29,7 +29,13 @@ use crate::state::Home;
 const TELL_EVERY: Duration = Duration::from_millis(50);
 
 /// Runs an array's jobs until it is stopped. At home, once.
-pub(crate) async fn run(core: Core, home: Rc<Home>, control: Rc<Control>, fixed: Arc<Fixed>, tuning: Tuning) {
+pub(crate) async fn run(
+    core: Core,
+    home: Rc<Home>,
+    control: Rc<Control>,
+    fixed: Arc<Fixed>,
+    tuning: JobTuning,
+) {
     loop {
         control.news.reset();
         if control.halted.get() {
@@ -57,7 +63,7 @@ pub(crate) async fn run(core: Core, home: Rc<Home>, control: Rc<Control>, fixed:
 /// Takes back what was asked for, if that was said.
 fn drop_aborted(core: &Core, control: &Control) {
     if control.abort.replace(false) && control.request.borrow_mut().take().is_some() {
-        let asked = |progress: &Progress| matches!(progress.action, Action::Check | Action::Repair);
+        let asked = |progress: &Progress| matches!(progress.action, JobKind::Check | JobKind::Repair);
         if control.progress.borrow().as_ref().is_some_and(asked) {
             control.finish(core.now(), JobEnd::Aborted);
         }
@@ -72,11 +78,11 @@ fn next(control: &Control, health: &Health, fixed: &Fixed) -> Option<(Task, Rang
     let tried = |action| control.gave_up.borrow().contains(&(action, health.epoch));
     let geometry = &fixed.geometry;
     let synced = geometry.sync_sectors();
-    if !health.trust.complete(synced) && !tried(Action::Resync) {
+    if !health.trust.complete(synced) && !tried(JobKind::Resync) {
         return Some((Task::Resync, health.trust.below..synced));
     }
     let targets = targets(health);
-    if !targets.is_empty() && !tried(Action::Recover) {
+    if !targets.is_empty() && !tried(JobKind::Recover) {
         let lowest = health.rebuilding().map(|(_, valid_below)| valid_below).min().unwrap_or_default();
         let end = geometry.member_sectors(MemberIx(0));
         return Some((Task::Recover(targets), lowest.min(end)..end));
@@ -97,7 +103,7 @@ struct Pass<'a> {
     home: &'a Rc<Home>,
     control: &'a Rc<Control>,
     fixed: &'a Arc<Fixed>,
-    tuning: &'a Tuning,
+    tuning: &'a JobTuning,
     task: Arc<Task>,
     range: Range<Sector>,
     /// Where the next step is looked for.
@@ -120,7 +126,7 @@ impl<'a> Pass<'a> {
         core: &'a Core,
         (home, control): (&'a Rc<Home>, &'a Rc<Control>),
         fixed: &'a Arc<Fixed>,
-        tuning: &'a Tuning,
+        tuning: &'a JobTuning,
         task: Task,
         range: Range<Sector>,
     ) -> Self {
@@ -155,12 +161,12 @@ impl<'a> Pass<'a> {
         }
     }
 
-    fn action(&self) -> Action {
+    fn action(&self) -> JobKind {
         match *self.task {
-            Task::Resync => Action::Resync,
-            Task::Recover(_) => Action::Recover,
-            Task::Check => Action::Check,
-            Task::Repair(_) => Action::Repair,
+            Task::Resync => JobKind::Resync,
+            Task::Recover(_) => JobKind::Recover,
+            Task::Check => JobKind::Check,
+            Task::Repair(_) => JobKind::Repair,
         }
     }
 
@@ -378,11 +384,11 @@ impl<'a> Pass<'a> {
     fn stripes_of(&self, range: &Range<Sector>) -> usize {
         let geometry = &self.fixed.geometry;
         match geometry.kind() {
-            Kind::Parity => {
+            LevelKind::Parity => {
                 let chunk = geometry.chunk().0;
                 (range.end.0.div_ceil(chunk) - range.start.0 / chunk) as usize
             }
-            Kind::Mirrored | Kind::Striped => 0,
+            LevelKind::Mirrored | LevelKind::Striped => 0,
         }
     }
 
@@ -416,7 +422,7 @@ impl<'a> Pass<'a> {
         let block = u64::from(self.fixed.member_block_bytes) / SECTOR_BYTES;
         let mut step = (step_bytes / SECTOR_BYTES).max(block);
         let chunk = self.fixed.geometry.chunk().0;
-        if self.fixed.geometry.kind() == Kind::Parity {
+        if self.fixed.geometry.kind() == LevelKind::Parity {
             // A step is never more than what may be in flight as a whole.
             let most = (stripes_max / 2).max(1) as u64;
             step = step.min((1 << most.ilog2()) * chunk);
@@ -472,7 +478,7 @@ impl<'a> Pass<'a> {
         }
         let Some(stale) = &self.health.seats[seat.index()].stale else { return true };
         let geometry = &self.fixed.geometry;
-        if geometry.kind() == Kind::Parity || geometry.chunk() == Sector(0) {
+        if geometry.kind() == LevelKind::Parity || geometry.chunk() == Sector(0) {
             return stale.any_in(range.start.max(valid_below)..range.end);
         }
         // RAID 10: regions are of array sectors, chunk by chunk.
@@ -509,7 +515,7 @@ impl<'a> Pass<'a> {
                 gave_up.retain(|(other, _)| *other != action);
                 gave_up.push((action, epoch));
                 drop(gave_up);
-                if matches!(action, Action::Check | Action::Repair) {
+                if matches!(action, JobKind::Check | JobKind::Repair) {
                     control.request.borrow_mut().take();
                 }
                 let why = match trouble {

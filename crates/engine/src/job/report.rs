@@ -9,7 +9,7 @@ use crate::model::units::{MemberIx, Sector};
 
 /// What a job does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Action {
+pub enum JobKind {
     /// Makes parity or copies agree that may not, after a crash.
     Resync,
     /// Fills members.
@@ -39,7 +39,7 @@ pub enum LimitedBy {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SyncStatus {
     /// What it does.
-    pub action: Action,
+    pub action: JobKind,
     /// How far it is: everything below is done. In sectors of a member; for the resync and the
     /// check of RAID 10 of the array.
     pub position: Sector,
@@ -89,9 +89,9 @@ pub enum JobFailure {
 
 /// A job that ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SyncReport {
+pub struct FinishedJob {
     /// What it did.
-    pub action: Action,
+    pub action: JobKind,
     /// How it ended.
     pub end: JobEnd,
     /// When it started.

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use wattle_rt::Core;
 
-use super::{Control, Holds, JobReads, Tuning};
+use super::{Control, Holds, JobReads, JobTuning};
 use crate::model::fixed::Fixed;
 use crate::state::{Follow, StateShard};
 
@@ -20,7 +20,7 @@ pub(crate) struct JobShard {
 
 impl JobShard {
     /// The part of an array on a core, which it has from now on.
-    pub fn start(state: &Rc<StateShard>, tuning: &Tuning) {
+    pub fn start(state: &Rc<StateShard>, tuning: &JobTuning) {
         let control = Rc::new(Control::new(tuning));
         let shard = Rc::new(Self { control, holds: Holds::default(), reads: Rc::default() });
         let follower: Rc<dyn Follow> = shard.clone();

@@ -37,7 +37,7 @@ impl Goal {
 
 /// Something that was decided about the speed of a job, and what it was decided from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Decision {
+pub struct ShareDecision {
     /// When.
     pub at: Instant,
     /// What.
@@ -138,7 +138,7 @@ pub(super) struct Share {
     cut: Instant,
     /// Counted since the last decision was reported.
     told: (u64, Clients),
-    decisions: VecDeque<Decision>,
+    decisions: VecDeque<ShareDecision>,
 }
 
 impl Share {
@@ -249,11 +249,11 @@ impl Share {
         if self.decisions.len() == DECISIONS_MAX {
             self.decisions.pop_front();
         }
-        self.decisions.push_back(Decision { at, what });
+        self.decisions.push_back(ShareDecision { at, what });
     }
 
     /// What was decided, the latest last.
-    pub fn decisions(&self) -> impl Iterator<Item = Decision> {
+    pub fn decisions(&self) -> impl Iterator<Item = ShareDecision> {
         self.decisions.iter().copied()
     }
 

@@ -22,7 +22,7 @@ use crate::member::{NoRoom, Outcome as Written, WriteCost};
 use crate::model::bad_ranges::BadRanges;
 use crate::model::error::VolumeError;
 use crate::model::fixed::Fixed;
-use crate::model::geometry::Kind;
+use crate::model::geometry::LevelKind;
 use crate::model::health::{Health, MemberState};
 use crate::model::units::{MemberIx, MemberSet, SECTOR_BYTES, Sector};
 use crate::state::metadata::FailCause;
@@ -114,8 +114,8 @@ pub(super) async fn run(
         }
     };
     let parts = match shard.fixed.geometry.kind() {
-        Kind::Parity => hold::stripes(&shard, range.start, range.end),
-        Kind::Mirrored | Kind::Striped => hold::ranges(&shard, copies::held(&shard, &task, &range)),
+        LevelKind::Parity => hold::stripes(&shard, range.start, range.end),
+        LevelKind::Mirrored | LevelKind::Striped => hold::ranges(&shard, copies::held(&shard, &task, &range)),
     };
     let fill = match &*task {
         Task::Recover(targets) => Some(hold::Fill { seats: targets.clone(), end: range.end }),
@@ -145,8 +145,8 @@ impl Step<'_> {
             let len = range.end - range.start;
             let last = len <= block;
             let attempt = match self.shard.fixed.geometry.kind() {
-                Kind::Parity => self.stripes(&range, last).await?,
-                Kind::Mirrored | Kind::Striped => self.copies(&range, last).await?,
+                LevelKind::Parity => self.stripes(&range, last).await?,
+                LevelKind::Mirrored | LevelKind::Striped => self.copies(&range, last).await?,
             };
             if attempt == Attempt::Split {
                 assert!(!last, "a single block is not halved");

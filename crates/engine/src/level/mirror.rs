@@ -15,7 +15,7 @@ use crate::level::plain::{FailedRun, read_runs, sectors};
 use crate::member::{NoRoom, Outcome, Patience, WriteCost, read_by_block};
 use crate::model::bad_ranges::BadRanges;
 use crate::model::error::VolumeError;
-use crate::model::geometry::{Copies, Copy, Run};
+use crate::model::geometry::{Copies, Copy, MemberRun};
 use crate::model::health::Health;
 use crate::model::units::{SECTOR_BYTES, Sector, StripeNo};
 use crate::state::intent;
@@ -140,9 +140,9 @@ pub(crate) async fn read(
 }
 
 /// Deals a range out to the copies; `None` if there is none to read of some part.
-fn deal(shard: &ArrayShard, lba: Sector, len: Sector) -> Option<Vec<Run>> {
+fn deal(shard: &ArrayShard, lba: Sector, len: Sector) -> Option<Vec<MemberRun>> {
     let health = shard.members.health();
-    let mut runs: Vec<Run> = Vec::new();
+    let mut runs: Vec<MemberRun> = Vec::new();
     let parts = cut(lba, len, unit(shard).min(READ_UNIT));
     let dealt = parts.map(|(at, len)| {
         let (mut at, end) = (at, at + len);
@@ -158,7 +158,7 @@ fn deal(shard: &ArrayShard, lba: Sector, len: Sector) -> Option<Vec<Run>> {
                 Some(run) if run.member == copy.member && run.sector + run.len == copy.sector => {
                     run.len += len;
                 }
-                _ => runs.push(Run { member: copy.member, sector: copy.sector, len }),
+                _ => runs.push(MemberRun { member: copy.member, sector: copy.sector, len }),
             }
             at += len;
         }

@@ -11,7 +11,7 @@ use wattle_rt::{Buf, BufMut, Durability, IoError, IoErrorKind};
 use crate::level::ArrayShard;
 use crate::member::{Bufs, in_time};
 use crate::model::error::VolumeError;
-use crate::model::geometry::Run;
+use crate::model::geometry::MemberRun;
 use crate::model::units::{MemberIx, SECTOR_BYTES, Sector};
 
 /// Most buffers in one vectored operation, below Linux' IOV_MAX of 1024.
@@ -20,7 +20,7 @@ const VECTOR_MAX: usize = 512;
 /// A run that could not be read, with its part of the request's buffer.
 #[derive(Debug)]
 pub(crate) struct FailedRun {
-    pub run: Run,
+    pub run: MemberRun,
     /// Where in the request it starts, in bytes.
     pub at: usize,
     /// The member is to be failed, rather than just these sectors be unreadable: the one that was
@@ -37,7 +37,7 @@ struct Group<B> {
 }
 
 /// Groups runs by member, in the order of their members' sectors within the request.
-fn group<B>(runs: &[Run], mut cut: impl FnMut(usize) -> B) -> Vec<Group<B>> {
+fn group<B>(runs: &[MemberRun], mut cut: impl FnMut(usize) -> B) -> Vec<Group<B>> {
     let mut groups: Vec<Group<B>> = Vec::new();
     for (number, run) in runs.iter().enumerate() {
         let buf = cut((run.len.0 * SECTOR_BYTES) as usize);
@@ -59,7 +59,11 @@ fn group<B>(runs: &[Run], mut cut: impl FnMut(usize) -> B) -> Vec<Group<B>> {
 }
 
 /// Reads a run that is all of a request; returns the buffer, and the run if it failed.
-pub(crate) async fn read_run(shard: &Rc<ArrayShard>, run: Run, buf: BufMut) -> (Option<FailedRun>, BufMut) {
+pub(crate) async fn read_run(
+    shard: &Rc<ArrayShard>,
+    run: MemberRun,
+    buf: BufMut,
+) -> (Option<FailedRun>, BufMut) {
     let (len, since) = (buf.len(), shard.members.since(run.member));
     let read = shard.members.read_one(run.member, run.sector, buf);
     let redundant = shard.fixed.geometry.redundancy() > 0;
@@ -86,7 +90,7 @@ fn fatal(shard: &ArrayShard, member: MemberIx, since: u64, error: IoError) -> Op
 /// Reads `runs` into `buf`, which they fill from end to end; returns it with the runs that failed.
 pub(crate) async fn read_runs(
     shard: &Rc<ArrayShard>,
-    runs: &[Run],
+    runs: &[MemberRun],
     mut buf: BufMut,
 ) -> (Vec<FailedRun>, BufMut) {
     let groups = group(runs, |len| buf.split_to(len));
@@ -136,7 +140,7 @@ pub(crate) async fn read_runs(
 }
 
 /// One buffer for all runs, with what is there of them.
-fn copied(runs: &[Run], parts: &[Option<BufMut>]) -> BufMut {
+fn copied(runs: &[MemberRun], parts: &[Option<BufMut>]) -> BufMut {
     let len = runs.iter().map(|run| run.len.0 * SECTOR_BYTES).sum::<u64>() as usize;
     let mut whole = BufMut::alloc(len);
     let mut at = 0;
@@ -196,11 +200,11 @@ pub(crate) async fn write(
 }
 
 /// The runs of a range of a level without redundancy.
-pub(crate) fn runs(shard: &ArrayShard, mut lba: Sector, mut len: Sector) -> Vec<Run> {
+pub(crate) fn runs(shard: &ArrayShard, mut lba: Sector, mut len: Sector) -> Vec<MemberRun> {
     let mut runs = Vec::new();
     while len > Sector(0) {
         let run = shard.fixed.geometry.map(lba);
-        let run = Run { len: run.len.min(len), ..run };
+        let run = MemberRun { len: run.len.min(len), ..run };
         lba += run.len;
         len -= run.len;
         runs.push(run);

@@ -11,7 +11,7 @@ use crate::level::mirror;
 use crate::level::plain;
 use crate::member::Outcome;
 use crate::model::error::VolumeError;
-use crate::model::geometry::{Kind, Run};
+use crate::model::geometry::{LevelKind, MemberRun};
 use crate::model::units::{MemberIx, SECTOR_BYTES, Sector};
 use crate::planted::{self, Bug};
 use crate::state::intent;
@@ -42,10 +42,10 @@ pub(crate) async fn whole(
     if health.broken {
         return Err(VolumeError::Broken);
     }
-    let runs: Vec<Run> = runs(shard, range)
+    let runs: Vec<MemberRun> = runs(shard, range)
         .into_iter()
         .flat_map(|run| {
-            health.writable_for(run.member).map(move |member| Run { member, ..run }).collect::<Vec<_>>()
+            health.writable_for(run.member).map(move |member| MemberRun { member, ..run }).collect::<Vec<_>>()
         })
         .collect();
     let zeroes: Vec<_> = runs
@@ -56,7 +56,7 @@ pub(crate) async fn whole(
         })
         .collect();
     let mut outcome = Outcome::default();
-    let mut left: Vec<Run> = Vec::new();
+    let mut left: Vec<MemberRun> = Vec::new();
     let mut untouched = true;
     for (run, zeroed) in runs.iter().zip(zeroes) {
         match zeroed.await {
@@ -84,7 +84,7 @@ pub(crate) async fn whole(
     shard.state.settle_change(&health, outcome).await
 }
 
-async fn write_zeros(shard: &Rc<ArrayShard>, run: Run) -> Result<(), wattle_rt::IoError> {
+async fn write_zeros(shard: &Rc<ArrayShard>, run: MemberRun) -> Result<(), wattle_rt::IoError> {
     let piece = Sector(PIECE_BYTES / SECTOR_BYTES);
     let mut at = Sector(0);
     while at < run.len {
@@ -97,27 +97,29 @@ async fn write_zeros(shard: &Rc<ArrayShard>, run: Run) -> Result<(), wattle_rt::
 }
 
 /// The place of the range on each member, neighbouring runs joined.
-fn runs(shard: &ArrayShard, range: Range<Sector>) -> Vec<Run> {
+fn runs(shard: &ArrayShard, range: Range<Sector>) -> Vec<MemberRun> {
     let geometry = &shard.fixed.geometry;
     match geometry.kind() {
-        Kind::Parity => {
+        LevelKind::Parity => {
             let width = geometry.stripe_data_sectors();
             let chunk = geometry.chunk();
             let (first, end) = (range.start.0 / width.0, range.end.0 / width.0);
             (0..geometry.raid_disks() as u16)
-                .map(|slot| Run {
+                .map(|slot| MemberRun {
                     member: MemberIx(slot),
                     sector: Sector(first * chunk.0),
                     len: Sector((end - first) * chunk.0),
                 })
                 .collect()
         }
-        Kind::Striped => joined(plain::runs(shard, range.start, range.end - range.start).into_iter()),
-        Kind::Mirrored => {
+        LevelKind::Striped => joined(plain::runs(shard, range.start, range.end - range.start).into_iter()),
+        LevelKind::Mirrored => {
             joined(mirror::pieces(shard, range.start, range.end - range.start).flat_map(|(at, len)| {
                 let copies = geometry.copies(at);
-                let runs: Vec<_> =
-                    copies.iter().map(|copy| Run { member: copy.member, sector: copy.sector, len }).collect();
+                let runs: Vec<_> = copies
+                    .iter()
+                    .map(|copy| MemberRun { member: copy.member, sector: copy.sector, len })
+                    .collect();
                 runs
             }))
         }
@@ -125,8 +127,8 @@ fn runs(shard: &ArrayShard, range: Range<Sector>) -> Vec<Run> {
 }
 
 /// Joins runs that follow one another on a member.
-fn joined(runs: impl Iterator<Item = Run>) -> Vec<Run> {
-    let mut runs: Vec<Run> = runs.collect();
+fn joined(runs: impl Iterator<Item = MemberRun>) -> Vec<MemberRun> {
+    let mut runs: Vec<MemberRun> = runs.collect();
     runs.sort_by_key(|run| (run.member, run.sector));
     runs.dedup_by(|next, last| {
         let follows = last.member == next.member && last.sector + last.len == next.sector;

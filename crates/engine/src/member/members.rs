@@ -13,7 +13,7 @@ use wattle_rt::{
 
 use super::deadline::Deadlines;
 use crate::model::fixed::Fixed;
-use crate::model::geometry::Kind;
+use crate::model::geometry::LevelKind;
 use crate::model::health::{Health, MemberState};
 use crate::model::units::{MemberIx, MemberSet, SECTOR_BYTES, Sector};
 
@@ -165,7 +165,7 @@ impl Members {
     /// broke the array nothing is certain.
     pub fn reads_the_same(&self, range: Range<Sector>) -> bool {
         let health = self.health.borrow();
-        !health.broken && (self.fixed.geometry.kind() != Kind::Mirrored || health.trust.covers(range))
+        !health.broken && (self.fixed.geometry.kind() != LevelKind::Mirrored || health.trust.covers(range))
     }
 
     /// Whether a copy from `sector` on may be left out on a member: it is being filled and no step

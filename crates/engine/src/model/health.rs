@@ -7,7 +7,7 @@ use std::sync::Arc;
 use wattle_rt::Device;
 
 use crate::model::bad_ranges::BadRanges;
-use crate::model::geometry::{Geometry, Kind};
+use crate::model::geometry::{Geometry, LevelKind};
 use crate::model::log::LogArea;
 use crate::model::regions::Regions;
 use crate::model::units::{MemberIx, MemberSet, SECTOR_BYTES, Sector};
@@ -324,7 +324,7 @@ impl Health {
     /// Whether all parity is known to be right; what is not known to be right replaces no member.
     /// Copies always do.
     pub fn parity_trusted(&self, geometry: &Geometry) -> bool {
-        geometry.kind() != Kind::Parity || self.trust.complete(geometry.sync_sectors())
+        geometry.kind() != LevelKind::Parity || self.trust.complete(geometry.sync_sectors())
     }
 
     /// The state after `event`. Parity that is not trusted makes up for no member: to record one as

@@ -129,7 +129,7 @@ impl fmt::Debug for BlockSet {
 
 /// The facts of a stripe when a plan is made.
 #[derive(Debug, Clone, Copy)]
-pub struct View {
+pub struct StripeView {
     /// Number of data blocks.
     pub data: usize,
     /// Number of parity blocks: 1 or 2.
@@ -148,7 +148,7 @@ pub struct View {
     pub trusted: bool,
 }
 
-impl View {
+impl StripeView {
     fn all_data(&self) -> BlockSet {
         BlockSet::range(0, self.data)
     }
@@ -193,7 +193,7 @@ pub struct ReadPlan {
 
 /// Why there is no plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Refusal {
+pub enum NoPlan {
     /// More members take no writes than there are parity blocks: what would be written could not be
     /// read back.
     BeyondRedundancy,
@@ -208,15 +208,15 @@ pub enum Refusal {
 ///
 /// # Errors
 /// A [`Refusal`] when the row cannot be written so that it can be read back.
-pub fn decide_write(view: &View, written: &BlockSet) -> Result<WritePlan, Refusal> {
+pub fn decide_write(view: &StripeView, written: &BlockSet) -> Result<WritePlan, NoPlan> {
     let data = view.all_data();
     debug_assert!(!written.is_empty() && written.is_subset(&data));
     let lost = data.union(&view.all_parity()).without(&view.writable);
     if lost.len() > view.parities {
-        return Err(Refusal::BeyondRedundancy);
+        return Err(NoPlan::BeyondRedundancy);
     }
     if !view.trusted && !written.is_subset(&view.writable) {
-        return Err(Refusal::Untrusted);
+        return Err(NoPlan::Untrusted);
     }
     let parity = view.all_parity().intersection(&view.writable);
     let store = written.union(&parity).intersection(&view.writable);
@@ -241,7 +241,7 @@ pub fn decide_write(view: &View, written: &BlockSet) -> Result<WritePlan, Refusa
 ///
 /// # Errors
 /// A [`Refusal`] when they can neither be read nor recovered.
-pub fn decide_read(view: &View, wanted: &BlockSet) -> Result<ReadPlan, Refusal> {
+pub fn decide_read(view: &StripeView, wanted: &BlockSet) -> Result<ReadPlan, NoPlan> {
     debug_assert!(wanted.is_subset(&view.all_data()));
     let recover = wanted.without(&view.readable);
     let fetch = if recover.is_empty() { *wanted } else { recovery_fetch(view)? };
@@ -253,15 +253,15 @@ pub fn decide_read(view: &View, wanted: &BlockSet) -> Result<ReadPlan, Refusal> 
 /// parity equations together, so all readable data and one parity block for each of them. Where
 /// there is a choice, the members take turns: always to prefer the same one would leave others
 /// idle.
-fn recovery_fetch(view: &View) -> Result<BlockSet, Refusal> {
+fn recovery_fetch(view: &StripeView) -> Result<BlockSet, NoPlan> {
     let readable = view.all_data().intersection(&view.readable);
     let unknowns = view.data - readable.len();
     let parity = view.all_parity().intersection(&view.readable);
     if parity.len() < unknowns {
-        return Err(Refusal::Unreadable);
+        return Err(NoPlan::Unreadable);
     }
     if !view.trusted {
-        return Err(Refusal::Untrusted);
+        return Err(NoPlan::Untrusted);
     }
     let spare = (unknowns < parity.len()).then_some(view.data + usize::from(!view.q_first));
     Ok(readable.union(&parity).without(&spare.into_iter().collect()))
@@ -345,9 +345,9 @@ mod tests {
     }
 
     /// With nothing in memory, and parity that is right.
-    fn view(data: usize, parities: usize, readable: BlockSet, writable: BlockSet) -> View {
+    fn view(data: usize, parities: usize, readable: BlockSet, writable: BlockSet) -> StripeView {
         let cached = BlockSet::EMPTY;
-        View { data, parities, readable, writable, cached, q_first: false, trusted: true }
+        StripeView { data, parities, readable, writable, cached, q_first: false, trusted: true }
     }
 
     fn masks(data: usize) -> impl Iterator<Item = BlockSet> {
@@ -359,7 +359,13 @@ mod tests {
     }
 
     /// Carries out a plan the way the stripe path does, on single bytes.
-    fn execute(stripe: &Stripe, view: &View, written: &BlockSet, new: &[u8], plan: &WritePlan) -> Stripe {
+    fn execute(
+        stripe: &Stripe,
+        view: &StripeView,
+        written: &BlockSet,
+        new: &[u8],
+        plan: &WritePlan,
+    ) -> Stripe {
         let fetched: Vec<Option<u8>> =
             (0..stripe.blocks.len()).map(|b| plan.fetch.contains(b).then(|| stripe.blocks[b])).collect();
         let value = |k: usize| if written.contains(k) { new[k] } else { fetched[k].expect("fetched") };
@@ -404,7 +410,7 @@ mod tests {
                 // More than redundancy has gone already: nothing to be shown but that the plan says
                 // so.
                 let unreadable = data + parities - readable.len();
-                let views = [view, View { q_first: true, ..view }];
+                let views = [view, StripeView { q_first: true, ..view }];
                 for (written, view) in masks(data).flat_map(|written| views.map(|view| (written, view))) {
                     let Ok(plan) = decide_write(&view, &written) else { continue };
                     plans += 1;
@@ -476,7 +482,7 @@ mod tests {
                     continue;
                 }
                 let view = view(data, parities, readable, writable);
-                let views = [view, View { q_first: true, ..view }];
+                let views = [view, StripeView { q_first: true, ..view }];
                 for (wanted, view) in masks(data).flat_map(|wanted| views.map(|view| (wanted, view))) {
                     let plan = decide_read(&view, &wanted).expect("within redundancy");
                     assert!(plan.fetch.is_subset(&readable));
@@ -503,7 +509,7 @@ mod tests {
         let all = BlockSet::range(0, 6);
         let parity = |without: &[usize], q_first| {
             let readable = all.without(&lost).without(&without.iter().copied().collect());
-            let view = View { q_first, ..view(data, 2, readable, all) };
+            let view = StripeView { q_first, ..view(data, 2, readable, all) };
             let plan = decide_read(&view, &lost).expect("within redundancy");
             plan.fetch.without(&BlockSet::range(0, data)).iter().collect::<Vec<_>>()
         };
@@ -518,7 +524,7 @@ mod tests {
     fn untrusted_parity_is_rewritten_but_never_read() {
         for (data, parities) in widths() {
             for (readable, writable) in healths(data + parities) {
-                let view = View { trusted: false, ..view(data, parities, readable, writable) };
+                let view = StripeView { trusted: false, ..view(data, parities, readable, writable) };
                 let parity = BlockSet::range(data, data + parities);
                 for written in masks(data) {
                     if let Ok(plan) = decide_write(&view, &written) {
@@ -555,7 +561,7 @@ mod tests {
             let all = BlockSet::range(0, data + parities);
             let parity = BlockSet::range(data, data + parities);
             for cached in masks(data + parities) {
-                let view = View { cached, ..view(data, parities, all, all) };
+                let view = StripeView { cached, ..view(data, parities, all, all) };
                 for written in masks(data) {
                     let plan = decide_write(&view, &written).expect("healthy");
                     let reads = |fetch: BlockSet| fetch.without(&cached).len();

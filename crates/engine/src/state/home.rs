@@ -17,7 +17,7 @@ use crate::model::health::{Event, Health, Occupant};
 use crate::model::invariant::invariant;
 use crate::model::units::{MemberSet, Sector};
 use crate::state::intent::IntentHome;
-use crate::state::metadata::{Change, FailCause, Metadata, Record, SeatRecord};
+use crate::state::metadata::{ArrayRecord, FailCause, Metadata, RecordCause, SeatRecord};
 
 /// The home of one array, on its home core.
 pub(crate) struct Home {
@@ -139,7 +139,7 @@ impl Home {
         }
         if !self.dirty.get() {
             self.prepare_log().await?;
-            self.commit(Change::Activate, true).await?;
+            self.commit(RecordCause::Activate, true).await?;
             self.dirty.set(true);
             self.core.spawn(self.clone().go_clean_when_idle());
         }
@@ -348,7 +348,7 @@ impl Home {
         // (invariant 3).
         self.flush_then_fail(Recorded::AtOnce).await?;
         invariant!(3, self.shard().gate.holds_writes_back());
-        self.commit(Change::Deactivate, false).await?;
+        self.commit(RecordCause::Deactivate, false).await?;
         self.dirty.set(false);
         Ok(())
     }
@@ -366,12 +366,12 @@ impl Home {
         if self.fixed.read_only {
             return self.settle().await;
         }
-        self.commit(Change::Members, self.dirty.get()).await
+        self.commit(RecordCause::Members, self.dirty.get()).await
     }
 
     /// Makes the present state durable. Members on which that fails are failed, and the smaller
     /// array tries again.
-    pub(super) async fn commit(&self, change: Change, dirty: bool) -> Result<(), VolumeError> {
+    pub(super) async fn commit(&self, change: RecordCause, dirty: bool) -> Result<(), VolumeError> {
         loop {
             let health = self.health();
             let record = self.record(&health, change, dirty);
@@ -390,7 +390,7 @@ impl Home {
         }
     }
 
-    fn record(&self, health: &Health, change: Change, dirty: bool) -> Record {
+    fn record(&self, health: &Health, change: RecordCause, dirty: bool) -> ArrayRecord {
         let seats = health.members.iter().zip(&health.seats).map(|(&state, seat)| SeatRecord {
             key: seat.key,
             state,
@@ -398,7 +398,7 @@ impl Home {
             bad: seat.bad.clone(),
         });
         let synced = health.trust.complete(self.fixed.geometry.sync_sectors());
-        Record {
+        ArrayRecord {
             change,
             dirty,
             synced_below: if synced { Sector::MAX } else { health.trust.below },

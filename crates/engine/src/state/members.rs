@@ -14,13 +14,13 @@ use super::home::Home;
 use super::{BAD_ENTRY_SECTORS, MemberSpec};
 use crate::model::bad_ranges::BadRanges;
 use crate::model::error::{FailError, JoinError, LeaveError, VolumeError};
-use crate::model::geometry::Kind;
+use crate::model::geometry::LevelKind;
 use crate::model::health::MemberState;
 use crate::model::health::{Event, Health, Occupant, Seat, Trust};
 use crate::model::units::{MemberIx, MemberSet, Sector};
 use crate::model::whom::Whom;
 use crate::planted::{self, Bug};
-use crate::state::metadata::{Change, FailCause};
+use crate::state::metadata::{FailCause, RecordCause};
 
 impl Home {
     /// The seat of a member, if it has one.
@@ -67,7 +67,7 @@ impl Home {
         let bad = |slot: MemberIx| &*health.seats[slot.index()].bad;
         // On RAID 10, what one member has at a sector another may have elsewhere: any bad sector of
         // it counts, then.
-        let aligned = geometry.kind() == Kind::Parity || geometry.chunk() == Sector(0);
+        let aligned = geometry.kind() == LevelKind::Parity || geometry.chunk() == Sector(0);
         let bad_at = |slot: MemberIx, range: Range<Sector>| {
             if aligned { bad(slot).overlaps(range) } else { !bad(slot).is_empty() }
         };
@@ -97,7 +97,7 @@ impl Home {
             home.forget(seat).await;
             let event = Event::Joined { seat, who, state };
             if home.enter(event).await.is_err()
-                || home.commit(Change::Members, home.is_dirty()).await.is_err()
+                || home.commit(RecordCause::Members, home.is_dirty()).await.is_err()
             {
                 return Err(JoinError::NotRecorded);
             }
@@ -152,9 +152,10 @@ impl Home {
             let seat = home.may_leave(whom)?;
             let entered = home.enter(Event::Left(seat)).await;
             match entered {
-                Ok(()) => {
-                    home.commit(Change::Members, home.is_dirty()).await.map_err(|_| LeaveError::NotRecorded)
-                }
+                Ok(()) => home
+                    .commit(RecordCause::Members, home.is_dirty())
+                    .await
+                    .map_err(|_| LeaveError::NotRecorded),
                 Err(_) => Err(LeaveError::NotRecorded),
             }
         });
@@ -185,7 +186,7 @@ impl Home {
     /// Records how far rebuilding and resync have come.
     pub async fn checkpoint(&self) -> Result<(), VolumeError> {
         let _turn = self.transition.acquire(1).await;
-        self.record_in_turn(None, Change::Checkpoint).await
+        self.record_in_turn(None, RecordCause::Checkpoint).await
     }
 
     /// A member is filled up to `end`: it counts as a whole one once that is recorded. Another one
@@ -195,7 +196,7 @@ impl Home {
         if !self.may_promote(member, end) {
             return Ok(());
         }
-        self.record_in_turn(Some(Event::Rebuilt(member.seat)), Change::Members).await
+        self.record_in_turn(Some(Event::Rebuilt(member.seat)), RecordCause::Members).await
     }
 
     /// Asked in the turn in which the member is promoted.
@@ -222,7 +223,7 @@ impl Home {
             }
             home.forget(slot).await;
             home.forget(replacement.seat).await;
-            home.record_in_turn(Some(Event::Replaced(slot)), Change::Members).await
+            home.record_in_turn(Some(Event::Replaced(slot)), RecordCause::Members).await
         })
         .await?
     }
@@ -251,7 +252,7 @@ impl Home {
             }
             return self.fail_in_turn(seats, FailCause::BadBlocks).await;
         }
-        self.record_in_turn(Some(Event::BadSectors { seat, bad }), Change::Members).await
+        self.record_in_turn(Some(Event::BadSectors { seat, bad }), RecordCause::Members).await
     }
 
     /// Sectors of a member that were bad hold something that others hold too. Recorded when this
@@ -265,13 +266,13 @@ impl Home {
         }
         match changed_bad(&health, seat, |bad| bad.remove(sectors)) {
             Some(bad) if has_room(&health, seat, &bad) => {
-                self.record_in_turn(Some(Event::BadSectors { seat, bad }), Change::Members).await
+                self.record_in_turn(Some(Event::BadSectors { seat, bad }), RecordCause::Members).await
             }
             _ => Ok(()),
         }
     }
 
-    async fn record_in_turn(&self, event: Option<Event>, change: Change) -> Result<(), VolumeError> {
+    async fn record_in_turn(&self, event: Option<Event>, change: RecordCause) -> Result<(), VolumeError> {
         if self.has_ended() {
             return Err(VolumeError::Stopped);
         }

@@ -17,7 +17,7 @@ pub type LocalBoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
 
 /// Why a record is committed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Change {
+pub enum RecordCause {
     /// Clean to dirty: a write waits for it.
     Activate,
     /// Dirty to clean: nothing is in flight and every member was flushed.
@@ -31,9 +31,9 @@ pub enum Change {
 
 /// The state of an array that must be durable when [`Metadata::commit`] returns.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Record {
+pub struct ArrayRecord {
     /// What changed since the last record.
-    pub change: Change,
+    pub change: RecordCause,
     /// Writes may be in flight.
     pub dirty: bool,
     /// Parity and copies agree below this wherever nothing is in flight: [`Sector::MAX`]
@@ -96,7 +96,7 @@ pub trait Metadata {
     /// # Errors
     /// The seats on which it could not be made durable. The engine fails these members and commits
     /// again, so each call that fails shrinks the array; a record is only relied on after an `Ok`.
-    fn commit<'a>(&'a self, record: &'a Record) -> LocalBoxFuture<'a, Result<(), MemberSet>>;
+    fn commit<'a>(&'a self, record: &'a ArrayRecord) -> LocalBoxFuture<'a, Result<(), MemberSet>>;
 
     /// Sets the bits of `regions` in the write-intent bitmap of every member in use, durably.
     /// Called only for arrays that were started with an intent bitmap.
@@ -117,7 +117,7 @@ pub trait Metadata {
 pub struct NoMetadata;
 
 impl Metadata for NoMetadata {
-    fn commit<'a>(&'a self, _record: &'a Record) -> LocalBoxFuture<'a, Result<(), MemberSet>> {
+    fn commit<'a>(&'a self, _record: &'a ArrayRecord) -> LocalBoxFuture<'a, Result<(), MemberSet>> {
         Box::pin(std::future::ready(Ok(())))
     }
 

@@ -13,7 +13,7 @@ use crate::level::ArrayShard;
 use crate::level::plain::{FailedRun, read_run, read_runs, sectors};
 use crate::level::{mirror, plain};
 use crate::model::error::VolumeError;
-use crate::model::geometry::{Geometry, Kind, Run};
+use crate::model::geometry::{Geometry, LevelKind, MemberRun};
 use crate::model::health::Occupant;
 use crate::model::units::{SECTOR_BYTES, Sector, StripeNo};
 use crate::state::Pass;
@@ -208,13 +208,13 @@ impl ArrayVolume {
     async fn read_aligned(&self, offset: u64, buf: BufMut) -> (Result<(), VolumeError>, BufMut) {
         let lba = Sector(offset / SECTOR_BYTES);
         match self.geometry().kind() {
-            Kind::Striped => plain::read(&self.shard, lba, buf).await,
-            Kind::Mirrored => match mirror::read(&self.shard, lba, buf).await {
+            LevelKind::Striped => plain::read(&self.shard, lba, buf).await,
+            LevelKind::Mirrored => match mirror::read(&self.shard, lba, buf).await {
                 (Ok(failed), buf) if failed.is_empty() => (Ok(()), buf),
                 (Ok(failed), buf) => self.reread(lba, failed, buf).await,
                 (Err(error), buf) => (Err(error), buf),
             },
-            Kind::Parity if self.shard.members.optimal() => {
+            LevelKind::Parity if self.shard.members.optimal() => {
                 let run = self.parity_run(lba, lba + sectors(buf.len()));
                 if run.len == sectors(buf.len()) {
                     return match read_run(&self.shard, run, buf).await {
@@ -228,12 +228,12 @@ impl ArrayVolume {
                     (failed, buf) => self.reread(lba, failed, buf).await,
                 }
             }
-            Kind::Parity => self.read_degraded(lba, buf).await,
+            LevelKind::Parity => self.read_degraded(lba, buf).await,
         }
     }
 
     /// The data blocks of a range, as they lie on the members.
-    fn parity_runs(&self, mut lba: Sector, len: Sector) -> Vec<Run> {
+    fn parity_runs(&self, mut lba: Sector, len: Sector) -> Vec<MemberRun> {
         let end = lba + len;
         let mut runs = Vec::new();
         while lba < end {
@@ -244,9 +244,9 @@ impl ArrayVolume {
         runs
     }
 
-    fn parity_run(&self, lba: Sector, end: Sector) -> Run {
+    fn parity_run(&self, lba: Sector, end: Sector) -> MemberRun {
         let run = self.geometry().data_place(lba);
-        Run { len: run.len.min(end - lba), ..run }
+        MemberRun { len: run.len.min(end - lba), ..run }
     }
 
     /// Reads stripe by stripe: directly where every block is where it should be, else by
@@ -269,7 +269,7 @@ impl ArrayVolume {
     async fn read_stripe(&self, lba: Sector, buf: BufMut) -> (Result<(), VolumeError>, BufMut) {
         let runs = self.parity_runs(lba, sectors(buf.len()));
         let slow = self.shard.members.slow();
-        let direct = |run: &Run| {
+        let direct = |run: &MemberRun| {
             !slow.contains(run.member)
                 && self.shard.members.readable(run.member, run.sector..run.sector + run.len)
         };
@@ -306,8 +306,8 @@ impl ArrayVolume {
             let end = at + failure.run.len;
             while at < end {
                 let len = match self.geometry().kind() {
-                    Kind::Parity => self.stripes(at, end - at).next().map(|(_, _, len)| len),
-                    Kind::Mirrored | Kind::Striped => {
+                    LevelKind::Parity => self.stripes(at, end - at).next().map(|(_, _, len)| len),
+                    LevelKind::Mirrored | LevelKind::Striped => {
                         mirror::pieces(&self.shard, at, end - at).next().map(|(_, len)| len)
                     }
                 };
@@ -328,11 +328,11 @@ impl ArrayVolume {
     /// cannot be read.
     async fn recover(&self, lba: Sector, buf: BufMut) -> (Result<(), VolumeError>, BufMut) {
         match self.geometry().kind() {
-            Kind::Parity => {
+            LevelKind::Parity => {
                 let (stripe, ..) = self.geometry().locate(lba);
                 self.reconstruct(stripe, lba, buf).await
             }
-            Kind::Mirrored | Kind::Striped => self.repair_mirror(lba, buf).await,
+            LevelKind::Mirrored | LevelKind::Striped => self.repair_mirror(lba, buf).await,
         }
     }
 
@@ -386,8 +386,8 @@ impl ArrayVolume {
     ) -> Result<(), VolumeError> {
         let lba = Sector(offset / SECTOR_BYTES);
         match self.geometry().kind() {
-            Kind::Striped => plain::write(&self.shard, lba, buf, durability).await,
-            Kind::Mirrored => {
+            LevelKind::Striped => plain::write(&self.shard, lba, buf, durability).await,
+            LevelKind::Mirrored => {
                 let pieces: Vec<_> = mirror::pieces(&self.shard, lba, sectors(buf.len())).collect();
                 let mut rest = buf;
                 let cut = pieces.into_iter().map(|(at, len)| {
@@ -408,7 +408,7 @@ impl ArrayVolume {
                 })
                 .await
             }
-            Kind::Parity => {
+            LevelKind::Parity => {
                 let mut rest = buf;
                 let mut pieces = Vec::new();
                 for (stripe, at, len) in self.stripes(lba, sectors(rest.len())) {
@@ -442,7 +442,7 @@ impl ArrayVolume {
 
     /// The stripe that a range of bytes lies in, and where in its data, if it is a single one.
     fn only_stripe(&self, start: u64, end: u64) -> Option<(StripeNo, u64)> {
-        if self.geometry().kind() != Kind::Parity {
+        if self.geometry().kind() != LevelKind::Parity {
             return None;
         }
         let width = self.geometry().stripe_data_sectors().0 * SECTOR_BYTES;

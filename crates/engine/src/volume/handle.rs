@@ -8,7 +8,7 @@ use std::time::Duration;
 use wattle_rt::{Core, Device};
 
 use super::VolumeRef;
-use super::spec::{ArraySpec, Tuning};
+use super::spec::{ArraySpec, ArrayTuning};
 use super::status::{self, ArrayStatus};
 use crate::cores::{self, on_every_core};
 use crate::hints::HintShard;
@@ -18,7 +18,7 @@ use crate::lease::words::LeaseWords;
 use crate::level::ArrayShard;
 use crate::model::error::{FailError, JoinError, LeaveError, VolumeError};
 use crate::model::fixed::{Fixed, Limits};
-use crate::model::geometry::Kind;
+use crate::model::geometry::LevelKind;
 use crate::model::health::{Health, Trust};
 use crate::model::log::PAGE_BYTES as LOG_PAGE_BYTES;
 use crate::model::units::MemberIx;
@@ -30,7 +30,7 @@ use crate::state::{Home, MemberSpec, StateShard};
 #[derive(Debug, Clone)]
 pub struct ArrayHandle {
     fixed: Arc<Fixed>,
-    tuning: Tuning,
+    tuning: ArrayTuning,
 }
 
 impl ArrayHandle {
@@ -56,7 +56,7 @@ impl ArrayHandle {
         let health = Arc::new(Health::new(states, seats, trust));
         assert!(spec.geometry.survives(&health.lost()), "assembly starts no array that cannot be read");
         // Stripes of neither parity nor copies have no owner.
-        let owners = if spec.geometry.kind() == Kind::Striped { 1 } else { core.cores() };
+        let owners = if spec.geometry.kind() == LevelKind::Striped { 1 } else { core.cores() };
         let words = Arc::new(LeaseWords::new(owners));
         let tuning = spec.tuning;
         let part_bytes = tuning.ahead.part_bytes_of(&spec.geometry).max(u64::from(block_bytes));
@@ -203,7 +203,7 @@ impl ArrayHandle {
     /// Sets how many bytes the clean cache holds at most, all cores together
     /// ([`CacheTuning::bytes_max`]), from now on. Levels without parity have none.
     pub async fn set_cache_bytes(&self, core: &Core, bytes_max: usize) {
-        if self.fixed.geometry.kind() != Kind::Parity {
+        if self.fixed.geometry.kind() != LevelKind::Parity {
             return;
         }
         // Once the array is stopped no core has such a part.

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use wattle_rt::Core;
 
 use super::ArrayHandle;
-use crate::job::{Control, Goal, Job, JobError, JobShard, Pace, SyncReport};
+use crate::job::{Control, FinishedJob, Goal, Job, JobError, JobShard, Pace};
 use crate::state::Home;
 
 /// Checks, repairs, and the pace of everything that goes over the whole array.
@@ -62,7 +62,7 @@ impl ArrayHandle {
     }
 
     /// The job that ended last.
-    pub async fn report(&self, core: &Core) -> Option<SyncReport> {
+    pub async fn report(&self, core: &Core) -> Option<FinishedJob> {
         self.control(core, |control, _| control.last()).await?
     }
 

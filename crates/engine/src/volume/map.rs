@@ -9,23 +9,23 @@ pub struct MapSpec {
     /// What the parts lie on; segments name these by their place here.
     pub below: Vec<VolumeRef>,
     /// In order, without gaps.
-    pub segments: Vec<Segment>,
+    pub segments: Vec<MapSegment>,
     /// Nothing is ever written through this map.
     pub read_only: bool,
 }
 
 /// A run of a mapped volume. Lengths and offsets are whole sectors of 512 bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Segment {
+pub struct MapSegment {
     /// How long it is, in bytes.
     pub len_bytes: u64,
     /// Where it is.
-    pub target: Target,
+    pub target: SegmentTarget,
 }
 
 /// Where a segment is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Target {
+pub enum SegmentTarget {
     /// In one piece.
     Linear(Leg),
     /// By turns on several volumes. The segment is whole stripes long.
@@ -53,7 +53,7 @@ pub struct Leg {
 /// What is wrong with a map.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum MapError {
+pub enum VolumeMapError {
     /// A segment is empty, too long, or not whole sectors or stripes.
     #[error("segment {segment} has a length that cannot be")]
     Length {
@@ -95,22 +95,23 @@ pub(super) struct Map {
     pub below: Vec<VolumeRef>,
     pub read_only: bool,
     /// With the byte each segment starts at.
-    segments: Vec<(u64, Segment)>,
+    segments: Vec<(u64, MapSegment)>,
     pub size_bytes: u64,
 }
 
 impl Map {
-    pub fn new(spec: MapSpec) -> Result<Self, MapError> {
+    pub fn new(spec: MapSpec) -> Result<Self, VolumeMapError> {
         let sizes: Vec<_> = spec.below.iter().map(VolumeRef::size_bytes).collect();
         let mut segments = Vec::with_capacity(spec.segments.len());
         let mut size_bytes = 0_u64;
         for (ix, segment) in spec.segments.into_iter().enumerate() {
             check(ix, &segment, &sizes)?;
-            if segment.target == Target::Zero && !spec.read_only {
-                return Err(MapError::Nowhere { segment: ix });
+            if segment.target == SegmentTarget::Zero && !spec.read_only {
+                return Err(VolumeMapError::Nowhere { segment: ix });
             }
             let start = size_bytes;
-            size_bytes = start.checked_add(segment.len_bytes).ok_or(MapError::Length { segment: ix })?;
+            size_bytes =
+                start.checked_add(segment.len_bytes).ok_or(VolumeMapError::Length { segment: ix })?;
             segments.push((start, segment));
         }
         Ok(Self { below: spec.below, read_only: spec.read_only, segments, size_bytes })
@@ -136,20 +137,20 @@ impl Map {
     }
 
     /// The segments with the byte each starts at.
-    pub fn segments(&self) -> &[(u64, Segment)] {
+    pub fn segments(&self) -> &[(u64, MapSegment)] {
         &self.segments
     }
 }
 
-impl Segment {
+impl MapSegment {
     /// The first piece of at most `len` bytes from `at` on.
     fn piece(&self, at: u64, len: u64) -> Piece {
         let len = len.min(self.len_bytes - at);
         match &self.target {
-            Target::Zero => Piece { len_bytes: len, to: Place::Zero },
-            Target::Missing => Piece { len_bytes: len, to: Place::Missing },
-            Target::Linear(leg) => Piece { len_bytes: len, to: leg.place(at) },
-            Target::Striped { stripe_bytes, legs } => {
+            SegmentTarget::Zero => Piece { len_bytes: len, to: Place::Zero },
+            SegmentTarget::Missing => Piece { len_bytes: len, to: Place::Missing },
+            SegmentTarget::Linear(leg) => Piece { len_bytes: len, to: leg.place(at) },
+            SegmentTarget::Striped { stripe_bytes, legs } => {
                 let (stripe, within) = (at / stripe_bytes, at % stripe_bytes);
                 let width = legs.len() as u64;
                 let leg = &legs[(stripe % width) as usize];
@@ -166,10 +167,10 @@ impl Leg {
     }
 }
 
-fn check(ix: usize, segment: &Segment, sizes: &[u64]) -> Result<(), MapError> {
+fn check(ix: usize, segment: &MapSegment, sizes: &[u64]) -> Result<(), VolumeMapError> {
     let whole = |bytes: u64| bytes > 0 && bytes.is_multiple_of(512);
     if !whole(segment.len_bytes) {
-        return Err(MapError::Length { segment: ix });
+        return Err(VolumeMapError::Length { segment: ix });
     }
     let fits = |leg: &Leg, len: u64| {
         let end = leg.offset_bytes.checked_add(len);
@@ -177,14 +178,14 @@ fn check(ix: usize, segment: &Segment, sizes: &[u64]) -> Result<(), MapError> {
         leg.offset_bytes.is_multiple_of(512) && end.zip(size).is_some_and(|(end, &size)| end <= size)
     };
     let (legs, each) = match &segment.target {
-        Target::Zero | Target::Missing => return Ok(()),
-        Target::Linear(leg) => (std::slice::from_ref(leg), segment.len_bytes),
-        Target::Striped { stripe_bytes, legs } => {
+        SegmentTarget::Zero | SegmentTarget::Missing => return Ok(()),
+        SegmentTarget::Linear(leg) => (std::slice::from_ref(leg), segment.len_bytes),
+        SegmentTarget::Striped { stripe_bytes, legs } => {
             let row = stripe_bytes.checked_mul(legs.len() as u64).filter(|&row| whole(row));
             let row = row.filter(|&row| whole(*stripe_bytes) && segment.len_bytes.is_multiple_of(row));
-            let row = row.ok_or(MapError::Length { segment: ix })?;
+            let row = row.ok_or(VolumeMapError::Length { segment: ix })?;
             (&legs[..], segment.len_bytes / row * stripe_bytes)
         }
     };
-    if legs.iter().all(|leg| fits(leg, each)) { Ok(()) } else { Err(MapError::Beyond { segment: ix }) }
+    if legs.iter().all(|leg| fits(leg, each)) { Ok(()) } else { Err(VolumeMapError::Beyond { segment: ix }) }
 }

@@ -7,10 +7,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use wattle_rt::sync::Event;
+use wattle_rt::sync::Latch;
 use wattle_rt::{Buf, BufMut, Core, Durability, JoinHandle, Unmap};
 
-use super::map::{Leg, Map, MapError, MapSpec, Piece, Place, Segment, Target};
+use super::map::{Leg, Map, MapSegment, MapSpec, Piece, Place, SegmentTarget, VolumeMapError};
 use super::{Volume, VolumeRef, gather};
 use crate::cores::{self, on_every_core};
 use crate::model::error::VolumeError;
@@ -97,7 +97,7 @@ impl MappedHandle {
             async move {
                 let shard = core.local::<Shard>(key).ok_or(VolumeError::Stopped)?;
                 let before = shard.opened()?;
-                let held = Some(Held { bytes, released: Rc::new(Event::new()) });
+                let held = Some(Held { bytes, released: Rc::new(Latch::new()) });
                 let (map, below) = (before.map.clone(), before.below.clone());
                 drop(before);
                 shard.release();
@@ -173,7 +173,7 @@ fn prepare_here(core: &Core, fixed: &Arc<MappedFixed>, map: Arc<Map>) -> Result<
 pub enum StartMappedError {
     /// The map cannot be.
     #[error(transparent)]
-    Map(#[from] MapError),
+    Map(#[from] VolumeMapError),
     /// What is below cannot be opened.
     #[error(transparent)]
     Below(#[from] VolumeError),
@@ -227,7 +227,7 @@ struct Opened {
     below: Vec<Volume>,
     held: Option<Held>,
     /// Set when no request uses it any more.
-    ended: Rc<Event>,
+    ended: Rc<Latch>,
 }
 
 impl Opened {
@@ -246,7 +246,7 @@ impl Drop for Opened {
 #[derive(Clone)]
 struct Held {
     bytes: Range<u64>,
-    released: Rc<Event>,
+    released: Rc<Latch>,
 }
 
 /// A mapped volume, open on one core.
@@ -440,9 +440,9 @@ fn topology(opened: &Opened) -> (u32, u32) {
     let (mut io_min, mut io_opt) = (512_u64, None);
     for (start, segment) in opened.map.segments() {
         let (legs, stripe) = match &segment.target {
-            Target::Linear(leg) => (std::slice::from_ref(leg), None),
-            Target::Striped { stripe_bytes, legs } => (&legs[..], Some(*stripe_bytes)),
-            Target::Zero | Target::Missing => continue,
+            SegmentTarget::Linear(leg) => (std::slice::from_ref(leg), None),
+            SegmentTarget::Striped { stripe_bytes, legs } => (&legs[..], Some(*stripe_bytes)),
+            SegmentTarget::Zero | SegmentTarget::Missing => continue,
         };
         for leg in legs {
             let below = &opened.below[leg.below];
@@ -471,10 +471,10 @@ fn topology(opened: &Opened) -> (u32, u32) {
     (narrow(io_min), narrow(io_opt.unwrap_or(0)))
 }
 
-impl Segment {
+impl MapSegment {
     /// A segment in one piece.
     #[must_use]
     pub fn linear(len_bytes: u64, below: usize, offset_bytes: u64) -> Self {
-        Self { len_bytes, target: Target::Linear(Leg { below, offset_bytes }) }
+        Self { len_bytes, target: SegmentTarget::Linear(Leg { below, offset_bytes }) }
     }
 }

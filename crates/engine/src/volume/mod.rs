@@ -22,10 +22,10 @@ use crate::level::ArrayShard;
 use crate::model::error::VolumeError;
 pub(crate) use array::ArrayVolume;
 pub use handle::ArrayHandle;
-pub use map::{Leg, MapError, MapSpec, Segment, Target};
+pub use map::{Leg, MapSegment, MapSpec, SegmentTarget, VolumeMapError};
 use mapped::MappedVolume;
 pub use mapped::{MappedHandle, StartMappedError};
-pub use spec::{ArraySpec, Tuning};
+pub use spec::{ArraySpec, ArrayTuning};
 pub use status::{ArrayStatus, MemberStatus};
 
 /// A volume that can be opened on any core.

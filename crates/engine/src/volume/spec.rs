@@ -40,7 +40,7 @@ pub struct ArraySpec {
     /// The partial parity log to write (RAID 5).
     pub log: Option<LogSpec>,
     /// Bounds and times.
-    pub tuning: Tuning,
+    pub tuning: ArrayTuning,
 }
 
 impl ArraySpec {
@@ -58,14 +58,14 @@ impl ArraySpec {
             read_only: false,
             intent: None,
             log: None,
-            tuning: Tuning::default(),
+            tuning: ArrayTuning::default(),
         }
     }
 }
 
 /// Bounds and times of an array.
 #[derive(Debug, Clone, Copy)]
-pub struct Tuning {
+pub struct ArrayTuning {
     /// Most bytes of old blocks and new parity that writes and reconstructions hold at once on a
     /// core; more wait their turn. An operation that needs more than this by itself has the core to
     /// itself.
@@ -83,10 +83,10 @@ pub struct Tuning {
     /// and the member counts as slow for a while: it is asked again now and then.
     pub read_deadline: Duration,
     /// Resync, recovery, check and repair.
-    pub sync: job::Tuning,
+    pub sync: job::JobTuning,
 }
 
-impl Default for Tuning {
+impl Default for ArrayTuning {
     fn default() -> Self {
         Self {
             stripe_buffer_bytes: 32 << 20,
@@ -95,7 +95,7 @@ impl Default for Tuning {
             clean_delay: Duration::from_millis(200),
             read_errors_max: 20,
             read_deadline: Duration::from_secs(2),
-            sync: job::Tuning::default(),
+            sync: job::JobTuning::default(),
         }
     }
 }

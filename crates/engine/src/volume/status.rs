@@ -7,7 +7,7 @@ use wattle_rt::{Core, TrafficTotals};
 use crate::cores;
 use crate::hints::HintShard;
 use crate::hints::cache::CacheStatus;
-use crate::job::{Decision, JobShard, SyncReport, SyncStatus};
+use crate::job::{FinishedJob, JobShard, ShareDecision, SyncStatus};
 use crate::member::Troubles;
 use crate::model::fixed::Fixed;
 use crate::model::geometry::Level;
@@ -47,9 +47,9 @@ pub struct ArrayStatus {
     /// The resync, recovery, check or repair under way.
     pub sync: Option<SyncStatus>,
     /// The last one that ended.
-    pub last: Option<SyncReport>,
+    pub last: Option<FinishedJob>,
     /// What was decided about the speed of these, the latest last.
-    pub decisions: Vec<Decision>,
+    pub decisions: Vec<ShareDecision>,
 }
 
 /// One slot as it is now.

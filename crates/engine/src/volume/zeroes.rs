@@ -10,7 +10,7 @@ use super::ArrayVolume;
 use crate::level::ArrayShard;
 use crate::level::zero;
 use crate::model::error::VolumeError;
-use crate::model::geometry::Kind;
+use crate::model::geometry::LevelKind;
 use crate::model::units::{SECTOR_BYTES, Sector};
 use crate::state::Home;
 use crate::state::ppl;
@@ -176,8 +176,8 @@ impl ArrayVolume {
 
     fn zero_unit(&self) -> Sector {
         match self.geometry().kind() {
-            Kind::Parity => self.geometry().stripe_data_sectors(),
-            Kind::Striped | Kind::Mirrored => Sector(u64::from(self.block_bytes()) / SECTOR_BYTES),
+            LevelKind::Parity => self.geometry().stripe_data_sectors(),
+            LevelKind::Striped | LevelKind::Mirrored => Sector(u64::from(self.block_bytes()) / SECTOR_BYTES),
         }
     }
 }

@@ -11,7 +11,7 @@ struct Watch {
 }
 
 impl Metadata for Watch {
-    fn commit<'a>(&'a self, record: &'a Record) -> LocalBoxFuture<'a, Result<(), MemberSet>> {
+    fn commit<'a>(&'a self, record: &'a ArrayRecord) -> LocalBoxFuture<'a, Result<(), MemberSet>> {
         Box::pin(async {
             if !*self.dirty.borrow() {
                 let written: usize = self.drives.iter().map(|drive| drive.take_write_log().len()).sum();

@@ -9,18 +9,18 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use wattle_engine::geometry::{Geometry, Level, Params};
-use wattle_engine::metadata::{LocalBoxFuture, Metadata, NoMetadata, Record};
+use wattle_engine::metadata::{ArrayRecord, LocalBoxFuture, Metadata, NoMetadata};
 use wattle_engine::units::{MemberIx, MemberSet, Sector};
 use wattle_engine::{ArrayHandle, ArraySpec, FailError, MemberSpec, MemberState, Volume, VolumeError};
 use wattle_rt::{
-    Buf, BufMut, Core, CoreIx, Device, DriveConfig, DriveControl, Durability, World, WorldConfig,
+    Buf, BufMut, Core, CoreIx, Device, DriveConfig, DriveControl, Durability, SimWorld, WorldConfig,
 };
 
 const MEMBER_SECTORS: u64 = 256;
 const CHUNK: u64 = 32;
 
 struct Fixture {
-    world: World,
+    world: SimWorld,
     drives: Vec<Device>,
     level: Level,
     synced_below: Sector,
@@ -32,7 +32,7 @@ impl Fixture {
     }
 
     fn seeded(level: Level, members: usize, cores: usize, seed: u64) -> Self {
-        let mut world = World::new(WorldConfig { seed, cores, ..WorldConfig::default() });
+        let mut world = SimWorld::new(WorldConfig { seed, cores, ..WorldConfig::default() });
         let drives = (0..members)
             .map(|slot| {
                 world.add_drive(DriveConfig {
@@ -104,7 +104,7 @@ async fn read(volume: &Volume, at: u64, len: usize) -> Result<Vec<u8>, VolumeErr
 /// Takes its time, and remembers what was durable when.
 struct Slow {
     core: Core,
-    records: Rc<RefCell<Vec<Record>>>,
+    records: Rc<RefCell<Vec<ArrayRecord>>>,
 }
 
 impl Slow {
@@ -114,7 +114,7 @@ impl Slow {
 }
 
 impl Metadata for Slow {
-    fn commit<'a>(&'a self, record: &'a Record) -> LocalBoxFuture<'a, Result<(), MemberSet>> {
+    fn commit<'a>(&'a self, record: &'a ArrayRecord) -> LocalBoxFuture<'a, Result<(), MemberSet>> {
         Box::pin(async {
             self.core.sleep(Duration::from_millis(5)).await;
             self.records.borrow_mut().push(record.clone());
@@ -427,7 +427,7 @@ fn what_is_acknowledged_before_a_resync_can_be_read() {
 /// A size that is no multiple of the members' blocks leaves sectors that no operation reaches.
 #[test]
 fn the_cut_off_end_of_a_mirror_on_large_blocks_costs_no_member() {
-    let mut world = World::new(WorldConfig::default());
+    let mut world = SimWorld::new(WorldConfig::default());
     let drives: Vec<Device> = (0..2)
         .map(|_| world.add_drive(DriveConfig { sector_bytes: 4096, ..DriveConfig::default() }))
         .collect();

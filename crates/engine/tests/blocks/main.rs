@@ -11,10 +11,10 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use wattle_engine::geometry::{Geometry, Level, Params};
-use wattle_engine::metadata::{LocalBoxFuture, Metadata, NoMetadata, Record};
+use wattle_engine::metadata::{ArrayRecord, LocalBoxFuture, Metadata, NoMetadata};
 use wattle_engine::units::{MemberIx, MemberSet, Sector, StripeNo};
 use wattle_engine::{ArraySpec, MemberSpec, Volume, VolumeError};
-use wattle_rt::{BufMut, Device, DriveConfig, DriveControl, World, WorldConfig};
+use wattle_rt::{BufMut, Device, DriveConfig, DriveControl, SimWorld, WorldConfig};
 
 const MEMBER_SECTORS: u64 = 256;
 const CHUNK: u64 = 32;
@@ -22,7 +22,7 @@ const SECTOR: usize = 512;
 
 /// Remembers what was recorded.
 #[derive(Clone, Default)]
-struct Records(Rc<RefCell<Vec<Record>>>);
+struct Records(Rc<RefCell<Vec<ArrayRecord>>>);
 
 impl Records {
     /// The bad sectors of a seat as they were recorded last.
@@ -32,7 +32,7 @@ impl Records {
 }
 
 impl Metadata for Records {
-    fn commit<'a>(&'a self, record: &'a Record) -> LocalBoxFuture<'a, Result<(), MemberSet>> {
+    fn commit<'a>(&'a self, record: &'a ArrayRecord) -> LocalBoxFuture<'a, Result<(), MemberSet>> {
         self.0.borrow_mut().push(record.clone());
         Box::pin(std::future::ready(Ok(())))
     }
@@ -47,7 +47,7 @@ impl Metadata for Records {
 }
 
 struct Fixture {
-    world: World,
+    world: SimWorld,
     drives: Vec<Device>,
     level: Level,
     member_sectors: u64,
@@ -60,7 +60,7 @@ impl Fixture {
     }
 
     fn on(level: Level, config: &DriveConfig) -> Self {
-        let mut world = World::new(WorldConfig { seed: 7, cores: 2, ..WorldConfig::default() });
+        let mut world = SimWorld::new(WorldConfig { seed: 7, cores: 2, ..WorldConfig::default() });
         let members = match level {
             Level::Raid1 => 2,
             Level::Raid6 => 5,

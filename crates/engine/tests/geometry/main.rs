@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 use proptest::prelude::*;
 use wattle_engine::geometry::{
-    BlockRole, CHUNK_MAX, Geometry, GeometryError, Hazard, Kind, Level, Params, ParseLayoutError,
+    BlockRole, CHUNK_MAX, Geometry, GeometryError, Hazard, Level, LevelKind, Params, ParseLayoutError,
     default_layout, layout_name, parse_layout,
 };
 use wattle_engine::units::{MemberIx, MemberSet, SECTORS_MAX, Sector, StripeNo};
@@ -74,7 +74,7 @@ fn check(params: &Params) {
             }
         }
     }
-    if geometry.kind() == Kind::Parity {
+    if geometry.kind() == LevelKind::Parity {
         check_stripes(params, &geometry);
     }
 }
@@ -82,15 +82,15 @@ fn check(params: &Params) {
 /// All places of an array sector, and how far they are contiguous.
 fn places(geometry: &Geometry, lba: Sector) -> (Vec<naive::Place>, Sector) {
     match geometry.kind() {
-        Kind::Striped => {
+        LevelKind::Striped => {
             let run = geometry.map(lba);
             (vec![(u64::from(run.member.0), run.sector.0)], run.len)
         }
-        Kind::Mirrored => {
+        LevelKind::Mirrored => {
             let copies = geometry.copies(lba);
             (copies.iter().map(|copy| (u64::from(copy.member.0), copy.sector.0)).collect(), copies.run)
         }
-        Kind::Parity => {
+        LevelKind::Parity => {
             let run = geometry.data_place(lba);
             (vec![(u64::from(run.member.0), run.sector.0)], run.len)
         }
@@ -450,7 +450,7 @@ fn survival_is_exact() {
         for mask in 0u32..1 << members {
             let lost: MemberSet = (0..members).filter(|slot| mask >> slot & 1 == 1).map(MemberIx).collect();
             let survives = match geometry.kind() {
-                Kind::Parity => lost.len() <= if params.level == Level::Raid6 { 2 } else { 1 },
+                LevelKind::Parity => lost.len() <= if params.level == Level::Raid6 { 2 } else { 1 },
                 _ => naive::places(&params)
                     .iter()
                     .all(|copies| copies.iter().any(|copy| !lost.contains(MemberIx(copy.0 as u16)))),

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use wattle_engine::geometry::Level;
 use wattle_engine::planted::{self, Bug};
-use wattle_engine::sync::Action;
+use wattle_engine::sync::JobKind;
 use wattle_engine::units::{MemberIx, Sector};
 use wattle_engine::{ArrayHandle, Job, MemberState, RepairSource, Volume};
 use wattle_rt::{Buf, Core, CoreIx, Durability, Unmap};
@@ -106,7 +106,7 @@ fn wrong_after(case: Case, story: Story, bugs: &[Bug]) -> usize {
                 }
                 let job = Job::Repair { range: None, source: Some(RepairSource::ParityFromData) };
                 array.start_job(&core, job).await.expect("nothing else is done");
-                while array.report(&core).await.is_none_or(|report| report.action != Action::Repair) {
+                while array.report(&core).await.is_none_or(|report| report.action != JobKind::Repair) {
                     core.sleep(Duration::from_micros(300)).await;
                 }
             }

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use wattle_engine::geometry::{Kind, Level};
-use wattle_engine::sync::{Action, JobEnd, MismatchKind, Pace, SyncReport};
+use wattle_engine::geometry::{Level, LevelKind};
+use wattle_engine::sync::{FinishedJob, JobEnd, JobKind, MismatchKind, Pace};
 use wattle_engine::units::{MemberIx, Sector};
 use wattle_engine::{ArrayHandle, ArraySpec, Job, JobError, MemberSpec, RepairSource};
 use wattle_rt::{Core, DriveControl};
@@ -11,7 +11,7 @@ use wattle_rt::{Core, DriveControl};
 use crate::world::{CASES, Fixture, OFFSET, settled};
 
 /// Runs a job on an array and returns what it says.
-fn job(fixture: &mut Fixture, spec: ArraySpec, job: Job) -> Result<SyncReport, JobError> {
+fn job(fixture: &mut Fixture, spec: ArraySpec, job: Job) -> Result<FinishedJob, JobError> {
     let (drives, books) = (fixture.drives.clone(), fixture.books.clone());
     fixture
         .world
@@ -21,7 +21,9 @@ fn job(fixture: &mut Fixture, spec: ArraySpec, job: Job) -> Result<SyncReport, J
             assert_eq!(array.start_job(&core, job).await, Err(JobError::AlreadyRunning));
             let report = loop {
                 match array.report(&core).await {
-                    Some(report) if matches!(report.action, Action::Check | Action::Repair) => break report,
+                    Some(report) if matches!(report.action, JobKind::Check | JobKind::Repair) => {
+                        break report;
+                    }
                     _ => core.sleep(Duration::from_micros(300)).await,
                 }
             };
@@ -98,7 +100,7 @@ fn a_check_says_where_parity_is_wrong_and_on_raid6_who() {
             // A repair that trusts the data makes all agree; where the data was right it is still.
             let spec = fixture.spec();
             let report = job(&mut fixture, spec, repair(Some(RepairSource::ParityFromData))).unwrap();
-            assert_eq!((report.action, report.mismatch_sectors), (Action::Repair, 3));
+            assert_eq!((report.action, report.mismatch_sectors), (JobKind::Repair, 3));
             let data = fixture.agrees("repaired");
             let hit = [100, 101, 203].map(|sector| {
                 fixture.geometry.array_sector_at(MemberIx(slot as u16), Sector(sector)).is_some()
@@ -187,7 +189,7 @@ fn a_check_rewrites_what_cannot_be_read() {
         let report = job(&mut fixture, spec, CHECK).unwrap();
         assert_eq!((report.mismatch_sectors, report.unreadable_sectors), (0, 0), "{case:?}");
         let kept = |sector: &u64| {
-            fixture.geometry.kind() == Kind::Parity
+            fixture.geometry.kind() == LevelKind::Parity
                 || fixture.geometry.array_sector_at(MemberIx(1), Sector(*sector)).is_some()
         };
         let kept: Vec<u64> = sectors.into_iter().filter(kept).collect();
@@ -294,7 +296,7 @@ fn pause_abort_and_the_speed_limit_do_what_they_say() {
                 array.abort_job(&core).await;
                 core.sleep(Duration::from_millis(20)).await;
                 let report = array.report(&core).await.expect("it ended");
-                assert_eq!((report.action, report.end), (Action::Check, JobEnd::Aborted));
+                assert_eq!((report.action, report.end), (JobKind::Check, JobEnd::Aborted));
                 assert!(report.done > Sector(0) && report.done < Sector(200), "{case:?}: {report:?}");
                 // And one that runs does not hold up a stop.
                 array.start_job(&core, CHECK).await.unwrap();

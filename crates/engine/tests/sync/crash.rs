@@ -5,10 +5,10 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use wattle_engine::metadata::{LocalBoxFuture, Metadata, NoMetadata, Record};
+use wattle_engine::metadata::{ArrayRecord, LocalBoxFuture, Metadata, NoMetadata};
 use wattle_engine::units::{MemberSet, Sector};
 use wattle_engine::{ArrayHandle, ArraySpec, MemberKey, MemberSpec, MemberState};
-use wattle_rt::{Core, Outcome};
+use wattle_rt::{Core, RunOutcome};
 
 use crate::world::{Books, CASES, Fixture, client, reassembled, settled};
 
@@ -39,11 +39,11 @@ fn run_with_cuts(fixture: &mut Fixture, spec: &ArraySpec, mut ops: u64, writes: 
             array.stop(&core).await.expect("it stops");
         });
         match outcome {
-            Outcome::Done(()) => {
+            RunOutcome::Done(()) => {
                 fixture.world.cancel_power_cut();
                 return cuts;
             }
-            Outcome::PowerCut => {}
+            RunOutcome::PowerCut => {}
             other => panic!("{:?}: {other:?}", fixture.case),
         }
     }
@@ -194,7 +194,7 @@ struct Late {
 }
 
 impl Metadata for Late {
-    fn commit<'a>(&'a self, record: &'a Record) -> LocalBoxFuture<'a, Result<(), MemberSet>> {
+    fn commit<'a>(&'a self, record: &'a ArrayRecord) -> LocalBoxFuture<'a, Result<(), MemberSet>> {
         Box::pin(async {
             self.core.sleep(Duration::from_millis(5)).await;
             self.books.0.borrow_mut().push(record.clone());

@@ -4,8 +4,8 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use wattle_engine::metadata::{LocalBoxFuture, Metadata, Record};
-use wattle_engine::sync::{Action, JobEnd, JobFailure};
+use wattle_engine::metadata::{ArrayRecord, LocalBoxFuture, Metadata};
+use wattle_engine::sync::{JobEnd, JobFailure, JobKind};
 use wattle_engine::units::{MemberIx, MemberSet, Sector, StripeNo};
 use wattle_engine::{
     ArrayHandle, ArraySpec, FailError, LeaveError, MemberKey, MemberSpec, MemberState, Regions, VolumeError,
@@ -32,7 +32,7 @@ fn settle(fixture: &mut Fixture, spec: ArraySpec, model: Vec<u8>, clients: usize
         array.stop(&core).await.expect("it stops");
     });
     match outcome {
-        wattle_rt::Outcome::Done(()) => {}
+        wattle_rt::RunOutcome::Done(()) => {}
         other => panic!("{:?}: {other:?}", fixture.case),
     }
     Rc::try_unwrap(model).expect("the clients are gone").into_inner()
@@ -87,7 +87,7 @@ fn what_may_disagree_is_made_to_agree() {
                 for sector in (slot as u64..256).step_by(5) {
                     let place = fixture.geometry.array_sector_at(MemberIx(slot as u16), Sector(sector));
                     let first = place.is_some_and(|lba| {
-                        fixture.geometry.kind() == wattle_engine::geometry::Kind::Parity || {
+                        fixture.geometry.kind() == wattle_engine::geometry::LevelKind::Parity || {
                             let copies = fixture.geometry.copies(lba);
                             let first = copies.as_slice()[0];
                             (first.member.index(), first.sector.0) == (slot, sector)
@@ -227,7 +227,7 @@ fn a_device_that_is_named_is_found_wherever_it_sits() {
             assert_eq!(array.fail(&core, new).await, Ok(slot));
             array.stop(&core).await.expect("it stops");
         });
-        assert!(matches!(outcome, wattle_rt::Outcome::Done(())), "{case:?}: {outcome:?}");
+        assert!(matches!(outcome, wattle_rt::RunOutcome::Done(())), "{case:?}: {outcome:?}");
     }
 }
 
@@ -240,7 +240,7 @@ struct Unplug {
 }
 
 impl Metadata for Unplug {
-    fn commit<'a>(&'a self, record: &'a Record) -> LocalBoxFuture<'a, Result<(), MemberSet>> {
+    fn commit<'a>(&'a self, record: &'a ArrayRecord) -> LocalBoxFuture<'a, Result<(), MemberSet>> {
         Box::pin(async move {
             let result = self.books.commit(record).await;
             if record.seats[self.slot.index()].key == Some(self.taken_by) {
@@ -300,7 +300,7 @@ fn a_late_error_of_a_replaced_member_costs_nobody_else() {
             assert_eq!(status.members[0].read_errors, 0, "{case:?}");
             array.stop(&core).await.expect("it stops");
         });
-        assert!(matches!(outcome, wattle_rt::Outcome::Done(())), "{case:?}: {outcome:?}");
+        assert!(matches!(outcome, wattle_rt::RunOutcome::Done(())), "{case:?}: {outcome:?}");
     }
 }
 
@@ -385,7 +385,7 @@ fn a_second_member_that_fails_during_a_recovery_is_made_up_for() {
             .run(async move |core: Core| {
                 let array = ArrayHandle::start(&core, spec, books.keeper(&core, &drives)).await;
                 core.sleep(Duration::from_millis(5)).await;
-                assert!(array.status(&core).await.sync.is_some_and(|sync| sync.action == Action::Recover));
+                assert!(array.status(&core).await.sync.is_some_and(|sync| sync.action == JobKind::Recover));
                 control.gone_now();
                 let status = settled(&core, &array).await;
                 assert_eq!(
@@ -428,7 +428,7 @@ fn what_nobody_has_is_recorded_as_bad_and_never_made_up() {
                 let status = settled(&core, &array).await;
                 assert_eq!(status.members[0].state, MemberState::InSync);
                 let last = status.last.expect("a recovery ended");
-                assert_eq!((last.action, last.end), (Action::Recover, JobEnd::Finished));
+                assert_eq!((last.action, last.end), (JobKind::Recover, JobEnd::Finished));
                 assert!(last.bad_sectors_passed_on > 0, "{last:?}");
                 assert_eq!(status.members[0].bad_sectors, last.bad_sectors_passed_on);
                 let volume = array.volume().open(&core).expect("it runs");

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use wattle_engine::geometry::Kind;
+use wattle_engine::geometry::LevelKind;
 use wattle_engine::units::Sector;
 use wattle_engine::{ArrayHandle, ArraySpec, MemberSpec, MemberState, Regions, Volume};
 use wattle_rt::{BufMut, Core, Durability, Rng};
@@ -14,7 +14,7 @@ use crate::world::{CASES, Case, Fixture, MEMBER_SECTORS, OFFSET, settled};
 type Model = Rc<RefCell<Vec<u8>>>;
 
 fn mirrored() -> impl Iterator<Item = Case> {
-    CASES.iter().copied().filter(|case| Fixture::new(*case, 0, 1).geometry.kind() == Kind::Mirrored)
+    CASES.iter().copied().filter(|case| Fixture::new(*case, 0, 1).geometry.kind() == LevelKind::Mirrored)
 }
 
 async fn write(volume: &Volume, model: &Model, at: u64, len: u64, rng: &mut Rng) {

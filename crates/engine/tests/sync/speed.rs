@@ -7,14 +7,14 @@ use std::time::Duration;
 use wattle_engine::geometry::Level;
 use wattle_engine::units::Sector;
 use wattle_engine::{ArrayHandle, ArraySpec, MemberSpec, MemberState, Volume};
-use wattle_rt::{BufMut, Core, Device, DriveConfig, Durability, Rng, World, WorldConfig};
+use wattle_rt::{BufMut, Core, Device, DriveConfig, Durability, Rng, SimWorld, WorldConfig};
 
 use crate::world::{Case, geometry_of};
 
 const BANDWIDTH: u64 = 500_000_000;
 
 /// An NVMe-like drive whose contents do not matter.
-fn drive(world: &mut World, size_bytes: u64, slot: usize) -> Device {
+fn drive(world: &mut SimWorld, size_bytes: u64, slot: usize) -> Device {
     let latency = Duration::from_micros(80)..Duration::from_micros(80);
     world.add_drive(DriveConfig {
         size_bytes,
@@ -29,8 +29,8 @@ fn drive(world: &mut World, size_bytes: u64, slot: usize) -> Device {
     })
 }
 
-fn array(case: Case, member_sectors: u64, cores: usize) -> (World, ArraySpec) {
-    let mut world = World::new(WorldConfig { seed: 1, cores, ..WorldConfig::default() });
+fn array(case: Case, member_sectors: u64, cores: usize) -> (SimWorld, ArraySpec) {
+    let mut world = SimWorld::new(WorldConfig { seed: 1, cores, ..WorldConfig::default() });
     world.keep_order();
     let members = (0..case.members)
         .map(|slot| MemberSpec::in_sync(drive(&mut world, member_sectors * 512, slot), Sector(0)))

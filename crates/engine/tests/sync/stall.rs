@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use wattle_engine::geometry::{Kind, Level};
+use wattle_engine::geometry::{Level, LevelKind};
 use wattle_engine::metadata::NoMetadata;
-use wattle_engine::sync::{Action, JobEnd};
+use wattle_engine::sync::{JobEnd, JobKind};
 use wattle_engine::units::{MemberIx, SECTOR_BYTES, Sector};
 use wattle_engine::{ArrayHandle, ArraySpec, Job, MemberSpec, RepairSource};
-use wattle_rt::{Core, DriveConfig, World, WorldConfig};
+use wattle_rt::{Core, DriveConfig, SimWorld, WorldConfig};
 
 use crate::world::{CASES, Case, Fixture, geometry_of, settled};
 
@@ -125,7 +125,7 @@ fn a_repair_leaves_alone_what_is_not_read_in_time() {
         let spec = quickly(fixture.spec());
         let stalled = fixture.drive(0);
         let source = match case.level.kind() {
-            Kind::Parity => RepairSource::ParityFromData,
+            LevelKind::Parity => RepairSource::ParityFromData,
             _ => RepairSource::CopyFrom(MemberIx(0)),
         };
         let (drives, books) = (fixture.drives.clone(), fixture.books.clone());
@@ -158,7 +158,7 @@ fn a_repair_leaves_alone_what_is_not_read_in_time() {
 fn a_slow_member_is_not_late_for_what_waits_in_front_of_a_read() {
     let case = CASES[0];
     let member_sectors = 48 << 11;
-    let mut world = World::new(WorldConfig { seed: 1, cores: 2, ..WorldConfig::default() });
+    let mut world = SimWorld::new(WorldConfig { seed: 1, cores: 2, ..WorldConfig::default() });
     let mut members = Vec::new();
     for _ in 0..case.members {
         let drive = world.add_drive(DriveConfig {
@@ -199,7 +199,7 @@ fn a_resync_that_waits_for_a_stalled_member_ends_when_told_to() {
                 let array = ArrayHandle::start(&core, spec, books.keeper(&core, &drives)).await;
                 core.sleep(5 * DEADLINE).await;
                 let sync = array.status(&core).await.sync.expect("it waits");
-                assert_eq!((sync.action, sync.position), (Action::Resync, Sector(0)), "{case:?}");
+                assert_eq!((sync.action, sync.position), (JobKind::Resync, Sector(0)), "{case:?}");
                 let stop = core.spawn({
                     let (core, array) = (core.clone(), array.clone());
                     async move { array.stop(&core).await }

@@ -4,14 +4,14 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use wattle_engine::array::{ArrayStatus, Tuning};
-use wattle_engine::geometry::{Geometry, Kind, Level, Params};
-use wattle_engine::metadata::{LocalBoxFuture, Metadata, NoMetadata, Record};
+use wattle_engine::array::{ArrayStatus, ArrayTuning};
+use wattle_engine::geometry::{Geometry, Level, LevelKind, Params};
+use wattle_engine::metadata::{ArrayRecord, LocalBoxFuture, Metadata, NoMetadata};
 use wattle_engine::sync::{self, Pace};
 use wattle_engine::units::{MemberIx, MemberSet, Sector, StripeNo};
 use wattle_engine::{ArrayHandle, ArraySpec, BadRanges, MemberKey, MemberSpec, MemberState, Volume};
 use wattle_parity::naive;
-use wattle_rt::{BufMut, Core, Device, DriveConfig, DriveControl, Durability, Rng, World, WorldConfig};
+use wattle_rt::{BufMut, Core, Device, DriveConfig, DriveControl, Durability, Rng, SimWorld, WorldConfig};
 
 #[derive(Clone, Copy, Debug)]
 pub struct Case {
@@ -62,10 +62,10 @@ pub fn geometry_of(case: Case, member_sectors: u64) -> Geometry {
 }
 
 /// Small steps and many checkpoints.
-pub fn tuning() -> Tuning {
-    Tuning {
+pub fn tuning() -> ArrayTuning {
+    ArrayTuning {
         clean_delay: Duration::from_millis(2),
-        sync: sync::Tuning {
+        sync: sync::JobTuning {
             goal: sync::Goal::default(),
             pace: Pace { min_bytes_per_second: 1 << 20, max_bytes_per_second: u64::MAX },
             checkpoint_every: Duration::from_millis(1),
@@ -75,13 +75,13 @@ pub fn tuning() -> Tuning {
             window_bytes: 32 << 10,
             frozen: false,
         },
-        ..Tuning::default()
+        ..ArrayTuning::default()
     }
 }
 
 /// Keeps the last record that became durable, as superblocks do: what was written before it is.
 #[derive(Clone, Default)]
-pub struct Books(pub Rc<RefCell<Vec<Record>>>);
+pub struct Books(pub Rc<RefCell<Vec<ArrayRecord>>>);
 
 struct Keeper {
     core: Core,
@@ -90,7 +90,7 @@ struct Keeper {
 }
 
 impl Metadata for Keeper {
-    fn commit<'a>(&'a self, record: &'a Record) -> LocalBoxFuture<'a, Result<(), MemberSet>> {
+    fn commit<'a>(&'a self, record: &'a ArrayRecord) -> LocalBoxFuture<'a, Result<(), MemberSet>> {
         Box::pin(async {
             for flush in self.drives.iter().map(|drive| self.core.flush(drive)).collect::<Vec<_>>() {
                 // A drive that is gone has failed already, or is about to.
@@ -115,13 +115,13 @@ impl Books {
         Box::new(Keeper { core: core.clone(), drives: drives.to_vec(), books: self.clone() })
     }
 
-    pub fn last(&self) -> Option<Record> {
+    pub fn last(&self) -> Option<ArrayRecord> {
         self.0.borrow().last().cloned()
     }
 }
 
 pub struct Fixture {
-    pub world: World,
+    pub world: SimWorld,
     /// The slots', then a spare one for each.
     pub drives: Vec<Device>,
     pub case: Case,
@@ -131,7 +131,7 @@ pub struct Fixture {
 
 impl Fixture {
     pub fn new(case: Case, seed: u64, cores: usize) -> Self {
-        let mut world = World::new(WorldConfig { seed, cores, ..WorldConfig::default() });
+        let mut world = SimWorld::new(WorldConfig { seed, cores, ..WorldConfig::default() });
         let drives: Vec<Device> = (0..2 * case.members)
             .map(|slot| {
                 world.add_drive(DriveConfig {
@@ -194,7 +194,7 @@ impl Fixture {
         if let Some(lba) = geometry.array_sector_at(member, Sector(sector)) {
             return Some(of(lba));
         }
-        if geometry.kind() != Kind::Parity {
+        if geometry.kind() != LevelKind::Parity {
             return None;
         }
         let chunk = geometry.chunk().0;
@@ -232,7 +232,7 @@ impl Fixture {
         let mut model = vec![0; (self.geometry.array_sectors().0 * 512) as usize];
         for lba in 0..self.geometry.array_sectors().0 {
             let (member, sector) = match self.geometry.kind() {
-                Kind::Parity => {
+                LevelKind::Parity => {
                     let place = self.geometry.data_place(Sector(lba));
                     (place.member, place.sector)
                 }
@@ -291,7 +291,7 @@ pub async fn client(core: Core, volume: Volume, model: Rc<RefCell<Vec<u8>>>, see
 }
 
 /// What an assembly makes of a record after a crash.
-pub fn reassembled(fixture: &Fixture, spec: &ArraySpec, record: Option<&Record>) -> ArraySpec {
+pub fn reassembled(fixture: &Fixture, spec: &ArraySpec, record: Option<&ArrayRecord>) -> ArraySpec {
     let mut spec = spec.clone();
     let Some(record) = record else { return spec };
     spec.synced_below = if record.dirty { Sector(0) } else { record.synced_below };

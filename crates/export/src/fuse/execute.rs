@@ -5,20 +5,20 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use wattle_engine::{Volume, VolumeError};
-use wattle_rt::sync::Event;
+use wattle_rt::sync::Latch;
 use wattle_rt::{Buf, BufMut, Durability};
 
-use super::protocol::{Errno, Out};
-use super::request::{Command, Job};
-use super::tree::Tree;
+use super::protocol::{FuseErrno, Out};
+use super::request::{FuseCommand, VolumeRequest};
+use super::tree::NodeTree;
 
 /// What a core needs to answer.
 pub(super) struct Shard {
-    pub(super) tree: RefCell<Arc<Tree>>,
+    pub(super) tree: RefCell<Arc<NodeTree>>,
     /// By the numbers that the tree gives them: those of volumes that are gone stay.
     pub(super) volumes: RefCell<Vec<Volume>>,
     /// To finish what was begun, and take nothing new.
-    pub(super) stopping: Event,
+    pub(super) stopping: Latch,
 }
 
 /// An answer on its way.
@@ -28,22 +28,22 @@ pub(super) enum Reply {
 }
 
 /// Does what a volume is asked for.
-pub(super) async fn execute(shard: &Shard, job: Job, data: Buf) -> Result<Reply, Errno> {
-    let Job { volume, command, offset_bytes, length_bytes } = job;
+pub(super) async fn execute(shard: &Shard, job: VolumeRequest, data: Buf) -> Result<Reply, FuseErrno> {
+    let VolumeRequest { volume, command, offset_bytes, length_bytes } = job;
     let volume = shard.volumes.borrow()[volume].clone();
     let done = match command {
-        Command::Read => {
+        FuseCommand::Read => {
             let (result, data) = volume.read(offset_bytes, BufMut::alloc(length_bytes as usize)).await;
             return result.map(|()| Reply::Data(data.freeze())).map_err(errno);
         }
-        Command::Write(durability) => {
+        FuseCommand::Write(durability) => {
             let result = volume.write(offset_bytes, data.slice(..length_bytes as usize), durability).await;
             return result
                 .map(|()| Reply::Structure(Out::default().u32s([length_bytes as u32, 0])))
                 .map_err(errno);
         }
-        Command::Flush => volume.flush().await,
-        Command::Zero(unmap) => {
+        FuseCommand::Flush => volume.flush().await,
+        FuseCommand::Zero(unmap) => {
             volume.write_zeroes(offset_bytes, length_bytes, unmap, Durability::Cached).await
         }
     };
@@ -51,8 +51,8 @@ pub(super) async fn execute(shard: &Shard, job: Job, data: Buf) -> Result<Reply,
 }
 
 /// What a program is told about a failure.
-fn errno(error: VolumeError) -> Errno {
-    Errno(match error {
+fn errno(error: VolumeError) -> FuseErrno {
+    FuseErrno(match error {
         VolumeError::OutOfRange => libc::EINVAL,
         VolumeError::ReadOnly => libc::EROFS,
         VolumeError::NoSpace => libc::ENOSPC,

@@ -18,4 +18,4 @@ mod session;
 mod slots;
 pub mod tree;
 
-pub use server::{Files, Server, ServerHandle, StartError, Stopped, Transport};
+pub use server::{Files, FuseServer, FuseServerHandle, StartError, Stopped, Transport};

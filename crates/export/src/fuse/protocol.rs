@@ -98,7 +98,7 @@ impl Header {
     /// Decodes the first [`HEADER_BYTES`] of a message.
     #[must_use]
     pub fn decode(bytes: &[u8; HEADER_BYTES]) -> Self {
-        let fields = Fields(bytes);
+        let fields = StructReader(bytes);
         Self {
             length_bytes: fields.u32(0),
             opcode: fields.u32(4),
@@ -111,9 +111,9 @@ impl Header {
 /// Integers of a structure; what lies beyond its end is zero, as in the kernel's older, shorter
 /// structures.
 #[derive(Debug, Clone, Copy)]
-pub struct Fields<'a>(pub &'a [u8]);
+pub struct StructReader<'a>(pub &'a [u8]);
 
-impl Fields<'_> {
+impl StructReader<'_> {
     /// The 32-bit integer at an offset.
     #[must_use]
     pub fn u32(self, at: usize) -> u32 {
@@ -156,7 +156,7 @@ impl Out {
 
 /// The header of a reply with so many bytes behind it, or with an error and none.
 #[must_use]
-pub fn reply_header(unique: u64, outcome: Result<usize, Errno>) -> [u8; REPLY_HEADER_BYTES] {
+pub fn reply_header(unique: u64, outcome: Result<usize, FuseErrno>) -> [u8; REPLY_HEADER_BYTES] {
     let (length, error) = match outcome {
         Ok(length) => (length, 0),
         Err(errno) => (0, -errno.0),
@@ -181,11 +181,11 @@ pub fn attributes_changed(node: u64) -> Vec<u8> {
 
 /// Why a request was not done, as the program that made it is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Errno(pub i32);
+pub struct FuseErrno(pub i32);
 
 /// What the kernel offers at the beginning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Offer {
+pub struct KernelOffer {
     /// Its version.
     pub major: u32,
     /// Its version.
@@ -195,11 +195,11 @@ pub struct Offer {
     max_readahead_bytes: u32,
 }
 
-impl Offer {
+impl KernelOffer {
     /// Decodes the arguments of INIT.
     #[must_use]
     pub fn decode(args: &[u8]) -> Self {
-        let fields = Fields(args);
+        let fields = StructReader(args);
         Self {
             major: fields.u32(0),
             minor: fields.u32(4),
@@ -230,7 +230,7 @@ mod tests {
 
     #[test]
     fn structures_have_the_lengths_of_the_kernels() {
-        let offer = Offer { major: 7, minor: 45, features: u64::MAX, max_readahead_bytes: 131_072 };
+        let offer = KernelOffer { major: 7, minor: 45, features: u64::MAX, max_readahead_bytes: 131_072 };
         assert_eq!(offer.accept(features::WANTED, 1 << 20, 512).0.len(), 64);
     }
 
@@ -241,23 +241,23 @@ mod tests {
         for word in [7u32, 45, 131_072, 0x73ff_fffb, 0x05fd] {
             args.extend(word.to_ne_bytes());
         }
-        let offer = Offer::decode(&args);
+        let offer = KernelOffer::decode(&args);
         assert_eq!((offer.major, offer.minor), (7, 45));
         assert_eq!(offer.features & features::WANTED, features::WANTED);
         assert_eq!(offer.features >> 32, 0x05fd);
         // A kernel that knows nothing of the second half of the features.
-        assert_eq!(Offer::decode(&args[..16]).features >> 32, 0);
-        assert_eq!(Offer::decode(&[]).major, 0);
+        assert_eq!(KernelOffer::decode(&args[..16]).features >> 32, 0);
+        assert_eq!(KernelOffer::decode(&[]).major, 0);
     }
 
     #[test]
     fn the_header_of_a_reply() {
         let good = reply_header(7, Ok(24));
-        assert_eq!(Fields(&good).u32(0), 40);
-        assert_eq!((Fields(&good).u32(4), Fields(&good).u64(8)), (0, 7));
-        let bad = reply_header(8, Err(Errno(5)));
-        assert_eq!((Fields(&bad).u32(0), Fields(&bad).u32(4).cast_signed()), (16, -5));
+        assert_eq!(StructReader(&good).u32(0), 40);
+        assert_eq!((StructReader(&good).u32(4), StructReader(&good).u64(8)), (0, 7));
+        let bad = reply_header(8, Err(FuseErrno(5)));
+        assert_eq!((StructReader(&bad).u32(0), StructReader(&bad).u32(4).cast_signed()), (16, -5));
         let told = attributes_changed(2);
-        assert_eq!((told.len(), Fields(&told).u32(0), Fields(&told).u64(8)), (40, 40, 0));
+        assert_eq!((told.len(), StructReader(&told).u32(0), StructReader(&told).u64(8)), (40, 40, 0));
     }
 }

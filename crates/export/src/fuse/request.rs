@@ -5,13 +5,13 @@ use wattle_rt::{Durability, Unmap};
 
 use super::limits::REQUEST_BYTES_MAX;
 use super::protocol::{
-    Errno, Fields, HEADER_BYTES, Header, Out, SET_OWNERSHIP, SET_SIZE, opcodes, open_flags,
+    FuseErrno, HEADER_BYTES, Header, Out, SET_OWNERSHIP, SET_SIZE, StructReader, opcodes, open_flags,
 };
-use super::tree::{File, Tree};
+use super::tree::{File, NodeTree};
 
 /// A request: its header, the structure that belongs to the opcode, and what follows that.
 #[derive(Debug, Clone, Copy)]
-pub struct Request<'a> {
+pub struct FuseRequest<'a> {
     /// The header.
     pub header: Header,
     /// The arguments; [`args_bytes`] long at most.
@@ -22,22 +22,22 @@ pub struct Request<'a> {
 
 /// How to go on.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Step {
+pub enum FuseStep {
     /// With this answer.
     Answer(Out),
     /// No answer is waited for.
     Silence,
     /// With the volume.
-    Job(Job),
+    Job(VolumeRequest),
 }
 
 /// What a volume is asked for. The range lies inside it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Job {
+pub struct VolumeRequest {
     /// Which volume.
     pub volume: usize,
     /// What.
-    pub command: Command,
+    pub command: FuseCommand,
     /// Where.
     pub offset_bytes: u64,
     /// How much.
@@ -46,7 +46,7 @@ pub struct Job {
 
 /// See [`Job`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Command {
+pub enum FuseCommand {
     /// Answer with the range.
     Read,
     /// Write the beginning of the request's data; the answer says how much was written.
@@ -73,11 +73,12 @@ pub fn args_bytes(opcode: u32) -> usize {
 /// `ENOSYS` for what is not known, which the kernel then does itself or does without; `EROFS` for
 /// changes of what is only read; `EPERM` for a change of a file's size, owner or mode; `ENOSPC` for
 /// writes beyond the end, as of a block device; `ENOENT` and `EINVAL`.
-pub fn decide(tree: &Tree, request: &Request<'_>) -> Result<Step, Errno> {
-    let (node, args) = (request.header.node, Fields(request.args));
-    let file =
-        || tree.file(node).ok_or(Errno(if tree.node(node).is_some() { libc::EISDIR } else { libc::ENOENT }));
-    let answer = |out| Ok(Step::Answer(out));
+pub fn decide(tree: &NodeTree, request: &FuseRequest<'_>) -> Result<FuseStep, FuseErrno> {
+    let (node, args) = (request.header.node, StructReader(request.args));
+    let file = || {
+        tree.file(node).ok_or(FuseErrno(if tree.node(node).is_some() { libc::EISDIR } else { libc::ENOENT }))
+    };
+    let answer = |out| Ok(FuseStep::Answer(out));
     match request.header.opcode {
         opcodes::READ => {
             let file = file()?;
@@ -85,31 +86,31 @@ pub fn decide(tree: &Tree, request: &Request<'_>) -> Result<Step, Errno> {
             let (offset, length) = clip(file, args.u64(8), length);
             match length {
                 0 => answer(Out::default()),
-                _ => job(file, Command::Read, offset, length),
+                _ => job(file, FuseCommand::Read, offset, length),
             }
         }
         opcodes::WRITE => {
             let file = writable(file()?)?;
             let asked = u64::from(args.u32(16));
             if asked != request.rest.len() as u64 {
-                return Err(Errno(libc::EINVAL));
+                return Err(FuseErrno(libc::EINVAL));
             }
             let (offset, length) = clip(file, args.u64(8), asked);
             let durable = args.u32(32).cast_signed() & libc::O_DSYNC != 0;
             let durability = if durable { Durability::Fua } else { Durability::Cached };
             match (asked, length) {
                 (0, _) => answer(Out::default().u32s([0, 0])),
-                (_, 0) => Err(Errno(libc::ENOSPC)),
-                _ => job(file, Command::Write(durability), offset, length),
+                (_, 0) => Err(FuseErrno(libc::ENOSPC)),
+                _ => job(file, FuseCommand::Write(durability), offset, length),
             }
         }
-        opcodes::FLUSH | opcodes::FSYNC => job(file()?, Command::Flush, 0, 0),
+        opcodes::FLUSH | opcodes::FSYNC => job(file()?, FuseCommand::Flush, 0, 0),
         opcodes::FALLOCATE => allocate(file()?, args),
-        opcodes::LSEEK => seek(file()?, args).map(Step::Answer),
+        opcodes::LSEEK => seek(file()?, args).map(FuseStep::Answer),
 
         opcodes::LOOKUP => {
             let name = request.rest.strip_suffix(b"\0").unwrap_or(request.rest);
-            let child = tree.child(node, name).ok_or(Errno(libc::ENOENT))?;
+            let child = tree.child(node, name).ok_or(FuseErrno(libc::ENOENT))?;
             // The node, its generation; how long its name holds, which may go at any time, and its
             // attributes, of which changes are told.
             let out = Out::default().u64s([child, 0, 0, VALID_SECONDS]).u32s([0, 0]);
@@ -122,22 +123,22 @@ pub fn decide(tree: &Tree, request: &Request<'_>) -> Result<Step, Errno> {
                 && what & SET_SIZE != 0
                 && args.u64(16) != writable(file)?.size_bytes()
             {
-                return Err(Errno(libc::EPERM));
+                return Err(FuseErrno(libc::EPERM));
             }
             if what & SET_OWNERSHIP != 0 {
-                return Err(Errno(libc::EPERM));
+                return Err(FuseErrno(libc::EPERM));
             }
             // Times may be set, and stay as they are.
             attributes(tree, node)
         }
         opcodes::ACCESS => match tree.node(node) {
             Some(_) => answer(Out::default()),
-            None => Err(Errno(libc::ENOENT)),
+            None => Err(FuseErrno(libc::ENOENT)),
         },
         opcodes::OPEN => {
             let (file, wanted) = (file()?, args.u32(0).cast_signed());
             if !tree.is_found(node) {
-                return Err(Errno(libc::ENOENT));
+                return Err(FuseErrno(libc::ENOENT));
             }
             let writes = wanted & libc::O_ACCMODE != libc::O_RDONLY;
             let mut flags = open_flags::DIRECT_IO | open_flags::PARALLEL_DIRECT_WRITES;
@@ -155,35 +156,35 @@ pub fn decide(tree: &Tree, request: &Request<'_>) -> Result<Step, Errno> {
         }
         opcodes::OPENDIR => match tree.node(node) {
             Some(_) if tree.file(node).is_none() => answer(Out::default().u64s([0, 0])),
-            Some(_) => Err(Errno(libc::ENOTDIR)),
-            None => Err(Errno(libc::ENOENT)),
+            Some(_) => Err(FuseErrno(libc::ENOTDIR)),
+            None => Err(FuseErrno(libc::ENOENT)),
         },
         opcodes::READDIR => match tree.node(node) {
             Some(_) => {
                 let space = (args.u32(16) as usize).min(REQUEST_BYTES_MAX);
                 answer(tree.entries(node, args.u64(8), space))
             }
-            None => Err(Errno(libc::ENOENT)),
+            None => Err(FuseErrno(libc::ENOENT)),
         },
         opcodes::RELEASEDIR | opcodes::FSYNCDIR | opcodes::DESTROY => answer(Out::default()),
         opcodes::STATFS => answer(tree.statistics()),
         // Nodes stay whether or not the kernel remembers them. Requests are not interrupted: they
         // end by themselves.
-        opcodes::FORGET | opcodes::BATCH_FORGET | opcodes::INTERRUPT => Ok(Step::Silence),
-        _ => Err(Errno(libc::ENOSYS)),
+        opcodes::FORGET | opcodes::BATCH_FORGET | opcodes::INTERRUPT => Ok(FuseStep::Silence),
+        _ => Err(FuseErrno(libc::ENOSYS)),
     }
 }
 
 /// The kernel may go by attributes for so long.
 const VALID_SECONDS: u64 = 60;
 
-fn attributes(tree: &Tree, node: u64) -> Result<Step, Errno> {
-    tree.node(node).ok_or(Errno(libc::ENOENT))?;
-    Ok(Step::Answer(tree.attributes(node, Out::default().u64s([VALID_SECONDS]).u32s([0, 0]))))
+fn attributes(tree: &NodeTree, node: u64) -> Result<FuseStep, FuseErrno> {
+    tree.node(node).ok_or(FuseErrno(libc::ENOENT))?;
+    Ok(FuseStep::Answer(tree.attributes(node, Out::default().u64s([VALID_SECONDS]).u32s([0, 0]))))
 }
 
-fn writable(file: &File) -> Result<&File, Errno> {
-    if file.read_only { Err(Errno(libc::EROFS)) } else { Ok(file) }
+fn writable(file: &File) -> Result<&File, FuseErrno> {
+    if file.read_only { Err(FuseErrno(libc::EROFS)) } else { Ok(file) }
 }
 
 /// The part of a range that lies inside the file.
@@ -191,13 +192,18 @@ fn clip(file: &File, offset: u64, length: u64) -> (u64, u64) {
     (offset, length.min(file.size_bytes().saturating_sub(offset)))
 }
 
-fn job(file: &File, command: Command, offset_bytes: u64, length_bytes: u64) -> Result<Step, Errno> {
-    Ok(Step::Job(Job { volume: file.volume, command, offset_bytes, length_bytes }))
+fn job(
+    file: &File,
+    command: FuseCommand,
+    offset_bytes: u64,
+    length_bytes: u64,
+) -> Result<FuseStep, FuseErrno> {
+    Ok(FuseStep::Job(VolumeRequest { volume: file.volume, command, offset_bytes, length_bytes }))
 }
 
 /// `fallocate`. A hole of a file reads as zeros, and loop devices and QEMU build on that: so a
 /// punched hole is zeros that may free space, not a discard, after which anything may be read.
-fn allocate(file: &File, args: Fields<'_>) -> Result<Step, Errno> {
+fn allocate(file: &File, args: StructReader<'_>) -> Result<FuseStep, FuseErrno> {
     let (offset, length, mode) = (args.u64(8), args.u64(16), args.u32(24).cast_signed());
     let keeps_size = mode & libc::FALLOC_FL_KEEP_SIZE != 0;
     let unmap = match mode & !libc::FALLOC_FL_KEEP_SIZE {
@@ -205,27 +211,27 @@ fn allocate(file: &File, args: Fields<'_>) -> Result<Step, Errno> {
         0 => None,
         libc::FALLOC_FL_PUNCH_HOLE => Some(Unmap::Yes),
         libc::FALLOC_FL_ZERO_RANGE => Some(Unmap::No),
-        _ => return Err(Errno(libc::EOPNOTSUPP)),
+        _ => return Err(FuseErrno(libc::EOPNOTSUPP)),
     };
     writable(file)?;
-    let end = offset.checked_add(length).ok_or(Errno(libc::EFBIG))?;
+    let end = offset.checked_add(length).ok_or(FuseErrno(libc::EFBIG))?;
     if end > file.size_bytes() && !keeps_size {
-        return Err(Errno(libc::ENOSPC));
+        return Err(FuseErrno(libc::ENOSPC));
     }
     match (unmap, clip(file, offset, length)) {
-        (None, _) | (_, (_, 0)) => Ok(Step::Answer(Out::default())),
-        (Some(unmap), (offset, length)) => job(file, Command::Zero(unmap), offset, length),
+        (None, _) | (_, (_, 0)) => Ok(FuseStep::Answer(Out::default())),
+        (Some(unmap), (offset, length)) => job(file, FuseCommand::Zero(unmap), offset, length),
     }
 }
 
 /// `lseek` to the next data or the next hole: everything is data.
-fn seek(file: &File, args: Fields<'_>) -> Result<Out, Errno> {
+fn seek(file: &File, args: StructReader<'_>) -> Result<Out, FuseErrno> {
     let offset = args.u64(8);
     let to = match args.u32(16).cast_signed() {
-        _ if offset >= file.size_bytes() => return Err(Errno(libc::ENXIO)),
+        _ if offset >= file.size_bytes() => return Err(FuseErrno(libc::ENXIO)),
         libc::SEEK_DATA => offset,
         libc::SEEK_HOLE => file.size_bytes(),
-        _ => return Err(Errno(libc::EINVAL)),
+        _ => return Err(FuseErrno(libc::EINVAL)),
     };
     Ok(Out::default().u64s([to]))
 }
@@ -240,7 +246,7 @@ pub fn parse<'a>(
     body: &'a [u8],
     length_bytes: usize,
     joined: &'a mut Vec<u8>,
-) -> Result<Request<'a>, Malformed> {
+) -> Result<FuseRequest<'a>, Malformed> {
     let header = Header::decode(head.first_chunk::<HEADER_BYTES>().ok_or(Malformed)?);
     if header.length_bytes as usize != length_bytes
         || !(HEADER_BYTES..=head.len() + body.len()).contains(&length_bytes)
@@ -251,12 +257,12 @@ pub fn parse<'a>(
     let in_body = &body[..length_bytes.saturating_sub(head.len())];
     let args_bytes = args_bytes(header.opcode);
     if args_bytes == in_head.len() {
-        return Ok(Request { header, args: in_head, rest: in_body });
+        return Ok(FuseRequest { header, args: in_head, rest: in_body });
     }
     joined.clear();
     joined.extend([in_head, in_body].concat());
     let (args, rest) = joined.split_at(args_bytes.min(joined.len()));
-    Ok(Request { header, args, rest })
+    Ok(FuseRequest { header, args, rest })
 }
 
 /// A message that no kernel sends.
@@ -274,23 +280,23 @@ mod tests {
     const FILE: u64 = 2;
     const READ_ONLY: u64 = 3;
 
-    fn tree() -> Tree {
+    fn tree() -> NodeTree {
         let facts = |name: &str, read_only| FileFacts {
             name: name.to_owned(),
             size_bytes: SIZE,
             read_only,
             block_bytes: 4096,
         };
-        Tree::new(&[facts("a", false), facts("b", true)], Owner::default()).unwrap()
+        NodeTree::new(&[facts("a", false), facts("b", true)], Owner::default()).unwrap()
     }
 
-    fn ask(opcode: u32, node: u64, args: &Out, rest: &[u8]) -> Result<Step, Errno> {
+    fn ask(opcode: u32, node: u64, args: &Out, rest: &[u8]) -> Result<FuseStep, FuseErrno> {
         let header = Header { length_bytes: 0, opcode, unique: 1, node };
-        decide(&tree(), &Request { header, args: &args.0, rest })
+        decide(&tree(), &FuseRequest { header, args: &args.0, rest })
     }
 
-    fn at(offset: u64, length: u64, command: Command) -> Result<Step, Errno> {
-        Ok(Step::Job(Job { volume: 0, command, offset_bytes: offset, length_bytes: length }))
+    fn at(offset: u64, length: u64, command: FuseCommand) -> Result<FuseStep, FuseErrno> {
+        Ok(FuseStep::Job(VolumeRequest { volume: 0, command, offset_bytes: offset, length_bytes: length }))
     }
 
     fn range(offset: u64, length: u32, flags: i32) -> Out {
@@ -300,14 +306,14 @@ mod tests {
     #[test]
     fn reads_end_where_the_file_ends() {
         let read = |offset, length| ask(opcodes::READ, FILE, &range(offset, length, 0), &[]);
-        assert_eq!(read(8192, 4096), at(8192, 4096, Command::Read));
-        assert_eq!(read(SIZE - 100, 4096), at(SIZE - 100, 100, Command::Read));
+        assert_eq!(read(8192, 4096), at(8192, 4096, FuseCommand::Read));
+        assert_eq!(read(SIZE - 100, 4096), at(SIZE - 100, 100, FuseCommand::Read));
         for offset in [SIZE, SIZE + 1, u64::MAX] {
-            assert_eq!(read(offset, 4096), Ok(Step::Answer(Out::default())));
+            assert_eq!(read(offset, 4096), Ok(FuseStep::Answer(Out::default())));
         }
-        assert_eq!(read(0, u32::MAX), at(0, REQUEST_BYTES_MAX as u64, Command::Read));
-        assert_eq!(ask(opcodes::READ, ROOT_NODE, &range(0, 1, 0), &[]), Err(Errno(libc::EISDIR)));
-        assert_eq!(ask(opcodes::READ, 77, &range(0, 1, 0), &[]), Err(Errno(libc::ENOENT)));
+        assert_eq!(read(0, u32::MAX), at(0, REQUEST_BYTES_MAX as u64, FuseCommand::Read));
+        assert_eq!(ask(opcodes::READ, ROOT_NODE, &range(0, 1, 0), &[]), Err(FuseErrno(libc::EISDIR)));
+        assert_eq!(ask(opcodes::READ, 77, &range(0, 1, 0), &[]), Err(FuseErrno(libc::ENOENT)));
     }
 
     #[test]
@@ -316,16 +322,16 @@ mod tests {
         let write = |offset, length: u32, flags| {
             ask(opcodes::WRITE, FILE, &range(offset, length, flags), &vec![0; length as usize])
         };
-        assert_eq!(write(512, 100, 0), at(512, 100, Command::Write(Cached)));
-        assert_eq!(write(0, 100, libc::O_DSYNC), at(0, 100, Command::Write(Fua)));
-        assert_eq!(write(0, 100, libc::O_SYNC), at(0, 100, Command::Write(Fua)));
-        assert_eq!(write(SIZE - 10, 100, 0), at(SIZE - 10, 10, Command::Write(Cached)));
-        assert_eq!(write(SIZE, 1, 0), Err(Errno(libc::ENOSPC)));
-        assert_eq!(write(u64::MAX, 1, 0), Err(Errno(libc::ENOSPC)));
-        assert_eq!(write(SIZE, 0, 0), Ok(Step::Answer(Out::default().u32s([0, 0]))));
+        assert_eq!(write(512, 100, 0), at(512, 100, FuseCommand::Write(Cached)));
+        assert_eq!(write(0, 100, libc::O_DSYNC), at(0, 100, FuseCommand::Write(Fua)));
+        assert_eq!(write(0, 100, libc::O_SYNC), at(0, 100, FuseCommand::Write(Fua)));
+        assert_eq!(write(SIZE - 10, 100, 0), at(SIZE - 10, 10, FuseCommand::Write(Cached)));
+        assert_eq!(write(SIZE, 1, 0), Err(FuseErrno(libc::ENOSPC)));
+        assert_eq!(write(u64::MAX, 1, 0), Err(FuseErrno(libc::ENOSPC)));
+        assert_eq!(write(SIZE, 0, 0), Ok(FuseStep::Answer(Out::default().u32s([0, 0]))));
         // Less data than announced.
-        assert_eq!(ask(opcodes::WRITE, FILE, &range(0, 10, 0), &[0; 9]), Err(Errno(libc::EINVAL)));
-        assert_eq!(ask(opcodes::WRITE, READ_ONLY, &range(0, 1, 0), &[0]), Err(Errno(libc::EROFS)));
+        assert_eq!(ask(opcodes::WRITE, FILE, &range(0, 10, 0), &[0; 9]), Err(FuseErrno(libc::EINVAL)));
+        assert_eq!(ask(opcodes::WRITE, READ_ONLY, &range(0, 1, 0), &[0]), Err(FuseErrno(libc::EROFS)));
     }
 
     #[test]
@@ -336,17 +342,17 @@ mod tests {
         };
         let (keep, punch, zero) =
             (libc::FALLOC_FL_KEEP_SIZE, libc::FALLOC_FL_PUNCH_HOLE, libc::FALLOC_FL_ZERO_RANGE);
-        let nothing = Ok(Step::Answer(Out::default()));
-        assert_eq!(allocate(FILE, punch | keep, 0, SIZE), at(0, SIZE, Command::Zero(Unmap::Yes)));
-        assert_eq!(allocate(FILE, zero, 1, 2), at(1, 2, Command::Zero(Unmap::No)));
-        assert_eq!(allocate(FILE, zero | keep, SIZE - 1, 9), at(SIZE - 1, 1, Command::Zero(Unmap::No)));
+        let nothing = Ok(FuseStep::Answer(Out::default()));
+        assert_eq!(allocate(FILE, punch | keep, 0, SIZE), at(0, SIZE, FuseCommand::Zero(Unmap::Yes)));
+        assert_eq!(allocate(FILE, zero, 1, 2), at(1, 2, FuseCommand::Zero(Unmap::No)));
+        assert_eq!(allocate(FILE, zero | keep, SIZE - 1, 9), at(SIZE - 1, 1, FuseCommand::Zero(Unmap::No)));
         assert_eq!(allocate(FILE, punch | keep, SIZE, 9), nothing);
         assert_eq!(allocate(FILE, 0, 0, SIZE), nothing);
-        assert_eq!(allocate(FILE, 0, 0, SIZE + 1), Err(Errno(libc::ENOSPC)));
-        assert_eq!(allocate(FILE, zero, SIZE, 1), Err(Errno(libc::ENOSPC)));
-        assert_eq!(allocate(FILE, zero, u64::MAX, 2), Err(Errno(libc::EFBIG)));
-        assert_eq!(allocate(FILE, libc::FALLOC_FL_COLLAPSE_RANGE, 0, 1), Err(Errno(libc::EOPNOTSUPP)));
-        assert_eq!(allocate(READ_ONLY, punch | keep, 0, 1), Err(Errno(libc::EROFS)));
+        assert_eq!(allocate(FILE, 0, 0, SIZE + 1), Err(FuseErrno(libc::ENOSPC)));
+        assert_eq!(allocate(FILE, zero, SIZE, 1), Err(FuseErrno(libc::ENOSPC)));
+        assert_eq!(allocate(FILE, zero, u64::MAX, 2), Err(FuseErrno(libc::EFBIG)));
+        assert_eq!(allocate(FILE, libc::FALLOC_FL_COLLAPSE_RANGE, 0, 1), Err(FuseErrno(libc::EOPNOTSUPP)));
+        assert_eq!(allocate(READ_ONLY, punch | keep, 0, 1), Err(FuseErrno(libc::EROFS)));
     }
 
     #[test]
@@ -355,14 +361,14 @@ mod tests {
             let args = Out::default().u32s([what, 0]).u64s([0, size, 0, 0, 0, 0]);
             ask(opcodes::SETATTR, node, &args, &[])
         };
-        assert!(matches!(set(FILE, SET_SIZE, SIZE), Ok(Step::Answer(_))));
+        assert!(matches!(set(FILE, SET_SIZE, SIZE), Ok(FuseStep::Answer(_))));
         // What opening with O_TRUNC comes to.
-        assert_eq!(set(FILE, SET_SIZE, 0), Err(Errno(libc::EPERM)));
-        assert_eq!(set(READ_ONLY, SET_SIZE, 0), Err(Errno(libc::EROFS)));
+        assert_eq!(set(FILE, SET_SIZE, 0), Err(FuseErrno(libc::EPERM)));
+        assert_eq!(set(READ_ONLY, SET_SIZE, 0), Err(FuseErrno(libc::EROFS)));
         for bit in 0..3 {
-            assert_eq!(set(FILE, 1 << bit, 0), Err(Errno(libc::EPERM)));
+            assert_eq!(set(FILE, 1 << bit, 0), Err(FuseErrno(libc::EPERM)));
         }
-        assert!(matches!(set(FILE, 1 << 5, 0), Ok(Step::Answer(_))));
+        assert!(matches!(set(FILE, 1 << 5, 0), Ok(FuseStep::Answer(_))));
     }
 
     #[test]
@@ -371,11 +377,11 @@ mod tests {
             ask(opcodes::OPEN, node, &Out::default().u32s([flags.cast_unsigned(), 0]), &[])
         };
         let direct = open_flags::DIRECT_IO | open_flags::PARALLEL_DIRECT_WRITES;
-        let opened = |flags| Ok(Step::Answer(Out::default().u64s([0]).u32s([flags, 0])));
+        let opened = |flags| Ok(FuseStep::Answer(Out::default().u64s([0]).u32s([flags, 0])));
         assert_eq!(open(READ_ONLY, libc::O_RDONLY), opened(direct | open_flags::NOFLUSH));
         assert_eq!(open(FILE, libc::O_RDWR), opened(direct));
         for flags in [libc::O_WRONLY, libc::O_RDWR, libc::O_RDWR | libc::O_DIRECT] {
-            assert_eq!(open(READ_ONLY, flags), Err(Errno(libc::EROFS)));
+            assert_eq!(open(READ_ONLY, flags), Err(FuseErrno(libc::EROFS)));
         }
     }
 
@@ -385,9 +391,9 @@ mod tests {
             let args = Out::default().u64s([0, offset]).u32s([whence.cast_unsigned(), 0]);
             ask(opcodes::LSEEK, FILE, &args, &[])
         };
-        assert_eq!(seek(7, libc::SEEK_DATA), Ok(Step::Answer(Out::default().u64s([7]))));
-        assert_eq!(seek(7, libc::SEEK_HOLE), Ok(Step::Answer(Out::default().u64s([SIZE]))));
-        assert_eq!(seek(SIZE, libc::SEEK_HOLE), Err(Errno(libc::ENXIO)));
+        assert_eq!(seek(7, libc::SEEK_DATA), Ok(FuseStep::Answer(Out::default().u64s([7]))));
+        assert_eq!(seek(7, libc::SEEK_HOLE), Ok(FuseStep::Answer(Out::default().u64s([SIZE]))));
+        assert_eq!(seek(SIZE, libc::SEEK_HOLE), Err(FuseErrno(libc::ENXIO)));
     }
 
     #[test]
@@ -400,7 +406,7 @@ mod tests {
                         let bytes = vec![byte; length];
                         let header = Header { length_bytes: 0, opcode, unique: 1, node };
                         // Bounds that are not checked panic here.
-                        let _ = decide(&tree, &Request { header, args: &bytes, rest: &bytes });
+                        let _ = decide(&tree, &FuseRequest { header, args: &bytes, rest: &bytes });
                     }
                 }
             }

@@ -8,16 +8,16 @@ use std::time::Duration;
 
 use thiserror::Error;
 use wattle_engine::{VolumeError, VolumeRef};
-use wattle_rt::fuse::{Mount, Ring, UnmountError, kernel_queues};
-use wattle_rt::{Buf, BufMut, Core, CoreIx, Event, IoError, JoinHandle, Stream};
+use wattle_rt::fuse::{FuseMount, Ring, UnmountError, kernel_queues};
+use wattle_rt::{Buf, BufMut, Core, CoreIx, IoError, JoinHandle, Latch, Stream};
 
 use super::execute::Shard;
 use super::limits::{BACKGROUND_MAX, REQUEST_BYTES_MAX, SLOT_BYTES, slots_per_queue};
 use super::protocol::{
-    Errno, HEAD_BYTES, MAJOR, MINOR_MIN, Offer, attributes_changed, features, opcodes, reply_header,
+    FuseErrno, HEAD_BYTES, KernelOffer, MAJOR, MINOR_MIN, attributes_changed, features, opcodes, reply_header,
 };
 use super::request::parse;
-use super::tree::{FileFacts, NameClash, Owner, Tree};
+use super::tree::{FileFacts, NameClash, NodeTree, Owner};
 use super::{session, slots};
 
 /// Why nothing is served.
@@ -61,9 +61,9 @@ pub enum Transport {
 
 /// The FUSE server.
 #[derive(Debug)]
-pub struct Server;
+pub struct FuseServer;
 
-impl Server {
+impl FuseServer {
     /// Serves `volumes` in a mounted directory, on every core of the runtime, until
     /// [`ServerHandle::stop`].
     ///
@@ -71,10 +71,10 @@ impl Server {
     /// Nothing is served then, and the mount is removed.
     pub async fn start(
         core: &Core,
-        mount: Mount,
+        mount: FuseMount,
         volumes: Vec<VolumeRef>,
         transport: Transport,
-    ) -> Result<ServerHandle, StartError> {
+    ) -> Result<FuseServerHandle, StartError> {
         let mount = Rc::new(mount);
         match start(core, &mount, volumes, transport).await {
             Ok(handle) => Ok(handle),
@@ -89,14 +89,14 @@ impl Server {
 
 async fn start(
     core: &Core,
-    mount: &Rc<Mount>,
+    mount: &Rc<FuseMount>,
     volumes: Vec<VolumeRef>,
     transport: Transport,
-) -> Result<ServerHandle, StartError> {
+) -> Result<FuseServerHandle, StartError> {
     let (uid, gid) = mount.owner();
     let owner = Owner { uid, gid, since: core.wall_clock() };
     let facts = volumes.iter().map(|volume| facts(core, volume)).collect::<Result<Vec<_>, _>>()?;
-    let tree = Arc::new(Tree::new(&facts, owner)?);
+    let tree = Arc::new(NodeTree::new(&facts, owner)?);
     let queues = (0..core.cores()).map(|_| mount.queue()).collect::<Result<Vec<_>, IoError>>()?;
     let (unique, kernel) = hear(core, &queues[0]).await?;
     let offer = Arc::new(Offered { tree, volumes });
@@ -105,7 +105,8 @@ async fn start(
         now: RefCell::new(offer.clone()),
         kernel: queues[0].clone(),
     }));
-    let mut handle = ServerHandle { mount: mount.clone(), files, sessions: Vec::new(), over_io_uring: false };
+    let mut handle =
+        FuseServerHandle { mount: mount.clone(), files, sessions: Vec::new(), over_io_uring: false };
     let over_rings = transport == Transport::Best
         && kernel.features & features::OVER_IO_URING != 0
         && offer.make_rings(core, &queues).await;
@@ -132,7 +133,7 @@ fn facts(core: &Core, volume: &VolumeRef) -> Result<FileFacts, VolumeError> {
 }
 
 /// The first message of a mount says what the kernel can do.
-async fn hear(core: &Core, queue: &Stream) -> Result<(u64, Offer), StartError> {
+async fn hear(core: &Core, queue: &Stream) -> Result<(u64, KernelOffer), StartError> {
     let (mut head, mut body) = (BufMut::alloc(HEAD_BYTES), BufMut::alloc(REQUEST_BYTES_MAX));
     loop {
         let mut joined = Vec::new();
@@ -148,11 +149,11 @@ async fn hear(core: &Core, queue: &Stream) -> Result<(u64, Offer), StartError> {
         if request.header.opcode != opcodes::INIT {
             continue;
         }
-        let (unique, offer) = (request.header.unique, Offer::decode(request.args));
+        let (unique, offer) = (request.header.unique, KernelOffer::decode(request.args));
         if offer.major == MAJOR && offer.minor >= MINOR_MIN {
             return Ok((unique, offer));
         }
-        let refusal = reply_header(unique, Err(Errno(libc::EPROTO)));
+        let refusal = reply_header(unique, Err(FuseErrno(libc::EPROTO)));
         core.send(queue, vec![Buf::copy_of(&refusal)]).await?;
         return Err(StartError::Version(offer.major, offer.minor));
     }
@@ -163,7 +164,7 @@ async fn accept(
     core: &Core,
     queue: &Stream,
     unique: u64,
-    kernel: &Offer,
+    kernel: &KernelOffer,
     over_rings: bool,
 ) -> Result<(), IoError> {
     let (wanted, request_bytes_max) = match over_rings {
@@ -177,7 +178,7 @@ async fn accept(
 
 /// What is offered; the same on every core.
 struct Offered {
-    tree: Arc<Tree>,
+    tree: Arc<NodeTree>,
     /// By the numbers that the tree gives them.
     volumes: Vec<VolumeRef>,
 }
@@ -213,7 +214,7 @@ impl Offered {
     fn open(&self, core: &Core) -> Result<Rc<Shard>, VolumeError> {
         let volumes = self.volumes.iter().map(|volume| volume.open(core)).collect::<Result<_, _>>()?;
         let (tree, volumes) = (RefCell::new(self.tree.clone()), RefCell::new(volumes));
-        Ok(Rc::new(Shard { tree, volumes, stopping: Event::new() }))
+        Ok(Rc::new(Shard { tree, volumes, stopping: Latch::new() }))
     }
 }
 
@@ -249,7 +250,7 @@ impl Files {
     /// offered then.
     pub async fn add(&self, core: &Core, volume: VolumeRef) -> Result<(), StartError> {
         let now = self.now();
-        let mut tree = Tree::clone(&now.tree);
+        let mut tree = NodeTree::clone(&now.tree);
         tree.add(now.volumes.len(), &facts(core, &volume)?)?;
         for ix in 0..core.cores() {
             let (key, number, volume) = (self.0.first.key(), now.volumes.len(), volume.clone());
@@ -274,7 +275,7 @@ impl Files {
     /// long as its volume runs.
     pub async fn hide(&self, core: &Core, volume: &str, hidden: bool) -> u32 {
         let now = self.now();
-        let mut tree = Tree::clone(&now.tree);
+        let mut tree = NodeTree::clone(&now.tree);
         // Of several that had the name the last one has it now.
         let Some(number) = now.volumes.iter().rposition(|known| known.name() == volume) else { return 0 };
         tree.hide(number, hidden);
@@ -332,14 +333,14 @@ impl Files {
 const RINGS: u64 = 1;
 
 /// A running server. Dropping the handle leaves it running.
-pub struct ServerHandle {
-    mount: Rc<Mount>,
+pub struct FuseServerHandle {
+    mount: Rc<FuseMount>,
     files: Files,
     sessions: Vec<JoinHandle<()>>,
     over_io_uring: bool,
 }
 
-impl ServerHandle {
+impl FuseServerHandle {
     /// Where the files are.
     #[must_use]
     pub fn dir(&self) -> &Path {

@@ -17,8 +17,8 @@ use wattle_rt::{BUF_ALIGN_BYTES, Buf, BufMut, Core, IoError, Stream, race};
 
 use super::execute::{Reply, Shard, execute};
 use super::limits::{COPY_BYTES_MAX, CORE_BYTES_MAX, MESSAGES_AT_ONCE_MAX, REQUEST_BYTES_MAX};
-use super::protocol::{Errno, HEAD_BYTES, reply_header};
-use super::request::{Command, Step, decide, parse};
+use super::protocol::{FuseErrno, HEAD_BYTES, reply_header};
+use super::request::{FuseCommand, FuseStep, decide, parse};
 
 /// One core's queue.
 pub(super) struct Session {
@@ -102,8 +102,8 @@ fn start(session: &Rc<Session>, buffers: &mut Buffers, length: usize) {
     };
     let (unique, data_bytes) = (request.header.unique, request.rest.len());
     let job = match decide(&session.shard.tree.borrow(), &request) {
-        Ok(Step::Silence) => return,
-        Ok(Step::Answer(out)) => {
+        Ok(FuseStep::Silence) => return,
+        Ok(FuseStep::Answer(out)) => {
             begin(session, 0, unique, async move |_| Ok(Reply::Structure(out)));
             return;
         }
@@ -111,16 +111,18 @@ fn start(session: &Rc<Session>, buffers: &mut Buffers, length: usize) {
             begin(session, 0, unique, async move |_| Err(errno));
             return;
         }
-        Ok(Step::Job(job)) => job,
+        Ok(FuseStep::Job(job)) => job,
     };
     let data = match job.command {
-        Command::Write(_) if data_bytes <= COPY_BYTES_MAX => Buf::copy_of(&buffers.body[..data_bytes]),
-        Command::Write(_) => std::mem::replace(&mut buffers.body, BufMut::alloc(REQUEST_BYTES_MAX)).freeze(),
+        FuseCommand::Write(_) if data_bytes <= COPY_BYTES_MAX => Buf::copy_of(&buffers.body[..data_bytes]),
+        FuseCommand::Write(_) => {
+            std::mem::replace(&mut buffers.body, BufMut::alloc(REQUEST_BYTES_MAX)).freeze()
+        }
         _ => Buf::zeros(0),
     };
     let held_bytes = match job.command {
-        Command::Read => (job.length_bytes as usize).next_power_of_two().max(BUF_ALIGN_BYTES),
-        Command::Write(_) => data.capacity_bytes(),
+        FuseCommand::Read => (job.length_bytes as usize).next_power_of_two().max(BUF_ALIGN_BYTES),
+        FuseCommand::Write(_) => data.capacity_bytes(),
         _ => 0,
     };
     begin(session, held_bytes, unique, async move |shard| execute(&shard, job, data).await);
@@ -129,7 +131,7 @@ fn start(session: &Rc<Session>, buffers: &mut Buffers, length: usize) {
 /// Starts a task that does the work and answers.
 fn begin<F>(session: &Rc<Session>, held_bytes: usize, unique: u64, work: F)
 where
-    F: AsyncFnOnce(Rc<Shard>) -> Result<Reply, Errno> + 'static,
+    F: AsyncFnOnce(Rc<Shard>) -> Result<Reply, FuseErrno> + 'static,
 {
     session.held_bytes.set(session.held_bytes.get() + held_bytes);
     session.requests.set(session.requests.get() + 1);
@@ -144,7 +146,7 @@ where
 }
 
 impl Session {
-    async fn answer(&self, unique: u64, reply: Result<Reply, Errno>) {
+    async fn answer(&self, unique: u64, reply: Result<Reply, FuseErrno>) {
         let data = match reply {
             Ok(Reply::Structure(out)) if out.0.is_empty() => Ok(None),
             Ok(Reply::Structure(out)) => Ok(Some(Buf::copy_of(&out.0))),

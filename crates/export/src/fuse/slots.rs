@@ -15,8 +15,8 @@ use wattle_rt::sync::Notify;
 use wattle_rt::{Buf, Core, Either, race};
 
 use super::execute::{Reply, Shard, execute};
-use super::protocol::{Errno, HEADER_BYTES, Header, Out, reply_header};
-use super::request::{Command, Request, Step, decide};
+use super::protocol::{FuseErrno, HEADER_BYTES, Header, Out, reply_header};
+use super::request::{FuseCommand, FuseRequest, FuseStep, decide};
 
 struct Slots {
     core: Core,
@@ -78,18 +78,20 @@ fn start(slots: &Rc<Slots>, ix: usize) {
         );
         let step = decide(
             &slots.shard.tree.borrow(),
-            &Request { header, args: request.args, rest: request.payload },
+            &FuseRequest { header, args: request.args, rest: request.payload },
         );
         let data = match step {
-            Ok(Step::Job(job)) if matches!(job.command, Command::Write(_)) => Buf::copy_of(request.payload),
+            Ok(FuseStep::Job(job)) if matches!(job.command, FuseCommand::Write(_)) => {
+                Buf::copy_of(request.payload)
+            }
             _ => Buf::zeros(0),
         };
         (header.unique, step, data)
     };
     let job = match step {
-        Ok(Step::Job(job)) => job,
-        Ok(Step::Answer(out)) => return slots.answer(ix, unique, &Ok(Reply::Structure(out))),
-        Ok(Step::Silence) => return slots.answer(ix, unique, &Ok(Reply::Structure(Out::default()))),
+        Ok(FuseStep::Job(job)) => job,
+        Ok(FuseStep::Answer(out)) => return slots.answer(ix, unique, &Ok(Reply::Structure(out))),
+        Ok(FuseStep::Silence) => return slots.answer(ix, unique, &Ok(Reply::Structure(Out::default()))),
         Err(errno) => return slots.answer(ix, unique, &Err(errno)),
     };
     slots.requests.set(slots.requests.get() + 1);
@@ -103,8 +105,8 @@ fn start(slots: &Rc<Slots>, ix: usize) {
 }
 
 impl Slots {
-    fn answer(&self, ix: usize, unique: u64, reply: &Result<Reply, Errno>) {
-        let data: Result<&[u8], Errno> = match reply {
+    fn answer(&self, ix: usize, unique: u64, reply: &Result<Reply, FuseErrno>) {
+        let data: Result<&[u8], FuseErrno> = match reply {
             Ok(Reply::Structure(out)) => Ok(&out.0),
             Ok(Reply::Data(data)) => Ok(data),
             Err(errno) => Err(*errno),

@@ -43,7 +43,7 @@ pub struct Owner {
 
 /// A file or directory.
 #[derive(Debug)]
-pub struct Node {
+pub struct TreeNode {
     name: String,
     parent: u64,
     /// What it is.
@@ -95,7 +95,7 @@ impl File {
 
 /// All nodes that ever were; the root is the first.
 #[derive(Debug, Clone)]
-pub struct Tree {
+pub struct NodeTree {
     nodes: Vec<Place>,
     owner: Owner,
 }
@@ -104,7 +104,7 @@ pub struct Tree {
 #[derive(Debug, Clone)]
 struct Place {
     /// The same in every tree it is in: opens are counted there.
-    node: Arc<Node>,
+    node: Arc<TreeNode>,
     /// A file that is not found by its name and not opened any more. A process that has it open
     /// keeps it.
     hidden: bool,
@@ -119,11 +119,11 @@ pub fn path_of(volume: &str) -> String {
 /// The longest name of one file (`NAME_MAX`).
 pub const NAME_BYTES_MAX: usize = 255;
 
-impl Tree {
+impl NodeTree {
     /// # Errors
     /// Two volumes would be the same file, or one the directory of the other.
     pub fn new(volumes: &[FileFacts], owner: Owner) -> Result<Self, NameClash> {
-        let root = Node { name: String::new(), parent: ROOT_NODE, kind: NodeKind::Directory };
+        let root = TreeNode { name: String::new(), parent: ROOT_NODE, kind: NodeKind::Directory };
         let mut tree = Self { nodes: Vec::new(), owner };
         tree.push(root);
         for (volume, facts) in volumes.iter().enumerate() {
@@ -152,12 +152,13 @@ impl Tree {
                 return Err(clash(self, node));
             }
             // One that is empty by now is the same directory again.
-            let known = |(_, node): &(u64, &Node)| {
+            let known = |(_, node): &(u64, &TreeNode)| {
                 node.parent == parent && node.name == directory && matches!(node.kind, NodeKind::Directory)
             };
             let known = self.numbered().skip(1).find(known).map(|(number, _)| number);
-            parent = known
-                .unwrap_or_else(|| self.push(Node { name: directory, parent, kind: NodeKind::Directory }));
+            parent = known.unwrap_or_else(|| {
+                self.push(TreeNode { name: directory, parent, kind: NodeKind::Directory })
+            });
         }
         if let Some(node) = self.child(parent, name.as_bytes()) {
             return Err(clash(self, node));
@@ -170,11 +171,11 @@ impl Tree {
             opens: AtomicU32::new(0),
             was_opened: AtomicBool::new(false),
         };
-        self.push(Node { name, parent, kind: NodeKind::File(file) });
+        self.push(TreeNode { name, parent, kind: NodeKind::File(file) });
         Ok(())
     }
 
-    fn push(&mut self, node: Node) -> u64 {
+    fn push(&mut self, node: TreeNode) -> u64 {
         self.nodes.push(Place { node: Arc::new(node), hidden: false });
         self.nodes.len() as u64
     }
@@ -195,7 +196,7 @@ impl Tree {
 
     /// The node of a number, if there is one.
     #[must_use]
-    pub fn node(&self, node: u64) -> Option<&Node> {
+    pub fn node(&self, node: u64) -> Option<&TreeNode> {
         self.nodes.get(index(node)).map(|place| &*place.node)
     }
 
@@ -224,23 +225,23 @@ impl Tree {
     /// The node of a name in a directory.
     #[must_use]
     pub fn child(&self, parent: u64, name: &[u8]) -> Option<u64> {
-        let called = |(_, node): &(u64, &Node)| node.parent == parent && node.name.as_bytes() == name;
+        let called = |(_, node): &(u64, &TreeNode)| node.parent == parent && node.name.as_bytes() == name;
         let mut called = self.numbered().skip(1).filter(called).map(|(number, _)| number);
         called.find(|&number| self.is_found(number))
     }
 
-    fn children(&self, parent: u64) -> impl Iterator<Item = (u64, &Node)> {
-        let there = move |(number, node): &(u64, &Node)| node.parent == parent && self.is_found(*number);
+    fn children(&self, parent: u64) -> impl Iterator<Item = (u64, &TreeNode)> {
+        let there = move |(number, node): &(u64, &TreeNode)| node.parent == parent && self.is_found(*number);
         self.numbered().skip(1).filter(there)
     }
 
-    fn numbered(&self) -> impl Iterator<Item = (u64, &Node)> {
+    fn numbered(&self) -> impl Iterator<Item = (u64, &TreeNode)> {
         (ROOT_NODE..).zip(self.nodes.iter().map(|place| &*place.node))
     }
 
     /// The files in a directory and in those below it; of a file itself.
     fn files_below(&self, node: u64) -> impl Iterator<Item = u64> {
-        let inside = move |(number, _): &(u64, &Node)| {
+        let inside = move |(number, _): &(u64, &TreeNode)| {
             let mut at = *number;
             while at != node && at != ROOT_NODE {
                 at = self.nodes[index(at)].node.parent;
@@ -253,7 +254,7 @@ impl Tree {
 
     /// What a node is called, with its directories.
     fn path(&self, node: u64) -> String {
-        let Node { name, parent, .. } = &*self.nodes[index(node)].node;
+        let TreeNode { name, parent, .. } = &*self.nodes[index(node)].node;
         if *parent == ROOT_NODE { name.clone() } else { format!("{}/{name}", self.path(*parent)) }
     }
 
@@ -380,21 +381,21 @@ fn file_name(part: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fuse::protocol::Fields;
+    use crate::fuse::protocol::StructReader;
 
     fn facts(name: &str) -> FileFacts {
         FileFacts { name: name.to_owned(), size_bytes: 1 << 20, read_only: false, block_bytes: 65_536 }
     }
 
-    fn tree(names: &[&str]) -> Result<Tree, NameClash> {
-        Tree::new(&names.iter().map(|name| facts(name)).collect::<Vec<_>>(), Owner::default())
+    fn tree(names: &[&str]) -> Result<NodeTree, NameClash> {
+        NodeTree::new(&names.iter().map(|name| facts(name)).collect::<Vec<_>>(), Owner::default())
     }
 
-    fn listed(tree: &Tree, directory: u64, from: u64, space_bytes: usize) -> Vec<(u64, String)> {
+    fn listed(tree: &NodeTree, directory: u64, from: u64, space_bytes: usize) -> Vec<(u64, String)> {
         let bytes = tree.entries(directory, from, space_bytes).0;
         let (mut at, mut found) = (0, Vec::new());
         while at < bytes.len() {
-            let fields = Fields(&bytes[at..]);
+            let fields = StructReader(&bytes[at..]);
             let length = fields.u32(16) as usize;
             let name = String::from_utf8(bytes[at + 24..at + 24 + length].to_vec()).unwrap();
             found.push((fields.u64(0), name));
@@ -472,10 +473,10 @@ mod tests {
 
     #[test]
     fn attributes_are_as_long_as_the_kernels() {
-        let tree = Tree::new(&[FileFacts { read_only: true, ..facts("a") }], Owner::default()).unwrap();
+        let tree = NodeTree::new(&[FileFacts { read_only: true, ..facts("a") }], Owner::default()).unwrap();
         let attributes = tree.attributes(2, Out::default()).0;
         assert_eq!(attributes.len(), 88);
-        let fields = Fields(&attributes);
+        let fields = StructReader(&attributes);
         assert_eq!((fields.u64(0), fields.u64(8), fields.u64(16)), (2, 1 << 20, 2048));
         assert_eq!(fields.u32(60), libc::S_IFREG | 0o400);
         assert_eq!(tree.statistics().0.len(), 80);

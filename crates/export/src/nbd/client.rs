@@ -15,7 +15,7 @@ use wattle_rt::{Buf, BufMut, Core, IoError, Stream};
 use super::input::{Ended, Input};
 use super::limits::{OPTION_BYTES_MAX, REQUEST_BYTES_MAX};
 use super::protocol::{
-    self as proto, Fields, Request, commands, handshake_flags, infos, options, replies, transmission_flags,
+    self as proto, Fields, NbdRequest, commands, handshake_flags, infos, options, replies, transmission_flags,
 };
 use crate::NbdAddress;
 
@@ -227,7 +227,7 @@ impl Client {
         let (answer, answered) = oneshot();
         let data_bytes = if kind == commands::READ { length_bytes as usize } else { 0 };
         let cookie = line.wait(Waiting { data_bytes, answer });
-        let request = Request { flags, kind, cookie: cookie as u64, offset_bytes, length_bytes };
+        let request = NbdRequest { flags, kind, cookie: cookie as u64, offset_bytes, length_bytes };
         line.send(Buf::copy_of(&request.encode()), data);
         // The reason is set before the waiting tasks are released.
         answered.await.unwrap_or_else(|| Err(line.ended.get().unwrap_or(ClientError::Closed)))

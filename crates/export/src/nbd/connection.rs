@@ -17,15 +17,15 @@ use std::rc::Rc;
 
 use wattle_engine::{Volume, VolumeError};
 use wattle_rt::mailbox::Receiver;
-use wattle_rt::sync::{Event, Notify};
+use wattle_rt::sync::{Latch, Notify};
 use wattle_rt::{BUF_ALIGN_BYTES, Buf, BufMut, Core, Durability, IoError, Stream};
 
-use super::handshake::{Chosen, ExportFacts, Handshake, Step};
+use super::handshake::{ChosenExport, ExportFacts, Handshake, HandshakeStep};
 use super::input::{Ended, Input};
 use super::limits::{Limits, SLICES_PER_SEND_MAX};
 use super::memory::{Account, ClientWait, Hold, Memory};
-use super::protocol::{self as proto, Errno, REQUEST_BYTES, ReplyHeader, Request, commands};
-use super::request::{Command, decide};
+use super::protocol::{self as proto, NbdErrno, NbdRequest, REQUEST_BYTES, ReplyHeader, commands};
+use super::request::{NbdCommand, decide};
 use wattle_rt::{Either, race};
 
 /// What every connection of a server on one core needs.
@@ -97,7 +97,7 @@ pub(super) async fn serve(core: Core, shard: Rc<Shard>, stream: Stream, id: u64,
         replies: RefCell::default(),
         replies_changed: Notify::new(),
         reading_over: Cell::new(false),
-        broken: Event::new(),
+        broken: Latch::new(),
     });
     let mut writer = core.spawn(write_replies(connection.clone()));
     race(read_requests(&connection, &mut input), race(connection.broken.wait(), told.wait())).await;
@@ -113,8 +113,8 @@ pub(super) async fn serve(core: Core, shard: Rc<Shard>, stream: Stream, id: u64,
 
 /// Turns the mailbox into an event: polling a mailbox locks, and the connection polls this one with
 /// every batch.
-fn watch(core: &Core, mut stop: Receiver<Stop>) -> Rc<Event> {
-    let told = Rc::new(Event::new());
+fn watch(core: &Core, mut stop: Receiver<Stop>) -> Rc<Latch> {
+    let told = Rc::new(Latch::new());
     let event = told.clone();
     // Ends with the connection at the latest: then the server drops the sender.
     core.spawn(async move {
@@ -130,22 +130,22 @@ async fn shake_hands(
     stream: &Stream,
     input: &mut Input,
     mut handshake: Handshake<'_>,
-) -> Option<Chosen> {
+) -> Option<ChosenExport> {
     /// Answers are collected up to this length while the client has sent more options already.
     const ANSWERS_BYTES: usize = 16 << 10;
     let mut out = proto::greeting().to_vec();
     loop {
         let (used, step) = handshake.advance(input.bytes(), &mut out);
         input.consume(used);
-        if step != Step::Reply || out.len() >= ANSWERS_BYTES {
+        if step != HandshakeStep::Reply || out.len() >= ANSWERS_BYTES {
             core.send(stream, vec![Buf::copy_of(&out)]).await.ok()?;
             out.clear();
         }
         match step {
-            Step::Reply => {}
-            Step::More => input.fill().await.ok()?,
-            Step::Transmit(chosen) => return Some(chosen),
-            Step::Close => return None,
+            HandshakeStep::Reply => {}
+            HandshakeStep::More => input.fill().await.ok()?,
+            HandshakeStep::Transmit(chosen) => return Some(chosen),
+            HandshakeStep::Close => return None,
         }
     }
 }
@@ -163,7 +163,7 @@ struct Connection {
     replies_changed: Notify,
     reading_over: Cell<bool>,
     /// Nothing can be sent any more.
-    broken: Event,
+    broken: Latch,
 }
 
 /// A finished request.
@@ -204,7 +204,7 @@ async fn read_requests(connection: &Rc<Connection>, input: &mut Input) -> ReadEn
 async fn read_request(connection: &Rc<Connection>, input: &mut Input) -> Result<(), ReadEnd> {
     let request = loop {
         if let Some(bytes) = input.bytes().first_chunk::<REQUEST_BYTES>() {
-            break Request::decode(bytes).ok_or(ReadEnd::NotARequest)?;
+            break NbdRequest::decode(bytes).ok_or(ReadEnd::NotARequest)?;
         }
         input.fill().await?;
     };
@@ -223,12 +223,12 @@ async fn read_request(connection: &Rc<Connection>, input: &mut Input) -> Result<
         }
     };
     let bytes = match command {
-        Command::Read | Command::Write(_) => charged_bytes(request.length_bytes),
+        NbdCommand::Read | NbdCommand::Write(_) => charged_bytes(request.length_bytes),
         _ => 0,
     };
     let hold = connection.account.take(&connection.core, bytes).await;
     let payload = match command {
-        Command::Write(_) => Some(connection.payload(input, request.length_bytes as usize).await?),
+        NbdCommand::Write(_) => Some(connection.payload(input, request.length_bytes as usize).await?),
         _ => None,
     };
     let connection = connection.clone();
@@ -272,28 +272,28 @@ impl Connection {
     /// Does what a request asks for. The data of a read comes back.
     async fn execute(
         &self,
-        request: &Request,
-        command: Command,
+        request: &NbdRequest,
+        command: NbdCommand,
         payload: Option<Buf>,
-    ) -> Result<Option<Buf>, Errno> {
+    ) -> Result<Option<Buf>, NbdErrno> {
         let (volume, offset) = (&self.volume, request.offset_bytes);
         let length = u64::from(request.length_bytes);
         match command {
-            Command::Nothing => Ok(()),
-            Command::Read => {
+            NbdCommand::Nothing => Ok(()),
+            NbdCommand::Read => {
                 let (result, data) = volume.read(offset, BufMut::alloc(request.length_bytes as usize)).await;
                 return result.map(|()| Some(data.freeze())).map_err(errno);
             }
-            Command::Write(durability) => {
+            NbdCommand::Write(durability) => {
                 let payload = payload.expect("a write was read with its payload");
                 volume.write(offset, payload, durability).await
             }
-            Command::Flush => volume.flush().await,
-            Command::Trim(durability) => match volume.discard(offset, length).await {
+            NbdCommand::Flush => volume.flush().await,
+            NbdCommand::Trim(durability) => match volume.discard(offset, length).await {
                 Ok(()) if durability == Durability::Fua => volume.flush().await,
                 result => result,
             },
-            Command::WriteZeroes(unmap, durability) => {
+            NbdCommand::WriteZeroes(unmap, durability) => {
                 volume.write_zeroes(offset, length, unmap, durability).await
             }
         }
@@ -302,7 +302,7 @@ impl Connection {
     }
 
     /// Queues the reply to a request.
-    fn reply(&self, request: &Request, hold: Hold, outcome: Result<Option<Buf>, Errno>) {
+    fn reply(&self, request: &NbdRequest, hold: Hold, outcome: Result<Option<Buf>, NbdErrno>) {
         if self.broken.is_set() {
             return;
         }
@@ -370,14 +370,14 @@ fn charged_bytes(length: u32) -> u64 {
 }
 
 /// What a client is told about a failure.
-fn errno(error: VolumeError) -> Errno {
+fn errno(error: VolumeError) -> NbdErrno {
     match error {
-        VolumeError::OutOfRange => Errno::Invalid,
-        VolumeError::ReadOnly => Errno::NotPermitted,
-        VolumeError::NoSpace => Errno::NoSpace,
-        VolumeError::Stopped => Errno::Shutdown,
+        VolumeError::OutOfRange => NbdErrno::Invalid,
+        VolumeError::ReadOnly => NbdErrno::NotPermitted,
+        VolumeError::NoSpace => NbdErrno::NoSpace,
+        VolumeError::Stopped => NbdErrno::Shutdown,
         // Data that cannot be read, a write that failed, a broken array, and whatever else comes to
         // be.
-        _ => Errno::Io,
+        _ => NbdErrno::Io,
     }
 }

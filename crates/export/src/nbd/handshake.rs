@@ -55,7 +55,7 @@ impl ExportFacts {
 
 /// What a client chose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Chosen {
+pub struct ChosenExport {
     /// Position in the list of exports.
     pub export: usize,
     /// Reads are answered with structured replies.
@@ -64,13 +64,13 @@ pub struct Chosen {
 
 /// Where the handshake stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Step {
+pub enum HandshakeStep {
     /// More bytes of the client are needed; `out` first.
     More,
     /// `out` is to be sent, and the handshake goes on.
     Reply,
     /// `out` is to be sent, and transmission begins.
-    Transmit(Chosen),
+    Transmit(ChosenExport),
     /// `out` is to be sent, and the connection is closed.
     Close,
 }
@@ -114,7 +114,7 @@ impl<'a> Handshake<'a> {
 
     /// Takes at most one message off the front of `input` and appends the answer to `out`. Returns
     /// the bytes consumed and what to do next.
-    pub fn advance(&mut self, input: &[u8], out: &mut Vec<u8>) -> (usize, Step) {
+    pub fn advance(&mut self, input: &[u8], out: &mut Vec<u8>) -> (usize, HandshakeStep) {
         match self.state {
             State::ClientFlags => self.client_flags(input),
             State::Option => self.option(input, out),
@@ -123,67 +123,67 @@ impl<'a> Handshake<'a> {
                 let left_bytes = left_bytes - skipped as u32;
                 if left_bytes > 0 {
                     self.state = State::Skip { option, left_bytes };
-                    return (skipped, Step::More);
+                    return (skipped, HandshakeStep::More);
                 }
                 self.state = State::Option;
                 proto::push_option_reply(out, option, replies::ERR_TOO_BIG, &[]);
-                (skipped, Step::Reply)
+                (skipped, HandshakeStep::Reply)
             }
         }
     }
 
-    fn client_flags(&mut self, input: &[u8]) -> (usize, Step) {
+    fn client_flags(&mut self, input: &[u8]) -> (usize, HandshakeStep) {
         let Some(bytes) = input.first_chunk::<{ proto::CLIENT_FLAGS_BYTES }>() else {
-            return (0, Step::More);
+            return (0, HandshakeStep::More);
         };
         let known = handshake_flags::FIXED_NEWSTYLE | handshake_flags::NO_ZEROES;
         let flags = u32::from_be_bytes(*bytes);
         if flags & !u32::from(known) != 0 {
-            return (bytes.len(), Step::Close);
+            return (bytes.len(), HandshakeStep::Close);
         }
         self.client_flags = flags as u16;
         self.state = State::Option;
-        (bytes.len(), Step::Reply)
+        (bytes.len(), HandshakeStep::Reply)
     }
 
-    fn option(&mut self, input: &[u8], out: &mut Vec<u8>) -> (usize, Step) {
+    fn option(&mut self, input: &[u8], out: &mut Vec<u8>) -> (usize, HandshakeStep) {
         let mut fields = Fields(input);
         let (Some(magic), Some(option), Some(length)) = (fields.u64(), fields.u32(), fields.u32()) else {
-            return (0, Step::More);
+            return (0, HandshakeStep::More);
         };
         let fixed = self.client_flags & handshake_flags::FIXED_NEWSTYLE != 0;
         if magic != proto::OPTION_MAGIC || (!fixed && option != options::EXPORT_NAME) {
-            return (0, Step::Close);
+            return (0, HandshakeStep::Close);
         }
         // An export name that is too long cannot be refused in another way.
         if option == options::EXPORT_NAME && length as usize > proto::NAME_BYTES_MAX {
-            return (0, Step::Close);
+            return (0, HandshakeStep::Close);
         }
         if length as usize > OPTION_BYTES_MAX {
-            let Some(left) = self.options_left.checked_sub(1) else { return (0, Step::Close) };
+            let Some(left) = self.options_left.checked_sub(1) else { return (0, HandshakeStep::Close) };
             self.options_left = left;
             self.state = State::Skip { option, left_bytes: length };
-            return (proto::OPTION_HEADER_BYTES, Step::Reply);
+            return (proto::OPTION_HEADER_BYTES, HandshakeStep::Reply);
         }
         let Some(data) = fields.take(length as usize) else {
-            return (0, Step::More);
+            return (0, HandshakeStep::More);
         };
-        let Some(left) = self.options_left.checked_sub(1) else { return (0, Step::Close) };
+        let Some(left) = self.options_left.checked_sub(1) else { return (0, HandshakeStep::Close) };
         self.options_left = left;
         (proto::OPTION_HEADER_BYTES + data.len(), self.answer(option, data, out))
     }
 
-    fn answer(&mut self, option: u32, data: &[u8], out: &mut Vec<u8>) -> Step {
+    fn answer(&mut self, option: u32, data: &[u8], out: &mut Vec<u8>) -> HandshakeStep {
         let mut reply = |kind: u32, data: &[u8]| {
             proto::push_option_reply(out, option, kind, data);
-            Step::Reply
+            HandshakeStep::Reply
         };
         match option {
             options::EXPORT_NAME => self.export_name(data, out),
             options::INFO | options::GO => self.info(option, data, out),
             options::ABORT => {
                 reply(replies::ACK, &[]);
-                Step::Close
+                HandshakeStep::Close
             }
             options::LIST | options::STRUCTURED_REPLY if !data.is_empty() => reply(replies::ERR_INVALID, &[]),
             options::LIST => {
@@ -203,9 +203,9 @@ impl<'a> Handshake<'a> {
         }
     }
 
-    fn export_name(&self, data: &[u8], out: &mut Vec<u8>) -> Step {
+    fn export_name(&self, data: &[u8], out: &mut Vec<u8>) -> HandshakeStep {
         let Some(export) = str::from_utf8(data).ok().and_then(|name| self.find(name)) else {
-            return Step::Close;
+            return HandshakeStep::Close;
         };
         let facts = &self.exports[export];
         out.extend_from_slice(&facts.size_bytes.to_be_bytes());
@@ -213,18 +213,18 @@ impl<'a> Handshake<'a> {
         if self.client_flags & handshake_flags::NO_ZEROES == 0 {
             out.extend_from_slice(&[0; 124]);
         }
-        Step::Transmit(Chosen { export, structured: self.structured })
+        HandshakeStep::Transmit(ChosenExport { export, structured: self.structured })
     }
 
-    fn info(&self, option: u32, data: &[u8], out: &mut Vec<u8>) -> Step {
+    fn info(&self, option: u32, data: &[u8], out: &mut Vec<u8>) -> HandshakeStep {
         let mut reply = |kind: u32, data: &[u8]| proto::push_option_reply(out, option, kind, data);
         let Some(query) = InfoQuery::decode(data) else {
             reply(replies::ERR_INVALID, &[]);
-            return Step::Reply;
+            return HandshakeStep::Reply;
         };
         let Some(export) = self.find(query.name) else {
             reply(replies::ERR_UNKNOWN, &[]);
-            return Step::Reply;
+            return HandshakeStep::Reply;
         };
         let facts = &self.exports[export];
 
@@ -252,8 +252,8 @@ impl<'a> Handshake<'a> {
         }
         reply(replies::ACK, &[]);
         match option {
-            options::GO => Step::Transmit(Chosen { export, structured: self.structured }),
-            _ => Step::Reply,
+            options::GO => HandshakeStep::Transmit(ChosenExport { export, structured: self.structured }),
+            _ => HandshakeStep::Reply,
         }
     }
 
@@ -309,7 +309,7 @@ mod tests {
 
     /// Feeds `input` in pieces of `piece` bytes; returns what was answered, how it ended, and the
     /// bytes left over.
-    fn run(exports: &[ExportFacts], input: &[u8], piece: usize) -> (Vec<u8>, Step, usize) {
+    fn run(exports: &[ExportFacts], input: &[u8], piece: usize) -> (Vec<u8>, HandshakeStep, usize) {
         let mut handshake = Handshake::new(exports, (exports.len() == 1).then_some(0));
         let (mut out, mut pending, mut fed) = (Vec::new(), Vec::new(), 0);
         loop {
@@ -317,8 +317,8 @@ mod tests {
             pending.drain(..used);
             assert!(pending.len() <= HANDSHAKE_BYTES_MAX + piece);
             match step {
-                Step::Reply => {}
-                Step::More if fed < input.len() => {
+                HandshakeStep::Reply => {}
+                HandshakeStep::More if fed < input.len() => {
                     let end = input.len().min(fed + piece);
                     pending.extend_from_slice(&input[fed..end]);
                     fed = end;
@@ -351,7 +351,7 @@ mod tests {
         let exports = [export("a"), export("b")];
         for piece in [1, 2, 3, 7, 1000] {
             let (out, step, left) = run(&exports, &input, piece);
-            assert_eq!(step, Step::Transmit(Chosen { export: 1, structured: true }));
+            assert_eq!(step, HandshakeStep::Transmit(ChosenExport { export: 1, structured: true }));
             assert_eq!(left, 17, "requests behind the handshake are left alone");
             let replies = split(&out);
             assert_eq!(replies[0], (options::STRUCTURED_REPLY, replies::ACK, vec![]));
@@ -372,7 +372,7 @@ mod tests {
             let mut input = flags.to_vec();
             input.extend(option(options::EXPORT_NAME, b"a"));
             let (out, step, _) = run(&[export("a")], &input, 5);
-            assert_eq!(step, Step::Transmit(Chosen { export: 0, structured: false }));
+            assert_eq!(step, HandshakeStep::Transmit(ChosenExport { export: 0, structured: false }));
             assert_eq!(out.len(), 10 + zeroes);
             assert_eq!(&out[..10], b"\0\0\0\0\x40\0\0\0\x01\x6d");
         }
@@ -382,11 +382,11 @@ mod tests {
     fn the_empty_name_is_the_only_export_or_none() {
         let go = [FIXED.to_vec(), option(options::GO, &query("", &[]))].concat();
         let (_, step, _) = run(&[export("a")], &go, 64);
-        assert_eq!(step, Step::Transmit(Chosen { export: 0, structured: false }));
+        assert_eq!(step, HandshakeStep::Transmit(ChosenExport { export: 0, structured: false }));
         let (out, step, _) = run(&[export("a"), export("b")], &go, 64);
-        assert_eq!((split(&out)[0].1, step), (replies::ERR_UNKNOWN, Step::More));
+        assert_eq!((split(&out)[0].1, step), (replies::ERR_UNKNOWN, HandshakeStep::More));
         let name = [FIXED.to_vec(), option(options::EXPORT_NAME, b"")].concat();
-        assert_eq!(run(&[export("a"), export("b")], &name, 64).1, Step::Close);
+        assert_eq!(run(&[export("a"), export("b")], &name, 64).1, HandshakeStep::Close);
     }
 
     #[test]
@@ -395,7 +395,7 @@ mod tests {
         input.extend(option(options::INFO, &query("a", &[])));
         input.extend(option(options::ABORT, &[]));
         let (out, step, _) = run(&[export("a")], &input, 64);
-        assert_eq!(step, Step::Close);
+        assert_eq!(step, HandshakeStep::Close);
         let kinds: Vec<u32> = split(&out).iter().map(|reply| reply.1).collect();
         assert_eq!(kinds, [replies::INFO, replies::ACK, replies::ACK]);
     }
@@ -421,7 +421,7 @@ mod tests {
         input.extend(option(options::GO, b"junk"));
         input.extend(option(options::GO, &query("a", &[])));
         let (out, step, _) = run(&[export("a")], &input, 64);
-        assert_eq!(step, Step::Transmit(Chosen { export: 0, structured: false }));
+        assert_eq!(step, HandshakeStep::Transmit(ChosenExport { export: 0, structured: false }));
         let replies = split(&out);
         assert!(replies[..6].iter().all(|reply| reply.1 == replies::ERR_UNSUP));
         assert_eq!(replies[6].1, replies::ERR_UNKNOWN);
@@ -435,7 +435,7 @@ mod tests {
         input.extend(option(options::GO, &query("a", &[])));
         for piece in [100, 100_000] {
             let (out, step, _) = run(&[export("a")], &input, piece);
-            assert_eq!(step, Step::Transmit(Chosen { export: 0, structured: false }));
+            assert_eq!(step, HandshakeStep::Transmit(ChosenExport { export: 0, structured: false }));
             assert_eq!(split(&out)[0], (options::GO, replies::ERR_TOO_BIG, vec![]));
         }
     }
@@ -454,7 +454,7 @@ mod tests {
             FIXED.into_iter().chain(endless).collect(),
         ];
         for input in cases {
-            assert_eq!(run(&[export("a")], &input, 64).1, Step::Close);
+            assert_eq!(run(&[export("a")], &input, 64).1, HandshakeStep::Close);
         }
     }
 

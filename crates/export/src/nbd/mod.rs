@@ -22,5 +22,5 @@ mod uri;
 
 pub use client::{Blocks, Client, ClientError};
 pub use limits::Limits;
-pub use server::{Crowd, Export, Exports, Server, ServerHandle};
+pub use server::{Export, Exports, NbdServer, NbdServerHandle, TurnedAway};
 pub use uri::{Uri, UriError};

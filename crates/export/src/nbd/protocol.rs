@@ -166,7 +166,7 @@ mod chunks {
 /// The errors a reply can carry; the protocol fixes their numbers on every platform.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
-pub enum Errno {
+pub enum NbdErrno {
     /// `EPERM`: a write to a read-only export.
     NotPermitted = 1,
     /// `EIO`: the data could not be read or written.
@@ -183,7 +183,7 @@ pub enum Errno {
 
 /// A request as it stands on the wire, without its payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Request {
+pub struct NbdRequest {
     /// [`command_flags`].
     pub flags: u16,
     /// One of [`commands`], or anything else.
@@ -196,7 +196,7 @@ pub struct Request {
     pub length_bytes: u32,
 }
 
-impl Request {
+impl NbdRequest {
     /// Decodes a request; `None` if the magic is wrong, after which the stream cannot be trusted
     /// any more.
     #[must_use]
@@ -253,7 +253,7 @@ impl ReplyHeader {
 
     /// A simple reply; data of a read follows a success.
     #[must_use]
-    pub fn simple(cookie: u64, error: Option<Errno>) -> Self {
+    pub fn simple(cookie: u64, error: Option<NbdErrno>) -> Self {
         let mut header = Self { bytes: [0; Self::BYTES_MAX], length: 0 };
         header.push(&SIMPLE_REPLY_MAGIC.to_be_bytes());
         header.push(&error.map_or(0, |errno| errno as u32).to_be_bytes());
@@ -277,7 +277,7 @@ impl ReplyHeader {
 
     /// The only chunk of a structured reply that failed, without a message.
     #[must_use]
-    pub fn error(cookie: u64, errno: Errno) -> Self {
+    pub fn error(cookie: u64, errno: NbdErrno) -> Self {
         let mut header = Self::chunk(chunks::ERROR, cookie, 6);
         header.push(&(errno as u32).to_be_bytes());
         header.push(&0_u16.to_be_bytes());
@@ -411,7 +411,7 @@ mod tests {
 
     #[test]
     fn requests_survive_a_round_trip() {
-        let request = Request {
+        let request = NbdRequest {
             flags: 0x0102,
             kind: 0x0304,
             cookie: 0x1112_1314_1516_1718,
@@ -419,7 +419,7 @@ mod tests {
             length_bytes: 0x3132_3334,
         };
         let bytes = request.encode();
-        assert_eq!(Request::decode(&bytes), Some(request));
+        assert_eq!(NbdRequest::decode(&bytes), Some(request));
         // Every field stands where the protocol has it.
         let expected = [
             0x25, 0x60, 0x95, 0x13, 1, 2, 3, 4, 0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x17, 0x18, 0x21, 0x22,
@@ -430,18 +430,18 @@ mod tests {
 
     #[test]
     fn a_wrong_magic_is_no_request() {
-        let request = Request { flags: 0, kind: 0, cookie: 0, offset_bytes: 0, length_bytes: 0 };
+        let request = NbdRequest { flags: 0, kind: 0, cookie: 0, offset_bytes: 0, length_bytes: 0 };
         for bit in 0..32 {
             let mut bytes = request.encode();
             bytes[bit / 8] ^= 1 << (bit % 8);
-            assert_eq!(Request::decode(&bytes), None, "bit {bit}");
+            assert_eq!(NbdRequest::decode(&bytes), None, "bit {bit}");
         }
     }
 
     #[test]
     fn only_writes_have_a_payload() {
         for kind in 0..16 {
-            let request = Request { flags: 0, kind, cookie: 0, offset_bytes: 0, length_bytes: 7 };
+            let request = NbdRequest { flags: 0, kind, cookie: 0, offset_bytes: 0, length_bytes: 7 };
             assert_eq!(request.payload_bytes(), if kind == 1 { 7 } else { 0 });
         }
     }
@@ -451,14 +451,14 @@ mod tests {
         let hex =
             |header: ReplyHeader| header.as_bytes().iter().map(|b| format!("{b:02x}")).collect::<String>();
         assert_eq!(hex(ReplyHeader::simple(0xab, None)), "674466980000000000000000000000ab");
-        assert_eq!(hex(ReplyHeader::simple(0xab, Some(Errno::Io))), "674466980000000500000000000000ab");
+        assert_eq!(hex(ReplyHeader::simple(0xab, Some(NbdErrno::Io))), "674466980000000500000000000000ab");
         assert_eq!(hex(ReplyHeader::none(0xab)), "668e33ef0001000000000000000000ab00000000");
         assert_eq!(
             hex(ReplyHeader::data(0xab, 0x1000, 0x200)),
             "668e33ef0001000100000000000000ab000002080000000000001000"
         );
         assert_eq!(
-            hex(ReplyHeader::error(0xab, Errno::Shutdown)),
+            hex(ReplyHeader::error(0xab, NbdErrno::Shutdown)),
             "668e33ef0001800100000000000000ab000000060000006c0000"
         );
     }
@@ -467,7 +467,7 @@ mod tests {
     fn a_simple_reply_is_decoded_as_it_was_encoded() {
         let decoded = |header: ReplyHeader| decode_simple_reply(header.as_bytes().first_chunk().unwrap());
         assert_eq!(decoded(ReplyHeader::simple(0xab, None)), Some((0xab, 0)));
-        assert_eq!(decoded(ReplyHeader::simple(7, Some(Errno::NoSpace))), Some((7, 28)));
+        assert_eq!(decoded(ReplyHeader::simple(7, Some(NbdErrno::NoSpace))), Some((7, 28)));
         assert_eq!(decoded(ReplyHeader::none(7)), None);
     }
 

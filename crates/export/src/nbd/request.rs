@@ -7,11 +7,11 @@ use wattle_rt::{Durability, Unmap};
 
 use super::handshake::ExportFacts;
 use super::limits::REQUEST_BYTES_MAX;
-use super::protocol::{Errno, Request, command_flags as flags, commands};
+use super::protocol::{NbdErrno, NbdRequest, command_flags as flags, commands};
 
 /// A request that can be done: its range lies inside the export, and the export allows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Command {
+pub enum NbdCommand {
     /// Read the range; the data goes into the reply.
     Read,
     /// Write the payload to the range.
@@ -32,22 +32,22 @@ pub enum Command {
 /// `EPERM` for a change of a read-only export; `EINVAL` for unknown commands and flags, for ranges
 /// beyond the end and for reads and writes longer than [`REQUEST_BYTES_MAX`]; `ENOSPC` for writes
 /// beyond the end.
-pub fn decide(request: &Request, export: &ExportFacts, structured: bool) -> Result<Command, Errno> {
+pub fn decide(request: &NbdRequest, export: &ExportFacts, structured: bool) -> Result<NbdCommand, NbdErrno> {
     // `flags_allowed`: FUA is allowed everywhere, clients are known to set it on anything.
     let df = if structured { flags::DF } else { 0 };
     let (flags_allowed, changes, beyond_end, length_max) = match request.kind {
-        commands::READ => (flags::FUA | df, false, Errno::Invalid, REQUEST_BYTES_MAX),
-        commands::WRITE => (flags::FUA, true, Errno::NoSpace, REQUEST_BYTES_MAX),
-        commands::FLUSH => (flags::FUA, false, Errno::Invalid, 0),
-        commands::TRIM => (flags::FUA, true, Errno::Invalid, u32::MAX),
-        commands::WRITE_ZEROES => (flags::FUA | flags::NO_HOLE, true, Errno::NoSpace, u32::MAX),
-        _ => return Err(Errno::Invalid),
+        commands::READ => (flags::FUA | df, false, NbdErrno::Invalid, REQUEST_BYTES_MAX),
+        commands::WRITE => (flags::FUA, true, NbdErrno::NoSpace, REQUEST_BYTES_MAX),
+        commands::FLUSH => (flags::FUA, false, NbdErrno::Invalid, 0),
+        commands::TRIM => (flags::FUA, true, NbdErrno::Invalid, u32::MAX),
+        commands::WRITE_ZEROES => (flags::FUA | flags::NO_HOLE, true, NbdErrno::NoSpace, u32::MAX),
+        _ => return Err(NbdErrno::Invalid),
     };
     if changes && export.read_only {
-        return Err(Errno::NotPermitted);
+        return Err(NbdErrno::NotPermitted);
     }
     if request.flags & !flags_allowed != 0 || request.length_bytes > length_max {
-        return Err(Errno::Invalid);
+        return Err(NbdErrno::Invalid);
     }
     let end = request.offset_bytes.checked_add(u64::from(request.length_bytes));
     if end.is_none_or(|end| end > export.size_bytes) {
@@ -57,12 +57,12 @@ pub fn decide(request: &Request, export: &ExportFacts, structured: bool) -> Resu
     let durability = if request.flags & flags::FUA != 0 { Durability::Fua } else { Durability::Cached };
     let unmap = if request.flags & flags::NO_HOLE != 0 { Unmap::No } else { Unmap::Yes };
     Ok(match request.kind {
-        commands::FLUSH => Command::Flush,
-        _ if request.length_bytes == 0 => Command::Nothing,
-        commands::READ => Command::Read,
-        commands::WRITE => Command::Write(durability),
-        commands::TRIM => Command::Trim(durability),
-        _ => Command::WriteZeroes(unmap, durability),
+        commands::FLUSH => NbdCommand::Flush,
+        _ if request.length_bytes == 0 => NbdCommand::Nothing,
+        commands::READ => NbdCommand::Read,
+        commands::WRITE => NbdCommand::Write(durability),
+        commands::TRIM => NbdCommand::Trim(durability),
+        _ => NbdCommand::WriteZeroes(unmap, durability),
     })
 }
 
@@ -78,7 +78,7 @@ mod tests {
         offset_bytes: u64,
         length_bytes: u32,
         read_only: bool,
-    ) -> Result<Command, Errno> {
+    ) -> Result<NbdCommand, NbdErrno> {
         let export = ExportFacts {
             name: String::new(),
             description: String::new(),
@@ -86,30 +86,30 @@ mod tests {
             read_only,
             io_min_bytes: 512,
         };
-        decide(&Request { flags, kind, cookie: 0, offset_bytes, length_bytes }, &export, true)
+        decide(&NbdRequest { flags, kind, cookie: 0, offset_bytes, length_bytes }, &export, true)
     }
 
     #[test]
     fn good_requests_become_commands() {
         use Durability::{Cached, Fua};
-        assert_eq!(ask(commands::READ, flags::DF | flags::FUA, SIZE - 1, 1, true), Ok(Command::Read));
-        assert_eq!(ask(commands::WRITE, 0, 0, REQUEST_BYTES_MAX, false), Ok(Command::Write(Cached)));
-        assert_eq!(ask(commands::WRITE, flags::FUA, 3, 5, false), Ok(Command::Write(Fua)));
-        assert_eq!(ask(commands::FLUSH, flags::FUA, 0, 0, true), Ok(Command::Flush));
-        assert_eq!(ask(commands::TRIM, flags::FUA, 0, SIZE as u32, false), Ok(Command::Trim(Fua)));
+        assert_eq!(ask(commands::READ, flags::DF | flags::FUA, SIZE - 1, 1, true), Ok(NbdCommand::Read));
+        assert_eq!(ask(commands::WRITE, 0, 0, REQUEST_BYTES_MAX, false), Ok(NbdCommand::Write(Cached)));
+        assert_eq!(ask(commands::WRITE, flags::FUA, 3, 5, false), Ok(NbdCommand::Write(Fua)));
+        assert_eq!(ask(commands::FLUSH, flags::FUA, 0, 0, true), Ok(NbdCommand::Flush));
+        assert_eq!(ask(commands::TRIM, flags::FUA, 0, SIZE as u32, false), Ok(NbdCommand::Trim(Fua)));
         let zeroes = |flags| ask(commands::WRITE_ZEROES, flags, 0, SIZE as u32, false);
-        assert_eq!(zeroes(0), Ok(Command::WriteZeroes(Unmap::Yes, Cached)));
-        assert_eq!(zeroes(flags::NO_HOLE | flags::FUA), Ok(Command::WriteZeroes(Unmap::No, Fua)));
-        assert_eq!(ask(commands::READ, 0, SIZE, 0, false), Ok(Command::Nothing));
+        assert_eq!(zeroes(0), Ok(NbdCommand::WriteZeroes(Unmap::Yes, Cached)));
+        assert_eq!(zeroes(flags::NO_HOLE | flags::FUA), Ok(NbdCommand::WriteZeroes(Unmap::No, Fua)));
+        assert_eq!(ask(commands::READ, 0, SIZE, 0, false), Ok(NbdCommand::Nothing));
     }
 
     #[test]
     fn ranges_end_inside_the_export() {
         for (kind, errno) in [
-            (commands::READ, Errno::Invalid),
-            (commands::WRITE, Errno::NoSpace),
-            (commands::TRIM, Errno::Invalid),
-            (commands::WRITE_ZEROES, Errno::NoSpace),
+            (commands::READ, NbdErrno::Invalid),
+            (commands::WRITE, NbdErrno::NoSpace),
+            (commands::TRIM, NbdErrno::Invalid),
+            (commands::WRITE_ZEROES, NbdErrno::NoSpace),
         ] {
             for offset in [SIZE - 4095, SIZE, u64::MAX - 100, u64::MAX] {
                 assert_eq!(ask(kind, 0, offset, 4096, false), Err(errno), "{kind} at {offset}");
@@ -121,16 +121,16 @@ mod tests {
     #[test]
     fn a_read_only_export_is_only_read() {
         for kind in [commands::WRITE, commands::TRIM, commands::WRITE_ZEROES] {
-            assert_eq!(ask(kind, 0, 0, 512, true), Err(Errno::NotPermitted));
+            assert_eq!(ask(kind, 0, 0, 512, true), Err(NbdErrno::NotPermitted));
             // Even where the request is wrong in other ways, and where nothing would change.
-            assert_eq!(ask(kind, u16::MAX, SIZE, 0, true), Err(Errno::NotPermitted));
+            assert_eq!(ask(kind, u16::MAX, SIZE, 0, true), Err(NbdErrno::NotPermitted));
         }
     }
 
     #[test]
     fn what_is_not_known_is_invalid() {
         for kind in (0..=u16::MAX).filter(|kind| ![0, 1, 3, 4, 6].contains(kind)) {
-            assert_eq!(ask(kind, 0, 0, 512, false), Err(Errno::Invalid), "command {kind}");
+            assert_eq!(ask(kind, 0, 0, 512, false), Err(NbdErrno::Invalid), "command {kind}");
         }
         for (kind, allowed) in [(0, 0b101), (1, 0b001), (3, 0b001), (4, 0b001), (6, 0b011)] {
             for bit in 0..16 {
@@ -139,9 +139,9 @@ mod tests {
             }
         }
         let long = REQUEST_BYTES_MAX + 1;
-        assert_eq!(ask(commands::READ, 0, 0, long, false), Err(Errno::Invalid));
-        assert_eq!(ask(commands::WRITE, 0, 0, long, false), Err(Errno::Invalid));
-        assert_eq!(ask(commands::FLUSH, 0, 0, 1, false), Err(Errno::Invalid));
-        assert_eq!(ask(commands::FLUSH, 0, SIZE + 1, 0, false), Err(Errno::Invalid));
+        assert_eq!(ask(commands::READ, 0, 0, long, false), Err(NbdErrno::Invalid));
+        assert_eq!(ask(commands::WRITE, 0, 0, long, false), Err(NbdErrno::Invalid));
+        assert_eq!(ask(commands::FLUSH, 0, 0, 1, false), Err(NbdErrno::Invalid));
+        assert_eq!(ask(commands::FLUSH, 0, SIZE + 1, 0, false), Err(NbdErrno::Invalid));
     }
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use wattle_engine::{VolumeError, VolumeRef};
 use wattle_rt::mailbox::{Sender, mailbox};
-use wattle_rt::sync::{Event, Notify};
+use wattle_rt::sync::{Latch, Notify};
 use wattle_rt::{Core, CoreIx, Instant, JoinHandle, Listener, Stream};
 
 use super::connection::{self, OpenExport, Shard, Stop};
@@ -30,9 +30,9 @@ pub struct Export {
 
 /// The NBD server.
 #[derive(Debug)]
-pub struct Server;
+pub struct NbdServer;
 
-impl Server {
+impl NbdServer {
     /// Serves `exports` to every client that connects to `listener`, on every core of the runtime,
     /// until [`ServerHandle::stop`].
     ///
@@ -47,12 +47,12 @@ impl Server {
         listener: Listener,
         exports: Vec<Export>,
         limits: Limits,
-    ) -> Result<ServerHandle, VolumeError> {
+    ) -> Result<NbdServerHandle, VolumeError> {
         let offer = Arc::new(Offer { exports, limits });
         offer.open_everywhere(core).await?;
         let state = Rc::new(State {
             offer,
-            stopping: Event::new(),
+            stopping: Latch::new(),
             connections: RefCell::default(),
             next_id: Cell::new(0),
             per_core: RefCell::new(vec![0; core.cores()]),
@@ -62,13 +62,13 @@ impl Server {
             tell_crowd: RefCell::new(None),
         });
         let accepting = core.spawn(accept(core.clone(), listener, state.clone()));
-        Ok(ServerHandle { state, accepting })
+        Ok(NbdServerHandle { state, accepting })
     }
 }
 
 /// What became of connections because there were too many, since that was last told.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Crowd {
+pub struct TurnedAway {
     /// Idle ones that made way for new ones.
     pub closed: u32,
     /// New ones that were closed at once, as none was idle.
@@ -76,15 +76,15 @@ pub struct Crowd {
 }
 
 /// Is called with what became of connections.
-type CrowdListener = Box<dyn Fn(&Crowd)>;
+type CrowdListener = Box<dyn Fn(&TurnedAway)>;
 
 /// A running server. Dropping the handle leaves it running.
-pub struct ServerHandle {
+pub struct NbdServerHandle {
     state: Rc<State>,
     accepting: JoinHandle<()>,
 }
 
-impl ServerHandle {
+impl NbdServerHandle {
     /// Clients connected now, those in their handshake included.
     #[must_use]
     pub fn connections(&self) -> usize {
@@ -93,7 +93,7 @@ impl ServerHandle {
 
     /// Has `tell` called when connections were closed or refused because there were too many, and
     /// then no more often than every ten seconds.
-    pub fn on_crowd(&self, tell: impl Fn(&Crowd) + 'static) {
+    pub fn on_crowd(&self, tell: impl Fn(&TurnedAway) + 'static) {
         *self.state.tell_crowd.borrow_mut() = Some(Box::new(tell));
     }
 
@@ -255,13 +255,13 @@ impl Offer {
 /// The accepting core's view of the server.
 struct State {
     offer: Arc<Offer>,
-    stopping: Event,
+    stopping: Latch,
     connections: RefCell<BTreeMap<u64, Sender<Stop>>>,
     next_id: Cell<u64>,
     per_core: RefCell<Vec<u32>>,
     one_left: Notify,
     /// Not told yet.
-    crowd: RefCell<Crowd>,
+    crowd: RefCell<TurnedAway>,
     crowd_told_at: Cell<Option<Instant>>,
     tell_crowd: RefCell<Option<CrowdListener>>,
 }
@@ -272,7 +272,7 @@ impl State {
     }
 
     /// Counts what became of a connection because there were too many.
-    fn crowded(&self, now: Instant, count: fn(&mut Crowd) -> &mut u32) {
+    fn crowded(&self, now: Instant, count: fn(&mut TurnedAway) -> &mut u32) {
         const TOLD_TIME_MIN: Duration = Duration::from_secs(10);
         *count(&mut self.crowd.borrow_mut()) += 1;
         if self.crowd_told_at.get().is_none_or(|told| told + TOLD_TIME_MIN <= now) {

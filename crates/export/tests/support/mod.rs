@@ -12,8 +12,8 @@ use wattle_engine::geometry::{Geometry, Level, Params};
 use wattle_engine::metadata::NoMetadata;
 use wattle_engine::units::Sector;
 use wattle_engine::{ArrayHandle, ArraySpec, MemberSpec, VolumeRef};
-use wattle_export::nbd::protocol::{self as proto, Request, options};
-use wattle_export::nbd::{Export, Limits, Server, ServerHandle};
+use wattle_export::nbd::protocol::{self as proto, NbdRequest, options};
+use wattle_export::nbd::{Export, Limits, NbdServer, NbdServerHandle};
 use wattle_rt::{Buf, BufMut, Core, Device, Listener, RuntimeConfig, Stream};
 
 pub const MIB: u64 = 1 << 20;
@@ -22,7 +22,7 @@ pub const MIB: u64 = 1 << 20;
 pub struct Rig {
     pub core: Core,
     pub socket: PathBuf,
-    pub server: ServerHandle,
+    pub server: NbdServerHandle,
     _directory: tempfile::TempDir,
 }
 
@@ -43,7 +43,7 @@ pub fn with_server(
             exports.push(Export { volume, description: format!("volume {name}") });
         }
         let listener = Listener::unix(&socket).unwrap();
-        let server = Server::start(&core, listener, exports, limits).await.unwrap();
+        let server = NbdServer::start(&core, listener, exports, limits).await.unwrap();
         let rig = Rig { core: core.clone(), socket, server, _directory: directory };
         within(&core, Duration::from_secs(60), test(rig)).await.expect("the test hangs");
     };
@@ -167,7 +167,7 @@ impl Client {
     }
 
     pub async fn request(&self, kind: u16, flags: u16, cookie: u64, offset_bytes: u64, length_bytes: u32) {
-        self.send(&Request { flags, kind, cookie, offset_bytes, length_bytes }.encode()).await;
+        self.send(&NbdRequest { flags, kind, cookie, offset_bytes, length_bytes }.encode()).await;
     }
 
     /// Cookie and error of the next simple reply.
@@ -224,7 +224,7 @@ impl Client {
 
 /// `count` reads of `length_bytes`, one behind the other, with cookies from 0.
 pub fn reads(count: u64, length_bytes: u32, stride_bytes: u64) -> Vec<u8> {
-    let read = |cookie| Request {
+    let read = |cookie| NbdRequest {
         flags: 0,
         kind: proto::commands::READ,
         cookie,

@@ -12,7 +12,7 @@ const HEADER_BYTES: usize = 24;
 /// A walk over the values of an array, which have `V` bytes each, with their indices; used like
 /// [`Walk`].
 #[derive(Clone, Debug)]
-pub struct Array<const V: usize> {
+pub struct ArrayWalk<const V: usize> {
     tree: Walk<8>,
     blocks: u64,
     len: u64,
@@ -22,14 +22,14 @@ pub struct Array<const V: usize> {
     known: u64,
 }
 
-impl<const V: usize> Array<V> {
+impl<const V: usize> ArrayWalk<V> {
     const PER_BLOCK: u64 = ((BLOCK_BYTES - HEADER_BYTES) / V) as u64;
 
     /// The first `len` values of the array under `root`, in metadata of so many blocks.
     #[must_use]
-    pub fn new(root: u64, len: u64, blocks: u64) -> Array<V> {
+    pub fn new(root: u64, len: u64, blocks: u64) -> ArrayWalk<V> {
         let last = len.saturating_sub(1) / Self::PER_BLOCK;
-        Array { tree: Walk::new(root, 0..=last, blocks), blocks, len, values: VecDeque::new(), known: 0 }
+        ArrayWalk { tree: Walk::new(root, 0..=last, blocks), blocks, len, values: VecDeque::new(), known: 0 }
     }
 
     /// The block to read next; `None` at the end.

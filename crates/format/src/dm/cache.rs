@@ -1,6 +1,6 @@
 //! A cache's metadata: which blocks it has and which of them are dirty. docs/formats.md §15.
 
-use super::{Array, MetadataError, check};
+use super::{ArrayWalk, MetadataError, check};
 use crate::bytes::{array, le32, le64};
 
 pub(crate) const SALT: u32 = 9_031_977;
@@ -37,7 +37,7 @@ pub struct Superblock {
 
 /// A block in the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Mapping {
+pub struct CachedBlock {
     /// Its number in the cache.
     pub cache_block: u64,
     /// Its number in the slow volume.
@@ -85,15 +85,15 @@ impl Superblock {
 
     /// Walks over the blocks of the cache; see [`Mapping::decode`].
     #[must_use]
-    pub fn mappings(&self) -> Array<8> {
-        Array::new(self.mapping_root, self.cache_blocks.into(), MAX_BLOCKS)
+    pub fn mappings(&self) -> ArrayWalk<8> {
+        ArrayWalk::new(self.mapping_root, self.cache_blocks.into(), MAX_BLOCKS)
     }
 
     /// Walks over the dirty bits; see [`Superblock::dirty_blocks`]. `None` in version 1.
     #[must_use]
-    pub fn dirty(&self) -> Option<Array<8>> {
+    pub fn dirty(&self) -> Option<ArrayWalk<8>> {
         let words = u64::from(self.cache_blocks).div_ceil(64);
-        (self.version == 2).then(|| Array::new(self.dirty_root, words, MAX_BLOCKS))
+        (self.version == 2).then(|| ArrayWalk::new(self.dirty_root, words, MAX_BLOCKS))
     }
 
     /// The blocks that an entry of [`Superblock::dirty`] says are dirty. Of blocks that are not in
@@ -105,12 +105,12 @@ impl Superblock {
     }
 }
 
-impl Mapping {
+impl CachedBlock {
     /// An entry of [`Superblock::mappings`]; `None` when the block is not in use.
     #[must_use]
-    pub fn decode((cache_block, value): (u64, [u8; 8])) -> Option<Mapping> {
+    pub fn decode((cache_block, value): (u64, [u8; 8])) -> Option<CachedBlock> {
         let value = u64::from_le_bytes(value);
-        let mapping = Mapping { cache_block, origin_block: value >> 16, dirty: value & DIRTY != 0 };
+        let mapping = CachedBlock { cache_block, origin_block: value >> 16, dirty: value & DIRTY != 0 };
         (value & VALID != 0).then_some(mapping)
     }
 }

@@ -12,7 +12,7 @@ const VERSION: u32 = 2;
 
 /// The header of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Log {
+pub struct MirrorLog {
     /// How many regions it knows; of those behind them nothing is known.
     pub regions: u64,
 }
@@ -20,7 +20,7 @@ pub struct Log {
 /// Why there is no log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum LogError {
+pub enum MirrorLogError {
     /// Less than a header.
     #[error("only {got} bytes of the mirror's log could be read")]
     Truncated {
@@ -41,21 +41,21 @@ pub enum LogError {
     },
 }
 
-impl Log {
+impl MirrorLog {
     /// Reads the start of a log.
-    pub fn decode(bytes: &[u8]) -> Result<Log, LogError> {
+    pub fn decode(bytes: &[u8]) -> Result<MirrorLog, MirrorLogError> {
         if bytes.len() < HEADER_BYTES {
-            return Err(LogError::Truncated { got: bytes.len() });
+            return Err(MirrorLogError::Truncated { got: bytes.len() });
         }
         let found = le32(bytes, 0);
         if found != MAGIC {
-            return Err(LogError::Magic { found });
+            return Err(MirrorLogError::Magic { found });
         }
         let found = le32(bytes, 4);
         if found != VERSION {
-            return Err(LogError::Version { found });
+            return Err(MirrorLogError::Version { found });
         }
-        Ok(Log { regions: le64(bytes, 8) })
+        Ok(MirrorLog { regions: le64(bytes, 8) })
     }
 
     /// Whether the legs are alike in a region, by the bits from [`BITS_OFFSET_BYTES`] on. A region
@@ -74,13 +74,13 @@ mod tests {
     #[test]
     fn logs() {
         let mut bytes = [0; HEADER_BYTES];
-        assert_eq!(Log::decode(&bytes), Err(LogError::Magic { found: 0 }));
+        assert_eq!(MirrorLog::decode(&bytes), Err(MirrorLogError::Magic { found: 0 }));
         bytes[..4].copy_from_slice(b"rRiM");
-        assert_eq!(Log::decode(&bytes), Err(LogError::Version { found: 0 }));
+        assert_eq!(MirrorLog::decode(&bytes), Err(MirrorLogError::Version { found: 0 }));
         (bytes[4], bytes[8]) = (2, 11);
-        let log = Log { regions: 11 };
-        assert_eq!(Log::decode(&bytes), Ok(log));
-        assert_eq!(Log::decode(&bytes[..15]), Err(LogError::Truncated { got: 15 }));
+        let log = MirrorLog { regions: 11 };
+        assert_eq!(MirrorLog::decode(&bytes), Ok(log));
+        assert_eq!(MirrorLog::decode(&bytes[..15]), Err(MirrorLogError::Truncated { got: 15 }));
         let clean: Vec<_> = (0..100).filter(|&region| log.is_clean(&[0b0000_0101, 0xff], region)).collect();
         assert_eq!(clean, [0, 2, 8, 9, 10], "nothing is known behind the last region");
     }

@@ -15,7 +15,7 @@ pub mod raid;
 pub mod snapshot;
 pub mod thin;
 
-pub use array::Array;
+pub use array::ArrayWalk;
 pub(crate) use array::SALT as ARRAY_SALT;
 pub(crate) use btree::SALT as NODE_SALT;
 pub use btree::Walk;

@@ -55,7 +55,7 @@ pub enum RaidError {
 
 /// What a superblock says about the array; the fields of [`Superblock::new`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shape {
+pub struct DmRaidShape {
     /// How many images.
     pub devices: u32,
     /// md's level.
@@ -74,7 +74,7 @@ impl Superblock {
     /// Of a new image, which is in sync, of a new array, which may have to be resynced from
     /// `resync_offset` on (`u64::MAX`: it has not).
     #[must_use]
-    pub fn new(shape: &Shape, position: u32, resync_offset: u64) -> Superblock {
+    pub fn new(shape: &DmRaidShape, position: u32, resync_offset: u64) -> Superblock {
         let mut superblock = Superblock { bytes: [0; SUPERBLOCK_BYTES] };
         let words = [
             (0, MAGIC),
@@ -204,9 +204,9 @@ impl Superblock {
     /// Level, layout, chunk and sizes, before a reshape if there is one. Sizes are 0 in old
     /// superblocks.
     #[must_use]
-    pub fn shape(&self) -> Shape {
+    pub fn shape(&self) -> DmRaidShape {
         let long = |at| if self.is_extended() { le64(&self.bytes, at) } else { 0 };
-        Shape {
+        DmRaidShape {
             devices: self.devices(),
             level: le32(&self.bytes, 48) as i32,
             layout: le32(&self.bytes, 52),
@@ -237,7 +237,7 @@ impl Superblock {
 mod tests {
     use super::*;
 
-    const SHAPE: Shape = Shape {
+    const SHAPE: DmRaidShape = DmRaidShape {
         devices: 100,
         level: 5,
         layout: 2,

@@ -40,7 +40,7 @@ pub struct Superblock {
 
 /// A thin volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Device {
+pub struct ThinVolume {
     /// Its number, as LVM2's text has it.
     pub device_id: u64,
     /// How many blocks it has.
@@ -55,7 +55,7 @@ pub struct Device {
 
 /// A block that a volume has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Mapping {
+pub struct ThinMapping {
     /// Its number in the volume.
     pub block: u64,
     /// Its number in the pool's data.
@@ -123,18 +123,18 @@ impl Superblock {
 
     /// An entry of a volume's mappings; `None` when it points past the end of the pool's data.
     #[must_use]
-    pub fn mapping(&self, (block, value): (u64, [u8; 8])) -> Option<Mapping> {
+    pub fn mapping(&self, (block, value): (u64, [u8; 8])) -> Option<ThinMapping> {
         let value = u64::from_le_bytes(value);
         let (data_block, time) = (value >> 24, (value & 0xff_ffff) as u32);
-        (data_block < self.data_blocks).then_some(Mapping { block, data_block, time })
+        (data_block < self.data_blocks).then_some(ThinMapping { block, data_block, time })
     }
 }
 
-impl Device {
+impl ThinVolume {
     /// An entry of [`Superblock::devices`].
     #[must_use]
-    pub fn decode((device_id, value): (u64, [u8; 24])) -> Device {
-        Device {
+    pub fn decode((device_id, value): (u64, [u8; 24])) -> ThinVolume {
+        ThinVolume {
             device_id,
             mapped_blocks: u64::from_le_bytes(array(&value, 0)),
             transaction_id: u64::from_le_bytes(array(&value, 8)),

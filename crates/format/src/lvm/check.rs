@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use super::error::{Place, Problem};
-use super::segment::{Kind, Segment};
+use super::error::{GroupPart, GroupProblem};
+use super::segment::{LvSegment, SegmentKind};
 use super::vg::{Lv, Pv, Vg};
 
 const VG_STATUS: [&str; 7] = ["RESIZEABLE", "READ", "WRITE", "EXPORTED", "CLUSTERED", "SHARED", "PVMOVE"];
@@ -18,7 +18,7 @@ const MAX: u64 = u32::MAX as u64;
 /// Extents of a PV or LV that a segment is on.
 struct Use {
     extents: Range<u64>,
-    place: Place,
+    place: GroupPart,
 }
 
 /// The PVs and LVs by name, and what is wrong so far.
@@ -27,19 +27,19 @@ struct Checker<'a> {
     pvs: BTreeMap<&'a str, &'a Pv>,
     lvs: BTreeMap<&'a str, &'a Lv>,
     uses: BTreeMap<&'a str, Vec<Use>>,
-    problems: Vec<Problem>,
+    problems: Vec<GroupProblem>,
 }
 
 impl Vg {
     /// Everything that is wrong. A VG with a problem must not be changed, and what it concerns must
     /// not be mapped.
     #[must_use]
-    pub fn problems(&self) -> Vec<Problem> {
+    pub fn problems(&self) -> Vec<GroupProblem> {
         let mut checker = Checker::new(self);
         checker.names();
         checker.status();
         if self.extent_sectors == 0 || self.extent_sectors > MAX {
-            checker.problems.push(Problem::ExtentSize { sectors: self.extent_sectors });
+            checker.problems.push(GroupProblem::ExtentSize { sectors: self.extent_sectors });
         }
         self.pvs.iter().for_each(|pv| checker.pv(pv));
         self.lvs.iter().for_each(|lv| checker.lv(lv));
@@ -51,10 +51,10 @@ impl Vg {
     /// A segment of a type that is not known, if there is one. Which extents it has cannot be told,
     /// so nothing may be allocated, while the other LVs can be used.
     #[must_use]
-    pub fn unknown_segment(&self) -> Option<Place> {
+    pub fn unknown_segment(&self) -> Option<GroupPart> {
         self.lvs.iter().find_map(|lv| {
-            let unknown = |segment: &Segment| matches!(segment.kind, Kind::Unknown { .. });
-            Some(Place::Segment(lv.name.clone(), lv.segments.iter().position(unknown)? + 1))
+            let unknown = |segment: &LvSegment| matches!(segment.kind, SegmentKind::Unknown { .. });
+            Some(GroupPart::Segment(lv.name.clone(), lv.segments.iter().position(unknown)? + 1))
         })
     }
 
@@ -90,28 +90,28 @@ impl<'a> Checker<'a> {
     }
 
     fn names(&mut self) {
-        let pvs = self.vg.pvs.iter().map(|pv| (Place::Pv(pv.name.clone()), pv.id));
-        let lvs = self.vg.lvs.iter().map(|lv| (Place::Lv(lv.name.clone()), lv.id));
+        let pvs = self.vg.pvs.iter().map(|pv| (GroupPart::Pv(pv.name.clone()), pv.id));
+        let lvs = self.vg.lvs.iter().map(|lv| (GroupPart::Lv(lv.name.clone()), lv.id));
         for kind in [pvs.collect::<Vec<_>>(), lvs.collect()] {
             let (mut places, mut ids) = (BTreeSet::new(), BTreeSet::new());
             for (place, id) in kind {
                 if !ids.insert(id) {
-                    self.problems.push(Problem::DuplicateId { place: place.clone() });
+                    self.problems.push(GroupProblem::DuplicateId { place: place.clone() });
                 }
                 if let Some(place) = places.replace(place) {
-                    self.problems.push(Problem::DuplicateName { place });
+                    self.problems.push(GroupProblem::DuplicateName { place });
                 }
             }
         }
     }
 
     fn status(&mut self) {
-        let vg = [(Place::Vg, &self.vg.status, &VG_STATUS[..])];
-        let pvs = self.vg.pvs.iter().map(|pv| (Place::Pv(pv.name.clone()), &pv.status, &PV_STATUS[..]));
-        let lvs = self.vg.lvs.iter().map(|lv| (Place::Lv(lv.name.clone()), &lv.status, &LV_STATUS[..]));
+        let vg = [(GroupPart::Vg, &self.vg.status, &VG_STATUS[..])];
+        let pvs = self.vg.pvs.iter().map(|pv| (GroupPart::Pv(pv.name.clone()), &pv.status, &PV_STATUS[..]));
+        let lvs = self.vg.lvs.iter().map(|lv| (GroupPart::Lv(lv.name.clone()), &lv.status, &LV_STATUS[..]));
         for (place, status, known) in vg.into_iter().chain(pvs).chain(lvs) {
             for word in status.iter().filter(|word| !known.contains(&word.as_str())) {
-                self.problems.push(Problem::UnknownStatus { place: place.clone(), word: word.clone() });
+                self.problems.push(GroupProblem::UnknownStatus { place: place.clone(), word: word.clone() });
             }
         }
     }
@@ -121,10 +121,10 @@ impl<'a> Checker<'a> {
         let end = sectors.and_then(|sectors| sectors.checked_add(pv.pe_start));
         // A byte's number has to fit into 63 bits.
         match end.filter(|&end| end <= i64::MAX as u64 / 512 && pv.pe_count <= MAX) {
-            None => self.problems.push(Problem::TooLarge { place: Place::Pv(pv.name.clone()) }),
+            None => self.problems.push(GroupProblem::TooLarge { place: GroupPart::Pv(pv.name.clone()) }),
             Some(end) => {
                 if let Some(dev_sectors) = pv.dev_sectors.filter(|&sectors| sectors != 0 && sectors < end) {
-                    self.problems.push(Problem::PvTooSmall { pv: pv.name.clone(), end, dev_sectors });
+                    self.problems.push(GroupProblem::PvTooSmall { pv: pv.name.clone(), end, dev_sectors });
                 }
             }
         }
@@ -133,32 +133,32 @@ impl<'a> Checker<'a> {
     fn lv(&mut self, lv: &'a Lv) {
         let mut expected = 0;
         for (i, segment) in lv.segments.iter().enumerate() {
-            let place = Place::Segment(lv.name.clone(), i + 1);
+            let place = GroupPart::Segment(lv.name.clone(), i + 1);
             let start = segment.start_extent;
             if start != expected {
-                self.problems.push(Problem::NotContiguous { place: place.clone(), start, expected });
+                self.problems.push(GroupProblem::NotContiguous { place: place.clone(), start, expected });
             }
             if segment.extents == 0 {
-                self.problems.push(Problem::Empty { place: place.clone() });
+                self.problems.push(GroupProblem::Empty { place: place.clone() });
             }
             expected = segment.end_extent();
             self.segment(segment, place);
         }
         if expected > MAX {
-            self.problems.push(Problem::TooLarge { place: Place::Lv(lv.name.clone()) });
+            self.problems.push(GroupProblem::TooLarge { place: GroupPart::Lv(lv.name.clone()) });
         }
     }
 
-    fn segment(&mut self, segment: &'a Segment, place: Place) {
+    fn segment(&mut self, segment: &'a LvSegment, place: GroupPart) {
         let names = segment.kind.references();
         let unknown = names.into_iter().filter(|name| self.extents(name).is_none());
         let unknown: Vec<_> = unknown
-            .map(|name| Problem::UnknownReference { place: place.clone(), name: name.to_owned() })
+            .map(|name| GroupProblem::UnknownReference { place: place.clone(), name: name.to_owned() })
             .collect();
         self.problems.extend(unknown);
         let extents = segment.extents;
         let shape = match &segment.kind {
-            Kind::Striped { stripes, stripe_sectors } => {
+            SegmentKind::Striped { stripes, stripe_sectors } => {
                 let count = stripes.len() as u64;
                 if count == 0 || !extents.is_multiple_of(count) {
                     Some("its extents cannot be divided among its stripes")
@@ -169,13 +169,13 @@ impl<'a> Checker<'a> {
                     (count > 1 && *stripe_sectors == 0).then_some("several stripes and no stripe size")
                 }
             }
-            Kind::Mirror { legs, .. } => {
+            SegmentKind::Mirror { legs, .. } => {
                 for leg in legs {
                     self.used(&leg.name, leg.extent, extents, &place);
                 }
                 legs.is_empty().then_some("a mirror without legs")
             }
-            Kind::Raid(raid) => match raid.image_extents(extents) {
+            SegmentKind::Raid(raid) => match raid.image_extents(extents) {
                 None => Some("its extents cannot be divided among its images"),
                 Some(each) => {
                     for image in &raid.images {
@@ -188,12 +188,11 @@ impl<'a> Checker<'a> {
                         .then_some("striped images and no stripe size")
                 }
             },
-            Kind::ThinPool { chunk_sectors: 0, .. } | Kind::Snapshot { chunk_sectors: 0, .. } => {
-                Some("chunks of no size")
-            }
+            SegmentKind::ThinPool { chunk_sectors: 0, .. }
+            | SegmentKind::Snapshot { chunk_sectors: 0, .. } => Some("chunks of no size"),
             _ => None,
         };
-        self.problems.extend(shape.map(|why| Problem::Shape { place, why }));
+        self.problems.extend(shape.map(|why| GroupProblem::Shape { place, why }));
     }
 
     /// Extents of what has this name.
@@ -202,12 +201,12 @@ impl<'a> Checker<'a> {
         pv.or_else(|| self.lvs.get(name).map(|lv| lv.extents()))
     }
 
-    fn used(&mut self, name: &'a str, start: u64, extents: u64, place: &Place) {
+    fn used(&mut self, name: &'a str, start: u64, extents: u64, place: &GroupPart) {
         let Some(there) = self.extents(name) else { return };
         let end = start.saturating_add(extents);
         if end > there {
             let (name, place) = (name.to_owned(), place.clone());
-            self.problems.push(Problem::Beyond { place, name, end, extents: there });
+            self.problems.push(GroupProblem::Beyond { place, name, end, extents: there });
         } else if extents > 0 {
             let used = Use { extents: start..end, place: place.clone() };
             self.uses.entry(name).or_default().push(used);
@@ -224,7 +223,7 @@ impl<'a> Checker<'a> {
                 let further = used.extents.end > longest.extents.end;
                 if extent < longest.extents.end {
                     let (place, other) = (used.place.clone(), longest.place.clone());
-                    self.problems.push(Problem::Overlap { place, other, name: name.to_owned(), extent });
+                    self.problems.push(GroupProblem::Overlap { place, other, name: name.to_owned(), extent });
                 }
                 if further {
                     longest = used;
@@ -259,7 +258,7 @@ impl<'a> Checker<'a> {
             }
         }
         if let Some(lv) = self.in_a_loop(&waiting) {
-            self.problems.push(Problem::Loop { lv });
+            self.problems.push(GroupProblem::Loop { lv });
         }
     }
 
@@ -322,7 +321,7 @@ mod tests {
         .concat()
     }
 
-    fn problems(from: &str, to: &str) -> Vec<Problem> {
+    fn problems(from: &str, to: &str) -> Vec<GroupProblem> {
         let text = text();
         assert!(text.contains(from), "{from}");
         Vg::parse(text.replacen(from, to, 1).as_bytes()).unwrap().problems()
@@ -331,42 +330,42 @@ mod tests {
     #[test]
     fn each_problem_alone() {
         assert_eq!(problems("seqno", "seqno"), []);
-        let segment = |lv: &str| Place::Segment(lv.to_owned(), 1);
+        let segment = |lv: &str| GroupPart::Segment(lv.to_owned(), 1);
         let word = "NEW".to_owned();
         let rows = [
             (
                 "status = []",
                 "status = [\"NEW\"]",
-                Problem::UnknownStatus { place: Place::Vg, word: word.clone() },
+                GroupProblem::UnknownStatus { place: GroupPart::Vg, word: word.clone() },
             ),
             (
                 "\"ALLOC",
                 "\"NEW\", \"ALLOC",
-                Problem::UnknownStatus { place: Place::Pv("pv0".to_owned()), word },
+                GroupProblem::UnknownStatus { place: GroupPart::Pv("pv0".to_owned()), word },
             ),
-            ("j {", "b {", Problem::DuplicateName { place: Place::Lv("b".to_owned()) }),
-            ("mGK5w1", "mGK5w0", Problem::DuplicateId { place: Place::Pv("pv1".to_owned()) }),
+            ("j {", "b {", GroupProblem::DuplicateName { place: GroupPart::Lv("b".to_owned()) }),
+            ("mGK5w1", "mGK5w0", GroupProblem::DuplicateId { place: GroupPart::Pv("pv1".to_owned()) }),
             (
                 "size = 200000",
                 "size = 165887",
-                Problem::PvTooSmall { pv: "pv0".to_owned(), end: 165_888, dev_sectors: 165_887 },
+                GroupProblem::PvTooSmall { pv: "pv0".to_owned(), end: 165_888, dev_sectors: 165_887 },
             ),
-            ("extent_size = 8192", "extent_size = 0", Problem::ExtentSize { sectors: 0 }),
+            ("extent_size = 8192", "extent_size = 0", GroupProblem::ExtentSize { sectors: 0 }),
             (
                 "pe_count = 20",
                 "pe_count = 9223372036854775807",
-                Problem::TooLarge { place: Place::Pv("pv0".to_owned()) },
+                GroupProblem::TooLarge { place: GroupPart::Pv("pv0".to_owned()) },
             ),
             (
                 "start_extent = 0",
                 "start_extent = 1",
-                Problem::NotContiguous { place: segment("a"), start: 1, expected: 0 },
+                GroupProblem::NotContiguous { place: segment("a"), start: 1, expected: 0 },
             ),
-            ("extent_count = 2", "extent_count = 0", Problem::Empty { place: segment("b") }),
+            ("extent_count = 2", "extent_count = 0", GroupProblem::Empty { place: segment("b") }),
             (
                 "extent_count = 4",
                 "extent_count = 3",
-                Problem::Shape {
+                GroupProblem::Shape {
                     place: segment("a"),
                     why: "its extents cannot be divided among its stripes",
                 },
@@ -374,22 +373,22 @@ mod tests {
             (
                 "stripe_size = 128",
                 "",
-                Problem::Shape { place: segment("a"), why: "several stripes and no stripe size" },
+                GroupProblem::Shape { place: segment("a"), why: "several stripes and no stripe size" },
             ),
             (
                 "\"pv0\", 2",
                 "\"pv2\", 2",
-                Problem::UnknownReference { place: segment("b"), name: "pv2".to_owned() },
+                GroupProblem::UnknownReference { place: segment("b"), name: "pv2".to_owned() },
             ),
             (
                 "\"pv0\", 2",
                 "\"pv0\", 19",
-                Problem::Beyond { place: segment("b"), name: "pv0".to_owned(), end: 21, extents: 20 },
+                GroupProblem::Beyond { place: segment("b"), name: "pv0".to_owned(), end: 21, extents: 20 },
             ),
             (
                 "\"pv0\", 2",
                 "\"pv0\", 1",
-                Problem::Overlap {
+                GroupProblem::Overlap {
                     place: segment("b"),
                     other: segment("a"),
                     name: "pv0".to_owned(),
@@ -399,19 +398,19 @@ mod tests {
             (
                 "\"pv0\", 2",
                 "\"i\", 1",
-                Problem::Beyond { place: segment("b"), name: "i".to_owned(), end: 3, extents: 2 },
+                GroupProblem::Beyond { place: segment("b"), name: "i".to_owned(), end: 3, extents: 2 },
             ),
             (
                 "\"pv0\", 2",
                 "\"j\", 0",
-                Problem::Overlap {
+                GroupProblem::Overlap {
                     place: segment("r"),
                     other: segment("b"),
                     name: "j".to_owned(),
                     extent: 0,
                 },
             ),
-            ("\"pv0\", 2", "\"b\", 0", Problem::Loop { lv: "b".to_owned() }),
+            ("\"pv0\", 2", "\"b\", 0", GroupProblem::Loop { lv: "b".to_owned() }),
         ];
         for (from, to, problem) in rows {
             let found = problems(from, to);
@@ -461,7 +460,7 @@ mod tests {
         // It may have any of them.
         let vg = Vg::parse(text().replacen("\"striped\"", "\"new\"", 1).as_bytes()).unwrap();
         assert_eq!((vg.problems(), vg.free_extents("pv1")), (vec![], vec![]));
-        assert_eq!(vg.unknown_segment(), Some(Place::Segment("a".to_owned(), 1)));
+        assert_eq!(vg.unknown_segment(), Some(GroupPart::Segment("a".to_owned(), 1)));
     }
 
     /// A chain of ten thousand LVs, each on the one before it, and a hundred thousand segments: not
@@ -474,14 +473,14 @@ mod tests {
         large.lvs.clear();
         for n in 0..10_000 {
             let below = if n == 0 { "pv0".to_owned() } else { format!("lv{}", n - 1) };
-            let segments = (0..10).map(|i| Segment::linear(i, 1, &below, i)).collect();
+            let segments = (0..10).map(|i| LvSegment::linear(i, 1, &below, i)).collect();
             let mut lv = template.clone();
             (lv.name, lv.id, lv.segments) = (format!("lv{n}"), id, segments);
             large.lvs.push(lv);
         }
         let problems = large.problems();
         assert_eq!(problems.len(), 9_999, "all ids but one are duplicates");
-        large.lvs[0].segments = vec![Segment::linear(0, 1, "lv9999", 0)];
-        assert!(large.problems().iter().any(|problem| matches!(problem, Problem::Loop { .. })));
+        large.lvs[0].segments = vec![LvSegment::linear(0, 1, "lv9999", 0)];
+        assert!(large.problems().iter().any(|problem| matches!(problem, GroupProblem::Loop { .. })));
     }
 }

@@ -6,7 +6,7 @@ use super::text::TextError;
 
 /// Which part of a volume group is meant.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Place {
+pub enum GroupPart {
     /// The volume group itself.
     Vg,
     /// A PV, by its name in the text.
@@ -17,13 +17,13 @@ pub enum Place {
     Segment(String, usize),
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for GroupPart {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Place::Vg => f.write_str("the volume group"),
-            Place::Pv(name) => write!(f, "PV {name}"),
-            Place::Lv(name) => write!(f, "LV {name}"),
-            Place::Segment(lv, number) => write!(f, "segment {number} of LV {lv}"),
+            GroupPart::Vg => f.write_str("the volume group"),
+            GroupPart::Pv(name) => write!(f, "PV {name}"),
+            GroupPart::Lv(name) => write!(f, "LV {name}"),
+            GroupPart::Segment(lv, number) => write!(f, "segment {number} of LV {lv}"),
         }
     }
 }
@@ -48,7 +48,7 @@ pub enum VgError {
     #[error("{place} has no {key}")]
     Missing {
         /// Where.
-        place: Place,
+        place: GroupPart,
         /// The key.
         key: &'static str,
     },
@@ -56,7 +56,7 @@ pub enum VgError {
     #[error("{key} of {place} is not {expected}")]
     Value {
         /// Where.
-        place: Place,
+        place: GroupPart,
         /// The key.
         key: &'static str,
         /// What it should be.
@@ -83,12 +83,12 @@ pub enum VgError {
 /// What is wrong with a volume group that could be read. Any of them means: look, do not touch.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Problem {
+pub enum GroupProblem {
     /// Status words say what must be understood, flags what may be ignored.
     #[error("{place} has the status {word}, which is not known")]
     UnknownStatus {
         /// Where.
-        place: Place,
+        place: GroupPart,
         /// The word.
         word: String,
     },
@@ -96,13 +96,13 @@ pub enum Problem {
     #[error("there are two of {place}")]
     DuplicateName {
         /// Both.
-        place: Place,
+        place: GroupPart,
     },
     /// Two PVs or two LVs with one id.
     #[error("{place} has the id of another")]
     DuplicateId {
         /// The second.
-        place: Place,
+        place: GroupPart,
     },
     /// Nothing can be allocated in extents of no size, or past 32 bits of sectors.
     #[error("extents of {sectors} sectors")]
@@ -114,7 +114,7 @@ pub enum Problem {
     #[error("the sizes of {place} are larger than any device")]
     TooLarge {
         /// Where.
-        place: Place,
+        place: GroupPart,
     },
     /// The PV's extents do not fit onto it.
     #[error("the extents of PV {pv} end at sector {end}, the device at sector {dev_sectors}")]
@@ -130,7 +130,7 @@ pub enum Problem {
     #[error("{place} starts at extent {start}, the one before it ends at {expected}")]
     NotContiguous {
         /// The segment.
-        place: Place,
+        place: GroupPart,
         /// Where it starts.
         start: u64,
         /// Where it should.
@@ -140,13 +140,13 @@ pub enum Problem {
     #[error("{place} has no extents")]
     Empty {
         /// The segment.
-        place: Place,
+        place: GroupPart,
     },
     /// Counts that contradict one another.
     #[error("{place}: {why}")]
     Shape {
         /// The segment.
-        place: Place,
+        place: GroupPart,
         /// What does not fit.
         why: &'static str,
     },
@@ -154,7 +154,7 @@ pub enum Problem {
     #[error("{place} refers to {name}, which does not exist")]
     UnknownReference {
         /// The segment.
-        place: Place,
+        place: GroupPart,
         /// The name.
         name: String,
     },
@@ -162,7 +162,7 @@ pub enum Problem {
     #[error("{place} uses {name} up to extent {end}, which has {extents}")]
     Beyond {
         /// The segment.
-        place: Place,
+        place: GroupPart,
         /// The PV or LV it uses.
         name: String,
         /// First extent after those used.
@@ -174,9 +174,9 @@ pub enum Problem {
     #[error("{place} and {other} both use extent {extent} of {name}")]
     Overlap {
         /// A segment.
-        place: Place,
+        place: GroupPart,
         /// The other.
-        other: Place,
+        other: GroupPart,
         /// The PV or LV.
         name: String,
         /// First extent they share.

@@ -1,13 +1,13 @@
 //! Typed access to the keys of a section, and putting typed values back without touching the rest.
 
-use super::error::{Place, VgError};
+use super::error::{GroupPart, VgError};
 use super::id::Id;
-use super::text::{Item, Scalar, Section, Value};
+use super::text::{Item, Scalar, Section, TextValue};
 
 /// The keys of one section, with errors that say whose.
 pub(super) struct Fields<'a> {
     pub section: &'a Section,
-    pub place: Place,
+    pub place: GroupPart,
 }
 
 impl Fields<'_> {
@@ -15,7 +15,7 @@ impl Fields<'_> {
         &self,
         key: &'static str,
         expected: &'static str,
-        convert: impl Fn(&Value) -> Option<T>,
+        convert: impl Fn(&TextValue) -> Option<T>,
     ) -> Result<Option<T>, VgError> {
         let Some(value) = self.section.value(key) else { return Ok(None) };
         match convert(value) {
@@ -34,7 +34,7 @@ impl Fields<'_> {
 
     /// Strings; none when the key is missing.
     pub fn words(&self, key: &'static str) -> Result<Vec<String>, VgError> {
-        let strings = |value: &Value| {
+        let strings = |value: &TextValue| {
             value.scalars().iter().map(|scalar| Some(scalar.as_str()?.to_owned())).collect::<Option<Vec<_>>>()
         };
         Ok(self.value(key, "a list of strings", strings)?.unwrap_or_default())
@@ -47,7 +47,7 @@ impl Fields<'_> {
 
     /// Alternating names and numbers.
     pub fn places(&self, key: &'static str) -> Result<Vec<super::segment::Stripe>, VgError> {
-        let pairs = |value: &Value| {
+        let pairs = |value: &TextValue| {
             let (pairs, rest) = value.scalars().as_chunks::<2>();
             let pair = |pair: &[Scalar; 2]| match pair {
                 [name, Scalar::Int(extent)] => Some(super::segment::Stripe {
@@ -81,7 +81,7 @@ impl Fields<'_> {
 pub(super) type Known = (&'static str, Option<Node>);
 
 pub(super) enum Node {
-    Value(Value),
+    Value(TextValue),
     Section(Section),
 }
 
@@ -89,15 +89,15 @@ pub(super) fn number(value: u64) -> Option<Node> {
     // Past 63 bits LVM2 would read it as something else; `problems` has said so before any caller
     // writes.
     let scalar = i64::try_from(value).map_or_else(|_| Scalar::Word(value.to_string()), Scalar::Int);
-    Some(Node::Value(Value::One(scalar)))
+    Some(Node::Value(TextValue::One(scalar)))
 }
 
 pub(super) fn text(text: &str) -> Option<Node> {
-    Some(Node::Value(Value::text(text)))
+    Some(Node::Value(TextValue::text(text)))
 }
 
 pub(super) fn words(words: &[String]) -> Option<Node> {
-    Some(Node::Value(Value::List(words.iter().map(|word| Scalar::from(word.as_str())).collect())))
+    Some(Node::Value(TextValue::List(words.iter().map(|word| Scalar::from(word.as_str())).collect())))
 }
 
 /// `kept` with the known keys set: what stays as it was is not touched, what is not known stays

@@ -2,7 +2,7 @@
 
 use super::error::VgError;
 use super::fields::{Fields, Known, Node, number};
-use super::text::{Scalar, Value};
+use super::text::{Scalar, TextValue};
 
 /// One image of a RAID LV.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -103,7 +103,7 @@ impl Raid {
             ("region_size", self.region_sectors.and_then(number)),
             ("stripe_size", self.stripe_sectors.and_then(number)),
             ("data_offset", self.data_offset_sectors.and_then(number)),
-            (list, Some(Node::Value(Value::List(names.map(Scalar::from).collect())))),
+            (list, Some(Node::Value(TextValue::List(names.map(Scalar::from).collect())))),
         ]);
     }
 

@@ -1,19 +1,19 @@
 //! Segments: what a run of an LV's extents is made of. docs/formats.md §11.3 to §11.5.
 
-use super::error::{Place, VgError};
+use super::error::{GroupPart, VgError};
 use super::fields::{Fields, Known, Node, merge, number, text, words};
 use super::raid::{RAID_TYPES, Raid};
-use super::text::{Scalar, Section, Value};
+use super::text::{Scalar, Section, TextValue};
 
 /// Consecutive extents of one LV that are mapped alike.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Segment {
+pub struct LvSegment {
     /// First extent in the LV.
     pub start_extent: u64,
     /// How many.
     pub extents: u64,
     /// What they are made of.
-    pub kind: Kind,
+    pub kind: SegmentKind,
     /// Words of the operator.
     pub tags: Vec<String>,
     /// The type's flags, in the order in which they follow its name, each with a `+`.
@@ -34,7 +34,7 @@ pub struct Stripe {
 /// What a segment is made of. Sizes are in sectors; names are of LVs unless said otherwise.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Kind {
+pub enum SegmentKind {
     /// Linear (one stripe) or striped.
     Striped {
         /// Not 0 when there are several.
@@ -179,24 +179,24 @@ pub struct CacheParts {
 /// Flags behind a type's name that do not change what its keys mean.
 const KNOWN_FLAGS: [&str; 3] = ["METADATA_FORMAT", "CROP_METADATA", "CACHE_USES_CACHEVOL"];
 
-impl Segment {
+impl LvSegment {
     /// Extents of one PV, or of one LV.
     #[must_use]
-    pub fn linear(start_extent: u64, extents: u64, name: &str, extent: u64) -> Segment {
+    pub fn linear(start_extent: u64, extents: u64, name: &str, extent: u64) -> LvSegment {
         let stripes = vec![Stripe { name: name.to_owned(), extent }];
-        Segment::new(start_extent, extents, Kind::Striped { stripe_sectors: 0, stripes })
+        LvSegment::new(start_extent, extents, SegmentKind::Striped { stripe_sectors: 0, stripes })
     }
 
     /// Extents of any kind.
     #[must_use]
-    pub fn new(start_extent: u64, extents: u64, kind: Kind) -> Segment {
+    pub fn new(start_extent: u64, extents: u64, kind: SegmentKind) -> LvSegment {
         let suffix = match &kind {
-            Kind::Cache { single: Some(_), .. } => "+CACHE_USES_CACHEVOL",
-            Kind::CachePool { metadata_format: Some(2..), .. } => "+METADATA_FORMAT",
+            SegmentKind::Cache { single: Some(_), .. } => "+CACHE_USES_CACHEVOL",
+            SegmentKind::CachePool { metadata_format: Some(2..), .. } => "+METADATA_FORMAT",
             _ => "",
         };
         let (suffix, kept) = (suffix.to_owned(), Section::default());
-        Segment { start_extent, extents, kind, tags: Vec::new(), suffix, kept }
+        LvSegment { start_extent, extents, kind, tags: Vec::new(), suffix, kept }
     }
 
     /// First extent of the LV after the segment; saturates.
@@ -205,7 +205,7 @@ impl Segment {
         self.start_extent.saturating_add(self.extents)
     }
 
-    pub(super) fn read(section: Section, place: Place) -> Result<Segment, VgError> {
+    pub(super) fn read(section: Section, place: GroupPart) -> Result<LvSegment, VgError> {
         let fields = Fields { section: &section, place };
         let start_extent = fields.need_number("start_extent")?;
         let extents = fields.need_number("extent_count")?;
@@ -215,16 +215,16 @@ impl Segment {
         let suffix = type_name[base.len()..].to_owned();
         let understood = type_name.split('+').skip(1).all(|flag| KNOWN_FLAGS.contains(&flag));
         let kind = match understood {
-            true => Kind::read(&fields, base)?,
+            true => SegmentKind::read(&fields, base)?,
             false => None,
         };
-        let kind = kind.unwrap_or(Kind::Unknown { name: type_name });
-        Ok(Segment { start_extent, extents, kind, tags, suffix, kept: section })
+        let kind = kind.unwrap_or(SegmentKind::Unknown { name: type_name });
+        Ok(LvSegment { start_extent, extents, kind, tags, suffix, kept: section })
     }
 
     pub(super) fn write(&self) -> Section {
         let type_name = self.type_name();
-        let kept_type = self.kept.value("type").and_then(Value::as_str);
+        let kept_type = self.kept.value("type").and_then(TextValue::as_str);
         // A segment that was made into another kind has nothing to keep.
         let nothing = Section::default();
         let kept = if kept_type == Some(&type_name) { &self.kept } else { &nothing };
@@ -242,32 +242,32 @@ impl Segment {
     #[must_use]
     pub fn type_name(&self) -> String {
         match &self.kind {
-            Kind::Unknown { name } => name.clone(),
+            SegmentKind::Unknown { name } => name.clone(),
             kind => format!("{}{}", kind.name(), self.suffix),
         }
     }
 }
 
-impl Kind {
+impl SegmentKind {
     /// The type's name without flags.
     #[must_use]
     pub fn name(&self) -> &str {
         match self {
-            Kind::Striped { .. } => "striped",
-            Kind::Mirror { .. } => "mirror",
-            Kind::Raid(raid) => raid.raid_type.name,
-            Kind::Snapshot { .. } => "snapshot",
-            Kind::ThinPool { .. } => "thin-pool",
-            Kind::Thin { .. } => "thin",
-            Kind::CachePool { .. } => "cache-pool",
-            Kind::Cache { .. } => "cache",
-            Kind::Writecache { .. } => "writecache",
-            Kind::Integrity { .. } => "integrity",
-            Kind::Vdo { .. } => "vdo",
-            Kind::VdoPool { .. } => "vdo-pool",
-            Kind::Error => "error",
-            Kind::Zero => "zero",
-            Kind::Unknown { name } => name,
+            SegmentKind::Striped { .. } => "striped",
+            SegmentKind::Mirror { .. } => "mirror",
+            SegmentKind::Raid(raid) => raid.raid_type.name,
+            SegmentKind::Snapshot { .. } => "snapshot",
+            SegmentKind::ThinPool { .. } => "thin-pool",
+            SegmentKind::Thin { .. } => "thin",
+            SegmentKind::CachePool { .. } => "cache-pool",
+            SegmentKind::Cache { .. } => "cache",
+            SegmentKind::Writecache { .. } => "writecache",
+            SegmentKind::Integrity { .. } => "integrity",
+            SegmentKind::Vdo { .. } => "vdo",
+            SegmentKind::VdoPool { .. } => "vdo-pool",
+            SegmentKind::Error => "error",
+            SegmentKind::Zero => "zero",
+            SegmentKind::Unknown { name } => name,
         }
     }
 
@@ -276,7 +276,7 @@ impl Kind {
     #[must_use]
     pub fn made_of(&self) -> Vec<&str> {
         match self {
-            Kind::Thin { pool, external_origin, .. } => {
+            SegmentKind::Thin { pool, external_origin, .. } => {
                 [pool.as_str()].into_iter().chain(external_origin.as_deref()).collect()
             }
             kind => kind.references(),
@@ -287,45 +287,47 @@ impl Kind {
     #[must_use]
     pub fn references(&self) -> Vec<&str> {
         match self {
-            Kind::Striped { stripes, .. } => stripes.iter().map(|stripe| stripe.name.as_str()).collect(),
-            Kind::Mirror { legs, log, .. } => {
+            SegmentKind::Striped { stripes, .. } => {
+                stripes.iter().map(|stripe| stripe.name.as_str()).collect()
+            }
+            SegmentKind::Mirror { legs, log, .. } => {
                 legs.iter().map(|leg| leg.name.as_str()).chain(log.as_deref()).collect()
             }
-            Kind::Raid(raid) => raid
+            SegmentKind::Raid(raid) => raid
                 .images
                 .iter()
                 .flat_map(|image| image.meta.as_deref().into_iter().chain([image.data.as_str()]))
                 .collect(),
-            Kind::Snapshot { origin, store, .. } => vec![origin, store],
-            Kind::ThinPool { data, metadata, .. } | Kind::CachePool { data, metadata, .. } => {
+            SegmentKind::Snapshot { origin, store, .. } => vec![origin, store],
+            SegmentKind::ThinPool { data, metadata, .. } | SegmentKind::CachePool { data, metadata, .. } => {
                 vec![data, metadata]
             }
-            Kind::Thin { pool, origin, external_origin, merge, .. } => {
+            SegmentKind::Thin { pool, origin, external_origin, merge, .. } => {
                 let others = [origin, external_origin, merge].into_iter().filter_map(|name| name.as_deref());
                 [pool.as_str()].into_iter().chain(others).collect()
             }
-            Kind::Cache { pool, origin, .. } => vec![pool, origin],
-            Kind::Writecache { cache, origin, .. } => vec![cache, origin],
-            Kind::Integrity { origin, metadata, .. } => {
+            SegmentKind::Cache { pool, origin, .. } => vec![pool, origin],
+            SegmentKind::Writecache { cache, origin, .. } => vec![cache, origin],
+            SegmentKind::Integrity { origin, metadata, .. } => {
                 [origin.as_str()].into_iter().chain(metadata.as_deref()).collect()
             }
-            Kind::Vdo { pool, .. } => vec![pool],
-            Kind::VdoPool { data } => vec![data],
-            Kind::Error | Kind::Zero | Kind::Unknown { .. } => Vec::new(),
+            SegmentKind::Vdo { pool, .. } => vec![pool],
+            SegmentKind::VdoPool { data } => vec![data],
+            SegmentKind::Error | SegmentKind::Zero | SegmentKind::Unknown { .. } => Vec::new(),
         }
     }
 
     /// `None`: not a type we know.
-    fn read(fields: &Fields<'_>, name: &str) -> Result<Option<Kind>, VgError> {
+    fn read(fields: &Fields<'_>, name: &str) -> Result<Option<SegmentKind>, VgError> {
         if let Some(&raid_type) = RAID_TYPES.iter().find(|raid| raid.name == name) {
-            return Ok(Some(Kind::Raid(Raid::read(fields, raid_type)?)));
+            return Ok(Some(SegmentKind::Raid(Raid::read(fields, raid_type)?)));
         }
         Ok(Some(match name {
-            "striped" => Kind::Striped {
+            "striped" => SegmentKind::Striped {
                 stripe_sectors: fields.number("stripe_size")?.unwrap_or(0),
                 stripes: fields.places("stripes")?,
             },
-            "mirror" => Kind::Mirror {
+            "mirror" => SegmentKind::Mirror {
                 legs: fields.places("mirrors")?,
                 log: fields.text("mirror_log")?,
                 region_sectors: fields.number("region_size")?,
@@ -333,21 +335,21 @@ impl Kind {
             },
             "snapshot" => {
                 let merging = fields.text("merging_store")?;
-                Kind::Snapshot {
+                SegmentKind::Snapshot {
                     origin: fields.need_text("origin")?,
                     merging: merging.is_some(),
                     store: merging.map_or_else(|| fields.need_text("cow_store"), Ok)?,
                     chunk_sectors: fields.need_number("chunk_size")?,
                 }
             }
-            "thin-pool" => Kind::ThinPool {
+            "thin-pool" => SegmentKind::ThinPool {
                 data: fields.need_text("pool")?,
                 metadata: fields.need_text("metadata")?,
                 transaction_id: fields.number("transaction_id")?.unwrap_or(0),
                 chunk_sectors: fields.need_number("chunk_size")?,
                 zero_new_blocks: fields.number("zero_new_blocks")?,
             },
-            "thin" => Kind::Thin {
+            "thin" => SegmentKind::Thin {
                 pool: fields.need_text("thin_pool")?,
                 transaction_id: fields.number("transaction_id")?.unwrap_or(0),
                 device_id: fields.need_number("device_id")?,
@@ -355,14 +357,14 @@ impl Kind {
                 external_origin: fields.text("external_origin")?,
                 merge: fields.text("merge")?,
             },
-            "cache-pool" => Kind::CachePool {
+            "cache-pool" => SegmentKind::CachePool {
                 data: fields.need_text("data")?,
                 metadata: fields.need_text("metadata")?,
                 chunk_sectors: fields.number("chunk_size")?,
                 metadata_format: fields.number("metadata_format")?,
                 mode: fields.text("cache_mode")?,
             },
-            "cache" => Kind::Cache {
+            "cache" => SegmentKind::Cache {
                 pool: fields.need_text("cache_pool")?,
                 origin: fields.need_text("origin")?,
                 single: read_cache_parts(fields)?,
@@ -370,23 +372,23 @@ impl Kind {
                 metadata_format: fields.number("metadata_format")?,
                 mode: fields.text("cache_mode")?,
             },
-            "writecache" => Kind::Writecache {
+            "writecache" => SegmentKind::Writecache {
                 cache: fields.need_text("writecache")?,
                 origin: fields.need_text("origin")?,
                 block_bytes: fields.need_number("writecache_block_size")?,
             },
-            "integrity" => Kind::Integrity {
+            "integrity" => SegmentKind::Integrity {
                 origin: fields.need_text("origin")?,
                 data_sectors: fields.need_number("data_sectors")?,
                 metadata: fields.text("meta_dev")?,
             },
-            "vdo" => Kind::Vdo {
+            "vdo" => SegmentKind::Vdo {
                 pool: fields.need_text("vdo_pool")?,
                 offset_extents: fields.number("vdo_offset")?.unwrap_or(0),
             },
-            "vdo-pool" => Kind::VdoPool { data: fields.need_text("data")? },
-            "error" => Kind::Error,
-            "zero" => Kind::Zero,
+            "vdo-pool" => SegmentKind::VdoPool { data: fields.need_text("data")? },
+            "error" => SegmentKind::Error,
+            "zero" => SegmentKind::Zero,
             _ => return Ok(None),
         }))
     }
@@ -397,26 +399,26 @@ impl Kind {
         let some_number = |value: Option<u64>| value.and_then(number);
         let some_text = |value: &Option<String>| value.as_deref().and_then(text);
         match self {
-            Kind::Striped { stripe_sectors, stripes } => known.extend([
+            SegmentKind::Striped { stripe_sectors, stripes } => known.extend([
                 ("stripe_count", number(stripes.len() as u64)),
                 ("stripe_size", number(*stripe_sectors).filter(|_| stripes.len() > 1)),
                 ("stripes", places(stripes)),
             ]),
-            Kind::Mirror { legs, log, region_sectors, extents_moved } => known.extend([
+            SegmentKind::Mirror { legs, log, region_sectors, extents_moved } => known.extend([
                 ("mirror_count", number(legs.len() as u64)),
                 ("extents_moved", some_number(*extents_moved)),
                 ("mirror_log", some_text(log)),
                 ("region_size", some_number(*region_sectors)),
                 ("mirrors", places(legs)),
             ]),
-            Kind::Raid(raid) => raid.write(known),
-            Kind::Snapshot { origin, store, chunk_sectors, merging } => known.extend([
+            SegmentKind::Raid(raid) => raid.write(known),
+            SegmentKind::Snapshot { origin, store, chunk_sectors, merging } => known.extend([
                 ("chunk_size", number(*chunk_sectors)),
                 ("origin", text(origin)),
                 ("cow_store", text(store).filter(|_| !merging)),
                 ("merging_store", text(store).filter(|_| *merging)),
             ]),
-            Kind::ThinPool { data, metadata, transaction_id, chunk_sectors, zero_new_blocks } => known
+            SegmentKind::ThinPool { data, metadata, transaction_id, chunk_sectors, zero_new_blocks } => known
                 .extend([
                     ("metadata", text(metadata)),
                     ("pool", text(data)),
@@ -424,47 +426,51 @@ impl Kind {
                     ("chunk_size", number(*chunk_sectors)),
                     ("zero_new_blocks", some_number(*zero_new_blocks)),
                 ]),
-            Kind::Thin { pool, transaction_id, device_id, origin, external_origin, merge } => known.extend([
-                ("thin_pool", text(pool)),
-                ("transaction_id", number(*transaction_id)),
-                ("device_id", number(*device_id)),
-                ("external_origin", some_text(external_origin)),
-                ("origin", some_text(origin)),
-                ("merge", some_text(merge)),
-            ]),
-            Kind::CachePool { data, metadata, chunk_sectors, metadata_format, mode } => known.extend([
-                ("data", text(data)),
-                ("metadata", text(metadata)),
-                ("metadata_format", some_number(*metadata_format)),
-                ("chunk_size", some_number(*chunk_sectors)),
-                ("cache_mode", some_text(mode)),
-            ]),
-            Kind::Cache { pool, origin, single, chunk_sectors, metadata_format, mode } => known.extend([
-                ("cache_pool", text(pool)),
-                ("origin", text(origin)),
-                ("metadata_format", some_number(*metadata_format)),
-                ("chunk_size", some_number(*chunk_sectors)),
-                ("cache_mode", some_text(mode)),
-                ("metadata_start", some_number(single.map(|parts| parts.metadata_start))),
-                ("metadata_len", some_number(single.map(|parts| parts.metadata_len))),
-                ("data_start", some_number(single.map(|parts| parts.data_start))),
-                ("data_len", some_number(single.map(|parts| parts.data_len))),
-            ]),
-            Kind::Writecache { cache, origin, block_bytes } => known.extend([
+            SegmentKind::Thin { pool, transaction_id, device_id, origin, external_origin, merge } => known
+                .extend([
+                    ("thin_pool", text(pool)),
+                    ("transaction_id", number(*transaction_id)),
+                    ("device_id", number(*device_id)),
+                    ("external_origin", some_text(external_origin)),
+                    ("origin", some_text(origin)),
+                    ("merge", some_text(merge)),
+                ]),
+            SegmentKind::CachePool { data, metadata, chunk_sectors, metadata_format, mode } => {
+                known.extend([
+                    ("data", text(data)),
+                    ("metadata", text(metadata)),
+                    ("metadata_format", some_number(*metadata_format)),
+                    ("chunk_size", some_number(*chunk_sectors)),
+                    ("cache_mode", some_text(mode)),
+                ]);
+            }
+            SegmentKind::Cache { pool, origin, single, chunk_sectors, metadata_format, mode } => known
+                .extend([
+                    ("cache_pool", text(pool)),
+                    ("origin", text(origin)),
+                    ("metadata_format", some_number(*metadata_format)),
+                    ("chunk_size", some_number(*chunk_sectors)),
+                    ("cache_mode", some_text(mode)),
+                    ("metadata_start", some_number(single.map(|parts| parts.metadata_start))),
+                    ("metadata_len", some_number(single.map(|parts| parts.metadata_len))),
+                    ("data_start", some_number(single.map(|parts| parts.data_start))),
+                    ("data_len", some_number(single.map(|parts| parts.data_len))),
+                ]),
+            SegmentKind::Writecache { cache, origin, block_bytes } => known.extend([
                 ("writecache", text(cache)),
                 ("origin", text(origin)),
                 ("writecache_block_size", number(*block_bytes)),
             ]),
-            Kind::Integrity { origin, data_sectors, metadata } => known.extend([
+            SegmentKind::Integrity { origin, data_sectors, metadata } => known.extend([
                 ("origin", text(origin)),
                 ("data_sectors", number(*data_sectors)),
                 ("meta_dev", some_text(metadata)),
             ]),
-            Kind::Vdo { pool, offset_extents } => {
+            SegmentKind::Vdo { pool, offset_extents } => {
                 known.extend([("vdo_pool", text(pool)), ("vdo_offset", number(*offset_extents))]);
             }
-            Kind::VdoPool { data } => known.push(("data", text(data))),
-            Kind::Error | Kind::Zero | Kind::Unknown { .. } => {}
+            SegmentKind::VdoPool { data } => known.push(("data", text(data))),
+            SegmentKind::Error | SegmentKind::Zero | SegmentKind::Unknown { .. } => {}
         }
     }
 }
@@ -486,5 +492,5 @@ fn places(stripes: &[Stripe]) -> Option<Node> {
         // Extents have 32 bits; `problems` has refused what has more.
         list.push(Scalar::Int(stripe.extent.try_into().unwrap_or(i64::MAX)));
     }
-    Some(Node::Value(Value::List(list)))
+    Some(Node::Value(TextValue::List(list)))
 }

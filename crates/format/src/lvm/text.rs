@@ -22,7 +22,7 @@ pub struct Section {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Item {
     /// `key = value`.
-    Value(String, Value),
+    Value(String, TextValue),
     /// `key { ... }`.
     Section(String, Section),
     /// From `#` to the end of the line.
@@ -36,7 +36,7 @@ pub enum Item {
 
 /// What a key has.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Value {
+pub enum TextValue {
     /// One.
     One(Scalar),
     /// `[a, b]`.
@@ -64,24 +64,24 @@ impl fmt::Debug for Scalar {
     }
 }
 
-impl Value {
+impl TextValue {
     /// An integer.
     #[must_use]
-    pub fn int(value: i64) -> Value {
-        Value::One(Scalar::Int(value))
+    pub fn int(value: i64) -> TextValue {
+        TextValue::One(Scalar::Int(value))
     }
 
     /// A string.
     #[must_use]
-    pub fn text(text: &str) -> Value {
-        Value::One(Scalar::from(text))
+    pub fn text(text: &str) -> TextValue {
+        TextValue::One(Scalar::from(text))
     }
 
     /// The integer, if this is one.
     #[must_use]
     pub fn as_int(&self) -> Option<i64> {
         match self {
-            Value::One(Scalar::Int(value)) => Some(*value),
+            TextValue::One(Scalar::Int(value)) => Some(*value),
             _ => None,
         }
     }
@@ -90,8 +90,8 @@ impl Value {
     #[must_use]
     pub fn as_str(&self) -> Option<&str> {
         match self {
-            Value::One(scalar) => scalar.as_str(),
-            Value::List(_) => None,
+            TextValue::One(scalar) => scalar.as_str(),
+            TextValue::List(_) => None,
         }
     }
 
@@ -99,8 +99,8 @@ impl Value {
     #[must_use]
     pub fn scalars(&self) -> &[Scalar] {
         match self {
-            Value::One(scalar) => std::slice::from_ref(scalar),
-            Value::List(list) => list,
+            TextValue::One(scalar) => std::slice::from_ref(scalar),
+            TextValue::List(list) => list,
         }
     }
 }
@@ -167,7 +167,7 @@ impl Section {
 
     /// The value of a key. Of several the first, as LVM2 has it.
     #[must_use]
-    pub fn value(&self, key: &str) -> Option<&Value> {
+    pub fn value(&self, key: &str) -> Option<&TextValue> {
         self.items.iter().find_map(|item| match item {
             Item::Value(found, value) if found == key => Some(value),
             _ => None,
@@ -246,10 +246,10 @@ impl Parser<'_> {
         }
     }
 
-    fn value(&mut self) -> Result<Value, TextError> {
+    fn value(&mut self) -> Result<TextValue, TextError> {
         self.skip_comments();
         if self.peek() != Some(b'[') {
-            return Ok(Value::One(self.scalar()?));
+            return Ok(TextValue::One(self.scalar()?));
         }
         self.at += 1;
         let mut list = Vec::new();
@@ -258,7 +258,7 @@ impl Parser<'_> {
             match self.peek() {
                 Some(b']') => {
                     self.at += 1;
-                    return Ok(Value::List(list));
+                    return Ok(TextValue::List(list));
                 }
                 Some(b',') => self.at += 1,
                 _ => list.push(self.scalar()?),
@@ -416,10 +416,10 @@ fn write_key(key: &str, out: &mut Vec<u8>) {
     }
 }
 
-fn write_value(value: &Value, out: &mut Vec<u8>) {
+fn write_value(value: &TextValue, out: &mut Vec<u8>) {
     let list = match value {
-        Value::One(scalar) => return write_scalar(scalar, out),
-        Value::List(list) => list,
+        TextValue::One(scalar) => return write_scalar(scalar, out),
+        TextValue::List(list) => list,
     };
     out.push(b'[');
     for (i, scalar) in list.iter().enumerate() {
@@ -462,29 +462,29 @@ mod tests {
         Section::parse(text.as_bytes())
     }
 
-    fn one(value: &str) -> Value {
+    fn one(value: &str) -> TextValue {
         parse(&format!("k = {value}")).unwrap().value("k").unwrap().clone()
     }
 
     #[test]
     fn values() {
-        let word = |word: &str| Value::One(Scalar::Word(word.to_owned()));
+        let word = |word: &str| TextValue::One(Scalar::Word(word.to_owned()));
         let rows = [
-            ("12", Value::int(12)),
-            ("-5", Value::int(-5)),
-            ("0x1F", Value::int(31)),
-            ("010", Value::int(8)),
-            ("0", Value::int(0)),
-            ("9223372036854775807", Value::int(i64::MAX)),
+            ("12", TextValue::int(12)),
+            ("-5", TextValue::int(-5)),
+            ("0x1F", TextValue::int(31)),
+            ("010", TextValue::int(8)),
+            ("0", TextValue::int(0)),
+            ("9223372036854775807", TextValue::int(i64::MAX)),
             ("9223372036854775808", word("9223372036854775808")),
             ("0.5", word("0.5")),
             ("bare", word("bare")),
             ("-", word("-")),
             ("+-5", word("+-5")),
-            (r#""a \"b\" \\ \n""#, Value::text(r#"a "b" \ \n"#)),
-            (r#"'a "b" \'"#, Value::text(r#"a "b" \"#)),
-            ("[]", Value::List(vec![])),
-            ("[1 , 'a', # why\n 2,,3 ]", Value::List(vec![1.into(), "a".into(), 2.into(), 3.into()])),
+            (r#""a \"b\" \\ \n""#, TextValue::text(r#"a "b" \ \n"#)),
+            (r#"'a "b" \'"#, TextValue::text(r#"a "b" \"#)),
+            ("[]", TextValue::List(vec![])),
+            ("[1 , 'a', # why\n 2,,3 ]", TextValue::List(vec![1.into(), "a".into(), 2.into(), 3.into()])),
         ];
         for (text, value) in rows {
             assert_eq!(one(text), value, "{text}");
@@ -501,9 +501,9 @@ mod tests {
     fn structure() {
         let text = "# head\na=1#tail\n\"b c\" { d/e = 2 d/e = 3 } f{}\0 rubbish }";
         let section = parse(text).unwrap();
-        assert_eq!(section.value("a").and_then(Value::as_int), Some(1));
+        assert_eq!(section.value("a").and_then(TextValue::as_int), Some(1));
         assert_eq!(
-            section.section("b c").unwrap().value("d/e").and_then(Value::as_int),
+            section.section("b c").unwrap().value("d/e").and_then(TextValue::as_int),
             Some(2),
             "first wins"
         );
@@ -558,8 +558,8 @@ mod tests {
 
     fn items() -> impl Strategy<Value = Section> {
         let value = prop_oneof![
-            scalar().prop_map(Value::One),
-            prop::collection::vec(scalar(), 0..4).prop_map(Value::List)
+            scalar().prop_map(TextValue::One),
+            prop::collection::vec(scalar(), 0..4).prop_map(TextValue::List)
         ];
         // White space cannot stand in front of a key and is not kept behind a comment's `#`-line,
         // so neither has any.

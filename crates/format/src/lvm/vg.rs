@@ -3,11 +3,11 @@
 //! Every PV, LV and segment keeps the section it came from. Writing puts the typed fields back into
 //! it, so an unknown key stays, in its place, until what it belongs to is removed.
 
-use super::error::{Place, VgError};
+use super::error::{GroupPart, VgError};
 use super::fields::{Fields, Known, Node, merge, number, text, words};
 use super::id::Id;
-use super::segment::{Kind, Segment};
-use super::text::{Item, Section, Value};
+use super::segment::{LvSegment, SegmentKind};
+use super::text::{Item, Section, TextValue};
 
 const CONTENTS: &str = "Text Format Volume Group";
 const VERSION: i64 = 1;
@@ -93,7 +93,7 @@ pub struct Lv {
     /// Where it was made.
     pub creation_host: Option<String>,
     /// In their order, from extent 0 on without holes.
-    pub segments: Vec<Segment>,
+    pub segments: Vec<LvSegment>,
     kept: Section,
 }
 
@@ -136,8 +136,8 @@ impl Vg {
     /// [`Vg::problems`]' to tell.
     pub fn parse(text: &[u8]) -> Result<Vg, VgError> {
         let mut around = Section::parse(text)?;
-        let contents = around.value("contents").and_then(Value::as_str);
-        let version = around.value("version").and_then(Value::as_int);
+        let contents = around.value("contents").and_then(TextValue::as_str);
+        let version = around.value("version").and_then(TextValue::as_int);
         if (contents, version) != (Some(CONTENTS), Some(VERSION)) {
             return Err(VgError::Contents);
         }
@@ -166,7 +166,7 @@ impl Vg {
             .into_iter()
             .map(|(name, lv)| Lv::read(name, lv))
             .collect::<Result<_, _>>()?;
-        let fields = Fields { section: &section, place: Place::Vg };
+        let fields = Fields { section: &section, place: GroupPart::Vg };
         Ok(Vg {
             id: fields.id()?,
             seqno: fields.need_number("seqno")?,
@@ -193,11 +193,11 @@ impl Vg {
         let mut items = vec![Item::Section(self.name.clone(), self.section())];
         items.extend(self.kept_around.items.clone());
         let stamped = [
-            Value::text(CONTENTS),
-            Value::int(VERSION),
-            Value::text(&stamp.description),
-            Value::text(&stamp.host),
-            Value::int(stamp.time.try_into().unwrap_or(i64::MAX)),
+            TextValue::text(CONTENTS),
+            TextValue::int(VERSION),
+            TextValue::text(&stamp.description),
+            TextValue::text(&stamp.host),
+            TextValue::int(stamp.time.try_into().unwrap_or(i64::MAX)),
         ];
         let keys = STAMP_KEYS.into_iter().map(str::to_owned);
         items.extend(keys.zip(stamped).map(|(key, value)| Item::Value(key, value)));
@@ -248,8 +248,8 @@ impl Vg {
     pub fn is_visible(&self, lv: &Lv) -> bool {
         let segments = self.lvs.iter().flat_map(|tie| tie.segments.iter().map(move |segment| (tie, segment)));
         let shown = segments.into_iter().find_map(|(tie, segment)| match &segment.kind {
-            Kind::Snapshot { .. } if tie.name == lv.name => Some(false),
-            Kind::Snapshot { store, merging, .. } if *store == lv.name => {
+            SegmentKind::Snapshot { .. } if tie.name == lv.name => Some(false),
+            SegmentKind::Snapshot { store, merging, .. } if *store == lv.name => {
                 Some(!merging && tie.has_status("VISIBLE"))
             }
             _ => None,
@@ -289,7 +289,7 @@ impl Pv {
     }
 
     fn read(name: String, section: Section) -> Result<Pv, VgError> {
-        let fields = Fields { section: &section, place: Place::Pv(name.clone()) };
+        let fields = Fields { section: &section, place: GroupPart::Pv(name.clone()) };
         Ok(Pv {
             id: fields.id()?,
             device: fields.text("device")?,
@@ -323,7 +323,7 @@ impl Pv {
 impl Lv {
     /// A visible LV to be added, as `lvcreate` writes it.
     #[must_use]
-    pub fn new(name: &str, id: Id, stamp: &Stamp, segments: Vec<Segment>) -> Lv {
+    pub fn new(name: &str, id: Id, stamp: &Stamp, segments: Vec<LvSegment>) -> Lv {
         Lv {
             name: name.to_owned(),
             id,
@@ -340,14 +340,14 @@ impl Lv {
     /// Its length; saturates.
     #[must_use]
     pub fn extents(&self) -> u64 {
-        self.segments.last().map_or(0, Segment::end_extent)
+        self.segments.last().map_or(0, LvSegment::end_extent)
     }
 
     /// Where its extents may be, unless it is as the group has it: `contiguous`, `cling`, `normal`,
     /// `anywhere`.
     #[must_use]
     pub fn allocation_policy(&self) -> Option<&str> {
-        self.kept.value("allocation_policy").and_then(Value::as_str)
+        self.kept.value("allocation_policy").and_then(TextValue::as_str)
     }
 
     /// Whether it may be written.
@@ -363,10 +363,10 @@ impl Lv {
     }
 
     fn read(name: String, mut section: Section) -> Result<Lv, VgError> {
-        let place = Place::Lv(name.clone());
+        let place = GroupPart::Lv(name.clone());
         let promised = Fields { section: &section, place }.need_number("segment_count")?;
         let segments = take_segments(&mut section, &name, promised)?;
-        let fields = Fields { section: &section, place: Place::Lv(name.clone()) };
+        let fields = Fields { section: &section, place: GroupPart::Lv(name.clone()) };
         Ok(Lv {
             id: fields.id()?,
             status: fields.words("status")?,
@@ -422,7 +422,7 @@ fn take_list(vg: &mut Section, list: &'static str) -> Result<Vec<(String, Sectio
 }
 
 /// Takes `segment1` to `segmentN` out of an LV, whatever their order.
-fn take_segments(lv: &mut Section, name: &str, promised: u64) -> Result<Vec<Segment>, VgError> {
+fn take_segments(lv: &mut Section, name: &str, promised: u64) -> Result<Vec<LvSegment>, VgError> {
     let mut numbered = Vec::new();
     let mut others = Vec::new();
     for item in std::mem::take(&mut lv.items) {
@@ -443,6 +443,6 @@ fn take_segments(lv: &mut Section, name: &str, promised: u64) -> Result<Vec<Segm
     }
     numbered
         .into_iter()
-        .map(|(number, section)| Segment::read(section, Place::Segment(name.to_owned(), number)))
+        .map(|(number, section)| LvSegment::read(section, GroupPart::Segment(name.to_owned(), number)))
         .collect()
 }

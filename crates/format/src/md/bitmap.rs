@@ -35,7 +35,7 @@ mod field {
 
 /// Kinds of bitmap by version number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum BitmapKind {
     /// 3: bits in the order of the machine that wrote it; read as little-endian, which those were.
     HostEndian,
     /// 4: the normal one.
@@ -136,7 +136,7 @@ impl Header {
         let chunk = header.chunk_field();
         // The lockless version counts something else in this field (§10.2); nothing here depends on
         // it.
-        if kind != Kind::Lockless && (chunk < 512 || !chunk.is_power_of_two()) {
+        if kind != BitmapKind::Lockless && (chunk < 512 || !chunk.is_power_of_two()) {
             return Err(BitmapError::Chunk { found: chunk });
         }
         if header.daemon_sleep_secs() < 1 {
@@ -169,22 +169,22 @@ impl Header {
     /// Whether it has one bit per chunk, as a writer outside a cluster can keep up.
     #[must_use]
     pub fn one_bit_per_chunk(&self) -> bool {
-        matches!(self.kind(), Kind::Normal | Kind::HostEndian)
+        matches!(self.kind(), BitmapKind::Normal | BitmapKind::HostEndian)
     }
 
-    fn checked_kind(&self) -> Result<Kind, BitmapError> {
+    fn checked_kind(&self) -> Result<BitmapKind, BitmapError> {
         match le32(&self.bytes, field::VERSION) {
-            3 => Ok(Kind::HostEndian),
-            4 => Ok(Kind::Normal),
-            5 => Ok(Kind::Clustered),
-            6 => Ok(Kind::Lockless),
+            3 => Ok(BitmapKind::HostEndian),
+            4 => Ok(BitmapKind::Normal),
+            5 => Ok(BitmapKind::Clustered),
+            6 => Ok(BitmapKind::Lockless),
             found => Err(BitmapError::Version { found }),
         }
     }
 
     /// Which kind of bitmap follows.
     #[must_use]
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> BitmapKind {
         self.checked_kind().expect("a header is only made with a known version")
     }
 
@@ -259,7 +259,7 @@ impl Header {
     /// Chunks covered; `None` for lockless bitmaps.
     #[must_use]
     pub fn bits(&self) -> Option<u64> {
-        if self.kind() == Kind::Lockless {
+        if self.kind() == BitmapKind::Lockless {
             return None;
         }
         let bits =
@@ -414,7 +414,7 @@ mod tests {
     fn decodes_the_vector() {
         let header = Header::decode(&vector()).unwrap();
         assert_eq!(header.bytes()[..], vector()[..256]);
-        assert_eq!((header.kind(), header.sync_size_sectors()), (Kind::Normal, 14336));
+        assert_eq!((header.kind(), header.sync_size_sectors()), (BitmapKind::Normal, 14336));
         assert_eq!((header.chunk_field(), header.bits()), (65536, Some(112)));
     }
 
@@ -462,7 +462,9 @@ mod tests {
         assert_eq!(refused(56, 0), BitmapError::DaemonSleep);
         assert_eq!(refused(60, 16384), BitmapError::WriteBehind { found: 16384 });
         assert_eq!(Header::decode(&[0; 255]), Err(BitmapError::Truncated { got: 255 }));
-        for (version, kind) in [(3, Kind::HostEndian), (5, Kind::Clustered), (6, Kind::Lockless)] {
+        for (version, kind) in
+            [(3, BitmapKind::HostEndian), (5, BitmapKind::Clustered), (6, BitmapKind::Lockless)]
+        {
             let mut bytes = vector();
             put_le32(&mut bytes, 4, version);
             assert_eq!(Header::decode(&bytes).unwrap().kind(), kind);

@@ -4,8 +4,8 @@
 //! [`super::ppl::empty_area`] and [`super::journal::MetaBlock::empty`].
 
 use super::error::{SetError, SuperblockError};
-use super::features::{DeviceFlags, Features, PplArea, Role, Timestamp};
-use super::fields::Fields;
+use super::features::{DeviceFlags, DeviceRole, Features, PplArea, Timestamp};
+use super::fields::SuperblockFields;
 use super::location::{SUPERBLOCK_BYTES, Version};
 use super::superblock::{DeviceFields, Superblock, put_device};
 use super::superblock0::{self, ByteOrder, Fields0, word};
@@ -37,7 +37,7 @@ pub struct NewArray {
     pub resync_offset: u64,
     /// Roles by device number; entries past the end are unused. For 0.90 active devices come first,
     /// at their slots.
-    pub roles: Vec<Role>,
+    pub roles: Vec<DeviceRole>,
     /// From the superblock to the bitmap, in sectors; sets the feature bit. 0.90 allows only 8.
     pub bitmap_offset_sectors: Option<i32>,
     /// PPL area; sets the one-log feature bit, as mdadm does.
@@ -128,7 +128,7 @@ fn version_1(array: &NewArray, device: &DeviceFields) -> Result<Superblock, Crea
     for (dev_number, role) in (0..).zip(&array.roles) {
         fields.put_role(dev_number, *role)?;
     }
-    Ok(Superblock::from_fields(Fields::V1(fields)))
+    Ok(Superblock::from_fields(SuperblockFields::V1(fields)))
 }
 
 fn version_0(array: &NewArray, device: &DeviceFields) -> Result<Superblock, CreateError> {
@@ -160,7 +160,7 @@ fn version_0(array: &NewArray, device: &DeviceFields) -> Result<Superblock, Crea
     fields.put_word(word::MD_MINOR, array.md_minor);
     for (dev_number, role) in (0..).zip(&array.roles) {
         // An unused index below raid_disks is a missing slot, which the table shows by itself.
-        if *role == Role::Spare && dev_number < array.raid_disks {
+        if *role == DeviceRole::Spare && dev_number < array.raid_disks {
             continue;
         }
         let number = fields.put_role(dev_number, Some(*role))?;
@@ -170,7 +170,7 @@ fn version_0(array: &NewArray, device: &DeviceFields) -> Result<Superblock, Crea
     }
     fields.put_dev_number(device.dev_number)?;
     fields.put_device_flags(DeviceFlags(device.flags.0));
-    let mut superblock = Superblock::from_fields(Fields::V0(fields));
+    let mut superblock = Superblock::from_fields(SuperblockFields::V0(fields));
     superblock.set_bitmap_offset(array.bitmap_offset_sectors)?;
     Ok(superblock)
 }

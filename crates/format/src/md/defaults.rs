@@ -119,7 +119,7 @@ pub fn smallest_bitmap_chunk_bytes(covered_sectors: u64, room_sectors: u64) -> O
 
 /// What guards the array against the write hole, as far as it takes room beside the superblock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Guard {
+pub enum WriteHoleRoom {
     /// Nothing: resync, or a journal on its own device.
     None,
     /// An internal bitmap of this many bytes ([`bitmap_bytes`]).
@@ -153,14 +153,14 @@ pub fn areas(
     version: Version,
     size_sectors: u64,
     component_size_sectors: u64,
-    guard: Guard,
+    guard: WriteHoleRoom,
 ) -> Option<Areas> {
     let super_offset_sectors = super_offset_sectors(version, size_sectors)?;
     let bitmap_sectors = match guard {
-        Guard::Bitmap { bytes } => Some(i32::try_from(bytes.div_ceil(4096) * 8).ok()?),
-        Guard::None | Guard::Ppl => None,
+        WriteHoleRoom::Bitmap { bytes } => Some(i32::try_from(bytes.div_ceil(4096) * 8).ok()?),
+        WriteHoleRoom::None | WriteHoleRoom::Ppl => None,
     };
-    let ppl = guard == Guard::Ppl;
+    let ppl = guard == WriteHoleRoom::Ppl;
     let bad_block_log =
         |offset_sectors| Some(BadBlockArea { offset_sectors, size_sectors: BAD_BLOCK_LOG_SECTORS, shift: 0 });
     let ppl_at = |offset_sectors| ppl.then_some(PplArea { offset_sectors, size_sectors: PPL_SECTORS });
@@ -260,23 +260,27 @@ mod tests {
     fn bad_block_log_and_bitmap_places() {
         let bitmap = |covered, room| {
             let chunk = bitmap_chunk_bytes(covered, room).unwrap();
-            Guard::Bitmap { bytes: bitmap_bytes(covered, chunk) }
+            WriteHoleRoom::Bitmap { bytes: bitmap_bytes(covered, chunk) }
         };
         let bbl = |areas: Areas| areas.bad_block_log.unwrap().offset_sectors;
         let v12 = |size, component, guard| areas(Version::V12, size, component, guard).unwrap();
-        assert_eq!(bbl(v12(8 * MIB, 14336, Guard::None)), 16);
-        assert_eq!(bbl(v12(10 * GIB, 10 * GIB - 18432, Guard::None)), 136, "room is kept without a bitmap");
+        assert_eq!(bbl(v12(8 * MIB, 14336, WriteHoleRoom::None)), 16);
+        assert_eq!(
+            bbl(v12(10 * GIB, 10 * GIB - 18432, WriteHoleRoom::None)),
+            136,
+            "room is kept without a bitmap"
+        );
         assert_eq!(bbl(v12(4 * TIB, 4 * TIB, bitmap(4 * TIB, 256))), 32);
-        assert_eq!(bbl(v12(8 * MIB, 0, Guard::None)), 8, "RAID 0 keeps no room");
+        assert_eq!(bbl(v12(8 * MIB, 0, WriteHoleRoom::None)), 8, "RAID 0 keeps no room");
         let v10 = |size, guard| areas(Version::V10, size, size, guard).unwrap();
         assert_eq!(v10(GIB, bitmap(GIB, 8)).bitmap_offset_sectors, Some(-16));
         assert_eq!(v10(4 * TIB, bitmap(4 * TIB, 256)).bitmap_offset_sectors, Some(-32));
-        assert_eq!(bbl(v10(GIB, Guard::None)), -8);
-        let ppl = v10(GIB, Guard::Ppl).ppl.unwrap();
+        assert_eq!(bbl(v10(GIB, WriteHoleRoom::None)), -8);
+        let ppl = v10(GIB, WriteHoleRoom::Ppl).ppl.unwrap();
         assert_eq!((ppl.offset_sectors, ppl.size_sectors), (-2056, 2048));
-        assert_eq!(v12(GIB, GIB, Guard::Ppl).ppl.unwrap().offset_sectors, 8);
-        assert_eq!(bbl(v12(GIB, GIB, Guard::Ppl)), 2056);
-        assert_eq!(areas(Version::V12, 20, 0, Guard::None), None);
+        assert_eq!(v12(GIB, GIB, WriteHoleRoom::Ppl).ppl.unwrap().offset_sectors, 8);
+        assert_eq!(bbl(v12(GIB, GIB, WriteHoleRoom::Ppl)), 2056);
+        assert_eq!(areas(Version::V12, 20, 0, WriteHoleRoom::None), None);
     }
 
     #[test]

@@ -135,7 +135,7 @@ impl fmt::Debug for Features {
 
 /// What a superblock says a device is to the array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Role {
+pub enum DeviceRole {
     /// Holds this slot. Two devices may name the same slot: the second is a replacement.
     Active(u16),
     /// Spare, or an unused entry.
@@ -149,19 +149,19 @@ pub enum Role {
     Unknown(u16),
 }
 
-impl Role {
+impl DeviceRole {
     /// The largest slot number.
     pub const MAX_SLOT: u16 = 0xfeff;
 
     /// From a dev_roles entry.
     #[must_use]
-    pub fn from_raw(raw: u16) -> Role {
+    pub fn from_raw(raw: u16) -> DeviceRole {
         match raw {
-            0..=Self::MAX_SLOT => Role::Active(raw),
-            0xfffd => Role::Journal,
-            0xfffe => Role::Faulty,
-            0xffff => Role::Spare,
-            _ => Role::Unknown(raw),
+            0..=Self::MAX_SLOT => DeviceRole::Active(raw),
+            0xfffd => DeviceRole::Journal,
+            0xfffe => DeviceRole::Faulty,
+            0xffff => DeviceRole::Spare,
+            _ => DeviceRole::Unknown(raw),
         }
     }
 
@@ -169,11 +169,11 @@ impl Role {
     #[must_use]
     pub fn to_raw(self) -> u16 {
         match self {
-            Role::Active(slot) => slot,
-            Role::Journal => 0xfffd,
-            Role::Faulty => 0xfffe,
-            Role::Spare => 0xffff,
-            Role::Unknown(raw) => raw,
+            DeviceRole::Active(slot) => slot,
+            DeviceRole::Journal => 0xfffd,
+            DeviceRole::Faulty => 0xfffe,
+            DeviceRole::Spare => 0xffff,
+            DeviceRole::Unknown(raw) => raw,
         }
     }
 
@@ -181,7 +181,7 @@ impl Role {
     #[must_use]
     pub fn slot(self) -> Option<u16> {
         match self {
-            Role::Active(slot) => Some(slot),
+            DeviceRole::Active(slot) => Some(slot),
             _ => None,
         }
     }
@@ -272,10 +272,10 @@ mod tests {
     #[test]
     fn every_raw_role_survives() {
         for raw in 0..=u16::MAX {
-            assert_eq!(Role::from_raw(raw).to_raw(), raw);
+            assert_eq!(DeviceRole::from_raw(raw).to_raw(), raw);
         }
-        assert_eq!(Role::from_raw(0xfeff), Role::Active(0xfeff));
-        assert_eq!(Role::from_raw(0xff00), Role::Unknown(0xff00));
+        assert_eq!(DeviceRole::from_raw(0xfeff), DeviceRole::Active(0xfeff));
+        assert_eq!(DeviceRole::from_raw(0xff00), DeviceRole::Unknown(0xff00));
     }
 
     #[test]

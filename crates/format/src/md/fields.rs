@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::error::SuperblockError;
-use super::features::{BadBlockArea, DeviceFlags, Features, PplArea, Reshape, Role, Timestamp};
+use super::features::{BadBlockArea, DeviceFlags, DeviceRole, Features, PplArea, Reshape, Timestamp};
 use super::location::{SUPERBLOCK_BYTES, Version};
 use super::superblock0::{self, ByteOrder, Descriptor, Fields0};
 use super::superblock1::Fields1;
@@ -11,7 +11,7 @@ use super::uuid::Uuid;
 
 /// The fields of a superblock of any version. No getter panics, whatever the bytes.
 #[derive(Clone, PartialEq, Eq)]
-pub enum Fields {
+pub enum SuperblockFields {
     /// 0.90.
     V0(Fields0),
     /// 1.0, 1.1, 1.2.
@@ -21,13 +21,13 @@ pub enum Fields {
 /// Getters that both versions answer themselves.
 macro_rules! both {
     ($($(#[$doc:meta])* $name:ident($($arg:ident: $type:ty)?) -> $answer:ty;)*) => {
-        impl Fields {$(
+        impl SuperblockFields {$(
             $(#[$doc])*
             #[must_use]
             pub fn $name(&self $(, $arg: $type)?) -> $answer {
                 match self {
-                    Fields::V0(fields) => fields.$name($($arg)?),
-                    Fields::V1(fields) => fields.$name($($arg)?),
+                    SuperblockFields::V0(fields) => fields.$name($($arg)?),
+                    SuperblockFields::V1(fields) => fields.$name($($arg)?),
                 }
             }
         )*}
@@ -74,19 +74,19 @@ both! {
     /// Stored checksum.
     checksum() -> u32;
     /// What a device is to the array. Numbers past the table are spares (§1.5).
-    role_of(dev_number: u32) -> Role;
+    role_of(dev_number: u32) -> DeviceRole;
     /// Flags of this device.
     device_flags() -> DeviceFlags;
 }
 
 /// Getters that one version answers for all, or that depend on the version.
-impl Fields {
+impl SuperblockFields {
     /// Metadata version.
     #[must_use]
     pub fn version(&self) -> Version {
         match self {
-            Fields::V0(_) => Version::V090,
-            Fields::V1(fields) => fields.version,
+            SuperblockFields::V0(_) => Version::V090,
+            SuperblockFields::V1(fields) => fields.version,
         }
     }
 
@@ -95,8 +95,8 @@ impl Fields {
     #[must_use]
     pub fn bytes(&self) -> &[u8; SUPERBLOCK_BYTES] {
         match self {
-            Fields::V0(fields) => &fields.bytes,
-            Fields::V1(fields) => &fields.bytes,
+            SuperblockFields::V0(fields) => &fields.bytes,
+            SuperblockFields::V1(fields) => &fields.bytes,
         }
     }
 
@@ -104,8 +104,8 @@ impl Fields {
     #[must_use]
     pub fn found_at_sectors(&self) -> u64 {
         match self {
-            Fields::V0(fields) => fields.found_at_sectors,
-            Fields::V1(fields) => fields.found_at_sectors,
+            SuperblockFields::V0(fields) => fields.found_at_sectors,
+            SuperblockFields::V1(fields) => fields.found_at_sectors,
         }
     }
 
@@ -113,8 +113,8 @@ impl Fields {
     #[must_use]
     pub fn super_offset_sectors(&self) -> u64 {
         match self {
-            Fields::V0(fields) => fields.found_at_sectors,
-            Fields::V1(fields) => fields.super_offset_sectors(),
+            SuperblockFields::V0(fields) => fields.found_at_sectors,
+            SuperblockFields::V1(fields) => fields.super_offset_sectors(),
         }
     }
 
@@ -122,8 +122,8 @@ impl Fields {
     #[must_use]
     pub fn byte_order(&self) -> ByteOrder {
         match self {
-            Fields::V0(fields) => fields.order,
-            Fields::V1(_) => ByteOrder::Little,
+            SuperblockFields::V0(fields) => fields.order,
+            SuperblockFields::V1(_) => ByteOrder::Little,
         }
     }
 
@@ -139,8 +139,8 @@ impl Fields {
     #[must_use]
     pub fn data_offset_sectors(&self) -> u64 {
         match self {
-            Fields::V0(_) => 0,
-            Fields::V1(fields) => fields.data_offset_sectors(),
+            SuperblockFields::V0(_) => 0,
+            SuperblockFields::V1(fields) => fields.data_offset_sectors(),
         }
     }
 
@@ -148,14 +148,14 @@ impl Fields {
     #[must_use]
     pub fn data_size_sectors(&self) -> u64 {
         match self {
-            Fields::V0(fields) => fields.found_at_sectors,
-            Fields::V1(fields) => fields.data_size_sectors(),
+            SuperblockFields::V0(fields) => fields.found_at_sectors,
+            SuperblockFields::V1(fields) => fields.data_size_sectors(),
         }
     }
 
     /// What this device is to the array, by its own superblock.
     #[must_use]
-    pub fn role(&self) -> Role {
+    pub fn role(&self) -> DeviceRole {
         self.role_of(self.dev_number())
     }
 
@@ -163,13 +163,13 @@ impl Fields {
     #[must_use]
     pub fn max_devices(&self) -> u32 {
         match self {
-            Fields::V0(_) => superblock0::MAX_DEVICES,
-            Fields::V1(fields) => fields.max_devices(),
+            SuperblockFields::V0(_) => superblock0::MAX_DEVICES,
+            SuperblockFields::V1(fields) => fields.max_devices(),
         }
     }
 
     /// All roles by device number.
-    pub fn roles(&self) -> impl Iterator<Item = Role> + '_ {
+    pub fn roles(&self) -> impl Iterator<Item = DeviceRole> + '_ {
         (0..self.max_devices()).map(|dev_number| self.role_of(dev_number))
     }
 
@@ -177,8 +177,8 @@ impl Fields {
     #[must_use]
     pub fn recovery_offset(&self) -> Option<u64> {
         match self {
-            Fields::V0(_) => None,
-            Fields::V1(fields) => fields.recovery_offset(),
+            SuperblockFields::V0(_) => None,
+            SuperblockFields::V1(fields) => fields.recovery_offset(),
         }
     }
 
@@ -187,8 +187,8 @@ impl Fields {
     #[must_use]
     pub fn journal_tail(&self) -> Option<u64> {
         match self {
-            Fields::V0(_) => None,
-            Fields::V1(fields) => fields.journal_tail(),
+            SuperblockFields::V0(_) => None,
+            SuperblockFields::V1(fields) => fields.journal_tail(),
         }
     }
 
@@ -196,8 +196,8 @@ impl Fields {
     #[must_use]
     pub fn device_uuid(&self) -> Option<Uuid> {
         match self {
-            Fields::V0(_) => None,
-            Fields::V1(fields) => fields.device_uuid(),
+            SuperblockFields::V0(_) => None,
+            SuperblockFields::V1(fields) => fields.device_uuid(),
         }
     }
 
@@ -205,8 +205,8 @@ impl Fields {
     #[must_use]
     pub fn corrected_reads(&self) -> u32 {
         match self {
-            Fields::V0(_) => 0,
-            Fields::V1(fields) => fields.corrected_reads(),
+            SuperblockFields::V0(_) => 0,
+            SuperblockFields::V1(fields) => fields.corrected_reads(),
         }
     }
 
@@ -214,8 +214,8 @@ impl Fields {
     #[must_use]
     pub fn bad_block_log(&self) -> Option<BadBlockArea> {
         match self {
-            Fields::V0(_) => None,
-            Fields::V1(fields) => fields.bad_block_log(),
+            SuperblockFields::V0(_) => None,
+            SuperblockFields::V1(fields) => fields.bad_block_log(),
         }
     }
 
@@ -223,8 +223,8 @@ impl Fields {
     #[must_use]
     pub fn ppl(&self) -> Option<PplArea> {
         match self {
-            Fields::V0(_) => None,
-            Fields::V1(fields) => fields.ppl(),
+            SuperblockFields::V0(_) => None,
+            SuperblockFields::V1(fields) => fields.ppl(),
         }
     }
 
@@ -232,8 +232,8 @@ impl Fields {
     #[must_use]
     pub fn logical_block_size(&self) -> Option<u32> {
         match self {
-            Fields::V0(_) => None,
-            Fields::V1(fields) => fields.logical_block_size(),
+            SuperblockFields::V0(_) => None,
+            SuperblockFields::V1(fields) => fields.logical_block_size(),
         }
     }
 
@@ -241,8 +241,8 @@ impl Fields {
     #[must_use]
     pub fn computed_checksum(&self) -> u32 {
         match self {
-            Fields::V0(fields) => fields.computed_checksum(),
-            Fields::V1(fields) => fields.computed_checksum(),
+            SuperblockFields::V0(fields) => fields.computed_checksum(),
+            SuperblockFields::V1(fields) => fields.computed_checksum(),
         }
     }
 
@@ -250,8 +250,8 @@ impl Fields {
     #[must_use]
     pub fn descriptor(&self, index: u32) -> Option<Descriptor> {
         match self {
-            Fields::V0(fields) => fields.descriptor(index),
-            Fields::V1(_) => None,
+            SuperblockFields::V0(fields) => fields.descriptor(index),
+            SuperblockFields::V1(_) => None,
         }
     }
 
@@ -259,8 +259,8 @@ impl Fields {
     #[must_use]
     pub fn md_minor(&self) -> Option<u32> {
         match self {
-            Fields::V0(fields) => Some(fields.md_minor()),
-            Fields::V1(_) => None,
+            SuperblockFields::V0(fields) => Some(fields.md_minor()),
+            SuperblockFields::V1(_) => None,
         }
     }
 
@@ -273,13 +273,13 @@ impl Fields {
     /// The load checks that fail on a component of `size_sectors`.
     pub(super) fn problems(&self, size_sectors: u64) -> Vec<SuperblockError> {
         match self {
-            Fields::V0(fields) => fields.problems(),
-            Fields::V1(fields) => fields.problems(size_sectors),
+            SuperblockFields::V0(fields) => fields.problems(),
+            SuperblockFields::V1(fields) => fields.problems(size_sectors),
         }
     }
 }
 
-impl fmt::Debug for Fields {
+impl fmt::Debug for SuperblockFields {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Fields")
             .field("version", &self.version())

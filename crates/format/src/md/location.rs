@@ -88,7 +88,7 @@ pub fn super_offset_sectors(version: Version, size_sectors: u64) -> Option<u64> 
 
 /// One range a scanner must read to look for a superblock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Candidate {
+pub struct SuperblockRange {
     /// The version whose place this is.
     pub version: Version,
     /// Start of the range on the component.
@@ -100,12 +100,12 @@ pub struct Candidate {
 /// Every place where a component of `size_sectors` may hold an md superblock, in order of
 /// preference.
 #[must_use]
-pub fn scan_component(size_sectors: u64) -> Vec<Candidate> {
+pub fn scan_component(size_sectors: u64) -> Vec<SuperblockRange> {
     Version::ALL
         .into_iter()
         .filter_map(|version| {
             let offset_bytes = super_offset_sectors(version, size_sectors)?.checked_mul(512)?;
-            Some(Candidate { version, offset_bytes, len_bytes: SUPERBLOCK_BYTES })
+            Some(SuperblockRange { version, offset_bytes, len_bytes: SUPERBLOCK_BYTES })
         })
         .collect()
 }

@@ -21,11 +21,11 @@ mod uuid;
 
 pub use checksum::{JournalChecksum, crc, ppl_signature};
 pub use error::{SetError, SuperblockError};
-pub use features::{BadBlockArea, DeviceFlags, Features, PplArea, Reshape, Role, Timestamp};
-pub use fields::Fields;
+pub use features::{BadBlockArea, DeviceFlags, DeviceRole, Features, PplArea, Reshape, Timestamp};
+pub use fields::SuperblockFields;
 pub use location::{
-    Candidate, MIN_SECTORS_1X, MIN_SECTORS_090, ParseVersionError, SUPERBLOCK_BYTES, Version, scan_component,
-    super_offset_sectors,
+    MIN_SECTORS_1X, MIN_SECTORS_090, ParseVersionError, SUPERBLOCK_BYTES, SuperblockRange, Version,
+    scan_component, super_offset_sectors,
 };
 pub use superblock::{DeviceFields, RawSuperblock, Superblock, identify, read};
 pub use superblock0::{ByteOrder, Descriptor};

@@ -62,12 +62,12 @@ pub struct Header {
     /// Larger is newer, within one activation of the array.
     pub generation: u64,
     /// At most [`MAX_ENTRIES`].
-    pub entries: Vec<Entry>,
+    pub entries: Vec<PplEntry>,
 }
 
 /// One range of stripes whose parity may be out of date.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct PplEntry {
     /// Array sector of the first modified data.
     pub data_sector: u64,
     /// Bytes of partial parity; 0 for full stripes.
@@ -100,7 +100,7 @@ impl Header {
         let found = le32(bytes, COUNT);
         let count = usize::try_from(found).ok().filter(|&count| count <= MAX_ENTRIES);
         let Some(count) = count else { return Err(PplError::Count { found }) };
-        let entries = bytes[ENTRIES..].chunks_exact(ENTRY_BYTES).take(count).map(Entry::decode).collect();
+        let entries = bytes[ENTRIES..].chunks_exact(ENTRY_BYTES).take(count).map(PplEntry::decode).collect();
         Ok(Header { generation: le64(bytes, GENERATION), entries })
     }
 
@@ -166,7 +166,7 @@ pub fn partial_checksum<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> u32 {
 
 /// Shape of the array, to check entries against.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shape {
+pub struct PplShape {
     /// Slots, at least 3.
     pub raid_disks: u32,
     /// Chunk in sectors, at least 8.
@@ -179,7 +179,7 @@ pub struct Shape {
 /// `d` of the blocks at array sector data_sector + i·row_sectors + d·chunk that lie before
 /// `end_sector`, XOR row `i` of the partial parity (if any). All rows lie in one chunk row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Work {
+pub struct ParityWork {
     /// Rows to recompute.
     pub rows: u64,
     /// Sectors of one row: 8, or 1 for entries that are not aligned to 4 KiB.
@@ -214,9 +214,9 @@ pub enum EntryError {
     Shape,
 }
 
-impl Entry {
-    fn decode(bytes: &[u8]) -> Entry {
-        Entry {
+impl PplEntry {
+    fn decode(bytes: &[u8]) -> PplEntry {
+        PplEntry {
             data_sector: le64(bytes, 0),
             pp_bytes: le32(bytes, 8),
             data_bytes: le32(bytes, 12),
@@ -238,7 +238,7 @@ impl Entry {
     ///
     /// # Errors
     /// Numbers that no writer produces.
-    pub fn work(&self, shape: &Shape) -> Result<Work, EntryError> {
+    pub fn work(&self, shape: &PplShape) -> Result<ParityWork, EntryError> {
         if shape.raid_disks < 3 || shape.chunk_sectors == 0 {
             return Err(EntryError::Shape);
         }
@@ -276,7 +276,7 @@ impl Entry {
         let aligned = self.data_sector.is_multiple_of(8) && sectors_per_disk.is_multiple_of(8);
         let row_sectors = if aligned { 8 } else { 1 };
         let rows = sectors_per_disk / row_sectors;
-        Ok(Work { rows, row_sectors, data_disks, end_sector, has_partial_parity: pp_bytes > 0 })
+        Ok(ParityWork { rows, row_sectors, data_disks, end_sector, has_partial_parity: pp_bytes > 0 })
     }
 }
 
@@ -322,10 +322,10 @@ mod tests {
     use proptest::prelude::*;
 
     const UUID: [u8; 16] = [7; 16];
-    const SHAPE: Shape = Shape { raid_disks: 4, chunk_sectors: 128, array_sectors: 43008 };
+    const SHAPE: PplShape = PplShape { raid_disks: 4, chunk_sectors: 128, array_sectors: 43008 };
 
-    fn entry(data_sector: u64, data_bytes: u32, pp_bytes: u32) -> Entry {
-        Entry { data_sector, pp_bytes, data_bytes, parity_disk: 1, checksum: 0 }
+    fn entry(data_sector: u64, data_bytes: u32, pp_bytes: u32) -> PplEntry {
+        PplEntry { data_sector, pp_bytes, data_bytes, parity_disk: 1, checksum: 0 }
     }
 
     #[test]
@@ -396,7 +396,7 @@ mod tests {
     #[test]
     fn work_of_entries() {
         let work = |data_sector, data, pp| entry(data_sector, data, pp).work(&SHAPE).unwrap();
-        let rows = |rows, row_sectors, data_disks, end_sector, has_partial_parity| Work {
+        let rows = |rows, row_sectors, data_disks, end_sector, has_partial_parity| ParityWork {
             rows,
             row_sectors,
             data_disks,
@@ -414,7 +414,7 @@ mod tests {
     /// Every number is compared with the array before anything is computed from it.
     #[test]
     fn impossible_entries_are_refused() {
-        let wrong_parity = Entry { parity_disk: 4, ..entry(0, 4096, 4096) };
+        let wrong_parity = PplEntry { parity_disk: 4, ..entry(0, 4096, 4096) };
         assert_eq!(wrong_parity.work(&SHAPE), Err(EntryError::ParityDisk(4)));
         for (data, pp) in
             [(0, 0), (0, 4096), (100, 0), (4096, 0), (4096, 100), (5 * 4096, 4096), (u32::MAX, 512)]
@@ -427,14 +427,14 @@ mod tests {
         );
         assert_eq!(entry(43008, 4096, 4096).work(&SHAPE), Err(EntryError::PastEnd));
         assert_eq!(entry(u64::MAX - 127, 4096, 4096).work(&SHAPE), Err(EntryError::PastEnd));
-        assert_eq!(entry(0, 512, 0).work(&Shape { chunk_sectors: 0, ..SHAPE }), Err(EntryError::Shape));
+        assert_eq!(entry(0, 512, 0).work(&PplShape { chunk_sectors: 0, ..SHAPE }), Err(EntryError::Shape));
     }
 
     proptest! {
         #[test]
         fn round_trip(generation: u64, raw in prop::collection::vec(any::<(u64, u32, u32, u32, u32)>(), 0..=148)) {
             let entries = raw.into_iter().map(|(data_sector, pp_bytes, data_bytes, parity_disk, checksum)| {
-                Entry { data_sector, pp_bytes, data_bytes, parity_disk, checksum }
+                PplEntry { data_sector, pp_bytes, data_bytes, parity_disk, checksum }
             });
             let header = Header { generation, entries: entries.collect() };
             let bytes = header.encode(&UUID);

@@ -10,8 +10,8 @@ use std::fmt;
 use std::ops::Deref;
 
 use super::error::{SetError, SuperblockError};
-use super::features::{BadBlockArea, DeviceFlags, Features, PplArea, Reshape, Role, Timestamp};
-use super::fields::Fields;
+use super::features::{BadBlockArea, DeviceFlags, DeviceRole, Features, PplArea, Reshape, Timestamp};
+use super::fields::SuperblockFields;
 use super::location::{SUPERBLOCK_BYTES, Version, super_offset_sectors};
 use super::superblock0::{self, ByteOrder, Fields0, word};
 use super::superblock1::{Fields1, field};
@@ -49,9 +49,9 @@ pub fn read(version: Version, bytes: &[u8], size_sectors: u64) -> Option<RawSupe
         ByteOrder::Big => be32(&block[..], field::MAJOR_VERSION),
     };
     let (fields, own_major) = match version {
-        Version::V090 => (Fields::V0(Fields0 { order, found_at_sectors, bytes: block }), 0),
+        Version::V090 => (SuperblockFields::V0(Fields0 { order, found_at_sectors, bytes: block }), 0),
         _ if order == ByteOrder::Big => return None,
-        _ => (Fields::V1(Fields1 { version, found_at_sectors, bytes: block }), 1),
+        _ => (SuperblockFields::V1(Fields1 { version, found_at_sectors, bytes: block }), 1),
     };
     let mut problems = Vec::new();
     if got < SUPERBLOCK_BYTES {
@@ -68,14 +68,14 @@ pub fn read(version: Version, bytes: &[u8], size_sectors: u64) -> Option<RawSupe
 /// What the bytes of a superblock say, believed or not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RawSuperblock {
-    fields: Fields,
+    fields: SuperblockFields,
     problems: Vec<SuperblockError>,
 }
 
 impl RawSuperblock {
     /// The fields, to show to a person. Nothing may be decided from them while there are problems.
     #[must_use]
-    pub fn fields(&self) -> &Fields {
+    pub fn fields(&self) -> &SuperblockFields {
         &self.fields
     }
 
@@ -109,12 +109,12 @@ impl std::error::Error for RawSuperblock {}
 /// A superblock that passed the load checks. Reads through [`Fields`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Superblock {
-    fields: Fields,
+    fields: SuperblockFields,
 }
 
 impl Deref for Superblock {
-    type Target = Fields;
-    fn deref(&self) -> &Fields {
+    type Target = SuperblockFields;
+    fn deref(&self) -> &SuperblockFields {
         &self.fields
     }
 }
@@ -146,7 +146,7 @@ pub struct DeviceFields {
 macro_rules! only_1x {
     ($self:ident, $field:literal, $fields:ident => $change:expr) => {{
         let version = $self.version();
-        let Fields::V1($fields) = &mut $self.fields else {
+        let SuperblockFields::V1($fields) = &mut $self.fields else {
             return Err(SetError::NotInVersion { version, field: $field });
         };
         $change;
@@ -158,7 +158,7 @@ macro_rules! only_1x {
 /// Setters of what changes while an array runs. After each the checksum is right.
 impl Superblock {
     /// Wraps fields built by `create`, sealing them.
-    pub(super) fn from_fields(fields: Fields) -> Self {
+    pub(super) fn from_fields(fields: SuperblockFields) -> Self {
         let mut superblock = Superblock { fields };
         superblock.seal();
         superblock
@@ -174,8 +174,8 @@ impl Superblock {
     /// Generation.
     pub fn set_events(&mut self, events: u64) {
         match &mut self.fields {
-            Fields::V0(fields) => fields.put_events(events),
-            Fields::V1(fields) => fields.put_u64(field::EVENTS, events),
+            SuperblockFields::V0(fields) => fields.put_events(events),
+            SuperblockFields::V1(fields) => fields.put_u64(field::EVENTS, events),
         }
         self.seal();
     }
@@ -183,8 +183,8 @@ impl Superblock {
     /// See [`Fields::resync_offset`]. 0.90 stores at most 2^32−2; more is stored as that.
     pub fn set_resync_offset(&mut self, offset: u64) {
         match &mut self.fields {
-            Fields::V0(fields) => fields.put_resync_offset(offset),
-            Fields::V1(fields) => fields.put_u64(field::RESYNC_OFFSET, offset),
+            SuperblockFields::V0(fields) => fields.put_resync_offset(offset),
+            SuperblockFields::V1(fields) => fields.put_u64(field::RESYNC_OFFSET, offset),
         }
         self.seal();
     }
@@ -192,8 +192,8 @@ impl Superblock {
     /// Time of the update.
     pub fn set_utime(&mut self, time: Timestamp) {
         match &mut self.fields {
-            Fields::V0(fields) => fields.put_word(word::UTIME, time.secs as u32),
-            Fields::V1(fields) => fields.put_u64(field::UTIME, time.to_raw()),
+            SuperblockFields::V0(fields) => fields.put_word(word::UTIME, time.secs as u32),
+            SuperblockFields::V1(fields) => fields.put_u64(field::UTIME, time.to_raw()),
         }
         self.seal();
     }
@@ -205,10 +205,10 @@ impl Superblock {
     ///
     /// # Errors
     /// The table has no such entry and cannot grow, or 0.90 cannot express the role.
-    pub fn set_role(&mut self, dev_number: u32, role: Role) -> Result<u32, SetError> {
+    pub fn set_role(&mut self, dev_number: u32, role: DeviceRole) -> Result<u32, SetError> {
         let number = match &mut self.fields {
-            Fields::V0(fields) => fields.put_role(dev_number, Some(role))?.unwrap_or(dev_number),
-            Fields::V1(fields) => fields.put_role(dev_number, role).map(|()| dev_number)?,
+            SuperblockFields::V0(fields) => fields.put_role(dev_number, Some(role))?.unwrap_or(dev_number),
+            SuperblockFields::V1(fields) => fields.put_role(dev_number, role).map(|()| dev_number)?,
         };
         self.seal();
         Ok(number)
@@ -220,9 +220,9 @@ impl Superblock {
     /// As [`Superblock::set_role`].
     pub fn remove_device(&mut self, dev_number: u32) -> Result<(), SetError> {
         match &mut self.fields {
-            Fields::V0(fields) => fields.put_role(dev_number, None).map(|_| ())?,
-            Fields::V1(fields) if dev_number >= fields.max_devices() => {}
-            Fields::V1(fields) => fields.put_role(dev_number, Role::Spare)?,
+            SuperblockFields::V0(fields) => fields.put_role(dev_number, None).map(|_| ())?,
+            SuperblockFields::V1(fields) if dev_number >= fields.max_devices() => {}
+            SuperblockFields::V1(fields) => fields.put_role(dev_number, DeviceRole::Spare)?,
         }
         self.seal();
         Ok(())
@@ -244,10 +244,10 @@ impl Superblock {
 
     fn put_features(&mut self, bits: Features, on: bool) -> Result<(), SetError> {
         match &mut self.fields {
-            Fields::V1(fields) => fields.put_feature(bits, on),
-            Fields::V0(fields) if bits == Features::BITMAP => fields.put_bitmap(on),
-            Fields::V0(_) if bits == Features::default() => {}
-            Fields::V0(_) => {
+            SuperblockFields::V1(fields) => fields.put_feature(bits, on),
+            SuperblockFields::V0(fields) if bits == Features::BITMAP => fields.put_bitmap(on),
+            SuperblockFields::V0(_) if bits == Features::default() => {}
+            SuperblockFields::V0(_) => {
                 return Err(SetError::NotInVersion { version: Version::V090, field: "feature bits" });
             }
         }
@@ -285,8 +285,8 @@ impl Superblock {
     /// Flags of this device.
     pub fn set_device_flags(&mut self, flags: DeviceFlags) {
         match &mut self.fields {
-            Fields::V0(fields) => fields.put_device_flags(flags),
-            Fields::V1(fields) => fields.put_bytes(field::DEVFLAGS, &[flags.0]),
+            SuperblockFields::V0(fields) => fields.put_device_flags(flags),
+            SuperblockFields::V1(fields) => fields.put_bytes(field::DEVFLAGS, &[flags.0]),
         }
         self.seal();
     }
@@ -302,16 +302,16 @@ impl Superblock {
     /// Id of the array. Its bitmap, PPL and journal carry the id too and must be rewritten.
     pub fn set_set_uuid(&mut self, uuid: Uuid) {
         match &mut self.fields {
-            Fields::V0(fields) => fields.put_uuid(uuid),
-            Fields::V1(fields) => fields.put_bytes(field::SET_UUID, &uuid.0),
+            SuperblockFields::V0(fields) => fields.put_uuid(uuid),
+            SuperblockFields::V1(fields) => fields.put_bytes(field::SET_UUID, &uuid.0),
         }
         self.seal();
     }
 
     fn seal(&mut self) {
         match &mut self.fields {
-            Fields::V0(fields) => fields.seal(),
-            Fields::V1(fields) => fields.seal(),
+            SuperblockFields::V0(fields) => fields.seal(),
+            SuperblockFields::V1(fields) => fields.seal(),
         }
     }
 }
@@ -335,8 +335,8 @@ impl Superblock {
 
     fn put_either(&mut self, word: usize, at: usize, value: u32) {
         match &mut self.fields {
-            Fields::V0(fields) => fields.put_word(word, value),
-            Fields::V1(fields) => fields.put_u32(at, value),
+            SuperblockFields::V0(fields) => fields.put_word(word, value),
+            SuperblockFields::V1(fields) => fields.put_u32(at, value),
         }
         self.seal();
     }
@@ -347,8 +347,8 @@ impl Superblock {
     /// 0.90 counts bytes in 32 bits.
     pub fn set_chunk_sectors(&mut self, sectors: u32) -> Result<(), SetError> {
         match &mut self.fields {
-            Fields::V0(fields) => fields.put_chunk_sectors(sectors)?,
-            Fields::V1(fields) => fields.put_u32(field::CHUNK, sectors),
+            SuperblockFields::V0(fields) => fields.put_chunk_sectors(sectors)?,
+            SuperblockFields::V1(fields) => fields.put_u32(field::CHUNK, sectors),
         }
         self.seal();
         Ok(())
@@ -360,8 +360,8 @@ impl Superblock {
     /// 0.90 counts KiB in 32 bits.
     pub fn set_size_sectors(&mut self, sectors: u64) -> Result<(), SetError> {
         match &mut self.fields {
-            Fields::V0(fields) => fields.put_size_sectors(sectors)?,
-            Fields::V1(fields) => fields.put_u64(field::SIZE, sectors),
+            SuperblockFields::V0(fields) => fields.put_size_sectors(sectors)?,
+            SuperblockFields::V1(fields) => fields.put_u64(field::SIZE, sectors),
         }
         self.seal();
         Ok(())
@@ -385,8 +385,8 @@ impl Superblock {
     /// 0.90 counts the new chunk as bytes in 32 bits.
     pub fn set_reshape(&mut self, reshape: Option<Reshape>) -> Result<(), SetError> {
         match &mut self.fields {
-            Fields::V0(fields) => fields.put_reshape(reshape)?,
-            Fields::V1(fields) => fields.put_reshape(reshape),
+            SuperblockFields::V0(fields) => fields.put_reshape(reshape)?,
+            SuperblockFields::V1(fields) => fields.put_reshape(reshape),
         }
         self.seal();
         Ok(())
@@ -407,7 +407,7 @@ impl Superblock {
     /// 0.90 and another place.
     pub fn set_bitmap_offset(&mut self, offset_sectors: Option<i32>) -> Result<(), SetError> {
         match &mut self.fields {
-            Fields::V0(fields) => match offset_sectors {
+            SuperblockFields::V0(fields) => match offset_sectors {
                 None => fields.put_bitmap(false),
                 Some(superblock0::BITMAP_OFFSET_SECTORS) => fields.put_bitmap(true),
                 Some(_) => {
@@ -417,7 +417,7 @@ impl Superblock {
                     });
                 }
             },
-            Fields::V1(fields) => {
+            SuperblockFields::V1(fields) => {
                 fields.put_feature(Features::BITMAP, offset_sectors.is_some());
                 fields.put_u32(field::BITMAP_OFFSET, offset_sectors.unwrap_or(0) as u32);
             }
@@ -466,12 +466,12 @@ impl Superblock {
     pub fn for_device(&self, device: &DeviceFields) -> Result<Superblock, SetError> {
         let mut new = self.clone();
         match &mut new.fields {
-            Fields::V0(fields) => {
+            SuperblockFields::V0(fields) => {
                 fields.found_at_sectors = device.super_offset_sectors;
                 fields.put_dev_number(device.dev_number)?;
                 fields.put_device_flags(device.flags);
             }
-            Fields::V1(fields) => put_device(fields, device),
+            SuperblockFields::V1(fields) => put_device(fields, device),
         }
         new.seal();
         Ok(new)
@@ -486,19 +486,19 @@ impl Superblock {
     pub fn follow(&mut self, fresh: &Superblock, dev_number: u32) -> Result<(), SetError> {
         let version = self.version();
         let next = match (&self.fields, &fresh.fields) {
-            (Fields::V0(own), Fields::V0(_)) => {
+            (SuperblockFields::V0(own), SuperblockFields::V0(_)) => {
                 let mut next = fresh.clone();
-                if let Fields::V0(fields) = &mut next.fields {
+                if let SuperblockFields::V0(fields) = &mut next.fields {
                     fields.found_at_sectors = own.found_at_sectors;
                     fields.put_dev_number(dev_number)?;
                 }
                 next
             }
-            (Fields::V1(own), Fields::V1(other)) if own.version == other.version => {
+            (SuperblockFields::V1(own), SuperblockFields::V1(other)) if own.version == other.version => {
                 let mut next = own.clone();
                 follow_1x(&mut next, other);
                 next.put_u32(field::DEV_NUMBER, dev_number);
-                Superblock { fields: Fields::V1(next) }
+                Superblock { fields: SuperblockFields::V1(next) }
             }
             _ => return Err(SetError::NotInVersion { version, field: "another version's superblock" }),
         };

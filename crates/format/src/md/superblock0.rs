@@ -7,7 +7,7 @@
 
 use super::checksum;
 use super::error::{SetError, SuperblockError};
-use super::features::{DeviceFlags, Features, Reshape, Role, Timestamp};
+use super::features::{DeviceFlags, DeviceRole, Features, Reshape, Timestamp};
 use super::location::SUPERBLOCK_BYTES;
 use super::superblock1::MAGIC;
 use super::uuid::Uuid;
@@ -325,22 +325,22 @@ impl Fields0 {
         }
     }
 
-    pub(super) fn role_of(&self, dev_number: u32) -> Role {
-        self.descriptor(dev_number).map_or(Role::Spare, |descriptor| self.role_in(&descriptor))
+    pub(super) fn role_of(&self, dev_number: u32) -> DeviceRole {
+        self.descriptor(dev_number).map_or(DeviceRole::Spare, |descriptor| self.role_in(&descriptor))
     }
 
-    fn role_in(&self, descriptor: &Descriptor) -> Role {
+    fn role_in(&self, descriptor: &Descriptor) -> DeviceRole {
         // During a reshape every device that holds a slot is recorded active, in sync or not
         // (§1.4).
         let reshaping = self.word(word::MINOR) == MINOR_RESHAPING;
         let holds_slot = DISK_SYNC | if reshaping { DISK_ACTIVE } else { 0 };
         match descriptor.state {
-            state if state & (DISK_FAULTY | DISK_REMOVED) != 0 => Role::Faulty,
+            state if state & (DISK_FAULTY | DISK_REMOVED) != 0 => DeviceRole::Faulty,
             state if state & holds_slot != 0 => u16::try_from(descriptor.raid_disk)
                 .ok()
-                .filter(|&slot| slot <= Role::MAX_SLOT)
-                .map_or(Role::Unknown(0xff00), Role::Active),
-            _ => Role::Spare,
+                .filter(|&slot| slot <= DeviceRole::MAX_SLOT)
+                .map_or(DeviceRole::Unknown(0xff00), DeviceRole::Active),
+            _ => DeviceRole::Spare,
         }
     }
 
@@ -459,8 +459,12 @@ impl Fields0 {
     /// Gives a device a role (`None` drops it from the table), lays the table out anew and
     /// recounts. Returns the number the device has afterwards: its slot when active, an index from
     /// raid_disks up otherwise.
-    pub(super) fn put_role(&mut self, dev_number: u32, role: Option<Role>) -> Result<Option<u32>, SetError> {
-        if matches!(role, Some(Role::Journal)) {
+    pub(super) fn put_role(
+        &mut self,
+        dev_number: u32,
+        role: Option<DeviceRole>,
+    ) -> Result<Option<u32>, SetError> {
+        if matches!(role, Some(DeviceRole::Journal)) {
             return Err(SetError::NotInVersion { version: super::Version::V090, field: "the journal role" });
         }
         let before = self.clone();
@@ -496,7 +500,7 @@ impl Fields0 {
     fn lay_out(&mut self, devices: &[Device], own: u32) -> Result<Vec<(u32, u32)>, SetError> {
         let raid_disks = self.raid_disks();
         let max = u64::from(MAX_DEVICES) - 1;
-        let mut table: [Option<(Device, Role)>; MAX_DEVICES as usize] = Default::default();
+        let mut table: [Option<(Device, DeviceRole)>; MAX_DEVICES as usize] = Default::default();
 
         for device in devices.iter().rev() {
             let Some(slot) = device.role.slot() else { continue };
@@ -510,7 +514,7 @@ impl Fields0 {
                 *place = Some((*device, device.role));
             }
         }
-        let placed = |table: &[Option<(Device, Role)>], device: &Device| {
+        let placed = |table: &[Option<(Device, DeviceRole)>], device: &Device| {
             table.iter().flatten().any(|(other, _)| other.index == device.index)
         };
         // Devices keep the number they have when it is past the slots and free; the rest fill the
@@ -520,7 +524,7 @@ impl Fields0 {
                 if placed(&table, device) {
                     continue;
                 }
-                let role = if device.role.slot().is_some() { Role::Faulty } else { device.role };
+                let role = if device.role.slot().is_some() { DeviceRole::Faulty } else { device.role };
                 let free = |index: &u32| table[*index as usize].is_none();
                 let mut choices = raid_disks..MAX_DEVICES;
                 let index = if keep {
@@ -541,7 +545,7 @@ impl Fields0 {
         Ok(self.write_table(&table, own))
     }
 
-    fn write_table(&mut self, table: &[Option<(Device, Role)>], own: u32) -> Vec<(u32, u32)> {
+    fn write_table(&mut self, table: &[Option<(Device, DeviceRole)>], own: u32) -> Vec<(u32, u32)> {
         let raid_disks = self.raid_disks();
         let (mut active, mut spare, mut faulty, mut missing) = (0, 0, 0, 0);
         let mut numbers = Vec::new();
@@ -552,9 +556,11 @@ impl Fields0 {
                 words = device.words;
                 let kept = words[4] & !(DISK_FAULTY | DISK_ACTIVE | DISK_SYNC | DISK_REMOVED);
                 let (count, state) = match role {
-                    Role::Active(_) => (&mut active, DISK_ACTIVE | DISK_SYNC),
-                    Role::Spare => (&mut spare, 0),
-                    Role::Faulty | Role::Journal | Role::Unknown(_) => (&mut faulty, DISK_FAULTY),
+                    DeviceRole::Active(_) => (&mut active, DISK_ACTIVE | DISK_SYNC),
+                    DeviceRole::Spare => (&mut spare, 0),
+                    DeviceRole::Faulty | DeviceRole::Journal | DeviceRole::Unknown(_) => {
+                        (&mut faulty, DISK_FAULTY)
+                    }
                 };
                 *count += 1;
                 (words[0], words[3], words[4]) = (index, index, kept | state);
@@ -603,6 +609,6 @@ impl Fields0 {
 #[derive(Clone, Copy)]
 struct Device {
     index: u32,
-    role: Role,
+    role: DeviceRole,
     words: [u32; word::DESCRIPTOR],
 }

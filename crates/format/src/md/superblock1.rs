@@ -7,7 +7,7 @@
 
 use super::checksum;
 use super::error::{SetError, SuperblockError};
-use super::features::{BadBlockArea, DeviceFlags, Features, PplArea, Reshape, Role, Timestamp};
+use super::features::{BadBlockArea, DeviceFlags, DeviceRole, Features, PplArea, Reshape, Timestamp};
 use super::location::{SUPERBLOCK_BYTES, Version};
 use super::uuid::Uuid;
 use crate::bytes::{array, first_nonzero, le16, le32, le64, put, put_le16, put_le32, put_le64};
@@ -251,12 +251,12 @@ impl Fields1 {
     }
 
     pub(super) fn recovery_offset(&self) -> Option<u64> {
-        (self.features().contains(Features::RECOVERY_OFFSET) && self.role() != Role::Journal)
+        (self.features().contains(Features::RECOVERY_OFFSET) && self.role() != DeviceRole::Journal)
             .then(|| le64(&self.bytes[..], field::RECOVERY_OFFSET))
     }
 
     pub(super) fn journal_tail(&self) -> Option<u64> {
-        (self.role() == Role::Journal).then(|| le64(&self.bytes[..], field::RECOVERY_OFFSET))
+        (self.role() == DeviceRole::Journal).then(|| le64(&self.bytes[..], field::RECOVERY_OFFSET))
     }
 
     pub(super) fn dev_number(&self) -> u32 {
@@ -308,14 +308,14 @@ impl Fields1 {
         Some(le32(&self.bytes[..], field::LOGICAL_BLOCK_SIZE)).filter(|&bytes| bytes != 0)
     }
 
-    pub(super) fn role_of(&self, dev_number: u32) -> Role {
+    pub(super) fn role_of(&self, dev_number: u32) -> DeviceRole {
         if dev_number >= self.max_devices() {
-            return Role::Spare;
+            return DeviceRole::Spare;
         }
-        Role::from_raw(le16(&self.bytes[..], field::DEV_ROLES + 2 * dev_number as usize))
+        DeviceRole::from_raw(le16(&self.bytes[..], field::DEV_ROLES + 2 * dev_number as usize))
     }
 
-    fn role(&self) -> Role {
+    fn role(&self) -> DeviceRole {
         self.role_of(self.dev_number())
     }
 }
@@ -393,7 +393,7 @@ impl Fields1 {
 
     /// Writes the role, growing the table by whole sectors of the superblock when it ends before
     /// `dev_number`.
-    pub(super) fn put_role(&mut self, dev_number: u32, role: Role) -> Result<(), SetError> {
+    pub(super) fn put_role(&mut self, dev_number: u32, role: DeviceRole) -> Result<(), SetError> {
         if dev_number >= MAX_DEVICES {
             let (value, max) = (u64::from(dev_number), u64::from(MAX_DEVICES) - 1);
             return Err(SetError::TooLarge { field: "dev_number", value, max });

@@ -6,7 +6,7 @@ use crate::crc32;
 use crate::text::printable;
 
 use super::overlap::Extent;
-use super::{Disk, Guid, HeaderError, Partition, PartitionFault, PartitionType, TableProblem};
+use super::{Disk, GptHeaderError, Guid, Partition, PartitionFault, PartitionType, TableProblem};
 
 /// More than this no table needs: 32,768 entries of the usual size.
 pub const ENTRIES_BYTES_MAX: u64 = 4 << 20;
@@ -79,8 +79,8 @@ fn look(disk: &mut Disk<'_>, sector_bytes: u32) -> Option<Found> {
         backup_at = last;
         backup = copy(disk, sector_bytes, last);
     }
-    let trace = |copy: &Result<Copy, HeaderError>| {
-        !matches!(copy, Err(HeaderError::NoSignature | HeaderError::Unreadable))
+    let trace = |copy: &Result<Copy, GptHeaderError>| {
+        !matches!(copy, Err(GptHeaderError::NoSignature | GptHeaderError::Unreadable))
     };
     if !trace(&primary) && !trace(&backup) {
         return None;
@@ -116,30 +116,30 @@ fn look(disk: &mut Disk<'_>, sector_bytes: u32) -> Option<Found> {
     Some(Found { sector_bytes, copy, problems })
 }
 
-fn copy(disk: &mut Disk<'_>, sector_bytes: u32, at: u64) -> Result<Copy, HeaderError> {
+fn copy(disk: &mut Disk<'_>, sector_bytes: u32, at: u64) -> Result<Copy, GptHeaderError> {
     let header = header(disk, sector_bytes, at)?;
     with_entries(disk, sector_bytes, header)
 }
 
-fn header(disk: &mut Disk<'_>, sector_bytes: u32, at: u64) -> Result<Header, HeaderError> {
+fn header(disk: &mut Disk<'_>, sector_bytes: u32, at: u64) -> Result<Header, GptHeaderError> {
     let sector = at.checked_mul(u64::from(sector_bytes)).and_then(|at| disk.read(at, sector_bytes as usize));
-    let sector = sector.ok_or(HeaderError::Unreadable)?;
+    let sector = sector.ok_or(GptHeaderError::Unreadable)?;
     if !sector.starts_with(SIGNATURE) {
-        return Err(HeaderError::NoSignature);
+        return Err(GptHeaderError::NoSignature);
     }
     let found = le32(&sector, 12);
     if !(HEADER_BYTES..=sector_bytes).contains(&found) {
-        return Err(HeaderError::HeaderBytes { found });
+        return Err(GptHeaderError::HeaderBytes { found });
     }
     let stored = le32(&sector, 16);
     let mut covered = sector[..found as usize].to_vec();
     covered[16..20].fill(0);
     let computed = crc32::checksum(&covered);
     if stored != computed {
-        return Err(HeaderError::HeaderChecksum { stored, computed });
+        return Err(GptHeaderError::HeaderChecksum { stored, computed });
     }
     if le64(&sector, 24) != at {
-        return Err(HeaderError::WrongPlace { stored: le64(&sector, 24), found_at: at });
+        return Err(GptHeaderError::WrongPlace { stored: le64(&sector, 24), found_at: at });
     }
     Ok(Header {
         alternate: le64(&sector, 32),
@@ -153,22 +153,22 @@ fn header(disk: &mut Disk<'_>, sector_bytes: u32, at: u64) -> Result<Header, Hea
     })
 }
 
-fn with_entries(disk: &mut Disk<'_>, sector_bytes: u32, header: Header) -> Result<Copy, HeaderError> {
+fn with_entries(disk: &mut Disk<'_>, sector_bytes: u32, header: Header) -> Result<Copy, GptHeaderError> {
     let (count, bytes) = (header.count, header.entry_bytes);
     let len_bytes = u64::from(count) * u64::from(bytes);
     if bytes < 128 || bytes % 8 != 0 || count == 0 || len_bytes > ENTRIES_BYTES_MAX {
-        return Err(HeaderError::Entries { count, bytes });
+        return Err(GptHeaderError::Entries { count, bytes });
     }
     let sector = header.entries_at;
     let start_bytes = sector.checked_mul(u64::from(sector_bytes)).filter(|_| sector >= 2);
-    let start_bytes = start_bytes.ok_or(HeaderError::EntriesPlace { sector })?;
+    let start_bytes = start_bytes.ok_or(GptHeaderError::EntriesPlace { sector })?;
     if start_bytes.checked_add(len_bytes).is_none_or(|end_bytes| end_bytes > disk.size_bytes) {
-        return Err(HeaderError::EntriesPlace { sector });
+        return Err(GptHeaderError::EntriesPlace { sector });
     }
-    let entries = disk.read(start_bytes, len_bytes as usize).ok_or(HeaderError::EntriesUnreadable)?;
+    let entries = disk.read(start_bytes, len_bytes as usize).ok_or(GptHeaderError::EntriesUnreadable)?;
     let (stored, computed) = (header.entries_checksum, crc32::checksum(&entries));
     if stored != computed {
-        return Err(HeaderError::EntriesChecksum { stored, computed });
+        return Err(GptHeaderError::EntriesChecksum { stored, computed });
     }
     Ok(Copy { header, entries })
 }

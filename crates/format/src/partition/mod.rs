@@ -20,8 +20,8 @@ mod types;
 
 pub use gpt::ENTRIES_BYTES_MAX;
 pub use guid::Guid;
-pub use new::{NewPartition, NewTable, NewTableError, Piece};
-pub use problem::{ChainError, HeaderError, PartitionFault, TableProblem};
+pub use new::{NewPartition, NewTable, NewTableError, PlacedBytes};
+pub use problem::{ChainError, GptHeaderError, PartitionFault, TableProblem};
 pub use types::PartitionType;
 
 use mbr::Mbr;
@@ -136,8 +136,8 @@ pub fn decode(
                 sector_bytes,
                 copy: None,
                 problems: vec![
-                    TableProblem::Primary(HeaderError::NoSignature),
-                    TableProblem::Backup(HeaderError::NoSignature),
+                    TableProblem::Primary(GptHeaderError::NoSignature),
+                    TableProblem::Backup(GptHeaderError::NoSignature),
                 ],
             };
             let mut table = gpt_table(size_bytes, gpt.unwrap_or_else(lost));

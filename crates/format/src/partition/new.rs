@@ -92,7 +92,7 @@ pub enum NewTableError {
 
 /// Bytes and their place.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Piece {
+pub struct PlacedBytes {
     /// What it is.
     pub what: &'static str,
     /// Where.
@@ -126,15 +126,15 @@ impl NewTable {
     ///
     /// # Errors
     /// [`NewTableError`] says what cannot be.
-    pub fn steps(&self) -> Result<[Vec<Piece>; 3], NewTableError> {
+    pub fn steps(&self) -> Result<[Vec<PlacedBytes>; 3], NewTableError> {
         let places = self.places()?;
         self.check(&places)?;
         let entries = self.entries(places.sector_bytes);
         let backup = self.copy(&places, (places.last, places.end(), 1), &entries);
         let primary = self.copy(&places, (1, 2, places.last), &entries);
-        let mbr = Piece { what: "protective MBR", offset_bytes: 0, bytes: protective_mbr(&places) };
+        let mbr = PlacedBytes { what: "protective MBR", offset_bytes: 0, bytes: protective_mbr(&places) };
         let named = |what: [&'static str; 2], [entries, header]: [(u64, Vec<u8>); 2]| {
-            let piece = |what, (offset_bytes, bytes)| Piece { what, offset_bytes, bytes };
+            let piece = |what, (offset_bytes, bytes)| PlacedBytes { what, offset_bytes, bytes };
             vec![piece(what[0], entries), piece(what[1], header)]
         };
         Ok([

@@ -29,10 +29,10 @@ pub enum TableProblem {
     },
     /// The first copy of a GPT.
     #[error("the primary GPT: {0}")]
-    Primary(HeaderError),
+    Primary(GptHeaderError),
     /// The second copy.
     #[error("the backup GPT: {0}")]
-    Backup(HeaderError),
+    Backup(GptHeaderError),
     /// Both copies are intact and say different things: a change was written to one of them only.
     #[error("the primary and the backup GPT differ; the primary counts")]
     CopiesDiffer,
@@ -65,7 +65,7 @@ pub enum TableProblem {
 /// Why one copy of a GPT cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum HeaderError {
+pub enum GptHeaderError {
     /// The sector of the header.
     #[error("its header cannot be read")]
     Unreadable,

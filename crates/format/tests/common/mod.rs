@@ -8,9 +8,9 @@ use wattle_format::lvm::area::Header;
 use wattle_format::lvm::label::Area;
 use wattle_format::lvm::{Id, Label};
 use wattle_format::md::create::{NewArray, superblock};
-use wattle_format::md::defaults::{Guard, areas};
+use wattle_format::md::defaults::{WriteHoleRoom, areas};
 use wattle_format::md::{
-    DeviceFields, DeviceFlags, Features, JournalChecksum, Role, Superblock, Timestamp, Uuid, Version,
+    DeviceFields, DeviceFlags, DeviceRole, Features, JournalChecksum, Superblock, Timestamp, Uuid, Version,
     badblocks, bitmap, journal, ppl, read,
 };
 use wattle_format::overlay;
@@ -52,7 +52,7 @@ pub fn array(version: Version) -> NewArray {
         raid_disks: 4,
         size_sectors: 14336,
         resync_offset: u64::MAX,
-        roles: (0..4).map(Role::Active).collect(),
+        roles: (0..4).map(DeviceRole::Active).collect(),
         bitmap_offset_sectors: None,
         ppl: None,
         features: Features::default(),
@@ -62,7 +62,7 @@ pub fn array(version: Version) -> NewArray {
 }
 
 pub fn device(version: Version, dev_number: u32) -> DeviceFields {
-    let areas = areas(version, SIZE_SECTORS, 14336, Guard::None).unwrap();
+    let areas = areas(version, SIZE_SECTORS, 14336, WriteHoleRoom::None).unwrap();
     let near_start = matches!(version, Version::V11 | Version::V12);
     DeviceFields {
         dev_number,
@@ -109,7 +109,8 @@ pub fn seeds() -> Vec<Vec<u8>> {
     let mut bad = badblocks::BadBlocks::default();
     bad.insert(badblocks::BadRange { sector: 3000, sectors: 1500 });
     seeds.push([&[0][..], &bad.encode(4096, 0).unwrap()].concat());
-    let entry = ppl::Entry { data_sector: 8, pp_bytes: 8192, data_bytes: 16384, parity_disk: 1, checksum: 0 };
+    let entry =
+        ppl::PplEntry { data_sector: 8, pp_bytes: 8192, data_bytes: 16384, parity_disk: 1, checksum: 0 };
     seeds.push(ppl::Header { generation: 1, entries: vec![entry; 3] }.encode(&[0; 16]).to_vec());
     let payloads = vec![
         journal::Payload::Data { flags: 0, sector: 8, checksums: vec![1, 2] },
@@ -144,9 +145,9 @@ pub fn seeds() -> Vec<Vec<u8>> {
 /// A log of two ranges, one of which held zeros.
 fn undo_seed() -> Vec<u8> {
     let (name, drive) = ("sda".to_owned(), "naa.5".to_owned());
-    let target = undo::Target {
+    let target = undo::UndoTarget {
         name,
-        place: undo::Place::Array([3; 16]),
+        place: undo::UndoTargetKind::Array([3; 16]),
         sectors: 128,
         drive,
         samples: [Some(1); 16],
@@ -158,7 +159,7 @@ fn undo_seed() -> Vec<u8> {
         before,
         written: vec![vec![7], vec![8]],
     };
-    let log = undo::Log {
+    let log = undo::UndoLog {
         command: "wattle erase sda".to_owned(),
         time: (1, 2),
         given: vec!["/dev/sda".to_owned()],
@@ -177,7 +178,7 @@ fn lvm_seeds() -> Vec<Vec<u8>> {
     for _ in 0..3 {
         header = header.commit(&[b'x'; 300_000]).unwrap().commit;
     }
-    let shape = raid::Shape {
+    let shape = raid::DmRaidShape {
         devices: 4,
         level: 5,
         layout: 2,

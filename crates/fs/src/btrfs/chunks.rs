@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::btrfs::superblock::Superblock;
-use crate::btrfs::tree::{KEY_BYTES, Key};
+use crate::btrfs::tree::{ItemKey, KEY_BYTES};
 use crate::bytes::{le16, le64};
 use crate::error::Error;
 
@@ -37,8 +37,8 @@ impl Chunks {
         let mut chunks = Self::default();
         let mut rest = &superblock.chunks[..];
         while !rest.is_empty() {
-            let key =
-                Key::decode(rest, 0).ok_or_else(|| damaged(0, "the superblock's list ends within one"))?;
+            let key = ItemKey::decode(rest, 0)
+                .ok_or_else(|| damaged(0, "the superblock's list ends within one"))?;
             let item = &rest[KEY_BYTES..];
             let len = chunks.add(superblock, key.offset, item)?;
             rest = &item[len..];

@@ -2,11 +2,11 @@
 
 use std::ops::Range;
 
-use crate::btrfs::tree::{self, Key, Tree};
+use crate::btrfs::tree::{self, ItemKey, TreeRoot};
 use crate::btrfs::{Btrfs, CSUM_OBJECT, CSUM_TREE, EXTENT_CSUM, EXTENT_DATA, Inode, compression};
 use crate::bytes::{le16, le64, u8_at};
 use crate::error::Error;
-use crate::{EachData, Node};
+use crate::{EachData, FsNode};
 
 /// Of an item; data follows if it is inline.
 const HEADER_BYTES: usize = 21;
@@ -47,7 +47,7 @@ enum Place<'a> {
 /// Calls `each` with the data of a range.
 pub fn read(
     btrfs: &Btrfs,
-    file: Node,
+    file: FsNode,
     inode: &Inode,
     range: Range<u64>,
     each: &mut EachData<'_>,
@@ -58,10 +58,10 @@ pub fn read(
     let tree = btrfs.tree(file.tree)?;
     let damaged = |what| Error::Damaged { structure: "btrfs inode", at: file.inode, what };
     // The extent that the range starts in may start before it.
-    let start = Key::new(file.inode, EXTENT_DATA, range.start);
+    let start = ItemKey::new(file.inode, EXTENT_DATA, range.start);
     let before = tree::floor(btrfs, tree, start)?.map(|(key, _)| key);
     let start = before.filter(|key| (key.object, key.kind) == (file.inode, EXTENT_DATA)).unwrap_or(start);
-    let end = Key::new(file.inode, EXTENT_DATA, range.end - 1);
+    let end = ItemKey::new(file.inode, EXTENT_DATA, range.end - 1);
     let mut next = 0;
     tree::items(btrfs, tree, start..=end, &mut |key, item| {
         let extent = Extent::decode(key.offset, item).ok_or_else(|| damaged("an extent is none"))??;
@@ -219,10 +219,10 @@ struct Sums {
 
 impl Sums {
     fn read(btrfs: &Btrfs, logical: u64, len: u64) -> Result<Self, Error> {
-        let tree: Tree = btrfs.tree(CSUM_TREE)?;
+        let tree: TreeRoot = btrfs.tree(CSUM_TREE)?;
         let (sector, sum_bytes) = (btrfs.superblock.sector_bytes as u64, btrfs.superblock.checksum.len());
         let mut sums = vec![None; len.div_ceil(sector) as usize];
-        let key = |offset| Key::new(CSUM_OBJECT, EXTENT_CSUM, offset);
+        let key = |offset| ItemKey::new(CSUM_OBJECT, EXTENT_CSUM, offset);
         let before = tree::floor(btrfs, tree, key(logical))?.map(|(key, _)| key);
         let first = before.filter(|key| (key.object, key.kind) == (CSUM_OBJECT, EXTENT_CSUM));
         let range = first.unwrap_or(key(logical))..=key(logical + len - 1);

@@ -19,12 +19,12 @@ use std::ops::Range;
 
 use crate::bytes::{le16, le32, le64};
 use crate::error::{Error, Note};
-use crate::source::{SIZE_MAX, Source};
-use crate::{About, EachData, EachEntry, Entry, FileSystem, Kind, Metadata, Node, Time};
+use crate::source::{ByteSource, SIZE_MAX};
+use crate::{About, DirEntry, EachData, EachEntry, FileKind, FileMetadata, FileSystem, FileTime, FsNode};
 
 use chunks::Chunks;
 use superblock::Superblock;
-use tree::{Key, Tree};
+use tree::{ItemKey, TreeRoot};
 
 /// Types of items.
 const INODE_ITEM: u8 = 1;
@@ -52,20 +52,20 @@ const NO_TREE: u64 = 0;
 ///
 /// # Errors
 /// The place cannot be read.
-pub fn is_here(source: &Source) -> Result<bool, Error> {
+pub fn is_here(source: &ByteSource) -> Result<bool, Error> {
     superblock::is_here(source)
 }
 
 /// A btrfs file system.
 pub struct Btrfs {
-    source: Source,
+    source: ByteSource,
     superblock: Superblock,
     chunks: Chunks,
     about: About,
     /// The subvolume whose root is the root.
     subvolume: u64,
     /// Trees that were looked up.
-    trees: RefCell<BTreeMap<u64, Tree>>,
+    trees: RefCell<BTreeMap<u64, TreeRoot>>,
 }
 
 impl Btrfs {
@@ -75,7 +75,7 @@ impl Btrfs {
     /// # Errors
     /// The superblock or a tree is damaged, it is on several devices, or asks for what is not
     /// supported.
-    pub fn open(source: Source, subvolume: Option<u64>) -> Result<Self, Error> {
+    pub fn open(source: ByteSource, subvolume: Option<u64>) -> Result<Self, Error> {
         let superblock = Superblock::read(&source)?;
         let mut about = superblock.about(&source);
         if superblock.has_log {
@@ -98,8 +98,8 @@ impl Btrfs {
 
     fn read_chunks(&mut self) -> Result<(), Error> {
         let mut found = Vec::new();
-        let range =
-            Key::new(FIRST_CHUNK_TREE, CHUNK_ITEM, 0)..=Key::new(FIRST_CHUNK_TREE, CHUNK_ITEM, u64::MAX);
+        let range = ItemKey::new(FIRST_CHUNK_TREE, CHUNK_ITEM, 0)
+            ..=ItemKey::new(FIRST_CHUNK_TREE, CHUNK_ITEM, u64::MAX);
         tree::items(self, self.superblock.chunk_tree, range, &mut |key, item| {
             found.push((key.offset, item.to_vec()));
             Ok(())
@@ -115,7 +115,7 @@ impl Btrfs {
     fn default_subvolume(&self) -> Result<u64, Error> {
         let mut default = None;
         let directory = self.superblock.root_directory;
-        let range = Key::new(directory, DIR_ITEM, 0)..=Key::new(directory, DIR_ITEM, u64::MAX);
+        let range = ItemKey::new(directory, DIR_ITEM, 0)..=ItemKey::new(directory, DIR_ITEM, u64::MAX);
         tree::items(self, self.superblock.root_tree, range, &mut |_, item| {
             each_entry(item, &mut |location, name| {
                 if name == b"default" {
@@ -128,14 +128,14 @@ impl Btrfs {
     }
 
     /// A tree by its number.
-    fn tree(&self, number: u64) -> Result<Tree, Error> {
+    fn tree(&self, number: u64) -> Result<TreeRoot, Error> {
         if let Some(tree) = self.trees.borrow().get(&number) {
             return Ok(*tree);
         }
         let mut found = None;
-        let range = Key::new(number, ROOT_ITEM, 0)..=Key::new(number, ROOT_ITEM, u64::MAX);
+        let range = ItemKey::new(number, ROOT_ITEM, 0)..=ItemKey::new(number, ROOT_ITEM, u64::MAX);
         tree::items(self, self.superblock.root_tree, range, &mut |_, item| {
-            found = Tree::of_root_item(item);
+            found = TreeRoot::of_root_item(item);
             Ok(())
         })?;
         let missing =
@@ -147,15 +147,15 @@ impl Btrfs {
 
     /// What an entry of a directory names. A snapshot has the entries of subvolumes and not the
     /// subvolumes, which stayed where they were.
-    fn named(&self, in_tree: u64, location: Key) -> Result<Option<Node>, Error> {
+    fn named(&self, in_tree: u64, location: ItemKey) -> Result<Option<FsNode>, Error> {
         match location.kind {
-            INODE_ITEM => Ok(Some(Node { tree: in_tree, inode: location.object })),
+            INODE_ITEM => Ok(Some(FsNode { tree: in_tree, inode: location.object })),
             ROOT_ITEM => {
-                let reference = Key::new(in_tree, ROOT_REF, location.object);
+                let reference = ItemKey::new(in_tree, ROOT_REF, location.object);
                 let here = self.item(self.superblock.root_tree, reference)?.is_some();
                 Ok(Some(match here {
-                    true => Node { tree: location.object, inode: ROOT_INODE },
-                    false => Node { tree: NO_TREE, inode: location.object },
+                    true => FsNode { tree: location.object, inode: ROOT_INODE },
+                    false => FsNode { tree: NO_TREE, inode: location.object },
                 }))
             }
             _ => Ok(None),
@@ -163,7 +163,7 @@ impl Btrfs {
     }
 
     /// The item of a key.
-    fn item(&self, tree: Tree, key: Key) -> Result<Option<Vec<u8>>, Error> {
+    fn item(&self, tree: TreeRoot, key: ItemKey) -> Result<Option<Vec<u8>>, Error> {
         let mut found = None;
         tree::items(self, tree, key..=key, &mut |_, item| {
             found = Some(item.to_vec());
@@ -172,24 +172,25 @@ impl Btrfs {
         Ok(found)
     }
 
-    fn inode(&self, node: Node) -> Result<Inode, Error> {
+    fn inode(&self, node: FsNode) -> Result<Inode, Error> {
         if node.tree == NO_TREE {
             return Ok(Inode { metadata: EMPTY_DIRECTORY, verified: true });
         }
-        let item = self.item(self.tree(node.tree)?, Key::new(node.inode, INODE_ITEM, 0))?;
+        let item = self.item(self.tree(node.tree)?, ItemKey::new(node.inode, INODE_ITEM, 0))?;
         let damaged = |what| Error::Damaged { structure: "btrfs inode", at: node.inode, what };
         let item = item.ok_or_else(|| damaged("there is none of that number"))?;
         Inode::decode(&item).ok_or_else(|| damaged("it says nothing a file could be"))
     }
 
-    fn entries(&self, directory: Node, each: &mut EachEntry<'_>) -> Result<(), Error> {
-        let range = Key::new(directory.inode, DIR_INDEX, 0)..=Key::new(directory.inode, DIR_INDEX, u64::MAX);
+    fn entries(&self, directory: FsNode, each: &mut EachEntry<'_>) -> Result<(), Error> {
+        let range =
+            ItemKey::new(directory.inode, DIR_INDEX, 0)..=ItemKey::new(directory.inode, DIR_INDEX, u64::MAX);
         tree::items(self, self.tree(directory.tree)?, range, &mut |_, item| {
             each_entry(item, &mut |location, name| {
                 let node = self.named(directory.tree, location)?.filter(|_| !name.is_empty());
                 let what = "an entry of it is none";
                 let damaged = Error::Damaged { structure: "btrfs directory", at: directory.inode, what };
-                each(Entry { name: name.to_vec(), node: node.ok_or(damaged)? })
+                each(DirEntry { name: name.to_vec(), node: node.ok_or(damaged)? })
             })
         })
     }
@@ -197,22 +198,22 @@ impl Btrfs {
 
 /// An inode in use.
 struct Inode {
-    metadata: Metadata,
+    metadata: FileMetadata,
     /// Its data has checksums.
     verified: bool,
 }
 
 /// What Linux shows in place of a subvolume that is elsewhere.
-const EMPTY_DIRECTORY: Metadata = Metadata {
-    kind: Kind::Directory,
+const EMPTY_DIRECTORY: FileMetadata = FileMetadata {
+    kind: FileKind::Directory,
     mode: 0o755,
     uid: 0,
     gid: 0,
     links: 1,
     size_bytes: 0,
-    accessed: Time { seconds: 0, nanoseconds: 0 },
-    modified: Time { seconds: 0, nanoseconds: 0 },
-    changed: Time { seconds: 0, nanoseconds: 0 },
+    accessed: FileTime { seconds: 0, nanoseconds: 0 },
+    modified: FileTime { seconds: 0, nanoseconds: 0 },
+    changed: FileTime { seconds: 0, nanoseconds: 0 },
     created: None,
 };
 
@@ -220,10 +221,10 @@ impl Inode {
     fn decode(b: &[u8]) -> Option<Self> {
         const NO_CHECKSUMS: u64 = 1;
         let mode = le32(b, 52)?;
-        let time = |at| Some(Time::new(le64(b, at)?.cast_signed(), le32(b, at + 8)?));
+        let time = |at| Some(FileTime::new(le64(b, at)?.cast_signed(), le32(b, at + 8)?));
         Some(Self {
-            metadata: Metadata {
-                kind: Kind::of_mode(mode)?,
+            metadata: FileMetadata {
+                kind: FileKind::of_mode(mode)?,
                 mode: mode & 0o7777,
                 uid: le32(b, 44)?,
                 gid: le32(b, 48)?,
@@ -240,7 +241,7 @@ impl Inode {
 }
 
 /// Takes where an entry leads, and its name.
-type EachLocation<'a> = dyn FnMut(Key, &[u8]) -> Result<(), Error> + 'a;
+type EachLocation<'a> = dyn FnMut(ItemKey, &[u8]) -> Result<(), Error> + 'a;
 
 /// Entries in one item: mostly one; several if their names have the same hash.
 fn each_entry(item: &[u8], each: &mut EachLocation<'_>) -> Result<(), Error> {
@@ -248,7 +249,7 @@ fn each_entry(item: &[u8], each: &mut EachLocation<'_>) -> Result<(), Error> {
     let mut rest = item;
     while !rest.is_empty() {
         let lens = le16(rest, 25).zip(le16(rest, 27));
-        let entry = Key::decode(rest, 0).zip(lens).and_then(|(location, (data_len, name_len))| {
+        let entry = ItemKey::decode(rest, 0).zip(lens).and_then(|(location, (data_len, name_len))| {
             let name_end = HEADER_BYTES + usize::from(name_len);
             let name = rest.get(HEADER_BYTES..name_end)?;
             Some((location, name, rest.get(name_end + usize::from(data_len)..)?))
@@ -267,25 +268,25 @@ impl FileSystem for Btrfs {
         &self.about
     }
 
-    fn root(&self) -> Node {
-        Node { tree: self.subvolume, inode: ROOT_INODE }
+    fn root(&self) -> FsNode {
+        FsNode { tree: self.subvolume, inode: ROOT_INODE }
     }
 
-    fn metadata(&self, node: Node) -> Result<Metadata, Error> {
+    fn metadata(&self, node: FsNode) -> Result<FileMetadata, Error> {
         Ok(self.inode(node)?.metadata)
     }
 
-    fn list(&self, directory: Node, each: &mut EachEntry<'_>) -> Result<(), Error> {
+    fn list(&self, directory: FsNode, each: &mut EachEntry<'_>) -> Result<(), Error> {
         match self.inode(directory)?.metadata.kind {
-            Kind::Directory if directory.tree == NO_TREE => Ok(()),
-            Kind::Directory => self.entries(directory, each),
+            FileKind::Directory if directory.tree == NO_TREE => Ok(()),
+            FileKind::Directory => self.entries(directory, each),
             _ => Err(Error::NotADirectory),
         }
     }
 
-    fn link(&self, link: Node) -> Result<Vec<u8>, Error> {
+    fn link(&self, link: FsNode) -> Result<Vec<u8>, Error> {
         let inode = self.inode(link)?;
-        if inode.metadata.kind != Kind::Symlink {
+        if inode.metadata.kind != FileKind::Symlink {
             return Err(Error::NotALink);
         }
         // A target is stored in an item, and that in a node.
@@ -301,9 +302,9 @@ impl FileSystem for Btrfs {
         Ok(target)
     }
 
-    fn read(&self, file: Node, range: Range<u64>, each: &mut EachData<'_>) -> Result<(), Error> {
+    fn read(&self, file: FsNode, range: Range<u64>, each: &mut EachData<'_>) -> Result<(), Error> {
         let inode = self.inode(file)?;
-        if inode.metadata.kind != Kind::File {
+        if inode.metadata.kind != FileKind::File {
             return Err(Error::NotAFile);
         }
         let range = range.start..range.end.min(inode.metadata.size_bytes);

@@ -2,10 +2,10 @@
 
 use crate::About;
 use crate::btrfs::checksum::{BYTES_MAX, Checksum};
-use crate::btrfs::tree::Tree;
+use crate::btrfs::tree::TreeRoot;
 use crate::bytes::{label, le16, le32, le64, u8_at, uuid_at};
 use crate::error::Error;
-use crate::source::Source;
+use crate::source::ByteSource;
 
 const OFFSETS: [u64; 3] = [64 << 10, 64 << 20, 256 << 30];
 const BYTES: usize = 4096;
@@ -30,8 +30,8 @@ pub struct Superblock {
     pub checksum: Checksum,
     pub sector_bytes: usize,
     pub node_bytes: usize,
-    pub root_tree: Tree,
-    pub chunk_tree: Tree,
+    pub root_tree: TreeRoot,
+    pub chunk_tree: TreeRoot,
     /// The directory in the tree of trees that has the entry of the default subvolume.
     pub root_directory: u64,
     pub device: u64,
@@ -51,7 +51,7 @@ pub fn place() -> std::ops::Range<usize> {
 }
 
 /// Whether the signature is there, at any of its places.
-pub fn is_here(source: &Source) -> Result<bool, Error> {
+pub fn is_here(source: &ByteSource) -> Result<bool, Error> {
     for offset in OFFSETS.into_iter().filter(|offset| offset + BYTES as u64 <= source.size()) {
         // One that cannot be read may have others.
         if source.bytes(offset, BYTES).is_ok_and(|bytes| bytes[MAGIC_AT..].starts_with(MAGIC)) {
@@ -67,7 +67,7 @@ fn damaged(what: &'static str) -> Error {
 
 impl Superblock {
     /// The newest that is whole; else what is wrong with the last.
-    pub fn read(source: &Source) -> Result<Self, Error> {
+    pub fn read(source: &ByteSource) -> Result<Self, Error> {
         let mut newest: Option<Self> = None;
         let mut wrong = damaged("there is none");
         for offset in OFFSETS.into_iter().filter(|offset| offset + BYTES as u64 <= source.size()) {
@@ -120,8 +120,8 @@ impl Superblock {
             checksum,
             sector_bytes,
             node_bytes,
-            root_tree: Tree { logical: le64(b, 80)?, level: u8_at(b, 198)?, generation },
-            chunk_tree: Tree { logical: le64(b, 88)?, level: u8_at(b, 199)?, generation: le64(b, 164)? },
+            root_tree: TreeRoot { logical: le64(b, 80)?, level: u8_at(b, 198)?, generation },
+            chunk_tree: TreeRoot { logical: le64(b, 88)?, level: u8_at(b, 199)?, generation: le64(b, 164)? },
             root_directory: le64(b, 128)?,
             device: le64(b, 201)?,
             chunks: b.get(CHUNKS_AT..CHUNKS_AT + chunks_bytes)?.to_vec(),
@@ -134,7 +134,7 @@ impl Superblock {
     }
 
     /// What there is to say about the file system.
-    pub fn about(&self, source: &Source) -> About {
+    pub fn about(&self, source: &ByteSource) -> About {
         About {
             kind: "btrfs",
             label: self.label.clone(),

@@ -18,13 +18,13 @@ const LEVELS: u8 = 8;
 
 /// The key of an item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Key {
+pub struct ItemKey {
     pub object: u64,
     pub kind: u8,
     pub offset: u64,
 }
 
-impl Key {
+impl ItemKey {
     pub const fn new(object: u64, kind: u8, offset: u64) -> Self {
         Self { object, kind, offset }
     }
@@ -36,20 +36,20 @@ impl Key {
 
 /// Where a tree starts, and what its root says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Tree {
+pub struct TreeRoot {
     pub logical: u64,
     pub level: u8,
     pub generation: u64,
 }
 
-impl Tree {
+impl TreeRoot {
     /// As the item of a subvolume or another tree says.
     pub fn of_root_item(item: &[u8]) -> Option<Self> {
         Some(Self { generation: le64(item, 160)?, logical: le64(item, 176)?, level: u8_at(item, 238)? })
     }
 }
 
-type EachItem<'a> = dyn FnMut(Key, &[u8]) -> Result<(), Error> + 'a;
+type EachItem<'a> = dyn FnMut(ItemKey, &[u8]) -> Result<(), Error> + 'a;
 
 fn damaged(logical: u64, what: &'static str) -> Error {
     Error::Damaged { structure: "btrfs tree block", at: logical, what }
@@ -58,8 +58,8 @@ fn damaged(logical: u64, what: &'static str) -> Error {
 /// Calls `each` for every item with a key in the range, in order.
 pub fn items(
     btrfs: &Btrfs,
-    tree: Tree,
-    range: RangeInclusive<Key>,
+    tree: TreeRoot,
+    range: RangeInclusive<ItemKey>,
     each: &mut EachItem<'_>,
 ) -> Result<(), Error> {
     if tree.level >= LEVELS {
@@ -72,9 +72,9 @@ pub fn items(
 /// for it: so no block is visited twice.
 fn walk(
     btrfs: &Btrfs,
-    block: Tree,
-    range: &RangeInclusive<Key>,
-    first: Option<Key>,
+    block: TreeRoot,
+    range: &RangeInclusive<ItemKey>,
+    first: Option<ItemKey>,
     each: &mut EachItem<'_>,
 ) -> Result<(), Error> {
     let bytes = read(btrfs, block)?;
@@ -101,7 +101,7 @@ fn walk(
 }
 
 /// The last item with a key up to `key`.
-pub fn floor(btrfs: &Btrfs, tree: Tree, key: Key) -> Result<Option<(Key, Vec<u8>)>, Error> {
+pub fn floor(btrfs: &Btrfs, tree: TreeRoot, key: ItemKey) -> Result<Option<(ItemKey, Vec<u8>)>, Error> {
     let (mut block, mut first) = (tree, None);
     if tree.level >= LEVELS {
         return Err(damaged(tree.logical, "an impossible level"));
@@ -126,7 +126,7 @@ pub fn floor(btrfs: &Btrfs, tree: Tree, key: Key) -> Result<Option<(Key, Vec<u8>
 }
 
 /// The block, from the first copy that is what it must be.
-fn read(btrfs: &Btrfs, block: Tree) -> Result<Vec<u8>, Error> {
+fn read(btrfs: &Btrfs, block: TreeRoot) -> Result<Vec<u8>, Error> {
     let superblock = &btrfs.superblock;
     let (copies, len) = btrfs.chunks.find(block.logical, superblock.node_bytes as u64)?;
     if len < superblock.node_bytes as u64 {
@@ -156,12 +156,12 @@ fn read(btrfs: &Btrfs, block: Tree) -> Result<Vec<u8>, Error> {
 /// A block of a tree with its bytes checked as far as they are used.
 struct Node<'a> {
     bytes: &'a [u8],
-    block: Tree,
+    block: TreeRoot,
     count: usize,
 }
 
 impl<'a> Node<'a> {
-    fn check(bytes: &'a [u8], block: Tree, first: Option<Key>) -> Result<Self, Error> {
+    fn check(bytes: &'a [u8], block: TreeRoot, first: Option<ItemKey>) -> Result<Self, Error> {
         let entry_bytes = if block.level == 0 { ITEM_BYTES } else { POINTER_BYTES };
         let count = le32(bytes, 96).unwrap_or(0) as usize;
         if count > (bytes.len() - HEADER_BYTES) / entry_bytes {
@@ -184,8 +184,8 @@ impl<'a> Node<'a> {
         HEADER_BYTES + ix * if self.block.level == 0 { ITEM_BYTES } else { POINTER_BYTES }
     }
 
-    fn key(&self, ix: usize) -> Result<Key, Error> {
-        Key::decode(self.bytes, self.at(ix)).ok_or_else(|| damaged(self.block.logical, "it is too short"))
+    fn key(&self, ix: usize) -> Result<ItemKey, Error> {
+        ItemKey::decode(self.bytes, self.at(ix)).ok_or_else(|| damaged(self.block.logical, "it is too short"))
     }
 
     fn item(&self, ix: usize) -> Result<&'a [u8], Error> {
@@ -197,10 +197,10 @@ impl<'a> Node<'a> {
         item.ok_or_else(|| damaged(self.block.logical, "an item that ends beyond it"))
     }
 
-    fn child(&self, ix: usize) -> Result<Tree, Error> {
+    fn child(&self, ix: usize) -> Result<TreeRoot, Error> {
         let at = self.at(ix) + KEY_BYTES;
         let place = le64(self.bytes, at).zip(le64(self.bytes, at + 8));
         let (logical, generation) = place.ok_or_else(|| damaged(self.block.logical, "it is too short"))?;
-        Ok(Tree { logical, level: self.block.level - 1, generation })
+        Ok(TreeRoot { logical, level: self.block.level - 1, generation })
     }
 }

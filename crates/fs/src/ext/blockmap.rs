@@ -7,7 +7,7 @@ use crate::bytes::le32;
 use crate::error::Error;
 use crate::ext::Ext;
 use crate::ext::inode::Inode;
-use crate::source::Run;
+use crate::source::FileRun;
 
 const DIRECT: usize = 12;
 const LEVELS: u32 = 3;
@@ -16,9 +16,9 @@ struct Walk<'a> {
     ext: &'a Ext,
     inode: &'a Inode,
     range: &'a Range<u64>,
-    each: &'a mut dyn FnMut(Run) -> Result<(), Error>,
+    each: &'a mut dyn FnMut(FileRun) -> Result<(), Error>,
     /// Neighbours that were found and not yet handed on.
-    run: Option<Run>,
+    run: Option<FileRun>,
     /// Blocks that may still come: a block has one owner.
     left: u64,
 }
@@ -28,7 +28,7 @@ pub fn runs(
     ext: &Ext,
     inode: &Inode,
     range: &Range<u64>,
-    each: &mut dyn FnMut(Run) -> Result<(), Error>,
+    each: &mut dyn FnMut(FileRun) -> Result<(), Error>,
 ) -> Result<(), Error> {
     let mut walk = Walk { ext, inode, range, each, run: None, left: ext.blocks_max() };
     let numbers_per_block = (ext.superblock.block_bytes / 4) as u64;
@@ -57,7 +57,7 @@ impl Walk<'_> {
         self.left = left.ok_or_else(|| self.inode.damaged("it has more blocks than the file system"))?;
         if level == 0 {
             let disk_offset = self.ext.superblock.offset_of(u64::from(block))?;
-            return self.data(Run { file_offset: here.start, disk_offset, len: block_bytes });
+            return self.data(FileRun { file_offset: here.start, disk_offset, len: block_bytes });
         }
         let table = self.ext.block(u64::from(block))?;
         for (ix, number) in table.chunks_exact(4).enumerate() {
@@ -67,7 +67,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    fn data(&mut self, next: Run) -> Result<(), Error> {
+    fn data(&mut self, next: FileRun) -> Result<(), Error> {
         if let Some(run) = &mut self.run
             && run.file_offset + run.len == next.file_offset
             && run.disk_offset + run.len == next.disk_offset

@@ -4,10 +4,10 @@
 use crate::bytes::{le16, le32, u8_at};
 use crate::error::Error;
 use crate::ext::checksum::crc;
-use crate::ext::inode::{Flags, Inode};
-use crate::ext::superblock::Features;
+use crate::ext::inode::{Inode, InodeFlags};
+use crate::ext::superblock::ExtFeatures;
 use crate::ext::{Ext, inline};
-use crate::{EachEntry, Entry, Node};
+use crate::{DirEntry, EachEntry, FsNode};
 
 /// Of an entry, before its name.
 const HEADER_BYTES: usize = 8;
@@ -18,7 +18,7 @@ const TAIL_TYPE: u8 = 0xde;
 
 /// Calls `each` for every entry but `.` and `..`.
 pub fn list(ext: &Ext, inode: &Inode, each: &mut EachEntry<'_>) -> Result<(), Error> {
-    if inode.flags.contains(Flags::INLINE_DATA) {
+    if inode.flags.contains(InodeFlags::INLINE_DATA) {
         return inline::entries(inode)?.iter().try_for_each(|bytes| entries(ext, inode, bytes, each));
     }
     let block_bytes = ext.superblock.block_bytes as u64;
@@ -38,7 +38,7 @@ pub fn list(ext: &Ext, inode: &Inode, each: &mut EachEntry<'_>) -> Result<(), Er
 /// behind it, have theirs elsewhere, and perhaps what is left of such a tail: what counts is that
 /// the entries lead to it.
 fn check(ext: &Ext, inode: &Inode, block: &[u8]) -> Result<(), Error> {
-    if !ext.superblock.features.ro_compat.contains(Features::METADATA_CHECKSUMS) {
+    if !ext.superblock.features.ro_compat.contains(ExtFeatures::METADATA_CHECKSUMS) {
         return Ok(());
     }
     let (bytes, tail) = block.split_at(block.len() - TAIL_BYTES);
@@ -70,7 +70,7 @@ fn entries(ext: &Ext, inode: &Inode, mut bytes: &[u8], each: &mut EachEntry<'_>)
     while bytes.len() >= HEADER_BYTES {
         let number = le32(bytes, 0).ok_or_else(damaged)?;
         let len = entry_len(bytes, 0).ok_or_else(damaged)?;
-        let name_len = match ext.superblock.features.incompat.contains(Features::FILETYPE) {
+        let name_len = match ext.superblock.features.incompat.contains(ExtFeatures::FILETYPE) {
             true => u8_at(bytes, 6).map(usize::from),
             false => le16(bytes, 6).map(usize::from),
         };
@@ -84,7 +84,7 @@ fn entries(ext: &Ext, inode: &Inode, mut bytes: &[u8], each: &mut EachEntry<'_>)
         let name = entry.get(HEADER_BYTES..HEADER_BYTES + name_len).filter(|name| !name.is_empty());
         let name = name.ok_or_else(damaged)?;
         if name != b"." && name != b".." {
-            each(Entry { name: name.to_vec(), node: Node { tree: 0, inode: u64::from(number) } })?;
+            each(DirEntry { name: name.to_vec(), node: FsNode { tree: 0, inode: u64::from(number) } })?;
         }
     }
     Ok(())

@@ -7,8 +7,8 @@ use crate::error::Error;
 use crate::ext::Ext;
 use crate::ext::checksum::crc;
 use crate::ext::inode::Inode;
-use crate::ext::superblock::Features;
-use crate::source::Run;
+use crate::ext::superblock::ExtFeatures;
+use crate::source::FileRun;
 
 const MAGIC: u16 = 0xf30a;
 const HEADER_BYTES: usize = 12;
@@ -24,7 +24,7 @@ struct Walk<'a> {
     ext: &'a Ext,
     inode: &'a Inode,
     range: &'a Range<u64>,
-    each: &'a mut dyn FnMut(Run) -> Result<(), Error>,
+    each: &'a mut dyn FnMut(FileRun) -> Result<(), Error>,
     /// The first block of the file that has not been passed. It only grows, so that no tree is
     /// endless.
     next: u64,
@@ -37,7 +37,7 @@ pub fn runs(
     ext: &Ext,
     inode: &Inode,
     range: &Range<u64>,
-    each: &mut dyn FnMut(Run) -> Result<(), Error>,
+    each: &mut dyn FnMut(FileRun) -> Result<(), Error>,
 ) -> Result<(), Error> {
     let mut walk = Walk { ext, inode, range, each, next: 0, left: ext.blocks_max() };
     let depth = le16(&inode.map, 6).filter(|depth| *depth <= DEPTH_MAX);
@@ -98,16 +98,16 @@ impl Walk<'_> {
         self.take(blocks)?;
         let start = block_of(entry, 8, 6).unwrap_or(u64::MAX);
         let block_bytes = self.ext.superblock.block_bytes as u64;
-        let run = Run { file_offset: first * block_bytes, disk_offset: 0, len: blocks * block_bytes };
+        let run = FileRun { file_offset: first * block_bytes, disk_offset: 0, len: blocks * block_bytes };
         let Some(run) = run.within(self.range).filter(|_| written) else { return Ok(()) };
         self.ext.superblock.offset_of(start.saturating_add(blocks - 1))?;
         // `within` moved the start on from 0.
-        (self.each)(Run { disk_offset: start * block_bytes + run.disk_offset, ..run })
+        (self.each)(FileRun { disk_offset: start * block_bytes + run.disk_offset, ..run })
     }
 
     /// The checksum stands behind the last entry that there is space for.
     fn check(&self, block: &[u8]) -> Result<(), Error> {
-        if !self.ext.superblock.features.ro_compat.contains(Features::METADATA_CHECKSUMS) {
+        if !self.ext.superblock.features.ro_compat.contains(ExtFeatures::METADATA_CHECKSUMS) {
             return Ok(());
         }
         let tail = HEADER_BYTES + usize::from(le16(block, 4).unwrap_or(0)) * ENTRY_BYTES;

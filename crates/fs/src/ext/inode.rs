@@ -4,9 +4,9 @@ use crate::bytes::{le16, le32};
 use crate::error::Error;
 use crate::ext::Ext;
 use crate::ext::checksum::{crc, crc_without};
-use crate::ext::superblock::{Bits, Features};
+use crate::ext::superblock::{ExtFeatures, FeatureWord};
 use crate::source::SIZE_MAX;
-use crate::{Kind, Metadata, Time};
+use crate::{FileKind, FileMetadata, FileTime};
 
 /// Bytes of an inode that say where its data is, or are a link's target.
 pub const MAP_BYTES: usize = 60;
@@ -19,9 +19,9 @@ const CHECKSUM_LOW_AT: usize = 0x7c;
 const CHECKSUM_HIGH_AT: usize = 0x82;
 
 /// Flags of an inode.
-pub struct Flags;
+pub struct InodeFlags;
 
-impl Flags {
+impl InodeFlags {
     const COMPRESSED: u32 = 0x4;
     const ENCRYPTED: u32 = 0x800;
     pub const EXTENTS: u32 = 0x8_0000;
@@ -32,8 +32,8 @@ impl Flags {
 #[derive(Debug, Clone)]
 pub struct Inode {
     pub number: u64,
-    pub flags: Bits,
-    pub metadata: Metadata,
+    pub flags: FeatureWord,
+    pub metadata: FileMetadata,
     /// Seed of the checksums of what belongs to it.
     pub seed: u32,
     pub map: [u8; MAP_BYTES],
@@ -51,7 +51,7 @@ impl Inode {
         let damaged = |what| Error::Damaged { structure: "ext inode", at: number, what };
         let inode =
             Self::decode(ext, number, bytes).ok_or_else(|| damaged("it says nothing a file could be"))?;
-        if ext.superblock.features.ro_compat.contains(Features::METADATA_CHECKSUMS)
+        if ext.superblock.features.ro_compat.contains(ExtFeatures::METADATA_CHECKSUMS)
             && !inode.checksum_is_right()
         {
             return Err(damaged("its checksum is wrong"));
@@ -66,25 +66,26 @@ impl Inode {
     fn decode(ext: &Ext, number: u64, bytes: Vec<u8>) -> Option<Self> {
         let b = &bytes[..];
         let mode = u32::from(le16(b, 0x0)?);
-        let kind = Kind::of_mode(mode)?;
+        let kind = FileKind::of_mode(mode)?;
         let extra = if b.len() > BASE_BYTES { usize::from(le16(b, 0x80)?) } else { 0 };
         let extra_at = (BASE_BYTES + extra).min(b.len());
         // Fields behind the first 128 bytes are there as far as the inode says.
         let later = |at: usize| if at + 4 <= extra_at { le32(b, at) } else { None };
-        let time = |at: usize, extra_at: usize| -> Option<Time> { Some(time(le32(b, at)?, later(extra_at))) };
+        let time =
+            |at: usize, extra_at: usize| -> Option<FileTime> { Some(time(le32(b, at)?, later(extra_at))) };
         // Of directories the high half of the size is newer than its place, which older ones use
         // otherwise.
-        let high = kind == Kind::File
-            || kind == Kind::Directory
-                && ext.superblock.features.incompat.contains(Features::LARGE_DIRECTORIES);
+        let high = kind == FileKind::File
+            || kind == FileKind::Directory
+                && ext.superblock.features.incompat.contains(ExtFeatures::LARGE_DIRECTORIES);
         let size_high = if high { u64::from(le32(b, 0x6c)?) } else { 0 };
         let size_bytes = u64::from(le32(b, 0x4)?) | size_high << 32;
         let wide = |low: usize, high: usize| Some(u32::from(le16(b, low)?) | u32::from(le16(b, high)?) << 16);
         let seed = crc(ext.superblock.seed, &(u32::try_from(number).ok()?).to_le_bytes());
         Some(Self {
             number,
-            flags: Bits(le32(b, 0x20)?),
-            metadata: Metadata {
+            flags: FeatureWord(le32(b, 0x20)?),
+            metadata: FileMetadata {
                 kind,
                 mode: mode & 0o7777,
                 uid: wide(0x2, 0x78)?,
@@ -121,10 +122,10 @@ impl Inode {
 
     /// What of it cannot be read here, whatever it is.
     pub fn refuse_unreadable(&self) -> Result<(), Error> {
-        if self.flags.contains(Flags::ENCRYPTED) {
+        if self.flags.contains(InodeFlags::ENCRYPTED) {
             return Err(Error::Unsupported { what: "an encrypted file or directory" });
         }
-        if self.flags.contains(Flags::COMPRESSED) && !self.flags.contains(Flags::EXTENTS) {
+        if self.flags.contains(InodeFlags::COMPRESSED) && !self.flags.contains(InodeFlags::EXTENTS) {
             return Err(Error::Unsupported { what: "a compressed file (e2compr)" });
         }
         Ok(())
@@ -132,7 +133,7 @@ impl Inode {
 
     /// A short link's target is in place of the map.
     pub fn fast_link(&self, len: usize) -> Option<&[u8]> {
-        let elsewhere = self.flags.0 & (Flags::EXTENTS | Flags::INLINE_DATA) != 0;
+        let elsewhere = self.flags.0 & (InodeFlags::EXTENTS | InodeFlags::INLINE_DATA) != 0;
         (len < MAP_BYTES && !elsewhere).then(|| &self.map[..len])
     }
 
@@ -143,9 +144,9 @@ impl Inode {
 
 /// 32 bits of seconds, signed, since the first ext2; the extra word has two more and the
 /// nanoseconds.
-fn time(seconds: u32, extra: Option<u32>) -> Time {
+fn time(seconds: u32, extra: Option<u32>) -> FileTime {
     let extra = extra.unwrap_or(0);
-    Time::new(i64::from(seconds.cast_signed()) + (i64::from(extra & 3) << 32), extra >> 2)
+    FileTime::new(i64::from(seconds.cast_signed()) + (i64::from(extra & 3) << 32), extra >> 2)
 }
 
 #[cfg(test)]
@@ -158,6 +159,6 @@ mod tests {
         assert_eq!(time(0x7fff_ffff, None).seconds, (1 << 31) - 1);
         assert_eq!(time(0x8000_0000, Some(1)).seconds, 1 << 31);
         assert_eq!(time(0x7fff_ffff, Some(3)).seconds, 15_032_385_535);
-        assert_eq!(time(1, Some(999_999_999 << 2)), Time { seconds: 1, nanoseconds: 999_999_999 });
+        assert_eq!(time(1, Some(999_999_999 << 2)), FileTime { seconds: 1, nanoseconds: 999_999_999 });
     }
 }

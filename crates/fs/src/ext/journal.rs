@@ -13,7 +13,7 @@ use crate::bytes::{be16, be32, le16, le32, uuid_at};
 use crate::ext::Ext;
 use crate::ext::checksum::{crc, crc_without};
 use crate::ext::inode::Inode;
-use crate::source::Run;
+use crate::source::FileRun;
 
 const MAGIC: u32 = 0xc03b_3998;
 const HEADER_BYTES: usize = 12;
@@ -57,13 +57,13 @@ impl Newer {
 
 /// The blocks that the log holds newer.
 #[derive(Debug, Default)]
-pub struct Overlay {
+pub struct JournalBlocks {
     blocks: BTreeMap<u64, Newer>,
     /// Changes that followed, in another form, which is not read here.
     pub fast_commits: bool,
 }
 
-impl Overlay {
+impl JournalBlocks {
     pub fn get(&self, block: u64) -> Option<Newer> {
         self.blocks.get(&block).copied()
     }
@@ -81,20 +81,20 @@ impl Overlay {
 type Refusal = &'static str;
 
 /// Reads the log.
-pub fn load(ext: &Ext) -> Result<Overlay, Refusal> {
+pub fn load(ext: &Ext) -> Result<JournalBlocks, Refusal> {
     if ext.superblock.journal_inode == 0 {
         return Err("it is on a device of its own");
     }
     let inode = Inode::read(ext, ext.superblock.journal_inode).map_err(|_| "its inode is damaged")?;
     let log = Log::open(ext, &inode)?;
-    log.map_or(Ok(Overlay::default()), |log| log.replay())
+    log.map_or(Ok(JournalBlocks::default()), |log| log.replay())
 }
 
 /// A log that is not empty.
 struct Log<'a> {
     ext: &'a Ext,
     /// Where it lies: runs of blocks, in order.
-    runs: Vec<Run>,
+    runs: Vec<FileRun>,
     /// The ring, in blocks of the log.
     ring: Range<u64>,
     start: u64,
@@ -184,7 +184,7 @@ impl<'a> Log<'a> {
         if ix + 1 < self.ring.end { ix + 1 } else { self.ring.start }
     }
 
-    fn replay(&self) -> Result<Overlay, Refusal> {
+    fn replay(&self) -> Result<JournalBlocks, Refusal> {
         let (mut at, mut sequence) = (self.start, self.sequence);
         let mut replayed = Replayed::default();
         let mut left = self.ring.end - self.ring.start;
@@ -219,7 +219,7 @@ impl<'a> Log<'a> {
                 at = self.after(at);
             }
         }
-        Ok(Overlay { blocks: replayed.committed, fast_commits: self.has_fast_commits(sequence) })
+        Ok(JournalBlocks { blocks: replayed.committed, fast_commits: self.has_fast_commits(sequence) })
     }
 
     /// Whether fast commits follow the last transaction. Their area is not emptied; its first tag

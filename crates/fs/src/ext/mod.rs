@@ -20,13 +20,13 @@ mod superblock;
 use std::ops::Range;
 
 use crate::error::Error;
-use crate::layout::Layout;
-use crate::source::{Run, Source};
-use crate::{About, EachData, EachEntry, FileSystem, Kind, Metadata, Node, Note};
+use crate::layout::FileSystemLayout;
+use crate::source::{ByteSource, FileRun};
+use crate::{About, EachData, EachEntry, FileKind, FileMetadata, FileSystem, FsNode, Note};
 
-use inode::{Flags, Inode};
-use journal::Overlay;
-use superblock::{Features, Superblock};
+use inode::{Inode, InodeFlags};
+use journal::JournalBlocks;
+use superblock::{ExtFeatures, Superblock};
 
 /// The inode of the root directory.
 const ROOT_INODE: u64 = 2;
@@ -35,7 +35,7 @@ const ROOT_INODE: u64 = 2;
 ///
 /// # Errors
 /// The place cannot be read.
-pub fn is_here(source: &Source) -> Result<bool, Error> {
+pub fn is_here(source: &ByteSource) -> Result<bool, Error> {
     superblock::is_here(source)
 }
 
@@ -43,15 +43,15 @@ pub fn is_here(source: &Source) -> Result<bool, Error> {
 ///
 /// # Errors
 /// The superblock cannot be read, is damaged, or asks for what is not supported.
-pub fn layout(source: &Source) -> Result<Layout, Error> {
+pub fn layout(source: &ByteSource) -> Result<FileSystemLayout, Error> {
     Superblock::read(source).map(|superblock| superblock.layout())
 }
 
 /// An ext2, ext3 or ext4 file system.
 pub struct Ext {
-    source: Source,
+    source: ByteSource,
     superblock: Superblock,
-    overlay: Overlay,
+    overlay: JournalBlocks,
     about: About,
 }
 
@@ -60,11 +60,11 @@ impl Ext {
     ///
     /// # Errors
     /// The superblock is damaged, or asks for what is not supported.
-    pub fn open(source: Source) -> Result<Self, Error> {
+    pub fn open(source: ByteSource) -> Result<Self, Error> {
         let superblock = Superblock::read(&source)?;
         let about = superblock.about(&source);
-        let mut ext = Self { source, superblock, overlay: Overlay::default(), about };
-        if ext.superblock.features.incompat.contains(Features::RECOVER) {
+        let mut ext = Self { source, superblock, overlay: JournalBlocks::default(), about };
+        if ext.superblock.features.incompat.contains(ExtFeatures::RECOVER) {
             match journal::load(&ext) {
                 Ok(overlay) => {
                     ext.about.notes.extend(match (overlay.fast_commits, overlay.len()) {
@@ -99,7 +99,7 @@ impl Ext {
     }
 
     /// Hands on the data of a run of blocks.
-    fn deliver(&self, run: Run, each: &mut EachData<'_>) -> Result<(), Error> {
+    fn deliver(&self, run: FileRun, each: &mut EachData<'_>) -> Result<(), Error> {
         let block_bytes = self.superblock.block_bytes as u64;
         let blocks = run.disk_offset / block_bytes..(run.disk_offset + run.len).div_ceil(block_bytes);
         if !self.overlay.holds_any(blocks.clone()) {
@@ -116,7 +116,7 @@ impl Ext {
         Ok(())
     }
 
-    fn inode(&self, node: Node) -> Result<Inode, Error> {
+    fn inode(&self, node: FsNode) -> Result<Inode, Error> {
         Inode::read(self, node.inode)
     }
 
@@ -125,9 +125,9 @@ impl Ext {
         &self,
         inode: &Inode,
         range: &Range<u64>,
-        each: &mut dyn FnMut(Run) -> Result<(), Error>,
+        each: &mut dyn FnMut(FileRun) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        match inode.flags.contains(Flags::EXTENTS) {
+        match inode.flags.contains(InodeFlags::EXTENTS) {
             true => extents::runs(self, inode, range, each),
             false => blockmap::runs(self, inode, range, each),
         }
@@ -137,7 +137,7 @@ impl Ext {
     fn read_inode(&self, inode: &Inode, range: &Range<u64>, each: &mut EachData<'_>) -> Result<(), Error> {
         inode.refuse_unreadable()?;
         let range = range.start..range.end.min(inode.metadata.size_bytes);
-        if inode.flags.contains(Flags::INLINE_DATA) {
+        if inode.flags.contains(InodeFlags::INLINE_DATA) {
             let data = inline::data(inode)?;
             let end = (data.len() as u64).min(range.end);
             return match data.get(range.start as usize..end as usize) {
@@ -154,26 +154,26 @@ impl FileSystem for Ext {
         &self.about
     }
 
-    fn root(&self) -> Node {
-        Node { tree: 0, inode: ROOT_INODE }
+    fn root(&self) -> FsNode {
+        FsNode { tree: 0, inode: ROOT_INODE }
     }
 
-    fn metadata(&self, node: Node) -> Result<Metadata, Error> {
+    fn metadata(&self, node: FsNode) -> Result<FileMetadata, Error> {
         Ok(self.inode(node)?.metadata)
     }
 
-    fn list(&self, directory: Node, each: &mut EachEntry<'_>) -> Result<(), Error> {
+    fn list(&self, directory: FsNode, each: &mut EachEntry<'_>) -> Result<(), Error> {
         let inode = self.inode(directory)?;
-        if inode.metadata.kind != Kind::Directory {
+        if inode.metadata.kind != FileKind::Directory {
             return Err(Error::NotADirectory);
         }
         inode.refuse_unreadable()?;
         directory::list(self, &inode, each)
     }
 
-    fn link(&self, link: Node) -> Result<Vec<u8>, Error> {
+    fn link(&self, link: FsNode) -> Result<Vec<u8>, Error> {
         let inode = self.inode(link)?;
-        if inode.metadata.kind != Kind::Symlink {
+        if inode.metadata.kind != FileKind::Symlink {
             return Err(Error::NotALink);
         }
         // A link is at most a block, by definition.
@@ -192,9 +192,9 @@ impl FileSystem for Ext {
         Ok(target)
     }
 
-    fn read(&self, file: Node, range: Range<u64>, each: &mut EachData<'_>) -> Result<(), Error> {
+    fn read(&self, file: FsNode, range: Range<u64>, each: &mut EachData<'_>) -> Result<(), Error> {
         let inode = self.inode(file)?;
-        if inode.metadata.kind != Kind::File {
+        if inode.metadata.kind != FileKind::File {
             return Err(Error::NotAFile);
         }
         self.read_inode(&inode, &range, each)

@@ -3,8 +3,8 @@
 use crate::bytes::{label, le16, le32, u8_at, uuid_at};
 use crate::error::{Error, Note};
 use crate::ext::checksum::crc;
-use crate::layout::Layout;
-use crate::source::{SIZE_MAX, Source};
+use crate::layout::FileSystemLayout;
+use crate::source::{ByteSource, SIZE_MAX};
 use crate::{About, ext::Ext};
 
 const OFFSET: u64 = 1024;
@@ -14,22 +14,22 @@ const CHECKSUM_AT: usize = 0x3fc;
 
 /// Feature words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Features {
-    pub compat: Bits,
-    pub incompat: Bits,
-    pub ro_compat: Bits,
+pub struct ExtFeatures {
+    pub compat: FeatureWord,
+    pub incompat: FeatureWord,
+    pub ro_compat: FeatureWord,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Bits(pub u32);
+pub struct FeatureWord(pub u32);
 
-impl Bits {
+impl FeatureWord {
     pub fn contains(self, bits: u32) -> bool {
         self.0 & bits == bits
     }
 }
 
-impl Features {
+impl ExtFeatures {
     /// compat
     const HAS_JOURNAL: u32 = 0x4;
     const SPARSE_SUPER2: u32 = 0x200;
@@ -72,9 +72,9 @@ impl Features {
 
     /// The name people know such a file system by.
     fn kind(self) -> &'static str {
-        const OF_EXT4: u32 = Features::EXTENTS | Features::BITS_64;
+        const OF_EXT4: u32 = ExtFeatures::EXTENTS | ExtFeatures::BITS_64;
         const OF_EXT4_RO: u32 =
-            Features::GROUP_CHECKSUMS | Features::EXTRA_ISIZE | Features::METADATA_CHECKSUMS;
+            ExtFeatures::GROUP_CHECKSUMS | ExtFeatures::EXTRA_ISIZE | ExtFeatures::METADATA_CHECKSUMS;
         match self {
             _ if self.incompat.0 & OF_EXT4 != 0 || self.ro_compat.0 & OF_EXT4_RO != 0 => "ext4",
             _ if self.compat.contains(Self::HAS_JOURNAL) => "ext3",
@@ -86,7 +86,7 @@ impl Features {
 /// What is needed of the superblock, checked.
 #[derive(Debug, Clone)]
 pub struct Superblock {
-    pub features: Features,
+    pub features: ExtFeatures,
     pub block_bytes: usize,
     pub blocks: u64,
     pub inode_bytes: usize,
@@ -111,7 +111,7 @@ pub struct Superblock {
 }
 
 /// Whether the signature is there.
-pub fn is_here(source: &Source) -> Result<bool, Error> {
+pub fn is_here(source: &ByteSource) -> Result<bool, Error> {
     if source.size() < OFFSET + BYTES as u64 {
         return Ok(false);
     }
@@ -124,7 +124,7 @@ fn damaged(what: &'static str) -> Error {
 
 impl Superblock {
     /// Reads and checks it.
-    pub fn read(source: &Source) -> Result<Self, Error> {
+    pub fn read(source: &ByteSource) -> Result<Self, Error> {
         let bytes = source.bytes(OFFSET, BYTES)?;
         let superblock = Self::decode(&bytes).ok_or_else(|| damaged("it is too short"))??;
         Ok(superblock)
@@ -132,14 +132,14 @@ impl Superblock {
 
     /// `None` cannot be: the buffer has its length.
     fn decode(bytes: &[u8]) -> Option<Result<Self, Error>> {
-        let features = Features {
-            compat: Bits(le32(bytes, 0x5c)?),
-            incompat: Bits(le32(bytes, 0x60)?),
-            ro_compat: Bits(le32(bytes, 0x64)?),
+        let features = ExtFeatures {
+            compat: FeatureWord(le32(bytes, 0x5c)?),
+            incompat: FeatureWord(le32(bytes, 0x60)?),
+            ro_compat: FeatureWord(le32(bytes, 0x64)?),
         };
-        let wide = features.incompat.contains(Features::BITS_64);
+        let wide = features.incompat.contains(ExtFeatures::BITS_64);
         let uuid = uuid_at(bytes, 0x68)?;
-        let seed = match features.incompat.contains(Features::CHECKSUM_SEED) {
+        let seed = match features.incompat.contains(ExtFeatures::CHECKSUM_SEED) {
             true => le32(bytes, 0x270)?,
             false => crc(!0, &uuid),
         };
@@ -168,7 +168,7 @@ impl Superblock {
         };
         let checksum = le32(bytes, CHECKSUM_AT)?;
         let right = u8_at(bytes, 0x175)? == 1 && crc(!0, bytes.get(..CHECKSUM_AT)?) == checksum;
-        if features.ro_compat.contains(Features::METADATA_CHECKSUMS) && !right {
+        if features.ro_compat.contains(ExtFeatures::METADATA_CHECKSUMS) && !right {
             return Some(Err(damaged("its checksum is wrong")));
         }
         Some(superblock.check())
@@ -200,7 +200,7 @@ impl Superblock {
     }
 
     /// What there is to say about the file system.
-    pub fn about(&self, source: &Source) -> About {
+    pub fn about(&self, source: &ByteSource) -> About {
         let size_bytes = self.blocks.saturating_mul(self.block_bytes as u64);
         let marked = self.marked_damaged.then_some(Note::MarkedDamaged);
         About {
@@ -213,9 +213,9 @@ impl Superblock {
     }
 
     /// How it is laid out.
-    pub fn layout(&self) -> Layout {
+    pub fn layout(&self) -> FileSystemLayout {
         let bytes = |blocks: u64| blocks.saturating_mul(self.block_bytes as u64);
-        Layout {
+        FileSystemLayout {
             kind: self.features.kind(),
             version: 0,
             size_bytes: bytes(self.blocks),
@@ -243,7 +243,7 @@ impl Superblock {
         let (table_block, at) = (group / per_block, (group % per_block) as usize * self.descriptor_bytes);
         // The first superblock starts 1024 bytes in, whatever the block size.
         let behind_superblock = OFFSET / self.block_bytes as u64 + 1;
-        let meta = self.features.incompat.contains(Features::META_BG) && table_block >= self.first_meta_bg;
+        let meta = self.features.incompat.contains(ExtFeatures::META_BG) && table_block >= self.first_meta_bg;
         let block = match meta {
             false => behind_superblock + table_block,
             // Each block of descriptors lies at the start of the first of the groups that it
@@ -269,11 +269,11 @@ impl Superblock {
         };
         match group {
             0 => true,
-            _ if self.features.compat.contains(Features::SPARSE_SUPER2) => {
+            _ if self.features.compat.contains(ExtFeatures::SPARSE_SUPER2) => {
                 self.backup_groups.contains(&group)
             }
             1 => true,
-            _ if !self.features.ro_compat.contains(Features::SPARSE_SUPER) => true,
+            _ if !self.features.ro_compat.contains(ExtFeatures::SPARSE_SUPER) => true,
             _ => is_power_of(3) || is_power_of(5) || is_power_of(7),
         }
     }

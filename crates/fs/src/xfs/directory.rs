@@ -4,10 +4,10 @@
 
 use crate::bytes::{be16, be32, be64, u8_at};
 use crate::error::Error;
-use crate::source::Run;
+use crate::source::FileRun;
 use crate::xfs::inode::{Format, Inode};
 use crate::xfs::{Xfs, checksum_is_right};
-use crate::{EachEntry, Entry, Node};
+use crate::{DirEntry, EachEntry, FsNode};
 
 /// The indexes start here.
 const ENTRIES_END: u64 = 32 << 30;
@@ -63,7 +63,7 @@ fn short(xfs: &Xfs, inode: &Inode, each: &mut EachEntry<'_>) -> Option<Result<()
         if name.is_empty() {
             return None;
         }
-        if let Err(error) = each(Entry { name: name.to_vec(), node: Node { tree: 0, inode: number } }) {
+        if let Err(error) = each(DirEntry { name: name.to_vec(), node: FsNode { tree: 0, inode: number } }) {
             return Some(Err(error));
         }
     }
@@ -81,7 +81,7 @@ struct Blocks<'a> {
 }
 
 impl Blocks<'_> {
-    fn add(&mut self, run: Run, each: &mut EachEntry<'_>) -> Result<(), Error> {
+    fn add(&mut self, run: FileRun, each: &mut EachEntry<'_>) -> Result<(), Error> {
         let left = self.left.checked_sub(run.len);
         self.left = left.ok_or_else(|| self.inode.damaged("it has more blocks than the file system"))?;
         let mut done = 0;
@@ -143,7 +143,8 @@ impl Blocks<'_> {
         let rest = bytes.get(len..)?;
         if name != b"."
             && name != b".."
-            && let Err(error) = each(Entry { name: name.to_vec(), node: Node { tree: 0, inode: number } })
+            && let Err(error) =
+                each(DirEntry { name: name.to_vec(), node: FsNode { tree: 0, inode: number } })
         {
             return Some(Err(error));
         }

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use crate::bytes::{be16, be32, be64};
 use crate::error::Error;
-use crate::source::Run;
+use crate::source::FileRun;
 use crate::xfs::inode::{Format, Inode};
 use crate::xfs::{Xfs, checksum_is_right};
 
@@ -27,7 +27,7 @@ struct Walk<'a> {
     xfs: &'a Xfs,
     inode: &'a Inode,
     range: &'a Range<u64>,
-    each: &'a mut dyn FnMut(Run) -> Result<(), Error>,
+    each: &'a mut dyn FnMut(FileRun) -> Result<(), Error>,
     /// The first block of the file that has not been passed: extents are in order.
     next: u64,
     /// Blocks of the tree that may still come; each has one owner.
@@ -39,7 +39,7 @@ pub fn runs(
     xfs: &Xfs,
     inode: &Inode,
     range: &Range<u64>,
-    each: &mut dyn FnMut(Run) -> Result<(), Error>,
+    each: &mut dyn FnMut(FileRun) -> Result<(), Error>,
 ) -> Result<(), Error> {
     let mut walk = Walk { xfs, inode, range, each, next: 0, nodes_left: xfs.blocks_max() };
     match inode.format {
@@ -126,13 +126,13 @@ impl Walk<'_> {
             if file_offset >= self.range.end {
                 return Ok(());
             }
-            let run = Run { file_offset, disk_offset: 0, len: extent.blocks * block_bytes };
+            let run = FileRun { file_offset, disk_offset: 0, len: extent.blocks * block_bytes };
             // What is allocated and not written reads as zeros, like a hole.
             let Some(run) = run.within(self.range).filter(|_| !extent.unwritten) else { continue };
             let start = self.xfs.superblock.offset_of(extent.start)?;
             self.xfs.superblock.offset_of(extent.start.saturating_add(extent.blocks - 1))?;
             // `within` moved the start on from 0.
-            (self.each)(Run { disk_offset: start + run.disk_offset, ..run })?;
+            (self.each)(FileRun { disk_offset: start + run.disk_offset, ..run })?;
         }
         Ok(())
     }

@@ -4,7 +4,7 @@ use crate::bytes::{be16, be32, be64, u8_at};
 use crate::error::Error;
 use crate::source::SIZE_MAX;
 use crate::xfs::{Xfs, checksum_is_right};
-use crate::{Kind, Metadata, Time};
+use crate::{FileKind, FileMetadata, FileTime};
 
 const MAGIC: u16 = 0x494e;
 const CHECKSUM_AT: usize = 100;
@@ -34,7 +34,7 @@ pub enum Format {
 #[derive(Debug, Clone)]
 pub struct Inode {
     pub number: u64,
-    pub metadata: Metadata,
+    pub metadata: FileMetadata,
     pub format: Format,
     /// Extents of the data fork.
     pub extents: u64,
@@ -68,7 +68,7 @@ impl Inode {
     fn decode(number: u64, bytes: Vec<u8>) -> Option<Self> {
         let b = &bytes[..];
         let mode = u32::from(be16(b, 2)?);
-        let kind = Kind::of_mode(mode)?;
+        let kind = FileKind::of_mode(mode)?;
         let version = u8_at(b, 4)?;
         let fork_at = if version >= 3 { V3_BYTES } else { V2_BYTES };
         let flags2 = if version >= 3 { be64(b, 120)? } else { 0 };
@@ -87,7 +87,7 @@ impl Inode {
         };
         Some(Self {
             number,
-            metadata: Metadata {
+            metadata: FileMetadata {
                 kind,
                 mode: mode & 0o7777,
                 uid: be32(b, 8)?,
@@ -119,15 +119,15 @@ impl Inode {
 }
 
 /// Seconds and nanoseconds, 32 bits each.
-fn small_time(bytes: &[u8], at: usize) -> Option<Time> {
-    Some(Time::new(i64::from(be32(bytes, at)?.cast_signed()), be32(bytes, at + 4)?))
+fn small_time(bytes: &[u8], at: usize) -> Option<FileTime> {
+    Some(FileTime::new(i64::from(be32(bytes, at)?.cast_signed()), be32(bytes, at + 4)?))
 }
 
 /// Nanoseconds since the first second that 32 bits can express, in 1901.
-fn big_time(nanoseconds: u64) -> Option<Time> {
+fn big_time(nanoseconds: u64) -> Option<FileTime> {
     const BILLION: u64 = 1_000_000_000;
     let seconds = (nanoseconds / BILLION).cast_signed() - (1 << 31);
-    Some(Time::new(seconds, (nanoseconds % BILLION) as u32))
+    Some(FileTime::new(seconds, (nanoseconds % BILLION) as u32))
 }
 
 #[cfg(test)]
@@ -136,12 +136,12 @@ mod tests {
 
     #[test]
     fn big_times_start_where_small_ones_do() {
-        assert_eq!(big_time(0).unwrap(), Time { seconds: -(1 << 31), nanoseconds: 0 });
+        assert_eq!(big_time(0).unwrap(), FileTime { seconds: -(1 << 31), nanoseconds: 0 });
         assert_eq!(
             small_time(&[0x80, 0, 0, 0, 0, 0, 0, 9], 0).unwrap(),
-            Time { seconds: -(1 << 31), nanoseconds: 9 }
+            FileTime { seconds: -(1 << 31), nanoseconds: 9 }
         );
-        assert_eq!(big_time((1 << 31) * 1_000_000_000 + 7).unwrap(), Time { seconds: 0, nanoseconds: 7 });
+        assert_eq!(big_time((1 << 31) * 1_000_000_000 + 7).unwrap(), FileTime { seconds: 0, nanoseconds: 7 });
         assert_eq!(big_time(u64::MAX).unwrap().seconds, 16_299_260_425);
     }
 }

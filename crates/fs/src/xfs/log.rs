@@ -7,7 +7,7 @@
 
 use crate::bytes::{be32, u8_at};
 use crate::error::Note;
-use crate::source::Source;
+use crate::source::ByteSource;
 use crate::xfs::superblock::Superblock;
 
 const SECTOR_BYTES: u64 = 512;
@@ -30,7 +30,7 @@ const SIZE_AT: usize = 320;
 const HEADER_COVERS_BYTES: u32 = 32 << 10;
 
 /// What to say about the log; nothing if it is empty.
-pub fn note(source: &Source, superblock: &Superblock) -> Option<Note> {
+pub fn note(source: &ByteSource, superblock: &Superblock) -> Option<Note> {
     let Some((start, len)) = superblock.log else {
         return Some(Note::LogNotApplied { certain: false });
     };
@@ -43,7 +43,7 @@ pub fn note(source: &Source, superblock: &Superblock) -> Option<Note> {
 }
 
 struct Log<'a> {
-    source: &'a Source,
+    source: &'a ByteSource,
     start: u64,
     sectors: u64,
 }

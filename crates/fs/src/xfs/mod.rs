@@ -17,9 +17,9 @@ use std::ops::Range;
 
 use crate::bytes::{be32, le32};
 use crate::error::Error;
-use crate::layout::Layout;
-use crate::source::{Run, Source};
-use crate::{About, EachData, EachEntry, FileSystem, Kind, Metadata, Node};
+use crate::layout::FileSystemLayout;
+use crate::source::{ByteSource, FileRun};
+use crate::{About, EachData, EachEntry, FileKind, FileMetadata, FileSystem, FsNode};
 
 use inode::{Format, Inode};
 use superblock::Superblock;
@@ -36,7 +36,7 @@ const LINK_CHECKSUM_AT: usize = 12;
 ///
 /// # Errors
 /// The place cannot be read.
-pub fn is_here(source: &Source) -> Result<bool, Error> {
+pub fn is_here(source: &ByteSource) -> Result<bool, Error> {
     superblock::is_here(source)
 }
 
@@ -44,13 +44,13 @@ pub fn is_here(source: &Source) -> Result<bool, Error> {
 ///
 /// # Errors
 /// The superblock cannot be read, is damaged, or asks for what is not supported.
-pub fn layout(source: &Source) -> Result<Layout, Error> {
+pub fn layout(source: &ByteSource) -> Result<FileSystemLayout, Error> {
     Superblock::read(source).map(|superblock| superblock.layout())
 }
 
 /// An XFS file system.
 pub struct Xfs {
-    source: Source,
+    source: ByteSource,
     superblock: Superblock,
     about: About,
 }
@@ -60,7 +60,7 @@ impl Xfs {
     ///
     /// # Errors
     /// The superblock is damaged, or asks for what is not supported.
-    pub fn open(source: Source) -> Result<Self, Error> {
+    pub fn open(source: ByteSource) -> Result<Self, Error> {
         let superblock = Superblock::read(&source)?;
         let mut about = superblock.about(&source);
         about.notes.extend(log::note(&source, &superblock));
@@ -77,7 +77,7 @@ impl Xfs {
         &self,
         inode: &Inode,
         range: &Range<u64>,
-        each: &mut dyn FnMut(Run) -> Result<(), Error>,
+        each: &mut dyn FnMut(FileRun) -> Result<(), Error>,
     ) -> Result<(), Error> {
         fork::runs(self, inode, range, each)
     }
@@ -122,25 +122,25 @@ impl FileSystem for Xfs {
         &self.about
     }
 
-    fn root(&self) -> Node {
-        Node { tree: 0, inode: self.superblock.root_inode }
+    fn root(&self) -> FsNode {
+        FsNode { tree: 0, inode: self.superblock.root_inode }
     }
 
-    fn metadata(&self, node: Node) -> Result<Metadata, Error> {
+    fn metadata(&self, node: FsNode) -> Result<FileMetadata, Error> {
         Ok(Inode::read(self, node.inode)?.metadata)
     }
 
-    fn list(&self, directory: Node, each: &mut EachEntry<'_>) -> Result<(), Error> {
+    fn list(&self, directory: FsNode, each: &mut EachEntry<'_>) -> Result<(), Error> {
         let inode = Inode::read(self, directory.inode)?;
-        if inode.metadata.kind != Kind::Directory {
+        if inode.metadata.kind != FileKind::Directory {
             return Err(Error::NotADirectory);
         }
         directory::list(self, &inode, each)
     }
 
-    fn link(&self, link: Node) -> Result<Vec<u8>, Error> {
+    fn link(&self, link: FsNode) -> Result<Vec<u8>, Error> {
         let inode = Inode::read(self, link.inode)?;
-        if inode.metadata.kind != Kind::Symlink {
+        if inode.metadata.kind != FileKind::Symlink {
             return Err(Error::NotALink);
         }
         let len = usize::try_from(inode.metadata.size_bytes).ok().filter(|len| *len <= LINK_BYTES_MAX);
@@ -154,9 +154,9 @@ impl FileSystem for Xfs {
         }
     }
 
-    fn read(&self, file: Node, range: Range<u64>, each: &mut EachData<'_>) -> Result<(), Error> {
+    fn read(&self, file: FsNode, range: Range<u64>, each: &mut EachData<'_>) -> Result<(), Error> {
         let inode = Inode::read(self, file.inode)?;
-        if inode.metadata.kind != Kind::File {
+        if inode.metadata.kind != FileKind::File {
             return Err(Error::NotAFile);
         }
         if inode.realtime {

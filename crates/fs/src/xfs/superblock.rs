@@ -3,8 +3,8 @@
 use crate::About;
 use crate::bytes::{be16, be32, be64, label, u8_at, uuid_at};
 use crate::error::{Error, Note};
-use crate::layout::Layout;
-use crate::source::{SIZE_MAX, Source};
+use crate::layout::FileSystemLayout;
+use crate::source::{ByteSource, SIZE_MAX};
 use crate::xfs::checksum_is_right;
 
 const MAGIC: u32 = 0x5846_5342;
@@ -58,7 +58,7 @@ pub struct Superblock {
 }
 
 /// Whether the signature is there.
-pub fn is_here(source: &Source) -> Result<bool, Error> {
+pub fn is_here(source: &ByteSource) -> Result<bool, Error> {
     Ok(source.size() >= FIELDS_BYTES as u64 && be32(&source.bytes(0, FIELDS_BYTES)?, 0) == Some(MAGIC))
 }
 
@@ -67,7 +67,7 @@ fn damaged(what: &'static str) -> Error {
 }
 
 impl Superblock {
-    pub fn read(source: &Source) -> Result<Self, Error> {
+    pub fn read(source: &ByteSource) -> Result<Self, Error> {
         let bytes = source.bytes(0, FIELDS_BYTES)?;
         let version5 = be16(&bytes, 100).map(|version| version & 0xf) == Some(5);
         if version5 {
@@ -134,7 +134,7 @@ impl Superblock {
     }
 
     /// What there is to say about the file system.
-    pub fn about(&self, source: &Source) -> About {
+    pub fn about(&self, source: &ByteSource) -> About {
         let size_bytes = self.blocks.saturating_mul(self.block_bytes as u64);
         let repair = self.needs_repair.then_some(Note::MarkedDamaged);
         About {
@@ -147,9 +147,9 @@ impl Superblock {
     }
 
     /// How it is laid out.
-    pub fn layout(&self) -> Layout {
+    pub fn layout(&self) -> FileSystemLayout {
         let bytes = |blocks: u64| blocks.saturating_mul(self.block_bytes as u64);
-        Layout {
+        FileSystemLayout {
             kind: "xfs",
             version: if self.version5 { 5 } else { 4 },
             size_bytes: bytes(self.blocks),

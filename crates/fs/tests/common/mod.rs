@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use tempfile::TempDir;
-use wattle_fs::{FileSystem, Kind, Node, ReadAt};
+use wattle_fs::{FileKind, FileSystem, FsNode, ReadAt};
 
 /// An image file that is read from.
 pub struct Image(File);
@@ -204,7 +204,7 @@ pub fn assert_same(fs: &dyn FileSystem, root: &Path, except: Except) {
 }
 
 /// The entries of a directory, sorted.
-pub fn entries(fs: &dyn FileSystem, node: Node) -> BTreeMap<Vec<u8>, Node> {
+pub fn entries(fs: &dyn FileSystem, node: FsNode) -> BTreeMap<Vec<u8>, FsNode> {
     let mut entries = BTreeMap::new();
     fs.list(node, &mut |entry| {
         assert!(entries.insert(entry.name.clone(), entry.node).is_none(), "twice: {entry:?}");
@@ -216,10 +216,10 @@ pub fn entries(fs: &dyn FileSystem, node: Node) -> BTreeMap<Vec<u8>, Node> {
 
 fn same_directory(
     fs: &dyn FileSystem,
-    node: Node,
+    node: FsNode,
     path: &Path,
     except: Except,
-    inodes: &mut BTreeMap<u64, Node>,
+    inodes: &mut BTreeMap<u64, FsNode>,
 ) -> usize {
     let mut there: BTreeMap<Vec<u8>, PathBuf> = fs::read_dir(path)
         .unwrap()
@@ -239,20 +239,20 @@ fn same_directory(
 
 fn same(
     fs: &dyn FileSystem,
-    node: Node,
+    node: FsNode,
     path: &Path,
     except: Except,
-    inodes: &mut BTreeMap<u64, Node>,
+    inodes: &mut BTreeMap<u64, FsNode>,
 ) -> usize {
     let (here, there) = (fs.metadata(node).unwrap(), fs::symlink_metadata(path).unwrap());
     let name = path.display();
     let kind = there.file_type();
     let expected = match kind {
-        _ if kind.is_file() => Kind::File,
-        _ if kind.is_dir() => Kind::Directory,
-        _ if kind.is_symlink() => Kind::Symlink,
-        _ if kind.is_fifo() => Kind::Fifo,
-        _ if kind.is_socket() => Kind::Socket,
+        _ if kind.is_file() => FileKind::File,
+        _ if kind.is_dir() => FileKind::Directory,
+        _ if kind.is_symlink() => FileKind::Symlink,
+        _ if kind.is_fifo() => FileKind::Fifo,
+        _ if kind.is_socket() => FileKind::Socket,
         _ => panic!("{name}: {kind:?} is in no tree here"),
     };
     assert_eq!(here.kind, expected, "{name}");
@@ -266,13 +266,13 @@ fn same(
         assert_eq!(here.modified.nanoseconds, nanoseconds, "{name}");
     }
     match here.kind {
-        Kind::Directory => return 1 + same_directory(fs, node, path, except, inodes),
-        Kind::Symlink => {
+        FileKind::Directory => return 1 + same_directory(fs, node, path, except, inodes),
+        FileKind::Symlink => {
             let target = fs::read_link(path).unwrap();
             assert_eq!(fs.link(node).unwrap(), target.as_os_str().as_bytes(), "{name}");
             assert_eq!(here.size_bytes, there.size(), "{name}");
         }
-        Kind::File => {
+        FileKind::File => {
             assert_eq!(here.size_bytes, there.size(), "{name}");
             same_data(fs, node, path, except);
             if !except.links {
@@ -290,7 +290,7 @@ fn same(
 }
 
 /// The bytes, whole and in ranges, and holes where there are some.
-fn same_data(fs: &dyn FileSystem, node: Node, path: &Path, except: Except) {
+fn same_data(fs: &dyn FileSystem, node: FsNode, path: &Path, except: Except) {
     let expected = fs::read(path).unwrap();
     let (data, delivered) = read(fs, node, 0..u64::MAX, expected.len());
     assert!(data == expected, "{}: the data differs", path.display());
@@ -308,7 +308,7 @@ fn same_data(fs: &dyn FileSystem, node: Node, path: &Path, except: Except) {
 }
 
 /// Data of a file, with zeros in its holes, and how much was delivered.
-pub fn read(fs: &dyn FileSystem, node: Node, range: std::ops::Range<u64>, len: usize) -> (Vec<u8>, u64) {
+pub fn read(fs: &dyn FileSystem, node: FsNode, range: std::ops::Range<u64>, len: usize) -> (Vec<u8>, u64) {
     let (mut data, mut delivered, mut at) = (vec![0; len], 0, range.start);
     fs.read(node, range.clone(), &mut |offset, bytes| {
         assert!(offset >= at, "in order");
@@ -332,7 +332,7 @@ pub fn assert_paths(fs: &dyn FileSystem) {
     {
         assert_eq!(find(path).unwrap(), proof, "{path}");
     }
-    assert_eq!(fs.metadata(find("/to-level-1").unwrap()).unwrap().kind, Kind::Symlink);
+    assert_eq!(fs.metadata(find("/to-level-1").unwrap()).unwrap().kind, FileKind::Symlink);
     assert_eq!(find("/to-level-1/").unwrap(), find("/level-0/level-1").unwrap());
     assert_eq!(find("/").unwrap(), fs.root());
     for (path, message) in [

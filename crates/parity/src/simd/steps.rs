@@ -8,7 +8,7 @@
 use super::{MAX_VECTOR_BYTES, Vector};
 use crate::field;
 use crate::job::Job;
-use crate::source::Source;
+use crate::source::DataBlock;
 
 /// Outputs at least this long go past the caches: with what they are made of they do not fit into a
 /// core's own, so their beginning would not be found there anyway, and the lines about to be
@@ -314,12 +314,12 @@ impl<V: Vector> Step<V> for Delta<V> {
 
 /// P' and Q' of the sources, handed to `finish` while still in registers.
 struct Horner<'a, F> {
-    sources: &'a [Source<'a>],
+    sources: &'a [DataBlock<'a>],
     finish: F,
 }
 
 impl<'a, F> Horner<'a, F> {
-    fn new(sources: &'a [Source<'a>], finish: F) -> Self {
+    fn new(sources: &'a [DataBlock<'a>], finish: F) -> Self {
         Horner { sources, finish }
     }
 }

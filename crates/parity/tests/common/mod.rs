@@ -3,7 +3,7 @@
 
 #![allow(dead_code, reason = "each test binary uses its part")]
 
-use wattle_parity::{Block, Kernels, RecoverError, Source, naive};
+use wattle_parity::{Block, DataBlock, Kernels, RecoverError, naive};
 
 /// Bytes before and after a block that no kernel may touch.
 const GUARD: usize = 64;
@@ -110,8 +110,8 @@ impl Row {
         self.p.len
     }
 
-    pub fn sources(&self) -> Vec<Source<'_>> {
-        self.exponents.iter().zip(&self.data).map(|(e, block)| Source::new(*e, block.bytes())).collect()
+    pub fn sources(&self) -> Vec<DataBlock<'_>> {
+        self.exponents.iter().zip(&self.data).map(|(e, block)| DataBlock::new(*e, block.bytes())).collect()
     }
 
     pub fn places(&self) -> Vec<Place> {

@@ -6,7 +6,7 @@ pub(crate) mod syscall;
 pub(crate) mod uring;
 
 use crate::base::time::{Instant, WallTime};
-use crate::op::{Done, Key, Op};
+use crate::op::{Completion, Op, OpKey};
 
 /// How long a reap may block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,14 +23,14 @@ pub trait Backend {
     /// Takes every operation out of `batch` and starts it, now or as soon as there is room. Each
     /// comes back exactly once through [`Backend::reap`], possibly after a short transfer; the core
     /// then submits the rest.
-    fn submit(&mut self, batch: &mut Vec<(Key, Op)>);
+    fn submit(&mut self, batch: &mut Vec<(OpKey, Op)>);
 
     /// Appends what has completed to `done`; true if anything was appended.
-    fn reap(&mut self, done: &mut Vec<Done>, wait: Wait) -> bool;
+    fn reap(&mut self, done: &mut Vec<Completion>, wait: Wait) -> bool;
 
     /// The outcome of `key` is no longer wanted. It still comes back through [`Backend::reap`],
     /// soon. Only called for operations that wait on a peer.
-    fn cancel(&mut self, key: Key);
+    fn cancel(&mut self, key: OpKey);
 
     /// The time.
     fn now(&self) -> Instant;

@@ -8,7 +8,7 @@ use crate::base::error::IoError;
 use crate::base::event::EventFd;
 use crate::base::system::SignalMask;
 use crate::base::time::{Instant, WallTime};
-use crate::op::{Done, Key, Op};
+use crate::op::{Completion, Op, OpKey};
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -24,9 +24,9 @@ pub(crate) struct SyscallBackend {
     event: Arc<EventFd>,
     pool: Pool,
     /// Operations on streams that would have blocked.
-    waiting: Vec<(Key, Op)>,
+    waiting: Vec<(OpKey, Op)>,
     /// Completed, not reaped yet.
-    finished: Vec<Done>,
+    finished: Vec<Completion>,
     pollfds: Vec<libc::pollfd>,
 }
 
@@ -71,27 +71,27 @@ impl SyscallBackend {
             }
             if let Some(result) = attempt(&mut self.waiting[index].1) {
                 let (key, op) = self.waiting.swap_remove(index);
-                self.finished.push(Done { key, result, op });
+                self.finished.push(Completion { key, result, op });
             }
         }
     }
 }
 
 impl Backend for SyscallBackend {
-    fn submit(&mut self, batch: &mut Vec<(Key, Op)>) {
+    fn submit(&mut self, batch: &mut Vec<(OpKey, Op)>) {
         for (key, mut op) in batch.drain(..) {
             if !op.waits_on_peer() {
                 self.pool.give(key, op);
                 continue;
             }
             match attempt(&mut op) {
-                Some(result) => self.finished.push(Done { key, result, op }),
+                Some(result) => self.finished.push(Completion { key, result, op }),
                 None => self.waiting.push((key, op)),
             }
         }
     }
 
-    fn reap(&mut self, done: &mut Vec<Done>, wait: Wait) -> bool {
+    fn reap(&mut self, done: &mut Vec<Completion>, wait: Wait) -> bool {
         let before = done.len();
         done.append(&mut self.finished);
         self.pool.take(done);
@@ -104,10 +104,10 @@ impl Backend for SyscallBackend {
         done.len() > before
     }
 
-    fn cancel(&mut self, key: Key) {
+    fn cancel(&mut self, key: OpKey) {
         if let Some(index) = self.waiting.iter().position(|(waiting, _)| *waiting == key) {
             let (key, op) = self.waiting.swap_remove(index);
-            self.finished.push(Done { key, result: Err(IoError::from_errno(libc::ECANCELED)), op });
+            self.finished.push(Completion { key, result: Err(IoError::from_errno(libc::ECANCELED)), op });
         }
     }
 
@@ -219,13 +219,13 @@ struct Pool {
 struct PoolShared {
     queue: Mutex<Queue>,
     work: Condvar,
-    results: Mutex<Vec<Done>>,
+    results: Mutex<Vec<Completion>>,
     core: Waker,
 }
 
 #[derive(Default)]
 struct Queue {
-    jobs: VecDeque<(Key, Op)>,
+    jobs: VecDeque<(OpKey, Op)>,
     idle: usize,
     stop: bool,
 }
@@ -235,7 +235,7 @@ impl PoolShared {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn results(&self) -> MutexGuard<'_, Vec<Done>> {
+    fn results(&self) -> MutexGuard<'_, Vec<Completion>> {
         self.results.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -247,7 +247,7 @@ impl PoolShared {
             if let Some((key, mut op)) = queue.jobs.pop_front() {
                 drop(queue);
                 let result = answer(|| execute(&mut op));
-                self.results().push(Done { key, result, op });
+                self.results().push(Completion { key, result, op });
                 self.core.wake_by_ref();
                 queue = self.queue();
             } else if queue.stop {
@@ -268,7 +268,7 @@ impl Pool {
         Pool { shared: Arc::new(shared), threads: Vec::new(), threads_max }
     }
 
-    fn give(&mut self, key: Key, op: Op) {
+    fn give(&mut self, key: OpKey, op: Op) {
         let mut queue = self.shared.queue();
         queue.jobs.push_back((key, op));
         let more = queue.jobs.len() > queue.idle && self.threads.len() < self.threads_max;
@@ -286,14 +286,14 @@ impl Pool {
                     let job = self.shared.queue().jobs.pop_back();
                     if let Some((key, mut op)) = job {
                         let result = answer(|| execute(&mut op));
-                        self.shared.results().push(Done { key, result, op });
+                        self.shared.results().push(Completion { key, result, op });
                     }
                 }
             }
         }
     }
 
-    fn take(&self, done: &mut Vec<Done>) {
+    fn take(&self, done: &mut Vec<Completion>) {
         done.append(&mut self.shared.results());
     }
 }

@@ -17,7 +17,7 @@ use crate::executor::sync::{OneshotReceiver, oneshot};
 use crate::memory::buf::{Buf, BufMut};
 use crate::op::aim::{Outcome, aim, known};
 use crate::op::traffic::Traffic;
-use crate::op::{Bufs, Durability, Key, Op, Transfer, Unmap};
+use crate::op::{Bufs, Durability, Op, OpKey, Transfer, Unmap};
 use crate::stream::{Listener, Stream};
 use std::any::Any;
 use std::fmt;
@@ -433,7 +433,7 @@ type Finish<T> = fn(Result<usize, IoError>, Op) -> T;
 #[must_use = "the outcome of an operation may be an error"]
 pub struct OpFuture<T> {
     core: Core,
-    key: Option<Key>,
+    key: Option<OpKey>,
     finish: Finish<T>,
 }
 

@@ -37,7 +37,7 @@ use crate::base::time::Instant;
 use crate::device::Device;
 use crate::executor::core::{Core, CoreIx};
 use crate::executor::shared::{CoreShared, Job, Mail, Message, Outbox, Spare};
-use crate::op::{Done, Key, Op};
+use crate::op::{Completion, Op, OpKey};
 use ops::{OpSlot, OpState};
 use tasks::{MAIN, Task, TaskFuture};
 use wake::CURRENT;
@@ -85,10 +85,10 @@ pub(crate) struct Inner {
     ops: RefCell<Vec<OpSlot>>,
     free_ops: RefCell<Vec<u32>>,
     in_flight: Cell<usize>,
-    batch: RefCell<Vec<(Key, Op)>>,
+    batch: RefCell<Vec<(OpKey, Op)>>,
     /// Done already, with how much they moved: they end with the next reap.
-    finishing: RefCell<Vec<(Key, usize)>>,
-    done: RefCell<Vec<Done>>,
+    finishing: RefCell<Vec<(OpKey, usize)>>,
+    done: RefCell<Vec<Completion>>,
     /// Modelled drives on which something of this core may be in flight.
     watched: RefCell<Vec<Device>>,
     sleeps_exactly: Cell<bool>,
@@ -277,7 +277,7 @@ impl Inner {
             return;
         }
         // Futures held elsewhere may still want an outcome; but nothing will poll them any more.
-        let waiting: Vec<Key> = (0..self.ops.borrow().len()).map(|index| Key(index as u32)).collect();
+        let waiting: Vec<OpKey> = (0..self.ops.borrow().len()).map(|index| OpKey(index as u32)).collect();
         for key in waiting {
             let pending = matches!(self.ops.borrow()[key.0 as usize].state, OpState::Pending { .. });
             if pending {

@@ -16,7 +16,7 @@ use crate::executor::core::Core;
 use crate::executor::serve::{self, Serve, Served};
 use crate::model::drive::ModelledDrive;
 use crate::op::traffic::{Counted, Traffic};
-use crate::op::{Done, Key, Op, Progress};
+use crate::op::{Completion, Op, OpKey, Progress};
 
 pub(super) enum OpState {
     Free,
@@ -47,7 +47,7 @@ fn modelled(device: &Device) -> Option<&ModelledDrive> {
 
 impl Inner {
     /// Queues an operation for the next batch, or has a task or a model do it.
-    pub(crate) fn start(self: &Rc<Inner>, op: Op, started: &'static Location<'static>) -> Key {
+    pub(crate) fn start(self: &Rc<Inner>, op: Op, started: &'static Location<'static>) -> OpKey {
         let key = self.new_op(started);
         if let Some(reporting) = Reporting::of(&op) {
             self.ops.borrow_mut()[key.0 as usize].reporting = Some(reporting);
@@ -78,7 +78,7 @@ impl Inner {
     fn start_served(
         self: &Rc<Inner>,
         server: Arc<dyn Serve>,
-        key: Key,
+        key: OpKey,
         mut op: Op,
         started: &'static Location<'static>,
     ) {
@@ -90,7 +90,7 @@ impl Inner {
         self.spawn(Box::pin(task), started);
     }
 
-    fn start_modelled(&self, device: &Device, key: Key, op: Op) {
+    fn start_modelled(&self, device: &Device, key: OpKey, op: Op) {
         let mut watched = self.watched.borrow_mut();
         if !watched.iter().any(|watched| watched.same(device)) {
             if !self.sleeps_exactly.replace(true) {
@@ -105,7 +105,7 @@ impl Inner {
 
     /// Takes what completed on modelled drives; answers how long a reap may block before there is
     /// more.
-    fn look_at_modelled(&self, done: &mut Vec<Done>, wait: Wait) -> Wait {
+    fn look_at_modelled(&self, done: &mut Vec<Completion>, wait: Wait) -> Wait {
         let mut watched = self.watched.borrow_mut();
         let mut again = None;
         watched.retain(|device| {
@@ -128,7 +128,7 @@ impl Inner {
         result: Result<usize, IoError>,
         op: Op,
         at: &'static Location<'static>,
-    ) -> Key {
+    ) -> OpKey {
         let key = self.new_op(at);
         let slot = &mut self.ops.borrow_mut()[key.0 as usize];
         (slot.state, slot.op) = (OpState::Done(result), Some(op));
@@ -136,7 +136,7 @@ impl Inner {
     }
 
     /// An operation that is done, and ends with the next reap.
-    pub(crate) fn finishing(&self, moved: usize, op: Op, at: &'static Location<'static>) -> Key {
+    pub(crate) fn finishing(&self, moved: usize, op: Op, at: &'static Location<'static>) -> OpKey {
         let key = self.new_op(at);
         self.ops.borrow_mut()[key.0 as usize].op = Some(op);
         self.in_flight.set(self.in_flight.get() + 1);
@@ -146,24 +146,24 @@ impl Inner {
 
     /// A slot for a drive's operation that is pending. Its content is set in place: to move the
     /// slot costs more than to fill it.
-    fn new_op(&self, started: &'static Location<'static>) -> Key {
+    fn new_op(&self, started: &'static Location<'static>) -> OpKey {
         let mut ops = self.ops.borrow_mut();
         let pending = OpState::Pending { wake: None, wanted: true, peer: false };
         match self.free_ops.borrow_mut().pop() {
             Some(index) => {
                 let slot = &mut ops[index as usize];
                 (slot.state, slot.counted, slot.started) = (pending, None, started);
-                Key(index)
+                OpKey(index)
             }
             None => {
                 ops.push(OpSlot { state: pending, op: None, counted: None, reporting: None, started });
-                Key(u32::try_from(ops.len() - 1).expect("fewer operations than memory"))
+                OpKey(u32::try_from(ops.len() - 1).expect("fewer operations than memory"))
             }
         }
     }
 
     /// Counts an operation on so many bytes from now until it completes.
-    pub(crate) fn count_op(&self, key: Key, traffic: &Rc<Traffic>, bytes: u64) {
+    pub(crate) fn count_op(&self, key: OpKey, traffic: &Rc<Traffic>, bytes: u64) {
         let slot = &mut self.ops.borrow_mut()[key.0 as usize];
         if matches!(slot.state, OpState::Pending { .. }) {
             slot.counted = Some(Counted::new(traffic, bytes, self.turn_time()));
@@ -171,7 +171,7 @@ impl Inner {
     }
 
     /// The operation is a flush for the user of `device`, if it was not done at once.
-    pub(crate) fn flush_through(&self, key: Key, device: &Device) {
+    pub(crate) fn flush_through(&self, key: OpKey, device: &Device) {
         if let Some(reporting) = &mut self.ops.borrow_mut()[key.0 as usize].reporting {
             reporting.asked_through(device);
         }
@@ -185,7 +185,7 @@ impl Inner {
     }
 
     /// The outcome of an operation, if it has come; frees the slot.
-    pub(crate) fn poll_op(&self, key: Key, context: &Context<'_>) -> Poll<(Result<usize, IoError>, Op)> {
+    pub(crate) fn poll_op(&self, key: OpKey, context: &Context<'_>) -> Poll<(Result<usize, IoError>, Op)> {
         let mut ops = self.ops.borrow_mut();
         let OpSlot { state, op, reporting, .. } = &mut ops[key.0 as usize];
         match (&mut *state, &mut *reporting) {
@@ -210,7 +210,7 @@ impl Inner {
 
     /// The outcome is no longer wanted. The slot stays until the operation is done, with its
     /// buffers.
-    pub(crate) fn forget_op(&self, key: Key) {
+    pub(crate) fn forget_op(&self, key: OpKey) {
         let mut ops = self.ops.borrow_mut();
         let OpSlot { state, op, reporting, .. } = &mut ops[key.0 as usize];
         match state {
@@ -240,7 +240,7 @@ impl Inner {
         drop(batch);
         match unstarted {
             Some((key, op)) => {
-                self.complete(Done { key, result: Err(IoError::from_errno(libc::ECANCELED)), op });
+                self.complete(Completion { key, result: Err(IoError::from_errno(libc::ECANCELED)), op });
             }
             None => self.backend.borrow_mut().cancel(key),
         }
@@ -283,8 +283,8 @@ impl Inner {
         any
     }
 
-    fn complete(&self, done: Done) {
-        let Done { key, result, mut op } = done;
+    fn complete(&self, done: Completion) {
+        let Completion { key, result, mut op } = done;
         // A peer's operation whose outcome is not wanted is not continued; a drive's write is, or
         // it would be torn.
         let abandoned = match &self.ops.borrow()[key.0 as usize].state {
@@ -305,7 +305,7 @@ impl Inner {
 
     /// The end of an operation, which is in its slot or comes back now: its outcome goes to the
     /// task that wants it.
-    fn settle(&self, key: Key, result: Result<usize, IoError>, back: Option<Op>) {
+    fn settle(&self, key: OpKey, result: Result<usize, IoError>, back: Option<Op>) {
         let mut ops = self.ops.borrow_mut();
         let OpSlot { state, op, counted, reporting, .. } = &mut ops[key.0 as usize];
         let OpState::Pending { wake, wanted, .. } = state else { unreachable!("an operation ends once") };
@@ -345,7 +345,7 @@ impl Inner {
     }
 
     /// Where the caller started an operation.
-    pub(crate) fn op_started(&self, key: Key) -> &'static Location<'static> {
+    pub(crate) fn op_started(&self, key: OpKey) -> &'static Location<'static> {
         self.ops.borrow()[key.0 as usize].started
     }
 }

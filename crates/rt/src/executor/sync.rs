@@ -48,15 +48,15 @@ impl Notify {
 
 /// A flag that, once set, stays set until reset: a [`Notify`] that remembers.
 #[derive(Default)]
-pub struct Event {
+pub struct Latch {
     set: Cell<bool>,
     notify: Notify,
 }
 
-impl Event {
+impl Latch {
     /// Not set.
-    pub fn new() -> Event {
-        Event::default()
+    pub fn new() -> Latch {
+        Latch::default()
     }
 
     /// Sets it and wakes all tasks that wait.

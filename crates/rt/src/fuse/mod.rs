@@ -78,7 +78,7 @@ pub enum UnmountError {
 
 /// A directory served by this process.
 #[derive(Debug)]
-pub struct Mount {
+pub struct FuseMount {
     dir: PathBuf,
     session: OwnedFd,
     by: Rights,
@@ -95,10 +95,10 @@ enum Rights {
     Helper,
 }
 
-impl Mount {
+impl FuseMount {
     /// Mounts on an empty directory. What a server that was killed has left mounted there is
     /// removed first.
-    pub fn new(dir: &Path, read_only: bool) -> Result<Mount, MountError> {
+    pub fn new(dir: &Path, read_only: bool) -> Result<FuseMount, MountError> {
         let (dir, stale) = make_room(dir)?;
         let (session, by) = match mount_ourselves(&dir, read_only) {
             Err(MountError::Other(error)) if error.errno() == libc::EPERM => {
@@ -106,7 +106,7 @@ impl Mount {
             }
             mounted => (mounted?, Rights::Own),
         };
-        Ok(Mount { dir, session, by, stale, served: Cell::new(false) })
+        Ok(FuseMount { dir, session, by, stale, served: Cell::new(false) })
     }
 
     /// Where it is, as an absolute path.
@@ -164,7 +164,7 @@ impl Mount {
     }
 }
 
-impl Drop for Mount {
+impl Drop for FuseMount {
     fn drop(&mut self) {
         // A mount that was served and not unmounted in order is left to the kernel, which answers
         // for a process that is gone, and to the next server, which removes it.

@@ -9,8 +9,8 @@ use crate::base::error::IoError;
 use crate::base::rng::Rng;
 use crate::device::{BlockGeometry, Device, Hosted, Kind};
 use crate::memory::pages::Pages;
-use crate::model::{Model, Request, Server};
-use crate::op::{Done, Key, Op};
+use crate::model::{DriveModel, Request, Server};
+use crate::op::{Completion, Op, OpKey};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
@@ -31,18 +31,18 @@ struct State {
     /// How many operations the server has.
     waiting: usize,
     /// Executed, but not by the core that waits for it.
-    done: Vec<(Waker, Done)>,
+    done: Vec<(Waker, Completion)>,
 }
 
 /// An operation in flight and whose it is.
 struct Waiting {
     core: Waker,
-    key: Key,
+    key: OpKey,
     op: Op,
 }
 
 impl ModelledDrive {
-    pub(crate) fn new(size_bytes: u64, sector_bytes: u32, model: &Model) -> ModelledDrive {
+    pub(crate) fn new(size_bytes: u64, sector_bytes: u32, model: &DriveModel) -> ModelledDrive {
         let mut rng = Rng::new(DRIVES.fetch_add(1, Ordering::Relaxed));
         let server = Server::new(model, size_bytes, &mut rng);
         let state = State { contents: Pages::default(), server, waiting: 0, done: Vec::new() };
@@ -58,7 +58,7 @@ impl ModelledDrive {
     }
 
     /// Takes in an operation of `core`, which has to look at the drive from now on.
-    pub(crate) fn submit(&self, core: Waker, key: Key, op: Op) {
+    pub(crate) fn submit(&self, core: Waker, key: OpKey, op: Op) {
         let mut state = self.state();
         self.advance(&mut state, &core);
         let request = Request::of(&op, 1);
@@ -68,7 +68,7 @@ impl ModelledDrive {
 
     /// Takes what completed for `core`; answers how long until something completes next, if
     /// anything is in flight.
-    pub(crate) fn look(&self, core: &Waker, done: &mut Vec<Done>) -> Option<Duration> {
+    pub(crate) fn look(&self, core: &Waker, done: &mut Vec<Completion>) -> Option<Duration> {
         let mut state = self.state();
         self.advance(&mut state, core);
         done.extend(state.done.extract_if(.., |(owner, _)| same(owner, core)).map(|(_, done)| done));
@@ -84,7 +84,7 @@ impl ModelledDrive {
         for Waiting { core: owner, key, mut op } in due {
             let result = self.execute(&mut state.contents, &mut op);
             let elsewhere = (!same(&owner, core)).then(|| owner.clone());
-            state.done.push((owner, Done { key, result, op }));
+            state.done.push((owner, Completion { key, result, op }));
             if let Some(elsewhere) = elsewhere {
                 elsewhere.wake();
             }
@@ -146,7 +146,12 @@ impl Hosted for ModelledDrive {
 impl Device {
     /// A drive in memory of zeros that takes as long as `model` says, in real time; only what is
     /// written takes space. Panics if the size is not whole sectors of 512 or 4096 bytes.
-    pub fn modelled(name: impl Into<String>, size_bytes: u64, sector_bytes: u32, model: &Model) -> Device {
+    pub fn modelled(
+        name: impl Into<String>,
+        size_bytes: u64,
+        sector_bytes: u32,
+        model: &DriveModel,
+    ) -> Device {
         assert!(matches!(sector_bytes, 512 | 4096), "sectors are 512 or 4096 bytes");
         assert!(size_bytes.is_multiple_of(u64::from(sector_bytes)), "a drive is whole sectors");
         let geometry =

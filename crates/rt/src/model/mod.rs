@@ -23,7 +23,7 @@ pub use flash::{Burst, Collection, Flash};
 
 /// The figures of a drive.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Model {
+pub struct DriveModel {
     /// How many operations the drive takes at a time, at least 1. What is more waits in the host.
     pub queue_depth: u32,
     /// The host sends up to so many reads, or writes, in a row as long as there are any, before it
@@ -37,7 +37,7 @@ pub struct Model {
     pub media: Media,
 }
 
-impl Model {
+impl DriveModel {
     /// Whether it has a head that moves.
     #[must_use]
     pub fn rotational(&self) -> bool {
@@ -127,7 +127,7 @@ enum Serving<T> {
 
 impl<T> Server<T> {
     /// A drive of `size_bytes` that has rested for ever. What is left to chance comes from `rng`.
-    pub(crate) fn new(model: &Model, size_bytes: u64, rng: &mut Rng) -> Server<T> {
+    pub(crate) fn new(model: &DriveModel, size_bytes: u64, rng: &mut Rng) -> Server<T> {
         let cache = Cache { bytes: model.cache_bytes, flush: nanos(model.flush) };
         let media = match &model.media {
             Media::Flash(flash) => Serving::Flash(FlashServer::new(flash, cache, rng.fork())),

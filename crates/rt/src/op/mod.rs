@@ -12,7 +12,7 @@ use std::os::fd::OwnedFd;
 
 /// Names an operation in flight: the index of its slot in the core's table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Key(pub u32);
+pub struct OpKey(pub u32);
 
 /// How durable a write is when it completes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -151,9 +151,9 @@ pub enum Op {
 
 /// A finished operation on its way back to the core.
 #[derive(Debug)]
-pub struct Done {
+pub struct Completion {
     /// Which operation.
-    pub key: Key,
+    pub key: OpKey,
     /// How many bytes moved in this round (0 for operations that move none), or the failure.
     pub result: Result<usize, IoError>,
     /// The operation with its buffers.

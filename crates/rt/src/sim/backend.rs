@@ -4,7 +4,7 @@ use crate::backend::{Backend, Wait};
 use crate::base::error::IoError;
 use crate::base::rng::{Rng, mix};
 use crate::base::time::{Instant, WallTime};
-use crate::op::{Done, Key, Op};
+use crate::op::{Completion, Op, OpKey};
 use crate::sim::drive::{Accepted, Drive, DriveHandle};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -24,7 +24,7 @@ pub(crate) struct Shared {
     /// When drives with a model have news next, with their ids.
     pub(crate) wakes: BTreeMap<(Instant, u64), DriveHandle>,
     /// What has completed, by core, until the core takes it.
-    pub(crate) done: Vec<Vec<Done>>,
+    pub(crate) done: Vec<Vec<Completion>>,
     pub(crate) ops_submitted: u64,
     /// The power goes when this many operations have been submitted.
     pub(crate) cut_after_ops: Option<u64>,
@@ -44,7 +44,7 @@ pub(crate) type EventKey = (Instant, u64, u64);
 #[derive(Debug)]
 pub(crate) struct Event {
     pub(crate) core: usize,
-    pub(crate) key: Key,
+    pub(crate) key: OpKey,
     pub(crate) op: Op,
     pub(crate) accepted: Accepted,
 }
@@ -86,14 +86,14 @@ impl Shared {
         }
     }
 
-    fn submit(&mut self, core: usize, key: Key, op: Op) {
+    fn submit(&mut self, core: usize, key: OpKey, op: Op) {
         if self.cut {
             return;
         }
         let now = self.now();
         let Some(drive) = drive_of(&op).cloned() else {
             // Files and sockets of the machine do not exist in here.
-            self.done[core].push(Done { key, result: Err(IoError::UNSUPPORTED), op });
+            self.done[core].push(Completion { key, result: Err(IoError::UNSUPPORTED), op });
             return;
         };
         let mut guard = drive.lock();
@@ -142,12 +142,12 @@ pub(crate) struct SimBackend {
 }
 
 impl Backend for SimBackend {
-    fn submit(&mut self, batch: &mut Vec<(Key, Op)>) {
+    fn submit(&mut self, batch: &mut Vec<(OpKey, Op)>) {
         let mut shared = self.shared.borrow_mut();
         batch.drain(..).for_each(|(key, op)| shared.submit(self.core, key, op));
     }
 
-    fn reap(&mut self, done: &mut Vec<Done>, wait: Wait) -> bool {
+    fn reap(&mut self, done: &mut Vec<Completion>, wait: Wait) -> bool {
         assert_eq!(wait, Wait::No, "the world decides when time passes");
         let completed = &mut self.shared.borrow_mut().done[self.core];
         let any = !completed.is_empty();
@@ -155,7 +155,7 @@ impl Backend for SimBackend {
         any
     }
 
-    fn cancel(&mut self, _key: Key) {
+    fn cancel(&mut self, _key: OpKey) {
         // Nothing here waits on a peer: such operations completed when they were submitted.
     }
 

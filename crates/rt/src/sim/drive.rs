@@ -5,7 +5,7 @@ use crate::base::rng::Rng;
 use crate::base::time::Instant;
 use crate::device::{Device, Hosted};
 use crate::memory::pages::{PAGE_BYTES, Pages};
-use crate::model::Model;
+use crate::model::DriveModel;
 use crate::op::{Durability, Op};
 use crate::sim::control::WriteRecord;
 use crate::sim::service::Service;
@@ -53,7 +53,7 @@ pub struct DriveConfig {
     /// as a member. Whole sectors.
     pub kept_bytes: Range<u64>,
     /// How long everything takes, instead of the latencies and limits above.
-    pub model: Option<Model>,
+    pub model: Option<DriveModel>,
     /// Its name in reports.
     pub name: String,
 }

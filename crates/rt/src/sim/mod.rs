@@ -15,4 +15,4 @@ mod world;
 pub use control::{DriveControl, WriteRecord};
 pub use drive::{DriveConfig, DriveSnapshot};
 pub use service::DriveTotals;
-pub use world::{Outcome, World, WorldConfig};
+pub use world::{RunOutcome, SimWorld, WorldConfig};

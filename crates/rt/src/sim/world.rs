@@ -8,7 +8,7 @@ use crate::device::{BlockGeometry, Device, Kind, Losses};
 use crate::executor::Inner;
 use crate::executor::core::{Core, CoreIx};
 use crate::executor::shared::CoreShared;
-use crate::model::Model;
+use crate::model::DriveModel;
 use crate::sim::backend::{Event, Shared, SimBackend};
 use crate::sim::control::DriveControl;
 use crate::sim::drive::{Chooser, Drive, DriveConfig, DriveHandle};
@@ -52,7 +52,7 @@ impl Default for WorldConfig {
 
 /// How a run ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome<T> {
+pub enum RunOutcome<T> {
     /// The main future returned.
     Done(T),
     /// The power went.
@@ -63,15 +63,15 @@ pub enum Outcome<T> {
     TimeLimit,
 }
 
-impl<T> Outcome<T> {
+impl<T> RunOutcome<T> {
     /// The result of a run that ended by itself; panics with what happened otherwise.
     #[track_caller]
     pub fn expect_done(self) -> T {
         match self {
-            Outcome::Done(value) => value,
-            Outcome::PowerCut => panic!("the power was cut"),
-            Outcome::Stuck(report) => panic!("nothing can make progress:\n{}", report.join("\n")),
-            Outcome::TimeLimit => panic!("the limit of time or polls was reached"),
+            RunOutcome::Done(value) => value,
+            RunOutcome::PowerCut => panic!("the power was cut"),
+            RunOutcome::Stuck(report) => panic!("nothing can make progress:\n{}", report.join("\n")),
+            RunOutcome::TimeLimit => panic!("the limit of time or polls was reached"),
         }
     }
 }
@@ -84,7 +84,7 @@ const SKIP: Duration = Duration::from_micros(20);
 type CutChooser = Box<dyn FnMut(usize) -> usize>;
 
 /// Drives, time and chance. Drives keep their contents from run to run: running again is a restart.
-pub struct World {
+pub struct SimWorld {
     config: WorldConfig,
     shared: Rc<RefCell<Shared>>,
     drives: Vec<DriveHandle>,
@@ -94,9 +94,9 @@ pub struct World {
     choose: Option<CutChooser>,
 }
 
-impl World {
+impl SimWorld {
     /// A world without drives. Panics without cores.
-    pub fn new(config: WorldConfig) -> World {
+    pub fn new(config: WorldConfig) -> SimWorld {
         assert!(config.cores > 0, "a world needs a core");
         let shared = Shared {
             rng: Rng::new(config.seed),
@@ -111,7 +111,7 @@ impl World {
             serial: 0,
             orderly: false,
         };
-        World {
+        SimWorld {
             config,
             shared: Rc::new(RefCell::new(shared)),
             drives: Vec::new(),
@@ -124,7 +124,7 @@ impl World {
     /// Adds a drive of zeros. Panics if its size is not whole sectors.
     pub fn add_drive(&mut self, config: DriveConfig) -> Device {
         let rng = self.shared.borrow_mut().rng.fork();
-        let rotational = config.model.as_ref().is_some_and(Model::rotational);
+        let rotational = config.model.as_ref().is_some_and(DriveModel::rotational);
         let geometry = BlockGeometry { rotational, ..BlockGeometry::of_sectors(config.sector_bytes) };
         let (name, size_bytes) = (config.name.clone(), config.size_bytes);
         let drive = DriveHandle::new(Drive::new(self.drives.len() as u64 + 100, config, rng));
@@ -191,7 +191,7 @@ impl World {
     /// Runs until `main` (on core 0) returns, the power goes, or nothing moves any more. Every task
     /// and value of the run is dropped at the end. Operations then in flight still reach the
     /// drives, unless the power went.
-    pub fn run<T, F>(&mut self, main: F) -> Outcome<T>
+    pub fn run<T, F>(&mut self, main: F) -> RunOutcome<T>
     where
         F: AsyncFnOnce(Core) -> T,
     {
@@ -204,10 +204,10 @@ impl World {
             self.step_until_end(&cores, main)
         };
         let outcome = match ended {
-            End::Main => Outcome::Done(value.expect("the main future returned")),
-            End::Cut => Outcome::PowerCut,
-            End::Stuck => Outcome::Stuck(self.report(&cores)),
-            End::Limit => Outcome::TimeLimit,
+            End::Main => RunOutcome::Done(value.expect("the main future returned")),
+            End::Cut => RunOutcome::PowerCut,
+            End::Stuck => RunOutcome::Stuck(self.report(&cores)),
+            End::Limit => RunOutcome::TimeLimit,
         };
         cores.iter().for_each(|core| core.shut_down(false));
         if ended == End::Cut {
@@ -430,7 +430,7 @@ impl Shared {
     fn complete(&mut self, drive: &mut Drive, mut event: Event, now: Instant) {
         let result = drive.complete(&mut event.op, event.accepted, now);
         self.note(drive.id, u64::from(result.is_ok()) << 32 | u64::from(event.key.0));
-        self.done[event.core].push(crate::op::Done { key: event.key, result, op: event.op });
+        self.done[event.core].push(crate::op::Completion { key: event.key, result, op: event.op });
     }
 }
 

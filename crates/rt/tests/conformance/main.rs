@@ -18,9 +18,9 @@ use std::time::Duration;
 use std::vec::Drain;
 use wattle_rt::model::{Flash, Media};
 use wattle_rt::{
-    BackendChoice, BackendError, Buf, BufMut, Core, CoreIx, Device, Direct, DriveConfig, Durability, IoError,
-    IoErrorKind, Lock, Message, Model, OpenError, OpenOptions, RingMode, Rng, RuntimeConfig, Traffic, Unmap,
-    World, WorldConfig, mailbox, race, run, sync,
+    BackendChoice, BackendError, Buf, BufMut, Core, CoreIx, Device, Direct, DriveConfig, DriveModel,
+    Durability, IoError, IoErrorKind, Lock, Message, OpenError, OpenOptions, RingMode, Rng, RuntimeConfig,
+    SimWorld, Traffic, Unmap, WorldConfig, mailbox, race, run, sync,
 };
 
 const SIZE: u64 = 8 << 20;
@@ -73,14 +73,14 @@ fn on_every_backend(cores: usize, test: impl AsyncFn(Core, Device)) {
         run(config(backend, cores), async |core| test(core, drive).await).unwrap();
     }
     for seed in 0..3 {
-        let mut world = World::new(WorldConfig { seed, cores, ..WorldConfig::default() });
+        let mut world = SimWorld::new(WorldConfig { seed, cores, ..WorldConfig::default() });
         let drive = world.add_drive(DriveConfig { size_bytes: SIZE, ..DriveConfig::default() });
         world.run(async |core| test(core, drive).await).expect_done();
     }
 }
 
 /// A drive of a million operations a second, 20 µs each.
-fn fast() -> Model {
+fn fast() -> DriveModel {
     let latency = Duration::from_micros(20);
     let flash = Flash {
         reads_per_second: 1_000_000,
@@ -94,7 +94,7 @@ fn fast() -> Model {
         burst: None,
         collection: None,
     };
-    Model { queue_depth: 32, group: 0, cache_bytes: 0, flush: latency, media: Media::Flash(flash) }
+    DriveModel { queue_depth: 32, group: 0, cache_bytes: 0, flush: latency, media: Media::Flash(flash) }
 }
 
 fn pattern(seed: u64, len: usize) -> Buf {
@@ -407,7 +407,7 @@ fn what_was_begun_on_a_drive_in_memory_is_done_when_the_runtime_has_ended() {
     };
     let [real, simulated] = [Device::mem(SIZE), Device::mem(SIZE)];
     run(config(BackendChoice::Auto, 1), async |core| begin(&core, &real)).unwrap();
-    World::new(WorldConfig::default()).run(async |core| begin(&core, &simulated)).expect_done();
+    SimWorld::new(WorldConfig::default()).run(async |core| begin(&core, &simulated)).expect_done();
     for drive in [real, simulated] {
         let mut seen = [0; 512];
         drive.read_blocking(512, &mut seen).unwrap();
@@ -576,7 +576,7 @@ fn semaphores_are_fair_and_events_remembered() {
         let semaphore = Rc::new(sync::Semaphore::new(3));
         let order = Rc::new(RefCell::new(Vec::new()));
         let all = semaphore.acquire(3).await;
-        let event = Rc::new(sync::Event::new());
+        let event = Rc::new(sync::Latch::new());
         let mut tasks = Vec::new();
         for (index, amount) in [(0, 2), (1, 3), (2, 1)] {
             let (core2, semaphore, order) = (core.clone(), semaphore.clone(), order.clone());

@@ -2,14 +2,14 @@
 
 use wattle_control::facts::Features;
 use wattle_control::start::Claimed;
-use wattle_engine::geometry::{Geometry, Kind, layout_name};
+use wattle_engine::geometry::{Geometry, LevelKind, layout_name};
 use wattle_engine::units::{MemberIx, SECTOR_BYTES};
 
 use crate::protocol::why::DecisionReport;
 
 /// An array.
 #[derive(Debug, Clone)]
-pub struct Facts {
+pub struct ServedFacts {
     /// Its name.
     pub name: String,
     /// Absent without metadata.
@@ -27,7 +27,7 @@ pub struct Facts {
     pub decisions: Vec<DecisionReport>,
 }
 
-impl Facts {
+impl ServedFacts {
     /// The facts of an array with metadata.
     pub fn of_claimed(claimed: &Claimed) -> Self {
         let assembly = claimed.assembly();
@@ -41,7 +41,7 @@ impl Facts {
             uuid: Some(assembly.uuid().to_string()),
             metadata: Some(assembly.array.version.to_string()),
             consistency: match geometry.kind() {
-                Kind::Striped => "none",
+                LevelKind::Striped => "none",
                 _ if assembly.array.features.intersects(Features::PPL | Features::MULTIPLE_PPLS) => "ppl",
                 _ if assembly.bitmap.is_some() => "bitmap",
                 _ => "resync",

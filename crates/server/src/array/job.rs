@@ -5,20 +5,20 @@ use wattle_control::events::action_word;
 use wattle_control::size::Iec;
 use wattle_control::{Code, Problem};
 use wattle_engine::array::ArrayStatus;
-use wattle_engine::geometry::{Kind, Level};
+use wattle_engine::geometry::{Level, LevelKind};
 use wattle_engine::sync::{
-    Action, JobEnd, JobError, LimitedBy, Mismatch, MismatchKind, SyncReport as Ended, SyncStatus,
+    FinishedJob as Ended, JobEnd, JobError, JobKind, LimitedBy, Mismatch, MismatchKind, SyncStatus,
 };
 use wattle_engine::units::{MemberIx, SECTOR_BYTES, Sector};
 use wattle_engine::{MemberState, RepairSource as Source};
 
 use super::members::Seats;
-use crate::protocol::RepairSource;
-use crate::protocol::report::{LimitReport, MismatchReport, ScrubReport, SyncReport};
+use crate::protocol::RepairChoice;
+use crate::protocol::report::{JobStatus, LimitReport, MismatchReport, ScrubReport};
 
 /// Whether an operator asked for it.
-pub fn is_scrub(action: Action) -> bool {
-    matches!(action, Action::Check | Action::Repair)
+pub fn is_scrub(action: JobKind) -> bool {
+    matches!(action, JobKind::Check | JobKind::Repair)
 }
 
 /// The seats of members that are being filled.
@@ -36,9 +36,9 @@ pub fn sync_report(
     seats: &Seats<'_>,
     filling: &[MemberIx],
     speed_max: Option<u64>,
-) -> SyncReport {
-    let filling = if sync.action == Action::Recover { filling } else { &[] };
-    SyncReport {
+) -> JobStatus {
+    let filling = if sync.action == JobKind::Recover { filling } else { &[] };
+    JobStatus {
         action: action_word(sync.action).to_owned(),
         members: filling.iter().map(|seat| seats.name(*seat).to_owned()).collect(),
         done_bytes: bytes(sync.position),
@@ -72,7 +72,7 @@ fn limit(sync: &SyncStatus, seats: &Seats<'_>, speed_max: Option<u64>) -> Option
 }
 
 /// A run that begins.
-pub fn begun(run: u64, action: Action, source: Option<String>, started: String) -> ScrubReport {
+pub fn begun(run: u64, action: JobKind, source: Option<String>, started: String) -> ScrubReport {
     ScrubReport {
         run,
         action: action_word(action).to_owned(),
@@ -144,29 +144,29 @@ fn place(mismatch: &Mismatch, seats: &Seats<'_>) -> MismatchReport {
 }
 
 /// What the engine is told to take for right.
-pub fn engine_source(source: &RepairSource, seats: &Seats<'_>) -> Result<Source, Problem> {
+pub fn engine_source(source: &RepairChoice, seats: &Seats<'_>) -> Result<Source, Problem> {
     match source {
-        RepairSource::Data => Ok(Source::ParityFromData),
-        RepairSource::Proof => Ok(Source::Raid6Culprit),
-        RepairSource::Majority => Ok(Source::Majority),
-        RepairSource::Member(member) => seats.find(member).map(Source::CopyFrom),
+        RepairChoice::Data => Ok(Source::ParityFromData),
+        RepairChoice::Proof => Ok(Source::Raid6Culprit),
+        RepairChoice::Majority => Ok(Source::Majority),
+        RepairChoice::Member(member) => seats.find(member).map(Source::CopyFrom),
     }
 }
 
 /// The source as the history keeps it.
-pub fn source_name(source: &RepairSource) -> String {
+pub fn source_name(source: &RepairChoice) -> String {
     match source {
-        RepairSource::Data => "data".to_owned(),
-        RepairSource::Proof => "proof".to_owned(),
-        RepairSource::Majority => "majority".to_owned(),
-        RepairSource::Member(member) => member.clone(),
+        RepairChoice::Data => "data".to_owned(),
+        RepairChoice::Proof => "proof".to_owned(),
+        RepairChoice::Majority => "majority".to_owned(),
+        RepairChoice::Member(member) => member.clone(),
     }
 }
 
 /// Where a level lets its own kind of repair be taken for granted, as md does for
 /// `sync_action=repair`.
-pub fn source_as_md(level: Level) -> Option<RepairSource> {
-    (level.kind() == Kind::Parity).then_some(RepairSource::Data)
+pub fn source_as_md(level: Level) -> Option<RepairChoice> {
+    (level.kind() == LevelKind::Parity).then_some(RepairChoice::Data)
 }
 
 /// Why no check or repair was started.

@@ -4,20 +4,20 @@
 
 use wattle_control::members::Member;
 use wattle_control::{Code, Problem};
-use wattle_engine::geometry::{Geometry, Kind, Level, Params, default_layout, parse_layout};
+use wattle_engine::geometry::{Geometry, Level, LevelKind, Params, default_layout, parse_layout};
 use wattle_engine::metadata::NoMetadata;
 use wattle_engine::units::{SECTOR_BYTES, Sector};
 use wattle_engine::{ArrayHandle, ArraySpec, MemberSpec};
 use wattle_rt::Core;
 
-use super::Facts;
+use super::ServedFacts;
 
 /// The same as mdadm's.
 const CHUNK_BYTES: u64 = 512 << 10;
 
 /// What such an array is to be.
 #[derive(Debug, Clone, Copy)]
-pub struct Shape<'a> {
+pub struct MadeUpShape<'a> {
     /// `5`, `raid5`.
     pub level: &'a str,
     /// The default where nothing is said.
@@ -30,7 +30,7 @@ pub struct Shape<'a> {
 #[derive(Debug)]
 pub struct MadeUpArray {
     /// What it is.
-    pub facts: Facts,
+    pub facts: ServedFacts,
     members: Vec<Member>,
     read_only: bool,
 }
@@ -40,7 +40,12 @@ impl MadeUpArray {
     ///
     /// # Errors
     /// A member is a file, or the numbers do not fit together.
-    pub fn new(name: &str, members: Vec<Member>, shape: Shape<'_>, read_only: bool) -> Result<Self, Problem> {
+    pub fn new(
+        name: &str,
+        members: Vec<Member>,
+        shape: MadeUpShape<'_>,
+        read_only: bool,
+    ) -> Result<Self, Problem> {
         if let Some(real) = members.iter().find(|member| !member.is_made_up()) {
             return Err(Problem::new(
                 Code::BadRequest,
@@ -54,7 +59,7 @@ impl MadeUpArray {
             .of_member(&real.name));
         }
         let geometry = geometry(&members, shape)?;
-        Ok(Self { facts: Facts::without_metadata(name, geometry), members, read_only })
+        Ok(Self { facts: ServedFacts::without_metadata(name, geometry), members, read_only })
     }
 
     /// Starts it on every core.
@@ -68,8 +73,8 @@ impl MadeUpArray {
     }
 }
 
-fn geometry(members: &[Member], shape: Shape<'_>) -> Result<Geometry, Problem> {
-    let Shape { level, chunk_bytes, layout } = shape;
+fn geometry(members: &[Member], shape: MadeUpShape<'_>) -> Result<Geometry, Problem> {
+    let MadeUpShape { level, chunk_bytes, layout } = shape;
     let bad = |what: String| {
         Problem::new(
             Code::BadRequest,
@@ -97,8 +102,8 @@ fn geometry(members: &[Member], shape: Shape<'_>) -> Result<Geometry, Problem> {
     let sizes = members.iter().map(|member| member.device.size_bytes() / SECTOR_BYTES);
     let smallest = sizes.clone().min().unwrap_or(0);
     let component_size = match level.kind() {
-        Kind::Striped => 0,
-        Kind::Mirrored | Kind::Parity => smallest / chunk.max(1) * chunk.max(1),
+        LevelKind::Striped => 0,
+        LevelKind::Mirrored | LevelKind::Parity => smallest / chunk.max(1) * chunk.max(1),
     };
     let params = Params {
         level,

@@ -4,7 +4,7 @@ use wattle_control::{Code, Problem};
 use wattle_engine::FailError;
 use wattle_engine::array::ArrayStatus;
 use wattle_engine::error::LeaveError;
-use wattle_engine::geometry::Kind;
+use wattle_engine::geometry::LevelKind;
 use wattle_engine::units::{MemberIx, Sector};
 
 /// The members in the seats of an array: the slots, then the replacements.
@@ -105,7 +105,7 @@ pub fn fail_problem(array: &str, member: &str, error: FailError, status: &ArrayS
 /// No member is spared, whole as they all are, because what would replace it is not known to be
 /// right.
 pub fn is_untrusted(status: &ArrayStatus) -> bool {
-    status.level.kind() == Kind::Parity && status.synced_below != Sector::MAX
+    status.level.kind() == LevelKind::Parity && status.synced_below != Sector::MAX
 }
 
 /// The consequence for the member that was to be failed.

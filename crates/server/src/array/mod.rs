@@ -18,22 +18,22 @@ use wattle_control::events::{self as array, Covered, Observed, action_word};
 use wattle_control::running::RunningArray;
 use wattle_control::spares::keep;
 use wattle_control::start::Started;
-use wattle_engine::array::{ArrayStatus, Tuning as ArrayTuning};
-use wattle_engine::geometry::Kind;
-use wattle_engine::sync::{Action, Goal, Pace, Tuning};
+use wattle_engine::array::{ArrayStatus, ArrayTuning};
+use wattle_engine::geometry::LevelKind;
+use wattle_engine::sync::{Goal, JobKind, JobTuning, Pace};
 use wattle_engine::{ArrayHandle, VolumeError};
 use wattle_rt::{Core, Instant};
 
-use crate::events::{Event, Events};
+use crate::events::{Events, ServerEvent};
 use crate::history::History;
-use crate::log::Log;
+use crate::log::ServerLog;
 use crate::protocol::report::{ArrayReport, ScrubReport, SpareReport, SpareState};
 use crate::protocol::why::WhyReport;
 use crate::settings::cache_entry_bytes;
 use crate::time::rfc3339;
 use crate::why;
-pub use facts::Facts;
-pub use made_up::{MadeUpArray, Shape};
+pub use facts::ServedFacts;
+pub use made_up::{MadeUpArray, MadeUpShape};
 use members::Seats;
 use report::{array_report, bad_blocks, bitmap_report, stripe_cache_size};
 
@@ -63,7 +63,7 @@ struct Kept {
 pub struct Served {
     core: Core,
     /// What it is.
-    pub facts: Facts,
+    pub facts: ServedFacts,
     /// Itself.
     pub handle: ArrayHandle,
     /// `None` for an array without metadata.
@@ -73,7 +73,7 @@ pub struct Served {
     /// What happened.
     events: Events,
     history: History,
-    log: Log,
+    log: ServerLog,
     /// How it was at the last look for events.
     last: RefCell<Option<Observed>>,
     scrub: RefCell<Option<Running>>,
@@ -92,11 +92,11 @@ impl Served {
     /// it needs is done by itself.
     pub async fn of_started(
         core: &Core,
-        facts: Facts,
+        facts: ServedFacts,
         started: Started,
         exports: Vec<String>,
         history: History,
-        log: &Log,
+        log: &ServerLog,
     ) -> Rc<Self> {
         let (handle, books) = (started.handle.clone(), started.books.clone());
         let replayed = started.replayed;
@@ -104,7 +104,7 @@ impl Served {
         let kept = Kept { running: running.clone(), books, told: Cell::new(0) };
         let served = Self::start(core, facts, handle, Some(kept), exports, history, log).await;
         if let Some(pieces) = replayed {
-            served.tell(Event::Array(array::Event::LogsReplayed { pieces }));
+            served.tell(ServerEvent::Array(array::ArrayEvent::LogsReplayed { pieces }));
         }
         core.spawn(keep(running));
         served
@@ -113,22 +113,22 @@ impl Served {
     /// An array without metadata that was just started.
     pub async fn of_made_up(
         core: &Core,
-        facts: Facts,
+        facts: ServedFacts,
         handle: ArrayHandle,
         exports: Vec<String>,
-        log: &Log,
+        log: &ServerLog,
     ) -> Rc<Self> {
         Self::start(core, facts, handle, None, exports, History::default(), log).await
     }
 
     async fn start(
         core: &Core,
-        facts: Facts,
+        facts: ServedFacts,
         handle: ArrayHandle,
         kept: Option<Kept>,
         exports: Vec<String>,
         history: History,
-        log: &Log,
+        log: &ServerLog,
     ) -> Rc<Self> {
         let served = Rc::new(Self {
             core: core.clone(),
@@ -142,7 +142,7 @@ impl Served {
             log: log.clone(),
             last: RefCell::default(),
             scrub: RefCell::default(),
-            pace: Cell::new(Tuning::default().pace),
+            pace: Cell::new(JobTuning::default().pace),
             goal: Cell::new(Goal::default()),
             read_deadline: Cell::new(ArrayTuning::default().read_deadline),
             paused: Cell::new(false),
@@ -210,7 +210,7 @@ impl Served {
             let end = job::ended(&run.report, last, &seats);
             *running = None;
             self.record(&end);
-            self.tell(Event::Scrub(Box::new(end)));
+            self.tell(ServerEvent::Scrub(Box::new(end)));
         }
         // The rest of one that something more urgent interrupted is a run of its own.
         if let (None, Some(sync)) = (running.as_ref(), &status.sync)
@@ -221,7 +221,7 @@ impl Served {
         }
     }
 
-    fn begin(&self, action: Action, source: Option<String>) -> Running {
+    fn begin(&self, action: JobKind, source: Option<String>) -> Running {
         let report = job::begun(self.history.next_run(), action, source, self.time());
         self.record(&report);
         Running { report, since: self.core.now() }
@@ -250,7 +250,7 @@ impl Served {
             ("read_deadline", humantime::format_duration(self.read_deadline.get()).to_string()),
             ("read_ahead_kb", kib(self.read_ahead_bytes.get())),
         ];
-        let cache = (self.facts.geometry.kind() == Kind::Parity)
+        let cache = (self.facts.geometry.kind() == LevelKind::Parity)
             .then(|| ("stripe_cache_size", stripe_cache_size(status).to_string()));
         settings.into_iter().chain(cache).map(|(key, value)| (key.to_owned(), value)).collect()
     }
@@ -300,7 +300,7 @@ impl Served {
         self.note_scrub(status);
         let name = &self.facts.name;
         for event in before.iter().flat_map(|before| array::between(name, before, &now, covered)) {
-            self.tell(Event::Array(event));
+            self.tell(ServerEvent::Array(event));
         }
     }
 
@@ -321,15 +321,15 @@ impl Served {
         kept.told.set(kept.running.events_count());
         for recorded in new {
             let time = rfc3339(recorded.at.secs).unwrap_or_default();
-            self.tell_at(time, Event::Array(recorded.event));
+            self.tell_at(time, ServerEvent::Array(recorded.event));
         }
     }
 
-    fn tell(&self, event: Event) {
+    fn tell(&self, event: ServerEvent) {
         self.tell_at(self.time(), event);
     }
 
-    fn tell_at(&self, time: String, event: Event) {
+    fn tell_at(&self, time: String, event: ServerEvent) {
         self.log.note(&format!("{}: {event}", self.facts.name));
         self.events.add(time, event);
     }

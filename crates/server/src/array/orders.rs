@@ -9,20 +9,20 @@ use wattle_control::running::{RunningArray, Terms};
 use wattle_control::undo::Recorder;
 use wattle_control::{Code, Problem};
 use wattle_engine::array::ArrayStatus;
-use wattle_engine::geometry::Kind;
-use wattle_engine::sync::{Action, Pace};
+use wattle_engine::geometry::LevelKind;
+use wattle_engine::sync::{JobKind, Pace};
 use wattle_engine::{Job, JobError};
 use wattle_rt::{Either, race};
 
 use super::job;
 use super::members::{Seats, fail_problem, is_untrusted, leave_problem, untrusted_problem};
 use super::{LOOK_AT_SCRUB, Running, Served, watch_scrub};
-use crate::events::Event;
+use crate::events::ServerEvent;
 use crate::ids::random_uuid;
-use crate::protocol::RepairSource;
+use crate::protocol::RepairChoice;
 use crate::protocol::forced;
 use crate::protocol::report::ScrubReport;
-use crate::settings::{self, CacheCeiling, Change};
+use crate::settings::{self, CacheCeiling, SettingChange};
 
 /// For what may be refused to be begun.
 const BEGIN_TIME_MAX: Duration = Duration::from_millis(300);
@@ -126,7 +126,7 @@ impl Served {
         let work = self.core.spawn(async move {
             let cleared = running.clear_bad_blocks(&asked).await;
             if let (Err(problem), Some(served)) = (&cleared, served.upgrade()) {
-                served.tell(Event::OrderFailed(Box::new(problem.clone())));
+                served.tell(ServerEvent::OrderFailed(Box::new(problem.clone())));
             }
             cleared
         });
@@ -158,24 +158,24 @@ impl Served {
 
     /// Starts a check.
     pub async fn check(self: &Rc<Self>) -> Result<String, Problem> {
-        self.scrub(Action::Check, None, Job::Check { range: None }).await
+        self.scrub(JobKind::Check, None, Job::Check { range: None }).await
     }
 
     /// Starts a repair.
-    pub async fn repair(self: &Rc<Self>, source: &RepairSource) -> Result<String, Problem> {
-        if *source == RepairSource::Majority && self.facts.geometry.redundancy() < 2 {
+    pub async fn repair(self: &Rc<Self>, source: &RepairChoice) -> Result<String, Problem> {
+        if *source == RepairChoice::Majority && self.facts.geometry.redundancy() < 2 {
             // Two copies have no majority.
             return Err(job::job_problem(&self.facts.name, "repair", JobError::NeedsSource));
         }
         let status = self.handle.status(&self.core).await;
         let taken = job::engine_source(source, &Seats::of(&self.facts.name, &status))?;
         let job = Job::Repair { range: None, source: Some(taken) };
-        self.scrub(Action::Repair, Some(job::source_name(source)), job).await
+        self.scrub(JobKind::Repair, Some(job::source_name(source)), job).await
     }
 
     async fn scrub(
         self: &Rc<Self>,
-        action: Action,
+        action: JobKind,
         source: Option<String>,
         job: Job,
     ) -> Result<String, Problem> {
@@ -248,23 +248,23 @@ impl Served {
     pub async fn set(self: &Rc<Self>, key: &str, value: &str) -> Result<String, Problem> {
         let pace = self.pace.get();
         match settings::parse(key, value)? {
-            Change::SpeedMin(speed) => {
+            SettingChange::SpeedMin(speed) => {
                 self.set_pace(Pace { min_bytes_per_second: speed, ..pace }).await?;
             }
-            Change::SpeedMax(speed) => {
+            SettingChange::SpeedMax(speed) => {
                 self.set_pace(Pace { max_bytes_per_second: speed.unwrap_or(u64::MAX), ..pace }).await?;
             }
-            Change::Action(action) => return self.set_action(action).await,
-            Change::ReadDeadline(deadline) => {
+            SettingChange::Action(action) => return self.set_action(action).await,
+            SettingChange::ReadDeadline(deadline) => {
                 self.handle.set_read_deadline(&self.core, deadline).await;
                 self.read_deadline.set(deadline);
             }
-            Change::Goal(goal) => {
+            SettingChange::Goal(goal) => {
                 self.handle.set_goal(&self.core, goal).await;
                 self.goal.set(goal);
             }
-            Change::Cache(ceiling) => self.set_cache(ceiling).await?,
-            Change::ReadAhead(bytes) => {
+            SettingChange::Cache(ceiling) => self.set_cache(ceiling).await?,
+            SettingChange::ReadAhead(bytes) => {
                 self.handle.set_read_ahead_bytes(&self.core, bytes).await;
                 self.read_ahead_bytes.set(bytes);
             }
@@ -287,7 +287,7 @@ impl Served {
     }
 
     async fn set_cache(&self, ceiling: CacheCeiling) -> Result<(), Problem> {
-        if self.facts.geometry.kind() != Kind::Parity {
+        if self.facts.geometry.kind() != LevelKind::Parity {
             return Err(Problem::new(
                 Code::BadRequest,
                 format!("{}: {} has no stripe cache", self.facts.name, self.facts.geometry.level()),
@@ -301,20 +301,20 @@ impl Served {
     }
 
     /// Does what writing to md's `sync_action` does.
-    async fn set_action(self: &Rc<Self>, action: settings::Action) -> Result<String, Problem> {
+    async fn set_action(self: &Rc<Self>, action: settings::SyncAction) -> Result<String, Problem> {
         let name = &self.facts.name;
         match action {
-            settings::Action::Check => return self.check().await,
-            settings::Action::Repair => {
+            settings::SyncAction::Check => return self.check().await,
+            settings::SyncAction::Repair => {
                 let source = job::source_as_md(self.facts.geometry.level());
                 let source = source.ok_or_else(|| job::job_problem(name, "repair", JobError::NeedsSource))?;
                 return self.repair(&source).await;
             }
-            settings::Action::Frozen => {
+            settings::SyncAction::Frozen => {
                 self.handle.freeze(&self.core, true).await;
                 self.frozen.set(true);
             }
-            settings::Action::Idle => {
+            settings::SyncAction::Idle => {
                 if self.scrub.borrow().is_some() {
                     self.handle.abort_job(&self.core).await;
                 }
@@ -327,7 +327,7 @@ impl Served {
             self.wait_for_scrub_end().await;
         }
         Ok(match action {
-            settings::Action::Frozen => {
+            settings::SyncAction::Frozen => {
                 format!("{name}: nothing runs in the background until sync_action is idle")
             }
             _ => format!("{name}: no check or repair runs; what is needed may"),

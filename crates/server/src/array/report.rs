@@ -9,7 +9,7 @@ use wattle_engine::units::{SECTOR_BYTES, Sector};
 use wattle_engine::{MemberState, Regions, SeatRecord};
 use wattle_rt::{Latencies, TrafficTotals};
 
-use super::Facts;
+use super::ServedFacts;
 use crate::protocol::report::{
     ArrayReport, BitmapReport, CacheGrowthReport, CacheReport, Counters, Health, LatencyReport, MemberReport,
     RangeReport, RequestsReport, SeatState, TrafficReport,
@@ -20,7 +20,7 @@ use crate::settings::cache_entry_bytes;
 const RANGES_MAX: usize = 64;
 
 /// The report of an array, as far as the engine knows.
-pub fn array_report(facts: &Facts, status: &ArrayStatus) -> ArrayReport {
+pub fn array_report(facts: &ServedFacts, status: &ArrayStatus) -> ArrayReport {
     let synced = status.synced_below == Sector::MAX;
     let states: Vec<_> = status.members.iter().map(|member| member.state).collect();
     let replacements = (0..).zip(&status.replacements).filter(|(_, member)| member.device.is_some());

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use wattle_control::units::Units;
 use wattle_engine::array::ArrayStatus;
-use wattle_engine::sync::{Decided, Decision, Goal};
+use wattle_engine::sync::{Decided, Goal, ShareDecision};
 use wattle_rt::Instant;
 
 use crate::protocol::report::TunedReport;
@@ -56,7 +56,7 @@ pub fn tuned(
     overridden.chain(grown).chain(decided).collect()
 }
 
-fn of_decision(decision: &Decision, time: String) -> TunedReport {
+fn of_decision(decision: &ShareDecision, time: String) -> TunedReport {
     let (what, why) = match decision.what {
         Decided::Speed { bytes_per_second } => (
             format!("background work reckons with {}/s of each member", size(bytes_per_second)),
@@ -97,7 +97,7 @@ mod tests {
 
     #[test]
     fn a_decision_says_what_it_was_made_from() {
-        let share = |requests, late| Decision {
+        let share = |requests, late| ShareDecision {
             at: Instant::from_nanos(7),
             what: Decided::Share { from: 455, to: 413, requests, late },
         };

@@ -17,16 +17,16 @@ const KEPT: usize = 100;
 
 /// Something that happened.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Event {
+pub enum ServerEvent {
     /// To the array or a member.
-    Array(array::Event),
+    Array(array::ArrayEvent),
     /// A check or repair ended.
     Scrub(Box<ScrubReport>),
     /// An order that took long was not carried out to its end.
     OrderFailed(Box<Problem>),
 }
 
-impl fmt::Display for Event {
+impl fmt::Display for ServerEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Array(event) => event.fmt(f),
@@ -42,7 +42,7 @@ pub struct Timed {
     /// When.
     pub time: String,
     /// What.
-    pub event: Event,
+    pub event: ServerEvent,
 }
 
 /// The last events, the oldest first.
@@ -51,7 +51,7 @@ pub struct Events(RefCell<VecDeque<Timed>>);
 
 impl Events {
     /// Adds one.
-    pub fn add(&self, time: String, event: Event) {
+    pub fn add(&self, time: String, event: ServerEvent) {
         let mut events = self.0.borrow_mut();
         if events.len() == KEPT {
             events.pop_front();
@@ -67,7 +67,7 @@ impl Events {
 
     /// The last failure of the member of this name.
     pub fn last_failure(&self, name: &str) -> Option<Timed> {
-        let of_it = |timed: &&Timed| matches!(&timed.event, Event::Array(array::Event::Failed { member, .. }) if member.name == name);
+        let of_it = |timed: &&Timed| matches!(&timed.event, ServerEvent::Array(array::ArrayEvent::Failed { member, .. }) if member.name == name);
         self.0.borrow().iter().rev().find(of_it).cloned()
     }
 }
@@ -78,9 +78,9 @@ mod tests {
 
     use super::*;
 
-    fn failed(name: &str) -> Event {
+    fn failed(name: &str) -> ServerEvent {
         let member = EventMember { key: None, name: name.to_owned() };
-        Event::Array(array::Event::Failed { member, place: EventPlace::Slot(1), cause: None })
+        ServerEvent::Array(array::ArrayEvent::Failed { member, place: EventPlace::Slot(1), cause: None })
     }
 
     #[test]
@@ -98,7 +98,7 @@ mod tests {
         events.add("1".to_owned(), failed("disk1"));
         events.add("2".to_owned(), failed("disk10"));
         events.add("3".to_owned(), failed("disk1"));
-        events.add("4".to_owned(), Event::Array(array::Event::Synced));
+        events.add("4".to_owned(), ServerEvent::Array(array::ArrayEvent::Synced));
         assert_eq!(events.last_failure("disk1").map(|timed| timed.time).as_deref(), Some("3"));
         assert_eq!(events.last_failure("disk10").map(|timed| timed.time).as_deref(), Some("2"));
         assert_eq!(events.last_failure("disk"), None);

@@ -7,7 +7,7 @@ use crate::protocol::change::Extents;
 
 /// What of a group an amount may be a part of, in extents.
 #[derive(Debug, Clone, Copy)]
-pub struct Group {
+pub struct GroupExtents {
     /// Sectors of one.
     pub extent_sectors: u64,
     /// All there are.
@@ -35,7 +35,7 @@ pub enum Sign {
 ///
 /// # Errors
 /// It is none.
-pub fn parse(asked: &Extents, group: Group) -> Result<(Sign, u64), Problem> {
+pub fn parse(asked: &Extents, group: GroupExtents) -> Result<(Sign, u64), Problem> {
     let (text, is_size) = match (&asked.size, &asked.extents) {
         (Some(size), _) => (size, true),
         (None, Some(extents)) => (extents, false),
@@ -87,8 +87,8 @@ mod tests {
 
     #[test]
     fn amounts_as_lvm_has_them() {
-        let new = Group { extent_sectors: 8192, all: 300, free: 101, physical: 77, volume: None };
-        let there = Group { volume: Some(8), ..new };
+        let new = GroupExtents { extent_sectors: 8192, all: 300, free: 101, physical: 77, volume: None };
+        let there = GroupExtents { volume: Some(8), ..new };
         let size = |text: &str| parse(&Extents { size: Some(text.to_owned()), extents: None }, new).unwrap();
         assert_eq!(size("10M"), (Sign::To, 3), "up to whole extents");
         assert_eq!(size("+4M"), (Sign::More, 1));

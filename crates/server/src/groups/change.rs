@@ -3,10 +3,10 @@
 use std::path::Path;
 
 use wattle_control::MemberId;
-use wattle_control::lvm::plan::{From, Place, Plan, PlannedWrite};
-use wattle_control::lvm::relocate::Step;
+use wattle_control::lvm::plan::{ChangeTarget, From, GroupPlan, GroupWrite};
+use wattle_control::lvm::relocate::RelocateStep;
 use wattle_control::members::Member;
-use wattle_control::undo::Write;
+use wattle_control::undo::CoveredWrite;
 use wattle_control::{Code, Problem, Stack};
 use wattle_format::lvm::Stamp;
 
@@ -16,22 +16,22 @@ use crate::protocol::{ChangeReport, SCHEMA_VERSION};
 
 /// What was decided.
 #[derive(Debug)]
-pub struct Change {
+pub struct GroupChange {
     /// `lv create data/home`: for the text and the backup.
     pub action: String,
     /// What comes of it, for people.
     pub result: String,
     /// What is written.
-    pub plan: Plan,
+    pub plan: GroupPlan,
     /// The commands of LVM2's that do the same.
     pub commands: Vec<String>,
     /// What to know.
     pub notes: Vec<String>,
     /// What is copied first.
-    pub step: Option<Step>,
+    pub step: Option<RelocateStep>,
 }
 
-impl Change {
+impl GroupChange {
     /// The group's text afterwards.
     pub fn text(&self, stamp: &Stamp) -> Option<Vec<u8>> {
         let stamp = Stamp { description: format!("wattle {}", self.action), ..stamp.clone() };
@@ -43,8 +43,9 @@ impl Change {
 ///
 /// # Errors
 /// A metadata area cannot take the text.
-pub fn writes(plan: &Plan, text: Option<&[u8]>) -> Result<Vec<Write>, Problem> {
-    let write = |PlannedWrite { place: site, offset_bytes, bytes, .. }| Write { site, offset_bytes, bytes };
+pub fn writes(plan: &GroupPlan, text: Option<&[u8]>) -> Result<Vec<CoveredWrite>, Problem> {
+    let write =
+        |GroupWrite { place: site, offset_bytes, bytes, .. }| CoveredWrite { site, offset_bytes, bytes };
     Ok(plan.writes(text)?.into_iter().map(write).collect())
 }
 
@@ -62,7 +63,7 @@ pub fn stopped(name: &str, error: &dyn std::error::Error) -> Problem {
 ///
 /// # Errors
 /// It does not.
-pub fn check_same(stack: &Stack, member: MemberId, place: &Place) -> Result<(), Problem> {
+pub fn check_same(stack: &Stack, member: MemberId, place: &ChangeTarget) -> Result<(), Problem> {
     let seen = &stack.scan.members[member];
     let now = pv::wiped(seen);
     match &place.from {
@@ -80,7 +81,7 @@ fn changed(member: &Member) -> Problem {
 /// # Errors
 /// A metadata area cannot take the text.
 pub fn report(
-    change: &Change,
+    change: &GroupChange,
     text: Option<&[u8]>,
     dry_run: bool,
     backup: Option<&Path>,

@@ -3,7 +3,7 @@
 use wattle_control::MemberId;
 use wattle_control::lvm::GroupScan;
 use wattle_control::lvm::edit::{State, check_changeable};
-use wattle_control::scan::Origin;
+use wattle_control::scan::MemberOrigin;
 use wattle_control::{Code, Problem, Stack};
 use wattle_format::lvm::Id;
 
@@ -77,7 +77,7 @@ pub fn devices(stack: &Stack, on: &[String]) -> Result<Vec<MemberId>, Problem> {
     usable(stack)?;
     let members = stack.scan.members.entries();
     let free = members.filter(|(_, seen)| {
-        matches!(seen.origin, Origin::Given | Origin::Array(_))
+        matches!(seen.origin, MemberOrigin::Given | MemberOrigin::Array(_))
             && seen.facts.is_none()
             && seen.table.is_none()
     });
@@ -183,9 +183,9 @@ pub fn check_in_no_group(stack: &Stack, member: MemberId) -> Result<(), Problem>
 pub fn linux_name(stack: &Stack, member: MemberId) -> String {
     let seen = &stack.scan.members[member];
     match seen.origin {
-        Origin::Array(_) => format!("/dev/md/{}", seen.member.name),
-        Origin::Logical { .. } => format!("/dev/{}", seen.member.name),
-        Origin::Given | Origin::Partition { .. } => {
+        MemberOrigin::Array(_) => format!("/dev/md/{}", seen.member.name),
+        MemberOrigin::Logical { .. } => format!("/dev/{}", seen.member.name),
+        MemberOrigin::Given | MemberOrigin::Partition { .. } => {
             let path = std::fs::canonicalize(&seen.member.name);
             path.ok()
                 .and_then(|path| path.to_str().map(str::to_owned))

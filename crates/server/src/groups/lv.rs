@@ -4,15 +4,15 @@ use wattle_control::lvm::GroupScan;
 use wattle_control::lvm::allocate::{free_extents, free_extents_each};
 use wattle_control::lvm::edit::{self, NewLv, State};
 use wattle_control::lvm::file_system;
-use wattle_control::lvm::flags::{Flags, set_flags};
-use wattle_control::lvm::plan::Plan;
+use wattle_control::lvm::flags::{VolumeFlagChanges, set_flags};
+use wattle_control::lvm::plan::GroupPlan;
 use wattle_control::units::Units;
 use wattle_control::{Check, Code, Forced, Problem, Stack};
 use wattle_format::lvm::{Lv, Pv, Stamp, Vg};
 use wattle_rt::{BufMut, Core};
 
 use super::amount::{self, Sign};
-use super::change::Change;
+use super::change::GroupChange;
 use super::look;
 use crate::ids::random_id;
 use crate::mkfs::mkfs;
@@ -30,7 +30,7 @@ pub async fn create(
     (extents, stripes, stripe_bytes): (&Extents, u16, u64),
     on: &[String],
     (units, stamp): (Units, &Stamp),
-) -> Result<Change, Problem> {
+) -> Result<GroupChange, Problem> {
     let (group, name) = look::split(volume)?;
     let group = look::group(stack, group, State::Here)?;
     let on = look::physical(stack, group, on)?;
@@ -43,7 +43,7 @@ pub async fn create(
     let id = random_id()?;
     let new = NewLv { name, id, extents, stripes: stripes.into(), stripe_sectors, on: &on };
     let after = edit::create_volume(&group.vg, &new, stamp)?;
-    let mut plan = Plan::change(&stack.scan, group, after)?;
+    let mut plan = GroupPlan::change(&stack.scan, group, after)?;
     plan.zero_starts(name);
     let (vg_name, after) = (group.vg.name.clone(), plan.after.clone());
     let striped = match stripes {
@@ -57,7 +57,7 @@ pub async fn create(
         let mkfs = mkfs(io_min.into(), io_opt.into()).into_iter().next();
         notes.extend(mkfs.map(|mkfs| format!("a file system is told of the stripes by `{mkfs} ...`")));
     }
-    Ok(Change {
+    Ok(GroupChange {
         action: format!("lv create {volume}"),
         result,
         plan,
@@ -82,7 +82,7 @@ fn amount(
     let physical = vg.pvs.iter().filter(|pv| on.is_empty() || on.contains(&pv.name));
     let (all, physical) = (extents(&mut vg.pvs.iter()), extents(&mut { physical }));
     let (extent_sectors, volume) = (vg.extent_sectors, lv.map(Lv::extents));
-    let found = amount::parse(asked, amount::Group { extent_sectors, all, free, physical, volume })?;
+    let found = amount::parse(asked, amount::GroupExtents { extent_sectors, all, free, physical, volume })?;
     let of_free = asked.extents.as_ref().is_some_and(|asked| asked.to_ascii_uppercase().ends_with("%FREE"));
     if of_free && free == 0 {
         return Err(Problem::new(
@@ -123,7 +123,7 @@ pub fn extend(
     extents: &Extents,
     on: &[String],
     units: Units,
-) -> Result<Change, Problem> {
+) -> Result<GroupChange, Problem> {
     let (group, name) = look::split(volume)?;
     let group = look::group(stack, group, State::Here)?;
     let on = look::physical(stack, group, on)?;
@@ -137,10 +137,10 @@ pub fn extend(
     let more = asked.saturating_sub(had);
     let extents = had.saturating_add(whole_stripes(more, stripes));
     let after = edit::extend_volume(&group.vg, name, extents, &on)?;
-    Ok(Change {
+    Ok(GroupChange {
         action: format!("lv extend {volume}"),
         result: format!("volume {volume}: {}", size(&group.vg, extents, units)),
-        plan: Plan::change(&stack.scan, group, after)?,
+        plan: GroupPlan::change(&stack.scan, group, after)?,
         commands: vec![format!("lvextend -l {extents} {volume}")],
         notes: rounded(more, extents - had, "stripes").into_iter().collect(),
         step: None,
@@ -157,7 +157,7 @@ pub async fn reduce(
     volume: &str,
     extents: &Extents,
     (forced, units): (Forced, Units),
-) -> Result<Change, Problem> {
+) -> Result<GroupChange, Problem> {
     let (group, name) = look::split(volume)?;
     let group = look::group(stack, group, State::Here)?.clone();
     let lv = edit::plain_volume(&group.vg, name)?;
@@ -177,10 +177,10 @@ pub async fn reduce(
             Ok(()) => {}
         }
     }
-    Ok(Change {
+    Ok(GroupChange {
         action: format!("lv reduce {volume}"),
         result: format!("volume {volume}: {}", size(&group.vg, extents, units)),
-        plan: Plan::change(&stack.scan, &group, after)?,
+        plan: GroupPlan::change(&stack.scan, &group, after)?,
         commands: vec![format!("lvreduce -l {extents} {volume}")],
         notes,
         step: None,
@@ -230,7 +230,12 @@ fn unreadable(name: &str, error: &wattle_engine::VolumeError) -> Problem {
 ///
 /// # Errors
 /// The group or volume must not be changed, or it holds something.
-pub async fn remove(core: &Core, stack: &mut Stack, volume: &str, forced: Forced) -> Result<Change, Problem> {
+pub async fn remove(
+    core: &Core,
+    stack: &mut Stack,
+    volume: &str,
+    forced: Forced,
+) -> Result<GroupChange, Problem> {
     let (group, name) = look::split(volume)?;
     let group = look::group(stack, group, State::Here)?.clone();
     let after = edit::remove_volume(&group.vg, name)?;
@@ -248,10 +253,10 @@ pub async fn remove(core: &Core, stack: &mut Stack, volume: &str, forced: Forced
         }
         notes.push(format!("{what}; overridden"));
     }
-    Ok(Change {
+    Ok(GroupChange {
         action: format!("lv remove {volume}"),
         result: format!("volume {volume}: gone"),
-        plan: Plan::change(&stack.scan, &group, after)?,
+        plan: GroupPlan::change(&stack.scan, &group, after)?,
         commands: vec![format!("lvremove {volume}")],
         notes,
         step: None,
@@ -262,16 +267,16 @@ pub async fn remove(core: &Core, stack: &mut Stack, volume: &str, forced: Forced
 ///
 /// # Errors
 /// The group or volume must not be changed, or the name does not do.
-pub fn rename(stack: &Stack, volume: &str, to: &str) -> Result<Change, Problem> {
+pub fn rename(stack: &Stack, volume: &str, to: &str) -> Result<GroupChange, Problem> {
     let (group, name) = look::split(volume)?;
     // The new name may be given with the group too, as LVM2 has it.
     let to = to.strip_prefix(&format!("{group}/")).unwrap_or(to);
     let group = look::group(stack, group, State::Here)?;
     let after = edit::rename_volume(&group.vg, name, to)?;
-    Ok(Change {
+    Ok(GroupChange {
         action: format!("lv rename {volume}"),
         result: format!("volume {}/{to}, which was {volume}", group.vg.name),
-        plan: Plan::change(&stack.scan, group, after)?,
+        plan: GroupPlan::change(&stack.scan, group, after)?,
         commands: vec![format!("lvrename {} {name} {to}", group.vg.name)],
         notes: Vec::new(),
         step: None,
@@ -282,13 +287,13 @@ pub fn rename(stack: &Stack, volume: &str, to: &str) -> Result<Change, Problem> 
 ///
 /// # Errors
 /// The group or volume must not be changed, or all of it is said already.
-pub fn flags(stack: &Stack, volume: &str, flags: VolumeFlags) -> Result<Change, Problem> {
+pub fn flags(stack: &Stack, volume: &str, flags: VolumeFlags) -> Result<GroupChange, Problem> {
     let (group, name) = look::split(volume)?;
     let group = look::group(stack, group, State::Here)?;
     let after = set_flags(
         &group.vg,
         name,
-        Flags {
+        VolumeFlagChanges {
             read_only: flags.permission.map(|permission| permission == Permission::R),
             skipped: flags.setactivationskip,
             by_itself: flags.setautoactivation,
@@ -313,10 +318,10 @@ pub fn flags(stack: &Stack, volume: &str, flags: VolumeFlags) -> Result<Change, 
         said.push(if by_itself { "started with the system" } else { "not started with the system" });
         options.push_str(&format!(" --setautoactivation {}", yes_or_no(by_itself)));
     }
-    Ok(Change {
+    Ok(GroupChange {
         action: format!("lv activate-flags {volume}"),
         result: format!("volume {volume}: {}", said.join(", ")),
-        plan: Plan::change(&stack.scan, group, after)?,
+        plan: GroupPlan::change(&stack.scan, group, after)?,
         commands: vec![format!("lvchange{options} {volume}")],
         notes: Vec::new(),
         step: None,

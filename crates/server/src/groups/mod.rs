@@ -15,8 +15,8 @@ use std::path::{Path, PathBuf};
 use wattle_control::MemberId;
 use wattle_control::lvm::plan::From;
 use wattle_control::members::look_all;
-use wattle_control::scan::Origin;
-use wattle_control::undo::{Recorder, Site};
+use wattle_control::scan::MemberOrigin;
+use wattle_control::undo::{Recorder, UndoSite};
 use wattle_control::units::Units;
 use wattle_control::{Code, Forced, Problem, Stack};
 use wattle_format::lvm::{Id, Lv, Stamp};
@@ -24,11 +24,11 @@ use wattle_rt::{Core, WallTime};
 
 use crate::protocol::change::What;
 use crate::protocol::{self, ChangeReport, Order};
-pub use change::Change;
+pub use change::GroupChange;
 
 /// How it is decided.
 #[derive(Debug, Clone, Copy)]
-pub struct How<'a> {
+pub struct ChangeOptions<'a> {
     /// Only on these physical volumes.
     pub on: &'a [String],
     /// Checks that are overridden.
@@ -69,8 +69,13 @@ impl What {
     ///
     /// # Errors
     /// It cannot be done.
-    pub async fn decide(&self, core: &Core, stack: &mut Stack, how: How<'_>) -> Result<Change, Problem> {
-        let How { on, forced, units, stamp } = how;
+    pub async fn decide(
+        &self,
+        core: &Core,
+        stack: &mut Stack,
+        how: ChangeOptions<'_>,
+    ) -> Result<GroupChange, Problem> {
+        let ChangeOptions { on, forced, units, stamp } = how;
         match self {
             Self::Create { volume, extents, stripes, stripe_bytes } => {
                 lv::create(core, stack, volume, (extents, *stripes, *stripe_bytes), on, (units, stamp)).await
@@ -130,7 +135,7 @@ async fn carry_out(
 ) -> Result<ChangeReport, Problem> {
     let stamp = stamp(core.wall_clock());
     let forced = protocol::forced(&order.force)?;
-    let how = How { on: &order.on, forced, units: Units::Iec, stamp: &stamp };
+    let how = ChangeOptions { on: &order.on, forced, units: Units::Iec, stamp: &stamp };
     let mut change = order.what.decide(core, stack, how).await?;
     if let What::Extend { .. } = order.what {
         let note = "NBD clients see the new size when they connect again, a loop device once it is told (`stat` of its file, then \
@@ -169,7 +174,7 @@ async fn carry_out(
 
 /// The files and devices that a server has.
 fn given(stack: &Stack) -> Vec<String> {
-    let given = stack.scan.members.iter().filter(|seen| seen.origin == Origin::Given);
+    let given = stack.scan.members.iter().filter(|seen| seen.origin == MemberOrigin::Given);
     given.map(|seen| seen.member.name.clone()).collect()
 }
 
@@ -177,7 +182,7 @@ fn given(stack: &Stack) -> Vec<String> {
 async fn save(
     core: &Core,
     stack: &mut Stack,
-    change: &Change,
+    change: &GroupChange,
     text: &[u8],
     recorder: &Recorder,
 ) -> Result<PathBuf, Problem> {
@@ -185,14 +190,14 @@ async fn save(
     for place in &change.plan.places {
         let device = stack.volume(core, place.member).await?.device(core, &place.name);
         let device = device.map_err(|error| change::stopped(&place.name, &error))?;
-        sites.push(Site::of(stack, place.member, device));
+        sites.push(UndoSite::of(stack, place.member, device));
     }
     recorder.record(core, &sites, &change::writes(&change.plan, Some(text))?, &[]).await
 }
 
 /// The device that becomes a physical volume is ours, and still holds what the operator was told
 /// of.
-async fn check_new(core: &Core, stack: &mut Stack, change: &Change) -> Result<(), Problem> {
+async fn check_new(core: &Core, stack: &mut Stack, change: &GroupChange) -> Result<(), Problem> {
     for place in change.plan.places.iter().filter(|place| matches!(place.from, From::New(_))) {
         // The claim makes sure that it is still as it was seen.
         stack.look_again(core, place.member).await?;
@@ -203,7 +208,7 @@ async fn check_new(core: &Core, stack: &mut Stack, change: &Change) -> Result<()
 }
 
 /// The volumes of which a change takes something that a client may have.
-fn taken(stack: &Stack, change: &Change) -> Vec<Id> {
+fn taken(stack: &Stack, change: &GroupChange) -> Vec<Id> {
     let (before, after) = (change.plan.before.as_ref(), change.plan.after.as_ref());
     let group = before.and_then(|before| stack.groups.iter().find(|group| group.vg.id == before.id));
     let (Some(group), Some(after)) = (group, after) else { return Vec::new() };

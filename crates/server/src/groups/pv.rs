@@ -1,10 +1,10 @@
 //! Physical volumes: what a member becomes as one, and what is on it before.
 
 use wattle_control::MemberId;
-use wattle_control::lvm::commit::Role;
+use wattle_control::lvm::commit::CommitRole;
 use wattle_control::lvm::edit::NewPv;
-use wattle_control::lvm::plan::{From, Place};
-use wattle_control::scan::Origin;
+use wattle_control::lvm::plan::{ChangeTarget, From};
+use wattle_control::scan::MemberOrigin;
 use wattle_control::{Check, Code, Forced, MemberScan, Problem, Stack};
 use wattle_format::lvm::Label;
 use wattle_format::lvm::label::Area;
@@ -29,8 +29,8 @@ pub async fn new_physical(
     stack: &mut Stack,
     member: MemberId,
     forced: Forced,
-) -> Result<(Place, Vec<String>), Problem> {
-    if let Origin::Logical { .. } = stack.scan.members[member].origin {
+) -> Result<(ChangeTarget, Vec<String>), Problem> {
+    if let MemberOrigin::Logical { .. } = stack.scan.members[member].origin {
         let name = &stack.scan.members[member].member.name;
         return Err(Problem::new(
             Code::NotSupportedYet,
@@ -56,7 +56,7 @@ pub async fn new_physical(
     let start_bytes = label.data_areas.first().map_or(0, |area| area.offset_bytes);
     notes.push(why_there(&name, start_bytes, stripe_bytes));
     let from = From::New(wiped(seen));
-    Ok((Place { member, name, from, label, role: Role::Belongs, zeros: Vec::new() }, notes))
+    Ok((ChangeTarget { member, name, from, label, role: CommitRole::Belongs, zeros: Vec::new() }, notes))
 }
 
 fn why_there(name: &str, start_bytes: u64, stripe_bytes: u64) -> String {
@@ -71,7 +71,7 @@ fn why_there(name: &str, start_bytes: u64, stripe_bytes: u64) -> String {
 }
 
 /// What a new physical volume is added to a group as.
-pub fn member_of_group(stack: &Stack, place: &Place, extent_sectors: u64) -> NewPv {
+pub fn member_of_group(stack: &Stack, place: &ChangeTarget, extent_sectors: u64) -> NewPv {
     NewPv {
         id: place.label.id,
         device: look::linux_name(stack, place.member),
@@ -139,16 +139,22 @@ pub fn wiped(seen: &MemberScan) -> Vec<Area> {
 /// It cannot be used.
 pub async fn size_bytes(core: &Core, stack: &mut Stack, member: MemberId) -> Result<u64, Problem> {
     match stack.scan.members[member].origin {
-        Origin::Given | Origin::Partition { .. } => Ok(stack.scan.members[member].member.device.size_bytes()),
-        Origin::Array(_) | Origin::Logical { .. } => Ok(stack.volume(core, member).await?.size_bytes()),
+        MemberOrigin::Given | MemberOrigin::Partition { .. } => {
+            Ok(stack.scan.members[member].member.device.size_bytes())
+        }
+        MemberOrigin::Array(_) | MemberOrigin::Logical { .. } => {
+            Ok(stack.volume(core, member).await?.size_bytes())
+        }
     }
 }
 
 /// What is best written at once; 0 if nothing is.
 async fn stripe_bytes(core: &Core, stack: &mut Stack, member: MemberId) -> Result<u64, Problem> {
     let bytes = match stack.scan.members[member].origin {
-        Origin::Given | Origin::Partition { .. } => stack.scan.members[member].member.device.io_opt_bytes(),
-        Origin::Array(_) | Origin::Logical { .. } => {
+        MemberOrigin::Given | MemberOrigin::Partition { .. } => {
+            stack.scan.members[member].member.device.io_opt_bytes()
+        }
+        MemberOrigin::Array(_) | MemberOrigin::Logical { .. } => {
             let opened = stack.volume(core, member).await?.open(core);
             opened.map_or(0, |volume| volume.io_opt_bytes())
         }

@@ -1,12 +1,12 @@
 //! Moves extents to other physical volumes, step after step.
 
 use wattle_control::lvm::edit::State;
-use wattle_control::lvm::plan::Plan;
-use wattle_control::lvm::relocate::{Wanted, next_step};
+use wattle_control::lvm::plan::GroupPlan;
+use wattle_control::lvm::relocate::{WantedMove, next_step};
 use wattle_control::units::Units;
 use wattle_control::{Code, Problem, Stack};
 
-use super::change::Change;
+use super::change::GroupChange;
 use super::look;
 
 /// What a step moves at most: so long writes to it wait.
@@ -26,7 +26,7 @@ pub fn decide(
     (from, begun): (&str, bool),
     on: &[String],
     units: Units,
-) -> Result<Change, Problem> {
+) -> Result<GroupChange, Problem> {
     let (group, volume) = match name.split_once('/') {
         Some(_) => look::split(name).map(|(group, volume)| (group, Some(volume)))?,
         None => (name, None),
@@ -36,14 +36,14 @@ pub fn decide(
     let on = look::physical(stack, group, on)?;
     let extent_bytes = group.vg.extent_sectors.saturating_mul(512).max(1);
     let extents_max = (STEP_BYTES / extent_bytes).max(1);
-    let step = next_step(&group.vg, Wanted { from: &from_name, volume, on: &on, extents_max })?;
+    let step = next_step(&group.vg, WantedMove { from: &from_name, volume, on: &on, extents_max })?;
     let Some(step) = step else { return Err(nothing(name, from, begun)) };
     let moved_bytes = step.extents.saturating_mul(extent_bytes);
     let of = volume.map_or(String::new(), |volume| format!(" -n {volume}"));
-    Ok(Change {
+    Ok(GroupChange {
         action: format!("lv move {name} --from {from}"),
         result: moved(name, from, moved_bytes, units),
-        plan: Plan::change(&stack.scan, group, step.after.clone())?,
+        plan: GroupPlan::change(&stack.scan, group, step.after.clone())?,
         commands: vec![format!("pvmove{of} {from}")],
         // The old text would lead to what volumes held once: only moving back is safe.
         notes: (!begun).then(|| NO_UNDO.to_owned()).into_iter().collect(),

@@ -2,14 +2,14 @@
 
 use wattle_control::MemberId;
 use wattle_control::lvm::GroupScan;
-use wattle_control::lvm::commit::Role;
+use wattle_control::lvm::commit::CommitRole;
 use wattle_control::lvm::edit::{self, NewPv, State};
-use wattle_control::lvm::plan::{self, Place, Plan};
+use wattle_control::lvm::plan::{self, ChangeTarget, GroupPlan};
 use wattle_control::{Code, Forced, Problem, Stack};
 use wattle_format::lvm::Vg;
 use wattle_rt::Core;
 
-use super::change::Change;
+use super::change::GroupChange;
 use super::{look, pv};
 
 /// Refuses a name that a group has already.
@@ -32,7 +32,7 @@ pub fn check_name_free(stack: &Stack, name: &str) -> Result<(), Problem> {
 #[derive(Debug)]
 pub struct Joining {
     /// As what members become part of it.
-    pub places: Vec<Place>,
+    pub places: Vec<ChangeTarget>,
     /// The same, as its text names them.
     pub pvs: Vec<NewPv>,
     /// Their names where Linux sees them.
@@ -55,7 +55,7 @@ pub async fn joining(
     let mut joining = Joining { places: Vec::new(), pvs: Vec::new(), devices: Vec::new(), notes: Vec::new() };
     for member in members {
         look::check_in_no_group(stack, member)?;
-        let place = match Place::of(&stack.scan, member, Role::Belongs) {
+        let place = match ChangeTarget::of(&stack.scan, member, CommitRole::Belongs) {
             Some(place) => place,
             None => {
                 let (mut place, notes) = pv::new_physical(core, stack, member, forced).await?;
@@ -90,7 +90,7 @@ pub async fn extend(
     group: &str,
     devices: &[String],
     forced: Forced,
-) -> Result<Change, Problem> {
+) -> Result<GroupChange, Problem> {
     let group = look::group(stack, group, State::Here)?.clone();
     let devices = look::devices(stack, devices)?;
     let new = devices.into_iter().filter(|member| !group.devices.contains(&Some(*member))).collect();
@@ -98,9 +98,9 @@ pub async fn extend(
     let after = edit::add_physical(&group.vg, &joining.pvs)?;
     let name = &group.vg.name;
     let extents: u64 = joining.pvs.iter().map(|pv| pv.pe_count).sum();
-    let mut plan = Plan::change(&stack.scan, &group, after)?;
+    let mut plan = GroupPlan::change(&stack.scan, &group, after)?;
     plan.places.extend(joining.places);
-    Ok(Change {
+    Ok(GroupChange {
         action: format!("vg extend {name}"),
         result: format!("volume group {name}: {extents} extents more"),
         plan,
@@ -114,7 +114,7 @@ pub async fn extend(
 ///
 /// # Errors
 /// Volumes are on it, or it must not be changed.
-pub fn reduce(stack: &Stack, group: &str, on: &[String]) -> Result<Change, Problem> {
+pub fn reduce(stack: &Stack, group: &str, on: &[String]) -> Result<GroupChange, Problem> {
     let group = look::group(stack, group, State::Here)?;
     let name = &group.vg.name;
     let [pv] = &look::physical(stack, group, on)?[..] else {
@@ -134,10 +134,10 @@ pub fn reduce(stack: &Stack, group: &str, on: &[String]) -> Result<Change, Probl
     };
     let after = edit::remove_physical(&group.vg, &id).map_err(known)?;
     let device = member.map_or(id.to_string(), |member| look::linux_name(stack, member));
-    Ok(Change {
+    Ok(GroupChange {
         action: format!("vg reduce {name}"),
         result: format!("volume group {name}: without {device}"),
-        plan: Plan::change(&stack.scan, group, after)?,
+        plan: GroupPlan::change(&stack.scan, group, after)?,
         commands: vec![format!("vgreduce {name} {device}")],
         notes: Vec::new(),
         step: None,
@@ -148,7 +148,7 @@ pub fn reduce(stack: &Stack, group: &str, on: &[String]) -> Result<Change, Probl
 ///
 /// # Errors
 /// The name does not do or is in use, or the group must not be changed.
-pub fn rename(stack: &Stack, group: &str, to: &str) -> Result<Change, Problem> {
+pub fn rename(stack: &Stack, group: &str, to: &str) -> Result<GroupChange, Problem> {
     check_name_free(stack, to)?;
     let group = look::group(stack, group, State::Here)?;
     let after = edit::rename_group(&group.vg, to)?;
@@ -174,11 +174,11 @@ pub fn simple(
     action: &str,
     result: &str,
     command: &str,
-) -> Result<Change, Problem> {
-    Ok(Change {
+) -> Result<GroupChange, Problem> {
+    Ok(GroupChange {
         action: action.to_owned(),
         result: result.to_owned(),
-        plan: Plan::change(&stack.scan, group, after)?,
+        plan: GroupPlan::change(&stack.scan, group, after)?,
         commands: vec![command.to_owned()],
         notes: Vec::new(),
         step: None,

@@ -43,7 +43,7 @@ pub const REQUEST_BYTES_MAX: usize = 32 << 10;
 /// What a command asks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "command", rename_all = "snake_case")]
-pub enum Request {
+pub enum ServerRequest {
     /// Everything about every array.
     Status,
     /// Stop an array.
@@ -104,7 +104,7 @@ pub enum Request {
         /// The array's name or UUID.
         array: String,
         /// What is right where they do not.
-        source: RepairSource,
+        source: RepairChoice,
     },
     /// Read and write anew what the bad-block log of a member lists, and take off it what holds its
     /// content again.
@@ -150,7 +150,7 @@ pub enum Request {
 /// What a repair takes for right where parity or copies do not agree.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum RepairSource {
+pub enum RepairChoice {
     /// The data blocks: parity is made anew from them.
     Data,
     /// What RAID 6 proves: the one member that fits neither P nor Q is made anew from the others.
@@ -245,27 +245,29 @@ mod tests {
 
     #[test]
     fn messages_are_the_bytes_that_scripts_rely_on() {
-        let fail = Request::Fail { array: "data".to_owned(), member: "2".to_owned() };
+        let fail = ServerRequest::Fail { array: "data".to_owned(), member: "2".to_owned() };
         let line = "{\"schema_version\":1,\"command\":\"fail\",\"array\":\"data\",\"member\":\"2\"}\n";
         assert_eq!(String::from_utf8(encode(&fail)).unwrap(), line);
-        assert_eq!(decode::<Request>(line.as_bytes()).unwrap(), fail);
-        assert_eq!(encode(&Request::Status), b"{\"schema_version\":1,\"command\":\"status\"}\n");
-        let repair = Request::Repair { array: "a".to_owned(), source: RepairSource::Member("2".to_owned()) };
+        assert_eq!(decode::<ServerRequest>(line.as_bytes()).unwrap(), fail);
+        assert_eq!(encode(&ServerRequest::Status), b"{\"schema_version\":1,\"command\":\"status\"}\n");
+        let repair =
+            ServerRequest::Repair { array: "a".to_owned(), source: RepairChoice::Member("2".to_owned()) };
         let line =
             "{\"schema_version\":1,\"command\":\"repair\",\"array\":\"a\",\"source\":{\"member\":\"2\"}}\n";
         assert_eq!(String::from_utf8(encode(&repair)).unwrap(), line);
-        assert_eq!(decode::<Request>(line.as_bytes()).unwrap(), repair);
+        assert_eq!(decode::<ServerRequest>(line.as_bytes()).unwrap(), repair);
         let add = br#"{"schema_version":1,"command":"add","array":"a","member":"/d"}"#;
         let (array, member) = ("a".to_owned(), "/d".to_owned());
-        let add_expected = Request::Add { array, member, force: Vec::new(), undo: SavingOrder::default() };
-        assert_eq!(decode::<Request>(add).unwrap(), add_expected);
+        let add_expected =
+            ServerRequest::Add { array, member, force: Vec::new(), undo: SavingOrder::default() };
+        assert_eq!(decode::<ServerRequest>(add).unwrap(), add_expected);
         let done = Response::Done { message: "x".to_owned(), undo_log: None };
         assert_eq!(encode(&done), b"{\"schema_version\":1,\"result\":\"done\",\"message\":\"x\"}\n");
     }
 
     #[test]
     fn unknown_fields_pass_and_unknown_versions_do_not() {
-        assert!(decode::<Request>(br#"{"schema_version":1,"command":"status","later":true}"#).is_ok());
+        assert!(decode::<ServerRequest>(br#"{"schema_version":1,"command":"status","later":true}"#).is_ok());
         for bad in [
             &br#"{"schema_version":2,"command":"status"}"#[..],
             br#"{"command":"status"}"#,
@@ -275,7 +277,7 @@ mod tests {
             b"[]",
             b"GET / HTTP/1.1",
         ] {
-            assert_eq!(decode::<Request>(bad).unwrap_err().code, Code::ServerFailed);
+            assert_eq!(decode::<ServerRequest>(bad).unwrap_err().code, Code::ServerFailed);
         }
     }
 }

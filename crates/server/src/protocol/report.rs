@@ -130,7 +130,7 @@ pub struct ArrayReport {
     pub bitmap: Option<BitmapReport>,
     /// The background work that runs or is paused.
     #[serde(default)]
-    pub sync: Option<SyncReport>,
+    pub sync: Option<JobStatus>,
     /// Nothing runs in the background until it is resumed.
     #[serde(default)]
     pub paused: bool,
@@ -400,7 +400,7 @@ pub struct BitmapReport {
 
 /// Background work.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SyncReport {
+pub struct JobStatus {
     /// `resync`, `recovery` (also of a replacement), `check` or `repair`.
     pub action: String,
     /// The members that are being filled.

@@ -8,35 +8,35 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use wattle_control::MemberId;
-use wattle_control::scan::Origin;
-use wattle_control::stack::{Options, Plain, Purpose, Starter, Volume, Wanted};
+use wattle_control::scan::MemberOrigin;
+use wattle_control::stack::{NamedVolume, Plain, Purpose, StackOptions, Starter, WantedLayers};
 use wattle_control::start::{Claimed, ClaimedMember};
-use wattle_control::undo::Site;
+use wattle_control::undo::UndoSite;
 use wattle_control::{Code, Policy, Problem, Scan, Stack};
 use wattle_engine::{ArrayHandle, VolumeRef};
 use wattle_rt::Core;
 
-use crate::array::{Facts, Served};
+use crate::array::{Served, ServedFacts};
 use crate::history::{History, StateDir};
-use crate::log::Log;
+use crate::log::ServerLog;
 use crate::saving::ServerSaving;
 use crate::{settings, why};
 
 /// What is going to be served.
-pub enum Chosen {
+pub enum ServedChoice {
     /// Whole arrays on drives: which of the scan's.
     Arrays(Vec<usize>),
     /// Other volumes too.
-    Layers(Layers),
+    Layers(ServedLayers),
 }
 
 /// Volumes, and what they lie on.
-pub struct Layers {
+pub struct ServedLayers {
     /// How the operator would name them.
     pub names: Vec<String>,
     /// They are all there are: none was named.
     pub all: bool,
-    wanted: Wanted,
+    wanted: WantedLayers,
 }
 
 /// Looks at everything and chooses: the volumes named, or those that nothing else lies on.
@@ -48,9 +48,9 @@ pub async fn choose(
     scan: Scan,
     policy: Policy,
     names: &[String],
-    log: &Log,
-) -> Result<Chosen, Problem> {
-    let options = Options { policy, purpose: Purpose::Look, wanted: None };
+    log: &ServerLog,
+) -> Result<ServedChoice, Problem> {
+    let options = StackOptions { policy, purpose: Purpose::Look, wanted: None };
     let stack = Stack::open(core, scan, options, &mut Plain).await?;
     let chosen = choose_of(&stack, names, log);
     // Nothing was written.
@@ -58,8 +58,8 @@ pub async fn choose(
     chosen
 }
 
-fn choose_of(stack: &Stack, names: &[String], log: &Log) -> Result<Chosen, Problem> {
-    let found: Vec<Volume> = match names {
+fn choose_of(stack: &Stack, names: &[String], log: &ServerLog) -> Result<ServedChoice, Problem> {
+    let found: Vec<NamedVolume> = match names {
         [] => {
             let top = stack.volumes().into_iter().filter(|volume| volume.is_top);
             let (skipped, found): (Vec<_>, Vec<_>) = top.partition(|volume| volume.is_skipped);
@@ -77,17 +77,21 @@ fn choose_of(stack: &Stack, names: &[String], log: &Log) -> Result<Chosen, Probl
     };
     if found.is_empty() {
         // Explains why there is none.
-        return stack.find(None).map(|_| Chosen::Arrays(Vec::new()));
+        return stack.find(None).map(|_| ServedChoice::Arrays(Vec::new()));
     }
     // A whole array that cannot be used is refused where it is claimed.
-    let is_array = |volume: &Volume| volume.array.is_some_and(|array| on_drives(stack, array));
+    let is_array = |volume: &NamedVolume| volume.array.is_some_and(|array| on_drives(stack, array));
     if found.iter().all(is_array) {
-        return Ok(Chosen::Arrays(found.iter().filter_map(|volume| volume.array).collect()));
+        return Ok(ServedChoice::Arrays(found.iter().filter_map(|volume| volume.array).collect()));
     }
     let members = found.iter().map(|volume| volume.member.clone()).collect::<Result<Vec<_>, _>>()?;
     let wanted = stack.below(&members).wanted;
     let all = names.is_empty();
-    Ok(Chosen::Layers(Layers { names: found.into_iter().map(|volume| volume.name).collect(), all, wanted }))
+    Ok(ServedChoice::Layers(ServedLayers {
+        names: found.into_iter().map(|volume| volume.name).collect(),
+        all,
+        wanted,
+    }))
 }
 
 fn all_skipped(name: &str) -> Problem {
@@ -101,26 +105,32 @@ fn all_skipped(name: &str) -> Problem {
 
 /// Whether an array's members are drives and partitions.
 fn on_drives(stack: &Stack, array: usize) -> bool {
-    let on_drive =
-        |ix: &MemberId| matches!(stack.scan.members[*ix].origin, Origin::Given | Origin::Partition { .. });
+    let on_drive = |ix: &MemberId| {
+        matches!(stack.scan.members[*ix].origin, MemberOrigin::Given | MemberOrigin::Partition { .. })
+    };
     stack.scan.arrays[array].members.iter().all(on_drive)
 }
 
 /// Starts arrays so that they are looked after.
-pub struct Keeper<'a> {
+pub struct ArrayStarter<'a> {
     state_dir: &'a StateDir,
     settings: &'a [String],
     saving: &'a ServerSaving,
-    log: Log,
+    log: ServerLog,
     /// In the order of their start: what lies on others comes behind them.
     pub served: Vec<Rc<Served>>,
     /// How many were ever begun.
     begun: usize,
 }
 
-impl<'a> Keeper<'a> {
+impl<'a> ArrayStarter<'a> {
     /// With these settings for each array.
-    pub fn new(state_dir: &'a StateDir, settings: &'a [String], saving: &'a ServerSaving, log: &Log) -> Self {
+    pub fn new(
+        state_dir: &'a StateDir,
+        settings: &'a [String],
+        saving: &'a ServerSaving,
+        log: &ServerLog,
+    ) -> Self {
         Self { state_dir, settings, saving, log: log.clone(), served: Vec::new(), begun: 0 }
     }
 
@@ -131,9 +141,9 @@ impl<'a> Keeper<'a> {
     pub async fn keep(
         &mut self,
         core: &Core,
-        facts: Facts,
+        facts: ServedFacts,
         claimed: Claimed,
-        site: impl Fn(usize, &ClaimedMember) -> Site,
+        site: impl Fn(usize, &ClaimedMember) -> UndoSite,
         exports: Vec<String>,
     ) -> Result<Rc<Served>, Problem> {
         let (history, problem) = History::open(self.state_dir, facts.uuid.as_deref());
@@ -152,7 +162,7 @@ impl<'a> Keeper<'a> {
     }
 }
 
-impl Starter for Keeper<'_> {
+impl Starter for ArrayStarter<'_> {
     async fn start(
         &mut self,
         core: &Core,
@@ -162,13 +172,16 @@ impl Starter for Keeper<'_> {
     ) -> Result<ArrayHandle, Problem> {
         let (scan, array) = (&stack.scan, &stack.scan.arrays[array]);
         why::unused(scan, array).iter().for_each(|line| self.log.note(line));
-        let facts = Facts { decisions: why::of_scan(scan, array).decisions, ..Facts::of_claimed(&claimed) };
-        let site = |ix, member: &ClaimedMember| Site::of(stack, array.members[ix], member.device.clone());
+        let facts = ServedFacts {
+            decisions: why::of_scan(scan, array).decisions,
+            ..ServedFacts::of_claimed(&claimed)
+        };
+        let site = |ix, member: &ClaimedMember| UndoSite::of(stack, array.members[ix], member.device.clone());
         Ok(self.keep(core, facts, claimed, site, Vec::new()).await?.handle.clone())
     }
 }
 
-impl Layers {
+impl ServedLayers {
     /// Claims and starts what the volumes lie on, and opens them; looks again if a server that just
     /// ended wrote after the first look.
     ///
@@ -179,7 +192,7 @@ impl Layers {
         core: &Core,
         look: impl Fn() -> Result<Scan, Problem>,
         (policy, read_only): (Policy, bool),
-        keeper: &mut Keeper<'_>,
+        keeper: &mut ArrayStarter<'_>,
     ) -> Result<(Stack, Vec<(String, VolumeRef)>), Problem> {
         const TRIES: u32 = 20;
         const PAUSE: Duration = Duration::from_millis(100);
@@ -201,10 +214,10 @@ impl Layers {
         core: &Core,
         scan: Scan,
         (policy, read_only): (Policy, bool),
-        keeper: &mut Keeper<'_>,
+        keeper: &mut ArrayStarter<'_>,
     ) -> Result<(Stack, Vec<(String, VolumeRef)>), Problem> {
         let purpose = if read_only { Purpose::Read } else { Purpose::Write };
-        let options = Options { policy, purpose, wanted: Some(self.wanted.clone()) };
+        let options = StackOptions { policy, purpose, wanted: Some(self.wanted.clone()) };
         let mut stack = Stack::open(core, scan, options, keeper).await?;
         let mut volumes = Vec::new();
         for name in &self.names {
@@ -225,7 +238,7 @@ impl Layers {
     }
 }
 
-async fn open(core: &Core, stack: &mut Stack, name: &str, log: &Log) -> Result<VolumeRef, Problem> {
+async fn open(core: &Core, stack: &mut Stack, name: &str, log: &ServerLog) -> Result<VolumeRef, Problem> {
     let member = stack.find(Some(name))?.member?;
     stack.notes(member).iter().for_each(|note| log.note(note));
     stack.volume(core, member).await

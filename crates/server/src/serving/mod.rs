@@ -13,18 +13,18 @@ use wattle_control::undo::Recorder;
 use wattle_control::{Code, Problem, Stack};
 use wattle_engine::VolumeError;
 use wattle_engine::array::ArrayStatus;
-use wattle_engine::geometry::Kind;
+use wattle_engine::geometry::LevelKind;
 use wattle_engine::units::Sector;
 use wattle_export::fuse::Files;
 use wattle_rt::sync::{OneshotSender, Semaphore, oneshot};
-use wattle_rt::{Core, Event};
+use wattle_rt::{Core, Latch};
 
-use crate::array::{Facts, Served};
-use crate::exports::{Offered, Place};
-use crate::log::Log;
+use crate::array::{Served, ServedFacts};
+use crate::exports::{ExportPlace, Offered};
+use crate::log::ServerLog;
 use crate::protocol::SavingOrder;
 use crate::protocol::report::{GroupReport, ServerReport, VolumeReport};
-use crate::protocol::{Request, Response};
+use crate::protocol::{Response, ServerRequest};
 use crate::saving::{self, ServerSaving};
 use crate::socket::listen::error_response;
 
@@ -34,7 +34,7 @@ pub struct Serving {
     server: String,
     /// Where what orders overwrite is saved.
     saving: ServerSaving,
-    log: Log,
+    log: ServerLog,
     arrays: RefCell<Vec<Rc<Served>>>,
     /// What clients are offered: the arrays themselves, or what lies on them.
     offered: RefCell<Rc<[Offered]>>,
@@ -52,9 +52,9 @@ pub struct Serving {
     waiting_for_end: RefCell<Vec<OneshotSender<Result<(), Problem>>>>,
     ending: Cell<bool>,
     /// Where volumes are offered.
-    places: RefCell<Vec<Place>>,
+    places: RefCell<Vec<ExportPlace>>,
     /// The last array is to be stopped.
-    pub last_stop: Event,
+    pub last_stop: Latch,
 }
 
 impl Serving {
@@ -65,7 +65,7 @@ impl Serving {
         arrays: Vec<Rc<Served>>,
         (offered, offers_all): (Vec<Offered>, bool),
         stack: Option<Stack>,
-        (saving, log): (ServerSaving, Log),
+        (saving, log): (ServerSaving, ServerLog),
     ) -> Self {
         Self {
             layered: stack.is_some(),
@@ -82,12 +82,12 @@ impl Serving {
             waiting_for_end: RefCell::default(),
             ending: Cell::new(false),
             places: RefCell::default(),
-            last_stop: Event::new(),
+            last_stop: Latch::new(),
         }
     }
 
     /// The volumes on offer are offered there as well, from now on.
-    pub fn offers(&self, place: Place) {
+    pub fn offers(&self, place: ExportPlace) {
         self.places.borrow_mut().push(place);
     }
 
@@ -96,7 +96,7 @@ impl Serving {
         self.offered.borrow().clone()
     }
 
-    fn places(&self) -> Vec<Place> {
+    fn places(&self) -> Vec<ExportPlace> {
         self.places.borrow().clone()
     }
 
@@ -107,12 +107,12 @@ impl Serving {
 
     /// Whether a file of a volume was ever open.
     pub fn was_opened(&self) -> bool {
-        self.places.borrow().iter().filter_map(Place::files).any(Files::was_opened)
+        self.places.borrow().iter().filter_map(ExportPlace::files).any(Files::was_opened)
     }
 
     /// How often the files of volumes are open now.
     pub fn opens(&self) -> u32 {
-        self.places.borrow().iter().filter_map(Place::files).map(Files::opens_of_all).sum()
+        self.places.borrow().iter().filter_map(ExportPlace::files).map(Files::opens_of_all).sum()
     }
 
     /// The arrays that run now.
@@ -121,40 +121,44 @@ impl Serving {
     }
 
     /// Answers a command.
-    pub async fn answer(&self, request: Request) -> Response {
+    pub async fn answer(&self, request: ServerRequest) -> Response {
         match self.answer_or_problem(request).await {
             Ok(response) => response,
             Err(problem) => error_response(&problem),
         }
     }
 
-    async fn answer_or_problem(&self, request: Request) -> Result<Response, Problem> {
+    async fn answer_or_problem(&self, request: ServerRequest) -> Result<Response, Problem> {
         let message = match request {
-            Request::Status => return Ok(Response::Status(self.status().await)),
-            Request::Lvm { order } => return Ok(Response::Changed { change: self.obey(&order).await? }),
-            Request::Why { array } => return Ok(Response::Why(self.find(&array)?.why().await)),
-            Request::Stop { array } => self.stop(&array).await?,
-            Request::Fail { array, member } => self.find(&array)?.fail(&member).await?,
-            Request::Remove { array, member } => self.find(&array)?.remove(&member).await?,
-            Request::Add { array, member, force, undo } => {
+            ServerRequest::Status => return Ok(Response::Status(self.status().await)),
+            ServerRequest::Lvm { order } => {
+                return Ok(Response::Changed { change: self.obey(&order).await? });
+            }
+            ServerRequest::Why { array } => return Ok(Response::Why(self.find(&array)?.why().await)),
+            ServerRequest::Stop { array } => self.stop(&array).await?,
+            ServerRequest::Fail { array, member } => self.find(&array)?.fail(&member).await?,
+            ServerRequest::Remove { array, member } => self.find(&array)?.remove(&member).await?,
+            ServerRequest::Add { array, member, force, undo } => {
                 let served = self.find(&array)?;
                 let recorder = self.recorder(&undo, &format!("add {array}"), &member)?;
                 let added = served.add(&member, &force, recorder.as_ref()).await;
                 return self.done(added, recorder);
             }
-            Request::Replace { array, member, with, force, undo } => {
+            ServerRequest::Replace { array, member, with, force, undo } => {
                 let served = self.find(&array)?;
                 let new = with.as_deref().unwrap_or_default();
                 let recorder = self.recorder(&undo, &format!("replace {array}"), new)?;
                 let replaced = served.replace(&member, with.as_deref(), &force, recorder.as_ref()).await;
                 return self.done(replaced, recorder);
             }
-            Request::Check { array } => self.find(&array)?.check().await?,
-            Request::Repair { array, source } => self.find(&array)?.repair(&source).await?,
-            Request::ClearBadBlocks { array, member } => self.find(&array)?.clear_bad_blocks(&member).await?,
-            Request::Abort { array } => self.find(&array)?.abort().await?,
-            Request::Pause { array, paused } => self.find(&array)?.pause(paused).await?,
-            Request::Set { array, key, value } => self.find(&array)?.set(&key, &value).await?,
+            ServerRequest::Check { array } => self.find(&array)?.check().await?,
+            ServerRequest::Repair { array, source } => self.find(&array)?.repair(&source).await?,
+            ServerRequest::ClearBadBlocks { array, member } => {
+                self.find(&array)?.clear_bad_blocks(&member).await?
+            }
+            ServerRequest::Abort { array } => self.find(&array)?.abort().await?,
+            ServerRequest::Pause { array, paused } => self.find(&array)?.pause(paused).await?,
+            ServerRequest::Set { array, key, value } => self.find(&array)?.set(&key, &value).await?,
         };
         self.done(Ok(message), None)
     }
@@ -183,7 +187,7 @@ impl Serving {
 
     /// How many programs have the file of a volume open, in all directories.
     fn opens_of(&self, name: &str) -> u32 {
-        self.places.borrow().iter().filter_map(Place::files).map(|files| files.opens(name)).sum()
+        self.places.borrow().iter().filter_map(ExportPlace::files).map(|files| files.opens(name)).sum()
     }
 
     async fn status(&self) -> ServerReport {
@@ -321,16 +325,16 @@ fn being_stopped(name: &str) -> Problem {
 
 /// What a stop leaves behind. Only what was recorded is said to be: an array whose parity was not
 /// trusted stays dirty.
-fn stopped_message(facts: &Facts, status: &ArrayStatus) -> String {
+fn stopped_message(facts: &ServedFacts, status: &ArrayStatus) -> String {
     let left = match (status.read_only, status.level.kind(), status.synced_below == Sector::MAX) {
         _ if facts.uuid.is_none() => " and gone: it had no metadata",
         (true, _, _) => "; it was served read-only, and its members are as they were",
-        (false, Kind::Striped, _) => " and flushed",
+        (false, LevelKind::Striped, _) => " and flushed",
         (false, _, true) => " and recorded clean",
-        (false, Kind::Parity, false) => {
+        (false, LevelKind::Parity, false) => {
             " and flushed; parity is still not known to be right everywhere: the next start resyncs it, here or in Linux"
         }
-        (false, Kind::Mirrored, false) => {
+        (false, LevelKind::Mirrored, false) => {
             " and flushed; copies are still not known to agree everywhere: the next start resyncs them, here or in Linux"
         }
     };

@@ -11,7 +11,7 @@ use super::RuntimeDir;
 use super::trust::is_trusted;
 use crate::protocol::report::{ArrayReport, ServerReport, VolumeReport};
 use crate::protocol::why::WhyReport;
-use crate::protocol::{ChangeReport, LINE_BYTES_MAX, Request, Response, decode, encode};
+use crate::protocol::{ChangeReport, LINE_BYTES_MAX, Response, ServerRequest, decode, encode};
 
 /// A server that does not tell its status within this time hangs: nothing it does for that waits on
 /// a drive.
@@ -127,7 +127,7 @@ fn list<'a>(names: impl Iterator<Item = &'a str>) -> String {
 
 /// What a server did.
 #[derive(Debug)]
-pub struct Done {
+pub struct ServerAnswer {
     /// For people.
     pub message: String,
     /// What saves what it overwrote.
@@ -138,9 +138,9 @@ pub struct Done {
 ///
 /// # Errors
 /// What the server answered, or that it did not.
-pub fn request(socket: &Path, request: &Request) -> Result<Done, Problem> {
+pub fn request(socket: &Path, request: &ServerRequest) -> Result<ServerAnswer, Problem> {
     match exchange(socket, request, None)? {
-        Some(Response::Done { message, undo_log }) => Ok(Done { message, undo_log }),
+        Some(Response::Done { message, undo_log }) => Ok(ServerAnswer { message, undo_log }),
         Some(Response::Error(report)) => Err(report.into()),
         Some(_) => Err(silent(socket, "it answered something else than was asked")),
         None => Err(silent(socket, "it has ended")),
@@ -151,7 +151,7 @@ pub fn request(socket: &Path, request: &Request) -> Result<Done, Problem> {
 ///
 /// # Errors
 /// As [`request`].
-pub fn order(socket: &Path, request: &Request) -> Result<ChangeReport, Problem> {
+pub fn order(socket: &Path, request: &ServerRequest) -> Result<ChangeReport, Problem> {
     match exchange(socket, request, None)? {
         Some(Response::Changed { change }) => Ok(change),
         Some(Response::Error(report)) => Err(report.into()),
@@ -165,7 +165,7 @@ pub fn order(socket: &Path, request: &Request) -> Result<ChangeReport, Problem> 
 /// # Errors
 /// As [`request`].
 pub fn why(socket: &Path, array: &str) -> Result<WhyReport, Problem> {
-    match exchange(socket, &Request::Why { array: array.to_owned() }, Some(STATUS_TIME_MAX))? {
+    match exchange(socket, &ServerRequest::Why { array: array.to_owned() }, Some(STATUS_TIME_MAX))? {
         Some(Response::Why(report)) => Ok(report),
         Some(Response::Error(report)) => Err(report.into()),
         Some(_) => Err(silent(socket, "it answered something else than was asked")),
@@ -178,7 +178,7 @@ pub fn why(socket: &Path, array: &str) -> Result<WhyReport, Problem> {
 /// # Errors
 /// It does not answer properly.
 pub fn status(socket: &Path) -> Result<Option<ServerReport>, Problem> {
-    match exchange(socket, &Request::Status, Some(STATUS_TIME_MAX)) {
+    match exchange(socket, &ServerRequest::Status, Some(STATUS_TIME_MAX)) {
         Ok(Some(Response::Status(report))) => Ok(Some(report)),
         Ok(Some(Response::Error(report))) => Err(report.into()),
         Ok(Some(_)) => Err(silent(socket, "it answered something else than was asked")),
@@ -209,7 +209,7 @@ fn nobody_listens(error: &io::Error) -> bool {
 /// One request and its response. `None` if no process listens at the socket.
 fn exchange(
     socket: &Path,
-    request: &Request,
+    request: &ServerRequest,
     time_max: Option<Duration>,
 ) -> Result<Option<Response>, Problem> {
     let failed = |error: io::Error| match error.kind() {

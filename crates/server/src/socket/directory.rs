@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use wattle_control::{Code, Problem};
 use wattle_rt::Listener;
 
-use super::trust::{self, Fault, Unsafe};
+use super::trust::{self, PathFault, Unsafe};
 
 /// Control sockets end in this.
 const SUFFIX: &str = "sock";
@@ -70,8 +70,8 @@ impl RuntimeDir {
             false => format!("the runtime directory {shown} is not safe: {} {fault}", place.display()),
         };
         let own = match (&fault, self.asked_for) {
-            (Fault::Mode(_), _) => format!("chmod go-w {}, or name another one", place.display()),
-            (Fault::Owner(owner), true) => {
+            (PathFault::Mode(_), _) => format!("chmod go-w {}, or name another one", place.display()),
+            (PathFault::Owner(owner), true) => {
                 format!("run it as that user (sudo -u '#{owner}'), or name a directory of yours")
             }
             (_, true) => "name a directory of yours".to_owned(),

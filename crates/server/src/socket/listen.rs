@@ -23,7 +23,7 @@ use wattle_rt::{Buf, BufMut, Core, Either, Instant, Listener, Notify, Stream, on
 
 use super::directory::{check_socket_path, restrict};
 use super::trust::is_trusted;
-use crate::protocol::{ErrorReport, REQUEST_BYTES_MAX, Request, Response, decode, encode};
+use crate::protocol::{ErrorReport, REQUEST_BYTES_MAX, Response, ServerRequest, decode, encode};
 
 /// For a client to send a request, and to take an answer.
 const REQUEST_TIME_MAX: Duration = Duration::from_secs(10);
@@ -42,7 +42,7 @@ const WAIT_TIME_MIN: Duration = Duration::from_millis(250);
 const DRAIN_TIME_MAX: Duration = Duration::from_secs(2);
 
 /// What answers requests.
-type Handler = dyn Fn(Request) -> Pin<Box<dyn Future<Output = Response>>>;
+type Handler = dyn Fn(ServerRequest) -> Pin<Box<dyn Future<Output = Response>>>;
 
 /// Answers commands on the core it was started on.
 pub struct ControlServer {
@@ -111,8 +111,11 @@ impl State {
     }
 
     /// The answer to a request.
-    async fn answer(&self, request: Request) -> Response {
-        let is_order = !matches!(request, Request::Status | Request::Why { .. } | Request::Stop { .. });
+    async fn answer(&self, request: ServerRequest) -> Response {
+        let is_order = !matches!(
+            request,
+            ServerRequest::Status | ServerRequest::Why { .. } | ServerRequest::Stop { .. }
+        );
         if is_order && self.orders.get() >= ORDERS_MAX {
             return error_response(&Problem::new(
                 Code::ServerFailed,
@@ -152,7 +155,7 @@ impl ControlServer {
     pub fn start(
         core: &Core,
         listener: Listener,
-        handler: impl Fn(Request) -> Pin<Box<dyn Future<Output = Response>>> + 'static,
+        handler: impl Fn(ServerRequest) -> Pin<Box<dyn Future<Output = Response>>> + 'static,
     ) -> Self {
         let state = Rc::new(State {
             handler: Box::new(handler),
@@ -219,7 +222,7 @@ async fn converse(core: &Core, stream: &Stream, state: &Rc<State>, mut waiting: 
         let Either::First(line) = line else { return Err(Lost) };
         let request = match line? {
             Line::End => return Ok(()),
-            Line::Complete(line) => decode::<Request>(&line),
+            Line::Complete(line) => decode::<ServerRequest>(&line),
             Line::TooLong => Err(Problem::new(
                 Code::ServerFailed,
                 format!("a request is longer than {REQUEST_BYTES_MAX} bytes"),

@@ -23,12 +23,12 @@ pub struct Unsafe {
     /// The directory itself, one that it lies in, or a link on the way.
     pub place: PathBuf,
     /// What is wrong with it.
-    pub fault: Fault,
+    pub fault: PathFault,
 }
 
 /// What is wrong with a directory or link.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Fault {
+pub enum PathFault {
     /// Its owner is neither this user nor root.
     Owner(u32),
     /// Others may write to it; the mode.
@@ -37,7 +37,7 @@ pub enum Fault {
     Circle,
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for PathFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Owner(owner) => write!(f, "belongs to user {owner}"),
@@ -78,7 +78,7 @@ pub fn unsafety(dir: &Path, us: u32) -> io::Result<Option<Unsafe>> {
         };
         let is_link = metadata.is_symlink();
         links += u32::from(is_link);
-        let circle = (links > LINKS_MAX).then_some(Fault::Circle);
+        let circle = (links > LINKS_MAX).then_some(PathFault::Circle);
         if let Some(fault) = circle.or_else(|| fault_of(&metadata, us, parts.is_empty())) {
             return Ok(Some(Unsafe { place: next, fault }));
         }
@@ -105,17 +105,17 @@ fn names(path: &Path) -> impl Iterator<Item = OsString> + '_ {
     })
 }
 
-fn fault_of(metadata: &Metadata, us: u32, is_last: bool) -> Option<Fault> {
+fn fault_of(metadata: &Metadata, us: u32, is_last: bool) -> Option<PathFault> {
     const OTHERS_WRITE: u32 = 0o022;
     const STICKY: u32 = 0o1000;
     let (owner, mode) = (metadata.uid(), metadata.mode());
     // A user that this namespace does not have may or may not be root: that cannot be known. Such a
     // one may own what is on the way, such as `/` in a sandbox, but not the place itself.
     if owner != us && owner != ROOT && (is_last || Some(owner) != user_from_outside()) {
-        return Some(Fault::Owner(owner));
+        return Some(PathFault::Owner(owner));
     }
     let open = !metadata.is_symlink() && mode & OTHERS_WRITE != 0 && (is_last || mode & STICKY == 0);
-    open.then_some(Fault::Mode(mode & 0o7777))
+    open.then_some(PathFault::Mode(mode & 0o7777))
 }
 
 /// The id that stands for users outside of this process's user namespace, if it is in one that
@@ -150,7 +150,8 @@ mod tests {
         let closed = made(sticky.join("closed"), 0o755);
         assert_eq!(fault(&closed), None);
         assert_eq!(fault(&closed.join("not/there")), None);
-        let mode = |place: &Path, mode| Some(Unsafe { place: place.to_owned(), fault: Fault::Mode(mode) });
+        let mode =
+            |place: &Path, mode| Some(Unsafe { place: place.to_owned(), fault: PathFault::Mode(mode) });
         assert_eq!(fault(&sticky), mode(&sticky, 0o1777));
         assert_eq!(fault(&made(open.join("in"), 0o700)), mode(&open, 0o777));
         assert_eq!(fault(&closed.join("../../open/in")), mode(&open, 0o777));
@@ -170,7 +171,7 @@ mod tests {
         symlink("circle", temp.path().join("circle")).unwrap();
         assert_eq!(fault("good"), None);
         assert_eq!(fault("bad").unwrap().place, open);
-        assert_eq!(fault("circle").unwrap().fault, Fault::Circle);
+        assert_eq!(fault("circle").unwrap().fault, PathFault::Circle);
     }
 
     #[test]
@@ -182,7 +183,7 @@ mod tests {
         let seen = unsafety(&dir, owner + 1).unwrap();
         assert_eq!(seen.is_some(), owner != ROOT);
         if std::os::unix::fs::chown(&dir, Some(12345), None).is_ok() {
-            let place = Unsafe { place: dir.clone(), fault: Fault::Owner(12345) };
+            let place = Unsafe { place: dir.clone(), fault: PathFault::Owner(12345) };
             assert_eq!(unsafety(&dir.join("wattle"), owner).unwrap(), Some(place));
             assert_eq!(unsafety(&dir, 12345).unwrap(), None);
         }

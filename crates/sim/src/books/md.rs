@@ -6,9 +6,9 @@
 
 use std::rc::Rc;
 
-use wattle_control::admit::Offer;
+use wattle_control::admit::OfferedDevice;
 use wattle_control::assemble::{Access, Assembly, Needs, Slot, SyncState, assemble as decide};
-use wattle_control::facts::{BadRange, CLEAN, MemberFacts, SuperblockFacts};
+use wattle_control::facts::{BadBlockEntry, CLEAN, MemberFacts, SuperblockFacts};
 use wattle_control::problem::{Check, Forced};
 use wattle_control::reason::Reason;
 use wattle_control::running::{Newcomer, RunningArray};
@@ -20,13 +20,13 @@ use wattle_engine::{ArraySpec, MemberState};
 use wattle_format::md::bitmap::{NewBitmap, new_image};
 use wattle_format::md::create::{NewArray, superblock};
 use wattle_format::md::{
-    BadBlockArea, DeviceFields, DeviceFlags, Features, PplArea, Role, SUPERBLOCK_BYTES, Superblock,
+    BadBlockArea, DeviceFields, DeviceFlags, DeviceRole, Features, PplArea, SUPERBLOCK_BYTES, Superblock,
     Timestamp, Uuid, Version, badblocks, identify, ppl, super_offset_sectors,
 };
 use wattle_rt::{Core, Device};
 
-use super::{Entry, Found, Keep, Keys, Lenient, Refusal, Seating, Start};
-use crate::site::Plan;
+use super::{ArrayStart, AssemblyFound, DriveRecord, Keep, Keys, Lenient, Seating, StartRefusal};
+use crate::site::SitePlan;
 
 /// Sectors from the superblock to its areas, and the areas' lengths, where there is room for them
 /// (versions 1.1 and 1.2).
@@ -63,7 +63,7 @@ pub(super) fn drive_sectors(version: Version, data_sectors: u64) -> u64 {
 const SET: Uuid = Uuid(*b"wattle simulator");
 
 /// Clean superblocks on every drive that has a slot.
-pub(super) fn create(plan: &Plan, version: Version, member_sectors: &[u64]) {
+pub(super) fn create(plan: &SitePlan, version: Version, member_sectors: &[u64]) {
     let params = &plan.params;
     let striped = matches!(params.level, Level::Linear | Level::Raid0);
     let array = NewArray {
@@ -77,7 +77,7 @@ pub(super) fn create(plan: &Plan, version: Version, member_sectors: &[u64]) {
         raid_disks: params.raid_disks,
         size_sectors: if striped { 0 } else { params.component_size.0 },
         resync_offset: CLEAN,
-        roles: (0..params.raid_disks as u16).map(Role::Active).collect(),
+        roles: (0..params.raid_disks as u16).map(DeviceRole::Active).collect(),
         bitmap_offset_sectors: plan.regions.as_ref().map(|_| BITMAP_AT),
         ppl: plan.log.then_some(PplArea { offset_sectors: PPL_AT, size_sectors: PPL_LEN }),
         features: if params.level == Level::Raid0 { Features::RAID0_LAYOUT } else { Features::default() },
@@ -135,7 +135,7 @@ pub fn device_uuid(drive: usize) -> Uuid {
 }
 
 /// Makes the superblocks of `drives` clean, a generation later.
-pub(super) fn set_clean(plan: &Plan, version: Version, drives: MemberSet) {
+pub(super) fn set_clean(plan: &SitePlan, version: Version, drives: MemberSet) {
     let drives = drives.iter().map(MemberIx::index);
     let superblocks: Vec<_> =
         drives.filter_map(|drive| Some((drive, read(plan, version, drive, false)?))).collect();
@@ -147,7 +147,7 @@ pub(super) fn set_clean(plan: &Plan, version: Version, drives: MemberSet) {
     }
 }
 
-fn read(plan: &Plan, version: Version, drive: usize, durable: bool) -> Option<Superblock> {
+fn read(plan: &SitePlan, version: Version, drive: usize, durable: bool) -> Option<Superblock> {
     let (control, size_sectors) = (&plan.controls[drive], plan.drive_sectors[drive]);
     let at = super_offset_sectors(version, size_sectors)?;
     let unit = u64::from(plan.sector_bytes) / 512;
@@ -161,14 +161,14 @@ fn read(plan: &Plan, version: Version, drive: usize, durable: bool) -> Option<Su
 
 /// What would survive on a drive.
 #[must_use]
-pub fn entry(plan: &Plan, version: Version, drive: usize) -> Option<Entry> {
+pub fn entry(plan: &SitePlan, version: Version, drive: usize) -> Option<DriveRecord> {
     let superblock = read(plan, version, drive, true)?;
     let roles: Vec<_> = superblock.roles().collect();
-    let out = plan.slots().filter(|slot| !roles.contains(&Role::Active(slot.0))).collect();
-    Some(Entry { events: superblock.events(), clean: superblock.resync_offset() == CLEAN, out })
+    let out = plan.slots().filter(|slot| !roles.contains(&DeviceRole::Active(slot.0))).collect();
+    Some(DriveRecord { events: superblock.events(), clean: superblock.resync_offset() == CLEAN, out })
 }
 
-fn facts(plan: &Plan, drive: usize, superblock: &Superblock) -> MemberFacts {
+fn facts(plan: &SitePlan, drive: usize, superblock: &Superblock) -> MemberFacts {
     let size_sectors = plan.drive_sectors[drive];
     let mut facts = MemberFacts::new(format!("drive{drive}"), size_sectors, SuperblockFacts::of(superblock));
     let control = &plan.controls[drive];
@@ -194,7 +194,7 @@ fn facts(plan: &Plan, drive: usize, superblock: &Superblock) -> MemberFacts {
         let log = area(at.strict_add_signed(BAD_AT.into()), 8)
             .and_then(|bytes| badblocks::BadBlocks::decode(&bytes, 0).ok());
         facts.bad_blocks = log.map(|log| {
-            let range = |range: &badblocks::BadRange| BadRange {
+            let range = |range: &badblocks::BadRange| BadBlockEntry {
                 start_sector: range.sector,
                 len_sectors: range.sectors,
             };
@@ -205,13 +205,13 @@ fn facts(plan: &Plan, drive: usize, superblock: &Superblock) -> MemberFacts {
 }
 
 /// An assembled array, until it is started.
-pub struct Kept {
+pub struct AssembledArray {
     assembly: Assembly,
     /// Drives with their superblocks, as they were given to assembly.
     found: Vec<(usize, Superblock)>,
 }
 
-impl Kept {
+impl AssembledArray {
     /// Starts the array as control starts one whose members are claimed.
     pub(super) async fn launch(
         self,
@@ -253,8 +253,8 @@ fn number(name: &str) -> Option<usize> {
 
 /// A drive as control is offered one.
 #[must_use]
-pub fn newcomer(plan: &Plan, version: Version, drives: &[Device], drive: usize) -> Newcomer {
-    let offer = Offer {
+pub fn newcomer(plan: &SitePlan, version: Version, drives: &[Device], drive: usize) -> Newcomer {
+    let offer = OfferedDevice {
         name: format!("drive{drive}"),
         size_sectors: plan.drive_sectors[drive],
         logical_block_bytes: plan.sector_bytes,
@@ -267,7 +267,7 @@ pub fn newcomer(plan: &Plan, version: Version, drives: &[Device], drive: usize) 
 
 /// Decides what the array is.
 #[must_use]
-pub fn assemble(plan: &Plan, version: Version, present: MemberSet, lenient: Lenient) -> Found {
+pub fn assemble(plan: &SitePlan, version: Version, present: MemberSet, lenient: Lenient) -> AssemblyFound {
     let here = present.iter().map(MemberIx::index);
     let superblocks: Vec<(usize, Superblock)> =
         here.filter_map(|drive| Some((drive, read(plan, version, drive, false)?))).collect();
@@ -278,12 +278,14 @@ pub fn assemble(plan: &Plan, version: Version, present: MemberSet, lenient: Leni
     }
     let forced =
         if lenient.dirty_degraded { Forced::default().with(Check::DirtyDegraded) } else { Forced::default() };
-    let Some(assembly) = decide(&members, forced) else { return Found::Refused(Refusal::NotEnough) };
+    let Some(assembly) = decide(&members, forced) else {
+        return AssemblyFound::Refused(StartRefusal::NotEnough);
+    };
     if let Access::Refused(reasons) | Access::ReadOnly(reasons) = &assembly.access {
-        return Found::Refused(match reasons.as_slice() {
-            [Reason::NotEnoughMembers { .. }, ..] => Refusal::NotEnough,
-            [Reason::DirtyDegraded { .. }] => Refusal::DirtyDegraded,
-            reasons => Refusal::Other(format!("{reasons:?}")),
+        return AssemblyFound::Refused(match reasons.as_slice() {
+            [Reason::NotEnoughMembers { .. }, ..] => StartRefusal::NotEnough,
+            [Reason::DirtyDegraded { .. }] => StartRefusal::DirtyDegraded,
+            reasons => StartRefusal::Other(format!("{reasons:?}")),
         });
     }
     let slots = plan.geometry.raid_disks();
@@ -323,9 +325,9 @@ pub fn assemble(plan: &Plan, version: Version, present: MemberSet, lenient: Leni
     let refills = !assembly.re_addable.is_empty() || !assembly.spares.is_empty();
     let keep = match plan.geometry.redundancy() {
         0 => Keep::Nothing,
-        _ => Keep::Md(Box::new(Kept { assembly, found: superblocks })),
+        _ => Keep::Md(Box::new(AssembledArray { assembly, found: superblocks })),
     };
-    Found::Usable(Box::new(Start {
+    AssemblyFound::Usable(Box::new(ArrayStart {
         seats,
         synced_below,
         needs,
@@ -343,7 +345,7 @@ fn forget_events(members: &mut [MemberFacts]) {
     for member in members {
         member.superblock.events = events;
         for (role, slot) in member.superblock.roles.iter_mut().zip(0..member.superblock.raid_disks as u16) {
-            *role = Role::Active(slot);
+            *role = DeviceRole::Active(slot);
         }
     }
 }

@@ -19,7 +19,7 @@ use wattle_engine::units::{MemberIx, MemberSet};
 use wattle_engine::{ArrayHandle, ArraySpec, BadRanges, MemberKey, MemberSpec, MemberState, Regions};
 use wattle_rt::{Buf, BufMut, Core};
 
-use crate::site::{self, Hardware, Plan};
+use crate::site::{self, Hardware, SitePlan};
 
 /// Which metadata.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +41,7 @@ pub struct Lenient {
 
 /// What a drive's metadata says, read from its drive by other code than wrote it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct DriveRecord {
     /// Its generation.
     pub events: u64,
     /// Parity and copies agree.
@@ -51,16 +51,16 @@ pub struct Entry {
 }
 
 /// What assembly finds.
-pub enum Found {
+pub enum AssemblyFound {
     /// The array is not started.
-    Refused(Refusal),
+    Refused(StartRefusal),
     /// The array can be started.
-    Usable(Box<Start>),
+    Usable(Box<ArrayStart>),
 }
 
 /// Why an array is not started.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Refusal {
+pub enum StartRefusal {
     /// Parity cannot be trusted and is needed: the write hole.
     DirtyDegraded,
     /// Too few members.
@@ -93,7 +93,7 @@ impl Seating {
 }
 
 /// An array as assembly hands it to the engine.
-pub struct Start {
+pub struct ArrayStart {
     /// By seat: the slots, and a replacement for each.
     pub seats: Vec<Seating>,
     /// Parity and copies agree below this.
@@ -114,17 +114,17 @@ pub struct Start {
 enum Keep {
     /// Levels without redundancy record nothing.
     Nothing,
-    Tiny(tiny::Record, Bits),
-    Md(Box<md::Kept>),
+    Tiny(tiny::TinyRecord, SharedBits),
+    Md(Box<md::AssembledArray>),
 }
 
 /// The bits of a bitmap, shared between its keeper and the operator that re-adds a member by them.
 #[derive(Clone, Debug, Default)]
-pub struct Bits(Rc<RefCell<Option<Regions>>>);
+pub struct SharedBits(Rc<RefCell<Option<Regions>>>);
 
-impl Bits {
-    fn of(regions: Option<&Regions>) -> Bits {
-        Bits(Rc::new(RefCell::new(regions.cloned())))
+impl SharedBits {
+    fn of(regions: Option<&Regions>) -> SharedBits {
+        SharedBits(Rc::new(RefCell::new(regions.cloned())))
     }
 
     /// As they are now.
@@ -151,9 +151,9 @@ impl Bits {
     }
 }
 
-impl Start {
-    fn synced_start(seats: Vec<Seating>, keep: Keep) -> Start {
-        Start {
+impl ArrayStart {
+    fn synced_start(seats: Vec<Seating>, keep: Keep) -> ArrayStart {
+        ArrayStart {
             seats,
             synced_below: u64::MAX,
             needs: None,
@@ -194,15 +194,15 @@ impl Start {
         self,
         core: &Core,
         site: &Hardware,
-        plan: &Plan,
+        plan: &SitePlan,
         adapt: impl FnOnce(ArraySpec, Box<dyn Metadata>, Keys) -> (ArraySpec, Box<dyn Metadata>),
-    ) -> Result<Running, String> {
+    ) -> Result<RunningBooks, String> {
         let (keep, spec) = match self.keep {
             Keep::Md(kept) => {
                 let running = kept.launch(core, &site.drives, adapt).await?;
-                return Ok(Running {
+                return Ok(RunningBooks {
                     array: running.handle().clone(),
-                    bits: Bits::default(),
+                    bits: SharedBits::default(),
                     md: Some(running),
                 });
             }
@@ -230,15 +230,16 @@ impl Start {
                 (keep, spec)
             }
         };
-        let (metadata, bits): (Box<dyn Metadata>, Bits) = match keep {
+        let (metadata, bits): (Box<dyn Metadata>, SharedBits) = match keep {
             Keep::Tiny(record, bits) => {
-                let keeper = tiny::Keeper::new(core, &site.drives, record, bits.clone(), site.sector_bytes);
+                let keeper =
+                    tiny::TinyBookkeeper::new(core, &site.drives, record, bits.clone(), site.sector_bytes);
                 (Box::new(keeper), bits)
             }
-            Keep::Nothing | Keep::Md(_) => (Box::new(NoMetadata), Bits::default()),
+            Keep::Nothing | Keep::Md(_) => (Box::new(NoMetadata), SharedBits::default()),
         };
         let (spec, metadata) = adapt(spec, metadata, Box::new(|key| Some(key.0 as usize)));
-        Ok(Running { array: ArrayHandle::start(core, spec, metadata).await, bits, md: None })
+        Ok(RunningBooks { array: ArrayHandle::start(core, spec, metadata).await, bits, md: None })
     }
 }
 
@@ -247,11 +248,11 @@ pub type Keys = Box<dyn Fn(MemberKey) -> Option<usize>>;
 
 /// An array that runs.
 #[derive(Clone)]
-pub struct Running {
+pub struct RunningBooks {
     /// The array.
     pub array: ArrayHandle,
     /// The bits of its bitmap, with the smallest books.
-    pub bits: Bits,
+    pub bits: SharedBits,
     /// What control knows of it, with md's.
     pub md: Option<Rc<RunningArray>>,
 }
@@ -276,7 +277,7 @@ impl Books {
     }
 
     /// Writes the metadata of a new, clean array.
-    pub fn create(self, plan: &Plan, member_sectors: &[u64]) {
+    pub fn create(self, plan: &SitePlan, member_sectors: &[u64]) {
         match self {
             Books::Tiny => tiny::create(plan),
             Books::Md(version) => md::create(plan, version, member_sectors),
@@ -285,7 +286,7 @@ impl Books {
 
     /// What the array on the drives `present` (by number) is.
     #[must_use]
-    pub fn assemble(self, plan: &Plan, present: MemberSet, lenient: Lenient) -> Found {
+    pub fn assemble(self, plan: &SitePlan, present: MemberSet, lenient: Lenient) -> AssemblyFound {
         match self {
             Books::Tiny => tiny::assemble(plan, present, lenient),
             Books::Md(version) => md::assemble(plan, version, present, lenient),
@@ -293,7 +294,7 @@ impl Books {
     }
 
     /// Records on `drives` that parity and copies agree.
-    pub fn set_clean(self, plan: &Plan, drives: MemberSet) {
+    pub fn set_clean(self, plan: &SitePlan, drives: MemberSet) {
         match self {
             Books::Tiny => tiny::set_clean(plan, drives),
             Books::Md(version) => md::set_clean(plan, version, drives),
@@ -302,7 +303,7 @@ impl Books {
 
     /// What a power cut would leave of a drive's metadata; `None` if it is no metadata.
     #[must_use]
-    pub fn entry(self, plan: &Plan, drive: usize) -> Option<Entry> {
+    pub fn entry(self, plan: &SitePlan, drive: usize) -> Option<DriveRecord> {
         match self {
             Books::Tiny => tiny::entry(plan, drive),
             Books::Md(version) => md::entry(plan, version, drive),

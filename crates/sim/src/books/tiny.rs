@@ -8,14 +8,14 @@
 
 use std::cell::RefCell;
 
-use wattle_engine::geometry::Kind;
+use wattle_engine::geometry::LevelKind;
 use wattle_engine::metadata::{self, LocalBoxFuture, Metadata, SeatRecord};
 use wattle_engine::units::{MemberIx, MemberSet, Sector};
 use wattle_engine::{BadRanges, MemberKey, MemberState};
 use wattle_rt::{Buf, BufMut, Core, Device, Durability};
 
-use super::{Bits, Entry, Found, Keep, Lenient, Refusal, Seating, Start};
-use crate::site::Plan;
+use super::{ArrayStart, AssemblyFound, DriveRecord, Keep, Lenient, Seating, SharedBits, StartRefusal};
+use crate::site::SitePlan;
 
 const MAGIC: u64 = 0x5449_4e59_2042_4f4f;
 
@@ -30,15 +30,15 @@ const BITMAP_AT: u64 = 4096;
 
 /// What is recorded.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Record {
+pub struct TinyRecord {
     generation: u64,
     dirty: bool,
     synced_below: u64,
     seats: Vec<SeatRecord>,
 }
 
-impl Record {
-    fn new(plan: &Plan) -> Record {
+impl TinyRecord {
+    fn new(plan: &SitePlan) -> TinyRecord {
         let slots = plan.geometry.raid_disks();
         let seat = |seat: usize| SeatRecord {
             key: (seat < slots).then_some(MemberKey(seat as u32)),
@@ -46,7 +46,7 @@ impl Record {
             by_regions: false,
             bad: BadRanges::NONE.into(),
         };
-        Record {
+        TinyRecord {
             generation: 1,
             dirty: false,
             synced_below: u64::MAX,
@@ -89,7 +89,7 @@ impl Record {
         bytes.freeze()
     }
 
-    fn decode(bytes: &[u8], drive: usize) -> Option<Record> {
+    fn decode(bytes: &[u8], drive: usize) -> Option<TinyRecord> {
         let mut words =
             bytes.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().expect("eight bytes")));
         let mut next = || words.next().unwrap_or(0);
@@ -116,7 +116,7 @@ impl Record {
         if magic != MAGIC || of != drive as u64 {
             return None;
         }
-        Some(Record { generation, dirty: dirty == 1, synced_below, seats })
+        Some(TinyRecord { generation, dirty: dirty == 1, synced_below, seats })
     }
 
     /// The seat of a drive that works.
@@ -126,45 +126,45 @@ impl Record {
     }
 }
 
-fn redundant(plan: &Plan) -> bool {
+fn redundant(plan: &SitePlan) -> bool {
     plan.geometry.redundancy() > 0
 }
 
 /// Clean records on every drive that has a slot.
-pub fn create(plan: &Plan) {
-    let record = Record::new(plan);
+pub fn create(plan: &SitePlan) {
+    let record = TinyRecord::new(plan);
     for drive in 0..plan.geometry.raid_disks() {
         plan.controls[drive].poke(0, &record.encode(drive, plan.sector_bytes as usize));
     }
 }
 
 /// Makes the records of `drives` clean, and no region marked.
-pub fn set_clean(plan: &Plan, drives: MemberSet) {
+pub fn set_clean(plan: &SitePlan, drives: MemberSet) {
     for drive in drives.iter().map(MemberIx::index) {
         let control = &plan.controls[drive];
         let Some(record) = read(plan, drive, false) else { continue };
         let record =
-            Record { generation: record.generation + 2, dirty: false, synced_below: u64::MAX, ..record };
+            TinyRecord { generation: record.generation + 2, dirty: false, synced_below: u64::MAX, ..record };
         control.poke(0, &record.encode(drive, plan.sector_bytes as usize));
         control.poke(BITMAP_AT, &vec![0; plan.sector_bytes as usize]);
     }
 }
 
-fn read(plan: &Plan, drive: usize, durable: bool) -> Option<Record> {
+fn read(plan: &SitePlan, drive: usize, durable: bool) -> Option<TinyRecord> {
     let control = &plan.controls[drive];
     if control.is_unreadable(0) {
         return None;
     }
     let bytes = if durable { control.peek_durable(0, RECORD_BYTES) } else { control.peek(0, RECORD_BYTES) };
-    Record::decode(&bytes, drive)
+    TinyRecord::decode(&bytes, drive)
 }
 
 /// What would survive on a drive.
 #[must_use]
-pub fn entry(plan: &Plan, drive: usize) -> Option<Entry> {
+pub fn entry(plan: &SitePlan, drive: usize) -> Option<DriveRecord> {
     let record = read(plan, drive, true)?;
     let working = |slot: &MemberIx| record.seats[slot.index()].state.writable();
-    Some(Entry {
+    Some(DriveRecord {
         events: record.generation,
         clean: !record.dirty && record.synced_below == u64::MAX,
         out: plan.slots().filter(|slot| !working(slot)).collect(),
@@ -173,39 +173,39 @@ pub fn entry(plan: &Plan, drive: usize) -> Option<Entry> {
 
 /// Decides what the array on the drives `present` is.
 #[must_use]
-pub fn assemble(plan: &Plan, present: MemberSet, lenient: Lenient) -> Found {
+pub fn assemble(plan: &SitePlan, present: MemberSet, lenient: Lenient) -> AssemblyFound {
     let here = present.iter().map(MemberIx::index);
-    let records: Vec<(usize, Record)> =
+    let records: Vec<(usize, TinyRecord)> =
         here.filter_map(|drive| Some((drive, read(plan, drive, false)?))).collect();
     // Of equal generations, the one that knows fewer members went on without the others: a commit
     // that was given up for failed may have reached them.
-    let rank = |record: &Record| {
+    let rank = |record: &TinyRecord| {
         let working = record.seats.iter().filter(|seat| seat.state.writable()).count();
         (record.generation, std::cmp::Reverse(working))
     };
     let Some((fresh_drive, freshest)) = records.iter().max_by_key(|(_, record)| rank(record)) else {
-        return Found::Refused(Refusal::NotEnough);
+        return AssemblyFound::Refused(StartRefusal::NotEnough);
     };
-    let went_on_alone = |(drive, record): &(usize, Record)| {
+    let went_on_alone = |(drive, record): &(usize, TinyRecord)| {
         rank(record) == rank(freshest)
             && record.seat_of(*drive).is_some()
             && record.seat_of(*fresh_drive).is_none()
     };
     if redundant(plan) && records.iter().any(went_on_alone) {
-        return Found::Refused(Refusal::Other("two went on without each other".to_owned()));
+        return AssemblyFound::Refused(StartRefusal::Other("two went on without each other".to_owned()));
     }
     let mut record = freshest.clone();
     let slots = plan.geometry.raid_disks();
     if !redundant(plan) {
         let drives: Vec<usize> = records.iter().map(|(drive, _)| *drive).collect();
         if drives.len() < slots {
-            return Found::Refused(Refusal::NotEnough);
+            return AssemblyFound::Refused(StartRefusal::NotEnough);
         }
         let seats = (0..2 * slots).map(|seat| match seat < slots {
             true => Seating::in_sync(seat),
             false => Seating::empty(),
         });
-        return Found::Usable(Box::new(Start::synced_start(seats.collect(), Keep::Nothing)));
+        return AssemblyFound::Usable(Box::new(ArrayStart::synced_start(seats.collect(), Keep::Nothing)));
     }
     if lenient.stale {
         for (drive, old) in &records {
@@ -248,24 +248,24 @@ pub fn assemble(plan: &Plan, present: MemberSet, lenient: Lenient) -> Found {
     let lost: MemberSet =
         plan.slots().filter(|slot| seating[slot.index()].state != MemberState::InSync).collect();
     if !plan.geometry.survives(&lost) {
-        return Found::Refused(Refusal::NotEnough);
+        return AssemblyFound::Refused(StartRefusal::NotEnough);
     }
     let dirty = records.iter().any(|(_, other)| {
         other.generation == record.generation && (other.dirty || other.synced_below != u64::MAX)
     });
     let mut synced_below = if record.dirty { 0 } else { record.synced_below };
     let mut needs = None;
-    if dirty && !lost.is_empty() && plan.geometry.kind() == Kind::Parity {
+    if dirty && !lost.is_empty() && plan.geometry.kind() == LevelKind::Parity {
         if !lenient.dirty_degraded {
-            return Found::Refused(Refusal::DirtyDegraded);
+            return AssemblyFound::Refused(StartRefusal::DirtyDegraded);
         }
         synced_below = u64::MAX;
     } else if dirty {
         needs = bits.clone();
     }
     record.dirty = false;
-    let keep = Keep::Tiny(record, Bits::of(bits.as_ref()));
-    Found::Usable(Box::new(Start {
+    let keep = Keep::Tiny(record, SharedBits::of(bits.as_ref()));
+    AssemblyFound::Usable(Box::new(ArrayStart {
         seats: seating,
         synced_below,
         needs,
@@ -278,24 +278,24 @@ pub fn assemble(plan: &Plan, present: MemberSet, lenient: Lenient) -> Found {
 }
 
 /// Keeps the records of a running array.
-pub struct Keeper {
+pub struct TinyBookkeeper {
     core: Core,
     /// Every drive, by number.
     drives: Vec<Device>,
-    record: RefCell<Record>,
-    bits: Bits,
+    record: RefCell<TinyRecord>,
+    bits: SharedBits,
     sector_bytes: usize,
 }
 
-impl Keeper {
+impl TinyBookkeeper {
     pub(super) fn new(
         core: &Core,
         drives: &[Device],
-        record: Record,
-        bits: Bits,
+        record: TinyRecord,
+        bits: SharedBits,
         sector_bytes: u32,
-    ) -> Keeper {
-        Keeper {
+    ) -> TinyBookkeeper {
+        TinyBookkeeper {
             core: core.clone(),
             drives: drives.to_vec(),
             record: RefCell::new(record),
@@ -314,7 +314,7 @@ impl Keeper {
             .collect()
     }
 
-    async fn write(&self, wanted: &metadata::Record) -> Result<(), MemberSet> {
+    async fn write(&self, wanted: &metadata::ArrayRecord) -> Result<(), MemberSet> {
         let members = self.members(&wanted.seats);
         let mut failed = MemberSet::EMPTY;
         let flushes = members.iter().map(|(seat, drive)| (*seat, self.core.flush(&self.drives[*drive])));
@@ -371,8 +371,8 @@ impl Keeper {
     }
 }
 
-impl Metadata for Keeper {
-    fn commit<'a>(&'a self, record: &'a metadata::Record) -> LocalBoxFuture<'a, Result<(), MemberSet>> {
+impl Metadata for TinyBookkeeper {
+    fn commit<'a>(&'a self, record: &'a metadata::ArrayRecord) -> LocalBoxFuture<'a, Result<(), MemberSet>> {
         Box::pin(self.write(record))
     }
 

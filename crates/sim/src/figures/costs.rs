@@ -7,8 +7,8 @@ use std::time::Duration;
 use wattle_engine::ArraySpec;
 use wattle_modelled::{Measured, MetadataCost, MetadataWrites, REGION};
 
-use super::load::Load;
-use super::site::Setup;
+use super::load::FigureLoad;
+use super::site::FigureSetup;
 
 /// A load with something and without it.
 #[derive(Clone, Debug)]
@@ -31,7 +31,7 @@ impl Cost {
 
 /// What `change` costs.
 #[must_use]
-pub fn cost(setup: &Setup, load: &Load, change: impl FnOnce(ArraySpec) -> ArraySpec) -> Cost {
+pub fn cost(setup: &FigureSetup, load: &FigureLoad, change: impl FnOnce(ArraySpec) -> ArraySpec) -> Cost {
     let counts = Rc::new(MetadataWrites::default());
     let with = setup
         .measure_with(load, change, |core, drives| Box::new(MetadataCost::new(core, drives, counts.clone())));
@@ -41,7 +41,7 @@ pub fn cost(setup: &Setup, load: &Load, change: impl FnOnce(ArraySpec) -> ArrayS
 /// Random writes of 4 KiB to regions that are dirty from the start of the window on: the first
 /// writes, in the warm-up, found none so.
 #[must_use]
-pub fn dirty(depth: usize, regions: Range<u64>, setup: &Setup) -> Load {
+pub fn dirty(depth: usize, regions: Range<u64>, setup: &FigureSetup) -> FigureLoad {
     // Sixteen writes to a region before the window leave hardly one that was not written.
     let per_second = if depth == 1 { 7_000 } else { 80_000 };
     let warm_up = Duration::from_millis(16 * (regions.end - regions.start) * 1000 / per_second);
@@ -49,5 +49,9 @@ pub fn dirty(depth: usize, regions: Range<u64>, setup: &Setup) -> Load {
     // A bit stands for sectors of a member, in RAID 10 of the array.
     let width = geometry.array_sectors().0 / geometry.sync_sectors().0;
     let bytes = |region: u64| region * REGION.0 * 512 * width;
-    Load { warm_up, reach: bytes(regions.start)..bytes(regions.end), ..Load::random_writes(depth) }
+    FigureLoad {
+        warm_up,
+        reach: bytes(regions.start)..bytes(regions.end),
+        ..FigureLoad::random_writes(depth)
+    }
 }

@@ -7,16 +7,16 @@ use wattle_engine::metadata::Metadata;
 use wattle_engine::sync::{Job, JobEnd};
 use wattle_engine::units::{MemberIx, Sector};
 use wattle_engine::{ArrayHandle, ArraySpec, MemberSpec};
-use wattle_modelled::{DATA_OFFSET, Measured, MemberUse, MetadataCost, MetadataWrites, Site};
+use wattle_modelled::{DATA_OFFSET, Measured, MemberUse, MetadataCost, MetadataWrites, ModelledSite};
 use wattle_rt::sim::DriveTotals;
 use wattle_rt::{Core, Device, DriveControl};
 
-use super::load::Load;
-use super::site::{Model, Setup};
+use super::load::FigureLoad;
+use super::site::{FigureSetup, LimitedDrive};
 
 /// What is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Work {
+pub enum MeasuredWork {
     /// The last slot's member is filled from the others.
     Rebuild,
     /// A copy of the last slot's member is made on a spare.
@@ -27,45 +27,52 @@ pub enum Work {
     Resync,
 }
 
-impl Work {
+impl MeasuredWork {
     /// All of them.
-    pub const ALL: [Work; 4] = [Work::Rebuild, Work::Replace, Work::Check, Work::Resync];
+    pub const ALL: [MeasuredWork; 4] =
+        [MeasuredWork::Rebuild, MeasuredWork::Replace, MeasuredWork::Check, MeasuredWork::Resync];
 
     /// What bounds it: bytes per second that the member which is filled takes, or that each member
     /// delivers.
     #[must_use]
     pub fn limit_bytes_per_second(self) -> f64 {
         match self {
-            Work::Rebuild | Work::Replace => Model::FAST.write_bytes_per_second as f64,
-            Work::Check | Work::Resync => Model::FAST.read_bytes_per_second as f64,
+            MeasuredWork::Rebuild | MeasuredWork::Replace => LimitedDrive::FAST.write_bytes_per_second as f64,
+            MeasuredWork::Check | MeasuredWork::Resync => LimitedDrive::FAST.read_bytes_per_second as f64,
         }
     }
 
-    fn spec(self, site: &Site) -> ArraySpec {
+    fn spec(self, site: &ModelledSite) -> ArraySpec {
         let mut spec = site.spec();
         match self {
-            Work::Rebuild => {
+            MeasuredWork::Rebuild => {
                 let last = spec.members.last_mut().expect("there are members");
                 let drive = &site.drives[site.setup.members as usize - 1];
                 *last = MemberSpec::blank(drive.clone(), DATA_OFFSET);
             }
-            Work::Resync => spec.synced_below = Sector(0),
-            Work::Replace | Work::Check => {}
+            MeasuredWork::Resync => spec.synced_below = Sector(0),
+            MeasuredWork::Replace | MeasuredWork::Check => {}
         }
         spec
     }
 
     /// `spec` is [`Self::spec`]'s; the drive behind the members is the spare.
-    async fn start(self, setup: &Setup, spec: ArraySpec, core: &Core, drives: &[Device]) -> ArrayHandle {
+    async fn start(
+        self,
+        setup: &FigureSetup,
+        spec: ArraySpec,
+        core: &Core,
+        drives: &[Device],
+    ) -> ArrayHandle {
         let members = &drives[..setup.members as usize];
         let metadata = MetadataCost::new(core, members, Rc::new(MetadataWrites::default()));
         let array = ArrayHandle::start(core, spec, Box::new(metadata)).await;
         match self {
-            Work::Rebuild | Work::Resync => {}
-            Work::Check => {
+            MeasuredWork::Rebuild | MeasuredWork::Resync => {}
+            MeasuredWork::Check => {
                 array.start_job(core, Job::Check { range: None }).await.expect("nothing else is done");
             }
-            Work::Replace => {
+            MeasuredWork::Replace => {
                 let spare = MemberSpec::blank(drives[setup.members as usize].clone(), DATA_OFFSET);
                 let last = MemberIx(setup.members as u16 - 1);
                 array.replace(core, last, spare).await.expect("the last slot has no replacement yet");
@@ -105,7 +112,7 @@ impl Alone {
 /// # Panics
 /// If it does not come to a good end.
 #[must_use]
-pub fn alone(setup: &Setup, work: Work) -> Alone {
+pub fn alone(setup: &FigureSetup, work: MeasuredWork) -> Alone {
     let mut site = setup.build(1);
     let (drives, controls, spec, setup) =
         (site.drives.clone(), site.controls.clone(), work.spec(&site), *setup);
@@ -129,7 +136,7 @@ pub fn alone(setup: &Setup, work: Work) -> Alone {
 
 /// How clients fared with and without.
 #[derive(Clone, Debug)]
-pub struct Beside {
+pub struct ClientsBesideJob {
     /// Clients of an array that is whole and has nothing to do.
     pub whole: Measured,
     /// Clients of an array in the same state, in which nothing is done about it.
@@ -145,7 +152,7 @@ pub struct Beside {
 /// # Panics
 /// If it comes to its end before the load does.
 #[must_use]
-pub fn beside(setup: &Setup, work: Work, load: &Load) -> Beside {
+pub fn beside(setup: &FigureSetup, work: MeasuredWork, load: &FigureLoad) -> ClientsBesideJob {
     let mut site = setup.build(1);
     let (drives, controls, spec, setup) =
         (site.drives.clone(), site.controls.clone(), work.spec(&site), *setup);
@@ -166,7 +173,7 @@ pub fn beside(setup: &Setup, work: Work, load: &Load) -> Beside {
     };
     let (with, part) = site.world.run(run).expect_done();
     let absent = move |mut spec: ArraySpec| {
-        if work == Work::Rebuild {
+        if work == MeasuredWork::Rebuild {
             *spec.members.last_mut().expect("there are members") = MemberSpec::missing();
         }
         spec
@@ -174,7 +181,7 @@ pub fn beside(setup: &Setup, work: Work, load: &Load) -> Beside {
     let metadata = |core: &Core, drives: &[Device]| -> Box<dyn Metadata> {
         Box::new(MetadataCost::new(core, drives, Rc::new(MetadataWrites::default())))
     };
-    Beside {
+    ClientsBesideJob {
         whole: setup.measure(load),
         without: setup.measure_with(load, absent, metadata),
         with,
@@ -191,7 +198,7 @@ async fn part_done(core: &Core, array: &ArrayHandle) -> f64 {
 
 /// Random requests of 4 KiB for [`beside`]: counted after a job has had time to notice them.
 #[must_use]
-pub fn clients(depth: usize, reads_percent: u32) -> Load {
+pub fn clients(depth: usize, reads_percent: u32) -> FigureLoad {
     let (warm_up, window) = (Duration::from_millis(200), Duration::from_millis(200));
-    Load { reads_percent, warm_up, window, ..Load::random_writes(depth) }
+    FigureLoad { reads_percent, warm_up, window, ..FigureLoad::random_writes(depth) }
 }

@@ -6,13 +6,13 @@ use std::time::Duration;
 use wattle_engine::geometry::{Geometry, Level, Params};
 use wattle_engine::metadata::NoMetadata;
 use wattle_engine::units::Sector;
-use wattle_engine::volume::{Leg, Segment, Target};
+use wattle_engine::volume::{Leg, MapSegment, SegmentTarget};
 use wattle_engine::{ArrayHandle, ArraySpec, MapSpec, MappedHandle, MemberSpec, VolumeRef};
 use wattle_modelled::{DATA_OFFSET, Measured};
 use wattle_rt::Device;
 
-use super::load::{Access, Load};
-use super::site::Setup;
+use super::load::{AccessPattern, FigureLoad};
+use super::site::FigureSetup;
 use super::tables::{aligned, percent, row};
 
 const KIB: u64 = 1 << 10;
@@ -24,18 +24,18 @@ pub struct Laid {
     /// What it is, in a few words.
     pub name: String,
     /// The array, or the drives.
-    pub setup: Setup,
+    pub setup: FigureSetup,
     /// How the volume lies.
-    pub how: How,
+    pub how: VolumeLayering,
     /// What clients do.
-    pub load: Load,
+    pub load: FigureLoad,
     /// Part of what is below that must be reached; `None` where the volume is put badly on purpose.
     pub bound: Option<f64>,
 }
 
 /// How a volume lies on what is below it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum How {
+pub enum VolumeLayering {
     /// In one piece behind so many bytes of the array.
     Linear {
         /// Where it starts.
@@ -55,14 +55,14 @@ pub enum How {
 pub fn all() -> Vec<Laid> {
     let mut all = Vec::new();
     for members in [4, 6, 9] {
-        let setup = Setup::x25m(members);
+        let setup = FigureSetup::x25m(members);
         let stripe = setup.chunk_bytes * u64::from(members - 1);
-        let sequential = Load {
+        let sequential = FigureLoad {
             request_bytes: stripe,
-            access: Access::Sequential,
+            access: AccessPattern::Sequential,
             warm_up: Duration::from_millis(100),
             window: Duration::from_millis(500),
-            ..Load::random_writes(1)
+            ..FigureLoad::random_writes(1)
         };
         for (where_, offset_bytes, bound) in [
             ("aligned", MIB.next_multiple_of(stripe), Some(0.95)),
@@ -72,33 +72,39 @@ pub fn all() -> Vec<Laid> {
             all.push(Laid {
                 name: format!("linear on RAID 5 over {members}, {where_}: whole stripes, one by one"),
                 setup,
-                how: How::Linear { offset_bytes },
+                how: VolumeLayering::Linear { offset_bytes },
                 load: sequential.clone(),
                 bound,
             });
         }
         let offset_bytes = MIB.next_multiple_of(stripe);
         for (what, load) in [
-            ("4 KiB random write", Load::random_writes(64)),
-            ("4 KiB random read", Load { reads_percent: 100, ..Load::random_writes(64) }),
+            ("4 KiB random write", FigureLoad::random_writes(64)),
+            ("4 KiB random read", FigureLoad { reads_percent: 100, ..FigureLoad::random_writes(64) }),
         ] {
             let name = format!("linear on RAID 5 over {members}, aligned: {what}");
-            all.push(Laid { name, setup, how: How::Linear { offset_bytes }, load, bound: Some(0.95) });
+            all.push(Laid {
+                name,
+                setup,
+                how: VolumeLayering::Linear { offset_bytes },
+                load,
+                bound: Some(0.95),
+            });
         }
     }
-    let setup = Setup { level: Level::Raid0, layout: 0, ..Setup::x25m(8) };
-    let how = How::Striped { stripe_bytes: setup.chunk_bytes };
-    let sequential = |reads_percent| Load {
+    let setup = FigureSetup { level: Level::Raid0, layout: 0, ..FigureSetup::x25m(8) };
+    let how = VolumeLayering::Striped { stripe_bytes: setup.chunk_bytes };
+    let sequential = |reads_percent| FigureLoad {
         reads_percent,
         request_bytes: MIB,
-        access: Access::Sequential,
+        access: AccessPattern::Sequential,
         warm_up: Duration::from_millis(100),
         window: Duration::from_millis(500),
-        ..Load::random_writes(8)
+        ..FigureLoad::random_writes(8)
     };
     for (what, load) in [
-        ("4 KiB random write", Load::random_writes(128)),
-        ("4 KiB random read", Load { reads_percent: 100, ..Load::random_writes(128) }),
+        ("4 KiB random write", FigureLoad::random_writes(128)),
+        ("4 KiB random read", FigureLoad { reads_percent: 100, ..FigureLoad::random_writes(128) }),
         ("1 MiB sequential write", sequential(0)),
         ("1 MiB sequential read", sequential(100)),
     ] {
@@ -124,8 +130,8 @@ impl Laid {
             |_, _| Box::new(NoMetadata),
             async move |core, array| {
                 let map = match how {
-                    How::Linear { offset_bytes } => linear(array, offset_bytes),
-                    How::Striped { stripe_bytes } => {
+                    VolumeLayering::Linear { offset_bytes } => linear(array, offset_bytes),
+                    VolumeLayering::Striped { stripe_bytes } => {
                         let mut below = Vec::new();
                         for drive in drives {
                             let spec = alone(drive);
@@ -145,7 +151,7 @@ fn linear(array: VolumeRef, offset_bytes: u64) -> MapSpec {
     let len_bytes = (array.size_bytes() - offset_bytes) / MIB * MIB;
     MapSpec {
         below: vec![array],
-        segments: vec![Segment::linear(len_bytes, 0, offset_bytes)],
+        segments: vec![MapSegment::linear(len_bytes, 0, offset_bytes)],
         read_only: false,
     }
 }
@@ -153,8 +159,10 @@ fn linear(array: VolumeRef, offset_bytes: u64) -> MapSpec {
 fn striped(below: Vec<VolumeRef>, stripe_bytes: u64) -> MapSpec {
     let each = below[0].size_bytes() / stripe_bytes * stripe_bytes;
     let legs = (0..below.len()).map(|below| Leg { below, offset_bytes: 0 }).collect();
-    let segment =
-        Segment { len_bytes: each * below.len() as u64, target: Target::Striped { stripe_bytes, legs } };
+    let segment = MapSegment {
+        len_bytes: each * below.len() as u64,
+        target: SegmentTarget::Striped { stripe_bytes, legs },
+    };
     MapSpec { below, segments: vec![segment], read_only: false }
 }
 

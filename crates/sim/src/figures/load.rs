@@ -9,7 +9,7 @@ use wattle_rt::{Core, DriveControl};
 
 /// Where requests go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Access {
+pub enum AccessPattern {
     /// Anywhere, at multiples of the request's size.
     Random,
     /// One after the other, all clients of a core together, and from the start again at the end.
@@ -18,7 +18,7 @@ pub enum Access {
 
 /// What clients ask for, and how long.
 #[derive(Clone, Debug)]
-pub struct Load {
+pub struct FigureLoad {
     /// Requests in flight; they are dealt out to the cores.
     pub depth: usize,
     /// Bytes of a request.
@@ -26,7 +26,7 @@ pub struct Load {
     /// Of a hundred requests, so many are reads.
     pub reads_percent: u32,
     /// Where they go.
-    pub access: Access,
+    pub access: AccessPattern,
     /// Part of the volume they go to, in bytes; what is beyond the volume's end does not count.
     pub reach: Range<u64>,
     /// Time before the window in which nothing is counted.
@@ -35,15 +35,15 @@ pub struct Load {
     pub window: Duration,
 }
 
-impl Load {
+impl FigureLoad {
     /// Random writes of 4 KiB anywhere: 20 ms of warm-up, 200 ms measured.
     #[must_use]
-    pub fn random_writes(depth: usize) -> Load {
-        Load {
+    pub fn random_writes(depth: usize) -> FigureLoad {
+        FigureLoad {
             depth,
             request_bytes: 4096,
             reads_percent: 0,
-            access: Access::Random,
+            access: AccessPattern::Random,
             reach: 0..u64::MAX,
             warm_up: Duration::from_millis(20),
             window: Duration::from_millis(200),
@@ -60,8 +60,8 @@ impl Load {
         assert!(self.depth.is_multiple_of(numjobs), "{} requests over {cores} cores", self.depth);
         wattle_modelled::Load {
             rw: match self.access {
-                Access::Random => Rw::RandRw,
-                Access::Sequential => Rw::ReadWrite,
+                AccessPattern::Random => Rw::RandRw,
+                AccessPattern::Sequential => Rw::ReadWrite,
             },
             bs_bytes: self.request_bytes,
             iodepth: self.depth / numjobs,

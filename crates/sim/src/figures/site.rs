@@ -6,14 +6,14 @@ use wattle_engine::ArraySpec;
 use wattle_engine::geometry::Level;
 use wattle_engine::metadata::{Metadata, NoMetadata};
 use wattle_engine::units::SECTOR_BYTES;
-use wattle_modelled::{DATA_OFFSET, Guard, Measured, Site};
+use wattle_modelled::{DATA_OFFSET, Measured, ModelledSite, WriteHoleGuard};
 use wattle_rt::{Core, Device, DriveConfig};
 
-use super::load::Load;
+use super::load::FigureLoad;
 
 /// What a modelled drive can do: limits that all of its operations share, and a latency on top.
 #[derive(Clone, Copy, Debug)]
-pub struct Model {
+pub struct LimitedDrive {
     /// Reads per second.
     pub reads_per_second: u64,
     /// Writes per second.
@@ -28,9 +28,9 @@ pub struct Model {
     pub write_bytes_per_second: u64,
 }
 
-impl Model {
+impl LimitedDrive {
     /// A drive of today.
-    pub const FAST: Model = Model {
+    pub const FAST: LimitedDrive = LimitedDrive {
         reads_per_second: 100_000,
         writes_per_second: 50_000,
         read_latency: Duration::from_micros(80),
@@ -39,7 +39,7 @@ impl Model {
         write_bytes_per_second: 1_000_000_000,
     };
     /// Like an Intel X25-M of the second generation.
-    pub const X25M: Model = Model {
+    pub const X25M: LimitedDrive = LimitedDrive {
         reads_per_second: 40_000,
         writes_per_second: 20_000,
         read_latency: Duration::from_micros(65),
@@ -83,7 +83,7 @@ impl Model {
 
 /// Which array is measured.
 #[derive(Clone, Copy, Debug)]
-pub struct Setup {
+pub struct FigureSetup {
     /// Its level.
     pub level: Level,
     /// Its layout, as md numbers them.
@@ -97,33 +97,33 @@ pub struct Setup {
     /// Cores.
     pub cores: usize,
     /// Its drives.
-    pub model: Model,
+    pub model: LimitedDrive,
 }
 
-impl Setup {
+impl FigureSetup {
     /// RAID 5, left-symmetric, over 8 members of 4 GiB with chunks of 64 KiB, on one core.
-    pub const RAID5: Setup = Setup {
+    pub const RAID5: FigureSetup = FigureSetup {
         level: Level::Raid5,
         layout: 2,
         members: 8,
         chunk_bytes: 64 << 10,
         member_bytes: 4 << 30,
         cores: 1,
-        model: Model::FAST,
+        model: LimitedDrive::FAST,
     };
     /// The same as RAID 6.
-    pub const RAID6: Setup = Setup { level: Level::Raid6, ..Setup::RAID5 };
+    pub const RAID6: FigureSetup = FigureSetup { level: Level::Raid6, ..FigureSetup::RAID5 };
 
     /// RAID 5 over `members` drives like the X25-M.
     #[must_use]
-    pub const fn x25m(members: u32) -> Setup {
-        Setup { members, model: Model::X25M, ..Setup::RAID5 }
+    pub const fn x25m(members: u32) -> FigureSetup {
+        FigureSetup { members, model: LimitedDrive::X25M, ..FigureSetup::RAID5 }
     }
 
     /// The same as RAID 10 with two copies: `near`, `far` and `offset` as md encodes them.
     #[must_use]
-    pub const fn raid10(layout: u32) -> Setup {
-        Setup { level: Level::Raid10, layout, ..Setup::RAID5 }
+    pub const fn raid10(layout: u32) -> FigureSetup {
+        FigureSetup { level: Level::Raid10, layout, ..FigureSetup::RAID5 }
     }
 
     /// Drives for it, and as many `spares`, in a world of their own.
@@ -131,8 +131,8 @@ impl Setup {
     /// # Panics
     /// If there is no such array: set-ups are written down, not computed.
     #[must_use]
-    pub fn build(&self, spares: usize) -> Site {
-        let setup = wattle_modelled::Setup {
+    pub fn build(&self, spares: usize) -> ModelledSite {
+        let setup = wattle_modelled::ModelledSetup {
             level: self.level,
             layout: self.layout,
             members: self.members,
@@ -140,7 +140,7 @@ impl Setup {
             member_bytes: self.member_bytes,
             data_offset: DATA_OFFSET,
             missing: 0,
-            guard: Guard::None,
+            guard: WriteHoleGuard::None,
             cache_bytes: None,
             cores: self.cores,
             seed: 1,
@@ -152,7 +152,7 @@ impl Setup {
 
     /// Measures a load on an array in sync, without bitmap or log.
     #[must_use]
-    pub fn measure(&self, load: &Load) -> Measured {
+    pub fn measure(&self, load: &FigureLoad) -> Measured {
         self.measure_with(load, |spec| spec, |_, _| Box::new(NoMetadata))
     }
 
@@ -163,7 +163,7 @@ impl Setup {
     #[must_use]
     pub fn measure_with(
         &self,
-        load: &Load,
+        load: &FigureLoad,
         change: impl FnOnce(ArraySpec) -> ArraySpec,
         metadata: impl FnOnce(&Core, &[Device]) -> Box<dyn Metadata>,
     ) -> Measured {

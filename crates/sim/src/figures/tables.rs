@@ -6,12 +6,12 @@ use std::time::Duration;
 use wattle_modelled::{Measured, SWEEP, with_intent, with_log};
 
 use super::costs::{Cost, cost, dirty};
-use super::jobs::{self, Work};
+use super::jobs::{self, MeasuredWork};
 use super::layers;
 use super::limits;
-use super::load::Load;
+use super::load::FigureLoad;
 use super::path;
-use super::site::Setup;
+use super::site::FigureSetup;
 
 /// A table under a name.
 pub struct Table {
@@ -40,12 +40,12 @@ pub const TABLES: &[Table] = &[
     Table { name: "layers", make: || layers::table(&layers::all()) },
 ];
 
-const SETUPS: [(&str, Setup); 5] = [
-    ("RAID 5", Setup::RAID5),
-    ("RAID 6", Setup::RAID6),
-    ("RAID 10 near", Setup::raid10(0x102)),
-    ("RAID 10 far", Setup::raid10(0x201)),
-    ("RAID 10 offset", Setup::raid10(0x10201)),
+const SETUPS: [(&str, FigureSetup); 5] = [
+    ("RAID 5", FigureSetup::RAID5),
+    ("RAID 6", FigureSetup::RAID6),
+    ("RAID 10 near", FigureSetup::raid10(0x102)),
+    ("RAID 10 far", FigureSetup::raid10(0x201)),
+    ("RAID 10 offset", FigureSetup::raid10(0x10201)),
 ];
 
 /// Rows of one line each, columns aligned; the first row is the heading.
@@ -105,7 +105,7 @@ fn against_limits() -> String {
     for (name, setup) in SETUPS {
         for (kind, reads_percent) in [("write", 0), ("read", 100)] {
             for depth in [1, 64, 256] {
-                let load = Load { reads_percent, ..Load::random_writes(depth) };
+                let load = FigureLoad { reads_percent, ..FigureLoad::random_writes(depth) };
                 let measured = setup.measure(&load);
                 let limit = match (reads_percent, depth) {
                     (0, 1) => 1.0 / limits::write_alone_seconds(&setup, 4096),
@@ -150,8 +150,12 @@ fn cost_heading(what: &str) -> Vec<String> {
 /// What a write-intent bitmap costs, over 8 members.
 fn intent() -> String {
     let mut rows = vec![cost_heading("bitmap")];
-    let large = |setup| Setup { member_bytes: 1 << 40, ..setup };
-    let setups = [("RAID 5", Setup::RAID5), ("RAID 6", Setup::RAID6), ("RAID 10 near", Setup::raid10(0x102))];
+    let large = |setup| FigureSetup { member_bytes: 1 << 40, ..setup };
+    let setups = [
+        ("RAID 5", FigureSetup::RAID5),
+        ("RAID 6", FigureSetup::RAID6),
+        ("RAID 10 near", FigureSetup::raid10(0x102)),
+    ];
     for (name, setup) in setups.map(|(name, setup)| (name, large(setup))) {
         for (depth, regions, bound) in [(64, 1024, "3 %"), (1, 16, "5 %")] {
             let cost = cost(&setup, &dirty(depth, 0..regions, &setup), |spec| with_intent(spec, SWEEP));
@@ -162,7 +166,7 @@ fn intent() -> String {
         let cost_of_sweeps = cost(&setup, &dirty(64, 0..1024, &setup), often);
         rows.push(cost_row(&format!("{name}, dirty regions, sweeps at 20 Hz"), 64, &cost_of_sweeps, "3 %"));
         for depth in [64, 1] {
-            let load = Load { warm_up: Duration::ZERO, ..Load::random_writes(depth) };
+            let load = FigureLoad { warm_up: Duration::ZERO, ..FigureLoad::random_writes(depth) };
             rows.push(cost_row(
                 &format!("{name}, first touch, 16384 regions"),
                 depth,
@@ -179,9 +183,9 @@ fn log() -> String {
     let mut rows = vec![cost_heading("log")];
     for members in [4, 8, 16] {
         for depth in [1, 16, 64, 256] {
-            let setup = Setup { members, ..Setup::RAID5 };
+            let setup = FigureSetup { members, ..FigureSetup::RAID5 };
             let bound = if (members, depth) == (8, 64) { "15 %" } else { "" };
-            let cost = cost(&setup, &Load::random_writes(depth), with_log);
+            let cost = cost(&setup, &FigureLoad::random_writes(depth), with_log);
             rows.push(cost_row(&format!("RAID 5 over {members} members"), depth, &cost, bound));
         }
     }
@@ -197,8 +201,8 @@ fn jobs() -> String {
     let mut rows =
         vec![row(&[&"alone", &"MB/s and member", &"drives allow", &"of it", &"bound", &"members busy"])];
     for (name, setup) in SETUPS {
-        for work in Work::ALL {
-            let alone = jobs::alone(&Setup { member_bytes: 1 << 30, ..setup }, work);
+        for work in MeasuredWork::ALL {
+            let alone = jobs::alone(&FigureSetup { member_bytes: 1 << 30, ..setup }, work);
             let limit = work.limit_bytes_per_second();
             let busy: Vec<f64> = alone.uses().iter().map(|member| member.busy * 100.0).collect();
             let least =
@@ -221,15 +225,15 @@ fn jobs() -> String {
 fn beside() -> String {
     let mut rows = vec![beside_heading()];
     for (name, setup) in SETUPS {
-        for work in [Work::Rebuild, Work::Check] {
+        for work in [MeasuredWork::Rebuild, MeasuredWork::Check] {
             for (reads_percent, depth) in [(70, 1), (70, 16), (70, 64), (0, 64), (100, 64)] {
                 rows.push(beside_row(name, &setup, work, &jobs::clients(depth, reads_percent)));
             }
         }
         let load = jobs::clients(64, 70);
-        rows.push(beside_row(name, &setup, Work::Replace, &load));
-        let more = Setup { cores: 4, ..setup };
-        rows.push(beside_row(&format!("{name}, 4 cores,"), &more, Work::Rebuild, &load));
+        rows.push(beside_row(name, &setup, MeasuredWork::Replace, &load));
+        let more = FigureSetup { cores: 4, ..setup };
+        rows.push(beside_row(&format!("{name}, 4 cores,"), &more, MeasuredWork::Rebuild, &load));
     }
     aligned(&rows)
 }
@@ -240,8 +244,8 @@ fn onset() -> String {
     for (name, setup) in SETUPS {
         for (reads_percent, depth) in [(70, 16), (70, 64), (0, 64)] {
             let load = jobs::clients(depth, reads_percent);
-            let load = Load { warm_up: Duration::ZERO, ..load };
-            rows.push(beside_row(name, &setup, Work::Rebuild, &load));
+            let load = FigureLoad { warm_up: Duration::ZERO, ..load };
+            rows.push(beside_row(name, &setup, MeasuredWork::Rebuild, &load));
         }
     }
     aligned(&rows)
@@ -264,7 +268,7 @@ fn beside_heading() -> Vec<String> {
     ])
 }
 
-fn beside_row(name: &str, setup: &Setup, work: Work, load: &Load) -> Vec<String> {
+fn beside_row(name: &str, setup: &FigureSetup, work: MeasuredWork, load: &FigureLoad) -> Vec<String> {
     let beside = jobs::beside(setup, work, load);
     let (without, with) = (micros(&beside.without, 99.0), micros(&beside.with, 99.0));
     row(&[
@@ -273,12 +277,12 @@ fn beside_row(name: &str, setup: &Setup, work: Work, load: &Load) -> Vec<String>
         &load.depth,
         &megabytes(beside.bytes_per_second),
         &percent(beside.bytes_per_second / work.limit_bytes_per_second()),
-        &if work == Work::Rebuild { "30 %" } else { "" },
+        &if work == MeasuredWork::Rebuild { "30 %" } else { "" },
         &micros(&beside.whole, 99.0),
         &without,
         &with,
         &format!("{:.2}", with as f64 / without as f64),
-        &if work == Work::Rebuild { "2.00" } else { "" },
+        &if work == MeasuredWork::Rebuild { "2.00" } else { "" },
         &percent(beside.with.per_second() / beside.without.per_second()),
     ])
 }

@@ -14,22 +14,23 @@ mod oracle;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use wattle_engine::geometry::{Geometry, Kind, Level, Params};
+use wattle_engine::geometry::{Geometry, Level, LevelKind, Params};
 use wattle_engine::metadata::NoMetadata;
 use wattle_engine::units::{MemberIx, Sector};
 use wattle_engine::{ArrayHandle, ArraySpec, MemberSpec, Volume, VolumeError};
 use wattle_rt::{
-    Buf, BufMut, Core, Device, DriveConfig, DriveControl, Durability, Outcome, Rng, Unmap, World, WorldConfig,
+    Buf, BufMut, Core, Device, DriveConfig, DriveControl, Durability, Rng, RunOutcome, SimWorld, Unmap,
+    WorldConfig,
 };
 
 use crate::client::Stats;
 use crate::lock::lock;
-use crate::run::{Options, Report};
+use crate::run::{RunOptions, ScenarioReport};
 use oracle::{Expected, Oracle};
 
 /// Everything that a seed decides.
 #[derive(Clone, Debug)]
-pub struct Media {
+pub struct MediaScenario {
     /// The seed.
     pub seed: u64,
     /// What the array is made of.
@@ -52,10 +53,10 @@ fn one_of<T: Copy>(rng: &mut Rng, options: &[T]) -> T {
     options[rng.below(options.len() as u64) as usize]
 }
 
-impl Media {
+impl MediaScenario {
     /// The world of a seed.
     #[must_use]
-    pub fn new(seed: u64) -> Media {
+    pub fn new(seed: u64) -> MediaScenario {
         use Level::{Raid1, Raid4, Raid5, Raid6, Raid10};
         let rng = &mut Rng::new(seed ^ 0x3ed1_a000);
         let level = one_of(rng, &[Raid1, Raid1, Raid10, Raid4, Raid5, Raid5, Raid6]);
@@ -85,7 +86,7 @@ impl Media {
         });
         let listed = listed.collect();
         let mirrored = matches!(level, Raid1 | Raid10);
-        Media {
+        MediaScenario {
             seed,
             params,
             sector_bytes,
@@ -104,9 +105,9 @@ impl Media {
 
 /// Plays the world of a seed.
 #[must_use]
-pub fn run(media: &Media, options: Options) -> Report {
+pub fn run(media: &MediaScenario, options: RunOptions) -> ScenarioReport {
     let _planted = options.plant();
-    let mut world = World::new(WorldConfig {
+    let mut world = SimWorld::new(WorldConfig {
         seed: media.seed,
         cores: 2,
         time_limit: Duration::from_secs(600),
@@ -132,17 +133,17 @@ pub fn run(media: &Media, options: Options) -> Report {
         rng: Rng::new(media.seed ^ 0x0c11_e274),
     };
     match world.run(async move |core: Core| client.live(&core, drives).await) {
-        Outcome::Done(()) => {}
+        RunOutcome::Done(()) => {}
         outcome => lock(&oracle).accuse(format!("it does not end: {outcome:?}")),
     }
     let oracle = &mut *lock(&oracle);
     let (operations, trace) = (world.ops_submitted(), world.trace_hash());
     let stats = Stats { requests: oracle.requests, errors: oracle.errors, operations, ..Stats::default() };
-    Report { wrong: oracle.wrong.take(), stats, trace, log: oracle.log.take().unwrap_or_default() }
+    ScenarioReport { wrong: oracle.wrong.take(), stats, trace, log: oracle.log.take().unwrap_or_default() }
 }
 
 struct Client {
-    media: Media,
+    media: MediaScenario,
     geometry: Geometry,
     controls: Vec<DriveControl>,
     oracle: Arc<Mutex<Oracle>>,
@@ -178,7 +179,7 @@ impl Client {
             self.use_it(&volume).await;
             if round > 0 || self.rng.coin() {
                 // Copies that are known to agree are read as load has it, any of them.
-                if self.geometry.kind() == Kind::Parity {
+                if self.geometry.kind() == LevelKind::Parity {
                     self.spoil();
                 }
                 self.make_unreadable();
@@ -238,7 +239,7 @@ impl Client {
         let size = self.geometry.array_sectors().0;
         let chunk = self.media.params.chunk.0.max(8);
         let stripe = match self.geometry.kind() {
-            Kind::Parity => chunk * (self.controls.len() - self.geometry.redundancy()) as u64,
+            LevelKind::Parity => chunk * (self.controls.len() - self.geometry.redundancy()) as u64,
             _ => chunk,
         };
         let unit = one_of(&mut self.rng, &[1, 8, stripe, stripe]);

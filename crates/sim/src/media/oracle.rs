@@ -8,7 +8,7 @@
 use std::collections::BTreeSet;
 
 use wattle_engine::VolumeError;
-use wattle_engine::geometry::{BlockRole, Geometry, Kind};
+use wattle_engine::geometry::{BlockRole, Geometry, LevelKind};
 use wattle_engine::units::{MemberIx, MemberSet, Sector};
 use wattle_rt::DriveControl;
 
@@ -123,7 +123,7 @@ impl Oracle {
     /// Where a sector is, and where all that may make up for it is: copies, or its row.
     fn places(&self, lba: u64) -> (Vec<(u16, u64)>, usize) {
         match self.geometry.kind() {
-            Kind::Mirrored => {
+            LevelKind::Mirrored => {
                 let copies = self.geometry.copies(Sector(lba));
                 (copies.iter().map(|copy| (copy.member.0, copy.sector.0)).collect(), usize::MAX)
             }
@@ -163,7 +163,7 @@ impl Oracle {
     pub fn may_spoil(&mut self, member: MemberIx, sector: u64) -> bool {
         self.look();
         let data = match self.geometry.kind() {
-            Kind::Mirrored => {
+            LevelKind::Mirrored => {
                 let lba = self.geometry.array_sector_at(member, Sector(sector));
                 lba.is_none_or(|lba| self.places(lba.0).0[0].0 == member.0)
             }
@@ -182,7 +182,7 @@ impl Oracle {
         let block = |sector: u64| sector / self.unit * self.unit..(sector / self.unit + 1) * self.unit;
         let sound = |place: (u16, u64)| !self.lost(place) && !self.wrong_at.contains(&place);
         match self.geometry.kind() {
-            Kind::Mirrored => block(sector)
+            LevelKind::Mirrored => block(sector)
                 .filter_map(|sector| self.geometry.array_sector_at(member, Sector(sector)))
                 .flat_map(|lba| block(lba.0))
                 .filter(|lba| *lba < self.expected.len() as u64)
@@ -244,7 +244,7 @@ impl Oracle {
             }
             let (places, _) = self.places(lba);
             match self.geometry.kind() {
-                Kind::Mirrored => {
+                LevelKind::Mirrored => {
                     for place in places {
                         self.listed.remove(&place);
                         self.wrong_at.remove(&place);

@@ -196,7 +196,7 @@ pub struct Reading {
 
 /// What is known besides a sector's own history.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct View {
+pub struct SectorView {
     /// Copies may differ: what is not the first copy's stays possible.
     pub copies_may_differ: bool,
     /// A member (or sector) was lost since copies began to differ.
@@ -204,7 +204,7 @@ pub struct View {
 }
 
 /// The history of a volume.
-pub struct Model {
+pub struct VolumeHistory {
     /// By sector; empty is a sector of zeros that was never written.
     sectors: Vec<Vec<Entry>>,
     /// Sectors with more than one version.
@@ -218,11 +218,11 @@ pub struct Model {
     reserved: Vec<Range<u64>>,
 }
 
-impl Model {
+impl VolumeHistory {
     /// A volume of zeros.
     #[must_use]
-    pub fn new(sectors: u64) -> Model {
-        Model {
+    pub fn new(sectors: u64) -> VolumeHistory {
+        VolumeHistory {
             sectors: vec![Vec::new(); sectors as usize],
             open: Vec::new(),
             now: 1,
@@ -367,7 +367,7 @@ impl Model {
         }
     }
 
-    /// A flush begins; pass the answer to [`Model::end_flush`].
+    /// A flush begins; pass the answer to [`VolumeHistory::end_flush`].
     pub fn begin_flush(&mut self) -> u32 {
         self.tick()
     }
@@ -406,7 +406,7 @@ impl Model {
     ///
     /// # Errors
     /// The first sector that holds what it must not.
-    pub fn end_read(&mut self, reading: &Reading, bytes: &[u8], view: View) -> Result<(), Wrong> {
+    pub fn end_read(&mut self, reading: &Reading, bytes: &[u8], view: SectorView) -> Result<(), Wrong> {
         self.cancel_read(reading);
         let now = self.tick();
         for (sector, bytes) in (reading.first..).zip(bytes.chunks_exact(SECTOR)) {
@@ -487,7 +487,7 @@ impl Model {
 
     /// All copies were made like the first: the one that was read, unless a member was away
     /// meanwhile.
-    pub fn resynced(&mut self, view: View) {
+    pub fn resynced(&mut self, view: SectorView) {
         for &sector in &self.open {
             let history = &mut self.sectors[sector as usize];
             history.retain(|entry| view.copy_lost || !entry.weak);
@@ -535,7 +535,7 @@ fn bury(history: &mut Vec<Entry>, oldest_read: u32) {
 }
 
 /// What was seen while nothing was in flight is what is there, from now on.
-fn narrow(history: &mut Vec<Entry>, seen: &[bool], began: u32, now: u32, view: View) {
+fn narrow(history: &mut Vec<Entry>, seen: &[bool], began: u32, now: u32, view: SectorView) {
     if history.len() == 1 {
         return;
     }

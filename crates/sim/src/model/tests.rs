@@ -6,12 +6,12 @@ fn bytes(content: &Content, sector: u64) -> Vec<u8> {
     bytes
 }
 
-fn read(model: &mut Model, sector: u64, content: &Content) -> Result<(), Wrong> {
+fn read(model: &mut VolumeHistory, sector: u64, content: &Content) -> Result<(), Wrong> {
     let reading = model.begin_read(sector);
-    model.end_read(&reading, &bytes(content, sector), View::default())
+    model.end_read(&reading, &bytes(content, sector), SectorView::default())
 }
 
-fn write(model: &mut Model, forced: bool) -> Content {
+fn write(model: &mut VolumeHistory, forced: bool) -> Content {
     let version = model.next_version();
     let writing = model.begin_write(0..1, &version).unwrap();
     model.end_write(&writing, true, forced);
@@ -20,7 +20,7 @@ fn write(model: &mut Model, forced: bool) -> Content {
 
 #[test]
 fn untouched_sectors_are_zeros_for_ever() {
-    let mut model = Model::new(4);
+    let mut model = VolumeHistory::new(4);
     let version = write(&mut model, false);
     model.power_cut();
     assert_eq!(read(&mut model, 1, &Content::Zeros), Ok(()));
@@ -29,20 +29,20 @@ fn untouched_sectors_are_zeros_for_ever() {
 
 #[test]
 fn an_acknowledged_write_is_what_is_read_and_another_sectors_version_is_not() {
-    let mut model = Model::new(4);
+    let mut model = VolumeHistory::new(4);
     let old = write(&mut model, false);
     let new = write(&mut model, false);
     assert!(read(&mut model, 0, &Content::Zeros).is_err());
     assert!(read(&mut model, 0, &old).is_err());
     assert_eq!(read(&mut model, 0, &new), Ok(()));
     let reading = model.begin_read(0);
-    assert!(model.end_read(&reading, &bytes(&new, 1), View::default()).is_err());
+    assert!(model.end_read(&reading, &bytes(&new, 1), SectorView::default()).is_err());
 }
 
 #[test]
 fn a_broken_array_keeps_what_was_flushed_and_the_next_power_cut_still_counts() {
     for seen in [0, 1] {
-        let mut model = Model::new(1);
+        let mut model = VolumeHistory::new(1);
         let flushed = write(&mut model, false);
         let began = model.begin_flush();
         model.end_flush(began, true);
@@ -59,7 +59,7 @@ fn a_broken_array_keeps_what_was_flushed_and_the_next_power_cut_still_counts() {
 #[test]
 fn a_power_cut_leaves_any_version_since_the_last_flush_and_then_the_same_one() {
     for (left, flushed) in [(0, false), (1, false), (2, false), (2, true)] {
-        let mut model = Model::new(1);
+        let mut model = VolumeHistory::new(1);
         let versions = [Content::Zeros, write(&mut model, false), write(&mut model, false)];
         if flushed {
             let began = model.begin_flush();
@@ -78,7 +78,7 @@ fn a_power_cut_leaves_any_version_since_the_last_flush_and_then_the_same_one() {
 
 #[test]
 fn a_flush_covers_only_what_was_acknowledged_before_it_began() {
-    let mut model = Model::new(1);
+    let mut model = VolumeHistory::new(1);
     let version = model.next_version();
     let writing = model.begin_write(0..1, &version).unwrap();
     let began = model.begin_flush();
@@ -90,7 +90,7 @@ fn a_flush_covers_only_what_was_acknowledged_before_it_began() {
 
 #[test]
 fn a_forced_write_survives() {
-    let mut model = Model::new(1);
+    let mut model = VolumeHistory::new(1);
     let old = write(&mut model, false);
     let forced = write(&mut model, true);
     model.power_cut();
@@ -101,7 +101,7 @@ fn a_forced_write_survives() {
 
 #[test]
 fn of_two_writes_at_once_either_wins_but_not_both_in_turn() {
-    let mut model = Model::new(1);
+    let mut model = VolumeHistory::new(1);
     let (a, b) = (model.next_version(), model.next_version());
     let first = model.begin_write(0..1, &a).unwrap();
     let second = model.begin_write(0..1, &b).unwrap();
@@ -113,7 +113,7 @@ fn of_two_writes_at_once_either_wins_but_not_both_in_turn() {
 
 #[test]
 fn a_killed_program_loses_nothing_that_was_acknowledged_until_the_power_goes() {
-    let mut model = Model::new(1);
+    let mut model = VolumeHistory::new(1);
     let version = write(&mut model, false);
     model.killed();
     assert!(read(&mut model, 0, &Content::Zeros).is_err());
@@ -124,15 +124,15 @@ fn a_killed_program_loses_nothing_that_was_acknowledged_until_the_power_goes() {
 
 #[test]
 fn the_other_copy_shows_only_after_a_loss() {
-    let mut model = Model::new(1);
+    let mut model = VolumeHistory::new(1);
     let version = write(&mut model, false);
     model.power_cut();
-    let unsynced = View { copies_may_differ: true, ..View::default() };
+    let unsynced = SectorView { copies_may_differ: true, ..SectorView::default() };
     let reading = model.begin_read(0);
     assert_eq!(model.end_read(&reading, &bytes(&version, 0), unsynced), Ok(()));
     let reading = model.begin_read(0);
     assert!(model.end_read(&reading, &bytes(&Content::Zeros, 0), unsynced).is_err());
     let reading = model.begin_read(0);
-    let lost = View { copy_lost: true, ..unsynced };
+    let lost = SectorView { copy_lost: true, ..unsynced };
     assert_eq!(model.end_read(&reading, &bytes(&Content::Zeros, 0), lost), Ok(()));
 }

@@ -7,28 +7,28 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use wattle_control::spares::keep;
-use wattle_engine::geometry::Kind;
+use wattle_engine::geometry::LevelKind;
 use wattle_engine::metadata::Metadata;
 use wattle_engine::planted;
 use wattle_engine::units::{MemberIx, MemberSet, Sector};
 use wattle_engine::{ArraySpec, BadRanges, MemberState, VolumeError};
-use wattle_rt::{Core, DriveConfig, Outcome, Rng, World, WorldConfig};
+use wattle_rt::{Core, DriveConfig, Rng, RunOutcome, SimWorld, WorldConfig};
 
-use crate::books::{Found, Keys, Lenient, Refusal, Start};
-use crate::client::{Habits, Shared, Stats, Truth};
+use crate::books::{ArrayStart, AssemblyFound, Keys, Lenient, StartRefusal};
+use crate::client::{Habits, SharedHistory, Stats, Truth};
 use crate::desk::Desk;
 use crate::lock::lock;
-use crate::model::{Model, View};
+use crate::model::{SectorView, VolumeHistory};
 use crate::mutant::{Mutant, Mutated};
 use crate::scenario::{End, Lifetime, Scenario};
 use crate::scrub;
-use crate::site::{Hardware, Plan, Site};
+use crate::site::{Hardware, SimSite, SitePlan};
 use crate::watch::{self, Watch, Watched};
 use session::Session;
 
 /// How a scenario is run.
 #[derive(Clone, Copy, Debug)]
-pub struct Options {
+pub struct RunOptions {
     /// A planted bug.
     pub mutant: Option<Mutant>,
     /// Whether the engine's promises are watched as they are made; without it only their
@@ -38,13 +38,13 @@ pub struct Options {
     pub verbose: bool,
 }
 
-impl Default for Options {
-    fn default() -> Options {
-        Options { mutant: None, watch: true, verbose: false }
+impl Default for RunOptions {
+    fn default() -> RunOptions {
+        RunOptions { mutant: None, watch: true, verbose: false }
     }
 }
 
-impl Options {
+impl RunOptions {
     /// Takes the mend out that these name, until the answer is dropped.
     pub(crate) fn plant(&self) -> planted::Planted {
         planted::plant(self.mutant.and_then(Mutant::bug).as_slice())
@@ -53,7 +53,7 @@ impl Options {
 
 /// What came of a scenario.
 #[derive(Clone, Debug)]
-pub struct Report {
+pub struct ScenarioReport {
     /// What must not happen and did.
     pub wrong: Option<String>,
     /// Counts.
@@ -78,7 +78,7 @@ enum Ended {
 
 /// Runs a scenario.
 #[must_use]
-pub fn run(scenario: &Scenario, options: Options) -> Report {
+pub fn run(scenario: &Scenario, options: RunOptions) -> ScenarioReport {
     play(scenario, Run::new(scenario, options))
 }
 
@@ -87,15 +87,15 @@ pub fn run(scenario: &Scenario, options: Options) -> Report {
 #[must_use]
 pub fn run_choosing(
     scenario: &Scenario,
-    options: Options,
+    options: RunOptions,
     choose: impl FnMut(usize) -> usize + 'static,
-) -> Report {
+) -> ScenarioReport {
     let mut run = Run::new(scenario, options);
     run.site.world.choose_power_cuts(choose);
     play(scenario, run)
 }
 
-fn play(scenario: &Scenario, mut run: Run<'_>) -> Report {
+fn play(scenario: &Scenario, mut run: Run<'_>) -> ScenarioReport {
     let _planted = run.options.plant();
     for life in &scenario.lifetimes {
         if !run.live(life) {
@@ -106,13 +106,18 @@ fn play(scenario: &Scenario, mut run: Run<'_>) -> Report {
     let (operations, trace) = (world.ops_submitted(), world.trace_hash());
     let truth = &mut *lock(&run.truth);
     truth.stats.operations = operations;
-    Report { wrong: truth.wrong.take(), stats: truth.stats, trace, log: truth.log.take().unwrap_or_default() }
+    ScenarioReport {
+        wrong: truth.wrong.take(),
+        stats: truth.stats,
+        trace,
+        log: truth.log.take().unwrap_or_default(),
+    }
 }
 
 /// Builds the drives of a scenario, with the metadata of a new array on them.
 #[must_use]
-pub fn build(scenario: &Scenario) -> Site {
-    let mut world = World::new(WorldConfig {
+pub fn build(scenario: &Scenario) -> SimSite {
+    let mut world = SimWorld::new(WorldConfig {
         seed: scenario.seed,
         cores: scenario.cores,
         time_limit: Duration::from_secs(600),
@@ -137,7 +142,7 @@ pub fn build(scenario: &Scenario) -> Site {
         .collect();
     let controls: Vec<_> = drives.iter().map(|drive| world.drive(drive)).collect();
     controls.iter().for_each(|control| control.no_write_zeroes(scenario.no_write_zeroes));
-    let plan = Plan {
+    let plan = SitePlan {
         controls,
         drive_sectors,
         params: scenario.params.clone(),
@@ -152,14 +157,14 @@ pub fn build(scenario: &Scenario) -> Site {
     };
     scenario.books.create(&plan, &member_sectors);
     let hardware = Hardware { drives, sector_bytes: scenario.drive.sector_bytes };
-    Site { world, hardware, plan }
+    SimSite { world, hardware, plan }
 }
 
 struct Run<'a> {
     scenario: &'a Scenario,
-    options: Options,
-    site: Site,
-    truth: Shared,
+    options: RunOptions,
+    site: SimSite,
+    truth: SharedHistory,
     rng: Rng,
     /// The last lifetime ended in good order, and parity and copies agreed before it.
     surely_clean: bool,
@@ -170,12 +175,12 @@ struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    fn new(scenario: &'a Scenario, options: Options) -> Run<'a> {
+    fn new(scenario: &'a Scenario, options: RunOptions) -> Run<'a> {
         let site = build(scenario);
         let spares = site.plan.geometry.raid_disks()..site.plan.controls.len();
         let truth = Truth {
-            model: Model::new(site.plan.geometry.array_sectors().0),
-            view: View::default(),
+            model: VolumeHistory::new(site.plan.geometry.array_sectors().0),
+            view: SectorView::default(),
             kind: site.plan.geometry.kind(),
             synced: true,
             ever_unsynced: false,
@@ -301,10 +306,10 @@ impl<'a> Run<'a> {
         Some(present)
     }
 
-    fn assemble(&mut self, life: &Lifetime, present: MemberSet) -> Option<Start> {
+    fn assemble(&mut self, life: &Lifetime, present: MemberSet) -> Option<ArrayStart> {
         let lenient = self.options.mutant.map_or_else(Lenient::default, Mutant::lenient);
         let mut found = self.scenario.books.assemble(&self.site.plan, present, lenient);
-        if let Found::Usable(start) = &found
+        if let AssemblyFound::Usable(start) = &found
             && life.resynced
             && self.scenario.region.is_none()
             && !self.scenario.log
@@ -314,14 +319,14 @@ impl<'a> Run<'a> {
             found = self.scenario.books.assemble(&self.site.plan, present, lenient);
         }
         let refusal = match found {
-            Found::Usable(start) => return Some(*start),
-            Found::Refused(refusal) => refusal,
+            AssemblyFound::Usable(start) => return Some(*start),
+            AssemblyFound::Refused(refusal) => refusal,
         };
         self.tell(|| format!("refused: {refusal:?}"));
         let truth = &mut *lock(&self.truth);
         let beyond = self.scenario.beyond && truth.faults;
         match refusal {
-            Refusal::DirtyDegraded if !self.surely_clean => truth.stats.write_hole_refusals += 1,
+            StartRefusal::DirtyDegraded if !self.surely_clean => truth.stats.write_hole_refusals += 1,
             _ if beyond => truth.stats.not_enough += 1,
             refusal => truth
                 .accuse(format!("the array is refused, and what happened does not explain it: {refusal:?}")),
@@ -330,7 +335,7 @@ impl<'a> Run<'a> {
     }
 
     /// Does what the kernel would do with an array that was not stopped cleanly; whether it could.
-    fn resync(&self, start: &Start, present: MemberSet) -> bool {
+    fn resync(&self, start: &ArrayStart, present: MemberSet) -> bool {
         let plan = &self.site.plan;
         self.seat(start);
         let readable = |slot| !plan.unreadable(slot, 0, plan.geometry.member_sectors(slot).0);
@@ -354,7 +359,7 @@ impl<'a> Run<'a> {
     }
 
     /// From outside, the drives that are in the slots now are looked at.
-    fn seat(&self, start: &Start) {
+    fn seat(&self, start: &ArrayStart) {
         let plan = &self.site.plan;
         *lock(&plan.bad) = start.seats[..start.seats.len() / 2].iter().map(|seat| seat.bad.clone()).collect();
         for slot in plan.slots() {
@@ -364,7 +369,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn check_start(&mut self, start: &Start) {
+    fn check_start(&mut self, start: &ArrayStart) {
         let (plan, in_sync) = (&self.site.plan, start.in_sync());
         self.seat(start);
         let truth = &mut *lock(&self.truth);
@@ -378,7 +383,7 @@ impl<'a> Run<'a> {
         // What replaces a member is a copy of it, also where there is parity.
         let replaced = start.seats[start.seats.len() / 2..].iter().any(|seat| seat.drive.is_some());
         truth.view.copies_may_differ = (replaced && !synced)
-            || (truth.kind == Kind::Mirrored && (!synced || degraded && !self.surely_clean));
+            || (truth.kind == LevelKind::Mirrored && (!synced || degraded && !self.surely_clean));
         truth.view.copy_lost |= degraded;
         if start.replays && degraded {
             truth.model.lose_torn();
@@ -402,7 +407,7 @@ impl<'a> Run<'a> {
             truth.accuse("the array was stopped cleanly and is found dirty");
         }
         let missing: MemberSet = plan.slots().filter(|slot| !in_sync.contains(*slot)).collect();
-        let lacks_data = truth.kind == Kind::Parity && missing.iter().any(|slot| plan.holds_data(slot));
+        let lacks_data = truth.kind == LevelKind::Parity && missing.iter().any(|slot| plan.holds_data(slot));
         if lacks_data && !synced && self.options.mutant.is_none() {
             truth.accuse("a dirty array that lacks data was started");
         }
@@ -421,7 +426,7 @@ impl<'a> Run<'a> {
     }
 
     /// Runs a lifetime in the world; `None` if it did not end as it has to.
-    fn run_world(&mut self, life: &Lifetime, start: Start, watch: &watch::Shared) -> Option<Ended> {
+    fn run_world(&mut self, life: &Lifetime, start: ArrayStart, watch: &watch::SharedWatch) -> Option<Ended> {
         let world = &mut self.site.world;
         match life.end {
             End::CutAfterOps(operations) => world.power_cut_after_ops(operations),
@@ -490,17 +495,17 @@ impl<'a> Run<'a> {
         });
         self.site.world.cancel_power_cut();
         match outcome {
-            Outcome::PowerCut => Some(Ended::PowerCut),
-            Outcome::Done(Ended::PowerCut) => {
+            RunOutcome::PowerCut => Some(Ended::PowerCut),
+            RunOutcome::Done(Ended::PowerCut) => {
                 self.site.world.power_cut_now();
                 Some(Ended::PowerCut)
             }
-            Outcome::Done(ended) => Some(ended),
-            Outcome::Stuck(report) => {
+            RunOutcome::Done(ended) => Some(ended),
+            RunOutcome::Stuck(report) => {
                 self.accuse(format!("nothing moves any more:\n{}", report.join("\n")));
                 None
             }
-            Outcome::TimeLimit => {
+            RunOutcome::TimeLimit => {
                 self.accuse("requests do not complete within ten minutes");
                 None
             }
@@ -521,8 +526,8 @@ impl Truth {
         // Parity that is not trusted makes up for no member, so any failure is beyond redundancy
         // there.
         let excused = self.beyond
-            || self.kind == Kind::Striped
-            || (self.kind == Kind::Parity && self.faults && self.ever_unsynced);
+            || self.kind == LevelKind::Striped
+            || (self.kind == LevelKind::Parity && self.faults && self.ever_unsynced);
         if !excused {
             self.accuse(format!("the array could not be stopped in good order: {error}"));
         }

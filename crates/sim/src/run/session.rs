@@ -5,8 +5,8 @@ use wattle_rt::{Core, CoreIx, DriveControl, Rng};
 
 use super::Ended;
 use crate::audit;
-use crate::books::Running;
-use crate::client::{self, Habits, Shared};
+use crate::books::RunningBooks;
+use crate::client::{self, Habits, SharedHistory};
 use crate::desk::Desk;
 use crate::lock::lock;
 use crate::operator;
@@ -26,13 +26,13 @@ pub(super) struct Session {
     pub silent: usize,
     /// The deadline of reads is shorter than what drives may take.
     pub gives_up: bool,
-    pub truth: Shared,
-    pub watch: watch::Shared,
+    pub truth: SharedHistory,
+    pub watch: watch::SharedWatch,
     pub rng: Rng,
 }
 
 impl Session {
-    pub async fn run(self, core: Core, running: Running) -> Ended {
+    pub async fn run(self, core: Core, running: RunningBooks) -> Ended {
         let watch = self.watch.clone();
         let ended = self.run_to_end(core, running).await;
         let watch = &mut *lock(&watch);
@@ -41,7 +41,7 @@ impl Session {
         ended
     }
 
-    async fn run_to_end(mut self, core: Core, running: Running) -> Ended {
+    async fn run_to_end(mut self, core: Core, running: RunningBooks) -> Ended {
         let array = running.array.clone();
         if let End::Kill(after) = self.life.end {
             let killed = core.clone();
@@ -87,7 +87,7 @@ impl Session {
     }
 
     /// What the clients see of it.
-    async fn live(mut self, core: Core, running: Running) {
+    async fn live(mut self, core: Core, running: RunningBooks) {
         let array = running.array.clone();
         let Ok(volume) = array.volume().open(&core) else {
             lock(&self.truth).accuse("a running array has no volume");

@@ -5,13 +5,13 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use wattle_engine::geometry::{Geometry, Kind, Level, Params};
+use wattle_engine::geometry::{Geometry, Level, LevelKind, Params};
 use wattle_engine::units::{MemberIx, MemberSet, Sector};
 use wattle_engine::{Job, RepairSource};
 use wattle_format::md::Version;
 use wattle_rt::{DriveConfig, Rng};
 
-use super::{End, Fault, Lifetime, Mix, Scenario};
+use super::{End, InjectedFault, Lifetime, Mix, Scenario};
 use crate::books::{Books, md, tiny};
 
 const RAID6_LAYOUTS: [u32; 14] = [0, 1, 2, 3, 4, 5, 8, 9, 10, 16, 17, 18, 19, 20];
@@ -49,7 +49,7 @@ impl Scenario {
                 break found;
             }
         };
-        let striped = geometry.kind() == Kind::Striped;
+        let striped = geometry.kind() == LevelKind::Striped;
         let sector_bytes = if one_in(rng, 4) { 4096 } else { 512 };
         let books = if one_in(rng, 3) { Books::Tiny } else { Books::Md(one_of(rng, &VERSIONS)) };
         let books = match books {
@@ -117,7 +117,7 @@ impl Scenario {
         if redundant && one_in(rng3, 3) {
             for life in lifetimes.iter_mut().filter(|life| life.requests > 0) {
                 let after = Duration::from_micros(logarithmic(rng3, 60_000));
-                life.faults.push((after, Fault::Ask(job(rng3, &geometry))));
+                life.faults.push((after, InjectedFault::Ask(job(rng3, &geometry))));
             }
         }
         let silent = if redundant && one_in(rng3, 3) { 1 + rng3.below(3) as usize } else { 0 };
@@ -257,26 +257,26 @@ fn lifetime(
             continue;
         }
         let fault = match rng.below(if beyond { 6 } else { 7 }) {
-            0 | 1 => Fault::Gone(slot),
-            2 => Fault::GoneAfterOps(slot, logarithmic(rng, operations)),
-            3 => Fault::FailWrites(slot, 1 + rng.below(2)),
-            4 => Fault::FailFlush(slot),
-            5 => Fault::FailReads(slot, 1 + rng.below(3)),
-            _ => Fault::Operator(slot),
+            0 | 1 => InjectedFault::Gone(slot),
+            2 => InjectedFault::GoneAfterOps(slot, logarithmic(rng, operations)),
+            3 => InjectedFault::FailWrites(slot, 1 + rng.below(2)),
+            4 => InjectedFault::FailFlush(slot),
+            5 => InjectedFault::FailReads(slot, 1 + rng.below(3)),
+            _ => InjectedFault::Operator(slot),
         };
         faults.push((moment(rng), fault));
     }
     if let Some(bad) = latent {
         let new = latent_sectors(rng, geometry, sector_bytes, bad);
         if !new.is_empty() {
-            faults.push((if rng.coin() { Duration::ZERO } else { moment(rng) }, Fault::Latent(new)));
+            faults.push((if rng.coin() { Duration::ZERO } else { moment(rng) }, InjectedFault::Latent(new)));
         }
     }
     if one_in(rng, 8) {
         let slot = MemberIx(rng.below(geometry.raid_disks() as u64) as u16);
         let fault = match rng.coin() {
-            true => Fault::Stall(slot, moment(rng)),
-            false => Fault::Slow(slot, 2 + rng.below(20) as u32),
+            true => InjectedFault::Stall(slot, moment(rng)),
+            false => InjectedFault::Slow(slot, 2 + rng.below(20) as u32),
         };
         faults.push((moment(rng), fault));
     }
@@ -299,9 +299,11 @@ fn operate(rng: &mut Rng, geometry: &Geometry, victims: &MemberSet, spares: usiz
     for slot in victims.iter() {
         for _ in 0..rng.below(3) {
             let fault = match rng.below(4) {
-                0 | 1 => Fault::Return(slot),
-                2 if spares > 0 => Fault::Spare(slot, MemberIx((slots + rng.below(spares as u64)) as u16)),
-                _ => Fault::Remove(slot),
+                0 | 1 => InjectedFault::Return(slot),
+                2 if spares > 0 => {
+                    InjectedFault::Spare(slot, MemberIx((slots + rng.below(spares as u64)) as u16))
+                }
+                _ => InjectedFault::Remove(slot),
             };
             life.faults.push((moment(rng), fault));
         }
@@ -309,9 +311,9 @@ fn operate(rng: &mut Rng, geometry: &Geometry, victims: &MemberSet, spares: usiz
     if spares > 0 && rng.coin() {
         let slot = MemberIx(rng.below(slots) as u16);
         let spare = MemberIx((slots + rng.below(spares as u64)) as u16);
-        life.faults.push((moment(rng), Fault::Replace(slot, spare)));
+        life.faults.push((moment(rng), InjectedFault::Replace(slot, spare)));
         if rng.coin() {
-            life.faults.push((moment(rng), Fault::Remove(MemberIx(slot.0 + slots as u16))));
+            life.faults.push((moment(rng), InjectedFault::Remove(MemberIx(slot.0 + slots as u16))));
         }
     }
 }
@@ -366,11 +368,11 @@ fn latent_sectors(
 fn recoverable(geometry: &Geometry, bad: &[(MemberIx, u64)], unit: u64) -> bool {
     let lost = |member: MemberIx, sector: u64| bad.contains(&(member, sector / unit));
     match geometry.kind() {
-        Kind::Striped => false,
-        Kind::Parity => bad
+        LevelKind::Striped => false,
+        LevelKind::Parity => bad
             .iter()
             .all(|(_, at)| bad.iter().filter(|(_, other)| other == at).count() <= geometry.redundancy()),
-        Kind::Mirrored => (0..geometry.array_sectors().0)
+        LevelKind::Mirrored => (0..geometry.array_sectors().0)
             .all(|lba| geometry.copies(Sector(lba)).iter().any(|copy| !lost(copy.member, copy.sector.0))),
     }
 }

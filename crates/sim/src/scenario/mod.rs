@@ -4,7 +4,7 @@ mod draw;
 
 use std::time::Duration;
 
-use wattle_engine::geometry::{Geometry, Kind, Params};
+use wattle_engine::geometry::{Geometry, LevelKind, Params};
 use wattle_engine::sync::Pace;
 use wattle_engine::units::{MemberIx, MemberSet, Sector};
 use wattle_engine::{AheadTuning, ArraySpec, Job, Regions};
@@ -68,7 +68,7 @@ impl Bounds {
 
 /// Something that goes wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Fault {
+pub enum InjectedFault {
     /// A drive vanishes.
     Gone(MemberIx),
     /// A drive vanishes after serving this many operations from the lifetime's start.
@@ -100,18 +100,18 @@ pub enum Fault {
     Ask(Job),
 }
 
-impl Fault {
+impl InjectedFault {
     /// Whether anything is lost by it.
     #[must_use]
     pub fn loses_something(&self) -> bool {
         !matches!(
             self,
-            Fault::Stall(..)
-                | Fault::Slow(..)
-                | Fault::Spare(..)
-                | Fault::Replace(..)
-                | Fault::Remove(_)
-                | Fault::Ask(_)
+            InjectedFault::Stall(..)
+                | InjectedFault::Slow(..)
+                | InjectedFault::Spare(..)
+                | InjectedFault::Replace(..)
+                | InjectedFault::Remove(_)
+                | InjectedFault::Ask(_)
         )
     }
 }
@@ -124,7 +124,7 @@ pub struct Lifetime {
     /// How it ends.
     pub end: End,
     /// What happens, and when.
-    pub faults: Vec<(Duration, Fault)>,
+    pub faults: Vec<(Duration, InjectedFault)>,
     /// Drives that are not there from the start, of those that may be missing.
     pub withheld: MemberSet,
     /// Another program makes parity and copies agree before it, if they may not.
@@ -224,7 +224,7 @@ impl Scenario {
     #[must_use]
     pub fn member_sectors(&self) -> Vec<u64> {
         match self.params.level.kind() {
-            Kind::Striped => self.params.member_sizes.iter().map(|size| size.0).collect(),
+            LevelKind::Striped => self.params.member_sizes.iter().map(|size| size.0).collect(),
             _ => vec![self.params.component_size.0; self.params.raid_disks as usize],
         }
     }
@@ -251,7 +251,7 @@ impl Scenario {
     /// Whether sectors become unreadable.
     #[must_use]
     pub fn has_latent(&self) -> bool {
-        let latent = |fault: &Fault| matches!(fault, Fault::Latent(_));
+        let latent = |fault: &InjectedFault| matches!(fault, InjectedFault::Latent(_));
         self.torn_unreadable_ppm > 0
             || self.lifetimes.iter().any(|life| life.faults.iter().any(|(_, fault)| latent(fault)))
     }
@@ -259,7 +259,9 @@ impl Scenario {
     /// Whether members are filled while the array runs.
     #[must_use]
     pub fn rebuilds(&self) -> bool {
-        let fills = |fault: &Fault| matches!(fault, Fault::Return(_) | Fault::Spare(..) | Fault::Replace(..));
+        let fills = |fault: &InjectedFault| {
+            matches!(fault, InjectedFault::Return(_) | InjectedFault::Spare(..) | InjectedFault::Replace(..))
+        };
         self.lifetimes.iter().any(|life| life.faults.iter().any(|(_, fault)| fills(fault)))
     }
 
@@ -273,7 +275,8 @@ impl Scenario {
     /// that no client asked for.
     #[must_use]
     pub fn repairs(&self) -> bool {
-        let repairing = |fault: &Fault| matches!(fault, Fault::Latent(_) | Fault::FailReads(..));
+        let repairing =
+            |fault: &InjectedFault| matches!(fault, InjectedFault::Latent(_) | InjectedFault::FailReads(..));
         self.torn_unreadable_ppm > 0
             || self.lifetimes.iter().any(|life| life.faults.iter().any(|(_, fault)| repairing(fault)))
     }

@@ -51,7 +51,7 @@ pub struct Ledger {
 }
 
 /// Shared between the tasks of a world.
-pub type Shared = Arc<Mutex<Ledger>>;
+pub type SharedLedger = Arc<Mutex<Ledger>>;
 
 /// Whether a version is zeros.
 #[must_use]

@@ -24,8 +24,8 @@ use wattle_rt::{DriveConfig, Rng};
 
 use crate::client::Stats;
 use crate::lock::lock;
-use crate::run::{Options, Report};
-use ledger::{Ledger, Shared};
+use crate::run::{RunOptions, ScenarioReport};
+use ledger::{Ledger, SharedLedger};
 
 /// What happens to a stack, besides requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,7 +100,7 @@ type Run = Vec<Extent>;
 
 /// Everything that a seed decides.
 #[derive(Clone, Debug)]
-pub struct Stack {
+pub struct StackScenario {
     /// The seed.
     pub seed: u64,
     /// What happens.
@@ -136,18 +136,18 @@ fn one_of<T: Copy>(rng: &mut Rng, options: &[T]) -> T {
     options[rng.below(options.len() as u64) as usize]
 }
 
-impl Stack {
+impl StackScenario {
     /// The stack of a seed.
     #[must_use]
-    pub fn new(seed: u64) -> Stack {
+    pub fn new(seed: u64) -> StackScenario {
         let habits = [Habit::Losses, Habit::Moves, Habit::Orders];
         let rng = &mut Rng::new(seed ^ 0x57ac_c0de);
-        Stack::with(seed, one_of(rng, &habits))
+        StackScenario::with(seed, one_of(rng, &habits))
     }
 
     /// The stack of a seed, with this habit.
     #[must_use]
-    pub fn with(seed: u64, habit: Habit) -> Stack {
+    pub fn with(seed: u64, habit: Habit) -> StackScenario {
         use Level::{Linear, Raid0, Raid1, Raid5, Raid6, Raid10};
         let rng = &mut Rng::new(seed ^ 0x57ac_5eed);
         let levels: &[Level] = match habit {
@@ -188,7 +188,7 @@ impl Stack {
         }
         let volumes = volumes(rng, &bases, habit);
         let idle = [Duration::from_millis(2), Duration::from_millis(200)];
-        Stack {
+        StackScenario {
             seed,
             habit,
             cores: if habit == Habit::Moves { 2 + rng.below(2) as usize } else { 1 + rng.below(2) as usize },
@@ -232,7 +232,7 @@ impl Stack {
         extents as u64 * EXTENT_BYTES / ledger::BLOCK as u64
     }
 
-    fn shared(&self, verbose: bool) -> Shared {
+    fn shared(&self, verbose: bool) -> SharedLedger {
         let mut ledger = Ledger::default();
         ledger.log = verbose.then(Vec::new);
         (0..self.volumes.len()).for_each(|volume| ledger.add(self.blocks(volume)));
@@ -263,14 +263,14 @@ fn volumes(rng: &mut Rng, bases: &[Base], habit: Habit) -> Vec<Vec<Run>> {
 
 /// Plays a stack.
 #[must_use]
-pub fn run(stack: &Stack, options: Options) -> Report {
+pub fn run(stack: &StackScenario, options: RunOptions) -> ScenarioReport {
     let _planted = options.plant();
     let ledger = stack.shared(options.verbose);
     let world = play::play(stack, &ledger);
     let ledger = &mut *lock(&ledger);
     let (operations, trace) = (world.ops_submitted(), world.trace_hash());
     let stats = Stats { requests: ledger.requests, errors: ledger.errors, operations, ..Stats::default() };
-    Report { wrong: ledger.wrong.take(), stats, trace, log: ledger.log.take().unwrap_or_default() }
+    ScenarioReport { wrong: ledger.wrong.take(), stats, trace, log: ledger.log.take().unwrap_or_default() }
 }
 
 #[cfg(test)]
@@ -278,8 +278,8 @@ mod tests {
     use super::*;
 
     fn passes(seed: u64, habit: Habit) {
-        let options = Options { mutant: None, watch: true, verbose: false };
-        assert_eq!(run(&Stack::with(seed, habit), options).wrong, None, "{habit:?} {seed}");
+        let options = RunOptions { mutant: None, watch: true, verbose: false };
+        assert_eq!(run(&StackScenario::with(seed, habit), options).wrong, None, "{habit:?} {seed}");
     }
 
     /// In these seeds a write-back is lost before its write is acknowledged, and the block is read

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use wattle_engine::sync::Action;
+use wattle_engine::sync::JobKind;
 use wattle_engine::units::{MemberIx, Sector};
 use wattle_engine::{ArrayHandle, Job, MemberSpec, MemberState};
 use wattle_rt::{Core, Rng};
@@ -94,7 +94,7 @@ pub(super) async fn check(running: &Running, core: &Core) {
     }
     loop {
         let report = array.report(core).await;
-        let report = report.filter(|report| report.action == Action::Check && report.ended >= asked);
+        let report = report.filter(|report| report.action == JobKind::Check && report.ended >= asked);
         if let Some(report) = report {
             if report.mismatch_sectors > 0 {
                 lock(&running.ledger).accuse(format!("the array is whole, and a check says {report:?}"));

@@ -6,16 +6,17 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use wattle_engine::metadata::{LocalBoxFuture, Metadata, Record};
+use wattle_engine::metadata::{ArrayRecord, LocalBoxFuture, Metadata};
 use wattle_engine::units::{MemberSet, Sector};
-use wattle_engine::volume::{Leg, Segment, Target};
+use wattle_engine::volume::{Leg, MapSegment, SegmentTarget};
 use wattle_engine::{ArrayHandle, ArraySpec, MapSpec, MappedHandle, MemberSpec, Volume, VolumeError};
 use wattle_rt::{
-    Buf, BufMut, Core, CoreIx, Device, DriveControl, Durability, Outcome, Rng, Unmap, World, WorldConfig,
+    Buf, BufMut, Core, CoreIx, Device, DriveControl, Durability, Rng, RunOutcome, SimWorld, Unmap,
+    WorldConfig,
 };
 
-use super::ledger::{BLOCK, Shared, contents, is_zeros};
-use super::{EXTENT_BYTES, Extent, Habit, PART_SECTORS, Run, Stack, moves, orders};
+use super::ledger::{BLOCK, SharedLedger, contents, is_zeros};
+use super::{EXTENT_BYTES, Extent, Habit, PART_SECTORS, Run, StackScenario, moves, orders};
 use crate::lock::lock;
 
 /// Records that take their time, and are kept nowhere: stacks that end by a power cut have lost no
@@ -26,7 +27,7 @@ struct Slow {
 }
 
 impl Metadata for Slow {
-    fn commit<'a>(&'a self, _: &'a Record) -> LocalBoxFuture<'a, Result<(), MemberSet>> {
+    fn commit<'a>(&'a self, _: &'a ArrayRecord) -> LocalBoxFuture<'a, Result<(), MemberSet>> {
         Box::pin(async move {
             self.core.sleep(self.takes).await;
             Ok(())
@@ -45,7 +46,7 @@ impl Metadata for Slow {
 /// A stack that runs.
 #[derive(Clone)]
 pub(super) struct Running {
-    pub stack: Rc<Stack>,
+    pub stack: Rc<StackScenario>,
     pub bases: Vec<ArrayHandle>,
     pub volumes: Vec<MappedHandle>,
     /// The maps as they are recorded: by these the volumes are found again after a power cut.
@@ -53,7 +54,7 @@ pub(super) struct Running {
     /// By number.
     pub drives: Vec<Device>,
     pub controls: Vec<DriveControl>,
-    pub ledger: Shared,
+    pub ledger: SharedLedger,
     /// Write-backs were lost: what has no redundancy may fail.
     pub lossy: Arc<Mutex<bool>>,
     /// What clients are to know of the habit.
@@ -79,10 +80,13 @@ pub(super) fn map(bases: &[ArrayHandle], runs: &[Run]) -> MapSpec {
         offset_bytes: extent.number as u64 * EXTENT_BYTES,
     };
     let segment = |run: &Run| match run.as_slice() {
-        [extent] => Segment { len_bytes: EXTENT_BYTES, target: Target::Linear(leg(extent)) },
-        run => Segment {
+        [extent] => MapSegment { len_bytes: EXTENT_BYTES, target: SegmentTarget::Linear(leg(extent)) },
+        run => MapSegment {
             len_bytes: run.len() as u64 * EXTENT_BYTES,
-            target: Target::Striped { stripe_bytes: BLOCK as u64, legs: run.iter().map(leg).collect() },
+            target: SegmentTarget::Striped {
+                stripe_bytes: BLOCK as u64,
+                legs: run.iter().map(leg).collect(),
+            },
         },
     };
     MapSpec {
@@ -92,8 +96,8 @@ pub(super) fn map(bases: &[ArrayHandle], runs: &[Run]) -> MapSpec {
     }
 }
 
-pub(super) fn play(stack: &Stack, ledger: &Shared) -> World {
-    let mut world = World::new(WorldConfig {
+pub(super) fn play(stack: &StackScenario, ledger: &SharedLedger) -> SimWorld {
+    let mut world = SimWorld::new(WorldConfig {
         seed: stack.seed,
         cores: stack.cores,
         time_limit: Duration::from_secs(600),
@@ -125,13 +129,13 @@ pub(super) fn play(stack: &Stack, ledger: &Shared) -> World {
         });
         world.cancel_power_cut();
         match outcome {
-            Outcome::Done(()) => return world,
-            Outcome::PowerCut => lock(ledger).restart(),
-            Outcome::Stuck(report) => {
+            RunOutcome::Done(()) => return world,
+            RunOutcome::PowerCut => lock(ledger).restart(),
+            RunOutcome::Stuck(report) => {
                 lock(ledger).accuse(format!("nothing moves any more:\n{}", report.join("\n")));
                 return world;
             }
-            Outcome::TimeLimit => {
+            RunOutcome::TimeLimit => {
                 lock(ledger).accuse("requests do not complete within ten minutes");
                 return world;
             }
@@ -143,10 +147,10 @@ pub(super) fn play(stack: &Stack, ledger: &Shared) -> World {
 
 /// What it takes to start a stack.
 struct Start {
-    stack: Rc<Stack>,
+    stack: Rc<StackScenario>,
     drives: Vec<Device>,
     controls: Vec<DriveControl>,
-    ledger: Shared,
+    ledger: SharedLedger,
     maps: Arc<Mutex<Vec<Vec<Run>>>>,
     lossy: Arc<Mutex<bool>>,
     /// After a power cut: copies and parity may differ.
@@ -287,7 +291,7 @@ struct Client {
     excused: Vec<bool>,
     lossy: Arc<Mutex<bool>>,
     stage: Arc<Mutex<Stage>>,
-    ledger: Shared,
+    ledger: SharedLedger,
     number: u64,
     /// The first clients write, the others only read and flush.
     writers: u64,

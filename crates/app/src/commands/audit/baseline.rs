@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde::de::Error as _;
 use serde::{Deserialize, Serialize};
-use wattle_advise::audit::{Finding, Report};
+use wattle_advise::audit::{AuditReport, Finding};
 use wattle_control::{Code, Problem};
 use wattle_server::protocol::SCHEMA_VERSION;
 
@@ -61,7 +61,7 @@ pub fn read(path: &Path) -> Result<Known, Problem> {
 ///
 /// # Errors
 /// The file cannot be written.
-pub fn write(path: &Path, report: &Report, known: Known) -> Result<(), Problem> {
+pub fn write(path: &Path, report: &AuditReport, known: Known) -> Result<(), Problem> {
     let mut entries = known.0;
     entries.extend(report.findings.iter().map(entry));
     let count = entries.len();

@@ -3,25 +3,30 @@
 
 use std::collections::BTreeSet;
 
-use wattle_advise::audit::Facts;
-use wattle_advise::audit::facts::{Array, ArrayMember, Device, Origin, Role};
+use wattle_advise::audit::AuditFacts;
+use wattle_advise::audit::facts::{ArrayFacts, ArrayMember, DeviceFacts, DeviceOrigin, MemberRole};
 use wattle_advise::limits::Scheme;
 
-use super::system::System;
+use super::system::SystemRoot;
 
 /// Chunks are no larger, whatever a file says.
 const CHUNK_MAX: u64 = 1 << 40;
 
 /// The array that has one of these members.
-pub fn find(facts: &Facts, members: &BTreeSet<String>) -> Option<usize> {
-    let is_one = |array: &Array| {
+pub fn find(facts: &AuditFacts, members: &BTreeSet<String>) -> Option<usize> {
+    let is_one = |array: &ArrayFacts| {
         array.members.iter().any(|member| members.contains(&facts.devices[member.device].name))
     };
     facts.arrays.iter().position(is_one)
 }
 
 /// Makes an array of what /sys says of it; `None` if that is not enough.
-pub fn make(system: &System, facts: &mut Facts, node: &str, members: &BTreeSet<String>) -> Option<usize> {
+pub fn make(
+    system: &SystemRoot,
+    facts: &mut AuditFacts,
+    node: &str,
+    members: &BTreeSet<String>,
+) -> Option<usize> {
     let dir = format!("sys/block/{node}/md");
     let level = system.text(&format!("{dir}/level"))?;
     let number = |file: &str| system.number(&format!("{dir}/{file}"));
@@ -46,7 +51,7 @@ pub fn make(system: &System, facts: &mut Facts, node: &str, members: &BTreeSet<S
     };
     let used = number("component_size").map(|kib| kib.saturating_mul(1024)).filter(|used| *used > 0);
     let found: Vec<_> = members.iter().filter_map(|name| member(system, facts, &dir, name, used)).collect();
-    facts.arrays.push(Array {
+    facts.arrays.push(ArrayFacts {
         name: node.to_owned(),
         level,
         scheme,
@@ -67,8 +72,8 @@ pub fn make(system: &System, facts: &mut Facts, node: &str, members: &BTreeSet<S
 }
 
 fn member(
-    system: &System,
-    facts: &mut Facts,
+    system: &SystemRoot,
+    facts: &mut AuditFacts,
     dir: &str,
     name: &str,
     used: Option<u64>,
@@ -77,17 +82,17 @@ fn member(
     let state = system.text(&format!("{dir}/dev-{name}/state")).unwrap_or_default();
     let is = |word: &str| state.split(',').any(|state| state == word);
     let role = match () {
-        () if is("faulty") => Role::Unused("the kernel says that it is faulty".to_owned()),
-        () if is("journal") => Role::Journal,
-        () if is("spare") => Role::Spare,
-        () => Role::Active,
+        () if is("faulty") => MemberRole::Unused("the kernel says that it is faulty".to_owned()),
+        () if is("journal") => MemberRole::Journal,
+        () if is("spare") => MemberRole::Spare,
+        () => MemberRole::Active,
     };
     let start = system.number(&format!("{dir}/dev-{name}/offset")).map(|sectors| sectors.saturating_mul(512));
     Some(ArrayMember { device, role, start, used, bad_sectors: 0 })
 }
 
 /// Adds a drive that could not be read, and its partitions.
-pub fn drive(system: &System, facts: &mut Facts, name: &str) {
+pub fn drive(system: &SystemRoot, facts: &mut AuditFacts, name: &str) {
     if device(system, facts, name).is_none() {
         return;
     }
@@ -99,22 +104,22 @@ pub fn drive(system: &System, facts: &mut Facts, name: &str) {
 }
 
 /// The device of that name, which becomes one of the facts if it is not yet.
-fn device(system: &System, facts: &mut Facts, name: &str) -> Option<usize> {
+fn device(system: &SystemRoot, facts: &mut AuditFacts, name: &str) -> Option<usize> {
     if let Some(ix) = facts.devices.iter().position(|device| device.name == name) {
         return Some(ix);
     }
     let sectors = |path: &str| system.number(path).map(|sectors| sectors.saturating_mul(512));
     let (size, origin) = if system.has(&format!("sys/block/{name}")) {
-        (sectors(&format!("sys/block/{name}/size"))?, Origin::Drive)
+        (sectors(&format!("sys/block/{name}/size"))?, DeviceOrigin::Drive)
     } else {
         let drives = system.names("sys/block");
         let drive =
             drives.into_iter().find(|drive| system.has(&format!("sys/block/{drive}/{name}/start")))?;
         let start = sectors(&format!("sys/block/{drive}/{name}/start"))?;
         let size = sectors(&format!("sys/block/{drive}/{name}/size"))?;
-        (size, Origin::Partition { of: device(system, facts, &drive)?, start })
+        (size, DeviceOrigin::Partition { of: device(system, facts, &drive)?, start })
     };
     let name = name.to_owned();
-    facts.devices.push(Device { name, size, origin, file_system: None, queue: None, drive: None });
+    facts.devices.push(DeviceFacts { name, size, origin, file_system: None, queue: None, drive: None });
     Some(facts.devices.len() - 1)
 }

@@ -3,19 +3,20 @@
 use std::io;
 
 use wattle_advise::audit::facts::{
-    Array, ArrayMember, Device, FileSystem, Group, Origin, Physical, Role, Segment, Sync, Volume,
+    ArrayFacts, ArrayMember, DeviceFacts, DeviceOrigin, FileSystemFacts, GroupFacts, LogicalFacts,
+    MemberRole, PhysicalFacts, SegmentFacts, Sync,
 };
-use wattle_advise::audit::{Facts, Unchecked};
+use wattle_advise::audit::{AuditFacts, Unchecked};
 use wattle_advise::limits::Scheme;
 use wattle_control::MemberId;
 use wattle_control::facts::{BitmapFacts, Features};
 use wattle_control::lvm::GroupScan;
-use wattle_control::scan::Origin as Found;
+use wattle_control::scan::MemberOrigin as Found;
 use wattle_control::{Access, ArrayScan, Code, Member, MemberScan, Problem, Stack, SyncState, Verdict};
-use wattle_engine::geometry::{Geometry, Kind, Level, layout_name};
+use wattle_engine::geometry::{Geometry, Level, LevelKind, layout_name};
 use wattle_engine::units::{SECTOR_BYTES, Sector};
 use wattle_format::lvm;
-use wattle_fs::{Layout, ReadAt};
+use wattle_fs::{FileSystemLayout, ReadAt};
 use wattle_rt::Core;
 use wattle_server::history::{self, StateDir};
 
@@ -24,18 +25,18 @@ const GROUPS_MAX: u64 = 4096;
 
 /// # Errors
 /// The system gives no thread to read with.
-pub async fn facts(core: &Core, stack: &Stack, state: &StateDir) -> Result<Facts, Problem> {
+pub async fn facts(core: &Core, stack: &Stack, state: &StateDir) -> Result<AuditFacts, Problem> {
     let members = &stack.scan.members;
     let with_files: Vec<_> = members.entries().filter(|(_, seen)| seen.has_file_system()).collect();
     let readers: Vec<_> = with_files.iter().map(|(_, seen)| seen.member.clone()).collect();
     // What serves them must be able to answer.
     let read = core.offload(move || readers.into_iter().map(layout).collect::<Vec<_>>());
     let layouts = read.await.map_err(Problem::no_thread)?;
-    let mut facts = Facts {
+    let mut facts = AuditFacts {
         devices: members.iter().map(|seen| device(stack, seen)).collect(),
         arrays: stack.scan.arrays.iter().map(|found| array(stack, found, state)).collect(),
         groups: stack.groups.iter().map(|found| group(stack, found)).collect(),
-        ..Facts::default()
+        ..AuditFacts::default()
     };
     for (&(ix, seen), layout) in with_files.iter().zip(layouts) {
         match layout {
@@ -66,7 +67,7 @@ impl ReadAt for Reader {
     }
 }
 
-fn layout(member: Member) -> Result<Layout, wattle_fs::Error> {
+fn layout(member: Member) -> Result<FileSystemLayout, wattle_fs::Error> {
     wattle_fs::layout(Box::new(Reader(member)))
 }
 
@@ -74,20 +75,20 @@ fn bytes(sectors: u64) -> u64 {
     sectors.saturating_mul(SECTOR_BYTES)
 }
 
-fn device(stack: &Stack, seen: &MemberScan) -> Device {
+fn device(stack: &Stack, seen: &MemberScan) -> DeviceFacts {
     let origin = match seen.origin {
-        Found::Given => Origin::Drive,
+        Found::Given => DeviceOrigin::Drive,
         Found::Partition { of, number } => {
             let table = stack.scan.members[of].table.as_ref();
             let partition =
                 table.and_then(|table| table.partitions.iter().find(|part| part.number == number));
             let start = bytes(partition.map_or(0, |partition| partition.start_sectors));
-            Origin::Partition { of: place(stack, of), start }
+            DeviceOrigin::Partition { of: place(stack, of), start }
         }
-        Found::Array(array) => Origin::Array(array),
-        Found::Logical { group, volume } => Origin::Logical { group, volume },
+        Found::Array(array) => DeviceOrigin::Array(array),
+        Found::Logical { group, volume } => DeviceOrigin::Logical { group, volume },
     };
-    Device {
+    DeviceFacts {
         name: seen.member.name.clone(),
         size: seen.member.device.size_bytes(),
         origin,
@@ -111,7 +112,7 @@ fn scheme(level: Option<Level>, geometry: Option<&Geometry>, layout: u32) -> Sch
     }
 }
 
-fn array(stack: &Stack, found: &ArrayScan, state: &StateDir) -> Array {
+fn array(stack: &Stack, found: &ArrayScan, state: &StateDir) -> ArrayFacts {
     let assembly = &found.assembly;
     let facts = &assembly.array;
     let level = Level::from_md(facts.level);
@@ -123,7 +124,7 @@ fn array(stack: &Stack, found: &ArrayScan, state: &StateDir) -> Array {
         Access::ReadOnly(reasons) => reasons.first().map(|reason| reason.problem(assembly.name())),
         Access::ReadWrite | Access::Refused(_) => None,
     };
-    Array {
+    ArrayFacts {
         name: assembly.name().to_owned(),
         level: level.map_or_else(|| facts.level.to_string(), |level| level.to_string()),
         scheme: scheme(level, geometry, facts.layout),
@@ -152,10 +153,12 @@ fn array_members(stack: &Stack, found: &ArrayScan) -> Vec<ArrayMember> {
     let member = |(at, &device): (usize, &MemberId)| {
         let superblock = &stack.scan.members[device].facts.as_ref()?.superblock;
         let role = match &assembly.verdicts[at] {
-            Verdict::Fresh { .. } | Verdict::Rebuilding { .. } | Verdict::Replacement { .. } => Role::Active,
-            Verdict::Spare => Role::Spare,
-            Verdict::Journal => Role::Journal,
-            unused => Role::Unused(unused.to_string()),
+            Verdict::Fresh { .. } | Verdict::Rebuilding { .. } | Verdict::Replacement { .. } => {
+                MemberRole::Active
+            }
+            Verdict::Spare => MemberRole::Spare,
+            Verdict::Journal => MemberRole::Journal,
+            unused => MemberRole::Unused(unused.to_string()),
         };
         Some(ArrayMember {
             device: place(stack, device),
@@ -170,20 +173,20 @@ fn array_members(stack: &Stack, found: &ArrayScan) -> Vec<ArrayMember> {
         let problem = stack.scan.members[device].problem.as_ref();
         let why = problem.map_or(String::new(), |problem| format!("{} ({})", problem.what, problem.code));
         let device = place(stack, device);
-        ArrayMember { device, role: Role::Unused(why), start: None, used: None, bad_sectors: 0 }
+        ArrayMember { device, role: MemberRole::Unused(why), start: None, used: None, bad_sectors: 0 }
     }));
     members
 }
 
-fn group(stack: &Stack, found: &GroupScan) -> Group {
+fn group(stack: &Stack, found: &GroupScan) -> GroupFacts {
     let vg = &found.vg;
     let extent = bytes(vg.extent_sectors);
     let physical = vg.pvs.iter().zip(&found.devices);
-    Group {
+    GroupFacts {
         name: vg.name.clone(),
         extent,
         physical: physical
-            .map(|(pv, device)| Physical {
+            .map(|(pv, device)| PhysicalFacts {
                 device: device.map(|device| place(stack, device)),
                 start: bytes(pv.pe_start),
             })
@@ -193,27 +196,27 @@ fn group(stack: &Stack, found: &GroupScan) -> Group {
 }
 
 /// Volumes that are made of others have no runs of their own.
-fn volume(vg: &lvm::Vg, lv: &lvm::Lv, extent: u64) -> Volume {
+fn volume(vg: &lvm::Vg, lv: &lvm::Lv, extent: u64) -> LogicalFacts {
     let area = |name: &str, first_extent: u64| {
         let physical = vg.pvs.iter().position(|pv| pv.name == name)?;
         let start = bytes(vg.pvs[physical].pe_start);
         Some((physical, start.saturating_add(first_extent.saturating_mul(extent))))
     };
-    let segment = |segment: &lvm::Segment| match &segment.kind {
-        lvm::Kind::Striped { stripe_sectors, stripes } => Some(Segment {
+    let segment = |segment: &lvm::LvSegment| match &segment.kind {
+        lvm::SegmentKind::Striped { stripe_sectors, stripes } => Some(SegmentFacts {
             start: segment.start_extent.saturating_mul(extent),
             stripe: bytes(*stripe_sectors),
             areas: stripes.iter().map(|stripe| area(&stripe.name, stripe.extent)).collect::<Option<_>>()?,
         }),
         _ => None,
     };
-    Volume { name: lv.name.clone(), segments: lv.segments.iter().filter_map(segment).collect() }
+    LogicalFacts { name: lv.name.clone(), segments: lv.segments.iter().filter_map(segment).collect() }
 }
 
-fn file_system(stack: &Stack, ix: MemberId, layout: &Layout) -> FileSystem {
+fn file_system(stack: &Stack, ix: MemberId, layout: &FileSystemLayout) -> FileSystemFacts {
     let groups = layout.groups.min(GROUPS_MAX);
     let slots = (0..groups).map(|group| slot(stack, ix, group.saturating_mul(layout.group_bytes)));
-    FileSystem {
+    FileSystemFacts {
         kind: layout.kind.to_owned(),
         version: layout.version,
         block: layout.block_bytes,
@@ -240,9 +243,9 @@ fn slot(stack: &Stack, ix: MemberId, at: u64) -> Option<u16> {
             let sector = Sector(at / SECTOR_BYTES);
             let striped = !matches!(geometry.level(), Level::Linear | Level::Raid1);
             (striped && sector < geometry.array_sectors()).then(|| match geometry.kind() {
-                Kind::Mirrored => geometry.copies(sector).as_slice()[0].member.0,
-                Kind::Striped => geometry.map(sector).member.0,
-                Kind::Parity => geometry.data_place(sector).member.0,
+                LevelKind::Mirrored => geometry.copies(sector).as_slice()[0].member.0,
+                LevelKind::Striped => geometry.map(sector).member.0,
+                LevelKind::Parity => geometry.data_place(sector).member.0,
             })
         }
         Found::Logical { group, volume: number } => {
@@ -299,7 +302,7 @@ fn unread(stack: &Stack) -> Vec<Unchecked> {
         }
         for lv in group.vg.lvs.iter().filter(|lv| group.vg.is_visible(lv)) {
             let made_of_others =
-                lv.segments.iter().find(|segment| !matches!(segment.kind, lvm::Kind::Striped { .. }));
+                lv.segments.iter().find(|segment| !matches!(segment.kind, lvm::SegmentKind::Striped { .. }));
             if let Some(segment) = made_of_others {
                 let what = format!("{}: its alignment", group.full_name(lv));
                 let why = format!("it is {}: made of other volumes", segment.kind.name());

@@ -11,8 +11,8 @@ pub mod system;
 use std::path::Path;
 use std::process::ExitCode;
 
-use wattle_advise::audit::facts::Request;
-use wattle_advise::audit::{self, Facts, Unchecked};
+use wattle_advise::audit::facts::IntendedUse;
+use wattle_advise::audit::{self, AuditFacts, Unchecked};
 use wattle_control::stack::Purpose;
 use wattle_control::{Check, Code, Problem};
 use wattle_rt::BackendChoice;
@@ -22,7 +22,7 @@ use crate::environment::state_dir;
 use crate::members as opened;
 use crate::output::Screen;
 use crate::volumes;
-use system::System;
+use system::SystemRoot;
 
 /// Something is as bad as was asked for.
 const FOUND: u8 = 1;
@@ -47,10 +47,10 @@ pub fn run(args: &AuditArgs, screen: Screen) -> Result<ExitCode, Problem> {
     Ok(if fails { ExitCode::from(FOUND) } else { ExitCode::SUCCESS })
 }
 
-fn facts(args: &AuditArgs) -> Result<Facts, Problem> {
+fn facts(args: &AuditArgs) -> Result<AuditFacts, Problem> {
     let system = match &args.sysroot {
-        Some(root) => Some(System::at(root)?),
-        None if args.members.is_empty() => Some(System::at(Path::new("/"))?),
+        Some(root) => Some(SystemRoot::at(root)?),
+        None if args.members.is_empty() => Some(SystemRoot::at(Path::new("/"))?),
         None => None,
     };
     let names = match &system {
@@ -87,7 +87,7 @@ fn facts(args: &AuditArgs) -> Result<Facts, Problem> {
 }
 
 /// `rw=randwrite bs=4k`, as fio has it.
-pub fn workload(line: &str) -> Result<Request, Problem> {
+pub fn workload(line: &str) -> Result<IntendedUse, Problem> {
     let usage = |what: String| {
         Problem::new(
             Code::Usage,
@@ -116,7 +116,7 @@ pub fn workload(line: &str) -> Result<Request, Problem> {
         Some(other) => return Err(usage(format!("rw={other} is not understood"))),
         None => return Err(usage("rw is missing".to_owned())),
     };
-    Ok(Request { random, writes, size: size.ok_or_else(|| usage("bs is missing".to_owned()))? })
+    Ok(IntendedUse { random, writes, size: size.ok_or_else(|| usage("bs is missing".to_owned()))? })
 }
 
 #[cfg(test)]
@@ -125,7 +125,7 @@ mod tests {
 
     #[test]
     fn workloads_are_fios() {
-        let request = Request { random: true, writes: true, size: 4096 };
+        let request = IntendedUse { random: true, writes: true, size: 4096 };
         assert_eq!(workload("rw=randwrite bs=4k"), Ok(request));
         assert_eq!(workload("--rw=randrw,--bs=4K"), Ok(request));
         assert!(!workload("bs=1M rw=read").unwrap().writes);

@@ -1,7 +1,7 @@
 //! An audit for people and for programs.
 
 use serde::Serialize;
-use wattle_advise::audit::{Finding, Report, Severity, Unchecked};
+use wattle_advise::audit::{AuditReport, Finding, Severity, Unchecked};
 use wattle_control::Problem;
 use wattle_server::protocol::SCHEMA_VERSION;
 
@@ -36,14 +36,14 @@ struct UncheckedReport<'a> {
 
 /// # Errors
 /// It cannot be written.
-pub fn show(report: &Report, suppressed: usize, json: bool, screen: Screen) -> Result<(), Problem> {
+pub fn show(report: &AuditReport, suppressed: usize, json: bool, screen: Screen) -> Result<(), Problem> {
     if json {
         return output::print_json(&document(report, suppressed));
     }
     output::print(&render(report, suppressed, screen))
 }
 
-fn document(report: &Report, suppressed: usize) -> Document<'_> {
+fn document(report: &AuditReport, suppressed: usize) -> Document<'_> {
     Document {
         schema_version: SCHEMA_VERSION,
         findings: report.findings.iter().map(finding_report).collect(),
@@ -68,7 +68,7 @@ fn finding_report(finding: &Finding) -> FindingReport<'_> {
     }
 }
 
-fn render(report: &Report, suppressed: usize, screen: Screen) -> String {
+fn render(report: &AuditReport, suppressed: usize, screen: Screen) -> String {
     let style = screen.style;
     let mut text = String::new();
     for finding in &report.findings {
@@ -94,7 +94,7 @@ fn render(report: &Report, suppressed: usize, screen: Screen) -> String {
 }
 
 /// `2 errors, 1 warning; 3 not checked`.
-fn summary(report: &Report, suppressed: usize) -> String {
+fn summary(report: &AuditReport, suppressed: usize) -> String {
     let count = |severity: Severity| {
         report.findings.iter().filter(|finding| finding.code.severity() == severity).count()
     };

@@ -8,9 +8,10 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 use wattle_advise::audit::facts::{
-    Array, Device, Drive, Mount, Origin, Queue, Recovery, Running, Sync, System as SystemFacts,
+    ArrayFacts, DeviceFacts, DeviceOrigin, DriveFacts, ErrorRecovery, KernelArray, MountFacts, Queue, Sync,
+    SystemFacts,
 };
-use wattle_advise::audit::{Facts, Unchecked};
+use wattle_advise::audit::{AuditFacts, Unchecked};
 use wattle_control::{Code, Problem};
 
 use super::kernel;
@@ -31,13 +32,13 @@ const SCHEDULES: [&str; 5] = [
 ];
 
 /// A system, by its root.
-pub struct System {
+pub struct SystemRoot {
     root: PathBuf,
     /// Its files, if they are not below the root but here.
     collected: Option<BTreeMap<String, String>>,
 }
 
-impl System {
+impl SystemRoot {
     /// # Errors
     /// The kernel's view of block devices is not there.
     pub fn at(root: &Path) -> Result<Self, Problem> {
@@ -116,7 +117,7 @@ impl System {
     }
 
     /// Adds what the system says of itself, and of what was found on its drives.
-    pub fn describe(&self, facts: &mut Facts) {
+    pub fn describe(&self, facts: &mut AuditFacts) {
         self.name_devices(facts);
         self.drives().iter().for_each(|name| kernel::drive(self, facts, name));
         for (node, members) in self.arrays() {
@@ -131,7 +132,7 @@ impl System {
         }
         self.logical_volumes(facts);
         for ix in 0..facts.devices.len() {
-            if facts.devices[ix].origin == Origin::Drive {
+            if facts.devices[ix].origin == DeviceOrigin::Drive {
                 let name = facts.devices[ix].name.clone();
                 facts.devices[ix].queue = self.queue(&name);
                 facts.devices[ix].drive = self.has(&format!("sys/block/{name}")).then(|| self.drive(&name));
@@ -149,17 +150,17 @@ impl System {
     }
 
     /// By the kernel's names instead of paths.
-    fn name_devices(&self, facts: &mut Facts) {
+    fn name_devices(&self, facts: &mut AuditFacts) {
         for ix in 0..facts.devices.len() {
             let device = &facts.devices[ix];
             let name = match device.origin {
-                Origin::Drive => device.name.rsplit('/').next().map(str::to_owned),
-                Origin::Partition { of, .. } => device.name.rsplit_once(":p").map(|(_, number)| {
+                DeviceOrigin::Drive => device.name.rsplit('/').next().map(str::to_owned),
+                DeviceOrigin::Partition { of, .. } => device.name.rsplit_once(":p").map(|(_, number)| {
                     let drive = &facts.devices[of].name;
                     let last = drive.chars().last().is_some_and(|last| last.is_ascii_digit());
                     format!("{drive}{}{number}", if last { "p" } else { "" })
                 }),
-                Origin::Array(_) | Origin::Logical { .. } => None,
+                DeviceOrigin::Array(_) | DeviceOrigin::Logical { .. } => None,
             };
             if let Some(name) = name {
                 facts.devices[ix].name = name;
@@ -182,10 +183,10 @@ impl System {
 
     /// What the kernel that runs an array says of it now counts for more than superblocks that it
     /// has yet to write.
-    fn run(&self, facts: &mut Facts, ix: usize, node: &str) {
+    fn run(&self, facts: &mut AuditFacts, ix: usize, node: &str) {
         let md = |file: &str| self.text(&format!("sys/block/{node}/md/{file}"));
         let number = |file: &str| self.number(&format!("sys/block/{node}/md/{file}"));
-        let array: &mut Array = &mut facts.arrays[ix];
+        let array: &mut ArrayFacts = &mut facts.arrays[ix];
         let action = md("sync_action");
         if let Some(missing) = number("degraded") {
             array.missing = u32::try_from(missing).unwrap_or(u32::MAX);
@@ -207,7 +208,7 @@ impl System {
                 _ => None,
             };
         }
-        array.running = Some(Running {
+        array.running = Some(KernelArray {
             node: node.to_owned(),
             stripe_cache: number("stripe_cache_size"),
             stripe_cache_active: number("stripe_cache_active"),
@@ -215,26 +216,26 @@ impl System {
             action,
             mismatches: number("mismatch_cnt"),
         });
-        let content = facts.devices.iter_mut().find(|device| device.origin == Origin::Array(ix));
+        let content = facts.devices.iter_mut().find(|device| device.origin == DeviceOrigin::Array(ix));
         match content {
             Some(content) => content.queue = self.queue(node),
             None => {
                 let size = self.number(&format!("sys/block/{node}/size")).unwrap_or(0).saturating_mul(512);
                 let name = facts.arrays[ix].name.clone();
                 let queue = self.queue(node);
-                let origin = Origin::Array(ix);
-                facts.devices.push(Device { name, size, origin, file_system: None, queue, drive: None });
+                let origin = DeviceOrigin::Array(ix);
+                facts.devices.push(DeviceFacts { name, size, origin, file_system: None, queue, drive: None });
             }
         }
     }
 
-    fn logical_volumes(&self, facts: &mut Facts) {
+    fn logical_volumes(&self, facts: &mut AuditFacts) {
         let nodes = self.names("sys/block").into_iter();
         let nodes: Vec<_> =
             nodes.filter_map(|node| Some((self.text(&format!("sys/block/{node}/dm/name"))?, node))).collect();
         let mut found = Vec::new();
         for ix in 0..facts.devices.len() {
-            let Origin::Logical { group, volume } = facts.devices[ix].origin else { continue };
+            let DeviceOrigin::Logical { group, volume } = facts.devices[ix].origin else { continue };
             let group = &facts.groups[group];
             // device-mapper's names have a hyphen between the two, and two for one.
             let name =
@@ -268,7 +269,7 @@ impl System {
         })
     }
 
-    fn drive(&self, name: &str) -> Drive {
+    fn drive(&self, name: &str) -> DriveFacts {
         let dir = format!("sys/block/{name}");
         let work = self.text(&format!("{dir}/stat")).and_then(|stat| {
             let fields: Vec<u64> = stat.split_whitespace().map_while(|field| field.parse().ok()).collect();
@@ -276,7 +277,7 @@ impl System {
             let [reads, read_ms, writes, write_ms] = [0, 3, 4, 7].map(|at| fields.get(at).copied());
             Some((reads?.saturating_add(writes?), read_ms?.saturating_add(write_ms?)))
         });
-        Drive {
+        DriveFacts {
             model: self.text(&format!("{dir}/device/model")),
             timeout_seconds: self.number(&format!("{dir}/device/timeout")),
             recovery: self.recovery(name),
@@ -285,14 +286,14 @@ impl System {
     }
 
     /// From what `smartctl -j -l scterc` said.
-    fn recovery(&self, name: &str) -> Option<Recovery> {
+    fn recovery(&self, name: &str) -> Option<ErrorRecovery> {
         let report: Value = serde_json::from_str(&self.text(&format!("smart/{name}.json"))?).ok()?;
         let supported = &report["ata_sct_capabilities"]["error_recovery_control_supported"];
         let read = &report["ata_sct_erc"]["read"];
         match (read["enabled"].as_bool(), read["deciseconds"].as_u64()) {
-            (Some(true), Some(tenths)) => Some(Recovery::Limited(tenths)),
-            (Some(false), _) => Some(Recovery::Off),
-            _ if supported.as_bool() == Some(false) => Some(Recovery::Unsupported),
+            (Some(true), Some(tenths)) => Some(ErrorRecovery::Limited(tenths)),
+            (Some(false), _) => Some(ErrorRecovery::Off),
+            _ if supported.as_bool() == Some(false) => Some(ErrorRecovery::Unsupported),
             _ => None,
         }
     }
@@ -310,13 +311,13 @@ impl System {
         (count > 0).then_some(count)
     }
 
-    fn mounts(&self, path: &str) -> Vec<Mount> {
+    fn mounts(&self, path: &str) -> Vec<MountFacts> {
         let text = self.text(path).unwrap_or_default();
         let mount = |line: &str| {
             let mut words = line.split_whitespace();
             let (source, at, kind, options) = (words.next()?, words.next()?, words.next()?, words.next()?);
             let known = FILE_SYSTEMS.contains(&kind) && !source.starts_with('#');
-            known.then(|| Mount {
+            known.then(|| MountFacts {
                 stated_in: format!("/{path}"),
                 source: unescaped(source),
                 at: unescaped(at),

@@ -10,20 +10,20 @@ use std::time::Duration;
 use wattle_control::{Check, Code, Problem, start};
 use wattle_engine::ArrayHandle;
 use wattle_engine::array::CounterTotals;
-use wattle_engine::geometry::{Geometry, Kind};
+use wattle_engine::geometry::{Geometry, LevelKind};
 use wattle_engine::units::SECTOR_BYTES;
-use wattle_modelled::{Counts, Load, LoadError, Ramp, Rw, Steady, Target as Goal, Yardstick};
+use wattle_modelled::{Load, LoadError, LoadTarget as Goal, Ramp, RequestCounts, Rw, Steady, Yardstick};
 use wattle_rt::Core;
-use wattle_server::array::{Facts, MadeUpArray};
+use wattle_server::array::{MadeUpArray, ServedFacts};
 
-use super::plans::PlanReport;
+use super::plans::RowPlanReport;
 use super::simulate::load_of;
 use crate::cli::BenchArgs;
 use crate::members;
 use crate::output::{self, Screen};
-use crate::target::Target;
+use crate::target::ServedTarget;
 use condition::Condition;
-use report::{ArrayReport, Report};
+use report::{BenchReport, BenchedArrayReport};
 
 /// Executors unless asked for more.
 const CORES_MAX: usize = 8;
@@ -48,7 +48,7 @@ const STEADY: Steady = Steady {
 
 /// What a round came to.
 struct Round {
-    counts: Counts,
+    counts: RequestCounts,
     /// How long requests were counted.
     time: Duration,
     /// Processor time of the process in it.
@@ -90,7 +90,7 @@ pub fn run(args: &BenchArgs, screen: Screen) -> Result<(), Problem> {
             let array = scan.find(args.volume.as_deref())?;
             let writes = load.read_part() < 1.0;
             let claimed = start::claim(&scan, array, !writes)?;
-            let facts = Facts::of_claimed(&claimed);
+            let facts = ServedFacts::of_claimed(&claimed);
             if writes {
                 check_may_write(args, &facts.name, claimed.read_only())?;
                 if claimed.is_forced(members::forced(&args.force)) {
@@ -109,10 +109,10 @@ pub fn run(args: &BenchArgs, screen: Screen) -> Result<(), Problem> {
 }
 
 /// The array that is served under the only name that was given.
-fn served(args: &BenchArgs) -> Result<Option<Target>, Problem> {
+fn served(args: &BenchArgs) -> Result<Option<ServedTarget>, Problem> {
     let runtime_dir = args.runtime.runtime_dir.as_deref();
     match args.made_up.level {
-        None => Target::if_served(runtime_dir, &args.members),
+        None => ServedTarget::if_served(runtime_dir, &args.members),
         Some(_) => Ok(None),
     }
 }
@@ -143,10 +143,10 @@ fn check_may_write(args: &BenchArgs, name: &str, read_only: bool) -> Result<(), 
 async fn measure(
     core: &Core,
     args: &BenchArgs,
-    facts: &Facts,
+    facts: &ServedFacts,
     handle: &ArrayHandle,
     load: &Load,
-) -> Result<Report, Problem> {
+) -> Result<BenchReport, Problem> {
     let before = Condition::of_status(&handle.status(core).await);
     let yardstick = yardstick(&facts.geometry, load);
     let rounds = rounds(core, args, &handle.volume(), load, yardstick, true).await;
@@ -154,17 +154,17 @@ async fn measure(
     let stopped = handle.stop(core).await;
     let (warmed, rounds) = rounds?;
     stopped.map_err(|error| failed(error.to_string()))?;
-    let plans = (facts.geometry.kind() == Kind::Parity)
-        .then(|| PlanReport::between(&CounterTotals::default(), &after.counters));
-    let array = ArrayReport::new(facts, &args.members, core.cores());
+    let plans = (facts.geometry.kind() == LevelKind::Parity)
+        .then(|| RowPlanReport::between(&CounterTotals::default(), &after.counters));
+    let array = BenchedArrayReport::new(facts, &args.members, core.cores());
     let condition = before.and(Condition::of_status(&after));
-    Ok(Report::new(array, condition, load, yardstick, &warmed, &rounds, plans))
+    Ok(BenchReport::new(array, condition, load, yardstick, &warmed, &rounds, plans))
 }
 
 /// What a load is held against: what is written as whole stripes in sequence needs the parity of
 /// what does not fit a cache.
 fn yardstick(geometry: &Geometry, load: &Load) -> Yardstick {
-    if geometry.kind() != Kind::Parity || load.rw != Rw::Write {
+    if geometry.kind() != LevelKind::Parity || load.rw != Rw::Write {
         return Yardstick::Updates;
     }
     let (stripe, chunk) = (geometry.stripe_data_sectors().0, geometry.chunk().0);

@@ -5,21 +5,21 @@ use std::time::Duration;
 
 use serde::Serialize;
 use wattle_modelled::{Histogram, Load, Yardstick};
-use wattle_server::array::Facts;
+use wattle_server::array::ServedFacts;
 use wattle_server::protocol::SCHEMA_VERSION;
 use wattle_server::protocol::report as served;
 
 use super::condition::Condition;
 use super::{Round, Warmed};
-use crate::commands::plans::PlanReport;
+use crate::commands::plans::RowPlanReport;
 use crate::output::Screen;
 use crate::output::text::{printable, table};
 
 /// The whole report.
 #[derive(Debug, Serialize)]
-pub struct Report {
+pub struct BenchReport {
     pub schema_version: u32,
-    pub array: ArrayReport,
+    pub array: BenchedArrayReport,
     /// How the array was meanwhile.
     pub condition: Condition,
     /// One, with all rounds together: fio's shape.
@@ -35,11 +35,11 @@ pub struct Report {
     pub yardstick_ratio: f64,
     /// How rows of stripes were written, ramp included; absent without parity.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub plans: Option<PlanReport>,
+    pub plans: Option<RowPlanReport>,
 }
 
 #[derive(Debug, Serialize)]
-pub struct ArrayReport {
+pub struct BenchedArrayReport {
     pub name: String,
     pub level: String,
     pub layout: Option<String>,
@@ -52,7 +52,7 @@ pub struct ArrayReport {
     pub served: bool,
 }
 
-impl ArrayReport {
+impl BenchedArrayReport {
     /// Of an array that is served.
     pub fn of_served(array: &served::ArrayReport, cores: usize) -> Self {
         let name = |member: &served::MemberReport| member.member.clone().unwrap_or("missing".to_owned());
@@ -68,7 +68,7 @@ impl ArrayReport {
         }
     }
 
-    pub fn new(facts: &Facts, members: &[String], cores: usize) -> Self {
+    pub fn new(facts: &ServedFacts, members: &[String], cores: usize) -> Self {
         Self {
             name: facts.name.clone(),
             level: facts.geometry.level().to_string(),
@@ -130,15 +130,15 @@ pub struct RoundReport {
     pub yardstick: f64,
 }
 
-impl Report {
+impl BenchReport {
     pub fn new(
-        array: ArrayReport,
+        array: BenchedArrayReport,
         condition: Condition,
         load: &Load,
         yardstick: Yardstick,
         warmed: &Warmed,
         rounds: &[Round],
-        plans: Option<PlanReport>,
+        plans: Option<RowPlanReport>,
     ) -> Self {
         let (mut reads, mut writes) = (Histogram::default(), Histogram::default());
         let mut time = Duration::ZERO;

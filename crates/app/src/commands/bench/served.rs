@@ -7,22 +7,22 @@ use wattle_engine::array::CounterTotals;
 use wattle_export::NbdAddress;
 use wattle_export::nbd::limits::REQUEST_BYTES_MAX;
 use wattle_export::nbd::{Client, ClientError};
-use wattle_modelled::{Load, Requests, Target as Goal, Yardstick};
+use wattle_modelled::{Load, LoadTarget as Goal, Requests, Yardstick};
 use wattle_rt::{Buf, BufMut, Core};
 use wattle_server::exports::parse_uri;
 use wattle_server::protocol::report::{self, Counters};
 
 use super::condition::Condition;
-use super::report::{ArrayReport, Report};
+use super::report::{BenchReport, BenchedArrayReport};
 use super::{CORES_MAX, check_may_write, rounds};
 use crate::cli::BenchArgs;
-use crate::commands::plans::PlanReport;
+use crate::commands::plans::RowPlanReport;
 use crate::members;
-use crate::target::Target;
+use crate::target::ServedTarget;
 
 /// # Errors
 /// It would be written over, cannot be reached, or a request failed.
-pub fn run(args: &BenchArgs, load: &Load, target: &Target) -> Result<Report, Problem> {
+pub fn run(args: &BenchArgs, load: &Load, target: &ServedTarget) -> Result<BenchReport, Problem> {
     let before = target.array();
     if load.read_part() < 1.0 {
         check_may_write(args, &before.name, before.read_only)?;
@@ -47,9 +47,9 @@ pub fn run(args: &BenchArgs, load: &Load, target: &Target) -> Result<Report, Pro
     let after = target.look()?;
     let condition = Condition::of_report(before).and(Condition::of_report(&after));
     let plans =
-        before.cache.map(|_| PlanReport::between(&totals(&before.counters), &totals(&after.counters)));
-    let array = ArrayReport::of_served(before, cores);
-    Ok(Report::new(array, condition, load, Yardstick::Updates, &warmed, &measured, plans))
+        before.cache.map(|_| RowPlanReport::between(&totals(&before.counters), &totals(&after.counters)));
+    let array = BenchedArrayReport::of_served(before, cores);
+    Ok(BenchReport::new(array, condition, load, Yardstick::Updates, &warmed, &measured, plans))
 }
 
 fn unreachable(array: &report::ArrayReport, why: &str) -> Problem {

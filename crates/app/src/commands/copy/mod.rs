@@ -17,8 +17,8 @@ use crate::cli::CopyArgs;
 use crate::members;
 use crate::output::{self, Screen};
 use crate::volumes;
-use rescue::Effort;
-use target::{MapFile, Target};
+use rescue::RescueEffort;
+use target::{CopyTarget, MapFile};
 
 /// One core reads while the other writes; the order of neither matters.
 const CORES_MAX: usize = 2;
@@ -86,9 +86,9 @@ fn drive(args: &CopyArgs, screen: Screen) -> Result<(), Problem> {
 }
 
 async fn copy(args: &CopyArgs, screen: Screen, core: &Core, source: &Device) -> Result<(), Problem> {
-    let target = Target::open(args, core, source).await?;
+    let target = CopyTarget::open(args, core, source).await?;
     let progress = progress(source.size_bytes(), target.map.bytes(Status::Finished));
-    let effort = Effort { scrape: !args.no_scrape, retries: args.retries };
+    let effort = RescueEffort { scrape: !args.no_scrape, retries: args.retries };
     let (map, result) = rescue::copy(core, source, target, effort, &progress).await;
     progress.finish_and_clear();
     result?;

@@ -21,7 +21,7 @@ use wattle_control::{Code, Problem};
 use wattle_format::rescue_map::{Phase, RescueMap, Status};
 use wattle_rt::{BufMut, Core, CoreIx, Device, Durability, Instant, IoError, IoErrorKind, JoinHandle, Unmap};
 
-use super::target::{MapFile, Target};
+use super::target::{CopyTarget, MapFile};
 
 /// Read at a time while nothing fails.
 const WINDOW_BYTES: u64 = 2 << 20;
@@ -41,7 +41,7 @@ const KEEP_EVERY: Duration = Duration::from_secs(5);
 
 /// What the operator asked for.
 #[derive(Debug, Clone, Copy)]
-pub struct Effort {
+pub struct RescueEffort {
     /// Read bad areas sector by sector.
     pub scrape: bool,
     /// How often bad sectors are read again.
@@ -74,11 +74,11 @@ pub struct Rescue<'a> {
 pub async fn copy(
     core: &Core,
     source: &Device,
-    target: Target,
-    effort: Effort,
+    target: CopyTarget,
+    effort: RescueEffort,
     progress: &ProgressBar,
 ) -> (RescueMap, Result<(), Problem>) {
-    let Target { output, map, map_file, resumed } = target;
+    let CopyTarget { output, map, map_file, resumed } = target;
     let keeper = Keeper {
         core: core.clone(),
         output: output.clone(),
@@ -95,7 +95,7 @@ pub async fn copy(
 }
 
 impl Rescue<'_> {
-    async fn run(&mut self, resumed: bool, effort: Effort) -> Result<(), Problem> {
+    async fn run(&mut self, resumed: bool, effort: RescueEffort) -> Result<(), Problem> {
         let holes = if resumed { self.clear_untried().await? } else { true };
         self.forwards(holes).await?;
         self.pieces().await?;

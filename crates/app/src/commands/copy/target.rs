@@ -24,7 +24,7 @@ const SAMPLE_BYTES: u64 = 64 << 10;
 
 /// A copy to be made or gone on with. The file is ours: locked against a second writer.
 #[derive(Debug)]
-pub struct Target {
+pub struct CopyTarget {
     /// The file, as large as the source.
     pub output: Device,
     /// What was copied already.
@@ -146,7 +146,7 @@ pub fn check(args: &CopyArgs, members: &[Member]) -> Result<(), Problem> {
     Ok(())
 }
 
-impl Target {
+impl CopyTarget {
     /// Opens or makes the file and its map. What is there is compared with the source before
     /// anything changes.
     ///

@@ -3,7 +3,7 @@
 use serde_json::json;
 use wattle_control::{Member, Problem};
 use wattle_format::md::{
-    BadBlockArea, Features, Fields, JournalChecksum, PplArea, badblocks, bitmap, journal, ppl,
+    BadBlockArea, Features, JournalChecksum, PplArea, SuperblockFields, badblocks, bitmap, journal, ppl,
 };
 
 use super::fields::{Field, bytes, plain, sectors, shown};
@@ -14,7 +14,7 @@ const PIECE_BYTES: u64 = 1 << 20;
 
 /// Everything that `found` points to. An area that the drive does not give is reported as that,
 /// beside the others.
-pub fn of(member: &Member, found: &Fields) -> Vec<AreaReport> {
+pub fn of(member: &Member, found: &SuperblockFields) -> Vec<AreaReport> {
     let areas = [
         found.bitmap_offset_sectors().map(|offset| ("bitmap", of_bitmap(member, found, offset))),
         found.bad_block_log().map(|log| ("bad_block_log", of_bad_blocks(member, found, log))),
@@ -47,7 +47,7 @@ struct Start {
 }
 
 /// The first `len` bytes of an area relative to the superblock.
-fn start(member: &Member, found: &Fields, offset: i32, len: u64) -> Result<Start, Problem> {
+fn start(member: &Member, found: &SuperblockFields, offset: i32, len: u64) -> Result<Start, Problem> {
     let Some(at) = found.sector_from_superblock(offset).map(bytes) else {
         return Ok(Start { at: None, bytes: Err("it would start before the member does".to_owned()) });
     };
@@ -55,7 +55,7 @@ fn start(member: &Member, found: &Fields, offset: i32, len: u64) -> Result<Start
     Ok(Start { at: Some(at), bytes: read.ok_or_else(|| "it lies beyond the end of the member".to_owned()) })
 }
 
-fn of_bitmap(member: &Member, found: &Fields, offset: i32) -> Result<AreaReport, Problem> {
+fn of_bitmap(member: &Member, found: &SuperblockFields, offset: i32) -> Result<AreaReport, Problem> {
     let Start { at, bytes: header } = start(member, found, offset, bitmap::HEADER_BYTES as u64)?;
     let mut report = area("bitmap", at);
     let header = header.and_then(|bytes| bitmap::Header::decode(&bytes).map_err(|error| error.to_string()));
@@ -87,7 +87,7 @@ fn bitmap_fields(member: &Member, header: &bitmap::Header, at: u64) -> Result<Ve
         sectors("sectors_reserved", u64::from(header.sectors_reserved())),
         plain("nodes", header.nodes()),
     ];
-    let counted = matches!(header.kind(), bitmap::Kind::Normal | bitmap::Kind::HostEndian);
+    let counted = matches!(header.kind(), bitmap::BitmapKind::Normal | bitmap::BitmapKind::HostEndian);
     if let Some(bits) = header.bits().filter(|_| counted) {
         let dirty = count_dirty(member, at + bitmap::HEADER_BYTES as u64, bits)?;
         fields.push(plain("bits", bits));
@@ -112,7 +112,11 @@ fn count_dirty(member: &Member, mut at: u64, bits: u64) -> Result<Option<u64>, P
     Ok(Some(dirty))
 }
 
-fn of_bad_blocks(member: &Member, found: &Fields, log: BadBlockArea) -> Result<AreaReport, Problem> {
+fn of_bad_blocks(
+    member: &Member,
+    found: &SuperblockFields,
+    log: BadBlockArea,
+) -> Result<AreaReport, Problem> {
     let Start { at, bytes: area_bytes } =
         start(member, found, log.offset_sectors, bytes(u64::from(log.size_sectors)))?;
     let mut report = area("bad_block_log", at);
@@ -138,7 +142,7 @@ fn of_bad_blocks(member: &Member, found: &Fields, log: BadBlockArea) -> Result<A
     Ok(report)
 }
 
-fn of_ppl(member: &Member, found: &Fields, log: PplArea) -> Result<AreaReport, Problem> {
+fn of_ppl(member: &Member, found: &SuperblockFields, log: PplArea) -> Result<AreaReport, Problem> {
     let Start { at, bytes: area_bytes } =
         start(member, found, i32::from(log.offset_sectors), bytes(u64::from(log.size_sectors)))?;
     let mut report = area("ppl", at);
@@ -161,7 +165,7 @@ fn of_ppl(member: &Member, found: &Fields, log: PplArea) -> Result<AreaReport, P
     Ok(report)
 }
 
-fn ppl_entry(entry: &ppl::Entry) -> serde_json::Value {
+fn ppl_entry(entry: &ppl::PplEntry) -> serde_json::Value {
     json!({
         "data_offset_bytes": bytes(entry.data_sector),
         "pp_bytes": entry.pp_bytes,
@@ -171,7 +175,7 @@ fn ppl_entry(entry: &ppl::Entry) -> serde_json::Value {
     })
 }
 
-fn of_journal(member: &Member, found: &Fields, tail: u64) -> Result<AreaReport, Problem> {
+fn of_journal(member: &Member, found: &SuperblockFields, tail: u64) -> Result<AreaReport, Problem> {
     let at = bytes(found.data_offset_sectors().saturating_add(tail));
     let mut report = area("journal", Some(at));
     let Some(block) = read(member, at, journal::BLOCK_BYTES as u64)? else {

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use wattle_engine::geometry::{Level, layout_name};
 use wattle_engine::units::SECTOR_BYTES;
-use wattle_format::md::{DeviceFlags, Fields, Role, Timestamp};
+use wattle_format::md::{DeviceFlags, DeviceRole, SuperblockFields, Timestamp};
 use wattle_server::time::rfc3339;
 
 /// A field for programs and for people.
@@ -49,7 +49,7 @@ fn time(name: &'static str, time: Timestamp) -> Field {
 }
 
 /// Every field, in the order of the 1.x superblock.
-pub fn of_superblock(found: &Fields) -> Vec<Field> {
+pub fn of_superblock(found: &SuperblockFields) -> Vec<Field> {
     let level = Level::from_md(found.level());
     let level_name = level.map_or("unknown".to_owned(), |level| level.to_string());
     let layout = level.and_then(|level| layout_name(level, found.layout()));
@@ -96,12 +96,12 @@ pub fn of_superblock(found: &Fields) -> Vec<Field> {
     fields
 }
 
-fn names(found: &Fields) -> Vec<&'static str> {
+fn names(found: &SuperblockFields) -> Vec<&'static str> {
     found.features().names().collect()
 }
 
 /// Fields that are only there when a feature, or the version, says so.
-fn optional(found: &Fields) -> Vec<Field> {
+fn optional(found: &SuperblockFields) -> Vec<Field> {
     let mut fields = Vec::new();
     if let Some(offset) = found.bitmap_offset_sectors() {
         fields.push(relative("bitmap_offset", i64::from(offset)));
@@ -152,20 +152,20 @@ fn resync_offset(offset: u64) -> Field {
     }
 }
 
-fn role(role: Role) -> String {
+fn role(role: DeviceRole) -> String {
     match role {
-        Role::Active(slot) => format!("active {slot}"),
-        Role::Spare => "spare".to_owned(),
-        Role::Faulty => "faulty".to_owned(),
-        Role::Journal => "journal".to_owned(),
-        Role::Unknown(raw) => format!("unknown {raw:#06x}"),
+        DeviceRole::Active(slot) => format!("active {slot}"),
+        DeviceRole::Spare => "spare".to_owned(),
+        DeviceRole::Faulty => "faulty".to_owned(),
+        DeviceRole::Journal => "journal".to_owned(),
+        DeviceRole::Unknown(raw) => format!("unknown {raw:#06x}"),
     }
 }
 
 /// The table up to the last entry that is in use: the rest is all spare.
-fn dev_roles(found: &Fields) -> Vec<String> {
+fn dev_roles(found: &SuperblockFields) -> Vec<String> {
     let roles: Vec<_> = found.roles().collect();
-    let used = roles.iter().rposition(|role| *role != Role::Spare).map_or(0, |last| last + 1);
+    let used = roles.iter().rposition(|role| *role != DeviceRole::Spare).map_or(0, |last| last + 1);
     let used = used.max(found.dev_number().saturating_add(1) as usize).min(roles.len());
     roles[..used].iter().map(|entry| role(*entry)).collect()
 }

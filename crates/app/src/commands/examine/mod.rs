@@ -114,7 +114,11 @@ fn member_report(scan: &MemberScan) -> MemberReport {
     }
 }
 
-fn superblock_report(scan: &MemberScan, found: &md::Fields, errors: Vec<String>) -> SuperblockReport {
+fn superblock_report(
+    scan: &MemberScan,
+    found: &md::SuperblockFields,
+    errors: Vec<String>,
+) -> SuperblockReport {
     SuperblockReport {
         metadata: found.version().to_string(),
         offset_bytes: fields::bytes(found.found_at_sectors()),

@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use serde::Serialize;
 use wattle_control::{Code, Problem};
-use wattle_fs::{Kind, Metadata, Node, Time};
+use wattle_fs::{FileKind, FileMetadata, FileTime, FsNode};
 use wattle_server::protocol::SCHEMA_VERSION;
 use wattle_server::time;
 
@@ -50,8 +50,8 @@ struct EntryReport {
 /// What was found at a path.
 struct Found {
     path: Vec<u8>,
-    node: Node,
-    metadata: Metadata,
+    node: FsNode,
+    metadata: FileMetadata,
     target: Option<Vec<u8>>,
 }
 
@@ -78,7 +78,7 @@ fn list(opened: &Opened, args: &LsArgs) -> Result<usize, Problem> {
     let metadata =
         opened.fs.metadata(root).map_err(|error| opened.unreadable(args.path.as_bytes(), &error))?;
     match metadata.kind {
-        Kind::Directory => listing.directories(root),
+        FileKind::Directory => listing.directories(root),
         _ => {
             let name = args.path.as_bytes().split(|byte| *byte == b'/').rfind(|part| !part.is_empty());
             listing.add(name.unwrap_or_default().to_vec(), root);
@@ -114,7 +114,7 @@ struct Listing<'a> {
 impl Listing<'_> {
     /// A directory, and with `recursive` all below, each once: in a damaged file system one may be
     /// in itself.
-    fn directories(&mut self, root: Node) {
+    fn directories(&mut self, root: FsNode) {
         let mut seen = BTreeSet::from([root]);
         let mut waiting = vec![(Vec::new(), root)];
         while let Some((path, directory)) = waiting.pop() {
@@ -143,16 +143,16 @@ impl Listing<'_> {
     }
 
     /// Whether it is a directory.
-    fn add(&mut self, path: Vec<u8>, node: Node) -> bool {
+    fn add(&mut self, path: Vec<u8>, node: FsNode) -> bool {
         let fs = &self.opened.fs;
         let read = fs.metadata(node).and_then(|metadata| {
-            let target = (metadata.kind == Kind::Symlink).then(|| fs.link(node)).transpose()?;
+            let target = (metadata.kind == FileKind::Symlink).then(|| fs.link(node)).transpose()?;
             Ok((metadata, target))
         });
         match read {
             Ok((metadata, target)) => {
                 self.found.push(Found { path, node, metadata, target });
-                metadata.kind == Kind::Directory
+                metadata.kind == FileKind::Directory
             }
             Err(error) => {
                 self.failures.push(Failure::new(&path, error));
@@ -186,15 +186,15 @@ fn text(found: &[Found], long: bool) -> String {
 }
 
 /// As ls(1) shows it.
-fn mode_text(metadata: &Metadata) -> String {
+fn mode_text(metadata: &FileMetadata) -> String {
     let kind = match metadata.kind {
-        Kind::File => '-',
-        Kind::Directory => 'd',
-        Kind::Symlink => 'l',
-        Kind::CharDevice => 'c',
-        Kind::BlockDevice => 'b',
-        Kind::Fifo => 'p',
-        Kind::Socket => 's',
+        FileKind::File => '-',
+        FileKind::Directory => 'd',
+        FileKind::Symlink => 'l',
+        FileKind::CharDevice => 'c',
+        FileKind::BlockDevice => 'b',
+        FileKind::Fifo => 'p',
+        FileKind::Socket => 's',
     };
     let mode = metadata.mode;
     let mut text = String::from(kind);
@@ -213,7 +213,7 @@ fn mode_text(metadata: &Metadata) -> String {
     text
 }
 
-fn rfc3339(at: Time) -> Option<String> {
+fn rfc3339(at: FileTime) -> Option<String> {
     time::rfc3339(u64::try_from(at.seconds).ok()?)
 }
 
@@ -242,15 +242,15 @@ mod tests {
     #[test]
     fn permissions_look_as_in_ls() {
         for (kind, mode, text) in [
-            (Kind::File, 0o644, "-rw-r--r--"),
-            (Kind::File, 0o4711, "-rws--x--x"),
-            (Kind::File, 0o6600, "-rwS--S---"),
-            (Kind::Directory, 0o1777, "drwxrwxrwt"),
-            (Kind::Directory, 0o1770, "drwxrwx--T"),
-            (Kind::Symlink, 0o777, "lrwxrwxrwx"),
+            (FileKind::File, 0o644, "-rw-r--r--"),
+            (FileKind::File, 0o4711, "-rws--x--x"),
+            (FileKind::File, 0o6600, "-rwS--S---"),
+            (FileKind::Directory, 0o1777, "drwxrwxrwt"),
+            (FileKind::Directory, 0o1770, "drwxrwx--T"),
+            (FileKind::Symlink, 0o777, "lrwxrwxrwx"),
         ] {
-            let at = Time::default();
-            let metadata = Metadata {
+            let at = FileTime::default();
+            let metadata = FileMetadata {
                 kind,
                 mode,
                 uid: 0,

@@ -2,7 +2,7 @@
 //! is said about it.
 //!
 //! File systems are read by plain code that waits for its bytes; volumes are read by tasks. So the
-//! command's work is done on a thread of its own ([`Core::offload`]), and its reads go to a task on
+//! command's work is done on a thread of its own (`Core::offload`), and its reads go to a task on
 //! the core ([`reader`]).
 
 pub mod get;
@@ -15,7 +15,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use serde::Serialize;
 use wattle_control::{Code, Problem};
-use wattle_fs::{About, Error, FileSystem, Kind, Node};
+use wattle_fs::{About, Error, FileKind, FileSystem, FsNode};
 
 use crate::cli::FilesOn;
 use crate::output::{self, text::printable};
@@ -69,7 +69,7 @@ fn open(volume: String, reader: reader::VolumeReader, subvolume: Option<u64>) ->
 
 impl Opened {
     /// What a path names.
-    fn resolve(&self, path: &OsStr) -> Result<Node, Problem> {
+    fn resolve(&self, path: &OsStr) -> Result<FsNode, Problem> {
         wattle_fs::resolve(&*self.fs, path.as_bytes())
             .map_err(|error| self.unreadable(path.as_bytes(), &error))
     }
@@ -152,14 +152,14 @@ fn hex_unless_text(path: &[u8]) -> Option<String> {
 }
 
 /// What an inode is, in words.
-fn kind_name(kind: Kind) -> &'static str {
+fn kind_name(kind: FileKind) -> &'static str {
     match kind {
-        Kind::File => "file",
-        Kind::Directory => "directory",
-        Kind::Symlink => "symlink",
-        Kind::CharDevice => "character device",
-        Kind::BlockDevice => "block device",
-        Kind::Fifo => "named pipe",
-        Kind::Socket => "socket",
+        FileKind::File => "file",
+        FileKind::Directory => "directory",
+        FileKind::Symlink => "symlink",
+        FileKind::CharDevice => "character device",
+        FileKind::BlockDevice => "block device",
+        FileKind::Fifo => "named pipe",
+        FileKind::Socket => "socket",
     }
 }

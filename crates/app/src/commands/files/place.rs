@@ -15,10 +15,10 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 use rustix::process::geteuid;
-use wattle_fs::{Kind, Metadata, Time};
+use wattle_fs::{FileKind, FileMetadata, FileTime};
 
 /// A directory below the one that files are put into, or that one.
-pub struct Place {
+pub struct OutputDirectory {
     fd: OwnedFd,
 }
 
@@ -29,7 +29,7 @@ pub fn is_name(name: &[u8]) -> bool {
     !matches!(name, b"" | b"." | b"..") && !name.contains(&b'/') && !name.contains(&0)
 }
 
-impl Place {
+impl OutputDirectory {
     /// The directory the user named, made if it is not there. This path is the user's own: links in
     /// it are followed.
     pub fn open(path: &Path) -> io::Result<Self> {
@@ -82,20 +82,20 @@ impl Place {
     }
 
     /// Gives this directory its attributes, once everything is in it.
-    pub fn dress(&self, metadata: &Metadata, owner: bool) -> io::Result<()> {
+    pub fn dress(&self, metadata: &FileMetadata, owner: bool) -> io::Result<()> {
         dress(&self.fd, metadata, owner)
     }
 
     /// Gives a link or a pipe that was just made its owner and times. In a directory that others
     /// may write to, another file may have its name by now, such as a second name of one that
     /// matters: so what has the name is held first, and refused if it cannot be what was made.
-    pub fn dress_name(&self, name: &[u8], metadata: &Metadata, owner: bool) -> io::Result<()> {
+    pub fn dress_name(&self, name: &[u8], metadata: &FileMetadata, owner: bool) -> io::Result<()> {
         let held = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let held = openat(&self.fd, OsStr::from_bytes(name), held, Mode::empty())?;
         let (found, expected) = (
             fstat(&held)?,
             match metadata.kind {
-                Kind::Symlink => FileType::Symlink,
+                FileKind::Symlink => FileType::Symlink,
                 _ => FileType::Fifo,
             },
         );
@@ -123,7 +123,7 @@ impl Place {
 /// Gives an open file or directory its owner, permissions and times, in this order: a new owner
 /// takes set-user-ID away, and every change changes times. Without its owner, a file is not given
 /// the right to act as that owner.
-pub fn dress(fd: impl AsFd, metadata: &Metadata, owner: bool) -> io::Result<()> {
+pub fn dress(fd: impl AsFd, metadata: &FileMetadata, owner: bool) -> io::Result<()> {
     const SPECIAL: u32 = 0o6000;
     if owner {
         fchown(&fd, Some(Uid::from_raw(metadata.uid)), Some(Gid::from_raw(metadata.gid)))?;
@@ -132,8 +132,8 @@ pub fn dress(fd: impl AsFd, metadata: &Metadata, owner: bool) -> io::Result<()> 
     Ok(futimens(&fd, &times(metadata))?)
 }
 
-fn times(metadata: &Metadata) -> Timestamps {
-    let time = |at: Time| Timespec { tv_sec: at.seconds, tv_nsec: at.nanoseconds.into() };
+fn times(metadata: &FileMetadata) -> Timestamps {
+    let time = |at: FileTime| Timespec { tv_sec: at.seconds, tv_nsec: at.nanoseconds.into() };
     Timestamps { last_access: time(metadata.accessed), last_modification: time(metadata.modified) }
 }
 
@@ -154,7 +154,7 @@ mod tests {
     #[test]
     fn no_link_is_followed() {
         let (dir, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        let place = Place::open(dir.path()).unwrap();
+        let place = OutputDirectory::open(dir.path()).unwrap();
         place.make_symlink(b"planted", outside.path().as_os_str().as_bytes()).unwrap();
         assert!(place.make_directory(b"planted").is_err());
         assert!(place.enter(b"planted").is_err());
@@ -164,9 +164,9 @@ mod tests {
     #[test]
     fn only_what_was_made_is_given_an_owner_and_times() {
         let dir = tempfile::tempdir().unwrap();
-        let place = Place::open(dir.path()).unwrap();
-        let long_ago = Time { seconds: 1_000_000, nanoseconds: 5 };
-        let metadata = |kind| Metadata {
+        let place = OutputDirectory::open(dir.path()).unwrap();
+        let long_ago = FileTime { seconds: 1_000_000, nanoseconds: 5 };
+        let metadata = |kind| FileMetadata {
             kind,
             mode: 0o777,
             uid: geteuid().as_raw(),
@@ -183,9 +183,9 @@ mod tests {
             std::fs::symlink_metadata(dir.path().join(name)).unwrap().mtime()
         };
         place.make_symlink(b"link", b"nowhere").unwrap();
-        place.dress_name(b"link", &metadata(Kind::Symlink), true).unwrap();
+        place.dress_name(b"link", &metadata(FileKind::Symlink), true).unwrap();
         place.make_fifo(b"pipe").unwrap();
-        place.dress_name(b"pipe", &metadata(Kind::Fifo), true).unwrap();
+        place.dress_name(b"pipe", &metadata(FileKind::Fifo), true).unwrap();
         assert_eq!((seconds("link"), seconds("pipe")), (1_000_000, 1_000_000));
 
         // Another user was faster: the name is now that of a file which matters.
@@ -193,11 +193,11 @@ mod tests {
         place.make_symlink(b"swapped", b"nowhere").unwrap();
         place.remove(b"swapped").unwrap();
         std::fs::hard_link(dir.path().join("precious"), dir.path().join("swapped")).unwrap();
-        assert!(place.dress_name(b"swapped", &metadata(Kind::Symlink), true).is_err());
+        assert!(place.dress_name(b"swapped", &metadata(FileKind::Symlink), true).is_err());
         // Also where it is a link or a pipe itself.
         place.make_fifo(b"first").unwrap();
         std::fs::hard_link(dir.path().join("first"), dir.path().join("second")).unwrap();
-        assert!(place.dress_name(b"second", &metadata(Kind::Fifo), true).is_err());
+        assert!(place.dress_name(b"second", &metadata(FileKind::Fifo), true).is_err());
         assert!(seconds("precious") > 1_000_000 && seconds("first") > 1_000_000);
     }
 }

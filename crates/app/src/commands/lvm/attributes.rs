@@ -1,7 +1,7 @@
 //! `lv_attr`, as lvs(8) has it, of volumes of which none is active.
 
 use wattle_control::lvm::flags::is_skipped;
-use wattle_format::lvm::{Kind, Lv, Vg};
+use wattle_format::lvm::{Lv, SegmentKind, Vg};
 
 /// The ten letters.
 pub fn of(vg: &Vg, lv: &Lv, partial: bool) -> String {
@@ -14,9 +14,9 @@ pub fn of(vg: &Vg, lv: &Lv, partial: bool) -> String {
         _ => 'i',
     };
     let zeroes = match kind(lv) {
-        Some(Kind::ThinPool { zero_new_blocks, .. }) => *zero_new_blocks != Some(0),
-        Some(Kind::Thin { pool, .. }) => vg.lv(pool).is_some_and(|pool| {
-            matches!(kind(pool), Some(Kind::ThinPool { zero_new_blocks, .. }) if *zero_new_blocks != Some(0))
+        Some(SegmentKind::ThinPool { zero_new_blocks, .. }) => *zero_new_blocks != Some(0),
+        Some(SegmentKind::Thin { pool, .. }) => vg.lv(pool).is_some_and(|pool| {
+            matches!(kind(pool), Some(SegmentKind::ThinPool { zero_new_blocks, .. }) if *zero_new_blocks != Some(0))
         }),
         _ => false,
     };
@@ -25,7 +25,7 @@ pub fn of(vg: &Vg, lv: &Lv, partial: bool) -> String {
     format!("{}{write}{allocation}---{}{zeroes}{health}{skip}", volume_type(vg, lv), target_type(vg, lv))
 }
 
-fn kind(lv: &Lv) -> Option<&Kind> {
+fn kind(lv: &Lv) -> Option<&SegmentKind> {
     lv.segments.first().map(|segment| &segment.kind)
 }
 
@@ -48,25 +48,29 @@ enum Part {
 fn part(vg: &Vg, lv: &Lv) -> Option<Part> {
     let is = |name: &String| *name == lv.name;
     vg.lvs.iter().flat_map(|other| &other.segments).find_map(|segment| match &segment.kind {
-        Kind::Raid(raid) => {
+        SegmentKind::Raid(raid) => {
             let image =
                 raid.images.iter().find(|image| is(&image.data) || image.meta.as_ref().is_some_and(is))?;
             Some(if is(&image.data) { Part::Image } else { Part::RaidMetadata })
         }
-        Kind::Mirror { legs, .. } if legs.iter().any(|leg| is(&leg.name)) => Some(Part::Image),
-        Kind::Mirror { log: Some(log), .. } if is(log) => Some(Part::MirrorLog),
-        Kind::ThinPool { data, .. } | Kind::VdoPool { data } if is(data) => Some(Part::PoolData),
-        Kind::CachePool { data, .. } if is(data) => Some(Part::CacheData),
-        Kind::ThinPool { metadata, .. } | Kind::CachePool { metadata, .. } if is(metadata) => {
+        SegmentKind::Mirror { legs, .. } if legs.iter().any(|leg| is(&leg.name)) => Some(Part::Image),
+        SegmentKind::Mirror { log: Some(log), .. } if is(log) => Some(Part::MirrorLog),
+        SegmentKind::ThinPool { data, .. } | SegmentKind::VdoPool { data } if is(data) => {
+            Some(Part::PoolData)
+        }
+        SegmentKind::CachePool { data, .. } if is(data) => Some(Part::CacheData),
+        SegmentKind::ThinPool { metadata, .. } | SegmentKind::CachePool { metadata, .. } if is(metadata) => {
             Some(Part::Metadata)
         }
-        Kind::Integrity { metadata: Some(metadata), .. } if is(metadata) => Some(Part::Metadata),
-        Kind::Cache { origin, .. } | Kind::Writecache { origin, .. } if is(origin) => Some(Part::CacheOrigin),
-        Kind::Cache { pool, single: Some(_), .. } if is(pool) => Some(Part::Cache),
-        Kind::Writecache { cache, .. } if is(cache) => Some(Part::Cache),
-        Kind::Snapshot { origin, .. } if is(origin) => Some(Part::SnapshotOrigin),
-        Kind::Snapshot { store, .. } if is(store) => Some(Part::SnapshotStore),
-        Kind::Thin { external_origin: Some(origin), .. } if is(origin) => Some(Part::ExternalOrigin),
+        SegmentKind::Integrity { metadata: Some(metadata), .. } if is(metadata) => Some(Part::Metadata),
+        SegmentKind::Cache { origin, .. } | SegmentKind::Writecache { origin, .. } if is(origin) => {
+            Some(Part::CacheOrigin)
+        }
+        SegmentKind::Cache { pool, single: Some(_), .. } if is(pool) => Some(Part::Cache),
+        SegmentKind::Writecache { cache, .. } if is(cache) => Some(Part::Cache),
+        SegmentKind::Snapshot { origin, .. } if is(origin) => Some(Part::SnapshotOrigin),
+        SegmentKind::Snapshot { store, .. } if is(store) => Some(Part::SnapshotStore),
+        SegmentKind::Thin { external_origin: Some(origin), .. } if is(origin) => Some(Part::ExternalOrigin),
         _ => None,
     })
 }
@@ -74,7 +78,7 @@ fn part(vg: &Vg, lv: &Lv) -> Option<Part> {
 /// The first letter.
 fn volume_type(vg: &Vg, lv: &Lv) -> char {
     match (kind(lv), part(vg, lv)) {
-        (Some(Kind::Integrity { .. }), _) => 'g',
+        (Some(SegmentKind::Integrity { .. }), _) => 'g',
         // Whether images are in sync only shows when they are active.
         (_, Some(Part::Image)) => 'I',
         (_, Some(Part::RaidMetadata | Part::Metadata)) => 'e',
@@ -82,14 +86,17 @@ fn volume_type(vg: &Vg, lv: &Lv) -> char {
         (_, Some(Part::PoolData)) => 'T',
         (_, Some(Part::CacheData | Part::Cache)) => 'C',
         (_, Some(Part::SnapshotStore)) => 's',
-        (Some(Kind::Mirror { .. }), _) => 'm',
-        (Some(Kind::Raid(_)), _) => 'r',
-        (Some(Kind::ThinPool { .. }), _) => 't',
-        (Some(Kind::Thin { .. }), _) => 'V',
-        (Some(Kind::Cache { .. } | Kind::Writecache { .. } | Kind::CachePool { .. }), _) => 'C',
-        (Some(Kind::Vdo { .. }), _) => 'v',
-        (Some(Kind::VdoPool { .. }), _) => 'd',
-        (Some(Kind::Error | Kind::Zero), _) => 'v',
+        (Some(SegmentKind::Mirror { .. }), _) => 'm',
+        (Some(SegmentKind::Raid(_)), _) => 'r',
+        (Some(SegmentKind::ThinPool { .. }), _) => 't',
+        (Some(SegmentKind::Thin { .. }), _) => 'V',
+        (
+            Some(SegmentKind::Cache { .. } | SegmentKind::Writecache { .. } | SegmentKind::CachePool { .. }),
+            _,
+        ) => 'C',
+        (Some(SegmentKind::Vdo { .. }), _) => 'v',
+        (Some(SegmentKind::VdoPool { .. }), _) => 'd',
+        (Some(SegmentKind::Error | SegmentKind::Zero), _) => 'v',
         (_, Some(Part::CacheOrigin | Part::SnapshotOrigin | Part::ExternalOrigin)) => 'o',
         _ if lv.name.ends_with("_pmspare") => 'e',
         _ => '-',
@@ -104,16 +111,19 @@ fn target_type(vg: &Vg, lv: &Lv) -> char {
         (_, Some(Part::MirrorLog)) => 'm',
         (_, Some(Part::SnapshotOrigin | Part::SnapshotStore)) => 's',
         (_, Some(Part::CacheOrigin | Part::Cache)) => 'C',
-        (Some(Kind::Mirror { .. }), _) => 'm',
-        (Some(Kind::Raid(_)), _) => 'r',
-        (Some(Kind::Thin { .. } | Kind::ThinPool { .. }), _) => 't',
-        (Some(Kind::Cache { .. } | Kind::Writecache { .. } | Kind::CachePool { .. }), _) => 'C',
-        (Some(Kind::Error | Kind::Zero), _) => 'v',
+        (Some(SegmentKind::Mirror { .. }), _) => 'm',
+        (Some(SegmentKind::Raid(_)), _) => 'r',
+        (Some(SegmentKind::Thin { .. } | SegmentKind::ThinPool { .. }), _) => 't',
+        (
+            Some(SegmentKind::Cache { .. } | SegmentKind::Writecache { .. } | SegmentKind::CachePool { .. }),
+            _,
+        ) => 'C',
+        (Some(SegmentKind::Error | SegmentKind::Zero), _) => 'v',
         _ => '-',
     }
 }
 
 fn is_of_a_mirror(vg: &Vg, lv: &Lv) -> bool {
     let mut segments = vg.lvs.iter().flat_map(|other| &other.segments);
-    segments.any(|segment| matches!(&segment.kind, Kind::Mirror { legs, .. } if legs.iter().any(|leg| leg.name == lv.name)))
+    segments.any(|segment| matches!(&segment.kind, SegmentKind::Mirror { legs, .. } if legs.iter().any(|leg| leg.name == lv.name)))
 }

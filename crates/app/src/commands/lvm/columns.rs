@@ -34,27 +34,27 @@ pub struct Column {
     /// What is above it.
     pub heading: &'static str,
     /// What its cells are.
-    pub kind: Kind,
+    pub kind: CellKind,
     /// It is shown unless others are asked for.
     pub usual: bool,
 }
 
 /// What the cells of a column are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
-    /// [`Value::Text`].
+pub enum CellKind {
+    /// [`CellValue::Text`].
     Text,
-    /// [`Value::Words`].
+    /// [`CellValue::Words`].
     Words,
-    /// [`Value::Bytes`].
+    /// [`CellValue::Bytes`].
     Bytes,
-    /// [`Value::Count`].
+    /// [`CellValue::Count`].
     Count,
 }
 
 /// A cell.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Value {
+pub enum CellValue {
     /// A name or attributes.
     Text(String),
     /// Tags, or devices: each of them can be selected by.
@@ -73,7 +73,7 @@ pub fn list(
     args: &ListArgs,
     screen: Screen,
     list: &List,
-    rows: impl Fn(&Stack) -> Vec<Vec<Value>>,
+    rows: impl Fn(&Stack) -> Vec<Vec<CellValue>>,
 ) -> Result<(), Problem> {
     let chosen = choose(list, &args.options, args.json.json)?;
     let select = Select::parse(list, args.select.as_deref().unwrap_or_default())?;
@@ -87,7 +87,7 @@ pub fn list(
         Ok(found)
     })?;
     notes.iter().for_each(|note| output::note(&printable(note)));
-    let fits = |(cell, column): (&Value, &Column)| cell.kind() == column.kind;
+    let fits = |(cell, column): (&CellValue, &Column)| cell.kind() == column.kind;
     debug_assert!(
         rows.iter().all(|row| row.iter().zip(list.columns).all(fits)),
         "cells are not what their columns say"
@@ -96,7 +96,7 @@ pub fn list(
     rows.sort_by(|one, other| compare(&keys, one, other));
     let rows = rows.iter();
     if args.json.json {
-        let object = |row: &Vec<Value>| {
+        let object = |row: &Vec<CellValue>| {
             let cells =
                 chosen.iter().map(|&column| (list.columns[column].field.to_owned(), row[column].json()));
             Json::Object(cells.collect::<Map<_, _>>())
@@ -106,7 +106,7 @@ pub fn list(
     }
     let headings = chosen.iter().map(|&column| list.columns[column].heading.to_owned()).collect();
     let mut lines: Vec<Vec<String>> = if args.noheadings { Vec::new() } else { vec![headings] };
-    let show = |value: &Value| value.show(screen, !args.nosuffix);
+    let show = |value: &CellValue| value.show(screen, !args.nosuffix);
     lines.extend(rows.map(|row| chosen.iter().map(|&column| show(&row[column])).collect()));
     output::print(&table("  ", &lines))
 }
@@ -126,13 +126,13 @@ fn notes(stack: &Stack) -> Vec<String> {
     notes
 }
 
-impl Value {
-    fn kind(&self) -> Kind {
+impl CellValue {
+    fn kind(&self) -> CellKind {
         match self {
-            Self::Text(_) => Kind::Text,
-            Self::Words(_) => Kind::Words,
-            Self::Bytes(_) => Kind::Bytes,
-            Self::Count(_) => Kind::Count,
+            Self::Text(_) => CellKind::Text,
+            Self::Words(_) => CellKind::Words,
+            Self::Bytes(_) => CellKind::Bytes,
+            Self::Count(_) => CellKind::Count,
         }
     }
 
@@ -211,14 +211,15 @@ fn keys(list: &List, asked: &str) -> Result<Vec<(usize, bool)>, Problem> {
     parts.map(key).collect()
 }
 
-fn compare(keys: &[(usize, bool)], one: &[Value], other: &[Value]) -> Ordering {
+fn compare(keys: &[(usize, bool)], one: &[CellValue], other: &[CellValue]) -> Ordering {
     let each = keys.iter().map(|&(column, backwards)| {
         let order = match (&one[column], &other[column]) {
-            (Value::Text(one), Value::Text(other)) => bare(one).cmp(bare(other)),
-            (Value::Bytes(one) | Value::Count(one), Value::Bytes(other) | Value::Count(other)) => {
-                one.cmp(other)
-            }
-            (Value::Words(one), Value::Words(other)) => one.cmp(other),
+            (CellValue::Text(one), CellValue::Text(other)) => bare(one).cmp(bare(other)),
+            (
+                CellValue::Bytes(one) | CellValue::Count(one),
+                CellValue::Bytes(other) | CellValue::Count(other),
+            ) => one.cmp(other),
+            (CellValue::Words(one), CellValue::Words(other)) => one.cmp(other),
             _ => Ordering::Equal,
         };
         if backwards { order.reverse() } else { order }
@@ -235,9 +236,9 @@ mod tests {
         prefix: "pv_",
         sorted_by: "pv_name",
         columns: &[
-            Column { field: "pv_name", heading: "PV", kind: Kind::Text, usual: true },
-            Column { field: "pv_size", heading: "PSize", kind: Kind::Bytes, usual: true },
-            Column { field: "pv_count", heading: "#", kind: Kind::Count, usual: false },
+            Column { field: "pv_name", heading: "PV", kind: CellKind::Text, usual: true },
+            Column { field: "pv_size", heading: "PSize", kind: CellKind::Bytes, usual: true },
+            Column { field: "pv_count", heading: "#", kind: CellKind::Count, usual: false },
         ],
     };
 
@@ -255,12 +256,14 @@ mod tests {
 
     #[test]
     fn rows_are_sorted_by_several_columns() {
-        let row = |name: &str, size| vec![Value::Text(name.to_owned()), Value::Bytes(size), Value::Count(1)];
+        let row = |name: &str, size| {
+            vec![CellValue::Text(name.to_owned()), CellValue::Bytes(size), CellValue::Count(1)]
+        };
         let sorted = |by: &str| {
             let mut rows = [row("b", 1), row("[c]", 2), row("a", 1)];
             let keys = keys(&LIST, by).unwrap();
             rows.sort_by(|one, other| compare(&keys, one, other));
-            let name = |row: &Vec<Value>| row[0].json().as_str().unwrap().to_owned();
+            let name = |row: &Vec<CellValue>| row[0].json().as_str().unwrap().to_owned();
             rows.iter().map(name).collect::<Vec<_>>().join(" ")
         };
         assert_eq!(sorted("pv_name"), "a b [c]");

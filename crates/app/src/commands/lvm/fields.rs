@@ -4,18 +4,18 @@ use wattle_control::Stack;
 use wattle_control::lvm::GroupScan;
 use wattle_control::lvm::flags::{is_skipped, starts_by_itself};
 use wattle_format::lvm::segment::Stripe;
-use wattle_format::lvm::{Kind, Lv, Pv, Segment, Vg};
+use wattle_format::lvm::{Lv, LvSegment, Pv, SegmentKind, Vg};
 use wattle_server::groups::look;
 
 use super::attributes;
-use super::columns::Kind::{Bytes, Count, Text, Words};
-use super::columns::{self, Column, List, Value};
+use super::columns::CellKind::{Bytes, Count, Text, Words};
+use super::columns::{self, CellValue, Column, List};
 
-const fn usual(field: &'static str, heading: &'static str, kind: columns::Kind) -> Column {
+const fn usual(field: &'static str, heading: &'static str, kind: columns::CellKind) -> Column {
     Column { field, heading, kind, usual: true }
 }
 
-const fn more(field: &'static str, heading: &'static str, kind: columns::Kind) -> Column {
+const fn more(field: &'static str, heading: &'static str, kind: columns::CellKind) -> Column {
     Column { field, heading, kind, usual: false }
 }
 
@@ -93,8 +93,8 @@ pub const LV: List = List {
     ],
 };
 
-fn text(text: impl Into<String>) -> Value {
-    Value::Text(text.into())
+fn text(text: impl Into<String>) -> CellValue {
+    CellValue::Text(text.into())
 }
 
 fn has(words: &[String], word: &str) -> bool {
@@ -106,11 +106,12 @@ fn free(vg: &Vg, pv: &Pv) -> u64 {
 }
 
 /// Physical volumes: those of groups, missing ones too, then those in none.
-pub fn pvs(stack: &Stack) -> Vec<Vec<Value>> {
+pub fn pvs(stack: &Stack) -> Vec<Vec<CellValue>> {
     let mut rows = Vec::new();
     for group in &stack.groups {
-        let bytes =
-            |extents: u64| Value::Bytes(extents.saturating_mul(group.vg.extent_sectors).saturating_mul(512));
+        let bytes = |extents: u64| {
+            CellValue::Bytes(extents.saturating_mul(group.vg.extent_sectors).saturating_mul(512))
+        };
         for (pv, device) in group.vg.pvs.iter().zip(&group.devices) {
             let seen = device.map(|ix| &stack.scan.members[ix]);
             let free = free(&group.vg, pv);
@@ -128,12 +129,12 @@ pub fn pvs(stack: &Stack) -> Vec<Vec<Value>> {
                 bytes(pv.pe_count),
                 bytes(free),
                 bytes(pv.pe_count.saturating_sub(free)),
-                Value::Bytes(label.map_or(0, |label| label.device_bytes)),
-                Value::Bytes(pv.pe_start.saturating_mul(512)),
-                Value::Count(pv.pe_count),
-                Value::Count(pv.pe_count.saturating_sub(free)),
-                Value::Count(label.map_or(0, |label| label.metadata_areas.len() as u64)),
-                Value::Words(pv.tags.clone()),
+                CellValue::Bytes(label.map_or(0, |label| label.device_bytes)),
+                CellValue::Bytes(pv.pe_start.saturating_mul(512)),
+                CellValue::Count(pv.pe_count),
+                CellValue::Count(pv.pe_count.saturating_sub(free)),
+                CellValue::Count(label.map_or(0, |label| label.metadata_areas.len() as u64)),
+                CellValue::Words(pv.tags.clone()),
                 text(pv.id.to_string()),
             ]);
         }
@@ -143,7 +144,7 @@ pub fn pvs(stack: &Stack) -> Vec<Vec<Value>> {
         let Some(label) = seen.physical.as_ref().map(|physical| &physical.label) else { continue };
         let start_bytes = label.data_areas.first().map_or(0, |area| area.offset_bytes);
         // As LVM2 has it: no group has divided it yet.
-        let size = Value::Bytes(label.device_bytes);
+        let size = CellValue::Bytes(label.device_bytes);
         rows.push(vec![
             text(&seen.member.name),
             text(""),
@@ -151,13 +152,13 @@ pub fn pvs(stack: &Stack) -> Vec<Vec<Value>> {
             text("---"),
             size.clone(),
             size.clone(),
-            Value::Bytes(0),
+            CellValue::Bytes(0),
             size,
-            Value::Bytes(start_bytes),
-            Value::Count(0),
-            Value::Count(0),
-            Value::Count(label.metadata_areas.len() as u64),
-            Value::Words(Vec::new()),
+            CellValue::Bytes(start_bytes),
+            CellValue::Count(0),
+            CellValue::Count(0),
+            CellValue::Count(label.metadata_areas.len() as u64),
+            CellValue::Words(Vec::new()),
             text(label.id.to_string()),
         ]);
     }
@@ -165,18 +166,20 @@ pub fn pvs(stack: &Stack) -> Vec<Vec<Value>> {
 }
 
 /// Groups.
-pub fn vgs(stack: &Stack) -> Vec<Vec<Value>> {
+pub fn vgs(stack: &Stack) -> Vec<Vec<CellValue>> {
     stack.groups.iter().map(vg).collect()
 }
 
-fn vg(group: &GroupScan) -> Vec<Value> {
+fn vg(group: &GroupScan) -> Vec<CellValue> {
     let vg = &group.vg;
-    let bytes = |extents: u64| Value::Bytes(extents.saturating_mul(vg.extent_sectors).saturating_mul(512));
+    let bytes =
+        |extents: u64| CellValue::Bytes(extents.saturating_mul(vg.extent_sectors).saturating_mul(512));
     let extents = vg.pvs.iter().map(|pv| pv.pe_count).fold(0, u64::saturating_add);
     let free = vg.pvs.iter().map(|pv| free(vg, pv)).fold(0, u64::saturating_add);
     let missing = group.devices.iter().filter(|device| device.is_none()).count() as u64;
     let snapshots = vg.lvs.iter().flat_map(|lv| &lv.segments);
-    let snapshots = snapshots.filter(|segment| matches!(segment.kind, Kind::Snapshot { .. })).count() as u64;
+    let snapshots =
+        snapshots.filter(|segment| matches!(segment.kind, SegmentKind::Snapshot { .. })).count() as u64;
     let attributes = [
         if has(&vg.status, "WRITE") { 'w' } else { 'r' },
         if has(&vg.status, "RESIZEABLE") { 'z' } else { '-' },
@@ -187,30 +190,30 @@ fn vg(group: &GroupScan) -> Vec<Value> {
     ];
     vec![
         text(&vg.name),
-        Value::Count(vg.pvs.len() as u64),
-        Value::Count(vg.lvs.iter().filter(|lv| vg.is_visible(lv)).count() as u64),
-        Value::Count(snapshots),
+        CellValue::Count(vg.pvs.len() as u64),
+        CellValue::Count(vg.lvs.iter().filter(|lv| vg.is_visible(lv)).count() as u64),
+        CellValue::Count(snapshots),
         text(attributes.iter().collect::<String>()),
         bytes(extents),
         bytes(free),
         bytes(1),
-        Value::Count(extents),
-        Value::Count(free),
-        Value::Count(missing),
-        Value::Count(vg.seqno),
+        CellValue::Count(extents),
+        CellValue::Count(free),
+        CellValue::Count(missing),
+        CellValue::Count(vg.seqno),
         text(vg.system_id.clone().unwrap_or_default()),
-        Value::Words(vg.tags.clone()),
+        CellValue::Words(vg.tags.clone()),
         text(vg.id.to_string()),
     ]
 }
 
 /// Volumes: those that operators see, or all of them.
-pub fn lvs(stack: &Stack, all: bool) -> Vec<Vec<Value>> {
+pub fn lvs(stack: &Stack, all: bool) -> Vec<Vec<CellValue>> {
     let mut rows = Vec::new();
     for group in &stack.groups {
         let shown = group.vg.lvs.iter().enumerate().filter(|(_, lv)| match all {
             // What only ties an old snapshot to its origin is none.
-            true => !lv.segments.iter().any(|segment| matches!(segment.kind, Kind::Snapshot { .. })),
+            true => !lv.segments.iter().any(|segment| matches!(segment.kind, SegmentKind::Snapshot { .. })),
             false => group.vg.is_visible(lv),
         });
         rows.extend(shown.map(|(ix, lv)| row(stack, group, lv, group.volumes[ix].partial)));
@@ -226,57 +229,57 @@ fn bracketed(vg: &Vg, name: &str) -> String {
     }
 }
 
-fn row(stack: &Stack, group: &GroupScan, lv: &Lv, partial: bool) -> Vec<Value> {
+fn row(stack: &Stack, group: &GroupScan, lv: &Lv, partial: bool) -> Vec<CellValue> {
     let vg = &group.vg;
     let first = lv.segments.first();
     let kind = first.map(|segment| &segment.kind);
     let (stripes, stripe_sectors) = match kind {
-        Some(Kind::Striped { stripes, stripe_sectors }) => (stripes.len() as u64, *stripe_sectors),
-        Some(Kind::Raid(raid)) => (raid.images.len() as u64, raid.stripe_sectors.unwrap_or(0)),
-        Some(Kind::Mirror { legs, .. }) => (legs.len() as u64, 0),
-        Some(Kind::Thin { .. } | Kind::Error | Kind::Zero) => (0, 0),
+        Some(SegmentKind::Striped { stripes, stripe_sectors }) => (stripes.len() as u64, *stripe_sectors),
+        Some(SegmentKind::Raid(raid)) => (raid.images.len() as u64, raid.stripe_sectors.unwrap_or(0)),
+        Some(SegmentKind::Mirror { legs, .. }) => (legs.len() as u64, 0),
+        Some(SegmentKind::Thin { .. } | SegmentKind::Error | SegmentKind::Zero) => (0, 0),
         _ => (1, 0),
     };
     let of_snapshot = vg.lvs.iter().flat_map(|lv| &lv.segments).find_map(|segment| match &segment.kind {
-        Kind::Snapshot { origin, store, .. } if *store == lv.name => Some(origin.as_str()),
+        SegmentKind::Snapshot { origin, store, .. } if *store == lv.name => Some(origin.as_str()),
         _ => None,
     });
     let (pool, origin) = match kind {
-        Some(Kind::Thin { pool, origin, external_origin, .. }) => {
+        Some(SegmentKind::Thin { pool, origin, external_origin, .. }) => {
             (pool.as_str(), origin.as_deref().or(external_origin.as_deref()))
         }
-        Some(Kind::Cache { pool, origin, .. }) => (pool.as_str(), Some(origin.as_str())),
-        Some(Kind::Writecache { cache, origin, .. }) => (cache.as_str(), Some(origin.as_str())),
-        Some(Kind::Integrity { origin, .. }) => ("", Some(origin.as_str())),
-        Some(Kind::Vdo { pool, .. }) => (pool.as_str(), None),
+        Some(SegmentKind::Cache { pool, origin, .. }) => (pool.as_str(), Some(origin.as_str())),
+        Some(SegmentKind::Writecache { cache, origin, .. }) => (cache.as_str(), Some(origin.as_str())),
+        Some(SegmentKind::Integrity { origin, .. }) => ("", Some(origin.as_str())),
+        Some(SegmentKind::Vdo { pool, .. }) => (pool.as_str(), None),
         _ => ("", of_snapshot),
     };
     vec![
         text(bracketed(vg, &lv.name)),
         text(&vg.name),
         text(attributes::of(vg, lv, partial)),
-        Value::Bytes(group.size_bytes(lv)),
+        CellValue::Bytes(group.size_bytes(lv)),
         text(bracketed(vg, pool)),
         text(bracketed(vg, origin.unwrap_or_default())),
         text(first.map_or("", type_name)),
-        Value::Count(lv.segments.len() as u64),
-        Value::Count(stripes),
-        Value::Bytes(stripe_sectors.saturating_mul(512)),
-        Value::Words(devices(stack, group, lv)),
+        CellValue::Count(lv.segments.len() as u64),
+        CellValue::Count(stripes),
+        CellValue::Bytes(stripe_sectors.saturating_mul(512)),
+        CellValue::Words(devices(stack, group, lv)),
         text(group.full_name(lv)),
         text(if lv.is_writable() { "writeable" } else { "read-only" }),
         text(if is_skipped(lv) { "skip activation" } else { "" }),
         text(if starts_by_itself(lv) { "enabled" } else { "" }),
         text(lv.creation_host.clone().unwrap_or_default()),
-        Value::Words(lv.tags.clone()),
+        CellValue::Words(lv.tags.clone()),
         text(lv.id.to_string()),
     ]
 }
 
 /// `linear` is a name for one stripe.
-fn type_name(segment: &Segment) -> &str {
+fn type_name(segment: &LvSegment) -> &str {
     match &segment.kind {
-        Kind::Striped { stripes, .. } if stripes.len() == 1 => "linear",
+        SegmentKind::Striped { stripes, .. } if stripes.len() == 1 => "linear",
         kind => kind.name(),
     }
 }
@@ -290,14 +293,18 @@ fn devices(stack: &Stack, group: &GroupScan, lv: &Lv) -> Vec<String> {
     };
     let at = |stripe: &Stripe| format!("{}({})", name(&stripe.name), stripe.extent);
     let whole = |name: &String| format!("{name}(0)");
-    let segment = |segment: &Segment| match &segment.kind {
-        Kind::Striped { stripes, .. } => stripes.iter().map(at).collect(),
-        Kind::Mirror { legs, .. } => legs.iter().map(at).collect(),
-        Kind::Raid(raid) => raid.images.iter().map(|image| whole(&image.data)).collect(),
-        Kind::ThinPool { data, .. } | Kind::CachePool { data, .. } | Kind::VdoPool { data } => {
+    let segment = |segment: &LvSegment| match &segment.kind {
+        SegmentKind::Striped { stripes, .. } => stripes.iter().map(at).collect(),
+        SegmentKind::Mirror { legs, .. } => legs.iter().map(at).collect(),
+        SegmentKind::Raid(raid) => raid.images.iter().map(|image| whole(&image.data)).collect(),
+        SegmentKind::ThinPool { data, .. }
+        | SegmentKind::CachePool { data, .. }
+        | SegmentKind::VdoPool { data } => {
             vec![whole(data)]
         }
-        Kind::Cache { origin, .. } | Kind::Writecache { origin, .. } | Kind::Integrity { origin, .. } => {
+        SegmentKind::Cache { origin, .. }
+        | SegmentKind::Writecache { origin, .. }
+        | SegmentKind::Integrity { origin, .. } => {
             vec![whole(origin)]
         }
         _ => Vec::new(),

@@ -3,9 +3,9 @@
 
 use wattle_control::units::Units;
 use wattle_control::{Code, Problem};
-use wattle_server::groups::How;
+use wattle_server::groups::ChangeOptions;
 use wattle_server::protocol::change::What;
-use wattle_server::protocol::{ChangeReport, Order, Request};
+use wattle_server::protocol::{ChangeReport, Order, ServerRequest};
 use wattle_server::socket::RuntimeDir;
 use wattle_server::socket::client::{self, Servers};
 
@@ -44,7 +44,7 @@ pub fn make(what: What, args: &ChangeArgs, units: Units) -> Result<ChangeReport,
         return give(what, args);
     }
     work::make(args, async |core, stack, stamp| {
-        let how = How { on: &args.on, forced: members::forced(&args.force), units, stamp };
+        let how = ChangeOptions { on: &args.on, forced: members::forced(&args.force), units, stamp };
         what.decide(core, stack, how).await
     })
 }
@@ -85,7 +85,7 @@ pub fn give(what: What, args: &ChangeArgs) -> Result<ChangeReport, Problem> {
     let (dry_run, force) = (args.dry_run, member::forced(&args.force));
     let undo = saving::order(&args.saving)?;
     let order = Order { what, on: args.on.clone(), dry_run, backup_dir, force, undo };
-    let report = client::order(socket, &Request::Lvm { order })?;
+    let report = client::order(socket, &ServerRequest::Lvm { order })?;
     report.undo_log.iter().for_each(|log| saving::tell(log.as_ref()));
     Ok(report)
 }

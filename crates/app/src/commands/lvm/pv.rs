@@ -1,12 +1,12 @@
 //! `wattle pv create`, `remove`, `resize`.
 
 use wattle_control::MemberId;
-use wattle_control::lvm::commit::Role;
+use wattle_control::lvm::commit::CommitRole;
 use wattle_control::lvm::edit::{State, check_changeable, resize_physical};
-use wattle_control::lvm::plan::{Place, Plan};
+use wattle_control::lvm::plan::{ChangeTarget, GroupPlan};
 use wattle_control::{Code, Problem, Stack};
 use wattle_server::groups::pv::{new_physical, size_bytes};
-use wattle_server::groups::{Change, look};
+use wattle_server::groups::{GroupChange, look};
 
 use super::work;
 use crate::cli::ChangeArgs;
@@ -27,10 +27,10 @@ pub fn create(args: &ChangeArgs, screen: Screen) -> Result<(), Problem> {
         }
         let action = format!("pv create {}", names(&places));
         let result = format!("{}: physical volume", names(&places));
-        Ok(Change {
+        Ok(GroupChange {
             action,
             result,
-            plan: Plan { before: None, after: None, places },
+            plan: GroupPlan { before: None, after: None, places },
             commands,
             notes,
             step: None,
@@ -38,11 +38,11 @@ pub fn create(args: &ChangeArgs, screen: Screen) -> Result<(), Problem> {
     })
 }
 
-fn names(places: &[Place]) -> String {
+fn names(places: &[ChangeTarget]) -> String {
     places.iter().map(|place| place.name.as_str()).collect::<Vec<_>>().join(", ")
 }
 
-fn command(stack: &Stack, place: &Place) -> String {
+fn command(stack: &Stack, place: &ChangeTarget) -> String {
     let start = place.label.data_areas.first().map_or(0, |area| area.offset_bytes);
     format!("pvcreate --dataalignment {}k {}", start >> 10, look::linux_name(stack, place.member))
 }
@@ -54,13 +54,13 @@ pub fn remove(args: &ChangeArgs, screen: Screen) -> Result<(), Problem> {
         let (mut places, mut commands) = (Vec::new(), Vec::new());
         for member in look::devices(stack, &args.on)? {
             look::check_in_no_group(stack, member)?;
-            places.push(physical(stack, member, Role::Goes)?);
+            places.push(physical(stack, member, CommitRole::Goes)?);
             commands.push(format!("pvremove {}", look::linux_name(stack, member)));
         }
         let action = format!("pv remove {}", names(&places));
         let result = format!("{}: no physical volume any more", names(&places));
-        let plan = Plan { before: None, after: None, places };
-        Ok(Change { action, result, plan, commands, notes: Vec::new(), step: None })
+        let plan = GroupPlan { before: None, after: None, places };
+        Ok(GroupChange { action, result, plan, commands, notes: Vec::new(), step: None })
     })
 }
 
@@ -79,7 +79,7 @@ pub fn resize(args: &ChangeArgs, screen: Screen) -> Result<(), Problem> {
                 ));
             }
         };
-        let mut place = physical(stack, member, Role::Belongs)?;
+        let mut place = physical(stack, member, CommitRole::Belongs)?;
         let size_bytes = size_bytes(core, stack, member).await? / 512 * 512;
         let data_at = place.label.data_areas.first().map_or(0, |area| area.offset_bytes);
         let behind = place.label.metadata_areas.iter().any(|area| area.offset_bytes >= data_at);
@@ -100,7 +100,7 @@ pub fn resize(args: &ChangeArgs, screen: Screen) -> Result<(), Problem> {
             None => {
                 look::check_in_no_group(stack, member)?;
                 place.label.extension.iter_mut().for_each(|extension| extension.flags &= !1);
-                Plan { before: None, after: None, places: vec![place] }
+                GroupPlan { before: None, after: None, places: vec![place] }
             }
             Some(group) => {
                 check_changeable(group, State::Here)?;
@@ -109,14 +109,14 @@ pub fn resize(args: &ChangeArgs, screen: Screen) -> Result<(), Problem> {
                     None => 0,
                 };
                 let after = resize_physical(&group.vg, &place.label.id, size_bytes / 512, pe_count)?;
-                let mut plan = Plan::change(&stack.scan, group, after)?;
+                let mut plan = GroupPlan::change(&stack.scan, group, after)?;
                 for known in plan.places.iter_mut().filter(|known| known.member == member) {
                     known.label.device_bytes = size_bytes;
                 }
                 plan
             }
         };
-        Ok(Change { action, result, plan, commands, notes: Vec::new(), step: None })
+        Ok(GroupChange { action, result, plan, commands, notes: Vec::new(), step: None })
     })
 }
 
@@ -125,8 +125,8 @@ fn extents(size_bytes: u64, pe_start: u64, extent_sectors: u64) -> u64 {
 }
 
 /// A member that is a physical volume.
-fn physical(stack: &Stack, member: MemberId, role: Role) -> Result<Place, Problem> {
-    Place::of(&stack.scan, member, role).ok_or_else(|| {
+fn physical(stack: &Stack, member: MemberId, role: CommitRole) -> Result<ChangeTarget, Problem> {
+    ChangeTarget::of(&stack.scan, member, role).ok_or_else(|| {
         let name = &stack.scan.members[member].member.name;
         Problem::new(
             Code::NoSuchVolume,

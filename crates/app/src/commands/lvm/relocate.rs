@@ -1,7 +1,7 @@
 //! `wattle lv move`: extents to other physical volumes, on members that are not in use or under
 //! clients.
 
-use wattle_control::stack::{Options, Purpose};
+use wattle_control::stack::{Purpose, StackOptions};
 use wattle_control::{Code, Policy, Problem, Stack};
 use wattle_server::groups;
 use wattle_server::groups::relocate::{NO_UNDO, decide, moved};
@@ -70,7 +70,7 @@ pub fn run(args: &MoveArgs, screen: Screen) -> Result<(), Problem> {
         let mut starts = Starts::new(&change.saving, &action, &change.members, forced);
         let scan = members::look(&change.members, &change.force)?;
         let moved = members::run(&change.engine, work::CORES_MAX, async |core| {
-            let options = Options { policy: Policy::from(forced), purpose, wanted: Some(wanted) };
+            let options = StackOptions { policy: Policy::from(forced), purpose, wanted: Some(wanted) };
             let mut stack = Stack::open(&core, scan, options, &mut starts).await?;
             let moved = loop {
                 match groups::obey(

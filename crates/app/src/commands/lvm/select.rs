@@ -7,7 +7,7 @@ use regex_lite::{Regex, RegexBuilder};
 use wattle_control::size::unit_bytes;
 use wattle_control::{Code, Problem};
 
-use super::columns::{Kind, List, Value, bare, find};
+use super::columns::{CellKind, CellValue, List, bare, find};
 
 /// Parentheses and `!` inside one another: more than is ever written, and far less than the stack
 /// holds.
@@ -65,7 +65,7 @@ impl Select {
     }
 
     /// Whether this row is wanted.
-    pub fn holds(&self, row: &[Value]) -> bool {
+    pub fn holds(&self, row: &[CellValue]) -> bool {
         match self {
             Self::All(parts) => parts.iter().all(|part| part.holds(row)),
             Self::Any(parts) => parts.iter().any(|part| part.holds(row)),
@@ -76,17 +76,17 @@ impl Select {
 }
 
 impl Test {
-    fn holds(&self, value: &Value) -> bool {
+    fn holds(&self, value: &CellValue) -> bool {
         match (self, value) {
-            (Self::Is(text), Value::Text(found)) => found == text || bare(found) == text,
-            (Self::Matches(regex), Value::Text(found)) => regex.is_match(bare(found)),
-            (Self::Matches(regex), Value::Words(found)) => found.iter().any(|word| regex.is_match(word)),
-            (Self::Number(order, number), Value::Bytes(found) | Value::Count(found)) => {
+            (Self::Is(text), CellValue::Text(found)) => found == text || bare(found) == text,
+            (Self::Matches(regex), CellValue::Text(found)) => regex.is_match(bare(found)),
+            (Self::Matches(regex), CellValue::Words(found)) => found.iter().any(|word| regex.is_match(word)),
+            (Self::Number(order, number), CellValue::Bytes(found) | CellValue::Count(found)) => {
                 number.compared_to(*found) == *order
             }
-            (Self::Has(words), Value::Words(found)) => words.iter().all(|word| found.contains(word)),
-            (Self::HasAny(words), Value::Words(found)) => words.iter().any(|word| found.contains(word)),
-            (Self::Exactly(words), Value::Words(found)) => {
+            (Self::Has(words), CellValue::Words(found)) => words.iter().all(|word| found.contains(word)),
+            (Self::HasAny(words), CellValue::Words(found)) => words.iter().any(|word| found.contains(word)),
+            (Self::Exactly(words), CellValue::Words(found)) => {
                 words.iter().all(|word| found.contains(word)) && found.iter().all(|word| words.contains(word))
             }
             // A column has one kind of cell, and tests of that kind were made for it.
@@ -98,11 +98,11 @@ impl Test {
 impl Decimal {
     /// A number of things, or a size in whichever unit. The digits behind the point are as many as
     /// can be compared exactly.
-    fn parse(text: &str, kind: Kind) -> Option<Self> {
+    fn parse(text: &str, kind: CellKind) -> Option<Self> {
         let digits = text.bytes().take_while(|byte| byte.is_ascii_digit() || *byte == b'.').count();
         let (number, unit) = text.split_at(digits);
         let unit_bytes = match kind {
-            Kind::Bytes => unit_bytes(unit)?,
+            CellKind::Bytes => unit_bytes(unit)?,
             _ => unit.is_empty().then_some(1)?,
         };
         let (whole, part) = number.split_once('.').unwrap_or((number, ""));
@@ -193,20 +193,20 @@ impl<'a> Parser<'a> {
         let (operator, negated) = self.operator()?;
         let kind = self.list.columns[column].kind;
         let test = match (kind, operator) {
-            (Kind::Text | Kind::Words, Operator::Matching) => Test::Matches(self.regex()?),
-            (Kind::Text, Operator::Ordered(Ordering::Equal)) => Test::Is(self.value()?.to_owned()),
-            (Kind::Words, Operator::Ordered(Ordering::Equal)) => self.words()?,
-            (Kind::Text | Kind::Words, _) => {
+            (CellKind::Text | CellKind::Words, Operator::Matching) => Test::Matches(self.regex()?),
+            (CellKind::Text, Operator::Ordered(Ordering::Equal)) => Test::Is(self.value()?.to_owned()),
+            (CellKind::Words, Operator::Ordered(Ordering::Equal)) => self.words()?,
+            (CellKind::Text | CellKind::Words, _) => {
                 return Err(wrong(
                     format!("{name} is text, which is not less or greater"),
                     "text is compared by =, !=, =~ and !~",
                     "choose among them",
                 ));
             }
-            (Kind::Bytes | Kind::Count, Operator::Ordered(order)) => {
+            (CellKind::Bytes | CellKind::Count, Operator::Ordered(order)) => {
                 Test::Number(order, self.number(name, kind)?)
             }
-            (Kind::Bytes | Kind::Count, Operator::Matching) => {
+            (CellKind::Bytes | CellKind::Count, Operator::Matching) => {
                 return Err(wrong(
                     format!("{name} is a number, not text that could match"),
                     "numbers are compared by =, !=, <, >, <= and >=",
@@ -289,10 +289,10 @@ impl<'a> Parser<'a> {
         })
     }
 
-    fn number(&mut self, field: &str, kind: Kind) -> Result<Decimal, Problem> {
+    fn number(&mut self, field: &str, kind: CellKind) -> Result<Decimal, Problem> {
         let value = self.value()?;
         Decimal::parse(value, kind).ok_or_else(|| match kind {
-            Kind::Bytes => wrong(
+            CellKind::Bytes => wrong(
                 format!("{field} is a size, and `{value}` is none"),
                 "expected a number, with K, M, G, T, P or E for powers of 1024, or `s` for sectors of 512 bytes",
                 "write it like 64K, 1.5G, 2048s or 1048576",
@@ -375,7 +375,7 @@ mod tests {
     use super::super::columns::Column;
     use super::*;
 
-    const fn column(field: &'static str, kind: Kind) -> Column {
+    const fn column(field: &'static str, kind: CellKind) -> Column {
         Column { field, heading: "", kind, usual: true }
     }
 
@@ -384,16 +384,21 @@ mod tests {
         prefix: "pv_",
         sorted_by: "pv_name",
         columns: &[
-            column("pv_name", Kind::Text),
-            column("pv_size", Kind::Bytes),
-            column("pv_count", Kind::Count),
-            column("pv_tags", Kind::Words),
+            column("pv_name", CellKind::Text),
+            column("pv_size", CellKind::Bytes),
+            column("pv_count", CellKind::Count),
+            column("pv_tags", CellKind::Words),
         ],
     };
 
-    fn row() -> [Value; 4] {
+    fn row() -> [CellValue; 4] {
         let tags = ["a", "b", "disk(0)"].map(str::to_owned).to_vec();
-        [Value::Text("my-lv".to_owned()), Value::Bytes(12 << 20), Value::Count(7), Value::Words(tags)]
+        [
+            CellValue::Text("my-lv".to_owned()),
+            CellValue::Bytes(12 << 20),
+            CellValue::Count(7),
+            CellValue::Words(tags),
+        ]
     }
 
     fn holds(select: &str) -> bool {
@@ -515,7 +520,7 @@ mod tests {
 
     #[test]
     fn brackets_of_hidden_names_do_not_matter() {
-        let row = [Value::Text("[pool_tmeta]".to_owned())];
+        let row = [CellValue::Text("[pool_tmeta]".to_owned())];
         for yes in ["name=pool_tmeta", "name=[pool_tmeta]", "name=~^pool", "name!=pool", "name=~meta$"] {
             assert!(Select::parse(&LIST, yes).is_ok_and(|select| select.holds(&row)), "{yes}");
         }

@@ -1,12 +1,12 @@
 //! `wattle vg create`, `remove`, `export`, `import`, `restore`.
 
-use wattle_control::lvm::commit::Role;
+use wattle_control::lvm::commit::CommitRole;
 use wattle_control::lvm::edit::{self, State};
-use wattle_control::lvm::plan::{self, Before, Place, Plan};
+use wattle_control::lvm::plan::{self, Before, ChangeTarget, GroupPlan};
 use wattle_control::units::Units;
 use wattle_control::{Code, Problem, Stack};
 use wattle_server::groups::vg::{check_name_free, joining, simple};
-use wattle_server::groups::{Change, backup, look};
+use wattle_server::groups::{GroupChange, backup, look};
 use wattle_server::ids::random_id;
 use wattle_server::protocol::ChangeReport;
 
@@ -36,8 +36,8 @@ pub fn make(args: &CreateGroupArgs, units: Units) -> Result<ChangeReport, Proble
         let after = edit::create_group(name, random_id()?, extent_sectors, &joining.pvs)?;
         let extents: u64 = after.pvs.iter().map(|pv| pv.pe_count).sum();
         let size_bytes = extents.saturating_mul(extent_sectors).saturating_mul(512);
-        let plan = Plan { before: None, after: None, places: joining.places }.to(after)?;
-        Ok(Change {
+        let plan = GroupPlan { before: None, after: None, places: joining.places }.to(after)?;
+        Ok(GroupChange {
             action: format!("vg create {name}"),
             result: format!("volume group {name} of {}, {extents} extents", units.show_capacity(size_bytes)),
             plan,
@@ -68,11 +68,12 @@ pub fn remove(args: &GroupArgs, screen: Screen) -> Result<(), Problem> {
             ));
         }
         let places = group.devices.iter().flatten();
-        let places = places.filter_map(|&member| Place::of(&stack.scan, member, Role::Leaves)).collect();
-        Ok(Change {
+        let places =
+            places.filter_map(|&member| ChangeTarget::of(&stack.scan, member, CommitRole::Leaves)).collect();
+        Ok(GroupChange {
             action: format!("vg remove {name}"),
             result: format!("volume group {name}: gone; its physical volumes are in none"),
-            plan: Plan { before: Some(Before::of(group)), after: None, places },
+            plan: GroupPlan { before: Some(Before::of(group)), after: None, places },
             commands: vec![format!("vgremove {name}")],
             notes: Vec::new(),
             step: None,
@@ -109,7 +110,7 @@ pub fn restore(args: &RestoreArgs, screen: Screen) -> Result<(), Problem> {
         let forced = members::forced(&args.change.force);
         let plan = plan::restore(&stack.scan, &stack.groups, (name, &text), forced)?;
         let file = args.file.display();
-        Ok(Change {
+        Ok(GroupChange {
             action: format!("vg restore {name}"),
             result: format!("volume group {name}: as in {file}"),
             notes: restored_notes(stack, &plan),
@@ -121,11 +122,11 @@ pub fn restore(args: &RestoreArgs, screen: Screen) -> Result<(), Problem> {
 }
 
 /// What a restore does not bring back, and which PVs it drops.
-fn restored_notes(stack: &Stack, plan: &Plan) -> Vec<String> {
+fn restored_notes(stack: &Stack, plan: &GroupPlan) -> Vec<String> {
     let mut notes = vec![
         "what volumes hold is not in a backup: extents that were used otherwise since hold that".to_owned(),
     ];
-    let leaves = plan.places.iter().filter(|place| place.role == Role::Leaves);
+    let leaves = plan.places.iter().filter(|place| place.role == CommitRole::Leaves);
     notes.extend(leaves.map(|place| {
         let device = look::linux_name(stack, place.member);
         format!("{device} joined the group since: it belongs to none then, and what lies on it is given up")

@@ -3,14 +3,14 @@
 
 use std::path::PathBuf;
 
-use wattle_control::lvm::plan::{Before, From, Plan};
-use wattle_control::stack::{Options, Purpose, Stack};
-use wattle_control::undo::{Recorder, Site};
+use wattle_control::lvm::plan::{Before, From, GroupPlan};
+use wattle_control::stack::{Purpose, Stack, StackOptions};
+use wattle_control::undo::{Recorder, UndoSite};
 use wattle_control::{Code, Policy, Problem};
 use wattle_format::lvm::Stamp;
 use wattle_rt::Core;
 use wattle_server::groups::change::{check_same, report, stopped, writes};
-use wattle_server::groups::{self, Change, backup};
+use wattle_server::groups::{self, GroupChange, backup};
 use wattle_server::protocol::ChangeReport;
 use wattle_server::socket::client::Servers;
 
@@ -32,7 +32,7 @@ pub const CORES_MAX: usize = 2;
 pub fn change(
     args: &ChangeArgs,
     screen: Screen,
-    decide: impl AsyncFnOnce(&Core, &mut Stack, &Stamp) -> Result<Change, Problem>,
+    decide: impl AsyncFnOnce(&Core, &mut Stack, &Stamp) -> Result<GroupChange, Problem>,
 ) -> Result<(), Problem> {
     show(&make(args, decide)?, &args.json, screen)
 }
@@ -53,7 +53,7 @@ pub fn backups() -> Option<PathBuf> {
 /// As [`change`].
 pub fn make(
     args: &ChangeArgs,
-    decide: impl AsyncFnOnce(&Core, &mut Stack, &Stamp) -> Result<Change, Problem>,
+    decide: impl AsyncFnOnce(&Core, &mut Stack, &Stamp) -> Result<GroupChange, Problem>,
 ) -> Result<ChangeReport, Problem> {
     if args.members.is_empty() {
         return Err(no_members());
@@ -146,7 +146,7 @@ struct Done {
 /// Opens the same members for writing and writes. What changed since the decision is refused.
 fn carry_out(
     args: &ChangeArgs,
-    change: &Change,
+    change: &GroupChange,
     sites: &Sites,
     text: Option<&[u8]>,
 ) -> Result<Done, Problem> {
@@ -154,7 +154,7 @@ fn carry_out(
     members::run(&args.engine, CORES_MAX, async |core| {
         let forced = members::forced(&args.force);
         let (policy, wanted) = (Policy::from(forced), Some(sites.wanted.clone()));
-        let options = Options { policy, purpose: Purpose::Write, wanted };
+        let options = StackOptions { policy, purpose: Purpose::Write, wanted };
         let mut starts = Starts::new(&args.saving, &change.action, &args.members, forced);
         let mut stack = Stack::open(&core, scan, options, &mut starts).await?;
         let done = write(&core, &mut stack, &change.plan, sites, text, || {
@@ -171,7 +171,7 @@ fn carry_out(
 async fn write(
     core: &Core,
     stack: &mut Stack,
-    plan: &Plan,
+    plan: &GroupPlan,
     sites: &Sites,
     text: Option<&[u8]>,
     recorder: impl FnOnce() -> Result<Option<Recorder>, Problem>,
@@ -184,7 +184,7 @@ async fn write(
         }
         let volume = stack.volume(core, member).await?;
         let device = volume.device(core, &place.name).map_err(|error| stopped(&place.name, &error))?;
-        saved.push(Site::of(stack, member, device.clone()));
+        saved.push(UndoSite::of(stack, member, device.clone()));
         devices.push(device);
     }
     let mut undo_log = None;

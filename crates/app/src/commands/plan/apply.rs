@@ -7,13 +7,13 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use serde::Serialize;
-use wattle_advise::plan::{FileSystem, Stack, Wish};
+use wattle_advise::plan::{FileSystemOptions, PlannedStack, Wish};
 use wattle_control::{Code, Problem};
 
 use super::linux::words;
 use super::ours;
 use super::report::Names;
-use crate::cli::{Cli, Command, Force, LvCommand, PlanArgs, ServeArgs, VgCommand};
+use crate::cli::{Cli, CliCommand, Force, LvCommand, PlanArgs, ServeArgs, VgCommand};
 use crate::commands::lvm::order;
 use crate::commands::lvm::vg;
 use crate::commands::{create, partition, serve};
@@ -22,7 +22,7 @@ use crate::output::Screen;
 
 /// A command that was carried out, and what came of it.
 #[derive(Debug, Clone, Serialize)]
-pub struct Done {
+pub struct RunCommand {
     pub command: String,
     pub result: String,
 }
@@ -30,7 +30,7 @@ pub struct Done {
 /// What was done, and what was not asked for yet.
 #[derive(Debug, Clone, Serialize)]
 pub struct Applied {
-    pub done: Vec<Done>,
+    pub done: Vec<RunCommand>,
     /// Commands.
     pub left: Vec<String>,
 }
@@ -38,8 +38,8 @@ pub struct Applied {
 /// What is to be built.
 pub struct Blueprint<'a> {
     pub wish: &'a Wish,
-    pub stack: &'a Stack,
-    pub file_system: &'a FileSystem,
+    pub stack: &'a PlannedStack,
+    pub file_system: &'a FileSystemOptions,
     pub names: &'a Names,
 }
 
@@ -75,8 +75,8 @@ pub fn run(blueprint: &Blueprint<'_>, mkfs: bool, screen: Screen) -> Result<Appl
     let is_banded = stack.arrays.iter().any(|array| array.part.is_some());
     for (ix, step) in steps.iter().enumerate() {
         let is_checked = match parse(step)? {
-            Command::Partition(_) => true,
-            Command::Create(_) => !is_banded,
+            CliCommand::Partition(_) => true,
+            CliCommand::Create(_) => !is_banded,
             _ => ix == 0,
         };
         if is_checked {
@@ -90,36 +90,36 @@ pub fn run(blueprint: &Blueprint<'_>, mkfs: bool, screen: Screen) -> Result<Appl
         left.clear();
         steps.push(ours::serve(stack, file_system, names, &directory.to_string_lossy()));
     }
-    let mut done: Vec<Done> = Vec::new();
+    let mut done: Vec<RunCommand> = Vec::new();
     for (ix, step) in steps.iter().enumerate() {
         let result = match parse(step)? {
-            Command::Serve(args) => make_file_system(args, &directory, screen),
+            CliCommand::Serve(args) => make_file_system(args, &directory, screen),
             step => carry_out(&step, screen),
         };
         let result = result.map_err(|problem| went_so_far(problem, &done, &steps[ix..]))?;
-        done.push(Done { command: words(step), result });
+        done.push(RunCommand { command: words(step), result });
     }
     Ok(Applied { done, left })
 }
 
-fn parse(step: &[String]) -> Result<Command, Problem> {
+fn parse(step: &[String]) -> Result<CliCommand, Problem> {
     let parsed = Cli::try_parse_from(step);
     parsed.map(|cli| cli.command).map_err(|error| super::usage(format!("{}: {error}", words(step))))
 }
 
-fn carry_out(step: &Command, screen: Screen) -> Result<String, Problem> {
+fn carry_out(step: &CliCommand, screen: Screen) -> Result<String, Problem> {
     let Screen { units, .. } = screen;
     match step {
-        Command::Partition(args) => partition::make(args).map(|made| made.result()),
-        Command::Create(args) => {
+        CliCommand::Partition(args) => partition::make(args).map(|made| made.result()),
+        CliCommand::Create(args) => {
             let made = create::make(args)?;
             Ok(format!("array {}: {}, {}", args.name, made.kind(units), made.state()))
         }
-        Command::Vg(args) => match &args.command {
+        CliCommand::Vg(args) => match &args.command {
             VgCommand::Create(args) => vg::make(args, units).map(|made| made.result),
             _ => unreachable!("a plan has no other step for groups"),
         },
-        Command::Lv(args) => match &args.command {
+        CliCommand::Lv(args) => match &args.command {
             LvCommand::Create(args) => {
                 order::make(order::create(args), &args.change, units).map(|made| made.result)
             }
@@ -156,7 +156,7 @@ fn make_file_system(args: ServeArgs, directory: &Path, screen: Screen) -> Result
 }
 
 /// The problem of a step with others behind and before it.
-fn went_so_far(problem: Problem, done: &[Done], left: &[Vec<String>]) -> Problem {
+fn went_so_far(problem: Problem, done: &[RunCommand], left: &[Vec<String>]) -> Problem {
     if done.is_empty() {
         return problem;
     }

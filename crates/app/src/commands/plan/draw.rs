@@ -2,21 +2,21 @@
 
 use std::path::Path;
 
-use wattle_advise::plan::{ArrayPlan, FileSystem, Shape, Stack, first_member};
+use wattle_advise::plan::{ArrayPlan, FileSystemOptions, PlanShape, PlannedStack, first_member};
 use wattle_control::units::Units;
 use wattle_control::{Code, Problem};
 
 use super::reasons::uneven;
 use super::report::Names;
-use super::wish::Asked;
-use crate::output::plot::{Kind, Offsets, Piece, Row, Scale, svg};
+use super::wish::PlanRequest;
+use crate::output::plot::{LayerPiece, Offsets, PieceKind, Row, Scale, svg};
 
 /// Stripes of data that are shown.
 const STRIPES: u64 = 3;
 
 /// # Errors
 /// The file cannot be written.
-pub fn write(path: &Path, asked: &Asked, stack: &Stack, names: &Names) -> Result<(), Problem> {
+pub fn write(path: &Path, asked: &PlanRequest, stack: &PlannedStack, names: &Names) -> Result<(), Problem> {
     let picture = picture(asked, stack, names);
     std::fs::write(path, svg(&picture)).map_err(|error| {
         Problem::new(
@@ -29,10 +29,10 @@ pub fn write(path: &Path, asked: &Asked, stack: &Stack, names: &Names) -> Result
 }
 
 /// The first array of a stack, with what lies on it.
-fn picture(asked: &Asked, stack: &Stack, names: &Names) -> Offsets {
+fn picture(asked: &PlanRequest, stack: &PlannedStack, names: &Names) -> Offsets {
     let array = &stack.arrays[0];
     let mut scales = vec![volume(asked, stack)];
-    if array.shape != Shape::Plain {
+    if array.shape != PlanShape::Plain {
         scales.push(member(array));
     }
     let uneven =
@@ -48,15 +48,15 @@ fn picture(asked: &Asked, stack: &Stack, names: &Names) -> Offsets {
 fn member(array: &ArrayPlan) -> Scale {
     let offset = array.place.data_offset_bytes;
     let aligned = offset.is_multiple_of(1 << 20);
-    let kind = if aligned { Kind::Even } else { Kind::Misaligned };
-    let piece = |start, len, name: &str, kind| Piece { start, len, name: name.to_owned(), kind };
+    let kind = if aligned { PieceKind::Even } else { PieceKind::Misaligned };
+    let piece = |start, len, name: &str, kind| LayerPiece { start, len, name: name.to_owned(), kind };
     Scale {
         name: "each member, from its beginning".to_owned(),
         bytes: offset * 2,
         rows: vec![Row {
             name: "member".to_owned(),
             pieces: vec![
-                piece(0, offset, "superblock, bitmap, room for reshapes", Kind::Meta),
+                piece(0, offset, "superblock, bitmap, room for reshapes", PieceKind::Meta),
                 piece(offset, offset, "data", kind),
             ],
         }],
@@ -65,21 +65,21 @@ fn member(array: &ArrayPlan) -> Scale {
 }
 
 /// The array's bytes (or a drive's, where there is none): chunks, extents, stripe units.
-fn volume(asked: &Asked, stack: &Stack) -> Scale {
+fn volume(asked: &PlanRequest, stack: &PlannedStack) -> Scale {
     let array = &stack.arrays[0];
     let members = array.drives.len() as u32;
     let start = array.pe_start_bytes();
-    let plain = array.shape == Shape::Plain;
+    let plain = array.shape == PlanShape::Plain;
     let unit = if array.chunk_bytes > 0 { array.chunk_bytes } else { start };
     let stripe = array.stripe_bytes().max(unit);
     let bytes = start + STRIPES * stripe;
     let misaligned = |ok: bool, number: u64| match (ok, number % 2) {
-        (false, _) => Kind::Misaligned,
-        (true, 0) => Kind::Even,
-        (true, _) => Kind::Odd,
+        (false, _) => PieceKind::Misaligned,
+        (true, 0) => PieceKind::Even,
+        (true, _) => PieceKind::Odd,
     };
     let mut rows = Vec::new();
-    if let FileSystem::Xfs(xfs) = FileSystem::of(&asked.wish, stack)
+    if let FileSystemOptions::Xfs(xfs) = FileSystemOptions::of(&asked.wish, stack)
         && let Some((unit, width)) = xfs.stripe
     {
         let pieces = (0..(bytes - start).div_ceil(unit)).map(|number| {
@@ -92,7 +92,7 @@ fn volume(asked: &Asked, stack: &Stack) -> Scale {
             } else {
                 format!("{}", number % u64::from(width))
             };
-            Piece { start: at, len: unit, name, kind: misaligned(ok, number / u64::from(width)) }
+            LayerPiece { start: at, len: unit, name, kind: misaligned(ok, number / u64::from(width)) }
         });
         rows.push(Row { name: format!("xfs, sw={width}"), pieces: pieces.collect() });
     }
@@ -100,7 +100,7 @@ fn volume(asked: &Asked, stack: &Stack) -> Scale {
     let pieces = (0..(bytes - start).div_ceil(extent)).map(|number| {
         let at = start + number * extent;
         let name = format!("extent {number} of {}", Units::Iec.show(extent));
-        Piece {
+        LayerPiece {
             start: at,
             len: extent,
             name,
@@ -108,8 +108,8 @@ fn volume(asked: &Asked, stack: &Stack) -> Scale {
         }
     });
     rows.push(Row { name: "volume".to_owned(), pieces: pieces.collect() });
-    let meta = Piece { start: 0, len: start, name: "LVM2 metadata".to_owned(), kind: Kind::Meta };
-    let data = Piece {
+    let meta = LayerPiece { start: 0, len: start, name: "LVM2 metadata".to_owned(), kind: PieceKind::Meta };
+    let data = LayerPiece {
         start,
         len: bytes - start,
         name: "physical extents".to_owned(),
@@ -118,7 +118,7 @@ fn volume(asked: &Asked, stack: &Stack) -> Scale {
     rows.push(Row { name: "physical volume".to_owned(), pieces: vec![meta, data] });
     if !plain && array.chunk_bytes > 0 {
         let width = u64::from(array.shape.width(members));
-        let pieces = (0..bytes.div_ceil(unit)).map(|chunk| Piece {
+        let pieces = (0..bytes.div_ceil(unit)).map(|chunk| LayerPiece {
             start: chunk * unit,
             len: unit,
             name: format!("m{}", first_member(array.shape, members, chunk)),

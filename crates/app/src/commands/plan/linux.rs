@@ -1,6 +1,8 @@
 //! The same by mdadm, LVM2, mkfs and mount.
 
-use wattle_advise::plan::{ArrayPlan, Consistency, Ext4, FileSystem, Level, Shape, Stack, Wish, Xfs};
+use wattle_advise::plan::{
+    ArrayPlan, Ext4, FileSystemOptions, PlanLevel, PlanShape, PlannedStack, PowerCutCover, Wish, XfsNumbers,
+};
 use wattle_control::create::shell_word;
 
 use super::report::Names;
@@ -9,7 +11,12 @@ use super::report::Names;
 const SECTOR_BYTES: u64 = 512;
 
 /// Every command, in order.
-pub fn commands(wish: &Wish, stack: &Stack, file_system: &FileSystem, names: &Names) -> Vec<String> {
+pub fn commands(
+    wish: &Wish,
+    stack: &PlannedStack,
+    file_system: &FileSystemOptions,
+    names: &Names,
+) -> Vec<String> {
     let mut all = partitions(stack, names);
     for (ix, array) in stack.arrays.iter().enumerate() {
         all.extend(create(wish, array, ix, names));
@@ -28,7 +35,9 @@ pub fn commands(wish: &Wish, stack: &Stack, file_system: &FileSystem, names: &Na
     all.push(logical_volume(stack, names));
     all.push(format!("{} {}", mkfs(file_system), names.volume_device()));
     let options = match file_system {
-        FileSystem::Xfs(Xfs { mount, .. }) | FileSystem::Ext4(Ext4 { mount, .. }) => mount.join(","),
+        FileSystemOptions::Xfs(XfsNumbers { mount, .. }) | FileSystemOptions::Ext4(Ext4 { mount, .. }) => {
+            mount.join(",")
+        }
     };
     all.push(format!("mkdir --parents {}", names.mount_point()));
     all.push(format!("mount -o {options} {} {}", names.volume_device(), names.mount_point()));
@@ -36,9 +45,9 @@ pub fn commands(wish: &Wish, stack: &Stack, file_system: &FileSystem, names: &Na
 }
 
 /// What does not outlast a reboot: read-ahead of every layer, the cache of stripes.
-pub fn settings(stack: &Stack, caches: &[Option<u64>], names: &Names) -> Vec<String> {
+pub fn settings(stack: &PlannedStack, caches: &[Option<u64>], names: &Names) -> Vec<String> {
     let mut layers: Vec<String> = match stack.arrays[0].shape {
-        Shape::Plain => names.physical(stack).concat(),
+        PlanShape::Plain => names.physical(stack).concat(),
         _ => names.arrays(stack),
     };
     layers.push(names.volume_device());
@@ -54,7 +63,7 @@ pub fn settings(stack: &Stack, caches: &[Option<u64>], names: &Names) -> Vec<Str
 }
 
 /// What cuts drives into bands, where there are several.
-pub fn partitions(stack: &Stack, names: &Names) -> Vec<String> {
+pub fn partitions(stack: &PlannedStack, names: &Names) -> Vec<String> {
     let mut by_drive: Vec<(usize, String)> = Vec::new();
     for array in &stack.arrays {
         let Some((number, range)) = &array.part else { continue };
@@ -75,7 +84,7 @@ pub fn partitions(stack: &Stack, names: &Names) -> Vec<String> {
 }
 
 fn create(wish: &Wish, array: &ArrayPlan, ix: usize, names: &Names) -> Option<String> {
-    if array.shape == Shape::Plain {
+    if array.shape == PlanShape::Plain {
         return None;
     }
     let mut text = format!(
@@ -93,17 +102,17 @@ fn create(wish: &Wish, array: &ArrayPlan, ix: usize, names: &Names) -> Option<St
     if let Some(layout) = array.shape.layout() {
         text.push_str(&format!(" --layout={layout}"));
     }
-    if array.shape.level() != Level::Raid0 {
+    if array.shape.level() != PlanLevel::Raid0 {
         text.push_str(match array.consistency(wish) {
-            Consistency::Resync => " --bitmap=none",
-            Consistency::Bitmap => " --bitmap=internal",
-            Consistency::Ppl => " --consistency-policy=ppl",
+            PowerCutCover::Resync => " --bitmap=none",
+            PowerCutCover::Bitmap => " --bitmap=internal",
+            PowerCutCover::Ppl => " --consistency-policy=ppl",
         });
     }
     Some(format!("{text} {}", words(&names.members(array))))
 }
 
-fn logical_volume(stack: &Stack, names: &Names) -> String {
+fn logical_volume(stack: &PlannedStack, names: &Names) -> String {
     let mut text = "lvcreate --extents 100%FREE".to_owned();
     if stack.lv_stripes > 1 {
         text.push_str(&format!(
@@ -117,9 +126,9 @@ fn logical_volume(stack: &Stack, names: &Names) -> String {
 }
 
 /// Without the device.
-pub fn mkfs(file_system: &FileSystem) -> String {
+pub fn mkfs(file_system: &FileSystemOptions) -> String {
     match file_system {
-        FileSystem::Xfs(xfs) => {
+        FileSystemOptions::Xfs(xfs) => {
             let mut text = "mkfs.xfs -d ".to_owned();
             if let Some((unit, width)) = xfs.stripe {
                 text.push_str(&format!("su={},sw={width},", size(unit)));
@@ -130,7 +139,7 @@ pub fn mkfs(file_system: &FileSystem) -> String {
             }
             text
         }
-        FileSystem::Ext4(ext4) => {
+        FileSystemOptions::Ext4(ext4) => {
             let mut text = "mkfs.ext4 -b 4096".to_owned();
             if let Some((stride, width)) = ext4.stride {
                 text.push_str(&format!(" -E stride={stride},stripe_width={width}"));

@@ -14,7 +14,7 @@ mod report;
 mod text;
 pub mod wish;
 
-use wattle_advise::plan::{FileSystem, Loss, WishError, candidates};
+use wattle_advise::plan::{FileSystemOptions, Loss, WishError, candidates};
 use wattle_control::size::Iec;
 use wattle_control::{Code, Problem};
 use wattle_modelled::MeasureError;
@@ -23,8 +23,8 @@ use wattle_modelled::plan::{Hurt, Ranked, Trials, place_of};
 use crate::cli::PlanArgs;
 use crate::output::{self, Screen};
 use apply::Blueprint;
-use report::{Names, Report, mean_bytes_per_second};
-use wish::{Asked, asked};
+use report::{Names, PlanDocument, mean_bytes_per_second};
+use wish::{PlanRequest, asked};
 
 /// Kinds of arrays that are also looked at with a member missing.
 const HURT_MAX: usize = 3;
@@ -44,18 +44,18 @@ pub fn run(args: &PlanArgs, screen: Screen) -> Result<(), Problem> {
     let all = known(&asked)?;
     let stack = &all[0].ranked.candidate.stack;
     let names = Names { drives: asked.names.clone(), name: args.name.clone() };
-    let file_system = FileSystem::of(&asked.wish, stack);
+    let file_system = FileSystemOptions::of(&asked.wish, stack);
     if let Some(path) = &args.svg {
         draw::write(path, &asked, stack, &names)?;
     }
     let blueprint = Blueprint { wish: &asked.wish, stack, file_system: &file_system, names: &names };
     let applied = args.apply.then(|| apply::run(&blueprint, args.mkfs, screen)).transpose()?;
-    let report = Report::new(&asked, &all, (&names, &file_system), applied, screen.units);
+    let report = PlanDocument::new(&asked, &all, (&names, &file_system), applied, screen.units);
     if args.json.json { output::print_json(&report) } else { output::print(&text::render(&report, screen)) }
 }
 
 /// Every candidate, the best first; the best of the first few kinds also while it is hurt.
-fn known(asked: &Asked) -> Result<Vec<Known>, Problem> {
+fn known(asked: &PlanRequest) -> Result<Vec<Known>, Problem> {
     let candidates = candidates(&asked.wish, place_of).map_err(|error| impossible(&error))?;
     let trials = Trials { wish: &asked.wish, drives: &asked.drives, load: &asked.load };
     output::progress(Some(&format!("simulating {} candidates", candidates.len())));
@@ -64,7 +64,11 @@ fn known(asked: &Asked) -> Result<Vec<Known>, Problem> {
     known.map_err(|error| usage(error.to_string()))
 }
 
-fn with_hurt(asked: &Asked, trials: &Trials<'_>, ranked: Vec<Ranked>) -> Result<Vec<Known>, MeasureError> {
+fn with_hurt(
+    asked: &PlanRequest,
+    trials: &Trials<'_>,
+    ranked: Vec<Ranked>,
+) -> Result<Vec<Known>, MeasureError> {
     let mut kinds = Vec::new();
     let mut all = Vec::new();
     for ranked in ranked {

@@ -1,6 +1,6 @@
 //! The same by wattle: what is printed, and what `--apply` does.
 
-use wattle_advise::plan::{FileSystem, Level, Shape, Stack, Wish};
+use wattle_advise::plan::{FileSystemOptions, PlanLevel, PlanShape, PlannedStack, Wish};
 
 use super::linux::{mkfs, words};
 use super::report::Names;
@@ -9,14 +9,19 @@ use super::report::Names;
 const FILES: &str = "mnt";
 
 /// Every command, in order.
-pub fn commands(wish: &Wish, stack: &Stack, file_system: &FileSystem, names: &Names) -> Vec<String> {
+pub fn commands(
+    wish: &Wish,
+    stack: &PlannedStack,
+    file_system: &FileSystemOptions,
+    names: &Names,
+) -> Vec<String> {
     let mut all: Vec<String> = steps(wish, stack, names).iter().map(|step| words(step)).collect();
     all.extend(self::file_system(stack, file_system, names));
     all
 }
 
 /// What cuts drives into bands, where there are several: those that have the same ones at once.
-fn partitions(stack: &Stack, names: &Names) -> Vec<Vec<String>> {
+fn partitions(stack: &PlannedStack, names: &Names) -> Vec<Vec<String>> {
     let parts_of = |drive: usize| {
         let on = stack.arrays.iter().filter(move |array| array.drives.contains(&drive));
         let parts = on.filter_map(|array| array.part.as_ref()).map(|(number, range)| {
@@ -43,14 +48,14 @@ fn partitions(stack: &Stack, names: &Names) -> Vec<Vec<String>> {
 }
 
 /// What makes the file system.
-pub fn file_system(stack: &Stack, file_system: &FileSystem, names: &Names) -> Vec<String> {
+pub fn file_system(stack: &PlannedStack, file_system: &FileSystemOptions, names: &Names) -> Vec<String> {
     vec![format!("mkdir --parents {FILES}"), words(&serve(stack, file_system, names, FILES))]
 }
 
 /// What makes partitions, arrays, group and volume: the words of each command.
-pub fn steps(wish: &Wish, stack: &Stack, names: &Names) -> Vec<Vec<String>> {
+pub fn steps(wish: &Wish, stack: &PlannedStack, names: &Names) -> Vec<Vec<String>> {
     let mut all = partitions(stack, names);
-    for (ix, array) in stack.arrays.iter().enumerate().filter(|(_, array)| array.shape != Shape::Plain) {
+    for (ix, array) in stack.arrays.iter().enumerate().filter(|(_, array)| array.shape != PlanShape::Plain) {
         let mut step = own(["wattle", "create", &names.array(ix)]);
         step.extend(names.parts(array));
         step.extend(own(["--level", array.shape.level().name()]));
@@ -63,7 +68,7 @@ pub fn steps(wish: &Wish, stack: &Stack, names: &Names) -> Vec<Vec<String>> {
         if let Some(layout) = array.shape.layout() {
             step.extend(own(["--layout", &layout]));
         }
-        if array.shape.level() != Level::Raid0 {
+        if array.shape.level() != PlanLevel::Raid0 {
             step.extend(own(["--consistency", array.consistency(wish).name()]));
         }
         all.push(step);
@@ -72,9 +77,10 @@ pub fn steps(wish: &Wish, stack: &Stack, names: &Names) -> Vec<Vec<String>> {
     group.extend(names.all_members(stack));
     group.extend(own(["--extent-size", &kib(stack.extent_bytes)]));
     // Partitions are not taken for physical volumes unless they are named.
-    let has_plain_part = stack.arrays.iter().any(|array| array.shape == Shape::Plain && array.part.is_some());
+    let has_plain_part =
+        stack.arrays.iter().any(|array| array.shape == PlanShape::Plain && array.part.is_some());
     for (ix, array) in stack.arrays.iter().enumerate().filter(|_| has_plain_part) {
-        let on = if array.shape == Shape::Plain { names.parts(array) } else { vec![names.array(ix)] };
+        let on = if array.shape == PlanShape::Plain { names.parts(array) } else { vec![names.array(ix)] };
         group.extend(on.into_iter().flat_map(|on| ["--on".to_owned(), on]));
     }
     let mut volume = own(["wattle", "lv", "create", &names.full_volume(), "-l", "100%FREE"]);
@@ -88,7 +94,12 @@ pub fn steps(wish: &Wish, stack: &Stack, names: &Names) -> Vec<Vec<String>> {
 }
 
 /// The same with the volume as a file in this directory.
-pub fn serve(stack: &Stack, file_system: &FileSystem, names: &Names, directory: &str) -> Vec<String> {
+pub fn serve(
+    stack: &PlannedStack,
+    file_system: &FileSystemOptions,
+    names: &Names,
+    directory: &str,
+) -> Vec<String> {
     let (export, run) = (format!("fuse={directory}"), format!("{} \"$file\"", mkfs(file_system)));
     let mut step = own(["wattle", "serve"]);
     step.extend(names.all_members(stack));

@@ -1,15 +1,17 @@
 //! Why each number is what it is.
 
 use serde::Serialize;
-use wattle_advise::plan::{Cache, Candidate, Consistency, FileSystem, Level, Shape, Stack, Xfs};
+use wattle_advise::plan::{
+    Cache, Candidate, FileSystemOptions, PlanLevel, PlanShape, PlannedStack, PowerCutCover, XfsNumbers,
+};
 use wattle_control::units::Units;
 
 use super::report::Names;
-use super::wish::Asked;
+use super::wish::PlanRequest;
 
 /// A setting of a layer, and why.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Reason {
+pub struct SettingReason {
     pub layer: &'static str,
     pub setting: &'static str,
     pub value: String,
@@ -18,7 +20,7 @@ pub struct Reason {
 
 /// Why everything is as it is, from the drives up.
 #[derive(Default)]
-struct Reasons(Vec<Reason>);
+struct Reasons(Vec<SettingReason>);
 
 impl Reasons {
     fn add(
@@ -28,17 +30,17 @@ impl Reasons {
         value: impl Into<String>,
         why: impl Into<String>,
     ) {
-        self.0.push(Reason { layer, setting, value: value.into(), why: why.into() });
+        self.0.push(SettingReason { layer, setting, value: value.into(), why: why.into() });
     }
 }
 
 pub fn reasons(
-    asked: &Asked,
+    asked: &PlanRequest,
     best: &Candidate,
-    file_system: &FileSystem,
+    file_system: &FileSystemOptions,
     caches: &[Option<Cache>],
     (names, units): (&Names, Units),
-) -> Vec<Reason> {
+) -> Vec<SettingReason> {
     let mut all = Reasons::default();
     let stack = &best.stack;
     if stack.arrays[0].part.is_some() {
@@ -50,7 +52,7 @@ pub fn reasons(
         let why = "too few drives reach so far to be redundant there";
         all.add("drives", "unused", units.show(stack.unused_bytes), why);
     }
-    if stack.arrays[0].shape != Shape::Plain {
+    if stack.arrays[0].shape != PlanShape::Plain {
         all.array(asked, best, units);
     }
     for cache in caches.first().into_iter().flatten() {
@@ -74,7 +76,7 @@ pub fn reasons(
 }
 
 impl Reasons {
-    fn array(&mut self, asked: &Asked, best: &Candidate, units: Units) {
+    fn array(&mut self, asked: &PlanRequest, best: &Candidate, units: Units) {
         let (wish, array) = (&asked.wish, best.measured());
         let survives = u64::from(array.shape.survives(array.drives.len() as u32));
         let why = match wish.level {
@@ -102,25 +104,27 @@ impl Reasons {
         self.add("array", "data offset", units.show(array.place.data_offset_bytes), why);
         let policy = array.consistency(wish);
         let why = match (policy, array.shape.level()) {
-            (Consistency::Ppl, _) => {
+            (PowerCutCover::Ppl, _) => {
                 "closes the write hole: small writes in place, and a power cut while a member is missing would otherwise change what \
                  nobody wrote"
             }
-            (Consistency::Bitmap, Level::Raid5) => {
+            (PowerCutCover::Bitmap, PlanLevel::Raid5) => {
                 "a crash costs a resync of a few regions; the write hole stays open (a crash while a member is missing): --consistency \
                  ppl closes it and costs writes"
             }
-            (Consistency::Bitmap, Level::Raid6) => {
+            (PowerCutCover::Bitmap, PlanLevel::Raid6) => {
                 "a crash costs a resync of a few regions; the write hole stays open only while two members are missing"
             }
-            (Consistency::Bitmap, _) => "a crash costs a resync of a few regions; copies have no write hole",
-            (Consistency::Resync, Level::Raid0) => "there is nothing to resync",
-            (Consistency::Resync, _) => "as asked for; after a crash everything is resynced",
+            (PowerCutCover::Bitmap, _) => {
+                "a crash costs a resync of a few regions; copies have no write hole"
+            }
+            (PowerCutCover::Resync, PlanLevel::Raid0) => "there is nothing to resync",
+            (PowerCutCover::Resync, _) => "as asked for; after a crash everything is resynced",
         };
         self.add("array", "consistency", policy.name(), why);
     }
 
-    fn spares(&mut self, asked: &Asked, best: &Candidate) {
+    fn spares(&mut self, asked: &PlanRequest, best: &Candidate) {
         match (best.shape.survives(best.measured().drives.len() as u32), asked.wish.spares) {
             (0, _) => {}
             (_, 0) => {
@@ -149,7 +153,9 @@ impl Reasons {
         self.add("volume group", "extent", units.show(stack.extent_bytes), why);
         if stack.lv_stripes > 1 {
             let why = match array.shape {
-                Shape::Plain => "what follows one another goes to one drive after the other; a power of two",
+                PlanShape::Plain => {
+                    "what follows one another goes to one drive after the other; a power of two"
+                }
                 _ => "one whole stripe of each array in turn",
             };
             let value = format!("{} x {}", stack.lv_stripes, units.show(stack.lv_stripe_bytes));
@@ -159,14 +165,19 @@ impl Reasons {
         self.add("volume", "size", units.show_capacity(stack.volume_bytes), why);
     }
 
-    fn file_system(&mut self, stack: &Stack, file_system: &FileSystem, (names, units): (&Names, Units)) {
+    fn file_system(
+        &mut self,
+        stack: &PlannedStack,
+        file_system: &FileSystemOptions,
+        (names, units): (&Names, Units),
+    ) {
         let (layer, inode_bytes, why_inode, mount, why_mount) = match file_system {
-            FileSystem::Xfs(xfs) => {
+            FileSystemOptions::Xfs(xfs) => {
                 self.xfs(stack, xfs, units);
                 let why = "the default since checksums; more only for large ACLs";
                 ("xfs", xfs.inode_bytes, why, &xfs.mount, OBSOLETE_XFS)
             }
-            FileSystem::Ext4(ext4) => {
+            FileSystemOptions::Ext4(ext4) => {
                 if let Some((stride, width)) = ext4.stride {
                     let why = "blocks of 4 KiB in a chunk, and in a stripe without its redundancy";
                     self.add("ext4", "stride, stripe_width", format!("{stride}, {width}"), why);
@@ -190,7 +201,7 @@ impl Reasons {
         self.add("mount", "options", mount.join(","), why_mount);
     }
 
-    fn xfs(&mut self, stack: &Stack, xfs: &Xfs, units: Units) {
+    fn xfs(&mut self, stack: &PlannedStack, xfs: &XfsNumbers, units: Units) {
         if let Some((unit, width)) = xfs.stripe {
             let why = format!("the chunk, and the {width} of them that hold data side by side");
             self.add("xfs", "su, sw", format!("{}, {width}", units.show(unit)), why);
@@ -217,7 +228,7 @@ impl Reasons {
 }
 
 /// Arrays on which the file system's stripes come out uneven, and why they do.
-pub fn uneven(stack: &Stack, names: &Names) -> Vec<(String, String)> {
+pub fn uneven(stack: &PlannedStack, names: &Names) -> Vec<(String, String)> {
     let of = |ix: usize| {
         let array = &stack.arrays[ix];
         let why = format!(

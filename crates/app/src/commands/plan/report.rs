@@ -1,19 +1,21 @@
 //! What is told of a plan.
 
 use serde::Serialize;
-use wattle_advise::drives::{Disk, Drive, Media};
-use wattle_advise::plan::{ArrayPlan, Cache, FileSystem, FileSystemKind, Shape, Stack, Wish};
+use wattle_advise::drives::{DiskFigures, Drive, MediaFigures};
+use wattle_advise::plan::{
+    ArrayPlan, Cache, FileSystemKind, FileSystemOptions, PlanShape, PlannedStack, Wish,
+};
 use wattle_control::units::Units;
 use wattle_modelled::plan::{Hurt, Trial};
 use wattle_server::protocol::SCHEMA_VERSION;
 
 use super::apply::Applied;
-use super::reasons::{Reason, reasons};
-use super::wish::{Asked, Assumed};
+use super::reasons::{SettingReason, reasons};
+use super::wish::{Assumed, PlanRequest};
 use super::{Known, linux, ours};
 
 #[derive(Debug, Serialize)]
-pub struct Report {
+pub struct PlanDocument {
     schema_version: u32,
     pub wanted: WantedReport,
     pub assumed: Vec<Assumed>,
@@ -50,7 +52,7 @@ pub struct DriveReport {
 
 #[derive(Debug, Serialize)]
 pub struct PlanReport {
-    pub arrays: Vec<ArrayReport>,
+    pub arrays: Vec<PlannedArrayReport>,
     lvm: LvmReport,
     file_system: FileSystemReport,
     /// Arrays whose stripes are not those that the file system knows.
@@ -59,12 +61,12 @@ pub struct PlanReport {
     pub unused_bytes: u64,
     pub drives_used: usize,
     pub loss: Option<LossReport>,
-    pub reasons: Vec<Reason>,
+    pub reasons: Vec<SettingReason>,
     pub commands: CommandsReport,
 }
 
 #[derive(Debug, Serialize)]
-pub struct ArrayReport {
+pub struct PlannedArrayReport {
     name: String,
     pub level: &'static str,
     pub layout: Option<String>,
@@ -245,7 +247,7 @@ impl Names {
     }
 
     /// Every drive that is used.
-    pub fn all_members(&self, stack: &Stack) -> Vec<String> {
+    pub fn all_members(&self, stack: &PlannedStack) -> Vec<String> {
         let used = |ix: &usize| {
             stack.arrays.iter().any(|array| array.drives.contains(ix) || array.spares.contains(ix))
         };
@@ -253,15 +255,15 @@ impl Names {
     }
 
     /// The devices of arrays.
-    pub fn arrays(&self, stack: &Stack) -> Vec<String> {
-        let arrays = stack.arrays.iter().enumerate().filter(|(_, array)| array.shape != Shape::Plain);
+    pub fn arrays(&self, stack: &PlannedStack) -> Vec<String> {
+        let arrays = stack.arrays.iter().enumerate().filter(|(_, array)| array.shape != PlanShape::Plain);
         arrays.map(|(ix, _)| self.array_device(ix)).collect()
     }
 
     /// What becomes physical volumes, one list by array.
-    pub fn physical(&self, stack: &Stack) -> Vec<Vec<String>> {
+    pub fn physical(&self, stack: &PlannedStack) -> Vec<Vec<String>> {
         let of = |(ix, array): (usize, &ArrayPlan)| match array.shape {
-            Shape::Plain => self.members(array),
+            PlanShape::Plain => self.members(array),
             _ => vec![self.array_device(ix)],
         };
         stack.arrays.iter().enumerate().map(of).collect()
@@ -269,10 +271,10 @@ impl Names {
 }
 
 /// What the slowest of some drives moves in a second; `disk` says where on a disk.
-fn slowest(drives: &[Drive], disk: fn(&Disk) -> u64) -> u64 {
+fn slowest(drives: &[Drive], disk: fn(&DiskFigures) -> u64) -> u64 {
     let of = |drive: &Drive| match &drive.media {
-        Media::Flash(flash) => flash.write_bytes_per_second,
-        Media::Disk(facts) => disk(facts),
+        MediaFigures::Flash(flash) => flash.write_bytes_per_second,
+        MediaFigures::Disk(facts) => disk(facts),
     };
     drives.iter().map(of).min().unwrap_or(0)
 }
@@ -282,11 +284,11 @@ pub fn mean_bytes_per_second(drives: &[Drive]) -> f64 {
     slowest(drives, |disk| disk.outer_bytes_per_second.midpoint(disk.inner_bytes_per_second)) as f64
 }
 
-impl Report {
+impl PlanDocument {
     pub fn new(
-        asked: &Asked,
+        asked: &PlanRequest,
         all: &[Known],
-        (names, file_system): (&Names, &FileSystem),
+        (names, file_system): (&Names, &FileSystemOptions),
         applied: Option<Applied>,
         units: Units,
     ) -> Self {
@@ -327,15 +329,15 @@ impl Report {
 }
 
 fn plan(
-    asked: &Asked,
+    asked: &PlanRequest,
     best: &Known,
-    (names, file_system): (&Names, &FileSystem),
+    (names, file_system): (&Names, &FileSystemOptions),
     units: Units,
 ) -> PlanReport {
     let (wish, stack) = (&asked.wish, &best.ranked.candidate.stack);
     let speed = slowest(&asked.drives, |disk| disk.outer_bytes_per_second);
     let caches: Vec<Option<Cache>> =
-        stack.arrays.iter().map(|array| Stack::cache(array, speed, asked.memory_bytes)).collect();
+        stack.arrays.iter().map(|array| PlannedStack::cache(array, speed, asked.memory_bytes)).collect();
     let entries: Vec<_> = caches.iter().map(|cache| cache.map(|cache| cache.entries)).collect();
     let arrays = stack.arrays.iter().zip(&caches).enumerate();
     PlanReport {
@@ -372,9 +374,14 @@ fn plan(
     }
 }
 
-fn array_report(asked: &Asked, array: &ArrayPlan, cache: Option<Cache>, name: String) -> ArrayReport {
-    let plain = array.shape == Shape::Plain;
-    ArrayReport {
+fn array_report(
+    asked: &PlanRequest,
+    array: &ArrayPlan,
+    cache: Option<Cache>,
+    name: String,
+) -> PlannedArrayReport {
+    let plain = array.shape == PlanShape::Plain;
+    PlannedArrayReport {
         name,
         level: array.shape.level().name(),
         layout: array.shape.layout(),
@@ -396,9 +403,9 @@ fn array_report(asked: &Asked, array: &ArrayPlan, cache: Option<Cache>, name: St
     }
 }
 
-fn file_system_report(file_system: FileSystem) -> FileSystemReport {
+fn file_system_report(file_system: FileSystemOptions) -> FileSystemReport {
     match file_system {
-        FileSystem::Xfs(xfs) => FileSystemReport::Xfs {
+        FileSystemOptions::Xfs(xfs) => FileSystemReport::Xfs {
             su_bytes: xfs.stripe.map(|(unit, _)| unit),
             sw: xfs.stripe.map(|(_, width)| width),
             agcount: xfs.groups,
@@ -408,7 +415,7 @@ fn file_system_report(file_system: FileSystem) -> FileSystemReport {
             inode_bytes: xfs.inode_bytes,
             mount_options: xfs.mount,
         },
-        FileSystem::Ext4(ext4) => FileSystemReport::Ext4 {
+        FileSystemOptions::Ext4(ext4) => FileSystemReport::Ext4 {
             stride_blocks: ext4.stride.map(|(stride, _)| stride),
             stripe_width_blocks: ext4.stride.map(|(_, width)| width),
             bytes_per_inode: ext4.bytes_per_inode,

@@ -2,14 +2,14 @@
 
 use wattle_control::units::Units;
 
-use super::report::{CandidateReport, Report, TrialReport};
+use super::report::{CandidateReport, PlanDocument, TrialReport};
 use crate::output::Screen;
 use crate::output::text::{printable, table};
 
 /// Lines of the table of candidates.
 const CANDIDATES_MAX: usize = 12;
 
-pub fn render(report: &Report, screen: Screen) -> String {
+pub fn render(report: &PlanDocument, screen: Screen) -> String {
     let Screen { units, style, .. } = screen;
     let best = &report.candidates[0];
     let mut text = format!("{}\n", style.bold(&headline(report, best, units)));
@@ -52,7 +52,7 @@ pub fn render(report: &Report, screen: Screen) -> String {
     text
 }
 
-fn headline(report: &Report, best: &CandidateReport, units: Units) -> String {
+fn headline(report: &PlanDocument, best: &CandidateReport, units: Units) -> String {
     let mut models: Vec<&str> = report.drives.iter().map(|drive| drive.model.as_str()).collect();
     models.dedup();
     let mut parts =
@@ -63,7 +63,7 @@ fn headline(report: &Report, best: &CandidateReport, units: Units) -> String {
 }
 
 /// The best chunk of each kind.
-fn candidates(report: &Report, units: Units) -> Vec<Vec<String>> {
+fn candidates(report: &PlanDocument, units: Units) -> Vec<Vec<String>> {
     let heading =
         ["", "chunk", "room", "IOPS", "MB/s", "p99", "degraded", "rebuilding", "whole after", "loss/year"];
     let mut rows = vec![heading.map(str::to_owned).to_vec()];

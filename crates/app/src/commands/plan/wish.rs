@@ -2,9 +2,9 @@
 
 use clap::Parser;
 use serde::Serialize;
-use wattle_advise::drives::{Drive, Media, ModelDrive};
+use wattle_advise::drives::{Drive, MediaFigures, ModelDrive};
 use wattle_advise::plan::{
-    Consistency, FileSystemKind, Level, NAMED, Named, Reliability, Shape, Wish, Workload,
+    FileSystemKind, NAMED, Named, PlanLevel, PlanShape, PowerCutCover, Reliability, Wish, Workload,
 };
 use wattle_control::Problem;
 use wattle_control::members::look_all;
@@ -32,7 +32,7 @@ pub struct Assumed {
 
 /// Everything that a plan is made of.
 #[derive(Debug, Clone)]
-pub struct Asked {
+pub struct PlanRequest {
     pub wish: Wish,
     /// The drives, each with its size.
     pub drives: Vec<Drive>,
@@ -52,7 +52,7 @@ pub struct Asked {
 
 /// # Errors
 /// Something is missing, is no such thing, or does not fit the rest.
-pub fn asked(args: &PlanArgs) -> Result<Asked, Problem> {
+pub fn asked(args: &PlanArgs) -> Result<PlanRequest, Problem> {
     let mut assumed = Vec::new();
     // It goes into commands, and into the names of groups and directories.
     let plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
@@ -63,13 +63,13 @@ pub fn asked(args: &PlanArgs) -> Result<Asked, Problem> {
         return Err(usage(format!("--name {}: expected up to 24 letters, digits, - and _", args.name)));
     }
     let (names, models, drives) = drives(args)?;
-    let rotational = drives.iter().any(|drive| matches!(drive.media, Media::Disk(_)));
+    let rotational = drives.iter().any(|drive| matches!(drive.media, MediaFigures::Disk(_)));
     let mut assume = |what, value: String, because, option| {
         assumed.push(Assumed { what, value, because, option });
     };
     let level = args.level.as_deref().map(level).transpose()?;
     let survive = args.survive.unwrap_or_else(|| {
-        let can = drives.len() > 1 && !matches!(level, Some(Level::None | Level::Raid0));
+        let can = drives.len() > 1 && !matches!(level, Some(PlanLevel::None | PlanLevel::Raid0));
         let because =
             if can { "one drive fails sooner or later" } else { "there is no redundancy to be had" };
         assume("failures to survive", u32::from(can).to_string(), because, "--survive");
@@ -179,15 +179,15 @@ pub fn asked(args: &PlanArgs) -> Result<Asked, Problem> {
         layout: args.layout.as_deref().map(layout).transpose()?,
         chunk_bytes: args.chunk.map(|size| size.0),
         consistency: args.consistency.map(|policy| match policy {
-            ConsistencyArg::Resync => Consistency::Resync,
-            ConsistencyArg::Bitmap => Consistency::Bitmap,
-            ConsistencyArg::Ppl => Consistency::Ppl,
+            ConsistencyArg::Resync => PowerCutCover::Resync,
+            ConsistencyArg::Bitmap => PowerCutCover::Bitmap,
+            ConsistencyArg::Ppl => PowerCutCover::Ppl,
         }),
         file_system,
         cores,
     };
     let workload_line = line.to_owned();
-    Ok(Asked {
+    Ok(PlanRequest {
         wish,
         drives,
         names,
@@ -211,16 +211,16 @@ fn part(option: &str, value: Option<f64>, most: f64) -> Result<Option<f64>, Prob
     }
 }
 
-fn level(text: &str) -> Result<Level, Problem> {
+fn level(text: &str) -> Result<PlanLevel, Problem> {
     let name = text.strip_prefix("raid").unwrap_or(text);
-    Level::ALL
+    PlanLevel::ALL
         .into_iter()
         .find(|level| level.name() == name)
         .ok_or_else(|| usage(format!("--level {text}: expected none, 0, 1, 5, 6 or 10")))
 }
 
-fn layout(text: &str) -> Result<Shape, Problem> {
-    Shape::of_layout(text).ok_or_else(|| {
+fn layout(text: &str) -> Result<PlanShape, Problem> {
+    PlanShape::of_layout(text).ok_or_else(|| {
         usage(format!("--layout {text}: expected n, f or o and how many copies, like n2, f2 or o3"))
     })
 }

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use wattle_control::MemberId;
 use wattle_control::lvm::GroupScan;
-use wattle_control::scan::Origin;
+use wattle_control::scan::MemberOrigin;
 use wattle_control::{MemberScan, Stack};
 use wattle_engine::units::SECTOR_BYTES;
 use wattle_server::protocol::ErrorReport;
@@ -13,7 +13,7 @@ use crate::output::text::printable;
 
 /// A volume group.
 #[derive(Serialize)]
-pub struct GroupReport {
+pub struct ScannedGroupReport {
     name: String,
     uuid: String,
     seqno: u64,
@@ -39,7 +39,7 @@ struct PhysicalReport {
 
 /// Something that can be named with `-V`.
 #[derive(Serialize)]
-pub struct VolumeReport {
+pub struct ScannedVolumeReport {
     name: String,
     /// `array`, `logical`, `partition`, `drive`; absent if it cannot be opened.
     kind: Option<&'static str>,
@@ -55,11 +55,11 @@ pub struct VolumeReport {
     problem: Option<ErrorReport>,
 }
 
-pub fn groups(stack: &Stack) -> Vec<GroupReport> {
+pub fn groups(stack: &Stack) -> Vec<ScannedGroupReport> {
     stack.groups.iter().map(|group| group_report(stack, group)).collect()
 }
 
-fn group_report(stack: &Stack, group: &GroupScan) -> GroupReport {
+fn group_report(stack: &Stack, group: &GroupScan) -> ScannedGroupReport {
     let extent_bytes = group.vg.extent_sectors.saturating_mul(SECTOR_BYTES);
     let bytes = |extents: u64| extents.saturating_mul(extent_bytes);
     let physical = group.vg.pvs.iter().zip(&group.devices).map(|(pv, device)| PhysicalReport {
@@ -70,7 +70,7 @@ fn group_report(stack: &Stack, group: &GroupScan) -> GroupReport {
         free_bytes: bytes(free_extents(group, &pv.name)),
     });
     let physical_volumes: Vec<_> = physical.collect();
-    GroupReport {
+    ScannedGroupReport {
         name: group.vg.name.clone(),
         uuid: group.vg.id.to_string(),
         seqno: group.vg.seqno,
@@ -91,14 +91,14 @@ pub fn free_extents(group: &GroupScan, pv: &str) -> u64 {
     group.vg.free_extents(pv).iter().map(|run| run.end.saturating_sub(run.start)).sum()
 }
 
-pub fn volumes(stack: &Stack) -> Vec<VolumeReport> {
-    let report = |volume: wattle_control::stack::Volume| {
+pub fn volumes(stack: &Stack) -> Vec<ScannedVolumeReport> {
+    let report = |volume: wattle_control::stack::NamedVolume| {
         let seen = volume.member.as_ref().ok().map(|&ix| &stack.scan.members[ix]);
         let logical = match seen.map(|seen| seen.origin) {
-            Some(Origin::Logical { group, volume }) => Some((&stack.groups[group], volume)),
+            Some(MemberOrigin::Logical { group, volume }) => Some((&stack.groups[group], volume)),
             _ => None,
         };
-        VolumeReport {
+        ScannedVolumeReport {
             kind: seen.map(|seen| kind(seen.origin)),
             size_bytes: seen.map(|seen| seen.member.device.size_bytes()),
             segments: logical.map(|(group, volume)| segment_types(group, volume)).unwrap_or_default(),
@@ -112,12 +112,12 @@ pub fn volumes(stack: &Stack) -> Vec<VolumeReport> {
     stack.volumes().into_iter().map(report).collect()
 }
 
-fn kind(origin: Origin) -> &'static str {
+fn kind(origin: MemberOrigin) -> &'static str {
     match origin {
-        Origin::Given => "drive",
-        Origin::Partition { .. } => "partition",
-        Origin::Array(_) => "array",
-        Origin::Logical { .. } => "logical",
+        MemberOrigin::Given => "drive",
+        MemberOrigin::Partition { .. } => "partition",
+        MemberOrigin::Array(_) => "array",
+        MemberOrigin::Logical { .. } => "logical",
     }
 }
 
@@ -125,7 +125,9 @@ pub fn segment_types(group: &GroupScan, volume: usize) -> Vec<String> {
     let mut types: Vec<String> = Vec::new();
     for segment in &group.vg.lvs[volume].segments {
         let name = match &segment.kind {
-            wattle_format::lvm::Kind::Striped { stripes, .. } if stripes.len() == 1 => "linear".to_owned(),
+            wattle_format::lvm::SegmentKind::Striped { stripes, .. } if stripes.len() == 1 => {
+                "linear".to_owned()
+            }
             kind => kind.name().to_owned(),
         };
         if !types.contains(&name) {
@@ -143,9 +145,9 @@ fn signatures(seen: &MemberScan) -> Vec<String> {
 pub fn tree(stack: &Stack, screen: Screen) -> Option<String> {
     let layered = stack.scan.members.iter().any(|seen| {
         seen.table.is_some()
-            || (!matches!(seen.origin, Origin::Given)
+            || (!matches!(seen.origin, MemberOrigin::Given)
                 && (!seen.signatures.is_empty() || seen.facts.is_some()))
-            || matches!(seen.origin, Origin::Logical { .. })
+            || matches!(seen.origin, MemberOrigin::Logical { .. })
     });
     if !layered && stack.groups.is_empty() {
         return None;
@@ -202,7 +204,7 @@ impl Drawing<'_> {
         let members = scan
             .members
             .ids()
-            .filter(|&ix| scan.members[ix].origin == Origin::Given && scan.members[ix].facts.is_none())
+            .filter(|&ix| scan.members[ix].origin == MemberOrigin::Given && scan.members[ix].facts.is_none())
             .map(Node::Member);
         let arrays = (0..scan.arrays.len()).map(Node::Array);
         let groups = (0..self.stack.groups.len()).map(Node::Group);
@@ -216,13 +218,14 @@ impl Drawing<'_> {
     /// What is drawn below a node.
     fn held_by(&self, node: &Node) -> Vec<Node> {
         let scan = &self.stack.scan;
-        let members = |origin: &dyn Fn(Origin) -> bool| -> Vec<Node> {
+        let members = |origin: &dyn Fn(MemberOrigin) -> bool| -> Vec<Node> {
             let found = scan.members.ids().filter(|&ix| origin(scan.members[ix].origin));
             found.map(Node::Member).collect()
         };
         match *node {
             Node::Member(ix) => {
-                let mut held = members(&|origin| matches!(origin, Origin::Partition { of, .. } if of == ix));
+                let mut held =
+                    members(&|origin| matches!(origin, MemberOrigin::Partition { of, .. } if of == ix));
                 // What lies on several things is drawn below none of them.
                 let groups = self.stack.groups.iter().enumerate();
                 held.extend(
@@ -237,14 +240,14 @@ impl Drawing<'_> {
                 held
             }
             Node::Array(array) => {
-                let content = members(&|origin| origin == Origin::Array(array));
+                let content = members(&|origin| origin == MemberOrigin::Array(array));
                 // Its content is drawn on its own line.
                 content.iter().flat_map(|content| self.held_by(content)).collect()
             }
             Node::Group(group) => {
                 let volumes = self.stack.groups[group].vg.lvs.iter().enumerate();
                 let node = |volume: usize| {
-                    let origin = Origin::Logical { group, volume };
+                    let origin = MemberOrigin::Logical { group, volume };
                     let found = scan.members.find(|member| member.origin == origin);
                     found.map_or(Node::Unopened { group, volume }, Node::Member)
                 };
@@ -270,7 +273,8 @@ impl Drawing<'_> {
             Node::Array(ix) => {
                 let array = &self.stack.scan.arrays[ix];
                 let level = wattle_engine::geometry::Level::from_md(array.assembly.array.level);
-                let content = self.stack.scan.members.iter().find(|seen| seen.origin == Origin::Array(ix));
+                let content =
+                    self.stack.scan.members.iter().find(|seen| seen.origin == MemberOrigin::Array(ix));
                 let mut what = vec![format!(
                     "{} {}",
                     level.map_or_else(|| "array".to_owned(), |level| level.to_string()),
@@ -319,14 +323,14 @@ impl Drawing<'_> {
         let Screen { units, style, .. } = self.screen;
         let mut what = vec![units.show_capacity(seen.member.device.size_bytes())];
         match seen.origin {
-            Origin::Logical { group, volume } => {
+            MemberOrigin::Logical { group, volume } => {
                 let group = &self.stack.groups[group];
                 what.push(segment_types(group, volume).join(" and "));
                 if group.volumes[volume].partial {
                     what.push(style.yellow("partly on missing physical volumes"));
                 }
             }
-            Origin::Partition { of, number } => {
+            MemberOrigin::Partition { of, number } => {
                 let table = self.stack.scan.members[of].table.as_ref();
                 let partition =
                     table.and_then(|table| table.partitions.iter().find(|found| found.number == number));
@@ -335,7 +339,7 @@ impl Drawing<'_> {
                     partition.and_then(|partition| partition.name.clone()).map(|name| printable(&name)),
                 );
             }
-            Origin::Given | Origin::Array(_) => {}
+            MemberOrigin::Given | MemberOrigin::Array(_) => {}
         }
         if let Some(facts) = &seen.facts {
             what.push(format!("member of {}", printable(facts.superblock.short_name())));

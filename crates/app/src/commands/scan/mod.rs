@@ -7,7 +7,7 @@ use serde::Serialize;
 use wattle_control::MemberId;
 use wattle_control::compat::{Compatibility, compatibility};
 use wattle_control::lvm::GroupScan;
-use wattle_control::scan::Origin;
+use wattle_control::scan::MemberOrigin;
 use wattle_control::stack::Purpose;
 use wattle_control::{Access, ArrayScan, Assembly, Code, MemberScan, Problem, Scan, Slot, Stack, SyncState};
 use wattle_engine::geometry::{Level, layout_name};
@@ -23,15 +23,15 @@ use crate::members;
 use crate::output::text::{printable, table};
 use crate::output::{self, Screen};
 use crate::volumes;
-use layers::{GroupReport, VolumeReport};
+use layers::{ScannedGroupReport, ScannedVolumeReport};
 
 #[derive(Serialize)]
 struct Report {
     schema_version: u32,
     arrays: Vec<ArrayReport>,
-    groups: Vec<GroupReport>,
+    groups: Vec<ScannedGroupReport>,
     /// What can be named with `-V`.
-    volumes: Vec<VolumeReport>,
+    volumes: Vec<ScannedVolumeReport>,
     members: Vec<MemberReport>,
 }
 
@@ -147,7 +147,7 @@ fn first_problem(stack: &Stack) -> Option<Problem> {
     let scan = &stack.scan;
     // Of a volume that is not all there it is no news that some of it cannot be read.
     let is_partial = |member: &&MemberScan| match member.origin {
-        Origin::Logical { group, volume } => stack.groups[group].volumes[volume].partial,
+        MemberOrigin::Logical { group, volume } => stack.groups[group].volumes[volume].partial,
         _ => false,
     };
     let of_members = scan.members.iter().filter(|member| !is_partial(member));
@@ -173,10 +173,9 @@ fn partly_missing(group: &GroupScan) -> Option<Problem> {
 fn report(stack: &Stack) -> Report {
     let scan = &stack.scan;
     // Layers are volumes.
-    let members = scan
-        .members
-        .ids()
-        .filter(|&ix| matches!(scan.members[ix].origin, Origin::Given | Origin::Partition { .. }));
+    let members = scan.members.ids().filter(|&ix| {
+        matches!(scan.members[ix].origin, MemberOrigin::Given | MemberOrigin::Partition { .. })
+    });
     Report {
         schema_version: SCHEMA_VERSION,
         arrays: scan.arrays.iter().map(|array| array_report(scan, array)).collect(),
@@ -278,7 +277,7 @@ fn member_report(scan: &Scan, ix: MemberId) -> MemberReport {
         problem: member.problem.as_ref().map(ErrorReport::from),
         in_tree: member.table.is_some()
             || member.physical.is_some()
-            || matches!(member.origin, Origin::Partition { .. }),
+            || matches!(member.origin, MemberOrigin::Partition { .. }),
     }
 }
 

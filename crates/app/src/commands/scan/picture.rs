@@ -5,13 +5,13 @@ use std::path::Path;
 
 use wattle_control::MemberId;
 use wattle_control::lvm::GroupScan;
-use wattle_control::scan::Origin;
+use wattle_control::scan::MemberOrigin;
 use wattle_control::{Access, ArrayScan, Code, MemberScan, Problem, Stack, Verdict};
 use wattle_engine::geometry::Level;
 
 use super::layers::{free_extents, plain_signatures, segment_types};
 use crate::output::Screen;
-use crate::output::plot::{Layer, Layers, Tone, svg};
+use crate::output::plot::{Layer, LayerPlot, Tone, svg};
 use crate::output::text::printable;
 
 /// Writes the picture.
@@ -50,7 +50,7 @@ impl Boxes {
 }
 
 /// Layer by layer, in the order in which they were found: below comes before above.
-fn picture(stack: &Stack, screen: Screen) -> Layers {
+fn picture(stack: &Stack, screen: Screen) -> LayerPlot {
     let members = &stack.scan.members;
     let mut boxes = Boxes::default();
     let (mut arrays, mut groups) = (vec![None; stack.scan.arrays.len()], vec![None; stack.groups.len()]);
@@ -61,14 +61,14 @@ fn picture(stack: &Stack, screen: Screen) -> Layers {
             members.entries().filter(|(ix, _)| !boxes.members.contains_key(ix)).collect::<Vec<_>>()
         {
             let drawn = match seen.origin {
-                Origin::Given => Some(member(&mut boxes, stack, ix, Vec::new(), screen)),
-                Origin::Partition { of, .. } => boxes
+                MemberOrigin::Given => Some(member(&mut boxes, stack, ix, Vec::new(), screen)),
+                MemberOrigin::Partition { of, .. } => boxes
                     .members
                     .get(&of)
                     .copied()
                     .map(|below| member(&mut boxes, stack, ix, vec![below], screen)),
-                Origin::Array(array) => arrays[array],
-                Origin::Logical { group, volume } => groups[group]
+                MemberOrigin::Array(array) => arrays[array],
+                MemberOrigin::Logical { group, volume } => groups[group]
                     .map(|below| logical(&mut boxes, stack, seen, (group, volume), below, screen)),
             };
             boxes.members.extend(drawn.map(|drawn| (ix, drawn)));
@@ -92,7 +92,7 @@ fn picture(stack: &Stack, screen: Screen) -> Layers {
     for (found, below) in stack.groups.iter().zip(&groups) {
         unopened(&mut boxes, found, *below, screen);
     }
-    Layers { title: "what lies on what".to_owned(), boxes: boxes.boxes }
+    LayerPlot { title: "what lies on what".to_owned(), boxes: boxes.boxes }
 }
 
 fn member(boxes: &mut Boxes, stack: &Stack, ix: MemberId, on: Vec<usize>, screen: Screen) -> usize {
@@ -122,7 +122,7 @@ fn verdict(stack: &Stack, ix: MemberId) -> Option<&Verdict> {
 fn array(boxes: &mut Boxes, stack: &Stack, (ix, found): (usize, &ArrayScan), screen: Screen) -> usize {
     let assembly = &found.assembly;
     let level = Level::from_md(assembly.array.level);
-    let content = stack.scan.members.iter().find(|seen| seen.origin == Origin::Array(ix));
+    let content = stack.scan.members.iter().find(|seen| seen.origin == MemberOrigin::Array(ix));
     let health = super::health(assembly);
     let tone = match &assembly.access {
         Access::Refused(_) => Tone::Unusable,

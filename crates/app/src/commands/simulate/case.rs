@@ -2,8 +2,10 @@
 
 use wattle_advise::drives::{Drive, ModelDrive};
 use wattle_control::{Code, Problem};
-use wattle_engine::geometry::{Kind, Level, default_layout, parse_layout};
-use wattle_modelled::{DATA_OFFSET, Guard, Load, Ramp, Setup, Study, member_bytes_max, used_up};
+use wattle_engine::geometry::{Level, LevelKind, default_layout, parse_layout};
+use wattle_modelled::{
+    DATA_OFFSET, Load, ModelledSetup, Ramp, Study, WriteHoleGuard, member_bytes_max, used_up,
+};
 
 use super::usage;
 use crate::cli::{ConsistencyArg, LoadArgs, SimulateArgs};
@@ -19,7 +21,7 @@ const IN_FLIGHT_BYTES_MAX: u64 = 4 << 30;
 
 /// What is simulated.
 #[derive(Debug, Clone)]
-pub struct Case {
+pub struct SimulatedCase {
     /// What is different about it: key and value of each sweep.
     pub swept: Vec<(String, String)>,
     /// The array and the load.
@@ -30,7 +32,7 @@ pub struct Case {
     pub rebuild: bool,
 }
 
-impl Case {
+impl SimulatedCase {
     /// # Errors
     /// Something is missing, is no such thing, or does not fit the rest.
     pub fn new(args: &SimulateArgs) -> Result<Self, Problem> {
@@ -54,7 +56,7 @@ impl Case {
                 "--member-size {member_bytes}: the smallest drive has room for {room} bytes of data"
             )));
         }
-        let setup = Setup {
+        let setup = ModelledSetup {
             level,
             layout,
             members,
@@ -100,13 +102,13 @@ fn cache_bytes(args: &SimulateArgs) -> Result<Option<usize>, Problem> {
     }
 }
 
-fn guard(consistency: Option<ConsistencyArg>, level: Level) -> Guard {
+fn guard(consistency: Option<ConsistencyArg>, level: Level) -> WriteHoleGuard {
     match consistency {
-        Some(ConsistencyArg::Resync) => Guard::Resync,
-        Some(ConsistencyArg::Bitmap) => Guard::Bitmap,
-        Some(ConsistencyArg::Ppl) => Guard::Ppl,
-        None if level.kind() == Kind::Striped => Guard::Resync,
-        None => Guard::Bitmap,
+        Some(ConsistencyArg::Resync) => WriteHoleGuard::Resync,
+        Some(ConsistencyArg::Bitmap) => WriteHoleGuard::Bitmap,
+        Some(ConsistencyArg::Ppl) => WriteHoleGuard::Ppl,
+        None if level.kind() == LevelKind::Striped => WriteHoleGuard::Resync,
+        None => WriteHoleGuard::Bitmap,
     }
 }
 

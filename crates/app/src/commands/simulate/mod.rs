@@ -15,9 +15,9 @@ use wattle_modelled::MeasureError;
 
 use crate::cli::SimulateArgs;
 use crate::output::{self, Screen};
-use case::Case;
+use case::SimulatedCase;
 pub use case::load as load_of;
-use report::{Report, RunReport};
+use report::{RunReport, SimulateReport};
 
 /// # Errors
 /// What was asked for cannot exist, or a plot cannot be written.
@@ -31,7 +31,7 @@ pub fn run(args: &SimulateArgs, screen: Screen) -> Result<(), Problem> {
     let swept = !args.sweep.is_empty();
     let runs = measure(&cases)?;
     draw::write(args, || draw::chart(&runs))?;
-    let report = Report::new(runs);
+    let report = SimulateReport::new(runs);
     match (args.json.json, swept) {
         (true, _) => output::print_json(&report),
         (false, true) => output::print(&text::table_of(&report.runs, screen)),
@@ -43,7 +43,7 @@ pub fn run(args: &SimulateArgs, screen: Screen) -> Result<(), Problem> {
 ///
 /// # Errors
 /// One cannot be measured.
-fn measure(cases: &[Case]) -> Result<Vec<RunReport>, Problem> {
+fn measure(cases: &[SimulatedCase]) -> Result<Vec<RunReport>, Problem> {
     let mut runs = Vec::new();
     for (number, case) in cases.iter().enumerate() {
         output::progress(Some(&format!("simulating {} of {}", number + 1, cases.len())));

@@ -3,20 +3,20 @@
 use serde::Serialize;
 use wattle_engine::geometry::layout_name;
 use wattle_engine::units::SECTOR_BYTES;
-use wattle_modelled::{BesideRebuild, Finding, Guard, Histogram, MemberUse};
+use wattle_modelled::{BesideRebuild, Histogram, MemberUse, StudyResult, WriteHoleGuard};
 use wattle_server::protocol::SCHEMA_VERSION;
 
-use super::case::Case;
-use crate::commands::plans::PlanReport;
+use super::case::SimulatedCase;
+use crate::commands::plans::RowPlanReport;
 
 /// The whole report.
 #[derive(Debug, Serialize)]
-pub struct Report {
+pub struct SimulateReport {
     pub schema_version: u32,
     pub runs: Vec<RunReport>,
 }
 
-impl Report {
+impl SimulateReport {
     pub fn new(runs: Vec<RunReport>) -> Self {
         Self { schema_version: SCHEMA_VERSION, runs }
     }
@@ -28,7 +28,7 @@ pub struct RunReport {
     /// Keys and values that differ between runs.
     #[serde(skip)]
     pub swept: Vec<(String, String)>,
-    pub array: ArrayReport,
+    pub array: SimulatedArrayReport,
     pub workload: WorkloadReport,
     pub iops: f64,
     pub read_iops: f64,
@@ -39,10 +39,10 @@ pub struct RunReport {
     pub efficiency: f64,
     /// Bytes per second.
     pub bandwidth: f64,
-    pub lat_us: LatencyReport,
-    pub read_lat_us: LatencyReport,
-    pub write_lat_us: LatencyReport,
-    pub members: Vec<MemberReport>,
+    pub lat_us: SimulatedLatencyReport,
+    pub read_lat_us: SimulatedLatencyReport,
+    pub write_lat_us: SimulatedLatencyReport,
+    pub members: Vec<SimulatedMemberReport>,
     /// drives, pre-reads, slow-member, uneven, depth, flushes, log or order.
     pub held_back_by: &'static str,
     /// The same in words.
@@ -51,7 +51,7 @@ pub struct RunReport {
     pub steady: Option<bool>,
     pub ramp_secs: f64,
     pub runtime_secs: f64,
-    pub plans: PlanReport,
+    pub plans: RowPlanReport,
     /// How it is while a member is rebuilt, if that was asked for. All else is of the same array
     /// with nothing being done about it.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -68,14 +68,14 @@ pub struct RebuildReport {
     pub iops: f64,
     /// `iops`, as a part of that without.
     pub iops_ratio: f64,
-    pub lat_us: LatencyReport,
+    pub lat_us: SimulatedLatencyReport,
     /// The 99th percentile, as a multiple of that without.
     pub p99_ratio: f64,
     pub steady: Option<bool>,
 }
 
 #[derive(Debug, Clone, Serialize)]
-pub struct ArrayReport {
+pub struct SimulatedArrayReport {
     pub level: String,
     pub layout: Option<String>,
     pub members: u32,
@@ -109,7 +109,7 @@ pub struct WorkloadReport {
 
 /// Of the requests counted, in microseconds.
 #[derive(Debug, Clone, Copy, Serialize)]
-pub struct LatencyReport {
+pub struct SimulatedLatencyReport {
     pub mean: f64,
     pub p50: f64,
     pub p99: f64,
@@ -118,7 +118,7 @@ pub struct LatencyReport {
 }
 
 #[derive(Debug, Clone, Serialize)]
-pub struct MemberReport {
+pub struct SimulatedMemberReport {
     pub slot: usize,
     pub drive: String,
     /// Part of the time it was at work.
@@ -132,7 +132,7 @@ pub struct MemberReport {
 }
 
 impl RunReport {
-    pub fn new(case: &Case, finding: &Finding, beside: Option<&BesideRebuild>) -> Self {
+    pub fn new(case: &SimulatedCase, finding: &StudyResult, beside: Option<&BesideRebuild>) -> Self {
         let measured = &finding.measured;
         let seconds = measured.window.as_secs_f64();
         Self {
@@ -161,13 +161,13 @@ impl RunReport {
             steady: measured.ramped.steady,
             ramp_secs: measured.ramped.took.as_secs_f64(),
             runtime_secs: seconds,
-            plans: PlanReport::between(&measured.counters[0], &measured.counters[1]),
+            plans: RowPlanReport::between(&measured.counters[0], &measured.counters[1]),
             rebuild: beside.map(|beside| rebuild(finding, beside)),
         }
     }
 }
 
-fn rebuild(without: &Finding, beside: &BesideRebuild) -> RebuildReport {
+fn rebuild(without: &StudyResult, beside: &BesideRebuild) -> RebuildReport {
     let (with, without) = (&beside.measured, &without.measured);
     let (lat_us, before) = (latency(&with.all()), latency(&without.all()));
     RebuildReport {
@@ -181,10 +181,10 @@ fn rebuild(without: &Finding, beside: &BesideRebuild) -> RebuildReport {
     }
 }
 
-fn array(case: &Case, finding: &Finding) -> ArrayReport {
+fn array(case: &SimulatedCase, finding: &StudyResult) -> SimulatedArrayReport {
     let (setup, geometry) = (&case.study.setup, &finding.geometry);
     let chunk_bytes = geometry.chunk().0 * SECTOR_BYTES;
-    ArrayReport {
+    SimulatedArrayReport {
         level: setup.level.to_string(),
         layout: layout_name(setup.level, setup.layout),
         members: setup.members,
@@ -193,10 +193,10 @@ fn array(case: &Case, finding: &Finding) -> ArrayReport {
         member_bytes: setup.member_bytes,
         size_bytes: geometry.array_sectors().0 * SECTOR_BYTES,
         consistency: match setup.guard {
-            Guard::None => "none",
-            Guard::Resync => "resync",
-            Guard::Bitmap => "bitmap",
-            Guard::Ppl => "ppl",
+            WriteHoleGuard::None => "none",
+            WriteHoleGuard::Resync => "resync",
+            WriteHoleGuard::Bitmap => "bitmap",
+            WriteHoleGuard::Ppl => "ppl",
         },
         drives: case.drives.clone(),
         cores: setup.cores,
@@ -204,7 +204,7 @@ fn array(case: &Case, finding: &Finding) -> ArrayReport {
     }
 }
 
-fn workload(case: &Case) -> WorkloadReport {
+fn workload(case: &SimulatedCase) -> WorkloadReport {
     let load = &case.study.load;
     WorkloadReport {
         rw: load.rw.name(),
@@ -221,10 +221,10 @@ fn workload(case: &Case) -> WorkloadReport {
     }
 }
 
-fn latency(histogram: &Histogram) -> LatencyReport {
+fn latency(histogram: &Histogram) -> SimulatedLatencyReport {
     let micros = |time: std::time::Duration| time.as_nanos() as f64 / 1000.0;
     let percentile = |percent| micros(histogram.percentile(percent));
-    LatencyReport {
+    SimulatedLatencyReport {
         mean: micros(histogram.mean()),
         p50: percentile(50.0),
         p99: percentile(99.0),
@@ -233,8 +233,8 @@ fn latency(histogram: &Histogram) -> LatencyReport {
     }
 }
 
-fn member(slot: usize, drive: &str, used: &MemberUse) -> MemberReport {
-    MemberReport {
+fn member(slot: usize, drive: &str, used: &MemberUse) -> SimulatedMemberReport {
+    SimulatedMemberReport {
         slot,
         drive: drive.to_owned(),
         util: used.busy,

@@ -1,14 +1,14 @@
 //! Published studies of Linux md arrays, as they were set up, beside what was measured then.
 
 use serde::Serialize;
-use wattle_advise::drives::{Drive, Media, Preset};
+use wattle_advise::drives::{Drive, MediaFigures, Preset};
 use wattle_advise::limits;
 use wattle_control::Problem;
 use wattle_engine::units::{SECTOR_BYTES, Sector};
-use wattle_modelled::{Rw, Setup, drive, rebuild};
+use wattle_modelled::{ModelledSetup, Rw, drive, rebuild};
 use wattle_server::protocol::SCHEMA_VERSION;
 
-use super::case::Case;
+use super::case::SimulatedCase;
 use super::report::RunReport;
 use super::text::percent;
 use super::{measure, usage};
@@ -17,7 +17,7 @@ use crate::output::plot::{Axis, Chart, Panel, Series};
 use crate::output::text::table;
 
 /// A study, done again.
-pub struct Done {
+pub struct FinishedStudy {
     pub report: serde_json::Value,
     pub text: String,
     pub chart: Chart,
@@ -27,7 +27,7 @@ pub struct Done {
 ///
 /// # Errors
 /// One of its arrays cannot be measured.
-pub fn run(preset: PresetArg, args: &SimulateArgs) -> Result<Done, Problem> {
+pub fn run(preset: PresetArg, args: &SimulateArgs) -> Result<FinishedStudy, Problem> {
     match preset {
         PresetArg::FieldNotesA => random_writes(args),
         PresetArg::FieldNotesC => rebuilds(args),
@@ -111,7 +111,7 @@ struct Plan {
 }
 
 fn measured(plans: Vec<Plan>) -> Result<Vec<StudyRun>, Problem> {
-    let cases = plans.iter().map(|plan| Case::new(&plan.args)).collect::<Result<Vec<_>, _>>()?;
+    let cases = plans.iter().map(|plan| SimulatedCase::new(&plan.args)).collect::<Result<Vec<_>, _>>()?;
     let runs = measure(&cases)?;
     let with = |(plan, run): (Plan, RunReport)| StudyRun {
         name: plan.name,
@@ -123,12 +123,12 @@ fn measured(plans: Vec<Plan>) -> Result<Vec<StudyRun>, Problem> {
     Ok(plans.into_iter().zip(runs).map(with).collect())
 }
 
-fn done(study: &str, about: &str, runs: &[StudyRun], chart: Chart) -> Done {
+fn done(study: &str, about: &str, runs: &[StudyRun], chart: Chart) -> FinishedStudy {
     let heading = ["", "md", "md, tuned", "wattle", "limit", "of it", "held back by"];
     let mut rows = vec![heading.map(str::to_owned).to_vec()];
     rows.extend(runs.iter().map(StudyRun::row));
     let report = Report { schema_version: SCHEMA_VERSION, study, runs };
-    Done {
+    FinishedStudy {
         report: serde_json::to_value(report).expect("reports have string keys"),
         text: format!("{about}\n\n{}", table("  ", &rows)),
         chart,
@@ -158,7 +158,7 @@ Random writes of 4 KiB to RAID 5 over 3 to 6 SSDs (Intel X25-M G2), 10 GB of eac
 md reached half of what the drives allow, and 85 % with a stripe cache tuned by hand. RAID 6 was measured for a short time only,
 on drives that were faster when they had rested.";
 
-fn random_writes(args: &SimulateArgs) -> Result<Done, Problem> {
+fn random_writes(args: &SimulateArgs) -> Result<FinishedStudy, Problem> {
     let base = |level: &str, members: u32| {
         let mut args = args.clone();
         args.level = Some(level.to_owned());
@@ -212,7 +212,7 @@ const LAYOUTS: [LayoutRow; 5] = [
     ("10", Some("f2"), "RAID 10 f2", [232.0, 120_000.0, 6_574.0]),
 ];
 
-fn layouts(args: &SimulateArgs) -> Result<Done, Problem> {
+fn layouts(args: &SimulateArgs) -> Result<FinishedStudy, Problem> {
     let base = |(level, layout, ..): &LayoutRow, members: u32, rw, bs, iodepth| {
         let mut args = args.clone();
         args.level = Some((*level).to_owned());
@@ -292,12 +292,12 @@ struct RebuildMember {
     queue_depth: f64,
 }
 
-fn rebuilds(args: &SimulateArgs) -> Result<Done, Problem> {
+fn rebuilds(args: &SimulateArgs) -> Result<FinishedStudy, Problem> {
     let mut args = args.clone();
     args.level = Some("5".to_owned());
     args.members = Some(7);
     args.drives = vec!["sata7200".to_owned()];
-    let case = Case::new(&args)?;
+    let case = SimulatedCase::new(&args)?;
     let drive = Preset::named("sata7200").expect("it is one of the presets").drive();
     let runs =
         (0..=QUARTERS).map(|quarter| rebuilt(&case, &drive, quarter)).collect::<Result<Vec<_>, _>>()?;
@@ -352,14 +352,14 @@ fn rebuilds(args: &SimulateArgs) -> Result<Done, Problem> {
         panels: vec![panel],
     };
     let report = Report { schema_version: SCHEMA_VERSION, study: "field-notes-c", runs: &runs };
-    Ok(Done { report: serde_json::to_value(report).expect("reports have string keys"), text, chart })
+    Ok(FinishedStudy { report: serde_json::to_value(report).expect("reports have string keys"), text, chart })
 }
 
-fn rebuilt(case: &Case, drive: &Drive, quarter: u64) -> Result<RebuildRun, Problem> {
+fn rebuilt(case: &SimulatedCase, drive: &Drive, quarter: u64) -> Result<RebuildRun, Problem> {
     let setup = case.study.setup;
     let last = setup.member_bytes - PART_BYTES;
     let at = last / QUARTERS * quarter / (1 << 20);
-    let setup = Setup {
+    let setup = ModelledSetup {
         member_bytes: PART_BYTES,
         data_offset: Sector(setup.data_offset.0 + at * (1 << 20) / SECTOR_BYTES),
         ..setup
@@ -385,15 +385,15 @@ fn rebuilt(case: &Case, drive: &Drive, quarter: u64) -> Result<RebuildRun, Probl
 }
 
 /// What counts for a rebuild: bandwidth, which falls from the outer to the inner tracks.
-fn at_place(drive: &Drive, place: f64) -> limits::Drive {
+fn at_place(drive: &Drive, place: f64) -> limits::DriveRates {
     let bandwidth = match &drive.media {
-        Media::Disk(disk) => {
+        MediaFigures::Disk(disk) => {
             let (outer, inner) = (disk.outer_bytes_per_second as f64, disk.inner_bytes_per_second as f64);
             outer + (inner - outer) * place
         }
-        Media::Flash(flash) => flash.write_bytes_per_second as f64,
+        MediaFigures::Flash(flash) => flash.write_bytes_per_second as f64,
     };
-    limits::Drive {
+    limits::DriveRates {
         reads_per_second: 0.0,
         writes_per_second: 0.0,
         read_bytes_per_second: bandwidth,

@@ -2,7 +2,7 @@
 
 use wattle_control::Problem;
 
-use super::case::Case;
+use super::case::SimulatedCase;
 use super::usage;
 use crate::cli::SimulateArgs;
 use crate::output;
@@ -40,7 +40,7 @@ pub struct Sweep {
 /// # Errors
 /// A sweep is not understood, or no case can exist. Of several, those that cannot are left out and
 /// named.
-pub fn cases(args: &SimulateArgs) -> Result<Vec<Case>, Problem> {
+pub fn cases(args: &SimulateArgs) -> Result<Vec<SimulatedCase>, Problem> {
     let sweeps = args.sweep.iter().map(|text| parse(text)).collect::<Result<Vec<_>, _>>()?;
     if let Some((first, _)) = sweeps
         .iter()
@@ -68,7 +68,7 @@ pub fn cases(args: &SimulateArgs) -> Result<Vec<Case>, Problem> {
     let mut left_out = Vec::new();
     for swept in combinations {
         match case(args, &swept) {
-            Ok(case) => cases.push(Case { swept, ..case }),
+            Ok(case) => cases.push(SimulatedCase { swept, ..case }),
             Err(problem) => left_out.push(problem),
         }
     }
@@ -81,12 +81,12 @@ pub fn cases(args: &SimulateArgs) -> Result<Vec<Case>, Problem> {
     Ok(cases)
 }
 
-fn case(args: &SimulateArgs, swept: &[(String, String)]) -> Result<Case, Problem> {
+fn case(args: &SimulateArgs, swept: &[(String, String)]) -> Result<SimulatedCase, Problem> {
     let mut args = args.clone();
     for (key, value) in swept {
         set(&mut args, key, value)?;
     }
-    Case::new(&args)
+    SimulatedCase::new(&args)
 }
 
 fn set(args: &mut SimulateArgs, key: &str, value: &str) -> Result<(), Problem> {

@@ -2,7 +2,10 @@
 
 use wattle_control::units::Units;
 
-use super::report::{ArrayReport, LatencyReport, MemberReport, RebuildReport, RunReport, WorkloadReport};
+use super::report::{
+    RebuildReport, RunReport, SimulatedArrayReport, SimulatedLatencyReport, SimulatedMemberReport,
+    WorkloadReport,
+};
 use crate::output::Screen;
 use crate::output::text::{printable, table};
 
@@ -116,7 +119,7 @@ fn span(values: impl Iterator<Item = f64>) -> String {
     }
 }
 
-fn array(array: &ArrayReport, units: Units) -> String {
+fn array(array: &SimulatedArrayReport, units: Units) -> String {
     let mut drives = array.drives.clone();
     drives.dedup();
     let mut parts = vec![format!("{} over {} x {}", array.level, array.members, drives.join(" + "))];
@@ -162,8 +165,8 @@ fn iops(run: &RunReport) -> String {
     }
 }
 
-fn latency(latency: &LatencyReport) -> String {
-    let LatencyReport { mean, p50, p99, p99_9, max } = latency;
+fn latency(latency: &SimulatedLatencyReport) -> String {
+    let SimulatedLatencyReport { mean, p50, p99, p99_9, max } = latency;
     format!("p50 {p50:.0} us, p99 {p99:.0} us, p99.9 {p99_9:.0} us, mean {mean:.0} us, longest {max:.0} us")
 }
 
@@ -176,7 +179,7 @@ fn steady(run: &RunReport) -> String {
     }
 }
 
-fn row(member: &MemberReport, units: Units) -> Vec<String> {
+fn row(member: &SimulatedMemberReport, units: Units) -> Vec<String> {
     vec![
         member.slot.to_string(),
         percent(member.util),

@@ -5,8 +5,8 @@ use wattle_control::units::Units;
 use wattle_server::events::{scrub_end, sectors};
 use wattle_server::mkfs::mkfs;
 use wattle_server::protocol::report::{
-    ArrayReport, CacheReport, Health, MemberReport, MismatchReport, ScrubReport, SeatState, ServerReport,
-    SpareState, SyncReport, VolumeReport,
+    ArrayReport, CacheReport, Health, JobStatus, MemberReport, MismatchReport, ScrubReport, SeatState,
+    ServerReport, SpareState, VolumeReport,
 };
 use wattle_server::time::duration;
 
@@ -137,7 +137,7 @@ fn facts(server: &ServerReport, array: &ArrayReport, screen: Screen) -> Vec<Vec<
 
 /// What the progress line of md does not tell: which member is filled, how long it takes, and what
 /// would make it faster.
-fn doing(sync: &SyncReport, screen: Screen) -> Vec<String> {
+fn doing(sync: &JobStatus, screen: Screen) -> Vec<String> {
     let mut lines = Vec::new();
     let speed = format!("{}/s", screen.units.show(sync.speed_bytes_per_sec));
     let mut parts = Vec::new();
@@ -377,7 +377,7 @@ mod tests {
         data.health = Health::Degraded;
         data.members[1].state = SeatState::Rebuilding;
         data.members[1].valid_below_bytes = Some(1 << 20);
-        data.sync = Some(SyncReport {
+        data.sync = Some(JobStatus {
             members: vec!["b".to_owned()],
             limited_by: Some(LimitReport {
                 kind: "sync_speed_max".to_owned(),

@@ -5,7 +5,7 @@ use super::{Anchor, Color, Drawing, GREY, Picture, Shape, Size};
 
 /// Boxes and what each lies on.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Layers {
+pub struct LayerPlot {
     /// What it shows.
     pub title: String,
     /// Below before above.
@@ -70,7 +70,7 @@ impl Place {
     }
 }
 
-impl Picture for Layers {
+impl Picture for LayerPlot {
     fn draw(&self) -> Drawing {
         let places = self.places();
         let right = places.iter().map(|place| place.x + WIDTH).fold(WIDTH, f64::max);
@@ -97,7 +97,7 @@ impl Picture for Layers {
     }
 }
 
-impl Layers {
+impl LayerPlot {
     /// How many layers lie below each box.
     fn columns(&self) -> Vec<usize> {
         let mut columns: Vec<usize> = Vec::with_capacity(self.boxes.len());
@@ -187,7 +187,7 @@ mod tests {
             layer("home", &[4]),
             layer("root", &[4]),
         ];
-        let layers = Layers { title: "t".to_owned(), boxes };
+        let layers = LayerPlot { title: "t".to_owned(), boxes };
         let places = layers.places();
         for (ix, a) in places.iter().enumerate() {
             for b in &places[..ix] {
@@ -199,7 +199,7 @@ mod tests {
         }
         let drawing = layers.draw();
         assert!(f64::from(drawing.width) > places[6].x + WIDTH && f64::from(drawing.height) > places[2].y);
-        assert_eq!(Layers { title: String::new(), boxes: Vec::new() }.draw().shapes.len(), 1);
+        assert_eq!(LayerPlot { title: String::new(), boxes: Vec::new() }.draw().shapes.len(), 1);
     }
 
     #[test]

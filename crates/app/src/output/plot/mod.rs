@@ -8,8 +8,8 @@ mod raster;
 mod vector;
 
 pub use chart::{Axis, Chart, Panel, Series};
-pub use layers::{Layer, Layers, Tone};
-pub use offsets::{Kind, Offsets, Piece, Row, Scale};
+pub use layers::{Layer, LayerPlot, Tone};
+pub use offsets::{LayerPiece, Offsets, PieceKind, Row, Scale};
 pub use raster::png;
 pub use vector::svg;
 

@@ -27,21 +27,21 @@ pub struct Scale {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Row {
     pub name: String,
-    pub pieces: Vec<Piece>,
+    pub pieces: Vec<LayerPiece>,
 }
 
 /// A part of a layer.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Piece {
+pub struct LayerPiece {
     pub start: u64,
     pub len: u64,
     pub name: String,
-    pub kind: Kind,
+    pub kind: PieceKind,
 }
 
 /// What a piece is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum PieceKind {
     /// Metadata.
     Meta,
     /// Data, the one or the other of neighbours.
@@ -61,7 +61,7 @@ const HEAD: f64 = 30.0;
 const FOOT: f64 = 44.0;
 const LINE: f64 = 20.0;
 
-impl Kind {
+impl PieceKind {
     fn color(self) -> Color {
         match self {
             Self::Meta => [0xc4, 0xc4, 0xc4],

@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use wattle_engine::geometry::Level;
 
 use super::reasons::Reasons;
-use crate::md::facts::{MemberFacts, Role, SuperblockFacts, Version};
+use crate::md::facts::{DeviceRole, MemberFacts, SuperblockFacts, Version};
 use crate::md::reason::Reason;
 use crate::md::verdict::Verdict;
 
@@ -16,8 +16,8 @@ use crate::md::verdict::Verdict;
 pub(super) fn freshest(members: &[MemberFacts]) -> Option<usize> {
     let rank = |ix: &usize| {
         let superblock = &members[*ix].superblock;
-        let in_use = matches!(superblock.own_role(), Role::Active(_) | Role::Journal);
-        let working = superblock.roles.iter().filter(|role| matches!(role, Role::Active(_))).count();
+        let in_use = matches!(superblock.own_role(), DeviceRole::Active(_) | DeviceRole::Journal);
+        let working = superblock.roles.iter().filter(|role| matches!(role, DeviceRole::Active(_))).count();
         let whole = superblock.recovery_offset.is_none();
         (in_use, superblock.events, whole, Reverse(working), superblock.utime_secs, Reverse(*ix))
     };
@@ -45,25 +45,27 @@ pub(super) fn judge(member: &MemberFacts, fresh: &MemberFacts) -> Verdict {
     let role = if behind <= 1 { array.role_of(own.dev_number) } else { own.own_role() };
     let stale = |slot| Verdict::Stale { slot, events_behind: behind, utime_secs: own.utime_secs };
     match (own.own_role(), role) {
-        (_, Role::Faulty | Role::Unknown(_)) => Verdict::Faulty { according_to: fresh.name.clone() },
-        (_, Role::Spare) if behind <= 1 => Verdict::Spare,
+        (_, DeviceRole::Faulty | DeviceRole::Unknown(_)) => {
+            Verdict::Faulty { according_to: fresh.name.clone() }
+        }
+        (_, DeviceRole::Spare) if behind <= 1 => Verdict::Spare,
         // Spares need not be written when nothing about them changes, so they may lag.
-        (Role::Spare, _) if behind > 1 => match array.role_of(own.dev_number) {
-            Role::Active(slot) => stale(Some(slot)),
+        (DeviceRole::Spare, _) if behind > 1 => match array.role_of(own.dev_number) {
+            DeviceRole::Active(slot) => stale(Some(slot)),
             _ => Verdict::Spare,
         },
-        (Role::Active(slot), _) if behind > 1 => stale(Some(slot)),
+        (DeviceRole::Active(slot), _) if behind > 1 => stale(Some(slot)),
         (_, _) if behind > 1 => stale(None),
-        (_, Role::Journal) => Verdict::Journal,
-        (_, Role::Active(slot)) if u32::from(slot) >= array.raid_disks => Verdict::Spare,
+        (_, DeviceRole::Journal) => Verdict::Journal,
+        (_, DeviceRole::Active(slot)) if u32::from(slot) >= array.raid_disks => Verdict::Spare,
         // Its slot was given to it by the very update it missed: nothing has been rebuilt on it
         // yet.
-        (Role::Spare, Role::Active(slot)) => Verdict::Rebuilding { slot, valid_below_sectors: 0 },
-        (_, Role::Active(slot)) => match own.recovery_offset {
+        (DeviceRole::Spare, DeviceRole::Active(slot)) => Verdict::Rebuilding { slot, valid_below_sectors: 0 },
+        (_, DeviceRole::Active(slot)) => match own.recovery_offset {
             Some(valid_below_sectors) => Verdict::Rebuilding { slot, valid_below_sectors },
             None => Verdict::Fresh { slot, one_behind: behind == 1 },
         },
-        (_, Role::Spare) => Verdict::Spare,
+        (_, DeviceRole::Spare) => Verdict::Spare,
     }
 }
 
@@ -137,7 +139,7 @@ pub(super) fn check_split_brain(
     fresh: &MemberFacts,
     reasons: &mut Reasons,
 ) {
-    let Role::Active(fresh_slot) = fresh.superblock.own_role() else { return };
+    let DeviceRole::Active(fresh_slot) = fresh.superblock.own_role() else { return };
     let current: Vec<u16> = verdicts.iter().filter_map(Verdict::slot).collect();
     for (member, verdict) in members.iter().zip(verdicts) {
         let own = &member.superblock;
@@ -148,7 +150,8 @@ pub(super) fn check_split_brain(
             // One event behind, the freshest table may have it as a spare: it was not there when
             // that was written.
             Verdict::Faulty { .. } | Verdict::Stale { slot: Some(_), .. } | Verdict::Spare => {
-                matches!(own.own_role(), Role::Active(_)) && current.iter().all(|&slot| !own.fills(slot))
+                matches!(own.own_role(), DeviceRole::Active(_))
+                    && current.iter().all(|&slot| !own.fills(slot))
             }
             _ => false,
         };

@@ -27,7 +27,7 @@ mod sync;
 
 use std::ops::Range;
 
-use wattle_engine::geometry::{Geometry, Kind, Level};
+use wattle_engine::geometry::{Geometry, Level, LevelKind};
 use wattle_engine::units::Sector;
 use wattle_engine::{BadRanges, Regions};
 
@@ -158,7 +158,7 @@ pub enum Needs {
 
 /// Why the bits of a bitmap are not believed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Distrust {
+pub enum BitmapDistrust {
     /// The array was run without keeping it.
     Behind {
         /// Its generation.
@@ -176,7 +176,7 @@ pub enum Distrust {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bitmap {
     /// Why its bits are not believed; `None` if they are.
-    pub distrust: Option<Distrust>,
+    pub distrust: Option<BitmapDistrust>,
     /// The bits set on any member that is in sync; all of them if they are not believed.
     pub set: Regions,
     /// A member with at least as many events lacks only what is set.
@@ -187,7 +187,7 @@ pub struct Bitmap {
 
 /// How much of a returning member has to be written again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Recovery {
+pub enum MemberRecovery {
     /// All of it.
     Full,
     /// What the bitmap has bits for.
@@ -196,13 +196,13 @@ pub enum Recovery {
 
 /// A member that the array went on without, and that may come back into its empty slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ReAdd {
+pub struct ReAddCandidate {
     /// Its index among the members given.
     pub member: usize,
     /// Its slot.
     pub slot: u16,
     /// What has to be written.
-    pub recovery: Recovery,
+    pub recovery: MemberRecovery,
     /// How many events it lacks.
     pub events_behind: u64,
     /// The array recorded that it failed; otherwise it was just not there.
@@ -226,7 +226,7 @@ pub struct Assembly {
     /// instead.
     pub spares: Vec<usize>,
     /// Members that may come back, by slot, those with the most events first.
-    pub re_addable: Vec<ReAdd>,
+    pub re_addable: Vec<ReAddCandidate>,
     /// The bad ranges of each member given, in their order, in sectors of its data.
     pub bad: Vec<BadRanges>,
     /// What the superblocks say of parity and copies.
@@ -273,7 +273,8 @@ impl Assembly {
     /// What it means that parity or copies are not trusted everywhere; `None` if they are.
     #[must_use]
     pub fn unsynced_note(&self) -> Option<&'static str> {
-        let mirrored = Level::from_md(self.array.level).is_some_and(|level| level.kind() == Kind::Mirrored);
+        let mirrored =
+            Level::from_md(self.array.level).is_some_and(|level| level.kind() == LevelKind::Mirrored);
         match (self.synced(), mirrored) {
             (true, _) => None,
             (false, _) if self.replay_log => Some(

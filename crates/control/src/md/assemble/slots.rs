@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::ops::Range;
 
-use wattle_engine::geometry::{Geometry, GeometryError, Kind, Level, Params};
+use wattle_engine::geometry::{Geometry, GeometryError, Level, LevelKind, Params};
 use wattle_engine::units::{MemberIx, MemberSet, Sector};
 
 use super::reasons::Reasons;
@@ -121,8 +121,8 @@ pub(super) fn build_geometry(
     let sizes = slots.iter().map(|slot| Some(Sector(members[slot.member()?].superblock.data_size_sectors)));
     let sizes: Option<Vec<_>> = sizes.collect();
     let member_sizes = match (level.kind(), sizes) {
-        (Kind::Striped, Some(sizes)) => sizes,
-        (Kind::Striped, None) => {
+        (LevelKind::Striped, Some(sizes)) => sizes,
+        (LevelKind::Striped, None) => {
             reasons.refuse(Reason::NotEnoughMembers {
                 missing: not_in_sync(slots),
                 raid_disks: array.raid_disks,

@@ -18,14 +18,14 @@
 use std::cmp::Reverse;
 
 use wattle_engine::Regions;
-use wattle_engine::geometry::{Geometry, Kind};
+use wattle_engine::geometry::{Geometry, LevelKind};
 use wattle_engine::units::{MemberIx, Sector, StripeNo};
 
 use super::reasons::Reasons;
 use super::slots::{Filled, not_in_sync};
-use super::{Bitmap, Distrust, Needs, ReAdd, Recovery, Slot, SyncState};
+use super::{Bitmap, BitmapDistrust, MemberRecovery, Needs, ReAddCandidate, Slot, SyncState};
 use crate::md::facts::{
-    BitmapContent, BitmapFacts, CLEAN, Features, MemberFacts, PplNewest, Role, SuperblockFacts,
+    BitmapContent, BitmapFacts, CLEAN, DeviceRole, Features, MemberFacts, PplNewest, SuperblockFacts,
 };
 use crate::md::reason::Reason;
 use crate::md::verdict::Verdict;
@@ -91,11 +91,11 @@ pub(super) fn bitmap(
     let trusted: Vec<_> = copies.iter().filter(current).collect();
     let distrust = match trusted.as_slice() {
         [] if newest.events < array.events => {
-            Some(Distrust::Behind { events: newest.events, array_events: array.events })
+            Some(BitmapDistrust::Behind { events: newest.events, array_events: array.events })
         }
-        [] => Some(Distrust::SaysSo),
+        [] => Some(BitmapDistrust::SaysSo),
         [first, rest @ ..] if rest.iter().any(|other| other.region_sectors != first.region_sectors) => {
-            Some(Distrust::Disagree)
+            Some(BitmapDistrust::Disagree)
         }
         _ => None,
     };
@@ -154,9 +154,9 @@ fn nothing_is_redundant(geometry: &Geometry, filled: &Filled) -> bool {
         return false;
     }
     match geometry.kind() {
-        Kind::Striped => true,
-        Kind::Mirrored => missing.len() + 1 == filled.slots.len(),
-        Kind::Parity => missing.len() == geometry.redundancy() && holds_only_parity(geometry, &missing),
+        LevelKind::Striped => true,
+        LevelKind::Mirrored => missing.len() + 1 == filled.slots.len(),
+        LevelKind::Parity => missing.len() == geometry.redundancy() && holds_only_parity(geometry, &missing),
     }
 }
 
@@ -189,7 +189,9 @@ pub(super) fn check_dirty_degraded(
     reasons: &mut Reasons,
 ) -> bool {
     let missing = not_in_sync(slots);
-    let Some(geometry) = geometry.filter(|geometry| geometry.kind() == Kind::Parity) else { return false };
+    let Some(geometry) = geometry.filter(|geometry| geometry.kind() == LevelKind::Parity) else {
+        return false;
+    };
     if missing.is_empty() || sync.needs == Needs::Nothing || holds_only_parity(geometry, &missing) {
         return false;
     }
@@ -230,7 +232,7 @@ pub(super) fn re_addable(
     slots: &[Slot],
     bitmap: Option<&Bitmap>,
     array: &SuperblockFacts,
-) -> Vec<ReAdd> {
+) -> Vec<ReAddCandidate> {
     let in_sync: Vec<u16> = (0..)
         .zip(slots)
         .filter(|(_, slot)| matches!(slot, Slot::InSync { .. }))
@@ -241,7 +243,7 @@ pub(super) fn re_addable(
         if !matches!(verdicts[member], Verdict::Stale { .. } | Verdict::Faulty { .. } | Verdict::Spare) {
             return None;
         }
-        let Role::Active(slot) = own.own_role() else { return None };
+        let DeviceRole::Active(slot) = own.own_role() else { return None };
         if slots.get(usize::from(slot)) != Some(&Slot::Missing) || own.has(Features::REPLACEMENT) {
             return None;
         }
@@ -251,12 +253,12 @@ pub(super) fn re_addable(
             // Bits say what was written, not what was moved when the array got more slots.
             && own.raid_disks == array.raid_disks
             && in_sync.iter().all(|&slot| own.fills(slot));
-        Some(ReAdd {
+        Some(ReAddCandidate {
             member,
             slot,
-            recovery: if by_regions { Recovery::Regions } else { Recovery::Full },
+            recovery: if by_regions { MemberRecovery::Regions } else { MemberRecovery::Full },
             events_behind: array.events.saturating_sub(own.events),
-            failed: array.role_of(own.dev_number) == Role::Faulty,
+            failed: array.role_of(own.dev_number) == DeviceRole::Faulty,
         })
     });
     let mut returning: Vec<_> = returning.collect();

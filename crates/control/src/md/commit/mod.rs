@@ -51,27 +51,27 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use wattle_engine::geometry::Geometry;
-use wattle_engine::metadata::{LocalBoxFuture, Metadata, Record};
+use wattle_engine::metadata::{ArrayRecord, LocalBoxFuture, Metadata};
 use wattle_engine::units::{MemberIx, MemberSet, SECTOR_BYTES};
 use wattle_engine::{BadRanges, FailCause, MemberKey};
 use wattle_format::md::{Features, SUPERBLOCK_BYTES, Superblock, Version};
 use wattle_rt::{Buf, BufMut, Core, Device, Durability, IoError, Semaphore};
 
-use crate::events::{Event, EventLog, EventMember, EventPlace};
+use crate::events::{ArrayEvent, EventLog, EventMember, EventPlace};
 use crate::md::assemble::Assembly;
 use crate::md::badblocks::BadLog;
-use crate::md::bitmap::{self, BitmapError};
-pub use state::{MdState, Round, Write};
+use crate::md::bitmap::{self, BitmapUnusable};
+pub use state::{MdState, Round, SuperblockWrite};
 use waves::waves;
 
 /// Where a superblock is written.
 #[derive(Debug, Clone)]
-pub struct Place {
+pub struct SuperblockPlace {
     /// The member, open for writing and ours alone.
     pub device: Device,
 }
 
-impl Place {
+impl SuperblockPlace {
     /// Bytes to write at a time: the member's logical block.
     fn block_bytes(&self) -> usize {
         self.device.logical_block_bytes().max(SECTOR_BYTES as u32) as usize
@@ -112,11 +112,11 @@ pub struct MdMetadata {
     /// be written.
     changing: Semaphore,
     /// By key.
-    places: RefCell<Vec<Option<Place>>>,
+    places: RefCell<Vec<Option<SuperblockPlace>>>,
     /// Bad-block logs that have been looked at.
     bad_logs: RefCell<BTreeMap<MemberKey, BadLog>>,
     /// The write-intent bitmap, if there is one to keep.
-    bitmap: RefCell<Option<Rc<bitmap::Keeper>>>,
+    bitmap: RefCell<Option<Rc<bitmap::BitmapCopies>>>,
     /// Partial parity logs of before are gone, or the engine keeps them.
     logs_settled: Cell<bool>,
     /// What happens to the array.
@@ -131,8 +131,8 @@ impl MdMetadata {
     pub fn new(
         core: &Core,
         assembly: &Assembly,
-        seats: Vec<Option<(Place, Superblock)>>,
-        spares: Vec<(Place, Superblock)>,
+        seats: Vec<Option<(SuperblockPlace, Superblock)>>,
+        spares: Vec<(SuperblockPlace, Superblock)>,
     ) -> Self {
         let (mut places, superblocks): (Vec<_>, Vec<_>) = seats.into_iter().map(Option::unzip).unzip();
         let (spare_places, spare_superblocks): (Vec<_>, Vec<_>) = spares.into_iter().unzip();
@@ -171,13 +171,13 @@ impl MdMetadata {
     /// superblocks are. Without one, the bitmap of an array that has one is left behind for good,
     /// which is how readers see that it is stale. Spares that have no room for a copy cannot become
     /// members.
-    pub fn keep_bitmap(&self, keeper: bitmap::Keeper) {
+    pub fn keep_bitmap(&self, keeper: bitmap::BitmapCopies) {
         let state = self.state.borrow();
         for (key, superblock) in state.devices() {
             if state.known(key).is_some_and(|known| known.holds != state::Holds::Spare) {
                 continue;
             }
-            let place = self.device(key).and_then(|device| bitmap::Place::of(&device, superblock));
+            let place = self.device(key).and_then(|device| bitmap::BitmapPlace::of(&device, superblock));
             // Without a place it does no harm until it is given a seat, and then it fails.
             let _ = place.map(|place| keeper.add(key, place));
         }
@@ -186,7 +186,7 @@ impl MdMetadata {
 
     /// The write-intent bitmap, if one is kept.
     #[must_use]
-    pub fn bitmap(&self) -> Option<Rc<bitmap::Keeper>> {
+    pub fn bitmap(&self) -> Option<Rc<bitmap::BitmapCopies>> {
         self.bitmap.borrow().clone()
     }
 
@@ -197,16 +197,16 @@ impl MdMetadata {
     /// It has no room for the array's bitmap.
     pub async fn admit(
         &self,
-        place: Place,
+        place: SuperblockPlace,
         superblock: Superblock,
         spare: bool,
-    ) -> Result<MemberKey, BitmapError> {
+    ) -> Result<MemberKey, BitmapUnusable> {
         let _turn = self.changing.acquire(1).await;
-        let copy = bitmap::Place::of(&place.device, &superblock);
+        let copy = bitmap::BitmapPlace::of(&place.device, &superblock);
         self.places.borrow_mut().push(Some(place));
         let key = self.state.borrow_mut().admit(superblock, spare);
         let Some(bitmap) = self.bitmap() else { return Ok(key) };
-        match copy.ok_or(BitmapError::NoCopy).and_then(|copy| bitmap.add(key, copy)) {
+        match copy.ok_or(BitmapUnusable::NoCopy).and_then(|copy| bitmap.add(key, copy)) {
             Ok(()) => Ok(key),
             Err(error) => {
                 self.forget_in_turn(key);
@@ -222,7 +222,7 @@ impl MdMetadata {
         // It may have been described in another way until now, and its copy of the bitmap be
         // elsewhere or nowhere.
         if let (Some(bitmap), Some(device)) = (self.bitmap(), self.device(key))
-            && let Some(copy) = bitmap::Place::of(&device, &superblock)
+            && let Some(copy) = bitmap::BitmapPlace::of(&device, &superblock)
         {
             // Without room it does no harm until it is given a seat, and then it fails.
             let _ = bitmap.add(key, copy);
@@ -270,7 +270,7 @@ impl MdMetadata {
         self.state.borrow().in_use().map(|(seat, key, _)| (seat, key)).collect()
     }
 
-    fn place(&self, key: MemberKey) -> Option<Place> {
+    fn place(&self, key: MemberKey) -> Option<SuperblockPlace> {
         self.places.borrow().get(key.0 as usize)?.clone()
     }
 
@@ -294,7 +294,7 @@ impl MdMetadata {
     /// # Cancellation
     /// Not safe: some members may have the round and others not. The next round is a new generation
     /// and mends it.
-    async fn write(&self, record: &Record) -> Result<(), MemberSet> {
+    async fn write(&self, record: &ArrayRecord) -> Result<(), MemberSet> {
         let _turn = self.changing.acquire(1).await;
         self.flush(record).await?;
         let failed = (0..).map(MemberIx).zip(&record.seats);
@@ -329,7 +329,7 @@ impl MdMetadata {
 
     /// Makes durable what a record speaks of, before anything of it is written. Where that fails
     /// nothing is reported: the others would say of this member what it may have lost.
-    async fn flush(&self, record: &Record) -> Result<(), MemberSet> {
+    async fn flush(&self, record: &ArrayRecord) -> Result<(), MemberSet> {
         let members = (0..).map(MemberIx).zip(&record.seats).filter(|(_, who)| who.state.writable());
         // Operations start when they are called: all members flush at once.
         let flushes: Vec<_> = members
@@ -392,15 +392,15 @@ impl MdMetadata {
 
     /// The members of a round in the order in which they are written. Members that are being
     /// filled, and replacements, are nothing that the array needs: they go first, alone.
-    fn waves<'a>(&self, round: &'a Round, before: &MdState) -> Vec<Vec<&'a Write>> {
-        let torn = |write: &Write| {
+    fn waves<'a>(&self, round: &'a Round, before: &MdState) -> Vec<Vec<&'a SuperblockWrite>> {
+        let torn = |write: &SuperblockWrite| {
             self.place(write.key)
                 .is_some_and(|place| place.may_tear(before.superblock(write.key), &write.superblock))
         };
         if !round.members.iter().any(torn) {
             return vec![round.members.iter().collect()];
         }
-        let needed = |write: &&Write| {
+        let needed = |write: &&SuperblockWrite| {
             let features = write.superblock.features();
             !features.intersects(Features::RECOVERY_OFFSET | Features::REPLACEMENT)
         };
@@ -413,7 +413,7 @@ impl MdMetadata {
     }
 
     /// Writes superblocks, all at once.
-    async fn write_all(&self, writes: &[Write]) -> Result<(), MemberSet> {
+    async fn write_all(&self, writes: &[SuperblockWrite]) -> Result<(), MemberSet> {
         let writes = writes.iter().filter_map(|write| {
             Some((write.seat, self.write_superblock(&self.place(write.key)?, &write.superblock)))
         });
@@ -425,7 +425,7 @@ impl MdMetadata {
 
     fn write_superblock(
         &self,
-        place: &Place,
+        place: &SuperblockPlace,
         superblock: &Superblock,
     ) -> impl Future<Output = Result<(), IoError>> + use<> {
         let at = superblock.found_at_sectors() * SECTOR_BYTES;
@@ -433,7 +433,7 @@ impl MdMetadata {
     }
 
     /// Brings the bad-block logs of all members in line with `record`.
-    async fn write_bad_blocks(&self, record: &Record) -> Result<(), MemberSet> {
+    async fn write_bad_blocks(&self, record: &ArrayRecord) -> Result<(), MemberSet> {
         let mut failed = MemberSet::EMPTY;
         for (seat, who) in (0..).map(MemberIx).zip(&record.seats) {
             let Some(key) = who.key.filter(|_| who.state.writable()) else { continue };
@@ -471,7 +471,12 @@ impl MdMetadata {
     }
 
     /// A member's log; `None` if it has none, or none that makes sense.
-    async fn load_bad_blocks(&self, place: &Place, superblock: &Superblock, listed: bool) -> Option<BadLog> {
+    async fn load_bad_blocks(
+        &self,
+        place: &SuperblockPlace,
+        superblock: &Superblock,
+        listed: bool,
+    ) -> Option<BadLog> {
         let mut log = BadLog::empty(superblock, place.block_bytes())?;
         if listed {
             let area = BufMut::zeroed(log.len_bytes);
@@ -482,7 +487,12 @@ impl MdMetadata {
         Some(log)
     }
 
-    async fn write_images(&self, place: &Place, log: &BadLog, images: Vec<Vec<u8>>) -> Result<(), IoError> {
+    async fn write_images(
+        &self,
+        place: &SuperblockPlace,
+        log: &BadLog,
+        images: Vec<Vec<u8>>,
+    ) -> Result<(), IoError> {
         if !images.is_empty() {
             // An entry goes only when what was written over the sectors is durable.
             self.core.flush(&place.device).await?;
@@ -528,11 +538,11 @@ impl Metadata for MdMetadata {
                 Some(slot) => EventPlace::Replacement(slot as u16),
             };
             let member = EventMember { key: Some(key), name };
-            self.events.add(at, Event::Failed { member, place, cause: Some(cause) });
+            self.events.add(at, ArrayEvent::Failed { member, place, cause: Some(cause) });
         }
     }
 
-    fn commit<'a>(&'a self, record: &'a Record) -> LocalBoxFuture<'a, Result<(), MemberSet>> {
+    fn commit<'a>(&'a self, record: &'a ArrayRecord) -> LocalBoxFuture<'a, Result<(), MemberSet>> {
         Box::pin(self.write(record))
     }
 
@@ -554,14 +564,14 @@ impl Metadata for MdMetadata {
 /// The one keeper of an array's superblocks, for the engine; the owner of the devices holds
 /// another.
 #[derive(Clone)]
-pub struct Shared(pub Rc<MdMetadata>);
+pub struct SharedSuperblocks(pub Rc<MdMetadata>);
 
-impl Metadata for Shared {
+impl Metadata for SharedSuperblocks {
     fn failed(&self, members: &[(MemberIx, Option<MemberKey>)], cause: FailCause) {
         self.0.failed(members, cause);
     }
 
-    fn commit<'a>(&'a self, record: &'a Record) -> LocalBoxFuture<'a, Result<(), MemberSet>> {
+    fn commit<'a>(&'a self, record: &'a ArrayRecord) -> LocalBoxFuture<'a, Result<(), MemberSet>> {
         self.0.commit(record)
     }
 
@@ -591,7 +601,7 @@ mod tests {
     use crate::md::badblocks;
     use wattle_format::md::create::{self, NewArray};
     use wattle_format::md::{
-        BadBlockArea, DeviceFields, DeviceFlags, Role, Timestamp, Uuid, super_offset_sectors,
+        BadBlockArea, DeviceFields, DeviceFlags, DeviceRole, Timestamp, Uuid, super_offset_sectors,
     };
 
     fn some_superblock(version: Version) -> Superblock {
@@ -608,7 +618,7 @@ mod tests {
             raid_disks: 2,
             size_sectors: 8192,
             resync_offset: u64::MAX,
-            roles: vec![Role::Active(0), Role::Active(1)],
+            roles: vec![DeviceRole::Active(0), DeviceRole::Active(1)],
             bitmap_offset_sectors: None,
             ppl: None,
             features: Features::default(),
@@ -646,7 +656,7 @@ mod tests {
     /// changes only the first sector.
     #[test]
     fn only_changes_of_membership_in_a_long_superblock_can_tear_it() {
-        let place = Place { device: Device::mem(16384 * SECTOR_BYTES) };
+        let place = SuperblockPlace { device: Device::mem(16384 * SECTOR_BYTES) };
         assert_eq!(place.block_bytes(), 512);
         for version in [Version::V090, Version::V12] {
             let before = some_superblock(version);
@@ -656,7 +666,7 @@ mod tests {
             flipped.set_utime(Timestamp { secs: 2000, micros: 7 });
             assert!(!place.may_tear(Some(&before), &flipped), "{version}");
             let mut alone = flipped.clone();
-            state::set_role(&mut alone, 1, Role::Faulty);
+            state::set_role(&mut alone, 1, DeviceRole::Faulty);
             assert_eq!(place.may_tear(Some(&before), &alone), version == Version::V090, "{version}");
         }
     }

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use wattle_engine::metadata::{Change, Record, SeatRecord};
+use wattle_engine::metadata::{ArrayRecord, RecordCause, SeatRecord};
 use wattle_engine::units::{MemberIx, MemberSet, Sector};
 use wattle_engine::{BadRanges, MemberKey, MemberState};
-use wattle_format::md::{Features, Role, SetError, Superblock, Timestamp};
+use wattle_format::md::{DeviceRole, Features, SetError, Superblock, Timestamp};
 use wattle_rt::WallTime;
 
 use crate::md::assemble::{Assembly, Slot, SyncState};
@@ -25,7 +25,7 @@ pub struct MdState {
     /// By key.
     devices: Vec<Option<Known>>,
     /// What each device number is, from the freshest superblock and kept up.
-    roles: Vec<Role>,
+    roles: Vec<DeviceRole>,
     events: u64,
     /// What the superblocks of this generation say.
     resync_offset: u64,
@@ -60,7 +60,7 @@ pub(super) enum Holds {
 
 /// A superblock to write.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Write {
+pub struct SuperblockWrite {
     /// The seat that changes.
     pub seat: MemberIx,
     /// Which device.
@@ -74,23 +74,23 @@ pub struct Write {
 pub struct Round {
     /// Newcomers, as spares of the generation that is on disk, with nothing of them current:
     /// whatever comes of the round, their content is never taken for data.
-    pub seeds: Vec<Write>,
+    pub seeds: Vec<SuperblockWrite>,
     /// Replacements that take over a slot: before any superblock says that the member they replace
     /// has failed, they say that they are whole.
-    pub promoted: Vec<Write>,
+    pub promoted: Vec<SuperblockWrite>,
     /// Members.
-    pub members: Vec<Write>,
+    pub members: Vec<SuperblockWrite>,
     /// Newcomers once more, now in their seats. They are last: a superblock that is ahead of all
     /// others describes the array, and one in a slot that the others call empty looks like half of
     /// an array that was run in two halves.
-    pub newcomers: Vec<Write>,
+    pub newcomers: Vec<SuperblockWrite>,
     /// Spares; all or none.
     pub spares: Vec<(MemberKey, Superblock)>,
 }
 
 impl Round {
     /// Every member in a seat.
-    pub fn seated(&self) -> impl Iterator<Item = &Write> {
+    pub fn seated(&self) -> impl Iterator<Item = &SuperblockWrite> {
         self.promoted.iter().chain(&self.members).chain(&self.newcomers)
     }
 }
@@ -139,7 +139,7 @@ impl MdState {
 
     /// What each device number is.
     #[must_use]
-    pub fn roles(&self) -> &[Role] {
+    pub fn roles(&self) -> &[DeviceRole] {
         &self.roles
     }
 
@@ -180,7 +180,7 @@ impl MdState {
         let number = known.superblock.dev_number();
         let taken = self.devices.iter().flatten().any(|other| other.superblock.dev_number() == number);
         if !taken && let Some(role) = self.roles.get_mut(number as usize) {
-            *role = Role::Spare;
+            *role = DeviceRole::Spare;
         }
     }
 
@@ -218,7 +218,7 @@ impl MdState {
     ///
     /// # Errors
     /// Seats whose member cannot be recorded in superblocks of this version.
-    pub fn next(&self, record: &Record, now: WallTime) -> Result<(Self, Round), MemberSet> {
+    pub fn next(&self, record: &ArrayRecord, now: WallTime) -> Result<(Self, Round), MemberSet> {
         let mut next = self.clone();
         let mut newcomers = MemberSet::EMPTY;
         let mut promoted = MemberSet::EMPTY;
@@ -266,8 +266,9 @@ impl MdState {
             MemberState::Rebuilding { .. } => true,
             MemberState::Missing | MemberState::Faulty => seat.index() < self.slots,
         });
-        let flip =
-            matches!(record.change, Change::Activate | Change::Deactivate) && same_members && !degraded;
+        let flip = matches!(record.change, RecordCause::Activate | RecordCause::Deactivate)
+            && same_members
+            && !degraded;
         let synced = record.synced_below == Sector::MAX;
         let goes_back =
             self.may_go_back && flip && !record.dirty && !self.has_bitmap() && synced && self.events > 1;
@@ -329,11 +330,11 @@ impl MdState {
                 Holds::Seat(seat) => {
                     if newcomers.contains(seat) {
                         let seed = before.seed(&known.superblock, seat.index() >= slots);
-                        round.seeds.push(Write { seat, key: key_of, superblock: seed });
+                        round.seeds.push(SuperblockWrite { seat, key: key_of, superblock: seed });
                     }
-                    let had_slot = matches!(known.superblock.role(), Role::Active(_));
+                    let had_slot = matches!(known.superblock.role(), DeviceRole::Active(_));
                     renew(&mut known.superblock);
-                    let write = Write { seat, key: key_of, superblock: known.superblock.clone() };
+                    let write = SuperblockWrite { seat, key: key_of, superblock: known.superblock.clone() };
                     match () {
                         // In 0.90 a member is new to its slot when it is whole.
                         () if newcomers.contains(seat) || !had_slot => round.newcomers.push(write),
@@ -343,7 +344,7 @@ impl MdState {
                 }
             }
         }
-        let by_seat = |write: &Write| write.seat;
+        let by_seat = |write: &SuperblockWrite| write.seat;
         round.seeds.sort_by_key(by_seat);
         round.members.sort_by_key(by_seat);
         round.newcomers.sort_by_key(by_seat);
@@ -358,7 +359,7 @@ impl MdState {
         if seed.version().is_1x() {
             set_roles(&mut seed, &self.roles);
             let own = seed.dev_number();
-            set_role(&mut seed, own, Role::Spare);
+            set_role(&mut seed, own, DeviceRole::Spare);
             let spare = SeatRecord {
                 key: None,
                 state: MemberState::Rebuilding { valid_below: Sector(0) },
@@ -381,7 +382,7 @@ impl MdState {
             set_roles(&mut superblock, &self.roles);
             superblock.set_events(self.events);
             superblock.set_resync_offset(self.resync_offset);
-            (!failed.contains(seat)).then_some(Write { seat, key, superblock })
+            (!failed.contains(seat)).then_some(SuperblockWrite { seat, key, superblock })
         };
         let mut members: Vec<_> = self.in_use().filter_map(again).collect();
         members.sort_by_key(|write| write.seat);
@@ -400,34 +401,38 @@ impl MdState {
     /// The role table of the next round: as known, and none in a slot but the members that are
     /// there. For 0.90, where numbers follow roles, with a superblock that has the table and the
     /// number of each device in it.
-    fn wanted_roles(&self, next: &Self, record: &Record) -> Result<(Vec<Role>, Option<Base>), MemberSet> {
+    fn wanted_roles(
+        &self,
+        next: &Self,
+        record: &ArrayRecord,
+    ) -> Result<(Vec<DeviceRole>, Option<Base>), MemberSet> {
         let old = self.in_use().next().is_some_and(|(_, _, known)| !known.superblock.version().is_1x());
-        let mut roles: Vec<Role> = self
+        let mut roles: Vec<DeviceRole> = self
             .roles
             .iter()
-            .map(|role| if matches!(role, Role::Active(_)) { Role::Spare } else { *role })
+            .map(|role| if matches!(role, DeviceRole::Active(_)) { DeviceRole::Spare } else { *role })
             .collect();
         for known in next.devices.iter().flatten().filter(|known| known.holds == Holds::Nothing) {
             if let Some(role) = roles.get_mut(known.superblock.dev_number() as usize) {
-                *role = Role::Spare;
+                *role = DeviceRole::Spare;
             }
         }
-        let mut wanted: Vec<Option<Role>> = vec![None; next.devices.len()];
+        let mut wanted: Vec<Option<DeviceRole>> = vec![None; next.devices.len()];
         for (seat, who) in seats_of(record) {
             let Some(known) = who.key.and_then(|key| next.known(key)) else { continue };
             let slot = (seat.index() % self.slots) as u16;
             let role = match who.state {
                 MemberState::Missing => continue,
-                MemberState::Faulty => Role::Faulty,
+                MemberState::Faulty => DeviceRole::Faulty,
                 // 0.90 cannot say how far a member is rebuilt, nor that it replaces another.
-                MemberState::Rebuilding { .. } if old => Role::Spare,
-                MemberState::InSync if old && seat.index() >= self.slots => Role::Spare,
-                MemberState::Rebuilding { .. } | MemberState::InSync => Role::Active(slot),
+                MemberState::Rebuilding { .. } if old => DeviceRole::Spare,
+                MemberState::InSync if old && seat.index() >= self.slots => DeviceRole::Spare,
+                MemberState::Rebuilding { .. } | MemberState::InSync => DeviceRole::Active(slot),
             };
             wanted[who.key.map_or(0, |key| key.0 as usize)] = Some(role);
             let number = known.superblock.dev_number() as usize;
             if roles.len() <= number && number < usize::from(u16::MAX) {
-                roles.resize(number + 1, Role::Spare);
+                roles.resize(number + 1, DeviceRole::Spare);
             }
             if let Some(entry) = roles.get_mut(number) {
                 *entry = role;
@@ -441,7 +446,12 @@ impl MdState {
     }
 
     /// The table of a 0.90 array with every device in the place of its role.
-    fn base_090(&self, next: &Self, wanted: &[Option<Role>], record: &Record) -> Result<Base, MemberSet> {
+    fn base_090(
+        &self,
+        next: &Self,
+        wanted: &[Option<DeviceRole>],
+        record: &ArrayRecord,
+    ) -> Result<Base, MemberSet> {
         let freshest = self.in_use().max_by_key(|(_, _, known)| known.superblock.events());
         let mut table = freshest.map(|(_, _, known)| known.superblock.clone()).ok_or(MemberSet::EMPTY)?;
         let raid_disks = table.raid_disks();
@@ -452,7 +462,7 @@ impl MdState {
             .collect();
         // Members that held a slot and have none any more.
         for number in 0..raid_disks {
-            let held = matches!(table.role_of(number), Role::Active(_));
+            let held = matches!(table.role_of(number), DeviceRole::Active(_));
             let known = (0..numbers.len()).any(|key| numbers[key] == number && wanted[key].is_some());
             if held && !known {
                 table.remove_device(number).expect("slots are in the table");
@@ -469,7 +479,7 @@ impl MdState {
                 let number = numbers[key];
                 let role = match (wanted[key], known.holds) {
                     (Some(role), _) => role,
-                    (None, Holds::Spare) => Role::Spare,
+                    (None, Holds::Spare) => DeviceRole::Spare,
                     (None, _) => {
                         if number >= raid_disks && listed(&table, number) {
                             table.remove_device(number).expect("it is in the table");
@@ -478,7 +488,7 @@ impl MdState {
                     }
                 };
                 let right = table.role_of(number) == role && listed(&table, number);
-                if right || matches!(role, Role::Active(_)) != takes_slot {
+                if right || matches!(role, DeviceRole::Active(_)) != takes_slot {
                     continue;
                 }
                 match table.set_role(number, role) {
@@ -518,7 +528,7 @@ fn seat_as_found(assembly: &Assembly, seat: usize, devices: &[Option<Known>]) ->
     SeatRecord { key, state, by_regions, bad: Arc::default() }
 }
 
-fn seats_of(record: &Record) -> impl Iterator<Item = (MemberIx, &SeatRecord)> {
+fn seats_of(record: &ArrayRecord) -> impl Iterator<Item = (MemberIx, &SeatRecord)> {
     (0..).map(MemberIx).zip(&record.seats)
 }
 
@@ -571,7 +581,7 @@ fn follow(superblock: &mut Superblock, table: &Superblock, number: u32) {
 }
 
 /// Gives every device its role in one superblock.
-fn set_roles(superblock: &mut Superblock, roles: &[Role]) {
+fn set_roles(superblock: &mut Superblock, roles: &[DeviceRole]) {
     for (dev_number, &role) in (0..).zip(roles) {
         set_role(superblock, dev_number, role);
     }
@@ -579,13 +589,13 @@ fn set_roles(superblock: &mut Superblock, roles: &[Role]) {
 
 /// Gives a device its role in one superblock. In 0.90 only slots are touched: entries behind them
 /// follow by themselves.
-pub(super) fn set_role(superblock: &mut Superblock, dev_number: u32, role: Role) {
+pub(super) fn set_role(superblock: &mut Superblock, dev_number: u32, role: DeviceRole) {
     let follows = !superblock.version().is_1x() && dev_number >= superblock.raid_disks();
     if follows || superblock.role_of(dev_number) == role {
         return;
     }
     let set = match role {
-        Role::Spare => superblock.remove_device(dev_number),
+        DeviceRole::Spare => superblock.remove_device(dev_number),
         role => superblock.set_role(dev_number, role).map(|_| ()),
     };
     set.expect("a role that one superblock of the array stores fits into the others");

@@ -1,9 +1,9 @@
 //! What speaks against a new array.
 
-use wattle_engine::geometry::{Kind, Level};
+use wattle_engine::geometry::{Level, LevelKind};
 use wattle_format::md::Version;
 
-use super::plan::{MemberState, NewDevice};
+use super::plan::{MemberContents, NewDevice};
 use super::{Consistency, CreateRequest};
 use crate::members::Member;
 use crate::problem::{Check, Code, Problem};
@@ -29,7 +29,7 @@ pub(super) fn bad_request(member: &Member, error: &impl ToString) -> Problem {
 pub(super) fn check_request(request: &CreateRequest) -> Result<(), Problem> {
     let CreateRequest { level, members, .. } = request;
     let present = members.iter().flatten().count();
-    let redundant = level.kind() != Kind::Striped;
+    let redundant = level.kind() != LevelKind::Striped;
     if present == 0 {
         return Err(refuse_request(
             "no member is given",
@@ -150,7 +150,7 @@ fn check_ppl(request: &CreateRequest) -> Result<(), Problem> {
 pub(super) fn check_empty(
     request: &CreateRequest,
     devices: &[NewDevice<'_>],
-    states: &[MemberState],
+    states: &[MemberContents],
 ) -> Result<Vec<Problem>, Problem> {
     let mut overridden = Vec::new();
     for (device, state) in devices.iter().zip(states) {

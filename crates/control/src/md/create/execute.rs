@@ -3,7 +3,7 @@
 use thiserror::Error;
 use wattle_rt::{IoError, IoErrorKind};
 
-use super::{CreatePlan, DevicePlan, MemberState, PlannedWrite, inspect};
+use super::{CreatePlan, DevicePlan, MemberContents, PlannedWrite, inspect};
 use crate::members::{Claim, Member, MemberError};
 use crate::problem::{Code, Problem};
 use crate::undo;
@@ -79,7 +79,7 @@ impl CreatePlan {
     ///
     /// # Errors
     /// [`ExecuteError::Member`].
-    pub fn claim(&self, states: &[MemberState]) -> Result<Vec<Member>, ExecuteError> {
+    pub fn claim(&self, states: &[MemberContents]) -> Result<Vec<Member>, ExecuteError> {
         let mut members = Vec::with_capacity(self.devices.len());
         for (device, state) in self.devices.iter().zip(states) {
             let member = device.member.claim(Claim::Write)?;
@@ -104,11 +104,11 @@ impl CreatePlan {
 
     /// All that [`Self::execute`] writes, in its order, for an undo log.
     #[must_use]
-    pub fn writes(&self) -> Vec<undo::Write> {
+    pub fn writes(&self) -> Vec<undo::CoveredWrite> {
         let phases: [fn(&DevicePlan) -> &[PlannedWrite]; 2] = [before_superblock, superblock];
         let of = |which: fn(&DevicePlan) -> &[PlannedWrite]| {
             self.devices.iter().enumerate().flat_map(move |(site, device)| {
-                which(device).iter().map(move |write| undo::Write {
+                which(device).iter().map(move |write| undo::CoveredWrite {
                     site,
                     offset_bytes: write.offset_bytes,
                     bytes: write.bytes.clone(),

@@ -1,7 +1,7 @@
 //! The command of mdadm's that makes the same array.
 
-use wattle_engine::geometry::{Kind, Level, layout_name};
-use wattle_format::md::defaults::Guard;
+use wattle_engine::geometry::{Level, LevelKind, layout_name};
+use wattle_format::md::defaults::WriteHoleRoom;
 
 use super::CreateRequest;
 use super::shape::Shape;
@@ -48,13 +48,13 @@ pub(super) fn mdadm_command(request: &CreateRequest, shape: &Shape, clean: bool)
         words.push(format!("--size={}K", shape.size_sectors / 2));
     }
     words.push(match shape.guard {
-        Guard::Bitmap { .. } => {
+        WriteHoleRoom::Bitmap { .. } => {
             format!("--bitmap=internal --bitmap-chunk={}K", shape.bitmap_chunk_bytes / 1024)
         }
-        Guard::Ppl => "--consistency-policy=ppl".to_owned(),
-        Guard::None => "--bitmap=none".to_owned(),
+        WriteHoleRoom::Ppl => "--consistency-policy=ppl".to_owned(),
+        WriteHoleRoom::None => "--bitmap=none".to_owned(),
     });
-    if clean && request.level.kind() != Kind::Striped {
+    if clean && request.level.kind() != LevelKind::Striped {
         words.push("--assume-clean".to_owned());
     } else if matches!(request.level, Level::Raid4 | Level::Raid5) {
         words.push("--force".to_owned());

@@ -24,7 +24,7 @@ mod shape;
 
 pub use execute::ExecuteError;
 pub use mdadm::shell_word;
-pub use plan::{MemberState, plan};
+pub use plan::{MemberContents, plan};
 
 use wattle_engine::geometry::{Geometry, Level};
 use wattle_format::md::{Superblock, Uuid, Version};
@@ -34,7 +34,7 @@ use crate::md::compat::Compatibility;
 use crate::md::superblocks::superblocks_of;
 use crate::members::{Member, MemberAddress, MemberError};
 use crate::problem::{Forced, Problem};
-use crate::signature::{Signature, signatures};
+use crate::signature::{FoundSignature, signatures};
 
 /// What an operator asks for.
 #[derive(Debug, Clone)]
@@ -132,7 +132,7 @@ pub struct PlannedWrite {
 ///
 /// # Errors
 /// The member cannot be read.
-pub fn inspect(member: &Member) -> Result<MemberState, MemberError> {
+pub fn inspect(member: &Member) -> Result<MemberContents, MemberError> {
     let superblocks = superblocks_of(member);
     if let Some(error) = superblocks.unreadable.into_iter().next() {
         return Err(error);
@@ -143,14 +143,14 @@ pub fn inspect(member: &Member) -> Result<MemberState, MemberError> {
         superblocks.damaged.iter().map(|raw| (raw.fields().version(), raw.fields().found_at_sectors()));
     let superblocks: Vec<_> = found
         .chain(damaged)
-        .map(|(version, sector)| Signature {
+        .map(|(version, sector)| FoundSignature {
             what: format!("md {version} superblock"),
             offset_bytes: sector * 512,
             uuid: None,
             is_file_system: false,
         })
         .collect();
-    Ok(MemberState {
+    Ok(MemberContents {
         size_sectors: member.size_sectors(),
         superblocks,
         signatures: signatures(member)?,

@@ -1,11 +1,11 @@
 //! The decision: what a new array is and what is written for it. Pure.
 
-use wattle_engine::geometry::{Kind, Level};
+use wattle_engine::geometry::{Level, LevelKind};
 use wattle_engine::units::{MemberIx, MemberSet};
 use wattle_format::md::create::{self as new, NewArray};
-use wattle_format::md::defaults::{self, Areas, Guard};
+use wattle_format::md::defaults::{self, Areas, WriteHoleRoom};
 use wattle_format::md::{
-    DeviceFields, DeviceFlags, Features, Role, SUPERBLOCK_BYTES, Superblock, Timestamp, Uuid, Version,
+    DeviceFields, DeviceFlags, DeviceRole, Features, SUPERBLOCK_BYTES, Superblock, Timestamp, Uuid, Version,
     badblocks, bitmap, ppl as log,
 };
 
@@ -17,17 +17,17 @@ use crate::md::compat::compatibility;
 use crate::md::facts::{BitmapFacts, CLEAN, SuperblockFacts};
 use crate::members::Member;
 use crate::problem::Problem;
-use crate::signature::Signature;
+use crate::signature::FoundSignature;
 
 /// What is on a member before it becomes part of an array.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct MemberState {
+pub struct MemberContents {
     /// Whole sectors.
     pub size_sectors: u64,
     /// md superblocks, valid or not, and where they are.
-    pub superblocks: Vec<Signature>,
+    pub superblocks: Vec<FoundSignature>,
     /// Everything else that is recognised.
-    pub signatures: Vec<Signature>,
+    pub signatures: Vec<FoundSignature>,
     /// All of it is known to read as zeros.
     pub zeros: bool,
 }
@@ -37,7 +37,7 @@ pub struct MemberState {
 ///
 /// # Errors
 /// A [`Problem`]: the request makes no sense, a member is too small, or something is on it.
-pub fn plan(request: &CreateRequest, states: &[MemberState]) -> Result<CreatePlan, Problem> {
+pub fn plan(request: &CreateRequest, states: &[MemberContents]) -> Result<CreatePlan, Problem> {
     check_request(request)?;
     let devices = devices(request);
     assert_eq!(devices.len(), states.len(), "one state for each member and spare");
@@ -101,7 +101,7 @@ fn devices(request: &CreateRequest) -> Vec<NewDevice<'_>> {
 fn starts_clean(
     request: &CreateRequest,
     shape: &Shape,
-    states: &[MemberState],
+    states: &[MemberContents],
 ) -> Result<(bool, &'static str), Problem> {
     let missing: MemberSet = (0..)
         .zip(&request.members)
@@ -115,8 +115,8 @@ fn starts_clean(
             "give more members",
         ));
     }
-    let parity = request.level.kind() == Kind::Parity;
-    if request.level.kind() == Kind::Striped {
+    let parity = request.level.kind() == LevelKind::Parity;
+    if request.level.kind() == LevelKind::Striped {
         return Ok((true, "the level has no redundancy that could differ"));
     }
     if request.assume_clean {
@@ -143,9 +143,9 @@ fn starts_clean(
 
 fn new_array(request: &CreateRequest, shape: &Shape, devices: &[NewDevice<'_>], clean: bool) -> NewArray {
     let count = request.members.len() + request.spares.len();
-    let mut roles = vec![Role::Spare; count];
+    let mut roles = vec![DeviceRole::Spare; count];
     for device in devices {
-        roles[device.dev_number as usize] = device.slot.map_or(Role::Spare, Role::Active);
+        roles[device.dev_number as usize] = device.slot.map_or(DeviceRole::Spare, DeviceRole::Active);
     }
     let stated_layout = request.level == Level::Raid0 && request.version.is_1x();
     NewArray {
@@ -177,7 +177,7 @@ fn superblock(
     array: &NewArray,
     shape: &Shape,
     device: &NewDevice<'_>,
-    state: &MemberState,
+    state: &MemberContents,
 ) -> Result<Superblock, new::CreateError> {
     let areas = areas(array.version, state.size_sectors, shape);
     let fields = DeviceFields {
@@ -189,7 +189,7 @@ fn superblock(
             array.version,
             state.size_sectors,
             shape.data_offset_sectors,
-            shape.guard == Guard::Ppl,
+            shape.guard == WriteHoleRoom::Ppl,
         ),
         recovery_offset: None,
         replacement: false,
@@ -197,7 +197,7 @@ fn superblock(
         flags: DeviceFlags::default(),
     };
     let mut superblock = new::superblock(array, &fields, state.size_sectors)?;
-    if shape.guard == Guard::Ppl {
+    if shape.guard == WriteHoleRoom::Ppl {
         // One log after another in the area, as the kernel keeps them once it has run the array: a
         // single one would have to wait for all that it describes to be flushed before the next
         // could be written.
@@ -229,7 +229,7 @@ fn writes(
     array: &NewArray,
     shape: &Shape,
     device: &NewDevice<'_>,
-    state: &MemberState,
+    state: &MemberContents,
     superblock: &Superblock,
 ) -> Result<Vec<PlannedWrite>, Problem> {
     let place = superblock.found_at_sectors() * 512;
@@ -255,14 +255,14 @@ fn writes(
         };
         let room_bytes = match (request.version, shape.guard) {
             (Version::V090, _) => 60 << 10,
-            (_, Guard::Bitmap { bytes }) => bytes.next_multiple_of(4096),
+            (_, WriteHoleRoom::Bitmap { bytes }) => bytes.next_multiple_of(4096),
             _ => 0,
         };
         let bytes =
             bitmap::new_image(&new, room_bytes).map_err(|error| bad_request(device.member, &error))?;
         writes.push(PlannedWrite { what: "bitmap".to_owned(), offset_bytes, bytes });
     }
-    let log = superblock.ppl().filter(|_| shape.guard == Guard::Ppl);
+    let log = superblock.ppl().filter(|_| shape.guard == WriteHoleRoom::Ppl);
     if let Some((offset_bytes, area)) = log.and_then(|area| Some((at(area.offset_sectors.into())?, area))) {
         let bytes = log::empty_area(&superblock.stored_uuid(), usize::from(area.size_sectors) * 512);
         writes.push(PlannedWrite { what: "partial parity log".to_owned(), offset_bytes, bytes });

@@ -3,10 +3,10 @@
 use wattle_engine::geometry::{Geometry, GeometryError, Level, Params, default_layout, parse_layout};
 use wattle_engine::units::Sector;
 use wattle_format::md::Version;
-use wattle_format::md::defaults::{self, Guard};
+use wattle_format::md::defaults::{self, WriteHoleRoom};
 
 use super::check::refuse_request;
-use super::plan::{MemberState, NewDevice};
+use super::plan::{MemberContents, NewDevice};
 use super::{Consistency, CreateRequest};
 use crate::problem::{Code, Problem};
 use crate::size::Iec;
@@ -18,7 +18,7 @@ pub(super) struct Shape {
     pub chunk_sectors: u32,
     pub data_offset_sectors: u64,
     pub size_sectors: u64,
-    pub guard: Guard,
+    pub guard: WriteHoleRoom,
     pub bitmap_chunk_bytes: u32,
     /// Covered by the bitmap.
     pub sync_size_sectors: u64,
@@ -27,7 +27,7 @@ pub(super) struct Shape {
 pub(super) fn shape(
     request: &CreateRequest,
     devices: &[NewDevice<'_>],
-    states: &[MemberState],
+    states: &[MemberContents],
 ) -> Result<Shape, Problem> {
     let (level, version) = (request.level, request.version);
     let raid_disks = request.members.len() as u32;
@@ -46,7 +46,7 @@ pub(super) fn shape(
         None => defaults::data_offset_sectors(version, states[0].size_sectors, chunk_sectors, ppl(request)),
         Some(bytes) => data_offset(bytes, version)?,
     };
-    let usable = |state: &MemberState| {
+    let usable = |state: &MemberContents| {
         defaults::usable_sectors(version, state.size_sectors, data_offset_sectors, ppl(request))
     };
     let smallest = (0..states.len()).min_by_key(|&ix| usable(&states[ix])).expect("there is a member");
@@ -134,7 +134,7 @@ fn chunk_sectors(request: &CreateRequest) -> Result<u32, Problem> {
 
 fn data_offset(bytes: u64, version: Version) -> Result<u64, Problem> {
     // Superblock, bad-block log and the room of a bitmap come first.
-    let areas = defaults::areas(version, 1 << 20, 1 << 20, Guard::None);
+    let areas = defaults::areas(version, 1 << 20, 1 << 20, WriteHoleRoom::None);
     let first_free = areas.and_then(|areas| {
         let log = areas.bad_block_log?;
         areas
@@ -161,11 +161,11 @@ fn guard(
     request: &CreateRequest,
     size_sectors: u64,
     sync_size_sectors: u64,
-) -> Result<(Guard, u32), Problem> {
+) -> Result<(WriteHoleRoom, u32), Problem> {
     let chunk_bytes = match request.consistency {
         Consistency::Bitmap { chunk_bytes } => chunk_bytes,
-        Consistency::Ppl => return Ok((Guard::Ppl, 0)),
-        Consistency::Resync | Consistency::Journal => return Ok((Guard::None, 0)),
+        Consistency::Ppl => return Ok((WriteHoleRoom::Ppl, 0)),
+        Consistency::Resync | Consistency::Journal => return Ok((WriteHoleRoom::None, 0)),
     };
     let room_sectors = match request.version {
         // Between the superblock and the end, 60 KiB.
@@ -185,5 +185,5 @@ fn guard(
             "leave out the bitmap's chunk for mdadm's choice",
         )
     })?;
-    Ok((Guard::Bitmap { bytes: defaults::bitmap_bytes(sync_size_sectors, u64::from(chunk)) }, chunk))
+    Ok((WriteHoleRoom::Bitmap { bytes: defaults::bitmap_bytes(sync_size_sectors, u64::from(chunk)) }, chunk))
 }

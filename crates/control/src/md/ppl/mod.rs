@@ -34,7 +34,7 @@ use wattle_format::md::ppl::{self, HEADER_BYTES, MAX_ENTRIES, MAX_LOG_BYTES};
 use wattle_format::md::{Features, Superblock};
 use wattle_rt::{Buf, BufMut};
 
-pub use plan::{Distrust, Outcome};
+pub use plan::{LogDistrust, ParityKnowledge};
 pub use replay::{LogMember, Patch, Replay, apply, replay};
 
 /// Where a member's log is on its device; `None` if its superblock names none, or one that is out
@@ -84,7 +84,7 @@ struct MdLog {
 
 impl LogFormat for MdLog {
     fn header(&self, generation: u64, entries: &[LogEntry]) -> Buf {
-        let entries = entries.iter().map(|entry| ppl::Entry {
+        let entries = entries.iter().map(|entry| ppl::PplEntry {
             data_sector: entry.first.0,
             pp_bytes: entry.partial_bytes() as u32,
             data_bytes: entry.data_bytes,

@@ -5,21 +5,21 @@ use std::ops::Range;
 use thiserror::Error;
 use wattle_engine::geometry::{Geometry, Level};
 use wattle_engine::units::{MemberIx, Sector};
-use wattle_format::md::ppl::{self, Entry, EntryError, HEADER_BYTES, Shape};
+use wattle_format::md::ppl::{self, EntryError, HEADER_BYTES, PplEntry, PplShape};
 
 /// What is known of parity once the logs are followed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Outcome {
+pub enum ParityKnowledge {
     /// It is right everywhere.
     Clean,
     /// It is right everywhere, if what looks like log writes that the power cut short is just that:
     /// what they announce had not been begun.
     CutShort,
     /// It is not known to be right; why.
-    Untrusted(Distrust),
+    Untrusted(LogDistrust),
 }
 
-impl Outcome {
+impl ParityKnowledge {
     /// Whether to take parity for right. In an array that is complete a resync costs nothing but
     /// time, so a cut-off log is not taken at its word there, as the kernel does not; with a member
     /// missing (`degraded`) it is what there is.
@@ -36,7 +36,7 @@ impl Outcome {
 /// Why parity is not known to be right although there are logs.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
-pub enum Distrust {
+pub enum LogDistrust {
     /// Nothing was logged since the logs were emptied.
     #[error("the partial parity logs are empty: nothing says that parity was right before")]
     Empty,
@@ -100,7 +100,7 @@ pub(super) struct Plan {
     pub parities: Vec<Parity>,
     /// Of the newest logs, followed or not.
     pub entries: usize,
-    pub outcome: Outcome,
+    pub outcome: ParityKnowledge,
 }
 
 /// The log area of a member.
@@ -118,21 +118,21 @@ pub(super) enum Area<'a> {
 
 /// Decides what to do; `areas` by slot.
 pub(super) fn plan(geometry: &Geometry, set_uuid: &[u8; 16], areas: &[Area<'_>]) -> Plan {
-    let mut plan = Plan { parities: Vec::new(), entries: 0, outcome: Outcome::Clean };
+    let mut plan = Plan { parities: Vec::new(), entries: 0, outcome: ParityKnowledge::Clean };
     let whole_pages = geometry.chunk().0.is_multiple_of(HEADER_BYTES as u64 / 512);
     if geometry.level() != Level::Raid5 || geometry.raid_disks() < 3 || !whole_pages {
-        return Plan { outcome: Outcome::Untrusted(Distrust::Shape), ..plan };
+        return Plan { outcome: ParityKnowledge::Untrusted(LogDistrust::Shape), ..plan };
     }
     let mut logged = false;
     for (slot, area) in (0..).map(MemberIx).zip(areas) {
         let area = match area {
             Area::Absent => continue,
             Area::None => {
-                plan.outcome.distrust(Distrust::NoLog(slot));
+                plan.outcome.distrust(LogDistrust::NoLog(slot));
                 continue;
             }
             Area::Unreadable => {
-                plan.outcome.distrust(Distrust::LogUnreadable(slot));
+                plan.outcome.distrust(LogDistrust::LogUnreadable(slot));
                 continue;
             }
             Area::Bytes(bytes) => *bytes,
@@ -140,12 +140,12 @@ pub(super) fn plan(geometry: &Geometry, set_uuid: &[u8; 16], areas: &[Area<'_>])
         let Some(newest) = ppl::newest(area, set_uuid) else {
             match ppl::is_torn(area, set_uuid) {
                 true => plan.outcome.cut_short(),
-                false => plan.outcome.distrust(Distrust::NoHeader(slot)),
+                false => plan.outcome.distrust(LogDistrust::NoHeader(slot)),
             }
             continue;
         };
         if ppl::has_newer(area, set_uuid, &newest) {
-            plan.outcome.distrust(Distrust::CutOff(slot));
+            plan.outcome.distrust(LogDistrust::CutOff(slot));
             continue;
         }
         logged |= newest.header.generation > 0;
@@ -159,7 +159,7 @@ pub(super) fn plan(geometry: &Geometry, set_uuid: &[u8; 16], areas: &[Area<'_>])
                 // not.
                 Err(distrust) => plan.outcome.distrust(distrust),
                 Ok(_) if area.get(partial.clone()).is_none() => {
-                    plan.outcome.distrust(Distrust::OutOfPlace { slot, data_sector: entry.data_sector });
+                    plan.outcome.distrust(LogDistrust::OutOfPlace { slot, data_sector: entry.data_sector });
                 }
                 Ok(_) if ppl::partial_checksum([&area[partial]]) != entry.checksum => {
                     plan.outcome.cut_short();
@@ -168,7 +168,7 @@ pub(super) fn plan(geometry: &Geometry, set_uuid: &[u8; 16], areas: &[Area<'_>])
                     for parity in parities {
                         if plan.parities.iter().any(|other| other.overlaps(&parity)) {
                             plan.outcome
-                                .distrust(Distrust::OutOfPlace { slot, data_sector: entry.data_sector });
+                                .distrust(LogDistrust::OutOfPlace { slot, data_sector: entry.data_sector });
                         } else {
                             plan.parities.push(parity);
                         }
@@ -178,14 +178,14 @@ pub(super) fn plan(geometry: &Geometry, set_uuid: &[u8; 16], areas: &[Area<'_>])
         }
     }
     if !logged {
-        plan.outcome.distrust(Distrust::Empty);
+        plan.outcome.distrust(LogDistrust::Empty);
     }
     plan
 }
 
-impl Outcome {
+impl ParityKnowledge {
     /// The first reason stays.
-    pub(super) fn distrust(&mut self, reason: Distrust) {
+    pub(super) fn distrust(&mut self, reason: LogDistrust) {
         if !matches!(self, Self::Untrusted(_)) {
             *self = Self::Untrusted(reason);
         }
@@ -211,16 +211,16 @@ impl Parity {
 fn parities(
     geometry: &Geometry,
     slot: MemberIx,
-    entry: &Entry,
+    entry: &PplEntry,
     partial: Range<usize>,
-) -> Result<Vec<Parity>, Distrust> {
-    let shape = Shape {
+) -> Result<Vec<Parity>, LogDistrust> {
+    let shape = PplShape {
         raid_disks: geometry.raid_disks() as u32,
         chunk_sectors: geometry.chunk().0 as u32,
         array_sectors: geometry.array_sectors().0,
     };
-    let work = entry.work(&shape).map_err(|error| Distrust::Entry { slot, error })?;
-    let out_of_place = Distrust::OutOfPlace { slot, data_sector: entry.data_sector };
+    let work = entry.work(&shape).map_err(|error| LogDistrust::Entry { slot, error })?;
+    let out_of_place = LogDistrust::OutOfPlace { slot, data_sector: entry.data_sector };
     let (stripe, first_block, offset) = geometry.locate(Sector(entry.data_sector));
     let map = geometry.stripe(stripe);
     let blocks = first_block..first_block + work.data_disks as usize;
@@ -277,9 +277,9 @@ mod tests {
         Geometry::new(&params).unwrap()
     }
 
-    fn entry(data_sector: u64, data_pages: u32, pp_pages: u32) -> Entry {
+    fn entry(data_sector: u64, data_pages: u32, pp_pages: u32) -> PplEntry {
         let partial = vec![0x5a; pp_pages as usize * 4096];
-        Entry {
+        PplEntry {
             data_sector,
             pp_bytes: pp_pages * 4096,
             data_bytes: data_pages * 4096,
@@ -288,7 +288,7 @@ mod tests {
         }
     }
 
-    fn log(generation: u64, entries: &[Entry]) -> Vec<u8> {
+    fn log(generation: u64, entries: &[PplEntry]) -> Vec<u8> {
         let mut area = Header { generation, entries: entries.to_vec() }.encode(&UUID).to_vec();
         let partial: u32 = entries.iter().map(|entry| entry.pp_bytes).sum();
         area.resize(HEADER_BYTES + partial as usize, 0x5a);
@@ -314,7 +314,7 @@ mod tests {
     fn entries_become_ranges_of_parity() {
         let entries = [entry(8, 1, 1), entry(48, 4, 2), entry(0, 3, 0)];
         let found = planned(&log(5, &entries));
-        assert_eq!(found.outcome, Outcome::Clean);
+        assert_eq!(found.outcome, ParityKnowledge::Clean);
         assert_eq!(found.entries, 3);
         let expected = [
             parity(8, 8, &[0], 4096..8192),
@@ -328,7 +328,7 @@ mod tests {
     fn a_chunk_and_a_bit_is_two_ranges() {
         let found = planned(&log(1, &[entry(0, 5, 4)]));
         let expected = [parity(0, 8, &[0, 1], 4096..8192), parity(8, 24, &[0], 8192..20480)];
-        assert_eq!((found.outcome, found.parities), (Outcome::Clean, expected.to_vec()));
+        assert_eq!((found.outcome, found.parities), (ParityKnowledge::Clean, expected.to_vec()));
     }
 
     #[test]
@@ -348,44 +348,48 @@ mod tests {
         let newer = Header { generation: 5, entries: vec![entry(40, 1, 1)] }.encode(&UUID);
         ring[16384..16384 + 4096].copy_from_slice(&newer[..]);
         let found = planned(&ring);
-        assert_eq!(found.outcome, Outcome::Untrusted(Distrust::CutOff(MemberIx(3))));
+        assert_eq!(found.outcome, ParityKnowledge::Untrusted(LogDistrust::CutOff(MemberIx(3))));
         assert_eq!(found.parities, []);
     }
 
     #[test]
     fn what_proves_nothing_is_not_trusted() {
         let distrust = |area: &[u8]| match planned(area).outcome {
-            Outcome::Untrusted(reason) => reason,
+            ParityKnowledge::Untrusted(reason) => reason,
             other => panic!("{other:?}"),
         };
-        let (slot, bad) = (MemberIx(3), |entry: Entry| log(2, &[entry]));
-        assert_eq!(distrust(&log(0, &[])), Distrust::Empty);
-        assert_eq!(distrust(&vec![0; 8192]), Distrust::NoHeader(slot));
-        let impossible = Entry { data_bytes: 100, ..entry(0, 1, 1) };
-        assert!(matches!(distrust(&bad(impossible)), Distrust::Entry { .. }));
+        let (slot, bad) = (MemberIx(3), |entry: PplEntry| log(2, &[entry]));
+        assert_eq!(distrust(&log(0, &[])), LogDistrust::Empty);
+        assert_eq!(distrust(&vec![0; 8192]), LogDistrust::NoHeader(slot));
+        let impossible = PplEntry { data_bytes: 100, ..entry(0, 1, 1) };
+        assert!(matches!(distrust(&bad(impossible)), LogDistrust::Entry { .. }));
         for (what, entry) in [
             ("the parity of stripe 1 is on slot 2", entry(3 * CHUNK, 1, 1)),
-            ("says another slot", Entry { parity_disk: 2, ..entry(0, 1, 1) }),
+            ("says another slot", PplEntry { parity_disk: 2, ..entry(0, 1, 1) }),
             ("leaves the stripe", entry(2 * CHUNK, 2, 1)),
             ("a full stripe that does not start at one", entry(CHUNK, 3, 0)),
         ] {
-            let expected = Distrust::OutOfPlace { slot, data_sector: entry.data_sector };
+            let expected = LogDistrust::OutOfPlace { slot, data_sector: entry.data_sector };
             assert_eq!(distrust(&bad(entry)), expected, "{what}");
         }
         let twice = log(2, &[entry(0, 2, 2), entry(8, 1, 1)]);
-        assert_eq!(distrust(&twice), Distrust::OutOfPlace { slot, data_sector: 8 });
+        assert_eq!(distrust(&twice), LogDistrust::OutOfPlace { slot, data_sector: 8 });
         let beyond = &log(2, &[entry(0, 1, 1)])[..6000];
-        assert_eq!(distrust(beyond), Distrust::OutOfPlace { slot, data_sector: 0 });
+        assert_eq!(distrust(beyond), LogDistrust::OutOfPlace { slot, data_sector: 0 });
         let (full, empty) = (log(2, &[entry(0, 1, 1)]), log(0, &[]));
         for (area, reason) in [
-            (Area::None, Distrust::NoLog(MemberIx(1))),
-            (Area::Unreadable, Distrust::LogUnreadable(MemberIx(1))),
+            (Area::None, LogDistrust::NoLog(MemberIx(1))),
+            (Area::Unreadable, LogDistrust::LogUnreadable(MemberIx(1))),
         ] {
             let areas = [Area::Bytes(&empty), area, Area::Bytes(&empty), Area::Bytes(&full)];
-            assert_eq!(plan(&geometry(), &UUID, &areas).outcome, Outcome::Untrusted(reason));
+            assert_eq!(plan(&geometry(), &UUID, &areas).outcome, ParityKnowledge::Untrusted(reason));
         }
         let areas = [Area::Bytes(&empty), Area::Absent, Area::Bytes(&empty), Area::Bytes(&full)];
-        assert_eq!(plan(&geometry(), &UUID, &areas).outcome, Outcome::Clean, "nobody's log is not missed");
+        assert_eq!(
+            plan(&geometry(), &UUID, &areas).outcome,
+            ParityKnowledge::Clean,
+            "nobody's log is not missed"
+        );
     }
 
     #[test]
@@ -393,13 +397,15 @@ mod tests {
         let mut torn = log(2, &[entry(0, 1, 1), entry(8, 1, 1)]);
         torn[4096] ^= 1;
         let found = planned(&torn);
-        assert_eq!(found.outcome, Outcome::CutShort);
+        assert_eq!(found.outcome, ParityKnowledge::CutShort);
         assert_eq!(found.parities, [parity(8, 8, &[0], 8192..12288)], "what is whole does no harm");
         let mut header = log(2, &[entry(0, 1, 1); 30]);
         header[1024..1536].fill(0);
         let empty = log(1, &[]);
         let areas = [Area::Bytes(&empty), Area::Bytes(&empty), Area::Bytes(&empty), Area::Bytes(&header)];
-        assert_eq!(plan(&geometry(), &UUID, &areas).outcome, Outcome::CutShort);
-        assert!(Outcome::CutShort.trusts_parity(true) && !Outcome::CutShort.trusts_parity(false));
+        assert_eq!(plan(&geometry(), &UUID, &areas).outcome, ParityKnowledge::CutShort);
+        assert!(
+            ParityKnowledge::CutShort.trusts_parity(true) && !ParityKnowledge::CutShort.trusts_parity(false)
+        );
     }
 }

@@ -7,7 +7,7 @@ use wattle_engine::log::LogArea;
 use wattle_engine::units::{MemberIx, MemberSet, SECTOR_BYTES, Sector};
 use wattle_rt::{Buf, BufMut, Core, Device, Durability};
 
-use super::plan::{self, Area, Distrust, Outcome, Parity};
+use super::plan::{self, Area, LogDistrust, Parity, ParityKnowledge};
 
 /// A member whose log is followed: one that is in its slot, also if it is still being rebuilt.
 #[derive(Debug, Clone)]
@@ -51,7 +51,7 @@ pub struct Replay {
     /// Parity to write. It is right whatever the outcome is.
     pub patches: Vec<Patch>,
     /// What is known of parity once that is written.
-    pub outcome: Outcome,
+    pub outcome: ParityKnowledge,
     /// Entries of the newest logs.
     pub entries: usize,
     /// Ranges of parity that are left as they are because data they need is on no member: a member
@@ -86,7 +86,7 @@ pub async fn replay(
             Ok(Some(patch)) => replay.patches.push(patch),
             Ok(None) => replay.skipped += 1,
             Err(source_slot) => {
-                replay.outcome.distrust(Distrust::DataUnreadable { slot: parity.slot, source_slot });
+                replay.outcome.distrust(LogDistrust::DataUnreadable { slot: parity.slot, source_slot });
             }
         }
     }

@@ -10,9 +10,9 @@ use wattle_rt::{BufMut, Device, Durability, Either, IoError, race};
 
 use super::look::shown;
 use super::{Known, Newcomer, RunningArray, Terms};
-use crate::events::{Event, EventPlace, Filling};
-use crate::md::admit::{self, Admission, Offer, Place, Running, Seat, admit};
-use crate::md::assemble::Recovery;
+use crate::events::{ArrayEvent, EventPlace, Filling};
+use crate::md::admit::{self, Admission, ArrayNow, OfferedDevice, Seat, WantedSeat, admit};
+use crate::md::assemble::MemberRecovery;
 use crate::md::badblocks::{self, in_data};
 use crate::md::bookkeeping;
 use crate::md::commit::{self, MdMetadata};
@@ -20,15 +20,15 @@ use crate::md::create::PlannedWrite;
 use crate::md::ppl;
 use crate::members::same_place;
 use crate::problem::{Code, Forced, Problem};
-use crate::signature::Signature;
-use crate::undo::{self, Kept, Site};
+use crate::signature::FoundSignature;
+use crate::undo::{self, UndoDirectory, UndoSite};
 
 impl RunningArray {
     /// Takes in a device by its name: one that may come back, or one that is opened.
     pub(super) async fn open_and_join(
         &self,
         name: &str,
-        place: Place,
+        place: WantedSeat,
         device_uuid: Uuid,
         terms: Terms<'_>,
     ) -> Result<Seat, Problem> {
@@ -67,7 +67,7 @@ impl RunningArray {
         &self,
         newcomer: Newcomer,
         spare: Option<MemberKey>,
-        place: Place,
+        place: WantedSeat,
         terms: Terms<'_>,
     ) -> Result<Seat, Problem> {
         let books = self.books()?;
@@ -84,7 +84,7 @@ impl RunningArray {
                 break admission;
             }
             let (writes, kept) = &overwritten;
-            recorder.record(&self.core, &[Site::named(&offer.name, &device)], writes, kept).await?;
+            recorder.record(&self.core, &[UndoSite::named(&offer.name, &device)], writes, kept).await?;
             // That took a while, and members may be gone: what is decided is decided after it.
             saved = Some(overwritten);
         };
@@ -102,7 +102,7 @@ impl RunningArray {
                 key
             }
             None => books
-                .admit(commit::Place { device: device.clone() }, superblock.clone(), is_spare)
+                .admit(commit::SuperblockPlace { device: device.clone() }, superblock.clone(), is_spare)
                 .await
                 .map_err(|error| self.not_taken(&offer.name, &error.to_string()))?,
         };
@@ -134,21 +134,21 @@ impl RunningArray {
         self.devices.borrow_mut().insert(key, known);
         let member = self.event_member(Some(key), &offer.name);
         let filling = match recovery {
-            Recovery::Full => Filling::Full,
-            Recovery::Regions => Filling::Missed,
+            MemberRecovery::Full => Filling::Full,
+            MemberRecovery::Regions => Filling::Missed,
         };
         self.tell(match seat {
-            Seat::Spare => Event::Spare { member },
-            Seat::Slot(slot) => Event::Joined { member, place: EventPlace::Slot(slot), filling },
+            Seat::Spare => ArrayEvent::Spare { member },
+            Seat::Slot(slot) => ArrayEvent::Joined { member, place: EventPlace::Slot(slot), filling },
             Seat::Replacement(slot) => {
-                Event::Joined { member, place: EventPlace::Replacement(slot), filling: Filling::Full }
+                ArrayEvent::Joined { member, place: EventPlace::Replacement(slot), filling: Filling::Full }
             }
         });
         Ok(seat)
     }
 
     /// What a device that was of the array might show of its content.
-    async fn shown(&self, books: &MdMetadata, offer: &Offer) -> Vec<Signature> {
+    async fn shown(&self, books: &MdMetadata, offer: &OfferedDevice) -> Vec<FoundSignature> {
         let state = books.state();
         let own = state.devices().next().and_then(|(_, superblock)| offer.own(superblock));
         match (own, books.geometry()) {
@@ -182,8 +182,8 @@ impl RunningArray {
     /// Whether a device may join as the array is now, and how.
     async fn decide(
         &self,
-        offer: &Offer,
-        place: Place,
+        offer: &OfferedDevice,
+        place: WantedSeat,
         device_uuid: Uuid,
         forced: Forced,
     ) -> Result<Admission, Problem> {
@@ -191,7 +191,7 @@ impl RunningArray {
         // decided after that.
         let shown = self.shown(self.books()?, offer).await;
         let status = self.handle.status(&self.core).await;
-        let running = Running { shown, ..self.view(&status)? };
+        let running = ArrayNow { shown, ..self.view(&status)? };
         if status.broken {
             // Nothing is written on it either: what a member that failed last holds may be all
             // there is.
@@ -202,8 +202,12 @@ impl RunningArray {
 
     /// What is written on a device before the array has it, and where the array will write what
     /// belongs to it, or may write over what tells what it was.
-    fn overwritten(&self, device: &Device, admission: &Admission) -> (Vec<undo::Write>, Vec<Kept>) {
-        let write = |write: &PlannedWrite| undo::Write {
+    fn overwritten(
+        &self,
+        device: &Device,
+        admission: &Admission,
+    ) -> (Vec<undo::CoveredWrite>, Vec<UndoDirectory>) {
+        let write = |write: &PlannedWrite| undo::CoveredWrite {
             site: 0,
             offset_bytes: write.offset_bytes,
             bytes: write.bytes.clone(),
@@ -240,7 +244,7 @@ impl RunningArray {
     }
 
     /// The array as the admission of newcomers sees it.
-    fn view(&self, status: &ArrayStatus) -> Result<Running, Problem> {
+    fn view(&self, status: &ArrayStatus) -> Result<ArrayNow, Problem> {
         let books = self.books()?;
         let state = books.state();
         let slots = status.members.len();
@@ -266,7 +270,7 @@ impl RunningArray {
         let devices =
             known.iter().filter(|(key, known)| known.spare || working(key)).filter_map(|(key, known)| {
                 let superblock = state.superblock(*key)?;
-                Some(admit::Device {
+                Some(admit::RunningDevice {
                     name: known.name.clone(),
                     dev_number: superblock.dev_number(),
                     device_uuid: superblock.device_uuid(),
@@ -276,7 +280,7 @@ impl RunningArray {
         let slots_where = |matches: &dyn Fn(usize) -> bool| {
             (0..slots as u16).filter(|slot| matches(usize::from(*slot))).collect()
         };
-        Ok(Running {
+        Ok(ArrayNow {
             template: template.clone(),
             devices: devices.collect(),
             in_sync: slots_where(&|slot| state_in(slot) == Some(MemberState::InSync)),
@@ -296,10 +300,11 @@ fn member_spec(
     device: &Device,
     superblock: &Superblock,
     bad: BadRanges,
-    recovery: Recovery,
+    recovery: MemberRecovery,
     books: &MdMetadata,
 ) -> MemberSpec {
-    let stale = books.bitmap().filter(|_| recovery == Recovery::Regions).map(|bitmap| bitmap.bits().regions);
+    let stale =
+        books.bitmap().filter(|_| recovery == MemberRecovery::Regions).map(|bitmap| bitmap.bits().regions);
     MemberSpec {
         key: Some(key),
         log: ppl::area(superblock, device.size_bytes()),

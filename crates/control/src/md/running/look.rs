@@ -11,11 +11,11 @@ use wattle_format::md::{self, Superblock};
 use wattle_format::probe;
 use wattle_rt::{BufMut, Core, Device, Either, IoError, race};
 
-use crate::md::admit::{Offer, lies_in_data};
+use crate::md::admit::{OfferedDevice, lies_in_data};
 use crate::md::superblocks::{Superblocks, read_superblocks};
 use crate::members::MemberError;
 use crate::problem::{Code, Problem};
-use crate::signature::{Signature, readable_signatures, recognise};
+use crate::signature::{FoundSignature, readable_signatures, recognise};
 
 /// For a device to give everything that is looked at, 170 KiB: a drive that spins up is there by
 /// then.
@@ -25,14 +25,14 @@ const ANSWER_TIME_MAX: Duration = Duration::from_secs(20);
 ///
 /// # Errors
 /// A [`Problem`]: it cannot be read where something may be, or does not answer.
-pub(super) async fn look(core: &Core, name: &str, device: &Device) -> Result<Offer, Problem> {
+pub(super) async fn look(core: &Core, name: &str, device: &Device) -> Result<OfferedDevice, Problem> {
     let seen = Seen::read(core, name, device).await?;
     let Superblocks { valid, damaged, unreadable } = seen.superblocks();
     let (signatures, unread) = seen.signatures();
     if let Some(error) = unreadable.into_iter().chain(unread).next() {
         return Err(error.into());
     }
-    Ok(Offer::new(name, device, valid, &damaged, signatures))
+    Ok(OfferedDevice::new(name, device, valid, &damaged, signatures))
 }
 
 /// A device that the array knows, by its superblock, as it is offered. Bad sectors do not matter:
@@ -45,10 +45,10 @@ pub(super) async fn look_again(
     name: &str,
     device: &Device,
     superblock: &Superblock,
-) -> Result<Offer, Problem> {
+) -> Result<OfferedDevice, Problem> {
     let seen = Seen::read(core, name, device).await?;
     seen.at(superblock.found_at_sectors() * SECTOR_BYTES, md::SUPERBLOCK_BYTES)?;
-    Ok(Offer::new(name, device, vec![superblock.clone()], &[], seen.signatures().0))
+    Ok(OfferedDevice::new(name, device, vec![superblock.clone()], &[], seen.signatures().0))
 }
 
 /// The parts of a device where something may be recognised.
@@ -111,7 +111,7 @@ impl<'a> Seen<'a> {
         read_superblocks(self.size_bytes / SECTOR_BYTES, &|offset, len| self.at(offset, len))
     }
 
-    fn signatures(&self) -> (Vec<Signature>, Vec<MemberError>) {
+    fn signatures(&self) -> (Vec<FoundSignature>, Vec<MemberError>) {
         readable_signatures(self.size_bytes, &|offset, len| self.at(offset, len))
     }
 }
@@ -123,9 +123,9 @@ pub(super) async fn shown(
     core: &Core,
     volume: &VolumeRef,
     geometry: &Geometry,
-    offer: &Offer,
+    offer: &OfferedDevice,
     own: &Superblock,
-) -> Vec<Signature> {
+) -> Vec<FoundSignature> {
     // The array is read only for those few devices that show something where the array's content
     // may be.
     if !offer.signatures.iter().any(|seen| lies_in_data(own, seen)) {

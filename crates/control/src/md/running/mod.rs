@@ -17,16 +17,16 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
-use wattle_engine::geometry::Kind;
+use wattle_engine::geometry::LevelKind;
 use wattle_engine::sync::{Job, JobEnd, JobError, RepairSource};
 use wattle_engine::units::MemberIx;
 use wattle_engine::{ArrayHandle, BadRanges, MemberKey};
 use wattle_format::md::{Superblock, Uuid};
-use wattle_rt::{Core, Device, Event as Flag, Permit, Semaphore};
+use wattle_rt::{Core, Device, Latch as Flag, Permit, Semaphore};
 
-use crate::events::{Covered, Event, EventLog, EventMember, Recorded};
-use crate::md::admit::{Offer, Place, Seat};
-use crate::md::assemble::ReAdd;
+use crate::events::{ArrayEvent, Covered, EventLog, EventMember, Recorded};
+use crate::md::admit::{OfferedDevice, Seat, WantedSeat};
+use crate::md::assemble::ReAddCandidate;
 use crate::md::commit::MdMetadata;
 use crate::md::start::{ClaimedMember, Started};
 use crate::members::{Claim, Member, same_place};
@@ -41,7 +41,7 @@ const LOOK: Duration = Duration::from_millis(50);
 #[derive(Debug, Clone)]
 pub struct Newcomer {
     /// What is on it.
-    pub offer: Offer,
+    pub offer: OfferedDevice,
     /// Itself.
     pub device: Device,
     /// Random; its id if it was not of the array before.
@@ -121,7 +121,7 @@ pub struct RunningArray {
     books: Option<Rc<MdMetadata>>,
     devices: RefCell<BTreeMap<MemberKey, Known>>,
     /// Members that may come back.
-    returning: RefCell<Vec<(ReAdd, ClaimedMember)>>,
+    returning: RefCell<Vec<(ReAddCandidate, ClaimedMember)>>,
     /// The smallest write that clients may send to members.
     block_bytes: u32,
     turn: Semaphore,
@@ -199,7 +199,7 @@ impl RunningArray {
         if self.books.is_some() { Covered::OrdersAndFailures } else { Covered::Orders }
     }
 
-    pub(crate) fn tell(&self, event: Event) {
+    pub(crate) fn tell(&self, event: ArrayEvent) {
         self.events.add(self.core.wall_clock(), event);
     }
 
@@ -216,7 +216,7 @@ impl RunningArray {
 
     /// Names of the members that may come back, with their slot and what has to be written on them.
     #[must_use]
-    pub fn returning(&self) -> Vec<(String, ReAdd)> {
+    pub fn returning(&self) -> Vec<(String, ReAddCandidate)> {
         self.returning.borrow().iter().map(|(who, member)| (member.name.clone(), *who)).collect()
     }
 
@@ -259,7 +259,7 @@ impl RunningArray {
         let _turn = self.turn.acquire(1).await;
         let key = match self.find(member) {
             Err(_) if self.forget_returning(member) => {
-                self.tell(Event::Removed { member: self.event_member(None, member) });
+                self.tell(ArrayEvent::Removed { member: self.event_member(None, member) });
                 return Ok(());
             }
             found => found?,
@@ -272,7 +272,7 @@ impl RunningArray {
             books.forget(key).await;
         }
         self.devices.borrow_mut().remove(&key);
-        self.tell(Event::Removed { member: self.event_member(Some(key), member) });
+        self.tell(ArrayEvent::Removed { member: self.event_member(Some(key), member) });
         Ok(())
     }
 
@@ -287,7 +287,7 @@ impl RunningArray {
         terms: impl Into<Terms<'_>>,
     ) -> Result<Seat, Problem> {
         let _turn = self.turn.acquire(1).await;
-        self.open_and_join(name, Place::Any, device_uuid, terms.into()).await
+        self.open_and_join(name, WantedSeat::Any, device_uuid, terms.into()).await
     }
 
     /// Takes in a device that is open already.
@@ -297,7 +297,7 @@ impl RunningArray {
     pub async fn take(
         &self,
         newcomer: Newcomer,
-        place: Place,
+        place: WantedSeat,
         terms: impl Into<Terms<'_>>,
     ) -> Result<Seat, Problem> {
         let _turn = self.turn.acquire(1).await;
@@ -329,7 +329,7 @@ impl RunningArray {
                 "`wattle status` shows the slots",
             ));
         };
-        let place = Place::Replace(seat.0);
+        let place = WantedSeat::Replace(seat.0);
         let Some(with) = with else {
             return self.replace_with_spare(member, place, terms).await;
         };
@@ -352,7 +352,7 @@ impl RunningArray {
     async fn replace_with_spare(
         &self,
         member: &str,
-        place: Place,
+        place: WantedSeat,
         terms: Terms<'_>,
     ) -> Result<Seat, Problem> {
         let mut refused = None;
@@ -387,12 +387,12 @@ impl RunningArray {
         let level = self.handle.status(&self.core).await.level;
         // What disagrees for other reasons is changed as little as can be.
         let source = match (level.kind(), level.to_md()) {
-            (Kind::Parity, 6) => RepairSource::Raid6Culprit,
-            (Kind::Parity, _) => RepairSource::ParityFromData,
+            (LevelKind::Parity, 6) => RepairSource::Raid6Culprit,
+            (LevelKind::Parity, _) => RepairSource::ParityFromData,
             _ => RepairSource::Majority,
         };
         // A repair of RAID 10 counts in sectors of the array: all of it, then.
-        let whole = level.kind() == Kind::Mirrored && level.to_md() != 1;
+        let whole = level.kind() == LevelKind::Mirrored && level.to_md() != 1;
         let ranges: Vec<_> = if whole { vec![None] } else { bad.iter().map(Some).collect() };
         for range in ranges {
             if !self.repair(member, Job::Repair { range, source: Some(source) }).await? {
@@ -401,7 +401,7 @@ impl RunningArray {
         }
         let left = self.bad_of(key)?.sectors();
         let member = self.event_member(Some(key), member);
-        self.tell(Event::BadBlocksRepaired { member, left_sectors: left });
+        self.tell(ArrayEvent::BadBlocksRepaired { member, left_sectors: left });
         Ok(left)
     }
 
@@ -435,7 +435,7 @@ impl RunningArray {
     pub(crate) async fn use_spare(
         &self,
         key: MemberKey,
-        place: Place,
+        place: WantedSeat,
         terms: Terms<'_>,
     ) -> Result<Seat, Problem> {
         let books = self.books()?;
@@ -456,9 +456,9 @@ impl RunningArray {
     }
 
     /// Takes back a member that was away.
-    pub(crate) async fn re_add(&self, who: ReAdd, member: ClaimedMember) -> Result<Seat, Problem> {
+    pub(crate) async fn re_add(&self, who: ReAddCandidate, member: ClaimedMember) -> Result<Seat, Problem> {
         let newcomer = Newcomer::known(&self.core, &member.name, &member.device, &member.superblock).await?;
-        self.join(newcomer, None, Place::Slot(who.slot), Terms::default()).await
+        self.join(newcomer, None, WantedSeat::Slot(who.slot), Terms::default()).await
     }
 
     /// Waits until no order is under way, and lets none begin until what it returns is dropped.
@@ -483,11 +483,11 @@ impl RunningArray {
         &self.turn
     }
 
-    pub(crate) fn take_returning(&self) -> Vec<(ReAdd, ClaimedMember)> {
+    pub(crate) fn take_returning(&self) -> Vec<(ReAddCandidate, ClaimedMember)> {
         std::mem::take(&mut self.returning.borrow_mut())
     }
 
-    pub(crate) fn keep_returning(&self, who: ReAdd, member: ClaimedMember) {
+    pub(crate) fn keep_returning(&self, who: ReAddCandidate, member: ClaimedMember) {
         self.returning.borrow_mut().push((who, member));
     }
 

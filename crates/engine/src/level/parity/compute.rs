@@ -1,6 +1,6 @@
 //! Parity of a row, from the callers' buffers and what was fetched.
 
-use wattle_parity::{Block, Kernels, Source};
+use wattle_parity::{Block, DataBlock, Kernels};
 use wattle_rt::{Buf, BufMut};
 
 use super::Work;
@@ -45,10 +45,10 @@ impl Work<'_> {
             |block: usize| plan.store.contains(block).then(|| old_or_new_buffer(&mut old[block], len));
         let mut p = buf(p_block);
         let mut q = if self.parities() == 2 { buf(q_block) } else { None };
-        let mut sources: Vec<Source<'_>> = (0..self.data())
+        let mut sources: Vec<DataBlock<'_>> = (0..self.data())
             .map(|k| {
                 let block = new[k].as_deref().or(old[k].as_deref());
-                Source::new(self.exponent(k), block.expect("a plan fetches what is not written"))
+                DataBlock::new(self.exponent(k), block.expect("a plan fetches what is not written"))
             })
             .collect();
         sources.sort_unstable_by_key(|source| source.exponent);

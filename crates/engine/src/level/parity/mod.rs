@@ -25,7 +25,7 @@ use crate::level::ArrayShard;
 use crate::model::error::VolumeError;
 use crate::model::geometry::StripeMap;
 use crate::model::health::Health;
-use crate::model::plan::{BlockSet, Refusal, View};
+use crate::model::plan::{BlockSet, NoPlan, StripeView};
 use crate::model::units::{MemberIx, SECTOR_BYTES, Sector, StripeNo};
 use rows::{Row, Segments};
 
@@ -108,14 +108,14 @@ impl<'a> Work<'a> {
     }
 
     /// A row as `health` has it, without the blocks that could not be read just now.
-    fn view(&self, health: &Health, row: &Row, unreadable: &BlockSet, cached: BlockSet) -> View {
+    fn view(&self, health: &Health, row: &Row, unreadable: &BlockSet, cached: BlockSet) -> StripeView {
         let sectors = self.sectors(row.bytes.clone());
         let all = BlockSet::range(0, self.blocks());
         let those = |takes: &dyn Fn(MemberIx) -> bool| match health.optimal {
             true => all,
             false => all.iter().filter(|&block| takes(self.member(block))).collect(),
         };
-        View {
+        StripeView {
             data: self.data(),
             parities: self.parities(),
             readable: those(&|member| health.readable(member, sectors.clone())).without(unreadable),
@@ -135,9 +135,9 @@ impl<'a> Work<'a> {
 }
 
 /// What a client is told when there is no plan.
-fn refusal(refusal: Refusal) -> VolumeError {
+fn refusal(refusal: NoPlan) -> VolumeError {
     match refusal {
-        Refusal::BeyondRedundancy => VolumeError::Broken,
-        Refusal::Unreadable | Refusal::Untrusted => VolumeError::Unreadable,
+        NoPlan::BeyondRedundancy => VolumeError::Broken,
+        NoPlan::Unreadable | NoPlan::Untrusted => VolumeError::Unreadable,
     }
 }

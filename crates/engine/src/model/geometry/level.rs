@@ -24,7 +24,7 @@ pub enum Level {
 
 /// What levels have in common as far as I/O goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum LevelKind {
     /// Every sector is on one member: linear, RAID 0.
     Striped,
     /// Every sector is on several members: RAID 1, RAID 10.
@@ -65,11 +65,11 @@ impl Level {
 
     /// Which kind of map the level has.
     #[must_use]
-    pub fn kind(self) -> Kind {
+    pub fn kind(self) -> LevelKind {
         match self {
-            Self::Linear | Self::Raid0 => Kind::Striped,
-            Self::Raid1 | Self::Raid10 => Kind::Mirrored,
-            Self::Raid4 | Self::Raid5 | Self::Raid6 => Kind::Parity,
+            Self::Linear | Self::Raid0 => LevelKind::Striped,
+            Self::Raid1 | Self::Raid10 => LevelKind::Mirrored,
+            Self::Raid4 | Self::Raid5 | Self::Raid6 => LevelKind::Parity,
         }
     }
 }

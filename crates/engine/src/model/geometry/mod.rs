@@ -27,7 +27,7 @@ mod striped;
 use chunk::Chunk;
 pub use error::{GeometryError, SizeField};
 pub use layout::{ParseLayoutError, default_layout, layout_name, parse_layout};
-pub use level::{Kind, Level, ParseLevelError};
+pub use level::{Level, LevelKind, ParseLevelError};
 use mirror::{Mirror, Raid10Layout};
 use parity::Parity;
 pub use parity::StripeMap;
@@ -84,7 +84,7 @@ enum Map {
 
 /// A range of the array that is contiguous on one member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Run {
+pub struct MemberRun {
     /// The member.
     pub member: MemberIx,
     /// First data sector on it.
@@ -93,7 +93,7 @@ pub struct Run {
     pub len: Sector,
 }
 
-impl Run {
+impl MemberRun {
     /// Its data sectors on the member.
     pub(crate) fn sectors(&self) -> std::ops::Range<Sector> {
         self.sector..self.sector + self.len
@@ -165,9 +165,9 @@ impl Geometry {
         let members = checked_members(level, params.raid_disks)?;
         checked_chunk(level, params.chunk)?;
         let (map, array_sectors) = match level.kind() {
-            Kind::Striped => new_striped(params)?,
-            Kind::Mirrored => new_mirrored(params, members)?,
-            Kind::Parity => new_parity(params, members)?,
+            LevelKind::Striped => new_striped(params)?,
+            LevelKind::Mirrored => new_mirrored(params, members)?,
+            LevelKind::Parity => new_parity(params, members)?,
         };
         at_most_sectors_max(SizeField::Array, array_sectors)?;
         let (redundancy, hazard) = match &map {
@@ -187,7 +187,7 @@ impl Geometry {
 
     /// Which kind of map the level has.
     #[must_use]
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> LevelKind {
         self.level.kind()
     }
 
@@ -325,11 +325,11 @@ impl Geometry {
     /// If the array has redundancy, or `lba` is beyond its end.
     #[inline]
     #[must_use]
-    pub fn map(&self, lba: Sector) -> Run {
+    pub fn map(&self, lba: Sector) -> MemberRun {
         self.check(lba);
         let Map::Striped(striped) = &self.map else { panic!("{} has redundancy", self.level) };
         let run = striped.map(lba);
-        Run { len: run.len.min(self.array_sectors - lba), ..run }
+        MemberRun { len: run.len.min(self.array_sectors - lba), ..run }
     }
 }
 
@@ -361,8 +361,8 @@ impl Geometry {
     #[must_use]
     pub fn sync_sectors(&self) -> Sector {
         match self.kind() {
-            Kind::Parity => Sector(self.stripes() * self.chunk.0),
-            Kind::Mirrored | Kind::Striped => self.array_sectors(),
+            LevelKind::Parity => Sector(self.stripes() * self.chunk.0),
+            LevelKind::Mirrored | LevelKind::Striped => self.array_sectors(),
         }
     }
 
@@ -412,10 +412,14 @@ impl Geometry {
     /// If `lba` is beyond the end.
     #[inline]
     #[must_use]
-    pub fn data_place(&self, lba: Sector) -> Run {
+    pub fn data_place(&self, lba: Sector) -> MemberRun {
         let (stripe, block, offset) = self.locate(lba);
         let map = self.stripe(stripe);
-        Run { member: map.data_member(block), sector: map.member_sector + offset, len: self.chunk - offset }
+        MemberRun {
+            member: map.data_member(block),
+            sector: map.member_sector + offset,
+            len: self.chunk - offset,
+        }
     }
 
     /// What a member holds in a stripe.

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use super::Run;
+use super::MemberRun;
 use super::chunk::Chunk;
 use crate::model::units::{MemberIx, Sector};
 
@@ -99,7 +99,7 @@ impl Striped {
     /// `lba` is below the end of the last zone. The run ends with its chunk, or its zone where that
     /// has one member.
     #[inline]
-    pub fn map(&self, lba: Sector) -> Run {
+    pub fn map(&self, lba: Sector) -> MemberRun {
         let lba = lba.0;
         let zone = match &*self.zones {
             [zone] => zone,
@@ -107,12 +107,16 @@ impl Striped {
         };
         let inside = lba - zone.start;
         if let &[member] = zone.members.as_slice() {
-            return Run { member, sector: Sector(zone.member_start + inside), len: Sector(zone.end - lba) };
+            return MemberRun {
+                member,
+                sector: Sector(zone.member_start + inside),
+                len: Sector(zone.end - lba),
+            };
         }
         let (chunk, offset) = self.chunk.split(inside);
         let width = zone.members.len() as u64;
         let (row, column) = (chunk / width, (chunk + zone.rotation) % width);
-        Run {
+        MemberRun {
             member: zone.members[column as usize],
             sector: Sector(zone.member_start + row * self.chunk.sectors() + offset),
             len: Sector(self.chunk.sectors() - offset),

@@ -29,7 +29,7 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use crate::model::error::VolumeError;
-use crate::model::geometry::{Geometry, Kind};
+use crate::model::geometry::{Geometry, LevelKind};
 pub use crate::model::intent::IntentSpec;
 use crate::model::units::Sector;
 use crate::state::StateShard;
@@ -76,10 +76,10 @@ pub(crate) async fn enter(
 /// The range of the space of [`Geometry::sync_sectors`] that a range of array sectors lies in.
 pub(crate) fn sync_range(geometry: &Geometry, range: Range<Sector>) -> Range<Sector> {
     match geometry.kind() {
-        Kind::Parity => {
+        LevelKind::Parity => {
             let (width, chunk) = (geometry.stripe_data_sectors().0, geometry.chunk().0);
             Sector(range.start.0 / width * chunk)..Sector(range.end.0.div_ceil(width) * chunk)
         }
-        Kind::Mirrored | Kind::Striped => range,
+        LevelKind::Mirrored | LevelKind::Striped => range,
     }
 }

@@ -18,7 +18,7 @@ use crate::base::time::{Instant, WallTime};
 use crate::device::Device;
 use crate::memory::arena::Arena;
 use crate::memory::buf::{draw_from, draw_no_more_from};
-use crate::op::{Done, Key, Op};
+use crate::op::{Completion, Op, OpKey};
 use io_uring::{IoUring, opcode, squeue, types};
 use std::collections::VecDeque;
 use std::os::fd::{FromRawFd, OwnedFd};
@@ -41,7 +41,7 @@ pub(crate) struct UringBackend {
     flights: Vec<Option<Flight>>,
     drives: Lane,
     clients: Lane,
-    cancelled: Vec<Done>,
+    cancelled: Vec<Completion>,
     event_armed: bool,
     /// Segment lists that can be used again.
     spare_iov: Vec<Vec<libc::iovec>>,
@@ -55,7 +55,7 @@ pub(crate) struct UringBackend {
 struct Lane {
     flying: usize,
     flying_max: usize,
-    backlog: VecDeque<(Key, Op)>,
+    backlog: VecDeque<(OpKey, Op)>,
 }
 
 impl Lane {
@@ -67,7 +67,7 @@ impl Lane {
         self.flying < self.flying_max
     }
 
-    fn pop(&mut self) -> Option<(Key, Op)> {
+    fn pop(&mut self) -> Option<(OpKey, Op)> {
         if self.has_room() { self.backlog.pop_front() } else { None }
     }
 }
@@ -133,7 +133,7 @@ impl UringBackend {
     }
 
     /// Writes the entry of an operation.
-    fn launch(&mut self, key: Key, op: Op, room: Room) {
+    fn launch(&mut self, key: OpKey, op: Op, room: Room) {
         let index = key.0 as usize;
         if index >= self.flights.len() {
             self.flights.resize_with(index + 1, || None);
@@ -152,13 +152,13 @@ impl UringBackend {
             None => {
                 // A drive of another world.
                 let flight = self.land(key);
-                self.cancelled.push(Done { key, result: Err(IoError::UNSUPPORTED), op: flight.op });
+                self.cancelled.push(Completion { key, result: Err(IoError::UNSUPPORTED), op: flight.op });
             }
         }
     }
 
     /// Takes an operation out of the table: the kernel is done with it.
-    fn land(&mut self, key: Key) -> Flight {
+    fn land(&mut self, key: OpKey) -> Flight {
         let mut flight =
             self.flights[key.0 as usize].take().expect("a completion belongs to an operation in flight");
         if let Some(lane) = self.lane(flight.room) {
@@ -211,7 +211,7 @@ impl UringBackend {
     }
 
     /// Takes what is there; true if the core's event was among it.
-    fn take_completions(&mut self, done: &mut Vec<Done>) -> bool {
+    fn take_completions(&mut self, done: &mut Vec<Completion>) -> bool {
         let mut rang = false;
         loop {
             // One at a time: an operation may go back into the ring at once.
@@ -223,12 +223,12 @@ impl UringBackend {
                     self.event_armed = false;
                     self.event.take();
                 }
-                key => self.take_completion(Key(key as u32), completion.result(), done),
+                key => self.take_completion(OpKey(key as u32), completion.result(), done),
             }
         }
     }
 
-    fn take_completion(&mut self, key: Key, result: i32, done: &mut Vec<Done>) {
+    fn take_completion(&mut self, key: OpKey, result: i32, done: &mut Vec<Completion>) {
         let flight =
             self.flights[key.0 as usize].as_mut().expect("a completion belongs to an operation in flight");
         let mut result = match flight.land(result, self.arena.as_deref()) {
@@ -244,7 +244,7 @@ impl UringBackend {
             (Op::WriteZeroes { .. }, Err(error)) => *error = iov::zero_error(*error),
             _ => {}
         }
-        done.push(Done { key, result, op: flight.op });
+        done.push(Completion { key, result, op: flight.op });
     }
 
     /// Launches what waits, as far as there is room.
@@ -259,7 +259,7 @@ impl UringBackend {
 }
 
 impl Backend for UringBackend {
-    fn submit(&mut self, batch: &mut Vec<(Key, Op)>) {
+    fn submit(&mut self, batch: &mut Vec<(OpKey, Op)>) {
         // Entries are only written here. They leave with the reap that follows: one system call
         // submits and waits.
         for (key, op) in batch.drain(..) {
@@ -273,7 +273,7 @@ impl Backend for UringBackend {
         }
     }
 
-    fn reap(&mut self, done: &mut Vec<Done>, wait: Wait) -> bool {
+    fn reap(&mut self, done: &mut Vec<Completion>, wait: Wait) -> bool {
         let before = done.len();
         done.append(&mut self.cancelled);
         // The core has looked for news before this. An event that is taken here came after that
@@ -304,11 +304,11 @@ impl Backend for UringBackend {
         done.len() > before
     }
 
-    fn cancel(&mut self, key: Key) {
+    fn cancel(&mut self, key: OpKey) {
         let backlog = &mut self.clients.backlog;
         if let Some(index) = backlog.iter().position(|(queued, _)| *queued == key) {
             let (key, op) = backlog.remove(index).expect("the position is inside");
-            self.cancelled.push(Done { key, result: Err(IoError::from_errno(libc::ECANCELED)), op });
+            self.cancelled.push(Completion { key, result: Err(IoError::from_errno(libc::ECANCELED)), op });
         } else if let Some(Some(flight)) = self.flights.get_mut(key.0 as usize) {
             flight.cancelled = true;
             let entry = opcode::AsyncCancel::new(u64::from(key.0)).build().user_data(CANCEL);

@@ -10,10 +10,10 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use wattle_control::Problem;
-use wattle_fs::{Error, Kind, Metadata, Node};
+use wattle_fs::{Error, FileKind, FileMetadata, FsNode};
 
 use super::checksums::{Checksums, Sum};
-use crate::commands::files::place::{Place, dress, is_name};
+use crate::commands::files::place::{OutputDirectory, dress, is_name};
 use crate::commands::files::{Failure, Opened, join, kind_name};
 use crate::output::{self, text::printable};
 
@@ -23,7 +23,7 @@ const DEPTH_MAX: usize = 500;
 
 /// What came out.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct Counts {
+pub struct ExtractCounts {
     files: u64,
     directories: u64,
     symlinks: u64,
@@ -36,7 +36,7 @@ pub struct Counts {
     pub not_extracted: u64,
 }
 
-impl fmt::Display for Counts {
+impl fmt::Display for ExtractCounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let links = self.symlinks + self.hard_links + self.fifos;
         write!(
@@ -81,24 +81,29 @@ impl From<io::Error> for Stop {
 /// What is under way.
 pub struct Extraction<'a> {
     opened: &'a Opened,
-    root: Place,
+    root: OutputDirectory,
     checksums: Option<Checksums>,
     overwrite: bool,
     /// Whether owners can be given.
     owner: bool,
-    counts: Counts,
+    counts: ExtractCounts,
     failures: Vec<Failure>,
     /// Directories that came out: in a damaged file system one may be in itself.
-    directories: BTreeSet<Node>,
+    directories: BTreeSet<FsNode>,
     /// Files with several names, and the first, part by part, with the sum.
-    named: BTreeMap<Node, (Vec<Vec<u8>>, Option<String>)>,
+    named: BTreeMap<FsNode, (Vec<Vec<u8>>, Option<String>)>,
     /// Where we are: the parts of the path.
     way: Vec<Vec<u8>>,
     progress: ProgressBar,
 }
 
 impl<'a> Extraction<'a> {
-    pub fn new(opened: &'a Opened, root: Place, checksums: Option<Checksums>, overwrite: bool) -> Self {
+    pub fn new(
+        opened: &'a Opened,
+        root: OutputDirectory,
+        checksums: Option<Checksums>,
+        overwrite: bool,
+    ) -> Self {
         const TEMPLATE: &str = "{spinner} {bytes} {bytes_per_sec} {wide_msg}";
         let style = ProgressStyle::with_template(TEMPLATE).expect("the template is a constant");
         let progress = ProgressBar::new_spinner().with_style(style);
@@ -109,7 +114,7 @@ impl<'a> Extraction<'a> {
             checksums,
             overwrite,
             owner: rustix::process::geteuid().is_root(),
-            counts: Counts::default(),
+            counts: ExtractCounts::default(),
             failures: Vec::new(),
             directories: BTreeSet::new(),
             named: BTreeMap::new(),
@@ -122,7 +127,7 @@ impl<'a> Extraction<'a> {
     ///
     /// # Errors
     /// The output is full or gone.
-    pub fn one(&mut self, name: &[u8], node: Node) -> Result<(), Problem> {
+    pub fn one(&mut self, name: &[u8], node: FsNode) -> Result<(), Problem> {
         let root = self.root.enter(b".").map_err(|error| output::output_failed(&error))?;
         self.entry(&root, name, node)
     }
@@ -131,7 +136,7 @@ impl<'a> Extraction<'a> {
     ///
     /// # Errors
     /// The output is full or gone.
-    pub fn content(&mut self, directory: Node) -> Result<(), Problem> {
+    pub fn content(&mut self, directory: FsNode) -> Result<(), Problem> {
         self.directories.insert(directory);
         let root = self.root.enter(b".").map_err(|error| output::output_failed(&error))?;
         self.entries(&root, directory)
@@ -141,10 +146,10 @@ impl<'a> Extraction<'a> {
     ///
     /// # Errors
     /// The checksums cannot be written.
-    pub fn finish(self) -> Result<(Counts, Vec<Failure>), Problem> {
+    pub fn finish(self) -> Result<(ExtractCounts, Vec<Failure>), Problem> {
         self.progress.finish_and_clear();
         self.checksums.map_or(Ok(()), Checksums::finish)?;
-        Ok((Counts { not_extracted: self.failures.len() as u64, ..self.counts }, self.failures))
+        Ok((ExtractCounts { not_extracted: self.failures.len() as u64, ..self.counts }, self.failures))
     }
 
     fn failed(&mut self, name: &[u8], reason: String) {
@@ -154,7 +159,7 @@ impl<'a> Extraction<'a> {
         self.failures.push(failure);
     }
 
-    fn entries(&mut self, place: &Place, directory: Node) -> Result<(), Problem> {
+    fn entries(&mut self, place: &OutputDirectory, directory: FsNode) -> Result<(), Problem> {
         let mut entries = Vec::new();
         let listed = self.opened.fs.list(directory, &mut |entry| {
             entries.push(entry);
@@ -169,7 +174,7 @@ impl<'a> Extraction<'a> {
         Ok(())
     }
 
-    fn entry(&mut self, place: &Place, name: &[u8], node: Node) -> Result<(), Problem> {
+    fn entry(&mut self, place: &OutputDirectory, name: &[u8], node: FsNode) -> Result<(), Problem> {
         match self.extract(place, name, node) {
             Ok(()) => Ok(()),
             Err(Stop::This(reason)) => {
@@ -180,21 +185,21 @@ impl<'a> Extraction<'a> {
         }
     }
 
-    fn extract(&mut self, place: &Place, name: &[u8], node: Node) -> Result<(), Stop> {
+    fn extract(&mut self, place: &OutputDirectory, name: &[u8], node: FsNode) -> Result<(), Stop> {
         if !is_name(name) {
             return Err(Stop::This("its name is not one that a file can have".to_owned()));
         }
         let metadata = self.opened.fs.metadata(node)?;
         match metadata.kind {
-            Kind::Directory => self.directory(place, name, node, &metadata),
-            Kind::File => self.file(place, name, node, &metadata),
-            Kind::Symlink => {
+            FileKind::Directory => self.directory(place, name, node, &metadata),
+            FileKind::File => self.file(place, name, node, &metadata),
+            FileKind::Symlink => {
                 let target = self.opened.fs.link(node)?;
                 self.make(place, name, |place| place.make_symlink(name, &target))?;
                 self.counts.symlinks += 1;
                 Ok(place.dress_name(name, &metadata, self.owner)?)
             }
-            Kind::Fifo => {
+            FileKind::Fifo => {
                 self.make(place, name, |place| place.make_fifo(name))?;
                 self.counts.fifos += 1;
                 Ok(place.dress_name(name, &metadata, self.owner)?)
@@ -203,7 +208,13 @@ impl<'a> Extraction<'a> {
         }
     }
 
-    fn directory(&mut self, place: &Place, name: &[u8], node: Node, metadata: &Metadata) -> Result<(), Stop> {
+    fn directory(
+        &mut self,
+        place: &OutputDirectory,
+        name: &[u8],
+        node: FsNode,
+        metadata: &FileMetadata,
+    ) -> Result<(), Stop> {
         if !self.directories.insert(node) {
             return Err(Stop::This("the directory came out already, elsewhere".to_owned()));
         }
@@ -219,7 +230,13 @@ impl<'a> Extraction<'a> {
         Ok(inner.dress(metadata, self.owner)?)
     }
 
-    fn file(&mut self, place: &Place, name: &[u8], node: Node, metadata: &Metadata) -> Result<(), Stop> {
+    fn file(
+        &mut self,
+        place: &OutputDirectory,
+        name: &[u8],
+        node: FsNode,
+        metadata: &FileMetadata,
+    ) -> Result<(), Stop> {
         if let Some((first, sum)) = self.named.get(&node) {
             let (parts, from_name) = first.split_at(first.len() - 1);
             let mut from = self.root.enter(b".")?;
@@ -254,7 +271,12 @@ impl<'a> Extraction<'a> {
     }
 
     /// Writes a file's data where it is; what is not written is a hole.
-    fn fill(&mut self, file: &mut File, node: Node, metadata: &Metadata) -> Result<Option<String>, Stop> {
+    fn fill(
+        &mut self,
+        file: &mut File,
+        node: FsNode,
+        metadata: &FileMetadata,
+    ) -> Result<Option<String>, Stop> {
         file.set_len(metadata.size_bytes)?;
         let mut sum = self.checksums.is_some().then(Sum::new);
         let mut failed = None;
@@ -286,7 +308,12 @@ impl<'a> Extraction<'a> {
 
     /// Makes something; what has the name already is replaced only if that was asked for, and never
     /// a directory.
-    fn make<T>(&self, place: &Place, name: &[u8], make: impl Fn(&Place) -> io::Result<T>) -> Result<T, Stop> {
+    fn make<T>(
+        &self,
+        place: &OutputDirectory,
+        name: &[u8],
+        make: impl Fn(&OutputDirectory) -> io::Result<T>,
+    ) -> Result<T, Stop> {
         let there = || Stop::This("something of that name is there already".to_owned());
         match make(place) {
             Err(error) if is_there(&error) && self.overwrite => {

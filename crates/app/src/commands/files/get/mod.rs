@@ -10,15 +10,15 @@ use std::path::Path;
 
 use serde::Serialize;
 use wattle_control::{Code, Problem};
-use wattle_fs::{Error, Kind, Node};
+use wattle_fs::{Error, FileKind, FsNode};
 use wattle_server::protocol::SCHEMA_VERSION;
 
-use super::place::{Place, is_name};
+use super::place::{OutputDirectory, is_name};
 use super::{Failure, FileSystemReport, Opened, shown, with_file_system};
 use crate::cli::GetArgs;
 use crate::output;
 use checksums::Checksums;
-use extract::{Counts, Extraction};
+use extract::{ExtractCounts, Extraction};
 
 /// In place of a directory or file: the standard output.
 const STDOUT: &str = "-";
@@ -31,7 +31,7 @@ struct Report {
     path: String,
     to: String,
     #[serde(flatten)]
-    counts: Counts,
+    counts: ExtractCounts,
     not_extracted: Vec<Failure>,
 }
 
@@ -58,7 +58,7 @@ pub fn run(args: &GetArgs) -> Result<(), Problem> {
 }
 
 /// A file's bytes, its holes as zeros.
-fn to_stdout(opened: &Opened, file: Node, path: &OsStr) -> Result<(), Problem> {
+fn to_stdout(opened: &Opened, file: FsNode, path: &OsStr) -> Result<(), Problem> {
     let unreadable = |error: &Error| opened.unreadable(path.as_bytes(), error);
     let size = opened.fs.metadata(file).map_err(|error| unreadable(&error))?.size_bytes;
     let mut stdout = io::stdout().lock();
@@ -96,9 +96,9 @@ fn zeros(to: &mut impl Write, mut len: u64) -> io::Result<()> {
     Ok(())
 }
 
-fn to_directory(opened: &Opened, node: Node, args: &GetArgs) -> Result<(), Problem> {
+fn to_directory(opened: &Opened, node: FsNode, args: &GetArgs) -> Result<(), Problem> {
     let to = Path::new(&args.to);
-    let place = Place::open(to).map_err(|error| cannot_write(to, &error))?;
+    let place = OutputDirectory::open(to).map_err(|error| cannot_write(to, &error))?;
     let checksums = args.checksums.as_ref().map(|path| Checksums::create(Path::new(path), args.overwrite));
     let checksums = checksums.transpose()?;
     let mut extraction = Extraction::new(opened, place, checksums, args.overwrite);
@@ -110,7 +110,7 @@ fn to_directory(opened: &Opened, node: Node, args: &GetArgs) -> Result<(), Probl
         args.path.as_bytes().split(|byte| *byte == b'/').rfind(|part| !part.is_empty() && *part != b".");
     let done = match name.filter(|name| is_name(name)) {
         Some(name) => extraction.one(name, node),
-        None if metadata.kind == Kind::Directory => extraction.content(node),
+        None if metadata.kind == FileKind::Directory => extraction.content(node),
         None => Ok(()),
     };
     let (counts, failures) = extraction.finish()?;
@@ -131,7 +131,7 @@ fn to_directory(opened: &Opened, node: Node, args: &GetArgs) -> Result<(), Probl
     conclude(counts, failures.len() as u64, to)
 }
 
-fn conclude(counts: Counts, failures: u64, to: &Path) -> Result<(), Problem> {
+fn conclude(counts: ExtractCounts, failures: u64, to: &Path) -> Result<(), Problem> {
     if failures == 0 {
         return Ok(());
     }

@@ -2,19 +2,23 @@
 //! checked against what must always hold.
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "helpers of tests are tests")]
 
+mod life;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use wattle_control::assemble::{Access, Assembly, Slot, assemble};
-use wattle_control::commit::{MdMetadata, MdState, Place, Round, Write};
-use wattle_control::facts::{BitmapFacts, CLEAN, Features, MemberFacts, Role, SuperblockFacts, Version};
+use wattle_control::commit::{MdMetadata, MdState, Round, SuperblockPlace, SuperblockWrite};
+use wattle_control::facts::{
+    BitmapFacts, CLEAN, DeviceRole, Features, MemberFacts, SuperblockFacts, Version,
+};
 use wattle_control::{Code, Forced};
-use wattle_engine::metadata::{Change, FailCause, Metadata, Record, SeatRecord};
+use wattle_engine::metadata::{ArrayRecord, FailCause, Metadata, RecordCause, SeatRecord};
 use wattle_engine::units::{MemberIx, Sector};
 use wattle_engine::{BadRanges, MemberKey, MemberState};
 use wattle_format::md::create::{NewArray, superblock};
 use wattle_format::md::{DeviceFields, DeviceFlags, PplArea, Superblock, Timestamp, Uuid};
-use wattle_rt::{DriveConfig, WallTime, World, WorldConfig};
+use wattle_rt::{DriveConfig, SimWorld, WallTime, WorldConfig};
 
 const MEMBERS: u16 = 4;
 const SECTORS: u64 = 16384;
@@ -23,8 +27,8 @@ const SPARE: MemberKey = MemberKey(2 * MEMBERS as u32);
 const NOW: WallTime = WallTime { secs: 2000, micros: 7 };
 
 fn superblocks(version: Version, bitmap: bool, spares: u16) -> Vec<Superblock> {
-    let mut roles: Vec<_> = (0..MEMBERS).map(Role::Active).collect();
-    roles.extend(std::iter::repeat_n(Role::Spare, usize::from(spares)));
+    let mut roles: Vec<_> = (0..MEMBERS).map(DeviceRole::Active).collect();
+    roles.extend(std::iter::repeat_n(DeviceRole::Spare, usize::from(spares)));
     let array = NewArray {
         version,
         set_uuid: Uuid([5; 16]),
@@ -132,18 +136,18 @@ fn rebuilt_below(sectors: u64) -> MemberState {
     MemberState::Rebuilding { valid_below: Sector(sectors) }
 }
 
-fn record(change: Change, dirty: bool, synced_below: u64, seats: &Seats) -> Record {
+fn record(change: RecordCause, dirty: bool, synced_below: u64, seats: &Seats) -> ArrayRecord {
     let faulty = (0..).zip(&seats.0).filter(|(_, seat)| seat.state == MemberState::Faulty);
     let failed = faulty.map(|(seat, _)| MemberIx(seat)).collect();
-    Record { change, dirty, synced_below: Sector(synced_below), failed, seats: seats.0.clone() }
+    ArrayRecord { change, dirty, synced_below: Sector(synced_below), failed, seats: seats.0.clone() }
 }
 
-fn flip(dirty: bool, seats: &Seats) -> Record {
-    record(if dirty { Change::Activate } else { Change::Deactivate }, dirty, CLEAN, seats)
+fn flip(dirty: bool, seats: &Seats) -> ArrayRecord {
+    record(if dirty { RecordCause::Activate } else { RecordCause::Deactivate }, dirty, CLEAN, seats)
 }
 
-fn members(dirty: bool, seats: &Seats) -> Record {
-    record(Change::Members, dirty, CLEAN, seats)
+fn members(dirty: bool, seats: &Seats) -> ArrayRecord {
+    record(RecordCause::Members, dirty, CLEAN, seats)
 }
 
 /// The event counts of a sequence of clean (`-`) and dirty (`*`) rounds.
@@ -193,13 +197,13 @@ fn what_was_not_synchronised_is_not_made_so_by_stopping() {
     disks.iter_mut().for_each(|disk| disk.set_resync_offset(4096));
     let seats = Seats::whole();
     let state = start(&disks);
-    let (dirty, round) = state.next(&record(Change::Activate, true, 4096, &seats), NOW).unwrap();
+    let (dirty, round) = state.next(&record(RecordCause::Activate, true, 4096, &seats), NOW).unwrap();
     assert!(round.members.iter().all(|write| write.superblock.resync_offset() == 0));
-    let (clean, round) = dirty.next(&record(Change::Deactivate, false, 4096, &seats), NOW).unwrap();
+    let (clean, round) = dirty.next(&record(RecordCause::Deactivate, false, 4096, &seats), NOW).unwrap();
     assert!(round.members.iter().all(|write| write.superblock.resync_offset() == 4096));
     assert_eq!(clean.events(), 2);
     // In sync now; generation 0 said otherwise, so that number is not taken again.
-    let (synced, round) = dirty.next(&record(Change::Deactivate, false, CLEAN, &seats), NOW).unwrap();
+    let (synced, round) = dirty.next(&record(RecordCause::Deactivate, false, CLEAN, &seats), NOW).unwrap();
     assert!(round.members.iter().all(|write| write.superblock.resync_offset() == CLEAN));
     assert_eq!(synced.events(), 2, "never back to a count that meant something else");
 }
@@ -208,7 +212,8 @@ fn what_was_not_synchronised_is_not_made_so_by_stopping() {
 fn checkpoints_are_new_generations_and_say_how_far_it_got() {
     let disks = superblocks(Version::V12, false, 0);
     let seats = Seats::whole().with(2, MemberKey(2), rebuilt_below(512));
-    let (state, round) = start(&disks).next(&record(Change::Checkpoint, false, 1024, &seats), NOW).unwrap();
+    let (state, round) =
+        start(&disks).next(&record(RecordCause::Checkpoint, false, 1024, &seats), NOW).unwrap();
     assert_eq!(state.events(), 1);
     for write in &round.members {
         assert_eq!(write.superblock.resync_offset(), 1024);
@@ -217,7 +222,7 @@ fn checkpoints_are_new_generations_and_say_how_far_it_got() {
     }
     let mut by_regions = seats;
     by_regions.0[2].by_regions = true;
-    let (_, round) = state.next(&record(Change::Checkpoint, true, 1024, &by_regions), NOW).unwrap();
+    let (_, round) = state.next(&record(RecordCause::Checkpoint, true, 1024, &by_regions), NOW).unwrap();
     let features = round.members[2].superblock.features();
     assert!(features.contains(Features(0x80 | 0x2)), "{features:?}");
     assert!(round.members.iter().all(|write| write.superblock.resync_offset() == 0), "writes are in flight");
@@ -254,8 +259,8 @@ fn a_spare_that_missed_its_promotion_is_recorded_as_empty() {
     let mut disks = superblocks(Version::V12, false, 1);
     disks.remove(3);
     for disk in &mut disks[..3] {
-        disk.set_role(3, Role::Faulty).unwrap();
-        disk.set_role(4, Role::Active(3)).unwrap();
+        disk.set_role(3, DeviceRole::Faulty).unwrap();
+        disk.set_role(4, DeviceRole::Active(3)).unwrap();
         disk.set_events(1);
     }
     assert!(matches!(decide(&disks).slots[3], Slot::Rebuilding { valid_below_sectors: 0, .. }));
@@ -264,7 +269,7 @@ fn a_spare_that_missed_its_promotion_is_recorded_as_empty() {
     for write in round.seated() {
         disks[write.seat.index()] = write.superblock.clone();
     }
-    assert_eq!(disks[3].role(), Role::Active(3));
+    assert_eq!(disks[3].role(), DeviceRole::Active(3));
     assert!(matches!(decide(&disks).slots[3], Slot::Rebuilding { valid_below_sectors: 0, .. }));
 }
 
@@ -277,9 +282,9 @@ fn spares_are_written_with_changes_of_membership_only() {
     assert_eq!((round.members.len(), round.spares.len()), (3, 1));
     assert!(round.seated().all(|write| write.seat.0 != 2), "a failed member is never written");
     for write in &round.members {
-        assert_eq!(write.superblock.role_of(2), Role::Faulty);
+        assert_eq!(write.superblock.role_of(2), DeviceRole::Faulty);
     }
-    assert_eq!(round.spares[0].1.role_of(2), Role::Faulty);
+    assert_eq!(round.spares[0].1.role_of(2), DeviceRole::Faulty);
 }
 
 /// docs/formats.md §1.2: two devices hold the slot, the second one says that it is a replacement.
@@ -290,11 +295,11 @@ fn a_replacement_shares_the_slot_until_it_takes_it_over() {
     let (state, round) = start(&disks).next(&members(false, &joined), NOW).unwrap();
     let new = &round.newcomers[0].superblock;
     assert!(new.features().contains(Features::REPLACEMENT | Features::RECOVERY_OFFSET));
-    assert_eq!((new.role(), new.recovery_offset()), (Role::Active(1), Some(0)));
+    assert_eq!((new.role(), new.recovery_offset()), (DeviceRole::Active(1), Some(0)));
     for write in round.seated() {
         assert_eq!(
             (write.superblock.role_of(1), write.superblock.role_of(4)),
-            (Role::Active(1), Role::Active(1))
+            (DeviceRole::Active(1), DeviceRole::Active(1))
         );
         assert_eq!(write.superblock.features().contains(Features::REPLACEMENT), write.key == SPARE);
     }
@@ -309,7 +314,7 @@ fn a_replacement_shares_the_slot_until_it_takes_it_over() {
     for write in round.seated() {
         assert_eq!(
             (write.superblock.role_of(1), write.superblock.role_of(4)),
-            (Role::Faulty, Role::Active(1))
+            (DeviceRole::Faulty, DeviceRole::Active(1))
         );
         assert!(!write.superblock.features().intersects(Features::REPLACEMENT | Features::RECOVERY_OFFSET));
     }
@@ -320,7 +325,7 @@ fn a_replacement_shares_the_slot_until_it_takes_it_over() {
 #[test]
 fn where_a_flush_fails_nobody_is_told_anything() {
     for version in [Version::V12, Version::V090] {
-        let mut world = World::new(WorldConfig::default());
+        let mut world = SimWorld::new(WorldConfig::default());
         let disks = superblocks(version, false, 0);
         let size_bytes = SECTORS * 512;
         let drives: Vec<_> = disks
@@ -341,16 +346,16 @@ fn where_a_flush_fails_nobody_is_told_anything() {
         let who = drives
             .iter()
             .zip(&disks)
-            .map(|(device, disk)| Some((Place { device: device.clone() }, disk.clone())));
+            .map(|(device, disk)| Some((SuperblockPlace { device: device.clone() }, disk.clone())));
         let who = who.collect();
         let (first, second) = world
             .run(async |core| {
                 let books = MdMetadata::new(&core, &assembly, who, Vec::new());
-                let first = books.commit(&record(Change::Checkpoint, false, CLEAN, &seats)).await;
+                let first = books.commit(&record(RecordCause::Checkpoint, false, CLEAN, &seats)).await;
                 let told: Vec<u64> = (0..4).map(on_disk).collect();
                 assert_eq!(told, before, "{version}");
                 seats = seats.failing(2);
-                (first, books.commit(&record(Change::Checkpoint, false, CLEAN, &seats)).await)
+                (first, books.commit(&record(RecordCause::Checkpoint, false, CLEAN, &seats)).await)
             })
             .expect_done();
         assert_eq!((first, second), (Err([MemberIx(2)].into_iter().collect()), Ok(())), "{version}");
@@ -365,7 +370,7 @@ fn where_a_flush_fails_nobody_is_told_anything() {
 /// one two events behind, and stale.
 #[test]
 fn a_round_that_was_never_written_burns_no_event() {
-    let mut world = World::new(WorldConfig::default());
+    let mut world = SimWorld::new(WorldConfig::default());
     let mut disks = superblocks(Version::V12, false, 0);
     for disk in &mut disks {
         disk.set_ppl_area(PplArea { offset_sectors: 8, size_sectors: 1024 }).unwrap();
@@ -381,7 +386,8 @@ fn a_round_that_was_never_written_burns_no_event() {
     world.drive(&drives[2]).fail_next_writes(1);
     let (assembly, seats) = (decide(&disks), Seats::whole());
     let who = drives.iter().zip(&disks);
-    let who = who.map(|(device, disk)| Some((Place { device: device.clone() }, disk.clone()))).collect();
+    let who =
+        who.map(|(device, disk)| Some((SuperblockPlace { device: device.clone() }, disk.clone()))).collect();
     let results = world
         .run(async |core| {
             let books = MdMetadata::new(&core, &assembly, who, Vec::new());
@@ -401,12 +407,12 @@ fn a_round_that_was_never_written_burns_no_event() {
 /// one in that seat.
 #[test]
 fn a_failure_is_of_the_member_that_the_engine_names() {
-    let mut world = World::new(WorldConfig::default());
+    let mut world = SimWorld::new(WorldConfig::default());
     let disks = superblocks(Version::V12, false, 0);
     let who = disks.iter().enumerate().map(|(slot, disk)| {
         let name = format!("drive{slot}");
         let drive = DriveConfig { size_bytes: SECTORS * 512, name, ..DriveConfig::default() };
-        Some((Place { device: world.add_drive(drive) }, disk.clone()))
+        Some((SuperblockPlace { device: world.add_drive(drive) }, disk.clone()))
     });
     let (assembly, who) = (decide(&disks), who.collect());
     let told = world.run(async |core| {
@@ -428,9 +434,9 @@ fn a_number_is_free_when_the_last_who_has_it_is_forgotten() {
     let again = state.superblock(MemberKey(1)).unwrap().clone();
     let back = state.admit(again, false);
     state.forget(MemberKey(1));
-    assert_eq!(state.roles()[1], Role::Active(1));
+    assert_eq!(state.roles()[1], DeviceRole::Active(1));
     state.forget(back);
-    assert_eq!(state.roles()[1], Role::Spare);
+    assert_eq!(state.roles()[1], DeviceRole::Spare);
 }
 
 /// A device that left is in no table any more; its number is free.
@@ -439,7 +445,7 @@ fn who_left_is_in_no_table() {
     let disks = superblocks(Version::V12, false, 0);
     let (state, _) = start(&disks).next(&members(false, &Seats::whole().failing(2)), NOW).unwrap();
     let (_, round) = state.next(&members(false, &Seats::without(&[2])), NOW).unwrap();
-    assert!(round.members.iter().all(|write| write.superblock.role_of(2) == Role::Spare));
+    assert!(round.members.iter().all(|write| write.superblock.role_of(2) == DeviceRole::Spare));
 }
 
 /// 0.90 has neither recovery offsets nor replacements: until it is whole, a member is a spare on
@@ -453,9 +459,9 @@ fn in_version_0_90_a_member_takes_its_slot_when_it_is_whole() {
     let joining = Seats::without(&[2]).with(2, SPARE, rebuilt_below(100));
     let (state, round) = state.next(&members(true, &joining), NOW).unwrap();
     for write in round.seated() {
-        assert_eq!(write.superblock.role_of(2), Role::Faulty, "an empty slot");
+        assert_eq!(write.superblock.role_of(2), DeviceRole::Faulty, "an empty slot");
     }
-    assert_eq!(round.newcomers[0].superblock.role(), Role::Spare);
+    assert_eq!(round.newcomers[0].superblock.role(), DeviceRole::Spare);
     let whole = Seats::whole().with(2, SPARE, MemberState::InSync);
     let (_, round) = state.next(&members(false, &whole), NOW).unwrap();
     let disks: Vec<_> = round.seated().map(|write| write.superblock.clone()).collect();
@@ -466,218 +472,4 @@ fn in_version_0_90_a_member_takes_its_slot_when_it_is_whole() {
         "{:?}",
         assembly.verdicts
     );
-}
-
-/// What a device holds: current below this sector of its data.
-type Truth = BTreeMap<MemberKey, u64>;
-
-/// The transitions of a life.
-const STEPS: [&str; 9] =
-    ["dirty", "clean", "lose", "remove", "join", "replace 2", "checkpoint", "rebuilt", "replaced 2"];
-
-/// What a step records, and the member in each seat then; `None` where it is not possible. Slot
-/// `slot` is lost and filled again.
-fn apply(step: &str, dirty: bool, seats: &Seats, slot: u16, spare_used: bool) -> Option<(Record, Seats)> {
-    let mut next = seats.clone();
-    let (lost, replacement) = (seats.0[usize::from(slot)].clone(), usize::from(MEMBERS + 2));
-    let change = match step {
-        "dirty" if !dirty => return Some((flip(true, seats), next)),
-        "clean" if dirty => return Some((flip(false, seats), next)),
-        "lose" if lost.state == MemberState::InSync => {
-            next = next.failing(slot);
-            Change::Members
-        }
-        "remove" if lost.state == MemberState::Faulty => {
-            next.0[usize::from(slot)] = Seats::without(&[slot]).0[usize::from(slot)].clone();
-            Change::Members
-        }
-        "join" if !lost.state.writable() && !spare_used => {
-            next.put(slot, SPARE, REBUILDING);
-            Change::Members
-        }
-        "replace 2" if !spare_used => {
-            next.put(MEMBERS + 2, SPARE, REBUILDING);
-            Change::Members
-        }
-        "checkpoint" | "rebuilt" => {
-            let seat = next.0.iter_mut().find(|seat| matches!(seat.state, MemberState::Rebuilding { .. }))?;
-            let rebuilt = step == "rebuilt";
-            if rebuilt && seats.0[replacement].state.writable() {
-                return None;
-            }
-            seat.state = if rebuilt { MemberState::InSync } else { rebuilt_below(4096) };
-            if rebuilt { Change::Members } else { Change::Checkpoint }
-        }
-        "replaced 2" if seats.0[replacement].state.writable() => {
-            next.0.swap(2, replacement);
-            next.0[2].state = MemberState::InSync;
-            next.0[replacement].state = MemberState::Faulty;
-            Change::Members
-        }
-        _ => return None,
-    };
-    Some((record(change, dirty, CLEAN, &next), next))
-}
-
-/// One state of the world: what is written, and what is true.
-struct Life {
-    state: MdState,
-    disks: BTreeMap<MemberKey, Superblock>,
-    seats: Seats,
-    dirty: bool,
-    truth: Truth,
-    absent: Option<u16>,
-    told: Vec<&'static str>,
-}
-
-impl Life {
-    fn explore(&self, depth: usize, count: &mut usize) {
-        if depth == 0 {
-            return;
-        }
-        let old = self.disks[&MemberKey(0)].version() == Version::V090;
-        let spare_used = self.seats.0.iter().any(|seat| seat.key == Some(SPARE));
-        for step in STEPS {
-            // RAID 5 covers one loss; the engine asks for no more. 0.90 has no replacements.
-            if (step == "lose" && self.absent.is_some()) || (step == "replace 2" && old) {
-                continue;
-            }
-            let Some((record, seats)) =
-                apply(step, self.dirty, &self.seats, self.absent.unwrap_or(1), spare_used)
-            else {
-                continue;
-            };
-            let (next, round) = self.state.next(&record, NOW).unwrap();
-            let mut told = self.told.clone();
-            told.push(step);
-            let mut truth = self.truth.clone();
-            match step {
-                "rebuilt" | "replaced 2" => drop(truth.insert(SPARE, u64::MAX)),
-                "checkpoint" => drop(truth.insert(SPARE, 4096)),
-                _ => {}
-            }
-            let after = Life {
-                state: next,
-                disks: self.disks.clone(),
-                seats,
-                dirty: record.dirty,
-                truth,
-                absent: self.absent,
-                told,
-            };
-            let disks = self.cut(&after, &round, count);
-            Life { disks, ..after }.explore(depth - 1, count);
-        }
-    }
-
-    /// Cuts the round after every subset of the writes of each stage; returns the disks when all
-    /// has arrived.
-    fn cut(&self, after: &Life, round: &Round, count: &mut usize) -> BTreeMap<MemberKey, Superblock> {
-        let mut disks = self.disks.clone();
-        let spares = round.spares.iter().map(|(key, superblock)| (*key, superblock.clone())).collect();
-        let of = |writes: &[Write]| writes.iter().map(|w| (w.key, w.superblock.clone())).collect();
-        let with_spares: Vec<(MemberKey, Superblock)> = [of(&round.members), spares].concat();
-        let stages = [of(&round.seeds), of(&round.promoted), with_spares, of(&round.newcomers)];
-        for stage in &stages {
-            for arrived in 0u32..1 << stage.len() {
-                let mut cut = disks.clone();
-                cut.extend((0..stage.len()).filter(|ix| arrived >> ix & 1 == 1).map(|ix| stage[ix].clone()));
-                self.check(after, &cut, false);
-                *count += 1;
-            }
-            disks.extend(stage.iter().cloned());
-        }
-        self.check(after, &disks, true);
-        disks
-    }
-
-    fn check(&self, after: &Life, disks: &BTreeMap<MemberKey, Superblock>, complete: bool) {
-        let keys: Vec<_> = disks.keys().copied().collect();
-        let assembly = decide(disks.values());
-        let told = || {
-            format!(
-                "{:?}, complete {complete}, absent {:?}: {:?}",
-                after.told, self.absent, assembly.verdicts
-            )
-        };
-        let dirty = self.dirty || after.dirty;
-        match &assembly.access {
-            Access::ReadWrite => {}
-            // Dirty and degraded and crashed: the write hole, refused by policy.
-            Access::Refused(reasons) => {
-                let codes: Vec<_> = reasons.iter().map(wattle_control::reason::Reason::code).collect();
-                assert_eq!(codes, [Code::DirtyDegraded], "{}", told());
-                assert!(dirty, "{}", told());
-            }
-            Access::ReadOnly(reasons) => panic!("{reasons:?}: {}", told()),
-        }
-        // Data that was written since a member was away is not on it: `truth` says what is.
-        for (slot, found) in assembly.slots.iter().enumerate() {
-            let valid = |member: usize| after.truth[&keys[member]].max(self.truth[&keys[member]]);
-            match *found {
-                Slot::Missing => {}
-                Slot::InSync { member } => {
-                    let key = keys[member];
-                    let lost = |life: &Life| {
-                        let seat = life.seats.0.iter().find(|seat| seat.key == Some(key));
-                        seat.is_none_or(|seat| seat.state == MemberState::Faulty)
-                    };
-                    assert_eq!(valid(member), u64::MAX, "garbage in slot {slot}: {}", told());
-                    // A member that was out before this round may have missed writes; before the
-                    // first round there were none.
-                    let missed = lost(self) && lost(after) && !self.told.is_empty();
-                    assert!(!missed, "slot {slot} came back: {}", told());
-                }
-                Slot::Rebuilding { member, valid_below_sectors, .. } => {
-                    assert!(valid_below_sectors <= valid(member), "slot {slot}: {}", told());
-                }
-            }
-        }
-        for replacement in assembly.replacements.iter().flatten() {
-            assert!(replacement.valid_below_sectors <= after.truth[&keys[replacement.member]], "{}", told());
-        }
-        // No crash costs more than what the record before or the record after is without.
-        let lost = |life: &Life| {
-            life.seats.0[..usize::from(MEMBERS)].iter().filter(|s| s.state != MemberState::InSync).count()
-        };
-        let most = lost(self).max(lost(after));
-        assert!(assembly.degraded() <= most, "{}", told());
-        if complete {
-            let expected = if after.dirty { 0 } else { CLEAN };
-            assert_eq!(assembly.array.resync_offset, expected, "{}", told());
-            assert_eq!(assembly.degraded(), lost(after), "{}", told());
-        }
-    }
-}
-
-#[test]
-fn every_crash_within_every_short_sequence_assembles_to_something_right() {
-    for version in [Version::V12, Version::V10, Version::V090] {
-        for absent in [None, Some(3u16)] {
-            let disks = superblocks(version, false, 1);
-            let present: Vec<_> = disks
-                .iter()
-                .filter(|disk| absent.is_none_or(|slot| disk.dev_number() != u32::from(slot)))
-                .cloned()
-                .collect();
-            let key = |disk: &Superblock| match disk.dev_number() {
-                4 => SPARE,
-                number => MemberKey(number),
-            };
-            let mut truth: Truth = disks.iter().map(|disk| (key(disk), u64::MAX)).collect();
-            truth.insert(SPARE, 0);
-            let life = Life {
-                state: start(&present),
-                disks: disks.iter().map(|disk| (key(disk), disk.clone())).collect(),
-                seats: absent.map_or_else(Seats::whole, |slot| Seats::without(&[slot])),
-                dirty: false,
-                truth,
-                absent,
-                told: Vec::new(),
-            };
-            let mut count = 0;
-            life.explore(6, &mut count);
-            assert!(count > 3_000, "{version}, {absent:?}: {count} crashes");
-        }
-    }
 }

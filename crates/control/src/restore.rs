@@ -117,7 +117,7 @@ fn compare_range(range: &Range, bytes: &[u8], all: bool, fit: &mut Fit, writes: 
 /// A target that was found: its place among the members of the stack.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FoundTarget {
-    /// Which of [`Log::targets`].
+    /// Which of [`UndoLog::targets`].
     pub target: usize,
     /// Which of [`crate::Scan::members`].
     pub member: MemberId,

@@ -1,9 +1,9 @@
 //! Volumes offered to clients: the NBD server, and files in a FUSE mount, over the engine's block
 //! interface.
 //!
-//! An [`Address`] says where an export is offered; [`nbd::Server`] and [`fuse::Server`] offer
-//! volumes there. Nothing here knows how an array is put together or where its metadata lives: a
-//! volume is a name, a size and five requests.
+//! An [`Address`] says where an export is offered; [`nbd::NbdServer`] and [`fuse::FuseServer`]
+//! offer volumes there. Nothing here knows how an array is put together or where its metadata
+//! lives: a volume is a name, a size and five requests.
 
 mod address;
 pub mod fuse;

@@ -16,7 +16,7 @@
 //!
 //! An entry: kind (4), length of what follows (4), CRC-32C of these eight bytes and what follows
 //! (4), and that. docs/formats.md §23 has the kinds: the command, the members it was given, what
-//! was written to ([`Target`]), and ranges of that ([`Range`]).
+//! was written to ([`UndoTarget`]), and ranges of that ([`Range`]).
 //!
 //! The unit is the sector of 512 bytes. Of each that was written there is what it held before, and
 //! a checksum of everything that the command wrote there, one after the other: so whatever a crash
@@ -92,7 +92,7 @@ pub enum UndoTargetKind {
 /// Sectors that follow one another, and were written equally often.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Range {
-    /// Which of [`Log::targets`].
+    /// Which of [`UndoLog::targets`].
     pub target: u32,
     /// The first sector.
     pub sector: u64,
@@ -180,7 +180,7 @@ impl UndoLog {
     /// What the bytes of a file say.
     ///
     /// # Errors
-    /// [`LogError`]: nothing of a log is used unless all of it is there and whole.
+    /// [`UndoLogError`]: nothing of a log is used unless all of it is there and whole.
     pub fn decode(bytes: &[u8]) -> Result<Self, UndoLogError> {
         let header = bytes.get(..HEADER_BYTES).filter(|header| header[..16] == MAGIC[..]);
         let header = header.ok_or(UndoLogError::Magic)?;

@@ -1,12 +1,12 @@
 //! Arrays on modelled drives, loads, and what they come to.
 //!
-//! A [`Setup`] is an array and the drives it is made of; a [`Load`] is what clients ask of it, in
-//! fio's terms; [`Setup::measure`] runs the production engine on both in virtual time. Nothing here
-//! depends on the machine it runs on: equal set-ups and equal loads give equal figures, digit by
-//! digit.
+//! A [`ModelledSetup`] is an array and the drives it is made of; a [`Load`] is what clients ask of
+//! it, in fio's terms; [`ModelledSetup::measure`] runs the production engine on both in virtual
+//! time. Nothing here depends on the machine it runs on: equal set-ups and equal loads give equal
+//! figures, digit by digit.
 //!
-//! A [`Load`] itself knows a [`Target`] only, and runs in real time as well, also on what another
-//! process serves.
+//! A [`Load`] itself knows a [`LoadTarget`] only, and runs in real time as well, also on what
+//! another process serves.
 
 mod board;
 mod clients;

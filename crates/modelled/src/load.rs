@@ -1,8 +1,8 @@
 //! Clients in a closed loop, described as fio describes them: so many jobs, each with so many
 //! requests in flight, each request followed by the next as soon as it is answered.
 //!
-//! A load runs against a [`Target`](crate::Target), so that it is the same on modelled drives in
-//! virtual time and on real ones in real time.
+//! A load runs against a [`LoadTarget`](crate::LoadTarget), so that it is the same on modelled
+//! drives in virtual time and on real ones in real time.
 
 use std::ops::Range;
 use std::time::Duration;

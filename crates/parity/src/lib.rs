@@ -3,7 +3,7 @@
 //! P is the XOR of a row's data blocks. Q is their sum weighted with powers of 2 in GF(2^8) modulo
 //! 0x11d, the code of RAID 6 ("The mathematics of RAID-6", H. Peter Anvin, 2004-2011). The power is
 //! a property of the block that the layout decides, so every operation on Q takes exponents: see
-//! [`Source`].
+//! [`DataBlock`].
 //!
 //! ```
 //! use wattle_parity::{Block, Kernels, Source};

@@ -46,8 +46,8 @@ const DATA_BLOCKS_MAX: usize = 255;
 impl Kernels {
     /// Fills every [`Block::Lost`] of one row, in one pass over it.
     ///
-    /// `data` ascends strictly by exponent (see [`Source`]). `p` and `q` are `None` where the row
-    /// has no such block, or where it is lost and not wanted back.
+    /// `data` ascends strictly by exponent (see [`DataBlock`]). `p` and `q` are `None` where the
+    /// row has no such block, or where it is lost and not wanted back.
     ///
     /// # Errors
     /// [`RecoverError::TooManyLost`]; the row is then as it was.

@@ -2,7 +2,7 @@
 //! system calls and simulated drives.
 //!
 //! Nothing above this crate reads a clock, starts a thread or touches a descriptor, so everything
-//! above it runs unchanged on a machine ([`run`]) and in virtual time ([`World`]).
+//! above it runs unchanged on a machine ([`run`]) and in virtual time ([`SimWorld`]).
 //!
 //! Reading order: [`Core`] (what tasks see), `executor` (tasks, timers, operations), [`Backend`]
 //! (the seam), then the three behind it: `backend::uring`, `backend::syscall`, `sim`.

@@ -1,6 +1,6 @@
 //! What a running server is.
 //!
-//! [`serving`] holds everything that one process serves and answers requests. [`array`] is one
+//! [`serving`] holds everything that one process serves and answers requests. [`mod@array`] is one
 //! array that runs: what it reports, and the operator's orders on it. [`groups`] decides and
 //! carries out changes of volume groups. [`events`] is what happened, [`history`] what checks and
 //! repairs found, [`why`] what explains an array's state. [`exports`] are the places where clients
@@ -9,7 +9,7 @@
 //!
 //! **Invariants.**
 //! 1. Nothing here reads arguments or the environment, prints, or knows of terminals: directories
-//!    come in as values, and notes for people leave through a [`log::Log`].
+//!    come in as values, and notes for people leave through a [`log::ServerLog`].
 //! 2. JSON keys of [`protocol`] are never renamed and never removed.
 
 pub mod array;

@@ -71,7 +71,7 @@ pub enum From {
 /// A range that a change writes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GroupWrite {
-    /// On which of [`Plan::places`].
+    /// On which of [`GroupPlan::places`].
     pub place: usize,
     /// What it is.
     pub what: &'static str,

@@ -159,7 +159,7 @@ pub struct Admission {
     pub recovery: MemberRecovery,
     /// Its number in the role table, for the superblocks of all.
     pub dev_number: u32,
-    /// Its superblock, of the generation of [`Running::template`]: the next round writes it. With
+    /// Its superblock, of the generation of [`ArrayNow::template`]: the next round writes it. With
     /// metadata 0.90 it is a spare until it is whole, since these cannot say how far a member is
     /// rebuilt.
     pub superblock: Superblock,

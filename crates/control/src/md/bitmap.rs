@@ -3,15 +3,18 @@
 //! What the copies mean is in docs/formats.md §2; when bits are set and cleared is the engine's
 //! decision ([`wattle_engine::intent`]). Here is how they get to the members:
 //!
-//! - **The header's event count goes out before the superblocks'** ([`Keeper::commit`]). A bitmap
+//! - **The header's event count goes out before the superblocks'** ([`BitmapCopies::commit`]). A
+//!   bitmap
 //!   whose count is below its array's is stale, and all of it would be resynced; so at no moment
 //!   may a member's superblock be ahead of its bitmap. The other way round nothing is lost: each
 //!   copy is true at all times, whatever count it carries, because a bit is durable before what it
 //!   stands for is written.
-//! - **Setting bits is forced to every member in use at once** ([`Keeper::mark`]), in blocks of the
+//! - **Setting bits is forced to every member in use at once** ([`BitmapCopies::mark`]), in blocks
+//!   of the
 //!   member's logical block: a block is written whole or not at all, and the first also holds the
 //!   header.
-//! - **Clearing bits is lazy, but first `events_cleared` says so** ([`Keeper::unmark`]): a member
+//! - **Clearing bits is lazy, but first `events_cleared` says so** ([`BitmapCopies::unmark`]): a
+//!   member
 //!   that is away and older than that may lack what the cleared bits stood for. The engine clears
 //!   nothing while a member is missing, so the count stays what it was when the array was last
 //!   whole.
@@ -265,7 +268,7 @@ impl BitmapCopies {
     /// are [added](Self::add) when they are needed, or before. Writes nothing.
     ///
     /// # Errors
-    /// [`BitmapError`]: the array cannot be written with its bitmap.
+    /// [`BitmapUnusable`]: the array cannot be written with its bitmap.
     pub async fn open(
         core: &Core,
         members: Vec<(MemberKey, Option<BitmapPlace>, bool)>,

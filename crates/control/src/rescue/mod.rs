@@ -3,14 +3,14 @@
 //!
 //! Nothing is tried by assembling it. A sample of all members ([`sample`]) tells whether they have
 //! a common parity and which of their pages look like it, and with that which levels could be
-//! ([`frames`]); a mirror's copies have to be where it puts them ([`copies`]); every [`Shape`] that
-//! could be is asked where structures that say themselves where they are would be ([`landmarks`]).
-//! Both speak for a member in a slot, so that the best order follows without trying them all
-//! ([`assign`]); what speaks for neighbours is weighed for the best few. Of a RAID 6 that lacks
-//! members P and Q make their blocks in an order that is supposed, and these are asked too.
-//! Whatever is not told apart by any of this is said to be so, and nothing is certain of which a
-//! part may be no member at all: a spare, a drive of another array or one that is older is searched
-//! without, or makes it doubtful.
+//! ([`frames`]); a mirror's copies have to be where it puts them ([`copies`]); every
+//! [`RescueShape`] that could be is asked where structures that say themselves where they are would
+//! be ([`landmarks`]). Both speak for a member in a slot, so that the best order follows without
+//! trying them all ([`assign`]); what speaks for neighbours is weighed for the best few. Of a RAID
+//! 6 that lacks members P and Q make their blocks in an order that is supposed, and these are asked
+//! too. Whatever is not told apart by any of this is said to be so, and nothing is certain of which
+//! a part may be no member at all: a spare, a drive of another array or one that is older is
+//! searched without, or makes it doubtful.
 //!
 //! Invariant: only reads.
 

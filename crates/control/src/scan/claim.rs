@@ -14,7 +14,7 @@ use crate::problem::{Code, Problem};
 /// Claims the members of an array that `scan` found: exclusively if it will be written, otherwise
 /// against writers. Members that the array does not use are left alone, but for those that may come
 /// back to it. An array that may only be read is claimed for reading, whatever was asked for;
-/// [`Claimed::read_only`] and [`Assembly::problems`] say so.
+/// [`Claimed::read_only`] and `Assembly::problems` say so.
 ///
 /// # Errors
 /// A [`Problem`]: the array is refused, a member is in use or cannot be written, or one changed

@@ -240,6 +240,6 @@ impl Stack {
 pub struct Below {
     /// Which of [`crate::Scan::arrays`].
     pub arrays: Vec<usize>,
-    /// The same, and groups, for [`super::Options::wanted`].
+    /// The same, and groups, for [`super::StackOptions::wanted`].
     pub wanted: WantedLayers,
 }

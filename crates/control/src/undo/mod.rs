@@ -6,9 +6,10 @@
 //!    written whole under another name and flushed, it gets its name, and the directory is flushed;
 //!    only then the first write goes to a member. A crash before leaves members as they were; a
 //!    crash after leaves a log from which every byte can be brought back.
-//! 2. A log covers every sector that the command writes. There is one list of writes ([`Write`]):
+//! 2. A log covers every sector that the command writes. There is one list of writes
+//!    ([`CoveredWrite`]):
 //!    the log is made of it, and it is what is carried out. Where the command makes an array write
-//!    what is not known beforehand, the log covers that by place ([`Kept`]).
+//!    what is not known beforehand, the log covers that by place ([`UndoDirectory`]).
 //! 3. Of each sector a log knows what it held and everything the command wrote there. So
 //!    [`restore`](crate::restore) tells sectors that are as they were, or as any crash of the
 //!    command left them, from those that something else has written since; those are refused.

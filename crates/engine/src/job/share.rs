@@ -44,7 +44,7 @@ pub struct ShareDecision {
     pub what: Decided,
 }
 
-/// See [`Decision`].
+/// See [`ShareDecision`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Decided {
     /// The first steps told what the members can do, in bytes per second of each.

@@ -207,7 +207,7 @@ pub enum NoPlan {
 /// blocks only.
 ///
 /// # Errors
-/// A [`Refusal`] when the row cannot be written so that it can be read back.
+/// A [`NoPlan`] when the row cannot be written so that it can be read back.
 pub fn decide_write(view: &StripeView, written: &BlockSet) -> Result<WritePlan, NoPlan> {
     let data = view.all_data();
     debug_assert!(!written.is_empty() && written.is_subset(&data));
@@ -240,7 +240,7 @@ pub fn decide_write(view: &StripeView, written: &BlockSet) -> Result<WritePlan, 
 /// Decides how to read the data blocks `wanted` of a row.
 ///
 /// # Errors
-/// A [`Refusal`] when they can neither be read nor recovered.
+/// A [`NoPlan`] when they can neither be read nor recovered.
 pub fn decide_read(view: &StripeView, wanted: &BlockSet) -> Result<ReadPlan, NoPlan> {
     debug_assert!(wanted.is_subset(&view.all_data()));
     let recover = wanted.without(&view.readable);

@@ -24,7 +24,7 @@ pub struct MemberSpec {
     /// Its state at the start.
     pub state: MemberState,
     /// For a member that is being rebuilt and was away: the regions that it missed (the space of
-    /// [`Geometry::sync_sectors`]).
+    /// `Geometry::sync_sectors`).
     pub stale: Option<Regions>,
     /// Its sectors that cannot be read.
     pub bad: BadRanges,

@@ -174,8 +174,8 @@ impl ArrayHandle {
         self.at_home(core, |home| async move { home.stop().await }).await.unwrap_or(Ok(()))
     }
 
-    /// Sets after how long a read is answered from redundancy ([`Tuning::read_deadline`]), from now
-    /// on.
+    /// Sets after how long a read is answered from redundancy
+    /// ([`super::spec::ArrayTuning::read_deadline`]), from now on.
     pub async fn set_read_deadline(&self, core: &Core, after: Duration) {
         let set = move |home: Rc<Home>| async move {
             home.on_every_core(move |shard| async move { shard.members.deadlines.set(after) }).await;
@@ -191,7 +191,7 @@ impl ArrayHandle {
     }
 
     /// Sets how far ahead of one that reads in sequence is read, in bytes, from now on; 0 for not
-    /// at all. More than [`AheadTuning::bytes_max`] is as much as that.
+    /// at all. More than `AheadTuning::bytes_max` is as much as that.
     pub async fn set_read_ahead_bytes(&self, core: &Core, bytes: u64) {
         // Once the array is stopped no core has such a part.
         on_every_core::<HintShard, _, _>(core, self.fixed.hints_key(), move |hints| async move {
@@ -201,7 +201,7 @@ impl ArrayHandle {
     }
 
     /// Sets how many bytes the clean cache holds at most, all cores together
-    /// ([`CacheTuning::bytes_max`]), from now on. Levels without parity have none.
+    /// (`CacheTuning::bytes_max`), from now on. Levels without parity have none.
     pub async fn set_cache_bytes(&self, core: &Core, bytes_max: usize) {
         if self.fixed.geometry.kind() != LevelKind::Parity {
             return;

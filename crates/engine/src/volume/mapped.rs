@@ -40,7 +40,8 @@ impl MappedHandle {
     /// Starts a volume on every core.
     ///
     /// # Errors
-    /// [`MapError`] if the map cannot be; [`VolumeError::Stopped`] if what is below it is stopped.
+    /// [`VolumeMapError`] if the map cannot be; [`VolumeError::Stopped`] if what is below it is
+    /// stopped.
     pub async fn start(
         core: &Core,
         name: impl Into<String>,

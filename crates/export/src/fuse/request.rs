@@ -1,5 +1,5 @@
 //! What a request asks for, or why it is refused. No I/O: what needs the volume comes out as
-//! [`Job`], everything else as its answer.
+//! [`VolumeRequest`], everything else as its answer.
 
 use wattle_rt::{Durability, Unmap};
 
@@ -44,7 +44,7 @@ pub struct VolumeRequest {
     pub length_bytes: u64,
 }
 
-/// See [`Job`].
+/// See [`VolumeRequest`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FuseCommand {
     /// Answer with the range.
@@ -57,7 +57,7 @@ pub enum FuseCommand {
     Zero(Unmap),
 }
 
-/// How long the structure of an opcode is, at most. What follows is [`Request::rest`].
+/// How long the structure of an opcode is, at most. What follows is [`FuseRequest::rest`].
 #[must_use]
 pub fn args_bytes(opcode: u32) -> usize {
     match opcode {

@@ -65,7 +65,7 @@ pub struct FuseServer;
 
 impl FuseServer {
     /// Serves `volumes` in a mounted directory, on every core of the runtime, until
-    /// [`ServerHandle::stop`].
+    /// [`FuseServerHandle::stop`].
     ///
     /// # Errors
     /// Nothing is served then, and the mount is removed.

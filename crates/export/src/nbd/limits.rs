@@ -56,7 +56,7 @@ pub struct Limits {
     /// client has left its socket waiting for longest, at least this long, is closed. No client is
     /// closed while there is memory for all.
     pub stall_time_max: Duration,
-    /// After [`ServerHandle::stop`](super::ServerHandle::stop), clients have this long to take
+    /// After [`ServerHandle::stop`](super::NbdServerHandle::stop), clients have this long to take
     /// their last replies.
     pub drain_time_max: Duration,
 }

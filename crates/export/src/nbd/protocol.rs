@@ -213,7 +213,7 @@ impl NbdRequest {
         (magic == REQUEST_MAGIC).then_some(request)
     }
 
-    /// Encodes the request; the inverse of [`Request::decode`].
+    /// Encodes the request; the inverse of [`NbdRequest::decode`].
     #[must_use]
     pub fn encode(&self) -> [u8; REQUEST_BYTES] {
         let mut bytes = [0; REQUEST_BYTES];

@@ -34,7 +34,7 @@ pub struct NbdServer;
 
 impl NbdServer {
     /// Serves `exports` to every client that connects to `listener`, on every core of the runtime,
-    /// until [`ServerHandle::stop`].
+    /// until [`NbdServerHandle::stop`].
     ///
     /// A single export also answers to the empty name, and keeps it when others come. Of several
     /// exports of one name the first is found.

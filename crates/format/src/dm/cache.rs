@@ -83,7 +83,7 @@ impl Superblock {
         })
     }
 
-    /// Walks over the blocks of the cache; see [`Mapping::decode`].
+    /// Walks over the blocks of the cache; see [`CachedBlock::decode`].
     #[must_use]
     pub fn mappings(&self) -> ArrayWalk<8> {
         ArrayWalk::new(self.mapping_root, self.cache_blocks.into(), MAX_BLOCKS)

@@ -102,7 +102,7 @@ impl Superblock {
         })
     }
 
-    /// Walks over all volumes; see [`Device::decode`].
+    /// Walks over all volumes; see [`ThinVolume::decode`].
     #[must_use]
     pub fn devices(&self) -> Walk<24> {
         Walk::new(self.details_root, 0..=MAX_DEVICE, self.metadata_blocks)

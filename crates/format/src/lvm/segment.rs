@@ -393,8 +393,8 @@ impl SegmentKind {
         }))
     }
 
-    /// The keys that [`Kind::read`] reads, and the counts that LVM2 wants with them, in LVM2's
-    /// order.
+    /// The keys that [`SegmentKind::read`] reads, and the counts that LVM2 wants with them, in
+    /// LVM2's order.
     fn write(&self, known: &mut Vec<Known>) {
         let some_number = |value: Option<u64>| value.and_then(number);
         let some_text = |value: &Option<String>| value.as_deref().and_then(text);

@@ -148,7 +148,8 @@ impl Header {
         Ok(header)
     }
 
-    /// Compares with the array: `array_uuid` is [`super::Fields::stored_uuid`] (zeros for dm-raid).
+    /// Compares with the array: `array_uuid` is [`super::SuperblockFields::stored_uuid`] (zeros for
+    /// dm-raid).
     ///
     /// # Errors
     /// The bitmap is another array's.
@@ -303,7 +304,7 @@ impl Header {
 /// Parameters of a new bitmap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NewBitmap {
-    /// [`super::Fields::stored_uuid`] of the array.
+    /// [`super::SuperblockFields::stored_uuid`] of the array.
     pub uuid: [u8; 16],
     /// Sectors covered: the component size, or the array size for RAID 10.
     pub sync_size_sectors: u64,

@@ -100,7 +100,8 @@ impl SuperblockFields {
         }
     }
 
-    /// Where the superblock is, in sectors. On a [`Superblock`] the same as `super_offset_sectors`.
+    /// Where the superblock is, in sectors. On a [`Superblock`](super::Superblock) the same as
+    /// `super_offset_sectors`.
     #[must_use]
     pub fn found_at_sectors(&self) -> u64 {
         match self {

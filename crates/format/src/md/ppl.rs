@@ -1,8 +1,8 @@
 //! The partial parity log of RAID 5: docs/formats.md §4.
 //!
-//! [`Header::decode`] checks what the kernel checks (signature, checksum, count). [`Entry::work`]
-//! checks what it does not: a checksummed entry with impossible numbers crashes the kernel (hazard
-//! 13 in docs/formats.md §19).
+//! [`Header::decode`] checks what the kernel checks (signature, checksum, count).
+//! [`PplEntry::work`] checks what it does not: a checksummed entry with impossible numbers crashes
+//! the kernel (hazard 13 in docs/formats.md §19).
 
 use super::checksum::{crc, ppl_signature};
 use crate::bytes::{le32, le64, put_le32, put_le64};

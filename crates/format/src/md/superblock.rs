@@ -1,10 +1,10 @@
 //! One view over all superblock versions, in two trusts.
 //!
 //! [`RawSuperblock`] is what the bytes say, with the list of load checks they fail. [`Superblock`]
-//! has passed all of them. Both read through [`Fields`]; only a `Superblock` can be changed.
-//! Setters patch the original bytes and renew the checksum, so what this crate does not understand
-//! survives: encoding what was decoded gives the same bytes, and setting one field changes that
-//! field and the checksum only.
+//! has passed all of them. Both read through [`SuperblockFields`]; only a `Superblock` can be
+//! changed. Setters patch the original bytes and renew the checksum, so what this crate does not
+//! understand survives: encoding what was decoded gives the same bytes, and setting one field
+//! changes that field and the checksum only.
 
 use std::fmt;
 use std::ops::Deref;
@@ -106,7 +106,7 @@ impl fmt::Display for RawSuperblock {
 
 impl std::error::Error for RawSuperblock {}
 
-/// A superblock that passed the load checks. Reads through [`Fields`].
+/// A superblock that passed the load checks. Reads through [`SuperblockFields`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Superblock {
     fields: SuperblockFields,
@@ -180,7 +180,7 @@ impl Superblock {
         self.seal();
     }
 
-    /// See [`Fields::resync_offset`]. 0.90 stores at most 2^32−2; more is stored as that.
+    /// See [`SuperblockFields::resync_offset`]. 0.90 stores at most 2^32−2; more is stored as that.
     pub fn set_resync_offset(&mut self, offset: u64) {
         match &mut self.fields {
             SuperblockFields::V0(fields) => fields.put_resync_offset(offset),

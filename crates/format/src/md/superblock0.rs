@@ -103,8 +103,8 @@ impl ByteOrder {
     }
 }
 
-/// The bytes of a 0.90 superblock and where they were found. See [`super::Fields`] for the meaning
-/// of the getters.
+/// The bytes of a 0.90 superblock and where they were found. See [`super::SuperblockFields`] for
+/// the meaning of the getters.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Fields0 {
     pub(super) order: ByteOrder,

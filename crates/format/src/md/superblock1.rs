@@ -65,8 +65,8 @@ pub(crate) mod field {
     pub(crate) const DEV_ROLES: usize = 256;
 }
 
-/// The bytes of a 1.x superblock and where they were found. See [`super::Fields`] for the meaning
-/// of the getters.
+/// The bytes of a 1.x superblock and where they were found. See [`super::SuperblockFields`] for the
+/// meaning of the getters.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Fields1 {
     pub(super) version: Version,

@@ -2,7 +2,7 @@
 //! and one system call takes the answers of a turn and brings the next requests. It has a queue for
 //! every processor, and hands a request to the queue of the processor that its caller runs on.
 //!
-//! Forgotten nodes and interrupts still come over the device (see [`super::Mount::queue`]).
+//! Forgotten nodes and interrupts still come over the device (see [`super::FuseMount::queue`]).
 //!
 //! Invariant, on which the `unsafe` here rests: the memory of a slot stays where it is, and belongs
 //! to the kernel from the moment its entry is pushed until its completion is taken. A ring that is

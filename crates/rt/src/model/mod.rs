@@ -1,8 +1,8 @@
 //! Models of drives: how long they take over a request, in virtual and in real time alike.
 //!
-//! A [`Model`] is figures, a `Server` one drive of that kind at work. It never reads a clock: it is
-//! told the time and says when it next has news. Integers and square roots are all it computes
-//! with, so it gives the same digits on every machine.
+//! A [`DriveModel`] is figures, a `Server` one drive of that kind at work. It never reads a clock:
+//! it is told the time and says when it next has news. Integers and square roots are all it
+//! computes with, so it gives the same digits on every machine.
 
 mod disk;
 pub(crate) mod drive;

@@ -17,11 +17,11 @@ use std::time::Duration;
 
 /// How a simulated drive is made.
 ///
-/// Its time, unless it has a [`Model`]: everything it does goes through one server, in the order of
-/// arrival. An operation occupies it for the longest of what the limits below ask for, so reads and
-/// writes share one budget; a latency is added on top, during which the next is served. Latencies
-/// are drawn evenly from their ranges, so completions come out of order; a range that ends where it
-/// starts is that latency always.
+/// Its time, unless it has a [`DriveModel`]: everything it does goes through one server, in the
+/// order of arrival. An operation occupies it for the longest of what the limits below ask for, so
+/// reads and writes share one budget; a latency is added on top, during which the next is served.
+/// Latencies are drawn evenly from their ranges, so completions come out of order; a range that
+/// ends where it starts is that latency always.
 #[derive(Clone, Debug)]
 pub struct DriveConfig {
     /// Size in bytes, a multiple of the sector.

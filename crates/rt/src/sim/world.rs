@@ -27,10 +27,10 @@ pub struct WorldConfig {
     pub seed: u64,
     /// How many cores; all are stepped on the calling thread.
     pub cores: usize,
-    /// A run ends with [`Outcome::TimeLimit`] when this much virtual time has passed since it
+    /// A run ends with [`RunOutcome::TimeLimit`] when this much virtual time has passed since it
     /// began.
     pub time_limit: Duration,
-    /// A run ends with [`Outcome::TimeLimit`] after this many polls of tasks: catches tasks that
+    /// A run ends with [`RunOutcome::TimeLimit`] after this many polls of tasks: catches tasks that
     /// spin.
     pub poll_limit: u64,
     /// Chance, in a million, that a sector of a write in flight at a power cut becomes unreadable.

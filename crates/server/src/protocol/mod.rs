@@ -165,11 +165,11 @@ pub enum RepairChoice {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "result", rename_all = "snake_case")]
 pub enum Response {
-    /// To [`Request::Status`].
+    /// To [`ServerRequest::Status`].
     Status(ServerReport),
-    /// To [`Request::Why`].
+    /// To [`ServerRequest::Why`].
     Why(WhyReport),
-    /// To [`Request::Lvm`].
+    /// To [`ServerRequest::Lvm`].
     Changed {
         /// What was done.
         change: ChangeReport,

@@ -12,7 +12,7 @@
 //! logs; flush; superblocks last; flush. A crash leaves either nothing that assembles as the new
 //! array, or all of it.
 //!
-//! Invariant: [`plan`] has checked everything, and every member is claimed, before
+//! Invariant: [`mod@plan`] has checked everything, and every member is claimed, before
 //! [`CreatePlan::execute`] writes a byte; what it is going to overwrite is in an undo log before
 //! ([`crate::undo`]).
 
@@ -128,7 +128,7 @@ pub struct PlannedWrite {
     pub bytes: Vec<u8>,
 }
 
-/// Looks at what is on a member, for [`plan`].
+/// Looks at what is on a member, for [`mod@plan`].
 ///
 /// # Errors
 /// The member cannot be read.

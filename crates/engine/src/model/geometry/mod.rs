@@ -5,10 +5,10 @@
 //! fail nor overflow. Data sectors of members count from the start of their data area; the caller
 //! adds the data offset. Pure: no I/O, no clock.
 //!
-//! There are three kinds of map ([`Kind`]), and a file for each: [`striped`](Kind::Striped) (every
-//! sector once), [`mirror`](Kind::Mirrored) (every sector several times), [`parity`](Kind::Parity)
-//! (every sector once, and parity). Calling a function of another kind is a mistake of the program
-//! and panics.
+//! There are three kinds of map ([`LevelKind`]), and a file for each:
+//! [`striped`](LevelKind::Striped) (every sector once), [`mirror`](LevelKind::Mirrored) (every
+//! sector several times), [`parity`](LevelKind::Parity) (every sector once, and parity). Calling a
+//! function of another kind is a mistake of the program and panics.
 //!
 //! **Invariants**, tested against a slow model written from the format's text:
 //! 1. Two array sectors never share a sector of a member, unless [`Geometry::hazard`] says so.

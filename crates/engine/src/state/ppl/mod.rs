@@ -25,10 +25,10 @@
 //! 5. *Nothing else is claimed.* A start that finds entries takes parity for right elsewhere. So
 //!    there are none while parity is not known to be right; the first may be written when all
 //!    parity is, every write that began before has ended and is flushed ([`usable`]), and every
-//!    member's log says that it is so ([`prepare`]).
+//!    member's log says that it is so ([`mod@prepare`]).
 //! 6. *Nothing from before.* The logs of all members are emptied before the array is recorded
 //!    dirty, and that of a member before it joins: entries from before describe writes that are
-//!    long done ([`prepare`]).
+//!    long done ([`mod@prepare`]).
 //!
 //! The log of a slot belongs to one core. Whatever comes while its last write is under way leaves
 //! together as the next one; one that comes alone does not wait.

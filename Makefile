@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 CARGO ?= cargo
 
-.PHONY: help test lint demo fuzz sim torture bench guest deps
+.PHONY: help test lint demo fuzz sim checkers torture bench guest deps
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
@@ -28,6 +28,9 @@ demo: ## a tour on five drives, under a minute once it is built (installs what i
 
 sim: ## the long simulation: seeded crashes and faults
 	scripts/sim
+
+checkers: ## every interleaving of what cores share (loom); an emulated ARM processor (installs what it needs when root)
+	scripts/checkers
 
 torture: ## 50 kills of a server under verified load, array after array
 	scripts/deps tools

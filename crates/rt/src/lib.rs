@@ -26,6 +26,7 @@ pub mod sim;
 mod stream;
 
 pub use backend::{Backend, BackendChoice, BackendError, RingMode, Wait};
+pub use base::atomics;
 pub use base::error::{IoError, IoErrorKind};
 pub use base::latency::Latencies;
 pub use base::race::{Either, race};

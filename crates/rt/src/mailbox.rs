@@ -2,10 +2,14 @@
 //!
 //! Sending takes no lock while the receiver is busy: `std`'s channel is lock-free, and the receiver
 //! says through a flag when it waits. Only waking a waiting receiver locks, and it sleeps then.
+//!
+//! **Invariant.** A receiver that waits is woken by the next message, and by the end of the last
+//! sender.
 
-use std::sync::atomic::{AtomicBool, Ordering, fence};
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll, Waker};
+
+use crate::base::atomics::{AtomicBool, Mutex, Ordering, fence, mpsc};
 
 /// A mailbox: the sending half may be cloned and sent to other cores, the receiving half belongs to
 /// one.
@@ -102,5 +106,93 @@ impl<T: Send> Receiver<T> {
             Err(mpsc::TryRecvError::Disconnected) => Poll::Ready(None),
             Err(mpsc::TryRecvError::Empty) => Poll::Pending,
         }
+    }
+}
+
+/// Every interleaving of a receiver and its senders: `scripts/checkers loom`.
+#[cfg(all(test, loom))]
+mod interleavings {
+    use super::*;
+    use loom::sync::Notify;
+    use loom::thread;
+
+    /// Ends the wait of a thread, as a waker of a core's task does.
+    struct Wakes(Notify);
+
+    impl std::task::Wake for Wakes {
+        fn wake(self: Arc<Self>) {
+            self.0.notify();
+        }
+    }
+
+    /// Receives until every sender is gone. `loom` fails a model in which a thread waits for ever,
+    /// which here is one that was not woken.
+    fn receive_all(receiver: &mut Receiver<u32>) -> Vec<u32> {
+        let wakes = Arc::new(Wakes(Notify::new()));
+        let waker = Waker::from(wakes.clone());
+        let mut context = Context::from_waker(&waker);
+        let mut received = Vec::new();
+        loop {
+            match receiver.poll_recv(&mut context) {
+                Poll::Ready(Some(message)) => received.push(message),
+                Poll::Ready(None) => return received,
+                Poll::Pending => wakes.0.wait(),
+            }
+        }
+    }
+
+    /// One sender, any number of switches. Fails without either fence, without the second look of
+    /// `poll_recv`, with `waiting` stored after that look or before the waker is in place, and
+    /// without the bell of the last sender's drop or with it before the sender goes.
+    #[test]
+    fn a_receiver_that_waits_is_woken() {
+        loom::model(|| {
+            let (sender, mut receiver) = mailbox();
+            let sends = thread::spawn(move || {
+                assert_eq!(sender.send(1), Ok(()));
+            });
+            assert_eq!(receive_all(&mut receiver), [1]);
+            sends.join().expect("it ends well");
+        });
+    }
+
+    /// The bell of a message alone: its sender lives on. Fails without the bell of `send`.
+    #[test]
+    fn a_message_wakes_while_its_sender_lives() {
+        loom::model(|| {
+            let (sender, mut receiver) = mailbox();
+            let keeps = sender.clone();
+            let sends = thread::spawn(move || {
+                assert_eq!(keeps.send(1), Ok(()));
+                keeps
+            });
+            let wakes = Arc::new(Wakes(Notify::new()));
+            let waker = Waker::from(wakes.clone());
+            let mut context = Context::from_waker(&waker);
+            while receiver.poll_recv(&mut context).is_pending() {
+                wakes.0.wait();
+            }
+            drop((sender, sends.join().expect("it ends well")));
+        });
+    }
+
+    /// Two senders, of which one may take the waker that the other one saw: at most three switches
+    /// that no thread asked for.
+    #[test]
+    fn of_two_senders_each_wakes() {
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = Some(3);
+        model.check(|| {
+            let (sender, mut receiver) = mailbox();
+            let senders = [(1, sender.clone()), (2, sender)].map(|(message, sender)| {
+                thread::spawn(move || {
+                    assert_eq!(sender.send(message), Ok(()));
+                })
+            });
+            let mut received = receive_all(&mut receiver);
+            received.sort_unstable();
+            assert_eq!(received, [1, 2]);
+            senders.into_iter().for_each(|sends| sends.join().expect("it ends well"));
+        });
     }
 }

@@ -3,6 +3,8 @@
 //! `words` say which core may work on a class of stripes, `queue` is what waits for a stripe and
 //! the task that works on it, `ranges` are ranges of copies that a task has to itself.
 
+#[cfg(all(test, loom))]
+mod interleavings;
 pub(crate) mod queue;
 pub(crate) mod ranges;
 mod shard;

@@ -24,8 +24,8 @@
 use std::cell::RefCell;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 
+use wattle_rt::atomics::{AtomicU32, Ordering};
 use wattle_rt::sync::{OneshotReceiver, OneshotSender};
 use wattle_rt::{CoreIx, oneshot};
 

@@ -1,5 +1,7 @@
-//! Values and small helpers that need nothing else of this crate: time, errors, chance, latencies.
+//! Values and small helpers that need nothing else of this crate: atomics, time, errors, chance,
+//! latencies.
 
+pub mod atomics;
 pub(crate) mod clock;
 pub(crate) mod error;
 pub(crate) mod event;

@@ -324,6 +324,16 @@ fn a_signal_reaches_what_a_child_has_started() {
     });
 }
 
+/// Whether this thread blocks a signal.
+fn is_blocked_here(signal: i32) -> bool {
+    // SAFETY: the set is plain integers; without a new set the call only fills it in.
+    unsafe {
+        let mut blocked: libc::sigset_t = std::mem::zeroed();
+        assert_eq!(libc::pthread_sigmask(libc::SIG_BLOCK, std::ptr::null(), &raw mut blocked), 0);
+        libc::sigismember(&raw const blocked, signal) == 1
+    }
+}
+
 /// The signals of a process concern all its threads, so this test runs itself again as a process of
 /// its own.
 #[test]
@@ -334,7 +344,8 @@ fn termination_is_awaited_from_any_core() {
         // One test thread and its main thread would still take the signal: it is sent to this very
         // thread below.
         command.args(["--exact", "termination_is_awaited_from_any_core"]).env(MARK, "1");
-        assert!(command.output().unwrap().status.success());
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{output:?}");
         return;
     }
     on_both_backends(async |core| {
@@ -342,8 +353,12 @@ fn termination_is_awaited_from_any_core() {
             let waiting = core.call(CoreIx(1), |core| async move { core.terminated().await });
             let (core2, mut waiting) = (core.clone(), std::pin::pin!(waiting));
             let kick = core.spawn(async move {
-                core2.sleep(Duration::from_millis(20)).await;
-                // SAFETY: it only sends a signal to this thread, which blocks it by now.
+                // Not after a fixed time: on a busy machine the signal came first, and ended the
+                // process.
+                while !is_blocked_here(signal) {
+                    core2.sleep(Duration::from_millis(1)).await;
+                }
+                // SAFETY: it only sends a signal to this thread, which blocks it.
                 unsafe { libc::pthread_kill(libc::pthread_self(), signal) };
             });
             assert_eq!(waiting.as_mut().await.unwrap(), expected);

@@ -50,7 +50,7 @@ macro_rules! codes {
             /// In the order of their numbers.
             pub const ALL: &'static [Code] = &[$(Code::$name),*];
 
-            /// How a command that meets it ends.
+    /// How a command that meets it ends.
             #[must_use]
             pub fn kind(self) -> FailureKind {
                 match self { $(Code::$name => FailureKind::$kind),* }
@@ -409,13 +409,23 @@ pub struct Problem {
     pub next: String,
     /// The check that was not passed, if it may be overridden.
     pub force: Option<Check>,
+    /// The cause may be gone in a moment without an operator: the same attempt may then succeed.
+    pub is_transient: bool,
 }
 
 impl Problem {
     /// A problem that is about no member.
     #[must_use]
     pub fn new(code: Code, what: impl Into<String>, why: impl Into<String>, next: impl Into<String>) -> Self {
-        Self { code, member: None, what: what.into(), why: why.into(), next: next.into(), force: None }
+        Self {
+            code,
+            member: None,
+            what: what.into(),
+            why: why.into(),
+            next: next.into(),
+            force: None,
+            is_transient: false,
+        }
     }
 
     /// Work that may block has no thread to be done on.
@@ -440,6 +450,13 @@ impl Problem {
     #[must_use]
     pub fn forced_by(mut self, check: Check) -> Self {
         self.force = Some(check);
+        self
+    }
+
+    /// The same, of a cause that may be gone in a moment, if `is_transient` says so.
+    #[must_use]
+    pub fn transient(mut self, is_transient: bool) -> Self {
+        self.is_transient = is_transient;
         self
     }
 

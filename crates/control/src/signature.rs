@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use wattle_format::probe;
+use wattle_format::probe::{self, SignatureKind};
 
 use crate::members::{Member, MemberError};
 
@@ -16,8 +16,16 @@ pub struct FoundSignature {
     pub offset_bytes: u64,
     /// Its own id, if it has one.
     pub uuid: Option<String>,
+    /// What is recognised; `None` for an md superblock, of which `what` says the version.
+    pub kind: Option<SignatureKind>,
+}
+
+impl FoundSignature {
     /// Whether files are in it.
-    pub is_file_system: bool,
+    #[must_use]
+    pub fn is_file_system(&self) -> bool {
+        self.kind.is_some_and(SignatureKind::is_file_system)
+    }
 }
 
 /// Reads so many bytes at an offset (bytes) of a member.
@@ -70,7 +78,7 @@ impl From<probe::Signature> for FoundSignature {
             what: format!("{}{label}", found.kind.name()),
             offset_bytes: found.offset_bytes,
             uuid: found.uuid,
-            is_file_system: found.kind.is_file_system(),
+            kind: Some(found.kind),
         }
     }
 }

@@ -12,6 +12,7 @@ use wattle_format::md::{
     BadBlockArea, DeviceFields, DeviceFlags, DeviceRole, Features, PplArea, Superblock, Timestamp, Uuid,
     Version, badblocks, identify, ppl, super_offset_sectors,
 };
+use wattle_format::probe::SignatureKind;
 
 const SECTORS: u64 = 16384;
 const NEW_UUID: Uuid = Uuid([0xee; 16]);
@@ -268,13 +269,13 @@ fn what_is_on_a_device_is_named_and_overridden_by_name_only() {
         what: "ext4 `photos`".to_owned(),
         offset_bytes: 1024,
         uuid: None,
-        is_file_system: true,
+        kind: Some(SignatureKind::Ext4),
     };
     let old = FoundSignature {
         what: "damaged md 0.90 superblock".to_owned(),
         offset_bytes: 8_323_072,
         uuid: None,
-        is_file_system: false,
+        kind: None,
     };
     let foreign = disk(RAID5, Uuid([9; 16]), 1);
     let rows = [
@@ -337,7 +338,7 @@ fn what_somebody_put_on_a_former_member_is_not_written_over() {
         what: "swap".to_owned(),
         offset_bytes,
         uuid: Some("a".to_owned()),
-        is_file_system: false,
+        kind: Some(SignatureKind::Swap),
     };
     let data_starts = |version| if matches!(version, Version::V090 | Version::V10) { 0 } else { 2048 * 512 };
     for version in Version::ALL {

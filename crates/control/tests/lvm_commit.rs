@@ -332,7 +332,7 @@ fn a_crash_in_any_change_leaves_the_group_before_it_or_the_one_after() {
         ("rename", &three, edit::rename_volume(&three, "a", "c"), [Belongs; 3]),
         ("flags", &three, set_flags(&three, "a", read_only), [Belongs; 3]),
         ("vg rename", &three, edit::rename_group(&three, "pool"), [Belongs; 3]),
-        ("vg reduce", &three, edit::remove_physical(&three, &id(3)), [Belongs, Belongs, Leaves]),
+        ("vg reduce", &three, edit::remove_physical(&three, &id(3), &"pv"), [Belongs, Belongs, Leaves]),
         ("vg extend", &two, edit::add_physical(&two, &[new_pv(3)]), [Belongs; 3]),
     ];
     for (what, old, new, roles) in changes {

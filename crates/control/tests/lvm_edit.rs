@@ -89,8 +89,8 @@ fn extents_of_volumes_that_go_are_free_again_and_others_stay_put() {
 #[test]
 fn a_physical_volume_with_extents_in_use_stays_and_keeps_them() {
     let vg = create(&group(), "a", 10, 150, 1);
-    assert_eq!(remove_physical(&vg, &id(1)).unwrap_err().code, Code::VolumeInUse);
-    let smaller = sound(&remove_physical(&vg, &id(3)).unwrap());
+    assert_eq!(remove_physical(&vg, &id(1), &"pv").unwrap_err().code, Code::VolumeInUse);
+    let smaller = sound(&remove_physical(&vg, &id(3), &"pv").unwrap());
     assert_eq!(smaller.pvs.len(), 2);
     let again = sound(&add_physical(&smaller, &[pv(4, 10)]).unwrap());
     assert_eq!(again.pvs[2].name, "pv2", "a name that is free again");

@@ -76,7 +76,9 @@ fn listen(nbd: &NbdAddress) -> Result<NbdEndpoint, Problem> {
         }
         NbdAddress::Tcp { host, port } => Listener::tcp(host, *port),
     };
-    let listener = listener.map_err(|error| problem(error.to_string(), listen_next(error)))?;
+    let listener = listener.map_err(|error| {
+        problem(error.to_string(), listen_next(error)).transient(error == ListenError::InUse)
+    })?;
     // Port 0 lets the system choose; clients need to know what it chose.
     let address = match (nbd, listener.local_addr()) {
         (NbdAddress::Tcp { host, .. }, Some(local)) => {

@@ -11,6 +11,8 @@ pub struct ModelDrive {
     pub preset: &'static str,
     /// Its figures.
     pub drive: Drive,
+    /// Whether the size was given, and is not the preset's.
+    pub size_given: bool,
 }
 
 /// Why a text names no drive.
@@ -72,13 +74,15 @@ impl std::str::FromStr for ModelDrive {
         let preset =
             Preset::named(name).ok_or_else(|| DriveError::UnknownPreset { name: name.to_owned() })?;
         let mut drive = preset.drive();
+        let mut size_given = false;
         for part in parts {
             let not_a_pair = || DriveError::NotAPair { preset: preset.name, text: part.to_owned() };
             let (key, value) = part.split_once('=').ok_or_else(not_a_pair)?;
             set(&mut drive, preset.name, key, value)?;
+            size_given |= key == "size";
         }
         check(&drive)?;
-        Ok(ModelDrive { preset: preset.name, drive })
+        Ok(ModelDrive { preset: preset.name, drive, size_given })
     }
 }
 

@@ -271,7 +271,7 @@ impl Background {
     fn file(&mut self) -> Result<Result<PathBuf, ExitCode>, Problem> {
         let mut line = String::new();
         while self.said.read_line(&mut line).unwrap_or(0) > 0 {
-            if line.starts_with("wattle: ready: ") {
+            if output::is_ready(&line) {
                 let mut files = Vec::new();
                 list_files(&self.dir, &mut files);
                 if let [file] = &files[..] {

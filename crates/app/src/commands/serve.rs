@@ -16,7 +16,7 @@ use wattle_control::undo::UndoSite;
 use wattle_control::{ArrayScan, Code, Problem, Scan, Stack};
 use wattle_engine::{Volume, VolumeRef};
 use wattle_export::{Address, NbdAddress};
-use wattle_rt::{Child, Core, IoError, ListenError, Listener};
+use wattle_rt::{Child, Core, IoError, Listener};
 use wattle_rt::{Either, race};
 use wattle_server::array::{MadeUpArray, Served, ServedFacts};
 use wattle_server::exports::{Endpoint, Offered, RunningExport, prepare};
@@ -108,12 +108,8 @@ struct Started {
 fn patiently<T>(try_once: impl Fn() -> Result<T, Problem>) -> Result<T, Problem> {
     const TRIES: u32 = 20;
     const PAUSE: Duration = Duration::from_millis(100);
-    let held = |problem: &Problem| match problem.code {
-        // It went while its members were looked at.
-        Code::Changed => true,
-        Code::ListenFailed => problem.why == ListenError::InUse.to_string(),
-        _ => false,
-    };
+    // `Changed`: it went while its members were looked at.
+    let held = |problem: &Problem| problem.is_transient || problem.code == Code::Changed;
     for _ in 1..TRIES {
         match try_once() {
             Err(problem) if held(&problem) => pause(PAUSE),
@@ -382,7 +378,7 @@ async fn announce(core: &Core, serving: &Serving, screen: Screen) {
         }
     }
     let uris: Vec<_> = serving.offered().iter().flat_map(|offered| offered.exports.clone()).collect();
-    output::note(&format!("ready: {}", uris.join(" ")));
+    output::ready(&uris);
 }
 
 fn write_pidfile(path: Option<&Path>) -> Result<(), Problem> {

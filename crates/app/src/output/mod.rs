@@ -66,9 +66,26 @@ pub fn print_json(report: &impl Serialize) -> Result<(), Problem> {
     print(&text)
 }
 
+/// What every note begins with.
+const NOTE: &str = "wattle: ";
+
 /// Writes a line to stderr, for people. What cannot be said there cannot be said anywhere.
 pub fn note(line: &str) {
-    let _ = writeln!(io::stderr().lock(), "wattle: {line}");
+    let _ = writeln!(io::stderr().lock(), "{NOTE}{line}");
+}
+
+/// What a server's line begins with once clients can connect. Documented, and service managers wait
+/// for it.
+const READY: &str = "ready: ";
+
+/// Writes the line of a server that clients can connect to now, with the ways to its volumes.
+pub fn ready(ways: &[String]) {
+    note(&format!("{READY}{}", ways.join(" ")));
+}
+
+/// Whether another of our processes has written [`ready`]'s line.
+pub fn is_ready(line: &str) -> bool {
+    line.strip_prefix(NOTE).is_some_and(|line| line.starts_with(READY))
 }
 
 /// Where a server's notes go: to stderr, as [`note`] does it.

@@ -1,6 +1,8 @@
 //! The next state of a volume group, as a value: every change that can be made to one, and what
 //! speaks against it. Pure.
 
+use std::fmt::Display;
+
 use wattle_format::lvm::segment::Stripe;
 use wattle_format::lvm::{
     Id, Lv, LvSegment, NameError, Pv, SegmentKind, Stamp, Vg, check_lv_name, check_vg_name,
@@ -202,17 +204,17 @@ fn add(mut vg: Vg, pvs: &[NewPv]) -> Result<Vg, Problem> {
     Ok(vg)
 }
 
-/// The group without a physical volume.
+/// The group without a physical volume, which problems call `shown`.
 ///
 /// # Errors
 /// A [`Problem`]: volumes are on it, or nothing else is left.
-pub fn remove_physical(vg: &Vg, pv: &Id) -> Result<Vg, Problem> {
+pub fn remove_physical(vg: &Vg, pv: &Id, shown: &dyn Display) -> Result<Vg, Problem> {
     must_be_resizeable(vg)?;
     let mut vg = next(vg)?;
     let at = vg.pvs.iter().position(|known| known.id == *pv);
     let Some(at) = at else {
         return Err(bad(
-            format!("{pv} is not in {}", vg.name),
+            format!("{shown} is not in {}", vg.name),
             "only its own physical volumes can be taken out",
             "see `wattle pv list`",
         ));
@@ -221,14 +223,14 @@ pub fn remove_physical(vg: &Vg, pv: &Id) -> Result<Vg, Problem> {
     let users: Vec<_> = users(&vg, &removed.name).collect();
     if !users.is_empty() {
         return Err(in_use(
-            format!("{pv} holds extents of {}", users.join(", ")),
+            format!("{shown} holds extents of {}", users.join(", ")),
             "what is there would be gone".to_owned(),
             "move the volumes away first (`wattle lv move`), or remove them",
         ));
     }
     if vg.pvs.is_empty() {
         return Err(in_use(
-            format!("{pv} is the last physical volume of {}", vg.name),
+            format!("{shown} is the last physical volume of {}", vg.name),
             "a group is nowhere else".to_owned(),
             "to end the group, use `wattle vg remove`",
         ));

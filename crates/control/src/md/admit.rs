@@ -72,7 +72,7 @@ impl OfferedDevice {
             what: format!("damaged md {} superblock", raw.fields().version()),
             offset_bytes: raw.fields().found_at_sectors() * 512,
             uuid: None,
-            is_file_system: false,
+            kind: None,
         });
         Self {
             name: name.to_owned(),
@@ -585,7 +585,7 @@ fn writes(offer: &OfferedDevice, superblock: &Superblock, bad_blocks_kept: bool)
         what: format!("md {} superblock", old.version()),
         offset_bytes: old.found_at_sectors() * 512,
         uuid: None,
-        is_file_system: false,
+        kind: None,
     });
     let mut writes: Vec<_> = old
         .chain(offer.damaged.iter().cloned())

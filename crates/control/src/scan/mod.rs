@@ -119,7 +119,7 @@ impl MemberScan {
     /// Whether a file system was recognised on it.
     #[must_use]
     pub fn has_file_system(&self) -> bool {
-        self.signatures.iter().any(|signature| signature.is_file_system)
+        self.signatures.iter().any(FoundSignature::is_file_system)
     }
 
     /// Why some place of a superblock could not be read, if one could not.

@@ -207,7 +207,8 @@ async fn contents(
     if found.is_empty() {
         return Ok(None);
     }
-    let is_one = matches!(&seen.signatures[..], [only] if only.is_file_system) && seen.superblocks.is_empty();
+    let is_one =
+        matches!(&seen.signatures[..], [only] if only.is_file_system()) && seen.superblocks.is_empty();
     let volume = stack.volume(core, member).await?;
     let opened = volume.open(core).map_err(|error| unreadable(name, &error))?;
     let len = volume.size_bytes().min(file_system::HEAD_BYTES as u64) as usize;

@@ -128,11 +128,8 @@ pub fn reduce(stack: &Stack, group: &str, on: &[String]) -> Result<GroupChange, 
     let at = group.vg.pvs.iter().position(|known| known.name == *pv);
     let member = at.and_then(|at| group.devices[at]);
     let id = at.map(|at| group.vg.pvs[at].id).expect("it was found among them");
-    let known = |problem: Problem| match member.map(|member| &stack.scan.members[member].member.name) {
-        Some(name) => Problem { what: problem.what.replace(&id.to_string(), name), ..problem },
-        None => problem,
-    };
-    let after = edit::remove_physical(&group.vg, &id).map_err(known)?;
+    let shown = member.map_or(id.to_string(), |member| stack.scan.members[member].member.name.clone());
+    let after = edit::remove_physical(&group.vg, &id, &shown)?;
     let device = member.map_or(id.to_string(), |member| look::linux_name(stack, member));
     Ok(GroupChange {
         action: format!("vg reduce {name}"),

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use wattle_control::{Code, Problem};
 use wattle_rt::sync::{OneshotReceiver, OneshotSender};
-use wattle_rt::{Buf, BufMut, Core, Either, Instant, Listener, Notify, Stream, oneshot, race};
+use wattle_rt::{Buf, BufMut, Core, Either, Instant, ListenError, Listener, Notify, Stream, oneshot, race};
 
 use super::directory::{check_socket_path, restrict};
 use super::trust::is_trusted;
@@ -146,7 +146,9 @@ impl ControlServer {
             )
         };
         check_socket_path(socket).map_err(failed)?;
-        let listener = Listener::unix(socket).map_err(|error| failed(error.to_string()))?.reserved();
+        let listener = Listener::unix(socket)
+            .map_err(|error| failed(error.to_string()).transient(error == ListenError::InUse))?
+            .reserved();
         restrict(socket).map_err(|error| failed(error.to_string()))?;
         Ok(listener)
     }

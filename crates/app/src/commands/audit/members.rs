@@ -259,7 +259,7 @@ fn slot(stack: &Stack, ix: MemberId, at: u64) -> Option<u16> {
 }
 
 fn unread_files(seen: &MemberScan, error: &wattle_fs::Error) -> Unchecked {
-    let kinds: Vec<_> = seen.signatures.iter().filter(|signature| signature.is_file_system).collect();
+    let kinds: Vec<_> = seen.signatures.iter().filter(|signature| signature.is_file_system()).collect();
     let kind = kinds.first().map_or("file system", |signature| signature.what.as_str());
     let why = match error {
         wattle_fs::Error::Unrecognised => "its layout is not known here".to_owned(),

@@ -1,5 +1,7 @@
 //! What is wanted, from what was typed and what was not.
 
+use std::error::Error;
+
 use clap::Parser;
 use serde::Serialize;
 use wattle_advise::drives::{Drive, MediaFigures, ModelDrive};
@@ -256,11 +258,11 @@ pub fn parse_line(line: &str) -> Result<LoadArgs, Problem> {
                 clap::error::ErrorKind::UnknownArgument => {
                     "there is no such option of a load; `wattle simulate --help` lists them".to_owned()
                 }
-                _ => {
-                    let text = error.to_string();
-                    let first = text.lines().next().unwrap_or_default();
-                    first.rsplit_once(": ").map_or(first, |(_, why)| why).to_owned()
-                }
+                // The parser of the value says what it expects.
+                kind => match error.source() {
+                    Some(source) => source.to_string(),
+                    None => format!("{kind}; `wattle simulate --help` lists the options of a load"),
+                },
             };
             return Err(usage(format!("--workload {line}: {item}: {why}")));
         }
@@ -281,9 +283,9 @@ fn drives(args: &PlanArgs) -> Result<Drives, Problem> {
             return Err(usage(format!("--drives and --drive {given}: both say how many drives there are")));
         }
         let parsed: ModelDrive = model.parse().map_err(|error| usage(format!("--drive {given}: {error}")))?;
-        models.push((count, model, parsed.drive));
+        models.push((count, model, parsed));
     }
-    let count = |all: &[(Option<u32>, &str, Drive)]| match args.drives {
+    let count = |all: &[(Option<u32>, &str, ModelDrive)]| match args.drives {
         Some(_) if all.len() > 1 => Err(usage(
             "--drives and several --drive: with several kinds say 4xsata7200 for how many of each".to_owned(),
         )),
@@ -298,7 +300,7 @@ fn drives(args: &PlanArgs) -> Result<Drives, Problem> {
         return Err(usage(what.to_owned()));
     }
     if !args.members.is_empty() {
-        let [(None, model, drive)] = &models[..] else {
+        let [(None, model, ModelDrive { drive, .. })] = &models[..] else {
             return Err(usage("--drive: with members it is given once, without a number".to_owned()));
         };
         let looked = look_all(&args.members)?;
@@ -313,8 +315,8 @@ fn drives(args: &PlanArgs) -> Result<Drives, Problem> {
         )));
     }
     let mut all: Drives = Default::default();
-    for ((_, model, drive), count) in models.iter().zip(counts) {
-        let sized_twice = args.drive_size.is_some() && model.contains("size=");
+    for ((_, model, ModelDrive { drive, size_given, .. }), count) in models.iter().zip(counts) {
+        let sized_twice = args.drive_size.is_some() && *size_given;
         if sized_twice {
             return Err(usage(format!("--drive-size and --drive {model}: both say how large it is")));
         }

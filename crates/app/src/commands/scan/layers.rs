@@ -4,8 +4,10 @@ use serde::Serialize;
 use wattle_control::MemberId;
 use wattle_control::lvm::GroupScan;
 use wattle_control::scan::MemberOrigin;
+use wattle_control::signature::FoundSignature;
 use wattle_control::{MemberScan, Stack};
 use wattle_engine::units::SECTOR_BYTES;
+use wattle_format::probe::SignatureKind;
 use wattle_server::protocol::ErrorReport;
 
 use crate::output::Screen;
@@ -358,12 +360,13 @@ impl Drawing<'_> {
 
 /// What is recognised on a member, without what the tree shows as lines of their own.
 pub fn plain_signatures(seen: &MemberScan) -> Vec<String> {
-    let shown_below = |what: &str| {
-        (seen.table.is_some() && what.contains("partition table"))
-            || (seen.physical.is_some() && what.contains("physical volume"))
+    let shown_below = |signature: &&FoundSignature| match signature.kind {
+        Some(SignatureKind::Mbr | SignatureKind::Gpt) => seen.table.is_some(),
+        Some(SignatureKind::Lvm2) => seen.physical.is_some(),
+        _ => false,
     };
-    let mut found = signatures(seen);
-    found.retain(|what| !shown_below(what));
+    let others = seen.signatures.iter().filter(|signature| !shown_below(signature));
+    let mut found: Vec<_> = others.map(|signature| signature.what.clone()).collect();
     found.extend(seen.table.as_ref().map(|table| format!("{} partition table", table.kind.name())));
     found.iter().map(|what| printable(what)).collect()
 }

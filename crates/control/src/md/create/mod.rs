@@ -147,7 +147,7 @@ pub fn inspect(member: &Member) -> Result<MemberContents, MemberError> {
             what: format!("md {version} superblock"),
             offset_bytes: sector * 512,
             uuid: None,
-            is_file_system: false,
+            kind: None,
         })
         .collect();
     Ok(MemberContents {

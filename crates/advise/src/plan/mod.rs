@@ -1,9 +1,9 @@
 //! What to build of drives: from a wish to every number of a stack, as pure functions.
 //!
-//! [`mod@candidates`] are all the ways that keep what was asked for: so many failures survived, so much
-//! room. Which of them is fastest is not decided here but measured (`modelled`); among those that
-//! are equally fast [`Candidate::taste`] decides. [`PlannedStack::of`] then makes one of them into
-//! numbers, every layer aligned to the one below.
+//! [`mod@candidates`] are all the ways that keep what was asked for: so many failures survived, so
+//! much room. Which of them is fastest is not decided here but measured (`modelled`); among those
+//! that are equally fast [`Candidate::taste`] decides. [`PlannedStack::of`] then makes one of them
+//! into numbers, every layer aligned to the one below.
 
 mod align;
 mod bands;

@@ -1,9 +1,9 @@
 //! LVM2: physical volumes, volume groups, logical volumes. docs/formats.md §11.
 //!
 //! [`Label::find`] says whether a device is a PV and where its metadata areas are; [`area`] gets
-//! the texts out of them and says how the next one is committed, [`mod@choose`] which text to believe;
-//! [`text`] is the grammar, [`Vg`] what it says. Lengths are in bytes where LVM2's headers count
-//! bytes, in sectors of 512 bytes or in extents where its texts do.
+//! the texts out of them and says how the next one is committed, [`mod@choose`] which text to
+//! believe; [`text`] is the grammar, [`Vg`] what it says. Lengths are in bytes where LVM2's headers
+//! count bytes, in sectors of 512 bytes or in extents where its texts do.
 
 pub mod area;
 mod check;

@@ -1,13 +1,13 @@
 //! The partial parity log of RAID 5 in md's format (docs/formats.md §4): how the engine's log is
 //! written, and what a dirty array's logs say when it is assembled.
 //!
-//! **At assembly**, of an array that is dirty (`resync_offset` 0) and has this feature: [`mod@replay`]
-//! reads the logs and what they are about, and writes nothing. [`apply`] writes the parity that
-//! came out and flushes every member. Where [`ParityKnowledge::trusts_parity`] says so, parity is
-//! right everywhere then: **record the array clean before anything else is written**, as the engine
-//! empties the logs before it records the array dirty. Until then a crash at any point is followed
-//! by the same replay. An array that is only read takes the parity from [`Replay::patches`]
-//! instead.
+//! **At assembly**, of an array that is dirty (`resync_offset` 0) and has this feature:
+//! [`mod@replay`] reads the logs and what they are about, and writes nothing. [`apply`] writes the
+//! parity that came out and flushes every member. Where [`ParityKnowledge::trusts_parity`] says so,
+//! parity is right everywhere then: **record the array clean before anything else is written**, as
+//! the engine empties the logs before it records the array dirty. Until then a crash at any point
+//! is followed by the same replay. An array that is only read takes the parity from
+//! [`Replay::patches`] instead.
 //!
 //! **While it runs**, give the engine a [`log_spec`], and each member its [`area`]. Whatever else
 //! writes to logs has no business there.

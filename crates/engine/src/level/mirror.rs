@@ -11,7 +11,7 @@ use wattle_rt::{Buf, BufMut, CoreIx, Device, Durability};
 
 use crate::lease::{queue, ranges};
 use crate::level::ArrayShard;
-use crate::level::plain::{FailedRun, read_runs, sectors};
+use crate::level::plain::{Runs, sectors};
 use crate::member::{NoRoom, Outcome, Patience, WriteCost, read_by_block};
 use crate::model::bad_ranges::BadRanges;
 use crate::model::error::VolumeError;
@@ -124,25 +124,10 @@ pub(crate) async fn write(
     shard.state.settle_change(&health, outcome).await
 }
 
-/// Reads each piece from the best copy; returns what failed.
-pub(crate) async fn read(
-    shard: &Rc<ArrayShard>,
-    lba: Sector,
-    buf: BufMut,
-) -> (Result<Vec<FailedRun>, VolumeError>, BufMut) {
-    match deal(shard, lba, sectors(buf.len())) {
-        Some(runs) => {
-            let (failed, buf) = read_runs(shard, &runs, buf).await;
-            (Ok(failed), buf)
-        }
-        None => (Err(VolumeError::Unreadable), buf),
-    }
-}
-
 /// Deals a range out to the copies; `None` if there is none to read of some part.
-fn deal(shard: &ArrayShard, lba: Sector, len: Sector) -> Option<Vec<MemberRun>> {
+pub(crate) fn deal(shard: &ArrayShard, lba: Sector, len: Sector) -> Option<Runs> {
     let health = shard.members.health();
-    let mut runs: Vec<MemberRun> = Vec::new();
+    let mut runs = Runs::new();
     let parts = cut(lba, len, unit(shard).min(READ_UNIT));
     let dealt = parts.map(|(at, len)| {
         let (mut at, end) = (at, at + len);

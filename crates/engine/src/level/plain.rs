@@ -6,6 +6,7 @@
 
 use std::rc::Rc;
 
+use smallvec::SmallVec;
 use wattle_rt::{Buf, BufMut, Durability, IoError, IoErrorKind};
 
 use crate::level::ArrayShard;
@@ -27,6 +28,9 @@ pub(crate) struct FailedRun {
     /// there since then.
     pub fatal: Option<u64>,
 }
+
+/// Where the parts of a request are. A small one has a single part.
+pub(crate) type Runs = SmallVec<[MemberRun; 1]>;
 
 struct Group<B> {
     member: MemberIx,
@@ -59,11 +63,7 @@ fn group<B>(runs: &[MemberRun], mut cut: impl FnMut(usize) -> B) -> Vec<Group<B>
 }
 
 /// Reads a run that is all of a request; returns the buffer, and the run if it failed.
-pub(crate) async fn read_run(
-    shard: &Rc<ArrayShard>,
-    run: MemberRun,
-    buf: BufMut,
-) -> (Option<FailedRun>, BufMut) {
+async fn read_run(shard: &Rc<ArrayShard>, run: MemberRun, buf: BufMut) -> (Option<FailedRun>, BufMut) {
     let (len, since) = (buf.len(), shard.members.since(run.member));
     let read = shard.members.read_one(run.member, run.sector, buf);
     let redundant = shard.fixed.geometry.redundancy() > 0;
@@ -89,6 +89,18 @@ fn fatal(shard: &ArrayShard, member: MemberIx, since: u64, error: IoError) -> Op
 
 /// Reads `runs` into `buf`, which they fill from end to end; returns it with the runs that failed.
 pub(crate) async fn read_runs(
+    shard: &Rc<ArrayShard>,
+    runs: &[MemberRun],
+    buf: BufMut,
+) -> (Vec<FailedRun>, BufMut) {
+    if let &[run] = runs {
+        let (failed, buf) = read_run(shard, run, buf).await;
+        return (Vec::from_iter(failed), buf);
+    }
+    Box::pin(read_several(shard, runs, buf)).await
+}
+
+async fn read_several(
     shard: &Rc<ArrayShard>,
     runs: &[MemberRun],
     mut buf: BufMut,
@@ -154,21 +166,6 @@ fn copied(runs: &[MemberRun], parts: &[Option<BufMut>]) -> BufMut {
     whole
 }
 
-/// Reads from a level without redundancy.
-pub(crate) async fn read(
-    shard: &Rc<ArrayShard>,
-    lba: Sector,
-    buf: BufMut,
-) -> (Result<(), VolumeError>, BufMut) {
-    let runs = runs(shard, lba, sectors(buf.len()));
-    if let [run] = runs[..] {
-        let (failed, buf) = read_run(shard, run, buf).await;
-        return (if failed.is_none() { Ok(()) } else { Err(VolumeError::Unreadable) }, buf);
-    }
-    let (failed, buf) = read_runs(shard, &runs, buf).await;
-    (if failed.is_empty() { Ok(()) } else { Err(VolumeError::Unreadable) }, buf)
-}
-
 /// Writes to a level without redundancy: a failed write is the client's to know, the member stays.
 pub(crate) async fn write(
     shard: &Rc<ArrayShard>,
@@ -200,8 +197,8 @@ pub(crate) async fn write(
 }
 
 /// The runs of a range of a level without redundancy.
-pub(crate) fn runs(shard: &ArrayShard, mut lba: Sector, mut len: Sector) -> Vec<MemberRun> {
-    let mut runs = Vec::new();
+pub(crate) fn runs(shard: &ArrayShard, mut lba: Sector, mut len: Sector) -> Runs {
+    let mut runs = Runs::new();
     while len > Sector(0) {
         let run = shard.fixed.geometry.map(lba);
         let run = MemberRun { len: run.len.min(len), ..run };

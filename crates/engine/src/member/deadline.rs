@@ -6,9 +6,9 @@
 //! and keeps its buffer until the member answers.
 
 use std::cell::{Cell, RefCell};
-use std::future::poll_fn;
+use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Poll, Waker};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use wattle_rt::{Core, Either, Notify, race};
@@ -109,16 +109,29 @@ impl Drop for Place<'_> {
 
 /// What `read` gives; `None` if that takes longer than the array's deadline for reads. `read` goes
 /// on in that case.
-pub(crate) async fn in_time<F: Future + Unpin>(members: &Members, mut read: F) -> Option<F::Output> {
-    let deadlines = &members.deadlines;
-    let mut place: Option<Place<'_>> = None;
-    poll_fn(|context| {
-        if let Poll::Ready(value) = std::pin::Pin::new(&mut read).poll(context) {
+pub(crate) fn in_time<F: Future + Unpin>(members: &Members, read: F) -> InTime<'_, F> {
+    InTime { deadlines: &members.deadlines, read, place: None }
+}
+
+/// See [`in_time`]. No `async fn`: that would keep its argument twice, in every read.
+pub(crate) struct InTime<'a, F> {
+    deadlines: &'a Rc<Deadlines>,
+    read: F,
+    place: Option<Place<'a>>,
+}
+
+impl<F: Future + Unpin> Future for InTime<'_, F> {
+    type Output = Option<F::Output>;
+
+    #[inline]
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let InTime { deadlines, read, place } = self.get_mut();
+        if let Poll::Ready(value) = Pin::new(read).poll(context) {
             return Poll::Ready(Some(value));
         }
         let place = place.get_or_insert_with(|| {
             if !deadlines.looking.replace(true) {
-                deadlines.core.spawn(look_while_reading(deadlines.clone()));
+                deadlines.core.spawn(look_while_reading(Rc::clone(deadlines)));
             }
             deadlines.enter()
         });
@@ -131,8 +144,7 @@ pub(crate) async fn in_time<F: Future + Unpin>(members: &Members, mut read: F) -
             entry.waker = Some(context.waker().clone());
         }
         Poll::Pending
-    })
-    .await
+    }
 }
 
 async fn look_while_reading(deadlines: Rc<Deadlines>) {

@@ -10,7 +10,7 @@ use crate::hints::HintShard;
 use crate::hints::readahead::ReadNow;
 use crate::lease::queue::{self, ReadPiece, WritePiece};
 use crate::level::ArrayShard;
-use crate::level::plain::{FailedRun, read_run, read_runs, sectors};
+use crate::level::plain::{FailedRun, Runs, read_runs, sectors};
 use crate::level::{mirror, plain};
 use crate::model::error::VolumeError;
 use crate::model::geometry::{Geometry, LevelKind, MemberRun};
@@ -72,7 +72,7 @@ impl ArrayVolume {
 
     /// Fills `buf` from `offset_bytes` on. The buffer comes back whatever happens; after an error
     /// its contents mean nothing.
-    pub async fn read(&self, offset_bytes: u64, buf: BufMut) -> (Result<(), VolumeError>, BufMut) {
+    pub async fn read(&self, offset_bytes: u64, mut buf: BufMut) -> (Result<(), VolumeError>, BufMut) {
         if let Err(error) = self.check(offset_bytes, buf.len() as u64) {
             return (Err(error), buf);
         }
@@ -82,28 +82,26 @@ impl ArrayVolume {
         self.shard.state.counters.reads.add(1);
         self.shard.state.counters.read_bytes.add(buf.len() as u64);
         let began = self.shard.core.turn_time();
-        let answer = self.read_sooner(offset_bytes, buf).await;
+        let (ahead, range) = (&self.shard.hints.ahead, offset_bytes..offset_bytes + buf.len() as u64);
+        let _under_way = ahead.begin_read(buf.len() as u64);
+        let was_ahead = match ahead.follow(self, range.clone()) {
+            Some(parts) => ahead.copy(&self.shard.hints, parts, offset_bytes, &mut buf).await,
+            None => false,
+        };
+        let answer = if was_ahead {
+            (Ok(()), buf)
+        } else if self.widen(offset_bytes, buf.len() as u64) == (range.start, range.end) {
+            self.read_aligned(offset_bytes, buf).await
+        } else {
+            Box::pin(self.read_widened(offset_bytes, buf)).await
+        };
         self.shard.state.requests.read(self.shard.core.turn_time() - began);
         answer
     }
 
-    /// Copies what was read ahead of the client, or reads now.
-    async fn read_sooner(&self, offset_bytes: u64, mut buf: BufMut) -> (Result<(), VolumeError>, BufMut) {
-        let (ahead, len) = (&self.shard.hints.ahead, buf.len() as u64);
-        let _under_way = ahead.begin_read(len);
-        if let Some(parts) = ahead.follow(self, offset_bytes..offset_bytes + len)
-            && ahead.copy(&self.shard.hints, parts, offset_bytes, &mut buf).await
-        {
-            return (Ok(()), buf);
-        }
-        self.read_widened(offset_bytes, buf).await
-    }
-
+    /// Reads the blocks that a range lies in, and copies the range out of them.
     async fn read_widened(&self, offset_bytes: u64, mut buf: BufMut) -> (Result<(), VolumeError>, BufMut) {
         let (start, end) = self.widen(offset_bytes, buf.len() as u64);
-        if end - start == buf.len() as u64 {
-            return self.read_aligned(start, buf).await;
-        }
         self.shard.state.counters.unaligned.add(1);
         let (result, wide) = self.read_aligned(start, BufMut::alloc((end - start) as usize)).await;
         if result.is_ok() {
@@ -205,37 +203,35 @@ impl ArrayVolume {
     }
 
     /// Reads whole blocks.
+    // What is rare is boxed: a small read is copied where it begins, with room for the largest of
+    // its states.
     async fn read_aligned(&self, offset: u64, buf: BufMut) -> (Result<(), VolumeError>, BufMut) {
-        let lba = Sector(offset / SECTOR_BYTES);
-        match self.geometry().kind() {
-            LevelKind::Striped => plain::read(&self.shard, lba, buf).await,
-            LevelKind::Mirrored => match mirror::read(&self.shard, lba, buf).await {
-                (Ok(failed), buf) if failed.is_empty() => (Ok(()), buf),
-                (Ok(failed), buf) => self.reread(lba, failed, buf).await,
-                (Err(error), buf) => (Err(error), buf),
+        let (lba, len) = (Sector(offset / SECTOR_BYTES), sectors(buf.len()));
+        let kind = self.geometry().kind();
+        let runs = match kind {
+            LevelKind::Striped => plain::runs(&self.shard, lba, len),
+            LevelKind::Mirrored => match mirror::deal(&self.shard, lba, len) {
+                Some(runs) => runs,
+                None => return (Err(VolumeError::Unreadable), buf),
             },
-            LevelKind::Parity if self.shard.members.optimal() => {
-                let run = self.parity_run(lba, lba + sectors(buf.len()));
-                if run.len == sectors(buf.len()) {
-                    return match read_run(&self.shard, run, buf).await {
-                        (None, buf) => (Ok(()), buf),
-                        (Some(failed), buf) => self.reread(lba, vec![failed], buf).await,
-                    };
-                }
-                let runs = self.parity_runs(lba, sectors(buf.len()));
-                match read_runs(&self.shard, &runs, buf).await {
-                    (failed, buf) if failed.is_empty() => (Ok(()), buf),
-                    (failed, buf) => self.reread(lba, failed, buf).await,
-                }
-            }
-            LevelKind::Parity => self.read_degraded(lba, buf).await,
+            LevelKind::Parity if self.shard.members.optimal() => self.parity_runs(lba, len),
+            LevelKind::Parity => return Box::pin(self.read_degraded(lba, buf)).await,
+        };
+        match read_runs(&self.shard, &runs, buf).await {
+            (failed, buf) if failed.is_empty() => (Ok(()), buf),
+            (_, buf) if kind == LevelKind::Striped => (Err(VolumeError::Unreadable), buf),
+            (failed, buf) => Box::pin(self.reread(lba, failed, buf)).await,
         }
     }
 
     /// The data blocks of a range, as they lie on the members.
-    fn parity_runs(&self, mut lba: Sector, len: Sector) -> Vec<MemberRun> {
+    fn parity_runs(&self, mut lba: Sector, len: Sector) -> Runs {
         let end = lba + len;
-        let mut runs = Vec::new();
+        let first = self.parity_run(lba, end);
+        if first.len == len {
+            return Runs::from_buf([first]);
+        }
+        let mut runs = Runs::new();
         while lba < end {
             let run = self.parity_run(lba, end);
             lba += run.len;

@@ -63,7 +63,11 @@ fn group<B>(runs: &[MemberRun], mut cut: impl FnMut(usize) -> B) -> Vec<Group<B>
 }
 
 /// Reads a run that is all of a request; returns the buffer, and the run if it failed.
-async fn read_run(shard: &Rc<ArrayShard>, run: MemberRun, buf: BufMut) -> (Option<FailedRun>, BufMut) {
+pub(crate) async fn read_run(
+    shard: &Rc<ArrayShard>,
+    run: MemberRun,
+    buf: BufMut,
+) -> (Option<FailedRun>, BufMut) {
     let (len, since) = (buf.len(), shard.members.since(run.member));
     let read = shard.members.read_one(run.member, run.sector, buf);
     let redundant = shard.fixed.geometry.redundancy() > 0;
@@ -89,18 +93,6 @@ fn fatal(shard: &ArrayShard, member: MemberIx, since: u64, error: IoError) -> Op
 
 /// Reads `runs` into `buf`, which they fill from end to end; returns it with the runs that failed.
 pub(crate) async fn read_runs(
-    shard: &Rc<ArrayShard>,
-    runs: &[MemberRun],
-    buf: BufMut,
-) -> (Vec<FailedRun>, BufMut) {
-    if let &[run] = runs {
-        let (failed, buf) = read_run(shard, run, buf).await;
-        return (Vec::from_iter(failed), buf);
-    }
-    Box::pin(read_several(shard, runs, buf)).await
-}
-
-async fn read_several(
     shard: &Rc<ArrayShard>,
     runs: &[MemberRun],
     mut buf: BufMut,

@@ -123,7 +123,7 @@ pub(crate) struct InTime<'a, F> {
 impl<F: Future + Unpin> Future for InTime<'_, F> {
     type Output = Option<F::Output>;
 
-    #[inline]
+    #[inline(always)]
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let InTime { deadlines, read, place } = self.get_mut();
         if let Poll::Ready(value) = Pin::new(read).poll(context) {

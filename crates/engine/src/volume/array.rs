@@ -10,7 +10,7 @@ use crate::hints::HintShard;
 use crate::hints::readahead::ReadNow;
 use crate::lease::queue::{self, ReadPiece, WritePiece};
 use crate::level::ArrayShard;
-use crate::level::plain::{FailedRun, Runs, read_runs, sectors};
+use crate::level::plain::{FailedRun, Runs, read_run, read_runs, sectors};
 use crate::level::{mirror, plain};
 use crate::model::error::VolumeError;
 use crate::model::geometry::{Geometry, LevelKind, MemberRun};
@@ -217,10 +217,16 @@ impl ArrayVolume {
             LevelKind::Parity if self.shard.members.optimal() => self.parity_runs(lba, len),
             LevelKind::Parity => return Box::pin(self.read_degraded(lba, buf)).await,
         };
-        match read_runs(&self.shard, &runs, buf).await {
-            (failed, buf) if failed.is_empty() => (Ok(()), buf),
-            (_, buf) if kind == LevelKind::Striped => (Err(VolumeError::Unreadable), buf),
-            (failed, buf) => Box::pin(self.reread(lba, failed, buf)).await,
+        let (failed, buf) = if let &[run] = &runs[..] {
+            let (failed, buf) = read_run(&self.shard, run, buf).await;
+            (Vec::from_iter(failed), buf)
+        } else {
+            Box::pin(read_runs(&self.shard, &runs, buf)).await
+        };
+        match kind {
+            _ if failed.is_empty() => (Ok(()), buf),
+            LevelKind::Striped => (Err(VolumeError::Unreadable), buf),
+            LevelKind::Mirrored | LevelKind::Parity => Box::pin(self.reread(lba, failed, buf)).await,
         }
     }
 

@@ -1,7 +1,6 @@
 //! What the stack should look like: pure functions from topology and facts to limits and findings.
 
 pub mod audit;
-pub mod drives;
 pub mod limiter;
 pub mod limits;
 pub mod plan;

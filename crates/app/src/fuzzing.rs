@@ -4,11 +4,11 @@
 use std::collections::BTreeMap;
 
 use wattle_advise::audit::{self, AuditFacts};
-use wattle_advise::drives::ModelDrive;
 use wattle_control::members::MemberAddress;
 use wattle_control::size::parse_size;
 use wattle_control::units::Units;
 use wattle_control::{Check, Code};
+use wattle_drives::ModelDrive;
 use wattle_engine::geometry::{Level, parse_layout};
 use wattle_format::lvm::Id;
 use wattle_format::md::{Uuid, Version};

@@ -1,10 +1,10 @@
 //! What commands that work on members have in common: opening them, finding arrays on them, and the
 //! runtime the work is done in.
 
-use wattle_advise::drives::{DriveError, ModelDrive};
 use wattle_control::assemble::{Degraded, Policy};
 use wattle_control::members::Member;
 use wattle_control::{ArrayScan, Code, Forced, Problem, Scan, members, scan};
+use wattle_drives::{DriveError, ModelDrive};
 use wattle_rt::{Core, RuntimeConfig};
 use wattle_server::why;
 

@@ -8,9 +8,9 @@
 use std::cmp::Ordering;
 use std::time::Duration;
 
-use wattle_advise::drives::{Drive, MediaFigures};
 use wattle_advise::limits::{self, Demand, UniformArray};
 use wattle_advise::plan::{ArrayPlan, Candidate, DataPlacement, PlanLevel, PlanShape, PowerCutCover, Wish};
+use wattle_drives::{Drive, Media};
 use wattle_engine::geometry::{Level, default_layout, parse_layout};
 use wattle_engine::units::{SECTOR_BYTES, Sector};
 use wattle_format::md::{Version, defaults};
@@ -60,9 +60,9 @@ pub enum RunLength {
 impl RunLength {
     /// The load with windows of so many requests on these drives, of which ten are counted.
     fn load(self, load: &Load, drives: &[&Drive]) -> Load {
-        let caches = drives.iter().filter_map(|drive| match drive.media {
-            MediaFigures::Disk(_) => Some(drive.cache_bytes),
-            MediaFigures::Flash(_) => None,
+        let caches = drives.iter().filter_map(|drive| match drive.model.media {
+            Media::Disk(_) => Some(drive.model.cache_bytes),
+            Media::Flash(_) => None,
         });
         let (bytes, most) = match self {
             RunLength::Glance => (8 << 20, 100),
@@ -106,8 +106,8 @@ impl RunLength {
 
 /// How long a drive writes from one time that it collects garbage to the next.
 fn collects_every(drive: &Drive) -> Duration {
-    match &drive.media {
-        MediaFigures::Flash(flash) if flash.collection_share_ppm > 0 => {
+    match &drive.model.media {
+        Media::Flash(flash) if flash.collection_share_ppm > 0 => {
             flash.collection_pause * (1_000_000 / flash.collection_share_ppm)
         }
         _ => Duration::ZERO,
@@ -381,8 +381,8 @@ impl Trials<'_> {
     fn configs(&self, candidate: &Candidate, effort: RunLength) -> Vec<DriveConfig> {
         let used = |ix: &usize| {
             let mut drive = used_up(self.drives[*ix].clone());
-            if effort != RunLength::Exhaustive && matches!(drive.media, MediaFigures::Disk(_)) {
-                drive.cache_bytes = drive.cache_bytes.min(SHORT_CACHE_BYTES);
+            if effort != RunLength::Exhaustive && matches!(drive.model.media, Media::Disk(_)) {
+                drive.model.cache_bytes = drive.model.cache_bytes.min(SHORT_CACHE_BYTES);
             }
             drive
         };
@@ -404,8 +404,8 @@ fn rate(ranked: &Ranked) -> f64 {
 
 /// What a drive does by itself, after hours of writing.
 fn rates(drive: &Drive) -> limits::DriveRates {
-    match &drive.media {
-        MediaFigures::Flash(flash) => limits::DriveRates {
+    match &drive.model.media {
+        Media::Flash(flash) => limits::DriveRates {
             reads_per_second: flash.reads_per_second as f64,
             writes_per_second: flash.writes_per_second as f64,
             read_bytes_per_second: flash.read_bytes_per_second as f64,
@@ -414,7 +414,7 @@ fn rates(drive: &Drive) -> limits::DriveRates {
             write_seconds: flash.write_latency.as_secs_f64(),
             rotational: false,
         },
-        MediaFigures::Disk(disk) => {
+        Media::Disk(disk) => {
             let turn = 60.0 / f64::from(disk.turns_per_minute.max(1));
             let seconds = (disk.seek_average + disk.command).as_secs_f64() + turn / 2.0;
             let bandwidth = disk.outer_bytes_per_second as f64;

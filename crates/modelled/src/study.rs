@@ -3,8 +3,8 @@
 
 use std::fmt;
 
-use wattle_advise::drives::{Drive, MediaFigures};
 use wattle_advise::limits::{self, By, Demand, Limit, Scheme, UniformArray};
+use wattle_drives::{Drive, Media};
 use wattle_engine::geometry::{Geometry, Level};
 use wattle_engine::units::{MemberIx, SECTOR_BYTES};
 use wattle_rt::DriveConfig;
@@ -68,7 +68,7 @@ pub fn member_bytes_max(drives: &[Drive]) -> u64 {
 /// The drive after hours of writing: there is no fast space left for more.
 #[must_use]
 pub fn used_up(mut drive: Drive) -> Drive {
-    if let MediaFigures::Flash(flash) = &mut drive.media {
+    if let Media::Flash(flash) = &mut drive.model.media {
         flash.burst_bytes = 0;
     }
     drive
@@ -97,11 +97,11 @@ impl Study {
     pub fn run_beside_rebuild(&self) -> Result<BesideRebuild, MeasureError> {
         let beside = rebuild_beside(&self.setup, self.configs(), &self.load)?;
         let filled = self.setup.lost()?.iter().next().expect("a member is missing");
-        let takes_bytes_per_second = match &self.drives[filled.index()].media {
-            MediaFigures::Flash(flash) if flash.burst_bytes > 0 => flash.burst_bytes_per_second as f64,
-            MediaFigures::Flash(flash) => flash.write_bytes_per_second as f64,
+        let takes_bytes_per_second = match &self.drives[filled.index()].model.media {
+            Media::Flash(flash) if flash.burst_bytes > 0 => flash.burst_bytes_per_second as f64,
+            Media::Flash(flash) => flash.write_bytes_per_second as f64,
             // It begins outside.
-            MediaFigures::Disk(disk) => disk.outer_bytes_per_second as f64,
+            Media::Disk(disk) => disk.outer_bytes_per_second as f64,
         };
         let LoadBesideRebuild { measured, bytes_per_second } = beside;
         Ok(BesideRebuild { measured, bytes_per_second, takes_bytes_per_second })
@@ -156,8 +156,8 @@ impl Study {
     /// What a drive does by itself: as its facts have it, or, where that depends on how far its
     /// head has to go, as it does alone.
     fn rates(&self, drive: &Drive) -> Result<limits::DriveRates, MeasureError> {
-        let disk = match &drive.media {
-            MediaFigures::Flash(flash) => {
+        let disk = match &drive.model.media {
+            Media::Flash(flash) => {
                 let fast = flash.burst_bytes > 0;
                 let writes = if fast { flash.burst_writes_per_second } else { flash.writes_per_second };
                 let bytes = if fast { flash.burst_bytes_per_second } else { flash.write_bytes_per_second };
@@ -171,7 +171,7 @@ impl Study {
                     rotational: false,
                 });
             }
-            MediaFigures::Disk(disk) => disk,
+            Media::Disk(disk) => disk,
         };
         let bandwidth = disk.outer_bytes_per_second as f64;
         let drive_at =

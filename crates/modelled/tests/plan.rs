@@ -3,10 +3,10 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 #![allow(clippy::print_stderr, reason = "the slow test says what it found")]
 
-use wattle_advise::drives::{Drive, ModelDrive};
 use wattle_advise::plan::{
     Candidate, FileSystemKind, PlanShape, PowerCutCover, Wish, Workload, candidates, first_member,
 };
+use wattle_drives::{Drive, ModelDrive};
 use wattle_engine::geometry::Geometry;
 use wattle_engine::units::{MemberIx, SECTOR_BYTES, Sector};
 use wattle_modelled::plan::{RunLength, Trials, level_of, place_of};
@@ -84,7 +84,7 @@ fn chunks_start_on_the_members_that_were_reckoned_and_stripes_are_as_wide() {
 fn wish(drives: &[Drive], load: &Load, capacity_bytes: Option<u64>, survive: u32) -> Wish {
     Wish {
         sizes_bytes: drives.iter().map(|drive| drive.size_bytes).collect(),
-        rotational: matches!(drives[0].media, wattle_advise::drives::MediaFigures::Disk(_)),
+        rotational: matches!(drives[0].model.media, wattle_drives::Media::Disk(_)),
         capacity_bytes,
         survive,
         spares: 0,

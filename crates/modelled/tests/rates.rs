@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use wattle_advise::drives::{DiskFigures, Drive, FlashFigures, MediaFigures, PRESETS};
+use wattle_drives::{Disk, Drive, DriveModel, Flash, Media, PRESETS};
 use wattle_rt::sim::DriveTotals;
 use wattle_rt::{Buf, BufMut, Core, Device, DriveConfig, Durability, Rng, SimWorld, WorldConfig};
 
@@ -109,20 +109,20 @@ fn near(what: &str, is: f64, should: f64) {
 }
 
 /// Presets of flash, in their steady state: without the fast space.
-fn flash_drives() -> impl Iterator<Item = (&'static str, Drive, FlashFigures)> {
+fn flash_drives() -> impl Iterator<Item = (&'static str, Drive, Flash)> {
     PRESETS.iter().filter_map(|preset| {
         let mut drive = preset.drive();
-        let MediaFigures::Flash(flash) = &mut drive.media else { return None };
+        let Media::Flash(flash) = &mut drive.model.media else { return None };
         flash.burst_bytes = 0;
         let flash = flash.clone();
         Some((preset.name, drive, flash))
     })
 }
 
-fn disks() -> impl Iterator<Item = (&'static str, Drive, DiskFigures)> {
+fn disks() -> impl Iterator<Item = (&'static str, Drive, Disk)> {
     PRESETS.iter().filter_map(|preset| match preset.drive() {
-        drive @ Drive { media: MediaFigures::Disk(_), .. } => {
-            let MediaFigures::Disk(disk) = drive.media.clone() else { return None };
+        drive @ Drive { model: DriveModel { media: Media::Disk(_), .. }, .. } => {
+            let Media::Disk(disk) = drive.model.media.clone() else { return None };
             Some((preset.name, drive, disk))
         }
         _ => None,

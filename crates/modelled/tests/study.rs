@@ -1,7 +1,7 @@
 //! Named drives under a load: what is reached of the limit, and what is said to hold an array back.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-use wattle_advise::drives::{Drive, ModelDrive};
+use wattle_drives::{Drive, ModelDrive};
 use wattle_engine::geometry::Level;
 use wattle_modelled::{
     DATA_OFFSET, HeldBack, Load, ModelledSetup, Rw, Study, StudyResult, WriteHoleGuard, member_bytes_max,

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use wattle_advise::drives::Preset;
+use wattle_drives::Preset;
 use wattle_engine::array::ArrayTuning;
 use wattle_engine::geometry::Level;
 use wattle_engine::sync::{Goal, Pace};

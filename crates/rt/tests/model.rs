@@ -5,7 +5,7 @@
 use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
-use wattle_rt::model::{Burst, Collection, Disk, Flash, Media};
+use wattle_rt::model::{Disk, Flash, Media};
 use wattle_rt::{
     BackendChoice, Buf, BufMut, Core, Device, DriveConfig, DriveControl, DriveModel, Durability, Instant,
     Rng, RunOutcome, RuntimeConfig, SimWorld, Traffic, WorldConfig, run,
@@ -28,8 +28,12 @@ fn flash() -> Flash {
         write_latency: micros(40),
         channels: 0,
         turnaround: Duration::ZERO,
-        burst: None,
-        collection: None,
+        burst_bytes: 0,
+        burst_writes_per_second: 0,
+        burst_bytes_per_second: 0,
+        refill_bytes_per_second: 0,
+        collection_pause: Duration::ZERO,
+        collection_share_ppm: 0,
     }
 }
 
@@ -40,7 +44,7 @@ fn of_flash(flash: Flash) -> DriveModel {
 /// 7,200 turns a minute, 200 MB/s at the beginning.
 fn of_disk() -> DriveModel {
     let disk = Disk {
-        revolution: Duration::from_nanos(8_333_333),
+        turns_per_minute: 7200,
         seek_track: micros(1000),
         seek_average: micros(8500),
         seek_full: micros(18_000),
@@ -184,13 +188,14 @@ fn grouping_beats_alternating_where_turning_costs() {
 
 #[test]
 fn a_burst_ends_and_comes_back_with_rest() {
-    let slc = Burst {
-        bytes: 100 * 4096,
-        writes_per_second: 100_000,
-        write_bytes_per_second: 2_000_000_000,
+    let flash = Flash {
+        burst_bytes: 100 * 4096,
+        burst_writes_per_second: 100_000,
+        burst_bytes_per_second: 2_000_000_000,
         refill_bytes_per_second: 4096 * 1000,
+        write_latency: micros(10),
+        ..flash()
     };
-    let flash = Flash { burst: Some(slc), write_latency: micros(10), ..flash() };
     with(config(of_flash(flash)), 1, async |core, drive, _| {
         let all = async |count: usize| *burst(&core, &drive, &"W".repeat(count)).await.last().unwrap();
         assert_eq!(all(150).await, 100 * 10 + 50 * 20);
@@ -204,12 +209,12 @@ fn a_burst_ends_and_comes_back_with_rest() {
 
 #[test]
 fn collection_makes_a_tail_and_no_difference_to_the_rate() {
-    let collection = Collection { pause: Duration::from_millis(2), share_ppm: 200_000 };
+    let collecting =
+        Flash { collection_pause: Duration::from_millis(2), collection_share_ppm: 200_000, ..flash() };
     let took = |seed| {
         let times = Rc::new(Cell::new(Vec::new()));
         let seen = times.clone();
-        let flash = Flash { collection: Some(collection), ..flash() };
-        with(config(of_flash(flash)), seed, async |core, drive, _| {
+        with(config(of_flash(collecting.clone())), seed, async |core, drive, _| {
             let mut times = Vec::new();
             for _ in 0..50_000 {
                 times.extend(burst(&core, &drive, "W").await);

@@ -9,6 +9,7 @@ use crate::base::time::nanos;
 use crate::model::{Cache, Due, Kind, Request, Ticket, share};
 use std::collections::VecDeque;
 use std::time::Duration;
+use wattle_drives::Disk;
 
 /// Zones of equal size; within one all tracks are alike.
 const ZONES: u64 = 16;
@@ -16,31 +17,6 @@ const ZONES: u64 = 16;
 const PREFERRED_MAX: u64 = 128;
 /// Writes the cache holds at most, whatever their size.
 const CACHED_WRITES_MAX: usize = 128;
-
-/// The figures of a disk.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Disk {
-    /// One turn of the platter.
-    pub revolution: Duration,
-    /// A seek to the next track.
-    pub seek_track: Duration,
-    /// A seek between two places drawn by chance, on average. The curve through the three is a + b
-    /// sqrt(d) + c d.
-    pub seek_average: Duration,
-    /// A seek from one end to the other.
-    pub seek_full: Duration,
-    /// Bytes per second in the first zone.
-    pub outer_bytes_per_second: u64,
-    /// Bytes per second in the last zone; those between lie on a line.
-    pub inner_bytes_per_second: u64,
-    /// Bytes per second between the drive's cache and the host.
-    pub link_bytes_per_second: u64,
-    /// What a command takes before the drive begins with it.
-    pub command: Duration,
-    /// How far it reads on after a read, while nothing else is asked of it, and how much of that it
-    /// keeps.
-    pub read_ahead_bytes: u64,
-}
 
 /// A run of reads that the head follows: at `from_at` it was at `from`, and since then it has been
 /// reading on.
@@ -144,7 +120,7 @@ enum Choice {
 
 impl<T> DiskServer<T> {
     pub(super) fn new(figures: &Disk, cache: Cache, size_bytes: u64, rng: &mut Rng) -> DiskServer<T> {
-        let revolution = nanos(figures.revolution).max(1);
+        let revolution = nanos(Duration::from_secs(60) / figures.turns_per_minute.max(1)).max(1);
         let mut disk = DiskServer {
             figures: figures.clone(),
             cache,

@@ -8,58 +8,10 @@
 use crate::base::rng::{Rng, mix};
 use crate::base::time::nanos;
 use crate::model::{Cache, Kind, Request, share};
-use std::time::Duration;
+use wattle_drives::Flash;
 
 /// Up to this length what counts is operations per second, beyond it bandwidth too.
 const SMALL_BYTES: u64 = 4096;
-
-/// The figures of a solid-state drive, in its steady state.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Flash {
-    /// Random reads of 4 KiB per second.
-    pub reads_per_second: u64,
-    /// Random writes of 4 KiB per second.
-    pub writes_per_second: u64,
-    /// Bytes per second of large reads.
-    pub read_bytes_per_second: u64,
-    /// Bytes per second of large writes.
-    pub write_bytes_per_second: u64,
-    /// A read of 4 KiB, from start to end, if there is nothing else to do.
-    pub read_latency: Duration,
-    /// A write of 4 KiB, likewise. Neither takes less than its share of a second.
-    pub write_latency: Duration,
-    /// Channels that work side by side, 0 for as many as there are operations.
-    pub channels: u32,
-    /// The cost of turning from reading to writing or back.
-    pub turnaround: Duration,
-    /// Fast space for writes, if there is any.
-    pub burst: Option<Burst>,
-    /// How garbage is collected, if that is to be seen.
-    pub collection: Option<Collection>,
-}
-
-/// Space that takes writes faster than the drive can go on: SLC, or blocks that are erased already.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Burst {
-    /// How much.
-    pub bytes: u64,
-    /// Random writes of 4 KiB per second into it.
-    pub writes_per_second: u64,
-    /// Bytes per second of large writes into it.
-    pub write_bytes_per_second: u64,
-    /// Bytes per second that become free again while the drive has nothing to do.
-    pub refill_bytes_per_second: u64,
-}
-
-/// Pauses in which nothing is served. Their time is part of what the steady rates say: between them
-/// writes are faster.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Collection {
-    /// How long a pause is on average: between half and one and a half times this.
-    pub pause: Duration,
-    /// The part of the time of writes that is spent in pauses, in a million.
-    pub share_ppm: u32,
-}
 
 #[derive(Debug)]
 pub(super) struct FlashServer {
@@ -92,7 +44,7 @@ impl FlashServer {
             channels: vec![0; figures.channels as usize],
             wrote_last: false,
             dirty: false,
-            burst_left: figures.burst.map_or(0, |burst| burst.bytes),
+            burst_left: figures.burst_bytes,
             owed: 0,
             pause_at: 0,
         };
@@ -143,18 +95,15 @@ impl FlashServer {
     fn write(&mut self, request: &Request) -> (u64, u64) {
         let len = if request.kind == Kind::Zero { 0 } else { request.len };
         let latency = nanos(self.figures.write_latency);
-        if let Some(burst) = self.figures.burst
-            && self.burst_left > 0
-        {
+        if self.burst_left > 0 {
             self.burst_left = self.burst_left.saturating_sub(len);
-            let small = share(1, burst.writes_per_second);
-            let stage = small.max(large(len, burst.write_bytes_per_second));
+            let small = share(1, self.figures.burst_writes_per_second);
+            let stage = small.max(large(len, self.figures.burst_bytes_per_second));
             return (stage, latency.saturating_sub(small));
         }
         let small = share(1, self.figures.writes_per_second);
         let stage = small.max(large(len, self.figures.write_bytes_per_second));
-        let part =
-            u64::from(self.figures.collection.map_or(0, |collection| collection.share_ppm.min(1_000_000)));
+        let part = u64::from(self.figures.collection_share_ppm.min(1_000_000));
         let later = (u128::from(stage) * u128::from(part) / 1_000_000) as u64;
         self.owed += later;
         (stage - later, latency.saturating_sub(small))
@@ -164,10 +113,9 @@ impl FlashServer {
     fn rest_until(&mut self, now: u64) {
         let idle = now.saturating_sub(self.free_at);
         self.free_at += idle;
-        if let Some(burst) = self.figures.burst {
-            let refilled = u128::from(idle) * u128::from(burst.refill_bytes_per_second) / 1_000_000_000;
-            self.burst_left = (u128::from(self.burst_left) + refilled).min(u128::from(burst.bytes)) as u64;
-        }
+        let refilled = u128::from(idle) * u128::from(self.figures.refill_bytes_per_second) / 1_000_000_000;
+        let burst_bytes = u128::from(self.figures.burst_bytes);
+        self.burst_left = (u128::from(self.burst_left) + refilled).min(burst_bytes) as u64;
     }
 
     fn occupy(&mut self, time: u64) {
@@ -186,8 +134,8 @@ impl FlashServer {
     }
 
     fn draw_pause(&mut self) {
-        if let Some(collection) = self.figures.collection {
-            let pause = nanos(collection.pause);
+        if self.figures.collection_share_ppm > 0 {
+            let pause = nanos(self.figures.collection_pause);
             self.pause_at = pause / 2 + self.rng.below(pause.max(1));
         }
     }

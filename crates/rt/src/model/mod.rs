@@ -18,41 +18,7 @@ use crate::op::{Durability, Op};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-pub use disk::Disk;
-pub use flash::{Burst, Collection, Flash};
-
-/// The figures of a drive.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DriveModel {
-    /// How many operations the drive takes at a time, at least 1. What is more waits in the host.
-    pub queue_depth: u32,
-    /// The host sends up to so many reads, or writes, in a row as long as there are any, before it
-    /// turns to the others. 0: it sends everything in the order of arrival.
-    pub group: u32,
-    /// Bytes of volatile cache for writes, 0 for none (or one that outlives a power cut).
-    pub cache_bytes: u64,
-    /// What a flush costs. Without a volatile cache the drive goes on working meanwhile.
-    pub flush: Duration,
-    /// What holds the data.
-    pub media: Media,
-}
-
-impl DriveModel {
-    /// Whether it has a head that moves.
-    #[must_use]
-    pub fn rotational(&self) -> bool {
-        matches!(self.media, Media::Disk(_))
-    }
-}
-
-/// What holds a drive's data.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Media {
-    /// Flash.
-    Flash(Flash),
-    /// A platter and a head.
-    Disk(Disk),
-}
+pub use wattle_drives::{Disk, DriveModel, Flash, Media};
 
 /// What an operation is to a drive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -91,8 +91,12 @@ fn fast() -> DriveModel {
         write_latency: latency,
         channels: 0,
         turnaround: Duration::ZERO,
-        burst: None,
-        collection: None,
+        burst_bytes: 0,
+        burst_writes_per_second: 0,
+        burst_bytes_per_second: 0,
+        refill_bytes_per_second: 0,
+        collection_pause: Duration::ZERO,
+        collection_share_ppm: 0,
     };
     DriveModel { queue_depth: 32, group: 0, cache_bytes: 0, flush: latency, media: Media::Flash(flash) }
 }

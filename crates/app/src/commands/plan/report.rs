@@ -1,11 +1,11 @@
 //! What is told of a plan.
 
 use serde::Serialize;
-use wattle_advise::drives::{DiskFigures, Drive, MediaFigures};
 use wattle_advise::plan::{
     ArrayPlan, Cache, FileSystemKind, FileSystemOptions, PlanShape, PlannedStack, Wish,
 };
 use wattle_control::units::Units;
+use wattle_drives::{Disk, Drive, Media};
 use wattle_modelled::plan::{Hurt, Trial};
 use wattle_server::protocol::SCHEMA_VERSION;
 
@@ -271,10 +271,10 @@ impl Names {
 }
 
 /// What the slowest of some drives moves in a second; `disk` says where on a disk.
-fn slowest(drives: &[Drive], disk: fn(&DiskFigures) -> u64) -> u64 {
-    let of = |drive: &Drive| match &drive.media {
-        MediaFigures::Flash(flash) => flash.write_bytes_per_second,
-        MediaFigures::Disk(facts) => disk(facts),
+fn slowest(drives: &[Drive], disk: fn(&Disk) -> u64) -> u64 {
+    let of = |drive: &Drive| match &drive.model.media {
+        Media::Flash(flash) => flash.write_bytes_per_second,
+        Media::Disk(facts) => disk(facts),
     };
     drives.iter().map(of).min().unwrap_or(0)
 }

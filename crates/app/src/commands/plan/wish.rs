@@ -4,12 +4,12 @@ use std::error::Error;
 
 use clap::Parser;
 use serde::Serialize;
-use wattle_advise::drives::{Drive, MediaFigures, ModelDrive};
 use wattle_advise::plan::{
     FileSystemKind, NAMED, Named, PlanLevel, PlanShape, PowerCutCover, Reliability, Wish, Workload,
 };
 use wattle_control::Problem;
 use wattle_control::members::look_all;
+use wattle_drives::{Drive, Media, ModelDrive};
 use wattle_modelled::Load;
 
 use super::usage;
@@ -65,7 +65,7 @@ pub fn asked(args: &PlanArgs) -> Result<PlanRequest, Problem> {
         return Err(usage(format!("--name {}: expected up to 24 letters, digits, - and _", args.name)));
     }
     let (names, models, drives) = drives(args)?;
-    let rotational = drives.iter().any(|drive| matches!(drive.media, MediaFigures::Disk(_)));
+    let rotational = drives.iter().any(|drive| matches!(drive.model.media, Media::Disk(_)));
     let mut assume = |what, value: String, because, option| {
         assumed.push(Assumed { what, value, because, option });
     };

@@ -1,7 +1,7 @@
 //! One array and one load, from what was typed.
 
-use wattle_advise::drives::{Drive, ModelDrive};
 use wattle_control::{Code, Problem};
+use wattle_drives::{Drive, ModelDrive};
 use wattle_engine::geometry::{Level, LevelKind, default_layout, parse_layout};
 use wattle_modelled::{
     DATA_OFFSET, Load, ModelledSetup, Ramp, Study, WriteHoleGuard, member_bytes_max, used_up,

@@ -1,9 +1,9 @@
 //! Published studies of Linux md arrays, as they were set up, beside what was measured then.
 
 use serde::Serialize;
-use wattle_advise::drives::{Drive, MediaFigures, Preset};
 use wattle_advise::limits;
 use wattle_control::Problem;
+use wattle_drives::{Drive, Media, Preset};
 use wattle_engine::units::{SECTOR_BYTES, Sector};
 use wattle_modelled::{ModelledSetup, Rw, drive, rebuild};
 use wattle_server::protocol::SCHEMA_VERSION;
@@ -386,12 +386,12 @@ fn rebuilt(case: &SimulatedCase, drive: &Drive, quarter: u64) -> Result<RebuildR
 
 /// What counts for a rebuild: bandwidth, which falls from the outer to the inner tracks.
 fn at_place(drive: &Drive, place: f64) -> limits::DriveRates {
-    let bandwidth = match &drive.media {
-        MediaFigures::Disk(disk) => {
+    let bandwidth = match &drive.model.media {
+        Media::Disk(disk) => {
             let (outer, inner) = (disk.outer_bytes_per_second as f64, disk.inner_bytes_per_second as f64);
             outer + (inner - outer) * place
         }
-        MediaFigures::Flash(flash) => flash.write_bytes_per_second as f64,
+        Media::Flash(flash) => flash.write_bytes_per_second as f64,
     };
     limits::DriveRates {
         reads_per_second: 0.0,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{DiskFigures, Drive, FlashFigures, MediaFigures, PRESETS, Preset};
+use crate::{Disk, Drive, Flash, Media, PRESETS, Preset};
 
 /// What `model:PRESET,KEY=VALUE,...` stands for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -181,13 +181,13 @@ fn nanos(value: u64) -> Duration {
 const OF_ALL: &[Key<Drive>] = &[
     ("size", Unit::Bytes, |drive, value| drive.size_bytes = value),
     ("sector", Unit::Bytes, |drive, value| drive.sector_bytes = value.try_into().unwrap_or(0)),
-    ("qd", Unit::Count, |drive, value| drive.queue_depth = value as u32),
-    ("group", Unit::Count, |drive, value| drive.group = value as u32),
-    ("cache", Unit::Bytes, |drive, value| drive.cache_bytes = value),
-    ("flush", Unit::Time, |drive, value| drive.flush = nanos(value)),
+    ("qd", Unit::Count, |drive, value| drive.model.queue_depth = value as u32),
+    ("group", Unit::Count, |drive, value| drive.model.group = value as u32),
+    ("cache", Unit::Bytes, |drive, value| drive.model.cache_bytes = value),
+    ("flush", Unit::Time, |drive, value| drive.model.flush = nanos(value)),
 ];
 
-const OF_FLASH: &[Key<FlashFigures>] = &[
+const OF_FLASH: &[Key<Flash>] = &[
     ("read_iops", Unit::PerSecond, |flash, value| flash.reads_per_second = value),
     ("write_iops", Unit::PerSecond, |flash, value| flash.writes_per_second = value),
     ("read_bw", Unit::BytesPerSecond, |flash, value| flash.read_bytes_per_second = value),
@@ -204,7 +204,7 @@ const OF_FLASH: &[Key<FlashFigures>] = &[
     ("gc_share", Unit::Percent, |flash, value| flash.collection_share_ppm = value as u32),
 ];
 
-const OF_DISK: &[Key<DiskFigures>] = &[
+const OF_DISK: &[Key<Disk>] = &[
     ("rpm", Unit::Count, |disk, value| disk.turns_per_minute = value as u32),
     ("seek", Unit::Time, |disk, value| disk.seek_average = nanos(value)),
     ("seek_track", Unit::Time, |disk, value| disk.seek_track = nanos(value)),
@@ -218,13 +218,13 @@ const OF_DISK: &[Key<DiskFigures>] = &[
 
 /// The keys of a preset, none if there is no such preset.
 pub fn keys(preset: &str) -> impl Iterator<Item = &'static str> {
-    let media = Preset::named(preset).map(|preset| preset.drive().media);
+    let media = Preset::named(preset).map(|preset| preset.drive().model.media);
     let all = OF_ALL.iter().map(|(key, ..)| *key).filter({
         let known = media.is_some();
         move |_| known
     });
-    let flash = matches!(media, Some(MediaFigures::Flash(_)));
-    let disk = matches!(media, Some(MediaFigures::Disk(_)));
+    let flash = matches!(media, Some(Media::Flash(_)));
+    let disk = matches!(media, Some(Media::Disk(_)));
     let of_flash = OF_FLASH.iter().map(|(key, ..)| *key).filter(move |_| flash);
     let of_disk = OF_DISK.iter().map(|(key, ..)| *key).filter(move |_| disk);
     all.chain(of_flash).chain(of_disk)
@@ -234,9 +234,9 @@ fn set(drive: &mut Drive, preset: &'static str, key: &str, value: &str) -> Resul
     if let Some(result) = try_set(OF_ALL, drive, key, value) {
         return result;
     }
-    let result = match &mut drive.media {
-        MediaFigures::Flash(flash) => try_set(OF_FLASH, flash, key, value),
-        MediaFigures::Disk(disk) => try_set(OF_DISK, disk, key, value),
+    let result = match &mut drive.model.media {
+        Media::Flash(flash) => try_set(OF_FLASH, flash, key, value),
+        Media::Disk(disk) => try_set(OF_DISK, disk, key, value),
     };
     result.unwrap_or_else(|| Err(DriveError::UnknownKey { preset, key: key.to_owned() }))
 }
@@ -254,16 +254,16 @@ fn check(drive: &Drive) -> Result<(), DriveError> {
     let sector = u64::from(drive.sector_bytes);
     refuse(drive.size_bytes < 1 << 20, "a drive has at least 1M")?;
     refuse(!drive.size_bytes.is_multiple_of(sector), "a drive's size is whole sectors")?;
-    refuse(drive.queue_depth == 0, "a drive takes at least one operation at a time: qd")?;
-    match &drive.media {
-        MediaFigures::Flash(flash) => {
+    refuse(drive.model.queue_depth == 0, "a drive takes at least one operation at a time: qd")?;
+    match &drive.model.media {
+        Media::Flash(flash) => {
             let burst = flash.burst_bytes == 0
                 || (flash.burst_writes_per_second > 0 && flash.burst_bytes_per_second > 0);
             refuse(!burst, "with burst, burst_iops and burst_bw are needed")?;
             let pauses = flash.collection_share_ppm == 0 || flash.collection_pause > Duration::ZERO;
             refuse(!pauses, "with gc_share, gc_pause is needed")
         }
-        MediaFigures::Disk(disk) => {
+        Media::Disk(disk) => {
             refuse(disk.turns_per_minute == 0, "a platter turns: rpm is above 0")?;
             refuse(
                 disk.inner_bytes_per_second > disk.outer_bytes_per_second,
@@ -283,6 +283,7 @@ fn check(drive: &Drive) -> Result<(), DriveError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::DriveModel;
 
     fn drive(text: &str) -> Drive {
         text.parse::<ModelDrive>().unwrap_or_else(|error| panic!("{text}: {error}")).drive
@@ -302,11 +303,11 @@ mod tests {
 
     #[test]
     fn figures_can_be_changed() {
-        let Drive { size_bytes, cache_bytes, queue_depth, media, .. } = drive(
+        let Drive { size_bytes, model: DriveModel { cache_bytes, queue_depth, media, .. }, .. } = drive(
             "x25m,size=80G,cache=0,qd=4,read_iops=35k,write_bw=100MB,write_lat=0.5ms,burst=1GiB,burst_iops=2m,burst_bw=1G,gc_share=5%,gc_pause=3ms",
         );
         assert_eq!((size_bytes, cache_bytes, queue_depth), (80 << 30, 0, 4));
-        let MediaFigures::Flash(flash) = media else { panic!("an SSD") };
+        let Media::Flash(flash) = media else { panic!("an SSD") };
         assert_eq!((flash.reads_per_second, flash.writes_per_second), (35_000, 20_000));
         assert_eq!(
             (flash.write_bytes_per_second, flash.write_latency),
@@ -314,7 +315,7 @@ mod tests {
         );
         assert_eq!((flash.burst_bytes, flash.burst_writes_per_second), (1 << 30, 2_000_000));
         assert_eq!((flash.collection_share_ppm, flash.collection_pause), (50_000, Duration::from_millis(3)));
-        let MediaFigures::Disk(disk) = drive("sata7200,rpm=5400,seek=9.25ms").media else { panic!("a disk") };
+        let Media::Disk(disk) = drive("sata7200,rpm=5400,seek=9.25ms").model.media else { panic!("a disk") };
         assert_eq!((disk.turns_per_minute, disk.seek_average), (5400, Duration::from_micros(9250)));
     }
 

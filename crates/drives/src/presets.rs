@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{DiskFigures, Drive, FlashFigures, MediaFigures};
+use crate::{Disk, Drive, DriveModel, Flash, Media};
 
 /// A drive that has a name.
 #[derive(Clone, Copy, Debug)]
@@ -51,7 +51,7 @@ const MB: u64 = 1_000_000;
 const GB: u64 = 1_000_000_000;
 
 /// What a solid-state drive without peculiarities has.
-const PLAIN: FlashFigures = FlashFigures {
+const PLAIN: Flash = Flash {
     reads_per_second: 0,
     writes_per_second: 0,
     read_bytes_per_second: 0,
@@ -76,20 +76,22 @@ fn x25m() -> Drive {
     Drive {
         size_bytes: 80_026_361_856,
         sector_bytes: 512,
-        queue_depth: 32,
-        group: 0,
-        cache_bytes: 32 << 20,
-        flush: micros(500),
-        media: MediaFigures::Flash(FlashFigures {
-            reads_per_second: 40_000,
-            writes_per_second: 20_000,
-            read_bytes_per_second: 250 * MB,
-            write_bytes_per_second: 70 * MB,
-            read_latency: micros(65),
-            write_latency: micros(85),
-            channels: 10,
-            ..PLAIN
-        }),
+        model: DriveModel {
+            queue_depth: 32,
+            group: 0,
+            cache_bytes: 32 << 20,
+            flush: micros(500),
+            media: Media::Flash(Flash {
+                reads_per_second: 40_000,
+                writes_per_second: 20_000,
+                read_bytes_per_second: 250 * MB,
+                write_bytes_per_second: 70 * MB,
+                read_latency: micros(65),
+                write_latency: micros(85),
+                channels: 10,
+                ..PLAIN
+            }),
+        },
     }
 }
 
@@ -100,21 +102,23 @@ fn sata7200() -> Drive {
     Drive {
         size_bytes: 3_000_592_982_016,
         sector_bytes: 4096,
-        queue_depth: 32,
-        group: 0,
-        cache_bytes: 64 << 20,
-        flush: micros(100),
-        media: MediaFigures::Disk(DiskFigures {
-            turns_per_minute: 7200,
-            seek_track: micros(1000),
-            seek_average: micros(8500),
-            seek_full: micros(18_000),
-            outer_bytes_per_second: 190 * MB,
-            inner_bytes_per_second: 95 * MB,
-            link_bytes_per_second: 550 * MB,
-            command: micros(50),
-            read_ahead_bytes: 4 << 20,
-        }),
+        model: DriveModel {
+            queue_depth: 32,
+            group: 0,
+            cache_bytes: 64 << 20,
+            flush: micros(100),
+            media: Media::Disk(Disk {
+                turns_per_minute: 7200,
+                seek_track: micros(1000),
+                seek_average: micros(8500),
+                seek_full: micros(18_000),
+                outer_bytes_per_second: 190 * MB,
+                inner_bytes_per_second: 95 * MB,
+                link_bytes_per_second: 550 * MB,
+                command: micros(50),
+                read_ahead_bytes: 4 << 20,
+            }),
+        },
     }
 }
 
@@ -124,19 +128,21 @@ fn sata7200_small() -> Drive {
     Drive {
         size_bytes: 250_059_350_016,
         sector_bytes: 512,
-        cache_bytes: 16 << 20,
-        media: MediaFigures::Disk(DiskFigures {
-            turns_per_minute: 7200,
-            seek_track: micros(1000),
-            seek_average: micros(8900),
-            seek_full: micros(18_000),
-            outer_bytes_per_second: 85 * MB,
-            inner_bytes_per_second: 45 * MB,
-            link_bytes_per_second: 270 * MB,
-            command: micros(50),
-            read_ahead_bytes: 2 << 20,
-        }),
-        ..sata7200()
+        model: DriveModel {
+            cache_bytes: 16 << 20,
+            media: Media::Disk(Disk {
+                turns_per_minute: 7200,
+                seek_track: micros(1000),
+                seek_average: micros(8900),
+                seek_full: micros(18_000),
+                outer_bytes_per_second: 85 * MB,
+                inner_bytes_per_second: 45 * MB,
+                link_bytes_per_second: 270 * MB,
+                command: micros(50),
+                read_ahead_bytes: 2 << 20,
+            }),
+            ..sata7200().model
+        },
     }
 }
 
@@ -146,22 +152,24 @@ fn sata_ssd() -> Drive {
     Drive {
         size_bytes: 1000 * GB + 204_886_016,
         sector_bytes: 512,
-        queue_depth: 32,
-        group: 0,
-        cache_bytes: 1 << 30,
-        flush: micros(1000),
-        media: MediaFigures::Flash(FlashFigures {
-            reads_per_second: 98_000,
-            writes_per_second: 88_000,
-            read_bytes_per_second: 560 * MB,
-            write_bytes_per_second: 530 * MB,
-            read_latency: micros(90),
-            write_latency: micros(28),
-            channels: 64,
-            collection_pause: micros(2000),
-            collection_share_ppm: 50_000,
-            ..PLAIN
-        }),
+        model: DriveModel {
+            queue_depth: 32,
+            group: 0,
+            cache_bytes: 1 << 30,
+            flush: micros(1000),
+            media: Media::Flash(Flash {
+                reads_per_second: 98_000,
+                writes_per_second: 88_000,
+                read_bytes_per_second: 560 * MB,
+                write_bytes_per_second: 530 * MB,
+                read_latency: micros(90),
+                write_latency: micros(28),
+                channels: 64,
+                collection_pause: micros(2000),
+                collection_share_ppm: 50_000,
+                ..PLAIN
+            }),
+        },
     }
 }
 
@@ -173,26 +181,28 @@ fn nvme() -> Drive {
     Drive {
         size_bytes: 1000 * GB + 204_886_016,
         sector_bytes: 512,
-        queue_depth: 1023,
-        group: 0,
-        cache_bytes: 1 << 30,
-        flush: micros(500),
-        media: MediaFigures::Flash(FlashFigures {
-            reads_per_second: 1_000_000,
-            writes_per_second: 488_000,
-            read_bytes_per_second: 7000 * MB,
-            write_bytes_per_second: 2000 * MB,
-            read_latency: micros(45),
-            write_latency: micros(16),
-            channels: 256,
-            burst_bytes: 114 * GB,
-            burst_writes_per_second: 1_000_000,
-            burst_bytes_per_second: 5000 * MB,
-            refill_bytes_per_second: 1000 * MB,
-            collection_pause: micros(1000),
-            collection_share_ppm: 50_000,
-            ..PLAIN
-        }),
+        model: DriveModel {
+            queue_depth: 1023,
+            group: 0,
+            cache_bytes: 1 << 30,
+            flush: micros(500),
+            media: Media::Flash(Flash {
+                reads_per_second: 1_000_000,
+                writes_per_second: 488_000,
+                read_bytes_per_second: 7000 * MB,
+                write_bytes_per_second: 2000 * MB,
+                read_latency: micros(45),
+                write_latency: micros(16),
+                channels: 256,
+                burst_bytes: 114 * GB,
+                burst_writes_per_second: 1_000_000,
+                burst_bytes_per_second: 5000 * MB,
+                refill_bytes_per_second: 1000 * MB,
+                collection_pause: micros(1000),
+                collection_share_ppm: 50_000,
+                ..PLAIN
+            }),
+        },
     }
 }
 
@@ -200,9 +210,10 @@ fn nvme() -> Drive {
 /// in data sheets of 1 TB drives; random writes then are those 80 MB/s in blocks of 4 KiB. The
 /// refill, garbage collection and the cost of a flush are estimates.
 fn qlc() -> Drive {
-    Drive {
+    let like = sata_ssd();
+    let model = DriveModel {
         flush: micros(2000),
-        media: MediaFigures::Flash(FlashFigures {
+        media: Media::Flash(Flash {
             reads_per_second: 98_000,
             writes_per_second: 19_500,
             read_bytes_per_second: 560 * MB,
@@ -218,8 +229,9 @@ fn qlc() -> Drive {
             collection_share_ppm: 100_000,
             ..PLAIN
         }),
-        ..sata_ssd()
-    }
+        ..like.model
+    };
+    Drive { model, ..like }
 }
 
 /// No real drive: what the figures in virtual time of docs/performance.md are measured on. 80 µs of
@@ -228,18 +240,20 @@ fn nvme_ref() -> Drive {
     Drive {
         size_bytes: 1 << 40,
         sector_bytes: 4096,
-        queue_depth: 1023,
-        group: 0,
-        cache_bytes: 0,
-        flush: micros(5),
-        media: MediaFigures::Flash(FlashFigures {
-            reads_per_second: 100_000,
-            writes_per_second: 50_000,
-            read_bytes_per_second: 2000 * MB,
-            write_bytes_per_second: 1000 * MB,
-            read_latency: micros(90),
-            write_latency: micros(40),
-            ..PLAIN
-        }),
+        model: DriveModel {
+            queue_depth: 1023,
+            group: 0,
+            cache_bytes: 0,
+            flush: micros(5),
+            media: Media::Flash(Flash {
+                reads_per_second: 100_000,
+                writes_per_second: 50_000,
+                read_bytes_per_second: 2000 * MB,
+                write_bytes_per_second: 1000 * MB,
+                read_latency: micros(90),
+                write_latency: micros(40),
+                ..PLAIN
+            }),
+        },
     }
 }

@@ -1,7 +1,8 @@
 //! What drives are like: figures of drives that people have, by name, and
 //! `model:PRESET,KEY=VALUE,...` to change them.
 //!
-//! Facts only: what a drive makes of them when it is at work is `rt`'s.
+//! Figures only: how long a drive of that kind takes over a request is computed where drives are
+//! simulated (`rt`).
 
 mod parse;
 mod presets;
@@ -11,38 +12,53 @@ use std::time::Duration;
 pub use parse::{DriveError, ModelDrive, keys};
 pub use presets::{PRESETS, Preset};
 
-/// The figures of a drive.
+/// A drive: how large it is, and its figures.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Drive {
     /// Its size in bytes.
     pub size_bytes: u64,
     /// The unit it is addressed in: 512 or 4096.
     pub sector_bytes: u32,
-    /// Operations it takes at a time; more wait in the host.
+    /// What decides how long it takes over a request.
+    pub model: DriveModel,
+}
+
+/// The figures of a drive, whatever its size.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DriveModel {
+    /// Operations it takes at a time, at least 1; more wait in the host.
     pub queue_depth: u32,
-    /// Reads, or writes, that the host sends in a row before it turns to the others; 0: in the
-    /// order of arrival.
+    /// Reads, or writes, that the host sends in a row, as long as there are any, before it turns to
+    /// the others; 0: in the order of arrival.
     pub group: u32,
-    /// Its volatile cache for writes, 0 for none.
+    /// Bytes of its volatile cache for writes, 0 for none (or one that outlives a power cut).
     pub cache_bytes: u64,
-    /// What a flush costs.
+    /// What a flush costs. Without a volatile cache the drive goes on working meanwhile.
     pub flush: Duration,
     /// What holds the data.
-    pub media: MediaFigures,
+    pub media: Media,
+}
+
+impl DriveModel {
+    /// Whether it has a head that moves.
+    #[must_use]
+    pub fn rotational(&self) -> bool {
+        matches!(self.media, Media::Disk(_))
+    }
 }
 
 /// What holds a drive's data.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum MediaFigures {
+pub enum Media {
     /// Flash.
-    Flash(FlashFigures),
+    Flash(Flash),
     /// A platter.
-    Disk(DiskFigures),
+    Disk(Disk),
 }
 
 /// The figures of a solid-state drive, in its steady state.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FlashFigures {
+pub struct Flash {
     /// Random reads of 4 KiB per second.
     pub reads_per_second: u64,
     /// Random writes of 4 KiB per second.
@@ -51,15 +67,16 @@ pub struct FlashFigures {
     pub read_bytes_per_second: u64,
     /// Bytes per second of large writes.
     pub write_bytes_per_second: u64,
-    /// A read of 4 KiB alone.
+    /// A read of 4 KiB, from start to end, if there is nothing else to do.
     pub read_latency: Duration,
-    /// A write of 4 KiB alone.
+    /// A write of 4 KiB, likewise. Neither takes less than its share of a second.
     pub write_latency: Duration,
     /// Channels that work side by side, 0 for as many as there are operations.
     pub channels: u32,
     /// What turning from reading to writing or back costs.
     pub turnaround: Duration,
-    /// Fast space for writes, 0 for none.
+    /// Space that takes writes faster than the drive can go on (SLC, or blocks that are erased
+    /// already), 0 for none.
     pub burst_bytes: u64,
     /// Random writes of 4 KiB per second into the fast space.
     pub burst_writes_per_second: u64,
@@ -67,7 +84,8 @@ pub struct FlashFigures {
     pub burst_bytes_per_second: u64,
     /// Bytes per second by which the fast space grows again while the drive is idle.
     pub refill_bytes_per_second: u64,
-    /// How long garbage collection stops everything at a time.
+    /// How long garbage collection stops everything at a time, on average: between half and one and
+    /// a half times this.
     pub collection_pause: Duration,
     /// The part of the time of writes that it takes, in a million. The steady rates include it.
     pub collection_share_ppm: u32,
@@ -75,23 +93,25 @@ pub struct FlashFigures {
 
 /// The figures of a disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DiskFigures {
+pub struct Disk {
     /// Turns of the platter per minute.
     pub turns_per_minute: u32,
     /// A seek to the next track.
     pub seek_track: Duration,
-    /// A seek between two places drawn by chance, on average.
+    /// A seek between two places drawn by chance, on average. The curve through the three is a + b
+    /// sqrt(d) + c d.
     pub seek_average: Duration,
     /// A seek from end to end.
     pub seek_full: Duration,
-    /// Bytes per second at the beginning.
+    /// Bytes per second in the first zone.
     pub outer_bytes_per_second: u64,
-    /// Bytes per second at the end.
+    /// Bytes per second in the last zone; those between lie on a line.
     pub inner_bytes_per_second: u64,
     /// Bytes per second between the drive's buffer and the host.
     pub link_bytes_per_second: u64,
     /// What a command costs besides.
     pub command: Duration,
-    /// How far it reads on after a read.
+    /// How far it reads on after a read, while nothing else is asked of it, and how much of that it
+    /// keeps.
     pub read_ahead_bytes: u64,
 }

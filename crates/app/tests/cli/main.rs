@@ -16,6 +16,7 @@ mod bad_input;
 mod bench;
 mod contract;
 mod copy;
+mod degraded_lv;
 mod files;
 mod fuse;
 mod geometry;

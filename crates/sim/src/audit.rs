@@ -7,10 +7,10 @@
 
 use std::time::Duration;
 
-use wattle_engine::geometry::{Geometry, Level};
+use wattle_engine::geometry::{Geometry, Level, LevelKind};
 use wattle_engine::sync::{FinishedJob, JobEnd, JobKind};
 use wattle_engine::units::{MemberIx, MemberSet, Sector};
-use wattle_engine::{ArrayHandle, Job, MemberState, RepairSource};
+use wattle_engine::{ArrayHandle, Job, MemberState, RepairSource, Volume};
 use wattle_rt::{Core, Rng};
 
 use crate::client::{self, SharedHistory};
@@ -74,6 +74,9 @@ pub async fn silent(core: &Core, array: &ArrayHandle, desk: &Desk, rng: &mut Rng
         lock(truth).accuse(format!("the array is whole, but {what}"));
         return;
     }
+    let Ok(volume) = array.volume().open(core) else { return };
+    // What these writes leave in the clean cache is not what drives hold once they are spoilt.
+    write_chunks(&volume, desk, 0).await;
     // What is not read in time is not compared, and this is about what is.
     array.set_read_deadline(core, ENDS_WITHIN).await;
     let victim = MemberIx(rng.below(geometry.raid_disks() as u64) as u16);
@@ -103,10 +106,48 @@ pub async fn silent(core: &Core, array: &ArrayHandle, desk: &Desk, rng: &mut Rng
     if let Err(what) = fits() {
         lock(truth).accuse(format!("member {victim} was wrong at {wrong:?}, and after a repair {what}"));
     }
-    if let Ok(volume) = array.volume().open(core) {
-        client::verify(&volume, truth).await;
+    write_chunks(&volume, desk, 1).await;
+    if let Err(what) = fits() {
+        lock(truth).accuse(format!("after a repair and writes beside what it wrote {what}"));
     }
+    client::verify(&volume, truth).await;
     ask(core, array, truth, Job::Check { range: None }).await;
+}
+
+/// Zeroes everything while the clean cache holds what writes needed, on an array that is whole and
+/// idle, and writes beside that.
+pub async fn zeroed(core: &Core, array: &ArrayHandle, desk: &Desk) {
+    let (plan, truth) = (&desk.plan, &desk.truth);
+    if plan.geometry.kind() != LevelKind::Parity
+        || !is_whole(core, array).await
+        || lock(truth).wrong.is_some()
+    {
+        return;
+    }
+    let Ok(volume) = array.volume().open(core) else { return };
+    write_chunks(&volume, desk, 0).await;
+    client::zero(&volume, truth, 0, plan.geometry.array_sectors().0).await;
+    write_chunks(&volume, desk, 1).await;
+    if !is_whole(core, array).await {
+        return;
+    }
+    if let Err(what) = scrub::check(plan, plan.slots().collect(), false) {
+        lock(truth).accuse(format!("after zeros and writes beside them {what}"));
+    }
+}
+
+/// Writes one chunk of each stripe, counted around: of levels with parity, of which such writes
+/// need and keep more than they write.
+async fn write_chunks(volume: &Volume, desk: &Desk, number: u64) {
+    let geometry = &desk.plan.geometry;
+    if geometry.kind() != LevelKind::Parity {
+        return;
+    }
+    let (chunk, chunks) = (geometry.chunk().0, geometry.data_disks() as u64);
+    for stripe in 0..geometry.stripes() {
+        let first = (stripe * chunks + number % chunks) * chunk;
+        client::write(volume, &desk.truth, first, chunk).await;
+    }
 }
 
 async fn is_whole(core: &Core, array: &ArrayHandle) -> bool {

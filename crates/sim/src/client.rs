@@ -210,7 +210,7 @@ pub async fn client(core: Core, volume: Volume, truth: SharedHistory, mut rng: R
             at = at.wrapping_sub(weight);
             here
         });
-        let request = Request { volume: &volume, truth: &truth, habits, forced };
+        let request = Request { volume: &volume, truth: &truth, drops_forced: habits.drops_forced, forced };
         let (first, len) = (sectors.start, sectors.end - sectors.start);
         match kind.unwrap_or(1) {
             0 => drop(read(&volume, &truth, first, len).await),
@@ -252,16 +252,26 @@ pub async fn reader(core: Core, volume: Volume, truth: SharedHistory, mut rng: R
     }
 }
 
+/// Writes sectors and notes what they hold.
+pub async fn write(volume: &Volume, truth: &SharedHistory, first: u64, sectors: u64) {
+    Request { volume, truth, drops_forced: false, forced: false }.write(first, sectors).await;
+}
+
+/// Zeroes sectors and notes that.
+pub async fn zero(volume: &Volume, truth: &SharedHistory, first: u64, sectors: u64) {
+    Request { volume, truth, drops_forced: false, forced: false }.zero(first, sectors).await;
+}
+
 struct Request<'a> {
     volume: &'a Volume,
     truth: &'a SharedHistory,
-    habits: Habits,
+    drops_forced: bool,
     forced: bool,
 }
 
 impl Request<'_> {
     fn durability(&self) -> Durability {
-        if self.forced && !self.habits.drops_forced { Durability::Fua } else { Durability::Cached }
+        if self.forced && !self.drops_forced { Durability::Fua } else { Durability::Cached }
     }
 
     async fn write(&self, first: u64, len: u64) {

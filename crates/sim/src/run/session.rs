@@ -101,6 +101,7 @@ impl Session {
             if self.finish {
                 operator::wait_until_whole(&core, &array, &self.truth).await;
                 client::verify(&volume, &self.truth).await;
+                audit::zeroed(&core, &array, &self.desk).await;
                 if self.silent > 0 {
                     lock(&self.watch).expect_the_worst();
                     audit::silent(&core, &array, &self.desk, &mut self.rng, self.silent).await;

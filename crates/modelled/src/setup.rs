@@ -193,7 +193,7 @@ impl ModelledSetup {
             cores: self.cores,
             time_limit: TIME_MAX,
             poll_limit: u64::MAX,
-            torn_unreadable_ppm: 0,
+            ..WorldConfig::default()
         });
         world.keep_order();
         let kept_bytes = 0..DATA_OFFSET.0 * SECTOR_BYTES;

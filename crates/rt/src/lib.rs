@@ -41,6 +41,8 @@ pub use executor::serve::{Reply, Serve};
 pub use executor::shared::Message;
 pub use executor::sync::{self, Latch, Notify, Permit, Semaphore, oneshot};
 pub use mailbox::{Receiver, Sender, mailbox};
+#[cfg(feature = "planted")]
+pub use memory::buf::buffer_bytes_live;
 pub use memory::buf::{BUF_ALIGN_BYTES, Buf, BufMut};
 pub use memory::hint::about_to_change;
 pub use model::DriveModel;
@@ -48,5 +50,7 @@ pub use op::traffic::{Traffic, TrafficTotals};
 pub use op::{Bufs, Completion, Durability, Op, OpKey, Transfer, Unmap};
 pub use runtime::beside::beside;
 pub use runtime::{RuntimeConfig, run};
-pub use sim::{DriveConfig, DriveControl, DriveSnapshot, RunOutcome, SimWorld, WorldConfig, WriteRecord};
+pub use sim::{
+    DriveConfig, DriveControl, DriveSnapshot, RunOutcome, SimEndpoint, SimWorld, WorldConfig, WriteRecord,
+};
 pub use stream::{ListenError, Listener, Stream, peer_uid};

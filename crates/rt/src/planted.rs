@@ -59,6 +59,18 @@ bugs! {
     SpreadRecovery = "spread-recovery",
     /// Zeroing and discarding leave bad blocks in the list that they have overwritten.
     ZeroKeepsBadBlocks = "zero-keeps-bad-blocks",
+    /// Receives and sends of clients take the room in flight of operations on drives.
+    PeersInDrivesRoom = "peers-in-drives-room",
+    /// A core that took its event while it looked for completions sleeps all the same, with mail
+    /// undelivered. Only a ring has an event: `backend::uring` has the test.
+    EventSwallowed = "event-swallowed",
+    /// A core that panicked keeps its tasks and its inbox, and its callers wait for ever. A
+    /// simulated core has no thread that could panic alone: `rt/tests/panics.rs` has the test.
+    PanickedCoreKeepsMail = "panicked-core-keeps-mail",
+    /// A message that a lease is released is believed whatever the word of the class says. A
+    /// simulated world delivers mail before it polls the next task, so no task gives up and no
+    /// lease begins while a message is on its way: `lease::words` of the engine has the test.
+    LateReleaseBelieved = "late-release-believed",
 }
 
 /// Whether a bug is planted on this thread.

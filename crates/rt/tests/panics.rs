@@ -2,8 +2,9 @@
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests")]
 
 use std::panic::catch_unwind;
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
+use wattle_rt::planted::{self, Bug};
 use wattle_rt::{BackendChoice, Core, CoreHandle, CoreIx, IoErrorKind, RuntimeConfig, beside, run};
 
 /// Far longer than anything here takes.
@@ -53,6 +54,43 @@ fn a_core_beside_the_runtimes_that_panicked_answers_with_errors() {
         let asked = handle.clone();
         assert!(is_gone(soon("a later call", move || asked.call_blocking(|_| async { 3 }))));
     }
+}
+
+#[test]
+fn callers_wait_for_a_core_that_panicked_and_kept_its_mail() {
+    let (handle, waiter) = with_a_waiting_caller();
+    let plant = || std::mem::forget(planted::plant(&[Bug::PanickedCoreKeepsMail]));
+    handle.call_blocking(move |_| async move { plant() }).unwrap();
+    let (told, tells) = channel();
+    std::thread::spawn(move || {
+        let _ = told.send(waiter());
+    });
+    let (asked, other) = (handle.clone(), handle);
+    let (gone, goes) = channel();
+    std::thread::spawn(move || {
+        let panics = asked.call_blocking(|core| async move {
+            core.sleep(Duration::from_millis(1)).await;
+            panic!("on purpose")
+        });
+        let _ = gone.send(is_gone::<()>(panics));
+    });
+    let short = Duration::from_millis(500);
+    let _ = goes.recv_timeout(short);
+    // Threads of this test wait for as long as the process lives.
+    let (later, answered) = channel();
+    std::thread::spawn(move || {
+        let _ = later.send(other.call_blocking(|_| async { 3 }).is_err());
+    });
+    assert_eq!(
+        tells.recv_timeout(short),
+        Err(RecvTimeoutError::Timeout),
+        "the bug is not found by a call that waited"
+    );
+    assert_eq!(
+        answered.recv_timeout(short),
+        Err(RecvTimeoutError::Timeout),
+        "the bug is not found by a later call"
+    );
 }
 
 #[test]

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests")]
 
 use std::time::Duration;
+use wattle_rt::planted::{self, Bug};
 use wattle_rt::{
     BackendChoice, BackendError, Buf, BufMut, Core, Device, Durability, Either, Listener, OpenOptions,
     RingMode, RuntimeConfig, Stream, race, run,
@@ -122,4 +123,25 @@ fn what_waits_for_room_goes_on_when_there_is_some() {
         }
         assert_eq!(core.ops_in_flight(), 0);
     });
+}
+
+/// The mend is in the ring's backend: plain system calls have threads for drives.
+#[test]
+fn drives_wait_where_clients_take_their_room() {
+    let _planted = planted::plant(&[Bug::PeersInDrivesRoom]);
+    let config = RuntimeConfig { backend: BackendChoice::Uring, ..RuntimeConfig::default() };
+    let ended = run(config, async |core| {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("socket");
+        let listener = Listener::unix(&path).unwrap();
+        let _clients = stalled(&core, &listener, &path, 1024).await;
+        core.sleep(Duration::from_millis(20)).await;
+        let answered = race(drive_answers(&core), core.sleep(Duration::from_millis(500))).await;
+        assert!(matches!(answered, Either::Second(())), "the bug is not found");
+    });
+    match ended {
+        Ok(()) => {}
+        Err(BackendError::UringForbidden { errno }) => println!("no ring here: errno {errno}"),
+        Err(error) => panic!("{error}"),
+    }
 }

@@ -18,6 +18,8 @@
 //! 6. The engine's promises about metadata, as they are made.
 //! 7. A check finds what does not fit, and nothing else; a repair makes it fit, and changes nothing
 //!    that was right.
+//! 8. A client that behaves is answered in time, whatever other clients do; memory is bounded, and
+//!    so is the time that a stop takes.
 
 pub mod audit;
 pub mod books;
@@ -29,6 +31,7 @@ pub mod media;
 pub mod model;
 pub mod mutant;
 pub mod operator;
+pub mod peers;
 pub mod run;
 pub mod scenario;
 pub mod scrub;

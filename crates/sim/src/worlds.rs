@@ -3,6 +3,7 @@
 
 use crate::client::Stats;
 use crate::media::{self, MediaScenario};
+use crate::peers::{self, PeersScenario};
 use crate::run::{RunOptions, ScenarioReport, run};
 use crate::scenario::Scenario;
 use crate::stack::{self, Habit, StackScenario};
@@ -20,20 +21,24 @@ pub enum World {
     Orders,
     /// Sectors that fail beside parity or copies that are silently wrong.
     Media,
+    /// A volume that is served to clients that behave, beside clients that do not.
+    Peers,
 }
 
 impl World {
     /// All of them, with their names on the command line.
-    pub const ALL: [(&'static str, World); 5] = [
+    pub const ALL: [(&'static str, World); 6] = [
         ("array", World::Array),
         ("losses", World::Losses),
         ("moves", World::Moves),
         ("orders", World::Orders),
         ("media", World::Media),
+        ("peers", World::Peers),
     ];
 
     /// Those that seeds draw from. A world stays out as long as what it finds is not mended.
-    pub const DRAWN: &'static [World] = &[World::Losses, World::Moves, World::Media, World::Orders];
+    pub const DRAWN: &'static [World] =
+        &[World::Losses, World::Moves, World::Media, World::Orders, World::Peers];
 
     /// The one of this name.
     #[must_use]
@@ -50,6 +55,7 @@ impl World {
             World::Moves => format!("{:#?}", StackScenario::with(seed, Habit::Moves)),
             World::Orders => format!("{:#?}", StackScenario::with(seed, Habit::Orders)),
             World::Media => format!("{:#?}", MediaScenario::new(seed)),
+            World::Peers => format!("{:#?}", PeersScenario::new(seed)),
         }
     }
 
@@ -62,6 +68,7 @@ impl World {
             World::Moves => stack::run(&StackScenario::with(seed, Habit::Moves), options),
             World::Orders => stack::run(&StackScenario::with(seed, Habit::Orders), options),
             World::Media => media::run(&MediaScenario::new(seed), options),
+            World::Peers => peers::run(&PeersScenario::new(seed), options),
         }
     }
 }

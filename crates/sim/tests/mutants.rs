@@ -8,7 +8,9 @@ use wattle_sim::{Mutant, RunOptions};
 const SEEDS: u64 = 600;
 
 /// Mends that are taken out, with the world that shows it and the seeds within which it does.
-const MENDS: [(Bug, World, u64); 7] = [
+const MENDS: [(Bug, World, u64); 10] = [
+    (Bug::CacheKeepsOverChanges, World::Array, SEEDS),
+    (Bug::CacheKeepsOverJobs, World::Array, SEEDS),
     (Bug::CacheLendsKept, World::Array, SEEDS),
     (Bug::LossToldOnce, World::Losses, SEEDS),
     (Bug::ForcedLossUncounted, World::Losses, SEEDS),
@@ -16,6 +18,7 @@ const MENDS: [(Bug, World, u64); 7] = [
     (Bug::UncheckedPromotion, World::Orders, SEEDS),
     (Bug::SpreadRecovery, World::Media, SEEDS),
     (Bug::ZeroKeepsBadBlocks, World::Media, SEEDS),
+    (Bug::PeersInDrivesRoom, World::Peers, SEEDS),
 ];
 
 /// The first seed that catches `mutant` in a world, with what it says.

@@ -41,6 +41,9 @@ seeds! {
     a_sector_that_cannot_be_read_costs_no_neighbour: Media, 0, 4, 5, 6, 15, 16, 26, 28;
     /// Zeros that were acknowledged could not be read: listed bad blocks stayed on the list.
     zeros_make_listed_blocks_good: Media, 140, 166, 172, 254, 322, 380, 398, 472;
+    /// Receives and sends of clients took the room in flight of operations on drives: clients that
+    /// asked and did not read stopped all others.
+    clients_that_do_not_read_hold_up_no_other: Peers, 113, 122, 125, 138, 141, 144, 149, 169;
 }
 
 #[test]

@@ -32,6 +32,7 @@ use wattle_rt::{CoreIx, oneshot};
 use crate::hints::cache::KeptClasses;
 use crate::model::stripe_hash::{CLASSES, class};
 use crate::model::units::StripeNo;
+use crate::planted::{self, Bug};
 
 /// The owner's stripes that have work, those that wait for what is lent included: fewer than
 /// requests that memory has room for.
@@ -183,7 +184,7 @@ impl OwnLeases {
     /// with the lease sends another one. A class that is not leased stays so as long as a task
     /// waits.
     pub fn returned(&self, class: usize) {
-        if self.words.is_class_leased(self.core, class) {
+        if self.words.is_class_leased(self.core, class) && !planted::is(Bug::LateReleaseBelieved) {
             return;
         }
         let waiting: Vec<_> =
@@ -260,6 +261,15 @@ mod tests {
         let second = own.enter(STRIPE).expect("it is lent again");
         own.returned(class(STRIPE));
         assert!(!second.is_ready(), "two cores work on one stripe");
+        {
+            let _planted = planted::plant(&[Bug::LateReleaseBelieved]);
+            let third = own.enter(neighbour()).expect("its class is lent");
+            own.returned(class(STRIPE));
+            assert!(third.is_ready() && second.is_ready(), "the bug is not found");
+            own.leave(neighbour());
+            own.leave(STRIPE);
+        }
+        let second = own.enter(STRIPE).expect("it is still lent");
         assert!(words.release(OWNER, STRIPE));
         own.returned(class(STRIPE));
         assert!(second.is_ready());

@@ -118,6 +118,14 @@ impl Client {
             NbdAddress::Tcp { host, port } => Stream::connect_tcp(host, *port),
         });
         let stream = stream.await.flatten().map_err(ClientError::Connection)?;
+        Self::over(core, stream, export).await
+    }
+
+    /// Goes to an export over a connection that was just made.
+    ///
+    /// # Errors
+    /// What answers is no NBD server, or it refuses the export.
+    pub async fn over(core: &Core, stream: Stream, export: &str) -> Result<Self, ClientError> {
         let mut input = Input::new(core.clone(), stream.clone());
         let greeting = input.payload(proto::GREETING_BYTES).await?;
         let mut fields = Fields(&greeting);

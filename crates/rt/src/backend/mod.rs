@@ -2,6 +2,7 @@
 //! system calls and over simulated drives in virtual time.
 
 mod iov;
+pub(crate) mod lanes;
 pub(crate) mod syscall;
 pub(crate) mod uring;
 

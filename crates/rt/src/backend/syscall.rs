@@ -120,13 +120,23 @@ impl Backend for SyscallBackend {
     }
 }
 
+/// The descriptor of what a stream operation waits for. -1 for a stream of a simulated
+/// world.
+fn stream_fd(op: &Op) -> i32 {
+    let fd = match op {
+        Op::Accept { listener, .. } => listener.descriptor(),
+        Op::Recv { stream, .. } | Op::Send { stream, .. } => stream.descriptor(),
+        Op::Poll { fd } => Some(fd.as_fd()),
+        _ => unreachable!("drives do not wait here"),
+    };
+    fd.map_or(-1, |fd| fd.as_raw_fd())
+}
+
 /// What a stream operation waits for.
 fn wish(op: &Op) -> libc::pollfd {
     let (fd, events) = match op {
-        Op::Accept { listener, .. } => (listener.as_fd().as_raw_fd(), libc::POLLIN),
-        Op::Recv { stream, .. } => (stream.as_fd().as_raw_fd(), libc::POLLIN),
-        Op::Send { stream, .. } => (stream.as_fd().as_raw_fd(), libc::POLLOUT),
-        Op::Poll { fd } => (fd.as_raw_fd(), libc::POLLIN),
+        Op::Accept { .. } | Op::Recv { .. } | Op::Poll { .. } => (stream_fd(op), libc::POLLIN),
+        Op::Send { .. } => (stream_fd(op), libc::POLLOUT),
         _ => unreachable!("drives do not wait here"),
     };
     libc::pollfd { fd, events, revents: 0 }
@@ -140,6 +150,10 @@ fn is_ready(op: &Op) -> bool {
 
 /// Tries a stream operation without blocking; `None` if it would block.
 fn attempt(op: &mut Op) -> Option<Result<usize, IoError>> {
+    let fd = stream_fd(op);
+    if fd < 0 {
+        return Some(Err(IoError::UNSUPPORTED));
+    }
     let blocking_fd = match op {
         Op::Recv { stream, .. } | Op::Send { stream, .. } => !stream.is_socket() && !stream.keeps_messages(),
         _ => true,
@@ -149,7 +163,6 @@ fn attempt(op: &mut Op) -> Option<Result<usize, IoError>> {
     }
     let count = match op {
         Op::Accept { listener, accepted } => {
-            let fd = listener.as_fd().as_raw_fd();
             // A connection may vanish between poll and accept: the listener itself must not block.
             // SAFETY: these only take integers, and null for the address, which is not needed.
             let fd = unsafe {
@@ -164,7 +177,6 @@ fn attempt(op: &mut Op) -> Option<Result<usize, IoError>> {
             fd as isize
         }
         Op::Recv { stream, buf } => {
-            let fd = stream.as_fd().as_raw_fd();
             let (start, len) = (buf.as_mut_ptr().cast(), buf.len());
             // SAFETY: the pointer and length are those of a live, uniquely owned buffer.
             unsafe {
@@ -176,7 +188,6 @@ fn attempt(op: &mut Op) -> Option<Result<usize, IoError>> {
             }
         }
         Op::Send { stream, bufs, moved } => {
-            let fd = stream.as_fd().as_raw_fd();
             let mut iov = Vec::new();
             iov::push_out(bufs, *moved, &mut iov);
             if stream.keeps_messages() {

@@ -161,6 +161,11 @@ impl Inner {
             || !self.finishing.borrow().is_empty()
     }
 
+    /// True if operations wait for the next batch.
+    pub(crate) fn has_queued(&self) -> bool {
+        !self.batch.borrow().is_empty()
+    }
+
     /// Takes what other cores sent; true if there was anything.
     pub(crate) fn take_news(self: &Rc<Inner>) -> bool {
         let woken = self.shared.take_woken();

@@ -174,6 +174,30 @@ thread_local! {
     static ZEROS: Buf = BufMut::of(Arc::new(Block::new(ZEROS_SHARED_BYTES)), ZEROS_SHARED_BYTES).freeze();
 }
 
+/// Counts memory of buffers that are in use, for the simulator; the product does not count.
+#[cfg(feature = "planted")]
+fn count_live(bytes: isize) {
+    let _ = LIVE_BYTES.try_with(|live| live.set(live.get() + bytes));
+}
+
+#[cfg(not(feature = "planted"))]
+#[inline(always)]
+fn count_live(_bytes: isize) {}
+
+#[cfg(feature = "planted")]
+thread_local! {
+    static LIVE_BYTES: std::cell::Cell<isize> = const { std::cell::Cell::new(0) };
+}
+
+/// Bytes of memory of the buffers that this thread took and that are in use, less those that it
+/// released for other threads. In a simulated world, which is one thread, only differences over
+/// time mean something: buffers of earlier worlds may be alive.
+#[cfg(feature = "planted")]
+#[must_use]
+pub fn buffer_bytes_live() -> isize {
+    LIVE_BYTES.get()
+}
+
 /// The class of a pooled capacity, `None` for those the pool does not keep.
 pub(crate) fn class_of(capacity_bytes: usize) -> Option<usize> {
     (capacity_bytes <= CLASS_MAX_BYTES).then(|| (capacity_bytes / BUF_ALIGN_BYTES).ilog2() as usize)
@@ -188,6 +212,7 @@ fn capacity_for(len: usize) -> usize {
 /// A block of at least `len` bytes, and whether it is fresh from the allocator, so still zero.
 fn take_block(len: usize) -> (Arc<Block>, bool) {
     let capacity_bytes = capacity_for(len);
+    count_live(capacity_bytes.cast_signed());
     let pooled = class_of(capacity_bytes).and_then(|class| {
         // At the end of a thread the pool may be gone already: then the allocator serves.
         POOL.try_with(|pool| pool.borrow_mut().take(class, capacity_bytes)).ok().flatten()
@@ -198,6 +223,7 @@ fn take_block(len: usize) -> (Arc<Block>, bool) {
 /// A block of at least `len` bytes that is of no arena.
 fn take_other_block(len: usize) -> Arc<Block> {
     let capacity_bytes = capacity_for(len);
+    count_live(capacity_bytes.cast_signed());
     let pooled = class_of(capacity_bytes).and_then(|class| {
         POOL.try_with(|pool| pool.borrow_mut().take_other(class, capacity_bytes)).ok().flatten()
     });
@@ -216,6 +242,7 @@ fn release(block: Arc<Block>) {
     // What other handles did with it happened before they released it.
     fence(Ordering::Acquire);
     let Block::Own { capacity_bytes, .. } = *block else { return };
+    count_live(-capacity_bytes.cast_signed());
     let Some(class) = class_of(capacity_bytes) else { return };
     let _ = POOL.try_with(|pool| pool.borrow_mut().put(class, block));
 }

@@ -1,11 +1,13 @@
 //! The simulated backend: operations become events of the world.
 
+use crate::backend::lanes::{Lanes, Room};
 use crate::backend::{Backend, Wait};
 use crate::base::error::IoError;
 use crate::base::rng::{Rng, mix};
 use crate::base::time::{Instant, WallTime};
 use crate::op::{Completion, Op, OpKey};
 use crate::sim::drive::{Accepted, Drive, DriveHandle};
+use crate::sim::net::Network;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -23,6 +25,8 @@ pub(crate) struct Shared {
     pub(crate) events: BTreeMap<EventKey, Event>,
     /// When drives with a model have news next, with their ids.
     pub(crate) wakes: BTreeMap<(Instant, u64), DriveHandle>,
+    /// What waits for the other end of a connection.
+    pub(crate) network: Network,
     /// What has completed, by core, until the core takes it.
     pub(crate) done: Vec<Vec<Completion>>,
     pub(crate) ops_submitted: u64,
@@ -91,6 +95,9 @@ impl Shared {
             return;
         }
         let now = self.now();
+        if Network::is_for(&op) {
+            return self.network.submit(core, key, op);
+        }
         let Some(drive) = drive_of(&op).cloned() else {
             // Files and sockets of the machine do not exist in here.
             self.done[core].push(Completion { key, result: Err(IoError::UNSUPPORTED), op });
@@ -139,24 +146,47 @@ fn kind_of(op: &Op) -> u64 {
 pub(crate) struct SimBackend {
     pub(crate) shared: Rc<RefCell<Shared>>,
     pub(crate) core: usize,
+    pub(crate) lanes: Lanes,
+    /// Cancelled before there was room for it.
+    pub(crate) withdrawn: Vec<Completion>,
 }
 
 impl Backend for SimBackend {
     fn submit(&mut self, batch: &mut Vec<(OpKey, Op)>) {
         let mut shared = self.shared.borrow_mut();
-        batch.drain(..).for_each(|(key, op)| shared.submit(self.core, key, op));
+        for (key, op) in batch.drain(..) {
+            if let Some((key, op)) = self.lanes.admit(key, op) {
+                shared.submit(self.core, key, op);
+            }
+        }
     }
 
     fn reap(&mut self, done: &mut Vec<Completion>, wait: Wait) -> bool {
         assert_eq!(wait, Wait::No, "the world decides when time passes");
-        let completed = &mut self.shared.borrow_mut().done[self.core];
-        let any = !completed.is_empty();
-        done.append(completed);
-        any
+        let shared = &mut *self.shared.borrow_mut();
+        let before = done.len();
+        done.append(&mut self.withdrawn);
+        // What leaves makes room for what waits, and that may be done at once.
+        while !shared.done[self.core].is_empty() {
+            for completed in shared.done[self.core].drain(..) {
+                self.lanes.leave(Room::of(&completed.op));
+                done.push(completed);
+            }
+            while let Some((key, op)) = self.lanes.next() {
+                shared.submit(self.core, key, op);
+            }
+        }
+        done.len() > before
     }
 
-    fn cancel(&mut self, _key: OpKey) {
-        // Nothing here waits on a peer: such operations completed when they were submitted.
+    fn cancel(&mut self, key: OpKey) {
+        let cancelled = |op| Completion { key, result: Err(IoError::from_errno(libc::ECANCELED)), op };
+        let shared = &mut *self.shared.borrow_mut();
+        if let Some(op) = shared.network.cancel(self.core, key) {
+            shared.done[self.core].push(cancelled(op));
+        } else if let Some(op) = self.lanes.withdraw(key) {
+            self.withdrawn.push(cancelled(op));
+        }
     }
 
     fn now(&self) -> Instant {

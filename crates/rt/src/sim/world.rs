@@ -2,6 +2,7 @@
 //! cuts the power.
 
 use crate::backend::Wait;
+use crate::backend::lanes::Lanes;
 use crate::base::rng::Rng;
 use crate::base::time::Instant;
 use crate::device::{BlockGeometry, Device, Kind, Losses};
@@ -12,6 +13,8 @@ use crate::model::DriveModel;
 use crate::sim::backend::{Event, Shared, SimBackend};
 use crate::sim::control::DriveControl;
 use crate::sim::drive::{Chooser, Drive, DriveConfig, DriveHandle};
+use crate::sim::net::SimEndpoint;
+use crate::stream::Listener;
 use std::cell::RefCell;
 use std::collections::btree_map::OccupiedEntry;
 use std::pin::{Pin, pin};
@@ -35,10 +38,13 @@ pub struct WorldConfig {
     pub poll_limit: u64,
     /// Chance, in a million, that a sector of a write in flight at a power cut becomes unreadable.
     pub torn_unreadable_ppm: u32,
+    /// Operations on drives in flight per core; further ones queue in user space.
+    pub queue_depth: usize,
 }
 
 impl Default for WorldConfig {
-    /// Seed 0, one core, a day of virtual time, a hundred million polls, and no unreadable sectors.
+    /// Seed 0, one core, a day of virtual time, a hundred million polls, no unreadable sectors, and
+    /// as many operations in flight as a real runtime has.
     fn default() -> WorldConfig {
         WorldConfig {
             seed: 0,
@@ -46,6 +52,7 @@ impl Default for WorldConfig {
             time_limit: Duration::from_secs(24 * 3600),
             poll_limit: 100_000_000,
             torn_unreadable_ppm: 0,
+            queue_depth: 1024,
         }
     }
 }
@@ -103,6 +110,7 @@ impl SimWorld {
             clock: Arc::new(AtomicU64::new(0)),
             events: Default::default(),
             wakes: Default::default(),
+            network: Default::default(),
             done: (0..config.cores).map(|_| Vec::new()).collect(),
             ops_submitted: 0,
             cut_after_ops: None,
@@ -138,6 +146,12 @@ impl SimWorld {
     pub fn drive(&self, device: &Device) -> DriveControl {
         let Some(drive) = DriveHandle::of(device) else { panic!("{device:?} is not a simulated drive") };
         DriveControl { drive: drive.clone(), clock: self.shared.borrow().clock.clone() }
+    }
+
+    /// A listener, and where tasks connect to it. A connection holds at most `buffer_bytes` in each
+    /// direction that were sent and not received.
+    pub fn endpoint(&self, buffer_bytes: usize) -> (SimEndpoint, Listener) {
+        SimEndpoint::new(buffer_bytes, &self.shared.borrow().network.news)
     }
 
     /// The power goes when the `n`-th drive operation from now on is submitted (1: the next); it is
@@ -198,15 +212,17 @@ impl SimWorld {
         self.losses.iter().for_each(|losses| losses.forget());
         let cores = self.start_cores();
         let mut value = None;
-        let ended = {
+        let (ended, report) = {
             let core = Core::of(cores[0].clone());
             let main = pin!(async { value = Some(main(core).await) });
-            self.step_until_end(&cores, main)
+            let ended = self.step_until_end(&cores, main);
+            // Before the main future goes, and with it what it waits for.
+            (ended, if ended == End::Stuck { self.report(&cores) } else { Vec::new() })
         };
         let outcome = match ended {
             End::Main => RunOutcome::Done(value.expect("the main future returned")),
             End::Cut => RunOutcome::PowerCut,
-            End::Stuck => RunOutcome::Stuck(self.report(&cores)),
+            End::Stuck => RunOutcome::Stuck(report),
             End::Limit => RunOutcome::TimeLimit,
         };
         cores.iter().for_each(|core| core.shut_down(false));
@@ -215,7 +231,9 @@ impl SimWorld {
         } else {
             self.settle();
         }
-        self.shared.borrow_mut().done.iter_mut().for_each(Vec::clear);
+        let mut shared = self.shared.borrow_mut();
+        shared.network.clear();
+        shared.done.iter_mut().for_each(Vec::clear);
         outcome
     }
 
@@ -224,7 +242,8 @@ impl SimWorld {
             (0..self.config.cores).map(|ix| CoreShared::new(CoreIx(ix), None)).unzip();
         let group: Arc<[Arc<CoreShared>]> = shared.into();
         let start = |(core, inbox)| {
-            let backend = SimBackend { shared: self.shared.clone(), core };
+            let lanes = Lanes::new(self.config.queue_depth);
+            let backend = SimBackend { shared: self.shared.clone(), core, lanes, withdrawn: Vec::new() };
             Inner::new(group[core].clone(), group.clone(), inbox, Box::new(backend))
         };
         inboxes.into_iter().enumerate().map(start).collect()
@@ -251,7 +270,14 @@ impl SimWorld {
                 if !with_work.is_empty() {
                     break;
                 }
-                if let Err(end) = self.advance(cores, deadline) {
+                // Sends that moved a part only go on before time does.
+                let goes_on = cores.iter().filter(|core| core.has_queued()).map(|core| core.submit()).count();
+                if self.shared.borrow().cut {
+                    return End::Cut;
+                }
+                if goes_on == 0
+                    && let Err(end) = self.advance(cores, deadline)
+                {
                     return end;
                 }
             }
@@ -278,6 +304,7 @@ impl SimWorld {
     /// Moves time to the next event or timer and completes what is due then.
     fn advance(&mut self, cores: &[Rc<Inner>], deadline: Instant) -> Result<(), End> {
         let timer = cores.iter().filter_map(|core| core.next_timer()).min();
+        self.shared.borrow_mut().plan_network();
         let event = self.shared.borrow().next_event();
         let never = Instant::from_nanos(u64::MAX);
         let next = [timer, event].into_iter().flatten().min().filter(|at| *at < never);
@@ -375,6 +402,11 @@ impl SimWorld {
         for drive in &self.drives {
             ops.extend(drive.lock().service.events().map(describe));
         }
+        ops.extend(
+            shared.network.waiting().map(|(core, key, op)| {
+                format!("core {core}: {op}, started at {}", cores[core].op_started(key))
+            }),
+        );
         let tasks = cores.iter().enumerate().flat_map(|(index, core)| {
             core.live_tasks().into_iter().map(move |at| format!("core {index}: task waits, spawned at {at}"))
         });
@@ -383,11 +415,17 @@ impl SimWorld {
 }
 
 impl Shared {
-    /// When something happens next at a drive.
+    /// Operations that the other end of a connection has made possible end in a while.
+    fn plan_network(&mut self) {
+        let now = self.now();
+        self.network.plan(now, &mut self.serial, &mut self.rng);
+    }
+
+    /// When something happens next at a drive or on a connection.
     fn next_event(&self) -> Option<Instant> {
         let event = self.events.first_key_value().map(|((at, _, _), _)| *at);
         let wake = self.wakes.first_key_value().map(|((at, _), _)| *at);
-        [event, wake].into_iter().flatten().min()
+        [event, wake, self.network.next()].into_iter().flatten().min()
     }
 
     /// Completes everything whose time has come; what a stalled drive has to do moves behind the
@@ -398,8 +436,16 @@ impl Shared {
             let woken = self.wakes.first_entry().filter(|wake| wake.key().0 == next);
             match woken.map(OccupiedEntry::remove) {
                 Some(drive) => self.look_at(&drive, now),
+                None if self.network.next() == Some(next) => self.end_next_on_network(),
                 None => self.complete_next(now),
             }
+        }
+    }
+
+    fn end_next_on_network(&mut self) {
+        if let Some((core, done)) = self.network.end_next() {
+            self.note(8, done.result.map_or(u64::MAX, |count| count as u64) ^ u64::from(done.key.0) << 40);
+            self.done[core].push(done);
         }
     }
 

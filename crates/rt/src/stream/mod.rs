@@ -12,18 +12,27 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 mod unix_path;
+pub(crate) mod wire;
 
 use unix_path::BoundPath;
+use wire::{Door, WireEnd};
 
 /// A connected socket, a pipe or a terminal. Clones share the connection; the last one closes it.
 #[derive(Clone)]
 pub struct Stream(Arc<StreamInner>);
 
 struct StreamInner {
-    fd: OwnedFd,
+    link: Link,
     kind: Kind,
     /// The stream is that of a client that connected to this process.
     client: bool,
+}
+
+/// What is behind a stream.
+enum Link {
+    Fd(OwnedFd),
+    /// Another task of a simulated world.
+    Wire(WireEnd),
 }
 
 /// What the kernel makes of a read or write.
@@ -37,16 +46,41 @@ enum Kind {
 }
 
 impl Stream {
+    fn of_fd(fd: OwnedFd, kind: Kind, client: bool) -> Stream {
+        Stream(Arc::new(StreamInner { link: Link::Fd(fd), kind, client }))
+    }
+
+    /// An end of a simulated connection.
+    pub(crate) fn simulated(end: WireEnd, client: bool) -> Stream {
+        Stream(Arc::new(StreamInner { link: Link::Wire(end), kind: Kind::Socket, client }))
+    }
+
+    /// Its descriptor; a simulated stream has none.
+    pub(crate) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        match &self.0.link {
+            Link::Fd(fd) => Some(fd.as_fd()),
+            Link::Wire(_) => None,
+        }
+    }
+
+    /// The end of a simulated connection that it is, if it is one.
+    pub(crate) fn wire(&self) -> Option<&WireEnd> {
+        match &self.0.link {
+            Link::Wire(end) => Some(end),
+            Link::Fd(_) => None,
+        }
+    }
+
     /// Wraps any readable or writable descriptor; sockets are recognised.
     pub fn from_fd(fd: OwnedFd) -> Stream {
         let is_socket = socket_option(fd.as_fd(), libc::SO_TYPE).is_ok();
         let kind = if is_socket { Kind::Socket } else { Kind::Bytes };
-        Stream(Arc::new(StreamInner { fd, kind, client: false }))
+        Stream::of_fd(fd, kind, false)
     }
 
     /// A queue of whole messages, in non-blocking mode.
     pub(crate) fn of_messages(fd: OwnedFd) -> Stream {
-        Stream(Arc::new(StreamInner { fd, kind: Kind::Messages, client: false }))
+        Stream::of_fd(fd, Kind::Messages, false)
     }
 
     /// Connects to a Unix socket. Blocks only as long as the listener's queue is full.
@@ -83,26 +117,32 @@ impl Stream {
     /// goes to the front of `body`, and its whole length comes back. `EAGAIN` says that there is
     /// none now: wait until the queue is readable.
     pub fn try_receive(&self, head: &mut BufMut, body: &mut BufMut) -> Result<usize, IoError> {
+        let Some(fd) = self.descriptor() else { return Err(IoError::UNSUPPORTED) };
         let segment =
             |buf: &mut BufMut| libc::iovec { iov_base: buf.as_mut_ptr().cast(), iov_len: buf.len() };
         let segments = [segment(head), segment(body)];
         // SAFETY: the segments are live buffers that are ours alone; a queue is in non-blocking
         // mode.
-        let count = unsafe { libc::readv(self.0.fd.as_raw_fd(), segments.as_ptr(), segments.len() as i32) };
+        let count = unsafe { libc::readv(fd.as_raw_fd(), segments.as_ptr(), segments.len() as i32) };
         usize::try_from(count).map_err(|_| IoError::last_os())
     }
 
     /// Ends both directions of a socket: the peer reads the end, and pending receives here complete
     /// with 0 bytes.
     pub fn shutdown(&self) {
-        // SAFETY: shutdown only takes integers; an error (not connected any more) leaves what we
-        // want.
-        unsafe { libc::shutdown(self.0.fd.as_raw_fd(), libc::SHUT_RDWR) };
+        match &self.0.link {
+            Link::Fd(fd) => {
+                // SAFETY: shutdown only takes integers; an error (not connected any more) leaves
+                // what we want.
+                unsafe { libc::shutdown(fd.as_raw_fd(), libc::SHUT_RDWR) };
+            }
+            Link::Wire(end) => end.end(),
+        }
     }
 
     /// The user id of the peer of a Unix socket, `None` for anything else.
     pub fn peer_uid(&self) -> Option<u32> {
-        peer_uid(self)
+        peer_uid(&self.descriptor()?)
     }
 
     /// Whether socket calls work on it.
@@ -146,7 +186,7 @@ impl Stream {
             // options, which is fine: their peers cannot go without a word.
             unsafe { libc::setsockopt(fd.as_raw_fd(), level, name, (&raw const value).cast(), len) };
         }
-        Stream(Arc::new(StreamInner { fd, kind: Kind::Socket, client }))
+        Stream::of_fd(fd, Kind::Socket, client)
     }
 }
 
@@ -177,15 +217,17 @@ fn socket_option(fd: BorrowedFd<'_>, name: libc::c_int) -> Result<libc::c_int, I
     if rc == 0 { Ok(value) } else { Err(IoError::last_os()) }
 }
 
+/// # Panics
+/// A stream of a simulated world has no descriptor.
 impl AsFd for Stream {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.fd.as_fd()
+        self.descriptor().expect("a stream of a machine")
     }
 }
 
 impl From<UnixStream> for Stream {
     fn from(stream: UnixStream) -> Stream {
-        Stream(Arc::new(StreamInner { fd: stream.into(), kind: Kind::Socket, client: false }))
+        Stream::of_fd(stream.into(), Kind::Socket, false)
     }
 }
 
@@ -197,7 +239,10 @@ impl From<TcpStream> for Stream {
 
 impl fmt::Debug for Stream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Stream({})", self.0.fd.as_raw_fd())
+        match &self.0.link {
+            Link::Fd(fd) => write!(f, "Stream({})", fd.as_raw_fd()),
+            Link::Wire(_) => f.write_str("Stream(simulated)"),
+        }
     }
 }
 
@@ -207,10 +252,17 @@ impl fmt::Debug for Stream {
 pub struct Listener(Arc<ListenerInner>);
 
 struct ListenerInner {
-    fd: OwnedFd,
+    port: Port,
     /// The path of a Unix socket.
     bound: Option<BoundPath>,
     reserved: AtomicBool,
+}
+
+/// What is behind a listener.
+enum Port {
+    Fd(OwnedFd),
+    /// In a simulated world.
+    Door(Arc<Door>),
 }
 
 /// Why a listener could not be made.
@@ -239,11 +291,7 @@ impl Listener {
     /// nor any other file.
     pub fn unix(path: &Path) -> Result<Listener, ListenError> {
         let (listener, bound) = unix_path::bind(path)?;
-        Ok(Listener(Arc::new(ListenerInner {
-            fd: listener.into(),
-            bound: Some(bound),
-            reserved: AtomicBool::new(false),
-        })))
+        Ok(Listener::of(Port::Fd(listener.into()), Some(bound)))
     }
 
     /// Removes the Unix socket at `path` if no process serves it, and nothing else; whether it is
@@ -262,16 +310,37 @@ impl Listener {
             io::ErrorKind::AddrInUse => ListenError::InUse,
             _ => ListenError::Other(IoError::from_std(&error)),
         })?;
-        Ok(Listener(Arc::new(ListenerInner {
-            fd: listener.into(),
-            bound: None,
-            reserved: AtomicBool::new(false),
-        })))
+        Ok(Listener::of(Port::Fd(listener.into()), None))
     }
 
     /// Wraps a socket that listens already, for instance one passed by the service manager.
     pub fn from_fd(fd: OwnedFd) -> Listener {
-        Listener(Arc::new(ListenerInner { fd, bound: None, reserved: AtomicBool::new(false) }))
+        Listener::of(Port::Fd(fd), None)
+    }
+
+    fn of(port: Port, bound: Option<BoundPath>) -> Listener {
+        Listener(Arc::new(ListenerInner { port, bound, reserved: AtomicBool::new(false) }))
+    }
+
+    /// The listener behind a door of a simulated world; it closes the door when it goes.
+    pub(crate) fn simulated(door: Arc<Door>) -> Listener {
+        Listener::of(Port::Door(door), None)
+    }
+
+    /// Its descriptor; a simulated listener has none.
+    pub(crate) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        match &self.0.port {
+            Port::Fd(fd) => Some(fd.as_fd()),
+            Port::Door(_) => None,
+        }
+    }
+
+    /// The door of a simulated world that it listens at, if it does.
+    pub(crate) fn door(&self) -> Option<&Door> {
+        match &self.0.port {
+            Port::Door(door) => Some(door),
+            Port::Fd(_) => None,
+        }
     }
 
     /// Gives the connections accepted from now on room of their own in every ring: they are served
@@ -285,19 +354,18 @@ impl Listener {
 
     /// Takes in a connection that the kernel accepted here.
     pub(crate) fn take_in(&self, fd: OwnedFd) -> Stream {
-        Stream::accepted(fd, !self.0.reserved.load(Ordering::Relaxed))
+        Stream::accepted(fd, self.is_of_clients())
+    }
+
+    /// Whether clients connect to it: see [`Listener::reserved`].
+    pub(crate) fn is_of_clients(&self) -> bool {
+        !self.0.reserved.load(Ordering::Relaxed)
     }
 
     /// The TCP address it listens on, `None` for Unix sockets.
     pub fn local_addr(&self) -> Option<SocketAddr> {
-        let fd = self.0.fd.try_clone().ok()?;
+        let fd = self.descriptor()?.try_clone_to_owned().ok()?;
         TcpListener::from(fd).local_addr().ok()
-    }
-}
-
-impl AsFd for Listener {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.fd.as_fd()
     }
 }
 
@@ -307,11 +375,17 @@ impl Drop for ListenerInner {
         if let Some(bound) = &self.bound {
             bound.remove();
         }
+        if let Port::Door(door) = &self.port {
+            door.close();
+        }
     }
 }
 
 impl fmt::Debug for Listener {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Listener({})", self.0.fd.as_raw_fd())
+        match &self.0.port {
+            Port::Fd(fd) => write!(f, "Listener({})", fd.as_raw_fd()),
+            Port::Door(_) => f.write_str("Listener(simulated)"),
+        }
     }
 }

@@ -112,7 +112,7 @@ pub fn run(media: &MediaScenario, options: RunOptions) -> ScenarioReport {
         cores: 2,
         time_limit: Duration::from_secs(600),
         poll_limit: 3_000_000,
-        torn_unreadable_ppm: 0,
+        ..WorldConfig::default()
     });
     let config = |slot| DriveConfig {
         size_bytes: media.params.component_size.0 * 512,

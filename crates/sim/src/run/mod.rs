@@ -123,6 +123,7 @@ pub fn build(scenario: &Scenario) -> SimSite {
         time_limit: Duration::from_secs(600),
         poll_limit: 3_000_000,
         torn_unreadable_ppm: scenario.torn_unreadable_ppm,
+        ..WorldConfig::default()
     });
     let member_sectors = scenario.member_sectors();
     let unit = u64::from(scenario.drive.sector_bytes) / 512;

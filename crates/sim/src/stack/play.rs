@@ -102,7 +102,7 @@ pub(super) fn play(stack: &StackScenario, ledger: &SharedLedger) -> SimWorld {
         cores: stack.cores,
         time_limit: Duration::from_secs(600),
         poll_limit: 3_000_000,
-        torn_unreadable_ppm: 0,
+        ..WorldConfig::default()
     });
     let drives: Vec<_> = (0..stack.all_drives).map(|number| world.add_drive(stack.drive(number))).collect();
     let controls: Vec<_> = drives.iter().map(|drive| world.drive(drive)).collect();

@@ -1,11 +1,12 @@
 //! An operation while the kernel has it: what its entry points to, and the entry itself.
 
 use crate::backend::iov;
+use crate::backend::lanes::Room;
 use crate::base::error::IoError;
 use crate::memory::arena::Arena;
 use crate::op::Op;
 use io_uring::{opcode, squeue, types};
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::AsRawFd;
 
 /// One entry never moves more than this: the kernel counts in 31 bits. The rest is continued.
 const ROUND_MAX_BYTES: usize = 1 << 30;
@@ -22,27 +23,6 @@ pub(super) struct Flight {
     polling: bool,
     /// The outcome is not wanted any more: nothing of the operation is entered again.
     pub cancelled: bool,
-}
-
-/// Whose room in the ring an operation takes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Room {
-    /// The room of the operations on drives, which end by themselves.
-    Drive,
-    /// The room of the receives and sends of clients, which last as long as a client likes.
-    Client,
-    /// Room that is not counted: accepts, polls, and what moves to and from anything but a client.
-    Reserved,
-}
-
-impl Room {
-    pub fn of(op: &Op) -> Room {
-        match op {
-            Op::Recv { stream, .. } | Op::Send { stream, .. } if stream.is_of_client() => Room::Client,
-            Op::Recv { .. } | Op::Send { .. } | Op::Accept { .. } | Op::Poll { .. } => Room::Reserved,
-            Op::Read(_) | Op::Write(..) | Op::Flush { .. } | Op::WriteZeroes { .. } => Room::Drive,
-        }
-    }
 }
 
 /// What became of a completion.
@@ -68,7 +48,7 @@ impl Flight {
         };
         let fd = match device_fd {
             Some(fd) => fd?,
-            None => types::Fd(stream_fd(op)),
+            None => types::Fd(stream_fd(op)?),
         };
         Some(match op {
             Op::Read(transfer) => {
@@ -160,23 +140,24 @@ impl Flight {
                 return Landed::Again(entry);
             }
         }
-        if blocked {
+        if blocked && let Some(fd) = stream_fd(&self.op) {
             self.polling = true;
             let events = if matches!(self.op, Op::Send { .. }) { libc::POLLOUT } else { libc::POLLIN };
-            let poll = opcode::PollAdd::new(types::Fd(stream_fd(&self.op)), events as u32);
+            let poll = opcode::PollAdd::new(types::Fd(fd), events as u32);
             return Landed::Again(poll.build());
         }
         Landed::Done(usize::try_from(result).map_err(|_| IoError::from_errno(-result)))
     }
 }
 
-fn stream_fd(op: &Op) -> i32 {
-    match op {
-        Op::Accept { listener, .. } => listener.as_fd().as_raw_fd(),
-        Op::Recv { stream, .. } | Op::Send { stream, .. } => stream.as_fd().as_raw_fd(),
+/// The descriptor of what an operation waits for; `None` for a stream of a simulated world.
+fn stream_fd(op: &Op) -> Option<i32> {
+    Some(match op {
+        Op::Accept { listener, .. } => listener.descriptor()?.as_raw_fd(),
+        Op::Recv { stream, .. } | Op::Send { stream, .. } => stream.descriptor()?.as_raw_fd(),
         Op::Poll { fd } => fd.as_raw_fd(),
         _ => unreachable!("drives are not streams"),
-    }
+    })
 }
 
 fn round(len: usize) -> u32 {

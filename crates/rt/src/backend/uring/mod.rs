@@ -9,6 +9,7 @@ mod flight;
 mod ring;
 
 use crate::backend::iov;
+use crate::backend::lanes::{Lanes, Room};
 use crate::backend::{Backend, BackendError, RingMode, Wait};
 use crate::base::clock::Clock;
 use crate::base::error::IoError;
@@ -19,13 +20,13 @@ use crate::device::Device;
 use crate::memory::arena::Arena;
 use crate::memory::buf::{draw_from, draw_no_more_from};
 use crate::op::{Completion, Op, OpKey};
+use crate::planted::{self, Bug};
 use io_uring::{IoUring, opcode, squeue, types};
-use std::collections::VecDeque;
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::sync::Arc;
 
-use flight::{Flight, Landed, Room};
-use ring::{PEERS_MAX, build};
+use flight::{Flight, Landed};
+use ring::build;
 
 /// Names the poll of the core's event among completions.
 const EVENT: u64 = u64::MAX;
@@ -39,8 +40,7 @@ pub(crate) struct UringBackend {
     clock: Clock,
     event: Arc<EventFd>,
     flights: Vec<Option<Flight>>,
-    drives: Lane,
-    clients: Lane,
+    lanes: Lanes,
     cancelled: Vec<Completion>,
     event_armed: bool,
     /// Segment lists that can be used again.
@@ -49,27 +49,6 @@ pub(crate) struct UringBackend {
     arena: Option<Arc<Arena>>,
     /// No operation has asked for it yet.
     may_register: bool,
-}
-
-/// Operations that share a limit. Operations beyond it wait in user space and leave in order.
-struct Lane {
-    flying: usize,
-    flying_max: usize,
-    backlog: VecDeque<(OpKey, Op)>,
-}
-
-impl Lane {
-    fn new(flying_max: usize) -> Lane {
-        Lane { flying: 0, flying_max, backlog: VecDeque::new() }
-    }
-
-    fn has_room(&self) -> bool {
-        self.flying < self.flying_max
-    }
-
-    fn pop(&mut self) -> Option<(OpKey, Op)> {
-        if self.has_room() { self.backlog.pop_front() } else { None }
-    }
 }
 
 impl UringBackend {
@@ -95,8 +74,7 @@ impl UringBackend {
             clock,
             event,
             flights: Vec::new(),
-            drives: Lane::new(entries as usize),
-            clients: Lane::new(PEERS_MAX),
+            lanes: Lanes::new(entries as usize),
             cancelled: Vec::new(),
             event_armed: false,
             spare_iov: Vec::new(),
@@ -123,17 +101,8 @@ impl UringBackend {
         }
     }
 
-    /// The limit that an operation counts against, if any.
-    fn lane(&mut self, room: Room) -> Option<&mut Lane> {
-        match room {
-            Room::Drive => Some(&mut self.drives),
-            Room::Client => Some(&mut self.clients),
-            Room::Reserved => None,
-        }
-    }
-
     /// Writes the entry of an operation.
-    fn launch(&mut self, key: OpKey, op: Op, room: Room) {
+    fn launch(&mut self, key: OpKey, op: Op) {
         let index = key.0 as usize;
         if index >= self.flights.len() {
             self.flights.resize_with(index + 1, || None);
@@ -143,9 +112,7 @@ impl UringBackend {
             self.register();
         }
         let iov = self.spare_iov.pop().unwrap_or_default();
-        if let Some(lane) = self.lane(room) {
-            lane.flying += 1;
-        }
+        let room = Room::of(&op);
         let flight = self.flights[index].insert(Flight::new(op, room, iov));
         match flight.entry(self.arena.as_deref()) {
             Some(entry) => self.push(&entry.user_data(u64::from(key.0))),
@@ -161,9 +128,7 @@ impl UringBackend {
     fn land(&mut self, key: OpKey) -> Flight {
         let mut flight =
             self.flights[key.0 as usize].take().expect("a completion belongs to an operation in flight");
-        if let Some(lane) = self.lane(flight.room) {
-            lane.flying -= 1;
-        }
+        self.lanes.leave(flight.room);
         let mut iov = std::mem::take(&mut flight.iov);
         iov.clear();
         if iov.capacity() > 0 && self.spare_iov.len() < 64 {
@@ -249,11 +214,8 @@ impl UringBackend {
 
     /// Launches what waits, as far as there is room.
     fn drain_backlog(&mut self) {
-        while let Some((key, op)) = self.drives.pop() {
-            self.launch(key, op, Room::Drive);
-        }
-        while let Some((key, op)) = self.clients.pop() {
-            self.launch(key, op, Room::Client);
+        while let Some((key, op)) = self.lanes.next() {
+            self.launch(key, op);
         }
     }
 }
@@ -263,12 +225,8 @@ impl Backend for UringBackend {
         // Entries are only written here. They leave with the reap that follows: one system call
         // submits and waits.
         for (key, op) in batch.drain(..) {
-            let room = Room::of(&op);
-            match self.lane(room) {
-                Some(lane) if !lane.has_room() || !lane.backlog.is_empty() => {
-                    lane.backlog.push_back((key, op));
-                }
-                _ => self.launch(key, op, room),
+            if let Some((key, op)) = self.lanes.admit(key, op) {
+                self.launch(key, op);
             }
         }
     }
@@ -282,7 +240,7 @@ impl Backend for UringBackend {
         self.drain_backlog();
         done.append(&mut self.cancelled);
         match wait {
-            Wait::Until(deadline) if done.len() == before && !rang => {
+            Wait::Until(deadline) if done.len() == before && (!rang || planted::is(Bug::EventSwallowed)) => {
                 self.arm_event();
                 self.enter(1, deadline);
             }
@@ -305,9 +263,7 @@ impl Backend for UringBackend {
     }
 
     fn cancel(&mut self, key: OpKey) {
-        let backlog = &mut self.clients.backlog;
-        if let Some(index) = backlog.iter().position(|(queued, _)| *queued == key) {
-            let (key, op) = backlog.remove(index).expect("the position is inside");
+        if let Some(op) = self.lanes.withdraw(key) {
             self.cancelled.push(Completion { key, result: Err(IoError::from_errno(libc::ECANCELED)), op });
         } else if let Some(Some(flight)) = self.flights.get_mut(key.0 as usize) {
             flight.cancelled = true;
@@ -341,8 +297,10 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    #[test]
-    fn news_that_come_between_the_look_for_them_and_the_sleep_end_the_sleep() {
+    /// Whether each mode of the ring ends a sleep of `long` for news that came between the look for
+    /// them and the sleep; a mode that this kernel lacks is left out, loudly.
+    fn sleeps_end(long: Duration) -> Vec<(RingMode, bool)> {
+        let mut ended = Vec::new();
         for mode in [RingMode::Deferred, RingMode::Cooperative, RingMode::Plain] {
             let event = Arc::new(EventFd::new().unwrap());
             let mut backend = match UringBackend::new(Clock::start(), event.clone(), 8, mode) {
@@ -357,10 +315,22 @@ mod tests {
             backend.reap(&mut done, Wait::Until(Some(backend.now() + Duration::from_millis(1))));
             // The core finds no news; then they come.
             event.ring();
-            let long = Duration::from_secs(5);
             let before = backend.now();
             backend.reap(&mut done, Wait::Until(Some(before + long)));
-            assert!(backend.now() - before < long, "{mode:?}: the core sleeps with its mail undelivered");
+            ended.push((mode, backend.now() - before < long));
         }
+        ended
+    }
+
+    #[test]
+    fn news_that_come_between_the_look_for_them_and_the_sleep_end_the_sleep() {
+        for (mode, ended) in sleeps_end(Duration::from_secs(5)) {
+            assert!(ended, "{mode:?}: the core sleeps with its mail undelivered");
+        }
+        let _planted = planted::plant(&[Bug::EventSwallowed]);
+        // A deferred ring posts the event only in the sleep itself, and so ends it.
+        let ended = sleeps_end(Duration::from_millis(200));
+        let found = |(mode, ended): &(RingMode, bool)| *mode != RingMode::Deferred && !ended;
+        assert!(ended.is_empty() || ended.iter().any(found), "the bug is not found: {ended:?}");
     }
 }

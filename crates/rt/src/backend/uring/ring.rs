@@ -1,12 +1,8 @@
 //! Makes a ring: its completion mode and the sizes of its queues.
 
 use crate::backend::RingMode;
+use crate::backend::lanes::PEERS_MAX;
 use io_uring::IoUring;
-
-/// Receives and sends of clients that one core's ring holds at a time; further ones wait for room.
-/// An NBD connection has at most one of each, so this is 14 endpoints of 256 connections, all on
-/// one core and all stalled. Drives do not compete with them: they have a limit of their own.
-pub(super) const PEERS_MAX: usize = 14 * 256 * 2;
 
 /// Operations that wait for a peer and have room whatever the clients do: accepts (one a listener),
 /// polls (one a FUSE queue, child or signal), an operator's connections (two each), members behind

@@ -17,14 +17,18 @@ mod target;
 mod volumes;
 
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::Parser;
+use wattle_control::members::MemberAccess;
+use wattle_server::remotes::Remotes;
 
 /// Does what was typed and says how it ended.
 pub fn run() -> ExitCode {
-    wattle_control::members::open_remotes_with(wattle_server::remotes::open);
+    let remotes = Remotes::default();
+    let access = MemberAccess::local().with_remotes(Arc::new(move |name: &str| remotes.open(name)));
     match cli::Cli::try_parse() {
-        Ok(cli) => commands::run(cli),
+        Ok(cli) => commands::run(cli, access),
         Err(error) => output::usage(&error),
     }
 }

@@ -2,8 +2,8 @@
 //! runtime the work is done in.
 
 use wattle_control::assemble::{Degraded, Policy};
-use wattle_control::members::Member;
-use wattle_control::{ArrayScan, Code, Forced, Problem, Scan, members, scan};
+use wattle_control::members::{Member, MemberAccess};
+use wattle_control::{ArrayScan, Code, Forced, Problem, Scan, scan};
 use wattle_drives::{DriveError, ModelDrive};
 use wattle_rt::{Core, RuntimeConfig};
 use wattle_server::why;
@@ -15,8 +15,8 @@ use crate::output::{self, text::printable};
 ///
 /// # Errors
 /// One cannot be opened or read, or is given twice.
-pub fn look(names: &[String], force: &Force) -> Result<Scan, Problem> {
-    let members = members::look_all(names)?;
+pub fn look(access: &MemberAccess, names: &[String], force: &Force) -> Result<Scan, Problem> {
+    let members = access.look_all(names)?;
     Ok(scan::scan(members, forced(force))?)
 }
 
@@ -24,8 +24,13 @@ pub fn look(names: &[String], force: &Force) -> Result<Scan, Problem> {
 ///
 /// # Errors
 /// One cannot be opened or read, or is given twice.
-pub fn look_to_serve(names: &[String], force: &Force, degraded: DegradedArg) -> Result<Scan, Problem> {
-    let members = members::look_all(names)?;
+pub fn look_to_serve(
+    access: &MemberAccess,
+    names: &[String],
+    force: &Force,
+    degraded: DegradedArg,
+) -> Result<Scan, Problem> {
+    let members = access.look_all(names)?;
     Ok(scan::scan(members, policy(force, degraded))?)
 }
 
@@ -43,19 +48,23 @@ pub fn policy(force: &Force, degraded: DegradedArg) -> Policy {
 ///
 /// # Errors
 /// One is given twice.
-pub fn look_each(names: &[String], force: &Force) -> Result<(Scan, Vec<Problem>), Problem> {
-    let (members, errors) = members::look_each(names)?;
+pub fn look_each(
+    access: &MemberAccess,
+    names: &[String],
+    force: &Force,
+) -> Result<(Scan, Vec<Problem>), Problem> {
+    let (members, errors) = access.look_each(names)?;
     let unopened = errors.into_iter().map(Problem::from).collect();
     Ok((scan::scan_each(members, forced(force)), unopened))
 }
 
-/// The made-up drive `name`: as [`Member::look`], and `model:DRIVE`.
+/// The made-up drive `name`: as [`MemberAccess::look`], and `model:DRIVE`.
 ///
 /// # Errors
 /// There is no such drive. A file or device is opened like any.
-pub fn look_made_up(name: &str) -> Result<Member, Problem> {
+pub fn look_made_up(access: &MemberAccess, name: &str) -> Result<Member, Problem> {
     if !name.starts_with("model:") {
-        return Ok(Member::look(name)?);
+        return Ok(access.look(name)?);
     }
     let ModelDrive { drive, .. } = name.parse().map_err(|error: DriveError| {
         Problem::new(
@@ -73,8 +82,8 @@ pub fn look_made_up(name: &str) -> Result<Member, Problem> {
 ///
 /// # Errors
 /// There is no such drive.
-pub fn look_made_up_all(names: &[String]) -> Result<Vec<Member>, Problem> {
-    names.iter().map(|name| look_made_up(name)).collect()
+pub fn look_made_up_all(access: &MemberAccess, names: &[String]) -> Result<Vec<Member>, Problem> {
+    names.iter().map(|name| look_made_up(access, name)).collect()
 }
 
 /// The checks that the operator overrides.

@@ -2,6 +2,7 @@
 //! when it is opened to be written.
 
 use wattle_control::MemberId;
+use wattle_control::members::MemberAccess;
 use wattle_control::stack::{self, MemberIdentity};
 use wattle_control::stack::{Plain, Purpose, Stack, StackOptions, WantedLayers};
 use wattle_control::{Policy, Problem, Scan};
@@ -20,13 +21,14 @@ use crate::output::text::printable;
 /// A member cannot be opened or read, there is no such volume, it cannot be used, or what `main`
 /// says.
 pub fn read<T>(
+    access: &MemberAccess,
     names: &[String],
     name: Option<&str>,
     force: &Force,
     (engine, cores_max): (&Engine, usize),
     main: impl AsyncFnOnce(Core, VolumeRef) -> Result<T, Problem>,
 ) -> Result<T, Problem> {
-    let scan = members::look(names, force)?;
+    let scan = members::look(access, names, force)?;
     members::run(engine, cores_max, async |core| {
         let mut stack = open(&core, scan, force, Purpose::Read).await?;
         let done = match find(&core, &mut stack, name).await {

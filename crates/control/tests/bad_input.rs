@@ -8,9 +8,9 @@ use std::path::Path;
 use tempfile::TempDir;
 use wattle_control::create::{Consistency, CreateRequest, inspect, plan};
 use wattle_control::facts::BitmapFacts;
-use wattle_control::members::look_all;
+use wattle_control::members::MemberAccess;
 use wattle_control::scan::scan;
-use wattle_control::{Access, Check, Claim, Code, Forced, Member, Problem, start};
+use wattle_control::{Access, Check, Claim, Code, Forced, Problem, start};
 use wattle_engine::geometry::Level;
 use wattle_format::md::{Uuid, Version};
 use wattle_rt::WallTime;
@@ -100,7 +100,7 @@ fn request(level: Level, names: &[String], size_bytes: Option<u64>) -> Result<Cr
     Ok(CreateRequest {
         name: "t".to_owned(),
         level,
-        members: look_all(names)?.into_iter().map(Some).collect(),
+        members: MemberAccess::local().look_all(names)?.into_iter().map(Some).collect(),
         spares: Vec::new(),
         version: Version::V12,
         chunk_bytes: Some(65536),
@@ -125,7 +125,7 @@ fn create(level: Level, names: &[String], size_bytes: Option<u64>) -> Result<(),
 
 /// Looks, decides and claims, as `serve` does.
 fn serve<S: AsRef<str>>(names: &[S]) -> Result<(), Problem> {
-    let found = scan(look_all(names)?, Forced::default())?;
+    let found = scan(MemberAccess::local().look_all(names)?, Forced::default())?;
     start::claim(&found, found.find(None)?, false)?;
     Ok(())
 }
@@ -181,17 +181,20 @@ fn a_member_given_twice_by_any_name() {
 #[test]
 fn a_member_that_is_being_served() {
     let world = World::new();
-    let _served = Member::look(&world.names[2]).unwrap().claim(Claim::Write).unwrap();
+    let _served = MemberAccess::local().look(&world.names[2]).unwrap().claim(Claim::Write).unwrap();
     world.refuses(Code::Locked, 3, &["d2"], || serve(&world.names));
     // Looking is always allowed.
-    assert_eq!(scan(look_all(&world.names).unwrap(), Forced::default()).unwrap().arrays.len(), 1);
+    assert_eq!(
+        scan(MemberAccess::local().look_all(&world.names).unwrap(), Forced::default()).unwrap().arrays.len(),
+        1
+    );
 }
 
 #[test]
 fn readers_share_and_keep_writers_out() {
     let world = World::new();
-    let _first = Member::look(&world.names[0]).unwrap().claim(Claim::Read).unwrap();
-    let _second = Member::look(&world.names[0]).unwrap().claim(Claim::Read).unwrap();
+    let _first = MemberAccess::local().look(&world.names[0]).unwrap().claim(Claim::Read).unwrap();
+    let _second = MemberAccess::local().look(&world.names[0]).unwrap().claim(Claim::Read).unwrap();
     world.refuses(Code::Locked, 3, &["d0"], || serve(&world.names));
 }
 
@@ -217,7 +220,7 @@ fn a_read_only_file_and_no_permission() {
 #[test]
 fn a_member_that_was_changed_after_the_look() {
     let world = World::new();
-    let found = scan(look_all(&world.names).unwrap(), Forced::default()).unwrap();
+    let found = scan(MemberAccess::local().look_all(&world.names).unwrap(), Forced::default()).unwrap();
     world.patch(200, &9u64.to_le_bytes());
     world.refuses(Code::Changed, 3, &["d0"], || start::claim(&found, found.find(None)?, false).map(drop));
 }
@@ -237,7 +240,7 @@ fn a_wrong_checksum() {
     world.write("d1", 4096 + 36, b"x");
     world.refuses(Code::DamagedSuperblock, 1, &["d1", "checksum"], || serve(&world.names[1..2]));
     serve(&world.names).expect("the others are enough");
-    let found = scan(look_all(&world.names).unwrap(), Forced::default()).unwrap();
+    let found = scan(MemberAccess::local().look_all(&world.names).unwrap(), Forced::default()).unwrap();
     assert!(found.arrays[0].unused.iter().copied().eq(found.members.ids().nth(1)));
 }
 
@@ -247,10 +250,10 @@ fn a_truncated_member() {
     let file = std::fs::OpenOptions::new().write(true).open(&world.names[3]).unwrap();
     file.set_len((4 << 20) - 4096).unwrap();
     world.refuses(Code::Truncated, 1, &["d3", "sectors"], || {
-        let found = scan(look_all(&world.names)?, Forced::default())?;
+        let found = scan(MemberAccess::local().look_all(&world.names)?, Forced::default())?;
         Err(found.members.iter().nth(3).unwrap().problem.clone().expect("its problem"))
     });
-    let found = scan(look_all(&world.names).unwrap(), Forced::default()).unwrap();
+    let found = scan(MemberAccess::local().look_all(&world.names).unwrap(), Forced::default()).unwrap();
     assert_eq!(found.arrays[0].assembly.verdicts[3].word(), "truncated");
     world.refuses(Code::NotEnoughMembers, 1, &["slots 2, 3"], || {
         serve(&[&world.names[0], &world.names[1], &world.names[3]])
@@ -321,7 +324,7 @@ fn create_over_something_or_on_too_little() {
 fn create_on_a_locked_member_writes_to_none() {
     let world = World::new();
     let names: Vec<_> = (0..3).map(|ix| world.file(&format!("n{ix}"), 4 << 20)).collect();
-    let _taken = Member::look(&names[2]).unwrap().claim(Claim::Read).unwrap();
+    let _taken = MemberAccess::local().look(&names[2]).unwrap().claim(Claim::Read).unwrap();
     world.refuses(Code::Locked, 3, &["n2"], || create(Level::Raid5, &names, None));
 }
 
@@ -333,7 +336,7 @@ fn a_member_that_cannot_be_read_does_not_hide_the_others() {
     for name in &names {
         std::fs::File::create(name).unwrap().set_len(1 << 20).unwrap();
     }
-    let (members, errors) = wattle_control::members::look_each(&names).unwrap();
+    let (members, errors) = MemberAccess::local().look_each(&names).unwrap();
     assert!(errors.is_empty());
     // Reads behind the end fail as those of a broken drive do.
     std::fs::File::options().write(true).open(&names[0]).unwrap().set_len(0).unwrap();
@@ -348,7 +351,7 @@ fn a_member_that_cannot_be_read_does_not_hide_the_others() {
 #[test]
 fn a_place_that_cannot_be_read_hides_only_what_is_there() {
     let world = World::new();
-    let members = look_all(&world.names).unwrap();
+    let members = MemberAccess::local().look_all(&world.names).unwrap();
     // Reads behind the new end fail as those of a broken drive do: the 1.2 superblock can be read,
     // the places of the others, at the end, cannot.
     std::fs::File::options().write(true).open(&world.names[0]).unwrap().set_len(8192).unwrap();
@@ -382,7 +385,7 @@ fn an_area_that_cannot_be_read_does_not_end_the_scan() {
     let states: Vec<_> = request.members.iter().flatten().map(inspect).collect::<Result<_, _>>().unwrap();
     let plan = plan(&request, &states).unwrap();
     plan.execute(&plan.claim(&states).unwrap()).unwrap();
-    let members = look_all(&names).unwrap();
+    let members = MemberAccess::local().look_all(&names).unwrap();
     std::fs::File::options().write(true).open(&names[1]).unwrap().set_len(8192).unwrap();
     let found = scan(members, Forced::default()).unwrap();
     let facts = |ix: usize| found.members.iter().nth(ix).unwrap().facts.as_ref().unwrap();

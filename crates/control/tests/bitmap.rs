@@ -409,7 +409,7 @@ fn who_comes_back_with_what() {
 #[test]
 fn what_is_created_is_kept_and_found_again() {
     use wattle_control::create::{Consistency, CreateRequest, inspect, plan};
-    use wattle_control::members::look_all;
+    use wattle_control::members::MemberAccess;
     use wattle_control::{Claim, Forced, scan::scan};
     use wattle_engine::geometry::Level;
     use wattle_rt::{RuntimeConfig, WallTime};
@@ -430,7 +430,7 @@ fn what_is_created_is_kept_and_found_again() {
             let request = CreateRequest {
                 name: "host:t".to_owned(),
                 level,
-                members: look_all(&names).unwrap().into_iter().map(Some).collect(),
+                members: MemberAccess::local().look_all(&names).unwrap().into_iter().map(Some).collect(),
                 spares: Vec::new(),
                 version,
                 chunk_bytes: (level != Level::Raid1).then_some(65536),
@@ -448,7 +448,7 @@ fn what_is_created_is_kept_and_found_again() {
             let plan = plan(&request, &states).unwrap();
             plan.execute(&plan.claim(&states).unwrap()).unwrap();
 
-            let found = scan(look_all(&names).unwrap(), Forced::default()).unwrap();
+            let found = scan(MemberAccess::local().look_all(&names).unwrap(), Forced::default()).unwrap();
             let bitmap =
                 found.arrays[0].assembly.bitmap.clone().unwrap_or_else(|| panic!("{what}: no bitmap"));
             let region_sectors = chunk_bytes.unwrap_or(64 << 20) / 512;
@@ -479,7 +479,7 @@ fn what_is_created_is_kept_and_found_again() {
                 keeper.mark(&in_use, &[last]).await.unwrap();
             })
             .unwrap();
-            let found = scan(look_all(&names).unwrap(), Forced::default()).unwrap();
+            let found = scan(MemberAccess::local().look_all(&names).unwrap(), Forced::default()).unwrap();
             let bitmap = found.arrays[0].assembly.bitmap.clone().unwrap();
             assert_eq!(bitmap.set.iter().collect::<Vec<_>>(), [last], "{what}");
             assert_eq!((bitmap.distrust, bitmap.events_cleared), (None, before + 1), "{what}");

@@ -8,10 +8,10 @@ use std::process::Command;
 use wattle_control::assemble::{Access, Needs, SyncState, Verdict};
 use wattle_control::create::{Consistency, CreateRequest, inspect, plan};
 use wattle_control::facts::JournalFacts;
-use wattle_control::members::look_all;
+use wattle_control::members::MemberAccess;
 use wattle_control::reason::Reason;
 use wattle_control::scan::{Scan, scan};
-use wattle_control::{Forced, Member, start};
+use wattle_control::{Forced, start};
 use wattle_engine::geometry::{Level, layout_name};
 use wattle_format::md::{self, Features, Version};
 use wattle_rt::WallTime;
@@ -41,7 +41,7 @@ fn unpack(case: &str) -> Option<(tempfile::TempDir, Vec<String>)> {
 }
 
 fn scan_of(images: &[String]) -> Scan {
-    scan(look_all(images).unwrap(), Forced::default()).unwrap()
+    scan(MemberAccess::local().look_all(images).unwrap(), Forced::default()).unwrap()
 }
 
 const HEALTHY: [&str; 10] = [
@@ -269,7 +269,7 @@ fn create_chooses_mdadms_numbers() {
         let level = Level::from_md(mdadms.level()).unwrap();
         let members = images.iter().map(|image| {
             let size = std::fs::metadata(image).unwrap().len();
-            Some(Member::look(&format!("mem:{size}")).unwrap())
+            Some(MemberAccess::local().look(&format!("mem:{size}")).unwrap())
         });
         let bitmap = mdadms.bitmap_offset_sectors().map(|offset| {
             let at = mdadms.sector_from_superblock(offset).unwrap() * 512;

@@ -10,9 +10,9 @@ use real::{create, files, looked, on_a_core, request};
 use tempfile::TempDir;
 use wattle_control::assemble::{Access, SyncState, Verdict};
 use wattle_control::create::{Consistency, CreateRequest};
-use wattle_control::members::look_all;
+use wattle_control::members::MemberAccess;
 use wattle_control::scan::{Scan, scan};
-use wattle_control::{Check, Claimed, Code, Forced, Member, Problem, start};
+use wattle_control::{Check, Claimed, Code, Forced, Problem, start};
 use wattle_engine::ArrayHandle;
 use wattle_engine::geometry::Level;
 use wattle_engine::units::MemberIx;
@@ -20,7 +20,7 @@ use wattle_format::md::{self, Features, PplArea, Uuid, Version};
 use wattle_rt::{Buf, BufMut, Core, Durability};
 
 fn scan_of(names: &[String]) -> Scan {
-    scan(look_all(names).unwrap(), Forced::default()).unwrap()
+    scan(MemberAccess::local().look_all(names).unwrap(), Forced::default()).unwrap()
 }
 
 async fn started(claimed: Claimed, core: &Core) -> ArrayHandle {
@@ -180,7 +180,7 @@ fn a_bitmap_is_kept_as_new_as_the_superblocks() {
     let mut request = request(Level::Raid1, looked(&names));
     request.consistency = Consistency::Bitmap { chunk_bytes: None };
     create(&request).unwrap();
-    let member = Member::look(&names[0]).unwrap();
+    let member = MemberAccess::local().look(&names[0]).unwrap();
     let header = || wattle_format::md::bitmap::Header::decode(&member.read(8192, 4096).unwrap()).unwrap();
     for expected in [2, 4, 6] {
         let found = scan_of(&names);
@@ -262,7 +262,11 @@ fn two_superblocks_on_a_member_are_not_guessed_between() {
     }
     let problem = scan_of(&names).find(None).unwrap_err();
     assert_eq!((problem.code, problem.exit_code()), (Code::SeveralSuperblocks, 3), "{problem}");
-    let found = scan(look_all(&names).unwrap(), Forced::default().with(Check::NewestSuperblock)).unwrap();
+    let found = scan(
+        MemberAccess::local().look_all(&names).unwrap(),
+        Forced::default().with(Check::NewestSuperblock),
+    )
+    .unwrap();
     assert_eq!(found.find(None).unwrap().assembly.array.version, Version::V12, "the newer one");
 }
 
@@ -277,7 +281,7 @@ fn old_partial_parity_logs_are_gone_before_the_first_write() {
     let uuid = *b"0123456789abcdef";
     let old = md::ppl::Header { generation: 77, entries: Vec::new() }.encode(&uuid);
     for name in &names {
-        let member = Member::look(name).unwrap();
+        let member = MemberAccess::local().look(name).unwrap();
         let block = member.read(4096, 4096).unwrap();
         let mut superblock = md::identify(Version::V12, &block, member.size_sectors()).unwrap().unwrap();
         superblock.add_features(Features::PPL).unwrap();
@@ -289,7 +293,7 @@ fn old_partial_parity_logs_are_gone_before_the_first_write() {
     }
     let generations = || -> Vec<Option<u64>> {
         let log = |name: &String| {
-            let area = Member::look(name).unwrap().read(LOG_AT, 1024 * 512).unwrap();
+            let area = MemberAccess::local().look(name).unwrap().read(LOG_AT, 1024 * 512).unwrap();
             md::ppl::newest(&area, &uuid).map(|newest| newest.header.generation)
         };
         names.iter().map(log).collect()
@@ -334,7 +338,7 @@ fn crashed_with_a_log() -> (TempDir, Vec<String>) {
 
 /// Starts what there is of such an array, and reads its first block.
 fn first_block(names: &[String], forced: Forced) -> Result<Vec<u8>, Problem> {
-    let found = scan(look_all(names).unwrap(), forced).unwrap();
+    let found = scan(MemberAccess::local().look_all(names).unwrap(), forced).unwrap();
     let array = found.find(None)?;
     assert_eq!((array.assembly.state, array.assembly.degraded()), (SyncState::Dirty, 3 - names.len()));
     let claimed = start::claim(&found, array, false)?;
@@ -364,7 +368,7 @@ fn a_crash_that_costs_the_member_whose_log_was_in_use_costs_nothing_else() {
 #[test]
 fn logs_that_cannot_be_followed_are_passed_over_by_force() {
     let (_dir, mut names) = crashed_with_a_log();
-    let member = Member::look(&names[2]).unwrap();
+    let member = MemberAccess::local().look(&names[2]).unwrap();
     let superblock = md::identify(Version::V12, &member.read(4096, 4096).unwrap(), member.size_sectors());
     let superblock = superblock.unwrap().unwrap();
     let log_at = superblock.sector_from_superblock(superblock.ppl().unwrap().offset_sectors.into()).unwrap();
@@ -384,7 +388,7 @@ fn logs_that_cannot_be_followed_are_passed_over_by_force() {
 /// A drive in memory is created and served by one process.
 #[test]
 fn drives_in_memory() {
-    let members = look_all(&["mem:8M", "mem:8M", "mem:8M"]).unwrap();
+    let members = MemberAccess::local().look_all(&["mem:8M", "mem:8M", "mem:8M"]).unwrap();
     let plan = create(&request(Level::Raid5, members.iter().cloned().map(Some).collect())).unwrap();
     assert!(plan.clean);
     let found = scan(members, Forced::default()).unwrap();

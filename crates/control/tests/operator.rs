@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use real::{files, looked, on_a_core, request, run};
 use wattle_control::create::{Consistency, CreateRequest};
-use wattle_control::members::look_all;
+use wattle_control::members::MemberAccess;
 use wattle_control::running::RunningArray;
 use wattle_control::scan::scan;
 use wattle_control::spares::keep;
-use wattle_control::{Claim, Code, Forced, Member, admit::Seat, start};
+use wattle_control::{Claim, Code, Forced, admit::Seat, start};
 use wattle_engine::geometry::Level;
 use wattle_engine::metadata::{ArrayRecord, Metadata, RecordCause};
 use wattle_engine::units::{MemberSet, Sector};
@@ -24,7 +24,7 @@ const SIZE: u64 = 8 << 20;
 const BITMAP: Consistency = Consistency::Bitmap { chunk_bytes: None };
 
 fn create(level: Level, consistency: Consistency, members: &[String], spares: &[String]) {
-    let spares = look_all(spares).unwrap();
+    let spares = MemberAccess::local().look_all(spares).unwrap();
     real::create(&CreateRequest { consistency, spares, ..request(level, looked(members)) }).unwrap();
 }
 
@@ -54,7 +54,7 @@ async fn write(core: &Core, array: &RunningArray, byte: u8) {
 fn with_bad_sectors(names: &[String], slot: usize) {
     let names = names.to_vec();
     on_a_core(async move |core| {
-        let found = scan(look_all(&names).unwrap(), Forced::default()).unwrap();
+        let found = scan(MemberAccess::local().look_all(&names).unwrap(), Forced::default()).unwrap();
         let claimed = start::claim(&found, found.find(None).unwrap(), false).unwrap();
         let started = claimed.launch(&core).await.unwrap();
         let books = started.books.unwrap();
@@ -230,7 +230,7 @@ fn a_spare_that_knows_no_bitmap_takes_a_slot_all_the_same() {
         whole(&core, &array).await;
         array.stop().await.unwrap();
     });
-    let found = scan(look_all(&names[1..]).unwrap(), Forced::default()).unwrap();
+    let found = scan(MemberAccess::local().look_all(&names[1..]).unwrap(), Forced::default()).unwrap();
     let assembly = &found.arrays[0].assembly;
     assert_eq!((assembly.degraded(), assembly.bitmap.as_ref().unwrap().distrust), (0, None));
 }
@@ -281,7 +281,7 @@ fn a_member_that_may_come_back_is_taken_or_let_go_of() {
         assert_eq!(array.returning().len(), 1);
         array.remove("d2").await.unwrap();
         assert!(array.returning().is_empty());
-        let member = Member::look(&names[2]).unwrap();
+        let member = MemberAccess::local().look(&names[2]).unwrap();
         assert!(member.claim(Claim::Write).is_ok(), "it is still locked");
         assert_eq!(array.remove("d2").await.unwrap_err().code, Code::BadMember);
         array.stop().await.unwrap();

@@ -7,9 +7,9 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::Path;
 use std::process::Command;
 
-use wattle_control::members::look_all;
+use wattle_control::members::MemberAccess;
 use wattle_control::scan::{MemberOrigin, Scan, scan};
-use wattle_control::{Claim, Code, Forced, Member, start};
+use wattle_control::{Claim, Code, Forced, start};
 
 const START_SECTORS: u64 = 2048;
 
@@ -60,7 +60,7 @@ impl Disks {
     }
 
     fn scan(&self) -> Scan {
-        scan(look_all(&self.names).unwrap(), Forced::default()).unwrap()
+        scan(MemberAccess::local().look_all(&self.names).unwrap(), Forced::default()).unwrap()
     }
 }
 
@@ -122,7 +122,7 @@ fn a_table_inside_an_array_is_not_the_members() {
             path.to_str().unwrap().to_owned()
         })
         .collect();
-    let scan = scan(look_all(&names).unwrap(), Forced::default()).unwrap();
+    let scan = scan(MemberAccess::local().look_all(&names).unwrap(), Forced::default()).unwrap();
     assert!(whole(&scan));
     assert_eq!(scan.members.len(), 2, "the members' own tables have no partitions");
     assert!(scan.members.iter().all(|member| member.table.is_none() && member.facts.is_some()));
@@ -158,7 +158,7 @@ fn arrays_share_their_disks_but_not_with_another_owner() {
     for array in &again.arrays {
         assert_eq!(start::claim(&again, array, false).unwrap_err().code, Code::Locked);
     }
-    let other = Member::look(&disks.names[0]).unwrap().claim(Claim::Write);
+    let other = MemberAccess::local().look(&disks.names[0]).unwrap().claim(Claim::Write);
     assert_eq!(wattle_control::Problem::from(other.unwrap_err()).code, Code::Locked);
     drop((claimed, found));
     let read_only: Vec<_> =

@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use wattle_control::members::look_all;
+use wattle_control::members::MemberAccess;
 use wattle_control::scan::scan;
 use wattle_control::stack::{Plain, Purpose, Stack, StackOptions};
 use wattle_control::{Code, Forced, Policy};
@@ -45,7 +45,7 @@ fn pattern(seed: u64, bytes: u64) -> Vec<u8> {
 
 fn with_stack<T>(members: &[PathBuf], purpose: Purpose, main: impl AsyncFnOnce(Core, &mut Stack) -> T) -> T {
     let names: Vec<_> = members.iter().map(|path| path.to_str().unwrap().to_owned()).collect();
-    let scan = scan(look_all(&names).unwrap(), Forced::default()).unwrap();
+    let scan = scan(MemberAccess::local().look_all(&names).unwrap(), Forced::default()).unwrap();
     let config = RuntimeConfig { cores: 2, ..RuntimeConfig::default() };
     wattle_rt::run(config, async |core| {
         let options = StackOptions { policy: Policy::default(), purpose, wanted: None };
@@ -279,7 +279,8 @@ fn a_group_that_changed_before_it_was_claimed_is_not_used() {
     let pv = dir.path().join("pv.img");
     std::fs::write(&pv, &array).unwrap();
     let open = |meanwhile: &dyn Fn()| {
-        let scan = scan(look_all(&[pv.to_str().unwrap()]).unwrap(), Forced::default()).unwrap();
+        let scan = scan(MemberAccess::local().look_all(&[pv.to_str().unwrap()]).unwrap(), Forced::default())
+            .unwrap();
         meanwhile();
         let found = wattle_rt::run(RuntimeConfig::default(), async |core| {
             let options = StackOptions { policy: Policy::default(), purpose: Purpose::Write, wanted: None };
@@ -311,7 +312,9 @@ fn a_drive_that_was_used_before_it_was_claimed_is_not_used() {
     boot[1024 + 56..1024 + 58].copy_from_slice(&[0x53, 0xef]);
     for content in [std::fs::read(&all[0]).unwrap(), label, boot] {
         std::fs::write(&drive, vec![0; size as usize]).unwrap();
-        let scan = scan(look_all(&[drive.to_str().unwrap()]).unwrap(), Forced::default()).unwrap();
+        let scan =
+            scan(MemberAccess::local().look_all(&[drive.to_str().unwrap()]).unwrap(), Forced::default())
+                .unwrap();
         let claim = wattle_rt::run(RuntimeConfig::default(), async |core| {
             let options = StackOptions { policy: Policy::default(), purpose: Purpose::Write, wanted: None };
             let mut stack = Stack::open(&core, scan, options, &mut Plain).await.unwrap();

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use tempfile::TempDir;
-use wattle_control::members::look_all;
+use wattle_control::members::MemberAccess;
 use wattle_control::scan::scan;
 use wattle_control::stack::{Plain, Purpose, Stack, StackOptions};
 use wattle_control::{Code, Forced, Policy, Problem};
@@ -109,7 +109,7 @@ impl Rig {
             file.write_all_at(commit.commit.bytes(), area.offset_bytes).unwrap();
         }
         let names: Vec<_> = pvs.iter().map(|&pv| self.path(pv).to_str().unwrap().to_owned()).collect();
-        let scan = scan(look_all(&names).unwrap(), Forced::default()).unwrap();
+        let scan = scan(MemberAccess::local().look_all(&names).unwrap(), Forced::default()).unwrap();
         let config = RuntimeConfig { cores: 2, ..RuntimeConfig::default() };
         wattle_rt::run(config, async |core| {
             let options = StackOptions { policy: Policy::default(), purpose: Purpose::Read, wanted: None };

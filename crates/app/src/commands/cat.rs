@@ -6,6 +6,7 @@
 
 use std::collections::VecDeque;
 use std::io::IsTerminal;
+use wattle_control::members::MemberAccess;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use wattle_control::{Code, Problem};
@@ -29,9 +30,9 @@ const CORES_MAX: usize = 2;
 
 /// # Errors
 /// There is no such volume or range, it cannot be read, or the output cannot be written.
-pub fn run(args: &CatArgs) -> Result<(), Problem> {
+pub fn run(access: &MemberAccess, args: &CatArgs) -> Result<(), Problem> {
     let engine = (&args.engine, CORES_MAX);
-    volumes::read(&args.members, args.volume.as_deref(), &args.force, engine, async |core, volume| {
+    volumes::read(access, &args.members, args.volume.as_deref(), &args.force, engine, async |core, volume| {
         let range = range_of(args, &volume)?;
         copy(&core, &volume, range).await
     })

@@ -5,7 +5,7 @@ use std::io::{self, BufRead, IsTerminal};
 
 use serde::Serialize;
 use wattle_control::create::{self, Consistency, CreatePlan, CreateRequest};
-use wattle_control::members::{Member, look_all};
+use wattle_control::members::{Member, MemberAccess};
 use wattle_control::undo::UndoSite;
 use wattle_control::units::Units;
 use wattle_control::{Code, Problem};
@@ -69,15 +69,15 @@ struct WriteReport {
 
 /// # Errors
 /// The array cannot be made as asked, something is on a member, or a write failed.
-pub fn run(args: &CreateArgs, screen: Screen) -> Result<(), Problem> {
-    let report = make(args)?;
+pub fn run(access: &MemberAccess, args: &CreateArgs, screen: Screen) -> Result<(), Problem> {
+    let report = make(access, args)?;
     if args.json.json { output::print_json(&report) } else { output::print(&render(&report, screen)) }
 }
 
 /// # Errors
 /// As [`run`].
-pub fn make(args: &CreateArgs) -> Result<CreateReport, Problem> {
-    let request = request(args)?;
+pub fn make(access: &MemberAccess, args: &CreateArgs) -> Result<CreateReport, Problem> {
+    let request = request(access, args)?;
     let all = request.members.iter().flatten().chain(&request.spares);
     let states = all.map(create::inspect).collect::<Result<Vec<_>, _>>()?;
     let plan = create::plan(&request, &states)?;
@@ -94,7 +94,7 @@ pub fn make(args: &CreateArgs) -> Result<CreateReport, Problem> {
     Ok(report(args, &request, &plan))
 }
 
-fn request(args: &CreateArgs) -> Result<CreateRequest, Problem> {
+fn request(access: &MemberAccess, args: &CreateArgs) -> Result<CreateRequest, Problem> {
     let level: Level =
         args.level.parse().map_err(|error| usage(format!("--level {}: {error}", args.level)))?;
     let version: Version =
@@ -103,7 +103,7 @@ fn request(args: &CreateArgs) -> Result<CreateRequest, Problem> {
     let Some(slots) = args.members.len().checked_sub(spares).filter(|slots| *slots > 0) else {
         return Err(usage(format!("--spares {spares}: {} members are given in all", args.members.len())));
     };
-    let mut members = open(&args.members)?;
+    let mut members = open(access, &args.members)?;
     let spares = members.split_off(slots).into_iter().collect::<Option<Vec<_>>>();
     let spares = spares.ok_or_else(|| usage(format!("a spare cannot be `{MISSING}`")))?;
     Ok(CreateRequest {
@@ -129,9 +129,9 @@ fn usage(what: String) -> Problem {
 }
 
 /// `None` for members that are missing.
-fn open(names: &[String]) -> Result<Vec<Option<Member>>, Problem> {
+fn open(access: &MemberAccess, names: &[String]) -> Result<Vec<Option<Member>>, Problem> {
     let present: Vec<_> = names.iter().filter(|name| *name != MISSING).collect();
-    let mut opened = look_all(&present)?.into_iter();
+    let mut opened = access.look_all(&present)?.into_iter();
     if let Some(made_up) = opened.as_slice().iter().find(|member| member.is_made_up()) {
         return Err(Problem::new(
             Code::BadMember,

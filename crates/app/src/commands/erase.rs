@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use wattle_control::erase::{self, Trace};
-use wattle_control::members::{Claim, Member};
+use wattle_control::members::{Claim, Member, MemberAccess};
 use wattle_control::scan::MemberOrigin;
 use wattle_control::stack::Purpose;
 use wattle_control::undo::{self, CoveredWrite, Recorder, UndoSite};
@@ -44,8 +44,8 @@ struct TraceReport {
 
 /// # Errors
 /// A member is in use, or cannot be read, saved or written.
-pub fn run(args: &EraseArgs, screen: Screen) -> Result<(), Problem> {
-    let scan = members::look(&args.members, &args.force)?;
+pub fn run(access: &MemberAccess, args: &EraseArgs, screen: Screen) -> Result<(), Problem> {
+    let scan = members::look(access, &args.members, &args.force)?;
     if let Some(made_up) = scan.members.iter().find(|seen| seen.member.is_made_up()) {
         return Err(Problem::new(
             Code::BadMember,

@@ -31,38 +31,43 @@ mod why;
 use std::path::Path;
 use std::process::ExitCode;
 
-use wattle_control::{Problem, overlay};
+use wattle_control::Problem;
+use wattle_control::members::MemberAccess;
 
 use crate::cli::{Cli, CliCommand};
 use crate::output::text::printable;
 use crate::output::{self, Screen};
 
 /// Does what was asked and says how it ended.
-pub fn run(cli: Cli) -> ExitCode {
+pub fn run(cli: Cli, access: MemberAccess) -> ExitCode {
     let screen = Screen::new(&cli.look);
-    if let Some(Err(problem)) = cli.command.overlay().map(|dir| keep_writes_in(dir, screen)) {
-        return output::report(&problem, screen.style_err);
-    }
+    let access = match cli.command.overlay() {
+        None => access,
+        Some(dir) => match keep_writes_in(access, dir, screen) {
+            Ok(access) => access,
+            Err(problem) => return output::report(&problem, screen.style_err),
+        },
+    };
     let done = |result: Result<(), Problem>| result.map(|()| ExitCode::SUCCESS);
     let result = match cli.command {
-        CliCommand::Scan(args) => done(scan::run(&args, screen)),
-        CliCommand::Examine(args) => done(examine::run(&args, screen)),
-        CliCommand::Create(args) => done(create::run(&args, screen)),
-        CliCommand::Partition(args) => done(partition::run(&args, screen)),
-        CliCommand::Erase(args) => done(erase::run(&args, screen)),
-        CliCommand::Undo(args) => done(undo::run(&args, screen)),
-        CliCommand::Cat(args) => done(cat::run(&args)),
-        CliCommand::Copy(args) => done(copy::run(&args, screen)),
-        CliCommand::Rescue(args) => done(rescue::run(&args, screen)),
-        CliCommand::Ls(args) => done(files::ls::run(&args)),
-        CliCommand::Get(args) => done(files::get::run(&args)),
-        CliCommand::Serve(args) => serve::run(&args, screen),
+        CliCommand::Scan(args) => done(scan::run(&access, &args, screen)),
+        CliCommand::Examine(args) => done(examine::run(&access, &args, screen)),
+        CliCommand::Create(args) => done(create::run(&access, &args, screen)),
+        CliCommand::Partition(args) => done(partition::run(&access, &args, screen)),
+        CliCommand::Erase(args) => done(erase::run(&access, &args, screen)),
+        CliCommand::Undo(args) => done(undo::run(&access, &args, screen)),
+        CliCommand::Cat(args) => done(cat::run(&access, &args)),
+        CliCommand::Copy(args) => done(copy::run(&access, &args, screen)),
+        CliCommand::Rescue(args) => done(rescue::run(&access, &args, screen)),
+        CliCommand::Ls(args) => done(files::ls::run(&access, &args)),
+        CliCommand::Get(args) => done(files::get::run(&access, &args)),
+        CliCommand::Serve(args) => serve::run(&access, &args, screen),
         CliCommand::Mount(args) => mount::mount(&args),
         CliCommand::Umount(args) => done(mount::umount(&args)),
         CliCommand::Status(args) => status::run(&args, screen),
         CliCommand::Stop(args) => done(stop::run(&args)),
         CliCommand::Top(args) => done(top::run(&args, screen)),
-        CliCommand::Why(args) => done(why::run(&args, screen)),
+        CliCommand::Why(args) => done(why::run(&access, &args, screen)),
         CliCommand::Fail(args) => done(member::fail(&args)),
         CliCommand::Remove(args) => done(member::remove(&args)),
         CliCommand::Add(args) => done(member::add(&args)),
@@ -70,26 +75,27 @@ pub fn run(cli: Cli) -> ExitCode {
         CliCommand::Check(args) => scrub::check(&args),
         CliCommand::Repair(args) => scrub::repair(&args),
         CliCommand::Set(args) => done(set::run(&args)),
-        CliCommand::Pv(args) => done(lvm::pv(&args, screen)),
-        CliCommand::Vg(args) => done(lvm::vg(&args, screen)),
-        CliCommand::Lv(args) => done(lvm::lv(&args, screen)),
-        CliCommand::Audit(args) => audit::run(&args, screen),
-        CliCommand::Bench(args) => done(bench::run(&args, screen)),
-        CliCommand::Plan(args) => done(plan::run(&args, screen)),
+        CliCommand::Pv(args) => done(lvm::pv(&access, &args, screen)),
+        CliCommand::Vg(args) => done(lvm::vg(&access, &args, screen)),
+        CliCommand::Lv(args) => done(lvm::lv(&access, &args, screen)),
+        CliCommand::Audit(args) => audit::run(&access, &args, screen),
+        CliCommand::Bench(args) => done(bench::run(&access, &args, screen)),
+        CliCommand::Plan(args) => done(plan::run(&access, &args, screen)),
         CliCommand::Simulate(args) => done(simulate::run(&args, screen)),
         CliCommand::Explain(args) => done(explain::run(&args)),
     };
     result.unwrap_or_else(|problem| output::report(&problem, screen.style_err))
 }
 
-/// Has what is written to members kept in a directory, and says what is there already.
-fn keep_writes_in(dir: &Path, screen: Screen) -> Result<(), Problem> {
-    let kept = overlay::keep_writes_in(dir)?;
+/// The same access, but what is written to members is kept in a directory; says what is there
+/// already.
+fn keep_writes_in(access: MemberAccess, dir: &Path, screen: Screen) -> Result<MemberAccess, Problem> {
+    let (access, kept) = access.keep_writes_in(dir)?;
     let there = match kept.files {
         0 => "nothing was before".to_owned(),
         files => format!("from before there are {files} files, {}", screen.units.show(kept.bytes)),
     };
     let dir = printable(&dir.to_string_lossy());
     output::note(&format!("members are only read: what is written to them goes to {dir}; {there}"));
-    Ok(())
+    Ok(access)
 }

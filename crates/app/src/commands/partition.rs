@@ -3,7 +3,7 @@
 
 use serde::Serialize;
 use wattle_control::create::inspect;
-use wattle_control::members::{Claim, Member};
+use wattle_control::members::{Claim, Member, MemberAccess};
 use wattle_control::partition::{self, Part, PartitionPlan};
 use wattle_control::undo::{Recorder, UndoSite};
 use wattle_control::{Code, MemberError, MemberScan, Problem};
@@ -50,15 +50,15 @@ struct PartReport {
 
 /// # Errors
 /// Something is on a member, it is in use, a partition does not fit, or a write failed.
-pub fn run(args: &PartitionArgs, screen: Screen) -> Result<(), Problem> {
-    let report = make(args)?;
+pub fn run(access: &MemberAccess, args: &PartitionArgs, screen: Screen) -> Result<(), Problem> {
+    let report = make(access, args)?;
     if args.json.json { output::print_json(&report) } else { output::print(&render(&report, screen)) }
 }
 
 /// # Errors
 /// As [`run`].
-pub fn make(args: &PartitionArgs) -> Result<PartitionReport, Problem> {
-    let members = empty(&args.members)?;
+pub fn make(access: &MemberAccess, args: &PartitionArgs) -> Result<PartitionReport, Problem> {
+    let members = empty(access, &args.members)?;
     let parts: Vec<_> =
         args.parts.iter().map(|part| Part { number: part.number, range: part.range.clone() }).collect();
     let random = || random_uuid().map(|uuid| uuid.0);
@@ -97,8 +97,8 @@ pub fn make(args: &PartitionArgs) -> Result<PartitionReport, Problem> {
 }
 
 /// The members, on which nothing is.
-fn empty(names: &[String]) -> Result<Vec<Member>, Problem> {
-    let scan = members::look(names, &Force { checks: Vec::new() })?;
+fn empty(access: &MemberAccess, names: &[String]) -> Result<Vec<Member>, Problem> {
+    let scan = members::look(access, names, &Force { checks: Vec::new() })?;
     let mut members = Vec::new();
     for seen in scan.members {
         let name = &seen.member.name;

@@ -1,7 +1,7 @@
 //! `wattle rescue`: what an array was, why, and how to open it.
 
 use serde::Serialize;
-use wattle_control::members::look_all;
+use wattle_control::members::MemberAccess;
 use wattle_control::rescue::{Explanation, Findings, Restore, restore, search};
 use wattle_control::{Code, Member, Problem};
 use wattle_engine::geometry::layout_name;
@@ -44,11 +44,12 @@ struct FindingReport {
 /// # Errors
 /// A member cannot be read, nothing was found, it is not told from others, or the overlay cannot be
 /// written.
-pub fn run(args: &RescueArgs, screen: Screen) -> Result<(), Problem> {
-    if let Some(dir) = &args.to_overlay {
-        super::keep_writes_in(dir, screen)?;
-    }
-    let members = look_all(&args.members)?;
+pub fn run(access: &MemberAccess, args: &RescueArgs, screen: Screen) -> Result<(), Problem> {
+    let access = match &args.to_overlay {
+        Some(dir) => super::keep_writes_in(access.clone(), dir, screen)?,
+        None => access.clone(),
+    };
+    let members = access.look_all(&args.members)?;
     let findings = search(&members)?;
     let pick = match args.pick {
         Some(pick) => Some(pick),

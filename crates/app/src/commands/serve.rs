@@ -10,6 +10,7 @@ use std::path::Path;
 use std::process::{Command, ExitCode, ExitStatus};
 use std::rc::Rc;
 use std::time::Duration;
+use wattle_control::members::MemberAccess;
 
 use wattle_control::start::{self, Claimed, ClaimedMember};
 use wattle_control::undo::UndoSite;
@@ -43,9 +44,9 @@ const COMMAND_TIME_MAX: Duration = Duration::from_secs(10);
 /// # Errors
 /// No array can be served as asked, or one could not be recorded clean in the end. The exit status
 /// of `--run` is that of the command.
-pub fn run(args: &ServeArgs, screen: Screen) -> Result<ExitCode, Problem> {
+pub fn run(access: &MemberAccess, args: &ServeArgs, screen: Screen) -> Result<ExitCode, Problem> {
     settings::parse_all(&args.settings())?;
-    let found = patiently(|| find(args))?;
+    let found = patiently(|| find(access, args))?;
     let server = args.name.clone().unwrap_or_else(|| found.server_name());
     let dir = runtime_dir(args.runtime.runtime_dir.as_deref());
     let control = patiently(|| listen_for_commands(&dir, &server))?;
@@ -55,7 +56,7 @@ pub fn run(args: &ServeArgs, screen: Screen) -> Result<ExitCode, Problem> {
     let _ = wattle_rt::set_io_flusher();
     let engine = &args.engine;
     members::run(engine, CORES_MAX, async |core| {
-        serve(&core, args, Setup { server, found, control, endpoints }, screen).await
+        serve(&core, access, args, Setup { server, found, control, endpoints }, screen).await
     })
 }
 
@@ -124,18 +125,18 @@ fn pause(duration: Duration) {
     std::thread::sleep(duration);
 }
 
-fn find(args: &ServeArgs) -> Result<Found, Problem> {
+fn find(access: &MemberAccess, args: &ServeArgs) -> Result<Found, Problem> {
     if let Some(level) = &args.made_up.level {
         let name = args.name.as_deref().unwrap_or("array");
         let array = MadeUpArray::new(
             name,
-            members::look_made_up_all(&args.members)?,
+            members::look_made_up_all(access, &args.members)?,
             args.made_up.shape(level),
             args.read_only,
         )?;
         return Ok(Found::MadeUp(array));
     }
-    let scan = members::look_to_serve(&args.members, &args.force, args.degraded)?;
+    let scan = members::look_to_serve(access, &args.members, &args.force, args.degraded)?;
     let named: Result<Vec<_>, _> = args.volumes.iter().map(|name| scan.find(Some(name))).collect();
     match named {
         Ok(arrays) if !arrays.is_empty() => claim(&scan, &arrays, args.read_only),
@@ -144,7 +145,7 @@ fn find(args: &ServeArgs) -> Result<Found, Problem> {
         _ => {
             let policy = members::policy(&args.force, args.degraded);
             let engine = Engine { cores: Some(1), ..args.engine.clone() };
-            let looked = members::look_to_serve(&args.members, &args.force, args.degraded)?;
+            let looked = members::look_to_serve(access, &args.members, &args.force, args.degraded)?;
             match members::run(&engine, 1, async |core| {
                 layers::choose(&core, looked, policy, &args.volumes, &output::log()).await
             })? {
@@ -215,11 +216,19 @@ fn listen_for_clients(args: &ServeArgs, dir: &RuntimeDir, server: &str) -> Resul
     Ok(vec![patiently(|| prepare(&default, args.read_only, &output::log()))?])
 }
 
-async fn serve(core: &Core, args: &ServeArgs, setup: Setup, screen: Screen) -> Result<ExitCode, Problem> {
+async fn serve(
+    core: &Core,
+    access: &MemberAccess,
+    args: &ServeArgs,
+    setup: Setup,
+    screen: Screen,
+) -> Result<ExitCode, Problem> {
     let Setup { server, found, control, endpoints } = setup;
     let saving = saving(args);
-    let Started { served, offered, all, stack } = start(core, args, found, &endpoints, &saving).await?;
-    let serving = Rc::new(Serving::new(core, server, served, (offered, all), stack, (saving, output::log())));
+    let Started { served, offered, all, stack } =
+        start(core, access, args, found, &endpoints, &saving).await?;
+    let serving =
+        Rc::new(Serving::new(core, access, server, served, (offered, all), stack, (saving, output::log())));
     obey_signals(core, &serving).await;
     let control = control.map(|listener| {
         let serving = serving.clone();
@@ -264,6 +273,7 @@ fn saving(args: &ServeArgs) -> ServerSaving {
 
 async fn start(
     core: &Core,
+    access: &MemberAccess,
     args: &ServeArgs,
     found: Found,
     endpoints: &[Endpoint],
@@ -271,11 +281,11 @@ async fn start(
 ) -> Result<Started, Problem> {
     let state_dir = state_dir(args.state_dir.as_deref());
     let settings = args.settings();
-    let mut keeper = ArrayStarter::new(&state_dir, &settings, saving, &output::log());
+    let mut keeper = ArrayStarter::new(access, &state_dir, &settings, saving, &output::log());
     let ways = |name: &str, count| endpoints.iter().map(|endpoint| endpoint.way(name, count)).collect();
     let (served, stack) = match found {
         Found::Layers(layers) => {
-            let look = || members::look_to_serve(&args.members, &args.force, args.degraded);
+            let look = || members::look_to_serve(access, &args.members, &args.force, args.degraded);
             let how = (members::policy(&args.force, args.degraded), args.read_only);
             let (stack, volumes) = layers.start(core, look, how, &mut keeper).await?;
             let (count, logical) = (volumes.len(), stack.logical_volumes());

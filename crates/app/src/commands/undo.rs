@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use wattle_control::MemberId;
-use wattle_control::members::{Claim, Member, look_each};
+use wattle_control::members::{Claim, MemberAccess};
 use wattle_control::restore::{self, FoundTarget};
 use wattle_control::scan::scan_each;
 use wattle_control::stack::{Purpose, StackOptions};
@@ -86,12 +86,12 @@ struct MemberReport {
 
 /// # Errors
 /// The log cannot be used, a member is missing or in use, was written since, or cannot be written.
-pub fn run(args: &UndoArgs, screen: Screen) -> Result<(), Problem> {
+pub fn run(access: &MemberAccess, args: &UndoArgs, screen: Screen) -> Result<(), Problem> {
     let Some(path) = &args.log else { return list(args, screen) };
     let path = find_log(path, args)?;
     let log = undo::load(&path)?;
     let given = if args.members.is_empty() { &log.given } else { &args.members };
-    let (mut members, errors) = look_each(given)?;
+    let (mut members, errors) = access.look_each(given)?;
     members.retain(|member| !member.is_made_up());
     if members.is_empty()
         && let Some(error) = errors.into_iter().next()
@@ -112,7 +112,7 @@ pub fn run(args: &UndoArgs, screen: Screen) -> Result<(), Problem> {
         let _ = stack.close(&core).await;
         found
     })
-    .map_err(|problem| of_its_owner(problem, given))?;
+    .map_err(|problem| of_its_owner(access, problem, given))?;
     let mut written = Written::default();
     let all = forced.has(Check::WrittenSince);
     let restored = |found: &FoundTarget| {
@@ -121,7 +121,7 @@ pub fn run(args: &UndoArgs, screen: Screen) -> Result<(), Problem> {
     if !args.dry_run && found.iter().any(|found| restored(found) > 0) {
         let name = path.file_stem().unwrap_or_default().to_string_lossy();
         let what = format!("undo {}", name.split_once('-').map_or(&*name, |(_, what)| what));
-        written = write(args, &log, (&found, &sites), given, &what)?;
+        written = write(access, args, &log, (&found, &sites), given, &what)?;
     }
     let bytes = |sectors: u64| sectors.saturating_mul(SECTOR_BYTES as u64);
     let members = found.iter().zip(&names).map(|(found, name)| MemberReport {
@@ -153,10 +153,10 @@ pub fn run(args: &UndoArgs, screen: Screen) -> Result<(), Problem> {
 
 /// What is on a member in use is for its user to change, whatever else speaks against it;
 /// what lies on members is on all of them.
-fn of_its_owner(problem: Problem, given: &[String]) -> Problem {
-    let alone = problem.member.as_ref().filter(|name| Member::look(name).is_ok());
+fn of_its_owner(access: &MemberAccess, problem: Problem, given: &[String]) -> Problem {
+    let alone = problem.member.as_ref().filter(|name| access.look(name).is_ok());
     let members = alone.map_or(given, std::slice::from_ref);
-    let refused = |name: &String| Member::look(name).ok()?.claim(Claim::Write).err().map(Problem::from);
+    let refused = |name: &String| access.look(name).ok()?.claim(Claim::Write).err().map(Problem::from);
     let locked = |refused: &Problem| refused.code == Code::Locked;
     members.iter().find_map(|name| refused(name).filter(locked)).unwrap_or(problem)
 }
@@ -180,6 +180,7 @@ struct Written {
 
 /// Claims what was found and writes. Whatever is not as it was a moment ago is refused.
 fn write(
+    access: &MemberAccess,
     args: &UndoArgs,
     log: &UndoLog,
     (found, sites): (&[FoundTarget], &Sites),
@@ -187,7 +188,7 @@ fn write(
     what: &str,
 ) -> Result<Written, Problem> {
     let forced = members::forced(&args.force);
-    let scan = scan_each(look_each(given)?.0, forced);
+    let scan = scan_each(access.look_each(given)?.0, forced);
     members::run(&args.engine, CORES_MAX, async |core| {
         let options = StackOptions {
             policy: Policy::from(forced),

@@ -3,6 +3,7 @@
 
 use serde::Serialize;
 use wattle_control::Problem;
+use wattle_control::members::MemberAccess;
 use wattle_server::protocol::SCHEMA_VERSION;
 use wattle_server::protocol::why::{DecisionReport, WhyReport};
 use wattle_server::socket::client;
@@ -23,7 +24,7 @@ struct Report {
 
 /// # Errors
 /// No such array is served, and no such member is there.
-pub fn run(args: &WhyArgs, screen: Screen) -> Result<(), Problem> {
+pub fn run(access: &MemberAccess, args: &WhyArgs, screen: Screen) -> Result<(), Problem> {
     if args.slow {
         return slow(args, screen);
     }
@@ -33,7 +34,7 @@ pub fn run(args: &WhyArgs, screen: Screen) -> Result<(), Problem> {
     let arrays = match served(args)? {
         Some(report) => vec![report],
         None => {
-            let (scan, unopened) = members::look_each(&args.targets, &args.force)?;
+            let (scan, unopened) = members::look_each(access, &args.targets, &args.force)?;
             for problem in unopened {
                 output::report(&problem, screen.style_err);
             }

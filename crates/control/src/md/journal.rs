@@ -216,6 +216,7 @@ fn read_block(member: &Member, data_offset_sectors: u64, sector: u64) -> Option<
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::members::MemberAccess;
     use wattle_engine::geometry::{Level, Params};
 
     const RING_SECTORS: u64 = 12 * BLOCK_SECTORS;
@@ -259,7 +260,7 @@ mod tests {
     }
 
     fn drive(size_bytes: u64, blocks: &[(u64, Vec<u8>)]) -> Member {
-        let member = Member::look(&format!("mem:{size_bytes}")).unwrap();
+        let member = MemberAccess::local().look(&format!("mem:{size_bytes}")).unwrap();
         for (sector, bytes) in blocks {
             member.device.write_blocking(sector * 512, bytes).unwrap();
         }

@@ -4,8 +4,10 @@
 //! A member is opened once to be looked at, read-only and without a lock, and a second time by
 //! [`Member::claim`] when it is about to be used: with a lock against a second owner, and for
 //! writing only if the array will be written. Invariant: what is not going to be written is never
-//! open for writing. With [`crate::overlay`] nothing is.
+//! open for writing. With [`crate::overlay`] nothing is. How members are opened is a value that the
+//! process makes once ([`MemberAccess`]).
 
+mod access;
 mod error;
 
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -16,10 +18,10 @@ use std::sync::{Arc, OnceLock};
 use wattle_format::partition::{self, PartitionTable};
 use wattle_rt::{Device, OpenError, OpenOptions};
 
+pub use self::access::{MemberAccess, OpenRemote};
 pub use self::error::MemberError;
 pub use crate::claim::Claim;
-use crate::overlay;
-use crate::problem::Problem;
+use crate::overlay::Overlays;
 use crate::size::parse_size;
 
 /// Where a member is.
@@ -41,24 +43,12 @@ pub enum MemberAddress {
     /// [`Member::made_up`].
     Model,
     /// `nbd://HOST/EXPORT`, `nbd+unix:///EXPORT?socket=PATH`: a drive across a network, opened by
-    /// the function given to [`open_remotes_with`].
+    /// what [`MemberAccess::with_remotes`] was given.
     Remote,
     /// A partition of another member ([`Member::part`]).
     Part,
     /// What lies on other members: an array, a logical volume ([`Member::layer`]).
     Layer,
-}
-
-/// Opens a drive across a network by its URI. The same drive is the same device each time, as long
-/// as it is there.
-pub type OpenRemote = fn(&str) -> Result<Device, Problem>;
-
-static REMOTES: OnceLock<OpenRemote> = OnceLock::new();
-
-/// Sets what opens drives across a network: nothing here speaks such a protocol. The first one
-/// counts.
-pub fn open_remotes_with(open: OpenRemote) {
-    REMOTES.get_or_init(|| open);
 }
 
 impl FromStr for MemberAddress {
@@ -89,9 +79,9 @@ impl FromStr for MemberAddress {
 }
 
 impl MemberAddress {
-    /// Whether what is written to it is kept elsewhere.
-    fn is_overlaid(&self) -> bool {
-        overlay::is_on() && matches!(self, Self::Path(_) | Self::Remote)
+    /// Whether an overlay can keep what is written to it.
+    fn is_lasting(&self) -> bool {
+        matches!(self, Self::Path(_) | Self::Remote)
     }
 
     /// When it was last written, as far as a file says: seconds since 1970 and nanoseconds.
@@ -130,6 +120,8 @@ pub struct Member {
     below: Device,
     identity: Identity,
     part: Option<Part>,
+    /// Where what is written to it is kept instead.
+    overlays: Option<Arc<Overlays>>,
 }
 
 /// Which part of what.
@@ -162,73 +154,6 @@ impl Whole {
 }
 
 impl Member {
-    /// Opens a member to look at it: read-only, without a lock. Made-up drives can be written at
-    /// once.
-    ///
-    /// # Errors
-    /// [`MemberError`], naming the member.
-    pub fn look(name: &str) -> Result<Self, MemberError> {
-        Self::look_beside(name, &[])
-    }
-
-    /// The same beside other members: partitions of one drive are parts of the same, which is
-    /// locked once.
-    fn look_beside(name: &str, others: &[Member]) -> Result<Self, MemberError> {
-        match named_partition(name) {
-            Some((whole, number)) => Self::look_partition(name, whole, number, others),
-            None => Self::look_whole(name),
-        }
-    }
-
-    fn look_partition(name: &str, whole: &str, number: u32, others: &[Member]) -> Result<Self, MemberError> {
-        let parts = others.iter().filter_map(|other| other.part.as_ref());
-        let known = parts.map(|part| &part.whole).find(|known| known.member.is_at(Path::new(whole))).cloned();
-        let shared = match known {
-            Some(known) => known,
-            None => Whole::new(Self::look_whole(whole)?),
-        };
-        let table = partitions_of(&shared.member);
-        let found = table.iter().flat_map(|table| &table.partitions).find(|part| part.number == number);
-        let Some(found) = found.filter(|part| part.is_usable()) else {
-            return Err(MemberError::NoPartition { name: name.to_owned(), whole: whole.to_owned() });
-        };
-        Self::part(&shared, name.to_owned(), found.start_sectors, found.len_sectors)
-    }
-
-    fn look_whole(name: &str) -> Result<Self, MemberError> {
-        let address: MemberAddress = name.parse()?;
-        let (below, identity) = match &address {
-            MemberAddress::Mem { size_bytes } => {
-                (Device::mem(not_empty(name, *size_bytes)?), Identity::MadeUp)
-            }
-            MemberAddress::Null { size_bytes } => {
-                (Device::null(not_empty(name, *size_bytes)?), Identity::MadeUp)
-            }
-            MemberAddress::Model | MemberAddress::Part | MemberAddress::Layer => {
-                return Err(MemberError::OnlyMadeUp { name: name.to_owned() });
-            }
-            MemberAddress::Remote => {
-                let Some(open) = REMOTES.get() else {
-                    return Err(MemberError::NotSupportedYet { name: name.to_owned(), scheme: "nbd://" });
-                };
-                let opened = open(name);
-                let device = opened.map_err(|problem| MemberError::Remote { problem: Box::new(problem) })?;
-                (device, Identity::Remote)
-            }
-            MemberAddress::Path(path) => {
-                let device = open(name, path, OpenOptions::default())?;
-                let metadata = std::fs::metadata(path).map_err(|_| open_error(name, OpenError::NotFound))?;
-                (device, identity_of(&metadata))
-            }
-        };
-        let device = match address.is_overlaid() {
-            true => overlay::look(name, &below, address.modified())
-                .map_err(|source| MemberError::overlaid(name, &source))?,
-            false => below.clone(),
-        };
-        Ok(Self { name: name.to_owned(), address, device, below, identity, part: None })
-    }
-
     /// A part of a member, a partition for instance: so many sectors from `start_sectors` on.
     ///
     /// # Errors
@@ -255,14 +180,22 @@ impl Member {
     #[must_use]
     pub fn layer(name: impl Into<String>, device: Device) -> Self {
         let (name, below) = (name.into(), device.clone());
-        Self { name, address: MemberAddress::Layer, device, below, identity: Identity::Layer, part: None }
+        Self {
+            name,
+            address: MemberAddress::Layer,
+            device,
+            below,
+            identity: Identity::Layer,
+            part: None,
+            overlays: None,
+        }
     }
 
     /// A made-up drive that is open already.
     #[must_use]
     pub fn made_up(name: &str, device: Device) -> Self {
         let (address, identity, below) = (MemberAddress::Model, Identity::MadeUp, device.clone());
-        Self { name: name.to_owned(), address, device, below, identity, part: None }
+        Self { name: name.to_owned(), address, device, below, identity, part: None, overlays: None }
     }
 
     /// Opens the member again to use it, with a lock, and checks that it is still the same.
@@ -284,14 +217,15 @@ impl Member {
             let device = device.map_err(|_| MemberError::Changed { name: self.name.clone() })?;
             return Ok(Self { device, ..self.clone() });
         }
-        let overlaid = self.address.is_overlaid();
         let below = match &self.address {
             // What is written goes elsewhere.
-            MemberAddress::Path(path) => self.open_again(path, if overlaid { Claim::Read } else { claim })?,
+            MemberAddress::Path(path) => {
+                self.open_again(path, if self.overlays.is_some() { Claim::Read } else { claim })?
+            }
             _ => self.below.clone(),
         };
-        if overlaid {
-            let device = overlay::claim(&self.name, &below, self.address.modified(), claim);
+        if let Some(overlays) = &self.overlays {
+            let device = overlays.claim(&self.name, &below, self.address.modified(), claim);
             let device = device.map_err(|source| MemberError::overlaid(&self.name, &source))?;
             return Ok(Self { device, below, ..self.clone() });
         }
@@ -340,6 +274,15 @@ impl Member {
         self.identity == Identity::MadeUp
     }
 
+    /// Whether what is written to it goes to an overlay, and the member itself stays as it is.
+    #[must_use]
+    pub fn is_overlaid(&self) -> bool {
+        match &self.part {
+            Some(part) => part.whole.member.is_overlaid(),
+            None => self.overlays.is_some(),
+        }
+    }
+
     /// Whether `path` leads to it, by whatever name, or to the drive it is a part of.
     #[must_use]
     pub fn is_at(&self, path: &Path) -> bool {
@@ -381,39 +324,6 @@ impl Member {
             && self.device.same(&self.below)
             && self.device.is_unallocated()
     }
-}
-
-/// Opens members to look at them, in the order given.
-///
-/// # Errors
-/// The first member that cannot be opened or is given twice.
-pub fn look_all<S: AsRef<str>>(names: &[S]) -> Result<Vec<Member>, MemberError> {
-    let (members, errors) = look_each(names)?;
-    errors.into_iter().next().map_or(Ok(members), Err)
-}
-
-/// Opens those members that can be opened, in the order given; and why the others cannot. Of a dead
-/// machine's drives some are often dead too, and the others are what matters.
-///
-/// # Errors
-/// One is given twice.
-pub fn look_each<S: AsRef<str>>(names: &[S]) -> Result<(Vec<Member>, Vec<MemberError>), MemberError> {
-    let mut members: Vec<Member> = Vec::with_capacity(names.len());
-    let mut errors = Vec::new();
-    for name in names {
-        let member = match Member::look_beside(name.as_ref(), &members) {
-            Ok(member) => member,
-            Err(error) => {
-                errors.push(error);
-                continue;
-            }
-        };
-        if let Some(first) = members.iter().find(|other| member.shares_with(other)) {
-            return Err(MemberError::GivenTwice { name: member.name, first: first.name.clone() });
-        }
-        members.push(member);
-    }
-    Ok((members, errors))
 }
 
 /// The drive and the number in `DRIVE:pN`, as `scan` names partitions, unless there is a file of

@@ -1,17 +1,16 @@
 //! Members that stay as they are: whatever is written to one goes to a sparse file of its own in a
-//! directory ([`keep_writes_in`]), and is there again when the member is used with that directory
+//! directory ([`MemberAccess::keep_writes_in`](crate::members::MemberAccess::keep_writes_in)), and is there again when the member is used with that directory
 //! the next time.
 //!
-//! Invariant: once the directory was named, no file, device or remote drive is opened for writing
-//! as a member by this process.
+//! Invariant: no file, device or remote drive that is looked at with overlays is opened for writing.
 
 mod device;
 
+use std::fmt;
 use std::fs::File;
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
 
 use thiserror::Error;
 use wattle_format::overlay::{
@@ -30,12 +29,16 @@ const SECTOR_BYTES: u64 = 512;
 const SUFFIX: &str = ".overlay";
 
 /// Where writes go.
-struct Overlays {
+pub(crate) struct Overlays {
     dir: PathBuf,
     core: CoreHandle,
 }
 
-static OVERLAYS: OnceLock<Overlays> = OnceLock::new();
+impl fmt::Debug for Overlays {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Overlays").field("dir", &self.dir).finish_non_exhaustive()
+    }
+}
 
 /// What is in a directory of overlays.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -44,34 +47,6 @@ pub struct OverlayFiles {
     pub files: usize,
     /// What they take, in bytes: what was written, and a little.
     pub bytes: u64,
-}
-
-/// From now on whatever is written to members goes to files in `dir`, which is made if it is not
-/// there. The first one counts.
-///
-/// # Errors
-/// It is no directory and cannot be made, or there is no thread to serve from.
-pub fn keep_writes_in(dir: &Path) -> Result<OverlayFiles, Problem> {
-    let failed = |error: &dyn std::fmt::Display| {
-        Problem::new(
-            Code::OverlayFailed,
-            format!("--overlay {}: {error}", dir.display()),
-            "what is written to members is to be kept in a directory",
-            "name a directory of yours, on a file system with room for what is going to be written",
-        )
-    };
-    std::fs::create_dir_all(dir).map_err(|error| failed(&error))?;
-    let mut kept = OverlayFiles::default();
-    for entry in std::fs::read_dir(dir).map_err(|error| failed(&error))? {
-        let entry = entry.map_err(|error| failed(&error))?;
-        if entry.file_name().to_string_lossy().ends_with(SUFFIX) {
-            kept.files += 1;
-            kept.bytes += entry.metadata().map_or(0, |metadata| metadata.blocks() * SECTOR_BYTES);
-        }
-    }
-    let core = beside().map_err(|error: BackendError| failed(&error))?;
-    let _ = OVERLAYS.set(Overlays { dir: dir.to_owned(), core });
-    Ok(kept)
 }
 
 /// Why a member cannot be used with its overlay.
@@ -178,66 +153,95 @@ impl OverlayError {
     }
 }
 
-/// The member called `name`, open as `below`, for looking at it: with what was written before, if
-/// anything was.
-pub(crate) fn look(name: &str, below: &Device, modified: Option<(i64, u32)>) -> Result<Device, OverlayError> {
-    open(name, below, modified, None)
-}
+impl Overlays {
+    /// Overlays in `dir`, which is made if it is not there; and what is in it already.
+    ///
+    /// # Errors
+    /// It is no directory and cannot be made, or there is no thread to serve from.
+    pub(crate) fn open(dir: &Path) -> Result<(Self, OverlayFiles), Problem> {
+        let failed = |error: &dyn std::fmt::Display| {
+            Problem::new(
+                Code::OverlayFailed,
+                format!("--overlay {}: {error}", dir.display()),
+                "what is written to members is to be kept in a directory",
+                "name a directory of yours, on a file system with room for what is going to be written",
+            )
+        };
+        std::fs::create_dir_all(dir).map_err(|error| failed(&error))?;
+        let mut kept = OverlayFiles::default();
+        for entry in std::fs::read_dir(dir).map_err(|error| failed(&error))? {
+            let entry = entry.map_err(|error| failed(&error))?;
+            if entry.file_name().to_string_lossy().ends_with(SUFFIX) {
+                kept.files += 1;
+                kept.bytes += entry.metadata().map_or(0, |metadata| metadata.blocks() * SECTOR_BYTES);
+            }
+        }
+        let core = beside().map_err(|error: BackendError| failed(&error))?;
+        Ok((Self { dir: dir.to_owned(), core }, kept))
+    }
 
-/// The same for using it, with a lock on the overlay: its file is made if it is to be written.
-pub(crate) fn claim(
-    name: &str,
-    below: &Device,
-    modified: Option<(i64, u32)>,
-    claim: Claim,
-) -> Result<Device, OverlayError> {
-    open(name, below, modified, Some(claim))
-}
+    /// The member called `name`, open as `below`, for looking at it: with what was written before, if
+    /// anything was.
+    pub(crate) fn look(
+        &self,
+        name: &str,
+        below: &Device,
+        modified: Option<(i64, u32)>,
+    ) -> Result<Device, OverlayError> {
+        self.device(name, below, modified, None)
+    }
 
-/// Whether members are overlaid.
-pub(crate) fn is_on() -> bool {
-    OVERLAYS.get().is_some()
-}
+    /// The same for using it, with a lock on the overlay: its file is made if it is to be written.
+    pub(crate) fn claim(
+        &self,
+        name: &str,
+        below: &Device,
+        modified: Option<(i64, u32)>,
+        claim: Claim,
+    ) -> Result<Device, OverlayError> {
+        self.device(name, below, modified, Some(claim))
+    }
 
-fn open(
-    name: &str,
-    below: &Device,
-    modified: Option<(i64, u32)>,
-    claim: Option<Claim>,
-) -> Result<Device, OverlayError> {
-    let Some(overlays) = OVERLAYS.get() else { return Ok(below.clone()) };
-    let file = overlays.dir.join(file_name(name));
-    let path = file.display().to_string();
-    let layout = OverlayLayout { sectors: below.size_bytes() / SECTOR_BYTES };
-    let options = claim.map_or_else(OpenOptions::default, Claim::options);
-    let mut header = None;
-    let mut of_member = || header.get_or_insert_with(|| describe(name, below, modified)).clone();
-    if claim == Some(Claim::Write) {
-        make(&file, layout, &mut of_member)
-            .map_err(|error| OverlayError::Make { path: path.clone(), reason: error.to_string() })?;
+    fn device(
+        &self,
+        name: &str,
+        below: &Device,
+        modified: Option<(i64, u32)>,
+        claim: Option<Claim>,
+    ) -> Result<Device, OverlayError> {
+        let file = self.dir.join(file_name(name));
+        let path = file.display().to_string();
+        let layout = OverlayLayout { sectors: below.size_bytes() / SECTOR_BYTES };
+        let options = claim.map_or_else(OpenOptions::default, Claim::options);
+        let mut header = None;
+        let mut of_member = || header.get_or_insert_with(|| describe(name, below, modified)).clone();
+        if claim == Some(Claim::Write) {
+            make(&file, layout, &mut of_member)
+                .map_err(|error| OverlayError::Make { path: path.clone(), reason: error.to_string() })?;
+        }
+        let opened = match Device::open(&file, options) {
+            Err(OpenError::NotFound) => return Ok(below.clone()),
+            Err(source) => return Err(OverlayError::Open { path, source }),
+            Ok(opened) => opened,
+        };
+        let mut bytes = vec![0; PAGE_BYTES as usize];
+        if opened.size_bytes() < PAGE_BYTES {
+            return Err(OverlayError::Header { path, source: OverlayHeaderError::Magic });
+        }
+        let read = opened.read_blocking(0, &mut bytes);
+        read.map_err(|source| OverlayError::Read { path: path.clone(), source })?;
+        let found =
+            Header::decode(&bytes).map_err(|source| OverlayError::Header { path: path.clone(), source })?;
+        if let Err(source) = found.check(&of_member()) {
+            return Err(OverlayError::Other { path, name: found.name, source });
+        }
+        if opened.size_bytes() < layout.file_bytes() {
+            return Err(OverlayError::Short { path });
+        }
+        let (named, below) = (name.to_owned(), below.clone());
+        let served = self.core.call_blocking(async move |core| device::device(&core, &named, below, opened));
+        served.map_err(|source| OverlayError::Core { path, source })
     }
-    let opened = match Device::open(&file, options) {
-        Err(OpenError::NotFound) => return Ok(below.clone()),
-        Err(source) => return Err(OverlayError::Open { path, source }),
-        Ok(opened) => opened,
-    };
-    let mut bytes = vec![0; PAGE_BYTES as usize];
-    if opened.size_bytes() < PAGE_BYTES {
-        return Err(OverlayError::Header { path, source: OverlayHeaderError::Magic });
-    }
-    let read = opened.read_blocking(0, &mut bytes);
-    read.map_err(|source| OverlayError::Read { path: path.clone(), source })?;
-    let found =
-        Header::decode(&bytes).map_err(|source| OverlayError::Header { path: path.clone(), source })?;
-    if let Err(source) = found.check(&of_member()) {
-        return Err(OverlayError::Other { path, name: found.name, source });
-    }
-    if opened.size_bytes() < layout.file_bytes() {
-        return Err(OverlayError::Short { path });
-    }
-    let (named, below) = (name.to_owned(), below.clone());
-    let served = overlays.core.call_blocking(async move |core| device(&core, &named, below, opened));
-    served.map_err(|source| OverlayError::Core { path, source })
 }
 
 /// What the file of a member is called.

@@ -5,6 +5,7 @@ use std::os::unix::fs::FileExt;
 
 use wattle_control::Check;
 use wattle_control::admit::WantedSeat;
+use wattle_control::members::MemberAccess;
 use wattle_control::running::Newcomer;
 use wattle_rt::{DriveConfig, SimWorld, WorldConfig};
 
@@ -205,7 +206,8 @@ fn a_member_that_comes_back_to_an_array_that_breaks_is_not_written_on() {
     let (back, gone) = (devices[0].clone(), world.drive(&devices[1]));
     let control = world.drive(&back);
     let outcome = world.run(async move |core: Core| {
-        let array = RunningArray::new(&core, "t", claimed.launch(&core).await.unwrap());
+        let array =
+            RunningArray::new(&core, &MemberAccess::local(), "t", claimed.launch(&core).await.unwrap());
         // A file system, at the start of the first slot.
         let mut bytes = vec![0; 8192];
         bytes[1024 + 56..1024 + 58].copy_from_slice(&[0x53, 0xef]);

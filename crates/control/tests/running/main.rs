@@ -12,7 +12,7 @@ use std::time::Duration;
 use real::{files, looked, on_a_core, request, run};
 use wattle_control::create::{Consistency, CreateRequest};
 use wattle_control::events::ArrayEvent;
-use wattle_control::members::look_all;
+use wattle_control::members::MemberAccess;
 use wattle_control::running::RunningArray;
 use wattle_control::scan::scan;
 use wattle_control::spares::keep;
@@ -27,7 +27,7 @@ const SIZE: u64 = 8 << 20;
 const UUID: Uuid = Uuid(*b"a device's own  ");
 
 fn create(level: Level, version: Version, consistency: Consistency, members: &[String], spares: &[String]) {
-    let spares = if spares.is_empty() { Vec::new() } else { look_all(spares).unwrap() };
+    let spares = if spares.is_empty() { Vec::new() } else { MemberAccess::local().look_all(spares).unwrap() };
     let request = CreateRequest { version, consistency, spares, ..request(level, looked(members)) };
     real::create(&request).unwrap();
 }
@@ -66,9 +66,10 @@ fn read_without(names: &[String], without: &[usize]) -> Vec<u8> {
     let names: Vec<_> =
         (0..names.len()).filter(|ix| !without.contains(ix)).map(|ix| names[ix].clone()).collect();
     on_a_core(async move |core| {
-        let found = scan(look_all(&names).unwrap(), Forced::default()).unwrap();
+        let found = scan(MemberAccess::local().look_all(&names).unwrap(), Forced::default()).unwrap();
         let claimed = start::claim(&found, found.find(None).unwrap(), true).unwrap();
-        let array = RunningArray::new(&core, "t", claimed.launch(&core).await.unwrap());
+        let array =
+            RunningArray::new(&core, &MemberAccess::local(), "t", claimed.launch(&core).await.unwrap());
         let bytes = read(&core, &array).await;
         array.handle().stop(&core).await.unwrap();
         bytes
@@ -422,7 +423,8 @@ mod crashes {
     /// A life: writes, a member that fails, a spare that takes its slot, a replacement, a removal.
     /// `told` is what was written for certain, and whether more was under way.
     async fn life(core: Core, claimed: Claimed, blank: Device, told: Arc<Mutex<(u8, u8)>>, old: bool) {
-        let array = RunningArray::new(&core, "t", claimed.launch(&core).await.unwrap());
+        let array =
+            RunningArray::new(&core, &MemberAccess::local(), "t", claimed.launch(&core).await.unwrap());
         core.spawn(keep(array.clone()));
         let volume = array.handle().volume().open(&core).unwrap();
         let put = async |seed: u8| {
@@ -612,7 +614,8 @@ mod crashes {
         assert!(superblock_of(&world).features().contains(Features::BAD_BLOCKS));
         let claimed = found(&world, &devices, Version::V12).unwrap();
         let run = world.run(async move |core: Core| {
-            let array = RunningArray::new(&core, "t", claimed.launch(&core).await.unwrap());
+            let array =
+                RunningArray::new(&core, &MemberAccess::local(), "t", claimed.launch(&core).await.unwrap());
             let before = array.handle().status(&core).await.members[1].bad_sectors;
             let left = array.clear_bad_blocks("1").await.unwrap();
             let again = array.clear_bad_blocks("1").await.unwrap();

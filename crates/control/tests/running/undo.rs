@@ -6,6 +6,7 @@ use std::path::Path;
 
 use wattle_control::Check;
 use wattle_control::admit::WantedSeat;
+use wattle_control::members::MemberAccess;
 use wattle_control::restore::compare;
 use wattle_control::running::{Newcomer, Terms};
 use wattle_control::undo::{Recorder, UndoSite, carry_out, list};
@@ -29,7 +30,7 @@ fn recorder(dir: &Path) -> Recorder {
 
 /// Fails a member and takes another drive, on which something is, in its place or beside it.
 async fn join(core: Core, array: start::Claimed, new: Device, place: WantedSeat, recorder: Recorder) {
-    let array = RunningArray::new(&core, "t", array.launch(&core).await.unwrap());
+    let array = RunningArray::new(&core, &MemberAccess::local(), "t", array.launch(&core).await.unwrap());
     write(&core, &array, &[7; 64 << 10]).await;
     if place == WantedSeat::Any {
         array.fail("1").await.unwrap();
@@ -100,7 +101,8 @@ fn a_device_does_not_join_without_the_log_that_was_asked_for() {
     std::fs::write(dir.path().join("undo"), "no directory").unwrap();
     let (recorder, control) = (recorder(dir.path()), world.drive(&new));
     let outcome = world.run(async move |core: Core| {
-        let array = RunningArray::new(&core, "t", claimed.launch(&core).await.unwrap());
+        let array =
+            RunningArray::new(&core, &MemberAccess::local(), "t", claimed.launch(&core).await.unwrap());
         array.fail("1").await.unwrap();
         let newcomer = Newcomer::look(&core, "new", new, UUID).await.unwrap();
         control.record_writes();

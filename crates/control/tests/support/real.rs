@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use tempfile::TempDir;
 use wattle_control::create::{Consistency, CreatePlan, CreateRequest, inspect, plan};
-use wattle_control::members::look_all;
+use wattle_control::members::MemberAccess;
 use wattle_control::running::RunningArray;
 use wattle_control::scan::scan;
 use wattle_control::{Forced, Member, Problem, start};
@@ -51,7 +51,7 @@ pub fn request(level: Level, members: Vec<Option<Member>>) -> CreateRequest {
 }
 
 pub fn looked(names: &[String]) -> Vec<Option<Member>> {
-    look_all(names).unwrap().into_iter().map(Some).collect()
+    MemberAccess::local().look_all(names).unwrap().into_iter().map(Some).collect()
 }
 
 pub fn create(request: &CreateRequest) -> Result<CreatePlan, Problem> {
@@ -63,8 +63,8 @@ pub fn create(request: &CreateRequest) -> Result<CreatePlan, Problem> {
 }
 
 pub async fn run(core: &Core, names: &[String]) -> Rc<RunningArray> {
-    let found = scan(look_all(names).unwrap(), Forced::default()).unwrap();
+    let found = scan(MemberAccess::local().look_all(names).unwrap(), Forced::default()).unwrap();
     let claimed = start::claim(&found, found.find(None).unwrap(), false).unwrap();
     drop(found);
-    RunningArray::new(core, "t", claimed.launch(core).await.unwrap())
+    RunningArray::new(core, &MemberAccess::local(), "t", claimed.launch(core).await.unwrap())
 }

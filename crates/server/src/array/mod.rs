@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use wattle_control::commit::MdMetadata;
 use wattle_control::events::{self as array, Covered, Observed, action_word};
+use wattle_control::members::MemberAccess;
 use wattle_control::running::RunningArray;
 use wattle_control::spares::keep;
 use wattle_control::start::Started;
@@ -92,6 +93,7 @@ impl Served {
     /// it needs is done by itself.
     pub async fn of_started(
         core: &Core,
+        access: &MemberAccess,
         facts: ServedFacts,
         started: Started,
         exports: Vec<String>,
@@ -100,7 +102,7 @@ impl Served {
     ) -> Rc<Self> {
         let (handle, books) = (started.handle.clone(), started.books.clone());
         let replayed = started.replayed;
-        let running = RunningArray::new(core, &facts.name, started);
+        let running = RunningArray::new(core, access, &facts.name, started);
         let kept = Kept { running: running.clone(), books, told: Cell::new(0) };
         let served = Self::start(core, facts, handle, Some(kept), exports, history, log).await;
         if let Some(pieces) = replayed {

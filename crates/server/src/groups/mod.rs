@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 use wattle_control::MemberId;
 use wattle_control::lvm::plan::From;
-use wattle_control::members::look_all;
+use wattle_control::members::MemberAccess;
 use wattle_control::scan::MemberOrigin;
 use wattle_control::undo::{Recorder, UndoSite};
 use wattle_control::units::Units;
@@ -105,11 +105,12 @@ impl What {
 pub async fn obey(
     core: &Core,
     stack: &mut Stack,
+    access: &MemberAccess,
     (order, backups): (&Order, Option<&Path>),
     undo: impl FnOnce(&str, &[String]) -> Result<Option<Recorder>, Problem>,
     free: impl AsyncFnOnce(&[Id]) -> Result<(), Problem>,
 ) -> Result<ChangeReport, Problem> {
-    let added = add_drives(core, stack, &order.what).await?;
+    let added = add_drives(core, stack, access, &order.what).await?;
     let done = carry_out(core, stack, (order, backups), undo, free).await;
     // Drives that did not become physical volumes are released.
     for drive in added.into_iter().rev() {
@@ -119,11 +120,16 @@ pub async fn obey(
 }
 
 /// Opens what is to become a physical volume and is not there yet.
-async fn add_drives(core: &Core, stack: &mut Stack, what: &What) -> Result<Vec<MemberId>, Problem> {
+async fn add_drives(
+    core: &Core,
+    stack: &mut Stack,
+    access: &MemberAccess,
+    what: &What,
+) -> Result<Vec<MemberId>, Problem> {
     let What::GroupExtend { devices, .. } = what else { return Ok(Vec::new()) };
     let known: Vec<_> = stack.volumes().into_iter().map(|volume| volume.name).collect();
     let new: Vec<_> = devices.iter().filter(|name| !known.contains(name)).cloned().collect();
-    stack.add_drives(core, look_all(&new)?).await
+    stack.add_drives(core, access.look_all(&new)?).await
 }
 
 async fn carry_out(

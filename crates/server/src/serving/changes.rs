@@ -31,7 +31,8 @@ impl Serving {
         let backups = self.saving.backups();
         let undo =
             |action: &str, given: &[String]| self.saving.recorder(Some(&order.undo), now, action, given);
-        let done = groups::obey(&self.core, &mut stack, (order, backups.as_deref()), undo, free).await;
+        let done =
+            groups::obey(&self.core, &mut stack, &self.access, (order, backups.as_deref()), undo, free).await;
         let told = self.offer_what_runs(&stack, &hidden, done.is_ok()).await;
         self.groups.replace(groups_of(&stack));
         self.stack.replace(Some(stack));

@@ -8,6 +8,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use wattle_control::MemberId;
+use wattle_control::members::MemberAccess;
 use wattle_control::scan::MemberOrigin;
 use wattle_control::stack::{NamedVolume, Plain, Purpose, StackOptions, Starter, WantedLayers};
 use wattle_control::start::{Claimed, ClaimedMember};
@@ -113,6 +114,7 @@ fn on_drives(stack: &Stack, array: usize) -> bool {
 
 /// Starts arrays so that they are looked after.
 pub struct ArrayStarter<'a> {
+    access: &'a MemberAccess,
     state_dir: &'a StateDir,
     settings: &'a [String],
     saving: &'a ServerSaving,
@@ -126,12 +128,13 @@ pub struct ArrayStarter<'a> {
 impl<'a> ArrayStarter<'a> {
     /// With these settings for each array.
     pub fn new(
+        access: &'a MemberAccess,
         state_dir: &'a StateDir,
         settings: &'a [String],
         saving: &'a ServerSaving,
         log: &ServerLog,
     ) -> Self {
-        Self { state_dir, settings, saving, log: log.clone(), served: Vec::new(), begun: 0 }
+        Self { access, state_dir, settings, saving, log: log.clone(), served: Vec::new(), begun: 0 }
     }
 
     /// Starts an array and looks after it. `site` says what its members are, for an undo log.
@@ -153,7 +156,7 @@ impl<'a> ArrayStarter<'a> {
         self.begun += 1;
         self.saving.save_start(core, &claimed, site).await?;
         let started = claimed.launch(core).await?;
-        let served = Served::of_started(core, facts, started, exports, history, &self.log).await;
+        let served = Served::of_started(core, self.access, facts, started, exports, history, &self.log).await;
         for (key, value) in settings::parse_all(self.settings)? {
             served.set(key, value).await?;
         }

@@ -9,6 +9,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use wattle_control::lvm::GroupScan;
+use wattle_control::members::MemberAccess;
 use wattle_control::undo::Recorder;
 use wattle_control::{Code, Problem, Stack};
 use wattle_engine::VolumeError;
@@ -31,6 +32,8 @@ use crate::socket::listen::error_response;
 /// Everything that the process serves.
 pub struct Serving {
     core: Core,
+    /// How drives that orders name are opened.
+    access: MemberAccess,
     server: String,
     /// Where what orders overwrite is saved.
     saving: ServerSaving,
@@ -61,6 +64,7 @@ impl Serving {
     /// Of arrays and volumes that run already; `offers_all` if these are all there are.
     pub fn new(
         core: &Core,
+        access: &MemberAccess,
         server: String,
         arrays: Vec<Rc<Served>>,
         (offered, offers_all): (Vec<Offered>, bool),
@@ -72,6 +76,7 @@ impl Serving {
             groups: RefCell::new(stack.iter().flat_map(groups_of).collect()),
             changing: Semaphore::new(1),
             core: core.clone(),
+            access: access.clone(),
             server,
             saving,
             log,

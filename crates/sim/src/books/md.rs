@@ -9,6 +9,7 @@ use std::rc::Rc;
 use wattle_control::admit::OfferedDevice;
 use wattle_control::assemble::{Access, Assembly, Needs, Slot, SyncState, assemble as decide};
 use wattle_control::facts::{BadBlockEntry, CLEAN, MemberFacts, SuperblockFacts};
+use wattle_control::members::MemberAccess;
 use wattle_control::problem::{Check, Forced};
 use wattle_control::reason::Reason;
 use wattle_control::running::{Newcomer, RunningArray};
@@ -242,7 +243,7 @@ impl AssembledArray {
             })
             .await
             .map_err(|problem| problem.to_string())?;
-        Ok(RunningArray::new(core, "sim", started))
+        Ok(RunningArray::new(core, &MemberAccess::local(), "sim", started))
     }
 }
 

@@ -10,6 +10,7 @@ pub mod system;
 
 use std::path::Path;
 use std::process::ExitCode;
+use wattle_control::members::MemberAccess;
 
 use wattle_advise::audit::facts::IntendedUse;
 use wattle_advise::audit::{self, AuditFacts, Unchecked};
@@ -30,9 +31,9 @@ const FOUND: u8 = 1;
 /// # Errors
 /// The command line or the baseline is not understood, a member is given twice, or none can be
 /// opened.
-pub fn run(args: &AuditArgs, screen: Screen) -> Result<ExitCode, Problem> {
+pub fn run(access: &MemberAccess, args: &AuditArgs, screen: Screen) -> Result<ExitCode, Problem> {
     let known = args.baseline.as_deref().map(baseline::read).transpose()?.unwrap_or_default();
-    let mut facts = facts(args)?;
+    let mut facts = facts(access, args)?;
     facts.request = args.workload.as_deref().map(workload).transpose()?;
     let mut report = audit::audit(&facts);
     let all = report.findings.len();
@@ -47,7 +48,7 @@ pub fn run(args: &AuditArgs, screen: Screen) -> Result<ExitCode, Problem> {
     Ok(if fails { ExitCode::from(FOUND) } else { ExitCode::SUCCESS })
 }
 
-fn facts(args: &AuditArgs) -> Result<AuditFacts, Problem> {
+fn facts(access: &MemberAccess, args: &AuditArgs) -> Result<AuditFacts, Problem> {
     let system = match &args.sysroot {
         Some(root) => Some(SystemRoot::at(root)?),
         None if args.members.is_empty() => Some(SystemRoot::at(Path::new("/"))?),
@@ -61,7 +62,7 @@ fn facts(args: &AuditArgs) -> Result<AuditFacts, Problem> {
     // and no reason not to look.
     let mut force = args.force.clone();
     force.checks.push(Check::DirtyDegraded);
-    let (scan, unopened) = opened::look_each(&names, &force)?;
+    let (scan, unopened) = opened::look_each(access, &names, &force)?;
     // Of a system there is more to tell.
     if let (None, true, Some(problem)) = (&system, scan.members.is_empty(), unopened.first()) {
         return Err(problem.clone());

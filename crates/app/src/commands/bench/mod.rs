@@ -6,6 +6,7 @@ mod report;
 mod served;
 
 use std::time::Duration;
+use wattle_control::members::MemberAccess;
 
 use wattle_control::{Check, Code, Problem, start};
 use wattle_engine::ArrayHandle;
@@ -65,7 +66,7 @@ struct Warmed {
 
 /// # Errors
 /// There is no such array, it would be written over, or a request failed.
-pub fn run(args: &BenchArgs, screen: Screen) -> Result<(), Problem> {
+pub fn run(access: &MemberAccess, args: &BenchArgs, screen: Screen) -> Result<(), Problem> {
     let mut load = load_of(&args.load)?;
     if args.load.ramp_time.is_none() {
         load.ramp = Ramp::UntilSteady(Steady { at_most: args.steady_within.0, ..STEADY });
@@ -75,7 +76,7 @@ pub fn run(args: &BenchArgs, screen: Screen) -> Result<(), Problem> {
         (Some(level), _) => {
             let array = MadeUpArray::new(
                 "bench",
-                members::look_made_up_all(&args.members)?,
+                members::look_made_up_all(access, &args.members)?,
                 args.made_up.shape(level),
                 false,
             )?;
@@ -86,7 +87,7 @@ pub fn run(args: &BenchArgs, screen: Screen) -> Result<(), Problem> {
             })?
         }
         (None, None) => {
-            let scan = members::look(&args.members, &args.force)?;
+            let scan = members::look(access, &args.members, &args.force)?;
             let array = scan.find(args.volume.as_deref())?;
             let writes = load.read_part() < 1.0;
             let claimed = start::claim(&scan, array, !writes)?;

@@ -6,7 +6,7 @@ mod target;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
-use wattle_control::members::{Claim, Member, look_all};
+use wattle_control::members::{Claim, MemberAccess};
 use wattle_control::units::Units;
 use wattle_control::{Code, Problem};
 use wattle_format::rescue_map::{RescueMap, Status};
@@ -48,15 +48,15 @@ struct Area {
 
 /// # Errors
 /// There is no such volume, the copy must not go there, or not everything could be copied.
-pub fn run(args: &CopyArgs, screen: Screen) -> Result<(), Problem> {
-    if args.raw { drive(args, screen) } else { volume(args, screen) }
+pub fn run(access: &MemberAccess, args: &CopyArgs, screen: Screen) -> Result<(), Problem> {
+    if args.raw { drive(access, args, screen) } else { volume(access, args, screen) }
 }
 
-fn volume(args: &CopyArgs, screen: Screen) -> Result<(), Problem> {
-    let members = look_all(&args.members)?;
+fn volume(access: &MemberAccess, args: &CopyArgs, screen: Screen) -> Result<(), Problem> {
+    let members = access.look_all(&args.members)?;
     target::check(args, &members)?;
     let engine = (&args.engine, CORES_MAX);
-    volumes::read(&args.members, args.volume.as_deref(), &args.force, engine, async |core, volume| {
+    volumes::read(access, &args.members, args.volume.as_deref(), &args.force, engine, async |core, volume| {
         let source = volume.device(&core, volume.name()).map_err(|error| {
             Problem::new(
                 Code::VolumeFailed,
@@ -70,7 +70,7 @@ fn volume(args: &CopyArgs, screen: Screen) -> Result<(), Problem> {
 }
 
 /// A drive as it is, whatever is on it.
-fn drive(args: &CopyArgs, screen: Screen) -> Result<(), Problem> {
+fn drive(access: &MemberAccess, args: &CopyArgs, screen: Screen) -> Result<(), Problem> {
     let [name] = &args.members[..] else {
         return Err(Problem::new(
             Code::Usage,
@@ -79,7 +79,7 @@ fn drive(args: &CopyArgs, screen: Screen) -> Result<(), Problem> {
             "run the command once for each; without --raw the volume on the members is copied",
         ));
     };
-    let member = Member::look(name)?;
+    let member = access.look(name)?;
     target::check(args, std::slice::from_ref(&member))?;
     let claimed = member.claim(Claim::Read)?;
     members::run(&args.engine, CORES_MAX, async |core| copy(args, screen, &core, &claimed.device).await)

@@ -5,6 +5,7 @@ mod fields;
 
 use serde::Serialize;
 use serde_json::{Map, Value};
+use wattle_control::members::MemberAccess;
 use wattle_control::scan::MemberScan;
 use wattle_control::{Problem, Scan};
 use wattle_format::md;
@@ -69,8 +70,8 @@ impl Serialize for Vec2Map {
 
 /// # Errors
 /// A member cannot be opened or read; or, after the report, the first problem of a member.
-pub fn run(args: &ExamineArgs, screen: Screen) -> Result<(), Problem> {
-    let (scan, unopened) = members::look_each(&args.members, &Force { checks: Vec::new() })?;
+pub fn run(access: &MemberAccess, args: &ExamineArgs, screen: Screen) -> Result<(), Problem> {
+    let (scan, unopened) = members::look_each(access, &args.members, &Force { checks: Vec::new() })?;
     let mut report = report(&scan);
     report.members.extend(unopened.iter().map(unopened_report));
     if args.json.json {

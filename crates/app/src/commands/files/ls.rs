@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::os::unix::ffi::OsStrExt;
+use wattle_control::members::MemberAccess;
 
 use serde::Serialize;
 use wattle_control::{Code, Problem};
@@ -57,9 +58,9 @@ struct Found {
 
 /// # Errors
 /// There is no such volume, file system or path, or something of it could not be read.
-pub fn run(args: &LsArgs) -> Result<(), Problem> {
+pub fn run(access: &MemberAccess, args: &LsArgs) -> Result<(), Problem> {
     let asked = args.clone();
-    let failures = with_file_system(&args.on, move |opened| list(opened, &asked))?;
+    let failures = with_file_system(access, &args.on, move |opened| list(opened, &asked))?;
     match failures {
         0 => Ok(()),
         _ => Err(Problem::new(

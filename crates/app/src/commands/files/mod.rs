@@ -12,6 +12,7 @@ mod reader;
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
+use wattle_control::members::MemberAccess;
 
 use serde::Serialize;
 use wattle_control::{Code, Problem};
@@ -36,11 +37,12 @@ pub struct Opened {
 /// # Errors
 /// There is no such volume, or no file system on it that can be read, or what `work` says.
 pub fn with_file_system<T: Send + 'static>(
+    access: &MemberAccess,
     on: &FilesOn,
     work: impl FnOnce(&Opened) -> Result<T, Problem> + Send + 'static,
 ) -> Result<T, Problem> {
     let engine = (&on.engine, CORES_MAX);
-    volumes::read(&on.members, on.volume.as_deref(), &on.force, engine, async |core, volume| {
+    volumes::read(access, &on.members, on.volume.as_deref(), &on.force, engine, async |core, volume| {
         let (reader, serving) = reader::bridge(&core, volume.clone());
         let name = volume.name().to_owned();
         let serving = core.spawn(serving);

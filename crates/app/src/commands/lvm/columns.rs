@@ -2,6 +2,7 @@
 //! them.
 
 use std::cmp::Ordering;
+use wattle_control::members::MemberAccess;
 
 use serde_json::{Map, Value as Json, json};
 use wattle_control::stack::{Purpose, Stack};
@@ -70,6 +71,7 @@ pub enum CellValue {
 /// # Errors
 /// A member cannot be opened or read, or there is no such field.
 pub fn list(
+    access: &MemberAccess,
     args: &ListArgs,
     screen: Screen,
     list: &List,
@@ -78,7 +80,7 @@ pub fn list(
     let chosen = choose(list, &args.options, args.json.json)?;
     let select = Select::parse(list, args.select.as_deref().unwrap_or_default())?;
     let keys = keys(list, args.sort.as_deref().unwrap_or(list.sorted_by))?;
-    let scan = members::look(&args.members, &args.force)?;
+    let scan = members::look(access, &args.members, &args.force)?;
     let (mut rows, notes) = members::run(&args.engine, 2, async |core| {
         let stack = volumes::open(&core, scan, &args.force, Purpose::Look).await?;
         let found = (rows(&stack), notes(&stack));

@@ -1,6 +1,7 @@
 //! Changes of volume groups that are done where the group is: by this command on members that are
 //! not in use, or by the server of the group, under its clients.
 
+use wattle_control::members::MemberAccess;
 use wattle_control::units::Units;
 use wattle_control::{Code, Problem};
 use wattle_server::groups::ChangeOptions;
@@ -31,19 +32,24 @@ pub fn create(args: &CreateVolumeArgs) -> What {
 ///
 /// # Errors
 /// It cannot be done, the members are in use, or no server has the group.
-pub fn run(what: What, args: &ChangeArgs, screen: Screen) -> Result<(), Problem> {
-    work::show(&make(what, args, screen.units)?, &args.json, screen)
+pub fn run(access: &MemberAccess, what: What, args: &ChangeArgs, screen: Screen) -> Result<(), Problem> {
+    work::show(&make(access, what, args, screen.units)?, &args.json, screen)
 }
 
 /// The same, not shown yet.
 ///
 /// # Errors
 /// As [`run`].
-pub fn make(what: What, args: &ChangeArgs, units: Units) -> Result<ChangeReport, Problem> {
+pub fn make(
+    access: &MemberAccess,
+    what: What,
+    args: &ChangeArgs,
+    units: Units,
+) -> Result<ChangeReport, Problem> {
     if args.members.is_empty() {
         return give(what, args);
     }
-    work::make(args, async |core, stack, stamp| {
+    work::make(access, args, async |core, stack, stamp| {
         let how = ChangeOptions { on: &args.on, forced: members::forced(&args.force), units, stamp };
         what.decide(core, stack, how).await
     })

@@ -4,6 +4,7 @@ use wattle_control::MemberId;
 use wattle_control::lvm::commit::CommitRole;
 use wattle_control::lvm::edit::{State, check_changeable, resize_physical};
 use wattle_control::lvm::plan::{ChangeTarget, GroupPlan};
+use wattle_control::members::MemberAccess;
 use wattle_control::{Code, Problem, Stack};
 use wattle_server::groups::pv::{new_physical, size_bytes};
 use wattle_server::groups::{GroupChange, look};
@@ -15,8 +16,8 @@ use crate::output::Screen;
 
 /// # Errors
 /// Something is on a member, or it cannot be written.
-pub fn create(args: &ChangeArgs, screen: Screen) -> Result<(), Problem> {
-    work::change(args, screen, async |core, stack, _| {
+pub fn create(access: &MemberAccess, args: &ChangeArgs, screen: Screen) -> Result<(), Problem> {
+    work::change(access, args, screen, async |core, stack, _| {
         let (mut places, mut notes, mut commands) = (Vec::new(), Vec::new(), Vec::new());
         for member in look::devices(stack, &args.on)? {
             look::check_in_no_group(stack, member)?;
@@ -49,8 +50,8 @@ fn command(stack: &Stack, place: &ChangeTarget) -> String {
 
 /// # Errors
 /// It is in use, or is no physical volume.
-pub fn remove(args: &ChangeArgs, screen: Screen) -> Result<(), Problem> {
-    work::change(args, screen, async |_, stack, _| {
+pub fn remove(access: &MemberAccess, args: &ChangeArgs, screen: Screen) -> Result<(), Problem> {
+    work::change(access, args, screen, async |_, stack, _| {
         let (mut places, mut commands) = (Vec::new(), Vec::new());
         for member in look::devices(stack, &args.on)? {
             look::check_in_no_group(stack, member)?;
@@ -66,8 +67,8 @@ pub fn remove(args: &ChangeArgs, screen: Screen) -> Result<(), Problem> {
 
 /// # Errors
 /// Volumes are on what would go, or it is no physical volume.
-pub fn resize(args: &ChangeArgs, screen: Screen) -> Result<(), Problem> {
-    work::change(args, screen, async |core, stack, _| {
+pub fn resize(access: &MemberAccess, args: &ChangeArgs, screen: Screen) -> Result<(), Problem> {
+    work::change(access, args, screen, async |core, stack, _| {
         let member = match &look::devices(stack, &args.on)?[..] {
             [member] => *member,
             several => {

@@ -1,6 +1,7 @@
 //! `wattle lv move`: extents to other physical volumes, on members that are not in use or under
 //! clients.
 
+use wattle_control::members::MemberAccess;
 use wattle_control::stack::{Purpose, StackOptions};
 use wattle_control::{Code, Policy, Problem, Stack};
 use wattle_server::groups;
@@ -19,7 +20,7 @@ use crate::volumes;
 ///
 /// # Errors
 /// What a step says; what moved before is where it is now, and the same command goes on.
-pub fn run(args: &MoveArgs, screen: Screen) -> Result<(), Problem> {
+pub fn run(access: &MemberAccess, args: &MoveArgs, screen: Screen) -> Result<(), Problem> {
     let change = &args.change;
     // Only what the start of an array that is forced writes over is saved.
     let may_save = !change.members.is_empty() && !change.force.checks.is_empty();
@@ -50,7 +51,7 @@ pub fn run(args: &MoveArgs, screen: Screen) -> Result<(), Problem> {
             undo: SavingOrder::default(),
         };
         // What has to run is found without touching anything; then that is claimed.
-        let scan = members::look(&change.members, &change.force)?;
+        let scan = members::look(access, &change.members, &change.force)?;
         let (wanted, before) = members::run(&change.engine, work::CORES_MAX, async |core| {
             let stack = volumes::open(&core, scan, &change.force, Purpose::Look).await?;
             let decided = decide(&stack, &args.name, (&args.from, false), &change.on, screen.units);
@@ -68,7 +69,7 @@ pub fn run(args: &MoveArgs, screen: Screen) -> Result<(), Problem> {
         let forced = members::forced(&change.force);
         let action = format!("lv move {}", args.name);
         let mut starts = Starts::new(&change.saving, &action, &change.members, forced);
-        let scan = members::look(&change.members, &change.force)?;
+        let scan = members::look(access, &change.members, &change.force)?;
         let moved = members::run(&change.engine, work::CORES_MAX, async |core| {
             let options = StackOptions { policy: Policy::from(forced), purpose, wanted: Some(wanted) };
             let mut stack = Stack::open(&core, scan, options, &mut starts).await?;
@@ -76,6 +77,7 @@ pub fn run(args: &MoveArgs, screen: Screen) -> Result<(), Problem> {
                 match groups::obey(
                     &core,
                     &mut stack,
+                    access,
                     (&order(done.is_some()), work::backups().as_deref()),
                     |_, _| Ok(None),
                     async |_| Ok(()),

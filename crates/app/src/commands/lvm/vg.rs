@@ -3,6 +3,7 @@
 use wattle_control::lvm::commit::CommitRole;
 use wattle_control::lvm::edit::{self, State};
 use wattle_control::lvm::plan::{self, Before, ChangeTarget, GroupPlan};
+use wattle_control::members::MemberAccess;
 use wattle_control::units::Units;
 use wattle_control::{Code, Problem, Stack};
 use wattle_server::groups::vg::{check_name_free, joining, simple};
@@ -17,17 +18,17 @@ use crate::output::Screen;
 
 /// # Errors
 /// The name does not do, something is on a member, or it cannot be written.
-pub fn create(args: &CreateGroupArgs, screen: Screen) -> Result<(), Problem> {
-    work::show(&make(args, screen.units)?, &args.change.json, screen)
+pub fn create(access: &MemberAccess, args: &CreateGroupArgs, screen: Screen) -> Result<(), Problem> {
+    work::show(&make(access, args, screen.units)?, &args.change.json, screen)
 }
 
 /// The same, not shown yet.
 ///
 /// # Errors
 /// As [`create`].
-pub fn make(args: &CreateGroupArgs, units: Units) -> Result<ChangeReport, Problem> {
+pub fn make(access: &MemberAccess, args: &CreateGroupArgs, units: Units) -> Result<ChangeReport, Problem> {
     let name = &args.group;
-    work::make(&args.change, async |core, stack, _| {
+    work::make(access, &args.change, async |core, stack, _| {
         check_name_free(stack, name)?;
         let extent_sectors = args.extent_size.0 / 512;
         let devices = look::devices(stack, &args.change.on)?;
@@ -54,8 +55,8 @@ pub fn make(args: &CreateGroupArgs, units: Units) -> Result<ChangeReport, Proble
 
 /// # Errors
 /// It has volumes, or must not be changed.
-pub fn remove(args: &GroupArgs, screen: Screen) -> Result<(), Problem> {
-    work::change(&args.change, screen, async |_, stack, _| {
+pub fn remove(access: &MemberAccess, args: &GroupArgs, screen: Screen) -> Result<(), Problem> {
+    work::change(access, &args.change, screen, async |_, stack, _| {
         let group = look::group(stack, &args.group, State::Here)?;
         let name = &group.vg.name;
         let volumes: Vec<_> = group.vg.lvs.iter().map(|lv| lv.name.as_str()).collect();
@@ -83,8 +84,13 @@ pub fn remove(args: &GroupArgs, screen: Screen) -> Result<(), Problem> {
 
 /// # Errors
 /// The group must not be changed, or is exported already, or is not.
-pub fn export(args: &GroupArgs, screen: Screen, exported: bool) -> Result<(), Problem> {
-    work::change(&args.change, screen, async |_, stack, _| {
+pub fn export(
+    access: &MemberAccess,
+    args: &GroupArgs,
+    screen: Screen,
+    exported: bool,
+) -> Result<(), Problem> {
+    work::change(access, &args.change, screen, async |_, stack, _| {
         let state = if exported { State::Here } else { State::Exported };
         let group = look::group(stack, &args.group, state)?;
         let after = edit::export_group(&group.vg, exported)?;
@@ -103,10 +109,10 @@ pub fn export(args: &GroupArgs, screen: Screen, exported: bool) -> Result<(), Pr
 
 /// # Errors
 /// The backup cannot be read, is another group's, or does not fit what is there.
-pub fn restore(args: &RestoreArgs, screen: Screen) -> Result<(), Problem> {
+pub fn restore(access: &MemberAccess, args: &RestoreArgs, screen: Screen) -> Result<(), Problem> {
     let text = backup::read(&args.file)?;
     let name = &args.group;
-    work::change(&args.change, screen, async |_, stack, _| {
+    work::change(access, &args.change, screen, async |_, stack, _| {
         let forced = members::forced(&args.change.force);
         let plan = plan::restore(&stack.scan, &stack.groups, (name, &text), forced)?;
         let file = args.file.display();

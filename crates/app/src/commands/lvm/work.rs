@@ -2,6 +2,7 @@
 //! it.
 
 use std::path::PathBuf;
+use wattle_control::members::MemberAccess;
 
 use wattle_control::lvm::plan::{Before, From, GroupPlan};
 use wattle_control::stack::{Purpose, Stack, StackOptions};
@@ -30,11 +31,12 @@ pub const CORES_MAX: usize = 2;
 /// # Errors
 /// A member cannot be opened or used, what `decide` says, or a write failed.
 pub fn change(
+    access: &MemberAccess,
     args: &ChangeArgs,
     screen: Screen,
     decide: impl AsyncFnOnce(&Core, &mut Stack, &Stamp) -> Result<GroupChange, Problem>,
 ) -> Result<(), Problem> {
-    show(&make(args, decide)?, &args.json, screen)
+    show(&make(access, args, decide)?, &args.json, screen)
 }
 
 /// Where and when a group is changed.
@@ -52,13 +54,14 @@ pub fn backups() -> Option<PathBuf> {
 /// # Errors
 /// As [`change`].
 pub fn make(
+    access: &MemberAccess,
     args: &ChangeArgs,
     decide: impl AsyncFnOnce(&Core, &mut Stack, &Stamp) -> Result<GroupChange, Problem>,
 ) -> Result<ChangeReport, Problem> {
     if args.members.is_empty() {
         return Err(no_members());
     }
-    let scan = members::look(&args.members, &args.force)?;
+    let scan = members::look(access, &args.members, &args.force)?;
     if let Some(made_up) = scan.members.iter().find(|seen| seen.member.is_made_up()) {
         return Err(gone_afterwards(&made_up.member.name));
     }
@@ -84,7 +87,7 @@ pub fn make(
         if let (Some(before), Some(path)) = (before, &backup) {
             backup::save(path, before, &change.action)?;
         }
-        let done = carry_out(args, &change, &sites, text.as_deref());
+        let done = carry_out(access, args, &change, &sites, text.as_deref());
         let done = done.map_err(|problem| of_a_server(args, before, problem))?;
         report.notes.extend(done.failures);
         (report.undo_log, report.start_undo_logs) = (done.undo_log, done.start_undo_logs);
@@ -145,12 +148,13 @@ struct Done {
 
 /// Opens the same members for writing and writes. What changed since the decision is refused.
 fn carry_out(
+    access: &MemberAccess,
     args: &ChangeArgs,
     change: &GroupChange,
     sites: &Sites,
     text: Option<&[u8]>,
 ) -> Result<Done, Problem> {
-    let scan = members::look(&args.members, &args.force)?;
+    let scan = members::look(access, &args.members, &args.force)?;
     members::run(&args.engine, CORES_MAX, async |core| {
         let forced = members::forced(&args.force);
         let (policy, wanted) = (Policy::from(forced), Some(sites.wanted.clone()));

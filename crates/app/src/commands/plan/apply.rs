@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use serde::Serialize;
 use wattle_advise::plan::{FileSystemOptions, PlannedStack, Wish};
+use wattle_control::members::MemberAccess;
 use wattle_control::{Code, Problem};
 
 use super::linux::words;
@@ -47,7 +48,7 @@ pub struct Blueprint<'a> {
 ///
 /// # Errors
 /// There is nothing to do it on, or something is there already.
-pub fn check(args: &PlanArgs) -> Result<(), Problem> {
+pub fn check(access: &MemberAccess, args: &PlanArgs) -> Result<(), Problem> {
     if !args.apply {
         return Ok(());
     }
@@ -56,7 +57,7 @@ pub fn check(args: &PlanArgs) -> Result<(), Problem> {
         return Err(super::usage(what.to_owned()));
     }
     let nothing_forced = Force { checks: Vec::new() };
-    for seen in &members::look(&args.members, &nothing_forced)?.members {
+    for seen in &members::look(access, &args.members, &nothing_forced)?.members {
         partition::check_empty(seen)?;
     }
     Ok(())
@@ -67,7 +68,12 @@ pub fn check(args: &PlanArgs) -> Result<(), Problem> {
 /// # Errors
 /// A member is in use or holds something, or a step failed: what was done until then stays, and the
 /// problem says how to go on.
-pub fn run(blueprint: &Blueprint<'_>, mkfs: bool, screen: Screen) -> Result<Applied, Problem> {
+pub fn run(
+    access: &MemberAccess,
+    blueprint: &Blueprint<'_>,
+    mkfs: bool,
+    screen: Screen,
+) -> Result<Applied, Problem> {
     let Blueprint { wish, stack, file_system, names } = blueprint;
     let mut steps = ours::steps(wish, stack, names);
     // What comes first has nothing below it but members: it can be checked, and so can whatever
@@ -81,7 +87,7 @@ pub fn run(blueprint: &Blueprint<'_>, mkfs: bool, screen: Screen) -> Result<Appl
         };
         if is_checked {
             let dry: Vec<String> = step.iter().cloned().chain(["--dry-run".to_owned()]).collect();
-            carry_out(&parse(&dry)?, screen)?;
+            carry_out(access, &parse(&dry)?, screen)?;
         }
     }
     let directory = std::env::temp_dir().join(format!("wattle-mkfs-{:016x}", unpredictable()));
@@ -93,8 +99,8 @@ pub fn run(blueprint: &Blueprint<'_>, mkfs: bool, screen: Screen) -> Result<Appl
     let mut done: Vec<RunCommand> = Vec::new();
     for (ix, step) in steps.iter().enumerate() {
         let result = match parse(step)? {
-            CliCommand::Serve(args) => make_file_system(args, &directory, screen),
-            step => carry_out(&step, screen),
+            CliCommand::Serve(args) => make_file_system(access, args, &directory, screen),
+            step => carry_out(access, &step, screen),
         };
         let result = result.map_err(|problem| went_so_far(problem, &done, &steps[ix..]))?;
         done.push(RunCommand { command: words(step), result });
@@ -107,21 +113,21 @@ fn parse(step: &[String]) -> Result<CliCommand, Problem> {
     parsed.map(|cli| cli.command).map_err(|error| super::usage(format!("{}: {error}", words(step))))
 }
 
-fn carry_out(step: &CliCommand, screen: Screen) -> Result<String, Problem> {
+fn carry_out(access: &MemberAccess, step: &CliCommand, screen: Screen) -> Result<String, Problem> {
     let Screen { units, .. } = screen;
     match step {
-        CliCommand::Partition(args) => partition::make(args).map(|made| made.result()),
+        CliCommand::Partition(args) => partition::make(access, args).map(|made| made.result()),
         CliCommand::Create(args) => {
-            let made = create::make(args)?;
+            let made = create::make(access, args)?;
             Ok(format!("array {}: {}, {}", args.name, made.kind(units), made.state()))
         }
         CliCommand::Vg(args) => match &args.command {
-            VgCommand::Create(args) => vg::make(args, units).map(|made| made.result),
+            VgCommand::Create(args) => vg::make(access, args, units).map(|made| made.result),
             _ => unreachable!("a plan has no other step for groups"),
         },
         CliCommand::Lv(args) => match &args.command {
             LvCommand::Create(args) => {
-                order::make(order::create(args), &args.change, units).map(|made| made.result)
+                order::make(access, order::create(args), &args.change, units).map(|made| made.result)
             }
             _ => unreachable!("a plan has no other step for volumes"),
         },
@@ -136,7 +142,12 @@ fn unpredictable() -> u64 {
 }
 
 /// On the volume as a file, which a server offers in a directory of its own until mkfs is done.
-fn make_file_system(args: ServeArgs, directory: &Path, screen: Screen) -> Result<String, Problem> {
+fn make_file_system(
+    access: &MemberAccess,
+    args: ServeArgs,
+    directory: &Path,
+    screen: Screen,
+) -> Result<String, Problem> {
     let failed = |what: String, why: &str| {
         Problem::new(Code::ServerFailed, what, why, "the volume is there: make the file system by hand")
     };
@@ -146,7 +157,7 @@ fn make_file_system(args: ServeArgs, directory: &Path, screen: Screen) -> Result
     // What mkfs tells is not this command's output.
     let run = args.run.as_deref().unwrap_or_default();
     let (told, run) = (format!("file system: {run}"), format!("{run} >&2"));
-    let served = serve::run(&ServeArgs { run: Some(run.clone()), ..args }, screen);
+    let served = serve::run(access, &ServeArgs { run: Some(run.clone()), ..args }, screen);
     // Best effort: an empty directory is in no one's way.
     let _ = std::fs::remove_dir(directory);
     match served? == ExitCode::SUCCESS {

@@ -15,6 +15,7 @@ mod text;
 pub mod wish;
 
 use wattle_advise::plan::{FileSystemOptions, Loss, WishError, candidates};
+use wattle_control::members::MemberAccess;
 use wattle_control::size::Iec;
 use wattle_control::{Code, Problem};
 use wattle_modelled::MeasureError;
@@ -38,9 +39,9 @@ struct Known {
 
 /// # Errors
 /// What is wanted cannot be, or makes no sense.
-pub fn run(args: &PlanArgs, screen: Screen) -> Result<(), Problem> {
-    apply::check(args)?;
-    let asked = asked(args)?;
+pub fn run(access: &MemberAccess, args: &PlanArgs, screen: Screen) -> Result<(), Problem> {
+    apply::check(access, args)?;
+    let asked = asked(access, args)?;
     let all = known(&asked)?;
     let stack = &all[0].ranked.candidate.stack;
     let names = Names { drives: asked.names.clone(), name: args.name.clone() };
@@ -49,7 +50,7 @@ pub fn run(args: &PlanArgs, screen: Screen) -> Result<(), Problem> {
         draw::write(path, &asked, stack, &names)?;
     }
     let blueprint = Blueprint { wish: &asked.wish, stack, file_system: &file_system, names: &names };
-    let applied = args.apply.then(|| apply::run(&blueprint, args.mkfs, screen)).transpose()?;
+    let applied = args.apply.then(|| apply::run(access, &blueprint, args.mkfs, screen)).transpose()?;
     let report = PlanDocument::new(&asked, &all, (&names, &file_system), applied, screen.units);
     if args.json.json { output::print_json(&report) } else { output::print(&text::render(&report, screen)) }
 }

@@ -1,6 +1,7 @@
 //! What is wanted, from what was typed and what was not.
 
 use std::error::Error;
+use wattle_control::members::MemberAccess;
 
 use clap::Parser;
 use serde::Serialize;
@@ -8,7 +9,6 @@ use wattle_advise::plan::{
     FileSystemKind, NAMED, Named, PlanLevel, PlanShape, PowerCutCover, Reliability, Wish, Workload,
 };
 use wattle_control::Problem;
-use wattle_control::members::look_all;
 use wattle_drives::{Drive, Media, ModelDrive};
 use wattle_modelled::Load;
 
@@ -54,7 +54,7 @@ pub struct PlanRequest {
 
 /// # Errors
 /// Something is missing, is no such thing, or does not fit the rest.
-pub fn asked(args: &PlanArgs) -> Result<PlanRequest, Problem> {
+pub fn asked(access: &MemberAccess, args: &PlanArgs) -> Result<PlanRequest, Problem> {
     let mut assumed = Vec::new();
     // It goes into commands, and into the names of groups and directories.
     let plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
@@ -64,7 +64,7 @@ pub fn asked(args: &PlanArgs) -> Result<PlanRequest, Problem> {
     {
         return Err(usage(format!("--name {}: expected up to 24 letters, digits, - and _", args.name)));
     }
-    let (names, models, drives) = drives(args)?;
+    let (names, models, drives) = drives(access, args)?;
     let rotational = drives.iter().any(|drive| matches!(drive.model.media, Media::Disk(_)));
     let mut assume = |what, value: String, because, option| {
         assumed.push(Assumed { what, value, because, option });
@@ -275,7 +275,7 @@ pub fn parse_line(line: &str) -> Result<LoadArgs, Problem> {
 type Drives = (Vec<String>, Vec<String>, Vec<Drive>);
 
 /// The drives: what they are called, what they are like, and their figures.
-fn drives(args: &PlanArgs) -> Result<Drives, Problem> {
+fn drives(access: &MemberAccess, args: &PlanArgs) -> Result<Drives, Problem> {
     let mut models = Vec::new();
     for given in &args.models {
         let (count, model) = counted(given)?;
@@ -303,7 +303,7 @@ fn drives(args: &PlanArgs) -> Result<Drives, Problem> {
         let [(None, model, ModelDrive { drive, .. })] = &models[..] else {
             return Err(usage("--drive: with members it is given once, without a number".to_owned()));
         };
-        let looked = look_all(&args.members)?;
+        let looked = access.look_all(&args.members)?;
         let sized = |size_bytes| Drive { size_bytes, ..drive.clone() };
         let drives = looked.iter().map(|member| sized(member.device.size_bytes())).collect();
         return Ok((args.members.clone(), vec![(*model).to_owned(); looked.len()], drives));

@@ -7,6 +7,7 @@ use serde::Serialize;
 use wattle_control::MemberId;
 use wattle_control::compat::{Compatibility, compatibility};
 use wattle_control::lvm::GroupScan;
+use wattle_control::members::MemberAccess;
 use wattle_control::scan::MemberOrigin;
 use wattle_control::stack::Purpose;
 use wattle_control::{Access, ArrayScan, Assembly, Code, MemberScan, Problem, Scan, Slot, Stack, SyncState};
@@ -114,8 +115,8 @@ struct MemberReport {
 /// # Errors
 /// A member is given twice; or, after the report of the others, one that cannot be opened or read;
 /// or the first problem of a member or an array.
-pub fn run(args: &ScanArgs, screen: Screen) -> Result<(), Problem> {
-    let (scan, unopened) = members::look_each(&args.members, &args.force)?;
+pub fn run(access: &MemberAccess, args: &ScanArgs, screen: Screen) -> Result<(), Problem> {
+    let (scan, unopened) = members::look_each(access, &args.members, &args.force)?;
     let engine = Engine { cores: Some(1), backend: BackendChoice::Auto };
     members::run(&engine, 1, async |core| {
         let stack = volumes::open(&core, scan, &args.force, Purpose::Look).await?;

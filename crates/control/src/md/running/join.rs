@@ -55,7 +55,8 @@ impl RunningArray {
             ));
         }
         // Another may hold it, and stopping the array does not wait for that.
-        let opened = race(self.stopping.wait(), Newcomer::open(&self.core, name, device_uuid)).await;
+        let opened =
+            race(self.stopping.wait(), Newcomer::open(&self.core, &self.access, name, device_uuid)).await;
         let Either::Second(newcomer) = opened else {
             return Err(self.join_problem(name, JoinError::Stopped));
         };

@@ -29,7 +29,7 @@ use crate::md::admit::{OfferedDevice, Seat, WantedSeat};
 use crate::md::assemble::ReAddCandidate;
 use crate::md::commit::MdMetadata;
 use crate::md::start::{ClaimedMember, Started};
-use crate::members::{Claim, Member, same_place};
+use crate::members::{Claim, MemberAccess, same_place};
 use crate::problem::{Code, Forced, Problem};
 use crate::undo::Recorder;
 use problems::{made_up, not_a_member};
@@ -54,10 +54,15 @@ impl Newcomer {
     /// # Errors
     /// A [`Problem`]: it cannot be opened, is in use, does not answer or cannot be read where
     /// something may be; or it is a made-up drive.
-    pub async fn open(core: &Core, name: &str, device_uuid: Uuid) -> Result<Self, Problem> {
-        let named = name.to_owned();
+    pub async fn open(
+        core: &Core,
+        access: &MemberAccess,
+        name: &str,
+        device_uuid: Uuid,
+    ) -> Result<Self, Problem> {
+        let (access, named) = (access.clone(), name.to_owned());
         let opened = core.offload(move || {
-            let member = Member::look(&named)?;
+            let member = access.look(&named)?;
             if member.is_made_up() {
                 return Err(made_up(&named));
             }
@@ -116,6 +121,8 @@ struct Known {
 /// An array that runs, with everything that belongs to it.
 pub struct RunningArray {
     core: Core,
+    /// How devices that are named are opened.
+    access: MemberAccess,
     name: String,
     handle: ArrayHandle,
     books: Option<Rc<MdMetadata>>,
@@ -131,9 +138,10 @@ pub struct RunningArray {
 }
 
 impl RunningArray {
-    /// An array that was just started, on its home core. `name` is what people call it.
+    /// An array that was just started, on its home core. `name` is what people call it; devices that
+    /// an operator names are opened through `access`.
     #[must_use]
-    pub fn new(core: &Core, name: &str, started: Started) -> Rc<Self> {
+    pub fn new(core: &Core, access: &MemberAccess, name: &str, started: Started) -> Rc<Self> {
         let Started { handle, books, spares, returning, names, .. } = started;
         let known = |name: String, spare| Known { name, spare, unusable: false };
         let seated = names.into_iter().map(|(key, name)| (key, known(name, false)));
@@ -146,6 +154,7 @@ impl RunningArray {
         let block_bytes = used.map(|device| device.logical_block_bytes()).max().unwrap_or(512);
         let events = books.as_ref().map(|books| books.events().clone()).unwrap_or_default();
         Rc::new(Self {
+            access: access.clone(),
             core: core.clone(),
             name: name.to_owned(),
             handle,

@@ -7,6 +7,7 @@ use std::ffi::OsStr;
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use wattle_control::members::MemberAccess;
 
 use serde::Serialize;
 use wattle_control::{Code, Problem};
@@ -38,7 +39,7 @@ struct Report {
 /// # Errors
 /// There is no such volume, file system or path, the output cannot be written, or something did not
 /// come out.
-pub fn run(args: &GetArgs) -> Result<(), Problem> {
+pub fn run(access: &MemberAccess, args: &GetArgs) -> Result<(), Problem> {
     if args.to == STDOUT && (args.json.json || args.checksums.is_some()) {
         return Err(Problem::new(
             Code::Usage,
@@ -48,7 +49,7 @@ pub fn run(args: &GetArgs) -> Result<(), Problem> {
         ));
     }
     let asked = args.clone();
-    with_file_system(&args.on, move |opened| {
+    with_file_system(access, &args.on, move |opened| {
         let node = opened.resolve(&asked.path)?;
         match asked.to == STDOUT {
             true => to_stdout(opened, node, &asked.path),

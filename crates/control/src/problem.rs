@@ -112,7 +112,7 @@ codes! {
     ReadOnlyMember = 25, Failed, "the member cannot be written",
         "The file, its file system or the device is read-only, and the command must write. `--read-only` serves an array \
          without writing a byte.";
-    Locked = 26, Refused, "somebody else uses the member",
+    Locked = 26, Refused, "another process uses the member",
         "Another process has locked it (a `wattle serve`, a virtual machine), or the kernel uses it (mounted, in an md array, in \
          a volume group). Two owners destroy an array within seconds. `wattle status` lists what wattle serves; `lsblk`, \
          `/proc/mdstat` and `fuser` tell the rest.";
@@ -126,8 +126,8 @@ codes! {
         "The member is a sparse file (or a thin volume) and what holds it is full. Free space there, or allocate the file first: \
          `fallocate -l SIZE FILE`.";
     Changed = 31, Refused, "a member changed while it was being opened",
-        "Between looking at the member and locking it somebody wrote its superblock or changed its size. Whoever it was may still be \
-         at it. Find out who, and try again.";
+        "Between looking at the member and locking it its superblock was written or its size changed. The process that did it may still \
+         be at it. Find it, and try again.";
 
     NoArray = 40, Failed, "no array on these members",
         "None of the members has an md superblock at any place where one may be. If they are partitions of a whole-disk image, or \
@@ -148,7 +148,7 @@ codes! {
     DuplicateRole = 45, Refused, "two members claim one slot",
         "Two members say that they are the same part of the array and are equally fresh. One may be a copy of the other \
          (an image beside its disk), and they may have diverged. Give only the one you trust.";
-    SplitBrain = 46, Refused, "the members disagree about who failed",
+    SplitBrain = 46, Refused, "the members disagree about which of them failed",
         "Each side says that the other has failed: the array was run twice, with different halves of its members, and both halves \
          were changed. Mixing them yields neither. Give only one side's members, or choose the freshest with `--force=split-brain`.";
     ForeignMember = 47, Failed, "a member describes another array",
@@ -158,8 +158,8 @@ codes! {
          needs. A stale member is one the array went on without; its data is old.";
     DirtyDegraded = 49, Refused, "the array is dirty and degraded",
         "A member is missing and the array was not stopped cleanly: stripes that were being written may have parity that does not \
-         fit their data, and the missing member's blocks, which are computed from both, may be wrong there, even blocks nobody \
-         was writing. A bitmap says which regions these are, and an array whose bitmap has none starts; a partial parity log \
+         fit their data, and the missing member's blocks, which are computed from both, may be wrong there, even blocks that \
+         were not being written. A bitmap says which regions these are, and an array whose bitmap has none starts; a partial parity log \
          repairs them. Give all members if you can. `--force=dirty-degraded` goes on in spite of it (as mdadm --force does); \
          check the file systems and the data afterwards.";
     UnknownFeature = 50, Refused, "the superblock uses unknown features",
@@ -246,7 +246,7 @@ codes! {
         "A member that works is part of the array's redundancy and is not removed. Fail it first if that is what you want \
          (`wattle fail`), or have it replaced, which keeps redundancy whole (`wattle replace`). Nothing was changed.";
     MountFailed = 115, Failed, "nothing can be mounted there",
-        "Files of volumes are offered through FUSE in an empty directory. Root mounts by itself; anybody else needs the program \
+        "Files of volumes are offered through FUSE in an empty directory. Root mounts by itself; any other user needs the program \
          fusermount3 (the package fuse3) and a directory of their own. What a server that was killed left mounted is removed by the \
          next one that is given the same directory.";
     InUse = 116, Refused, "a program uses the volume",

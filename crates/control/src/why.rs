@@ -232,7 +232,7 @@ impl Told<'_> {
                 bitmap.events_cleared
             ),
             Some(BitmapDistrust::Behind { events, array_events }) => format!(
-                "its bitmap has {events} events and the superblocks {array_events}: somebody wrote without keeping it, and its bits are not believed"
+                "its bitmap has {events} events and the superblocks {array_events}: the array was written without keeping it, and its bits are not believed"
             ),
             Some(BitmapDistrust::SaysSo) => {
                 "its bitmap is marked as stale, and its bits are not believed".to_owned()
@@ -360,7 +360,7 @@ impl Told<'_> {
                 bitmap.set.count()
             ),
             (_, None) => {
-                format!("{how}without a bitmap nobody knows what it lacks: all of it is written again")
+                format!("{how}without a bitmap it is not known what it lacks: all of it is written again")
             }
             (_, Some(bitmap)) if bitmap.distrust.is_some() => {
                 format!("{how}the bitmap is not believed: all of it is written again")

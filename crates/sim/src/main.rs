@@ -1,5 +1,5 @@
 //! Runs simulations: `sim SEED` replays one and tells what happens, `sim --seeds A..B` runs many.
-#![allow(clippy::print_stdout, clippy::exit, reason = "a program that reports to whoever runs it")]
+#![allow(clippy::print_stdout, clippy::exit, reason = "a program that reports to its caller")]
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::exit;

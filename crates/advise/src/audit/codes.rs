@@ -84,7 +84,7 @@ codes! {
     PartitionBlock = 102, Error, "a partition starts inside a block of its drive",
         "The drive writes blocks of 4 KiB (or what it says) as a whole. What starts between two of them makes it read two blocks and \
          write both back for each block of the file system: most writes take a turn of the platter more, and a power cut can damage a \
-         neighbour that nobody was writing. Partitions should start at multiples of 1 MiB.";
+         neighbour that was not being written. Partitions should start at multiples of 1 MiB.";
     PartitionStripe = 103, Warning, "a partition starts inside a stripe of the array it is on",
         "What lies in the partition counts stripes from its own start, and the array from the array's. Requests that should touch one \
          member touch two, and what a file system writes as whole stripes arrives as parts of two, for which parity has to be \
@@ -150,7 +150,7 @@ codes! {
          itself, and wattle refuses it. Bring the missing member back first.";
     WriteHole = 304, Note, "nothing closes the write hole",
         "A power cut while a stripe is written leaves data and parity that do not fit. That is repaired by the resync after it, if \
-         no member fails before that is done; if one does, blocks that nobody was writing may come out wrong. A partial parity log \
+         no member fails before that is done; if one does, blocks that were not being written may come out wrong. A partial parity log \
          (RAID 5: `mdadm --grow --consistency-policy=ppl`, which takes the place of the bitmap) or a journal device closes it. A \
          battery does as well.";
     NoBitmap = 305, Warning, "an array has no write-intent bitmap",
@@ -158,7 +158,7 @@ codes! {
          were new: hours during which the next failure costs data. A bitmap costs a few percent of random writes with its usual \
          regions of 64 MiB. `mdadm --grow --bitmap=internal`.";
     NoSpare = 306, Note, "no spare",
-        "When a member fails nothing happens until somebody comes. With a spare the rebuild starts by itself.";
+        "When a member fails nothing happens until an operator acts. With a spare the rebuild starts by itself.";
     WastedSpace = 307, Note, "members of different size",
         "Every member gives as much as the smallest. The rest is not used. wattle and LVM can use it: partition the drives, make \
          an array of each band of equal parts, and one volume group of the arrays.";
@@ -234,7 +234,7 @@ codes! {
          is about, or the other way around, and the file system damaged. The gain, on drives that do have a cache to flush, is bought with \
          that. XFS took the option away in Linux 4.19, ext4 still has it.";
     Writeback = 602, Warning, "data=writeback",
-        "Metadata may reach the disk before the data: after a crash files hold old blocks, perhaps of somebody else's deleted files. Databases \
+        "Metadata may reach the disk before the data: after a crash files hold old blocks, perhaps of another user's deleted files. Databases \
          that rely on the size of their logs are the first to notice. data=ordered is the default and costs little today.";
     ObsoleteOption = 603, Warning, "a mount option that does not exist any more",
         "The kernel ignores it, with a line in its log, or refuses to mount. It comes from a recipe of another time and does nothing.";
@@ -242,13 +242,13 @@ codes! {
         "It does no harm and looks as if it did something.";
 
     NeverScrubbed = 701, Warning, "no check ever went through an array",
-        "Sectors go bad without anybody reading them, and are found when a rebuild needs them. A check each month reads everything and has \
+        "Sectors go bad without being read, and are found when a rebuild needs them. A check each month reads everything and has \
          what is bad rewritten while redundancy is there: `wattle check`, `echo check > sync_action`, the timer mdcheck_start.";
     Mismatches = 702, Warning, "the last check found data that does not agree",
         "Parity or copies differ from the data in so many sectors. After a crash without a resync, or on RAID 1 and 10 below swap, this may be \
          harmless; otherwise a drive, a cable or memory changed data. `wattle check` says where, and on RAID 6 which member is wrong.";
-    NoAlerts = 703, Warning, "nobody is told when a member fails",
-        "mdadm --monitor sends mail to MAILADDR or calls PROGRAM of mdadm.conf; neither is there. A RAID whose first failure nobody notices \
+    NoAlerts = 703, Warning, "a member's failure is reported to no operator",
+        "mdadm --monitor sends mail to MAILADDR or calls PROGRAM of mdadm.conf; neither is there. A RAID whose first failure is not noticed \
          is one that loses data with the second.";
 }
 

@@ -118,7 +118,7 @@ fn protection(array: &ArrayFacts, report: &mut AuditReport) {
     if array.parities() > 0 && array.log == Some(false) {
         let evidence = "no partial parity log and no journal".to_owned();
         let cost =
-            "a crash, and a failure before the resync is done, may damage blocks that nobody was writing";
+            "a crash, and a failure before the resync is done, may damage blocks that were not being written";
         let fix = match array.parities() {
             1 => format!(
                 "mdadm --grow --bitmap=none {node}; mdadm --grow --consistency-policy=ppl {node}; or a journal device"
@@ -129,7 +129,7 @@ fn protection(array: &ArrayFacts, report: &mut AuditReport) {
     }
     if !array.members.iter().any(|member| member.role == MemberRole::Spare) {
         let evidence = format!("{} members, none of them a spare", array.slots);
-        let cost = "a rebuild starts when somebody starts it".to_owned();
+        let cost = "a rebuild starts when an operator starts it".to_owned();
         report.find(FindingCode::NoSpare, &array.name, [evidence, cost, array.add("DEVICE")]);
     }
 }

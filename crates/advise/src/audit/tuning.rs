@@ -104,7 +104,7 @@ fn stripe_cache(facts: &AuditFacts, array: &ArrayFacts, running: &KernelArray, r
         }
         None => {
             let what = format!("{}: whether its stripe cache fits its drives", array.name);
-            report.unknown(what, "nobody says whether they have heads");
+            report.unknown(what, "it is not said whether they have heads");
         }
         Some(_) => {}
     }

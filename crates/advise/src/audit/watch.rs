@@ -26,7 +26,7 @@ pub(super) fn rules(facts: &AuditFacts, report: &mut AuditReport) {
         let mismatches = array.running.as_ref().and_then(|running| running.mismatches);
         if let (Some(sectors @ 1..), Some(running)) = (mismatches, &array.running) {
             let evidence = format!("mismatch_cnt is {sectors}");
-            let cost = format!("{sectors} sectors of which nobody knows what is right");
+            let cost = format!("{sectors} sectors of which it is not known what is right");
             let fix = format!(
                 "find out where: serve it with wattle, `wattle check {}`; then `wattle repair`. The kernel: echo repair > \
                  /sys/block/{}/md/sync_action",

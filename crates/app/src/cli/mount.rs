@@ -38,7 +38,7 @@ pub struct MountArgs {
     /// The file system [default: what is found].
     #[arg(long = "type", short = 't', value_name = "TYPE")]
     pub kind: Option<String>,
-    /// Honour set-user-ID programs and device files of the file system: whoever made it is trusted
+    /// Honour set-user-ID programs and device files of the file system: its maker is trusted
     /// as root is.
     #[arg(long)]
     pub suid_dev: bool,

@@ -352,7 +352,7 @@ pub fn umount(args: &UmountArgs) -> Result<(), Problem> {
     let output = output.map_err(|error| no_program("umount", &error))?;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr).trim().replace('\n', " ");
-        return Err(problem(printable(&said), "`fuser -vm DIR` tells who uses it"));
+        return Err(problem(printable(&said), "`fuser -vm DIR` lists the processes that use it"));
     }
     let Some((process, files)) = server else { return Ok(()) };
     for _ in 0..LOOKS_MAX {

@@ -397,7 +397,7 @@ fn write_pidfile(path: Option<&Path>) -> Result<(), Problem> {
         Problem::new(
             Code::OutputFailed,
             format!("--pidfile {}: {error}", path.display()),
-            "whoever waits for the file would wait for ever",
+            "a process that waits for the file would wait for ever",
             "name a path that this user can write",
         )
     })

@@ -13,14 +13,16 @@ pub struct Source {
     pub code: String,
     /// Comments by line, from 1: what follows `//`, `///` or `//!`.
     pub comments: Vec<(usize, String)>,
+    /// String literals by line, from 1, as they are written.
+    pub literals: Vec<(usize, String)>,
 }
 
 impl Source {
     fn read(root: &Path, path: &Path) -> Self {
         let text = fs::read_to_string(path).expect("a source file is readable");
-        let (code, comments) = take_apart(&text);
+        let Apart { code, comments, literals } = take_apart(&text);
         let path = path.strip_prefix(root).expect("below the root").to_owned();
-        Self { path, text, code, comments }
+        Self { path, text, code, comments, literals }
     }
 
     /// The code without what is only built for tests.
@@ -80,10 +82,18 @@ fn item_length(code: &str) -> usize {
     code.len()
 }
 
-/// Code and comments apart. Enough of Rust's grammar for that: strings, raw strings, characters,
+/// What [`take_apart`] finds.
+#[derive(Default)]
+struct Apart {
+    code: String,
+    comments: Vec<(usize, String)>,
+    literals: Vec<(usize, String)>,
+}
+
+/// Code, comments and strings apart. Enough of Rust's grammar for that: strings, raw strings, characters,
 /// lifetimes, nested comments.
-fn take_apart(text: &str) -> (String, Vec<(usize, String)>) {
-    let (mut code, mut comments) = (String::with_capacity(text.len()), Vec::new());
+fn take_apart(text: &str) -> Apart {
+    let Apart { mut code, mut comments, mut literals } = Apart::default();
     let (mut rest, mut line) = (text, 1);
     while let Some(first) = rest.chars().next() {
         let length = token_length(rest);
@@ -93,6 +103,7 @@ fn take_apart(text: &str) -> (String, Vec<(usize, String)>) {
         } else if token.starts_with("/*") || (length > 1 && token.ends_with(['"', '#'])) {
             if !token.starts_with("/*") {
                 code.push_str("\"\"");
+                literals.push((line, token.to_owned()));
             }
             code.extend(token.chars().filter(|c| *c == '\n'));
         } else {
@@ -101,7 +112,7 @@ fn take_apart(text: &str) -> (String, Vec<(usize, String)>) {
         line += token.matches('\n').count();
         rest = &rest[length..];
     }
-    (code, comments)
+    Apart { code, comments, literals }
 }
 
 /// How long the comment, the string or the character is with which `rest` begins; 1 character of
@@ -150,7 +161,8 @@ fn raw_string(rest: &str) -> Option<usize> {
 #[test]
 fn code_and_comments_are_told_apart() {
     let text = "let a = \"// no\"; // yes\nlet b = r#\"\"x\" // no\"#; /* // no\n */ let c = '\"';\n/// it's\nfn f<'a>() {}";
-    let (code, comments) = take_apart(text);
+    let Apart { code, comments, literals } = take_apart(text);
+    assert_eq!(literals, [(1, "\"// no\"".to_owned()), (2, "r#\"\"x\" // no\"#".to_owned())]);
     assert_eq!(comments, [(1, " yes".to_owned()), (4, " it's".to_owned())]);
     assert_eq!(code, "let a = \"\"; \nlet b = \"\"; \n let c = ';\n\nfn f<'a>() {}");
 }

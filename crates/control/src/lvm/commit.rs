@@ -120,8 +120,8 @@ impl From<CommitError> for Problem {
             CommitError::Changed { name } => Self::new(
                 Code::Changed,
                 what,
-                "somebody else changed the volume group in between; nothing was written",
-                "find out who, look again (`wattle vg list`), and repeat the command",
+                "another process changed the volume group in between; nothing was written",
+                "find that process, look again (`wattle vg list`), and repeat the command",
             )
             .of_member(name),
             CommitError::Read { name, .. } => {

@@ -53,7 +53,7 @@ pub fn check_changeable(group: &GroupScan, state: State) -> Result<(), Problem> 
         Err(Problem::new(
             Code::ForeignVolumeGroup,
             what,
-            "somebody else may be changing it",
+            "another process may be changing it",
             "change it on the system it belongs to, or release it there first",
         ))
     };

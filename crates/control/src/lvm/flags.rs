@@ -33,7 +33,7 @@ pub fn set_flags(vg: &Vg, name: &str, flags: VolumeFlagChanges) -> Result<Vg, Pr
             return Err(Problem::new(
                 Code::NotSupportedYet,
                 format!("{}/{name} has the flag WRITE_LOCKED", vg.name),
-                "only who knows why may let it be written",
+                "only an operator that knows why may let it be written",
                 "change it with LVM2",
             ));
         }

@@ -291,7 +291,7 @@ mod tests {
         assert_eq!(next_step(&long(), WantedMove { on: &on, ..ALL }).unwrap_err().code, Code::NoExtents);
         assert_eq!(all(long(), ALL).last().unwrap(), &["0+60 pv2:0", "60+90 pv1:0"]);
         assert_eq!(next_step(&long(), WantedMove { from: "pv2", ..ALL }).unwrap(), None);
-        let of = WantedMove { volume: Some("nobody"), ..ALL };
+        let of = WantedMove { volume: Some("absent"), ..ALL };
         assert_eq!(next_step(&long(), of).unwrap_err().code, Code::NoSuchVolume);
         let mut locked = long();
         locked.lvs[0].status.push("LOCKED".to_owned());

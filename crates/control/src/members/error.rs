@@ -146,7 +146,7 @@ impl From<MemberError> for Problem {
                 Code::Changed,
                 what,
                 "another file is at this path now, or its size or superblock is another than a moment ago",
-                "find out who is writing it, and try again",
+                "find the process that is writing it, and try again",
             )
             .of_member(name),
             MemberError::Read { name, .. } => Self::new(

@@ -138,7 +138,7 @@ impl OverlayError {
             Self::Header { .. } | Self::Short { .. } => Problem::new(
                 Code::OverlayMismatch,
                 what,
-                "without its header and all of its map nobody knows what was written; it may have been interrupted while it was made, or \
+                "without its header and all of its map it is not known what was written; it may have been interrupted while it was made, or \
                  cut off by a copy",
                 "if nothing in it is needed, remove the file; or name another directory",
             ),

@@ -226,11 +226,11 @@ mod tests {
         let words = LeaseWords::new(2);
         assert!(words.lease(OWNER, STRIPE) && !words.lease(OWNER, STRIPE));
         assert!(!words.lease(OWNER, neighbour()) && words.lease(CoreIx(1), STRIPE));
-        assert!(!words.release(OWNER, STRIPE), "nobody waits");
+        assert!(!words.release(OWNER, STRIPE), "no core waits");
         assert!(words.enter(OWNER, STRIPE) && words.enter(OWNER, neighbour()));
         assert!(!words.lease(OWNER, STRIPE));
         words.leave(OWNER, STRIPE);
-        assert!(!words.lease(OWNER, STRIPE), "he still works on another one of the class");
+        assert!(!words.lease(OWNER, STRIPE), "the core still works on another one of the class");
         words.leave(OWNER, neighbour());
         assert!(words.lease(OWNER, STRIPE));
     }
@@ -322,7 +322,7 @@ mod tests {
             }
             for _ in 0..ROUNDS {
                 if !words.enter(OWNER, STRIPE) {
-                    hears.recv().expect("whoever has borrowed it tells");
+                    hears.recv().expect("the core that borrowed it tells");
                 }
                 owner_here.store(true, Ordering::Relaxed);
                 assert_eq!(others.load(Ordering::Relaxed), 0, "it is lent");
@@ -330,6 +330,6 @@ mod tests {
                 words.leave(OWNER, STRIPE);
             }
         });
-        assert!(hears.try_recv().is_err(), "whoever does not wait is not told");
+        assert!(hears.try_recv().is_err(), "a core that does not wait is not told");
     }
 }

@@ -443,7 +443,7 @@ mod tests {
         assert_eq!((next.hide(0, true), next.hide(1, true)), (0, 1), "it is open in both trees");
         assert_eq!((next.child(group, b"a"), next.child(ROOT_NODE, b"vg")), (None, None));
         assert_eq!(listed(&next, ROOT_NODE, 0, 4096).len(), 2, "nothing but itself and its parent");
-        assert!(next.file(b).is_some() && !next.is_found(b), "who has it open keeps it");
+        assert!(next.file(b).is_some() && !next.is_found(b), "a process that has it open keeps it");
         next.hide(1, false);
         assert_eq!((next.child(ROOT_NODE, b"vg"), next.child(group, b"b")), (Some(group), Some(b)));
         next.add(2, &facts("vg/a")).unwrap();

@@ -182,7 +182,7 @@ enum ReadEnd {
     /// The client sent something that is no request.
     NotARequest,
     /// The connection ended.
-    Ended(#[expect(dead_code, reason = "for whoever debugs a connection")] Ended),
+    Ended(#[expect(dead_code, reason = "for debugging a connection")] Ended),
 }
 
 impl From<Ended> for ReadEnd {

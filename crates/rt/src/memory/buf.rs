@@ -597,7 +597,7 @@ mod tests {
         let own = own.try_into_mut().expect_err("what came back is a handle like others");
         drop(back);
         assert!(own.try_into_mut().is_ok());
-        assert!(Buf::copy_of(b"x").give_back().is_none(), "nobody lent it");
+        assert!(Buf::copy_of(b"x").give_back().is_none(), "no pool lent it");
     }
 
     /// Copies that came from the allocator each time, and went to the pool, once filled it with

@@ -130,7 +130,7 @@ pub fn leave_problem(array: &str, member: &str, error: LeaveError) -> Problem {
             ),
         ),
         LeaveError::NotPresent(_) => {
-            (Code::BadMember, "nobody is in that slot", "`wattle status` shows the members".to_owned())
+            (Code::BadMember, "no member is in that slot", "`wattle status` shows the members".to_owned())
         }
         LeaveError::Broken => (
             Code::VolumeFailed,
@@ -139,7 +139,7 @@ pub fn leave_problem(array: &str, member: &str, error: LeaveError) -> Problem {
         ),
         LeaveError::NotRecorded => (
             Code::MetadataNotWritten,
-            "the others have to know who is a member",
+            "the others have to know which devices are members",
             "look at the other members: `wattle status`".to_owned(),
         ),
         _ => (

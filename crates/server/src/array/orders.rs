@@ -150,7 +150,7 @@ impl Served {
             Problem::new(
                 Code::BadRequest,
                 format!("{}: {what}: it has no metadata", self.facts.name),
-                "nothing could tell next time who its members are",
+                "nothing could tell next time which devices are its members",
                 "make an array with `wattle create`, and serve that",
             )
         })

@@ -349,7 +349,7 @@ fn stopped_message(facts: &ServedFacts, status: &ArrayStatus) -> String {
 fn in_use_problem(name: &str, exports: &[String], opens: u32) -> Problem {
     let next = match exports.iter().find(|way| way.starts_with('/')) {
         Some(file) => {
-            format!("unmount or close it first: `losetup -j {file}` and `fuser {file}` tell who it is")
+            format!("unmount or close it first: `losetup -j {file}` and `fuser {file}` tell what uses it")
         }
         None => "unmount or close it first".to_owned(),
     };

@@ -61,7 +61,7 @@ impl RuntimeDir {
                 Code::PermissionDenied,
                 format!("the runtime directory {shown} cannot be looked at: {error}"),
                 "servers of another user may be there, and this user cannot tell",
-                "ask as the user who serves, or name another directory: --runtime-dir DIR",
+                "ask as the user that serves, or name another directory: --runtime-dir DIR",
             )
         })?;
         let Some(Unsafe { place, fault }) = found else { return Ok(()) };
@@ -81,7 +81,7 @@ impl RuntimeDir {
         Err(Problem::new(
             code,
             what,
-            format!("a user who can replace the control socket can pretend to be the server of user {us}"),
+            format!("a user that can replace the control socket can pretend to be the server of user {us}"),
             format!("{own}: --runtime-dir DIR"),
         ))
     }
@@ -115,8 +115,8 @@ impl RuntimeDir {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Problem::new(
                 Code::PermissionDenied,
                 format!("the runtime directory {} cannot be read: {error}", self.path.display()),
-                "servers of another user may be there, and nobody can tell",
-                "ask as the user who serves, or name another directory: --runtime-dir DIR",
+                "servers of another user may be there, and cannot be seen",
+                "ask as the user that serves, or name another directory: --runtime-dir DIR",
             )),
             _ => Ok(()),
         }

@@ -212,7 +212,7 @@ async fn converse(core: &Core, stream: &Stream, state: &Rc<State>, mut waiting: 
             Code::PermissionDenied,
             format!("user {user} asks"),
             "a server obeys its own user and root",
-            "ask as the user who serves",
+            "ask as the user that serves",
         );
         return send(core, stream, &error_response(&stranger)).await;
     }

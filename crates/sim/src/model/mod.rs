@@ -414,7 +414,7 @@ impl VolumeHistory {
             let history = &mut self.sectors[sector as usize];
             if history.is_empty() {
                 if !lost && bytes.iter().any(|&byte| byte != 0) {
-                    let (found, permitted) = (describe(bytes), "zeros, as nobody wrote it".to_owned());
+                    let (found, permitted) = (describe(bytes), "zeros, as it was not written".to_owned());
                     return Err(Wrong { sector, found, permitted });
                 }
                 continue;

@@ -134,7 +134,7 @@ pub fn check(args: &CopyArgs, members: &[Member]) -> Result<(), Problem> {
                 return Err(Problem::new(
                     Code::OutputExists,
                     format!("{}: it is not a file", path.display()),
-                    "a device or pipe has no holes, and may be somebody's drive",
+                    "a device or pipe has no holes, and may be a drive in use",
                     "copy to a file; `wattle cat` writes a volume to anything",
                 ));
             }
@@ -315,8 +315,8 @@ fn open_failed(path: &Path, error: OpenError) -> Problem {
     Problem::new(
         code,
         format!("{}: {error}", path.display()),
-        "the copy goes there, and nobody else may be writing it",
-        "end whoever is using it, or name another file",
+        "the copy goes there, and no other process may be writing it",
+        "end the process that uses it, or name another file",
     )
 }
 

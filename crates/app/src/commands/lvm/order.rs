@@ -68,7 +68,7 @@ pub fn devices(args: &ChangeArgs) -> Result<Vec<String>, Problem> {
             Code::Usage,
             "nothing is named that could join the group",
             "of a group that is being served, --on names what becomes a physical volume of it",
-            "name a file or device: --on PATH; or, if nobody serves the group, give all of its members",
+            "name a file or device: --on PATH; or, if no server has the group, give all of its members",
         ));
     }
     Ok(args.on.iter().map(|name| member::absolute(name)).collect())

@@ -209,7 +209,7 @@ fn not_startable(stack: &Stack, name: &str) -> Problem {
             Code::Changed,
             format!("{name} is not there any more"),
             "it was a moment ago; nothing was written",
-            "find out who changes the members, and try again",
+            "find the process that changes the members, and try again",
         )
     })
 }

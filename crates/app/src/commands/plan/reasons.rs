@@ -67,7 +67,7 @@ pub fn reasons(
     all.volumes(best, units);
     all.file_system(stack, file_system, (names, units));
     let why = format!(
-        "{} stripes, the same of every layer: the volume's counts, and starts at {} if nobody says more",
+        "{} stripes, the same of every layer: the volume's counts, and starts at {} if not told otherwise",
         if asked.wish.workload.random { 2 } else { 4 },
         units.show(128 << 10)
     );
@@ -106,7 +106,7 @@ impl Reasons {
         let why = match (policy, array.shape.level()) {
             (PowerCutCover::Ppl, _) => {
                 "closes the write hole: small writes in place, and a power cut while a member is missing would otherwise change what \
-                 nobody wrote"
+                 was not being written"
             }
             (PowerCutCover::Bitmap, PlanLevel::Raid5) => {
                 "a crash costs a resync of a few regions; the write hole stays open (a crash while a member is missing): --consistency \

@@ -14,7 +14,7 @@ pub fn render(report: &PlanDocument, screen: Screen) -> String {
     let best = &report.candidates[0];
     let mut text = format!("{}\n", style.bold(&headline(report, best, units)));
     if !report.assumed.is_empty() {
-        text.push_str("\nassumed, because nobody said:\n");
+        text.push_str("\nassumed, because it was not given:\n");
         let rows = report.assumed.iter().map(|assumed| {
             vec![
                 assumed.what.to_owned(),

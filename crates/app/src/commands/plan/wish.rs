@@ -146,7 +146,7 @@ pub fn asked(access: &MemberAccess, args: &PlanArgs) -> Result<PlanRequest, Prob
         }),
         replace_hours: part("--replace-hours", args.replace_hours, 8766.0)?.unwrap_or_else(|| {
             if spares == 0 && survive > 0 {
-                let because = "somebody has to notice and to come";
+                let because = "a failure has to be noticed, and a drive brought";
                 assume(
                     "hours until a failed drive is replaced",
                     REPLACE_HOURS.to_string(),

@@ -175,7 +175,7 @@ fn steady(run: &RunReport) -> String {
     match run.steady {
         Some(true) => format!("yes, after {:.3} s; {counted}", run.ramp_secs),
         Some(false) => format!("NO, not within {:.3} s; {counted}", run.ramp_secs),
-        None => format!("nobody looked, after a ramp of {:.3} s; {counted}", run.ramp_secs),
+        None => format!("not looked at, after a ramp of {:.3} s; {counted}", run.ramp_secs),
     }
 }
 

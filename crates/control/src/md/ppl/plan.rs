@@ -388,7 +388,7 @@ mod tests {
         assert_eq!(
             plan(&geometry(), &UUID, &areas).outcome,
             ParityKnowledge::Clean,
-            "nobody's log is not missed"
+            "a log that no member has is not missed"
         );
     }
 

@@ -100,7 +100,7 @@ impl RunningArray {
             ),
             LeaveError::NotRecorded => (
                 Code::MetadataNotWritten,
-                "the others have to know who is a member",
+                "the others have to know which devices are members",
                 "look at the other members: `wattle status`",
             ),
             _ => (Code::ServerFailed, "the array is being stopped", "`wattle status` shows what is served"),

@@ -186,7 +186,7 @@ mod tests {
         );
         assert_eq!(clearable([InSync, InSync, Faulty, Missing], None, None), [1, 2, 9]);
         let broken = Health { broken: true, ..health(whole, None, None) };
-        assert_eq!(home(&[1]).clearable(&broken), [], "what is on whom is not known");
+        assert_eq!(home(&[1]).clearable(&broken), [], "what is on which member is not known");
     }
 
     #[test]

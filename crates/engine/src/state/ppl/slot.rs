@@ -182,7 +182,7 @@ pub(super) async fn append(
 
 /// Writes what waits until nothing does.
 async fn run(shard: Rc<StateShard>, slot: MemberIx) {
-    let log = shard.log.as_ref().expect("whoever appends has a log");
+    let log = shard.log.as_ref().expect("a member that is appended to has a log");
     let own = &log.slots[slot.index()];
     loop {
         let ready = match own.free().await {

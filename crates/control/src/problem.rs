@@ -322,6 +322,12 @@ codes! {
         "Each thing that did not come out is named with the reason: it cannot be read, it is a device or a socket, its name is none that a \
          file can have, or something of that name was there already. Everything else came out.";
 
+    NotAsMounted = 144, Failed, "what is shown is not what a mount would show",
+        "The file system was not unmounted, and its log, or a part of it, is not applied: the message says which and why. What is in the log \
+         alone is not seen: files may be old or missing, and a name, a size or a content may be another file's. Everything that was \
+         read is there, as it is on the volume. To see what a mount would show, mount the volume over a layer that can be written to \
+         (`wattle mount --overlay DIR`, or `serve --overlay DIR` and mount there): that replays the log and changes no member.";
+
     CopyIncomplete = 160, Failed, "not everything could be copied",
         "Parts of the source could not be read; they are zeros in the copy, and its map names them: `-` for bad sectors, `/` and `*` for \
          areas that were not read sector by sector, `?` for what was not tried. Everything else is there. Running the command again \

@@ -88,6 +88,17 @@ pub enum Note {
         /// Why.
         why: &'static str,
     },
+    /// It was not unmounted, and changes that follow its journal's last transaction are taken from
+    /// fast commits.
+    FastCommitsApplied {
+        /// How many changes.
+        changes: u64,
+    },
+    /// It was not unmounted, and its journal is used as far as it can be: what follows is missing.
+    JournalCutShort {
+        /// Why.
+        why: &'static str,
+    },
     /// A subvolume of btrfs is shown that is not the top level.
     DefaultSubvolume {
         /// Its number.
@@ -111,6 +122,17 @@ pub enum Note {
     },
 }
 
+impl Note {
+    /// Whether it says that what is shown is not what a mount would show, or may not be.
+    #[must_use]
+    pub fn differs_from_a_mount(self) -> bool {
+        matches!(
+            self,
+            Self::JournalNotApplied { .. } | Self::JournalCutShort { .. } | Self::LogNotApplied { .. }
+        )
+    }
+}
+
 impl fmt::Display for Note {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -124,6 +146,17 @@ impl fmt::Display for Note {
                 f,
                 "it was not unmounted and its journal is not applied ({why}): the last changes, of the seconds before the crash, may be \
                  missing, and names or sizes may not fit their files"
+            ),
+            Self::FastCommitsApplied { changes } => {
+                write!(
+                    f,
+                    "{changes} changes are taken from the fast commits of its journal, as a mount would"
+                )
+            }
+            Self::JournalCutShort { why } => write!(
+                f,
+                "it was not unmounted and the last part of its journal is not applied ({why}): the changes of that part are missing, \
+                 the earlier ones are there"
             ),
             Self::DefaultSubvolume { id, top_level } => write!(
                 f,

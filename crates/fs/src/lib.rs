@@ -70,8 +70,21 @@ pub trait FileSystem {
     /// What it is.
     fn about(&self) -> &About;
 
+    /// Why what is shown is not what a mount would show, or may not be: a log that is not empty and
+    /// not applied, wholly or in part. Empty if it is the same.
+    fn not_as_mounted(&self) -> Vec<Note> {
+        self.about().notes.iter().copied().filter(|note| note.differs_from_a_mount()).collect()
+    }
+
     /// The root directory.
     fn root(&self) -> FsNode;
+
+    /// Whether a directory is an empty one that stands for a subvolume that is elsewhere. There may
+    /// be several in a tree, with one number: a second place that leads to it is no damage.
+    fn is_stub(&self, directory: FsNode) -> bool {
+        let _ = directory;
+        false
+    }
 
     /// The attributes of a file, directory or anything else.
     ///

@@ -7,8 +7,10 @@
 
 mod common;
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
-use std::os::unix::fs::FileExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use common::{
@@ -152,6 +154,62 @@ fn subvolumes_are_directories() {
     assert_eq!(text(&*top, "/snapshot/file").unwrap(), "in home");
     let missing = wattle_fs::open(image(), Some(999)).err().unwrap();
     assert_eq!(missing.to_string(), "btrfs subvolume 999 is damaged: there is no tree of it");
+}
+
+/// What Linux shows of snapshots whose subvolume had subvolumes, in every place: those that are
+/// there with all that is in them, and empty directories where they are not, also if a subvolume
+/// lies elsewhere in the snapshot by now.
+#[test]
+fn subvolumes_in_snapshots_are_what_linux_shows() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(path) = empty(&dir, "image", &[]) else { return };
+    let snapshot = |from: &Path, to: &Path| {
+        run(program("btrfs").args(["subvolume", "snapshot"]).arg(from).arg(to)).unwrap();
+    };
+    let written = mounted(&path, "loop", |at| {
+        for name in ["a", "a/b", "a/b/c", "a/d"] {
+            btrfs(&["subvolume", "create"], &at.join(name));
+            fs::write(at.join(name).join("file"), name).unwrap();
+        }
+        for name in ["one", "two", "a/of-b", "a/b/c/of-a"] {
+            snapshot(&at.join(if name == "a/of-b" { "a/b" } else { "a" }), &at.join(name));
+        }
+        // The subvolume moves into a snapshot that has its place already, elsewhere.
+        fs::rename(at.join("a/d"), at.join("one/moved")).unwrap();
+        fs::create_dir(at.join("two/sub")).unwrap();
+        fs::rename(at.join("a/b"), at.join("two/sub/b")).unwrap();
+    });
+    if written.is_none() {
+        return;
+    }
+    let fs = open(&path);
+    mounted(&path, "loop,ro", |at| {
+        let mut waiting = vec![(at.to_owned(), fs.root())];
+        let (mut files, mut stubs) = (0, 0);
+        while let Some((path, node)) = waiting.pop() {
+            let here = entries(&*fs, node);
+            let mut names: Vec<_> =
+                fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().file_name().into_vec()).collect();
+            names.sort();
+            assert_eq!(here.keys().collect::<Vec<_>>(), names.iter().collect::<Vec<_>>(), "{path:?}");
+            for (name, node) in here {
+                let path = path.join(OsStr::from_bytes(&name));
+                let (there, here) = (fs::symlink_metadata(&path).unwrap(), fs.metadata(node).unwrap());
+                assert_eq!((node.inode, here.mode), (there.ino(), there.mode() & 0o7777), "{path:?}");
+                stubs += u32::from(fs.is_stub(node));
+                match there.is_dir() {
+                    true => waiting.push((path, node)),
+                    false => {
+                        let content = fs::read(&path).unwrap();
+                        assert_eq!(common::read(&*fs, node, 0..u64::MAX, content.len()).0, content);
+                        files += 1;
+                    }
+                }
+            }
+        }
+        assert!(files >= 8 && stubs >= 6, "{files} files, {stubs} empty places");
+    })
+    .unwrap();
 }
 
 /// Bytes that the drive changed are found; with two copies the other one is taken.

@@ -110,6 +110,41 @@ fn made(tree: &Path, path: &Path, options: &[&str]) -> Option<()> {
         .arg(path))
 }
 
+/// Fast commits of names, inodes and ranges, with and without checksums of what they change.
+#[test]
+fn damaged_fast_commits_are_no_panic() {
+    let dir = tempfile::tempdir().unwrap();
+    for options in [&["-O", "fast_commit,^metadata_csum"][..], &["-O", "fast_commit"]] {
+        let path = image(&dir, "image", 8 << 20);
+        let small = ["-q", "-F", "-t", "ext4", "-b", "1024", "-N", "64", "-J", "size=2,fast_commit_size=64"];
+        if run(program("mke2fs").args(small).args(options).arg(&path)).is_none() {
+            return;
+        }
+        let crashed = dir.path().join("crashed");
+        let worked = common::mounted(&path, "loop,commit=300", |at| {
+            fs::create_dir(at.join("kept")).unwrap();
+            run(program("sync").arg("-f").arg(at)).unwrap();
+            for ix in 0..30 {
+                let name = at.join(if ix % 3 == 0 { "kept" } else { "." }).join(format!("file-{ix}"));
+                fs::write(&name, pattern(ix, 3000)).unwrap();
+                fs::hard_link(&name, at.join(format!("again-{ix}"))).unwrap();
+                if ix % 4 == 0 {
+                    fs::remove_file(&name).unwrap();
+                }
+                fs::File::open(at.join(format!("again-{ix}"))).unwrap().sync_all().unwrap();
+            }
+            fs::copy(&path, &crashed).unwrap();
+        });
+        if worked.is_none() {
+            return;
+        }
+        let notes = common::open(&crashed).about().notes.clone();
+        let is_fast = |note: &wattle_fs::Note| matches!(note, wattle_fs::Note::FastCommitsApplied { .. });
+        assert!(notes.iter().any(is_fast), "{notes:?}");
+        damage(&fs::read(&crashed).unwrap(), ("ext", options), 400);
+    }
+}
+
 /// Version 4 has no checksums in the way.
 #[test]
 fn damaged_xfs_images_are_no_panic() {
@@ -125,10 +160,19 @@ fn damaged_xfs_images_are_no_panic() {
         if run(program("mkfs.xfs").args(small).args(options).arg(&path)).is_none() {
             return;
         }
+        let frozen = dir.path().join("frozen");
         common::mounted(&path, "loop", |at| {
             run(program("cp").arg("-a").arg(tree.path().join(".")).arg(at)).unwrap();
+            run(program("fsfreeze").arg("-f").arg(at)).unwrap();
+            let copied = fs::copy(&path, &frozen);
+            run(program("fsfreeze").arg("-u").arg(at)).unwrap();
+            copied.unwrap();
         });
         damage(&fs::read(&path).unwrap(), ("xfs", options), 100);
+        // Its log has records to look into.
+        if frozen.exists() {
+            damage(&fs::read(&frozen).unwrap(), ("xfs", options), 100);
+        }
     }
 }
 

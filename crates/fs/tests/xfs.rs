@@ -7,7 +7,8 @@
 
 mod common;
 
-use std::fs;
+use std::fs::{self, File};
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use common::{Except, Size, assert_paths, assert_same, image, make_tree, mounted, open, program, run};
@@ -96,6 +97,7 @@ fn a_log_that_is_not_empty_is_told() {
         let Some(path) = empty(&dir, "image", options) else { return };
         assert_eq!(open(&path).about().notes, [], "fresh, {options:?}");
         let crashed = dir.path().join("crashed");
+        let frozen = dir.path().join("frozen");
         let dirty = [Note::LogNotApplied { certain: true }];
         // Round the log more than once.
         for round in 0..3 {
@@ -105,12 +107,68 @@ fn a_log_that_is_not_empty_is_told() {
                 copy(tree.path(), &to);
                 run(program("sync").arg("-f").arg(at)).unwrap();
                 fs::copy(&path, &crashed).unwrap();
+                run(program("fsfreeze").arg("-f").arg(at)).unwrap();
+                let copied = fs::copy(&path, &frozen);
+                run(program("fsfreeze").arg("-u").arg(at)).unwrap();
+                copied.unwrap();
             });
             if copied.is_none() {
                 return;
             }
             assert_eq!(open(&crashed).about().notes, dirty, "round {round}, {options:?}");
+            assert_eq!(open(&crashed).not_as_mounted(), dirty, "round {round}, {options:?}");
+            assert_eq!(open(&frozen).about().notes, [], "frozen, round {round}, {options:?}");
+            let at_rest = common::entries(&*open(&frozen), open(&frozen).root());
+            assert_eq!(at_rest.len(), round + 1, "frozen, round {round}, {options:?}");
             assert_eq!(open(&path).about().notes, [], "round {round}, {options:?}");
+        }
+    }
+}
+
+/// Links longer than a block: in one extent of two blocks, and, where no two free blocks lie side
+/// by side, in two extents.
+#[test]
+fn links_longer_than_a_block_come_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let lens = [400, 511, 512, 513, 967, 968, 969, 1000, 1023];
+    for options in [&["-b", "size=1024"][..], &["-m", "crc=0", "-b", "size=512", "-i", "size=256"]] {
+        let small = ["-d", "agcount=1,size=16m", "--unsupported"];
+        let Some(path) = empty(&dir, "image", &[&small, options].concat()) else { return };
+        let mut pieces = 0;
+        let written = mounted(&path, "loop", |at| {
+            for len in lens {
+                symlink("w".repeat(len), at.join(format!("whole-{len}"))).unwrap();
+            }
+            // Inodes that are free again, so that links need no new ones.
+            (0..40).for_each(|ix| drop(File::create(at.join(format!("free-{ix}"))).unwrap()));
+            (0..30).for_each(|ix| fs::remove_file(at.join(format!("free-{ix}"))).unwrap());
+            // All space, and then holes of a block.
+            let full = at.join("full");
+            let zeros = ["if=/dev/zero", "bs=64k", "status=none"];
+            program("dd").args(zeros).arg(format!("of={}", full.display())).output().unwrap();
+            let block = if options.contains(&"crc=0") { 512 } else { 1024 };
+            let mut punch = program("xfs_io");
+            (2000..2100_u32).for_each(|ix| {
+                punch.args(["-c", &format!("fpunch {} {block}", ix * 2 * block)]);
+            });
+            run(punch.arg(&full)).unwrap();
+            for len in lens {
+                symlink("p".repeat(len), at.join(format!("parts-{len}"))).unwrap();
+            }
+            let map = program("xfs_io").args(["-r", "-c", "fiemap -v"]).arg(&full).output().unwrap();
+            pieces = map.stdout.split(|byte| *byte == b'\n').count();
+        });
+        if written.is_none() {
+            return;
+        }
+        assert!(pieces > 150, "{pieces} pieces");
+        let fs = open(&path);
+        let links = common::entries(&*fs, fs.root());
+        for (what, byte) in [("whole", b'w'), ("parts", b'p')] {
+            for len in lens {
+                let link = fs.link(links[format!("{what}-{len}").as_bytes()]);
+                assert_eq!(link.unwrap(), vec![byte; len], "{what}, {len}, {options:?}");
+            }
         }
     }
 }

@@ -226,6 +226,7 @@ fn what_is_there_is_listed() {
     let said = files(&["ls", "-l", "--path", "/songs"], &members).ok();
     assert!(said.text().contains("  link -> ../proof.txt\n"), "{}", said.text());
     let report = files(&["ls", "--json", "-R"], &members).ok().json();
+    assert_eq!(report["file_system"]["not_as_mounted"], serde_json::json!([]));
     assert_eq!(report["schema_version"], 1);
     assert_eq!(
         (&report["file_system"]["kind"], &report["file_system"]["label"]),
@@ -237,6 +238,40 @@ fn what_is_there_is_listed() {
     assert_eq!((&entry["size_bytes"], &entry["mode"]), (&300_000.into(), &"0644".into()));
     assert!(entry["modified"].as_str().unwrap().ends_with('Z'));
     files(&["ls", "--path", "/proof.txt/x"], &members).failed(1, "WTL-0141", &["not a directory"]);
+}
+
+/// The journal says that it follows, and its superblock is none: what is there comes out, and it is
+/// said that it may be old, in the summary, in JSON and by the exit status.
+#[test]
+fn a_log_that_is_not_applied_is_in_the_exit_status() {
+    let room = Room::new();
+    let not_applied = |member: &str| {
+        for request in ["feature needs_recovery", "clri <8>"] {
+            let debugfs = Command::new("/usr/sbin/debugfs").args(["-w", "-R", request, member]).output();
+            assert!(debugfs.unwrap().status.success());
+        }
+    };
+    let Some(members) = mirror_changed(&room, &tree(&room), not_applied) else { return };
+    let differs = "is not what a mount would show, or may not be";
+    let said = files(&["ls"], &members);
+    assert_eq!(said.text(), "lost+found\nproof.txt\nsongs\nsparse\n");
+    said.failed(1, "WTL-0144", &[differs, "its journal is not applied"]);
+    let said = files(&["ls", "--json"], &members);
+    let notes = said.json()["file_system"]["not_as_mounted"].as_array().unwrap().clone();
+    assert!(notes.len() == 1 && notes[0].as_str().unwrap().contains("not applied"), "{notes:?}");
+    let said = files(&["get", "--to", &room.name("out")], &members);
+    said.failed(
+        1,
+        "WTL-0144",
+        &["links and pipes came out into", "but not as a mount would show it", differs],
+    );
+    assert_eq!(fs::read_to_string(room.path("out/proof.txt")).unwrap(), "kept by linux\n");
+    let said = files(&["get", "--to", &room.name("again"), "--json"], &members);
+    assert_eq!(said.json()["file_system"]["not_as_mounted"].as_array().unwrap().len(), 1);
+    assert_eq!(said.status, 1);
+    let said = files(&["get", "--path", "/proof.txt", "--to", "-"], &members);
+    assert_eq!(said.stdout, b"kept by linux\n");
+    said.failed(1, "WTL-0144", &[differs]);
 }
 
 #[test]

@@ -45,8 +45,9 @@ const CSUM_OBJECT: u64 = 10_u64.wrapping_neg();
 /// The root directory of every subvolume.
 const ROOT_INODE: u64 = 256;
 
-/// In place of a tree: the empty directory that a snapshot has where another subvolume was.
-const NO_TREE: u64 = 0;
+/// The empty directory that a snapshot has where another subvolume was: no tree has an inode of
+/// that number, and Linux gives it to all of them.
+const STUB_INODE: u64 = 2;
 
 /// Whether the signature of btrfs is there.
 ///
@@ -146,16 +147,19 @@ impl Btrfs {
     }
 
     /// What an entry of a directory names. A snapshot has the entries of subvolumes and not the
-    /// subvolumes, which stayed where they were.
-    fn named(&self, in_tree: u64, location: ItemKey) -> Result<Option<FsNode>, Error> {
+    /// subvolumes, which stayed where they were: an entry leads to one only if the subvolume is
+    /// recorded in this tree, in this directory, by this name.
+    fn named(&self, directory: FsNode, location: ItemKey, name: &[u8]) -> Result<Option<FsNode>, Error> {
         match location.kind {
-            INODE_ITEM => Ok(Some(FsNode { tree: in_tree, inode: location.object })),
+            INODE_ITEM => Ok(Some(FsNode { tree: directory.tree, inode: location.object })),
             ROOT_ITEM => {
-                let reference = ItemKey::new(in_tree, ROOT_REF, location.object);
-                let here = self.item(self.superblock.root_tree, reference)?.is_some();
+                let reference = ItemKey::new(directory.tree, ROOT_REF, location.object);
+                let here = self
+                    .item(self.superblock.root_tree, reference)?
+                    .is_some_and(|item| is_reference(&item, directory.inode, name));
                 Ok(Some(match here {
                     true => FsNode { tree: location.object, inode: ROOT_INODE },
-                    false => FsNode { tree: NO_TREE, inode: location.object },
+                    false => FsNode { tree: directory.tree, inode: STUB_INODE },
                 }))
             }
             _ => Ok(None),
@@ -173,7 +177,7 @@ impl Btrfs {
     }
 
     fn inode(&self, node: FsNode) -> Result<Inode, Error> {
-        if node.tree == NO_TREE {
+        if node.inode == STUB_INODE {
             return Ok(Inode { metadata: EMPTY_DIRECTORY, verified: true });
         }
         let item = self.item(self.tree(node.tree)?, ItemKey::new(node.inode, INODE_ITEM, 0))?;
@@ -187,7 +191,7 @@ impl Btrfs {
             ItemKey::new(directory.inode, DIR_INDEX, 0)..=ItemKey::new(directory.inode, DIR_INDEX, u64::MAX);
         tree::items(self, self.tree(directory.tree)?, range, &mut |_, item| {
             each_entry(item, &mut |location, name| {
-                let node = self.named(directory.tree, location)?.filter(|_| !name.is_empty());
+                let node = self.named(directory, location, name)?.filter(|_| !name.is_empty());
                 let what = "an entry of it is none";
                 let damaged = Error::Damaged { structure: "btrfs directory", at: directory.inode, what };
                 each(DirEntry { name: name.to_vec(), node: node.ok_or(damaged)? })
@@ -240,6 +244,14 @@ impl Inode {
     }
 }
 
+/// Whether the record of where a subvolume is says this directory and this name.
+fn is_reference(item: &[u8], directory: u64, name: &[u8]) -> bool {
+    const NAME_AT: usize = 18;
+    le64(item, 0) == Some(directory)
+        && le16(item, 16).is_some_and(|len| usize::from(len) == name.len())
+        && item.get(NAME_AT..NAME_AT + name.len()) == Some(name)
+}
+
 /// Takes where an entry leads, and its name.
 type EachLocation<'a> = dyn FnMut(ItemKey, &[u8]) -> Result<(), Error> + 'a;
 
@@ -272,13 +284,17 @@ impl FileSystem for Btrfs {
         FsNode { tree: self.subvolume, inode: ROOT_INODE }
     }
 
+    fn is_stub(&self, directory: FsNode) -> bool {
+        directory.inode == STUB_INODE
+    }
+
     fn metadata(&self, node: FsNode) -> Result<FileMetadata, Error> {
         Ok(self.inode(node)?.metadata)
     }
 
     fn list(&self, directory: FsNode, each: &mut EachEntry<'_>) -> Result<(), Error> {
         match self.inode(directory)?.metadata.kind {
-            FileKind::Directory if directory.tree == NO_TREE => Ok(()),
+            FileKind::Directory if directory.inode == STUB_INODE => Ok(()),
             FileKind::Directory => self.entries(directory, each),
             _ => Err(Error::NotADirectory),
         }

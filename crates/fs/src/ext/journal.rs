@@ -5,13 +5,18 @@
 //! names, revoke blocks, and a commit block; without the commit it never was. A block that a
 //! transaction revokes is not to be taken from it or an earlier one, since it has become something
 //! else.
+//!
+//! The log ends where a block is not the next one: it has no magic or another number. A block whose
+//! number is right and whose checksum is not is damage, and so says Linux, if a commit follows that
+//! is newer than what came before: then all was written once. Without one it was never finished.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use crate::bytes::{be16, be32, le16, le32, uuid_at};
+use crate::bytes::{be16, be32, be64, uuid_at};
 use crate::ext::Ext;
-use crate::ext::checksum::{crc, crc_without};
+use crate::ext::checksum::{crc, crc_big_endian, crc_without};
+use crate::ext::fast::{self, FastChange};
 use crate::ext::inode::Inode;
 use crate::source::FileRun;
 
@@ -25,17 +30,30 @@ const SUPERBLOCK_V1: u32 = 3;
 const SUPERBLOCK_V2: u32 = 4;
 const REVOKE: u32 = 5;
 
-/// Features.
+/// Features: the first is one that old versions may ignore.
+const CHECKSUM_V1: u32 = 0x1;
 const WIDE: u32 = 0x2;
+const ASYNC_COMMIT: u32 = 0x4;
 const CHECKSUM_V2: u32 = 0x8;
 const CHECKSUM_V3: u32 = 0x10;
 const FAST_COMMIT: u32 = 0x20;
-const KNOWN: u32 = 0x37;
+const KNOWN: u32 = 0x3f;
 
 /// Flags of tags.
 const ESCAPED: u32 = 1;
 const SAME_UUID: u32 = 2;
 const LAST: u32 = 8;
+
+/// Of a commit: the checksum, with its type and size before it in version 1, and when it was made.
+const CHECKSUM_AT: usize = 0x10;
+const CHECKSUM_KIND_AT: usize = 0xc;
+const CRC32_OF_4_BYTES: u16 = 0x104;
+const SECONDS_AT: usize = 0x30;
+const NANOSECONDS_AT: usize = 0x38;
+
+/// Fewer blocks than that are all for transactions.
+const RING_BLOCKS_MIN: u64 = 1024;
+const FAST_BLOCKS_DEFAULT: u64 = 256;
 
 /// A block that the log holds newer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,8 +77,6 @@ impl Newer {
 #[derive(Debug, Default)]
 pub struct JournalBlocks {
     blocks: BTreeMap<u64, Newer>,
-    /// Changes that followed, in another form, which is not read here.
-    pub fast_commits: bool,
 }
 
 impl JournalBlocks {
@@ -77,17 +93,28 @@ impl JournalBlocks {
     }
 }
 
-/// Why a journal cannot be used.
-type Refusal = &'static str;
+/// Why a journal, or a part of it, cannot be used.
+pub type Refusal = &'static str;
+
+/// What a journal has.
+#[derive(Debug)]
+pub struct LoadedJournal {
+    pub blocks: JournalBlocks,
+    /// Why what follows these blocks cannot be used, if something follows.
+    pub damage: Option<Refusal>,
+    /// The changes that follow the last transaction.
+    pub fast: Result<Vec<FastChange>, Refusal>,
+}
 
 /// Reads the log.
-pub fn load(ext: &Ext) -> Result<JournalBlocks, Refusal> {
+pub fn load(ext: &Ext) -> Result<LoadedJournal, Refusal> {
     if ext.superblock.journal_inode == 0 {
         return Err("it is on a device of its own");
     }
     let inode = Inode::read(ext, ext.superblock.journal_inode).map_err(|_| "its inode is damaged")?;
     let log = Log::open(ext, &inode)?;
-    log.map_or(Ok(JournalBlocks::default()), |log| log.replay())
+    let empty = LoadedJournal { blocks: JournalBlocks::default(), damage: None, fast: Ok(Vec::new()) };
+    log.map_or(Ok(empty), |log| log.replay())
 }
 
 /// A log that is not empty.
@@ -97,9 +124,13 @@ struct Log<'a> {
     runs: Vec<FileRun>,
     /// The ring, in blocks of the log.
     ring: Range<u64>,
+    /// Blocks of the log that are for fast commits.
+    fast: Range<u64>,
     start: u64,
     sequence: u32,
     features: u32,
+    /// Commits have a checksum of the whole transaction.
+    checksum_v1: bool,
     seed: u32,
 }
 
@@ -109,6 +140,37 @@ struct Replayed {
     committed: BTreeMap<u64, Newer>,
     pending: BTreeMap<u64, Newer>,
     revoked: Vec<u64>,
+    /// A block of the transaction is not what it was written as.
+    broken: bool,
+    /// Of the descriptors of the transaction and the blocks they name, in version 1.
+    sum: u32,
+    /// When the last commit was made.
+    committed_at: (u64, u32),
+}
+
+impl Replayed {
+    fn new() -> Self {
+        Self { sum: !0, ..Self::default() }
+    }
+
+    fn commit(&mut self, at: (u64, u32)) {
+        for block in self.revoked.drain(..) {
+            self.committed.remove(&block);
+            self.pending.remove(&block);
+        }
+        self.committed.append(&mut self.pending);
+        (self.sum, self.committed_at) = (!0, at);
+    }
+}
+
+/// What a block of the log turned out to be.
+enum Step {
+    /// So many blocks belong together.
+    Used(u64),
+    /// The log ends before it.
+    End,
+    /// It was written once and is not that any more.
+    Damaged(Refusal),
 }
 
 impl<'a> Log<'a> {
@@ -121,7 +183,17 @@ impl<'a> Log<'a> {
             Ok(())
         })
         .map_err(|_| "its map is damaged")?;
-        let mut log = Self { ext, runs, ring: 0..0, start: 0, sequence: 0, features: 0, seed: 0 };
+        let mut log = Self {
+            ext,
+            runs,
+            ring: 0..0,
+            fast: 0..0,
+            start: 0,
+            sequence: 0,
+            features: 0,
+            checksum_v1: false,
+            seed: 0,
+        };
         let superblock = log.block(0).map_err(|_| "its superblock cannot be read")?;
         let empty = log.decode(&superblock).ok_or("its superblock is too short")??;
         Ok((!empty).then_some(log))
@@ -137,27 +209,24 @@ impl<'a> Log<'a> {
             return Some(Err("its blocks have another size"));
         }
         self.features = if kind == SUPERBLOCK_V2 { be32(bytes, 0x28)? } else { 0 };
-        if self.features & CHECKSUM_V2 != 0 {
-            return Some(Err("its checksums are of version 2, which only Linux 3.5 to 3.17 wrote"));
-        }
         if self.features & !KNOWN != 0 {
             return Some(Err("it has unknown features"));
         }
+        self.checksum_v1 = kind == SUPERBLOCK_V2 && be32(bytes, 0x24)? & CHECKSUM_V1 != 0;
         self.seed = crc(!0, &uuid_at(bytes, 0x30)?);
-        if self.features & CHECKSUM_V3 != 0
-            && crc_without(!0, bytes.get(..1024)?, 0xfc, 4) != be32(bytes, 0xfc)?
-        {
+        if self.has_tails() && crc_without(!0, bytes.get(..1024)?, 0xfc, 4) != be32(bytes, 0xfc)? {
             return Some(Err("its superblock's checksum is wrong"));
         }
         (self.sequence, self.start) = (be32(bytes, 0x18)?, u64::from(be32(bytes, 0x1c)?));
-        // The last blocks of the log are for fast commits.
-        let fast = match (self.features & FAST_COMMIT != 0, be32(bytes, 0x54)?) {
-            (false, _) => 0,
-            (true, 0) => 256,
-            (true, blocks) => u64::from(blocks),
+        // The last blocks of the log are for fast commits; the first of these is not used.
+        let (blocks, fast) = (u64::from(be32(bytes, 0x10)?), u64::from(be32(bytes, 0x54)?));
+        let fast = if fast == 0 { FAST_BLOCKS_DEFAULT } else { fast };
+        let ring_end = match self.features & FAST_COMMIT != 0 {
+            true => blocks.checked_sub(fast).filter(|end| *end >= RING_BLOCKS_MIN).unwrap_or(blocks),
+            false => blocks,
         };
-        let blocks = u64::from(be32(bytes, 0x10)?);
-        self.ring = u64::from(be32(bytes, 0x14)?)..blocks.saturating_sub(fast);
+        self.ring = u64::from(be32(bytes, 0x14)?)..ring_end;
+        self.fast = ring_end.saturating_add(1).min(blocks)..blocks;
         if self.start == 0 {
             return Some(Ok(true));
         }
@@ -184,54 +253,101 @@ impl<'a> Log<'a> {
         if ix + 1 < self.ring.end { ix + 1 } else { self.ring.start }
     }
 
-    fn replay(&self) -> Result<JournalBlocks, Refusal> {
+    fn replay(&self) -> Result<LoadedJournal, Refusal> {
         let (mut at, mut sequence) = (self.start, self.sequence);
-        let mut replayed = Replayed::default();
+        let (mut replayed, mut damage) = (Replayed::new(), None);
         let mut left = self.ring.end - self.ring.start;
         while left > 0 {
             let block = self.block(at)?;
             if be32(&block, 0) != Some(MAGIC) || be32(&block, 8) != Some(sequence) {
                 break;
             }
-            // A block whose checksum is wrong is where the log ends, as one that was never written.
-            let used = match be32(&block, 4) {
-                Some(DESCRIPTOR) if self.tail_is_right(&block) => {
-                    self.descriptor(&block, at, sequence, &mut replayed)?
+            let used = match self.step(&block, at, sequence, &mut replayed)? {
+                Step::Used(used) => used,
+                Step::End => break,
+                Step::Damaged(why) => {
+                    damage = Some(why);
+                    break;
                 }
-                Some(REVOKE) if self.tail_is_right(&block) => {
-                    self.revoke(&block, &mut replayed);
-                    Some(1)
-                }
-                Some(COMMIT) if self.commit_is_right(&block) => {
-                    for block in replayed.revoked.drain(..) {
-                        replayed.committed.remove(&block);
-                        replayed.pending.remove(&block);
-                    }
-                    replayed.committed.append(&mut replayed.pending);
-                    sequence = sequence.wrapping_add(1);
-                    Some(1)
-                }
-                _ => None,
             };
-            let Some(used) = used else { break };
+            sequence = sequence.wrapping_add(u32::from(be32(&block, 4) == Some(COMMIT)));
             left = left.saturating_sub(used);
             for _ in 0..used.min(self.ring.end) {
                 at = self.after(at);
             }
         }
-        Ok(JournalBlocks { blocks: replayed.committed, fast_commits: self.has_fast_commits(sequence) })
+        let fast = match damage {
+            Some(_) => Ok(Vec::new()),
+            None => fast::scan(self.fast.clone().map(|ix| self.block(ix)), sequence),
+        };
+        Ok(LoadedJournal { blocks: JournalBlocks { blocks: replayed.committed }, damage, fast })
     }
 
-    /// Whether fast commits follow the last transaction. Their area is not emptied; its first tag
-    /// says which record they follow.
-    fn has_fast_commits(&self, sequence: u32) -> bool {
-        const TAG_HEAD: u16 = 9;
-        let area = (self.features & FAST_COMMIT != 0).then(|| self.block(self.ring.end).ok()).flatten();
-        area.is_some_and(|area| le16(&area, 0) == Some(TAG_HEAD) && le32(&area, 8) == Some(sequence))
+    fn step(&self, block: &[u8], at: u64, sequence: u32, into: &mut Replayed) -> Result<Step, Refusal> {
+        match be32(block, 4) {
+            Some(DESCRIPTOR) if self.tail_is_right(block) => {
+                if let Some(used) = self.descriptor(block, at, sequence, into)? {
+                    return Ok(Step::Used(used));
+                }
+                self.end_or_damage(at, sequence, into, "a descriptor in it is damaged")
+            }
+            Some(REVOKE) if self.tail_is_right(block) => {
+                self.revoke(block, into);
+                Ok(Step::Used(1))
+            }
+            Some(DESCRIPTOR | REVOKE) => {
+                self.end_or_damage(at, sequence, into, "the checksum of a descriptor in it is wrong")
+            }
+            Some(COMMIT) => self.commit(block, at, sequence, into),
+            _ => Ok(Step::End),
+        }
     }
 
-    /// Takes what a descriptor names. The blocks used, or `None` if the content of one is not what
-    /// it was written as.
+    fn commit(&self, block: &[u8], at: u64, sequence: u32, into: &mut Replayed) -> Result<Step, Refusal> {
+        let made = committed_at(block);
+        let wrong = "the checksum of a transaction in it is wrong";
+        if !self.commit_is_right(block) || !self.sum_is_right(block, into.sum) {
+            return match self.features & ASYNC_COMMIT != 0 {
+                // Such a commit may have reached the drive before its transaction.
+                true => self.end_or_damage(self.after(at), sequence.wrapping_add(1), into, wrong),
+                // One that is older is left of a former use of the place.
+                false if made < into.committed_at => Ok(Step::End),
+                false => Ok(Step::Damaged(wrong)),
+            };
+        }
+        if into.broken {
+            return Ok(Step::Damaged("the checksum of a block in it is wrong"));
+        }
+        into.commit(made);
+        Ok(Step::Used(1))
+    }
+
+    /// What a block is whose number is the next one and whose content is not as it was written:
+    /// damage if a commit of that transaction or a later one is there.
+    fn end_or_damage(
+        &self,
+        mut at: u64,
+        sequence: u32,
+        replayed: &Replayed,
+        why: Refusal,
+    ) -> Result<Step, Refusal> {
+        for _ in self.ring.clone() {
+            let block = self.block(at)?;
+            let ahead = be32(&block, 8).map(|found| u64::from(found.wrapping_sub(sequence)));
+            if be32(&block, 0) == Some(MAGIC)
+                && be32(&block, 4) == Some(COMMIT)
+                && ahead.is_some_and(|ahead| ahead < self.ring.end)
+                && committed_at(&block) >= replayed.committed_at
+                && self.commit_is_right(&block)
+            {
+                return Ok(Step::Damaged(why));
+            }
+            at = self.after(at);
+        }
+        Ok(Step::End)
+    }
+
+    /// Takes what a descriptor names. The blocks used, or `None` if it names none.
     fn descriptor(
         &self,
         block: &[u8],
@@ -239,7 +355,11 @@ impl<'a> Log<'a> {
         sequence: u32,
         into: &mut Replayed,
     ) -> Result<Option<u64>, Refusal> {
-        let end = block.len() - if self.features & CHECKSUM_V3 != 0 { 4 } else { 0 };
+        let end = block.len() - if self.has_tails() { 4 } else { 0 };
+        let seed = crc(self.seed, &sequence.to_be_bytes());
+        if self.checksum_v1 {
+            into.sum = crc_big_endian(into.sum, block);
+        }
         let (mut tag_at, mut data_at, mut used) = (HEADER_BYTES, at, 1);
         loop {
             let Some(tag) = self.tag(&block[..end], tag_at) else { return Ok(None) };
@@ -248,10 +368,11 @@ impl<'a> Log<'a> {
             if used > self.ring.end {
                 return Ok(None);
             }
-            if let Some(checksum) = tag.checksum {
-                let seed = crc(self.seed, &sequence.to_be_bytes());
-                if crc(seed, &self.block(data_at)?) != checksum {
-                    return Ok(None);
+            if self.has_tails() || self.checksum_v1 {
+                let content = self.block(data_at)?;
+                into.broken |= tag.checksum.is_some_and(|checksum| !checksum.is_of(crc(seed, &content)));
+                if self.checksum_v1 {
+                    into.sum = crc_big_endian(into.sum, &content);
                 }
             }
             into.pending.insert(
@@ -268,9 +389,14 @@ impl<'a> Log<'a> {
     fn tag(&self, bytes: &[u8], at: usize) -> Option<Tag> {
         let wide = self.features & WIDE != 0;
         let low = u64::from(be32(bytes, at)?);
-        let (flags, checksum, len) = match self.features & CHECKSUM_V3 != 0 {
-            true => (be32(bytes, at + 4)?, Some(be32(bytes, at + 12)?), 16),
-            false => (u32::from(be16(bytes, at + 6)?), None, if wide { 12 } else { 8 }),
+        let short = if wide { 12 } else { 8 };
+        let (flags, checksum, len) = match self.features & (CHECKSUM_V2 | CHECKSUM_V3) {
+            0 => (u32::from(be16(bytes, at + 6)?), None, short),
+            CHECKSUM_V2 => {
+                let checksum = TagChecksum::Low(be16(bytes, at + 4)?);
+                (u32::from(be16(bytes, at + 6)?), Some(checksum), short + 2)
+            }
+            _ => (be32(bytes, at + 4)?, Some(TagChecksum::Whole(be32(bytes, at + 12)?)), 16),
         };
         let high = if wide { u64::from(be32(bytes, at + 8)?) } else { 0 };
         let len = len + if flags & SAME_UUID == 0 { 16 } else { 0 };
@@ -288,22 +414,50 @@ impl<'a> Log<'a> {
         );
     }
 
-    /// Descriptors and revokes have their checksum at their end.
+    /// Whether descriptors and revokes have their checksum at their end, and commits theirs.
+    fn has_tails(&self) -> bool {
+        self.features & (CHECKSUM_V2 | CHECKSUM_V3) != 0
+    }
+
     fn tail_is_right(&self, block: &[u8]) -> bool {
         let at = block.len() - 4;
-        self.features & CHECKSUM_V3 == 0 || be32(block, at) == Some(crc_without(self.seed, block, at, 4))
+        !self.has_tails() || be32(block, at) == Some(crc_without(self.seed, block, at, 4))
     }
 
     fn commit_is_right(&self, block: &[u8]) -> bool {
-        const CHECKSUM_AT: usize = 0x10;
-        self.features & CHECKSUM_V3 == 0
-            || be32(block, CHECKSUM_AT) == Some(crc_without(self.seed, block, CHECKSUM_AT, 4))
+        !self.has_tails() || be32(block, CHECKSUM_AT) == Some(crc_without(self.seed, block, CHECKSUM_AT, 4))
     }
+
+    /// Version 1: of all that the transaction wrote before. A commit may have none.
+    fn sum_is_right(&self, block: &[u8], sum: u32) -> bool {
+        let stored = be16(block, CHECKSUM_KIND_AT).zip(be32(block, CHECKSUM_AT));
+        !self.checksum_v1 || matches!(stored, Some((0, 0))) || stored == Some((CRC32_OF_4_BYTES, sum))
+    }
+}
+
+/// When a commit was made: seconds and nanoseconds.
+fn committed_at(commit: &[u8]) -> (u64, u32) {
+    (be64(commit, SECONDS_AT).unwrap_or(0), be32(commit, NANOSECONDS_AT).unwrap_or(0))
 }
 
 struct Tag {
     block: u64,
     flags: u32,
-    checksum: Option<u32>,
+    checksum: Option<TagChecksum>,
     len: usize,
+}
+
+/// Of the block a tag names: in version 2 there was space for half of it.
+enum TagChecksum {
+    Low(u16),
+    Whole(u32),
+}
+
+impl TagChecksum {
+    fn is_of(&self, sum: u32) -> bool {
+        match self {
+            Self::Low(low) => u32::from(*low) == sum & 0xffff,
+            Self::Whole(whole) => *whole == sum,
+        }
+    }
 }

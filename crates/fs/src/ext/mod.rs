@@ -6,12 +6,14 @@
 //! and allocates by sizes that it reads.
 //!
 //! A file system that was not unmounted is read through its journal ([`journal`]): blocks that the
-//! log holds newer are taken from there, and nothing is written.
+//! log holds newer are taken from there, then fast commits are applied ([`fast`]), and nothing is
+//! written.
 
 mod blockmap;
 mod checksum;
 mod directory;
 mod extents;
+mod fast;
 mod inline;
 mod inode;
 mod journal;
@@ -24,6 +26,7 @@ use crate::layout::FileSystemLayout;
 use crate::source::{ByteSource, FileRun};
 use crate::{About, EachData, EachEntry, FileKind, FileMetadata, FileSystem, FsNode, Note};
 
+use fast::FastCommits;
 use inode::{Inode, InodeFlags};
 use journal::JournalBlocks;
 use superblock::{ExtFeatures, Superblock};
@@ -52,6 +55,7 @@ pub struct Ext {
     source: ByteSource,
     superblock: Superblock,
     overlay: JournalBlocks,
+    fast: FastCommits,
     about: About,
 }
 
@@ -63,23 +67,33 @@ impl Ext {
     pub fn open(source: ByteSource) -> Result<Self, Error> {
         let superblock = Superblock::read(&source)?;
         let about = superblock.about(&source);
-        let mut ext = Self { source, superblock, overlay: JournalBlocks::default(), about };
+        let (overlay, fast) = Default::default();
+        let mut ext = Self { source, superblock, overlay, fast, about };
         if ext.superblock.features.incompat.contains(ExtFeatures::RECOVER) {
-            match journal::load(&ext) {
-                Ok(overlay) => {
-                    ext.about.notes.extend(match (overlay.fast_commits, overlay.len()) {
-                        (true, _) => {
-                            Some(Note::JournalNotApplied { why: "its fast commits are not read here" })
-                        }
-                        (false, 0) => None,
-                        (false, blocks) => Some(Note::JournalApplied { blocks }),
-                    });
-                    ext.overlay = overlay;
-                }
-                Err(why) => ext.about.notes.push(Note::JournalNotApplied { why }),
-            }
+            ext.replay();
         }
         Ok(ext)
+    }
+
+    /// Takes what the journal has: whole transactions first, then the fast commits that follow.
+    /// What cannot be taken becomes a note.
+    fn replay(&mut self) {
+        let loaded = match journal::load(self) {
+            Ok(loaded) => loaded,
+            Err(why) => return self.about.notes.push(Note::JournalNotApplied { why }),
+        };
+        let blocks = loaded.blocks.len();
+        self.about.notes.extend((blocks > 0).then_some(Note::JournalApplied { blocks }));
+        self.about.notes.extend(loaded.damage.map(|why| Note::JournalCutShort { why }));
+        self.overlay = loaded.blocks;
+        let changes = loaded.fast.as_ref().map_or(0, Vec::len) as u64;
+        match loaded.fast.and_then(|changes| FastCommits::apply(self, &changes)) {
+            Ok(fast) => {
+                self.about.notes.extend((changes > 0).then_some(Note::FastCommitsApplied { changes }));
+                self.fast = fast;
+            }
+            Err(why) => self.about.notes.push(Note::JournalCutShort { why }),
+        }
     }
 
     /// Blocks there can be: the bound of everything that occupies blocks.
@@ -127,6 +141,24 @@ impl Ext {
         range: &Range<u64>,
         each: &mut dyn FnMut(FileRun) -> Result<(), Error>,
     ) -> Result<(), Error> {
+        if self.fast.moves(inode.number) {
+            let mut mapped = Vec::new();
+            self.mapped_runs(inode, range, &mut |run| {
+                mapped.push(run);
+                Ok(())
+            })?;
+            return self.fast.runs(self, inode.number, &mapped, range)?.into_iter().try_for_each(each);
+        }
+        self.mapped_runs(inode, range, each)
+    }
+
+    /// As the inode's map has them.
+    fn mapped_runs(
+        &self,
+        inode: &Inode,
+        range: &Range<u64>,
+        each: &mut dyn FnMut(FileRun) -> Result<(), Error>,
+    ) -> Result<(), Error> {
         match inode.flags.contains(InodeFlags::EXTENTS) {
             true => extents::runs(self, inode, range, each),
             false => blockmap::runs(self, inode, range, each),
@@ -168,7 +200,10 @@ impl FileSystem for Ext {
             return Err(Error::NotADirectory);
         }
         inode.refuse_unreadable()?;
-        directory::list(self, &inode, each)
+        match self.fast.list(directory.inode, each) {
+            Some(listed) => listed,
+            None => directory::list(self, &inode, each),
+        }
     }
 
     fn link(&self, link: FsNode) -> Result<Vec<u8>, Error> {
@@ -198,5 +233,14 @@ impl FileSystem for Ext {
             return Err(Error::NotAFile);
         }
         self.read_inode(&inode, &range, each)
+    }
+}
+
+/// Makes the checksums of fast commits right, for fuzzing.
+pub fn seal(image: &mut [u8]) {
+    const BLOCK_LOG_AT: usize = 1024 + 0x18;
+    let block_log = crate::bytes::le32(image, BLOCK_LOG_AT).filter(|log| *log <= 6);
+    if let Some(log) = block_log {
+        fast::seal(image, 1024 << log);
     }
 }

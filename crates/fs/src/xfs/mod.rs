@@ -15,7 +15,7 @@ mod superblock;
 
 use std::ops::Range;
 
-use crate::bytes::{be32, le32};
+use crate::bytes::{be32, be64, le32};
 use crate::error::Error;
 use crate::layout::FileSystemLayout;
 use crate::source::{ByteSource, FileRun};
@@ -27,10 +27,13 @@ use superblock::Superblock;
 /// A link is at most that long.
 const LINK_BYTES_MAX: usize = 1024;
 
-/// The header of each block of a link's target, in version 5.
+/// The header of each extent of a link's target, in version 5.
 const LINK_HEADER_BYTES: usize = 56;
 const LINK_MAGIC: u32 = 0x5853_4c4d;
+const LINK_OFFSET_AT: usize = 4;
+const LINK_LEN_AT: usize = 8;
 const LINK_CHECKSUM_AT: usize = 12;
+const LINK_OWNER_AT: usize = 32;
 
 /// Whether the signature of XFS is there.
 ///
@@ -82,23 +85,29 @@ impl Xfs {
         fork::runs(self, inode, range, each)
     }
 
-    /// A target that does not fit into the inode: blocks, which in version 5 have a header each.
+    /// A target that does not fit into the inode: extents, which in version 5 start with a header
+    /// each, however many blocks they have.
     fn remote_link(&self, inode: &Inode, len: usize) -> Result<Vec<u8>, Error> {
         let block_bytes = self.superblock.block_bytes;
         let header = if self.superblock.version5 { LINK_HEADER_BYTES } else { 0 };
+        // At most, if no two of them lie side by side.
         let blocks = len.div_ceil(block_bytes - header) as u64;
         let mut target = Vec::with_capacity(len);
         self.runs(inode, &(0..blocks * block_bytes as u64), &mut |run| {
-            for ix in 0..run.len / block_bytes as u64 {
-                let block = self.source.bytes(run.disk_offset + ix * block_bytes as u64, block_bytes)?;
-                if header > 0
-                    && (be32(&block, 0) != Some(LINK_MAGIC) || !checksum_is_right(&block, LINK_CHECKSUM_AT))
+            // As many bytes as blocks were asked for, and a link is short.
+            let extent = self.source.bytes(run.disk_offset, run.len as usize)?;
+            let part = (len - target.len()).min(extent.len() - header);
+            if header > 0 && part > 0 {
+                let place = be32(&extent, LINK_OFFSET_AT).zip(be32(&extent, LINK_LEN_AT));
+                if be32(&extent, 0) != Some(LINK_MAGIC)
+                    || !checksum_is_right(&extent, LINK_CHECKSUM_AT)
+                    || be64(&extent, LINK_OWNER_AT) != Some(inode.number)
+                    || place != Some((target.len() as u32, part as u32))
                 {
-                    return Err(inode.damaged("a block of the link's target is none"));
+                    return Err(inode.damaged("an extent of the link's target is none"));
                 }
-                let part = (len - target.len()).min(block_bytes - header);
-                target.extend_from_slice(&block[header..header + part]);
             }
+            target.extend_from_slice(&extent[header..header + part]);
             Ok(())
         })?;
         match target.len() == len {

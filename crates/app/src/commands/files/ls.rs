@@ -60,16 +60,15 @@ struct Found {
 /// There is no such volume, file system or path, or something of it could not be read.
 pub fn run(access: &MemberAccess, args: &LsArgs) -> Result<(), Problem> {
     let asked = args.clone();
-    let failures = with_file_system(access, &args.on, move |opened| list(opened, &asked))?;
-    match failures {
-        0 => Ok(()),
-        _ => Err(Problem::new(
+    with_file_system(access, &args.on, move |opened| match list(opened, &asked)? {
+        0 => opened.check_as_mounted("what is listed"),
+        failures => Err(Problem::new(
             Code::FileUnreadable,
             format!("{failures} of what is there could not be read"),
             "the file system is damaged there, or its volume cannot be read; the lines above say where",
             "the rest is listed, and can be read",
         )),
-    }
+    })
 }
 
 /// How many could not be read.
@@ -94,7 +93,7 @@ fn list(opened: &Opened, args: &LsArgs) -> Result<usize, Problem> {
         output::print_json(&Report {
             schema_version: SCHEMA_VERSION,
             volume: opened.volume.clone(),
-            file_system: opened.fs.about().into(),
+            file_system: FileSystemReport::of(&*opened.fs),
             path: shown(args.path.as_bytes()),
             entries: found.into_iter().map(report).collect(),
             unreadable: failures,
@@ -132,7 +131,7 @@ impl Listing<'_> {
             for entry in entries {
                 let path = join(&path, &entry.name);
                 let is_directory = self.add(path.clone(), entry.node);
-                if is_directory && self.recursive {
+                if is_directory && self.recursive && !self.opened.fs.is_stub(entry.node) {
                     match seen.insert(entry.node) {
                         true => below.push((path, entry.node)),
                         false => self.failures.push(Failure::new(&path, "the directory is there twice")),

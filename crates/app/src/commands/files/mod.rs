@@ -16,7 +16,7 @@ use wattle_control::members::MemberAccess;
 
 use serde::Serialize;
 use wattle_control::{Code, Problem};
-use wattle_fs::{About, Error, FileKind, FileSystem, FsNode};
+use wattle_fs::{Error, FileKind, FileSystem, FsNode};
 
 use crate::cli::FilesOn;
 use crate::output::{self, text::printable};
@@ -76,6 +76,21 @@ impl Opened {
             .map_err(|error| self.unreadable(path.as_bytes(), &error))
     }
 
+    /// Ends a command that did all it could: what it showed is perhaps not what a mount would show.
+    fn check_as_mounted(&self, showed: &str) -> Result<(), Problem> {
+        let notes = self.fs.not_as_mounted();
+        if notes.is_empty() {
+            return Ok(());
+        }
+        let notes: Vec<_> = notes.iter().map(ToString::to_string).collect();
+        Err(Problem::new(
+            Code::NotAsMounted,
+            format!("{}: {showed} is not what a mount would show, or may not be", self.volume),
+            printable(&notes.join("; ")),
+            "mount the volume over a layer (`wattle mount --overlay DIR`): that replays the log and changes no member",
+        ))
+    }
+
     /// The problem of a path that cannot be read.
     fn unreadable(&self, path: &[u8], error: &Error) -> Problem {
         let what = printable(&format!("{}: {}: {error}", self.volume, shown(path)));
@@ -117,10 +132,14 @@ struct FileSystemReport {
     uuid: String,
     size_bytes: u64,
     notes: Vec<String>,
+    /// Those of the notes which say that what is shown is not what a mount would show, or may not
+    /// be.
+    not_as_mounted: Vec<String>,
 }
 
-impl From<&About> for FileSystemReport {
-    fn from(about: &About) -> Self {
+impl FileSystemReport {
+    fn of(fs: &dyn FileSystem) -> Self {
+        let about = fs.about();
         let hex: String = about.uuid.iter().map(|byte| format!("{byte:02x}")).collect();
         let parts = [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]];
         Self {
@@ -129,6 +148,7 @@ impl From<&About> for FileSystemReport {
             uuid: parts.join("-"),
             size_bytes: about.size_bytes,
             notes: about.notes.iter().map(ToString::to_string).collect(),
+            not_as_mounted: fs.not_as_mounted().iter().map(ToString::to_string).collect(),
         }
     }
 }

@@ -1,7 +1,6 @@
 //! What is wanted, from what was typed and what was not.
 
 use std::error::Error;
-use wattle_control::members::MemberAccess;
 
 use clap::Parser;
 use serde::Serialize;
@@ -9,6 +8,7 @@ use wattle_advise::plan::{
     FileSystemKind, NAMED, Named, PlanLevel, PlanShape, PowerCutCover, Reliability, Wish, Workload,
 };
 use wattle_control::Problem;
+use wattle_control::members::MemberAccess;
 use wattle_drives::{Drive, Media, ModelDrive};
 use wattle_modelled::Load;
 

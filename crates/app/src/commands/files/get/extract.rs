@@ -215,7 +215,7 @@ impl<'a> Extraction<'a> {
         node: FsNode,
         metadata: &FileMetadata,
     ) -> Result<(), Stop> {
-        if !self.directories.insert(node) {
+        if !self.opened.fs.is_stub(node) && !self.directories.insert(node) {
             return Err(Stop::This("the directory came out already, elsewhere".to_owned()));
         }
         if self.way.len() >= DEPTH_MAX {

@@ -52,7 +52,10 @@ pub fn run(access: &MemberAccess, args: &GetArgs) -> Result<(), Problem> {
     with_file_system(access, &args.on, move |opened| {
         let node = opened.resolve(&asked.path)?;
         match asked.to == STDOUT {
-            true => to_stdout(opened, node, &asked.path),
+            true => {
+                to_stdout(opened, node, &asked.path)?;
+                opened.check_as_mounted("what came out")
+            }
             false => to_directory(opened, node, &asked),
         }
     })
@@ -120,19 +123,23 @@ fn to_directory(opened: &Opened, node: FsNode, args: &GetArgs) -> Result<(), Pro
         output::print_json(&Report {
             schema_version: SCHEMA_VERSION,
             volume: opened.volume.clone(),
-            file_system: opened.fs.about().into(),
+            file_system: FileSystemReport::of(&*opened.fs),
             path: shown(args.path.as_bytes()),
             to: to.display().to_string(),
             counts,
             not_extracted: failures,
         })?;
-        return conclude(counts, counts.not_extracted, to);
+    } else {
+        let differs =
+            if opened.fs.not_as_mounted().is_empty() { "" } else { ", but not as a mount would show it" };
+        output::note(&format!("{counts} came out into {}{differs}", to.display()));
     }
-    output::note(&format!("{counts} came out into {}", to.display()));
-    conclude(counts, failures.len() as u64, to)
+    conclude(counts, to)?;
+    opened.check_as_mounted("what came out")
 }
 
-fn conclude(counts: ExtractCounts, failures: u64, to: &Path) -> Result<(), Problem> {
+fn conclude(counts: ExtractCounts, to: &Path) -> Result<(), Problem> {
+    let failures = counts.not_extracted;
     if failures == 0 {
         return Ok(());
     }

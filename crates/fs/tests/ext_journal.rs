@@ -1,0 +1,352 @@
+//! Journals that the kernel left when it was cut off: fast commits, and damage in the middle.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stderr,
+    reason = "a panic is how a test fails, and a skipped one says so"
+)]
+
+mod common;
+
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::{FileExt, symlink};
+use std::path::{Path, PathBuf};
+
+use common::{Except, assert_same_at_least, entries, image, mounted, open, pattern, program, run};
+use tempfile::TempDir;
+use wattle_fs::Note;
+
+const BLOCK_BYTES: usize = 4096;
+
+fn made(dir: &TempDir, options: &[&str]) -> Option<PathBuf> {
+    let path = image(dir, "image", 64 << 20);
+    run(program("mke2fs").args(["-q", "-F", "-t", "ext4", "-b", "4096"]).args(options).arg(&path))?;
+    Some(path)
+}
+
+/// Copies an image; what is empty takes no space.
+fn copy(from: &Path, to: &Path) {
+    run(program("cp").arg("--sparse=always").arg(from).arg(to)).unwrap();
+}
+
+/// Numbers that a seed determines.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % end
+    }
+}
+
+/// What a program does that saves files and cares that they last.
+struct Work {
+    at: PathBuf,
+    dice: Dice,
+    files: Vec<PathBuf>,
+    directories: Vec<PathBuf>,
+    made: u64,
+}
+
+impl Work {
+    fn new(at: &Path, seed: u64) -> Self {
+        let dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+        Self { at: at.to_owned(), dice, files: Vec::new(), directories: vec![at.to_owned()], made: 0 }
+    }
+
+    fn name(&mut self) -> PathBuf {
+        self.made += 1;
+        let directory = self.dice.below(self.directories.len() as u64) as usize;
+        let long = "n".repeat(self.dice.below(60) as usize);
+        self.directories[directory].join(format!("{}{long}", self.made))
+    }
+
+    fn file(&mut self) -> PathBuf {
+        let ix = self.dice.below(self.files.len() as u64) as usize;
+        self.files[ix].clone()
+    }
+
+    fn step(&mut self) {
+        let kind = if self.files.len() < 4 { 0 } else { self.dice.below(12) };
+        match kind {
+            0..=2 => {
+                let name = self.name();
+                let len = self.dice.below(60_000) as usize;
+                fs::write(&name, pattern(self.made, len)).unwrap();
+                self.files.push(name);
+            }
+            3 | 4 => {
+                let (name, offset) = (self.file(), self.dice.below(400_000));
+                let file = OpenOptions::new().write(true).open(name).unwrap();
+                let len = 1 + self.dice.below(20_000) as usize;
+                file.write_all_at(&pattern(offset, len), offset).unwrap();
+            }
+            5 => {
+                let (name, len) = (self.file(), self.dice.below(50_000));
+                OpenOptions::new().write(true).open(name).unwrap().set_len(len).unwrap();
+            }
+            6 => {
+                let ix = self.dice.below(self.files.len() as u64) as usize;
+                let to = if self.dice.below(2) == 0 { self.name() } else { self.file() };
+                let from = self.files[ix].clone();
+                fs::rename(&from, &to).unwrap();
+                self.files.retain(|file| *file != from && *file != to);
+                self.files.push(to);
+            }
+            7 => {
+                let name = self.file();
+                fs::remove_file(&name).unwrap();
+                self.files.retain(|file| *file != name);
+            }
+            8 => {
+                let (from, to) = (self.file(), self.name());
+                fs::hard_link(from, &to).unwrap();
+                self.files.push(to);
+            }
+            9 => {
+                let name = self.name();
+                fs::create_dir(&name).unwrap();
+                self.directories.push(name);
+            }
+            10 => {
+                let (name, len) = (self.name(), 1 + self.dice.below(200) as usize);
+                symlink("t".repeat(len), name).unwrap();
+            }
+            _ => {
+                let (name, offset) = (self.file(), self.dice.below(30) * 1000);
+                let what = if self.dice.below(2) == 0 { "--punch-hole" } else { "--keep-size" };
+                let mut fallocate = program("fallocate");
+                fallocate.arg(what).args(["-o", &offset.to_string(), "-l", "20000"]).arg(name);
+                run(&mut fallocate).unwrap();
+            }
+        }
+        if self.dice.below(2) == 0 && !self.files.is_empty() {
+            File::open(self.file()).unwrap().sync_all().unwrap();
+        }
+    }
+
+    /// Something lasts now.
+    fn sync(&mut self) {
+        let name = self.at.join("last");
+        let file = File::create(&name).unwrap();
+        file.write_all_at(&self.made.to_le_bytes(), 0).unwrap();
+        file.sync_all().unwrap();
+    }
+}
+
+/// What comes out of images that were cut off is what Linux shows of them: names, links, sizes,
+/// contents.
+#[test]
+fn fast_commits_are_applied_as_a_mount_would() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut cuts, mut fast, mut refused) = (0, 0, 0);
+    for seed in 1..=12 {
+        let (checksums, journal) = match seed % 3 {
+            0 => ("fast_commit,^metadata_csum", "size=8"),
+            1 => ("fast_commit", "size=16"),
+            _ => ("fast_commit,64bit", "size=16,fast_commit_size=512"),
+        };
+        let Some(path) = made(&dir, &["-I", "256", "-O", checksums, "-J", journal]) else { return };
+        let crashed: Vec<_> = (0..3).map(|cut| dir.path().join(format!("crashed-{cut}"))).collect();
+        let worked = mounted(&path, "loop,commit=300", |at| {
+            let mut work = Work::new(at, seed);
+            (0..20).for_each(|_| work.step());
+            run(program("sync").arg("-f").arg(at)).unwrap();
+            for crashed in &crashed {
+                let steps = 1 + work.dice.below(12);
+                for _ in 0..steps {
+                    work.step();
+                    work.sync();
+                }
+                copy(&path, crashed);
+            }
+        });
+        if worked.is_none() {
+            return;
+        }
+        for (cut, crashed) in crashed.iter().enumerate() {
+            let replayed = dir.path().join("replayed");
+            copy(crashed, &replayed);
+            let fs = open(crashed);
+            assert_eq!(fs.not_as_mounted(), [], "seed {seed}, cut {cut}");
+            let is_fast = |note: &Note| matches!(note, Note::FastCommitsApplied { .. });
+            fast += u32::from(fs.about().notes.iter().any(is_fast));
+            cuts += 1;
+            eprintln!("seed {seed}, cut {cut}: {:?}", fs.about().notes);
+            let compared = mounted(&replayed, "loop", |at| {
+                let except = Except { times_of_directories: true, ..Except::default() };
+                assert_same_at_least(&*fs, at, except, 5);
+            });
+            refused += u32::from(compared.is_none());
+        }
+    }
+    // Linux 6.18 refuses some of what it wrote itself.
+    assert!(refused * 10 < cuts, "Linux refused {refused} of {cuts} images");
+    assert!(fast * 2 > cuts, "only {fast} of {cuts} images had fast commits");
+}
+
+/// Where a block of the log that `is_wanted` says so of is, in the image.
+fn log_blocks(image: &[u8], is_wanted: impl Fn(&[u8]) -> bool) -> Vec<usize> {
+    (0..image.len()).step_by(BLOCK_BYTES).filter(|at| is_wanted(&image[*at..at + BLOCK_BYTES])).collect()
+}
+
+/// A block of the log of a type: 1 a descriptor, 2 a commit.
+fn is_of_type(block: &[u8], kind: u8) -> bool {
+    block.starts_with(&[0xc0, 0x3b, 0x39, 0x98, 0, 0, 0, kind])
+}
+
+/// A fast commit whose checksum is wrong is said to be missing, if it is the first: Linux does not
+/// mount that. What follows one that is right ends there.
+#[test]
+fn a_damaged_fast_commit_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(path) = made(&dir, &["-O", "fast_commit", "-J", "size=16"]) else { return };
+    let crashed = dir.path().join("crashed");
+    let worked = mounted(&path, "loop,commit=300", |at| {
+        fs::write(at.join("before"), "before").unwrap();
+        run(program("sync").arg("-f").arg(at)).unwrap();
+        for name in ["first", "second", "third"] {
+            let file = File::create(at.join(name)).unwrap();
+            file.write_all_at(name.as_bytes(), 0).unwrap();
+            file.sync_all().unwrap();
+        }
+        copy(&path, &crashed);
+    });
+    if worked.is_none() {
+        return;
+    }
+    let names = |path: &Path| {
+        let fs = open(path);
+        let names = entries(&*fs, fs.root()).into_keys().map(|name| String::from_utf8(name).unwrap());
+        (names.filter(|name| name != "lost+found").collect::<Vec<_>>(), fs.not_as_mounted())
+    };
+    assert_eq!(names(&crashed), (["before", "first", "second", "third"].map(String::from).to_vec(), vec![]));
+    let whole = fs::read(&crashed).unwrap();
+    // A tag of the type of a name and what it names, within the area.
+    let area = log_blocks(&whole, |block| block.starts_with(&[9, 0, 8, 0, 0, 0, 0, 0]))[0];
+    for (name, expected, says) in [("first", &["before"][..], true), ("second", &["before", "first"], false)]
+    {
+        let mut bytes = whole.clone();
+        let at = bytes[area..].windows(name.len()).position(|found| found == name.as_bytes()).unwrap();
+        bytes[area + at] ^= 1;
+        fs::write(&crashed, &bytes).unwrap();
+        let (found, differs) = names(&crashed);
+        assert_eq!(found, expected);
+        assert_eq!(!differs.is_empty(), says, "{differs:?}");
+        assert_eq!(mounts(&crashed), !says, "{name}");
+    }
+}
+
+/// Whether Linux mounts it.
+fn mounts(path: &Path) -> bool {
+    let dir = tempfile::tempdir().unwrap();
+    let status = program("mount").args(["-o", "loop"]).arg(path).arg(dir.path()).output().unwrap().status;
+    status.success() && common::unmount(dir.path())
+}
+
+/// Twelve directories in a transaction each; what of the journal is changed; how many come out,
+/// and whether it is said that some do not. Linux mounts what is no damage, and nothing else.
+#[test]
+fn damage_in_the_middle_of_the_log_is_not_its_end() {
+    let dir = tempfile::tempdir().unwrap();
+    for (options, mount) in [
+        (&["-O", "metadata_csum"][..], "loop,commit=300"),
+        (&["-O", "metadata_csum,64bit"], "loop,commit=300,data=writeback,journal_async_commit"),
+        (&["-O", "^metadata_csum"], "loop,commit=300,journal_checksum"),
+        (
+            &["-O", "^metadata_csum,^64bit"],
+            "loop,commit=300,data=writeback,journal_checksum,journal_async_commit",
+        ),
+    ] {
+        let Some(path) = made(&dir, &[options, &["-J", "size=8"]].concat()) else { return };
+        let crashed = dir.path().join("crashed");
+        let worked = mounted(&path, mount, |at| {
+            for name in 0..12 {
+                fs::create_dir(at.join(format!("{name:02}"))).unwrap();
+                run(program("sync").arg("-f").arg(at)).unwrap();
+            }
+            copy(&path, &crashed);
+        });
+        if worked.is_none() {
+            return;
+        }
+        let whole = fs::read(&crashed).unwrap();
+        let commits = log_blocks(&whole, |block| is_of_type(block, 2));
+        let descriptors = log_blocks(&whole, |block| is_of_type(block, 1));
+        assert!(commits.len() >= 12, "{} commits, {mount}", commits.len());
+        let (middle, last) = (commits.len() / 2, commits.len() - 1);
+        let asynchronous = mount.contains("async");
+        for (what, at, damaged) in [
+            ("a commit", commits[middle] + 0x11, true),
+            ("a block", descriptors[middle] + BLOCK_BYTES + 100, true),
+            ("a descriptor", descriptors[middle] + 100, true),
+            (
+                "the last block",
+                descriptors[last] + BLOCK_BYTES + 100,
+                !asynchronous || !mount.contains("checksum"),
+            ),
+            ("the last commit", commits[last] + 0x11, !asynchronous),
+            ("the end", commits[last], false),
+        ] {
+            let mut bytes = whole.clone();
+            bytes[at] ^= 0x10;
+            fs::write(&crashed, &bytes).unwrap();
+            let fs = open(&crashed);
+            let differs = fs.not_as_mounted();
+            eprintln!("{what}, {mount}: {differs:?}, {} entries", entries(&*fs, fs.root()).len());
+            assert_eq!(!differs.is_empty(), damaged, "{what}, {mount}: {differs:?}");
+            // Where a commit may come before its transaction, Linux takes more for the end, and
+            // shows less in silence.
+            let mounts = mounts(&crashed);
+            eprintln!("Linux mounts it: {mounts}");
+            assert!(asynchronous || mounts != damaged, "{what}, {mount}");
+        }
+    }
+}
+
+/// Checksums of version 2, as Linux 3.5 to 3.17 wrote them and debugfs still does: blocks of a file
+/// come out of the journal, and one that is wrong is told.
+#[test]
+fn journals_with_checksums_of_version_2_are_read() {
+    let (dir, tree) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    fs::write(tree.path().join("file"), vec![b'o'; 3 * BLOCK_BYTES]).unwrap();
+    fs::write(dir.path().join("new"), vec![b'n'; BLOCK_BYTES]).unwrap();
+    for features in ["metadata_csum,64bit", "metadata_csum,^64bit"] {
+        let from = tree.path().to_str().unwrap();
+        let Some(path) = made(&dir, &["-O", features, "-d", from]) else { return };
+        let blocks = program("debugfs").args(["-R", "blocks /file"]).arg(&path).output().unwrap();
+        let blocks = String::from_utf8(blocks.stdout).unwrap();
+        let blocks: Vec<_> = blocks.split_whitespace().collect();
+        assert_eq!(blocks.len(), 3, "{blocks:?}");
+        let new = dir.path().join("new");
+        let write = |block: &str| format!("jw -b {block} {}\n", new.display());
+        let requests = format!("jo -c -v 2\n{}{}jc\n", write(blocks[0]), write(blocks[2]));
+        fs::write(dir.path().join("requests"), requests).unwrap();
+        run(program("debugfs").args(["-w", "-f"]).arg(dir.path().join("requests")).arg(&path)).unwrap();
+
+        let content = |path: &Path| {
+            let fs = open(path);
+            let node = wattle_fs::resolve(&*fs, b"/file").unwrap();
+            let data = common::read(&*fs, node, 0..u64::MAX, 3 * BLOCK_BYTES).0;
+            (data.iter().step_by(BLOCK_BYTES).map(|byte| char::from(*byte)).collect(), fs.not_as_mounted())
+        };
+        assert_eq!(content(&path), (String::from("non"), vec![]), "{features}");
+        let mut bytes = fs::read(&path).unwrap();
+        let descriptors = log_blocks(&bytes, |block| is_of_type(block, 1));
+        bytes[descriptors[1] + BLOCK_BYTES + 5] ^= 1;
+        let damaged = dir.path().join("damaged");
+        fs::write(&damaged, bytes).unwrap();
+        let why = "the checksum of a block in it is wrong";
+        assert_eq!(content(&damaged), ("noo".into(), vec![Note::JournalCutShort { why }]), "{features}");
+        if mounted(&path, "loop", |at| {
+            let data = fs::read(at.join("file")).unwrap();
+            assert_eq!((data[0], data[BLOCK_BYTES], data[2 * BLOCK_BYTES]), (b'n', b'o', b'n'));
+        })
+        .is_some()
+        {
+            assert!(!mounts(&damaged), "{features}");
+        }
+    }
+}

@@ -23,8 +23,8 @@ pub struct Remotes {
 }
 
 impl Remotes {
-    /// Opens the export of a URI, or gives the connection that there is. A connection that was given up
-    /// is made anew: an operator that names the drive again has seen to it.
+    /// Opens the export of a URI, or gives the connection that there is. A connection that was
+    /// given up is made anew: an operator that names the drive again has seen to it.
     ///
     /// # Errors
     /// It is no URI of an export, or the server cannot be had.

@@ -90,8 +90,8 @@ struct Apart {
     literals: Vec<(usize, String)>,
 }
 
-/// Code, comments and strings apart. Enough of Rust's grammar for that: strings, raw strings, characters,
-/// lifetimes, nested comments.
+/// Code, comments and strings apart. Enough of Rust's grammar for that: strings, raw strings,
+/// characters, lifetimes, nested comments.
 fn take_apart(text: &str) -> Apart {
     let Apart { mut code, mut comments, mut literals } = Apart::default();
     let (mut rest, mut line) = (text, 1);

@@ -1,8 +1,9 @@
 //! Members that stay as they are: whatever is written to one goes to a sparse file of its own in a
-//! directory ([`MemberAccess::keep_writes_in`](crate::members::MemberAccess::keep_writes_in)), and is there again when the member is used with that directory
-//! the next time.
+//! directory ([`MemberAccess::keep_writes_in`](crate::members::MemberAccess::keep_writes_in)), and
+//! is there again when the member is used with that directory the next time.
 //!
-//! Invariant: no file, device or remote drive that is looked at with overlays is opened for writing.
+//! Invariant: no file, device or remote drive that is looked at with overlays is opened for
+//! writing.
 
 mod device;
 
@@ -180,8 +181,8 @@ impl Overlays {
         Ok((Self { dir: dir.to_owned(), core }, kept))
     }
 
-    /// The member called `name`, open as `below`, for looking at it: with what was written before, if
-    /// anything was.
+    /// The member called `name`, open as `below`, for looking at it: with what was written before,
+    /// if anything was.
     pub(crate) fn look(
         &self,
         name: &str,

@@ -240,7 +240,7 @@ mod tests {
         let words = LeaseWords::new(2);
         assert!(words.lease(OWNER, STRIPE));
         assert!(!words.enter(OWNER, STRIPE) && !words.enter(OWNER, neighbour()));
-        assert!(words.release(OWNER, STRIPE), "he is to be told");
+        assert!(words.release(OWNER, STRIPE), "the core is to be told");
         assert!(!words.lease(OWNER, STRIPE));
         words.leave(OWNER, STRIPE);
         words.leave(OWNER, neighbour());

@@ -138,8 +138,8 @@ pub struct RunningArray {
 }
 
 impl RunningArray {
-    /// An array that was just started, on its home core. `name` is what people call it; devices that
-    /// an operator names are opened through `access`.
+    /// An array that was just started, on its home core. `name` is what people call it; devices
+    /// that an operator names are opened through `access`.
     #[must_use]
     pub fn new(core: &Core, access: &MemberAccess, name: &str, started: Started) -> Rc<Self> {
         let Started { handle, books, spares, returning, names, .. } = started;

@@ -6,12 +6,12 @@
 //! [`DataBlock`].
 //!
 //! ```
-//! use wattle_parity::{Block, Kernels, Source};
+//! use wattle_parity::{Block, DataBlock, Kernels};
 //!
 //! let kernels = Kernels::best();
 //! let (d0, d1, d2) = ([1; 512], [2; 512], [4; 512]);
 //! let (mut p, mut q) = ([0; 512], [0; 512]);
-//! let sources = [Source::new(0, &d0), Source::new(1, &d1), Source::new(2, &d2)];
+//! let sources = [DataBlock::new(0, &d0), DataBlock::new(1, &d1), DataBlock::new(2, &d2)];
 //! kernels.pq_gen(&mut p, &mut q, &sources);
 //! assert_eq!((p, q), ([0x07; 512], [0x15; 512]));
 //!

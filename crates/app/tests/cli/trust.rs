@@ -1,4 +1,4 @@
-//! Who is believed, who is obeyed, and what clients that take no answers can hold back.
+//! Which peers are believed and obeyed, and what clients that take no answers can hold back.
 
 use std::fs;
 use std::io::{Read, Write};

@@ -1,6 +1,6 @@
 //! Which directories and which peers are trusted with a control socket.
 //!
-//! A user who can replace a socket can pretend to be the server: name files that `wattle mount`
+//! A user that can replace a socket can pretend to be the server: name files that `wattle mount`
 //! then mounts as root, or take orders and lose them. So every directory on the way to the socket,
 //! and every link, belongs to this user or to root; none can be written by others, but that in a
 //! sticky one (`/tmp`) the entries of this user are safe; and the last can be written by its owner

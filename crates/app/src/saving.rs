@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use wattle_control::stack::Starter;
 use wattle_control::start::{Claimed, ClaimedMember};
 use wattle_control::undo::{Recorder, UndoSite};
-use wattle_control::{Code, Forced, Problem, Stack};
+use wattle_control::{ArrayId, Code, Forced, Problem, Stack};
 use wattle_engine::ArrayHandle;
 use wattle_rt::Core;
 use wattle_server::protocol::SavingOrder;
@@ -78,7 +78,7 @@ impl Starter for Starts<'_> {
         &mut self,
         core: &Core,
         stack: &Stack,
-        array: usize,
+        array: ArrayId,
         claimed: Claimed,
     ) -> Result<ArrayHandle, Problem> {
         let members = &stack.scan.arrays[array].members;

@@ -63,12 +63,9 @@ impl Sites {
         Self { keys, wanted: stack.below(members).wanted }
     }
 
-    /// The members in this stack; `None` where one is not there.
+    /// The members in this stack; `None` where one is not there, or cannot be told from another.
     pub fn find(&self, stack: &Stack) -> Vec<Option<MemberId>> {
-        let find = |wanted: &MemberIdentity| {
-            stack.scan.members.ids().find(|&member| stack::key(stack, member) == *wanted)
-        };
-        self.keys.iter().map(find).collect()
+        self.keys.iter().map(|identity| stack.find_again(identity)).collect()
     }
 }
 

@@ -45,7 +45,7 @@ pub use md::{
     admit, assemble, badblocks, bitmap, commit, compat, create, facts, ppl, reason, running, spares, verdict,
 };
 pub use members::{Claim, Member, MemberAddress, MemberError};
-pub use nodes::{MemberId, Nodes};
+pub use nodes::{ArrayId, GroupId, MemberId, NodeId, Nodes};
 pub use problem::{Check, Code, FailureKind, Forced, Problem};
 pub use scan::{ArrayScan, MemberScan, Scan};
 pub use stack::Stack;

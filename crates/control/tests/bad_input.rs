@@ -6,6 +6,7 @@ use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
 
 use tempfile::TempDir;
+use wattle_control::ArrayId;
 use wattle_control::create::{Consistency, CreateRequest, inspect, plan};
 use wattle_control::facts::BitmapFacts;
 use wattle_control::members::MemberAccess;
@@ -241,7 +242,7 @@ fn a_wrong_checksum() {
     world.refuses(Code::DamagedSuperblock, 1, &["d1", "checksum"], || serve(&world.names[1..2]));
     serve(&world.names).expect("the others are enough");
     let found = scan(MemberAccess::local().look_all(&world.names).unwrap(), Forced::default()).unwrap();
-    assert!(found.arrays[0].unused.iter().copied().eq(found.members.ids().nth(1)));
+    assert!(found.arrays[ArrayId::nth(0)].unused.iter().copied().eq(found.members.ids().nth(1)));
 }
 
 #[test]
@@ -254,7 +255,7 @@ fn a_truncated_member() {
         Err(found.members.iter().nth(3).unwrap().problem.clone().expect("its problem"))
     });
     let found = scan(MemberAccess::local().look_all(&world.names).unwrap(), Forced::default()).unwrap();
-    assert_eq!(found.arrays[0].assembly.verdicts[3].word(), "truncated");
+    assert_eq!(found.arrays[ArrayId::nth(0)].assembly.verdicts[3].word(), "truncated");
     world.refuses(Code::NotEnoughMembers, 1, &["slots 2, 3"], || {
         serve(&[&world.names[0], &world.names[1], &world.names[3]])
     });
@@ -362,7 +363,7 @@ fn a_place_that_cannot_be_read_hides_only_what_is_there() {
     );
     let assembly = &found.find(None).unwrap().assembly;
     assert_eq!((assembly.degraded(), assembly.verdicts[0].word()), (0, "fresh"));
-    let told = wattle_control::why::why(&found, &found.arrays[0]);
+    let told = wattle_control::why::why(&found, &found.arrays[ArrayId::nth(0)]);
     assert!(told.decisions.iter().any(|decision| decision.what.contains("not all of it could be read")));
 
     // No other member names that array: what was found may be left over from an older one.
@@ -370,7 +371,7 @@ fn a_place_that_cannot_be_read_hides_only_what_is_there() {
     let problem = alone.find(None).unwrap_err();
     assert_eq!((problem.code, problem.force), (Code::ReadFailed, Some(Check::NewestSuperblock)), "{problem}");
     let forced = scan(members[..1].to_vec(), Forced::default().with(Check::NewestSuperblock)).unwrap();
-    assert_eq!(forced.arrays[0].assembly.verdicts[0].word(), "fresh");
+    assert_eq!(forced.arrays[ArrayId::nth(0)].assembly.verdicts[0].word(), "fresh");
 }
 
 /// The bitmap behind the superblock is not given by one drive: the copies of the others say the

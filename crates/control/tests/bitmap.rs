@@ -6,6 +6,7 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
+use wattle_control::ArrayId;
 use wattle_control::bitmap::{
     BitmapBits, BitmapCopies, BitmapPlace, BitmapUnusable, FullReason, ReAddCost, re_add,
 };
@@ -449,8 +450,11 @@ fn what_is_created_is_kept_and_found_again() {
             plan.execute(&plan.claim(&states).unwrap()).unwrap();
 
             let found = scan(MemberAccess::local().look_all(&names).unwrap(), Forced::default()).unwrap();
-            let bitmap =
-                found.arrays[0].assembly.bitmap.clone().unwrap_or_else(|| panic!("{what}: no bitmap"));
+            let bitmap = found.arrays[ArrayId::nth(0)]
+                .assembly
+                .bitmap
+                .clone()
+                .unwrap_or_else(|| panic!("{what}: no bitmap"));
             let region_sectors = chunk_bytes.unwrap_or(64 << 20) / 512;
             assert_eq!(bitmap.set.size(), Sector(region_sectors), "{what}");
             // As mdadm makes it, the bitmap of 0.90 is one event behind from the start; with all
@@ -468,7 +472,8 @@ fn what_is_created_is_kept_and_found_again() {
                 })
                 .collect();
             let uuid = found.members.iter().next().unwrap().superblock().unwrap().stored_uuid();
-            let (before, bits) = (found.arrays[0].assembly.array.events, BitmapBits::from(&bitmap));
+            let (before, bits) =
+                (found.arrays[ArrayId::nth(0)].assembly.array.events, BitmapBits::from(&bitmap));
             let in_use = in_use(members.len());
             let last = bits.regions.count() - 1;
             wattle_rt::run(RuntimeConfig::default(), move |core| async move {
@@ -480,7 +485,7 @@ fn what_is_created_is_kept_and_found_again() {
             })
             .unwrap();
             let found = scan(MemberAccess::local().look_all(&names).unwrap(), Forced::default()).unwrap();
-            let bitmap = found.arrays[0].assembly.bitmap.clone().unwrap();
+            let bitmap = found.arrays[ArrayId::nth(0)].assembly.bitmap.clone().unwrap();
             assert_eq!(bitmap.set.iter().collect::<Vec<_>>(), [last], "{what}");
             assert_eq!((bitmap.distrust, bitmap.events_cleared), (None, before + 1), "{what}");
         }

@@ -5,6 +5,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use wattle_control::ArrayId;
 use wattle_control::assemble::{Access, Needs, SyncState, Verdict};
 use wattle_control::create::{Consistency, CreateRequest, inspect, plan};
 use wattle_control::facts::JournalFacts;
@@ -64,7 +65,9 @@ fn healthy_arrays_assemble_in_any_order_and_scanning_writes_nothing() {
         images.reverse();
         let before: Vec<_> = images.iter().map(|image| std::fs::read(image).unwrap()).collect();
         let found = scan_of(&images);
-        let [array] = found.arrays.as_slice() else { panic!("{case}: {:?}", found.find(None).err()) };
+        let [array] = found.arrays.iter().collect::<Vec<_>>()[..] else {
+            panic!("{case}: {:?}", found.find(None).err())
+        };
         let assembly = &array.assembly;
         assert_eq!(assembly.access, Access::ReadWrite, "{case}");
         assert_eq!((assembly.degraded(), assembly.state), (0, SyncState::Clean), "{case}");
@@ -94,7 +97,7 @@ fn expected_sectors(case: &str) -> Option<u64> {
 fn a_member_that_failed_is_stale_and_the_rest_is_degraded() {
     let Some((_dir, images)) = unpack("raid5-4d-one-failed") else { return };
     let found = scan_of(&images);
-    let assembly = &found.arrays[0].assembly;
+    let assembly = &found.arrays[ArrayId::nth(0)].assembly;
     assert!(
         matches!(assembly.verdicts[2], Verdict::Stale { slot: Some(2), events_behind: 2.., .. }),
         "{}",
@@ -114,7 +117,7 @@ fn a_journal_is_read_over_if_the_members_have_all_of_it() {
     let Some((_dir, images)) = unpack("raid5-3d-journal") else { return };
     let before: Vec<_> = images.iter().map(|image| std::fs::read(image).unwrap()).collect();
     let found = scan_of(&images);
-    let array = &found.arrays[0];
+    let array = &found.arrays[ArrayId::nth(0)];
     let journal = |found: &Scan| found.members.iter().nth(3).unwrap().facts.as_ref().unwrap().journal;
     assert_eq!(journal(&found), Some(JournalFacts::NotEmpty), "the tail alone does not tell");
     assert!(
@@ -124,7 +127,7 @@ fn a_journal_is_read_over_if_the_members_have_all_of_it() {
     assert_eq!(array.assembly.geometry.as_ref().unwrap().array_sectors().0, 28672);
     assert!(start::claim(&found, array, false).unwrap().read_only());
 
-    let refused = |found: &Scan| match &found.arrays[0].assembly.access {
+    let refused = |found: &Scan| match &found.arrays[ArrayId::nth(0)].assembly.access {
         Access::Refused(reasons) => reasons.iter().find_map(|reason| match reason {
             Reason::JournalNotEmpty { pages, .. } => Some(*pages),
             _ => None,
@@ -196,8 +199,12 @@ fn a_bitmap_that_linux_wrote_says_what_to_resync() {
     let at = {
         let found = scan_of(&images);
         let superblock = found.members.iter().next().unwrap().superblock().unwrap();
-        assert_eq!(found.arrays[0].assembly.needs, Needs::Nothing, "it was stopped cleanly");
-        assert_eq!(found.arrays[0].assembly.bitmap.as_ref().unwrap().distrust, None, "Linux kept it");
+        assert_eq!(found.arrays[ArrayId::nth(0)].assembly.needs, Needs::Nothing, "it was stopped cleanly");
+        assert_eq!(
+            found.arrays[ArrayId::nth(0)].assembly.bitmap.as_ref().unwrap().distrust,
+            None,
+            "Linux kept it"
+        );
         superblock.sector_from_superblock(superblock.bitmap_offset_sectors().unwrap()).unwrap() as usize * 512
     };
     // Leaves only these bits, in every copy, and makes every superblock dirty and `events` newer
@@ -220,7 +227,7 @@ fn a_bitmap_that_linux_wrote_says_what_to_resync() {
             }
             std::fs::write(image, &bytes).unwrap();
         }
-        scan_of(&images).arrays.remove(0).assembly
+        scan_of(&images).arrays.into_iter().next().unwrap().assembly
     };
     let crashed = leave(&[2, 5], 0);
     let Needs::Regions(regions) = &crashed.needs else { panic!("{:?}", crashed.needs) };
@@ -247,7 +254,10 @@ fn members_of_two_arrays_and_a_stranger_are_told_apart() {
     let ids: Vec<_> = found.members.ids().collect();
     let members = [vec![0, 4], vec![1, 2, 5, 6]];
     let members = members.map(|places| places.into_iter().map(|at| ids[at]).collect::<Vec<_>>());
-    assert_eq!([&found.arrays[0].members, &found.arrays[1].members], [&members[0], &members[1]]);
+    assert_eq!(
+        [&found.arrays[ArrayId::nth(0)].members, &found.arrays[ArrayId::nth(1)].members],
+        [&members[0], &members[1]]
+    );
     assert!(found.arrays.iter().all(|array| array.assembly.access == Access::ReadWrite));
     assert!(
         found.members.iter().nth(3).unwrap().facts.is_none()
@@ -255,7 +265,7 @@ fn members_of_two_arrays_and_a_stranger_are_told_apart() {
     );
     let problem = found.find(None).unwrap_err();
     assert_eq!(problem.exit_code(), 2, "{problem}");
-    let uuid = found.arrays[1].assembly.uuid().to_string();
+    let uuid = found.arrays[ArrayId::nth(1)].assembly.uuid().to_string();
     assert_eq!(found.find(Some(&uuid)).unwrap().members.len(), 4);
 }
 

@@ -8,6 +8,7 @@ use std::os::unix::fs::FileExt;
 
 use real::{create, files, looked, on_a_core, request};
 use tempfile::TempDir;
+use wattle_control::ArrayId;
 use wattle_control::assemble::{Access, SyncState, Verdict};
 use wattle_control::create::{Consistency, CreateRequest};
 use wattle_control::members::MemberAccess;
@@ -55,7 +56,7 @@ fn created_arrays_assemble_clean_at_every_level_and_version() {
             let plan = create(&request).unwrap();
             assert!(plan.clean, "{level} {version}: the members are holes");
             let found = scan_of(&names);
-            let assembly = &found.arrays[0].assembly;
+            let assembly = &found.arrays[ArrayId::nth(0)].assembly;
             assert_eq!(assembly.access, Access::ReadWrite, "{level} {version}");
             assert_eq!(assembly.degraded(), 0);
             assert_eq!(assembly.geometry.as_ref().unwrap().array_sectors(), plan.geometry.array_sectors());
@@ -74,15 +75,15 @@ fn unknown_content_starts_dirty_and_missing_members_start_degraded() {
         .unwrap();
     assert!(!create(&request(Level::Raid5, looked(&names))).unwrap().clean);
     let found = scan_of(&names);
-    assert_eq!(found.arrays[0].assembly.state, SyncState::Dirty);
+    assert_eq!(found.arrays[ArrayId::nth(0)].assembly.state, SyncState::Dirty);
 
     let (_dir, names) = files(3, 8 << 20);
     let mut members = looked(&names);
     members.insert(1, None);
     assert!(create(&request(Level::Raid5, members)).unwrap().clean);
     let found = scan_of(&names);
-    assert_eq!(found.arrays[0].assembly.missing(), [1]);
-    assert_eq!(found.arrays[0].assembly.access, Access::ReadWrite);
+    assert_eq!(found.arrays[ArrayId::nth(0)].assembly.missing(), [1]);
+    assert_eq!(found.arrays[ArrayId::nth(0)].assembly.access, Access::ReadWrite);
 }
 
 /// What the kernel does (docs/formats.md §1.5): created 0, first write 1, clean 2, write 3,
@@ -94,7 +95,7 @@ fn events_go_as_the_kernel_counts_them() {
     assert_eq!(events(&names), [0; 3]);
     for (dirty, clean) in [(1, 2), (3, 2), (3, 2)] {
         let found = scan_of(&names);
-        let claimed = start::claim(&found, &found.arrays[0], false).unwrap();
+        let claimed = start::claim(&found, &found.arrays[ArrayId::nth(0)], false).unwrap();
         drop(found);
         let looked_at = names.clone();
         on_a_core(async move |core| {
@@ -103,11 +104,11 @@ fn events_go_as_the_kernel_counts_them() {
             volume.write(4096, Buf::copy_of(&[7; 4096]), Durability::Cached).await.unwrap();
             assert_eq!(events(&looked_at), [dirty; 3]);
             let looked = scan_of(&looked_at);
-            assert_eq!(looked.arrays[0].assembly.state, SyncState::Dirty);
+            assert_eq!(looked.arrays[ArrayId::nth(0)].assembly.state, SyncState::Dirty);
             array.stop(&core).await.unwrap();
         });
         assert_eq!(events(&names), [clean; 3]);
-        assert_eq!(scan_of(&names).arrays[0].assembly.state, SyncState::Clean);
+        assert_eq!(scan_of(&names).arrays[ArrayId::nth(0)].assembly.state, SyncState::Clean);
     }
 }
 
@@ -120,7 +121,7 @@ fn what_was_written_is_read_without_any_one_member_and_a_failed_member_stays_out
         create(&request).unwrap();
         let data: Vec<u8> = (0..1 << 20).map(|i| (i / 251) as u8).collect();
         let found = scan_of(&names);
-        let claimed = start::claim(&found, &found.arrays[0], false).unwrap();
+        let claimed = start::claim(&found, &found.arrays[ArrayId::nth(0)], false).unwrap();
         drop(found);
         let written = data.clone();
         on_a_core(async move |core| {
@@ -132,7 +133,7 @@ fn what_was_written_is_read_without_any_one_member_and_a_failed_member_stays_out
             array.stop(&core).await.unwrap();
         });
         let found = scan_of(&names);
-        let assembly = &found.arrays[0].assembly;
+        let assembly = &found.arrays[ArrayId::nth(0)].assembly;
         assert_eq!(assembly.missing(), [2], "{version}");
         assert!(
             matches!(assembly.verdicts[2], Verdict::Stale { .. } | Verdict::Faulty { .. }),
@@ -141,7 +142,7 @@ fn what_was_written_is_read_without_any_one_member_and_a_failed_member_stays_out
         );
         let events = events(&names);
         assert!(events[2] + 2 <= events[0], "the failed member is left behind: {events:?}");
-        let claimed = start::claim(&found, &found.arrays[0], true).unwrap();
+        let claimed = start::claim(&found, &found.arrays[ArrayId::nth(0)], true).unwrap();
         let read = on_a_core(async move |core| {
             let array = started(claimed, &core).await;
             let (result, buf) = array.volume().open(&core).unwrap().read(0, BufMut::alloc(1 << 20)).await;
@@ -160,13 +161,13 @@ fn an_absent_member_is_counted_out_by_the_first_round() {
     let (_dir, names) = files(4, 8 << 20);
     create(&request(Level::Raid5, looked(&names))).unwrap();
     let found = scan_of(&names[..3]);
-    let claimed = start::claim(&found, &found.arrays[0], false).unwrap();
+    let claimed = start::claim(&found, &found.arrays[ArrayId::nth(0)], false).unwrap();
     let all = names.clone();
     on_a_core(async move |core| {
         let array = started(claimed, &core).await;
         array.volume().open(&core).unwrap().write(0, Buf::copy_of(&[1; 512]), Durability::Fua).await.unwrap();
         let crashed = scan_of(&all);
-        let assembly = &crashed.arrays[0].assembly;
+        let assembly = &crashed.arrays[ArrayId::nth(0)].assembly;
         assert_eq!(assembly.verdicts[3], Verdict::Spare, "one event behind, and not of the array any more");
         array.stop(&core).await.unwrap();
     });
@@ -184,8 +185,8 @@ fn a_bitmap_is_kept_as_new_as_the_superblocks() {
     let header = || wattle_format::md::bitmap::Header::decode(&member.read(8192, 4096).unwrap()).unwrap();
     for expected in [2, 4, 6] {
         let found = scan_of(&names);
-        assert_eq!(found.arrays[0].assembly.bitmap.as_ref().unwrap().distrust, None);
-        let claimed = start::claim(&found, &found.arrays[0], false).unwrap();
+        assert_eq!(found.arrays[ArrayId::nth(0)].assembly.bitmap.as_ref().unwrap().distrust, None);
+        let claimed = start::claim(&found, &found.arrays[ArrayId::nth(0)], false).unwrap();
         drop(found);
         on_a_core(async move |core| {
             let array = started(claimed, &core).await;
@@ -216,9 +217,9 @@ fn bits_that_were_set_after_the_look_are_not_overlooked() {
     let mut bits = [0];
     file.read_exact_at(&mut bits, 8192 + 256).unwrap();
     file.write_all_at(&[bits[0] ^ 1], 8192 + 256).unwrap();
-    let problem = start::claim(&found, &found.arrays[0], false).unwrap_err();
+    let problem = start::claim(&found, &found.arrays[ArrayId::nth(0)], false).unwrap_err();
     assert_eq!(problem.code, Code::Changed, "{problem}");
-    assert!(start::claim(&scan_of(&names), &scan_of(&names).arrays[0], false).is_ok());
+    assert!(start::claim(&scan_of(&names), &scan_of(&names).arrays[ArrayId::nth(0)], false).is_ok());
 }
 
 #[test]
@@ -242,7 +243,7 @@ fn create_refuses_what_is_there_and_wipes_it_when_told() {
     assert_eq!(plan.overridden.len(), 2);
     let found = scan_of(&names);
     assert!(found.members.iter().all(|member| member.superblocks.len() == 1), "the old superblocks are gone");
-    assert_eq!(found.arrays[0].assembly.array.version, Version::V12);
+    assert_eq!(found.arrays[ArrayId::nth(0)].assembly.array.version, Version::V12);
 }
 
 #[test]
@@ -300,7 +301,7 @@ fn old_partial_parity_logs_are_gone_before_the_first_write() {
     };
     let run = |write: bool| {
         let found = scan_of(&names);
-        let claimed = start::claim(&found, &found.arrays[0], false).unwrap();
+        let claimed = start::claim(&found, &found.arrays[ArrayId::nth(0)], false).unwrap();
         drop(found);
         on_a_core(async move |core| {
             let array = started(claimed, &core).await;
@@ -323,7 +324,7 @@ fn crashed_with_a_log() -> (TempDir, Vec<String>) {
     let (dir, names) = files(3, 8 << 20);
     create(&CreateRequest { consistency: Consistency::Ppl, ..request(Level::Raid5, looked(&names)) })
         .unwrap();
-    let claimed = start::claim(&scan_of(&names), &scan_of(&names).arrays[0], false).unwrap();
+    let claimed = start::claim(&scan_of(&names), &scan_of(&names).arrays[ArrayId::nth(0)], false).unwrap();
     on_a_core(async move |core| {
         let array = started(claimed, &core).await;
         let volume = array.volume().open(&core).unwrap();

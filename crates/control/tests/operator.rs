@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use real::{files, looked, on_a_core, request, run};
+use wattle_control::ArrayId;
 use wattle_control::create::{Consistency, CreateRequest};
 use wattle_control::members::MemberAccess;
 use wattle_control::running::RunningArray;
@@ -231,7 +232,7 @@ fn a_spare_that_knows_no_bitmap_takes_a_slot_all_the_same() {
         array.stop().await.unwrap();
     });
     let found = scan(MemberAccess::local().look_all(&names[1..]).unwrap(), Forced::default()).unwrap();
-    let assembly = &found.arrays[0].assembly;
+    let assembly = &found.arrays[ArrayId::nth(0)].assembly;
     assert_eq!((assembly.degraded(), assembly.bitmap.as_ref().unwrap().distrust), (0, None));
 }
 

@@ -7,6 +7,7 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::Path;
 use std::process::Command;
 
+use wattle_control::ArrayId;
 use wattle_control::members::MemberAccess;
 use wattle_control::scan::{MemberOrigin, Scan, scan};
 use wattle_control::{Claim, Code, Forced, start};
@@ -65,7 +66,7 @@ impl Disks {
 }
 
 fn whole(scan: &Scan) -> bool {
-    let [array] = &scan.arrays[..] else { panic!("{} arrays", scan.arrays.len()) };
+    let [array] = scan.arrays.iter().collect::<Vec<_>>()[..] else { panic!("{} arrays", scan.arrays.len()) };
     array.assembly.degraded() == 0 && array.assembly.refusal().is_none()
 }
 
@@ -77,7 +78,7 @@ fn members_in_partitions_are_members() {
         let scan = disks.scan();
         let nth = |at: usize| scan.members.ids().nth(at).unwrap();
         assert!(whole(&scan), "{case}");
-        let parts = scan.arrays[0].members.iter().map(|&ix| &scan.members[ix]);
+        let parts = scan.arrays[ArrayId::nth(0)].members.iter().map(|&ix| &scan.members[ix]);
         for (disk, part) in parts.enumerate() {
             assert_eq!(part.origin, MemberOrigin::Partition { of: nth(2 * disk), number: 1 });
             assert_eq!(part.member.name, format!("{}:p1", disks.names[disk]));
@@ -100,7 +101,7 @@ fn a_superblock_at_the_end_of_disk_and_partition_is_the_partitions() {
         let member = &scan.members[nth(disk)];
         assert!(member.facts.is_none() && member.problem.is_none(), "{:?}", member.problem);
         assert!(member.note.as_ref().is_some_and(|note| note.contains("partition 1")), "{:?}", member.note);
-        assert_eq!(scan.arrays[0].members[disk / 2], nth(disk + 1));
+        assert_eq!(scan.arrays[ArrayId::nth(0)].members[disk / 2], nth(disk + 1));
     }
 }
 
@@ -164,7 +165,7 @@ fn arrays_share_their_disks_but_not_with_another_owner() {
     let read_only: Vec<_> =
         again.arrays.iter().map(|array| patiently(|| start::claim(&again, array, true))).collect();
     let third = disks.scan();
-    assert!(start::claim(&third, &third.arrays[0], true).is_ok(), "readers share");
+    assert!(start::claim(&third, &third.arrays[ArrayId::nth(0)], true).is_ok(), "readers share");
     drop((read_only, disks.dir));
 }
 

@@ -5,6 +5,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use wattle_control::ArrayId;
+use wattle_control::GroupId;
 use wattle_control::members::MemberAccess;
 use wattle_control::scan::scan;
 use wattle_control::stack::{Plain, Purpose, Stack, StackOptions};
@@ -80,7 +82,9 @@ fn volumes_on_an_array_are_read_with_any_member_missing() {
                 );
                 let home = contents(&core, stack, "foxtrot/home").await;
                 assert_eq!((home.len(), &home[1080..1082]), (28 << 20, &[0x53, 0xEF][..]), "ext4");
-                let [group] = &stack.groups[..] else { panic!("{} groups", stack.groups.len()) };
+                let [group] = stack.groups.iter().collect::<Vec<_>>()[..] else {
+                    panic!("{} groups", stack.groups.len())
+                };
                 assert!(group.problem.is_none() && group.notes.is_empty() && group.behind.is_empty());
             });
         }
@@ -96,7 +100,7 @@ fn what_is_meant_is_what_nothing_else_lies_on() {
         let several = stack.find(None).unwrap_err();
         assert_eq!(several.code, Code::SeveralVolumes);
         assert!(several.why.contains("foxtrot/root, foxtrot/home"), "{}", several.why);
-        let array = stack.scan.arrays[0].assembly.name().to_owned();
+        let array = stack.scan.arrays[ArrayId::nth(0)].assembly.name().to_owned();
         for name in ["foxtrot/home", &array] {
             assert!(stack.find(Some(name)).unwrap().member.is_ok(), "{name}");
         }
@@ -105,7 +109,7 @@ fn what_is_meant_is_what_nothing_else_lies_on() {
         assert!(unknown.why.contains("foxtrot/home"), "{}", unknown.why);
         let home = stack.find(Some("foxtrot/home")).unwrap().member.unwrap();
         let below = stack.below(&[home]);
-        assert_eq!((below.arrays, below.wanted.groups.len()), (vec![0], 1));
+        assert_eq!((below.arrays, below.wanted.groups.len()), (vec![ArrayId::nth(0)], 1));
     });
 }
 
@@ -125,7 +129,7 @@ fn two_members_that_are_one_physical_volume_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let Some(all) = unpack(dir.path()) else { return };
     let array = with_stack(&all, Purpose::Look, async |core, stack| {
-        let name = stack.scan.arrays[0].assembly.name().to_owned();
+        let name = stack.scan.arrays[ArrayId::nth(0)].assembly.name().to_owned();
         contents(&core, stack, &name).await
     });
     let copies = ["pv.img", "clone.img"].map(|name| dir.path().join(name));
@@ -146,7 +150,7 @@ fn damaged_metadata_is_named_and_nothing_is_made_of_it() {
     let dir = tempfile::tempdir().unwrap();
     let Some(all) = unpack(dir.path()) else { return };
     let mut array = with_stack(&all, Purpose::Look, async |core, stack| {
-        let name = stack.scan.arrays[0].assembly.name().to_owned();
+        let name = stack.scan.arrays[ArrayId::nth(0)].assembly.name().to_owned();
         contents(&core, stack, &name).await
     });
     let pv = dir.path().join("pv.img");
@@ -176,7 +180,7 @@ fn two_groups_of_one_name_are_told_apart_by_their_ids() {
     let dir = tempfile::tempdir().unwrap();
     let Some(all) = unpack(dir.path()) else { return };
     let array = with_stack(&all, Purpose::Look, async |core, stack| {
-        let name = stack.scan.arrays[0].assembly.name().to_owned();
+        let name = stack.scan.arrays[ArrayId::nth(0)].assembly.name().to_owned();
         contents(&core, stack, &name).await
     });
     let other = dir.path().join("other.img");
@@ -188,7 +192,7 @@ fn two_groups_of_one_name_are_told_apart_by_their_ids() {
         assert!(stack.groups.iter().all(|group| group.notes.iter().any(|note| note.contains("by its UUID"))));
         let several = stack.find(Some("foxtrot/root")).unwrap_err();
         assert_eq!(several.code, Code::SeveralVolumes);
-        for id in [0, 1].map(|group| stack.groups[group].vg.id.to_string()) {
+        for id in [0, 1].map(|group| stack.groups[GroupId::nth(group)].vg.id.to_string()) {
             let name = format!("{id}/root");
             assert!(several.why.contains(&name), "{}", several.why);
             assert!(contents(&core, stack, &name).await == pattern(301, 32 << 20));
@@ -205,7 +209,7 @@ fn what_the_group_went_on_without_is_not_believed() {
     let dir = tempfile::tempdir().unwrap();
     let Some(all) = unpack(dir.path()) else { return };
     let array = with_stack(&all, Purpose::Look, async |core, stack| {
-        let name = stack.scan.arrays[0].assembly.name().to_owned();
+        let name = stack.scan.arrays[ArrayId::nth(0)].assembly.name().to_owned();
         contents(&core, stack, &name).await
     });
     let mut other = array.clone();
@@ -247,7 +251,7 @@ fn what_the_group_went_on_without_is_not_believed() {
             };
             let root = stack.find(Some("foxtrot/root")).unwrap().member.unwrap();
             let read_only = stack.volume(&core, root).await.unwrap().open(&core).unwrap().read_only();
-            (mirror, read_only, stack.groups[0].notes.join("; "))
+            (mirror, read_only, stack.groups[GroupId::nth(0)].notes.join("; "))
         })
     };
     let (mirror, read_only, notes) = open(false, Purpose::Write);
@@ -273,7 +277,7 @@ fn a_group_that_changed_before_it_was_claimed_is_not_used() {
     let dir = tempfile::tempdir().unwrap();
     let Some(all) = unpack(dir.path()) else { return };
     let array = with_stack(&all, Purpose::Look, async |core, stack| {
-        let name = stack.scan.arrays[0].assembly.name().to_owned();
+        let name = stack.scan.arrays[ArrayId::nth(0)].assembly.name().to_owned();
         contents(&core, stack, &name).await
     });
     let pv = dir.path().join("pv.img");
@@ -334,7 +338,7 @@ fn a_group_of_another_host_is_not_written() {
     let dir = tempfile::tempdir().unwrap();
     let Some(all) = unpack(dir.path()) else { return };
     let array = with_stack(&all, Purpose::Look, async |core, stack| {
-        let name = stack.scan.arrays[0].assembly.name().to_owned();
+        let name = stack.scan.arrays[ArrayId::nth(0)].assembly.name().to_owned();
         contents(&core, stack, &name).await
     });
     let pv = dir.path().join("pv.img");

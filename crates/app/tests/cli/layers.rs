@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::io::{Seek, SeekFrom, Write};
+use std::os::unix::fs::FileExt;
 
 use crate::harness::{Room, Serve, fixtures, require, run, tool};
 
@@ -277,4 +278,62 @@ fn arrays_on_arrays() {
     assert!(said.text().contains("inner  raid1 [_U]"), "{}", said.text());
     // One drive of four has all of it.
     assert!(run(["cat", &drives[3]]).ok().stdout == pattern);
+}
+
+/// Its members are partitions, and show only when what is below runs: it was looked for on drives,
+/// where it is not.
+#[test]
+fn an_array_in_partitions_of_an_array_is_served() {
+    let room = Room::new();
+    let inner: Vec<_> = (0..2).map(|ix| room.device(&format!("inner-{ix}"), 8 << 20)).collect();
+    run(with(&["create", "inner", "--level", "1"], &inner)).ok();
+    let outer: Vec<_> = (0..2).map(|ix| room.device(&format!("outer-{ix}"), 20 << 20)).collect();
+    // The superblock is at the end: the content starts where the members do.
+    run(with(&["create", "outer", "--level", "1", "--metadata", "1.0"], &outer)).ok();
+    let sectors = (8 << 20) / 512;
+    let mut mbr = [0_u8; 512];
+    for ix in 0..2 {
+        let start = START_SECTORS as u32 + ix * sectors;
+        let entry = &mut mbr[446 + 16 * ix as usize..][..16];
+        entry[4] = 0xFD;
+        entry[8..12].copy_from_slice(&start.to_le_bytes());
+        entry[12..].copy_from_slice(&sectors.to_le_bytes());
+    }
+    mbr[510..].copy_from_slice(&[0x55, 0xAA]);
+    for name in &outer {
+        let drive = fs::OpenOptions::new().write(true).open(name).unwrap();
+        drive.write_all_at(&mbr, 0).unwrap();
+        for (ix, member) in inner.iter().enumerate() {
+            let at = (START_SECTORS + ix as u64 * u64::from(sectors)) * 512;
+            drive.write_all_at(&fs::read(member).unwrap(), at).unwrap();
+        }
+    }
+    let server = Serve::start(&room, &[], &outer);
+    let status = server.command(&["status", "--json"]).ok().json();
+    let names: Vec<_> = status["arrays"].as_array().unwrap().iter().map(|array| &array["name"]).collect();
+    assert_eq!(names, ["outer", "inner"], "{status:#}");
+    assert_eq!(status["volumes"][0]["name"], "inner");
+    server.stop();
+}
+
+/// Two groups have one name: the volume that was named with its group's UUID is the one that is
+/// served.
+#[test]
+fn a_volume_that_is_named_by_its_group_s_uuid_is_served() {
+    let room = Room::new();
+    let drives = ["a", "b"].map(|name| room.device(name, 16 << 20));
+    for (drive, extents) in drives.iter().zip(["4", "6"]) {
+        let backups = room.name("backups");
+        run(["vg", "create", "vg", "-s", "1M", "--backup-dir", &backups, drive]).ok();
+        run(["lv", "create", "vg/home", "-l", extents, "--backup-dir", &backups, drive]).ok();
+    }
+    let scan = run(["scan", "--json", &drives[0], &drives[1]]).ok().json();
+    let groups = scan["groups"].as_array().unwrap();
+    for (drive, size) in drives.iter().zip(["vg/home: 4 MiB", "vg/home: 6 MiB"]) {
+        let group = groups.iter().find(|group| group["physical_volumes"][0]["member"] == drive.as_str());
+        let name = format!("{}/home", group.unwrap()["uuid"].as_str().unwrap());
+        let server = Serve::start(&room, &["-V", &name], &drives);
+        assert!(server.said.contains(size), "{}", server.said);
+        server.stop();
+    }
 }

@@ -26,8 +26,8 @@ pub struct GroupScan {
     pub devices: Vec<Option<MemberId>>,
     /// Metadata areas that do not hold that text: member, area, and what they hold.
     pub behind: Vec<(MemberId, usize, Standing)>,
-    /// By [`Vg::lvs`].
-    pub volumes: Vec<VolumeState>,
+    /// What became of each volume, by its id.
+    pub volumes: BTreeMap<Id, VolumeState>,
     /// Why nothing of it can be used.
     pub problem: Option<Problem>,
     /// What its operator should know.
@@ -47,6 +47,15 @@ pub struct VolumeState {
 }
 
 impl GroupScan {
+    /// A volume of it.
+    ///
+    /// # Panics
+    /// If there is none of this id.
+    #[must_use]
+    pub fn lv(&self, id: Id) -> &Lv {
+        self.vg.lvs.iter().find(|lv| lv.id == id).expect("a volume that is known by its id is in the text")
+    }
+
     /// The full name of a volume: `group/volume`.
     #[must_use]
     pub fn full_name(&self, lv: &Lv) -> String {
@@ -172,7 +181,7 @@ fn one_group(
         .map(|((ix, at, _), standing)| (*ix, *at, *standing))
         .collect();
     let mut group = GroupScan {
-        volumes: vec![VolumeState::default(); vg.lvs.len()],
+        volumes: vg.lvs.iter().map(|lv| (lv.id, VolumeState::default())).collect(),
         devices: found.into_iter().map(|found| found.first().copied()).collect(),
         notes: Vec::new(),
         vg,

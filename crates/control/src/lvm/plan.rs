@@ -11,7 +11,7 @@ use super::commit::{self, CommitError, CommitRole, CommitSite};
 use super::group::GroupScan;
 use super::physical::{Members, PhysicalVolume};
 use super::problems;
-use crate::nodes::MemberId;
+use crate::nodes::{GroupId, MemberId, Nodes};
 use crate::problem::{Check, Code, Forced, Problem};
 
 /// What is zeroed where a new volume starts on a physical volume: whatever signature was left
@@ -284,7 +284,7 @@ fn has_room(label: &Label, pv: &Pv, extent_sectors: u64) -> bool {
 /// A [`Problem`]: the backup cannot be read, is another group's, or does not fit what is there.
 pub fn restore(
     members: &impl Members,
-    groups: &[GroupScan],
+    groups: &Nodes<GroupId, GroupScan>,
     (name, backup): (&str, &[u8]),
     forced: Forced,
 ) -> Result<GroupPlan, Problem> {

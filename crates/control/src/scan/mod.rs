@@ -11,6 +11,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use crate::signature::{FoundSignature, readable_signatures};
+use wattle_format::lvm::Id;
 use wattle_format::md::{RawSuperblock, Superblock, SuperblockError};
 use wattle_format::partition::{Partition, PartitionTable};
 
@@ -22,7 +23,7 @@ use crate::md::facts::{JournalFacts, MemberFacts, Uuid};
 use crate::md::journal::{self, DataArea};
 use crate::md::superblocks::{Superblocks, superblocks_of};
 use crate::members::{Claim, Member, MemberError, Whole, partitions_of};
-use crate::nodes::{MemberId, Nodes};
+use crate::nodes::{ArrayId, GroupId, MemberId, Nodes};
 use crate::problem::{Check, Code, Forced, Problem};
 
 pub use claim::claim;
@@ -31,9 +32,9 @@ pub use claim::claim;
 #[derive(Debug, Default)]
 pub struct Scan {
     /// In the order given, the partitions of each behind it.
-    pub members: Nodes<MemberScan>,
+    pub members: Nodes<MemberId, MemberScan>,
     /// In the order of their first member.
-    pub arrays: Vec<ArrayScan>,
+    pub arrays: Nodes<ArrayId, ArrayScan>,
 }
 
 /// Where a member comes from.
@@ -48,14 +49,14 @@ pub enum MemberOrigin {
         /// Its number.
         number: u32,
     },
-    /// It is the volume of an array: which of [`Scan::arrays`].
-    Array(usize),
-    /// It is a logical volume: which group of the stack, and which of its volumes.
+    /// It is the volume of an array of [`Scan::arrays`].
+    Array(ArrayId),
+    /// It is a logical volume.
     Logical {
-        /// The group.
-        group: usize,
-        /// The volume.
-        volume: usize,
+        /// Its group, of [`crate::Stack::groups`].
+        group: GroupId,
+        /// Its id there.
+        volume: Id,
     },
 }
 
@@ -187,6 +188,12 @@ impl Scan {
         }
     }
 
+    /// The array with this UUID. Where arrays lie on others, a copy may have it too: the lower one.
+    #[must_use]
+    pub fn array(&self, uuid: Uuid) -> Option<&ArrayScan> {
+        self.arrays.iter().find(|array| array.assembly.array.set_uuid == uuid)
+    }
+
     /// Why there is no volume: a member's own problem says it best.
     pub(crate) fn nothing_found(&self) -> Problem {
         let first = self.members.iter().find_map(|member| member.problem.clone());
@@ -255,7 +262,9 @@ impl Scan {
         }
         drop_unconfirmed(&mut self.members, first, policy.forced);
         let arrays = group(&self.members, first, policy);
-        self.arrays.extend(arrays);
+        for array in arrays {
+            self.arrays.push(array);
+        }
     }
 
     /// Takes in a volume that was just made: whatever is left on it does not count.
@@ -338,7 +347,7 @@ impl Scan {
 /// unless a member that was read everywhere names the same array. The unread place may hold the
 /// superblock that counts: the one that was found may be left over from an older array, which the
 /// member would then become again, alone.
-fn drop_unconfirmed(members: &mut Nodes<MemberScan>, first: MemberId, forced: Forced) {
+fn drop_unconfirmed(members: &mut Nodes<MemberId, MemberScan>, first: MemberId, forced: Forced) {
     if forced.has(Check::NewestSuperblock) {
         return;
     }
@@ -362,7 +371,7 @@ fn drop_unconfirmed(members: &mut Nodes<MemberScan>, first: MemberId, forced: Fo
 }
 
 /// Groups the members from `first` on by array, in the order of first members.
-fn group(members: &Nodes<MemberScan>, first: MemberId, policy: Policy) -> Vec<ArrayScan> {
+fn group(members: &Nodes<MemberId, MemberScan>, first: MemberId, policy: Policy) -> Vec<ArrayScan> {
     let mut by_uuid: BTreeMap<Uuid, Vec<MemberId>> = BTreeMap::new();
     let added = || members.entries().filter(|(id, _)| *id >= first);
     for (ix, member) in added() {
@@ -388,7 +397,7 @@ fn group(members: &Nodes<MemberScan>, first: MemberId, policy: Policy) -> Vec<Ar
 /// Where the array's journal has something in its log: finds out whether the members have it too,
 /// which takes the array's map. True if the facts know more now.
 fn compare_journal(
-    members: &Nodes<MemberScan>,
+    members: &Nodes<MemberId, MemberScan>,
     indices: &[MemberId],
     facts: &mut [MemberFacts],
     assembly: &Assembly,

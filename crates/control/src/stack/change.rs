@@ -2,8 +2,8 @@
 //! anew.
 
 use wattle_engine::{MappedHandle, VolumeRef};
-use wattle_format::lvm::Vg;
 use wattle_format::lvm::segment::Stripe;
+use wattle_format::lvm::{Id, Vg};
 use wattle_rt::{Core, Device};
 
 use super::{Purpose, Stack};
@@ -13,6 +13,7 @@ use crate::lvm::physical;
 use crate::lvm::plan::{ChangeTarget, GroupPlan};
 use crate::lvm::relocate::{self, RelocateStep};
 use crate::members::Member;
+use crate::nodes::GroupId;
 use crate::problem::{Code, Problem};
 
 impl Stack {
@@ -37,8 +38,8 @@ impl Stack {
         plan: &GroupPlan,
         text: &[u8],
     ) -> Result<Vec<String>, Problem> {
-        let number = self.changeable(plan)?;
-        self.change(core, number, plan, text).await
+        let group_id = self.changeable(plan)?;
+        self.change(core, group_id, plan, text).await
     }
 
     /// Copies the extents of a step and then changes the group as above. Meanwhile changes of what
@@ -54,11 +55,11 @@ impl Stack {
         text: &[u8],
         step: &RelocateStep,
     ) -> Result<Vec<String>, Problem> {
-        let number = self.changeable(plan)?;
-        let vg = &self.groups[number].vg;
+        let group_id = self.changeable(plan)?;
+        let vg = &self.groups[group_id].vg;
         let extent_bytes = vg.extent_sectors.saturating_mul(512);
-        let at = vg.lvs.iter().position(|lv| lv.name == step.volume);
-        let running = match at.and_then(|at| self.logical[number].get(at)?.as_ref()) {
+        let at = vg.lvs.iter().find(|lv| lv.name == step.volume).map(|lv| lv.id);
+        let running = match at.and_then(|at| self.logical.get(&(group_id, at))) {
             Some(VolumeRef::Mapped(handle)) => Some(handle.clone()),
             _ => None,
         };
@@ -66,28 +67,28 @@ impl Stack {
             let held = step.held.start * extent_bytes..step.held.end * extent_bytes;
             handle.hold(core, held).await.map_err(|error| stopped(&step.volume, &error.to_string()))?;
         }
-        let copied = self.copy(core, number, step).await;
+        let copied = self.copy(core, group_id, step).await;
         let moved = match copied.clone() {
-            Ok(()) => self.change(core, number, plan, text).await,
+            Ok(()) => self.change(core, group_id, plan, text).await,
             Err(problem) => Err(problem),
         };
         if let (Err(problem), Some(at), Some(handle)) = (&moved, at, running) {
             // The requests that wait go on; but what is written to the old place must not be lost
             // to a text that names the new one.
             let untouched = copied.is_err() || matches!(problem.code, Code::Changed | Code::ReadFailed);
-            let in_doubt = !untouched && self.groups[number].text != text;
-            if self.map_again(core, number, (at, &handle), in_doubt).await.is_err() {
+            let in_doubt = !untouched && self.groups[group_id].text != text;
+            if self.map_again(core, group_id, (at, &handle), in_doubt).await.is_err() {
                 handle.stop(core).await;
             }
         }
         moved
     }
 
-    async fn copy(&mut self, core: &Core, number: usize, step: &RelocateStep) -> Result<(), Problem> {
-        let (from, from_device, from_bytes) = self.place(core, number, &step.from).await?;
-        let (to, to_device, to_bytes) = self.place(core, number, &step.to).await?;
+    async fn copy(&mut self, core: &Core, group_id: GroupId, step: &RelocateStep) -> Result<(), Problem> {
+        let (from, from_device, from_bytes) = self.place(core, group_id, &step.from).await?;
+        let (to, to_device, to_bytes) = self.place(core, group_id, &step.to).await?;
         let len_bytes =
-            step.extents.saturating_mul(self.groups[number].vg.extent_sectors).saturating_mul(512);
+            step.extents.saturating_mul(self.groups[group_id].vg.extent_sectors).saturating_mul(512);
         let copied =
             relocate::copy(core, (&from_device, from_bytes), (&to_device, to_bytes), len_bytes).await;
         copied.map_err(|(reading, error)| {
@@ -109,10 +110,10 @@ impl Stack {
     async fn place(
         &mut self,
         core: &Core,
-        number: usize,
+        group_id: GroupId,
         stripe: &Stripe,
     ) -> Result<(String, Device, u64), Problem> {
-        let group = &self.groups[number];
+        let group = &self.groups[group_id];
         let mut known = group.vg.pvs.iter().zip(&group.devices);
         let found = known.find_map(|(pv, member)| Some((pv, (*member)?)).filter(|_| pv.name == stripe.name));
         let (pv, member) = found.ok_or_else(|| stopped(&stripe.name, "it is not there"))?;
@@ -129,10 +130,10 @@ impl Stack {
     /// # Errors
     /// A [`Problem`]: what it lies on does not run.
     pub async fn topology(&mut self, core: &Core, after: &Vg, name: &str) -> Result<(u32, u32), Problem> {
-        let number = self.groups.iter().position(|group| group.vg.id == after.id);
-        let number = number.ok_or_else(|| stopped(&after.name, "it is not there"))?;
-        let physical = self.physical(core, number).await?;
-        let group = GroupScan { vg: after.clone(), ..self.groups[number].clone() };
+        let group_id = self.groups.find(|group| group.vg.id == after.id);
+        let group_id = group_id.ok_or_else(|| stopped(&after.name, "it is not there"))?;
+        let physical = self.physical(core, group_id).await?;
+        let group = GroupScan { vg: after.clone(), ..self.groups[group_id].clone() };
         let mut opener = Opener::new(core, &group, true, physical).await?;
         let opened = opener.open(name).await;
         let topology = opened.map(|opened| {
@@ -149,10 +150,10 @@ impl Stack {
     pub(super) async fn physical(
         &mut self,
         core: &Core,
-        number: usize,
+        group_id: GroupId,
     ) -> Result<Vec<Option<VolumeRef>>, Problem> {
         let mut physical = Vec::new();
-        for ix in self.groups[number].devices.clone() {
+        for ix in self.groups[group_id].devices.clone() {
             physical.push(match ix {
                 Some(ix) => Some(self.volume(core, ix).await?),
                 None => None,
@@ -162,11 +163,11 @@ impl Stack {
     }
 
     /// Which group a plan is about, if it can be changed here.
-    fn changeable(&self, plan: &GroupPlan) -> Result<usize, Problem> {
+    fn changeable(&self, plan: &GroupPlan) -> Result<GroupId, Problem> {
         let id = plan.before.as_ref().map(|before| before.id);
         let is_open = self.open_groups().any(|group| Some(group.vg.id) == id);
-        let number = self.groups.iter().position(|group| Some(group.vg.id) == id);
-        number.filter(|_| is_open && self.options.purpose == Purpose::Write).ok_or_else(|| {
+        let group_id = self.groups.find(|group| Some(group.vg.id) == id);
+        group_id.filter(|_| is_open && self.options.purpose == Purpose::Write).ok_or_else(|| {
             Problem::new(
                 Code::ReadOnlyMember,
                 "the group is not open for writing",
@@ -179,7 +180,7 @@ impl Stack {
     async fn change(
         &mut self,
         core: &Core,
-        number: usize,
+        group_id: GroupId,
         plan: &GroupPlan,
         text: &[u8],
     ) -> Result<Vec<String>, Problem> {
@@ -207,9 +208,9 @@ impl Stack {
         });
         let found = group::assemble(&physical.collect::<Vec<_>>()).groups;
         match found.into_iter().find(|group| group.text == text) {
-            Some(group) => self.follow(core, number, group).await?,
+            Some(group) => self.follow(core, group_id, group).await?,
             None if written.is_ok() => {
-                return Err(stopped(&self.groups[number].vg.name, "its text was not found"));
+                return Err(stopped(&self.groups[group_id].vg.name, "its text was not found"));
             }
             None => {}
         }
@@ -220,13 +221,13 @@ impl Stack {
     pub(super) async fn map_again(
         &mut self,
         core: &Core,
-        number: usize,
-        (at, handle): (usize, &MappedHandle),
+        group_id: GroupId,
+        (volume, handle): (Id, &MappedHandle),
         read_only: bool,
     ) -> Result<(), Problem> {
-        let physical = self.physical(core, number).await?;
-        let group = &self.groups[number];
-        let lv = &group.vg.lvs[at];
+        let physical = self.physical(core, group_id).await?;
+        let group = &self.groups[group_id];
+        let lv = group.lv(volume);
         let opener = Opener::new(core, group, read_only, physical).await?;
         let spec = opener.with_forced(self.options.policy.forced).map(lv).await?;
         let mapped = handle.remap(core, spec).await;

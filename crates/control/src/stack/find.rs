@@ -5,7 +5,7 @@ use wattle_format::lvm::Id;
 
 use super::{Stack, WantedLayers};
 use crate::lvm::flags::is_skipped;
-use crate::nodes::MemberId;
+use crate::nodes::{ArrayId, MemberId};
 use crate::problem::{Code, Problem};
 use crate::scan::MemberOrigin;
 
@@ -19,7 +19,7 @@ pub struct NamedVolume {
     /// What else it is found by.
     also: Vec<String>,
     /// Which of [`crate::Scan::arrays`] it is, if it is one.
-    pub array: Option<usize>,
+    pub array: Option<ArrayId>,
     /// Its place among [`crate::Scan::members`]; or why it cannot be used.
     pub member: Result<MemberId, Problem>,
     /// Nothing else lies on it, and there is something on it: what is meant where no name is given.
@@ -56,10 +56,10 @@ impl Stack {
     #[must_use]
     pub fn volumes(&self) -> Vec<NamedVolume> {
         let mut volumes = Vec::new();
-        for (ix, array) in self.scan.arrays.iter().enumerate() {
+        for (ix, array) in self.scan.arrays.entries() {
             let facts = &array.assembly.array;
             let member = self.member_of(MemberOrigin::Array(ix));
-            let problem = self.arrays.get(ix).and_then(|array| array.as_ref().err().cloned());
+            let problem = self.arrays.get(&ix).and_then(|array| array.as_ref().err().cloned());
             volumes.push(NamedVolume {
                 name: array.assembly.name().to_owned(),
                 array: Some(ix),
@@ -70,10 +70,10 @@ impl Stack {
                 member: member.ok_or_else(|| problem.unwrap_or_else(|| self.scan.nothing_found())),
             });
         }
-        for (number, group) in self.groups.iter().enumerate() {
-            for (volume, lv) in group.vg.lvs.iter().enumerate().filter(|(_, lv)| group.vg.is_visible(lv)) {
-                let member = self.member_of(MemberOrigin::Logical { group: number, volume });
-                let problem = group.volumes[volume].problem.clone().or_else(|| group.problem.clone());
+        for (id, group) in self.groups.entries() {
+            for lv in group.vg.lvs.iter().filter(|lv| group.vg.is_visible(lv)) {
+                let member = self.member_of(MemberOrigin::Logical { group: id, volume: lv.id });
+                let problem = group.volumes[&lv.id].problem.clone().or_else(|| group.problem.clone());
                 volumes.push(NamedVolume {
                     name: group.full_name(lv),
                     array: None,
@@ -161,13 +161,14 @@ impl Stack {
     #[must_use]
     pub fn logical_volumes(&self) -> Vec<LogicalVolume> {
         let mut found = Vec::new();
-        for (number, group) in self.groups.iter().enumerate() {
+        for (id, group) in self.groups.entries() {
             if !self.wants(|wanted| wanted.groups.contains(&group.vg.id)) {
                 continue;
             }
-            for (at, (lv, running)) in group.vg.lvs.iter().zip(&self.logical[number]).enumerate() {
-                let member = self.member_of(MemberOrigin::Logical { group: number, volume: at });
-                let (Some(volume), Some(member)) = (running.clone(), member) else { continue };
+            for lv in &group.vg.lvs {
+                let member = self.member_of(MemberOrigin::Logical { group: id, volume: lv.id });
+                let running = self.logical.get(&(id, lv.id)).cloned();
+                let (Some(volume), Some(member)) = (running, member) else { continue };
                 let (is_top, is_relied_on) = (!self.is_below(member), self.is_relied_on(member));
                 let (id, name, is_skipped) = (lv.id, group.full_name(lv), is_skipped(lv));
                 found.push(LogicalVolume { id, name, volume, is_top, is_relied_on, is_skipped });
@@ -211,9 +212,10 @@ impl Stack {
             return Vec::new();
         };
         let group = &self.groups[group];
-        let mut notes = group.volumes[volume].notes.clone();
-        if group.volumes[volume].partial {
-            let (name, missing) = (group.full_name(&group.vg.lvs[volume]), group.missing().join(", "));
+        let state = &group.volumes[&volume];
+        let mut notes = state.notes.clone();
+        if state.partial {
+            let (name, missing) = (group.full_name(group.lv(volume)), group.missing().join(", "));
             notes.push(format!(
                 "{name}: what is on physical volumes that are missing cannot be read: {missing}"
             ));
@@ -239,7 +241,7 @@ impl Stack {
 #[derive(Debug, Clone, Default)]
 pub struct Below {
     /// Which of [`crate::Scan::arrays`].
-    pub arrays: Vec<usize>,
+    pub arrays: Vec<ArrayId>,
     /// The same, and groups, for [`super::StackOptions::wanted`].
     pub wanted: WantedLayers,
 }

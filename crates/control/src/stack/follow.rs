@@ -2,15 +2,15 @@
 //! called otherwise. And members come and go with the physical volumes that they are.
 
 use wattle_engine::VolumeRef;
-use wattle_format::lvm::{Lv, Pv};
+use wattle_format::lvm::{Id, Pv};
 use wattle_rt::Core;
 
 use super::Stack;
 use crate::layer::Layer;
-use crate::lvm::group::{GroupScan, VolumeState};
+use crate::lvm::group::GroupScan;
 use crate::lvm::open::Opener;
 use crate::members::Member;
-use crate::nodes::MemberId;
+use crate::nodes::{GroupId, MemberId};
 use crate::problem::Problem;
 use crate::scan::{self, MemberOrigin, MemberScan};
 
@@ -65,34 +65,27 @@ impl Stack {
     pub(super) async fn follow(
         &mut self,
         core: &Core,
-        number: usize,
+        group_id: GroupId,
         group: GroupScan,
     ) -> Result<(), Problem> {
-        let before = std::mem::replace(&mut self.groups[number], group);
-        let same_name = before.vg.name == self.groups[number].vg.name;
-        let new = self.groups[number].vg.lvs.clone();
-        let known = |old: &Lv| new.iter().position(|lv| lv.id == old.id);
-        let mut logical: Vec<Option<VolumeRef>> = vec![None; new.len()];
-        let mut states = vec![VolumeState::default(); new.len()];
-        let (mut ended, mut kept, mut changed) = (Vec::new(), Vec::new(), Vec::new());
-        let ran = std::mem::take(&mut self.logical[number]);
-        for (old_at, (old, volume)) in before.vg.lvs.iter().zip(ran).enumerate() {
-            let member = self.member_of(MemberOrigin::Logical { group: number, volume: old_at });
-            match known(old) {
-                Some(at) if same_name && new[at].name == old.name => {
-                    if new[at].segments != old.segments || new[at].is_writable() != old.is_writable() {
-                        changed.push(at);
+        let before = std::mem::replace(&mut self.groups[group_id], group);
+        let same_name = before.vg.name == self.groups[group_id].vg.name;
+        let (mut ended, mut changed) = (Vec::new(), Vec::new());
+        for old in &before.vg.lvs {
+            let now = &mut self.groups[group_id];
+            match now.vg.lvs.iter().find(|lv| lv.id == old.id) {
+                Some(lv) if same_name && lv.name == old.name => {
+                    if lv.segments != old.segments || lv.is_writable() != old.is_writable() {
+                        changed.push(lv.id);
                     }
-                    (logical[at], states[at]) = (volume, before.volumes[old_at].clone());
-                    kept.extend(member.map(|member| (member, at)));
+                    now.volumes.insert(lv.id, before.volumes[&lv.id].clone());
                 }
-                _ => ended.push((member, volume)),
+                _ => {
+                    let member = self.member_of(MemberOrigin::Logical { group: group_id, volume: old.id });
+                    ended.push((member, self.logical.remove(&(group_id, old.id))));
+                }
             }
         }
-        for (member, volume) in kept {
-            self.scan.members[member].origin = MemberOrigin::Logical { group: number, volume };
-        }
-        (self.logical[number], self.groups[number].volumes) = (logical, states);
         // What was started last is stopped first.
         ended.sort_by_key(|(member, _)| std::cmp::Reverse(*member));
         for (member, volume) in ended {
@@ -102,13 +95,13 @@ impl Stack {
             }
         }
         for at in changed {
-            if let Some(VolumeRef::Mapped(handle)) = self.logical[number][at].clone() {
-                self.map_again(core, number, (at, &handle), false).await?;
-                self.see(core, number, at);
+            if let Some(VolumeRef::Mapped(handle)) = self.logical.get(&(group_id, at)).cloned() {
+                self.map_again(core, group_id, (at, &handle), false).await?;
+                self.see(core, group_id, at);
             }
         }
-        self.start_new(core, number).await?;
-        let left = |pv: &&Pv| self.groups[number].vg.pvs.iter().all(|known| known.id != pv.id);
+        self.start_new(core, group_id).await?;
+        let left = |pv: &&Pv| self.groups[group_id].vg.pvs.iter().all(|known| known.id != pv.id);
         for pv in before.vg.pvs.iter().filter(left).map(|pv| pv.id).collect::<Vec<_>>() {
             let is = |seen: &MemberScan| seen.physical.as_ref().is_some_and(|found| found.label.id == pv);
             if let Some(member) = self.scan.members.find(is) {
@@ -119,22 +112,21 @@ impl Stack {
     }
 
     /// Starts the visible volumes of a group that do not run.
-    async fn start_new(&mut self, core: &Core, number: usize) -> Result<(), Problem> {
-        let physical = self.physical(core, number).await?;
-        let group = self.groups[number].clone();
+    async fn start_new(&mut self, core: &Core, group_id: GroupId) -> Result<(), Problem> {
+        let physical = self.physical(core, group_id).await?;
+        let group = self.groups[group_id].clone();
         let opener = Opener::new(core, &group, false, physical).await?;
         let mut opener = opener.with_forced(self.options.policy.forced);
-        let visible = |(_, lv): &(usize, &Lv)| group.vg.is_visible(lv);
-        for (at, lv) in group.vg.lvs.iter().enumerate().filter(visible) {
-            let state = &mut self.groups[number].volumes[at];
-            if self.logical[number][at].is_some() || state.problem.is_some() {
+        for lv in group.vg.lvs.iter().filter(|lv| group.vg.is_visible(lv)) {
+            let state = self.groups[group_id].volumes.entry(lv.id).or_default();
+            if self.logical.contains_key(&(group_id, lv.id)) || state.problem.is_some() {
                 continue;
             }
             match opener.open(&lv.name).await {
                 Ok(opened) => {
                     (state.partial, state.notes) = (opened.partial, opened.notes);
-                    self.logical[number][at] = Some(opened.volume);
-                    self.see(core, number, at);
+                    self.logical.insert((group_id, lv.id), opened.volume);
+                    self.see(core, group_id, lv.id);
                 }
                 Err(problem) => state.problem = Some(problem),
             }
@@ -144,10 +136,10 @@ impl Stack {
     }
 
     /// Makes a volume that was started or changed a member, in place of what it was before.
-    fn see(&mut self, core: &Core, group: usize, volume: usize) {
+    fn see(&mut self, core: &Core, group: GroupId, volume: Id) {
         let scanned = &self.groups[group];
-        let name = scanned.full_name(&scanned.vg.lvs[volume]);
-        let running = self.logical[group][volume].as_ref();
+        let name = scanned.full_name(scanned.lv(volume));
+        let running = self.logical.get(&(group, volume));
         let Some(device) = running.and_then(|running| running.device(core, &name).ok()) else { return };
         let (member, origin) = (Member::layer(name, device), MemberOrigin::Logical { group, volume });
         match self.member_of(origin) {
@@ -192,10 +184,10 @@ impl Stack {
         }
         self.scan.members.remove(gone);
         self.volumes.remove(&gone);
-        for array in &mut self.scan.arrays {
+        for array in self.scan.arrays.iter_mut() {
             array.unused.retain(|unused| *unused != gone);
         }
-        for group in &mut self.groups {
+        for group in self.groups.iter_mut() {
             group.behind.retain(|(member, ..)| *member != gone);
         }
     }

@@ -29,7 +29,7 @@ use crate::lvm::open::Opener;
 use crate::md::assemble::Policy;
 use crate::md::start::Claimed;
 use crate::members::{Claim, Member};
-use crate::nodes::MemberId;
+use crate::nodes::{ArrayId, GroupId, MemberId, Nodes};
 use crate::problem::{Code, Problem};
 use crate::scan::{MemberOrigin, Scan, claim};
 
@@ -69,8 +69,7 @@ pub struct WantedLayers {
 
 /// How arrays are started by their owner.
 pub trait Starter {
-    /// Starts an array that was claimed: which of the [`Scan::arrays`] of the stack, as far as that
-    /// is open.
+    /// Starts an array of [`Scan::arrays`] that was claimed, of the stack as far as that is open.
     ///
     /// # Errors
     /// A [`Problem`]: it does not start.
@@ -78,7 +77,7 @@ pub trait Starter {
         &mut self,
         core: &Core,
         stack: &Stack,
-        array: usize,
+        array: ArrayId,
         claimed: Claimed,
     ) -> impl Future<Output = Result<ArrayHandle, Problem>>;
 }
@@ -93,7 +92,7 @@ impl Starter for Plain {
         &mut self,
         core: &Core,
         _: &Stack,
-        _: usize,
+        _: ArrayId,
         claimed: Claimed,
     ) -> Result<ArrayHandle, Problem> {
         Ok(claimed.launch(core).await?.handle)
@@ -106,11 +105,11 @@ pub struct Stack {
     /// Every member of every layer, and the arrays they make.
     pub scan: Scan,
     /// The volume groups.
-    pub groups: Vec<GroupScan>,
-    /// By [`Scan::arrays`].
-    arrays: Vec<Result<ArrayHandle, Problem>>,
-    /// By group and volume: those that are open.
-    logical: Vec<Vec<Option<VolumeRef>>>,
+    pub groups: Nodes<GroupId, GroupScan>,
+    /// Arrays that run, or why not.
+    arrays: BTreeMap<ArrayId, Result<ArrayHandle, Problem>>,
+    /// Logical volumes that run.
+    logical: BTreeMap<(GroupId, Id), VolumeRef>,
     /// The volumes of members, once they were used.
     volumes: BTreeMap<MemberId, VolumeRef>,
     /// Everything that runs, in the order in which it was started.
@@ -131,9 +130,9 @@ impl Stack {
     ) -> Result<Self, Problem> {
         let mut stack = Self {
             scan,
-            groups: Vec::new(),
-            arrays: Vec::new(),
-            logical: Vec::new(),
+            groups: Nodes::default(),
+            arrays: BTreeMap::new(),
+            logical: BTreeMap::new(),
             volumes: BTreeMap::new(),
             running: Vec::new(),
             options,
@@ -189,7 +188,8 @@ impl Stack {
     /// Starts the arrays that were found last; their volumes.
     async fn start_arrays(&mut self, core: &Core, starter: &mut impl Starter) -> Vec<(Member, MemberOrigin)> {
         let mut found = Vec::new();
-        for ix in self.arrays.len()..self.scan.arrays.len() {
+        let known = |ix: &ArrayId| self.arrays.contains_key(ix);
+        for ix in self.scan.arrays.ids().filter(|ix| !known(ix)).collect::<Vec<_>>() {
             let started = self.start_array(core, ix, starter).await;
             if let Ok(handle) = &started {
                 self.running.push(Layer::Array(handle.clone()));
@@ -198,7 +198,7 @@ impl Stack {
                     found.push((Member::layer(name, device), MemberOrigin::Array(ix)));
                 }
             }
-            self.arrays.push(started);
+            self.arrays.insert(ix, started);
         }
         found
     }
@@ -206,7 +206,7 @@ impl Stack {
     async fn start_array(
         &mut self,
         core: &Core,
-        ix: usize,
+        ix: ArrayId,
         starter: &mut impl Starter,
     ) -> Result<ArrayHandle, Problem> {
         let array = &self.scan.arrays[ix];
@@ -224,12 +224,12 @@ impl Stack {
     /// The first problem of what was wanted: why what lies on it is not there.
     #[must_use]
     pub fn blocked_by(&self) -> Option<&Problem> {
-        let of_arrays =
-            self.arrays.iter().zip(&self.scan.arrays).filter(|(_, array)| {
-                self.wants(|wanted| wanted.arrays.contains(&array.assembly.array.set_uuid))
-            });
+        let of_arrays = self.arrays.iter().filter(|(ix, _)| {
+            let uuid = self.scan.arrays[**ix].assembly.array.set_uuid;
+            self.wants(|wanted| wanted.arrays.contains(&uuid))
+        });
         let of_groups = self.groups.iter().filter_map(|group| group.problem.as_ref());
-        of_arrays.filter_map(|(started, _)| started.as_ref().err()).chain(of_groups).next()
+        of_arrays.filter_map(|(_, started)| started.as_ref().err()).chain(of_groups).next()
     }
 
     fn wants(&self, is_wanted: impl Fn(&WantedLayers) -> bool) -> bool {
@@ -261,11 +261,10 @@ impl Stack {
         core: &Core,
         mut group: GroupScan,
     ) -> Result<Vec<(Member, MemberOrigin)>, Problem> {
-        let number = self.groups.len();
+        let id = self.groups.next_id();
         let looked = self.options.purpose == Purpose::Look;
         let wanted = looked || self.wants(|wanted| wanted.groups.contains(&group.vg.id));
         let mut found = Vec::new();
-        let mut logical = vec![None; group.vg.lvs.len()];
         let mut physical = Vec::new();
         if group.problem.is_none() && wanted {
             for device in &group.devices {
@@ -283,27 +282,26 @@ impl Stack {
             let opener = Opener::new(core, &group, read_only, physical).await?;
             let mut opener = opener.with_forced(self.options.policy.forced);
             let mut states = group.volumes.clone();
-            for (volume, lv) in group.vg.lvs.iter().enumerate().filter(|(_, lv)| group.vg.is_visible(lv)) {
+            for lv in group.vg.lvs.iter().filter(|lv| group.vg.is_visible(lv)) {
                 let opened = opener.open(&lv.name).await;
                 let name = group.full_name(lv);
                 let device = opened.as_ref().ok().and_then(|opened| opened.volume.device(core, &name).ok());
                 found.extend(device.map(|device| {
-                    (Member::layer(name, device), MemberOrigin::Logical { group: number, volume })
+                    (Member::layer(name, device), MemberOrigin::Logical { group: id, volume: lv.id })
                 }));
+                let state = states.entry(lv.id).or_default();
                 match opened {
                     Ok(opened) => {
-                        states[volume].partial = opened.partial;
-                        states[volume].notes = opened.notes;
-                        logical[volume] = Some(opened.volume);
+                        (state.partial, state.notes) = (opened.partial, opened.notes);
+                        self.logical.insert((id, lv.id), opened.volume);
                     }
-                    Err(problem) => states[volume].problem = Some(problem),
+                    Err(problem) => state.problem = Some(problem),
                 }
             }
             self.running.extend(opener.into_running());
             group.volumes = states;
         }
         self.groups.push(group);
-        self.logical.push(logical);
         Ok(found)
     }
 
@@ -317,9 +315,9 @@ impl Stack {
         }
         let seen = &self.scan.members[ix];
         let volume = match seen.origin {
-            MemberOrigin::Array(array) => self.arrays[array].clone()?.volume(),
+            MemberOrigin::Array(array) => self.arrays[&array].clone()?.volume(),
             MemberOrigin::Logical { group, volume } => {
-                self.logical[group][volume].clone().expect("a volume that became a member is open")
+                self.logical.get(&(group, volume)).cloned().expect("a volume that became a member is open")
             }
             MemberOrigin::Given | MemberOrigin::Partition { .. } => {
                 let claim = match self.options.purpose {

@@ -35,8 +35,16 @@ pub fn key(stack: &Stack, member: MemberId) -> MemberIdentity {
             (UndoTargetKind::Array(stack.scan.arrays[array].assembly.array.set_uuid.0), None)
         }
         MemberOrigin::Logical { group, volume } => {
-            let vg = &stack.groups[group].vg;
-            (UndoTargetKind::Volume(vg.id, vg.lvs[volume].id), None)
+            (UndoTargetKind::Volume(stack.groups[group].vg.id, volume), None)
         }
+    }
+}
+
+impl Stack {
+    /// The member that has this identity; `None` where none has it, or several.
+    #[must_use]
+    pub fn find_again(&self, identity: &MemberIdentity) -> Option<MemberId> {
+        let mut found = self.scan.members.ids().filter(|&member| key(self, member) == *identity);
+        found.next().filter(|_| found.next().is_none())
     }
 }

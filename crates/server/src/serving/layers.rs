@@ -7,14 +7,17 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use wattle_control::MemberId;
 use wattle_control::members::MemberAccess;
 use wattle_control::scan::MemberOrigin;
-use wattle_control::stack::{NamedVolume, Plain, Purpose, StackOptions, Starter, WantedLayers};
+use wattle_control::stack::{
+    MemberIdentity, NamedVolume, Plain, Purpose, StackOptions, Starter, WantedLayers, key,
+};
 use wattle_control::start::{Claimed, ClaimedMember};
 use wattle_control::undo::UndoSite;
+use wattle_control::{ArrayId, MemberId};
 use wattle_control::{Code, Policy, Problem, Scan, Stack};
 use wattle_engine::{ArrayHandle, VolumeRef};
+use wattle_format::md::Uuid;
 use wattle_rt::Core;
 
 use crate::array::{Served, ServedFacts};
@@ -25,19 +28,26 @@ use crate::{settings, why};
 
 /// What is going to be served.
 pub enum ServedChoice {
-    /// Whole arrays on drives: which of the scan's.
-    Arrays(Vec<usize>),
+    /// Whole arrays on drives, by their ids: another look at the same drives finds them by these.
+    Arrays(Vec<Uuid>),
     /// Other volumes too.
     Layers(ServedLayers),
 }
 
 /// Volumes, and what they lie on.
 pub struct ServedLayers {
-    /// How the operator would name them.
-    pub names: Vec<String>,
+    /// The volumes.
+    pub volumes: Vec<ServedVolume>,
     /// They are all there are: none was named.
     pub all: bool,
     wanted: WantedLayers,
+}
+
+/// A volume that was chosen in one look, to be found again in the next.
+pub struct ServedVolume {
+    /// How the operator would name it. Another volume may be called the same.
+    pub name: String,
+    identity: MemberIdentity,
 }
 
 /// Looks at everything and chooses: the volumes named, or those that nothing else lies on.
@@ -83,16 +93,16 @@ fn choose_of(stack: &Stack, names: &[String], log: &ServerLog) -> Result<ServedC
     // A whole array that cannot be used is refused where it is claimed.
     let is_array = |volume: &NamedVolume| volume.array.is_some_and(|array| on_drives(stack, array));
     if found.iter().all(is_array) {
-        return Ok(ServedChoice::Arrays(found.iter().filter_map(|volume| volume.array).collect()));
+        let uuid = |array: ArrayId| stack.scan.arrays[array].assembly.array.set_uuid;
+        return Ok(ServedChoice::Arrays(found.iter().filter_map(|volume| volume.array.map(uuid)).collect()));
     }
     let members = found.iter().map(|volume| volume.member.clone()).collect::<Result<Vec<_>, _>>()?;
     let wanted = stack.below(&members).wanted;
+    let volumes = found.into_iter().zip(members);
+    let volumes =
+        volumes.map(|(volume, member)| ServedVolume { name: volume.name, identity: key(stack, member) });
     let all = names.is_empty();
-    Ok(ServedChoice::Layers(ServedLayers {
-        names: found.into_iter().map(|volume| volume.name).collect(),
-        all,
-        wanted,
-    }))
+    Ok(ServedChoice::Layers(ServedLayers { volumes: volumes.collect(), all, wanted }))
 }
 
 fn all_skipped(name: &str) -> Problem {
@@ -104,12 +114,17 @@ fn all_skipped(name: &str) -> Problem {
     )
 }
 
-/// Whether an array's members are drives and partitions.
-fn on_drives(stack: &Stack, array: usize) -> bool {
-    let on_drive = |ix: &MemberId| {
-        matches!(stack.scan.members[*ix].origin, MemberOrigin::Given | MemberOrigin::Partition { .. })
-    };
-    stack.scan.arrays[array].members.iter().all(on_drive)
+/// Whether an array's members are drives and partitions of drives.
+fn on_drives(stack: &Stack, array: ArrayId) -> bool {
+    stack.scan.arrays[array].members.iter().all(|&member| on_drive(stack, member))
+}
+
+fn on_drive(stack: &Stack, member: MemberId) -> bool {
+    match stack.scan.members[member].origin {
+        MemberOrigin::Given => true,
+        MemberOrigin::Partition { of, .. } => on_drive(stack, of),
+        MemberOrigin::Array(_) | MemberOrigin::Logical { .. } => false,
+    }
 }
 
 /// Starts arrays so that they are looked after.
@@ -170,7 +185,7 @@ impl Starter for ArrayStarter<'_> {
         &mut self,
         core: &Core,
         stack: &Stack,
-        array: usize,
+        array: ArrayId,
         claimed: Claimed,
     ) -> Result<ArrayHandle, Problem> {
         let (scan, array) = (&stack.scan, &stack.scan.arrays[array]);
@@ -223,9 +238,9 @@ impl ServedLayers {
         let options = StackOptions { policy, purpose, wanted: Some(self.wanted.clone()) };
         let mut stack = Stack::open(core, scan, options, keeper).await?;
         let mut volumes = Vec::new();
-        for name in &self.names {
-            match open(core, &mut stack, name, &keeper.log).await {
-                Ok(volume) => volumes.push((name.clone(), volume)),
+        for chosen in &self.volumes {
+            match open(core, &mut stack, chosen, &keeper.log).await {
+                Ok(volume) => volumes.push((chosen.name.clone(), volume)),
                 Err(problem) => {
                     let problem = stack.blocked_by().cloned().unwrap_or(problem);
                     for served in keeper.served.drain(..).rev() {
@@ -241,10 +256,28 @@ impl ServedLayers {
     }
 }
 
-async fn open(core: &Core, stack: &mut Stack, name: &str, log: &ServerLog) -> Result<VolumeRef, Problem> {
-    let member = stack.find(Some(name))?.member?;
+async fn open(
+    core: &Core,
+    stack: &mut Stack,
+    chosen: &ServedVolume,
+    log: &ServerLog,
+) -> Result<VolumeRef, Problem> {
+    let member = match stack.find_again(&chosen.identity) {
+        Some(member) => member,
+        // It says why it is not there.
+        None => stack.find(Some(&chosen.name))?.member.and_then(|_| Err(gone(&chosen.name)))?,
+    };
     stack.notes(member).iter().for_each(|note| log.note(note));
     stack.volume(core, member).await
+}
+
+fn gone(name: &str) -> Problem {
+    Problem::new(
+        Code::Changed,
+        format!("{name} is another volume than a moment ago"),
+        "another process changes the group, or drives come and go",
+        "find what changes the members, and try again",
+    )
 }
 
 /// Clients find volumes by name.

@@ -50,7 +50,12 @@ pub async fn facts(core: &Core, stack: &Stack, state: &StateDir) -> Result<Audit
 
 /// Where a member is among the devices of the facts.
 fn place(stack: &Stack, member: MemberId) -> usize {
-    stack.scan.members.ids().take_while(|id| *id != member).count()
+    nth(stack.scan.members.ids(), member)
+}
+
+/// How many ids come before one: facts are lists.
+fn nth<I: PartialEq + Copy>(ids: impl Iterator<Item = I>, id: I) -> usize {
+    ids.take_while(|other| *other != id).count()
 }
 
 struct Reader(Member);
@@ -85,8 +90,11 @@ fn device(stack: &Stack, seen: &MemberScan) -> DeviceFacts {
             let start = bytes(partition.map_or(0, |partition| partition.start_sectors));
             DeviceOrigin::Partition { of: place(stack, of), start }
         }
-        Found::Array(array) => DeviceOrigin::Array(array),
-        Found::Logical { group, volume } => DeviceOrigin::Logical { group, volume },
+        Found::Array(array) => DeviceOrigin::Array(nth(stack.scan.arrays.ids(), array)),
+        Found::Logical { group, volume } => DeviceOrigin::Logical {
+            group: nth(stack.groups.ids(), group),
+            volume: nth(stack.groups[group].vg.lvs.iter().map(|lv| lv.id), volume),
+        },
     };
     DeviceFacts {
         name: seen.member.name.clone(),
@@ -250,7 +258,7 @@ fn slot(stack: &Stack, ix: MemberId, at: u64) -> Option<u16> {
         }
         Found::Logical { group, volume: number } => {
             let group = &stack.groups[group];
-            let volume = volume(&group.vg, &group.vg.lvs[number], bytes(group.vg.extent_sectors));
+            let volume = volume(&group.vg, group.lv(number), bytes(group.vg.extent_sectors));
             let segment = volume.segments.iter().rev().find(|segment| segment.start <= at)?;
             let [(physical, start)] = segment.areas[..] else { return None };
             slot(stack, group.devices[physical]?, start.checked_add(at - segment.start)?)

@@ -211,12 +211,12 @@ fn vg(group: &GroupScan) -> Vec<CellValue> {
 pub fn lvs(stack: &Stack, all: bool) -> Vec<Vec<CellValue>> {
     let mut rows = Vec::new();
     for group in &stack.groups {
-        let shown = group.vg.lvs.iter().enumerate().filter(|(_, lv)| match all {
+        let shown = group.vg.lvs.iter().filter(|lv| match all {
             // What only ties an old snapshot to its origin is none.
             true => !lv.segments.iter().any(|segment| matches!(segment.kind, SegmentKind::Snapshot { .. })),
             false => group.vg.is_visible(lv),
         });
-        rows.extend(shown.map(|(ix, lv)| row(stack, group, lv, group.volumes[ix].partial)));
+        rows.extend(shown.map(|lv| row(stack, group, lv, group.volumes[&lv.id].partial)));
     }
     rows
 }

@@ -1,12 +1,13 @@
 //! What lies on arrays and drives: partitions, volume groups, volumes; as a report and as a tree.
 
 use serde::Serialize;
-use wattle_control::MemberId;
 use wattle_control::lvm::GroupScan;
 use wattle_control::scan::MemberOrigin;
 use wattle_control::signature::FoundSignature;
+use wattle_control::{ArrayId, GroupId, MemberId};
 use wattle_control::{MemberScan, Stack};
 use wattle_engine::units::SECTOR_BYTES;
+use wattle_format::lvm::Id;
 use wattle_format::probe::SignatureKind;
 use wattle_server::protocol::ErrorReport;
 
@@ -106,7 +107,7 @@ pub fn volumes(stack: &Stack) -> Vec<ScannedVolumeReport> {
             segments: logical.map(|(group, volume)| segment_types(group, volume)).unwrap_or_default(),
             signatures: seen.map(signatures).unwrap_or_default(),
             top: volume.is_top,
-            partial: logical.is_some_and(|(group, volume)| group.volumes[volume].partial),
+            partial: logical.is_some_and(|(group, volume)| group.volumes[&volume].partial),
             problem: volume.member.as_ref().err().map(ErrorReport::from),
             name: volume.name,
         }
@@ -123,9 +124,9 @@ fn kind(origin: MemberOrigin) -> &'static str {
     }
 }
 
-pub fn segment_types(group: &GroupScan, volume: usize) -> Vec<String> {
+pub fn segment_types(group: &GroupScan, volume: Id) -> Vec<String> {
     let mut types: Vec<String> = Vec::new();
-    for segment in &group.vg.lvs[volume].segments {
+    for segment in &group.lv(volume).segments {
         let name = match &segment.kind {
             wattle_format::lvm::SegmentKind::Striped { stripes, .. } if stripes.len() == 1 => {
                 "linear".to_owned()
@@ -185,12 +186,12 @@ impl Line {
 enum Node {
     /// A member of the scan: a drive, a partition, the content of an array, a logical volume.
     Member(MemberId),
-    Array(usize),
-    Group(usize),
+    Array(ArrayId),
+    Group(GroupId),
     /// A volume that could not be opened.
     Unopened {
-        group: usize,
-        volume: usize,
+        group: GroupId,
+        volume: Id,
     },
 }
 
@@ -208,8 +209,8 @@ impl Drawing<'_> {
             .ids()
             .filter(|&ix| scan.members[ix].origin == MemberOrigin::Given && scan.members[ix].facts.is_none())
             .map(Node::Member);
-        let arrays = (0..scan.arrays.len()).map(Node::Array);
-        let groups = (0..self.stack.groups.len()).map(Node::Group);
+        let arrays = scan.arrays.ids().map(Node::Array);
+        let groups = self.stack.groups.ids().map(Node::Group);
         let all: Vec<_> = members.chain(arrays).chain(groups).collect();
         let held: Vec<_> = all.iter().flat_map(|node| self.held_by(node)).collect();
         let volumes = scan.members.ids().map(Node::Member);
@@ -229,13 +230,13 @@ impl Drawing<'_> {
                 let mut held =
                     members(&|origin| matches!(origin, MemberOrigin::Partition { of, .. } if of == ix));
                 // What lies on several things is drawn below none of them.
-                let groups = self.stack.groups.iter().enumerate();
+                let groups = self.stack.groups.entries();
                 held.extend(
                     groups
                         .filter(|(_, group)| group.devices[..] == [Some(ix)])
                         .map(|(at, _)| Node::Group(at)),
                 );
-                let arrays = scan.arrays.iter().enumerate();
+                let arrays = scan.arrays.entries();
                 held.extend(
                     arrays.filter(|(_, array)| array.members[..] == [ix]).map(|(at, _)| Node::Array(at)),
                 );
@@ -247,14 +248,13 @@ impl Drawing<'_> {
                 content.iter().flat_map(|content| self.held_by(content)).collect()
             }
             Node::Group(group) => {
-                let volumes = self.stack.groups[group].vg.lvs.iter().enumerate();
-                let node = |volume: usize| {
+                let node = |volume: Id| {
                     let origin = MemberOrigin::Logical { group, volume };
                     let found = scan.members.find(|member| member.origin == origin);
                     found.map_or(Node::Unopened { group, volume }, Node::Member)
                 };
                 let vg = &self.stack.groups[group].vg;
-                volumes.filter(|(_, lv)| vg.is_visible(lv)).map(|(volume, _)| node(volume)).collect()
+                vg.lvs.iter().filter(|lv| vg.is_visible(lv)).map(|lv| node(lv.id)).collect()
             }
             Node::Unopened { .. } => Vec::new(),
         }
@@ -308,9 +308,9 @@ impl Drawing<'_> {
             }
             Node::Unopened { group, volume } => {
                 let group = &self.stack.groups[group];
-                let lv = &group.vg.lvs[volume];
+                let lv = group.lv(volume);
                 let mut what = vec![units.show_capacity(group.size_bytes(lv))];
-                let problem = group.volumes[volume].problem.as_ref();
+                let problem = group.volumes[&volume].problem.as_ref();
                 what.extend(problem.map(|problem| {
                     style.yellow(&printable(&format!("{} ({})", problem.what, problem.code)))
                 }));
@@ -328,7 +328,7 @@ impl Drawing<'_> {
             MemberOrigin::Logical { group, volume } => {
                 let group = &self.stack.groups[group];
                 what.push(segment_types(group, volume).join(" and "));
-                if group.volumes[volume].partial {
+                if group.volumes[&volume].partial {
                     what.push(style.yellow("partly on missing physical volumes"));
                 }
             }

@@ -148,7 +148,7 @@ fn first_problem(stack: &Stack) -> Option<Problem> {
     let scan = &stack.scan;
     // Of a volume that is not all there it is no news that some of it cannot be read.
     let is_partial = |member: &&MemberScan| match member.origin {
-        MemberOrigin::Logical { group, volume } => stack.groups[group].volumes[volume].partial,
+        MemberOrigin::Logical { group, volume } => stack.groups[group].volumes[&volume].partial,
         _ => false,
     };
     let of_members = scan.members.iter().filter(|member| !is_partial(member));
@@ -160,8 +160,7 @@ fn first_problem(stack: &Stack) -> Option<Problem> {
 
 /// A group of which a volume is not all there.
 fn partly_missing(group: &GroupScan) -> Option<Problem> {
-    let mut volumes = group.vg.lvs.iter().zip(&group.volumes);
-    let (partial, _) = volumes.find(|(_, state)| state.partial)?;
+    let partial = group.vg.lvs.iter().find(|lv| group.volumes[&lv.id].partial)?;
     let (name, missing) = (group.full_name(partial), group.missing().join(", "));
     Some(Problem::new(
         Code::MissingPhysical,

@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use wattle_control::MemberId;
 use wattle_control::lvm::GroupScan;
 use wattle_control::scan::MemberOrigin;
 use wattle_control::{Access, ArrayScan, Code, MemberScan, Problem, Stack, Verdict};
+use wattle_control::{ArrayId, GroupId, MemberId};
 use wattle_engine::geometry::Level;
+use wattle_format::lvm::Id;
 
 use super::layers::{free_extents, plain_signatures, segment_types};
 use crate::output::Screen;
@@ -53,7 +54,7 @@ impl Boxes {
 fn picture(stack: &Stack, screen: Screen) -> LayerPlot {
     let members = &stack.scan.members;
     let mut boxes = Boxes::default();
-    let (mut arrays, mut groups) = (vec![None; stack.scan.arrays.len()], vec![None; stack.groups.len()]);
+    let (mut arrays, mut groups) = (BTreeMap::new(), BTreeMap::new());
     // A layer can be drawn once all it lies on is; each round draws one more layer.
     loop {
         let before = boxes.boxes.len();
@@ -67,30 +68,33 @@ fn picture(stack: &Stack, screen: Screen) -> LayerPlot {
                     .get(&of)
                     .copied()
                     .map(|below| member(&mut boxes, stack, ix, vec![below], screen)),
-                MemberOrigin::Array(array) => arrays[array],
-                MemberOrigin::Logical { group, volume } => groups[group]
-                    .map(|below| logical(&mut boxes, stack, seen, (group, volume), below, screen)),
+                MemberOrigin::Array(array) => arrays.get(&array).copied(),
+                MemberOrigin::Logical { group, volume } => groups
+                    .get(&group)
+                    .map(|&below| logical(&mut boxes, stack, seen, (group, volume), below, screen)),
             };
             boxes.members.extend(drawn.map(|drawn| (ix, drawn)));
         }
-        for (ix, found) in stack.scan.arrays.iter().enumerate() {
-            if arrays[ix].is_none() && found.members.iter().all(|member| boxes.members.contains_key(member)) {
-                arrays[ix] = Some(array(&mut boxes, stack, (ix, found), screen));
+        for (ix, found) in stack.scan.arrays.entries() {
+            if !arrays.contains_key(&ix)
+                && found.members.iter().all(|member| boxes.members.contains_key(member))
+            {
+                arrays.insert(ix, array(&mut boxes, stack, (ix, found), screen));
             }
         }
-        for (ix, found) in stack.groups.iter().enumerate() {
-            if groups[ix].is_none()
+        for (ix, found) in stack.groups.entries() {
+            if !groups.contains_key(&ix)
                 && found.devices.iter().flatten().all(|member| boxes.members.contains_key(member))
             {
-                groups[ix] = Some(group(&mut boxes, found, screen));
+                groups.insert(ix, group(&mut boxes, found, screen));
             }
         }
         if boxes.boxes.len() == before {
             break;
         }
     }
-    for (found, below) in stack.groups.iter().zip(&groups) {
-        unopened(&mut boxes, found, *below, screen);
+    for (ix, found) in stack.groups.entries() {
+        unopened(&mut boxes, found, groups.get(&ix).copied(), screen);
     }
     LayerPlot { title: "what lies on what".to_owned(), boxes: boxes.boxes }
 }
@@ -119,7 +123,7 @@ fn verdict(stack: &Stack, ix: MemberId) -> Option<&Verdict> {
     })
 }
 
-fn array(boxes: &mut Boxes, stack: &Stack, (ix, found): (usize, &ArrayScan), screen: Screen) -> usize {
+fn array(boxes: &mut Boxes, stack: &Stack, (ix, found): (ArrayId, &ArrayScan), screen: Screen) -> usize {
     let assembly = &found.assembly;
     let level = Level::from_md(assembly.array.level);
     let content = stack.scan.members.iter().find(|seen| seen.origin == MemberOrigin::Array(ix));
@@ -168,14 +172,14 @@ fn logical(
     boxes: &mut Boxes,
     stack: &Stack,
     seen: &MemberScan,
-    (group, volume): (usize, usize),
+    (group, volume): (GroupId, Id),
     below: usize,
     screen: Screen,
 ) -> usize {
     let group = &stack.groups[group];
     let mut lines = vec![screen.units.show_capacity(seen.member.device.size_bytes())];
     lines.push(segment_types(group, volume).join(" and "));
-    let partial = group.volumes[volume].partial;
+    let partial = group.volumes[&volume].partial;
     if partial {
         lines.push("partly on missing physical volumes".to_owned());
     }
@@ -186,7 +190,8 @@ fn logical(
 /// Volumes that could not be opened.
 fn unopened(boxes: &mut Boxes, group: &GroupScan, below: Option<usize>, screen: Screen) {
     let Some(below) = below else { return };
-    for (lv, state) in group.vg.lvs.iter().zip(&group.volumes) {
+    for lv in &group.vg.lvs {
+        let state = &group.volumes[&lv.id];
         let Some(problem) = state.problem.as_ref().filter(|_| group.vg.is_visible(lv)) else { continue };
         let size = screen.units.show_capacity(group.size_bytes(lv));
         let lines = vec![size, format!("{} ({})", problem.code.title(), problem.code)];

@@ -6,34 +6,36 @@
 //! end clients are drained, then the arrays are flushed and recorded clean, then the command that
 //! asked for the stop is told.
 
+mod find;
+
 use std::path::Path;
 use std::process::{Command, ExitCode, ExitStatus};
 use std::rc::Rc;
 use std::time::Duration;
 use wattle_control::members::MemberAccess;
 
-use wattle_control::start::{self, Claimed, ClaimedMember};
+use wattle_control::start::ClaimedMember;
 use wattle_control::undo::UndoSite;
-use wattle_control::{ArrayScan, Code, Problem, Scan, Stack};
+use wattle_control::{Code, Problem, Stack};
 use wattle_engine::{Volume, VolumeRef};
 use wattle_export::{Address, NbdAddress};
 use wattle_rt::{Child, Core, IoError, Listener};
 use wattle_rt::{Either, race};
-use wattle_server::array::{MadeUpArray, Served, ServedFacts};
+use wattle_server::array::Served;
 use wattle_server::exports::{Endpoint, Offered, RunningExport, prepare};
 use wattle_server::mkfs::mkfs as mkfs_commands;
 use wattle_server::saving::{ServerSaving, ServerStart};
 use wattle_server::serving::Serving;
-use wattle_server::serving::layers::{self, ArrayStarter, ServedChoice, ServedLayers};
+use wattle_server::serving::layers::ArrayStarter;
 use wattle_server::settings;
 use wattle_server::socket::RuntimeDir;
 use wattle_server::socket::listen::ControlServer;
-use wattle_server::why;
 
-use crate::cli::{Engine, ServeArgs};
+use crate::cli::ServeArgs;
 use crate::environment::{runtime_dir, state_dir, typed};
 use crate::members;
 use crate::output::{self, Screen};
+use find::{Found, find};
 
 /// Executors unless asked for more: beyond that, drives are the limit.
 const CORES_MAX: usize = 8;
@@ -46,7 +48,8 @@ const COMMAND_TIME_MAX: Duration = Duration::from_secs(10);
 /// of `--run` is that of the command.
 pub fn run(access: &MemberAccess, args: &ServeArgs, screen: Screen) -> Result<ExitCode, Problem> {
     settings::parse_all(&args.settings())?;
-    let found = patiently(|| find(access, args))?;
+    let look = || members::look_to_serve(access, &args.members, &args.force, args.degraded);
+    let found = patiently(|| find(access, args, look))?;
     let server = args.name.clone().unwrap_or_else(|| found.server_name());
     let dir = runtime_dir(args.runtime.runtime_dir.as_deref());
     let control = patiently(|| listen_for_commands(&dir, &server))?;
@@ -66,32 +69,6 @@ struct Setup {
     found: Found,
     control: Option<Listener>,
     endpoints: Vec<Endpoint>,
-}
-
-/// What is going to be served.
-enum Found {
-    /// Arrays that are ours and not started yet.
-    Claimed(Vec<(ServedFacts, Claimed)>),
-    MadeUp(MadeUpArray),
-    /// Volumes that show only when what they lie on runs: nothing is claimed yet.
-    Layers(ServedLayers),
-}
-
-impl Found {
-    /// What the server is called unless it is said.
-    fn server_name(&self) -> String {
-        match self {
-            Self::Claimed(arrays) => arrays[0].0.name.clone(),
-            Self::MadeUp(array) => array.facts.name.clone(),
-            // A drive is named by its path, a logical volume with its group.
-            Self::Layers(layers) => {
-                let name = &layers.names[0];
-                let parts: Vec<_> = name.split('/').filter(|part| !part.is_empty()).collect();
-                let part = if name.starts_with(['/', '.']) { parts.last() } else { parts.first() };
-                part.map_or_else(|| "volumes".to_owned(), |part| (*part).to_owned())
-            }
-        }
-    }
 }
 
 /// What was started.
@@ -123,54 +100,6 @@ fn patiently<T>(try_once: impl Fn() -> Result<T, Problem>) -> Result<T, Problem>
 #[allow(clippy::disallowed_methods, reason = "there is no core yet to await on")]
 fn pause(duration: Duration) {
     std::thread::sleep(duration);
-}
-
-fn find(access: &MemberAccess, args: &ServeArgs) -> Result<Found, Problem> {
-    if let Some(level) = &args.made_up.level {
-        let name = args.name.as_deref().unwrap_or("array");
-        let array = MadeUpArray::new(
-            name,
-            members::look_made_up_all(access, &args.members)?,
-            args.made_up.shape(level),
-            args.read_only,
-        )?;
-        return Ok(Found::MadeUp(array));
-    }
-    let scan = members::look_to_serve(access, &args.members, &args.force, args.degraded)?;
-    let named: Result<Vec<_>, _> = args.volumes.iter().map(|name| scan.find(Some(name))).collect();
-    match named {
-        Ok(arrays) if !arrays.is_empty() => claim(&scan, &arrays, args.read_only),
-        // The volume asked for may lie on an array.
-        Err(problem) if problem.code != Code::NoSuchVolume => Err(problem),
-        _ => {
-            let policy = members::policy(&args.force, args.degraded);
-            let engine = Engine { cores: Some(1), ..args.engine.clone() };
-            let looked = members::look_to_serve(access, &args.members, &args.force, args.degraded)?;
-            match members::run(&engine, 1, async |core| {
-                layers::choose(&core, looked, policy, &args.volumes, &output::log()).await
-            })? {
-                ServedChoice::Arrays(arrays) => {
-                    let arrays: Vec<_> = arrays.into_iter().map(|ix| &scan.arrays[ix]).collect();
-                    claim(&scan, &arrays, args.read_only)
-                }
-                ServedChoice::Layers(chosen) => {
-                    layers::refuse_same_names(chosen.names.iter().map(String::as_str))?;
-                    Ok(Found::Layers(chosen))
-                }
-            }
-        }
-    }
-}
-
-fn claim(scan: &Scan, arrays: &[&ArrayScan], read_only: bool) -> Result<Found, Problem> {
-    layers::refuse_same_names(arrays.iter().map(|array| array.assembly.name()))?;
-    let claim_one = |array: &&ArrayScan| {
-        let claimed = start::claim(scan, array, read_only)?;
-        members::note_unused(scan, array);
-        let decisions = why::of_scan(scan, array).decisions;
-        Ok((ServedFacts { decisions, ..ServedFacts::of_claimed(&claimed) }, claimed))
-    };
-    Ok(Found::Claimed(arrays.iter().map(claim_one).collect::<Result<_, Problem>>()?))
 }
 
 /// `None`, with a note, where there is no runtime directory and none was asked for: serving

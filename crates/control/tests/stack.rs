@@ -2,15 +2,23 @@
 //! missing, with several arrays and groups, in partitions, and with two members that are one.
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "helpers of tests are tests")]
 
+#[path = "support/real.rs"]
+mod real;
+
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use real::{create, files, looked, request};
 use wattle_control::ArrayId;
 use wattle_control::GroupId;
+use wattle_control::create::CreateRequest;
 use wattle_control::members::MemberAccess;
 use wattle_control::scan::scan;
-use wattle_control::stack::{Plain, Purpose, Stack, StackOptions};
+use wattle_control::stack::{Plain, Purpose, Stack, StackOptions, key};
 use wattle_control::{Code, Forced, Policy};
+use wattle_engine::geometry::Level;
+use wattle_format::md::Uuid;
 use wattle_rt::{BufMut, Core, RuntimeConfig};
 
 /// The members of the fixture with a volume group on a RAID 5; `None` (loudly, and never in CI) if
@@ -172,6 +180,46 @@ fn damaged_metadata_is_named_and_nothing_is_made_of_it() {
     array[4096 + 4] ^= 1;
     array[512 + 40] ^= 1;
     damage(&array, "label");
+}
+
+/// A copy of a member lies on another array. By its superblock it is the array that is there too:
+/// it is never started with it, and never found in its place.
+#[test]
+fn a_copy_of_an_array_that_lies_on_another_is_not_used() {
+    let (_original, names) = files(2, 16 << 20);
+    create(&CreateRequest { assume_clean: true, ..request(Level::Raid1, looked(&names)) }).unwrap();
+    let (_outer, outer) = files(2, 20 << 20);
+    let below = CreateRequest {
+        name: "host:outer".to_owned(),
+        set_uuid: Uuid([7; 16]),
+        data_offset_bytes: Some(1 << 20),
+        assume_clean: true,
+        ..request(Level::Raid1, looked(&outer))
+    };
+    create(&below).unwrap();
+    let copy = std::fs::read(&names[0]).unwrap();
+    for name in &outer {
+        std::fs::File::options().write(true).open(name).unwrap().write_all_at(&copy, 1 << 20).unwrap();
+    }
+    let paths = |names: &[&[String]]| names.concat().iter().map(PathBuf::from).collect::<Vec<_>>();
+    for purpose in [Purpose::Look, Purpose::Read, Purpose::Write] {
+        for members in [paths(&[&names, &outer]), paths(&[&outer, &names])] {
+            with_stack(&members, purpose, async |_, stack| {
+                assert_eq!(stack.scan.arrays.len(), 3);
+                let same: Vec<_> = stack.volumes().into_iter().filter(|volume| volume.name == "t").collect();
+                let [original, copy] = &same[..] else { panic!("{same:?}") };
+                let original = original.member.clone().unwrap();
+                assert_eq!(stack.find_again(&key(stack, original)), Some(original));
+                let refused = copy.member.clone().unwrap_err();
+                assert_eq!(refused.code, Code::SeveralVolumes, "{refused}");
+                assert!(refused.what.contains("t: what it lies on holds a copy"), "{refused}");
+            });
+        }
+    }
+    // By itself the copy is as good as the array.
+    with_stack(&paths(&[&outer]), Purpose::Read, async |_, stack| {
+        assert!(stack.find(Some("t")).unwrap().member.is_ok());
+    });
 }
 
 /// Two groups of one name, from two machines: nothing is guessed, and each is found by its UUID.

@@ -210,9 +210,13 @@ impl Stack {
         starter: &mut impl Starter,
     ) -> Result<ArrayHandle, Problem> {
         let array = &self.scan.arrays[ix];
+        let uuid = array.assembly.array.set_uuid;
+        if self.scan.arrays.find(|other| other.assembly.array.set_uuid == uuid) != Some(ix) {
+            return Err(copied(array.assembly.name(), uuid));
+        }
         let claimed = match self.options.purpose {
             Purpose::Look => Claimed::look(&self.scan, array)?,
-            _ if self.wants(|wanted| wanted.arrays.contains(&array.assembly.array.set_uuid)) => {
+            _ if self.wants(|wanted| wanted.arrays.contains(&uuid)) => {
                 let read_only = self.options.purpose == Purpose::Read;
                 self.beside(core, move |scan| claim(scan, &scan.arrays[ix], read_only)).await??
             }
@@ -367,6 +371,17 @@ async fn bare(core: &Core, name: &str, device: Device, read_only: bool) -> Resul
         ..ArraySpec::new(name, geometry, vec![MemberSpec::in_sync(device, Sector(0))])
     };
     Ok(ArrayHandle::start(core, spec, Box::new(NoMetadata)).await)
+}
+
+/// An array whose UUID another one has, which lies lower. A UUID is what tells arrays apart: what
+/// is asked of one would be done to both.
+fn copied(name: &str, uuid: Uuid) -> Problem {
+    Problem::new(
+        Code::SeveralVolumes,
+        format!("{name}: what it lies on holds a copy of members of an array that is here too ({uuid})"),
+        "by their superblocks the two are one array, and only the lower one is used",
+        "to read the copy, give only what it lies on",
+    )
 }
 
 fn not_wanted(name: &str) -> Problem {

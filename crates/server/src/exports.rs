@@ -3,12 +3,12 @@
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
+use wattle_control::stack::LogicalId;
 use wattle_control::{Code, Problem};
 use wattle_engine::VolumeRef;
 use wattle_export::fuse::{self, Files, StartError, Stopped, Transport};
 use wattle_export::nbd::{self, Export, Limits, TurnedAway};
 use wattle_export::{Address, NbdAddress};
-use wattle_format::lvm::Id;
 use wattle_rt::fuse::{FuseMount, MountError};
 use wattle_rt::{Core, IoError, ListenError, Listener};
 
@@ -27,7 +27,7 @@ pub struct Offered {
     /// The ways to it.
     pub exports: Vec<String>,
     /// Which logical volume it is, if it is one.
-    pub lv: Option<Id>,
+    pub lv: Option<LogicalId>,
     /// It is what an NBD client gets that names none: it was alone when the server started.
     pub is_default: bool,
 }

@@ -9,6 +9,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use serde_json::Value;
+use wattle_format::lvm::area::Header;
+use wattle_format::lvm::{Id, Label, Stamp, Vg};
 
 use crate::fuse::can_mount;
 use crate::growing::{cat, content, group, kill, order};
@@ -309,5 +311,40 @@ fn what_is_said_of_a_volume_holds_for_its_clients() {
     refused.failed(2, "WTL-0006", &["tank/home", "activation skip"]);
     let serve = Serve::start(&room, &["-V", "tank/rest"], &members);
     assert_eq!(offered(&serve), volumes(&[("tank/rest", 4)]));
+    serve.stop();
+}
+
+/// The volumes of a copied group keep their ids: a change of the original's is none of the copy's.
+#[test]
+fn a_volume_of_a_copied_group_stays_when_the_original_goes() {
+    if !require("nbdcopy") {
+        return;
+    }
+    let room = Room::new();
+    let [original, copy] = ["original", "copy"].map(|name| room.device(name, 16 << 20));
+    let backups = room.name("backups");
+    run(["vg", "create", "vg", "-s", "1M", "--backup-dir", &backups, &original]).ok();
+    let made =
+        run(["lv", "create", "vg/home", "-l", "4", "--json", "--backup-dir", &backups, &original]).ok();
+    let mut vg = Vg::parse(made.json()["text"].as_str().unwrap().as_bytes()).unwrap();
+    (vg.name, vg.id) = ("copy".to_owned(), Id::from_random([1; 32]));
+    vg.pvs[0].id = Id::from_random([2; 32]);
+    let label = Label::create(vg.pvs[0].id, 16 << 20, 0).unwrap();
+    let area = label.metadata_areas[0];
+    let stamp = Stamp { description: "copied".to_owned(), host: String::new(), time: 1 };
+    let commit = Header::new(area).unwrap().commit(&vg.to_text(&stamp)).unwrap();
+    let file = File::options().write(true).open(&copy).unwrap();
+    file.write_all_at(&label.encode().unwrap(), 512).unwrap();
+    commit.texts.iter().for_each(|(at, bytes)| file.write_all_at(bytes, *at).unwrap());
+    file.write_all_at(commit.commit.bytes(), area.offset_bytes).unwrap();
+
+    let serve = Serve::start(&room, &["-V", "vg/home", "-V", "copy/home"], &[original, copy]);
+    order(&room, &serve, "lv remove vg/home").ok();
+    let status = serve.command(&["status", "--json"]).ok().json();
+    let volumes = status["volumes"].as_array().unwrap();
+    assert_eq!(volumes.iter().map(|volume| &volume["name"]).collect::<Vec<_>>(), ["copy/home"]);
+    let copied = room.name("copied");
+    tool("nbdcopy", [volumes[0]["exports"][0].as_str().unwrap(), &copied]);
+    assert_eq!(std::fs::metadata(copied).unwrap().len(), 4 << 20);
     serve.stop();
 }

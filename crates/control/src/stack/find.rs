@@ -28,11 +28,21 @@ pub struct NamedVolume {
     pub is_skipped: bool,
 }
 
+/// What tells a logical volume from all others, whatever it is called. The volumes of a copied
+/// group keep their ids: only the group's tells them from the originals.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LogicalId {
+    /// The group's id.
+    pub group: Id,
+    /// Its own.
+    pub volume: Id,
+}
+
 /// A logical volume that runs.
 #[derive(Debug, Clone)]
 pub struct LogicalVolume {
-    /// Its id.
-    pub id: Id,
+    /// Which it is.
+    pub id: LogicalId,
     /// What it is called now, with its group.
     pub name: String,
     /// Itself.
@@ -170,7 +180,8 @@ impl Stack {
                 let running = self.logical.get(&(id, lv.id)).cloned();
                 let (Some(volume), Some(member)) = (running, member) else { continue };
                 let (is_top, is_relied_on) = (!self.is_below(member), self.is_relied_on(member));
-                let (id, name, is_skipped) = (lv.id, group.full_name(lv), is_skipped(lv));
+                let (name, is_skipped) = (group.full_name(lv), is_skipped(lv));
+                let id = LogicalId { group: group.vg.id, volume: lv.id };
                 found.push(LogicalVolume { id, name, volume, is_top, is_relied_on, is_skipped });
             }
         }

@@ -10,7 +10,7 @@ mod find;
 mod follow;
 mod sites;
 
-pub use find::{Below, LogicalVolume, NamedVolume};
+pub use find::{Below, LogicalId, LogicalVolume, NamedVolume};
 pub use sites::{MemberIdentity, key};
 
 use std::collections::{BTreeMap, BTreeSet};

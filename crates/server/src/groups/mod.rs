@@ -16,10 +16,11 @@ use wattle_control::MemberId;
 use wattle_control::lvm::plan::From;
 use wattle_control::members::MemberAccess;
 use wattle_control::scan::MemberOrigin;
+use wattle_control::stack::LogicalId;
 use wattle_control::undo::{Recorder, UndoSite};
 use wattle_control::units::Units;
 use wattle_control::{Code, Forced, Problem, Stack};
-use wattle_format::lvm::{Id, Lv, Stamp};
+use wattle_format::lvm::{Lv, Stamp};
 use wattle_rt::{Core, WallTime};
 
 use crate::protocol::change::What;
@@ -108,7 +109,7 @@ pub async fn obey(
     access: &MemberAccess,
     (order, backups): (&Order, Option<&Path>),
     undo: impl FnOnce(&str, &[String]) -> Result<Option<Recorder>, Problem>,
-    free: impl AsyncFnOnce(&[Id]) -> Result<(), Problem>,
+    free: impl AsyncFnOnce(&[LogicalId]) -> Result<(), Problem>,
 ) -> Result<ChangeReport, Problem> {
     let added = add_drives(core, stack, access, &order.what).await?;
     let done = carry_out(core, stack, (order, backups), undo, free).await;
@@ -137,7 +138,7 @@ async fn carry_out(
     stack: &mut Stack,
     (order, backups): (&Order, Option<&Path>),
     undo: impl FnOnce(&str, &[String]) -> Result<Option<Recorder>, Problem>,
-    free: impl AsyncFnOnce(&[Id]) -> Result<(), Problem>,
+    free: impl AsyncFnOnce(&[LogicalId]) -> Result<(), Problem>,
 ) -> Result<ChangeReport, Problem> {
     let stamp = stamp(core.wall_clock());
     let forced = protocol::forced(&order.force)?;
@@ -214,7 +215,7 @@ async fn check_new(core: &Core, stack: &mut Stack, change: &GroupChange) -> Resu
 }
 
 /// The volumes of which a change takes something that a client may have.
-fn taken(stack: &Stack, change: &GroupChange) -> Vec<Id> {
+fn taken(stack: &Stack, change: &GroupChange) -> Vec<LogicalId> {
     let (before, after) = (change.plan.before.as_ref(), change.plan.after.as_ref());
     let group = before.and_then(|before| stack.groups.iter().find(|group| group.vg.id == before.id));
     let (Some(group), Some(after)) = (group, after) else { return Vec::new() };
@@ -227,10 +228,16 @@ fn taken(stack: &Stack, change: &GroupChange) -> Vec<Id> {
                 && new.is_writable() == lv.is_writable()
         })
     };
-    group.vg.lvs.iter().filter(|lv| !keeps(lv)).map(|lv| lv.id).collect()
+    group
+        .vg
+        .lvs
+        .iter()
+        .filter(|lv| !keeps(lv))
+        .map(|lv| LogicalId { group: group.vg.id, volume: lv.id })
+        .collect()
 }
 
-fn check_not_relied_on(stack: &Stack, taken: &[Id]) -> Result<(), Problem> {
+fn check_not_relied_on(stack: &Stack, taken: &[LogicalId]) -> Result<(), Problem> {
     let volumes = stack.logical_volumes();
     let relied_on = volumes.iter().find(|volume| volume.is_relied_on && taken.contains(&volume.id));
     relied_on.map_or(Ok(()), |volume| {

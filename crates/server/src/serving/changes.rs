@@ -5,9 +5,8 @@
 //! is it known that no client has it open, and the change is committed. Afterwards what is offered
 //! is made what runs, whatever came of it.
 
-use wattle_control::stack::LogicalVolume;
+use wattle_control::stack::{LogicalId, LogicalVolume};
 use wattle_control::{Code, Problem, Stack};
-use wattle_format::lvm::Id;
 
 use super::{Serving, being_stopped, groups_of};
 use crate::exports::Offered;
@@ -22,7 +21,7 @@ impl Serving {
         let stack = self.stack.take();
         let mut stack = stack.ok_or_else(|| being_stopped("the volume group"))?;
         let mut hidden = Vec::new();
-        let free = async |taken: &[Id]| {
+        let free = async |taken: &[LogicalId]| {
             self.hide(taken).await?;
             hidden = taken.to_vec();
             Ok(())
@@ -48,7 +47,7 @@ impl Serving {
     ///
     /// # Errors
     /// One of them is open: they all are found then as before.
-    async fn hide(&self, taken: &[Id]) -> Result<(), Problem> {
+    async fn hide(&self, taken: &[LogicalId]) -> Result<(), Problem> {
         let offered = self.offered();
         let meant = offered.iter().filter(|offered| offered.lv.is_some_and(|lv| taken.contains(&lv)));
         let meant: Vec<_> = meant.collect();
@@ -73,7 +72,7 @@ impl Serving {
 
     /// Makes what is offered what runs: of what was hidden, what it is now if the change was made,
     /// or else what it was. Tells what clients should know.
-    async fn offer_what_runs(&self, stack: &Stack, hidden: &[Id], changed: bool) -> Vec<String> {
+    async fn offer_what_runs(&self, stack: &Stack, hidden: &[LogicalId], changed: bool) -> Vec<String> {
         let (mut now, mut notes) = (Vec::new(), Vec::new());
         let mut running = stack.logical_volumes();
         for offered in self.offered().iter() {

@@ -12,10 +12,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use wattle_control::ppl::{self, LogMember, ParityKnowledge as LogOutcome, Replay};
-use wattle_engine::array::ArrayTuning;
+use wattle_engine::ArrayTuning;
 use wattle_engine::geometry::{Geometry, Level, Params};
-use wattle_engine::log::{LogArea, LogEntry, LogFormat, LogSpec};
 use wattle_engine::metadata::{ArrayRecord, LocalBoxFuture, Metadata, NoMetadata};
+use wattle_engine::state::ppl::{LogArea, LogEntry, LogFormat, LogSpec};
 use wattle_engine::units::{MemberIx, MemberSet, Sector, StripeNo};
 use wattle_engine::{ArrayHandle, ArraySpec, BadRanges, MemberSpec, Volume};
 use wattle_format::md::Features;

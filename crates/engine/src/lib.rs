@@ -1,10 +1,10 @@
 //! The data plane: geometry, plans, stripes, mirrors and degraded I/O.
 //!
-//! An [`Array`](array::ArrayHandle) is started from an [`ArraySpec`](array::ArraySpec): a geometry,
-//! the members' devices and their state, and a [`Metadata`](metadata::Metadata) that makes changes
-//! of state durable. It runs on every core of the runtime: each core has a part of each layer, each
-//! stripe has one owner core, which may lease it for a small write, and one *home* core decides
-//! every change of state. Clients see [`Volume`](volume::Volume)s.
+//! An [array](ArrayHandle) is started from an [`ArraySpec`]: a geometry, the members' devices and
+//! their state, and a [`Metadata`] that makes changes of state durable. It runs on every core of
+//! the runtime: each core has a part of each layer, each stripe has one owner core, which may lease
+//! it for a small write, and one *home* core decides every change of state. Clients see
+//! [`Volume`]s.
 //!
 //! **Layers.** Imports run one way: `model` (pure values) ← `member` (one member's I/O on one core)
 //! ← `state` (the array's durable state) ← `hints` (what a request is part of) ← `lease` (which
@@ -49,27 +49,17 @@ pub mod state;
 pub mod volume;
 
 pub use hints::cache::{CacheGrowth, CacheStatus, CacheTuning};
-pub use hints::readahead::AheadTuning;
-pub use job as sync;
+pub use hints::readahead::ReadaheadTuning;
 pub use job::{FinishedJob, Job, JobError, RepairSource, SyncStatus};
-pub use model::bad_ranges as bad;
 pub use model::bad_ranges::BadRanges;
 pub use model::error::{FailError, JoinError, LeaveError, VolumeError};
 pub use model::health::{MemberKey, MemberState};
 pub use model::regions::Regions;
+pub use model::whom::Whom;
 pub use model::{error, geometry, plan, regions, units};
-pub use state::MemberSpec;
 pub use state::metadata::{ArrayRecord, FailCause, Metadata, RecordCause, SeatRecord};
-pub use state::ppl as log;
+pub use state::{BAD_ENTRY_SECTORS, CounterTotals, MemberSpec, RequestLatencies};
 pub use state::{intent, metadata};
-pub use volume::{ArrayHandle, ArraySpec};
+pub use volume::{ArrayHandle, ArraySpec, ArrayStatus, ArrayTuning, MemberStatus};
 pub use volume::{MapSpec, MappedHandle, Volume, VolumeRef};
 pub use wattle_rt::planted;
-
-/// What an array is started from, and what it reports.
-pub mod array {
-    pub use crate::model::health::{MemberKey, MemberState};
-    pub use crate::model::whom::Whom;
-    pub use crate::state::{BAD_ENTRY_SECTORS, CounterTotals, MemberSpec, RequestLatencies};
-    pub use crate::volume::{ArrayHandle, ArraySpec, ArrayStatus, ArrayTuning, MemberStatus};
-}

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use wattle_engine::array::CounterTotals;
+use wattle_engine::CounterTotals;
 use wattle_engine::geometry::{Geometry, Level, Params};
 use wattle_engine::metadata::NoMetadata;
 use wattle_engine::units::{MemberIx, Sector};

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
 
-use wattle_engine::array::ArrayTuning;
+use wattle_engine::ArrayTuning;
 use wattle_engine::geometry::{Geometry, Level, LevelKind, Params};
 use wattle_engine::intent::IntentSpec;
 use wattle_engine::metadata::{ArrayRecord, LocalBoxFuture, Metadata};

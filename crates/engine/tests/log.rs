@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use wattle_engine::geometry::{Geometry, Level, Params};
-use wattle_engine::log::{LogArea, LogEntry, LogFormat, LogSpec};
 use wattle_engine::metadata::{ArrayRecord, LocalBoxFuture, Metadata, NoMetadata};
+use wattle_engine::state::ppl::{LogArea, LogEntry, LogFormat, LogSpec};
 use wattle_engine::units::{MemberIx, MemberSet, Sector, StripeNo};
 use wattle_engine::{ArrayHandle, ArraySpec, MemberSpec, MemberState, Volume};
 use wattle_rt::{

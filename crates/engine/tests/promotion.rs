@@ -5,9 +5,9 @@
 use std::time::Duration;
 
 use wattle_engine::geometry::{Geometry, Level, Params};
+use wattle_engine::job::Pace;
 use wattle_engine::metadata::{ArrayRecord, LocalBoxFuture, Metadata};
 use wattle_engine::planted::{self, Bug};
-use wattle_engine::sync::Pace;
 use wattle_engine::units::{MemberIx, MemberSet, Sector};
 use wattle_engine::{ArrayHandle, ArraySpec, MemberSpec, MemberState};
 use wattle_rt::{Buf, Core, DriveConfig, Durability, SimWorld, WorldConfig};
@@ -95,7 +95,7 @@ fn after_the_pass(replaces: bool) -> (bool, bool) {
         filled_control.fail_next_writes(1);
         let write =
             core.spawn(async move { volume.write(0, Buf::copy_of(&[0xda; 4096]), Durability::Cached).await });
-        let of_filled = |status: &wattle_engine::array::ArrayStatus| {
+        let of_filled = |status: &wattle_engine::ArrayStatus| {
             if replaces { status.replacements[0].clone() } else { status.members[2].clone() }
         };
         while of_filled(&array.status(&core).await).state != MemberState::Faulty {

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use wattle_engine::ArraySpec;
 use wattle_engine::intent::IntentSpec;
-use wattle_engine::log::{LogArea, LogSpec};
 use wattle_engine::regions::Regions;
+use wattle_engine::state::ppl::{LogArea, LogSpec};
 use wattle_engine::units::Sector;
 
 use crate::metadata_cost::{LOG_AT, LOG_BYTES, Ppl};

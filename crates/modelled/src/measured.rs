@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use wattle_engine::array::CounterTotals;
+use wattle_engine::CounterTotals;
 use wattle_rt::sim::DriveTotals;
 
 use crate::histogram::Histogram;

@@ -8,8 +8,8 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::rc::Rc;
 
-use wattle_engine::log::{LogEntry, LogFormat};
 use wattle_engine::metadata::{ArrayRecord, LocalBoxFuture, Metadata};
+use wattle_engine::state::ppl::{LogEntry, LogFormat};
 use wattle_engine::units::{MemberIx, MemberSet};
 use wattle_format::md::{Uuid, ppl};
 use wattle_rt::{Buf, Core, Device, Durability};

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use wattle_engine::sync::{JobEnd, JobTuning};
+use wattle_engine::job::{JobEnd, JobTuning};
 use wattle_engine::{ArrayHandle, MemberSpec};
 use wattle_rt::sim::DriveTotals;
 use wattle_rt::{Core, DriveConfig, DriveControl};

@@ -7,9 +7,9 @@
 use std::time::Duration;
 
 use wattle_drives::Preset;
-use wattle_engine::array::ArrayTuning;
+use wattle_engine::ArrayTuning;
 use wattle_engine::geometry::Level;
-use wattle_engine::sync::{Goal, Pace};
+use wattle_engine::job::{Goal, Pace};
 use wattle_modelled::{
     DATA_OFFSET, Load, LoadBesideRebuild, ModelledSetup, Ramp, Rw, WriteHoleGuard, drive,
     rebuild_beside_tuned, rebuild_tuned,
@@ -128,7 +128,7 @@ fn a_home_server_of_four_disks() {
 #[test]
 fn a_rebuild_of_seven_disks() {
     let setup = ModelledSetup { member_bytes: 1 << 30, ..raid5(7) };
-    let speed = |tune: &dyn Fn(&mut wattle_engine::sync::JobTuning)| {
+    let speed = |tune: &dyn Fn(&mut wattle_engine::job::JobTuning)| {
         let done = rebuild_tuned(&setup, drives("sata7200", 7), |tuning| tune(tuning));
         done.expect("there is such an array").bytes_per_second()
     };
@@ -164,7 +164,7 @@ fn a_rebuild_beside_clients_who_are_to_be_answered_in_time() {
         runtime: Some(Duration::from_secs(3)),
         ..Load::new()
     };
-    let run = |tune: &dyn Fn(&mut wattle_engine::sync::JobTuning)| -> LoadBesideRebuild {
+    let run = |tune: &dyn Fn(&mut wattle_engine::job::JobTuning)| -> LoadBesideRebuild {
         rebuild_beside_tuned(&setup, drives("sata-ssd", 6), &load, |tuning| tune(tuning)).expect("it fits")
     };
     let p99 = |beside: &LoadBesideRebuild| beside.measured.all().percentile(99.0);

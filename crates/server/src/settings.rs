@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use wattle_control::size::parse_size;
 use wattle_control::{Code, Problem};
-use wattle_engine::sync::Goal;
+use wattle_engine::job::Goal;
 
 /// What `sync_action` may be set to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -243,7 +243,7 @@ mod tests {
 
     #[test]
     fn no_further_is_read_ahead_than_a_core_holds() {
-        assert_eq!(READ_AHEAD_MAX, wattle_engine::AheadTuning::default().bytes_max as u64);
+        assert_eq!(READ_AHEAD_MAX, wattle_engine::ReadaheadTuning::default().bytes_max as u64);
         for (value, bytes) in [("0", 0), ("2048", 2 << 20), ("16M", 16 << 20)] {
             assert_eq!(parse("read_ahead_kb", value), Ok(SettingChange::ReadAhead(bytes)), "{value}");
         }

@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use wattle_engine::geometry::{Geometry, Level, LevelKind};
-use wattle_engine::sync::{FinishedJob, JobEnd, JobKind};
+use wattle_engine::job::{FinishedJob, JobEnd, JobKind};
 use wattle_engine::units::{MemberIx, MemberSet, Sector};
 use wattle_engine::{ArrayHandle, Job, MemberState, RepairSource, Volume};
 use wattle_rt::{Core, Rng};

@@ -6,7 +6,7 @@ use std::time::Duration;
 use wattle_control::Forced;
 use wattle_control::admit::WantedSeat;
 use wattle_control::running::RunningArray;
-use wattle_engine::sync::JobEnd;
+use wattle_engine::job::JobEnd;
 use wattle_engine::units::MemberIx;
 use wattle_engine::{ArrayHandle, MemberSpec, MemberState};
 use wattle_rt::Core;

@@ -1,7 +1,7 @@
 //! How rows of stripes were written, as benchmarks and simulations tell it.
 
 use serde::Serialize;
-use wattle_engine::array::CounterTotals;
+use wattle_engine::CounterTotals;
 
 /// How rows of stripes were written, and what was read for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]

@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::rc::Rc;
 
-use wattle_engine::sync::JobKind;
+use wattle_engine::job::JobKind;
 use wattle_engine::{FailCause, MemberKey, MemberState};
 use wattle_rt::WallTime;
 

@@ -1,9 +1,9 @@
 //! Events that only show in the state of an array, found by comparing two looks at it.
 
 use wattle_engine::MemberState;
-use wattle_engine::array::{ArrayStatus, MemberStatus};
-use wattle_engine::sync::JobKind;
+use wattle_engine::job::JobKind;
 use wattle_engine::units::{SECTOR_BYTES, Sector};
+use wattle_engine::{ArrayStatus, MemberStatus};
 
 use super::{ArrayEvent, EventHealth, EventMember, EventPlace, Filling, JobChange};
 

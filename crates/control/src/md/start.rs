@@ -253,7 +253,7 @@ impl Claimed {
             .collect()
     }
 
-    fn log_spec(&self, members: &[MemberSpec]) -> Option<wattle_engine::log::LogSpec> {
+    fn log_spec(&self, members: &[MemberSpec]) -> Option<wattle_engine::state::ppl::LogSpec> {
         let geometry = self.assembly.geometry.as_ref()?;
         let used = members.iter().filter(|member| member.state.writable());
         // A log that only some have says nothing.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use wattle_rt::{Core, Semaphore};
 
 use super::cache::{CacheTuning, CleanCache, KeptClasses};
-use super::readahead::{AheadTuning, Changes, ReadAhead};
+use super::readahead::{Changes, ReadAhead, ReadaheadTuning};
 use super::streams::Streams;
 use crate::member::Members;
 use crate::model::fixed::Fixed;
@@ -44,7 +44,7 @@ impl HintShard {
     pub fn start(
         state: &Rc<StateShard>,
         cache: &CacheTuning,
-        ahead: AheadTuning,
+        ahead: ReadaheadTuning,
         kept: Arc<dyn KeptClasses>,
         changes: Arc<Changes>,
     ) -> Rc<Self> {

@@ -191,7 +191,7 @@ impl ArrayHandle {
     }
 
     /// Sets how far ahead of one that reads in sequence is read, in bytes, from now on; 0 for not
-    /// at all. More than `AheadTuning::bytes_max` is as much as that.
+    /// at all. More than `ReadaheadTuning::bytes_max` is as much as that.
     pub async fn set_read_ahead_bytes(&self, core: &Core, bytes: u64) {
         // Once the array is stopped no core has such a part.
         on_every_core::<HintShard, _, _>(core, self.fixed.hints_key(), move |hints| async move {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::hints::cache::CacheTuning;
-use crate::hints::readahead::AheadTuning;
+use crate::hints::readahead::ReadaheadTuning;
 use crate::job;
 use crate::model::geometry::Geometry;
 use crate::model::intent::IntentSpec;
@@ -73,7 +73,7 @@ pub struct ArrayTuning {
     /// The clean cache.
     pub cache: CacheTuning,
     /// Reading ahead of clients that read in sequence.
-    pub ahead: AheadTuning,
+    pub ahead: ReadaheadTuning,
     /// How long an array is idle before it is recorded clean (md's `safe_mode_delay`).
     pub clean_delay: Duration,
     /// A member is failed after this many read errors, even if all were corrected (md's
@@ -91,7 +91,7 @@ impl Default for ArrayTuning {
         Self {
             stripe_buffer_bytes: 32 << 20,
             cache: CacheTuning::default(),
-            ahead: AheadTuning::default(),
+            ahead: ReadaheadTuning::default(),
             clean_delay: Duration::from_millis(200),
             read_errors_max: 20,
             read_deadline: Duration::from_secs(2),

@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use wattle_engine::geometry::Level;
+use wattle_engine::job::JobKind;
 use wattle_engine::planted::{self, Bug};
-use wattle_engine::sync::JobKind;
 use wattle_engine::units::{MemberIx, Sector};
 use wattle_engine::{ArrayHandle, Job, MemberState, RepairSource, Volume};
 use wattle_rt::{Buf, Core, CoreIx, Durability, Unmap};

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use wattle_engine::geometry::{Level, LevelKind};
-use wattle_engine::sync::{FinishedJob, JobEnd, JobKind, MismatchKind, Pace};
+use wattle_engine::job::{FinishedJob, JobEnd, JobKind, MismatchKind, Pace};
 use wattle_engine::units::{MemberIx, Sector};
 use wattle_engine::{ArrayHandle, ArraySpec, Job, JobError, MemberSpec, RepairSource};
 use wattle_rt::{Core, DriveControl};

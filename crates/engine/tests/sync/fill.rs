@@ -4,8 +4,8 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
+use wattle_engine::job::{JobEnd, JobFailure, JobKind};
 use wattle_engine::metadata::{ArrayRecord, LocalBoxFuture, Metadata};
-use wattle_engine::sync::{JobEnd, JobFailure, JobKind};
 use wattle_engine::units::{MemberIx, MemberSet, Sector, StripeNo};
 use wattle_engine::{
     ArrayHandle, ArraySpec, FailError, LeaveError, MemberKey, MemberSpec, MemberState, Regions, VolumeError,

@@ -111,9 +111,8 @@ fn beside(case: Case, recover: bool) -> (Duration, f64) {
             let array = ArrayHandle::start(&core, spec, Box::new(wattle_engine::metadata::NoMetadata)).await;
             let latencies = Rc::new(RefCell::new(Vec::new()));
             core.sleep(Duration::from_millis(300)).await;
-            let position = |status: wattle_engine::array::ArrayStatus| {
-                status.sync.map_or(0, |sync| sync.position.0 * 512)
-            };
+            let position =
+                |status: wattle_engine::ArrayStatus| status.sync.map_or(0, |sync| sync.position.0 * 512);
             let volume = array.volume().open(&core).expect("it runs");
             // The first moments are those in which the job notices.
             requests(core.clone(), volume.clone(), Duration::from_millis(400), Rc::default()).await;

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use wattle_engine::geometry::{Level, LevelKind};
+use wattle_engine::job::{JobEnd, JobKind};
 use wattle_engine::metadata::NoMetadata;
-use wattle_engine::sync::{JobEnd, JobKind};
 use wattle_engine::units::{MemberIx, SECTOR_BYTES, Sector};
 use wattle_engine::{ArrayHandle, ArraySpec, Job, MemberSpec, RepairSource};
 use wattle_rt::{Core, DriveConfig, SimWorld, WorldConfig};

@@ -4,12 +4,12 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use wattle_engine::array::{ArrayStatus, ArrayTuning};
 use wattle_engine::geometry::{Geometry, Level, LevelKind, Params};
+use wattle_engine::job::{self, Pace};
 use wattle_engine::metadata::{ArrayRecord, LocalBoxFuture, Metadata, NoMetadata};
-use wattle_engine::sync::{self, Pace};
 use wattle_engine::units::{MemberIx, MemberSet, Sector, StripeNo};
 use wattle_engine::{ArrayHandle, ArraySpec, BadRanges, MemberKey, MemberSpec, MemberState, Volume};
+use wattle_engine::{ArrayStatus, ArrayTuning};
 use wattle_parity::naive;
 use wattle_rt::{BufMut, Core, Device, DriveConfig, DriveControl, Durability, Rng, SimWorld, WorldConfig};
 
@@ -65,8 +65,8 @@ pub fn geometry_of(case: Case, member_sectors: u64) -> Geometry {
 pub fn tuning() -> ArrayTuning {
     ArrayTuning {
         clean_delay: Duration::from_millis(2),
-        sync: sync::JobTuning {
-            goal: sync::Goal::default(),
+        sync: job::JobTuning {
+            goal: job::Goal::default(),
             pace: Pace { min_bytes_per_second: 1 << 20, max_bytes_per_second: u64::MAX },
             checkpoint_every: Duration::from_millis(1),
             step_bytes: 8 << 10,

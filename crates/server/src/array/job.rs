@@ -4,9 +4,9 @@
 use wattle_control::events::action_word;
 use wattle_control::size::Iec;
 use wattle_control::{Code, Problem};
-use wattle_engine::array::ArrayStatus;
+use wattle_engine::ArrayStatus;
 use wattle_engine::geometry::{Level, LevelKind};
-use wattle_engine::sync::{
+use wattle_engine::job::{
     FinishedJob as Ended, JobEnd, JobError, JobKind, LimitedBy, Mismatch, MismatchKind, SyncStatus,
 };
 use wattle_engine::units::{MemberIx, SECTOR_BYTES, Sector};

@@ -1,8 +1,8 @@
 //! Which member an operator means, and what it means when the engine says no.
 
 use wattle_control::{Code, Problem};
+use wattle_engine::ArrayStatus;
 use wattle_engine::FailError;
-use wattle_engine::array::ArrayStatus;
 use wattle_engine::error::LeaveError;
 use wattle_engine::geometry::LevelKind;
 use wattle_engine::units::{MemberIx, Sector};

@@ -19,10 +19,10 @@ use wattle_control::members::MemberAccess;
 use wattle_control::running::RunningArray;
 use wattle_control::spares::keep;
 use wattle_control::start::Started;
-use wattle_engine::array::{ArrayStatus, ArrayTuning};
 use wattle_engine::geometry::LevelKind;
-use wattle_engine::sync::{Goal, JobKind, JobTuning, Pace};
+use wattle_engine::job::{Goal, JobKind, JobTuning, Pace};
 use wattle_engine::{ArrayHandle, VolumeError};
+use wattle_engine::{ArrayStatus, ArrayTuning};
 use wattle_rt::{Core, Instant};
 
 use crate::events::{Events, ServerEvent};

@@ -8,9 +8,9 @@ use wattle_control::events::action_word;
 use wattle_control::running::{RunningArray, Terms};
 use wattle_control::undo::Recorder;
 use wattle_control::{Code, Problem};
-use wattle_engine::array::ArrayStatus;
+use wattle_engine::ArrayStatus;
 use wattle_engine::geometry::LevelKind;
-use wattle_engine::sync::{JobKind, Pace};
+use wattle_engine::job::{JobKind, Pace};
 use wattle_engine::{Job, JobError};
 use wattle_rt::{Either, race};
 

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use wattle_control::events::slots_view;
-use wattle_engine::array::{ArrayStatus, MemberStatus};
 use wattle_engine::units::{SECTOR_BYTES, Sector};
+use wattle_engine::{ArrayStatus, MemberStatus};
 use wattle_engine::{MemberState, Regions, SeatRecord};
 use wattle_rt::{Latencies, TrafficTotals};
 

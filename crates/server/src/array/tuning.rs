@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use wattle_control::units::Units;
-use wattle_engine::array::ArrayStatus;
-use wattle_engine::sync::{Decided, Goal, ShareDecision};
+use wattle_engine::ArrayStatus;
+use wattle_engine::job::{Decided, Goal, ShareDecision};
 use wattle_rt::Instant;
 
 use crate::protocol::report::TunedReport;

@@ -3,8 +3,8 @@
 use std::rc::Rc;
 use std::time::Duration;
 
+use wattle_engine::job::{Job, JobEnd};
 use wattle_engine::metadata::Metadata;
-use wattle_engine::sync::{Job, JobEnd};
 use wattle_engine::units::{MemberIx, Sector};
 use wattle_engine::{ArrayHandle, ArraySpec, MemberSpec};
 use wattle_modelled::{DATA_OFFSET, Measured, MemberUse, MetadataCost, MetadataWrites, ModelledSite};

@@ -5,9 +5,9 @@ mod draw;
 use std::time::Duration;
 
 use wattle_engine::geometry::{Geometry, LevelKind, Params};
-use wattle_engine::sync::Pace;
+use wattle_engine::job::Pace;
 use wattle_engine::units::{MemberIx, MemberSet, Sector};
-use wattle_engine::{AheadTuning, ArraySpec, Job, Regions};
+use wattle_engine::{ArraySpec, Job, ReadaheadTuning, Regions};
 use wattle_rt::DriveConfig;
 
 use crate::books::Books;
@@ -45,7 +45,7 @@ impl Bounds {
         // Lives are short here, and requests small.
         spec.tuning.cache.page_bytes = 512;
         spec.tuning.cache.at_once = true;
-        spec.tuning.ahead = AheadTuning {
+        spec.tuning.ahead = ReadaheadTuning {
             bytes_max: 64 << 10,
             part_bytes: self.part_bytes,
             after: 1,

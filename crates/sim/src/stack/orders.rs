@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use wattle_engine::sync::JobKind;
+use wattle_engine::job::JobKind;
 use wattle_engine::units::{MemberIx, Sector};
 use wattle_engine::{ArrayHandle, Job, MemberSpec, MemberState};
 use wattle_rt::{Core, Rng};

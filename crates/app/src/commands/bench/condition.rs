@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use wattle_control::events::action_word;
-use wattle_engine::array::ArrayStatus;
+use wattle_engine::ArrayStatus;
 use wattle_engine::units::Sector;
 use wattle_server::protocol::report::ArrayReport;
 

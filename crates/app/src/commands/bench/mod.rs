@@ -10,7 +10,7 @@ use wattle_control::members::MemberAccess;
 
 use wattle_control::{Check, Code, Problem, start};
 use wattle_engine::ArrayHandle;
-use wattle_engine::array::CounterTotals;
+use wattle_engine::CounterTotals;
 use wattle_engine::geometry::{Geometry, LevelKind};
 use wattle_engine::units::SECTOR_BYTES;
 use wattle_modelled::{Load, LoadError, LoadTarget as Goal, Ramp, RequestCounts, Rw, Steady, Yardstick};

@@ -2,8 +2,8 @@
 //! server, the socket and the array come to together. Each job has a connection of its own.
 
 use wattle_control::{Code, Problem};
+use wattle_engine::CounterTotals;
 use wattle_engine::VolumeError;
-use wattle_engine::array::CounterTotals;
 use wattle_export::NbdAddress;
 use wattle_export::nbd::limits::REQUEST_BYTES_MAX;
 use wattle_export::nbd::{Client, ClientError};

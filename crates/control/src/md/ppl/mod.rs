@@ -19,8 +19,8 @@
 //!
 //! A log that says nothing proves nothing: the kernel's logs are empty from its start on, whatever
 //! parity is. wattle's are empty at generation 0 while parity is not known to be right, and begin
-//! at 1 when it is (see `wattle_engine::log`); so one log of a higher generation is enough to know
-//! that every write since was logged.
+//! at 1 when it is (see `wattle_engine::state::ppl`); so one log of a higher generation is enough
+//! to know that every write since was logged.
 
 mod plan;
 mod replay;
@@ -28,7 +28,7 @@ mod replay;
 use std::sync::Arc;
 
 use wattle_engine::geometry::{Geometry, Level};
-use wattle_engine::log::{LogArea, LogEntry, LogFormat, LogSpec, PAGE_BYTES};
+use wattle_engine::state::ppl::{LogArea, LogEntry, LogFormat, LogSpec, PAGE_BYTES};
 use wattle_engine::units::SECTOR_BYTES;
 use wattle_format::md::ppl::{self, HEADER_BYTES, MAX_ENTRIES, MAX_LOG_BYTES};
 use wattle_format::md::{Features, Superblock};

@@ -3,7 +3,7 @@
 
 use wattle_engine::BadRanges;
 use wattle_engine::geometry::Geometry;
-use wattle_engine::log::LogArea;
+use wattle_engine::state::ppl::LogArea;
 use wattle_engine::units::{MemberIx, MemberSet, SECTOR_BYTES, Sector};
 use wattle_rt::{Buf, BufMut, Core, Device, Durability};
 

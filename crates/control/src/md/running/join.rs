@@ -1,6 +1,6 @@
 //! How a device comes into an array that runs.
 
-use wattle_engine::array::ArrayStatus;
+use wattle_engine::ArrayStatus;
 use wattle_engine::error::JoinError;
 use wattle_engine::units::{MemberIx, SECTOR_BYTES, Sector};
 use wattle_engine::{BadRanges, MemberKey, MemberSpec, MemberState};

@@ -18,7 +18,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use wattle_engine::geometry::LevelKind;
-use wattle_engine::sync::{Job, JobEnd, JobError, RepairSource};
+use wattle_engine::job::{Job, JobEnd, JobError, RepairSource};
 use wattle_engine::units::MemberIx;
 use wattle_engine::{ArrayHandle, BadRanges, MemberKey};
 use wattle_format::md::{Superblock, Uuid};

@@ -47,7 +47,7 @@ const DOUBLINGS_MAX: u32 = 10;
 
 /// Bounds and times of reading ahead.
 #[derive(Debug, Clone, Copy)]
-pub struct AheadTuning {
+pub struct ReadaheadTuning {
     /// Most bytes that a core holds of what was read ahead; 0 for none.
     pub bytes_max: usize,
     /// What is read at once, at most: a power of two.
@@ -58,13 +58,13 @@ pub struct AheadTuning {
     pub idle: Duration,
 }
 
-impl Default for AheadTuning {
+impl Default for ReadaheadTuning {
     fn default() -> Self {
         Self { bytes_max: 16 << 20, part_bytes: 256 << 10, after: 2, idle: Duration::from_secs(1) }
     }
 }
 
-impl AheadTuning {
+impl ReadaheadTuning {
     /// What is read at once of an array: no more than a chunk, if that is not small, so that each
     /// member has its part.
     pub(crate) fn part_bytes_of(&self, geometry: &Geometry) -> u64 {
@@ -93,7 +93,7 @@ pub(crate) trait ReadNow: Clone + 'static {
 
 /// What a core reads ahead.
 pub(crate) struct ReadAhead {
-    tuning: AheadTuning,
+    tuning: ReadaheadTuning,
     /// So much may be on its way, clients' reads included, and so far ahead of one reader is read.
     window_bytes: Cell<u64>,
     /// Clients' reads that came in here and are under way, in bytes.
@@ -139,7 +139,7 @@ impl Drop for UnderWay<'_> {
 }
 
 impl ReadAhead {
-    pub fn new(tuning: AheadTuning, geometry: &Geometry) -> Self {
+    pub fn new(tuning: ReadaheadTuning, geometry: &Geometry) -> Self {
         Self {
             tuning,
             window_bytes: Cell::new(tuning.window_bytes_of(geometry)),

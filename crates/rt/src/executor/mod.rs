@@ -28,11 +28,11 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::Location;
 use std::rc::Rc;
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
 use std::task::Waker;
 
 use crate::backend::{Backend, Wait};
+use crate::base::atomics::{Ordering, mpsc};
 use crate::base::time::Instant;
 use crate::device::Device;
 use crate::executor::core::{Core, CoreIx};

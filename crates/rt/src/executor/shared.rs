@@ -1,12 +1,16 @@
 //! What other threads may touch of a core: where they leave work for it, and the bell that ends its
 //! sleep.
+//!
+//! **Invariant.** A core that sleeps is woken by every job, message and wake of a task that comes
+//! for it, by the end of the runtime, and by what its backend's threads have for it
+//! (`runtime/interleavings.rs`).
 
 use std::any::Any;
-use std::sync::atomic::{AtomicBool, Ordering, fence};
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, PoisonError};
 use std::task::Wake;
 use std::vec::Drain;
 
+use crate::base::atomics::{AtomicBool, Mutex, Ordering, fence, mpsc};
 use crate::base::event::EventFd;
 use crate::executor::core::{Core, CoreIx};
 

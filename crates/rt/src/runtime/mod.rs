@@ -1,10 +1,13 @@
 //! Starts the cores of a real runtime, runs the main future on the first, and ends them all.
 
 pub(crate) mod beside;
+#[cfg(all(test, loom))]
+mod interleavings;
 
 use crate::backend::syscall::SyscallBackend;
 use crate::backend::uring::UringBackend;
 use crate::backend::{Backend, BackendChoice, BackendError, RingMode, Wait};
+use crate::base::atomics::{self, Ordering};
 use crate::base::clock::Clock;
 use crate::base::event::EventFd;
 use crate::base::system::SignalMask;
@@ -16,7 +19,6 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::{Pin, pin};
 use std::rc::Rc;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
 use std::task::Waker;
 use std::thread::JoinHandle;
@@ -105,7 +107,7 @@ fn end_core(inner: &Rc<Inner>, panicked: bool) -> Ended {
 type Group = (Arc<[Arc<CoreShared>]>, Vec<Inbox>);
 
 /// What only the core itself has: its mail, and the event that ends its sleep.
-type Inbox = (mpsc::Receiver<Mail>, Arc<EventFd>);
+type Inbox = (atomics::mpsc::Receiver<Mail>, Arc<EventFd>);
 
 fn make_group(cores: usize) -> Result<Group, BackendError> {
     let mut shared = Vec::with_capacity(cores);

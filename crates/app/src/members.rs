@@ -3,7 +3,7 @@
 
 use wattle_control::assemble::{Degraded, Policy};
 use wattle_control::members::{Member, MemberAccess};
-use wattle_control::{ArrayScan, Code, Forced, Problem, Scan, scan};
+use wattle_control::{ArrayScan, Check, Code, Forced, MemberError, Problem, Scan, scan};
 use wattle_drives::{DriveError, ModelDrive};
 use wattle_rt::{Core, RuntimeConfig};
 use wattle_server::why;
@@ -17,7 +17,7 @@ use crate::output::{self, text::printable};
 /// One cannot be opened or read, or is given twice.
 pub fn look(access: &MemberAccess, names: &[String], force: &Force) -> Result<Scan, Problem> {
     let members = access.look_all(names)?;
-    Ok(scan::scan(members, forced(force))?)
+    scan::scan(members, forced(force)).map_err(unread)
 }
 
 /// As [`look`], with what the operator wants to be so of arrays that are not whole.
@@ -31,7 +31,12 @@ pub fn look_to_serve(
     degraded: DegradedArg,
 ) -> Result<Scan, Problem> {
     let members = access.look_all(names)?;
-    Ok(scan::scan(members, policy(force, degraded))?)
+    scan::scan(members, policy(force, degraded)).map_err(unread)
+}
+
+/// A member of which nothing can be told: what else is on the members may be used without it.
+fn unread(error: MemberError) -> Problem {
+    Problem::from(error).forced_by(Check::NewestSuperblock)
 }
 
 /// What the operator wants to be so of arrays that are not whole.

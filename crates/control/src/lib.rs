@@ -36,6 +36,7 @@ pub mod size;
 pub mod stack;
 pub mod undo;
 pub mod units;
+pub mod unread;
 pub mod why;
 
 pub use md::assemble::{Access, Assembly, Degraded, Needs, Policy, Slot, SyncState, Verdict, assemble};

@@ -351,6 +351,11 @@ codes! {
     NotToldApart = 166, Failed, "several arrays could have been",
         "What is on the members speaks for several orders or sizes of chunks alike, and taking the wrong one would mix up the data. The \
          list says what speaks for each. They can be tried in overlays, which change no member. Nothing was written.";
+    CopyMapUnusable = 167, Refused, "the map of a copy cannot be used",
+        "Beside a member that is a copy of a drive (FILE) lies the map that the copying program left (FILE.map, or what --map names). It \
+         says which sectors were read from the drive; the others are no data, and are unreadable sectors here. This map cannot be read, is \
+         none, does not fit the file, or changes while it is used. Followed in part or passed over it would make zeros into data, so the \
+         member is not used. `--map MEMBER=FILE` names the right one, `--map MEMBER=none` does without. Nothing was written.";
 
     UndoNotWritten = 180, Refused, "what is about to be overwritten could not be saved",
         "Commands that overwrite metadata save what was there first, in an undo log from which `wattle undo` brings it back. Without that \

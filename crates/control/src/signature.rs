@@ -2,10 +2,13 @@
 //! the place that proves it.
 
 use std::fmt;
+use std::ops::Range;
 
 use wattle_format::probe::{self, SignatureKind};
 
 use crate::members::{Member, MemberError};
+
+const SECTOR_BYTES: usize = 512;
 
 /// Something that is recognised by its bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,10 +59,28 @@ pub(crate) fn readable_signatures(
     for range in probe::ranges(size_bytes) {
         match read(range.start, (range.end - range.start) as usize) {
             Ok(bytes) => parts.push((range.start, bytes)),
-            Err(error) => unread.push(error),
+            Err(error) => {
+                if matches!(error, MemberError::NotCopied { .. }) {
+                    parts.extend(readable_runs(range, read));
+                }
+                unread.push(error);
+            }
         }
     }
     (recognise(size_bytes, &parts), unread)
+}
+
+/// What of a range can be read, sector by sector: where that costs a drive nothing.
+fn readable_runs(range: Range<u64>, read: &ReadAt<'_>) -> Vec<(u64, Vec<u8>)> {
+    let mut runs: Vec<(u64, Vec<u8>)> = Vec::new();
+    for at in range.clone().step_by(SECTOR_BYTES) {
+        let Ok(bytes) = read(at, SECTOR_BYTES.min((range.end - at) as usize)) else { continue };
+        match runs.last_mut() {
+            Some((start, run)) if *start + run.len() as u64 == at => run.extend(bytes),
+            _ => runs.push((at, bytes)),
+        }
+    }
+    runs
 }
 
 /// What a device of `size_bytes` shows in these parts of it: offset and bytes.

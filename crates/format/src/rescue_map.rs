@@ -94,6 +94,60 @@ pub enum RescueMapError {
     /// No line at all but comments.
     #[error("there is nothing in it")]
     Empty,
+    /// A line for the state, and none for any area.
+    #[error("it has no areas")]
+    NoAreas,
+    /// The first area is not at the start of the source.
+    #[error("it begins at byte {found}")]
+    LateStart {
+        /// Where its first area starts.
+        found: u64,
+    },
+}
+
+/// A map that says how large its source is: every byte of it has a status.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CompleteMap {
+    /// The statuses.
+    pub map: RescueMap,
+    /// Whether the copy was finished, as far as it could be: what is missing will not come.
+    pub finished: bool,
+    /// The lines before the first area, with the comments of the program that wrote it.
+    head: String,
+}
+
+impl CompleteMap {
+    /// Reads a map by itself: the areas say how large the source is.
+    ///
+    /// # Errors
+    /// It is none, or does not begin with the source's first byte.
+    pub fn parse(text: &str) -> Result<Self, RescueMapError> {
+        let is_line = |line: &&str| !line.trim().is_empty() && !line.trim().starts_with('#');
+        let mut areas = text.lines().zip(1..).filter(|(line, _)| is_line(line)).skip(1).peekable();
+        let first = areas.peek().map(|(line, number)| (area(line.trim()), *number));
+        let end = |(line, _): (&str, usize)| {
+            let (start, len, _) = area(line.trim())?;
+            start.checked_add(len)
+        };
+        let map = RescueMap::parse(text, areas.filter_map(end).max().unwrap_or(u64::MAX))?;
+        let (first, number) = first.ok_or(RescueMapError::NoAreas)?;
+        match first {
+            Some((0, ..)) => {}
+            Some((found, ..)) => return Err(RescueMapError::LateStart { found }),
+            None => return Err(RescueMapError::Line { line: number }),
+        }
+        let head: String = text.lines().take(number - 1).flat_map(|line| [line, "\n"]).collect();
+        let state = text.lines().find(is_line).and_then(|line| line.split_whitespace().nth(1));
+        Ok(Self { map, finished: state == Some("+"), head })
+    }
+
+    /// As text: the lines before the first area as they were, and the areas.
+    #[must_use]
+    pub fn render(&self) -> String {
+        let mut text = self.head.clone();
+        self.map.render_areas(&mut text);
+        text
+    }
 }
 
 /// The status of every byte of a source.
@@ -154,11 +208,15 @@ impl RescueMap {
         let mut line = |args: std::fmt::Arguments<'_>| text.write_fmt(args).expect("a String takes all");
         line(format_args!("0x{position_bytes:08X}     {}               1\n", phase.symbol()));
         line(format_args!("#      pos        size  status\n"));
-        for (area, status) in self.areas() {
-            let len = area.end - area.start;
-            line(format_args!("0x{:08X}  0x{len:08X}  {}\n", area.start, status.symbol()));
-        }
+        self.render_areas(&mut text);
         text
+    }
+
+    fn render_areas(&self, text: &mut String) {
+        for (area, status) in self.areas() {
+            let (start, len) = (area.start, area.end - area.start);
+            writeln!(text, "0x{start:08X}  0x{len:08X}  {}", status.symbol()).expect("a String takes all");
+        }
     }
 
     /// Size of the source.
@@ -193,6 +251,27 @@ impl RescueMap {
     fn status_at(&self, at: u64) -> Option<Status> {
         let inside = at < self.size_bytes;
         self.starts.range(..=at).next_back().map(|(_, status)| *status).filter(|_| inside)
+    }
+
+    /// Whether every byte of a range that is not empty was copied.
+    #[must_use]
+    pub fn is_finished(&self, range: Range<u64>) -> bool {
+        let mut inside = self.starts.range(range.clone());
+        range.end <= self.size_bytes
+            && self.status_at(range.start) == Some(Status::Finished)
+            && inside.all(|(_, status)| *status == Status::Finished)
+    }
+
+    /// Runs of what was not copied, in order.
+    pub fn missing(&self) -> Vec<Range<u64>> {
+        let mut runs: Vec<Range<u64>> = Vec::new();
+        for (area, _) in self.areas().filter(|(_, status)| *status != Status::Finished) {
+            match runs.last_mut() {
+                Some(run) if run.end == area.start => run.end = area.end,
+                _ => runs.push(area),
+            }
+        }
+        runs
     }
 
     /// Every area with its status, in order.
@@ -259,6 +338,35 @@ mod tests {
     }
 
     #[test]
+    fn a_map_by_itself_says_how_large_its_source_is() {
+        let head =
+            "# Mapfile. Created by GNU ddrescue version 1.27\n0x000F0000     +               1\n# pos\n";
+        let text = format!("{head}0x00000000  0x000E0000  +\n0x000E0000  0x00000200  -\n");
+        let mut complete = CompleteMap::parse(&text).unwrap();
+        assert_eq!((complete.map.size_bytes(), complete.finished), (0xE_0200, true));
+        assert_eq!(complete.render(), text);
+        complete.map.set(0xE_0000..0xE_0100, Status::Finished);
+        assert_eq!(
+            complete.render(),
+            format!("{head}0x00000000  0x000E0100  +\n0x000E0100  0x00000100  -\n")
+        );
+        assert!(!CompleteMap::parse("0 ? 1\n0 512 +\n").unwrap().finished);
+        for (text, error) in [
+            ("", RescueMapError::Empty),
+            ("0 + 1\n", RescueMapError::NoAreas),
+            ("0 + 1\n512 512 +\n", RescueMapError::LateStart { found: 512 }),
+            ("0 + 1\n0 512 +\n256 512 +\n", RescueMapError::Gap { line: 3 }),
+            ("0 + 1\n0 512 +\n1024 512 -\n", RescueMapError::Gap { line: 3 }),
+            ("0 + 1\n0 1024 +\n0 512 -\n", RescueMapError::Gap { line: 3 }),
+            ("0 + 1\n0 512 +\n512 512 -\nx\n", RescueMapError::Line { line: 4 }),
+            ("0 + 1\n0 512 x\n", RescueMapError::Line { line: 2 }),
+            ("0 + 1\n0 512 +\n512 0xFFFFFFFFFFFFFFFF -\n", RescueMapError::Line { line: 3 }),
+        ] {
+            assert_eq!(CompleteMap::parse(text), Err(error), "{text}");
+        }
+    }
+
+    #[test]
     fn texts_that_are_no_maps() {
         let parse = |text: &str| RescueMap::parse(text, 8192);
         assert_eq!(parse(""), Err(RescueMapError::Empty));
@@ -307,7 +415,15 @@ mod tests {
             let all: Vec<_> = map.areas().collect();
             prop_assert!(all.windows(2).all(|pair| pair[0].1 != pair[1].1 && pair[0].0.end == pair[1].0.start));
             prop_assert_eq!(RescueMap::parse(&map.render(Phase::Copying, 7), 64), Ok(map.clone()));
+            let missing: Vec<u64> = map.missing().into_iter().flatten().collect();
+            let expected: Vec<u64> =
+                (0..64).filter(|at| bytes[*at as usize] != Status::Finished).collect();
+            prop_assert_eq!(missing, expected);
             for from in 0..64 {
+                for to in from + 1..=64 {
+                    let all = bytes[from as usize..to as usize].iter().all(|byte| *byte == Status::Finished);
+                    prop_assert_eq!(map.is_finished(from..to), all);
+                }
                 for (status, _) in Status::ALL {
                     let start = (from..64).find(|at| bytes[*at as usize] == status);
                     let found = map.first(status, from);

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use wattle_advise::audit::Severity;
 
-use super::{Force, Json};
+use super::{Force, Json, MapArgs};
 
 /// Finds what is wrong with a stack: misaligned, slow, unprotected or unwatched, with the numbers,
 /// what it costs and what to do.
@@ -43,6 +43,8 @@ pub struct AuditArgs {
     /// Write what is found to this file, to be a baseline; the exit status is 0.
     #[arg(long, value_name = "FILE")]
     pub write_baseline: Option<PathBuf>,
+    #[command(flatten)]
+    pub maps: MapArgs,
     #[command(flatten)]
     pub force: Force,
     #[command(flatten)]

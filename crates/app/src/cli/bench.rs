@@ -3,7 +3,7 @@
 use clap::Args;
 
 use super::load::{LoadArgs, TimeArg};
-use super::{Engine, Force, Json, MadeUp, Runtime};
+use super::{Engine, Force, Json, MadeUp, MapArgs, Runtime};
 
 /// Measures what an array does in real time, with fio's options, beside what the processor does
 /// meanwhile.
@@ -29,6 +29,8 @@ pub struct BenchArgs {
     /// The array, by name or UUID, if there are several.
     #[arg(long, short = 'V', value_name = "VOLUME", conflicts_with = "level")]
     pub volume: Option<String>,
+    #[command(flatten)]
+    pub maps: MapArgs,
     #[command(flatten)]
     pub load: LoadArgs,
     /// So many rounds, each followed by the yardstick.

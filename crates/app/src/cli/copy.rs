@@ -1,5 +1,6 @@
 //! Options of `copy`.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::Args;
@@ -28,9 +29,11 @@ pub struct CopyArgs {
     /// Where to: a new file, or one to go on with.
     #[arg(long, value_name = "FILE")]
     pub to: PathBuf,
-    /// Where the map is [default: FILE.map].
-    #[arg(long, value_name = "FILE")]
-    pub map: Option<PathBuf>,
+    /// FILE: where the map of the copy is [default: FILE.map]. MEMBER=FILE: the map of a member
+    /// that is a copy itself [default: FILE.map beside a member FILE], MEMBER=none: it has none.
+    /// May be given several times.
+    #[arg(long = "map", value_name = "FILE|MEMBER=FILE")]
+    pub maps: Vec<OsString>,
     /// Copy the drive byte by byte, and do not look at what is on it.
     #[arg(long, conflicts_with = "volume")]
     pub raw: bool,

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 
 use clap::Args;
 
-use super::{Engine, Force, Json, OverlayArgs};
+use super::{Engine, Force, Json, MapArgs, OverlayArgs};
 
 /// Where the files are.
 #[derive(Debug, Clone, Args)]
@@ -18,6 +18,8 @@ pub struct FilesOn {
     /// Of btrfs, another subvolume than a mount would show; 5 has all others.
     #[arg(long, value_name = "ID")]
     pub subvolume: Option<u64>,
+    #[command(flatten)]
+    pub maps: MapArgs,
     #[command(flatten)]
     pub overlay: OverlayArgs,
     #[command(flatten)]

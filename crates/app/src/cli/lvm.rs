@@ -6,7 +6,7 @@ use clap::builder::BoolishValueParser;
 use clap::{ArgAction, Args, Subcommand, ValueEnum};
 use wattle_server::protocol::change;
 
-use super::{Engine, Force, Json, Runtime, SavingArgs, Size};
+use super::{Engine, Force, Json, MapArgs, Runtime, SavingArgs, Size};
 
 /// Makes, resizes, removes and lists physical volumes of LVM2.
 ///
@@ -208,6 +208,8 @@ pub struct ChangeArgs {
     #[arg(long, value_name = "DIR")]
     pub backup_dir: Option<PathBuf>,
     #[command(flatten)]
+    pub maps: MapArgs,
+    #[command(flatten)]
     pub saving: SavingArgs,
     #[command(flatten)]
     pub force: Force,
@@ -402,6 +404,8 @@ pub struct ListArgs {
     /// Without the line of headings.
     #[arg(long)]
     pub noheadings: bool,
+    #[command(flatten)]
+    pub maps: MapArgs,
     #[command(flatten)]
     pub force: Force,
     #[command(flatten)]

@@ -9,6 +9,7 @@ mod copy;
 mod files;
 mod load;
 mod lvm;
+mod maps;
 mod mount;
 mod operate;
 mod partition;
@@ -39,6 +40,7 @@ pub use lvm::{
     ChangeArgs, CreateGroupArgs, CreateVolumeArgs, GroupArgs, ListArgs, LvArgs, LvCommand, MoveArgs, PvArgs,
     PvCommand, RestoreArgs, VgArgs, VgCommand,
 };
+pub use maps::{MapArgs, choice};
 pub use mount::{MountArgs, UmountArgs};
 pub use operate::{
     AddArgs, CheckArgs, FailArgs, RemoveArgs, RepairArgs, ReplaceArgs, Scrub, SetArgs, StopArgs,
@@ -174,6 +176,8 @@ pub struct ScanArgs {
     #[arg(long, value_name = "FILE")]
     pub svg: Option<PathBuf>,
     #[command(flatten)]
+    pub maps: MapArgs,
+    #[command(flatten)]
     pub overlay: OverlayArgs,
     #[command(flatten)]
     pub force: Force,
@@ -194,6 +198,8 @@ pub struct ExamineArgs {
     /// Files or block devices.
     #[arg(value_name = "MEMBER", required = true)]
     pub members: Vec<String>,
+    #[command(flatten)]
+    pub maps: MapArgs,
     #[command(flatten)]
     pub overlay: OverlayArgs,
     #[command(flatten)]
@@ -258,6 +264,8 @@ pub struct CreateArgs {
     #[arg(long, short)]
     pub yes: bool,
     #[command(flatten)]
+    pub maps: MapArgs,
+    #[command(flatten)]
     pub saving: SavingArgs,
     #[command(flatten)]
     pub force: Force,
@@ -286,6 +294,8 @@ pub struct CatArgs {
     /// How much [default: to the end].
     #[arg(long, value_name = "SIZE")]
     pub length: Option<Size>,
+    #[command(flatten)]
+    pub maps: MapArgs,
     #[command(flatten)]
     pub overlay: OverlayArgs,
     #[command(flatten)]
@@ -352,6 +362,8 @@ pub struct ServeArgs {
     pub pidfile: Option<PathBuf>,
     #[command(flatten)]
     pub saving: SavingArgs,
+    #[command(flatten)]
+    pub maps: MapArgs,
     #[command(flatten)]
     pub overlay: OverlayArgs,
     #[command(flatten)]
@@ -458,6 +470,8 @@ pub struct WhyArgs {
     /// For how many seconds to watch.
     #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = parse_seconds, requires = "slow")]
     pub interval: Duration,
+    #[command(flatten)]
+    pub maps: MapArgs,
     #[command(flatten)]
     pub overlay: OverlayArgs,
     #[command(flatten)]

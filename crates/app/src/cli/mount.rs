@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{DegradedArg, Force, OverlayArgs, Runtime, SavingArgs};
+use super::{DegradedArg, Force, MapArgs, OverlayArgs, Runtime, SavingArgs};
 
 /// Mounts the file system on a volume, read-only unless told otherwise. Needs root.
 ///
@@ -48,6 +48,8 @@ pub struct MountArgs {
     /// Whether an array may start with members missing: auto starts it wherever all data is there.
     #[arg(long, value_name = "WHEN", value_enum, default_value_t = DegradedArg::Auto)]
     pub degraded: DegradedArg,
+    #[command(flatten)]
+    pub maps: MapArgs,
     #[command(flatten)]
     pub overlay: OverlayArgs,
     #[command(flatten)]

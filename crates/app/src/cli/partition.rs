@@ -6,7 +6,7 @@ use std::str::FromStr;
 use clap::Args;
 use wattle_control::size::parse_size;
 
-use super::{Engine, Json, SavingArgs};
+use super::{Engine, Json, MapArgs, SavingArgs};
 
 /// Writes a partition table (GPT) with partitions for arrays on drives that hold nothing.
 ///
@@ -32,6 +32,8 @@ pub struct PartitionArgs {
     /// Show what would be written, and write nothing.
     #[arg(long, short = 'n')]
     pub dry_run: bool,
+    #[command(flatten)]
+    pub maps: MapArgs,
     #[command(flatten)]
     pub saving: SavingArgs,
     #[command(flatten)]

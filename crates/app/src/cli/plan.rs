@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use super::{ConsistencyArg, Json, Size};
+use super::{ConsistencyArg, Json, MapArgs, Size};
 
 /// Tells what to build of drives: level, layout, chunk, LVM2 and file system, every layer aligned
 /// to the one below.
@@ -95,6 +95,8 @@ pub struct PlanArgs {
     /// Draw the stack with its offsets to scale, as SVG.
     #[arg(long, value_name = "FILE")]
     pub svg: Option<PathBuf>,
+    #[command(flatten)]
+    pub maps: MapArgs,
     #[command(flatten)]
     pub json: Json,
 }

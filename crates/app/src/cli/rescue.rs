@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::Json;
+use super::{Json, MapArgs};
 
 /// Finds out what an array was whose superblocks are gone, or were overwritten by a wrong
 /// `mdadm --create`.
@@ -33,6 +33,8 @@ pub struct RescueArgs {
     /// What to call the array.
     #[arg(long, value_name = "NAME", default_value = "rescued")]
     pub name: String,
+    #[command(flatten)]
+    pub maps: MapArgs,
     #[command(flatten)]
     pub json: Json,
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use wattle_server::saving;
 
-use super::{Engine, Force, Json};
+use super::{Engine, Force, Json, MapArgs};
 
 /// Where what is overwritten is saved.
 #[derive(Debug, Clone, Args)]
@@ -45,6 +45,8 @@ pub struct EraseArgs {
     #[arg(long, short = 'n')]
     pub dry_run: bool,
     #[command(flatten)]
+    pub maps: MapArgs,
+    #[command(flatten)]
     pub saving: SavingArgs,
     #[command(flatten)]
     pub force: Force,
@@ -75,6 +77,8 @@ pub struct UndoArgs {
     /// Show what would be brought back, and write nothing.
     #[arg(long, short = 'n')]
     pub dry_run: bool,
+    #[command(flatten)]
+    pub maps: MapArgs,
     #[command(flatten)]
     pub saving: SavingArgs,
     #[command(flatten)]

@@ -30,6 +30,7 @@ mod why;
 
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use wattle_control::Problem;
 use wattle_control::members::MemberAccess;
@@ -41,12 +42,9 @@ use crate::output::{self, Screen};
 /// Does what was asked and says how it ended.
 pub fn run(cli: Cli, access: MemberAccess) -> ExitCode {
     let screen = Screen::new(&cli.look);
-    let access = match cli.command.overlay() {
-        None => access,
-        Some(dir) => match keep_writes_in(access, dir, screen) {
-            Ok(access) => access,
-            Err(problem) => return output::report(&problem, screen.style_err),
-        },
+    let access = match prepare(access, &cli, screen) {
+        Ok(access) => access,
+        Err(problem) => return output::report(&problem, screen.style_err),
     };
     let done = |result: Result<(), Problem>| result.map(|()| ExitCode::SUCCESS);
     let result = match cli.command {
@@ -85,6 +83,15 @@ pub fn run(cli: Cli, access: MemberAccess) -> ExitCode {
         CliCommand::Explain(args) => done(explain::run(&args)),
     };
     result.unwrap_or_else(|problem| output::report(&problem, screen.style_err))
+}
+
+/// The access with what the command line says of members: their maps, and where writes go.
+fn prepare(access: MemberAccess, cli: &Cli, screen: Screen) -> Result<MemberAccess, Problem> {
+    let access = access.with_maps(cli.maps()?).with_notes(Arc::new(|line| output::note(&printable(line))));
+    match cli.command.overlay() {
+        None => Ok(access),
+        Some(dir) => keep_writes_in(access, dir, screen),
+    }
 }
 
 /// The same access, but what is written to members is kept in a directory; says what is there

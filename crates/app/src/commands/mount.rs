@@ -6,6 +6,7 @@
 //! whichever program unmounts it, the loop device goes, the file is closed, the array is recorded
 //! and the members are free.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::MetadataExt;
@@ -254,6 +255,7 @@ impl Background {
         if let Some(dir) = &args.overlay.dir {
             command.arg("--overlay").arg(dir);
         }
+        command.args(args.maps.maps.iter().flat_map(|map| [OsStr::new("--map"), map]));
         if let Some(dir) = &args.saving.dir {
             command.arg("--undo").arg(dir);
         }

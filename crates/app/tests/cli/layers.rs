@@ -10,7 +10,7 @@ use crate::harness::{Room, Serve, fixtures, require, run, tool};
 const START_SECTORS: u64 = 2048;
 
 /// The fixture's members; `None`, loudly, where they cannot be unpacked.
-fn unpack(room: &Room) -> Option<Vec<String>> {
+pub fn unpack(room: &Room) -> Option<Vec<String>> {
     require("zstd").then(|| {
         let unpack = |ix| {
             let image = room.name(&format!("member-{ix}.img"));

@@ -15,6 +15,7 @@ mod audit_system;
 mod bad_input;
 mod bench;
 mod contract;
+mod copied;
 mod copy;
 mod degraded_lv;
 mod files;

@@ -1,30 +1,71 @@
-//! How this process opens members: as they are, or under overlays; and across a network, where
-//! something does that.
+//! How this process opens members: as they are, or under overlays; across a network, where
+//! something does that; and as the copies that they are, by their maps.
 //!
 //! Invariant: an access with overlays gives no member that is ever opened for writing.
 
+use std::collections::BTreeSet;
 use std::fmt;
-use std::path::Path;
-use std::sync::Arc;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use wattle_rt::{Device, OpenError, OpenOptions};
+use wattle_rt::{BackendError, CoreHandle, Device, OpenError, OpenOptions, beside};
 
 use super::{
-    Identity, Member, MemberAddress, MemberError, Whole, identity_of, named_partition, not_empty, open,
-    open_error, partitions_of,
+    Copied, Identity, Member, MemberAddress, MemberError, Whole, identity_of, named_partition, not_empty,
+    open, open_error, partitions_of, same_place,
 };
 use crate::overlay::{OverlayFiles, Overlays};
-use crate::problem::Problem;
+use crate::problem::{Code, Problem};
+use crate::unread::{CopyMap, CopyMapError};
+
+/// What the map of a copy is called: the copy's name and this.
+const MAP_SUFFIX: &str = ".map";
 
 /// Opens a drive across a network by its URI. The same drive is the same device each time, as long
 /// as it is there.
 pub type OpenRemote = dyn Fn(&str) -> Result<Device, Problem> + Send + Sync;
+
+/// Takes a line that the operator should know of a member.
+pub type TellNote = dyn Fn(&str) + Send + Sync;
+
+/// Which map tells what is in a member that is a copy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MapChoice {
+    /// This file.
+    At(PathBuf),
+    /// None, whatever lies beside the member: it is taken as it is.
+    Without,
+}
 
 /// The way to members. It is made once, when a command begins, and handed down.
 #[derive(Clone)]
 pub struct MemberAccess {
     remotes: Option<Arc<OpenRemote>>,
     overlays: Option<Arc<Overlays>>,
+    /// By the names of members.
+    maps: Arc<Vec<(String, MapChoice)>>,
+    tell: Option<Arc<TellNote>>,
+    copies: Arc<Copies>,
+}
+
+/// What members that are copies have in common.
+#[derive(Default)]
+struct Copies {
+    /// Answers threads for all of them; there from the first one on.
+    core: Mutex<Option<CoreHandle>>,
+    /// What was said already.
+    told: Mutex<BTreeSet<String>>,
+}
+
+impl Copies {
+    fn core(&self) -> Result<CoreHandle, BackendError> {
+        let mut core = self.core.lock().unwrap_or_else(PoisonError::into_inner);
+        if core.is_none() {
+            *core = Some(beside()?);
+        }
+        Ok(core.clone().expect("it was made just now"))
+    }
 }
 
 impl fmt::Debug for MemberAccess {
@@ -40,7 +81,19 @@ impl MemberAccess {
     /// Files, block devices and made-up drives of this machine, as they are.
     #[must_use]
     pub fn local() -> Self {
-        Self { remotes: None, overlays: None }
+        Self { remotes: None, overlays: None, maps: Arc::default(), tell: None, copies: Arc::default() }
+    }
+
+    /// The same, with maps for copies that are named and not looked for beside them.
+    #[must_use]
+    pub fn with_maps(self, maps: Vec<(String, MapChoice)>) -> Self {
+        Self { maps: Arc::new(maps), ..self }
+    }
+
+    /// The same; what is to be known of members is told, once of each.
+    #[must_use]
+    pub fn with_notes(self, tell: Arc<TellNote>) -> Self {
+        Self { tell: Some(tell), ..self }
     }
 
     /// The same, and drives across a network as `open` opens them: nothing here speaks such a
@@ -125,6 +178,15 @@ impl MemberAccess {
                 (device, identity_of(&metadata))
             }
         };
+        let copy = self.copy(name, &address, &below)?;
+        let below = match (&copy, &address) {
+            (Some(copy), MemberAddress::Path(path)) => {
+                let on = open(name, path, Copied::options(Some(copy), OpenOptions::default()))?;
+                copy.guard(name, on)?
+            }
+            (Some(copy), _) => copy.guard(name, below)?,
+            (None, _) => below,
+        };
         let overlays = self.overlays.clone().filter(|_| address.is_lasting());
         let device = match &overlays {
             Some(overlays) => overlays
@@ -132,7 +194,62 @@ impl MemberAccess {
                 .map_err(|source| MemberError::overlaid(name, &source))?,
             None => below.clone(),
         };
-        Ok(Member { name: name.to_owned(), address, device, below, identity, part: None, overlays })
+        Ok(Member { name: name.to_owned(), address, device, below, identity, part: None, copy, overlays })
+    }
+
+    /// What is in a member that is a copy: by the map that was named for it, or by the one beside
+    /// it.
+    fn copy(
+        &self,
+        name: &str,
+        address: &MemberAddress,
+        below: &Device,
+    ) -> Result<Option<Copied>, MemberError> {
+        let named = self.maps.iter().find(|(member, _)| same_place(member, name)).map(|(_, choice)| choice);
+        let is_file = matches!(address, MemberAddress::Path(_)) && !below.is_block_device();
+        let path = match (named, address) {
+            (Some(MapChoice::Without), _) => return Ok(None),
+            (Some(MapChoice::At(_)), MemberAddress::Mem { .. } | MemberAddress::Null { .. }) => {
+                return Err(MemberError::NoCopy { name: name.to_owned() });
+            }
+            (Some(MapChoice::At(path)), _) => path.clone(),
+            (None, MemberAddress::Path(path)) if is_file => {
+                let mut beside = path.clone().into_os_string();
+                beside.push(MAP_SUFFIX);
+                let beside = PathBuf::from(beside);
+                // A link that leads nowhere is there, and cannot be read.
+                let there = beside.symlink_metadata();
+                if there.is_err_and(|error| is_absent(&error)) {
+                    return Ok(None);
+                }
+                beside
+            }
+            _ => return Ok(None),
+        };
+        let unusable = |source: CopyMapError| MemberError::of_map(name, &source);
+        let map = CopyMap::read(&path, below.size_bytes(), is_file).map_err(unusable)?;
+        let has_all = map.unread().is_empty() && map.size_bytes() == below.size_bytes();
+        let core = (!has_all).then(|| self.copies.core()).transpose();
+        let core = core.map_err(|error| {
+            let problem = Problem::new(
+                Code::BackendUnavailable,
+                format!("{name}: {error}"),
+                "a core looks at every read of a copy that lacks something",
+                "free resources of this machine",
+            );
+            MemberError::CopyMap { problem: Box::new(problem.of_member(name)) }
+        })?;
+        self.tell(map.note(name));
+        Ok(Some(Copied { map: Arc::new(map), core }))
+    }
+
+    /// Tells what was not told before.
+    fn tell(&self, note: Option<String>) {
+        let (Some(tell), Some(note)) = (&self.tell, note) else { return };
+        let mut told = self.copies.told.lock().unwrap_or_else(PoisonError::into_inner);
+        if told.insert(note.clone()) {
+            tell(&note);
+        }
     }
 
     /// Opens members to look at them, in the order given.
@@ -170,4 +287,10 @@ impl MemberAccess {
         }
         Ok((members, errors))
     }
+}
+
+/// Also: a file of so long a name cannot be there.
+fn is_absent(error: &std::io::Error) -> bool {
+    let too_long = rustix::io::Errno::NAMETOOLONG.raw_os_error();
+    error.kind() == ErrorKind::NotFound || error.raw_os_error() == Some(too_long)
 }

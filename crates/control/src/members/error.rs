@@ -6,6 +6,7 @@ use wattle_rt::{IoError, OpenError};
 use crate::overlay::OverlayError;
 use crate::problem::{Code, Problem};
 use crate::size::SizeError;
+use crate::unread::CopyMapError;
 
 /// Why a member cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -78,6 +79,32 @@ pub enum MemberError {
         /// Why.
         problem: Box<Problem>,
     },
+    /// It is a copy of a drive, and the map of the copy cannot be used.
+    #[error("{problem}")]
+    CopyMap {
+        /// Why.
+        problem: Box<Problem>,
+    },
+    /// A named map is for something that has none: a made-up drive.
+    #[error("{name}: a made-up drive is no copy and has no map")]
+    NoCopy {
+        /// The member.
+        name: String,
+    },
+    /// It is a copy of a drive, and metadata is where the drive could not be read.
+    #[error(
+        "{name}: {len_bytes} bytes at byte {offset_bytes} are not all in this copy of a drive, by its map {map}"
+    )]
+    NotCopied {
+        /// The member.
+        name: String,
+        /// Where.
+        offset_bytes: u64,
+        /// How much.
+        len_bytes: u64,
+        /// The map.
+        map: String,
+    },
     /// A read of metadata failed.
     #[error("{name}: reading {len_bytes} bytes at byte {offset_bytes}: {source}")]
     Read {
@@ -95,6 +122,10 @@ pub enum MemberError {
 impl MemberError {
     pub(super) fn overlaid(name: &str, source: &OverlayError) -> Self {
         Self::Overlay { problem: Box::new(source.problem(name)) }
+    }
+
+    pub(super) fn of_map(name: &str, source: &CopyMapError) -> Self {
+        Self::CopyMap { problem: Box::new(source.problem(name)) }
     }
 }
 
@@ -120,7 +151,16 @@ impl From<MemberError> for Problem {
                 "connect the device with the system's own client (`nbd-client`) and give its node, or copy it to a file",
             )
             .of_member(name),
-            MemberError::Remote { problem } | MemberError::Overlay { problem } => *problem,
+            MemberError::Remote { problem }
+            | MemberError::Overlay { problem }
+            | MemberError::CopyMap { problem } => *problem,
+            MemberError::NoCopy { name } => Self::new(
+                Code::Usage,
+                what,
+                "a map says what was read from a drive when it was copied",
+                format!("leave `--map {name}=…` out"),
+            )
+            .of_member(name),
             MemberError::OnlyMadeUp { name } => Self::new(
                 Code::BadMember,
                 what,
@@ -147,6 +187,17 @@ impl From<MemberError> for Problem {
                 what,
                 "another file is at this path now, or its size or superblock is another than a moment ago",
                 "find the process that is writing it, and try again",
+            )
+            .of_member(name),
+            MemberError::NotCopied { name, map, .. } => Self::new(
+                Code::ReadFailed,
+                what,
+                "without its metadata a member cannot be judged, and what was not read is not made up",
+                format!(
+                    "leave the member out if the others are enough, or try once more to read what is missing (`wattle copy --raw --retries 3` \
+                     or ddrescue, with {map}); if it is certain that it is no member of an array, --force=newest-superblock takes what else \
+                     is found on it for all that is there"
+                ),
             )
             .of_member(name),
             MemberError::Read { name, .. } => Self::new(

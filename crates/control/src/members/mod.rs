@@ -10,19 +10,22 @@
 mod access;
 mod error;
 
+use std::fmt;
+use std::ops::Range;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::{Arc, OnceLock};
 
 use wattle_format::partition::{self, PartitionTable};
-use wattle_rt::{Device, OpenError, OpenOptions};
+use wattle_rt::{CoreHandle, Device, Direct, IoError, OpenError, OpenOptions};
 
-pub use self::access::{MemberAccess, OpenRemote};
+pub use self::access::{MapChoice, MemberAccess, OpenRemote, TellNote};
 pub use self::error::MemberError;
 pub use crate::claim::Claim;
 use crate::overlay::Overlays;
 use crate::size::parse_size;
+use crate::unread::{CopyMap, guard};
 
 /// Where a member is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -120,8 +123,37 @@ pub struct Member {
     below: Device,
     identity: Identity,
     part: Option<Part>,
+    /// Of a copy, what is in it. Without that, `below` is what it is on.
+    copy: Option<Copied>,
     /// Where what is written to it is kept instead.
     overlays: Option<Arc<Overlays>>,
+}
+
+/// A copy of a drive; and the core that answers threads for it, if it lacks something.
+#[derive(Clone)]
+struct Copied {
+    map: Arc<CopyMap>,
+    core: Option<CoreHandle>,
+}
+
+impl fmt::Debug for Copied {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Copied").field("map", &self.map).finish_non_exhaustive()
+    }
+}
+
+impl Copied {
+    /// What the copy is on, without what is not in the copy.
+    fn guard(&self, name: &str, on: Device) -> Result<Device, MemberError> {
+        let Some(core) = &self.core else { return Ok(on) };
+        guard(core, &on, &self.map).map_err(|source| MemberError::of_map(name, &source))
+    }
+
+    /// How the file that it is on is opened: with gaps, reads begin and end at any byte.
+    fn options(copy: Option<&Self>, options: OpenOptions) -> OpenOptions {
+        let gaps = copy.is_some_and(|copy| copy.core.is_some());
+        OpenOptions { direct: if gaps { Direct::Never } else { options.direct }, ..options }
+    }
 }
 
 /// Which part of what.
@@ -187,6 +219,7 @@ impl Member {
             below,
             identity: Identity::Layer,
             part: None,
+            copy: None,
             overlays: None,
         }
     }
@@ -195,7 +228,16 @@ impl Member {
     #[must_use]
     pub fn made_up(name: &str, device: Device) -> Self {
         let (address, identity, below) = (MemberAddress::Model, Identity::MadeUp, device.clone());
-        Self { name: name.to_owned(), address, device, below, identity, part: None, overlays: None }
+        Self {
+            name: name.to_owned(),
+            address,
+            device,
+            below,
+            identity,
+            part: None,
+            copy: None,
+            overlays: None,
+        }
     }
 
     /// Opens the member again to use it, with a lock, and checks that it is still the same.
@@ -217,11 +259,14 @@ impl Member {
             let device = device.map_err(|_| MemberError::Changed { name: self.name.clone() })?;
             return Ok(Self { device, ..self.clone() });
         }
+        // What is written goes elsewhere.
+        let of_below = if self.overlays.is_some() { Claim::Read } else { claim };
+        if let Some(copy) = &self.copy {
+            let usable = copy.map.check_use(of_below == Claim::Write);
+            usable.map_err(|source| MemberError::of_map(&self.name, &source))?;
+        }
         let below = match &self.address {
-            // What is written goes elsewhere.
-            MemberAddress::Path(path) => {
-                self.open_again(path, if self.overlays.is_some() { Claim::Read } else { claim })?
-            }
+            MemberAddress::Path(path) => self.open_again(path, of_below)?,
             _ => self.below.clone(),
         };
         if let Some(overlays) = &self.overlays {
@@ -237,12 +282,13 @@ impl Member {
     }
 
     fn open_again(&self, path: &PathBuf, claim: Claim) -> Result<Device, MemberError> {
-        let device = open(&self.name, path, claim.options())?;
+        let device = open(&self.name, path, Copied::options(self.copy.as_ref(), claim.options()))?;
         let metadata = std::fs::metadata(path).map_err(|_| open_error(&self.name, OpenError::NotFound))?;
-        if identity_of(&metadata) != self.identity || device.size_bytes() != self.below.size_bytes() {
+        let size_bytes = self.copy.as_ref().map_or(self.below.size_bytes(), |copy| copy.map.file_bytes());
+        if identity_of(&metadata) != self.identity || device.size_bytes() != size_bytes {
             return Err(MemberError::Changed { name: self.name.clone() });
         }
-        Ok(device)
+        self.copy.as_ref().map_or(Ok(device.clone()), |copy| copy.guard(&self.name, device))
     }
 
     /// Whole sectors of the member.
@@ -258,14 +304,36 @@ impl Member {
     /// [`MemberError::Read`].
     pub fn read(&self, offset_bytes: u64, len_bytes: usize) -> Result<Vec<u8>, MemberError> {
         let mut bytes = vec![0; len_bytes];
-        let len = len_bytes as u64;
-        self.device.read_blocking(offset_bytes, &mut bytes).map_err(|source| MemberError::Read {
-            name: self.name.clone(),
-            offset_bytes,
-            len_bytes: len,
-            source,
-        })?;
-        Ok(bytes)
+        let (name, len_bytes) = (self.name.clone(), len_bytes as u64);
+        match self.device.read_blocking(offset_bytes, &mut bytes) {
+            Ok(()) => Ok(bytes),
+            Err(IoError::NOT_COPIED) => {
+                let map = self.copy_map().map_or(String::new(), |map| map.path().display().to_string());
+                Err(MemberError::NotCopied { name, offset_bytes, len_bytes, map })
+            }
+            Err(source) => Err(MemberError::Read { name, offset_bytes, len_bytes, source }),
+        }
+    }
+
+    /// Of a copy of a drive its map, or that of the drive it is a part of.
+    #[must_use]
+    pub fn copy_map(&self) -> Option<&CopyMap> {
+        match &self.part {
+            Some(part) => part.whole.member.copy_map(),
+            None => self.copy.as_ref().map(|copy| &*copy.map),
+        }
+    }
+
+    /// What of a copy was not read: parts of it in bytes from its own start.
+    #[must_use]
+    pub fn unread(&self) -> Vec<Range<u64>> {
+        let all = self.copy_map().map_or(&[][..], CopyMap::unread);
+        let (start, end) = match &self.part {
+            Some(part) => (part.start_bytes, part.start_bytes + part.len_bytes),
+            None => (0, u64::MAX),
+        };
+        let within = all.iter().map(|run| run.start.max(start)..run.end.min(end));
+        within.filter(|run| !run.is_empty()).map(|run| run.start - start..run.end - start).collect()
     }
 
     /// Whether it is a drive in memory or none at all, which nothing else can have written before.

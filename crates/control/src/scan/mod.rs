@@ -28,6 +28,10 @@ use crate::problem::{Check, Code, Forced, Problem};
 
 pub use claim::claim;
 
+/// Labels of physical volumes and the starts of partition tables, with blocks of up to 4 KiB, are
+/// before this byte.
+const LABELS_BYTES: u64 = 8192;
+
 /// Everything known of the members given, and of their partitions.
 #[derive(Debug, Default)]
 pub struct Scan {
@@ -131,7 +135,19 @@ impl MemberScan {
     /// Whether nothing can be told of it: no superblock was found, and some place could not be
     /// read.
     fn is_unread(&self) -> bool {
-        self.superblocks.is_empty() && self.damaged.is_empty() && !self.unreadable.is_empty()
+        self.superblocks.is_empty()
+            && self.damaged.is_empty()
+            && !self.unreadable.is_empty()
+            && !self.is_plain_file_system()
+    }
+
+    /// Whether a copy holds a file system and nothing else can be where it was not read: every
+    /// place of a superblock was, and so was the start, where labels and partition tables are.
+    fn is_plain_file_system(&self) -> bool {
+        self.unread_places == 0
+            && self.has_file_system()
+            && self.member.copy_map().is_some()
+            && self.member.unread().iter().all(|run| run.start >= LABELS_BYTES)
     }
 
     /// Whether any superblock on it, valid or not, names this array.
@@ -234,12 +250,15 @@ fn describe(assembly: &Assembly) -> String {
 ///
 /// # Errors
 /// Only if nothing can be told of a member because it cannot be read where its metadata may be;
-/// everything else is found in the result.
+/// everything else is found in the result. [`Check::NewestSuperblock`] overrides it.
 pub fn scan(members: Vec<Member>, policy: impl Into<Policy>) -> Result<Scan, MemberError> {
+    let policy = policy.into();
     let found = scan_each(members, policy);
     match found.members.find(MemberScan::is_unread) {
-        Some(member) => Err(found.members[member].unreadable[0].clone()),
-        None => Ok(found),
+        Some(member) if !policy.forced.has(Check::NewestSuperblock) => {
+            Err(found.members[member].unreadable[0].clone())
+        }
+        _ => Ok(found),
     }
 }
 
@@ -469,7 +488,15 @@ fn look_at(member: Member, origin: MemberOrigin, forced: Forced) -> MemberScan {
         }
     }
     if found.is_unread() && found.problem.is_none() {
-        found.problem = found.unreadable.first().cloned().map(Problem::from);
+        // A superblock may be where it cannot be read, and then what is recognised is the content
+        // of an array.
+        let recognised = found.physical.is_some() || !found.signatures.is_empty();
+        let error = found.unreadable.first().cloned().map(Problem::from);
+        found.problem = match recognised {
+            true if forced.has(Check::NewestSuperblock) => None,
+            true => error.map(|error| error.forced_by(Check::NewestSuperblock)),
+            false => error,
+        };
     }
     found
 }

@@ -286,8 +286,12 @@ impl Members {
     }
 
     /// Decides what a read error means: the member is gone (`true`), or only these sectors could
-    /// not be read. Bad sectors alone never cost a member that nothing can replace.
+    /// not be read. Bad sectors alone never cost a member that nothing can replace. What is not in
+    /// a copy was known before, and says nothing of the drive that the copy is on.
     pub fn judge_read_error(&self, member: MemberIx, error: IoError) -> bool {
+        if error == IoError::NOT_COPIED {
+            return false;
+        }
         let load = self.load(member);
         load.read_errors.update(|errors| errors + 1);
         if error.kind() != IoErrorKind::Medium {

@@ -33,11 +33,17 @@ pub enum IoErrorKind {
 /// Our own number for "the device ended early"; outside the range of errnos (1 to 4095).
 const END_OF_DEVICE: i32 = 0x10000;
 
+/// Our own number for "the map of this copy says that it was not read".
+const NOT_COPIED: i32 = 0x10001;
+
 impl IoError {
     /// The device ended before the transfer did.
     pub const END_OF_DEVICE: IoError = IoError { errno: END_OF_DEVICE };
     /// The medium failed (`EIO`).
     pub const MEDIUM: IoError = IoError { errno: libc::EIO };
+    /// The device is a copy of a drive, and these blocks did not get into the copy. A medium error
+    /// of the drive that was copied; it says nothing of the state of this one.
+    pub const NOT_COPIED: IoError = IoError { errno: NOT_COPIED };
     /// The device is gone (`ENODEV`).
     pub const GONE: IoError = IoError { errno: libc::ENODEV };
     /// The device is full, or the write lies beyond its end (`ENOSPC`).
@@ -54,19 +60,26 @@ impl IoError {
         IoError { errno }
     }
 
-    /// The errno, for instance to hand to an NBD client; `EIO` for [`IoErrorKind::EndOfDevice`],
-    /// which has none.
+    /// The errno, for instance to hand to an NBD client; `EIO` for [`IoErrorKind::EndOfDevice`] and
+    /// [`IoError::NOT_COPIED`], which have none.
     pub const fn errno(self) -> i32 {
-        if self.errno == END_OF_DEVICE { libc::EIO } else { self.errno }
+        match self.errno {
+            END_OF_DEVICE | NOT_COPIED => libc::EIO,
+            errno => errno,
+        }
     }
 
     /// The class a caller decides on.
     pub const fn kind(self) -> IoErrorKind {
         match self.errno {
             END_OF_DEVICE => IoErrorKind::EndOfDevice,
-            libc::EIO | libc::EILSEQ | libc::ENODATA | libc::EREMOTEIO | libc::EUCLEAN | libc::EBADMSG => {
-                IoErrorKind::Medium
-            }
+            libc::EIO
+            | libc::EILSEQ
+            | libc::ENODATA
+            | libc::EREMOTEIO
+            | libc::EUCLEAN
+            | libc::EBADMSG
+            | NOT_COPIED => IoErrorKind::Medium,
             libc::ENODEV | libc::ENXIO | libc::ENOLINK | libc::ESHUTDOWN | libc::EBADF | libc::ENOMEDIUM => {
                 IoErrorKind::Gone
             }
@@ -130,6 +143,9 @@ impl fmt::Display for IoError {
         if self.errno == END_OF_DEVICE {
             return f.write_str("the device ended early");
         }
+        if self.errno == NOT_COPIED {
+            return f.write_str("not read from the drive when it was copied, by the map of the copy");
+        }
         let text = std::io::Error::from_raw_os_error(self.errno).to_string();
         let text = text.split(" (os error").next().unwrap_or(&text);
         match NAMES.iter().find(|(errno, _)| *errno == self.errno) {
@@ -155,6 +171,13 @@ mod tests {
     fn an_operator_reads_the_name_and_the_text() {
         assert_eq!(IoError::MEDIUM.to_string(), "Input/output error (EIO)");
         assert_eq!(IoError::from_errno(libc::EXDEV).to_string(), "Invalid cross-device link (errno 18)");
+    }
+
+    #[test]
+    fn what_was_not_copied_is_a_bad_sector() {
+        assert_eq!(IoError::NOT_COPIED.kind(), IoErrorKind::Medium);
+        assert_eq!(IoError::NOT_COPIED.errno(), libc::EIO);
+        assert_ne!(IoError::NOT_COPIED, IoError::MEDIUM);
     }
 
     #[test]

@@ -49,6 +49,7 @@ struct Area {
 /// # Errors
 /// There is no such volume, the copy must not go there, or not everything could be copied.
 pub fn run(access: &MemberAccess, args: &CopyArgs, screen: Screen) -> Result<(), Problem> {
+    target::check_maps(args)?;
     if args.raw { drive(access, args, screen) } else { volume(access, args, screen) }
 }
 

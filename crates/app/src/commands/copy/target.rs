@@ -4,6 +4,7 @@
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read, Write};
 use std::ops::Range;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use wattle_control::{Code, Problem};
 use wattle_format::rescue_map::{Phase, RescueMap, Status};
 use wattle_rt::{BufMut, Core, Device, Direct, Lock, OpenError, OpenOptions};
 
-use crate::cli::CopyArgs;
+use crate::cli::{CopyArgs, choice};
 
 /// The largest map that is read: millions of areas.
 const MAP_BYTES_MAX: u64 = 256 << 20;
@@ -47,7 +48,8 @@ impl MapFile {
             name.push(".map");
             PathBuf::from(name)
         };
-        Self(args.map.clone().unwrap_or_else(beside))
+        let own = args.maps.iter().rfind(|map| choice(&args.members, map).is_none());
+        Self(own.map_or_else(beside, PathBuf::from))
     }
 
     pub fn path(&self) -> &Path {
@@ -92,6 +94,27 @@ impl MapFile {
             )
         })
     }
+}
+
+/// Refuses maps of which it cannot be told what they are of.
+///
+/// # Errors
+/// The copy has two, or one is named for what is no member.
+pub fn check_maps(args: &CopyArgs) -> Result<(), Problem> {
+    let of_copy: Vec<_> = args.maps.iter().filter(|map| choice(&args.members, map).is_none()).collect();
+    let is_path = |map: &[u8]| map.starts_with(b"/") || map.starts_with(b"./") || map.starts_with(b"../");
+    let for_none = of_copy.iter().find(|map| map.as_bytes().contains(&b'=') && !is_path(map.as_bytes()));
+    let (what, why) = match (for_none, &of_copy[..]) {
+        (Some(map), _) => (map, "what stands before the = is none of the members given"),
+        (None, [_, second, ..]) => (second, "the copy has one map, and another one is named for it"),
+        _ => return Ok(()),
+    };
+    Err(Problem::new(
+        Code::Usage,
+        format!("--map {}", what.display()),
+        why,
+        "write MEMBER=FILE for the map of a member as it is given; the map of the copy is --map FILE (./FILE if there is a = in it)",
+    ))
 }
 
 /// Refuses what must never be written to: members, directories, devices.

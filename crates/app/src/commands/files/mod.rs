@@ -11,6 +11,7 @@ mod place;
 mod reader;
 
 use std::ffi::OsStr;
+use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use wattle_control::members::MemberAccess;
 
@@ -24,6 +25,12 @@ use crate::volumes;
 
 /// Reads come one after the other.
 const CORES_MAX: usize = 1;
+
+/// The smallest part of a file that is told to be unreadable.
+const BLOCK_BYTES: u64 = 4096;
+
+/// Most of these that are looked at to tell how long a part is: 16 MiB.
+const UNREADABLE_BLOCKS_MAX: u64 = 4096;
 
 /// A file system that was opened, on its volume.
 pub struct Opened {
@@ -76,6 +83,38 @@ impl Opened {
             .map_err(|error| self.unreadable(path.as_bytes(), &error))
     }
 
+    /// The first part of a file that cannot be read, at `from` or behind it: whole blocks, and no
+    /// more of them than are looked at in a moment. `None` if all of it can be read by now.
+    fn first_unreadable(&self, file: FsNode, from: u64, size_bytes: u64) -> Option<Range<u64>> {
+        let reads = |range: Range<u64>| self.fs.read(file, range, &mut |_, _| Ok(())).is_ok();
+        let (mut start, mut window) = (from / BLOCK_BYTES * BLOCK_BYTES, BLOCK_BYTES);
+        while start < size_bytes && reads(start..start + window) {
+            (start, window) = (start + window, window * 2);
+        }
+        if start >= size_bytes {
+            return None;
+        }
+        // It is somewhere in the window.
+        while window > BLOCK_BYTES {
+            window /= 2;
+            if reads(start..start + window) {
+                start += window;
+            }
+        }
+        let blocks = (1..UNREADABLE_BLOCKS_MAX).map(|block| start + block * BLOCK_BYTES);
+        let mut further = blocks.take_while(|&at| at < size_bytes && !reads(at..at + BLOCK_BYTES));
+        let last = further.by_ref().last().unwrap_or(start);
+        Some(start..(last + BLOCK_BYTES).min(size_bytes))
+    }
+
+    /// Why a file cannot be read, with the place in it.
+    fn unreadable_part(&self, file: FsNode, from: u64, size_bytes: u64, error: &Error) -> String {
+        match self.first_unreadable(file, from, size_bytes) {
+            Some(part) => format!("bytes {} to {} of it: {error}", part.start, part.end - 1),
+            None => error.to_string(),
+        }
+    }
+
     /// Ends a command that did all it could: what it showed is perhaps not what a mount would show.
     fn check_as_mounted(&self, showed: &str) -> Result<(), Problem> {
         let notes = self.fs.not_as_mounted();
@@ -93,7 +132,12 @@ impl Opened {
 
     /// The problem of a path that cannot be read.
     fn unreadable(&self, path: &[u8], error: &Error) -> Problem {
-        let what = printable(&format!("{}: {}: {error}", self.volume, shown(path)));
+        self.unreadable_as(path, error, &error.to_string())
+    }
+
+    /// The same with the reason in other words.
+    fn unreadable_as(&self, path: &[u8], error: &Error, reason: &str) -> Problem {
+        let what = printable(&format!("{}: {}: {reason}", self.volume, shown(path)));
         match error {
             Error::NoSuchEntry | Error::NotADirectory | Error::TooManyLinks => Problem::new(
                 Code::NoSuchFile,

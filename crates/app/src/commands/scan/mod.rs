@@ -7,7 +7,7 @@ use serde::Serialize;
 use wattle_control::MemberId;
 use wattle_control::compat::{Compatibility, compatibility};
 use wattle_control::lvm::GroupScan;
-use wattle_control::members::MemberAccess;
+use wattle_control::members::{Member, MemberAccess};
 use wattle_control::scan::MemberOrigin;
 use wattle_control::stack::Purpose;
 use wattle_control::{Access, ArrayScan, Assembly, Code, MemberScan, Problem, Scan, Slot, Stack, SyncState};
@@ -106,10 +106,26 @@ struct MemberReport {
     /// What else is on it.
     signatures: Vec<String>,
     note: Option<String>,
+    /// Of a copy of a drive, what is in it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    copy: Option<CopyReport>,
     problem: Option<ErrorReport>,
     /// The tree shows what is on it.
     #[serde(skip)]
     in_tree: bool,
+}
+
+/// A copy of a drive, by its map.
+#[derive(Serialize)]
+struct CopyReport {
+    map: String,
+    /// Whether the copy was made to its end, whatever could not be read.
+    finished: bool,
+    /// The size of the drive; of a partition, its own.
+    size_bytes: u64,
+    /// What was not read from the drive.
+    unread_bytes: u64,
+    unread_places: usize,
 }
 
 /// # Errors
@@ -274,11 +290,23 @@ fn member_report(scan: &Scan, ix: MemberId) -> MemberReport {
         array: member.facts.as_ref().map(|facts| facts.superblock.set_uuid.to_string()),
         signatures: member.signatures.iter().map(ToString::to_string).collect(),
         note: member.note.clone(),
+        copy: copy_report(&member.member),
         problem: member.problem.as_ref().map(ErrorReport::from),
         in_tree: member.table.is_some()
             || member.physical.is_some()
             || matches!(member.origin, MemberOrigin::Partition { .. }),
     }
+}
+
+fn copy_report(member: &Member) -> Option<CopyReport> {
+    let (map, unread) = (member.copy_map()?, member.unread());
+    Some(CopyReport {
+        map: map.path().display().to_string(),
+        finished: map.is_finished(),
+        size_bytes: member.device.size_bytes(),
+        unread_bytes: unread.iter().map(|run| run.end - run.start).sum(),
+        unread_places: unread.len(),
+    })
 }
 
 /// A member of which nothing but its problem is known.
@@ -289,6 +317,7 @@ fn unopened_report(problem: &Problem) -> MemberReport {
         array: None,
         signatures: Vec::new(),
         note: None,
+        copy: None,
         problem: Some(problem.into()),
         in_tree: false,
     }
@@ -319,7 +348,24 @@ fn render(report: &Report, screen: Screen) -> String {
     if !strangers.is_empty() {
         parts.push(strangers.concat());
     }
+    let copies = report.members.iter().filter_map(|member| render_copy(member, screen)).collect::<String>();
+    parts.extend((!copies.is_empty()).then_some(copies));
     parts.join("\n")
+}
+
+fn render_copy(member: &MemberReport, screen: Screen) -> Option<String> {
+    let Screen { units, style, .. } = screen;
+    let copy = member.copy.as_ref()?;
+    let unread = match copy.unread_places {
+        0 => "everything".to_owned(),
+        places => {
+            let (unread, size) = (units.show(copy.unread_bytes), units.show(copy.size_bytes));
+            style.yellow(&format!("all but {unread} of {size} (places: {places})"))
+        }
+    };
+    let state = if copy.finished { "" } else { "; the copy was not finished" };
+    let (name, map) = (style.bold(&printable(&member.member)), printable(&copy.map));
+    Some(format!("{name}  a copy: {unread} was read from the drive, by {map}{state}\n"))
 }
 
 fn render_array(array: &ArrayReport, screen: Screen) -> String {

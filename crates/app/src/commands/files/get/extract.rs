@@ -279,13 +279,14 @@ impl<'a> Extraction<'a> {
     ) -> Result<Option<String>, Stop> {
         file.set_len(metadata.size_bytes)?;
         let mut sum = self.checksums.is_some().then(Sum::new);
-        let mut failed = None;
+        let (mut at, mut failed) = (0, None);
         let progress = &self.progress;
         let read = self.opened.fs.read(node, 0..u64::MAX, &mut |offset, bytes| {
             if let Some(sum) = &mut sum {
                 sum.data(offset, bytes);
             }
             progress.inc(bytes.len() as u64);
+            at = offset + bytes.len() as u64;
             file.write_all_at(bytes, offset).map_err(|error| {
                 failed = Some(error);
                 Error::Stopped
@@ -294,7 +295,7 @@ impl<'a> Extraction<'a> {
         if let Some(error) = failed {
             return Err(error.into());
         }
-        read?;
+        read.map_err(|error| Stop::This(self.opened.unreadable_part(node, at, metadata.size_bytes, &error)))?;
         Ok(sum.map(|sum| sum.finish(metadata.size_bytes)))
     }
 

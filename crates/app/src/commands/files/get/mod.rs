@@ -78,7 +78,9 @@ fn to_stdout(opened: &Opened, file: FsNode, path: &OsStr) -> Result<(), Problem>
     let written = match failed {
         Some(error) => Err(error),
         None => {
-            read.map_err(|error| unreadable(&error))?;
+            read.map_err(|error| {
+                opened.unreadable_as(path.as_bytes(), &error, &opened.unreadable_part(file, at, size, &error))
+            })?;
             zeros(&mut stdout, size.saturating_sub(at)).and_then(|()| stdout.flush())
         }
     };

@@ -78,6 +78,11 @@ impl Outcome {
         self.losses.is_empty()
     }
 
+    /// Whether nothing follows: no write failed, and none mended what was listed as bad.
+    pub fn is_plain(&self) -> bool {
+        self.losses.is_empty() && self.mended.is_empty()
+    }
+
     /// The answer to a write that redundancy cannot make up for.
     pub fn error(&self) -> VolumeError {
         let no_space = self.losses.iter().any(|loss| loss.error.kind() == IoErrorKind::NoSpace);

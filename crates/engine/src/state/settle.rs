@@ -27,7 +27,10 @@ impl StateShard {
         if !outcome.is_whole() && self.fixed.geometry.redundancy() == 0 {
             return Err(outcome.error());
         }
-        self.settle(outcome, WriteCost::Member, NoRoom::Fails).await?;
+        if !outcome.is_plain() {
+            // Boxed: it is rare, and has more to remember than all the rest of a write.
+            Box::pin(self.settle(outcome, WriteCost::Member, NoRoom::Fails)).await?;
+        }
         self.recorded(health.epoch).await
     }
 

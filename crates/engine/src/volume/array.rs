@@ -380,6 +380,7 @@ impl ArrayVolume {
     }
 
     /// Writes whole blocks. The caller holds a pass.
+    // As with reads, what most writes do not come to is boxed.
     pub(super) async fn write_aligned(
         &self,
         offset: u64,
@@ -390,25 +391,21 @@ impl ArrayVolume {
         match self.geometry().kind() {
             LevelKind::Striped => plain::write(&self.shard, lba, buf, durability).await,
             LevelKind::Mirrored => {
-                let pieces: Vec<_> = mirror::pieces(&self.shard, lba, sectors(buf.len())).collect();
+                let len = sectors(buf.len());
+                if mirror::pieces(&self.shard, lba, len).next().is_some_and(|(_, first)| first == len) {
+                    return self.write_copies(lba, buf, durability).await;
+                }
                 let mut rest = buf;
-                let cut = pieces.into_iter().map(|(at, len)| {
+                let cut = mirror::pieces(&self.shard, lba, len).map(|(at, len)| {
                     let part = rest.slice(..mirror::bytes(len));
                     rest = rest.slice(mirror::bytes(len)..);
                     (at, part)
                 });
-                self.join(cut.collect(), move |volume, (at, part): (Sector, Buf)| async move {
-                    let leased = mirror::lease(&volume.shard, at, sectors(part.len()));
-                    if leased.is_some() {
-                        return mirror::write(&volume.shard, leased, at, part, durability).await;
-                    }
-                    volume
-                        .at(mirror::owner(&volume.shard, at), move |shard| async move {
-                            mirror::write(&shard, None, at, part, durability).await
-                        })
-                        .await
-                })
-                .await
+                let pieces = cut.collect();
+                let write = self.join(pieces, move |volume, (at, part): (Sector, Buf)| async move {
+                    volume.write_copies(at, part, durability).await
+                });
+                Box::pin(write).await
             }
             LevelKind::Parity => {
                 let mut rest = buf;
@@ -422,12 +419,24 @@ impl ArrayVolume {
                         WritePiece { start, buf: part, durability, company: 0, again: false },
                     ));
                 }
-                self.join(pieces, |volume, (stripe, piece)| async move {
+                let write = self.join(pieces, |volume, (stripe, piece)| async move {
                     queue::write(&volume.shard, stripe, piece, None).await
-                })
-                .await
+                });
+                Box::pin(write).await
             }
         }
+    }
+
+    /// Writes one piece to every copy: here where this core owns it or has it leased, else there.
+    async fn write_copies(&self, at: Sector, part: Buf, durability: Durability) -> Result<(), VolumeError> {
+        let leased = mirror::lease(&self.shard, at, sectors(part.len()));
+        let owner = mirror::owner(&self.shard, at);
+        if leased.is_some() || owner == self.shard.core.index() {
+            return mirror::write(&self.shard, leased, at, part, durability).await;
+        }
+        let there = self
+            .at(owner, move |shard| async move { mirror::write(&shard, None, at, part, durability).await });
+        Box::pin(there).await
     }
 
     /// Cuts a range at stripe boundaries: stripe, first array sector, length.

@@ -11,6 +11,7 @@ use crate::base::system::SignalMask;
 use crate::base::time::{Instant, WallTime};
 use crate::device::Device;
 use crate::executor::Inner;
+use crate::executor::deliver::deliver;
 use crate::executor::handle::CoreHandle;
 use crate::executor::shared::{CoreShared, Message};
 use crate::executor::sync::{OneshotReceiver, oneshot};
@@ -287,7 +288,7 @@ impl Core {
         F: Future + 'static,
     {
         let (sender, receiver) = oneshot();
-        let task = async move { drop(sender.send(future.await)) };
+        let task = deliver(future, move |output| drop(sender.send(output)));
         self.inner.spawn(Box::pin(task), Location::caller());
         JoinHandle { receiver }
     }
@@ -377,7 +378,7 @@ impl Core {
         let spawned = Location::caller();
         let job = move |core: Core| {
             let future = f(core.clone());
-            core.inner.spawn(Box::pin(async move { reply.put(future.await) }), spawned);
+            core.inner.spawn(Box::pin(deliver(future, move |output| reply.put(output))), spawned);
         };
         self.inner.post_job(to, Box::new(job));
         Call::There(answer)

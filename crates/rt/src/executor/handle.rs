@@ -6,6 +6,7 @@ use std::sync::{Arc, mpsc};
 
 use crate::base::error::IoError;
 use crate::executor::core::{Answer, Core};
+use crate::executor::deliver::deliver;
 use crate::executor::shared::CoreShared;
 
 /// A core that any thread and any other core may ask.
@@ -47,6 +48,7 @@ impl CoreHandle {
     ///
     /// # Errors
     /// The runtime there has ended, or this thread is a core of it and would wait for itself.
+    #[track_caller]
     pub fn call_blocking<T, F, Fut>(&self, f: F) -> Result<T, IoError>
     where
         F: FnOnce(Core) -> Fut + Send + 'static,
@@ -56,12 +58,13 @@ impl CoreHandle {
         if crate::executor::is_core_of_runtime(&self.0) {
             return Err(IoError::UNSUPPORTED);
         }
+        let spawned = Location::caller();
         let (answer, answered) = mpsc::sync_channel(1);
         self.0.send(Box::new(move |core: Core| {
             let work = f(core.clone());
             // No caller waits for the task, and the one that asked may be gone: both are as good as
             // an answer.
-            drop(core.spawn(async move { drop(answer.send(work.await)) }));
+            core.spawn_at(deliver(work, move |output| drop(answer.send(output))), spawned);
         }));
         answered.recv().map_err(|_| IoError::from_errno(libc::ESHUTDOWN))
     }
@@ -76,7 +79,7 @@ impl CoreHandle {
         let asked = Asked(Some(answer.clone()));
         self.0.send(Box::new(move |core: Core| {
             let work = f(core.clone());
-            core.spawn_at(async move { asked.put(work.await) }, spawned);
+            core.spawn_at(deliver(work, move |output| asked.put(output)), spawned);
         }));
         answer
     }

@@ -12,6 +12,7 @@
 //! goes on. Nor do tasks that are ready all the time keep others from beginning.
 
 pub(crate) mod core;
+mod deliver;
 pub(crate) mod handle;
 mod ops;
 pub(crate) mod process;

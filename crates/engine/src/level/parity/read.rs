@@ -47,7 +47,7 @@ impl Work<'_> {
                 match self.fetch(rows, |row| plans[row].fetch, FetchFrom::Members, &unread).await {
                     Ok(fetched) => fetched,
                     Err(lost) => {
-                        self.lose(lost, &mut unread).await?;
+                        Box::pin(self.lose(lost, &mut unread)).await?;
                         continue;
                     }
                 };
@@ -68,7 +68,8 @@ impl Work<'_> {
             if unread.has_bad() && !self.shard.fixed.read_only && !health.broken {
                 let mut repairs = self.repairs(rows, &unread, fetched);
                 let outcome = self.store(&health, rows, &mut repairs, Seats::Slot, Durability::Cached).await;
-                let _ = self.shard.state.settle(outcome, WriteCost::Sectors, NoRoom::Fails).await;
+                let settled = self.shard.state.settle(outcome, WriteCost::Sectors, NoRoom::Fails);
+                let _ = Box::pin(settled).await;
             }
             return Ok(());
         }

@@ -89,7 +89,8 @@ impl Work<'_> {
                 let late = unread.is_late(*block, &span);
                 let patience = if late { Patience::ToTheEnd } else { Patience::Deadline };
                 let start = self.sector(&rows[run.start]);
-                let undelivered = read_by_block(&self.shard.members, member, start, &mut buf, patience).await;
+                let by_block = read_by_block(&self.shard.members, member, start, &mut buf, patience);
+                let undelivered = Box::pin(by_block).await;
                 if undelivered.gone {
                     lost.members.insert(member);
                 } else {

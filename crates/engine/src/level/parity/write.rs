@@ -83,7 +83,7 @@ impl Work<'_> {
             let mut fetched = match self.fetch(rows, wanted, FetchFrom::CacheOrMembers, &unread).await {
                 Ok(fetched) => fetched,
                 Err(lost) => {
-                    self.lose(lost, &mut unread).await?;
+                    Box::pin(self.lose(lost, &mut unread)).await?;
                     continue;
                 }
             };

@@ -7,7 +7,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use wattle_rt::{BufMut, Core, CoreIx};
+use wattle_rt::{BufMut, Core, CoreIx, JoinHandle};
 
 use crate::board::Board;
 use crate::job::{Ask, Job};
@@ -27,13 +27,7 @@ impl Load {
         observe: impl AsyncFn() -> T,
     ) -> Result<Counted<T>, LoadError> {
         let board = Arc::new(Board::new(self.numjobs));
-        let mut jobs = Vec::new();
-        for number in 0..self.numjobs {
-            let job = Job::new(self, number, self.reach(number, target.size_bytes())?);
-            let (board, target) = (board.clone(), target.clone());
-            let to = CoreIx(number % core.cores());
-            jobs.push(core.spawn(core.call(to, move |core| run_job(core, job, target, board))));
-        }
+        let jobs = target.start(self, core, &board)?;
         let ramped = self.ramp.run(core, &board).await;
         let runtime = match (self.runtime, ramped.window) {
             (Some(runtime), _) => runtime,
@@ -51,6 +45,28 @@ impl Load {
         }
         Ok(Counted { runtime, ramped, counts, before, after })
     }
+}
+
+/// A job that runs: what it counted, in the end.
+pub type RunningJob = JoinHandle<Result<RequestCounts, LoadError>>;
+
+/// Starts the jobs of a load. See [`LoadTarget::start`].
+///
+/// # Errors
+/// The target is too small for it.
+pub fn start_jobs(
+    load: &Load,
+    core: &Core,
+    target: &impl LoadTarget,
+    board: &Arc<Board>,
+) -> Result<Vec<RunningJob>, LoadError> {
+    let start = |number: usize| {
+        let job = Job::new(load, number, load.reach(number, target.size_bytes())?);
+        let (board, target) = (board.clone(), target.clone());
+        let to = CoreIx(number % core.cores());
+        Ok(core.spawn(core.call(to, move |core| run_job(core, job, target, board))))
+    };
+    (0..load.numjobs).map(start).collect()
 }
 
 /// A job on its core, with what its clients share.

@@ -26,6 +26,8 @@ mod study;
 mod target;
 mod yardstick;
 
+pub use board::Board;
+pub use clients::{RunningJob, start_jobs};
 pub use guard::{REGION, SWEEP, with_intent, with_log, with_used_intent};
 pub use histogram::Histogram;
 pub use load::{Counted, Load, LoadError, ParseRwError, RequestCounts, Rw};

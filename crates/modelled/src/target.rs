@@ -1,7 +1,13 @@
 //! What a load goes to.
 
+use std::sync::Arc;
+
 use wattle_engine::{Volume, VolumeError, VolumeRef};
 use wattle_rt::{Buf, BufMut, Core, Durability};
+
+use crate::board::Board;
+use crate::clients::{RunningJob, start_jobs};
+use crate::load::{Load, LoadError};
 
 /// Something that holds bytes and can be opened on each core: a volume of this process, or one that
 /// another process serves.
@@ -14,6 +20,13 @@ pub trait LoadTarget: Clone + Send + 'static {
 
     /// Opens it on this core.
     fn open(&self, core: &Core) -> impl Future<Output = Result<Self::Opened, VolumeError>>;
+
+    /// Starts the jobs of a load, by [`start_jobs`]: named here so that the clients' loop is compiled with
+    /// the target, once, and not with each program that runs loads.
+    ///
+    /// # Errors
+    /// It is too small for the load.
+    fn start(&self, load: &Load, core: &Core, board: &Arc<Board>) -> Result<Vec<RunningJob>, LoadError>;
 }
 
 /// What clients ask for.
@@ -37,6 +50,10 @@ impl LoadTarget for VolumeRef {
 
     async fn open(&self, core: &Core) -> Result<Volume, VolumeError> {
         self.open(core)
+    }
+
+    fn start(&self, load: &Load, core: &Core, board: &Arc<Board>) -> Result<Vec<RunningJob>, LoadError> {
+        start_jobs(load, core, self, board)
     }
 }
 

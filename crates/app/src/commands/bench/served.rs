@@ -1,13 +1,17 @@
 //! Benchmarks of an array that another process serves, over its NBD export as any client: what the
 //! server, the socket and the array come to together. Each job has a connection of its own.
 
+use std::sync::Arc;
+
 use wattle_control::{Code, Problem};
 use wattle_engine::CounterTotals;
 use wattle_engine::VolumeError;
 use wattle_export::NbdAddress;
 use wattle_export::nbd::limits::REQUEST_BYTES_MAX;
 use wattle_export::nbd::{Client, ClientError};
-use wattle_modelled::{Load, LoadTarget as Goal, Requests, Yardstick};
+use wattle_modelled::{
+    Board, Load, LoadError, LoadTarget as Goal, Requests, RunningJob, Yardstick, start_jobs,
+};
 use wattle_rt::{Buf, BufMut, Core};
 use wattle_server::exports::parse_uri;
 use wattle_server::protocol::report::{self, Counters};
@@ -90,6 +94,10 @@ impl Goal for ServedVolume {
 
     async fn open(&self, core: &Core) -> Result<Connection, VolumeError> {
         Client::connect(core, &self.address, &self.export).await.map(Connection).map_err(read_error)
+    }
+
+    fn start(&self, load: &Load, core: &Core, board: &Arc<Board>) -> Result<Vec<RunningJob>, LoadError> {
+        start_jobs(load, core, self, board)
     }
 }
 

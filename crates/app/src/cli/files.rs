@@ -63,6 +63,7 @@ pub struct LsArgs {
 Examples:
   wattle get disk*.img --path /home/anna --to rescued
   wattle get disk*.img --to rescued --checksums rescued.sha256
+  wattle get disk*.img --to rescued --resume    goes on after the disk was full
   wattle get disk*.img --path /etc/fstab --to -")]
 pub struct GetArgs {
     #[command(flatten)]
@@ -77,7 +78,14 @@ pub struct GetArgs {
     /// Write the SHA-256 of every file that came out here, for `sha256sum -c` in DIR.
     #[arg(long, value_name = "FILE")]
     pub checksums: Option<OsString>,
-    /// Replace files that are there already.
+    /// Go on where it stopped: what is there already and is the same stays, told by size and time,
+    /// or by content with --checksums.
+    #[arg(long)]
+    pub resume: bool,
+    /// Keep what can be read of a damaged file as NAME.partial, with zeros for the rest.
+    #[arg(long)]
+    pub partial: bool,
+    /// Replace files that are there already, each once what replaces it is whole.
     #[arg(long)]
     pub overwrite: bool,
     #[command(flatten)]

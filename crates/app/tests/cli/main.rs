@@ -21,6 +21,7 @@ mod degraded_lv;
 mod files;
 mod fuse;
 mod geometry;
+mod get_again;
 mod group_changes;
 mod growing;
 mod harness;

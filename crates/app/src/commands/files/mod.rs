@@ -205,11 +205,37 @@ struct Failure {
     #[serde(skip_serializing_if = "Option::is_none")]
     path_hex: Option<String>,
     reason: String,
+    /// What came out of it all the same.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    partial: Option<PartialFile>,
+}
+
+/// In JSON, a file that came out in part.
+#[derive(Debug, Serialize)]
+struct PartialFile {
+    /// What it is called.
+    path: String,
+    /// What of it could not be read, and is zeros.
+    unreadable: Vec<FilePart>,
+}
+
+#[derive(Debug, Serialize)]
+struct FilePart {
+    offset_bytes: u64,
+    len_bytes: u64,
 }
 
 impl Failure {
     fn new(path: &[u8], reason: impl std::fmt::Display) -> Self {
-        Self { path: shown(path), path_hex: hex_unless_text(path), reason: reason.to_string() }
+        Self { path: shown(path), path_hex: hex_unless_text(path), reason: reason.to_string(), partial: None }
+    }
+
+    /// The same of a file that came out in part, under the name `path`.
+    fn in_part(self, path: &[u8], unreadable: &[Range<u64>]) -> Self {
+        let part =
+            |range: &Range<u64>| FilePart { offset_bytes: range.start, len_bytes: range.end - range.start };
+        let unreadable = unreadable.iter().map(part).collect();
+        Self { partial: Some(PartialFile { path: shown(path), unreadable }), ..self }
     }
 }
 

@@ -10,8 +10,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use rustix::fs::{
-    AtFlags, CWD, FileType, Gid, Mode, OFlags, Timespec, Timestamps, Uid, chownat, fchmod, fchown, fstat,
-    futimens, linkat, mkdirat, mkfifoat, openat, symlinkat, unlinkat, utimensat,
+    AtFlags, CWD, FileType, Gid, Mode, OFlags, RenameFlags, Stat, Timespec, Timestamps, Uid, chownat, fchmod,
+    fchown, fstat, futimens, linkat, mkdirat, mkfifoat, openat, readlinkat, renameat, renameat_with, statat,
+    symlinkat, unlinkat, utimensat,
 };
 use rustix::io::Errno;
 use rustix::process::geteuid;
@@ -74,6 +75,43 @@ impl OutputDirectory {
     pub fn make_link(&self, name: &[u8], from: &Self, from_name: &[u8]) -> io::Result<()> {
         let (from_name, name) = (OsStr::from_bytes(from_name), OsStr::from_bytes(name));
         Ok(linkat(&from.fd, from_name, &self.fd, name, AtFlags::empty())?)
+    }
+
+    /// Gives what was made under a temporary name its own. What has that name already is replaced
+    /// only if `replace` says so, and never a directory.
+    pub fn publish(&self, draft: &[u8], name: &[u8], replace: bool) -> io::Result<()> {
+        let (from, to) = (OsStr::from_bytes(draft), OsStr::from_bytes(name));
+        let renamed = match replace {
+            true => renameat(&self.fd, from, &self.fd, to),
+            false => match renameat_with(&self.fd, from, &self.fd, to, RenameFlags::NOREPLACE) {
+                // A file system that cannot: it has links.
+                Err(Errno::INVAL | Errno::NOSYS) => linkat(&self.fd, from, &self.fd, to, AtFlags::empty()),
+                renamed => renamed,
+            },
+        };
+        // It is still there if it was linked, if the name leads to the same file, and if it failed.
+        let _ = unlinkat(&self.fd, from, AtFlags::empty());
+        Ok(renamed?)
+    }
+
+    /// What has that name, if anything has: links are not followed.
+    pub fn look(&self, name: &[u8]) -> io::Result<Option<Stat>> {
+        match statat(&self.fd, OsStr::from_bytes(name), AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(found) => Ok(Some(found)),
+            Err(Errno::NOENT) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Where a symbolic link leads.
+    pub fn read_link(&self, name: &[u8]) -> io::Result<Vec<u8>> {
+        Ok(readlinkat(&self.fd, OsStr::from_bytes(name), Vec::new())?.into_bytes())
+    }
+
+    /// Opens a file that is there, to read it.
+    pub fn open_file(&self, name: &[u8]) -> io::Result<File> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        Ok(openat(&self.fd, OsStr::from_bytes(name), flags, Mode::empty())?.into())
     }
 
     /// Takes a name away that is no directory's.

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
@@ -41,6 +42,20 @@ impl Sum {
         // Writing to a sum cannot fail.
         let _ = zeros(&mut Feed(&mut self.sum), end.saturating_sub(self.at));
         self.at = end;
+    }
+}
+
+/// The sum of a file of the host.
+pub fn sum_of_file(file: &File, size_bytes: u64) -> std::io::Result<String> {
+    let (mut sum, mut at, mut bytes) = (Sum::new(), 0, vec![0; 1 << 20]);
+    loop {
+        match file.read_at(&mut bytes, at)? {
+            0 => return Ok(sum.finish(size_bytes)),
+            len => {
+                sum.data(at, &bytes[..len]);
+                at += len as u64;
+            }
+        }
     }
 }
 

@@ -19,7 +19,7 @@ use super::{Failure, FileSystemReport, Opened, shown, with_file_system};
 use crate::cli::GetArgs;
 use crate::output;
 use checksums::Checksums;
-use extract::{ExtractCounts, Extraction};
+use extract::{ExtractCounts, Extraction, WhatIsThere};
 
 /// In place of a directory or file: the standard output.
 const STDOUT: &str = "-";
@@ -105,9 +105,12 @@ fn zeros(to: &mut impl Write, mut len: u64) -> io::Result<()> {
 fn to_directory(opened: &Opened, node: FsNode, args: &GetArgs) -> Result<(), Problem> {
     let to = Path::new(&args.to);
     let place = OutputDirectory::open(to).map_err(|error| cannot_write(to, &error))?;
-    let checksums = args.checksums.as_ref().map(|path| Checksums::create(Path::new(path), args.overwrite));
+    let (overwrite, resume) = (args.overwrite, args.resume);
+    let checksums =
+        args.checksums.as_ref().map(|path| Checksums::create(Path::new(path), overwrite || resume));
     let checksums = checksums.transpose()?;
-    let mut extraction = Extraction::new(opened, place, checksums, args.overwrite);
+    let there = WhatIsThere { overwrite, resume };
+    let mut extraction = Extraction::new(opened, place, checksums, there, args.partial);
     let metadata =
         opened.fs.metadata(node).map_err(|error| opened.unreadable(args.path.as_bytes(), &error))?;
     // The root directory, and what is reached by `..`, have no name of their own: their content
@@ -119,7 +122,7 @@ fn to_directory(opened: &Opened, node: FsNode, args: &GetArgs) -> Result<(), Pro
         None if metadata.kind == FileKind::Directory => extraction.content(node),
         None => Ok(()),
     };
-    let (counts, failures) = extraction.finish()?;
+    let (counts, failures, full) = extraction.finish()?;
     done?;
     if args.json.json {
         output::print_json(&Report {
@@ -136,6 +139,9 @@ fn to_directory(opened: &Opened, node: FsNode, args: &GetArgs) -> Result<(), Pro
             if opened.fs.not_as_mounted().is_empty() { "" } else { ", but not as a mount would show it" };
         output::note(&format!("{counts} came out into {}{differs}", to.display()));
     }
+    if let Some(problem) = full {
+        return Err(out_of_room(counts, to, &problem));
+    }
     conclude(counts, to)?;
     opened.check_as_mounted("what came out")
 }
@@ -149,8 +155,17 @@ fn conclude(counts: ExtractCounts, to: &Path) -> Result<(), Problem> {
         Code::NotAllExtracted,
         format!("{failures} did not come out into {}", to.display()),
         format!("the lines above say which and why; {counts} did"),
-        "what is there already is replaced with --overwrite; what cannot be read is damaged",
+        "what can be read of a damaged file comes out with --partial; --resume takes what is there already and is the same",
     ))
+}
+
+fn out_of_room(counts: ExtractCounts, to: &Path, problem: &Problem) -> Problem {
+    Problem::new(
+        problem.code,
+        format!("{}: {}", to.display(), problem.what),
+        format!("{} did not come out, which the lines above name; {counts} did", counts.not_extracted),
+        "make room there; then the same command with --resume goes on",
+    )
 }
 
 fn cannot_write(path: &Path, error: &io::Error) -> Problem {

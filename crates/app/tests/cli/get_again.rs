@@ -1,0 +1,143 @@
+//! `get` into a directory in which something is already, from what is damaged, and onto a disk that
+//! is full: what came out before stays, and what did not come out is named.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::process::Command;
+
+use crate::copied::{PHOTOS, image, judge, lose, photo, place};
+use crate::harness::{Room, run, tool};
+
+fn names(dir: &Path) -> BTreeSet<String> {
+    let entries = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name());
+    entries.map(|name| name.into_string().unwrap()).collect()
+}
+
+/// A file that decayed since it came out is not given up for what is left of it.
+#[test]
+fn what_came_out_before_is_replaced_only_by_what_is_whole() {
+    let room = Room::new();
+    let Some(image) = image(&room, "ext4") else { return };
+    let (to, out) = (room.name("out"), room.path("out"));
+    run(["get", "--to", &to, &image]).ok();
+    let (before, whole) = (names(&out), fs::read(&image).unwrap());
+    let at = place(&whole, &photo(9)[8192..]);
+    lose(&image, std::slice::from_ref(&(at..at + 512)));
+    fs::write(out.join("photo2"), "another").unwrap();
+    let said = run(["get", "--to", &to, "--overwrite", &image]);
+    said.failed(1, "WTL-0143", &["not extracted: photo9: bytes 8192 to 12287 of it", "--partial"]);
+    assert_eq!(judge(&out), (0, 0), "photo9 is lost, or photo2 was not replaced");
+    assert_eq!(names(&out), before, "something was left behind");
+    // It is not what a failure recommends.
+    let said = run(["get", "--to", &to, &image]);
+    assert!(!said.stderr.contains("--overwrite"), "{}", said.stderr);
+    said.failed(1, "WTL-0143", &["photo2: something of that name is there already"]);
+    assert_eq!(names(&out), before);
+}
+
+#[test]
+fn what_is_there_and_the_same_is_not_read_again() {
+    let room = Room::new();
+    let Some(image) = image(&room, "ext4") else { return };
+    let (to, out, sums) = (room.name("out"), room.path("out"), room.name("sums"));
+    run(["get", "--to", &to, &image]).ok();
+    let inode = |name: &str| fs::metadata(out.join(name)).unwrap().ino();
+    let before = inode("photo3");
+    fs::remove_file(out.join("photo5")).unwrap();
+    let said = run(["get", "--to", &to, "--resume", "--json", &image]).ok();
+    let report = said.json();
+    assert_eq!((&report["files"], &report["kept"]), (&PHOTOS.into(), &(PHOTOS - 1).into()));
+    assert_eq!((inode("photo3"), judge(&out)), (before, (0, 0)));
+    // Its size and time are the same, its content is not: that is told where sums are wanted.
+    let time = fs::metadata(out.join("photo3")).unwrap().modified().unwrap();
+    let mut other = photo(3);
+    other[77] ^= 1;
+    fs::write(out.join("photo3"), other).unwrap();
+    fs::File::options().write(true).open(out.join("photo3")).unwrap().set_modified(time).unwrap();
+    run(["get", "--to", &to, "--resume", &image]).ok();
+    let said = run(["get", "--to", &to, "--resume", "--checksums", &sums, &image]);
+    said.failed(1, "WTL-0143", &["photo3: what has its name already is not the same"]);
+    assert_eq!(judge(&out), (1, 0));
+    run(["get", "--to", &to, "--resume", "--overwrite", "--checksums", &sums, &image]).ok();
+    assert_eq!(judge(&out), (0, 0));
+    let check = Command::new("sha256sum").args(["-c", "--quiet", &sums]).current_dir(&out).status().unwrap();
+    assert!(check.success() && fs::read_to_string(&sums).unwrap().lines().count() == PHOTOS);
+}
+
+/// What can be read of a damaged file comes out under another name, with what is missing.
+#[test]
+fn a_damaged_file_comes_out_in_part_under_another_name() {
+    let room = Room::new();
+    let Some(image) = image(&room, "ext4") else { return };
+    let (to, out) = (room.name("out"), room.path("out"));
+    let whole = fs::read(&image).unwrap();
+    let first = place(&whole, &photo(9)[8192..]);
+    let second = place(&whole, &photo(9)[200_704..]);
+    lose(&image, &[first..first + 512, second..second + 8192]);
+    let said = run(["get", "--to", &to, "--partial", "--json", &image]);
+    let failure = said.json()["not_extracted"][0].clone();
+    said.failed(
+        1,
+        "WTL-0143",
+        &["extracted in part: photo9: 12288 of its 270000 bytes are zeros in photo9.partial"],
+    );
+    assert_eq!((&failure["path"], &failure["partial"]["path"]), (&"photo9".into(), &"photo9.partial".into()));
+    let unreadable = serde_json::json!([
+        {"offset_bytes": 8192, "len_bytes": 4096}, {"offset_bytes": 200_704, "len_bytes": 8192}
+    ]);
+    assert_eq!(failure["partial"]["unreadable"], unreadable);
+    let mut expected = photo(9);
+    expected[8192..12288].fill(0);
+    expected[200_704..208_896].fill(0);
+    assert!(fs::read(out.join("photo9.partial")).unwrap() == expected);
+    assert_eq!(judge(&out), (0, 1), "not under its own name");
+    // Again: what came out in part is of the same file.
+    run(["get", "--to", &to, "--partial", "--resume", &image]).failed(1, "WTL-0143", &["in part: photo9"]);
+    assert!(fs::read(out.join("photo9.partial")).unwrap() == expected);
+}
+
+/// A small disk, unmounted in the end.
+struct Disk<'a>(&'a Path);
+
+impl Drop for Disk<'_> {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(self.0).status();
+    }
+}
+
+/// What did not come out onto a disk that is full is named, all of it; with room, the rest comes.
+#[test]
+fn a_full_disk_is_said_with_what_is_still_missing() {
+    let room = Room::new();
+    let Some(image) = image(&room, "ext4") else { return };
+    let dir = room.path("disk");
+    fs::create_dir(&dir).unwrap();
+    let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=1M", "wattle"]).arg(&dir).status();
+    if !mounted.is_ok_and(|status| status.success()) {
+        eprintln!("SKIPPED: a disk that is full takes the right to mount one");
+        return;
+    }
+    let disk = Disk(&dir);
+    let (to, out) = (room.name("disk/out"), dir.join("out"));
+    let said = run(["get", "--to", &to, "--json", &image]);
+    let missing: BTreeSet<_> = said.json()["not_extracted"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|failure| failure["path"].as_str().unwrap().to_owned())
+        .collect();
+    said.failed(1, "WTL-0105", &["No space left on device", "--resume goes on", "not made: No space left"]);
+    let (wrong, absent) = judge(&out);
+    assert!(wrong == 0 && absent > 0 && absent < PHOTOS, "{absent}");
+    for number in 1..=PHOTOS {
+        let name = format!("photo{number}");
+        assert_eq!(missing.contains(&name), !out.join(&name).exists(), "{name}: {missing:?}");
+    }
+    assert!(!names(&out).iter().any(|name| name.ends_with(".part")));
+    tool("mount", ["-o", "remount,size=64M", dir.to_str().unwrap()]);
+    run(["get", "--to", &to, "--resume", &image]).ok();
+    assert_eq!(judge(&out), (0, 0));
+    drop(disk);
+}

@@ -7,13 +7,13 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use wattle_rt::{BufMut, Core, CoreIx, JoinHandle};
+use wattle_rt::{BufMut, Core, CoreIx};
 
 use crate::board::Board;
 use crate::job::{Ask, Job};
 use crate::load::{Counted, Load, LoadError, RequestCounts};
 use crate::ramp::one_window;
-use crate::target::{LoadTarget, Requests};
+use crate::target::{LoadTarget, Requests, RunningJob};
 
 impl Load {
     /// Runs it, and takes a look with `observe` when counting begins and when it ends.
@@ -46,9 +46,6 @@ impl Load {
         Ok(Counted { runtime, ramped, counts, before, after })
     }
 }
-
-/// A job that runs: what it counted, in the end.
-pub type RunningJob = JoinHandle<Result<RequestCounts, LoadError>>;
 
 /// Starts the jobs of a load. See [`LoadTarget::start`].
 ///

@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
-use wattle_engine::{Volume, VolumeError, VolumeRef};
-use wattle_rt::{Buf, BufMut, Core, Durability};
+use wattle_engine::VolumeError;
+use wattle_rt::{Buf, BufMut, Core, JoinHandle};
 
 use crate::board::Board;
-use crate::clients::{RunningJob, start_jobs};
-use crate::load::{Load, LoadError};
+use crate::load::{Load, LoadError, RequestCounts};
+
+/// A job that runs: what it counted, in the end.
+pub type RunningJob = JoinHandle<Result<RequestCounts, LoadError>>;
 
 /// Something that holds bytes and can be opened on each core: a volume of this process, or one that
 /// another process serves.
@@ -21,8 +23,8 @@ pub trait LoadTarget: Clone + Send + 'static {
     /// Opens it on this core.
     fn open(&self, core: &Core) -> impl Future<Output = Result<Self::Opened, VolumeError>>;
 
-    /// Starts the jobs of a load, by [`start_jobs`]: named here so that the clients' loop is compiled with
-    /// the target, once, and not with each program that runs loads.
+    /// Starts the jobs of a load, by [`start_jobs`](crate::start_jobs): named here so that the
+    /// clients' loop is compiled with the target, once, and not with each program that runs loads.
     ///
     /// # Errors
     /// It is too small for the load.
@@ -39,34 +41,4 @@ pub trait Requests: 'static {
 
     /// Makes durable what was written.
     fn flush(&self) -> impl Future<Output = Result<(), VolumeError>>;
-}
-
-impl LoadTarget for VolumeRef {
-    type Opened = Volume;
-
-    fn size_bytes(&self) -> u64 {
-        self.size_bytes()
-    }
-
-    async fn open(&self, core: &Core) -> Result<Volume, VolumeError> {
-        self.open(core)
-    }
-
-    fn start(&self, load: &Load, core: &Core, board: &Arc<Board>) -> Result<Vec<RunningJob>, LoadError> {
-        start_jobs(load, core, self, board)
-    }
-}
-
-impl Requests for Volume {
-    async fn read(&self, at: u64, buf: BufMut) -> (Result<(), VolumeError>, BufMut) {
-        self.read(at, buf).await
-    }
-
-    async fn write(&self, at: u64, data: Buf) -> Result<(), VolumeError> {
-        self.write(at, data, Durability::Cached).await
-    }
-
-    async fn flush(&self) -> Result<(), VolumeError> {
-        self.flush().await
-    }
 }

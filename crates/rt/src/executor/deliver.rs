@@ -20,8 +20,8 @@ impl<F: Future, T: FnOnce(F::Output)> Future for Deliver<F, T> {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        // SAFETY: the future is pinned as the whole is. It is not moved from here on: it is polled in
-        // its place, and dropped there. What takes the output is never pinned.
+        // SAFETY: the future is pinned as the whole is. It is not moved from here on: it is polled
+        // in its place, and dropped there. What takes the output is never pinned.
         let (mut future, take) = unsafe {
             let this = self.get_unchecked_mut();
             (Pin::new_unchecked(&mut this.future), &mut this.take)

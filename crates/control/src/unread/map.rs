@@ -182,8 +182,7 @@ impl CopyMap {
         if self.file_bytes < self.size_bytes {
             return Err(CopyMapError::Short { file_bytes: self.file_bytes, map_bytes: self.size_bytes });
         }
-        let draft = self.draft();
-        let made = File::create(&draft).and_then(|_| fs::remove_file(&draft));
+        let made = self.make_draft().and_then(|_| fs::remove_file(self.draft()));
         made.map_err(|error| self.not_writable(&error))
     }
 
@@ -204,21 +203,30 @@ impl CopyMap {
 
     fn draft(&self) -> PathBuf {
         let mut name = self.path.clone().into_os_string();
-        name.push(".new");
+        name.push(".wattle-new");
         PathBuf::from(name)
+    }
+
+    /// One that a crash left goes. What others put there is never followed, nor written to.
+    fn make_draft(&self) -> io::Result<File> {
+        let draft = self.draft();
+        match fs::remove_file(&draft) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        File::create_new(&draft)
     }
 
     /// Written first, then put in the map's place: there is a whole one at any time.
     fn replace(&self, text: &str) -> io::Result<()> {
-        let draft = self.draft();
         let was = fs::metadata(&self.path)?;
-        let mut file = File::create(&draft)?;
+        let mut file = self.make_draft()?;
         file.set_permissions(was.permissions())?;
         // Only root can give it to another user.
         let _ = std::os::unix::fs::fchown(&file, Some(was.uid()), Some(was.gid()));
         file.write_all(text.as_bytes())?;
         file.sync_all()?;
-        fs::rename(&draft, &self.path)?;
+        fs::rename(self.draft(), &self.path)?;
         File::open(self.path.parent().unwrap_or(Path::new("/")))?.sync_all()
     }
 }
@@ -268,6 +276,22 @@ mod tests {
             on_disk()
         );
         assert!(map.written().0.is_empty());
+    }
+
+    #[test]
+    fn a_link_where_the_draft_goes_is_not_followed() {
+        let dir = tempfile::tempdir().unwrap();
+        let map = map(dir.path(), "0x0 + 1\n0 4096 +\n4096 4096 -\n");
+        let victim = dir.path().join("victim");
+        fs::write(&victim, "kept").unwrap();
+        let link = || std::os::unix::fs::symlink(&victim, map.draft()).unwrap();
+        link();
+        map.check_use(true).unwrap();
+        link();
+        map.wrote(4096..8192);
+        map.record(&map.written()).unwrap();
+        assert_eq!(fs::read_to_string(&victim).unwrap(), "kept");
+        assert!(!map.path().symlink_metadata().unwrap().is_symlink());
     }
 
     #[test]

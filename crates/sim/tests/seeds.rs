@@ -151,6 +151,9 @@ seeds! {
     /// The program was killed before it had recorded that a mirror's first member was away, which
     /// came back without what it had in its cache: the model knew of no power cut.
     who_comes_back_uncounted_has_what_it_had: 160966013;
+    /// A drive went with many reads of single blocks at it, the first of which told so: the model
+    /// took the others, which nothing waits for, for work that a stopped array still does.
+    reads_left_at_a_drive_that_is_gone_are_no_work: 6902913;
 }
 
 #[test]

@@ -159,6 +159,12 @@ impl DriveControl {
         self.drive.lock().service.writes_in_flight()
     }
 
+    /// How many operations are in flight that can only fail with `Gone`.
+    pub fn in_flight_while_gone(&self) -> u32 {
+        let drive = self.drive.lock();
+        if drive.faults.gone { drive.service.in_flight() } else { 0 }
+    }
+
     /// How many operations were submitted to it so far.
     pub fn ops(&self) -> u64 {
         self.drive.lock().ops

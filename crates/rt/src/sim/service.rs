@@ -145,6 +145,10 @@ impl Service {
     }
 
     /// Writes and zeroings that are in flight.
+    pub(crate) fn in_flight(&self) -> u32 {
+        self.in_flight
+    }
+
     pub(crate) fn writes_in_flight(&self) -> u32 {
         self.writes_in_flight
     }

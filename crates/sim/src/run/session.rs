@@ -68,11 +68,12 @@ impl Session {
         }
         // Another program may have the members from here on.
         let writes: u32 = controls.iter().map(DriveControl::writes_in_flight).sum();
+        let unanswered: u32 = controls.iter().map(DriveControl::in_flight_while_gone).sum();
         let truth = &mut *lock(&truth);
         truth.tell(|| format!("stop: {stopped:?}"));
         // Reads that were given up go on until their drives answer: nothing waits for those, and
-        // they change nothing.
-        if writes > 0 || (pending > 0 && !gives_up) {
+        // they change nothing. So do those that a drive still has when the first of them tells that it is gone.
+        if writes > 0 || (pending > u64::from(unanswered) && !gives_up) {
             truth.accuse(format!(
                 "{pending} operations are in flight after the array was stopped, {writes} of them writes"
             ));

@@ -29,7 +29,7 @@ demo: ## a tour on five drives, under a minute once it is built (installs what i
 sim: ## the long simulation: seeded crashes and faults
 	scripts/sim
 
-checkers: ## every interleaving of what cores share (loom); data races and memory errors (sanitizers); an emulated ARM processor (installs what it needs when root)
+checkers: ## every interleaving of what cores share (loom); data races and memory errors (sanitizers); undefined behaviour (Miri); an emulated ARM processor (installs what it needs when root)
 	scripts/checkers
 
 torture: ## 50 kills of a server under verified load, array after array

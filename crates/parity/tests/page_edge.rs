@@ -47,6 +47,7 @@ impl Drop for Island {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "protected pages")]
 fn no_access_beyond_a_block() {
     let mut islands: Vec<_> = (0..7).map(|_| Island::new()).collect();
     for len in (0..=330).chain([1023, 4096]) {

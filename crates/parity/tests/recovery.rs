@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Place, Row, ddf_rows, dense, every_kernel};
+use common::{Place, Row, ddf_rows, dense, every_kernel, few};
 use proptest::prelude::*;
 use wattle_parity::{RecoverError, Suspect, locate, mul, power};
 
@@ -31,7 +31,7 @@ fn check_losses(exponents: &[u8], len: usize) {
 
 #[test]
 fn all_losses_of_narrow_rows() {
-    for count in 1..=12 {
+    for count in 1..=if cfg!(miri) { 3 } else { 12 } {
         check_losses(&dense(count), 61 + count * 37);
     }
 }
@@ -39,13 +39,14 @@ fn all_losses_of_narrow_rows() {
 #[test]
 fn all_losses_of_ddf_rows() {
     for count in [2, 3, 6] {
-        for exponents in ddf_rows(count) {
+        for exponents in few(ddf_rows(count)) {
             check_losses(&exponents, 197);
         }
     }
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "hundreds of losses")]
 fn losses_of_wide_rows() {
     for count in [33, 64] {
         check_losses(&dense(count), 65);
@@ -116,7 +117,7 @@ fn one_silently_bad_block_is_located() {
     assert_eq!(locate(&[0, 3, 0, 0], &zero, has), Suspect::P);
     assert_eq!(locate(&zero, &[0, 0, 9, 0], has), Suspect::Q);
     for exponent in exponents {
-        for error in 1..=255 {
+        for error in few(1..=255) {
             let (p, q) = ([0, error, 1, 0], [0, mul(error, power(exponent)), power(exponent), 0]);
             assert_eq!(locate(&p, &q, has), Suspect::Data { exponent }, "error {error:#x}");
         }
@@ -133,14 +134,18 @@ fn differences_that_no_single_block_explains() {
     assert_eq!(locate(&[1, 0], &[1, 5], has), Suspect::Several, "data and Q");
 }
 
+/// Miri is slow.
+const WIDTHS: usize = if cfg!(miri) { 6 } else { 40 };
+const LENGTHS: usize = if cfg!(miri) { 100 } else { 700 };
+
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 400 }))]
 
     /// Any set of exponents, length, alignment and pair of losses.
     #[test]
     fn any_two_losses_of_any_row(
-        exponents in prop::collection::btree_set(0u8..255, 1..40),
-        len in 0usize..700,
+        exponents in prop::collection::btree_set(0u8..255, 1..WIDTHS),
+        len in 0..LENGTHS,
         misalignment in prop::option::of(0usize..64),
         first: prop::sample::Index,
         second: prop::sample::Index,

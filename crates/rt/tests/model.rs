@@ -113,6 +113,7 @@ async fn burst(core: &Core, drive: &Device, kinds: &str) -> Vec<u64> {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "thousands of requests")]
 fn flash_shares_its_time_between_reads_and_writes() {
     let micros = |n| micros(n)..micros(n);
     let limits = DriveConfig {
@@ -208,6 +209,7 @@ fn a_burst_ends_and_comes_back_with_rest() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "100,000 writes")]
 fn collection_makes_a_tail_and_no_difference_to_the_rate() {
     let collecting =
         Flash { collection_pause: Duration::from_millis(2), collection_share_ppm: 200_000, ..flash() };
@@ -383,6 +385,7 @@ fn power_cuts_stalls_and_ends_meet_what_a_model_has_in_flight() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "real time")]
 fn a_drive_in_real_time_holds_its_rates() {
     const DEPTH: usize = 512;
     let quiet = (0..10).any(|_| {
@@ -430,6 +433,7 @@ fn a_drive_in_real_time_holds_its_rates() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "real time")]
 fn cores_share_a_drive_in_real_time() {
     let model = DriveModel { queue_depth: 1, ..of_flash(flash()) };
     for model in [model, of_disk()] {

@@ -48,6 +48,8 @@ fn peek(world: &SimWorld, drive: &Device, count: u64) -> Vec<u8> {
 /// What the first sectors hold after a power cut, over many seeds.
 fn after_cuts(seeds: u64, count: u64, program: impl AsyncFn(&Core, &Device)) -> BTreeSet<Vec<u8>> {
     let mut seen = BTreeSet::new();
+    // Enough for every outcome under Miri, which is slow.
+    let seeds = if cfg!(miri) { seeds.min(24) } else { seeds };
     for seed in 0..seeds {
         let mut world = world(seed);
         let drive = world.add_drive(DriveConfig::default());
@@ -95,11 +97,12 @@ fn equal_seeds_are_equal_worlds_and_others_differ() {
         let order = world.run(async |core| busy(core, drive.clone()).await).expect_done();
         (world.trace_hash(), order, world.now(), world.ops_submitted())
     };
-    let all: BTreeSet<_> = (0..20).map(|seed| trace(seed).0).collect();
-    assert_eq!(all.len(), 20);
-    let orders: BTreeSet<_> = (0..20).map(|seed| trace(seed).1).collect();
-    assert!(orders.len() > 15, "tasks and completions come in many orders");
-    for seed in 0..20 {
+    let seeds = if cfg!(miri) { 4 } else { 20 };
+    let all: BTreeSet<_> = (0..seeds).map(|seed| trace(seed).0).collect();
+    assert_eq!(all.len() as u64, seeds);
+    let orders: BTreeSet<_> = (0..seeds).map(|seed| trace(seed).1).collect();
+    assert!(orders.len() as u64 > seeds * 3 / 4, "tasks and completions come in many orders");
+    for seed in 0..seeds {
         assert_eq!(trace(seed), trace(seed));
     }
 }
@@ -161,7 +164,7 @@ fn zeroing_is_volatile_like_any_write() {
 
 #[test]
 fn a_drive_without_a_volatile_cache_keeps_what_completed() {
-    for seed in 0..50 {
+    for seed in 0..if cfg!(miri) { 5 } else { 50 } {
         let mut world = world(seed);
         let drive = world.add_drive(DriveConfig { volatile_cache: false, ..DriveConfig::default() });
         world.run(async |core| write(&core, &drive, 3, 9).await).expect_done().unwrap();
@@ -173,7 +176,7 @@ fn a_drive_without_a_volatile_cache_keeps_what_completed() {
 #[test]
 fn a_write_in_flight_lands_in_any_part_and_sometimes_becomes_unreadable() {
     let mut seen = BTreeSet::new();
-    for seed in 0..300 {
+    for seed in 0..if cfg!(miri) { 80 } else { 300 } {
         let config = WorldConfig { seed, torn_unreadable_ppm: 300_000, ..WorldConfig::default() };
         let mut world = SimWorld::new(config);
         let drive = world.add_drive(DriveConfig::default());
@@ -440,7 +443,8 @@ fn zeroing_a_huge_empty_drive_is_free() {
 #[test]
 fn small_runs_are_cheap() {
     let runs = Cell::new(0);
-    for seed in 0..2000 {
+    let seeds = if cfg!(miri) { 20 } else { 2000 };
+    for seed in 0..seeds {
         let mut world = world(seed);
         let drive = world.add_drive(DriveConfig::default());
         world.power_cut_after_ops(1 + seed % 20);
@@ -451,7 +455,7 @@ fn small_runs_are_cheap() {
         });
         runs.set(runs.get() + 1);
     }
-    assert_eq!(runs.get(), 2000);
+    assert_eq!(runs.get(), seeds);
 }
 
 /// A drive of 100k reads or 50k writes a second, 80 and 20 µs, 2000 and 1000 MB/s, without a

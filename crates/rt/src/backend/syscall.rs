@@ -27,6 +27,7 @@ pub(crate) struct SyscallBackend {
     waiting: Vec<(OpKey, Op)>,
     /// Completed, not reaped yet.
     finished: Vec<Completion>,
+    #[cfg_attr(miri, expect(dead_code, reason = "nothing is polled there"))]
     pollfds: Vec<libc::pollfd>,
 }
 
@@ -37,7 +38,20 @@ impl SyscallBackend {
         SyscallBackend { clock, event, pool, waiting: Vec::new(), finished: Vec::new(), pollfds: Vec::new() }
     }
 
+    /// Waits for the core's event, or until time is up: Miri has no descriptors to poll.
+    #[cfg(miri)]
+    fn poll(&mut self, wait: Wait) {
+        debug_assert!(self.waiting.is_empty(), "no streams of the system");
+        match wait {
+            Wait::No => drop(self.event.take()),
+            Wait::Until(deadline) => {
+                self.event.wait(|| deadline.is_some_and(|deadline| self.clock.now() >= deadline));
+            }
+        }
+    }
+
     /// Polls the core's event and all waiting streams, then tries the streams that are ready.
+    #[cfg(not(miri))]
     fn poll(&mut self, wait: Wait) {
         self.pollfds.clear();
         let event = self.event.raw_fd();

@@ -1,5 +1,8 @@
 //! What a thread asks of the system for itself: signal masks, exact sleeps, locked memory.
 
+/// Miri has neither signals nor masks of them.
+const NO_SIGNALS: bool = cfg!(miri);
+
 /// The two signals that ask the process to end.
 pub(crate) fn termination_set() -> libc::sigset_t {
     // SAFETY: a sigset is plain integers, and sigemptyset makes it valid before the signals are
@@ -17,7 +20,9 @@ pub(crate) fn empty_set() -> libc::sigset_t {
     // SAFETY: a sigset is plain integers, and sigemptyset makes it valid.
     unsafe {
         let mut set = std::mem::zeroed();
-        libc::sigemptyset(&raw mut set);
+        if !NO_SIGNALS {
+            libc::sigemptyset(&raw mut set);
+        }
         set
     }
 }
@@ -27,7 +32,9 @@ pub(crate) fn change_mask(how: i32, set: &libc::sigset_t) -> libc::sigset_t {
     // SAFETY: both sets are live; a zeroed set is a valid place for the old mask.
     unsafe {
         let mut old = std::mem::zeroed();
-        libc::pthread_sigmask(how, set, &raw mut old);
+        if !NO_SIGNALS {
+            libc::pthread_sigmask(how, set, &raw mut old);
+        }
         old
     }
 }
@@ -43,6 +50,9 @@ impl SignalMask {
 
     /// Blocks every signal in this thread, a helper: signals belong to the first core's thread.
     pub(crate) fn block_all() {
+        if NO_SIGNALS {
+            return;
+        }
         // SAFETY: sigfillset makes the set valid.
         let all = unsafe {
             let mut set = std::mem::zeroed();
@@ -61,6 +71,9 @@ impl Drop for SignalMask {
 
 /// This thread's sleeps end when they should, not up to 50 µs later (`PR_SET_TIMERSLACK`).
 pub(crate) fn sleep_exactly() {
+    if cfg!(miri) {
+        return; // It does not know this call.
+    }
     // SAFETY: this prctl only takes integers. It cannot fail for the caller's own thread.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1, 0, 0, 0) };
 }

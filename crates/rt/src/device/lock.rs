@@ -152,7 +152,12 @@ mod tests {
 
     #[test]
     fn two_claims_agree_if_neither_uses_what_the_other_denies() {
-        let all = || (0..16).flat_map(|used| (0..16).map(move |denied| Claim { used, denied }));
+        // Miri takes a few of the bits: all of them together are minutes.
+        let bits = if cfg!(miri) { 0..4 } else { 0..16 };
+        let all = || {
+            let denied = bits.clone();
+            bits.clone().flat_map(move |used| denied.clone().map(move |denied| Claim { used, denied }))
+        };
         for a in all() {
             for b in all() {
                 assert_eq!(agree(a, b), a.used & b.denied == 0 && b.used & a.denied == 0, "{a:?} {b:?}");

@@ -210,6 +210,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "half a million bytes, one by one")]
     fn a_large_write_is_kept_until_a_part_of_it_is_written_over() {
         const PAGE: usize = PAGE_BYTES as usize;
         let drive = MemDrive::new(16 * PAGE_BYTES);

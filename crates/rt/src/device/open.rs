@@ -239,6 +239,7 @@ mod tests {
 
     /// The descriptor decides what the drive is, whatever the path was when it was looked at.
     #[test]
+    #[cfg_attr(miri, ignore = "files of the system")]
     fn what_takes_the_place_of_a_file_is_not_taken_for_it() {
         let dir = tempfile::tempdir().unwrap();
         let (file, pipe) = (dir.path().join("file"), dir.path().join("pipe"));
@@ -259,6 +260,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "files of the system")]
     fn an_open_file_is_in_blocking_mode() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let fd = open_as(&path_of(file.path()), FileKind::Regular, OpenOptions::default()).unwrap().unwrap();
@@ -268,6 +270,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "files of the system")]
     fn no_blocks_mean_zeros_only_where_blocks_are_counted_exactly() {
         // NFS, FUSE, SMB, 9p, overlayfs (which may lie over any), ZFS (which counts after it has
         // written).

@@ -80,6 +80,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "mounts of the system")]
     fn the_table_has_the_process_file_system() {
         assert_eq!(mount_at(Path::new("/proc")).expect("/proc is mounted").kind, "proc");
     }

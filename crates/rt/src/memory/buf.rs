@@ -539,6 +539,7 @@ mod tests {
     /// The shared zeros were once made of recycled memory: `write_zeroes` wrote what an earlier
     /// client had left.
     #[test]
+    #[cfg_attr(miri, ignore = "megabytes, byte by byte")]
     #[allow(clippy::disallowed_methods, reason = "a thread of its own has a pool of its own")]
     fn zeros_are_zeros_even_from_recycled_memory() {
         let check = || {

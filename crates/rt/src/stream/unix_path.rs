@@ -141,6 +141,7 @@ mod tests {
     use std::sync::Barrier;
 
     #[test]
+    #[cfg_attr(miri, ignore = "sockets of the system")]
     fn of_many_that_find_a_dead_socket_one_listens() {
         const RIVALS: usize = 4;
         let temp = tempfile::tempdir().unwrap();
@@ -161,6 +162,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "sockets of the system")]
     fn a_listener_whose_queue_is_full_is_alive() {
         let temp = tempfile::tempdir().unwrap();
         let path = temp.path().join("s");
@@ -173,6 +175,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "sockets of the system")]
     fn a_directory_that_stays_locked_is_said_to_be() {
         let temp = tempfile::tempdir().unwrap();
         let other = File::open(temp.path()).unwrap();

@@ -3,6 +3,7 @@
 use super::*;
 
 #[test]
+#[cfg_attr(miri, ignore = "files of the system")]
 fn a_read_only_drive_takes_no_write() {
     let file = file();
     let drive = Device::open(file.path(), OpenOptions::default()).unwrap();
@@ -15,6 +16,7 @@ fn a_read_only_drive_takes_no_write() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "files of the system")]
 fn a_truncated_file_ends_early_and_is_no_medium_error() {
     for backend in [BackendChoice::Uring, BackendChoice::Syscall] {
         let file = file();
@@ -30,6 +32,7 @@ fn a_truncated_file_ends_early_and_is_no_medium_error() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "files of the system")]
 fn opening_says_what_is_wrong() {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let open = |path: &std::path::Path, lock| {
@@ -58,6 +61,7 @@ fn opening_says_what_is_wrong() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "files of the system")]
 fn blocking_reads_take_any_offset_also_without_the_page_cache() {
     let file = file();
     for drive in [open(&file, Direct::Auto), Device::mem(SIZE)] {
@@ -72,6 +76,7 @@ fn blocking_reads_take_any_offset_also_without_the_page_cache() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "files of the system")]
 fn the_tail_of_a_file_of_odd_size_can_be_read() {
     // Without the page cache the last, partial block comes as a short read.
     let file = file();

@@ -55,7 +55,9 @@ const REAL: [(BackendChoice, RingMode); 4] = [
 /// Runs `test` with a fresh drive on every backend: all real ones, with and without the page cache,
 /// drives in memory, and three seeds of the simulated one.
 fn on_every_backend(cores: usize, test: impl AsyncFn(Core, Device)) {
-    for (backend, ring) in REAL {
+    // Miri has neither io_uring nor files without the page cache, and is slow: one world is enough.
+    let (real, seeds) = if cfg!(miri) { (&[][..], 0..1) } else { (&REAL[..], 0..3) };
+    for &(backend, ring) in real {
         for direct in [Direct::Auto, Direct::Never] {
             let file = file();
             let drive = open(&file, direct);
@@ -72,7 +74,7 @@ fn on_every_backend(cores: usize, test: impl AsyncFn(Core, Device)) {
         let drive = Device::modelled("modelled", SIZE, 512, &fast());
         run(config(backend, cores), async |core| test(core, drive).await).unwrap();
     }
-    for seed in 0..3 {
+    for seed in seeds {
         let mut world = SimWorld::new(WorldConfig { seed, cores, ..WorldConfig::default() });
         let drive = world.add_drive(DriveConfig { size_bytes: SIZE, ..DriveConfig::default() });
         world.run(async |core| test(core, drive).await).expect_done();
@@ -112,8 +114,9 @@ fn what_is_written_is_read_at_any_offset_and_size() {
     on_every_backend(1, async |core, drive| {
         let mut oracle = vec![0u8; SIZE as usize];
         let mut rng = Rng::new(1);
-        for round in 0..60 {
-            let len = (512 << rng.below(10)) as usize;
+        let (rounds, sizes) = if cfg!(miri) { (8, 4) } else { (60, 10) };
+        for round in 0..rounds {
+            let len = (512 << rng.below(sizes)) as usize;
             let offset = rng.below((SIZE - len as u64) / 512) * 512;
             let durability = if rng.coin() { Durability::Fua } else { Durability::Cached };
             let data = pattern(round, len);
@@ -131,7 +134,8 @@ fn what_is_written_is_read_at_any_offset_and_size() {
         result.unwrap();
         assert!(seen[..] == oracle[..]);
 
-        let bufs = (0..20).map(|at| BufMut::alloc(512 * (at + 1))).collect();
+        let segments = if cfg!(miri) { 4 } else { 20 };
+        let bufs = (0..segments).map(|at| BufMut::alloc(512 * (at + 1))).collect();
         let (result, bufs) = core.readv(&drive, 4096, bufs).await;
         result.unwrap();
         let seen: Vec<u8> = bufs.iter().flat_map(|buf| buf.to_vec()).collect();
@@ -140,6 +144,7 @@ fn what_is_written_is_read_at_any_offset_and_size() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "megabytes, byte by byte")]
 fn more_segments_than_one_call_takes() {
     // The kernel takes 1024 segments: a longer list must be continued, not cut or refused.
     on_every_backend(1, async |core, drive| {
@@ -154,8 +159,9 @@ fn more_segments_than_one_call_takes() {
 #[test]
 fn a_batch_far_beyond_the_ring_is_neither_lost_nor_stuck() {
     on_every_backend(1, async |core, drive| {
-        let count = 10_000u64;
-        let blocks = SIZE / 512;
+        // Still beyond the queue under Miri.
+        let count = if cfg!(miri) { 100 } else { 10_000u64 };
+        let blocks = count.min(SIZE / 512);
         let data: Vec<Buf> = (0..blocks).map(|at| Buf::copy_of(&[at as u8; 512])).collect();
         let writes: Vec<_> = (0..count)
             .map(|at| {
@@ -186,7 +192,8 @@ fn a_batch_far_beyond_the_ring_is_neither_lost_nor_stuck() {
 fn operations_start_when_called_and_survive_their_futures() {
     // Dropping a future must neither stop a write nor free memory that the kernel holds.
     on_every_backend(1, async |core, drive| {
-        for at in 0..200u64 {
+        let count = if cfg!(miri) { 2 } else { 200u64 };
+        for at in 0..count {
             drop(core.write(&drive, at * 4096, Buf::copy_of(&[at as u8 + 1; 4096]), Durability::Cached));
             drop(core.read(&drive, at * 4096, BufMut::alloc(4096)));
             if at % 3 == 0 {
@@ -196,7 +203,7 @@ fn operations_start_when_called_and_survive_their_futures() {
         while core.ops_in_flight() > 0 {
             core.sleep(Duration::from_micros(100)).await;
         }
-        let (result, buf) = core.read(&drive, 0, BufMut::alloc(200 * 4096)).await;
+        let (result, buf) = core.read(&drive, 0, BufMut::alloc(count as usize * 4096)).await;
         result.unwrap();
         assert!(
             buf.chunks(4096).enumerate().all(|(at, block)| block.iter().all(|&byte| byte == at as u8 + 1))
@@ -207,6 +214,7 @@ fn operations_start_when_called_and_survive_their_futures() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "megabytes, byte by byte")]
 fn zeroing_zeroes_exactly_the_range() {
     on_every_backend(1, async |core, drive| {
         for unmap in [Unmap::Yes, Unmap::No] {
@@ -299,7 +307,8 @@ fn cores_call_each_other_and_keep_their_own_values() {
         for ix in 0..4 {
             core.call(CoreIx(ix), move |core| async move { core.put_local(1, Rc::new(ix * 10)) }).await;
         }
-        let calls: Vec<_> = (0..200usize)
+        let count = if cfg!(miri) { 20 } else { 200usize };
+        let calls: Vec<_> = (0..count)
             .map(|at| {
                 let drive = drive.clone();
                 core.call(CoreIx(at % 4), move |core| async move {
@@ -319,7 +328,7 @@ fn cores_call_each_other_and_keep_their_own_values() {
         assert_eq!(core.local::<String>(1), None);
         assert_eq!(core.take_local::<usize>(1).as_deref(), Some(&0));
         assert_eq!(core.local::<usize>(1), None);
-        let (result, buf) = core.read(&drive, 0, BufMut::alloc(200 * 512)).await;
+        let (result, buf) = core.read(&drive, 0, BufMut::alloc(count * 512)).await;
         result.unwrap();
         assert!(buf.chunks(512).enumerate().all(|(at, block)| block.iter().all(|&byte| byte == at as u8)));
     });
@@ -350,7 +359,7 @@ impl Message for Odd {
 
 #[test]
 fn messages_come_to_every_core_in_the_order_in_which_they_were_sent() {
-    const MESSAGES: usize = 500;
+    const MESSAGES: usize = if cfg!(miri) { 50 } else { 500 };
     on_every_backend(3, async |core, _drive| {
         for ix in (0..3).map(CoreIx) {
             core.call(ix, async |core| core.put_local(2, Rc::new(Come::default()))).await;
@@ -424,7 +433,7 @@ fn what_was_begun_goes_on_before_all_others_begin() {
     for backend in [BackendChoice::Auto, BackendChoice::Syscall] {
         run(config(backend, 1), async |core| {
             let (drive, polls) = (Device::mem(SIZE), Rc::new(Cell::new(0)));
-            for _ in 0..500 {
+            for _ in 0..if cfg!(miri) { 100 } else { 500 } {
                 let (core2, polls) = (core.clone(), polls.clone());
                 drop(core.spawn(async move {
                     loop {
@@ -437,7 +446,7 @@ fn what_was_begun_goes_on_before_all_others_begin() {
             for _ in 0..10 {
                 let before = polls.get();
                 core.read(&drive, 0, BufMut::alloc(512)).await.0.unwrap();
-                assert!(polls.get() - before < 64, "{} of 500 went first", polls.get() - before);
+                assert!(polls.get() - before < 64, "{} others went first", polls.get() - before);
             }
         })
         .unwrap();
@@ -446,7 +455,7 @@ fn what_was_begun_goes_on_before_all_others_begin() {
 
 #[test]
 fn who_begins_something_does_not_wait_for_those_who_are_always_at_it() {
-    const READERS: u64 = 1000;
+    const READERS: u64 = if cfg!(miri) { 50 } else { 1000 };
     run(config(BackendChoice::Auto, 1), async |core| {
         let (drive, reads) = (Device::mem(SIZE), Rc::new(Cell::new(0)));
         for number in 0..2 * READERS {
@@ -514,15 +523,16 @@ fn an_operation_may_be_dropped_after_its_runtime() {
 
 #[test]
 fn mailboxes_deliver_everything_and_wake_a_sleeping_core() {
+    const MESSAGES: u64 = if cfg!(miri) { 100 } else { 2000 };
     on_every_backend(3, async |core, _drive| {
         let (sender, mut receiver) = mailbox::<(usize, u64)>();
         for ix in 1..3 {
             let sender = sender.clone();
             // Not awaited: the senders run while this core receives.
             drop(core.call(CoreIx(ix), move |core| async move {
-                for at in 0..2000 {
+                for at in 0..MESSAGES {
                     sender.send((ix, at)).unwrap();
-                    match at % 500 {
+                    match at % (MESSAGES / 4) {
                         0 => core.sleep(Duration::from_millis(1)).await,
                         1 => core.yield_now().await,
                         _ => {}
@@ -536,7 +546,7 @@ fn mailboxes_deliver_everything_and_wake_a_sleeping_core() {
             assert_eq!(at, next[ix], "messages of one sender keep their order");
             next[ix] += 1;
         }
-        assert_eq!(next, [0, 2000, 2000]);
+        assert_eq!(next, [0, MESSAGES, MESSAGES]);
     });
 }
 

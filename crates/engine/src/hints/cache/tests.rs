@@ -119,6 +119,7 @@ fn another_ceiling_holds_at_once() {
 
 /// Writes all over a large array neither make it larger nor push out what is used again and again.
 #[test]
+#[cfg_attr(miri, ignore = "50,000 writes")]
 fn a_flood_leaves_it_as_it_was() {
     let cache = cache(64 * MIB);
     let hot = || (0..100).filter(|&stripe| write(&cache, stripe)).count();

@@ -323,6 +323,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "io_uring")]
     fn news_that_come_between_the_look_for_them_and_the_sleep_end_the_sleep() {
         for (mode, ended) in sleeps_end(Duration::from_secs(5)) {
             assert!(ended, "{mode:?}: the core sleeps with its mail undelivered");

@@ -1,7 +1,8 @@
 //! `wattle stop`: ends the serving of an array, or of what lies on arrays.
 
-use wattle_control::Problem;
+use wattle_control::{Code, Problem};
 use wattle_server::protocol::ServerRequest;
+use wattle_server::socket::RuntimeDir;
 use wattle_server::socket::client::{Servers, request};
 
 use crate::cli::StopArgs;
@@ -15,8 +16,24 @@ pub fn run(args: &StopArgs) -> Result<(), Problem> {
     let servers = Servers::ask(&dir);
     let socket = match servers.find(&dir, &args.name) {
         Ok((socket, _)) => socket,
-        Err(problem) => servers.of_volume(&args.name).ok_or(problem)?,
+        Err(problem) => match servers.of_volume(&args.name) {
+            Some(socket) => socket,
+            None if servers.is_dead(&dir, &args.name) => return Err(forget(&dir, &args.name)),
+            None => return Err(problem),
+        },
     };
     output::note(&request(socket, &ServerRequest::Stop { array: args.name.clone() })?.message);
     Ok(())
+}
+
+/// A server that died needs no stop, but its array does: the operator has seen it, and `status
+/// --check` counts it no longer.
+fn forget(dir: &RuntimeDir, name: &str) -> Problem {
+    dir.forget(name);
+    Problem::new(
+        Code::ServerNotFound,
+        format!("{name} was not stopped: its server had ended before, without being stopped"),
+        "it was killed, or it crashed; what it had in flight is not recorded as done",
+        "serve the same members again and stop that: it recovers; the old server is forgotten now",
+    )
 }

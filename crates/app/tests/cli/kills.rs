@@ -52,3 +52,33 @@ fn killed_under_load_on_mirrors_and_with_two_parities() {
     torture("10", 4, &["--chunk", "64K", "--layout", "f2"], 1);
     torture("6", 5, &["--chunk", "64K", "--bitmap", "none"], 1);
 }
+
+/// What died is told until it is served again or the operator has it forgotten, also where another
+/// server is well.
+#[test]
+fn a_server_that_died_is_no_good_status() {
+    let room = Room::new();
+    let well = Serve::start(&room, &[], &room.array("5", 3));
+    let made_up = ["mem:8M", "mem:8M", "mem:8M"].map(str::to_owned);
+    let options = ["--level", "5", "--name", "second"];
+    Serve::start(&room, &options, &made_up).kill();
+    let check = |name: &[&str]| well.command(&[&["status", "--check"], name].concat());
+    let told = check(&[]);
+    assert!(
+        told.status == 4 && told.stderr.contains("the server second ended without being stopped"),
+        "{told:?}"
+    );
+    assert_eq!(check(&["data"]).status, 0, "the other one is not asked about");
+    assert_eq!(check(&["second"]).status, 4);
+    let json = well.command(&["status", "--json"]).ok().json();
+    assert_eq!(json["died"], serde_json::json!([room.name("run/second.sock")]));
+    // A third one changes nothing about it; one of its name takes its place.
+    Serve::start(&room, &["--level", "1", "--name", "third"], &made_up[..2]).stop();
+    assert_eq!(check(&[]).status, 4);
+    Serve::start(&room, &options, &made_up).stop();
+    assert_eq!(check(&[]).status, 0);
+    Serve::start(&room, &options, &made_up).kill();
+    well.command(&["stop", "second"]).failed(1, "WTL-0100", &["had ended before", "is forgotten now"]);
+    assert_eq!(check(&[]).status, 0);
+    well.stop();
+}

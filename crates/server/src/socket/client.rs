@@ -24,6 +24,8 @@ pub struct Servers {
     pub answered: Vec<(PathBuf, ServerReport)>,
     /// Sockets on which a process listens but does not answer properly.
     pub silent: Vec<Problem>,
+    /// Sockets of servers that ended without being stopped: they were killed, or they crashed.
+    pub dead: Vec<PathBuf>,
 }
 
 impl Servers {
@@ -37,6 +39,7 @@ impl Servers {
         for socket in dir.sockets() {
             match status(&socket) {
                 Ok(Some(report)) => servers.answered.push((socket, report)),
+                Ok(None) if is_left(&socket) => servers.dead.push(socket),
                 Ok(None) => {}
                 Err(problem) => servers.silent.push(problem),
             }
@@ -54,6 +57,11 @@ impl Servers {
         self.answered
             .iter()
             .flat_map(|(socket, report)| report.arrays.iter().map(|array| (socket.as_path(), array)))
+    }
+
+    /// Whether the server of this name ended without being stopped.
+    pub fn is_dead(&self, dir: &RuntimeDir, server: &str) -> bool {
+        self.dead.contains(&dir.control_socket(server))
     }
 
     /// The one array of this name or UUID.
@@ -103,6 +111,16 @@ impl Servers {
     fn not_found(&self, dir: &RuntimeDir, name: &str) -> Problem {
         if let Some(problem) = self.silent.first() {
             return problem.clone();
+        }
+        if self.is_dead(dir, name) {
+            return Problem::new(
+                Code::ServerNotFound,
+                format!("{name} is not being served: its server ended without being stopped"),
+                "it was killed, or it crashed; what it had in flight is not recorded as done",
+                format!(
+                    "serve the same members again, which recovers; `wattle stop {name}` has the old server forgotten"
+                ),
+            );
         }
         let served = list(self.arrays().map(|(_, array)| array.name.as_str()));
         let why = match served.as_str() {
@@ -202,6 +220,18 @@ fn has_ended(socket: &Path) -> bool {
     })
 }
 
+/// Whether a socket that no process listens at stays: a server that ends takes its own away, and one
+/// that begins will listen in a moment.
+#[allow(clippy::disallowed_methods, reason = "a command waits; it runs on no core")]
+fn is_left(socket: &Path) -> bool {
+    const TRIES: u32 = 5;
+    const PAUSE: Duration = Duration::from_millis(20);
+    (0..TRIES).all(|_| {
+        std::thread::sleep(PAUSE);
+        UnixStream::connect(socket).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
+    })
+}
+
 fn nobody_listens(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound)
 }
@@ -279,6 +309,20 @@ mod tests {
     #[test]
     fn a_server_that_ends_while_it_is_asked_is_none() {
         assert!(asked(true).unwrap().is_none());
+    }
+
+    #[test]
+    fn a_socket_that_is_left_tells_of_a_server_that_died() {
+        let temp = tempfile::tempdir().unwrap();
+        let dir = RuntimeDir::new(temp.path().join("run"), true);
+        dir.make().unwrap();
+        drop(UnixListener::bind(dir.control_socket("a")).unwrap());
+        let servers = Servers::ask(&dir);
+        assert!(servers.is_dead(&dir, "a") && !servers.is_dead(&dir, "b"));
+        assert!(servers.answered.is_empty() && servers.silent.is_empty());
+        assert!(servers.find(&dir, "a").unwrap_err().what.contains("ended without being stopped"));
+        dir.forget("a");
+        assert!(Servers::ask(&dir).dead.is_empty());
     }
 
     #[test]

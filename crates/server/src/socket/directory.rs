@@ -134,9 +134,10 @@ impl RuntimeDir {
         sockets
     }
 
-    /// Removes control sockets that processes left behind that did not end well.
-    pub fn sweep(&self) {
-        for socket in self.sockets() {
+    /// Removes the sockets of a server that ended without taking them away. Until then it counts as
+    /// dead: other servers leave what tells of it alone.
+    pub fn forget(&self, server: &str) {
+        for socket in [self.control_socket(server), self.nbd_socket(server)] {
             Listener::remove_dead(&socket);
         }
     }
@@ -196,14 +197,17 @@ mod tests {
     }
 
     #[test]
-    fn only_dead_sockets_are_swept() {
+    fn only_dead_sockets_are_forgotten() {
         let temp = tempfile::tempdir().unwrap();
         let dir = RuntimeDir { path: temp.path().to_owned(), asked_for: true };
         let live = UnixListener::bind(dir.control_socket("live")).unwrap();
         drop(UnixListener::bind(dir.control_socket("dead")).unwrap());
         fs::write(temp.path().join("file.sock"), "not a socket").unwrap();
         assert_eq!(dir.sockets().len(), 2);
-        dir.sweep();
+        dir.forget("live");
+        assert_eq!(dir.sockets().len(), 2, "it serves, and the other one was not named");
+        dir.forget("dead");
+        dir.forget("file");
         assert_eq!(dir.sockets(), [dir.control_socket("live")]);
         assert!(temp.path().join("file.sock").exists());
         drop(live);

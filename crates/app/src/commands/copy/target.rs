@@ -66,7 +66,12 @@ impl MapFile {
     /// Replaces the map, durably.
     pub fn write(&self, text: &str) -> Result<(), Problem> {
         let write = || {
-            let mut file = File::create(self.new_path())?;
+            // One that a crash left goes. A link that others put there is not followed.
+            match fs::remove_file(self.new_path()) {
+                Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+            let mut file = File::create_new(self.new_path())?;
             file.write_all(text.as_bytes())?;
             file.sync_all()?;
             fs::rename(self.new_path(), &self.0)?;

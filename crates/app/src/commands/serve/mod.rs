@@ -113,7 +113,6 @@ fn listen_for_commands(dir: &RuntimeDir, server: &str) -> Result<Option<Listener
         }
         Ok(()) => {}
     }
-    dir.sweep();
     match ControlServer::listen(&dir.control_socket(server)) {
         // The directory is another user's: the same as none.
         Err(problem) if !dir.asked_for && !dir.is_ours() => {

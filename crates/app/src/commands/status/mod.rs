@@ -26,6 +26,8 @@ struct Report<'a> {
     /// What lies on arrays and drives and is offered in their stead.
     volumes: Vec<ServedVolume<'a>>,
     errors: Vec<ErrorReport>,
+    /// Control sockets of servers that ended without being stopped.
+    died: Vec<String>,
 }
 
 #[derive(Serialize)]
@@ -71,7 +73,10 @@ pub fn run(args: &StatusArgs, screen: Screen) -> Result<ExitCode, Problem> {
         Err(problem) => return Err(problem),
     };
     // With a name, what other servers do is of no concern.
-    let silent = if args.name.is_some() { &[] } else { &servers.silent[..] };
+    let (silent, dead) = match args.name {
+        Some(_) => (&[][..], &[][..]),
+        None => (&servers.silent[..], &servers.dead[..]),
+    };
     let volumes = || -> Vec<_> {
         let servers = servers.answered.iter().filter(|_| args.name.is_none());
         servers.flat_map(|(_, server)| server.volumes.iter().map(move |volume| (server, volume))).collect()
@@ -86,7 +91,8 @@ pub fn run(args: &StatusArgs, screen: Screen) -> Result<ExitCode, Problem> {
             pid: server.pid,
         });
         let volumes = volumes.collect();
-        output::print_json(&Report { schema_version: SCHEMA_VERSION, arrays, volumes, errors })?;
+        let died = dead.iter().map(|socket| socket.display().to_string()).collect();
+        output::print_json(&Report { schema_version: SCHEMA_VERSION, arrays, volumes, errors, died })?;
     } else if args.mdstat {
         output::print(&mdstat::render(shown.iter().map(|(_, array)| *array)))?;
     } else {
@@ -98,12 +104,20 @@ pub fn run(args: &StatusArgs, screen: Screen) -> Result<ExitCode, Problem> {
     for problem in silent {
         failed = Some(output::report(problem, screen.style_err));
     }
-    if shown.is_empty() && volumes.is_empty() && failed.is_none() {
+    for socket in dead {
+        let name = socket.file_stem().unwrap_or_default().to_string_lossy();
+        output::note(&format!(
+            "the server {name} ended without being stopped: it was killed, or it crashed; serve its members again, which \
+             recovers, or have it forgotten: `wattle stop {name}`"
+        ));
+    }
+    if shown.is_empty() && volumes.is_empty() && dead.is_empty() && failed.is_none() {
         output::note(&format!("nothing is being served (looked in {})", dir.path().display()));
     }
     match (args.check, failed) {
         (true, failed) => {
-            Ok(ExitCode::from(check_status(shown.iter().map(|(_, a)| a.check_status()), failed.is_some())))
+            let unknown = failed.is_some() || !dead.is_empty();
+            Ok(ExitCode::from(check_status(shown.iter().map(|(_, a)| a.check_status()), unknown)))
         }
         (false, Some(failed)) => Ok(failed),
         (false, None) => Ok(ExitCode::SUCCESS),

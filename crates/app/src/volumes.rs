@@ -14,8 +14,16 @@ use crate::members;
 use crate::output;
 use crate::output::text::printable;
 
-/// Opens the volume that `name` means, read-only, and runs `main` with it; without a name the only
-/// one there is.
+/// The volume that a command is about.
+#[derive(Debug, Clone, Copy)]
+pub enum Meant<'a> {
+    /// The one of this name; without a name the only one there is.
+    Volume(Option<&'a str>),
+    /// The same for its files: among several the only one with a file system.
+    Files(Option<&'a str>),
+}
+
+/// Opens the volume that is meant, read-only, and runs `main` with it.
 ///
 /// # Errors
 /// A member cannot be opened or read, there is no such volume, it cannot be used, or what `main`
@@ -23,7 +31,7 @@ use crate::output::text::printable;
 pub fn read<T>(
     access: &MemberAccess,
     names: &[String],
-    name: Option<&str>,
+    meant: Meant<'_>,
     force: &Force,
     (engine, cores_max): (&Engine, usize),
     main: impl AsyncFnOnce(Core, VolumeRef) -> Result<T, Problem>,
@@ -31,7 +39,7 @@ pub fn read<T>(
     let scan = members::look(access, names, force)?;
     members::run(engine, cores_max, async |core| {
         let mut stack = open(&core, scan, force, Purpose::Read).await?;
-        let done = match find(&core, &mut stack, name).await {
+        let done = match find(&core, &mut stack, meant).await {
             Ok(volume) => main(core.clone(), volume).await,
             Err(problem) => Err(problem),
         };
@@ -69,8 +77,18 @@ impl Sites {
     }
 }
 
-async fn find(core: &Core, stack: &mut Stack, name: Option<&str>) -> Result<VolumeRef, Problem> {
-    let member = stack.find(name)?.member?;
+async fn find(core: &Core, stack: &mut Stack, meant: Meant<'_>) -> Result<VolumeRef, Problem> {
+    let volume = match meant {
+        Meant::Volume(name) => stack.find(name)?,
+        Meant::Files(name) => {
+            let found = stack.find_files(name)?;
+            if name.is_none() && stack.volumes().iter().filter(|volume| volume.is_top).count() > 1 {
+                output::note(&printable(&format!("{} is the only volume with a file system", found.name)));
+            }
+            found
+        }
+    };
+    let member = volume.member?;
     for &array in &stack.below(&[member]).arrays {
         let array = &stack.scan.arrays[array];
         members::note_unused(&stack.scan, array);

@@ -12,7 +12,7 @@ pub struct FilesOn {
     /// Files or block devices, in any order, others among them.
     #[arg(value_name = "MEMBER", required = true)]
     pub members: Vec<String>,
-    /// The volume, by name or UUID; needed if there are several.
+    /// The volume, by name or UUID; needed if several hold file systems.
     #[arg(long, short = 'V', value_name = "VOLUME")]
     pub volume: Option<String>,
     /// Of btrfs, another subvolume than a mount would show; 5 has all others.

@@ -15,7 +15,7 @@ use wattle_rt::{Buf, BufMut, Core, CoreIx, IoError, Stream};
 
 use crate::cli::CatArgs;
 use crate::output;
-use crate::volumes;
+use crate::volumes::{self, Meant};
 
 /// Read and written at a time. Large enough that costs per request vanish and that every member of
 /// a wide array has work, small enough that a window is still in the cache when it is written.
@@ -32,10 +32,17 @@ const CORES_MAX: usize = 2;
 /// There is no such volume or range, it cannot be read, or the output cannot be written.
 pub fn run(access: &MemberAccess, args: &CatArgs) -> Result<(), Problem> {
     let engine = (&args.engine, CORES_MAX);
-    volumes::read(access, &args.members, args.volume.as_deref(), &args.force, engine, async |core, volume| {
-        let range = range_of(args, &volume)?;
-        copy(&core, &volume, range).await
-    })
+    volumes::read(
+        access,
+        &args.members,
+        Meant::Volume(args.volume.as_deref()),
+        &args.force,
+        engine,
+        async |core, volume| {
+            let range = range_of(args, &volume)?;
+            copy(&core, &volume, range).await
+        },
+    )
 }
 
 /// Bytes of a volume.

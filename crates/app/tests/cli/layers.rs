@@ -128,6 +128,54 @@ fn a_volume_is_named_where_there_are_several() {
     assert!(part.ok().stdout == expected[20_971_008..][..1024], "across the two runs");
 }
 
+/// Files are only where a file system is: what else lies on the members need not be known.
+#[test]
+fn the_only_file_system_is_taken_and_scan_ends_with_the_way_to_it() {
+    let room = Room::new();
+    let Some(members) = unpack(&room) else { return };
+    let said = room.untouched(|| run(with(&["ls"], &members)).ok());
+    assert!(said.text().contains("proof.txt"), "{said:?}");
+    assert!(said.stderr.contains("foxtrot/home is the only volume with a file system"), "{said:?}");
+    // The bytes of a volume are asked for by its name.
+    run(with(&["copy", "--to", &room.name("copy")], &members)).failed(2, "WTL-0007", &["foxtrot/root"]);
+    let scan = |members: &[String]| run(with(&["scan"], members)).ok().text().to_owned();
+    let names = members.join(" ");
+    let end = format!("\nFiles are on foxtrot/home, ext4: `wattle ls {names}`\n");
+    assert!(scan(&members).ends_with(&end), "{}", scan(&members));
+
+    // A second one has to be told from the first.
+    let others = Room::new();
+    let [other] = others.blank(1, 8 << 20).try_into().unwrap();
+    tool("mkfs.ext4", ["-q", "-F", &other]);
+    let both = [&members[..], std::slice::from_ref(&other)].concat();
+    let refused = run(with(&["ls"], &both));
+    refused.failed(2, "WTL-0007", &["files are on foxtrot/home (ext4)", "member-0 (ext4)"]);
+    let scanned = scan(&both);
+    let ways: Vec<_> = scanned.lines().rev().take(2).collect();
+    assert!(ways[1].ends_with(&format!("`wattle ls {} -V foxtrot/home`", both.join(" "))), "{ways:?}");
+    assert!(ways[0].ends_with(&format!("-V {other}`")), "{ways:?}");
+
+    // Where something cannot be looked into, it may hold what is meant.
+    let torn = others.array("5", 3);
+    let unknown = [&members[..], &torn[..1]].concat();
+    run(with(&["ls"], &unknown)).failed(2, "WTL-0007", &["files are on foxtrot/home (ext4)"]);
+    run(with(&["ls", "-V", "foxtrot/home"], &unknown)).ok();
+}
+
+/// Arrays of a NAS have slots for all bays there could ever be.
+#[test]
+fn slots_without_members_are_one_line() {
+    let room = Room::new();
+    let members = room.array("6", 6);
+    let text = run(with(&["scan"], &[&members[..2], &members[4..]].concat())).ok().text().to_owned();
+    let missing: Vec<_> = text.lines().filter(|line| line.contains("missing  -")).collect();
+    assert_eq!(missing, ["  2-3   missing  -       -"]);
+    let text =
+        run(with(&["scan"], &[&members[..1], &members[2..4], &members[5..]].concat())).ok().text().to_owned();
+    let missing: Vec<_> = text.lines().filter(|line| line.contains("missing  -")).collect();
+    assert_eq!(missing.len(), 2, "{text}");
+}
+
 #[test]
 fn the_same_in_partitions_of_disks() {
     let room = Room::new();

@@ -2,6 +2,7 @@
 
 use wattle_engine::VolumeRef;
 use wattle_format::lvm::Id;
+use wattle_format::probe::SignatureKind;
 
 use super::{Stack, WantedLayers};
 use crate::lvm::flags::is_skipped;
@@ -165,6 +166,54 @@ impl Stack {
                 "name one with -V (a UUID tells volumes of one name apart), or give only its members",
             )),
         }
+    }
+
+    /// The volume whose files are meant. It is the one called `name`; without a name the only one
+    /// there is, or among several the only one that a file system is on.
+    ///
+    /// # Errors
+    /// As [`Stack::find`]; and what cannot be looked into might be what is meant.
+    pub fn find_files(&self, name: Option<&str>) -> Result<NamedVolume, Problem> {
+        let several = match self.find(name) {
+            Err(problem) if name.is_none() && problem.code == Code::SeveralVolumes => problem,
+            found => return found,
+        };
+        let (mut with_files, mut unknown) = (Vec::new(), false);
+        for volume in self.volumes().into_iter().filter(|volume| volume.is_top) {
+            match self.file_system(&volume) {
+                Ok(Some(kind)) => with_files.push((volume, kind)),
+                Ok(None) => {}
+                Err(()) => unknown = true,
+            }
+        }
+        let shown =
+            |(volume, kind): &(NamedVolume, SignatureKind)| format!("{} ({})", volume.name, kind.name());
+        match &with_files[..] {
+            [(volume, _)] if !unknown => Ok(volume.clone()),
+            [] => Err(several),
+            known => {
+                let known = known.iter().map(shown).collect::<Vec<_>>().join(", ");
+                Err(Problem { why: format!("{}; files are on {known}", several.why), ..several })
+            }
+        }
+    }
+
+    /// Which file system is on a volume, `None` if none is; an error if not all of it could be
+    /// looked at.
+    fn file_system(&self, volume: &NamedVolume) -> Result<Option<SignatureKind>, ()> {
+        let seen = &self.scan.members[*volume.member.as_ref().map_err(|_| ())?];
+        let mut kinds = seen.signatures.iter().filter_map(|signature| signature.kind);
+        match kinds.find(|kind| kind.is_file_system()) {
+            None if seen.problem.is_some() => Err(()),
+            kind => Ok(kind),
+        }
+    }
+
+    /// Every volume that nothing else lies on and that a file system is on, with which.
+    #[must_use]
+    pub fn file_systems(&self) -> Vec<(NamedVolume, SignatureKind)> {
+        let top = self.volumes().into_iter().filter(|volume| volume.is_top);
+        top.filter_map(|volume| self.file_system(&volume).ok()?.map(|kind| (volume, kind))).collect()
     }
 
     /// The logical volumes of open groups that run.

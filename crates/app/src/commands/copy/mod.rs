@@ -16,7 +16,7 @@ use wattle_server::protocol::SCHEMA_VERSION;
 use crate::cli::CopyArgs;
 use crate::members;
 use crate::output::{self, Screen};
-use crate::volumes;
+use crate::volumes::{self, Meant};
 use rescue::RescueEffort;
 use target::{CopyTarget, MapFile};
 
@@ -57,17 +57,24 @@ fn volume(access: &MemberAccess, args: &CopyArgs, screen: Screen) -> Result<(), 
     let members = access.look_all(&args.members)?;
     target::check(args, &members)?;
     let engine = (&args.engine, CORES_MAX);
-    volumes::read(access, &args.members, args.volume.as_deref(), &args.force, engine, async |core, volume| {
-        let source = volume.device(&core, volume.name()).map_err(|error| {
-            Problem::new(
-                Code::VolumeFailed,
-                format!("{}: {error}", volume.name()),
-                "it was stopped as soon as it was started",
-                "see `wattle why` of its members",
-            )
-        })?;
-        copy(args, screen, &core, &source).await
-    })
+    volumes::read(
+        access,
+        &args.members,
+        Meant::Volume(args.volume.as_deref()),
+        &args.force,
+        engine,
+        async |core, volume| {
+            let source = volume.device(&core, volume.name()).map_err(|error| {
+                Problem::new(
+                    Code::VolumeFailed,
+                    format!("{}: {error}", volume.name()),
+                    "it was stopped as soon as it was started",
+                    "see `wattle why` of its members",
+                )
+            })?;
+            copy(args, screen, &core, &source).await
+        },
+    )
 }
 
 /// A drive as it is, whatever is on it.

@@ -21,7 +21,7 @@ use wattle_fs::{Error, FileKind, FileSystem, FsNode};
 
 use crate::cli::FilesOn;
 use crate::output::{self, text::printable};
-use crate::volumes;
+use crate::volumes::{self, Meant};
 
 /// Reads come one after the other.
 const CORES_MAX: usize = 1;
@@ -49,7 +49,8 @@ pub fn with_file_system<T: Send + 'static>(
     work: impl FnOnce(&Opened) -> Result<T, Problem> + Send + 'static,
 ) -> Result<T, Problem> {
     let engine = (&on.engine, CORES_MAX);
-    volumes::read(access, &on.members, on.volume.as_deref(), &on.force, engine, async |core, volume| {
+    let meant = Meant::Files(on.volume.as_deref());
+    volumes::read(access, &on.members, meant, &on.force, engine, async |core, volume| {
         let (reader, serving) = reader::bridge(&core, volume.clone());
         let name = volume.name().to_owned();
         let serving = core.spawn(serving);

@@ -1,6 +1,7 @@
 //! What lies on arrays and drives: partitions, volume groups, volumes; as a report and as a tree.
 
 use serde::Serialize;
+use wattle_control::create::shell_word;
 use wattle_control::lvm::GroupScan;
 use wattle_control::scan::MemberOrigin;
 use wattle_control::signature::FoundSignature;
@@ -11,6 +12,7 @@ use wattle_format::lvm::Id;
 use wattle_format::probe::SignatureKind;
 use wattle_server::protocol::ErrorReport;
 
+use crate::cli::ScanArgs;
 use crate::output::Screen;
 use crate::output::text::printable;
 
@@ -162,6 +164,39 @@ pub fn tree(stack: &Stack, screen: Screen) -> Option<String> {
         root.draw("", "", &mut text);
     }
     Some(text)
+}
+
+/// What shows the files that are there: a command for each file system; `None` if there is none.
+pub fn way_to_files(stack: &Stack, args: &ScanArgs) -> Option<String> {
+    /// Beyond this, a shell pattern was given, and can be given again.
+    const MEMBERS_MAX: usize = 6;
+    let found = stack.file_systems();
+    let members = match args.members.len() {
+        ..=MEMBERS_MAX => args.members.iter().map(|name| shell_word(name)).collect::<Vec<_>>().join(" "),
+        _ => "MEMBER...".to_owned(),
+    };
+    let mut options = String::new();
+    let mut option = |name: &str, value: &str| options += &format!(" {name} {}", shell_word(value));
+    args.maps.maps.iter().for_each(|map| option("--map", &map.to_string_lossy()));
+    args.overlay.dir.iter().for_each(|dir| option("--overlay", &dir.to_string_lossy()));
+    args.force.checks.iter().for_each(|check| option("--force", &check.to_string()));
+    let alone = stack.find_files(None).is_ok();
+    let lines = found.iter().map(|(volume, kind)| {
+        let name = match alone {
+            true => String::new(),
+            false => format!(" -V {}", shell_word(&volume.name)),
+        };
+        use SignatureKind::{Btrfs, Ext2, Ext3, Ext4, Xfs};
+        // Others are left to the system's own drivers.
+        let (command, place) = match kind {
+            Ext2 | Ext3 | Ext4 | Xfs | Btrfs => ("ls", ""),
+            _ => ("mount", " DIR"),
+        };
+        let (on, kind) = (&volume.name, kind.name());
+        let line = format!("Files are on {on}, {kind}: `wattle {command} {members}{place}{name}{options}`");
+        printable(&line) + "\n"
+    });
+    (!found.is_empty()).then(|| lines.collect())
 }
 
 /// A line of the tree and those below it.

@@ -155,7 +155,8 @@ fn show(args: &ScanArgs, screen: Screen, stack: &Stack, unopened: &[Problem]) ->
         return output::print_json(&report);
     }
     let tree = layers::tree(stack, screen).map(|tree| tree + "\n");
-    output::print(&(tree.unwrap_or_default() + &render(&report, screen)))
+    let files = layers::way_to_files(stack, args).map(|way| format!("\n{way}"));
+    output::print(&[tree, Some(render(&report, screen)), files].into_iter().flatten().collect::<String>())
 }
 
 /// What a script should stop at: a member that is damaged, an array that cannot be read, a volume
@@ -417,10 +418,15 @@ fn render_array(array: &ArrayReport, screen: Screen) -> String {
     }
     // A slot with an unusable claimant has its line already.
     let claimed = |slot: &&u16| array.members.iter().any(|member| member.slot == Some(**slot));
-    let missing = array.missing_slots.iter().filter(|slot| !claimed(slot));
-    rows.extend(
-        missing.map(|slot| vec![slot.to_string(), style.yellow("missing"), "-".to_owned(), "-".to_owned()]),
-    );
+    let missing: Vec<_> = array.missing_slots.iter().copied().filter(|slot| !claimed(&slot)).collect();
+    // Arrays of a NAS have slots for every bay there could be: those without a member are one line.
+    rows.extend(missing.chunk_by(|slot, next| slot + 1 == *next).map(|run| {
+        let slots = match run {
+            [slot] => slot.to_string(),
+            _ => format!("{}-{}", run[0], run[run.len() - 1]),
+        };
+        vec![slots, style.yellow("missing"), "-".to_owned(), "-".to_owned()]
+    }));
     text.push_str(&table("  ", &rows));
     for problem in &array.problems {
         text.push_str(&render_problem(problem, screen));

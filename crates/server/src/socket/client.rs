@@ -220,8 +220,8 @@ fn has_ended(socket: &Path) -> bool {
     })
 }
 
-/// Whether a socket that no process listens at stays: a server that ends takes its own away, and one
-/// that begins will listen in a moment.
+/// Whether a socket that no process listens at stays: a server that ends takes its own away, and
+/// one that begins will listen in a moment.
 #[allow(clippy::disallowed_methods, reason = "a command waits; it runs on no core")]
 fn is_left(socket: &Path) -> bool {
     const TRIES: u32 = 5;

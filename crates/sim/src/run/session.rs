@@ -72,7 +72,8 @@ impl Session {
         let truth = &mut *lock(&truth);
         truth.tell(|| format!("stop: {stopped:?}"));
         // Reads that were given up go on until their drives answer: nothing waits for those, and
-        // they change nothing. So do those that a drive still has when the first of them tells that it is gone.
+        // they change nothing. So do those that a drive still has when the first of them tells that
+        // it is gone.
         if writes > 0 || (pending > u64::from(unanswered) && !gives_up) {
             truth.accuse(format!(
                 "{pending} operations are in flight after the array was stopped, {writes} of them writes"

@@ -19,7 +19,7 @@ mod volumes;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use clap::Parser;
+use clap::{CommandFactory, FromArgMatches};
 use wattle_control::members::MemberAccess;
 use wattle_server::remotes::Remotes;
 
@@ -27,8 +27,11 @@ use wattle_server::remotes::Remotes;
 pub fn run() -> ExitCode {
     let remotes = Remotes::default();
     let access = MemberAccess::local().with_remotes(Arc::new(move |name: &str| remotes.open(name)));
-    match cli::Cli::try_parse() {
-        Ok(cli) => commands::run(cli, access),
-        Err(error) => output::usage(&error),
+    let matches = cli::Cli::command().try_get_matches();
+    let typed =
+        matches.and_then(|matches| Ok((cli::Cli::from_arg_matches(&matches)?, cli::wants_json(&matches))));
+    match typed {
+        Ok((cli, json)) => commands::run(cli, json, access),
+        Err(error) => output::usage(&error, cli::may_want_json(std::env::args_os())),
     }
 }

@@ -7,6 +7,7 @@ mod audit;
 mod bench;
 mod copy;
 mod files;
+mod json;
 mod load;
 mod lvm;
 mod maps;
@@ -35,6 +36,7 @@ pub use audit::AuditArgs;
 pub use bench::BenchArgs;
 pub use copy::CopyArgs;
 pub use files::{FilesOn, GetArgs, LsArgs};
+pub use json::{Json, may_want_json, wants_json};
 pub use load::{LoadArgs, TimeArg};
 pub use lvm::{
     ChangeArgs, CreateGroupArgs, CreateVolumeArgs, GroupArgs, ListArgs, LvArgs, LvCommand, MoveArgs, PvArgs,
@@ -512,14 +514,6 @@ pub struct OverlayArgs {
     /// there, and is found there the next time.
     #[arg(long = "overlay", value_name = "DIR")]
     pub dir: Option<PathBuf>,
-}
-
-/// `--json`.
-#[derive(Debug, Clone, Args)]
-pub struct Json {
-    /// JSON with a schema_version: sizes in bytes, times as RFC 3339.
-    #[arg(long)]
-    pub json: bool,
 }
 
 /// How the work is done.

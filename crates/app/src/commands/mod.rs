@@ -39,12 +39,12 @@ use crate::cli::{Cli, CliCommand};
 use crate::output::text::printable;
 use crate::output::{self, Screen};
 
-/// Does what was asked and says how it ended.
-pub fn run(cli: Cli, access: MemberAccess) -> ExitCode {
+/// Does what was asked and says how it ended; where JSON is wanted, also of a failure.
+pub fn run(cli: Cli, json: bool, access: MemberAccess) -> ExitCode {
     let screen = Screen::new(&cli.look);
     let access = match prepare(access, &cli, screen) {
         Ok(access) => access,
-        Err(problem) => return output::report(&problem, screen.style_err),
+        Err(problem) => return output::report_failure(&problem, screen.style_err, json),
     };
     let done = |result: Result<(), Problem>| result.map(|()| ExitCode::SUCCESS);
     let result = match cli.command {
@@ -82,7 +82,7 @@ pub fn run(cli: Cli, access: MemberAccess) -> ExitCode {
         CliCommand::Simulate(args) => done(simulate::run(&args, screen)),
         CliCommand::Explain(args) => done(explain::run(&args)),
     };
-    result.unwrap_or_else(|problem| output::report(&problem, screen.style_err))
+    result.unwrap_or_else(|problem| output::report_failure(&problem, screen.style_err, json))
 }
 
 /// The access with what the command line says of members: their maps, and where writes go.

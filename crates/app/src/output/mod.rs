@@ -11,11 +11,13 @@ pub mod text;
 
 use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::Serialize;
 use wattle_control::units::Units;
 use wattle_control::{Code, Problem};
 use wattle_server::log::ServerLog;
+use wattle_server::protocol::{ErrorReport, SCHEMA_VERSION};
 
 use crate::cli::OutputArgs;
 pub use style::Style;
@@ -42,12 +44,16 @@ impl Screen {
     }
 }
 
+/// Whether stdout has been written to: it is the process's, and so is this.
+static WRITTEN: AtomicBool = AtomicBool::new(false);
+
 /// Writes a report to stdout. A reader that closed its end early has what it wanted: that is not an
 /// error.
 ///
 /// # Errors
 /// The output cannot be written.
 pub fn print(text: &str) -> Result<(), Problem> {
+    WRITTEN.store(true, Ordering::Relaxed);
     let mut stdout = io::stdout().lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(output_failed(&error)),
@@ -114,11 +120,43 @@ pub fn report(problem: &Problem, style: Style) -> ExitCode {
     ExitCode::from(problem.exit_code())
 }
 
-/// Shows what clap made of the command line: help and version on stdout, mistakes on stderr.
-pub fn usage(error: &clap::Error) -> ExitCode {
+/// What a command that failed says where JSON is wanted.
+#[derive(Serialize)]
+struct Failure {
+    schema_version: u32,
+    errors: [ErrorReport; 1],
+}
+
+/// Writes the problem that a command ends with to stderr, and as JSON to stdout if that is wanted
+/// and no report is there, which tells what is wrong itself. Returns the exit status.
+pub fn report_failure(problem: &Problem, style: Style, json: bool) -> ExitCode {
+    if json && !WRITTEN.load(Ordering::Relaxed) {
+        // A failure to say so changes nothing about the first one.
+        let _ = print_json(&Failure { schema_version: SCHEMA_VERSION, errors: [problem.into()] });
+    }
+    report(problem, style)
+}
+
+/// Shows what clap made of the command line: help and version on stdout, mistakes on stderr, and as
+/// JSON on stdout if that is wanted.
+pub fn usage(error: &clap::Error, json: bool) -> ExitCode {
     // The reader of a help text may leave early.
     let _ = error.print();
-    ExitCode::from(if error.use_stderr() { 2 } else { 0 })
+    if !error.use_stderr() {
+        return ExitCode::SUCCESS;
+    }
+    if json {
+        let text = error.to_string();
+        let what = text.lines().next().unwrap_or_default().trim_start_matches("error: ");
+        let problem = Problem::new(
+            Code::Usage,
+            what,
+            "the command line is not understood, and nothing was done",
+            "`wattle COMMAND --help` tells what can be typed",
+        );
+        let _ = print_json(&Failure { schema_version: SCHEMA_VERSION, errors: [(&problem).into()] });
+    }
+    ExitCode::from(2)
 }
 
 /// The problem of a failed write to stdout.

@@ -231,3 +231,42 @@ fn nothing_served_is_told_apart_from_nothing_wrong() {
     std::fs::File::create(room.path("run/file.sock")).unwrap().write_all(b"x").unwrap();
     assert_eq!(status(&["--check"]).status, 4);
 }
+
+/// Where JSON is wanted, a failure is JSON too, with the same three parts, and it is one document.
+#[test]
+fn failures_are_json_where_json_is_wanted() {
+    let room = Room::new();
+    let [member] = room.blank(1, 8 << 20).try_into().unwrap();
+    let dir = room.name("run");
+    let one_error = |args: &[&str], code: &str| {
+        let said = run(args);
+        let json = said.json();
+        let errors = json["errors"].as_array().unwrap_or_else(|| panic!("{args:?}: {json}"));
+        assert_eq!((json["schema_version"].as_u64(), errors.len()), (Some(1), 1), "{args:?}");
+        assert_eq!(errors[0]["code"], code, "{args:?}: {json}");
+        for part in ["what", "why", "next"] {
+            assert!(errors[0][part].as_str().is_some_and(|text| !text.is_empty()), "{args:?}: {json}");
+        }
+        let shown = errors[0]["what"].as_str().unwrap();
+        assert!(said.stderr.contains(shown) && said.status != 0, "{args:?}: {said:?}");
+    };
+    for (args, code) in [
+        (&["ls", "--json", "nosuch"][..], "WTL-0020"),
+        (&["get", "--json", &member, "--to", &room.name("out")], "WTL-0040"),
+        (&["create", "data", "--level", "5", "--json", "nosuch"], "WTL-0020"),
+        (&["status", "nosuch", "--json", "--runtime-dir", &dir], "WTL-0100"),
+        (&["status", "nosuch", "--check", "--json", "--runtime-dir", &dir], "WTL-0100"),
+        (&["lv", "list", "--json", "nosuch"], "WTL-0020"),
+        (&["explain", "--json", "WTL-9999"], "WTL-0001"),
+        (&["ls", "--json"], "WTL-0001"),
+        (&["ls", "--json", "--nosuch", "x"], "WTL-0001"),
+    ] {
+        one_error(args, code);
+    }
+    // A report that tells what is wrong is the document, and none follows it.
+    let scan = run(["scan", "--json", "nosuch"]);
+    assert_eq!((scan.status, &scan.json()["members"][0]["problem"]["code"]), (1, &"WTL-0020".into()));
+    // Nothing is said on the standard output where JSON is not wanted.
+    assert!(run(["ls", "nosuch"]).stdout.is_empty());
+    assert!(run(["ls", "--", "--json"]).stdout.is_empty());
+}

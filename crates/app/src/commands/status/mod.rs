@@ -67,7 +67,7 @@ pub fn run(args: &StatusArgs, screen: Screen) -> Result<ExitCode, Problem> {
     let shown = match shown {
         Ok(shown) => shown,
         Err(problem) if args.check => {
-            output::report(&problem, screen.style_err);
+            output::report_failure(&problem, screen.style_err, args.json.json);
             return Ok(ExitCode::from(CANNOT_TELL));
         }
         Err(problem) => return Err(problem),

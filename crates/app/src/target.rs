@@ -130,18 +130,18 @@ impl ServedTarget {
         })
     }
 
-    /// Waits until the member is in sync, or a spare that is not needed.
+    /// Waits until the member is in sync, or a spare that is not needed; the array then.
     ///
     /// # Errors
     /// As [`Self::wait_for_scrub`], or it failed.
-    pub fn wait_until_filled(&self, member: &str) -> Result<(), Problem> {
+    pub fn wait_until_filled(&self, member: &str) -> Result<ArrayReport, Problem> {
         let end = self.wait(|array| filled(array, member))?;
         let spare = end.spares.iter().any(|spare| is_meant(&spare.member, member));
         output::note(&match spare {
             true => format!("{member} is a spare of {}", self.array.name),
             false => format!("{member} is in sync in {}", self.array.name),
         });
-        Ok(())
+        Ok(end)
     }
 }
 

@@ -362,6 +362,9 @@ pub struct ServeArgs {
     /// Write the process id here once ready.
     #[arg(long, value_name = "FILE")]
     pub pidfile: Option<PathBuf>,
+    /// Once ready, write a line of JSON with the volumes and the ways to them.
+    #[arg(long)]
+    pub json: bool,
     #[command(flatten)]
     pub saving: SavingArgs,
     #[command(flatten)]

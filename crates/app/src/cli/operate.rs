@@ -3,7 +3,7 @@
 
 use clap::Args;
 
-use super::{Force, Runtime, SavingArgs};
+use super::{Force, Json, Runtime, SavingArgs};
 
 /// Stops an array that is being served.
 ///
@@ -18,6 +18,8 @@ pub struct StopArgs {
     pub name: String,
     #[command(flatten)]
     pub runtime: Runtime,
+    #[command(flatten)]
+    pub json: Json,
 }
 
 /// Fails a member of an array that is being served.
@@ -37,6 +39,8 @@ pub struct FailArgs {
     pub member: String,
     #[command(flatten)]
     pub runtime: Runtime,
+    #[command(flatten)]
+    pub json: Json,
 }
 
 /// Lets go of a member that failed, of a spare, or of one that waits to come back.
@@ -55,6 +59,8 @@ pub struct RemoveArgs {
     pub member: String,
     #[command(flatten)]
     pub runtime: Runtime,
+    #[command(flatten)]
+    pub json: Json,
 }
 
 /// Adds a member to an array that is being served.
@@ -83,6 +89,8 @@ pub struct AddArgs {
     pub force: Force,
     #[command(flatten)]
     pub runtime: Runtime,
+    #[command(flatten)]
+    pub json: Json,
 }
 
 /// Replaces a member while it still works: redundancy is kept all the time.
@@ -116,6 +124,8 @@ pub struct ReplaceArgs {
     pub force: Force,
     #[command(flatten)]
     pub runtime: Runtime,
+    #[command(flatten)]
+    pub json: Json,
 }
 
 /// Compares parity or copies with the data, everywhere, and tells where they do not agree.
@@ -183,6 +193,8 @@ pub struct Scrub {
     /// Let background work go on.
     #[arg(long, conflicts_with = "wait")]
     pub resume: bool,
+    #[command(flatten)]
+    pub json: Json,
 }
 
 /// Changes settings of an array that is being served, until it is stopped; without any it shows
@@ -203,4 +215,6 @@ pub struct SetArgs {
     pub settings: Vec<String>,
     #[command(flatten)]
     pub runtime: Runtime,
+    #[command(flatten)]
+    pub json: Json,
 }

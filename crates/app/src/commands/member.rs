@@ -6,8 +6,8 @@ use wattle_control::{Check, Problem};
 use wattle_server::protocol::ServerRequest;
 use wattle_server::socket::client::request;
 
+use super::told::Told;
 use crate::cli::{AddArgs, FailArgs, Force, RemoveArgs, ReplaceArgs, Runtime};
-use crate::output;
 use crate::saving;
 use crate::target::ServedTarget;
 
@@ -15,14 +15,16 @@ use crate::target::ServedTarget;
 /// No such array or member, nothing else holds its data, or it could not be recorded.
 pub fn fail(args: &FailArgs) -> Result<(), Problem> {
     let fail = ServerRequest::Fail { array: args.name.clone(), member: args.member.clone() };
-    order(&args.runtime, &args.name, &fail).map(drop)
+    let (_, told) = order(&args.runtime, &args.name, &fail)?;
+    told.finish(&args.json)
 }
 
 /// # Errors
 /// No such array or member, it works, or it could not be recorded.
 pub fn remove(args: &RemoveArgs) -> Result<(), Problem> {
     let remove = ServerRequest::Remove { array: args.name.clone(), member: args.member.clone() };
-    order(&args.runtime, &args.name, &remove).map(drop)
+    let (_, told) = order(&args.runtime, &args.name, &remove)?;
+    told.finish(&args.json)
 }
 
 /// # Errors
@@ -35,8 +37,11 @@ pub fn add(args: &AddArgs) -> Result<(), Problem> {
         force: forced(&args.force),
         undo: saving::order(&args.saving)?,
     };
-    let target = order(&args.runtime, &args.name, &add)?;
-    if args.wait { target.wait_until_filled(&absolute(&args.member)) } else { Ok(()) }
+    let (target, mut told) = order(&args.runtime, &args.name, &add)?;
+    if args.wait {
+        told.ended(target.wait_until_filled(&absolute(&args.member))?);
+    }
+    told.finish(&args.json)
 }
 
 /// # Errors
@@ -50,21 +55,21 @@ pub fn replace(args: &ReplaceArgs) -> Result<(), Problem> {
         force: forced(&args.force),
         undo: saving::order(&args.saving)?,
     };
-    let target = order(&args.runtime, &args.name, &replace)?;
+    let (target, mut told) = order(&args.runtime, &args.name, &replace)?;
     match (args.wait, with) {
-        (false, _) => Ok(()),
-        (true, Some(with)) => target.wait_until_filled(&with),
-        (true, None) => target.wait_until_idle().map(drop),
+        (false, _) => {}
+        (true, Some(with)) => told.ended(target.wait_until_filled(&with)?),
+        (true, None) => told.ended(target.wait_until_idle()?),
     }
+    told.finish(&args.json)
 }
 
 /// Asks the server of the array and tells what it says.
-fn order(runtime: &Runtime, name: &str, order: &ServerRequest) -> Result<ServedTarget, Problem> {
+fn order(runtime: &Runtime, name: &str, order: &ServerRequest) -> Result<(ServedTarget, Told), Problem> {
     let target = ServedTarget::find(runtime.runtime_dir.as_deref(), name)?;
-    let done = request(target.socket(), order)?;
-    output::note(&done.message);
-    done.undo_log.iter().for_each(|log| saving::tell_joined(log));
-    Ok(target)
+    let mut told = Told::new();
+    told.answer(request(target.socket(), order)?);
+    Ok((target, told))
 }
 
 /// The checks that are overridden, as a server is told.

@@ -24,6 +24,7 @@ mod set;
 pub mod simulate;
 mod status;
 mod stop;
+mod told;
 pub mod top;
 mod undo;
 mod why;

@@ -1,28 +1,45 @@
 //! `wattle set`: settings of an array that is being served.
 
+use std::collections::BTreeMap;
+
+use serde::Serialize;
 use wattle_control::Problem;
-use wattle_server::protocol::ServerRequest;
+use wattle_server::protocol::{SCHEMA_VERSION, ServerRequest};
 use wattle_server::settings;
 use wattle_server::socket::client::request;
 
+use super::told::Told;
 use crate::cli::SetArgs;
 use crate::output::{self, text::table};
 use crate::target::ServedTarget;
+
+#[derive(Serialize)]
+struct Settings<'a> {
+    schema_version: u32,
+    settings: &'a BTreeMap<String, String>,
+}
 
 /// # Errors
 /// No such array or setting, or the value makes no sense; those before it are set.
 pub fn run(args: &SetArgs) -> Result<(), Problem> {
     let pairs = settings::parse_all(&args.settings)?;
     let target = ServedTarget::find(args.runtime.runtime_dir.as_deref(), &args.name)?;
+    if pairs.is_empty() && args.json.json {
+        return output::print_json(&Settings {
+            schema_version: SCHEMA_VERSION,
+            settings: &target.array().settings,
+        });
+    }
     if pairs.is_empty() {
         return output::print(&show(target.array().settings.iter()));
     }
+    let mut told = Told::new();
     for (key, value) in pairs {
         let set =
             ServerRequest::Set { array: args.name.clone(), key: key.to_owned(), value: value.to_owned() };
-        output::note(&request(target.socket(), &set)?.message);
+        told.answer(request(target.socket(), &set)?);
     }
-    Ok(())
+    told.finish(&args.json)
 }
 
 /// `key=value`, as it can be typed, and what it is for.

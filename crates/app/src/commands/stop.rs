@@ -5,9 +5,9 @@ use wattle_server::protocol::ServerRequest;
 use wattle_server::socket::RuntimeDir;
 use wattle_server::socket::client::{Servers, request};
 
+use super::told::Told;
 use crate::cli::StopArgs;
 use crate::environment::runtime_dir;
-use crate::output;
 
 /// # Errors
 /// No such array is being served, or its server could not record it clean.
@@ -22,8 +22,9 @@ pub fn run(args: &StopArgs) -> Result<(), Problem> {
             None => return Err(problem),
         },
     };
-    output::note(&request(socket, &ServerRequest::Stop { array: args.name.clone() })?.message);
-    Ok(())
+    let mut told = Told::new();
+    told.answer(request(socket, &ServerRequest::Stop { array: args.name.clone() })?);
+    told.finish(&args.json)
 }
 
 /// A server that died needs no stop, but its array does: the operator has seen it, and `status

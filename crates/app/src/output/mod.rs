@@ -72,6 +72,15 @@ pub fn print_json(report: &impl Serialize) -> Result<(), Problem> {
     print(&text)
 }
 
+/// Writes a report to stdout as JSON on one line, for readers that take a line at a time.
+///
+/// # Errors
+/// The output cannot be written.
+pub fn print_json_line(report: &impl Serialize) -> Result<(), Problem> {
+    let text = serde_json::to_string(report).expect("reports have string keys and finite numbers only");
+    print(&(text + "\n"))
+}
+
 /// What every note begins with.
 const NOTE: &str = "wattle: ";
 

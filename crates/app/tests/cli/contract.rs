@@ -4,7 +4,7 @@
 use std::io::Write;
 use std::process::Stdio;
 
-use crate::harness::{Room, run, said, wattle};
+use crate::harness::{Room, Serve, run, said, wattle};
 
 const COMMANDS: [&str; 33] = [
     "scan",
@@ -269,4 +269,34 @@ fn failures_are_json_where_json_is_wanted() {
     // Nothing is said on the standard output where JSON is not wanted.
     assert!(run(["ls", "nosuch"]).stdout.is_empty());
     assert!(run(["ls", "--", "--json"]).stdout.is_empty());
+}
+
+/// Orders answer in JSON too, and a server tells when it is ready and where.
+#[test]
+fn orders_and_servers_speak_json() {
+    let room = Room::new();
+    let made_up = ["serve", "mem:8M", "mem:8M", "mem:8M", "--level", "5", "--json", "--run", "true"];
+    let ready = run(made_up.iter().copied().chain(["--runtime-dir", &room.name("run")])).ok();
+    assert_eq!(ready.text().lines().count(), 1, "{ready:?}");
+    let ready = ready.json();
+    assert_eq!((&ready["event"], ready["schema_version"].as_u64()), (&"ready".into(), Some(1)), "{ready}");
+    let volume = &ready["volumes"][0];
+    assert!(volume["size_bytes"].as_u64().unwrap() > 14 << 20, "{ready}");
+    assert!(volume["exports"][0].as_str().unwrap().starts_with("nbd+unix://"), "{ready}");
+
+    let serve = Serve::start(&room, &[], &room.array("5", 3));
+    let order = |args: &[&str]| serve.command(&[args, &["--json"]].concat()).ok().json();
+    let checked = order(&["check", "data", "--wait"]);
+    assert_eq!(checked["array"]["scrubs"][0]["outcome"], "done", "{checked}");
+    assert_eq!(order(&["set", "data"])["settings"]["read_deadline"], "2s");
+    let said = |json: &serde_json::Value| json["messages"][0].as_str().unwrap().to_owned();
+    assert!(said(&order(&["set", "data", "read_deadline=1s"])).contains("read_deadline"));
+    assert!(said(&order(&["fail", "data", "2"])).contains("failed"));
+    order(&["remove", "data", "2"]);
+    let other = Room::new();
+    let [new] = other.blank(1, 16 << 20).try_into().unwrap();
+    let added = order(&["add", "data", &new, "--wait"]);
+    assert_eq!(added["array"]["slots"], "[UUU]", "{added}");
+    assert!(added["undo_log"].is_string(), "{added}");
+    assert!(said(&order(&["stop", "data"])).contains("data"));
 }

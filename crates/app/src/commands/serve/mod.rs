@@ -12,6 +12,8 @@ use std::path::Path;
 use std::process::{Command, ExitCode, ExitStatus};
 use std::rc::Rc;
 use std::time::Duration;
+
+use serde::Serialize;
 use wattle_control::members::MemberAccess;
 
 use wattle_control::start::ClaimedMember;
@@ -24,6 +26,7 @@ use wattle_rt::{Either, race};
 use wattle_server::array::Served;
 use wattle_server::exports::{Endpoint, Offered, RunningExport, prepare};
 use wattle_server::mkfs::mkfs as mkfs_commands;
+use wattle_server::protocol::SCHEMA_VERSION;
 use wattle_server::saving::{ServerSaving, ServerStart};
 use wattle_server::serving::Serving;
 use wattle_server::serving::layers::ArrayStarter;
@@ -167,7 +170,7 @@ async fn serve(
     });
     let child_env = child_env(core, &serving, &endpoints);
     let exports = start_exports(core, &serving, endpoints).await?;
-    announce(core, &serving, screen).await;
+    announce(core, &serving, screen, args.json).await?;
     write_pidfile(args.pidfile.as_deref())?;
 
     let ended = wait_for_end(core, &serving, args, child_env).await;
@@ -288,7 +291,24 @@ fn mkfs(core: &Core, offered: &Offered) -> Vec<String> {
     opened.map(of).unwrap_or_default()
 }
 
-async fn announce(core: &Core, serving: &Serving, screen: Screen) {
+/// That clients can connect, for programs.
+#[derive(Serialize)]
+struct Ready<'a> {
+    schema_version: u32,
+    event: &'static str,
+    pid: u32,
+    volumes: Vec<ReadyVolume<'a>>,
+}
+
+#[derive(Serialize)]
+struct ReadyVolume<'a> {
+    name: &'a str,
+    size_bytes: u64,
+    /// The ways to it: URIs and paths.
+    exports: &'a [String],
+}
+
+async fn announce(core: &Core, serving: &Serving, screen: Screen, json: bool) -> Result<(), Problem> {
     for served in serving.arrays() {
         let report = served.report().await;
         let access = if report.read_only { "read-only" } else { "read-write" };
@@ -317,6 +337,21 @@ async fn announce(core: &Core, serving: &Serving, screen: Screen) {
     }
     let uris: Vec<_> = serving.offered().iter().flat_map(|offered| offered.exports.clone()).collect();
     output::ready(&uris);
+    if !json {
+        return Ok(());
+    }
+    let offered = serving.offered();
+    let volumes = offered.iter().map(|offered| ReadyVolume {
+        name: &offered.name,
+        size_bytes: offered.volume.size_bytes(),
+        exports: &offered.exports,
+    });
+    output::print_json_line(&Ready {
+        schema_version: SCHEMA_VERSION,
+        event: "ready",
+        pid: std::process::id(),
+        volumes: volumes.collect(),
+    })
 }
 
 fn write_pidfile(path: Option<&Path>) -> Result<(), Problem> {

@@ -1,4 +1,5 @@
-//! Sizes as operators write and read them. Suffixes are binary, as in mdadm and LVM.
+//! Sizes as operators write and read them. `G` and `GiB` are binary, as in mdadm and LVM; `GB` is
+//! decimal. What a drive is sold as is read in the crate `wattle-drives`.
 
 use std::fmt;
 
@@ -19,26 +20,53 @@ impl From<SizeError> for Problem {
         Self::new(
             Code::BadSize,
             error.to_string(),
-            "expected a whole number, with K, M, G, T, P or E for powers of 1024, or `s` for sectors of 512 bytes",
-            "write it like 64K, 4M, 1G, 2048s or 1048576",
+            "expected a number with K, M, G, T, P or E for powers of 1024, with KB, MB, GB, TB, PB or EB for powers of 1000, or with `s` for sectors of 512 bytes",
+            "write it like 64K, 1.5G, 3.84TB, 2048s or 1048576",
         )
     }
 }
 
-/// Bytes of `64K`, `4M`, `1G`, `1GiB`, `2048s`, `512`. A number alone counts bytes; case does not
-/// matter.
+/// Bytes of `64K`, `1.5G`, `1GiB`, `3.84TB`, `2048s`, `512`. A number alone counts bytes; case does
+/// not matter. What has a point is rounded down to whole sectors of 512 bytes.
 ///
 /// # Errors
 /// [`SizeError`] for anything else, also for what does not fit 64 bits.
 pub fn parse_size(text: &str) -> Result<u64, SizeError> {
-    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let digits = text.bytes().take_while(|byte| byte.is_ascii_digit() || *byte == b'.').count();
     let (number, suffix) = text.split_at(digits);
-    let unit_bytes = unit_bytes(suffix);
-    let bytes = number.parse::<u64>().ok().zip(unit_bytes).and_then(|(n, unit)| n.checked_mul(unit));
-    bytes.ok_or_else(|| SizeError { text: text.to_owned() })
+    let unit = unit_bytes(suffix).or_else(|| decimal_unit_bytes(suffix));
+    unit.and_then(|unit| times(number, unit)).ok_or_else(|| SizeError { text: text.to_owned() })
 }
 
-/// How many bytes a unit has.
+/// A number, perhaps with digits behind a point, of units of so many bytes.
+fn times(number: &str, unit_bytes: u64) -> Option<u64> {
+    const SECTOR_BYTES: u64 = 512;
+    /// More of them would change nothing that has whole sectors.
+    const DIGITS_MAX: usize = 12;
+    let Some((whole, part)) = number.split_once('.') else {
+        return number.parse::<u64>().ok()?.checked_mul(unit_bytes);
+    };
+    let is_part = (1..=DIGITS_MAX).contains(&part.len()) && unit_bytes > SECTOR_BYTES;
+    let (whole, digits) = (whole.parse::<u64>().ok()?, part.parse::<u64>().ok().filter(|_| is_part)?);
+    let part = u128::from(digits) * u128::from(unit_bytes) / 10u128.pow(part.len() as u32);
+    let bytes = u128::from(whole) * u128::from(unit_bytes) + part;
+    Some(u64::try_from(bytes).ok()? / SECTOR_BYTES * SECTOR_BYTES)
+}
+
+/// How many bytes a unit of drives' makers has.
+fn decimal_unit_bytes(unit: &str) -> Option<u64> {
+    match unit.to_ascii_lowercase().as_str() {
+        "kb" => Some(1_000),
+        "mb" => Some(1_000_000),
+        "gb" => Some(1_000_000_000),
+        "tb" => Some(1_000_000_000_000),
+        "pb" => Some(1_000_000_000_000_000),
+        "eb" => Some(1_000_000_000_000_000_000),
+        _ => None,
+    }
+}
+
+/// How many bytes a unit has, of those that LVM2 knows.
 #[must_use]
 pub fn unit_bytes(unit: &str) -> Option<u64> {
     match unit.to_ascii_lowercase().as_str() {
@@ -82,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_are_binary() {
+    fn sizes_are_binary_unless_they_say_otherwise() {
         for (text, bytes) in [
             ("0", 0),
             ("512", 512),
@@ -92,10 +120,37 @@ mod tests {
             ("4M", 4 << 20),
             ("1GiB", 1 << 30),
             ("15E", 15 << 60),
+            ("1.5G", 3 << 29),
+            ("0.1G", 107_374_080),
+            ("1.999999999999M", (2 << 20) - 512),
+            ("1KB", 1000),
+            ("3.84TB", 3_840_000_000_000),
+            ("20tb", 20_000_000_000_000),
+            ("18EB", 18_000_000_000_000_000_000),
         ] {
             assert_eq!(parse_size(text), Ok(bytes), "{text}");
         }
-        for text in ["", "K", "-1", "1.5G", "1KB", "1 K", "16E", "99999999999999999999", "0x10", "1Kx"] {
+        for text in [
+            "",
+            "K",
+            "-1",
+            "1.5",
+            "1.5s",
+            ".5G",
+            "1.G",
+            "1..5G",
+            "1.2.3G",
+            "1,5G",
+            "1.0000000000001G",
+            "1 K",
+            "16E",
+            "19EB",
+            "17.0E",
+            "99999999999999999999",
+            "0x10",
+            "1Kx",
+            "1KBB",
+        ] {
             assert!(parse_size(text).is_err(), "{text}");
         }
     }

@@ -9,7 +9,7 @@ mod presets;
 
 use std::time::Duration;
 
-pub use parse::{DriveError, ModelDrive, keys};
+pub use parse::{DriveError, ModelDrive, drive_bytes, keys};
 pub use presets::{PRESETS, Preset};
 
 /// A drive: how large it is, and its figures.

@@ -89,6 +89,8 @@ impl std::str::FromStr for ModelDrive {
 /// How a figure is written.
 #[derive(Clone, Copy)]
 enum Unit {
+    /// What a drive is sold as.
+    Capacity,
     Bytes,
     BytesPerSecond,
     PerSecond,
@@ -100,6 +102,9 @@ enum Unit {
 impl Unit {
     const fn expected(self) -> &'static str {
         match self {
+            Unit::Capacity => {
+                "bytes: a number with G, T or P as drives are sold, in powers of 1000, or KiB, MiB, GiB, TiB or PiB (and K, M) for powers of 1024"
+            }
             Unit::Bytes => {
                 "bytes: a whole number, with K, M, G or T for powers of 1024, or KB, MB, GB or TB for powers of 1000"
             }
@@ -131,6 +136,7 @@ impl Unit {
                 };
                 return decimal(number, nanos).filter(|nanos| *nanos <= 1_000_000_000_000);
             }
+            (Unit::Capacity, _) => return drive_bytes(text),
             (Unit::Percent, "%") => 10_000,
             (Unit::Bytes | Unit::BytesPerSecond | Unit::PerSecond | Unit::Count, "") => 1,
             (Unit::PerSecond, "k") => 1000,
@@ -144,10 +150,33 @@ impl Unit {
             Unit::Bytes => 0..=u64::MAX >> 1,
             Unit::Count => 0..=1_000_000,
             Unit::Percent => 0..=990_000,
-            Unit::Time => 0..=0,
+            Unit::Time | Unit::Capacity => 0..=0,
         };
         within.contains(&value).then_some(value)
     }
+}
+
+/// Bytes of what a drive is sold as: `20T` and `3.84TB` are powers of 1000, `1TiB` of 1024. So are
+/// `K` and `M`: no drive is sold in these. Where a unit is named, it is whole blocks of 4096 bytes.
+#[must_use]
+pub fn drive_bytes(text: &str) -> Option<u64> {
+    const BLOCK_BYTES: u64 = 4096;
+    let digits = text.bytes().take_while(|byte| byte.is_ascii_digit() || *byte == b'.').count();
+    let (number, suffix) = text.split_at(digits);
+    let suffix = suffix.to_ascii_lowercase();
+    let unit = match suffix.as_str() {
+        "" => 1,
+        "g" | "t" | "p" => bytes(&format!("{suffix}b"))?,
+        suffix => bytes(suffix)?,
+    };
+    // A number alone is bytes: all of them, and no parts of one.
+    let value = match (number.contains('.'), unit) {
+        (true, 1) => return None,
+        (true, _) => decimal(number, unit)? / BLOCK_BYTES * BLOCK_BYTES,
+        (false, 1) => number.parse().ok()?,
+        (false, _) => number.parse::<u64>().ok()?.checked_mul(unit)? / BLOCK_BYTES * BLOCK_BYTES,
+    };
+    (value <= u64::MAX >> 1).then_some(value)
 }
 
 fn bytes(suffix: &str) -> Option<u64> {
@@ -156,7 +185,7 @@ fn bytes(suffix: &str) -> Option<u64> {
         [power, b'b'] => (power, true),
         _ => return None,
     };
-    let power = 1 + b"kmgt".iter().position(|known| known == power)?;
+    let power = 1 + b"kmgtp".iter().position(|known| known == power)?;
     Some(if decimal { 1000u64.pow(power as u32) } else { 1 << (10 * power) })
 }
 
@@ -179,7 +208,7 @@ fn nanos(value: u64) -> Duration {
 }
 
 const OF_ALL: &[Key<Drive>] = &[
-    ("size", Unit::Bytes, |drive, value| drive.size_bytes = value),
+    ("size", Unit::Capacity, |drive, value| drive.size_bytes = value),
     ("sector", Unit::Bytes, |drive, value| drive.sector_bytes = value.try_into().unwrap_or(0)),
     ("qd", Unit::Count, |drive, value| drive.model.queue_depth = value as u32),
     ("group", Unit::Count, |drive, value| drive.model.group = value as u32),
@@ -306,7 +335,7 @@ mod tests {
         let Drive { size_bytes, model: DriveModel { cache_bytes, queue_depth, media, .. }, .. } = drive(
             "x25m,size=80G,cache=0,qd=4,read_iops=35k,write_bw=100MB,write_lat=0.5ms,burst=1GiB,burst_iops=2m,burst_bw=1G,gc_share=5%,gc_pause=3ms",
         );
-        assert_eq!((size_bytes, cache_bytes, queue_depth), (80 << 30, 0, 4));
+        assert_eq!((size_bytes, cache_bytes, queue_depth), (80_000_000_000 / 4096 * 4096, 0, 4));
         let Media::Flash(flash) = media else { panic!("an SSD") };
         assert_eq!((flash.reads_per_second, flash.writes_per_second), (35_000, 20_000));
         assert_eq!(
@@ -317,6 +346,27 @@ mod tests {
         assert_eq!((flash.collection_share_ppm, flash.collection_pause), (50_000, Duration::from_millis(3)));
         let Media::Disk(disk) = drive("sata7200,rpm=5400,seek=9.25ms").model.media else { panic!("a disk") };
         assert_eq!((disk.turns_per_minute, disk.seek_average), (5400, Duration::from_micros(9250)));
+    }
+
+    #[test]
+    fn drives_are_as_large_as_they_are_sold() {
+        for (text, bytes) in [
+            ("20T", 20_000_000_000_000),
+            ("20TB", 20_000_000_000_000),
+            ("20TiB", 20 << 40),
+            ("3.84TB", 3_840_000_000_000),
+            ("1.5GiB", 3 << 29),
+            ("500g", 500_000_000_000 / 4096 * 4096),
+            ("1P", 1_000_000_000_000_000 / 4096 * 4096),
+            ("64M", 64 << 20),
+            ("512K", 512 << 10),
+            ("3000000000512", 3_000_000_000_512),
+        ] {
+            assert_eq!(drive_bytes(text), Some(bytes), "{text}");
+        }
+        for text in ["", "T", "1.5", "1 T", "20TX", "20TT", "9999999999P", "-1T", "1e12"] {
+            assert_eq!(drive_bytes(text), None, "{text}");
+        }
     }
 
     #[test]

@@ -70,7 +70,8 @@ pub struct Cli {
 
 const AFTER: &str = "\
 A MEMBER is a file, a block device, or a made-up drive: mem:SIZE, null:SIZE, model:DRIVE.
-Sizes: 64K and 4M are binary, as in mdadm and LVM; s counts sectors of 512 bytes.
+Sizes: 64K, 4M and 1.5G are binary, as in mdadm and LVM; 4MB is decimal; s counts sectors of 512
+bytes. Drives are as large as they are sold: of a drive, 20T is 20 TB.
 Exit status: 0 done, 1 failed, 2 usage, 3 refused by a safety check.
 Errors carry a code: `wattle explain WTL-0049`.
 
@@ -549,6 +550,19 @@ impl FromStr for Size {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         parse_size(text).map(Self)
+    }
+}
+
+/// What a drive is sold as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DriveSize(pub u64);
+
+impl FromStr for DriveSize {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let size = wattle_drives::drive_bytes(text).map(Self);
+        size.ok_or_else(|| format!("`{text}` is not a size of a drive, such as 20T, 3.84TB or 1TiB"))
     }
 }
 

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use super::{ConsistencyArg, Json, MapArgs, Size};
+use super::{ConsistencyArg, DriveSize, Json, MapArgs, Size};
 
 /// Tells what to build of drives: level, layout, chunk, LVM2 and file system, every layer aligned
 /// to the one below.
@@ -32,9 +32,9 @@ pub struct PlanArgs {
     /// be given several times.
     #[arg(long = "drive", value_name = "[Nx]DRIVE")]
     pub models: Vec<String>,
-    /// Bytes of each drive [default: the model's].
+    /// Bytes of each drive as it is sold: 20T is 20 TB, 20TiB is more [default: the model's].
     #[arg(long, value_name = "SIZE")]
-    pub drive_size: Option<Size>,
+    pub drive_size: Option<DriveSize>,
     /// Room for a file system, at least [default: whatever comes of it].
     #[arg(long, value_name = "SIZE")]
     pub capacity: Option<Size>,

@@ -92,7 +92,7 @@ fn mistakes_on_the_command_line_are_status_2_and_say_so_on_stderr() {
         &["cat"][..],
         &["scan"],
         &["stop"],
-        &["cat", "x", "--offset", "1.5G"],
+        &["cat", "x", "--offset", "1.5"],
         &["cat", "x", "--force", "everything"],
         &["cat", "x", "--force"],
         &["serve", "x", "--export", "vhost-user=/run"],

@@ -192,6 +192,22 @@ fn wishes_that_cannot_be_kept_are_named_one_by_one() {
     }
 }
 
+/// A drive of 20T is one of 20 TB, whichever way that is written, and the answer says both.
+#[test]
+fn drives_are_as_large_as_they_are_sold() {
+    let plan = |size: &str| {
+        let text = format!("plan --drives 4 --drive sata7200 --level 6 --drive-size {size}");
+        run(text.split_whitespace()).ok().text().lines().next().unwrap().to_owned()
+    };
+    let sold = plan("20T");
+    assert!(sold.ends_with("36.37 TiB, 39.99 TB"), "{sold}");
+    assert_eq!((plan("20TB"), plan("20000000000000")), (sold.clone(), sold));
+    assert!(plan("20TiB").ends_with("39.99 TiB, 43.98 TB"), "{}", plan("20TiB"));
+    let odd = "plan --drives 4 --drive sata7200 --drive-size 20X";
+    let refused = run(odd.split_whitespace());
+    assert!(refused.status == 2 && refused.stderr.contains("20T, 3.84TB or 1TiB"), "{refused:?}");
+}
+
 #[test]
 fn members_are_measured_and_not_written() {
     let room = Room::new();

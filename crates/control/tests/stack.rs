@@ -222,6 +222,70 @@ fn a_copy_of_an_array_that_lies_on_another_is_not_used() {
     });
 }
 
+/// Half of a mirror is a file, the other half a logical volume on an array: the mirror is started
+/// whole, whatever comes first, also where the array below lacks a member itself.
+#[test]
+fn an_array_waits_for_members_that_lie_on_other_layers() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(lower) = unpack(dir.path()) else { return };
+    let (_mirror, names) = files(2, 32 << 20);
+    create(&CreateRequest { assume_clean: true, ..request(Level::Raid1, looked(&names)) }).unwrap();
+    let half = std::fs::read(&names[1]).unwrap();
+    with_stack(&lower, Purpose::Write, async |core, stack| {
+        let root = stack.find(Some("foxtrot/root")).unwrap().member.unwrap();
+        let root = stack.volume(&core, root).await.unwrap().open(&core).unwrap();
+        let mut buf = BufMut::alloc(half.len());
+        buf.copy_from_slice(&half);
+        let result = root.write(0, buf.freeze(), wattle_rt::Durability::Cached).await;
+        assert_eq!(result, Ok(()));
+    });
+    let file = PathBuf::from(&names[0]);
+    for below in [&lower[..], &lower[1..]] {
+        for purpose in [Purpose::Look, Purpose::Read] {
+            for members in [[&[file.clone()], below].concat(), [below, &[file.clone()]].concat()] {
+                with_stack(&members, purpose, async |_, stack| {
+                    assert_eq!(stack.scan.arrays.len(), 2);
+                    let mirror = stack.find(Some("t")).unwrap();
+                    let ix = stack.scan.arrays.find(|array| array.assembly.name() == "t").unwrap();
+                    assert_eq!(stack.scan.arrays[ix].assembly.missing(), Vec::<u16>::new());
+                    assert_eq!(stack.below(&[mirror.member.unwrap()]).arrays.len(), 2, "{purpose:?}");
+                });
+            }
+        }
+    }
+    // Without what the other half lies on, the mirror is what it is.
+    with_stack(&[file], Purpose::Read, async |_, stack| {
+        assert!(stack.find(Some("t")).unwrap().member.is_ok());
+    });
+}
+
+/// The image of one half of a mirror, kept on another array, does not spoil the half that is there.
+#[test]
+fn a_copy_of_a_member_that_is_there_is_left_out() {
+    let (_original, names) = files(2, 16 << 20);
+    create(&CreateRequest { assume_clean: true, ..request(Level::Raid1, looked(&names)) }).unwrap();
+    let (_outer, outer) = files(2, 20 << 20);
+    let below = CreateRequest {
+        name: "host:outer".to_owned(),
+        set_uuid: Uuid([7; 16]),
+        data_offset_bytes: Some(1 << 20),
+        assume_clean: true,
+        ..request(Level::Raid1, looked(&outer))
+    };
+    create(&below).unwrap();
+    let copy = std::fs::read(&names[0]).unwrap();
+    for name in &outer {
+        std::fs::File::options().write(true).open(name).unwrap().write_all_at(&copy, 1 << 20).unwrap();
+    }
+    let members: Vec<_> = names[..1].iter().chain(&outer).map(PathBuf::from).collect();
+    with_stack(&members, Purpose::Read, async |_, stack| {
+        let same: Vec<_> = stack.volumes().into_iter().filter(|volume| volume.name == "t").collect();
+        let [original, copy] = &same[..] else { panic!("{same:?}") };
+        assert!(original.member.is_ok(), "{original:?}");
+        assert_eq!(copy.member.clone().unwrap_err().code, Code::SeveralVolumes);
+    });
+}
+
 /// Two groups of one name, from two machines: nothing is guessed, and each is found by its UUID.
 #[test]
 fn two_groups_of_one_name_are_told_apart_by_their_ids() {

@@ -8,7 +8,7 @@
 mod claim;
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::signature::{FoundSignature, readable_signatures};
 use wattle_format::lvm::Id;
@@ -169,6 +169,12 @@ pub struct ArrayScan {
     pub assembly: Assembly,
 }
 
+impl ArrayScan {
+    fn is_refused(&self) -> bool {
+        self.assembly.refusal().is_some()
+    }
+}
+
 impl Scan {
     /// The array called `name` (or `host:name`, or its UUID); without a name the only one.
     ///
@@ -267,22 +273,48 @@ pub fn scan(members: Vec<Member>, policy: impl Into<Policy>) -> Result<Scan, Mem
 #[must_use]
 pub fn scan_each(members: Vec<Member>, policy: impl Into<Policy>) -> Scan {
     let mut scan = Scan::default();
-    scan.add(members.into_iter().map(|member| (member, MemberOrigin::Given)).collect(), policy.into());
+    let given = members.into_iter().map(|member| (member, MemberOrigin::Given)).collect();
+    scan.add(given, policy.into(), &BTreeSet::new());
     scan
 }
 
 impl Scan {
-    /// Looks at further members and their partitions, and finds the arrays on these.
-    pub(crate) fn add(&mut self, members: Vec<(Member, MemberOrigin)>, policy: Policy) {
+    /// Looks at further members and their partitions, and finds the arrays on these. An array that
+    /// is not `settled` takes in what belongs to it, under the id that it has.
+    pub(crate) fn add(
+        &mut self,
+        members: Vec<(Member, MemberOrigin)>,
+        policy: Policy,
+        settled: &BTreeSet<ArrayId>,
+    ) {
         let first = self.members.next_id();
         for (member, origin) in members {
             let whole = look_at(member, origin, policy.forced);
             self.add_with_partitions(whole, policy.forced);
         }
         drop_unconfirmed(&mut self.members, first, policy.forced);
-        let arrays = group(&self.members, first, policy);
-        for array in arrays {
-            self.arrays.push(array);
+        let open: Vec<_> = self.arrays.ids().filter(|id| !settled.contains(id)).collect();
+        let waiting: BTreeMap<_, _> =
+            open.into_iter().map(|id| (self.arrays[id].assembly.array.set_uuid, id)).collect();
+        let is_looked_at = |id: MemberId| {
+            let mut waiting = waiting.values().map(|&array| &self.arrays[array]);
+            id >= first || waiting.any(|array| array.members.contains(&id) || array.unused.contains(&id))
+        };
+        let mut apart = Vec::new();
+        for array in group(&self.members, is_looked_at, policy) {
+            let uuid = array.assembly.array.set_uuid;
+            match waiting.get(&uuid) {
+                None => _ = self.arrays.push(array),
+                // A copy of a member that is there would make it unclear which one counts.
+                Some(&id) if array.is_refused() && !self.arrays[id].is_refused() => apart.push(uuid),
+                Some(&id) => self.arrays[id] = array,
+            }
+        }
+        if !apart.is_empty() {
+            let copies = group(&self.members, |id| id >= first, policy);
+            for copy in copies.into_iter().filter(|copy| apart.contains(&copy.assembly.array.set_uuid)) {
+                self.arrays.push(copy);
+            }
         }
     }
 
@@ -389,11 +421,15 @@ fn drop_unconfirmed(members: &mut Nodes<MemberId, MemberScan>, first: MemberId, 
     }
 }
 
-/// Groups the members from `first` on by array, in the order of first members.
-fn group(members: &Nodes<MemberId, MemberScan>, first: MemberId, policy: Policy) -> Vec<ArrayScan> {
+/// Groups the members that are looked at by array, in the order of first members.
+fn group(
+    members: &Nodes<MemberId, MemberScan>,
+    is_looked_at: impl Fn(MemberId) -> bool,
+    policy: Policy,
+) -> Vec<ArrayScan> {
     let mut by_uuid: BTreeMap<Uuid, Vec<MemberId>> = BTreeMap::new();
-    let added = || members.entries().filter(|(id, _)| *id >= first);
-    for (ix, member) in added() {
+    let looked_at = || members.entries().filter(|(id, _)| is_looked_at(*id));
+    for (ix, member) in looked_at() {
         if let Some(facts) = &member.facts {
             by_uuid.entry(facts.superblock.set_uuid).or_default().push(ix);
         }
@@ -404,7 +440,7 @@ fn group(members: &Nodes<MemberId, MemberScan>, first: MemberId, policy: Policy)
         if compare_journal(members, &indices, &mut facts, &assembly) {
             assembly = assemble(&facts, policy)?;
         }
-        let unused = added().filter(|(_, member)| member.facts.is_none() && member.names(uuid));
+        let unused = looked_at().filter(|(_, member)| member.facts.is_none() && member.names(uuid));
         let unused = unused.map(|(id, _)| id).collect();
         Some(ArrayScan { assembly, members: indices, unused })
     };

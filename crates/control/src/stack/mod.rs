@@ -2,8 +2,12 @@
 //! groups, what is in their volumes, and so on up to what clients read and write.
 //!
 //! A layer is opened before what is on it can be looked at, so looking means running: read-only,
-//! and without a single write. Each round opens the arrays and groups that the members of the last
-//! round make, and scans their volumes as members of the next.
+//! and without a single write. Each round opens the arrays and groups that the members found so far
+//! make, and scans their volumes as members of the next.
+//!
+//! Invariant: what lacks a member is opened only when nothing else is left that could hold it. The
+//! other half of a mirror may be a volume of a group that is opened later; an array that was
+//! started without it would leave it behind at its first write.
 
 mod change;
 mod find;
@@ -31,10 +35,10 @@ use crate::md::start::Claimed;
 use crate::members::{Claim, Member};
 use crate::nodes::{ArrayId, GroupId, MemberId, Nodes};
 use crate::problem::{Code, Problem};
-use crate::scan::{MemberOrigin, Scan, claim};
+use crate::scan::{ArrayScan, MemberOrigin, Scan, claim};
 
-/// Rounds: no stack nests deeper, and a loop must end.
-const ROUNDS_MAX: usize = 12;
+/// Rounds: no stack has more to open one after the other, and a loop must end.
+const ROUNDS_MAX: usize = 256;
 
 /// How a stack is opened.
 #[derive(Debug, Clone)]
@@ -80,6 +84,15 @@ pub trait Starter {
         array: ArrayId,
         claimed: Claimed,
     ) -> impl Future<Output = Result<ArrayHandle, Problem>>;
+}
+
+/// What is opened in a step of a round.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Completeness {
+    /// What has all its members.
+    Whole,
+    /// What lacks some too.
+    Any,
 }
 
 /// Starts arrays that no owner looks after: they are read. A command that writes saves first what a
@@ -138,9 +151,14 @@ impl Stack {
             options,
         };
         for _ in 0..ROUNDS_MAX {
-            let mut found = stack.start_arrays(core, starter).await;
-            if found.is_empty() {
-                found = stack.start_groups(core).await?;
+            let mut found = Vec::new();
+            for which in [Completeness::Whole, Completeness::Any] {
+                if found.is_empty() {
+                    found = stack.start_arrays(core, which, starter).await;
+                }
+                if found.is_empty() {
+                    found = stack.start_groups(core, which).await?;
+                }
             }
             if found.is_empty() {
                 break;
@@ -166,7 +184,8 @@ impl Stack {
     /// Scans the volumes of what was opened.
     async fn look_at(&mut self, core: &Core, found: Vec<(Member, MemberOrigin)>) -> Result<(), Problem> {
         let policy = self.options.policy;
-        self.beside(core, move |scan| scan.add(found, policy)).await
+        let settled = self.arrays.keys().copied().collect();
+        self.beside(core, move |scan| scan.add(found, policy, &settled)).await
     }
 
     /// Reads members beside the cores: what serves them must be able to answer.
@@ -185,11 +204,26 @@ impl Stack {
         Ok(value)
     }
 
-    /// Starts the arrays that were found last; their volumes.
-    async fn start_arrays(&mut self, core: &Core, starter: &mut impl Starter) -> Vec<(Member, MemberOrigin)> {
+    /// Starts the arrays that do not run yet; their volumes.
+    async fn start_arrays(
+        &mut self,
+        core: &Core,
+        which: Completeness,
+        starter: &mut impl Starter,
+    ) -> Vec<(Member, MemberOrigin)> {
         let mut found = Vec::new();
-        let known = |ix: &ArrayId| self.arrays.contains_key(ix);
-        for ix in self.scan.arrays.ids().filter(|ix| !known(ix)).collect::<Vec<_>>() {
+        let waiting = self.scan.arrays.entries().filter(|(ix, _)| !self.arrays.contains_key(ix));
+        let next: Vec<ArrayId> = match which {
+            Completeness::Whole => {
+                waiting.filter(|(_, array)| array.assembly.missing().is_empty()).map(|(ix, _)| ix).collect()
+            }
+            // What one of them lacks may lie on another, which is larger then.
+            Completeness::Any => {
+                let size = |array: &ArrayScan| array.assembly.geometry.as_ref().map(Geometry::array_sectors);
+                waiting.rev().max_by_key(|(_, array)| size(array)).map(|(ix, _)| ix).into_iter().collect()
+            }
+        };
+        for ix in next {
             let started = self.start_array(core, ix, starter).await;
             if let Ok(handle) = &started {
                 self.running.push(Layer::Array(handle.clone()));
@@ -211,7 +245,7 @@ impl Stack {
     ) -> Result<ArrayHandle, Problem> {
         let array = &self.scan.arrays[ix];
         let uuid = array.assembly.array.set_uuid;
-        if self.scan.arrays.find(|other| other.assembly.array.set_uuid == uuid) != Some(ix) {
+        if self.is_copy(ix) {
             return Err(copied(array.assembly.name(), uuid));
         }
         let claimed = match self.options.purpose {
@@ -225,12 +259,18 @@ impl Stack {
         starter.start(core, self, ix, claimed).await
     }
 
+    /// Whether another array of the stack, which lies lower, has the same UUID.
+    fn is_copy(&self, ix: ArrayId) -> bool {
+        let uuid = self.scan.arrays[ix].assembly.array.set_uuid;
+        self.scan.arrays.find(|other| other.assembly.array.set_uuid == uuid) != Some(ix)
+    }
+
     /// The first problem of what was wanted: why what lies on it is not there.
     #[must_use]
     pub fn blocked_by(&self) -> Option<&Problem> {
         let of_arrays = self.arrays.iter().filter(|(ix, _)| {
             let uuid = self.scan.arrays[**ix].assembly.array.set_uuid;
-            self.wants(|wanted| wanted.arrays.contains(&uuid))
+            self.wants(|wanted| wanted.arrays.contains(&uuid)) && !self.is_copy(**ix)
         });
         let of_groups = self.groups.iter().filter_map(|group| group.problem.as_ref());
         of_arrays.filter_map(|(_, started)| started.as_ref().err()).chain(of_groups).next()
@@ -240,8 +280,12 @@ impl Stack {
         self.options.wanted.as_ref().is_none_or(is_wanted)
     }
 
-    /// Opens the groups whose physical volumes were found since the last time; their volumes.
-    async fn start_groups(&mut self, core: &Core) -> Result<Vec<(Member, MemberOrigin)>, Problem> {
+    /// Opens the groups that are not open yet; their volumes.
+    async fn start_groups(
+        &mut self,
+        core: &Core,
+        which: Completeness,
+    ) -> Result<Vec<(Member, MemberOrigin)>, Problem> {
         let in_group = |ix: MemberId| self.groups.iter().any(|group| group.devices.contains(&Some(ix)));
         let physical = self.scan.members.entries().filter_map(|(ix, member)| {
             let physical = member.physical.as_ref().filter(|_| member.facts.is_none() && !in_group(ix))?;
@@ -251,11 +295,16 @@ impl Stack {
         for (ix, problem) in problems {
             self.scan.members[ix].problem.get_or_insert(problem);
         }
-        let known = |group: &GroupScan| self.groups.iter().any(|other| other.vg.id == group.vg.id);
-        let groups: Vec<_> = groups.into_iter().filter(|group| !known(group)).collect();
         let mut found = Vec::new();
         for group in groups {
-            found.extend(self.open_group(core, group).await?);
+            if self.groups.iter().any(|other| other.vg.id == group.vg.id) {
+                for ix in group.devices.into_iter().flatten() {
+                    let seen = &mut self.scan.members[ix];
+                    seen.problem.get_or_insert_with(|| copied_physical(&seen.member.name, &group.vg.name));
+                }
+            } else if which == Completeness::Any || group.devices.iter().all(Option::is_some) {
+                found.extend(self.open_group(core, group).await?);
+            }
         }
         Ok(found)
     }
@@ -382,6 +431,18 @@ fn copied(name: &str, uuid: Uuid) -> Problem {
         "by their superblocks the two are one array, and only the lower one is used",
         "to read the copy, give only what it lies on",
     )
+}
+
+/// A physical volume of a group that is open without it. All that could hold it was opened before
+/// the group was, so it lies on the group.
+fn copied_physical(name: &str, group: &str) -> Problem {
+    Problem::new(
+        Code::DuplicatePhysical,
+        format!("{name}: it is a physical volume of group {group}, and lies on that group"),
+        "a copy of a member of a group, kept in one of its own volumes, is not used as that member",
+        "to read the copy, give only what it lies on",
+    )
+    .of_member(name)
 }
 
 fn not_wanted(name: &str) -> Problem {

@@ -40,7 +40,7 @@ pub(super) struct Fill {
 }
 
 /// Takes all parts, one after the other in the one order that all steps keep, and says whether the
-/// array still runs. The caller holds a background pass.
+/// array still runs. The caller holds a background permit.
 pub(super) async fn take(
     core: &Core,
     fixed: &Fixed,

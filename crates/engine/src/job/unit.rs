@@ -104,13 +104,13 @@ pub(super) async fn run(
     if matches!(*task, Task::Check | Task::Repair(_)) && !jobs.reads.answered(&shard.members).await {
         return nothing(Some(&shard));
     }
-    let _pass = loop {
+    let _permit = loop {
         shard.state.gate.opened().await;
         if shard.state.stopped.get() {
             return nothing(Some(&shard));
         }
-        if let Some(pass) = shard.state.gate.enter_background() {
-            break pass;
+        if let Some(permit) = shard.state.gate.enter_background() {
+            break permit;
         }
     };
     let parts = match shard.fixed.geometry.kind() {

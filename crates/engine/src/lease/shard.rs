@@ -14,7 +14,7 @@ use crate::hints::readahead::Change;
 use crate::model::error::VolumeError;
 use crate::model::fixed::Fixed;
 use crate::model::invariant::invariant;
-use crate::state::{Pass, StateShard};
+use crate::state::{GatePermit, StateShard};
 
 /// One core's part of the leases of an array.
 pub(crate) struct LeaseShard {
@@ -38,7 +38,7 @@ pub(crate) struct LeaseShard {
 pub(crate) struct UnderWay {
     /// Writes wait in the shard: they must not keep it.
     shard: Weak<LeaseShard>,
-    _pass: Pass,
+    _permit: GatePermit,
     change: Option<Box<Change>>,
 }
 
@@ -70,21 +70,21 @@ impl LeaseShard {
 
     /// Lets a client's write of a range of bytes in.
     pub async fn begin_write(self: &Rc<Self>, bytes: Range<u64>) -> Result<UnderWay, VolumeError> {
-        let pass = self.state.enter_write().await?;
-        Ok(self.under_way(pass, bytes))
+        let permit = self.state.enter_write().await?;
+        Ok(self.under_way(permit, bytes))
     }
 
     /// Like [`Self::begin_write`], if nothing has to be waited for. It is not async: nothing can
     /// happen meanwhile.
     pub fn try_begin_write(self: &Rc<Self>, bytes: Range<u64>) -> Option<UnderWay> {
-        self.state.try_enter_write().map(|pass| self.under_way(pass, bytes))
+        self.state.try_enter_write().map(|permit| self.under_way(permit, bytes))
     }
 
-    fn under_way(self: &Rc<Self>, pass: Pass, bytes: Range<u64>) -> UnderWay {
+    fn under_way(self: &Rc<Self>, permit: GatePermit, bytes: Range<u64>) -> UnderWay {
         invariant!(1, !self.state.gate.holds_writes_back());
         let hints = &self.hints;
         hints.writes.update(|writes| writes + 1);
         let change = hints.ahead.notes.note(&hints.changes, bytes);
-        UnderWay { shard: Rc::downgrade(self), _pass: pass, change }
+        UnderWay { shard: Rc::downgrade(self), _permit: permit, change }
     }
 }

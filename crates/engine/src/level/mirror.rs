@@ -87,7 +87,7 @@ pub(crate) fn lease(shard: &Rc<ArrayShard>, lba: Sector, len: Sector) -> Option<
 /// Writes one piece to every copy, but for those that the filling of their member will yet come to:
 /// it would only be slower for being sent what it gets anyway. Only the owner knows how far that
 /// is, so where the piece is `leased` they get it. This core owns it otherwise, and the caller
-/// holds a pass.
+/// holds a permit.
 pub(crate) async fn write(
     shard: &Rc<ArrayShard>,
     leased: Option<LeasedRange<'_>>,
@@ -180,7 +180,7 @@ struct Rest {
 
 /// Reads a piece that a copy could not deliver, block by block where that is necessary: each block
 /// from the first copy that has it. Rewrites the blocks that failed. This core owns the piece and
-/// the caller holds a pass.
+/// the caller holds a permit.
 pub(crate) async fn read_and_repair(
     shard: &Rc<ArrayShard>,
     lba: Sector,

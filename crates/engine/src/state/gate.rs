@@ -23,12 +23,12 @@ pub(crate) struct Gate {
 }
 
 /// A change in flight; leaving is its drop.
-pub(crate) struct Pass {
+pub(crate) struct GatePermit {
     gate: Rc<Gate>,
 }
 
 /// A step of a resync or a rebuild in flight; leaving is its drop.
-pub(crate) struct BackgroundPass {
+pub(crate) struct BackgroundPermit {
     gate: Rc<Gate>,
 }
 
@@ -53,28 +53,28 @@ impl Gate {
 
     /// Enters a change, if the dirty mark is recorded and the gate is open. It is not async:
     /// nothing can happen between the check and the count.
-    pub fn enter_write(self: &Rc<Self>, now: Instant) -> Option<Pass> {
-        (self.recorded_dirty.get() && !self.closed.get()).then(|| self.pass(now))
+    pub fn enter_write(self: &Rc<Self>, now: Instant) -> Option<GatePermit> {
+        (self.recorded_dirty.get() && !self.closed.get()).then(|| self.permit(now))
     }
 
     /// Enters something that needs stripes to itself but changes no data: a reconstruction.
-    pub fn enter_read(self: &Rc<Self>, now: Instant) -> Option<Pass> {
-        (!self.closed.get()).then(|| self.pass(now))
+    pub fn enter_read(self: &Rc<Self>, now: Instant) -> Option<GatePermit> {
+        (!self.closed.get()).then(|| self.permit(now))
     }
 
     /// Enters a step of a resync or a rebuild.
-    pub fn enter_background(self: &Rc<Self>) -> Option<BackgroundPass> {
+    pub fn enter_background(self: &Rc<Self>) -> Option<BackgroundPermit> {
         (!self.closed.get()).then(|| {
             self.background.update(|steps| steps + 1);
-            BackgroundPass { gate: self.clone() }
+            BackgroundPermit { gate: self.clone() }
         })
     }
 
-    /// A pass regardless of the gate, for the task that closed it.
-    pub fn pass(self: &Rc<Self>, now: Instant) -> Pass {
+    /// A permit regardless of the gate, for the task that closed it.
+    pub fn permit(self: &Rc<Self>, now: Instant) -> GatePermit {
         self.in_flight.set(self.in_flight.get() + 1);
         self.last_use.set(now);
-        Pass { gate: self.clone() }
+        GatePermit { gate: self.clone() }
     }
 
     /// The dirty mark is durable.
@@ -112,7 +112,7 @@ impl Gate {
     }
 }
 
-impl Drop for Pass {
+impl Drop for GatePermit {
     fn drop(&mut self) {
         let left = self.gate.in_flight.get() - 1;
         self.gate.in_flight.set(left);
@@ -122,7 +122,7 @@ impl Drop for Pass {
     }
 }
 
-impl Drop for BackgroundPass {
+impl Drop for BackgroundPermit {
     fn drop(&mut self) {
         self.gate.background.update(|steps| steps - 1);
         if self.gate.background.get() == 0 {

@@ -9,7 +9,7 @@ use wattle_rt::sync::OneshotSender;
 use wattle_rt::{Core, Notify, Semaphore, oneshot};
 
 use super::shard::{StateShard, answer};
-use super::{JobSignals, Pass};
+use super::{GatePermit, JobSignals};
 use crate::cores::{self, on_every_core};
 use crate::model::error::VolumeError;
 use crate::model::fixed::Fixed;
@@ -237,7 +237,10 @@ impl Home {
     }
 
     /// Runs with nothing else in flight on any core; the array is recorded dirty first.
-    pub async fn exclusively<T>(self: &Rc<Self>, job: impl AsyncFnOnce(Pass) -> T) -> Result<T, VolumeError> {
+    pub async fn exclusively<T>(
+        self: &Rc<Self>,
+        job: impl AsyncFnOnce(GatePermit) -> T,
+    ) -> Result<T, VolumeError> {
         let _owner = self.exclusive.acquire(1).await;
         if self.stopped.get() {
             return Err(VolumeError::Stopped);
@@ -249,11 +252,11 @@ impl Home {
             shard.followers().iter().for_each(|follower| follower.begin_exclusive());
         })
         .await;
-        // The pass keeps the array from being recorded clean once it is recorded dirty.
+        // The permit keeps the array from being recorded clean once it is recorded dirty.
         let shard = self.shard();
-        let pass = shard.gate.pass(self.core.now());
+        let permit = shard.gate.permit(self.core.now());
         let result = match self.activate().await {
-            Ok(()) => Ok(job(pass).await),
+            Ok(()) => Ok(job(permit).await),
             Err(error) => Err(error),
         };
         self.on_every_core(|shard| async move {

@@ -18,7 +18,7 @@ mod spec;
 
 pub use counters::{CounterTotals, RequestLatencies};
 pub(crate) use follow::{Follow, JobSignals};
-pub(crate) use gate::Pass;
+pub(crate) use gate::GatePermit;
 pub(crate) use home::Home;
 pub(crate) use shard::{StateShard, answer};
 pub use spec::{BAD_ENTRY_SECTORS, MemberSpec};

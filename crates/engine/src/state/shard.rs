@@ -9,7 +9,7 @@ use wattle_rt::{Core, Notify};
 
 use super::counters::{Counters, Requests};
 use super::follow::Follow;
-use super::gate::{Gate, Pass};
+use super::gate::{Gate, GatePermit};
 use super::home::Home;
 use crate::member::Members;
 use crate::model::error::VolumeError;
@@ -91,7 +91,7 @@ impl StateShard {
     }
 
     /// Lets a change in, once the array is recorded dirty.
-    pub async fn enter_write(&self) -> Result<Pass, VolumeError> {
+    pub async fn enter_write(&self) -> Result<GatePermit, VolumeError> {
         if self.fixed.read_only {
             return Err(VolumeError::ReadOnly);
         }
@@ -101,20 +101,20 @@ impl StateShard {
             if self.members.is_broken() {
                 return Err(VolumeError::Broken);
             }
-            if let Some(pass) = self.gate.enter_write(self.core.turn_time()) {
-                return Ok(pass);
+            if let Some(permit) = self.gate.enter_write(self.core.turn_time()) {
+                return Ok(permit);
             }
             self.home(|home| async move { home.activate().await }).await?;
         }
     }
 
     /// Lets a reconstruction in.
-    pub async fn enter_read(&self) -> Result<Pass, VolumeError> {
+    pub async fn enter_read(&self) -> Result<GatePermit, VolumeError> {
         loop {
             self.gate.opened().await;
             self.check_running()?;
-            if let Some(pass) = self.gate.enter_read(self.core.turn_time()) {
-                return Ok(pass);
+            if let Some(permit) = self.gate.enter_read(self.core.turn_time()) {
+                return Ok(permit);
             }
         }
     }
@@ -142,7 +142,7 @@ impl StateShard {
 
     /// Like [`Self::enter_write`], if nothing has to be waited for. It is not async: nothing can
     /// happen meanwhile.
-    pub fn try_enter_write(self: &Rc<Self>) -> Option<Pass> {
+    pub fn try_enter_write(self: &Rc<Self>) -> Option<GatePermit> {
         if self.fixed.read_only || self.stopped.get() || self.members.is_broken() {
             return None;
         }

@@ -16,7 +16,7 @@ use crate::model::error::VolumeError;
 use crate::model::geometry::{Geometry, LevelKind, MemberRun};
 use crate::model::health::Occupant;
 use crate::model::units::{SECTOR_BYTES, Sector, StripeNo};
-use crate::state::Pass;
+use crate::state::GatePermit;
 use crate::state::metadata::FailCause;
 
 /// An array on one core.
@@ -338,7 +338,7 @@ impl ArrayVolume {
         }
     }
 
-    async fn enter_read(&self) -> Result<Option<Pass>, VolumeError> {
+    async fn enter_read(&self) -> Result<Option<GatePermit>, VolumeError> {
         if self.exclusive { Ok(None) } else { self.shard.state.enter_read().await.map(Some) }
     }
 
@@ -348,8 +348,8 @@ impl ArrayVolume {
         lba: Sector,
         buf: BufMut,
     ) -> (Result<(), VolumeError>, BufMut) {
-        let pass = match self.enter_read().await {
-            Ok(pass) => pass,
+        let permit = match self.enter_read().await {
+            Ok(permit) => permit,
             Err(error) => return (Err(error), buf),
         };
         let owner = queue::owner(stripe, self.shard.core.cores());
@@ -357,21 +357,21 @@ impl ArrayVolume {
         let piece = ReadPiece { start: self.offset_in_stripe(stripe, lba), buf, avoid };
         let volume = self.clone();
         let work = async move {
-            let _pass = pass;
+            let _permit = permit;
             volume.at(owner, move |shard| async move { queue::read(&shard, stripe, piece).await }).await
         };
         self.shard.core.spawn(work).await
     }
 
     async fn repair_mirror(&self, lba: Sector, buf: BufMut) -> (Result<(), VolumeError>, BufMut) {
-        let pass = match self.enter_read().await {
-            Ok(pass) => pass,
+        let permit = match self.enter_read().await {
+            Ok(permit) => permit,
             Err(error) => return (Err(error), buf),
         };
         let owner = mirror::owner(&self.shard, lba);
         let volume = self.clone();
         let work = async move {
-            let _pass = pass;
+            let _permit = permit;
             volume
                 .at(owner, move |shard| async move { mirror::read_and_repair(&shard, lba, buf).await })
                 .await
@@ -379,7 +379,7 @@ impl ArrayVolume {
         self.shard.core.spawn(work).await
     }
 
-    /// Writes whole blocks. The caller holds a pass.
+    /// Writes whole blocks. The caller holds a permit.
     // As with reads, what most writes do not come to is boxed.
     pub(super) async fn write_aligned(
         &self,
@@ -499,7 +499,7 @@ impl ArrayVolume {
         self.shard
             .core
             .call(owner, move |core| async move {
-                // The caller's pass keeps the array running, and with it every core's shard.
+                // The caller's permit keeps the array running, and with it every core's shard.
                 f(core.local::<ArrayShard>(key).expect("a running array has a shard on every core")).await
             })
             .await
@@ -519,11 +519,11 @@ impl ArrayVolume {
                     return Err(VolumeError::Stopped);
                 };
                 let volume = Self { shard, exclusive: true };
-                home.exclusively(async move |pass| {
+                home.exclusively(async move |permit| {
                     let result = job(volume).await;
                     // Until here, so that the array is not taken for idle and recorded clean
                     // meanwhile.
-                    drop(pass);
+                    drop(permit);
                     result
                 })
                 .await?

@@ -90,14 +90,14 @@ impl ArrayVolume {
             let (mut at, mut bytes) = (range.start, STEP_BYTES_FIRST);
             loop {
                 let end = range.end.min(at + units(bytes));
-                let held = home.exclusively(async |pass| {
+                let held = home.exclusively(async |permit| {
                     let shard = core.local::<ArrayShard>(key).ok_or(VolumeError::Stopped)?;
                     let volume = Self { shard, exclusive: true };
                     let began = volume.shard.core.now();
                     volume.zero_whole(at..end, unmap, unsupported).await?;
                     // Until here, so that the array is not taken for idle and recorded clean
                     // meanwhile.
-                    drop(pass);
+                    drop(permit);
                     Ok(volume.shard.core.now() - began)
                 });
                 let held = held.await??;

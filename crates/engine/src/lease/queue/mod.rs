@@ -161,7 +161,7 @@ pub(crate) fn owner(stripe: StripeNo, cores: usize) -> CoreIx {
     CoreIx(if cores.is_power_of_two() { stripe.0 & (cores - 1) } else { stripe.0 % cores } as usize)
 }
 
-/// Writes a piece, whichever core owns the stripe. The caller holds a pass, or hands over the
+/// Writes a piece, whichever core owns the stripe. The caller holds a permit, or hands over the
 /// client's write with its own: then the piece is written also if this future is dropped.
 pub(crate) async fn write<L: StripeLevel>(
     level: &Rc<L>,
@@ -193,7 +193,7 @@ pub(crate) fn goes_on(leases: &LeaseShard, stripe: StripeNo, range: Range<u64>) 
     leases.hints.streams.goes_on(first + range.start..first + range.end)
 }
 
-/// Reads a piece with reconstruction; this core owns the stripe and the caller holds a pass.
+/// Reads a piece with reconstruction; this core owns the stripe and the caller holds a permit.
 pub(crate) async fn read<L: StripeLevel>(level: &Rc<L>, stripe: StripeNo, piece: ReadPiece) -> ReadResult {
     let (sender, receiver) = oneshot();
     enqueue(level, stripe, Request::Read(piece, sender));
@@ -201,7 +201,7 @@ pub(crate) async fn read<L: StripeLevel>(level: &Rc<L>, stripe: StripeNo, piece:
 }
 
 /// Waits until the stripe is free and keeps it: for a resync, a rebuild or a scrub. This core owns
-/// the stripe and the caller holds a background pass. `None` once the array is stopped.
+/// the stripe and the caller holds a background permit. `None` once the array is stopped.
 pub(crate) async fn turn<L: StripeLevel>(level: &Rc<L>, stripe: StripeNo) -> Option<Turn> {
     let (sender, receiver) = oneshot();
     enqueue(level, stripe, Request::Turn(sender));

@@ -1,4 +1,4 @@
-//! A member that fails as the pass that filled it ends, and another one that takes its seat before
+//! A member that fails as the sweep that filled it ends, and another one that takes its seat before
 //! the promotion is applied.
 #![allow(clippy::unwrap_used, missing_docs)]
 
@@ -36,7 +36,7 @@ impl Metadata for Slow {
 }
 
 /// A RAID 1 of `a`, `c`, and in slot 1 a spare that is being filled; `filled` is filled beside it,
-/// as the replacement of slot 0 or in slot 2. It fails a client's write when the pass is done and
+/// as the replacement of slot 0 or in slot 2. It fails a client's write when the sweep is done and
 /// its end waits for a flush. The operator puts an empty drive into the seat. Whether that drive
 /// counts as whole, and whether the members that were whole still do.
 fn after_the_pass(replaces: bool) -> (bool, bool) {

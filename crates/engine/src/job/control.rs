@@ -51,7 +51,7 @@ pub(super) struct Request {
     pub range: Range<Sector>,
 }
 
-/// The job under way, which may take several passes.
+/// The job under way, which may take several sweeps.
 pub(super) struct Progress {
     pub action: JobKind,
     pub started: Instant,

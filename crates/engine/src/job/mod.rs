@@ -1,7 +1,7 @@
 //! Resync, recovery, replacement, check and repair: one job loop at an array's home, for every
 //! level with redundancy.
 //!
-//! `control` is what an operator asks and is told, `pass` is the loop that goes over the array
+//! `control` is what an operator asks and is told, `sweep` is the loop that goes over the array
 //! once, `pace` how fast it goes, `share` what part of that it takes beside clients, `unit` one
 //! step of it with its stripes or ranges held (`hold`), `parity` and `copies` what a step does on
 //! either kind of array.
@@ -39,11 +39,12 @@ mod findings;
 mod hold;
 mod pace;
 mod parity;
-mod pass;
+
 mod reads;
 mod report;
 mod shard;
 mod share;
+mod sweep;
 mod unit;
 
 use std::time::Duration;
@@ -51,10 +52,10 @@ use std::time::Duration;
 pub(crate) use control::Control;
 pub use findings::{Mismatch, MismatchKind};
 pub(crate) use hold::Holds;
-pub(crate) use pass::run;
 pub(crate) use reads::JobReads;
 pub use report::{FinishedJob, JobEnd, JobFailure, JobKind, LimitedBy, SyncStatus};
 pub(crate) use shard::JobShard;
+pub(crate) use sweep::run;
 
 pub use share::{Decided, Goal, ShareDecision};
 

@@ -1,4 +1,4 @@
-//! The loop: what is to be done next, and one pass over the array doing it.
+//! The loop: what is to be done next, and one sweep over the array doing it.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -26,7 +26,7 @@ use crate::model::units::{MemberIx, SECTOR_BYTES, Sector};
 use crate::state::Home;
 
 /// How often every core is told how far a job is.
-const TELL_EVERY: Duration = Duration::from_millis(50);
+const REPORT_EVERY: Duration = Duration::from_millis(50);
 
 /// Runs an array's jobs until it is stopped. At home, once.
 pub(crate) async fn run(
@@ -44,7 +44,7 @@ pub(crate) async fn run(
         drop_aborted(&core, &control);
         match next(&control, &home.health(), &fixed) {
             Some((task, range)) => {
-                Pass::new(&core, (&home, &control), &fixed, &tuning, task, range).run().await;
+                Sweep::new(&core, (&home, &control), &fixed, &tuning, task, range).run().await;
             }
             None => {
                 if !control.paused.get() && !control.frozen.get() {
@@ -97,8 +97,8 @@ struct InFlight {
     outcome: Rc<RefCell<Option<Outcome>>>,
 }
 
-/// One way over the array.
-struct Pass<'a> {
+/// Once over the array.
+struct Sweep<'a> {
     core: &'a Core,
     home: &'a Rc<Home>,
     control: &'a Rc<Control>,
@@ -117,11 +117,11 @@ struct Pass<'a> {
     seats: Vec<(u64, std::mem::Discriminant<MemberState>)>,
     health: Arc<Health>,
     trouble: Option<Trouble>,
-    told: (Instant, Sector),
+    reported: (Instant, Sector),
     recorded: (Instant, Sector),
 }
 
-impl<'a> Pass<'a> {
+impl<'a> Sweep<'a> {
     fn new(
         core: &'a Core,
         (home, control): (&'a Rc<Home>, &'a Rc<Control>),
@@ -155,7 +155,7 @@ impl<'a> Pass<'a> {
             seats: signature(&health),
             health,
             trouble: None,
-            told: (now, range.start),
+            reported: (now, range.start),
             recorded: (now, range.start),
             range,
         }
@@ -191,7 +191,7 @@ impl<'a> Pass<'a> {
                 self.drain().await;
                 break false;
             }
-            self.tell(false).await;
+            self.report(false).await;
             let now = self.core.now();
             let due = self.recorded.0 + self.tuning.checkpoint_every;
             if now >= due {
@@ -205,7 +205,7 @@ impl<'a> Pass<'a> {
             let until = wait.map_or(due, |until| until.min(due));
             race(self.control.news.wait(), self.core.sleep_until(until)).await;
         };
-        self.tell(true).await;
+        self.report(true).await;
         if chooses {
             self.on_hints(|hints| hints.ahead.resume()).await;
         }
@@ -305,12 +305,12 @@ impl<'a> Pass<'a> {
     }
 
     /// Tells every core how far the job is; now and then, or now.
-    async fn tell(&mut self, now: bool) {
+    async fn report(&mut self, now: bool) {
         let (time, position) = (self.core.now(), self.position());
-        if position <= self.told.1 || !(now || time - self.told.0 >= TELL_EVERY) {
+        if position <= self.reported.1 || !(now || time - self.reported.0 >= REPORT_EVERY) {
             return;
         }
-        self.told = (time, position);
+        self.reported = (time, position);
         invariant!(9, self.steps.iter().all(|step| position <= step.range.start));
         let health = self.home.health();
         match &*self.task {
@@ -335,7 +335,7 @@ impl<'a> Pass<'a> {
 
     /// Records how far the job is.
     async fn record(&mut self) {
-        self.tell(true).await;
+        self.report(true).await;
         let position = self.position();
         self.recorded.0 = self.core.now();
         if position > self.recorded.1 && matches!(*self.task, Task::Resync | Task::Recover(_)) {
@@ -497,7 +497,7 @@ impl<'a> Pass<'a> {
         false
     }
 
-    /// What comes of the pass.
+    /// What comes of the sweep.
     async fn end(mut self, complete: bool) {
         let control = self.control;
         let now = self.core.now();
@@ -537,7 +537,7 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// The member that was in a seat when the pass began.
+    /// The member that was in a seat when the sweep began.
     fn occupant(&self, seat: MemberIx) -> Occupant {
         Occupant { seat, since: self.seats[seat.index()].0 }
     }

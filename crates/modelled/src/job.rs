@@ -30,8 +30,8 @@ pub(crate) struct Job {
     places: u64,
     /// Where it goes without a random map.
     rng: Rng,
-    /// The random map of this pass.
-    map: Option<Pass>,
+    /// The random map, and how far it was used.
+    map: Option<MapWalk>,
     /// Reads and writes have a place in sequence each, as in fio.
     next_read: u64,
     next_write: u64,
@@ -40,7 +40,7 @@ pub(crate) struct Job {
 
 /// One time through a random map.
 #[derive(Debug)]
-struct Pass {
+struct MapWalk {
     map: Shuffle,
     /// How much of it was used.
     used: u64,
@@ -48,9 +48,9 @@ struct Pass {
     some: [u64; AT_A_TIME],
 }
 
-impl Pass {
-    fn new(places: u64, rng: &mut Rng) -> Pass {
-        Pass { map: Shuffle::new(places, rng), used: 0, some: [0; AT_A_TIME] }
+impl MapWalk {
+    fn new(places: u64, rng: &mut Rng) -> MapWalk {
+        MapWalk { map: Shuffle::new(places, rng), used: 0, some: [0; AT_A_TIME] }
     }
 
     fn next(&mut self) -> u64 {
@@ -79,7 +79,7 @@ impl Job {
             fsync: load.fsync,
             start: reach.start,
             places,
-            map: mapped.then(|| Pass::new(places, &mut rng)),
+            map: mapped.then(|| MapWalk::new(places, &mut rng)),
             rng,
             next_read: 0,
             next_write: 0,
@@ -109,11 +109,11 @@ impl Job {
             *next = (place + 1) % self.places;
             return place;
         }
-        let Some(pass) = &mut self.map else { return self.rng.below(self.places) };
-        if pass.used == self.places {
-            *pass = Pass::new(self.places, &mut self.rng);
+        let Some(walk) = &mut self.map else { return self.rng.below(self.places) };
+        if walk.used == self.places {
+            *walk = MapWalk::new(self.places, &mut self.rng);
         }
-        pass.next()
+        walk.next()
     }
 }
 

@@ -202,17 +202,17 @@ impl Overlay {
     }
 
     async fn flush(&self, core: &Core) -> Result<(), IoError> {
-        let mut turn = self.turn().await;
+        let mut guard = self.flush_guard().await;
         let failed = self.state().failed;
-        turn.outcome = match failed {
+        guard.outcome = match failed {
             Some(error) => Err(error),
             None => self.flush_alone(core).await,
         };
-        turn.outcome
+        guard.outcome
     }
 
     /// Waits until no other flush is under way.
-    async fn turn(&self) -> Turn<'_> {
+    async fn flush_guard(&self) -> FlushGuard<'_> {
         poll_fn(|context| {
             let mut state = self.state();
             if state.flushing {
@@ -223,7 +223,7 @@ impl Overlay {
             Poll::Ready(())
         })
         .await;
-        Turn { overlay: self, outcome: Err(IoError::GONE) }
+        FlushGuard { overlay: self, outcome: Err(IoError::GONE) }
     }
 
     async fn flush_alone(&self, core: &Core) -> Result<(), IoError> {
@@ -250,12 +250,12 @@ impl Overlay {
 }
 
 /// The right to flush. One that is given up half-way has failed.
-struct Turn<'a> {
+struct FlushGuard<'a> {
     overlay: &'a Overlay,
     outcome: Result<(), IoError>,
 }
 
-impl Drop for Turn<'_> {
+impl Drop for FlushGuard<'_> {
     fn drop(&mut self) {
         let mut state = self.overlay.state();
         state.flushing = false;

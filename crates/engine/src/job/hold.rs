@@ -7,7 +7,7 @@ use std::rc::Rc;
 use wattle_rt::{Core, CoreIx};
 
 use super::JobShard;
-use crate::lease::queue::{self, Turn};
+use crate::lease::queue::{self, ExclusiveStripe};
 use crate::lease::ranges::RangeLock;
 use crate::level::ArrayShard;
 use crate::level::mirror;
@@ -22,7 +22,7 @@ pub(super) enum Part {
 }
 
 enum Held {
-    Turn { _turn: Turn },
+    Stripe { _stripe: ExclusiveStripe },
     Range { _lock: RangeLock },
 }
 
@@ -67,8 +67,8 @@ pub(super) async fn take(
                 }
                 for part in parts {
                     let held = match part {
-                        Part::Stripe(stripe) => match queue::turn(&shard, stripe).await {
-                            Some(turn) => Held::Turn { _turn: turn },
+                        Part::Stripe(stripe) => match queue::exclusively(&shard, stripe).await {
+                            Some(stripe) => Held::Stripe { _stripe: stripe },
                             None => return false,
                         },
                         Part::Range(start, end) => {

@@ -119,17 +119,17 @@ impl Writer {
 enum Request {
     Write(WritePiece, Writer),
     Read(ReadPiece, OneshotSender<ReadResult>),
-    Turn(OneshotSender<Turn>),
+    Exclusive(OneshotSender<ExclusiveStripe>),
 }
 
 /// A stripe to oneself, until this is dropped.
-pub(crate) struct Turn {
+pub(crate) struct ExclusiveStripe {
     _done: OneshotSender<()>,
 }
 
 /// Requests that are carried out together; most are alone.
 enum Batch {
-    Turn(OneshotSender<Turn>),
+    Exclusive(OneshotSender<ExclusiveStripe>),
     Writes(SmallVec<[WritePiece; 1]>, SmallVec<[Writer; 1]>),
     Reads(Vec<(ReadPiece, OneshotSender<ReadResult>)>),
 }
@@ -202,9 +202,9 @@ pub(crate) async fn read<L: StripeLevel>(level: &Rc<L>, stripe: StripeNo, piece:
 
 /// Waits until the stripe is free and keeps it: for a resync, a rebuild or a scrub. This core owns
 /// the stripe and the caller holds a background permit. `None` once the array is stopped.
-pub(crate) async fn turn<L: StripeLevel>(level: &Rc<L>, stripe: StripeNo) -> Option<Turn> {
+pub(crate) async fn exclusively<L: StripeLevel>(level: &Rc<L>, stripe: StripeNo) -> Option<ExclusiveStripe> {
     let (sender, receiver) = oneshot();
-    enqueue(level, stripe, Request::Turn(sender));
+    enqueue(level, stripe, Request::Exclusive(sender));
     receiver.await
 }
 
@@ -248,10 +248,10 @@ async fn serve<L: StripeLevel>(level: &Rc<L>, stripe: StripeNo, active: &Active)
         invariant!(4, task.has_the_stripe());
         answered = matches!(batch, Batch::Writes(..));
         match batch {
-            Batch::Turn(sender) => {
+            Batch::Exclusive(sender) => {
                 leases.hints.cache.take_out_stripe(stripe);
                 let (done, dropped) = oneshot();
-                if sender.send(Turn { _done: done }).is_ok() {
+                if sender.send(ExclusiveStripe { _done: done }).is_ok() {
                     let _ = dropped.await;
                 }
             }
@@ -385,7 +385,7 @@ impl StripeTable {
             return None;
         };
         Some(match first {
-            Request::Turn(sender) => Batch::Turn(sender),
+            Request::Exclusive(sender) => Batch::Exclusive(sender),
             Request::Read(piece, sender) => {
                 let mut batch = vec![(piece, sender)];
                 while batch.len() < BATCH_MAX

@@ -1,4 +1,4 @@
-//! The partial parity log's part of a write: in which passes it goes, and what the log has to know
+//! The partial parity log's part of a write: in which rounds it goes, and what the log has to know
 //! of each.
 
 use wattle_parity::Kernels;
@@ -25,9 +25,10 @@ impl Work<'_> {
         let limits = self.shard.state.log.as_ref()?.limits();
         let whole = |block: usize| health.state(self.member(block)) == MemberState::InSync;
         let absent: BlockSet = (0..self.data()).filter(|&block| !whole(block)).collect();
-        let passes = ppl::passes(&written(rows), self.data(), &absent, limits)?;
-        let part = |pass: &Vec<Span>| pass.iter().flat_map(|span| self.cut(span, segments, pieces)).collect();
-        Some(passes.iter().rev().map(part).collect())
+        let rounds = ppl::rounds(&written(rows), self.data(), &absent, limits)?;
+        let part =
+            |round: &Vec<Span>| round.iter().flat_map(|span| self.cut(span, segments, pieces)).collect();
+        Some(rounds.iter().rev().map(part).collect())
     }
 
     /// What of the pieces lies in a span.

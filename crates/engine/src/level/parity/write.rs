@@ -25,8 +25,8 @@ impl Work<'_> {
     /// Nothing is acknowledged; which sectors hold new data is then unknown.
     pub(super) async fn write(&self, pieces: &[WritePiece]) -> Result<(), VolumeError> {
         let Some(mut left) = self.write_at_once(pieces).await? else { return Ok(()) };
-        while let Some(pass) = left.pop() {
-            if let Some(parts) = self.write_at_once(&pass).await? {
+        while let Some(round) = left.pop() {
+            if let Some(parts) = self.write_at_once(&round).await? {
                 left.extend(parts);
             }
         }

@@ -1,4 +1,4 @@
-//! Cuts the writes of a stripe into passes that a log can make up for. Pure.
+//! Cuts the writes of a stripe into rounds that a log can make up for. Pure.
 //!
 //! An entry says: parity is the XOR of these data blocks, as they are now, and of the partial
 //! parity that is logged with it. So it can be followed whatever the members hold of the blocks it
@@ -43,16 +43,16 @@ impl Span {
 /// A range of bytes inside every chunk, and the data blocks that are written in it.
 pub(crate) type WrittenRow = (Range<u64>, BlockSet);
 
-/// The entries of a pass. Rows that follow one another and write the same blocks share one.
+/// The entries of a round. Rows that follow one another and write the same blocks share one.
 ///
 /// # Panics
-/// If a row's blocks do not follow one another: passes see to it.
+/// If a row's blocks do not follow one another: rounds see to it.
 pub(crate) fn spans(rows: impl IntoIterator<Item = WrittenRow>) -> Vec<Span> {
     let mut spans: Vec<Span> = Vec::new();
     for (bytes, written) in rows {
         let mut runs = runs(&written, &BlockSet::EMPTY);
         let blocks = runs.pop().expect("a row has a block that is written");
-        assert!(runs.is_empty(), "a pass writes consecutive blocks");
+        assert!(runs.is_empty(), "a round writes consecutive blocks");
         match spans.last_mut() {
             Some(last) if last.blocks == blocks && last.bytes.end == bytes.start => {
                 last.bytes.end = bytes.end;
@@ -63,10 +63,10 @@ pub(crate) fn spans(rows: impl IntoIterator<Item = WrittenRow>) -> Vec<Span> {
     spans
 }
 
-/// How to write the rows, which ascend: `None` at once, otherwise in these passes one after the
+/// How to write the rows, which ascend: `None` at once, otherwise in these rounds one after the
 /// other, each of which may begin when the one before has ended on the members. A stripe has `data`
 /// data blocks; those of `absent` are on members that are missing or not whole.
-pub(crate) fn passes(
+pub(crate) fn rounds(
     rows: &[WrittenRow],
     data: usize,
     absent: &BlockSet,
@@ -81,32 +81,32 @@ pub(crate) fn passes(
             layers[layer].push((bytes.clone(), BlockSet::range(run.start, run.end)));
         }
     }
-    let passes: Vec<_> = layers.into_iter().flat_map(|layer| fill(spans(layer), data, limits)).collect();
-    (passes.len() > 1).then_some(passes)
+    let rounds: Vec<_> = layers.into_iter().flat_map(|layer| fill(spans(layer), data, limits)).collect();
+    (rounds.len() > 1).then_some(rounds)
 }
 
-/// Deals spans out to passes, cutting those that are too long.
+/// Deals spans out to rounds, cutting those that are too long.
 fn fill(spans: Vec<Span>, data: usize, limits: Limits) -> Vec<Vec<Span>> {
-    let mut passes: Vec<Vec<Span>> = Vec::new();
+    let mut rounds: Vec<Vec<Span>> = Vec::new();
     let mut payload_left = 0;
     for span in spans {
         let full = span.blocks == (0..data);
         let mut rest = span;
         while rest.len() > 0 {
-            let room = passes.last().is_some_and(|pass| pass.len() < limits.entries);
+            let room = rounds.last().is_some_and(|round| round.len() < limits.entries);
             if !room || (payload_left == 0 && !full) {
-                passes.push(Vec::new());
+                rounds.push(Vec::new());
                 payload_left = limits.payload_bytes;
             }
             let len = if full { rest.len() } else { rest.len().min(payload_left) };
             payload_left -= if full { 0 } else { len };
             let cut = rest.bytes.start + len;
-            let pass = passes.last_mut().expect("there is one now");
-            pass.push(Span { blocks: rest.blocks.clone(), bytes: rest.bytes.start..cut });
+            let round = rounds.last_mut().expect("there is one now");
+            round.push(Span { blocks: rest.blocks.clone(), bytes: rest.bytes.start..cut });
             rest.bytes.start = cut;
         }
     }
-    passes
+    rounds
 }
 
 /// The longest runs of consecutive blocks; each block of `absent` is one by itself.
@@ -146,7 +146,7 @@ mod tests {
     #[test]
     fn what_fits_goes_at_once() {
         let rows = [row(0..1, &[0]), row(1..3, &[0, 1]), row(3..50, &[0, 1, 2])];
-        assert_eq!(passes(&rows, 3, &BlockSet::EMPTY, LIMITS), None);
+        assert_eq!(rounds(&rows, 3, &BlockSet::EMPTY, LIMITS), None);
         assert_eq!(spans(rows), [span(0..1, 0..1), span(1..3, 0..2), span(3..50, 0..3)]);
         assert_eq!(
             spans([row(0..1, &[1]), row(1..2, &[1]), row(3..4, &[1])]),
@@ -158,25 +158,25 @@ mod tests {
     fn a_gap_or_an_absent_member_costs_a_pass() {
         let gap = [row(0..1, &[0, 2]), row(1..2, &[2])];
         let expected = vec![vec![span(0..1, 0..1), span(1..2, 2..3)], vec![span(0..1, 2..3)]];
-        assert_eq!(passes(&gap, 3, &BlockSet::EMPTY, LIMITS), Some(expected));
+        assert_eq!(rounds(&gap, 3, &BlockSet::EMPTY, LIMITS), Some(expected));
         let full = [row(0..1, &[0, 1, 2])];
         let expected = [0..1, 1..2, 2..3].map(|blocks| vec![span(0..1, blocks)]).to_vec();
-        assert_eq!(passes(&full, 3, &set(&[1]), LIMITS), Some(expected));
-        assert_eq!(passes(&full, 3, &BlockSet::EMPTY, LIMITS), None);
-        assert_eq!(passes(&[row(0..1, &[1])], 3, &set(&[1]), LIMITS), None);
+        assert_eq!(rounds(&full, 3, &set(&[1]), LIMITS), Some(expected));
+        assert_eq!(rounds(&full, 3, &BlockSet::EMPTY, LIMITS), None);
+        assert_eq!(rounds(&[row(0..1, &[1])], 3, &set(&[1]), LIMITS), None);
     }
 
     #[test]
     fn what_is_too_long_or_too_much_is_cut() {
         let expected = vec![vec![span(0..3, 0..1)], vec![span(3..6, 0..1)], vec![span(6..7, 0..1)]];
-        assert_eq!(passes(&[row(0..7, &[0])], 3, &BlockSet::EMPTY, LIMITS), Some(expected));
+        assert_eq!(rounds(&[row(0..7, &[0])], 3, &BlockSet::EMPTY, LIMITS), Some(expected));
         let many: Vec<_> = (0..6).map(|at| row(2 * at..2 * at + 1, &[0, 1, 2])).collect();
-        let cut = passes(&many, 3, &BlockSet::EMPTY, LIMITS).expect("six entries");
+        let cut = rounds(&many, 3, &BlockSet::EMPTY, LIMITS).expect("six entries");
         assert_eq!(cut.iter().map(Vec::len).collect::<Vec<_>>(), [4, 2]);
     }
 
     proptest! {
-        /// Each pass keeps the invariant, together they write every block once, and none is cut
+        /// Each round keeps the invariant, together they write every block once, and none is cut
         /// again.
         #[test]
         fn passes_keep_the_invariant(
@@ -189,15 +189,15 @@ mod tests {
                 .filter(|(_, blocks)| !blocks.is_empty())
                 .map(|(at, blocks)| (at * PAGE..(at + 1) * PAGE, blocks.iter().copied().collect()))
                 .collect();
-            let cut = passes(&rows, 5, &absent, LIMITS)
-                .unwrap_or_else(|| vec![spans(rows.iter().cloned())].into_iter().filter(|pass| !pass.is_empty()).collect());
+            let cut = rounds(&rows, 5, &absent, LIMITS)
+                .unwrap_or_else(|| vec![spans(rows.iter().cloned())].into_iter().filter(|round| !round.is_empty()).collect());
             let mut left = written.clone();
-            for pass in &cut {
-                prop_assert!(pass.len() <= LIMITS.entries);
-                let partial = pass.iter().filter(|span| span.blocks != (0..5));
+            for round in &cut {
+                prop_assert!(round.len() <= LIMITS.entries);
+                let partial = round.iter().filter(|span| span.blocks != (0..5));
                 prop_assert!(partial.map(Span::len).sum::<u64>() <= LIMITS.payload_bytes);
                 let mut rows_of_pass = std::collections::BTreeMap::new();
-                for span in pass {
+                for span in round {
                     prop_assert!(span.blocks.len() == 1 || !span.blocks.clone().any(|block| absent.contains(block)));
                     for page in span.bytes.start / PAGE..span.bytes.end / PAGE {
                         let blocks = BlockSet::range(span.blocks.start, span.blocks.end);
@@ -209,7 +209,7 @@ mod tests {
                 }
                 let again: Vec<WrittenRow> =
                     rows_of_pass.into_iter().map(|(page, blocks)| (page * PAGE..(page + 1) * PAGE, blocks)).collect();
-                prop_assert_eq!(passes(&again, 5, &absent, LIMITS), None);
+                prop_assert_eq!(rounds(&again, 5, &absent, LIMITS), None);
             }
             prop_assert!(left.iter().all(std::collections::BTreeSet::is_empty), "everything is written");
         }

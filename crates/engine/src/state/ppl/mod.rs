@@ -50,7 +50,7 @@ use crate::model::health::Health;
 pub use crate::model::log::{LogArea, LogEntry, LogFormat, LogSpec, PAGE_BYTES};
 use crate::model::units::{MemberIx, SECTOR_BYTES, Sector, StripeNo};
 use crate::state::StateShard;
-pub(crate) use cut::{Span, WrittenRow, passes, spans};
+pub(crate) use cut::{Span, WrittenRow, rounds, spans};
 pub(crate) use prepare::{clear, prepare};
 use slot::SlotLog;
 

@@ -98,7 +98,7 @@ impl SlotLog {
         }) {
             taken.push(next);
         }
-        assert!(!taken.is_empty() || state.waiting.is_empty(), "passes fit into one log write");
+        assert!(!taken.is_empty() || state.waiting.is_empty(), "rounds fit into one log write");
         taken
     }
 

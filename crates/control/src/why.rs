@@ -59,13 +59,13 @@ pub fn why(scan: &Scan, array: &ArrayScan) -> Why {
 /// array are not among them.
 #[must_use]
 pub fn explain(members: &[MemberFacts], assembly: &Assembly, unused: &[Problem]) -> Why {
-    let told = Told { members, assembly };
-    let mut decisions = vec![told.access()];
-    decisions.extend(told.reasons());
-    decisions.extend(told.overridden());
-    decisions.extend(told.sync());
-    decisions.extend(told.empty_slots());
-    decisions.extend((0..members.len()).map(|ix| told.member(ix)));
+    let explained = Explanation { members, assembly };
+    let mut decisions = vec![explained.access()];
+    decisions.extend(explained.reasons());
+    decisions.extend(explained.overridden());
+    decisions.extend(explained.sync());
+    decisions.extend(explained.empty_slots());
+    decisions.extend((0..members.len()).map(|ix| explained.member(ix)));
     decisions.extend(unused.iter().map(|problem| Decision {
         member: problem.member.clone(),
         what: format!("not used: {}", problem.what),
@@ -75,12 +75,12 @@ pub fn explain(members: &[MemberFacts], assembly: &Assembly, unused: &[Problem])
     Why { array: assembly.name().to_owned(), uuid: assembly.uuid(), decisions }
 }
 
-struct Told<'a> {
+struct Explanation<'a> {
     members: &'a [MemberFacts],
     assembly: &'a Assembly,
 }
 
-impl Told<'_> {
+impl Explanation<'_> {
     fn freshest(&self) -> &MemberFacts {
         &self.members[self.assembly.freshest]
     }

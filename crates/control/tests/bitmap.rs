@@ -88,18 +88,18 @@ struct Truth {
 
 async fn life(core: Core, devices: Vec<Device>, truth: Rc<RefCell<Truth>>, seed: u64) {
     let mut rng = Rng::new(seed);
-    let keeper = open(&core, &devices, &bits(&[], 3)).await;
+    let copies = open(&core, &devices, &bits(&[], 3)).await;
     let members = in_use(devices.len());
     for _ in 0..12 {
         match rng.below(4) {
             0 => {
-                let events = keeper.bits().events_cleared.max(truth.borrow().events) + 1;
-                assert_eq!(keeper.commit(&members, events).await, Ok(()));
+                let events = copies.bits().events_cleared.max(truth.borrow().events) + 1;
+                assert_eq!(copies.commit(&members, events).await, Ok(()));
                 truth.borrow_mut().events = events;
             }
             1 | 2 => {
                 let regions: Vec<_> = (0..1 + rng.below(4)).map(|_| rng.below(12_000)).collect();
-                assert_eq!(keeper.mark(&members, &regions).await, Ok(()));
+                assert_eq!(copies.mark(&members, &regions).await, Ok(()));
                 truth.borrow_mut().set.extend(regions);
             }
             _ => {
@@ -113,10 +113,10 @@ async fn life(core: Core, devices: Vec<Device>, truth: Rc<RefCell<Truth>>, seed:
                         truth.cleared.push((*region, events));
                     }
                 }
-                assert_eq!(keeper.unmark(&members, &regions).await, Ok(()));
+                assert_eq!(copies.unmark(&members, &regions).await, Ok(()));
             }
         }
-        assert_eq!(keeper.bits().regions.iter().collect::<BTreeSet<_>>(), truth.borrow().set);
+        assert_eq!(copies.bits().regions.iter().collect::<BTreeSet<_>>(), truth.borrow().set);
     }
 }
 
@@ -171,8 +171,8 @@ fn a_copy_that_is_made_level_is_stale_until_it_is_whole() {
             let stale =
                 BitmapBits { regions: Regions::full(REGION, COVERED), events_cleared: 9, stale: true };
             let ended = world.run(async move |core: Core| {
-                let keeper = open(&core, &ours, &stale).await;
-                keeper.commit(&in_use(2), 10).await
+                let copies = open(&core, &ours, &stale).await;
+                copies.commit(&in_use(2), 10).await
             });
             for device in &devices {
                 let (header, set) = copy(&world, device);
@@ -200,19 +200,19 @@ fn a_member_that_was_not_in_use_gets_all_of_it_when_it_is() {
     spare.poke(OFFSET, &[0xee; 8192]);
     world
         .run(async move |core: Core| {
-            let keeper = open(&core, &ours[..2], &bits(&[1, 5000], 2)).await;
-            keeper.commit(&in_use(2), 4).await.unwrap();
-            keeper.mark(&in_use(2), &[11_999]).await.unwrap();
+            let copies = open(&core, &ours[..2], &bits(&[1, 5000], 2)).await;
+            copies.commit(&in_use(2), 4).await.unwrap();
+            copies.mark(&in_use(2), &[11_999]).await.unwrap();
             assert_eq!(
-                keeper.commit(&in_use(3), 5).await,
+                copies.commit(&in_use(3), 5).await,
                 Err([MemberIx(2)].into_iter().collect()),
                 "nobody said where its bitmap is"
             );
-            keeper.add(MemberKey(2), place(&ours[2])).unwrap();
-            keeper.commit(&in_use(3), 6).await.unwrap();
+            copies.add(MemberKey(2), place(&ours[2])).unwrap();
+            copies.commit(&in_use(3), 6).await.unwrap();
             // Out of use and back again: it missed a bit.
-            keeper.mark(&in_use(2), &[77]).await.unwrap();
-            keeper.mark(&in_use(3), &[78]).await.unwrap();
+            copies.mark(&in_use(2), &[77]).await.unwrap();
+            copies.mark(&in_use(3), &[78]).await.unwrap();
         })
         .expect_done();
     let first = copy(&world, &devices[0]);
@@ -242,15 +242,15 @@ fn one_bit_is_one_block() {
         };
         world
             .run(async move |core: Core| {
-                let keeper = open(&core, &devices, &bits(&[], 0)).await;
-                keeper.commit(&in_use(2), 3).await.unwrap();
+                let copies = open(&core, &devices, &bits(&[], 0)).await;
+                copies.commit(&in_use(2), 3).await.unwrap();
                 assert_eq!(logs(), [], "as it is on the members");
-                keeper.commit(&in_use(2), 4).await.unwrap();
+                copies.commit(&in_use(2), 4).await.unwrap();
                 assert_eq!(logs(), [(OFFSET, block)], "the header's block");
-                keeper.mark(&in_use(2), &[11_000]).await.unwrap();
+                copies.mark(&in_use(2), &[11_000]).await.unwrap();
                 let at = OFFSET + (HEADER_BYTES as u64 + 11_000 / 8) / block * block;
                 assert_eq!(logs(), [(at, block)]);
-                keeper.unmark(&in_use(2), &[11_000]).await.unwrap();
+                copies.unmark(&in_use(2), &[11_000]).await.unwrap();
                 let expected =
                     if at == OFFSET { vec![(at, block)] } else { vec![(OFFSET, block), (at, block)] };
                 assert_eq!(logs(), expected, "first what was forgotten, unless one block says both");
@@ -266,13 +266,13 @@ fn members_that_cannot_be_written_are_named() {
     let control = world.drive(&devices[1]);
     world
         .run(async move |core: Core| {
-            let keeper = open(&core, &devices, &bits(&[], 0)).await;
+            let copies = open(&core, &devices, &bits(&[], 0)).await;
             control.fail_next_writes(1);
             let second = Err([MemberIx(1)].into_iter().collect());
-            assert_eq!(keeper.mark(&in_use(3), &[9]).await, second);
+            assert_eq!(copies.mark(&in_use(3), &[9]).await, second);
             control.fail_next_writes(1);
-            assert_eq!(keeper.commit(&in_use(3), 4).await, second);
-            assert_eq!(keeper.commit(&in_use(3), 4).await, Ok(()), "and written whole when it is used again");
+            assert_eq!(copies.commit(&in_use(3), 4).await, second);
+            assert_eq!(copies.commit(&in_use(3), 4).await, Ok(()), "and written whole when it is used again");
         })
         .expect_done();
 }
@@ -290,7 +290,7 @@ fn a_bitmap_without_a_copy_or_without_room_is_not_kept() {
                 async move {
                     BitmapCopies::open(&core, members, &uuid, &bits(&[], 0))
                         .await
-                        .map(|keeper| keeper.spec().sweep)
+                        .map(|copies| copies.spec().sweep)
                 }
             };
             assert_eq!(open(UUID, 8192, true).await, Ok(std::time::Duration::from_secs(5)));
@@ -477,11 +477,11 @@ fn what_is_created_is_kept_and_found_again() {
             let in_use = in_use(members.len());
             let last = bits.regions.count() - 1;
             wattle_rt::run(RuntimeConfig::default(), move |core| async move {
-                let keeper = BitmapCopies::open(&core, members, &uuid, &bits).await.unwrap();
-                assert_eq!(keeper.spec().marked, bits.regions);
-                keeper.commit(&in_use, before + 1).await.unwrap();
-                keeper.unmark(&in_use, &bits.regions.iter().collect::<Vec<_>>()).await.unwrap();
-                keeper.mark(&in_use, &[last]).await.unwrap();
+                let copies = BitmapCopies::open(&core, members, &uuid, &bits).await.unwrap();
+                assert_eq!(copies.spec().marked, bits.regions);
+                copies.commit(&in_use, before + 1).await.unwrap();
+                copies.unmark(&in_use, &bits.regions.iter().collect::<Vec<_>>()).await.unwrap();
+                copies.mark(&in_use, &[last]).await.unwrap();
             })
             .unwrap();
             let found = scan(MemberAccess::local().look_all(&names).unwrap(), Forced::default()).unwrap();

@@ -71,7 +71,7 @@ enum Mutant {
 
 /// What the metadata was asked for, over all of its life.
 #[derive(Default)]
-struct Books {
+struct Records {
     marks: Cell<usize>,
     unmarks: Cell<usize>,
     /// Seats that a record counted out, from the moment it was given.
@@ -79,19 +79,19 @@ struct Books {
 }
 
 /// A superblock and a bitmap of one sector each on every member.
-struct Keeper {
+struct SectorBitmap {
     core: Core,
     devices: Vec<Device>,
     controls: Vec<DriveControl>,
     bits: RefCell<Vec<u8>>,
-    books: Rc<Books>,
+    records: Rc<Records>,
     mutant: Mutant,
 }
 
-impl Keeper {
+impl SectorBitmap {
     async fn write(&self, at: u64, bytes: Vec<u8>, durability: Durability) -> Result<(), MemberSet> {
         let used =
-            (0..).zip(&self.devices).filter(|(seat, _)| !self.books.failed.get().contains(MemberIx(*seat)));
+            (0..).zip(&self.devices).filter(|(seat, _)| !self.records.failed.get().contains(MemberIx(*seat)));
         let writes: Vec<(u16, _)> = used
             .map(|(seat, device)| {
                 let forced = self.mutant != Mutant::MarkOne || seat == 0;
@@ -123,10 +123,10 @@ impl Keeper {
     }
 }
 
-impl Metadata for Keeper {
+impl Metadata for SectorBitmap {
     fn commit<'a>(&'a self, record: &'a ArrayRecord) -> LocalBoxFuture<'a, Result<(), MemberSet>> {
         Box::pin(async move {
-            self.books.failed.set(record.failed);
+            self.records.failed.set(record.failed);
             let mut failed = MemberSet::EMPTY;
             for (seat, device) in (0..).map(MemberIx).zip(&self.devices) {
                 if !record.failed.contains(seat) && self.core.flush(device).await.is_err() {
@@ -143,7 +143,7 @@ impl Metadata for Keeper {
     fn mark<'a>(&'a self, regions: &'a [u64]) -> LocalBoxFuture<'a, Result<(), MemberSet>> {
         Box::pin(async move {
             assert!(!regions.is_empty(), "nothing is marked for nothing");
-            self.books.marks.update(|marks| marks + 1);
+            self.records.marks.update(|marks| marks + 1);
             let bits = self.change(regions, true);
             if self.mutant == Mutant::MarkLater {
                 let (core, devices) = (self.core.clone(), self.devices.clone());
@@ -167,7 +167,7 @@ impl Metadata for Keeper {
     fn unmark<'a>(&'a self, regions: &'a [u64]) -> LocalBoxFuture<'a, Result<(), MemberSet>> {
         Box::pin(async move {
             assert!(!regions.is_empty(), "nothing is cleared for nothing");
-            self.books.unmarks.update(|unmarks| unmarks + 1);
+            self.records.unmarks.update(|unmarks| unmarks + 1);
             let bits = self.change(regions, false);
             self.write(BITMAP, bits, Durability::Cached).await
         })
@@ -178,7 +178,7 @@ struct Fixture {
     world: SimWorld,
     devices: Vec<Device>,
     case: Case,
-    books: Rc<Books>,
+    records: Rc<Records>,
     mutant: Mutant,
     marked: Regions,
     /// After a crash: what is marked has to be resynced.
@@ -195,7 +195,7 @@ impl Fixture {
         };
         let devices = (0..case.members).map(|slot| world.add_drive(drive(slot))).collect();
         let marked = Regions::new(REGION, geometry(case).sync_sectors());
-        Self { world, devices, case, books: Rc::default(), mutant: Mutant::No, marked, dirty: false }
+        Self { world, devices, case, records: Rc::default(), mutant: Mutant::No, marked, dirty: false }
     }
 
     fn drive(&self, slot: usize) -> DriveControl {
@@ -220,12 +220,12 @@ impl Fixture {
         let mut bits = vec![0; 512];
         self.marked.iter().for_each(|region| bits[(region / 8) as usize] |= 1 << (region % 8));
         self.drives().iter().for_each(|drive| drive.poke(BITMAP, &bits));
-        let (devices, controls, books) = (self.devices.clone(), self.drives(), self.books.clone());
+        let (devices, controls, records) = (self.devices.clone(), self.drives(), self.records.clone());
         let mutant = self.mutant;
         async move |core: &Core| {
             let bits = RefCell::new(bits);
-            let keeper = Keeper { core: core.clone(), devices, controls, bits, books, mutant };
-            ArrayHandle::start(core, spec, Box::new(keeper)).await
+            let metadata = SectorBitmap { core: core.clone(), devices, controls, bits, records, mutant };
+            ArrayHandle::start(core, spec, Box::new(metadata)).await
         }
     }
 
@@ -242,7 +242,7 @@ impl Fixture {
     fn check(&self, what: &str) {
         let differing = self.differing();
         for slot in
-            (0..self.case.members).filter(|slot| !self.books.failed.get().contains(MemberIx(*slot as u16)))
+            (0..self.case.members).filter(|slot| !self.records.failed.get().contains(MemberIx(*slot as u16)))
         {
             let set = self.set(slot);
             assert!(
@@ -371,7 +371,7 @@ fn whenever_the_power_goes_what_differs_is_marked() {
         let fixture = life(case, seed, cut, Mutant::No, false);
         fixture.check(&format!("seed {seed} cut {cut}"));
         differing += fixture.differing().len();
-        cleared += fixture.books.unmarks.get();
+        cleared += fixture.records.unmarks.get();
     }
     assert!(
         differing > 100 && cleared > 100,
@@ -388,7 +388,7 @@ fn whenever_the_power_goes_what_a_failed_member_lacks_is_marked() {
         let cut = 1 + Rng::new(seed * 977).below(1500);
         let fixture = life(case, seed, cut, Mutant::No, true);
         fixture.check(&format!("seed {seed} cut {cut}"));
-        lacking += usize::from(!fixture.books.failed.get().is_empty() && !fixture.differing().is_empty());
+        lacking += usize::from(!fixture.records.failed.get().is_empty() && !fixture.differing().is_empty());
     }
     assert!(lacking > 50, "only {lacking} lives in which a failed member lacks something");
 }
@@ -410,18 +410,18 @@ fn mutants_are_caught() {
 fn rewriting_a_marked_region_writes_no_bitmap() {
     for case in CASES {
         let mut fixture = Fixture::new(case, 1, 2);
-        let (start, books, drives) = (fixture.starter(), fixture.books.clone(), fixture.drives());
+        let (start, records, drives) = (fixture.starter(), fixture.records.clone(), fixture.drives());
         fixture
             .world
             .run(async move |core: Core| {
                 let array = start(&core).await;
                 write(&core, &array.volume(), 0, 1, 1).await;
-                assert_eq!(books.marks.get(), 1);
+                assert_eq!(records.marks.get(), 1);
                 drives.iter().for_each(DriveControl::record_writes);
                 for fill in 0..50 {
                     write(&core, &array.volume(), 0, 8, fill).await;
                 }
-                assert_eq!((books.marks.get(), books.unmarks.get()), (1, 0), "{case:?}");
+                assert_eq!((records.marks.get(), records.unmarks.get()), (1, 0), "{case:?}");
                 let bitmap = |drive: &DriveControl| {
                     drive.take_write_log().iter().any(|write| write.offset_bytes == BITMAP)
                 };
@@ -434,7 +434,7 @@ fn rewriting_a_marked_region_writes_no_bitmap() {
 #[test]
 fn marks_that_arrive_together_are_one_write() {
     let mut fixture = Fixture::new(CASES[0], 1, 3);
-    let (start, books) = (fixture.starter(), fixture.books.clone());
+    let (start, records) = (fixture.starter(), fixture.records.clone());
     fixture
         .world
         .run(async move |core: Core| {
@@ -449,7 +449,7 @@ fn marks_that_arrive_together_are_one_write() {
             for write in writes.collect::<Vec<_>>() {
                 write.await;
             }
-            let marks = books.marks.get();
+            let marks = records.marks.get();
             assert!((2..=4).contains(&marks), "{marks} writes of the bitmap for 16 regions");
             array.stop(&core).await.unwrap();
         })
@@ -460,23 +460,23 @@ fn marks_that_arrive_together_are_one_write() {
 fn an_idle_arrays_bits_are_cleared_and_then_nothing_is_written() {
     for case in CASES {
         let mut fixture = Fixture::new(case, 1, 2);
-        let (start, books, drives) = (fixture.starter(), fixture.books.clone(), fixture.drives());
+        let (start, records, drives) = (fixture.starter(), fixture.records.clone(), fixture.drives());
         fixture
             .world
             .run(async move |core: Core| {
                 let array = start(&core).await;
                 write(&core, &array.volume(), 0, 40, 1).await;
-                assert_eq!(books.unmarks.get(), 0);
+                assert_eq!(records.unmarks.get(), 0);
                 core.sleep(SWEEP * 5 + SWEEP / 2).await;
-                assert_eq!(books.unmarks.get(), 1, "all at once");
+                assert_eq!(records.unmarks.get(), 1, "all at once");
                 let ops = |drives: &[DriveControl]| drives.iter().map(DriveControl::ops).sum::<u64>();
                 let before = ops(&drives);
                 core.sleep(Duration::from_secs(3600)).await;
                 assert_eq!(ops(&drives), before, "{case:?}: an idle array does nothing");
                 assert!(drives.iter().all(|drive| drive.peek(BITMAP, 512) == [0; 512]));
-                let marks = books.marks.get();
+                let marks = records.marks.get();
                 write(&core, &array.volume(), 0, 1, 2).await;
-                assert_eq!(books.marks.get(), marks + 1, "what was cleared is marked again");
+                assert_eq!(records.marks.get(), marks + 1, "what was cleared is marked again");
                 array.stop(&core).await.unwrap();
             })
             .expect_done();
@@ -515,7 +515,7 @@ fn drives_untouched(fixture: &Fixture) -> bool {
 fn a_degraded_array_clears_nothing() {
     for case in CASES {
         let mut fixture = Fixture::new(case, 1, 2);
-        let (start, books) = (fixture.starter(), fixture.books.clone());
+        let (start, records) = (fixture.starter(), fixture.records.clone());
         fixture
             .world
             .run(async move |core: Core| {
@@ -528,11 +528,11 @@ fn a_degraded_array_clears_nothing() {
                 core.sleep(SWEEP * 5).await;
                 // Idle regions were taken back; their bits are still set, so that using them again
                 // writes nothing.
-                let marks = books.marks.get();
+                let marks = records.marks.get();
                 write(&core, &array.volume(), 0, 1, 2).await;
-                assert_eq!(books.marks.get(), marks, "{case:?}");
+                assert_eq!(records.marks.get(), marks, "{case:?}");
                 array.stop(&core).await.unwrap();
-                assert_eq!(books.unmarks.get(), 0, "{case:?}");
+                assert_eq!(records.unmarks.get(), 0, "{case:?}");
             })
             .expect_done();
         assert!(fixture.set(0).len() >= 2, "{case:?}: both writes are remembered");
@@ -543,7 +543,7 @@ fn a_degraded_array_clears_nothing() {
 fn a_member_that_takes_no_mark_is_failed_and_the_write_goes_on() {
     for case in CASES {
         let mut fixture = Fixture::new(case, 1, 2);
-        let (start, books, second) = (fixture.starter(), fixture.books.clone(), fixture.drive(1));
+        let (start, records, second) = (fixture.starter(), fixture.records.clone(), fixture.drive(1));
         fixture
             .world
             .run(async move |core: Core| {
@@ -551,7 +551,7 @@ fn a_member_that_takes_no_mark_is_failed_and_the_write_goes_on() {
                 write(&core, &array.volume(), 0, 1, 1).await;
                 second.fail_next_writes(1);
                 write(&core, &array.volume(), 100, 1, 1).await;
-                assert_eq!(books.failed.get(), [MemberIx(1)].into_iter().collect(), "{case:?}");
+                assert_eq!(records.failed.get(), [MemberIx(1)].into_iter().collect(), "{case:?}");
                 array.stop(&core).await.unwrap();
             })
             .expect_done();
@@ -594,7 +594,7 @@ fn after_a_power_cut_a_resync_of_what_is_marked_is_enough() {
 fn a_member_that_comes_back_is_given_what_it_missed() {
     for case in CASES {
         let mut fixture = Fixture::new(case, 3, 2);
-        let (start, books) = (fixture.starter(), fixture.books.clone());
+        let (start, records) = (fixture.starter(), fixture.records.clone());
         let device = fixture.devices[1].clone();
         let mut lacks = fixture.marked.clone();
         fixture
@@ -610,7 +610,7 @@ fn a_member_that_comes_back_is_given_what_it_missed() {
                 lacks.insert(0);
                 // It is looked up what the member lacks, and then a client writes.
                 write(&core, &array.volume(), sectors - 1, 1, 3).await;
-                books.failed.set(MemberSet::EMPTY);
+                records.failed.set(MemberSet::EMPTY);
                 let state = MemberState::Rebuilding { valid_below: Sector(0) };
                 let who = MemberSpec { state, stale: Some(lacks), ..MemberSpec::in_sync(device, DATA) };
                 array.add(&core, MemberIx(1), who).await.unwrap();

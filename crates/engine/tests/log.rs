@@ -304,10 +304,10 @@ fn nothing_goes_unlogged_before_it_is_recorded_why() {
         let (spec, drive) = (fixture.spec(&[]), fixture.drive(parity));
         let done = Rc::new(Cell::new(None));
         fixture.record();
-        let told = done.clone();
+        let recorded = done.clone();
         let outcome = fixture.world.run(async move |core: Core| {
-            let books = Slow { core: core.clone(), done: told };
-            let array = ArrayHandle::start(&core, spec, Box::new(books)).await;
+            let metadata = Slow { core: core.clone(), done: recorded };
+            let array = ArrayHandle::start(&core, spec, Box::new(metadata)).await;
             let volume = array.volume().open(&core).expect("it runs");
             write(&volume, STRIPE_BYTES, BLOCK, 1).await;
             drive.fail_next_writes(1);

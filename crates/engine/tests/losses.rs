@@ -83,7 +83,7 @@ fn an_array_learns_what_was_lost_although_another_one_flushed_the_image_before()
 
 #[test]
 fn a_loss_that_is_told_once_would_be_noticed() {
-    let _planted = planted::plant(&[Bug::LossToldOnce]);
+    let _planted = planted::plant(&[Bug::LossReportedOnce]);
     assert_eq!(flushed_by_a_neighbour(), (Ok(()), MemberState::InSync, b'A'));
 }
 
@@ -121,7 +121,7 @@ fn without_redundancy_a_failed_forced_write_counts_as_a_failed_flush() {
 
 #[test]
 fn a_forced_write_that_takes_the_report_alone_would_be_noticed() {
-    for bug in [Bug::ForcedLossUncounted, Bug::LossToldOnce] {
+    for bug in [Bug::ForcedLossUncounted, Bug::LossReportedOnce] {
         let _planted = planted::plant(&[bug]);
         let came_to = taken_by_a_forced_write(Level::Linear, 1);
         assert_eq!(came_to, [Err(VolumeError::WriteFailed), Ok(()), Ok(()), Ok(())], "{bug:?}");

@@ -24,7 +24,7 @@ type Plant = fn(&DriveControl);
 
 /// Remembers what was recorded; members may have no bad-block log.
 #[derive(Clone, Default)]
-struct Books {
+struct Recorder {
     records: Rc<RefCell<Vec<ArrayRecord>>>,
     /// Failures, and how many records there were before each.
     failures: Rc<RefCell<Vec<Failure>>>,
@@ -33,7 +33,7 @@ struct Books {
     refuses: Rc<Cell<Option<MemberKey>>>,
 }
 
-impl Metadata for Books {
+impl Metadata for Recorder {
     fn failed(&self, members: &[(MemberIx, Option<MemberKey>)], cause: FailCause) {
         self.failures.borrow_mut().push((members.to_vec(), cause, self.records.borrow().len()));
     }
@@ -127,7 +127,7 @@ fn a_stalled_member_delays_one_read_by_the_deadline_and_the_next_not_at_all() {
         let spec = fixture.spec();
         let deadline = spec.tuning.read_deadline;
         let run = fixture.world.run(async move |core: Core| {
-            let array = ArrayHandle::start(&core, spec, Box::new(Books::default())).await;
+            let array = ArrayHandle::start(&core, spec, Box::new(Recorder::default())).await;
             let volume = array.volume().open(&core).unwrap();
             let bytes = fill(&volume).await;
             control.stall(Duration::from_secs(60));
@@ -166,7 +166,7 @@ fn a_deadline_that_is_set_holds_for_reads_under_way() {
     let mut spec = fixture.spec();
     spec.tuning.read_deadline = Duration::from_secs(600);
     let run = fixture.world.run(async move |core: Core| {
-        let array = ArrayHandle::start(&core, spec, Box::new(Books::default())).await;
+        let array = ArrayHandle::start(&core, spec, Box::new(Recorder::default())).await;
         let volume = array.volume().open(&core).unwrap();
         let bytes = fill(&volume).await;
         control.stall(Duration::from_secs(60));
@@ -193,12 +193,12 @@ fn sectors_that_neither_read_nor_take_a_rewrite_are_recorded_and_good_again_once
         let control = fixture.world.drive(&fixture.drives[slot]);
         let spec = fixture.spec();
         let run = fixture.world.run(async move |core: Core| {
-            let books = Books::default();
-            let array = ArrayHandle::start(&core, spec, Box::new(books.clone())).await;
+            let recorder = Recorder::default();
+            let array = ArrayHandle::start(&core, spec, Box::new(recorder.clone())).await;
             let volume = array.volume().open(&core).unwrap();
             let bytes = fill(&volume).await;
-            let bad = |books: &Books| {
-                let record = books.records.borrow().last().cloned().unwrap();
+            let bad = |recorder: &Recorder| {
+                let record = recorder.records.borrow().last().cloned().unwrap();
                 record.seats[slot].bad.iter().collect::<Vec<_>>()
             };
             (sector..sector + 8).for_each(|sector| control.latent(sector));
@@ -206,7 +206,7 @@ fn sectors_that_neither_read_nor_take_a_rewrite_are_recorded_and_good_again_once
             for _ in 0..4 {
                 assert!(read(&volume, 0, 4096).await == bytes[..4096], "{level}");
             }
-            assert_eq!(bad(&books), [Sector(sector)..Sector(sector + 8)], "{level}");
+            assert_eq!(bad(&recorder), [Sector(sector)..Sector(sector + 8)], "{level}");
             let status = array.status(&core).await;
             assert_eq!(status.members[slot].state, MemberState::InSync);
             assert_eq!(status.members[slot].bad_sectors, 8);
@@ -214,12 +214,12 @@ fn sectors_that_neither_read_nor_take_a_rewrite_are_recorded_and_good_again_once
             // acknowledged.
             volume.write(512, Buf::zeros(512), Durability::Cached).await.unwrap();
             assert_eq!(
-                bad(&books),
+                bad(&recorder),
                 [Sector(sector)..Sector(sector + 1), Sector(sector + 2)..Sector(sector + 8)],
                 "{level}"
             );
             volume.write(0, BufMut::copy_of(&bytes[..4096]).freeze(), Durability::Cached).await.unwrap();
-            assert_eq!(bad(&books), [], "{level}");
+            assert_eq!(bad(&recorder), [], "{level}");
             assert!(read(&volume, 0, 65536).await == bytes[..65536], "{level}");
             array.stop(&core).await.unwrap();
         });
@@ -234,15 +234,15 @@ fn a_member_without_a_bad_block_log_is_failed_instead() {
     let control = fixture.world.drive(&fixture.drives[slot]);
     let spec = fixture.spec();
     let run = fixture.world.run(async move |core: Core| {
-        let books = Books { without_log: true, ..Books::default() };
-        let array = ArrayHandle::start(&core, spec, Box::new(books.clone())).await;
+        let recorder = Recorder { without_log: true, ..Recorder::default() };
+        let array = ArrayHandle::start(&core, spec, Box::new(recorder.clone())).await;
         let volume = array.volume().open(&core).unwrap();
         let bytes = fill(&volume).await;
         control.latent(sector);
         control.fail_next_writes(1);
         assert!(read(&volume, 0, 4096).await == bytes[..4096]);
         assert_eq!(array.status(&core).await.members[slot].state, MemberState::Faulty);
-        assert!(books.records.borrow().last().unwrap().failed.contains(MemberIx(slot as u16)));
+        assert!(recorder.records.borrow().last().unwrap().failed.contains(MemberIx(slot as u16)));
         assert!(read(&volume, 0, 65536).await == bytes[..65536]);
         array.stop(&core).await.unwrap();
     });
@@ -262,8 +262,8 @@ fn a_failure_is_reported_with_its_cause_before_it_is_recorded() {
         let control = fixture.world.drive(&fixture.drives[1]);
         let spec = fixture.spec();
         let run = fixture.world.run(async move |core: Core| {
-            let books = Books::default();
-            let array = ArrayHandle::start(&core, spec, Box::new(books.clone())).await;
+            let recorder = Recorder::default();
+            let array = ArrayHandle::start(&core, spec, Box::new(recorder.clone())).await;
             let volume = array.volume().open(&core).unwrap();
             fill(&volume).await;
             provoke(&control);
@@ -273,13 +273,15 @@ fn a_failure_is_reported_with_its_cause_before_it_is_recorded() {
             volume.write(4096, Buf::zeros(4096), Durability::Cached).await.unwrap();
             volume.flush().await.unwrap();
             assert_eq!(array.status(&core).await.members[1].state, MemberState::Faulty, "{cause:?}");
-            let failures = books.failures.borrow().clone();
+            let failures = recorder.failures.borrow().clone();
             let [(members, found, before)] = &failures[..] else { panic!("{cause:?}: {failures:?}") };
             assert_eq!((&members[..], *found), (&[(MemberIx(1), None)][..], cause));
             assert!(
-                !books.records.borrow()[..*before].iter().any(|record| record.failed.contains(MemberIx(1)))
+                !recorder.records.borrow()[..*before]
+                    .iter()
+                    .any(|record| record.failed.contains(MemberIx(1)))
             );
-            assert!(books.records.borrow()[*before].failed.contains(MemberIx(1)), "{cause:?}");
+            assert!(recorder.records.borrow()[*before].failed.contains(MemberIx(1)), "{cause:?}");
             array.stop(&core).await.unwrap();
         });
         run.expect_done();
@@ -295,14 +297,14 @@ fn a_member_that_fails_as_it_joins_is_reported_by_its_own_key() {
     let mut spec = fixture.spec();
     (0..).zip(&mut spec.members).for_each(|(key, member)| member.key = Some(MemberKey(key)));
     let run = fixture.world.run(async move |core: Core| {
-        let books = Books::default();
-        let array = ArrayHandle::start(&core, spec, Box::new(books.clone())).await;
+        let recorder = Recorder::default();
+        let array = ArrayHandle::start(&core, spec, Box::new(recorder.clone())).await;
         array.fail(&core, MemberIx(1)).await.unwrap();
-        books.refuses.set(Some(MemberKey(2)));
+        recorder.refuses.set(Some(MemberKey(2)));
         let newcomer =
             MemberSpec { key: Some(MemberKey(2)), ..MemberSpec::blank(newcomer.clone(), Sector(0)) };
         assert!(array.add(&core, MemberIx(1), newcomer).await.is_err());
-        let failures = books.failures.borrow().clone();
+        let failures = recorder.failures.borrow().clone();
         let failures: Vec<_> = failures.iter().map(|(members, cause, _)| (&members[..], *cause)).collect();
         let expected = [
             (&[(MemberIx(1), Some(MemberKey(1)))][..], FailCause::Order),
@@ -325,8 +327,8 @@ fn who_did_not_take_a_write_is_failed_whatever_becomes_of_bad_sectors() {
     spec.members[0].bad_entries_max = 1;
     let control = fixture.world.drive(&fixture.drives[1]);
     let run = fixture.world.run(async move |core: Core| {
-        let books = Books::default();
-        let array = ArrayHandle::start(&core, spec, Box::new(books.clone())).await;
+        let recorder = Recorder::default();
+        let array = ArrayHandle::start(&core, spec, Box::new(recorder.clone())).await;
         let volume = array.volume().open(&core).unwrap();
         control.fail_next_writes(1);
         let written = volume.write(4096, Buf::zeros(4096), Durability::Cached).await;
@@ -337,7 +339,7 @@ fn who_did_not_take_a_write_is_failed_whatever_becomes_of_bad_sectors() {
             (MemberState::InSync, MemberState::Faulty)
         );
         assert!(!status.broken, "{status:?}");
-        assert!(books.records.borrow().last().unwrap().failed.contains(MemberIx(1)));
+        assert!(recorder.records.borrow().last().unwrap().failed.contains(MemberIx(1)));
         array.stop(&core).await.unwrap();
     });
     run.expect_done();
@@ -351,7 +353,7 @@ fn known_bad_sectors_are_never_asked_for() {
     spec.members[slot].bad = [Sector(sector)..Sector(sector + 3)].into_iter().collect();
     let control = fixture.world.drive(&fixture.drives[slot]);
     let run = fixture.world.run(async move |core: Core| {
-        let array = ArrayHandle::start(&core, spec, Box::new(Books::default())).await;
+        let array = ArrayHandle::start(&core, spec, Box::new(Recorder::default())).await;
         let volume = array.volume().open(&core).unwrap();
         // Zeros everywhere, and the parity of zeros; what lies in the bad sectors is garbage.
         control.poke(sector * 512, &[0xee; 3 * 512]);

@@ -41,14 +41,14 @@ bugs! {
     CacheKeepsOverChanges = "cache-keeps-over-changes",
     /// The clean cache keeps pages of a stripe that a job had to itself.
     CacheKeepsOverJobs = "cache-keeps-over-jobs",
-    /// Stripes are lent to other cores although the clean cache holds pages of them.
+    /// Stripes are leased to other cores although the clean cache holds pages of them.
     CacheLendsKept = "cache-lends-kept",
     /// A mapped volume changes its map core by core, and releases held ranges on each core as it
     /// does so.
     RemapCoreByCore = "remap-core-by-core",
     /// A lost write-back is known only to the flush that it was reported to, although other volumes
     /// share the open file description.
-    LossToldOnce = "loss-told-once",
+    LossReportedOnce = "loss-reported-once",
     /// Without redundancy, a failed forced write fails itself alone, and later flushes succeed.
     ForcedLossUncounted = "forced-loss-uncounted",
     /// A filled replacement takes its slot without a look at which member is in the seat by then,

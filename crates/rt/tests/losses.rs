@@ -98,8 +98,8 @@ fn losses_of_an_earlier_life_are_forgotten() {
 #[test]
 fn without_the_shared_count_one_user_learns_of_a_loss() {
     for (bug, forced, of_a) in [
-        (Bug::LossToldOnce, false, Ok(())),
-        (Bug::LossToldOnce, true, Ok(())),
+        (Bug::LossReportedOnce, false, Ok(())),
+        (Bug::LossReportedOnce, true, Ok(())),
         (Bug::ForcedLossUncounted, false, LOST),
         (Bug::ForcedLossUncounted, true, Ok(())),
     ] {

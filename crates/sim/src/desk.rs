@@ -2,8 +2,8 @@
 
 use wattle_rt::Device;
 
-use crate::books::Books;
 use crate::client::SharedHistory;
+use crate::metadata::MetadataModel;
 use crate::site::SitePlan;
 use crate::watch;
 
@@ -14,8 +14,8 @@ pub struct Desk {
     pub plan: SitePlan,
     /// The drives as members, by number.
     pub drives: Vec<Device>,
-    /// Which books are kept.
-    pub books: Books,
+    /// Which metadata the array has.
+    pub metadata: MetadataModel,
     /// Where events are told.
     pub truth: SharedHistory,
     /// Which drives the records count out.

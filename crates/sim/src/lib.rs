@@ -6,7 +6,7 @@
 //!
 //! Reading order: [`model`] (what may be read), [`scenario`], [`mod@run`] (the course of events and
 //! the checks between lifetimes), [`client`], [`watch`] (the engine's promises), [`scrub`]
-//! (redundancy), [`audit`] (checks and repairs), [`books`] (metadata), [`mutant`] (planted bugs).
+//! (redundancy), [`audit`] (checks and repairs), [`metadata`] (what a scenario records on members), [`mutant`] (planted bugs).
 //!
 //! **What is checked.**
 //! 1. Every sector that is read holds a permitted version; sectors without a write never change.
@@ -22,12 +22,12 @@
 //!    so is the time that a stop takes.
 
 pub mod audit;
-pub mod books;
 pub mod client;
 pub mod desk;
 pub mod figures;
 pub mod lock;
 pub mod media;
+pub mod metadata;
 pub mod model;
 pub mod mutant;
 pub mod operator;

@@ -12,7 +12,7 @@ use wattle_engine::planted::Bug;
 use wattle_engine::units::{MemberIx, MemberSet};
 use wattle_rt::Core;
 
-use crate::books::Lenient;
+use crate::metadata::Lenient;
 
 /// A planted bug.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,10 +12,10 @@ use wattle_engine::{ArrayHandle, MemberSpec, MemberState};
 use wattle_rt::Core;
 
 use crate::audit;
-use crate::books::{Books, RunningBooks, md};
 use crate::client::SharedHistory;
 use crate::desk::Desk;
 use crate::lock::lock;
+use crate::metadata::{MetadataModel, RunningModel, md};
 use crate::scenario::InjectedFault;
 use crate::site;
 
@@ -26,7 +26,7 @@ const WHOLE_WITHIN: Duration = Duration::from_secs(120);
 /// Lets faults happen at their times.
 pub async fn misfortunes(
     core: Core,
-    running: RunningBooks,
+    running: RunningModel,
     mut faults: Vec<(Duration, InjectedFault)>,
     desk: Desk,
 ) {
@@ -43,7 +43,7 @@ pub async fn misfortunes(
 }
 
 impl Desk {
-    async fn happen(&self, core: &Core, running: &RunningBooks, fault: InjectedFault) {
+    async fn happen(&self, core: &Core, running: &RunningModel, fault: InjectedFault) {
         let array = &running.array;
         let control = |drive: MemberIx| &self.plan.controls[drive.index()];
         match fault {
@@ -71,42 +71,42 @@ impl Desk {
                 Some(md) => self.take(md, drive, WantedSeat::Slot(slot.0)).await,
                 None => {
                     let who = site::member(&self.drives, &self.plan, drive.index());
-                    self.told("add a spare", &array.add(core, slot, who).await);
+                    self.report("add a spare", &array.add(core, slot, who).await);
                 }
             },
             InjectedFault::Replace(slot, drive) => match &running.md {
                 Some(md) => self.take(md, drive, WantedSeat::Replace(slot.0)).await,
                 None => {
                     let who = site::member(&self.drives, &self.plan, drive.index());
-                    self.told("replace", &array.replace(core, slot, who).await);
+                    self.report("replace", &array.replace(core, slot, who).await);
                 }
             },
             InjectedFault::Remove(seat) => match &running.md {
                 Some(md) => {
                     let name = md.names().get(seat.index()).cloned().flatten();
                     if let Some(name) = name {
-                        self.told("remove", &md.remove(&name).await);
+                        self.report("remove", &md.remove(&name).await);
                     }
                 }
-                None => self.told("remove", &array.remove(core, seat).await),
+                None => self.report("remove", &array.remove(core, seat).await),
             },
         }
     }
 
     /// An operator gives a drive to an array of md's, once it is out of it.
     async fn take(&self, md: &RunningArray, drive: MemberIx, place: WantedSeat) {
-        let Books::Md(version) = self.books else { return };
+        let MetadataModel::Md(version) = self.metadata else { return };
         let name = format!("drive{}", drive.index());
         if md.names().contains(&Some(name.clone())) {
-            self.told("remove", &md.remove(&name).await);
+            self.report("remove", &md.remove(&name).await);
         }
         let newcomer = md::newcomer(&self.plan, version, &self.drives, drive.index());
-        self.told("take", &md.take(newcomer, place, Forced::default()).await);
+        self.report("take", &md.take(newcomer, place, Forced::default()).await);
     }
 
     /// The first drive of a slot is back and returns to it: only what it missed is written to it,
     /// where the bitmap tells.
-    async fn take_back(&self, core: &Core, running: &RunningBooks, slot: MemberIx) {
+    async fn take_back(&self, core: &Core, running: &RunningModel, slot: MemberIx) {
         let array = &running.array;
         let mut status = array.status(core).await;
         let now = status.members.swap_remove(slot.index());
@@ -133,11 +133,11 @@ impl Desk {
             stale: running.bits.now().filter(|_| missed_little),
             ..site::member(&self.drives, &self.plan, slot.index())
         };
-        self.told("take back", &array.add(core, slot, who).await);
+        self.report("take back", &array.add(core, slot, who).await);
     }
 
     /// An operator may be refused; the array must be none the worse.
-    fn told<T: std::fmt::Debug, E: std::fmt::Debug>(&self, what: &str, result: &Result<T, E>) {
+    fn report<T: std::fmt::Debug, E: std::fmt::Debug>(&self, what: &str, result: &Result<T, E>) {
         lock(&self.truth).tell(|| format!("{what}: {result:?}"));
     }
 }

@@ -19,7 +19,7 @@ pub struct SimSite {
     pub plan: SitePlan,
 }
 
-/// The drives, for the keepers of metadata on them.
+/// The drives, for the writers of metadata on them.
 #[derive(Clone)]
 pub struct Hardware {
     /// By number.

@@ -1,5 +1,5 @@
 //! Watches the engine's promises about metadata, from outside: a [`Metadata`] between the engine
-//! and the books.
+//! and the metadata.
 //!
 //! 1. No data is written while a member's record says clean.
 //! 2. What the engine is told to be durable can be read from the drives by other code, as a power
@@ -16,15 +16,15 @@ use wattle_engine::units::{MemberIx, MemberSet, Sector};
 use wattle_engine::{BadRanges, FailCause, MemberKey, MemberState};
 use wattle_rt::{Core, Instant};
 
-use crate::books::{Books, Keys};
 use crate::client;
 use crate::lock::lock;
+use crate::metadata::{Keys, MetadataModel};
 use crate::scrub;
 use crate::site::SitePlan;
 
 /// What is known of an array's metadata while it runs.
 pub struct Watch {
-    books: Books,
+    metadata: MetadataModel,
     plan: SitePlan,
     /// Sectors are rewritten in passing, or members filled, clean or not: writes and caches prove
     /// nothing.
@@ -53,7 +53,7 @@ impl Watch {
     /// Watches an array from its start.
     #[must_use]
     pub fn new(
-        books: Books,
+        metadata: MetadataModel,
         plan: &SitePlan,
         out: MemberSet,
         repairs: bool,
@@ -64,7 +64,7 @@ impl Watch {
             control.record_writes();
         }
         Watch {
-            books,
+            metadata,
             plan: plan.clone(),
             repairs,
             quiet,
@@ -166,7 +166,7 @@ impl Watch {
             if seat.index() < slots {
                 self.plan.seat(seat, drive);
             }
-            let Some(entry) = self.books.entry(&self.plan, drive) else {
+            let Some(entry) = self.metadata.entry(&self.plan, drive) else {
                 self.accuse(|| format!("drive {drive} has no metadata after a commit"));
                 continue;
             };
@@ -204,7 +204,7 @@ impl Watch {
 
 /// Metadata that is watched.
 pub struct Watched {
-    /// The keeper of the metadata.
+    /// What writes the metadata.
     pub inner: Box<dyn Metadata>,
     /// What drives the keys of records mean.
     pub keys: Keys,

@@ -13,7 +13,7 @@ use wattle_engine::geometry::{Level, Params};
 use wattle_engine::units::{MemberIx, MemberSet, Sector};
 use wattle_format::md::Version;
 use wattle_rt::DriveConfig;
-use wattle_sim::books::Books;
+use wattle_sim::metadata::MetadataModel;
 use wattle_sim::run::run_choosing;
 use wattle_sim::scenario::{End, InjectedFault, Lifetime, Mix};
 use wattle_sim::{Mutant, RunOptions, Scenario};
@@ -50,7 +50,13 @@ impl Odometer {
     }
 }
 
-fn scenario(books: Books, level: Level, raid_disks: u32, fail_after: Option<u64>, cut: u64) -> Scenario {
+fn scenario(
+    metadata: MetadataModel,
+    level: Level,
+    raid_disks: u32,
+    fail_after: Option<u64>,
+    cut: u64,
+) -> Scenario {
     let faults =
         fail_after.map(|micros| (Duration::from_micros(micros), InjectedFault::Operator(MemberIx(1))));
     let life = |requests, end, faults| Lifetime {
@@ -63,7 +69,7 @@ fn scenario(books: Books, level: Level, raid_disks: u32, fail_after: Option<u64>
     let latency = Duration::from_micros(50)..Duration::from_micros(60);
     Scenario {
         seed: 1,
-        books,
+        metadata,
         params: Params {
             level,
             layout: if level == Level::Raid5 { 2 } else { 0 },
@@ -117,7 +123,7 @@ fn scenario(books: Books, level: Level, raid_disks: u32, fail_after: Option<u64>
 
 /// Plays every outcome of every cut; returns how many there were, or what went wrong first.
 fn explore(
-    books: Books,
+    metadata: MetadataModel,
     level: Level,
     disks: u32,
     fail: Option<u64>,
@@ -128,13 +134,15 @@ fn explore(
         let odometer = Rc::new(RefCell::new(Odometer::default()));
         loop {
             let chooser = odometer.clone();
-            let scenario = scenario(books, level, disks, fail, cut);
+            let scenario = scenario(metadata, level, disks, fail, cut);
             let options = RunOptions { mutant, watch: false, ..RunOptions::default() };
             let report = run_choosing(&scenario, options, move |n| chooser.borrow_mut().choose(n));
             outcomes += 1;
             if let Some(wrong) = report.wrong {
                 let choices = &odometer.borrow().digits;
-                return Err(format!("{books:?} {level} failing {fail:?}, cut {cut}, {choices:?}: {wrong}"));
+                return Err(format!(
+                    "{metadata:?} {level} failing {fail:?}, cut {cut}, {choices:?}: {wrong}"
+                ));
             }
             if !odometer.borrow_mut().advance() {
                 break;
@@ -144,17 +152,17 @@ fn explore(
     Ok(outcomes)
 }
 
-const KINDS: [Books; 2] = [Books::Tiny, Books::Md(Version::V12)];
+const KINDS: [MetadataModel; 2] = [MetadataModel::Tiny, MetadataModel::Md(Version::V12)];
 const ARRAYS: [(Level, u32); 2] = [(Level::Raid1, 2), (Level::Raid5, 3)];
 
 #[test]
 fn every_crash_point_of_every_change_of_state_leaves_a_true_state() {
-    for books in KINDS {
+    for metadata in KINDS {
         for (level, disks) in ARRAYS {
             // No failure; one while the dirty mark is written, while data is, and while the array
             // is idle.
             for fail in [None, Some(60), Some(170), Some(600)] {
-                match explore(books, level, disks, fail, None) {
+                match explore(metadata, level, disks, fail, None) {
                     Ok(outcomes) => assert!(outcomes > 60, "{outcomes} outcomes are not many"),
                     Err(wrong) => panic!("{wrong}"),
                 }
@@ -165,11 +173,11 @@ fn every_crash_point_of_every_change_of_state_leaves_a_true_state() {
 
 #[test]
 fn the_enumeration_finds_a_missing_dirty_mark() {
-    for books in KINDS {
+    for metadata in KINDS {
         for (level, disks) in ARRAYS {
             assert!(
-                explore(books, level, disks, None, Some(Mutant::SkipDirty)).is_err(),
-                "{books:?} {level}"
+                explore(metadata, level, disks, None, Some(Mutant::SkipDirty)).is_err(),
+                "{metadata:?} {level}"
             );
         }
     }

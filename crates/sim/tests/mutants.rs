@@ -12,7 +12,7 @@ const MENDS: [(Bug, World, u64); 10] = [
     (Bug::CacheKeepsOverChanges, World::Array, SEEDS),
     (Bug::CacheKeepsOverJobs, World::Array, SEEDS),
     (Bug::CacheLendsKept, World::Array, SEEDS),
-    (Bug::LossToldOnce, World::Losses, SEEDS),
+    (Bug::LossReportedOnce, World::Losses, SEEDS),
     (Bug::ForcedLossUncounted, World::Losses, SEEDS),
     (Bug::RemapCoreByCore, World::Moves, SEEDS),
     (Bug::UncheckedPromotion, World::Orders, SEEDS),

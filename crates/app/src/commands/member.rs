@@ -6,7 +6,7 @@ use wattle_control::{Check, Problem};
 use wattle_server::protocol::ServerRequest;
 use wattle_server::socket::client::request;
 
-use super::told::Told;
+use super::order_report::OrderReport;
 use crate::cli::{AddArgs, FailArgs, Force, RemoveArgs, ReplaceArgs, Runtime};
 use crate::saving;
 use crate::target::ServedTarget;
@@ -15,16 +15,16 @@ use crate::target::ServedTarget;
 /// No such array or member, nothing else holds its data, or it could not be recorded.
 pub fn fail(args: &FailArgs) -> Result<(), Problem> {
     let fail = ServerRequest::Fail { array: args.name.clone(), member: args.member.clone() };
-    let (_, told) = order(&args.runtime, &args.name, &fail)?;
-    told.finish(&args.json)
+    let (_, report) = order(&args.runtime, &args.name, &fail)?;
+    report.finish(&args.json)
 }
 
 /// # Errors
 /// No such array or member, it works, or it could not be recorded.
 pub fn remove(args: &RemoveArgs) -> Result<(), Problem> {
     let remove = ServerRequest::Remove { array: args.name.clone(), member: args.member.clone() };
-    let (_, told) = order(&args.runtime, &args.name, &remove)?;
-    told.finish(&args.json)
+    let (_, report) = order(&args.runtime, &args.name, &remove)?;
+    report.finish(&args.json)
 }
 
 /// # Errors
@@ -37,11 +37,11 @@ pub fn add(args: &AddArgs) -> Result<(), Problem> {
         force: forced(&args.force),
         undo: saving::order(&args.saving)?,
     };
-    let (target, mut told) = order(&args.runtime, &args.name, &add)?;
+    let (target, mut report) = order(&args.runtime, &args.name, &add)?;
     if args.wait {
-        told.ended(target.wait_until_filled(&absolute(&args.member))?);
+        report.ended(target.wait_until_filled(&absolute(&args.member))?);
     }
-    told.finish(&args.json)
+    report.finish(&args.json)
 }
 
 /// # Errors
@@ -55,21 +55,25 @@ pub fn replace(args: &ReplaceArgs) -> Result<(), Problem> {
         force: forced(&args.force),
         undo: saving::order(&args.saving)?,
     };
-    let (target, mut told) = order(&args.runtime, &args.name, &replace)?;
+    let (target, mut report) = order(&args.runtime, &args.name, &replace)?;
     match (args.wait, with) {
         (false, _) => {}
-        (true, Some(with)) => told.ended(target.wait_until_filled(&with)?),
-        (true, None) => told.ended(target.wait_until_idle()?),
+        (true, Some(with)) => report.ended(target.wait_until_filled(&with)?),
+        (true, None) => report.ended(target.wait_until_idle()?),
     }
-    told.finish(&args.json)
+    report.finish(&args.json)
 }
 
 /// Asks the server of the array and tells what it says.
-fn order(runtime: &Runtime, name: &str, order: &ServerRequest) -> Result<(ServedTarget, Told), Problem> {
+fn order(
+    runtime: &Runtime,
+    name: &str,
+    order: &ServerRequest,
+) -> Result<(ServedTarget, OrderReport), Problem> {
     let target = ServedTarget::find(runtime.runtime_dir.as_deref(), name)?;
-    let mut told = Told::new();
-    told.answer(request(target.socket(), order)?);
-    Ok((target, told))
+    let mut report = OrderReport::new();
+    report.answer(request(target.socket(), order)?);
+    Ok((target, report))
 }
 
 /// The checks that are overridden, as a server is told.

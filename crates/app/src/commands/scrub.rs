@@ -6,8 +6,8 @@ use wattle_control::{Code, Problem};
 use wattle_server::protocol::{RepairChoice, ServerRequest};
 use wattle_server::socket::client::request;
 
+use super::order_report::OrderReport;
 use super::status::text::{places, scrub_line};
-use super::told::Told;
 use crate::cli::{CheckArgs, RepairArgs, Runtime, Scrub};
 use crate::output;
 use crate::target::ServedTarget;
@@ -48,14 +48,14 @@ fn scrub(
         (_, true, _) | (_, _, true) => ServerRequest::Pause { array: name.to_owned(), paused: args.pause },
         _ => start(&target.array().level)?,
     };
-    let mut told = Told::new();
-    told.answer(request(target.socket(), &order)?);
+    let mut report = OrderReport::new();
+    report.answer(request(target.socket(), &order)?);
     if !args.wait {
-        return told.finish(&args.json).map(|()| ExitCode::SUCCESS);
+        return report.finish(&args.json).map(|()| ExitCode::SUCCESS);
     }
     let array = target.wait_for_scrub()?;
-    told.ended(array.clone());
-    told.finish(&args.json)?;
+    report.ended(array.clone());
+    report.finish(&args.json)?;
     let Some(run) = array.scrubs.first() else { return Ok(ExitCode::from(FOUND)) };
     output::note(&scrub_line(run));
     places(&array, run).iter().for_each(|line| output::note(&format!("  {line}")));

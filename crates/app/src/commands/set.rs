@@ -8,7 +8,7 @@ use wattle_server::protocol::{SCHEMA_VERSION, ServerRequest};
 use wattle_server::settings;
 use wattle_server::socket::client::request;
 
-use super::told::Told;
+use super::order_report::OrderReport;
 use crate::cli::SetArgs;
 use crate::output::{self, text::table};
 use crate::target::ServedTarget;
@@ -33,13 +33,13 @@ pub fn run(args: &SetArgs) -> Result<(), Problem> {
     if pairs.is_empty() {
         return output::print(&show(target.array().settings.iter()));
     }
-    let mut told = Told::new();
+    let mut report = OrderReport::new();
     for (key, value) in pairs {
         let set =
             ServerRequest::Set { array: args.name.clone(), key: key.to_owned(), value: value.to_owned() };
-        told.answer(request(target.socket(), &set)?);
+        report.answer(request(target.socket(), &set)?);
     }
-    told.finish(&args.json)
+    report.finish(&args.json)
 }
 
 /// `key=value`, as it can be typed, and what it is for.

@@ -5,7 +5,7 @@ use wattle_server::protocol::ServerRequest;
 use wattle_server::socket::RuntimeDir;
 use wattle_server::socket::client::{Servers, request};
 
-use super::told::Told;
+use super::order_report::OrderReport;
 use crate::cli::StopArgs;
 use crate::environment::runtime_dir;
 
@@ -22,9 +22,9 @@ pub fn run(args: &StopArgs) -> Result<(), Problem> {
             None => return Err(problem),
         },
     };
-    let mut told = Told::new();
-    told.answer(request(socket, &ServerRequest::Stop { array: args.name.clone() })?);
-    told.finish(&args.json)
+    let mut report = OrderReport::new();
+    report.answer(request(socket, &ServerRequest::Stop { array: args.name.clone() })?);
+    report.finish(&args.json)
 }
 
 /// A server that died needs no stop, but its array does: the operator has seen it, and `status

@@ -217,10 +217,10 @@ impl Claimed {
                 Some((MemberKey(seat), bitmap::BitmapPlace::of(&member.device, &member.superblock), in_sync))
             });
             let uuid = self.stored_uuid();
-            let keeper = bitmap::BitmapCopies::open(core, members.collect(), &uuid, &bits)
+            let copies = bitmap::BitmapCopies::open(core, members.collect(), &uuid, &bits)
                 .await
                 .map_err(|error| bitmap_problem(self.assembly.name(), error))?;
-            books.keep_bitmap(keeper);
+            books.keep_bitmap(copies);
         }
         Ok(Rc::new(books))
     }

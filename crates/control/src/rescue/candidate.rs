@@ -103,14 +103,14 @@ pub(super) struct Score {
 impl Score {
     /// What has to be the same is, or there is nothing of that kind.
     pub fn copies_agree(&self) -> bool {
-        self.copies.is_none_or(|(told, same)| same * 100 >= told * COPIES_PERCENT_MIN)
+        self.copies.is_none_or(|(compared, same)| same * 100 >= compared * COPIES_PERCENT_MIN)
     }
 }
 
 impl<'a> Evidence<'a> {
     pub fn new(sample: &'a Sample, hints: &'a [Hint], first_content: Option<u64>, sizes: &'a [u64]) -> Self {
         let members = sizes.len();
-        let told = |row: &&Row| row.sum != Sum::Silent;
+        let speaks = |row: &&Row| row.sum != Sum::Silent;
         let looks = |row: &Row| {
             let most = row.entropy.iter().copied().fold(0.0, f32::max);
             let like = (0..members).filter(|&who| row.entropy[who] > most - MORE_ENTROPY);
@@ -128,7 +128,7 @@ impl<'a> Evidence<'a> {
             let step = votes.len().div_ceil(VOTES_MAX).max(1);
             votes.into_iter().step_by(step).collect()
         };
-        let votes = some(sample.rows.iter().filter(told).filter_map(looks).collect());
+        let votes = some(sample.rows.iter().filter(speaks).filter_map(looks).collect());
         let exact = some(sample.rows.iter().filter_map(holds).collect());
         Self { sample, hints, first_content, sizes, votes, exact }
     }
@@ -224,11 +224,11 @@ impl Candidate {
             score.syndrome = Some((right, looked));
         }
         if let Some(copies) = &self.copies {
-            let (told, same) = copies.count(order);
-            let share = same as f64 / told.max(1) as f64;
+            let (compared, same) = copies.count(order);
+            let share = same as f64 / compared.max(1) as f64;
             score.total +=
-                COPIES_POINTS * ((2.0 * share - 1.0) * (told as f64 / ROWS_MIN as f64).min(1.0) - 1.0);
-            score.copies = Some((told, same));
+                COPIES_POINTS * ((2.0 * share - 1.0) * (compared as f64 / ROWS_MIN as f64).min(1.0) - 1.0);
+            score.copies = Some((compared, same));
         }
         score.sound = self.is_sound(evidence, order, &score);
         score.neighbours = self.neighbours(evidence, order).unwrap_or(0.0);
@@ -245,8 +245,8 @@ impl Candidate {
     /// drive of which nothing speaks for its slot may be anything. A parity that goes round is that
     /// of all of them.
     fn is_sound(&self, evidence: &Evidence<'_>, order: &[Option<usize>], score: &Score) -> bool {
-        if let Some((told, _)) = score.copies {
-            return told >= ROWS_MIN && score.copies_agree();
+        if let Some((compared, _)) = score.copies {
+            return compared >= ROWS_MIN && score.copies_agree();
         }
         let has_parity = self.shape.geometry.kind() == LevelKind::Parity;
         if has_parity && self.shape.slots == evidence.sizes.len() {
@@ -339,9 +339,9 @@ impl Candidate {
             pairs += 1;
         }
         // Hardly anything differs: nothing is told.
-        let told = pairs >= 16 && base / f64::from(pairs as u32) > 0.05;
+        let differ = pairs >= 16 && base / f64::from(pairs as u32) > 0.05;
         let sure = (f64::from(pairs as u32) / 128.0).sqrt().min(1.0);
-        told.then(|| (1.0 - apart / base).clamp(-1.0, 1.0) * sure)
+        differ.then(|| (1.0 - apart / base).clamp(-1.0, 1.0) * sure)
     }
 }
 

@@ -11,7 +11,7 @@ use super::shape::RescueShape;
 const FIRST_ROWS: usize = 64;
 const ROWS: usize = 1024;
 /// Fewer of them tell nothing.
-const TOLD_MIN: usize = 8;
+const COMPARED_MIN: usize = 8;
 
 /// Calls `pair` with every two places of one chunk of which the pages are known: slot and pages of
 /// the one and of the other.
@@ -41,15 +41,15 @@ fn each_pair(
 /// Whether pages that a shape takes for copies are, on some two members, whichever these are: of
 /// three slots with two members it is a third. `None` if none is known.
 pub(super) fn are_there(sample: &Sample, shape: &RescueShape) -> Option<bool> {
-    let (mut told, mut there) = (0, 0);
+    let (mut compared, mut there) = (0, 0);
     each_pair(sample, shape, FIRST_ROWS, |_, one, _, other| {
         let same = |(who, page): (usize, &u32)| {
             *page != 0 && other.digest.iter().enumerate().any(|(with, copy)| with != who && copy == page)
         };
-        told += 1;
+        compared += 1;
         there += usize::from(one.digest.iter().enumerate().any(same));
     });
-    (told >= TOLD_MIN).then_some(there * 4 > told)
+    (compared >= COMPARED_MIN).then_some(there * 4 > compared)
 }
 
 /// By two slots and two members: in how many places one has to hold what the other does, and in how
@@ -57,7 +57,7 @@ pub(super) fn are_there(sample: &Sample, shape: &RescueShape) -> Option<bool> {
 pub(super) struct Copies {
     slots: usize,
     members: usize,
-    told: Vec<u32>,
+    compared: Vec<u32>,
     same: Vec<u32>,
 }
 
@@ -69,12 +69,12 @@ impl Copies {
         }
         let (slots, members) = (shape.slots, sample.members());
         let cells = slots * slots * members * members;
-        let mut copies = Self { slots, members, told: vec![0; cells], same: vec![0; cells] };
+        let mut copies = Self { slots, members, compared: vec![0; cells], same: vec![0; cells] };
         each_pair(sample, shape, ROWS, |slot, one, with, other| {
             for (who, page) in one.digest.iter().enumerate() {
                 for (copier, copy) in other.digest.iter().enumerate().filter(|(copier, _)| *copier != who) {
                     let cell = copies.cell(slot, with, who, copier);
-                    copies.told[cell] += u32::from(*page != 0 || *copy != 0);
+                    copies.compared[cell] += u32::from(*page != 0 || *copy != 0);
                     copies.same[cell] += u32::from(*page != 0 && page == copy);
                 }
             }
@@ -88,17 +88,17 @@ impl Copies {
 
     /// In how many places two members have to be the same in this order, and in how many they are.
     pub fn count(&self, order: &[Option<usize>]) -> (usize, usize) {
-        let (mut told, mut same) = (0, 0);
+        let (mut compared, mut same) = (0, 0);
         for (slot, who) in order.iter().enumerate() {
             for (with, copier) in order.iter().enumerate() {
                 if let (Some(who), Some(copier), true) = (*who, *copier, slot != with) {
                     let cell = self.cell(slot, with, who, copier);
-                    told += self.told[cell] as usize;
+                    compared += self.compared[cell] as usize;
                     same += self.same[cell] as usize;
                 }
             }
         }
-        (told, same)
+        (compared, same)
     }
 
     /// Orders to start from: with each member, or none, in the first slot, and from there always
@@ -117,8 +117,8 @@ impl Copies {
             let agrees = |who: &Option<usize>| {
                 let mut next = order.clone();
                 next.push(*who);
-                let (told, same) = self.count(&next);
-                2 * same as i64 - told as i64
+                let (compared, same) = self.count(&next);
+                2 * same as i64 - compared as i64
             };
             let best = free.map(Some).chain(nobody).max_by_key(agrees);
             order.push(best.flatten());

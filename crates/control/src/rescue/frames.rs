@@ -40,7 +40,7 @@ pub(super) struct Frames {
     pub all: Vec<Frame>,
     pub note: String,
     /// All members have something in common, so that there is no need to look further.
-    pub is_told: bool,
+    pub is_certain: bool,
 }
 
 fn frame(level: Level, slots: usize) -> Frame {
@@ -66,10 +66,10 @@ impl Frames {
     /// What the rows tell.
     pub fn of(sample: &Sample) -> Self {
         let members = sample.members();
-        let told = |levels: &[Level], note: String| Self {
+        let certain = |levels: &[Level], note: String| Self {
             all: levels.iter().map(|&level| frame(level, members)).collect(),
             note,
-            is_told: true,
+            is_certain: true,
         };
         let said = |(of, count): (usize, usize), what: &str| {
             format!("in {count} of {of} places that tell anything {what}")
@@ -77,20 +77,20 @@ impl Frames {
         let alike = sample.alike();
         let (zero, one) = (zeros(sample), sums(sample));
         if is_share(alike, MOST) {
-            return told(&[Level::Raid1], said(alike, "all members hold the same"));
+            return certain(&[Level::Raid1], said(alike, "all members hold the same"));
         }
         if members > 2 && sample.is_mirrored() {
             let note = "each member holds the same as another one, as in a RAID 10";
-            return told(&[Level::Raid10], note.to_owned());
+            return certain(&[Level::Raid10], note.to_owned());
         }
         if is_share(zero, MOST) {
             let note = said(zero, "the XOR of all members is zero: they are all members of a RAID 5 or 4");
-            return told(&[Level::Raid5, Level::Raid4], note);
+            return certain(&[Level::Raid5, Level::Raid4], note);
         }
         if is_share(one, MOST) {
             let note = said(one, "one member is the XOR of all others, as in a RAID 6");
             // Of an odd number of members in pairs one is left over in each row.
-            return told(&[Level::Raid6, Level::Raid10], note);
+            return certain(&[Level::Raid6, Level::Raid10], note);
         }
         let mut all = vec![
             frame(Level::Raid0, members),
@@ -115,7 +115,7 @@ impl Frames {
             all.push(frame(Level::Raid6, members));
         }
         let note = "the members have no common parity: one is missing, or the array had none".to_owned();
-        Self { all, note, is_told: false }
+        Self { all, note, is_certain: false }
     }
 }
 
@@ -151,9 +151,9 @@ fn sums(sample: &Sample) -> (usize, usize) {
 /// Where the first page is that members with a common parity have, if they have one.
 pub(super) fn first_content(sample: &Sample) -> Option<u64> {
     let common = |sum| matches!(sum, Sum::Zero | Sum::One(_));
-    let (told, common_rows) = sample.share(common);
+    let (compared, common_rows) = sample.share(common);
     let first = sample.rows.iter().find(|row| common(row.sum));
-    first.filter(|_| common_rows * 100 >= told * MOST).map(|row| row.offset)
+    first.filter(|_| common_rows * 100 >= compared * MOST).map(|row| row.offset)
 }
 
 /// All that is to be looked at, and what is not, in words.

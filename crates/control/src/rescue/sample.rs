@@ -244,9 +244,9 @@ impl Sample {
                 continue;
             }
             let those = || (0..members).filter(|who| mask & 1 << who != 0);
-            let told = rows.iter().filter(|row| those().any(|who| row[who] != 0));
+            let speaking = rows.iter().filter(|row| those().any(|who| row[who] != 0));
             let zero = |row: &&&Vec<u32>| those().fold(0, |sum, who| sum ^ row[who]) == 0;
-            let (of, zero) = (told.clone().count(), told.filter(zero).count());
+            let (of, zero) = (speaking.clone().count(), speaking.filter(zero).count());
             // Each of them has to take part, or the set is a smaller one with a blank or a copy.
             let part = those().all(|who| rows.iter().filter(|row| row[who] != 0).count() >= SET_ROWS_MIN / 2);
             if part && zero >= SET_ROWS_MIN && zero * 10 >= of * 9 {
@@ -258,8 +258,8 @@ impl Sample {
 
     /// How many rows there are of which a sum can be told, and how many of them are like this.
     pub fn share(&self, like: impl Fn(Sum) -> bool) -> (usize, usize) {
-        let told = self.rows.iter().filter(|row| row.sum != Sum::Silent);
-        (told.clone().count(), told.filter(|row| like(row.sum)).count())
+        let speaking = self.rows.iter().filter(|row| row.sum != Sum::Silent);
+        (speaking.clone().count(), speaking.filter(|row| like(row.sum)).count())
     }
 }
 

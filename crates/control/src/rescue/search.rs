@@ -18,8 +18,8 @@ const CLOSER: usize = 24;
 /// What the best one must have for itself, and before the second.
 const CONTENT_MIN: f64 = 4.0;
 const LEAD_MIN: f64 = 2.0;
-/// Findings that are told.
-const TOLD_MAX: usize = 8;
+/// Findings that are reported.
+const FINDINGS_MAX: usize = 8;
 /// Sets of members that are searched beside all of them.
 const SETS_MAX: usize = 4;
 /// Two members that have so many places with content, and the same in all of them, are one.
@@ -68,7 +68,7 @@ pub fn search(members: &[Member]) -> Result<Findings, RescueError> {
     }
     let mut sample = Sample::read(members);
     let frames = Frames::of(&sample);
-    if !frames.is_told {
+    if !frames.is_certain {
         sample.read_far(members);
     }
     let mut notes = vec![frames.note.clone()];
@@ -96,7 +96,7 @@ pub fn search(members: &[Member]) -> Result<Findings, RescueError> {
         return Ok(Findings { found: Vec::new(), certain: false, notes });
     };
     let certain = first.score.sound && first.score.content >= CONTENT_MIN && lead >= LEAD_MIN;
-    let found = all.into_iter().take(TOLD_MAX).map(|ranked| ranked.finding).collect();
+    let found = all.into_iter().take(FINDINGS_MAX).map(|ranked| ranked.finding).collect();
     Ok(Findings { found, certain, notes })
 }
 
@@ -119,7 +119,7 @@ fn sets(sample: &Sample, frames: &Frames, members: &[Member]) -> Vec<(Vec<usize>
         let why = format!("{} have a common parity by themselves, without {}", names(&set), names(&rest));
         sets.push((set, why));
     }
-    if !frames.is_told {
+    if !frames.is_certain {
         for one in all.clone() {
             if let Some(twin) = (one + 1..all.end).find(|&other| sample.is_one(one, other, SAME_MIN)) {
                 let why = format!(
@@ -130,7 +130,7 @@ fn sets(sample: &Sample, frames: &Frames, members: &[Member]) -> Vec<(Vec<usize>
                 sets.push((without(&[twin]), why));
             }
             let rest = without(&[one]);
-            if rest.len() > 1 && Frames::of(&sample.only(&rest)).is_told {
+            if rest.len() > 1 && Frames::of(&sample.only(&rest)).is_certain {
                 let why =
                     format!("{} has nothing in common with the others, which have without it", names(&[one]));
                 sets.push((rest, why));
@@ -187,7 +187,7 @@ fn search_among(
         }
     }
     all.sort_by(|one: &Ranked, other| other.score.total.total_cmp(&one.score.total));
-    all.truncate(2 * TOLD_MAX);
+    all.truncate(2 * FINDINGS_MAX);
     all
 }
 
@@ -349,9 +349,10 @@ fn reasons(score: &Score, candidate: &Candidate) -> Vec<String> {
     if let Some((right, looked)) = score.syndrome {
         reasons.push(format!("in {right} of {looked} places Q is what these data blocks make in this order"));
     }
-    if let Some((told, same)) = score.copies {
-        reasons
-            .push(format!("of {told} places that are copies of others in this order {same} hold the same"));
+    if let Some((compared, same)) = score.copies {
+        reasons.push(format!(
+            "of {compared} places that are copies of others in this order {same} hold the same"
+        ));
     }
     if score.neighbours > 0.02 {
         let share = (100.0 * score.neighbours).round();

@@ -117,8 +117,8 @@ const LATE_PPM: u64 = 8_500;
 /// Answers that were late before that do not count any more.
 const MEMORY_MILLIS: u64 = 1000;
 const CUT_EVERY: Duration = Duration::from_millis(250);
-/// A change by less than a tenth is not told.
-const TELL: u64 = 10;
+/// A change by less than a tenth is not reported.
+const REPORTED_MIN_PERCENT: u64 = 10;
 
 /// The part, and what it is steered by.
 pub(super) struct Share {
@@ -137,7 +137,7 @@ pub(super) struct Share {
     /// When the part was cut.
     cut: Instant,
     /// Counted since the last decision was reported.
-    told: (u64, Clients),
+    reported: (u64, Clients),
     decisions: VecDeque<ShareDecision>,
 }
 
@@ -152,7 +152,7 @@ impl Share {
             judged: (now, Clients::default()),
             late_ppm: 0,
             cut: now,
-            told: (THROUGHPUT, Clients::default()),
+            reported: (THROUGHPUT, Clients::default()),
             decisions: VecDeque::new(),
         }
     }
@@ -172,7 +172,7 @@ impl Share {
         };
         let all = self.all();
         self.judged = (now, all);
-        self.told.1 = all;
+        self.reported.1 = all;
         self.set(now, part);
     }
 
@@ -184,7 +184,7 @@ impl Share {
                 // What was answered before the job began says nothing of it.
                 let all = self.all();
                 self.judged = (now, all);
-                self.told.1 = all;
+                self.reported.1 = all;
                 false
             }
             Some(before) => before.requests < clients.requests,
@@ -236,11 +236,11 @@ impl Share {
 
     fn set(&mut self, now: Instant, part: u64) {
         self.part = part;
-        let ((from, before), all) = (self.told, self.all());
-        if from.abs_diff(part) * 100 < from * TELL {
+        let ((from, before), all) = (self.reported, self.all());
+        if from.abs_diff(part) * 100 < from * REPORTED_MIN_PERCENT {
             return;
         }
-        self.told = (part, all);
+        self.reported = (part, all);
         let Clients { answered: requests, late, .. } = all.since(&before);
         self.decide(now, Decided::Share { from, to: part, requests, late });
     }
@@ -333,19 +333,19 @@ mod tests {
     #[test]
     fn decisions_say_what_they_were_made_from() {
         let (share, ..) = steered(|part| if part > 400 { 3_000 } else { 0 }, 10);
-        let told: Vec<Decided> = share.decisions().map(|decision| decision.what).collect();
-        assert!(told.len() <= DECISIONS_MAX);
-        let cut = told.iter().find_map(|what| match what {
+        let decided: Vec<Decided> = share.decisions().map(|decision| decision.what).collect();
+        assert!(decided.len() <= DECISIONS_MAX);
+        let cut = decided.iter().find_map(|what| match what {
             Decided::Share { from, to, requests, late } if to < from => Some((*requests, *late)),
             _ => None,
         });
         // The first is the change of the goal; what was late before the job does not count.
-        assert_eq!(told[0], Decided::Share { from: THROUGHPUT, to: LATENCY, requests: 0, late: 0 });
-        assert!(told.len() > 2 && cut.is_some());
-        let later = told
+        assert_eq!(decided[0], Decided::Share { from: THROUGHPUT, to: LATENCY, requests: 0, late: 0 });
+        assert!(decided.len() > 2 && cut.is_some());
+        let later = decided
             .iter()
             .skip(1)
             .any(|what| matches!(what, Decided::Share { to, from, late, .. } if to < from && *late >= 3_000));
-        assert!(later, "{told:?}");
+        assert!(later, "{decided:?}");
     }
 }

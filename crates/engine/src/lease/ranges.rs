@@ -11,7 +11,7 @@ use crate::lease::words::OwnLeases;
 use crate::model::invariant::invariant;
 use crate::model::units::{Sector, StripeNo};
 
-/// What is lent at once, so that few writes meet in it: 64 KiB.
+/// What is leased at once, so that few writes meet in it: 64 KiB.
 const LEASE_BLOCK: Sector = Sector(128);
 
 /// Ranges of array sectors that are being written, repaired or filled on this core, and those that
@@ -39,7 +39,7 @@ struct LockEntry {
 pub(crate) struct RangeLock {
     state: Rc<LockState>,
     ticket: u64,
-    /// Not lent as long as this is here.
+    /// Not leased as long as this is here.
     blocks: Range<u64>,
 }
 
@@ -48,7 +48,7 @@ fn blocks(start: Sector, end: Sector) -> Range<u64> {
     start.0 / LEASE_BLOCK.0..end.0.div_ceil(LEASE_BLOCK.0)
 }
 
-/// The block that all of a range lies in, if it is a single one. Blocks are lent as stripes are.
+/// The block that all of a range lies in, if it is a single one. Blocks are leased as stripes are.
 pub(crate) fn only_block(start: Sector, end: Sector) -> Option<StripeNo> {
     let blocks = blocks(start, end);
     (blocks.end - blocks.start == 1).then_some(StripeNo(blocks.start))

@@ -34,7 +34,7 @@ use crate::model::stripe_hash::{CLASSES, class};
 use crate::model::units::StripeNo;
 use crate::planted::{self, Bug};
 
-/// The owner's stripes that have work, those that wait for what is lent included: fewer than
+/// The owner's stripes that have work, those that wait for what is leased included: fewer than
 /// requests that memory has room for.
 const COUNT: u32 = (1 << 28) - 1;
 /// The owner's cache holds a page of a stripe.
@@ -64,8 +64,8 @@ impl LeaseWords {
     /// Leases a stripe from its owner, if no task works on any of its class and nothing of them is
     /// kept.
     pub fn lease(&self, owner: CoreIx, stripe: StripeNo) -> bool {
-        let lend = |word: &AtomicU32| word.compare_exchange(0, LEASED, Ordering::Acquire, Ordering::Relaxed);
-        self.word(owner, class(stripe)).is_some_and(|word| lend(word).is_ok())
+        let lease = |word: &AtomicU32| word.compare_exchange(0, LEASED, Ordering::Acquire, Ordering::Relaxed);
+        self.word(owner, class(stripe)).is_some_and(|word| lease(word).is_ok())
     }
 
     /// Releases the lease, after every write to a member has ended. Says whether the owner waits
@@ -252,24 +252,24 @@ mod tests {
         let words = Arc::new(LeaseWords::new(3));
         let own = OwnLeases::new(words.clone(), OWNER);
         assert!(words.lease(OWNER, STRIPE));
-        let first = own.enter(STRIPE).expect("it is lent");
+        let first = own.enter(STRIPE).expect("it is leased");
         assert!(words.release(OWNER, STRIPE), "a message is on its way");
         // The task that waited is cancelled, and a third core borrows before the message comes.
         drop(first);
         own.leave(STRIPE);
         assert!(words.lease(OWNER, STRIPE));
-        let second = own.enter(STRIPE).expect("it is lent again");
+        let second = own.enter(STRIPE).expect("it is leased again");
         own.returned(class(STRIPE));
         assert!(!second.is_ready(), "two cores work on one stripe");
         {
             let _planted = planted::plant(&[Bug::LateReleaseBelieved]);
-            let third = own.enter(neighbour()).expect("its class is lent");
+            let third = own.enter(neighbour()).expect("its class is leased");
             own.returned(class(STRIPE));
             assert!(third.is_ready() && second.is_ready(), "the bug is not found");
             own.leave(neighbour());
             own.leave(STRIPE);
         }
-        let second = own.enter(STRIPE).expect("it is still lent");
+        let second = own.enter(STRIPE).expect("it is still leased");
         assert!(words.release(OWNER, STRIPE));
         own.returned(class(STRIPE));
         assert!(second.is_ready());
@@ -301,31 +301,31 @@ mod tests {
         const ROUNDS: u32 = 20_000;
         let words = LeaseWords::new(4);
         let (others, owner_here) = (AtomicU32::new(0), AtomicBool::new(false));
-        let (told, hears) = mpsc::channel();
+        let (sent, hears) = mpsc::channel();
         std::thread::scope(|scope| {
             for _ in 1..4 {
-                let (words, others, owner_here, told) = (&words, &others, &owner_here, told.clone());
+                let (words, others, owner_here, sent) = (&words, &others, &owner_here, sent.clone());
                 scope.spawn(move || {
                     for _ in 0..ROUNDS {
                         if !words.lease(OWNER, STRIPE) {
                             std::hint::spin_loop();
                             continue;
                         }
-                        assert_eq!(others.fetch_add(1, Ordering::Relaxed), 0, "two have borrowed it");
+                        assert_eq!(others.fetch_add(1, Ordering::Relaxed), 0, "two have leased it");
                         assert!(!owner_here.load(Ordering::Relaxed), "its owner works on it");
                         others.fetch_sub(1, Ordering::Relaxed);
                         if words.release(OWNER, STRIPE) {
-                            told.send(()).expect("the owner hears");
+                            sent.send(()).expect("the owner hears");
                         }
                     }
                 });
             }
             for _ in 0..ROUNDS {
                 if !words.enter(OWNER, STRIPE) {
-                    hears.recv().expect("the core that borrowed it tells");
+                    hears.recv().expect("the core that leased it tells");
                 }
                 owner_here.store(true, Ordering::Relaxed);
-                assert_eq!(others.load(Ordering::Relaxed), 0, "it is lent");
+                assert_eq!(others.load(Ordering::Relaxed), 0, "it is leased");
                 owner_here.store(false, Ordering::Relaxed);
                 words.leave(OWNER, STRIPE);
             }

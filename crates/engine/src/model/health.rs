@@ -40,7 +40,7 @@ impl MemberState {
     }
 }
 
-/// A device's identity between the engine and the keeper of its metadata.
+/// A device's identity between the engine and what writes its metadata.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MemberKey(pub u32);
 

@@ -115,7 +115,7 @@ impl Home {
     /// The members as reported. A member becomes in sync only once the superblocks record it: an
     /// operator takes the drive away that was replaced, and a crash before the record would bring
     /// back an array without that drive and with a replacement that was never whole.
-    pub fn told(&self) -> Arc<Health> {
+    pub fn reported(&self) -> Arc<Health> {
         let (now, recorded) = (self.health(), self.recorded.borrow().clone());
         if now.more_whole_than(&recorded) {
             let version = if now.broken { now.version } else { recorded.version };

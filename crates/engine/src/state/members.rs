@@ -285,13 +285,13 @@ impl Home {
         self.commit(change, self.is_dirty()).await
     }
 
-    /// The version of the members' state, as others are told, once it is newer than `version`.
+    /// The version of the members' state, as it is reported, once it is newer than `version`.
     pub async fn changed_since(&self, version: u64) -> Option<u64> {
         loop {
             if self.has_ended() {
                 return None;
             }
-            let now = self.told().version;
+            let now = self.reported().version;
             if now > version {
                 return Some(now);
             }

@@ -78,7 +78,7 @@ pub(super) async fn collect(core: &Core, fixed: &Arc<Fixed>) -> ArrayStatus {
         .call(fixed.home, move |core| async move {
             let (home, jobs) = (core.local::<Home>(home_key)?, core.local::<JobShard>(jobs_key)?);
             let (sync, last) = jobs.control.report(core.now());
-            Some((home.is_dirty(), home.told(), sync, last, jobs.control.decisions()))
+            Some((home.is_dirty(), home.reported(), sync, last, jobs.control.decisions()))
         })
         .await;
     let mut counters = CounterTotals::default();

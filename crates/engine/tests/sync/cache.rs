@@ -81,10 +81,10 @@ fn wrong_after(case: Case, story: Story, bugs: &[Bug]) -> usize {
     let mut fixture = Fixture::new(case, 5, 2);
     fixture.populate(3);
     let spec = fixture.spec();
-    let (drives, books) = (fixture.drives.clone(), fixture.books.clone());
+    let (drives, records) = (fixture.drives.clone(), fixture.records.clone());
     let (blank, flipped) = (fixture.blank(case.members), fixture.drive(1));
     let outcome = fixture.world.run(async move |core: Core| {
-        let array = ArrayHandle::start(&core, spec, books.keeper(&core, &drives)).await;
+        let array = ArrayHandle::start(&core, spec, records.metadata(&core, &drives)).await;
         let volume = array.volume().open(&core).expect("it runs");
         if !matches!(story, Story::Lent) {
             write_all(&volume, 1, 0).await;
@@ -143,11 +143,11 @@ fn rows_that_are_written_again_are_not_read_again() {
             fixture.populate(3);
             let mut spec = fixture.spec();
             spec.tuning.cache.bytes_max = 2 * bytes;
-            let (drives, books) = (fixture.drives.clone(), fixture.books.clone());
+            let (drives, records) = (fixture.drives.clone(), fixture.records.clone());
             let (first, last) = fixture
                 .world
                 .run(async move |core: Core| {
-                    let array = ArrayHandle::start(&core, spec, books.keeper(&core, &drives)).await;
+                    let array = ArrayHandle::start(&core, spec, records.metadata(&core, &drives)).await;
                     let volume = array.volume().open(&core).expect("it runs");
                     write_all(&volume, 1, 0).await;
                     write_all(&volume, 2, 0).await;
@@ -219,9 +219,9 @@ fn its_ceiling_can_be_changed_under_way() {
         let mut fixture = Fixture::new(case, 6, 2);
         fixture.populate(3);
         let spec = fixture.spec();
-        let (drives, books) = (fixture.drives.clone(), fixture.books.clone());
+        let (drives, records) = (fixture.drives.clone(), fixture.records.clone());
         let outcome = fixture.world.run(async move |core: Core| {
-            let array = ArrayHandle::start(&core, spec, books.keeper(&core, &drives)).await;
+            let array = ArrayHandle::start(&core, spec, records.metadata(&core, &drives)).await;
             let volume = array.volume().open(&core).expect("it runs");
             let writes = core.spawn({
                 let volume = array.volume().open(&core).expect("it runs");

@@ -12,11 +12,11 @@ use crate::world::{CASES, Fixture, OFFSET, settled};
 
 /// Runs a job on an array and returns what it says.
 fn job(fixture: &mut Fixture, spec: ArraySpec, job: Job) -> Result<FinishedJob, JobError> {
-    let (drives, books) = (fixture.drives.clone(), fixture.books.clone());
+    let (drives, records) = (fixture.drives.clone(), fixture.records.clone());
     fixture
         .world
         .run(async move |core: Core| {
-            let array = ArrayHandle::start(&core, spec, books.keeper(&core, &drives)).await;
+            let array = ArrayHandle::start(&core, spec, records.metadata(&core, &drives)).await;
             array.start_job(&core, job.clone()).await?;
             assert_eq!(array.start_job(&core, job).await, Err(JobError::AlreadyRunning));
             let report = loop {
@@ -261,15 +261,14 @@ fn pause_abort_and_the_speed_limit_do_what_they_say() {
         fixture.scribble(0, 90);
         let mut spec = fixture.spec();
         spec.members[0] = fixture.blank(0);
-        let (drives, books) = (fixture.drives.clone(), fixture.books.clone());
-        let records = fixture.books.clone();
+        let (drives, records) = (fixture.drives.clone(), fixture.records.clone());
         fixture
             .world
             .run(async move |core: Core| {
                 // 128 KiB at 1 MiB/s take an eighth of a second.
                 let pace = Pace { min_bytes_per_second: 0, max_bytes_per_second: 1 << 20 };
                 spec.tuning.sync.pace = pace;
-                let array = ArrayHandle::start(&core, spec, books.keeper(&core, &drives)).await;
+                let array = ArrayHandle::start(&core, spec, records.metadata(&core, &drives)).await;
                 core.sleep(Duration::from_millis(50)).await;
                 let status = array.status(&core).await.sync.expect("it is under way");
                 let bytes = status.position.0 * 512;
@@ -319,11 +318,11 @@ fn exclusive_requests_pass_between_steps() {
         let mut spec = fixture.spec();
         fixture.scribble(0, 89);
         spec.members[0] = fixture.blank(0);
-        let (drives, books) = (fixture.drives.clone(), fixture.books.clone());
+        let (drives, records) = (fixture.drives.clone(), fixture.records.clone());
         fixture
             .world
             .run(async move |core: Core| {
-                let array = ArrayHandle::start(&core, spec, books.keeper(&core, &drives)).await;
+                let array = ArrayHandle::start(&core, spec, records.metadata(&core, &drives)).await;
                 let volume = array.volume().open(&core).expect("it runs");
                 for at in 0..20 {
                     let unmap = wattle_rt::Unmap::No;

@@ -10,14 +10,14 @@ use wattle_engine::units::{MemberSet, Sector};
 use wattle_engine::{ArrayHandle, ArraySpec, MemberKey, MemberSpec, MemberState};
 use wattle_rt::{Core, RunOutcome};
 
-use crate::world::{Books, CASES, Fixture, client, reassembled, settled};
+use crate::world::{CASES, Fixture, Records, client, reassembled, settled};
 
 /// Runs, cut off after `ops` operations, then again and again from what was recorded, until it
 /// comes to an end.
 fn run_with_cuts(fixture: &mut Fixture, spec: &ArraySpec, mut ops: u64, writes: usize) -> usize {
     for cuts in 0.. {
-        let now = reassembled(fixture, spec, fixture.books.last().as_ref());
-        let (drives, books) = (fixture.drives.clone(), fixture.books.clone());
+        let now = reassembled(fixture, spec, fixture.records.last().as_ref());
+        let (drives, records) = (fixture.drives.clone(), fixture.records.clone());
         if cuts < 6 {
             fixture.world.power_cut_after_ops(ops);
             ops = ops * 2 + 3;
@@ -25,7 +25,7 @@ fn run_with_cuts(fixture: &mut Fixture, spec: &ArraySpec, mut ops: u64, writes: 
             fixture.world.cancel_power_cut();
         }
         let outcome = fixture.world.run(async move |core: Core| {
-            let array = ArrayHandle::start(&core, now, books.keeper(&core, &drives)).await;
+            let array = ArrayHandle::start(&core, now, records.metadata(&core, &drives)).await;
             if writes > 0 {
                 let volume = array.volume().open(&core).expect("it runs");
                 let model = Rc::new(RefCell::new(vec![0; volume.size_bytes() as usize]));
@@ -76,7 +76,7 @@ fn a_recovery_goes_on_from_where_it_was_recorded() {
             cut += run_with_cuts(&mut fixture, &spec, 5 + 17 * seed, 0);
             fixture.verify(&fixture.slots(), &model, "recovered over crashes");
             // Some record in between had a position that was not where it began.
-            let records = fixture.books.0.borrow();
+            let records = fixture.records.0.borrow();
             assert_eq!(records.last().map(|record| record.seats[slot].state), Some(MemberState::InSync));
         }
     }
@@ -96,12 +96,12 @@ fn a_replacement_goes_on_from_where_it_was_recorded() {
             spec.replacements[slot] = fixture.blank(spare);
             // Which member has which seat is recorded, not on which device it is: a swap ends the
             // test's idea of it.
-            let (drives, books) = (fixture.drives.clone(), fixture.books.clone());
+            let (drives, records) = (fixture.drives.clone(), fixture.records.clone());
             let before = spec.clone();
             let mut swapped = false;
             for ops in [7 + 13 * seed, 40 + 20 * seed, 100_000] {
                 let mut now = reassembled(&fixture, &before, None);
-                if let Some(record) = books.last() {
+                if let Some(record) = records.last() {
                     now.replacements[slot].state = record.seats[case.members + slot].state;
                     swapped = now.replacements[slot].state == MemberState::Faulty;
                 }
@@ -109,15 +109,15 @@ fn a_replacement_goes_on_from_where_it_was_recorded() {
                     break;
                 }
                 fixture.world.power_cut_after_ops(ops);
-                let (drives, books) = (drives.clone(), books.clone());
+                let (drives, records) = (drives.clone(), records.clone());
                 let _ = fixture.world.run(async move |core: Core| {
-                    let array = ArrayHandle::start(&core, now, books.keeper(&core, &drives)).await;
+                    let array = ArrayHandle::start(&core, now, records.metadata(&core, &drives)).await;
                     settled(&core, &array).await;
                     array.stop(&core).await.expect("it stops");
                 });
             }
             fixture.world.cancel_power_cut();
-            let last = books.last().expect("something was recorded");
+            let last = records.last().expect("something was recorded");
             assert_eq!(
                 last.seats[case.members + slot].state,
                 MemberState::Faulty,
@@ -171,13 +171,13 @@ fn a_client_sees_its_writes_before_and_after() {
     let mut fixture = Fixture::new(case, 3, 2);
     let model = fixture.populate(24);
     let spec = ArraySpec { synced_below: Sector(0), ..fixture.spec() };
-    let (drives, books) = (fixture.drives.clone(), fixture.books.clone());
+    let (drives, records) = (fixture.drives.clone(), fixture.records.clone());
     let model = Rc::new(RefCell::new(model));
     let shared = model.clone();
     fixture
         .world
         .run(async move |core: Core| {
-            let array = ArrayHandle::start(&core, spec, books.keeper(&core, &drives)).await;
+            let array = ArrayHandle::start(&core, spec, records.metadata(&core, &drives)).await;
             let volume = array.volume().open(&core).expect("it runs");
             client(core.clone(), volume, shared, 3, 80).await;
             settled(&core, &array).await;
@@ -190,14 +190,14 @@ fn a_client_sees_its_writes_before_and_after() {
 /// Takes its time to record anything.
 struct Late {
     core: Core,
-    books: Books,
+    records: Records,
 }
 
 impl Metadata for Late {
     fn commit<'a>(&'a self, record: &'a ArrayRecord) -> LocalBoxFuture<'a, Result<(), MemberSet>> {
         Box::pin(async {
             self.core.sleep(Duration::from_millis(5)).await;
-            self.books.0.borrow_mut().push(record.clone());
+            self.records.0.borrow_mut().push(record.clone());
             Ok(())
         })
     }
@@ -223,9 +223,9 @@ fn nobody_is_told_that_a_member_is_whole_before_that_is_recorded() {
         spec.replacements = vec![MemberSpec::missing(); case.members];
         let seat = if replaces { &mut spec.replacements[0] } else { &mut spec.members[0] };
         *seat = fixture.blank(spare);
-        let (name, books) = (fixture.drives[spare].name().to_owned(), fixture.books.clone());
+        let (name, records) = (fixture.drives[spare].name().to_owned(), fixture.records.clone());
         let outcome = fixture.world.run(async move |core: Core| {
-            let late = Late { core: core.clone(), books: books.clone() };
+            let late = Late { core: core.clone(), records: records.clone() };
             let array = ArrayHandle::start(&core, spec, Box::new(late)).await;
             let watcher = core.spawn({
                 let (core, array, name) = (core.clone(), array.clone(), name.clone());
@@ -239,7 +239,7 @@ fn nobody_is_told_that_a_member_is_whole_before_that_is_recorded() {
             while !is_whole(&core, &array, &name).await {
                 core.sleep(Duration::from_micros(100)).await;
             }
-            let seat = books.last().expect("something was recorded").seats.swap_remove(0);
+            let seat = records.last().expect("something was recorded").seats.swap_remove(0);
             assert_eq!(
                 (seat.key, seat.state),
                 (Some(MemberKey(spare as u32)), MemberState::InSync),

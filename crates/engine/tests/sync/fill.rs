@@ -17,11 +17,11 @@ use crate::world::{CASES, Case, Fixture, MEMBER_SECTORS, OFFSET, client, settled
 /// Runs an array until all is in sync, beside `clients` that write; what they wrote goes into the
 /// model.
 fn settle(fixture: &mut Fixture, spec: ArraySpec, model: Vec<u8>, clients: usize) -> Vec<u8> {
-    let (drives, books) = (fixture.drives.clone(), fixture.books.clone());
+    let (drives, records) = (fixture.drives.clone(), fixture.records.clone());
     let model = Rc::new(RefCell::new(model));
     let shared = model.clone();
     let outcome = fixture.world.run(async move |core: Core| {
-        let array = ArrayHandle::start(&core, spec, books.keeper(&core, &drives)).await;
+        let array = ArrayHandle::start(&core, spec, records.metadata(&core, &drives)).await;
         let volume = array.volume().open(&core).expect("it runs");
         if clients > 0 {
             client(core.clone(), volume, shared, 7, clients).await;
@@ -50,7 +50,7 @@ fn a_blank_member_is_filled_beside_clients() {
                 spec.members[slot] = fixture.blank(slot);
                 let model = settle(&mut fixture, spec, model, clients);
                 fixture.verify(&fixture.slots(), &model, "filled");
-                let record = fixture.books.last().expect("that was recorded");
+                let record = fixture.records.last().expect("that was recorded");
                 assert_eq!(record.seats[slot].state, MemberState::InSync);
             }
         }
@@ -101,7 +101,7 @@ fn what_may_disagree_is_made_to_agree() {
             let spec = ArraySpec { synced_below: Sector(0), ..fixture.spec() };
             model = settle(&mut fixture, spec, model, clients);
             fixture.verify(&fixture.slots(), &model, "resync");
-            assert_eq!(fixture.books.last().expect("it was recorded").synced_below, Sector::MAX);
+            assert_eq!(fixture.records.last().expect("it was recorded").synced_below, Sector::MAX);
         }
     }
 }
@@ -141,7 +141,7 @@ fn a_replacement_takes_the_slot_of_whom_it_replaces() {
             let mut drives = fixture.slots();
             drives[slot] = spare;
             fixture.verify(&drives, &model, "replaced");
-            let record = fixture.books.last().expect("that was recorded");
+            let record = fixture.records.last().expect("that was recorded");
             assert_eq!(record.seats[slot].state, MemberState::InSync);
             assert_eq!(record.seats[case.members + slot].state, MemberState::Faulty);
         }
@@ -187,7 +187,7 @@ fn a_replacement_takes_the_slot_of_one_who_was_taken_out() {
     let mut drives = fixture.slots();
     drives[1] = spare;
     fixture.verify(&drives, &model, "replaced");
-    let record = fixture.books.last().expect("that was recorded");
+    let record = fixture.records.last().expect("that was recorded");
     assert_eq!(record.seats[1].state, MemberState::InSync);
     assert_eq!(record.seats[case.members + 1].state, MemberState::Missing);
     assert!(record.failed.is_empty());
@@ -205,9 +205,9 @@ fn a_device_that_is_named_is_found_wherever_it_sits() {
         let mut spec = fixture.spec();
         spec.replacements = vec![MemberSpec::missing(); case.members];
         spec.replacements[slot.index()] = fixture.blank(spare);
-        let (drives, books) = (fixture.drives.clone(), fixture.books.clone());
+        let (drives, records) = (fixture.drives.clone(), fixture.records.clone());
         let outcome = fixture.world.run(async move |core: Core| {
-            let array = ArrayHandle::start(&core, spec, books.keeper(&core, &drives)).await;
+            let array = ArrayHandle::start(&core, spec, records.metadata(&core, &drives)).await;
             let (watching, watched) = (array.clone(), core.clone());
             let settling = core.spawn(async move { settled(&watched, &watching).await });
             // It works all the time: as a replacement, and in its slot.
@@ -233,7 +233,7 @@ fn a_device_that_is_named_is_found_wherever_it_sits() {
 
 /// Unplugs the drive that a replacement takes the slot of, the moment that is recorded.
 struct Unplug {
-    books: Box<dyn Metadata>,
+    records: Box<dyn Metadata>,
     taken_by: MemberKey,
     slot: MemberIx,
     drive: DriveControl,
@@ -242,7 +242,7 @@ struct Unplug {
 impl Metadata for Unplug {
     fn commit<'a>(&'a self, record: &'a ArrayRecord) -> LocalBoxFuture<'a, Result<(), MemberSet>> {
         Box::pin(async move {
-            let result = self.books.commit(record).await;
+            let result = self.records.commit(record).await;
             if record.seats[self.slot.index()].key == Some(self.taken_by) {
                 self.drive.gone_now();
             }
@@ -251,11 +251,11 @@ impl Metadata for Unplug {
     }
 
     fn mark<'a>(&'a self, regions: &'a [u64]) -> LocalBoxFuture<'a, Result<(), MemberSet>> {
-        self.books.mark(regions)
+        self.records.mark(regions)
     }
 
     fn unmark<'a>(&'a self, regions: &'a [u64]) -> LocalBoxFuture<'a, Result<(), MemberSet>> {
-        self.books.unmark(regions)
+        self.records.unmark(regions)
     }
 }
 
@@ -270,11 +270,11 @@ fn a_late_error_of_a_replaced_member_costs_nobody_else() {
         let mut spec = fixture.spec();
         spec.replacements = vec![MemberSpec::missing(); case.members];
         spec.replacements[slot.index()] = fixture.blank(spare);
-        let (drives, books) = (fixture.drives.clone(), fixture.books.clone());
+        let (drives, records) = (fixture.drives.clone(), fixture.records.clone());
         let (drive, taken_by) = (fixture.drive(slot.index()), MemberKey(spare as u32));
         let outcome = fixture.world.run(async move |core: Core| {
-            let books = Unplug { books: books.keeper(&core, &drives), taken_by, slot, drive };
-            let array = ArrayHandle::start(&core, spec, Box::new(books)).await;
+            let records = Unplug { records: records.metadata(&core, &drives), taken_by, slot, drive };
+            let array = ArrayHandle::start(&core, spec, Box::new(records)).await;
             let volume = array.volume().open(&core).expect("it runs");
             let size = volume.size_bytes();
             let readers: Vec<_> = (0..32)
@@ -323,7 +323,7 @@ fn a_replacement_survives_bad_sectors_of_whom_it_replaces() {
         drives[0] = spare;
         fixture.verify(&drives, &model, "replaced");
         assert!(
-            fixture.books.last().is_some_and(|record| record.seats.iter().all(|seat| seat.bad.is_empty()))
+            fixture.records.last().is_some_and(|record| record.seats.iter().all(|seat| seat.bad.is_empty()))
         );
     }
 }
@@ -379,11 +379,11 @@ fn a_second_member_that_fails_during_a_recovery_is_made_up_for() {
         spec.tuning.sync.pace.max_bytes_per_second = 8 << 20;
         let spare = fixture.blank(case.members);
         let control = fixture.drive(2);
-        let (drives, books) = (fixture.drives.clone(), fixture.books.clone());
+        let (drives, records) = (fixture.drives.clone(), fixture.records.clone());
         fixture
             .world
             .run(async move |core: Core| {
-                let array = ArrayHandle::start(&core, spec, books.keeper(&core, &drives)).await;
+                let array = ArrayHandle::start(&core, spec, records.metadata(&core, &drives)).await;
                 core.sleep(Duration::from_millis(5)).await;
                 assert!(array.status(&core).await.sync.is_some_and(|sync| sync.action == JobKind::Recover));
                 control.gone_now();
@@ -420,11 +420,11 @@ fn what_nobody_has_is_recorded_as_bad_and_never_made_up() {
         let mut spec = fixture.spec();
         spec.members[0] = fixture.blank(0);
         let geometry = fixture.geometry.clone();
-        let (drives, books) = (fixture.drives.clone(), fixture.books.clone());
+        let (drives, records) = (fixture.drives.clone(), fixture.records.clone());
         let readable = fixture
             .world
             .run(async move |core: Core| {
-                let array = ArrayHandle::start(&core, spec, books.keeper(&core, &drives)).await;
+                let array = ArrayHandle::start(&core, spec, records.metadata(&core, &drives)).await;
                 let status = settled(&core, &array).await;
                 assert_eq!(status.members[0].state, MemberState::InSync);
                 let last = status.last.expect("a recovery ended");
@@ -467,11 +467,11 @@ fn a_resync_that_cannot_write_parity_trusts_nothing() {
         }
         let last = case.members - 1;
         let controls: Vec<_> = (0..=last).map(|slot| fixture.drive(slot)).collect();
-        let (drives, books) = (fixture.drives.clone(), fixture.books.clone());
+        let (drives, records) = (fixture.drives.clone(), fixture.records.clone());
         fixture
             .world
             .run(async move |core: Core| {
-                let array = ArrayHandle::start(&core, spec, books.keeper(&core, &drives)).await;
+                let array = ArrayHandle::start(&core, spec, records.metadata(&core, &drives)).await;
                 controls.iter().for_each(|control| control.fail_next_writes(1000));
                 core.sleep(Duration::from_millis(200)).await;
                 let status = array.status(&core).await;
@@ -479,7 +479,7 @@ fn a_resync_that_cannot_write_parity_trusts_nothing() {
                 assert_eq!(last.end, JobEnd::Failed(JobFailure::NoRoom));
                 assert!(status.synced_below < Sector::MAX, "{case:?}: {status:?}");
                 // What was recorded says the same.
-                assert!(books.0.borrow().iter().all(|record| record.synced_below < Sector::MAX));
+                assert!(records.0.borrow().iter().all(|record| record.synced_below < Sector::MAX));
                 controls.iter().for_each(|control| control.fail_next_writes(0));
                 array.stop(&core).await.expect("it stops");
             })
@@ -511,9 +511,9 @@ fn parity_that_nobody_can_make_is_bad_on_the_replacement_too() {
         let state = MemberState::Rebuilding { valid_below: Sector(MEMBER_SECTORS) };
         spec.replacements[parity.index()] = MemberSpec { state, ..fixture.in_sync(spare) };
         let lost = fixture.geometry.array_sector_of(StripeNo(0), 0, Sector(0));
-        let (drives, books) = (fixture.drives.clone(), fixture.books.clone());
+        let (drives, records) = (fixture.drives.clone(), fixture.records.clone());
         let read = fixture.world.run(async move |core: Core| {
-            let array = ArrayHandle::start(&core, spec, books.keeper(&core, &drives)).await;
+            let array = ArrayHandle::start(&core, spec, records.metadata(&core, &drives)).await;
             settled(&core, &array).await;
             let volume = array.volume().open(&core).expect("it runs");
             let (read, _) = volume.read(lost.0 * 512, BufMut::alloc(512)).await;
@@ -521,7 +521,7 @@ fn parity_that_nobody_can_make_is_bad_on_the_replacement_too() {
             read
         });
         assert_eq!(read.expect_done(), Err(VolumeError::Unreadable), "{case:?}: it was made up");
-        let seat = &fixture.books.last().expect("that was recorded").seats[parity.index()];
+        let seat = &fixture.records.last().expect("that was recorded").seats[parity.index()];
         assert_eq!(seat.key, Some(MemberKey(spare as u32)), "{case:?}: the replacement has the slot");
         assert!(seat.bad.overlaps(Sector(0)..Sector(1)), "{case:?}: {:?}", seat.bad);
     }
@@ -542,11 +542,11 @@ fn a_resync_passes_bad_sectors_that_cannot_be_told_apart() {
             who.bad = [Sector(0)..Sector(rows)].into_iter().collect();
             who.bad_entries_max = 1;
         }
-        let (drives, books) = (fixture.drives.clone(), fixture.books.clone());
+        let (drives, records) = (fixture.drives.clone(), fixture.records.clone());
         fixture
             .world
             .run(async move |core: Core| {
-                let array = ArrayHandle::start(&core, spec, books.keeper(&core, &drives)).await;
+                let array = ArrayHandle::start(&core, spec, records.metadata(&core, &drives)).await;
                 core.sleep(Duration::from_millis(200)).await;
                 let status = array.status(&core).await;
                 assert_eq!(status.last.map(|last| last.end), Some(JobEnd::Finished), "{case:?}");
@@ -555,7 +555,7 @@ fn a_resync_passes_bad_sectors_that_cannot_be_told_apart() {
             })
             .expect_done();
         fixture.verify(&fixture.slots(), &model, "resynced around");
-        let bad = &fixture.books.last().expect("that was recorded").seats[first.p().index()].bad;
+        let bad = &fixture.records.last().expect("that was recorded").seats[first.p().index()].bad;
         assert!(bad.overlaps(Sector(0)..Sector(1)), "nobody has the first row: {bad:?}");
     }
 }
@@ -568,11 +568,11 @@ fn missing_data_is_not_made_from_parity_that_may_be_wrong() {
     fixture.populate(19);
     let mut spec = ArraySpec { synced_below: Sector(0), ..fixture.spec() };
     spec.members[0] = fixture.blank(0);
-    let (drives, books) = (fixture.drives.clone(), fixture.books.clone());
+    let (drives, records) = (fixture.drives.clone(), fixture.records.clone());
     fixture
         .world
         .run(async move |core: Core| {
-            let array = ArrayHandle::start(&core, spec, books.keeper(&core, &drives)).await;
+            let array = ArrayHandle::start(&core, spec, records.metadata(&core, &drives)).await;
             core.sleep(Duration::from_millis(200)).await;
             let status = array.status(&core).await;
             assert_eq!(status.sync, None);

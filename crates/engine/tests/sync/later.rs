@@ -75,13 +75,13 @@ fn a_write_beyond_the_position_leaves_out_the_member_that_is_filled() {
         let mut spec = fixture.spec();
         spec.members[1].state = MemberState::Rebuilding { valid_below: Sector(position) };
         spec.tuning.sync.frozen = true;
-        let (drives, books) = (fixture.drives.clone(), fixture.books.clone());
+        let (drives, records) = (fixture.drives.clone(), fixture.records.clone());
         let model: Model = Rc::new(RefCell::new(model));
         let shared = model.clone();
         let written = fixture
             .world
             .run(async move |core: Core| {
-                let array = ArrayHandle::start(&core, spec, books.keeper(&core, &drives)).await;
+                let array = ArrayHandle::start(&core, spec, records.metadata(&core, &drives)).await;
                 let volume = array.volume().open(&core).expect("it runs");
                 control.record_writes();
                 write_all(&volume, &shared).await;
@@ -112,11 +112,11 @@ fn a_member_that_gets_only_what_it_missed_gets_every_write() {
         let mut spec = fixture.spec();
         spec.members[1] = MemberSpec { stale: Some(stale), ..fixture.blank(1) };
         spec.tuning.sync.frozen = true;
-        let (drives, books, shared) = (fixture.drives.clone(), fixture.books.clone(), model.clone());
+        let (drives, records, shared) = (fixture.drives.clone(), fixture.records.clone(), model.clone());
         fixture
             .world
             .run(async move |core: Core| {
-                let array = ArrayHandle::start(&core, spec, books.keeper(&core, &drives)).await;
+                let array = ArrayHandle::start(&core, spec, records.metadata(&core, &drives)).await;
                 write_all(&array.volume().open(&core).expect("it runs"), &shared).await;
                 array.stop(&core).await.expect("it stops");
             })
@@ -136,11 +136,11 @@ fn writers_beside_a_slow_recovery_leave_copies_that_agree() {
             let mut spec = slowly(fixture.spec());
             spec.members[slot] = fixture.blank(slot);
             let control = fixture.drive(slot);
-            let (drives, books, shared) = (fixture.drives.clone(), fixture.books.clone(), model.clone());
+            let (drives, records, shared) = (fixture.drives.clone(), fixture.records.clone(), model.clone());
             fixture
                 .world
                 .run(async move |core: Core| {
-                    let array = ArrayHandle::start(&core, spec, books.keeper(&core, &drives)).await;
+                    let array = ArrayHandle::start(&core, spec, records.metadata(&core, &drives)).await;
                     let volume = array.volume().open(&core).expect("it runs");
                     write_beside(&core, &volume, &shared, seed).await;
                     // Stopped in the middle and taken up again, it goes on from where it was.
@@ -171,11 +171,11 @@ fn a_replacement_becomes_whole_though_whom_it_replaces_fails_in_the_middle() {
             spec.replacements = vec![MemberSpec::missing(); case.members];
             spec.replacements[slot] = fixture.blank(spare);
             let original = fixture.drive(slot);
-            let (drives, books, shared) = (fixture.drives.clone(), fixture.books.clone(), model.clone());
+            let (drives, records, shared) = (fixture.drives.clone(), fixture.records.clone(), model.clone());
             fixture
                 .world
                 .run(async move |core: Core| {
-                    let array = ArrayHandle::start(&core, spec, books.keeper(&core, &drives)).await;
+                    let array = ArrayHandle::start(&core, spec, records.metadata(&core, &drives)).await;
                     let volume = array.volume().open(&core).expect("it runs");
                     core.spawn({
                         let core = core.clone();

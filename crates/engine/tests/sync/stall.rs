@@ -43,12 +43,12 @@ fn a_recovery_reads_from_others_than_who_does_not_answer() {
         let mut spec = quickly(fixture.spec());
         spec.members[1] = fixture.blank(1);
         let (stalled, end) = (fixture.drive(0), fixture.geometry.member_sectors(MemberIx(1)));
-        let (drives, books) = (fixture.drives.clone(), fixture.books.clone());
+        let (drives, records) = (fixture.drives.clone(), fixture.records.clone());
         fixture
             .world
             .run(async move |core: Core| {
                 stalled.stall(STALL);
-                let array = ArrayHandle::start(&core, spec, books.keeper(&core, &drives)).await;
+                let array = ArrayHandle::start(&core, spec, records.metadata(&core, &drives)).await;
                 let filled = async || array.status(&core).await.sync.is_some_and(|sync| sync.position == end);
                 until(&core, filled, 20 * DEADLINE).await;
                 // What is filled is recorded once all members are flushed.
@@ -72,12 +72,12 @@ fn a_recovery_waits_for_who_cannot_be_done_without() {
         spec.members[1] = fixture.blank(1);
         let others: Vec<_> =
             (0..case.members).filter(|slot| *slot != 1).map(|slot| fixture.drive(slot)).collect();
-        let (drives, books) = (fixture.drives.clone(), fixture.books.clone());
+        let (drives, records) = (fixture.drives.clone(), fixture.records.clone());
         fixture
             .world
             .run(async move |core: Core| {
                 others.iter().for_each(|drive| drive.stall(10 * DEADLINE));
-                let array = ArrayHandle::start(&core, spec, books.keeper(&core, &drives)).await;
+                let array = ArrayHandle::start(&core, spec, records.metadata(&core, &drives)).await;
                 let status = settled(&core, &array).await;
                 assert_eq!(status.last.map(|last| last.end), Some(JobEnd::Finished), "{case:?}");
                 array.stop(&core).await.expect("it stops");
@@ -95,11 +95,11 @@ fn a_check_leaves_out_what_is_not_read_in_time_and_says_so() {
         let spec = quickly(fixture.spec());
         let window_bytes = spec.tuning.sync.window_bytes;
         let stalled = fixture.drive(0);
-        let (drives, books) = (fixture.drives.clone(), fixture.books.clone());
+        let (drives, records) = (fixture.drives.clone(), fixture.records.clone());
         let report = fixture
             .world
             .run(async move |core: Core| {
-                let array = ArrayHandle::start(&core, spec, books.keeper(&core, &drives)).await;
+                let array = ArrayHandle::start(&core, spec, records.metadata(&core, &drives)).await;
                 stalled.stall(50 * DEADLINE);
                 array.start_job(&core, Job::Check { range: None }).await.expect("it starts");
                 until(&core, async || array.report(&core).await.is_some(), 60 * DEADLINE).await;
@@ -128,11 +128,11 @@ fn a_repair_leaves_alone_what_is_not_read_in_time() {
             LevelKind::Parity => RepairSource::ParityFromData,
             _ => RepairSource::CopyFrom(MemberIx(0)),
         };
-        let (drives, books) = (fixture.drives.clone(), fixture.books.clone());
+        let (drives, records) = (fixture.drives.clone(), fixture.records.clone());
         let report = fixture
             .world
             .run(async move |core: Core| {
-                let array = ArrayHandle::start(&core, spec, books.keeper(&core, &drives)).await;
+                let array = ArrayHandle::start(&core, spec, records.metadata(&core, &drives)).await;
                 stalled.stall(STALL);
                 array
                     .start_job(&core, Job::Repair { range: None, source: Some(source) })
@@ -191,12 +191,12 @@ fn a_resync_that_waits_for_a_stalled_member_ends_when_told_to() {
         let model = fixture.populate(43);
         let spec = ArraySpec { synced_below: Sector(0), ..quickly(fixture.spec()) };
         let stalled = fixture.drive(0);
-        let (drives, books) = (fixture.drives.clone(), fixture.books.clone());
+        let (drives, records) = (fixture.drives.clone(), fixture.records.clone());
         fixture
             .world
             .run(async move |core: Core| {
                 stalled.stall(STALL);
-                let array = ArrayHandle::start(&core, spec, books.keeper(&core, &drives)).await;
+                let array = ArrayHandle::start(&core, spec, records.metadata(&core, &drives)).await;
                 core.sleep(5 * DEADLINE).await;
                 let sync = array.status(&core).await.sync.expect("it waits");
                 assert_eq!((sync.action, sync.position), (JobKind::Resync, Sector(0)), "{case:?}");

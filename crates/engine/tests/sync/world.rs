@@ -81,22 +81,22 @@ pub fn tuning() -> ArrayTuning {
 
 /// Keeps the last record that became durable, as superblocks do: what was written before it is.
 #[derive(Clone, Default)]
-pub struct Books(pub Rc<RefCell<Vec<ArrayRecord>>>);
+pub struct Records(pub Rc<RefCell<Vec<ArrayRecord>>>);
 
-struct Keeper {
+struct RecordingMetadata {
     core: Core,
     drives: Vec<Device>,
-    books: Books,
+    records: Records,
 }
 
-impl Metadata for Keeper {
+impl Metadata for RecordingMetadata {
     fn commit<'a>(&'a self, record: &'a ArrayRecord) -> LocalBoxFuture<'a, Result<(), MemberSet>> {
         Box::pin(async {
             for flush in self.drives.iter().map(|drive| self.core.flush(drive)).collect::<Vec<_>>() {
                 // A drive that is gone has failed already, or is about to.
                 let _ = flush.await;
             }
-            self.books.0.borrow_mut().push(record.clone());
+            self.records.0.borrow_mut().push(record.clone());
             Ok(())
         })
     }
@@ -110,9 +110,9 @@ impl Metadata for Keeper {
     }
 }
 
-impl Books {
-    pub fn keeper(&self, core: &Core, drives: &[Device]) -> Box<dyn Metadata> {
-        Box::new(Keeper { core: core.clone(), drives: drives.to_vec(), books: self.clone() })
+impl Records {
+    pub fn metadata(&self, core: &Core, drives: &[Device]) -> Box<dyn Metadata> {
+        Box::new(RecordingMetadata { core: core.clone(), drives: drives.to_vec(), records: self.clone() })
     }
 
     pub fn last(&self) -> Option<ArrayRecord> {
@@ -126,7 +126,7 @@ pub struct Fixture {
     pub drives: Vec<Device>,
     pub case: Case,
     pub geometry: Geometry,
-    pub books: Books,
+    pub records: Records,
 }
 
 impl Fixture {
@@ -142,7 +142,7 @@ impl Fixture {
             })
             .collect();
         let geometry = geometry_of(case, MEMBER_SECTORS);
-        Self { world, drives, case, geometry, books: Books::default() }
+        Self { world, drives, case, geometry, records: Records::default() }
     }
 
     pub fn drive(&self, index: usize) -> DriveControl {

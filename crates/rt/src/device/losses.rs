@@ -84,7 +84,7 @@ impl Losses {
 
     /// Waits until those that began before `number` have ended: forced writes too if `all`.
     pub(crate) fn poll_ended(&self, number: u64, all: bool, context: &Context<'_>) -> Poll<()> {
-        if planted::is(Bug::LossToldOnce) {
+        if planted::is(Bug::LossReportedOnce) {
             return Poll::Ready(());
         }
         let mut in_flight = self.lock();
@@ -101,15 +101,15 @@ impl Losses {
     }
 
     /// Where a cursor stands.
-    pub(crate) fn told(&self, cursor: &Cursor) -> u64 {
+    pub(crate) fn position(&self, cursor: &Cursor) -> u64 {
         cursor.0.load(Ordering::Relaxed).max(self.forgotten.load(Ordering::Relaxed))
     }
 
-    /// Whether something was lost since the cursor stood at `told`; moves it.
-    pub(crate) fn since(&self, cursor: &Cursor, told: u64) -> bool {
+    /// Whether something was lost since the cursor stood at `position`; moves it.
+    pub(crate) fn since(&self, cursor: &Cursor, position: u64) -> bool {
         let count = self.count.load(Ordering::Relaxed);
         cursor.0.fetch_max(count, Ordering::Relaxed);
-        count > told && !planted::is(Bug::LossToldOnce)
+        count > position && !planted::is(Bug::LossReportedOnce)
     }
 
     /// The machine starts anew: what was lost before is nothing to those that run then.
@@ -140,13 +140,13 @@ mod tests {
     fn each_cursor_passes_a_loss_once() {
         let losses = Losses::default();
         let (one, other) = (losses.cursor(), losses.cursor());
-        let (told_one, told_other) = (losses.told(&one), losses.told(&other));
+        let (before_one, before_other) = (losses.position(&one), losses.position(&other));
         losses.end(losses.begin(true), true);
-        assert!(losses.since(&one, told_one), "the one that took the error");
-        assert!(!losses.since(&one, losses.told(&one)));
-        assert!(losses.since(&other, told_other), "and the other, although its flush ended well");
-        assert!(!losses.since(&other, losses.told(&other)));
+        assert!(losses.since(&one, before_one), "the one that took the error");
+        assert!(!losses.since(&one, losses.position(&one)));
+        assert!(losses.since(&other, before_other), "and the other, although its flush ended well");
+        assert!(!losses.since(&other, losses.position(&other)));
         let late = losses.cursor();
-        assert!(!losses.since(&late, losses.told(&late)), "a user that came later lost nothing");
+        assert!(!losses.since(&late, losses.position(&late)), "a user that came later lost nothing");
     }
 }

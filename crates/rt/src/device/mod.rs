@@ -384,13 +384,13 @@ impl Device {
 
     /// Makes completed writes durable, at once and on this thread.
     pub fn sync_blocking(&self) -> Result<(), IoError> {
-        let (losses, told) = (self.losses(), self.losses().told(self.cursor()));
+        let (losses, position) = (self.losses(), self.losses().position(self.cursor()));
         let number = losses.begin(true);
         let result = self.sync_drive();
         losses.end(number, result.is_err());
         // Operations that cores have in flight beside it are not waited for: they may need this
         // thread.
-        if losses.since(self.cursor(), told) { result.and(Err(IoError::MEDIUM)) } else { result }
+        if losses.since(self.cursor(), position) { result.and(Err(IoError::MEDIUM)) } else { result }
     }
 
     fn sync_drive(&self) -> Result<(), IoError> {

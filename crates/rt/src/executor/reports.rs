@@ -34,7 +34,7 @@ impl Reporting {
 
     /// The flush is for the user of this device.
     pub fn asked_through(&mut self, device: &Device) {
-        self.asked = Some((device.clone(), device.losses().told(device.cursor())));
+        self.asked = Some((device.clone(), device.losses().position(device.cursor())));
     }
 
     /// The operation ended, and how it failed.
@@ -64,7 +64,7 @@ impl Reporting {
 
     /// Turns what the drive answered into what the user of the asked device is told.
     pub fn poll(&mut self, result: &mut Result<usize, IoError>, context: &Context<'_>) -> Poll<()> {
-        let Some((device, told)) = &self.asked else { return Poll::Ready(()) };
+        let Some((device, position)) = &self.asked else { return Poll::Ready(()) };
         let losses = device.losses();
         if result.is_ok() {
             let after = *self.answered_after.get_or_insert_with(|| losses.next());
@@ -72,7 +72,7 @@ impl Reporting {
                 return Poll::Pending;
             }
         }
-        if losses.since(device.cursor(), *told) && result.is_ok() {
+        if losses.since(device.cursor(), *position) && result.is_ok() {
             *result = Err(IoError::MEDIUM);
         }
         Poll::Ready(())

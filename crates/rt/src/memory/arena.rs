@@ -58,7 +58,7 @@ impl Arena {
         from <= self.len && len <= self.len - from
     }
 
-    /// Memory for a block, and whether it is still zero. The caller gives it back, once.
+    /// Memory for a block, and whether it is still zero. The caller releases it, once.
     pub(crate) fn take(&self, capacity_bytes: usize) -> Option<(NonNull<u8>, bool)> {
         let class = self.class_of(capacity_bytes)?;
         let mut room = self.room();
@@ -75,7 +75,7 @@ impl Arena {
     }
 
     /// Takes back what [`Arena::take`] gave.
-    pub(crate) fn give_back(&self, memory: NonNull<u8>, capacity_bytes: usize) {
+    pub(crate) fn release(&self, memory: NonNull<u8>, capacity_bytes: usize) {
         let class = class_of(capacity_bytes).expect("only blocks of a class are carved");
         self.room().back[class].push(memory);
     }
@@ -119,7 +119,7 @@ mod tests {
         taken.sort_unstable();
         assert!(taken.windows(2).all(|pair| pair[1] - pair[0] == 4096));
         assert!(arena.take(4096).is_none(), "all of it is carved");
-        arena.give_back(first, 8192);
+        arena.release(first, 8192);
         assert!(arena.take(4096).is_none(), "blocks stay what they are");
         assert_eq!(arena.take(8192), Some((first, false)));
     }

@@ -77,7 +77,7 @@ impl Drop for Block {
     fn drop(&mut self) {
         match self {
             Block::Own { memory, capacity_bytes, arena: Some(arena) } => {
-                arena.give_back(*memory, *capacity_bytes);
+                arena.release(*memory, *capacity_bytes);
             }
             Block::Own { memory, capacity_bytes, arena: None } => {
                 // SAFETY: `memory` came from `alloc_zeroed` with this very layout, and no handle is
@@ -454,7 +454,7 @@ impl Buf {
 
     /// The buffer that was [adopted](Buf::adopt), if this is the last handle of it here: to be
     /// dropped where it came from.
-    pub fn give_back(self) -> Option<Buf> {
+    pub fn into_adopted(self) -> Option<Buf> {
         let mut this = ManuallyDrop::new(self);
         // SAFETY: `this` is never dropped nor used again, so the block is taken exactly once.
         let mut block = Arc::into_inner(unsafe { ManuallyDrop::take(&mut this.block) })?;
@@ -587,18 +587,18 @@ mod tests {
             assert_eq!((&adopted[..], adopted.capacity_bytes()), (&b"cde"[..], BUF_ALIGN_BYTES));
             let part = adopted.slice(1..);
             let adopted = adopted.try_into_mut().expect_err("the bytes are the lender's");
-            assert!(adopted.give_back().is_none(), "a part of it is still here");
+            assert!(adopted.into_adopted().is_none(), "a part of it is still here");
             assert_eq!(&part[..], b"de");
             let adopted = own.clone().adopt();
             drop(part);
-            (adopted.give_back().expect("the last handle"), own)
+            (adopted.into_adopted().expect("the last handle"), own)
         });
         let (back, own) = back.join().expect("the thread ends well");
         assert_eq!(&back[..], b"abcdef");
         let own = own.try_into_mut().expect_err("what came back is a handle like others");
         drop(back);
         assert!(own.try_into_mut().is_ok());
-        assert!(Buf::copy_of(b"x").give_back().is_none(), "no pool lent it");
+        assert!(Buf::copy_of(b"x").into_adopted().is_none(), "no pool lent it");
     }
 
     /// Copies that came from the allocator each time, and went to the pool, once filled it with

@@ -210,16 +210,16 @@ impl ServedLayers {
         core: &Core,
         look: impl Fn() -> Result<Scan, Problem>,
         (policy, read_only): (Policy, bool),
-        keeper: &mut ArrayStarter<'_>,
+        starter: &mut ArrayStarter<'_>,
     ) -> Result<(Stack, Vec<(String, VolumeRef)>), Problem> {
         const TRIES: u32 = 20;
         const PAUSE: Duration = Duration::from_millis(100);
         let mut tries = 0;
         loop {
             tries += 1;
-            match self.start_once(core, look()?, (policy, read_only), keeper).await {
+            match self.start_once(core, look()?, (policy, read_only), starter).await {
                 // What this very process claimed before would be in its own way.
-                Err(problem) if tries < TRIES && problem.code == Code::Changed && keeper.begun == 0 => {
+                Err(problem) if tries < TRIES && problem.code == Code::Changed && starter.begun == 0 => {
                     core.sleep(PAUSE).await;
                 }
                 result => return result,
@@ -232,18 +232,18 @@ impl ServedLayers {
         core: &Core,
         scan: Scan,
         (policy, read_only): (Policy, bool),
-        keeper: &mut ArrayStarter<'_>,
+        starter: &mut ArrayStarter<'_>,
     ) -> Result<(Stack, Vec<(String, VolumeRef)>), Problem> {
         let purpose = if read_only { Purpose::Read } else { Purpose::Write };
         let options = StackOptions { policy, purpose, wanted: Some(self.wanted.clone()) };
-        let mut stack = Stack::open(core, scan, options, keeper).await?;
+        let mut stack = Stack::open(core, scan, options, starter).await?;
         let mut volumes = Vec::new();
         for chosen in &self.volumes {
-            match open(core, &mut stack, chosen, &keeper.log).await {
+            match open(core, &mut stack, chosen, &starter.log).await {
                 Ok(volume) => volumes.push((chosen.name.clone(), volume)),
                 Err(problem) => {
                     let problem = stack.blocked_by().cloned().unwrap_or(problem);
-                    for served in keeper.served.drain(..).rev() {
+                    for served in starter.served.drain(..).rev() {
                         // The problem that is told is the first.
                         let _ = served.stop().await;
                     }

@@ -134,7 +134,7 @@ struct Entry {
     ended: Ended,
     durable: bool,
     /// A power cut cannot bring it back; kept for reads that are under way.
-    buried: bool,
+    obsolete: bool,
     /// It may be what a power cut left; gone for good once another one was seen.
     landed: bool,
     /// Everything that was done about it was done before the last restart, so whether it is there
@@ -154,7 +154,7 @@ impl Entry {
             superseded: NEVER,
             ended: Ended::Good,
             durable: true,
-            buried: false,
+            obsolete: false,
             landed: false,
             settled: false,
             weak: false,
@@ -332,7 +332,7 @@ impl VolumeHistory {
             superseded: NEVER,
             ended: Ended::InFlight,
             durable: false,
-            buried: false,
+            obsolete: false,
             landed: false,
             settled: false,
             weak: false,
@@ -362,7 +362,7 @@ impl VolumeHistory {
                 }
             }
             if forced {
-                bury(history, oldest);
+                drop_obsolete(history, oldest);
             }
         }
     }
@@ -384,7 +384,7 @@ impl VolumeHistory {
                 entry.durable |=
                     entry.ended == Ended::Good && entry.completed < began && (everywhere || !entry.settled);
             }
-            bury(history, oldest);
+            drop_obsolete(history, oldest);
             history.len() > 1
         });
     }
@@ -501,7 +501,7 @@ impl VolumeHistory {
         self.reserved.clear();
         for &sector in &self.open {
             let history = &mut self.sectors[sector as usize];
-            history.retain(|entry| !entry.buried);
+            history.retain(|entry| !entry.obsolete);
             for entry in history.iter_mut() {
                 entry.settled = true;
                 if entry.ended == Ended::InFlight {
@@ -526,12 +526,12 @@ impl VolumeHistory {
 }
 
 /// Drops what a power cut can no longer bring back, unless a read under way may still return it.
-fn bury(history: &mut Vec<Entry>, oldest_read: u32) {
+fn drop_obsolete(history: &mut Vec<Entry>, oldest_read: u32) {
     let last = history.iter().filter(|entry| entry.durable).map(|entry| entry.issued).max().unwrap_or(0);
     for entry in history.iter_mut() {
-        entry.buried |= entry.completed < last;
+        entry.obsolete |= entry.completed < last;
     }
-    history.retain(|entry| !entry.buried || entry.superseded > oldest_read);
+    history.retain(|entry| !entry.obsolete || entry.superseded > oldest_read);
 }
 
 /// What was seen while nothing was in flight is what is there, from now on.

@@ -14,10 +14,10 @@ use wattle_engine::units::{MemberIx, MemberSet, Sector};
 use wattle_engine::{ArraySpec, BadRanges, MemberState, VolumeError};
 use wattle_rt::{Core, DriveConfig, Rng, RunOutcome, SimWorld, WorldConfig};
 
-use crate::books::{ArrayStart, AssemblyFound, Keys, Lenient, StartRefusal};
 use crate::client::{Habits, SharedHistory, Stats, Truth};
 use crate::desk::Desk;
 use crate::lock::lock;
+use crate::metadata::{ArrayStart, AssemblyFound, Keys, Lenient, StartRefusal};
 use crate::model::{SectorView, VolumeHistory};
 use crate::mutant::{Mutant, Mutated};
 use crate::scenario::{End, Lifetime, Scenario};
@@ -132,7 +132,7 @@ pub fn build(scenario: &Scenario) -> SimSite {
     let drive_sectors: Vec<u64> = member_sectors
         .iter()
         .chain(spares)
-        .map(|&sectors| scenario.books.drive_sectors(sectors).next_multiple_of(unit))
+        .map(|&sectors| scenario.metadata.drive_sectors(sectors).next_multiple_of(unit))
         .collect();
     let drives: Vec<_> = (0..)
         .zip(&drive_sectors)
@@ -148,7 +148,7 @@ pub fn build(scenario: &Scenario) -> SimSite {
         drive_sectors,
         params: scenario.params.clone(),
         geometry: scenario.geometry(),
-        data_offset: scenario.books.data_offset(),
+        data_offset: scenario.metadata.data_offset(),
         sector_bytes: scenario.drive.sector_bytes,
         regions: scenario.regions(),
         log: scenario.log,
@@ -156,7 +156,7 @@ pub fn build(scenario: &Scenario) -> SimSite {
         bad: Arc::new(Mutex::new(vec![BadRanges::NONE; member_sectors.len()])),
         seating: Arc::new(Mutex::new((0..member_sectors.len()).collect())),
     };
-    scenario.books.create(&plan, &member_sectors);
+    scenario.metadata.create(&plan, &member_sectors);
     let hardware = Hardware { drives, sector_bytes: scenario.drive.sector_bytes };
     SimSite { world, hardware, plan }
 }
@@ -235,7 +235,7 @@ impl<'a> Run<'a> {
         let filling = start.seats.iter().any(|seat| matches!(seat.state, MemberState::Rebuilding { .. }));
         let filling = filling || !synced || self.scenario.rebuilds();
         let watch = Arc::new(Mutex::new(Watch::new(
-            self.scenario.books,
+            self.scenario.metadata,
             &self.site.plan,
             self.out,
             self.scenario.repairs()
@@ -295,7 +295,7 @@ impl<'a> Run<'a> {
         let entries = all
             .without(&self.out)
             .iter()
-            .filter_map(|drive| Some((drive, self.scenario.books.entry(plan, drive.index())?)));
+            .filter_map(|drive| Some((drive, self.scenario.metadata.entry(plan, drive.index())?)));
         let entries: Vec<_> = entries.collect();
         let newest = entries.iter().map(|(_, entry)| entry.events).max()?;
         let known = entries.iter().any(|(slot, entry)| present.contains(*slot) && entry.events == newest);
@@ -309,7 +309,7 @@ impl<'a> Run<'a> {
 
     fn assemble(&mut self, life: &Lifetime, present: MemberSet) -> Option<ArrayStart> {
         let lenient = self.options.mutant.map_or_else(Lenient::default, Mutant::lenient);
-        let mut found = self.scenario.books.assemble(&self.site.plan, present, lenient);
+        let mut found = self.scenario.metadata.assemble(&self.site.plan, present, lenient);
         if let AssemblyFound::Usable(start) = &found
             && life.resynced
             && self.scenario.region.is_none()
@@ -317,7 +317,7 @@ impl<'a> Run<'a> {
             && !start.synced()
             && self.resync(start, present)
         {
-            found = self.scenario.books.assemble(&self.site.plan, present, lenient);
+            found = self.scenario.metadata.assemble(&self.site.plan, present, lenient);
         }
         let refusal = match found {
             AssemblyFound::Usable(start) => return Some(*start),
@@ -345,7 +345,7 @@ impl<'a> Run<'a> {
             && start.drives().len() == plan.geometry.raid_disks()
             && plan.slots().all(readable);
         // Members that a crash left a generation apart say different things.
-        let entry = |drive: MemberIx| Some(self.scenario.books.entry(plan, drive.index())?.events);
+        let entry = |drive: MemberIx| Some(self.scenario.metadata.entry(plan, drive.index())?.events);
         let mut generations = start.drives().iter().map(entry);
         let first = generations.next();
         let whole = whole && generations.all(|generation| Some(generation) == first);
@@ -353,7 +353,7 @@ impl<'a> Run<'a> {
             return false;
         }
         scrub::resync(plan);
-        self.scenario.books.set_clean(plan, start.drives());
+        self.scenario.metadata.set_clean(plan, start.drives());
         let truth = &mut *lock(&self.truth);
         truth.model.resynced(truth.view);
         true
@@ -450,7 +450,7 @@ impl<'a> Run<'a> {
             desk: Desk {
                 plan: self.site.plan.clone(),
                 drives: self.site.hardware.drives.clone(),
-                books: self.scenario.books,
+                metadata: self.scenario.metadata,
                 truth: self.truth.clone(),
                 watch: watch.clone(),
             },

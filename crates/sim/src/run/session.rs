@@ -5,10 +5,10 @@ use wattle_rt::{Core, CoreIx, DriveControl, Rng};
 
 use super::Ended;
 use crate::audit;
-use crate::books::RunningBooks;
 use crate::client::{self, Habits, SharedHistory};
 use crate::desk::Desk;
 use crate::lock::lock;
+use crate::metadata::RunningModel;
 use crate::operator;
 use crate::scenario::{End, Lifetime};
 use crate::watch;
@@ -32,7 +32,7 @@ pub(super) struct Session {
 }
 
 impl Session {
-    pub async fn run(self, core: Core, running: RunningBooks) -> Ended {
+    pub async fn run(self, core: Core, running: RunningModel) -> Ended {
         let watch = self.watch.clone();
         let ended = self.run_to_end(core, running).await;
         let watch = &mut *lock(&watch);
@@ -41,7 +41,7 @@ impl Session {
         ended
     }
 
-    async fn run_to_end(mut self, core: Core, running: RunningBooks) -> Ended {
+    async fn run_to_end(mut self, core: Core, running: RunningModel) -> Ended {
         let array = running.array.clone();
         if let End::Kill(after) = self.life.end {
             let killed = core.clone();
@@ -89,7 +89,7 @@ impl Session {
     }
 
     /// What the clients see of it.
-    async fn live(mut self, core: Core, running: RunningBooks) {
+    async fn live(mut self, core: Core, running: RunningModel) {
         let array = running.array.clone();
         let Ok(volume) = array.volume().open(&core) else {
             lock(&self.truth).accuse("a running array has no volume");

@@ -12,7 +12,7 @@ use wattle_format::md::Version;
 use wattle_rt::{DriveConfig, Rng};
 
 use super::{End, InjectedFault, Lifetime, Mix, Scenario};
-use crate::books::{Books, md, tiny};
+use crate::metadata::{MetadataModel, md, tiny};
 
 const RAID6_LAYOUTS: [u32; 14] = [0, 1, 2, 3, 4, 5, 8, 9, 10, 16, 17, 18, 19, 20];
 const RAID10_LAYOUTS: [u32; 9] = [0x102, 0x102, 0x103, 0x201, 0x301, 0x10201, 0x10301, 0x202, 0x40201];
@@ -51,13 +51,16 @@ impl Scenario {
         };
         let striped = geometry.kind() == LevelKind::Striped;
         let sector_bytes = if one_in(rng, 4) { 4096 } else { 512 };
-        let books = if one_in(rng, 3) { Books::Tiny } else { Books::Md(one_of(rng, &VERSIONS)) };
-        let books = match books {
+        let metadata =
+            if one_in(rng, 3) { MetadataModel::Tiny } else { MetadataModel::Md(one_of(rng, &VERSIONS)) };
+        let metadata = match metadata {
             // 0.90 keeps no sizes of single members and has no room for RAID 0's layout. And it
             // covers eight sectors of 512 bytes, so that there a power cut can tear it: a member
             // more is lost than faults explain (docs/media.md).
-            Books::Md(Version::V090) if striped || sector_bytes == 512 => Books::Md(Version::V12),
-            books => books,
+            MetadataModel::Md(Version::V090) if striped || sector_bytes == 512 => {
+                MetadataModel::Md(Version::V12)
+            }
+            metadata => metadata,
         };
         let latency = |rng: &mut Rng| {
             let from = one_of(rng, &[1, 50, 50, 400]);
@@ -102,8 +105,8 @@ impl Scenario {
         // A second stream: what was drawn above means the same whatever is added here.
         let rng2 = &mut Rng::new(seed ^ 0x0bad_5ec7);
         let redundant = geometry.redundancy() > 0;
-        let areas = matches!(books, Books::Md(version) if md::has_areas(version));
-        let operated = redundant && !one_in(rng2, 3) && (areas || books == Books::Tiny);
+        let areas = matches!(metadata, MetadataModel::Md(version) if md::has_areas(version));
+        let operated = redundant && !one_in(rng2, 3) && (areas || metadata == MetadataModel::Tiny);
         let spares = if operated { rng2.below(3) as usize } else { 0 };
         if operated {
             for life in lifetimes.iter_mut().filter(|life| life.requests > 0) {
@@ -130,7 +133,7 @@ impl Scenario {
         let read_deadline = Duration::from_micros(one_of(rng2, &[300, 5_000, 2_000_000, 2_000_000]));
         Scenario {
             seed,
-            books,
+            metadata,
             drive,
             cores: 1 + rng.below(3) as usize,
             stripes_active_max: one_of(rng, &[2, 2, 3, 8, 256]),
@@ -140,11 +143,11 @@ impl Scenario {
             read_errors_max: if latent { u32::MAX / 2 } else { one_of(rng, &[0, 20, 20]) },
             read_deadline,
             slow_jobs: one_in(&mut Rng::new(seed ^ 0xa_3260_30b5), 2),
-            region: if !log && (areas || books == Books::Tiny) { region } else { None },
+            region: if !log && (areas || metadata == MetadataModel::Tiny) { region } else { None },
             log,
-            bad_entries_max: match books {
-                Books::Tiny if rng2.coin() => tiny::BAD_ENTRIES_MAX,
-                Books::Md(_) if areas && rng2.coin() => 512,
+            bad_entries_max: match metadata {
+                MetadataModel::Tiny if rng2.coin() => tiny::BAD_ENTRIES_MAX,
+                MetadataModel::Md(_) if areas && rng2.coin() => 512,
                 _ => 0,
             },
             spares,

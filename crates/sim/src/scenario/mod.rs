@@ -10,7 +10,7 @@ use wattle_engine::units::{MemberIx, MemberSet, Sector};
 use wattle_engine::{ArraySpec, Job, ReadaheadTuning, Regions};
 use wattle_rt::DriveConfig;
 
-use crate::books::Books;
+use crate::metadata::MetadataModel;
 
 pub(crate) use draw::range;
 
@@ -158,7 +158,7 @@ pub struct Scenario {
     /// The seed.
     pub seed: u64,
     /// Which metadata.
-    pub books: Books,
+    pub metadata: MetadataModel,
     /// What the array is made of.
     pub params: Params,
     /// The drives.

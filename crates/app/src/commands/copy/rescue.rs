@@ -10,7 +10,7 @@
 //!
 //! Every place is read once in each, so it comes to an end whatever the source does.
 //!
-//! Invariant: the map on disk says "copied" only of what is durable in the copy ([`Keeper`]).
+//! Invariant: the map on disk says "copied" only of what is durable in the copy ([`MapWriter`]).
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -64,7 +64,7 @@ pub struct Rescue<'a> {
     source: Device,
     output: Device,
     map: RescueMap,
-    keeper: Keeper,
+    map_writer: MapWriter,
     phase: Phase,
     progress: &'a ProgressBar,
 }
@@ -79,7 +79,7 @@ pub async fn copy(
     progress: &ProgressBar,
 ) -> (RescueMap, Result<(), Problem>) {
     let CopyTarget { output, map, map_file, resumed } = target;
-    let keeper = Keeper {
+    let map_writer = MapWriter {
         core: core.clone(),
         output: output.clone(),
         file: map_file,
@@ -88,9 +88,9 @@ pub async fn copy(
         failed: false,
     };
     let source = source.clone();
-    let mut rescue = Rescue { core, source, output, map, keeper, phase: Phase::Copying, progress };
+    let mut rescue = Rescue { core, source, output, map, map_writer, phase: Phase::Copying, progress };
     let done = rescue.run(resumed, effort).await;
-    let kept = rescue.keeper.finish(&rescue.map, rescue.phase).await;
+    let kept = rescue.map_writer.finish(&rescue.map, rescue.phase).await;
     (rescue.map, done.and(kept))
 }
 
@@ -147,7 +147,7 @@ impl Rescue<'_> {
             let Some((window, moving)) = ahead.pop_front() else { return Ok(()) };
             let moved = moving.await;
             self.note(window, moved, Status::NonTrimmed)?;
-            self.keeper.keep(&self.map, self.phase).await?;
+            self.map_writer.keep(&self.map, self.phase).await?;
         }
     }
 
@@ -202,7 +202,7 @@ impl Rescue<'_> {
     async fn try_part(&mut self, part: Range<u64>, otherwise: Status) -> Result<bool, Problem> {
         let moved = move_part(self.core, &self.source, &self.output, part.clone(), false).await;
         let good = self.note(part, moved, otherwise)?;
-        self.keeper.keep(&self.map, self.phase).await?;
+        self.map_writer.keep(&self.map, self.phase).await?;
         Ok(good)
     }
 
@@ -315,7 +315,7 @@ fn runs(bytes: &[u8]) -> Vec<Range<usize>> {
 
 /// Keeps the map: every few seconds beside the copying, and at the end. A map is written after the
 /// copy was flushed and says what had been written before the flush.
-struct Keeper {
+struct MapWriter {
     core: Core,
     output: Device,
     file: MapFile,
@@ -326,7 +326,7 @@ struct Keeper {
     failed: bool,
 }
 
-impl Keeper {
+impl MapWriter {
     /// Starts writing the map if it is time, and notes how the last time went.
     async fn keep(&mut self, map: &RescueMap, phase: Phase) -> Result<(), Problem> {
         if self.core.now() < self.due || self.running.as_ref().is_some_and(|running| !running.is_finished()) {

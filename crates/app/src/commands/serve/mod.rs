@@ -212,13 +212,13 @@ async fn start(
 ) -> Result<Started, Problem> {
     let state_dir = state_dir(args.state_dir.as_deref());
     let settings = args.settings();
-    let mut keeper = ArrayStarter::new(access, &state_dir, &settings, saving, &output::log());
+    let mut starter = ArrayStarter::new(access, &state_dir, &settings, saving, &output::log());
     let ways = |name: &str, count| endpoints.iter().map(|endpoint| endpoint.way(name, count)).collect();
     let (served, stack) = match found {
         Found::Layers(layers) => {
             let look = || members::look_to_serve(access, &args.members, &args.force, args.degraded);
             let how = (members::policy(&args.force, args.degraded), args.read_only);
-            let (stack, volumes) = layers.start(core, look, how, &mut keeper).await?;
+            let (stack, volumes) = layers.start(core, look, how, &mut starter).await?;
             let (count, logical) = (volumes.len(), stack.logical_volumes());
             let offer = |(name, volume): (String, VolumeRef)| Offered {
                 exports: ways(&name, count),
@@ -229,16 +229,16 @@ async fn start(
                 volume,
             };
             let offered = volumes.into_iter().map(offer).collect();
-            return Ok(Started { served: keeper.served, offered, all: layers.all, stack: Some(stack) });
+            return Ok(Started { served: starter.served, offered, all: layers.all, stack: Some(stack) });
         }
         Found::Claimed(arrays) => {
             let count = arrays.len();
             for (facts, claimed) in arrays {
                 let exports = ways(&facts.name, count);
                 let site = |_, member: &ClaimedMember| UndoSite::named(&member.name, &member.device);
-                keeper.keep(core, facts, claimed, site, exports).await?;
+                starter.keep(core, facts, claimed, site, exports).await?;
             }
-            (keeper.served, None)
+            (starter.served, None)
         }
         Found::MadeUp(array) => {
             let (facts, exports) = (array.facts.clone(), ways(&array.facts.name, 1));

@@ -171,7 +171,7 @@ impl MdMetadata {
     /// superblocks are. Without one, the bitmap of an array that has one is left behind for good,
     /// which is how readers see that it is stale. Spares that have no room for a copy cannot become
     /// members.
-    pub fn keep_bitmap(&self, keeper: bitmap::BitmapCopies) {
+    pub fn keep_bitmap(&self, copies: bitmap::BitmapCopies) {
         let state = self.state.borrow();
         for (key, superblock) in state.devices() {
             if state.known(key).is_some_and(|known| known.holds != state::Holds::Spare) {
@@ -179,9 +179,9 @@ impl MdMetadata {
             }
             let place = self.device(key).and_then(|device| bitmap::BitmapPlace::of(&device, superblock));
             // Without a place it does no harm until it is given a seat, and then it fails.
-            let _ = place.map(|place| keeper.add(key, place));
+            let _ = place.map(|place| copies.add(key, place));
         }
-        *self.bitmap.borrow_mut() = Some(Rc::new(keeper));
+        *self.bitmap.borrow_mut() = Some(Rc::new(copies));
     }
 
     /// The write-intent bitmap, if one is kept.
@@ -561,7 +561,7 @@ impl Metadata for MdMetadata {
     }
 }
 
-/// The one keeper of an array's superblocks, for the engine; the owner of the devices holds
+/// The one writer of an array's superblocks, for the engine; the owner of the devices holds
 /// another.
 #[derive(Clone)]
 pub struct SharedSuperblocks(pub Rc<MdMetadata>);

@@ -15,7 +15,7 @@
 //!    every core while no core lets a request in;
 //! 4. what belongs to a stripe is taken out when a job gets the stripe to itself; jobs read members
 //!    only;
-//! 5. no stripe is lent to another core while a page of it is here ([`crate::lease::words`]).
+//! 5. no stripe is leased to another core while a page of it is here ([`crate::lease::words`]).
 //!
 //! Losing a page is always right, so nothing here can fail.
 //!
@@ -133,7 +133,7 @@ pub(crate) struct CleanCache {
     tuning: CacheTuning,
     /// Whether chunks are whole pages: others cannot be kept.
     whole: bool,
-    /// Stripes of which something is here are not lent.
+    /// Stripes of which something is here are not leased.
     kept: Arc<dyn KeptClasses>,
     core: CoreIx,
     /// This core's share of the ceiling.

@@ -39,7 +39,7 @@ pub(super) struct Table {
     pub evictions: u64,
     /// How many there are of each class of stripes.
     pub classes: Vec<u32>,
-    /// How many there are of each class that is lent as one, if anything is.
+    /// How many there are of each class that is leased as one, if anything is.
     pub kept: Vec<u32>,
     /// Marks of the rows that were used lately, each in its place or over another's.
     pub marks: Vec<u32>,

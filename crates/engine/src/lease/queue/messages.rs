@@ -86,7 +86,7 @@ impl<L: StripeLevel> StripeMessage<L> {
 
     /// Sends the answer back.
     pub fn answer(leases: &LeaseShard, to: CoreIx, number: u32, result: WriteResult, data: Buf) {
-        let text = Text::Written { number, result, data: data.give_back() };
+        let text = Text::Written { number, result, data: data.into_adopted() };
         leases.core.post(to, Self::new(leases, text));
     }
 

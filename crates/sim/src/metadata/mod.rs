@@ -23,7 +23,7 @@ use crate::site::{self, Hardware, SitePlan};
 
 /// Which metadata.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Books {
+pub enum MetadataModel {
     /// The engine alone, over a record of one sector.
     Tiny,
     /// md superblocks of this version.
@@ -100,7 +100,7 @@ pub struct ArrayStart {
     pub synced_below: u64,
     /// Above it, they agree outside these regions.
     pub needs: Option<Regions>,
-    /// The bits of the write-intent bitmap, if the books do not start it themselves.
+    /// The bits of the write-intent bitmap, if the metadata does not start it itself.
     pub marked: Option<Regions>,
     /// Partial parity logs are followed first.
     pub replays: bool,
@@ -118,7 +118,7 @@ enum Keep {
     Md(Box<md::AssembledArray>),
 }
 
-/// The bits of a bitmap, shared between its keeper and the operator that re-adds a member by them.
+/// The bits of a bitmap, shared between what keeps it and the operator that re-adds a member by them.
 #[derive(Clone, Debug, Default)]
 pub struct SharedBits(Rc<RefCell<Option<Regions>>>);
 
@@ -196,11 +196,11 @@ impl ArrayStart {
         site: &Hardware,
         plan: &SitePlan,
         adapt: impl FnOnce(ArraySpec, Box<dyn Metadata>, Keys) -> (ArraySpec, Box<dyn Metadata>),
-    ) -> Result<RunningBooks, String> {
+    ) -> Result<RunningModel, String> {
         let (keep, spec) = match self.keep {
             Keep::Md(kept) => {
                 let running = kept.launch(core, &site.drives, adapt).await?;
-                return Ok(RunningBooks {
+                return Ok(RunningModel {
                     array: running.handle().clone(),
                     bits: SharedBits::default(),
                     md: Some(running),
@@ -232,14 +232,14 @@ impl ArrayStart {
         };
         let (metadata, bits): (Box<dyn Metadata>, SharedBits) = match keep {
             Keep::Tiny(record, bits) => {
-                let keeper =
+                let model =
                     tiny::TinyBookkeeper::new(core, &site.drives, record, bits.clone(), site.sector_bytes);
-                (Box::new(keeper), bits)
+                (Box::new(model), bits)
             }
             Keep::Nothing | Keep::Md(_) => (Box::new(NoMetadata), SharedBits::default()),
         };
         let (spec, metadata) = adapt(spec, metadata, Box::new(|key| Some(key.0 as usize)));
-        Ok(RunningBooks { array: ArrayHandle::start(core, spec, metadata).await, bits, md: None })
+        Ok(RunningModel { array: ArrayHandle::start(core, spec, metadata).await, bits, md: None })
     }
 }
 
@@ -248,22 +248,22 @@ pub type Keys = Box<dyn Fn(MemberKey) -> Option<usize>>;
 
 /// An array that runs.
 #[derive(Clone)]
-pub struct RunningBooks {
+pub struct RunningModel {
     /// The array.
     pub array: ArrayHandle,
-    /// The bits of its bitmap, with the smallest books.
+    /// The bits of its bitmap, with the smallest metadata.
     pub bits: SharedBits,
     /// What control knows of it, with md's.
     pub md: Option<Rc<RunningArray>>,
 }
 
-impl Books {
+impl MetadataModel {
     /// First data sector of each member.
     #[must_use]
     pub fn data_offset(self) -> u64 {
         match self {
-            Books::Tiny => 16,
-            Books::Md(version) => md::data_offset(version),
+            MetadataModel::Tiny => 16,
+            MetadataModel::Md(version) => md::data_offset(version),
         }
     }
 
@@ -271,16 +271,16 @@ impl Books {
     #[must_use]
     pub fn drive_sectors(self, data_sectors: u64) -> u64 {
         match self {
-            Books::Tiny => 16 + data_sectors,
-            Books::Md(version) => md::drive_sectors(version, data_sectors),
+            MetadataModel::Tiny => 16 + data_sectors,
+            MetadataModel::Md(version) => md::drive_sectors(version, data_sectors),
         }
     }
 
     /// Writes the metadata of a new, clean array.
     pub fn create(self, plan: &SitePlan, member_sectors: &[u64]) {
         match self {
-            Books::Tiny => tiny::create(plan),
-            Books::Md(version) => md::create(plan, version, member_sectors),
+            MetadataModel::Tiny => tiny::create(plan),
+            MetadataModel::Md(version) => md::create(plan, version, member_sectors),
         }
     }
 
@@ -288,16 +288,16 @@ impl Books {
     #[must_use]
     pub fn assemble(self, plan: &SitePlan, present: MemberSet, lenient: Lenient) -> AssemblyFound {
         match self {
-            Books::Tiny => tiny::assemble(plan, present, lenient),
-            Books::Md(version) => md::assemble(plan, version, present, lenient),
+            MetadataModel::Tiny => tiny::assemble(plan, present, lenient),
+            MetadataModel::Md(version) => md::assemble(plan, version, present, lenient),
         }
     }
 
     /// Records on `drives` that parity and copies agree.
     pub fn set_clean(self, plan: &SitePlan, drives: MemberSet) {
         match self {
-            Books::Tiny => tiny::set_clean(plan, drives),
-            Books::Md(version) => md::set_clean(plan, version, drives),
+            MetadataModel::Tiny => tiny::set_clean(plan, drives),
+            MetadataModel::Md(version) => md::set_clean(plan, version, drives),
         }
     }
 
@@ -305,8 +305,8 @@ impl Books {
     #[must_use]
     pub fn entry(self, plan: &SitePlan, drive: usize) -> Option<DriveRecord> {
         match self {
-            Books::Tiny => tiny::entry(plan, drive),
-            Books::Md(version) => md::entry(plan, version, drive),
+            MetadataModel::Tiny => tiny::entry(plan, drive),
+            MetadataModel::Md(version) => md::entry(plan, version, drive),
         }
     }
 }

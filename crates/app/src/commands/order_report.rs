@@ -1,4 +1,4 @@
-//! What a command that gave an order tells: for people as it happens, as JSON at its end.
+//! What a command that gave an order reports: for people as it happens, as JSON at its end.
 
 use std::path::PathBuf;
 
@@ -13,7 +13,7 @@ use crate::{output, saving};
 
 /// What a server did, and what was seen after it.
 #[derive(Debug, Serialize)]
-pub struct Told {
+pub struct OrderReport {
     schema_version: u32,
     /// What the server said of each order.
     messages: Vec<String>,
@@ -23,13 +23,13 @@ pub struct Told {
     array: Option<ArrayReport>,
 }
 
-impl Told {
+impl OrderReport {
     /// Nothing yet.
     pub fn new() -> Self {
         Self { schema_version: SCHEMA_VERSION, messages: Vec::new(), undo_log: None, array: None }
     }
 
-    /// Tells what a server did.
+    /// Reports what a server did.
     pub fn answer(&mut self, answer: ServerAnswer) {
         output::note(&answer.message);
         answer.undo_log.iter().for_each(|log| saving::tell_joined(log));

@@ -237,8 +237,8 @@ impl AssembledArray {
         let returning = self.assembly.re_addable.iter().map(|who| (*who, claimed(who.member))).collect();
         let claimed = Claimed::of(self.assembly, seats, spares, returning, false);
         let started = claimed
-            .launch_as(core, |spec, metadata, books| {
-                let drive = move |key| number(books.as_ref()?.device(key)?.name());
+            .launch_as(core, |spec, metadata, superblocks| {
+                let drive = move |key| number(superblocks.as_ref()?.device(key)?.name());
                 adapt(spec, metadata, Box::new(drive))
             })
             .await

@@ -8,4 +8,4 @@ mod shard;
 mod streams;
 
 pub(crate) use shard::HintShard;
-pub(crate) use streams::Streams;
+pub(crate) use streams::{StreamHint, Streams};

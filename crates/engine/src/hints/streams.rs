@@ -9,6 +9,16 @@ const STREAMS: usize = 8;
 /// The end of no stream.
 const NONE: u64 = u64::MAX;
 
+/// What the core that a write came in on knows of it, for the core that carries it out.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct StreamHint {
+    /// How many writes were under way there, itself included; 0 if that core carries it out.
+    pub under_way: usize,
+    /// It goes on where another ended, or its row was seen there before: what it leaves on the
+    /// members is worth keeping.
+    pub recurs: bool,
+}
+
 /// Where the requests of one kind that came in on a core lately have ended, counted in bytes
 /// through the data of the array: a stream goes on from stripe to stripe.
 pub(crate) struct Streams {

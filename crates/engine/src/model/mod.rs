@@ -2,6 +2,7 @@
 //! that changes in place.
 
 pub mod bad_ranges;
+pub mod bit_set;
 pub mod error;
 pub(crate) mod fixed;
 pub mod geometry;

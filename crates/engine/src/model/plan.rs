@@ -18,114 +18,14 @@
 //! every data block can be had from the blocks that were readable or were stored: the exhaustive
 //! test below executes each plan and checks just that.
 
-use std::fmt;
-
+use crate::model::bit_set::BitSet;
 use crate::model::invariant::invariant;
 
 /// Most blocks in a stripe: 255 data blocks and two parities.
 pub const BLOCKS_MAX: usize = 257;
 
-const WORDS: usize = BLOCKS_MAX.div_ceil(64);
-
 /// A set of block numbers of one stripe.
-#[derive(Clone, Copy, PartialEq, Eq, Default)]
-pub struct BlockSet([u64; WORDS]);
-
-impl BlockSet {
-    /// The empty set.
-    pub const EMPTY: Self = Self([0; WORDS]);
-
-    /// The blocks `start..end`.
-    #[must_use]
-    pub fn range(start: usize, end: usize) -> Self {
-        let below = |end: usize, word: usize| match end.saturating_sub(64 * word) {
-            bits @ 0..64 => (1u64 << bits) - 1,
-            _ => u64::MAX,
-        };
-        Self(std::array::from_fn(|word| below(end, word) & !below(start, word)))
-    }
-
-    /// Adds a block.
-    pub fn insert(&mut self, block: usize) {
-        self.0[block / 64] |= 1 << (block % 64);
-    }
-
-    /// Removes a block.
-    pub fn remove(&mut self, block: usize) {
-        self.0[block / 64] &= !(1 << (block % 64));
-    }
-
-    /// Whether `block` is in the set.
-    #[must_use]
-    pub fn contains(&self, block: usize) -> bool {
-        self.0[block / 64] >> (block % 64) & 1 == 1
-    }
-
-    /// How many blocks are in the set.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        // Few arrays have more than the first word, and to count bits takes a while where there is
-        // no instruction for it.
-        self.0.iter().filter(|word| **word != 0).map(|word| word.count_ones() as usize).sum()
-    }
-
-    /// Whether no block is in the set.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.0.iter().all(|&word| word == 0)
-    }
-
-    /// Whether every block of this set is in `other`.
-    #[must_use]
-    pub fn is_subset(&self, other: &Self) -> bool {
-        self.without(other).is_empty()
-    }
-
-    /// Blocks in either set.
-    #[must_use]
-    pub fn union(&self, other: &Self) -> Self {
-        Self(std::array::from_fn(|i| self.0[i] | other.0[i]))
-    }
-
-    /// Blocks in both sets.
-    #[must_use]
-    pub fn intersection(&self, other: &Self) -> Self {
-        Self(std::array::from_fn(|i| self.0[i] & other.0[i]))
-    }
-
-    /// Blocks of this set that are not in `other`.
-    #[must_use]
-    pub fn without(&self, other: &Self) -> Self {
-        Self(std::array::from_fn(|i| self.0[i] & !other.0[i]))
-    }
-
-    /// The blocks, ascending.
-    pub fn iter(&self) -> impl Iterator<Item = usize> + use<> {
-        let (mut left, mut word) = (self.0, 0);
-        std::iter::from_fn(move || {
-            while left.get(word)? == &0 {
-                word += 1;
-            }
-            let lowest = left[word].trailing_zeros();
-            left[word] &= left[word] - 1;
-            Some(word * 64 + lowest as usize)
-        })
-    }
-}
-
-impl FromIterator<usize> for BlockSet {
-    fn from_iter<I: IntoIterator<Item = usize>>(blocks: I) -> Self {
-        let mut set = Self::EMPTY;
-        blocks.into_iter().for_each(|block| set.insert(block));
-        set
-    }
-}
-
-impl fmt::Debug for BlockSet {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_set().entries(self.iter()).finish()
-    }
-}
+pub type BlockSet = BitSet<usize, { BLOCKS_MAX.div_ceil(64) }>;
 
 /// The facts of a stripe when a plan is made.
 #[derive(Debug, Clone, Copy)]

@@ -8,6 +8,8 @@ use std::fmt;
 use std::iter::Sum;
 use std::ops::{Add, AddAssign, Sub, SubAssign};
 
+use super::bit_set::{BitIndex, BitSet};
+
 /// Bytes in a sector. Always 512, also on drives whose blocks are larger (docs/formats.md,
 /// Conventions).
 pub const SECTOR_BYTES: u64 = 512;
@@ -140,85 +142,18 @@ macro_rules! display {
 }
 display!(Sector Bytes StripeNo MemberIx);
 
+impl BitIndex for MemberIx {
+    fn to_bit(self) -> usize {
+        self.index()
+    }
+
+    fn from_bit(bit: usize) -> Self {
+        Self(bit as u16)
+    }
+}
+
 /// A set of seats.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub struct MemberSet([u64; SEATS_MAX / 64]);
-
-impl MemberSet {
-    /// The empty set.
-    pub const EMPTY: Self = Self([0; SEATS_MAX / 64]);
-
-    /// Adds a slot.
-    ///
-    /// # Panics
-    /// If the slot is [`SEATS_MAX`] or more; no geometry has such slots.
-    pub fn insert(&mut self, member: MemberIx) {
-        self.0[member.index() / 64] |= 1 << (member.0 % 64);
-    }
-
-    /// Removes a slot.
-    pub fn remove(&mut self, member: MemberIx) {
-        if let Some(word) = self.0.get_mut(member.index() / 64) {
-            *word &= !(1 << (member.0 % 64));
-        }
-    }
-
-    /// Whether the slot is in the set.
-    #[must_use]
-    pub fn contains(&self, member: MemberIx) -> bool {
-        self.0.get(member.index() / 64).is_some_and(|word| word >> (member.0 % 64) & 1 == 1)
-    }
-
-    /// How many slots are in the set.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.0.iter().map(|word| word.count_ones() as usize).sum()
-    }
-
-    /// Whether the set is empty.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.0.iter().all(|&word| word == 0)
-    }
-
-    /// The slots in either set.
-    #[must_use]
-    pub fn union(&self, other: &Self) -> Self {
-        Self(std::array::from_fn(|i| self.0[i] | other.0[i]))
-    }
-
-    /// The slots in both sets.
-    #[must_use]
-    pub fn intersection(&self, other: &Self) -> Self {
-        Self(std::array::from_fn(|i| self.0[i] & other.0[i]))
-    }
-
-    /// The slots in this set and not in the other.
-    #[must_use]
-    pub fn without(&self, other: &Self) -> Self {
-        Self(std::array::from_fn(|i| self.0[i] & !other.0[i]))
-    }
-
-    /// The slots, ascending.
-    pub fn iter(&self) -> impl Iterator<Item = MemberIx> + use<> {
-        let set = *self;
-        (0..SEATS_MAX as u16).map(MemberIx).filter(move |&member| set.contains(member))
-    }
-}
-
-impl FromIterator<MemberIx> for MemberSet {
-    fn from_iter<I: IntoIterator<Item = MemberIx>>(members: I) -> Self {
-        let mut set = Self::EMPTY;
-        members.into_iter().for_each(|member| set.insert(member));
-        set
-    }
-}
-
-impl fmt::Debug for MemberSet {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_set().entries(self.iter().map(|member| member.0)).finish()
-    }
-}
+pub type MemberSet = BitSet<MemberIx, { SEATS_MAX / 64 }>;
 
 #[cfg(test)]
 mod tests {

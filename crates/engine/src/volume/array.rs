@@ -7,6 +7,7 @@ use wattle_rt::{Buf, BufMut, Durability};
 
 use super::gather;
 use crate::hints::HintShard;
+use crate::hints::StreamHint;
 use crate::hints::readahead::ReadNow;
 use crate::lease::queue::{self, ReadPiece, WritePiece};
 use crate::level::ArrayShard;
@@ -154,7 +155,7 @@ impl ArrayVolume {
             {
                 // The way of most writes: the stripe's task does it, so it needs no task to outlive
                 // the client.
-                let piece = WritePiece { start: at, buf, durability, company: 0, again: false };
+                let piece = WritePiece { start: at, buf, durability, hint: StreamHint::default() };
                 return queue::write(&self.shard, stripe, piece, Some(under_way)).await;
             }
             let volume = self.clone();
@@ -416,7 +417,7 @@ impl ArrayVolume {
                     let start = self.offset_in_stripe(stripe, at);
                     pieces.push((
                         stripe,
-                        WritePiece { start, buf: part, durability, company: 0, again: false },
+                        WritePiece { start, buf: part, durability, hint: StreamHint::default() },
                     ));
                 }
                 let write = self.join(pieces, |volume, (stripe, piece)| async move {

@@ -18,6 +18,7 @@ use std::time::Duration;
 use wattle_rt::{Durability, Notify, race};
 
 use super::{Active, BATCH_MAX, Request, StripeTable, WritePiece};
+use crate::hints::StreamHint;
 use crate::lease::LeaseShard;
 use crate::model::units::{SECTOR_BYTES, StripeNo};
 
@@ -40,9 +41,8 @@ pub(super) struct Run {
     writes: usize,
     /// It goes on where a stream left the stripe before.
     follows: bool,
-    /// How many writes were under way on the core that the last one came from; 0 if that is this
-    /// core.
-    company: usize,
+    /// Of the last one.
+    hint: StreamHint,
 }
 
 impl Run {
@@ -56,7 +56,7 @@ impl Run {
         self.end = self.end.max(range.end);
         self.bytes += range.end - range.start;
         self.writes += 1;
-        self.company = piece.company;
+        self.hint = piece.hint;
     }
 
     /// Whether it looks like a stream: hardly a gap, and nothing twice.
@@ -135,9 +135,9 @@ impl Gather {
         {
             return Verdict::Go;
         }
-        let alone = match run.company {
+        let alone = match run.hint.under_way {
             0 => leases.hints.writes.get() <= self.held.get().max(waiting.len()),
-            company => company <= waiting.len(),
+            there => there <= waiting.len(),
         };
         if alone { Verdict::Alone } else { Verdict::Wait }
     }

@@ -9,6 +9,7 @@ use std::vec::Drain;
 use wattle_rt::{Buf, Core, CoreIx, Message};
 
 use super::{Request, StripeLevel, Waiter, WritePiece, WriteResult, Writer, enqueue};
+use crate::hints::StreamHint;
 use crate::lease::LeaseShard;
 use crate::model::stripe_hash;
 use crate::model::units::StripeNo;
@@ -76,9 +77,17 @@ impl<L: StripeLevel> StripeMessage<L> {
         Self { key: leases.fixed.key, text, level: PhantomData }
     }
 
-    /// Sends a write to the core that owns its stripe.
-    pub fn write(leases: &LeaseShard, owner: CoreIx, stripe: StripeNo, piece: WritePiece, waiter: Waiter) {
-        let piece = WritePiece { company: leases.hints.writes.get().max(1), ..piece };
+    /// Sends a write to the core that owns its stripe, with what this one knows of it.
+    pub fn write(
+        leases: &LeaseShard,
+        owner: CoreIx,
+        stripe: StripeNo,
+        recurs: bool,
+        piece: WritePiece,
+        waiter: Waiter,
+    ) {
+        let hint = StreamHint { under_way: leases.hints.writes.get().max(1), recurs };
+        let piece = WritePiece { hint, ..piece };
         let number = leases.away.put(waiter);
         let text = Text::Write { stripe, piece, from: leases.core.index(), number };
         leases.core.post(owner, StripeMessage::<L>::new(leases, text));

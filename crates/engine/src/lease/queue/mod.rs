@@ -25,6 +25,7 @@ use wattle_rt::sync::OneshotSender;
 use wattle_rt::{Buf, BufMut, CoreIx, Durability, oneshot};
 
 use super::{LeaseShard, UnderWay};
+use crate::hints::StreamHint;
 use crate::model::error::VolumeError;
 use crate::model::invariant::invariant;
 use crate::model::stripe_hash::ByStripe;
@@ -63,12 +64,8 @@ pub(crate) struct WritePiece {
     pub start: u64,
     pub buf: Buf,
     pub durability: Durability,
-    /// How many writes were under way on the core that it came from, itself included; 0 if that is
-    /// the stripe's own.
-    pub company: usize,
-    /// It goes on where another ended, or comes from a core that has seen its row before: what it
-    /// leaves on the members is worth keeping.
-    pub again: bool,
+    /// From the core that it came in on.
+    pub hint: StreamHint,
 }
 
 /// A read inside one stripe that needs the stripe to itself, because something has to be
@@ -181,8 +178,8 @@ pub(crate) async fn write<L: StripeLevel>(
         leases.hints.cache.row_is_coming(stripe, leases.hints.cache.row_of(piece.start));
         enqueue(level, stripe, Request::Write(piece, Writer::Here(waiter)));
     } else {
-        let again = stream && piece.start > 0;
-        StripeMessage::<L>::write(leases, owner, stripe, WritePiece { again, ..piece }, waiter);
+        let recurs = stream && piece.start > 0;
+        StripeMessage::<L>::write(leases, owner, stripe, recurs, piece, waiter);
     }
     receiver.await.unwrap_or(Err(VolumeError::Stopped))
 }
@@ -326,26 +323,25 @@ impl<'a, L: StripeLevel> StripeTask<'a, L> {
             return true;
         }
         // Rows that come again belong into the owner's cache.
-        let again = match active.waiting.borrow().front() {
+        let recurs = match active.waiting.borrow().front() {
             Some(Request::Write(piece, _)) => {
                 leases.hints.cache.row_comes_again(stripe, leases.hints.cache.row_of(piece.start))
             }
             _ => false,
         };
-        let leased = !again && leases.words.lease(self.owner, stripe);
+        let leased = !recurs && leases.words.lease(self.owner, stripe);
         if !leased {
-            self.send_on(active, again);
+            self.send_on(active, recurs);
         }
         leased
     }
 
     /// Sends the owner what waits here, and ends the stripe's entry.
-    fn send_on(&self, active: &Active, again: bool) {
+    fn send_on(&self, active: &Active, recurs: bool) {
         for request in self.leases.stripes.take_all(self.stripe, active) {
             match request {
                 Request::Write(piece, Writer::Here(waiter)) => {
-                    let piece = WritePiece { again: piece.again || again, ..piece };
-                    StripeMessage::<L>::write(self.leases, self.owner, self.stripe, piece, waiter);
+                    StripeMessage::<L>::write(self.leases, self.owner, self.stripe, recurs, piece, waiter);
                 }
                 _ => unreachable!("only writes of this core are queued on a stripe to lease"),
             }

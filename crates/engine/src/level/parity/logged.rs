@@ -45,8 +45,7 @@ impl Work<'_> {
                 start: segment.block as u64 * self.chunk_bytes + bytes.start,
                 buf: piece.buf.slice(at..at + (bytes.end - bytes.start) as usize),
                 durability: piece.durability,
-                company: 0,
-                again: piece.again,
+                hint: piece.hint,
             })
         });
         cut.collect()

@@ -50,7 +50,7 @@ impl Work<'_> {
         let from = pieces.iter().map(|piece| piece.start).min().unwrap_or(0);
         let to = pieces.iter().map(|piece| piece.start + piece.buf.len() as u64).max().unwrap_or(0);
         // A stream that comes to a new stripe may well write all of it.
-        let again = pieces.iter().any(|piece| piece.again)
+        let again = pieces.iter().any(|piece| piece.hint.recurs)
             || (!self.is_leased() && goes_on(&self.shard.leases, self.map.stripe, from..to) && from > 0);
         // Each attempt that does not end loses a member, or blocks of one, that those before had,
         // or waits for more room for that reason, so there are few of them.

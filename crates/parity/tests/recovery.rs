@@ -31,16 +31,18 @@ fn check_losses(exponents: &[u8], len: usize) {
 
 #[test]
 fn all_losses_of_narrow_rows() {
-    for count in 1..=if cfg!(miri) { 3 } else { 12 } {
-        check_losses(&dense(count), 61 + count * 37);
+    let (widest, len) = if cfg!(miri) { (3, 7) } else { (12, 61) };
+    for count in 1..=widest {
+        check_losses(&dense(count), len + count * 37);
     }
 }
 
 #[test]
 fn all_losses_of_ddf_rows() {
-    for count in [2, 3, 6] {
+    let (counts, len) = if cfg!(miri) { (&[3][..], 37) } else { (&[2, 3, 6][..], 197) };
+    for &count in counts {
         for exponents in few(ddf_rows(count)) {
-            check_losses(&exponents, 197);
+            check_losses(&exponents, len);
         }
     }
 }

@@ -5,6 +5,7 @@ use std::io::{self, BufRead, IsTerminal};
 
 use serde::Serialize;
 use wattle_control::create::{self, Consistency, CreatePlan, CreateRequest};
+use wattle_control::facts::SuperblockFacts;
 use wattle_control::members::{Member, MemberAccess};
 use wattle_control::undo::UndoSite;
 use wattle_control::units::Units;
@@ -232,7 +233,7 @@ fn report(args: &CreateArgs, request: &CreateRequest, plan: &CreatePlan) -> Crea
     CreateReport {
         schema_version: SCHEMA_VERSION,
         dry_run: args.dry_run,
-        name: request.name.clone(),
+        name: SuperblockFacts::of(&plan.superblock).set_name,
         uuid: plan.superblock.set_uuid().to_string(),
         metadata: request.version.to_string(),
         level: geometry.level().to_string(),
@@ -245,9 +246,17 @@ fn report(args: &CreateArgs, request: &CreateRequest, plan: &CreatePlan) -> Crea
         mdadm_command: plan.mdadm_command.clone(),
         linux: plan.compatibility.kernels(),
         mdadm: plan.compatibility.mdadm(),
-        notes: plan.compatibility.notes.clone(),
+        notes: plan.compatibility.notes.iter().copied().chain(no_name(request)).collect(),
         overridden: plan.overridden.iter().map(ErrorReport::from).collect(),
     }
+}
+
+/// That the name that was asked for is not kept.
+fn no_name(request: &CreateRequest) -> Option<&'static str> {
+    let lost = request.version == Version::V090 && create::minor(&request.name).is_none();
+    lost.then_some(
+        "metadata 0.90 keeps a number and no name: this array is md0 (`wattle create 1` makes md1)",
+    )
 }
 
 impl CreateReport {

@@ -384,13 +384,17 @@ impl Member {
         same && one.start < two.end && two.start < one.end
     }
 
-    /// Whether it is a whole file that is known to hold no allocated block, so that all of it reads
-    /// as zeros.
+    /// Whether it is a file, or a part of one, that is known to hold no data, so that all of it
+    /// reads as zeros.
     #[must_use]
     pub fn is_hole(&self) -> bool {
-        matches!(self.address, MemberAddress::Path(_))
-            && self.device.same(&self.below)
-            && self.device.is_unallocated()
+        let (whole, bytes) = match &self.part {
+            Some(part) => (&part.whole.member, part.start_bytes..part.start_bytes + part.len_bytes),
+            None => (self, 0..self.device.size_bytes()),
+        };
+        matches!(whole.address, MemberAddress::Path(_))
+            && whole.device.same(&whole.below)
+            && whole.device.is_hole(bytes)
     }
 }
 

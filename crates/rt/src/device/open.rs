@@ -9,6 +9,7 @@ use crate::device::{BlockGeometry, Device, DeviceInner, Direct, Kind, OpenError,
 use crate::memory::buf::BUF_ALIGN_BYTES;
 use std::ffi::CString;
 use std::fs::File;
+use std::ops::Range;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
@@ -34,13 +35,13 @@ impl Device {
         }
     }
 
-    /// Whether it is a file in which no block is allocated, on a file system that is known to count
-    /// them exactly: then all of it reads as zeros. Others (over a network, FUSE, those that count
-    /// later than they write) report 0 for files that hold data.
+    /// Whether these bytes are a hole of a file, on a file system that is known to tell them
+    /// exactly: then they read as zeros. Others (over a network, FUSE, those that count later than
+    /// they write) may tell of holes where there is data.
     #[must_use]
-    pub fn is_unallocated(&self) -> bool {
+    pub fn is_hole(&self, bytes: Range<u64>) -> bool {
         let Kind::File { fd, is_block_device: false, .. } = &self.0.kind else { return false };
-        file_system(fd).is_some_and(counts_blocks_exactly) && blocks(fd) == Some(0)
+        file_system(fd).is_some_and(tells_holes_exactly) && !has_data(fd, bytes)
     }
 }
 
@@ -149,9 +150,9 @@ fn file_system(fd: &OwnedFd) -> Option<u32> {
     (rc == 0).then_some(statfs.f_type as u32)
 }
 
-/// Whether a file on this file system has 0 allocated blocks only if it holds no data, also data
-/// that the page cache has not written yet and data kept within the inode.
-fn counts_blocks_exactly(file_system: u32) -> bool {
+/// Whether a file on this file system has holes only where it holds no data, also data that the
+/// page cache has not written yet and data kept within the inode.
+fn tells_holes_exactly(file_system: u32) -> bool {
     const EXT2_TO_4: u32 = 0xef53;
     const XFS: u32 = 0x5846_5342;
     const BTRFS: u32 = 0x9123_683e;
@@ -159,12 +160,16 @@ fn counts_blocks_exactly(file_system: u32) -> bool {
     matches!(file_system, EXT2_TO_4 | XFS | BTRFS | TMPFS)
 }
 
-fn blocks(fd: &OwnedFd) -> Option<u64> {
-    // SAFETY: a stat is plain integers, for which all zeros is a value.
-    let mut stat: libc::stat = unsafe { std::mem::zeroed() };
-    // SAFETY: `stat` is a live buffer of the right type, and the descriptor is open.
-    let rc = unsafe { libc::fstat(fd.as_raw_fd(), &raw mut stat) };
-    if rc == 0 { u64::try_from(stat.st_blocks).ok() } else { None }
+/// Whether any of these bytes is data, or that cannot be told.
+fn has_data(fd: &OwnedFd, bytes: Range<u64>) -> bool {
+    let Ok(start) = libc::off_t::try_from(bytes.start) else { return true };
+    // SAFETY: lseek only takes integers; the file position is not used.
+    let data = unsafe { libc::lseek(fd.as_raw_fd(), start, libc::SEEK_DATA) };
+    match u64::try_from(data) {
+        Ok(data) => data < bytes.end,
+        // Only holes up to the end of the file.
+        Err(_) => IoError::last_os().errno() != libc::ENXIO,
+    }
 }
 
 /// The size by seeking to the end, which works for files and block devices alike.
@@ -231,6 +236,8 @@ fn direct_alignment(fd: &OwnedFd) -> Option<(u32, u32)> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::FileExt;
+
     use super::*;
 
     fn path_of(path: &Path) -> CString {
@@ -271,18 +278,27 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "files of the system")]
-    fn no_blocks_mean_zeros_only_where_blocks_are_counted_exactly() {
+    fn holes_are_zeros_only_where_they_are_told_exactly() {
         // NFS, FUSE, SMB, 9p, overlayfs (which may lie over any), ZFS (which counts after it has
         // written).
         for magic in [0x6969, 0x6573_5546, 0xff53_4d42, 0x0102_1997, 0x794c_7630, 0x2fc1_2fc1] {
-            assert!(!counts_blocks_exactly(magic), "{magic:#x}");
+            assert!(!tells_holes_exactly(magic), "{magic:#x}");
         }
         let file = tempfile::NamedTempFile::new_in("/dev/shm").unwrap();
         file.as_file().set_len(1 << 20).unwrap();
         let open = |path| Device::open(path, OpenOptions::default()).unwrap();
-        assert!(open(file.path()).is_unallocated(), "a hole on tmpfs");
-        std::fs::write(file.path(), [0; 4096]).unwrap();
-        assert!(!open(file.path()).is_unallocated(), "blocks on tmpfs");
-        assert!(!Device::mem(1 << 20).is_unallocated(), "no file at all");
+        assert!(open(file.path()).is_hole(0..1 << 20), "a hole on tmpfs");
+        file.as_file().write_all_at(&[0; 4096], 64 << 10).unwrap();
+        let device = open(file.path());
+        for (bytes, is_hole) in [
+            (0..1 << 20, false),
+            (0..64 << 10, true),
+            (0..(64 << 10) + 1, false),
+            (64 << 10..68 << 10, false),
+            (68 << 10..1 << 20, true),
+        ] {
+            assert_eq!(device.is_hole(bytes.clone()), is_hole, "{bytes:?}");
+        }
+        assert!(!Device::mem(1 << 20).is_hole(0..4096), "no file at all");
     }
 }

@@ -24,7 +24,7 @@ mod shape;
 
 pub use execute::ExecuteError;
 pub use mdadm::shell_word;
-pub use plan::{MemberContents, plan};
+pub use plan::{MemberContents, minor, plan};
 
 use wattle_engine::geometry::{Geometry, Level};
 use wattle_format::md::{Superblock, Uuid, Version};
@@ -164,14 +164,14 @@ const READ_FOR_ZEROS_MAX_BYTES: u64 = 256 << 20;
 /// The same for drives in memory, which are read in seconds.
 const READ_MEMORY_MAX_BYTES: u64 = 16 << 30;
 
-/// Whether the whole member is known to read as zeros: a file without a single allocated block, or
-/// one that was read.
+/// Whether the whole member is known to read as zeros: a file, or a part of one, without a byte of
+/// data, or one that was read.
 fn reads_as_zeros(member: &Member) -> Result<bool, MemberError> {
     const PIECE_BYTES: u64 = 1 << 20;
     let max_bytes = match member.address {
         MemberAddress::Null { .. } => return Ok(true),
         MemberAddress::Mem { .. } | MemberAddress::Model => READ_MEMORY_MAX_BYTES,
-        MemberAddress::Path(_) if member.is_hole() => return Ok(true),
+        MemberAddress::Path(_) | MemberAddress::Part if member.is_hole() => return Ok(true),
         MemberAddress::Path(_) | MemberAddress::Remote | MemberAddress::Part | MemberAddress::Layer => {
             READ_FOR_ZEROS_MAX_BYTES
         }

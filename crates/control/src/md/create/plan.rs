@@ -164,9 +164,18 @@ fn new_array(request: &CreateRequest, shape: &Shape, devices: &[NewDevice<'_>], 
             .and_then(|areas| areas.bitmap_offset_sectors),
         ppl: areas(request.version, 1 << 20, shape).and_then(|areas| areas.ppl),
         features: if stated_layout { Features::RAID0_LAYOUT } else { Features::default() },
-        md_minor: 0,
+        md_minor: minor(&request.name).unwrap_or(0),
         nodes: Vec::new(),
     }
+}
+
+/// The number of the device that an array of this name is for, which is all that metadata 0.90
+/// keeps of a name: that of `1` or `md1`, for whatever host.
+#[must_use]
+pub fn minor(name: &str) -> Option<u32> {
+    let name = name.rsplit_once(':').map_or(name, |(_, name)| name);
+    let digits = name.strip_prefix("md").unwrap_or(name);
+    digits.parse().ok().filter(|_| digits.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 fn areas(version: Version, size_sectors: u64, shape: &Shape) -> Option<Areas> {

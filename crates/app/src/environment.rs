@@ -15,10 +15,13 @@ fn from_env(name: &str) -> Option<PathBuf> {
     std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from)
 }
 
+/// Names the runtime directory.
+pub const RUNTIME_DIR: &str = "WATTLE_RUNTIME_DIR";
+
 /// The runtime directory: the one asked for, `$WATTLE_RUNTIME_DIR`, `$XDG_RUNTIME_DIR/wattle` or
 /// `/run/wattle`.
 pub fn runtime_dir(asked: Option<&Path>) -> RuntimeDir {
-    let asked = asked.map(Path::to_owned).or_else(|| from_env("WATTLE_RUNTIME_DIR"));
+    let asked = asked.map(Path::to_owned).or_else(|| from_env(RUNTIME_DIR));
     let asked_for = asked.is_some();
     let default = || from_env("XDG_RUNTIME_DIR").map(|dir| dir.join("wattle"));
     let path = asked.or_else(default).unwrap_or_else(|| PathBuf::from("/run/wattle"));
@@ -34,6 +37,11 @@ pub fn state_dir(asked: Option<&Path>) -> StateDir {
     let of_root = || is_root().then(|| PathBuf::from("/var/lib/wattle"));
     let of_home = || from_env("HOME").map(|home| home.join(".local/state/wattle"));
     StateDir::new(named.or_else(of_xdg).or_else(of_root).or_else(of_home))
+}
+
+/// How wide the terminal is, if the environment says it.
+pub fn columns() -> Option<usize> {
+    std::env::var("COLUMNS").ok()?.parse().ok().filter(|columns| *columns > 0)
 }
 
 /// The command as it was typed.

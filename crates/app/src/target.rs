@@ -35,7 +35,7 @@ pub struct ServedTarget {
 }
 
 impl ServedTarget {
-    /// The array of this name or UUID.
+    /// The array of this name or UUID, or that the group or volume of this name lies on.
     ///
     /// # Errors
     /// There is none, or there are several.
@@ -43,7 +43,22 @@ impl ServedTarget {
         let dir = runtime_dir(asked);
         let servers = Servers::ask(&dir);
         let (socket, array) = servers.find(&dir, name)?;
-        Ok(Self { socket: socket.to_owned(), uuid: array.uuid.clone(), array: array.clone() })
+        Ok(Self::of(socket, array))
+    }
+
+    /// All arrays that a name stands for.
+    ///
+    /// # Errors
+    /// There is nothing of that name.
+    pub fn all(asked: Option<&Path>, name: &str) -> Result<Vec<Self>, Problem> {
+        let dir = runtime_dir(asked);
+        let servers = Servers::ask(&dir);
+        let meant = servers.meant(&dir, name)?;
+        Ok(meant.arrays.iter().map(|array| Self::of(meant.socket, array)).collect())
+    }
+
+    fn of(socket: &Path, array: &ArrayReport) -> Self {
+        Self { socket: socket.to_owned(), uuid: array.uuid.clone(), array: array.clone() }
     }
 
     /// The array that is served under the only one of `names`; `None` if these are members:
@@ -52,9 +67,24 @@ impl ServedTarget {
     /// # Errors
     /// Nothing has that name, or several arrays have.
     pub fn if_served(runtime_dir: Option<&Path>, names: &[String]) -> Result<Option<Self>, Problem> {
+        Self::found_if_served(names, |name| Self::find(runtime_dir, name))
+    }
+
+    /// As [`Self::if_served`], all arrays that the name stands for.
+    ///
+    /// # Errors
+    /// Nothing has that name.
+    pub fn all_if_served(runtime_dir: Option<&Path>, names: &[String]) -> Result<Option<Vec<Self>>, Problem> {
+        Self::found_if_served(names, |name| Self::all(runtime_dir, name))
+    }
+
+    fn found_if_served<T>(
+        names: &[String],
+        find: impl FnOnce(&str) -> Result<T, Problem>,
+    ) -> Result<Option<T>, Problem> {
         let [name] = names else { return Ok(None) };
-        match Self::find(runtime_dir, name) {
-            Ok(target) => Ok(Some(target)),
+        match find(name) {
+            Ok(found) => Ok(Some(found)),
             // Whatever is there under that name is a member.
             Err(_) if Path::new(name).exists() || MADE_UP.iter().any(|kind| name.starts_with(kind)) => {
                 Ok(None)
@@ -72,6 +102,11 @@ impl ServedTarget {
     /// Where its server listens for commands.
     pub fn socket(&self) -> &Path {
         &self.socket
+    }
+
+    /// What its server knows it by.
+    pub fn id(&self) -> &str {
+        self.uuid.as_deref().unwrap_or(&self.array.name)
     }
 
     /// It, when it was found.

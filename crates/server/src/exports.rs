@@ -30,6 +30,8 @@ pub struct Offered {
     pub lv: Option<LogicalId>,
     /// It is what an NBD client gets that names none: it was alone when the server started.
     pub is_default: bool,
+    /// Nothing was recognised on it when the server started.
+    pub is_blank: bool,
 }
 
 /// A place where clients will find the volumes; no client is served yet.

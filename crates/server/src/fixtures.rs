@@ -26,6 +26,7 @@ pub fn array(name: &str, level: &str, members: &[&str]) -> ArrayReport {
         state: "clean".to_owned(),
         synced: true,
         read_only: false,
+        blank: false,
         exports: Vec::new(),
         notes: Vec::new(),
         degraded: 0,

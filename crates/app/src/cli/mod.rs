@@ -321,7 +321,9 @@ Examples:
   wattle serve disk*.img --overlay /tmp/try             try anything: members stay as they are
   wattle serve mem:64M mem:64M mem:64M --level 5        an array without metadata, gone at the end")]
 pub struct ServeArgs {
-    /// Files, block devices, made-up drives, in any order, others among them.
+    /// Files, block devices, made-up drives, in any order, others among them. Made up are mem:SIZE,
+    /// null:SIZE and model:PRESET; PRESET is x25m, sata7200, sata7200-small, sata-ssd, nvme, qlc or
+    /// nvme-ref.
     #[arg(value_name = "MEMBER", required = true)]
     pub members: Vec<String>,
     /// Serve only this volume, by name or UUID; may be given several times [default: all].
@@ -337,7 +339,7 @@ pub struct ServeArgs {
     /// Whether an array may start with members missing: auto starts it wherever all data is there.
     #[arg(long, value_name = "WHEN", value_enum, default_value_t = DegradedArg::Auto)]
     pub degraded: DegradedArg,
-    /// A setting to start with, as `wattle set` has them; may be given several times.
+    /// A setting to start with, as `wattle set --help` lists them; may be given several times.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub settings: Vec<String>,
     /// What the server steers itself towards while background work runs beside clients: throughput,
@@ -435,7 +437,7 @@ Examples:
   wattle status --mdstat                        as in /proc/mdstat
   wattle status --json | jq '.arrays[] | {name, health}'")]
 pub struct StatusArgs {
-    /// The array, by name or UUID [default: all].
+    /// The array, volume group, volume or server, by name or UUID [default: all].
     #[arg(value_name = "NAME")]
     pub name: Option<String>,
     /// Tell by the exit status: 0 good, 1 degraded or not synced, 2 unusable, 4 cannot tell.
@@ -462,7 +464,7 @@ Examples:
   wattle why data --slow                        what holds it back just now
   wattle why /dev/sd[b-f]                       why these members would be used as they would")]
 pub struct WhyArgs {
-    /// The name or UUID of an array that is served, or members.
+    /// The name or UUID of an array, volume group or volume that is served, or members.
     #[arg(value_name = "NAME|MEMBER", required = true)]
     pub targets: Vec<String>,
     /// Watches an array that is being served for a while and names what holds it back: a member,

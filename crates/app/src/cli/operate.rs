@@ -13,7 +13,7 @@ use super::{Force, Json, Runtime, SavingArgs};
 Examples:
   wattle stop data")]
 pub struct StopArgs {
-    /// The array, by name or UUID.
+    /// The array, volume group, volume or server, by name or UUID.
     #[arg(value_name = "NAME")]
     pub name: String,
     #[command(flatten)]
@@ -210,7 +210,8 @@ pub struct SetArgs {
     /// The array, by name or UUID.
     #[arg(value_name = "NAME")]
     pub name: String,
-    /// What to change.
+    /// What to change: sync_speed_min, sync_speed_max, sync_action, read_deadline, goal,
+    /// stripe_cache_size, read_ahead_kb.
     #[arg(value_name = "KEY=VALUE")]
     pub settings: Vec<String>,
     #[command(flatten)]

@@ -29,7 +29,8 @@ pub struct PlanArgs {
     #[arg(long, short = 'n', value_name = "N", value_parser = clap::value_parser!(u32).range(1..=384))]
     pub drives: Option<u32>,
     /// A modelled drive, PRESET or PRESET,KEY=VALUE,..., with Nx in front for so many of them; may
-    /// be given several times.
+    /// be given several times. PRESET is x25m, sata7200, sata7200-small, sata-ssd, nvme, qlc or
+    /// nvme-ref.
     #[arg(long = "drive", value_name = "[Nx]DRIVE")]
     pub models: Vec<String>,
     /// Bytes of each drive as it is sold: 20T is 20 TB, 20TiB is more [default: the model's].

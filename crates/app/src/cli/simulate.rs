@@ -20,7 +20,7 @@ Examples:
   wattle simulate --level 10 --layout f2 --members 4 --drive sata7200 --rw read --bs 1m --iodepth 8
   wattle simulate --level 5 --drive nvme --rw randwrite --iodepth 256 --sweep members=3..24 --svg members.svg
   wattle simulate --level 5 --members 8 --drive nvme,read_iops=500k --rw randrw --sweep chunk=16k,64k,256k --sweep iodepth=1,32
-  wattle simulate --level 6 --members 8 --drive ssd --rw randrw --iodepth 16 --rebuild
+  wattle simulate --level 6 --members 8 --drive sata-ssd --rw randrw --iodepth 16 --rebuild
   wattle simulate --preset field-notes-a                 a published study, beside what was measured then")]
 pub struct SimulateArgs {
     /// linear, 0, 1, 4, 5, 6 or 10.
@@ -30,6 +30,7 @@ pub struct SimulateArgs {
     #[arg(long, short = 'n', value_name = "N")]
     pub members: Option<u32>,
     /// A modelled drive, PRESET or PRESET,KEY=VALUE,...: one for all members, or one for each.
+    /// PRESET is x25m, sata7200, sata7200-small, sata-ssd, nvme, qlc or nvme-ref.
     #[arg(long = "drive", value_name = "DRIVE", required_unless_present_any = ["preset", "sweep"])]
     pub drives: Vec<String>,
     /// Bytes per member before the next member's turn [default: 512K].

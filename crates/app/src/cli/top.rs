@@ -15,7 +15,7 @@ Examples:
   wattle top data --interval 5
   wattle top --json --count 1 | jq '.arrays[].limited_by[0]'")]
 pub struct TopArgs {
-    /// The array, by name or UUID [default: all].
+    /// The array, volume group, volume or server, by name or UUID [default: all].
     #[arg(value_name = "NAME")]
     pub name: Option<String>,
     /// Seconds between two looks.

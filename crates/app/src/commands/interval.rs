@@ -35,7 +35,7 @@ impl Snapshot {
         Self::now(dir)
     }
 
-    /// The arrays, with what they did since an earlier look: all, or the one of this name or UUID.
+    /// The arrays, with what they did since an earlier look: all, or those that a name stands for.
     ///
     /// # Errors
     /// There is no such array, or a server does not answer.
@@ -45,13 +45,13 @@ impl Snapshot {
         dir: &RuntimeDir,
         name: Option<&str>,
     ) -> Result<Vec<ArrayInterval>, Problem> {
-        if let Some(name) = name {
-            self.servers.find(dir, name)?;
-        } else if let Some(problem) = self.servers.silent.first() {
+        let meant = name.map(|name| self.servers.meant(dir, name)).transpose()?;
+        if let (None, Some(problem)) = (&meant, self.servers.silent.first()) {
             return Err(problem.clone());
         }
         let wanted = |array: &ArrayReport| {
-            name.is_none_or(|name| array.name == name || array.uuid.as_deref() == Some(name))
+            let is_it = |other: &&ArrayReport| std::ptr::eq(*other, array);
+            meant.as_ref().is_none_or(|meant| meant.arrays.iter().any(is_it))
         };
         let mut all = Vec::new();
         for (socket, server) in &self.servers.answered {

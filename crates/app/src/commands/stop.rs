@@ -14,13 +14,10 @@ use crate::environment::runtime_dir;
 pub fn run(args: &StopArgs) -> Result<(), Problem> {
     let dir = runtime_dir(args.runtime.runtime_dir.as_deref());
     let servers = Servers::ask(&dir);
-    let socket = match servers.find(&dir, &args.name) {
-        Ok((socket, _)) => socket,
-        Err(problem) => match servers.of_volume(&args.name) {
-            Some(socket) => socket,
-            None if servers.is_dead(&dir, &args.name) => return Err(forget(&dir, &args.name)),
-            None => return Err(problem),
-        },
+    let socket = match servers.meant(&dir, &args.name) {
+        Ok(meant) => meant.socket,
+        Err(_) if servers.is_dead(&dir, &args.name) => return Err(forget(&dir, &args.name)),
+        Err(problem) => return Err(problem),
     };
     let mut report = OrderReport::new();
     report.answer(request(socket, &ServerRequest::Stop { array: args.name.clone() })?);

@@ -1,61 +1,190 @@
 //! `wattle top`: what the arrays that are served do right now, and what holds each back.
 
-use std::io::{IsTerminal, stdout};
+use std::collections::VecDeque;
+use std::time::Duration;
 
 use serde::Serialize;
 use wattle_control::Problem;
 use wattle_server::protocol::SCHEMA_VERSION;
+use wattle_server::time::{duration, rfc3339};
 
 use super::interval::{ArrayInterval, Rate, Snapshot, not_empty};
 use crate::cli::TopArgs;
-use crate::environment::runtime_dir;
-use crate::output::text::{printable, table};
+use crate::environment::{now, runtime_dir};
+use crate::output::text::{fit, printable, shortened, table};
 use crate::output::{self, Screen};
 
 #[derive(Serialize)]
-struct Report {
+struct Report<'a> {
     schema_version: u32,
-    arrays: Vec<ArrayInterval>,
+    time: String,
+    /// Of all that are shown.
+    totals: Totals,
+    arrays: &'a [ArrayInterval],
+}
+
+/// What clients had of all arrays together.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+struct Totals {
+    reads_per_second: f64,
+    read_bytes_per_second: f64,
+    writes_per_second: f64,
+    write_bytes_per_second: f64,
+    flushes_per_second: f64,
+}
+
+impl Totals {
+    fn of(arrays: &[ArrayInterval]) -> Self {
+        let sum = |of: fn(&ArrayInterval) -> f64| arrays.iter().map(of).sum();
+        Self {
+            reads_per_second: sum(|done| done.reads.per_second),
+            read_bytes_per_second: sum(|done| done.reads.bytes_per_second),
+            writes_per_second: sum(|done| done.writes.per_second),
+            write_bytes_per_second: sum(|done| done.writes.bytes_per_second),
+            flushes_per_second: sum(|done| done.flushes.per_second),
+        }
+    }
+
+    fn bytes_per_second(&self) -> f64 {
+        self.read_bytes_per_second + self.write_bytes_per_second
+    }
 }
 
 /// Back to the upper left corner, and everything gone.
 const CLEAR: &str = "\x1b[H\x1b[2J";
 
+/// Looks that the history goes back.
+const HISTORY: usize = 60;
+
+/// Columns where stdout is no terminal: all of them, and names as they are.
+const UNBOUNDED: usize = usize::MAX;
+
 /// # Errors
 /// Nothing, or not that array, is being served, or it ended meanwhile.
 pub fn run(args: &TopArgs, screen: Screen) -> Result<(), Problem> {
     let dir = runtime_dir(args.runtime.runtime_dir.as_deref());
-    let clear = !args.json.json && stdout().is_terminal();
     let mut before = Snapshot::now(&dir);
     // Says at once when there is nothing to look at.
     not_empty(before.since(&before, &dir, args.name.as_deref())?, &dir)?;
+    let mut history = VecDeque::new();
     for _ in 0..args.count.unwrap_or(u64::MAX) {
-        let now = before.after(&dir, args.interval);
-        let arrays = not_empty(now.since(&before, &dir, args.name.as_deref())?, &dir)?;
+        let look = before.after(&dir, args.interval);
+        let arrays = not_empty(look.since(&before, &dir, args.name.as_deref())?, &dir)?;
+        let (time, totals) = (rfc3339(now().secs).unwrap_or_default(), Totals::of(&arrays));
+        history.push_back(totals.bytes_per_second());
+        history.drain(..history.len().saturating_sub(HISTORY));
         if args.json.json {
-            output::print_json(&Report { schema_version: SCHEMA_VERSION, arrays })?;
+            output::print_json(&Report { schema_version: SCHEMA_VERSION, time, totals, arrays: &arrays })?;
         } else {
-            let parts: Vec<String> = arrays.iter().map(|array| render(array, screen)).collect();
-            output::print(&format!("{}{}", if clear { CLEAR } else { "" }, parts.join("\n")))?;
+            let history = (history.make_contiguous() as &[f64], args.interval);
+            let size = output::terminal_size();
+            let columns = size.map_or(UNBOUNDED, |(columns, _)| columns);
+            let head = head(&time, &totals, history, columns, screen);
+            let parts = arrays.iter().map(|array| render(array, columns, screen));
+            let text: Vec<_> = [head].into_iter().chain(parts).collect();
+            match size {
+                None => output::print(&text.join("\n"))?,
+                Some((columns, rows)) => {
+                    let text = fit(&text.join("\n"), columns);
+                    output::print(&format!("{CLEAR}{}", first_lines(&text, rows)))?;
+                }
+            }
         }
-        before = now;
+        before = look;
     }
     Ok(())
 }
 
-fn render(done: &ArrayInterval, screen: Screen) -> String {
+/// As many lines as there is room for: more would push the first ones off the screen.
+fn first_lines(text: &str, rows: usize) -> String {
+    let lines: Vec<_> = text.lines().collect();
+    match lines.len() < rows {
+        true => text.to_owned(),
+        false => {
+            lines[..rows.saturating_sub(2).max(1)].iter().chain(&["…"]).map(|l| format!("{l}\n")).collect()
+        }
+    }
+}
+
+/// The clock, what all arrays did together, and how that went lately.
+fn head(
+    time: &str,
+    totals: &Totals,
+    (history, interval): (&[f64], Duration),
+    columns: usize,
+    screen: Screen,
+) -> String {
+    let show = |bytes: f64| format!("{}/s", screen.units.show(bytes as u64));
+    let mut text = format!(
+        "{time}  {:.0} reads/s, {}; {:.0} writes/s, {}; {:.0} flushes/s\n",
+        totals.reads_per_second,
+        show(totals.read_bytes_per_second),
+        totals.writes_per_second,
+        show(totals.write_bytes_per_second),
+        totals.flushes_per_second
+    );
+    let peak = history.iter().copied().fold(0.0, f64::max);
+    if history.len() > 1 && peak > 0.0 {
+        let secs = interval.as_secs_f64() * history.len() as f64;
+        let note = format!("  at most {} in {}", show(peak), duration(secs as u64));
+        let room = columns.saturating_sub(note.chars().count()).max(8);
+        let last = &history[history.len().saturating_sub(room)..];
+        text.push_str(&format!("{}{note}\n", spark(last, peak)));
+    }
+    text
+}
+
+/// One character for each value, as high as its part of the peak.
+fn spark(values: &[f64], peak: f64) -> String {
+    const HEIGHTS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+    let height = |value: &f64| (value / peak * 7.0).round().clamp(0.0, 7.0) as usize;
+    values.iter().map(|value| HEIGHTS[height(value)]).collect()
+}
+
+/// What is shown of each direction: the narrower the screen, the less.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Detail {
+    Rate,
+    Bytes,
+    Latency,
+    Queue,
+}
+
+impl Detail {
+    /// All that leaves a name room.
+    fn for_columns(columns: usize) -> Self {
+        match columns {
+            ..50 => Self::Rate,
+            50..74 => Self::Bytes,
+            74..96 => Self::Latency,
+            _ => Self::Queue,
+        }
+    }
+}
+
+fn render(done: &ArrayInterval, columns: usize, screen: Screen) -> String {
     let style = screen.style;
+    let detail = Detail::for_columns(columns);
     let mut text = format!("{}  {} {}\n", style.bold(&printable(&done.array)), done.level, done.slots);
-    let mut rows = vec![
-        ["", "reads/s", "", "latency", "queue", "writes/s", "", "latency", "queue"]
-            .map(str::to_owned)
-            .to_vec(),
-    ];
-    rows.push(row("clients", &done.reads, &done.writes, screen));
+    let mut rows: Vec<_> = [row("clients", &done.reads, &done.writes, detail, screen)].into();
     for member in &done.members {
         let name = printable(member.member.as_deref().unwrap_or("-"));
-        let name = if member.slow { style.yellow(&format!("{name} (slow)")) } else { name };
-        rows.push(row(&name, &member.reads, &member.writes, screen));
+        rows.push(row(&name, &member.reads, &member.writes, detail, screen));
+    }
+    let titles = |what: &str| [what, "", "latency", "queue"].map(str::to_owned)[..=detail as usize].to_vec();
+    rows.insert(0, [vec![String::new()], titles("reads/s"), titles("writes/s")].concat());
+    // The columns behind the names take what they need, the names what is left.
+    let rest: usize = (1..rows[0].len())
+        .map(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0) + 2)
+        .sum();
+    let room = columns.saturating_sub(rest + 2).max(8);
+    let slow = done.members.iter().map(|member| member.slow);
+    for (row, slow) in rows.iter_mut().zip([false, false].into_iter().chain(slow)) {
+        let mark = if slow { " (slow)" } else { "" };
+        row[0] = shortened(&row[0], room.saturating_sub(mark.len()).max(1)) + mark;
+        if slow {
+            row[0] = style.yellow(&row[0]);
+        }
     }
     text.push_str(&table("  ", &rows));
     let plans = &done.plans;
@@ -96,12 +225,83 @@ fn render(done: &ArrayInterval, screen: Screen) -> String {
     text
 }
 
-fn row(name: &str, reads: &Rate, writes: &Rate, screen: Screen) -> Vec<String> {
+fn row(name: &str, reads: &Rate, writes: &Rate, detail: Detail, screen: Screen) -> Vec<String> {
     let mut row = vec![name.to_owned()];
     for rate in [reads, writes] {
         let bytes = format!("{}/s", screen.units.show(rate.bytes_per_second as u64));
         let latency = if rate.per_second > 0.0 { format!("{:.0} us", rate.mean_us) } else { "-".to_owned() };
-        row.extend([format!("{:.0}", rate.per_second), bytes, latency, format!("{:.1}", rate.under_way)]);
+        let all = [format!("{:.0}", rate.per_second), bytes, latency, format!("{:.1}", rate.under_way)];
+        row.extend_from_slice(&all[..=detail as usize]);
     }
     row
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::interval::{MemberDone, Plans};
+    use crate::output::Style;
+    use wattle_control::units::Units;
+
+    const PLAIN: Screen = Screen { units: Units::Iec, style: Style::PLAIN, style_err: Style::PLAIN };
+
+    fn busy() -> ArrayInterval {
+        let rate = Rate { per_second: 123_456.0, bytes_per_second: 1e9, mean_us: 12_345.6, under_way: 123.4 };
+        let member = |(slot, name): (u16, &str)| MemberDone {
+            slot,
+            member: Some(name.to_owned()),
+            reads: rate,
+            writes: rate,
+            slow: slot == 1,
+        };
+        let names = ["/dev/disk/by-id/ata-WDC_WD40EFRX-68N32N0_WD-WCC7K0000001", "b.img"];
+        ArrayInterval {
+            array: "data".to_owned(),
+            level: "raid5".to_owned(),
+            slots: "[UU]".to_owned(),
+            seconds: 1.0,
+            reads: rate,
+            writes: rate,
+            flushes: rate,
+            plans: Plans { full: 1234.0, ..Plans::default() },
+            members: (0..).zip(names).map(member).collect(),
+            cores: vec![0.5],
+            limited_by: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_screen_gets_as_much_as_fits() {
+        for columns in [50, 60, 74, 80, 96, 100, 120] {
+            let text = render(&busy(), columns, PLAIN);
+            let widest = text.lines().map(|line| line.chars().count()).max();
+            assert!(widest <= Some(columns), "{columns}: {widest:?}\n{text}");
+            assert!(text.contains("(slow)"), "{text}");
+        }
+        let whole = render(&busy(), UNBOUNDED, PLAIN);
+        assert!(
+            whole.contains(busy().members[0].member.as_deref().unwrap()) && whole.contains("123.4"),
+            "{whole}"
+        );
+        let at_80 = render(&busy(), 80, PLAIN);
+        assert!(at_80.contains("latency") && !at_80.contains("queue"), "{at_80}");
+        // The end of a name tells drives apart.
+        assert!(at_80.contains("01  123456"), "{at_80}");
+    }
+
+    #[test]
+    fn the_head_has_a_clock_totals_and_a_history() {
+        let totals = Totals::of(&[busy(), busy()]);
+        assert_eq!((totals.reads_per_second, totals.bytes_per_second()), (246_912.0, 4e9));
+        let second = Duration::from_secs(1);
+        let head = head("2026-11-24T09:00:00Z", &totals, (&[0.0, 2e9, 4e9], second), 80, PLAIN);
+        assert!(head.starts_with("2026-11-24T09:00:00Z  246912 reads/s, 1.86 GiB/s; "), "{head}");
+        assert!(head.ends_with("\n▁▅█  at most 3.72 GiB/s in 3 s\n"), "{head}");
+    }
+
+    #[test]
+    fn no_more_lines_than_the_screen_has() {
+        assert_eq!(first_lines("a\nb\n", 5), "a\nb\n");
+        assert_eq!(first_lines("a\nb\nc\nd\n", 4), "a\nb\n…\n");
+    }
 }

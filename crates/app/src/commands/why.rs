@@ -32,7 +32,7 @@ pub fn run(access: &MemberAccess, args: &WhyArgs, screen: Screen) -> Result<(), 
         return tuning(args, screen);
     }
     let arrays = match served(args)? {
-        Some(report) => vec![report],
+        Some(reports) => reports,
         None => {
             let (scan, unopened) = members::look_each(access, &args.targets, &args.force)?;
             for problem in unopened {
@@ -48,7 +48,7 @@ pub fn run(access: &MemberAccess, args: &WhyArgs, screen: Screen) -> Result<(), 
         output::note("no array on these members");
     }
     let parts: Vec<_> = arrays.iter().map(|array| render(array, screen)).collect();
-    output::print(&parts.join("\n"))
+    output::print_fitted(&parts.join("\n"))
 }
 
 #[derive(Serialize)]
@@ -73,7 +73,7 @@ fn slow(args: &WhyArgs, screen: Screen) -> Result<(), Problem> {
         return output::print_json(&SlowReport { schema_version: SCHEMA_VERSION, arrays });
     }
     let reports: Vec<String> = arrays.iter().map(|array| render(&limits(array), screen)).collect();
-    output::print(&reports.join("\n"))
+    output::print_fitted(&reports.join("\n"))
 }
 
 fn limits(array: &ArrayInterval) -> WhyReport {
@@ -89,9 +89,11 @@ fn limits(array: &ArrayInterval) -> WhyReport {
 /// What the arrays named decided about their speed.
 fn tuning(args: &WhyArgs, screen: Screen) -> Result<(), Problem> {
     let mut arrays = Vec::new();
+    let mut targets = Vec::new();
     for name in &args.targets {
-        let target = ServedTarget::find(args.runtime.runtime_dir.as_deref(), name)?;
-        let array = target.array();
+        targets.extend(ServedTarget::all(args.runtime.runtime_dir.as_deref(), name)?);
+    }
+    for array in targets.iter().map(ServedTarget::array) {
         let decisions = array.tuning.iter().map(|tuned| DecisionReport {
             member: None,
             what: tuned.time.iter().map(|time| format!("{time}  ")).chain([tuned.what.clone()]).collect(),
@@ -112,13 +114,15 @@ fn tuning(args: &WhyArgs, screen: Screen) -> Result<(), Problem> {
         let text = render(array, screen);
         if array.decisions.is_empty() { format!("{text}{nothing}") } else { text }
     };
-    output::print(&arrays.iter().map(report).collect::<Vec<_>>().join("\n"))
+    output::print_fitted(&arrays.iter().map(report).collect::<Vec<_>>().join("\n"))
 }
 
-/// What the server of an array says, if the one thing named is an array that is served.
-fn served(args: &WhyArgs) -> Result<Option<WhyReport>, Problem> {
-    let target = ServedTarget::if_served(args.runtime.runtime_dir.as_deref(), &args.targets)?;
-    target.map(|target| client::why(target.socket(), &args.targets[0])).transpose()
+/// What the server says, if the one thing named is served: of the array, or of those that it lies
+/// on.
+fn served(args: &WhyArgs) -> Result<Option<Vec<WhyReport>>, Problem> {
+    let targets = ServedTarget::all_if_served(args.runtime.runtime_dir.as_deref(), &args.targets)?;
+    let why = |target: &ServedTarget| client::why(target.socket(), target.id());
+    targets.map(|targets| targets.iter().map(why).collect()).transpose()
 }
 
 fn render(report: &WhyReport, screen: Screen) -> String {

@@ -61,6 +61,25 @@ pub fn print(text: &str) -> Result<(), Problem> {
     }
 }
 
+/// Columns and rows of the terminal that stdout is; `None` elsewhere, where lines stay whole.
+/// `COLUMNS` overrides the first.
+pub fn terminal_size() -> Option<(usize, usize)> {
+    let (columns, rows) = terminal_size::terminal_size_of(io::stdout())?;
+    let columns = crate::environment::columns().unwrap_or(usize::from(columns.0));
+    Some((columns, usize::from(rows.0))).filter(|_| columns > 0)
+}
+
+/// As [`print`], with long lines broken between words where stdout is a terminal.
+///
+/// # Errors
+/// The output cannot be written.
+pub fn print_fitted(text: &str) -> Result<(), Problem> {
+    match terminal_size() {
+        Some((columns, _)) => print(&text::fit(text, columns)),
+        None => print(text),
+    }
+}
+
 /// Writes a report to stdout as one JSON document.
 ///
 /// # Errors

@@ -222,7 +222,11 @@ fn nothing_served_is_told_apart_from_nothing_wrong() {
         &["set", "data", "sync_speed_max=1000"],
     ] {
         let said = run(command.iter().copied().chain(["--runtime-dir", &dir]));
-        said.failed(1, "WTL-0100", &["no array called data is being served", "wattle serve MEMBER"]);
+        said.failed(
+            1,
+            "WTL-0100",
+            &["no array or volume called data is being served", "wattle serve MEMBER"],
+        );
     }
     run(["why", "data", "--runtime-dir", &dir]).failed(1, "WTL-0100", &["nor is there a file"]);
     // A socket that a dead server left has no listener; a file that is no socket is no server.

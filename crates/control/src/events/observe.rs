@@ -115,6 +115,8 @@ fn of_job(before: Option<(JobKind, bool)>, after: Option<(JobKind, bool)>) -> Op
     let (action, change) = match (before, after) {
         (None, Some((action, _))) => (action, JobChange::Started),
         (Some((then, _)), Some((now, _))) if then != now => (then, JobChange::EndedFor(now)),
+        // What it found tells that it ended.
+        (Some((JobKind::Check | JobKind::Repair, _)), None) => return None,
         (Some((action, _)), None) => (action, JobChange::Ended),
         (Some((_, false)), Some((action, true))) => (action, JobChange::Paused),
         (Some((_, true)), Some((action, false))) => (action, JobChange::Resumed),
@@ -244,6 +246,10 @@ mod tests {
         assert_eq!(texts(&busy, &idle, Covered::Nothing), ended);
         let paused = Observed { job: Some((JobKind::Resync, true)), ..busy.clone() };
         assert_eq!(texts(&busy, &paused, Covered::Nothing), ["resync paused"]);
+        let checking = Observed { job: Some((JobKind::Check, false)), ..whole() };
+        assert_eq!(texts(&idle, &checking, Covered::Nothing), ["check started"]);
+        // That it ended is told with what it found.
+        assert_eq!(texts(&checking, &idle, Covered::Nothing), [""; 0]);
         let broken = Observed { broken: true, ..whole() };
         let unusable = "[UUU] unusable: nothing is written any more; `wattle why data` says what now";
         assert_eq!(texts(&idle, &broken, Covered::Nothing), [unusable]);

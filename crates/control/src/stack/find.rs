@@ -287,6 +287,14 @@ impl Stack {
         self.scan.members.find(|member| member.origin == origin)
     }
 
+    /// Whether a member was read and nothing was recognised on it.
+    #[must_use]
+    pub fn is_blank(&self, ix: MemberId) -> bool {
+        let member = &self.scan.members[ix];
+        let read = member.problem.is_none() && member.unreadable.is_empty();
+        read && member.signatures.is_empty() && member.damaged.is_empty() && !self.is_below(ix)
+    }
+
     /// Whether something lies on a member, so that the member itself is not what is meant.
     #[must_use]
     pub fn is_below(&self, ix: MemberId) -> bool {

@@ -25,6 +25,8 @@ pub struct ServedFacts {
     pub notes: Vec<String>,
     /// What was decided about it and its members.
     pub decisions: Vec<DecisionReport>,
+    /// Nothing is recognised on it at the start.
+    pub is_blank: bool,
 }
 
 impl ServedFacts {
@@ -61,6 +63,7 @@ impl ServedFacts {
             consistency: "none",
             notes: Vec::new(),
             decisions: Vec::new(),
+            is_blank: false,
         }
     }
 

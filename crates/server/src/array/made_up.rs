@@ -59,7 +59,8 @@ impl MadeUpArray {
             .of_member(&real.name));
         }
         let geometry = geometry(&members, shape)?;
-        Ok(Self { facts: ServedFacts::without_metadata(name, geometry), members, read_only })
+        let facts = ServedFacts { is_blank: true, ..ServedFacts::without_metadata(name, geometry) };
+        Ok(Self { facts, members, read_only })
     }
 
     /// Starts it on every core.

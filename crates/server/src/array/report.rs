@@ -43,6 +43,7 @@ pub fn array_report(facts: &ServedFacts, status: &ArrayStatus) -> ArrayReport {
         state: state(status.dirty, synced).to_owned(),
         synced,
         read_only: status.read_only,
+        blank: facts.is_blank && status.counters.writes == 0,
         exports: Vec::new(),
         notes: facts.notes.clone(),
         degraded: status.degraded,

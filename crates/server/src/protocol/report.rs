@@ -43,6 +43,9 @@ pub struct VolumeReport {
     pub io_opt_bytes: u64,
     /// It is never written.
     pub read_only: bool,
+    /// Nothing was recognised on it when the server started, and nothing was written since.
+    #[serde(default)]
+    pub blank: bool,
     /// The ways to it.
     pub exports: Vec<String>,
 }
@@ -54,6 +57,21 @@ pub struct GroupReport {
     pub name: String,
     /// Its id, as LVM2 shows it.
     pub uuid: String,
+    /// The arrays that it lies on, by UUID.
+    #[serde(default)]
+    pub arrays: Vec<String>,
+}
+
+/// What a name that is no array's stands for: the arrays that the group or volume lies on, or that
+/// the partition is of; none if there is no such thing.
+pub fn below(groups: &[GroupReport], name: &str) -> Vec<String> {
+    let owner = name.split_once('/').map_or(name, |(group, _)| group);
+    if let Some(group) = groups.iter().find(|group| group.name == owner || group.uuid == name) {
+        return group.arrays.clone();
+    }
+    let number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let part = name.rsplit_once(":p").filter(|(_, text)| number(text));
+    part.map(|(whole, _)| whole.to_owned()).into_iter().collect()
 }
 
 /// A thread of a server.
@@ -98,6 +116,9 @@ pub struct ArrayReport {
     pub synced: bool,
     /// Nothing is written.
     pub read_only: bool,
+    /// Nothing was recognised on it when the server started, and nothing was written since.
+    #[serde(default)]
+    pub blank: bool,
     /// Where clients connect.
     pub exports: Vec<String>,
     /// Why it is read-only or not redundant, which checks were overridden.

@@ -124,6 +124,7 @@ impl Serving {
             exports: Vec::new(),
             lv: Some(id),
             is_default,
+            is_blank: false,
         };
         for place in self.places() {
             match place.add(&self.core, &offered).await {

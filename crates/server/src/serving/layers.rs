@@ -28,10 +28,28 @@ use crate::{settings, why};
 
 /// What is going to be served.
 pub enum ServedChoice {
-    /// Whole arrays on drives, by their ids: another look at the same drives finds them by these.
-    Arrays(Vec<Uuid>),
+    /// Whole arrays on drives.
+    Arrays(Vec<ChosenArray>),
     /// Other volumes too.
     Layers(ServedLayers),
+}
+
+/// An array that was chosen in one look at drives.
+pub struct ChosenArray {
+    /// Another look finds it by this.
+    pub uuid: Uuid,
+    /// Nothing is recognised on it.
+    pub is_blank: bool,
+}
+
+/// A volume that runs, to be offered.
+pub struct OpenedVolume {
+    /// How the operator would name it.
+    pub name: String,
+    /// Itself.
+    pub volume: VolumeRef,
+    /// Nothing is recognised on it.
+    pub is_blank: bool,
 }
 
 /// Volumes, and what they lie on.
@@ -93,8 +111,12 @@ fn choose_of(stack: &Stack, names: &[String], log: &ServerLog) -> Result<ServedC
     // A whole array that cannot be used is refused where it is claimed.
     let is_array = |volume: &NamedVolume| volume.array.is_some_and(|array| on_drives(stack, array));
     if found.iter().all(is_array) {
-        let uuid = |array: ArrayId| stack.scan.arrays[array].assembly.array.set_uuid;
-        return Ok(ServedChoice::Arrays(found.iter().filter_map(|volume| volume.array.map(uuid)).collect()));
+        let chosen = |volume: &NamedVolume| {
+            let uuid = stack.scan.arrays[volume.array?].assembly.array.set_uuid;
+            let is_blank = volume.member.as_ref().is_ok_and(|&member| stack.is_blank(member));
+            Some(ChosenArray { uuid, is_blank })
+        };
+        return Ok(ServedChoice::Arrays(found.iter().filter_map(chosen).collect()));
     }
     let members = found.iter().map(|volume| volume.member.clone()).collect::<Result<Vec<_>, _>>()?;
     let wanted = stack.below(&members).wanted;
@@ -211,7 +233,7 @@ impl ServedLayers {
         look: impl Fn() -> Result<Scan, Problem>,
         (policy, read_only): (Policy, bool),
         starter: &mut ArrayStarter<'_>,
-    ) -> Result<(Stack, Vec<(String, VolumeRef)>), Problem> {
+    ) -> Result<(Stack, Vec<OpenedVolume>), Problem> {
         const TRIES: u32 = 20;
         const PAUSE: Duration = Duration::from_millis(100);
         let mut tries = 0;
@@ -233,14 +255,14 @@ impl ServedLayers {
         scan: Scan,
         (policy, read_only): (Policy, bool),
         starter: &mut ArrayStarter<'_>,
-    ) -> Result<(Stack, Vec<(String, VolumeRef)>), Problem> {
+    ) -> Result<(Stack, Vec<OpenedVolume>), Problem> {
         let purpose = if read_only { Purpose::Read } else { Purpose::Write };
         let options = StackOptions { policy, purpose, wanted: Some(self.wanted.clone()) };
         let mut stack = Stack::open(core, scan, options, starter).await?;
         let mut volumes = Vec::new();
         for chosen in &self.volumes {
             match open(core, &mut stack, chosen, &starter.log).await {
-                Ok(volume) => volumes.push((chosen.name.clone(), volume)),
+                Ok(volume) => volumes.push(volume),
                 Err(problem) => {
                     let problem = stack.blocked_by().cloned().unwrap_or(problem);
                     for served in starter.served.drain(..).rev() {
@@ -261,14 +283,15 @@ async fn open(
     stack: &mut Stack,
     chosen: &ServedVolume,
     log: &ServerLog,
-) -> Result<VolumeRef, Problem> {
+) -> Result<OpenedVolume, Problem> {
     let member = match stack.find_again(&chosen.identity) {
         Some(member) => member,
         // It says why it is not there.
         None => stack.find(Some(&chosen.name))?.member.and_then(|_| Err(gone(&chosen.name)))?,
     };
     stack.notes(member).iter().for_each(|note| log.note(note));
-    stack.volume(core, member).await
+    let (name, is_blank) = (chosen.name.clone(), stack.is_blank(member));
+    Ok(OpenedVolume { name, volume: stack.volume(core, member).await?, is_blank })
 }
 
 fn gone(name: &str) -> Problem {

@@ -22,11 +22,10 @@ use wattle_rt::{Core, Latch};
 
 use crate::array::{Served, ServedFacts};
 use crate::exports::{ExportPlace, Offered};
-use crate::log::ServerLog;
 use crate::protocol::SavingOrder;
-use crate::protocol::report::{GroupReport, ServerReport, VolumeReport};
+use crate::protocol::report::{GroupReport, ServerReport, VolumeReport, below};
 use crate::protocol::{Response, ServerRequest};
-use crate::saving::{self, ServerSaving};
+use crate::saving::ServerSaving;
 use crate::socket::listen::error_response;
 
 /// Everything that the process serves.
@@ -37,7 +36,6 @@ pub struct Serving {
     server: String,
     /// Where what orders overwrite is saved.
     saving: ServerSaving,
-    log: ServerLog,
     arrays: RefCell<Vec<Rc<Served>>>,
     /// What clients are offered: the arrays themselves, or what lies on them.
     offered: RefCell<Rc<[Offered]>>,
@@ -69,7 +67,7 @@ impl Serving {
         arrays: Vec<Rc<Served>>,
         (offered, offers_all): (Vec<Offered>, bool),
         stack: Option<Stack>,
-        (saving, log): (ServerSaving, ServerLog),
+        saving: ServerSaving,
     ) -> Self {
         Self {
             layered: stack.is_some(),
@@ -79,7 +77,6 @@ impl Serving {
             access: access.clone(),
             server,
             saving,
-            log,
             arrays: RefCell::new(arrays),
             offered: RefCell::new(offered.into()),
             offers_all,
@@ -172,7 +169,6 @@ impl Serving {
     /// taken back too.
     fn done(&self, done: Result<String, Problem>, recorder: Option<Recorder>) -> Result<Response, Problem> {
         let undo_log = recorder.and_then(|recorder| recorder.saved.take().pop());
-        undo_log.iter().for_each(|log| saving::note_joined(&self.log, log));
         match (done, undo_log) {
             (Ok(message), undo_log) => Ok(Response::Done { message, undo_log }),
             (Err(problem), None) => Err(problem),
@@ -200,6 +196,8 @@ impl Serving {
         for served in self.arrays() {
             arrays.push(served.report().await);
         }
+        // What is written to a volume is not counted by itself, what reaches its array is.
+        let unwritten = !arrays.is_empty() && arrays.iter().all(|array| array.counters.writes == 0);
         let volume = |offered: &Offered| {
             let opened = offered.volume.open(&self.core).ok();
             VolumeReport {
@@ -208,6 +206,7 @@ impl Serving {
                 io_min_bytes: opened.as_ref().map_or(0, |volume| volume.io_min_bytes().into()),
                 io_opt_bytes: opened.as_ref().map_or(0, |volume| volume.io_opt_bytes().into()),
                 read_only: opened.is_some_and(|volume| volume.read_only()),
+                blank: offered.is_blank && unwritten,
                 exports: offered.exports.clone(),
             }
         };
@@ -227,10 +226,11 @@ impl Serving {
     /// Stops one array. The last one ends the process, and the answer waits until the process has
     /// released the members: a command that stops an array wants to do something with them.
     async fn stop(&self, name: &str) -> Result<String, Problem> {
-        if self.has_layers() {
+        let found = self.find(name);
+        if self.has_layers() || found.is_err() && name == self.server {
             return self.stop_all(name).await;
         }
-        let served = self.find(name)?;
+        let served = found?;
         match self.opens_of(&served.facts.name) {
             0 => {}
             opens => return Err(in_use_problem(&served.facts.name, &served.exports, opens)),
@@ -269,7 +269,8 @@ impl Serving {
         let offered = self.offered();
         let names: Vec<_> = offered.iter().map(|offered| offered.name.as_str()).collect();
         let what = if names.is_empty() { self.server.clone() } else { names.join(", ") };
-        Ok(format!("{what} and what is below: stopped"))
+        let below = if self.has_layers() { " and what is below" } else { "" };
+        Ok(format!("{what}{below}: stopped"))
     }
 
     /// Stops every array and lets go of it; nothing is served afterwards. The first problem, if
@@ -304,18 +305,35 @@ impl Serving {
         }
     }
 
+    /// The array of this name or UUID, or the only one that the group or volume of this name lies
+    /// on, or that the server of this name has: commands have found out that there is no other.
     fn find(&self, name: &str) -> Result<Rc<Served>, Problem> {
         let arrays = self.arrays.borrow();
-        let found =
-            arrays.iter().find(|s| s.facts.name == name || s.facts.uuid.as_deref() == Some(name)).cloned();
+        let of = |name: &str| {
+            arrays.iter().find(|s| s.facts.name == name || s.facts.uuid.as_deref() == Some(name)).cloned()
+        };
+        let below = || match (&below(&self.groups.borrow(), name)[..], &arrays[..]) {
+            ([array], _) => of(array),
+            ([], [array]) if name == self.server => Some(array.clone()),
+            _ => None,
+        };
+        let found = of(name).or_else(below);
         found.filter(|_| !self.ending.get()).ok_or_else(|| being_stopped(name))
     }
 }
 
 /// The volume groups that are open.
 fn groups_of(stack: &Stack) -> Vec<GroupReport> {
-    let group =
-        |group: &GroupScan| GroupReport { name: group.vg.name.clone(), uuid: group.vg.id.to_string() };
+    let group = |group: &GroupScan| {
+        let physical: Vec<_> = group.devices.iter().flatten().copied().collect();
+        let arrays = stack.below(&physical).arrays.into_iter();
+        let uuid = |array| stack.scan.arrays[array].assembly.array.set_uuid.to_string();
+        GroupReport {
+            name: group.vg.name.clone(),
+            uuid: group.vg.id.to_string(),
+            arrays: arrays.map(uuid).collect(),
+        }
+    };
     stack.open_groups().map(group).collect()
 }
 

@@ -9,7 +9,7 @@ use wattle_control::{Code, Problem};
 
 use super::RuntimeDir;
 use super::trust::is_trusted;
-use crate::protocol::report::{ArrayReport, ServerReport, VolumeReport};
+use crate::protocol::report::{ArrayReport, ServerReport, VolumeReport, below};
 use crate::protocol::why::WhyReport;
 use crate::protocol::{ChangeReport, LINE_BYTES_MAX, Response, ServerRequest, decode, encode};
 
@@ -64,24 +64,55 @@ impl Servers {
         self.dead.contains(&dir.control_socket(server))
     }
 
-    /// The one array of this name or UUID.
+    /// What a name stands for: the array of this name or UUID; the volume group of this name or
+    /// UUID, or a volume, and the arrays that it lies on; or all that the server of this name
+    /// serves.
+    ///
+    /// # Errors
+    /// There is nothing of that name, or there are several arrays.
+    pub fn meant(&self, dir: &RuntimeDir, name: &str) -> Result<Meant<'_>, Problem> {
+        let matches = |array: &ArrayReport| array.name == name || array.uuid.as_deref() == Some(name);
+        let found: Vec<_> = self.all_arrays().filter(|meant| matches(meant.arrays[0])).collect();
+        if found.len() > 1 {
+            let uuids = found.iter().filter_map(|meant| meant.arrays[0].uuid.as_deref());
+            return Err(Problem::new(
+                Code::SeveralVolumes,
+                format!("{} arrays called {name} are being served", found.len()),
+                format!("their UUIDs are {}", list(uuids)),
+                "name the array by its UUID",
+            ));
+        }
+        let array = found.into_iter().next();
+        let of_servers = || self.answered.iter().find_map(|(socket, server)| above(socket, server, name));
+        array.or_else(of_servers).ok_or_else(|| self.not_found(dir, name))
+    }
+
+    fn all_arrays(&self) -> impl Iterator<Item = Meant<'_>> {
+        self.answered.iter().flat_map(|(socket, server)| {
+            let meant = move |array| Meant { socket, server, arrays: vec![array], volumes: Vec::new() };
+            server.arrays.iter().map(meant)
+        })
+    }
+
+    /// The one array of this name or UUID, or that the group or volume of this name lies on.
     ///
     /// # Errors
     /// There is none, or there are several.
     pub fn find(&self, dir: &RuntimeDir, name: &str) -> Result<(&Path, &ArrayReport), Problem> {
-        let matches = |array: &ArrayReport| array.name == name || array.uuid.as_deref() == Some(name);
-        let found: Vec<_> = self.arrays().filter(|(_, array)| matches(array)).collect();
-        match found[..] {
-            [one] => Ok(one),
-            [] => Err(self.not_found(dir, name)),
+        let Meant { socket, arrays, .. } = self.meant(dir, name)?;
+        match arrays[..] {
+            [one] => Ok((socket, one)),
+            [] => Err(Problem::new(
+                Code::ServerNotFound,
+                format!("{name} lies on no array"),
+                "it is served from drives as they are, without redundancy",
+                "name an array: `wattle status` lists those that are served",
+            )),
             [..] => Err(Problem::new(
                 Code::SeveralVolumes,
-                format!("{} arrays called {name} are being served", found.len()),
-                format!(
-                    "their UUIDs are {}",
-                    list(found.iter().filter_map(|(_, array)| array.uuid.as_deref()))
-                ),
-                "name the array by its UUID",
+                format!("{name} lies on {} arrays", arrays.len()),
+                format!("these are {}", list(arrays.iter().map(|array| array.name.as_str()))),
+                "name the one that is meant",
             )),
         }
     }
@@ -89,17 +120,6 @@ impl Servers {
     /// The volume that is offered under a name that is no array's: a volume on arrays or drives.
     pub fn volume(&self, name: &str) -> Option<&VolumeReport> {
         self.reports().flat_map(|server| &server.volumes).find(|volume| volume.name == name)
-    }
-
-    /// The server that offers a volume, if there is one.
-    pub fn of_volume(&self, name: &str) -> Option<&Path> {
-        let offers = |server: &ServerReport| {
-            server.server == name || server.volumes.iter().any(|volume| volume.name == name)
-        };
-        self.answered
-            .iter()
-            .find(|(_, server)| !server.volumes.is_empty() && offers(server))
-            .map(|(socket, _)| socket.as_path())
     }
 
     /// The server that has a volume group, by name or UUID.
@@ -122,14 +142,15 @@ impl Servers {
                 ),
             );
         }
-        let served = list(self.arrays().map(|(_, array)| array.name.as_str()));
+        let volumes = self.reports().flat_map(|server| &server.volumes).map(|volume| volume.name.as_str());
+        let served = list(self.arrays().map(|(_, array)| array.name.as_str()).chain(volumes));
         let why = match served.as_str() {
             "" => format!("no server listens in {}", dir.path().display()),
             served => format!("the servers in {} serve {served}", dir.path().display()),
         };
         Problem::new(
             Code::ServerNotFound,
-            format!("no array called {name} is being served"),
+            format!("no array or volume called {name} is being served"),
             why,
             format!(
                 "`wattle status` lists what is; to serve it: `wattle serve MEMBER... -V {name}`; a server started with another \
@@ -137,6 +158,39 @@ impl Servers {
             ),
         )
     }
+}
+
+/// What a name stands for.
+#[derive(Debug)]
+pub struct Meant<'a> {
+    /// Where its server listens for commands.
+    pub socket: &'a Path,
+    /// Its server.
+    pub server: &'a ServerReport,
+    /// The arrays: the one that was named, or those that what was named lies on.
+    pub arrays: Vec<&'a ArrayReport>,
+    /// The volumes, where no array was named.
+    pub volumes: Vec<&'a VolumeReport>,
+}
+
+/// What a server has under a name that is no array's.
+fn above<'a>(socket: &'a Path, server: &'a ServerReport, name: &str) -> Option<Meant<'a>> {
+    let group = server.groups.iter().find(|group| group.name == name || group.uuid == name);
+    let in_group = |volume: &&VolumeReport| {
+        let owner = volume.name.split_once('/').map(|(owner, _)| owner);
+        owner.is_some() && owner == group.map(|group| group.name.as_str())
+    };
+    let named: Vec<_> = server.volumes.iter().filter(|v| v.name == name || in_group(v)).collect();
+    if group.is_some() || !named.is_empty() {
+        let below = below(&server.groups, name);
+        let is_below = |array: &&ArrayReport| {
+            below.iter().any(|id| array.uuid.as_deref() == Some(id) || array.name == *id)
+        };
+        let arrays = server.arrays.iter().filter(is_below).collect();
+        return Some(Meant { socket, server, arrays, volumes: named });
+    }
+    let (arrays, volumes) = (server.arrays.iter().collect(), server.volumes.iter().collect());
+    (server.server == name).then_some(Meant { socket, server, arrays, volumes })
 }
 
 fn list<'a>(names: impl Iterator<Item = &'a str>) -> String {

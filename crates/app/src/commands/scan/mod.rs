@@ -156,7 +156,9 @@ fn show(args: &ScanArgs, screen: Screen, stack: &Stack, unopened: &[Problem]) ->
     }
     let tree = layers::tree(stack, screen).map(|tree| tree + "\n");
     let files = layers::way_to_files(stack, args).map(|way| format!("\n{way}"));
-    output::print(&[tree, Some(render(&report, screen)), files].into_iter().flatten().collect::<String>())
+    output::print_fitted(
+        &[tree, Some(render(&report, screen)), files].into_iter().flatten().collect::<String>(),
+    )
 }
 
 /// What a script should stop at: a member that is damaged, an array that cannot be read, a volume

@@ -9,7 +9,7 @@ use wattle_control::start::{self, Claimed};
 use wattle_control::{ArrayScan, Code, Problem, Scan};
 use wattle_format::md::Uuid;
 use wattle_server::array::{MadeUpArray, ServedFacts};
-use wattle_server::serving::layers::{self, ServedChoice, ServedLayers};
+use wattle_server::serving::layers::{self, ChosenArray, ServedChoice, ServedLayers};
 use wattle_server::why;
 
 use crate::cli::{Engine, ServeArgs};
@@ -63,7 +63,11 @@ pub fn find(
     let scan = look()?;
     let named: Result<Vec<_>, _> = args.volumes.iter().map(|name| scan.find(Some(name))).collect();
     match named {
-        Ok(arrays) if !arrays.is_empty() => claim(&scan, &arrays, args.read_only),
+        // What is on it was not looked at.
+        Ok(arrays) if !arrays.is_empty() => {
+            let arrays: Vec<_> = arrays.into_iter().map(|array| (array, false)).collect();
+            claim(&scan, &arrays, args.read_only)
+        }
         // The volume asked for may lie on an array.
         Err(problem) if problem.code != Code::NoSuchVolume => Err(problem),
         _ => {
@@ -73,9 +77,12 @@ pub fn find(
             match members::run(&engine, 1, async |core| {
                 layers::choose(&core, looked, policy, &args.volumes, &output::log()).await
             })? {
-                ServedChoice::Arrays(uuids) => {
-                    let array = |uuid| scan.array(uuid).ok_or_else(|| gone_meanwhile(uuid));
-                    let arrays = uuids.into_iter().map(array).collect::<Result<Vec<_>, _>>()?;
+                ServedChoice::Arrays(chosen) => {
+                    let array = |chosen: ChosenArray| {
+                        let array = scan.array(chosen.uuid).ok_or_else(|| gone_meanwhile(chosen.uuid))?;
+                        Ok((array, chosen.is_blank))
+                    };
+                    let arrays = chosen.into_iter().map(array).collect::<Result<Vec<_>, Problem>>()?;
                     claim(&scan, &arrays, args.read_only)
                 }
                 ServedChoice::Layers(chosen) => {
@@ -96,13 +103,14 @@ fn gone_meanwhile(uuid: Uuid) -> Problem {
     )
 }
 
-fn claim(scan: &Scan, arrays: &[&ArrayScan], read_only: bool) -> Result<Found, Problem> {
-    layers::refuse_same_names(arrays.iter().map(|array| array.assembly.name()))?;
-    let claim_one = |array: &&ArrayScan| {
+/// Claims arrays; with each comes whether nothing is recognised on it.
+fn claim(scan: &Scan, arrays: &[(&ArrayScan, bool)], read_only: bool) -> Result<Found, Problem> {
+    layers::refuse_same_names(arrays.iter().map(|(array, _)| array.assembly.name()))?;
+    let claim_one = |&(array, is_blank): &(&ArrayScan, bool)| {
         let claimed = start::claim(scan, array, read_only)?;
         members::note_unused(scan, array);
         let decisions = why::of_scan(scan, array).decisions;
-        Ok((ServedFacts { decisions, ..ServedFacts::of_claimed(&claimed) }, claimed))
+        Ok((ServedFacts { decisions, is_blank, ..ServedFacts::of_claimed(&claimed) }, claimed))
     };
     Ok(Found::Claimed(arrays.iter().map(claim_one).collect::<Result<_, Problem>>()?))
 }

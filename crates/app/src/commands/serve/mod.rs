@@ -14,12 +14,13 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use serde::Serialize;
+use tempfile::TempDir;
 use wattle_control::members::MemberAccess;
 
 use wattle_control::start::ClaimedMember;
 use wattle_control::undo::UndoSite;
 use wattle_control::{Code, Problem, Stack};
-use wattle_engine::{Volume, VolumeRef};
+use wattle_engine::Volume;
 use wattle_export::{Address, NbdAddress};
 use wattle_rt::{Child, Core, IoError, Listener};
 use wattle_rt::{Either, race};
@@ -29,13 +30,13 @@ use wattle_server::mkfs::mkfs as mkfs_commands;
 use wattle_server::protocol::SCHEMA_VERSION;
 use wattle_server::saving::{ServerSaving, ServerStart};
 use wattle_server::serving::Serving;
-use wattle_server::serving::layers::ArrayStarter;
+use wattle_server::serving::layers::{ArrayStarter, OpenedVolume};
 use wattle_server::settings;
 use wattle_server::socket::RuntimeDir;
 use wattle_server::socket::listen::ControlServer;
 
 use crate::cli::ServeArgs;
-use crate::environment::{runtime_dir, state_dir, typed};
+use crate::environment::{RUNTIME_DIR, runtime_dir, state_dir, typed};
 use crate::members;
 use crate::output::{self, Screen};
 use find::{Found, find};
@@ -54,22 +55,45 @@ pub fn run(access: &MemberAccess, args: &ServeArgs, screen: Screen) -> Result<Ex
     let look = || members::look_to_serve(access, &args.members, &args.force, args.degraded);
     let found = patiently(|| find(access, args, look))?;
     let server = args.name.clone().unwrap_or_else(|| found.server_name());
-    let dir = runtime_dir(args.runtime.runtime_dir.as_deref());
+    let (dir, private) = runtime_place(args)?;
     let control = patiently(|| listen_for_commands(&dir, &server))?;
     let endpoints = listen_for_clients(args, &dir, &server)?;
     // Without the privilege it cannot be had, and is not needed unless a file system is mounted on
     // an export of this machine.
     let _ = wattle_rt::set_io_flusher();
     let engine = &args.engine;
-    members::run(engine, CORES_MAX, async |core| {
-        serve(&core, access, args, Setup { server, found, control, endpoints }, screen).await
-    })
+    let status = members::run(engine, CORES_MAX, async |core| {
+        serve(&core, access, args, Setup { server, found, dir, control, endpoints }, screen).await
+    });
+    drop(private);
+    status
+}
+
+/// Where the server's sockets go, and what takes the directory away at the end: where none was
+/// asked for and the usual one is not this user's, a private one that lasts as long as the command
+/// of `--run`.
+fn runtime_place(args: &ServeArgs) -> Result<(RuntimeDir, Option<TempDir>), Problem> {
+    let usual = runtime_dir(args.runtime.runtime_dir.as_deref());
+    if usual.asked_for || args.run.is_none() || usual.make().is_ok() && usual.is_ours() {
+        return Ok((usual, None));
+    }
+    let private = tempfile::Builder::new().prefix("wattle-").tempdir().map_err(|error| {
+        Problem::new(
+            Code::ListenFailed,
+            format!("no temporary directory can be made: {error}"),
+            format!("the server's sockets go there, since {} cannot be used", usual.path().display()),
+            "name a directory of yours: --runtime-dir DIR, or TMPDIR",
+        )
+    })?;
+    Ok((RuntimeDir::new(private.path().to_owned(), true), Some(private)))
 }
 
 /// Everything that had to be there before the first core started.
 struct Setup {
     server: String,
     found: Found,
+    /// Where its sockets are.
+    dir: RuntimeDir,
     control: Option<Listener>,
     endpoints: Vec<Endpoint>,
 }
@@ -154,12 +178,11 @@ async fn serve(
     setup: Setup,
     screen: Screen,
 ) -> Result<ExitCode, Problem> {
-    let Setup { server, found, control, endpoints } = setup;
+    let Setup { server, found, dir, control, endpoints } = setup;
     let saving = saving(args);
     let Started { served, offered, all, stack } =
         start(core, access, args, found, &endpoints, &saving).await?;
-    let serving =
-        Rc::new(Serving::new(core, access, server, served, (offered, all), stack, (saving, output::log())));
+    let serving = Rc::new(Serving::new(core, access, server, served, (offered, all), stack, saving));
     obey_signals(core, &serving).await;
     let control = control.map(|listener| {
         let serving = serving.clone();
@@ -168,7 +191,7 @@ async fn serve(
             Box::pin(async move { serving.answer(request).await })
         })
     });
-    let child_env = child_env(core, &serving, &endpoints);
+    let child_env = child_env(core, &serving, &endpoints, &dir);
     let exports = start_exports(core, &serving, endpoints).await?;
     announce(core, &serving, screen, args.json).await?;
     write_pidfile(args.pidfile.as_deref())?;
@@ -220,13 +243,14 @@ async fn start(
             let how = (members::policy(&args.force, args.degraded), args.read_only);
             let (stack, volumes) = layers.start(core, look, how, &mut starter).await?;
             let (count, logical) = (volumes.len(), stack.logical_volumes());
-            let offer = |(name, volume): (String, VolumeRef)| Offered {
+            let offer = |OpenedVolume { name, volume, is_blank }| Offered {
                 exports: ways(&name, count),
                 description: String::new(),
                 lv: logical.iter().find(|logical| logical.volume.is(&volume)).map(|logical| logical.id),
                 is_default: count == 1,
                 name,
                 volume,
+                is_blank,
             };
             let offered = volumes.into_iter().map(offer).collect();
             return Ok(Started { served: starter.served, offered, all: layers.all, stack: Some(stack) });
@@ -257,6 +281,7 @@ async fn start(
         exports: served.exports.clone(),
         lv: None,
         is_default: false,
+        is_blank: served.facts.is_blank,
     };
     Ok(Started { offered: served.iter().map(offer).collect(), all: true, served, stack })
 }
@@ -330,7 +355,7 @@ async fn announce(core: &Core, serving: &Serving, screen: Screen, json: bool) ->
     }
     for offered in serving.offered().iter() {
         let writable = offered.volume.open(core).is_ok_and(|volume| !volume.read_only());
-        if let ([xfs, ..], true) = (&mkfs(core, offered)[..], writable) {
+        if let ([xfs, ..], true) = (&mkfs(core, offered)[..], writable && offered.is_blank) {
             let name = output::text::printable(&offered.name);
             output::note(&format!("{name}: a file system is told of the stripes by `{xfs} ...`"));
         }
@@ -366,13 +391,19 @@ fn write_pidfile(path: Option<&Path>) -> Result<(), Problem> {
     })
 }
 
-/// What `--run` commands are told: the ways to the first volume, the first of each kind, and how
-/// file systems are made on it.
-fn child_env(core: &Core, serving: &Serving, endpoints: &[Endpoint]) -> Vec<(&'static str, String)> {
+/// What `--run` commands are told: where this server is found, the ways to the first volume, the
+/// first of each kind, and how file systems are made on it.
+fn child_env(
+    core: &Core,
+    serving: &Serving,
+    endpoints: &[Endpoint],
+    dir: &RuntimeDir,
+) -> Vec<(&'static str, String)> {
+    let dir = std::path::absolute(dir.path()).unwrap_or_else(|_| dir.path().to_owned());
+    let mut env = vec![(RUNTIME_DIR, dir.to_string_lossy().into_owned())];
     let offered = serving.offered();
-    let Some(first) = offered.first() else { return Vec::new() };
+    let Some(first) = offered.first() else { return env };
     let all = endpoints.iter().flat_map(|endpoint| endpoint.environment(&first.name, offered.len()));
-    let mut env: Vec<(&'static str, String)> = Vec::new();
     for (name, value) in all {
         if env.iter().all(|(earlier, _)| *earlier != name) {
             env.push((name, value));

@@ -10,7 +10,7 @@ use wattle_control::Problem;
 use wattle_server::protocol::ErrorReport;
 use wattle_server::protocol::SCHEMA_VERSION;
 use wattle_server::protocol::report::{ArrayReport, ServerReport, VolumeReport};
-use wattle_server::socket::client::Servers;
+use wattle_server::socket::client::{Meant, Servers};
 
 use crate::cli::StatusArgs;
 use crate::environment::runtime_dir;
@@ -46,23 +46,34 @@ struct ServedVolume<'a> {
     pid: u32,
 }
 
+/// What is shown of a server.
+struct Shown<'a> {
+    server: &'a ServerReport,
+    arrays: Vec<&'a ArrayReport>,
+    volumes: Vec<&'a VolumeReport>,
+}
+
+impl<'a> Shown<'a> {
+    fn all(server: &'a ServerReport) -> Self {
+        Self { server, arrays: server.arrays.iter().collect(), volumes: server.volumes.iter().collect() }
+    }
+}
+
+impl<'a> From<Meant<'a>> for Shown<'a> {
+    fn from(meant: Meant<'a>) -> Self {
+        Self { server: meant.server, arrays: meant.arrays, volumes: meant.volumes }
+    }
+}
+
 /// # Errors
-/// The array asked for is not being served, or a server does not answer. With `--check` that is a
+/// What was asked for is not being served, or a server does not answer. With `--check` that is a
 /// status and no error.
 pub fn run(args: &StatusArgs, screen: Screen) -> Result<ExitCode, Problem> {
     let dir = runtime_dir(args.runtime.runtime_dir.as_deref());
     let servers = Servers::ask(&dir);
     let shown = match &args.name {
-        None => Ok(servers
-            .answered
-            .iter()
-            .flat_map(|(_, server)| server.arrays.iter().map(move |a| (server, a)))
-            .collect()),
-        Some(name) => servers.find(&dir, name).map(|(socket, array)| {
-            let (_, server) =
-                servers.answered.iter().find(|(s, _)| s == socket).expect("it was found among them");
-            vec![(server, array)]
-        }),
+        None => Ok(servers.reports().map(Shown::all).collect()),
+        Some(name) => servers.meant(&dir, name).map(|meant| vec![Shown::from(meant)]),
     };
     let shown = match shown {
         Ok(shown) => shown,
@@ -77,11 +88,10 @@ pub fn run(args: &StatusArgs, screen: Screen) -> Result<ExitCode, Problem> {
         Some(_) => (&[][..], &[][..]),
         None => (&servers.silent[..], &servers.dead[..]),
     };
-    let volumes = || -> Vec<_> {
-        let servers = servers.answered.iter().filter(|_| args.name.is_none());
-        servers.flat_map(|(_, server)| server.volumes.iter().map(move |volume| (server, volume))).collect()
-    };
-    let volumes = volumes();
+    let volumes: Vec<_> =
+        shown.iter().flat_map(|one| one.volumes.iter().map(|volume| (one.server, *volume))).collect();
+    let shown: Vec<_> =
+        shown.iter().flat_map(|one| one.arrays.iter().map(|array| (one.server, *array))).collect();
     if args.json.json {
         let arrays = shown.iter().map(|(server, array)| served(server, array)).collect();
         let errors = silent.iter().map(ErrorReport::from).collect();
@@ -98,7 +108,7 @@ pub fn run(args: &StatusArgs, screen: Screen) -> Result<ExitCode, Problem> {
     } else {
         let arrays = shown.iter().map(|(server, array)| text::render(server, array, screen));
         let volumes = volumes.iter().map(|(_, volume)| text::volume(volume, screen));
-        output::print(&arrays.chain(volumes).collect::<Vec<_>>().join("\n"))?;
+        output::print_fitted(&arrays.chain(volumes).collect::<Vec<_>>().join("\n"))?;
     }
     let mut failed = None;
     for problem in silent {

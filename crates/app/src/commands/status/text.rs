@@ -46,7 +46,10 @@ pub fn render(server: &ServerReport, array: &ArrayReport, screen: Screen) -> Str
             places(array, scrub).iter().for_each(|line| text.push_str(&format!("    {line}\n")));
         }
     }
-    for event in array.events.iter().take(EVENTS_SHOWN) {
+    // What a check found is above.
+    let shown: Vec<_> = array.scrubs.iter().take(SCRUBS_SHOWN).map(scrub_end).collect();
+    let events = array.events.iter().filter(|event| !shown.contains(&event.what));
+    for event in events.take(EVENTS_SHOWN) {
         text.push_str(&format!("  {}  {}\n", event.time, printable(&event.what)));
     }
     let c = &array.counters;
@@ -79,8 +82,8 @@ pub fn volume(volume: &VolumeReport, screen: Screen) -> String {
     let ways: Vec<_> = volume.exports.iter().map(|way| printable(way)).collect();
     let access = if volume.read_only { "read-only" } else { "read-write" };
     let size = screen.units.show_capacity(volume.size_bytes);
-    let mkfs =
-        mkfs(volume.io_min_bytes, volume.io_opt_bytes).into_iter().map(|mkfs| format!("  mkfs  {mkfs}\n"));
+    let mkfs = if volume.blank { mkfs(volume.io_min_bytes, volume.io_opt_bytes) } else { Vec::new() };
+    let mkfs = mkfs.into_iter().map(|mkfs| format!("  mkfs  {mkfs}\n"));
     format!("{name}  {size}, {access}, {}\n{}", ways.join(" "), mkfs.collect::<String>())
 }
 
@@ -116,7 +119,9 @@ fn facts(server: &ServerReport, array: &ArrayReport, screen: Screen) -> Vec<Vec<
     };
     let access = if array.read_only { "read-only" } else { "read-write" };
     let mut facts = vec![("health", health), ("state", format!("{}, {access}", array.state))];
-    facts.extend(mkfs(array.io_min_bytes, array.io_opt_bytes).into_iter().map(|mkfs| ("mkfs", mkfs)));
+    if array.blank {
+        facts.extend(mkfs(array.io_min_bytes, array.io_opt_bytes).into_iter().map(|mkfs| ("mkfs", mkfs)));
+    }
     if let Some(sync) = &array.sync {
         let line = mdstat_line(sync, &sync.action);
         facts.push(("doing", if sync.paused { style.yellow(&line) } else { line }));
@@ -386,7 +391,7 @@ mod tests {
             ..sync("recovery", 126 << 10, 1000 << 10)
         });
         data.bitmap = Some(BitmapReport { chunk_bytes: 64 << 20, bits: 15, bits_set: 3 });
-        (data.io_min_bytes, data.io_opt_bytes) = (64 << 10, 128 << 10);
+        (data.io_min_bytes, data.io_opt_bytes, data.blank) = (64 << 10, 128 << 10, true);
         let text = shown(&data);
         let expected = "\
 data  raid5, left-symmetric, chunk 64 KiB, 21 MiB

@@ -2,18 +2,23 @@
 SHELL := /bin/bash
 CARGO ?= cargo
 
-.PHONY: help test lint demo fuzz sim checkers torture bench guest deps
+.PHONY: help test lint journeys demo fuzz sim checkers torture bench guest deps
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
 
 test: deps lint ## everything CI runs: format, lints, all tests, the Linux guest
 	$(CARGO) test --workspace --no-fail-fast
+	$(CARGO) build -p wattle-app
+	scripts/journeys/all
+
+journeys: ## what five kinds of new users type, with the binary that is built
+	scripts/journeys/all
 
 lint: ## rustfmt, clippy without warnings, shellcheck where it is installed
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
-	@if command -v shellcheck > /dev/null; then shellcheck -x -P guest guest/build guest/run guest/init guest/lib.sh guest/jobs/* $(shell find scripts -maxdepth 1 -type f) .ci/run; \
+	@if command -v shellcheck > /dev/null; then shellcheck -x -P guest:scripts/journeys guest/build guest/run guest/init guest/lib.sh guest/jobs/* $(shell find scripts -maxdepth 1 -type f) scripts/journeys/* .ci/run; \
 	else echo "SKIPPED: shellcheck is not installed"; fi
 
 deps: ## the Debian packages the tests use (installs when root, else says what is missing)

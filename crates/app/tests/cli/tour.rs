@@ -2,10 +2,8 @@
 
 use std::fs;
 
+use crate::docs::missing;
 use crate::harness::{Room, said, wattle};
-
-/// Stands for lines that are left out, or the rest of one.
-const LEFT_OUT: &str = "…";
 
 /// Commands and what they say, from the indented blocks.
 fn commands(text: &str) -> Vec<(String, Vec<String>)> {
@@ -28,27 +26,6 @@ fn commands(text: &str) -> Vec<(String, Vec<String>)> {
         }
     }
     all
-}
-
-/// The first expected line that is not found, in order.
-fn missing<'a>(expected: &'a [String], found: &[&str]) -> Option<&'a str> {
-    let mut at = 0;
-    let mut may_skip = false;
-    for line in expected {
-        if line == LEFT_OUT {
-            may_skip = true;
-            continue;
-        }
-        let fits = |found: &&str| match line.strip_suffix(LEFT_OUT) {
-            Some(start) => found.starts_with(start.trim_end()),
-            None => found.trim_end() == line.trim_end(),
-        };
-        let next = found[at..].iter().position(fits).filter(|skipped| may_skip || *skipped == 0);
-        let Some(skipped) = next else { return Some(line) };
-        at += skipped + 1;
-        may_skip = false;
-    }
-    None
 }
 
 #[test]

@@ -70,7 +70,7 @@ impl Servers {
     ///
     /// # Errors
     /// There is nothing of that name, or there are several arrays.
-    pub fn meant(&self, dir: &RuntimeDir, name: &str) -> Result<Meant<'_>, Problem> {
+    pub fn meant(&self, dir: &RuntimeDir, name: &str) -> Result<NamedServed<'_>, Problem> {
         let matches = |array: &ArrayReport| array.name == name || array.uuid.as_deref() == Some(name);
         let found: Vec<_> = self.all_arrays().filter(|meant| matches(meant.arrays[0])).collect();
         if found.len() > 1 {
@@ -87,9 +87,9 @@ impl Servers {
         array.or_else(of_servers).ok_or_else(|| self.not_found(dir, name))
     }
 
-    fn all_arrays(&self) -> impl Iterator<Item = Meant<'_>> {
+    fn all_arrays(&self) -> impl Iterator<Item = NamedServed<'_>> {
         self.answered.iter().flat_map(|(socket, server)| {
-            let meant = move |array| Meant { socket, server, arrays: vec![array], volumes: Vec::new() };
+            let meant = move |array| NamedServed { socket, server, arrays: vec![array], volumes: Vec::new() };
             server.arrays.iter().map(meant)
         })
     }
@@ -99,7 +99,7 @@ impl Servers {
     /// # Errors
     /// There is none, or there are several.
     pub fn find(&self, dir: &RuntimeDir, name: &str) -> Result<(&Path, &ArrayReport), Problem> {
-        let Meant { socket, arrays, .. } = self.meant(dir, name)?;
+        let NamedServed { socket, arrays, .. } = self.meant(dir, name)?;
         match arrays[..] {
             [one] => Ok((socket, one)),
             [] => Err(Problem::new(
@@ -162,7 +162,7 @@ impl Servers {
 
 /// What a name stands for.
 #[derive(Debug)]
-pub struct Meant<'a> {
+pub struct NamedServed<'a> {
     /// Where its server listens for commands.
     pub socket: &'a Path,
     /// Its server.
@@ -174,7 +174,7 @@ pub struct Meant<'a> {
 }
 
 /// What a server has under a name that is no array's.
-fn above<'a>(socket: &'a Path, server: &'a ServerReport, name: &str) -> Option<Meant<'a>> {
+fn above<'a>(socket: &'a Path, server: &'a ServerReport, name: &str) -> Option<NamedServed<'a>> {
     let group = server.groups.iter().find(|group| group.name == name || group.uuid == name);
     let in_group = |volume: &&VolumeReport| {
         let owner = volume.name.split_once('/').map(|(owner, _)| owner);
@@ -187,10 +187,10 @@ fn above<'a>(socket: &'a Path, server: &'a ServerReport, name: &str) -> Option<M
             below.iter().any(|id| array.uuid.as_deref() == Some(id) || array.name == *id)
         };
         let arrays = server.arrays.iter().filter(is_below).collect();
-        return Some(Meant { socket, server, arrays, volumes: named });
+        return Some(NamedServed { socket, server, arrays, volumes: named });
     }
     let (arrays, volumes) = (server.arrays.iter().collect(), server.volumes.iter().collect());
-    (server.server == name).then_some(Meant { socket, server, arrays, volumes })
+    (server.server == name).then_some(NamedServed { socket, server, arrays, volumes })
 }
 
 fn list<'a>(names: impl Iterator<Item = &'a str>) -> String {

@@ -10,7 +10,7 @@ use wattle_control::Problem;
 use wattle_server::protocol::ErrorReport;
 use wattle_server::protocol::SCHEMA_VERSION;
 use wattle_server::protocol::report::{ArrayReport, ServerReport, VolumeReport};
-use wattle_server::socket::client::{Meant, Servers};
+use wattle_server::socket::client::{NamedServed, Servers};
 
 use crate::cli::StatusArgs;
 use crate::environment::runtime_dir;
@@ -59,8 +59,8 @@ impl<'a> Shown<'a> {
     }
 }
 
-impl<'a> From<Meant<'a>> for Shown<'a> {
-    fn from(meant: Meant<'a>) -> Self {
+impl<'a> From<NamedServed<'a>> for Shown<'a> {
+    fn from(meant: NamedServed<'a>) -> Self {
         Self { server: meant.server, arrays: meant.arrays, volumes: meant.volumes }
     }
 }

@@ -161,7 +161,7 @@ fn copies_share_a_large_read() {
     is(&limits::of(&one, &X25M, &asked), 1.0 / (65e-6 + (262_144.0 - 4096.0) / 250e6), "1 / 1097 us");
     let small = Demand { bytes: 256 << 10, ..asked };
     is(&limits::of(&one, &X25M, &small), 1.0 / (65e-6 + (262_144.0 - 4096.0) / 250e6), "1 / 1097 us");
-    let disks = limits::alone(&one, &DISK, 512 << 10, true);
+    let disks = limits::alone(&one, &DISK, 512 << 10, true, true);
     assert!((disks - (DISK.read_seconds + (524_288.0 - 4096.0) / 90e6)).abs() < 1e-9);
 }
 

@@ -3,7 +3,7 @@
 //! A job lives on one core and counts on its own. The measurement reads along on the [`Board`],
 //! where it tells all jobs from when to when they are to count.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -12,7 +12,8 @@ use wattle_rt::{BufMut, Core, CoreIx};
 use crate::board::Board;
 use crate::job::{Ask, Job};
 use crate::load::{Counted, Load, LoadError, RequestCounts};
-use crate::ramp::one_window;
+use crate::ramp::{Ramp, Ramped, one_window};
+use crate::settle::Sight;
 use crate::target::{LoadTarget, Requests, RunningJob};
 
 impl Load {
@@ -20,7 +21,7 @@ impl Load {
     ///
     /// # Errors
     /// See [`LoadError`]; the load has ended then.
-    pub async fn run<T>(
+    pub async fn run<T: Sight>(
         &self,
         core: &Core,
         target: &impl LoadTarget,
@@ -28,8 +29,29 @@ impl Load {
     ) -> Result<Counted<T>, LoadError> {
         let board = Arc::new(Board::new(self.numjobs));
         let jobs = target.start(self, core, &board)?;
-        let ramped = self.ramp.run(core, &board).await;
-        let runtime = match (self.runtime, ramped.window) {
+        let (ramped, runtime) = match &self.ramp {
+            Ramp::UntilSettled(settled) => {
+                let began = core.now();
+                let believed = settled.run(core, &board, self.depth(), &observe).await;
+                if self.runtime.is_none() {
+                    board.close(core.now());
+                    return Ok(Counted {
+                        runtime: believed.runtime,
+                        ramped: believed.ramped,
+                        counts: counted(jobs).await?,
+                        before: believed.before,
+                        after: believed.after,
+                    });
+                }
+                (Ramped { took: core.now() - began, ..believed.ramped }, self.runtime)
+            }
+            Ramp::UntilSteady(steady) => (steady.run(core, &board).await, self.runtime),
+            Ramp::For(took) => {
+                core.sleep(*took).await;
+                (Ramped { took: *took, window: None, steady: None }, self.runtime)
+            }
+        };
+        let runtime = match (runtime, ramped.window) {
             (Some(runtime), _) => runtime,
             (None, Some(window)) => window * Self::WINDOWS,
             (None, None) => one_window(core, &board).await * Self::WINDOWS,
@@ -39,12 +61,17 @@ impl Load {
         let before = observe().await;
         core.sleep_until(from + runtime).await;
         let after = observe().await;
-        let mut counts = RequestCounts::default();
-        for job in jobs {
-            counts.add(&job.await?);
-        }
-        Ok(Counted { runtime, ramped, counts, before, after })
+        Ok(Counted { runtime, ramped, counts: counted(jobs).await?, before, after })
     }
+}
+
+/// What jobs counted, when they have ended.
+async fn counted(jobs: Vec<RunningJob>) -> Result<RequestCounts, LoadError> {
+    let mut counts = RequestCounts::default();
+    for job in jobs {
+        counts.add(&job.await?);
+    }
+    Ok(counts)
 }
 
 /// Starts the jobs of a load. See [`LoadTarget::start`].
@@ -73,6 +100,8 @@ struct Desk<R> {
     board: Arc<Board>,
     job: RefCell<Job>,
     counts: RefCell<RequestCounts>,
+    /// Since when, as [`Board::begun`] has it.
+    begun: Cell<u64>,
     bs_bytes: usize,
 }
 
@@ -96,6 +125,7 @@ async fn run_job(
         board,
         job: RefCell::new(job),
         counts: RefCell::default(),
+        begun: Cell::new(0),
         bs_bytes: bs_bytes as usize,
     });
     let clients: Vec<_> = (0..iodepth).map(|_| core.spawn(desk.clone().client())).collect();
@@ -141,11 +171,12 @@ impl<R: Requests> Desk<R> {
                 return Err(LoadError::Failed { at, len: len as u64, error });
             }
             let now = self.core.turn_time();
-            if ask != Ask::Flush {
-                self.board.answer(self.job.borrow().number);
-            }
+            self.board.answer(self.job.borrow().number, u64::from(ask != Ask::Flush), now - began);
             if self.board.counts(now) {
                 let mut counts = self.counts.borrow_mut();
+                if self.begun.replace(self.board.begun()) != self.begun.get() {
+                    *counts = RequestCounts::default();
+                }
                 let histogram = match ask {
                     Ask::Read(_) => &mut counts.reads,
                     Ask::Write(_) => &mut counts.writes,

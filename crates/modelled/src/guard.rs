@@ -17,6 +17,9 @@ pub const REGION: Sector = Sector(64 << 11);
 /// md's `daemon_sleep`.
 pub const SWEEP: Duration = Duration::from_secs(5);
 
+/// Longer than anything that is measured lasts.
+const NEVER: Duration = Duration::from_secs(10 * 365 * 86_400);
+
 /// Keeps a bitmap of which no bit is set, and looks for bits to clear every `sweep`.
 #[must_use]
 pub fn with_intent(spec: ArraySpec, sweep: Duration) -> ArraySpec {
@@ -24,11 +27,13 @@ pub fn with_intent(spec: ArraySpec, sweep: Duration) -> ArraySpec {
     ArraySpec { intent: Some(IntentSpec { marked, sweep }), ..spec }
 }
 
-/// Keeps a bitmap as it is after a long time of writes everywhere: every bit is set.
+/// Keeps a bitmap as it is after a long time of writes everywhere: every bit is set, and stays so,
+/// since each region is written to again before it would be cleared. (With bits that come and go a
+/// measurement would have phases of its own.)
 #[must_use]
 pub fn with_used_intent(spec: ArraySpec) -> ArraySpec {
     let marked = Regions::full(REGION, spec.geometry.sync_sectors());
-    ArraySpec { intent: Some(IntentSpec { marked, sweep: SWEEP }), ..spec }
+    ArraySpec { intent: Some(IntentSpec { marked, sweep: NEVER }), ..spec }
 }
 
 /// Writes a partial parity log.

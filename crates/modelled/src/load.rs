@@ -10,7 +10,8 @@ use std::time::Duration;
 use wattle_engine::VolumeError;
 
 use crate::histogram::Histogram;
-use crate::ramp::{Ramp, Ramped, Steady};
+use crate::ramp::{Ramp, Ramped};
+use crate::settle::Settled;
 
 /// What jobs do: fio's `rw`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,13 +125,21 @@ impl Load {
         }
     }
 
-    /// The same, counted as soon as it is steady; what that takes depends on the size of requests.
+    /// The same, counted as soon as it has settled; how many requests that takes depends on their
+    /// size, and how long on the drives.
     #[must_use]
     pub fn until_steady(self) -> Load {
         /// Enough to see how large requests go, and not more than a machine moves in a moment.
-        const WINDOW_BYTES: u64 = 64 << 20;
-        let requests = (WINDOW_BYTES / self.bs_bytes).clamp(100, 2000);
-        Load { ramp: Ramp::UntilSteady(Steady { requests, ..Steady::default() }), ..self }
+        const BATCH_BYTES: u64 = 16 << 20;
+        /// More is moved for hours.
+        const BYTES_MAX: u64 = 16 << 30;
+        let most = Settled::default().requests_at_most;
+        let settled = Settled {
+            requests: (BATCH_BYTES / self.bs_bytes).clamp(25, 250),
+            requests_at_most: (BYTES_MAX / self.bs_bytes).clamp(1000, most),
+            ..Settled::default()
+        };
+        Load { ramp: Ramp::UntilSettled(settled), ..self }
     }
 
     /// Of all requests, the part that is reads.

@@ -8,9 +8,17 @@ use wattle_rt::sim::DriveTotals;
 use crate::histogram::Histogram;
 use crate::load::{Counted, Load};
 use crate::ramp::Ramped;
+use crate::settle::Sight;
 
 /// What is looked at when counting begins and when it ends.
 pub type Probe = (Vec<DriveTotals>, CounterTotals);
+
+impl Sight for Probe {
+    fn written(&self) -> (u64, u64) {
+        let sum = |of: fn(&DriveTotals) -> u64| self.0.iter().map(of).sum();
+        (sum(|drive| drive.written_bytes), sum(|drive| drive.landed_bytes))
+    }
+}
 
 /// What a load came to.
 #[derive(Clone, Debug)]

@@ -5,6 +5,7 @@
 //! chance does to a run it does to all of them, which have the same seeds; of those that are close
 //! together it is averaged out over several.
 
+use std::cell::Cell;
 use std::cmp::Ordering;
 use std::time::Duration;
 
@@ -67,16 +68,7 @@ impl RunLength {
         let (bytes, most) = match self {
             RunLength::Glance => (8 << 20, 100),
             RunLength::Look | RunLength::Hurt => (48 << 20, 600),
-            RunLength::Exhaustive => {
-                let mut load = load.clone().until_steady();
-                // In sequence caches take in for a while what platters do not, so that a window is
-                // more than fits these. Among requests that go anywhere they soon hold what they
-                // ever will.
-                if let (Ramp::UntilSteady(steady), false) = (&mut load.ramp, load.rw.random()) {
-                    steady.requests = steady.requests.max(caches.sum::<u64>() / load.bs_bytes);
-                }
-                return load;
-            }
+            RunLength::Exhaustive => return load.clone().until_steady(),
         };
         let requests = (bytes / load.bs_bytes).clamp(10, most);
         let warm = match load.rw.random() {
@@ -219,22 +211,46 @@ pub fn level_of(shape: PlanShape, members: u32) -> (Level, u32) {
 
 impl Trials<'_> {
     /// All candidates, the best first: those that can win measured, the others by their limits.
+    /// What keeps less than what is wanted follows, measured the same way.
     ///
     /// # Errors
     /// The load does not fit what is to be built.
-    pub fn rank(&self, candidates: Vec<Candidate>) -> Result<Vec<Ranked>, MeasureError> {
+    pub fn rank(
+        &self,
+        candidates: Vec<Candidate>,
+        progress: &dyn Fn(usize, usize),
+    ) -> Result<Vec<Ranked>, MeasureError> {
+        let (less, enough): (Vec<_>, Vec<_>) =
+            candidates.into_iter().partition(|candidate| candidate.keeps_less(self.wish));
+        let runs = enough.len() + less.len() + FINALISTS;
+        let done = Cell::new(0);
+        let step = || {
+            done.set((done.get() + 1).min(runs));
+            progress(done.get(), runs);
+        };
+        let mut all = self.rank_alike(enough, &step)?;
+        all.extend(self.rank_alike(less, &step)?);
+        Ok(all)
+    }
+
+    /// Those that may be held against each other.
+    fn rank_alike(&self, candidates: Vec<Candidate>, step: &dyn Fn()) -> Result<Vec<Ranked>, MeasureError> {
         let mut all: Vec<Ranked> = candidates
             .into_iter()
             .map(|candidate| Ranked { limit: self.limit(&candidate), trial: None, decided: false, candidate })
             .collect();
         let best_limit = all.iter().map(|ranked| ranked.limit).fold(0.0, f64::max);
-        for ranked in all.iter_mut().filter(|ranked| ranked.limit >= HOPELESS * best_limit) {
-            ranked.trial = Some(self.measure(&ranked.candidate, RunLength::Glance)?);
+        for ranked in &mut all {
+            if ranked.limit >= HOPELESS * best_limit {
+                ranked.trial = Some(self.measure(&ranked.candidate, RunLength::Glance)?);
+            }
+            step();
         }
         all.sort_by(faster);
         for ix in self.finalists(&all) {
             all[ix].trial = Some(self.measure(&all[ix].candidate, RunLength::Look)?);
             all[ix].decided = true;
+            step();
         }
         let fastest = all.iter().filter(|ranked| ranked.decided).map(rate).fold(0.0, f64::max);
         // What goes one after the other leaves nothing to chance.
@@ -367,7 +383,7 @@ impl Trials<'_> {
             member_bytes: array.place.data_bytes.min(array.member_bytes - data_offset.0 * SECTOR_BYTES),
             data_offset: Sector(data_offset.0 + start / SECTOR_BYTES),
             missing,
-            guard: match array.consistency(self.wish) {
+            guard: match array.cover {
                 PowerCutCover::Resync => WriteHoleGuard::Resync,
                 PowerCutCover::Bitmap => WriteHoleGuard::Bitmap,
                 PowerCutCover::Ppl => WriteHoleGuard::Ppl,

@@ -10,6 +10,7 @@ use std::time::Duration;
 use wattle_rt::{Core, Instant};
 
 use crate::board::Board;
+use crate::settle::Settled;
 
 /// What comes before anything is counted.
 #[derive(Clone, Copy, Debug)]
@@ -18,6 +19,8 @@ pub enum Ramp {
     For(Duration),
     /// Until it is steady.
     UntilSteady(Steady),
+    /// Until it has settled, and what is counted is what showed that, if no time is given.
+    UntilSettled(Settled),
 }
 
 impl Default for Ramp {
@@ -72,16 +75,9 @@ pub struct Ramped {
 /// Windows of one length; if none are steady among these, they get twice as long.
 const TRIES: usize = 8;
 
-impl Ramp {
+impl Steady {
     pub(crate) async fn run(&self, core: &Core, board: &Board) -> Ramped {
-        let began = core.now();
-        let steady = match self {
-            Ramp::For(took) => {
-                core.sleep(*took).await;
-                return Ramped { took: *took, window: None, steady: None };
-            }
-            Ramp::UntilSteady(steady) => steady,
-        };
+        let (began, steady) = (core.now(), self);
         let deadline = began + steady.at_most;
         let mut shortest = Shortest { time: steady.window, requests: steady.requests };
         let (mut rates, mut tried) = (VecDeque::new(), 0);

@@ -9,8 +9,9 @@ use wattle_rt::sim::DriveTotals;
 use wattle_rt::{Core, DriveConfig, DriveControl};
 
 use crate::load::{Counted, Load};
-use crate::measured::{Measured, MemberUse};
+use crate::measured::{Measured, MemberUse, Probe};
 use crate::metadata_cost::{MetadataCost, MetadataWrites};
+use crate::settle::Sight;
 use crate::setup::{MeasureError, ModelledSetup, SetupError, look};
 
 /// A rebuild from its start to its end.
@@ -130,6 +131,7 @@ pub fn rebuild_beside_tuned(
     tune: impl FnOnce(&mut JobTuning),
 ) -> Result<LoadBesideRebuild, MeasureError> {
     let mut site = setup.build(drives)?;
+    let load = &site.settling(load);
     let slot = site.lost.iter().next().expect("a member is missing");
     site.lost.remove(slot);
     let (mut spec, members, controls) = (site.spec(), site.members(), site.controls.clone());
@@ -145,12 +147,24 @@ pub fn rebuild_beside_tuned(
         counted
     };
     let Counted { runtime, ramped, counts, before, after } = site.world.run(work).expect_done()?;
-    let part = after.1.zip(before.1).map(|(after, before)| after - before).ok_or(MeasureError::Filled)?;
+    // It may not have begun when counting did.
+    let part = after.1.ok_or(MeasureError::Filled)? - before.1.unwrap_or(0.0);
     let counted = Counted { runtime, ramped, counts, before: before.0, after: after.0 };
     Ok(LoadBesideRebuild {
         measured: Measured::new(load, counted),
         bytes_per_second: part * setup.member_bytes as f64 / runtime.as_secs_f64(),
     })
+}
+
+/// What is seen, and what part of the member is filled.
+impl Sight for (Probe, Option<f64>) {
+    fn written(&self) -> (u64, u64) {
+        self.0.written()
+    }
+
+    fn job(&self) -> Option<f64> {
+        self.1
+    }
 }
 
 /// What part of the member is filled; `None` once all of it is.

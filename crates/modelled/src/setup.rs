@@ -3,6 +3,7 @@
 use std::rc::Rc;
 use std::time::Duration;
 
+use wattle_drives::Media;
 use wattle_engine::geometry::{Geometry, GeometryError, Hazard, Level, LevelKind, Params};
 use wattle_engine::metadata::{Metadata, NoMetadata};
 use wattle_engine::units::{MemberIx, MemberSet, SECTOR_BYTES, Sector};
@@ -14,6 +15,7 @@ use crate::guard::{with_log, with_used_intent};
 use crate::load::{Load, LoadError};
 use crate::measured::{Measured, Probe};
 use crate::metadata_cost::{MetadataCost, MetadataWrites};
+use crate::ramp::Ramp;
 
 /// Where the members' data starts, if nothing else is said: before it is room for every kind of
 /// metadata, and only there contents are kept.
@@ -198,9 +200,10 @@ impl ModelledSetup {
         world.keep_order();
         let kept_bytes = 0..DATA_OFFSET.0 * SECTOR_BYTES;
         let add = |config| world.add_drive(DriveConfig { kept_bytes: kept_bytes.clone(), ..config });
+        let pause = drives.iter().map(pause).max().unwrap_or_default();
         let drives: Vec<_> = drives.into_iter().map(add).collect();
         let controls = drives.iter().map(|drive| world.drive(drive)).collect();
-        Ok(ModelledSite { setup: *self, geometry, lost, world, drives, controls })
+        Ok(ModelledSite { setup: *self, geometry, lost, world, drives, controls, pause })
     }
 
     /// Measures a load on the array.
@@ -243,6 +246,19 @@ pub struct ModelledSite {
     pub drives: Vec<Device>,
     /// Their controls.
     pub controls: Vec<DriveControl>,
+    /// How long garbage collection stops one of them at a time.
+    pause: Duration,
+}
+
+/// Pauses of garbage collection that a time counted is as long as: one more or less, and those of
+/// one drive more or less, then hardly matter.
+const PAUSES: u32 = 200;
+
+fn pause(drive: &DriveConfig) -> Duration {
+    match drive.model.as_ref().map(|model| &model.media) {
+        Some(Media::Flash(flash)) if flash.collection_share_ppm > 0 => flash.collection_pause,
+        _ => Duration::ZERO,
+    }
 }
 
 impl ModelledSite {
@@ -269,6 +285,15 @@ impl ModelledSite {
         there.map(|(_, drive)| drive.clone()).collect()
     }
 
+    /// The load, counted for so long that pauses of these drives even out.
+    pub(crate) fn settling(&self, load: &Load) -> Load {
+        let (mut load, writes) = (load.clone(), load.read_part() < 1.0);
+        if let (Ramp::UntilSettled(settled), true) = (&mut load.ramp, writes) {
+            settled.at_least = settled.at_least.max(self.pause * PAUSES);
+        }
+        load
+    }
+
     /// Measures a load on the array that is started from `spec`.
     ///
     /// # Errors
@@ -293,7 +318,7 @@ impl ModelledSite {
         metadata: impl FnOnce(&Core, &[Device]) -> Box<dyn Metadata>,
         lay: impl AsyncFnOnce(&Core, VolumeRef) -> VolumeRef,
     ) -> Result<Measured, LoadError> {
-        let (members, controls) = (self.members(), self.controls.clone());
+        let (members, controls, load) = (self.members(), self.controls.clone(), &self.settling(load));
         let work = async move |core: Core| {
             let array = ArrayHandle::start(&core, spec, metadata(&core, &members)).await;
             let volume = lay(&core, array.volume()).await;

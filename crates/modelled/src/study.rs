@@ -107,26 +107,19 @@ impl Study {
         Ok(BesideRebuild { measured, bytes_per_second, takes_bytes_per_second })
     }
 
-    fn configs(&self) -> Vec<DriveConfig> {
+    /// Its drives, new.
+    #[must_use]
+    pub fn configs(&self) -> Vec<DriveConfig> {
         let slots = self.drives.iter().zip(0..);
         slots.map(|(drive, slot)| config(drive, format!("slot{slot}"))).collect()
     }
 
     /// What the drives allow. An array runs at the pace of its slowest member, whatever it is
-    /// slowest in.
+    /// slowest in; copies are read where that is fastest.
     ///
     /// # Errors
     /// There is no such array, or the load does not fit it.
     pub fn limit(&self) -> Result<Limit, MeasureError> {
-        let mut slowest: Option<limits::DriveRates> = None;
-        let mut seen: Vec<&Drive> = Vec::new();
-        for drive in &self.drives {
-            if !seen.contains(&drive) {
-                seen.push(drive);
-                let rates = self.rates(drive)?;
-                slowest = Some(slowest.map_or(rates, |slowest| slowest.slower(rates)));
-            }
-        }
         let setup = &self.setup;
         let array = UniformArray {
             members: setup.members,
@@ -140,7 +133,25 @@ impl Study {
             bytes: self.load.bs_bytes,
             depth: self.load.depth() as u64,
         };
-        Ok(limits::of(&array, &slowest.expect("an array has drives"), &asked))
+        let mut known: Vec<(&Drive, limits::DriveRates)> = Vec::new();
+        let mut all = Vec::new();
+        for drive in &self.drives {
+            let rates = match known.iter().find(|(other, _)| *other == drive) {
+                Some((_, rates)) => *rates,
+                None => self.rates(drive, &array, &asked)?,
+            };
+            known.push((drive, rates));
+            all.push(rates);
+        }
+        let mut rates = all.iter().copied().reduce(limits::DriveRates::slower).expect("an array has drives");
+        if let Scheme::Mirrored { .. } = array.scheme {
+            let mean =
+                |of: fn(&limits::DriveRates) -> f64| all.iter().map(of).sum::<f64>() / all.len() as f64;
+            rates.reads_per_second = mean(|rates| rates.reads_per_second);
+            rates.read_bytes_per_second = mean(|rates| rates.read_bytes_per_second);
+            rates.read_seconds = all.iter().map(|rates| rates.read_seconds).fold(f64::INFINITY, f64::min);
+        }
+        Ok(limits::of(&array, &rates, &asked))
     }
 
     /// How far a member's head has to go: the part of the member that is the load's part of the
@@ -154,8 +165,13 @@ impl Study {
     }
 
     /// What a drive does by itself: as its facts have it, or, where that depends on how far its
-    /// head has to go, as it does alone.
-    fn rates(&self, drive: &Drive) -> Result<limits::DriveRates, MeasureError> {
+    /// head has to go, as it does alone, asked for what this array would ask it for.
+    fn rates(
+        &self,
+        drive: &Drive,
+        array: &UniformArray,
+        asked: &Demand,
+    ) -> Result<limits::DriveRates, MeasureError> {
         let disk = match &drive.model.media {
             Media::Flash(flash) => {
                 let fast = flash.burst_bytes > 0;
@@ -174,23 +190,37 @@ impl Study {
             Media::Disk(disk) => disk,
         };
         let bandwidth = disk.outer_bytes_per_second as f64;
-        let drive_at =
-            |reads_per_second, writes_per_second, read_seconds, write_seconds| limits::DriveRates {
-                reads_per_second,
-                writes_per_second,
-                read_bytes_per_second: bandwidth,
-                write_bytes_per_second: bandwidth,
-                read_seconds,
-                write_seconds,
-                rotational: true,
-            };
+        let drive_at = |per_second, read_seconds, write_seconds| limits::DriveRates {
+            reads_per_second: per_second,
+            writes_per_second: per_second,
+            read_bytes_per_second: bandwidth,
+            write_bytes_per_second: bandwidth,
+            read_seconds,
+            write_seconds,
+            rotational: true,
+        };
         if !self.load.rw.random() {
             // Only bandwidth counts.
             let seconds = (disk.seek_average + disk.command).as_secs_f64();
-            return Ok(drive_at(1.0 / seconds, 1.0 / seconds, seconds, seconds));
+            return Ok(drive_at(1.0 / seconds, seconds, seconds));
         }
-        let span_bytes = self.span_bytes()?;
-        let alone = |rw, iodepth| -> Result<Measured, MeasureError> {
+        let work = limits::random_work(array, asked);
+        let operations = work.reads + work.writes;
+        let read_part = work.reads / operations;
+        // Whole blocks, rather too small than too large.
+        let bytes = ((work.read_bytes + work.write_bytes) / operations / 4096.0).max(1.0) as u64 * 4096;
+        let copies = match array.scheme {
+            Scheme::Mirrored { copies, .. } if read_part > 0.0 => u64::from(copies),
+            _ => 1,
+        };
+        // Of several copies the nearest head goes. From k heads, wherever they are, it is at least
+        // 1/4k of the span to a place that chance draws, as to the next place in 3/4k of it.
+        let span_bytes = match copies {
+            1 => self.span_bytes()?,
+            copies => self.span_bytes()? / (4 * copies) * 3,
+        };
+        let span_bytes = span_bytes.max(bytes);
+        let alone = |rw, iodepth, rwmixread| -> Result<f64, MeasureError> {
             let setup = ModelledSetup {
                 level: Level::Linear,
                 members: 1,
@@ -202,39 +232,49 @@ impl Study {
                 size_bytes: Some(span_bytes),
                 rw,
                 iodepth,
-                bs_bytes: self.load.bs_bytes,
+                rwmixread,
+                bs_bytes: bytes,
                 norandommap: true,
                 ..Load::new()
             }
             .until_steady();
-            setup.measure(vec![config(drive, "alone")], &load)
+            Ok(setup.measure(vec![config(drive, "alone")], &load)?.per_second())
         };
         // Stated for 4 KiB, like everything in limits.
-        let more = self.load.bs_bytes.saturating_sub(4096) as f64 / bandwidth;
-        let seconds =
-            |rw, iodepth| Ok::<_, MeasureError>((1.0 / alone(rw, iodepth)?.per_second() - more).max(1e-6));
-        Ok(drive_at(
-            1.0 / seconds(Rw::RandRead, ALONE_DEPTH)?,
-            1.0 / seconds(Rw::RandWrite, ALONE_DEPTH)?,
-            seconds(Rw::RandRead, 1)?,
-            seconds(Rw::RandWrite, 1)?,
-        ))
+        let more = (bytes - 4096) as f64 / bandwidth;
+        let small = |per_second: f64| (1.0 / per_second - more).max(1e-6);
+        let mix = match read_part {
+            0.0 => alone(Rw::RandWrite, ALONE_DEPTH, 0)?,
+            1.0 => alone(Rw::RandRead, ALONE_DEPTH, 100)?,
+            part => alone(Rw::RandRw, ALONE_DEPTH, ((part * 100.0).round() as u32).clamp(1, 99))?,
+        };
+        // A volatile cache answers before the head has moved.
+        let write_seconds = match drive.model.cache_bytes {
+            0 => 1.0 / alone(Rw::RandWrite, 1, 0)?,
+            _ => disk.command.as_secs_f64() + 4096.0 / disk.link_bytes_per_second as f64,
+        };
+        let read_seconds = match read_part {
+            0.0 => disk.command.as_secs_f64(),
+            _ => small(alone(Rw::RandRead, 1, 100)?),
+        };
+        Ok(drive_at(SURELY / small(mix), read_seconds / SURELY, write_seconds))
     }
 }
 
-/// As many requests as a disk can put in order.
-const ALONE_DEPTH: usize = 32;
+/// What is measured is known to 0.4 %; so much more is beyond what chance makes of it, and a bound.
+const SURELY: f64 = 1.01;
+/// More requests than a disk can put in order.
+const ALONE_DEPTH: usize = 64;
 
 fn scheme(setup: &ModelledSetup) -> Scheme {
     let layout = setup.layout;
     match setup.level {
         Level::Linear | Level::Raid0 => Scheme::Striped,
         Level::Raid1 => Scheme::Mirrored { copies: setup.members, far: false },
-        // md's layout word: near copies, far copies, and whether these are offset.
-        Level::Raid10 => Scheme::Mirrored {
-            copies: (layout & 0xff) * (layout >> 8 & 0xff),
-            far: layout >> 8 & 0xff > 1 && layout >> 16 & 1 == 0,
-        },
+        // md's layout word: near copies, and far copies, which may be offset.
+        Level::Raid10 => {
+            Scheme::Mirrored { copies: (layout & 0xff) * (layout >> 8 & 0xff), far: layout >> 8 & 0xff > 1 }
+        }
         Level::Raid4 | Level::Raid5 => Scheme::Parity { parities: 1 },
         Level::Raid6 => Scheme::Parity { parities: 2 },
     }
@@ -243,7 +283,7 @@ fn scheme(setup: &ModelledSetup) -> Scheme {
 /// What keeps an array from more.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum HeldBack {
-    /// Every member is busy: least and most of them, as parts of the time.
+    /// Most members are busy: the least and the busiest, as parts of the time.
     Drives {
         /// The least busy.
         least: f64,
@@ -296,8 +336,6 @@ pub struct QueueUse {
 
 /// A member that is at work so much of the time is busy.
 const BUSY: f64 = 0.9;
-/// So many operations on each member keep it as busy as it can be.
-const QUEUED: f64 = 4.0;
 
 impl HeldBack {
     fn of(study: &Study, measured: &Measured, limit: &Limit) -> Result<HeldBack, MeasureError> {
@@ -319,16 +357,16 @@ impl HeldBack {
             let alike = study.drives.iter().all(|other| other == drive);
             return Ok(if alike { HeldBack::Uneven(crowd) } else { HeldBack::SlowMember(crowd) });
         }
-        if study.setup.guard == WriteHoleGuard::Ppl && idlest.busy < BUSY && load.depth() > 1 {
-            return Ok(HeldBack::Log { busy: middle.busy });
-        }
-        if idlest.busy >= BUSY || middle.depth >= QUEUED {
+        if middle.busy >= BUSY {
             let pre_reads = measured.grew(|counters| counters.pre_reads);
             if !load.rw.random() && pre_reads > 0 && reached < BUSY {
                 let per_write = pre_reads as f64 / measured.writes.count().max(1) as f64;
                 return Ok(HeldBack::PreReads { per_write });
             }
             return Ok(HeldBack::Drives { least: idlest.busy, most: busiest.busy });
+        }
+        if study.setup.guard == WriteHoleGuard::Ppl && load.depth() > 1 {
+            return Ok(HeldBack::Log { busy: middle.busy });
         }
         let few = limit.by == By::Depth || load.depth() < 2 * uses.len();
         Ok(match few {

@@ -114,7 +114,7 @@ fn against_the_best(drives: &[Drive], load: &Load, survive: u32) -> (f64, String
     let wish = wish(drives, load, None, survive);
     let trials = Trials { wish: &wish, drives, load };
     let all = candidates(&wish, place_of).unwrap();
-    let chosen: Candidate = trials.rank(all.clone()).unwrap().swap_remove(0).candidate;
+    let chosen: Candidate = trials.rank(all.clone(), &|_, _| ()).unwrap().swap_remove(0).candidate;
     let rates =
         all.iter().map(|candidate| trials.measure(candidate, RunLength::Exhaustive).unwrap().per_second);
     let rated: Vec<_> = rates.zip(&all).collect();
@@ -150,7 +150,7 @@ fn what_a_run_may_owe_to_chance_is_looked_at_again() {
     let (drives, load) = (drives(6, "x25m"), &loads()[1]);
     let wish = wish(&drives, load, None, 1);
     let trials = Trials { wish: &wish, drives: &drives, load };
-    let ranked = trials.rank(candidates(&wish, place_of).unwrap()).unwrap();
+    let ranked = trials.rank(candidates(&wish, place_of).unwrap(), &|_, _| ()).unwrap();
     assert_eq!(ranked[0].candidate.shape, PlanShape::Far(2));
 }
 

@@ -8,11 +8,11 @@
 //!
 //! [`of`] is the limit of a load; the functions behind it are those of its parts.
 
-mod degraded;
 mod formula;
 mod stripe;
 
 use formula::{harmonic, number, reckoned};
+pub use stripe::MemberWork;
 
 /// What a drive does by itself.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -27,7 +27,8 @@ pub struct DriveRates {
     pub write_bytes_per_second: f64,
     /// Seconds of a read of 4 KiB with nothing else to do.
     pub read_seconds: f64,
-    /// Seconds of a write of 4 KiB with nothing else to do.
+    /// Seconds of a write of 4 KiB with nothing else to do; of a disk, of any write that it is
+    /// asked for.
     pub write_seconds: f64,
     /// It has a head that moves: what is skipped takes as long as what is read, and large requests
     /// take longer than small ones.
@@ -78,12 +79,29 @@ impl DriveRates {
         }
     }
 
+    /// A read of `bytes` with nothing else to do.
     fn read_seconds_of(&self, bytes: f64) -> f64 {
-        self.read_seconds + (bytes - SMALL_BYTES).max(0.0) / self.read_bytes_per_second
+        let (rate, bandwidth) = (self.reads_per_second, self.read_bytes_per_second);
+        self.seconds_of(self.read_seconds, rate, bandwidth, bytes)
     }
 
+    /// A write, likewise; a disk's is into its cache, whatever its size.
     fn write_seconds_of(&self, bytes: f64) -> f64 {
-        self.write_seconds + (bytes - SMALL_BYTES).max(0.0) / self.write_bytes_per_second
+        if self.rotational {
+            return self.write_seconds;
+        }
+        let (rate, bandwidth) = (self.writes_per_second, self.write_bytes_per_second);
+        self.seconds_of(self.write_seconds, rate, bandwidth, bytes)
+    }
+
+    fn seconds_of(&self, seconds: f64, per_second: f64, bytes_per_second: f64, bytes: f64) -> f64 {
+        let more = bytes - SMALL_BYTES;
+        match self.rotational {
+            _ if more <= 0.0 => seconds,
+            true => seconds + more / bytes_per_second,
+            // What a small one takes of the drive's time is in its latency already.
+            false => seconds + (bytes / bytes_per_second - 1.0 / per_second).max(0.0),
+        }
     }
 }
 
@@ -96,7 +114,7 @@ pub enum Scheme {
     Mirrored {
         /// How many times.
         copies: u32,
-        /// RAID 10's far layout: what follows one another lies together on each member.
+        /// What a member holds has its copies on several others: RAID 10's far and offset layouts.
         far: bool,
     },
     /// Stripes with parity: RAID 4, 5, 6.
@@ -139,6 +157,19 @@ impl UniformArray {
     /// Data blocks of a stripe; members for arrays without parity.
     fn data(&self) -> u32 {
         self.members.saturating_sub(self.parities()).max(1)
+    }
+
+    /// Members that a request of so many bytes lies on, at least, if nothing is missing.
+    fn pieces(&self, bytes: u64) -> f64 {
+        let whole = match self.scheme {
+            Scheme::Mirrored { copies, .. } => copies == self.members,
+            _ => false,
+        };
+        match self.chunk_bytes {
+            0 => 1.0,
+            _ if whole => 1.0,
+            chunk => (bytes / chunk).clamp(1, u64::from(self.members)) as f64,
+        }
     }
 
     fn stripe_bytes(&self) -> u64 {
@@ -206,14 +237,48 @@ pub fn of(array: &UniformArray, drive: &DriveRates, asked: &Demand) -> Limit {
     if depth.per_second < drives.per_second && !hidden { depth } else { drives }
 }
 
+/// What a request that goes anywhere makes the members do, reads and writes in their parts.
+#[must_use]
+pub fn random_work(array: &UniformArray, asked: &Demand) -> MemberWork {
+    let bytes = asked.bytes as f64;
+    let (read, write) = match array.scheme {
+        Scheme::Parity { .. } => {
+            (stripe::work(array, asked.bytes, true), stripe::work(array, asked.bytes, false))
+        }
+        scheme => {
+            let copies = if let Scheme::Mirrored { copies, .. } = scheme { f64::from(copies) } else { 1.0 };
+            let pieces = array.pieces(asked.bytes);
+            let read = MemberWork { reads: pieces, read_bytes: bytes, ..MemberWork::default() };
+            let write =
+                MemberWork { writes: copies * pieces, write_bytes: copies * bytes, ..MemberWork::default() };
+            (read, write)
+        }
+    };
+    MemberWork::default().plus(asked.read_part, read).plus(1.0 - asked.read_part, write)
+}
+
 /// Reads anywhere: N x R. With members missing each read of what they held takes several.
 #[must_use]
 pub fn random_reads(array: &UniformArray, drive: &DriveRates, bytes: u64) -> Limit {
-    let rate = drive.reads_of(bytes as f64);
+    let pieces = array.pieces(bytes);
+    let rate = drive.reads_of(bytes as f64 / pieces) / pieces;
     let (n, present) = (array.n(), array.present());
     match array.scheme {
-        Scheme::Parity { parities } if array.missing > 0 => {
-            let reads = degraded::reads_of_a_read(array.members, parities, array.missing);
+        Scheme::Parity { .. } if !array.chunk_bytes.is_multiple_of(bytes) => {
+            let work = stripe::work(array, bytes, true);
+            let seconds = work.seconds(drive);
+            let formula = format!(
+                "{} / drive time of one = {} / {} us ({} reads of {} KiB)",
+                if array.missing > 0 { "(N-m)" } else { "N" },
+                number(present),
+                number(seconds * 1e6),
+                number(work.reads),
+                number(work.read_bytes / work.reads / 1024.0)
+            );
+            Limit::drives(present / seconds, reckoned(formula, present / seconds))
+        }
+        Scheme::Parity { .. } if array.missing > 0 => {
+            let reads = stripe::reads_of_a_read(array);
             let formula = format!(
                 "(N-m) x R / {} = {} x {} / {}",
                 number(reads),
@@ -253,7 +318,8 @@ pub fn random_reads(array: &UniformArray, drive: &DriveRates, bytes: u64) -> Lim
 /// reconstruct-write, N/((N-p-1)/R + (1+p)/W); copies N x W/k.
 #[must_use]
 pub fn random_writes(array: &UniformArray, drive: &DriveRates, bytes: u64) -> Limit {
-    let rate = drive.writes_of(bytes as f64);
+    let pieces = array.pieces(bytes);
+    let rate = drive.writes_of(bytes as f64 / pieces) / pieces;
     let n = array.n();
     match array.scheme {
         Scheme::Parity { .. } => stripe::random_writes(array, drive, bytes),
@@ -350,16 +416,17 @@ pub fn at_depth(array: &UniformArray, drive: &DriveRates, asked: &Demand) -> Lim
         let per_second = requests / seconds;
         return Limit { per_second, formula: reckoned(formula, per_second), by: By::Depth };
     }
-    let seconds = asked.read_part * alone(array, drive, asked.bytes, true)
-        + (1.0 - asked.read_part) * alone(array, drive, asked.bytes, false);
+    let seconds = asked.read_part * alone(array, drive, asked.bytes, true, asked.random)
+        + (1.0 - asked.read_part) * alone(array, drive, asked.bytes, false, asked.random);
     let per_second = asked.depth as f64 / seconds;
     let formula = format!("D / time of one = {} / {} us", asked.depth, number(seconds * 1e6));
     Limit { per_second, formula: reckoned(formula, per_second), by: By::Depth }
 }
 
-/// Seconds of a request that is alone.
+/// Seconds of a request that is alone, at least. A write with parity that is no whole stripe reads
+/// first, unless no parity is left to keep, or what it needs was written just before.
 #[must_use]
-pub fn alone(array: &UniformArray, drive: &DriveRates, bytes: u64, read: bool) -> f64 {
+pub fn alone(array: &UniformArray, drive: &DriveRates, bytes: u64, read: bool, random: bool) -> f64 {
     let chunk = if array.chunk_bytes == 0 { u64::MAX } else { array.chunk_bytes };
     let chunks = bytes.div_ceil(chunk);
     let spread = match array.scheme {
@@ -369,14 +436,25 @@ pub fn alone(array: &UniformArray, drive: &DriveRates, bytes: u64, read: bool) -
         }
         _ => chunks,
     };
-    let spread = spread.clamp(1, u64::from(array.data()));
-    let piece = bytes as f64 / spread as f64;
-    let reads_first = matches!(array.scheme, Scheme::Parity { .. }) && !stripe::is_whole(array, bytes);
-    match read {
-        true => drive.read_seconds_of(piece),
-        false if reads_first => drive.read_seconds_of(piece) + drive.write_seconds_of(piece),
-        false => drive.write_seconds_of(piece),
+    let most = if read { array.members } else { array.data() };
+    let piece = bytes as f64 / spread.clamp(1, u64::from(most)) as f64;
+    if read {
+        return drive.read_seconds_of(piece);
     }
+    let written = drive.write_seconds_of(piece);
+    let reads_first = match array.scheme {
+        Scheme::Parity { .. } if random && !stripe::is_whole(array, bytes) => {
+            1.0 - stripe::without_parity(array)
+        }
+        _ => return written,
+    };
+    if bytes <= array.stripe_bytes() {
+        // Of a larger one the rows of the last chunk may be all that has to be read.
+        let read = if bytes <= chunk { piece } else { SMALL_BYTES };
+        return reads_first * drive.read_seconds_of(read) + written;
+    }
+    let part = reads_first * drive.read_seconds_of(SMALL_BYTES) + drive.write_seconds_of(SMALL_BYTES);
+    written.max(part)
 }
 
 /// A rebuild, in bytes per second of the member that is filled: the slower of what it takes and

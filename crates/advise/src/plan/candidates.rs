@@ -45,8 +45,10 @@ pub fn candidates(wish: &Wish, place_of: PlaceOf) -> Result<Vec<Candidate>, Wish
         let groups = if banded || wish.spares > 0 { vec![1] } else { groups(shape, drives) };
         for groups in groups {
             for chunk_bytes in chunks(wish, shape, drives) {
-                let built = build(wish, place_of, (shape, chunk_bytes, groups), &bands, &spares);
-                found.extend(built);
+                for cover in covers(wish, shape) {
+                    let kind = (shape, chunk_bytes, groups, cover);
+                    found.extend(build(wish, place_of, kind, &bands, &spares));
+                }
             }
         }
     }
@@ -204,6 +206,16 @@ fn chunks(wish: &Wish, shape: PlanShape, drives: u32) -> Vec<u64> {
         .collect()
 }
 
+/// What covers a power cut, and what else might: where RAID 5 gets a log unasked, the bitmap that
+/// levels beside it have.
+fn covers(wish: &Wish, shape: PlanShape) -> Vec<PowerCutCover> {
+    let cover = super::stack::consistency(shape, wish);
+    match wish.consistency {
+        None if cover == PowerCutCover::Ppl => vec![cover, PowerCutCover::Bitmap],
+        _ => vec![cover],
+    }
+}
+
 /// What a band with so few drives becomes, if most drives become `shape`.
 fn of_band(shape: PlanShape, drives: u32, survive: u32) -> Option<PlanShape> {
     let copies = shape.copies(drives);
@@ -225,7 +237,7 @@ fn of_band(shape: PlanShape, drives: u32, survive: u32) -> Option<PlanShape> {
 fn build(
     wish: &Wish,
     place_of: PlaceOf,
-    (shape, chunk_bytes, groups): (PlanShape, u64, u32),
+    (shape, chunk_bytes, groups, cover): (PlanShape, u64, u32, PowerCutCover),
     bands: &[Band],
     spares: &[usize],
 ) -> Option<Candidate> {
@@ -233,9 +245,11 @@ fn build(
     let mut unused_bytes = 0;
     for (number, band) in bands.iter().enumerate() {
         let each = band.drives.len() / groups as usize;
+        let most = shape;
         let built = of_band(shape, each as u32, wish.survive).and_then(|shape| {
             let chunk_bytes = if shape == PlanShape::Raid1 { 0 } else { chunk_bytes };
-            let ppl = super::stack::consistency(shape, wish) == PowerCutCover::Ppl;
+            let cover = if shape == most { cover } else { super::stack::consistency(shape, wish) };
+            let ppl = cover == PowerCutCover::Ppl;
             let place = place_of(shape.level(), band.len_bytes, chunk_bytes, ppl);
             let array_bytes = shape.array_bytes(each as u32, place.data_bytes, chunk_bytes.max(1));
             (array_bytes > 0).then(|| ArrayPlan {
@@ -244,6 +258,7 @@ fn build(
                 part: band.start_bytes.map(|start| (number + 1, start..start + band.len_bytes)),
                 shape,
                 chunk_bytes,
+                cover,
                 member_bytes: band.len_bytes,
                 place,
                 array_bytes,
@@ -268,6 +283,13 @@ fn build(
 }
 
 impl Candidate {
+    /// It keeps less than what is wanted: it is there to be compared with, and wins nothing.
+    #[must_use]
+    pub fn keeps_less(&self, wish: &Wish) -> bool {
+        let array = self.measured();
+        array.cover != super::stack::consistency(array.shape, wish)
+    }
+
     /// Between those that are equally fast: less is nearer to what operators came to prefer.
     #[must_use]
     pub fn taste(&self, wish: &Wish) -> u32 {

@@ -132,6 +132,7 @@ mod tests {
             part: None,
             shape,
             chunk_bytes: 512 << 10,
+            cover: crate::plan::PowerCutCover::Bitmap,
             member_bytes: 4_000_000_000_000,
             place: DataPlacement { data_offset_bytes: 0, data_bytes: 4_000_000_000_000 },
             array_bytes: 0,

@@ -20,7 +20,7 @@ pub use candidates::{Candidate, candidates};
 pub use file_system::{Ext4, FileSystemKind, FileSystemOptions, XfsNumbers};
 pub use loss::{Loss, Reliability};
 pub use shape::{PlanLevel, PlanShape};
-pub use stack::{ArrayPlan, Cache, PlannedStack};
+pub use stack::{ArrayPlan, Cache, PlannedStack, WriteHole};
 pub use workload::{NAMED, Named, Workload};
 
 /// What covers a power cut.

@@ -185,10 +185,8 @@ impl PlanShape {
         match self {
             Self::Plain | Self::Raid0 => Scheme::Striped,
             Self::Raid5 | Self::Raid6 => Scheme::Parity { parities: self.parities() },
-            Self::Raid1 | Self::Near(_) | Self::Offset(_) => {
-                Scheme::Mirrored { copies: self.copies(members), far: false }
-            }
-            Self::Far(copies) => Scheme::Mirrored { copies, far: true },
+            Self::Raid1 | Self::Near(_) => Scheme::Mirrored { copies: self.copies(members), far: false },
+            Self::Far(copies) | Self::Offset(copies) => Scheme::Mirrored { copies, far: true },
         }
     }
 }

@@ -15,6 +15,8 @@ pub struct ArrayPlan {
     pub shape: PlanShape,
     /// The chunk; 0 if there are none.
     pub chunk_bytes: u64,
+    /// What covers a power cut.
+    pub cover: PowerCutCover,
     /// Bytes of a member, metadata and all.
     pub member_bytes: u64,
     /// Where data lies on a member.
@@ -34,16 +36,48 @@ impl ArrayPlan {
         }
     }
 
-    /// What covers a power cut.
+    /// What a power cut while members are missing may do to what was not being written.
     #[must_use]
-    pub fn consistency(&self, wish: &Wish) -> PowerCutCover {
-        consistency(self.shape, wish)
+    pub fn write_hole(&self) -> WriteHole {
+        match (self.shape.level(), self.cover) {
+            (PlanLevel::Raid5, PowerCutCover::Ppl) => WriteHole::Closed,
+            (PlanLevel::Raid5, _) => WriteHole::Open,
+            (PlanLevel::Raid6, _) => WriteHole::OpenWithTwoMissing,
+            _ => WriteHole::None,
+        }
     }
 
     /// Where the data of a physical volume on it starts: behind LVM2's metadata, on a whole stripe.
     #[must_use]
     pub fn pe_start_bytes(&self) -> u64 {
         (1_u64 << 20).next_multiple_of(self.stripe_bytes().max(1))
+    }
+}
+
+/// Whether a power cut can change what was not being written: parity that no longer fits its data
+/// makes something else of a missing member's block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WriteHole {
+    /// There is no parity.
+    None,
+    /// A log closes it.
+    Closed,
+    /// Once two members are missing.
+    OpenWithTwoMissing,
+    /// Once a member is missing.
+    Open,
+}
+
+impl WriteHole {
+    /// In a word or two.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Closed => "closed",
+            Self::OpenWithTwoMissing => "2 missing",
+            Self::Open => "open",
+        }
     }
 }
 

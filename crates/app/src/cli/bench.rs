@@ -36,9 +36,10 @@ pub struct BenchArgs {
     /// So many rounds, each followed by the yardstick.
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub rounds: u32,
-    /// How long to wait at most for the load to become steady.
-    #[arg(long, value_name = "TIME", default_value = "30s")]
-    pub steady_within: TimeArg,
+    /// How long to wait at most for the load to become steady [default: 30s; not at all with
+    /// --runtime, as in fio].
+    #[arg(long, value_name = "TIME")]
+    pub steady_within: Option<TimeArg>,
     #[command(flatten)]
     pub made_up: MadeUp,
     #[command(flatten)]

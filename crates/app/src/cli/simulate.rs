@@ -82,6 +82,9 @@ pub struct SimulateArgs {
     /// The same as PNG.
     #[arg(long, value_name = "FILE")]
     pub png: Option<PathBuf>,
+    /// Draw latencies as well.
+    #[arg(long)]
+    pub latency: bool,
     #[command(flatten)]
     pub json: Json,
 }

@@ -3,6 +3,7 @@
 //! Commands render to a `String` (pure, testable) and hand it over here; only this module and `cat`
 //! write to stdout.
 
+pub mod blocks;
 pub mod plot;
 mod problem;
 pub mod progress;

@@ -1,6 +1,7 @@
 //! Sparse contents: pages that snapshots share until one side writes. What is absent is zeros.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -23,8 +24,14 @@ impl Pages {
 
     pub(crate) fn write(&mut self, offset: u64, bytes: &[u8]) {
         for_pages(offset, bytes.len(), |page, within, part| {
-            let page = self.0.entry(page).or_insert_with(|| Arc::new(Page([0; PAGE_BYTES as usize])));
-            Arc::make_mut(page).0[within].copy_from_slice(&bytes[part]);
+            let bytes = &bytes[part];
+            let page = match self.0.entry(page) {
+                // Zeros are there already: a load of zeros costs no memory.
+                Entry::Vacant(_) if bytes.iter().all(|byte| *byte == 0) => return,
+                Entry::Vacant(absent) => absent.insert(Arc::new(Page([0; PAGE_BYTES as usize]))),
+                Entry::Occupied(there) => there.into_mut(),
+            };
+            Arc::make_mut(page).0[within].copy_from_slice(bytes);
         });
     }
 
@@ -68,6 +75,18 @@ fn for_pages(offset: u64, len: usize, mut each: impl FnMut(u64, Range<usize>, Ra
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn zeros_on_zeros_take_no_page() {
+        let mut pages = Pages::default();
+        pages.write(4096, &[0; 8192]);
+        assert_eq!(pages.present(0..u64::MAX / 2).count(), 0);
+        pages.write(4096, &[1; 4096]);
+        pages.write(4096, &[0; 8192]);
+        let mut seen = [9; 8192];
+        pages.read(4096, &mut seen);
+        assert!(seen == [0; 8192] && pages.present(0..u64::MAX / 2).eq([1]));
+    }
 
     proptest! {
         /// Against the naive oracle: one flat vector.

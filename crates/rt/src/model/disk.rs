@@ -417,6 +417,10 @@ impl<T> DiskServer<T> {
         (self.busy, self.free_at)
     }
 
+    pub(super) fn cached_bytes(&self) -> u64 {
+        self.cached_bytes
+    }
+
     pub(super) fn owners(&self) -> impl Iterator<Item = &T> {
         let tickets = self.queue.iter().map(|waiting| &waiting.ticket);
         tickets.chain(&self.blocked).chain(&self.flushes).map(|ticket| &ticket.owner)

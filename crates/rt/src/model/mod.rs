@@ -169,6 +169,14 @@ impl<T> Server<T> {
         Duration::from_nanos(busy.saturating_sub(until.saturating_sub(now.as_nanos())))
     }
 
+    /// Bytes that a disk's volatile cache holds.
+    pub(crate) fn cached_bytes(&self) -> u64 {
+        match &self.media {
+            Serving::Flash(_) => 0,
+            Serving::Disk(disk) => disk.cached_bytes(),
+        }
+    }
+
     /// The owners of everything that has not completed.
     pub(crate) fn owners(&self) -> impl Iterator<Item = &T> {
         let inside = match &self.media {

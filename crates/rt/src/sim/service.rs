@@ -20,6 +20,8 @@ pub struct DriveTotals {
     pub writes: u64,
     /// Bytes of these.
     pub written_bytes: u64,
+    /// Of these, bytes that are not, or no longer, in a disk's volatile cache alone.
+    pub landed_bytes: u64,
     /// Zeroings submitted.
     pub zeroings: u64,
     /// Flushes submitted.
@@ -40,6 +42,7 @@ impl std::ops::Sub for DriveTotals {
             read_bytes: self.read_bytes - earlier.read_bytes,
             writes: self.writes - earlier.writes,
             written_bytes: self.written_bytes - earlier.written_bytes,
+            landed_bytes: self.landed_bytes.saturating_sub(earlier.landed_bytes),
             zeroings: self.zeroings - earlier.zeroings,
             flushes: self.flushes - earlier.flushes,
             busy: self.busy.saturating_sub(earlier.busy),
@@ -169,7 +172,9 @@ impl Service {
             None => self.totals.busy.saturating_sub(self.busy_until - now),
         };
         let in_flight = self.totals.in_flight + (now - self.changed) * self.in_flight;
-        DriveTotals { busy, in_flight, ..self.totals }
+        let cached_bytes = self.model.as_ref().map_or(0, |model| model.cached_bytes());
+        let landed_bytes = self.totals.written_bytes.saturating_sub(cached_bytes);
+        DriveTotals { landed_bytes, busy, in_flight, ..self.totals }
     }
 
     fn count(&mut self, op: &Op, len: u64) {

@@ -68,9 +68,16 @@ struct Warmed {
 /// There is no such array, it would be written over, or a request failed.
 pub fn run(access: &MemberAccess, args: &BenchArgs, screen: Screen) -> Result<(), Problem> {
     let mut load = load_of(&args.load)?;
-    if args.load.ramp_time.is_none() {
-        load.ramp = Ramp::UntilSteady(Steady { at_most: args.steady_within.0, ..STEADY });
-    }
+    load.ramp = match (args.load.ramp_time, args.steady_within, load.runtime) {
+        (Some(time), ..) => Ramp::For(time.0),
+        // A time that was given is kept to, as fio keeps to it.
+        (None, None, Some(_)) => Ramp::For(COME_UP),
+        (None, within, _) => {
+            let at_most = within.map_or(STEADY.at_most, |time| time.0);
+            Ramp::UntilSteady(Steady { at_most, ..STEADY })
+        }
+    };
+    output::note(&takes(args, &load));
     let report = match (&args.made_up.level, served(args)?) {
         (None, Some(target)) => served::run(args, &load, &target)?,
         (Some(level), _) => {
@@ -107,6 +114,27 @@ pub fn run(access: &MemberAccess, args: &BenchArgs, screen: Screen) -> Result<()
         }
     };
     if args.json.json { output::print_json(&report) } else { output::print(&report.text(screen)) }
+}
+
+/// How long it is going to take, before it begins.
+fn takes(args: &BenchArgs, load: &Load) -> String {
+    let counted = load.runtime.unwrap_or(RUNTIME);
+    // Between rounds the load comes up again; behind each is the yardstick.
+    let rest = COME_UP * (args.rounds - 1) + YARDSTICK * args.rounds;
+    let (ramp, ready) = match &load.ramp {
+        Ramp::For(time) => (*time, String::new()),
+        _ => {
+            let at_most = args.steady_within.map_or(STEADY.at_most, |time| time.0);
+            let at_most = format!(" after it is steady, which may take {:.0} s", at_most.as_secs_f64());
+            (Duration::ZERO, at_most)
+        }
+    };
+    format!(
+        "{} of {:.1} s in all, {:.1} s with what comes before and between{ready}",
+        if args.rounds == 1 { "1 round".to_owned() } else { format!("{} rounds", args.rounds) },
+        counted.as_secs_f64(),
+        (counted + rest + ramp).as_secs_f64()
+    )
 }
 
 /// The array that is served under the only name that was given.

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use serde::Serialize;
-use wattle_advise::plan::{FileSystemOptions, PlannedStack, Wish};
+use wattle_advise::plan::{FileSystemOptions, PlannedStack};
 use wattle_control::members::MemberAccess;
 use wattle_control::{Code, Problem};
 
@@ -38,7 +38,6 @@ pub struct Applied {
 
 /// What is to be built.
 pub struct Blueprint<'a> {
-    pub wish: &'a Wish,
     pub stack: &'a PlannedStack,
     pub file_system: &'a FileSystemOptions,
     pub names: &'a Names,
@@ -74,8 +73,8 @@ pub fn run(
     mkfs: bool,
     screen: Screen,
 ) -> Result<Applied, Problem> {
-    let Blueprint { wish, stack, file_system, names } = blueprint;
-    let mut steps = ours::steps(wish, stack, names);
+    let Blueprint { stack, file_system, names } = blueprint;
+    let mut steps = ours::steps(stack, names);
     // What comes first has nothing below it but members: it can be checked, and so can whatever
     // else is made of members alone. With bands that is the partitions.
     let is_banded = stack.arrays.iter().any(|array| array.part.is_some());

@@ -1,7 +1,7 @@
 //! The same by mdadm, LVM2, mkfs and mount.
 
 use wattle_advise::plan::{
-    ArrayPlan, Ext4, FileSystemOptions, PlanLevel, PlanShape, PlannedStack, PowerCutCover, Wish, XfsNumbers,
+    ArrayPlan, Ext4, FileSystemOptions, PlanLevel, PlanShape, PlannedStack, PowerCutCover, XfsNumbers,
 };
 use wattle_control::create::shell_word;
 
@@ -11,15 +11,10 @@ use super::report::Names;
 const SECTOR_BYTES: u64 = 512;
 
 /// Every command, in order.
-pub fn commands(
-    wish: &Wish,
-    stack: &PlannedStack,
-    file_system: &FileSystemOptions,
-    names: &Names,
-) -> Vec<String> {
+pub fn commands(stack: &PlannedStack, file_system: &FileSystemOptions, names: &Names) -> Vec<String> {
     let mut all = partitions(stack, names);
     for (ix, array) in stack.arrays.iter().enumerate() {
-        all.extend(create(wish, array, ix, names));
+        all.extend(create(array, ix, names));
     }
     let volumes = names.physical(stack);
     for (array, on) in stack.arrays.iter().zip(&volumes) {
@@ -83,7 +78,7 @@ pub fn partitions(stack: &PlannedStack, names: &Names) -> Vec<String> {
     by_drive.into_iter().map(command).collect()
 }
 
-fn create(wish: &Wish, array: &ArrayPlan, ix: usize, names: &Names) -> Option<String> {
+fn create(array: &ArrayPlan, ix: usize, names: &Names) -> Option<String> {
     if array.shape == PlanShape::Plain {
         return None;
     }
@@ -103,7 +98,7 @@ fn create(wish: &Wish, array: &ArrayPlan, ix: usize, names: &Names) -> Option<St
         text.push_str(&format!(" --layout={layout}"));
     }
     if array.shape.level() != PlanLevel::Raid0 {
-        text.push_str(match array.consistency(wish) {
+        text.push_str(match array.cover {
             PowerCutCover::Resync => " --bitmap=none",
             PowerCutCover::Bitmap => " --bitmap=internal",
             PowerCutCover::Ppl => " --consistency-policy=ppl",

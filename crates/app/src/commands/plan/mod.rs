@@ -22,7 +22,7 @@ use wattle_modelled::MeasureError;
 use wattle_modelled::plan::{Hurt, Ranked, Trials, place_of};
 
 use crate::cli::PlanArgs;
-use crate::output::{self, Screen};
+use crate::output::{self, Screen, blocks::width};
 use apply::Blueprint;
 use report::{Names, PlanDocument, mean_bytes_per_second};
 use wish::{PlanRequest, asked};
@@ -49,18 +49,25 @@ pub fn run(access: &MemberAccess, args: &PlanArgs, screen: Screen) -> Result<(),
     if let Some(path) = &args.svg {
         draw::write(path, &asked, stack, &names)?;
     }
-    let blueprint = Blueprint { wish: &asked.wish, stack, file_system: &file_system, names: &names };
+    let blueprint = Blueprint { stack, file_system: &file_system, names: &names };
     let applied = args.apply.then(|| apply::run(access, &blueprint, args.mkfs, screen)).transpose()?;
     let report = PlanDocument::new(&asked, &all, (&names, &file_system), applied, screen.units);
-    if args.json.json { output::print_json(&report) } else { output::print(&text::render(&report, screen)) }
+    if args.json.json {
+        output::print_json(&report)
+    } else {
+        output::print_fitted(&text::render(&report, screen, width()))
+    }
 }
 
 /// Every candidate, the best first; the best of the first few kinds also while it is hurt.
 fn known(asked: &PlanRequest) -> Result<Vec<Known>, Problem> {
     let candidates = candidates(&asked.wish, place_of).map_err(|error| impossible(&error))?;
     let trials = Trials { wish: &asked.wish, drives: &asked.drives, load: &asked.load };
-    output::progress(Some(&format!("simulating {} candidates", candidates.len())));
-    let known = trials.rank(candidates).and_then(|ranked| with_hurt(asked, &trials, ranked));
+    let count = candidates.len();
+    let progress = |done, of| {
+        output::progress(Some(&format!("simulating {count} candidates: run {done} of some {of}")));
+    };
+    let known = trials.rank(candidates, &progress).and_then(|ranked| with_hurt(asked, &trials, ranked));
     output::progress(None);
     known.map_err(|error| usage(error.to_string()))
 }
@@ -74,8 +81,10 @@ fn with_hurt(
     let mut all = Vec::new();
     for ranked in ranked {
         let candidate = &ranked.candidate;
-        let kind = (candidate.shape, candidate.groups);
-        let looked_at = ranked.trial.is_some() && !kinds.contains(&kind) && kinds.len() < HURT_MAX;
+        let kind = (candidate.shape, candidate.groups, candidate.measured().cover);
+        let looked_at = ranked.trial.is_some()
+            && !kinds.contains(&kind)
+            && (kinds.len() < HURT_MAX || candidate.keeps_less(&asked.wish));
         let hurt = if looked_at {
             kinds.push(kind);
             trials.measure_hurt(candidate)?

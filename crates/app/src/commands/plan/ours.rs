@@ -1,6 +1,6 @@
 //! The same by wattle: what is printed, and what `--apply` does.
 
-use wattle_advise::plan::{FileSystemOptions, PlanLevel, PlanShape, PlannedStack, Wish};
+use wattle_advise::plan::{FileSystemOptions, PlanLevel, PlanShape, PlannedStack};
 
 use super::linux::{mkfs, words};
 use super::report::Names;
@@ -9,13 +9,8 @@ use super::report::Names;
 const FILES: &str = "mnt";
 
 /// Every command, in order.
-pub fn commands(
-    wish: &Wish,
-    stack: &PlannedStack,
-    file_system: &FileSystemOptions,
-    names: &Names,
-) -> Vec<String> {
-    let mut all: Vec<String> = steps(wish, stack, names).iter().map(|step| words(step)).collect();
+pub fn commands(stack: &PlannedStack, file_system: &FileSystemOptions, names: &Names) -> Vec<String> {
+    let mut all: Vec<String> = steps(stack, names).iter().map(|step| words(step)).collect();
     all.extend(self::file_system(stack, file_system, names));
     all
 }
@@ -53,7 +48,7 @@ pub fn file_system(stack: &PlannedStack, file_system: &FileSystemOptions, names:
 }
 
 /// What makes partitions, arrays, group and volume: the words of each command.
-pub fn steps(wish: &Wish, stack: &PlannedStack, names: &Names) -> Vec<Vec<String>> {
+pub fn steps(stack: &PlannedStack, names: &Names) -> Vec<Vec<String>> {
     let mut all = partitions(stack, names);
     for (ix, array) in stack.arrays.iter().enumerate().filter(|(_, array)| array.shape != PlanShape::Plain) {
         let mut step = own(["wattle", "create", &names.array(ix)]);
@@ -69,7 +64,7 @@ pub fn steps(wish: &Wish, stack: &PlannedStack, names: &Names) -> Vec<Vec<String
             step.extend(own(["--layout", &layout]));
         }
         if array.shape.level() != PlanLevel::Raid0 {
-            step.extend(own(["--consistency", array.consistency(wish).name()]));
+            step.extend(own(["--consistency", array.cover.name()]));
         }
         all.push(step);
     }

@@ -102,7 +102,7 @@ impl Reasons {
         self.add("array", "metadata", "1.2", why);
         let why = "data starts on a whole MiB of every member";
         self.add("array", "data offset", units.show(array.place.data_offset_bytes), why);
-        let policy = array.consistency(wish);
+        let policy = array.cover;
         let why = match (policy, array.shape.level()) {
             (PowerCutCover::Ppl, _) => {
                 "closes the write hole: small writes in place, and a power cut while a member is missing would otherwise change what \

@@ -152,6 +152,12 @@ pub struct CandidateReport {
     pub level: &'static str,
     pub layout: Option<String>,
     pub chunk_bytes: Option<u64>,
+    /// resync, bitmap or ppl; absent for drives that are no array.
+    pub consistency: Option<&'static str>,
+    /// none, closed, open or 2 missing: once so many members are missing.
+    pub write_hole: &'static str,
+    /// It keeps less than the plan does, and is there to be compared with.
+    pub keeps_less: bool,
     pub arrays: usize,
     pub size_bytes: u64,
     pub drives_used: usize,
@@ -334,16 +340,14 @@ fn plan(
     (names, file_system): (&Names, &FileSystemOptions),
     units: Units,
 ) -> PlanReport {
-    let (wish, stack) = (&asked.wish, &best.ranked.candidate.stack);
+    let stack = &best.ranked.candidate.stack;
     let speed = slowest(&asked.drives, |disk| disk.outer_bytes_per_second);
     let caches: Vec<Option<Cache>> =
         stack.arrays.iter().map(|array| PlannedStack::cache(array, speed, asked.memory_bytes)).collect();
     let entries: Vec<_> = caches.iter().map(|cache| cache.map(|cache| cache.entries)).collect();
     let arrays = stack.arrays.iter().zip(&caches).enumerate();
     PlanReport {
-        arrays: arrays
-            .map(|(ix, (array, cache))| array_report(asked, array, *cache, names.array(ix)))
-            .collect(),
+        arrays: arrays.map(|(ix, (array, cache))| array_report(array, *cache, names.array(ix))).collect(),
         lvm: LvmReport {
             group: names.group(),
             volume: names.volume().to_owned(),
@@ -365,21 +369,16 @@ fn plan(
         }),
         reasons: reasons(asked, &best.ranked.candidate, file_system, &caches, (names, units)),
         commands: CommandsReport {
-            linux: linux::commands(wish, stack, file_system, names),
+            linux: linux::commands(stack, file_system, names),
             linux_settings: linux::settings(stack, &entries, names),
-            wattle: ours::commands(wish, stack, file_system, names),
+            wattle: ours::commands(stack, file_system, names),
         },
         uneven: stack.uneven().into_iter().map(|ix| names.array(ix)).collect(),
         file_system: file_system_report(file_system.clone()),
     }
 }
 
-fn array_report(
-    asked: &PlanRequest,
-    array: &ArrayPlan,
-    cache: Option<Cache>,
-    name: String,
-) -> PlannedArrayReport {
+fn array_report(array: &ArrayPlan, cache: Option<Cache>, name: String) -> PlannedArrayReport {
     let plain = array.shape == PlanShape::Plain;
     PlannedArrayReport {
         name,
@@ -388,7 +387,7 @@ fn array_report(
         chunk_bytes: (!plain && array.chunk_bytes > 0).then_some(array.chunk_bytes),
         stripe_bytes: Some(array.stripe_bytes()).filter(|bytes| *bytes > 0),
         metadata: (!plain).then_some("1.2"),
-        consistency: (!plain).then(|| array.consistency(&asked.wish).name()),
+        consistency: (!plain).then(|| array.cover.name()),
         drives: array.drives.clone(),
         spares: array.spares.clone(),
         partition: array.part.as_ref().map(|(number, range)| PartReport {
@@ -438,6 +437,9 @@ fn candidate(wish: &Wish, known: &Known) -> CandidateReport {
         level: candidate.shape.level().name(),
         layout: candidate.shape.layout(),
         chunk_bytes: (candidate.chunk_bytes > 0).then_some(candidate.chunk_bytes),
+        consistency: (array.shape != PlanShape::Plain).then(|| array.cover.name()),
+        write_hole: array.write_hole().name(),
+        keeps_less: candidate.keeps_less(wish),
         arrays: candidate.stack.arrays.len(),
         size_bytes: candidate.stack.volume_bytes,
         drives_used: candidate.stack.drives_used(),

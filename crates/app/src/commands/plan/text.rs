@@ -4,12 +4,14 @@ use wattle_control::units::Units;
 
 use super::report::{CandidateReport, PlanDocument, TrialReport};
 use crate::output::Screen;
+use crate::output::blocks::blocks;
 use crate::output::text::{printable, table};
 
 /// Lines of the table of candidates.
 const CANDIDATES_MAX: usize = 12;
 
-pub fn render(report: &PlanDocument, screen: Screen) -> String {
+/// `width` is that of the screen, if there is one.
+pub fn render(report: &PlanDocument, screen: Screen, width: Option<usize>) -> String {
     let Screen { units, style, .. } = screen;
     let best = &report.candidates[0];
     let mut text = format!("{}\n", style.bold(&headline(report, best, units)));
@@ -34,7 +36,9 @@ pub fn render(report: &PlanDocument, screen: Screen) -> String {
         report.candidates.len(),
         printable(&report.wanted.load)
     ));
-    text.push_str(&table("  ", &candidates(report, units)));
+    let candidates = shown(report);
+    text.push_str(&blocks("  ", &table_of(&candidates, units), 2, width));
+    text.push_str(&legend(&candidates));
     if let Some(loss) = &report.plan.loss {
         text.push_str(&format!("\nloss of data within a year: {}\n", odds(loss.per_year)));
         text.push_str(&format!("  {}\n", loss.formula));
@@ -63,23 +67,47 @@ fn headline(report: &PlanDocument, best: &CandidateReport, units: Units) -> Stri
 }
 
 /// The best chunk of each kind.
-fn candidates(report: &PlanDocument, units: Units) -> Vec<Vec<String>> {
-    let heading =
-        ["", "chunk", "room", "IOPS", "MB/s", "p99", "degraded", "rebuilding", "whole after", "loss/year"];
-    let mut rows = vec![heading.map(str::to_owned).to_vec()];
-    let mut shown: Vec<&str> = Vec::new();
+fn shown(report: &PlanDocument) -> Vec<&CandidateReport> {
+    let mut shown: Vec<&CandidateReport> = Vec::new();
     for candidate in &report.candidates {
-        if shown.contains(&candidate.what.as_str()) || shown.len() == CANDIDATES_MAX {
-            continue;
+        let kind = (&candidate.what, candidate.consistency);
+        if !shown.iter().any(|other| (&other.what, other.consistency) == kind) {
+            shown.push(candidate);
         }
-        shown.push(&candidate.what);
+    }
+    // What keeps less is last, and no less of interest.
+    let less = shown.iter().filter(|candidate| candidate.keeps_less).count();
+    let rest = shown.split_off(shown.len() - less);
+    shown.truncate(CANDIDATES_MAX.saturating_sub(less));
+    shown.extend(rest);
+    shown
+}
+
+fn table_of(candidates: &[&CandidateReport], units: Units) -> Vec<Vec<String>> {
+    let heading = [
+        "",
+        "consistency",
+        "write hole",
+        "chunk",
+        "room",
+        "IOPS",
+        "MB/s",
+        "p99",
+        "degraded",
+        "rebuilding",
+        "whole after",
+        "loss/year",
+    ];
+    let row = |candidate: &&CandidateReport| {
         let iops = |trial: &Option<TrialReport>| {
             trial.as_ref().map_or(String::new(), |trial| format!("{:.0}", trial.iops))
         };
         let measured = candidate.measured.as_ref();
         let about = if candidate.decided { "" } else { "~" };
-        rows.push(vec![
+        vec![
             candidate.what.clone(),
+            candidate.consistency.unwrap_or("-").to_owned(),
+            candidate.write_hole.to_owned(),
             candidate.chunk_bytes.map_or(String::new(), |bytes| units.show(bytes)),
             units.show(candidate.size_bytes),
             measured.map_or(format!("at most {:.0}", candidate.limit_iops), |trial| {
@@ -91,9 +119,37 @@ fn candidates(report: &PlanDocument, units: Units) -> Vec<Vec<String>> {
             iops(&candidate.rebuilding),
             candidate.exposed_hours.map_or(String::new(), |hours| format!("{hours:.0} h")),
             candidate.loss_per_year.map_or(String::new(), odds),
-        ]);
+        ]
+    };
+    std::iter::once(heading.map(str::to_owned).to_vec()).chain(candidates.iter().map(row)).collect()
+}
+
+/// What the signs in the table mean, as far as they are in it.
+fn legend(candidates: &[&CandidateReport]) -> String {
+    let any = |is: &dyn Fn(&CandidateReport) -> bool| candidates.iter().any(|candidate| is(candidate));
+    let hole = |name: &'static str| any(&move |candidate| candidate.write_hole == name);
+    let mut lines = Vec::new();
+    if any(&|candidate| candidate.measured.is_some() && !candidate.decided) {
+        lines.push("~: measured briefly; it was clear by then that it is slower");
     }
-    rows
+    if any(&|candidate| candidate.measured.is_none()) {
+        lines.push("at most: not measured, since its drives allow less than half of the best");
+    }
+    if any(&|candidate| candidate.consistency == Some("ppl")) {
+        lines.push("consistency ppl: a partial parity log, which each write waits for; bitmap: it does not");
+    }
+    if hole("open") || hole("closed") || hole("2 missing") {
+        lines.push(
+            "write hole: whether a power cut while a member is missing can change what was not written",
+        );
+    }
+    if hole("2 missing") {
+        lines.push("write hole 2 missing: only while two members are");
+    }
+    if any(&|candidate| candidate.keeps_less) {
+        lines.push("last: the same with a bitmap, which keeps less; --consistency bitmap has it compete");
+    }
+    lines.into_iter().map(|line| format!("  {line}\n")).collect()
 }
 
 /// A probability.

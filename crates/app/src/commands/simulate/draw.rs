@@ -47,7 +47,7 @@ fn failed(path: &Path, error: &dyn std::fmt::Display) -> Problem {
 ///
 /// # Errors
 /// Nothing was swept.
-pub fn chart(runs: &[RunReport]) -> Result<Chart, Problem> {
+pub fn chart(runs: &[RunReport], latency: bool) -> Result<Chart, Problem> {
     let Some((key, _)) = runs.first().and_then(|run| run.swept.first()) else {
         return Err(usage("--svg, --png: there is nothing to draw without --sweep or --preset".to_owned()));
     };
@@ -70,13 +70,30 @@ pub fn chart(runs: &[RunReport]) -> Result<Chart, Problem> {
         curves.iter().enumerate().map(curve).collect()
     };
     let mut iops = series(&|run| run.iops, "IOPS", false);
-    iops.extend(series(&|run| run.limit_iops, "limit", true));
+    iops.extend(one_line_each(series(&|run| run.limit_iops, "limit", true)));
     let efficiency = series(&|run| run.efficiency * 100.0, "efficiency", false);
-    let panels = vec![
+    let mut panels = vec![
         Panel { name: "IOPS".to_owned(), series: iops },
         Panel { name: "of the limit, %".to_owned(), series: efficiency },
     ];
+    if latency {
+        let mut times = series(&|run| run.lat_us.p50, "p50", false);
+        times.extend(series(&|run| run.lat_us.p99, "p99", true));
+        panels.push(Panel { name: "latency, us; dashed: p99".to_owned(), series: times });
+    }
     Ok(Chart { title: title(runs, key), axis: axis(key, &places), panels })
+}
+
+/// Limits that are the same are one line.
+fn one_line_each(limits: Vec<Series>) -> Vec<Series> {
+    let mut lines: Vec<Series> = Vec::new();
+    for limit in limits {
+        match lines.iter_mut().find(|line| line.values == limit.values) {
+            Some(line) => line.name = "limit".to_owned(),
+            None => lines.push(limit),
+        }
+    }
+    lines
 }
 
 fn index_of<T: PartialEq>(known: &mut Vec<T>, value: T) -> usize {
@@ -101,7 +118,7 @@ fn axis(key: &str, places: &[&str]) -> Axis {
     }
 }
 
-/// What all runs have in common.
+/// What varied, and what all runs have in common.
 fn title(runs: &[RunReport], key: &str) -> String {
     let run = &runs[0];
     let swept = |key: &str| run.swept.iter().any(|(swept, _)| swept == key);
@@ -125,5 +142,6 @@ fn title(runs: &[RunReport], key: &str) -> String {
     } else if !swept("iodepth") {
         parts.push(format!("iodepth {} per member", per_member(run)));
     }
-    parts.join(", ")
+    let varied: Vec<_> = run.swept.iter().map(|(key, _)| key.as_str()).collect();
+    format!("by {}: {}", varied.join(" and "), parts.join(", "))
 }

@@ -14,7 +14,7 @@ use wattle_control::{Code, Problem};
 use wattle_modelled::MeasureError;
 
 use crate::cli::SimulateArgs;
-use crate::output::{self, Screen};
+use crate::output::{self, Screen, blocks::width};
 use case::SimulatedCase;
 pub use case::load as load_of;
 use report::{RunReport, SimulateReport};
@@ -25,17 +25,21 @@ pub fn run(args: &SimulateArgs, screen: Screen) -> Result<(), Problem> {
     if let Some(preset) = args.preset {
         let done = studies::run(preset, args)?;
         draw::write(args, || Ok(done.chart))?;
-        return if args.json.json { output::print_json(&done.report) } else { output::print(&done.text) };
+        return if args.json.json {
+            output::print_json(&done.report)
+        } else {
+            output::print_fitted(&done.text)
+        };
     }
     let cases = sweep::cases(args)?;
     let swept = !args.sweep.is_empty();
     let runs = measure(&cases)?;
-    draw::write(args, || draw::chart(&runs))?;
+    draw::write(args, || draw::chart(&runs, args.latency))?;
     let report = SimulateReport::new(runs);
     match (args.json.json, swept) {
         (true, _) => output::print_json(&report),
-        (false, true) => output::print(&text::table_of(&report.runs, screen)),
-        (false, false) => output::print(&text::one(&report.runs[0], screen)),
+        (false, true) => output::print_fitted(&text::table_of(&report.runs, screen, width())),
+        (false, false) => output::print_fitted(&text::one(&report.runs[0], screen, width())),
     }
 }
 
@@ -46,7 +50,9 @@ pub fn run(args: &SimulateArgs, screen: Screen) -> Result<(), Problem> {
 fn measure(cases: &[SimulatedCase]) -> Result<Vec<RunReport>, Problem> {
     let mut runs = Vec::new();
     for (number, case) in cases.iter().enumerate() {
-        output::progress(Some(&format!("simulating {} of {}", number + 1, cases.len())));
+        let swept: Vec<_> = case.swept.iter().map(|(key, value)| format!(" {key}={value}")).collect();
+        let line = format!("simulating {} of {}{}", number + 1, cases.len(), swept.concat());
+        output::progress(Some(&line));
         let finding = case.study.run();
         let beside = case.rebuild.then(|| case.study.run_beside_rebuild()).transpose();
         output::progress(None);

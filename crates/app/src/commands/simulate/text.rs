@@ -7,10 +7,15 @@ use super::report::{
     WorkloadReport,
 };
 use crate::output::Screen;
-use crate::output::text::{printable, table};
+use crate::output::blocks::blocks;
+use crate::output::text::{printable, shortened, table};
+
+/// Characters of a drive's name in the table of members.
+const DRIVE_MAX: usize = 40;
 
 /// Everything about one run.
-pub fn one(run: &RunReport, screen: Screen) -> String {
+/// `width` is that of the screen, if there is one.
+pub fn one(run: &RunReport, screen: Screen, width: Option<usize>) -> String {
     let Screen { units, style, .. } = screen;
     let mut text = format!("{}\n", style.bold(&printable(&array(&run.array, units))));
     let mut facts = vec![
@@ -39,12 +44,12 @@ pub fn one(run: &RunReport, screen: Screen) -> String {
             .to_vec(),
     ];
     rows.extend(run.members.iter().map(|member| row(member, units)));
-    text.push_str(&table("  ", &rows));
+    text.push_str(&blocks("  ", &rows, 1, width));
     text
 }
 
 /// One line for each run, what was swept first.
-pub fn table_of(runs: &[RunReport], screen: Screen) -> String {
+pub fn table_of(runs: &[RunReport], screen: Screen, width: Option<usize>) -> String {
     let keys = runs.first().map_or(Vec::new(), |run| run.swept.iter().map(|(key, _)| key.clone()).collect());
     let heading = [
         "IOPS",
@@ -87,7 +92,8 @@ pub fn table_of(runs: &[RunReport], screen: Screen) -> String {
         }));
         rows.push(row);
     }
-    table("", &rows)
+    let swept = runs.first().map_or(0, |run| run.swept.len());
+    blocks("", &rows, swept, width)
 }
 
 fn rebuilding(rebuild: &RebuildReport, units: Units) -> String {
@@ -174,7 +180,10 @@ fn steady(run: &RunReport) -> String {
     let counted = format!("counted for {:.3} s", run.runtime_secs);
     match run.steady {
         Some(true) => format!("yes, after {:.3} s; {counted}", run.ramp_secs),
-        Some(false) => format!("NO, not within {:.3} s; {counted}", run.ramp_secs),
+        Some(false) => format!(
+            "NO: caches, a job or chance still moved the rate after {:.3} s; {counted}",
+            run.ramp_secs + run.runtime_secs
+        ),
         None => format!("not looked at, after a ramp of {:.3} s; {counted}", run.ramp_secs),
     }
 }
@@ -188,7 +197,7 @@ fn row(member: &SimulatedMemberReport, units: Units) -> Vec<String> {
         format!("{:.0}", member.writes_per_sec),
         rate(member.read_bytes_per_sec, units),
         rate(member.written_bytes_per_sec, units),
-        printable(&member.drive),
+        shortened(&printable(&member.drive), DRIVE_MAX),
     ]
 }
 

@@ -12,8 +12,14 @@ pub(crate) fn spread(stripe: StripeNo) -> u64 {
 }
 
 /// Classes of stripes that each core owns: so many that writes on a few hundred stripes hardly ever
-/// meet in one. Models (`--cfg loom`) have few, each costs them time.
-pub(crate) const CLASSES: usize = if cfg!(loom) { 2 } else { 32768 };
+/// meet in one. Models (`--cfg loom`) and Miri have few, each costs them time.
+pub(crate) const CLASSES: usize = if cfg!(loom) {
+    2
+} else if cfg!(miri) {
+    64
+} else {
+    32768
+};
 
 /// The class of a stripe among those of its owner.
 pub(crate) fn class(stripe: StripeNo) -> usize {

@@ -220,3 +220,27 @@ fn help_lists_the_names_that_an_option_takes() {
     let keys = wattle_server::settings::KEYS.iter().map(|(key, ..)| *key).collect::<Vec<_>>().join(", ");
     assert!(help("set").contains(&keys), "{keys}");
 }
+
+#[test]
+fn text_fits_the_terminal_and_stays_whole_elsewhere() {
+    if !require("script") || !require("stty") {
+        return;
+    }
+    let room = Room::new();
+    let members = room.array("5", 3);
+    let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    let whole = run(["scan", &members[0]]);
+    let widest = |text: &str| text.lines().map(|line| line.trim_end().chars().count()).max().unwrap();
+    assert!(widest(whole.text()) > 90, "{}", whole.text());
+    for columns in [60, 80, 100] {
+        let command =
+            format!("stty cols {columns} rows 50; {} scan {}", env!("CARGO_BIN_EXE_wattle"), members[0]);
+        let mut terminal = std::process::Command::new("script");
+        terminal.args(["-qec", &format!("{command} 2> /dev/null"), "/dev/null"]);
+        terminal.env("NO_COLOR", "1").env_remove("COLUMNS").stdin(std::process::Stdio::null());
+        let output = terminal.output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap().replace('\r', "");
+        assert!(widest(&text) <= columns, "{columns}: {text}");
+        assert_eq!(words(&text), words(whole.text()), "{columns}: {text}");
+    }
+}

@@ -69,6 +69,18 @@ fn a_drive_as_it_is_with_holes_where_it_has_zeros() {
 /// A file of other origin, a member under its own or another name, a directory: none of
 /// them may change.
 #[test]
+fn a_link_where_the_maps_draft_goes_is_not_followed() {
+    let room = Room::new();
+    let bytes = pattern(MIB);
+    let (from, to, map) = (drive(&room, "drive", &bytes), room.name("copy"), room.name("map"));
+    let precious = drive(&room, "precious", b"precious");
+    std::os::unix::fs::symlink(&precious, format!("{map}.new")).unwrap();
+    copy(&["--raw", &from, "--to", &to, "--map", &map]).ok();
+    assert_eq!(fs::read(&precious).unwrap(), b"precious");
+    assert!(fs::read(&to).unwrap() == bytes);
+}
+
+#[test]
 fn what_is_not_its_own_is_refused() {
     let room = Room::new();
     let bytes = pattern(MIB);

@@ -151,3 +151,22 @@ pub fn list(dir: &Path) -> Result<Vec<Listed>, Problem> {
     });
     Ok(listed)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_where_a_draft_goes_is_not_followed() {
+        let dir = tempfile::tempdir().unwrap();
+        let victim = dir.path().join("victim");
+        fs::write(&victim, "kept").unwrap();
+        std::os::unix::fs::symlink(&victim, dir.path().join("create.new")).unwrap();
+        std::os::unix::fs::symlink("nowhere", dir.path().join("create-2.new")).unwrap();
+        let saved = write(dir.path(), "create", b"log").unwrap();
+        assert_eq!(saved, dir.path().join("create-3.undo"));
+        assert_eq!(fs::read(saved).unwrap(), b"log");
+        assert_eq!(fs::read(&victim).unwrap(), b"kept");
+        assert!(!dir.path().join("nowhere").exists());
+    }
+}

@@ -6,7 +6,8 @@
 //!
 //! Reading order: [`model`] (what may be read), [`scenario`], [`mod@run`] (the course of events and
 //! the checks between lifetimes), [`client`], [`watch`] (the engine's promises), [`scrub`]
-//! (redundancy), [`audit`] (checks and repairs), [`metadata`] (what a scenario records on members), [`mutant`] (planted bugs).
+//! (redundancy), [`audit`] (checks and repairs), [`metadata`] (what a scenario records on members),
+//! [`mutant`] (planted bugs).
 //!
 //! **What is checked.**
 //! 1. Every sector that is read holds a permitted version; sectors without a write never change.

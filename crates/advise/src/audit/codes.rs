@@ -38,9 +38,9 @@ impl fmt::Display for Severity {
     }
 }
 
-// `control` has a macro of this form for its codes, too. The two make different types (a kind there,
-// a severity here) and share thirty lines: less than what a room of their own, or an edge between
-// rooms that know nothing of each other, would cost.
+// `control` has a macro of this form for its codes, too. The two make different types (a kind
+// there, a severity here) and share thirty lines: less than what a room of their own, or an edge
+// between rooms that know nothing of each other, would cost.
 macro_rules! codes {
     ($($name:ident = $number:literal, $severity:ident, $title:literal, $text:literal;)*) => {
         /// Every kind of finding.

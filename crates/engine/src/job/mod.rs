@@ -12,8 +12,8 @@
 //!
 //! **Invariants.**
 //! 1. A step has its stripes (or ranges) to itself from its first read to its last write: no write
-//!    of a client comes between (invariant 4 of the crate). It holds a background permit for as long,
-//!    so that a request that wants the array to itself waits for it.
+//!    of a client comes between (invariant 4 of the crate). It holds a background permit for as
+//!    long, so that a request that wants the array to itself waits for it.
 //! 2. A position moves over a step only after everything that step had to write was written; it is
 //!    recorded only by a record that flushes the members first. So what is recorded as current is
 //!    current after a crash.

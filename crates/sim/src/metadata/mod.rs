@@ -118,7 +118,8 @@ enum Keep {
     Md(Box<md::AssembledArray>),
 }
 
-/// The bits of a bitmap, shared between what keeps it and the operator that re-adds a member by them.
+/// The bits of a bitmap, shared between what keeps it and the operator that re-adds a member by
+/// them.
 #[derive(Clone, Debug, Default)]
 pub struct SharedBits(Rc<RefCell<Option<Regions>>>);
 

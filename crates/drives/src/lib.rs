@@ -115,3 +115,32 @@ pub struct Disk {
     /// keeps.
     pub read_ahead_bytes: u64,
 }
+
+/// How long seeks of a disk take: a + b sqrt(d) + c d nanoseconds over the part d of it.
+#[derive(Clone, Copy, Debug)]
+pub struct SeekCurve {
+    a: f64,
+    b: f64,
+    c: f64,
+}
+
+impl SeekCurve {
+    /// The curve whose mean over two places drawn by chance is the average: there sqrt(d) is 8/15
+    /// and d is 1/3 on average.
+    #[must_use]
+    pub fn new(disk: &Disk) -> SeekCurve {
+        let nanos = |time: Duration| time.as_nanos() as f64;
+        let a = nanos(disk.seek_track);
+        let average = nanos(disk.seek_average) - a;
+        let full = nanos(disk.seek_full) - a;
+        let b = 5.0 * average - full * 5.0 / 3.0;
+        SeekCurve { a, b, c: full - b }
+    }
+
+    /// Nanoseconds of a seek over so many bytes of a disk of that size.
+    #[must_use]
+    pub fn nanos(&self, distance: u64, size: u64) -> u64 {
+        let d = distance as f64 / size as f64;
+        (self.a + self.b * d.sqrt() + self.c * d).max(0.0) as u64
+    }
+}

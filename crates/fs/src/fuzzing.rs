@@ -1,7 +1,7 @@
 //! One function per family of file systems that takes any bytes as an image and must return: the
 //! targets in `fuzz/` and the smoke test call the same code.
 
-use crate::{Error, FileKind, FileSystem, FsNode};
+use crate::{CensusLimits, Error, FileKind, FileSystem, FsNode};
 
 /// Entries that are looked at: enough to reach every structure, few enough for many images a
 /// second.
@@ -10,6 +10,7 @@ const ENTRIES_MAX: usize = 200;
 /// Opens an image and reads everything, within a bound: an image that is small can still describe
 /// files without an end.
 fn walk(data: Vec<u8>) {
+    count(data.clone());
     let Ok(fs) = crate::open(Box::new(data), None) else { return };
     let _ = format!("{:?}", fs.about());
     for note in &fs.about().notes {
@@ -26,6 +27,19 @@ fn walk(data: Vec<u8>) {
         }
         look(&*fs, node, &mut nodes);
     }
+}
+
+/// Takes a census, within a bound: its sums must fit together.
+fn count(data: Vec<u8>) {
+    let size = data.len() as u64;
+    let limits = CensusLimits { inodes: 500, records: 20_000 };
+    let Ok(census) = crate::census(Box::new(data), limits) else { return };
+    let all = census.all();
+    assert!(all.pieces <= all.extents && all.fragmented <= all.forks, "{census:?}");
+    assert!(census.inodes_seen <= limits.inodes + size, "{census:?}");
+    let classes = census.free.classes.values();
+    assert_eq!(classes.map(|class| class.extents).sum::<u64>(), census.free.extents);
+    assert_eq!(census.damage.is_some(), census.damaged > 0);
 }
 
 fn look(fs: &dyn FileSystem, node: FsNode, nodes: &mut Vec<FsNode>) {

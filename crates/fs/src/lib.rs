@@ -14,6 +14,7 @@
 
 mod btrfs;
 mod bytes;
+mod census;
 mod error;
 mod ext;
 pub mod fuzzing;
@@ -24,6 +25,9 @@ mod xfs;
 
 use std::ops::Range;
 
+pub use census::{
+    CensusLimits, ExtentTally, FileSystemCensus, FreeClass, FreeTally, JumpClass, PieceClass, ReadPattern,
+};
 pub use error::{Error, Note};
 pub use layout::FileSystemLayout;
 pub use path::resolve;
@@ -61,6 +65,20 @@ pub fn layout(reader: Box<dyn ReadAt>) -> Result<FileSystemLayout, Error> {
     match (ext::is_here(&source)?, xfs::is_here(&source)?) {
         (true, _) => ext::layout(&source),
         (_, true) => xfs::layout(&source),
+        _ => Err(Error::Unrecognised),
+    }
+}
+
+/// How files and free space of the ext2, ext3, ext4 or XFS in `reader` lie on it.
+///
+/// # Errors
+/// [`Error::Unrecognised`] if it is none of these; or it cannot be opened. What is damaged within is
+/// counted instead.
+pub fn census(reader: Box<dyn ReadAt>, limits: CensusLimits) -> Result<FileSystemCensus, Error> {
+    let source = ByteSource::new(reader);
+    match (ext::is_here(&source)?, xfs::is_here(&source)?) {
+        (true, _) => ext::census::take(source, limits),
+        (_, true) => xfs::census::take(source, limits),
         _ => Err(Error::Unrecognised),
     }
 }

@@ -141,6 +141,17 @@ codes! {
         "Format 5, since 2013, has checksums of all metadata, so that what a drive or a cable changed is noticed. Linux calls format 4 \
          deprecated and is going to drop it in 2030. Only a new file system has the new format.";
 
+    FragmentedFiles = 209, Warning, "files in many pieces",
+        "Files that grew side by side, or on a full file system, lie in many places, and a reader in sequence waits for the head at each of \
+         them. What that costs is reckoned from the extents and the figures of a drive (`--drive` names another): each file read once, as it \
+         lies and as if it were whole. `xfs_fsr` (XFS) and `e4defrag` (ext4) copy files into longer runs while the file system is mounted; \
+         they need free runs to copy to. Random reads gain nothing. The fragmentation factor is what `xfs_db -c frag` prints: at 90 % \
+         a file has ten extents on average, which is nothing where each is long.";
+    FragmentedSpace = 210, Note, "free space in small pieces",
+        "Half of the free space or more is in runs below 1 MiB. Files written from now on are in pieces of that size. It is what remains of \
+         small files deleted one by one, and of a file system that was nearly full for long. No tool joins free space; what is copied \
+         away and back is.";
+
     Degraded = 301, Error, "an array lacks members",
         "With as many members missing as the level survives, the next failure loses data; before that, reads of what they held take several. \
          Replace them: `wattle add`, `mdadm --add`.";

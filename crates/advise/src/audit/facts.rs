@@ -1,6 +1,7 @@
 //! What an audit knows: values without behaviour beyond finding one's way among them. All sizes are
 //! bytes.
 
+use super::fragments::{FragmentFacts, ReadModels};
 use super::{Unchecked, word};
 use crate::limits::Scheme;
 
@@ -18,6 +19,8 @@ pub struct AuditFacts {
     pub system: Option<SystemFacts>,
     /// What the stack is to be used for, where that was said.
     pub request: Option<IntendedUse>,
+    /// Drives to reckon with where it is asked what reading costs.
+    pub read_models: Option<ReadModels>,
     /// What could not be found out.
     pub unread: Vec<Unchecked>,
 }
@@ -215,6 +218,10 @@ pub struct FileSystemFacts {
     /// For each group, the slot of the array below that holds its first block; empty if that is not
     /// known.
     pub group_slots: Vec<u16>,
+    /// The members in the slots of that array, by name.
+    pub slot_members: Vec<(u16, String)>,
+    /// How files and free space lie; `None` if that was not looked at.
+    pub fragments: Option<FragmentFacts>,
 }
 
 /// What the kernel says of a device.

@@ -107,10 +107,12 @@ fn groups(
         && slots.len() >= GROUPS_TELLING
         && count * 4 >= slots.len() * 3
     {
+        let member = file_system.slot_members.iter().find(|(other, _)| *other == slot);
         let evidence = format!(
-            "{count} of {} groups of {} start on the member in slot {slot}",
+            "{count} of {} groups of {} start on the member in slot {slot}{}",
             slots.len(),
-            Size(file_system.group_size)
+            Size(file_system.group_size),
+            member.map_or(String::new(), |(_, name)| format!(", {name}"))
         );
         let cost = "that member takes the writes of nearly all free space and inodes".to_owned();
         // Wherever the layout begins anew, a group that is one unit longer begins on the next

@@ -12,6 +12,7 @@ mod codes;
 mod drives;
 pub mod facts;
 mod files;
+pub mod fragments;
 mod mounts;
 mod redundancy;
 mod tuning;
@@ -21,6 +22,7 @@ use std::fmt;
 
 pub use codes::{FindingCode, Severity};
 pub use facts::AuditFacts;
+pub use fragments::FileSystemFigures;
 
 /// Something that is wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,6 +55,8 @@ pub struct AuditReport {
     pub findings: Vec<Finding>,
     /// What could not be looked at.
     pub unchecked: Vec<Unchecked>,
+    /// File systems whose files were looked at, in figures.
+    pub file_systems: Vec<FileSystemFigures>,
 }
 
 impl AuditReport {
@@ -71,11 +75,12 @@ impl AuditReport {
 /// Everything that the rules find.
 #[must_use]
 pub fn audit(facts: &AuditFacts) -> AuditReport {
-    let mut report = AuditReport { findings: Vec::new(), unchecked: facts.unread.clone() };
+    let mut report = AuditReport { unchecked: facts.unread.clone(), ..AuditReport::default() };
     for rules in [
         redundancy::rules,
         align::rules,
         files::rules,
+        fragments::rules,
         drives::rules,
         tuning::rules,
         mounts::rules,

@@ -19,6 +19,7 @@ Exit status: 0 nothing as bad as --fail-on, 1 something is or it failed, 2 usage
 Examples:
   wattle audit                                  this machine, as root
   wattle audit disk*.img                        what is on images
+  wattle audit -v disk*.img                     and how fragmented its file systems are
   wattle audit --json --fail-on error | jq '.findings[].code'
   wattle audit --write-baseline known.json      from now on …
   wattle audit --baseline known.json            … only what is new
@@ -34,6 +35,16 @@ pub struct AuditArgs {
     /// What the arrays are used for, in fio's terms: `rw=randwrite bs=4k`.
     #[arg(long, value_name = "LINE")]
     pub workload: Option<String>,
+    /// The drives that reading is reckoned with, as `simulate` has them: `sata7200`,
+    /// `nvme,read=5G` [default: by what the kernel says of them, or else sata7200].
+    #[arg(long, value_name = "DRIVE")]
+    pub drive: Option<String>,
+    /// How many inodes of each file system are looked at; 0: none.
+    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
+    pub inodes: u64,
+    /// Show how files and free space of each file system lie, also where nothing is wrong with it.
+    #[arg(short, long)]
+    pub verbose: bool,
     /// How bad a finding has to be for exit status 1.
     #[arg(long, value_name = "SEVERITY", value_enum, default_value_t = FailOn::Warning)]
     pub fail_on: FailOn,

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
@@ -70,14 +71,10 @@ fn lvm(room: &Room, line: &str, members: &[String]) -> Said {
     run(words(line).chain(backups).chain(members.iter().cloned()))
 }
 
-/// Writes the start of a file to the start of a volume: where superblocks and tables are.
+/// Writes what is in a file to a volume; its holes are left out.
 pub fn put(room: &Room, members: &[String], volume: &str, file: &str) {
-    let mut head = vec![0; MIB as usize + 65536];
-    let len = File::open(file).unwrap().read_at(&mut head, 0).unwrap();
-    let part = room.name("head");
-    fs::write(&part, &head[..len]).unwrap();
     let server = Serve::start(room, &["-V", volume], members);
-    tool("nbdcopy", ["--flush", &part, &server.uri]);
+    tool("nbdcopy", ["--flush", "--destination-is-zero", file, &server.uri]);
     server.stop();
 }
 
@@ -262,6 +259,116 @@ fn file_systems_that_do_not_know_what_they_are_on() {
     let fix = "mkfs.xfs -d su=256k,sw=4,agsize=126091264";
     assert!(report["findings"][0]["fix"].as_str().unwrap().ends_with(fix), "{report:#}");
     assert_eq!(codes(&put_and_look(&fix.replace(" -d", " -q -f -d")), &[]), BTreeSet::new());
+}
+
+/// Mounts an image, lets `change` work on it, and unmounts it. `false`, said loudly, where that is
+/// not possible.
+fn mounted(room: &Room, image: &str, change: impl FnOnce(&Path)) -> bool {
+    let at = PathBuf::from(room.name("mounted"));
+    fs::create_dir_all(&at).unwrap();
+    let mount = Command::new("mount").args(["-o", "loop", image]).arg(&at).output().unwrap();
+    if !mount.status.success() {
+        eprintln!("SKIPPED: mount: {}", String::from_utf8_lossy(&mount.stderr));
+        return false;
+    }
+    change(&at);
+    tool("umount", [at.to_str().unwrap()]);
+    true
+}
+
+/// A file that is written from its end to its start, piece by piece.
+fn write_backwards(at: &Path) {
+    let file = File::create(at.join("backwards")).unwrap();
+    for piece in (0..1500_u64).rev() {
+        file.write_all_at(&[7; 4096], piece * 8192).unwrap();
+        file.sync_data().unwrap();
+    }
+}
+
+/// XFS puts such pieces in the order in which they come, one behind the other.
+#[test]
+fn files_in_many_pieces() {
+    if !tools() {
+        return;
+    }
+    let room = Room::new();
+    let members = raid5(&room, "data", 4, "256K", 160 * MIB);
+    let image = file_system(&room, 600 * MIB, "mkfs.xfs -q -f -d su=256k,sw=4,agsize=66816k");
+    let worked = mounted(&room, &image, |at| {
+        write_backwards(at);
+        fs::write(at.join("whole"), vec![1; 9_000_000]).unwrap();
+    });
+    if !worked {
+        return;
+    }
+    put(&room, &members, "data", &image);
+    let report = audit(&members);
+    only(&report, &[], "AUD-209", "data", &["of 2 files", "fragmentation factor"]);
+    let finding = &report["findings"][0];
+    let said = |field: &str, words: &str| finding[field].as_str().unwrap().contains(words);
+    assert!(said("cost", "4 x sata7200 (what the drives are is not known)"), "{finding:#}");
+    assert!(said("fix", "xfs_fsr") && said("fix", "largest free run"), "{finding:#}");
+    let figures = &report["file_systems"][0];
+    assert_eq!((&figures["files"]["files"], &figures["complete"]), (&2.into(), &true.into()), "{figures:#}");
+    let number = |at: &str| figures.pointer(at).and_then(Value::as_f64).unwrap();
+    assert!(number("/files/extents") > 1000.0, "{figures:#}");
+    let (lies, whole) = (number("/reading/seconds"), number("/reading/seconds_whole"));
+    assert!(lies > 1.0 && whole < 0.2 && number("/reading/longer_percent") > 900.0, "{figures:#}");
+    assert!((number("/reading/gain_seconds") - (lies - whole)).abs() < 1e-4, "{figures:#}");
+    assert_eq!(number("/reading/drives"), 4.0);
+    // Every group starts somewhere, and files are in one or two of them.
+    let starts = figures["groups"]["starts"].as_array().unwrap();
+    let sum = |key: &str| starts.iter().map(|start| start[key].as_u64().unwrap()).sum::<u64>();
+    assert_eq!(sum("groups") as f64, number("/groups/count"), "{figures:#}");
+    assert_eq!(sum("used") as f64, number("/groups/used"), "{figures:#}");
+    assert!((1..=2).contains(&sum("used")) && starts.len() > 1, "{figures:#}");
+    assert!(starts.iter().all(|start| start["member"].as_str().unwrap().contains("data-")), "{figures:#}");
+    // SSDs do not mind much.
+    let said = run(words("audit --json --drive nvme").chain(members.clone())).ok();
+    let reading = &said.json()["file_systems"][0]["reading"];
+    assert_eq!((&reading["drive"], &reading["drive_assumed"]), (&"nvme".into(), &false.into()));
+    assert!(reading["seconds"].as_f64().unwrap() < 0.1, "{reading:#}");
+    let shown = run(words("audit -v --fail-on never").chain(members.clone())).ok();
+    let text = shown.text();
+    for words in ["files: 2, ", "fragmentation factor", "reading each file once", "slot 0, "] {
+        assert!(text.contains(words), "{words}: {text}");
+    }
+    let said = run(words("audit --json --inodes 0").chain(members.clone())).ok();
+    assert_eq!(said.json()["file_systems"], Value::Array(Vec::new()));
+    let said = run(words("audit --json --inodes 3 --fail-on never").chain(members)).ok().json();
+    assert_eq!(said["file_systems"][0]["complete"], false);
+    assert!(said["unchecked"].to_string().contains("--inodes looks at more"), "{said:#}");
+    let wrong = run(words("audit --drive fast"));
+    assert!(wrong.stderr.contains("--drive fast") && wrong.status == 2, "{}", wrong.stderr);
+}
+
+/// ext4 keeps room for what a file may have between two pieces: over such gaps a reader reads on,
+/// and many pieces cost nothing.
+#[test]
+fn free_space_in_small_pieces() {
+    if !tools() || !require("xfs_io") {
+        return;
+    }
+    let room = Room::new();
+    let members = raid5(&room, "data", 4, "256K", 160 * MIB);
+    let line = "mke2fs -q -F -t ext4 -b 4096 -E stride=64,stripe_width=256";
+    let image = file_system(&room, 600 * MIB, line);
+    let worked = mounted(&room, &image, |at| {
+        write_backwards(at);
+        let mut punch = Command::new("xfs_io");
+        punch.args(["-f", "-c", "falloc 0 480m"]);
+        (0..1600).for_each(|ix| drop(punch.args(["-c", &format!("fpunch {}k 128k", ix * 256)])));
+        assert!(punch.arg(at.join("full of holes")).status().unwrap().success());
+    });
+    if !worked {
+        return;
+    }
+    put(&room, &members, "data", &image);
+    let report = audit(&members);
+    only(&report, &[], "AUD-210", "data", &["in runs below 1 MiB"]);
+    let figures = &report["file_systems"][0];
+    assert!(figures["files"]["extents"].as_u64().unwrap() > 3000, "{figures:#}");
+    assert!(figures["reading"]["longer_percent"].as_u64().unwrap() < 10, "{figures:#}");
 }
 
 #[test]

@@ -24,13 +24,18 @@ struct Walk<'a> {
     ext: &'a Ext,
     inode: &'a Inode,
     range: &'a Range<u64>,
-    each: &'a mut dyn FnMut(FileRun) -> Result<(), Error>,
+    /// Whether `each` is to hear of what is allocated and not written.
+    unwritten_too: bool,
+    each: &'a mut EachExtent<'a>,
     /// The first block of the file that has not been passed. It only grows, so that no tree is
     /// endless.
     next: u64,
     /// Blocks of data and of the tree itself that may still come: a block has one owner.
     left: u64,
 }
+
+/// Takes extents as they are stored, and whether they are not written yet.
+pub type EachExtent<'a> = dyn FnMut(FileRun, bool) -> Result<(), Error> + 'a;
 
 /// Calls `each` for the runs of the file within a range.
 pub fn runs(
@@ -39,7 +44,22 @@ pub fn runs(
     range: &Range<u64>,
     each: &mut dyn FnMut(FileRun) -> Result<(), Error>,
 ) -> Result<(), Error> {
-    let mut walk = Walk { ext, inode, range, each, next: 0, left: ext.blocks_max() };
+    walk(ext, inode, range, false, &mut |run, _| each(run))
+}
+
+/// Calls `each` for all extents of the file.
+pub fn stored(ext: &Ext, inode: &Inode, each: &mut EachExtent<'_>) -> Result<(), Error> {
+    walk(ext, inode, &(0..u64::MAX), true, each)
+}
+
+fn walk(
+    ext: &Ext,
+    inode: &Inode,
+    range: &Range<u64>,
+    unwritten_too: bool,
+    each: &mut EachExtent<'_>,
+) -> Result<(), Error> {
+    let mut walk = Walk { ext, inode, range, unwritten_too, each, next: 0, left: ext.blocks_max() };
     let depth = le16(&inode.map, 6).filter(|depth| *depth <= DEPTH_MAX);
     let depth = depth.ok_or_else(|| inode.damaged("its tree of extents is too deep"))?;
     walk.node(&inode.map, depth)
@@ -99,10 +119,12 @@ impl Walk<'_> {
         let start = block_of(entry, 8, 6).unwrap_or(u64::MAX);
         let block_bytes = self.ext.superblock.block_bytes as u64;
         let run = FileRun { file_offset: first * block_bytes, disk_offset: 0, len: blocks * block_bytes };
-        let Some(run) = run.within(self.range).filter(|_| written) else { return Ok(()) };
+        let Some(run) = run.within(self.range).filter(|_| written || self.unwritten_too) else {
+            return Ok(());
+        };
         self.ext.superblock.offset_of(start.saturating_add(blocks - 1))?;
         // `within` moved the start on from 0.
-        (self.each)(FileRun { disk_offset: start * block_bytes + run.disk_offset, ..run })
+        (self.each)(FileRun { disk_offset: start * block_bytes + run.disk_offset, ..run }, !written)
     }
 
     /// The checksum stands behind the last entry that there is space for.

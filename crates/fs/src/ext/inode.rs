@@ -25,6 +25,8 @@ impl InodeFlags {
     const COMPRESSED: u32 = 0x4;
     const ENCRYPTED: u32 = 0x800;
     pub const EXTENTS: u32 = 0x8_0000;
+    /// It holds a large attribute, and is no file.
+    pub const ATTRIBUTE: u32 = 0x20_0000;
     pub const INLINE_DATA: u32 = 0x1000_0000;
 }
 
@@ -46,6 +48,15 @@ pub struct Inode {
 impl Inode {
     /// Reads and checks it.
     pub fn read(ext: &Ext, number: u64) -> Result<Self, Error> {
+        let inode = Self::read_unlinked(ext, number)?;
+        match inode.metadata.links {
+            0 => Err(inode.damaged("it is not in use")),
+            _ => Ok(inode),
+        }
+    }
+
+    /// As [`Inode::read`], also of a file that has no name any more.
+    pub fn read_unlinked(ext: &Ext, number: u64) -> Result<Self, Error> {
         let newer = ext.fast.inode(number);
         let bytes = match newer {
             Some(bytes) => bytes.to_vec(),
@@ -63,9 +74,6 @@ impl Inode {
             && !inode.checksum_is_right()
         {
             return Err(damaged("its checksum is wrong"));
-        }
-        if inode.metadata.links == 0 {
-            return Err(damaged("it is not in use"));
         }
         Ok(inode)
     }

@@ -10,6 +10,7 @@
 //! written.
 
 mod blockmap;
+pub mod census;
 mod checksum;
 mod directory;
 mod extents;

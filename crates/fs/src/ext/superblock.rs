@@ -41,6 +41,7 @@ impl ExtFeatures {
     const META_BG: u32 = 0x10;
     const EXTENTS: u32 = 0x40;
     const BITS_64: u32 = 0x80;
+    const FLEXIBLE_GROUPS: u32 = 0x200;
     const DIRDATA: u32 = 0x1000;
     const CHECKSUM_SEED: u32 = 0x2000;
     pub const LARGE_DIRECTORIES: u32 = 0x4000;
@@ -50,6 +51,7 @@ impl ExtFeatures {
     /// ro_compat
     const SPARSE_SUPER: u32 = 0x1;
     const GROUP_CHECKSUMS: u32 = 0x10;
+    const CLUSTERS: u32 = 0x200;
     const EXTRA_ISIZE: u32 = 0x40;
     pub const METADATA_CHECKSUMS: u32 = 0x400;
 
@@ -101,6 +103,14 @@ pub struct Superblock {
     first_meta_bg: u64,
     /// The groups that have a copy of the superblock besides the first, with `sparse_super2`.
     backup_groups: [u64; 2],
+    /// The first inode that is not for the file system itself.
+    first_inode: u64,
+    /// The file that lists inodes without a name.
+    orphan_inode: u64,
+    /// Blocks for descriptors of groups that may be added.
+    reserved_descriptor_blocks: u64,
+    flexible_groups_log: u32,
+    cluster_log: u32,
     /// In blocks; 0 if it was told of none.
     stripe_unit: u64,
     stripe_width: u64,
@@ -160,6 +170,17 @@ impl Superblock {
             descriptor_bytes: if wide { usize::from(le16(bytes, 0xfe)?) } else { 32 },
             first_meta_bg: u64::from(le32(bytes, 0x104)?),
             backup_groups: [u64::from(le32(bytes, 0x24c)?), u64::from(le32(bytes, 0x250)?)],
+            first_inode: if dynamic { u64::from(le32(bytes, 0x54)?) } else { 11 },
+            orphan_inode: u64::from(le32(bytes, 0x280)?),
+            reserved_descriptor_blocks: u64::from(le16(bytes, 0xce)?),
+            flexible_groups_log: match features.incompat.contains(ExtFeatures::FLEXIBLE_GROUPS) {
+                true => u32::from(u8_at(bytes, 0x174)?),
+                false => 0,
+            },
+            cluster_log: match features.ro_compat.contains(ExtFeatures::CLUSTERS) {
+                true => le32(bytes, 0x1c)?.saturating_sub(le32(bytes, 0x18)?),
+                false => 0,
+            },
             stripe_unit: le16(bytes, 0x164)?.into(),
             stripe_width: le32(bytes, 0x170)?.into(),
             label: label(bytes.get(0x78..0x88)?),
@@ -189,6 +210,9 @@ impl Superblock {
         }
         if self.blocks > SIZE_MAX / self.block_bytes as u64 {
             return Err(damaged("more blocks than any device has"));
+        }
+        if self.cluster_log > 30 || self.flexible_groups_log > 31 {
+            return Err(damaged("impossible sizes of clusters or flexible groups"));
         }
         if self.blocks_per_group == 0 || self.inodes_per_group == 0 {
             return Err(damaged("groups without blocks or inodes"));
@@ -278,6 +302,90 @@ impl Superblock {
         }
     }
 
+    /// Groups that share the places of their metadata, as one large group.
+    pub fn groups_together(&self) -> u64 {
+        1 << self.flexible_groups_log
+    }
+
+    pub fn inodes_per_group(&self) -> u64 {
+        self.inodes_per_group
+    }
+
+    /// What a bit of a block bitmap stands for: a block, or several.
+    pub fn cluster_bytes(&self) -> u64 {
+        (self.block_bytes as u64) << self.cluster_log
+    }
+
+    /// Clusters of a group; the last group has fewer.
+    pub fn clusters_of(&self, group: u64) -> u64 {
+        let before = group.saturating_mul(self.blocks_per_group).saturating_add(self.first_data_block);
+        self.blocks.saturating_sub(before).min(self.blocks_per_group).div_ceil(1 << self.cluster_log)
+    }
+
+    /// Whether an inode is the file system's own: journal, quotas, orphans. The root is not.
+    pub fn is_own_inode(&self, number: u64) -> bool {
+        number != 2 && number < self.first_inode || number == self.orphan_inode
+    }
+
+    /// The bitmap of a group that has none yet: all is free but what it starts with, and its own
+    /// metadata if that lies within.
+    pub fn initial_bitmap(&self, group: u64, descriptor: &GroupDescriptor) -> Vec<u8> {
+        let clusters = self.clusters_of(group).min(self.block_bytes as u64 * 8);
+        let mut bitmap = vec![0_u8; clusters.div_ceil(8) as usize];
+        let start = group.saturating_mul(self.blocks_per_group).saturating_add(self.first_data_block);
+        let mut mark = |first: u64, blocks: u64| {
+            let end = first.saturating_add(blocks).saturating_sub(start);
+            let bits = first.saturating_sub(start) >> self.cluster_log..end.div_ceil(1 << self.cluster_log);
+            for bit in bits.start..bits.end.min(clusters) {
+                bitmap[(bit / 8) as usize] |= 1 << (bit % 8);
+            }
+        };
+        let per_block = (self.block_bytes / self.descriptor_bytes) as u64;
+        let table_block = group / per_block;
+        let has_meta = self.features.incompat.contains(ExtFeatures::META_BG);
+        let superblock = u64::from(self.has_superblock(group));
+        let head = match has_meta && table_block >= self.first_meta_bg {
+            // The first, second and last group of those that a block describes have a copy of it.
+            true => superblock + u64::from([0, 1, per_block - 1].contains(&(group % per_block))),
+            false if superblock == 0 => 0,
+            false => {
+                let all = self.groups.div_ceil(per_block);
+                1 + if has_meta { self.first_meta_bg } else { all + self.reserved_descriptor_blocks }
+            }
+        };
+        let of_inodes = self.inodes_per_group.saturating_mul(self.inode_bytes as u64);
+        mark(start, head);
+        mark(descriptor.inode_table, of_inodes.div_ceil(self.block_bytes as u64));
+        mark(descriptor.block_bitmap, 1);
+        mark(descriptor.inode_bitmap, 1);
+        bitmap
+    }
+
+    /// The descriptor of a group.
+    pub fn descriptor(&self, ext: &Ext, group: u64) -> Result<GroupDescriptor, Error> {
+        let (block, at) = self.descriptor_of(group);
+        let bytes = ext.block(block)?;
+        let wide = self.descriptor_bytes >= 64;
+        let checked =
+            self.features.ro_compat.0 & (ExtFeatures::GROUP_CHECKSUMS | ExtFeatures::METADATA_CHECKSUMS) != 0;
+        let decode = || {
+            let block = |low: usize, high: usize| {
+                let high = if wide { u64::from(le32(&bytes, at + high)?) } else { 0 };
+                Some(u64::from(le32(&bytes, at + low)?) | high << 32)
+            };
+            let free_high = if wide { u32::from(le16(&bytes, at + 0x2e)?) } else { 0 };
+            Some(GroupDescriptor {
+                block_bitmap: block(0x0, 0x20)?,
+                inode_bitmap: block(0x4, 0x24)?,
+                inode_table: block(0x8, 0x28)?,
+                free_inodes: u32::from(le16(&bytes, at + 0xe)?) | free_high << 16,
+                flags: if checked { le16(&bytes, at + 0x12)? } else { 0 },
+            })
+        };
+        let what = "its descriptor is too short";
+        decode().ok_or(Error::Damaged { structure: "ext group", at: group, what })
+    }
+
     /// The block an inode is in, and where in it.
     pub fn inode_place(&self, ext: &Ext, inode: u64) -> Result<(u64, usize), Error> {
         let damaged = |what| Error::Damaged { structure: "ext inode", at: inode, what };
@@ -287,17 +395,42 @@ impl Superblock {
         if group >= self.groups {
             return Err(damaged("its number is beyond the last"));
         }
-        let (block, at) = self.descriptor_of(group);
-        let descriptor = ext.block(block)?;
-        let wide = self.descriptor_bytes >= 64;
-        let table =
-            le32(&descriptor, at + 0x8).zip(if wide { le32(&descriptor, at + 0x28) } else { Some(0) });
-        let (low, high) = table.ok_or_else(|| damaged("its group's descriptor is too short"))?;
-        let table = u64::from(low) | u64::from(high) << 32;
+        let table = self.descriptor(ext, group)?.inode_table;
         let offset = (index % self.inodes_per_group) * self.inode_bytes as u64;
         let block_bytes = self.block_bytes as u64;
         let block = table.checked_add(offset / block_bytes);
         let block = block.ok_or_else(|| damaged("its group's table of inodes is nowhere"))?;
         Ok((block, (offset % block_bytes) as usize))
+    }
+}
+
+/// What a group's descriptor says.
+#[derive(Debug, Clone, Copy)]
+pub struct GroupDescriptor {
+    pub block_bitmap: u64,
+    pub inode_bitmap: u64,
+    pub inode_table: u64,
+    free_inodes: u32,
+    /// None count without checksums.
+    flags: u16,
+}
+
+impl GroupDescriptor {
+    const INODES_UNINITIALISED: u16 = 0x1;
+    const BLOCKS_UNINITIALISED: u16 = 0x2;
+
+    /// No inode of the group was ever used, and the bitmap says nothing.
+    pub fn inodes_uninitialised(&self) -> bool {
+        self.flags & Self::INODES_UNINITIALISED != 0
+    }
+
+    /// The bitmap of its blocks says nothing.
+    pub fn blocks_uninitialised(&self) -> bool {
+        self.flags & Self::BLOCKS_UNINITIALISED != 0
+    }
+
+    /// Inodes in use, as it counts them.
+    pub fn inodes_in_use(&self, superblock: &Superblock) -> u64 {
+        superblock.inodes_per_group.saturating_sub(self.free_inodes.into())
     }
 }

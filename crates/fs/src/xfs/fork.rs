@@ -26,13 +26,26 @@ const LEVELS_MAX: u16 = 9;
 struct Walk<'a> {
     xfs: &'a Xfs,
     inode: &'a Inode,
+    fork: Fork<'a>,
     range: &'a Range<u64>,
-    each: &'a mut dyn FnMut(FileRun) -> Result<(), Error>,
+    each: &'a mut EachExtent<'a>,
     /// The first block of the file that has not been passed: extents are in order.
     next: u64,
     /// Blocks of the tree that may still come; each has one owner.
     nodes_left: u64,
 }
+
+/// A fork: extents of data or of attributes.
+#[derive(Debug, Clone, Copy)]
+pub struct Fork<'a> {
+    pub bytes: &'a [u8],
+    pub format: Format,
+    /// How many extents it says that it has.
+    pub extents: u64,
+}
+
+/// Takes extents as they are stored, in their order.
+pub type EachExtent<'a> = dyn FnMut(&Extent) -> Result<(), Error> + 'a;
 
 /// Calls `each` for the runs of the file within a range.
 pub fn runs(
@@ -41,12 +54,34 @@ pub fn runs(
     range: &Range<u64>,
     each: &mut dyn FnMut(FileRun) -> Result<(), Error>,
 ) -> Result<(), Error> {
-    let mut walk = Walk { xfs, inode, range, each, next: 0, nodes_left: xfs.blocks_max() };
-    match inode.format {
+    let superblock = &xfs.superblock;
+    let block_bytes = superblock.block_bytes as u64;
+    extents(xfs, inode, inode.data_fork(), range, &mut |extent| {
+        let file_offset = extent.first.saturating_mul(block_bytes);
+        let run = FileRun { file_offset, disk_offset: 0, len: extent.blocks * block_bytes };
+        // What is allocated and not written reads as zeros, like a hole.
+        let Some(run) = run.within(range).filter(|_| !extent.unwritten) else { return Ok(()) };
+        let start = superblock.offset_of(extent.start)?;
+        superblock.offset_of(extent.start.saturating_add(extent.blocks - 1))?;
+        // `within` moved the start on from 0.
+        each(FileRun { disk_offset: start + run.disk_offset, ..run })
+    })
+}
+
+/// Calls `each` for the extents of a fork that do not start beyond a range, which is in bytes.
+pub fn extents(
+    xfs: &Xfs,
+    inode: &Inode,
+    fork: Fork<'_>,
+    range: &Range<u64>,
+    each: &mut EachExtent<'_>,
+) -> Result<(), Error> {
+    let mut walk = Walk { xfs, inode, fork, range, each, next: 0, nodes_left: xfs.blocks_max() };
+    match fork.format {
         Format::Extents => {
             let len =
-                usize::try_from(inode.extents).ok().and_then(|extents| extents.checked_mul(EXTENT_BYTES));
-            let records = len.and_then(|len| inode.fork().get(..len));
+                usize::try_from(fork.extents).ok().and_then(|extents| extents.checked_mul(EXTENT_BYTES));
+            let records = len.and_then(|len| fork.bytes.get(..len));
             walk.extents(records.ok_or_else(|| inode.damaged("more extents than it has space for"))?)
         }
         Format::Btree => walk.root(),
@@ -57,10 +92,10 @@ pub fn runs(
 impl Walk<'_> {
     fn root(&mut self) -> Result<(), Error> {
         let damaged = || self.inode.damaged("the root of its tree of extents is none");
-        let fork = self.inode.fork();
+        let fork = self.fork.bytes;
         let level = be16(fork, 0).filter(|level| (1..=LEVELS_MAX).contains(level)).ok_or_else(damaged)?;
         let records = usize::from(be16(fork, 2).ok_or_else(damaged)?);
-        self.children(&fork[ROOT_HEADER_BYTES..], records, level)
+        self.children(fork.get(ROOT_HEADER_BYTES..).ok_or_else(damaged)?, records, level)
     }
 
     /// The records of an inner node: as many keys as there is space for, then the pointers.
@@ -121,29 +156,24 @@ impl Walk<'_> {
                 return Err(self.inode.damaged("its extents are not in order"));
             }
             self.next = extent.first + extent.blocks;
-            let block_bytes = self.xfs.superblock.block_bytes as u64;
-            let file_offset = extent.first.saturating_mul(block_bytes);
-            if file_offset >= self.range.end {
+            if extent.first.saturating_mul(self.xfs.superblock.block_bytes as u64) >= self.range.end {
                 return Ok(());
             }
-            let run = FileRun { file_offset, disk_offset: 0, len: extent.blocks * block_bytes };
-            // What is allocated and not written reads as zeros, like a hole.
-            let Some(run) = run.within(self.range).filter(|_| !extent.unwritten) else { continue };
-            let start = self.xfs.superblock.offset_of(extent.start)?;
-            self.xfs.superblock.offset_of(extent.start.saturating_add(extent.blocks - 1))?;
-            // `within` moved the start on from 0.
-            (self.each)(FileRun { disk_offset: start + run.disk_offset, ..run })?;
+            (self.each)(&extent)?;
         }
         Ok(())
     }
 }
 
 /// 128 bits: unwritten 1, offset in the file 54, start 52, count 21; in blocks.
-struct Extent {
-    unwritten: bool,
-    first: u64,
-    start: u64,
-    blocks: u64,
+#[derive(Debug, Clone, Copy)]
+pub struct Extent {
+    pub unwritten: bool,
+    pub first: u64,
+    /// Its first block, with the group in the high bits.
+    pub start: u64,
+    /// At least one.
+    pub blocks: u64,
 }
 
 impl Extent {

@@ -3,6 +3,7 @@
 use crate::bytes::{be16, be32, be64, u8_at};
 use crate::error::Error;
 use crate::source::SIZE_MAX;
+use crate::xfs::fork::Fork;
 use crate::xfs::{Xfs, checksum_is_right};
 use crate::{FileKind, FileMetadata, FileTime};
 
@@ -37,7 +38,9 @@ pub struct Inode {
     pub metadata: FileMetadata,
     pub format: Format,
     /// Extents of the data fork.
-    pub extents: u64,
+    extents: u64,
+    /// How the attributes' fork is stored, and its extents; `None` if there is none.
+    attributes: Option<(Format, u64)>,
     /// The data is on another device.
     pub realtime: bool,
     bytes: Vec<u8>,
@@ -45,9 +48,30 @@ pub struct Inode {
     fork_end: usize,
 }
 
+impl Format {
+    fn decode(byte: u8) -> Option<Self> {
+        Some(match byte {
+            0 => Self::Device,
+            1 => Self::Local,
+            2 => Self::Extents,
+            3 => Self::Btree,
+            _ => return None,
+        })
+    }
+}
+
 impl Inode {
     /// Reads and checks it.
     pub fn read(xfs: &Xfs, number: u64) -> Result<Self, Error> {
+        let inode = Self::read_unlinked(xfs, number)?;
+        match inode.metadata.links {
+            0 => Err(inode.damaged("it is not in use")),
+            _ => Ok(inode),
+        }
+    }
+
+    /// As [`Inode::read`], also of a file that has no name any more.
+    pub fn read_unlinked(xfs: &Xfs, number: u64) -> Result<Self, Error> {
         let damaged = |what| Error::Damaged { structure: "xfs inode", at: number, what };
         let bytes = xfs.source.bytes(xfs.superblock.inode_offset(number)?, xfs.superblock.inode_bytes)?;
         if be16(&bytes, 0) != Some(MAGIC) {
@@ -58,11 +82,7 @@ impl Inode {
         {
             return Err(damaged("its checksum or number is wrong"));
         }
-        let inode = Self::decode(number, bytes).ok_or_else(|| damaged("it says nothing a file could be"))?;
-        match inode.metadata.links {
-            0 => Err(damaged("it is not in use")),
-            _ => Ok(inode),
-        }
+        Self::decode(number, bytes).ok_or_else(|| damaged("it says nothing a file could be"))
     }
 
     fn decode(number: u64, bytes: Vec<u8>) -> Option<Self> {
@@ -78,13 +98,9 @@ impl Inode {
             0 => b.len(),
             offset => fork_at + offset * 8,
         };
-        let format = match u8_at(b, 5)? {
-            0 => Format::Device,
-            1 => Format::Local,
-            2 => Format::Extents,
-            3 => Format::Btree,
-            _ => return None,
-        };
+        let wide = flags2 & FLAG2_NREXT64 != 0;
+        let attribute_extents = if wide { be32(b, 76)? } else { u32::from(be16(b, 80)?) };
+        let attributes = Format::decode(u8_at(b, 83)?).filter(|_| fork_end < b.len());
         Some(Self {
             number,
             metadata: FileMetadata {
@@ -99,8 +115,9 @@ impl Inode {
                 changed: time(48)?,
                 created: if version >= 3 { time(144) } else { None },
             },
-            format,
-            extents: if flags2 & FLAG2_NREXT64 != 0 { be64(b, 24)? } else { u64::from(be32(b, 76)?) },
+            format: Format::decode(u8_at(b, 5)?)?,
+            extents: if wide { be64(b, 24)? } else { u64::from(be32(b, 76)?) },
+            attributes: attributes.map(|format| (format, attribute_extents.into())),
             realtime: be16(b, 90)? & FLAG_REALTIME != 0,
             fork_at,
             fork_end: (fork_end <= b.len()).then_some(fork_end)?,
@@ -111,6 +128,17 @@ impl Inode {
     /// The data fork.
     pub fn fork(&self) -> &[u8] {
         &self.bytes[self.fork_at..self.fork_end]
+    }
+
+    /// The data fork, and what it says of itself.
+    pub fn data_fork(&self) -> Fork<'_> {
+        Fork { bytes: self.fork(), format: self.format, extents: self.extents }
+    }
+
+    /// The attributes' fork.
+    pub fn attribute_fork(&self) -> Option<Fork<'_>> {
+        let (format, extents) = self.attributes?;
+        Some(Fork { bytes: &self.bytes[self.fork_end..], format, extents })
     }
 
     pub fn damaged(&self, what: &'static str) -> Error {

@@ -7,8 +7,10 @@
 //! The log is not replayed: it holds changes of structures, not blocks. Whether it is empty is told
 //! ([`log`]).
 
+pub mod census;
 mod directory;
 mod fork;
+mod groups;
 mod inode;
 mod log;
 mod superblock;

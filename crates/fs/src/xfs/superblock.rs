@@ -40,6 +40,9 @@ pub struct Superblock {
     /// Entries of directories have the type of what they name.
     pub ftype: bool,
     pub directory_block_bytes: usize,
+    pub sector_bytes: usize,
+    /// Files that it keeps for itself: realtime bitmaps and quotas.
+    pub own_inodes: [u64; 5],
     /// Where the log is, in bytes, and its size; no place if it is on a device of its own.
     pub log: Option<(u64, u64)>,
     block_log: u32,
@@ -111,6 +114,8 @@ impl Superblock {
             root_inode: be64(b, 56)?,
             ftype: if version5 { incompat & FTYPE != 0 } else { be32(b, 200)? & FEATURES2_FTYPE != 0 },
             directory_block_bytes: 1 << (block_log + directory_log),
+            sector_bytes: 1 << log2(121)?.clamp(9, 15),
+            own_inodes: [be64(b, 64)?, be64(b, 72)?, be64(b, 160)?, be64(b, 168)?, be64(b, 232)?],
             log: None,
             block_log,
             group_blocks,
@@ -174,6 +179,30 @@ impl Superblock {
                 Err(Error::Damaged { structure: "xfs block", at: block, what })
             }
         }
+    }
+
+    /// Blocks of a group; the last may have fewer.
+    pub fn group_blocks(&self) -> u64 {
+        self.group_blocks
+    }
+
+    /// Where a group starts, in bytes.
+    pub fn group_offset(&self, group: u64) -> Result<u64, Error> {
+        self.offset_of(group << self.group_log)
+    }
+
+    /// Where a block of a group is, in bytes.
+    pub fn offset_in_group(&self, group: u64, block: u32) -> Result<u64, Error> {
+        if u64::from(block) >= self.group_blocks {
+            let what = "it lies beyond the end of its group";
+            return Err(Error::Damaged { structure: "xfs block", at: block.into(), what });
+        }
+        self.offset_of(group << self.group_log | u64::from(block))
+    }
+
+    /// The number that the first inode of a group would have.
+    pub fn first_inode(&self, group: u64) -> u64 {
+        group << (self.group_log + self.inodes_per_block_log)
     }
 
     /// Where an inode is, in bytes. Its number is that of its block and its place in it.

@@ -9,7 +9,7 @@ use crate::base::time::nanos;
 use crate::model::{Cache, Due, Kind, Request, Ticket, share};
 use std::collections::VecDeque;
 use std::time::Duration;
-use wattle_drives::Disk;
+use wattle_drives::{Disk, SeekCurve};
 
 /// Zones of equal size; within one all tracks are alike.
 const ZONES: u64 = 16;
@@ -55,7 +55,7 @@ pub(super) struct DiskServer<T> {
     cache: Cache,
     size: u64,
     revolution: u64,
-    seek: Seek,
+    seek: SeekCurve,
     /// Bytes per track by zone.
     track_bytes: Vec<u64>,
     /// Where on its turn the platter was when time began.
@@ -75,31 +75,6 @@ pub(super) struct DiskServer<T> {
     /// Cached bytes that are being written right now.
     landing: Option<u64>,
     flushes: Vec<Ticket<T>>,
-}
-
-/// a + b sqrt(d) + c d nanoseconds for a seek over the part d of the disk.
-#[derive(Clone, Copy, Debug)]
-struct Seek {
-    a: f64,
-    b: f64,
-    c: f64,
-}
-
-impl Seek {
-    /// The curve whose mean over two places drawn by chance is the average: there sqrt(d) is 8/15
-    /// and d is 1/3 on average.
-    fn new(disk: &Disk) -> Seek {
-        let a = nanos(disk.seek_track) as f64;
-        let average = nanos(disk.seek_average) as f64 - a;
-        let full = nanos(disk.seek_full) as f64 - a;
-        let b = 5.0 * average - full * 5.0 / 3.0;
-        Seek { a, b, c: full - b }
-    }
-
-    fn nanos(&self, distance: u64, size: u64) -> u64 {
-        let d = distance as f64 / size as f64;
-        (self.a + self.b * d.sqrt() + self.c * d).max(0.0) as u64
-    }
 }
 
 /// How long until the head begins with a request, and until it is through with it.
@@ -126,7 +101,7 @@ impl<T> DiskServer<T> {
             cache,
             size: size_bytes.max(ZONES),
             revolution,
-            seek: Seek::new(figures),
+            seek: SeekCurve::new(figures),
             track_bytes: Vec::new(),
             phase: rng.below(revolution),
             head: 0,

@@ -6,6 +6,7 @@ use wattle_advise::audit::facts::{
     ArrayFacts, ArrayMember, DeviceFacts, DeviceOrigin, FileSystemFacts, GroupFacts, LogicalFacts,
     MemberRole, PhysicalFacts, SegmentFacts, Sync,
 };
+use wattle_advise::audit::fragments::FragmentFacts;
 use wattle_advise::audit::{AuditFacts, Unchecked};
 use wattle_advise::limits::Scheme;
 use wattle_control::MemberId;
@@ -16,21 +17,27 @@ use wattle_control::{Access, ArrayScan, Code, Member, MemberScan, Problem, Stack
 use wattle_engine::geometry::{Geometry, Level, LevelKind, layout_name};
 use wattle_engine::units::{SECTOR_BYTES, Sector};
 use wattle_format::lvm;
-use wattle_fs::{FileSystemLayout, ReadAt};
+use wattle_fs::{CensusLimits, FileSystemLayout, ReadAt};
 use wattle_rt::Core;
 use wattle_server::history::{self, StateDir};
+
+use super::fragments;
 
 /// Groups of a file system whose places are looked up.
 const GROUPS_MAX: u64 = 4096;
 
+/// Extents, free runs and blocks of trees that are looked at in one file system.
+const RECORDS_MAX: u64 = 50_000_000;
+
 /// # Errors
 /// The system gives no thread to read with.
-pub async fn facts(core: &Core, stack: &Stack, state: &StateDir) -> Result<AuditFacts, Problem> {
+pub async fn facts(core: &Core, stack: &Stack, state: &StateDir, inodes: u64) -> Result<AuditFacts, Problem> {
     let members = &stack.scan.members;
     let with_files: Vec<_> = members.entries().filter(|(_, seen)| seen.has_file_system()).collect();
     let readers: Vec<_> = with_files.iter().map(|(_, seen)| seen.member.clone()).collect();
     // What serves them must be able to answer.
-    let read = core.offload(move || readers.into_iter().map(layout).collect::<Vec<_>>());
+    let read =
+        core.offload(move || readers.into_iter().map(|member| look(member, inodes)).collect::<Vec<_>>());
     let layouts = read.await.map_err(Problem::no_thread)?;
     let mut facts = AuditFacts {
         devices: members.iter().map(|seen| device(stack, seen)).collect(),
@@ -40,7 +47,10 @@ pub async fn facts(core: &Core, stack: &Stack, state: &StateDir) -> Result<Audit
     };
     for (&(ix, seen), layout) in with_files.iter().zip(layouts) {
         match layout {
-            Ok(layout) => facts.devices[place(stack, ix)].file_system = Some(file_system(stack, ix, &layout)),
+            Ok((layout, fragments)) => {
+                let file_system = FileSystemFacts { fragments, ..file_system(stack, ix, &layout) };
+                facts.devices[place(stack, ix)].file_system = Some(file_system);
+            }
             Err(error) => facts.unread.push(unread_files(seen, &error)),
         }
     }
@@ -72,8 +82,19 @@ impl ReadAt for Reader {
     }
 }
 
-fn layout(member: Member) -> Result<FileSystemLayout, wattle_fs::Error> {
-    wattle_fs::layout(Box::new(Reader(member)))
+/// A file system's layout, and how what is in it lies, if that is wanted.
+type Looked = Result<(FileSystemLayout, Option<FragmentFacts>), wattle_fs::Error>;
+
+fn look(member: Member, inodes: u64) -> Looked {
+    let layout = wattle_fs::layout(Box::new(Reader(member.clone())))?;
+    let fragments = match inodes {
+        0 => None,
+        inodes => {
+            let limits = CensusLimits { inodes, records: RECORDS_MAX };
+            Some(fragments::facts(&wattle_fs::census(Box::new(Reader(member)), limits)?))
+        }
+    };
+    Ok((layout, fragments))
 }
 
 fn bytes(sectors: u64) -> u64 {
@@ -233,7 +254,36 @@ fn file_system(stack: &Stack, ix: MemberId, layout: &FileSystemLayout) -> FileSy
         groups: layout.groups,
         group_size: layout.group_bytes,
         group_slots: slots.collect::<Option<_>>().unwrap_or_default(),
+        slot_members: array_below(stack, ix).map(|array| slot_members(stack, array)).unwrap_or_default(),
+        fragments: None,
     }
+}
+
+/// The array below that a volume starts on.
+fn array_below(stack: &Stack, ix: MemberId) -> Option<&ArrayScan> {
+    match stack.scan.members[ix].origin {
+        Found::Given => None,
+        Found::Partition { of, .. } => array_below(stack, of),
+        Found::Array(array) => Some(&stack.scan.arrays[array]),
+        Found::Logical { group, volume: number } => {
+            let group = &stack.groups[group];
+            let volume = volume(&group.vg, group.lv(number), bytes(group.vg.extent_sectors));
+            let (physical, _) = *volume.segments.first()?.areas.first()?;
+            array_below(stack, group.devices[physical]?)
+        }
+    }
+}
+
+/// The names of an array's members by their slots.
+fn slot_members(stack: &Stack, found: &ArrayScan) -> Vec<(u16, String)> {
+    let verdicts = found.members.iter().zip(&found.assembly.verdicts);
+    let slots = verdicts.filter_map(|(&device, verdict)| match verdict {
+        Verdict::Fresh { slot, .. } | Verdict::Rebuilding { slot, .. } => {
+            Some((*slot, stack.scan.members[device].member.name.clone()))
+        }
+        _ => None,
+    });
+    slots.collect()
 }
 
 /// The slot of the array below that holds the data of a place; `None` without an array, or without

@@ -3,6 +3,7 @@
 //! them is `advise`'s to say.
 
 pub mod baseline;
+mod fragments;
 mod kernel;
 mod members;
 mod show;
@@ -32,9 +33,11 @@ const FOUND: u8 = 1;
 /// The command line or the baseline is not understood, a member is given twice, or none can be
 /// opened.
 pub fn run(access: &MemberAccess, args: &AuditArgs, screen: Screen) -> Result<ExitCode, Problem> {
+    let read_models = fragments::models(args.drive.as_deref())?;
     let known = args.baseline.as_deref().map(baseline::read).transpose()?.unwrap_or_default();
     let mut facts = facts(access, args)?;
     facts.request = args.workload.as_deref().map(workload).transpose()?;
+    facts.read_models = Some(read_models);
     let mut report = audit::audit(&facts);
     let all = report.findings.len();
     report.findings.retain(|finding| !known.has(finding));
@@ -43,7 +46,10 @@ pub fn run(access: &MemberAccess, args: &AuditArgs, screen: Screen) -> Result<Ex
         baseline::write(path, &report, known)?;
         return Ok(ExitCode::SUCCESS);
     }
-    show::show(&report, suppressed, args.json.json, screen)?;
+    match args.json.json {
+        true => show::show_json(&report, suppressed)?,
+        false => show::show(&report, suppressed, args.verbose, screen)?,
+    }
     let fails = report.findings.iter().any(|finding| args.fail_on.is_met_by(finding.code.severity()));
     Ok(if fails { ExitCode::from(FOUND) } else { ExitCode::SUCCESS })
 }
@@ -72,7 +78,7 @@ fn facts(access: &MemberAccess, args: &AuditArgs) -> Result<AuditFacts, Problem>
     let engine = Engine { cores: Some(1), backend: BackendChoice::Auto };
     let mut facts = opened::run(&engine, 1, async |core| {
         let stack = volumes::open(&core, scan, &force, Purpose::Look).await?;
-        let facts = members::facts(&core, &stack, &state).await;
+        let facts = members::facts(&core, &stack, &state, args.inodes).await;
         // Nothing was written.
         let _ = stack.close(&core).await;
         facts

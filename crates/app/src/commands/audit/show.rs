@@ -5,6 +5,7 @@ use wattle_advise::audit::{AuditReport, Finding, Severity, Unchecked};
 use wattle_control::Problem;
 use wattle_server::protocol::SCHEMA_VERSION;
 
+use super::fragments::{self, FragmentsReport};
 use crate::output::text::printable;
 use crate::output::{self, Screen};
 
@@ -15,6 +16,7 @@ struct Document<'a> {
     /// Findings that the baseline has, and that are not among these.
     suppressed: usize,
     unchecked: Vec<UncheckedReport<'a>>,
+    file_systems: Vec<FragmentsReport<'a>>,
 }
 
 #[derive(Serialize)]
@@ -36,11 +38,17 @@ struct UncheckedReport<'a> {
 
 /// # Errors
 /// It cannot be written.
-pub fn show(report: &AuditReport, suppressed: usize, json: bool, screen: Screen) -> Result<(), Problem> {
-    if json {
-        return output::print_json(&document(report, suppressed));
-    }
-    output::print(&render(report, suppressed, screen))
+pub fn show_json(report: &AuditReport, suppressed: usize) -> Result<(), Problem> {
+    output::print_json(&document(report, suppressed))
+}
+
+/// With the figures of all file systems, if `verbose`.
+///
+/// # Errors
+/// It cannot be written.
+pub fn show(report: &AuditReport, suppressed: usize, verbose: bool, screen: Screen) -> Result<(), Problem> {
+    let figures = if verbose { fragments::render(&report.file_systems, screen) } else { String::new() };
+    output::print(&(figures + &render(report, suppressed, screen)))
 }
 
 fn document(report: &AuditReport, suppressed: usize) -> Document<'_> {
@@ -53,6 +61,7 @@ fn document(report: &AuditReport, suppressed: usize) -> Document<'_> {
             .iter()
             .map(|Unchecked { what, why }| UncheckedReport { what, why })
             .collect(),
+        file_systems: report.file_systems.iter().map(fragments::report).collect(),
     }
 }
 

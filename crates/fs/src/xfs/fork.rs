@@ -28,7 +28,7 @@ struct Walk<'a> {
     inode: &'a Inode,
     fork: Fork<'a>,
     range: &'a Range<u64>,
-    each: &'a mut EachExtent<'a>,
+    each: &'a mut EachForkExtent<'a>,
     /// The first block of the file that has not been passed: extents are in order.
     next: u64,
     /// Blocks of the tree that may still come; each has one owner.
@@ -45,7 +45,7 @@ pub struct Fork<'a> {
 }
 
 /// Takes extents as they are stored, in their order.
-pub type EachExtent<'a> = dyn FnMut(&Extent) -> Result<(), Error> + 'a;
+pub type EachForkExtent<'a> = dyn FnMut(&Extent) -> Result<(), Error> + 'a;
 
 /// Calls `each` for the runs of the file within a range.
 pub fn runs(
@@ -74,7 +74,7 @@ pub fn extents(
     inode: &Inode,
     fork: Fork<'_>,
     range: &Range<u64>,
-    each: &mut EachExtent<'_>,
+    each: &mut EachForkExtent<'_>,
 ) -> Result<(), Error> {
     let mut walk = Walk { xfs, inode, fork, range, each, next: 0, nodes_left: xfs.blocks_max() };
     match fork.format {

@@ -69,7 +69,7 @@ impl ExtentCounts {
     pub fn factor(&self) -> u64 {
         let spare = u128::from(self.extents.saturating_sub(self.ideal));
         // Rounded, as a number with two digits is printed.
-        ((spare * 20_000 / u128::from(self.extents.max(1)) + 1) / 2) as u64
+        (spare * 20_000 / u128::from(self.extents.max(1))).div_ceil(2) as u64
     }
 }
 

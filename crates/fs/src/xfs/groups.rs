@@ -1,5 +1,7 @@
 //! Allocation groups: what their heads say, and the trees of inodes and of free space.
 
+use std::ops::Range;
+
 use crate::bytes::{be16, be32, be64};
 use crate::error::Error;
 use crate::xfs::{Xfs, checksum_is_right};
@@ -154,13 +156,15 @@ fn head(xfs: &Xfs, group: u64, sector: u64, (magic, checksum_at): (u32, usize)) 
     Ok(bytes)
 }
 
+/// Takes a record of a tree, and says what it covers.
+type EachTreeRecord<'a> = dyn FnMut(&[u8]) -> Result<Range<u64>, Error> + 'a;
+
 struct Walk<'a> {
     xfs: &'a Xfs,
     group: u64,
     tree: Tree,
     visit: &'a mut dyn FnMut() -> Result<(), Error>,
-    /// What a record covers.
-    each: &'a mut dyn FnMut(&[u8]) -> Result<std::ops::Range<u64>, Error>,
+    each: &'a mut EachTreeRecord<'a>,
     /// What has not been passed: records are in order, so that no tree is endless.
     next: u64,
     /// Blocks of the tree that may still come: each has one owner.
@@ -172,7 +176,7 @@ fn walk(
     group: u64,
     tree: Tree,
     visit: &mut dyn FnMut() -> Result<(), Error>,
-    each: &mut dyn FnMut(&[u8]) -> Result<std::ops::Range<u64>, Error>,
+    each: &mut EachTreeRecord<'_>,
 ) -> Result<(), Error> {
     if !(1..=LEVELS_MAX).contains(&tree.levels) {
         return Err(damaged(group, "a tree with an impossible number of levels"));

@@ -15,6 +15,12 @@ const SYNDROME_POINTS: f64 = 12.0;
 const NEIGHBOUR_POINTS: f64 = 12.0;
 const COPIES_POINTS: f64 = 12.0;
 const MISSING_POINTS: f64 = 4.0;
+/// So many structures that parity gives back show that a member is missing; or so much of what
+/// chance leaves of the places that look like parity, from nothing to all.
+const GIVEN_BACK: f64 = 2.0;
+const MORE_PARITY: std::ops::Range<f64> = 0.3..0.7;
+/// So many standard deviations the best one of all orders may have by chance.
+const LUCK: f64 = 3.0;
 /// What a member counts in a slot for which it has not the size.
 const MISFIT_POINTS: f64 = -1000.0;
 /// Of a hundred places that hold a copy, those that have to be one: a member that has fewer is not
@@ -75,6 +81,10 @@ pub(super) struct Candidate {
     constant: f64,
     /// Rows in which a page looks like parity.
     parity_rows: usize,
+    /// The share of them that any order has right, and what one of few stripes may have beside
+    /// that.
+    chance: f64,
+    luck: f64,
     parity: Weights,
     copies: Option<Copies>,
     pub landmarks: Landmarks,
@@ -136,12 +146,16 @@ impl<'a> Evidence<'a> {
     pub fn weigh(&self, shape: RescueShape, landmarks: Landmarks) -> Candidate {
         let columns = self.sizes.len() + 1;
         let mut parity = vec![vec![0.0; columns]; shape.slots];
-        let mut rows = 0;
+        let (mut rows, mut stripes, mut last) = (0, 0, None);
         let exact = shape.level == Level::Raid6 && shape.slots == self.sizes.len();
         if shape.geometry.kind() == LevelKind::Parity {
             for (offset, like, vote) in if exact { &self.exact } else { &self.votes } {
                 let Some((p, q)) = shape.parity_slots(*offset) else { continue };
                 rows += 1;
+                // Places of one stripe say one thing.
+                let stripe = Some(offset / (shape.chunk_sectors * 512));
+                stripes += u32::from(last != stripe);
+                last = stripe;
                 let slots = match q {
                     Some(q) if exact => vec![q],
                     Some(q) => vec![p, q],
@@ -177,7 +191,9 @@ impl<'a> Evidence<'a> {
             constant -= MISSING_POINTS * (shape.slots - self.sizes.len()) as f64;
         }
         // What pure chance would give.
-        constant -= PARITY_POINTS * (rows as f64 / rows.max(ROWS_MIN) as f64) / shape.slots as f64;
+        let chance = parity_chance(&shape, exact);
+        let luck = LUCK * (chance * (1.0 - chance) / f64::from(stripes.max(1))).sqrt();
+        constant -= PARITY_POINTS * (rows as f64 / rows.max(ROWS_MIN) as f64) * chance;
         if let Some(first) = self.first_content {
             let start = shape.data_offset_sectors * 512;
             constant += match start.cmp(&first) {
@@ -191,7 +207,17 @@ impl<'a> Evidence<'a> {
                 weights[slot][hint.member] += SUPERBLOCK_POINTS;
             }
         }
-        Candidate { shape, weights, constant, parity_rows: rows, parity, copies: None, landmarks }
+        Candidate {
+            shape,
+            weights,
+            constant,
+            parity_rows: rows,
+            chance,
+            luck,
+            parity,
+            copies: None,
+            landmarks,
+        }
     }
 }
 
@@ -218,6 +244,7 @@ impl Candidate {
             let right = total(&self.parity, order);
             score.parity = Some((right, self.parity_rows));
         }
+        score.total -= MISSING_POINTS * self.made_up(evidence, order, &score);
         if let Some((right, looked)) = self.syndrome(evidence, order) {
             let share = right as f64 / looked as f64;
             score.total += SYNDROME_POINTS * (2.0 * share - 1.0) * (looked as f64 / 16.0).min(1.0);
@@ -239,6 +266,27 @@ impl Candidate {
         score.superblocks = evidence.hints.iter().filter(agrees).count();
         score.content = score.total - SUPERBLOCK_POINTS * score.superblocks as f64;
         score
+    }
+
+    /// How many missing members are only supposed. An order with more slots than members has more
+    /// ways to fit by chance; that there was a member is shown by blocks that look like parity where
+    /// it would be, or by structures that parity gives back in its place.
+    fn made_up(&self, evidence: &Evidence<'_>, order: &[Option<usize>], score: &Score) -> f64 {
+        if self.shape.geometry.kind() != LevelKind::Parity {
+            return 0.0;
+        }
+        let nobody = evidence.sizes.len();
+        let missing = order.iter().enumerate().filter(|(_, who)| who.is_none());
+        let given_back = |(slot, _): (usize, &Option<usize>)| {
+            self.landmarks.votes.get(slot).map_or(0.0, |votes| votes[nobody])
+        };
+        let back: f64 = missing.clone().map(given_back).sum();
+        let more = score.parity.map_or(0.0, |(right, rows)| {
+            (right / rows as f64 - self.chance - self.luck) / (1.0 - self.chance)
+        });
+        let more = (more - MORE_PARITY.start) / (MORE_PARITY.end - MORE_PARITY.start);
+        let shown = (back / GIVEN_BACK).max(more).clamp(0.0, 1.0);
+        missing.count() as f64 * (1.0 - shown)
     }
 
     /// Where members have nothing in common, it has to be told of each of them that it is one: a
@@ -343,6 +391,13 @@ impl Candidate {
         let sure = (f64::from(pairs as u32) / 128.0).sqrt().min(1.0);
         differ.then(|| (1.0 - apart / base).clamp(-1.0, 1.0) * sure)
     }
+}
+
+/// The share of places in which a block that looks like parity is where a shape has one, in any
+/// order: one slot, or with P and Q two.
+fn parity_chance(shape: &RescueShape, exact: bool) -> f64 {
+    let parities = if shape.level == Level::Raid6 && !exact { 2.0 } else { 1.0 };
+    parities / shape.slots as f64
 }
 
 /// Times 2 in the field of Q.

@@ -4,6 +4,7 @@
 
 mod arrays;
 mod mirrors;
+mod random;
 mod wrong;
 
 use arrays::{MIB, Random, Was, file_system, fixture, is, members};

@@ -75,8 +75,8 @@ pub struct ExtentTally {
     pub fragmented: u64,
     /// Extents as they are stored.
     pub extents: u64,
-    /// Extents that would do. XFS, as `xfs_db` counts: one for each part without a hole, of 2^21 - 1
-    /// blocks at most. ext, as `e4defrag -c` counts: one for what a (flexible) block group holds.
+    /// Extents that would do. XFS, as `xfs_db` counts: one for each part without a hole, of 2^21 -
+    /// 1 blocks at most. ext, as `e4defrag -c` counts: one for what a (flexible) block group holds.
     pub ideal: u64,
     /// Pieces that follow one another neither at once nor at the distance that they have in the
     /// file: what `filefrag` counts.

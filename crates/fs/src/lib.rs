@@ -72,8 +72,8 @@ pub fn layout(reader: Box<dyn ReadAt>) -> Result<FileSystemLayout, Error> {
 /// How files and free space of the ext2, ext3, ext4 or XFS in `reader` lie on it.
 ///
 /// # Errors
-/// [`Error::Unrecognised`] if it is none of these; or it cannot be opened. What is damaged within is
-/// counted instead.
+/// [`Error::Unrecognised`] if it is none of these; or it cannot be opened. What is damaged within
+/// is counted instead.
 pub fn census(reader: Box<dyn ReadAt>, limits: CensusLimits) -> Result<FileSystemCensus, Error> {
     let source = ByteSource::new(reader);
     match (ext::is_here(&source)?, xfs::is_here(&source)?) {

@@ -43,8 +43,8 @@ fn sync(at: &Path) {
     run(program("sync").arg("-f").arg(at)).unwrap();
 }
 
-/// Files in many pieces: by writing them by turns, by holes, by freeing what lies between others; and
-/// free space in many pieces.
+/// Files in many pieces: by writing them by turns, by holes, by freeing what lies between others;
+/// and free space in many pieces.
 fn fragment(at: &Path, seed: u64) {
     let write = |name: &str, offset: u64, len: usize| {
         let file = File::options().create(true).truncate(false).write(true).open(at.join(name)).unwrap();

@@ -2,8 +2,8 @@
 //!
 //! The model of a reader: it takes one file after the other, each from its start to its end, with
 //! enough read ahead that all drives of a stripe work side by side. Each drive moves its head once
-//! for each piece that it has a part of, and reads its part at its speed; over a gap that takes less
-//! time than moving the head it reads on. Whole files cost one such movement each.
+//! for each piece that it has a part of, and reads its part at its speed; over a gap that takes
+//! less time than moving the head it reads on. Whole files cost one such movement each.
 
 use super::facts::{AuditFacts, DeviceFacts, DeviceOrigin, FileSystemFacts};
 use super::{AuditReport, FindingCode, Size, word};

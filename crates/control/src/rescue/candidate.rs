@@ -269,8 +269,8 @@ impl Candidate {
     }
 
     /// How many missing members are only supposed. An order with more slots than members has more
-    /// ways to fit by chance; that there was a member is shown by blocks that look like parity where
-    /// it would be, or by structures that parity gives back in its place.
+    /// ways to fit by chance; that there was a member is shown by blocks that look like parity
+    /// where it would be, or by structures that parity gives back in its place.
     fn made_up(&self, evidence: &Evidence<'_>, order: &[Option<usize>], score: &Score) -> f64 {
         if self.shape.geometry.kind() != LevelKind::Parity {
             return 0.0;

@@ -380,6 +380,8 @@ codes! {
     StillInUse = 185, Refused, "something is made of the member",
         "The member belongs to an array that was not stopped, which may be running elsewhere, or to a volume group. Stop the array, or \
          take the physical volume out of its group. `--force=in-use` erases it all the same; `wattle undo` brings back what was erased.";
+    ShortPhysical = 186, Failed, "a physical volume ends before its extents do",
+        "What the physical volume is on is smaller than the group's text counts on: it was made smaller, or is a part of a copy. The text          may be right, so do not restore another one. Volumes that have nothing past the end can be used; nothing is allocated until it          has its size back, or `wattle pv resize` has told the group of its new one.";
 }
 
 impl Code {

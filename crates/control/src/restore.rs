@@ -157,7 +157,8 @@ pub async fn find(
                 Some(&ix) if forced.has(Check::WrittenSince) => ix,
                 Some(&ix) => return Err(another(stack, what, ix)),
                 None => {
-                    missing.push(what.name.clone());
+                    let bytes = what.sectors.saturating_mul(SECTOR_BYTES as u64);
+                    missing.push(format!("{} ({bytes} bytes)", what.name));
                     blocked = blocked.or(stack.blocked_by().filter(|_| what.place != UndoTargetKind::Member));
                     continue;
                 }
@@ -174,7 +175,7 @@ pub async fn find(
         found.push(FoundTarget { target, member: chosen, fit });
     }
     if !missing.is_empty() && (found.is_empty() || !forced.has(Check::MissingMember)) {
-        return Err(missing_members(&missing, found.len(), blocked));
+        return Err(missing_members(&missing, found.len(), blocked, &others(stack, &found)));
     }
     Ok(found)
 }
@@ -328,8 +329,36 @@ fn written_since(stack: &Stack, member: MemberId, sector: u64, others: u64) -> P
     .forced_by(Check::WrittenSince)
 }
 
-fn missing_members(missing: &[String], found: usize, blocked: Option<&Problem>) -> Problem {
+/// Members that were given and are none of those that were found, nor a part of an array.
+fn others(stack: &Stack, found: &[FoundTarget]) -> Vec<String> {
+    let of_array = |ix| stack.scan.arrays.iter().any(|array| array.members.contains(&ix));
+    let is_other = |ix| found.iter().all(|found| found.member != ix) && !of_array(ix);
+    let given = stack.scan.members.entries().filter(|(_, seen)| seen.origin == MemberOrigin::Given);
+    given
+        .filter(|(ix, _)| is_other(*ix))
+        .map(|(_, seen)| {
+            let bytes = seen.member.size_sectors().saturating_mul(SECTOR_BYTES as u64);
+            format!("{} ({bytes} bytes)", seen.member.name)
+        })
+        .collect()
+}
+
+fn missing_members(
+    missing: &[String],
+    found: usize,
+    blocked: Option<&Problem>,
+    others: &[String],
+) -> Problem {
     let (why, next) = match blocked {
+        None if !others.is_empty() => (
+            format!(
+                "given are also {}: they are of another size than these were, or nothing tells that they are these (a blank drive is like \
+                 any other); bringing back only some would leave them in disagreement with the others; nothing was written",
+                others.join(", ")
+            ),
+            "give blank ones by the names they had, which links of these names do too; --force=missing-member does those that are there"
+                .to_owned(),
+        ),
         // They may lie on what does not start.
         Some(blocked) => (
             format!(

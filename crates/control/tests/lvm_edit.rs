@@ -28,7 +28,7 @@ fn group() -> Vg {
 }
 
 fn create(vg: &Vg, name: &str, seed: u8, extents: u64, stripes: usize) -> Vg {
-    let new = NewLv { name, id: id(seed), extents, stripes, stripe_sectors: 128, on: &[] };
+    let new = NewLv { name, id: id(seed), extents, at_most: false, stripes, stripe_sectors: 128, on: &[] };
     let vg = create_volume(vg, &new, &stamp()).unwrap();
     sound(&vg)
 }
@@ -45,7 +45,7 @@ fn sound(vg: &Vg) -> Vg {
 fn a_striped_volume_grows_and_shrinks_by_whole_stripes() {
     let vg = create(&group(), "s", 10, 6, 3);
     assert_eq!(stripes_of(vg.lv("s").unwrap()), 3);
-    let grown = sound(&extend_volume(&vg, "s", 12, &[]).unwrap());
+    let grown = sound(&extend_volume(&vg, "s", (12, false), &[]).unwrap());
     assert_eq!(
         (grown.seqno, grown.lv("s").unwrap().segments.len()),
         (3, 1),
@@ -53,7 +53,7 @@ fn a_striped_volume_grows_and_shrinks_by_whole_stripes() {
     );
     // What is behind it on one device is taken now, so that it goes on elsewhere.
     let blocked = create(&grown, "between", 11, 1, 1);
-    let apart = sound(&extend_volume(&blocked, "s", 18, &[]).unwrap());
+    let apart = sound(&extend_volume(&blocked, "s", (18, false), &[]).unwrap());
     let s = apart.lv("s").unwrap();
     assert_eq!((s.extents(), s.segments.len()), (18, 2));
     for (asked, left) in [(17, 18), (13, 15), (12, 12), (4, 6), (1, 3)] {
@@ -157,7 +157,7 @@ fn volumes_of_other_kinds_and_their_parts_are_left_alone() {
     for name in ["origin", "cow"] {
         assert_eq!(remove_volume(&vg, name).unwrap_err().code, Code::VolumeInUse, "{name}");
         assert_eq!(reduce_volume(&vg, name, 1).unwrap_err().code, Code::VolumeInUse, "{name}");
-        assert_eq!(extend_volume(&vg, name, 9, &[]).unwrap_err().code, Code::VolumeInUse, "{name}");
+        assert_eq!(extend_volume(&vg, name, (9, false), &[]).unwrap_err().code, Code::VolumeInUse, "{name}");
     }
     assert_eq!(remove_volume(&vg, "snapshot0").unwrap_err().code, Code::NoSuchVolume, "hidden");
     let mut mirror = vg.clone();

@@ -219,10 +219,10 @@ fn groups_of_others_are_left_alone() {
 }
 
 /// A loop device, given back when the test ends.
-struct Loop(String);
+pub struct Loop(pub String);
 
 impl Loop {
-    fn new(file: &str) -> Option<Self> {
+    pub fn new(file: &str) -> Option<Self> {
         let output = Command::new("losetup").args(["--find", "--show", file]).output().ok()?;
         if !output.status.success() {
             eprintln!("SKIPPED: no loop device here (not root?)");

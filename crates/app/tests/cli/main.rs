@@ -29,6 +29,8 @@ mod harness;
 mod kills;
 mod layers;
 mod lvm;
+mod lvm_beside;
+mod lvm_whole;
 mod memory;
 mod mount;
 mod nbd;

@@ -246,7 +246,7 @@ pub fn empty(label: &Label) -> Result<PhysicalVolume, AreaError> {
         Ok(AreaScan { place, header, state: AreaState::Empty, text: None, error: None })
     };
     let areas = label.metadata_areas.iter().map(area).collect::<Result<_, _>>()?;
-    Ok(PhysicalVolume { label: label.clone(), areas })
+    Ok(PhysicalVolume { label: label.clone(), areas, size_bytes: label.device_bytes })
 }
 
 /// Lets areas whose headers are damaged be written as if they were empty: nothing that is in them

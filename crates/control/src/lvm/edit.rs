@@ -8,7 +8,7 @@ use wattle_format::lvm::{
     Id, Lv, LvSegment, NameError, Pv, SegmentKind, Stamp, Vg, check_lv_name, check_vg_name,
 };
 
-use super::allocate::{NoRoom, Want, allocate};
+use super::allocate::{AllocationPolicy, NoRoom, Want, allocate};
 use super::group::GroupScan;
 use crate::problem::{Check, Code, Problem};
 
@@ -19,6 +19,8 @@ pub enum State {
     Here,
     /// Exported to another system.
     Exported,
+    /// Either of these.
+    HereOrExported,
 }
 
 /// Refuses a group that must not be changed.
@@ -253,6 +255,14 @@ pub fn resize_physical(vg: &Vg, pv: &Id, dev_sectors: u64, pe_count: u64) -> Res
     let known = vg.pvs.iter().find(|known| known.id == *pv).cloned();
     let Some(known) = known else { return Ok(vg) };
     // What is free at the end may go.
+    if pe_count == 0 {
+        return Err(Problem::new(
+            Code::TooSmall,
+            format!("{pv}: no extent would be left of it"),
+            format!("its data starts at sector {}, and an extent has {}", known.pe_start, vg.extent_sectors),
+            "leave room for one, or take it out of the group (`wattle vg reduce`)",
+        ));
+    }
     let free_from = match vg.free_extents(&known.name).last() {
         Some(run) if run.end == known.pe_count => run.start,
         _ => known.pe_count,
@@ -268,6 +278,14 @@ pub fn resize_physical(vg: &Vg, pv: &Id, dev_sectors: u64, pe_count: u64) -> Res
         (pv.dev_sectors, pv.pe_count) = (Some(dev_sectors), pe_count);
     }
     Ok(vg)
+}
+
+/// The group as it is, for what its physical volumes say of it to be written again.
+///
+/// # Errors
+/// A [`Problem`]: it cannot be changed any more.
+pub fn written_again(vg: &Vg) -> Result<Vg, Problem> {
+    next(vg)
 }
 
 /// The group under another name.
@@ -307,6 +325,8 @@ pub struct NewLv<'a> {
     pub id: Id,
     /// Its length, a multiple of the stripes.
     pub extents: u64,
+    /// Less will do where there is not so much.
+    pub at_most: bool,
     /// 1 for linear.
     pub stripes: usize,
     /// Bytes per stripe before the next one's turn, in sectors.
@@ -354,7 +374,15 @@ pub fn create_volume(vg: &Vg, new: &NewLv<'_>, stamp: &Stamp) -> Result<Vg, Prob
         ));
     }
     let stripes = new.stripes as u64;
-    let want = Want { stripes: new.stripes, extents_each: new.extents / stripes, on: new.on, follow: &[] };
+    let want = Want {
+        stripes: new.stripes,
+        extents_each: new.extents / stripes,
+        at_most: new.at_most,
+        policy: AllocationPolicy::of(&vg, None),
+        on: new.on,
+        follow: &[],
+        near: &[],
+    };
     let pieces = allocate(&vg, want).map_err(|error| no_room(&vg, new.name, &error))?;
     let mut lv = Lv::new(new.name, new.id, stamp, Vec::new());
     for piece in pieces {
@@ -376,7 +404,7 @@ pub(super) fn no_room(vg: &Vg, name: &str, error: &NoRoom) -> Problem {
         Code::NoExtents,
         format!("{}/{name}: {error}", vg.name),
         format!("an extent has {} sectors; stripes lie on physical volumes of their own", vg.extent_sectors),
-        "ask for less (-l 100%FREE takes what there is), or add a physical volume (`wattle vg extend`)",
+        "ask for less, or add a physical volume (`wattle vg extend`); `wattle pv list` shows what is free where",
     )
 }
 
@@ -479,11 +507,17 @@ pub fn stripes_of(lv: &Lv) -> u64 {
     }
 }
 
-/// The group with a volume of `extents`, which are more than it has and whole stripes.
+/// The group with a volume of `extents`, which are more than it has and whole stripes; or of fewer,
+/// as many as there are, if these are `at_most` what is wanted.
 ///
 /// # Errors
 /// A [`Problem`]: it cannot be changed here, or there is no room.
-pub fn extend_volume(vg: &Vg, name: &str, extents: u64, on: &[String]) -> Result<Vg, Problem> {
+pub fn extend_volume(
+    vg: &Vg,
+    name: &str,
+    (extents, at_most): (u64, bool),
+    on: &[String],
+) -> Result<Vg, Problem> {
     let lv = plain_volume(vg, name)?;
     let stripes = stripes_of(lv);
     let Some(more) = extents.checked_sub(lv.extents()).filter(|more| *more > 0) else {
@@ -499,7 +533,19 @@ pub fn extend_volume(vg: &Vg, name: &str, extents: u64, on: &[String]) -> Result
         SegmentKind::Striped { stripe_sectors, .. } => stripe_sectors,
         _ => 0,
     });
-    let want = Want { stripes: stripes as usize, extents_each: more / stripes, on, follow: &follow };
+    let near = match lv.segments.first().map(|first| &first.kind) {
+        Some(SegmentKind::Striped { stripes, .. }) => &stripes[..],
+        _ => &[],
+    };
+    let want = Want {
+        stripes: stripes as usize,
+        extents_each: more / stripes,
+        at_most,
+        policy: AllocationPolicy::of(vg, Some(lv)),
+        on,
+        follow: &follow,
+        near,
+    };
     let pieces = allocate(vg, want).map_err(|error| no_room(vg, name, &error))?;
     let mut vg = next(vg)?;
     for lv in vg.lvs.iter_mut().filter(|lv| lv.name == name) {

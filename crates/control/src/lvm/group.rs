@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 
-use wattle_format::lvm::{AreaState, Id, Lv, Standing, Vg, choose};
+use wattle_format::lvm::{AreaState, Id, Lv, Pv, Standing, Vg, choose};
 
 use super::physical::PhysicalVolume;
 use super::problems;
@@ -24,6 +24,8 @@ pub struct GroupScan {
     pub text: Vec<u8>,
     /// By [`Vg::pvs`]: which member it is on, if it is there.
     pub devices: Vec<Option<MemberId>>,
+    /// By [`Vg::pvs`]: how large what it is on is, if it is there.
+    pub sizes_bytes: Vec<Option<u64>>,
     /// Metadata areas that do not hold that text: member, area, and what they hold.
     pub behind: Vec<(MemberId, usize, Standing)>,
     /// What became of each volume, by its id.
@@ -75,6 +77,31 @@ impl GroupScan {
         let has = |word: &str| self.vg.status.iter().any(|status| status == word);
         let names = |of: &Option<String>| of.as_deref().is_some_and(|of| !of.is_empty() && of != "none");
         !has("WRITE") || has("EXPORTED") || names(&self.vg.system_id) || names(&self.vg.lock_type)
+    }
+
+    /// Where the extents of a physical volume would end, in bytes, if that is past the end of what
+    /// it is on: it was made smaller since.
+    #[must_use]
+    pub fn ends_past(&self, pv: usize) -> Option<u64> {
+        let Pv { pe_start, pe_count, .. } = self.vg.pvs[pv];
+        let sectors = pe_count.saturating_mul(self.vg.extent_sectors).saturating_add(pe_start);
+        let end_bytes = sectors.saturating_mul(512);
+        self.sizes_bytes[pv].filter(|size_bytes| *size_bytes < end_bytes).map(|_| end_bytes)
+    }
+
+    /// Refuses a group where something of a physical volume is past the end of what it is on, for
+    /// what needs room.
+    ///
+    /// # Errors
+    /// A [`Problem`].
+    pub fn check_room(&self) -> Result<(), Problem> {
+        let short = (0..self.vg.pvs.len()).find_map(|pv| Some((pv, self.ends_past(pv)?)));
+        short.map_or(Ok(()), |(pv, end_bytes)| Err(self.short(&self.vg.name, pv, end_bytes)))
+    }
+
+    pub(super) fn short(&self, what: &str, pv: usize, end_bytes: u64) -> Problem {
+        let size_bytes = self.sizes_bytes[pv].unwrap_or_default();
+        problems::short_physical(what, &self.vg.pvs[pv].id.to_string(), end_bytes, size_bytes)
     }
 
     /// The names of physical volumes that are missing, with where they were seen last.
@@ -180,7 +207,10 @@ fn one_group(
         .filter(|((_, _, area), _)| area.state != AreaState::Ignored)
         .map(|((ix, at, _), standing)| (*ix, *at, *standing))
         .collect();
+    let size = |ix: MemberId| members.iter().find(|(at, ..)| *at == ix).map(|(.., found)| found.size_bytes);
+    let sizes = found.iter().map(|found| found.first().and_then(|&ix| size(ix)));
     let mut group = GroupScan {
+        sizes_bytes: sizes.collect(),
         volumes: vg.lvs.iter().map(|lv| (lv.id, VolumeState::default())).collect(),
         devices: found.into_iter().map(|found| found.first().copied()).collect(),
         notes: Vec::new(),
@@ -198,6 +228,15 @@ fn notes<'a>(group: &GroupScan, name_of: &dyn Fn(MemberId) -> &'a str) -> Vec<St
     let missing = group.missing();
     if !missing.is_empty() {
         notes.push(format!("physical volumes are missing: {}", missing.join(", ")));
+    }
+    for (pv, device) in group.devices.iter().enumerate() {
+        if let (Some(end_bytes), Some(device)) = (group.ends_past(pv), device) {
+            let size_bytes = group.sizes_bytes[pv].unwrap_or_default();
+            notes.push(format!(
+                "{} has {size_bytes} bytes, and its extents would end at {end_bytes}: it was made smaller, or is a part of a copy",
+                name_of(*device)
+            ));
+        }
     }
     let outdated = group.vg.pvs.iter().zip(&group.devices).filter(|(pv, at)| pv.is_missing() && at.is_some());
     let outdated: Vec<_> = outdated.map(|(pv, _)| pv.id.to_string()).collect();

@@ -198,6 +198,7 @@ impl<'a> Opener<'a> {
             SegmentKind::Striped { stripe_sectors, stripes } => {
                 let mut legs = Vec::new();
                 for stripe in stripes {
+                    self.check_there(full_name, stripe, segment.extents / stripes.len().max(1) as u64)?;
                     legs.push(self.leg(stripe, plan).await?);
                 }
                 match legs[..] {
@@ -233,6 +234,21 @@ impl<'a> Opener<'a> {
         };
         plan.segments.push(MapSegment { len_bytes, target });
         Ok(())
+    }
+
+    /// What a stripe is on has not been made so small that its end is gone.
+    fn check_there(&self, full_name: &str, stripe: &Stripe, extents: u64) -> Result<(), Problem> {
+        let vg = &self.group.vg;
+        let pv = vg.pvs.iter().position(|pv| pv.name == stripe.name);
+        let Some((pv, size_bytes)) = pv.and_then(|pv| Some((pv, self.group.sizes_bytes[pv]?))) else {
+            return Ok(());
+        };
+        let start_bytes = vg.pvs[pv].pe_start.saturating_mul(512);
+        let end_bytes = start_bytes.saturating_add(self.bytes(stripe.extent.saturating_add(extents)));
+        if end_bytes <= size_bytes {
+            return Ok(());
+        }
+        Err(self.group.short(full_name, pv, end_bytes))
     }
 
     /// Where a stripe is: on a physical volume, or on another logical one.

@@ -21,6 +21,8 @@ pub struct PhysicalVolume {
     pub label: Label,
     /// What its metadata areas say, in their order.
     pub areas: Vec<AreaScan>,
+    /// How large what it is on is, whatever it says itself.
+    pub size_bytes: u64,
 }
 
 /// The members among which physical volumes are found.
@@ -60,7 +62,7 @@ pub fn read(member: &Member) -> Option<Result<PhysicalVolume, LabelError>> {
     let label = Label::find(&head).transpose()?;
     Some(label.map(|label| {
         let areas = label.metadata_areas.iter().map(|&place| read_area(member, place)).collect();
-        PhysicalVolume { label, areas }
+        PhysicalVolume { label, areas, size_bytes: member.device.size_bytes() }
     }))
 }
 

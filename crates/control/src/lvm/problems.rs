@@ -64,6 +64,17 @@ pub(super) fn missing_physical(volume: &str, missing: &[String]) -> Problem {
     )
 }
 
+pub(super) fn short_physical(what: &str, pv: &str, end_bytes: u64, size_bytes: u64) -> Problem {
+    Problem::new(
+        Code::ShortPhysical,
+        format!(
+            "{what}: the physical volume {pv} has {size_bytes} bytes, and its extents would end at {end_bytes}"
+        ),
+        "what it is on was made smaller, or is a part of a copy; nothing can be read or written past its end",
+        "give it back the size it had; if nothing lies past its end, `wattle pv resize` lets the group know",
+    )
+}
+
 pub(super) fn unsupported(volume: &str, kind: &str) -> Problem {
     Problem::new(
         Code::UnsupportedVolume,

@@ -11,7 +11,7 @@ use wattle_format::lvm::segment::Stripe;
 use wattle_format::lvm::{Lv, LvSegment, SegmentKind, Vg};
 use wattle_rt::{BufMut, Core, Device, Durability, IoError};
 
-use super::allocate::{NoRoom, Want, allocate, free_extents};
+use super::allocate::{AllocationPolicy, NoRoom, Want, allocate, free_extents};
 use super::edit::{end_of, next, no_room, plain_volume};
 use crate::problem::{Code, Problem};
 
@@ -85,7 +85,7 @@ pub fn next_step(vg: &Vg, wanted: WantedMove<'_>) -> Result<Option<RelocateStep>
     let targets = targets(vg, &wanted, &[]);
     let free = if targets.is_empty() { 0 } else { free_extents(vg, &targets) };
     if free < needed {
-        let error = NoRoom { wanted: needed, free, physical: targets.len(), largest: free };
+        let error = NoRoom { wanted: needed, free, physical: targets.len(), largest: free, policy: None };
         return Err(no_room(vg, &lv.name, &error));
     }
     let segment = &lv.segments[at];
@@ -96,9 +96,18 @@ pub fn next_step(vg: &Vg, wanted: WantedMove<'_>) -> Result<Option<RelocateStep>
     let before = at.checked_sub(1).and_then(|before| end_of(&lv.segments[before]));
     let follow = before.filter(|ends| ends.len() == stripes.len()).map(|ends| ends[stripe].clone());
     let follow: Vec<_> = follow.into_iter().collect();
-    let want = Want { stripes: 1, extents_each: each, on: &targets, follow: &follow };
+    let policy = AllocationPolicy::of(vg, Some(lv));
+    let want = Want {
+        stripes: 1,
+        extents_each: each,
+        at_most: false,
+        policy,
+        on: &targets,
+        follow: &follow,
+        near: &[],
+    };
     let pieces = if targets.is_empty() {
-        Err(NoRoom { wanted: each, free: 0, physical: 0, largest: 0 })
+        Err(NoRoom { wanted: each, free: 0, physical: 0, largest: 0, policy: None })
     } else {
         allocate(vg, want)
     };

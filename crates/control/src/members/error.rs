@@ -1,8 +1,11 @@
 //! Why a member cannot be used, and what an operator is told of it.
 
+use std::path::Path;
+
 use thiserror::Error;
 use wattle_rt::{IoError, OpenError};
 
+use super::MemberAddress;
 use crate::overlay::OverlayError;
 use crate::problem::{Code, Problem};
 use crate::size::SizeError;
@@ -212,6 +215,7 @@ impl From<MemberError> for Problem {
 }
 
 fn open_problem(name: &str, what: String, source: OpenError) -> Problem {
+    let holders = if source == OpenError::Locked { holders(name) } else { Vec::new() };
     let (code, why, next) = match source {
         OpenError::NotFound => {
             (Code::NotFound, "a member is a file or a block device that exists", "check the path")
@@ -246,5 +250,27 @@ fn open_problem(name: &str, what: String, source: OpenError) -> Problem {
         ),
         _ => (Code::OpenFailed, "the operating system refused", "see the system's error above and its log"),
     };
+    let why = match &holders[..] {
+        [] => why.to_owned(),
+        holders => format!("{} has it open; {why}", holders.join(", ")),
+    };
     Problem::new(code, what, why, next).of_member(name)
+}
+
+/// Which other processes have a file or device open, as far as this user may see.
+fn holders(name: &str) -> Vec<String> {
+    let Ok(MemberAddress::Path(path)) = name.parse() else { return Vec::new() };
+    let Ok(path) = std::fs::canonicalize(path) else { return Vec::new() };
+    let entries = |dir: &Path| std::fs::read_dir(dir).into_iter().flatten().flatten();
+    let mut holders = Vec::new();
+    for process in entries(Path::new("/proc")) {
+        let id = process.file_name().to_str().and_then(|name| name.parse::<u32>().ok());
+        let Some(id) = id.filter(|id| *id != std::process::id()) else { continue };
+        let is_it = |fd: std::fs::DirEntry| std::fs::read_link(fd.path()).is_ok_and(|link| link == path);
+        if entries(&process.path().join("fd")).any(is_it) {
+            let command = std::fs::read_to_string(process.path().join("comm")).unwrap_or_default();
+            holders.push(format!("process {id} ({})", command.trim()));
+        }
+    }
+    holders
 }

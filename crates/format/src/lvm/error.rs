@@ -116,16 +116,6 @@ pub enum GroupProblem {
         /// Where.
         place: GroupPart,
     },
-    /// The PV's extents do not fit onto it.
-    #[error("the extents of PV {pv} end at sector {end}, the device at sector {dev_sectors}")]
-    PvTooSmall {
-        /// The PV.
-        pv: String,
-        /// Where its last extent ends.
-        end: u64,
-        /// Its recorded size.
-        dev_sectors: u64,
-    },
     /// A hole between segments, or two that overlap.
     #[error("{place} starts at extent {start}, the one before it ends at {expected}")]
     NotContiguous {

@@ -66,7 +66,8 @@ pub struct Pv {
     pub flags: Vec<String>,
     /// Words of the operator.
     pub tags: Vec<String>,
-    /// Size of the device, in sectors; absent or 0 where it is not known.
+    /// Size of the device, in sectors; absent or 0 where it is not known. A hint: `pvresize` leaves
+    /// out what is before `pe_start`.
     pub dev_sectors: Option<u64>,
     /// Where its first extent is, in sectors.
     pub pe_start: u64,
@@ -155,6 +156,12 @@ impl Vg {
             Item::Comment { .. } => false,
         });
         Vg::read(name, section, around)
+    }
+
+    /// Where extents of its LVs may be, unless an LV says otherwise: `normal` if it is not said.
+    #[must_use]
+    pub fn allocation_policy(&self) -> Option<&str> {
+        self.kept.value("allocation_policy").and_then(TextValue::as_str)
     }
 
     fn read(name: String, mut section: Section, kept_around: Section) -> Result<Vg, VgError> {

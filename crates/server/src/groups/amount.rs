@@ -12,9 +12,9 @@ pub struct GroupExtents {
     pub extent_sectors: u64,
     /// All there are.
     pub all: u64,
-    /// Extents that a volume like this one could get.
+    /// Those that are free.
     pub free: u64,
-    /// Extents of the physical volumes that are meant, in use or not.
+    /// Of the physical volumes that are named the free ones; all there are if none is named.
     pub physical: u64,
     /// The volume's, if there is one already.
     pub volume: Option<u64>,
@@ -29,6 +29,17 @@ pub enum Sign {
     More,
     /// So much less.
     Less,
+}
+
+/// Whether less will do where there is not so much: of what is a part of what is free, and of a part
+/// of the group that is no change.
+pub fn is_at_most(asked: &Extents, sign: Sign) -> bool {
+    let of = asked.extents.as_deref().and_then(|extents| extents.split_once('%'));
+    match of.map(|(_, of)| of.to_ascii_uppercase()).as_deref() {
+        Some("FREE") => true,
+        Some("VG" | "PVS") => sign == Sign::To,
+        _ => false,
+    }
 }
 
 /// An amount in extents.
@@ -104,6 +115,16 @@ mod tests {
         assert_eq!(of("50%FREE", there).unwrap(), (Sign::To, 51));
         assert_eq!(of("-33%LV", there).unwrap(), (Sign::Less, 2), "never more than asked for");
         assert_eq!(of("18446744073709551615%VG", there).unwrap(), (Sign::To, u64::MAX));
+        let at_most = |text: &str| {
+            let asked = Extents { size: None, extents: Some(text.to_owned()) };
+            is_at_most(&asked, parse(&asked, there).unwrap().0)
+        };
+        for text in ["1%free", "+1%FREE", "80%VG", "80%PVS"] {
+            assert!(at_most(text), "{text}");
+        }
+        for text in ["1", "+80%VG", "+80%PVS", "80%LV"] {
+            assert!(!at_most(text), "{text}");
+        }
         for bad in ["", "x", "5%", "5%LV", "5%ORIGIN", "-", "1.5%VG", "18446744073709551616", "-1%FREE%VG"] {
             assert_eq!(extents(bad).unwrap_err().exit_code(), 2, "{bad}");
         }

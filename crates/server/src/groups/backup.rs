@@ -68,11 +68,15 @@ fn not_written(path: &Path, error: &dyn std::error::Error) -> Problem {
 fn write(path: &Path, text: &[u8]) -> io::Result<()> {
     let dir = path.parent().unwrap_or(Path::new("."));
     DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
-    let new = path.with_extension("new");
+    // Of this process alone: another command may save the same text at this moment.
+    let new = path.with_extension(format!("{}.new", std::process::id()));
     let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
-    file.write_all(text)?;
-    file.sync_all()?;
-    fs::rename(&new, path)?;
+    let saved = file.write_all(text).and_then(|()| file.sync_all()).and_then(|()| fs::rename(&new, path));
+    if let Err(error) = saved {
+        // What is left of it takes room where there may be none.
+        let _ = fs::remove_file(&new);
+        return Err(error);
+    }
     File::open(dir)?.sync_all()
 }
 

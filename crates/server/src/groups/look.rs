@@ -179,6 +179,15 @@ pub fn check_in_no_group(stack: &Stack, member: MemberId) -> Result<(), Problem>
     }
 }
 
+/// Where Linux sees these physical volumes of a group, for a command of LVM2's: a space before each.
+pub fn linux_names(stack: &Stack, group: &GroupScan, pvs: &[String]) -> String {
+    let device = |name: &String| {
+        let at = group.vg.pvs.iter().position(|pv| pv.name == *name)?;
+        Some(format!(" {}", linux_name(stack, group.devices[at]?)))
+    };
+    pvs.iter().filter_map(device).collect()
+}
+
 /// What a physical volume is called where Linux sees it: a hint for its tools.
 pub fn linux_name(stack: &Stack, member: MemberId) -> String {
     let seen = &stack.scan.members[member];

@@ -1,14 +1,14 @@
 //! Changes of logical volumes: create, extend, reduce, remove, rename, flags.
 
 use wattle_control::lvm::GroupScan;
-use wattle_control::lvm::allocate::{free_extents, free_extents_each};
+use wattle_control::lvm::allocate::free_extents;
 use wattle_control::lvm::edit::{self, NewLv, State};
 use wattle_control::lvm::file_system;
 use wattle_control::lvm::flags::{VolumeFlagChanges, set_flags};
 use wattle_control::lvm::plan::GroupPlan;
 use wattle_control::units::Units;
 use wattle_control::{Check, Code, Forced, Problem, Stack};
-use wattle_format::lvm::{Lv, Pv, Stamp, Vg};
+use wattle_format::lvm::{Lv, Stamp, Vg};
 use wattle_rt::{BufMut, Core};
 
 use super::amount::{self, Sign};
@@ -34,15 +34,17 @@ pub async fn create(
     let (group, name) = look::split(volume)?;
     let group = look::group(stack, group, State::Here)?;
     let on = look::physical(stack, group, on)?;
-    let (sign, asked) = amount(extents, &group.vg, &on, (None, stripes.into()))?;
-    if sign != Sign::To {
+    group.check_room()?;
+    let asked = amount(extents, &group.vg, &on, None)?;
+    if asked.sign != Sign::To {
         return Err(signed("a new volume has a size"));
     }
-    let extents = whole_stripes(asked, stripes.into());
-    let stripe_sectors = stripe_bytes / 512;
+    let wanted = asked.whole_stripes(asked.extents, stripes.into());
+    let (stripe_sectors, at_most) = (stripe_bytes / 512, asked.at_most);
     let id = random_id()?;
-    let new = NewLv { name, id, extents, stripes: stripes.into(), stripe_sectors, on: &on };
+    let new = NewLv { name, id, extents: wanted, at_most, stripes: stripes.into(), stripe_sectors, on: &on };
     let after = edit::create_volume(&group.vg, &new, stamp)?;
+    let got = after.lv(name).map_or(0, Lv::extents);
     let mut plan = GroupPlan::change(&stack.scan, group, after)?;
     plan.zero_starts(name);
     let (vg_name, after) = (group.vg.name.clone(), plan.after.clone());
@@ -50,8 +52,10 @@ pub async fn create(
         1 => String::new(),
         _ => format!(" -i {stripes} -I {}k", stripe_bytes >> 10),
     };
-    let result = format!("volume {volume}: {}", size(&group.vg, extents, units));
-    let mut notes: Vec<_> = rounded(asked, extents, "stripes").into_iter().collect();
+    let result = format!("volume {volume}: {}", size(&group.vg, got, units));
+    let mut notes = asked.notes(asked.extents, wanted, got);
+    let how_many = asked.as_asked(extents, got);
+    let on = look::linux_names(stack, group, &on);
     if let Some(after) = after {
         let (io_min, io_opt) = stack.topology(core, &after, name).await?;
         let mkfs = mkfs(io_min.into(), io_opt.into()).into_iter().next();
@@ -61,43 +65,65 @@ pub async fn create(
         action: format!("lv create {volume}"),
         result,
         plan,
-        commands: vec![format!("lvcreate -n {name} -l {extents}{striped} {vg_name}")],
+        commands: vec![format!("lvcreate -n {name} -l {how_many}{striped} {vg_name}{on}")],
         notes,
         step: None,
     })
 }
 
-/// What is asked for, of a volume with so many stripes.
-fn amount(
-    asked: &Extents,
-    vg: &Vg,
-    on: &[String],
-    (lv, stripes): (Option<&Lv>, usize),
-) -> Result<(Sign, u64), Problem> {
-    let free = match stripes {
-        0 | 1 => free_extents(vg, on),
-        _ => free_extents_each(vg, on, stripes).saturating_mul(stripes as u64),
-    };
-    let extents = |pvs: &mut dyn Iterator<Item = &Pv>| pvs.map(|pv| pv.pe_count).fold(0, u64::saturating_add);
-    let physical = vg.pvs.iter().filter(|pv| on.is_empty() || on.contains(&pv.name));
-    let (all, physical) = (extents(&mut vg.pvs.iter()), extents(&mut { physical }));
+/// How much is asked for.
+struct Amount {
+    sign: Sign,
+    extents: u64,
+    /// Less will do where there is not so much.
+    at_most: bool,
+    /// What is free in the group.
+    free: u64,
+}
+
+/// What is asked for, of a new volume or one that is there.
+fn amount(asked: &Extents, vg: &Vg, on: &[String], lv: Option<&Lv>) -> Result<Amount, Problem> {
+    let free = free_extents(vg, &[]);
+    let all = vg.pvs.iter().map(|pv| pv.pe_count).fold(0, u64::saturating_add);
+    let physical = if on.is_empty() { all } else { free_extents(vg, on) };
     let (extent_sectors, volume) = (vg.extent_sectors, lv.map(Lv::extents));
-    let found = amount::parse(asked, amount::GroupExtents { extent_sectors, all, free, physical, volume })?;
+    let group = amount::GroupExtents { extent_sectors, all, free, physical, volume };
+    let (sign, extents) = amount::parse(asked, group)?;
     let of_free = asked.extents.as_ref().is_some_and(|asked| asked.to_ascii_uppercase().ends_with("%FREE"));
     if of_free && free == 0 {
         return Err(Problem::new(
             Code::NoExtents,
             format!("no extent of {} is free for this", vg.name),
-            "any part of nothing is nothing; stripes lie on physical volumes of their own",
+            "any part of nothing is nothing",
             "add a physical volume (`wattle vg extend`), or make a volume smaller",
         ));
     }
-    Ok(found)
+    Ok(Amount { sign, extents, at_most: amount::is_at_most(asked, sign), free })
 }
 
-/// Up to whole stripes. A number past all numbers is past all room too.
-fn whole_stripes(extents: u64, stripes: u64) -> u64 {
-    extents.checked_next_multiple_of(stripes.max(1)).unwrap_or(u64::MAX)
+impl Amount {
+    /// Up to whole stripes; down where less will do and there are not so many. A number past all
+    /// numbers is past all room too.
+    fn whole_stripes(&self, extents: u64, stripes: u64) -> u64 {
+        let stripes = stripes.max(1);
+        let most = if self.at_most { self.free / stripes * stripes } else { u64::MAX };
+        extents.checked_next_multiple_of(stripes).unwrap_or(u64::MAX).min(most.max(stripes))
+    }
+
+    /// What became of what was asked for.
+    fn notes(&self, asked: u64, wanted: u64, got: u64) -> Vec<String> {
+        let fewer =
+            (got < wanted).then(|| format!("{wanted} extents are not free where they may be: {got} it is"));
+        rounded(asked.min(self.free.max(wanted)), wanted, "stripes").into_iter().chain(fewer).collect()
+    }
+
+    /// For a command of LVM2's: in the words in which it was asked for where these say how to count.
+    fn as_asked(&self, asked: &Extents, extents: u64) -> String {
+        match &asked.extents {
+            Some(words) if self.at_most => words.clone(),
+            _ => extents.to_string(),
+        }
+    }
 }
 
 fn signed(why: &str) -> Problem {
@@ -127,22 +153,26 @@ pub fn extend(
     let (group, name) = look::split(volume)?;
     let group = look::group(stack, group, State::Here)?;
     let on = look::physical(stack, group, on)?;
+    group.check_room()?;
     let lv = edit::plain_volume(&group.vg, name)?;
     let (had, stripes) = (lv.extents(), edit::stripes_of(lv));
-    let asked = match amount(extents, &group.vg, &on, (Some(lv), stripes as usize))? {
-        (Sign::To, extents) => extents,
-        (Sign::More, more) => had.saturating_add(more),
-        (Sign::Less, _) => return Err(signed("`lv extend` makes volumes larger")),
+    let asked = amount(extents, &group.vg, &on, Some(lv))?;
+    let more = match asked.sign {
+        Sign::To => asked.extents.saturating_sub(had),
+        Sign::More => asked.extents,
+        Sign::Less => return Err(signed("`lv extend` makes volumes larger")),
     };
-    let more = asked.saturating_sub(had);
-    let extents = had.saturating_add(whole_stripes(more, stripes));
-    let after = edit::extend_volume(&group.vg, name, extents, &on)?;
+    let more_wanted = if more == 0 { 0 } else { asked.whole_stripes(more, stripes) };
+    let wanted = had.saturating_add(more_wanted);
+    let after = edit::extend_volume(&group.vg, name, (wanted, asked.at_most), &on)?;
+    let got = after.lv(name).map_or(0, Lv::extents);
+    let how_many = asked.as_asked(extents, got);
     Ok(GroupChange {
         action: format!("lv extend {volume}"),
-        result: format!("volume {volume}: {}", size(&group.vg, extents, units)),
+        result: format!("volume {volume}: {}", size(&group.vg, got, units)),
         plan: GroupPlan::change(&stack.scan, group, after)?,
-        commands: vec![format!("lvextend -l {extents} {volume}")],
-        notes: rounded(more, extents - had, "stripes").into_iter().collect(),
+        commands: vec![format!("lvextend -l {how_many} {volume}{}", look::linux_names(stack, group, &on))],
+        notes: asked.notes(more, more_wanted, got - had),
         step: None,
     })
 }
@@ -161,10 +191,11 @@ pub async fn reduce(
     let (group, name) = look::split(volume)?;
     let group = look::group(stack, group, State::Here)?.clone();
     let lv = edit::plain_volume(&group.vg, name)?;
-    let asked = match amount(extents, &group.vg, &[], (Some(lv), 1))? {
-        (Sign::To, extents) => extents,
-        (Sign::Less, less) => lv.extents().saturating_sub(less),
-        (Sign::More, _) => return Err(signed("`lv reduce` makes volumes smaller")),
+    let asked = amount(extents, &group.vg, &[], Some(lv))?;
+    let asked = match asked.sign {
+        Sign::To => asked.extents,
+        Sign::Less => lv.extents().saturating_sub(asked.extents),
+        Sign::More => return Err(signed("`lv reduce` makes volumes smaller")),
     };
     let after = edit::reduce_volume(&group.vg, name, asked)?;
     let extents = after.lv(name).map_or(0, Lv::extents);

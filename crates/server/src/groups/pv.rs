@@ -3,11 +3,12 @@
 use wattle_control::MemberId;
 use wattle_control::lvm::commit::CommitRole;
 use wattle_control::lvm::edit::NewPv;
+use wattle_control::lvm::physical::PhysicalVolume;
 use wattle_control::lvm::plan::{ChangeTarget, From};
 use wattle_control::scan::MemberOrigin;
 use wattle_control::{Check, Code, Forced, MemberScan, Problem, Stack};
-use wattle_format::lvm::Label;
 use wattle_format::lvm::label::Area;
+use wattle_format::lvm::{AreaState, Label};
 use wattle_rt::Core;
 
 use super::look;
@@ -79,6 +80,14 @@ pub fn member_of_group(stack: &Stack, place: &ChangeTarget, extent_sectors: u64)
         pe_start: place.label.data_areas.first().map_or(0, |area| area.offset_bytes / 512),
         pe_count: place.label.pe_count(extent_sectors),
     }
+}
+
+/// Whether a member is a physical volume that nothing was made of yet, and nothing else.
+pub fn is_unused_physical(seen: &MemberScan) -> bool {
+    let is_empty =
+        |physical: &PhysicalVolume| physical.areas.iter().all(|area| area.state == AreaState::Empty);
+    let only_that = seen.superblocks.is_empty() && seen.damaged.is_empty() && seen.signatures.len() == 1;
+    only_that && seen.unreadable.is_empty() && seen.physical.as_ref().is_some_and(is_empty)
 }
 
 /// Refuses a member that something is on, unless the operator insists; then tells what.

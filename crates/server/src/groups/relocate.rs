@@ -34,17 +34,20 @@ pub fn decide(
     let group = look::group(stack, group, State::Here)?;
     let from_name = look::physical(stack, group, &[from.to_owned()])?.swap_remove(0);
     let on = look::physical(stack, group, on)?;
+    group.check_room()?;
     let extent_bytes = group.vg.extent_sectors.saturating_mul(512).max(1);
     let extents_max = (STEP_BYTES / extent_bytes).max(1);
     let step = next_step(&group.vg, WantedMove { from: &from_name, volume, on: &on, extents_max })?;
     let Some(step) = step else { return Err(nothing(name, from, begun)) };
     let moved_bytes = step.extents.saturating_mul(extent_bytes);
     let of = volume.map_or(String::new(), |volume| format!(" -n {volume}"));
+    let (source, targets) =
+        (look::linux_names(stack, group, &[from_name]), look::linux_names(stack, group, &on));
     Ok(GroupChange {
         action: format!("lv move {name} --from {from}"),
         result: moved(name, from, moved_bytes, units),
         plan: GroupPlan::change(&stack.scan, group, step.after.clone())?,
-        commands: vec![format!("pvmove{of} {from}")],
+        commands: vec![format!("pvmove{of}{source}{targets}")],
         // The old text would lead to what volumes held once: only moving back is safe.
         notes: (!begun).then(|| NO_UNDO.to_owned()).into_iter().collect(),
         step: Some(step),

@@ -4,9 +4,11 @@ use wattle_control::MemberId;
 use wattle_control::lvm::GroupScan;
 use wattle_control::lvm::commit::CommitRole;
 use wattle_control::lvm::edit::{self, NewPv, State};
+use wattle_control::lvm::physical::AreaScan;
 use wattle_control::lvm::plan::{self, ChangeTarget, GroupPlan};
 use wattle_control::{Code, Forced, Problem, Stack};
 use wattle_format::lvm::Vg;
+use wattle_format::lvm::label::Extension;
 use wattle_rt::Core;
 
 use super::change::GroupChange;
@@ -93,7 +95,10 @@ pub async fn extend(
 ) -> Result<GroupChange, Problem> {
     let group = look::group(stack, group, State::Here)?.clone();
     let devices = look::devices(stack, devices)?;
-    let new = devices.into_iter().filter(|member| !group.devices.contains(&Some(*member))).collect();
+    let new: Vec<_> = devices.into_iter().filter(|member| !group.devices.contains(&Some(*member))).collect();
+    if new.is_empty() && is_unfinished(stack, &group) {
+        return complete(stack, &group);
+    }
     let joining = joining(core, stack, forced, new, group.vg.extent_sectors).await?;
     let after = edit::add_physical(&group.vg, &joining.pvs)?;
     let name = &group.vg.name;
@@ -108,6 +113,34 @@ pub async fn extend(
         notes: joining.notes,
         step: None,
     })
+}
+
+/// Whether some physical volume does not say what the group's text says: the command that added it
+/// ended half-way.
+fn is_unfinished(stack: &Stack, group: &GroupScan) -> bool {
+    group.devices.iter().flatten().any(|&member| {
+        let Some(physical) = &stack.scan.members[member].physical else { return false };
+        let behind = |area: &AreaScan| {
+            let is_used = area.header.as_ref().is_some_and(|header| !header.is_ignored());
+            is_used && area.text.as_ref().is_none_or(|(text, _)| *text != group.text)
+        };
+        let says_so = physical.label.extension.as_ref().is_none_or(Extension::in_vg);
+        !says_so || physical.areas.iter().any(behind)
+    })
+}
+
+/// The text once more, to every physical volume.
+fn complete(stack: &Stack, group: &GroupScan) -> Result<GroupChange, Problem> {
+    let name = &group.vg.name;
+    let after = edit::written_again(&group.vg)?;
+    simple(
+        stack,
+        group,
+        after,
+        &format!("vg extend {name}"),
+        &format!("volume group {name}: nothing joins it; what a command left unfinished is complete now"),
+        &format!("vgck --updatemetadata {name}"),
+    )
 }
 
 /// A group with one physical volume less.
@@ -147,7 +180,7 @@ pub fn reduce(stack: &Stack, group: &str, on: &[String]) -> Result<GroupChange, 
 /// The name does not do or is in use, or the group must not be changed.
 pub fn rename(stack: &Stack, group: &str, to: &str) -> Result<GroupChange, Problem> {
     check_name_free(stack, to)?;
-    let group = look::group(stack, group, State::Here)?;
+    let group = look::group(stack, group, State::HereOrExported)?;
     let after = edit::rename_group(&group.vg, to)?;
     let name = &group.vg.name;
     simple(

@@ -1,18 +1,14 @@
 //! `lv_attr`, as lvs(8) has it, of volumes of which none is active.
 
+use wattle_control::lvm::allocate::AllocationPolicy;
 use wattle_control::lvm::flags::is_skipped;
 use wattle_format::lvm::{Lv, SegmentKind, Vg};
 
 /// The ten letters.
 pub fn of(vg: &Vg, lv: &Lv, partial: bool) -> String {
     let write = if lv.is_writable() { 'w' } else { 'r' };
-    let allocation = match lv.allocation_policy() {
-        Some("contiguous") => 'c',
-        Some("cling" | "cling_by_tags") => 'l',
-        Some("normal") => 'n',
-        Some("anywhere") => 'a',
-        _ => 'i',
-    };
+    let allocation = lv.allocation_policy().and_then(AllocationPolicy::parse);
+    let allocation = allocation.map_or('i', AllocationPolicy::letter);
     let zeroes = match kind(lv) {
         Some(SegmentKind::ThinPool { zero_new_blocks, .. }) => *zero_new_blocks != Some(0),
         Some(SegmentKind::Thin { pool, .. }) => vg.lv(pool).is_some_and(|pool| {

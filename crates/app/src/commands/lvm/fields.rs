@@ -2,6 +2,7 @@
 
 use wattle_control::Stack;
 use wattle_control::lvm::GroupScan;
+use wattle_control::lvm::allocate::AllocationPolicy;
 use wattle_control::lvm::flags::{is_skipped, starts_by_itself};
 use wattle_format::lvm::segment::Stripe;
 use wattle_format::lvm::{Lv, LvSegment, Pv, SegmentKind, Vg};
@@ -129,7 +130,7 @@ pub fn pvs(stack: &Stack) -> Vec<Vec<CellValue>> {
                 bytes(pv.pe_count),
                 bytes(free),
                 bytes(pv.pe_count.saturating_sub(free)),
-                CellValue::Bytes(label.map_or(0, |label| label.device_bytes)),
+                CellValue::Bytes(seen.and_then(|seen| seen.physical.as_ref()).map_or(0, |pv| pv.size_bytes)),
                 CellValue::Bytes(pv.pe_start.saturating_mul(512)),
                 CellValue::Count(pv.pe_count),
                 CellValue::Count(pv.pe_count.saturating_sub(free)),
@@ -185,7 +186,7 @@ fn vg(group: &GroupScan) -> Vec<CellValue> {
         if has(&vg.status, "RESIZEABLE") { 'z' } else { '-' },
         if has(&vg.status, "EXPORTED") { 'x' } else { '-' },
         if missing > 0 { 'p' } else { '-' },
-        'n',
+        AllocationPolicy::of(vg, None).letter(),
         if vg.lock_type.as_deref().is_some_and(|lock| lock != "none") { 's' } else { '-' },
     ];
     vec![

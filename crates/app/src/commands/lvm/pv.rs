@@ -5,8 +5,8 @@ use wattle_control::lvm::commit::CommitRole;
 use wattle_control::lvm::edit::{State, check_changeable, resize_physical};
 use wattle_control::lvm::plan::{ChangeTarget, GroupPlan};
 use wattle_control::members::MemberAccess;
-use wattle_control::{Code, Problem, Stack};
-use wattle_server::groups::pv::{new_physical, size_bytes};
+use wattle_control::{Check, Code, Problem, Stack};
+use wattle_server::groups::pv::{is_unused_physical, new_physical, size_bytes};
 use wattle_server::groups::{GroupChange, look};
 
 use super::work;
@@ -19,15 +19,24 @@ use crate::output::Screen;
 pub fn create(access: &MemberAccess, args: &ChangeArgs, screen: Screen) -> Result<(), Problem> {
     work::change(access, args, screen, async |core, stack, _| {
         let (mut places, mut notes, mut commands) = (Vec::new(), Vec::new(), Vec::new());
+        let mut there = Vec::new();
         for member in look::devices(stack, &args.on)? {
             look::check_in_no_group(stack, member)?;
+            let seen = &stack.scan.members[member];
+            if is_unused_physical(seen) && !members::forced(&args.force).has(Check::Signature) {
+                // As a command left it that was to make several.
+                notes.push(format!("{}: it is an unused physical volume already", seen.member.name));
+                there.push(seen.member.name.clone());
+                continue;
+            }
             let (place, told) = new_physical(core, stack, member, members::forced(&args.force)).await?;
             commands.push(command(stack, &place));
             notes.extend(told);
             places.push(place);
         }
-        let action = format!("pv create {}", names(&places));
-        let result = format!("{}: physical volume", names(&places));
+        there.extend(places.iter().map(|place: &ChangeTarget| place.name.clone()));
+        let action = format!("pv create {}", there.join(", "));
+        let result = format!("{}: physical volume", there.join(", "));
         Ok(GroupChange {
             action,
             result,

@@ -26,6 +26,9 @@ use crate::volumes::{self, Sites};
 /// Cores for a handful of writes.
 pub const CORES_MAX: usize = 2;
 
+/// So often another process may change what was decided on.
+const ATTEMPTS: usize = 100;
+
 /// Decides on what is there, and does it.
 ///
 /// # Errors
@@ -34,7 +37,7 @@ pub fn change(
     access: &MemberAccess,
     args: &ChangeArgs,
     screen: Screen,
-    decide: impl AsyncFnOnce(&Core, &mut Stack, &Stamp) -> Result<GroupChange, Problem>,
+    decide: impl AsyncFn(&Core, &mut Stack, &Stamp) -> Result<GroupChange, Problem>,
 ) -> Result<(), Problem> {
     show(&make(access, args, decide)?, &args.json, screen)
 }
@@ -56,11 +59,27 @@ pub fn backups() -> Option<PathBuf> {
 pub fn make(
     access: &MemberAccess,
     args: &ChangeArgs,
-    decide: impl AsyncFnOnce(&Core, &mut Stack, &Stamp) -> Result<GroupChange, Problem>,
+    decide: impl AsyncFn(&Core, &mut Stack, &Stamp) -> Result<GroupChange, Problem>,
 ) -> Result<ChangeReport, Problem> {
     if args.members.is_empty() {
         return Err(no_members());
     }
+    // Each time another command changed the group first, which so many can.
+    for _ in 1..ATTEMPTS {
+        match attempt(access, args, &decide) {
+            Err(problem) if problem.code == Code::Changed => {}
+            done => return done,
+        }
+    }
+    attempt(access, args, &decide)
+}
+
+/// Decides on what is there now, and does that. Nothing was written if it was changed in between.
+fn attempt(
+    access: &MemberAccess,
+    args: &ChangeArgs,
+    decide: &impl AsyncFn(&Core, &mut Stack, &Stamp) -> Result<GroupChange, Problem>,
+) -> Result<ChangeReport, Problem> {
     let scan = members::look(access, &args.members, &args.force)?;
     if let Some(made_up) = scan.members.iter().find(|seen| seen.member.is_made_up()) {
         return Err(gone_afterwards(&made_up.member.name));
@@ -83,7 +102,7 @@ pub fn make(
         .map(|before| backup::path(args.backup_dir.as_deref(), backups().as_deref(), before))
         .transpose()?;
     let mut report = report(&change, text.as_deref(), args.dry_run, backup.as_deref())?;
-    if !args.dry_run {
+    if !args.dry_run && !change.plan.places.is_empty() {
         if let (Some(before), Some(path)) = (before, &backup) {
             backup::save(path, before, &change.action)?;
         }

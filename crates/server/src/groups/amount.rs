@@ -31,8 +31,8 @@ pub enum Sign {
     Less,
 }
 
-/// Whether less will do where there is not so much: of what is a part of what is free, and of a part
-/// of the group that is no change.
+/// Whether less will do where there is not so much: of what is a part of what is free, and of a
+/// part of the group that is no change.
 pub fn is_at_most(asked: &Extents, sign: Sign) -> bool {
     let of = asked.extents.as_deref().and_then(|extents| extents.split_once('%'));
     match of.map(|(_, of)| of.to_ascii_uppercase()).as_deref() {

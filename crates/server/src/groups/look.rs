@@ -179,7 +179,8 @@ pub fn check_in_no_group(stack: &Stack, member: MemberId) -> Result<(), Problem>
     }
 }
 
-/// Where Linux sees these physical volumes of a group, for a command of LVM2's: a space before each.
+/// Where Linux sees these physical volumes of a group, for a command of LVM2's: a space before
+/// each.
 pub fn linux_names(stack: &Stack, group: &GroupScan, pvs: &[String]) -> String {
     let device = |name: &String| {
         let at = group.vg.pvs.iter().position(|pv| pv.name == *name)?;

@@ -117,7 +117,8 @@ impl Amount {
         rounded(asked.min(self.free.max(wanted)), wanted, "stripes").into_iter().chain(fewer).collect()
     }
 
-    /// For a command of LVM2's: in the words in which it was asked for where these say how to count.
+    /// For a command of LVM2's: in the words in which it was asked for where these say how to
+    /// count.
     fn as_asked(&self, asked: &Extents, extents: u64) -> String {
         match &asked.extents {
             Some(words) if self.at_most => words.clone(),

@@ -132,6 +132,9 @@ impl Beside {
             File::open(from).unwrap().read_exact_at(&mut head, 0).unwrap();
             File::options().write(true).open(to).unwrap().write_all_at(&head, 0).unwrap();
         }
+        // Loop devices keep pages of their own, of what their files held before.
+        let devices = self.loops.iter().map(|device| &device.0);
+        assert!(Command::new("blockdev").arg("--flushbufs").args(devices).status().unwrap().success());
     }
 
     /// The group on files, and which file each of its physical volumes is on.

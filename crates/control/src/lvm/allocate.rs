@@ -509,7 +509,7 @@ mod tests {
         assert_eq!(find(Cling, 60, &[("pv0", 30)]).unwrap(), ["10 pv0:30", "50 pv0:50"]);
         assert!(find(Cling, 71, &[("pv0", 30)]).is_err());
         let shared = find_with(Anywhere, (4, 20, false), &[], &[]).unwrap();
-        assert_eq!(shared, ["20 pv0:50 pv0:70 pv1:0 pv1:20"]);
+        assert_eq!(shared, ["10 pv0:50 pv1:0 pv0:0 pv0:30", "10 pv0:60 pv1:10 pv2:0 pv0:70"]);
         assert_eq!(find(Anywhere, 60, &[]).unwrap(), ["60 pv1:0"], "where there is room all the same");
     }
 

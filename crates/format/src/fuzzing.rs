@@ -12,7 +12,7 @@ use crate::md::{
     DeviceRole, JournalChecksum, Superblock, SuperblockFields, Version, bitmap, identify, journal, ppl, read,
 };
 use crate::overlay;
-use crate::rescue_map::{Phase, RescueMap};
+use crate::rescue_map::{CompleteMap, Phase, RescueMap, Status};
 use crate::undo;
 use crate::{crc32, partition, probe};
 
@@ -321,6 +321,47 @@ pub fn fuzz_rescue_map(data: &[u8]) {
     }
 }
 
+/// Maps of copies, which say themselves how large the drive was: a byte counts as read only if a
+/// line of the text says so, or it was written; and what was noted of writes reads back.
+pub fn fuzz_copy_map(data: &[u8]) {
+    let Some((numbers, text)) = data.split_first_chunk::<16>() else { return };
+    let text = String::from_utf8_lossy(text);
+    let Ok(mut copy) = CompleteMap::parse(&text) else { return };
+    let size_bytes = copy.map.size_bytes();
+    let number = |word: &str| match word.strip_prefix("0x").or_else(|| word.strip_prefix("0X")) {
+        Some(digits) => u64::from_str_radix(digits, 16).ok(),
+        None => word.parse::<u64>().ok(),
+    };
+    let line = |line: &str| {
+        let mut words = line.split_whitespace();
+        let (start, len) = (number(words.next()?)?, number(words.next()?)?);
+        (words.next() == Some("+")).then_some(start..start.saturating_add(len))
+    };
+    let said: Vec<_> = text.lines().filter_map(line).collect();
+    for (area, status) in copy.map.areas() {
+        // Each end of a finished area lies in what some line says.
+        for at in [area.start, area.end - 1].into_iter().filter(|_| status == Status::Finished) {
+            assert!(said.iter().any(|range| range.contains(&at)), "byte {at} is read by no line");
+        }
+    }
+    let missing = copy.map.missing();
+    let unread: u64 = missing.iter().map(|run| run.end - run.start).sum();
+    assert_eq!(unread + copy.map.bytes(Status::Finished), size_bytes, "every byte is one or the other");
+    assert!(missing.iter().all(|run| !copy.map.is_finished(run.clone())));
+
+    let word = |at: usize| u64::from_le_bytes(numbers[at..at + 8].try_into().expect("eight bytes"));
+    let start = word(0) % size_bytes.max(1);
+    let end = start + word(8) % (size_bytes - start).max(1);
+    copy.map.set(start..end, Status::Finished);
+    assert!(start == end || copy.map.is_finished(start..end));
+    for run in &missing {
+        for outside in [run.start..run.end.min(start), run.start.max(end)..run.end] {
+            assert!(outside.is_empty() || !copy.map.is_finished(outside), "only what was written is read");
+        }
+    }
+    assert_eq!(CompleteMap::parse(&copy.render()), Ok(copy), "what was written reads back");
+}
+
 /// Undo logs: as they are, and with checksums, lengths and numbers that are right.
 pub fn fuzz_undo(data: &[u8]) {
     let _ = undo::UndoLog::decode(data);
@@ -368,7 +409,7 @@ pub fn fuzz_overlay(data: &[u8]) {
 pub type FuzzTarget = fn(&[u8]);
 
 /// All of them, by the name of their file in `fuzz/`.
-pub const ALL: [(&str, FuzzTarget); 15] = [
+pub const ALL: [(&str, FuzzTarget); 16] = [
     ("superblock", fuzz_superblock),
     ("bitmap", fuzz_bitmap),
     ("badblocks", fuzz_badblocks),
@@ -382,6 +423,7 @@ pub const ALL: [(&str, FuzzTarget); 15] = [
     ("dm_blocks", fuzz_dm_blocks),
     ("dm_tables", fuzz_dm_tables),
     ("rescue_map", fuzz_rescue_map),
+    ("copy_map", fuzz_copy_map),
     ("overlay", fuzz_overlay),
     ("undo", fuzz_undo),
 ];

@@ -125,7 +125,9 @@ pub fn seeds() -> Vec<Vec<u8>> {
         seeds.push(gpt.bytes);
     }
     let areas = (0..40).map(|ix| format!("{:#x} 0x60 {}\n", 96 * ix, ['+', '-', '/', '*', '?'][ix % 5]));
-    seeds.push(format!("# a map\n0x00000200 - 1\n{}", areas.collect::<String>()).into_bytes());
+    let map = format!("# a map\n0x00000200 - 1\n{}", areas.collect::<String>()).into_bytes();
+    seeds.push([&[200_u64.to_le_bytes(), 900_u64.to_le_bytes()].concat()[..], &map].concat());
+    seeds.push(map);
     let mut mbr = disk::Disk::new(40, 512);
     mbr.mbr_entry(0, 0, 0xfd, 20, 10);
     mbr.mbr_entry(0, 1, 5, 1, 10);

@@ -34,7 +34,17 @@ impl Cli {
             return Ok(args.maps.iter().filter_map(|map| choice(&args.members, map)).collect());
         }
         let Some((members, args)) = self.command.map_args() else { return Ok(Vec::new()) };
-        let named = args.maps.iter().map(|map| choice(members, map).ok_or_else(|| for_no_member(map)));
+        args.named(members)
+    }
+}
+
+impl MapArgs {
+    /// The maps that are named for these members.
+    ///
+    /// # Errors
+    /// One is named for what is none of them.
+    pub fn named(&self, members: &[String]) -> Result<Vec<(String, MapChoice)>, Problem> {
+        let named = self.maps.iter().map(|map| choice(members, map).ok_or_else(|| for_no_member(map)));
         named.collect()
     }
 }

@@ -3,7 +3,7 @@
 
 use clap::Args;
 
-use super::{Force, Json, Runtime, SavingArgs};
+use super::{Force, Json, MapArgs, Runtime, SavingArgs};
 
 /// Stops an array that is being served.
 ///
@@ -84,6 +84,8 @@ pub struct AddArgs {
     #[arg(long)]
     pub wait: bool,
     #[command(flatten)]
+    pub maps: MapArgs,
+    #[command(flatten)]
     pub saving: SavingArgs,
     #[command(flatten)]
     pub force: Force,
@@ -118,6 +120,8 @@ pub struct ReplaceArgs {
     /// Wait until it is done.
     #[arg(long)]
     pub wait: bool,
+    #[command(flatten)]
+    pub maps: MapArgs,
     #[command(flatten)]
     pub saving: SavingArgs,
     #[command(flatten)]

@@ -2,12 +2,13 @@
 
 use std::path::Path;
 
-use wattle_control::{Check, Problem};
-use wattle_server::protocol::ServerRequest;
+use wattle_control::members::MapChoice;
+use wattle_control::{Check, Code, Problem};
+use wattle_server::protocol::{MapOrder, ServerRequest};
 use wattle_server::socket::client::request;
 
 use super::order_report::OrderReport;
-use crate::cli::{AddArgs, FailArgs, Force, RemoveArgs, ReplaceArgs, Runtime};
+use crate::cli::{AddArgs, FailArgs, Force, MapArgs, RemoveArgs, ReplaceArgs, Runtime};
 use crate::saving;
 use crate::target::ServedTarget;
 
@@ -36,6 +37,7 @@ pub fn add(args: &AddArgs) -> Result<(), Problem> {
         member: absolute(&args.member),
         force: forced(&args.force),
         undo: saving::order(&args.saving)?,
+        map: map_order(Some(&args.member), &args.maps)?,
     };
     let (target, mut report) = order(&args.runtime, &args.name, &add)?;
     if args.wait {
@@ -54,6 +56,7 @@ pub fn replace(args: &ReplaceArgs) -> Result<(), Problem> {
         with: with.clone(),
         force: forced(&args.force),
         undo: saving::order(&args.saving)?,
+        map: map_order(args.new.as_ref().or(args.with.as_ref()), &args.maps)?,
     };
     let (target, mut report) = order(&args.runtime, &args.name, &replace)?;
     match (args.wait, with) {
@@ -62,6 +65,23 @@ pub fn replace(args: &ReplaceArgs) -> Result<(), Problem> {
         (true, None) => report.ended(target.wait_until_idle()?),
     }
     report.finish(&args.json)
+}
+
+/// The map that is named for the new member, as the server can use it.
+fn map_order(new: Option<&String>, maps: &MapArgs) -> Result<Option<MapOrder>, Problem> {
+    let named = maps.named(new.map_or(&[], std::slice::from_ref))?.pop();
+    let Some((_, choice)) = named else { return Ok(None) };
+    let MapChoice::At(path) = choice else { return Ok(Some(MapOrder::Without)) };
+    let path = std::path::absolute(&path).unwrap_or(path);
+    if path.to_str().is_none() {
+        return Err(Problem::new(
+            Code::Usage,
+            format!("--map {}", path.display()),
+            "a server is told the name as text, and this one is none",
+            "give the map another name, or put it beside the copy as FILE.map",
+        ));
+    }
+    Ok(Some(MapOrder::At(path)))
 }
 
 /// Asks the server of the array and tells what it says.

@@ -545,3 +545,32 @@ fn an_overlay_keeps_what_is_written_over_unread_sectors() {
     assert!(said.ok().stdout == before.0[1][..4 << 20]);
     run(["cat", &members[0], "--length", "4M"]).failed(1, "WTL-0104", &["reading bytes"]);
 }
+
+/// A copy that a running array takes is read by the map that is named for it, and by no other.
+#[test]
+fn a_copy_is_added_by_the_map_that_is_named_for_it() {
+    let room = Room::new();
+    let members = room.array("1", 2);
+    let serve = Serve::start(&room, &["--export", &format!("nbd=unix:{}", room.name("s"))], &members);
+    let copy = room.device("copy.img", 16 << 20);
+    // One that is about another drive.
+    fs::write(room.path("other"), "0x0 + 1\n0 4096 +\n").unwrap();
+    let named = format!("{copy}={}", room.name("other"));
+    serve.command(&["add", "data", &copy, "--map", &named]).failed(3, "WTL-0167", &["4096 bytes"]);
+    let beside = format!("{copy}.map");
+    fs::rename(room.path("other"), &beside).unwrap();
+    serve.command(&["add", "data", &copy]).failed(3, "WTL-0167", &["4096 bytes"]);
+    let elsewhere = format!("{}={beside}", room.name("x.img"));
+    serve.command(&["add", "data", &copy, "--map", &elsewhere]).failed(
+        2,
+        "WTL-0001",
+        &["none of the members"],
+    );
+    let replace = ["replace", "data", &members[0], &copy];
+    serve.command(&replace).failed(3, "WTL-0167", &["4096 bytes"]);
+    let none = format!("{copy}=none");
+    serve.command(&[&replace[..], &["--map", &none, "--wait"]].concat()).ok();
+    let array = serve.wait_until_good();
+    assert!(array.to_string().contains("copy.img"), "{array}");
+    serve.stop();
+}

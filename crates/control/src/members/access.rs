@@ -44,7 +44,7 @@ pub struct MemberAccess {
     remotes: Option<Arc<OpenRemote>>,
     overlays: Option<Arc<Overlays>>,
     /// By the names of members.
-    maps: Arc<Vec<(String, MapChoice)>>,
+    maps: Arc<Mutex<Vec<(String, MapChoice)>>>,
     tell: Option<Arc<TellNote>>,
     copies: Arc<Copies>,
 }
@@ -87,7 +87,22 @@ impl MemberAccess {
     /// The same, with maps for copies that are named and not looked for beside them.
     #[must_use]
     pub fn with_maps(self, maps: Vec<(String, MapChoice)>) -> Self {
-        Self { maps: Arc::new(maps), ..self }
+        Self { maps: Arc::new(Mutex::new(maps)), ..self }
+    }
+
+    /// Names the map of one more member, or none any more, for everything that has this access.
+    /// Returns what was named before.
+    pub fn name_map(&self, member: &str, choice: Option<MapChoice>) -> Option<MapChoice> {
+        let before = self.named_map(member);
+        let mut maps = self.maps.lock().unwrap_or_else(PoisonError::into_inner);
+        maps.retain(|(named, _)| !same_place(named, member));
+        maps.extend(choice.map(|choice| (member.to_owned(), choice)));
+        before
+    }
+
+    fn named_map(&self, member: &str) -> Option<MapChoice> {
+        let maps = self.maps.lock().unwrap_or_else(PoisonError::into_inner);
+        maps.iter().find(|(named, _)| same_place(named, member)).map(|(_, choice)| choice.clone())
     }
 
     /// The same; what is to be known of members is told, once of each.
@@ -205,14 +220,14 @@ impl MemberAccess {
         address: &MemberAddress,
         below: &Device,
     ) -> Result<Option<Copied>, MemberError> {
-        let named = self.maps.iter().find(|(member, _)| same_place(member, name)).map(|(_, choice)| choice);
+        let named = self.named_map(name);
         let is_file = matches!(address, MemberAddress::Path(_)) && !below.is_block_device();
         let path = match (named, address) {
             (Some(MapChoice::Without), _) => return Ok(None),
             (Some(MapChoice::At(_)), MemberAddress::Mem { .. } | MemberAddress::Null { .. }) => {
                 return Err(MemberError::NoCopy { name: name.to_owned() });
             }
-            (Some(MapChoice::At(path)), _) => path.clone(),
+            (Some(MapChoice::At(path)), _) => path,
             (None, MemberAddress::Path(path)) if is_file => {
                 let mut beside = path.clone().into_os_string();
                 beside.push(MAP_SUFFIX);

@@ -14,6 +14,7 @@
 
 pub mod change;
 mod error;
+mod map;
 pub mod report;
 mod undo;
 pub mod why;
@@ -25,6 +26,7 @@ use wattle_control::{Check, Code, Forced, Problem};
 
 pub use change::{ChangeReport, Order};
 pub use error::ErrorReport;
+pub use map::MapOrder;
 use report::ServerReport;
 pub use undo::SavingOrder;
 use why::WhyReport;
@@ -77,6 +79,9 @@ pub enum ServerRequest {
         /// Where what tells what was on it is saved.
         #[serde(default)]
         undo: SavingOrder,
+        /// The map of the member, which is a copy.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        map: Option<MapOrder>,
     },
     /// Copy a working member to another, which then takes its slot.
     Replace {
@@ -93,6 +98,9 @@ pub enum ServerRequest {
         /// Where what tells what was on the new one is saved.
         #[serde(default)]
         undo: SavingOrder,
+        /// The map of the new one, which is a copy.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        map: Option<MapOrder>,
     },
     /// Compare parity or copies with the data, everywhere.
     Check {
@@ -259,7 +267,7 @@ mod tests {
         let add = br#"{"schema_version":1,"command":"add","array":"a","member":"/d"}"#;
         let (array, member) = ("a".to_owned(), "/d".to_owned());
         let add_expected =
-            ServerRequest::Add { array, member, force: Vec::new(), undo: SavingOrder::default() };
+            ServerRequest::Add { array, member, force: Vec::new(), undo: SavingOrder::default(), map: None };
         assert_eq!(decode::<ServerRequest>(add).unwrap(), add_expected);
         let done = Response::Done { message: "x".to_owned(), undo_log: None };
         assert_eq!(encode(&done), b"{\"schema_version\":1,\"result\":\"done\",\"message\":\"x\"}\n");

@@ -22,9 +22,8 @@ use wattle_rt::{Core, Latch};
 
 use crate::array::{Served, ServedFacts};
 use crate::exports::{ExportPlace, Offered};
-use crate::protocol::SavingOrder;
 use crate::protocol::report::{GroupReport, ServerReport, VolumeReport, below};
-use crate::protocol::{Response, ServerRequest};
+use crate::protocol::{MapOrder, Response, SavingOrder, ServerRequest};
 use crate::saving::ServerSaving;
 use crate::socket::listen::error_response;
 
@@ -140,17 +139,19 @@ impl Serving {
             ServerRequest::Stop { array } => self.stop(&array).await?,
             ServerRequest::Fail { array, member } => self.find(&array)?.fail(&member).await?,
             ServerRequest::Remove { array, member } => self.find(&array)?.remove(&member).await?,
-            ServerRequest::Add { array, member, force, undo } => {
+            ServerRequest::Add { array, member, force, undo, map } => {
                 let served = self.find(&array)?;
                 let recorder = self.recorder(&undo, &format!("add {array}"), &member)?;
-                let added = served.add(&member, &force, recorder.as_ref()).await;
+                let adding = served.add(&member, &force, recorder.as_ref());
+                let added = self.with_map(&member, map, adding).await;
                 return self.done(added, recorder);
             }
-            ServerRequest::Replace { array, member, with, force, undo } => {
+            ServerRequest::Replace { array, member, with, force, undo, map } => {
                 let served = self.find(&array)?;
                 let new = with.as_deref().unwrap_or_default();
                 let recorder = self.recorder(&undo, &format!("replace {array}"), new)?;
-                let replaced = served.replace(&member, with.as_deref(), &force, recorder.as_ref()).await;
+                let replacing = served.replace(&member, with.as_deref(), &force, recorder.as_ref());
+                let replaced = self.with_map(new, map, replacing).await;
                 return self.done(replaced, recorder);
             }
             ServerRequest::Check { array } => self.find(&array)?.check().await?,
@@ -177,6 +178,22 @@ impl Serving {
                 ..problem
             }),
         }
+    }
+
+    /// Takes a copy by the map that was named for it. If it is not taken, nothing was named.
+    async fn with_map<T>(
+        &self,
+        member: &str,
+        map: Option<MapOrder>,
+        taking: impl Future<Output = Result<T, Problem>>,
+    ) -> Result<T, Problem> {
+        let Some(map) = map else { return taking.await };
+        let before = self.access.name_map(member, Some(map.into()));
+        let taken = taking.await;
+        if taken.is_err() {
+            self.access.name_map(member, before);
+        }
+        taken
     }
 
     /// What saves the content of a new member.

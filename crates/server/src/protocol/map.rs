@@ -1,0 +1,25 @@
+//! What an order to a server says of the map of a copy.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+use wattle_control::members::MapChoice;
+
+/// The map of a member that is taken, which is a copy.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MapOrder {
+    /// This file, absolute: the server has another working directory.
+    At(PathBuf),
+    /// None, whatever lies beside the member.
+    Without,
+}
+
+impl From<MapOrder> for MapChoice {
+    fn from(order: MapOrder) -> Self {
+        match order {
+            MapOrder::At(path) => Self::At(path),
+            MapOrder::Without => Self::Without,
+        }
+    }
+}

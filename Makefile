@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 CARGO ?= cargo
 
-.PHONY: help test lint journeys demo fuzz sim checkers torture bench guest deps
+.PHONY: help test lint journeys demo fuzz sim checkers cuts torture bench guest deps
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
@@ -36,6 +36,9 @@ sim: ## the long simulation: seeded crashes and faults
 
 checkers: ## every interleaving of what cores share (loom); data races and memory errors (sanitizers); undefined behaviour (Miri); an emulated ARM processor (installs what it needs when root)
 	scripts/checkers
+
+cuts: ## file systems cut off at any moment, 320 images, against what Linux shows of them (as root)
+	scripts/cuts
 
 torture: ## 50 kills of a server under verified load, array after array
 	scripts/deps tools

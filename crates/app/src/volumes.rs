@@ -23,7 +23,8 @@ pub enum Meant<'a> {
     Files(Option<&'a str>),
 }
 
-/// Opens the volume that is meant, read-only, and runs `main` with it.
+/// Opens the volume that is meant, read-only, and runs `main` with it, and with what was found on
+/// the members.
 ///
 /// # Errors
 /// A member cannot be opened or read, there is no such volume, it cannot be used, or what `main`
@@ -34,13 +35,13 @@ pub fn read<T>(
     meant: Meant<'_>,
     force: &Force,
     (engine, cores_max): (&Engine, usize),
-    main: impl AsyncFnOnce(Core, VolumeRef) -> Result<T, Problem>,
+    main: impl AsyncFnOnce(Core, VolumeRef, &Scan) -> Result<T, Problem>,
 ) -> Result<T, Problem> {
     let scan = members::look(access, names, force)?;
     members::run(engine, cores_max, async |core| {
         let mut stack = open(&core, scan, force, Purpose::Read).await?;
         let done = match find(&core, &mut stack, meant).await {
-            Ok(volume) => main(core.clone(), volume).await,
+            Ok(volume) => main(core.clone(), volume, &stack.scan).await,
             Err(problem) => Err(problem),
         };
         // Nothing was written, so there is nothing to record and nothing that could fail.

@@ -381,7 +381,18 @@ codes! {
         "The member belongs to an array that was not stopped, which may be running elsewhere, or to a volume group. Stop the array, or \
          take the physical volume out of its group. `--force=in-use` erases it all the same; `wattle undo` brings back what was erased.";
     ShortPhysical = 186, Failed, "a physical volume ends before its extents do",
-        "What the physical volume is on is smaller than the group's text counts on: it was made smaller, or is a part of a copy. The text          may be right, so do not restore another one. Volumes that have nothing past the end can be used; nothing is allocated until it          has its size back, or `wattle pv resize` has told the group of its new one.";
+        "What the physical volume is on is smaller than the group's text counts on: it was made smaller, or is a part of a copy. The text \
+         may be right, so do not restore another one. Volumes that have nothing past the end can be used; nothing is allocated until it \
+         has its size back, or `wattle pv resize` has told the group of its new one.";
+
+    LeftOut = 200, Failed, "there may be more than what is shown",
+        "What is shown is what a mount would show, and came out as it is. But the file system is marked as damaged, so that files may \
+         be missing, or it has further subvolumes beside the one that is shown. `--subvolume 5` shows all subvolumes of btrfs. A file \
+         system that is marked as damaged is checked best on a copy, or with `wattle serve --overlay DIR`.";
+    NoRoom = 201, Refused, "it will not fit",
+        "What is to come out needs more than what is free where it goes: sizes without holes are compared before anything is written. \
+         Make room, take less with --path, or go on with --resume after a part. `--force=space` begins all the same: it ends when the \
+         file system is full, with the list of what is missing.";
 }
 
 impl Code {
@@ -509,6 +520,8 @@ pub enum Check {
     MissingMember,
     /// Erase a member of an array that was not stopped, or of a volume group.
     InUse,
+    /// Begin though what comes out will not fit where it goes.
+    Space,
 }
 
 impl Check {
@@ -524,6 +537,7 @@ impl Check {
         Self::WrittenSince,
         Self::MissingMember,
         Self::InUse,
+        Self::Space,
     ];
 
     /// As on the command line.
@@ -540,6 +554,7 @@ impl Check {
             Self::WrittenSince => "written-since",
             Self::MissingMember => "missing-member",
             Self::InUse => "in-use",
+            Self::Space => "space",
         }
     }
 }

@@ -111,8 +111,12 @@ pub enum Note {
         /// Whether it is known not to be empty.
         certain: bool,
     },
+    /// It was not unmounted, and has no journal that would say what was being written.
+    NoJournal,
     /// It says itself that something in it is wrong.
     MarkedDamaged,
+    /// The same, and no kernel mounts it before it was repaired.
+    NeedsRepair,
     /// It ends beyond the end of what it is on.
     CutOff {
         /// Its size in bytes.
@@ -128,8 +132,18 @@ impl Note {
     pub fn differs_from_a_mount(self) -> bool {
         matches!(
             self,
-            Self::JournalNotApplied { .. } | Self::JournalCutShort { .. } | Self::LogNotApplied { .. }
+            Self::JournalNotApplied { .. }
+                | Self::JournalCutShort { .. }
+                | Self::LogNotApplied { .. }
+                | Self::NeedsRepair
         )
+    }
+
+    /// Whether it says that there may be more than what is shown, though a mount would show the
+    /// same.
+    #[must_use]
+    pub fn leaves_out(self) -> bool {
+        matches!(self, Self::MarkedDamaged | Self::DefaultSubvolume { .. })
     }
 }
 
@@ -167,6 +181,14 @@ impl fmt::Display for Note {
                 "{}, and its log is not applied: the last changes, of the seconds before the crash, may be missing, and names or sizes \
                  may not fit their files; a mount, which applies it, shows the newest state",
                 if *certain { "it was not unmounted" } else { "whether it was unmounted cannot be told" }
+            ),
+            Self::NoJournal => f.write_str(
+                "it was not unmounted and has no journal: what was written last, in the seconds before the crash, may be torn; a mount \
+                 shows the same",
+            ),
+            Self::NeedsRepair => f.write_str(
+                "it is marked as in need of repair: what is found is shown, files may be missing, and no kernel mounts it before \
+                 xfs_repair was run",
             ),
             Self::MarkedDamaged => {
                 f.write_str("it is marked as damaged: what is found is shown, and files may be missing")

@@ -94,6 +94,12 @@ pub trait FileSystem {
         self.about().notes.iter().copied().filter(|note| note.differs_from_a_mount()).collect()
     }
 
+    /// Why there may be more than what is shown, though a mount would show the same: it is marked
+    /// as damaged, or what is shown is one subvolume of several that was not asked for.
+    fn left_out(&self) -> Vec<Note> {
+        self.about().notes.iter().copied().filter(|note| note.leaves_out()).collect()
+    }
+
     /// The root directory.
     fn root(&self) -> FsNode;
 
@@ -173,6 +179,15 @@ pub struct About {
     pub notes: Vec<Note>,
 }
 
+/// A target, if it is one: a block that was never written has zeros in its place.
+fn link_target(target: Vec<u8>, structure: &'static str, inode: u64) -> Result<Vec<u8>, Error> {
+    let what = "a link's target with zero bytes in it";
+    match target.contains(&0) {
+        true => Err(Error::Damaged { structure, at: inode, what }),
+        false => Ok(target),
+    }
+}
+
 /// What an inode is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileKind {
@@ -239,6 +254,10 @@ pub struct FileMetadata {
     pub links: u32,
     /// Its size in bytes.
     pub size_bytes: u64,
+    /// Bytes that are allocated for it, by its own account: what is smaller than its size has
+    /// holes, what is larger has more than data, and a damaged one may say anything. Places that
+    /// are allocated and never written count, and read as holes.
+    pub stored_bytes: u64,
     /// Last read.
     pub accessed: FileTime,
     /// Data last changed.

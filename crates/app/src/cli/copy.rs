@@ -34,6 +34,9 @@ pub struct CopyArgs {
     /// May be given several times.
     #[arg(long = "map", value_name = "FILE|MEMBER=FILE")]
     pub maps: Vec<OsString>,
+    /// Write what was copied, and what not and why, here. As JSON if FILE ends in .json.
+    #[arg(long, value_name = "FILE")]
+    pub report: Option<PathBuf>,
     /// Copy the drive byte by byte, and do not look at what is on it.
     #[arg(long, conflicts_with = "volume")]
     pub raw: bool,

@@ -78,6 +78,11 @@ pub struct GetArgs {
     /// Write the SHA-256 of every file that came out here, for `sha256sum -c` in DIR.
     #[arg(long, value_name = "FILE")]
     pub checksums: Option<OsString>,
+    /// Write what came out, and what did not and why, here: every file, what copies among the
+    /// members lack, what of the file system is not shown, and the reason of the exit status. As
+    /// JSON if FILE ends in .json.
+    #[arg(long, value_name = "FILE")]
+    pub report: Option<OsString>,
     /// Go on where it stopped: what is there already and is the same stays, told by size and time,
     /// or by content with --checksums.
     #[arg(long)]

@@ -38,7 +38,7 @@ pub fn run(access: &MemberAccess, args: &CatArgs) -> Result<(), Problem> {
         Meant::Volume(args.volume.as_deref()),
         &args.force,
         engine,
-        async |core, volume| {
+        async |core, volume, _| {
             let range = range_of(args, &volume)?;
             copy(&core, &volume, range).await
         },

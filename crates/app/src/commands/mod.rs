@@ -10,6 +10,7 @@ mod examine;
 pub mod explain;
 mod files;
 pub mod interval;
+mod loss;
 pub mod lvm;
 mod member;
 mod mount;
@@ -59,7 +60,7 @@ pub fn run(cli: Cli, json: bool, access: MemberAccess) -> ExitCode {
         CliCommand::Copy(args) => done(copy::run(&access, &args, screen)),
         CliCommand::Rescue(args) => done(rescue::run(&access, &args, screen)),
         CliCommand::Ls(args) => done(files::ls::run(&access, &args)),
-        CliCommand::Get(args) => done(files::get::run(&access, &args)),
+        CliCommand::Get(args) => done(files::get::run(&access, &args, screen)),
         CliCommand::Serve(args) => serve::run(&access, &args, screen),
         CliCommand::Mount(args) => mount::mount(&args),
         CliCommand::Umount(args) => done(mount::umount(&args)),

@@ -86,10 +86,14 @@ pub fn print_fitted(text: &str) -> Result<(), Problem> {
 /// # Errors
 /// The output cannot be written.
 pub fn print_json(report: &impl Serialize) -> Result<(), Problem> {
-    let mut text =
+    print(&json_text(report))
+}
+
+/// A report as JSON, for people too.
+pub fn json_text(report: &impl Serialize) -> String {
+    let text =
         serde_json::to_string_pretty(report).expect("reports have string keys and finite numbers only");
-    text.push('\n');
-    print(&text)
+    text + "\n"
 }
 
 /// Writes a report to stdout as JSON on one line, for readers that take a line at a time.

@@ -121,7 +121,11 @@ fn a_full_disk_is_said_with_what_is_still_missing() {
     }
     let disk = Disk(&dir);
     let (to, out) = (room.name("disk/out"), dir.join("out"));
-    let said = run(["get", "--to", &to, "--json", &image]);
+    // It is said before anything is written.
+    let said = run(["get", "--to", &to, &image]);
+    said.failed(3, "WTL-0201", &["1 MiB are free", "2.25 MiB are needed", "--force=space"]);
+    assert_eq!(names(&out), BTreeSet::new());
+    let said = run(["get", "--to", &to, "--json", "--force=space", &image]);
     let missing: BTreeSet<_> = said.json()["not_extracted"]
         .as_array()
         .unwrap()
@@ -139,5 +143,106 @@ fn a_full_disk_is_said_with_what_is_still_missing() {
     tool("mount", ["-o", "remount,size=64M", dir.to_str().unwrap()]);
     run(["get", "--to", &to, "--resume", &image]).ok();
     assert_eq!(judge(&out), (0, 0));
+    // What is there already takes no more room.
+    tool("mount", ["-o", "remount,size=2500k", dir.to_str().unwrap()]);
+    run(["get", "--to", &to, "--resume", &image]).ok();
+    // Replaced, it does for a moment.
+    let said = run(["get", "--to", &to, "--overwrite", &image]);
+    said.failed(3, "WTL-0201", &["351.56 KiB are needed"]);
+    tool("mount", ["-o", "remount,size=3M", dir.to_str().unwrap()]);
+    run(["get", "--to", &to, "--overwrite", &image]).ok();
+    assert_eq!(judge(&out), (0, 0));
     drop(disk);
+}
+
+/// Files as numerous as the disk has inodes, and not one more.
+#[test]
+fn a_disk_without_inodes_is_told_before_anything_is_written() {
+    let room = Room::new();
+    let Some(image) = image(&room, "ext4") else { return };
+    let dir = room.path("disk");
+    fs::create_dir(&dir).unwrap();
+    let options = "size=64M,nr_inodes=8";
+    let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", options, "wattle"]).arg(&dir).status();
+    if !mounted.is_ok_and(|status| status.success()) {
+        eprintln!("SKIPPED: a disk with few inodes takes the right to mount one");
+        return;
+    }
+    let _disk = Disk(&dir);
+    let said = run(["get", "--to", &room.name("disk/out"), &image]);
+    said.failed(3, "WTL-0201", &["13 files are to be made, and 6 can be"]);
+}
+
+/// A report has every file, what the copy lacks, and the reason of the exit status.
+#[test]
+fn a_report_says_what_became_of_everything() {
+    let room = Room::new();
+    let Some(image) = image(&room, "ext4") else { return };
+    let (out, text, json) = (room.name("out"), room.name("report.txt"), room.name("report.json"));
+    let said = run(["get", "--to", &out, "--report", &text, &image]).ok();
+    assert!(!said.stderr.contains("in all:"), "{}", said.stderr);
+    let report = fs::read_to_string(&text).unwrap();
+    for line in [
+        "wattle get: 13 whole, 0 in part, 0 missing",
+        "exit status 0: everything came out as it is",
+        "  whole    photo7",
+        "  extended attributes, with ACLs, labels and capabilities",
+    ] {
+        assert!(report.lines().any(|found| found == line), "{line}: {report}");
+    }
+
+    let whole = fs::read(&image).unwrap();
+    let first = place(&whole, &photo(9)[8192..]);
+    let inodes = place(&whole, &photo(5));
+    lose(&image, &[first.min(inodes)..first.min(inodes) + 512, first.max(inodes)..first.max(inodes) + 512]);
+    // A report that is there is not written over, and that is told before anything else is done.
+    let said = run(["get", "--to", &room.name("none"), "--report", &text, &image]);
+    said.failed(1, "WTL-0105", &["report.txt: File exists"]);
+    assert_eq!(names(&room.path("none")), BTreeSet::new());
+    let out = room.name("again");
+    let said = run(["get", "--to", &out, "--partial", "--report", &json, "--json", &image]);
+    let printed = said.json()["loss"].clone();
+    said.failed(1, "WTL-0143", &["extracted in part: photo9", "extracted in part: photo5"]);
+    let report: serde_json::Value = serde_json::from_slice(&fs::read(&json).unwrap()).unwrap();
+    let totals = serde_json::json!({"whole": 11, "partial": 2, "missing": 0, "unreadable_bytes": 8192});
+    assert_eq!(report["totals"], totals);
+    assert_eq!((&printed["totals"], printed["files"].as_array().unwrap().len()), (&totals, 2));
+    let files = report["files"].as_array().unwrap();
+    assert_eq!(files.len(), 13);
+    let photo9 = files.iter().find(|file| file["path"] == "photo9").unwrap();
+    assert_eq!(photo9["state"], "partial");
+    assert_eq!(photo9["unreadable"], serde_json::json!([{"offset_bytes": 8192, "len_bytes": 4096}]));
+    let member = &report["members"][0];
+    assert_eq!((&member["unread_bytes"], &member["unread_places"]), (&1024.into(), &2.into()));
+    assert_eq!((&report["exit"]["status"], &report["exit"]["code"]), (&1.into(), &"WTL-0143".into()));
+    // What is read is never written over.
+    for option in ["--report", "--checksums"] {
+        let said = room.untouched(|| run(["get", "--to", &out, option, &image, "--overwrite", &image]));
+        said.failed(3, "WTL-0161", &["copy.img"]);
+    }
+    run(["get", "--to", "-", "--path", "/photo1", "--report", &json, &image]).failed(
+        2,
+        "WTL-0001",
+        &["--report"],
+    );
+}
+
+/// A file system that is marked as damaged may lack files without a sign of them.
+#[test]
+fn what_may_be_missing_without_a_sign_ends_with_status_1() {
+    let room = Room::new();
+    let Some(image) = image(&room, "ext4") else { return };
+    let debugfs = "/usr/sbin/debugfs";
+    if !Path::new(debugfs).exists() && !crate::harness::require(debugfs) {
+        return;
+    }
+    tool(debugfs, ["-w", "-R", "set_super_value state 3", &image]);
+    let said = run(["get", "--to", &room.name("out"), "--json", &image]);
+    let report = said.json();
+    assert!(report["file_system"]["left_out"][0].as_str().unwrap().contains("marked as damaged"), "{report}");
+    assert_eq!(report["loss"]["file_systems"][0]["left_out"], report["file_system"]["left_out"]);
+    said.failed(1, "WTL-0200", &["marked as damaged"]);
+    assert_eq!(judge(&room.path("out")), (0, 0));
+    // A file that is asked for by its name is all there is of it.
+    run(["get", "--to", &room.name("one"), "--path", "/photo3", &image]).ok();
 }

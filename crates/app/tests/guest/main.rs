@@ -9,6 +9,7 @@
 mod audits;
 mod cases;
 mod client;
+mod cuts;
 mod groups;
 mod history;
 mod judge;
@@ -231,6 +232,13 @@ fn linear_arrays_go_both_ways() {
 fn the_kernels_nbd_client_mounts_what_wattle_serves() {
     let Some(guest) = Guest::ready("6.12") else { return };
     nbd::mount(&guest);
+}
+
+/// btrfs as a crash leaves it.
+#[test]
+fn what_comes_out_of_a_cut_btrfs_is_what_linux_shows() {
+    let Some(guest) = Guest::ready("6.12") else { return };
+    cuts::judge(&guest);
 }
 
 /// Every kind of volume that LVM2 makes.

@@ -20,7 +20,9 @@ use std::ops::Range;
 use crate::bytes::{le16, le32, le64};
 use crate::error::{Error, Note};
 use crate::source::{ByteSource, SIZE_MAX};
-use crate::{About, DirEntry, EachData, EachEntry, FileKind, FileMetadata, FileSystem, FileTime, FsNode};
+use crate::{
+    About, DirEntry, EachData, EachEntry, FileKind, FileMetadata, FileSystem, FileTime, FsNode, link_target,
+};
 
 use chunks::Chunks;
 use superblock::Superblock;
@@ -215,6 +217,7 @@ const EMPTY_DIRECTORY: FileMetadata = FileMetadata {
     gid: 0,
     links: 1,
     size_bytes: 0,
+    stored_bytes: 0,
     accessed: FileTime { seconds: 0, nanoseconds: 0 },
     modified: FileTime { seconds: 0, nanoseconds: 0 },
     changed: FileTime { seconds: 0, nanoseconds: 0 },
@@ -234,6 +237,7 @@ impl Inode {
                 gid: le32(b, 48)?,
                 links: le32(b, 40)?,
                 size_bytes: le64(b, 16).filter(|size| *size <= SIZE_MAX)?,
+                stored_bytes: le64(b, 24)?,
                 accessed: time(112)?,
                 changed: time(124)?,
                 modified: time(136)?,
@@ -315,7 +319,7 @@ impl FileSystem for Btrfs {
             target[offset as usize..offset as usize + bytes.len()].copy_from_slice(bytes);
             Ok(())
         })?;
-        Ok(target)
+        link_target(target, "btrfs inode", link.inode)
     }
 
     fn read(&self, file: FsNode, range: Range<u64>, each: &mut EachData<'_>) -> Result<(), Error> {

@@ -23,6 +23,7 @@ pub struct InodeFlags;
 
 impl InodeFlags {
     const COMPRESSED: u32 = 0x4;
+    const HUGE: u32 = 0x4_0000;
     const ENCRYPTED: u32 = 0x800;
     pub const EXTENTS: u32 = 0x8_0000;
     /// It holds a large attribute, and is no file.
@@ -96,6 +97,11 @@ impl Inode {
                 && ext.superblock.features.incompat.contains(ExtFeatures::LARGE_DIRECTORIES);
         let size_high = if high { u64::from(le32(b, 0x6c)?) } else { 0 };
         let size_bytes = u64::from(le32(b, 0x4)?) | size_high << 32;
+        let huge = ext.superblock.features.ro_compat.contains(ExtFeatures::HUGE_FILES);
+        let units = u64::from(le32(b, 0x1c)?) | if huge { u64::from(le16(b, 0x74)?) << 32 } else { 0 };
+        let in_blocks = huge && le32(b, 0x20)? & InodeFlags::HUGE != 0;
+        let unit_bytes = if in_blocks { ext.superblock.block_bytes as u64 } else { 512 };
+        let stored_bytes = units.saturating_mul(unit_bytes);
         let wide = |low: usize, high: usize| Some(u32::from(le16(b, low)?) | u32::from(le16(b, high)?) << 16);
         let seed = crc(ext.superblock.seed, &(u32::try_from(number).ok()?).to_le_bytes());
         Some(Self {
@@ -108,6 +114,7 @@ impl Inode {
                 gid: wide(0x18, 0x7a)?,
                 links: u32::from(le16(b, 0x1a)?),
                 size_bytes: (size_bytes <= SIZE_MAX).then_some(size_bytes)?,
+                stored_bytes,
                 accessed: time(0x8, 0x8c)?,
                 modified: time(0x10, 0x88)?,
                 changed: time(0xc, 0x84)?,

@@ -25,7 +25,7 @@ use std::ops::Range;
 use crate::error::Error;
 use crate::layout::FileSystemLayout;
 use crate::source::{ByteSource, FileRun};
-use crate::{About, EachData, EachEntry, FileKind, FileMetadata, FileSystem, FsNode, Note};
+use crate::{About, EachData, EachEntry, FileKind, FileMetadata, FileSystem, FsNode, Note, link_target};
 
 use fast::FastCommits;
 use inode::{Inode, InodeFlags};
@@ -218,14 +218,14 @@ impl FileSystem for Ext {
         let len = len.ok_or_else(|| inode.damaged("a link that is longer than a block"))?;
         if let Some(target) = inode.fast_link(len) {
             inode.refuse_unreadable()?;
-            return Ok(target.to_vec());
+            return link_target(target.to_vec(), "ext inode", link.inode);
         }
         let mut target = vec![0; len];
         self.read_inode(&inode, &(0..len as u64), &mut |offset, bytes| {
             target[offset as usize..offset as usize + bytes.len()].copy_from_slice(bytes);
             Ok(())
         })?;
-        Ok(target)
+        link_target(target, "ext inode", link.inode)
     }
 
     fn read(&self, file: FsNode, range: Range<u64>, each: &mut EachData<'_>) -> Result<(), Error> {

@@ -51,6 +51,7 @@ impl ExtFeatures {
     /// ro_compat
     const SPARSE_SUPER: u32 = 0x1;
     const GROUP_CHECKSUMS: u32 = 0x10;
+    pub const HUGE_FILES: u32 = 0x8;
     const CLUSTERS: u32 = 0x200;
     const EXTRA_ISIZE: u32 = 0x40;
     pub const METADATA_CHECKSUMS: u32 = 0x400;
@@ -118,6 +119,8 @@ pub struct Superblock {
     uuid: [u8; 16],
     /// Neither clean nor with a journal to replay, or with errors found.
     marked_damaged: bool,
+    /// It is in use, or was when the machine stopped.
+    in_use: bool,
 }
 
 /// Whether the signature is there.
@@ -186,6 +189,7 @@ impl Superblock {
             label: label(bytes.get(0x78..0x88)?),
             uuid,
             marked_damaged: state & 2 != 0,
+            in_use: state & 1 == 0,
         };
         let checksum = le32(bytes, CHECKSUM_AT)?;
         let right = u8_at(bytes, 0x175)? == 1 && crc(!0, bytes.get(..CHECKSUM_AT)?) == checksum;
@@ -227,12 +231,14 @@ impl Superblock {
     pub fn about(&self, source: &ByteSource) -> About {
         let size_bytes = self.blocks.saturating_mul(self.block_bytes as u64);
         let marked = self.marked_damaged.then_some(Note::MarkedDamaged);
+        let no_journal = !self.features.compat.contains(ExtFeatures::HAS_JOURNAL);
+        let torn = (no_journal && self.in_use).then_some(Note::NoJournal);
         About {
             kind: self.features.kind(),
             label: self.label.clone(),
             uuid: self.uuid,
             size_bytes,
-            notes: marked.into_iter().chain(source.cut_off(size_bytes)).collect(),
+            notes: marked.into_iter().chain(torn).chain(source.cut_off(size_bytes)).collect(),
         }
     }
 

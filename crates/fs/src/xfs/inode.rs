@@ -82,10 +82,11 @@ impl Inode {
         {
             return Err(damaged("its checksum or number is wrong"));
         }
-        Self::decode(number, bytes).ok_or_else(|| damaged("it says nothing a file could be"))
+        let block_bytes = xfs.superblock.block_bytes as u64;
+        Self::decode(number, bytes, block_bytes).ok_or_else(|| damaged("it says nothing a file could be"))
     }
 
-    fn decode(number: u64, bytes: Vec<u8>) -> Option<Self> {
+    fn decode(number: u64, bytes: Vec<u8>, block_bytes: u64) -> Option<Self> {
         let b = &bytes[..];
         let mode = u32::from(be16(b, 2)?);
         let kind = FileKind::of_mode(mode)?;
@@ -110,6 +111,7 @@ impl Inode {
                 gid: be32(b, 12)?,
                 links: if version == 1 { u32::from(be16(b, 6)?) } else { be32(b, 16)? },
                 size_bytes: be64(b, 56).filter(|size| *size <= SIZE_MAX)?,
+                stored_bytes: be64(b, 64)?.saturating_mul(block_bytes),
                 accessed: time(32)?,
                 modified: time(40)?,
                 changed: time(48)?,

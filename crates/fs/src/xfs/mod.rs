@@ -21,7 +21,7 @@ use crate::bytes::{be32, be64, le32};
 use crate::error::Error;
 use crate::layout::FileSystemLayout;
 use crate::source::{ByteSource, FileRun};
-use crate::{About, EachData, EachEntry, FileKind, FileMetadata, FileSystem, FsNode};
+use crate::{About, EachData, EachEntry, FileKind, FileMetadata, FileSystem, FsNode, link_target};
 
 use inode::{Format, Inode};
 use superblock::Superblock;
@@ -158,10 +158,10 @@ impl FileSystem for Xfs {
         let len = len.ok_or_else(|| inode.damaged("a link that is longer than links are"))?;
         match inode.format {
             Format::Local => match inode.fork().get(..len) {
-                Some(target) => Ok(target.to_vec()),
+                Some(target) => link_target(target.to_vec(), "xfs inode", link.inode),
                 None => Err(inode.damaged("a link's target that ends beyond the inode")),
             },
-            _ => self.remote_link(&inode, len),
+            _ => link_target(self.remote_link(&inode, len)?, "xfs inode", link.inode),
         }
     }
 

@@ -141,7 +141,7 @@ impl Superblock {
     /// What there is to say about the file system.
     pub fn about(&self, source: &ByteSource) -> About {
         let size_bytes = self.blocks.saturating_mul(self.block_bytes as u64);
-        let repair = self.needs_repair.then_some(Note::MarkedDamaged);
+        let repair = self.needs_repair.then_some(Note::NeedsRepair);
         About {
             kind: "xfs",
             label: self.label.clone(),

@@ -3,6 +3,8 @@
 
 #![allow(dead_code, reason = "each test uses a part of it")]
 
+pub mod work;
+
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -298,6 +300,10 @@ fn same(
         FileKind::File => {
             assert_eq!(here.size_bytes, there.size(), "{name}");
             same_data(fs, node, path, except);
+            // Exact only where nothing is preallocated.
+            let stored = here.stored_bytes;
+            assert!(except.holes || !path.ends_with("sparse") || stored < 1 << 20, "{name}: {stored}");
+            assert!(!path.ends_with("file-300000") || stored >= 300_000, "{name}: {stored}");
             if !except.links {
                 assert_eq!(u64::from(here.links), there.nlink(), "{name}");
                 assert_eq!(

@@ -4,6 +4,8 @@
 mod rescue;
 mod target;
 
+use std::path::Path;
+
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 use wattle_control::members::{Claim, MemberAccess};
@@ -14,6 +16,7 @@ use wattle_rt::{Core, Device};
 use wattle_server::protocol::SCHEMA_VERSION;
 
 use crate::cli::CopyArgs;
+use crate::commands::loss::{FileLoss, LossFile, MemberLoss, RescueLoss};
 use crate::members;
 use crate::output::{self, Screen};
 use crate::volumes::{self, Meant};
@@ -36,6 +39,7 @@ struct Report {
     copied_bytes: u64,
     missing_bytes: u64,
     missing: Vec<Area>,
+    loss: RescueLoss,
 }
 
 #[derive(Serialize)]
@@ -63,7 +67,7 @@ fn volume(access: &MemberAccess, args: &CopyArgs, screen: Screen) -> Result<(), 
         Meant::Volume(args.volume.as_deref()),
         &args.force,
         engine,
-        async |core, volume| {
+        async |core, volume, scan| {
             let source = volume.device(&core, volume.name()).map_err(|error| {
                 Problem::new(
                     Code::VolumeFailed,
@@ -72,7 +76,7 @@ fn volume(access: &MemberAccess, args: &CopyArgs, screen: Screen) -> Result<(), 
                     "see `wattle why` of its members",
                 )
             })?;
-            copy(args, screen, &core, &source).await
+            copy(args, screen, &core, &source, MemberLoss::of_scan(scan)).await
         },
     )
 }
@@ -90,31 +94,56 @@ fn drive(access: &MemberAccess, args: &CopyArgs, screen: Screen) -> Result<(), P
     let member = access.look(name)?;
     target::check(args, std::slice::from_ref(&member))?;
     let claimed = member.claim(Claim::Read)?;
-    members::run(&args.engine, CORES_MAX, async |core| copy(args, screen, &core, &claimed.device).await)
+    members::run(&args.engine, CORES_MAX, async |core| {
+        copy(args, screen, &core, &claimed.device, Vec::new()).await
+    })
 }
 
-async fn copy(args: &CopyArgs, screen: Screen, core: &Core, source: &Device) -> Result<(), Problem> {
+async fn copy(
+    args: &CopyArgs,
+    screen: Screen,
+    core: &Core,
+    source: &Device,
+    members: Vec<MemberLoss>,
+) -> Result<(), Problem> {
     let target = CopyTarget::open(args, core, source).await?;
+    // A copy that goes on has a report of its own again.
+    let map = MapFile::of(args);
+    let members_given = args.members.iter().map(Path::new);
+    let others: Vec<_> = members_given.chain([args.to.as_path(), map.path()]).collect();
+    let report_to = args.report.as_ref().map(|path| LossFile::create(path, target.resumed, &others));
+    let report_to = report_to.transpose()?;
     let progress = progress(source.size_bytes(), target.map.bytes(Status::Finished));
     let effort = RescueEffort { scrape: !args.no_scrape, retries: args.retries };
     let (map, result) = rescue::copy(core, source, target, effort, &progress).await;
     progress.finish_and_clear();
     result?;
-    let report = report(args, source, &map);
+    let missing = missing(&map);
+    let result = if missing.is_empty() { Ok(()) } else { Err(incomplete(source, &missing, screen.units)) };
+    let file = FileLoss::of_copy(&args.to, &map.missing());
+    let loss = RescueLoss::new("copy", members, vec![file], u64::from(result.is_ok()), &result);
+    if let Some(report_to) = report_to {
+        report_to.write(&loss, screen.units)?;
+    }
+    let report = report(args, source, &map, missing, loss);
     match args.json.json {
         true => output::print_json(&report)?,
         false => output::print(&render(&report, screen.units))?,
     }
-    if report.missing_bytes == 0 { Ok(()) } else { Err(incomplete(&report, screen.units)) }
+    result
 }
 
-fn report(args: &CopyArgs, source: &Device, map: &RescueMap) -> Report {
+fn missing(map: &RescueMap) -> Vec<Area> {
     let missing = map.areas().filter(|(_, status)| *status != Status::Finished);
-    let missing = missing.map(|(area, status)| Area {
+    let area = |(area, status): (std::ops::Range<u64>, Status)| Area {
         offset_bytes: area.start,
         len_bytes: area.end - area.start,
         status: status.symbol(),
-    });
+    };
+    missing.map(area).collect()
+}
+
+fn report(args: &CopyArgs, source: &Device, map: &RescueMap, missing: Vec<Area>, loss: RescueLoss) -> Report {
     let copied_bytes = map.bytes(Status::Finished);
     Report {
         schema_version: SCHEMA_VERSION,
@@ -124,7 +153,8 @@ fn report(args: &CopyArgs, source: &Device, map: &RescueMap) -> Report {
         size_bytes: map.size_bytes(),
         copied_bytes,
         missing_bytes: map.size_bytes() - copied_bytes,
-        missing: missing.collect(),
+        missing,
+        loss,
     }
 }
 
@@ -134,17 +164,18 @@ fn render(report: &Report, units: Units) -> String {
     output::text::printable(&format!("{source}: {copied} of {size} copied to {to}, map in {map}")) + "\n"
 }
 
-fn incomplete(report: &Report, units: Units) -> Problem {
-    let shown = report.missing.iter().take(AREAS_SHOWN);
+fn incomplete(source: &Device, missing: &[Area], units: Units) -> Problem {
+    let shown = missing.iter().take(AREAS_SHOWN);
+    let missing_bytes: u64 = missing.iter().map(|area| area.len_bytes).sum();
     let mut areas: Vec<_> =
         shown.map(|area| format!("{} at byte {}", units.show(area.len_bytes), area.offset_bytes)).collect();
-    let more = report.missing.len().saturating_sub(AREAS_SHOWN);
+    let more = missing.len().saturating_sub(AREAS_SHOWN);
     if more > 0 {
         areas.push(format!("{more} more places in the map"));
     }
     Problem::new(
         Code::CopyIncomplete,
-        format!("{}: {} could not be read", report.source, units.show(report.missing_bytes)),
+        format!("{}: {} could not be read", source.name(), units.show(missing_bytes)),
         format!("missing, and zeros in the copy: {}", areas.join(", ")),
         "run the command again with --retries N to try these places again, or GNU ddrescue with the same map",
     )

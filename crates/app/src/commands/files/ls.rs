@@ -257,6 +257,7 @@ mod tests {
                 gid: 0,
                 links: 1,
                 size_bytes: 0,
+                stored_bytes: 0,
                 accessed: at,
                 modified: at,
                 changed: at,

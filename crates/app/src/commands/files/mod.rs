@@ -20,6 +20,7 @@ use wattle_control::{Code, Problem};
 use wattle_fs::{Error, FileKind, FileSystem, FsNode};
 
 use crate::cli::FilesOn;
+use crate::commands::loss::{FileLoss, FilePart, FileState, FileSystemLoss, MemberLoss};
 use crate::output::{self, text::printable};
 use crate::volumes::{self, Meant};
 
@@ -36,6 +37,8 @@ const UNREADABLE_BLOCKS_MAX: u64 = 4096;
 pub struct Opened {
     pub volume: String,
     pub fs: Box<dyn FileSystem>,
+    /// What copies among the members lack.
+    pub members: Vec<MemberLoss>,
 }
 
 /// Finds the volume, opens the file system on it, says what is to be known of it, and does the
@@ -50,19 +53,25 @@ pub fn with_file_system<T: Send + 'static>(
 ) -> Result<T, Problem> {
     let engine = (&on.engine, CORES_MAX);
     let meant = Meant::Files(on.volume.as_deref());
-    volumes::read(access, &on.members, meant, &on.force, engine, async |core, volume| {
+    volumes::read(access, &on.members, meant, &on.force, engine, async |core, volume, scan| {
+        let members = MemberLoss::of_scan(scan);
         let (reader, serving) = reader::bridge(&core, volume.clone());
         let name = volume.name().to_owned();
         let serving = core.spawn(serving);
         let subvolume = on.subvolume;
-        let done = core.offload(move || work(&open(name, reader, subvolume)?)).await;
+        let done = core.offload(move || work(&open(name, reader, subvolume, members)?)).await;
         // The reader is gone with the work, and what served it ends.
         serving.await;
         done.map_err(Problem::no_thread)?
     })
 }
 
-fn open(volume: String, reader: reader::VolumeReader, subvolume: Option<u64>) -> Result<Opened, Problem> {
+fn open(
+    volume: String,
+    reader: reader::VolumeReader,
+    subvolume: Option<u64>,
+    members: Vec<MemberLoss>,
+) -> Result<Opened, Problem> {
     let fs = wattle_fs::open(Box::new(reader), subvolume).map_err(|error| {
         Problem::new(
             Code::NoFileSystem,
@@ -74,7 +83,7 @@ fn open(volume: String, reader: reader::VolumeReader, subvolume: Option<u64>) ->
     for note in &fs.about().notes {
         output::note(&printable(&format!("{volume}: {}: {note}", fs.about().kind)));
     }
-    Ok(Opened { volume, fs })
+    Ok(Opened { volume, fs, members })
 }
 
 impl Opened {
@@ -131,6 +140,33 @@ impl Opened {
         ))
     }
 
+    /// Ends a command that was to bring out all that is there: perhaps it is not all.
+    fn check_left_out(&self) -> Result<(), Problem> {
+        let notes = self.fs.left_out();
+        if notes.is_empty() {
+            return Ok(());
+        }
+        let notes: Vec<_> = notes.iter().map(ToString::to_string).collect();
+        Err(Problem::new(
+            Code::LeftOut,
+            format!("{}: there may be more than what came out", self.volume),
+            printable(&notes.join("; ")),
+            "of several subvolumes, --subvolume 5 shows all; of one, --subvolume ID says that it is meant",
+        ))
+    }
+
+    /// What of the file system is not shown as it may be.
+    fn loss(&self) -> FileSystemLoss {
+        let report = FileSystemReport::of(&*self.fs);
+        FileSystemLoss {
+            volume: self.volume.clone(),
+            kind: report.kind.to_owned(),
+            uuid: report.uuid,
+            not_as_mounted: report.not_as_mounted,
+            left_out: report.left_out,
+        }
+    }
+
     /// The problem of a path that cannot be read.
     fn unreadable(&self, path: &[u8], error: &Error) -> Problem {
         self.unreadable_as(path, error, &error.to_string())
@@ -180,6 +216,8 @@ struct FileSystemReport {
     /// Those of the notes which say that what is shown is not what a mount would show, or may not
     /// be.
     not_as_mounted: Vec<String>,
+    /// Those which say that there may be more than what is shown.
+    left_out: Vec<String>,
 }
 
 impl FileSystemReport {
@@ -194,6 +232,7 @@ impl FileSystemReport {
             size_bytes: about.size_bytes,
             notes: about.notes.iter().map(ToString::to_string).collect(),
             not_as_mounted: fs.not_as_mounted().iter().map(ToString::to_string).collect(),
+            left_out: fs.left_out().iter().map(ToString::to_string).collect(),
         }
     }
 }
@@ -220,12 +259,6 @@ struct PartialFile {
     unreadable: Vec<FilePart>,
 }
 
-#[derive(Debug, Serialize)]
-struct FilePart {
-    offset_bytes: u64,
-    len_bytes: u64,
-}
-
 impl Failure {
     fn new(path: &[u8], reason: impl std::fmt::Display) -> Self {
         Self { path: shown(path), path_hex: hex_unless_text(path), reason: reason.to_string(), partial: None }
@@ -237,6 +270,19 @@ impl Failure {
             |range: &Range<u64>| FilePart { offset_bytes: range.start, len_bytes: range.end - range.start };
         let unreadable = unreadable.iter().map(part).collect();
         Self { partial: Some(PartialFile { path: shown(path), unreadable }), ..self }
+    }
+}
+
+impl From<&Failure> for FileLoss {
+    fn from(failure: &Failure) -> Self {
+        let part = failure.partial.as_ref();
+        Self {
+            path: failure.path.clone(),
+            path_hex: failure.path_hex.clone(),
+            state: if part.is_some() { FileState::Partial } else { FileState::Missing },
+            reason: Some(failure.reason.clone()),
+            unreadable: part.map_or(Vec::new(), |part| part.unreadable.clone()),
+        }
     }
 }
 

@@ -11,8 +11,8 @@ use std::path::Path;
 
 use rustix::fs::{
     AtFlags, CWD, FileType, Gid, Mode, OFlags, RenameFlags, Stat, Timespec, Timestamps, Uid, chownat, fchmod,
-    fchown, fstat, futimens, linkat, mkdirat, mkfifoat, openat, readlinkat, renameat, renameat_with, statat,
-    symlinkat, unlinkat, utimensat,
+    fchown, fstat, fstatvfs, futimens, linkat, mkdirat, mkfifoat, openat, readlinkat, renameat,
+    renameat_with, statat, symlinkat, unlinkat, utimensat,
 };
 use rustix::io::Errno;
 use rustix::process::geteuid;
@@ -39,6 +39,13 @@ impl OutputDirectory {
             Err(error) => return Err(error.into()),
         }
         Ok(Self { fd: openat(CWD, path, DIRECTORY, Mode::empty())? })
+    }
+
+    /// What is free on its file system: bytes, and files where their number is limited.
+    pub fn room(&self) -> io::Result<(u64, Option<u64>)> {
+        let free = fstatvfs(&self.fd)?;
+        let files = (free.f_files > 0).then_some(free.f_favail);
+        Ok((free.f_bavail.saturating_mul(free.f_frsize), files))
     }
 
     /// Goes into a directory that is there.
@@ -210,6 +217,7 @@ mod tests {
             uid: geteuid().as_raw(),
             gid: rustix::process::getegid().as_raw(),
             size_bytes: 0,
+            stored_bytes: 0,
             links: 1,
             accessed: long_ago,
             modified: long_ago,

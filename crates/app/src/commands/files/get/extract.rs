@@ -7,9 +7,8 @@ use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use rustix::fs::{FileType, Stat};
 use serde::Serialize;
 use wattle_control::Problem;
@@ -17,12 +16,13 @@ use wattle_fs::{DirEntry, Error, FileKind, FileMetadata, FsNode};
 
 use super::checksums::{Checksums, Sum, sum_of_file};
 use crate::commands::files::place::{OutputDirectory, dress, is_name};
-use crate::commands::files::{Failure, Opened, join, kind_name};
+use crate::commands::files::{Failure, Opened, hex_unless_text, join, kind_name, shown};
+use crate::commands::loss::FileLoss;
 use crate::output::{self, text::printable};
 
 /// Directories in directories that are followed. Each keeps a descriptor open, of which a process
 /// has 1024 by default.
-const DEPTH_MAX: usize = 500;
+pub const DEPTH_MAX: usize = 500;
 
 /// What came out.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
@@ -54,6 +54,23 @@ impl fmt::Display for ExtractCounts {
             kept => write!(f, " ({kept} of them from before)"),
         }
     }
+}
+
+impl ExtractCounts {
+    /// All that came out.
+    pub fn whole(self) -> u64 {
+        self.files + self.directories + self.symlinks + self.hard_links + self.fifos
+    }
+}
+
+/// What became of everything.
+pub struct Extracted {
+    pub counts: ExtractCounts,
+    /// What came out, if that is listed.
+    pub whole: Vec<FileLoss>,
+    pub failures: Vec<Failure>,
+    /// Why nothing more could be written, if that ended it.
+    pub full: Option<Problem>,
 }
 
 /// What is missing of a file that came out in part.
@@ -118,6 +135,8 @@ pub struct Extraction<'a> {
     there: WhatIsThere,
     /// Whether what can be read of damaged files comes out.
     partial: bool,
+    /// What came out, if that is to be listed.
+    whole: Option<Vec<FileLoss>>,
     /// Why nothing more can be written, once that is so.
     full: Option<Problem>,
     /// Whether owners can be given.
@@ -140,17 +159,16 @@ impl<'a> Extraction<'a> {
         checksums: Option<Checksums>,
         there: WhatIsThere,
         partial: bool,
+        lists_whole: bool,
+        progress: ProgressBar,
     ) -> Self {
-        const TEMPLATE: &str = "{spinner} {bytes} {bytes_per_sec} {wide_msg}";
-        let style = ProgressStyle::with_template(TEMPLATE).expect("the template is a constant");
-        let progress = ProgressBar::new_spinner().with_style(style);
-        progress.enable_steady_tick(Duration::from_millis(200));
         Self {
             opened,
             root,
             checksums,
             there,
             partial,
+            whole: lists_whole.then(Vec::new),
             full: None,
             owner: rustix::process::geteuid().is_root(),
             counts: ExtractCounts::default(),
@@ -183,17 +201,20 @@ impl<'a> Extraction<'a> {
         Ok(())
     }
 
-    /// What came out, and what did not; and why nothing more could be written, if that ended it.
+    /// How much came out, what of it if that is listed, and what did not; and why nothing more
+    /// could be written, if that ended it.
     ///
     /// # Errors
     /// The checksums cannot be written.
-    pub fn finish(self) -> Result<(ExtractCounts, Vec<Failure>, Option<Problem>), Problem> {
+    pub fn finish(self) -> Result<Extracted, Problem> {
         self.progress.finish_and_clear();
         let summed = self.checksums.map_or(Ok(()), Checksums::finish);
         let counts = ExtractCounts { not_extracted: self.failures.len() as u64, ..self.counts };
         match (summed, self.full) {
             (Err(problem), None) => Err(problem),
-            (_, full) => Ok((counts, self.failures, full)),
+            (_, full) => {
+                Ok(Extracted { counts, whole: self.whole.unwrap_or_default(), failures: self.failures, full })
+            }
         }
     }
 
@@ -252,7 +273,12 @@ impl<'a> Extraction<'a> {
             return self.missing(name, node);
         }
         match self.extract(place, name, node) {
-            Ok(()) => {}
+            Ok(()) => {
+                let path = self.path_of(name);
+                if let Some(whole) = &mut self.whole {
+                    whole.push(FileLoss::whole(shown(&path), hex_unless_text(&path)));
+                }
+            }
             Err(Stop::This(reason)) => self.failed(name, reason),
             Err(Stop::InPart(Damage { name: partial, unreadable, reason })) => {
                 let failure = Failure::new(&self.path_of(name), reason);
@@ -355,6 +381,7 @@ impl<'a> Extraction<'a> {
         let sum = match self.kept_file(place, name, node, metadata)? {
             Some(sum) => {
                 self.counts.kept += 1;
+                self.progress.inc(metadata.stored_bytes.min(metadata.size_bytes));
                 sum
             }
             None => self.new_file(place, name, node, metadata)?,

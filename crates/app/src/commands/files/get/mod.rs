@@ -2,24 +2,32 @@
 
 mod checksums;
 mod extract;
+mod survey;
 
 use std::ffi::OsStr;
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::time::Duration;
 use wattle_control::members::MemberAccess;
 
+use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
-use wattle_control::{Code, Problem};
+use wattle_control::units::Units;
+use wattle_control::{Check, Code, Problem};
 use wattle_fs::{Error, FileKind, FsNode};
 use wattle_server::protocol::SCHEMA_VERSION;
 
 use super::place::{OutputDirectory, is_name};
 use super::{Failure, FileSystemReport, Opened, shown, with_file_system};
 use crate::cli::GetArgs;
-use crate::output;
+use crate::commands::loss::{FileLoss, LossFile, RescueLoss, refuse_others};
+use crate::members;
+use crate::output::text::printable;
+use crate::output::{self, Screen};
 use checksums::Checksums;
-use extract::{ExtractCounts, Extraction, WhatIsThere};
+use extract::{ExtractCounts, Extracted, Extraction, WhatIsThere};
+use survey::Survey;
 
 /// In place of a directory or file: the standard output.
 const STDOUT: &str = "-";
@@ -34,16 +42,17 @@ struct Report {
     #[serde(flatten)]
     counts: ExtractCounts,
     not_extracted: Vec<Failure>,
+    loss: RescueLoss,
 }
 
 /// # Errors
 /// There is no such volume, file system or path, the output cannot be written, or something did not
 /// come out.
-pub fn run(access: &MemberAccess, args: &GetArgs) -> Result<(), Problem> {
-    if args.to == STDOUT && (args.json.json || args.checksums.is_some()) {
+pub fn run(access: &MemberAccess, args: &GetArgs, screen: Screen) -> Result<(), Problem> {
+    if args.to == STDOUT && (args.json.json || args.checksums.is_some() || args.report.is_some()) {
         return Err(Problem::new(
             Code::Usage,
-            "--to - with --json or --checksums",
+            "--to - with --json, --checksums or --report",
             "the standard output carries the file's bytes, and one file has one name",
             "extract it into a directory",
         ));
@@ -56,7 +65,7 @@ pub fn run(access: &MemberAccess, args: &GetArgs) -> Result<(), Problem> {
                 to_stdout(opened, node, &asked.path)?;
                 opened.check_as_mounted("what came out")
             }
-            false => to_directory(opened, node, &asked),
+            false => to_directory(opened, node, &asked, screen.units),
         }
     })
 }
@@ -102,28 +111,61 @@ fn zeros(to: &mut impl Write, mut len: u64) -> io::Result<()> {
     Ok(())
 }
 
-fn to_directory(opened: &Opened, node: FsNode, args: &GetArgs) -> Result<(), Problem> {
+fn to_directory(opened: &Opened, node: FsNode, args: &GetArgs, units: Units) -> Result<(), Problem> {
     let to = Path::new(&args.to);
     let place = OutputDirectory::open(to).map_err(|error| cannot_write(to, &error))?;
-    let (overwrite, resume) = (args.overwrite, args.resume);
-    let checksums =
-        args.checksums.as_ref().map(|path| Checksums::create(Path::new(path), overwrite || resume));
-    let checksums = checksums.transpose()?;
-    let there = WhatIsThere { overwrite, resume };
-    let mut extraction = Extraction::new(opened, place, checksums, there, args.partial);
     let metadata =
         opened.fs.metadata(node).map_err(|error| opened.unreadable(args.path.as_bytes(), &error))?;
+    let is_directory = metadata.kind == FileKind::Directory;
     // The root directory, and what is reached by `..`, have no name of their own: their content
     // goes into the directory itself.
     let name =
         args.path.as_bytes().split(|byte| *byte == b'/').rfind(|part| !part.is_empty() && *part != b".");
-    let done = match name.filter(|name| is_name(name)) {
+    let name = name.filter(|name| is_name(name));
+
+    let progress = progress();
+    let survey = match name {
+        Some(name) => Survey::one(opened, &place, name, node, &progress),
+        None => Survey::content(opened, &place, node, &progress),
+    };
+    if !members::forced(&args.on.force).has(Check::Space) {
+        let replaces = args.overwrite && !args.resume;
+        survey.check_room(&place, to, units, replaces).inspect_err(|_| progress.finish_and_clear())?;
+    }
+    show_total(&progress, survey.data_bytes);
+
+    let (overwrite, resume) = (args.overwrite, args.resume);
+    let replace = overwrite || resume;
+    let mut others: Vec<_> = args.on.members.iter().map(Path::new).collect();
+    let sums = args.checksums.as_ref().map(Path::new);
+    sums.map_or(Ok(()), |path| refuse_others(path, &others))?;
+    let checksums = sums.map(|path| Checksums::create(path, replace)).transpose()?;
+    others.extend(sums);
+    let report_to = args.report.as_ref().map(|path| LossFile::create(Path::new(path), replace, &others));
+    let report_to = report_to.transpose()?;
+    let there = WhatIsThere { overwrite, resume };
+    let lists_whole = report_to.is_some();
+    let mut extraction =
+        Extraction::new(opened, place, checksums, there, args.partial, lists_whole, progress);
+    let done = match name {
         Some(name) => extraction.one(name, node),
-        None if metadata.kind == FileKind::Directory => extraction.content(node),
+        None if is_directory => extraction.content(node),
         None => Ok(()),
     };
-    let (counts, failures, full) = extraction.finish()?;
+    let Extracted { counts, whole, failures, full } = extraction.finish()?;
     done?;
+    let result = match full {
+        Some(problem) => Err(out_of_room(counts, to, &problem)),
+        None => conclude(counts, to)
+            .and_then(|()| opened.check_as_mounted("what came out"))
+            .and_then(|()| if is_directory { opened.check_left_out() } else { Ok(()) }),
+    };
+    let files = whole.into_iter().chain(failures.iter().map(FileLoss::from)).collect();
+    let loss = RescueLoss::new("get", opened.members.clone(), files, counts.whole(), &result)
+        .of_files(opened.loss(), rustix::process::geteuid().is_root());
+    if let Some(report_to) = report_to {
+        report_to.write(&loss, units)?;
+    }
     if args.json.json {
         output::print_json(&Report {
             schema_version: SCHEMA_VERSION,
@@ -133,17 +175,33 @@ fn to_directory(opened: &Opened, node: FsNode, args: &GetArgs) -> Result<(), Pro
             to: to.display().to_string(),
             counts,
             not_extracted: failures,
+            loss: loss.only_losses(),
         })?;
     } else {
         let differs =
             if opened.fs.not_as_mounted().is_empty() { "" } else { ", but not as a mount would show it" };
         output::note(&format!("{counts} came out into {}{differs}", to.display()));
+        if loss.exit.status != 0 {
+            output::note(&printable(&format!("in all: {}", loss.summary(units))));
+        }
     }
-    if let Some(problem) = full {
-        return Err(out_of_room(counts, to, &problem));
-    }
-    conclude(counts, to)?;
-    opened.check_as_mounted("what came out")
+    result
+}
+
+/// Shown when a person waits: first that it is looked at what there is.
+fn progress() -> ProgressBar {
+    let progress = ProgressBar::new_spinner().with_message("looking at what there is");
+    progress.enable_steady_tick(Duration::from_millis(200));
+    progress
+}
+
+/// From now on with how much it is.
+fn show_total(progress: &ProgressBar, total_bytes: u64) {
+    const TEMPLATE: &str = "{spinner} {bytes}/{total_bytes} {bytes_per_sec} {eta} {wide_msg}";
+    progress.set_style(ProgressStyle::with_template(TEMPLATE).expect("the template is a constant"));
+    progress.set_length(total_bytes);
+    // What it took to look at all is no part of the rate.
+    progress.reset();
 }
 
 fn conclude(counts: ExtractCounts, to: &Path) -> Result<(), Problem> {

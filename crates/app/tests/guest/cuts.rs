@@ -1,0 +1,102 @@
+//! btrfs that is cut off at any moment while Linux writes to it: what `get` takes out with status 0
+//! is what Linux shows after its own replay, and what is whole comes out with status 0.
+#![allow(clippy::print_stderr, reason = "how much was judged is said")]
+
+use std::collections::BTreeSet;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use sha2::{Digest, Sha256};
+
+use crate::judge::{Facts, Guest};
+
+const DISK_BYTES: u64 = 128 << 20;
+/// Of each file system; the last one after it was unmounted.
+const CUTS: usize = 4;
+const OPTIONS: [&str; 4] = ["noatime", "compress-force=zstd,commit=1", "compress=lzo,commit=2", "nodatacow"];
+
+/// `WATTLE_CUTS=N` takes N times as many file systems.
+pub fn judge(guest: &Guest) {
+    let times: u64 = std::env::var("WATTLE_CUTS").map_or(1, |times| times.parse().expect("a number"));
+    let (mut images, mut silent, mut refused, mut compared, mut wrong) = (0, 0, 0, 0, Vec::new());
+    for seed in 0..times {
+        let scratch = tempfile::tempdir().expect("scratch space");
+        let disks: Vec<PathBuf> = (0..=CUTS).map(|disk| scratch.path().join(format!("disk{disk}"))).collect();
+        for disk in &disks {
+            std::fs::File::create(disk).and_then(|file| file.set_len(DISK_BYTES)).expect("scratch space");
+        }
+        let asked = scratch.path().join("cuts.txt");
+        let options = OPTIONS[seed as usize % OPTIONS.len()];
+        std::fs::write(&asked, format!("{} {CUTS} {options}\n", seed + 1)).expect("scratch space");
+        let shown = guest.run_with("cut-btrfs", &[asked], &disks, &[]);
+        assert_eq!(shown.len(), CUTS, "{shown:?}");
+        for (name, facts) in &shown {
+            let number: usize = name.trim_start_matches("cut-").parse().expect("a number");
+            let what = format!("seed {seed}, {options}, {name}");
+            images += 1;
+            refused += u32::from(facts["mounts"] == "no");
+            match taken_out(&disks[number], scratch.path()) {
+                Ok(here) => {
+                    silent += 1;
+                    compared += here.len();
+                    wrong.extend(difference(&here, facts).map(|differs| format!("{what}: {differs}")));
+                }
+                Err(said) if number == CUTS => wrong.push(format!("{what} was unmounted: {said}")),
+                Err(said) => {
+                    assert!(said.contains("WTL-0144") || said.contains("WTL-0143"), "{what}: {said}");
+                }
+            }
+        }
+    }
+    eprintln!("{images} images, {silent} with status 0, {compared} lines, {refused} that Linux refuses");
+    assert!(wrong.is_empty(), "of {images} images, {silent} with status 0:\n{}", wrong.join("\n"));
+    assert!(silent >= times as u32 && compared > 20 * times as usize && refused == 0, "{compared} lines");
+}
+
+/// Where the guest shows something else.
+fn difference(here: &BTreeSet<String>, facts: &Facts) -> Option<String> {
+    let Some(hex) = facts.get("manifest") else { return Some("Linux does not mount it".to_owned()) };
+    let bytes: Vec<u8> = (0..hex.len())
+        .step_by(2)
+        .map(|at| u8::from_str_radix(&hex[at..at + 2], 16).expect("hexadecimal"))
+        .collect();
+    let there: BTreeSet<String> =
+        String::from_utf8(bytes).expect("plain names").lines().map(Into::into).collect();
+    let differs: Vec<_> = here.symmetric_difference(&there).take(6).cloned().collect();
+    (!differs.is_empty()).then(|| differs.join("; "))
+}
+
+/// Lines as the guest's for what came out with status 0; else what was said.
+fn taken_out(image: &Path, scratch: &Path) -> Result<BTreeSet<String>, String> {
+    let to = scratch.join("out");
+    let _ = std::fs::remove_dir_all(&to);
+    let mut get = Command::new(env!("CARGO_BIN_EXE_wattle"));
+    let output = get.arg("get").arg(image).arg("--to").arg(&to).output().expect("wattle runs");
+    if !output.status.success() {
+        return Err(String::from_utf8_lossy(&output.stderr).into_owned());
+    }
+    let mut lines = BTreeSet::new();
+    let mut open = vec![to.clone()];
+    while let Some(directory) = open.pop() {
+        for entry in std::fs::read_dir(&directory).expect("it came out") {
+            let path = entry.expect("it came out").path();
+            let found = std::fs::symlink_metadata(&path).expect("it came out");
+            let name = format!("./{}", path.strip_prefix(&to).expect("it is below").display());
+            let rights = format!("{:o} {}:{}", found.mode() & 0o7777, found.uid(), found.gid());
+            let all = format!("{rights} {} {} {}", found.nlink(), found.len(), found.mtime());
+            if found.is_dir() {
+                lines.insert(format!("d {name} {rights}"));
+                open.push(path);
+            } else if found.is_symlink() {
+                let target = std::fs::read_link(&path).expect("it came out");
+                lines.insert(format!("l '{name}' -> '{}' {all}", target.display()));
+            } else {
+                let sum = Sha256::digest(std::fs::read(&path).expect("it came out"));
+                let sum: String = sum.iter().map(|byte| format!("{byte:02x}")).collect();
+                lines.extend([format!("f {name} {all}"), format!("{sum}  {name}")]);
+            }
+        }
+    }
+    Ok(lines)
+}

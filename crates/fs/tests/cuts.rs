@@ -1,0 +1,304 @@
+//! File systems that are cut off at any moment while a kernel writes to them: what comes out without
+//! a word of what is missing is what Linux shows after its own replay.
+//!
+//! The image lies on an XFS whose files can be cloned. A clone is taken between two writes to the
+//! image, whatever is under way above: it has all that was written before, and nothing after.
+//!
+//! `WATTLE_CUTS=N` takes N times as many images, as `make cuts` does.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stderr,
+    clippy::disallowed_methods,
+    reason = "a panic is how a test fails, a skipped one says so, and cuts come at any time"
+)]
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use common::work::{Dice, Work};
+use common::{image, mounted, open, program, run};
+use wattle_fs::{FileKind, FileSystem, FsNode};
+
+/// How many times as many images as usual are cut.
+fn times() -> u64 {
+    std::env::var("WATTLE_CUTS").ok().map_or(1, |times| times.parse().unwrap())
+}
+
+/// A file system that is made, and how it is mounted.
+struct Made {
+    name: &'static str,
+    make: &'static [&'static str],
+    mount: &'static str,
+    /// A mount that replays sets times of directories anew.
+    times_of_directories: bool,
+}
+
+const fn made(name: &'static str, make: &'static [&'static str], mount: &'static str) -> Made {
+    Made { name, make, mount, times_of_directories: true }
+}
+
+const EXT: [Made; 11] = [
+    made("ordered", &["mke2fs", "-qFtext4"], "commit=1"),
+    made("ordered, late", &["mke2fs", "-qFtext4"], "commit=300"),
+    made("data in the journal", &["mke2fs", "-qFtext4", "-Jsize=8"], "data=journal"),
+    made("writeback", &["mke2fs", "-qFtext4"], "data=writeback,commit=1"),
+    made("asynchronous", &["mke2fs", "-qFtext4", "-Jsize=4"], "data=writeback,journal_async_commit"),
+    made("old", &["mke2fs", "-qFtext4", "-b1024", "-O^metadata_csum,^64bit"], "commit=1"),
+    made("journal checksums", &["mke2fs", "-qFtext4", "-O^metadata_csum"], "journal_checksum,commit=1"),
+    made("inline data", &["mke2fs", "-qFtext4", "-Oinline_data", "-I256"], "commit=1"),
+    made("ext3", &["mke2fs", "-qFtext3"], "commit=1"),
+    Made {
+        times_of_directories: false,
+        ..made("fast commits", &["mke2fs", "-qFtext4", "-Ofast_commit", "-Jsize=16"], "commit=5")
+    },
+    made("no journal", &["mke2fs", "-qFtext4", "-O^has_journal"], "noatime"),
+];
+
+const XFS: [Made; 4] = [
+    made("as it is made", &["mkfs.xfs", "-q"], "noatime"),
+    made("small log", &["mkfs.xfs", "-q", "-bsize=1024", "-nsize=4096", "-lsize=64m"], "logbsize=32k"),
+    made("without copies", &["mkfs.xfs", "-q", "-mreflink=0,rmapbt=0"], "logbsize=256k"),
+    made("aligned", &["mkfs.xfs", "-q", "-dagcount=2,su=64k,sw=3", "-lsize=64m", "-isize=1024"], "noatime"),
+];
+
+/// Text of what is at each path: kind, rights, owner, names, size, time, and content.
+type Manifest = BTreeMap<Vec<u8>, String>;
+
+/// What comes out; or why not all does.
+fn what_comes_out(fs: &dyn FileSystem, times_of_directories: bool) -> Result<Manifest, wattle_fs::Error> {
+    let mut manifest = Manifest::new();
+    let mut open = vec![(Vec::new(), fs.root())];
+    while let Some((path, directory)) = open.pop() {
+        let mut entries: Vec<(Vec<u8>, FsNode)> = Vec::new();
+        fs.list(directory, &mut |entry| {
+            entries.push(([&path[..], b"/", &entry.name].concat(), entry.node));
+            Ok(())
+        })?;
+        for (path, node) in entries.into_iter().filter(|(path, _)| path != b"/lost+found") {
+            let metadata = fs.metadata(node)?;
+            let content = match metadata.kind {
+                FileKind::File => {
+                    let mut data = vec![0; metadata.size_bytes as usize];
+                    fs.read(node, 0..u64::MAX, &mut |offset, bytes| {
+                        data[offset as usize..offset as usize + bytes.len()].copy_from_slice(bytes);
+                        Ok(())
+                    })?;
+                    format!("{} {}", metadata.links, digest(&data))
+                }
+                FileKind::Symlink => format!("-> {}", String::from_utf8_lossy(&fs.link(node)?)),
+                _ => {
+                    open.push((path.clone(), node));
+                    String::new()
+                }
+            };
+            let time = match metadata.kind {
+                FileKind::Directory if !times_of_directories => String::new(),
+                _ => format!("{}.{:09}", metadata.modified.seconds, metadata.modified.nanoseconds),
+            };
+            let size = if metadata.kind == FileKind::Directory { 0 } else { metadata.size_bytes };
+            let (mode, uid, gid) = (metadata.mode, metadata.uid, metadata.gid);
+            let kind = metadata.kind;
+            assert!(
+                manifest
+                    .insert(path, format!("{kind:?} {mode:o} {uid}:{gid} {size} {time} {content}"))
+                    .is_none()
+            );
+        }
+    }
+    Ok(manifest)
+}
+
+fn digest(data: &[u8]) -> String {
+    use sha2::Digest;
+    sha2::Sha256::digest(data).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// What Linux shows; what it cannot read is text that nothing else is.
+fn what_linux_shows(root: &Path, times_of_directories: bool) -> Manifest {
+    let mut manifest = Manifest::new();
+    let mut open = vec![root.to_owned()];
+    while let Some(directory) = open.pop() {
+        let entries = fs::read_dir(&directory).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+        let Ok(entries) = entries else {
+            manifest.insert(directory.as_os_str().as_bytes().to_vec(), "unreadable".to_owned());
+            continue;
+        };
+        for path in entries.into_iter().map(|entry| entry.path()) {
+            let name = path.as_os_str().as_bytes()[root.as_os_str().len()..].to_vec();
+            if name == b"/lost+found" {
+                continue;
+            }
+            let shown = match shown_by_linux(&path, times_of_directories) {
+                Ok(shown) => shown,
+                Err(error) => format!("unreadable: {error}"),
+            };
+            if path.is_dir() && !path.is_symlink() {
+                open.push(path);
+            }
+            manifest.insert(name, shown);
+        }
+    }
+    manifest
+}
+
+fn shown_by_linux(path: &Path, times_of_directories: bool) -> std::io::Result<String> {
+    let found = fs::symlink_metadata(path)?;
+    let (kind, content) = match found.file_type() {
+        kind if kind.is_file() => (FileKind::File, format!("{} {}", found.nlink(), digest(&fs::read(path)?))),
+        kind if kind.is_symlink() => (FileKind::Symlink, format!("-> {}", fs::read_link(path)?.display())),
+        _ => (FileKind::Directory, String::new()),
+    };
+    let time = match kind {
+        FileKind::Directory if !times_of_directories => String::new(),
+        _ => format!("{}.{:09}", found.mtime(), found.mtime_nsec()),
+    };
+    let size = if kind == FileKind::Directory { 0 } else { found.len() };
+    let (mode, uid, gid) = (found.mode() & 0o7777, found.uid(), found.gid());
+    Ok(format!("{kind:?} {mode:o} {uid}:{gid} {size} {time} {content}"))
+}
+
+fn clone(from: &Path, to: &Path) {
+    run(program("cp").arg("--reflink=always").arg(from).arg(to)).unwrap();
+}
+
+/// Images of one file system, cut at any time while it is worked on, one while it is frozen, and
+/// one after it was unmounted.
+struct Cut {
+    name: String,
+    image: PathBuf,
+    /// Nothing was under way.
+    is_quiet: bool,
+}
+
+fn cut(dir: &Path, made: &Made, size_bytes: u64, seed: u64, cuts: usize) -> Option<Vec<Cut>> {
+    let image = dir.join("image");
+    fs::File::create(&image).unwrap().set_len(size_bytes).unwrap();
+    run(program(made.make[0]).args(&made.make[1..]).arg(&image))?;
+    let mut taken = Vec::new();
+    let mut take = |what: &str, is_quiet| {
+        let to = dir.join(format!("cut-{}", taken.len()));
+        clone(&image, &to);
+        taken.push(Cut { name: format!("{}, seed {seed}, {what}", made.name), image: to, is_quiet });
+    };
+    let over = AtomicBool::new(false);
+    mounted(&image, &format!("loop,{}", made.mount), |at| {
+        thread::scope(|threads| {
+            let worker = threads.spawn(|| {
+                let mut work = Work::new(at, seed);
+                while !over.load(Ordering::Relaxed) {
+                    (0..=work.dice.below(8)).for_each(|_| work.step());
+                    work.sync();
+                }
+            });
+            let mut dice = Dice::new(seed + 1000);
+            for number in 0..cuts {
+                thread::sleep(Duration::from_millis(50 + dice.below(400)));
+                take(&format!("cut {number}"), false);
+            }
+            over.store(true, Ordering::Relaxed);
+            worker.join().unwrap();
+        });
+        run(program("fsfreeze").arg("-f").arg(at)).unwrap();
+        take("frozen", true);
+        run(program("fsfreeze").arg("-u").arg(at)).unwrap();
+    })?;
+    take("unmounted", true);
+    Some(taken)
+}
+
+/// What was found of all images of a kind.
+#[derive(Debug, Default)]
+struct Found {
+    images: u32,
+    /// Came out without a word.
+    silent: u32,
+    /// Came out with a word, or not as a whole.
+    told: u32,
+    /// Of these, how many are not what Linux shows.
+    told_and_differ: u32,
+    refused_by_linux: u32,
+}
+
+/// Judges one; what is wrong with it, if anything.
+fn judge(cut: &Cut, made: &Made, replayed: &Path, found: &mut Found) -> Option<String> {
+    found.images += 1;
+    clone(&cut.image, replayed);
+    let fs = open(&cut.image);
+    let notes = fs.not_as_mounted();
+    let here = what_comes_out(&*fs, made.times_of_directories);
+    let is_silent = notes.is_empty() && here.is_ok();
+    if cut.is_quiet && !is_silent && made.name != "no journal" {
+        return Some(format!("{}: nothing was under way: {notes:?}, {:?}", cut.name, here.err()));
+    }
+    let mut there = None;
+    let mount = mounted(replayed, "loop", |at| there = Some(what_linux_shows(at, made.times_of_directories)));
+    found.refused_by_linux += u32::from(mount.is_none());
+    let differs = match (&here, &there) {
+        (Ok(here), Some(there)) => difference(here, there),
+        (Err(error), _) => Some(error.to_string()),
+        (_, None) => None,
+    };
+    if is_silent {
+        found.silent += 1;
+        return differs.map(|differs| format!("{}: {differs}", cut.name));
+    }
+    found.told += 1;
+    found.told_and_differ += u32::from(differs.is_some());
+    None
+}
+
+fn difference(here: &Manifest, there: &Manifest) -> Option<String> {
+    let path = here.keys().chain(there.keys()).find(|path| here.get(*path) != there.get(*path))?;
+    let (name, none) = (String::from_utf8_lossy(path), &"nothing".to_owned());
+    Some(format!("{name}: {}, by Linux {}", here.get(path).unwrap_or(none), there.get(path).unwrap_or(none)))
+}
+
+/// Cuts and judges; nothing where this machine cannot.
+fn sweep(kinds: &[Made], size_bytes: u64, cuts: usize) -> Option<Found> {
+    let scratch = tempfile::TempDir::new_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+    let below = image(&scratch, "below", 8 << 30);
+    run(program("mkfs.xfs").args(["-q", "-mreflink=1"]).arg(&below))?;
+    let (mut found, mut wrong) = (Found::default(), Vec::new());
+    let mut made_all = true;
+    mounted(&below, "loop", |at| {
+        for seed in 1..=times() {
+            for made in kinds {
+                let Some(taken) = cut(at, made, size_bytes, seed, cuts) else {
+                    made_all = false;
+                    return;
+                };
+                for cut in &taken {
+                    wrong.extend(judge(cut, made, &at.join("replayed"), &mut found));
+                }
+            }
+        }
+    })?;
+    eprintln!("{found:?}");
+    assert!(wrong.is_empty(), "{} of {found:?}:\n{}", wrong.len(), wrong.join("\n"));
+    made_all.then_some(found)
+}
+
+#[test]
+fn what_comes_out_of_a_cut_ext_is_what_linux_shows() {
+    let Some(found) = sweep(&EXT, 64 << 20, 2) else { return };
+    // A journal is applied; where there is none, what is torn may be told.
+    assert!(found.silent * 10 >= found.images * 9, "{found:?}");
+    assert!(found.refused_by_linux * 10 <= found.images, "{found:?}");
+}
+
+#[test]
+fn what_comes_out_of_a_cut_xfs_without_a_word_is_what_linux_shows() {
+    let Some(found) = sweep(&XFS, 512 << 20, 2) else { return };
+    // The log is not applied: only what was quiet comes out without a word.
+    assert!(found.silent >= found.images / 2 && found.told > 0, "{found:?}");
+    assert!(found.refused_by_linux == 0, "{found:?}");
+}

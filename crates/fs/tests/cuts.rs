@@ -1,5 +1,5 @@
-//! File systems that are cut off at any moment while a kernel writes to them: what comes out without
-//! a word of what is missing is what Linux shows after its own replay.
+//! File systems that are cut off at any moment while a kernel writes to them: what comes out
+//! without a word of what is missing is what Linux shows after its own replay.
 //!
 //! The image lies on an XFS whose files can be cloned. A clone is taken between two writes to the
 //! image, whatever is under way above: it has all that was written before, and nothing after.

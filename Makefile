@@ -40,9 +40,11 @@ checkers: ## every interleaving of what cores share (loom); data races and memor
 cuts: ## file systems cut off at any moment, 320 images, against what Linux shows of them (as root)
 	scripts/cuts
 
-torture: ## 50 kills of a server under verified load, array after array
+torture: ## 50 kills of a server under verified load; 100 rounds each of a remote member and of a path that fail and come back
 	scripts/deps tools
 	scripts/torture
+	scripts/torture-remote 100 mirror
+	scripts/torture-remote 100 alone
 
 fuzz: ## every decoder, a minute each (needs cargo-fuzz)
 	scripts/fuzz

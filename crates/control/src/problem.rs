@@ -385,6 +385,29 @@ codes! {
          may be right, so do not restore another one. Volumes that have nothing past the end can be used; nothing is allocated until it \
          has its size back, or `wattle pv resize` has told the group of its new one.";
 
+    RemoteAway = 190, Failed, "a member across a network is away",
+        "Its server did not answer within the array's time-out (`wattle set NAME remote_timeout=2s`), so the array goes on \
+         without it. The server is tried again every few seconds, and the member is taken back by itself once it answers and \
+         every request that it was sent before is answered, or can be carried out no more: what it missed is copied then, as \
+         the write-intent bitmap says. `wattle status NAME` shows since when it is away and what became of the last attempt.";
+    RemoteChanged = 191, Refused, "what answers is not the member that was away",
+        "A member across a network comes back by itself only if it is the same one: same size, and a superblock of this array \
+         with the same device number and id. Something else is at its address now. Look at it with `wattle examine`; if it is to \
+         be a member all the same, `wattle add` takes it in and writes all of it.";
+    RemoteMissesAll = 192, Refused, "a member is not brought back by itself without a bitmap",
+        "Without a write-intent bitmap, or when its bits do not reach back to the time when the member went away, all of the \
+         member would have to be written. Only an operator decides that: `wattle add NAME MEMBER`. An array that is made with a \
+         bitmap (`wattle create --bitmap internal`) takes its members back by itself.";
+    PathsDiffer = 193, Refused, "two paths lead to different drives",
+        "`A|B` names one member by several paths. Both have to lead to the same drive: the same size, and the same bytes where \
+         superblocks, labels and partition tables are. These do not, so writing by one and reading by the other would destroy \
+         both. Name each drive by its own path, or mend the path that leads elsewhere.";
+    SameDrive = 194, Refused, "two names lead to one drive",
+        "Two block devices tell the same WWID or serial number, have the same size, and show the same bytes where superblocks, \
+         labels and partition tables are: they are two ways to one drive. As two members they would be redundancy that is not \
+         there, and writes by both ways at once would destroy what is on it. Name one of them, or let the system's multipath \
+         make one device of both.";
+
     LeftOut = 200, Failed, "there may be more than what is shown",
         "What is shown is what a mount would show, and came out as it is. But the file system is marked as damaged, so that files may \
          be missing, or it has further subvolumes beside the one that is shown. `--subvolume 5` shows all subvolumes of btrfs. A file \

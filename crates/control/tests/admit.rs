@@ -400,7 +400,10 @@ fn what_makes_a_returning_member_like_a_new_one() {
     let whole = running(kind);
     let mut half = former(kind, 2);
     half.set_recovery_offset(Some(64)).unwrap();
-    assert_eq!(full(half, &whole, WantedSeat::Any), Seat::Slot(3), "it was not whole when it left");
+    assert_eq!(full(half.clone(), &whole, WantedSeat::Any), Seat::Slot(3), "it was not whole when it left");
+    half.add_features(Features::RECOVERY_BITMAP).unwrap();
+    let again = ask(&offer(SECTORS, vec![half]), &whole, WantedSeat::Any).unwrap();
+    assert_eq!(again.recovery, MemberRecovery::Regions, "it got what it missed, and bits were kept for it");
     let mut parted = former(kind, 2);
     parted.set_role(0, DeviceRole::Faulty).unwrap();
     assert_eq!(full(parted, &whole, WantedSeat::Any), Seat::Slot(3), "member 0 was not with it");

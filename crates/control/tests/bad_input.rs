@@ -99,6 +99,7 @@ impl World {
 
 fn request(level: Level, names: &[String], size_bytes: Option<u64>) -> Result<CreateRequest, Problem> {
     Ok(CreateRequest {
+        write_mostly: Vec::new(),
         name: "t".to_owned(),
         level,
         members: MemberAccess::local().look_all(names)?.into_iter().map(Some).collect(),

@@ -287,6 +287,7 @@ fn create_chooses_mdadms_numbers() {
             u64::from(u32::from_le_bytes(bytes[52..56].try_into().unwrap()))
         });
         let request = CreateRequest {
+            write_mostly: Vec::new(),
             name: mdadms.name(),
             level,
             members: members.collect(),

@@ -18,7 +18,7 @@ use wattle_engine::{ArrayHandle, ArraySpec, MemberSpec};
 use wattle_export::NbdAddress;
 use wattle_export::nbd::handshake::{ExportFacts, Handshake, HandshakeStep};
 use wattle_export::nbd::protocol::{self as proto, NbdRequest};
-use wattle_export::nbd::remote::{Patience, RemoteError, connect};
+use wattle_export::nbd::remote::{self, Patience, RemoteError};
 use wattle_export::nbd::{ClientError, Limits, Uri};
 use wattle_rt::{
     Buf, BufMut, Core, CoreIx, Device, Durability, IoError, IoErrorKind, Listener, RuntimeConfig, Stream,
@@ -26,13 +26,25 @@ use wattle_rt::{
 };
 
 /// Long enough for a process to start on a busy machine, short enough to wait for.
-const PATIENCE: Patience = Patience { answer: Duration::from_secs(20), reconnect: Duration::from_secs(20) };
+const PATIENCE: Patience = Patience {
+    answer: Duration::from_secs(20),
+    reconnect: Duration::from_secs(20),
+    path: Duration::from_secs(5),
+};
 
 /// For servers that do not come back.
-const SHORT: Patience = Patience { answer: Duration::from_secs(1), reconnect: Duration::from_secs(1) };
+const SHORT: Patience = Patience {
+    answer: Duration::from_secs(1),
+    reconnect: Duration::from_secs(1),
+    path: Duration::from_secs(1),
+};
 
 fn uri(socket: &Path, export: &str) -> Uri {
     Uri { address: NbdAddress::Unix(socket.to_owned()), export: export.to_owned() }
+}
+
+async fn connect(core: &Core, uri: &Uri, name: &str, patience: Patience) -> Result<Device, RemoteError> {
+    remote::connect(core, std::slice::from_ref(uri), name, patience).await
 }
 
 async fn read(core: &Core, drive: &Device, offset: u64, len: usize) -> Result<Vec<u8>, IoError> {
@@ -350,7 +362,7 @@ fn what_an_old_connection_may_still_write_undoes_nothing_newer() {
                 core.spawn(async move { write(&task, &drive, offset, &[byte; 4096]).await })
             };
             let (task, there) = (core.clone(), uri(&socket, ""));
-            let patience = Patience { answer: ANSWER, reconnect: PATIENCE.reconnect };
+            let patience = Patience { answer: ANSWER, ..PATIENCE };
             let connecting = core.spawn(async move { connect(&task, &there, "nbd", patience).await });
             let mut old = Peer::accept(&core, &listener).await;
             let drive = connecting.await.unwrap();
@@ -481,7 +493,7 @@ fn an_array_survives_the_death_of_a_server() {
         let mut members = Vec::new();
         for (ix, server) in servers.iter().enumerate() {
             let name = format!("nbd{ix}");
-            let drive = connect(&core, &uri(&server.socket, ""), name, SHORT).await.unwrap();
+            let drive = connect(&core, &uri(&server.socket, ""), &name, SHORT).await.unwrap();
             members.push(MemberSpec::in_sync(drive, Sector(0)));
         }
         let geometry = Geometry::new(&Params {

@@ -22,7 +22,7 @@ pub enum SyncAction {
 }
 
 /// A setting and its new value.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SettingChange {
     /// Background work is not slowed down for clients below this, bytes of each member a second.
     SpeedMin(u64),
@@ -38,6 +38,10 @@ pub enum SettingChange {
     Cache(CacheCeiling),
     /// How far ahead of one that reads in sequence is read, in bytes.
     ReadAhead(u64),
+    /// After how long a member across a network is given up.
+    RemoteTimeout(Duration),
+    /// The members whose copies are read only where no other one can be, as an operator names them.
+    WriteMostly(Vec<String>),
 }
 
 /// How large a clean cache may become.
@@ -78,6 +82,10 @@ pub fn cache_entry_bytes(members: usize) -> u64 {
 /// have long given up.
 const READ_DEADLINES: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_secs(600);
 
+/// How long a member across a network may be waited for: below, every hiccup costs redundancy;
+/// above, clients have long given up.
+const REMOTE_TIMEOUTS: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(600);
+
 /// In what time requests may be wanted: below, no drive answers; above, no client waits.
 const GOALS: RangeInclusive<Duration> = Duration::from_micros(50)..=Duration::from_secs(60);
 
@@ -109,6 +117,16 @@ pub const KEYS: &[(&str, &str, &str)] = &[
         "read_ahead_kb",
         "KiB or SIZE, up to 16M",
         "so far ahead of a client that reads in sequence, one request at a time, is read; 0 for not at all",
+    ),
+    (
+        "remote_timeout",
+        "a time from 100ms to 10m",
+        "a member across a network that has not answered by then is given up, if the array can do without it",
+    ),
+    (
+        "write_mostly",
+        "members, separated by commas, or none",
+        "copies on these members are read only where no other one can be",
     ),
 ];
 
@@ -152,6 +170,16 @@ pub fn parse(key: &str, value: &str) -> Result<SettingChange, Problem> {
         "stripe_cache_size" => cache(value).map(SettingChange::Cache).ok_or_else(bad),
         "read_ahead_kb" => {
             kib(value).filter(|bytes| *bytes <= READ_AHEAD_MAX).map(SettingChange::ReadAhead).ok_or_else(bad)
+        }
+        "remote_timeout" => {
+            let timeout = humantime::parse_duration(value).ok().filter(|time| REMOTE_TIMEOUTS.contains(time));
+            timeout.map(SettingChange::RemoteTimeout).ok_or_else(bad)
+        }
+        "write_mostly" if value == "none" => Ok(SettingChange::WriteMostly(Vec::new())),
+        "write_mostly" => {
+            let members: Vec<_> = value.split(',').map(str::to_owned).collect();
+            let named = members.iter().all(|member| !matches!(member.as_str(), "" | "?"));
+            named.then_some(SettingChange::WriteMostly(members)).ok_or_else(bad)
         }
         _ => Err(Problem::new(
             Code::Usage,
@@ -269,6 +297,9 @@ mod tests {
             ("goal", "fast", "throughput, latency"),
             ("goal", "0s", "from 50us"),
             ("goal", "61s", "to 1m"),
+            ("remote_timeout", "99ms", "from 100ms to 10m"),
+            ("remote_timeout", "2", "from 100ms to 10m"),
+            ("write_mostly", "a,,b", "separated by commas"),
             ("stripe_cache", "1", "sync_action, read_deadline, goal, stripe_cache_size"),
             ("", "", "sync_speed_min, sync_speed_max, sync_action, read_deadline"),
         ];

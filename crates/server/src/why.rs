@@ -2,10 +2,10 @@
 //! follows; then, as of an array without a server, what was decided from its superblocks.
 
 use wattle_control::why::{Why, why};
-use wattle_control::{ArrayScan, Scan, Verdict};
+use wattle_control::{ArrayScan, Code, Scan, Verdict};
 
 use crate::events::Events;
-use crate::protocol::report::{ArrayReport, Health, MemberReport, SeatState, SpareState};
+use crate::protocol::report::{ArrayReport, Health, MemberReport, RemoteState, SeatState, SpareState};
 use crate::protocol::why::{DecisionReport, WhyReport};
 
 /// The reasons of every array on members that no server has.
@@ -142,8 +142,19 @@ fn of_member(now: &ArrayReport, member: &MemberReport, events: &Events) -> Vec<D
     };
     let mut decisions = Vec::new();
     let array = &now.name;
-    match member.state {
-        SeatState::Faulty => {
+    let away = member.remote.as_ref().filter(|remote| remote.state == RemoteState::Away);
+    match (member.state, away) {
+        (SeatState::Faulty, Some(remote)) => {
+            let since = remote.away_since.as_deref().unwrap_or("some time");
+            let tried = format!("it is away since {since}, and was tried {} times", remote.attempts);
+            let refused = remote.reason_code.as_deref().is_some_and(|code| code != Code::RemoteAway.id());
+            decisions.push(about(
+                format!("it did not answer and is not used (slot {}); it comes back by itself", member.slot),
+                remote.reason.iter().fold(tried, |tried, reason| format!("{tried}: {reason}")),
+                refused.then(|| format!("wattle examine '{name}'")),
+            ));
+        }
+        (SeatState::Faulty, None) => {
             let failed = events.last_failure(&name);
             let why =
                 failed.map_or("it failed before the server looked, or as all broke".to_owned(), |failed| {
@@ -155,17 +166,17 @@ fn of_member(now: &ArrayReport, member: &MemberReport, events: &Events) -> Vec<D
                 Some(format!("wattle remove {array} {name}, then wattle add {array} DEVICE")),
             ));
         }
-        SeatState::Missing => decisions.push(about(
+        (SeatState::Missing, _) => decisions.push(about(
             "no member is in the slot".to_owned(),
             "no member given belongs there, or it was removed".to_owned(),
             Some(format!("wattle add {array} DEVICE")),
         )),
-        SeatState::Rebuilding => decisions.push(about(
+        (SeatState::Rebuilding, _) => decisions.push(about(
             format!("it is being filled (slot {})", member.slot),
             format!("{} bytes of its data are current", member.valid_below_bytes.unwrap_or(0)),
             None,
         )),
-        SeatState::InSync => {}
+        (SeatState::InSync, _) => {}
     }
     if member.slow {
         decisions.push(about(

@@ -256,6 +256,10 @@ pub struct CreateArgs {
     /// Bytes to use of each member [default: all of the smallest].
     #[arg(long, short = 'z', value_name = "SIZE")]
     pub size: Option<Size>,
+    /// Of RAID 1 and 10: read the copies on this member only where no other one can be read. For
+    /// several members, say it for each.
+    #[arg(long, value_name = "MEMBER")]
+    pub write_mostly: Vec<String>,
     /// Take parity or copies as they are. Only right on members whose content already agrees, like
     /// zeros.
     #[arg(long)]

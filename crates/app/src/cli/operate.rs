@@ -77,9 +77,12 @@ pub struct AddArgs {
     /// The array, by name or UUID.
     #[arg(value_name = "NAME")]
     pub name: String,
-    /// A file or a block device.
+    /// A file, a block device or an NBD URI.
     #[arg(value_name = "MEMBER")]
     pub member: String,
+    /// Of copies: read it only where no other one can be read.
+    #[arg(long)]
+    pub write_mostly: bool,
     /// Wait until it is in sync.
     #[arg(long)]
     pub wait: bool,

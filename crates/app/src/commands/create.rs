@@ -104,10 +104,17 @@ fn request(access: &MemberAccess, args: &CreateArgs) -> Result<CreateRequest, Pr
     let Some(slots) = args.members.len().checked_sub(spares).filter(|slots| *slots > 0) else {
         return Err(usage(format!("--spares {spares}: {} members are given in all", args.members.len())));
     };
+    if let Some(other) = args.write_mostly.iter().find(|name| !args.members.contains(name)) {
+        return Err(usage(format!("--write-mostly {other}: it is none of the members")));
+    }
+    if !args.write_mostly.is_empty() && level.kind() != LevelKind::Mirrored {
+        return Err(usage(format!("--write-mostly: {level} keeps no copies")));
+    }
     let mut members = open(access, &args.members)?;
     let spares = members.split_off(slots).into_iter().collect::<Option<Vec<_>>>();
     let spares = spares.ok_or_else(|| usage(format!("a spare cannot be `{MISSING}`")))?;
     Ok(CreateRequest {
+        write_mostly: args.write_mostly.clone(),
         name: stored_name(&args.name),
         level,
         members,

@@ -36,6 +36,7 @@ pub fn add(args: &AddArgs) -> Result<(), Problem> {
         array: args.name.clone(),
         member: absolute(&args.member),
         force: forced(&args.force),
+        write_mostly: args.write_mostly,
         undo: saving::order(&args.saving)?,
         map: map_order(Some(&args.member), &args.maps)?,
     };

@@ -40,6 +40,7 @@ mod overlay;
 mod plan;
 mod plan_apply;
 mod remote;
+mod remote_away;
 mod rescue;
 mod serving;
 mod simulate;

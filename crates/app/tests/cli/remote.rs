@@ -13,7 +13,7 @@ use crate::nbd::Client;
 const MIB: usize = 1 << 20;
 
 /// A server of another program, killed when the test is done with it.
-struct Server {
+pub(crate) struct Server {
     child: Child,
     socket: PathBuf,
     line: Vec<String>,
@@ -21,7 +21,7 @@ struct Server {
 
 impl Server {
     /// `SOCKET` in the command line stands for the socket.
-    fn start(room: &Room, name: &str, line: &[&str]) -> Self {
+    pub(crate) fn start(room: &Room, name: &str, line: &[&str]) -> Self {
         let socket = room.path(name);
         let place = socket.to_str().unwrap();
         let line: Vec<_> =
@@ -34,17 +34,21 @@ impl Server {
         Self::start(room, name, &["nbdkit", "--foreground", "--unix", "SOCKET", "file", path])
     }
 
-    fn uri(&self) -> String {
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(crate) fn uri(&self) -> String {
         format!("nbd+unix:///?socket={}", self.socket.display())
     }
 
-    fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
         fs::remove_file(&self.socket).unwrap();
     }
 
-    fn start_again(&mut self) {
+    pub(crate) fn start_again(&mut self) {
         self.child = spawn(&self.line, &self.socket);
     }
 }

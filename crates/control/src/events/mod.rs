@@ -11,6 +11,7 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::fmt;
 use std::rc::Rc;
+use std::time::Duration;
 
 use wattle_engine::job::JobKind;
 use wattle_engine::{FailCause, MemberKey, MemberState};
@@ -174,6 +175,27 @@ pub enum ArrayEvent {
         /// Sectors that are still bad.
         left_sectors: u64,
     },
+    /// A member across a network does not answer, and is given up.
+    RemoteAway {
+        /// Which.
+        member: EventMember,
+        /// Where it was.
+        place: EventPlace,
+        /// How long it was waited for; nothing if its connection ended before.
+        waited: Duration,
+    },
+    /// A member across a network that was away answers, and is taken back.
+    RemoteBack {
+        /// Which.
+        member: EventMember,
+    },
+    /// Reads of a member go to other copies while one can be had, or not any more.
+    WriteMostly {
+        /// Which.
+        member: EventMember,
+        /// They do.
+        on: bool,
+    },
     /// A member that was away is not taken back without an order.
     StaysAway {
         /// Which.
@@ -230,6 +252,9 @@ impl ArrayEvent {
             | Self::ReadErrors { member, .. }
             | Self::BadBlocks { member, .. }
             | Self::BadBlocksRepaired { member, .. }
+            | Self::RemoteAway { member, .. }
+            | Self::RemoteBack { member }
+            | Self::WriteMostly { member, .. }
             | Self::StaysAway { member, .. }
             | Self::SpareRefused { member, .. } => Some(member),
             Self::LogsReplayed { .. } | Self::Job { .. } | Self::Synced | Self::Health { .. } => None,
@@ -263,6 +288,7 @@ fn cause_text(cause: FailCause) -> &'static str {
         FailCause::Bitmap => "its bitmap could not be written",
         FailCause::Superblock => "its superblock could not be written",
         FailCause::BadBlocks => "its bad-block log is full",
+        FailCause::Silent => "it did not answer in time",
     }
 }
 
@@ -322,6 +348,18 @@ impl fmt::Display for ArrayEvent {
             Self::BadBlocksRepaired { member, left_sectors } => {
                 write!(f, "bad blocks of {member}: {left_sectors} sectors are left")
             }
+            Self::RemoteAway { member, place, waited } if waited.is_zero() => {
+                write!(f, "{member} ({place}) is away: its server cannot be reached, or gave other answers")
+            }
+            Self::RemoteAway { member, place, waited } => {
+                let seconds = waited.as_secs_f64();
+                write!(f, "{member} ({place}) is away: it did not answer for {seconds:.1} s")
+            }
+            Self::RemoteBack { member } => write!(f, "{member} answers again, and is taken back"),
+            Self::WriteMostly { member, on: true } => {
+                write!(f, "{member} is write-mostly: reads go to other copies while one can be had")
+            }
+            Self::WriteMostly { member, on: false } => write!(f, "{member} is not write-mostly any more"),
             Self::StaysAway { member, problem } => {
                 write!(f, "{member} does not come back by itself: {}: {}", problem.what, problem.why)
             }

@@ -13,8 +13,9 @@
 //!   nothing tells that apart.
 //! - Where the operator insists, the evidence goes, and all of the device is written: the program
 //!   that put it there wrote more than that.
-//! - A device that was away is brought up to date by the bitmap if it was whole and every bit since
-//!   is still there (the rules are those of assembly); otherwise all of it is written.
+//! - A device that was away is brought up to date by the bitmap if it was whole, or was being
+//!   brought up to date like that, and every bit since is still there (the rules are those of
+//!   assembly); otherwise all of it is written.
 //! - A device that went on without this array's members is refused: its changes would be lost
 //!   silently.
 //! - Its place gets a device number that no member had: the number of a device that is away may
@@ -320,7 +321,7 @@ fn lacks_only_bits(own: &Superblock, running: &ArrayNow) -> bool {
     let shape = |of: &Superblock| (of.level(), of.layout(), of.chunk_sectors(), of.raid_disks());
     running.events_cleared.is_some_and(|cleared| own.events() >= cleared)
         && shape(own) == shape(&running.template)
-        && own.recovery_offset().is_none()
+        && (own.recovery_offset().is_none() || own.features().contains(Features::RECOVERY_BITMAP))
         && running.in_sync.iter().all(knows)
 }
 

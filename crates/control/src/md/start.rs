@@ -5,7 +5,7 @@ use std::rc::Rc;
 use wattle_engine::metadata::{ArrayRecord, Metadata, NoMetadata, RecordCause, SeatRecord};
 use wattle_engine::units::{MemberIx, MemberSet, Sector};
 use wattle_engine::{ArrayHandle, ArraySpec, BadRanges, MemberKey, MemberSpec, MemberState, Regions};
-use wattle_format::md::Superblock;
+use wattle_format::md::{DeviceFlags, Superblock};
 use wattle_rt::{Core, Device};
 
 use crate::md::assemble::{Access, Assembly, Needs, ReAddCandidate, Slot, SyncState};
@@ -326,6 +326,7 @@ pub(crate) fn spec_of(key: MemberKey, member: &ClaimedMember) -> MemberSpec {
         log: ppl::area(&member.superblock, member.device.size_bytes()),
         bad: member.bad.clone(),
         bad_entries_max: badblocks::entries_max(&member.superblock, &member.device),
+        write_mostly: member.superblock.device_flags().contains(DeviceFlags::WRITE_MOSTLY),
         ..MemberSpec::in_sync(member.device.clone(), Sector(member.superblock.data_offset_sectors()))
     }
 }

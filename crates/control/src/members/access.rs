@@ -298,6 +298,11 @@ impl MemberAccess {
             if let Some(first) = members.iter().find(|other| member.shares_with(other)) {
                 return Err(MemberError::GivenTwice { name: member.name, first: first.name.clone() });
             }
+            if let Some((first, id)) =
+                members.iter().find_map(|other| Some((other.name.clone(), member.same_drive(other)?)))
+            {
+                return Err(MemberError::SameDrive { name: member.name, first, id });
+            }
             members.push(member);
         }
         Ok((members, errors))

@@ -70,6 +70,22 @@ pub enum MemberError {
         /// The first name.
         first: String,
     },
+    /// Two block devices are two ways to one drive.
+    #[error("{name} and {first} are two ways to one drive: both tell the number {id} and show the same")]
+    SameDrive {
+        /// The second name.
+        name: String,
+        /// The first name.
+        first: String,
+        /// What the drive tells of itself.
+        id: String,
+    },
+    /// Several paths with `|` between them, and not all of them lead to NBD servers.
+    #[error("{name}: only NBD servers are paths to one drive")]
+    NoPaths {
+        /// The member.
+        name: String,
+    },
     /// Another file is there now, or its size or superblock changed.
     #[error("{name} changed while it was being opened")]
     Changed {
@@ -183,6 +199,21 @@ impl From<MemberError> for Problem {
                 what,
                 "a member counted twice is redundancy that is not there",
                 "give each member once",
+            )
+            .of_member(name),
+            MemberError::SameDrive { name, .. } => Self::new(
+                Code::SameDrive,
+                what,
+                "a drive counted twice is redundancy that is not there, and writing by both ways at once destroys it",
+                "give one of them; the system's own multipath (`multipathd`) makes one device of both. If they are two \
+                 drives whose enclosures give one number, put something on one first, a partition table for example",
+            )
+            .of_member(name),
+            MemberError::NoPaths { name } => Self::new(
+                Code::NotSupportedYet,
+                what,
+                "block devices are passed over by the system's own multipath, not here",
+                "write several paths like 'nbd://a/disk0|nbd://b/disk0', and name what multipathd made of block devices",
             )
             .of_member(name),
             MemberError::Changed { name } => Self::new(

@@ -8,6 +8,7 @@
 //! process makes once ([`MemberAccess`]).
 
 mod access;
+mod drive_id;
 mod error;
 
 use std::fmt;
@@ -45,8 +46,9 @@ pub enum MemberAddress {
     /// `model:DRIVE`: memory that takes as long as a real drive would. Code that makes these uses
     /// [`Member::made_up`].
     Model,
-    /// `nbd://HOST/EXPORT`, `nbd+unix:///EXPORT?socket=PATH`: a drive across a network, opened by
-    /// what [`MemberAccess::with_remotes`] was given.
+    /// `nbd://HOST/EXPORT`, `nbd+unix:///EXPORT?socket=PATH`: a drive across a network, and several
+    /// of them with `|` between them: one drive by several paths. Opened by what
+    /// [`MemberAccess::with_remotes`] was given.
     Remote,
     /// A partition of another member ([`Member::part`]).
     Part,
@@ -76,6 +78,9 @@ impl FromStr for MemberAddress {
         }
         if text.is_empty() {
             return Err(MemberError::EmptyName);
+        }
+        if text.contains('|') && !Path::new(text).exists() {
+            return Err(MemberError::NoPaths { name: text.to_owned() });
         }
         Ok(Self::Path(PathBuf::from(text)))
     }
@@ -358,6 +363,18 @@ impl Member {
             return part.whole.member.is_at(path);
         }
         std::fs::metadata(path).is_ok_and(|metadata| identity_of(&metadata) == self.identity)
+    }
+
+    /// The number of the drive that it shares with another one, under two names that the kernel
+    /// takes for two drives.
+    fn same_drive(&self, other: &Self) -> Option<String> {
+        let sys = Path::new("/sys");
+        let id = |member: &Self| match member.identity {
+            Identity::Block { rdev } => drive_id::drive_id(sys, rdev),
+            _ => None,
+        };
+        let shared = id(self).filter(|own| id(other).as_ref() == Some(own))?;
+        drive_id::show_the_same(self, other).then_some(shared)
     }
 
     /// Whether some of it is some of the other: one file or device by two names, or a partition and

@@ -52,6 +52,7 @@ pub fn restore(
     let shape = &finding.shape;
     let version = shape.version;
     let request = CreateRequest {
+        write_mostly: Vec::new(),
         name: name.to_owned(),
         level: shape.level,
         members: finding.order.iter().map(|who| who.map(|who| members[who].clone())).collect(),

@@ -192,9 +192,12 @@ pub(crate) async fn read_and_repair(
     let mut order: Vec<&Copy> = copies.iter().collect();
     let trusted = shard.members.health().trust.covers(lba..lba + len);
     if trusted {
-        // A stable order: slow members last. Where copies may differ, always the first that can be
-        // read, however long that takes.
-        order.sort_by_key(|copy| shard.members.is_slow(copy.member));
+        // A stable order: slow members last, write-mostly ones before them. Where copies may
+        // differ, always the first that can be read, however long that takes.
+        let health = shard.members.health();
+        order.sort_by_key(|copy| {
+            (shard.members.is_slow(copy.member), health.seats[copy.member.index()].write_mostly)
+        });
     }
     let needed = std::iter::once(lba..lba + len).collect();
     let mut rest = Rest { needed, bad: Vec::new(), late: false };
@@ -307,9 +310,9 @@ fn readable(health: &Health, copy: &Copy, lba: Sector, len: Sector) -> bool {
 
 /// The copy to read from. Where copies may differ (after a crash, before a resync; after the write
 /// that broke the array) always the first, so that the same sector never shows two contents in
-/// turn; else the one that is there first: what waits for its member is in the way, and so is a
-/// detour, unless the member read just before it. Of equal ones it is the one whose head has the
-/// shortest way.
+/// turn; else one that is not write-mostly; of these the one that is there first: what waits for
+/// its member is in the way, and so is a detour, unless the member read just before it. Of equal
+/// ones it is the one whose head has the shortest way.
 fn choose(
     shard: &ArrayShard,
     health: &Health,
@@ -329,7 +332,8 @@ fn choose(
             (_, true) => HEAD_DETOUR_BYTES,
         };
         let waits = shard.members.queued_bytes(copy.member) + load.dealt.get().0 * SECTOR_BYTES + detour;
-        (shard.members.is_slow(copy.member), waits, way)
+        let write_mostly = health.seats[copy.member.index()].write_mostly;
+        (shard.members.is_slow(copy.member), write_mostly, waits, way)
     })
 }
 

@@ -60,6 +60,8 @@ pub(crate) struct Seat {
     pub bad: Arc<BadRanges>,
     /// How many entries its bad-block log has room for.
     pub bad_entries_max: usize,
+    /// Of copies: it is read only where no other one can be.
+    pub write_mostly: bool,
     /// The version of the health in which it took the seat: tells it from the member that had the
     /// seat before, or itself at another time.
     pub since: u64,
@@ -131,6 +133,8 @@ pub(crate) enum Event {
     Progress { valid_below: Vec<(MemberIx, Sector)>, trust: Option<Trust> },
     /// What is known of a member's bad sectors changed.
     BadSectors { seat: MemberIx, bad: Arc<BadRanges> },
+    /// Copies on other members are to be read before those on this one, or not any more.
+    WriteMostly { seat: MemberIx, on: bool },
 }
 
 /// The member that took a seat in some version of the health. What is decided about a member and
@@ -385,6 +389,7 @@ impl Health {
                 next.trust = trust.unwrap_or(next.trust);
             }
             Event::BadSectors { seat, bad } => next.seats[seat.index()].bad = bad,
+            Event::WriteMostly { seat, on } => next.seats[seat.index()].write_mostly = on,
         }
         next.optimal = next.is_optimal();
         next

@@ -15,8 +15,8 @@ use super::{BAD_ENTRY_SECTORS, MemberSpec};
 use crate::model::bad_ranges::BadRanges;
 use crate::model::error::{FailError, JoinError, LeaveError, VolumeError};
 use crate::model::geometry::LevelKind;
-use crate::model::health::MemberState;
 use crate::model::health::{Event, Health, Occupant, Seat, Trust};
+use crate::model::health::{MemberKey, MemberState};
 use crate::model::units::{MemberIx, MemberSet, Sector};
 use crate::model::whom::Whom;
 use crate::planted::{self, Bug};
@@ -54,6 +54,36 @@ impl Home {
             return Err(FailError::LastCopy(seat));
         }
         self.fail_in_turn(seats, FailCause::Order).await.map(|()| seat).map_err(|_| FailError::NotRecorded)
+    }
+
+    /// Whether the array could go on without these members, as it is now.
+    pub fn can_spare(&self, members: &[MemberKey]) -> bool {
+        let health = self.health();
+        let seats = members.iter().filter_map(|key| self.seat_of(Whom::Device(*key)));
+        let seats: MemberSet = seats.filter(|seat| health.state(*seat).writable()).collect();
+        let without = health.apply(&self.fixed.geometry, Event::Failed(seats));
+        let redundant = self.fixed.geometry.redundancy() > 0 && !self.fixed.read_only;
+        redundant && !without.broken && !seats.iter().any(|seat| self.makes_up_for_bad_sectors(seat))
+    }
+
+    /// Fails a member that was given up, if it is still in use.
+    pub async fn fail_silent(&self, member: MemberKey) {
+        let _turn = self.transition.acquire(1).await;
+        let in_use = |seat: &MemberIx| self.health().state(*seat).writable();
+        if let Some(seat) = self.seat_of(Whom::Device(member)).filter(in_use)
+            && !self.has_ended()
+        {
+            // An array that breaks shows it.
+            let _ = self.fail_in_turn([seat].into_iter().collect(), FailCause::Silent).await;
+        }
+    }
+
+    /// Says whether copies on other members are to be read before those on this one; recorded when
+    /// this returns.
+    pub async fn set_write_mostly(&self, member: MemberKey, on: bool) -> Result<(), VolumeError> {
+        let _turn = self.transition.acquire(1).await;
+        let Some(seat) = self.seat_of(Whom::Device(member)) else { return Ok(()) };
+        self.record_in_turn(Some(Event::WriteMostly { seat, on }), RecordCause::Members).await
     }
 
     /// Whether bad sectors of other members could not be had any more without the member in `seat`.

@@ -78,6 +78,8 @@ pub enum FailCause {
     Superblock,
     /// Its bad-block log has no room for more.
     BadBlocks,
+    /// It does not answer, and was given up.
+    Silent,
 }
 
 /// Makes records durable on the members. One per array, used on its home core by one task at a

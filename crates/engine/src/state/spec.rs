@@ -31,6 +31,8 @@ pub struct MemberSpec {
     /// How many entries (of at most [`BAD_ENTRY_SECTORS`]) its bad-block log has room for; 0 if it
     /// has none.
     pub bad_entries_max: usize,
+    /// Of copies: it is read only where no other one can be.
+    pub write_mostly: bool,
 }
 
 /// Most sectors that one entry of a bad-block log covers (docs/formats.md §3).
@@ -62,6 +64,7 @@ impl MemberSpec {
             stale: None,
             bad: BadRanges::NONE,
             bad_entries_max: 512,
+            write_mostly: false,
         }
     }
 
@@ -76,6 +79,7 @@ impl MemberSpec {
             stale: self.stale.map(Arc::new),
             bad: Arc::new(self.bad),
             bad_entries_max: self.bad_entries_max,
+            write_mostly: self.write_mostly,
             since: 0,
         };
         (self.state, seat)

@@ -19,7 +19,7 @@ use crate::level::ArrayShard;
 use crate::model::error::{FailError, JoinError, LeaveError, VolumeError};
 use crate::model::fixed::{Fixed, Limits};
 use crate::model::geometry::LevelKind;
-use crate::model::health::{Health, Trust};
+use crate::model::health::{Health, MemberKey, Trust};
 use crate::model::log::PAGE_BYTES as LOG_PAGE_BYTES;
 use crate::model::units::MemberIx;
 use crate::model::whom::Whom;
@@ -115,6 +115,43 @@ impl ArrayHandle {
         self.at_home(core, move |home| async move { home.fail_by_operator(whom).await })
             .await
             .unwrap_or(Err(FailError::Stopped))
+    }
+
+    /// The devices in its seats.
+    pub async fn devices(&self, core: &Core) -> Vec<(MemberIx, Option<MemberKey>, Device)> {
+        let devices = self.at_home(core, |home| async move {
+            let seats = (0..).map(MemberIx).zip(home.health().seats.clone());
+            seats.filter_map(|(seat, who)| Some((seat, who.key, who.device?))).collect()
+        });
+        devices.await.unwrap_or_default()
+    }
+
+    /// Whether the array could go on without these members, all of them, as it is now.
+    pub async fn can_spare(&self, core: &Core, members: Vec<MemberKey>) -> bool {
+        let spared = self.at_home(core, move |home| async move { home.can_spare(&members) });
+        spared.await.unwrap_or(false)
+    }
+
+    /// Fails a member that does not answer and was given up, if it did not fail by itself. The
+    /// caller has asked [`Self::can_spare`].
+    pub async fn fail_silent(&self, core: &Core, member: MemberKey) {
+        self.at_home(core, move |home| async move { home.fail_silent(member).await }).await;
+    }
+
+    /// Says whether copies on other members are to be read before those on this one, from now on.
+    /// What keeps the metadata has to know already.
+    ///
+    /// # Errors
+    /// It could not be recorded.
+    pub async fn set_write_mostly(
+        &self,
+        core: &Core,
+        member: MemberKey,
+        on: bool,
+    ) -> Result<(), VolumeError> {
+        self.at_home(core, move |home| async move { home.set_write_mostly(member, on).await })
+            .await
+            .unwrap_or(Err(VolumeError::Stopped))
     }
 
     /// Puts a member into a slot that is empty or has a failed member. It is filled from there on,

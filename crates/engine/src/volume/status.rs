@@ -67,6 +67,8 @@ pub struct MemberStatus {
     pub slow: bool,
     /// Sectors in its bad-block log.
     pub bad_sectors: u64,
+    /// Of copies: it is read only where no other one can be.
+    pub write_mostly: bool,
     /// What went to it since it took the slot; what keeps the metadata writes is not in it.
     pub traffic: TrafficTotals,
 }
@@ -109,6 +111,7 @@ pub(super) async fn collect(core: &Core, fixed: &Arc<Fixed>) -> ArrayStatus {
             read_errors: troubles.read_errors,
             late_reads: troubles.late_reads,
             slow: troubles.slow,
+            write_mostly: who.is_some_and(|(_, seat)| seat.write_mostly),
             bad_sectors: who.map_or(0, |(_, seat)| seat.bad.sectors()),
             traffic: troubles.traffic,
         }

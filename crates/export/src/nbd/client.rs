@@ -173,6 +173,18 @@ impl Client {
         self.line.end(ClientError::Closed);
     }
 
+    /// Whether every request that was sent is answered.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.line.waiting.borrow().iter().all(Option::is_none)
+    }
+
+    /// Whether the connection has ended: from this side, or from the other.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.line.ended.get().is_some()
+    }
+
     /// Whether writes are refused.
     #[must_use]
     pub fn read_only(&self) -> bool {

@@ -10,6 +10,7 @@ use crate::op::{Bufs, Durability, Op, Transfer, Unmap};
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// A task that carries out an operation, and what it comes to.
 pub type Reply<T> = Pin<Box<dyn Future<Output = T>>>;
@@ -32,6 +33,81 @@ pub trait Serve: Send + Sync + 'static {
 
     /// Makes a range read as zeros, or answers [`IoError::UNSUPPORTED`].
     fn write_zeroes(&self, core: &Core, offset: u64, len: u64, unmap: Unmap) -> Reply<Result<(), IoError>>;
+
+    /// The connection behind the device, if it lies across a network.
+    fn link(&self) -> Option<&dyn Link> {
+        None
+    }
+}
+
+/// The connection behind a device across a network, for the layer that can do without the device
+/// for a while.
+pub trait Link: Send + Sync {
+    /// How it is now; `None` once the runtime of its core has ended.
+    fn look(&self, core: &Core) -> Reply<Option<LinkState>>;
+
+    /// Ends the device: every request fails with [`IoError::GONE`] from now on. The connection
+    /// itself stays until the server has answered what was sent over it.
+    fn give_up(&self, core: &Core) -> Reply<()>;
+
+    /// One attempt to connect again, after the device has ended: the same drive as a new device,
+    /// which knows nothing of what the old one was sent.
+    fn reopen(&self, core: &Core) -> Reply<Result<Device, ReopenError>>;
+}
+
+/// How a [`Link`] is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LinkState {
+    /// How long the request that waits longest has waited beyond what the amount of data under way
+    /// accounts for, or how long there has been no connection.
+    pub overdue: Duration,
+    /// Why every request fails; `None` while the device is in use.
+    pub ended: Option<IoError>,
+    /// The ways to the drive, in order.
+    pub paths: Vec<LinkPath>,
+}
+
+/// One way to a drive across a network.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LinkPath {
+    /// Its address.
+    pub name: String,
+    /// How it is.
+    pub state: PathState,
+    /// How often it was lost, or was too slow to answer.
+    pub failures: u64,
+}
+
+/// How a way to a drive is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PathState {
+    /// Requests go this way.
+    InUse,
+    /// It answered the last time, and is not needed.
+    Ready,
+    /// It did not answer the last time.
+    Failed,
+}
+
+/// Why a drive across a network cannot be had again, for now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReopenError {
+    /// No connection.
+    #[error("no connection: {0}")]
+    Connection(IoError),
+    /// The server accepts the connection and does not go on.
+    #[error("the server does not answer")]
+    Silent,
+    /// The server does not offer the drive any more.
+    #[error("the server does not offer it")]
+    Refused,
+    /// What the server offers has another size, or can do something else.
+    #[error("the server offers another drive in its place")]
+    Changed,
+    /// The server answers, but may still carry out requests of an older connection.
+    #[error("the server may still carry out what it was sent before")]
+    Unsettled,
 }
 
 /// What serves a device, and the core that threads outside the executors ask.
@@ -73,6 +149,11 @@ impl Hosted for Served {
 }
 
 impl Device {
+    /// The connection behind it, if the whole of it lies across a network.
+    pub fn link(&self) -> Option<&dyn Link> {
+        self.hosted::<Served>()?.server.link()
+    }
+
     /// A device whose operations `server` carries out, on the core that asks. `block_bytes` is the
     /// unit offsets and lengths must be multiples of. Threads outside the executors ask `core`, and
     /// can only while it runs.

@@ -16,7 +16,7 @@ use std::time::Duration;
 use wattle_control::commit::MdMetadata;
 use wattle_control::events::{self as array, Covered, Observed, action_word};
 use wattle_control::members::MemberAccess;
-use wattle_control::running::RunningArray;
+use wattle_control::running::{RunningArray, remote};
 use wattle_control::spares::keep;
 use wattle_control::start::Started;
 use wattle_engine::geometry::LevelKind;
@@ -108,6 +108,7 @@ impl Served {
         if let Some(pieces) = replayed {
             served.tell(ServerEvent::Array(array::ArrayEvent::LogsReplayed { pieces }));
         }
+        core.spawn(remote::watch(running.clone()));
         core.spawn(keep(running));
         served
     }
@@ -188,6 +189,9 @@ impl Served {
                 .spares
                 .extend(returning.map(|(member, _)| SpareReport { member, state: SpareState::Returning }));
         }
+        if let Some(kept) = &self.kept {
+            report::remotes(&mut report, kept.running.remotes().await);
+        }
         report.paused = self.paused.get() || self.frozen.get();
         report.settings = self.settings(&status);
         report.tuning =
@@ -254,7 +258,18 @@ impl Served {
         ];
         let cache = (self.facts.geometry.kind() == LevelKind::Parity)
             .then(|| ("stripe_cache_size", stripe_cache_size(status).to_string()));
-        settings.into_iter().chain(cache).map(|(key, value)| (key.to_owned(), value)).collect()
+        let timeout = self.kept.iter().map(|kept| {
+            ("remote_timeout", humantime::format_duration(kept.running.remote_timeout()).to_string())
+        });
+        let write_mostly = (self.facts.geometry.kind() == LevelKind::Mirrored && self.books().is_some())
+            .then(|| ("write_mostly", report::write_mostly(status)));
+        settings
+            .into_iter()
+            .chain(cache)
+            .chain(timeout)
+            .chain(write_mostly)
+            .map(|(key, value)| (key.to_owned(), value))
+            .collect()
     }
 
     fn books(&self) -> Option<&Rc<MdMetadata>> {

@@ -76,10 +76,11 @@ impl Served {
         &self,
         member: &str,
         force: &[String],
+        write_mostly: bool,
         undo: Option<&Recorder>,
     ) -> Result<String, Problem> {
         let running = self.running(&format!("{member} was not added"))?;
-        let terms = Terms { forced: forced(force)?, undo };
+        let terms = Terms { forced: forced(force)?, undo, write_mostly, ..Terms::default() };
         let seat = running.add(member, random_uuid()?, terms).await?;
         self.look_after_order().await;
         let name = &self.facts.name;
@@ -105,7 +106,7 @@ impl Served {
         let running = self.running(&format!("{member} was not replaced"))?;
         let status = self.handle.status(&self.core).await;
         let member = &Seats::of(&self.facts.name, &status).full_name(member);
-        let terms = Terms { forced: forced(force)?, undo };
+        let terms = Terms { forced: forced(force)?, undo, ..Terms::default() };
         let seat = running.replace(member, with, random_uuid()?, terms).await?;
         self.look_after_order().await;
         let name = &self.facts.name;
@@ -267,6 +268,16 @@ impl Served {
             SettingChange::ReadAhead(bytes) => {
                 self.handle.set_read_ahead_bytes(&self.core, bytes).await;
                 self.read_ahead_bytes.set(bytes);
+            }
+            SettingChange::RemoteTimeout(timeout) => {
+                self.running("remote_timeout was not set")?.set_remote_timeout(timeout);
+            }
+            SettingChange::WriteMostly(members) => {
+                let status = self.handle.status(&self.core).await;
+                let seats = Seats::of(&self.facts.name, &status);
+                let members: Vec<_> = members.iter().map(|member| seats.full_name(member)).collect();
+                self.running("write_mostly was not set")?.set_write_mostly(&members).await?;
+                self.look_after_order().await;
             }
         }
         Ok(format!("{}: {key} is {value}", self.facts.name))

@@ -4,17 +4,22 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use wattle_control::events::slots_view;
+use wattle_control::running::remote::RemoteMember;
 use wattle_engine::units::{SECTOR_BYTES, Sector};
 use wattle_engine::{ArrayStatus, MemberStatus};
 use wattle_engine::{MemberState, Regions, SeatRecord};
-use wattle_rt::{Latencies, TrafficTotals};
+use wattle_rt::{Latencies, LinkPath, PathState, TrafficTotals};
 
 use super::ServedFacts;
 use crate::protocol::report::{
     ArrayReport, BitmapReport, CacheGrowthReport, CacheReport, Counters, Health, LatencyReport, MemberReport,
-    RangeReport, RequestsReport, SeatState, TrafficReport,
+    PathReport, RangeReport, RemoteReport, RemoteState, RequestsReport, SeatState, TrafficReport,
 };
 use crate::settings::cache_entry_bytes;
+use crate::time::rfc3339;
+
+/// A request that has waited for longer is worth telling.
+const LATE: Duration = Duration::from_millis(500);
 
 /// Ranges of bad blocks that are told of each member.
 const RANGES_MAX: usize = 64;
@@ -86,6 +91,55 @@ pub fn bad_blocks(report: &mut ArrayReport, seats: &[SeatRecord]) {
     }
 }
 
+/// Adds what is known of the connections of members across a network.
+pub fn remotes(report: &mut ArrayReport, remotes: Vec<RemoteMember>) {
+    let slots = report.members.len();
+    for remote in remotes {
+        let seat = remote.seat.index();
+        let member = match seat.checked_sub(slots) {
+            None => report.members.get_mut(seat),
+            Some(slot) => report.replacements.iter_mut().find(|member| usize::from(member.slot) == slot),
+        };
+        if let Some(member) = member {
+            member.remote = Some(remote_report(&remote));
+        }
+    }
+}
+
+fn remote_report(remote: &RemoteMember) -> RemoteReport {
+    let state = match (&remote.away, remote.link.ended) {
+        (Some(_), _) | (None, Some(_)) => RemoteState::Away,
+        (None, None) if remote.link.overdue > LATE => RemoteState::Waiting,
+        (None, None) => RemoteState::Connected,
+    };
+    let path = |path: &LinkPath| PathReport {
+        path: path.name.clone(),
+        state: match path.state {
+            PathState::InUse => "in_use",
+            PathState::Ready => "ready",
+            PathState::Failed => "failed",
+        }
+        .to_owned(),
+        failures: path.failures,
+    };
+    let away = remote.away.as_ref();
+    RemoteReport {
+        state,
+        away_since: away.and_then(|away| rfc3339(away.since.secs)),
+        attempts: away.map_or(0, |away| away.attempts),
+        reason: away.and_then(|away| away.reason.as_ref()).map(|problem| problem.what.clone()),
+        reason_code: away.and_then(|away| away.reason.as_ref()).map(|problem| problem.code.id()),
+        paths: remote.link.paths.iter().map(path).collect(),
+    }
+}
+
+/// The members that are read only where others cannot be, as `wattle set` takes them.
+pub fn write_mostly(status: &ArrayStatus) -> String {
+    let members = status.members.iter().filter(|member| member.write_mostly);
+    let names: Vec<_> = members.filter_map(|member| member.device.clone()).collect();
+    if names.is_empty() { "none".to_owned() } else { names.join(",") }
+}
+
 fn ranges(seat: Option<&SeatRecord>) -> Vec<RangeReport> {
     let bad = seat.into_iter().flat_map(|seat| seat.bad.iter().take(RANGES_MAX));
     bad.map(|range| RangeReport { start_byte: bytes(range.start), len_bytes: bytes(range.end - range.start) })
@@ -118,6 +172,8 @@ fn member_report(slot: u16, member: &MemberStatus) -> MemberReport {
         bad_bytes: member.bad_sectors * SECTOR_BYTES,
         slow: member.slow,
         reads_overdue: member.late_reads,
+        write_mostly: member.write_mostly,
+        remote: None,
         traffic: traffic(&member.traffic),
     }
 }

@@ -15,6 +15,7 @@ const DEFAULTS: &[(&str, &str, &str)] = &[
     ("sync_speed_min", "1000", "background work keeps this speed whatever clients notice of it"),
     ("sync_speed_max", "none", "background work is held to this also where more would disturb no client"),
     ("read_deadline", "2s", "a member counts as slow after this time"),
+    ("remote_timeout", "2s", "a member across a network is given up after this time"),
     ("goal", "throughput", "it says what background work takes beside clients"),
     ("stripe_cache_size", "", "the cache of what writes read before grows up to this and no further"),
     (

@@ -76,6 +76,9 @@ pub enum ServerRequest {
         /// Checks to override.
         #[serde(default)]
         force: Vec<String>,
+        /// Its copies are read only where no other one can be.
+        #[serde(default)]
+        write_mostly: bool,
         /// Where what tells what was on it is saved.
         #[serde(default)]
         undo: SavingOrder,
@@ -266,8 +269,14 @@ mod tests {
         assert_eq!(decode::<ServerRequest>(line.as_bytes()).unwrap(), repair);
         let add = br#"{"schema_version":1,"command":"add","array":"a","member":"/d"}"#;
         let (array, member) = ("a".to_owned(), "/d".to_owned());
-        let add_expected =
-            ServerRequest::Add { array, member, force: Vec::new(), undo: SavingOrder::default(), map: None };
+        let add_expected = ServerRequest::Add {
+            array,
+            member,
+            force: Vec::new(),
+            write_mostly: false,
+            undo: SavingOrder::default(),
+            map: None,
+        };
         assert_eq!(decode::<ServerRequest>(add).unwrap(), add_expected);
         let done = Response::Done { message: "x".to_owned(), undo_log: None };
         assert_eq!(encode(&done), b"{\"schema_version\":1,\"result\":\"done\",\"message\":\"x\"}\n");

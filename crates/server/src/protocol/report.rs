@@ -290,9 +290,56 @@ pub struct MemberReport {
     /// Reads that were served from redundancy because it did not answer within the deadline.
     #[serde(default)]
     pub reads_overdue: u64,
+    /// Its copies are read only where no other one can be.
+    #[serde(default)]
+    pub write_mostly: bool,
+    /// Its connection, if it lies across a network.
+    #[serde(default)]
+    pub remote: Option<RemoteReport>,
     /// What went to it since it took the slot, metadata not counted.
     #[serde(default)]
     pub traffic: TrafficReport,
+}
+
+/// How the connection to a member across a network is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RemoteState {
+    /// It answers.
+    Connected,
+    /// It has not answered for a while.
+    Waiting,
+    /// It was given up, and is tried again.
+    Away,
+}
+
+/// The connection to a member across a network. How long it takes to answer is in the member's
+/// traffic.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RemoteReport {
+    /// How it is.
+    pub state: RemoteState,
+    /// Since when it is away.
+    pub away_since: Option<String>,
+    /// How often it was tried since.
+    pub attempts: u64,
+    /// What became of the last attempt.
+    pub reason: Option<String>,
+    /// Its code.
+    pub reason_code: Option<String>,
+    /// The ways to it, in the order of preference.
+    pub paths: Vec<PathReport>,
+}
+
+/// One way to a member across a network.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PathReport {
+    /// Its address.
+    pub path: String,
+    /// `in_use`, `ready` or `failed`.
+    pub state: String,
+    /// How often it was lost or did not answer in time.
+    pub failures: u64,
 }
 
 /// How long things took.

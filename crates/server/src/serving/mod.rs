@@ -139,10 +139,10 @@ impl Serving {
             ServerRequest::Stop { array } => self.stop(&array).await?,
             ServerRequest::Fail { array, member } => self.find(&array)?.fail(&member).await?,
             ServerRequest::Remove { array, member } => self.find(&array)?.remove(&member).await?,
-            ServerRequest::Add { array, member, force, undo, map } => {
+            ServerRequest::Add { array, member, force, write_mostly, undo, map } => {
                 let served = self.find(&array)?;
                 let recorder = self.recorder(&undo, &format!("add {array}"), &member)?;
-                let adding = served.add(&member, &force, recorder.as_ref());
+                let adding = served.add(&member, &force, write_mostly, recorder.as_ref());
                 let added = self.with_map(&member, map, adding).await;
                 return self.done(added, recorder);
             }

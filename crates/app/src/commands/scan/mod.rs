@@ -13,6 +13,7 @@ use wattle_control::stack::Purpose;
 use wattle_control::{Access, ArrayScan, Assembly, Code, MemberScan, Problem, Scan, Slot, Stack, SyncState};
 use wattle_engine::geometry::{Level, layout_name};
 use wattle_engine::units::SECTOR_BYTES;
+use wattle_format::md::DeviceFlags;
 use wattle_rt::BackendChoice;
 use wattle_server::protocol::ErrorReport;
 use wattle_server::protocol::SCHEMA_VERSION;
@@ -94,6 +95,8 @@ struct ArrayMemberReport {
     why: Option<String>,
     events: u64,
     updated: Option<String>,
+    /// Its copies are read only where no other one can be.
+    write_mostly: bool,
 }
 
 #[derive(Serialize)]
@@ -282,6 +285,9 @@ fn array_member(scan: &Scan, found: &ArrayScan, ix: usize) -> ArrayMemberReport 
         why: verdict.explanation(),
         events: superblock.map_or(0, |superblock| superblock.events),
         updated: superblock.and_then(|superblock| rfc3339(superblock.utime_secs)),
+        write_mostly: member
+            .superblock()
+            .is_some_and(|superblock| superblock.device_flags().contains(DeviceFlags::WRITE_MOSTLY)),
     }
 }
 
@@ -413,6 +419,9 @@ fn render_array(array: &ArrayReport, screen: Screen) -> String {
         let in_use = member.verdict == "fresh";
         let verdict = if in_use { member.verdict.to_owned() } else { style.yellow(member.verdict) };
         let mut name = printable(&member.member);
+        if member.write_mostly {
+            name.push_str("  (write-mostly)");
+        }
         if !in_use {
             name.extend(member.why.iter().map(|why| format!("  ({})", printable(why))));
         }

@@ -145,6 +145,7 @@ mod tests {
                 });
                 let states: Vec<_> = members.iter().map(|member| inspect(member).unwrap()).collect();
                 let request = CreateRequest {
+                    write_mostly: Vec::new(),
                     name: name.to_owned(),
                     level: Level::Raid1,
                     members: members.map(Some).to_vec(),

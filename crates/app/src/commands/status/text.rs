@@ -5,8 +5,8 @@ use wattle_control::units::Units;
 use wattle_server::events::{scrub_end, sectors};
 use wattle_server::mkfs::mkfs;
 use wattle_server::protocol::report::{
-    ArrayReport, CacheReport, Health, JobStatus, MemberReport, MismatchReport, ScrubReport, SeatState,
-    ServerReport, SpareState, VolumeReport,
+    ArrayReport, CacheReport, Health, JobStatus, MemberReport, MismatchReport, RemoteState, ScrubReport,
+    SeatState, ServerReport, SpareState, VolumeReport,
 };
 use wattle_server::time::duration;
 
@@ -36,6 +36,9 @@ pub fn render(server: &ServerReport, array: &ArrayReport, screen: Screen) -> Str
     let mut text = format!("{}  {}\n", style.bold(&printable(&array.name)), what.join(", "));
     text.push_str(&table("  ", &facts(server, array, screen)));
     text.push_str(&table("  ", &members(array, screen)));
+    for line in array.members.iter().chain(&array.replacements).flat_map(remote) {
+        text.push_str(&format!("  {line}\n"));
+    }
     for line in bad_blocks(array) {
         text.push_str(&format!("  {line}\n"));
     }
@@ -207,6 +210,9 @@ fn member_row(member: &MemberReport, replacement: bool, screen: Screen) -> Vec<S
         (SeatState::Rebuilding, Some(bytes), true) => format!("replacement, current below {bytes}"),
         (state, _, _) => state.word().replace('_', " "),
     };
+    if member.write_mostly {
+        state.push_str(", write-mostly");
+    }
     if member.slow {
         state.push_str(&format!(", slow ({} reads went around it)", member.reads_overdue));
     }
@@ -237,6 +243,38 @@ fn bad_blocks(array: &ArrayReport) -> Vec<String> {
             format!("bad blocks of {name}, bytes of its data: {}", shown.join(", "))
         })
         .collect()
+}
+
+/// A member across a network: whether it answers, how fast, and by which way.
+fn remote(member: &MemberReport) -> Vec<String> {
+    let Some(remote) = &member.remote else { return Vec::new() };
+    let name = member.member.as_deref().map_or("-".to_owned(), printable);
+    let state = match (remote.state, &remote.away_since) {
+        (RemoteState::Connected, _) => "connected".to_owned(),
+        (RemoteState::Waiting, _) => "waited for".to_owned(),
+        (RemoteState::Away, Some(since)) => format!("away since {since}, tried {} times", remote.attempts),
+        (RemoteState::Away, None) => "away".to_owned(),
+    };
+    let mut first = format!("{name}: {state}");
+    if remote.state != RemoteState::Away {
+        for (what, latency) in [("reads", member.traffic.reads), ("writes", member.traffic.writes)] {
+            if latency.count > 0 {
+                let (half, most) = (latency.p50_us, latency.p99_us);
+                first.push_str(&format!("; {what} answered in {half} us half of them, {most} us 99 of 100"));
+            }
+        }
+    }
+    if let Some(reason) = &remote.reason {
+        first.push_str(&format!("; {}", printable(reason)));
+    }
+    let paths = remote.paths.iter().filter(|_| remote.paths.len() > 1).map(|path| {
+        let failures = match path.failures {
+            0 => String::new(),
+            count => format!(", failed {count} times"),
+        };
+        format!("  path {}: {}{failures}", printable(&path.path), path.state.replace('_', " "))
+    });
+    std::iter::once(first).chain(paths).collect()
 }
 
 fn style_scrub(scrub: &ScrubReport, screen: Screen) -> String {

@@ -54,7 +54,7 @@ use wattle_engine::geometry::Geometry;
 use wattle_engine::metadata::{ArrayRecord, LocalBoxFuture, Metadata};
 use wattle_engine::units::{MemberIx, MemberSet, SECTOR_BYTES};
 use wattle_engine::{BadRanges, FailCause, MemberKey};
-use wattle_format::md::{Features, SUPERBLOCK_BYTES, Superblock, Version};
+use wattle_format::md::{DeviceFlags, Features, SUPERBLOCK_BYTES, Superblock, Version};
 use wattle_rt::{Buf, BufMut, Core, Device, Durability, IoError, Semaphore};
 
 use crate::events::{ArrayEvent, EventLog, EventMember, EventPlace};
@@ -228,6 +228,12 @@ impl MdMetadata {
             let _ = bitmap.add(key, copy);
         }
         self.state.borrow_mut().prepare(key, superblock, spare);
+    }
+
+    /// Gives a device other flags; the next record of a change of members writes them.
+    pub async fn set_flags(&self, key: MemberKey, flags: DeviceFlags) {
+        let _turn = self.changing.acquire(1).await;
+        self.state.borrow_mut().set_flags(key, flags);
     }
 
     /// Forgets a device that is in no seat, and lets go of it.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use wattle_engine::metadata::{ArrayRecord, RecordCause, SeatRecord};
 use wattle_engine::units::{MemberIx, MemberSet, Sector};
 use wattle_engine::{BadRanges, MemberKey, MemberState};
-use wattle_format::md::{DeviceRole, Features, SetError, Superblock, Timestamp};
+use wattle_format::md::{DeviceFlags, DeviceRole, Features, SetError, Superblock, Timestamp};
 use wattle_rt::WallTime;
 
 use crate::md::assemble::{Assembly, Slot, SyncState};
@@ -162,6 +162,13 @@ impl MdState {
         if let Some(known) = self.known_mut(key) {
             known.superblock = superblock;
             known.holds = if spare { Holds::Spare } else { Holds::Nothing };
+        }
+    }
+
+    /// Gives a device other flags.
+    pub fn set_flags(&mut self, key: MemberKey, flags: DeviceFlags) {
+        if let Some(known) = self.known_mut(key) {
+            known.superblock.set_device_flags(flags);
         }
     }
 

@@ -61,8 +61,17 @@ pub(super) fn mdadm_command(request: &CreateRequest, shape: &Shape, clean: bool)
     }
     let members =
         request.members.iter().map(|member| member.as_ref().map_or("missing", |member| member.name.as_str()));
-    words.extend(members.map(shell_word));
-    words.extend(request.spares.iter().map(|spare| shell_word(&spare.name)));
+    let spares = request.spares.iter().map(|spare| spare.name.as_str());
+    let mut flagged = false;
+    for name in members.chain(spares) {
+        // It holds for all that follow.
+        let flag = request.write_mostly.iter().any(|other| other == name);
+        if flag != flagged {
+            words.push(if flag { "--write-mostly" } else { "--readwrite" }.to_owned());
+            flagged = flag;
+        }
+        words.push(shell_word(name));
+    }
     words.join(" ")
 }
 

@@ -61,6 +61,8 @@ pub struct CreateRequest {
     pub assume_clean: bool,
     /// What tells which parts differ after a crash.
     pub consistency: Consistency,
+    /// Names of members whose copies are read only where no other one can be.
+    pub write_mostly: Vec<String>,
     /// Checks the operator overrides.
     pub forced: Forced,
     /// The array's UUID, random. The devices' UUIDs are derived from it.

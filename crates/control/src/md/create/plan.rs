@@ -80,19 +80,24 @@ pub(super) struct NewDevice<'a> {
     pub member: &'a Member,
     pub dev_number: u32,
     pub slot: Option<u16>,
+    pub write_mostly: bool,
 }
 
 /// Members in slot order, then spares, numbered as mdadm does: a member by its slot, spares behind
 /// the slots.
 fn devices(request: &CreateRequest) -> Vec<NewDevice<'_>> {
+    let write_mostly = |member: &Member| request.write_mostly.contains(&member.name);
     let members = (0u16..).zip(&request.members).filter_map(|(slot, member)| {
-        Some(NewDevice { member: member.as_ref()?, dev_number: u32::from(slot), slot: Some(slot) })
+        let member = member.as_ref()?;
+        let write_mostly = write_mostly(member);
+        Some(NewDevice { member, dev_number: u32::from(slot), slot: Some(slot), write_mostly })
     });
     let first_spare = request.members.len() as u32;
     let spares = (first_spare..).zip(&request.spares).map(|(dev_number, member)| NewDevice {
         member,
         dev_number,
         slot: None,
+        write_mostly: write_mostly(member),
     });
     members.chain(spares).collect()
 }
@@ -203,7 +208,7 @@ fn superblock(
         recovery_offset: None,
         replacement: false,
         bad_block_log: areas.and_then(|areas| areas.bad_block_log),
-        flags: DeviceFlags::default(),
+        flags: if device.write_mostly { DeviceFlags::WRITE_MOSTLY } else { DeviceFlags::default() },
     };
     let mut superblock = new::superblock(array, &fields, state.size_sectors)?;
     if shape.guard == WriteHoleRoom::Ppl {

@@ -5,7 +5,7 @@ use wattle_engine::error::JoinError;
 use wattle_engine::units::{MemberIx, SECTOR_BYTES, Sector};
 use wattle_engine::{BadRanges, MemberKey, MemberSpec, MemberState};
 use wattle_format::md::badblocks::BadBlocks;
-use wattle_format::md::{Features, Superblock, Uuid};
+use wattle_format::md::{DeviceFlags, Features, Superblock, Uuid};
 use wattle_rt::{BufMut, Device, Durability, Either, IoError, race};
 
 use super::look::shown;
@@ -42,7 +42,10 @@ impl RunningArray {
             self.returning.borrow_mut().retain(|(_, other)| other.name != member.name);
             return Ok(seat);
         }
-        if self.devices.borrow().values().any(|known| same_place(&known.name, name)) {
+        let is_known = |(key, known): (&MemberKey, &Known)| {
+            same_place(&known.name, name) && !self.away.borrow().contains_key(key)
+        };
+        if self.devices.borrow().iter().any(is_known) {
             let next = format!(
                 "name another device; one that failed has to be removed first: `wattle remove {} {name}`",
                 self.name
@@ -60,7 +63,9 @@ impl RunningArray {
         let Either::Second(newcomer) = opened else {
             return Err(self.join_problem(name, JoinError::Stopped));
         };
-        self.join(newcomer?, None, place, terms).await
+        let newcomer = newcomer?;
+        let device = newcomer.device.clone();
+        self.in_time(&device, self.join(newcomer, None, place, terms)).await
     }
 
     /// Takes in a device that is open; `spare` says which one it is of the array, if it is.
@@ -78,7 +83,13 @@ impl RunningArray {
         let spare = spare.or_else(|| self.spare_on(&device));
         let mut saved = None;
         let admission = loop {
-            let admission = self.decide(&offer, place, device_uuid, terms.forced).await?;
+            let mut admission = self.decide(&offer, place, device_uuid, terms.forced).await?;
+            if terms.only_missed && admission.recovery != MemberRecovery::Regions {
+                return Err(self.misses_all(&offer.name));
+            }
+            if terms.write_mostly {
+                admission.superblock.set_device_flags(write_mostly_set(&admission.superblock, true));
+            }
             let Some(recorder) = terms.undo else { break admission };
             let overwritten = self.overwritten(&device, &admission);
             if saved.as_ref() == Some(&overwritten) {
@@ -134,6 +145,9 @@ impl RunningArray {
         let known = Known { name: offer.name.clone(), spare: is_spare, unusable: false };
         self.devices.borrow_mut().insert(key, known);
         let member = self.event_member(Some(key), &offer.name);
+        if terms.only_missed {
+            self.tell(ArrayEvent::RemoteBack { member: member.clone() });
+        }
         let filling = match recovery {
             MemberRecovery::Full => Filling::Full,
             MemberRecovery::Regions => Filling::Missed,
@@ -312,6 +326,14 @@ fn member_spec(
         stale,
         bad,
         bad_entries_max: badblocks::entries_max(superblock, device),
+        write_mostly: superblock.device_flags().contains(DeviceFlags::WRITE_MOSTLY),
         ..MemberSpec::blank(device.clone(), Sector(superblock.data_offset_sectors()))
     }
+}
+
+/// The flags of a device with this one set or cleared.
+pub(super) fn write_mostly_set(superblock: &Superblock, on: bool) -> DeviceFlags {
+    let DeviceFlags(flags) = superblock.device_flags();
+    let DeviceFlags(flag) = DeviceFlags::WRITE_MOSTLY;
+    DeviceFlags(if on { flags | flag } else { flags & !flag })
 }

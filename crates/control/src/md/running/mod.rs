@@ -11,8 +11,9 @@
 mod join;
 mod look;
 mod problems;
+pub mod remote;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
@@ -22,7 +23,7 @@ use wattle_engine::job::{Job, JobEnd, JobError, RepairSource};
 use wattle_engine::units::MemberIx;
 use wattle_engine::{ArrayHandle, BadRanges, MemberKey};
 use wattle_format::md::{Superblock, Uuid};
-use wattle_rt::{Core, Device, Latch as Flag, Permit, Semaphore};
+use wattle_rt::{Core, Device, Instant, Latch as Flag, Permit, Semaphore};
 
 use crate::events::{ArrayEvent, Covered, EventLog, EventMember, Recorded};
 use crate::md::admit::{OfferedDevice, Seat, WantedSeat};
@@ -33,6 +34,7 @@ use crate::members::{Claim, MemberAccess, same_place};
 use crate::problem::{Code, Forced, Problem};
 use crate::undo::Recorder;
 use problems::{made_up, not_a_member};
+use remote::{Away, REMOTE_TIMEOUT};
 
 /// Between two looks at a job that is waited for.
 const LOOK: Duration = Duration::from_millis(50);
@@ -101,11 +103,15 @@ pub struct Terms<'a> {
     /// Saves what identifies its content before the first byte of it changes; `None` if that is
     /// not wanted, or if the array does it by itself with what is its own already.
     pub undo: Option<&'a Recorder>,
+    /// It comes in only if nothing has to be written but what it missed.
+    pub only_missed: bool,
+    /// Reads go to other copies while one can be had.
+    pub write_mostly: bool,
 }
 
 impl From<Forced> for Terms<'_> {
     fn from(forced: Forced) -> Self {
-        Self { forced, undo: None }
+        Self { forced, ..Self::default() }
     }
 }
 
@@ -134,6 +140,12 @@ pub struct RunningArray {
     turn: Semaphore,
     /// It is to be stopped, and no member comes in any more.
     stopping: Flag,
+    /// How long a request may wait for a member across a network.
+    remote_timeout: Cell<Duration>,
+    /// Members across a network that were given up and may come back.
+    away: RefCell<BTreeMap<MemberKey, Away>>,
+    /// By name, when members came back last, and how long they were left alone before.
+    came_back: RefCell<BTreeMap<String, (Instant, Duration)>>,
     events: EventLog,
 }
 
@@ -164,6 +176,9 @@ impl RunningArray {
             block_bytes,
             turn: Semaphore::new(1),
             stopping: Flag::new(),
+            remote_timeout: Cell::new(REMOTE_TIMEOUT),
+            away: RefCell::default(),
+            came_back: RefCell::default(),
             events,
         })
     }
@@ -297,6 +312,49 @@ impl RunningArray {
     ) -> Result<Seat, Problem> {
         let _turn = self.turn.acquire(1).await;
         self.open_and_join(name, WantedSeat::Any, device_uuid, terms.into()).await
+    }
+
+    /// Says of which members copies are read only where no other one can be; of all others they are
+    /// read like any. Recorded in the superblocks.
+    ///
+    /// # Errors
+    /// A [`Problem`]: no such member, or metadata 0.90; or it could not be recorded, and those
+    /// before it are.
+    pub async fn set_write_mostly(&self, members: &[String]) -> Result<(), Problem> {
+        let _turn = self.turn.acquire(1).await;
+        let named = members.iter().map(|member| self.find(member)).collect::<Result<Vec<_>, _>>()?;
+        let books = self.books()?;
+        let state = books.state();
+        for who in state.seats() {
+            let Some(superblock) = who.key.and_then(|key| state.superblock(key)) else { continue };
+            let Some(key) = who.key.filter(|_| who.state.writable()) else { continue };
+            let on = named.contains(&key);
+            let flags = join::write_mostly_set(superblock, on);
+            if superblock.device_flags() == flags {
+                continue;
+            }
+            if !superblock.version().is_1x() {
+                return Err(self.problem(
+                    Code::NotSupportedYet,
+                    "write-mostly is not set in metadata 0.90",
+                    "its flags are in the table that every member has a copy of",
+                    "let mdadm set it, or use metadata 1.2",
+                ));
+            }
+            books.set_flags(key, flags).await;
+            let recorded = self.handle.set_write_mostly(&self.core, key, on).await;
+            recorded.map_err(|error| {
+                self.problem(
+                    Code::MetadataNotWritten,
+                    format!("write_mostly was not set: {error}"),
+                    "it counts only once the superblocks say so",
+                    "look at the members: `wattle status`",
+                )
+            })?;
+            let name = self.devices.borrow().get(&key).map(|known| known.name.clone()).unwrap_or_default();
+            self.tell(ArrayEvent::WriteMostly { member: self.event_member(Some(key), &name), on });
+        }
+        Ok(())
     }
 
     /// Takes in a device that is open already.

@@ -26,6 +26,17 @@ impl RunningArray {
         .of_member(member)
     }
 
+    /// A member that was away is not filled by itself.
+    pub(super) fn misses_all(&self, member: &str) -> Problem {
+        self.problem(
+            Code::RemoteMissesAll,
+            format!("{member} is not taken back by itself"),
+            "no bitmap says what it missed, so all of it would be written over",
+            format!("to have all of it written: `wattle add {} '{member}'`", self.name),
+        )
+        .of_member(member)
+    }
+
     pub(super) fn join_problem(&self, member: &str, error: JoinError) -> Problem {
         let (code, why, next) = match error {
             JoinError::ReadOnly => {

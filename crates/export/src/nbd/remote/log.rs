@@ -23,30 +23,50 @@ pub(super) struct Write {
     pub(super) bytes: Range<u64>,
 }
 
-/// Writes that a server may still carry out, though the connection over which they came is gone,
-/// and until when that is assumed.
+/// Over which connection something was sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Connection {
+    /// Counted from the first one of the drive.
+    pub(super) number: u64,
+    /// The path's place in the list.
+    pub(super) path: usize,
+}
+
+/// Writes that a server may still carry out, though the connection over which they came is gone or
+/// given up; until when that is assumed, and over which connection each was sent.
 #[derive(Debug, Default)]
-pub(super) struct Doubts(Vec<(Write, Instant)>);
+pub(super) struct Doubts(Vec<(Write, Instant, Connection)>);
 
 impl Doubts {
-    pub(super) fn add(&mut self, write: &Write, until: Instant) {
-        self.0.push((write.clone(), until));
+    pub(super) fn add(&mut self, write: &Write, until: Instant, connection: Connection) {
+        self.0.push((write.clone(), until, connection));
     }
 
-    /// The server is done with all of them.
-    pub(super) fn clear(&mut self) {
-        self.0.clear();
+    /// The servers are done with what was sent over these connections.
+    pub(super) fn settle(&mut self, done: impl Fn(Connection) -> bool) {
+        self.0.retain(|(.., connection)| !done(*connection));
+    }
+
+    /// What is in doubt.
+    pub(super) fn ranges(&self) -> Vec<Range<u64>> {
+        self.0.iter().map(|(write, ..)| write.bytes.clone()).collect()
+    }
+
+    /// Whether no write is in doubt.
+    pub(super) fn is_settled(&mut self, now: Instant) -> bool {
+        self.0.retain(|(_, until, _)| now < *until);
+        self.0.is_empty()
     }
 
     /// Until when a write has to wait for older ones that overlap it.
     pub(super) fn until(&mut self, write: &Write, now: Instant) -> Option<Instant> {
-        self.0.retain(|(_, until)| now < *until);
+        self.0.retain(|(_, until, _)| now < *until);
         let overlaps = |older: &Write| {
             older.number < write.number
                 && older.bytes.start < write.bytes.end
                 && write.bytes.start < older.bytes.end
         };
-        self.0.iter().filter(|(older, _)| overlaps(older)).map(|(_, until)| *until).max()
+        self.0.iter().filter(|(older, ..)| overlaps(older)).map(|(_, until, _)| *until).max()
     }
 }
 
@@ -125,8 +145,9 @@ mod tests {
         let at = |seconds| Instant::default() + Duration::from_secs(seconds);
         let write = |number, bytes| Write { number, bytes };
         let mut doubts = Doubts::default();
-        doubts.add(&write(5, 4096..8192), at(10));
-        doubts.add(&write(6, 8192..8193), at(20));
+        let connection = |number| Connection { number, path: 0 };
+        doubts.add(&write(5, 4096..8192), at(10), connection(0));
+        doubts.add(&write(6, 8192..8193), at(20), connection(1));
         let mut until = |number, bytes, now| doubts.until(&write(number, bytes), at(now));
         assert_eq!(until(7, 0..4096, 1), None, "beside it");
         assert_eq!(until(7, 4000..4097, 1), Some(at(10)));
@@ -134,7 +155,11 @@ mod tests {
         assert_eq!(until(5, 4096..8192, 1), None, "itself, sent again");
         assert_eq!(until(4, 4096..8192, 1), None, "the newer one is sent again behind it");
         assert_eq!(until(7, 4000..4097, 10), None, "done by now");
-        doubts.clear();
+        assert!(!doubts.is_settled(at(11)));
+        doubts.settle(|of| of == connection(0));
+        assert!(!doubts.is_settled(at(11)), "another connection's");
+        doubts.settle(|of| of == connection(1));
+        assert!(doubts.is_settled(at(11)));
         assert_eq!(doubts.until(&write(7, 0..1 << 20), at(1)), None);
     }
 }

@@ -18,12 +18,27 @@
 //! listened at its address meanwhile, or since more time has passed than a request may take. A
 //! server that keeps a connection and is silent may take any time, so silence ends the drive.
 //!
+//! A drive may be reached by several paths, in order of preference, one at a time. A path that is
+//! lost, or silent for longer than a path may be, is passed over for the next one ([`reach`]): what
+//! was sent over it is in doubt as above, until the server behind it has answered all of it. A path
+//! counts only while it shows what the drive shows ([`identity`]).
+//!
+//! A drive that has ended is not used again. What it was sent may still be carried out by a server
+//! that stalled, long after. Invariant: the drive is opened anew ([`Link::reopen`]) only once no
+//! request of the old connections can be carried out any more: since every request sent was
+//! answered (the connection of a drive that ended stays until then), since nothing listened at the
+//! address meanwhile, or since the server has answered a new connection for longer than a request
+//! may take.
+//!
 //! What is kept is bounded: beyond half of the bound a flush is sent without being asked for, at
 //! the bound writes wait for it. A flush or a repeated write that the server refuses, and a server
 //! that does not come back in time or comes back as another drive, end the drive for good: every
 //! request fails from then on, and the array above goes on without it.
 
+mod identity;
 mod log;
+mod pending;
+mod reach;
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -33,27 +48,23 @@ use std::time::Duration;
 
 use wattle_rt::sync::Notify;
 use wattle_rt::{
-    Buf, BufMut, Core, CoreHandle, Device, Durability, Either, IoError, Reply, Serve, Unmap, race,
+    Buf, BufMut, Core, CoreHandle, Device, Durability, Either, Instant, IoError, LinkPath, LinkState,
+    PathState, ReopenError, Reply, Serve, Unmap, race,
 };
 
 use crate::nbd::client::{Blocks, Client, ClientError};
 use crate::nbd::limits::REQUEST_BYTES_MAX;
 use crate::nbd::protocol::{command_flags, transmission_flags};
 use crate::nbd::uri::Uri;
-use log::{Doubts, Kept, LOG_BYTES_MAX, Log, What, Write};
+use identity::Identity;
+use log::{Connection, Doubts, Kept, LOG_BYTES_MAX, Log, What, Write};
+use pending::Pending;
 
 /// The longest range that one request makes zeros.
 const ZEROES_BYTES_MAX: u64 = 1 << 30;
 
 /// Sectors a drive can have.
 const SECTOR_BYTES: [u32; 2] = [512, 4096];
-
-/// Between attempts to connect: twice as long each time.
-const PAUSE_MIN: Duration = Duration::from_millis(10);
-const PAUSE_MAX: Duration = Duration::from_secs(1);
-
-/// For a server to accept a connection and to go to the export.
-const CONNECT_MAX: Duration = Duration::from_secs(10);
 
 /// How often it is checked whether the drive is still in use.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
@@ -66,11 +77,17 @@ pub struct Patience {
     pub answer: Duration,
     /// From the loss of a connection to the end of the attempts to make it again.
     pub reconnect: Duration,
+    /// For the answer to a request, before another path is tried, if there is one.
+    pub path: Duration,
 }
 
 impl Default for Patience {
     fn default() -> Self {
-        Self { answer: Duration::from_secs(45), reconnect: Duration::from_secs(30) }
+        Self {
+            answer: Duration::from_secs(45),
+            reconnect: Duration::from_secs(30),
+            path: Duration::from_secs(1),
+        }
     }
 }
 
@@ -95,6 +112,12 @@ pub enum RemoteError {
     Empty {
         /// What it says.
         size_bytes: u64,
+    },
+    /// A path leads to something else than the first one.
+    #[error("{path} leads to another drive")]
+    OtherDrive {
+        /// Its place in the list of paths.
+        path: usize,
     },
 }
 
@@ -131,35 +154,63 @@ impl Facts {
 }
 
 /// Connects to an export and returns it as a drive of this name. It is writable if the server says
-/// so.
+/// so. `uris` are the paths to it, in order of preference; those that cannot be had now are tried
+/// again later.
 ///
 /// # Errors
-/// There is no such server or export, or it cannot be a drive.
+/// There is no such server or export, or it cannot be a drive; of several paths the first error if
+/// none can be had. Or two paths lead to different drives.
+///
+/// # Panics
+/// Without a path.
 pub async fn connect(
     core: &Core,
-    uri: &Uri,
+    uris: &[Uri],
     name: impl Into<String>,
     patience: Patience,
 ) -> Result<Device, RemoteError> {
+    let (path, client, facts, identity) = reach::first(core, uris, patience).await?;
+    let paths = uris.iter().cloned().map(Path::new).collect();
+    Ok(start(core, paths, path, name.into(), patience, client, facts, identity))
+}
+
+#[expect(clippy::too_many_arguments, reason = "each is one field of the link")]
+fn start(
+    core: &Core,
+    paths: Vec<Path>,
+    path: usize,
+    name: String,
+    patience: Patience,
+    client: Client,
+    facts: Facts,
+    identity: Identity,
+) -> Device {
     static NEXT_KEY: AtomicU64 = AtomicU64::new(1 << 61);
-    let client = Client::connect(core, &uri.address, &uri.export);
-    let client =
-        within(core, patience.answer.min(CONNECT_MAX), client).await.ok_or(RemoteError::Silent)??;
-    let facts = Facts::of(&client)?;
+    paths[path].state.set(PathState::InUse);
     let link = Rc::new(Link {
         core: core.clone(),
-        uri: uri.clone(),
+        name: name.clone(),
+        paths,
         patience,
         facts,
         state: RefCell::new(State::Up(Rc::new(client))),
+        connection: Cell::new(Connection { number: 0, path }),
         changed: Notify::new(),
+        pending: RefCell::default(),
         log: RefCell::default(),
         writes: Cell::new(0),
         doubts: RefCell::default(),
+        draining: Cell::new(0),
+        identity: RefCell::new(identity),
+        answered: Cell::new(None),
+        next: RefCell::default(),
         flushing: Cell::new(false),
         log_shrank: Notify::new(),
     });
     let key = NEXT_KEY.fetch_add(1, Ordering::Relaxed);
+    if link.paths.len() > 1 {
+        core.spawn(reach::probe(Rc::downgrade(&link)));
+    }
     core.put_local(key, link);
     let remote = Arc::new(Remote { home: core.handle(), key });
     let (owner, home) = (Arc::downgrade(&remote), core.clone());
@@ -172,7 +223,7 @@ pub async fn connect(
         }
     });
     let writable = !facts.can(transmission_flags::READ_ONLY);
-    Ok(Device::served(name, facts.size_bytes, facts.sector_bytes, writable, core, remote))
+    Device::served(name, facts.size_bytes, facts.sector_bytes, writable, core, remote)
 }
 
 /// The drive: asks at home.
@@ -232,21 +283,75 @@ impl Serve for Remote {
     fn write_zeroes(&self, core: &Core, offset: u64, len: u64, unmap: Unmap) -> Reply<Result<(), IoError>> {
         self.done(core, async move |link| link.write_zeroes(offset, len, unmap).await)
     }
+
+    fn link(&self) -> Option<&dyn wattle_rt::Link> {
+        Some(self)
+    }
+}
+
+impl wattle_rt::Link for Remote {
+    fn look(&self, core: &Core) -> Reply<Option<LinkState>> {
+        Box::pin(self.at_home(core, async |link| link.look()))
+    }
+
+    fn give_up(&self, core: &Core) -> Reply<()> {
+        let given_up = self.at_home(core, async |link| link.end(IoError::GONE));
+        Box::pin(async move {
+            given_up.await;
+        })
+    }
+
+    fn reopen(&self, core: &Core) -> Reply<Result<Device, ReopenError>> {
+        let reopened = self.at_home(core, async |link| reach::reopen(&link).await);
+        Box::pin(async move { reopened.await.unwrap_or(Err(ReopenError::Connection(IoError::GONE))) })
+    }
+}
+
+/// One way to the drive.
+struct Path {
+    uri: Uri,
+    state: Cell<PathState>,
+    failures: Cell<u64>,
+}
+
+impl Path {
+    fn new(uri: Uri) -> Self {
+        Self { uri, state: Cell::new(PathState::Ready), failures: Cell::new(0) }
+    }
+
+    fn fail(&self) {
+        self.state.set(PathState::Failed);
+        self.failures.update(|failures| failures + 1);
+    }
 }
 
 /// The connection and what is known of it.
 struct Link {
     core: Core,
-    uri: Uri,
+    name: String,
+    /// In order of preference.
+    paths: Vec<Path>,
     patience: Patience,
     facts: Facts,
     state: RefCell<State>,
-    /// The state is another one.
+    /// The last one that was made.
+    connection: Cell<Connection>,
+    /// The state is another one, or writes are no longer in doubt.
     changed: Notify,
+    /// Requests that are not answered.
+    pending: RefCell<Pending>,
     log: RefCell<Log>,
     /// Writes that were begun.
     writes: Cell<u64>,
     doubts: RefCell<Doubts>,
+    /// Connections that are given up and have requests which the server may still carry out.
+    draining: Cell<usize>,
+    /// What tells the drive from others.
+    identity: RefCell<Identity>,
+    /// After the end: since when the server has answered new connections.
+    answered: Cell<Option<Instant>>,
+    /// The drive that took its place.
+    next: RefCell<Option<Device>>,
     /// A flush is under way that no client asked for.
     flushing: Cell<bool>,
     log_shrank: Notify,
@@ -254,8 +359,8 @@ struct Link {
 
 enum State {
     Up(Rc<Client>),
-    /// Being made again.
-    Down,
+    /// Being made again, since then.
+    Down(Instant),
     /// For good.
     Ended(IoError),
 }
@@ -267,19 +372,20 @@ impl Link {
             match &*self.state.borrow() {
                 State::Up(client) => return Ok(client.clone()),
                 State::Ended(error) => return Err(*error),
-                State::Down => {}
+                State::Down(_) => {}
             }
             self.changed.wait().await;
         }
     }
 
     /// Asks until there is an answer: a request whose answer was lost with the connection is sent
-    /// again.
+    /// again. So many bytes go one way or the other.
     async fn ask<T>(
         self: &Rc<Self>,
+        bytes: u64,
         request: impl AsyncFn(&Client) -> Result<T, ClientError>,
     ) -> Result<T, IoError> {
-        self.ask_settled(None, request).await
+        self.ask_settled(bytes, None, request).await
     }
 
     /// Asks for a write, each time only once it can undo no newer one and no older one can undo it.
@@ -288,33 +394,80 @@ impl Link {
         write: &Write,
         request: impl AsyncFn(&Client) -> Result<(), ClientError>,
     ) -> Result<(), IoError> {
-        self.ask_settled(Some(write), async |client| self.in_doubt_until(write, request(client)).await).await
+        let bytes = write.bytes.end - write.bytes.start;
+        self.ask_settled(bytes, Some(write), async |client| {
+            self.in_doubt_until(self.connection.get(), write, request(client)).await
+        })
+        .await
     }
 
     async fn ask_settled<T>(
         self: &Rc<Self>,
+        bytes: u64,
         write: Option<&Write>,
         request: impl AsyncFn(&Client) -> Result<T, ClientError>,
     ) -> Result<T, IoError> {
+        let pending = Pending::begin(&self.pending, self.core.now(), bytes);
+        let may_take = match self.paths.len() {
+            1 => self.patience.answer,
+            _ => self.patience.path + pending.allowance,
+        };
         let mut give_up = None;
         loop {
             if let Some(write) = write {
                 self.settled(write).await;
             }
             let client = self.up().await?;
-            match within(&self.core, self.patience.answer, request(&client)).await {
-                Some(Ok(answer)) => return Ok(answer),
-                Some(Err(ClientError::Failed(errno))) if errno != errnos::ESHUTDOWN => {
+            let answer = within(&self.core, may_take, request(&client));
+            match race(answer, self.left(&client)).await {
+                Either::First(Some(Ok(answer))) => return Ok(answer),
+                Either::First(Some(Err(ClientError::Failed(errno)))) if errno != errnos::ESHUTDOWN => {
                     return Err(io_error(errno));
                 }
-                Some(Err(_)) => self.lost(&client),
-                None => self.end(IoError::GONE),
+                Either::First(Some(Err(_))) => self.lost(&client),
+                Either::First(None) if self.paths.len() > 1 => self.lost(&client),
+                Either::First(None) => self.end(IoError::GONE),
+                Either::Second(()) => {}
             }
             // A request that ends every connection would be sent for ever.
             let now = self.core.now();
             if now >= *give_up.get_or_insert(now + self.patience.reconnect) {
                 self.end(IoError::GONE);
             }
+        }
+    }
+
+    /// Until a connection is not the one in use any more.
+    async fn left(&self, client: &Rc<Client>) {
+        while matches!(&*self.state.borrow(), State::Up(current) if Rc::ptr_eq(current, client)) {
+            self.changed.wait().await;
+        }
+    }
+
+    fn look(self: &Rc<Self>) -> LinkState {
+        let now = self.core.now();
+        let over = match &*self.state.borrow() {
+            State::Up(client) if client.has_ended() => Some(client.clone()),
+            _ => None,
+        };
+        if let Some(client) = over {
+            // No request was there to notice.
+            self.lost(&client);
+        }
+        let (away, ended) = match &*self.state.borrow() {
+            State::Up(_) => (Duration::ZERO, None),
+            State::Down(since) => (now - *since, None),
+            State::Ended(error) => (Duration::ZERO, Some(*error)),
+        };
+        let path = |path: &Path| LinkPath {
+            name: path.uri.to_string(),
+            state: path.state.get(),
+            failures: path.failures.get(),
+        };
+        LinkState {
+            overdue: self.pending.borrow().overdue(now).max(away),
+            ended,
+            paths: self.paths.iter().map(path).collect(),
         }
     }
 
@@ -339,50 +492,26 @@ impl Link {
     /// answer is no longer waited for.
     async fn in_doubt_until(
         &self,
+        connection: Connection,
         write: &Write,
         answer: impl Future<Output = Result<(), ClientError>>,
     ) -> Result<(), ClientError> {
-        struct Unanswered<'a>(&'a Link, Option<&'a Write>);
+        struct Unanswered<'a>(&'a Link, Connection, Option<&'a Write>);
         impl Drop for Unanswered<'_> {
             fn drop(&mut self) {
-                let Self(link, unanswered) = self;
+                let Self(link, connection, unanswered) = self;
                 if let Some(write) = unanswered {
                     let until = link.core.now() + link.patience.answer;
-                    link.doubts.borrow_mut().add(write, until);
+                    link.doubts.borrow_mut().add(write, until, *connection);
                 }
             }
         }
-        let mut unanswered = Unanswered(self, Some(write));
+        let mut unanswered = Unanswered(self, connection, Some(write));
         let answer = answer.await;
         if matches!(answer, Ok(()) | Err(ClientError::Failed(_))) {
-            unanswered.1 = None;
+            unanswered.2 = None;
         }
         answer
-    }
-
-    /// This connection is no good. The task that notices first has it made again.
-    fn lost(self: &Rc<Self>, client: &Rc<Client>) {
-        client.close();
-        let mut state = self.state.borrow_mut();
-        if matches!(&*state, State::Up(current) if Rc::ptr_eq(current, client)) {
-            *state = State::Down;
-            self.core.spawn(reconnect(self.clone()));
-        }
-    }
-
-    /// Ends the drive. The first reason counts.
-    fn end(&self, error: IoError) {
-        let mut state = self.state.borrow_mut();
-        if !matches!(&*state, State::Ended(_)) {
-            if let State::Up(client) = &*state {
-                client.close();
-            }
-            *state = State::Ended(error);
-            *self.log.borrow_mut() = Log::default();
-        }
-        drop(state);
-        self.changed.notify_all();
-        self.log_shrank.notify_all();
     }
 
     /// Whole sectors are asked for, whatever part of them is wanted.
@@ -393,7 +522,7 @@ impl Link {
         while at < wanted.end {
             let left = wanted.end.next_multiple_of(sector) - at;
             let len = left.min(u64::from(self.facts.request_bytes_max)) as u32;
-            let bytes = self.ask(async |client| client.read(at, len).await).await?;
+            let bytes = self.ask(len.into(), async |client| client.read(at, len).await).await?;
             let (from, to) = (at.max(wanted.start), wanted.end.min(at + u64::from(len)));
             let target = (from - wanted.start) as usize..(to - wanted.start) as usize;
             buf[target].copy_from_slice(&bytes[(from - at) as usize..(to - at) as usize]);
@@ -413,6 +542,7 @@ impl Link {
             self.room(piece.len()).await?;
             let write = self.begin_write(at, piece.len() as u64);
             self.ask_write(&write, async |client| client.write(at, piece.clone(), flags).await).await?;
+            self.identity.borrow_mut().note(at, &piece);
             // A copy: the buffer goes back to its owner.
             self.keep(Kept { write, what: What::Data(Buf::copy_of(&piece)) });
         }
@@ -431,6 +561,7 @@ impl Link {
             let write = self.begin_write(at, piece.into());
             let kept = Kept { write, what: What::Zeroes(unmap) };
             self.ask_write(&kept.write, async |client| kept.send(client).await).await?;
+            self.identity.borrow_mut().note_zeroes(at, piece.into());
             self.keep(kept);
             at += u64::from(piece);
         }
@@ -444,7 +575,7 @@ impl Link {
             return Ok(());
         }
         let covered = self.log.borrow().appended;
-        let flushed = self.ask(async |client| client.flush().await).await;
+        let flushed = self.ask(0, async |client| client.flush().await).await;
         match flushed {
             Ok(()) => self.log.borrow_mut().drop_up_to(covered),
             Err(error) => self.end(error),
@@ -486,74 +617,6 @@ impl Link {
             });
         }
     }
-
-    /// Writes again, in order and one after the other, what a server that started anew may have
-    /// lost.
-    async fn write_again(&self, client: &Client) -> Result<(), ClientError> {
-        let kept: Vec<Kept> = self.log.borrow().entries.iter().cloned().collect();
-        for kept in kept {
-            self.settled(&kept.write).await;
-            self.in_doubt_until(&kept.write, kept.send(client)).await?;
-        }
-        Ok(())
-    }
-}
-
-/// Makes the connection again, or ends the drive.
-async fn reconnect(link: Rc<Link>) {
-    let deadline = link.core.now() + link.patience.reconnect;
-    let mut pause = PAUSE_MIN;
-    loop {
-        link.core.sleep(pause).await;
-        pause = (2 * pause).min(PAUSE_MAX);
-        let left = deadline.saturating_since(link.core.now());
-        let attempt = within(&link.core, left, connect_again(&link)).await;
-        if matches!(&*link.state.borrow(), State::Ended(_)) {
-            return;
-        }
-        match attempt {
-            Some(Ok(client)) => {
-                *link.state.borrow_mut() = State::Up(Rc::new(client));
-                return link.changed.notify_all();
-            }
-            Some(Err(Again::Never(error))) => return link.end(error),
-            None => return link.end(IoError::GONE),
-            Some(Err(Again::Later)) if link.core.now() >= deadline => return link.end(IoError::GONE),
-            Some(Err(Again::Later)) => {}
-        }
-    }
-}
-
-/// What to do after an attempt that failed.
-enum Again {
-    Later,
-    Never(IoError),
-}
-
-async fn connect_again(link: &Link) -> Result<Client, Again> {
-    let client = Client::connect(&link.core, &link.uri.address, &link.uri.export);
-    let client = client.await.map_err(|error| {
-        if is_nobody(error) {
-            // The next server there has the drive only once the last one has let go of it.
-            link.doubts.borrow_mut().clear();
-        }
-        Again::Later
-    })?;
-    if Facts::of(&client) != Ok(link.facts) {
-        return Err(Again::Never(IoError::GONE));
-    }
-    match link.write_again(&client).await {
-        Ok(()) => Ok(client),
-        Err(ClientError::Failed(errno)) => Err(Again::Never(io_error(errno))),
-        Err(_) => Err(Again::Later),
-    }
-}
-
-/// Nothing listens at the address.
-fn is_nobody(error: ClientError) -> bool {
-    const ENOENT: i32 = 2;
-    const ECONNREFUSED: i32 = 111;
-    matches!(error, ClientError::Connection(error) if [ENOENT, ECONNREFUSED].contains(&error.errno()))
 }
 
 /// Error numbers of the protocol, which are Linux's.

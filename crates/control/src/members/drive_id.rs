@@ -1,0 +1,76 @@
+//! Whether two block devices are one drive: by the WWID or the serial number that it tells of
+//! itself, and by what is on it, since enclosures of one kind often give all drives one number.
+
+use std::fs;
+use std::path::Path;
+
+use super::Member;
+
+/// Where superblocks, labels and partition tables are: at the beginning, and at the end.
+const HEAD_BYTES: u64 = 16 << 10;
+const TAIL_BYTES: u64 = 128 << 10;
+
+/// Where a drive's own number is, below its directory in sysfs: NVMe, SCSI and SATA, virtio.
+const FILES: [&str; 4] = ["wwid", "device/wwid", "device/serial", "serial"];
+
+/// The number that the drive of a device number tells of itself; of a partition, with its number
+/// there. `sys` is where sysfs is.
+pub(super) fn drive_id(sys: &Path, rdev: u64) -> Option<String> {
+    let node = format!("{}:{}", rustix::fs::major(rdev), rustix::fs::minor(rdev));
+    let directory = sys.join("dev/block").join(node).canonicalize().ok()?;
+    let partition = fs::read_to_string(directory.join("partition")).ok();
+    let drive = if partition.is_some() { directory.parent()? } else { &directory };
+    let told = FILES.iter().filter_map(|file| fs::read_to_string(drive.join(file)).ok());
+    let id = told.map(|text| text.trim().to_owned()).find(|text| !text.is_empty())?;
+    Some(match partition {
+        Some(number) => format!("{id}, partition {}", number.trim()),
+        None => id,
+    })
+}
+
+/// Whether two devices show the same where superblocks would be.
+pub(super) fn show_the_same(one: &Member, other: &Member) -> bool {
+    let size_bytes = one.device.size_bytes();
+    let head = HEAD_BYTES.min(size_bytes);
+    let tail = TAIL_BYTES.min(size_bytes);
+    size_bytes == other.device.size_bytes()
+        && [(0, head), (size_bytes - tail, tail)].into_iter().all(|(at, len)| {
+            let read = |member: &Member| member.read(at, len as usize).ok();
+            read(one).is_some_and(|bytes| read(other) == Some(bytes))
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn a_drive_is_known_by_the_number_that_it_tells() {
+        let sys = tempfile::tempdir().unwrap();
+        let put = |path: &str, text: &str| {
+            let path = sys.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        put("devices/sdb/device/wwid", "naa.5000c500a1b2c3d4\n");
+        put("devices/sdb/sdb1/partition", "1\n");
+        put("devices/sdc/device/wwid", "naa.5000c500a1b2c3d4\n");
+        put("devices/nvme0n1/wwid", "eui.0025385a91b0c1d2\n");
+        put("devices/vda/serial", "\n");
+        fs::create_dir_all(sys.path().join("dev/block")).unwrap();
+        for (number, drive) in
+            [("8:16", "sdb"), ("8:17", "sdb/sdb1"), ("8:32", "sdc"), ("259:0", "nvme0n1"), ("254:0", "vda")]
+        {
+            symlink(sys.path().join("devices").join(drive), sys.path().join("dev/block").join(number))
+                .unwrap();
+        }
+        let id = |major, minor| drive_id(sys.path(), rustix::fs::makedev(major, minor));
+        assert_eq!(id(8, 16).as_deref(), Some("naa.5000c500a1b2c3d4"));
+        assert_eq!(id(8, 16), id(8, 32), "two ways to one drive");
+        assert_eq!(id(8, 17).as_deref(), Some("naa.5000c500a1b2c3d4, partition 1"));
+        assert_eq!(id(259, 0).as_deref(), Some("eui.0025385a91b0c1d2"));
+        assert_eq!((id(254, 0), id(7, 0)), (None, None), "it tells none");
+    }
+}

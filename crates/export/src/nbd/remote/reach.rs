@@ -1,0 +1,318 @@
+//! Ways to the drive: the first connection, the next one after a loss, the end, and the drive again
+//! after its end.
+
+use std::ops::Range;
+use std::rc::{Rc, Weak};
+use std::time::Duration;
+
+use wattle_rt::{Core, Device, IoError, PathState, ReopenError};
+
+use super::identity::Identity;
+use super::log::{Connection, Kept, Log};
+use super::{Facts, Link, Path, Patience, RemoteError, State, io_error, within};
+use crate::nbd::client::{Client, ClientError};
+use crate::nbd::uri::Uri;
+
+/// Between attempts to connect: twice as long each time.
+const PAUSE_MIN: Duration = Duration::from_millis(10);
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+
+/// For a server to accept a connection and to go to the export.
+const CONNECT_MAX: Duration = Duration::from_secs(10);
+
+/// Between two looks at a connection that is given up.
+const LOOK_AT_OLD: Duration = Duration::from_millis(20);
+
+/// Between two looks at a path that failed.
+const PROBE_EVERY: Duration = Duration::from_millis(500);
+/// So many of them for each look at a path that did not.
+const PROBES_EACH: u32 = 20;
+
+impl Link {
+    /// This connection is no good. The task that notices first has it made again.
+    pub(super) fn lost(self: &Rc<Self>, client: &Rc<Client>) {
+        let current = matches!(&*self.state.borrow(), State::Up(current) if Rc::ptr_eq(current, client));
+        if current {
+            *self.state.borrow_mut() = State::Down(self.core.now());
+            self.paths[self.connection.get().path].fail();
+            self.drain(client.clone());
+            self.changed.notify_all();
+            if self.paths.len() > 1 {
+                let (link, path) = (self.clone(), self.connection.get().path);
+                self.core.spawn(async move { link.look_for_nobody(path).await });
+            }
+            self.core.spawn(reconnect(self.clone()));
+        }
+    }
+
+    /// Ends the drive. The first reason counts.
+    pub(super) fn end(self: &Rc<Self>, error: IoError) {
+        let before = match &*self.state.borrow() {
+            State::Ended(_) => return,
+            State::Up(client) => Some(client.clone()),
+            State::Down(_) => None,
+        };
+        *self.state.borrow_mut() = State::Ended(error);
+        *self.log.borrow_mut() = Log::default();
+        self.paths[self.connection.get().path].fail();
+        if let Some(client) = before {
+            self.drain(client);
+        }
+        self.changed.notify_all();
+        self.log_shrank.notify_all();
+    }
+
+    /// Closes a connection once the server has answered all that was sent over it: it is done with
+    /// that then. A connection that the server ends before leaves what was sent over it in doubt.
+    fn drain(self: &Rc<Self>, client: Rc<Client>) {
+        if client.has_ended() || client.is_idle() {
+            return client.close();
+        }
+        self.draining.update(|draining| draining + 1);
+        let (link, connection) = (self.clone(), self.connection.get());
+        self.core.spawn(async move {
+            while !client.has_ended() && !client.is_idle() {
+                link.core.sleep(LOOK_AT_OLD).await;
+            }
+            let answered = !client.has_ended();
+            link.draining.update(|draining| draining - 1);
+            if answered {
+                client.close();
+                link.doubts.borrow_mut().settle(|of| of == connection);
+                link.changed.notify_all();
+            } else {
+                link.look_for_nobody(connection.path).await;
+            }
+        });
+    }
+
+    /// Whether no request of the connections so far can be carried out any more.
+    fn is_settled(&self) -> bool {
+        self.draining.get() == 0 && self.doubts.borrow_mut().is_settled(self.core.now())
+    }
+
+    /// Nothing listens at a path's address: the next server there has the drive only once the last
+    /// one has let go of it. A connection that is not over shows that it has not.
+    fn note_nobody(&self, path: usize) {
+        if self.draining.get() == 0 {
+            self.doubts.borrow_mut().settle(|of| of.path == path);
+            self.changed.notify_all();
+        }
+    }
+
+    /// A server that was killed is known to be gone as long as none took its place.
+    async fn look_for_nobody(&self, path: usize) {
+        drop(self.connect_to(path, self.patience.path).await);
+    }
+
+    /// Bytes of which it is not known whether the server has them.
+    fn uncertain(&self) -> Vec<Range<u64>> {
+        let mut uncertain = self.doubts.borrow().ranges();
+        uncertain.extend(self.log.borrow().entries.iter().map(|kept| kept.write.bytes.clone()));
+        uncertain
+    }
+
+    /// A connection by a path, and what shows there; only one to a drive that is like this one.
+    async fn connect_to(&self, path: usize, may_take: Duration) -> Result<(Client, Identity), Again> {
+        let uri = &self.paths[path].uri;
+        let connected = async {
+            let client = Client::connect(&self.core, &uri.address, &uri.export).await?;
+            let identity = match self.paths.len() {
+                1 => Identity::default(),
+                _ => Identity::read(&client, &self.facts).await?,
+            };
+            Ok((client, identity))
+        };
+        let (client, identity) = match within(&self.core, may_take, connected).await {
+            Some(Ok(connected)) => connected,
+            Some(Err(error)) => {
+                if is_nobody(error) {
+                    self.note_nobody(path);
+                }
+                return Err(Again::Later(error));
+            }
+            None => return Err(Again::Silent),
+        };
+        if Facts::of(&client) != Ok(self.facts) {
+            return Err(Again::Never(IoError::GONE));
+        }
+        Ok((client, identity))
+    }
+
+    /// A connection by a path that leads to this drive.
+    async fn connect_by(&self, path: usize, may_take: Duration) -> Result<Client, Again> {
+        let (client, seen) = self.connect_to(path, may_take).await?;
+        if self.paths.len() > 1 && !self.identity.borrow().is(&seen, &self.uncertain()) {
+            return Err(Again::Never(IoError::GONE));
+        }
+        Ok(client)
+    }
+
+    /// Writes again, in order and one after the other, what a server that started anew may have
+    /// lost.
+    async fn write_again(&self, connection: Connection, client: &Client) -> Result<(), ClientError> {
+        let kept: Vec<Kept> = self.log.borrow().entries.iter().cloned().collect();
+        for kept in kept {
+            self.settled(&kept.write).await;
+            self.in_doubt_until(connection, &kept.write, kept.send(client)).await?;
+        }
+        Ok(())
+    }
+}
+
+/// What to do after an attempt that failed.
+enum Again {
+    Later(ClientError),
+    Silent,
+    Never(IoError),
+}
+
+/// The first path that can be had. Every other one that can be had now leads to the same drive.
+pub(super) async fn first(
+    core: &Core,
+    uris: &[Uri],
+    patience: Patience,
+) -> Result<(usize, Client, Facts, Identity), RemoteError> {
+    let (mut found, mut refused) = (None, None);
+    for (path, uri) in uris.iter().enumerate() {
+        let connected = async {
+            let client = Client::connect(core, &uri.address, &uri.export).await?;
+            let facts = Facts::of(&client)?;
+            let identity = match uris.len() {
+                1 => Identity::default(),
+                _ => Identity::read(&client, &facts).await?,
+            };
+            Ok((client, facts, identity))
+        };
+        let connected = within(core, patience.answer.min(CONNECT_MAX), connected).await;
+        match (connected.unwrap_or(Err(RemoteError::Silent)), &found) {
+            (Ok((client, facts, identity)), None) => found = Some((path, client, facts, identity)),
+            (Ok((_, facts, seen)), Some((_, _, first, identity))) => {
+                let blank = identity.is_blank() && seen.is_blank();
+                if facts != *first || !(blank || identity.is(&seen, &[])) {
+                    return Err(RemoteError::OtherDrive { path });
+                }
+            }
+            (Err(error), _) => refused = refused.or(Some(error)),
+        }
+    }
+    found.ok_or_else(|| refused.expect("a drive has a path"))
+}
+
+/// Makes the connection again, by the next path first, or ends the drive.
+async fn reconnect(link: Rc<Link>) {
+    let deadline = link.core.now() + link.patience.reconnect;
+    let (mut path, mut pause) = (link.connection.get().path, PAUSE_MIN);
+    for attempt in 0.. {
+        // One after the other without a pause, as long as there are others.
+        if attempt + 1 >= link.paths.len() {
+            link.core.sleep(pause).await;
+            pause = (2 * pause).min(PAUSE_MAX);
+        }
+        path = (path + 1) % link.paths.len();
+        let left = deadline.saturating_since(link.core.now());
+        let may_take = if link.paths.len() > 1 { left.min(link.patience.path) } else { left };
+        let number = link.connection.get().number + 1;
+        let again = async {
+            let client = link.connect_by(path, may_take).await?;
+            match link.write_again(Connection { number, path }, &client).await {
+                Ok(()) => Ok(client),
+                Err(ClientError::Failed(errno)) => Err(Again::Never(io_error(errno))),
+                Err(error) => Err(Again::Later(error)),
+            }
+        };
+        let attempt = within(&link.core, left, again).await;
+        if matches!(&*link.state.borrow(), State::Ended(_)) {
+            return;
+        }
+        match attempt {
+            Some(Ok(client)) => {
+                *link.state.borrow_mut() = State::Up(Rc::new(client));
+                link.connection.set(Connection { number, path });
+                link.paths[path].state.set(PathState::InUse);
+                return link.changed.notify_all();
+            }
+            Some(Err(Again::Never(error))) if link.paths.len() == 1 => return link.end(error),
+            None => return link.end(IoError::GONE),
+            Some(Err(_)) if link.core.now() >= deadline => return link.end(IoError::GONE),
+            Some(Err(_)) => link.paths[path].state.set(PathState::Failed),
+        }
+    }
+}
+
+/// Looks at paths that are not in use, now and then: whether they can be had again, and whether
+/// what was sent over them is out of doubt.
+pub(super) async fn probe(of: Weak<Link>) {
+    for round in 0u32.. {
+        let Some(link) = of.upgrade() else { return };
+        if matches!(&*link.state.borrow(), State::Ended(_)) {
+            return;
+        }
+        for path in 0..link.paths.len() {
+            let state = &link.paths[path].state;
+            let is_due = state.get() == PathState::Failed || round % PROBES_EACH == 0;
+            if state.get() != PathState::InUse && is_due {
+                let there = link.connect_by(path, link.patience.path).await.is_ok();
+                if state.get() != PathState::InUse {
+                    state.set(if there { PathState::Ready } else { PathState::Failed });
+                }
+            }
+        }
+        let core = link.core.clone();
+        drop(link);
+        core.sleep(PROBE_EVERY).await;
+    }
+}
+
+/// One attempt to have a drive that has ended again.
+pub(super) async fn reopen(link: &Rc<Link>) -> Result<Device, ReopenError> {
+    if let Some(next) = &*link.next.borrow() {
+        return Ok(next.clone());
+    }
+    if !matches!(&*link.state.borrow(), State::Ended(_)) {
+        return Err(ReopenError::Unsettled);
+    }
+    let mut failed = ReopenError::Silent;
+    for path in 0..link.paths.len() {
+        // The layer above tells which drive it is.
+        let (client, identity) = match link.connect_to(path, CONNECT_MAX.min(link.patience.answer)).await {
+            Ok(connected) => connected,
+            Err(again) => {
+                failed = match again {
+                    Again::Later(ClientError::Connection(error)) => ReopenError::Connection(error),
+                    Again::Later(ClientError::Closed) => ReopenError::Connection(IoError::GONE),
+                    Again::Later(_) => ReopenError::Refused,
+                    Again::Silent => ReopenError::Silent,
+                    Again::Never(_) => ReopenError::Changed,
+                };
+                continue;
+            }
+        };
+        let now = link.core.now();
+        let since = link.answered.get().unwrap_or(now);
+        link.answered.set(Some(since));
+        if !link.is_settled() && now - since < link.patience.answer {
+            return Err(ReopenError::Unsettled);
+        }
+        if let Some(next) = &*link.next.borrow() {
+            // Another attempt was quicker.
+            return Ok(next.clone());
+        }
+        let (uris, name) = (link.paths.iter().map(|path| path.uri.clone()), link.name.clone());
+        let paths: Vec<_> = uris.map(Path::new).collect();
+        let failures = |(path, old): (&Path, &Path)| path.failures.set(old.failures.get());
+        paths.iter().zip(&link.paths).for_each(failures);
+        let device = super::start(&link.core, paths, path, name, link.patience, client, link.facts, identity);
+        *link.next.borrow_mut() = Some(device.clone());
+        return Ok(device);
+    }
+    link.answered.set(None);
+    Err(failed)
+}
+
+/// Nothing listens at the address.
+fn is_nobody(error: ClientError) -> bool {
+    const ENOENT: i32 = 2;
+    const ECONNREFUSED: i32 = 111;
+    matches!(error, ClientError::Connection(error) if [ENOENT, ECONNREFUSED].contains(&error.errno()))
+}

@@ -1,0 +1,226 @@
+//! Drives across a network that are given up, and drives by several paths: what a server may still
+//! carry out of an old connection is never written over.
+#![allow(clippy::unwrap_used, reason = "a failure here fails the test")]
+
+use std::cell::{Cell, RefCell};
+use std::path::Path;
+use std::rc::Rc;
+use std::time::Duration;
+
+use wattle_export::NbdAddress;
+use wattle_export::nbd::Uri;
+use wattle_export::nbd::handshake::{ExportFacts, Handshake, HandshakeStep};
+use wattle_export::nbd::protocol::{self as proto, NbdRequest};
+use wattle_export::nbd::remote::{Patience, RemoteError, connect};
+use wattle_rt::{
+    Buf, BufMut, Core, Device, Durability, Either, IoError, IoErrorKind, Listener, PathState, ReopenError,
+    RuntimeConfig, Stream, race,
+};
+
+const MIB: u64 = 1 << 20;
+
+/// Long enough for a busy machine.
+const PATIENCE: Patience = Patience {
+    answer: Duration::from_secs(20),
+    reconnect: Duration::from_secs(20),
+    path: Duration::from_secs(5),
+};
+
+fn uri(socket: &Path) -> Uri {
+    Uri { address: NbdAddress::Unix(socket.to_owned()), export: String::new() }
+}
+
+async fn write(core: &Core, drive: &Device, offset: u64, data: &[u8]) -> Result<(), IoError> {
+    core.write(drive, offset, Buf::copy_of(data), Durability::Cached).await
+}
+
+async fn read(core: &Core, drive: &Device) -> Result<(), IoError> {
+    core.read(drive, 0, BufMut::alloc(512)).await.0
+}
+
+fn run(test: impl AsyncFnOnce(Core)) {
+    wattle_rt::run(RuntimeConfig { cores: 1, ..RuntimeConfig::default() }, test).unwrap();
+}
+
+/// A server of 8 MiB that shows one byte everywhere. It notes the writes that come, and answers
+/// them when it is told to, over whichever connection they came.
+struct Scripted {
+    core: Core,
+    shows: u8,
+    answers: Cell<bool>,
+    writes: RefCell<Vec<(Stream, NbdRequest, Vec<u8>)>>,
+}
+
+impl Scripted {
+    fn start(core: &Core, listener: Listener, shows: u8) -> Rc<Self> {
+        let (core, answers) = (core.clone(), Cell::new(false));
+        let server = Rc::new(Self { core, shows, answers, writes: RefCell::default() });
+        let accepting = server.clone();
+        server.core.spawn(async move {
+            while let Ok(stream) = accepting.core.accept(&listener).await {
+                let served = accepting.clone();
+                accepting.core.spawn(async move { served.connection(stream).await });
+            }
+        });
+        server
+    }
+
+    /// Until the client closes it.
+    async fn connection(&self, stream: Stream) -> Option<()> {
+        let facts = [ExportFacts {
+            name: String::new(),
+            description: String::new(),
+            size_bytes: 8 * MIB,
+            read_only: false,
+            io_min_bytes: 512,
+        }];
+        let (mut handshake, mut received) = (Handshake::new(&facts, Some(0)), Vec::new());
+        let mut out = proto::greeting().to_vec();
+        loop {
+            let (used, step) = handshake.advance(&received, &mut out);
+            received.drain(..used);
+            self.core.send(&stream, vec![Buf::copy_of(&out)]).await.ok()?;
+            out.clear();
+            match step {
+                HandshakeStep::More => self.receive(&stream, &mut received).await?,
+                HandshakeStep::Reply => {}
+                HandshakeStep::Transmit(_) => break,
+                HandshakeStep::Close => return None,
+            }
+        }
+        loop {
+            while received.len() < proto::REQUEST_BYTES {
+                self.receive(&stream, &mut received).await?;
+            }
+            let request = NbdRequest::decode(received.first_chunk().unwrap()).unwrap();
+            received.drain(..proto::REQUEST_BYTES);
+            if request.kind == proto::commands::READ {
+                self.answer(&stream, &request).await?;
+                let data = vec![self.shows; request.length_bytes as usize];
+                self.core.send(&stream, vec![Buf::copy_of(&data)]).await.ok()?;
+                continue;
+            }
+            while received.len() < request.length_bytes as usize {
+                self.receive(&stream, &mut received).await?;
+            }
+            let data = received.drain(..request.length_bytes as usize).collect();
+            self.writes.borrow_mut().push((stream.clone(), request, data));
+            if self.answers.get() {
+                self.answer(&stream, &request).await?;
+            }
+        }
+    }
+
+    async fn receive(&self, stream: &Stream, received: &mut Vec<u8>) -> Option<()> {
+        let (count, buf) = self.core.recv(stream, BufMut::alloc(64 << 10)).await;
+        let count = count.ok().filter(|count| *count > 0)?;
+        received.extend_from_slice(&buf[..count]);
+        Some(())
+    }
+
+    async fn answer(&self, stream: &Stream, request: &NbdRequest) -> Option<()> {
+        let mut reply = proto::SIMPLE_REPLY_MAGIC.to_be_bytes().to_vec();
+        reply.extend([0; 4]);
+        reply.extend(request.cookie.to_be_bytes());
+        self.core.send(stream, vec![Buf::copy_of(&reply)]).await.ok().map(drop)
+    }
+
+    /// The write that came as number `ix`, once it has come.
+    async fn write(&self, ix: usize) -> (Stream, NbdRequest, Vec<u8>) {
+        loop {
+            if let Some((stream, request, data)) = self.writes.borrow().get(ix) {
+                return (stream.clone(), *request, data.clone());
+            }
+            self.core.sleep(Duration::from_millis(5)).await;
+        }
+    }
+}
+
+/// A drive that was given up is opened anew only once nothing that it was sent can be carried out
+/// any more: the server has answered it, or has answered new connections for as long as a request
+/// may take.
+#[test]
+fn a_drive_that_was_given_up_waits_for_what_it_was_sent() {
+    const ANSWER: Duration = Duration::from_secs(2);
+    for answers in [true, false] {
+        run(async |core| {
+            let directory = tempfile::tempdir().unwrap();
+            let socket = directory.path().join("nbd");
+            let server = Scripted::start(&core, Listener::unix(&socket).unwrap(), 7);
+            let patience = Patience { answer: ANSWER, ..PATIENCE };
+            let drive = connect(&core, &[uri(&socket)], "nbd", patience).await.unwrap();
+            let begin = |drive: &Device, byte: u8| {
+                let (task, drive) = (core.clone(), drive.clone());
+                core.spawn(async move { write(&task, &drive, 4096, &[byte; 512]).await })
+            };
+            let writing = begin(&drive, 1);
+            let (old, sent, _) = server.write(0).await;
+            let link = drive.link().unwrap();
+            core.sleep(Duration::from_millis(100)).await;
+            let state = link.look(&core).await.unwrap();
+            assert!(state.overdue >= Duration::from_millis(90) && state.ended.is_none(), "{state:?}");
+            link.give_up(&core).await;
+            assert_eq!(writing.await.unwrap_err().kind(), IoErrorKind::Gone, "at once");
+            assert_eq!(read(&core, &drive).await.unwrap_err().kind(), IoErrorKind::Gone);
+
+            let since = core.now();
+            assert_eq!(link.reopen(&core).await.map(drop), Err(ReopenError::Unsettled));
+            match answers {
+                true => server.answer(&old, &sent).await.unwrap(),
+                false => old.shutdown(),
+            }
+            let mut count = 0;
+            let again = loop {
+                core.sleep(Duration::from_millis(50)).await;
+                match link.reopen(&core).await {
+                    Ok(again) => break again,
+                    Err(error) => assert_eq!(error, ReopenError::Unsettled),
+                }
+                count += 1;
+            };
+            assert!(answers || core.now() - since >= ANSWER && count > 3, "it may still be carried out");
+            let writing = begin(&again, 2);
+            assert_eq!(server.write(1).await.2, [2; 512], "nothing of the old drive is sent again");
+            let (stream, request, _) = server.write(1).await;
+            server.answer(&stream, &request).await.unwrap();
+            writing.await.unwrap();
+            assert!(link.reopen(&core).await.unwrap().same(&again), "once");
+        });
+    }
+}
+
+/// Requests go on by the next path when one is silent; what may still be carried out behind that
+/// one is not written over until it is. A path that shows another drive is none.
+#[test]
+fn a_silent_path_is_passed_over() {
+    run(async |core| {
+        let directory = tempfile::tempdir().unwrap();
+        let uris = ["a", "b", "c"].map(|name| uri(&directory.path().join(name)));
+        let [a, b, c] = [("a", 7), ("b", 7), ("c", 8)].map(|(name, shows)| {
+            Scripted::start(&core, Listener::unix(&directory.path().join(name)).unwrap(), shows)
+        });
+        let patience = Patience { path: Duration::from_millis(500), ..PATIENCE };
+        let other = [uris[0].clone(), uris[2].clone()];
+        let error = connect(&core, &other, "nbd", patience).await.unwrap_err();
+        assert_eq!(error, RemoteError::OtherDrive { path: 1 });
+        let drive = connect(&core, &uris[..2], "nbd", patience).await.unwrap();
+        let begin = |byte: u8| {
+            let (task, drive) = (core.clone(), drive.clone());
+            core.spawn(async move { write(&task, &drive, MIB, &[byte; 512]).await })
+        };
+        b.answers.set(true);
+        let first = begin(1);
+        let (old, sent, _) = a.write(0).await;
+        first.await.unwrap();
+        assert_eq!(b.write(0).await.2, [1; 512], "sent again");
+        let state = drive.link().unwrap().look(&core).await.unwrap();
+        assert_eq!((state.paths[1].state, state.paths[0].failures), (PathState::InUse, 1));
+        let newer = begin(2);
+        let early = race(b.write(1), core.sleep(Duration::from_millis(300))).await;
+        assert!(matches!(early, Either::Second(())), "the old one may still be carried out");
+        a.answer(&old, &sent).await.unwrap();
+        newer.await.unwrap();
+        assert_eq!(b.write(1).await.2, [2; 512]);
+        assert!(c.writes.borrow().is_empty() && a.writes.borrow().len() == 1);
+    });
+}

@@ -524,7 +524,8 @@ impl Beside {
     }
 }
 
-/// Whose files.
+/// The tools that the files belong to.
+#[derive(Clone, Copy)]
 enum Side {
     Wattle,
     Lvm,

@@ -254,9 +254,9 @@ fn a_path_that_fails_is_passed_over() {
         let longest = under_load(&serve, || {
             std::thread::sleep(Duration::from_millis(200));
             if stalls {
-                signal(&a, "STOP")
+                signal(&a, "STOP");
             } else {
-                a.kill()
+                a.kill();
             }
             std::thread::sleep(Duration::from_secs(3));
             if stalls { signal(&a, "CONT") } else { a.start_again() }

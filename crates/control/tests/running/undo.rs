@@ -39,7 +39,8 @@ async fn join(core: Core, array: start::Claimed, new: Device, place: WantedSeat,
     let refused = array.take(newcomer.clone(), place, Forced::default()).await.unwrap_err();
     assert_eq!(refused.code, Code::SignatureFound);
     assert!(recorder.saved.borrow().is_empty());
-    let terms = Terms { forced: Forced::default().with(Check::Signature), undo: Some(&recorder) };
+    let terms =
+        Terms { forced: Forced::default().with(Check::Signature), undo: Some(&recorder), ..Terms::default() };
     array.take(newcomer, place, terms).await.unwrap();
     assert_eq!(recorder.saved.borrow().len(), 1);
     whole(&core, &array).await;

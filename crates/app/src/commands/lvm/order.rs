@@ -49,7 +49,7 @@ pub fn make(
     if args.members.is_empty() {
         return give(what, args);
     }
-    work::make(access, args, async |core, stack, stamp| {
+    work::make(access, args, &async |core, stack, stamp| {
         let how = ChangeOptions { on: &args.on, forced: members::forced(&args.force), units, stamp };
         what.decide(core, stack, how).await
     })

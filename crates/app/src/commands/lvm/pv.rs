@@ -17,7 +17,7 @@ use crate::output::Screen;
 /// # Errors
 /// Something is on a member, or it cannot be written.
 pub fn create(access: &MemberAccess, args: &ChangeArgs, screen: Screen) -> Result<(), Problem> {
-    work::change(access, args, screen, async |core, stack, _| {
+    work::change(access, args, screen, &async |core, stack, _| {
         let (mut places, mut notes, mut commands) = (Vec::new(), Vec::new(), Vec::new());
         let mut there = Vec::new();
         for member in look::devices(stack, &args.on)? {
@@ -60,7 +60,7 @@ fn command(stack: &Stack, place: &ChangeTarget) -> String {
 /// # Errors
 /// It is in use, or is no physical volume.
 pub fn remove(access: &MemberAccess, args: &ChangeArgs, screen: Screen) -> Result<(), Problem> {
-    work::change(access, args, screen, async |_, stack, _| {
+    work::change(access, args, screen, &async |_, stack, _| {
         let (mut places, mut commands) = (Vec::new(), Vec::new());
         for member in look::devices(stack, &args.on)? {
             look::check_in_no_group(stack, member)?;
@@ -77,7 +77,7 @@ pub fn remove(access: &MemberAccess, args: &ChangeArgs, screen: Screen) -> Resul
 /// # Errors
 /// Volumes are on what would go, or it is no physical volume.
 pub fn resize(access: &MemberAccess, args: &ChangeArgs, screen: Screen) -> Result<(), Problem> {
-    work::change(access, args, screen, async |core, stack, _| {
+    work::change(access, args, screen, &async |core, stack, _| {
         let member = match &look::devices(stack, &args.on)?[..] {
             [member] => *member,
             several => {

@@ -28,7 +28,7 @@ pub fn create(access: &MemberAccess, args: &CreateGroupArgs, screen: Screen) -> 
 /// As [`create`].
 pub fn make(access: &MemberAccess, args: &CreateGroupArgs, units: Units) -> Result<ChangeReport, Problem> {
     let name = &args.group;
-    work::make(access, &args.change, async |core, stack, _| {
+    work::make(access, &args.change, &async |core, stack, _| {
         check_name_free(stack, name)?;
         let extent_sectors = args.extent_size.0 / 512;
         let devices = look::devices(stack, &args.change.on)?;
@@ -56,7 +56,7 @@ pub fn make(access: &MemberAccess, args: &CreateGroupArgs, units: Units) -> Resu
 /// # Errors
 /// It has volumes, or must not be changed.
 pub fn remove(access: &MemberAccess, args: &GroupArgs, screen: Screen) -> Result<(), Problem> {
-    work::change(access, &args.change, screen, async |_, stack, _| {
+    work::change(access, &args.change, screen, &async |_, stack, _| {
         let group = look::group(stack, &args.group, State::Here)?;
         let name = &group.vg.name;
         let volumes: Vec<_> = group.vg.lvs.iter().map(|lv| lv.name.as_str()).collect();
@@ -90,7 +90,7 @@ pub fn export(
     screen: Screen,
     exported: bool,
 ) -> Result<(), Problem> {
-    work::change(access, &args.change, screen, async |_, stack, _| {
+    work::change(access, &args.change, screen, &async |_, stack, _| {
         let state = if exported { State::Here } else { State::Exported };
         let group = look::group(stack, &args.group, state)?;
         let after = edit::export_group(&group.vg, exported)?;
@@ -112,7 +112,7 @@ pub fn export(
 pub fn restore(access: &MemberAccess, args: &RestoreArgs, screen: Screen) -> Result<(), Problem> {
     let text = backup::read(&args.file)?;
     let name = &args.group;
-    work::change(access, &args.change, screen, async |_, stack, _| {
+    work::change(access, &args.change, screen, &async |_, stack, _| {
         let forced = members::forced(&args.change.force);
         let plan = plan::restore(&stack.scan, &stack.groups, (name, &text), forced)?;
         let file = args.file.display();

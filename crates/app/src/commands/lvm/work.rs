@@ -37,7 +37,7 @@ pub fn change(
     access: &MemberAccess,
     args: &ChangeArgs,
     screen: Screen,
-    decide: impl AsyncFn(&Core, &mut Stack, &Stamp) -> Result<GroupChange, Problem>,
+    decide: &impl AsyncFn(&Core, &mut Stack, &Stamp) -> Result<GroupChange, Problem>,
 ) -> Result<(), Problem> {
     show(&make(access, args, decide)?, &args.json, screen)
 }
@@ -59,19 +59,19 @@ pub fn backups() -> Option<PathBuf> {
 pub fn make(
     access: &MemberAccess,
     args: &ChangeArgs,
-    decide: impl AsyncFn(&Core, &mut Stack, &Stamp) -> Result<GroupChange, Problem>,
+    decide: &impl AsyncFn(&Core, &mut Stack, &Stamp) -> Result<GroupChange, Problem>,
 ) -> Result<ChangeReport, Problem> {
     if args.members.is_empty() {
         return Err(no_members());
     }
     // Each time another command changed the group first, which so many can.
     for _ in 1..ATTEMPTS {
-        match attempt(access, args, &decide) {
+        match attempt(access, args, decide) {
             Err(problem) if problem.code == Code::Changed => {}
             done => return done,
         }
     }
-    attempt(access, args, &decide)
+    attempt(access, args, decide)
 }
 
 /// Decides on what is there now, and does that. Nothing was written if it was changed in between.

@@ -145,9 +145,9 @@ fn few_requests_in_flight_cannot_keep_drives_busy() {
 #[test]
 fn small_writes_in_sequence_leave_as_whole_stripes() {
     let asked = Demand { random: false, read_part: 0.0, bytes: 64 << 10, depth: 32 };
-    let chunk_seconds = 85e-6 + (65_536.0 - 4096.0) / 70e6;
+    let chunk_seconds = 85e-6 + 65_536.0 / 70e6 - 1.0 / 20e3;
     let one = limits::of(&parity(24, 1), &X25M, &asked);
-    is(&one, 23.0 / chunk_seconds, "requests of whole stripes / time of one = 23 / 962.7 us");
+    is(&one, 23.0 / chunk_seconds, "requests of whole stripes / time of one = 23 / 971.2 us");
     assert_eq!(one.by, By::Depth);
     let two = limits::of(&parity(12, 1), &X25M, &asked);
     is(&two, 11.0 * 70e6 / 65_536.0, "(N-p) x w");
@@ -158,9 +158,10 @@ fn small_writes_in_sequence_leave_as_whole_stripes() {
 fn copies_share_a_large_read() {
     let asked = Demand { random: true, read_part: 1.0, bytes: 512 << 10, depth: 1 };
     let one = UniformArray { chunk_bytes: 0, ..mirrored(2, 2, false) };
-    is(&limits::of(&one, &X25M, &asked), 1.0 / (65e-6 + (262_144.0 - 4096.0) / 250e6), "1 / 1097 us");
+    let half = 65e-6 + 262_144.0 / 250e6 - 1.0 / 40e3;
+    is(&limits::of(&one, &X25M, &asked), 1.0 / half, "1 / 1089 us");
     let small = Demand { bytes: 256 << 10, ..asked };
-    is(&limits::of(&one, &X25M, &small), 1.0 / (65e-6 + (262_144.0 - 4096.0) / 250e6), "1 / 1097 us");
+    is(&limits::of(&one, &X25M, &small), 1.0 / half, "1 / 1089 us");
     let disks = limits::alone(&one, &DISK, 512 << 10, true, true);
     assert!((disks - (DISK.read_seconds + (524_288.0 - 4096.0) / 90e6)).abs() < 1e-9);
 }

@@ -12,8 +12,8 @@ use wattle_rt::{BufMut, Core, CoreIx};
 use crate::board::Board;
 use crate::job::{Ask, Job};
 use crate::load::{Counted, Load, LoadError, RequestCounts};
-use crate::ramp::{Ramp, Ramped, one_window};
-use crate::settle::Sight;
+use crate::ramp::{Ramp, one_window};
+use crate::settle::{Ramped, Sight};
 use crate::target::{LoadTarget, Requests, RunningJob};
 
 impl Load {

@@ -10,8 +10,8 @@ use std::time::Duration;
 use wattle_engine::VolumeError;
 
 use crate::histogram::Histogram;
-use crate::ramp::{Ramp, Ramped};
-use crate::settle::Settled;
+use crate::ramp::Ramp;
+use crate::settle::{Ramped, Settled};
 
 /// What jobs do: fio's `rw`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

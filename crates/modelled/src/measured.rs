@@ -7,7 +7,7 @@ use wattle_rt::sim::DriveTotals;
 
 use crate::histogram::Histogram;
 use crate::load::{Counted, Load};
-use crate::ramp::Ramped;
+use crate::settle::Ramped;
 use crate::settle::Sight;
 
 /// What is looked at when counting begins and when it ends.

@@ -10,7 +10,7 @@ use std::time::Duration;
 use wattle_rt::{Core, Instant};
 
 use crate::board::Board;
-use crate::settle::Settled;
+use crate::settle::{Ramped, Settled};
 
 /// What comes before anything is counted.
 #[derive(Clone, Copy, Debug)]
@@ -59,17 +59,6 @@ impl Default for Steady {
             requests_at_most: 1_000_000,
         }
     }
-}
-
-/// How the ramp went.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Ramped {
-    /// How long it took.
-    pub took: Duration,
-    /// The length of the last window; `None` if there were none.
-    pub window: Option<Duration>,
-    /// Whether the load became steady; `None` if that was not asked for.
-    pub steady: Option<bool>,
 }
 
 /// Windows of one length; if none are steady among these, they get twice as long.

@@ -19,7 +19,6 @@ use std::time::Duration;
 use wattle_rt::{Core, Instant};
 
 use crate::board::{Board, Tally};
-use crate::ramp::Ramped;
 
 /// When a load counts as settled. Parts are of 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -55,6 +54,17 @@ impl Default for Settled {
             requests_at_most: 1_000_000,
         }
     }
+}
+
+/// How what comes before went.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Ramped {
+    /// How long it took.
+    pub took: Duration,
+    /// The length of the last window; `None` if there were none.
+    pub window: Option<Duration>,
+    /// Whether the load became steady; `None` if that was not asked for.
+    pub steady: Option<bool>,
 }
 
 /// What is looked at besides requests.

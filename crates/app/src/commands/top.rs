@@ -154,9 +154,9 @@ impl Detail {
     /// All that leaves a name room.
     fn for_columns(columns: usize) -> Self {
         match columns {
-            ..50 => Self::Rate,
-            50..74 => Self::Bytes,
-            74..96 => Self::Latency,
+            ..58 => Self::Rate,
+            58..78 => Self::Bytes,
+            78..96 => Self::Latency,
             _ => Self::Queue,
         }
     }

@@ -88,7 +88,11 @@ fn the_tree_goes_up_to_the_file_systems() {
     // Each member below the array, the array below the group, the group below its two volumes.
     assert_eq!(drawn.matches("<line").count(), 5 + 1 + 2);
     run(with(&["scan", "--svg", &picture_of_four], &members[1..])).ok();
-    assert!(fs::read_to_string(&picture_of_four).unwrap().contains(">degraded</text>"));
+    let drawn = fs::read_to_string(&picture_of_four).unwrap();
+    for text in ["degraded", "slot 0", "missing"] {
+        assert!(drawn.contains(&format!(">{text}</text>")), "{text}: {drawn}");
+    }
+    assert_eq!(drawn.matches("<line").count(), 5 + 1 + 2);
     run(with(&["scan", "--svg", "/nonexistent/stack.svg"], &members)).failed(1, "WTL-0105", &["picture"]);
     let json = room.untouched(|| run(with(&["scan", "--json"], &members[1..])).ok().json());
     assert_eq!(json["arrays"][0]["health"], "degraded");

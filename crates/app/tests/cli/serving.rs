@@ -531,8 +531,20 @@ fn a_member_that_untrusted_parity_cannot_replace_is_not_failed_and_that_is_said(
 /// Runs the command as a user other than root, which looks for servers in `XDG_RUNTIME_DIR`. `None`
 /// if root cannot become one.
 fn as_nobody(xdg: &std::path::Path, args: &[&str]) -> Option<Said> {
-    let mut command = std::process::Command::new("setpriv");
-    command.args(["--reuid=65534", "--regid=65534", "--clear-groups", env!("CARGO_BIN_EXE_wattle")]);
+    as_nobody_until(xdg, args, "60")
+}
+
+/// The same, ended after so many seconds.
+fn as_nobody_until(xdg: &std::path::Path, args: &[&str], seconds: &str) -> Option<Said> {
+    let mut command = std::process::Command::new("timeout");
+    command.args([
+        seconds,
+        "setpriv",
+        "--reuid=65534",
+        "--regid=65534",
+        "--clear-groups",
+        env!("CARGO_BIN_EXE_wattle"),
+    ]);
     command.args(args).env_remove("WATTLE_RUNTIME_DIR").env("XDG_RUNTIME_DIR", xdg);
     let said = said(command.output().ok()?);
     (!said.stderr.contains("setpriv: ")).then_some(said)
@@ -551,10 +563,18 @@ fn a_runtime_directory_of_another_user() {
         eprintln!("SKIPPED: cannot become another user");
         return;
     };
-    // Clients have their way in; commands do not, and that is said.
-    assert!(exported.ok().stderr.contains("status, fail and stop will not find this server"));
-    let refused = as_nobody(room.dir.path(), &serve).unwrap();
-    assert!(refused.status == 1 && refused.stderr.contains("--runtime-dir DIR"), "{}", refused.stderr);
+    // A private directory serves as long as the command runs.
+    assert!(!exported.ok().stderr.contains("will not find this server"));
+    as_nobody(room.dir.path(), &serve).unwrap().ok();
+    assert_eq!(fs::read_dir(&others).unwrap().count(), 0);
+    // One that was asked for is refused.
+    let asked = [&serve[..], &["--runtime-dir", others.to_str().unwrap()]].concat();
+    as_nobody(room.dir.path(), &asked).unwrap().failed(1, "WTL-0102", &["--runtime-dir DIR"]);
+    // Without a command that would end it, clients have their way in; commands do not, and that is
+    // said.
+    let alone = [&serve[..serve.len() - 2], &["--export", &export]].concat();
+    let ended = as_nobody_until(room.dir.path(), &alone, "5").unwrap();
+    assert!(ended.stderr.contains("status, fail and stop will not find this server"), "{}", ended.stderr);
     // What cannot be looked at may hold any number of servers.
     fs::set_permissions(&others, fs::Permissions::from_mode(0o700)).unwrap();
     let status = |args: &[&str]| as_nobody(room.dir.path(), &[&["status"], args].concat()).unwrap();

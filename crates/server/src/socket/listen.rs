@@ -137,19 +137,21 @@ impl ControlServer {
     /// # Errors
     /// Another process listens there, or the system refuses.
     pub fn listen(socket: &Path) -> Result<Listener, Problem> {
-        let failed = |why: String| {
-            Problem::new(
-                Code::ListenFailed,
-                format!("cannot listen for commands at {}", socket.display()),
-                why,
-                "stop the other server, or give this one a name of its own: --name",
-            )
+        let failed = |why: String, next: &str| {
+            let what = format!("cannot listen for commands at {}", socket.display());
+            Problem::new(Code::ListenFailed, what, why, next)
         };
-        check_socket_path(socket).map_err(failed)?;
-        let listener = Listener::unix(socket)
-            .map_err(|error| failed(error.to_string()).transient(error == ListenError::InUse))?
-            .reserved();
-        restrict(socket).map_err(|error| failed(error.to_string()))?;
+        let elsewhere = "name a directory of yours: --runtime-dir DIR, or WATTLE_RUNTIME_DIR";
+        check_socket_path(socket).map_err(|why| failed(why, elsewhere))?;
+        let not_bound = |error: ListenError| match error {
+            ListenError::InUse => {
+                let next = "stop the other server, or give this one a name of its own: --name";
+                failed(error.to_string(), next).transient(true)
+            }
+            _ => failed(error.to_string(), elsewhere),
+        };
+        let listener = Listener::unix(socket).map_err(not_bound)?.reserved();
+        restrict(socket).map_err(|error| failed(error.to_string(), elsewhere))?;
         Ok(listener)
     }
 

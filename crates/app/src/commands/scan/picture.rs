@@ -143,8 +143,19 @@ fn array(boxes: &mut Boxes, stack: &Stack, (ix, found): (ArrayId, &ArrayScan), s
     }
     lines.extend(content.map(|seen| screen.units.show_capacity(seen.member.device.size_bytes())));
     lines.extend(content.into_iter().flat_map(plain_signatures));
-    let on = boxes.of(found.members.iter().copied());
+    let mut on = boxes.of(found.members.iter().copied());
+    on.extend(missing(boxes, &assembly.missing()));
     boxes.add(assembly.name(), lines, tone, on)
+}
+
+/// A box for each run of slots without a member: what is not there is seen too.
+fn missing(boxes: &mut Boxes, slots: &[u16]) -> Vec<usize> {
+    let runs = slots.chunk_by(|one, next| one + 1 == *next);
+    let name = |run: &[u16]| match *run {
+        [first, .., last] => format!("slots {first} to {last}"),
+        _ => format!("slot {}", run[0]),
+    };
+    runs.map(|run| boxes.add(&name(run), vec!["missing".to_owned()], Tone::Absent, Vec::new())).collect()
 }
 
 fn group(boxes: &mut Boxes, found: &GroupScan, screen: Screen) -> usize {

@@ -32,6 +32,8 @@ pub enum Tone {
     Good,
     Degraded,
     Unusable,
+    /// It is not there.
+    Absent,
 }
 
 impl Tone {
@@ -41,6 +43,7 @@ impl Tone {
             Self::Good => [0x00, 0x9e, 0x73],
             Self::Degraded => [0xe6, 0x9f, 0x00],
             Self::Unusable => [0xd5, 0x5e, 0x00],
+            Self::Absent => [0xbb, 0xbb, 0xbb],
         }
     }
 }

@@ -3,7 +3,8 @@
 //! side goes on with what the other wrote. In between, wattle is killed half-way.
 //!
 //! LVM2 sees loop devices over its copies and activates nothing, so it needs root and no
-//! device-mapper. `cargo test --test cli lvm_beside -- --ignored` runs many more sequences.
+//! device-mapper. `cargo test --test cli lvm_beside -- --ignored` runs many more sequences,
+//! or those of `WATTLE_LVM_SEEDS=FROM..TO`.
 
 use std::fmt::Write as _;
 use std::fs::{self, File};
@@ -575,5 +576,7 @@ fn fifty_more_sequences_of_changes_are_the_same() {
 #[test]
 #[ignore = "an hour"]
 fn thousands_of_sequences_of_changes_are_the_same() {
-    sequences(100..4000);
+    let seeds = std::env::var("WATTLE_LVM_SEEDS").unwrap_or_else(|_| "100..4000".to_owned());
+    let (from, to) = seeds.split_once("..").unwrap();
+    sequences(from.parse().unwrap()..to.parse().unwrap());
 }

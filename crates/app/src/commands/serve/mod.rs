@@ -8,6 +8,7 @@
 
 mod find;
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, ExitCode, ExitStatus};
 use std::rc::Rc;
@@ -77,7 +78,9 @@ fn runtime_place(args: &ServeArgs) -> Result<(RuntimeDir, Option<TempDir>), Prob
     if usual.asked_for || args.run.is_none() || usual.make().is_ok() && usual.is_ours() {
         return Ok((usual, None));
     }
-    let private = tempfile::Builder::new().prefix("wattle-").tempdir().map_err(|error| {
+    let owner_only = std::fs::Permissions::from_mode(0o700);
+    let private = tempfile::Builder::new().prefix("wattle-").permissions(owner_only).tempdir();
+    let private = private.map_err(|error| {
         Problem::new(
             Code::ListenFailed,
             format!("no temporary directory can be made: {error}"),

@@ -2,16 +2,28 @@
 //! before.
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
+mod support {
+    pub mod case;
+    pub mod drives;
+    pub mod members;
+    pub mod plain;
+    pub mod run;
+}
+
 use std::time::Duration;
 
 use wattle_engine::CounterTotals;
-use wattle_engine::geometry::{Geometry, Level, Params};
-use wattle_engine::metadata::NoMetadata;
+use wattle_engine::geometry::Level;
 use wattle_engine::units::{MemberIx, Sector};
-use wattle_engine::{ArrayHandle, ArraySpec, Job, MemberSpec, RepairSource, Volume};
+use wattle_engine::{ArrayHandle, ArraySpec, Job, RepairSource, Volume};
 use wattle_rt::{
     Buf, BufMut, Core, CoreIx, Device, DriveConfig, Durability, Rng, SimWorld, Unmap, WorldConfig, race,
 };
+
+use support::drives::drives;
+use support::members::in_sync;
+use support::plain::plain;
+use support::run::run;
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
@@ -30,46 +42,28 @@ impl Fixture {
 
     fn with(level: Level, members: usize, config: &DriveConfig) -> Self {
         let mut world = SimWorld::new(WorldConfig { seed: 11, cores: 2, ..WorldConfig::default() });
-        let drive = |slot| DriveConfig {
+        let config = DriveConfig {
             size_bytes: MEMBER_SECTORS * 512,
-            name: format!("drive{slot}"),
             read_bytes_per_second: 200 << 20,
             ..config.clone()
         };
-        let drives = (0..members).map(|slot| world.add_drive(drive(slot))).collect();
+        let drives = drives(&mut world, members, &config);
         Self { world, drives, level }
     }
 
     fn spec(&self) -> ArraySpec {
-        let chunk = Sector(if self.level == Level::Raid1 { 0 } else { 128 });
-        let geometry = Geometry::new(&Params {
-            level: self.level,
-            layout: match self.level {
-                Level::Raid1 => 0,
-                Level::Raid10 => 0x102,
-                _ => 2,
-            },
-            chunk,
-            raid_disks: self.drives.len() as u32,
-            component_size: Sector(MEMBER_SECTORS),
-            member_sizes: vec![Sector(MEMBER_SECTORS); self.drives.len()],
-        });
-        let members = self.drives.iter().map(|drive| MemberSpec::in_sync(drive.clone(), Sector(0)));
-        ArraySpec::new("a", geometry.unwrap(), members.collect())
+        let geometry = plain(self.level, self.drives.len(), 128, MEMBER_SECTORS);
+        ArraySpec::new("a", geometry, in_sync(&self.drives, Sector(0), &[]))
     }
 
     /// Runs `test` with the array over the drives.
     fn run(&mut self, test: impl AsyncFnOnce(Core, ArrayHandle, Volume) + 'static) {
         let spec = self.spec();
-        self.world
-            .run(async move |core: Core| {
-                let array = ArrayHandle::start(&core, spec, Box::new(NoMetadata)).await;
-                let volume = array.volume().open(&core).unwrap();
-                test(core.clone(), array.clone(), volume).await;
-                array.stop(&core).await.unwrap();
-                assert_eq!(core.ops_in_flight(), 0, "a stopped array leaves nothing behind");
-            })
-            .expect_done();
+        run(&mut self.world, spec, async move |core, array, volume| {
+            test(core.clone(), array.clone(), volume).await;
+            array.stop(&core).await.unwrap();
+            assert_eq!(core.ops_in_flight(), 0, "a stopped array leaves nothing behind");
+        });
     }
 }
 
@@ -177,24 +171,19 @@ fn readers_share_what_may_be_held() {
     let mut fixture = Fixture::new(Level::Raid0, 4);
     let mut spec = fixture.spec();
     spec.tuning.ahead.bytes_max = 2 << 20;
-    fixture
-        .world
-        .run(async move |core: Core| {
-            let array = ArrayHandle::start(&core, spec, Box::new(NoMetadata)).await;
-            let volume = array.volume().open(&core).unwrap();
-            for at in (0..4 * MIB).step_by(4 << 10) {
-                for reader in 0..4 {
-                    read(&volume, reader * 8 * MIB + at, 4 * KIB).await;
-                }
-                let counters = counters(&core, &array).await;
-                let held = counters.ahead_bytes.saturating_sub(counters.ahead_reads * 4 * KIB);
-                assert!(held <= 3 * MIB, "{counters:?}");
+    run(&mut fixture.world, spec, async move |core, array, volume| {
+        for at in (0..4 * MIB).step_by(4 << 10) {
+            for reader in 0..4 {
+                read(&volume, reader * 8 * MIB + at, 4 * KIB).await;
             }
             let counters = counters(&core, &array).await;
-            assert!(counters.ahead_reads * 10 > counters.reads * 7, "{counters:?}");
-            array.stop(&core).await.unwrap();
-        })
-        .expect_done();
+            let held = counters.ahead_bytes.saturating_sub(counters.ahead_reads * 4 * KIB);
+            assert!(held <= 3 * MIB, "{counters:?}");
+        }
+        let counters = counters(&core, &array).await;
+        assert!(counters.ahead_reads * 10 > counters.reads * 7, "{counters:?}");
+        array.stop(&core).await.unwrap();
+    });
 }
 
 /// Whatever changes the array, on whichever core and however, a reader in the middle of what was
@@ -315,16 +304,11 @@ fn what_was_read_ahead_is_not_what_a_repair_has_replaced() {
 fn copies_that_may_differ_are_not_read_ahead() {
     let mut fixture = Fixture::new(Level::Raid1, 2);
     let spec = ArraySpec { synced_below: Sector(0), unclean: true, read_only: true, ..fixture.spec() };
-    fixture
-        .world
-        .run(async move |core: Core| {
-            let array = ArrayHandle::start(&core, spec, Box::new(NoMetadata)).await;
-            let volume = array.volume().open(&core).unwrap();
-            expect(&volume, 0..MIB, 4 * KIB, 0).await;
-            assert_eq!(counters(&core, &array).await.ahead_bytes, 0);
-            array.stop(&core).await.unwrap();
-        })
-        .expect_done();
+    run(&mut fixture.world, spec, async move |core, array, volume| {
+        expect(&volume, 0..MIB, 4 * KIB, 0).await;
+        assert_eq!(counters(&core, &array).await.ahead_bytes, 0);
+        array.stop(&core).await.unwrap();
+    });
 }
 
 /// A copy that cannot be read gets the content of another one. If the two did not agree, no reader
@@ -426,19 +410,14 @@ fn a_member_that_hangs_does_not_keep_the_array_from_stopping() {
     let mut fixture = Fixture::new(Level::Raid0, 4);
     let drive = fixture.world.drive(&fixture.drives[3]);
     let spec = ArraySpec { read_only: true, ..fixture.spec() };
-    fixture
-        .world
-        .run(async move |core: Core| {
-            let array = ArrayHandle::start(&core, spec, Box::new(NoMetadata)).await;
-            let volume = array.volume().open(&core).unwrap();
-            expect(&volume, 0..64 * KIB, 4 * KIB, 0).await;
-            drive.stall(Duration::from_secs(600));
-            expect(&volume, 64 * KIB..128 * KIB, 4 * KIB, 0).await;
-            let began = core.now();
-            array.stop(&core).await.unwrap();
-            assert!(core.now() - began < Duration::from_secs(10), "{:?}", core.now() - began);
-        })
-        .expect_done();
+    run(&mut fixture.world, spec, async move |core, array, volume| {
+        expect(&volume, 0..64 * KIB, 4 * KIB, 0).await;
+        drive.stall(Duration::from_secs(600));
+        expect(&volume, 64 * KIB..128 * KIB, 4 * KIB, 0).await;
+        let began = core.now();
+        array.stop(&core).await.unwrap();
+        assert!(core.now() - began < Duration::from_secs(10), "{:?}", core.now() - began);
+    });
 }
 
 /// When no client reads in sequence any more, nothing is kept and nothing noted: what comes back

@@ -2,13 +2,19 @@
 //! parity, has its bit set on every member in use; and bits cost next to nothing.
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
+mod support {
+    pub mod case;
+    pub mod drives;
+    pub mod members;
+}
+
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
 
 use wattle_engine::ArrayTuning;
-use wattle_engine::geometry::{Geometry, Level, LevelKind, Params};
+use wattle_engine::geometry::{Level, LevelKind};
 use wattle_engine::intent::IntentSpec;
 use wattle_engine::metadata::{ArrayRecord, LocalBoxFuture, Metadata};
 use wattle_engine::units::{MemberIx, MemberSet, Sector, StripeNo};
@@ -17,6 +23,10 @@ use wattle_rt::{
     Buf, BufMut, Core, CoreIx, Device, DriveConfig, DriveControl, Durability, IoError, Rng, SimWorld, Unmap,
     WorldConfig,
 };
+
+use support::case::{Case, case};
+use support::drives::drives;
+use support::members::in_sync;
 
 /// Data sectors of a member.
 const MEMBER_SECTORS: u64 = 256;
@@ -27,34 +37,14 @@ const BITMAP: u64 = 512;
 const REGION: Sector = Sector(16);
 const SWEEP: Duration = Duration::from_millis(2);
 
-#[derive(Clone, Copy, Debug)]
-struct Case {
-    level: Level,
-    layout: u32,
-    members: usize,
-    chunk: u64,
-}
-
 const CASES: [Case; 5] = [
-    Case { level: Level::Raid1, layout: 0, members: 3, chunk: 0 },
+    case(Level::Raid1, 0, 3, 0),
     // Regions smaller and larger than a chunk.
-    Case { level: Level::Raid5, layout: 2, members: 4, chunk: 8 },
-    Case { level: Level::Raid5, layout: 2, members: 3, chunk: 64 },
-    Case { level: Level::Raid6, layout: 2, members: 5, chunk: 16 },
-    Case { level: Level::Raid10, layout: 0x102, members: 4, chunk: 8 },
+    case(Level::Raid5, 2, 4, 8),
+    case(Level::Raid5, 2, 3, 64),
+    case(Level::Raid6, 2, 5, 16),
+    case(Level::Raid10, 0x102, 4, 8),
 ];
-
-fn geometry(case: Case) -> Geometry {
-    Geometry::new(&Params {
-        level: case.level,
-        layout: case.layout,
-        chunk: Sector(case.chunk),
-        raid_disks: case.members as u32,
-        component_size: Sector(MEMBER_SECTORS),
-        member_sizes: vec![Sector(MEMBER_SECTORS); case.members],
-    })
-    .unwrap_or_else(|error| panic!("{case:?}: {error}"))
-}
 
 /// What a broken engine, or broken metadata, would do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -188,13 +178,10 @@ struct Fixture {
 impl Fixture {
     fn new(case: Case, seed: u64, cores: usize) -> Self {
         let mut world = SimWorld::new(WorldConfig { seed, cores, ..WorldConfig::default() });
-        let drive = |slot| DriveConfig {
-            size_bytes: (MEMBER_SECTORS + DATA.0) * 512,
-            name: format!("drive{slot}"),
-            ..DriveConfig::default()
-        };
-        let devices = (0..case.members).map(|slot| world.add_drive(drive(slot))).collect();
-        let marked = Regions::new(REGION, geometry(case).sync_sectors());
+        let size_bytes = (MEMBER_SECTORS + DATA.0) * 512;
+        let config = DriveConfig { size_bytes, ..DriveConfig::default() };
+        let devices = drives(&mut world, case.members, &config);
+        let marked = Regions::new(REGION, case.geometry(MEMBER_SECTORS).sync_sectors());
         Self { world, devices, case, records: Rc::default(), mutant: Mutant::No, marked, dirty: false }
     }
 
@@ -208,9 +195,9 @@ impl Fixture {
 
     /// Starts the array on the core it is given.
     fn starter(&self) -> impl AsyncFnOnce(&Core) -> ArrayHandle + 'static {
-        let members = self.devices.iter().map(|device| MemberSpec::in_sync(device.clone(), DATA)).collect();
+        let members = in_sync(&self.devices, DATA, &[]);
         let clean_delay = SWEEP * 2;
-        let mut spec = ArraySpec::new("a", geometry(self.case), members);
+        let mut spec = ArraySpec::new("a", self.case.geometry(MEMBER_SECTORS), members);
         spec.tuning = ArrayTuning { clean_delay, ..ArrayTuning::default() };
         if self.dirty {
             spec.synced_below = Sector(0);
@@ -255,7 +242,7 @@ impl Fixture {
 
     /// The regions with a sector in which members differ, or differ from their parity.
     fn differing(&self) -> BTreeSet<u64> {
-        let geometry = geometry(self.case);
+        let geometry = self.case.geometry(MEMBER_SECTORS);
         let data: Vec<_> = self
             .drives()
             .iter()

@@ -2,29 +2,27 @@
 //! alignment and concurrency, whole and with members lost before or while it runs, on one core and
 //! on several. Virtual time, fixed seeds.
 
+mod support {
+    pub mod case;
+    pub mod drives;
+    pub mod members;
+}
+
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use wattle_engine::geometry::{Geometry, Level, LevelKind, Params};
+use wattle_engine::geometry::{Level, LevelKind};
 use wattle_engine::metadata::NoMetadata;
 use wattle_engine::units::{MemberIx, Sector};
-use wattle_engine::{ArrayHandle, ArraySpec, MemberSpec, MemberState, Volume};
+use wattle_engine::{ArrayHandle, ArraySpec, MemberState, Volume};
 use wattle_rt::{
     Buf, BufMut, Core, Device, DriveConfig, Durability, Rng, RunOutcome, SimWorld, Unmap, WorldConfig, race,
 };
 
-#[derive(Clone, Copy, Debug)]
-struct Case {
-    level: Level,
-    layout: u32,
-    members: usize,
-    chunk: u64,
-}
-
-const fn case(level: Level, layout: u32, members: usize, chunk: u64) -> Case {
-    Case { level, layout, members, chunk }
-}
+use support::case::{Case, case};
+use support::drives::drives;
+use support::members::in_sync;
 
 const CASES: &[Case] = &[
     case(Level::Linear, 0, 3, 0),
@@ -49,18 +47,6 @@ const CASES: &[Case] = &[
 const MEMBER_SECTORS: u64 = 256;
 const OFFSET: Sector = Sector(16);
 
-fn geometry(case: Case) -> Geometry {
-    Geometry::new(&Params {
-        level: case.level,
-        layout: case.layout,
-        chunk: Sector(case.chunk),
-        raid_disks: case.members as u32,
-        component_size: Sector(MEMBER_SECTORS),
-        member_sizes: vec![Sector(MEMBER_SECTORS); case.members],
-    })
-    .unwrap_or_else(|error| panic!("{case:?}: {error}"))
-}
-
 struct Fixture {
     world: SimWorld,
     drives: Vec<Device>,
@@ -70,24 +56,15 @@ struct Fixture {
 impl Fixture {
     fn new(case: Case, seed: u64, cores: usize) -> Self {
         let mut world = SimWorld::new(WorldConfig { seed, cores, ..WorldConfig::default() });
-        let drives = (0..case.members)
-            .map(|slot| {
-                world.add_drive(DriveConfig {
-                    size_bytes: (MEMBER_SECTORS + OFFSET.0) * 512,
-                    name: format!("drive{slot}"),
-                    ..DriveConfig::default()
-                })
-            })
-            .collect();
+        let size_bytes = (MEMBER_SECTORS + OFFSET.0) * 512;
+        let config = DriveConfig { size_bytes, ..DriveConfig::default() };
+        let drives = drives(&mut world, case.members, &config);
         Self { world, drives, case }
     }
 
     fn spec(&self, missing: &[usize]) -> ArraySpec {
-        let member = |slot| match missing.contains(&slot) {
-            true => MemberSpec::missing(),
-            false => MemberSpec::in_sync(self.drives[slot].clone(), OFFSET),
-        };
-        ArraySpec::new("a", geometry(self.case), (0..self.case.members).map(member).collect())
+        let members = in_sync(&self.drives, OFFSET, missing);
+        ArraySpec::new("a", self.case.geometry(MEMBER_SECTORS), members)
     }
 }
 
@@ -156,7 +133,7 @@ fn run<T: std::fmt::Debug + 'static>(
 
 /// Losses a case survives, at most two: none, each single one, some pairs.
 fn losses(case: Case) -> Vec<Vec<usize>> {
-    let geometry = geometry(case);
+    let geometry = case.geometry(MEMBER_SECTORS);
     let n = case.members;
     let singles = (0..n).map(|slot| vec![slot]);
     let pairs = (0..n).flat_map(|a| (a + 1..n).map(move |b| vec![a, b]));
@@ -170,7 +147,7 @@ fn every_level_reads_back_what_was_written_with_every_tolerable_loss() {
     for (number, &case) in CASES.iter().enumerate() {
         for cores in [1, 3] {
             let mut fixture = Fixture::new(case, number as u64, cores);
-            let size = (geometry(case).array_sectors().0 * 512) as usize;
+            let size = (case.geometry(MEMBER_SECTORS).array_sectors().0 * 512) as usize;
             let mut contents = vec![0; size];
             for (round, missing) in losses(case).into_iter().enumerate() {
                 if round > 0 {
@@ -269,7 +246,9 @@ fn a_write_that_nobody_waits_for_is_finished_before_the_array_stops() {
 
 #[test]
 fn latent_errors_are_read_around_and_rewritten() {
-    for (number, &case) in CASES.iter().enumerate().filter(|(_, case)| geometry(**case).redundancy() > 0) {
+    for (number, &case) in
+        CASES.iter().enumerate().filter(|(_, case)| case.geometry(MEMBER_SECTORS).redundancy() > 0)
+    {
         let mut fixture = Fixture::new(case, 40 + number as u64, 2);
         let spec = fixture.spec(&[]);
         let contents = run(&mut fixture, "filling", async move |core: Core| {
@@ -303,7 +282,9 @@ fn latent_errors_are_read_around_and_rewritten() {
 /// it.
 #[test]
 fn writes_that_overlap_leave_redundancy_that_agrees() {
-    for (number, &case) in CASES.iter().enumerate().filter(|(_, case)| geometry(**case).redundancy() > 0) {
+    for (number, &case) in
+        CASES.iter().enumerate().filter(|(_, case)| case.geometry(MEMBER_SECTORS).redundancy() > 0)
+    {
         let mut fixture = Fixture::new(case, 80 + number as u64, 3);
         let spec = fixture.spec(&[]);
         let whole = run(&mut fixture, "overlapping", async move |core: Core| {

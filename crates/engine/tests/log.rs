@@ -1,20 +1,33 @@
 //! The partial parity log from the outside: what is written when. Whether a crash is made up for is
 //! tested where logs are followed, in `control`. Virtual time.
 
+mod support {
+    pub mod case;
+    pub mod commits;
+    pub mod drives;
+    pub mod plain;
+    pub mod run;
+}
+
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use wattle_engine::geometry::{Geometry, Level, Params};
-use wattle_engine::metadata::{ArrayRecord, LocalBoxFuture, Metadata, NoMetadata};
+use wattle_engine::geometry::{Geometry, Level};
+use wattle_engine::metadata::ArrayRecord;
 use wattle_engine::state::ppl::{LogArea, LogEntry, LogFormat, LogSpec};
-use wattle_engine::units::{MemberIx, MemberSet, Sector, StripeNo};
+use wattle_engine::units::{MemberIx, Sector, StripeNo};
 use wattle_engine::{ArrayHandle, ArraySpec, MemberSpec, MemberState, Volume};
 use wattle_rt::{
-    Buf, BufMut, Core, Device, DriveConfig, DriveControl, Durability, Instant, SimWorld, Unmap, WorldConfig,
+    Buf, BufMut, Core, Device, DriveConfig, DriveControl, Durability, SimWorld, Unmap, WorldConfig,
     WriteRecord,
 };
+
+use support::commits::OnCommit;
+use support::drives::drives;
+use support::plain::plain;
+use support::run::run;
 
 const MEMBERS: usize = 4;
 const CHUNK: u64 = 16;
@@ -70,24 +83,11 @@ struct Fixture {
 impl Fixture {
     fn new(cores: usize) -> Self {
         let mut world = SimWorld::new(WorldConfig { seed: 5, cores, ..WorldConfig::default() });
-        let drives = (0..=MEMBERS)
-            .map(|slot| {
-                world.add_drive(DriveConfig {
-                    size_bytes: DATA_BYTES + MEMBER_SECTORS * 512,
-                    name: format!("drive{slot}"),
-                    ..DriveConfig::default()
-                })
-            })
-            .collect();
-        let params = Params {
-            level: Level::Raid5,
-            layout: 2,
-            chunk: Sector(CHUNK),
-            raid_disks: MEMBERS as u32,
-            component_size: Sector(MEMBER_SECTORS),
-            member_sizes: Vec::new(),
-        };
-        Self { world, drives, geometry: Geometry::new(&params).expect("a plain geometry"), entries_max: 148 }
+        let size_bytes = DATA_BYTES + MEMBER_SECTORS * 512;
+        let config = DriveConfig { size_bytes, ..DriveConfig::default() };
+        let drives = drives(&mut world, MEMBERS + 1, &config);
+        let geometry = plain(Level::Raid5, MEMBERS, CHUNK, MEMBER_SECTORS);
+        Self { world, drives, geometry, entries_max: 148 }
     }
 
     fn drive(&self, slot: usize) -> DriveControl {
@@ -142,12 +142,7 @@ impl Fixture {
     }
 
     fn run<T>(&mut self, spec: ArraySpec, main: impl AsyncFnOnce(Core, ArrayHandle, Volume) -> T) -> T {
-        let outcome = self.world.run(async move |core: Core| {
-            let array = ArrayHandle::start(&core, spec, Box::new(NoMetadata)).await;
-            let volume = array.volume().open(&core).expect("it runs");
-            main(core, array, volume).await
-        });
-        outcome.expect_done()
+        run(&mut self.world, spec, main)
     }
 }
 
@@ -268,32 +263,6 @@ fn a_log_that_cannot_be_written_costs_its_member_and_not_the_write() {
     });
 }
 
-/// Takes its time to record that members failed, and says when that was done.
-struct Slow {
-    core: Core,
-    done: Rc<Cell<Option<Instant>>>,
-}
-
-impl Metadata for Slow {
-    fn commit<'a>(&'a self, record: &'a ArrayRecord) -> LocalBoxFuture<'a, Result<(), MemberSet>> {
-        Box::pin(async move {
-            if !record.failed.is_empty() {
-                self.core.sleep(Duration::from_millis(20)).await;
-                self.done.set(Some(self.core.now()));
-            }
-            Ok(())
-        })
-    }
-
-    fn mark<'a>(&'a self, regions: &'a [u64]) -> LocalBoxFuture<'a, Result<(), MemberSet>> {
-        NoMetadata.mark(regions)
-    }
-
-    fn unmark<'a>(&'a self, regions: &'a [u64]) -> LocalBoxFuture<'a, Result<(), MemberSet>> {
-        NoMetadata.unmark(regions)
-    }
-}
-
 /// After a kill, a member whose failure was not recorded is back, and all logs say that its parity
 /// is right: nothing may have been written without an entry until then.
 #[test]
@@ -306,7 +275,16 @@ fn nothing_goes_unlogged_before_it_is_recorded_why() {
         fixture.record();
         let recorded = done.clone();
         let outcome = fixture.world.run(async move |core: Core| {
-            let metadata = Slow { core: core.clone(), done: recorded };
+            // Takes its time to record that members failed, and says when that was done.
+            let metadata = OnCommit({
+                let core = core.clone();
+                async move |record: &ArrayRecord| {
+                    if !record.failed.is_empty() {
+                        core.sleep(Duration::from_millis(20)).await;
+                        recorded.set(Some(core.now()));
+                    }
+                }
+            });
             let array = ArrayHandle::start(&core, spec, Box::new(metadata)).await;
             let volume = array.volume().open(&core).expect("it runs");
             write(&volume, STRIPE_BYTES, BLOCK, 1).await;
@@ -381,28 +359,6 @@ fn whole_stripes_are_zeroed_in_steps_that_have_entries() {
 /// Whether a record says dirty, and the generation of the log then.
 type Seen = (bool, Option<u64>);
 
-/// Says at each record what was in a drive's log.
-struct Watching {
-    drive: DriveControl,
-    seen: Rc<RefCell<Vec<Seen>>>,
-}
-
-impl Metadata for Watching {
-    fn commit<'a>(&'a self, record: &'a ArrayRecord) -> LocalBoxFuture<'a, Result<(), MemberSet>> {
-        let log = header(&self.drive.peek_durable(LOG.offset_bytes, 4096)).map(|(generation, _)| generation);
-        self.seen.borrow_mut().push((record.dirty, log));
-        Box::pin(std::future::ready(Ok(())))
-    }
-
-    fn mark<'a>(&'a self, regions: &'a [u64]) -> LocalBoxFuture<'a, Result<(), MemberSet>> {
-        NoMetadata.mark(regions)
-    }
-
-    fn unmark<'a>(&'a self, regions: &'a [u64]) -> LocalBoxFuture<'a, Result<(), MemberSet>> {
-        NoMetadata.unmark(regions)
-    }
-}
-
 /// Old entries must never be followed: not those of a run before, not those that a member brings
 /// along.
 #[test]
@@ -417,8 +373,15 @@ fn logs_are_emptied_before_anybody_could_follow_them() {
     let newcomer = MemberSpec { state: MemberState::Rebuilding { valid_below: Sector(0) }, ..newcomer };
     for slot in [0, MEMBERS] {
         let (spec, newcomer) = (spec.clone(), newcomer.clone());
-        let (drive, seen) = (fixture.drive(slot), Rc::new(RefCell::new(Vec::new())));
-        let watching = Watching { drive: drive.clone(), seen: seen.clone() };
+        let (drive, seen) = (fixture.drive(slot), Rc::new(RefCell::new(Vec::<Seen>::new())));
+        // Says at each record what was in a drive's log.
+        let watching = OnCommit({
+            let (drive, seen) = (drive.clone(), seen.clone());
+            async move |record: &ArrayRecord| {
+                let log = header(&drive.peek_durable(LOG.offset_bytes, 4096));
+                seen.borrow_mut().push((record.dirty, log.map(|(generation, _)| generation)));
+            }
+        });
         let outcome = fixture.world.run(async move |core: Core| {
             let array = ArrayHandle::start(&core, spec, Box::new(watching)).await;
             let volume = array.volume().open(&core).expect("it runs");

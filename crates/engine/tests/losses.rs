@@ -2,37 +2,32 @@
 //! description, to the flush or the forced write that comes first; several arrays may share one.
 #![allow(clippy::unwrap_used, missing_docs)]
 
-use wattle_engine::geometry::{Geometry, Level, Params};
+mod support {
+    pub mod case;
+    pub mod drives;
+    pub mod members;
+    pub mod plain;
+}
+
+use wattle_engine::geometry::Level;
 use wattle_engine::metadata::NoMetadata;
 use wattle_engine::planted::{self, Bug};
 use wattle_engine::units::Sector;
 use wattle_engine::volume::MapSegment;
-use wattle_engine::{
-    ArrayHandle, ArraySpec, MapSpec, MappedHandle, MemberSpec, MemberState, Volume, VolumeError,
-};
+use wattle_engine::{ArrayHandle, ArraySpec, MapSpec, MappedHandle, MemberState, Volume, VolumeError};
 use wattle_rt::{
     Buf, BufMut, Core, CoreIx, Device, DriveConfig, DriveControl, Durability, SimWorld, WorldConfig,
 };
 
+use support::drives::drives;
+use support::members::in_sync;
+use support::plain::plain;
+
 const PART: u64 = 256 << 10;
 
-fn geometry(level: Level, members: &[&Device]) -> Geometry {
-    let sectors = |device: &Device| Sector(device.size_bytes() / 512);
-    let striped = matches!(level, Level::Linear | Level::Raid0);
-    Geometry::new(&Params {
-        level,
-        layout: 0,
-        chunk: Sector(if level == Level::Raid0 { 8 } else { 0 }),
-        raid_disks: members.len() as u32,
-        component_size: sectors(members[0]),
-        member_sizes: if striped { members.iter().copied().map(sectors).collect() } else { Vec::new() },
-    })
-    .unwrap()
-}
-
-async fn start(core: &Core, name: &str, level: Level, members: &[&Device]) -> ArrayHandle {
-    let specs = members.iter().map(|device| MemberSpec::in_sync(Device::clone(device), Sector(0)));
-    let spec = ArraySpec::new(name, geometry(level, members), specs.collect());
+async fn start(core: &Core, name: &str, level: Level, members: &[Device]) -> ArrayHandle {
+    let geometry = plain(level, members.len(), 8, members[0].size_bytes() / 512);
+    let spec = ArraySpec::new(name, geometry, in_sync(members, Sector(0), &[]));
     ArrayHandle::start(core, spec, Box::new(NoMetadata)).await
 }
 
@@ -46,8 +41,8 @@ async fn first_byte(volume: &Volume) -> u8 {
     bytes[0]
 }
 
-fn drives(world: &mut SimWorld, count: usize) -> (Vec<Device>, Vec<DriveControl>) {
-    let drives: Vec<_> = (0..count).map(|_| world.add_drive(DriveConfig::default())).collect();
+fn controlled(world: &mut SimWorld, count: usize) -> (Vec<Device>, Vec<DriveControl>) {
+    let drives = drives(world, count, &DriveConfig::default());
     let controls = drives.iter().map(|drive| world.drive(drive)).collect();
     (drives, controls)
 }
@@ -57,13 +52,13 @@ fn drives(world: &mut SimWorld, count: usize) -> (Vec<Device>, Vec<DriveControl>
 /// what it reads.
 fn flushed_by_a_neighbour() -> (Result<(), VolumeError>, MemberState, u8) {
     let mut world = SimWorld::new(WorldConfig { seed: 1, cores: 2, ..WorldConfig::default() });
-    let (drives, controls) = drives(&mut world, 2);
+    let (drives, controls) = controlled(&mut world, 2);
     let part = |drive: &Device, start| drive.part("part", start, PART).unwrap();
     let outcome = world.run(async move |core: Core| {
         let (a, b) = (part(&drives[0], 0), part(&drives[1], 0));
         let (c, d) = (part(&drives[0], PART), part(&drives[1], PART));
-        let one = start(&core, "one", Level::Raid1, &[&a, &b]).await;
-        let other = start(&core, "other", Level::Raid1, &[&c, &d]).await;
+        let one = start(&core, "one", Level::Raid1, &[a, b]).await;
+        let other = start(&core, "other", Level::Raid1, &[c, d]).await;
         let (first, second) = (one.volume().open(&core).unwrap(), other.volume().open(&core).unwrap());
         write(&first, 0, b'A', Durability::Fua).await.unwrap();
         write(&first, 0, b'B', Durability::Cached).await.unwrap();
@@ -92,9 +87,8 @@ fn a_loss_that_is_told_once_would_be_noticed() {
 /// one more flush, and a write after these come to.
 fn taken_by_a_forced_write(level: Level, members: usize) -> [Result<(), VolumeError>; 4] {
     let mut world = SimWorld::new(WorldConfig { seed: 1, cores: 2, ..WorldConfig::default() });
-    let (drives, controls) = drives(&mut world, members);
+    let (drives, controls) = controlled(&mut world, members);
     let outcome = world.run(async move |core: Core| {
-        let drives: Vec<&Device> = drives.iter().collect();
         let array = start(&core, "array", level, &drives).await;
         let volume = array.volume().open(&core).unwrap();
         write(&volume, 0, 1, Durability::Cached).await.unwrap();
@@ -133,13 +127,13 @@ fn a_forced_write_that_takes_the_report_alone_would_be_noticed() {
 #[test]
 fn volumes_on_one_drive_each_learn_what_was_lost() {
     let mut world = SimWorld::new(WorldConfig { seed: 1, cores: 2, ..WorldConfig::default() });
-    let (drives, controls) = drives(&mut world, 1);
+    let (drives, controls) = controlled(&mut world, 1);
     let outcome = world.run(async move |core: Core| {
         for of_metadata in [false, true] {
             let mut volumes = Vec::new();
             for number in 0..2 {
                 let part = drives[0].part("part", number * PART, PART).unwrap();
-                let below = start(&core, "pv", Level::Linear, &[&part]).await;
+                let below = start(&core, "pv", Level::Linear, std::slice::from_ref(&part)).await;
                 let segments = vec![MapSegment::linear(PART, 0, 0)];
                 let map = MapSpec { below: vec![below.volume()], segments, read_only: false };
                 let lv = MappedHandle::start(&core, "lv", map).await.unwrap();

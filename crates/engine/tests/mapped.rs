@@ -3,31 +3,29 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
-use wattle_engine::geometry::{Geometry, Level, Params};
+mod support {
+    pub mod case;
+    pub mod members;
+    pub mod plain;
+}
+
+use wattle_engine::geometry::Level;
 use wattle_engine::metadata::NoMetadata;
 use wattle_engine::units::Sector;
 use wattle_engine::volume::{Leg, MapSegment, SegmentTarget, StartMappedError, VolumeMapError};
-use wattle_engine::{
-    ArrayHandle, ArraySpec, MapSpec, MappedHandle, MemberSpec, Volume, VolumeError, VolumeRef,
-};
+use wattle_engine::{ArrayHandle, ArraySpec, MapSpec, MappedHandle, Volume, VolumeError, VolumeRef};
 use wattle_rt::{
     Buf, BufMut, Core, CoreIx, Device, DriveConfig, Durability, Rng, RunOutcome, SimWorld, Unmap, WorldConfig,
 };
 
+use support::members::in_sync;
+use support::plain::plain;
+
 const MEMBER_SECTORS: u64 = 512;
 
-fn spec(name: &str, level: Level, chunk: u64, members: Vec<Device>) -> ArraySpec {
-    let sectors = members[0].size_bytes() / 512;
-    let geometry = Geometry::new(&Params {
-        level,
-        layout: if level == Level::Raid5 { 2 } else { 0 },
-        chunk: Sector(chunk),
-        raid_disks: members.len() as u32,
-        component_size: Sector(sectors),
-        member_sizes: vec![Sector(sectors); members.len()],
-    });
-    let members = members.into_iter().map(|device| MemberSpec::in_sync(device, Sector(0))).collect();
-    ArraySpec::new(name, geometry.unwrap(), members)
+fn spec(name: &str, level: Level, chunk: u64, members: &[Device]) -> ArraySpec {
+    let geometry = plain(level, members.len(), chunk, members[0].size_bytes() / 512);
+    ArraySpec::new(name, geometry, in_sync(members, Sector(0), &[]))
 }
 
 async fn start(core: &Core, spec: ArraySpec) -> ArrayHandle {
@@ -41,11 +39,11 @@ fn with_arrays(cores: usize, seed: u64, main: impl AsyncFnOnce(Core, [ArrayHandl
         let (size_bytes, name) = (MEMBER_SECTORS * 512, name.to_owned());
         world.add_drive(DriveConfig { size_bytes, name, ..DriveConfig::default() })
     };
-    let five = ["a0", "a1", "a2"].map(&mut drive).to_vec();
-    let one = ["b0", "b1"].map(&mut drive).to_vec();
+    let five = ["a0", "a1", "a2"].map(&mut drive);
+    let one = ["b0", "b1"].map(&mut drive);
     let outcome = world.run(async move |core: Core| {
-        let five = start(&core, spec("five", Level::Raid5, 8, five)).await;
-        let one = start(&core, spec("one", Level::Raid1, 0, one)).await;
+        let five = start(&core, spec("five", Level::Raid5, 8, &five)).await;
+        let one = start(&core, spec("one", Level::Raid1, 0, &one)).await;
         main(core.clone(), [five.clone(), one.clone()]).await;
         five.stop(&core).await.unwrap();
         one.stop(&core).await.unwrap();
@@ -176,7 +174,7 @@ fn an_array_on_maps_on_a_map() {
             let half = mapped(&core, vec![outer.volume()], segments).await;
             members.push(half.volume().device(&core, "half").unwrap());
         }
-        let nested = start(&core, spec("nested", Level::Raid1, 0, members)).await;
+        let nested = start(&core, spec("nested", Level::Raid1, 0, &members)).await;
         let volume = nested.volume().open(&core).unwrap();
         let mut model = vec![0; volume.size_bytes() as usize];
         scribble(&core, &volume, &mut model, &mut Rng::new(1), 100).await;

@@ -2,38 +2,27 @@
 //! the promotion is applied.
 #![allow(clippy::unwrap_used, missing_docs)]
 
+mod support {
+    pub mod case;
+    pub mod commits;
+    pub mod plain;
+}
+
 use std::time::Duration;
 
-use wattle_engine::geometry::{Geometry, Level, Params};
+use wattle_engine::geometry::Level;
 use wattle_engine::job::Pace;
-use wattle_engine::metadata::{ArrayRecord, LocalBoxFuture, Metadata};
+use wattle_engine::metadata::ArrayRecord;
 use wattle_engine::planted::{self, Bug};
-use wattle_engine::units::{MemberIx, MemberSet, Sector};
+use wattle_engine::units::{MemberIx, Sector};
 use wattle_engine::{ArrayHandle, ArraySpec, MemberSpec, MemberState};
 use wattle_rt::{Buf, Core, DriveConfig, Durability, SimWorld, WorldConfig};
 
+use support::commits::OnCommit;
+use support::plain::plain;
+
 const SIZE: u64 = 256 << 10;
 const MS: Duration = Duration::from_millis(1);
-
-/// Records that take 100 ms.
-struct Slow(Core);
-
-impl Metadata for Slow {
-    fn commit<'a>(&'a self, _: &'a ArrayRecord) -> LocalBoxFuture<'a, Result<(), MemberSet>> {
-        Box::pin(async move {
-            self.0.sleep(100 * MS).await;
-            Ok(())
-        })
-    }
-
-    fn mark<'a>(&'a self, _: &'a [u64]) -> LocalBoxFuture<'a, Result<(), MemberSet>> {
-        Box::pin(std::future::ready(Ok(())))
-    }
-
-    fn unmark<'a>(&'a self, _: &'a [u64]) -> LocalBoxFuture<'a, Result<(), MemberSet>> {
-        Box::pin(std::future::ready(Ok(())))
-    }
-}
 
 /// A RAID 1 of `a`, `c`, and in slot 1 a spare that is being filled; `filled` is filled beside it,
 /// as the replacement of slot 0 or in slot 2. It fails a client's write when the sweep is done and
@@ -57,14 +46,7 @@ fn after_the_pass(replaces: bool) -> (bool, bool) {
     }
     let (filled_control, spare_control) = (world.drive(&filled), world.drive(&spare));
     let outcome = world.run(async move |core: Core| {
-        let geometry = Geometry::new(&Params {
-            level: Level::Raid1,
-            layout: 0,
-            chunk: Sector(0),
-            raid_disks: if replaces { 3 } else { 4 },
-            component_size: Sector(SIZE / 512),
-            member_sizes: Vec::new(),
-        });
+        let geometry = plain(Level::Raid1, if replaces { 3 } else { 4 }, 0, SIZE / 512);
         let blank = |device| MemberSpec::blank(device, Sector(0));
         let mut members = vec![MemberSpec::in_sync(a, Sector(0)), blank(spare)];
         let mut replacements = Vec::new();
@@ -74,13 +56,16 @@ fn after_the_pass(replaces: bool) -> (bool, bool) {
             members.push(blank(filled));
         }
         members.push(MemberSpec::in_sync(c, Sector(0)));
-        let mut spec = ArraySpec::new("t", geometry.unwrap(), members);
+        let mut spec = ArraySpec::new("t", geometry, members);
         spec.replacements = replacements;
         spec.tuning.clean_delay = 1000 * second;
         spec.tuning.sync.step_bytes = 4096;
         spec.tuning.sync.step_beside_clients_bytes = 4096;
         spec.tuning.sync.pace = Pace { min_bytes_per_second: SIZE, max_bytes_per_second: SIZE };
-        let array = ArrayHandle::start(&core, spec, Box::new(Slow(core.clone()))).await;
+        let late = core.clone();
+        // Records take 100 ms.
+        let slow = OnCommit(async move |_: &ArrayRecord| late.sleep(100 * MS).await);
+        let array = ArrayHandle::start(&core, spec, Box::new(slow)).await;
         let volume = array.volume().open(&core).unwrap();
         // Dirty from here on, so that later writes need no record.
         volume.write(0, Buf::copy_of(&[0xda; 4096]), Durability::Cached).await.unwrap();

@@ -1,9 +1,14 @@
 //! A volume's map that changes while clients on several cores use the volume.
 #![allow(clippy::unwrap_used, missing_docs)]
 
+mod support {
+    pub mod case;
+    pub mod plain;
+}
+
 use std::time::Duration;
 
-use wattle_engine::geometry::{Geometry, Level, Params};
+use wattle_engine::geometry::Level;
 use wattle_engine::metadata::NoMetadata;
 use wattle_engine::planted::{self, Bug};
 use wattle_engine::units::Sector;
@@ -11,20 +16,14 @@ use wattle_engine::volume::MapSegment;
 use wattle_engine::{ArrayHandle, ArraySpec, MapSpec, MappedHandle, MemberSpec, VolumeError};
 use wattle_rt::{Buf, BufMut, Core, CoreIx, Device, DriveConfig, Durability, SimWorld, WorldConfig};
 
+use support::plain::plain;
+
 const K: u64 = 1024;
 const MS: Duration = Duration::from_millis(1);
 
 async fn bare(core: &Core, name: &str, device: Device) -> ArrayHandle {
-    let sectors = Sector(device.size_bytes() / 512);
-    let geometry = Geometry::new(&Params {
-        level: Level::Linear,
-        layout: 0,
-        chunk: Sector(0),
-        raid_disks: 1,
-        component_size: sectors,
-        member_sizes: vec![sectors],
-    });
-    let spec = ArraySpec::new(name, geometry.unwrap(), vec![MemberSpec::in_sync(device, Sector(0))]);
+    let geometry = plain(Level::Linear, 1, 0, device.size_bytes() / 512);
+    let spec = ArraySpec::new(name, geometry, vec![MemberSpec::in_sync(device, Sector(0))]);
     ArrayHandle::start(core, spec, Box::new(NoMetadata)).await
 }
 

@@ -2,17 +2,28 @@
 //! cannot take is recorded.
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
+mod support {
+    pub mod case;
+    pub mod drives;
+    pub mod members;
+    pub mod plain;
+}
+
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
-use wattle_engine::geometry::{Geometry, Level, Params};
+use wattle_engine::geometry::Level;
 use wattle_engine::metadata::{ArrayRecord, LocalBoxFuture, Metadata, NoMetadata};
 use wattle_engine::units::{MemberIx, MemberSet, Sector};
 use wattle_engine::{
     ArrayHandle, ArraySpec, FailCause, MemberKey, MemberSpec, MemberState, Volume, VolumeError,
 };
 use wattle_rt::{Buf, BufMut, Core, Device, DriveConfig, DriveControl, Durability, SimWorld, WorldConfig};
+
+use support::drives::drives;
+use support::members::in_sync;
+use support::plain::plain;
 
 const MEMBER_SECTORS: u64 = 256;
 
@@ -70,24 +81,14 @@ struct Fixture {
 impl Fixture {
     fn new(level: Level, members: usize) -> Self {
         let mut world = SimWorld::new(WorldConfig { seed: 7, cores: 2, ..WorldConfig::default() });
-        let size_bytes = MEMBER_SECTORS * 512;
-        let drive = |slot| DriveConfig { size_bytes, name: format!("drive{slot}"), ..DriveConfig::default() };
-        let drives = (0..members).map(|slot| world.add_drive(drive(slot))).collect();
+        let config = DriveConfig { size_bytes: MEMBER_SECTORS * 512, ..DriveConfig::default() };
+        let drives = drives(&mut world, members, &config);
         Self { world, drives, level }
     }
 
     fn spec(&self) -> ArraySpec {
-        let mirror = self.level == Level::Raid1;
-        let geometry = Geometry::new(&Params {
-            level: self.level,
-            layout: if mirror { 0 } else { 2 },
-            chunk: Sector(if mirror { 0 } else { 32 }),
-            raid_disks: self.drives.len() as u32,
-            component_size: Sector(MEMBER_SECTORS),
-            member_sizes: Vec::new(),
-        });
-        let members = self.drives.iter().map(|drive| MemberSpec::in_sync(drive.clone(), Sector(0)));
-        ArraySpec::new("a", geometry.unwrap(), members.collect())
+        let geometry = plain(self.level, self.drives.len(), 32, MEMBER_SECTORS);
+        ArraySpec::new("a", geometry, in_sync(&self.drives, Sector(0), &[]))
     }
 
     /// The slot and sector that array sector 0 is read from first.

@@ -18,16 +18,11 @@ fn bad_sectors_of_two_members_at_different_places_are_both_recovered() {
             fixture.drive(slot).latent(sector);
         }
         let spec = fixture.spec(&[]);
-        fixture
-            .world
-            .run(async move |core: Core| {
-                let array = ArrayHandle::start(&core, spec, Box::new(NoMetadata)).await;
-                let volume = array.volume().open(&core).unwrap();
-                let bytes = read(&volume, 0, pattern.len()).await;
-                assert!(bytes.as_ref() == Ok(&pattern), "{level:?}: {:?}", bytes.err());
-                array.stop(&core).await.unwrap();
-            })
-            .expect_done();
+        run(&mut fixture.world, spec, async move |core, array, volume| {
+            let bytes = read(&volume, 0, pattern.len()).await;
+            assert!(bytes.as_ref() == Ok(&pattern), "{level:?}: {:?}", bytes.err());
+            array.stop(&core).await.unwrap();
+        });
     }
 }
 
@@ -40,19 +35,14 @@ fn a_write_survives_bad_sectors_of_two_members_at_different_places() {
         fixture.drive(slot).latent(sector);
     }
     let spec = fixture.spec(&[]);
-    fixture
-        .world
-        .run(async move |core: Core| {
-            let array = ArrayHandle::start(&core, spec, Box::new(NoMetadata)).await;
-            let volume = array.volume().open(&core).unwrap();
-            // Chunk 0 and half a block of chunk 1: the rest of the stripe is read for the parity.
-            let new = [0x77; CHUNK as usize * 512 + 512];
-            pattern[..new.len()].copy_from_slice(&new);
-            assert_eq!(write(&volume, 0, &new).await, Ok(()));
-            assert!(read(&volume, 0, pattern.len()).await == Ok(pattern));
-            array.stop(&core).await.unwrap();
-        })
-        .expect_done();
+    run(&mut fixture.world, spec, async move |core, array, volume| {
+        // Chunk 0 and half a block of chunk 1: the rest of the stripe is read for the parity.
+        let new = [0x77; CHUNK as usize * 512 + 512];
+        pattern[..new.len()].copy_from_slice(&new);
+        assert_eq!(write(&volume, 0, &new).await, Ok(()));
+        assert!(read(&volume, 0, pattern.len()).await == Ok(pattern));
+        array.stop(&core).await.unwrap();
+    });
 }
 
 /// What cannot be recovered is the error of the requests for it, not of those that came at the
@@ -65,47 +55,38 @@ fn a_bad_row_is_nobody_elses_error() {
     let (slot, sector) = fixture.place(CHUNK + 20);
     fixture.drive(slot).latent(sector);
     let spec = fixture.spec(&[lost]);
-    fixture
-        .world
-        .run(async move |core: Core| {
-            let array = ArrayHandle::start(&core, spec, Box::new(NoMetadata)).await;
-            let volume = array.volume().open(&core).unwrap();
-            let at = |sector: u64| {
-                let volume = volume.clone();
-                core.spawn(async move { read(&volume, sector * 512, 4096).await })
-            };
-            // The first is alone; the others wait for it and leave together.
-            let mut reads = vec![at(8)];
-            core.sleep(Duration::from_micros(20)).await;
-            reads.extend([0, 16, 24].map(at));
-            let mut results = Vec::new();
-            for one in reads {
-                results.push(one.await);
-            }
-            assert!(results[0].as_deref() == Ok(&pattern[8 * 512..16 * 512]));
-            assert!(results[1].as_deref() == Ok(&pattern[..4096]), "{:?}", results[1].as_ref().err());
-            assert_eq!(results[2], Err(VolumeError::Unreadable));
-            assert!(
-                results[3].as_deref() == Ok(&pattern[24 * 512..32 * 512]),
-                "{:?}",
-                results[3].as_ref().err()
-            );
+    run(&mut fixture.world, spec, async move |core, array, volume| {
+        let at = |sector: u64| {
+            let volume = volume.clone();
+            core.spawn(async move { read(&volume, sector * 512, 4096).await })
+        };
+        // The first is alone; the others wait for it and leave together.
+        let mut reads = vec![at(8)];
+        core.sleep(Duration::from_micros(20)).await;
+        reads.extend([0, 16, 24].map(at));
+        let mut results = Vec::new();
+        for one in reads {
+            results.push(one.await);
+        }
+        assert!(results[0].as_deref() == Ok(&pattern[8 * 512..16 * 512]));
+        assert!(results[1].as_deref() == Ok(&pattern[..4096]), "{:?}", results[1].as_ref().err());
+        assert_eq!(results[2], Err(VolumeError::Unreadable));
+        assert!(results[3].as_deref() == Ok(&pattern[24 * 512..32 * 512]), "{:?}", results[3].as_ref().err());
 
-            let at = |sector: u64| {
-                let volume = volume.clone();
-                core.spawn(async move { write(&volume, sector * 512, &[1; 4096]).await })
-            };
-            let mut writes = vec![at(CHUNK * 2 + 8)];
-            core.sleep(Duration::from_micros(20)).await;
-            writes.extend([0, 16, 24].map(at));
-            let mut results = Vec::new();
-            for one in writes {
-                results.push(one.await);
-            }
-            assert_eq!(results, [Ok(()), Ok(()), Err(VolumeError::Unreadable), Ok(())]);
-            array.stop(&core).await.unwrap();
-        })
-        .expect_done();
+        let at = |sector: u64| {
+            let volume = volume.clone();
+            core.spawn(async move { write(&volume, sector * 512, &[1; 4096]).await })
+        };
+        let mut writes = vec![at(CHUNK * 2 + 8)];
+        core.sleep(Duration::from_micros(20)).await;
+        writes.extend([0, 16, 24].map(at));
+        let mut results = Vec::new();
+        for one in writes {
+            results.push(one.await);
+        }
+        assert_eq!(results, [Ok(()), Ok(()), Err(VolumeError::Unreadable), Ok(())]);
+        array.stop(&core).await.unwrap();
+    });
 }
 
 /// Bad sectors of the only copy cost what is in them, not the array.
@@ -120,18 +101,13 @@ fn many_bad_sectors_of_the_last_copy_do_not_break_the_array() {
             fixture.drive(last).latent(sector * 4);
         }
         let spec = fixture.spec(&[other]);
-        fixture
-            .world
-            .run(async move |core: Core| {
-                let array = ArrayHandle::start(&core, spec, Box::new(NoMetadata)).await;
-                let volume = array.volume().open(&core).unwrap();
-                for sector in 0..volume.size_bytes() / 512 {
-                    let _ = read(&volume, sector * 512, 512).await;
-                }
-                let status = array.status(&core).await;
-                assert!(!status.broken, "{level:?}: {status:?}");
-                array.stop(&core).await.unwrap();
-            })
-            .expect_done();
+        run(&mut fixture.world, spec, async move |core, array, volume| {
+            for sector in 0..volume.size_bytes() / 512 {
+                let _ = read(&volume, sector * 512, 512).await;
+            }
+            let status = array.status(&core).await;
+            assert!(!status.broken, "{level:?}: {status:?}");
+            array.stop(&core).await.unwrap();
+        });
     }
 }

@@ -1,44 +1,30 @@
 //! What is durable when it is recorded or acknowledged as such.
 
+use std::cell::Cell;
+
 use super::*;
 
 /// Watches invariants 1 and 3 from the members' side: what reached them, and what was unflushed, at
 /// each record.
-struct Watch {
-    drives: Vec<DriveControl>,
-    dirty: Rc<RefCell<bool>>,
-    core: Core,
-}
-
-impl Metadata for Watch {
-    fn commit<'a>(&'a self, record: &'a ArrayRecord) -> LocalBoxFuture<'a, Result<(), MemberSet>> {
-        Box::pin(async {
-            if !*self.dirty.borrow() {
-                let written: usize = self.drives.iter().map(|drive| drive.take_write_log().len()).sum();
-                assert_eq!(written, 0, "members were written while the array was recorded clean");
+fn watch(core: Core, drives: Vec<DriveControl>) -> Box<dyn Metadata> {
+    let dirty = Cell::new(false);
+    Box::new(OnCommit(async move |record: &ArrayRecord| {
+        if !dirty.get() {
+            let written: usize = drives.iter().map(|drive| drive.take_write_log().len()).sum();
+            assert_eq!(written, 0, "members were written while the array was recorded clean");
+        }
+        if !record.dirty {
+            for (slot, drive) in (0..).map(MemberIx).zip(&drives) {
+                let out = record.failed.contains(slot);
+                assert!(out || drive.unflushed_sectors() == 0, "slot {slot} is recorded clean unflushed");
             }
-            if !record.dirty {
-                for (slot, drive) in (0..).map(MemberIx).zip(&self.drives) {
-                    let out = record.failed.contains(slot);
-                    assert!(out || drive.unflushed_sectors() == 0, "slot {slot} is recorded clean unflushed");
-                }
-            }
-            self.core.sleep(Duration::from_micros(300)).await;
-            if !record.dirty {
-                self.drives.iter().for_each(|drive| drop(drive.take_write_log()));
-            }
-            *self.dirty.borrow_mut() = record.dirty;
-            Ok(())
-        })
-    }
-
-    fn mark<'a>(&'a self, regions: &'a [u64]) -> LocalBoxFuture<'a, Result<(), MemberSet>> {
-        NoMetadata.mark(regions)
-    }
-
-    fn unmark<'a>(&'a self, regions: &'a [u64]) -> LocalBoxFuture<'a, Result<(), MemberSet>> {
-        NoMetadata.unmark(regions)
-    }
+        }
+        core.sleep(Duration::from_micros(300)).await;
+        if !record.dirty {
+            drives.iter().for_each(|drive| drop(drive.take_write_log()));
+        }
+        dirty.set(record.dirty);
+    }))
 }
 
 /// Bursts of requests of every kind on three cores, with pauses in which the array is recorded
@@ -57,9 +43,7 @@ fn nothing_is_written_while_recorded_clean_and_nothing_is_unflushed_then() {
         fixture
             .world
             .run(async move |core: Core| {
-                let dirty = Rc::default();
-                let watch = Watch { drives, dirty, core: core.clone() };
-                let array = ArrayHandle::start(&core, spec, Box::new(watch)).await;
+                let array = ArrayHandle::start(&core, spec, watch(core.clone(), drives)).await;
                 let clients = (0..3usize).map(|ix| {
                     let volume = array.volume();
                     core.call(CoreIx(ix), move |core| async move {
@@ -98,30 +82,25 @@ fn a_flush_that_went_well_says_so_after_a_failed_one_is_dealt_with() {
         fixture.fill();
         let spec = fixture.spec(&[]);
         let control = fixture.drive(1);
-        fixture
-            .world
-            .run(async move |core: Core| {
-                let array = ArrayHandle::start(&core, spec, Box::new(NoMetadata)).await;
-                let volume = array.volume().open(&core).unwrap();
-                assert_eq!(write(&volume, 0, &[9; 4096]).await, Ok(()));
-                control.fail_next_flushes(1);
-                let flushes: Vec<_> = (0..2)
-                    .map(|at| {
-                        let (volume, array) = (array.volume(), array.clone());
-                        core.call(wattle_rt::CoreIx(at), move |core| async move {
-                            let flushed = volume.open(&core).unwrap().flush().await;
-                            // A client that gets a success finds the member that lost writes out
-                            // of the array.
-                            (flushed, array.status(&core).await.members[1].state)
-                        })
+        run(&mut fixture.world, spec, async move |core, array, volume| {
+            assert_eq!(write(&volume, 0, &[9; 4096]).await, Ok(()));
+            control.fail_next_flushes(1);
+            let flushes: Vec<_> = (0..2)
+                .map(|at| {
+                    let (volume, array) = (array.volume(), array.clone());
+                    core.call(wattle_rt::CoreIx(at), move |core| async move {
+                        let flushed = volume.open(&core).unwrap().flush().await;
+                        // A client that gets a success finds the member that lost writes out
+                        // of the array.
+                        (flushed, array.status(&core).await.members[1].state)
                     })
-                    .collect();
-                for flush in flushes {
-                    assert_eq!(flush.await, (Ok(()), MemberState::Faulty));
-                }
-                array.stop(&core).await.unwrap();
-            })
-            .expect_done();
+                })
+                .collect();
+            for flush in flushes {
+                assert_eq!(flush.await, (Ok(()), MemberState::Faulty));
+            }
+            array.stop(&core).await.unwrap();
+        });
     }
 }
 
@@ -140,9 +119,8 @@ fn a_flush_without_a_member_after_a_crash_counts_it_out() {
         fixture
             .world
             .run(async move |core: Core| {
-                let metadata = Slow::new(&core);
-                let records = metadata.records.clone();
-                let array = ArrayHandle::start(&core, spec, Box::new(metadata)).await;
+                let records = Rc::default();
+                let array = ArrayHandle::start(&core, spec, slow(&core, &records)).await;
                 let volume = array.volume().open(&core).unwrap();
                 assert_eq!(volume.flush().await, Ok(()));
                 assert_eq!(records.borrow().len(), records_wanted);

@@ -4,17 +4,33 @@
 mod bad_sectors;
 mod flushes;
 
+#[path = "../support"]
+mod support {
+    pub mod case;
+    pub mod commits;
+    pub mod drives;
+    pub mod members;
+    pub mod plain;
+    pub mod run;
+}
+
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use wattle_engine::geometry::{Geometry, Level, Params};
-use wattle_engine::metadata::{ArrayRecord, LocalBoxFuture, Metadata, NoMetadata};
-use wattle_engine::units::{MemberIx, MemberSet, Sector};
-use wattle_engine::{ArrayHandle, ArraySpec, FailError, MemberSpec, MemberState, Volume, VolumeError};
+use wattle_engine::geometry::Level;
+use wattle_engine::metadata::{ArrayRecord, Metadata, NoMetadata};
+use wattle_engine::units::{MemberIx, Sector};
+use wattle_engine::{ArrayHandle, ArraySpec, FailError, MemberState, Volume, VolumeError};
 use wattle_rt::{
     Buf, BufMut, Core, CoreIx, Device, DriveConfig, DriveControl, Durability, SimWorld, WorldConfig,
 };
+
+use support::commits::OnCommit;
+use support::drives::drives;
+use support::members::in_sync;
+use support::plain::plain;
+use support::run::run;
 
 const MEMBER_SECTORS: u64 = 256;
 const CHUNK: u64 = 32;
@@ -33,15 +49,8 @@ impl Fixture {
 
     fn seeded(level: Level, members: usize, cores: usize, seed: u64) -> Self {
         let mut world = SimWorld::new(WorldConfig { seed, cores, ..WorldConfig::default() });
-        let drives = (0..members)
-            .map(|slot| {
-                world.add_drive(DriveConfig {
-                    size_bytes: MEMBER_SECTORS * 512,
-                    name: format!("drive{slot}"),
-                    ..DriveConfig::default()
-                })
-            })
-            .collect();
+        let config = DriveConfig { size_bytes: MEMBER_SECTORS * 512, ..DriveConfig::default() };
+        let drives = drives(&mut world, members, &config);
         Self { world, drives, level, synced_below: Sector::MAX }
     }
 
@@ -50,38 +59,20 @@ impl Fixture {
     }
 
     fn spec(&self, missing: &[usize]) -> ArraySpec {
-        let members = self.drives.len();
-        let geometry = Geometry::new(&Params {
-            level: self.level,
-            layout: if self.level == Level::Raid1 { 0 } else { 2 },
-            chunk: Sector(if self.level == Level::Raid1 { 0 } else { CHUNK }),
-            raid_disks: members as u32,
-            component_size: Sector(MEMBER_SECTORS),
-            member_sizes: vec![Sector(MEMBER_SECTORS); members],
-        });
-        let member = |slot| match missing.contains(&slot) {
-            true => MemberSpec::missing(),
-            false => MemberSpec::in_sync(self.drives[slot].clone(), Sector(0)),
-        };
-        let geometry = geometry.expect("a plain geometry");
-        let spec = ArraySpec::new("a", geometry, (0..members).map(member).collect());
+        let geometry = plain(self.level, self.drives.len(), CHUNK, MEMBER_SECTORS);
+        let spec = ArraySpec::new("a", geometry, in_sync(&self.drives, Sector(0), missing));
         ArraySpec { synced_below: self.synced_below, ..spec }
     }
 
     /// Fills the whole array with a pattern and stops it; returns the pattern.
     fn fill(&mut self) -> Vec<u8> {
         let spec = self.spec(&[]);
-        self.world
-            .run(async move |core: Core| {
-                let array = ArrayHandle::start(&core, spec, Box::new(NoMetadata)).await;
-                let volume = array.volume().open(&core).expect("it runs");
-                let pattern: Vec<u8> =
-                    (0..volume.size_bytes()).map(|i| (i / 512 * 7 + i % 251) as u8).collect();
-                assert_eq!(write(&volume, 0, &pattern).await, Ok(()));
-                array.stop(&core).await.expect("nothing fails");
-                pattern
-            })
-            .expect_done()
+        run(&mut self.world, spec, async move |core, array, volume| {
+            let pattern: Vec<u8> = (0..volume.size_bytes()).map(|i| (i / 512 * 7 + i % 251) as u8).collect();
+            assert_eq!(write(&volume, 0, &pattern).await, Ok(()));
+            array.stop(&core).await.expect("nothing fails");
+            pattern
+        })
     }
 
     /// The slot and the member's sector of an array sector, by the pattern `fill` wrote.
@@ -102,33 +93,12 @@ async fn read(volume: &Volume, at: u64, len: usize) -> Result<Vec<u8>, VolumeErr
 }
 
 /// Takes its time, and remembers what was durable when.
-struct Slow {
-    core: Core,
-    records: Rc<RefCell<Vec<ArrayRecord>>>,
-}
-
-impl Slow {
-    fn new(core: &Core) -> Self {
-        Self { core: core.clone(), records: Rc::default() }
-    }
-}
-
-impl Metadata for Slow {
-    fn commit<'a>(&'a self, record: &'a ArrayRecord) -> LocalBoxFuture<'a, Result<(), MemberSet>> {
-        Box::pin(async {
-            self.core.sleep(Duration::from_millis(5)).await;
-            self.records.borrow_mut().push(record.clone());
-            Ok(())
-        })
-    }
-
-    fn mark<'a>(&'a self, regions: &'a [u64]) -> LocalBoxFuture<'a, Result<(), MemberSet>> {
-        NoMetadata.mark(regions)
-    }
-
-    fn unmark<'a>(&'a self, regions: &'a [u64]) -> LocalBoxFuture<'a, Result<(), MemberSet>> {
-        NoMetadata.unmark(regions)
-    }
+fn slow(core: &Core, records: &Rc<RefCell<Vec<ArrayRecord>>>) -> Box<dyn Metadata> {
+    let (core, records) = (core.clone(), records.clone());
+    Box::new(OnCommit(async move |record: &ArrayRecord| {
+        core.sleep(Duration::from_millis(5)).await;
+        records.borrow_mut().push(record.clone());
+    }))
 }
 
 /// Polls a future for `time`, then drops it, as a connection that dies does.
@@ -149,17 +119,11 @@ fn a_client_that_dies_while_it_has_the_array_to_itself_does_not_keep_it() {
     for micros in [1, 50, 120, 200, 400, 1000] {
         let mut fixture = Fixture::new(Level::Raid5, 4, 2);
         let spec = fixture.spec(&[]);
-        fixture
-            .world
-            .run(async move |core: Core| {
-                let array = ArrayHandle::start(&core, spec, Box::new(NoMetadata)).await;
-                let volume = array.volume().open(&core).unwrap();
-                drop_after(&core, Duration::from_micros(micros), volume.discard(0, volume.size_bytes()))
-                    .await;
-                assert_eq!(write(&volume, 0, &[1; 512]).await, Ok(()));
-                array.stop(&core).await.unwrap();
-            })
-            .expect_done();
+        run(&mut fixture.world, spec, async move |core, array, volume| {
+            drop_after(&core, Duration::from_micros(micros), volume.discard(0, volume.size_bytes())).await;
+            assert_eq!(write(&volume, 0, &[1; 512]).await, Ok(()));
+            array.stop(&core).await.unwrap();
+        });
     }
 }
 
@@ -173,9 +137,8 @@ fn a_client_that_dies_while_its_read_fails_a_member_leaves_that_failure_recorded
     fixture
         .world
         .run(async move |core: Core| {
-            let metadata = Slow::new(&core);
-            let records = metadata.records.clone();
-            let array = ArrayHandle::start(&core, spec, Box::new(metadata)).await;
+            let records = Rc::default();
+            let array = ArrayHandle::start(&core, spec, slow(&core, &records)).await;
             let volume = array.volume().open(&core).unwrap();
             // The array is dirty already: the next write brings no record with it.
             assert_eq!(write(&volume, CHUNK * 512, &[1; 512]).await, Ok(()));
@@ -227,9 +190,8 @@ fn nothing_is_recorded_after_the_stop() {
     fixture
         .world
         .run(async move |core: Core| {
-            let metadata = Slow::new(&core);
-            let records = metadata.records.clone();
-            let array = ArrayHandle::start(&core, spec, Box::new(metadata)).await;
+            let records = Rc::default();
+            let array = ArrayHandle::start(&core, spec, slow(&core, &records)).await;
             let volume = array.volume().open(&core).unwrap();
             assert_eq!(write(&volume, 0, &[1; 512]).await, Ok(()));
             let (stopping, failing) = (array.clone(), array.clone());
@@ -261,21 +223,16 @@ fn a_broken_array_does_not_guess_what_its_lost_member_held() {
     let parity = (0..4).find(|slot| !data.contains(slot)).unwrap();
     let spec = fixture.spec(&[lost]);
     let control = fixture.drive(parity);
-    fixture
-        .world
-        .run(async move |core: Core| {
-            let array = ArrayHandle::start(&core, spec, Box::new(NoMetadata)).await;
-            let volume = array.volume().open(&core).unwrap();
-            control.fail_next_writes(1);
-            assert_eq!(write(&volume, CHUNK * 512, &[0xaa; 4096]).await, Err(VolumeError::WriteFailed));
-            assert!(array.status(&core).await.broken);
-            match read(&volume, 0, 4096).await {
-                Ok(bytes) => assert!(bytes == pattern[..4096], "a guess was served as data"),
-                Err(error) => assert_eq!(error, VolumeError::Unreadable),
-            }
-            let _ = array.stop(&core).await;
-        })
-        .expect_done();
+    run(&mut fixture.world, spec, async move |core, array, volume| {
+        control.fail_next_writes(1);
+        assert_eq!(write(&volume, CHUNK * 512, &[0xaa; 4096]).await, Err(VolumeError::WriteFailed));
+        assert!(array.status(&core).await.broken);
+        match read(&volume, 0, 4096).await {
+            Ok(bytes) => assert!(bytes == pattern[..4096], "a guess was served as data"),
+            Err(error) => assert_eq!(error, VolumeError::Unreadable),
+        }
+        let _ = array.stop(&core).await;
+    });
 }
 
 /// Before a resync the data on a member has no second place: parity is not known to be right.
@@ -285,16 +242,11 @@ fn the_operator_cannot_fail_a_member_that_only_untrusted_parity_covers() {
     let pattern = fixture.fill();
     fixture.synced_below = Sector(0);
     let spec = fixture.spec(&[]);
-    fixture
-        .world
-        .run(async move |core: Core| {
-            let array = ArrayHandle::start(&core, spec, Box::new(NoMetadata)).await;
-            let volume = array.volume().open(&core).unwrap();
-            assert_eq!(array.fail(&core, MemberIx(0)).await, Err(FailError::LastCopy(MemberIx(0))));
-            assert!(read(&volume, 0, pattern.len()).await == Ok(pattern));
-            array.stop(&core).await.unwrap();
-        })
-        .expect_done();
+    run(&mut fixture.world, spec, async move |core, array, volume| {
+        assert_eq!(array.fail(&core, MemberIx(0)).await, Err(FailError::LastCopy(MemberIx(0))));
+        assert!(read(&volume, 0, pattern.len()).await == Ok(pattern));
+        array.stop(&core).await.unwrap();
+    });
 }
 
 /// A write that failed on both copies may have changed one of them: readers must not see it come
@@ -305,32 +257,26 @@ fn copies_of_a_broken_mirror_do_not_take_turns() {
     fixture.fill();
     let spec = fixture.spec(&[]);
     let controls = [fixture.drive(0), fixture.drive(1)];
-    fixture
-        .world
-        .run(async move |core: Core| {
-            let array = ArrayHandle::start(&core, spec, Box::new(NoMetadata)).await;
-            let volume = array.volume().open(&core).unwrap();
-            controls.iter().for_each(|control| control.fail_next_writes(1));
-            assert_eq!(write(&volume, 0, &[0xaa; 8192]).await, Err(VolumeError::WriteFailed));
-            let first = read(&volume, 0, 8192).await.unwrap();
-            for at in [4096, 0, 8192, 0, 4096, 12288] {
-                // Another reader moves the heads.
-                let (_, again) =
-                    (read(&volume, at, 4096).await.unwrap(), read(&volume, 0, 8192).await.unwrap());
-                assert!(first == again, "the same sectors show two contents in turn");
-            }
-            let all: Vec<_> = (0..6)
-                .map(|_| {
-                    let volume = volume.clone();
-                    core.spawn(async move { read(&volume, 0, 8192).await.unwrap() })
-                })
-                .collect();
-            for one in all {
-                assert!(first == one.await, "the same sectors show two contents in turn");
-            }
-            let _ = array.stop(&core).await;
-        })
-        .expect_done();
+    run(&mut fixture.world, spec, async move |core, array, volume| {
+        controls.iter().for_each(|control| control.fail_next_writes(1));
+        assert_eq!(write(&volume, 0, &[0xaa; 8192]).await, Err(VolumeError::WriteFailed));
+        let first = read(&volume, 0, 8192).await.unwrap();
+        for at in [4096, 0, 8192, 0, 4096, 12288] {
+            // Another reader moves the heads.
+            let (_, again) = (read(&volume, at, 4096).await.unwrap(), read(&volume, 0, 8192).await.unwrap());
+            assert!(first == again, "the same sectors show two contents in turn");
+        }
+        let all: Vec<_> = (0..6)
+            .map(|_| {
+                let volume = volume.clone();
+                core.spawn(async move { read(&volume, 0, 8192).await.unwrap() })
+            })
+            .collect();
+        for one in all {
+            assert!(first == one.await, "the same sectors show two contents in turn");
+        }
+        let _ = array.stop(&core).await;
+    });
 }
 
 #[test]
@@ -339,28 +285,18 @@ fn zeros_over_a_member_that_cannot_zero_are_written() {
     fixture.fill();
     fixture.drive(1).no_write_zeroes(true);
     let spec = fixture.spec(&[]);
-    let size = fixture
-        .world
-        .run(async move |core: Core| {
-            let array = ArrayHandle::start(&core, spec, Box::new(NoMetadata)).await;
-            let volume = array.volume().open(&core).unwrap();
-            volume.discard(0, volume.size_bytes()).await.unwrap();
-            array.stop(&core).await.unwrap();
-            volume.size_bytes() as usize
-        })
-        .expect_done();
+    let size = run(&mut fixture.world, spec, async move |core, array, volume| {
+        volume.discard(0, volume.size_bytes()).await.unwrap();
+        array.stop(&core).await.unwrap();
+        volume.size_bytes() as usize
+    });
     for missing in 0..4 {
         let spec = fixture.spec(&[missing]);
-        fixture
-            .world
-            .run(async move |core: Core| {
-                let array = ArrayHandle::start(&core, spec, Box::new(NoMetadata)).await;
-                let volume = array.volume().open(&core).unwrap();
-                assert!(read(&volume, 0, size).await == Ok(vec![0; size]));
-                let _ = volume.write(0, Buf::zeros(0), Durability::Cached).await;
-                array.stop(&core).await.unwrap();
-            })
-            .expect_done();
+        run(&mut fixture.world, spec, async move |core, array, volume| {
+            assert!(read(&volume, 0, size).await == Ok(vec![0; size]));
+            let _ = volume.write(0, Buf::zeros(0), Durability::Cached).await;
+            array.stop(&core).await.unwrap();
+        });
     }
 }
 
@@ -372,20 +308,15 @@ fn a_member_that_refuses_to_zero_but_takes_writes_stays() {
         fixture.fill();
         let spec = fixture.spec(&[]);
         let controls = [fixture.drive(0), fixture.drive(1)];
-        fixture
-            .world
-            .run(async move |core: Core| {
-                let array = ArrayHandle::start(&core, spec, Box::new(NoMetadata)).await;
-                let volume = array.volume().open(&core).unwrap();
-                controls.iter().for_each(|control| control.fail_next_writes(1));
-                assert_eq!(volume.discard(0, volume.size_bytes()).await, Ok(()));
-                let size = volume.size_bytes() as usize;
-                assert!(read(&volume, 0, size).await == Ok(vec![0; size]));
-                let status = array.status(&core).await;
-                assert!(status.members.iter().all(|m| m.state == MemberState::InSync), "{status:?}");
-                array.stop(&core).await.unwrap();
-            })
-            .expect_done();
+        run(&mut fixture.world, spec, async move |core, array, volume| {
+            controls.iter().for_each(|control| control.fail_next_writes(1));
+            assert_eq!(volume.discard(0, volume.size_bytes()).await, Ok(()));
+            let size = volume.size_bytes() as usize;
+            assert!(read(&volume, 0, size).await == Ok(vec![0; size]));
+            let status = array.status(&core).await;
+            assert!(status.members.iter().all(|m| m.state == MemberState::InSync), "{status:?}");
+            array.stop(&core).await.unwrap();
+        });
     }
 }
 
@@ -400,27 +331,22 @@ fn what_is_acknowledged_before_a_resync_can_be_read() {
         let mut spec = fixture.spec(&[]);
         spec.tuning.sync.frozen = true;
         let control = fixture.drive(fixture.place(0).0);
-        fixture
-            .world
-            .run(async move |core: Core| {
-                let array = ArrayHandle::start(&core, spec, Box::new(NoMetadata)).await;
-                let volume = array.volume().open(&core).unwrap();
-                assert_eq!(write(&volume, 0, &[1; 4096]).await, Ok(()));
-                control.gone_now();
-                for value in 2..5 {
-                    let written = write(&volume, 0, &[value; 4096]).await;
-                    let seen = read(&volume, 0, 4096).await;
-                    assert!(written.is_err() || seen == Ok(vec![value; 4096]), "{level:?}: {:?}", seen.err());
-                }
-                // Nor is the member given up: what it holds is all there is.
-                let status = array.status(&core).await;
-                assert!(
-                    status.broken && status.members.iter().all(|m| m.state == MemberState::InSync),
-                    "{status:?}"
-                );
-                assert_eq!(array.stop(&core).await, Err(VolumeError::Broken));
-            })
-            .expect_done();
+        run(&mut fixture.world, spec, async move |core, array, volume| {
+            assert_eq!(write(&volume, 0, &[1; 4096]).await, Ok(()));
+            control.gone_now();
+            for value in 2..5 {
+                let written = write(&volume, 0, &[value; 4096]).await;
+                let seen = read(&volume, 0, 4096).await;
+                assert!(written.is_err() || seen == Ok(vec![value; 4096]), "{level:?}: {:?}", seen.err());
+            }
+            // Nor is the member given up: what it holds is all there is.
+            let status = array.status(&core).await;
+            assert!(
+                status.broken && status.members.iter().all(|m| m.state == MemberState::InSync),
+                "{status:?}"
+            );
+            assert_eq!(array.stop(&core).await, Err(VolumeError::Broken));
+        });
     }
 }
 
@@ -428,31 +354,17 @@ fn what_is_acknowledged_before_a_resync_can_be_read() {
 #[test]
 fn the_cut_off_end_of_a_mirror_on_large_blocks_costs_no_member() {
     let mut world = SimWorld::new(WorldConfig::default());
-    let drives: Vec<Device> = (0..2)
-        .map(|_| world.add_drive(DriveConfig { sector_bytes: 4096, ..DriveConfig::default() }))
-        .collect();
-    let geometry = Geometry::new(&Params {
-        level: Level::Raid1,
-        layout: 0,
-        chunk: Sector(0),
-        raid_disks: 2,
-        component_size: Sector(252),
-        member_sizes: vec![Sector(252); 2],
+    let config = DriveConfig { sector_bytes: 4096, ..DriveConfig::default() };
+    let drives = drives(&mut world, 2, &config);
+    let spec = ArraySpec::new("a", plain(Level::Raid1, 2, 0, 252), in_sync(&drives, Sector(0), &[]));
+    run(&mut world, spec, async move |core, array, volume| {
+        let size = volume.size_bytes();
+        assert_eq!(write(&volume, size - 512, &[7; 512]).await, Ok(()));
+        assert!(read(&volume, size - 512, 512).await == Ok(vec![7; 512]));
+        assert_eq!(read(&volume, size, 512).await, Err(VolumeError::OutOfRange));
+        assert_eq!(size, 248 * 512);
+        let status = array.status(&core).await;
+        assert!(status.members.iter().all(|m| m.state == MemberState::InSync), "{status:?}");
+        array.stop(&core).await.unwrap();
     });
-    let member = |device: &Device| MemberSpec::in_sync(device.clone(), Sector(0));
-    let spec = ArraySpec::new("a", geometry.unwrap(), drives.iter().map(member).collect());
-    world
-        .run(async move |core: Core| {
-            let array = ArrayHandle::start(&core, spec, Box::new(NoMetadata)).await;
-            let volume = array.volume().open(&core).unwrap();
-            let size = volume.size_bytes();
-            assert_eq!(write(&volume, size - 512, &[7; 512]).await, Ok(()));
-            assert!(read(&volume, size - 512, 512).await == Ok(vec![7; 512]));
-            assert_eq!(read(&volume, size, 512).await, Err(VolumeError::OutOfRange));
-            assert_eq!(size, 248 * 512);
-            let status = array.status(&core).await;
-            assert!(status.members.iter().all(|m| m.state == MemberState::InSync), "{status:?}");
-            array.stop(&core).await.unwrap();
-        })
-        .expect_done();
 }

@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use wattle_engine::ArrayHandle;
 use wattle_engine::geometry::Level;
-use wattle_rt::Core;
 
 use super::*;
 
@@ -24,9 +22,7 @@ fn a_long_unreadable_range_is_not_tried_one_sector_after_the_other() {
         (0..SECTORS).for_each(|sector| member.latent(sector));
         let mut spec = fixture.spec();
         spec.tuning.read_errors_max = 1000;
-        let run = fixture.world.run(async move |core: Core| {
-            let array = ArrayHandle::start(&core, spec, Box::new(NoMetadata)).await;
-            let volume = array.volume().open(&core).unwrap();
+        run(&mut fixture.world, spec, async move |core, array, volume| {
             let (began, before) = (core.now(), member.ops());
             let bytes = read(&volume, 0, SECTORS as usize).await.unwrap();
             assert!(bytes.iter().all(|byte| *byte == 0));
@@ -36,7 +32,6 @@ fn a_long_unreadable_range_is_not_tried_one_sector_after_the_other() {
             assert!(member.ops() - before < 2 * SECTORS + 200, "{level}: {}", member.ops() - before);
             array.stop(&core).await.unwrap();
         });
-        run.expect_done();
     }
 }
 
@@ -51,9 +46,7 @@ fn a_drive_that_takes_long_to_fail_is_given_up_after_the_deadline() {
         let mut spec = fixture.spec();
         spec.tuning.read_errors_max = 1000;
         let deadline = spec.tuning.read_deadline;
-        let run = fixture.world.run(async move |core: Core| {
-            let array = ArrayHandle::start(&core, spec, Box::new(NoMetadata)).await;
-            let volume = array.volume().open(&core).unwrap();
+        run(&mut fixture.world, spec, async move |core, array, volume| {
             member.slow(10_000);
             let began = core.now();
             let bytes = read(&volume, 0, CHUNK as usize).await.unwrap();
@@ -63,6 +56,5 @@ fn a_drive_that_takes_long_to_fail_is_given_up_after_the_deadline() {
             member.slow(1);
             array.stop(&core).await.unwrap();
         });
-        run.expect_done();
     }
 }

@@ -7,14 +7,30 @@ mod large;
 mod reads;
 mod zeroes;
 
+#[path = "../support"]
+mod support {
+    pub mod case;
+    pub mod commits;
+    pub mod drives;
+    pub mod members;
+    pub mod plain;
+    pub mod run;
+}
+
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use wattle_engine::geometry::{Geometry, Level, Params};
-use wattle_engine::metadata::{ArrayRecord, LocalBoxFuture, Metadata, NoMetadata};
-use wattle_engine::units::{MemberIx, MemberSet, Sector, StripeNo};
+use wattle_engine::geometry::Level;
+use wattle_engine::metadata::{ArrayRecord, Metadata, NoMetadata};
+use wattle_engine::units::{MemberIx, Sector, StripeNo};
 use wattle_engine::{ArraySpec, MemberSpec, Volume, VolumeError};
 use wattle_rt::{BufMut, Device, DriveConfig, DriveControl, SimWorld, WorldConfig};
+
+use support::commits::OnCommit;
+use support::drives::drives;
+use support::members::in_sync;
+use support::plain::plain;
+use support::run::run;
 
 const MEMBER_SECTORS: u64 = 256;
 const CHUNK: u64 = 32;
@@ -25,24 +41,14 @@ const SECTOR: usize = 512;
 struct Records(Rc<RefCell<Vec<ArrayRecord>>>);
 
 impl Records {
+    fn metadata(&self) -> Box<dyn Metadata> {
+        let records = self.0.clone();
+        Box::new(OnCommit(async move |record: &ArrayRecord| records.borrow_mut().push(record.clone())))
+    }
+
     /// The bad sectors of a seat as they were recorded last.
     fn bad(&self, seat: usize) -> Vec<std::ops::Range<Sector>> {
         self.0.borrow().last().map(|record| record.seats[seat].bad.iter().collect()).unwrap_or_default()
-    }
-}
-
-impl Metadata for Records {
-    fn commit<'a>(&'a self, record: &'a ArrayRecord) -> LocalBoxFuture<'a, Result<(), MemberSet>> {
-        self.0.borrow_mut().push(record.clone());
-        Box::pin(std::future::ready(Ok(())))
-    }
-
-    fn mark<'a>(&'a self, regions: &'a [u64]) -> LocalBoxFuture<'a, Result<(), MemberSet>> {
-        NoMetadata.mark(regions)
-    }
-
-    fn unmark<'a>(&'a self, regions: &'a [u64]) -> LocalBoxFuture<'a, Result<(), MemberSet>> {
-        NoMetadata.unmark(regions)
     }
 }
 
@@ -66,9 +72,8 @@ impl Fixture {
             Level::Raid6 => 5,
             _ => 4,
         };
-        let drive = |slot| DriveConfig { name: format!("drive{slot}"), ..config.clone() };
         // One more than the array has slots, for a replacement.
-        let drives = (0..=members).map(|slot| world.add_drive(drive(slot))).collect();
+        let drives = drives(&mut world, members + 1, config);
         Self { world, drives, level, member_sectors: config.size_bytes / 512 }
     }
 
@@ -81,21 +86,9 @@ impl Fixture {
     }
 
     fn spec(&self) -> ArraySpec {
-        let geometry = Geometry::new(&Params {
-            level: self.level,
-            layout: match self.level {
-                Level::Raid1 | Level::Raid4 => 0,
-                Level::Raid10 => 0x102,
-                _ => 2,
-            },
-            chunk: Sector(if self.level == Level::Raid1 { 0 } else { CHUNK }),
-            raid_disks: self.slots() as u32,
-            component_size: Sector(self.member_sectors),
-            member_sizes: Vec::new(),
-        });
-        let members = self.drives[..self.slots()].iter();
-        let members = members.map(|drive| MemberSpec::in_sync(drive.clone(), Sector(0)));
-        let mut spec = ArraySpec::new("a", geometry.unwrap(), members.collect());
+        let geometry = plain(self.level, self.slots(), CHUNK, self.member_sectors);
+        let members = in_sync(&self.drives[..self.slots()], Sector(0), &[]);
+        let mut spec = ArraySpec::new("a", geometry, members);
         spec.tuning.sync.frozen = true;
         spec
     }

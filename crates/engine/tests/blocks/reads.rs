@@ -1,10 +1,10 @@
 //! Reads, and the reads of writes: a block that its member delivers comes from this member and is
 //! left alone, whatever becomes of the blocks beside it.
 
+use wattle_engine::MemberState;
 use wattle_engine::geometry::Level;
 use wattle_engine::units::Sector;
-use wattle_engine::{ArrayHandle, MemberState};
-use wattle_rt::{Buf, Core, Durability};
+use wattle_rt::{Buf, Durability};
 
 use super::*;
 
@@ -34,9 +34,7 @@ fn a_readable_neighbour_of_an_unreadable_sector_comes_from_its_member_and_stays(
                 Unreadable::Latent => member.latent(20),
                 Unreadable::Listed => list(&mut spec.members[first.data[0]], 20..21),
             }
-            let run = fixture.world.run(async move |core: Core| {
-                let array = ArrayHandle::start(&core, spec, Box::new(NoMetadata)).await;
-                let volume = array.volume().open(&core).unwrap();
+            run(&mut fixture.world, spec, async move |core, array, volume| {
                 // Copies are read in turn: enough reads begin at every copy.
                 for _ in 0..6 {
                     let bytes = read(&volume, 0, CHUNK as usize).await.unwrap();
@@ -51,7 +49,6 @@ fn a_readable_neighbour_of_an_unreadable_sector_comes_from_its_member_and_stays(
                 }
                 array.stop(&core).await.unwrap();
             });
-            run.expect_done();
         }
     }
 }
@@ -73,9 +70,7 @@ fn before_a_resync_the_size_of_a_read_does_not_choose_the_copy() {
                 Unreadable::Latent => a.latent(24),
                 Unreadable::Listed => list(&mut spec.members[0], 24..32),
             }
-            let run = fixture.world.run(async move |core: Core| {
-                let array = ArrayHandle::start(&core, spec, Box::new(NoMetadata)).await;
-                let volume = array.volume().open(&core).unwrap();
+            let seen = run(&mut fixture.world, spec, async move |core, array, volume| {
                 let mut seen = String::new();
                 for sectors in [8, 32, 8, 32] {
                     let bytes = read(&volume, 0, sectors).await.unwrap();
@@ -87,7 +82,7 @@ fn before_a_resync_the_size_of_a_read_does_not_choose_the_copy() {
                 array.stop(&core).await.unwrap();
                 (seen, char::from(a.peek(0, 1)[0]))
             });
-            assert_eq!(run.expect_done(), ("AABAAB".to_owned(), 'A'), "{level} {unreadable:?}");
+            assert_eq!(seen, ("AABAAB".to_owned(), 'A'), "{level} {unreadable:?}");
         }
     }
 }
@@ -107,15 +102,12 @@ fn what_lies_below_the_position_of_a_rebuild_comes_from_the_member() {
         }
         spec.members[first.data[0]].state = MemberState::Rebuilding { valid_below: Sector(16) };
         first.redundant.iter().for_each(|slot| fixture.drive(*slot).poke(0, b"X"));
-        let run = fixture.world.run(async move |core: Core| {
-            let array = ArrayHandle::start(&core, spec, Box::new(NoMetadata)).await;
-            let volume = array.volume().open(&core).unwrap();
+        run(&mut fixture.world, spec, async move |core, array, volume| {
             for sectors in [8, CHUNK as usize, 8] {
                 assert_eq!(read(&volume, 0, sectors).await.unwrap()[0], 0, "{level}: {sectors} sectors");
             }
             array.stop(&core).await.unwrap();
         });
-        run.expect_done();
     }
 }
 
@@ -141,9 +133,7 @@ fn a_write_that_recovers_one_sector_leaves_its_neighbours_alone() {
                 list(&mut spec.members[first.data[2]], 20..21);
             }
         }
-        let run = fixture.world.run(async move |core: Core| {
-            let array = ArrayHandle::start(&core, spec, Box::new(NoMetadata)).await;
-            let volume = array.volume().open(&core).unwrap();
+        run(&mut fixture.world, spec, async move |core, array, volume| {
             let ones = BufMut::copy_of(&[1; CHUNK as usize * SECTOR]).freeze();
             volume.write(0, ones, Durability::Cached).await.unwrap();
             assert_eq!(other.peek(0, 1), [0], "{unreadable:?}: a good sector was overwritten");
@@ -154,7 +144,6 @@ fn a_write_that_recovers_one_sector_leaves_its_neighbours_alone() {
             assert!(new.iter().all(|byte| *byte == 1) && old.iter().all(|byte| *byte == 0));
             array.stop(&core).await.unwrap();
         });
-        run.expect_done();
     }
 }
 
@@ -169,9 +158,7 @@ fn past_redundancy_only_the_blocks_that_cannot_be_had_make_errors() {
         spec.members[first.redundant[0]] = MemberSpec::missing();
         member.poke(0, &[7; CHUNK as usize * SECTOR]);
         member.latent(20);
-        let run = fixture.world.run(async move |core: Core| {
-            let array = ArrayHandle::start(&core, spec, Box::new(NoMetadata)).await;
-            let volume = array.volume().open(&core).unwrap();
+        run(&mut fixture.world, spec, async move |core, array, volume| {
             for sector in 0..CHUNK {
                 let bytes = read(&volume, sector * 512, 1).await;
                 let right = if sector == 20 { Err(VolumeError::Unreadable) } else { Ok(vec![7; SECTOR]) };
@@ -183,6 +170,5 @@ fn past_redundancy_only_the_blocks_that_cannot_be_had_make_errors() {
             assert!(read(&volume, 0, CHUNK as usize).await.is_ok());
             array.stop(&core).await.unwrap();
         });
-        run.expect_done();
     }
 }

@@ -42,7 +42,7 @@ fn zeros_over_sectors_that_nothing_can_deliver_can_be_read() {
             drives.iter().for_each(|drive| drive.no_write_zeroes(way == Way::Written));
             let run = fixture.world.run(async move |core: Core| {
                 let records = Records::default();
-                let array = ArrayHandle::start(&core, spec, Box::new(records.clone())).await;
+                let array = ArrayHandle::start(&core, spec, records.metadata()).await;
                 let volume = array.volume().open(&core).unwrap();
                 assert_eq!(read(&volume, 0, 8).await, Err(VolumeError::Unreadable));
                 assert_eq!(zero(&volume, way).await, Ok(()), "{level} {way:?}");
@@ -69,7 +69,7 @@ fn zeros_over_a_listed_sector_outlive_the_other_copy() {
             let drives: Vec<_> = (0..fixture.slots()).map(|slot| fixture.drive(slot)).collect();
             drives.iter().for_each(|drive| drive.no_write_zeroes(way == Way::Written));
             let run = fixture.world.run(async move |core: Core| {
-                let array = ArrayHandle::start(&core, spec, Box::new(Records::default())).await;
+                let array = ArrayHandle::start(&core, spec, Records::default().metadata()).await;
                 let volume = array.volume().open(&core).unwrap();
                 assert_eq!(zero(&volume, way).await, Ok(()));
                 array.fail(&core, MemberIx(other as u16)).await.unwrap();
@@ -91,7 +91,7 @@ fn a_member_whose_list_has_no_room_for_what_is_left_is_failed_as_in_a_write() {
     list(&mut spec.members[0], 0..24);
     spec.members[0].bad_entries_max = 1;
     let run = fixture.world.run(async move |core: Core| {
-        let array = ArrayHandle::start(&core, spec, Box::new(Records::default())).await;
+        let array = ArrayHandle::start(&core, spec, Records::default().metadata()).await;
         let volume = array.volume().open(&core).unwrap();
         assert_eq!(volume.write_zeroes(4096, 4096, Unmap::No, Durability::Cached).await, Ok(()));
         assert_eq!(array.status(&core).await.members[0].state, MemberState::Faulty);
@@ -109,7 +109,7 @@ fn a_discard_that_nothing_carries_out_clears_no_list() {
     list(&mut spec.members[0], 0..8);
     (0..2).for_each(|slot| fixture.drive(slot).no_write_zeroes(true));
     let run = fixture.world.run(async move |core: Core| {
-        let array = ArrayHandle::start(&core, spec, Box::new(Records::default())).await;
+        let array = ArrayHandle::start(&core, spec, Records::default().metadata()).await;
         let volume = array.volume().open(&core).unwrap();
         assert_eq!(zero(&volume, Way::Discard).await, Ok(()));
         assert_eq!(array.status(&core).await.members[0].bad_sectors, 8);
@@ -136,9 +136,7 @@ fn a_long_write_of_zeros_lets_other_requests_in() {
         let drives: Vec<_> = (0..fixture.slots()).map(|slot| fixture.drive(slot)).collect();
         drives.iter().for_each(|drive| drive.no_write_zeroes(true));
         let spec = fixture.spec();
-        let run = fixture.world.run(async move |core: Core| {
-            let array = ArrayHandle::start(&core, spec, Box::new(NoMetadata)).await;
-            let volume = array.volume().open(&core).unwrap();
+        run(&mut fixture.world, spec, async move |core, array, volume| {
             let zeroing = core.spawn({
                 let (core, volume) = (core.clone(), volume.clone());
                 async move {
@@ -161,6 +159,5 @@ fn a_long_write_of_zeros_lets_other_requests_in() {
             assert!(requests > 5, "{level}: {requests} in {took:?}");
             array.stop(&core).await.unwrap();
         });
-        run.expect_done();
     }
 }

@@ -10,13 +10,11 @@ use wattle_engine::units::{MemberIx, Sector};
 use wattle_engine::{ArrayHandle, Job, MemberState, RepairSource, Volume};
 use wattle_rt::{Buf, Core, CoreIx, Durability, Unmap};
 
-use crate::world::{Case, Fixture, OFFSET, settled};
+use crate::support::case::{Case, case};
+use crate::world::{Fixture, OFFSET, settled};
 
 /// Chunks of two pages; a write of a page reads its old content and parity.
-const CASES: [Case; 2] = [
-    Case { level: Level::Raid5, layout: 2, members: 5, chunk: 16 },
-    Case { level: Level::Raid6, layout: 2, members: 7, chunk: 16 },
-];
+const CASES: [Case; 2] = [case(Level::Raid5, 2, 5, 16), case(Level::Raid6, 2, 7, 16)];
 const CHUNK: u64 = 16 * 512;
 const PAGE: u64 = 4096;
 

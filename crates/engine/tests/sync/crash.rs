@@ -5,12 +5,14 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use wattle_engine::metadata::{ArrayRecord, LocalBoxFuture, Metadata, NoMetadata};
-use wattle_engine::units::{MemberSet, Sector};
+use wattle_engine::metadata::ArrayRecord;
+use wattle_engine::units::Sector;
 use wattle_engine::{ArrayHandle, ArraySpec, MemberKey, MemberSpec, MemberState};
 use wattle_rt::{Core, RunOutcome};
 
-use crate::world::{CASES, Fixture, Records, client, reassembled, settled};
+use crate::support::commits::OnCommit;
+
+use crate::world::{CASES, Fixture, client, reassembled, settled};
 
 /// Runs, cut off after `ops` operations, then again and again from what was recorded, until it
 /// comes to an end.
@@ -187,30 +189,6 @@ fn a_client_sees_its_writes_before_and_after() {
     fixture.verify(&fixture.slots(), &model.borrow(), "in the end");
 }
 
-/// Takes its time to record anything.
-struct Late {
-    core: Core,
-    records: Records,
-}
-
-impl Metadata for Late {
-    fn commit<'a>(&'a self, record: &'a ArrayRecord) -> LocalBoxFuture<'a, Result<(), MemberSet>> {
-        Box::pin(async {
-            self.core.sleep(Duration::from_millis(5)).await;
-            self.records.0.borrow_mut().push(record.clone());
-            Ok(())
-        })
-    }
-
-    fn mark<'a>(&'a self, regions: &'a [u64]) -> LocalBoxFuture<'a, Result<(), MemberSet>> {
-        NoMetadata.mark(regions)
-    }
-
-    fn unmark<'a>(&'a self, regions: &'a [u64]) -> LocalBoxFuture<'a, Result<(), MemberSet>> {
-        NoMetadata.unmark(regions)
-    }
-}
-
 /// An operator that sees that a member was replaced may unplug it at once. A crash before that was
 /// recorded brought back an array without it, and with a replacement that was not whole.
 #[test]
@@ -225,7 +203,14 @@ fn nobody_is_told_that_a_member_is_whole_before_that_is_recorded() {
         *seat = fixture.blank(spare);
         let (name, records) = (fixture.drives[spare].name().to_owned(), fixture.records.clone());
         let outcome = fixture.world.run(async move |core: Core| {
-            let late = Late { core: core.clone(), records: records.clone() };
+            // Takes its time to record anything.
+            let late = OnCommit({
+                let (core, records) = (core.clone(), records.clone());
+                async move |record: &ArrayRecord| {
+                    core.sleep(Duration::from_millis(5)).await;
+                    records.0.borrow_mut().push(record.clone());
+                }
+            });
             let array = ArrayHandle::start(&core, spec, Box::new(late)).await;
             let watcher = core.spawn({
                 let (core, array, name) = (core.clone(), array.clone(), name.clone());

@@ -12,7 +12,7 @@ use wattle_engine::{
 };
 use wattle_rt::{BufMut, Core, DriveControl};
 
-use crate::world::{CASES, Case, Fixture, MEMBER_SECTORS, OFFSET, client, settled};
+use crate::world::{CASES, Fixture, MEMBER_SECTORS, OFFSET, client, settled};
 
 /// Runs an array until all is in sync, beside `clients` that write; what they wrote goes into the
 /// model.
@@ -563,7 +563,7 @@ fn a_resync_passes_bad_sectors_that_cannot_be_told_apart() {
 /// Parity that may be wrong recovers nothing: the member stays unfilled, and says so.
 #[test]
 fn missing_data_is_not_made_from_parity_that_may_be_wrong() {
-    let case: Case = CASES[4];
+    let case = CASES[4];
     let mut fixture = Fixture::new(case, 10, 1);
     fixture.populate(19);
     let mut spec = ArraySpec { synced_below: Sector(0), ..fixture.spec() };

@@ -9,7 +9,8 @@ use wattle_engine::units::Sector;
 use wattle_engine::{ArrayHandle, ArraySpec, MemberSpec, MemberState, Regions, Volume};
 use wattle_rt::{BufMut, Core, Durability, Rng};
 
-use crate::world::{CASES, Case, Fixture, MEMBER_SECTORS, OFFSET, settled};
+use crate::support::case::Case;
+use crate::world::{CASES, Fixture, MEMBER_SECTORS, OFFSET, settled};
 
 type Model = Rc<RefCell<Vec<u8>>>;
 

@@ -9,3 +9,11 @@ mod later;
 mod speed;
 mod stall;
 mod world;
+
+#[path = "../support"]
+mod support {
+    pub mod case;
+    pub mod commits;
+    pub mod drives;
+    pub mod members;
+}

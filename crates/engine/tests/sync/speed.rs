@@ -6,36 +6,32 @@ use std::time::Duration;
 
 use wattle_engine::geometry::Level;
 use wattle_engine::units::Sector;
-use wattle_engine::{ArrayHandle, ArraySpec, MemberSpec, MemberState, Volume};
-use wattle_rt::{BufMut, Core, Device, DriveConfig, Durability, Rng, SimWorld, WorldConfig};
+use wattle_engine::{ArrayHandle, ArraySpec, MemberState, Volume};
+use wattle_rt::{BufMut, Core, DriveConfig, Durability, Rng, SimWorld, WorldConfig};
 
-use crate::world::{Case, geometry_of};
+use crate::support::case::{Case, case};
+use crate::support::drives::drives;
+use crate::support::members::in_sync;
 
 const BANDWIDTH: u64 = 500_000_000;
 
-/// An NVMe-like drive whose contents do not matter.
-fn drive(world: &mut SimWorld, size_bytes: u64, slot: usize) -> Device {
+/// On NVMe-like drives whose contents do not matter.
+fn array(case: Case, member_sectors: u64, cores: usize) -> (SimWorld, ArraySpec) {
+    let mut world = SimWorld::new(WorldConfig { seed: 1, cores, ..WorldConfig::default() });
+    world.keep_order();
     let latency = Duration::from_micros(80)..Duration::from_micros(80);
-    world.add_drive(DriveConfig {
-        size_bytes,
+    let config = DriveConfig {
+        size_bytes: member_sectors * 512,
         read_latency: latency.clone(),
         write_latency: latency.clone(),
         flush_latency: latency,
         read_bytes_per_second: BANDWIDTH,
         write_bytes_per_second: BANDWIDTH,
         kept_bytes: 0..0,
-        name: format!("drive{slot}"),
         ..DriveConfig::default()
-    })
-}
-
-fn array(case: Case, member_sectors: u64, cores: usize) -> (SimWorld, ArraySpec) {
-    let mut world = SimWorld::new(WorldConfig { seed: 1, cores, ..WorldConfig::default() });
-    world.keep_order();
-    let members = (0..case.members)
-        .map(|slot| MemberSpec::in_sync(drive(&mut world, member_sectors * 512, slot), Sector(0)))
-        .collect();
-    (world, ArraySpec::new("a", geometry_of(case, member_sectors), members))
+    };
+    let drives = drives(&mut world, case.members, &config);
+    (world, ArraySpec::new("a", case.geometry(member_sectors), in_sync(&drives, Sector(0), &[])))
 }
 
 #[test]
@@ -51,7 +47,7 @@ fn a_recovery_and_a_resync_reach_the_members_bandwidth() {
         (Level::Raid10, 0x201, 4, 128),
     ];
     for (level, layout, members, chunk) in cases {
-        let case = Case { level, layout, members, chunk };
+        let case = case(level, layout, members, chunk);
         for recover in [true, false] {
             let member_bytes: u64 = 256 << 20;
             let (mut world, mut spec) = array(case, member_bytes / 512, 2);
@@ -136,11 +132,11 @@ fn beside(case: Case, recover: bool) -> (Duration, f64) {
 #[test]
 fn clients_and_a_recovery_share_the_members() {
     for case in [
-        Case { level: Level::Raid1, layout: 0, members: 2, chunk: 0 },
-        Case { level: Level::Raid10, layout: 0x102, members: 4, chunk: 1024 },
-        Case { level: Level::Raid5, layout: 2, members: 4, chunk: 128 },
-        Case { level: Level::Raid5, layout: 2, members: 4, chunk: 1024 },
-        Case { level: Level::Raid6, layout: 2, members: 6, chunk: 128 },
+        case(Level::Raid1, 0, 2, 0),
+        case(Level::Raid10, 0x102, 4, 1024),
+        case(Level::Raid5, 2, 4, 128),
+        case(Level::Raid5, 2, 4, 1024),
+        case(Level::Raid6, 2, 6, 128),
     ] {
         // A degraded array alone is what a recovering one is compared to.
         let (alone, _) = {

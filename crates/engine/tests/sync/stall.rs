@@ -6,10 +6,14 @@ use wattle_engine::geometry::{Level, LevelKind};
 use wattle_engine::job::{JobEnd, JobKind};
 use wattle_engine::metadata::NoMetadata;
 use wattle_engine::units::{MemberIx, SECTOR_BYTES, Sector};
-use wattle_engine::{ArrayHandle, ArraySpec, Job, MemberSpec, RepairSource};
+use wattle_engine::{ArrayHandle, ArraySpec, Job, RepairSource};
 use wattle_rt::{Core, DriveConfig, SimWorld, WorldConfig};
 
-use crate::world::{CASES, Case, Fixture, geometry_of, settled};
+use crate::support::case::Case;
+use crate::support::drives::drives;
+use crate::support::members::in_sync;
+
+use crate::world::{CASES, Fixture, settled};
 
 const STALL: Duration = Duration::from_secs(60);
 const DEADLINE: Duration = Duration::from_millis(20);
@@ -159,17 +163,14 @@ fn a_slow_member_is_not_late_for_what_waits_in_front_of_a_read() {
     let case = CASES[0];
     let member_sectors = 48 << 11;
     let mut world = SimWorld::new(WorldConfig { seed: 1, cores: 2, ..WorldConfig::default() });
-    let mut members = Vec::new();
-    for _ in 0..case.members {
-        let drive = world.add_drive(DriveConfig {
-            size_bytes: member_sectors * SECTOR_BYTES,
-            read_bytes_per_second: 5_000_000,
-            kept_bytes: 0..0,
-            ..DriveConfig::default()
-        });
-        members.push(MemberSpec::in_sync(drive, Sector(0)));
-    }
-    let spec = ArraySpec::new("a", geometry_of(case, member_sectors), members);
+    let config = DriveConfig {
+        size_bytes: member_sectors * SECTOR_BYTES,
+        read_bytes_per_second: 5_000_000,
+        kept_bytes: 0..0,
+        ..DriveConfig::default()
+    };
+    let drives = drives(&mut world, case.members, &config);
+    let spec = ArraySpec::new("a", case.geometry(member_sectors), in_sync(&drives, Sector(0), &[]));
     let report = world
         .run(async move |core: Core| {
             let array = ArrayHandle::start(&core, spec, Box::new(NoMetadata)).await;

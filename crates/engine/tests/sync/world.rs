@@ -4,26 +4,18 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use wattle_engine::geometry::{Geometry, Level, LevelKind, Params};
+use wattle_engine::geometry::{Geometry, Level, LevelKind};
 use wattle_engine::job::{self, Pace};
-use wattle_engine::metadata::{ArrayRecord, LocalBoxFuture, Metadata, NoMetadata};
-use wattle_engine::units::{MemberIx, MemberSet, Sector, StripeNo};
+use wattle_engine::metadata::{ArrayRecord, Metadata};
+use wattle_engine::units::{MemberIx, Sector, StripeNo};
 use wattle_engine::{ArrayHandle, ArraySpec, BadRanges, MemberKey, MemberSpec, MemberState, Volume};
 use wattle_engine::{ArrayStatus, ArrayTuning};
 use wattle_parity::naive;
 use wattle_rt::{BufMut, Core, Device, DriveConfig, DriveControl, Durability, Rng, SimWorld, WorldConfig};
 
-#[derive(Clone, Copy, Debug)]
-pub struct Case {
-    pub level: Level,
-    pub layout: u32,
-    pub members: usize,
-    pub chunk: u64,
-}
-
-const fn case(level: Level, layout: u32, members: usize, chunk: u64) -> Case {
-    Case { level, layout, members, chunk }
-}
+use crate::support::case::{Case, case};
+use crate::support::commits::OnCommit;
+use crate::support::drives::drives;
 
 /// Every level with redundancy; of RAID 10 near, far and offset, and words that leave places
 /// without a copy.
@@ -49,18 +41,6 @@ pub const CASES: &[Case] = &[
 pub const MEMBER_SECTORS: u64 = 256;
 pub const OFFSET: Sector = Sector(16);
 
-pub fn geometry_of(case: Case, member_sectors: u64) -> Geometry {
-    Geometry::new(&Params {
-        level: case.level,
-        layout: case.layout,
-        chunk: Sector(case.chunk),
-        raid_disks: case.members as u32,
-        component_size: Sector(member_sectors),
-        member_sizes: vec![Sector(member_sectors); case.members],
-    })
-    .unwrap_or_else(|error| panic!("{case:?}: {error}"))
-}
-
 /// Small steps and many checkpoints.
 pub fn tuning() -> ArrayTuning {
     ArrayTuning {
@@ -83,36 +63,16 @@ pub fn tuning() -> ArrayTuning {
 #[derive(Clone, Default)]
 pub struct Records(pub Rc<RefCell<Vec<ArrayRecord>>>);
 
-struct RecordingMetadata {
-    core: Core,
-    drives: Vec<Device>,
-    records: Records,
-}
-
-impl Metadata for RecordingMetadata {
-    fn commit<'a>(&'a self, record: &'a ArrayRecord) -> LocalBoxFuture<'a, Result<(), MemberSet>> {
-        Box::pin(async {
-            for flush in self.drives.iter().map(|drive| self.core.flush(drive)).collect::<Vec<_>>() {
+impl Records {
+    pub fn metadata(&self, core: &Core, drives: &[Device]) -> Box<dyn Metadata> {
+        let (core, drives, records) = (core.clone(), drives.to_vec(), self.0.clone());
+        Box::new(OnCommit(async move |record: &ArrayRecord| {
+            for flush in drives.iter().map(|drive| core.flush(drive)).collect::<Vec<_>>() {
                 // A drive that is gone has failed already, or is about to.
                 let _ = flush.await;
             }
-            self.records.0.borrow_mut().push(record.clone());
-            Ok(())
-        })
-    }
-
-    fn mark<'a>(&'a self, regions: &'a [u64]) -> LocalBoxFuture<'a, Result<(), MemberSet>> {
-        NoMetadata.mark(regions)
-    }
-
-    fn unmark<'a>(&'a self, regions: &'a [u64]) -> LocalBoxFuture<'a, Result<(), MemberSet>> {
-        NoMetadata.unmark(regions)
-    }
-}
-
-impl Records {
-    pub fn metadata(&self, core: &Core, drives: &[Device]) -> Box<dyn Metadata> {
-        Box::new(RecordingMetadata { core: core.clone(), drives: drives.to_vec(), records: self.clone() })
+            records.borrow_mut().push(record.clone());
+        }))
     }
 
     pub fn last(&self) -> Option<ArrayRecord> {
@@ -132,16 +92,10 @@ pub struct Fixture {
 impl Fixture {
     pub fn new(case: Case, seed: u64, cores: usize) -> Self {
         let mut world = SimWorld::new(WorldConfig { seed, cores, ..WorldConfig::default() });
-        let drives: Vec<Device> = (0..2 * case.members)
-            .map(|slot| {
-                world.add_drive(DriveConfig {
-                    size_bytes: (MEMBER_SECTORS + OFFSET.0) * 512,
-                    name: format!("drive{slot}"),
-                    ..DriveConfig::default()
-                })
-            })
-            .collect();
-        let geometry = geometry_of(case, MEMBER_SECTORS);
+        let size_bytes = (MEMBER_SECTORS + OFFSET.0) * 512;
+        let config = DriveConfig { size_bytes, ..DriveConfig::default() };
+        let drives = drives(&mut world, 2 * case.members, &config);
+        let geometry = case.geometry(MEMBER_SECTORS);
         Self { world, drives, case, geometry, records: Records::default() }
     }
 

@@ -94,6 +94,30 @@ fn root_does_not_believe_what_lies_in_another_users_runtime_directory() {
     status.failed(1, "WTL-0021", &["planted.sock runs as user 65534"]);
 }
 
+/// The socket is for its owner only; where that was undone, the server itself refuses.
+#[test]
+fn a_server_of_root_obeys_no_other_user() {
+    let room = Room::new();
+    if !is_root(&room) {
+        return;
+    }
+    let serve = Serve::start(&room, &[], &room.array("1", 2));
+    let socket = serve.runtime_dir.join("data.sock");
+    for (path, mode) in [(room.dir.path(), 0o755), (&serve.runtime_dir, 0o755), (&socket, 0o666)] {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    }
+    let as_other = |args: &[&str]| {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups", env!("CARGO_BIN_EXE_wattle")]);
+        said(command.args(args).arg("--runtime-dir").arg(&serve.runtime_dir).output().unwrap())
+    };
+    for args in [&["status"][..], &["stop", "data"], &["fail", "data", "0"]] {
+        as_other(args).failed(1, "WTL-0021", &["user 65534 asks"]);
+    }
+    assert_eq!(serve.array()["health"], "good");
+    serve.stop();
+}
+
 /// A client that sends `bytes` again and again until they are no longer taken, and reads nothing.
 fn stalled(socket: &Path, bytes: &[u8]) -> UnixStream {
     let mut client = UnixStream::connect(socket).unwrap();

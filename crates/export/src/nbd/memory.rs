@@ -241,3 +241,40 @@ impl Drop for Hold {
         account.released.notify_all();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use wattle_rt::{BufMut, SimWorld, WorldConfig};
+
+    use super::*;
+
+    /// The accepting core looks for an idle connection, and the core that has it closes it later.
+    #[test]
+    fn a_connection_that_was_used_since_it_was_found_idle_is_not_closed() {
+        const MOMENT: Duration = Duration::from_millis(1);
+        let mut world = SimWorld::new(WorldConfig { seed: 1, cores: 1, ..WorldConfig::default() });
+        let (endpoint, listener) = world.endpoint(4096);
+        let test = async move |core: Core| {
+            let limits = Limits::default();
+            let memory = Rc::new(Memory::new(&limits, 1));
+            let client = endpoint.connect().unwrap();
+            let server = core.accept(&listener).await.unwrap();
+            let opened = memory.open(&core, &limits, server, 7);
+            let is_closed = async || {
+                let received = core.recv(&client, BufMut::alloc(1));
+                matches!(race(received, core.sleep(MOMENT)).await, Either::First((Ok(0), _)))
+            };
+            let found = memory.idlest().unwrap();
+            core.sleep(MOMENT).await;
+            let request = opened.account.take(&core, 512).await;
+            memory.close(found);
+            assert!(!is_closed().await, "a request is under way");
+            drop(request);
+            memory.close(found);
+            assert!(!is_closed().await, "a request has just been answered");
+            memory.close(memory.idlest().unwrap());
+            assert!(is_closed().await);
+        };
+        world.run(test).expect_done();
+    }
+}

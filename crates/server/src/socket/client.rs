@@ -314,7 +314,11 @@ fn exchange(
         ));
     }
     stream.set_read_timeout(time_max).and_then(|()| stream.set_write_timeout(time_max)).map_err(failed)?;
-    stream.write_all(&encode(request)).map_err(failed)?;
+    match stream.write_all(&encode(request)) {
+        // It may have refused this user before it was asked, and said so.
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => return Err(failed(error)),
+        _ => {}
+    }
     let mut line = Vec::new();
     BufReader::new(stream).take(LINE_BYTES_MAX as u64).read_until(b'\n', &mut line).map_err(failed)?;
     if !line.ends_with(b"\n") {
@@ -377,6 +381,27 @@ mod tests {
         assert!(servers.find(&dir, "a").unwrap_err().what.contains("ended without being stopped"));
         dir.forget("a");
         assert!(Servers::ask(&dir).dead.is_empty());
+    }
+
+    #[test]
+    #[allow(clippy::disallowed_methods, reason = "it plays a server")]
+    fn what_a_server_says_before_it_is_asked_is_heard() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x.sock");
+        let listener = UnixListener::bind(&path).unwrap();
+        let refusal = Problem::new(Code::PermissionDenied, "user 7 asks", "why", "next");
+        let line = encode(&Response::Error((&refusal).into()));
+        let server = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            stream.write_all(&line).unwrap();
+            stream.shutdown(std::net::Shutdown::Both).unwrap();
+            (listener, stream)
+        });
+        // More than the connection takes at once, so that the request comes after the end.
+        let array = "x".repeat(4 << 20);
+        let said = why(&path, &array).unwrap_err();
+        drop(server.join().unwrap());
+        assert_eq!((said.code, said.what), (refusal.code, refusal.what));
     }
 
     #[test]

@@ -206,14 +206,13 @@ mod tests {
         assert_eq!(place.make_file(b"planted").unwrap_err().kind(), io::ErrorKind::AlreadyExists);
         assert!(std::fs::read_dir(outside.path()).unwrap().next().is_none());
     }
-    #[test]
-    fn only_what_was_made_is_given_an_owner_and_times() {
-        let dir = tempfile::tempdir().unwrap();
-        let place = OutputDirectory::open(dir.path()).unwrap();
+
+    /// Of this user, as of a time long ago.
+    fn metadata(kind: FileKind, mode: u32) -> FileMetadata {
         let long_ago = FileTime { seconds: 1_000_000, nanoseconds: 5 };
-        let metadata = |kind| FileMetadata {
+        FileMetadata {
             kind,
-            mode: 0o777,
+            mode,
             uid: geteuid().as_raw(),
             gid: rustix::process::getegid().as_raw(),
             size_bytes: 0,
@@ -223,7 +222,29 @@ mod tests {
             modified: long_ago,
             changed: long_ago,
             created: None,
-        };
+        }
+    }
+
+    #[test]
+    fn without_its_owner_a_file_may_not_act_as_one() {
+        let temp = tempfile::tempdir().unwrap();
+        let file = File::create(temp.path().join("program")).unwrap();
+        let mode = || fstat(&file).unwrap().st_mode & 0o7777;
+        let program = metadata(FileKind::File, 0o6755);
+        dress(&file, &program, false).unwrap();
+        assert_eq!(mode(), 0o755);
+        dress(&file, &program, true).unwrap();
+        assert_eq!(mode(), 0o6755);
+        let dir = OutputDirectory::open(temp.path()).unwrap();
+        dir.dress(&metadata(FileKind::Directory, 0o3777), false).unwrap();
+        assert_eq!(fstat(&dir.fd).unwrap().st_mode & 0o7777, 0o1777, "names stay protected");
+    }
+
+    #[test]
+    fn only_what_was_made_is_given_an_owner_and_times() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = OutputDirectory::open(dir.path()).unwrap();
+        let metadata = |kind| metadata(kind, 0o777);
         let seconds = |name: &str| {
             use std::os::unix::fs::MetadataExt;
             std::fs::symlink_metadata(dir.path().join(name)).unwrap().mtime()

@@ -74,8 +74,9 @@ impl Beside {
             loops.push(Loop::new(&copies[n])?);
         }
         let filter: Vec<_> = loops.iter().map(|device| format!("\"a|^{}$|\"", device.0)).collect();
+        // LVM2 remembers which devices had labels (hints) and would pass by what wattle adds.
         let config = format!(
-            "devices {{ filter=[{},\"r|.*|\"] use_devicesfile=0 obtain_device_list_from_udev=0 }}\n\
+            "devices {{ filter=[{},\"r|.*|\"] use_devicesfile=0 obtain_device_list_from_udev=0 hints=\"none\" }}\n\
              global {{ locking_dir=\"{}\" use_lvmpolld=0 }}\nactivation {{ udev_sync=0 udev_rules=0 }}\n\
              backup {{ backup=0 archive=0 }}\n",
             filter.join(","),

@@ -271,3 +271,22 @@ fn a_path_that_fails_is_passed_over() {
     let both = format!("{}|{}", b.uri(), stranger.uri());
     run(["scan", &both]).failed(3, "WTL-0193", &["leads to another drive"]);
 }
+
+#[test]
+fn a_member_that_an_operator_failed_stays_out() {
+    if !require("nbdkit") {
+        return;
+    }
+    let room = Room::new();
+    let files = room.array("1", 2);
+    let mut server = far(&room, "nbd", &files[1], "0");
+    let serve = Serve::start(&room, &[], &[files[0].clone(), server.uri()]);
+    serve.wait_until_good();
+    serve.command(&["fail", "data", &server.uri()]).ok();
+    server.kill();
+    std::thread::sleep(Duration::from_secs(1));
+    server.start_again();
+    std::thread::sleep(Duration::from_secs(3));
+    assert_eq!(serve.array()["health"], "degraded");
+    serve.stop();
+}

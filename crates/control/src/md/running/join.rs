@@ -144,6 +144,7 @@ impl RunningArray {
         self.forget_gone().await;
         let known = Known { name: offer.name.clone(), spare: is_spare, unusable: false };
         self.devices.borrow_mut().insert(key, known);
+        self.ordered_out.borrow_mut().remove(&key);
         let member = self.event_member(Some(key), &offer.name);
         if terms.only_missed {
             self.tell(ArrayEvent::RemoteBack { member: member.clone() });

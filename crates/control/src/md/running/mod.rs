@@ -14,7 +14,7 @@ mod problems;
 pub mod remote;
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -144,6 +144,8 @@ pub struct RunningArray {
     remote_timeout: Cell<Duration>,
     /// Members across a network that were given up and may come back.
     away: RefCell<BTreeMap<MemberKey, Away>>,
+    /// Members that an operator failed: they do not come back by themselves.
+    ordered_out: RefCell<BTreeSet<MemberKey>>,
     /// By name, when members came back last, and how long they were left alone before.
     came_back: RefCell<BTreeMap<String, (Instant, Duration)>>,
     events: EventLog,
@@ -178,6 +180,7 @@ impl RunningArray {
             stopping: Flag::new(),
             remote_timeout: Cell::new(REMOTE_TIMEOUT),
             away: RefCell::default(),
+            ordered_out: RefCell::default(),
             came_back: RefCell::default(),
             events,
         })
@@ -270,9 +273,12 @@ impl RunningArray {
                 format!("let go of it: `wattle remove {} {member}`", self.name),
             ));
         }
+        let is_new = self.ordered_out.borrow_mut().insert(key);
         let failed = self.handle.fail(&self.core, key).await;
-        let seat = failed.map_err(|error| self.fail_problem(member, error))?;
-        Ok(seat)
+        if failed.is_err() && is_new {
+            self.ordered_out.borrow_mut().remove(&key);
+        }
+        failed.map_err(|error| self.fail_problem(member, error))
     }
 
     /// Lets go of a spare, of a member that failed, or of one that may come back.

@@ -169,7 +169,8 @@ impl RunningArray {
     /// Gives up members that do not answer, as far as the array can do without them.
     async fn look_at(self: &Rc<Self>, linked: Vec<Linked>) {
         for member in linked {
-            if self.away.borrow().contains_key(&member.key) {
+            let is_left_alone = self.ordered_out.borrow().contains(&member.key);
+            if is_left_alone || self.away.borrow().contains_key(&member.key) {
                 continue;
             }
             let Some(link) = member.device.link() else { continue };

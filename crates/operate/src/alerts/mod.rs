@@ -1,0 +1,1 @@
+//! What has to be told, what was told, and the channels that it goes through.

@@ -1,0 +1,1 @@
+//! What a service shall run: the files of `wattle up`.

@@ -1,0 +1,1 @@
+//! What drives say of themselves, by way of smartctl.

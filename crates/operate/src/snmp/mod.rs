@@ -1,0 +1,1 @@
+//! Answers to an SNMP agent (pass_persist).

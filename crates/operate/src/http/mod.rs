@@ -1,1 +1,2 @@
-//! HTTP, over TLS where it leaves the machine: the server of pages and metrics, the client of webhooks.
+//! HTTP, over TLS where it leaves the machine: the server of pages and metrics, the client of
+//! webhooks.

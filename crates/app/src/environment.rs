@@ -1,10 +1,11 @@
 //! What the environment, the command line and the clock say: beside `cli`, the only place that
 //! reads them.
 
+use std::ffi::OsString;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use wattle_control::create::shell_word;
 use wattle_rt::WallTime;
@@ -37,6 +38,27 @@ pub fn state_dir(asked: Option<&Path>) -> StateDir {
     let of_root = || is_root().then(|| PathBuf::from("/var/lib/wattle"));
     let of_home = || from_env("HOME").map(|home| home.join(".local/state/wattle"));
     StateDir::new(named.or_else(of_xdg).or_else(of_root).or_else(of_home))
+}
+
+/// What systemd, or what else started this process, wants to hear of it.
+pub struct ManagerWish {
+    /// Where it is told: a path, or a name behind `@`.
+    pub socket: OsString,
+    /// It takes the process for dead if it hears nothing for so long.
+    pub watchdog: Option<Duration>,
+}
+
+/// Names the service manager's socket, and what else it says of it.
+pub const MANAGER: [&str; 3] = ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"];
+
+/// What the service manager wants to hear; `None` where there is none.
+pub fn manager() -> Option<ManagerWish> {
+    let [socket, watchdog, pid] = MANAGER.map(|name| std::env::var_os(name).filter(|value| !value.is_empty()));
+    let number = |value: Option<OsString>| value.and_then(|value| value.to_str()?.parse::<u64>().ok());
+    // The variables are inherited; the watchdog is of the process that they name.
+    let is_ours = pid.is_none() || number(pid) == Some(std::process::id().into());
+    let watchdog = number(watchdog).filter(|_| is_ours).filter(|usec| *usec > 0);
+    Some(ManagerWish { socket: socket?, watchdog: watchdog.map(Duration::from_micros) })
 }
 
 /// How wide the terminal is, if the environment says it.

@@ -11,6 +11,7 @@ mod commands;
 mod environment;
 pub mod fuzzing;
 mod members;
+mod notify;
 mod output;
 mod saving;
 mod target;

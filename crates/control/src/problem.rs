@@ -416,6 +416,40 @@ codes! {
         "What is to come out needs more than what is free where it goes: sizes without holes are compared before anything is written. \
          Make room, take less with --path, or go on with --resume after a part. `--force=space` begins all the same: it ends when the \
          file system is full, with the list of what is missing.";
+
+    ConfigUnreadable = 250, Failed, "a configuration cannot be read",
+        "The file or directory is not there, or this user may not read it. `wattle up` reads one file NAME.toml for each stack in \
+         /etc/wattle; --config names another directory or a single file. `wattle up --scan` writes a first one from the drives that \
+         are there.";
+    ConfigSyntax = 251, Usage, "a configuration is no TOML",
+        "The file cannot be parsed at the line named, so nothing of it is used. What runs goes on running. Strings stand in quotes, \
+         lists in brackets, and a section begins with [name].";
+    ConfigUnknownKey = 252, Usage, "a configuration has an unknown key",
+        "A key that is not understood may be a slip of the pen in one that matters, so it is never passed over. The message lists the \
+         keys that there are; docs/service.md explains them.";
+    ConfigBadValue = 253, Usage, "a value in a configuration makes no sense",
+        "The value is of the wrong kind or out of its range: a number where a text is expected, a size or time without a unit, an \
+         address that is none. The message says what is expected.";
+    ConfigIncomplete = 254, Usage, "a configuration does not say enough",
+        "A stack names the arrays that it serves, by UUID or name, or the members that are to be looked at, or both. With neither, \
+         everything on the machine would be served.";
+    ConfigClash = 255, Usage, "two configurations want the same",
+        "Two stacks name one array or one member, or two addresses are the same: the second server could not start, or would serve \
+         what the first one has. Each array, member and address belongs to one stack.";
+    NoSuchStack = 256, Usage, "no stack of that name",
+        "A stack is called like its file: `wattle up data` reads data.toml in the configuration's directory.";
+    DrivesMissing = 257, Failed, "drives did not come in time",
+        "The configuration says that the stack is not to start without all its drives, and some did not show up within its time-out. \
+         Nothing was started and nothing was written. Attach them and start again, or allow a degraded start: in the file, \
+         `missing = \"degraded\"` in the section [wait].";
+    StackRuns = 258, Refused, "the stack runs already",
+        "A server of this name answers on its control socket. Starting never stops or replaces one that runs: stop it first.";
+    ScrubOverdue = 259, Failed, "a scrub is overdue",
+        "No check or repair of the array came to its end within the time that the configuration allows. Latent errors show only when \
+         everything is read; a rebuild is a bad time to find them. See why it did not run: `systemctl list-timers 'wattle-scrub@*'`, \
+         or start one: `wattle check NAME`.";
+    StackEnded = 260, Failed, "a stack could not be started, or ended with an error",
+        "Several stacks were started at once and not all of them ended well. The lines before say what became of each.";
 }
 
 impl Code {

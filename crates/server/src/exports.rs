@@ -8,7 +8,7 @@ use wattle_control::{Code, Problem};
 use wattle_engine::VolumeRef;
 use wattle_export::fuse::{self, Files, StartError, Stopped, Transport};
 use wattle_export::nbd::{self, Export, Limits, TurnedAway};
-use wattle_export::{Address, NbdAddress};
+pub use wattle_export::{Address, NbdAddress};
 use wattle_rt::fuse::{FuseMount, MountError};
 use wattle_rt::{Core, IoError, ListenError, Listener};
 

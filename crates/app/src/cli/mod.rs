@@ -19,6 +19,7 @@ mod rescue;
 mod simulate;
 mod top;
 mod undo;
+mod up;
 
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -53,6 +54,7 @@ pub use rescue::RescueArgs;
 pub use simulate::{ConsistencyArg, PresetArg, SimulateArgs};
 pub use top::{TopArgs, parse_seconds};
 pub use undo::{EraseArgs, SavingArgs, UndoArgs};
+pub use up::UpArgs;
 
 /// Software RAID and volumes in user space: opens, serves and makes Linux md arrays, without root
 /// and without kernel modules.
@@ -119,6 +121,7 @@ pub enum CliCommand {
     Ls(LsArgs),
     Get(GetArgs),
     Serve(ServeArgs),
+    Up(Box<UpArgs>),
     Mount(MountArgs),
     Umount(UmountArgs),
     Status(StatusArgs),

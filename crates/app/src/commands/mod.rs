@@ -28,6 +28,7 @@ mod status;
 mod stop;
 pub mod top;
 mod undo;
+mod up;
 mod why;
 
 use std::path::Path;
@@ -62,6 +63,7 @@ pub fn run(cli: Cli, json: bool, access: MemberAccess) -> ExitCode {
         CliCommand::Ls(args) => done(files::ls::run(&access, &args)),
         CliCommand::Get(args) => done(files::get::run(&access, &args, screen)),
         CliCommand::Serve(args) => serve::run(&access, &args, screen),
+        CliCommand::Up(args) => up::run(&access, &args, screen),
         CliCommand::Mount(args) => mount::mount(&args),
         CliCommand::Umount(args) => done(mount::umount(&args)),
         CliCommand::Status(args) => status::run(&args, screen),

@@ -116,6 +116,11 @@ impl Serving {
         self.places.borrow().iter().filter_map(ExportPlace::files).map(Files::opens_of_all).sum()
     }
 
+    /// Whether it is being stopped: what begins now would be too late.
+    pub fn is_ending(&self) -> bool {
+        self.ending.get() || self.last_stop.is_set()
+    }
+
     /// The arrays that run now.
     pub fn arrays(&self) -> Vec<Rc<Served>> {
         self.arrays.borrow().clone()
@@ -208,7 +213,8 @@ impl Serving {
         self.places.borrow().iter().filter_map(ExportPlace::files).map(|files| files.opens(name)).sum()
     }
 
-    async fn status(&self) -> ServerReport {
+    /// What it serves, and how that is.
+    pub async fn status(&self) -> ServerReport {
         let mut arrays = Vec::new();
         for served in self.arrays() {
             arrays.push(served.report().await);

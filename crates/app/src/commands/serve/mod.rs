@@ -37,9 +37,10 @@ use wattle_server::socket::RuntimeDir;
 use wattle_server::socket::listen::ControlServer;
 
 use crate::cli::ServeArgs;
-use crate::environment::{RUNTIME_DIR, runtime_dir, state_dir, typed};
-use crate::members;
+use crate::environment::{MANAGER, RUNTIME_DIR, runtime_dir, state_dir, typed};
+use crate::notify::Notifier;
 use crate::output::{self, Screen};
+use crate::{members, notify};
 use find::{Found, find};
 
 /// Executors unless asked for more: beyond that, drives are the limit.
@@ -48,10 +49,32 @@ const CORES_MAX: usize = 8;
 /// The command of `--run` has so long to end when it is asked to.
 const COMMAND_TIME_MAX: Duration = Duration::from_secs(10);
 
+/// What goes on beside serving.
+pub struct Beside {
+    /// What a service manager is told.
+    pub notifier: Notifier,
+    /// Is called once clients can connect.
+    pub once_ready: Box<dyn FnOnce(&Core, &Rc<Serving>)>,
+}
+
 /// # Errors
 /// No array can be served as asked, or one could not be recorded clean in the end. The exit status
 /// of `--run` is that of the command.
 pub fn run(access: &MemberAccess, args: &ServeArgs, screen: Screen) -> Result<ExitCode, Problem> {
+    let beside = Beside { notifier: Notifier::from_environment(), once_ready: Box::new(|_, _| {}) };
+    run_beside(access, args, screen, beside)
+}
+
+/// As [`run`], for what begins a server in another way.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_beside(
+    access: &MemberAccess,
+    args: &ServeArgs,
+    screen: Screen,
+    beside: Beside,
+) -> Result<ExitCode, Problem> {
     settings::parse_all(&args.settings())?;
     let look = || members::look_to_serve(access, &args.members, &args.force, args.degraded);
     let found = patiently(|| find(access, args, look))?;
@@ -64,7 +87,7 @@ pub fn run(access: &MemberAccess, args: &ServeArgs, screen: Screen) -> Result<Ex
     let _ = wattle_rt::set_io_flusher();
     let engine = &args.engine;
     let status = members::run(engine, CORES_MAX, async |core| {
-        serve(&core, access, args, Setup { server, found, dir, control, endpoints }, screen).await
+        serve(&core, access, args, Setup { server, found, dir, control, endpoints, beside }, screen).await
     });
     drop(private);
     status
@@ -99,6 +122,7 @@ struct Setup {
     dir: RuntimeDir,
     control: Option<Listener>,
     endpoints: Vec<Endpoint>,
+    beside: Beside,
 }
 
 /// What was started.
@@ -181,7 +205,7 @@ async fn serve(
     setup: Setup,
     screen: Screen,
 ) -> Result<ExitCode, Problem> {
-    let Setup { server, found, dir, control, endpoints } = setup;
+    let Setup { server, found, dir, control, endpoints, beside } = setup;
     let saving = saving(args);
     let Started { served, offered, all, stack } =
         start(core, access, args, found, &endpoints, &saving).await?;
@@ -198,8 +222,12 @@ async fn serve(
     let exports = start_exports(core, &serving, endpoints).await?;
     announce(core, &serving, screen, args.json).await?;
     write_pidfile(args.pidfile.as_deref())?;
+    let notifier = Rc::new(beside.notifier);
+    notify::ready(core, &serving, &notifier).await;
+    (beside.once_ready)(core, &serving);
 
     let ended = wait_for_end(core, &serving, args, child_env).await;
+    notifier.stopping();
     let finished = match race(finish(core, &serving, exports), terminated_again(core)).await {
         Either::First(result) => result,
         Either::Second(()) => Err(interrupted()),
@@ -442,6 +470,8 @@ async fn wait_for_end(
     let Some(command) = &args.run else { return asked.await.map(|()| ExitCode::SUCCESS) };
     let mut shell = Command::new("/bin/sh");
     shell.arg("-c").arg(command).envs(env);
+    // They speak of this process.
+    MANAGER.iter().for_each(|name| drop(shell.env_remove(name)));
     let mut child =
         core.spawn_child(shell).map_err(|error| run_problem("starting the command of --run", error))?;
     let waited = match race(child.wait(core), asked).await {

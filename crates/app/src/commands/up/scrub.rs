@@ -1,0 +1,170 @@
+//! `wattle up --scrub` and `--scrub-overdue`: what files say of checks, against what arrays remember.
+
+use std::process::ExitCode;
+use std::time::{Duration, UNIX_EPOCH};
+
+use serde::Serialize;
+use wattle_control::{Code, Problem};
+use wattle_operate::config::StackConfig;
+use wattle_server::protocol::report::ArrayReport;
+use wattle_server::protocol::{ErrorReport, SCHEMA_VERSION, ServerRequest};
+use wattle_server::socket::client::{Servers, request};
+
+use crate::cli::UpArgs;
+use crate::commands::status::text::scrub_line;
+use crate::environment::{now, runtime_dir};
+use crate::output::{self, Screen};
+use crate::target::ServedTarget;
+
+/// Something did not agree, a check did not come to its end, or one is overdue.
+const FOUND: u8 = 1;
+
+/// Levels of which nothing can be compared.
+const WITHOUT_REDUNDANCY: [&str; 2] = ["raid0", "linear"];
+
+#[derive(Serialize)]
+struct OverdueReport {
+    schema_version: u32,
+    /// Of each array the last check or repair that was done; absent if there was none.
+    arrays: Vec<ScrubbedArray>,
+    errors: Vec<ErrorReport>,
+}
+
+#[derive(Serialize)]
+struct ScrubbedArray {
+    stack: String,
+    name: String,
+    uuid: Option<String>,
+    last_scrub: Option<String>,
+    overdue: bool,
+}
+
+/// The arrays of a stack that can be checked.
+///
+/// # Errors
+/// It does not run.
+fn arrays(servers: &Servers, stack: &StackConfig) -> Result<Vec<ArrayReport>, Problem> {
+    let server = servers.reports().find(|server| server.server == stack.name).ok_or_else(|| {
+        Problem::new(
+            Code::ServerNotFound,
+            format!("the stack {} does not run", stack.name),
+            "arrays are checked while they are served",
+            format!("start it: systemctl start wattle@{}, or `wattle up {}`", stack.name, stack.name),
+        )
+    })?;
+    let can = |array: &&ArrayReport| array.uuid.is_some() && !WITHOUT_REDUNDANCY.contains(&array.level.as_str());
+    Ok(server.arrays.iter().filter(can).cloned().collect())
+}
+
+/// When the last check or repair that was done began.
+fn last_done(array: &ArrayReport) -> Option<&str> {
+    let done = array.scrubs.iter().find(|run| run.outcome == "done");
+    done.map(|run| run.started.as_str())
+}
+
+/// Whether so much time has gone by since the last one. A time that cannot be read is none.
+fn is_older(array: &ArrayReport, than: Duration, now_secs: u64) -> bool {
+    let time = last_done(array).and_then(|time| humantime::parse_rfc3339(time).ok());
+    let secs = time.and_then(|time| Some(time.duration_since(UNIX_EPOCH).ok()?.as_secs()));
+    secs.is_none_or(|secs| now_secs.saturating_sub(secs) >= than.as_secs())
+}
+
+/// # Errors
+/// A stack does not run, or a check cannot be started. What checks find is an exit status.
+pub fn run(stacks: &[&StackConfig], args: &UpArgs) -> Result<ExitCode, Problem> {
+    let dir = args.runtime.runtime_dir.as_deref();
+    let servers = Servers::ask(&runtime_dir(dir));
+    let mut status = ExitCode::SUCCESS;
+    for stack in stacks {
+        let Some(every) = stack.scrub.every else { continue };
+        for array in arrays(&servers, stack)? {
+            if !is_older(&array, every, now().secs) {
+                let last = last_done(&array).unwrap_or_default();
+                output::note(&format!("{}: not due, last done {last}", array.name));
+                continue;
+            }
+            let id = array.uuid.as_deref().unwrap_or(&array.name);
+            let target = ServedTarget::find(dir, id)?;
+            request(target.socket(), &ServerRequest::Check { array: id.to_owned() })?;
+            output::note(&format!("{}: check started", array.name));
+            let end = target.wait_for_scrub()?;
+            let run = end.scrubs.first();
+            run.iter().for_each(|run| output::note(&scrub_line(run)));
+            let clean = |run: &wattle_server::protocol::report::ScrubReport| {
+                run.outcome == "done" && run.mismatch_sectors + run.unreadable_sectors + run.late_sectors == 0
+            };
+            if !run.is_some_and(clean) {
+                status = ExitCode::from(FOUND);
+            }
+        }
+    }
+    Ok(status)
+}
+
+/// # Errors
+/// A stack does not run.
+pub fn overdue(stacks: &[&StackConfig], args: &UpArgs, screen: Screen) -> Result<ExitCode, Problem> {
+    let servers = Servers::ask(&runtime_dir(args.runtime.runtime_dir.as_deref()));
+    let (mut scrubbed, mut problems) = (Vec::new(), Vec::new());
+    for stack in stacks {
+        let Some(limit) = stack.scrub.overdue else { continue };
+        for array in arrays(&servers, stack)? {
+            let overdue = is_older(&array, limit, now().secs);
+            problems.extend(overdue.then(|| overdue_problem(stack, &array, limit)));
+            scrubbed.push(ScrubbedArray {
+                stack: stack.name.clone(),
+                last_scrub: last_done(&array).map(str::to_owned),
+                name: array.name,
+                uuid: array.uuid,
+                overdue,
+            });
+        }
+    }
+    if args.json.json {
+        let errors = problems.iter().map(ErrorReport::from).collect();
+        output::print_json(&OverdueReport { schema_version: SCHEMA_VERSION, arrays: scrubbed, errors })?;
+    }
+    problems.iter().for_each(|problem| drop(output::report(problem, screen.style_err)));
+    Ok(if problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(FOUND) })
+}
+
+fn overdue_problem(stack: &StackConfig, array: &ArrayReport, limit: Duration) -> Problem {
+    let days = limit.as_secs() / 86_400;
+    Problem::new(
+        Code::ScrubOverdue,
+        match last_done(array) {
+            Some(last) => format!("{}: the last check or repair that was done began {last}", array.name),
+            None => format!("{}: no check or repair was ever done", array.name),
+        },
+        format!("{} allows {days} days: latent errors show only when everything is read", stack.file.display()),
+        format!("start one: `wattle check {}`; why none ran: systemctl status wattle-scrub@{}.timer", array.name, stack.name),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use wattle_server::protocol::report::ScrubReport;
+
+    use super::*;
+
+    #[test]
+    fn only_a_run_that_was_done_counts() {
+        let run = |started: &str, outcome: &str| -> ScrubReport {
+            serde_json::from_value(serde_json::json!({
+                "run": 1, "action": "check", "started": started, "outcome": outcome
+            }))
+            .unwrap()
+        };
+        let day = Duration::from_secs(86_400);
+        let array = |runs: Vec<ScrubReport>| ArrayReport { scrubs: runs, ..wattle_server::fixtures::array("data", "raid5", &["a", "b"]) };
+        let at = |secs| secs + 86_400 * 10;
+        let done = array(vec![run("1970-01-12T00:00:00Z", "aborted"), run("1970-01-11T00:00:00Z", "done")]);
+        assert!(!is_older(&done, day, at(86_399)));
+        assert!(is_older(&done, day, at(86_400)));
+        assert!(is_older(&array(vec![run("1970-01-11T00:00:00Z", "interrupted")]), day, at(1)));
+        assert!(is_older(&array(vec![run("yesterday", "done")]), day, at(1)));
+        assert!(is_older(&array(Vec::new()), day, at(1)));
+        // A clock that was set back is not a reason to shout.
+        assert!(!is_older(&done, day, 1));
+    }
+}

@@ -1,0 +1,149 @@
+//! Waiting for the drives of a stack: they come in any order, and some come late.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use wattle_control::members::MemberAccess;
+use wattle_control::{ArrayScan, Code, Problem, Scan};
+use wattle_operate::config::{MissingPolicy, Placed, StackConfig, pattern};
+use wattle_rt::WallTime;
+
+use crate::cli::Force;
+use crate::environment::now;
+use crate::members;
+use crate::notify::Notifier;
+use crate::output;
+
+/// Between two looks.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// What a service manager gives beyond what is waited for, to open and start everything.
+const START_TIME: Duration = Duration::from_secs(90);
+
+/// What was found.
+pub struct FoundMembers {
+    /// What is to be served.
+    pub members: Vec<String>,
+    /// Every name that could be opened, other arrays' too.
+    pub seen: BTreeSet<String>,
+}
+
+/// What a look at the drives says.
+#[derive(Debug, PartialEq, Eq)]
+struct Judged {
+    /// The members of the stack's arrays.
+    members: Vec<String>,
+    /// What is missing, in words; nothing if the stack is whole.
+    missing: Vec<String>,
+}
+
+/// Looks for the members of a stack until all are there, for as long as its file says.
+///
+/// # Errors
+/// Some are missing and the stack is not to start without them, or nothing at all is there.
+pub fn members(access: &MemberAccess, stack: &StackConfig, notifier: &Notifier) -> Result<FoundMembers, Problem> {
+    let (begun, timeout) = (now(), stack.wait.timeout);
+    let mut told = String::new();
+    loop {
+        let names = names(stack);
+        let (scan, unopened) = members::look_each(access, &names, &Force { checks: Vec::new() })?;
+        let closed: BTreeSet<_> = unopened.iter().filter_map(|problem| problem.member.clone()).collect();
+        let seen: BTreeSet<_> = names.into_iter().filter(|name| !closed.contains(name)).collect();
+        let judged = judge(stack, &scan, &closed)?;
+        let left = timeout.saturating_sub(since(begun));
+        if judged.missing.is_empty() || left.is_zero() {
+            if let ([], Some(problem)) = (judged.members.as_slice(), unopened.into_iter().next()) {
+                return Err(problem);
+            }
+            return end(stack, judged, seen);
+        }
+        let line = format!("waiting up to {} s for {}", timeout.as_secs(), judged.missing.join(", "));
+        if line != told {
+            output::note(&format!("{}: {}", stack.name, output::text::printable(&line)));
+            notifier.waiting(&line, left + START_TIME);
+            told = line;
+        }
+        pause(LOOK.min(left));
+    }
+}
+
+fn end(stack: &StackConfig, judged: Judged, seen: BTreeSet<String>) -> Result<FoundMembers, Problem> {
+    let Judged { members, missing } = judged;
+    if !missing.is_empty() {
+        let missing = missing.join(", ");
+        let seconds = stack.wait.timeout.as_secs();
+        if stack.wait.missing == MissingPolicy::Refuse || members.is_empty() {
+            return Err(Problem::new(
+                Code::DrivesMissing,
+                format!("{}: {missing} not there after {seconds} s", stack.name),
+                match members.is_empty() {
+                    true => "nothing of the stack is there",
+                    false => "its file says that it is not to start without",
+                },
+                format!("attach what is missing, or see {}: members, [wait]", stack.file.display()),
+            ));
+        }
+        output::note(&format!("{}: {missing} not there after {seconds} s: starting without", stack.name));
+    }
+    Ok(FoundMembers { members, seen })
+}
+
+/// Everything that may be a member.
+pub fn names(stack: &StackConfig) -> Vec<String> {
+    expanded(&stack.members, &stack.spares)
+}
+
+/// What patterns stand for now, each file or device once.
+pub fn expanded(members: &[Placed<String>], spares: &[Placed<String>]) -> Vec<String> {
+    let mut names: Vec<String> = match members {
+        [] => pattern::drives(),
+        members => members.iter().flat_map(|member| pattern::expand(&member.value)).collect(),
+    };
+    names.extend(spares.iter().flat_map(|spare| pattern::expand(&spare.value)).filter(|name| pattern::is_there(name)));
+    let mut known = BTreeSet::new();
+    names.retain(|name| known.insert(pattern::real_name(name)));
+    names
+}
+
+/// What is there of the stack, and what is waited for: of an array the members that its superblocks
+/// count on. One that was recorded as degraded is as whole as it was.
+fn judge(stack: &StackConfig, scan: &Scan, closed: &BTreeSet<String>) -> Result<Judged, Problem> {
+    let mut judged = Judged { members: Vec::new(), missing: Vec::new() };
+    let mut arrays: Vec<&ArrayScan> = Vec::new();
+    for Placed { value: name, .. } in &stack.arrays {
+        match scan.find(Some(name)) {
+            Ok(array) => arrays.push(array),
+            Err(problem) if problem.code == Code::NoSuchVolume => judged.missing.push(format!("the array {name}")),
+            Err(problem) => return Err(problem),
+        }
+    }
+    let name_of = |id: &_| scan.members[*id].member.name.clone();
+    if stack.arrays.is_empty() {
+        arrays.extend(scan.arrays.iter());
+        judged.missing.extend(stack.members.iter().map(|member| &member.value).filter(|name| closed.contains(*name)).cloned());
+        let given = |origin| matches!(origin, wattle_control::scan::MemberOrigin::Given);
+        let all = scan.members.iter().filter(|member| given(member.origin));
+        judged.members.extend(all.map(|member| member.member.name.clone()));
+    } else {
+        let of_arrays = arrays.iter().flat_map(|array| array.members.iter().chain(&array.unused));
+        judged.members.extend(of_arrays.map(name_of));
+    }
+    for array in arrays {
+        let assembly = &array.assembly;
+        let counted_on = assembly.missing().into_iter().filter(|slot| assembly.array.fills(*slot)).count();
+        if counted_on > 0 {
+            let of = assembly.slots.len();
+            judged.missing.push(format!("{counted_on} of {of} members of {}", assembly.name()));
+        }
+    }
+    Ok(judged)
+}
+
+fn since(begun: WallTime) -> Duration {
+    Duration::from_secs(now().secs.saturating_sub(begun.secs))
+}
+
+#[allow(clippy::disallowed_methods, reason = "there is no core yet to await on")]
+fn pause(duration: Duration) {
+    std::thread::sleep(duration);
+}

@@ -1,0 +1,426 @@
+//! A file's text as a stack: every key by itself, so that every fault is found at once.
+
+use std::ops::Range;
+use std::path::Path;
+use std::time::Duration;
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+use wattle_control::Code;
+use wattle_server::exports::Address;
+use wattle_server::settings;
+
+use super::{ConfigFault, MissingPolicy, Placed, ScrubPolicy, StackConfig, WaitPolicy, stack_name};
+
+/// The keys of a file, in the order of the page.
+const KEYS: &str =
+    "arrays, members, volumes, exports, spares, read-only, metrics, state-dir, undo-dir, cores, [wait], [scrub], [set]";
+const WAIT_KEYS: &str = "timeout, missing";
+const SCRUB_KEYS: &str = "every, overdue";
+
+/// Longer is a slip of the pen.
+const WAIT_MAX: Duration = Duration::from_secs(24 * 3600);
+const CORES_MAX: u16 = 1024;
+
+type Entries<'t, 'i> = Vec<(&'t str, usize, &'t Spanned<DeValue<'i>>)>;
+
+struct Reader<'t> {
+    file: &'t Path,
+    text: &'t str,
+    faults: Vec<ConfigFault>,
+}
+
+/// # Errors
+/// Everything that is wrong.
+pub fn parse(file: &Path, text: &str) -> Result<StackConfig, Vec<ConfigFault>> {
+    let mut reader = Reader { file, text, faults: Vec::new() };
+    let (table, errors) = DeTable::parse_recoverable(text);
+    for error in errors {
+        let line = reader.line(&error.span().unwrap_or(0..0));
+        let next = "correct the line: KEY = VALUE, texts in quotes, lists in [ ]";
+        reader.fault(line, Code::ConfigSyntax, error.message().to_owned(), "it is no TOML".to_owned(), next);
+    }
+    // What follows from half a file is not what was meant.
+    let config = if reader.faults.is_empty() { Some(reader.stack(table.get_ref())) } else { None };
+    match config {
+        Some(config) if reader.faults.is_empty() => Ok(config),
+        _ => Err(reader.faults),
+    }
+}
+
+impl<'t> Reader<'t> {
+    fn line(&self, span: &Range<usize>) -> usize {
+        let before = self.text.as_bytes().get(..span.start).unwrap_or_default();
+        before.iter().filter(|byte| **byte == b'\n').count() + 1
+    }
+
+    fn fault(&mut self, line: usize, code: Code, what: String, why: String, next: impl Into<String>) {
+        let (file, next) = (self.file.to_owned(), next.into());
+        self.faults.push(ConfigFault { file, line, code, what, why, next });
+    }
+
+    fn bad(&mut self, key: &str, line: usize, found: &DeValue<'_>, expected: &str) {
+        let shown = match found {
+            DeValue::String(text) => format!("{text:?}"),
+            DeValue::Integer(number) => number.to_string(),
+            other => format!("a {}", other.type_str()),
+        };
+        let (what, why) = (format!("{key}: {shown}"), format!("expected {expected}"));
+        self.fault(line, Code::ConfigBadValue, what, why, "`wattle up --check` looks again; docs/service.md explains the keys");
+    }
+
+    fn entries<'i>(&self, table: &'t DeTable<'i>) -> Entries<'t, 'i> {
+        let entry = |(key, value): (&'t Spanned<_>, &'t Spanned<DeValue<'i>>)| {
+            let key: &'t Spanned<std::borrow::Cow<'i, str>> = key;
+            (key.get_ref().as_ref(), self.line(&key.span()), value)
+        };
+        table.iter().map(entry).collect()
+    }
+
+    fn unknown(&mut self, key: &str, line: usize, known: &str) {
+        let what = format!("there is no key {key}");
+        let next = "correct or remove it: a key that is not understood is never passed over";
+        self.fault(line, Code::ConfigUnknownKey, what, format!("keys are {known}"), next);
+    }
+
+    fn stack(&mut self, table: &'t DeTable<'_>) -> StackConfig {
+        let mut stack = StackConfig {
+            name: stack_name(self.file),
+            file: self.file.to_owned(),
+            arrays: Vec::new(),
+            members: Vec::new(),
+            volumes: Vec::new(),
+            exports: Vec::new(),
+            spares: Vec::new(),
+            settings: Vec::new(),
+            read_only: false,
+            metrics: None,
+            state_dir: None,
+            undo_dir: None,
+            cores: None,
+            wait: WaitPolicy::default(),
+            scrub: ScrubPolicy::default(),
+        };
+        for (key, line, value) in self.entries(table) {
+            match key {
+                "arrays" => stack.arrays = self.texts(key, value),
+                "members" => stack.members = self.texts(key, value),
+                "volumes" => stack.volumes = self.texts(key, value),
+                "spares" => stack.spares = self.texts(key, value),
+                "exports" => stack.exports = self.exports(value),
+                "read-only" => match value.get_ref().as_bool() {
+                    Some(read_only) => stack.read_only = read_only,
+                    None => self.bad(key, line, value.get_ref(), "true or false"),
+                },
+                "metrics" => stack.metrics = self.metrics(value),
+                "state-dir" => stack.state_dir = self.directory(key, value),
+                "undo-dir" => stack.undo_dir = self.directory(key, value),
+                "cores" => stack.cores = self.cores(value),
+                "wait" => stack.wait = self.wait(line, value),
+                "scrub" => stack.scrub = self.scrub(line, value),
+                "set" => stack.settings = self.settings(line, value),
+                _ => self.unknown(key, line, KEYS),
+            }
+        }
+        self.check_whole(&stack);
+        stack
+    }
+
+    /// What no key says by itself.
+    fn check_whole(&mut self, stack: &StackConfig) {
+        if !self.faults.is_empty() {
+            return;
+        }
+        let name = &stack.name;
+        let plain = |c: char| c.is_ascii_alphanumeric() || "-_+".contains(c);
+        if name.is_empty() || name.starts_with('-') || !name.chars().all(plain) {
+            self.fault(
+                1,
+                Code::ConfigBadValue,
+                format!("{name} is no name of a stack"),
+                "the file's name becomes that of a service and of a socket".to_owned(),
+                "name the file with letters, digits, -, _ and + only: data.toml",
+            );
+        }
+        if stack.arrays.is_empty() && stack.members.is_empty() {
+            self.fault(
+                1,
+                Code::ConfigIncomplete,
+                "neither arrays nor members are named".to_owned(),
+                "without them everything on the machine would be served".to_owned(),
+                "name the arrays, arrays = [\"UUID\"], or where to look, members = [\"/dev/sd[b-f]\"]; `wattle up --scan` writes it",
+            );
+        }
+        if let (Some(spare), true) = (stack.spares.first(), stack.arrays.len() != 1) {
+            self.fault(
+                spare.line,
+                Code::ConfigIncomplete,
+                "spares, and not exactly one array".to_owned(),
+                "it is not said whose spares they are".to_owned(),
+                "name the one array: arrays = [\"UUID\"], and the others in stacks of their own",
+            );
+        }
+        if let (Some(spare), true) = (stack.spares.first(), stack.read_only) {
+            self.fault(
+                spare.line,
+                Code::ConfigBadValue,
+                "spares of a stack that is read-only".to_owned(),
+                "a spare is written".to_owned(),
+                "remove one of the two",
+            );
+        }
+        if let (Some(every), Some(overdue)) = (stack.scrub.every, stack.scrub.overdue)
+            && overdue < every
+        {
+            self.fault(
+                self.line_of("overdue"),
+                Code::ConfigBadValue,
+                "scrub.overdue is less than scrub.every".to_owned(),
+                "each scrub would be overdue before it is due".to_owned(),
+                "give it some more time than `every`",
+            );
+        }
+    }
+
+    /// The first line that begins with a key.
+    fn line_of(&self, key: &str) -> usize {
+        self.text.lines().position(|line| line.trim_start().starts_with(key)).map_or(1, |at| at + 1)
+    }
+
+    fn text(&mut self, key: &str, value: &Spanned<DeValue<'_>>, expected: &str) -> Option<Placed<String>> {
+        let line = self.line(&value.span());
+        match value.get_ref().as_str() {
+            Some(text) if !text.is_empty() && !text.contains('\0') => Some(Placed { value: text.to_owned(), line }),
+            _ => {
+                self.bad(key, line, value.get_ref(), expected);
+                None
+            }
+        }
+    }
+
+    /// A list of texts, or a single one.
+    fn texts(&mut self, key: &str, value: &Spanned<DeValue<'_>>) -> Vec<Placed<String>> {
+        const EXPECTED: &str = "a list of texts: [\"…\", \"…\"]";
+        match value.get_ref().as_array() {
+            Some(list) if list.is_empty() => {
+                let line = self.line(&value.span());
+                self.bad(key, line, value.get_ref(), "a list with something in it, or no such key");
+                Vec::new()
+            }
+            Some(list) => list.iter().filter_map(|item| self.text(key, item, EXPECTED)).collect(),
+            None => self.text(key, value, EXPECTED).into_iter().collect(),
+        }
+    }
+
+    fn exports(&mut self, value: &Spanned<DeValue<'_>>) -> Vec<Placed<Address>> {
+        let mut exports = Vec::new();
+        for Placed { value: text, line } in self.texts("exports", value) {
+            match text.parse::<Address>() {
+                Ok(value) => exports.push(Placed { value, line }),
+                Err(error) => self.bad("exports", line, &DeValue::String(text.into()), &error.to_string()),
+            }
+        }
+        exports
+    }
+
+    fn metrics(&mut self, value: &Spanned<DeValue<'_>>) -> Option<Placed<String>> {
+        let expected = "HOST:PORT, such as 127.0.0.1:9898";
+        let text = self.text("metrics", value, expected)?;
+        let is_address = text.value.rsplit_once(':').is_some_and(|(host, port)| {
+            !host.is_empty() && port.parse::<u16>().is_ok()
+        });
+        if !is_address {
+            self.bad("metrics", text.line, value.get_ref(), expected);
+        }
+        Some(text)
+    }
+
+    fn directory(&mut self, key: &str, value: &Spanned<DeValue<'_>>) -> Option<String> {
+        let expected = "an absolute path of a directory";
+        let text = self.text(key, value, expected)?;
+        if !text.value.starts_with('/') {
+            self.bad(key, text.line, value.get_ref(), expected);
+        }
+        Some(text.value)
+    }
+
+    fn cores(&mut self, value: &Spanned<DeValue<'_>>) -> Option<u16> {
+        let number = value.get_ref().as_integer().filter(|number| number.radix() == 10);
+        let cores = number.and_then(|number| number.as_str().parse().ok());
+        let cores = cores.filter(|cores| (1..=CORES_MAX).contains(cores));
+        if cores.is_none() {
+            let line = self.line(&value.span());
+            self.bad("cores", line, value.get_ref(), "a number from 1 to 1024");
+        }
+        cores
+    }
+
+    fn section<'i>(&mut self, key: &str, line: usize, value: &'t Spanned<DeValue<'i>>) -> Entries<'t, 'i> {
+        match value.get_ref().as_table() {
+            Some(table) => self.entries(table),
+            None => {
+                self.bad(key, line, value.get_ref(), &format!("a section: [{key}]"));
+                Vec::new()
+            }
+        }
+    }
+
+    fn time(&mut self, key: &str, value: &Spanned<DeValue<'_>>, max: Duration) -> Option<Duration> {
+        let time = value.get_ref().as_str().and_then(|text| humantime::parse_duration(text).ok());
+        let time = time.filter(|time| *time <= max);
+        if time.is_none() {
+            let line = self.line(&value.span());
+            let expected = format!("a time with a unit, such as \"30s\" or \"5m\", up to {}", humantime::format_duration(max));
+            self.bad(key, line, value.get_ref(), &expected);
+        }
+        time
+    }
+
+    fn wait(&mut self, line: usize, value: &'t Spanned<DeValue<'_>>) -> WaitPolicy {
+        let mut wait = WaitPolicy::default();
+        for (key, line, value) in self.section("wait", line, value) {
+            match (key, value.get_ref().as_str()) {
+                ("timeout", _) => {
+                    wait.timeout = self.time("wait.timeout", value, WAIT_MAX).unwrap_or_default();
+                }
+                ("missing", Some("degraded")) => wait.missing = MissingPolicy::Degraded,
+                ("missing", Some("refuse")) => wait.missing = MissingPolicy::Refuse,
+                ("missing", _) => {
+                    self.bad("wait.missing", line, value.get_ref(), "\"degraded\" or \"refuse\"");
+                }
+                _ => self.unknown(&format!("wait.{key}"), line, WAIT_KEYS),
+            }
+        }
+        wait
+    }
+
+    fn scrub(&mut self, line: usize, value: &'t Spanned<DeValue<'_>>) -> ScrubPolicy {
+        const YEARS: Duration = Duration::from_secs(10 * 365 * 86_400);
+        let mut scrub = ScrubPolicy::default();
+        for (key, line, value) in self.section("scrub", line, value) {
+            let never = value.get_ref().as_str() == Some("never");
+            match key {
+                "every" if never => scrub = ScrubPolicy { every: None, overdue: None },
+                "every" => scrub.every = self.time("scrub.every", value, YEARS),
+                "overdue" if never => scrub.overdue = None,
+                "overdue" => scrub.overdue = self.time("scrub.overdue", value, YEARS),
+                _ => self.unknown(&format!("scrub.{key}"), line, SCRUB_KEYS),
+            }
+        }
+        scrub
+    }
+
+    fn settings(&mut self, line: usize, value: &'t Spanned<DeValue<'_>>) -> Vec<String> {
+        let mut pairs = Vec::new();
+        for (key, line, value) in self.section("set", line, value) {
+            let text = match value.get_ref() {
+                DeValue::String(text) => text.to_string(),
+                DeValue::Integer(number) if number.radix() == 10 => number.as_str().to_owned(),
+                other => {
+                    self.bad(&format!("set.{key}"), line, other, "a text or a number");
+                    continue;
+                }
+            };
+            if !settings::KEYS.iter().any(|(known, ..)| *known == key) {
+                let known: Vec<_> = settings::KEYS.iter().map(|(key, ..)| *key).collect();
+                self.unknown(&format!("set.{key}"), line, &known.join(", "));
+            } else if let Err(problem) = settings::parse(key, &text) {
+                let expected = problem.why.strip_prefix("expected ").unwrap_or(&problem.why).to_owned();
+                self.bad(&format!("set.{key}"), line, value.get_ref(), &expected);
+            } else {
+                pairs.push(format!("{key}={text}"));
+            }
+        }
+        pairs
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<StackConfig, Vec<ConfigFault>> {
+        parse(Path::new("data.toml"), text)
+    }
+
+    /// Line and code of every fault.
+    fn faults(text: &str) -> Vec<(usize, Code)> {
+        read(text).err().unwrap_or_default().iter().map(|fault| (fault.line, fault.code)).collect()
+    }
+
+    #[test]
+    fn a_file_says_what_is_served() {
+        let config = read(
+            "arrays = ['data']\nmembers = ['/dev/sd[b-f]', 'nbd://far/leg']\nvolumes = 'vg0/home'\n\
+             exports = ['nbd=tcp:127.0.0.1:10809', 'fuse=/srv/arrays']\nspares = ['/dev/sdg']\nread-only = false\n\
+             metrics = '127.0.0.1:9898'\nstate-dir = '/var/lib/x'\nundo-dir = '/var/lib/u'\ncores = 2\n\
+             [wait]\ntimeout = '90s'\nmissing = 'refuse'\n[scrub]\nevery = '7d'\noverdue = '2w'\n\
+             [set]\ngoal = '20ms'\nsync_speed_max = 50000\n",
+        )
+        .unwrap();
+        assert_eq!(config.name, "data");
+        assert_eq!(config.members[1], Placed { value: "nbd://far/leg".to_owned(), line: 2 });
+        assert_eq!(config.exports[1].value.to_string(), "fuse=/srv/arrays");
+        assert_eq!((config.exports[0].line, config.spares[0].line, config.cores), (4, 5, Some(2)));
+        assert_eq!(config.wait.timeout, Duration::from_secs(90));
+        assert_eq!(config.wait.missing, MissingPolicy::Refuse);
+        assert_eq!(config.scrub.overdue, Some(Duration::from_secs(14 * 86_400)));
+        assert_eq!(config.settings, ["goal=20ms", "sync_speed_max=50000"]);
+    }
+
+    #[test]
+    fn every_fault_has_its_line() {
+        let text = "arrays = [1,\n  'data']\nmember = 'x'\nexports = ['nbd=udp:1',\n 'fuse=']\nread-only = 'yes'\n\
+                    cores = 0\nmetrics = 'here'\nundo-dir = 'undo'\n[wait]\ntimeout = 30\nmissing = 'maybe'\nlong = 1\n\
+                    [set]\nsync_speed_max = 'fast'\nspeed = 1\n[scrub]\nevery = '1'\n";
+        let expected = [
+            (1, Code::ConfigBadValue),
+            (3, Code::ConfigUnknownKey),
+            (4, Code::ConfigBadValue),
+            (5, Code::ConfigBadValue),
+            (6, Code::ConfigBadValue),
+            (7, Code::ConfigBadValue),
+            (8, Code::ConfigBadValue),
+            (9, Code::ConfigBadValue),
+            (11, Code::ConfigBadValue),
+            (12, Code::ConfigBadValue),
+            (13, Code::ConfigUnknownKey),
+            (15, Code::ConfigBadValue),
+            (16, Code::ConfigUnknownKey),
+            (18, Code::ConfigBadValue),
+        ];
+        let mut found = faults(text);
+        found.sort();
+        assert_eq!(found, expected);
+        for fault in read(text).unwrap_err() {
+            assert!(!fault.what.is_empty() && !fault.why.is_empty() && !fault.next.is_empty(), "{fault:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_toml_says_where() {
+        assert_eq!(faults("arrays = ['a']\nmembers = [\n")[0].1, Code::ConfigSyntax);
+        assert_eq!(faults("arrays = ['a']\n\nnonsense\n"), [(3, Code::ConfigSyntax)]);
+        assert_eq!(faults("arrays = ['a']\narrays = ['b']\n"), [(2, Code::ConfigSyntax)]);
+    }
+
+    #[test]
+    fn everything_on_the_machine_is_not_a_stack() {
+        assert_eq!(faults(""), [(1, Code::ConfigIncomplete)]);
+        assert_eq!(faults("volumes = ['vg/lv']"), [(1, Code::ConfigIncomplete)]);
+        assert_eq!(faults("arrays = []\n"), [(1, Code::ConfigBadValue)]);
+        assert_eq!(faults("arrays = ['a', 'b']\nspares = ['/dev/sdx']"), [(2, Code::ConfigIncomplete)]);
+        assert_eq!(faults("arrays = ['a']\nread-only = true\nspares = ['/dev/sdx']"), [(3, Code::ConfigBadValue)]);
+        assert_eq!(faults("arrays = ['a']\n[scrub]\nevery = '30d'\noverdue = '7d'\n"), [(4, Code::ConfigBadValue)]);
+        assert_eq!(faults("arrays = ['a']\n[scrub]\nevery = 'never'\n"), []);
+        let odd = parse(Path::new("a b.toml"), "arrays = ['a']").unwrap_err();
+        assert_eq!(odd[0].code, Code::ConfigBadValue);
+    }
+
+    #[test]
+    fn no_text_is_a_panic() {
+        for text in ["\0", "=", "[", "[[wait]]\n", "arrays = {a = 1}", "wait = 1", "set = []", "cores = 1e99", "é = 1", "\u{feff}a=1"] {
+            let _ = read(text);
+        }
+    }
+}

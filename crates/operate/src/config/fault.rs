@@ -29,6 +29,11 @@ impl ConfigFault {
 
     /// The same as a problem, with its place.
     pub fn problem(&self) -> Problem {
-        Problem::new(self.code, format!("{}: {}", self.place(), self.what), self.why.clone(), self.next.clone())
+        Problem::new(
+            self.code,
+            format!("{}: {}", self.place(), self.what),
+            self.why.clone(),
+            self.next.clone(),
+        )
     }
 }

@@ -13,8 +13,7 @@ use wattle_server::settings;
 use super::{ConfigFault, MissingPolicy, Placed, ScrubPolicy, StackConfig, WaitPolicy, stack_name};
 
 /// The keys of a file, in the order of the page.
-const KEYS: &str =
-    "arrays, members, volumes, exports, spares, read-only, metrics, state-dir, undo-dir, cores, [wait], [scrub], [set]";
+const KEYS: &str = "arrays, members, volumes, exports, spares, read-only, metrics, state-dir, undo-dir, cores, [wait], [scrub], [set]";
 const WAIT_KEYS: &str = "timeout, missing";
 const SCRUB_KEYS: &str = "every, overdue";
 
@@ -66,7 +65,13 @@ impl<'t> Reader<'t> {
             other => format!("a {}", other.type_str()),
         };
         let (what, why) = (format!("{key}: {shown}"), format!("expected {expected}"));
-        self.fault(line, Code::ConfigBadValue, what, why, "`wattle up --check` looks again; docs/service.md explains the keys");
+        self.fault(
+            line,
+            Code::ConfigBadValue,
+            what,
+            why,
+            "`wattle up --check` looks again; docs/service.md explains the keys",
+        );
     }
 
     fn entries<'i>(&self, table: &'t DeTable<'i>) -> Entries<'t, 'i> {
@@ -190,7 +195,9 @@ impl<'t> Reader<'t> {
     fn text(&mut self, key: &str, value: &Spanned<DeValue<'_>>, expected: &str) -> Option<Placed<String>> {
         let line = self.line(&value.span());
         match value.get_ref().as_str() {
-            Some(text) if !text.is_empty() && !text.contains('\0') => Some(Placed { value: text.to_owned(), line }),
+            Some(text) if !text.is_empty() && !text.contains('\0') => {
+                Some(Placed { value: text.to_owned(), line })
+            }
             _ => {
                 self.bad(key, line, value.get_ref(), expected);
                 None
@@ -226,9 +233,10 @@ impl<'t> Reader<'t> {
     fn metrics(&mut self, value: &Spanned<DeValue<'_>>) -> Option<Placed<String>> {
         let expected = "HOST:PORT, such as 127.0.0.1:9898";
         let text = self.text("metrics", value, expected)?;
-        let is_address = text.value.rsplit_once(':').is_some_and(|(host, port)| {
-            !host.is_empty() && port.parse::<u16>().is_ok()
-        });
+        let is_address = text
+            .value
+            .rsplit_once(':')
+            .is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok());
         if !is_address {
             self.bad("metrics", text.line, value.get_ref(), expected);
         }
@@ -270,7 +278,10 @@ impl<'t> Reader<'t> {
         let time = time.filter(|time| *time <= max);
         if time.is_none() {
             let line = self.line(&value.span());
-            let expected = format!("a time with a unit, such as \"30s\" or \"5m\", up to {}", humantime::format_duration(max));
+            let expected = format!(
+                "a time with a unit, such as \"30s\" or \"5m\", up to {}",
+                humantime::format_duration(max)
+            );
             self.bad(key, line, value.get_ref(), &expected);
         }
         time
@@ -410,8 +421,14 @@ mod tests {
         assert_eq!(faults("volumes = ['vg/lv']"), [(1, Code::ConfigIncomplete)]);
         assert_eq!(faults("arrays = []\n"), [(1, Code::ConfigBadValue)]);
         assert_eq!(faults("arrays = ['a', 'b']\nspares = ['/dev/sdx']"), [(2, Code::ConfigIncomplete)]);
-        assert_eq!(faults("arrays = ['a']\nread-only = true\nspares = ['/dev/sdx']"), [(3, Code::ConfigBadValue)]);
-        assert_eq!(faults("arrays = ['a']\n[scrub]\nevery = '30d'\noverdue = '7d'\n"), [(4, Code::ConfigBadValue)]);
+        assert_eq!(
+            faults("arrays = ['a']\nread-only = true\nspares = ['/dev/sdx']"),
+            [(3, Code::ConfigBadValue)]
+        );
+        assert_eq!(
+            faults("arrays = ['a']\n[scrub]\nevery = '30d'\noverdue = '7d'\n"),
+            [(4, Code::ConfigBadValue)]
+        );
         assert_eq!(faults("arrays = ['a']\n[scrub]\nevery = 'never'\n"), []);
         let odd = parse(Path::new("a b.toml"), "arrays = ['a']").unwrap_err();
         assert_eq!(odd[0].code, Code::ConfigBadValue);
@@ -419,7 +436,18 @@ mod tests {
 
     #[test]
     fn no_text_is_a_panic() {
-        for text in ["\0", "=", "[", "[[wait]]\n", "arrays = {a = 1}", "wait = 1", "set = []", "cores = 1e99", "é = 1", "\u{feff}a=1"] {
+        for text in [
+            "\0",
+            "=",
+            "[",
+            "[[wait]]\n",
+            "arrays = {a = 1}",
+            "wait = 1",
+            "set = []",
+            "cores = 1e99",
+            "é = 1",
+            "\u{feff}a=1",
+        ] {
             let _ = read(text);
         }
     }

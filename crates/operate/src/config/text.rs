@@ -32,7 +32,9 @@ impl FoundArray {
         let mut text = format!("# {}: {}\n", printable(&self.name), printable(&self.what));
         let _ = writeln!(text, "arrays = [{}]", quoted(&self.uuid));
         if !self.members.is_empty() {
-            text.push_str("# Where its members are looked for. Without this line: all drives.\nmembers = [\n");
+            text.push_str(
+                "# Where its members are looked for. Without this line: all drives.\nmembers = [\n",
+            );
             for member in &self.members {
                 let _ = writeln!(text, "  {},", quoted(member));
             }

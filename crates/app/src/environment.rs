@@ -53,7 +53,8 @@ pub const MANAGER: [&str; 3] = ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"
 
 /// What the service manager wants to hear; `None` where there is none.
 pub fn manager() -> Option<ManagerWish> {
-    let [socket, watchdog, pid] = MANAGER.map(|name| std::env::var_os(name).filter(|value| !value.is_empty()));
+    let [socket, watchdog, pid] =
+        MANAGER.map(|name| std::env::var_os(name).filter(|value| !value.is_empty()));
     let number = |value: Option<OsString>| value.and_then(|value| value.to_str()?.parse::<u64>().ok());
     // The variables are inherited; the watchdog is of the process that they name.
     let is_ours = pid.is_none() || number(pid) == Some(std::process::id().into());

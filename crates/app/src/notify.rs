@@ -121,7 +121,8 @@ async fn answers(core: &Core) {
 /// What a server does, in a line.
 fn status_line(report: &ServerReport) -> String {
     let array = |array: &wattle_server::protocol::report::ArrayReport| {
-        let mut line = format!("{} {} {} {}", array.name, array.level, array.slots, array.health.word(array.synced));
+        let mut line =
+            format!("{} {} {} {}", array.name, array.level, array.slots, array.health.word(array.synced));
         if let Some(sync) = &array.sync {
             let percent = sync.done_bytes.saturating_mul(100).checked_div(sync.total_bytes).unwrap_or(100);
             line += &format!(", {} {percent}%", sync.action);
@@ -137,6 +138,8 @@ fn status_line(report: &ServerReport) -> String {
 
 #[cfg(test)]
 mod tests {
+    use wattle_rt::{Either, race};
+
     use super::*;
 
     #[test]
@@ -161,6 +164,24 @@ mod tests {
         let mut buffer = [0; 200];
         let len = manager.recv(&mut buffer).unwrap();
         assert!(buffer[..len].starts_with(b"STOPPING=1\nSTATUS=stopping"));
+    }
+
+    #[test]
+    fn one_core_that_does_not_answer_is_enough_for_silence() {
+        let config = wattle_rt::RuntimeConfig { cores: 2, ..wattle_rt::RuntimeConfig::default() };
+        wattle_rt::run(config, async |core: Core| {
+            let patience = Duration::from_secs(20);
+            assert!(matches!(race(answers(&core), core.sleep(patience)).await, Either::First(())));
+            let (block, unblock) = (std::sync::mpsc::channel::<()>(), Duration::from_millis(300));
+            let (unblocked, blocked) = block;
+            let busy = core.call(CoreIx(1), |_| async move { blocked.recv().is_ok() });
+            let busy = core.spawn(busy);
+            assert!(matches!(race(answers(&core), core.sleep(unblock)).await, Either::Second(())));
+            unblocked.send(()).unwrap();
+            assert!(busy.await);
+            assert!(matches!(race(answers(&core), core.sleep(patience)).await, Either::First(())));
+        })
+        .unwrap();
     }
 
     #[test]

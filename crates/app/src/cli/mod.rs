@@ -7,6 +7,7 @@ mod audit;
 mod bench;
 mod copy;
 mod files;
+mod generate;
 mod json;
 mod load;
 mod lvm;
@@ -37,6 +38,7 @@ pub use audit::AuditArgs;
 pub use bench::BenchArgs;
 pub use copy::CopyArgs;
 pub use files::{FilesOn, GetArgs, LsArgs};
+pub use generate::{GenerateArgs, Generated};
 pub use json::{Json, may_want_json, wants_json};
 pub use load::{LoadArgs, TimeArg};
 pub use lvm::{
@@ -143,6 +145,8 @@ pub enum CliCommand {
     Bench(Box<BenchArgs>),
     Audit(Box<AuditArgs>),
     Explain(ExplainArgs),
+    #[command(hide = true)]
+    Generate(GenerateArgs),
 }
 
 impl CliCommand {

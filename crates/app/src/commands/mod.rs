@@ -9,6 +9,7 @@ mod erase;
 mod examine;
 pub mod explain;
 mod files;
+mod generate;
 pub mod interval;
 mod loss;
 pub mod lvm;
@@ -85,6 +86,7 @@ pub fn run(cli: Cli, json: bool, access: MemberAccess) -> ExitCode {
         CliCommand::Plan(args) => done(plan::run(&access, &args, screen)),
         CliCommand::Simulate(args) => done(simulate::run(&args, screen)),
         CliCommand::Explain(args) => done(explain::run(&args)),
+        CliCommand::Generate(args) => done(generate::run(&args)),
     };
     result.unwrap_or_else(|problem| output::report_failure(&problem, screen.style_err, json))
 }

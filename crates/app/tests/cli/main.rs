@@ -49,4 +49,5 @@ mod trust;
 mod undo;
 mod undo_orders;
 mod undo_starts;
+mod up;
 mod words;

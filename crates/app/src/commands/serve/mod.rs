@@ -471,7 +471,9 @@ async fn wait_for_end(
     let mut shell = Command::new("/bin/sh");
     shell.arg("-c").arg(command).envs(env);
     // They speak of this process.
-    MANAGER.iter().for_each(|name| drop(shell.env_remove(name)));
+    for name in MANAGER {
+        shell.env_remove(name);
+    }
     let mut child =
         core.spawn_child(shell).map_err(|error| run_problem("starting the command of --run", error))?;
     let waited = match race(child.wait(core), asked).await {

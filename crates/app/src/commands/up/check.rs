@@ -42,7 +42,8 @@ pub fn run(stacks: &Stacks, args: &UpArgs, screen: Screen) -> Result<ExitCode, P
     for name in args.names.iter().filter(|name| !faulty(name)) {
         stacks.find(name)?;
     }
-    let good = stacks.stacks.iter().map(|stack| stack.name.as_str()).filter(|name| named(name) && !faulty(name));
+    let good =
+        stacks.stacks.iter().map(|stack| stack.name.as_str()).filter(|name| named(name) && !faulty(name));
     let good: Vec<_> = good.collect();
     if args.json.json {
         let errors = faults.iter().map(|fault| FaultReport::from(*fault)).collect();

@@ -1,7 +1,8 @@
 //! Drives that come while a stack runs: members that were just not there come back, brought up to
 //! date by the bitmap, and the spares that the file names are added.
 //!
-//! What was recorded as failed stays out: that it is there again says nothing of why it failed.
+//! What failed, or was a member in this run and is none any more, stays out: that it is there again
+//! says nothing of why it left.
 //! Orders go the way of `wattle add`, with all of its refusals.
 
 use std::collections::BTreeSet;
@@ -29,6 +30,17 @@ pub struct LateMembers {
     seen: BTreeSet<String>,
     /// Spares that were looked at.
     tried: BTreeSet<String>,
+    /// The members that were there since the stack was started.
+    known: BTreeSet<KnownMember>,
+}
+
+/// A member of an array, whatever its drive is called: the array's UUID and its number there.
+pub type KnownMember = (String, u32);
+
+/// Every member of every array among these.
+pub fn known_members(scan: &Scan) -> BTreeSet<KnownMember> {
+    let facts = scan.members.iter().filter_map(|member| member.facts.as_ref());
+    facts.map(|facts| (facts.superblock.set_uuid.to_string(), facts.superblock.dev_number)).collect()
 }
 
 /// What is to be done with a drive that came.
@@ -36,16 +48,17 @@ pub struct LateMembers {
 enum Arrival {
     /// It was away and comes back to this array.
     Returns { array: String, member: String },
-    /// It belongs to this array, which has recorded that it failed.
-    Failed { array: String, member: String },
+    /// It was a member of this array, and failed or was removed.
+    StaysOut { array: String, member: String },
     /// The file names it as a spare, and it is no member.
     Spare { member: String },
 }
 
 impl LateMembers {
-    /// Of a stack of which these could be opened when it started.
-    pub fn new(stack: &StackConfig, seen: BTreeSet<String>) -> Self {
-        Self { members: stack.members.clone(), spares: stack.spares.clone(), seen, tried: BTreeSet::new() }
+    /// Of a stack of which these could be opened when it started, with these members on them.
+    pub fn new(stack: &StackConfig, seen: BTreeSet<String>, known: BTreeSet<KnownMember>) -> Self {
+        let (members, spares) = (stack.members.clone(), stack.spares.clone());
+        Self { members, spares, seen, tried: BTreeSet::new(), known }
     }
 
     /// Watches until the server ends.
@@ -56,8 +69,9 @@ impl LateMembers {
             let looked = core.offload(move || look(&access, (&members, &spares), &seen, &tried)).await;
             if let Ok(Some(looked)) = looked {
                 (self.seen, self.tried) = (looked.seen, looked.tried);
-                for arrival in looked.arrivals {
-                    take(&serving, arrival).await;
+                for (arrival, of) in looked.arrivals {
+                    let was_here = of.is_some_and(|member| !self.known.insert(member));
+                    take(&serving, arrival.of_a_member_that(was_here)).await;
                 }
             }
             core.sleep(LOOK).await;
@@ -69,7 +83,16 @@ impl LateMembers {
 struct Looked {
     seen: BTreeSet<String>,
     tried: BTreeSet<String>,
-    arrivals: Vec<Arrival>,
+    arrivals: Vec<(Arrival, Option<KnownMember>)>,
+}
+
+impl Arrival {
+    fn of_a_member_that(self, was_here: bool) -> Self {
+        match self {
+            Self::Returns { array, member } if was_here => Self::StaysOut { array, member },
+            other => other,
+        }
+    }
 }
 
 /// Looks what is new since the last look; `None` if nothing is. Blocks.
@@ -81,7 +104,8 @@ fn look(
 ) -> Option<Looked> {
     let names = expanded(members, spares);
     let there: BTreeSet<String> = names.iter().filter(|name| pattern::is_there(name)).cloned().collect();
-    let spare_names: BTreeSet<String> = spares.iter().flat_map(|spare| pattern::expand(&spare.value)).collect();
+    let spare_names: BTreeSet<String> =
+        spares.iter().flat_map(|spare| pattern::expand(&spare.value)).collect();
     // What went and comes again is new.
     let before: BTreeSet<String> = seen.intersection(&there).cloned().collect();
     let fresh = |name: &String| !before.contains(name) || spare_names.contains(name) && !tried.contains(name);
@@ -89,7 +113,8 @@ fn look(
         return None;
     }
     let fresh: BTreeSet<String> = there.iter().filter(|name| fresh(name)).cloned().collect();
-    let mut looked = Looked { seen: before, tried: tried.intersection(&there).cloned().collect(), arrivals: Vec::new() };
+    let mut looked =
+        Looked { seen: before, tried: tried.intersection(&there).cloned().collect(), arrivals: Vec::new() };
     // One that cannot be opened yet is new again at the next look, without the others being read.
     let fresh: Vec<String> = fresh.into_iter().collect();
     let (opened, _) = members::look_each(access, &fresh, &Force { checks: Vec::new() }).ok()?;
@@ -105,25 +130,29 @@ fn look(
 }
 
 /// What the new ones are to the arrays that they belong to.
-fn arrivals(scan: &Scan, fresh: &BTreeSet<String>, spares: &BTreeSet<String>) -> Vec<Arrival> {
+fn arrivals(
+    scan: &Scan,
+    fresh: &BTreeSet<String>,
+    spares: &BTreeSet<String>,
+) -> Vec<(Arrival, Option<KnownMember>)> {
     let mut arrivals = Vec::new();
     let name = |array: &ArrayScan, ix: usize| scan.members[array.members[ix]].member.name.clone();
     for array in scan.arrays.iter() {
         let uuid = array.assembly.uuid().to_string();
         for candidate in &array.assembly.re_addable {
+            let facts = scan.members[array.members[candidate.member]].facts.as_ref();
+            let of = facts.map(|facts| (uuid.clone(), facts.superblock.dev_number));
             let (member, array) = (name(array, candidate.member), uuid.clone());
             if fresh.contains(&member) {
-                arrivals.push(match candidate.failed {
-                    true => Arrival::Failed { array, member },
-                    false => Arrival::Returns { array, member },
-                });
+                let returns = Arrival::Returns { array, member };
+                arrivals.push((returns.of_a_member_that(candidate.failed), of));
             }
         }
     }
     let strangers = scan.members.iter().filter(|member| member.superblock().is_none());
     let strangers = strangers.map(|member| member.member.name.clone());
     let spare = strangers.filter(|name| fresh.contains(name) && spares.contains(name));
-    arrivals.extend(spare.map(|member| Arrival::Spare { member }));
+    arrivals.extend(spare.map(|member| (Arrival::Spare { member }, None)));
     arrivals
 }
 
@@ -131,10 +160,10 @@ async fn take(serving: &Serving, arrival: Arrival) {
     let arrays = serving.arrays();
     let served = |uuid: &str| arrays.iter().any(|served| served.facts.uuid.as_deref() == Some(uuid));
     let (array, member) = match arrival {
-        Arrival::Failed { array, member } if served(&array) => {
+        Arrival::StaysOut { array, member } if served(&array) => {
             let member = output::text::printable(&member);
             output::note(&format!(
-                "{member} is there again, and the array has recorded that it failed: it stays out; to take it back: wattle add {array} {member}"
+                "{member} is there again after it failed or was removed: it stays out; to take it back: wattle add {array} {member}"
             ));
             return;
         }
@@ -147,11 +176,13 @@ async fn take(serving: &Serving, arrival: Arrival) {
         _ => return,
     };
     let (undo, force) = (SavingOrder::default(), Vec::new());
-    let order = ServerRequest::Add { array, member: member.clone(), force, write_mostly: false, undo, map: None };
+    let order =
+        ServerRequest::Add { array, member: member.clone(), force, write_mostly: false, undo, map: None };
     match serving.answer(order).await {
         Response::Done { message, .. } => output::note(&output::text::printable(&message)),
         Response::Error(error) => {
-            let line = format!("{member} came and was not added: {}: {} ({})", error.what, error.why, error.code);
+            let line =
+                format!("{member} came and was not added: {}: {} ({})", error.what, error.why, error.code);
             output::note(&output::text::printable(&line));
         }
         _ => {}

@@ -79,7 +79,12 @@ fn no_stacks(stacks: &Stacks) -> Problem {
 }
 
 /// Serves one stack in this process.
-fn one(access: &MemberAccess, args: &UpArgs, stack: &StackConfig, screen: Screen) -> Result<ExitCode, Problem> {
+fn one(
+    access: &MemberAccess,
+    args: &UpArgs,
+    stack: &StackConfig,
+    screen: Screen,
+) -> Result<ExitCode, Problem> {
     refuse_running(args, stack)?;
     // Everything that can be wrong with the command line that this becomes, before drives are
     // waited for.
@@ -87,7 +92,7 @@ fn one(access: &MemberAccess, args: &UpArgs, stack: &StackConfig, screen: Screen
     let notifier = Notifier::from_environment();
     let found = wait::members(access, stack, &notifier)?;
     let serve = serve_args(args, stack, &found.members)?;
-    let late = LateMembers::new(stack, found.seen);
+    let late = LateMembers::new(stack, found.seen, found.known);
     let for_late = access.clone();
     let once_ready = Box::new(move |core: &Core, serving: &Rc<Serving>| {
         core.spawn(late.watch(core.clone(), for_late, serving.clone()));

@@ -38,7 +38,9 @@ pub fn run(access: &MemberAccess, args: &UpArgs, screen: Screen) -> Result<ExitC
     let (scan, unopened) = members::look_each(access, &names, &Force { checks: Vec::new() })?;
     // Of all drives of a machine some belong to others.
     if !args.names.is_empty() {
-        unopened.iter().for_each(|problem| drop(output::report(problem, screen.style_err)));
+        for problem in &unopened {
+            output::report(problem, screen.style_err);
+        }
     }
     let mut stacks: Vec<FoundStack> = Vec::new();
     for array in scan.arrays.iter() {
@@ -73,7 +75,9 @@ fn found(scan: &Scan, array: &ArrayScan, name_members: bool, screen: Screen) -> 
     let level = Level::from_md(assembly.array.level).map_or("an array".to_owned(), |level| level.to_string());
     let size = assembly.geometry.as_ref().map(|geometry| geometry.array_sectors().0.saturating_mul(512));
     let size = size.map_or(String::new(), |bytes| format!(", {}", screen.units.show_capacity(bytes)));
-    let whole = |name: &str| std::path::absolute(name).map_or(name.to_owned(), |path| path.to_string_lossy().into_owned());
+    let whole = |name: &str| {
+        std::path::absolute(name).map_or(name.to_owned(), |path| path.to_string_lossy().into_owned())
+    };
     let given = |id| {
         let name = &scan.members[id].member.name;
         if pattern::is_there(name) && Path::new(name).exists() { whole(name) } else { name.clone() }

@@ -52,7 +52,8 @@ fn arrays(servers: &Servers, stack: &StackConfig) -> Result<Vec<ArrayReport>, Pr
             format!("start it: systemctl start wattle@{}, or `wattle up {}`", stack.name, stack.name),
         )
     })?;
-    let can = |array: &&ArrayReport| array.uuid.is_some() && !WITHOUT_REDUNDANCY.contains(&array.level.as_str());
+    let can =
+        |array: &&ArrayReport| array.uuid.is_some() && !WITHOUT_REDUNDANCY.contains(&array.level.as_str());
     Ok(server.arrays.iter().filter(can).cloned().collect())
 }
 
@@ -124,7 +125,9 @@ pub fn overdue(stacks: &[&StackConfig], args: &UpArgs, screen: Screen) -> Result
         let errors = problems.iter().map(ErrorReport::from).collect();
         output::print_json(&OverdueReport { schema_version: SCHEMA_VERSION, arrays: scrubbed, errors })?;
     }
-    problems.iter().for_each(|problem| drop(output::report(problem, screen.style_err)));
+    for problem in &problems {
+        output::report(problem, screen.style_err);
+    }
     Ok(if problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(FOUND) })
 }
 
@@ -136,8 +139,14 @@ fn overdue_problem(stack: &StackConfig, array: &ArrayReport, limit: Duration) ->
             Some(last) => format!("{}: the last check or repair that was done began {last}", array.name),
             None => format!("{}: no check or repair was ever done", array.name),
         },
-        format!("{} allows {days} days: latent errors show only when everything is read", stack.file.display()),
-        format!("start one: `wattle check {}`; why none ran: systemctl status wattle-scrub@{}.timer", array.name, stack.name),
+        format!(
+            "{} allows {days} days: latent errors show only when everything is read",
+            stack.file.display()
+        ),
+        format!(
+            "start one: `wattle check {}`; why none ran: systemctl status wattle-scrub@{}.timer",
+            array.name, stack.name
+        ),
     )
 }
 
@@ -156,8 +165,11 @@ mod tests {
             .unwrap()
         };
         let day = Duration::from_secs(86_400);
-        let array = |runs: Vec<ScrubReport>| ArrayReport { scrubs: runs, ..wattle_server::fixtures::array("data", "raid5", &["a", "b"]) };
-        let at = |secs| secs + 86_400 * 10;
+        let array = |runs: Vec<ScrubReport>| ArrayReport {
+            scrubs: runs,
+            ..wattle_server::fixtures::array("data", "raid5", &["a", "b"])
+        };
+        let at = |secs: u64| secs + 86_400 * 10;
         let done = array(vec![run("1970-01-12T00:00:00Z", "aborted"), run("1970-01-11T00:00:00Z", "done")]);
         assert!(!is_older(&done, day, at(86_399)));
         assert!(is_older(&done, day, at(86_400)));

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use wattle_control::{Code, Problem};
 use wattle_operate::config::StackConfig;
-use wattle_rt::{Child, Core, Either, IoError, Latch, race};
+use wattle_rt::{Child, Core, Either, Latch, race};
 
 use crate::cli::{Engine, UpArgs};
 use crate::environment::MANAGER;
@@ -19,7 +19,8 @@ pub fn run(args: &UpArgs, stacks: &[&StackConfig]) -> Result<ExitCode, Problem> 
         let stop = Rc::new(Latch::new());
         let mut waiting = Vec::new();
         for stack in stacks {
-            let child = core.spawn_child(command(args, stack)?).map_err(|error| not_run(&stack.name, error))?;
+            let child =
+                core.spawn_child(command(args, stack)?).map_err(|error| not_run(&stack.name, &error))?;
             let (core_, name, stop) = (core.clone(), stack.name.clone(), stop.clone());
             waiting.push(core.spawn(async move { wait(&core_, child, &name, &stop).await }));
         }
@@ -48,7 +49,7 @@ pub fn run(args: &UpArgs, stacks: &[&StackConfig]) -> Result<ExitCode, Problem> 
 
 /// This program again, for one stack.
 fn command(args: &UpArgs, stack: &StackConfig) -> Result<Command, Problem> {
-    let program = std::env::current_exe().map_err(|error| not_run(&stack.name, IoError::from_std(&error)))?;
+    let program = std::env::current_exe().map_err(|error| not_run(&stack.name, &error))?;
     let mut command = Command::new(program);
     command.arg("up").arg(&stack.name).arg("--config").arg(&args.config);
     if let Some(dir) = &args.runtime.runtime_dir {
@@ -57,7 +58,9 @@ fn command(args: &UpArgs, stack: &StackConfig) -> Result<Command, Problem> {
     if let Some(cores) = args.engine.cores {
         command.arg("--cores").arg(cores.to_string());
     }
-    MANAGER.iter().for_each(|name| drop(command.env_remove(name)));
+    for name in MANAGER {
+        command.env_remove(name);
+    }
     Ok(command)
 }
 
@@ -75,7 +78,7 @@ async fn wait(core: &Core, mut child: Child, name: &str, stop: &Latch) -> Option
     (!good).then(|| name.to_owned())
 }
 
-fn not_run(name: &str, error: IoError) -> Problem {
+fn not_run(name: &str, error: &dyn std::fmt::Display) -> Problem {
     Problem::new(
         Code::StackEnded,
         format!("{name}: no process can be started: {error}"),

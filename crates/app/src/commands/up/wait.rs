@@ -8,6 +8,7 @@ use wattle_control::{ArrayScan, Code, Problem, Scan};
 use wattle_operate::config::{MissingPolicy, Placed, StackConfig, pattern};
 use wattle_rt::WallTime;
 
+use super::late::{KnownMember, known_members};
 use crate::cli::Force;
 use crate::environment::now;
 use crate::members;
@@ -26,6 +27,8 @@ pub struct FoundMembers {
     pub members: Vec<String>,
     /// Every name that could be opened, other arrays' too.
     pub seen: BTreeSet<String>,
+    /// What members are on them.
+    pub known: BTreeSet<KnownMember>,
 }
 
 /// What a look at the drives says.
@@ -41,7 +44,11 @@ struct Judged {
 ///
 /// # Errors
 /// Some are missing and the stack is not to start without them, or nothing at all is there.
-pub fn members(access: &MemberAccess, stack: &StackConfig, notifier: &Notifier) -> Result<FoundMembers, Problem> {
+pub fn members(
+    access: &MemberAccess,
+    stack: &StackConfig,
+    notifier: &Notifier,
+) -> Result<FoundMembers, Problem> {
     let (begun, timeout) = (now(), stack.wait.timeout);
     let mut told = String::new();
     loop {
@@ -55,7 +62,8 @@ pub fn members(access: &MemberAccess, stack: &StackConfig, notifier: &Notifier) 
             if let ([], Some(problem)) = (judged.members.as_slice(), unopened.into_iter().next()) {
                 return Err(problem);
             }
-            return end(stack, judged, seen);
+            let members = end(stack, judged)?;
+            return Ok(FoundMembers { members, seen, known: known_members(&scan) });
         }
         let line = format!("waiting up to {} s for {}", timeout.as_secs(), judged.missing.join(", "));
         if line != told {
@@ -67,7 +75,8 @@ pub fn members(access: &MemberAccess, stack: &StackConfig, notifier: &Notifier) 
     }
 }
 
-fn end(stack: &StackConfig, judged: Judged, seen: BTreeSet<String>) -> Result<FoundMembers, Problem> {
+/// What is to be started, or why nothing is.
+fn end(stack: &StackConfig, judged: Judged) -> Result<Vec<String>, Problem> {
     let Judged { members, missing } = judged;
     if !missing.is_empty() {
         let missing = missing.join(", ");
@@ -85,7 +94,7 @@ fn end(stack: &StackConfig, judged: Judged, seen: BTreeSet<String>) -> Result<Fo
         }
         output::note(&format!("{}: {missing} not there after {seconds} s: starting without", stack.name));
     }
-    Ok(FoundMembers { members, seen })
+    Ok(members)
 }
 
 /// Everything that may be a member.
@@ -99,7 +108,9 @@ pub fn expanded(members: &[Placed<String>], spares: &[Placed<String>]) -> Vec<St
         [] => pattern::drives(),
         members => members.iter().flat_map(|member| pattern::expand(&member.value)).collect(),
     };
-    names.extend(spares.iter().flat_map(|spare| pattern::expand(&spare.value)).filter(|name| pattern::is_there(name)));
+    names.extend(
+        spares.iter().flat_map(|spare| pattern::expand(&spare.value)).filter(|name| pattern::is_there(name)),
+    );
     let mut known = BTreeSet::new();
     names.retain(|name| known.insert(pattern::real_name(name)));
     names
@@ -113,14 +124,18 @@ fn judge(stack: &StackConfig, scan: &Scan, closed: &BTreeSet<String>) -> Result<
     for Placed { value: name, .. } in &stack.arrays {
         match scan.find(Some(name)) {
             Ok(array) => arrays.push(array),
-            Err(problem) if problem.code == Code::NoSuchVolume => judged.missing.push(format!("the array {name}")),
+            Err(problem) if problem.code == Code::NoSuchVolume => {
+                judged.missing.push(format!("the array {name}"))
+            }
             Err(problem) => return Err(problem),
         }
     }
     let name_of = |id: &_| scan.members[*id].member.name.clone();
     if stack.arrays.is_empty() {
         arrays.extend(scan.arrays.iter());
-        judged.missing.extend(stack.members.iter().map(|member| &member.value).filter(|name| closed.contains(*name)).cloned());
+        judged.missing.extend(
+            stack.members.iter().map(|member| &member.value).filter(|name| closed.contains(*name)).cloned(),
+        );
         let given = |origin| matches!(origin, wattle_control::scan::MemberOrigin::Given);
         let all = scan.members.iter().filter(|member| given(member.origin));
         judged.members.extend(all.map(|member| member.member.name.clone()));

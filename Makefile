@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 CARGO ?= cargo
 
-.PHONY: help test lint journeys demo fuzz sim checkers cuts torture bench guest deps
+.PHONY: help test lint journeys demo fuzz sim checkers cuts torture bench guest deps deb tarball supply packages
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
@@ -18,8 +18,9 @@ journeys: ## what five kinds of new users type, with the binary that is built
 lint: ## rustfmt, clippy without warnings, shellcheck where it is installed
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
-	@if command -v shellcheck > /dev/null; then shellcheck -x -P guest:scripts/journeys guest/build guest/run guest/init guest/lib.sh guest/jobs/* $(shell find scripts -maxdepth 1 -type f) scripts/journeys/* .ci/run; \
+	@if command -v shellcheck > /dev/null; then shellcheck -x -P guest:scripts/journeys guest/build guest/run guest/init guest/service guest/lib.sh guest/jobs/* $(shell find scripts -maxdepth 1 -type f) scripts/journeys/* contrib/debian/scripts/* .ci/run; \
 	else echo "SKIPPED: shellcheck is not installed"; fi
+	scripts/supply check
 
 deps: ## the Debian packages the tests use (installs when root, else says what is missing)
 	scripts/deps
@@ -45,6 +46,20 @@ torture: ## 50 kills of a server under verified load; 100 rounds each of a remot
 	scripts/torture
 	scripts/torture-remote 100 mirror
 	scripts/torture-remote 100 alone
+
+deb: ## the Debian package, into target/package (installs cargo-deb)
+	scripts/package deb
+
+tarball: ## a static binary (musl) with pages and units beside it, into target/package
+	scripts/deps packages
+	scripts/package tarball
+
+supply: ## what the binary is made of, as a CycloneDX list in target/package; licences and sources of all that are checked
+	scripts/supply check
+	scripts/supply list
+
+packages: deb ## the Debian package on a Debian machine: systemd, kills, late drives, purge (as root, ten minutes)
+	scripts/packages-test
 
 fuzz: ## every decoder, a minute each (needs cargo-fuzz)
 	scripts/fuzz

@@ -226,7 +226,7 @@ fn run_page(page: &str, tools: &[&str], not_run: usize, least: usize) {
 
 #[test]
 fn the_readme_says_what_happens() {
-    run_page("README.md", &["zstd", "nbdcopy", "nbdinfo", "qemu-io"], 3, 30);
+    run_page("README.md", &["zstd", "nbdcopy", "nbdinfo", "qemu-io"], 4, 30);
 }
 
 #[test]
@@ -245,6 +245,11 @@ fn the_page_on_planning_says_what_happens() {
 }
 
 #[test]
+fn the_page_on_services_says_what_happens() {
+    run_page("docs/service.md", &[], 2, 8);
+}
+
+#[test]
 fn the_page_on_audits_says_what_happens() {
     run_page("docs/audit.md", &[], 1, 2);
 }
@@ -256,7 +261,7 @@ fn the_page_for_containers_says_what_happens() {
 
 #[test]
 fn the_examples_of_every_help_say_what_happens() {
-    run_page("crates/app/tests/cli/examples.md", &["nbdcopy", "nbdinfo", "jq", "mkfs.ext4"], 7, 100);
+    run_page("crates/app/tests/cli/examples.md", &["nbdcopy", "nbdinfo", "jq", "mkfs.ext4"], 8, 100);
 }
 
 /// Every command and every command in it.

@@ -224,3 +224,46 @@ fn a_silent_path_is_passed_over() {
         assert!(c.writes.borrow().is_empty() && a.writes.borrow().len() == 1);
     });
 }
+
+/// What an attempt to connect was sent that came to nothing is in doubt like everything else, also
+/// when all of the next connection is answered.
+#[test]
+fn what_a_failed_attempt_was_sent_stays_in_doubt() {
+    const ANSWER: Duration = Duration::from_secs(2);
+    run(async |core| {
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("nbd");
+        let server = Scripted::start(&core, Listener::unix(&socket).unwrap(), 7);
+        let patience = Patience { answer: ANSWER, ..PATIENCE };
+        let drive = connect(&core, &[uri(&socket)], "nbd", patience).await.unwrap();
+        let begin = |offset: u64| {
+            let (task, drive) = (core.clone(), drive.clone());
+            core.spawn(async move { write(&task, &drive, offset, &[1; 512]).await })
+        };
+        server.answers.set(true);
+        begin(0).await.unwrap();
+        server.answers.set(false);
+        server.write(0).await.0.shutdown();
+        core.sleep(Duration::from_millis(100)).await;
+        let link = drive.link().unwrap();
+        link.look(&core).await.unwrap();
+        // It was not flushed, so it is written again; that attempt ends without an answer.
+        server.write(1).await.0.shutdown();
+        let since = core.now();
+        let (stream, request, _) = server.write(2).await;
+        server.answer(&stream, &request).await.unwrap();
+        let last = begin(MIB);
+        let (stream, request, _) = server.write(3).await;
+        link.give_up(&core).await;
+        server.answer(&stream, &request).await.unwrap();
+        last.await.unwrap_err();
+        loop {
+            core.sleep(Duration::from_millis(50)).await;
+            match link.reopen(&core).await {
+                Ok(_) => break,
+                Err(error) => assert_eq!(error, ReopenError::Unsettled),
+            }
+        }
+        assert!(core.now() - since >= ANSWER, "the first attempt may still be carried out");
+    });
+}

@@ -53,4 +53,5 @@ pub use runtime::{RuntimeConfig, run};
 pub use sim::{
     DriveConfig, DriveControl, DriveSnapshot, RunOutcome, SimEndpoint, SimWorld, WorldConfig, WriteRecord,
 };
+pub use stream::peer::{PeerProcess, PeerRole};
 pub use stream::{ListenError, Listener, Stream, peer_uid};

@@ -7,10 +7,11 @@
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::time::Duration;
 
 use thiserror::Error;
 use wattle_rt::sync::{OneshotSender, oneshot};
-use wattle_rt::{Buf, BufMut, Core, IoError, Stream};
+use wattle_rt::{Buf, BufMut, Core, IoError, PeerProcess, PeerRole, Stream};
 
 use super::input::{Ended, Input};
 use super::limits::{OPTION_BYTES_MAX, REQUEST_BYTES_MAX};
@@ -69,7 +70,12 @@ struct Waiting {
 pub struct Client {
     line: Rc<Line>,
     chosen: Chosen,
+    /// The process that answers, and what it does with what it is sent, where that was looked at.
+    peer: Option<(PeerProcess, PeerRole)>,
 }
+
+/// How long the first bytes of a server may take, for it to be known which process sent them.
+const FIRST_BYTES_MAX: Duration = Duration::from_millis(200);
 
 /// What the server says of the export.
 #[derive(Debug, Clone, Copy)]
@@ -121,6 +127,45 @@ impl Client {
         Self::over(core, stream, export).await
     }
 
+    /// The same, and finds out which process answers, where that can be told: on a Unix socket.
+    ///
+    /// # Errors
+    /// As [`Self::connect`].
+    pub async fn connect_to_peer(
+        core: &Core,
+        address: &NbdAddress,
+        export: &str,
+    ) -> Result<Self, ClientError> {
+        let NbdAddress::Unix(path) = address else { return Self::connect(core, address, export).await };
+        let path = path.clone();
+        let connected = core.offload(move || Stream::connect_unix_to_peer(&path, FIRST_BYTES_MAX));
+        let (stream, peer) = connected.await.flatten().map_err(ClientError::Connection)?;
+        let mut client = Self::over(core, stream, export).await?;
+        if let Some(peer) = peer {
+            // Now that it has what it needs to serve the export.
+            let looked = core.offload(move || {
+                let role = peer.role();
+                (peer, role)
+            });
+            client.peer = looked.await.ok();
+        }
+        Ok(client)
+    }
+
+    /// Whether the server is known to be done with everything that came over this connection, since
+    /// its process has ended; `None` if that would not tell.
+    #[must_use]
+    pub fn peer_is_over(&self) -> Option<bool> {
+        let (peer, _) = self.peer.as_ref().filter(|(_, role)| *role == PeerRole::Keeps)?;
+        Some(peer.is_over())
+    }
+
+    /// Whether the server may hand on to others what it is sent, so that its own end tells nothing.
+    #[must_use]
+    pub fn peer_hands_on(&self) -> bool {
+        matches!(self.peer, Some((_, PeerRole::HandsOn)))
+    }
+
     /// Goes to an export over a connection that was just made.
     ///
     /// # Errors
@@ -147,7 +192,7 @@ impl Client {
             ended: Cell::new(None),
         });
         core.spawn(receive(line.clone(), input));
-        Ok(Self { line, chosen })
+        Ok(Self { line, chosen, peer: None })
     }
 
     /// Size of the export.

@@ -50,6 +50,9 @@ pub trait Link: Send + Sync {
     /// itself stays until the server has answered what was sent over it.
     fn give_up(&self, core: &Core) -> Reply<()>;
 
+    /// Whether reads go by all paths in turn, or by one only.
+    fn take_turns(&self, core: &Core, on: bool) -> Reply<()>;
+
     /// One attempt to connect again, after the device has ended: the same drive as a new device,
     /// which knows nothing of what the old one was sent.
     fn reopen(&self, core: &Core) -> Reply<Result<Device, ReopenError>>;

@@ -26,7 +26,7 @@ pub(super) struct Write {
 /// Over which connection something was sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Connection {
-    /// Counted from the first one of the drive.
+    /// Counted from the first one of the drive; attempts count, too.
     pub(super) number: u64,
     /// The path's place in the list.
     pub(super) path: usize,
@@ -45,6 +45,12 @@ impl Doubts {
     /// The servers are done with what was sent over these connections.
     pub(super) fn settle(&mut self, done: impl Fn(Connection) -> bool) {
         self.0.retain(|(.., connection)| !done(*connection));
+    }
+
+    /// Whether anything that was sent over a connection is in doubt.
+    pub(super) fn is_in_doubt(&mut self, connection: Connection, now: Instant) -> bool {
+        self.0.retain(|(_, until, _)| now < *until);
+        self.0.iter().any(|(.., of)| *of == connection)
     }
 
     /// What is in doubt.

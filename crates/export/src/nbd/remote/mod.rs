@@ -13,15 +13,26 @@
 //!
 //! A server that closes or resets a connection may still carry out what came over it: a write that
 //! was in flight then is in doubt. It is sent again, which does no harm by itself; but carried out
-//! once more later it would undo a newer write of the same bytes. So no newer write that overlaps
-//! one in doubt is sent ([`Doubts`]) until the server is known to be done with it: since nothing
-//! listened at its address meanwhile, or since more time has passed than a request may take. A
+//! once more later it would undo a newer write of the same bytes. So:
+//!
+//! Invariant: no newer write that overlaps one in doubt is sent ([`Doubts`]) until the server is
+//! known to be done with that one. It is known, of all that was sent over a connection,
+//! - since the server has answered all of it;
+//! - since the connection and then the process that answered over it have ended, if that process
+//!   was seen to carry out itself what it is sent (Unix sockets, [`wattle_rt::PeerProcess`]);
+//! - since nothing listened at its address while no connection was left, unless what listened there
+//!   was seen to hand on what it is sent;
+//! - since more time has passed than a request may take.
+//!
+//! That a connection is closed or reset says nothing, also over TCP: what the server's system had
+//! acknowledged the server may have read, and what it had not acknowledged may have arrived. A
 //! server that keeps a connection and is silent may take any time, so silence ends the drive.
 //!
 //! A drive may be reached by several paths, in order of preference, one at a time. A path that is
 //! lost, or silent for longer than a path may be, is passed over for the next one ([`reach`]): what
 //! was sent over it is in doubt as above, until the server behind it has answered all of it. A path
-//! counts only while it shows what the drive shows ([`identity`]).
+//! counts only while it shows what the drive shows ([`identity`]). One that is preferred is gone
+//! back to, and reads may take turns over all of them ([`spread`]).
 //!
 //! A drive that has ended is not used again. What it was sent may still be carried out by a server
 //! that stalled, long after. Invariant: the drive is opened anew ([`Link::reopen`]) only once no
@@ -39,6 +50,7 @@ mod identity;
 mod log;
 mod pending;
 mod reach;
+mod spread;
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -187,6 +199,7 @@ fn start(
 ) -> Device {
     static NEXT_KEY: AtomicU64 = AtomicU64::new(1 << 61);
     paths[path].state.set(PathState::InUse);
+    paths[path].hands_on.set(client.peer_hands_on());
     let link = Rc::new(Link {
         core: core.clone(),
         name: name.clone(),
@@ -195,6 +208,9 @@ fn start(
         facts,
         state: RefCell::new(State::Up(Rc::new(client))),
         connection: Cell::new(Connection { number: 0, path }),
+        turns: Cell::new(false),
+        turn: Cell::new(0),
+        attempts: Cell::new(0),
         changed: Notify::new(),
         pending: RefCell::default(),
         log: RefCell::default(),
@@ -301,6 +317,13 @@ impl wattle_rt::Link for Remote {
         })
     }
 
+    fn take_turns(&self, core: &Core, on: bool) -> Reply<()> {
+        let set = self.at_home(core, async move |link| link.set_turns(on));
+        Box::pin(async move {
+            set.await;
+        })
+    }
+
     fn reopen(&self, core: &Core) -> Reply<Result<Device, ReopenError>> {
         let reopened = self.at_home(core, async |link| reach::reopen(&link).await);
         Box::pin(async move { reopened.await.unwrap_or(Err(ReopenError::Connection(IoError::GONE))) })
@@ -312,11 +335,19 @@ struct Path {
     uri: Uri,
     state: Cell<PathState>,
     failures: Cell<u64>,
+    /// What listens there was seen to have connections to others, and may hand on what it is sent.
+    hands_on: Cell<bool>,
+    /// Since when it answers, while it is not needed.
+    ready_since: Cell<Option<Instant>>,
+    /// A connection for reads in turn, beside the one in use.
+    reader: RefCell<Option<Rc<Client>>>,
 }
 
 impl Path {
     fn new(uri: Uri) -> Self {
-        Self { uri, state: Cell::new(PathState::Ready), failures: Cell::new(0) }
+        let (state, failures) = (Cell::new(PathState::Ready), Cell::new(0));
+        let (hands_on, ready_since, reader) = (Cell::new(false), Cell::new(None), RefCell::new(None));
+        Self { uri, state, failures, hands_on, ready_since, reader }
     }
 
     fn fail(&self) {
@@ -336,6 +367,11 @@ struct Link {
     state: RefCell<State>,
     /// The last one that was made.
     connection: Cell<Connection>,
+    /// Reads go by all paths in turn, and which one had the last.
+    turns: Cell<bool>,
+    turn: Cell<usize>,
+    /// Attempts to connect: each has a number of its own, also one that comes to nothing.
+    attempts: Cell<u64>,
     /// The state is another one, or writes are no longer in doubt.
     changed: Notify,
     /// Requests that are not answered.
@@ -461,7 +497,7 @@ impl Link {
         };
         let path = |path: &Path| LinkPath {
             name: path.uri.to_string(),
-            state: path.state.get(),
+            state: if path.reader.borrow().is_some() { PathState::InUse } else { path.state.get() },
             failures: path.failures.get(),
         };
         LinkState {
@@ -522,7 +558,10 @@ impl Link {
         while at < wanted.end {
             let left = wanted.end.next_multiple_of(sector) - at;
             let len = left.min(u64::from(self.facts.request_bytes_max)) as u32;
-            let bytes = self.ask(len.into(), async |client| client.read(at, len).await).await?;
+            let bytes = match self.read_in_turn(at, len).await {
+                Some(bytes) => bytes,
+                None => self.ask(len.into(), async |client| client.read(at, len).await).await?,
+            };
             let (from, to) = (at.max(wanted.start), wanted.end.min(at + u64::from(len)));
             let target = (from - wanted.start) as usize..(to - wanted.start) as usize;
             buf[target].copy_from_slice(&bytes[(from - at) as usize..(to - at) as usize]);

@@ -1,6 +1,7 @@
 //! Ways to the drive: the first connection, the next one after a loss, the end, and the drive again
 //! after its end.
 
+use std::cell::RefCell;
 use std::ops::Range;
 use std::rc::{Rc, Weak};
 use std::time::Duration;
@@ -9,6 +10,7 @@ use wattle_rt::{Core, Device, IoError, PathState, ReopenError};
 
 use super::identity::Identity;
 use super::log::{Connection, Kept, Log};
+use super::spread::note_state;
 use super::{Facts, Link, Path, Patience, RemoteError, State, io_error, within};
 use crate::nbd::client::{Client, ClientError};
 use crate::nbd::uri::Uri;
@@ -23,6 +25,11 @@ const CONNECT_MAX: Duration = Duration::from_secs(10);
 /// Between two looks at a connection that is given up.
 const LOOK_AT_OLD: Duration = Duration::from_millis(20);
 
+/// Looks for whether nothing listens where a connection has just ended, and the time between them:
+/// less than a process takes to start.
+const LOOKS_FOR_NOBODY: u32 = 50;
+const PAUSE_FOR_NOBODY: Duration = Duration::from_millis(2);
+
 /// Between two looks at a path that failed.
 const PROBE_EVERY: Duration = Duration::from_millis(500);
 /// So many of them for each look at a path that did not.
@@ -31,17 +38,24 @@ const PROBES_EACH: u32 = 20;
 impl Link {
     /// This connection is no good. The task that notices first has it made again.
     pub(super) fn lost(self: &Rc<Self>, client: &Rc<Client>) {
+        self.leave(client, None);
+    }
+
+    /// Goes on by another connection: by that of a path that is preferred, or because this one is
+    /// no good.
+    pub(super) fn leave(self: &Rc<Self>, client: &Rc<Client>, preferred: Option<usize>) {
         let current = matches!(&*self.state.borrow(), State::Up(current) if Rc::ptr_eq(current, client));
         if current {
             *self.state.borrow_mut() = State::Down(self.core.now());
-            self.paths[self.connection.get().path].fail();
-            self.drain(client.clone());
-            self.changed.notify_all();
-            if self.paths.len() > 1 {
-                let (link, path) = (self.clone(), self.connection.get().path);
-                self.core.spawn(async move { link.look_for_nobody(path).await });
+            let connection = self.connection.get();
+            match preferred {
+                Some(_) => note_state(&self.core, &self.paths[connection.path], true),
+                None => self.paths[connection.path].fail(),
             }
-            self.core.spawn(reconnect(self.clone()));
+            self.drain(client.clone(), connection);
+            self.changed.notify_all();
+            let next = preferred.unwrap_or((connection.path + 1) % self.paths.len());
+            self.core.spawn(reconnect(self.clone(), next));
         }
     }
 
@@ -56,7 +70,7 @@ impl Link {
         *self.log.borrow_mut() = Log::default();
         self.paths[self.connection.get().path].fail();
         if let Some(client) = before {
-            self.drain(client);
+            self.drain(client, self.connection.get());
         }
         self.changed.notify_all();
         self.log_shrank.notify_all();
@@ -64,12 +78,12 @@ impl Link {
 
     /// Closes a connection once the server has answered all that was sent over it: it is done with
     /// that then. A connection that the server ends before leaves what was sent over it in doubt.
-    fn drain(self: &Rc<Self>, client: Rc<Client>) {
-        if client.has_ended() || client.is_idle() {
+    fn drain(self: &Rc<Self>, client: Rc<Client>, connection: Connection) {
+        if client.is_idle() && !client.has_ended() {
             return client.close();
         }
         self.draining.update(|draining| draining + 1);
-        let (link, connection) = (self.clone(), self.connection.get());
+        let link = self.clone();
         self.core.spawn(async move {
             while !client.has_ended() && !client.is_idle() {
                 link.core.sleep(LOOK_AT_OLD).await;
@@ -78,12 +92,34 @@ impl Link {
             link.draining.update(|draining| draining - 1);
             if answered {
                 client.close();
-                link.doubts.borrow_mut().settle(|of| of == connection);
-                link.changed.notify_all();
+                link.note_done(connection);
             } else {
-                link.look_for_nobody(connection.path).await;
+                let nobody = link.look_for_nobody(connection.path).await;
+                // The tasks that waited for answers have put what they sent in doubt by then.
+                link.core.sleep(LOOK_AT_OLD).await;
+                if nobody {
+                    link.note_done(connection);
+                }
+                link.outlast(&client, connection).await;
             }
         });
+    }
+
+    /// The server is done with all that was sent over a connection.
+    fn note_done(&self, connection: Connection) {
+        self.doubts.borrow_mut().settle(|of| of == connection);
+        self.changed.notify_all();
+    }
+
+    /// Waits for the end of the process that answered over a connection that has ended.
+    async fn outlast(&self, client: &Client, connection: Connection) {
+        while self.doubts.borrow_mut().is_in_doubt(connection, self.core.now()) {
+            match client.peer_is_over() {
+                Some(true) => return self.note_done(connection),
+                Some(false) => self.core.sleep(LOOK_AT_OLD).await,
+                None => return,
+            }
+        }
     }
 
     /// Whether no request of the connections so far can be carried out any more.
@@ -92,17 +128,31 @@ impl Link {
     }
 
     /// Nothing listens at a path's address: the next server there has the drive only once the last
-    /// one has let go of it. A connection that is not over shows that it has not.
-    fn note_nobody(&self, path: usize) {
-        if self.draining.get() == 0 {
+    /// one has let go of it. A connection that is not over shows that it has not; and of a drive
+    /// behind the server it says nothing.
+    fn note_nobody(&self, path: usize) -> bool {
+        let done = self.draining.get() == 0 && !self.paths[path].hands_on.get();
+        if done {
             self.doubts.borrow_mut().settle(|of| of.path == path);
             self.changed.notify_all();
         }
+        done
     }
 
-    /// A server that was killed is known to be gone as long as none took its place.
-    async fn look_for_nobody(&self, path: usize) {
-        drop(self.connect_to(path, self.patience.path).await);
+    /// A server that was killed is known to be gone as long as none took its place. For a moment a
+    /// dying one takes connections that come to nothing. Whether it is done with all of that path.
+    async fn look_for_nobody(&self, path: usize) -> bool {
+        let uri = &self.paths[path].uri;
+        for _ in 0..LOOKS_FOR_NOBODY {
+            let connected = Client::connect(&self.core, &uri.address, &uri.export);
+            match within(&self.core, self.patience.path, connected).await {
+                Some(Err(error)) if is_nobody(error) => return self.note_nobody(path),
+                Some(Err(ClientError::Connection(_) | ClientError::Closed)) => {}
+                _ => return false,
+            }
+            self.core.sleep(PAUSE_FOR_NOBODY).await;
+        }
+        false
     }
 
     /// Bytes of which it is not known whether the server has them.
@@ -116,7 +166,8 @@ impl Link {
     async fn connect_to(&self, path: usize, may_take: Duration) -> Result<(Client, Identity), Again> {
         let uri = &self.paths[path].uri;
         let connected = async {
-            let client = Client::connect(&self.core, &uri.address, &uri.export).await?;
+            let client = Client::connect_to_peer(&self.core, &uri.address, &uri.export).await?;
+            self.paths[path].hands_on.update(|before| before || client.peer_hands_on());
             let identity = match self.paths.len() {
                 1 => Identity::default(),
                 _ => Identity::read(&client, &self.facts).await?,
@@ -140,7 +191,7 @@ impl Link {
     }
 
     /// A connection by a path that leads to this drive.
-    async fn connect_by(&self, path: usize, may_take: Duration) -> Result<Client, Again> {
+    pub(super) async fn connect_by(&self, path: usize, may_take: Duration) -> Result<Client, Again> {
         let (client, seen) = self.connect_to(path, may_take).await?;
         if self.paths.len() > 1 && !self.identity.borrow().is(&seen, &self.uncertain()) {
             return Err(Again::Never(IoError::GONE));
@@ -161,7 +212,7 @@ impl Link {
 }
 
 /// What to do after an attempt that failed.
-enum Again {
+pub(super) enum Again {
     Later(ClientError),
     Silent,
     Never(IoError),
@@ -176,7 +227,7 @@ pub(super) async fn first(
     let (mut found, mut refused) = (None, None);
     for (path, uri) in uris.iter().enumerate() {
         let connected = async {
-            let client = Client::connect(core, &uri.address, &uri.export).await?;
+            let client = Client::connect_to_peer(core, &uri.address, &uri.export).await?;
             let facts = Facts::of(&client)?;
             let identity = match uris.len() {
                 1 => Identity::default(),
@@ -199,37 +250,49 @@ pub(super) async fn first(
     found.ok_or_else(|| refused.expect("a drive has a path"))
 }
 
-/// Makes the connection again, by the next path first, or ends the drive.
-async fn reconnect(link: Rc<Link>) {
+/// Makes the connection again, by the path `first` first, or ends the drive.
+async fn reconnect(link: Rc<Link>, first: usize) {
     let deadline = link.core.now() + link.patience.reconnect;
-    let (mut path, mut pause) = (link.connection.get().path, PAUSE_MIN);
+    let (mut path, mut pause) = (first, PAUSE_MIN);
     for attempt in 0.. {
         // One after the other without a pause, as long as there are others.
         if attempt + 1 >= link.paths.len() {
             link.core.sleep(pause).await;
             pause = (2 * pause).min(PAUSE_MAX);
         }
-        path = (path + 1) % link.paths.len();
+        if attempt > 0 {
+            path = (path + 1) % link.paths.len();
+        }
         let left = deadline.saturating_since(link.core.now());
         let may_take = if link.paths.len() > 1 { left.min(link.patience.path) } else { left };
-        let number = link.connection.get().number + 1;
+        link.attempts.update(|attempts| attempts + 1);
+        let connection = Connection { number: link.attempts.get(), path };
+        let made = RefCell::new(None);
         let again = async {
-            let client = link.connect_by(path, may_take).await?;
-            match link.write_again(Connection { number, path }, &client).await {
+            let client = Rc::new(link.connect_by(path, may_take).await?);
+            *made.borrow_mut() = Some(client.clone());
+            match link.write_again(connection, &client).await {
                 Ok(()) => Ok(client),
                 Err(ClientError::Failed(errno)) => Err(Again::Never(io_error(errno))),
                 Err(error) => Err(Again::Later(error)),
             }
         };
         let attempt = within(&link.core, left, again).await;
-        if matches!(&*link.state.borrow(), State::Ended(_)) {
+        let ended = matches!(&*link.state.borrow(), State::Ended(_));
+        if let Some(client) = made.take().filter(|_| ended || !matches!(attempt, Some(Ok(_)))) {
+            // It may have been sent something, like any other.
+            link.drain(client, connection);
+        }
+        if ended {
             return;
         }
         match attempt {
             Some(Ok(client)) => {
-                *link.state.borrow_mut() = State::Up(Rc::new(client));
-                link.connection.set(Connection { number, path });
+                *link.state.borrow_mut() = State::Up(client);
+                link.connection.set(connection);
                 link.paths[path].state.set(PathState::InUse);
+                // It is the connection for all requests of this path now.
+                link.paths[path].reader.take();
                 return link.changed.notify_all();
             }
             Some(Err(Again::Never(error))) if link.paths.len() == 1 => return link.end(error),
@@ -251,12 +314,14 @@ pub(super) async fn probe(of: Weak<Link>) {
         for path in 0..link.paths.len() {
             let state = &link.paths[path].state;
             let is_due = state.get() == PathState::Failed || round % PROBES_EACH == 0;
-            if state.get() != PathState::InUse && is_due {
+            let reads = link.paths[path].reader.borrow().is_some();
+            if state.get() != PathState::InUse && is_due && !reads {
                 let there = link.connect_by(path, link.patience.path).await.is_ok();
                 if state.get() != PathState::InUse {
-                    state.set(if there { PathState::Ready } else { PathState::Failed });
+                    note_state(&link.core, &link.paths[path], there);
                 }
             }
+            link.tend(path).await;
         }
         let core = link.core.clone();
         drop(link);
@@ -302,8 +367,12 @@ pub(super) async fn reopen(link: &Rc<Link>) -> Result<Device, ReopenError> {
         let paths: Vec<_> = uris.map(Path::new).collect();
         let failures = |(path, old): (&Path, &Path)| path.failures.set(old.failures.get());
         paths.iter().zip(&link.paths).for_each(failures);
+        let turns = link.turns.get();
         let device = super::start(&link.core, paths, path, name, link.patience, client, link.facts, identity);
         *link.next.borrow_mut() = Some(device.clone());
+        if let Some(again) = device.link().filter(|_| turns) {
+            again.take_turns(&link.core, true).await;
+        }
         return Ok(device);
     }
     link.answered.set(None);

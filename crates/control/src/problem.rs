@@ -450,6 +450,11 @@ codes! {
          or start one: `wattle check NAME`.";
     StackEnded = 260, Failed, "a stack could not be started, or ended with an error",
         "Several stacks were started at once and not all of them ended well. The lines before say what became of each.";
+    PathsUnknown = 202, Refused, "it is not known that two paths lead to one drive",
+        "`A|B` names one member by several paths. That two block devices are one drive is known only by the WWID or serial number \
+         that the drive tells the system, and one of these tells none, is no block device, or cannot be used without a cache of \
+         its own. Written by two ways as one, two drives would destroy each other. Name one path, or what the system's multipath \
+         makes of them.";
 }
 
 impl Code {

@@ -1,10 +1,11 @@
 //! Members across a network: exports of NBD servers, connected to on a core beside whatever runs,
 //! so that a connection serves the look at a member and its use.
 
-use std::collections::BTreeMap;
+use std::net::ToSocketAddrs;
 use std::sync::{Mutex, PoisonError};
 
 use wattle_control::{Code, Problem};
+use wattle_export::NbdAddress;
 use wattle_export::nbd::remote::{Patience, RemoteError, connect};
 use wattle_export::nbd::{Uri, UriError};
 use wattle_rt::{Core, CoreHandle, Device, ReopenError, beside};
@@ -12,7 +13,34 @@ use wattle_rt::{Core, CoreHandle, Device, ReopenError, beside};
 /// Where the connections are, and those that were made, by what they lead to.
 struct Connections {
     core: CoreHandle,
-    open: BTreeMap<String, Device>,
+    open: Vec<(Vec<Spot>, Device)>,
+}
+
+/// What a URI leads to, however it is written: where a connection would end, and what is asked for
+/// there. A host may have several addresses.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Spot {
+    ends: Vec<String>,
+    export: String,
+}
+
+impl Spot {
+    fn of(uri: &Uri) -> Self {
+        let ends = match &uri.address {
+            NbdAddress::Unix(path) => {
+                vec![path.canonicalize().unwrap_or_else(|_| path.clone()).display().to_string()]
+            }
+            NbdAddress::Tcp { host, port } => match (host.as_str(), *port).to_socket_addrs() {
+                Ok(addresses) => addresses.map(|address| address.to_string()).collect(),
+                Err(_) => vec![format!("{host}:{port}")],
+            },
+        };
+        Self { ends, export: uri.export.clone() }
+    }
+
+    fn is(&self, other: &Self) -> bool {
+        self.export == other.export && self.ends.iter().any(|end| other.ends.contains(end))
+    }
 }
 
 /// The drives across a network that a process has connected to.
@@ -41,17 +69,21 @@ impl Remotes {
             )
             .of_member(name)
         })?;
-        let place = uris.iter().map(ToString::to_string).collect::<Vec<_>>().join("|");
+        let spots: Vec<Spot> = uris.iter().map(Spot::of).collect();
+        let leads_there = |(known, _): &&(Vec<Spot>, Device)| {
+            known.len() == spots.len() && known.iter().zip(&spots).all(|(known, own)| known.is(own))
+        };
         let (core, known) = {
             let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
             let connections = match &mut *connections {
                 Some(connections) => connections,
                 none => {
                     let core = beside().map_err(|error| unavailable(name, &error))?;
-                    none.insert(Connections { core, open: BTreeMap::new() })
+                    none.insert(Connections { core, open: Vec::new() })
                 }
             };
-            (connections.core.clone(), connections.open.get(&place).cloned())
+            let known = connections.open.iter().find(leads_there).map(|(_, device)| device.clone());
+            (connections.core.clone(), known)
         };
         let named = name.to_owned();
         let opened = core.call_blocking(async move |core| match known {
@@ -63,7 +95,11 @@ impl Remotes {
         let device = opened.map_err(|error| unavailable(name, &error))??;
         let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(connections) = &mut *connections {
-            connections.open.insert(place, device.clone());
+            let known = connections.open.iter().position(|known| leads_there(&known));
+            match known {
+                Some(known) => connections.open[known].1 = device.clone(),
+                None => connections.open.push((spots, device.clone())),
+            }
         }
         Ok(device)
     }

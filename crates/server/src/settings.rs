@@ -40,6 +40,8 @@ pub enum SettingChange {
     ReadAhead(u64),
     /// After how long a member across a network is given up.
     RemoteTimeout(Duration),
+    /// Whether reads go by all paths to a member in turn.
+    Paths(bool),
     /// The members whose copies are read only where no other one can be, as an operator names them.
     WriteMostly(Vec<String>),
 }
@@ -124,6 +126,11 @@ pub const KEYS: &[(&str, &str, &str)] = &[
         "a member across a network that has not answered by then is given up, if the array can do without it",
     ),
     (
+        "paths",
+        "order or round-robin",
+        "members that several paths lead to are reached by the first that is there, or read by all of them in turn",
+    ),
+    (
         "write_mostly",
         "members, separated by commas, or none",
         "copies on these members are read only where no other one can be",
@@ -175,6 +182,11 @@ pub fn parse(key: &str, value: &str) -> Result<SettingChange, Problem> {
             let timeout = humantime::parse_duration(value).ok().filter(|time| REMOTE_TIMEOUTS.contains(time));
             timeout.map(SettingChange::RemoteTimeout).ok_or_else(bad)
         }
+        "paths" => match value {
+            "order" => Ok(SettingChange::Paths(false)),
+            "round-robin" => Ok(SettingChange::Paths(true)),
+            _ => Err(bad()),
+        },
         "write_mostly" if value == "none" => Ok(SettingChange::WriteMostly(Vec::new())),
         "write_mostly" => {
             let members: Vec<_> = value.split(',').map(str::to_owned).collect();
@@ -299,6 +311,7 @@ mod tests {
             ("goal", "61s", "to 1m"),
             ("remote_timeout", "99ms", "from 100ms to 10m"),
             ("remote_timeout", "2", "from 100ms to 10m"),
+            ("paths", "random", "order or round-robin"),
             ("write_mostly", "a,,b", "separated by commas"),
             ("stripe_cache", "1", "sync_action, read_deadline, goal, stripe_cache_size"),
             ("", "", "sync_speed_min, sync_speed_max, sync_action, read_deadline"),

@@ -218,7 +218,7 @@ pub struct SetArgs {
     #[arg(value_name = "NAME")]
     pub name: String,
     /// What to change: sync_speed_min, sync_speed_max, sync_action, read_deadline, goal,
-    /// stripe_cache_size, read_ahead_kb, remote_timeout, write_mostly.
+    /// stripe_cache_size, read_ahead_kb, remote_timeout, paths, write_mostly.
     #[arg(value_name = "KEY=VALUE")]
     pub settings: Vec<String>,
     #[command(flatten)]

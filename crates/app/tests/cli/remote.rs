@@ -95,6 +95,10 @@ fn an_array_over_servers_of_which_one_is_away_for_a_while() {
     let scan = run(["scan", "--json"].map(str::to_owned).into_iter().chain(uris.clone())).ok().json();
     assert_eq!((&scan["arrays"][0]["name"], &scan["arrays"][0]["health"]), (&"data".into(), &"good".into()));
     run(["scan".to_owned(), uris[0].clone(), uris[0].clone()]).failed(2, "WTL-0004", &[]);
+    // Nor by another name, blank or not.
+    std::os::unix::fs::symlink(room.path("nbd0"), room.path("other")).unwrap();
+    let other = format!("nbd+unix:///?socket={}", room.name("other"));
+    run(["scan".to_owned(), uris[0].clone(), other.clone()]).failed(2, "WTL-0004", &[&other]);
 
     let serve = Serve::start(&room, &[], &uris);
     let mut client = Client::connect(&serve.uri).unwrap();

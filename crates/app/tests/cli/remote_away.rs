@@ -262,8 +262,30 @@ fn a_path_that_fails_is_passed_over() {
             if stalls { signal(&a, "CONT") } else { a.start_again() }
         });
         assert!(longest < STANDS, "a request took {longest:?}");
+        // It is the first one, and is gone back to.
+        let path = |array: &Value, ix: usize| {
+            array["members"][0]["remote"]["paths"][ix]["state"].as_str().unwrap().to_owned()
+        };
+        serve.wait_until("by the first path", |array| path(array, 0) == "in_use");
+        assert_eq!(path(&serve.array(), 1), "ready");
+        if stalls {
+            assert_eq!(serve.array()["settings"]["paths"], "order");
+            serve.command(&["set", "data", "paths=round-robin"]).ok();
+            serve.wait_until("by both", |array| [0, 1].iter().all(|ix| path(array, *ix) == "in_use"));
+            let longest = under_load(&serve, || {
+                std::thread::sleep(Duration::from_millis(200));
+                signal(&b, "STOP");
+                std::thread::sleep(Duration::from_secs(3));
+                signal(&b, "CONT");
+            });
+            assert!(longest < STANDS, "a request took {longest:?}");
+        }
     }
     serve.stop();
+
+    // Files tell no number of a drive.
+    let two = format!("{}|{}", files[0], files[0]);
+    run(["scan", &two]).failed(3, "WTL-0202", &["is no block device"]);
 
     // A path to another drive is none.
     let other = room.array("1", 2);

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use wattle_rt::{BackendError, CoreHandle, Device, OpenError, OpenOptions, beside};
 
+use super::ways::Ways;
 use super::{
     Copied, Identity, Member, MemberAddress, MemberError, Whole, identity_of, named_partition, not_empty,
     open, open_error, partitions_of, same_place,
@@ -47,6 +48,8 @@ pub struct MemberAccess {
     maps: Arc<Mutex<Vec<(String, MapChoice)>>>,
     tell: Option<Arc<TellNote>>,
     copies: Arc<Copies>,
+    /// Where sysfs is.
+    sys: PathBuf,
 }
 
 /// What members that are copies have in common.
@@ -81,7 +84,14 @@ impl MemberAccess {
     /// Files, block devices and made-up drives of this machine, as they are.
     #[must_use]
     pub fn local() -> Self {
-        Self { remotes: None, overlays: None, maps: Arc::default(), tell: None, copies: Arc::default() }
+        let (remotes, overlays, tell, sys) = (None, None, None, PathBuf::from("/sys"));
+        Self { remotes, overlays, maps: Arc::default(), tell, copies: Arc::default(), sys }
+    }
+
+    /// The same, with what drives tell of themselves in another place than `/sys`.
+    #[must_use]
+    pub fn with_sys(self, sys: PathBuf) -> Self {
+        Self { sys, ..self }
     }
 
     /// The same, with maps for copies that are named and not looked for beside them.
@@ -169,7 +179,13 @@ impl MemberAccess {
 
     fn look_whole(&self, name: &str) -> Result<Member, MemberError> {
         let address: MemberAddress = name.parse()?;
+        let mut ways = None;
         let (below, identity) = match &address {
+            MemberAddress::Paths(paths) => {
+                let (device, identity, found) = Ways::look(name, paths, &self.sys)?;
+                ways = Some(found);
+                (device, identity)
+            }
             MemberAddress::Mem { size_bytes } => {
                 (Device::mem(not_empty(name, *size_bytes)?), Identity::MadeUp)
             }
@@ -209,7 +225,17 @@ impl MemberAccess {
                 .map_err(|source| MemberError::overlaid(name, &source))?,
             None => below.clone(),
         };
-        Ok(Member { name: name.to_owned(), address, device, below, identity, part: None, copy, overlays })
+        Ok(Member {
+            name: name.to_owned(),
+            address,
+            device,
+            below,
+            identity,
+            part: None,
+            copy,
+            overlays,
+            ways,
+        })
     }
 
     /// What is in a member that is a copy: by the map that was named for it, or by the one beside

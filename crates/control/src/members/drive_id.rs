@@ -4,6 +4,8 @@
 use std::fs;
 use std::path::Path;
 
+use wattle_rt::Device;
+
 use super::Member;
 
 /// Where superblocks, labels and partition tables are: at the beginning, and at the end.
@@ -28,15 +30,32 @@ pub(super) fn drive_id(sys: &Path, rdev: u64) -> Option<String> {
     })
 }
 
-/// Whether two devices show the same where superblocks would be.
+/// Whether two members show the same where superblocks would be.
 pub(super) fn show_the_same(one: &Member, other: &Member) -> bool {
-    let size_bytes = one.device.size_bytes();
-    let head = HEAD_BYTES.min(size_bytes);
-    let tail = TAIL_BYTES.min(size_bytes);
-    size_bytes == other.device.size_bytes()
+    ends_are_the_same(one.device.size_bytes(), other.device.size_bytes(), |second, at, len| {
+        if second { other } else { one }.read(at, len).ok()
+    })
+}
+
+/// The same of devices.
+pub(super) fn devices_show_the_same(one: &Device, other: &Device) -> bool {
+    ends_are_the_same(one.size_bytes(), other.size_bytes(), |second, at, len| {
+        let mut bytes = vec![0; len];
+        let read = if second { other } else { one }.read_blocking(at, &mut bytes);
+        read.ok().map(|()| bytes)
+    })
+}
+
+fn ends_are_the_same(
+    size_bytes: u64,
+    other_bytes: u64,
+    read: impl Fn(bool, u64, usize) -> Option<Vec<u8>>,
+) -> bool {
+    let (head, tail) = (HEAD_BYTES.min(size_bytes), TAIL_BYTES.min(size_bytes));
+    size_bytes == other_bytes
         && [(0, head), (size_bytes - tail, tail)].into_iter().all(|(at, len)| {
-            let read = |member: &Member| member.read(at, len as usize).ok();
-            read(one).is_some_and(|bytes| read(other) == Some(bytes))
+            let first = read(false, at, len as usize);
+            first.is_some() && first == read(true, at, len as usize)
         })
 }
 

@@ -80,11 +80,29 @@ pub enum MemberError {
         /// What the drive tells of itself.
         id: String,
     },
-    /// Several paths with `|` between them, and not all of them lead to NBD servers.
-    #[error("{name}: only NBD servers are paths to one drive")]
-    NoPaths {
+    /// Several paths with `|` between them, and it cannot be known that they lead to one drive.
+    #[error("{name}: it is not known that these are paths to one drive: {why}")]
+    PathsUnknown {
         /// The member.
         name: String,
+        /// What is missing.
+        why: String,
+    },
+    /// A path leads to something else than the first one.
+    #[error("{name}: {path} leads to another drive")]
+    PathsDiffer {
+        /// The member.
+        name: String,
+        /// The path.
+        path: String,
+    },
+    /// What serves it needs a thread of its own.
+    #[error("{name}: {source}")]
+    NoThread {
+        /// The member.
+        name: String,
+        /// Why there is none.
+        source: IoError,
     },
     /// Another file is there now, or its size or superblock changed.
     #[error("{name} changed while it was being opened")]
@@ -209,11 +227,26 @@ impl From<MemberError> for Problem {
                  drives whose enclosures give one number, put something on one first, a partition table for example",
             )
             .of_member(name),
-            MemberError::NoPaths { name } => Self::new(
-                Code::NotSupportedYet,
+            MemberError::PathsUnknown { name, .. } => Self::new(
+                Code::PathsUnknown,
                 what,
-                "block devices are passed over by the system's own multipath, not here",
-                "write several paths like 'nbd://a/disk0|nbd://b/disk0', and name what multipathd made of block devices",
+                "written by two ways as one drive, two drives would destroy each other",
+                "give several paths to a block device that tells its WWID or serial number like '/dev/sdb|/dev/sdc', and \
+                 to NBD servers like 'nbd://a/disk0|nbd://b/disk0'; else name one path",
+            )
+            .of_member(name),
+            MemberError::PathsDiffer { name, .. } => Self::new(
+                Code::PathsDiffer,
+                what,
+                "paths to one drive tell one number, and show the same size and the same superblocks",
+                "look at each by itself (`wattle examine`), and name two drives as two members",
+            )
+            .of_member(name),
+            MemberError::NoThread { name, .. } => Self::new(
+                Code::BackendUnavailable,
+                what,
+                "a drive by several paths has a thread of its own, and it cannot be had",
+                "free resources of this machine",
             )
             .of_member(name),
             MemberError::Changed { name } => Self::new(

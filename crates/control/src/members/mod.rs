@@ -10,6 +10,8 @@
 mod access;
 mod drive_id;
 mod error;
+mod paths;
+mod ways;
 
 use std::fmt;
 use std::ops::Range;
@@ -27,6 +29,7 @@ pub use crate::claim::Claim;
 use crate::overlay::Overlays;
 use crate::size::parse_size;
 use crate::unread::{CopyMap, guard};
+use ways::Ways;
 
 /// Where a member is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,6 +53,8 @@ pub enum MemberAddress {
     /// of them with `|` between them: one drive by several paths. Opened by what
     /// [`MemberAccess::with_remotes`] was given.
     Remote,
+    /// `/dev/sdb|/dev/sdc`: a drive of this machine by several block devices.
+    Paths(Vec<PathBuf>),
     /// A partition of another member ([`Member::part`]).
     Part,
     /// What lies on other members: an array, a logical volume ([`Member::layer`]).
@@ -80,7 +85,7 @@ impl FromStr for MemberAddress {
             return Err(MemberError::EmptyName);
         }
         if text.contains('|') && !Path::new(text).exists() {
-            return Err(MemberError::NoPaths { name: text.to_owned() });
+            return Ok(Self::Paths(text.split('|').map(|path| PathBuf::from(path.trim())).collect()));
         }
         Ok(Self::Path(PathBuf::from(text)))
     }
@@ -89,7 +94,7 @@ impl FromStr for MemberAddress {
 impl MemberAddress {
     /// Whether an overlay can keep what is written to it.
     fn is_lasting(&self) -> bool {
-        matches!(self, Self::Path(_) | Self::Remote)
+        matches!(self, Self::Path(_) | Self::Paths(_) | Self::Remote)
     }
 
     /// When it was last written, as far as a file says: seconds since 1970 and nanoseconds.
@@ -132,6 +137,8 @@ pub struct Member {
     copy: Option<Copied>,
     /// Where what is written to it is kept instead.
     overlays: Option<Arc<Overlays>>,
+    /// By which ways it was found, if there are several.
+    ways: Option<Arc<Ways>>,
 }
 
 /// A copy of a drive; and the core that answers threads for it, if it lacks something.
@@ -226,6 +233,7 @@ impl Member {
             part: None,
             copy: None,
             overlays: None,
+            ways: None,
         }
     }
 
@@ -242,6 +250,7 @@ impl Member {
             part: None,
             copy: None,
             overlays: None,
+            ways: None,
         }
     }
 
@@ -272,6 +281,10 @@ impl Member {
         }
         let below = match &self.address {
             MemberAddress::Path(path) => self.open_again(path, of_below)?,
+            MemberAddress::Paths(_) => match &self.ways {
+                Some(ways) => ways.claim(&self.name, of_below)?,
+                None => self.below.clone(),
+            },
             _ => self.below.clone(),
         };
         if let Some(overlays) = &self.overlays {
@@ -369,8 +382,9 @@ impl Member {
     /// takes for two drives.
     fn same_drive(&self, other: &Self) -> Option<String> {
         let sys = Path::new("/sys");
-        let id = |member: &Self| match member.identity {
-            Identity::Block { rdev } => drive_id::drive_id(sys, rdev),
+        let id = |member: &Self| match (&member.ways, member.identity) {
+            (Some(ways), _) => Some(ways.id.clone()),
+            (None, Identity::Block { rdev }) => drive_id::drive_id(sys, rdev),
             _ => None,
         };
         let shared = id(self).filter(|own| id(other).as_ref() == Some(own))?;

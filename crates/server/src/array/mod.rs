@@ -261,12 +261,18 @@ impl Served {
         let timeout = self.kept.iter().map(|kept| {
             ("remote_timeout", humantime::format_duration(kept.running.remote_timeout()).to_string())
         });
+        let several = |name: &Option<String>| name.as_ref().is_some_and(|name| name.contains('|'));
+        let with_paths = self.kept.iter().filter(|kept| kept.running.names().iter().any(several));
+        let paths = with_paths.map(|kept| {
+            ("paths", if kept.running.paths_in_turn() { "round-robin" } else { "order" }.to_owned())
+        });
         let write_mostly = (self.facts.geometry.kind() == LevelKind::Mirrored && self.books().is_some())
             .then(|| ("write_mostly", report::write_mostly(status)));
         settings
             .into_iter()
             .chain(cache)
             .chain(timeout)
+            .chain(paths)
             .chain(write_mostly)
             .map(|(key, value)| (key.to_owned(), value))
             .collect()

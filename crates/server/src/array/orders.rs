@@ -272,6 +272,9 @@ impl Served {
             SettingChange::RemoteTimeout(timeout) => {
                 self.running("remote_timeout was not set")?.set_remote_timeout(timeout);
             }
+            SettingChange::Paths(in_turn) => {
+                self.running("paths was not set")?.set_paths_in_turn(in_turn).await;
+            }
             SettingChange::WriteMostly(members) => {
                 let status = self.handle.status(&self.core).await;
                 let seats = Seats::of(&self.facts.name, &status);

@@ -16,6 +16,7 @@ const DEFAULTS: &[(&str, &str, &str)] = &[
     ("sync_speed_max", "none", "background work is held to this also where more would disturb no client"),
     ("read_deadline", "2s", "a member counts as slow after this time"),
     ("remote_timeout", "2s", "a member across a network is given up after this time"),
+    ("paths", "order", "reads of a member go by all paths to it in turn"),
     ("goal", "throughput", "it says what background work takes beside clients"),
     ("stripe_cache_size", "", "the cache of what writes read before grows up to this and no further"),
     (

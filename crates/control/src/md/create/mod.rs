@@ -174,9 +174,11 @@ fn reads_as_zeros(member: &Member) -> Result<bool, MemberError> {
         MemberAddress::Null { .. } => return Ok(true),
         MemberAddress::Mem { .. } | MemberAddress::Model => READ_MEMORY_MAX_BYTES,
         MemberAddress::Path(_) | MemberAddress::Part if member.is_hole() => return Ok(true),
-        MemberAddress::Path(_) | MemberAddress::Remote | MemberAddress::Part | MemberAddress::Layer => {
-            READ_FOR_ZEROS_MAX_BYTES
-        }
+        MemberAddress::Path(_)
+        | MemberAddress::Paths(_)
+        | MemberAddress::Remote
+        | MemberAddress::Part
+        | MemberAddress::Layer => READ_FOR_ZEROS_MAX_BYTES,
     };
     let size_bytes = member.device.size_bytes();
     if size_bytes > max_bytes {

@@ -142,6 +142,7 @@ impl RunningArray {
             return Err(problem);
         }
         self.forget_gone().await;
+        self.set_paths_of(&device).await;
         let known = Known { name: offer.name.clone(), spare: is_spare, unusable: false };
         self.devices.borrow_mut().insert(key, known);
         self.ordered_out.borrow_mut().remove(&key);

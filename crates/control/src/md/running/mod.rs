@@ -142,6 +142,8 @@ pub struct RunningArray {
     stopping: Flag,
     /// How long a request may wait for a member across a network.
     remote_timeout: Cell<Duration>,
+    /// Reads of members that several paths lead to go by all of them in turn.
+    paths_in_turn: Cell<bool>,
     /// Members across a network that were given up and may come back.
     away: RefCell<BTreeMap<MemberKey, Away>>,
     /// Members that an operator failed: they do not come back by themselves.
@@ -179,6 +181,7 @@ impl RunningArray {
             turn: Semaphore::new(1),
             stopping: Flag::new(),
             remote_timeout: Cell::new(REMOTE_TIMEOUT),
+            paths_in_turn: Cell::new(false),
             away: RefCell::default(),
             ordered_out: RefCell::default(),
             came_back: RefCell::default(),

@@ -131,6 +131,27 @@ impl RunningArray {
         self.remote_timeout.set(timeout);
     }
 
+    /// Whether reads of members that several paths lead to go by all of them in turn.
+    #[must_use]
+    pub fn paths_in_turn(&self) -> bool {
+        self.paths_in_turn.get()
+    }
+
+    /// Sets it, from now on, also for members that come later.
+    pub async fn set_paths_in_turn(&self, on: bool) {
+        self.paths_in_turn.set(on);
+        for (_, _, device) in self.handle.devices(&self.core).await {
+            self.set_paths_of(&device).await;
+        }
+    }
+
+    /// Has the paths of a member used as the array says.
+    pub(super) async fn set_paths_of(&self, device: &Device) {
+        if let Some(link) = device.link() {
+            link.take_turns(&self.core, self.paths_in_turn.get()).await;
+        }
+    }
+
     /// The members across a network, as they are now.
     pub async fn remotes(&self) -> Vec<RemoteMember> {
         let mut remotes = Vec::new();

@@ -1,11 +1,15 @@
 //! What operators and auditors of an array have at hand.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+
 use wattle_rt::Device;
 
 use crate::client::SharedHistory;
 use crate::metadata::MetadataModel;
 use crate::site::SitePlan;
 use crate::watch;
+use crate::wire::Wire;
 
 /// What an operator has at hand.
 #[derive(Clone)]
@@ -18,6 +22,15 @@ pub struct Desk {
     pub metadata: MetadataModel,
     /// Where events are told.
     pub truth: SharedHistory,
+    /// The ways to drives that lie across a network, by slot.
+    pub wires: BTreeMap<u16, Arc<Wire>>,
+    /// Slots of those whose member an operator failed.
+    pub ordered: Arc<Mutex<BTreeSet<u16>>>,
+    /// Slots of those whose member the array did not know when it was started: a crash came while
+    /// it was written down that the member is back, and only an order takes it in.
+    pub unknown: Arc<Mutex<BTreeSet<u16>>>,
+    /// Orders are not remembered: a planted bug.
+    pub forgets_orders: bool,
     /// Which drives the records count out.
     pub watch: watch::SharedWatch,
 }

@@ -39,6 +39,7 @@ pub mod scrub;
 pub mod site;
 pub mod stack;
 pub mod watch;
+pub mod wire;
 pub mod worlds;
 
 pub use mutant::Mutant;

@@ -31,13 +31,17 @@ pub enum Mutant {
     AcceptStale,
     /// Assembly that starts dirty and degraded arrays with parity trusted.
     AcceptDirtyDegraded,
+    /// A server across a network that is taken for done with what it was sent before it is.
+    HastyReopen,
+    /// An operator's order to fail a member that is not remembered as one.
+    ForgottenOrder,
     /// A mend of the product is taken out.
     Planted(Bug),
 }
 
 impl Mutant {
     /// Those planted from outside, with their names on the command line.
-    const OUTSIDE: [(&'static str, Mutant); 7] = [
+    const OUTSIDE: [(&'static str, Mutant); 9] = [
         ("skip-dirty", Mutant::SkipDirty),
         ("early-failure", Mutant::EarlyFailure),
         ("lying-flush", Mutant::LyingFlush),
@@ -45,6 +49,8 @@ impl Mutant {
         ("skip-mark", Mutant::SkipMark),
         ("accept-stale", Mutant::AcceptStale),
         ("accept-dirty-degraded", Mutant::AcceptDirtyDegraded),
+        ("hasty-reopen", Mutant::HastyReopen),
+        ("forgotten-order", Mutant::ForgottenOrder),
     ];
 
     /// All of them, with their names on the command line.

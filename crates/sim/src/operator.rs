@@ -52,7 +52,15 @@ impl Desk {
             InjectedFault::FailWrites(drive, n) => control(drive).fail_next_writes(n),
             InjectedFault::FailFlush(drive) => control(drive).fail_next_flushes(1),
             InjectedFault::FailReads(drive, n) => control(drive).fail_next_reads(n),
+            InjectedFault::Operator(slot) if self.wires.contains_key(&slot.0) => {
+                self.order_out(core, running, slot).await;
+            }
             InjectedFault::Operator(slot) => drop(array.fail(core, slot).await),
+            InjectedFault::Away(slot, length) => {
+                if let Some(wire) = self.wires.get(&slot.0) {
+                    wire.cut(core, length);
+                }
+            }
             InjectedFault::Latent(sectors) => {
                 for (drive, sector) in sectors {
                     let first = lock(&self.truth).data_offset_units;
@@ -90,6 +98,62 @@ impl Desk {
                 }
                 None => self.report("remove", &array.remove(core, seat).await),
             },
+        }
+    }
+
+    /// An operator fails a member that lies across a network: it stays out from then on.
+    async fn order_out(&self, core: &Core, running: &RunningModel, slot: MemberIx) {
+        let Some(md) = &running.md else { return };
+        let Some(name) = md.names().get(slot.index()).cloned().flatten() else { return };
+        let out = match self.forgets_orders {
+            true => running.array.fail(core, slot).await.is_ok(),
+            false => md.fail(&name).await.is_ok(),
+        };
+        lock(&self.truth).tell(|| format!("{name} is failed by order: {out}"));
+        if out {
+            lock(&self.ordered).insert(slot.0);
+        }
+    }
+
+    /// Takes note of which members across a network the array knows at its start.
+    pub async fn meet(&self, core: &Core, running: &RunningModel) {
+        let status = running.array.status(core).await;
+        let returning = running.md.iter().flat_map(|md| md.returning());
+        let returning: Vec<u16> = returning.map(|(_, who)| who.slot).collect();
+        let is_known =
+            |slot: &u16| returning.contains(slot) || status.members[usize::from(*slot)].state.writable();
+        lock(&self.unknown).extend(self.wires.keys().filter(|slot| !is_known(slot)));
+    }
+
+    /// Waits until what lies across a network is there again, and is what it should be.
+    pub async fn reunite(&self, core: &Core, array: &ArrayHandle) {
+        let deadline = core.now() + WHOLE_WITHIN;
+        let may_be_out =
+            |slot: &u16| lock(&self.ordered).contains(slot) || lock(&self.unknown).contains(slot);
+        loop {
+            let quiet = self.wires.values().all(|wire| wire.is_quiet(core));
+            let status = array.status(core).await;
+            let back = |slot: &u16| status.members[usize::from(*slot)].state == MemberState::InSync;
+            if quiet && status.sync.is_none() && self.wires.keys().all(|slot| may_be_out(slot) || back(slot))
+            {
+                break;
+            }
+            if core.now() > deadline {
+                let what = format!("a member that was away is not back by itself: {status:?}");
+                return lock(&self.truth).accuse(what);
+            }
+            core.sleep(Duration::from_millis(10)).await;
+        }
+        if lock(&self.ordered).is_empty() {
+            return;
+        }
+        // Longer than a member is left alone.
+        core.sleep(Duration::from_secs(40)).await;
+        let status = array.status(core).await;
+        for slot in lock(&self.ordered).iter() {
+            if status.members[usize::from(*slot)].state.writable() {
+                lock(&self.truth).accuse(format!("slot {slot}: a member that an operator failed came back"));
+            }
         }
     }
 

@@ -23,22 +23,25 @@ pub enum World {
     Media,
     /// A volume that is served to clients that behave, beside clients that do not.
     Peers,
+    /// An array of copies whose members lie across a network, go away and come back.
+    Away,
 }
 
 impl World {
     /// All of them, with their names on the command line.
-    pub const ALL: [(&'static str, World); 6] = [
+    pub const ALL: [(&'static str, World); 7] = [
         ("array", World::Array),
         ("losses", World::Losses),
         ("moves", World::Moves),
         ("orders", World::Orders),
         ("media", World::Media),
         ("peers", World::Peers),
+        ("away", World::Away),
     ];
 
     /// Those that seeds draw from. A world stays out as long as what it finds is not mended.
     pub const DRAWN: &'static [World] =
-        &[World::Losses, World::Moves, World::Media, World::Orders, World::Peers];
+        &[World::Losses, World::Moves, World::Media, World::Orders, World::Peers, World::Away];
 
     /// The one of this name.
     #[must_use]
@@ -56,6 +59,7 @@ impl World {
             World::Orders => format!("{:#?}", StackScenario::with(seed, Habit::Orders)),
             World::Media => format!("{:#?}", MediaScenario::new(seed)),
             World::Peers => format!("{:#?}", PeersScenario::new(seed)),
+            World::Away => format!("{:#?}", Scenario::away(seed)),
         }
     }
 
@@ -69,6 +73,7 @@ impl World {
             World::Orders => stack::run(&StackScenario::with(seed, Habit::Orders), options),
             World::Media => media::run(&MediaScenario::new(seed), options),
             World::Peers => peers::run(&PeersScenario::new(seed), options),
+            World::Away => run(&Scenario::away(seed), options),
         }
     }
 }

@@ -21,6 +21,9 @@ const MENDS: [(Bug, World, u64); 10] = [
     (Bug::PeersInDrivesRoom, World::Peers, SEEDS),
 ];
 
+/// Those that only members across a network show.
+const AWAY: [Mutant; 2] = [Mutant::HastyReopen, Mutant::ForgottenOrder];
+
 /// The first seed that catches `mutant` in a world, with what it says.
 fn caught(mutant: Mutant, world: World, seeds: u64, watch: bool) -> Option<(u64, String)> {
     let options = RunOptions { mutant: Some(mutant), watch, ..RunOptions::default() };
@@ -39,10 +42,13 @@ fn caught_and_only_the_bug(name: &str, mutant: Mutant, world: World, seeds: u64,
 #[test]
 fn every_planted_bug_is_caught_and_only_the_bug_is() {
     for (name, mutant) in Mutant::all().filter(|(_, mutant)| mutant.bug().is_none()) {
+        let world = if AWAY.contains(&mutant) { World::Away } else { World::Array };
         for watch in [true, false] {
-            caught_and_only_the_bug(name, mutant, World::Array, SEEDS, watch);
+            caught_and_only_the_bug(name, mutant, world, SEEDS, watch);
         }
     }
+    // Members that come back by their bits need the bits.
+    caught_and_only_the_bug("skip-mark", Mutant::SkipMark, World::Away, SEEDS, false);
 }
 
 #[test]

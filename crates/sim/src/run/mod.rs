@@ -2,10 +2,12 @@
 
 mod session;
 
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use wattle_control::running::remote::watch as watch_remotes;
 use wattle_control::spares::keep;
 use wattle_engine::geometry::LevelKind;
 use wattle_engine::metadata::Metadata;
@@ -24,7 +26,11 @@ use crate::scenario::{End, Lifetime, Scenario};
 use crate::scrub;
 use crate::site::{Hardware, SimSite, SitePlan};
 use crate::watch::{self, Watch, Watched};
+use crate::wire::Wire;
 use session::Session;
+
+/// After so long a member across a network is given up: shorter than what keeps some of them away.
+const REMOTE_TIMEOUT: Duration = Duration::from_millis(40);
 
 /// How a scenario is run.
 #[derive(Clone, Copy, Debug)]
@@ -434,6 +440,16 @@ impl<'a> Run<'a> {
             End::CutAfter(after) => world.power_cut_at(world.now() + after),
             End::Stop | End::Kill(_) => {}
         }
+        let hasty = self.options.mutant == Some(Mutant::HastyReopen);
+        let remote = self.scenario.remote;
+        let wires: BTreeMap<_, _> = remote
+            .iter()
+            .map(|slot| {
+                let control = self.site.plan.controls[slot.index()].clone();
+                (slot.0, Wire::new(slot, control, watch.clone(), hasty, self.rng.fork()))
+            })
+            .collect();
+        let ways = wires.clone();
         let session = Session {
             life: life.clone(),
             habits: Habits {
@@ -453,6 +469,10 @@ impl<'a> Run<'a> {
                 metadata: self.scenario.metadata,
                 truth: self.truth.clone(),
                 watch: watch.clone(),
+                wires,
+                ordered: Arc::default(),
+                unknown: Arc::default(),
+                forgets_orders: self.options.mutant == Some(Mutant::ForgottenOrder),
             },
             finish: self.scenario.must_finish(),
             silent: self.scenario.silent,
@@ -466,6 +486,11 @@ impl<'a> Run<'a> {
         let watch = watch.clone();
         let replays = start.replays;
         let outcome = self.site.world.run(async move |core: Core| {
+            let mut hardware = hardware;
+            for (slot, wire) in &ways {
+                let drive = &mut hardware.drives[usize::from(*slot)];
+                *drive = wire.connect(&core, drive);
+            }
             let adapt = |mut spec: ArraySpec, inner: Box<dyn Metadata>, keys: Keys| {
                 tuning.apply(&mut spec);
                 if replays && spec.synced_below < Sector::MAX {
@@ -491,6 +516,10 @@ impl<'a> Run<'a> {
             };
             if let Some(md) = &running.md {
                 core.spawn(keep(md.clone()));
+                if !ways.is_empty() {
+                    md.set_remote_timeout(REMOTE_TIMEOUT);
+                    core.spawn(watch_remotes(md.clone()));
+                }
             }
             session.run(core, running).await
         });

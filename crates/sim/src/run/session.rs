@@ -111,6 +111,9 @@ impl Session {
             }
             return;
         }
+        if !self.desk.wires.is_empty() {
+            self.desk.meet(&core, &running).await;
+        }
         let faults = std::mem::take(&mut self.life.faults);
         core.spawn(operator::misfortunes(core.clone(), running.clone(), faults, self.desk.clone()));
         let mut clients = Vec::new();
@@ -128,6 +131,9 @@ impl Session {
         }
         for client in clients {
             client.await;
+        }
+        if !self.desk.wires.is_empty() {
+            self.desk.reunite(&core, &array).await;
         }
         if self.rng.coin() {
             client::verify(&volume, &self.truth).await;

@@ -23,17 +23,17 @@ const VERSIONS: [Version; 6] =
 const SIZE_MIN: u64 = 16;
 
 /// One of `options`.
-fn one_of<T: Copy>(rng: &mut Rng, options: &[T]) -> T {
+pub(super) fn one_of<T: Copy>(rng: &mut Rng, options: &[T]) -> T {
     options[rng.below(options.len() as u64) as usize]
 }
 
 /// True in one case of `n`.
-fn one_in(rng: &mut Rng, n: u64) -> bool {
+pub(super) fn one_in(rng: &mut Rng, n: u64) -> bool {
     rng.below(n) == 0
 }
 
 /// From 1 to `max`, small numbers as likely as large ones.
-fn logarithmic(rng: &mut Rng, max: u64) -> u64 {
+pub(super) fn logarithmic(rng: &mut Rng, max: u64) -> u64 {
     let bits = rng.below(u64::from(64 - max.leading_zeros())) + 1;
     (1 + rng.below(1 << bits)).min(max)
 }
@@ -160,6 +160,7 @@ impl Scenario {
             torn_unreadable_ppm,
             no_write_zeroes: one_in(rng, 4),
             victims,
+            remote: MemberSet::EMPTY,
             silent,
             beyond,
             lifetimes,

@@ -1,5 +1,6 @@
 //! What a seed means: an array, its hardware, its clients and its misfortunes.
 
+mod away;
 mod draw;
 
 use std::time::Duration;
@@ -73,6 +74,8 @@ pub enum InjectedFault {
     Gone(MemberIx),
     /// A drive vanishes after serving this many operations from the lifetime's start.
     GoneAfterOps(MemberIx, u64),
+    /// Nothing comes from a drive or gets to it for so long, and then it is there again.
+    Away(MemberIx, Duration),
     /// The next writes fail.
     FailWrites(MemberIx, u64),
     /// The next flush fails.
@@ -202,6 +205,8 @@ pub struct Scenario {
     pub no_write_zeroes: bool,
     /// Members that faults may hit.
     pub victims: MemberSet,
+    /// Members that lie across a network, and come back by themselves.
+    pub remote: MemberSet,
     /// How many blocks of one member hold something else in the end, without a word.
     pub silent: usize,
     /// Faults may go beyond redundancy: errors are allowed, wrong data is not.
@@ -260,7 +265,13 @@ impl Scenario {
     #[must_use]
     pub fn rebuilds(&self) -> bool {
         let fills = |fault: &InjectedFault| {
-            matches!(fault, InjectedFault::Return(_) | InjectedFault::Spare(..) | InjectedFault::Replace(..))
+            matches!(
+                fault,
+                InjectedFault::Return(_)
+                    | InjectedFault::Away(..)
+                    | InjectedFault::Spare(..)
+                    | InjectedFault::Replace(..)
+            )
         };
         self.lifetimes.iter().any(|life| life.faults.iter().any(|(_, fault)| fills(fault)))
     }

@@ -29,6 +29,7 @@ pub use backend::{Backend, BackendChoice, BackendError, RingMode, Wait};
 pub use base::atomics;
 pub use base::error::{IoError, IoErrorKind};
 pub use base::latency::Latencies;
+pub use base::local_time::LocalTime;
 pub use base::race::{Either, race};
 pub use base::rng::Rng;
 pub use base::time::{Instant, WallTime};

@@ -6,6 +6,7 @@ pub(crate) mod clock;
 pub(crate) mod error;
 pub(crate) mod event;
 pub(crate) mod latency;
+pub(crate) mod local_time;
 pub(crate) mod race;
 pub(crate) mod rng;
 pub(crate) mod system;

@@ -455,6 +455,10 @@ codes! {
          that the drive tells the system, and one of these tells none, is no block device, or cannot be used without a cache of \
          its own. Written by two ways as one, two drives would destroy each other. Name one path, or what the system's multipath \
          makes of them.";
+    NoSuperblock = 265, Failed, "there is no md superblock",
+        "`examine --format` prints what mdadm does, which is nothing of what has no md superblock, and ends with status 1 like \
+         mdadm. `wattle examine` without --format shows what else is on it. With --format scan members without a superblock are \
+         passed over.";
 }
 
 impl Code {

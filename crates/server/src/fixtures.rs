@@ -47,6 +47,7 @@ pub fn array(name: &str, level: &str, members: &[&str]) -> ArrayReport {
         requests: RequestsReport::default(),
         cache: None,
         tuning: Vec::new(),
+        recorded: None,
     }
 }
 

@@ -11,6 +11,12 @@ pub fn rfc3339(secs: u64) -> Option<String> {
         .then(|| humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_secs(secs)).to_string())
 }
 
+/// What [`rfc3339`] was made from.
+pub fn parse_rfc3339(text: &str) -> Option<u64> {
+    let time = humantime::parse_rfc3339(text).ok()?;
+    time.duration_since(UNIX_EPOCH).ok().map(|since| since.as_secs())
+}
+
 /// A number of seconds for people: `45 s`, `12 min`, `3 h 20 min`, `2 d 4 h`.
 pub fn duration(secs: u64) -> String {
     let (min, hours, days) = (secs / 60, secs / 3600, secs / 86_400);
@@ -33,6 +39,10 @@ mod tests {
         assert_eq!(rfc3339(253_402_300_799).as_deref(), Some("9999-12-31T23:59:59Z"));
         assert_eq!(rfc3339(253_402_300_800), None);
         assert_eq!(rfc3339(u64::MAX), None);
+        for secs in [0, 1_795_523_547, 253_402_300_799] {
+            assert_eq!(rfc3339(secs).as_deref().and_then(parse_rfc3339), Some(secs));
+        }
+        assert_eq!(parse_rfc3339("today"), None);
     }
 
     #[test]

@@ -60,6 +60,12 @@ pub struct Started {
 }
 
 impl Claimed {
+    /// Its members and spares: their names, with their superblocks as they are on disk.
+    pub fn superblocks(&self) -> impl Iterator<Item = (&str, &Superblock)> {
+        let all = self.seats.iter().flatten().chain(&self.spares);
+        all.map(|member| (member.name.as_str(), &member.superblock))
+    }
+
     /// An array whose members are open and ours by other means: drives of a simulation. `seats` are
     /// the slots, then a replacement for each.
     #[must_use]

@@ -5,6 +5,8 @@ use wattle_control::start::Claimed;
 use wattle_engine::geometry::{Geometry, LevelKind, layout_name};
 use wattle_engine::units::{MemberIx, SECTOR_BYTES};
 
+use super::report;
+use crate::protocol::report::RecordedReport;
 use crate::protocol::why::DecisionReport;
 
 /// An array.
@@ -27,6 +29,8 @@ pub struct ServedFacts {
     pub decisions: Vec<DecisionReport>,
     /// Nothing is recognised on it at the start.
     pub is_blank: bool,
+    /// What the superblocks said at the start; absent without metadata.
+    pub recorded: Option<RecordedReport>,
 }
 
 impl ServedFacts {
@@ -48,6 +52,7 @@ impl ServedFacts {
                 _ if assembly.bitmap.is_some() => "bitmap",
                 _ => "resync",
             },
+            recorded: report::recorded(claimed.superblocks()),
             notes: overridden.chain(unsynced).chain(notes).collect(),
             ..Self::without_metadata(assembly.name(), geometry)
         }
@@ -64,6 +69,7 @@ impl ServedFacts {
             notes: Vec::new(),
             decisions: Vec::new(),
             is_blank: false,
+            recorded: None,
         }
     }
 

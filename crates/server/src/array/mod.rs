@@ -36,7 +36,7 @@ use crate::why;
 pub use facts::ServedFacts;
 pub use made_up::{MadeUpArray, MadeUpShape};
 use members::Seats;
-use report::{array_report, bad_blocks, bitmap_report, stripe_cache_size};
+use report::{array_report, bad_blocks, bitmap_report, recorded, stripe_cache_size};
 
 /// Between two looks for what no change of members announces: a member that became slow, reads that
 /// failed.
@@ -180,6 +180,11 @@ impl Served {
         if let Some(books) = self.books() {
             report.bitmap = books.bitmap().map(|bitmap| bitmap_report(&bitmap.bits().regions));
             bad_blocks(&mut report, books.state().seats());
+        }
+        if let Some(kept) = &self.kept {
+            let superblocks = kept.running.superblocks();
+            let now = recorded(superblocks.iter().map(|(name, superblock)| (name.as_str(), superblock)));
+            report.recorded = now.or(report.recorded);
         }
         if let Some(kept) = &self.kept {
             let spare = |member: String| SpareReport { member, state: SpareState::Spare };

@@ -8,12 +8,14 @@ use wattle_control::running::remote::RemoteMember;
 use wattle_engine::units::{SECTOR_BYTES, Sector};
 use wattle_engine::{ArrayStatus, MemberStatus};
 use wattle_engine::{MemberState, Regions, SeatRecord};
+use wattle_format::md::Superblock;
 use wattle_rt::{Latencies, LinkPath, PathState, TrafficTotals};
 
 use super::ServedFacts;
 use crate::protocol::report::{
     ArrayReport, BitmapReport, CacheGrowthReport, CacheReport, Counters, Health, LatencyReport, MemberReport,
-    PathReport, RangeReport, RemoteReport, RemoteState, RequestsReport, SeatState, TrafficReport,
+    PathReport, RangeReport, RecordedReport, RemoteReport, RemoteState, RequestsReport, SeatState,
+    TrafficReport,
 };
 use crate::settings::cache_entry_bytes;
 use crate::time::rfc3339;
@@ -72,7 +74,24 @@ pub fn array_report(facts: &ServedFacts, status: &ArrayStatus) -> ArrayReport {
         },
         cache: (status.cache.ceiling_bytes > 0).then(|| cache(status)),
         tuning: Vec::new(),
+        recorded: facts.recorded.clone(),
     }
+}
+
+/// What superblocks say, of the devices of these names: the newest one for all. Of devices that
+/// failed the superblocks are as old as their failure. Nothing if there are none.
+pub fn recorded<'a>(superblocks: impl Iterator<Item = (&'a str, &'a Superblock)>) -> Option<RecordedReport> {
+    let all: Vec<_> = superblocks.collect();
+    let (_, newest) = all.iter().max_by_key(|(_, superblock)| superblock.events())?;
+    Some(RecordedReport {
+        name: newest.name(),
+        created: rfc3339(newest.ctime().secs),
+        updated: rfc3339(newest.utime().secs),
+        events: newest.events(),
+        preferred_minor: newest.md_minor(),
+        member_bytes: bytes(Sector(newest.size_sectors())),
+        numbers: all.iter().map(|(name, superblock)| ((*name).to_owned(), superblock.dev_number())).collect(),
+    })
 }
 
 /// A bitmap whose set bits are these.

@@ -175,6 +175,9 @@ pub struct ArrayReport {
     /// What it decided about its speed, and what an operator decided instead, the latest last.
     #[serde(default)]
     pub tuning: Vec<TunedReport>,
+    /// What the members' superblocks say; absent without metadata.
+    #[serde(default)]
+    pub recorded: Option<RecordedReport>,
 }
 
 impl ArrayReport {
@@ -299,6 +302,26 @@ pub struct MemberReport {
     /// What went to it since it took the slot, metadata not counted.
     #[serde(default)]
     pub traffic: TrafficReport,
+}
+
+/// What the superblocks of an array say, beyond what the rest of its report does: what mdadm shows.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RecordedReport {
+    /// The array's name with the host in front; empty for 0.90, which has none.
+    pub name: String,
+    /// When the array was made; absent if a damaged superblock names a time that cannot be.
+    pub created: Option<String>,
+    /// When the superblocks were written last.
+    pub updated: Option<String>,
+    /// The event count.
+    pub events: u64,
+    /// Of 0.90: the number that the array would like to have.
+    pub preferred_minor: Option<u32>,
+    /// What is used of each member; 0 for linear and RAID 0.
+    pub member_bytes: u64,
+    /// The numbers that the superblocks give members and spares, by their names.
+    pub numbers: BTreeMap<String, u32>,
 }
 
 /// How the connection to a member across a network is.

@@ -244,6 +244,17 @@ impl RunningArray {
         self.devices.borrow().values().filter(|known| known.spare).map(|known| known.name.clone()).collect()
     }
 
+    /// The devices that are in a seat or are spares, or that failed and were not removed: their
+    /// names, with their superblocks as of the last record.
+    #[must_use]
+    pub fn superblocks(&self) -> Vec<(String, Superblock)> {
+        let Some(books) = &self.books else { return Vec::new() };
+        let (state, devices) = (books.state(), self.devices.borrow());
+        let named =
+            |(key, known): (&MemberKey, &Known)| Some((known.name.clone(), state.superblock(*key)?.clone()));
+        devices.iter().filter_map(named).collect()
+    }
+
     /// Names of the members that may come back, with their slot and what has to be written on them.
     #[must_use]
     pub fn returning(&self) -> Vec<(String, ReAddCandidate)> {

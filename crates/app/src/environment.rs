@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use wattle_control::create::shell_word;
-use wattle_rt::WallTime;
+use wattle_rt::{LocalTime, WallTime};
 use wattle_server::history::StateDir;
 use wattle_server::socket::RuntimeDir;
 
@@ -71,6 +71,26 @@ pub fn columns() -> Option<usize> {
 pub fn typed() -> String {
     let words: Vec<_> = std::env::args().map(|word| shell_word(&word)).collect();
     words.join(" ")
+}
+
+/// The machine's name; empty where it cannot be told.
+pub fn host_name() -> String {
+    fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned()
+}
+
+/// Seconds since 1970 as C's `ctime` has them in local time, 24 characters: `Tue Nov 24 12:32:27
+/// 2026`.
+pub fn local_time(secs: u64) -> String {
+    const DAYS: [&str; 7] = ["Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"];
+    const MONTHS: [&str; 12] =
+        ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+    let Some(time) = LocalTime::of(secs) else { return String::new() };
+    let (day, month) = (DAYS[usize::from(time.weekday) % 7], MONTHS[usize::from(time.month) % 12]);
+    let LocalTime { day: of_month, hour, minute, second, year, .. } = time;
+    let mut text = format!("{day} {month} {of_month:2} {hour:02}:{minute:02}:{second:02} {year}");
+    // A year of five digits, which only a damaged superblock has, is cut off like that by mdadm.
+    text.truncate(24);
+    text
 }
 
 #[allow(clippy::disallowed_methods, reason = "the time enters here; below, it is a value")]

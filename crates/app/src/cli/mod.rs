@@ -6,6 +6,7 @@
 mod audit;
 mod bench;
 mod copy;
+mod detail;
 mod files;
 mod generate;
 mod json;
@@ -37,6 +38,7 @@ use wattle_server::array::MadeUpShape;
 pub use audit::AuditArgs;
 pub use bench::BenchArgs;
 pub use copy::CopyArgs;
+pub use detail::{DetailArgs, DetailFormat, ExamineFormat};
 pub use files::{FilesOn, GetArgs, LsArgs};
 pub use generate::{GenerateArgs, Generated};
 pub use json::{Json, may_want_json, wants_json};
@@ -127,6 +129,7 @@ pub enum CliCommand {
     Mount(MountArgs),
     Umount(UmountArgs),
     Status(StatusArgs),
+    Detail(DetailArgs),
     Top(TopArgs),
     Why(WhyArgs),
     Stop(StopArgs),
@@ -203,11 +206,17 @@ pub struct ScanArgs {
 #[command(after_help = "\
 Examples:
   wattle examine disk0.img
-  wattle examine --json /dev/sdb | jq '.members[].superblocks[].fields.events'")]
+  wattle examine --json /dev/sdb | jq '.members[].superblocks[].fields.events'
+  wattle examine --format export disk0.img      as mdadm --examine --export prints it
+  wattle examine --format scan disk*.img        lines for mdadm.conf")]
 pub struct ExamineArgs {
     /// Files or block devices.
     #[arg(value_name = "MEMBER", required = true)]
     pub members: Vec<String>,
+    /// As mdadm 4.2 prints it, for scripts: mdadm (--examine), export (--examine --export), scan
+    /// (--examine --scan), scan-verbose (the same with -v).
+    #[arg(long, value_name = "FORMAT", value_enum, conflicts_with = "json")]
+    pub format: Option<ExamineFormat>,
     #[command(flatten)]
     pub maps: MapArgs,
     #[command(flatten)]

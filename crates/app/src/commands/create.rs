@@ -18,7 +18,7 @@ use wattle_server::protocol::ErrorReport;
 use wattle_server::protocol::SCHEMA_VERSION;
 
 use crate::cli::CreateArgs;
-use crate::environment::now;
+use crate::environment::{host_name, now};
 use crate::members;
 use crate::output::text::{printable, table};
 use crate::output::{self, Screen};
@@ -190,8 +190,7 @@ fn stored_name(name: &str) -> String {
     if name.is_empty() {
         return String::new();
     }
-    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    let host = host.trim();
+    let host = host_name();
     let fits = host.len() + 1 + name.len() < NAME_BYTES_MAX;
     if host.is_empty() || name.contains(':') || !fits { name.to_owned() } else { format!("{host}:{name}") }
 }

@@ -5,6 +5,7 @@ mod bench;
 mod cat;
 mod copy;
 mod create;
+mod detail;
 mod erase;
 mod examine;
 pub mod explain;
@@ -53,7 +54,8 @@ pub fn run(cli: Cli, json: bool, access: MemberAccess) -> ExitCode {
     let done = |result: Result<(), Problem>| result.map(|()| ExitCode::SUCCESS);
     let result = match cli.command {
         CliCommand::Scan(args) => done(scan::run(&access, &args, screen)),
-        CliCommand::Examine(args) => done(examine::run(&access, &args, screen)),
+        CliCommand::Examine(args) => examine::run(&access, &args, screen),
+        CliCommand::Detail(args) => detail::run(&args, screen),
         CliCommand::Create(args) => done(create::run(&access, &args, screen)),
         CliCommand::Partition(args) => done(partition::run(&access, &args, screen)),
         CliCommand::Erase(args) => done(erase::run(&access, &args, screen)),

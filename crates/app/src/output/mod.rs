@@ -4,6 +4,7 @@
 //! write to stdout.
 
 pub mod blocks;
+pub mod mdadm;
 pub mod plot;
 mod problem;
 pub mod progress;

@@ -260,6 +260,11 @@ fn the_page_for_containers_says_what_happens() {
 }
 
 #[test]
+fn the_page_for_scripts_says_what_happens() {
+    run_page("docs/scripts.md", &[], 0, 5);
+}
+
+#[test]
 fn the_examples_of_every_help_say_what_happens() {
     run_page("crates/app/tests/cli/examples.md", &["nbdcopy", "nbdinfo", "jq", "mkfs.ext4"], 8, 100);
 }

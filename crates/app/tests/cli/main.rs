@@ -31,6 +31,7 @@ mod layers;
 mod lvm;
 mod lvm_beside;
 mod lvm_whole;
+mod mdadm;
 mod memory;
 mod mount;
 mod nbd;

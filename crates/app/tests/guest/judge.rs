@@ -54,6 +54,16 @@ impl Guest {
         disks: &[PathBuf],
         env: &[(&str, &str)],
     ) -> BTreeMap<String, Facts> {
+        let text = self.output(job, files, disks, env);
+        text.lines().filter_map(|line| line.strip_prefix("RESULT ")).map(facts).collect()
+    }
+
+    /// Runs one of the guest's jobs; returns all that it printed.
+    pub fn text_of(&self, job: &str, files: &[PathBuf], slices: &Slices) -> String {
+        self.output(job, files, &slices.disks, &[])
+    }
+
+    fn output(&self, job: &str, files: &[PathBuf], disks: &[PathBuf], env: &[(&str, &str)]) -> String {
         let guest = root().join("guest");
         let mut command = Command::new(guest.join("run"));
         command.current_dir(&guest).env("WATTLE_GUEST_KERNEL", self.kernel).env("GUEST_TIMEOUT", "900");
@@ -65,7 +75,7 @@ impl Guest {
         let (text, errors) =
             (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         assert!(output.status.success(), "{job} in the guest: {}\n{text}\n{errors}", output.status);
-        text.lines().filter_map(|line| line.strip_prefix("RESULT ")).map(facts).collect()
+        text.into_owned()
     }
 }
 

@@ -18,6 +18,7 @@ mod nbd;
 mod pattern;
 mod plans;
 mod server;
+mod shown;
 mod states;
 mod volumes;
 
@@ -81,6 +82,7 @@ fn take_over(case: &Case, facts: &BTreeMap<String, String>, slices: &Slices, k: 
     let mut pattern = Pattern::parse(&facts["pattern"]);
     let members = slices.extract(k, case);
     let dir = slices.dir(k);
+    shown::examined(id, &members);
     if case.reshaping() {
         // Not served yet: refused with the reason, as a safety check, and nothing is changed.
         let output =
@@ -266,4 +268,11 @@ fn linux_builds_what_is_planned_with_the_commands_that_are_printed() {
 fn what_linux_runs_is_audited_while_it_runs() {
     let Some(guest) = Guest::ready("6.12") else { return };
     audits::judge(&guest);
+}
+
+/// `detail --format` and `examine --format` are for scripts that know mdadm.
+#[test]
+fn what_mdadm_shows_of_arrays_that_run_is_shown_alike() {
+    let Some(guest) = Guest::ready("6.12") else { return };
+    shown::judge(&guest);
 }

@@ -155,7 +155,7 @@ impl Drop for Server {
 
 fn command(runtime: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_wattle"));
-    command.env("WATTLE_RUNTIME_DIR", runtime).env("NO_COLOR", "1");
+    command.env("WATTLE_RUNTIME_DIR", runtime).env("NO_COLOR", "1").env("TZ", "UTC");
     command
 }
 

@@ -10,6 +10,7 @@ use crate::history::History;
 use crate::judge::{Facts, Slices};
 use crate::pattern::Pattern;
 use crate::server::Server;
+use crate::shown;
 
 /// Sectors of md's unit of writing to RAID 5.
 const PAGE_SECTORS: u64 = 8;
@@ -20,6 +21,7 @@ pub fn take_over(case: &Case, facts: &Facts, slices: &Slices, k: usize) -> Strin
     let sectors: u64 = facts["array_sectors"].parse().expect("a number");
     let mut pattern = Pattern::parse(&facts["pattern"]);
     let members = slices.extract(k, case);
+    shown::examined(id, &members);
     let dir = slices.dir(k);
     let torn = case.crashed() && !case.mirrored() && !case.logged();
     if torn && case.degraded_at_crash() {

@@ -2,6 +2,9 @@
 
 mod areas;
 mod fields;
+mod scripts;
+
+use std::process::ExitCode;
 
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -70,8 +73,11 @@ impl Serialize for Vec2Map {
 
 /// # Errors
 /// A member cannot be opened or read; or, after the report, the first problem of a member.
-pub fn run(access: &MemberAccess, args: &ExamineArgs, screen: Screen) -> Result<(), Problem> {
+pub fn run(access: &MemberAccess, args: &ExamineArgs, screen: Screen) -> Result<ExitCode, Problem> {
     let (scan, unopened) = members::look_each(access, &args.members, &Force { checks: Vec::new() })?;
+    if let Some(format) = args.format {
+        return scripts::run(&scan, &unopened, format, screen);
+    }
     let mut report = report(&scan);
     report.members.extend(unopened.iter().map(unopened_report));
     if args.json.json {
@@ -80,7 +86,7 @@ pub fn run(access: &MemberAccess, args: &ExamineArgs, screen: Screen) -> Result<
         output::print(&render(&report, screen))?;
     }
     let of_members = scan.members.into_iter().filter_map(|member| member.problem);
-    unopened.into_iter().chain(of_members).next().map_or(Ok(()), Err)
+    unopened.into_iter().chain(of_members).next().map_or(Ok(ExitCode::SUCCESS), Err)
 }
 
 /// A member of which nothing but its problem is known.
